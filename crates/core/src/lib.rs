@@ -1,0 +1,12 @@
+//! The core of dogwatch: it decides, and does nothing else.
+//!
+//! There is no clock, no file, no process, no thread and no randomness in here. The shell
+//! (`dogwatch-host`) tells what happened as `Input`s stamped with a `Moment`; the core answers with
+//! `Decision`s. Everything that was decided is an `Event`; every view of a run is a fold of its events.
+
+pub mod dur;
+pub mod ids;
+pub mod moment;
+pub mod settings;
+pub mod text;
+pub mod sign;

@@ -1,0 +1,257 @@
+//! What a run does and within which limits: validated, complete, the same in the record as in memory.
+//!
+//! `dogwatch-config` makes these from files and flags; `run_started` holds them; resume reads them back.
+//! Nothing in here is optional because it was forgotten: an `Option` means "no limit" or "not asked for".
+
+use crate::dur::{Dur, Limit};
+use crate::ids::NodeName;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// Everything a run was told to do.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Plan {
+    pub nodes: Vec<NodePlan>,
+    /// End the run at the first failed iteration (`--stop-on-error`).
+    pub stop_on_error: bool,
+}
+
+/// One piece of work.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct NodePlan {
+    pub name: NodeName,
+    #[serde(flatten)]
+    pub settings: Settings,
+}
+
+/// The keys of a loop file, with every default filled in.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Settings {
+    /// The agent's command line, as words.
+    pub agent: Vec<String>,
+    /// How its output is read.
+    pub reader: ReaderName,
+    pub commands: Vec<CommandPlan>,
+    /// Declared argument names with the values given on the command line (empty when not given).
+    pub args: Vec<(String, String)>,
+    /// Ask the agent to credit dogwatch in its commits.
+    pub credit: bool,
+    /// Between iterations, not after the last.
+    pub delay: Dur,
+    pub profile: Profile,
+    /// `-n`: the loop ends after so many iterations.
+    pub max_iterations: Option<u64>,
+    pub watchdog: WatchPolicy,
+    pub errors: ErrorPolicy,
+    pub budget: Budget,
+    /// Without it an idle marker changes no wait and ends nothing.
+    pub idle: Option<IdlePolicy>,
+    pub wake_on: WakePolicy,
+    /// A gate before any agent is paid: exit 0 is work, 1 is none.
+    pub work_when: Option<String>,
+}
+
+/// Which reader turns the agent's output into signs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ReaderName {
+    Plain,
+    Claude,
+    Codex,
+    Opencode,
+    Gemini,
+}
+
+impl ReaderName {
+    pub const ALL: [ReaderName; 5] =
+        [ReaderName::Plain, ReaderName::Claude, ReaderName::Codex, ReaderName::Opencode, ReaderName::Gemini];
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            ReaderName::Plain => "plain",
+            ReaderName::Claude => "claude",
+            ReaderName::Codex => "codex",
+            ReaderName::Opencode => "opencode",
+            ReaderName::Gemini => "gemini",
+        }
+    }
+
+    /// Structured agents end with a result event; without one an exit code proves nothing.
+    pub fn is_structured(self) -> bool {
+        match self {
+            ReaderName::Plain => false,
+            ReaderName::Claude | ReaderName::Codex | ReaderName::Opencode | ReaderName::Gemini => true,
+        }
+    }
+}
+
+impl fmt::Display for ReaderName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// A command whose output goes into the prompt.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CommandPlan {
+    pub name: String,
+    pub run: String,
+    pub timeout: Dur,
+    /// Run by `sh -c` instead of by words.
+    pub shell: bool,
+}
+
+impl CommandPlan {
+    pub const DEFAULT_TIMEOUT: Dur = Dur::from_secs(60);
+}
+
+/// A named set of watchdog limits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Profile {
+    Quick,
+    Standard,
+    Deep,
+}
+
+impl Profile {
+    pub const ALL: [Profile; 3] = [Profile::Quick, Profile::Standard, Profile::Deep];
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Profile::Quick => "quick",
+            Profile::Standard => "standard",
+            Profile::Deep => "deep",
+        }
+    }
+}
+
+/// The watchdog's limits. A row that is not listed here is not in force.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct WatchPolicy {
+    /// Row 1: the session has lasted that long.
+    pub session: Limit,
+    /// Between interrupt and TERM, and between TERM and KILL.
+    pub grace: Dur,
+    /// How long a process may hold the agent's pipes open after the agent's exit.
+    pub leak: Dur,
+    /// How long an agent may live on after its final result.
+    pub result_grace: Dur,
+}
+
+impl WatchPolicy {
+    pub fn of(profile: Profile) -> WatchPolicy {
+        let session = match profile {
+            Profile::Quick => Dur::from_mins(15),
+            Profile::Standard => Dur::from_mins(60),
+            Profile::Deep => Dur::from_hours(4),
+        };
+        WatchPolicy {
+            session: Limit::At(session),
+            grace: Dur::from_secs(10),
+            leak: Dur::from_secs(2),
+            result_grace: Dur::from_secs(10),
+        }
+    }
+}
+
+/// When a crash loop ends the run: `max` failures within `window` that are alike or instant.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ErrorPolicy {
+    pub max: u32,
+    pub window: Dur,
+}
+
+impl Default for ErrorPolicy {
+    fn default() -> Self {
+        ErrorPolicy { max: 5, window: Dur::from_mins(5) }
+    }
+}
+
+/// What a run may use up. `None` is no limit.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Budget {
+    pub iterations: Option<u64>,
+    pub time: Option<Dur>,
+}
+
+/// How long to wait when there is nothing to do, and when to stop waiting.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct IdlePolicy {
+    pub delay: Dur,
+    pub backoff: f64,
+    pub max_delay: Dur,
+    /// Ends the loop once a spell has lasted that long.
+    pub max: Option<Dur>,
+    pub stop_after: StopAfter,
+    pub strategy: Strategy,
+    /// Do not call the agent while prompt and work tree are what the last idle answer saw.
+    pub skip_unchanged: bool,
+    /// Tell the agent about the marker at the end of the prompt.
+    pub instruct: bool,
+}
+
+impl Default for IdlePolicy {
+    fn default() -> Self {
+        IdlePolicy {
+            delay: Dur::from_secs(30),
+            backoff: 2.0,
+            max_delay: Dur::from_mins(5),
+            max: None,
+            stop_after: StopAfter::PerReason(vec![(NO_PENDING_TASKS.to_owned(), 8)]),
+            strategy: Strategy::Exponential,
+            skip_unchanged: false,
+            instruct: true,
+        }
+    }
+}
+
+/// The idle reason that says: all there was to do is done.
+pub const NO_PENDING_TASKS: &str = "no_pending_tasks";
+
+/// After how many idle iterations in a row the loop ends.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StopAfter {
+    Never,
+    Count(u32),
+    /// Each limit counts only iterations with that reason in a row.
+    PerReason(Vec<(String, u32)>),
+}
+
+/// How idle waits grow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Strategy {
+    Exponential,
+    Fixed,
+    Fibonacci,
+    Decorrelated,
+}
+
+impl Strategy {
+    pub const ALL: [Strategy; 4] =
+        [Strategy::Exponential, Strategy::Fixed, Strategy::Fibonacci, Strategy::Decorrelated];
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Strategy::Exponential => "exponential",
+            Strategy::Fixed => "fixed",
+            Strategy::Fibonacci => "fibonacci",
+            Strategy::Decorrelated => "decorrelated",
+        }
+    }
+}
+
+/// What ends a wait before its time.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct WakePolicy {
+    pub paths: Vec<String>,
+    pub probe: Option<String>,
+    /// How often the probe runs.
+    pub every: Dur,
+}
+
+impl WakePolicy {
+    pub const DEFAULT_EVERY: Dur = Dur::from_mins(1);
+}
