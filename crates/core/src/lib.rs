@@ -4,9 +4,23 @@
 //! (`dogwatch-host`) tells what happened as `Input`s stamped with a `Moment`; the core answers with
 //! `Decision`s. Everything that was decided is an `Event`; every view of a run is a fold of its events.
 
+pub mod circuit;
+pub mod decision;
 pub mod dur;
+pub mod ending;
+pub mod event;
+pub mod fingerprint;
+pub mod idle;
 pub mod ids;
+pub mod input;
+pub mod job;
 pub mod moment;
+pub mod run;
 pub mod settings;
-pub mod text;
 pub mod sign;
+pub mod text;
+pub mod timer;
+pub mod view;
+pub mod watch;
+
+pub use run::Run;

@@ -1,0 +1,343 @@
+//! What is written down: past tense, numbered, the only truth about a run.
+//!
+//! Names and fields are a public interface (docs/events.md): they change only by adding. A line of the
+//! journal is one `Recorded`.
+
+use crate::dur::Dur;
+use crate::ids::{Iteration, NodeName, RunId};
+use crate::moment::{Awake, Boot, Moment, Wall};
+use crate::settings::Plan;
+use crate::watch::{Channel, Evidence, StopReason};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// The version of the journal's format.
+pub const FORMAT: u32 = 1;
+
+/// An event with its number and moment.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Recorded {
+    pub v: u32,
+    pub seq: u64,
+    pub at: Wall,
+    pub awake_ms: Awake,
+    pub boot_ms: Boot,
+    #[serde(flatten)]
+    pub event: Event,
+}
+
+impl Recorded {
+    pub fn new(seq: u64, at: Moment, event: Event) -> Recorded {
+        Recorded { v: FORMAT, seq, at: at.wall, awake_ms: at.awake, boot_ms: at.boot, event }
+    }
+
+    pub fn moment(&self) -> Moment {
+        Moment { awake: self.awake_ms, boot: self.boot_ms, wall: self.at }
+    }
+}
+
+/// Everything that can be written down, in the order of a run's life.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+pub enum Event {
+    RunStarted(Box<RunStarted>),
+    RunResumed(RunResumed),
+    NodeTransition {
+        node: NodeName,
+        from: NodeState,
+        to: NodeState,
+        #[serde(skip_serializing_if = "Option::is_none", default)]
+        reason: Option<String>,
+    },
+    IterationStarted {
+        node: NodeName,
+        iteration: Iteration,
+        cause: Cause,
+    },
+    CommandFinished(CommandFinished),
+    PromptAssembled {
+        node: NodeName,
+        iteration: Iteration,
+        bytes: u64,
+        sha256: String,
+    },
+    SessionStarted {
+        node: NodeName,
+        iteration: Iteration,
+        pid: u32,
+        argv: Vec<String>,
+    },
+    Observed {
+        node: NodeName,
+        iteration: Iteration,
+        #[serde(flatten)]
+        seen: Observation,
+    },
+    MarkerSeen {
+        node: NodeName,
+        iteration: Iteration,
+        state: String,
+        #[serde(skip_serializing_if = "Vec::is_empty", default)]
+        attrs: Vec<(String, String)>,
+    },
+    HardStop {
+        node: NodeName,
+        iteration: Iteration,
+        reason: StopReason,
+        message: String,
+        evidence_summary: Vec<Evidence>,
+        active_channel: Option<Channel>,
+        recoverable: bool,
+    },
+    /// A step of ending a process tree, written before the signal is sent.
+    SessionSignalled {
+        node: NodeName,
+        iteration: Iteration,
+        step: EndStep,
+        ended_by: EndedBy,
+    },
+    SessionEnded(SessionEnded),
+    IterationCompleted(IterationEnd),
+    IterationIdle {
+        #[serde(flatten)]
+        end: IterationEnd,
+        reason: String,
+        consecutive: u64,
+        spell_s: Dur,
+        skipped: bool,
+    },
+    IterationFailed(IterationEnd),
+    IterationTimedOut(IterationEnd),
+    IterationRateLimited(IterationEnd),
+    IterationAuthFailed(IterationEnd),
+    IterationInterrupted {
+        #[serde(flatten)]
+        end: IterationEnd,
+        by: String,
+    },
+    WaitStarted {
+        node: NodeName,
+        why: WaitWhy,
+        delay_s: Dur,
+        until: Wall,
+    },
+    WaitEnded {
+        node: NodeName,
+        by: WaitEndedBy,
+    },
+    Notice {
+        kind: String,
+        message: String,
+    },
+    Trouble {
+        kind: String,
+        detail: String,
+    },
+    RunEnded(RunEnded),
+    /// An event of a later version. It is kept and passed over.
+    #[serde(other)]
+    Unknown,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RunStarted {
+    pub run: RunId,
+    /// The loop file.
+    pub path: String,
+    /// Where sessions and commands run.
+    pub work_dir: String,
+    pub nodes: Vec<NodeName>,
+    /// The agent's command line, secrets replaced.
+    pub agent: String,
+    pub settings: Plan,
+    pub boot_id: String,
+    pub pid: u32,
+    pub dogwatch: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RunResumed {
+    pub run: RunId,
+    pub boot_id: String,
+    pub pid: u32,
+    pub dogwatch: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CommandFinished {
+    pub node: NodeName,
+    pub iteration: Iteration,
+    pub name: String,
+    /// Absent when the command could not be started or died by a signal.
+    pub exit_code: Option<i32>,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub signal: Option<i32>,
+    pub timed_out: bool,
+    pub duration_s: Dur,
+    pub bytes: u64,
+    /// Output beyond the cap, not in the prompt.
+    #[serde(skip_serializing_if = "is_zero", default)]
+    pub cut_bytes: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SessionEnded {
+    pub node: NodeName,
+    pub iteration: Iteration,
+    pub exit_code: Option<i32>,
+    pub signal: Option<i32>,
+    pub ended_by: EndedBy,
+    pub duration_s: Dur,
+    pub messages: u64,
+    pub tools: u64,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub tokens: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub cost_usd: Option<f64>,
+    /// The agent's own word on it, if it gave one.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub is_error: Option<bool>,
+    /// The first line of the agent's result, or of its last error.
+    #[serde(skip_serializing_if = "String::is_empty", default)]
+    pub said: String,
+    pub stdout_bytes: u64,
+    pub stderr_bytes: u64,
+    /// Output beyond the cap of the raw files.
+    #[serde(skip_serializing_if = "is_zero", default)]
+    pub cut_bytes: u64,
+    /// Processes that outlived the agent and were ended.
+    #[serde(skip_serializing_if = "is_zero", default)]
+    pub stragglers: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct IterationEnd {
+    pub node: NodeName,
+    pub iteration: Iteration,
+    pub duration_s: Dur,
+    /// Why it counts as what it counts, with the facts.
+    pub because: String,
+    /// What failed, volatile parts stripped; equal for failures that are alike.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub fingerprint: Option<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RunEnded {
+    pub outcome: Outcome,
+    pub reason: String,
+    pub verified: bool,
+    pub iterations: u64,
+    /// Idle ones included.
+    pub completed: u64,
+    pub failed: u64,
+    pub idle: u64,
+    pub nodes: NodeCounts,
+    pub flake_retries: u64,
+    pub total_duration_s: Dur,
+    pub exit_code: u8,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct NodeCounts {
+    pub done: u64,
+    pub failed: u64,
+    pub blocked: u64,
+}
+
+/// Progress seen on a channel: one record for a stretch of it.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Observation {
+    pub channel: Channel,
+    /// Awake milliseconds of the first and last piece.
+    pub first_ms: Awake,
+    pub last_ms: Awake,
+    pub count: u64,
+    pub max_gap_ms: u64,
+}
+
+/// The words of an enum, the same on the screen as in the record.
+macro_rules! words {
+    ($(#[$doc:meta])* $name:ident { $($(#[$vdoc:meta])* $variant:ident = $word:literal),+ $(,)? }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+        pub enum $name { $($(#[$vdoc])* #[serde(rename = $word)] $variant),+ }
+
+        impl $name {
+            pub const ALL: &'static [$name] = &[$($name::$variant),+];
+
+            pub fn as_str(self) -> &'static str {
+                match self { $($name::$variant => $word),+ }
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(self.as_str())
+            }
+        }
+    };
+}
+pub(crate) use words;
+
+words! {
+    /// Why an iteration began.
+    Cause { First = "first", Next = "next", Wake = "wake", CheckFailed = "check_failed", Recovery = "recovery", Resumed = "resumed" }
+}
+
+words! {
+    /// Who ended a session.
+    EndedBy {
+        /// The agent exited.
+        Itself = "itself",
+        Watchdog = "watchdog",
+        /// Ctrl-C or a stop command.
+        Operator = "operator",
+        /// TERM or HUP of dogwatch.
+        Signal = "signal",
+        Budget = "budget",
+        /// It could not be started.
+        Nobody = "never_started",
+    }
+}
+
+words! {
+    /// The steps of ending a process tree, in their order.
+    EndStep { Interrupt = "interrupt", Terminate = "terminate", Kill = "kill" }
+}
+
+words! {
+    /// Why a run waits. The order is the order of precedence.
+    WaitWhy {
+        Paused = "paused", RateLimit = "rate_limit", Idle = "idle", Error = "error",
+        Recovery = "recovery", Backoff = "backoff", Delay = "delay",
+    }
+}
+
+words! {
+    /// What ended a wait.
+    WaitEndedBy { Timer = "timer", Operator = "operator", Path = "path", Probe = "probe", Api = "api", Signal = "signal" }
+}
+
+words! {
+    /// A node's state.
+    NodeState {
+        Pending = "pending", Ready = "ready", Running = "running", Done = "done", Failed = "failed", Blocked = "blocked",
+    }
+}
+
+words! {
+    /// How a run ended.
+    Outcome {
+        Clean = "clean", CleanWithFlake = "clean_with_flake", Partial = "partial", Stuck = "stuck",
+        Catastrophic = "catastrophic", Idle = "idle", Stopped = "stopped", StoppedOnError = "stopped_on_error",
+        Interrupted = "interrupted", ErrorLimit = "error_limit", AuthFailed = "auth_failed",
+        BudgetExceeded = "budget_exceeded", Ceiling = "ceiling",
+        /// The record could not be kept, so nothing more was started.
+        RecordLost = "record_lost",
+    }
+}
+
+fn is_zero(n: &u64) -> bool {
+    *n == 0
+}

@@ -1,0 +1,100 @@
+//! What happened: past tense, told by the shell, each with a moment.
+
+use crate::event::{Observation, WaitEndedBy};
+use crate::ids::{Iteration, NodeIx};
+use crate::job::{Exit, Job, JobReport};
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum Input {
+    /// The shell is ready; the run may begin.
+    Began,
+    /// A moment that `next_wakeup` asked for may have come. Harmless at any time.
+    TimePassed,
+    JobStarted {
+        job: Job,
+        pid: u32,
+        argv: Vec<String>,
+    },
+    /// It could not be started; no process of it exists.
+    JobRefused {
+        job: Job,
+        error: String,
+    },
+    /// The job's main process exited. Others of its tree may live on.
+    JobExited {
+        job: Job,
+        exit: Exit,
+    },
+    /// Nobody holds the job's output pipes any more.
+    PipesClosed {
+        job: Job,
+    },
+    /// The tree is empty, proven; the pipes are drained.
+    JobEnded {
+        job: Job,
+        report: Box<JobReport>,
+    },
+    /// Even KILL did not empty the tree yet. It is still being tried.
+    TreeStands {
+        job: Job,
+        detail: String,
+    },
+    PromptAssembled {
+        node: NodeIx,
+        iteration: Iteration,
+        bytes: u64,
+        sha256: String,
+    },
+    Observed {
+        job: Job,
+        seen: Observation,
+    },
+    /// Ctrl-C.
+    Interrupted,
+    /// TERM or HUP of dogwatch.
+    EndAsked(EndSignal),
+    /// A person or program asks that the run stop after this iteration.
+    StopAsked,
+    /// End the wait now.
+    WakeAsked(WaitEndedBy),
+    Noticed {
+        kind: &'static str,
+        message: String,
+    },
+    TroubleMet {
+        kind: &'static str,
+        detail: String,
+    },
+    /// The record cannot be written just now: supervise on, start nothing new.
+    RecordFailed {
+        detail: String,
+    },
+    RecordRecovered,
+    /// The record is gone for good.
+    RecordLost {
+        detail: String,
+    },
+}
+
+/// The signals that end a run at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EndSignal {
+    Terminate,
+    HangUp,
+}
+
+impl EndSignal {
+    pub fn exit_code(self) -> u8 {
+        match self {
+            EndSignal::Terminate => 143,
+            EndSignal::HangUp => 129,
+        }
+    }
+
+    pub fn name(self) -> &'static str {
+        match self {
+            EndSignal::Terminate => "SIGTERM",
+            EndSignal::HangUp => "SIGHUP",
+        }
+    }
+}

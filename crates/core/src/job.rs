@@ -1,0 +1,71 @@
+//! A job is one process tree: a session, or a command. The shell runs it under a keeper; the core
+//! decides when it has lasted too long and how it is ended.
+
+use crate::ids::{Iteration, NodeIx};
+use crate::sign::Tally;
+
+/// Which process tree. Facts about a job whose iteration has closed are dropped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Job {
+    pub node: NodeIx,
+    pub iteration: Iteration,
+    pub kind: JobKind,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum JobKind {
+    /// The command with this index in the node's list.
+    Command(usize),
+    Session,
+}
+
+/// How a process ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exit {
+    Code(i32),
+    Signal(i32),
+}
+
+impl Exit {
+    pub fn code(self) -> Option<i32> {
+        match self {
+            Exit::Code(c) => Some(c),
+            Exit::Signal(_) => None,
+        }
+    }
+
+    pub fn signal(self) -> Option<i32> {
+        match self {
+            Exit::Code(_) => None,
+            Exit::Signal(s) => Some(s),
+        }
+    }
+}
+
+/// What the shell knows of a job once its tree is empty and its pipes are drained.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct JobReport {
+    pub tally: Tally,
+    /// A marker in the agent's result text.
+    pub marker: Option<Marker>,
+    pub stdout_bytes: u64,
+    pub stderr_bytes: u64,
+    pub cut_bytes: u64,
+    /// Processes that were still there after the main one's exit and were ended.
+    pub stragglers: u64,
+    /// The last line of stderr or stdout, for agents that give no error of their own.
+    pub last_line: String,
+}
+
+/// `<!-- ralph:state NAME key=value … -->` in the agent's result text.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Marker {
+    pub state: String,
+    pub attrs: Vec<(String, String)>,
+}
+
+impl Marker {
+    pub fn attr(&self, key: &str) -> Option<&str> {
+        self.attrs.iter().find(|(k, _)| k == key).map(|(_, v)| v.as_str())
+    }
+}

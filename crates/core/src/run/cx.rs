@@ -1,0 +1,68 @@
+//! What a run and its nodes share: the record and its fold, the timers, the decisions of this step.
+
+use crate::decision::Decision;
+use crate::event::{Event, NodeState, Recorded, RunStarted};
+use crate::ids::{NodeIx, NodeName};
+use crate::moment::Moment;
+use crate::settings::{Budget, Plan, Settings};
+use crate::timer::Timers;
+use crate::view::View;
+
+pub(super) struct Cx {
+    pub now: Moment,
+    pub plan: Plan,
+    pub view: View,
+    pub timers: Timers,
+    pub out: Vec<Decision>,
+    start: Option<RunStarted>,
+}
+
+impl Cx {
+    pub fn new(started: RunStarted) -> Cx {
+        Cx {
+            now: Moment::default(),
+            plan: started.settings.clone(),
+            view: View::default(),
+            timers: Timers::default(),
+            out: Vec::new(),
+            start: Some(started),
+        }
+    }
+
+    pub fn record_start(&mut self) {
+        if let Some(started) = self.start.take() {
+            self.record(Event::RunStarted(Box::new(started)));
+        }
+    }
+
+    /// The one place where an event comes into being: numbered, folded, handed out.
+    pub fn record(&mut self, event: Event) {
+        let recorded = Recorded::new(self.view.seq + 1, self.now, event);
+        self.view.apply(&recorded);
+        self.out.push(Decision::Record(Box::new(recorded)));
+    }
+
+    pub fn trouble(&mut self, kind: &str, detail: String) {
+        self.record(Event::Trouble { kind: kind.to_owned(), detail });
+    }
+
+    pub fn transition(&mut self, ix: NodeIx, to: NodeState, reason: Option<String>) {
+        let from = self.view.node(ix).state;
+        if from != to {
+            self.record(Event::NodeTransition { node: self.name(ix), from, to, reason });
+        }
+    }
+
+    pub fn settings(&self, ix: NodeIx) -> &Settings {
+        &self.plan.nodes[ix.0].settings
+    }
+
+    pub fn name(&self, ix: NodeIx) -> NodeName {
+        self.plan.nodes[ix.0].name.clone()
+    }
+
+    /// A loop file's budget is the run's.
+    pub fn budget(&self) -> &Budget {
+        &self.plan.nodes[0].settings.budget
+    }
+}

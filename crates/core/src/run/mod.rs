@@ -1,0 +1,168 @@
+//! A run: the scheduler, and one `Node` machine for each node.
+//!
+//! `step` takes what happened and answers with what to do; `next_wakeup` says when to step again if
+//! nothing happens. Everything the run knows about its past is in its `View`, which is the fold of the
+//! very events it records.
+
+mod cx;
+mod next;
+mod node;
+mod stop;
+#[cfg(test)]
+mod tests;
+mod tree;
+
+use crate::decision::Decision;
+use crate::dur::Dur;
+use crate::ending::Ending;
+use crate::event::{Cause, Event, NodeState, RunStarted};
+use crate::ids::{Iteration, NodeIx};
+use crate::input::Input;
+use crate::job::Job;
+use crate::moment::Moment;
+use crate::settings::Plan;
+use crate::timer::{Deadline, Timer, Wakeup};
+use crate::view::View;
+use cx::Cx;
+use node::{Fact, Node};
+use stop::Stop;
+
+/// How long to wait before the record is tried again.
+const RECORD_RETRY: Dur = Dur::from_secs(5);
+
+pub struct Run {
+    cx: Cx,
+    nodes: Vec<Node>,
+    stop: Stop,
+    finished: bool,
+}
+
+impl Run {
+    /// A run that has not begun. `started` becomes its first event.
+    pub fn new(started: RunStarted) -> Run {
+        let nodes = started.settings.nodes.iter().enumerate().map(|(i, _)| Node::new(NodeIx(i))).collect();
+        Run { cx: Cx::new(started), nodes, stop: Stop::default(), finished: false }
+    }
+
+    pub fn view(&self) -> &View {
+        &self.cx.view
+    }
+
+    pub fn plan(&self) -> &Plan {
+        &self.cx.plan
+    }
+
+    /// When to step again if nothing happens before.
+    pub fn next_wakeup(&self) -> Wakeup {
+        if self.finished { Wakeup::default() } else { self.cx.timers.next_wakeup() }
+    }
+
+    /// Takes what happened, answers with what to do.
+    pub fn step(&mut self, now: Moment, input: Input) -> Vec<Decision> {
+        self.cx.now = now;
+        if !self.finished {
+            self.take(input);
+            while let Some(timer) = self.due() {
+                self.fire(timer);
+            }
+        }
+        std::mem::take(&mut self.cx.out)
+    }
+
+    fn due(&mut self) -> Option<Timer> {
+        if self.finished { None } else { self.cx.timers.take_due(self.cx.now) }
+    }
+
+    fn take(&mut self, input: Input) {
+        match input {
+            Input::Began => self.begin(),
+            Input::TimePassed => {}
+            Input::JobStarted { job, pid, argv } => self.tell(job, Fact::Started { pid, argv }),
+            Input::JobRefused { job, error } => self.tell(job, Fact::Refused { error }),
+            Input::JobExited { job, exit } => self.tell(job, Fact::Exited(exit)),
+            Input::PipesClosed { job } => self.tell(job, Fact::PipesClosed),
+            Input::JobEnded { job, report } => self.tell(job, Fact::Ended(report)),
+            Input::Observed { job, seen } => self.tell(job, Fact::Observed(seen)),
+            Input::TreeStands { job, detail } => self.tree_stands(job, detail),
+            Input::PromptAssembled { node, iteration, bytes, sha256 } => {
+                self.tell_node(node, iteration, Fact::PromptAssembled { bytes, sha256 });
+            }
+            Input::Interrupted => self.interrupted(),
+            Input::EndAsked(signal) => self.end_asked(signal),
+            Input::StopAsked => self.stop_asked(),
+            Input::WakeAsked(by) => self.wake_all(by),
+            Input::Noticed { kind, message } => self.cx.record(Event::Notice { kind: kind.into(), message }),
+            Input::TroubleMet { kind, detail } => self.cx.trouble(kind, detail),
+            Input::RecordFailed { detail } => {
+                self.cx.trouble("record_failed", detail);
+                self.retry_record_later();
+            }
+            Input::RecordRecovered => {
+                self.cx.timers.clear(Timer::RecordRetry);
+                self.cx.record(Event::Notice {
+                    kind: "record_recovered".into(),
+                    message: "the record can be written again; going on".into(),
+                });
+            }
+            Input::RecordLost { detail } => self.record_lost(detail),
+        }
+    }
+
+    fn fire(&mut self, timer: Timer) {
+        match timer {
+            Timer::Command(ix) | Timer::Watch(ix) | Timer::Grace(ix) | Timer::Leak(ix) => {
+                let iteration = self.nodes[ix.0].iteration;
+                self.tell_node(ix, iteration, Fact::Due(timer));
+            }
+            Timer::Wait(ix) => self.wait_over(ix),
+            Timer::Budget => self.time_is_up(),
+            Timer::RecordRetry => {
+                self.cx.out.push(Decision::RetryRecord);
+                self.retry_record_later();
+            }
+        }
+    }
+
+    fn begin(&mut self) {
+        self.cx.record_start();
+        if let Some(time) = self.cx.budget().time {
+            let left = time.saturating_sub(self.cx.view.supervised(self.cx.now.boot));
+            self.cx.timers.set(Timer::Budget, Deadline::Boot(self.cx.now.boot.plus(left)));
+        }
+        for ix in (0..self.nodes.len()).map(NodeIx) {
+            self.cx.transition(ix, NodeState::Running, None);
+            self.begin_iteration(ix, Cause::First);
+        }
+    }
+
+    /// A fact about a job goes to its node, unless the job's iteration has closed.
+    fn tell(&mut self, job: Job, fact: Fact) {
+        if self.nodes.get(job.node.0).is_some_and(|n| n.has_job(job)) {
+            self.tell_node(job.node, job.iteration, fact);
+        }
+    }
+
+    fn tell_node(&mut self, ix: NodeIx, iteration: Iteration, fact: Fact) {
+        let Some(node) = self.nodes.get_mut(ix.0).filter(|n| n.iteration == iteration) else { return };
+        if let Some(ending) = node.handle(&mut self.cx, fact) {
+            self.iteration_over(ix, ending);
+        }
+    }
+
+    fn begin_iteration(&mut self, ix: NodeIx, cause: Cause) {
+        self.nodes[ix.0].begin(&mut self.cx, cause);
+    }
+
+    fn iteration_over(&mut self, ix: NodeIx, ending: Ending) {
+        match self.what_next(ix, &ending) {
+            next::Next::Begin => self.begin_iteration(ix, Cause::Next),
+            next::Next::Wait(why, delay) => self.nodes[ix.0].wait(&mut self.cx, why, delay),
+            next::Next::Finish(end) => self.finish(end),
+        }
+    }
+
+    fn retry_record_later(&mut self) {
+        let at = self.cx.now.awake.plus(RECORD_RETRY);
+        self.cx.timers.set(Timer::RecordRetry, Deadline::Awake(at));
+    }
+}

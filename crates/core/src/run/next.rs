@@ -1,0 +1,171 @@
+//! What comes after an iteration: the next one, a wait, or the end.
+
+use super::Run;
+use crate::decision::Decision;
+use crate::dur::Dur;
+use crate::ending::Ending;
+use crate::event::{Cause, Event, NodeState, Outcome, RunEnded, WaitEndedBy, WaitWhy};
+use crate::idle;
+use crate::ids::NodeIx;
+use crate::settings::IdlePolicy;
+
+pub(super) enum Next {
+    Begin,
+    Wait(WaitWhy, Dur),
+    Finish(End),
+}
+
+/// How the run ends.
+pub(super) struct End {
+    pub outcome: Outcome,
+    pub reason: String,
+    pub exit_code: u8,
+}
+
+impl End {
+    pub fn new(outcome: Outcome, exit_code: u8, reason: impl Into<String>) -> End {
+        End { outcome, reason: reason.into(), exit_code }
+    }
+}
+
+impl Run {
+    /// The order of the questions matters: what a person asked for comes first, then what makes going
+    /// on senseless, then what makes it forbidden, and only then how long to wait.
+    pub(super) fn what_next(&self, ix: NodeIx, ending: &Ending) -> Next {
+        let end = self
+            .end_by_stop()
+            .or_else(|| self.end_by_failure(ix, ending))
+            .or_else(|| self.end_by_count(ix))
+            .or_else(|| self.end_by_idling(ix, ending))
+            .or_else(|| self.end_by_budget());
+        match (end, self.wait_for(ix, ending)) {
+            (Some(end), _) => Next::Finish(end),
+            (None, Some((why, delay))) => Next::Wait(why, delay),
+            (None, None) => Next::Begin,
+        }
+    }
+
+    fn end_by_failure(&self, ix: NodeIx, ending: &Ending) -> Option<End> {
+        let node = self.cx.view.node(ix);
+        let because = || node.last_end.as_ref().map(|e| e.because.clone()).unwrap_or_default();
+        match ending {
+            Ending::AuthFailed => Some(End::new(Outcome::AuthFailed, 1, because())),
+            Ending::Failed | Ending::TimedOut if self.cx.plan.stop_on_error => {
+                Some(End::new(Outcome::StoppedOnError, 1, format!("iteration {}: {}", node.iteration, because())))
+            }
+            Ending::Failed => node
+                .failures
+                .open_circuit(&self.cx.settings(ix).errors, self.cx.now.boot)
+                .map(|why| End::new(Outcome::ErrorLimit, 1, why)),
+            Ending::Completed | Ending::Idle { .. } | Ending::TimedOut | Ending::RateLimited | Ending::Interrupted { .. } => None,
+        }
+    }
+
+    fn end_by_count(&self, ix: NodeIx) -> Option<End> {
+        let counts = self.cx.view.node(ix).counts;
+        let max = self.cx.settings(ix).max_iterations?;
+        (counts.iterations >= max).then(|| {
+            let done = format!("{} of {max} iterations completed", counts.completed);
+            if counts.completed > 0 { End::new(Outcome::Clean, 0, done) } else { End::new(Outcome::Catastrophic, 1, done) }
+        })
+    }
+
+    fn end_by_idling(&self, ix: NodeIx, ending: &Ending) -> Option<End> {
+        let (Ending::Idle { reason }, Some(policy)) = (ending, &self.cx.settings(ix).idle) else { return None };
+        let spell = &self.cx.view.node(ix).spell;
+        let lasted = spell.lasted(self.cx.now.boot);
+        if idle::count_reached(policy, spell) {
+            let why = format!("{}; entering sleep mode after {} idle iterations", reason.replace('_', " "), spell.count);
+            return Some(End::new(Outcome::Idle, 0, why));
+        }
+        (policy.max? <= lasted).then(|| {
+            let why = format!("idle for {lasted} ({reason}); entering sleep mode after {} idle iterations", spell.count);
+            End::new(Outcome::Idle, 0, why)
+        })
+    }
+
+    /// Before each iteration: is there anything left to spend?
+    pub(super) fn end_by_budget(&self) -> Option<End> {
+        let budget = self.cx.budget();
+        let used = self.cx.view.totals().iterations;
+        let time = self.cx.view.supervised(self.cx.now.boot);
+        let spent = match (budget.iterations, budget.time) {
+            (Some(max), _) if used >= max => format!("budget.iterations: {used} of {max} used"),
+            (_, Some(max)) if time >= max => format!("budget.time: {time} of {max} used"),
+            _ => return None,
+        };
+        Some(End::new(Outcome::BudgetExceeded, 3, spent))
+    }
+
+    /// One wait per gap: of those that apply the first in this order counts, whatever its length.
+    fn wait_for(&self, ix: NodeIx, ending: &Ending) -> Option<(WaitWhy, Dur)> {
+        let settings = self.cx.settings(ix);
+        let node = self.cx.view.node(ix);
+        if let (Ending::Idle { .. }, Some(policy)) = (ending, &settings.idle) {
+            return Some((WaitWhy::Idle, self.idle_delay(ix, policy)));
+        }
+        if *ending == Ending::Failed {
+            return Some((WaitWhy::Error, node.failures.wait()));
+        }
+        (!settings.delay.is_zero()).then_some((WaitWhy::Delay, settings.delay))
+    }
+
+    /// The wait that would pass `idle.max` ends at it: one last look, no useless sleep.
+    fn idle_delay(&self, ix: NodeIx, policy: &IdlePolicy) -> Dur {
+        let spell = &self.cx.view.node(ix).spell;
+        let delay = idle::delay(policy, spell.count, spell.last_delay, 0);
+        match policy.max {
+            Some(max) => delay.min(max.saturating_sub(spell.lasted(self.cx.now.boot))),
+            None => delay,
+        }
+    }
+
+    pub(super) fn wait_over(&mut self, ix: NodeIx) {
+        self.leave_wait(ix, WaitEndedBy::Timer, Cause::Next);
+    }
+
+    pub(super) fn wake_all(&mut self, by: WaitEndedBy) {
+        for ix in (0..self.nodes.len()).map(NodeIx) {
+            if self.nodes[ix.0].is_waiting() {
+                self.leave_wait(ix, by, Cause::Wake);
+            }
+        }
+    }
+
+    fn leave_wait(&mut self, ix: NodeIx, by: WaitEndedBy, cause: Cause) {
+        if !self.nodes[ix.0].wake(&mut self.cx, by) {
+            return;
+        }
+        match self.end_by_stop().or_else(|| self.end_by_budget()) {
+            Some(end) => self.finish(end),
+            None => self.begin_iteration(ix, cause),
+        }
+    }
+
+    pub(super) fn finish(&mut self, end: End) {
+        if self.finished {
+            return;
+        }
+        for ix in (0..self.nodes.len()).map(NodeIx) {
+            let done = self.cx.view.node(ix).counts.completed > 0;
+            let state = if done { NodeState::Done } else { NodeState::Failed };
+            self.cx.transition(ix, state, Some(end.outcome.as_str().to_owned()));
+        }
+        let totals = self.cx.view.totals();
+        self.cx.record(Event::RunEnded(RunEnded {
+            outcome: end.outcome,
+            reason: end.reason,
+            verified: false,
+            iterations: totals.iterations,
+            completed: totals.completed,
+            failed: totals.failed + totals.timed_out,
+            idle: totals.idle,
+            nodes: self.cx.view.node_counts(),
+            flake_retries: 0,
+            total_duration_s: self.cx.view.supervised(self.cx.now.boot),
+            exit_code: end.exit_code,
+        }));
+        self.cx.out.push(Decision::Finish { exit_code: end.exit_code });
+        self.finished = true;
+    }
+}

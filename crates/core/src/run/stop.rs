@@ -1,0 +1,146 @@
+//! Stopping a run: by Ctrl-C, by signals, by request, by the clock.
+
+use super::Run;
+use super::next::End;
+use crate::dur::Dur;
+use crate::event::{EndedBy, Event, Outcome, WaitEndedBy};
+use crate::input::EndSignal;
+use crate::job::Job;
+use crate::moment::Boot;
+
+/// Two Ctrl-C within this, the first of which ended a wait, stop the loop.
+const DOUBLE_INTERRUPT: Dur = Dur::from_secs(2);
+
+/// What the run has been asked to do about itself.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Stop {
+    wish: Wish,
+    /// When a Ctrl-C last ended a wait.
+    woken: Option<Boot>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq)]
+enum Wish {
+    #[default]
+    GoOn,
+    /// When the present iteration is over.
+    After(Why),
+    /// As soon as the process trees are empty.
+    Now(Why),
+}
+
+#[derive(Clone, Debug, PartialEq)]
+enum Why {
+    Operator,
+    Interrupt,
+    Signal(EndSignal),
+    Time,
+    RecordLost(String),
+}
+
+impl Why {
+    fn ended_by(&self) -> EndedBy {
+        match self {
+            Why::Operator | Why::Interrupt | Why::RecordLost(_) => EndedBy::Operator,
+            Why::Signal(_) => EndedBy::Signal,
+            Why::Time => EndedBy::Budget,
+        }
+    }
+}
+
+impl Run {
+    /// The end that was asked for, if one was.
+    pub(super) fn end_by_stop(&self) -> Option<End> {
+        let (Wish::After(why) | Wish::Now(why)) = &self.stop.wish else { return None };
+        Some(match why {
+            Why::Operator => End::new(Outcome::Stopped, 0, "stopped on request"),
+            Why::Interrupt => End::new(Outcome::Interrupted, 130, "interrupted by Ctrl-C"),
+            Why::Signal(s) => End::new(Outcome::Interrupted, s.exit_code(), format!("ended by {}", s.name())),
+            Why::Time => {
+                let max = self.cx.budget().time.unwrap_or(Dur::ZERO);
+                End::new(Outcome::BudgetExceeded, 3, format!("budget.time: {max} used up"))
+            }
+            Why::RecordLost(detail) => End::new(Outcome::RecordLost, 5, detail.clone()),
+        })
+    }
+
+    /// Ctrl-C. In a wait: the next iteration now; a second within 2 s stops the loop, even if a session
+    /// has begun. While an agent works: stop after this iteration, then interrupt, then kill.
+    pub(super) fn interrupted(&mut self) {
+        let now = self.cx.now.boot;
+        let woke_just_now = self.stop.woken.is_some_and(|at| now.since(at) <= DOUBLE_INTERRUPT);
+        if woke_just_now {
+            return self.stop_now(Why::Interrupt);
+        }
+        if !self.nodes.iter().any(|n| n.is_busy()) {
+            self.stop.woken = Some(now);
+            return self.wake_all(WaitEndedBy::Operator);
+        }
+        match self.stop.wish {
+            Wish::GoOn => {
+                self.stop_after(Why::Operator);
+                self.cx.record(Event::Notice {
+                    kind: "stopping".into(),
+                    message: "stopping after this iteration; Ctrl-C again interrupts the agent".into(),
+                });
+            }
+            Wish::After(_) | Wish::Now(_) => self.stop_now(Why::Interrupt),
+        }
+    }
+
+    pub(super) fn end_asked(&mut self, signal: EndSignal) {
+        self.stop_now(Why::Signal(signal));
+    }
+
+    pub(super) fn stop_asked(&mut self) {
+        self.stop_after(Why::Operator);
+    }
+
+    pub(super) fn time_is_up(&mut self) {
+        self.stop_now(Why::Time);
+    }
+
+    pub(super) fn record_lost(&mut self, detail: String) {
+        self.cx.trouble("record_lost", detail.clone());
+        self.stop_after(Why::RecordLost(detail));
+    }
+
+    /// Even KILL has not emptied the tree. No new session starts; if the run was to end anyway it ends,
+    /// and the keeper goes on trying.
+    pub(super) fn tree_stands(&mut self, job: Job, detail: String) {
+        if self.nodes.get(job.node.0).is_some_and(|n| n.has_job(job)) {
+            self.cx.trouble("tree_stands", detail);
+            if let (Wish::Now(_), Some(end)) = (&self.stop.wish, self.end_by_stop()) {
+                self.finish(end);
+            }
+        }
+    }
+
+    fn stop_after(&mut self, why: Why) {
+        if self.stop.wish == Wish::GoOn {
+            self.stop.wish = Wish::After(why);
+        }
+        self.finish_if_quiet();
+    }
+
+    /// Asked once: end gently. Asked again: no more grace.
+    fn stop_now(&mut self, why: Why) {
+        let again = matches!(self.stop.wish, Wish::Now(_));
+        let by = why.ended_by();
+        if !again {
+            self.stop.wish = Wish::Now(why);
+        }
+        for node in self.nodes.iter_mut().filter(|n| n.is_busy()) {
+            if again { node.kill(&mut self.cx, by) } else { node.end(&mut self.cx, by) }
+        }
+        self.finish_if_quiet();
+    }
+
+    fn finish_if_quiet(&mut self) {
+        if !self.nodes.iter().any(|n| n.is_busy())
+            && let Some(end) = self.end_by_stop()
+        {
+            self.finish(end);
+        }
+    }
+}

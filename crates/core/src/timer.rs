@@ -1,0 +1,101 @@
+//! Named timers, all in one table. A late or spurious wake-up is harmless: what is not due stays.
+
+use crate::ids::NodeIx;
+use crate::moment::{Awake, Boot, Moment};
+use std::collections::BTreeMap;
+
+/// What a timer is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Timer {
+    /// A command's own timeout (awake).
+    Command(NodeIx),
+    /// The watchdog's next due moment (awake).
+    Watch(NodeIx),
+    /// Between two steps of ending a tree (awake).
+    Grace(NodeIx),
+    /// How long pipes may be held after the exit (awake).
+    Leak(NodeIx),
+    /// The end of a wait (boot).
+    Wait(NodeIx),
+    /// The run's time budget (boot).
+    Budget,
+    /// The next try to write the record (awake).
+    RecordRetry,
+}
+
+/// A point on one of the two clocks timers run on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Deadline {
+    Awake(Awake),
+    Boot(Boot),
+}
+
+impl Deadline {
+    fn is_due(self, now: Moment) -> bool {
+        match self {
+            Deadline::Awake(at) => now.awake >= at,
+            Deadline::Boot(at) => now.boot >= at,
+        }
+    }
+}
+
+/// When the core wants to be stepped again, on either clock.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Wakeup {
+    pub awake: Option<Awake>,
+    pub boot: Option<Boot>,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct Timers {
+    set: BTreeMap<Timer, Deadline>,
+}
+
+impl Timers {
+    pub fn set(&mut self, timer: Timer, deadline: Deadline) {
+        self.set.insert(timer, deadline);
+    }
+
+    pub fn clear(&mut self, timer: Timer) {
+        self.set.remove(&timer);
+    }
+
+    /// Takes one timer that is due, in the order of the table.
+    pub fn take_due(&mut self, now: Moment) -> Option<Timer> {
+        let due = self.set.iter().find(|(_, d)| d.is_due(now)).map(|(t, _)| *t)?;
+        self.set.remove(&due);
+        Some(due)
+    }
+
+    pub fn next_wakeup(&self) -> Wakeup {
+        let mut next = Wakeup::default();
+        for deadline in self.set.values() {
+            match *deadline {
+                Deadline::Awake(at) => next.awake = Some(next.awake.map_or(at, |n| n.min(at))),
+                Deadline::Boot(at) => next.boot = Some(next.boot.map_or(at, |n| n.min(at))),
+            }
+        }
+        next
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dur::Dur;
+
+    #[test]
+    fn a_timer_is_taken_once_and_not_before_it_is_due() {
+        let start = Moment::default();
+        let mut timers = Timers::default();
+        timers.set(Timer::Budget, Deadline::Boot(Boot(50)));
+        timers.set(Timer::Leak(NodeIx(0)), Deadline::Awake(Awake(20)));
+        assert_eq!(timers.next_wakeup(), Wakeup { awake: Some(Awake(20)), boot: Some(Boot(50)) });
+        assert_eq!(timers.take_due(start.plus(Dur::from_millis(19))), None);
+        let late = start.plus(Dur::from_millis(99));
+        assert_eq!(timers.take_due(late), Some(Timer::Leak(NodeIx(0))));
+        assert_eq!(timers.take_due(late), Some(Timer::Budget));
+        assert_eq!(timers.take_due(late), None);
+        assert_eq!(timers.next_wakeup(), Wakeup::default());
+    }
+}

@@ -1,0 +1,255 @@
+//! The view: the fold of a run's events. Status, screen, report and resume read only this, and so does
+//! the core itself when it decides, so what was decided can always be seen from the record.
+
+use crate::circuit::Failures;
+use crate::dur::Dur;
+use crate::event::{
+    Event, IterationEnd, NodeCounts, NodeState, Observation, Recorded, RunEnded, RunStarted, SessionEnded, WaitWhy,
+};
+use crate::idle::Spell;
+use crate::ids::{Iteration, NodeIx, NodeName};
+use crate::moment::{Awake, Boot, Moment, Wall};
+use std::collections::BTreeMap;
+
+/// A run as its record tells it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct View {
+    pub started: Option<RunStarted>,
+    pub began: Moment,
+    /// Number and moment of the last event.
+    pub seq: u64,
+    pub last: Moment,
+    pub nodes: Vec<NodeView>,
+    by_name: BTreeMap<NodeName, usize>,
+    /// Supervised time of earlier processes of this run, and where the present one began.
+    time_before: Dur,
+    segment: Boot,
+    pub troubles: u64,
+    pub last_trouble: Option<(String, String)>,
+    pub ended: Option<RunEnded>,
+}
+
+/// A node as the record tells it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NodeView {
+    pub name: NodeName,
+    pub state: NodeState,
+    /// The last number given to an iteration.
+    pub iteration: Iteration,
+    pub counts: Counts,
+    pub doing: Doing,
+    pub failures: Failures,
+    pub spell: Spell,
+    /// How long the session of the current iteration lasted, once it has.
+    session: Dur,
+    pub last_session: Option<SessionEnded>,
+    pub last_end: Option<IterationEnd>,
+}
+
+/// How the iterations ended so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Those that count against `-n` and the budget: all but interrupted and rate-limited ones.
+    pub iterations: u64,
+    /// Idle ones included.
+    pub completed: u64,
+    pub idle: u64,
+    pub failed: u64,
+    pub timed_out: u64,
+    pub interrupted: u64,
+}
+
+/// What a node is at.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Doing {
+    Nothing,
+    Preparing,
+    Working { pid: u32, since: Awake, messages: u64, last_output: Option<Awake> },
+    Waiting { why: WaitWhy, delay: Dur, until: Wall },
+}
+
+impl View {
+    pub fn fold<'a>(events: impl IntoIterator<Item = &'a Recorded>) -> View {
+        let mut view = View::default();
+        for event in events {
+            view.apply(event);
+        }
+        view
+    }
+
+    pub fn node(&self, ix: NodeIx) -> &NodeView {
+        &self.nodes[ix.0]
+    }
+
+    pub fn is_over(&self) -> bool {
+        self.ended.is_some()
+    }
+
+    /// Time this run was supervised, up to `now`.
+    pub fn supervised(&self, now: Boot) -> Dur {
+        self.time_before.saturating_add(now.since(self.segment))
+    }
+
+    /// All nodes' counts in one.
+    pub fn totals(&self) -> Counts {
+        self.nodes.iter().fold(Counts::default(), |sum, n| Counts {
+            iterations: sum.iterations + n.counts.iterations,
+            completed: sum.completed + n.counts.completed,
+            idle: sum.idle + n.counts.idle,
+            failed: sum.failed + n.counts.failed,
+            timed_out: sum.timed_out + n.counts.timed_out,
+            interrupted: sum.interrupted + n.counts.interrupted,
+        })
+    }
+
+    pub fn node_counts(&self) -> NodeCounts {
+        let count = |state| self.nodes.iter().filter(|n| n.state == state).count() as u64;
+        NodeCounts { done: count(NodeState::Done), failed: count(NodeState::Failed), blocked: count(NodeState::Blocked) }
+    }
+
+    pub fn apply(&mut self, recorded: &Recorded) {
+        let at = recorded.moment();
+        match &recorded.event {
+            Event::RunStarted(s) => self.start(at, s),
+            Event::RunResumed(_) => self.resume(at),
+            Event::NodeTransition { node, to, .. } => self.on(node, |n| n.state = *to),
+            Event::IterationStarted { node, iteration, .. } => self.on(node, |n| n.begin(*iteration)),
+            Event::CommandFinished(_) | Event::PromptAssembled { .. } | Event::MarkerSeen { .. } => {}
+            Event::SessionStarted { node, pid, .. } => {
+                let doing = Doing::Working { pid: *pid, since: at.awake, messages: 0, last_output: None };
+                self.on(node, |n| n.doing = doing);
+            }
+            Event::Observed { node, seen, .. } => self.on(node, |n| n.observe(seen)),
+            Event::HardStop { .. } | Event::SessionSignalled { .. } | Event::Notice { .. } => {}
+            Event::SessionEnded(s) => self.on(&s.node, |n| n.session_over(s)),
+            Event::IterationCompleted(end) => self.on(&end.node, |n| n.completed(end)),
+            Event::IterationIdle { end, reason, .. } => self.on(&end.node, |n| n.idled(at.boot, end, reason)),
+            Event::IterationFailed(end) | Event::IterationAuthFailed(end) => {
+                self.on(&end.node, |n| n.failed(at.boot, end));
+            }
+            Event::IterationTimedOut(end) => self.on(&end.node, |n| n.timed_out(end)),
+            Event::IterationRateLimited(end) => self.on(&end.node, |n| n.over(end)),
+            Event::IterationInterrupted { end, .. } => self.on(&end.node, |n| {
+                n.counts.interrupted += 1;
+                n.over(end);
+            }),
+            Event::WaitStarted { node, why, delay_s, until } => self.on(node, |n| n.wait(*why, *delay_s, *until)),
+            Event::WaitEnded { node, .. } => self.on(node, |n| n.doing = Doing::Nothing),
+            Event::Trouble { kind, detail } => {
+                self.troubles += 1;
+                self.last_trouble = Some((kind.clone(), detail.clone()));
+            }
+            Event::RunEnded(end) => self.ended = Some(end.clone()),
+            Event::Unknown => {}
+        }
+        self.seq = recorded.seq;
+        self.last = at;
+    }
+
+    fn start(&mut self, at: Moment, s: &RunStarted) {
+        self.began = at;
+        self.segment = at.boot;
+        self.nodes = s.nodes.iter().map(NodeView::new).collect();
+        self.by_name = s.nodes.iter().enumerate().map(|(i, n)| (n.clone(), i)).collect();
+        self.started = Some(s.clone());
+    }
+
+    /// Time between the last event of the dead process and now was not supervised.
+    fn resume(&mut self, at: Moment) {
+        self.time_before = self.supervised(self.last.boot);
+        for node in &mut self.nodes {
+            node.spell.before = node.spell.lasted(self.last.boot);
+            node.spell.since = node.spell.since.map(|_| at.boot);
+            node.doing = Doing::Nothing;
+        }
+        self.segment = at.boot;
+        self.ended = None;
+    }
+
+    /// Events of a node that the run does not have are passed over: the record may be newer than we.
+    fn on(&mut self, name: &NodeName, change: impl FnOnce(&mut NodeView)) {
+        if let Some(ix) = self.by_name.get(name) {
+            change(&mut self.nodes[*ix]);
+        }
+    }
+}
+
+impl NodeView {
+    fn new(name: &NodeName) -> NodeView {
+        NodeView {
+            name: name.clone(),
+            state: NodeState::Pending,
+            iteration: Iteration(0),
+            counts: Counts::default(),
+            doing: Doing::Nothing,
+            failures: Failures::default(),
+            spell: Spell::default(),
+            session: Dur::ZERO,
+            last_session: None,
+            last_end: None,
+        }
+    }
+
+    fn begin(&mut self, iteration: Iteration) {
+        self.iteration = iteration;
+        self.doing = Doing::Preparing;
+        self.session = Dur::ZERO;
+    }
+
+    fn observe(&mut self, seen: &Observation) {
+        if let Doing::Working { messages, last_output, .. } = &mut self.doing {
+            *messages = messages.saturating_add(seen.count);
+            *last_output = Some(seen.last_ms);
+        }
+    }
+
+    fn session_over(&mut self, s: &SessionEnded) {
+        self.session = s.duration_s;
+        self.last_session = Some(s.clone());
+        self.doing = Doing::Preparing;
+    }
+
+    fn completed(&mut self, end: &IterationEnd) {
+        self.counts.iterations += 1;
+        self.counts.completed += 1;
+        self.failures.clear();
+        self.spell = Spell::default();
+        self.over(end);
+    }
+
+    fn idled(&mut self, at: Boot, end: &IterationEnd, reason: &str) {
+        self.counts.iterations += 1;
+        self.counts.completed += 1;
+        self.counts.idle += 1;
+        self.failures.clear();
+        self.spell.add(at, reason);
+        self.over(end);
+    }
+
+    fn failed(&mut self, at: Boot, end: &IterationEnd) {
+        self.counts.iterations += 1;
+        self.counts.failed += 1;
+        self.failures.add(at, end.fingerprint.as_deref().unwrap_or(""), self.session);
+        self.spell = Spell::default();
+        self.over(end);
+    }
+
+    fn timed_out(&mut self, end: &IterationEnd) {
+        self.counts.iterations += 1;
+        self.counts.timed_out += 1;
+        self.spell = Spell::default();
+        self.over(end);
+    }
+
+    fn over(&mut self, end: &IterationEnd) {
+        self.doing = Doing::Nothing;
+        self.last_end = Some(end.clone());
+    }
+
+    fn wait(&mut self, why: WaitWhy, delay: Dur, until: Wall) {
+        if why == WaitWhy::Idle {
+            self.spell.last_delay = delay;
+        }
+        self.doing = Doing::Waiting { why, delay, until };
+    }
+}
