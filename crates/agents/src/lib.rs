@@ -1,1 +1,25 @@
+//! Reads what agent CLIs print, and knows how to start them. One file per agent.
+//!
+//! The host drains an agent's pipes and hands the bytes to a `Splitter`; each line goes to the agent's
+//! `Reader`, which answers with signs. `launch` turns a command line from a loop file into the one that is
+//! run, `marker` finds the state an agent declared in its final text. Nothing in here does I/O, looks at a
+//! clock or the environment, keeps more than a bounded piece of the output, or fails on any input.
 
+mod claude;
+mod codex;
+mod gemini;
+mod json;
+mod opencode;
+mod plain;
+mod tail;
+
+pub mod launch;
+pub mod lines;
+pub mod marker;
+pub mod reader;
+pub mod tools;
+
+pub use launch::{EnvChange, Launch, detect, launch};
+pub use lines::{Line, MAX_LINE, Splitter};
+pub use marker::{Marker, last_marker};
+pub use reader::Reader;

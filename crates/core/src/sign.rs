@@ -9,6 +9,8 @@ use serde::{Deserialize, Serialize};
 pub enum Sign {
     /// The agent said something new.
     Message,
+    /// New text that is no message of its own: the next piece of one, or the agent's thinking aloud.
+    Text,
     ToolStarted { id: String, name: String },
     ToolEnded { id: String, ok: bool },
     /// A subagent did something, or began or ended.
@@ -69,7 +71,7 @@ impl Tally {
         match sign {
             Sign::Message => self.messages += 1,
             Sign::ToolStarted { .. } => self.tools += 1,
-            Sign::ToolEnded { .. } | Sign::Subagent | Sign::Keepalive => {}
+            Sign::Text | Sign::ToolEnded { .. } | Sign::Subagent | Sign::Keepalive => {}
             Sign::Error { text } => {
                 self.errors += 1;
                 self.last_error = Some(clip(&text, Tally::MAX_ERROR).to_owned());

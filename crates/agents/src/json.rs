@@ -1,0 +1,300 @@
+//! A skimmer for JSON lines: one pass, no copies, no recursion.
+//!
+//! A reader wants five fields of a line that may have megabytes, so this does not build values. It walks
+//! the fields it is asked for and steps over the rest; strings stay as they are written until someone
+//! wants their text. What is stepped over is only checked for balanced brackets and ended strings: a line
+//! that is wrong *inside* a part nobody reads is read all the same, a line that is torn or no JSON is not.
+
+use dogwatch_core::text::clip;
+use memchr::memchr2;
+
+/// A place in a line. Once `broken` it stays where it is and everything it is asked for is nothing.
+pub struct Json<'a> {
+    bytes: &'a [u8],
+    at: usize,
+    broken: bool,
+}
+
+impl<'a> Json<'a> {
+    /// The fields of the object that is this line. False if the line is no such thing; `each` may then have
+    /// been called for the fields that came before the fault.
+    pub fn object(line: &'a [u8], each: impl FnMut(&'a [u8], &mut Json<'a>)) -> bool {
+        let mut json = Json { bytes: line, at: 0, broken: false };
+        json.blanks();
+        if json.peek() != Some(b'{') {
+            return false;
+        }
+        json.fields(each);
+        json.blanks();
+        !json.broken && json.at == line.len()
+    }
+
+    /// Calls `each` with every key and the place of its value; a value that `each` does not read is stepped
+    /// over. Anything but an object is left to the caller, who will step over it.
+    pub fn fields(&mut self, mut each: impl FnMut(&'a [u8], &mut Json<'a>)) {
+        if !self.enter(b'{', b'}') {
+            return;
+        }
+        loop {
+            let Some(key) = self.text() else { return self.fail() };
+            self.blanks();
+            if !self.eat(b':') {
+                return self.fail();
+            }
+            self.element(|json| each(key.0, json));
+            if self.leave(b'}') {
+                return;
+            }
+        }
+    }
+
+    /// As `fields`, for the elements of an array.
+    pub fn items(&mut self, mut each: impl FnMut(&mut Json<'a>)) {
+        if !self.enter(b'[', b']') {
+            return;
+        }
+        loop {
+            self.element(&mut each);
+            if self.leave(b']') {
+                return;
+            }
+        }
+    }
+
+    /// The string that stands here.
+    pub fn text(&mut self) -> Option<Raw<'a>> {
+        if self.broken || self.peek() != Some(b'"') {
+            return None;
+        }
+        let start = self.at + 1;
+        self.skip_string();
+        (!self.broken).then(|| Raw(&self.bytes[start..self.at - 1]))
+    }
+
+    /// The whole number that stands here, if it is one and not negative.
+    pub fn whole(&mut self) -> Option<u64> {
+        self.scalar()?.parse().ok()
+    }
+
+    pub fn number(&mut self) -> Option<f64> {
+        self.scalar()?.parse().ok().filter(|n: &f64| n.is_finite())
+    }
+
+    pub fn is_true(&mut self) -> bool {
+        self.scalar() == Some("true")
+    }
+
+    pub fn is_null(&mut self) -> bool {
+        self.scalar() == Some("null")
+    }
+
+    /// An HTTP status, if that is what stands here.
+    pub fn status(&mut self) -> Option<u16> {
+        self.whole().and_then(|n| u16::try_from(n).ok()).filter(|n| (100..600).contains(n))
+    }
+
+    fn fail(&mut self) {
+        self.broken = true;
+    }
+
+    fn peek(&self) -> Option<u8> {
+        self.bytes.get(self.at).copied()
+    }
+
+    fn eat(&mut self, byte: u8) -> bool {
+        let here = !self.broken && self.peek() == Some(byte);
+        self.at += usize::from(here);
+        here
+    }
+
+    fn blanks(&mut self) {
+        while let Some(b' ' | b'\t' | b'\n' | b'\r') = self.peek() {
+            self.at += 1;
+        }
+    }
+
+    /// Goes behind `open` to the first element; false if there is none.
+    fn enter(&mut self, open: u8, close: u8) -> bool {
+        if !self.eat(open) {
+            return false;
+        }
+        self.blanks();
+        !self.eat(close)
+    }
+
+    fn element(&mut self, each: impl FnOnce(&mut Json<'a>)) {
+        self.blanks();
+        let start = self.at;
+        if !self.broken {
+            each(self);
+        }
+        if !self.broken && self.at == start {
+            self.skip();
+        }
+    }
+
+    /// Goes to the next element; true if there is none.
+    fn leave(&mut self, close: u8) -> bool {
+        self.blanks();
+        if self.eat(b',') {
+            self.blanks();
+            return false;
+        }
+        if !self.eat(close) {
+            self.fail();
+        }
+        true
+    }
+
+    fn skip(&mut self) {
+        match self.peek() {
+            Some(b'"') => self.skip_string(),
+            Some(b'{' | b'[') => self.skip_container(),
+            Some(b't' | b'f' | b'n' | b'-' | b'0'..=b'9') => drop(self.scalar()),
+            _ => self.fail(),
+        }
+    }
+
+    /// Depth is a count, not a stack, neither ours nor the machine's.
+    fn skip_container(&mut self) {
+        let mut depth = 0usize;
+        loop {
+            match self.peek() {
+                Some(b'"') => {
+                    self.skip_string();
+                    if self.broken {
+                        return;
+                    }
+                    continue;
+                }
+                Some(b'{' | b'[') => depth += 1,
+                Some(b'}' | b']') => depth -= 1,
+                Some(_) => {}
+                None => return self.fail(),
+            }
+            self.at += 1;
+            if depth == 0 {
+                return;
+            }
+        }
+    }
+
+    fn skip_string(&mut self) {
+        let mut at = self.at + 1;
+        while let Some(found) = self.bytes.get(at..).and_then(|rest| memchr2(b'"', b'\\', rest)) {
+            at += found;
+            if self.bytes[at] == b'"' {
+                self.at = at + 1;
+                return;
+            }
+            at += 2;
+        }
+        self.fail();
+    }
+
+    /// `true`, `false`, `null` or a number, as written.
+    fn scalar(&mut self) -> Option<&'a str> {
+        if self.broken || !matches!(self.peek(), Some(b't' | b'f' | b'n' | b'-' | b'0'..=b'9')) {
+            return None;
+        }
+        let rest = &self.bytes[self.at..];
+        let end = rest.iter().position(|b| !is_scalar(*b)).unwrap_or(rest.len());
+        let written = std::str::from_utf8(&rest[..end]).ok()?;
+        if rest[0].is_ascii_alphabetic() && !matches!(written, "true" | "false" | "null") {
+            self.fail();
+            return None;
+        }
+        self.at += end;
+        Some(written)
+    }
+}
+
+fn is_scalar(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'-' | b'.')
+}
+
+/// A string as it is written, without its quotes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Raw<'a>(pub &'a [u8]);
+
+impl<'a> Raw<'a> {
+    /// Nothing in it but white space, written plainly or as an escape.
+    pub fn is_blank(self) -> bool {
+        let mut rest = self.0;
+        loop {
+            rest = match rest {
+                [] => return true,
+                [b' ' | b'\t', tail @ ..] | [b'\\', b'n' | b'r' | b't', tail @ ..] => tail,
+                _ => return false,
+            };
+        }
+    }
+
+    pub fn decode(self) -> String {
+        unescape(self.0)
+    }
+
+    /// The beginning of the text, at most `max` bytes.
+    pub fn decode_head(self, max: usize) -> String {
+        clip(&unescape(&self.0[..self.0.len().min(max)]), max).to_owned()
+    }
+}
+
+/// Takes every string, the impossible ones too: what is no escape, no character or half a surrogate pair
+/// (agents do print those) becomes `�`.
+pub fn unescape(raw: &[u8]) -> String {
+    let mut text = String::with_capacity(raw.len());
+    let mut rest = raw;
+    while let Some(at) = memchr::memchr(b'\\', rest) {
+        text.push_str(&String::from_utf8_lossy(&rest[..at]));
+        rest = escape(&rest[at + 1..], &mut text);
+    }
+    text.push_str(&String::from_utf8_lossy(rest));
+    text
+}
+
+/// Reads what follows a backslash; returns what follows that.
+fn escape<'a>(rest: &'a [u8], text: &mut String) -> &'a [u8] {
+    let Some((&kind, after)) = rest.split_first() else {
+        text.push(char::REPLACEMENT_CHARACTER);
+        return rest;
+    };
+    let plain = match kind {
+        b'n' => '\n',
+        b't' => '\t',
+        b'r' => '\r',
+        b'b' => '\u{8}',
+        b'f' => '\u{c}',
+        b'"' | b'\\' | b'/' => char::from(kind),
+        b'u' => return unicode(after, text),
+        _ => {
+            text.push(char::REPLACEMENT_CHARACTER);
+            return after;
+        }
+    };
+    text.push(plain);
+    after
+}
+
+fn unicode<'a>(rest: &'a [u8], text: &mut String) -> &'a [u8] {
+    let Some((first, after)) = hex4(rest) else {
+        text.push(char::REPLACEMENT_CHARACTER);
+        return rest;
+    };
+    if let Some(pair) = after.strip_prefix(br"\u")
+        && let Some((second, behind)) = hex4(pair)
+        && let (0xd800..0xdc00, 0xdc00..0xe000) = (first, second)
+    {
+        let joined = 0x10000 + ((first - 0xd800) << 10) + (second - 0xdc00);
+        text.push(char::from_u32(joined).unwrap_or(char::REPLACEMENT_CHARACTER));
+        return behind;
+    }
+    text.push(char::from_u32(first).unwrap_or(char::REPLACEMENT_CHARACTER));
+    after
+}
+
+fn hex4(rest: &[u8]) -> Option<(u32, &[u8])> {
+    let (digits, after) = rest.split_at_checked(4)?;
+    let value = digits.iter().try_fold(0, |sum, d| Some(sum * 16 + char::from(*d).to_digit(16)?))?;
+    Some((value, after))
+}

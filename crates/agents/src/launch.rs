@@ -1,0 +1,219 @@
+//! How an agent is started: its words, its environment, and how its output will be read.
+//!
+//! `agent: claude` alone is a preset that works unattended. On a longer command line only the flags that
+//! make the output structured are added, and only if the user chose no output format; a choice is kept, and
+//! the output is read as what it then is. The prompt always goes in by stdin.
+
+use dogwatch_core::settings::ReaderName;
+
+/// What to start.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Launch {
+    pub argv: Vec<String>,
+    pub env: Vec<(&'static str, EnvChange)>,
+    pub reader: ReaderName,
+}
+
+/// What happens to a variable of the environment that the agent inherits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EnvChange {
+    /// The user's own value stays.
+    SetIfUnset(&'static str),
+    Remove,
+}
+
+/// What an agent's children see of it. A nested agent that sees them takes itself for a part of the outer one.
+const NESTED_MARKS: [&str; 8] = [
+    "CLAUDECODE",
+    "CLAUDE_CODE_ENTRYPOINT",
+    "CLAUDE_CODE_SESSION_ID",
+    "CLAUDE_CODE_SSE_PORT",
+    "CLAUDE_PID",
+    "CODEX_THREAD_ID",
+    "GEMINI_CLI",
+    "OPENCODE",
+];
+
+/// Without these a session does not end with its answer: it waits for background tasks and its own timers.
+const CLAUDE_ENV: [(&str, &str); 3] = [
+    ("CLAUDE_CODE_DISABLE_BACKGROUND_TASKS", "1"),
+    ("CLAUDE_CODE_DISABLE_CRON", "1"),
+    ("DISABLE_AUTOUPDATER", "1"),
+];
+
+const OPENCODE_ENV: [(&str, &str); 1] = [("OPENCODE_DISABLE_AUTOUPDATE", "1")];
+
+/// The command that is run for the words of an `agent:` key. `chosen` is the `reader:` key: if it names
+/// another agent than the words do, the words are a wrapper's and stay as they are.
+pub fn launch(words: &[String], chosen: Option<ReaderName>, as_root: bool) -> Launch {
+    let agent = agent_of(words);
+    let (argv, found) = match chosen {
+        Some(chosen) if chosen != agent => (words.to_vec(), chosen),
+        _ => structured(words, agent),
+    };
+    let reader = chosen.unwrap_or(found);
+    Launch {
+        argv,
+        env: environment(if agent == ReaderName::Plain { reader } else { agent }, as_root),
+        reader,
+    }
+}
+
+/// How the output of these words will be read, the flags that `launch` adds included.
+pub fn detect(words: &[String]) -> ReaderName {
+    structured(words, agent_of(words)).1
+}
+
+/// The agent that the first word names: `claude`, a path to it, `claude.exe`.
+fn agent_of(words: &[String]) -> ReaderName {
+    let program = words.first().map_or("", String::as_str);
+    let file = program.rsplit(['/', '\\']).next().unwrap_or(program);
+    let name = file.strip_suffix(".exe").or(file.strip_suffix(".cmd")).unwrap_or(file);
+    match name {
+        "claude" => ReaderName::Claude,
+        "codex" => ReaderName::Codex,
+        "opencode" => ReaderName::Opencode,
+        "gemini" => ReaderName::Gemini,
+        _ => ReaderName::Plain,
+    }
+}
+
+fn structured(words: &[String], agent: ReaderName) -> (Vec<String>, ReaderName) {
+    if let [program] = words {
+        let flags = preset(agent).iter().map(|flag| (*flag).to_owned());
+        return (std::iter::once(program.clone()).chain(flags).collect(), agent);
+    }
+    match agent {
+        ReaderName::Plain => (words.to_vec(), ReaderName::Plain),
+        ReaderName::Claude => claude(words),
+        ReaderName::Codex => codex(words),
+        ReaderName::Opencode => opencode(words),
+        ReaderName::Gemini => gemini(words),
+    }
+}
+
+fn preset(agent: ReaderName) -> &'static [&'static str] {
+    match agent {
+        ReaderName::Plain => &[],
+        ReaderName::Claude => {
+            &["-p", "--output-format", "stream-json", "--verbose", "--dangerously-skip-permissions"]
+        }
+        // The sleep tool sleeps for up to 12 hours and nothing shows it.
+        ReaderName::Codex => &[
+            "exec",
+            "--json",
+            "--skip-git-repo-check",
+            "--dangerously-bypass-approvals-and-sandbox",
+            "-c",
+            "features.sleep_tool=false",
+        ],
+        ReaderName::Opencode => &["run", "--format", "json", "--auto"],
+        ReaderName::Gemini => &["--output-format", "stream-json", "--approval-mode", "yolo", "--skip-trust"],
+    }
+}
+
+fn claude(words: &[String]) -> (Vec<String>, ReaderName) {
+    const COMMANDS: [&str; 9] =
+        ["agents", "auth", "config", "doctor", "install", "mcp", "plugin", "setup-token", "update"];
+    if is_one_of(words.get(1), &COMMANDS) {
+        return (words.to_vec(), ReaderName::Plain);
+    }
+    let mut argv = words.to_vec();
+    let format = option(words, &["--output-format"]);
+    if format.is_none() {
+        append(&mut argv, &["--output-format", "stream-json"]);
+    }
+    // Claude refuses the stream without it.
+    if matches!(format, None | Some("stream-json")) && !has(words, "--verbose") {
+        append(&mut argv, &["--verbose"]);
+    }
+    // `json` is one line with the result.
+    let structured = matches!(format, None | Some("stream-json" | "json"));
+    (argv, if structured { ReaderName::Claude } else { ReaderName::Plain })
+}
+
+fn codex(words: &[String]) -> (Vec<String>, ReaderName) {
+    let exec = options_of(words).iter().position(|word| word == "exec");
+    let exec = exec.or(is_one_of(words.get(1), &["e"]).then_some(0));
+    let Some(exec) = exec else { return (words.to_vec(), ReaderName::Plain) };
+    let mut argv = words.to_vec();
+    if !has(words, "--json") && !has(words, "--experimental-json") {
+        argv.insert(exec + 2, "--json".to_owned());
+    }
+    (argv, ReaderName::Codex)
+}
+
+fn opencode(words: &[String]) -> (Vec<String>, ReaderName) {
+    let Some(run) = options_of(words).iter().position(|word| word == "run") else {
+        return (words.to_vec(), ReaderName::Plain);
+    };
+    let mut argv = words.to_vec();
+    match option(words, &["--format"]) {
+        None => drop(argv.splice(run + 2..run + 2, ["--format".to_owned(), "json".to_owned()])),
+        Some("json") => {}
+        Some(_) => return (argv, ReaderName::Plain),
+    }
+    (argv, ReaderName::Opencode)
+}
+
+fn gemini(words: &[String]) -> (Vec<String>, ReaderName) {
+    const COMMANDS: [&str; 6] = ["mcp", "extensions", "extension", "skills", "skill", "hooks"];
+    let is_interactive = has(words, "-i") || has(words, "--prompt-interactive");
+    if is_interactive || is_one_of(words.get(1), &COMMANDS) {
+        return (words.to_vec(), ReaderName::Plain);
+    }
+    let mut argv = words.to_vec();
+    match option(words, &["--output-format", "-o"]) {
+        None => append(&mut argv, &["--output-format", "stream-json"]),
+        Some("stream-json") => {}
+        // `json` is one object over many lines, at the end.
+        Some(_) => return (argv, ReaderName::Plain),
+    }
+    (argv, ReaderName::Gemini)
+}
+
+/// The words between the program and a literal `--`, behind which nothing is an option.
+fn options_of(words: &[String]) -> &[String] {
+    let words = words.get(1..).unwrap_or(&[]);
+    &words[..words.iter().position(|word| word == "--").unwrap_or(words.len())]
+}
+
+fn has(words: &[String], flag: &str) -> bool {
+    options_of(words).iter().any(|word| word == flag)
+}
+
+fn is_one_of(word: Option<&String>, names: &[&str]) -> bool {
+    word.is_some_and(|word| names.contains(&word.as_str()))
+}
+
+/// The value that the last of these options has: `--name value` or `--name=value`.
+fn option<'a>(words: &'a [String], names: &[&str]) -> Option<&'a str> {
+    let words = options_of(words);
+    let value = |at: usize, word: &'a String| match word.split_once('=') {
+        Some((name, value)) if names.contains(&name) => Some(value),
+        _ if names.contains(&word.as_str()) => words.get(at + 1).map(String::as_str),
+        _ => None,
+    };
+    words.iter().enumerate().filter_map(|(at, word)| value(at, word)).next_back()
+}
+
+/// Adds flags at the end, or before a literal `--`.
+fn append(argv: &mut Vec<String>, flags: &[&str]) {
+    let at = 1 + options_of(argv).len();
+    argv.splice(at..at, flags.iter().map(|flag| (*flag).to_owned()));
+}
+
+fn environment(agent: ReaderName, as_root: bool) -> Vec<(&'static str, EnvChange)> {
+    let set: &[(&str, &str)] = match agent {
+        ReaderName::Claude => &CLAUDE_ENV,
+        ReaderName::Opencode => &OPENCODE_ENV,
+        ReaderName::Plain | ReaderName::Codex | ReaderName::Gemini => &[],
+    };
+    let removed = NESTED_MARKS.iter().map(|name| (*name, EnvChange::Remove));
+    let mut env: Vec<_> = removed.chain(set.iter().map(|(k, v)| (*k, EnvChange::SetIfUnset(v)))).collect();
+    // Else Claude refuses to skip its permission questions, and nobody is there to answer them.
+    if agent == ReaderName::Claude && as_root {
+        env.push(("IS_SANDBOX", EnvChange::SetIfUnset("1")));
+    }
+    env
+}

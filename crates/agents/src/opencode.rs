@@ -1,0 +1,197 @@
+//! opencode, `opencode run --format json`.
+//!
+//! There is no final event: the process ends, and that was the result if the last step said `stop`. Tools
+//! are printed only when they are over. Tokens and cost are told per step.
+
+use crate::codex::MAX_RAW;
+use crate::json::{Json, Raw, unescape};
+use crate::lines::Line;
+use crate::reader::{MAX_ERROR, MAX_NAME};
+use crate::tail::Tail;
+use dogwatch_core::settings::ReaderName;
+use dogwatch_core::sign::{AgentResult, Sign};
+
+#[derive(Debug)]
+pub struct Opencode {
+    /// What was said in the current step.
+    said: Tail,
+    tokens: Option<u64>,
+    cost_usd: Option<f64>,
+    end: End,
+}
+
+/// How it would have ended if nothing more came.
+#[derive(Debug)]
+enum End {
+    Open,
+    Stopped,
+    Failed(AgentResult),
+}
+
+impl Default for Opencode {
+    fn default() -> Opencode {
+        Opencode { said: Tail::new(MAX_RAW), tokens: None, cost_usd: None, end: End::Open }
+    }
+}
+
+#[derive(Default)]
+struct Event<'a> {
+    kind: Raw<'a>,
+    part: Part<'a>,
+    message: Raw<'a>,
+    status: Option<u16>,
+}
+
+#[derive(Default)]
+struct Part<'a> {
+    text: Raw<'a>,
+    synthetic: bool,
+    tool: Raw<'a>,
+    call: Raw<'a>,
+    state: Raw<'a>,
+    exit: Option<u64>,
+    exit_is_bad: bool,
+    reason: Raw<'a>,
+    total: Option<u64>,
+    summed: Option<u64>,
+    cost_usd: Option<f64>,
+}
+
+impl Opencode {
+    pub fn read(&mut self, line: Line<'_>, signs: &mut Vec<Sign>) {
+        let mut event = Event::default();
+        let whole = Json::object(line.bytes, |key, json| field(&mut event, key, json));
+        if !whole && !line.cut {
+            return;
+        }
+        match event.kind.0 {
+            b"step_start" => self.step_started(signs),
+            b"text" => self.text(&event.part, signs),
+            b"reasoning" if !event.part.text.is_blank() => signs.push(Sign::Text),
+            b"reasoning" => signs.push(Sign::Keepalive),
+            b"tool_use" => self.tool(&event.part, signs),
+            b"step_finish" => self.step_finished(&event.part, signs),
+            b"error" => self.failed(&event, signs),
+            _ => signs.push(Sign::Unknown),
+        }
+    }
+
+    pub fn finish(&mut self, signs: &mut Vec<Sign>) {
+        match std::mem::replace(&mut self.end, End::Open) {
+            End::Open => {}
+            End::Stopped => {
+                let text = unescape(self.said.bytes());
+                signs.push(Sign::Result(AgentResult::new(&text, false)));
+            }
+            End::Failed(result) => signs.push(Sign::Result(result)),
+        }
+    }
+
+    fn step_started(&mut self, signs: &mut Vec<Sign>) {
+        self.said.clear();
+        self.end = End::Open;
+        signs.push(Sign::Keepalive);
+    }
+
+    fn text(&mut self, part: &Part<'_>, signs: &mut Vec<Sign>) {
+        // opencode itself writes the synthetic ones, to make the model go on.
+        if part.synthetic || part.text.is_blank() {
+            return signs.push(Sign::Keepalive);
+        }
+        if !self.said.is_empty() {
+            self.said.push(br"\n");
+        }
+        self.said.push(part.text.0);
+        self.end = End::Open;
+        signs.push(Sign::Message);
+    }
+
+    fn tool(&mut self, part: &Part<'_>, signs: &mut Vec<Sign>) {
+        self.said.clear();
+        self.end = End::Open;
+        let (id, name) = (part.call.decode_head(MAX_NAME), part.tool.decode_head(MAX_NAME));
+        let delegates = crate::tools::delegates(ReaderName::Opencode, &name);
+        signs.push(Sign::ToolStarted { id: id.clone(), name });
+        if let b"pending" | b"running" = part.state.0 {
+            return;
+        }
+        // A command that failed is a call that succeeded, to opencode.
+        signs.push(Sign::ToolEnded { id, ok: part.state.0 != b"error" && !part.exit_is_bad });
+        if delegates {
+            signs.push(Sign::Subagent);
+        }
+    }
+
+    fn step_finished(&mut self, part: &Part<'_>, signs: &mut Vec<Sign>) {
+        if let Some(tokens) = part.total.or(part.summed) {
+            self.tokens = Some(self.tokens.unwrap_or(0).saturating_add(tokens));
+        }
+        if let Some(cost) = part.cost_usd {
+            self.cost_usd = Some(self.cost_usd.unwrap_or(0.0) + cost);
+        }
+        signs.push(Sign::Usage { tokens: self.tokens, cost_usd: self.cost_usd });
+        self.end = if part.reason.0 == b"stop" { End::Stopped } else { End::Open };
+    }
+
+    fn failed(&mut self, event: &Event<'_>, signs: &mut Vec<Sign>) {
+        let text = event.message.decode_head(MAX_ERROR);
+        let result = AgentResult { api_status: event.status, ..AgentResult::new(&text, true) };
+        self.end = End::Failed(result);
+        signs.push(Sign::Error { text });
+    }
+}
+
+fn field<'a>(event: &mut Event<'a>, key: &[u8], json: &mut Json<'a>) {
+    match key {
+        b"type" => event.kind = json.text().unwrap_or_default(),
+        b"part" => json.fields(|key, json| part_field(&mut event.part, key, json)),
+        b"error" => json.fields(|key, json| match key {
+            b"name" if event.message.0.is_empty() => event.message = json.text().unwrap_or_default(),
+            b"data" => json.fields(|key, json| match key {
+                b"message" => event.message = json.text().unwrap_or(event.message),
+                b"statusCode" => event.status = json.status(),
+                _ => {}
+            }),
+            _ => {}
+        }),
+        _ => {}
+    }
+}
+
+fn part_field<'a>(part: &mut Part<'a>, key: &[u8], json: &mut Json<'a>) {
+    match key {
+        b"text" => part.text = json.text().unwrap_or_default(),
+        b"synthetic" => part.synthetic = json.is_true(),
+        b"tool" => part.tool = json.text().unwrap_or_default(),
+        b"callID" => part.call = json.text().unwrap_or_default(),
+        b"state" => json.fields(|key, json| state_field(part, key, json)),
+        b"reason" => part.reason = json.text().unwrap_or_default(),
+        b"tokens" => json.fields(|key, json| token_field(part, key, json)),
+        b"cost" => part.cost_usd = json.number(),
+        _ => {}
+    }
+}
+
+fn state_field<'a>(part: &mut Part<'a>, key: &[u8], json: &mut Json<'a>) {
+    match key {
+        b"status" => part.state = json.text().unwrap_or_default(),
+        b"metadata" => json.fields(|key, json| {
+            if key == b"exit" {
+                part.exit = json.whole();
+                part.exit_is_bad = part.exit.is_some_and(|code| code != 0);
+            }
+        }),
+        _ => {}
+    }
+}
+
+fn token_field(part: &mut Part<'_>, key: &[u8], json: &mut Json<'_>) {
+    let mut add =
+        |n: Option<u64>| part.summed = Some(part.summed.unwrap_or(0).saturating_add(n.unwrap_or(0)));
+    match key {
+        b"total" => part.total = json.whole(),
+        b"input" | b"output" | b"reasoning" => add(json.whole()),
+        b"cache" => json.fields(|_, json| add(json.whole())),
+        _ => {}
+    }
+}

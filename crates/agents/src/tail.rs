@@ -1,0 +1,42 @@
+//! The last bytes of a text that comes in pieces.
+
+/// Keeps the last `max` bytes of all that was pushed; costs at most twice that, and each byte is copied at
+/// most twice.
+#[derive(Debug)]
+pub struct Tail {
+    max: usize,
+    bytes: Vec<u8>,
+}
+
+impl Tail {
+    pub fn new(max: usize) -> Tail {
+        Tail { max, bytes: Vec::new() }
+    }
+
+    pub fn push(&mut self, piece: &[u8]) {
+        if self.bytes.len() + piece.len() > 2 * self.max {
+            self.make_room(piece.len());
+        }
+        self.bytes.extend_from_slice(&piece[piece.len().saturating_sub(self.max)..]);
+    }
+
+    #[cold]
+    fn make_room(&mut self, coming: usize) {
+        let keep = self.max.saturating_sub(coming).min(self.bytes.len());
+        let from = self.bytes.len() - keep;
+        self.bytes.copy_within(from.., 0);
+        self.bytes.truncate(keep);
+    }
+
+    pub fn clear(&mut self) {
+        self.bytes.clear();
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes[self.bytes.len().saturating_sub(self.max)..]
+    }
+}
