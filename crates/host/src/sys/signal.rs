@@ -1,0 +1,123 @@
+//! Signals as descriptors, masks and dispositions.
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
+
+use rustix::process::Signal;
+
+/// Signals delivered through a descriptor. They must be blocked, see [`block_all`].
+#[derive(Debug)]
+pub struct SignalFd(OwnedFd);
+
+impl SignalFd {
+    pub fn new(signals: &[Signal]) -> io::Result<Self> {
+        let set = set_of(signals);
+        // SAFETY: `set` is initialised and outlives the call; -1 asks for a new descriptor.
+        let fd = unsafe { libc::signalfd(-1, &raw const set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK) };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the descriptor is new and nobody else knows its number.
+        Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
+    }
+
+    /// The next signal's number, or none. Signals of one kind that came together are one.
+    pub fn take(&self) -> io::Result<Option<i32>> {
+        let mut record = [0_u8; size_of::<libc::signalfd_siginfo>()];
+        match rustix::io::read(&self.0, &mut record) {
+            Ok(_) => {
+                // `ssi_signo` is the record's first field, a u32 in the machine's own byte order.
+                let number = u32::from_ne_bytes([record[0], record[1], record[2], record[3]]);
+                Ok(i32::try_from(number).ok())
+            }
+            Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+impl AsFd for SignalFd {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+pub(super) fn empty_set() -> libc::sigset_t {
+    let mut set = MaybeUninit::<libc::sigset_t>::zeroed();
+    // SAFETY: sigemptyset initialises what it is given and cannot fail on a valid pointer.
+    unsafe {
+        libc::sigemptyset(set.as_mut_ptr());
+        set.assume_init()
+    }
+}
+
+pub(super) fn full_set() -> libc::sigset_t {
+    let mut set = empty_set();
+    // SAFETY: `set` is initialised.
+    unsafe { libc::sigfillset(&raw mut set) };
+    set
+}
+
+fn set_of(signals: &[Signal]) -> libc::sigset_t {
+    let mut set = empty_set();
+    for signal in signals {
+        // SAFETY: `set` is initialised, and `Signal` holds valid numbers only.
+        unsafe { libc::sigaddset(&raw mut set, signal.as_raw()) };
+    }
+    set
+}
+
+fn change_mask(how: libc::c_int, set: &libc::sigset_t) -> io::Result<()> {
+    // SAFETY: `set` is initialised and only read; the old mask is not asked for.
+    match unsafe { libc::pthread_sigmask(how, set, std::ptr::null_mut()) } {
+        0 => Ok(()),
+        error => Err(io::Error::from_raw_os_error(error)),
+    }
+}
+
+/// Blocks every signal that can be blocked, in this thread and in those it starts later.
+pub fn block_all() -> io::Result<()> {
+    change_mask(libc::SIG_SETMASK, &full_set())
+}
+
+/// Blocks SIGPIPE in this thread only: a write to a closed pipe then answers EPIPE here, whatever the
+/// process does about the signal elsewhere.
+pub fn block_pipe_signal_here() -> io::Result<()> {
+    change_mask(libc::SIG_BLOCK, &set_of(&[Signal::PIPE]))
+}
+
+fn set_action(signal: Signal, action: libc::sighandler_t) -> io::Result<()> {
+    // SAFETY: only SIG_DFL and SIG_IGN come here, so no code of ours ever runs in a handler.
+    if unsafe { libc::signal(signal.as_raw(), action) } == libc::SIG_ERR {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}
+
+/// Gives a signal its default action back. An ignored signal stays ignored across exec, so what was
+/// started by somebody careless may have inherited it.
+pub fn default_action(signal: Signal) -> io::Result<()> {
+    set_action(signal, libc::SIG_DFL)
+}
+
+/// Ignores a signal, in this process and in all that it starts and that do not change it.
+pub fn ignore(signal: Signal) -> io::Result<()> {
+    set_action(signal, libc::SIG_IGN)
+}
+
+/// Whether a signal is ignored now (SIGHUP under nohup, for one, is to stay so).
+pub fn ignores(signal: Signal) -> bool {
+    let mut now = MaybeUninit::<libc::sigaction>::zeroed();
+    // SAFETY: nothing is set; the current action is written to a valid place, zeroed before.
+    let now = unsafe {
+        libc::sigaction(signal.as_raw(), std::ptr::null(), now.as_mut_ptr());
+        now.assume_init()
+    };
+    now.sa_sigaction == libc::SIG_IGN
+}
+
+/// Undoes the Rust runtime's ignoring of SIGPIPE, for commands whose output may be cut by `head`.
+pub fn reset_pipe_signal() -> io::Result<()> {
+    default_action(Signal::PIPE)
+}

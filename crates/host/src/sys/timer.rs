@@ -1,0 +1,69 @@
+//! One timer as a descriptor: waiting costs no wake-up, however long it is.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+use rustix::io::Errno;
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
+};
+
+/// Which clock a timer follows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Clock {
+    /// Stands still while the host is suspended (CLOCK_MONOTONIC).
+    Awake,
+    /// Goes on in suspend; the timer fires when the host wakes (CLOCK_BOOTTIME).
+    Boot,
+}
+
+#[derive(Debug)]
+pub struct Timer(OwnedFd);
+
+impl Timer {
+    pub fn new(clock: Clock) -> io::Result<Self> {
+        let clock = match clock {
+            Clock::Awake => TimerfdClockId::Monotonic,
+            Clock::Boot => TimerfdClockId::Boottime,
+        };
+        Ok(Self(timerfd_create(clock, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?))
+    }
+
+    /// Makes the descriptor readable once the clock itself reads `at` (not a span from now).
+    pub fn set_at(&self, at: Duration) -> io::Result<()> {
+        // All zero would disarm the timer: moment zero is past anyhow, as is its first nanosecond.
+        self.set(at.max(Duration::from_nanos(1)))
+    }
+
+    /// No moment is set any more.
+    pub fn clear(&self) -> io::Result<()> {
+        self.set(Duration::ZERO)
+    }
+
+    /// Takes note of a firing: not readable until the next one. True when it had fired.
+    pub fn drain(&self) -> io::Result<bool> {
+        let mut count = [0_u8; 8];
+        match rustix::io::read(&self.0, &mut count) {
+            Ok(_) => Ok(true),
+            Err(Errno::AGAIN | Errno::INTR) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn set(&self, at: Duration) -> io::Result<()> {
+        let it_value = Timespec {
+            tv_sec: i64::try_from(at.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: at.subsec_nanos().into(),
+        };
+        let once = Itimerspec { it_interval: Timespec { tv_sec: 0, tv_nsec: 0 }, it_value };
+        timerfd_settime(&self.0, TimerfdTimerFlags::ABSTIME, &once)?;
+        Ok(())
+    }
+}
+
+impl AsFd for Timer {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
