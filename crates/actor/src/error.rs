@@ -1,0 +1,113 @@
+//! What is wrong with a script, and where: file, line, column, the line itself, the nearest name.
+
+use dogwatch_core::text::printable;
+use std::fmt::Write;
+use std::ops::Range;
+
+/// Where a script came from.
+#[derive(Debug)]
+pub struct Source {
+    pub name: String,
+    pub text: String,
+}
+
+/// A mistake in a script. The span is in bytes of the source.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Mistake {
+    pub span: Range<usize>,
+    pub what: String,
+    pub hint: Option<String>,
+}
+
+impl Mistake {
+    pub fn new(span: Range<usize>, what: impl Into<String>) -> Mistake {
+        Mistake { span, what: what.into(), hint: None }
+    }
+
+    pub fn hint(mut self, hint: impl Into<String>) -> Mistake {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    /// As people read it; the script's own bytes are made printable first.
+    pub fn shown(&self, source: &Source) -> String {
+        let (line, column) = position(&source.text, self.span.start);
+        let text = source.text.lines().nth(line - 1).unwrap_or("");
+        let width =
+            source.text.get(self.span.clone()).map_or(1, |s| s.lines().next().unwrap_or("").chars().count());
+        let gutter = " ".repeat(line.to_string().len());
+        let mut shown = format!("Error: {}:{line}:{column}: {}\n", printable(&source.name), self.what);
+        // A tab would shift the marks below it.
+        let text = printable(text).replace('\t', " ");
+        let _ = writeln!(shown, " {line} | {text}");
+        let _ = writeln!(shown, " {gutter} | {}{}", " ".repeat(column - 1), "^".repeat(width.max(1)));
+        if let Some(hint) = &self.hint {
+            let _ = writeln!(shown, "Hint: {hint}");
+        }
+        shown
+    }
+}
+
+/// Line and column, both from 1, the column in characters.
+pub fn position(text: &str, offset: usize) -> (usize, usize) {
+    let before = text.get(..offset).unwrap_or(text);
+    let line_start = before.rfind('\n').map_or(0, |i| i + 1);
+    (before.matches('\n').count() + 1, before[line_start..].chars().count() + 1)
+}
+
+/// The name that was probably meant, if one is near enough to be worth saying.
+pub fn nearest<'a>(word: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let allowed = (word.chars().count() / 3).max(1);
+    let best = names.into_iter().map(|name| (distance(word, name), name)).min_by_key(|(d, _)| *d)?;
+    (best.0 <= allowed).then_some(best.1)
+}
+
+/// Edits between two words: insert, delete, replace, swap of neighbours (optimal string alignment).
+fn distance(a: &str, b: &str) -> usize {
+    let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
+    let mut rows: Vec<Vec<usize>> = vec![(0..=b.len()).collect()];
+    for i in 1..=a.len() {
+        let mut row = vec![i];
+        for j in 1..=b.len() {
+            let replace = rows[i - 1][j - 1] + usize::from(a[i - 1] != b[j - 1]);
+            let mut least = replace.min(rows[i - 1][j] + 1).min(row[j - 1] + 1);
+            if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
+                least = least.min(rows[i - 2][j - 2] + 1);
+            }
+            row.push(least);
+        }
+        rows.push(row);
+    }
+    rows[a.len()][b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mistake_shows_file_line_column_the_line_and_the_hint() {
+        let source = Source { name: "x.actor".into(), text: "say a\n  sya é\u{1b}[2J\n".into() };
+        let shown = Mistake::new(8..11, "unknown step `sya`").hint("did you mean `say`?").shown(&source);
+        assert_eq!(
+            shown,
+            "Error: x.actor:2:3: unknown step `sya`\n 2 |   sya é\n   |   ^^^\nHint: did you mean `say`?\n"
+        );
+    }
+
+    #[test]
+    fn a_mistake_at_the_very_end_is_shown_too() {
+        let source = Source { name: "-e".into(), text: "repeat 2 {".into() };
+        let shown = Mistake::new(10..10, "the block is not closed").shown(&source);
+        assert_eq!(shown, "Error: -e:1:11: the block is not closed\n 1 | repeat 2 {\n   |           ^\n");
+    }
+
+    #[test]
+    fn only_a_near_name_is_suggested() {
+        let names = ["say", "sleep", "flood-json"];
+        assert_eq!(nearest("sya", names), Some("say"));
+        assert_eq!(nearest("slep", names), Some("sleep"));
+        assert_eq!(nearest("flood_json", names), Some("flood-json"));
+        assert_eq!(nearest("dance", names), None);
+    }
+}

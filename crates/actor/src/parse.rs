@@ -1,0 +1,311 @@
+//! Tokens to steps. Everything that can be wrong with a script is found here, before the first step
+//! is played.
+
+use crate::error::{Mistake, nearest};
+use crate::lex::{Kind, Token, tokens};
+use crate::script::*;
+use crate::text::Text;
+use crate::words::{Words, text_line};
+use std::ops::Range;
+
+pub fn parse(source: &str) -> Result<Block, Mistake> {
+    if source.len() > SCRIPT_MAX {
+        return Err(Mistake::new(0..0, format!("longer than {SCRIPT_MAX} bytes")));
+    }
+    let mut parser = Parser { tokens: tokens(source)?, at: 0, source, depth: 0 };
+    let steps = parser.steps()?;
+    match parser.peek() {
+        None => Ok(Block { steps, span: 0..source.len() }),
+        Some(stray) => Err(Mistake::new(stray.span.clone(), "a `}` without its `{`")),
+    }
+}
+
+struct Parser<'s> {
+    tokens: Vec<Token>,
+    at: usize,
+    source: &'s str,
+    depth: usize,
+}
+
+impl Parser<'_> {
+    fn peek(&self) -> Option<&Token> {
+        self.tokens.get(self.at)
+    }
+
+    /// Steps up to a `}` or the end, which stays for the caller.
+    fn steps(&mut self) -> Result<Vec<Node>, Mistake> {
+        let mut steps = Vec::new();
+        loop {
+            match self.peek().map(|t| (t.kind.clone(), t.span.clone())) {
+                None | Some((Kind::Close, _)) => return Ok(steps),
+                Some((Kind::End, _)) => self.at += 1,
+                Some((Kind::Open, span)) => {
+                    return Err(Mistake::new(span, "a block without its step").hint("e.g. `repeat 3 { … }`"));
+                }
+                Some((Kind::Word(name), span)) => {
+                    self.at += 1;
+                    let at = span.start;
+                    steps.push(Node { step: self.step(&name, span)?, at });
+                }
+            }
+        }
+    }
+
+    fn step(&mut self, name: &Text, span: Range<usize>) -> Result<Step, Mistake> {
+        let mut words = self.words(span.clone());
+        let step = match name.plain().unwrap_or("") {
+            "say" => Step::Print { to: Stream::Stdout, text: text_line(words.rest()) },
+            "err" => Step::Print { to: Stream::Stderr, text: text_line(words.rest()) },
+            "print" => Step::Print { to: Stream::Stdout, text: words.rest() },
+            "raw" => Step::Print { to: Stream::Stdout, text: words.glued()? },
+            "marker" => Step::Print { to: Stream::Stdout, text: words.marker()? },
+            "say-prompt" => Step::SayPrompt,
+            "read-prompt" => Step::ReadPrompt,
+            "env" => Step::Env(words.one("a name")?),
+            "cwd" => Step::Cwd,
+            "argv" => Step::Argv,
+            "flood" => words.flood(Flood::Lines)?,
+            "flood-json" => words.flood(Flood::Json)?,
+            "line" => words.flood(Flood::OneLine)?,
+            "close" => Step::Close(words.stream()?),
+            "claude" => Step::Claude(words.claude()?),
+            "write" => Step::Write { path: words.one("a path")?, text: text_line(words.rest()) },
+            "append" => Step::Append { path: words.one("a path")?, text: text_line(words.rest()) },
+            "touch" => Step::Touch(words.one("a path")?),
+            "remove" => Step::Remove(words.one("a path")?),
+            "mkdir" => Step::Mkdir(words.one("a path")?),
+            "sleep" => Step::Sleep(words.dur()?),
+            "hang" => Step::Hang,
+            "burn" => Step::Burn(words.dur()?),
+            "stop" => Step::Stop,
+            "exit" => Step::Exit(words.exit_code()?),
+            "crash" => Step::Crash(words.signal()?),
+            "ignore" => Step::Ignore(words.ignored()?),
+            "ready" => Step::Ready(words.one("a path")?),
+            "await" => Step::Await(words.one("a path")?),
+            "hold" => Step::Hold(words.one("a path")?),
+            "wait" => Step::Wait,
+            "rabbit" => Step::Rabbit(if words.is_empty() { RABBIT_DEFAULT } else { words.dur()? }),
+            "counter" => Step::Counter(words.one("a path")?),
+            other => return self.step_with_block(other, words, span),
+        };
+        words.end()?;
+        self.step_ends(span)?;
+        Ok(step)
+    }
+
+    fn step_with_block(&mut self, name: &str, mut words: Words, span: Range<usize>) -> Result<Step, Mistake> {
+        let step = match name {
+            "child" => Step::Start(Kin::Child, self.block(words, span)?),
+            "orphan" => Step::Start(Kin::Orphan, self.block(words, span)?),
+            "bare" => Step::Start(Kin::Bare, self.block(words, span)?),
+            "repeat" => Step::Repeat(words.number("how often")?, self.block(words, span)?),
+            "forever" => Step::Forever(self.block(words, span)?),
+            "once" => Step::Once(words.one("a path")?, self.fork(words, span)?),
+            "on" => Step::On(words.range()?, self.fork(words, span)?),
+            "if-prompt" => Step::IfPrompt(words.rest(), self.fork(words, span)?),
+            "else" => {
+                return Err(Mistake::new(span, "`else` without its block")
+                    .hint("it follows the `}` of `once`, `on` or `if-prompt`"));
+            }
+            other => return Err(unknown_step(other, span)),
+        };
+        Ok(step)
+    }
+
+    /// The words of the step that begins here.
+    fn words(&mut self, name: Range<usize>) -> Words {
+        let mut words = Vec::new();
+        while let Some(Token { kind: Kind::Word(text), span }) = self.peek() {
+            words.push((text.clone(), span.clone()));
+            self.at += 1;
+        }
+        let end = words.last().map_or(name.end, |(_, span)| span.end);
+        Words::new(words, end)
+    }
+
+    fn step_ends(&self, name: Range<usize>) -> Result<(), Mistake> {
+        match self.peek() {
+            Some(Token { kind: Kind::Open, span }) => {
+                let what = format!("`{}` takes no block", &self.source[name]);
+                Err(Mistake::new(span.clone(), what).hint("a `{` in a text needs quotes"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn block(&mut self, words: Words, name: Range<usize>) -> Result<Block, Mistake> {
+        words.end()?;
+        let open = match self.peek() {
+            Some(Token { kind: Kind::Open, span }) => span.clone(),
+            _ => {
+                let what = format!("`{}` needs a block", &self.source[name.clone()]);
+                return Err(Mistake::new(name, what).hint("`{` and `}` stand alone: `{ say hello }`"));
+            }
+        };
+        self.at += 1;
+        self.depth += 1;
+        if self.depth > DEPTH_MAX {
+            return Err(Mistake::new(open, format!("more than {DEPTH_MAX} blocks inside each other")));
+        }
+        let steps = self.steps()?;
+        let Some(close) = self.peek().map(|t| t.span.clone()) else {
+            return Err(Mistake::new(open, "this block is not closed").hint("`}` stands alone"));
+        };
+        self.at += 1;
+        self.depth -= 1;
+        Ok(Block { steps, span: open.end..close.start })
+    }
+
+    fn fork(&mut self, words: Words, name: Range<usize>) -> Result<Fork, Mistake> {
+        let then = self.block(words, name)?;
+        let after = self.at;
+        while matches!(self.peek(), Some(Token { kind: Kind::End, .. })) {
+            self.at += 1;
+        }
+        let otherwise = match self.peek() {
+            Some(Token { kind: Kind::Word(text), span }) if text.plain() == Some("else") => {
+                let span = span.clone();
+                self.at += 1;
+                let words = self.words(span.clone());
+                Some(self.block(words, span)?)
+            }
+            _ => {
+                self.at = after;
+                None
+            }
+        };
+        Ok(Fork { then, otherwise })
+    }
+}
+
+fn unknown_step(name: &str, span: Range<usize>) -> Mistake {
+    let what = format!("unknown step `{}`", name.escape_debug());
+    let hint = match nearest(name, STEPS.iter().map(|(name, ..)| *name)) {
+        Some(near) => format!("did you mean `{near}`?"),
+        None => "`actor --help` lists the steps".to_owned(),
+    };
+    Mistake::new(span, what).hint(hint)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dogwatch_core::dur::Dur;
+
+    fn steps(source: &str) -> Vec<Step> {
+        parse(source)
+            .unwrap_or_else(|m| panic!("{source}: {m:?}"))
+            .steps
+            .into_iter()
+            .map(|n| n.step)
+            .collect()
+    }
+
+    fn mistake(source: &str) -> Mistake {
+        parse(source).expect_err(source)
+    }
+
+    #[test]
+    fn lines_semicolons_comments_and_blocks_make_steps() {
+        let parsed = steps("# a comment\n\nhang; cwd # more\nrepeat 2 {\n  argv\n}\nrepeat 1 { cwd }\nwait");
+        assert_eq!(parsed.len(), 5);
+        assert!(matches!(&parsed[2], Step::Repeat(2, b) if b.steps.len() == 1));
+    }
+
+    #[test]
+    fn a_block_knows_its_own_text() {
+        let source = "child { say hi; hang }";
+        let [Step::Start(Kin::Child, block)] = &steps(source)[..] else { panic!("one child") };
+        assert_eq!(&source[block.span.clone()], " say hi; hang ");
+        assert_eq!(parse(&source[block.span.clone()]).expect("reads").steps.len(), 2);
+    }
+
+    #[test]
+    fn else_follows_on_the_same_line_or_the_next() {
+        for source in [
+            "once x { cwd } else { argv }",
+            "on 2..4 { cwd }\nelse { argv }",
+            "if-prompt a b {\n}\n\nelse {\n}",
+        ] {
+            let parsed = steps(source);
+            assert!(
+                matches!(&parsed[..], [Step::Once(_, f) | Step::On(_, f) | Step::IfPrompt(_, f)] if f.otherwise.is_some()),
+                "{source}"
+            );
+        }
+    }
+
+    #[test]
+    fn every_step_of_the_table_is_read_and_every_one_without_words_refuses_one() {
+        let filled = |syntax: &str| match syntax {
+            "TEXT" => "a b",
+            "NAME" | "PATH" => "x",
+            "\"BYTES\"…" => "\"\\0\"",
+            "NAME [REASON] [key=value]…" => "idle why a=b",
+            "BYTES [stdout|stderr]" => "10k stderr",
+            "stdin|stdout|stderr" => "stdin",
+            "WHAT …" => "init",
+            "PATH TEXT" => "x a b",
+            "DUR" | "[DUR]" => "1.5s",
+            "N" => "3",
+            "SIGNAL" | "SIGNAL…" => "TERM",
+            "" => "",
+            "{ … }" => "{ cwd }",
+            "N { … }" => "3 { cwd }",
+            "PATH { … } else { … }" => "x { cwd } else { argv }",
+            "N|N..|N..M { … } else { … }" => "1..2 { cwd } else { argv }",
+            "TEXT { … } else { … }" => "a b { cwd } else { argv }",
+            other => panic!("no example for {other}"),
+        };
+        for (name, syntax, _) in STEPS {
+            assert_eq!(steps(&format!("{name} {}", filled(syntax))).len(), 1, "{name}");
+            if syntax.is_empty() {
+                assert!(mistake(&format!("{name} surplus")).what.contains("surplus"), "{name}");
+            }
+        }
+    }
+
+    #[test]
+    fn mistakes_point_at_the_word_and_name_the_nearest_step() {
+        for (source, at, part) in [
+            ("say a\nsya b", 6, "unknown step `sya`"),
+            ("child say hi", 6, "`say`"),
+            ("child", 0, "needs a block"),
+            ("repeat 3 {say x}", 9, "`{say`"),
+            ("repeat 2 {\n say x", 9, "not closed"),
+            ("say x\n}", 6, "without its `{`"),
+            ("{ say x }", 0, "without its step"),
+            ("say hello { x }", 10, "takes no block"),
+            ("else { cwd }", 0, "`else`"),
+        ] {
+            let mistake = mistake(source);
+            assert_eq!(mistake.span.start, at, "{source}: {mistake:?}");
+            assert!(mistake.what.contains(part), "{source}: {mistake:?}");
+        }
+        assert_eq!(mistake("sya b").hint.as_deref(), Some("did you mean `say`?"));
+        assert_eq!(mistake("forevr { }").hint.as_deref(), Some("did you mean `forever`?"));
+    }
+
+    #[test]
+    fn blocks_nest_to_the_limit_and_not_deeper() {
+        let nested = |n: usize| format!("{} cwd {}", "repeat 1 { ".repeat(n), "} ".repeat(n));
+        assert!(parse(&nested(DEPTH_MAX)).is_ok());
+        assert!(mistake(&nested(DEPTH_MAX + 1)).what.contains("inside each other"));
+        // The depth falls again when a block closes.
+        assert!(parse(&"repeat 1 { cwd }\n".repeat(DEPTH_MAX + 1)).is_ok());
+    }
+
+    #[test]
+    fn a_script_has_a_longest_size() {
+        let filler = |n: usize| format!("#{}", "x".repeat(n - 1));
+        assert!(parse(&filler(SCRIPT_MAX)).is_ok());
+        assert!(mistake(&filler(SCRIPT_MAX + 1)).what.contains("longer than"));
+    }
+
+    #[test]
+    fn a_rabbit_is_never_without_an_end() {
+        assert_eq!(steps("rabbit"), [Step::Rabbit(RABBIT_DEFAULT)]);
+        assert_eq!(steps("rabbit 300ms"), [Step::Rabbit(Dur::from_millis(300))]);
+    }
+}
