@@ -1,1 +1,33 @@
+//! Loop files and `dogwatch.toml`: from the text people write to a plan that cannot be wrong.
+//!
+//! Pure: the caller reads the files and passes their text; no clock, environment or disk in here. What
+//! is wrong is reported all at once, each finding with file, line, column and a way out.
+//!
+//! The way of a setting: [`frontmatter`] cuts the file, [`yaml`] and [`toml`] make the same [`tree`] of
+//! it, [`layers`] looks every key up in the one table of [`keys`] and has its value read by [`parsed`],
+//! [`load`] fills in what nobody said. [`placeholders`] and [`words`] are for run time.
 
+pub mod args;
+mod commands;
+mod comments;
+pub mod diagnostic;
+mod effective;
+pub mod explain;
+pub mod flags;
+pub mod frontmatter;
+pub mod keys;
+pub mod layers;
+pub mod limits;
+mod load;
+mod nearest;
+pub mod parsed;
+pub mod placeholders;
+pub mod toml;
+pub mod tree;
+pub mod words;
+pub mod yaml;
+
+pub use diagnostic::{Diagnostic, Severity, Source, Style};
+pub use explain::Setting;
+pub use flags::Flags;
+pub use load::{Loaded, Sources, load};

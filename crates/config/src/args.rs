@@ -1,0 +1,187 @@
+//! Arguments for the loop, after `--` on the command line: `--name value`, `--name=value`, positionals.
+
+use crate::commands::is_fit_name;
+use crate::diagnostic::{Findings, Source};
+use crate::flags::COMMAND_LINE;
+use crate::nearest::nearest;
+use crate::parsed::listed;
+use crate::tree::Span;
+use crate::words::quote;
+
+/// What the loop file knows about arguments.
+pub struct Known<'a> {
+    /// `args:` of the file; positionals go to these in order.
+    pub declared: &'a [String],
+    /// Asked for by a placeholder; these can be given by name without being declared.
+    pub asked: &'a [String],
+}
+
+/// A value for every known argument, empty when none was given.
+pub fn assign(given: &[String], known: &Known<'_>, findings: &mut Findings) -> Vec<(String, String)> {
+    let line = Line::of(given);
+    let mut values: Vec<(String, Option<String>)> =
+        known.declared.iter().map(|name| (name.clone(), None)).collect();
+    for name in known.asked.iter().filter(|name| !known.declared.contains(name)) {
+        if !values.iter().any(|(earlier, _)| earlier == name) {
+            values.push((name.clone(), None));
+        }
+    }
+    let mut options_ended = false;
+    let mut at = 0;
+    while let Some(token) = given.get(at) {
+        let span = line.spans[at].clone();
+        at += 1;
+        if !options_ended && token == "--" {
+            options_ended = true;
+        } else if let Some(option) = token.strip_prefix("--").filter(|_| !options_ended) {
+            let (name, value) = match option.split_once('=') {
+                Some((name, value)) => (name, Some(value)),
+                None => {
+                    at += 1;
+                    (option, given.get(at - 1).map(String::as_str))
+                }
+            };
+            named(name, value, &mut values, &line, span, findings);
+        } else {
+            positional(token, known, &mut values, &line, span, findings);
+        }
+    }
+    values.into_iter().map(|(name, value)| (name, value.unwrap_or_default())).collect()
+}
+
+fn named(
+    name: &str,
+    value: Option<&str>,
+    values: &mut [(String, Option<String>)],
+    line: &Line,
+    span: Span,
+    findings: &mut Findings,
+) {
+    if let Some(slot) = values.iter_mut().find(|(known, _)| known == name) {
+        match value {
+            Some(value) => slot.1 = Some(value.to_owned()),
+            None => {
+                findings.error(line.source(), span, format!("`--{name}` needs a value"));
+            }
+        }
+        return;
+    }
+    let near = nearest(name, values.iter().map(|(known, _)| known.as_str())).map(str::to_owned);
+    let found = findings.error(line.source(), span, format!("the loop has no argument `{name}`"));
+    match near {
+        Some(near) => found.help(format!("did you mean `--{near}`?")),
+        None if is_fit_name(name) => found.help(format!("declare it in the loop file: `args: [{name}]`")),
+        None => found,
+    };
+}
+
+fn positional(
+    token: &str,
+    known: &Known<'_>,
+    values: &mut [(String, Option<String>)],
+    line: &Line,
+    span: Span,
+    findings: &mut Findings,
+) {
+    let declared = values.iter_mut().take(known.declared.len());
+    if let Some(slot) = { declared }.find(|(_, value)| value.is_none()) {
+        slot.1 = Some(token.to_owned());
+        return;
+    }
+    let names: Vec<&str> = known.declared.iter().map(String::as_str).collect();
+    if names.is_empty() {
+        findings
+            .error(line.source(), span, format!("the loop declares no arguments, but got `{token}`"))
+            .help("declare them in the loop file: `args: [name]`, or pass `--name value`");
+    } else {
+        findings
+            .error(line.source(), span, "too many arguments")
+            .help(format!("the loop takes {}, each once", listed(&names).replace(" or ", " and ")));
+    }
+}
+
+/// The arguments as one line to point at.
+struct Line {
+    text: String,
+    spans: Vec<Span>,
+}
+
+impl Line {
+    fn of(given: &[String]) -> Line {
+        let mut line = Line { text: "--".to_owned(), spans: Vec::new() };
+        for token in given {
+            let start = line.text.len() + 1;
+            line.text.push(' ');
+            line.text.push_str(&quote(token));
+            line.spans.push(start..line.text.len());
+        }
+        line
+    }
+
+    fn source(&self) -> Source<'_> {
+        Source { name: COMMAND_LINE, text: &self.text }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn given(tokens: &[&str], declared: &[&str]) -> Result<Vec<(String, String)>, Vec<String>> {
+        let own = |texts: &[&str]| texts.iter().map(|t| t.to_string()).collect::<Vec<_>>();
+        let mut findings = Findings::default();
+        let (declared, asked) = (own(declared), own(&["asked"]));
+        let values = assign(&own(tokens), &Known { declared: &declared, asked: &asked }, &mut findings);
+        let found = findings.into_vec();
+        if found.is_empty() { Ok(values) } else { Err(found.iter().map(|d| d.to_string()).collect()) }
+    }
+
+    fn values(tokens: &[&str]) -> [String; 3] {
+        let values = given(tokens, &["a", "b"]).expect("all fit");
+        assert_eq!(values.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(), ["a", "b", "asked"]);
+        [0, 1, 2].map(|i: usize| values[i].1.clone())
+    }
+
+    #[test]
+    fn item_56_arguments_come_by_name_or_in_order() {
+        for (tokens, expected) in [
+            (&[][..], ["", "", ""]),
+            (&["--a", "1"], ["1", "", ""]),
+            (&["--a=1=2"], ["1=2", "", ""]),
+            (&["--a="], ["", "", ""]),
+            (&["--a", ""], ["", "", ""]),
+            (&["1", "2"], ["1", "2", ""]),
+            (&["--a", "1", "2"], ["1", "2", ""]),
+            (&["2", "--a", "1"], ["1", "", ""]),
+            (&["--a", "", "2"], ["", "2", ""]),
+            (&["-x", "y"], ["-x", "y", ""]),
+            (&["--a", "--b", "2"], ["--b", "2", ""]),
+            (&["--asked", "x"], ["", "", "x"]),
+            (&["--a", "1", "--a", "2"], ["2", "", ""]),
+        ] {
+            assert_eq!(values(tokens), expected, "{tokens:?}");
+        }
+    }
+
+    #[test]
+    fn item_56_too_many_and_undeclared_arguments_are_refused() {
+        for (tokens, message) in [
+            (&["1", "2", "3"][..], "command line:1:8: too many arguments"),
+            (&["--a", "1", "2", "3"], "command line:1:12: too many arguments"),
+            (&["--c", "1"], "command line:1:4: the loop has no argument `c`"),
+            (&["--a"], "command line:1:4: `--a` needs a value"),
+            (&["--=1"], "command line:1:4: the loop has no argument ``"),
+        ] {
+            assert_eq!(given(tokens, &["a", "b"]), Err(vec![message.to_owned()]), "{tokens:?}");
+        }
+        let message = "command line:1:4: the loop declares no arguments, but got `x`";
+        assert_eq!(given(&["x"], &[]), Err(vec![message.to_owned()]));
+    }
+
+    #[test]
+    fn item_57_two_dashes_really_end_options() {
+        assert_eq!(values(&["--", "--a", "--"]), ["--a", "--", ""]);
+        assert_eq!(values(&["--b", "--", "--", "--b"]), ["--b", "--", ""]);
+        assert_eq!(values(&["1", "--", "--b"]), ["1", "--b", ""]);
+    }
+}

@@ -1,0 +1,147 @@
+//! The `commands` list and the names of arguments.
+
+use crate::limits::{MAX_ARGS, MAX_COMMANDS, MAX_NAME_BYTES};
+use crate::nearest::nearest;
+use crate::parsed::{Ctx, all, flag, span, text};
+use crate::tree::{Entry, Node, Span, Value};
+use dogwatch_core::dur::Dur;
+use dogwatch_core::settings::CommandPlan;
+
+const FIELDS: [&str; 4] = ["name", "run", "timeout", "shell"];
+
+pub fn parse(ctx: &mut Ctx<'_, '_>, node: &Node) -> Option<Vec<CommandPlan>> {
+    let items = list(ctx, node, "a list of commands, each with `name` and `run`", MAX_COMMANDS)?;
+    let read = all(items, |item| command(ctx, item))?;
+    let names = read.iter().map(|plan| plan.name.as_str()).zip(items.iter().map(name_span));
+    are_unique(ctx, &names.collect::<Vec<_>>()).then_some(read)
+}
+
+/// `args`: a list of names.
+pub fn names(ctx: &mut Ctx<'_, '_>, node: &Node) -> Option<Vec<String>> {
+    let items = list(ctx, node, "a list of texts", MAX_ARGS)?;
+    let read = all(items, |item| text(ctx, item).filter(|name| is_name(ctx, name, &item.span)))?;
+    let names = read.iter().map(String::as_str).zip(items.iter().map(|item| &item.span));
+    are_unique(ctx, &names.collect::<Vec<_>>()).then_some(read)
+}
+
+fn list<'n>(ctx: &mut Ctx<'_, '_>, node: &'n Node, what: &str, max: usize) -> Option<&'n [Node]> {
+    match &node.value {
+        Value::List(items) if items.len() > max => {
+            let message = format!("`{}` has {} items; at most {max} are allowed", ctx.path, items.len());
+            ctx.error(&node.span, message);
+            None
+        }
+        Value::List(items) => Some(items),
+        _ => {
+            ctx.must_be(node, what);
+            None
+        }
+    }
+}
+
+fn command(ctx: &mut Ctx<'_, '_>, item: &Node) -> Option<CommandPlan> {
+    let Value::Map(fields) = &item.value else {
+        ctx.error(&item.span, "each command must be a mapping with `name` and `run`")
+            .label(format!("this is {}", item.kind()));
+        return None;
+    };
+    note_unknown(ctx, fields);
+    // All four are read before any is given up on, so that all errors are reported.
+    let name = required(ctx, item, fields, "name");
+    let run = required(ctx, item, fields, "run");
+    let timeout = optional(ctx, fields, "timeout", CommandPlan::DEFAULT_TIMEOUT, span);
+    let shell = optional(ctx, fields, "shell", false, flag);
+    let name = name.filter(|name| is_name(ctx, name, name_span(item)))?;
+    Some(CommandPlan { name, run: run?, timeout: timeout?, shell: shell? })
+}
+
+/// Never fatal: other tools may keep notes of their own here.
+fn note_unknown(ctx: &mut Ctx<'_, '_>, fields: &[Entry]) {
+    for field in fields.iter().filter(|field| !FIELDS.contains(&field.key.as_str())) {
+        let message = format!("a command has no field `{}`; it is ignored", field.key);
+        let found = ctx.findings.warning(ctx.source, field.key_span.clone(), message);
+        if let Some(near) = nearest(&field.key, FIELDS) {
+            found.help(format!("did you mean `{near}`?"));
+        }
+    }
+}
+
+fn required(ctx: &mut Ctx<'_, '_>, item: &Node, fields: &[Entry], field: &str) -> Option<String> {
+    match get(fields, field) {
+        Some(node) => text(&mut of_field(ctx, field), node),
+        None => {
+            ctx.error(&item.span, format!("this command has no `{field}`"))
+                .help("each needs `name` and `run`");
+            None
+        }
+    }
+}
+
+fn optional<T>(
+    ctx: &mut Ctx<'_, '_>,
+    fields: &[Entry],
+    field: &str,
+    default: T,
+    read: impl Fn(&mut Ctx<'_, '_>, &Node) -> Option<T>,
+) -> Option<T> {
+    match get(fields, field) {
+        Some(node) if !node.is_null() => read(&mut of_field(ctx, field), node),
+        _ => Some(default),
+    }
+}
+
+fn of_field<'c, 's>(ctx: &'c mut Ctx<'_, 's>, field: &'c str) -> Ctx<'c, 's> {
+    Ctx { source: ctx.source, path: field, findings: ctx.findings }
+}
+
+fn get<'e>(fields: &'e [Entry], name: &str) -> Option<&'e Node> {
+    fields.iter().find(|field| field.key == name).map(|field| &field.value)
+}
+
+fn name_span(item: &Node) -> &Span {
+    match &item.value {
+        Value::Map(fields) => get(fields, "name").map_or(&item.span, |name| &name.span),
+        _ => &item.span,
+    }
+}
+
+/// What can stand in a placeholder.
+pub fn is_fit_name(name: &str) -> bool {
+    !name.is_empty()
+        && name.len() <= MAX_NAME_BYTES
+        && name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-'))
+}
+
+fn is_name(ctx: &mut Ctx<'_, '_>, name: &str, at: &Span) -> bool {
+    if !is_fit_name(name) {
+        ctx.error(at, format!("`{name}` is not a name"))
+            .help(format!("a name has letters, digits, `-` and `_` only, at most {MAX_NAME_BYTES}"));
+        return false;
+    }
+    true
+}
+
+fn are_unique(ctx: &mut Ctx<'_, '_>, names: &[(&str, &Span)]) -> bool {
+    let mut unique = true;
+    for (i, (name, at)) in names.iter().enumerate() {
+        if names[..i].iter().any(|(earlier, _)| earlier == name) {
+            ctx.error(at, format!("the name `{name}` is used twice"));
+            unique = false;
+        }
+    }
+    unique
+}
+
+/// Shown by `check --explain`.
+pub fn show(plan: &CommandPlan) -> String {
+    let timeout = if plan.timeout == CommandPlan::DEFAULT_TIMEOUT {
+        String::new()
+    } else {
+        shown_timeout(plan.timeout)
+    };
+    format!("{}: {}{timeout}", plan.name, plan.run)
+}
+
+fn shown_timeout(timeout: Dur) -> String {
+    format!(" (at most {timeout})")
+}

@@ -1,0 +1,125 @@
+//! HTML comments in a prompt are notes between people: the agent does not see them. Two exceptions:
+//! inside a code fence they are part of the example, and `<!-- ralph:… -->` is a marker, whose very
+//! text the agent must read to be able to repeat it.
+
+const OPEN: &str = "<!--";
+const CLOSE: &str = "-->";
+const MARKER: &str = "ralph:";
+
+/// `text` without its comments. A comment that is never closed is no comment.
+pub fn strip(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    let mut fence: Option<Fence> = None;
+    let mut at_line_start = true;
+    // Beyond the last close nothing can end a comment; looking again for each open would be quadratic.
+    let last_close = text.rfind(CLOSE).unwrap_or(0);
+    while !rest.is_empty() {
+        let line_len = rest.find('\n').map_or(rest.len(), |at| at + 1);
+        let (line, after) = rest.split_at(line_len);
+        if at_line_start && let Some(open) = &fence {
+            if open.is_closed_by(line) {
+                fence = None;
+            }
+        } else if at_line_start && let Some(open) = Fence::opened_by(line) {
+            fence = Some(open);
+        } else if text.len() - rest.len() < last_close
+            && let Some((start, end)) = first_comment(rest, line_len)
+        {
+            out.push_str(&rest[..start]);
+            if is_marker(&rest[start..end]) {
+                out.push_str(&rest[start..end]);
+            }
+            rest = &rest[end..];
+            at_line_start = false;
+            continue;
+        }
+        out.push_str(line);
+        rest = after;
+        at_line_start = true;
+    }
+    out
+}
+
+/// The first comment that begins within the first `line_len` bytes; it may end on any later line.
+fn first_comment(rest: &str, line_len: usize) -> Option<(usize, usize)> {
+    let start = rest[..line_len].find(OPEN)?;
+    let inside = start + OPEN.len();
+    let end = rest[inside..].find(CLOSE)? + inside + CLOSE.len();
+    Some((start, end))
+}
+
+fn is_marker(comment: &str) -> bool {
+    comment[OPEN.len()..].trim_start().starts_with(MARKER)
+}
+
+/// An open code fence: three or more of one character.
+struct Fence {
+    mark: char,
+    len: usize,
+}
+
+impl Fence {
+    /// Any indentation is allowed, since fences stand inside list items too.
+    fn opened_by(line: &str) -> Option<Fence> {
+        let line = line.trim();
+        let mark = line.chars().next().filter(|c| matches!(c, '`' | '~'))?;
+        let len = line.chars().take_while(|c| *c == mark).count();
+        // "```x```" is inline code, not a fence.
+        let inline = mark == '`' && line[len..].contains('`');
+        (len >= 3 && !inline).then_some(Fence { mark, len })
+    }
+
+    fn is_closed_by(&self, line: &str) -> bool {
+        let line = line.trim();
+        line.len() >= self.len && line.chars().all(|c| c == self.mark)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn item_12_html_comments_are_removed_but_not_in_fences() {
+        for (text, kept) in [
+            ("a <!-- x --> b", "a  b"),
+            ("a\n<!-- x\ny\n-->\nb", "a\n\nb"),
+            ("<!---->a<!-- --><!-- b -->c", "ac"),
+            ("a <!-- never closed", "a <!-- never closed"),
+            ("a --> b", "a --> b"),
+            ("<!--> a", "<!--> a"),
+            ("```\n<!-- x -->\n```\n<!-- y -->", "```\n<!-- x -->\n```\n"),
+            (
+                "~~~md\n<!-- x -->\n```\n<!-- y -->\n~~~\n<!-- z -->",
+                "~~~md\n<!-- x -->\n```\n<!-- y -->\n~~~\n",
+            ),
+            ("````\n```\n<!-- x -->\n````\n<!-- y -->", "````\n```\n<!-- x -->\n````\n"),
+            ("- item\n    ```\n    <!-- x -->\n    ```\n", "- item\n    ```\n    <!-- x -->\n    ```\n"),
+            ("```x``` <!-- y -->", "```x``` "),
+            ("<!--\n```\n--> a <!-- b -->", " a "),
+            ("``` open\n<!-- x -->", "``` open\n<!-- x -->"),
+            ("é <!-- ü --> ö", "é  ö"),
+        ] {
+            assert_eq!(strip(text), kept, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn item_13_a_marker_in_the_body_is_kept() {
+        for text in [
+            "say <!-- ralph:state idle --> when done",
+            "<!--ralph:state idle reason=no_pending_tasks-->",
+            "<!--\n ralph:state\n idle -->",
+        ] {
+            assert_eq!(strip(text), text);
+        }
+        assert_eq!(strip("<!-- about ralph:state -->"), "");
+    }
+
+    #[test]
+    fn a_file_full_of_unclosed_comments_is_read_in_no_time() {
+        let text = "<!-- \n".repeat(100_000);
+        assert_eq!(strip(&text), text);
+    }
+}

@@ -1,0 +1,177 @@
+//! From what was said to what holds: every setting filled in, and the rules between settings checked.
+
+use crate::diagnostic::Findings;
+use crate::layers::{Idle, Layers, Origin};
+use crate::parsed::Parsed;
+use dogwatch_core::dur::{Dur, Limit};
+use dogwatch_core::settings::{
+    Budget, CommandPlan, ErrorPolicy, IdlePolicy, Profile, ReaderName, StopAfter, Strategy, WakePolicy,
+    WatchPolicy,
+};
+
+/// Typed looks into the layers. A key's kind decides its type, so a mismatch cannot come from a file.
+impl Layers<'_> {
+    fn value(&self, path: &str) -> Option<&Parsed> {
+        self.get(path).map(|assigned| &assigned.value)
+    }
+
+    pub fn words(&self, path: &str) -> Option<Vec<String>> {
+        match self.value(path)? {
+            Parsed::Words(words) => Some(words.clone()),
+            _ => None,
+        }
+    }
+
+    pub fn commands(&self) -> Vec<CommandPlan> {
+        match self.value("commands") {
+            Some(Parsed::Commands(commands)) => commands.clone(),
+            _ => Vec::new(),
+        }
+    }
+
+    pub fn texts(&self, path: &str) -> Vec<String> {
+        match self.value(path) {
+            Some(Parsed::Texts(texts)) => texts.clone(),
+            _ => Vec::new(),
+        }
+    }
+
+    pub fn reader(&self) -> Option<ReaderName> {
+        match self.value("reader")? {
+            Parsed::Reader(reader) => Some(*reader),
+            _ => None,
+        }
+    }
+
+    pub fn profile(&self) -> Profile {
+        match self.value("profile") {
+            Some(Parsed::Profile(profile)) => *profile,
+            _ => Profile::Standard,
+        }
+    }
+
+    pub fn text(&self, path: &str) -> Option<String> {
+        match self.value(path)? {
+            Parsed::Text(text) => Some(text.clone()),
+            _ => None,
+        }
+    }
+
+    pub fn flag(&self, path: &str, default: bool) -> bool {
+        match self.value(path) {
+            Some(Parsed::Flag(flag)) => *flag,
+            _ => default,
+        }
+    }
+
+    pub fn dur(&self, path: &str, default: Dur) -> Dur {
+        match self.value(path) {
+            Some(Parsed::Dur(dur)) => *dur,
+            _ => default,
+        }
+    }
+
+    fn limit(&self, path: &str, default: Limit) -> Limit {
+        match self.value(path) {
+            Some(Parsed::Limit(limit)) => *limit,
+            _ => default,
+        }
+    }
+
+    pub fn count(&self, path: &str) -> Option<u64> {
+        match self.value(path)? {
+            Parsed::Count(count) => *count,
+            _ => None,
+        }
+    }
+}
+
+pub fn watchdog(layers: &Layers<'_>) -> WatchPolicy {
+    let built_in = WatchPolicy::of(layers.profile());
+    WatchPolicy {
+        session: layers.limit("watchdog.session", built_in.session),
+        grace: layers.dur("watchdog.grace", built_in.grace),
+        leak: layers.dur("watchdog.leak", built_in.leak),
+        result_grace: layers.dur("watchdog.result_grace", built_in.result_grace),
+    }
+}
+
+pub fn errors(layers: &Layers<'_>) -> ErrorPolicy {
+    let built_in = ErrorPolicy::default();
+    ErrorPolicy {
+        max: layers.count("errors.max").and_then(|max| u32::try_from(max).ok()).unwrap_or(built_in.max),
+        window: layers.dur("errors.window", built_in.window),
+    }
+}
+
+pub fn budget(layers: &Layers<'_>) -> Budget {
+    Budget {
+        iterations: layers.count("budget.iterations"),
+        time: layers.limit("budget.time", Limit::Off).duration(),
+    }
+}
+
+pub fn wake_on(layers: &Layers<'_>) -> WakePolicy {
+    WakePolicy {
+        paths: layers.texts("wake_on.paths"),
+        probe: layers.text("wake_on.probe"),
+        every: layers.dur("wake_on.every", WakePolicy::DEFAULT_EVERY),
+    }
+}
+
+/// The idle policy, if there is any: from an `idle` block or because `work_when` needs one.
+pub fn idle(layers: &Layers<'_>, findings: &mut Findings) -> Option<IdlePolicy> {
+    let gate = layers.get("work_when").map(|gate| &gate.origin);
+    match (&layers.idle, gate) {
+        (Some(Idle::On(_)), _) | (None, Some(_)) => {}
+        (None | Some(Idle::Off(_)), None) => return None,
+        (Some(Idle::Off(off)), Some(_)) => {
+            findings
+                .error(off.source, off.span.clone(), "`work_when` needs idling, but `idle` is off")
+                .help("remove one of the two");
+            return None;
+        }
+    }
+    let built_in = IdlePolicy::default();
+    let policy = IdlePolicy {
+        delay: layers.dur("idle.delay", built_in.delay),
+        backoff: match layers.value("idle.backoff") {
+            Some(Parsed::Number(backoff)) => *backoff,
+            _ => built_in.backoff,
+        },
+        max_delay: layers.dur("idle.max_delay", built_in.max_delay),
+        max: layers.limit("idle.max", Limit::Off).duration(),
+        stop_after: stop_after(layers, built_in.stop_after),
+        strategy: match layers.value("idle.strategy") {
+            Some(Parsed::Strategy(strategy)) => *strategy,
+            _ => Strategy::Exponential,
+        },
+        skip_unchanged: layers.flag("idle.skip_unchanged", built_in.skip_unchanged),
+        instruct: layers.flag("idle.instruct", built_in.instruct),
+    };
+    check_delays(layers, &policy, findings);
+    Some(policy)
+}
+
+/// The built-in stop is for those who set no limit of their own, neither by time nor by count.
+fn stop_after(layers: &Layers<'_>, built_in: StopAfter) -> StopAfter {
+    match layers.value("idle.stop_after") {
+        Some(Parsed::StopAfter(stop_after)) => stop_after.clone(),
+        _ if layers.get("idle.max").is_some() => StopAfter::Never,
+        _ => built_in,
+    }
+}
+
+fn check_delays(layers: &Layers<'_>, policy: &IdlePolicy, findings: &mut Findings) {
+    if policy.max_delay >= policy.delay {
+        return;
+    }
+    let said = |path: &str| layers.get(path).map(|assigned| &assigned.origin);
+    let Some(Origin { source, span, .. }) = said("idle.max_delay").or(said("idle.delay")) else { return };
+    let message =
+        format!("`idle.max_delay` ({}) is less than `idle.delay` ({})", policy.max_delay, policy.delay);
+    let found = findings.error(*source, span.clone(), message);
+    if said("idle.max_delay").is_none() {
+        found.help(format!("`idle.max_delay` is {} unless set; set it too", policy.max_delay));
+    }
+}

@@ -1,0 +1,177 @@
+//! Every setting in force and where it comes from, for `dogwatch check --explain`.
+
+use crate::commands;
+use crate::keys::{KEYS, Key, Standing};
+use crate::layers::{Idle, Layers};
+use crate::words::quote;
+use dogwatch_core::settings::{IdlePolicy, Settings, StopAfter};
+use dogwatch_core::text::one_line;
+use serde::Serialize;
+use std::fmt::Write as _;
+
+/// One line of the explanation.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Setting {
+    pub key: &'static str,
+    pub value: String,
+    /// `built-in (profile standard)`, `RALPH.md:4:8`, `flag --delay`.
+    pub origin: String,
+    pub doc: &'static str,
+}
+
+/// All keys in force, in the table's order.
+pub fn explain(settings: &Settings, layers: &Layers<'_>) -> Vec<Setting> {
+    KEYS.iter()
+        .filter(|key| key.standing == Standing::InForce)
+        .map(|key| Setting {
+            key: key.path,
+            value: value(key.path, settings).unwrap_or_default(),
+            origin: origin(key, settings, layers),
+            doc: key.doc,
+        })
+        .collect()
+}
+
+fn origin(key: &Key, settings: &Settings, layers: &Layers<'_>) -> String {
+    if let Some(assigned) = layers.get(key.path) {
+        return assigned.origin.show();
+    }
+    match key.path {
+        "watchdog.session" => format!("built-in (profile {})", settings.profile.as_str()),
+        "reader" => "from `agent`".to_owned(),
+        path if path.starts_with("idle.") => match &layers.idle {
+            Some(Idle::Off(off)) => off.show(),
+            _ if path == "idle.stop_after" && layers.get("idle.max").is_some() => {
+                "built-in (`idle.max` is set)".to_owned()
+            }
+            Some(Idle::On(_)) => "built-in".to_owned(),
+            None if settings.idle.is_some() => "built-in (`work_when` is set)".to_owned(),
+            None => "built-in (no `idle` block)".to_owned(),
+        },
+        _ => "built-in".to_owned(),
+    }
+}
+
+/// A setting as people write it; none for a path that is no setting in force.
+fn value(path: &str, settings: &Settings) -> Option<String> {
+    if let Some(key) = path.strip_prefix("idle.") {
+        return settings.idle.as_ref().map_or(Some("off".to_owned()), |idle| idle_value(key, idle));
+    }
+    let watchdog = &settings.watchdog;
+    Some(match path {
+        "agent" => settings.agent.iter().map(|word| quote(word)).collect::<Vec<_>>().join(" "),
+        "reader" => settings.reader.to_string(),
+        "commands" => list(settings.commands.iter().map(commands::show), "; "),
+        "args" => list(settings.args.iter().map(|(name, value)| format!("{name}={}", quote(value))), " "),
+        "credit" => settings.credit.to_string(),
+        "delay" => settings.delay.to_string(),
+        "profile" => settings.profile.as_str().to_owned(),
+        "max_iterations" => or_off(settings.max_iterations),
+        "work_when" => settings.work_when.clone().unwrap_or_else(none),
+        "wake_on.paths" => list(settings.wake_on.paths.iter().cloned(), ", "),
+        "wake_on.probe" => settings.wake_on.probe.clone().unwrap_or_else(none),
+        "wake_on.every" => settings.wake_on.every.to_string(),
+        "watchdog.session" => watchdog.session.to_string(),
+        "watchdog.grace" => watchdog.grace.to_string(),
+        "watchdog.leak" => watchdog.leak.to_string(),
+        "watchdog.result_grace" => watchdog.result_grace.to_string(),
+        "errors.max" => settings.errors.max.to_string(),
+        "errors.window" => settings.errors.window.to_string(),
+        "budget.iterations" => or_off(settings.budget.iterations),
+        "budget.time" => or_off(settings.budget.time),
+        _ => return None,
+    })
+}
+
+fn idle_value(key: &str, idle: &IdlePolicy) -> Option<String> {
+    Some(match key {
+        "delay" => idle.delay.to_string(),
+        "backoff" => idle.backoff.to_string(),
+        "max_delay" => idle.max_delay.to_string(),
+        "max" => or_off(idle.max),
+        "stop_after" => match &idle.stop_after {
+            StopAfter::Never => "off".to_owned(),
+            StopAfter::Count(count) => count.to_string(),
+            StopAfter::PerReason(limits) => {
+                list(limits.iter().map(|(reason, n)| format!("{reason}: {n}")), ", ")
+            }
+        },
+        "strategy" => idle.strategy.as_str().to_owned(),
+        "skip_unchanged" => idle.skip_unchanged.to_string(),
+        "instruct" => idle.instruct.to_string(),
+        _ => return None,
+    })
+}
+
+fn none() -> String {
+    "none".to_owned()
+}
+
+fn or_off<T: ToString>(limit: Option<T>) -> String {
+    limit.map_or("off".to_owned(), |limit| limit.to_string())
+}
+
+fn list(items: impl Iterator<Item = String>, between: &str) -> String {
+    let items: Vec<String> = items.collect();
+    if items.is_empty() { none() } else { items.join(between) }
+}
+
+/// Longer values are cut in the table; the record holds them whole.
+const MAX_VALUE_BYTES: usize = 60;
+
+/// An aligned table: key, value, origin.
+pub fn table(settings: &[Setting]) -> String {
+    let rows: Vec<[String; 3]> = settings
+        .iter()
+        .map(|s| [s.key.to_owned(), one_line(&s.value, MAX_VALUE_BYTES), one_line(&s.origin, usize::MAX)])
+        .collect();
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+    let (key_width, value_width) = (width(0), width(1));
+    let mut out = String::new();
+    for [key, value, origin] in &rows {
+        let _ = writeln!(out, "{key:key_width$}  {value:value_width$}  {origin}");
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dogwatch_core::dur::Dur;
+    use dogwatch_core::settings::{Budget, ErrorPolicy, Profile, ReaderName, WakePolicy, WatchPolicy};
+
+    #[test]
+    fn every_key_in_force_can_be_shown() {
+        let settings = Settings {
+            agent: vec!["a".to_owned()],
+            reader: ReaderName::Plain,
+            commands: Vec::new(),
+            args: Vec::new(),
+            credit: false,
+            delay: Dur::ZERO,
+            profile: Profile::Quick,
+            max_iterations: None,
+            watchdog: WatchPolicy::of(Profile::Quick),
+            errors: ErrorPolicy::default(),
+            budget: Budget::default(),
+            idle: Some(IdlePolicy::default()),
+            wake_on: WakePolicy::default(),
+            work_when: None,
+        };
+        for key in KEYS.iter().filter(|key| key.standing == Standing::InForce) {
+            assert!(value(key.path, &settings).is_some(), "{} has no value to show", key.path);
+        }
+    }
+
+    #[test]
+    fn the_table_is_aligned_and_holds_no_control_characters() {
+        let row = |key, value: &str| Setting {
+            key,
+            value: value.to_owned(),
+            origin: "built-in".to_owned(),
+            doc: "",
+        };
+        let rows = [row("agent", "clau\u{1b}[31mde"), row("idle.max_delay", "5m")];
+        assert_eq!(table(&rows), "agent           claude  built-in\nidle.max_delay  5m      built-in\n");
+    }
+}

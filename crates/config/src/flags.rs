@@ -1,0 +1,105 @@
+//! Settings from the command line. Each flag is a small text of its own, so that errors can point at it.
+
+use crate::diagnostic::{Findings, Source};
+use crate::layers::{Layer, Layers, Strictness};
+use crate::limits::MAX_SET_FLAGS;
+use crate::tree::{Entry, Node, Span, Value};
+use crate::yaml;
+
+pub const COMMAND_LINE: &str = "command line";
+
+/// What `dogwatch run` was called with, as texts: this crate reads them, so that a flag and a file that
+/// say the same are refused with the same words.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Flags {
+    /// `--set key=value`, each as written after `--set`.
+    pub set: Vec<String>,
+    /// `-n N`
+    pub max_iterations: Option<String>,
+    /// `--delay D`
+    pub delay: Option<String>,
+    /// `--timeout D`
+    pub timeout: Option<String>,
+    /// `--profile P`
+    pub profile: Option<String>,
+    /// `--stop-on-error`
+    pub stop_on_error: bool,
+}
+
+/// A flag as a line of text, with the places of its key and its value.
+#[derive(Debug)]
+pub struct FlagLine {
+    flag: &'static str,
+    text: String,
+    key: String,
+    key_span: Span,
+    value_span: Option<Span>,
+}
+
+impl Flags {
+    /// Every flag in the order in which they count: one with a name of its own is stronger than `--set`.
+    pub fn lines(&self) -> Vec<FlagLine> {
+        let named = [
+            ("-n", "max_iterations", &self.max_iterations),
+            ("--delay", "delay", &self.delay),
+            ("--timeout", "watchdog.session", &self.timeout),
+            ("--profile", "profile", &self.profile),
+        ];
+        let set = self.set.iter().take(MAX_SET_FLAGS).map(|set| FlagLine::set(set));
+        let named =
+            named.iter().filter_map(|(flag, key, value)| Some(FlagLine::named(flag, key, value.as_ref()?)));
+        set.chain(named).collect()
+    }
+}
+
+impl FlagLine {
+    fn named(flag: &'static str, key: &str, value: &str) -> FlagLine {
+        let text = format!("{flag} {value}");
+        let value_span = Some(flag.len() + 1..text.len());
+        FlagLine { flag, key: key.to_owned(), key_span: 0..flag.len(), value_span, text }
+    }
+
+    fn set(set: &str) -> FlagLine {
+        let flag = "--set";
+        let text = format!("{flag} {set}");
+        let start = flag.len() + 1;
+        let (key, value_span) = match set.split_once('=') {
+            Some((key, _)) => (key, Some(start + key.len() + 1..text.len())),
+            None => (set, None),
+        };
+        FlagLine { flag, key: key.trim().to_owned(), key_span: start..start + key.len(), value_span, text }
+    }
+
+    /// Lays this flag over everything else.
+    pub fn lay<'s>(&'s self, layers: &mut Layers<'s>, findings: &mut Findings) {
+        let source = Source { name: COMMAND_LINE, text: &self.text };
+        let Some(span) = self.value_span.clone().filter(|span| !self.text[span.clone()].trim().is_empty())
+        else {
+            findings
+                .error(source, self.key_span.clone(), format!("`{}` needs a value", self.key))
+                .help(self.form());
+            return;
+        };
+        let value = scalar(&self.text[span.clone()], span);
+        let entry = Entry { key: self.key.clone(), key_span: self.key_span.clone(), value };
+        Layer { layers, source, strictness: Strictness::Ours, flag: Some(self.flag), findings }
+            .entry("", &entry);
+    }
+
+    fn form(&self) -> String {
+        match self.flag {
+            "--set" => "write `--set key=value`".to_owned(),
+            flag => format!("write `{flag} VALUE`"),
+        }
+    }
+}
+
+/// Read as YAML where that makes a scalar or a bracketed list or mapping; else it is the text itself,
+/// since nobody expects `--set agent='echo a: b'` to be a mapping.
+fn scalar(text: &str, span: Span) -> Node {
+    let bracketed = text.trim_start().starts_with(['[', '{']);
+    match yaml::parse(text, span.start) {
+        Ok(node) if bracketed || !matches!(node.value, Value::List(_) | Value::Map(_) | Value::Null) => node,
+        _ => Node::new(Value::Text(text.to_owned()), span),
+    }
+}

@@ -1,0 +1,148 @@
+//! A loop file in two: the settings between the `---` fences, and the prompt after them.
+//!
+//! The settings are read once, when the run starts. The body is read afresh before every iteration, so
+//! `body` stands alone and is cheap; `settings` gives the text to compare when the file has changed.
+
+use crate::comments;
+
+const FENCE: &str = "---";
+const BOM: char = '\u{feff}';
+
+/// The two parts of a loop file, as slices of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Split<'a> {
+    /// What stands between the fences; empty when there are none.
+    pub yaml: &'a str,
+    /// Where `yaml` begins in the file, in bytes.
+    pub offset: usize,
+    /// What follows the closing fence, as written.
+    pub rest: &'a str,
+    pub shape: Shape,
+}
+
+/// Why a file has no settings, for the hint under "`agent` is missing".
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shape {
+    Fenced,
+    NoFence,
+    NeverClosed,
+    /// The opening fence is there, but blanks or lines stand before it.
+    NotAtStart,
+}
+
+/// Splits at the fences. The opening one is the very first line; without a closing one all is body.
+pub fn split(text: &str) -> Split<'_> {
+    let start = if text.starts_with(BOM) { BOM.len_utf8() } else { 0 };
+    let all = &text[start..];
+    let whole = |shape| Split { yaml: "", offset: start, rest: all, shape };
+    let mut lines = all.split_inclusive('\n');
+    let first = lines.next().unwrap_or("");
+    if !is_fence(first) {
+        let later = all.trim_start().lines().next().is_some_and(is_fence);
+        return whole(if later { Shape::NotAtStart } else { Shape::NoFence });
+    }
+    let open = first.len();
+    let mut at = open;
+    for line in lines {
+        if is_fence(line) {
+            return Split {
+                yaml: &all[open..at],
+                offset: start + open,
+                rest: &all[at + line.len()..],
+                shape: Shape::Fenced,
+            };
+        }
+        at += line.len();
+    }
+    whole(Shape::NeverClosed)
+}
+
+/// The prompt: what follows the frontmatter, without HTML comments, trimmed, with `\n` line ends.
+pub fn body(text: &str) -> String {
+    let rest = split(text).rest;
+    let unix = rest.replace("\r\n", "\n");
+    comments::strip(&unix).trim().to_owned()
+}
+
+/// The settings as written, fit to be kept and compared with a later reading: a different line ending
+/// or blanks at the end are no change.
+pub fn settings(text: &str) -> String {
+    let mut out = String::new();
+    for line in split(text).yaml.lines() {
+        out.push_str(line.trim_end());
+        out.push('\n');
+    }
+    out.truncate(out.trim_end().len());
+    out
+}
+
+fn is_fence(line: &str) -> bool {
+    line.trim_end() == FENCE
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parts(text: &str) -> (&str, String) {
+        (split(text).yaml, body(text))
+    }
+
+    #[test]
+    fn items_1_to_9_the_fences_divide_settings_from_prompt() {
+        for (item, text, yaml, prompt) in [
+            (1, "---\nagent: claude\n---\nHello", "agent: claude\n", "Hello"),
+            (2, "Just a prompt\n", "", "Just a prompt"),
+            (3, "---\nagent: claude\nHello", "", "---\nagent: claude\nHello"),
+            (4, "", "", ""),
+            (5, "---\n---", "", ""),
+            (6, "---\nagent: a\n---\n\n\n  Hello  \n\n", "agent: a\n", "Hello"),
+            (7, " ---\nagent: a\n---\nHi", "", "---\nagent: a\n---\nHi"),
+            (8, "\u{feff}---\nagent: a\n---\nHi", "agent: a\n", "Hi"),
+            (8, "\u{feff}Hi", "", "Hi"),
+            (9, "---\n# nothing yet\n---\nHi", "# nothing yet\n", "Hi"),
+            (1, "---  \nagent: a\n--- \t\nHi", "agent: a\n", "Hi"),
+            (1, "---\na: 1\n---\nHi\n---\nmore", "a: 1\n", "Hi\n---\nmore"),
+            (1, "----\na: 1\n---\nHi", "", "----\na: 1\n---\nHi"),
+        ] {
+            assert_eq!(parts(text), (yaml, prompt.to_owned()), "item {item}: {text:?}");
+        }
+    }
+
+    #[test]
+    fn item_14_crlf_files_read_like_any_other() {
+        let text = "---\r\nagent: a\r\n---\r\nOne\r\nTwo\r\n";
+        assert_eq!(parts(text), ("agent: a\r\n", "One\nTwo".to_owned()));
+        assert_eq!(settings(text), "agent: a");
+    }
+
+    #[test]
+    fn the_offset_is_that_of_the_whole_file() {
+        for text in ["---\nagent: a\n---\nHi", "\u{feff}---\r\nagent: a\r\n---\r\nHi", "no fence", ""] {
+            let parts = split(text);
+            assert_eq!(&text[parts.offset..parts.offset + parts.yaml.len()], parts.yaml, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn the_shape_says_why_there_are_no_settings() {
+        for (text, shape) in [
+            ("---\n---", Shape::Fenced),
+            ("Hello", Shape::NoFence),
+            ("", Shape::NoFence),
+            ("---\nagent: a\n", Shape::NeverClosed),
+            ("\n---\nagent: a\n---\n", Shape::NotAtStart),
+            ("  ---\nagent: a\n---\n", Shape::NotAtStart),
+        ] {
+            assert_eq!(split(text).shape, shape, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn item_44_a_changed_frontmatter_shows_and_a_changed_body_does_not() {
+        let first = settings("---\nagent: a\n---\nOne");
+        assert_eq!(settings("---\r\nagent: a  \r\n---\r\nTwo"), first);
+        assert_ne!(settings("---\nagent: b\n---\nOne"), first);
+        assert_ne!(settings("One"), first);
+    }
+}

@@ -1,0 +1,217 @@
+//! The one table of all keys: what they hold, what they are for, and whether this version obeys them.
+//!
+//! A later version that obeys a key changes one word here.
+
+use Kind::*;
+use Standing::*;
+
+/// A key and what is known about it.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Key {
+    /// With dots between block and key.
+    pub path: &'static str,
+    pub kind: Kind,
+    pub standing: Standing,
+    pub doc: &'static str,
+}
+
+/// What a key holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A command line, as words.
+    CommandLine,
+    Reader,
+    Profile,
+    Strategy,
+    Commands,
+    /// A list of argument names.
+    Names,
+    Flag,
+    Text,
+    /// A list of texts, or one.
+    Texts,
+    /// May be zero.
+    Duration,
+    /// More than zero.
+    Span,
+    /// More than zero, or `off`.
+    Limit,
+    /// `auto`, or a duration that may be zero.
+    Ttl,
+    /// At least 1.
+    Count,
+    /// At least 1, or `off`.
+    CountLimit,
+    /// At least 1, and not only whole ones.
+    Factor,
+    /// More than zero, or `off`.
+    Amount,
+    StopAfter,
+    OneOf(&'static [&'static str]),
+    /// Not looked into by this version.
+    Open,
+}
+
+/// What this version does with a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    InForce,
+    /// Checked, and said to have no effect: its absence is not dangerous.
+    NoEffect,
+    /// An error: to ignore a check or a budget in silence would be a lie.
+    Refused,
+}
+
+const fn key(path: &'static str, kind: Kind, standing: Standing, doc: &'static str) -> Key {
+    Key { path, kind, standing, doc }
+}
+
+#[rustfmt::skip]
+pub const KEYS: &[Key] = &[
+    key("agent",                  CommandLine, InForce, "the agent's command line; the prompt goes to its stdin"),
+    key("reader",                 Reader,      InForce, "how the agent's output is read, if its name does not tell"),
+    key("commands",               Commands,    InForce, "run before every prompt, which may quote their output"),
+    key("args",                   Names,       InForce, "names of the arguments that the loop takes"),
+    key("credit",                 Flag,        InForce, "ask the agent to credit dogwatch in its commits"),
+    key("delay",                  Duration,    InForce, "between iterations"),
+    key("profile",                Profile,     InForce, "a named set of watchdog limits"),
+    key("max_iterations",         CountLimit,  InForce, "end after so many iterations"),
+    key("work_when",              Text,        InForce, "a gate before the agent is called: exit 0 is work, 1 is none"),
+    key("mcp",                    Open,        Refused, "the MCP server that agents are given"),
+    key("recheck",                Count,       Refused, "run a failed check again before it counts"),
+    key("pin",                    Texts,       Refused, "files that must not change while checks depend on them"),
+    key("worktree",               Flag,        Refused, "give the node a git worktree of its own"),
+    key("max_parallel",           Count,       Refused, "how many nodes may run at once"),
+    key("done_when",              Texts,       Refused, "commands that prove the work is done"),
+
+    key("idle.delay",             Span,        InForce, "the first wait of an idle spell"),
+    key("idle.backoff",           Factor,      InForce, "by how much each further wait grows"),
+    key("idle.max_delay",         Span,        InForce, "the longest wait of an idle spell"),
+    key("idle.max",               Limit,       InForce, "end once a spell has lasted that long"),
+    key("idle.stop_after",        StopAfter,   InForce, "end after so many idle iterations in a row"),
+    key("idle.strategy",          Strategy,    InForce, "how idle waits grow"),
+    key("idle.skip_unchanged",    Flag,        InForce, "while idle, call the agent only if prompt or tree changed"),
+    key("idle.instruct",          Flag,        InForce, "tell the agent about the idle marker"),
+
+    key("wake_on.paths",          Texts,       InForce, "a change in these ends a wait"),
+    key("wake_on.probe",          Text,        InForce, "a command that ends a wait by exit 0"),
+    key("wake_on.every",          Span,        InForce, "how often the probe runs"),
+
+    key("watchdog.session",       Limit,       InForce, "the longest session"),
+    key("watchdog.grace",         Duration,    InForce, "between interrupt, TERM and KILL"),
+    key("watchdog.leak",          Duration,    InForce, "how long pipes may stay open after the agent's exit"),
+    key("watchdog.result_grace",  Duration,    InForce, "how long the agent may live on after its final result"),
+    key("watchdog.children",      Limit,       NoEffect, "the longest wait on children without progress"),
+    key("watchdog.node",          Limit,       NoEffect, "the longest time for a node"),
+    key("watchdog.run",           Limit,       NoEffect, "the longest run"),
+    key("watchdog.errors",        CountLimit,  NoEffect, "equal errors in a row"),
+    key("watchdog.cycles",        CountLimit,  NoEffect, "repetitions of a cycle of calls"),
+    key("watchdog.poll",          Limit,       NoEffect, "how long a poll may see no change"),
+    key("watchdog.tool",          Limit,       NoEffect, "the longest tool call"),
+    key("watchdog.start",         Limit,       NoEffect, "until the first output"),
+    key("watchdog.idle",          Limit,       NoEffect, "the longest silence"),
+    key("watchdog.evidence_ttl",  Ttl,         NoEffect, "how long evidence on other channels stays fresh"),
+
+    key("errors.max",             Count,       InForce, "failed sessions, alike or instant, that end the run"),
+    key("errors.window",          Span,        InForce, "the time within which they count"),
+
+    key("budget.iterations",      CountLimit,  InForce, "iterations the run may use"),
+    key("budget.time",            Limit,       InForce, "time the run may use"),
+    key("budget.tokens",          CountLimit,  Refused, "tokens the run may use"),
+    key("budget.cost_usd",        Amount,      Refused, "money the run may use"),
+    key("budget.day.tokens",      CountLimit,  Refused, "tokens all runs may use in a day"),
+    key("budget.day.cost_usd",    Amount,      Refused, "money all runs may use in a day"),
+
+    key("limits.max_wait",        Limit,       Refused, "the longest wait for a rate limit to end"),
+    key("limits.overload_retries", Count,      Refused, "tries while the service is overloaded"),
+
+    key("checks.timeout",         Span,        Refused, "the longest check"),
+    key("checks.tampered",        OneOf(&["fail", "warn"]), Refused, "what to do when a pinned file changed"),
+
+    key("recovery.budget",        CountLimit,  Refused, "recoveries from hard stops"),
+    key("recovery.template",      Text,        Refused, "the prompt after a hard stop"),
+    key("recovery.resume",        Flag,        Refused, "go on in the agent's own session"),
+    key("recovery.agents",        Texts,       Refused, "agents to fall back on"),
+
+    key("notify",                 Open,        Refused, "who is told, and of what"),
+];
+
+/// Other names for keys, from files written for other tools.
+const ALIASES: &[(&str, &str)] = &[
+    ("max_ralph_iters", "max_iterations"),
+    ("agent_idle_activity_evidence_ttl_seconds", "watchdog.evidence_ttl"),
+    ("watchdog.agent_idle_activity_evidence_ttl_seconds", "watchdog.evidence_ttl"),
+];
+
+/// The key at a path, by its own name or another.
+pub fn find(path: &str) -> Option<&'static Key> {
+    let path = ALIASES.iter().find(|(alias, _)| *alias == path).map_or(path, |(_, path)| path);
+    KEYS.iter().find(|key| key.path == path)
+}
+
+/// The keys inside a block; none if there is no such block.
+pub fn inside(block: &str) -> impl Iterator<Item = &'static Key> {
+    KEYS.iter().filter(move |key| key.path.strip_prefix(block).is_some_and(|rest| rest.starts_with('.')))
+}
+
+/// The names that may stand directly in a block (`""` is the top level), each once.
+pub fn names_in(block: &str) -> Vec<&'static str> {
+    let mut names: Vec<&'static str> = KEYS
+        .iter()
+        .filter_map(|key| match block {
+            "" => Some(key.path),
+            block => key.path.strip_prefix(block)?.strip_prefix('.'),
+        })
+        .map(|rest| rest.split('.').next().unwrap_or(rest))
+        .collect();
+    names.dedup();
+    names
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn every_key_of_the_interface_is_in_the_table_once() {
+        let mut expected: BTreeSet<String> =
+            "agent reader commands args credit delay profile mcp max_iterations work_when recheck pin worktree max_parallel done_when notify"
+                .split(' ')
+                .map(str::to_owned)
+                .collect();
+        for (block, keys) in [
+            ("idle", "delay backoff max_delay max stop_after strategy skip_unchanged instruct"),
+            ("wake_on", "paths probe every"),
+            (
+                "watchdog",
+                "session children node run errors cycles poll tool start idle evidence_ttl grace leak result_grace",
+            ),
+            ("errors", "max window"),
+            ("limits", "max_wait overload_retries"),
+            ("budget", "iterations time tokens cost_usd day.tokens day.cost_usd"),
+            ("checks", "timeout tampered"),
+            ("recovery", "budget template resume agents"),
+        ] {
+            expected.extend(keys.split(' ').map(|key| format!("{block}.{key}")));
+        }
+        let found: BTreeSet<String> = KEYS.iter().map(|key| key.path.to_owned()).collect();
+        assert_eq!(found, expected);
+        assert_eq!(found.len(), KEYS.len());
+    }
+
+    #[test]
+    fn other_names_lead_to_keys() {
+        for (alias, path) in ALIASES {
+            assert_eq!(find(alias).map(|key| key.path), Some(*path));
+        }
+    }
+
+    #[test]
+    fn blocks_know_their_keys() {
+        assert_eq!(names_in("budget"), ["iterations", "time", "tokens", "cost_usd", "day"]);
+        assert_eq!(names_in("budget.day"), ["tokens", "cost_usd"]);
+        assert!(names_in("").contains(&"watchdog"));
+        assert_eq!(inside("agent").count(), 0);
+    }
+}

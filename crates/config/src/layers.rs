@@ -1,0 +1,222 @@
+//! Which value counts: built-in < user's `dogwatch.toml` < the project's < the loop file < flags.
+//!
+//! Layers are laid in that order; a later one replaces single keys, not whole blocks. Every value keeps
+//! the place it came from.
+
+use crate::diagnostic::{Findings, Place, Source};
+use crate::keys::{self, Key, Standing};
+use crate::nearest::nearest;
+use crate::parsed::{self, Ctx, Parsed, is_off};
+use crate::tree::{Entry, Node, Span, Value};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// How unknown keys are taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Strictness {
+    /// A loop file may carry keys of other tools at its top level; they are noted.
+    LoopFile,
+    /// Nobody but dogwatch reads this.
+    Ours,
+}
+
+/// Where a value was written.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Origin<'s> {
+    pub source: Source<'s>,
+    pub span: Span,
+    /// Set for flags: `--delay`.
+    pub flag: Option<&'s str>,
+}
+
+impl Origin<'_> {
+    /// `RALPH.md:4:8` or `flag --delay`.
+    pub fn show(&self) -> String {
+        match self.flag {
+            Some(flag) => format!("flag {flag}"),
+            None => {
+                let place = Place::of(self.source.text, self.span.clone());
+                format!("{}:{}:{}", self.source.name, place.line, place.column)
+            }
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Assigned<'s> {
+    pub value: Parsed,
+    pub origin: Origin<'s>,
+}
+
+/// Whether there is an `idle` block: it means something by being there.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Idle<'s> {
+    On(Origin<'s>),
+    Off(Origin<'s>),
+}
+
+/// All that was said, the strongest word per key.
+#[derive(Debug, Default)]
+pub struct Layers<'s> {
+    values: BTreeMap<&'static str, Assigned<'s>>,
+    /// Keys with a value that was wrong. What follows from them is not reported on top.
+    wrong: BTreeSet<&'static str>,
+    pub idle: Option<Idle<'s>>,
+}
+
+/// One source being laid on.
+pub struct Layer<'l, 's> {
+    pub layers: &'l mut Layers<'s>,
+    pub source: Source<'s>,
+    pub strictness: Strictness,
+    pub flag: Option<&'s str>,
+    pub findings: &'l mut Findings,
+}
+
+impl<'s> Layers<'s> {
+    pub fn get(&self, path: &str) -> Option<&Assigned<'s>> {
+        self.values.get(path)
+    }
+
+    pub fn is_wrong(&self, path: &str) -> bool {
+        self.wrong.contains(path)
+    }
+}
+
+impl<'s> Layer<'_, 's> {
+    /// Lays a whole file on. False if it is not a mapping, so that nothing can be said about its keys.
+    pub fn document(&mut self, tree: &Node) -> bool {
+        match &tree.value {
+            Value::Null => {}
+            Value::Map(entries) => self.block("", entries),
+            _ => {
+                let found =
+                    self.findings.error(self.source, tree.span.clone(), "the settings must be a mapping");
+                found.label(format!("this is {}", tree.kind())).help("write `key: value` lines");
+                return false;
+            }
+        }
+        true
+    }
+
+    fn block(&mut self, block: &str, entries: &[Entry]) {
+        for entry in entries {
+            self.entry(block, entry);
+        }
+    }
+
+    /// Lays one key on, which may be a block.
+    pub fn entry(&mut self, block: &str, entry: &Entry) {
+        let path = if block.is_empty() { entry.key.clone() } else { format!("{block}.{}", entry.key) };
+        if let Some(key) = keys::find(&path) {
+            self.key(key, &path, entry);
+        } else if keys::inside(&path).next().is_none() {
+            self.unknown(block, entry);
+        } else if keys::inside(&path).all(|key| key.standing == Standing::Refused) {
+            self.refuse(&path, entry);
+        } else {
+            self.known_block(&path, entry);
+        }
+    }
+
+    fn known_block(&mut self, path: &str, entry: &Entry) {
+        let idle = path == "idle";
+        match &entry.value.value {
+            Value::Map(entries) => {
+                if idle {
+                    self.layers.idle = Some(Idle::On(self.origin(&entry.key_span)));
+                }
+                self.block(path, entries);
+            }
+            // `idle:` with nothing under it asks for idling as it comes.
+            Value::Null | Value::Bool(true) if idle => {
+                self.layers.idle = Some(Idle::On(self.origin(&entry.key_span)));
+            }
+            Value::Null => {}
+            _ if idle && is_off(&entry.value) => {
+                self.layers.values.retain(|path, _| !path.starts_with("idle."));
+                self.layers.idle = Some(Idle::Off(self.origin(&entry.value.span)));
+            }
+            _ => {
+                let mut ctx = Ctx { source: self.source, path, findings: self.findings };
+                let known = keys::names_in(path).join("`, `");
+                ctx.must_be(&entry.value, "a mapping").help(format!("its keys are `{known}`"));
+            }
+        }
+    }
+
+    fn key(&mut self, key: &'static Key, path: &str, entry: &Entry) {
+        match key.standing {
+            Standing::Refused => return self.refuse(key.path, entry),
+            Standing::NoEffect => {
+                let message = format!("`{}` has no effect in this version yet", key.path);
+                self.findings.warning(self.source, entry.key_span.clone(), message);
+            }
+            Standing::InForce => {}
+        }
+        // A key without a value says nothing, as in `commands:` with all lines commented out.
+        if entry.value.is_null() {
+            return;
+        }
+        let earlier = self.layers.values.get(key.path);
+        if self.flag.is_none() && earlier.is_some_and(|earlier| earlier.origin.source == self.source) {
+            let message = format!("`{}` is given twice", key.path);
+            self.findings.error(self.source, entry.key_span.clone(), message);
+            return;
+        }
+        if key.path.starts_with("idle.") {
+            self.layers.idle = Some(Idle::On(self.origin(&entry.key_span)));
+        }
+        let mut ctx = Ctx { source: self.source, path, findings: self.findings };
+        match parsed::parse(&mut ctx, &entry.value, key.kind) {
+            Some(value) => {
+                let origin = self.origin(&entry.value.span);
+                self.layers.values.insert(key.path, Assigned { value, origin });
+            }
+            None => {
+                self.layers.wrong.insert(key.path);
+            }
+        }
+    }
+
+    fn origin(&self, span: &Span) -> Origin<'s> {
+        Origin { source: self.source, span: span.clone(), flag: self.flag }
+    }
+
+    fn refuse(&mut self, path: &str, entry: &Entry) {
+        let message = format!("this version of dogwatch cannot do `{path}` yet");
+        self.findings
+            .error(self.source, entry.key_span.clone(), message)
+            .help("remove it, or use a later version");
+    }
+
+    fn unknown(&mut self, block: &str, entry: &Entry) {
+        let message = match block {
+            "" => format!("unknown key `{}`", entry.key),
+            block => format!("unknown key `{}` in `{block}`", entry.key),
+        };
+        let help = suggestion(block, &entry.key);
+        let found = if block.is_empty() && self.strictness == Strictness::LoopFile {
+            self.findings.warning(self.source, entry.key_span.clone(), message).label("ignored")
+        } else {
+            self.findings.error(self.source, entry.key_span.clone(), message)
+        };
+        if let Some(help) = help {
+            found.help(help);
+        }
+    }
+}
+
+/// What may have been meant by an unknown key.
+fn suggestion(block: &str, key: &str) -> Option<String> {
+    if let Some(near) = nearest(key, keys::names_in(block)) {
+        return Some(format!("did you mean `{near}`?"));
+    }
+    if !block.is_empty() {
+        return keys::find(key).map(|_| format!("`{key}` is a key of the top level"));
+    }
+    // The right word in the wrong place, or a dotted path with a typing error.
+    let leaf = |key: &&Key| key.path.rsplit('.').next();
+    let same_leaf = keys::KEYS.iter().find(|known| leaf(known) == Some(key)).map(|known| known.path);
+    let near_path = || nearest(key, keys::KEYS.iter().map(|known| known.path));
+    same_leaf.or_else(near_path).map(|path| format!("did you mean `{path}`?"))
+}

@@ -1,0 +1,20 @@
+//! Named limits: whatever a file holds, reading it stays small and quick.
+
+/// A loop file or `dogwatch.toml`. The prompt goes to an agent; a mebibyte is more than any can read.
+pub const MAX_FILE_BYTES: usize = 1 << 20;
+pub const MAX_COMMANDS: usize = 100;
+pub const MAX_ARGS: usize = 100;
+/// Of a command or an argument.
+pub const MAX_NAME_BYTES: usize = 100;
+/// Items of any plain list of texts (`wake_on.paths`, …).
+pub const MAX_TEXTS: usize = 1_000;
+pub const MAX_STOP_REASONS: usize = 100;
+/// `--set` flags on one command line.
+pub const MAX_SET_FLAGS: usize = 1_000;
+/// More findings than this help nobody.
+pub const MAX_DIAGNOSTICS: usize = 50;
+
+/// Nesting of lists and mappings; our own keys need three.
+pub const MAX_DEPTH: usize = 32;
+pub const MAX_YAML_EVENTS: usize = 50_000;
+pub const MAX_YAML_ALIASES: usize = 100;

@@ -1,0 +1,203 @@
+//! Everything together: texts in, a plan out, or all that is wrong with them.
+
+use crate::args::{self, Known};
+use crate::diagnostic::{Diagnostic, Findings, Source};
+use crate::effective;
+use crate::explain::{Setting, explain};
+use crate::flags::{FlagLine, Flags};
+use crate::frontmatter::{self, Shape};
+use crate::layers::{Layer, Layers, Strictness};
+use crate::limits::{MAX_FILE_BYTES, MAX_SET_FLAGS};
+use crate::placeholders;
+use crate::{toml, yaml};
+use dogwatch_core::dur::Dur;
+use dogwatch_core::ids::NodeName;
+use dogwatch_core::settings::{NodePlan, Plan, ReaderName, Settings};
+
+/// What a run is made from. The caller has read the files; this crate touches none.
+pub struct Sources<'a> {
+    pub loop_file: Source<'a>,
+    /// The user's `dogwatch.toml`.
+    pub user: Option<Source<'a>>,
+    /// The project's `dogwatch.toml`.
+    pub project: Option<Source<'a>>,
+    pub flags: &'a Flags,
+    /// What follows `--` on the command line.
+    pub args: &'a [String],
+    /// The loop file's directory, by name.
+    pub node_name: &'a str,
+    /// Which reader fits an agent's command line, when no key says so.
+    pub detect: &'a dyn Fn(&[String]) -> ReaderName,
+}
+
+/// A loop, ready to be run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Loaded {
+    pub plan: Plan,
+    /// The prompt, before placeholders are filled in. Read afresh by `frontmatter::body` every iteration.
+    pub body: String,
+    /// The settings as written; compare with `frontmatter::settings` to see whether they changed.
+    pub frontmatter: String,
+    pub warnings: Vec<Diagnostic>,
+    pub explain: Vec<Setting>,
+}
+
+/// Reads and checks everything. All errors are reported at once, with the warnings after them.
+pub fn load(sources: &Sources<'_>) -> Result<Loaded, Vec<Diagnostic>> {
+    let mut findings = Findings::default();
+    let lines = sources.flags.lines();
+    let mut layers = Layers::default();
+    let readable = lay(sources, &lines, &mut layers, &mut findings);
+    let body = frontmatter::body(bounded(sources.loop_file.text));
+    let settings = if readable { settings(sources, &layers, &body, &mut findings) } else { None };
+    match settings {
+        Some(settings) if !findings.has_errors() => Ok(Loaded {
+            explain: explain(&settings, &layers),
+            plan: Plan {
+                nodes: vec![NodePlan { name: NodeName::new(sources.node_name), settings }],
+                stop_on_error: sources.flags.stop_on_error,
+            },
+            body,
+            frontmatter: frontmatter::settings(bounded(sources.loop_file.text)),
+            warnings: findings.into_vec(),
+        }),
+        _ => Err(findings.into_vec()),
+    }
+}
+
+/// Never look into a file that is too long, whatever else is wrong.
+fn bounded(text: &str) -> &str {
+    if text.len() > MAX_FILE_BYTES { "" } else { text }
+}
+
+/// Lays all sources on, weakest first. False if a file could not be read at all: then what it did not
+/// say is unknown, and nothing must be concluded from it.
+fn lay<'s>(
+    sources: &Sources<'s>,
+    lines: &'s [FlagLine],
+    layers: &mut Layers<'s>,
+    findings: &mut Findings,
+) -> bool {
+    let mut readable = true;
+    for source in [sources.user, sources.project].into_iter().flatten() {
+        readable &= lay_toml(source, layers, findings);
+    }
+    readable &= lay_loop_file(sources.loop_file, layers, findings);
+    if sources.flags.set.len() > MAX_SET_FLAGS {
+        let source = Source { name: crate::flags::COMMAND_LINE, text: "" };
+        findings.error_in(source, format!("more than {MAX_SET_FLAGS} `--set` flags"));
+    }
+    for line in lines {
+        line.lay(layers, findings);
+    }
+    readable
+}
+
+fn lay_toml<'s>(source: Source<'s>, layers: &mut Layers<'s>, findings: &mut Findings) -> bool {
+    if is_too_long(source, findings) {
+        return false;
+    }
+    match toml::parse(source.text) {
+        Ok(tree) => {
+            Layer { layers, source, strictness: Strictness::Ours, flag: None, findings }.document(&tree)
+        }
+        Err(all) => {
+            for bad in all {
+                findings.error(
+                    source,
+                    bad.span.unwrap_or(0..0),
+                    format!("this is not TOML: {}", bad.message),
+                );
+            }
+            false
+        }
+    }
+}
+
+fn lay_loop_file<'s>(source: Source<'s>, layers: &mut Layers<'s>, findings: &mut Findings) -> bool {
+    if is_too_long(source, findings) {
+        return false;
+    }
+    let split = frontmatter::split(source.text);
+    match yaml::parse(split.yaml, split.offset) {
+        Ok(tree) => {
+            Layer { layers, source, strictness: Strictness::LoopFile, flag: None, findings }.document(&tree)
+        }
+        Err(bad) => {
+            let span = bad.span.unwrap_or(split.offset..split.offset);
+            let found = findings.error(source, span, format!("the frontmatter is not YAML: {}", bad.message));
+            if let Some(help) = bad.help {
+                found.help(help);
+            }
+            false
+        }
+    }
+}
+
+fn is_too_long(source: Source<'_>, findings: &mut Findings) -> bool {
+    let too_long = source.text.len() > MAX_FILE_BYTES;
+    if too_long {
+        let found = findings.error_in(source, format!("the file has {} bytes", source.text.len()));
+        found.help(format!("at most {MAX_FILE_BYTES} are read"));
+    }
+    too_long
+}
+
+fn missing_agent(source: Source<'_>, findings: &mut Findings) {
+    let help = match frontmatter::split(source.text).shape {
+        Shape::Fenced => "say which agent to run, e.g. `agent: claude`",
+        Shape::NoFence => "begin the file with `---`, `agent: claude`, `---`",
+        Shape::NeverClosed => "the frontmatter is never closed; end it with a line of `---`",
+        Shape::NotAtStart => "the opening `---` must be the first line, without blanks before it",
+    };
+    findings
+        .error(source, 0..source.text.lines().next().unwrap_or("").len(), "`agent` is missing")
+        .help(help);
+}
+
+fn settings(
+    sources: &Sources<'_>,
+    layers: &Layers<'_>,
+    body: &str,
+    findings: &mut Findings,
+) -> Option<Settings> {
+    let commands = layers.commands();
+    let idle = effective::idle(layers, findings);
+    let declared = layers.texts("args");
+    let asked = asked(body, commands.iter().map(|c| c.run.as_str()));
+    let args = if layers.is_wrong("args") {
+        Vec::new()
+    } else {
+        args::assign(sources.args, &Known { declared: &declared, asked: &asked }, findings)
+    };
+    let agent = layers.words("agent");
+    if agent.is_none() && !layers.is_wrong("agent") {
+        missing_agent(sources.loop_file, findings);
+    }
+    let agent = agent?;
+    Some(Settings {
+        reader: layers.reader().unwrap_or_else(|| (sources.detect)(&agent)),
+        agent,
+        commands,
+        args,
+        credit: layers.flag("credit", false),
+        delay: layers.dur("delay", Dur::ZERO),
+        profile: layers.profile(),
+        max_iterations: layers.count("max_iterations"),
+        watchdog: effective::watchdog(layers),
+        errors: effective::errors(layers),
+        budget: effective::budget(layers),
+        idle,
+        wake_on: effective::wake_on(layers),
+        work_when: layers.text("work_when"),
+    })
+}
+
+/// The arguments that prompt and commands mention.
+fn asked<'t>(body: &str, runs: impl Iterator<Item = &'t str>) -> Vec<String> {
+    let mut asked = placeholders::args_in(body);
+    asked.extend(runs.flat_map(placeholders::args_in));
+    asked.sort();
+    asked.dedup();
+    asked
+}

@@ -1,0 +1,75 @@
+//! "Did you mean": the known word that is nearest to a mistyped one.
+
+/// Words longer than this are no typing errors of ours.
+const MAX_WORD_BYTES: usize = 64;
+
+/// The nearest of `known`, if it is near enough to be what was meant.
+pub fn nearest<'k>(word: &str, known: impl IntoIterator<Item = &'k str>) -> Option<&'k str> {
+    if word.len() > MAX_WORD_BYTES {
+        return None;
+    }
+    let word = normal(word);
+    known
+        .into_iter()
+        .map(|candidate| (distance(&word, &normal(candidate)), candidate))
+        .filter(|(far, candidate)| *far <= (candidate.len() / 3).max(1))
+        .min_by_key(|(far, _)| *far)
+        .map(|(_, candidate)| candidate)
+}
+
+/// `max-delay`, `maxDelay` and `Max_Delay` are all nearly `max_delay`.
+fn normal(word: &str) -> Vec<char> {
+    word.chars().filter(|c| !matches!(c, '-' | '_')).map(|c| c.to_ascii_lowercase()).collect()
+}
+
+/// Edits between two words, where swapping two neighbours is one edit.
+fn distance(a: &[char], b: &[char]) -> usize {
+    let mut before_last: Vec<usize> = Vec::new();
+    let mut last: Vec<usize> = (0..=b.len()).collect();
+    for i in 1..=a.len() {
+        let mut row = vec![i];
+        for j in 1..=b.len() {
+            let replaced = last[j - 1] + usize::from(a[i - 1] != b[j - 1]);
+            let mut best = replaced.min(last[j] + 1).min(row[j - 1] + 1);
+            if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
+                best = best.min(before_last[j - 2] + 1);
+            }
+            row.push(best);
+        }
+        before_last = std::mem::replace(&mut last, row);
+    }
+    last[b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn typing_errors_are_near_and_other_words_are_not() {
+        let known = ["agent", "commands", "delay", "max_delay", "idle"];
+        for (word, meant) in [
+            ("agnet", Some("agent")),
+            ("command", Some("commands")),
+            ("max-delay", Some("max_delay")),
+            ("maxDelay", Some("max_delay")),
+            ("Delay", Some("delay")),
+            ("idel", Some("idle")),
+            ("description", None),
+            ("", None),
+            ("x", None),
+        ] {
+            assert_eq!(nearest(word, known), meant, "{word}");
+        }
+        assert_eq!(nearest(&"agent".repeat(100), known), None);
+    }
+
+    #[test]
+    fn distance_counts_edits() {
+        let d = |a: &str, b: &str| distance(&a.chars().collect::<Vec<_>>(), &b.chars().collect::<Vec<_>>());
+        assert_eq!(
+            (d("", "abc"), d("abc", ""), d("abc", "abc"), d("abc", "acb"), d("abc", "abxc")),
+            (3, 3, 0, 1, 1)
+        );
+    }
+}

@@ -1,0 +1,294 @@
+//! One value, read as its key's kind: from a node of the tree to a type that cannot be wrong.
+
+use crate::commands;
+use crate::diagnostic::{Diagnostic, Findings, Source};
+use crate::keys::Kind;
+use crate::limits::{MAX_STOP_REASONS, MAX_TEXTS};
+use crate::nearest::nearest;
+use crate::tree::{Node, Span, Value};
+use crate::words::words;
+use dogwatch_core::dur::{BadDur, Dur, Limit};
+use dogwatch_core::settings::{CommandPlan, Profile, ReaderName, StopAfter, Strategy};
+
+/// A value that is right.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Parsed {
+    Words(Vec<String>),
+    Reader(ReaderName),
+    Profile(Profile),
+    Strategy(Strategy),
+    Commands(Vec<CommandPlan>),
+    Texts(Vec<String>),
+    Flag(bool),
+    Text(String),
+    Dur(Dur),
+    Limit(Limit),
+    /// None is `off`.
+    Count(Option<u64>),
+    Number(f64),
+    StopAfter(StopAfter),
+    /// Right, but for a key that this version does not obey.
+    Unused,
+}
+
+/// What a value is read with: where it stands, and where errors go.
+pub struct Ctx<'a, 's> {
+    pub source: Source<'s>,
+    /// The key as people write it, for messages.
+    pub path: &'a str,
+    pub findings: &'a mut Findings,
+}
+
+impl Ctx<'_, '_> {
+    pub fn error(&mut self, span: &Span, message: impl AsRef<str>) -> &mut Diagnostic {
+        self.findings.error(self.source, span.clone(), message)
+    }
+
+    /// "`key` must be …", with what it is instead.
+    pub fn must_be(&mut self, node: &Node, what: &str) -> &mut Diagnostic {
+        let message = format!("`{}` must be {what}", self.path);
+        let label = format!("this is {}", node.kind());
+        self.error(&node.span, message).label(label)
+    }
+}
+
+/// Reads `node` as `kind`, or says what is wrong with it.
+pub fn parse(ctx: &mut Ctx<'_, '_>, node: &Node, kind: Kind) -> Option<Parsed> {
+    match kind {
+        Kind::CommandLine => command_line(ctx, node).map(Parsed::Words),
+        Kind::Reader => one_of(ctx, node, &ReaderName::ALL, ReaderName::as_str).map(Parsed::Reader),
+        Kind::Profile => one_of(ctx, node, &Profile::ALL, Profile::as_str).map(Parsed::Profile),
+        Kind::Strategy => one_of(ctx, node, &Strategy::ALL, Strategy::as_str).map(Parsed::Strategy),
+        Kind::OneOf(choices) => one_of(ctx, node, choices, |c| c).map(|_| Parsed::Unused),
+        Kind::Commands => commands::parse(ctx, node).map(Parsed::Commands),
+        Kind::Names => commands::names(ctx, node).map(Parsed::Texts),
+        Kind::Flag => flag(ctx, node).map(Parsed::Flag),
+        Kind::Text => text(ctx, node).map(Parsed::Text),
+        Kind::Texts => texts(ctx, node).map(Parsed::Texts),
+        Kind::Duration => duration(ctx, node).map(Parsed::Dur),
+        Kind::Span => span(ctx, node).map(Parsed::Dur),
+        Kind::Limit => limit(ctx, node).map(Parsed::Limit),
+        Kind::Ttl if node.text() == Some("auto") => Some(Parsed::Unused),
+        Kind::Ttl => duration(ctx, node).map(|_| Parsed::Unused),
+        Kind::Count => count(ctx, node).map(|n| Parsed::Count(Some(n))),
+        Kind::CountLimit if is_off(node) => Some(Parsed::Count(None)),
+        Kind::CountLimit => count(ctx, node).map(|n| Parsed::Count(Some(n))),
+        Kind::Factor => number(ctx, node, 1.0).map(Parsed::Number),
+        Kind::Amount if is_off(node) => Some(Parsed::Unused),
+        Kind::Amount => number(ctx, node, 0.0).map(Parsed::Number),
+        Kind::StopAfter => stop_after(ctx, node).map(Parsed::StopAfter),
+        Kind::Open => Some(Parsed::Unused),
+    }
+}
+
+pub fn is_off(node: &Node) -> bool {
+    node.text() == Some("off") || node.value == Value::Bool(false)
+}
+
+fn command_line(ctx: &mut Ctx<'_, '_>, node: &Node) -> Option<Vec<String>> {
+    let line = text(ctx, node)?;
+    match words(&line) {
+        Ok(words) => Some(words),
+        Err(bad) => {
+            let message = format!("`{}` is malformed: {bad}", ctx.path);
+            ctx.error(&node.span, message);
+            None
+        }
+    }
+}
+
+fn one_of<T: Copy>(
+    ctx: &mut Ctx<'_, '_>,
+    node: &Node,
+    all: &[T],
+    name: impl Fn(T) -> &'static str,
+) -> Option<T> {
+    let given = match &node.value {
+        Value::Text(given) => given.trim(),
+        _ => "",
+    };
+    if let Some(found) = all.iter().find(|choice| name(**choice) == given) {
+        return Some(*found);
+    }
+    let names: Vec<&str> = all.iter().map(|choice| name(*choice)).collect();
+    let message = format!("`{}` must be one of {}", ctx.path, listed(&names));
+    let near = nearest(given, names);
+    let found = ctx.error(&node.span, message);
+    if let Some(near) = near {
+        found.help(format!("did you mean `{near}`?"));
+    }
+    None
+}
+
+/// `a`, `b` or `c`.
+pub fn listed(names: &[&str]) -> String {
+    let quoted: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
+    match quoted.split_last() {
+        Some((last, [])) => last.clone(),
+        Some((last, rest)) => format!("{} or {last}", rest.join(", ")),
+        None => String::new(),
+    }
+}
+
+/// `yes` and `no` are texts to a strict YAML reader, but people mean what they say.
+pub fn flag(ctx: &mut Ctx<'_, '_>, node: &Node) -> Option<bool> {
+    match &node.value {
+        Value::Bool(flag) => return Some(*flag),
+        Value::Text(text) => match text.to_ascii_lowercase().as_str() {
+            "yes" | "on" => return Some(true),
+            "no" | "off" => return Some(false),
+            _ => {}
+        },
+        _ => {}
+    }
+    let message = format!("`{}` must be true or false", ctx.path);
+    ctx.error(&node.span, message);
+    None
+}
+
+pub fn text(ctx: &mut Ctx<'_, '_>, node: &Node) -> Option<String> {
+    match &node.value {
+        Value::Text(text) if text.trim().is_empty() => {
+            let message = format!("`{}` is empty", ctx.path);
+            ctx.error(&node.span, message);
+            None
+        }
+        Value::Text(text) if text.contains('\0') => {
+            let message = format!("`{}` holds a NUL character", ctx.path);
+            ctx.error(&node.span, message);
+            None
+        }
+        Value::Text(text) => Some(text.clone()),
+        _ => {
+            let quoted = matches!(node.value, Value::Int(_) | Value::Float(_) | Value::Bool(_));
+            let found = ctx.must_be(node, "a text");
+            if quoted {
+                found.help("put it in quotes");
+            }
+            None
+        }
+    }
+}
+
+fn texts(ctx: &mut Ctx<'_, '_>, node: &Node) -> Option<Vec<String>> {
+    match &node.value {
+        Value::Text(_) => text(ctx, node).map(|one| vec![one]),
+        Value::List(items) if items.len() > MAX_TEXTS => {
+            let message =
+                format!("`{}` has {} items; at most {MAX_TEXTS} are allowed", ctx.path, items.len());
+            ctx.error(&node.span, message);
+            None
+        }
+        Value::List(items) => all(items, |item| text(ctx, item)),
+        _ => {
+            ctx.must_be(node, "a list of texts");
+            None
+        }
+    }
+}
+
+/// Reads every item, so that every wrong one is reported, and gives all of them or none.
+pub fn all<T>(items: &[Node], mut read: impl FnMut(&Node) -> Option<T>) -> Option<Vec<T>> {
+    let read: Vec<Option<T>> = items.iter().map(&mut read).collect();
+    read.into_iter().collect()
+}
+
+/// A duration that may be zero.
+pub fn duration(ctx: &mut Ctx<'_, '_>, node: &Node) -> Option<Dur> {
+    let read = match &node.value {
+        Value::Int(n) => Dur::from_secs_f64(*n as f64),
+        Value::Float(n) => Dur::from_secs_f64(*n),
+        Value::Text(text) => text.parse(),
+        _ => Err(BadDur::NotADuration),
+    };
+    match read {
+        Ok(dur) => Some(dur),
+        Err(bad) => {
+            let message = format!("`{}` must be a duration", ctx.path);
+            ctx.error(&node.span, message).label(bad.to_string()).help(BadDur::FORMS);
+            None
+        }
+    }
+}
+
+/// A duration of more than zero.
+pub fn span(ctx: &mut Ctx<'_, '_>, node: &Node) -> Option<Dur> {
+    let dur = duration(ctx, node)?;
+    if dur.is_zero() {
+        let message = format!("`{}` must be more than zero", ctx.path);
+        ctx.error(&node.span, message);
+        return None;
+    }
+    Some(dur)
+}
+
+fn limit(ctx: &mut Ctx<'_, '_>, node: &Node) -> Option<Limit> {
+    if is_off(node) {
+        return Some(Limit::Off);
+    }
+    let dur = duration(ctx, node)?;
+    if dur.is_zero() {
+        let message = format!("`{}` must be more than zero", ctx.path);
+        ctx.error(&node.span, message).help("`off` means no limit");
+        return None;
+    }
+    Some(Limit::At(dur))
+}
+
+fn count(ctx: &mut Ctx<'_, '_>, node: &Node) -> Option<u64> {
+    let whole = match &node.value {
+        Value::Int(n) => u64::try_from(*n).ok(),
+        _ => None,
+    };
+    // Beyond 32 bits a count is a typing error, and every counter of ours could still hold it.
+    match whole {
+        Some(n) if n >= 1 && n <= u64::from(u32::MAX) => Some(n),
+        _ => {
+            let message = format!("`{}` must be a whole number from 1 to {}", ctx.path, u32::MAX);
+            ctx.error(&node.span, message);
+            None
+        }
+    }
+}
+
+fn number(ctx: &mut Ctx<'_, '_>, node: &Node, least: f64) -> Option<f64> {
+    let number = match &node.value {
+        Value::Int(n) => *n as f64,
+        Value::Float(n) => *n,
+        _ => f64::NAN,
+    };
+    if number.is_finite() && number >= least {
+        return Some(number);
+    }
+    let message = format!("`{}` must be a number of at least {least}", ctx.path);
+    ctx.error(&node.span, message);
+    None
+}
+
+fn stop_after(ctx: &mut Ctx<'_, '_>, node: &Node) -> Option<StopAfter> {
+    match &node.value {
+        _ if is_off(node) => Some(StopAfter::Never),
+        Value::Map(entries) if entries.is_empty() => Some(StopAfter::Never),
+        Value::Map(entries) if entries.len() > MAX_STOP_REASONS => {
+            let message = format!("`{}` has more than {MAX_STOP_REASONS} reasons", ctx.path);
+            ctx.error(&node.span, message);
+            None
+        }
+        Value::Map(entries) => {
+            let read: Vec<Option<(String, u32)>> = entries
+                .iter()
+                .map(|entry| Some((entry.key.clone(), small_count(ctx, &entry.value)?)))
+                .collect();
+            read.into_iter().collect::<Option<Vec<_>>>().map(StopAfter::PerReason)
+        }
+        Value::Int(_) => small_count(ctx, node).map(StopAfter::Count),
+        _ => {
+            ctx.must_be(node, "a number, a mapping from reason to number, or `off`");
+            None
+        }
+    }
+}
+
+fn small_count(ctx: &mut Ctx<'_, '_>, node: &Node) -> Option<u32> {
+    count(ctx, node).and_then(|n| u32::try_from(n).ok())
+}

@@ -1,0 +1,215 @@
+//! `{{ … }}` in prompts and commands. One pass: what is inserted is never looked at again, so neither
+//! a command's output nor an argument can smuggle in a placeholder.
+
+use crate::words::quote;
+
+/// What a prompt's placeholders stand for in one iteration.
+#[derive(Clone, Copy, Debug)]
+pub struct Values<'a> {
+    pub commands: &'a [CommandOutput],
+    pub args: &'a [(String, String)],
+    /// The node's name.
+    pub name: &'a str,
+    /// From 1.
+    pub iteration: u64,
+    pub max_iterations: Option<u64>,
+}
+
+/// What a command left behind.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CommandOutput {
+    pub name: String,
+    pub text: String,
+    /// None when it did not exit by itself.
+    pub exit_code: Option<i32>,
+}
+
+/// A prompt with its placeholders filled in. An unknown name within our namespaces becomes nothing;
+/// all other braces stay as they are.
+pub fn expand(body: &str, values: &Values<'_>) -> String {
+    replace(body, |name| Some(values.get(name)))
+}
+
+/// A command with its `{{ args.… }}` filled in, each value as one shell word. Nothing else is replaced.
+pub fn expand_run(run: &str, args: &[(String, String)]) -> String {
+    replace(run, |name| match name {
+        Name::Arg(arg) => Some(lookup(args, arg).map(|value| quote(value)).unwrap_or_default()),
+        Name::Command(_) | Name::ExitCode(_) | Name::Loop(_) => None,
+    })
+}
+
+/// Which arguments a text asks for; these may be given by name even if the file does not declare them.
+pub fn args_in(text: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    replace(text, |name| {
+        if let Name::Arg(arg) = name {
+            found.push(arg.to_owned());
+        }
+        None
+    });
+    found
+}
+
+impl Values<'_> {
+    fn get(&self, name: Name<'_>) -> String {
+        let output = |wanted| self.commands.iter().find(|c| c.name == wanted);
+        match name {
+            Name::Command(name) => output(name).map(|c| c.text.clone()).unwrap_or_default(),
+            Name::ExitCode(name) => {
+                output(name).and_then(|c| c.exit_code).map(|n| n.to_string()).unwrap_or_default()
+            }
+            Name::Arg(name) => lookup(self.args, name).cloned().unwrap_or_default(),
+            Name::Loop("name") => self.name.to_owned(),
+            Name::Loop("iteration") => self.iteration.to_string(),
+            Name::Loop("max_iterations") => self.max_iterations.map(|n| n.to_string()).unwrap_or_default(),
+            Name::Loop(_) => String::new(),
+        }
+    }
+}
+
+fn lookup<'a>(args: &'a [(String, String)], name: &str) -> Option<&'a String> {
+    args.iter().find(|(arg, _)| arg == name).map(|(_, value)| value)
+}
+
+/// What stands between the braces.
+#[derive(Clone, Copy)]
+enum Name<'a> {
+    Command(&'a str),
+    ExitCode(&'a str),
+    Arg(&'a str),
+    /// `ralph.…` or `dogwatch.…`.
+    Loop(&'a str),
+}
+
+/// Copies `text`, with every placeholder for which `value` has an answer replaced by it.
+fn replace<'a>(text: &'a str, mut value: impl FnMut(Name<'a>) -> Option<String>) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find("{{") {
+        out.push_str(&rest[..at]);
+        rest = &rest[at..];
+        match placeholder(rest).and_then(|(name, len)| Some((value(name)?, len))) {
+            Some((inserted, len)) => {
+                out.push_str(&inserted);
+                rest = &rest[len..];
+            }
+            None => {
+                // One brace only: in `{{{ args.x }}}` the placeholder begins at the second.
+                out.push('{');
+                rest = &rest[1..];
+            }
+        }
+    }
+    out.push_str(rest);
+    out
+}
+
+/// Reads a placeholder at the very start of `text`; gives its name and its length in bytes.
+fn placeholder(text: &str) -> Option<(Name<'_>, usize)> {
+    let inner = text.strip_prefix("{{")?.trim_start();
+    let (space, inner) = ["commands", "args", "ralph", "dogwatch"]
+        .iter()
+        .find_map(|space| Some((*space, inner.strip_prefix(space)?.strip_prefix('.')?)))?;
+    let (name, after) = name(inner)?;
+    let (name, after) = match space {
+        "commands" => match after.strip_prefix(".exit_code") {
+            Some(after) => (Name::ExitCode(name), after),
+            None => (Name::Command(name), after),
+        },
+        "args" => (Name::Arg(name), after),
+        _ => (Name::Loop(name), after),
+    };
+    let after = after.trim_start().strip_prefix("}}")?;
+    Some((name, text.len() - after.len()))
+}
+
+fn name(text: &str) -> Option<(&str, &str)> {
+    let len = text.bytes().take_while(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-')).count();
+    (len > 0).then(|| text.split_at(len))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn args() -> Vec<(String, String)> {
+        [("dir", "src"), ("empty", ""), ("odd", "it's {{ args.dir }}")]
+            .map(|(name, value)| (name.to_owned(), value.to_owned()))
+            .to_vec()
+    }
+
+    fn filled(body: &str) -> String {
+        let output = |name: &str, text: &str, exit_code| CommandOutput {
+            name: name.into(),
+            text: text.into(),
+            exit_code,
+        };
+        let commands = [
+            output("tests", "3 failed", Some(1)),
+            output("log", "{{ args.dir }} {{ commands.tests }}", None),
+        ];
+        let args = args();
+        expand(
+            body,
+            &Values { commands: &commands, args: &args, name: "fix", iteration: 2, max_iterations: None },
+        )
+    }
+
+    #[test]
+    fn item_27_placeholders_are_filled_in_and_other_braces_left_alone() {
+        for (body, expected) in [
+            ("{{ commands.tests }}", "3 failed"),
+            ("{{ args.dir }}/{{ args.empty }}.", "src/."),
+            ("{{ ralph.name }} {{ ralph.iteration }}/{{ ralph.max_iterations }}", "fix 2/"),
+            ("{{ dogwatch.name }} {{ dogwatch.iteration }}", "fix 2"),
+            ("[{{ commands.none }}{{ args.none }}{{ ralph.none }}]", "[]"),
+            ("{{ other.x }} {{ x }} { args.dir } {{}} {{", "{{ other.x }} {{ x }} { args.dir } {{}} {{"),
+            ("{{ args.a b }} {{ args. }} {{ args.dir }", "{{ args.a b }} {{ args. }} {{ args.dir }"),
+            ("{{{ args.dir }}}", "{src}"),
+            ("{{{{ args.dir }}", "{{src"),
+            ("{{ args.dir }} é {{ args.dir }}", "src é src"),
+        ] {
+            assert_eq!(filled(body), expected, "{body:?}");
+        }
+        let values = Values { commands: &[], args: &[], name: "n", iteration: 1, max_iterations: Some(5) };
+        assert_eq!(expand("{{ ralph.max_iterations }}", &values), "5");
+    }
+
+    #[test]
+    fn item_28_blanks_inside_the_braces_do_not_matter() {
+        for body in ["{{args.dir}}", "{{   args.dir\t}}", "{{\nargs.dir\n}}"] {
+            assert_eq!(filled(body), "src", "{body:?}");
+        }
+    }
+
+    #[test]
+    fn item_29_inserted_text_is_never_scanned_again() {
+        assert_eq!(filled("{{ commands.log }}"), "{{ args.dir }} {{ commands.tests }}");
+        assert_eq!(filled("{{ args.odd }}"), "it's {{ args.dir }}");
+    }
+
+    #[test]
+    fn item_30_a_command_sees_only_arguments_each_as_one_word() {
+        for (run, expected) in [
+            ("ls {{ args.dir }}", "ls src"),
+            ("ls {{ args.empty }}", "ls ''"),
+            ("echo {{ args.odd }}", r"echo 'it'\''s {{ args.dir }}'"),
+            ("echo {{ args.none }}.", "echo ."),
+            ("{{ commands.tests }} {{ ralph.name }}", "{{ commands.tests }} {{ ralph.name }}"),
+        ] {
+            assert_eq!(expand_run(run, &args()), expected, "{run:?}");
+        }
+    }
+
+    #[test]
+    fn item_35_the_exit_code_of_a_command_is_available() {
+        assert_eq!(filled("{{ commands.tests.exit_code }}"), "1");
+        assert_eq!(filled("[{{ commands.log.exit_code }}]"), "[]");
+        assert_eq!(filled("{{ commands.tests.other }}"), "{{ commands.tests.other }}");
+    }
+
+    #[test]
+    fn the_arguments_a_text_asks_for_are_found() {
+        assert_eq!(args_in("{{ args.a }} {{ commands.b }} {{args.c}}"), ["a", "c"]);
+    }
+}
