@@ -4,28 +4,9 @@
 //! agent's output is all there is of it, tool output and the prompt included, so there a marker must have a
 //! line to itself and must not be an echo of the prompt (see `Echo`).
 
+pub use dogwatch_core::job::Marker;
 use dogwatch_core::sign::AgentResult;
 use dogwatch_core::text::{clip, printable};
-
-/// A state with what was said about it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Marker {
-    pub state: String,
-    pub attrs: Vec<(String, String)>,
-}
-
-impl Marker {
-    pub const MAX_STATE: usize = 64;
-    pub const MAX_ATTRS: usize = 16;
-    pub const MAX_KEY: usize = 64;
-    pub const MAX_VALUE: usize = 256;
-    /// A longer comment is no marker.
-    pub const MAX_LEN: usize = 4 * 1024;
-
-    pub fn attr(&self, key: &str) -> Option<&str> {
-        self.attrs.iter().find(|(k, _)| k == key).map(|(_, value)| value.as_str())
-    }
-}
 
 /// The last marker in the final text of an agent. `prompt` is what the agent was given.
 pub fn last_marker(text: &str, structured: bool, prompt: &str) -> Option<Marker> {

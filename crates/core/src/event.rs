@@ -252,7 +252,12 @@ pub struct Observation {
     /// Awake milliseconds of the first and last piece.
     pub first_ms: Awake,
     pub last_ms: Awake,
+    /// Pieces of progress.
     pub count: u64,
+    /// How many of them were messages.
+    #[serde(skip_serializing_if = "is_zero", default)]
+    pub messages: u64,
+    /// The longest gap between two pieces of this stretch.
     pub max_gap_ms: u64,
 }
 

@@ -58,13 +58,20 @@ pub struct JobReport {
 }
 
 /// `<!-- ralph:state NAME key=value … -->` in the agent's result text.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Marker {
     pub state: String,
     pub attrs: Vec<(String, String)>,
 }
 
 impl Marker {
+    pub const MAX_STATE: usize = 64;
+    pub const MAX_ATTRS: usize = 16;
+    pub const MAX_KEY: usize = 64;
+    pub const MAX_VALUE: usize = 256;
+    /// A longer comment is no marker.
+    pub const MAX_LEN: usize = 4 * 1024;
+
     pub fn attr(&self, key: &str) -> Option<&str> {
         self.attrs.iter().find(|(k, _)| k == key).map(|(_, v)| v.as_str())
     }

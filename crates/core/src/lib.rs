@@ -5,6 +5,7 @@
 //! `Decision`s. Everything that was decided is an `Event`; every view of a run is a fold of its events.
 
 pub mod circuit;
+pub mod coalesce;
 pub mod decision;
 pub mod dur;
 pub mod ending;
@@ -15,6 +16,7 @@ pub mod ids;
 pub mod input;
 pub mod job;
 pub mod moment;
+pub mod redact;
 pub mod run;
 pub mod settings;
 pub mod sign;

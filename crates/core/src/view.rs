@@ -198,7 +198,7 @@ impl NodeView {
 
     fn observe(&mut self, seen: &Observation) {
         if let Doing::Working { messages, last_output, .. } = &mut self.doing {
-            *messages = messages.saturating_add(seen.count);
+            *messages = messages.saturating_add(seen.messages);
             *last_output = Some(seen.last_ms);
         }
     }

@@ -1,5 +1,18 @@
 //! The host: it does. Processes, pipes, files, clocks and signals, on the word of the core.
+//!
+//! `driver` is the one thread that puts everything into one order; `keeper` and `pump` run what it starts;
+//! `journal` is the record and `lock` keeps two runs apart. Nothing in here decides when something has
+//! lasted too long or what comes next: that is the core's.
 
+pub mod clock;
+pub mod driver;
+pub mod home;
+pub mod inbox;
+pub mod journal;
 pub mod keeper;
+pub mod lock;
+pub mod orphans;
+pub mod prompt;
 pub mod pump;
+pub mod sinks;
 pub mod sys;

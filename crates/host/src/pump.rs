@@ -25,6 +25,8 @@ const DEFAULT_PIPE_SIZE: usize = 64 * 1024;
 pub trait Sink: Send + 'static {
     fn stdout(&mut self, bytes: &[u8]);
     fn stderr(&mut self, bytes: &[u8]);
+    /// All that was in the pipes when somebody asked has come; hand over what was held back.
+    fn flush(&mut self) {}
 }
 
 /// The parent's ends, non-blocking. Without `stdin` the child reads from elsewhere (/dev/null).
@@ -296,6 +298,7 @@ impl<S: Sink> Pumping<S> {
         };
         self.drain(Stream::Stdout);
         self.drain(Stream::Stderr);
+        self.sink.flush();
         self.control.0.lock().flushed = flushes;
         self.control.0.changed.notify_all();
         stop

@@ -36,10 +36,6 @@ impl Channels {
         slot.count = slot.count.saturating_add(seen.count);
     }
 
-    pub fn count(&self, channel: Channel) -> u64 {
-        self.0[channel as usize].count
-    }
-
     pub fn freshest(&self) -> Option<Channel> {
         let seen = Channel::ALL.iter().filter_map(|c| Some((self.0[*c as usize].last?, *c)));
         // Of equals the first channel counts: stdout is what people look for.

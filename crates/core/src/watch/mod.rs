@@ -44,15 +44,17 @@ pub struct Watch {
     policy: WatchPolicy,
     started: Awake,
     channels: Channels,
+    messages: u64,
 }
 
 impl Watch {
     pub fn new(policy: WatchPolicy, started: Awake) -> Watch {
-        Watch { policy, started, channels: Channels::default() }
+        Watch { policy, started, channels: Channels::default(), messages: 0 }
     }
 
     pub fn observe(&mut self, seen: &Observation) {
         self.channels.observe(seen);
+        self.messages = self.messages.saturating_add(seen.messages);
     }
 
     /// The earliest moment at which a row could fire, if nothing more is observed.
@@ -84,7 +86,7 @@ impl Watch {
     }
 
     fn effort(&self, ran: Dur) -> String {
-        format!("ran {:.1}s, {} messages", ran.as_secs_f64(), self.channels.count(Channel::Stdout))
+        format!("ran {:.1}s, {} messages", ran.as_secs_f64(), self.messages)
     }
 }
 
@@ -104,7 +106,7 @@ mod tests {
     }
 
     fn stdout(first: u64, last: u64, count: u64) -> Observation {
-        Observation { channel: Channel::Stdout, first_ms: Awake(first), last_ms: Awake(last), count, max_gap_ms: 0 }
+        Observation { channel: Channel::Stdout, first_ms: Awake(first), last_ms: Awake(last), count, messages: count, max_gap_ms: 0 }
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::os::fd::AsFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{Access, access};
+use rustix::fs::{Access, FileType, access};
 use rustix::io::Errno;
 
 use super::order::{EnvChange, StartOrder};
@@ -14,6 +14,9 @@ use crate::sys::{Spawn, spawn};
 
 /// Where programs are sought when there is no PATH, as the C library does it.
 const DEFAULT_PATH: &[u8] = b"/bin:/usr/bin";
+
+/// How much of a name is shown, in characters.
+const MAX_NAME: usize = 256;
 
 /// Why a job was refused.
 #[derive(Debug)]
@@ -25,7 +28,9 @@ pub struct Refusal {
 impl Refusal {
     pub fn new(errno: Errno, about: &str) -> Self {
         let reason = io::Error::from(errno);
-        Self { errno: errno.raw_os_error(), message: format!("{about}: {reason}") }
+        // A program's name may be as long as an order: the report must stay a line.
+        let cut: String = about.chars().take(MAX_NAME).collect();
+        Self { errno: errno.raw_os_error(), message: format!("{cut}: {reason}") }
     }
 }
 
@@ -82,12 +87,14 @@ fn candidates(program: &[u8], path: &[u8]) -> Vec<PathBuf> {
 
 /// A bad directory and a missing program give the same errno; say which it was.
 fn why(errno: Errno, name: &str, cwd: &Path) -> Refusal {
-    match access(cwd, Access::EXEC_OK) {
-        Err(bad) => Refusal::new(bad, &format!("working directory {}", cwd.display())),
-        Ok(()) if !cwd.is_dir() => {
-            Refusal::new(Errno::NOTDIR, &format!("working directory {}", cwd.display()))
-        }
+    let directory = match rustix::fs::stat(cwd) {
+        Ok(stat) if !FileType::from_raw_mode(stat.st_mode).is_dir() => Err(Errno::NOTDIR),
+        Ok(_) => access(cwd, Access::EXEC_OK),
+        Err(errno) => Err(errno),
+    };
+    match directory {
         Ok(()) => Refusal::new(errno, name),
+        Err(bad) => Refusal::new(bad, &format!("working directory {}", cwd.display())),
     }
 }
 

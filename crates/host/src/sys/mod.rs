@@ -12,7 +12,7 @@ mod timer;
 
 pub use process::{Forked, Gone, HowEnded, Waited, close_from, fork, is_unreaped, move_to, wait_any};
 pub use signal::{
-    SignalFd, block_all, block_pipe_signal_here, default_action, ignore, ignores, reset_pipe_signal,
+    SignalFd, block, block_all, block_pipe_signal_here, default_action, ignore, ignores, reset_pipe_signal,
 };
 pub use spawn::{Spawn, spawn};
 pub use timer::{Clock, Timer};

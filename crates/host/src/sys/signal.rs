@@ -59,6 +59,18 @@ pub(super) fn full_set() -> libc::sigset_t {
     set
 }
 
+/// Every signal, also the two that the C library keeps for its threads and leaves out of `sigfillset`:
+/// what it starts would have them ignored.
+pub(super) fn truly_full_set() -> libc::sigset_t {
+    let mut set = MaybeUninit::<libc::sigset_t>::uninit();
+    // SAFETY: a signal set is an array of bits; all of them set is a valid one, and nothing is left
+    // uninitialised.
+    unsafe {
+        set.as_mut_ptr().write_bytes(0xff, 1);
+        set.assume_init()
+    }
+}
+
 fn set_of(signals: &[Signal]) -> libc::sigset_t {
     let mut set = empty_set();
     for signal in signals {
@@ -79,6 +91,11 @@ fn change_mask(how: libc::c_int, set: &libc::sigset_t) -> io::Result<()> {
 /// Blocks every signal that can be blocked, in this thread and in those it starts later.
 pub fn block_all() -> io::Result<()> {
     change_mask(libc::SIG_SETMASK, &full_set())
+}
+
+/// Blocks these signals in this thread and those it starts.
+pub fn block(signals: &[Signal]) -> io::Result<()> {
+    change_mask(libc::SIG_BLOCK, &set_of(signals))
 }
 
 /// Blocks SIGPIPE in this thread only: a write to a closed pipe then answers EPIPE here, whatever the

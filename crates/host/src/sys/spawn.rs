@@ -6,7 +6,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr;
 
-use super::signal::{empty_set, full_set};
+use super::signal::{empty_set, truly_full_set};
 
 /// What to start. The path is taken as it is (no search), relative to `cwd`.
 #[derive(Debug)]
@@ -68,7 +68,7 @@ impl Attributes {
         // SAFETY: `this` is initialised; the two sets are copied.
         unsafe {
             check(libc::posix_spawnattr_setsigmask(this, &empty_set()))?;
-            check(libc::posix_spawnattr_setsigdefault(this, &full_set()))?;
+            check(libc::posix_spawnattr_setsigdefault(this, &truly_full_set()))?;
             check(libc::posix_spawnattr_setflags(this, flags))?;
         }
         Ok(attributes)

@@ -1,0 +1,85 @@
+//! Between an agent's output and the watchdog: many small pieces of progress become few records.
+//!
+//! A record comes at once after a quiet time, else at most once in `PERIOD`; what waits is flushed before
+//! every evaluation. `Watch` sees only these records and exactly these are written down, so that a replay
+//! sees what was seen.
+
+use crate::dur::Dur;
+use crate::event::Observation;
+use crate::moment::Awake;
+use crate::watch::Channel;
+
+/// At most one record in this time, per channel.
+pub const PERIOD: Dur = Dur::from_secs(5);
+
+#[derive(Clone, Debug)]
+pub struct Coalescer {
+    channel: Channel,
+    waiting: Option<Observation>,
+    last_record: Option<Awake>,
+}
+
+impl Coalescer {
+    pub fn new(channel: Channel) -> Coalescer {
+        Coalescer { channel, waiting: None, last_record: None }
+    }
+
+    /// `count` pieces of progress were seen, `messages` of them messages.
+    pub fn saw(&mut self, at: Awake, count: u64, messages: u64) -> Option<Observation> {
+        if count == 0 {
+            return None;
+        }
+        self.waiting = Some(match self.waiting {
+            Some(w) => Observation {
+                last_ms: at,
+                count: w.count.saturating_add(count),
+                messages: w.messages.saturating_add(messages),
+                max_gap_ms: w.max_gap_ms.max(at.since(w.last_ms).as_millis()),
+                ..w
+            },
+            None => Observation { channel: self.channel, first_ms: at, last_ms: at, count, messages, max_gap_ms: 0 },
+        });
+        let due = self.last_record.is_none_or(|last| at.since(last) >= PERIOD);
+        if due { self.flush(at) } else { None }
+    }
+
+    /// What still waits, before an evaluation.
+    pub fn flush(&mut self, at: Awake) -> Option<Observation> {
+        let record = self.waiting.take();
+        if record.is_some() {
+            self.last_record = Some(at);
+        }
+        record
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_piece_after_quiet_passes_at_once_and_a_flood_every_five_seconds() {
+        let mut c = Coalescer::new(Channel::Stdout);
+        assert_eq!(c.saw(Awake(100), 1, 1).map(|o| o.count), Some(1));
+        let records: Vec<Observation> = (101..20_000).filter_map(|ms| c.saw(Awake(ms), 1, 0)).collect();
+        assert_eq!(records.iter().map(|o| o.last_ms.0).collect::<Vec<_>>(), [5_100, 10_100, 15_100]);
+        assert_eq!(records[0].count, 5_000);
+        assert_eq!(c.flush(Awake(20_000)).map(|o| o.count), Some(4_899));
+        assert_eq!(c.flush(Awake(20_000)), None);
+    }
+
+    #[test]
+    fn the_longest_gap_within_a_record_is_kept() {
+        let mut c = Coalescer::new(Channel::Stdout);
+        c.saw(Awake(0), 1, 1);
+        assert_eq!(c.saw(Awake(1_000), 1, 0), None);
+        assert_eq!(c.saw(Awake(4_000), 2, 1), None);
+        let o = c.flush(Awake(4_500)).expect("something waits");
+        assert_eq!((o.first_ms, o.last_ms, o.count, o.messages, o.max_gap_ms), (Awake(1_000), Awake(4_000), 3, 1, 3_000));
+    }
+
+    #[test]
+    fn nothing_seen_is_nothing_recorded() {
+        assert_eq!(Coalescer::new(Channel::Workspace).saw(Awake(0), 0, 0), None);
+    }
+}

@@ -1,0 +1,65 @@
+//! Command lines without the secrets people put into them.
+
+const HIDDEN: &str = "***";
+/// Parts of a name that say: what follows is nobody's business.
+const SECRET_NAMES: [&str; 7] = ["api-key", "api_key", "apikey", "token", "secret", "password", "passwd"];
+/// How well-known keys begin.
+const SECRET_STARTS: [&str; 8] = ["sk-", "sk_", "ghp_", "gho_", "github_pat_", "xox", "AIza", "AKIA"];
+const MIN_KEY: usize = 16;
+
+/// The words of a command line, fit to be shown and recorded.
+pub fn argv<S: AsRef<str>>(words: &[S]) -> Vec<String> {
+    let mut hide_next = false;
+    words
+        .iter()
+        .map(|word| {
+            let word = word.as_ref();
+            let shown = if hide_next && !word.starts_with("--") { HIDDEN.to_owned() } else { redact_word(word) };
+            hide_next = is_secret_name(word) && word.starts_with('-') && !word.contains('=');
+            shown
+        })
+        .collect()
+}
+
+fn redact_word(word: &str) -> String {
+    match word.split_once('=') {
+        Some((name, _)) if is_secret_name(name) => format!("{name}={HIDDEN}"),
+        Some((name, value)) if is_key(value) => format!("{name}={HIDDEN}"),
+        Some(_) | None if is_key(word) => HIDDEN.to_owned(),
+        Some(_) | None => word.to_owned(),
+    }
+}
+
+fn is_secret_name(word: &str) -> bool {
+    // A prompt is a word too; only what looks like a name can be one.
+    word.len() <= 64 && !word.contains(' ') && {
+        let lower = word.to_ascii_lowercase();
+        SECRET_NAMES.iter().any(|s| lower.contains(s)) && !lower.contains("tokens")
+    }
+}
+
+fn is_key(word: &str) -> bool {
+    word.len() >= MIN_KEY && !word.contains(' ') && SECRET_STARTS.iter().any(|s| word.starts_with(s))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn secrets_in_a_command_line_are_hidden_and_the_rest_stays() {
+        for (given, shown) in [
+            (vec!["claude", "-p", "--model", "opus"], vec!["claude", "-p", "--model", "opus"]),
+            (vec!["x", "--api-key", "abc", "-v"], vec!["x", "--api-key", "***", "-v"]),
+            (vec!["x", "--api-key=abc"], vec!["x", "--api-key=***"]),
+            (vec!["env", "ANTHROPIC_API_KEY=abc", "claude"], vec!["env", "ANTHROPIC_API_KEY=***", "claude"]),
+            (vec!["x", "sk-0123456789abcdef"], vec!["x", "***"]),
+            (vec!["x", "--key=ghp_0123456789abcdef"], vec!["x", "--key=***"]),
+            (vec!["x", "--max-tokens", "500"], vec!["x", "--max-tokens", "500"]),
+            (vec!["x", "write about the secret of tokens"], vec!["x", "write about the secret of tokens"]),
+            (vec!["x", "--token", "--verbose"], vec!["x", "--token", "--verbose"]),
+        ] {
+            assert_eq!(argv(&given), shown);
+        }
+    }
+}

@@ -1,0 +1,379 @@
+//! The driver: one thread, one order of things. It tells the core what happened and does what the core
+//! decides. Nothing else writes the record, talks to keepers or shows anything.
+//!
+//! It sleeps in one `poll` over the inbox, the signals, two clocks and the keeper; while an agent is
+//! silent nothing here runs.
+//!
+//! The rule of the record: what stands before an effect is on disk before the effect. If it cannot be
+//! written, what runs is supervised on, and starts are withheld until it can.
+
+mod jobs;
+mod record;
+
+use crate::inbox::{Inbox, Mail};
+use crate::keeper::{Keeper, Report, is_lost};
+use crate::lock::Lock;
+use crate::prompt::Prompter;
+use crate::sys::{Clock, SignalFd, Timer, block};
+use crate::{clock, journal};
+use dogwatch_config::placeholders::CommandOutput;
+use dogwatch_core::Run;
+use dogwatch_core::decision::Decision;
+use dogwatch_core::dur::Dur;
+use dogwatch_core::event::{Recorded, RunStarted, WaitEndedBy};
+use dogwatch_core::ids::{Iteration, NodeIx};
+use dogwatch_core::input::{EndSignal, Input};
+use dogwatch_core::moment::Moment;
+use dogwatch_core::timer::Wakeup;
+use dogwatch_core::view::View;
+use jobs::Live;
+use record::Record;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+use rustix::process::Signal;
+use sha2::{Digest, Sha256};
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::AsFd;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// How long we wait for a pump to hand over what is in the pipes before silence is judged.
+const FLUSH_BOUND: Duration = Duration::from_millis(500);
+/// How often the live line is drawn.
+const TICK: Dur = Dur::from_secs(1);
+
+/// What is shown while a run goes on. It must not block: a stuck terminal must not stop supervision.
+pub trait Front {
+    fn show(&mut self, event: &Recorded, view: &View);
+    /// Called once a second if `ticks` says so, and never otherwise.
+    fn tick(&mut self, now: Moment, view: &View);
+    fn ticks(&self) -> bool;
+}
+
+/// All that a run needs from the world.
+pub struct Setup {
+    pub started: RunStarted,
+    /// The run's own directory, made.
+    pub run_dir: PathBuf,
+    pub work_dir: PathBuf,
+    /// The loop file and its text as the settings were read from it.
+    pub loop_file: PathBuf,
+    pub loop_text: String,
+    pub lock: Lock,
+    pub nonce: String,
+}
+
+pub struct Driver<'f> {
+    run: Run,
+    front: &'f mut dyn Front,
+    record: Record,
+    keeper: Option<Keeper>,
+    live: Option<Live>,
+    jobs_started: u64,
+    prompter: Prompter,
+    /// The outputs of this iteration's commands, and its prompt.
+    outputs: Vec<CommandOutput>,
+    prompt: String,
+    setup: Paths,
+    inbox: Inbox,
+    signals: SignalFd,
+    awake: Timer,
+    boot: Timer,
+    ticker: Timer,
+    armed: Wakeup,
+    todo: VecDeque<Input>,
+    exit_code: Option<u8>,
+}
+
+/// What stays the same for the whole run.
+struct Paths {
+    run_dir: PathBuf,
+    work_dir: PathBuf,
+    loop_dir: PathBuf,
+    lock: Lock,
+    nonce: String,
+    run: String,
+}
+
+impl<'f> Driver<'f> {
+    /// Must be called before any other thread exists: it takes the process's signals.
+    pub fn new(setup: Setup, front: &'f mut dyn Front) -> io::Result<Driver<'f>> {
+        let taken = [Signal::INT, Signal::TERM, Signal::HUP, Signal::USR1];
+        block(&taken)?;
+        let signals = SignalFd::new(&taken)?;
+        let loop_dir = setup.loop_file.parent().map_or_else(|| setup.work_dir.clone(), PathBuf::from);
+        Ok(Driver {
+            record: Record::new(journal::Journal::create(&setup.run_dir)?),
+            keeper: None,
+            live: None,
+            jobs_started: 0,
+            prompter: Prompter::new(setup.loop_file, &setup.loop_text),
+            outputs: Vec::new(),
+            prompt: String::new(),
+            setup: Paths {
+                run_dir: setup.run_dir,
+                work_dir: setup.work_dir,
+                loop_dir,
+                lock: setup.lock,
+                nonce: setup.nonce,
+                run: setup.started.run.to_string(),
+            },
+            run: Run::new(setup.started),
+            front,
+            inbox: Inbox::new()?,
+            signals,
+            awake: Timer::new(Clock::Awake)?,
+            boot: Timer::new(Clock::Boot)?,
+            ticker: Timer::new(Clock::Awake)?,
+            armed: Wakeup::default(),
+            todo: VecDeque::new(),
+            exit_code: None,
+        })
+    }
+
+    /// Drives the run to its end; answers the exit code.
+    pub fn drive(mut self, news: Vec<Input>) -> io::Result<u8> {
+        self.todo.push_back(Input::Began);
+        self.todo.extend(news);
+        loop {
+            while let Some(input) = self.todo.pop_front() {
+                self.step(input);
+            }
+            if let Some(code) = self.exit_code {
+                return self.close(code);
+            }
+            self.settle();
+            if self.todo.is_empty() {
+                self.sleep()?;
+            }
+        }
+    }
+
+    fn step(&mut self, input: Input) {
+        for decision in self.run.step(clock::now(), input) {
+            match decision {
+                Decision::Record(recorded) => self.record.add(*recorded, &mut self.todo),
+                effect => {
+                    let durable = self.settle();
+                    self.carry_out(effect, durable);
+                }
+            }
+        }
+    }
+
+    /// Writes and syncs what was recorded, then shows it. False if it could not be written.
+    fn settle(&mut self) -> bool {
+        let durable = self.record.settle(&mut self.todo);
+        for event in self.record.take_unshown() {
+            self.front.show(&event, self.run.view());
+        }
+        durable
+    }
+
+    fn carry_out(&mut self, effect: Decision, durable: bool) {
+        match effect {
+            Decision::Record(_) => {}
+            Decision::Start(job) if !self.record.is_in_place() => {
+                let detail = format!("{} is gone", self.record.path().display());
+                self.todo
+                    .push_back(Input::JobRefused { job, error: format!("the record is lost: {detail}") });
+                self.todo.push_front(Input::RecordLost { detail });
+            }
+            Decision::Start(job) if !durable => self.record.withhold(job),
+            Decision::Start(job) => self.start(job),
+            Decision::AssemblePrompt { node, iteration } => self.assemble(node, iteration),
+            Decision::Interrupt(job) | Decision::Terminate(job) | Decision::Kill(job)
+                if self.record.unwithhold(job) =>
+            {
+                self.todo.push_back(Input::JobRefused {
+                    job,
+                    error: "not started: the record cannot be written".into(),
+                });
+            }
+            Decision::Interrupt(job) => self.signal(job, crate::keeper::Order::Interrupt),
+            Decision::Terminate(job) => self.signal(job, crate::keeper::Order::Terminate),
+            Decision::Kill(job) => self.signal(job, crate::keeper::Order::Kill),
+            Decision::Sweep { job, grace } => self.sweep(job, grace),
+            Decision::RetryRecord => self.retry_record(),
+            Decision::Finish { exit_code } => self.exit_code = Some(exit_code),
+        }
+    }
+
+    fn assemble(&mut self, node: NodeIx, iteration: Iteration) {
+        let plan = &self.run.plan().nodes[node.0];
+        let (prompt, news) = self.prompter.assemble(plan, iteration, &self.outputs);
+        self.outputs.clear();
+        let bytes = prompt.len() as u64;
+        let sha256 = journal::hex(&Sha256::digest(prompt.as_bytes()));
+        self.prompt = prompt;
+        self.todo.extend(news);
+        self.todo.push_back(Input::PromptAssembled { node, iteration, bytes, sha256 });
+    }
+
+    fn retry_record(&mut self) {
+        if self.record.retry() {
+            self.todo.push_back(Input::RecordRecovered);
+            for job in self.record.take_withheld() {
+                self.start(job);
+            }
+        }
+    }
+
+    /// Sleeps until something happens, and notes what it was.
+    fn sleep(&mut self) -> io::Result<()> {
+        self.arm()?;
+        let ready = {
+            let mut fds = vec![
+                PollFd::from_borrowed_fd(self.inbox.as_fd(), PollFlags::IN),
+                PollFd::from_borrowed_fd(self.signals.as_fd(), PollFlags::IN),
+                PollFd::from_borrowed_fd(self.awake.as_fd(), PollFlags::IN),
+                PollFd::from_borrowed_fd(self.boot.as_fd(), PollFlags::IN),
+                PollFd::from_borrowed_fd(self.ticker.as_fd(), PollFlags::IN),
+            ];
+            fds.extend(self.keeper.as_ref().map(|k| PollFd::from_borrowed_fd(k.as_fd(), PollFlags::IN)));
+            match poll(&mut fds, None) {
+                Ok(_) => {}
+                Err(Errno::INTR) => return Ok(()),
+                Err(error) => return Err(error.into()),
+            }
+            let mut ready = [false; 6];
+            for (slot, fd) in ready.iter_mut().zip(&fds) {
+                *slot = !fd.revents().is_empty();
+            }
+            ready
+        };
+        let [mail, signals, awake, boot, tick, keeper] = ready;
+        if signals {
+            self.take_signals()?;
+        }
+        if mail {
+            self.take_mail();
+        }
+        if keeper {
+            self.take_reports();
+        }
+        if awake || boot {
+            self.take_time()?;
+        }
+        if tick {
+            self.ticker.drain()?;
+            self.front.tick(clock::now(), self.run.view());
+        }
+        Ok(())
+    }
+
+    fn arm(&mut self) -> io::Result<()> {
+        let next = self.run.next_wakeup();
+        if next != self.armed {
+            let at = |ms: u64| Duration::from_millis(ms);
+            match next.awake {
+                Some(t) => self.awake.set_at(at(t.0))?,
+                None => self.awake.clear()?,
+            }
+            match next.boot {
+                Some(t) => self.boot.set_at(at(t.0))?,
+                None => self.boot.clear()?,
+            }
+            self.armed = next;
+        }
+        if self.front.ticks() {
+            let next = clock::awake().plus(TICK).0 / TICK.as_millis() * TICK.as_millis();
+            self.ticker.set_at(Duration::from_millis(next))?;
+        }
+        Ok(())
+    }
+
+    fn take_signals(&mut self) -> io::Result<()> {
+        while let Some(number) = self.signals.take()? {
+            let input = match number {
+                n if n == Signal::INT.as_raw() => Input::Interrupted,
+                n if n == Signal::TERM.as_raw() => Input::EndAsked(EndSignal::Terminate),
+                n if n == Signal::HUP.as_raw() => Input::EndAsked(EndSignal::HangUp),
+                _ => Input::WakeAsked(WaitEndedBy::Signal),
+            };
+            self.todo.push_back(input);
+        }
+        Ok(())
+    }
+
+    fn take_mail(&mut self) {
+        for mail in self.inbox.take() {
+            self.todo.push_back(match mail {
+                Mail::Observed { job, seen } => Input::Observed { job, seen },
+                Mail::PipesClosed { job } => Input::PipesClosed { job },
+            });
+        }
+    }
+
+    /// A deadline may have come. What the agent printed before it is taken in first: silence is judged
+    /// only with empty pipes.
+    fn take_time(&mut self) -> io::Result<()> {
+        self.awake.drain()?;
+        self.boot.drain()?;
+        self.armed = Wakeup::default();
+        if let Some(live) = &self.live {
+            live.flush(FLUSH_BOUND);
+            self.take_mail();
+        }
+        self.todo.push_back(Input::TimePassed);
+        Ok(())
+    }
+
+    fn take_reports(&mut self) {
+        while let Some(keeper) = &mut self.keeper {
+            match keeper.receive() {
+                Ok(Some(report)) => self.take_report(report),
+                Ok(None) => return,
+                Err(error) if is_lost(&error) => return self.keeper_lost(error.to_string()),
+                Err(error) => return self.keeper_lost(format!("its socket failed: {error}")),
+            }
+        }
+    }
+
+    fn take_report(&mut self, report: Report) {
+        let Some(live) = &mut self.live else { return };
+        let of_live = |job: u64| job == live.number;
+        match report {
+            Report::Started { job, pid } if of_live(job) => {
+                self.todo.push_back(Input::JobStarted {
+                    job: live.job,
+                    pid,
+                    argv: std::mem::take(&mut live.argv),
+                });
+            }
+            Report::Refused { job, message, .. } if of_live(job) => self.refused(message),
+            Report::Exited { job, how, alone, .. } if of_live(job) => {
+                let exit = jobs::exit_of(how);
+                live.alone = alone;
+                live.exit = Some(exit);
+                self.todo.push_back(Input::JobExited { job: live.job, exit });
+            }
+            Report::Empty { job, killed } if of_live(job) => self.job_ended(killed),
+            Report::Stands { job, left, detail } if of_live(job) => {
+                self.todo
+                    .push_back(Input::TreeStands { job: live.job, detail: jobs::standing(left, &detail) });
+            }
+            // Of a job that is over, or the greeting.
+            Report::Ready { .. }
+            | Report::Started { .. }
+            | Report::Refused { .. }
+            | Report::Exited { .. }
+            | Report::Empty { .. }
+            | Report::Stands { .. } => {}
+        }
+    }
+
+    /// The run is over: the keeper goes first, then the lock is free.
+    fn close(mut self, code: u8) -> io::Result<u8> {
+        self.settle();
+        let clean = self.live.is_none();
+        if let Some(keeper) = self.keeper.take() {
+            keeper.shut_down()?;
+        }
+        if clean {
+            self.setup.lock.clear()?;
+        }
+        Ok(code)
+    }
+}

@@ -1,0 +1,297 @@
+//! The keeper with real processes: how jobs are started, what is reported, what it costs.
+
+use std::os::fd::AsFd;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use dogwatch_host::keeper::{HowEnded, Keeper, MAX_FRAME, Order, Report, StartOrder, is_lost};
+use dogwatch_host::pump::{ParentEnds, pipes};
+use dogwatch_host::sys::{self, Waited};
+use rustix::io::Errno;
+use rustix::process::Signal;
+
+#[path = "keeper_rig.rs"]
+mod rig;
+use rig::{exited, next, read_to_end, read_until, ready_keeper, start, start_role, started};
+
+fn main() -> ExitCode {
+    rig::play_or_test(tests![
+        clean_exit_is_reported_as_alone,
+        exit_code_and_signal_are_told_apart,
+        cpu_time_of_the_job_is_reported,
+        what_cannot_start_is_refused_with_its_errno,
+        order_over_the_limit_is_not_sent,
+        program_is_searched_on_the_childs_path_from_its_directory,
+        script_without_interpreter_line_runs_in_the_shell,
+        environment_changes_reach_the_child,
+        child_has_no_descriptor_but_its_three,
+        child_has_no_signal_blocked_or_ignored,
+        lost_keeper_is_a_clear_error,
+        held_descriptor_stays_open_until_the_keeper_ends,
+        two_hundred_jobs_leak_no_descriptor,
+        keeper_sleeps_while_a_job_runs,
+        keeper_is_small,
+        measure_round_trip,
+    ])
+}
+
+fn order(argv: &[&[u8]]) -> (StartOrder, ParentEnds) {
+    let pipes = pipes().expect("three pipes");
+    let argv = argv.iter().map(|argument| argument.to_vec()).collect();
+    let order = StartOrder { job: 7, argv, env: Vec::new(), cwd: "/".into(), stdio: pipes.child };
+    (order, pipes.parent)
+}
+
+fn output(keeper: &mut Keeper, order: StartOrder, ends: &ParentEnds) -> String {
+    keeper.send(Order::Start(order)).expect("the keeper reads");
+    started(keeper);
+    let text = String::from_utf8(read_to_end(&ends.stdout)).expect("plain output");
+    assert_eq!(exited(keeper), (HowEnded::Code(0), true));
+    text
+}
+
+fn clean_exit_is_reported_as_alone() {
+    let mut keeper = ready_keeper();
+    let _ends = start(&mut keeper, 9, &["true"]);
+    assert!(matches!(next(&mut keeper), Report::Started { job: 9, .. }));
+    let exit = next(&mut keeper);
+    assert!(matches!(exit, Report::Exited { job: 9, how: HowEnded::Code(0), alone: true, .. }), "{exit:?}");
+    keeper.shut_down().expect("nothing is left");
+}
+
+fn exit_code_and_signal_are_told_apart() {
+    let mut keeper = ready_keeper();
+    let cases = [
+        (["exit", "0"], HowEnded::Code(0)),
+        (["exit", "9"], HowEnded::Code(9)),
+        (["exit", "255"], HowEnded::Code(255)),
+        (["die", "9"], HowEnded::Signal(9)),
+        (["die", "15"], HowEnded::Signal(15)),
+    ];
+    for (role, how) in cases {
+        let _ends = start_role(&mut keeper, 1, &role);
+        started(&mut keeper);
+        assert_eq!(exited(&mut keeper), (how, true));
+    }
+}
+
+fn cpu_time_of_the_job_is_reported() {
+    let mut keeper = ready_keeper();
+    let _ends = start(&mut keeper, 1, &["sh", "-c", "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done"]);
+    started(&mut keeper);
+    match next(&mut keeper) {
+        Report::Exited { cpu, .. } => assert!(cpu > Duration::from_millis(5), "{cpu:?}"),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn what_cannot_start_is_refused_with_its_errno() {
+    let mut keeper = ready_keeper();
+    let long = vec![b'x'; 200 * 1024];
+    let cases: [(&[&[u8]], &str, Errno, &str); 7] = [
+        (&[b"no-such-program"], "/", Errno::NOENT, "no-such-program"),
+        (&[b"/no/such/program"], "/", Errno::NOENT, "/no/such/program"),
+        (&[b"/etc/passwd"], "/", Errno::ACCESS, "/etc/passwd"),
+        (&[b"true"], "/no/such/directory", Errno::NOENT, "working directory /no/such/directory"),
+        (&[b"true"], "/etc/passwd", Errno::NOTDIR, "working directory /etc/passwd"),
+        (&[b"true", &long], "/", Errno::TOOBIG, "true"),
+        (&[], "/", Errno::NOENT, "no program"),
+    ];
+    for (argv, cwd, errno, about) in cases {
+        let (mut order, _ends) = order(argv);
+        order.cwd = cwd.into();
+        keeper.send(Order::Start(order)).expect("the keeper reads");
+        match next(&mut keeper) {
+            Report::Refused { job: 7, errno: got, message } => {
+                assert_eq!(got, errno.raw_os_error(), "{message}");
+                assert!(message.starts_with(about), "{message}");
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+fn order_over_the_limit_is_not_sent() {
+    let mut keeper = ready_keeper();
+    // tag, job, count of argv, length of its one, count of env, length of cwd and its one byte
+    let around = 1 + 8 + 8 + 8 + 8 + 8 + 1;
+    for (length, fits) in [(MAX_FRAME - around, true), (MAX_FRAME - around + 1, false)] {
+        let (order, _ends) = order(&[&vec![b'/'; length]]);
+        assert_eq!(keeper.send(Order::Start(order)).is_ok(), fits);
+        if fits {
+            assert!(matches!(next(&mut keeper), Report::Refused { .. }));
+        }
+    }
+    let _ends = start(&mut keeper, 1, &["true"]);
+    started(&mut keeper);
+    assert_eq!(exited(&mut keeper), (HowEnded::Code(0), true));
+}
+
+fn program_is_searched_on_the_childs_path_from_its_directory() {
+    let mut keeper = ready_keeper();
+    let directory = tempfile::tempdir().expect("a directory");
+    std::fs::create_dir(directory.path().join("bin")).expect("a directory");
+    std::os::unix::fs::symlink("/bin/pwd", directory.path().join("bin/where-am-i")).expect("a link");
+    let real = directory.path().canonicalize().expect("it is there");
+    for (program, path) in [("where-am-i", "/nowhere:bin"), ("bin/where-am-i", "/nowhere")] {
+        let (mut order, ends) = order(&[program.as_bytes()]);
+        order.env = vec![(b"PATH".to_vec(), Some(path.into()))];
+        order.cwd = real.clone();
+        assert_eq!(output(&mut keeper, order, &ends).trim(), real.to_str().expect("a plain path"));
+    }
+}
+
+fn script_without_interpreter_line_runs_in_the_shell() {
+    use std::os::unix::fs::PermissionsExt;
+    let mut keeper = ready_keeper();
+    let directory = tempfile::tempdir().expect("a directory");
+    let script = directory.path().join("script");
+    std::fs::write(&script, "echo \"$1\"\n").expect("a script");
+    std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).expect("its mode");
+    let (order, ends) = order(&[script.to_str().expect("a plain path").as_bytes(), b"hello"]);
+    assert_eq!(output(&mut keeper, order, &ends), "hello\n");
+}
+
+fn environment_changes_reach_the_child() {
+    let mut keeper = ready_keeper();
+    let (mut order, ends) = order(&[b"/usr/bin/env"]);
+    order.env = std::env::vars_os().map(|(name, _)| (name.into_encoded_bytes(), None)).collect();
+    order.env.push((b"ONE".to_vec(), Some(b"first".to_vec())));
+    order.env.push((b"ONE".to_vec(), Some(b"1 = one".to_vec())));
+    assert_eq!(output(&mut keeper, order, &ends), "ONE=1 = one\n");
+}
+
+fn child_has_no_descriptor_but_its_three() {
+    let mut keeper = ready_keeper();
+    // By name, because a shell that lists them opens one more.
+    let script = b"for fd in 0 1 2 3 4 5 6 7 8 9; do [ -e /proc/$$/fd/$fd ] && echo $fd; done; true";
+    let (order, ends) = order(&[b"sh", b"-c", script]);
+    assert_eq!(output(&mut keeper, order, &ends), "0\n1\n2\n");
+}
+
+fn child_has_no_signal_blocked_or_ignored() {
+    let mut keeper = ready_keeper();
+    let (order, ends) = order(&[b"grep", b"-E", b"^Sig(Blk|Ign)", b"/proc/self/status"]);
+    let none = "0000000000000000";
+    assert_eq!(output(&mut keeper, order, &ends), format!("SigBlk:\t{none}\nSigIgn:\t{none}\n"));
+}
+
+fn lost_keeper_is_a_clear_error() {
+    let mut keeper = ready_keeper();
+    rig::signal_keeper(&keeper, Signal::KILL);
+    rig::wait_readable(keeper.as_fd());
+    let error = keeper.receive().expect_err("it is dead");
+    assert!(is_lost(&error), "{error}");
+    let error = keeper.send(Order::Interrupt).expect_err("it is dead");
+    assert!(is_lost(&error), "{error}");
+}
+
+fn held_descriptor_stays_open_until_the_keeper_ends() {
+    let (witness, held) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).expect("a pipe");
+    let mut keeper = Keeper::start(Some(held.as_fd())).expect("the keeper starts");
+    drop(held);
+    assert!(matches!(next(&mut keeper), Report::Ready { .. }));
+    let (order, ends) = order(&[b"true"]);
+    output(&mut keeper, order, &ends);
+    rustix::io::ioctl_fionbio(&witness, true).expect("a pipe can be non-blocking");
+    assert_eq!(rustix::io::read(&witness, &mut [0_u8]), Err(Errno::AGAIN), "somebody still holds it");
+    keeper.shut_down().expect("nothing is left");
+    assert_eq!(rustix::io::read(&witness, &mut [0_u8]), Ok(0), "and now nobody does");
+}
+
+fn descriptors_of(pid: u32) -> usize {
+    std::fs::read_dir(format!("/proc/{pid}/fd")).expect("it lives").count()
+}
+
+fn two_hundred_jobs_leak_no_descriptor() {
+    let mut keeper = ready_keeper();
+    let run_one = |keeper: &mut Keeper, job| {
+        let program = if job % 10 == 0 { "no-such-program" } else { "true" };
+        let _ends = start(keeper, job, &[program]);
+        while !matches!(next(keeper), Report::Exited { .. } | Report::Refused { .. }) {}
+    };
+    run_one(&mut keeper, 1);
+    let (theirs, ours) = (descriptors_of(keeper.pid()), descriptors_of(std::process::id()));
+    (0..200).for_each(|job| run_one(&mut keeper, job));
+    assert_eq!(descriptors_of(keeper.pid()), theirs);
+    assert_eq!(descriptors_of(std::process::id()), ours);
+}
+
+/// How often a process has gone to sleep and woken.
+fn wakings_of(pid: u32) -> String {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("it lives");
+    status.lines().find(|line| line.starts_with("voluntary_ctxt")).expect("Linux counts them").to_owned()
+}
+
+/// The span is as long as fifty jobs of another keeper take.
+fn keeper_sleeps_while_a_job_runs() {
+    let (mut idle, mut busy) = (ready_keeper(), ready_keeper());
+    let ends = start_role(&mut idle, 1, &["stay"]);
+    started(&mut idle);
+    read_until(&ends.stdout, b"ready");
+    let run_one = |keeper: &mut Keeper, job| {
+        let _ends = start(keeper, job, &["true"]);
+        started(keeper);
+        exited(keeper);
+    };
+    // The keeper may still be on its way to sleep when we hear of the job.
+    run_one(&mut busy, 0);
+    let before = wakings_of(idle.pid());
+    (0..50).for_each(|job| run_one(&mut busy, job));
+    assert_eq!(wakings_of(idle.pid()), before);
+}
+
+fn keeper_is_small() {
+    let mut keeper = ready_keeper();
+    (0..3).for_each(|_| {
+        let (order, ends) = order(&[b"true"]);
+        output(&mut keeper, order, &ends);
+    });
+    let status = std::fs::read_to_string(format!("/proc/{}/status", keeper.pid())).expect("it lives");
+    let size = |name: &str| -> u64 {
+        let line = status.lines().find(|line| line.starts_with(name)).expect("Linux tells");
+        line.split_whitespace().nth(1).and_then(|number| number.parse().ok()).expect("kB")
+    };
+    let (all, own) = (size("VmRSS"), size("RssAnon"));
+    println!("    resident {all} kB, of its own {own} kB");
+    // The bound is a promise of the release build.
+    assert!(cfg!(debug_assertions) || all <= 3 * 1024, "{all} kB");
+}
+
+fn measure_round_trip() {
+    let mut keeper = ready_keeper();
+    let null = || std::fs::File::options().read(true).write(true).open("/dev/null").expect("it is there");
+    let count = 1000;
+    let begun = Instant::now();
+    for job in 0..count {
+        let stdio = [null().into(), null().into(), null().into()];
+        let argv = vec![b"/bin/true".to_vec()];
+        keeper
+            .send(Order::Start(StartOrder { job, argv, env: Vec::new(), cwd: "/".into(), stdio }))
+            .expect("the keeper reads");
+        started(&mut keeper);
+        exited(&mut keeper);
+    }
+    let kept = begun.elapsed() / u32::try_from(count).expect("small");
+    drop(keeper);
+    let bare = bare_spawns(u32::try_from(count).expect("small"));
+    println!("    a job {kept:?}, a bare posix_spawn and wait {bare:?}");
+}
+
+fn bare_spawns(count: u32) -> Duration {
+    let null = std::fs::File::options().read(true).write(true).open("/dev/null").expect("it is there");
+    let env: Vec<std::ffi::CString> = std::env::vars()
+        .map(|(name, value)| std::ffi::CString::new(format!("{name}={value}")).expect("no NUL in it"))
+        .collect();
+    let begun = Instant::now();
+    for _ in 0..count {
+        let stdio = [null.as_fd(), null.as_fd(), null.as_fd()];
+        let argv = [c"/bin/true".to_owned()];
+        sys::spawn(&sys::Spawn { path: c"/bin/true", argv: &argv, env: &env, cwd: c"/", stdio })
+            .expect("it starts");
+        rustix::process::wait(rustix::process::WaitOptions::empty()).expect("it ends");
+    }
+    let each = begun.elapsed() / count;
+    assert_eq!(sys::wait_any().expect("no other way"), Waited::Nobody);
+    each
+}

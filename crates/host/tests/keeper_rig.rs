@@ -1,0 +1,349 @@
+//! What the process tests stand on: a main that is a test runner, a keeper, or a child that misbehaves;
+//! and the proof, after each test, that no process is left.
+//!
+//! The test process is itself a child subreaper. Whatever a keeper should let slip becomes our child,
+//! is found by `waitpid` after the test, fails it, and is killed. Every misbehaving role also dies of
+//! old age, so that not even a killed test run leaves one behind.
+#![allow(dead_code)]
+
+use std::io::{Read, Write};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::process::{Command, ExitCode};
+use std::time::{Duration, Instant};
+
+use dogwatch_host::keeper::{self, HowEnded, Keeper, Order, Report, StartOrder};
+use dogwatch_host::pump::{ParentEnds, pipes};
+use dogwatch_host::sys::{self, Forked, Waited};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::process::{Pid, Signal};
+
+/// The longest that any test waits for one thing; far more than it takes, even on a loaded machine.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+/// The age at which a misbehaving child dies by itself.
+const OLD_AGE: Duration = Duration::from_secs(20);
+
+pub type Test = (&'static str, fn());
+
+/// Names the test functions, as the test runner shows them.
+#[macro_export]
+macro_rules! tests {
+    ($($name:ident),* $(,)?) => { &[$((stringify!($name), $name as fn())),*] };
+}
+
+/// The main of a process test: plays the role that its first argument names, else runs the tests.
+pub fn play_or_test(tests: &[Test]) -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    match arguments.first().map(String::as_str) {
+        Some(keeper::ARGUMENT) => keeper::main(),
+        Some("role") => play(&arguments[1..]),
+        _ => run(tests, &arguments),
+    }
+}
+
+/// Understands as much of the usual runner's arguments as cargo and nextest use. Tests that measure
+/// run only when asked for by name.
+fn run(tests: &[Test], arguments: &[String]) -> ExitCode {
+    let (flags, names): (Vec<&String>, Vec<&String>) = arguments.iter().partition(|one| one.starts_with('-'));
+    let flag = |name: &str| flags.iter().any(|flag| *flag == name);
+    let exact = flag("--exact");
+    let named = |name: &str, test: &str| if exact { name == test } else { test.contains(name) };
+    let chosen = |test: &&Test| match names.as_slice() {
+        [] => !test.0.starts_with("measure"),
+        names => names.iter().any(|name| named(name, test.0)),
+    };
+    // No test here is of the kind that is ignored by default.
+    let tests: Vec<&Test> = tests.iter().filter(|_| !flag("--ignored")).filter(chosen).collect();
+    if flag("--list") {
+        tests.iter().for_each(|(name, _)| println!("{name}: test"));
+        return ExitCode::SUCCESS;
+    }
+    let me = rustix::process::getpid();
+    rustix::process::set_child_subreaper(Some(me)).expect("Linux has subreapers since 3.4");
+    let failed = tests.iter().filter(|test| !passes(test)).count();
+    println!("{} passed, {failed} failed", tests.len() - failed);
+    if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn passes((name, test): &Test) -> bool {
+    let ended = std::panic::catch_unwind(test).is_ok();
+    let left = end_leftovers();
+    let passed = ended && left == 0;
+    println!("test {name} ... {}", if passed { "ok" } else { "FAILED" });
+    if left > 0 {
+        println!("    {left} processes were left");
+    }
+    passed
+}
+
+/// Kills and reaps every child of this process; gives how many there were.
+fn end_leftovers() -> usize {
+    let mut left = 0;
+    let deadline = Instant::now() + PATIENCE;
+    while Instant::now() < deadline {
+        match sys::wait_any().expect("wait4 fails in no other way") {
+            Waited::Nobody => return left,
+            Waited::Gone(_) => left += 1,
+            Waited::NotYet => kill_children(),
+        }
+    }
+    left.max(1)
+}
+
+fn kill_children() {
+    for task in std::fs::read_dir("/proc/self/task").expect("proc is mounted").flatten() {
+        let list = std::fs::read_to_string(task.path().join("children")).unwrap_or_default();
+        for pid in list.split_whitespace().filter_map(|pid| Pid::from_raw(pid.parse().ok()?)) {
+            let _ = rustix::process::kill_process(pid, Signal::KILL);
+        }
+    }
+}
+
+/// An order for a role of this binary, with the given stdin, stdout and stderr.
+fn role_order(job: u64, role: &[&str], stdio: [OwnedFd; 3]) -> StartOrder {
+    let me = std::env::current_exe().expect("proc is mounted");
+    let me = me.to_str().expect("cargo builds below a path of plain characters");
+    let argv = [me, "role"].iter().chain(role).map(|argument| argument.as_bytes().to_vec()).collect();
+    StartOrder { job, argv, env: Vec::new(), cwd: "/".into(), stdio }
+}
+
+/// Starts a role of this binary under a keeper, and gives the parent's ends of its pipes.
+pub fn start_role(keeper: &mut Keeper, job: u64, role: &[&str]) -> ParentEnds {
+    let pipes = pipes().expect("three pipes");
+    keeper.send(Order::Start(role_order(job, role, pipes.child))).expect("the keeper reads");
+    pipes.parent
+}
+
+pub fn start(keeper: &mut Keeper, job: u64, argv: &[&str]) -> ParentEnds {
+    let pipes = pipes().expect("three pipes");
+    let argv = argv.iter().map(|argument| argument.as_bytes().to_vec()).collect();
+    let order = StartOrder { job, argv, env: Vec::new(), cwd: "/".into(), stdio: pipes.child };
+    keeper.send(Order::Start(order)).expect("the keeper reads");
+    pipes.parent
+}
+
+/// A keeper that has said that it is ready.
+pub fn ready_keeper() -> Keeper {
+    let mut keeper = Keeper::start(None).expect("the keeper starts");
+    let pid = keeper.pid();
+    assert_eq!(next(&mut keeper), Report::Ready { pid });
+    keeper
+}
+
+pub fn next(keeper: &mut Keeper) -> Report {
+    loop {
+        if let Some(report) = keeper.receive().expect("the keeper lives") {
+            return report;
+        }
+        wait_readable(keeper.as_fd());
+    }
+}
+
+pub fn started(keeper: &mut Keeper) -> u32 {
+    match next(keeper) {
+        Report::Started { pid, .. } => pid,
+        other => panic!("not started: {other:?}"),
+    }
+}
+
+pub fn exited(keeper: &mut Keeper) -> (HowEnded, bool) {
+    match next(keeper) {
+        Report::Exited { how, alone, .. } => (how, alone),
+        other => panic!("not exited: {other:?}"),
+    }
+}
+
+pub fn emptied(keeper: &mut Keeper) -> u64 {
+    match next(keeper) {
+        Report::Empty { killed, .. } => killed,
+        other => panic!("not empty: {other:?}"),
+    }
+}
+
+pub fn signal_keeper(keeper: &Keeper, signal: Signal) {
+    let pid = i32::try_from(keeper.pid()).ok().and_then(Pid::from_raw).expect("a pid");
+    rustix::process::kill_process(pid, signal).expect("it is our child");
+}
+
+pub fn wait_readable(fd: BorrowedFd<'_>) {
+    let bound = PATIENCE.try_into().expect("half a minute fits");
+    let ready = poll(&mut [PollFd::from_borrowed_fd(fd, PollFlags::IN)], Some(&bound)).expect("poll");
+    assert!(ready > 0, "waited {PATIENCE:?} for nothing");
+}
+
+/// Reads what comes until `wanted` is in it.
+pub fn read_until(fd: &OwnedFd, wanted: &[u8]) {
+    let mut seen = Vec::new();
+    while !seen.windows(wanted.len()).any(|window| window == wanted) {
+        assert!(read_more(fd, &mut seen) > 0, "ended after {:?}", String::from_utf8_lossy(&seen));
+    }
+}
+
+/// Reads until the last process that holds the other end is gone: nobody can hide from this.
+pub fn read_to_end(fd: &OwnedFd) -> Vec<u8> {
+    let mut seen = Vec::new();
+    while read_more(fd, &mut seen) > 0 {}
+    seen
+}
+
+fn read_more(fd: &OwnedFd, seen: &mut Vec<u8>) -> usize {
+    wait_readable(fd.as_fd());
+    let mut chunk = [0; 4096];
+    let got = rustix::io::read(fd, &mut chunk).expect("it was readable");
+    seen.extend_from_slice(&chunk[..got]);
+    got
+}
+
+fn play(role: &[String]) -> ExitCode {
+    let role: Vec<&str> = role.iter().map(String::as_str).collect();
+    match role.as_slice() {
+        ["exit", code] => return ExitCode::from(code.parse::<u8>().expect("a small number")),
+        ["die", signal] => die_of(signal.parse().expect("a number")),
+        ["stay"] => stay(),
+        ["stop"] => stop(),
+        ["daemon"] => daemon(),
+        ["bare-daemon"] => bare_daemon(),
+        ["daemon-and-stay"] => {
+            daemon();
+            stay();
+        }
+        ["rabbit"] => rabbit(Instant::now() + OLD_AGE),
+        ["short-rabbit"] => rabbit(Instant::now() + Duration::from_millis(200)),
+        ["heir"] => heir(),
+        ["mute"] => mute(),
+        ["talk"] => talk(),
+        ["supervisor", wish @ ..] => supervisor(wish),
+        other => panic!("no such role: {other:?}"),
+    }
+    ExitCode::SUCCESS
+}
+
+fn die_of(signal: i32) {
+    let signal = Signal::from_named_raw(signal).expect("a named signal");
+    let _ = rustix::process::kill_process(rustix::process::getpid(), signal);
+}
+
+/// Says so on stdout, at once.
+fn say(word: &str) {
+    let mut out = std::io::stdout();
+    out.write_all(word.as_bytes()).and_then(|()| out.flush()).expect("somebody reads");
+}
+
+/// Does nothing until it is ended, or old.
+fn rest() {
+    let bound = OLD_AGE.try_into().expect("seconds fit");
+    let _ = poll(&mut [], Some(&bound));
+}
+
+fn stay() {
+    say("ready");
+    rest();
+}
+
+fn stop() {
+    say("ready");
+    die_of(Signal::STOP.as_raw());
+    rest();
+}
+
+fn ignore_requests() {
+    for signal in [Signal::TERM, Signal::INT, Signal::HUP] {
+        sys::ignore(signal).expect("these can be ignored");
+    }
+}
+
+fn forked() -> Forked {
+    sys::fork().expect("a role has one thread")
+}
+
+/// Leaves a process behind that has another session, no parent, and ignores all requests. The first
+/// process goes on only after that one has said `ready`.
+fn daemon() {
+    let (ready, tell) = rustix::pipe::pipe().expect("a pipe");
+    if let Forked::Parent(_) = forked() {
+        drop(tell);
+        // Its end of file is the sign.
+        let _ = rustix::io::read(&ready, &mut [0_u8]);
+        return;
+    }
+    let _ = rustix::process::setsid();
+    if let Forked::Parent(_) = forked() {
+        std::process::exit(0);
+    }
+    ignore_requests();
+    say("ready");
+    drop((ready, tell));
+    rest();
+    std::process::exit(0);
+}
+
+/// As the daemon, and it has nothing in its environment that could give it away.
+fn bare_daemon() {
+    if std::env::vars_os().next().is_none() {
+        return daemon();
+    }
+    let error = Command::new("/proc/self/exe").args(["role", "bare-daemon"]).env_clear().exec();
+    panic!("{error}");
+}
+
+/// Forks, changes its session and lets the parent exit, as fast as it can.
+fn rabbit(until: Instant) {
+    ignore_requests();
+    say("ready");
+    while Instant::now() < until {
+        match forked() {
+            Forked::Parent(_) => std::process::exit(0),
+            Forked::Child => drop(rustix::process::setsid()),
+        }
+    }
+}
+
+/// Leaves a grandchild that holds stdout, in the same group.
+fn heir() {
+    match forked() {
+        Forked::Parent(_) => say("bye"),
+        Forked::Child => rest(),
+    }
+}
+
+/// Closes stdout and stderr and lives on, until its stdin ends.
+fn mute() {
+    let null = std::fs::File::options().write(true).open("/dev/null").expect("there is /dev/null");
+    rustix::stdio::dup2_stdout(&null).expect("dup2");
+    rustix::stdio::dup2_stderr(&null).expect("dup2");
+    let _ = std::io::stdin().read_to_end(&mut Vec::new());
+}
+
+/// Writes 200 kB to stderr before it reads anything, then tells how much it was given.
+fn talk() {
+    std::io::stderr().write_all(&vec![b'e'; 200_000]).expect("somebody reads");
+    let mut given = Vec::new();
+    std::io::stdin().read_to_end(&mut given).expect("stdin can be read");
+    say(&given.len().to_string());
+}
+
+/// A supervisor that starts a role under a keeper, with its own stdout and stderr, and waits. The
+/// keeper holds stderr too: its end of file means that the keeper has gone as well.
+fn supervisor(role: &[&str]) {
+    let mut keeper = Keeper::start(Some(std::io::stderr().as_fd())).expect("the keeper starts");
+    assert!(matches!(next(&mut keeper), Report::Ready { .. }));
+    let null = std::fs::File::open("/dev/null").expect("there is /dev/null");
+    let copy = |fd: BorrowedFd<'_>| fd.try_clone_to_owned().expect("a copy");
+    let stdio = [null.into(), copy(std::io::stdout().as_fd()), copy(std::io::stderr().as_fd())];
+    keeper.send(Order::Start(role_order(1, role, stdio))).expect("the keeper reads");
+    started(&mut keeper);
+    rest();
+}
+
+/// On its own, this file tests that what it starts is mortal.
+fn main() -> ExitCode {
+    play_or_test(tests![a_rabbit_dies_of_old_age])
+}
+
+fn a_rabbit_dies_of_old_age() {
+    let mut keeper = ready_keeper();
+    let ends = start_role(&mut keeper, 1, &["short-rabbit"]);
+    started(&mut keeper);
+    read_to_end(&ends.stderr);
+    keeper.shut_down().expect("nothing is left");
+}

@@ -1,0 +1,165 @@
+//! The pump over bare pipes: what reaches the sink and when, without any process.
+
+use std::os::fd::OwnedFd;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::Duration;
+
+use dogwatch_host::pump::{ParentEnds, Pump, Sink, pipes};
+
+/// The longest wait for what comes at once.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Keeps what came, and can be made to wait inside the sink.
+#[derive(Default)]
+struct Kept {
+    stdout: Vec<u8>,
+    stderr: Vec<u8>,
+    gate: Option<(Sender<()>, Receiver<()>)>,
+}
+
+impl Sink for Kept {
+    fn stdout(&mut self, bytes: &[u8]) {
+        self.stdout.extend_from_slice(bytes);
+        if let Some((entered, leave)) = &self.gate {
+            entered.send(()).expect("the test listens");
+            leave.recv_timeout(PATIENCE).expect("the test lets go");
+        }
+    }
+    fn stderr(&mut self, bytes: &[u8]) {
+        self.stderr.extend_from_slice(bytes);
+    }
+}
+
+fn setting() -> (ParentEnds, [OwnedFd; 3]) {
+    let pipes = pipes().expect("three pipes");
+    (pipes.parent, pipes.child)
+}
+
+fn put(fd: &OwnedFd, bytes: &[u8]) {
+    assert_eq!(rustix::io::write(fd, bytes), Ok(bytes.len()));
+}
+
+fn prompt_read_from(fd: OwnedFd) -> Vec<u8> {
+    let mut prompt = Vec::new();
+    std::io::Read::read_to_end(&mut std::fs::File::from(fd), &mut prompt).expect("a blocking pipe");
+    prompt
+}
+
+#[test]
+fn prompt_is_written_and_stdin_closed() {
+    for length in [0, 1, 65_536, 65_537, 3_000_000] {
+        let (ends, [stdin, stdout, stderr]) = setting();
+        let pump = Pump::start(ends, vec![b'p'; length], Kept::default(), || {}).expect("a thread");
+        assert_eq!(prompt_read_from(stdin).len(), length);
+        drop((stdout, stderr));
+        pump.join();
+    }
+}
+
+#[test]
+fn both_streams_are_kept_apart_and_done_is_called_at_the_end_of_both() {
+    let (ends, [stdin, stdout, stderr]) = setting();
+    let (done, is_done) = channel();
+    let pump = Pump::start(ends, Vec::new(), Kept::default(), move || {
+        done.send(()).expect("the test listens");
+    })
+    .expect("a thread");
+    put(&stdout, b"out");
+    put(&stderr, b"err");
+    drop((stdin, stdout));
+    assert!(pump.flush(PATIENCE));
+    assert!(is_done.try_recv().is_err(), "stderr is still open");
+    drop(stderr);
+    is_done.recv_timeout(PATIENCE).expect("both have ended");
+    let kept = pump.join();
+    assert_eq!((kept.stdout.as_slice(), kept.stderr.as_slice()), (&b"out"[..], &b"err"[..]));
+}
+
+#[test]
+fn flush_answers_after_what_was_written_before_has_reached_the_sink() {
+    let (ends, [_stdin, stdout, stderr]) = setting();
+    let (entered, is_in) = channel();
+    let (let_go, leave) = channel();
+    let sink = Kept { gate: Some((entered, leave)), ..Kept::default() };
+    let pump = Pump::start(ends, Vec::new(), sink, || {}).expect("a thread");
+    put(&stdout, b"first");
+    is_in.recv_timeout(PATIENCE).expect("it is read at once");
+    // The thread is in the sink now: a flush cannot be done, and must not wait longer than its bound.
+    assert!(!pump.flush(Duration::from_millis(1)));
+    put(&stderr, b"second");
+    let_go.send(()).expect("the sink waits");
+    assert!(pump.flush(PATIENCE));
+    pump.stop();
+    let kept = pump.join();
+    assert_eq!((kept.stdout.as_slice(), kept.stderr.as_slice()), (&b"first"[..], &b"second"[..]));
+}
+
+#[test]
+fn stop_takes_what_is_there_though_the_writer_lives_on() {
+    let (ends, [_stdin, stdout, _stderr]) = setting();
+    let pump = Pump::start(ends, vec![b'p'; 4 << 20], Kept::default(), || {}).expect("a thread");
+    put(&stdout, &[b'x'; 60_000]);
+    pump.stop();
+    assert_eq!(pump.join().stdout.len(), 60_000);
+}
+
+#[test]
+fn stop_ends_while_a_flood_goes_on() {
+    let (ends, [_stdin, stdout, _stderr]) = setting();
+    let flood = std::thread::spawn(move || {
+        let _ = sys_quiet_writes(&stdout);
+    });
+    let pump = Pump::start(ends, Vec::new(), Kept::default(), || {}).expect("a thread");
+    assert!(pump.flush(PATIENCE));
+    pump.stop();
+    pump.join();
+    // The reading end is closed now, which ends the flood.
+    flood.join().expect("it ends by EPIPE");
+}
+
+/// Writes until nobody reads; the Rust runtime ignores SIGPIPE.
+fn sys_quiet_writes(fd: &OwnedFd) -> rustix::io::Result<()> {
+    loop {
+        rustix::io::write(fd, &[b'x'; 65_536])?;
+    }
+}
+
+#[test]
+fn flush_of_an_ended_pump_is_done_at_once() {
+    let (ends, child) = setting();
+    let (done, is_done) = channel();
+    let pump = Pump::start(ends, Vec::new(), Kept::default(), move || drop(done)).expect("a thread");
+    drop(child);
+    assert!(is_done.recv_timeout(PATIENCE).is_err(), "dropped when done");
+    assert!(pump.flush(PATIENCE));
+    pump.join();
+}
+
+#[test]
+fn panic_in_the_sink_leaves_nobody_waiting_and_comes_out_of_join() {
+    struct Bad;
+    impl Sink for Bad {
+        fn stdout(&mut self, _: &[u8]) {
+            panic!("a bad sink");
+        }
+        fn stderr(&mut self, _: &[u8]) {}
+    }
+    let (ends, [_stdin, stdout, _stderr]) = setting();
+    let pump = Pump::start(ends, Vec::new(), Bad, || {}).expect("a thread");
+    put(&stdout, b"x");
+    assert!(pump.flush(PATIENCE));
+    assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(pump.join()))).is_err());
+}
+
+#[test]
+fn childs_ends_block_and_none_is_inherited() {
+    let (ends, child) = setting();
+    let nonblocking =
+        |fd: &OwnedFd| rustix::fs::fcntl_getfl(fd).expect("flags").contains(rustix::fs::OFlags::NONBLOCK);
+    let inherited =
+        |fd: &OwnedFd| !rustix::io::fcntl_getfd(fd).expect("flags").contains(rustix::io::FdFlags::CLOEXEC);
+    let parent = [ends.stdin.expect("a pipe"), ends.stdout, ends.stderr];
+    assert!(parent.iter().all(nonblocking));
+    assert!(!child.iter().any(nonblocking));
+    assert!(!parent.iter().chain(&child).any(inherited));
+}
