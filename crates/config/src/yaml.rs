@@ -119,8 +119,11 @@ fn node(raw: Spanned<Raw>, text: &str, base: usize) -> Result<Node, BadYaml> {
             Node::new(Value::List(items), span)
         }
         Raw::Map(pairs) => {
-            let entries =
-                pairs.into_iter().map(|pair| entry(pair, text, base)).collect::<Result<Vec<_>, _>>()?;
+            let entries: Vec<Entry> =
+                pairs.into_iter().map(|p| entry(p, text, base)).collect::<Result<_, _>>()?;
+            // A block mapping has no bracket to point at; its first key stands for it.
+            let first = entries.first().map(|first| first.key_span.clone());
+            let span = if span.is_empty() { first.unwrap_or(span) } else { span };
             Node::new(Value::Map(entries), span)
         }
     })

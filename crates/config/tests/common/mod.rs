@@ -1,0 +1,89 @@
+//! Loading texts without files.
+#![allow(dead_code, clippy::unwrap_used)]
+
+use dogwatch_config::{Diagnostic, Flags, Loaded, Severity, Source, Sources, Style, load};
+use dogwatch_core::settings::{ReaderName, Settings};
+
+pub struct Case<'a> {
+    pub file: &'a str,
+    pub user: Option<&'a str>,
+    pub project: Option<&'a str>,
+    pub flags: Flags,
+    pub args: &'a [&'a str],
+}
+
+impl<'a> Case<'a> {
+    pub fn file(file: &'a str) -> Case<'a> {
+        Case { file, user: None, project: None, flags: Flags::default(), args: &[] }
+    }
+
+    pub fn set(mut self, set: &[&str]) -> Case<'a> {
+        self.flags.set = set.iter().map(|s| s.to_string()).collect();
+        self
+    }
+
+    pub fn load(&self) -> Result<Loaded, Vec<Diagnostic>> {
+        let args: Vec<String> = self.args.iter().map(|a| a.to_string()).collect();
+        load(&Sources {
+            loop_file: Source { name: "RALPH.md", text: self.file },
+            user: self.user.map(|text| Source { name: "~/.config/dogwatch/dogwatch.toml", text }),
+            project: self.project.map(|text| Source { name: "dogwatch.toml", text }),
+            flags: &self.flags,
+            args: &args,
+            node_name: "fix",
+            detect: &detect,
+        })
+    }
+
+    pub fn settings(&self) -> Settings {
+        self.load()
+            .unwrap_or_else(|found| panic!("{}", lines(&found).join("\n")))
+            .plan
+            .nodes
+            .remove(0)
+            .settings
+    }
+
+    /// Every error as `position: message`.
+    pub fn errors(&self) -> Vec<String> {
+        match self.load() {
+            Ok(_) => Vec::new(),
+            Err(found) => {
+                lines(&found.into_iter().filter(|d| d.severity == Severity::Error).collect::<Vec<_>>())
+            }
+        }
+    }
+}
+
+fn detect(agent: &[String]) -> ReaderName {
+    if agent[0] == "claude" { ReaderName::Claude } else { ReaderName::Plain }
+}
+
+pub fn lines(found: &[Diagnostic]) -> Vec<String> {
+    found.iter().map(|d| d.to_string()).collect()
+}
+
+/// A loop file with these settings besides its agent.
+pub fn with(yaml: &str) -> String {
+    format!("---\nagent: echo\n{yaml}\n---\nHello\n")
+}
+
+pub fn settings(yaml: &str) -> Settings {
+    Case::file(&with(yaml)).settings()
+}
+
+/// The only error of a file with these settings, as `line:column: message`.
+pub fn error(yaml: &str) -> String {
+    let errors = Case::file(&with(yaml)).errors();
+    assert_eq!(errors.len(), 1, "{yaml:?} gave {errors:#?}");
+    errors[0].strip_prefix("RALPH.md:").unwrap().to_owned()
+}
+
+/// All findings of a file, rendered.
+pub fn rendered(file: &str) -> String {
+    let found = match Case::file(file).load() {
+        Ok(loaded) => loaded.warnings,
+        Err(found) => found,
+    };
+    found.iter().map(|d| d.render(Style::Plain)).collect::<Vec<_>>().join("\n\n")
+}

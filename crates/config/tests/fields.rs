@@ -1,0 +1,396 @@
+//! Conformance of single keys: items 10–26, 52, 56, 58 and 66.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::{Case, error, lines, settings, with};
+use dogwatch_core::dur::{Dur, Limit};
+use dogwatch_core::settings::{IdlePolicy, ReaderName, StopAfter, Strategy};
+
+fn secs(s: u64) -> Dur {
+    Dur::from_secs(s)
+}
+
+#[test]
+fn items_1_to_9_a_file_is_settings_and_a_prompt() {
+    let loaded =
+        Case::file("\u{feff}---\r\nagent: claude\r\n---\r\n\r\nHello <!-- note -->\r\n").load().unwrap();
+    assert_eq!(loaded.body, "Hello");
+    assert_eq!(loaded.frontmatter, "agent: claude");
+    assert_eq!(loaded.plan.nodes[0].settings.agent, ["claude"]);
+    assert_eq!(loaded.plan.nodes[0].name.as_str(), "fix");
+    assert!(loaded.warnings.is_empty());
+}
+
+#[test]
+fn item_10_settings_must_be_a_mapping() {
+    for yaml in ["- a\n- b", "just words", "5"] {
+        let file = format!("---\n{yaml}\n---\nHello");
+        let errors = Case::file(&file).errors();
+        assert_eq!(errors.len(), 1, "{errors:?}");
+        assert!(errors[0].ends_with("the settings must be a mapping"), "{errors:?}");
+    }
+}
+
+#[test]
+fn item_15_an_agent_is_needed() {
+    for (file, error) in [
+        ("---\ndelay: 1\n---\nHi", "RALPH.md:1:1: `agent` is missing"),
+        ("---\nagent:\n---\nHi", "RALPH.md:1:1: `agent` is missing"),
+        ("Hi", "RALPH.md:1:1: `agent` is missing"),
+        ("", "RALPH.md:1:1: `agent` is missing"),
+        ("---\nagent: ''\n---\nHi", "RALPH.md:2:8: `agent` is empty"),
+        ("---\nagent: '  '\n---\nHi", "RALPH.md:2:8: `agent` is empty"),
+        ("---\nagent: 5\n---\nHi", "RALPH.md:2:8: `agent` must be a text"),
+        ("---\nagent: [claude, -p]\n---\nHi", "RALPH.md:2:8: `agent` must be a text"),
+        ("---\nagent: true\n---\nHi", "RALPH.md:2:8: `agent` must be a text"),
+    ] {
+        assert_eq!(Case::file(file).errors(), [error], "{file:?}");
+    }
+}
+
+#[test]
+fn item_16_an_agent_with_bad_quotes_is_malformed() {
+    let file = "---\nagent: claude 'x\n---\nHi";
+    assert_eq!(
+        Case::file(file).errors(),
+        ["RALPH.md:2:8: `agent` is malformed: the quote ' is never closed"]
+    );
+    let file = "---\nagent: claude -p 'two words'\n---\nHi";
+    assert_eq!(Case::file(file).settings().agent, ["claude", "-p", "two words"]);
+}
+
+#[test]
+fn items_18_to_19_commands_are_a_list_or_nothing() {
+    for yaml in ["commands:", "commands: null", "commands: []", "delay: 0"] {
+        assert!(settings(yaml).commands.is_empty(), "{yaml}");
+    }
+    for yaml in ["commands: 0", "commands: false", "commands: ls", "commands: {name: a, run: b}"] {
+        let message = "3:11: `commands` must be a list of commands, each with `name` and `run`";
+        assert_eq!(error(yaml), message, "{yaml}");
+    }
+}
+
+#[test]
+fn item_20_every_command_has_a_name_and_a_run() {
+    for (item, message) in [
+        ("ls", "4:5: each command must be a mapping with `name` and `run`"),
+        ("{run: ls}", "4:5: this command has no `name`"),
+        ("{name: a}", "4:5: this command has no `run`"),
+        ("{name: '', run: ls}", "4:12: `name` is empty"),
+        ("{name: a, run: ' '}", "4:20: `run` is empty"),
+        ("{name: 5, run: ls}", "4:12: `name` must be a text"),
+        ("{name: a, run: [ls]}", "4:20: `run` must be a text"),
+        ("{name: a, run: }", "4:18: `run` must be a text"),
+    ] {
+        assert_eq!(error(&format!("commands:\n  - {item}")), message, "{item}");
+    }
+}
+
+#[test]
+fn item_21_names_are_plain_and_unique() {
+    for name in ["a b", "a.b", "é", "a/b", "{{x}}"] {
+        assert_eq!(error(&format!("args: ['{name}']")), format!("3:8: `{name}` is not a name"));
+        let yaml = format!("commands:\n  - {{name: '{name}', run: ls}}");
+        assert_eq!(error(&yaml), format!("4:12: `{name}` is not a name"));
+    }
+    assert_eq!(error("args: [a, b, a]"), "3:14: the name `a` is used twice");
+    let yaml = "commands:\n  - {name: a, run: ls}\n  - {name: a, run: pwd}";
+    assert_eq!(error(yaml), "5:12: the name `a` is used twice");
+    // Commands and arguments have namespaces of their own.
+    settings("args: [a-B_9]\ncommands:\n  - {name: a-B_9, run: ls}");
+}
+
+#[test]
+fn item_22_a_command_timeout_is_a_minute_unless_set() {
+    let timeout = |value: &str| {
+        let yaml = format!("commands:\n  - name: a\n    run: ls\n    {value}");
+        settings(&yaml).commands[0].timeout
+    };
+    for (value, expected) in [
+        ("", secs(60)),
+        ("timeout:", secs(60)),
+        ("timeout: null", secs(60)),
+        ("timeout: 5", secs(5)),
+        ("timeout: 0.5", Dur::from_millis(500)),
+        ("timeout: 2m", secs(120)),
+        ("timeout: '5'", secs(5)),
+    ] {
+        assert_eq!(timeout(value), expected, "{value}");
+    }
+}
+
+#[test]
+fn item_23_what_is_no_timeout_is_refused() {
+    for (value, message) in [
+        ("fast", "6:14: `timeout` must be a duration"),
+        ("-10", "6:14: `timeout` must be a duration"),
+        ("0", "6:14: `timeout` must be more than zero"),
+        ("true", "6:14: `timeout` must be a duration"),
+        (".nan", "6:14: `timeout` must be a duration"),
+        (".inf", "6:14: `timeout` must be a duration"),
+        ("[5]", "6:14: `timeout` must be a duration"),
+    ] {
+        let yaml = format!("commands:\n  - name: a\n    run: ls\n    timeout: {value}");
+        assert_eq!(error(&yaml), message, "{value}");
+    }
+}
+
+#[test]
+fn item_24_args_are_a_list_of_texts() {
+    assert_eq!(error("args: dir"), "3:7: `args` must be a list of texts");
+    assert_eq!(error("args: [dir, 5]"), "3:13: `args` must be a text");
+    assert!(settings("args:").args.is_empty());
+}
+
+#[test]
+fn item_25_credit_is_off_unless_asked_for() {
+    for (yaml, expected) in [
+        ("", false),
+        ("credit:", false),
+        ("credit: true", true),
+        ("credit: false", false),
+        ("credit: yes", true),
+        ("credit: no", false),
+    ] {
+        assert_eq!(settings(yaml).credit, expected, "{yaml}");
+    }
+    for value in ["maybe", "1", "[]", "''"] {
+        assert_eq!(error(&format!("credit: {value}")), "3:9: `credit` must be true or false");
+    }
+}
+
+#[test]
+fn item_26_unknown_keys_of_a_loop_file_are_noted_and_in_our_blocks_refused() {
+    let loaded = Case::file(&with("agnet: x\ndescription: y\nsession: 5m")).load().unwrap();
+    assert_eq!(
+        lines(&loaded.warnings),
+        [
+            "RALPH.md:3:1: unknown key `agnet`",
+            "RALPH.md:4:1: unknown key `description`",
+            "RALPH.md:5:1: unknown key `session`"
+        ]
+    );
+    let help: Vec<Option<&str>> = loaded.warnings.iter().map(|d| d.help.as_deref()).collect();
+    assert_eq!(help, [Some("did you mean `agent`?"), None, Some("did you mean `watchdog.session`?")]);
+    for (yaml, message) in [
+        ("idle:\n  dealy: 5s", "4:3: unknown key `dealy` in `idle`"),
+        ("watchdog: {sesion: 5m}", "3:12: unknown key `sesion` in `watchdog`"),
+        ("budget:\n  agent: x", "4:3: unknown key `agent` in `budget`"),
+        ("watchdog: 5m", "3:11: `watchdog` must be a mapping"),
+        ("errors: [1]", "3:9: `errors` must be a mapping"),
+    ] {
+        assert_eq!(error(yaml), message, "{yaml}");
+    }
+}
+
+#[test]
+fn item_26_a_command_may_carry_notes_of_other_tools() {
+    let loaded = Case::file(&with("commands:\n  - {name: a, run: ls, tiemout: 5}")).load().unwrap();
+    assert_eq!(lines(&loaded.warnings), ["RALPH.md:4:24: a command has no field `tiemout`; it is ignored"]);
+    assert_eq!(loaded.warnings[0].help.as_deref(), Some("did you mean `timeout`?"));
+}
+
+#[test]
+fn item_32_a_command_may_ask_for_a_shell() {
+    let commands =
+        settings("commands:\n  - {name: a, run: 'ls | wc', shell: true}\n  - {name: b, run: ls}").commands;
+    assert_eq!((commands[0].shell, commands[1].shell), (true, false));
+    assert_eq!(error("commands:\n  - {name: a, run: ls, shell: sh}"), "4:31: `shell` must be true or false");
+}
+
+#[test]
+fn item_37_bad_quotes_in_a_command_are_left_to_the_run() {
+    assert_eq!(settings("commands:\n  - {name: a, run: \"ls 'x\"}").commands[0].run, "ls 'x");
+}
+
+#[test]
+fn item_52_the_reader_is_the_key_or_else_told_by_the_agent() {
+    assert_eq!(Case::file("---\nagent: claude\n---\n").settings().reader, ReaderName::Claude);
+    assert_eq!(settings("reader: claude").reader, ReaderName::Claude);
+    assert_eq!(settings("").reader, ReaderName::Plain);
+    assert_eq!(
+        error("reader: cloude"),
+        "3:9: `reader` must be one of `plain`, `claude`, `codex`, `opencode` or `gemini`"
+    );
+}
+
+#[test]
+fn item_56_arguments_reach_the_settings() {
+    let file = with("args: [dir, focus]\ncommands:\n  - {name: a, run: 'ls {{ args.extra }}'}");
+    let mut case = Case::file(&file);
+    case.args = &["--focus=x y", "src", "--extra", ""];
+    let pairs: Vec<(String, String)> =
+        [("dir", "src"), ("focus", "x y"), ("extra", "")].map(|(n, v)| (n.to_owned(), v.to_owned())).to_vec();
+    assert_eq!(case.settings().args, pairs);
+    case.args = &["--nonsense", "1"];
+    assert_eq!(case.errors(), ["command line:1:4: the loop has no argument `nonsense`"]);
+}
+
+#[test]
+fn item_58_durations_are_read_in_every_form() {
+    for (value, ms) in [
+        ("5", 5_000),
+        ("0.25", 250),
+        ("200ms", 200),
+        ("30s", 30_000),
+        ("5m", 300_000),
+        ("6h", 21_600_000),
+        ("1d", 86_400_000),
+        ("1.5h", 5_400_000),
+        ("1h30m", 5_400_000),
+        ("0", 0),
+    ] {
+        assert_eq!(settings(&format!("delay: {value}")).delay, Dur::from_millis(ms), "{value}");
+    }
+    for value in ["''", "abc", "30x", "-5s", "-5", ".nan", "true", "[5]", "{a: 5}", "4000d"] {
+        assert_eq!(error(&format!("delay: {value}")), "3:8: `delay` must be a duration", "{value}");
+    }
+    for key in ["delay", "max_delay", "max"] {
+        let message = format!("3:{}: `idle.{key}` must be more than zero", key.len() + 11);
+        assert_eq!(error(&format!("idle: {{ {key}: 0s }}")), message);
+    }
+}
+
+#[test]
+fn item_66_idle_waits_never_shrink() {
+    for (yaml, message) in [
+        ("idle: {backoff: 0.5}", "3:17: `idle.backoff` must be a number of at least 1"),
+        ("idle: {backoff: .nan}", "3:17: `idle.backoff` must be a number of at least 1"),
+        ("idle: {backoff: fast}", "3:17: `idle.backoff` must be a number of at least 1"),
+        ("idle: {max_delay: 29s}", "3:19: `idle.max_delay` (29s) is less than `idle.delay` (30s)"),
+        ("idle: {delay: 10m}", "3:15: `idle.max_delay` (5m) is less than `idle.delay` (10m)"),
+        ("idle: {delay: 2m, max_delay: 1m}", "3:30: `idle.max_delay` (1m) is less than `idle.delay` (2m)"),
+    ] {
+        assert_eq!(error(yaml), message, "{yaml}");
+    }
+    assert_eq!(settings("idle: {backoff: 1, max_delay: 30s}").idle.unwrap().backoff, 1.0);
+}
+
+#[test]
+fn an_idle_block_fills_itself_up() {
+    assert_eq!(settings("").idle, None);
+    for yaml in ["idle: {}", "idle:", "idle: true", "idle: {delay: 30s}", "work_when: test -s todo"] {
+        assert_eq!(settings(yaml).idle, Some(IdlePolicy::default()), "{yaml}");
+    }
+    for yaml in ["idle: off", "idle: false"] {
+        assert_eq!(settings(yaml).idle, None, "{yaml}");
+    }
+    let idle = settings(
+        "idle: {delay: 1s, backoff: 3, max_delay: 1m, max: 6h, strategy: fibonacci, skip_unchanged: true, instruct: false}",
+    )
+    .idle
+    .unwrap();
+    assert_eq!(
+        idle,
+        IdlePolicy {
+            delay: secs(1),
+            backoff: 3.0,
+            max_delay: secs(60),
+            max: Some(secs(6 * 3600)),
+            stop_after: StopAfter::Never,
+            strategy: Strategy::Fibonacci,
+            skip_unchanged: true,
+            instruct: false,
+        }
+    );
+    assert_eq!(error("idle: off\nwork_when: x"), "3:7: `work_when` needs idling, but `idle` is off");
+}
+
+#[test]
+fn the_built_in_idle_stop_holds_only_when_no_other_is_set() {
+    let stop_after = |yaml: &str| settings(yaml).idle.unwrap().stop_after;
+    let per_reason = |pairs: &[(&str, u32)]| {
+        StopAfter::PerReason(pairs.iter().map(|(reason, n)| (reason.to_string(), *n)).collect())
+    };
+    for (yaml, expected) in [
+        ("idle: {}", per_reason(&[("no_pending_tasks", 8)])),
+        ("idle: {max: 6h}", StopAfter::Never),
+        ("idle: {max: off}", StopAfter::Never),
+        ("idle: {stop_after: off}", StopAfter::Never),
+        ("idle: {stop_after: {}}", StopAfter::Never),
+        ("idle: {stop_after: 3}", StopAfter::Count(3)),
+        ("idle: {max: 6h, stop_after: 3}", StopAfter::Count(3)),
+        ("idle: {stop_after: {a: 1, b: 2}}", per_reason(&[("a", 1), ("b", 2)])),
+    ] {
+        assert_eq!(stop_after(yaml), expected, "{yaml}");
+    }
+    for value in ["0", "-1", "{a: 0}", "{a: x}", "4294967296"] {
+        assert!(
+            error(&format!("idle: {{stop_after: {value}}}"))
+                .ends_with("must be a whole number from 1 to 4294967295")
+        );
+    }
+    assert!(error("idle: {stop_after: soon}").contains("must be a number, a mapping"));
+}
+
+#[test]
+fn limits_may_be_off_and_counts_start_at_one() {
+    let all = settings(
+        "max_iterations: off\nwatchdog: {session: off, grace: 0}\nbudget: {iterations: off, time: off}",
+    );
+    assert_eq!((all.max_iterations, all.budget.iterations, all.budget.time), (None, None, None));
+    assert_eq!((all.watchdog.session, all.watchdog.grace), (Limit::Off, Dur::ZERO));
+    assert_eq!(settings("max_ralph_iters: 6").max_iterations, Some(6));
+    assert_eq!(settings("idle.max: 1h").idle.unwrap().max, Some(secs(3600)));
+    for (yaml, message) in [
+        ("max_iterations: 0", "3:17: `max_iterations` must be a whole number from 1 to 4294967295"),
+        ("max_iterations: 2.5", "3:17: `max_iterations` must be a whole number from 1 to 4294967295"),
+        ("watchdog: {session: 0}", "3:21: `watchdog.session` must be more than zero"),
+        ("errors: {window: off}", "3:18: `errors.window` must be a duration"),
+        ("profile: slow", "3:10: `profile` must be one of `quick`, `standard` or `deep`"),
+        (
+            "idle: {strategy: learned}",
+            "3:18: `idle.strategy` must be one of `exponential`, `fixed`, `fibonacci` or `decorrelated`",
+        ),
+        ("max_iterations: 1\nmax_ralph_iters: 2", "4:1: `max_iterations` is given twice"),
+        ("wake_on: {paths: 5}", "3:18: `wake_on.paths` must be a list of texts"),
+        ("work_when: [a]", "3:12: `work_when` must be a text"),
+    ] {
+        assert_eq!(error(yaml), message, "{yaml}");
+    }
+}
+
+#[test]
+fn what_this_version_cannot_do_is_refused_not_ignored() {
+    for (yaml, path) in [
+        ("done_when: [make test]", "done_when"),
+        ("checks: {timeout: 5m}", "checks"),
+        ("recovery: {budget: 3}", "recovery"),
+        ("notify: {url: x}", "notify"),
+        ("mcp: true", "mcp"),
+        ("mcp: {servers: {a: {command: x}}}", "mcp"),
+        ("worktree: true", "worktree"),
+        ("recheck: 1", "recheck"),
+        ("pin: [a]", "pin"),
+        ("limits: {max_wait: 1h}", "limits"),
+        ("max_parallel: 4", "max_parallel"),
+        ("budget: {tokens: 5}", "budget.tokens"),
+        ("budget: {cost_usd: 5}", "budget.cost_usd"),
+        ("budget: {day: {tokens: 5, cost_usd: 5}}", "budget.day"),
+    ] {
+        let message = format!("this version of dogwatch cannot do `{path}` yet");
+        assert!(error(yaml).ends_with(&message), "{yaml}: {}", error(yaml));
+    }
+}
+
+#[test]
+fn watchdog_rows_of_later_versions_are_checked_and_noted() {
+    let yaml = "watchdog: {children: 5m, node: off, run: 1h, errors: 5, cycles: off, poll: 1m, tool: 1m, start: 1m, idle: off, evidence_ttl: auto}";
+    let loaded = Case::file(&with(yaml)).load().unwrap();
+    assert_eq!(loaded.warnings.len(), 10);
+    assert_eq!(
+        loaded.warnings[0].to_string(),
+        "RALPH.md:3:12: `watchdog.children` has no effect in this version yet"
+    );
+    assert_eq!(error("watchdog: {idle: soon}"), "3:18: `watchdog.idle` must be a duration");
+    assert_eq!(
+        error("watchdog: {cycles: 0}"),
+        "3:20: `watchdog.cycles` must be a whole number from 1 to 4294967295"
+    );
+    let loaded = Case::file(&with("agent_idle_activity_evidence_ttl_seconds: 0")).load().unwrap();
+    assert_eq!(
+        lines(&loaded.warnings),
+        ["RALPH.md:3:1: `watchdog.evidence_ttl` has no effect in this version yet"]
+    );
+}

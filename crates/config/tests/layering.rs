@@ -1,0 +1,216 @@
+//! Which word counts, and where it is said to come from.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::{Case, lines, with};
+use dogwatch_config::explain::table;
+use dogwatch_config::{Flags, Loaded};
+use dogwatch_core::dur::{Dur, Limit};
+use dogwatch_core::settings::{Profile, StopAfter};
+
+fn origin(loaded: &Loaded, key: &str) -> (String, String) {
+    let setting = loaded.explain.iter().find(|s| s.key == key).unwrap();
+    (setting.value.clone(), setting.origin.clone())
+}
+
+#[test]
+fn a_later_layer_replaces_single_keys_and_every_value_knows_its_origin() {
+    let file = with("idle:\n  max_delay: 20m");
+    let case = Case {
+        user: Some("delay = 1\ncredit = true\n[idle]\ndelay = \"1m\"\nmax_delay = \"10m\""),
+        project: Some("delay = \"2s\"\n\n[[commands]]\nname = \"log\"\nrun = \"git log\"\n"),
+        flags: Flags { delay: Some("3".to_owned()), stop_on_error: true, ..Flags::default() },
+        ..Case::file(&file)
+    };
+    let loaded = case.load().unwrap();
+    for (key, value, from) in [
+        ("agent", "echo", "RALPH.md:2:8"),
+        ("delay", "3s", "flag --delay"),
+        ("credit", "true", "~/.config/dogwatch/dogwatch.toml:2:10"),
+        ("commands", "log: git log", "dogwatch.toml:3:1"),
+        ("idle.delay", "1m", "~/.config/dogwatch/dogwatch.toml:4:9"),
+        ("idle.max_delay", "20m", "RALPH.md:4:14"),
+        ("idle.backoff", "2", "built-in"),
+        ("watchdog.session", "1h", "built-in (profile standard)"),
+        ("watchdog.grace", "10s", "built-in"),
+        ("reader", "plain", "from `agent`"),
+    ] {
+        assert_eq!(origin(&loaded, key), (value.to_owned(), from.to_owned()), "{key}");
+    }
+    assert!(loaded.plan.stop_on_error);
+}
+
+#[test]
+fn an_explicit_limit_from_any_layer_beats_a_profile_from_any_layer() {
+    let file = with("profile: deep");
+    let mut case = Case { user: Some("watchdog.session = \"7m\""), ..Case::file(&file) };
+    assert_eq!(case.settings().watchdog.session, Limit::At(Dur::from_mins(7)));
+    case.flags.profile = Some("quick".to_owned());
+    assert_eq!(case.settings().watchdog.session, Limit::At(Dur::from_mins(7)));
+    assert_eq!(case.settings().profile, Profile::Quick);
+    case.user = None;
+    assert_eq!(case.settings().watchdog.session, Limit::At(Dur::from_mins(15)));
+    assert_eq!(origin(&case.load().unwrap(), "watchdog.session").1, "built-in (profile quick)");
+    case.flags.timeout = Some("90".to_owned());
+    assert_eq!(
+        origin(&case.load().unwrap(), "watchdog.session"),
+        ("1m30s".to_owned(), "flag --timeout".to_owned())
+    );
+}
+
+#[test]
+fn set_flags_are_yaml_scalars() {
+    let file = with("");
+    let settings = Case::file(&file)
+        .set(&[
+            "idle.max=6h",
+            "credit=true",
+            "budget.iterations=3",
+            "agent=sh -c 'echo a: b'",
+            "wake_on.paths=[src, \"a b\"]",
+            "wake_on.probe=test -e x",
+            "idle.stop_after={no_pending_tasks: 2}",
+        ])
+        .settings();
+    let idle = settings.idle.unwrap();
+    assert_eq!(idle.max, Some(Dur::from_hours(6)));
+    assert_eq!(idle.stop_after, StopAfter::PerReason(vec![("no_pending_tasks".to_owned(), 2)]));
+    assert!(settings.credit);
+    assert_eq!(settings.budget.iterations, Some(3));
+    assert_eq!(settings.agent, ["sh", "-c", "echo a: b"]);
+    assert_eq!(settings.wake_on.paths, ["src", "a b"]);
+    assert_eq!(settings.wake_on.probe.as_deref(), Some("test -e x"));
+    // The last of two counts, and a flag with a name of its own more than both.
+    let mut case = Case::file(&file).set(&["delay=1", "delay=2"]);
+    assert_eq!(case.settings().delay, Dur::from_secs(2));
+    case.flags.delay = Some("3s".to_owned());
+    assert_eq!(case.settings().delay, Dur::from_secs(3));
+    case.flags.max_iterations = Some("4".to_owned());
+    assert_eq!(case.settings().max_iterations, Some(4));
+}
+
+#[test]
+fn errors_in_flags_point_at_the_flag() {
+    let file = with("");
+    let mut case =
+        Case::file(&file).set(&["idle.max=6x", "idel.max=1h", "delay", "idle.mx=1", "done_when=x", "=5"]);
+    case.flags.max_iterations = Some("0".to_owned());
+    case.flags.timeout = Some("-1".to_owned());
+    case.flags.profile = Some(String::new());
+    assert_eq!(
+        case.errors(),
+        [
+            "command line:1:16: `idle.max` must be a duration",
+            "command line:1:7: unknown key `idel.max`",
+            "command line:1:7: `delay` needs a value",
+            "command line:1:7: unknown key `idle.mx`",
+            "command line:1:7: this version of dogwatch cannot do `done_when` yet",
+            "command line:1:7: unknown key ``",
+            "command line:1:4: `max_iterations` must be a whole number from 1 to 4294967295",
+            "command line:1:11: `watchdog.session` must be a duration",
+            "command line:1:1: `profile` needs a value",
+        ]
+    );
+}
+
+#[test]
+fn idling_can_be_switched_off_and_on_again_by_a_stronger_layer() {
+    let file = with("idle: off");
+    let mut case = Case { project: Some("[idle]\ndelay = \"1m\"\n"), ..Case::file(&file) };
+    assert_eq!(case.settings().idle, None);
+    assert_eq!(origin(&case.load().unwrap(), "idle.delay"), ("off".to_owned(), "RALPH.md:3:7".to_owned()));
+    case.flags.set = vec!["idle.max=1h".to_owned()];
+    let idle = case.settings().idle.unwrap();
+    assert_eq!((idle.delay, idle.max), (Dur::from_secs(30), Some(Dur::from_hours(1))));
+}
+
+#[test]
+fn an_agent_may_come_from_anywhere() {
+    let case = Case { project: Some("agent = 'claude'"), ..Case::file("Just a prompt") };
+    assert_eq!(case.settings().agent, ["claude"]);
+    assert_eq!(Case::file("Just a prompt").set(&["agent=claude"]).settings().agent, ["claude"]);
+}
+
+#[test]
+fn item_26_an_unknown_key_anywhere_in_dogwatch_toml_is_an_error() {
+    let file = with("");
+    let case =
+        Case { project: Some("dealy = 5\n[idle]\nmaximum = 1\n[nonsense]\na = 1\n"), ..Case::file(&file) };
+    assert_eq!(
+        case.errors(),
+        [
+            "dogwatch.toml:1:1: unknown key `dealy`",
+            "dogwatch.toml:3:1: unknown key `maximum` in `idle`",
+            "dogwatch.toml:4:2: unknown key `nonsense`",
+        ]
+    );
+}
+
+#[test]
+fn all_errors_of_all_sources_are_reported_at_once_before_the_warnings() {
+    let file = "---\nfoo: 1\nagent: ''\ndelay: x\ncommands:\n  - {name: 'a b', timeout: 0}\n---\nHi";
+    let case = Case { user: Some("delay = true"), project: Some("[idle]\nbackoff = 0"), ..Case::file(file) };
+    let found = case.set(&["credit=5"]).load().unwrap_err();
+    assert_eq!(
+        lines(&found),
+        [
+            "~/.config/dogwatch/dogwatch.toml:1:9: `delay` must be a duration",
+            "dogwatch.toml:2:11: `idle.backoff` must be a number of at least 1",
+            "RALPH.md:3:8: `agent` is empty",
+            "RALPH.md:4:8: `delay` must be a duration",
+            "RALPH.md:6:5: this command has no `run`",
+            "RALPH.md:6:28: `timeout` must be more than zero",
+            "RALPH.md:6:12: `a b` is not a name",
+            "command line:1:14: `credit` must be true or false",
+            "RALPH.md:2:1: unknown key `foo`",
+        ]
+    );
+}
+
+#[test]
+fn a_file_that_cannot_be_read_does_not_stop_the_others_from_being_checked() {
+    let case =
+        Case { user: Some("delay = \n"), project: Some("delay = true"), ..Case::file("---\na: [\n---\nHi") };
+    let positions: Vec<String> = case.load().unwrap_err().iter().map(|d| d.position()).collect();
+    assert_eq!(positions, ["~/.config/dogwatch/dogwatch.toml:1:9", "dogwatch.toml:1:9", "RALPH.md:2:4"]);
+}
+
+#[test]
+fn the_explanation_is_a_table_of_every_key_in_force() {
+    let mut case = Case::file("---\nagent: claude -p\nidle:\n  max: 6h\n---\nHi");
+    case.flags.max_iterations = Some("3".to_owned());
+    assert_eq!(
+        table(&case.load().unwrap().explain),
+        "\
+agent                  claude -p    RALPH.md:2:8
+reader                 claude       from `agent`
+commands               none         built-in
+args                   none         built-in
+credit                 false        built-in
+delay                  0s           built-in
+profile                standard     built-in
+max_iterations         3            flag -n
+work_when              none         built-in
+idle.delay             30s          built-in
+idle.backoff           2            built-in
+idle.max_delay         5m           built-in
+idle.max               6h           RALPH.md:4:8
+idle.stop_after        off          built-in (`idle.max` is set)
+idle.strategy          exponential  built-in
+idle.skip_unchanged    false        built-in
+idle.instruct          true         built-in
+wake_on.paths          none         built-in
+wake_on.probe          none         built-in
+wake_on.every          1m           built-in
+watchdog.session       1h           built-in (profile standard)
+watchdog.grace         10s          built-in
+watchdog.leak          2s           built-in
+watchdog.result_grace  10s          built-in
+errors.max             5            built-in
+errors.window          5m           built-in
+budget.iterations      off          built-in
+budget.time            off          built-in
+"
+    );
+}
