@@ -39,7 +39,6 @@ struct Event<'a> {
 struct Task<'a> {
     id: Raw<'a>,
     kind: Raw<'a>,
-    status: Raw<'a>,
 }
 
 #[derive(Default)]
@@ -191,7 +190,6 @@ fn field<'a>(event: &mut Event<'a>, key: &[u8], json: &mut Json<'a>, signs: &mut
         b"is_api_error_message" => event.failed |= json.is_true(),
         b"task_id" => event.task.id = json.text().unwrap_or_default(),
         b"task_type" => event.task.kind = json.text().unwrap_or_default(),
-        b"status" => event.task.status = json.text().unwrap_or_default(),
         _ => outcome(&mut event.outcome, key, json),
     }
 }

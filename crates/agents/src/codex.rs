@@ -9,6 +9,7 @@ use crate::reader::{MAX_ERROR, MAX_NAME};
 use crate::tail::Tail;
 use crate::tools::{COLLAB, mcp_name};
 use dogwatch_core::sign::{AgentResult, Sign};
+use dogwatch_core::text::clip;
 
 /// So many running tools are remembered; one more forgets the oldest.
 const MAX_OPEN: usize = 256;
@@ -71,13 +72,13 @@ impl Codex {
     pub fn read_stderr(&mut self, line: &[u8], signs: &mut Vec<Sign>) {
         let of_tools = memchr::memmem::find(line, b" ERROR codex_core::tools::").is_some();
         signs.push(match of_tools {
-            true => Sign::Error { text: Raw(line).decode_head(MAX_ERROR) },
+            true => Sign::Error { text: clip(&String::from_utf8_lossy(line), MAX_ERROR).to_owned() },
             false => Sign::Keepalive,
         });
     }
 
     fn started(&mut self, item: &Item<'_>, signs: &mut Vec<Sign>) {
-        let Some(name) = tool_name(item) else { return signs.push(Sign::Keepalive) };
+        let Some(name) = tool_name(item) else { return signs.push(no_tool(item)) };
         let id = item.id.decode_head(MAX_NAME);
         if self.open.len() == MAX_OPEN {
             self.open.remove(0);
@@ -99,7 +100,7 @@ impl Codex {
     }
 
     fn tool_ended(&mut self, item: &Item<'_>, signs: &mut Vec<Sign>) {
-        let Some(name) = tool_name(item) else { return signs.push(Sign::Keepalive) };
+        let Some(name) = tool_name(item) else { return signs.push(no_tool(item)) };
         let id = item.id.decode_head(MAX_NAME);
         match self.open.iter().position(|open| *open == id) {
             Some(at) => drop(self.open.remove(at)),
@@ -155,15 +156,24 @@ fn item_field<'a>(item: &mut Item<'a>, key: &[u8], json: &mut Json<'a>) {
     *field = json.text().unwrap_or_default();
 }
 
-/// Items that are no tools have no name. `error` is a warning: of a model it does not know, of a compaction.
+/// Items that are no tools have no name.
 fn tool_name(item: &Item<'_>) -> Option<String> {
+    let tool = || item.tool.decode_head(MAX_NAME);
     match item.kind.0 {
-        b"" | b"agent_message" | b"reasoning" | b"todo_list" | b"error" => None,
-        b"mcp_tool_call" => {
-            Some(mcp_name(&item.server.decode_head(MAX_NAME), &item.tool.decode_head(MAX_NAME)))
+        b"command_execution" | b"file_change" | b"web_search" | b"image_view" | b"image_generation" => {
+            Some(item.kind.decode())
         }
-        b"collab_tool_call" => Some(format!("{COLLAB}{}", item.tool.decode_head(MAX_NAME))),
-        _ => Some(item.kind.decode_head(MAX_NAME)),
+        b"mcp_tool_call" => Some(mcp_name(&item.server.decode_head(MAX_NAME), &tool())),
+        b"collab_tool_call" => Some(format!("{COLLAB}{}", tool())),
+        _ => None,
+    }
+}
+
+/// `error` as an item is a warning: of a model that Codex does not know, of a compaction.
+fn no_tool(item: &Item<'_>) -> Sign {
+    match item.kind.0 {
+        b"agent_message" | b"reasoning" | b"todo_list" | b"error" => Sign::Keepalive,
+        _ => Sign::Unknown,
     }
 }
 

@@ -181,7 +181,7 @@ impl<'a> Json<'a> {
 
     fn skip_string(&mut self) {
         let mut at = self.at + 1;
-        while let Some(found) = self.bytes.get(at..).and_then(|rest| memchr2(b'"', b'\\', rest)) {
+        while let Some(found) = self.bytes.get(at..).and_then(find_quote_or_backslash) {
             at += found;
             if self.bytes[at] == b'"' {
                 self.at = at + 1;
@@ -207,6 +207,32 @@ impl<'a> Json<'a> {
         self.at += end;
         Some(written)
     }
+}
+
+/// Most strings are short, and in code most runs between escapes are: for those a call of `memchr` costs more
+/// than the search, so the first bytes are looked at in words of eight.
+#[inline]
+fn find_quote_or_backslash(bytes: &[u8]) -> Option<usize> {
+    const NEAR: usize = 4;
+    let (words, _) = bytes.as_chunks::<8>();
+    for (at, word) in words.iter().take(NEAR).enumerate() {
+        let word = u64::from_le_bytes(*word);
+        let hits = zero_bytes(word ^ repeat(b'"')) | zero_bytes(word ^ repeat(b'\\'));
+        if hits != 0 {
+            return Some(8 * at + hits.trailing_zeros() as usize / 8);
+        }
+    }
+    let seen = 8 * words.len().min(NEAR);
+    memchr2(b'"', b'\\', &bytes[seen..]).map(|found| seen + found)
+}
+
+const fn repeat(byte: u8) -> u64 {
+    u64::from_le_bytes([byte; 8])
+}
+
+/// The high bit of each byte that is zero. Bytes above the lowest such one may be marked wrongly.
+const fn zero_bytes(word: u64) -> u64 {
+    word.wrapping_sub(repeat(0x01)) & !word & repeat(0x80)
 }
 
 fn is_scalar(byte: u8) -> bool {
@@ -297,4 +323,103 @@ fn hex4(rest: &[u8]) -> Option<(u32, &[u8])> {
     let (digits, after) = rest.split_at_checked(4)?;
     let value = digits.iter().try_fold(0, |sum, d| Some(sum * 16 + char::from(*d).to_digit(16)?))?;
     Some((value, after))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn keys(line: &[u8]) -> Option<Vec<String>> {
+        let mut keys = Vec::new();
+        Json::object(line, |key, _| keys.push(Raw(key).decode())).then_some(keys)
+    }
+
+    #[test]
+    fn an_object_is_walked_and_all_else_is_refused() {
+        for (line, wanted) in [
+            (r#"{}"#, Some("")),
+            (r#" { "a" : 1 , "b":[{},[]],"c":"}" } "#, Some("a b c")),
+            (r#"{"a":"\"}","b":"\\"}"#, Some("a b")),
+            (r#"{"a":-1.5e+3,"b":true,"c":null}"#, Some("a b c")),
+            (r#"[1]"#, None),
+            (r#""text""#, None),
+            (r#"42"#, None),
+            (r#""#, None),
+            (r#"{"#, None),
+            (r#"{"a"}"#, None),
+            (r#"{"a":}"#, None),
+            (r#"{"a":1,}"#, None),
+            (r#"{"a":tru}"#, None),
+            (r#"{"a":[1}"#, None),
+            (r#"{"a":[1}}"#, Some("a")), // Wrong within what nobody reads.
+            (r#"{"a":"\"}"#, None),
+            (r#"{'a':1}"#, None),
+            (r#"{a:1}"#, None),
+            (r#"{"a":1} x"#, None),
+            (r#"{"a":1}{"b":2}"#, None),
+        ] {
+            let wanted = wanted.map(|keys| keys.split_terminator(' ').map(str::to_owned).collect());
+            assert_eq!(keys(line.as_bytes()), wanted, "{line}");
+        }
+    }
+
+    #[test]
+    fn nesting_of_any_depth_is_stepped_over() {
+        let deep = "[".repeat(10_000) + &"]".repeat(10_000);
+        assert!(keys(format!(r#"{{"a":{deep}}}"#).as_bytes()).is_some());
+        let deep = r#"{"a":"#.repeat(1_000_000);
+        assert!(keys(deep.as_bytes()).is_none());
+    }
+
+    #[test]
+    fn a_value_of_another_kind_than_asked_for_is_nothing() {
+        let line = br#"{"a":"1","b":1,"c":[true],"d":{"e":"f"},"g":-1,"h":1e999}"#;
+        let mut seen = Vec::new();
+        assert!(Json::object(line, |key, json| match key {
+            b"a" => seen.push(json.whole().is_none()),
+            b"b" => seen.push(json.text().is_none()),
+            b"c" => seen.push(!json.is_true()),
+            b"d" => json.items(|_| panic!("no array")),
+            b"g" => seen.push(json.whole().is_none()),
+            _ => seen.push(json.number().is_none()),
+        }));
+        assert_eq!(seen, [true; 5]);
+    }
+
+    #[test]
+    fn strings_are_read_as_serde_reads_them() {
+        for raw in ["", "plain", r#"a\n\t\"\\\/\b\f\r"#, r"\u00e9\u20AC", r"\ud83d\ude00!", "ünï😀"] {
+            let wanted: String = serde_json::from_str(&format!("\"{raw}\"")).expect("these are strings");
+            assert_eq!(Raw(raw.as_bytes()).decode(), wanted);
+        }
+    }
+
+    #[test]
+    fn strings_that_no_parser_takes_are_read_too() {
+        for (raw, wanted) in [
+            (r"half \ud83d pair", "half \u{fffd} pair"),
+            (r"\ude00\ud83d\u0041", "\u{fffd}\u{fffd}A"),
+            (r"\x", "\u{fffd}"),
+            (r"\u12", "\u{fffd}12"),
+            (r"end\", "end\u{fffd}"),
+        ] {
+            assert_eq!(Raw(raw.as_bytes()).decode(), wanted, "{raw}");
+        }
+        assert_eq!(Raw(b"a\xffb").decode(), "a\u{fffd}b");
+    }
+
+    #[test]
+    fn the_end_of_a_string_is_found_at_every_distance() {
+        for length in 0..100 {
+            let line = format!(r#"{{"{}":"{}\"é","z":0}}"#, "k".repeat(length), "v".repeat(length));
+            assert_eq!(keys(line.as_bytes()), Some(vec!["k".repeat(length), "z".to_owned()]), "{line}");
+        }
+    }
+
+    #[test]
+    fn white_space_is_blank_however_it_is_written() {
+        for (raw, blank) in [("", true), (r" \n\t ", true), ("x", false), (r"\\", false), (r" \n.", false)] {
+            assert_eq!(Raw(raw.as_bytes()).is_blank(), blank, "{raw}");
+        }
+    }
 }

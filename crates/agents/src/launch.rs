@@ -217,3 +217,139 @@ fn environment(agent: ReaderName, as_root: bool) -> Vec<(&'static str, EnvChange
     }
     env
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(line: &str) -> Vec<String> {
+        line.split(' ').map(str::to_owned).collect()
+    }
+
+    fn argv(line: &str) -> String {
+        launch(&words(line), None, false).argv.join(" ")
+    }
+
+    #[test]
+    fn item_52_an_agent_is_known_by_its_program_and_by_nothing_else() {
+        for (line, reader) in [
+            ("claude", ReaderName::Claude),
+            ("/usr/local/bin/claude -p", ReaderName::Claude),
+            (r"C:\bin\claude.exe -p", ReaderName::Claude),
+            ("./claude -p", ReaderName::Claude),
+            ("claude-foo -p", ReaderName::Plain),
+            ("claudex", ReaderName::Plain),
+            ("my/claude/agent.sh", ReaderName::Plain),
+            ("echo claude", ReaderName::Plain),
+            ("codex", ReaderName::Codex),
+            ("codex exec", ReaderName::Codex),
+            ("codex -m gpt exec -", ReaderName::Codex),
+            ("codex e -m gpt", ReaderName::Codex),
+            ("codex resume", ReaderName::Plain),
+            ("opencode", ReaderName::Opencode),
+            ("opencode run -m a/b", ReaderName::Opencode),
+            ("opencode serve", ReaderName::Plain),
+            ("gemini", ReaderName::Gemini),
+            ("gemini -m pro", ReaderName::Gemini),
+            ("gemini mcp list", ReaderName::Plain),
+            ("gemini -i hello", ReaderName::Plain),
+            ("claude mcp list", ReaderName::Plain),
+        ] {
+            assert_eq!(detect(&words(line)), reader, "{line}");
+            assert_eq!(launch(&words(line), None, false).reader, reader, "{line}");
+        }
+        assert_eq!(detect(&[]), ReaderName::Plain);
+    }
+
+    #[test]
+    fn item_52_the_bare_name_is_a_preset_that_works_unattended() {
+        assert_eq!(
+            argv("claude"),
+            "claude -p --output-format stream-json --verbose --dangerously-skip-permissions"
+        );
+        assert_eq!(
+            argv("/opt/codex"),
+            "/opt/codex exec --json --skip-git-repo-check --dangerously-bypass-approvals-and-sandbox \
+             -c features.sleep_tool=false"
+        );
+        assert_eq!(argv("opencode"), "opencode run --format json --auto");
+        assert_eq!(argv("gemini"), "gemini --output-format stream-json --approval-mode yolo --skip-trust");
+        assert_eq!(argv("aider"), "aider");
+    }
+
+    #[test]
+    fn item_52_the_stream_is_asked_for_when_no_format_was_chosen() {
+        for (line, wanted) in [
+            ("claude -p", "claude -p --output-format stream-json --verbose"),
+            ("claude -p --verbose", "claude -p --verbose --output-format stream-json"),
+            ("claude -p -- hello", "claude -p --output-format stream-json --verbose -- hello"),
+            ("claude -p -- --verbose", "claude -p --output-format stream-json --verbose -- --verbose"),
+            ("claude -p --output-format=stream-json", "claude -p --output-format=stream-json --verbose"),
+            ("codex -m gpt exec -C dir", "codex -m gpt exec --json -C dir"),
+            ("codex exec resume --last", "codex exec --json resume --last"),
+            ("codex exec --json -", "codex exec --json -"),
+            ("codex exec -- --json", "codex exec --json -- --json"),
+            (
+                "codex",
+                "codex exec --json --skip-git-repo-check --dangerously-bypass-approvals-and-sandbox -c features.sleep_tool=false",
+            ),
+            ("opencode run --auto", "opencode run --format json --auto"),
+            ("opencode run --format json", "opencode run --format json"),
+            ("gemini --yolo", "gemini --yolo --output-format stream-json"),
+            ("gemini -o stream-json -y", "gemini -o stream-json -y"),
+        ] {
+            assert_eq!(argv(line), wanted);
+        }
+    }
+
+    #[test]
+    fn item_52_a_chosen_format_is_kept_and_read_as_what_it_is() {
+        for (line, reader) in [
+            ("claude -p --output-format text", ReaderName::Plain),
+            ("claude -p --output-format=text", ReaderName::Plain),
+            ("claude -p --output-format json", ReaderName::Claude),
+            ("claude -p --output-format stream-json --verbose", ReaderName::Claude),
+            ("opencode run --format default", ReaderName::Plain),
+            ("opencode run --format=json", ReaderName::Opencode),
+            ("gemini --output-format text", ReaderName::Plain),
+            ("gemini -o json", ReaderName::Plain),
+        ] {
+            assert_eq!(argv(line), line);
+            assert_eq!(detect(&words(line)), reader, "{line}");
+        }
+    }
+
+    #[test]
+    fn item_52_a_wrapper_that_names_its_reader_keeps_its_words() {
+        let wrapped = launch(&words("env -u X claude -p"), Some(ReaderName::Claude), false);
+        assert_eq!(wrapped.argv.join(" "), "env -u X claude -p");
+        assert_eq!(wrapped.reader, ReaderName::Claude);
+        assert!(wrapped.env.contains(&("CLAUDE_CODE_DISABLE_CRON", EnvChange::SetIfUnset("1"))));
+        let plain = launch(&words("claude"), Some(ReaderName::Plain), false);
+        assert_eq!((plain.argv.join(" ").as_str(), plain.reader), ("claude", ReaderName::Plain));
+        let named = launch(&words("claude -p"), Some(ReaderName::Claude), false);
+        assert_eq!(named.argv.join(" "), "claude -p --output-format stream-json --verbose");
+    }
+
+    #[test]
+    fn an_agent_does_not_take_itself_for_a_part_of_another() {
+        for agent in ["claude", "codex", "opencode", "gemini", "./mine.sh"] {
+            let env = launch(&words(agent), None, false).env;
+            for name in ["CLAUDECODE", "CLAUDE_CODE_SESSION_ID", "CLAUDE_PID"] {
+                assert!(env.contains(&(name, EnvChange::Remove)), "{agent} {name}");
+            }
+        }
+    }
+
+    #[test]
+    fn only_root_is_said_to_be_in_a_sandbox() {
+        let says = |line, as_root| {
+            let env = launch(&words(line), None, as_root).env;
+            env.contains(&("IS_SANDBOX", EnvChange::SetIfUnset("1")))
+        };
+        assert!(says("claude", true));
+        assert!(says("claude -p --output-format text", true));
+        assert!(!says("claude", false));
+        assert!(!says("codex", true));
+    }
+}

@@ -89,3 +89,87 @@ fn line(raw: &[u8], max: usize, overflowed: bool) -> Line<'_> {
     let whole = if overflowed { raw } else { raw.strip_suffix(b"\r").unwrap_or(raw) };
     Line { bytes: &whole[..whole.len().min(max)], cut: overflowed || whole.len() > max }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// All lines of a stream that comes in chunks of the given sizes, over and over.
+    fn split(stream: &[u8], max: usize, sizes: &[usize]) -> Vec<(Vec<u8>, bool)> {
+        let mut splitter = Splitter::with_max(max);
+        let mut lines = Vec::new();
+        let mut rest = stream;
+        for size in sizes.iter().cycle() {
+            let (chunk, behind) = rest.split_at(rest.len().min(*size));
+            splitter.feed(chunk, |line| lines.push((line.bytes.to_vec(), line.cut)));
+            rest = behind;
+            if rest.is_empty() {
+                break;
+            }
+        }
+        splitter.finish(|line| lines.push((line.bytes.to_vec(), line.cut)));
+        lines
+    }
+
+    fn whole(lines: &[&str]) -> Vec<(Vec<u8>, bool)> {
+        lines.iter().map(|line| (line.as_bytes().to_vec(), false)).collect()
+    }
+
+    #[test]
+    fn lines_end_with_lf_or_crlf_and_the_last_may_lack_both() {
+        assert_eq!(split(b"a\nb\r\n\n\r\nc", 10, &[100]), whole(&["a", "b", "", "", "c"]));
+        assert_eq!(split(b"a\r\rb\r", 10, &[100]), whole(&["a\r\rb"]));
+        assert_eq!(split(b"", 10, &[100]), whole(&[]));
+        assert_eq!(split(b"a\n", 10, &[100]), whole(&["a"]));
+    }
+
+    #[test]
+    fn a_line_is_whole_up_to_the_limit_and_cut_once_beyond_it() {
+        for end in ["\n", "\r\n", ""] {
+            for (length, kept, cut) in [(7, 7, false), (8, 8, false), (9, 8, true), (100, 8, true)] {
+                let stream = format!("{}{end}", "x".repeat(length));
+                for size in 1..=12 {
+                    let wanted = vec![("x".repeat(kept).into_bytes(), cut)];
+                    assert_eq!(split(stream.as_bytes(), 8, &[size]), wanted, "{length} {end:?} {size}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_follows_a_cut_line_is_read_as_ever() {
+        assert_eq!(split(b"123456789\nok\n", 4, &[3]), [(b"1234".to_vec(), true), (b"ok".to_vec(), false)]);
+    }
+
+    #[test]
+    fn any_chunking_gives_the_same_lines() {
+        let stream = b"one\r\ntwo\n\n{\"a\":1}\r\r\n\xff\xfe\nlonger than the limit\r\n\nno end\r";
+        let wanted = split(stream, 10, &[stream.len()]);
+        for first in 1..=stream.len() {
+            for second in 1..=7 {
+                assert_eq!(split(stream, 10, &[first, second, 1]), wanted, "{first} {second}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_line_of_a_gigabyte_costs_no_more_than_the_limit() {
+        let mut splitter = Splitter::with_max(64 * 1024);
+        let chunk = vec![b'x'; 1024 * 1024];
+        for _ in 0..1024 {
+            splitter.feed(&chunk, |_| panic!("the line has not ended"));
+            assert!(splitter.carry.capacity() <= 2 * 64 * 1024 + 2);
+        }
+        let mut lines = 0;
+        splitter.feed(b"\n", |line| lines += usize::from(line.cut));
+        assert_eq!(lines, 1);
+    }
+
+    #[test]
+    fn a_carry_that_grew_is_given_back() {
+        let mut splitter = Splitter::new();
+        splitter.feed(&vec![b'x'; MAX_LINE], |_| {});
+        splitter.feed(b"\n", |line| assert!(!line.cut));
+        assert!(splitter.carry.capacity() <= KEEP);
+    }
+}

@@ -161,8 +161,8 @@ fn attribute(text: &str) -> (Option<(String, String)>, &str) {
     let Some((key, value)) = word.split_once('=').filter(|(key, _)| is_name(key)) else {
         return (None, behind);
     };
-    let key = clip(key, Marker::MAX_KEY).to_owned();
     let quoted = &text[key.len() + 1..];
+    let key = clip(key, Marker::MAX_KEY).to_owned();
     for quote in ['"', '\''] {
         if let Some((value, behind)) = quoted.strip_prefix(quote).and_then(|rest| rest.split_once(quote)) {
             return (Some((key, clip(value, Marker::MAX_VALUE).to_owned())), behind.trim_start());

@@ -49,8 +49,8 @@ struct Part<'a> {
     tool: Raw<'a>,
     call: Raw<'a>,
     state: Raw<'a>,
-    exit: Option<u64>,
-    exit_is_bad: bool,
+    /// The command's own exit code was not 0.
+    command_failed: bool,
     reason: Raw<'a>,
     total: Option<u64>,
     summed: Option<u64>,
@@ -116,7 +116,7 @@ impl Opencode {
             return;
         }
         // A command that failed is a call that succeeded, to opencode.
-        signs.push(Sign::ToolEnded { id, ok: part.state.0 != b"error" && !part.exit_is_bad });
+        signs.push(Sign::ToolEnded { id, ok: part.state.0 != b"error" && !part.command_failed });
         if delegates {
             signs.push(Sign::Subagent);
         }
@@ -177,8 +177,7 @@ fn state_field<'a>(part: &mut Part<'a>, key: &[u8], json: &mut Json<'a>) {
         b"status" => part.state = json.text().unwrap_or_default(),
         b"metadata" => json.fields(|key, json| {
             if key == b"exit" {
-                part.exit = json.whole();
-                part.exit_is_bad = part.exit.is_some_and(|code| code != 0);
+                part.command_failed = json.number().is_some_and(|code| code != 0.0);
             }
         }),
         _ => {}

@@ -40,3 +40,22 @@ impl Tail {
         &self.bytes[self.bytes.len().saturating_sub(self.max)..]
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_bytes_stay_however_they_came() {
+        let all: Vec<u8> = (0..200).collect();
+        for size in 1..=50 {
+            let mut tail = Tail::new(20);
+            for (n, piece) in all.chunks(size).enumerate() {
+                tail.push(piece);
+                let seen = &all[..((n + 1) * size).min(all.len())];
+                assert_eq!(tail.bytes(), &seen[seen.len().saturating_sub(20)..], "{size} {n}");
+                assert!(tail.bytes.len() <= 40);
+            }
+        }
+    }
+}

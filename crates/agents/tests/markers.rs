@@ -1,0 +1,172 @@
+//! Which markers count.
+
+use dogwatch_agents::{Marker, last_marker};
+
+const IDLE: &str = "<!-- ralph:state idle -->";
+
+fn state(text: &str, structured: bool, prompt: &str) -> Option<String> {
+    last_marker(text, structured, prompt).map(|marker| marker.state)
+}
+
+fn said(text: &str) -> Option<String> {
+    state(text, true, "")
+}
+
+fn printed(text: &str) -> Option<String> {
+    state(text, false, "")
+}
+
+#[test]
+fn a_marker_has_a_state_and_attributes() {
+    let marker = last_marker(
+        r#"<!--  ralph:state  idle reason=no_pending_tasks note="two words" odd x= quote='a b' -->"#,
+        true,
+        "",
+    )
+    .expect("it is one");
+    assert_eq!(marker.state, "idle");
+    assert_eq!(marker.attr("reason"), Some("no_pending_tasks"));
+    assert_eq!(marker.attr("note"), Some("two words"));
+    assert_eq!(marker.attr("quote"), Some("a b"));
+    assert_eq!(marker.attr("x"), Some(""));
+    assert_eq!(marker.attr("odd"), None);
+    assert_eq!(said("<!-- dogwatch:state done -->").as_deref(), Some("done"));
+    assert_eq!(said("<!--ralph:state blocked-->").as_deref(), Some("blocked"));
+    assert_eq!(said("<!-- ralph:state never_heard_of -->").as_deref(), Some("never_heard_of"));
+}
+
+#[test]
+fn what_only_looks_like_a_marker_is_none() {
+    for text in [
+        "",
+        "<!-- ralph:state -->",
+        "<!-- ralph:stateidle -->",
+        "<!-- ralph:status idle -->",
+        "<!-- state idle -->",
+        "<!-- ralph:state idle",
+        "ralph:state idle -->",
+        "< !-- ralph:state idle -->",
+        "<!-- ralph:state id!e -->",
+        "<!-- ralph:state idle/../x -->",
+    ] {
+        assert_eq!(said(text), None, "{text}");
+        assert_eq!(printed(text), None, "{text}");
+    }
+}
+
+#[test]
+fn what_a_marker_holds_is_bounded() {
+    let name = |length| format!("<!-- ralph:state {} -->", "n".repeat(length));
+    assert!(said(&name(Marker::MAX_STATE)).is_some());
+    assert!(said(&name(Marker::MAX_STATE + 1)).is_none());
+    let attrs: String = (0..Marker::MAX_ATTRS + 5).map(|n| format!(" k{n}=v")).collect();
+    let marker = last_marker(&format!("<!-- ralph:state idle{attrs} -->"), true, "").expect("it is one");
+    assert_eq!(marker.attrs.len(), Marker::MAX_ATTRS);
+    let long = format!("<!-- ralph:state idle {}={} -->", "k".repeat(200), "é".repeat(900));
+    let marker = last_marker(&long, true, "").expect("it is one");
+    assert!(marker.attrs[0].0.len() <= Marker::MAX_KEY && marker.attrs[0].1.len() <= Marker::MAX_VALUE);
+    let quoted = format!("<!-- ralph:state idle {}='two words' -->", "k".repeat(200));
+    assert_eq!(last_marker(&quoted, true, "").expect("it is one").attrs[0].1, "two words");
+    assert!(said(&format!("<!-- ralph:state idle {} -->", "x".repeat(Marker::MAX_LEN))).is_none());
+}
+
+#[test]
+fn the_last_marker_wins() {
+    let both = format!("{IDLE}\nno:\n<!-- ralph:state blocked -->");
+    assert_eq!(said(&both).as_deref(), Some("blocked"));
+    assert_eq!(printed(&both).as_deref(), Some("blocked"));
+    let same_line = format!("{IDLE} <!-- ralph:state blocked --> <!-- a comment -->");
+    assert_eq!(said(&same_line).as_deref(), Some("blocked"));
+}
+
+#[test]
+fn a_structured_agent_may_say_it_anywhere_a_plain_one_on_a_line_of_its_own() {
+    for (text, structured, plain) in [
+        (format!("Done. {IDLE}"), true, false),
+        (format!("Done.\n{IDLE}"), true, true),
+        (format!("Done.\r\n  {IDLE}  \r\n\n"), true, true),
+        (format!("- {IDLE}"), true, false),
+        (format!("> {IDLE}"), false, false),
+        (format!("{IDLE} {IDLE}"), true, false),
+        (format!("```\n{IDLE}\n```"), false, false),
+        (format!("~~~md\n{IDLE}\n~~~\n"), false, false),
+        (format!("````\n```\n{IDLE}\n```\n````"), false, false),
+        (format!("```\n~~~\n{IDLE}\n```"), false, false),
+        (format!("```\ncode\n```\n{IDLE}"), true, true),
+        (format!("  ```\n  code\n  ```\n{IDLE}"), true, true),
+        (format!("```never closed\n{IDLE}"), false, false),
+        (format!("use ```x``` so\n{IDLE}"), true, true),
+        (format!("\u{1b}[32m{IDLE}\u{1b}[0m"), true, true),
+    ] {
+        assert_eq!(said(&text).is_some(), structured, "structured: {text}");
+        assert_eq!(printed(&text).is_some(), plain, "plain: {text}");
+    }
+}
+
+#[test]
+fn a_text_whose_beginning_was_cut_off_within_a_fence_keeps_its_marker() {
+    let cut = format!("{}\n```\nDone.\n{IDLE}", "code();\n".repeat(64 * 1024 / 8));
+    let cut = &cut[cut.len() - 64 * 1024..];
+    assert_eq!(printed(cut).as_deref(), Some("idle"));
+}
+
+#[test]
+fn item_63_an_agent_that_prints_its_prompt_says_nothing_by_it() {
+    for prompt in [
+        format!("Do the work.\n\nIf there is none, print\n{IDLE}\nand stop."),
+        format!("Do the work. If there is none, print\n{IDLE}"),
+        format!("{IDLE}\nis what you print when there is nothing to do."),
+        format!("When idle:\n\n{IDLE}\n\nWhen blocked:\n\n<!-- ralph:state blocked -->\n\nGo."),
+        IDLE.to_owned(),
+    ] {
+        assert_eq!(state(&prompt, false, &prompt), None, "cat: {prompt}");
+        let framed = format!("Reading the prompt.\n{prompt}\nWorking.\nDone.");
+        if prompt != IDLE {
+            assert_eq!(state(&framed, false, &prompt), None, "echo: {prompt}");
+            assert_eq!(state(&framed, true, &prompt), None, "quoted: {prompt}");
+        }
+        let own = format!("{prompt}\nNothing to do.\n{IDLE}\n");
+        assert_eq!(state(&own, false, &prompt).as_deref(), Some("idle"), "echo, then its own: {prompt}");
+    }
+}
+
+#[test]
+fn item_63_an_agent_that_does_as_the_prompt_says_is_heard() {
+    let prompt = format!("Do the work. If there is none, print\n{IDLE}\nand stop.");
+    for text in [IDLE.to_owned(), format!("Nothing to do.\n{IDLE}"), format!("Looked.\n{IDLE}\nBye.")] {
+        assert_eq!(state(&text, false, &prompt).as_deref(), Some("idle"), "{text}");
+        assert_eq!(state(&text, true, &prompt).as_deref(), Some("idle"), "{text}");
+    }
+    assert_eq!(state(IDLE, true, IDLE).as_deref(), Some("idle"));
+}
+
+#[test]
+fn no_text_makes_it_panic() {
+    let parts = [
+        "<!--",
+        "-->",
+        " ralph:state ",
+        "idle",
+        "k=",
+        "\"",
+        "'",
+        "\n",
+        "```",
+        "~~~",
+        ">",
+        "é",
+        "=",
+        "\u{1b}[",
+    ];
+    for a in parts {
+        for b in parts {
+            for c in parts {
+                for d in ["idle -->", "=\"é", "'"] {
+                    let text = format!("<!-- ralph:state {a}{b}{c}{d}{a}");
+                    last_marker(&text, true, &text);
+                    last_marker(&text, false, &text);
+                }
+            }
+        }
+    }
+}
