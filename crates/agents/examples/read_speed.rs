@@ -1,4 +1,4 @@
-//! How fast the readers read: `cargo run --release -p dogwatch-agents --example read_speed`.
+//! How fast the readers read: `cargo run --release -p dogwatch-agents --example read_speed [KIND]`.
 //!
 //! Feeds 200 MB of generated output per kind in chunks of 64 KiB, as the host does, and prints the best time
 //! of five.
@@ -21,7 +21,8 @@ fn main() {
         ("plain, 60 byte lines", ReaderName::Plain, vec!["a".repeat(60)]),
         ("plain, 10 kB lines", ReaderName::Plain, vec!["a".repeat(10_000)]),
     ];
-    for (what, name, lines) in kinds {
+    let wanted = std::env::args().nth(1).unwrap_or_default();
+    for (what, name, lines) in kinds.into_iter().filter(|(what, ..)| what.contains(&wanted)) {
         let bytes = fill(&lines);
         let runs = (0..5).map(|_| measure(name, &bytes));
         let (took, tally) = runs.min_by(|a, b| a.0.total_cmp(&b.0)).expect("there were five");
