@@ -64,7 +64,7 @@ const MAX_MESSAGE_BYTES: usize = 1_000;
 const BOM: char = '\u{feff}';
 
 impl Diagnostic {
-    fn new(severity: Severity, source: Source<'_>, span: Option<Span>, message: &str) -> Diagnostic {
+    pub fn new(severity: Severity, source: Source<'_>, span: Option<Span>, message: &str) -> Diagnostic {
         Diagnostic {
             severity,
             message: shown(message),
@@ -175,6 +175,7 @@ pub struct Findings {
     found: Vec<Diagnostic>,
     /// Takes the findings beyond the limit, which are not kept.
     spare: Option<Diagnostic>,
+    dropped: usize,
 }
 
 impl Findings {
@@ -197,6 +198,7 @@ impl Findings {
             self.found.push(diagnostic);
             return self.found.last_mut().expect("one was just pushed");
         }
+        self.dropped += 1;
         self.spare.insert(diagnostic)
     }
 
@@ -204,9 +206,14 @@ impl Findings {
         self.found.iter().any(|d| d.severity == Severity::Error)
     }
 
-    /// Everything found, errors first.
+    /// Everything found, errors first; if there was more, the last says so.
     pub fn into_vec(mut self) -> Vec<Diagnostic> {
         self.found.sort_by_key(|d| d.severity == Severity::Warning);
+        if let Some(spare) = self.spare {
+            let message = format!("{} more findings are not shown", self.dropped);
+            let rest = Source { name: &spare.file, text: "" };
+            self.found.push(Diagnostic::new(Severity::Warning, rest, None, &message));
+        }
         self.found
     }
 }

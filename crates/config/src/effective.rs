@@ -163,7 +163,8 @@ fn stop_after(layers: &Layers<'_>, built_in: StopAfter) -> StopAfter {
 }
 
 fn check_delays(layers: &Layers<'_>, policy: &IdlePolicy, findings: &mut Findings) {
-    if policy.max_delay >= policy.delay {
+    let wrong = layers.is_wrong("idle.delay") || layers.is_wrong("idle.max_delay");
+    if wrong || policy.max_delay >= policy.delay {
         return;
     }
     let said = |path: &str| layers.get(path).map(|assigned| &assigned.origin);

@@ -1,7 +1,7 @@
 //! Settings from the command line. Each flag is a small text of its own, so that errors can point at it.
 
 use crate::diagnostic::{Findings, Source};
-use crate::layers::{Layer, Layers, Strictness};
+use crate::layers::{Layer, Layers};
 use crate::limits::MAX_SET_FLAGS;
 use crate::tree::{Entry, Node, Span, Value};
 use crate::yaml;
@@ -82,8 +82,7 @@ impl FlagLine {
         };
         let value = scalar(&self.text[span.clone()], span);
         let entry = Entry { key: self.key.clone(), key_span: self.key_span.clone(), value };
-        Layer { layers, source, strictness: Strictness::Ours, flag: Some(self.flag), findings }
-            .entry("", &entry);
+        Layer::of_flag(source, self.flag, layers, findings).entry("", &entry);
     }
 
     fn form(&self) -> String {

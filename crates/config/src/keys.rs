@@ -146,12 +146,22 @@ const ALIASES: &[(&str, &str)] = &[
 /// The key at a path, by its own name or another.
 pub fn find(path: &str) -> Option<&'static Key> {
     let path = ALIASES.iter().find(|(alias, _)| *alias == path).map_or(path, |(_, path)| path);
-    KEYS.iter().find(|key| key.path == path)
+    let open = |key: &&Key| key.kind == Open && is_below(path, key.path);
+    KEYS.iter().find(|key| key.path == path).or_else(|| KEYS.iter().find(open))
+}
+
+fn is_below(path: &str, block: &str) -> bool {
+    path.strip_prefix(block).is_some_and(|rest| rest.starts_with('.'))
+}
+
+/// Whether a dotted key is meant for one of our blocks, whatever stands behind the dot.
+pub fn is_ours(path: &str) -> bool {
+    path.split_once('.').is_some_and(|(block, _)| inside(block).next().is_some())
 }
 
 /// The keys inside a block; none if there is no such block.
 pub fn inside(block: &str) -> impl Iterator<Item = &'static Key> {
-    KEYS.iter().filter(move |key| key.path.strip_prefix(block).is_some_and(|rest| rest.starts_with('.')))
+    KEYS.iter().filter(move |key| is_below(key.path, block))
 }
 
 /// The names that may stand directly in a block (`""` is the top level), each once.
@@ -213,5 +223,8 @@ mod tests {
         assert_eq!(names_in("budget.day"), ["tokens", "cost_usd"]);
         assert!(names_in("").contains(&"watchdog"));
         assert_eq!(inside("agent").count(), 0);
+        assert_eq!(find("notify.slack.url").map(|key| key.path), Some("notify"));
+        assert!(find("notifyx").is_none() && find("agent.x").is_none());
+        assert!(is_ours("idle.x") && !is_ours("idle") && !is_ours("x.idle"));
     }
 }

@@ -65,11 +65,12 @@ pub struct Layers<'s> {
 
 /// One source being laid on.
 pub struct Layer<'l, 's> {
-    pub layers: &'l mut Layers<'s>,
-    pub source: Source<'s>,
-    pub strictness: Strictness,
-    pub flag: Option<&'s str>,
-    pub findings: &'l mut Findings,
+    layers: &'l mut Layers<'s>,
+    source: Source<'s>,
+    strictness: Strictness,
+    flag: Option<&'s str>,
+    findings: &'l mut Findings,
+    seen: BTreeSet<&'static str>,
 }
 
 impl<'s> Layers<'s> {
@@ -82,7 +83,32 @@ impl<'s> Layers<'s> {
     }
 }
 
-impl<'s> Layer<'_, 's> {
+impl<'l, 's> Layer<'l, 's> {
+    pub fn of_file(
+        source: Source<'s>,
+        strictness: Strictness,
+        layers: &'l mut Layers<'s>,
+        findings: &'l mut Findings,
+    ) -> Layer<'l, 's> {
+        Layer { layers, source, strictness, flag: None, findings, seen: BTreeSet::new() }
+    }
+
+    pub fn of_flag(
+        source: Source<'s>,
+        flag: &'s str,
+        layers: &'l mut Layers<'s>,
+        findings: &'l mut Findings,
+    ) -> Layer<'l, 's> {
+        Layer {
+            layers,
+            source,
+            strictness: Strictness::Ours,
+            flag: Some(flag),
+            findings,
+            seen: BTreeSet::new(),
+        }
+    }
+
     /// Lays a whole file on. False if it is not a mapping, so that nothing can be said about its keys.
     pub fn document(&mut self, tree: &Node) -> bool {
         match &tree.value {
@@ -157,8 +183,8 @@ impl<'s> Layer<'_, 's> {
         if entry.value.is_null() {
             return;
         }
-        let earlier = self.layers.values.get(key.path);
-        if self.flag.is_none() && earlier.is_some_and(|earlier| earlier.origin.source == self.source) {
+        // By two names, or by its own name and a dotted one: the reader of YAML cannot see that.
+        if !self.seen.insert(key.path) {
             let message = format!("`{}` is given twice", key.path);
             self.findings.error(self.source, entry.key_span.clone(), message);
             return;
@@ -195,7 +221,8 @@ impl<'s> Layer<'_, 's> {
             block => format!("unknown key `{}` in `{block}`", entry.key),
         };
         let help = suggestion(block, &entry.key);
-        let found = if block.is_empty() && self.strictness == Strictness::LoopFile {
+        let foreign = block.is_empty() && !keys::is_ours(&entry.key);
+        let found = if foreign && self.strictness == Strictness::LoopFile {
             self.findings.warning(self.source, entry.key_span.clone(), message).label("ignored")
         } else {
             self.findings.error(self.source, entry.key_span.clone(), message)

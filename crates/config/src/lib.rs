@@ -3,29 +3,29 @@
 //! Pure: the caller reads the files and passes their text; no clock, environment or disk in here. What
 //! is wrong is reported all at once, each finding with file, line, column and a way out.
 //!
-//! The way of a setting: [`frontmatter`] cuts the file, [`yaml`] and [`toml`] make the same [`tree`] of
-//! it, [`layers`] looks every key up in the one table of [`keys`] and has its value read by [`parsed`],
+//! The way of a setting: [`frontmatter`] cuts the file, `yaml` and `toml` make the same `tree` of it,
+//! `layers` looks every key up in the one table of [`keys`] and has its value read by `parsed`, and
 //! [`load`] fills in what nobody said. [`placeholders`] and [`words`] are for run time.
 
-pub mod args;
+mod args;
 mod commands;
 mod comments;
 pub mod diagnostic;
 mod effective;
 pub mod explain;
-pub mod flags;
+mod flags;
 pub mod frontmatter;
 pub mod keys;
-pub mod layers;
+mod layers;
 pub mod limits;
 mod load;
 mod nearest;
-pub mod parsed;
+mod parsed;
 pub mod placeholders;
-pub mod toml;
-pub mod tree;
+mod toml;
+mod tree;
 pub mod words;
-pub mod yaml;
+mod yaml;
 
 pub use diagnostic::{Diagnostic, Severity, Source, Style};
 pub use explain::Setting;

@@ -1,7 +1,9 @@
 //! Named limits: whatever a file holds, reading it stays small and quick.
 
-/// A loop file or `dogwatch.toml`. The prompt goes to an agent; a mebibyte is more than any can read.
+/// A loop file. The prompt goes to an agent; a mebibyte is more than any can read.
 pub const MAX_FILE_BYTES: usize = 1 << 20;
+/// The frontmatter of a loop file, or a `dogwatch.toml`: every finding carries its line.
+pub const MAX_SETTINGS_BYTES: usize = 64 << 10;
 pub const MAX_COMMANDS: usize = 100;
 pub const MAX_ARGS: usize = 100;
 /// Of a command or an argument.

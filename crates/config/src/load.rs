@@ -1,13 +1,13 @@
 //! Everything together: texts in, a plan out, or all that is wrong with them.
 
 use crate::args::{self, Known};
-use crate::diagnostic::{Diagnostic, Findings, Source};
+use crate::diagnostic::{Diagnostic, Findings, Severity, Source};
 use crate::effective;
 use crate::explain::{Setting, explain};
 use crate::flags::{FlagLine, Flags};
 use crate::frontmatter::{self, Shape};
 use crate::layers::{Layer, Layers, Strictness};
-use crate::limits::{MAX_FILE_BYTES, MAX_SET_FLAGS};
+use crate::limits::{MAX_FILE_BYTES, MAX_SET_FLAGS, MAX_SETTINGS_BYTES};
 use crate::placeholders;
 use crate::{toml, yaml};
 use dogwatch_core::dur::Dur;
@@ -39,6 +39,8 @@ pub struct Loaded {
     /// The settings as written; compare with `frontmatter::settings` to see whether they changed.
     pub frontmatter: String,
     pub warnings: Vec<Diagnostic>,
+    /// What to say when the agent's program is not there. To find that out is the caller's: it needs a disk.
+    pub agent_not_found: Diagnostic,
     pub explain: Vec<Setting>,
 }
 
@@ -53,6 +55,7 @@ pub fn load(sources: &Sources<'_>) -> Result<Loaded, Vec<Diagnostic>> {
     match settings {
         Some(settings) if !findings.has_errors() => Ok(Loaded {
             explain: explain(&settings, &layers),
+            agent_not_found: agent_not_found(sources.loop_file, &settings.agent, &layers),
             plan: Plan {
                 nodes: vec![NodePlan { name: NodeName::new(sources.node_name), settings }],
                 stop_on_error: sources.flags.stop_on_error,
@@ -94,13 +97,11 @@ fn lay<'s>(
 }
 
 fn lay_toml<'s>(source: Source<'s>, layers: &mut Layers<'s>, findings: &mut Findings) -> bool {
-    if is_too_long(source, findings) {
+    if is_too_long(source, source.text, MAX_SETTINGS_BYTES, findings) {
         return false;
     }
     match toml::parse(source.text) {
-        Ok(tree) => {
-            Layer { layers, source, strictness: Strictness::Ours, flag: None, findings }.document(&tree)
-        }
+        Ok(tree) => Layer::of_file(source, Strictness::Ours, layers, findings).document(&tree),
         Err(all) => {
             for bad in all {
                 findings.error(
@@ -115,14 +116,14 @@ fn lay_toml<'s>(source: Source<'s>, layers: &mut Layers<'s>, findings: &mut Find
 }
 
 fn lay_loop_file<'s>(source: Source<'s>, layers: &mut Layers<'s>, findings: &mut Findings) -> bool {
-    if is_too_long(source, findings) {
+    let split = frontmatter::split(source.text);
+    if is_too_long(source, source.text, MAX_FILE_BYTES, findings)
+        || is_too_long(source, split.yaml, MAX_SETTINGS_BYTES, findings)
+    {
         return false;
     }
-    let split = frontmatter::split(source.text);
     match yaml::parse(split.yaml, split.offset) {
-        Ok(tree) => {
-            Layer { layers, source, strictness: Strictness::LoopFile, flag: None, findings }.document(&tree)
-        }
+        Ok(tree) => Layer::of_file(source, Strictness::LoopFile, layers, findings).document(&tree),
         Err(bad) => {
             let span = bad.span.unwrap_or(split.offset..split.offset);
             let found = findings.error(source, span, format!("the frontmatter is not YAML: {}", bad.message));
@@ -134,11 +135,13 @@ fn lay_loop_file<'s>(source: Source<'s>, layers: &mut Layers<'s>, findings: &mut
     }
 }
 
-fn is_too_long(source: Source<'_>, findings: &mut Findings) -> bool {
-    let too_long = source.text.len() > MAX_FILE_BYTES;
+/// `part` is the whole text or the settings in it.
+fn is_too_long(source: Source<'_>, part: &str, max: usize, findings: &mut Findings) -> bool {
+    let too_long = part.len() > max;
     if too_long {
-        let found = findings.error_in(source, format!("the file has {} bytes", source.text.len()));
-        found.help(format!("at most {MAX_FILE_BYTES} are read"));
+        let what = if part.len() < source.text.len() { "settings" } else { "file" };
+        let message = format!("{} bytes are too many for the {what}", part.len());
+        findings.error_in(source, message).help(format!("at most {max} are read"));
     }
     too_long
 }
@@ -153,6 +156,14 @@ fn missing_agent(source: Source<'_>, findings: &mut Findings) {
     findings
         .error(source, 0..source.text.lines().next().unwrap_or("").len(), "`agent` is missing")
         .help(help);
+}
+
+fn agent_not_found(loop_file: Source<'_>, agent: &[String], layers: &Layers<'_>) -> Diagnostic {
+    let origin = layers.get("agent").map(|agent| &agent.origin);
+    let (source, span) = origin.map_or((loop_file, 0..0), |origin| (origin.source, origin.span.clone()));
+    let program = agent.first().map_or("", String::as_str);
+    let message = format!("the agent's program `{program}` was not found on PATH");
+    Diagnostic::new(Severity::Error, source, Some(span), &message)
 }
 
 fn settings(

@@ -17,7 +17,11 @@ pub fn parse(text: &str) -> Result<Node, Vec<BadToml>> {
     if errors.is_empty() {
         return Ok(Node::new(entries(table.get_ref()), 0..0));
     }
-    Err(errors.iter().map(|e| BadToml { message: e.message().to_owned(), span: e.span() }).collect())
+    let mut bad: Vec<BadToml> =
+        errors.iter().map(|e| BadToml { message: e.message().to_owned(), span: e.span() }).collect();
+    // The library reports by phase; people read from the top.
+    bad.sort_by_key(|bad| bad.span.as_ref().map(|span| span.start));
+    Err(bad)
 }
 
 fn entries(table: &DeTable<'_>) -> Value {

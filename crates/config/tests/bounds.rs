@@ -27,9 +27,24 @@ fn a_file_may_have_so_many_bytes() {
 }
 
 #[test]
+fn the_settings_of_a_loop_file_may_have_so_many_bytes() {
+    at_limit(MAX_SETTINGS_BYTES, |n| {
+        let head = "agent: a\n#";
+        format!("---\n{head}{}\n---\nHi", "x".repeat(n - head.len() - 1))
+    });
+}
+
+#[test]
+fn a_very_long_line_is_shown_in_no_time() {
+    let file = format!("---\nagent: [{}\n---\nHi", "a, ".repeat(MAX_SETTINGS_BYTES / 3 - 10));
+    let found = Case::file(&file).load().unwrap_err();
+    assert!(found[0].render(Style::Plain).len() < 1_000);
+}
+
+#[test]
 fn dogwatch_toml_may_have_so_many_bytes() {
     let file = with("");
-    for (n, errors) in [(MAX_FILE_BYTES, 0), (MAX_FILE_BYTES + 1, 1)] {
+    for (n, errors) in [(MAX_SETTINGS_BYTES, 0), (MAX_SETTINGS_BYTES + 1, 1)] {
         let toml = format!("#{}", "x".repeat(n - 1));
         assert_eq!(Case { user: Some(&toml), ..Case::file(&file) }.errors().len(), errors);
     }
@@ -69,11 +84,12 @@ fn a_command_line_may_have_so_many_set_flags() {
 fn so_many_findings_of_each_kind_are_reported() {
     let keys = |n: usize| (0..n).map(|i| format!("unknown{i}: 1\n")).collect::<String>();
     let loaded = Case::file(&with(&keys(MAX_DIAGNOSTICS + 1))).load().unwrap();
-    assert_eq!(loaded.warnings.len(), MAX_DIAGNOSTICS);
+    assert_eq!(loaded.warnings.len(), MAX_DIAGNOSTICS + 1);
+    assert_eq!(loaded.warnings[MAX_DIAGNOSTICS].to_string(), "RALPH.md: 1 more findings are not shown");
     let toml = keys(MAX_DIAGNOSTICS + 1).replace(':', " =");
     let file = with(&format!("{}credit: 5", keys(MAX_DIAGNOSTICS + 1)));
     let found = Case { project: Some(&toml), ..Case::file(&file) }.load().unwrap_err();
-    assert_eq!(found.len(), 2 * MAX_DIAGNOSTICS);
+    assert_eq!(found.len(), 2 * MAX_DIAGNOSTICS + 1);
 }
 
 const SEED: &str = "\u{feff}---\r\nagent: 'claude -p' # é\nreader: claude\ncommands:\n  - name: tests\n    run: ./t {{ args.dir }}\n    timeout: 2m\n  - {name: b, run: \"x\\ty\", shell: true}\nargs: [dir, &a focus]\nidle: &i\n  delay: 30s\n  stop_after: {no_pending_tasks: 8}\nwatchdog: {session: off, idle: 5m}\nx: *a\nlit: |\n  a\n  b\n---\n<!-- c -->\n```\n<!-- k -->\n```\n{{ commands.tests }} {{args.dir}} <!-- ralph:state idle -->\n";

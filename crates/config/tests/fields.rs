@@ -174,6 +174,7 @@ fn item_26_unknown_keys_of_a_loop_file_are_noted_and_in_our_blocks_refused() {
     let help: Vec<Option<&str>> = loaded.warnings.iter().map(|d| d.help.as_deref()).collect();
     assert_eq!(help, [Some("did you mean `agent`?"), None, Some("did you mean `watchdog.session`?")]);
     for (yaml, message) in [
+        ("idle.dealy: 5s", "3:1: unknown key `idle.dealy`"),
         ("idle:\n  dealy: 5s", "4:3: unknown key `dealy` in `idle`"),
         ("watchdog: {sesion: 5m}", "3:12: unknown key `sesion` in `watchdog`"),
         ("budget:\n  agent: x", "4:3: unknown key `agent` in `budget`"),
@@ -264,6 +265,8 @@ fn item_66_idle_waits_never_shrink() {
     ] {
         assert_eq!(error(yaml), message, "{yaml}");
     }
+    // A wrong value is one error, not two: what it would have meant is unknown.
+    assert_eq!(error("idle: {delay: x, max_delay: 1s}"), "3:15: `idle.delay` must be a duration");
     assert_eq!(settings("idle: {backoff: 1, max_delay: 30s}").idle.unwrap().backoff, 1.0);
 }
 

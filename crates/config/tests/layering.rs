@@ -126,6 +126,14 @@ fn idling_can_be_switched_off_and_on_again_by_a_stronger_layer() {
 }
 
 #[test]
+fn the_same_file_may_be_the_users_and_the_projects() {
+    let file = with("");
+    let case =
+        Case { user: Some("\u{feff}delay = 5"), project: Some("\u{feff}delay = 5"), ..Case::file(&file) };
+    assert_eq!(origin(&case.load().unwrap(), "delay"), ("5s".to_owned(), "dogwatch.toml:1:9".to_owned()));
+}
+
+#[test]
 fn an_agent_may_come_from_anywhere() {
     let case = Case { project: Some("agent = 'claude'"), ..Case::file("Just a prompt") };
     assert_eq!(case.settings().agent, ["claude"]);

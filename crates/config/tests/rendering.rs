@@ -105,7 +105,7 @@ fn a_file_that_is_too_long_has_no_line_to_show() {
     assert_eq!(
         rendered(&long),
         "\
-error: the file has 1048577 bytes
+error: 1048577 bytes are too many for the file
 --> RALPH.md
  = help: at most 1048576 are read"
     );
@@ -143,4 +143,40 @@ fn columns_count_characters_also_behind_wide_and_odd_ones() {
     let found = Case::file(file).load().unwrap_err();
     let positions: Vec<String> = found.iter().map(|d| d.position()).collect();
     assert_eq!(positions, ["RALPH.md:3:8", "RALPH.md:3:12", "RALPH.md:3:16"]);
+}
+
+#[test]
+fn item_17_a_missing_program_can_be_shown_where_it_is_named() {
+    let loaded = Case::file("---\nagent: cloude -p\n---\nHi").load().unwrap();
+    assert_eq!(
+        loaded.agent_not_found.render(Style::Plain),
+        "\
+error: the agent's program `cloude` was not found on PATH
+ --> RALPH.md:2:8
+  |
+2 | agent: cloude -p
+  |        ^^^^^^^^^"
+    );
+}
+
+#[test]
+fn broken_toml_shows_every_place() {
+    let case = Case { project: Some("delay = 5s\n[idle\nmax = 1\n"), ..Case::file("---\nagent: a\n---\n") };
+    let found = case.load().unwrap_err();
+    let shown: Vec<String> = found.iter().map(|d| d.render(Style::Plain)).collect();
+    assert_eq!(
+        shown.join("\n\n"),
+        "\
+error: this is not TOML: string values must be quoted, expected literal string
+ --> dogwatch.toml:1:9
+  |
+1 | delay = 5s
+  |         ^^
+
+error: this is not TOML: unclosed table, expected `]`
+ --> dogwatch.toml:2:6
+  |
+2 | [idle
+  |      ^"
+    );
 }
