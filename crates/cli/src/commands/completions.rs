@@ -1,0 +1,16 @@
+use crate::error::Failure;
+use clap_complete::Shell;
+
+/// Print a completion script for a shell
+///
+/// For bash: `dogwatch completions bash > ~/.local/share/bash-completion/completions/dogwatch`.
+#[derive(clap::Args)]
+pub struct Args {
+    shell: Shell,
+}
+
+pub fn run(args: &Args) -> Result<u8, Failure> {
+    let mut script = Vec::new();
+    clap_complete::generate(args.shell, &mut crate::command_line(), "dogwatch", &mut script);
+    super::print(&script)
+}

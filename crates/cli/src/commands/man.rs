@@ -1,0 +1,13 @@
+use crate::error::Failure;
+
+/// Print the manual page (`dogwatch man | man -l -`)
+#[derive(clap::Args)]
+pub struct Args {}
+
+pub fn run(_: &Args) -> Result<u8, Failure> {
+    let mut page = Vec::new();
+    clap_mangen::Man::new(crate::command_line())
+        .render(&mut page)
+        .map_err(|e| Failure::internal(format!("cannot make the manual page: {e}")))?;
+    super::print(&page)
+}

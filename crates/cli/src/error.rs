@@ -1,0 +1,71 @@
+//! What went wrong, for people: `Error:` says what happened, `Hint:` what to do. The kind of an error is
+//! its exit code.
+
+use dogwatch_config::diagnostic::{Diagnostic, Style};
+use dogwatch_core::text::printable;
+use std::io::IsTerminal;
+
+/// Why a command could not do what it was asked.
+#[derive(Debug)]
+pub enum Failure {
+    /// Bad usage or configuration; nothing was started.
+    Usage { message: String, hint: Option<String> },
+    /// Findings in files or flags; nothing was started.
+    Findings(Vec<Diagnostic>),
+    /// Another run holds this loop.
+    Held { message: String },
+    /// Ours to answer for.
+    Internal { message: String },
+}
+
+impl Failure {
+    pub fn usage(message: impl Into<String>) -> Failure {
+        Failure::Usage { message: message.into(), hint: None }
+    }
+
+    pub fn with_hint(message: impl Into<String>, hint: impl Into<String>) -> Failure {
+        Failure::Usage { message: message.into(), hint: Some(hint.into()) }
+    }
+
+    pub fn internal(message: impl Into<String>) -> Failure {
+        Failure::Internal { message: message.into() }
+    }
+
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Failure::Usage { .. } | Failure::Findings(_) => 2,
+            Failure::Held { .. } => 4,
+            Failure::Internal { .. } => 5,
+        }
+    }
+
+    pub fn print(&self) {
+        match self {
+            Failure::Usage { message, hint } => {
+                error_line(message);
+                if let Some(hint) = hint {
+                    eprintln!("Hint: {}", printable(hint));
+                }
+            }
+            Failure::Findings(findings) => print_findings(findings),
+            Failure::Held { message } => {
+                error_line(message);
+                eprintln!("Hint: one run at a time per work tree and loop file; wait for it, or end it with `kill PID`");
+            }
+            Failure::Internal { message } => error_line(message),
+        }
+    }
+}
+
+fn error_line(message: &str) {
+    eprintln!("Error: {}", printable(message));
+}
+
+/// Findings go to stderr, in colour if a person looks.
+pub fn print_findings(findings: &[Diagnostic]) {
+    let styled = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+    let style = if styled { Style::Styled } else { Style::Plain };
+    for finding in findings {
+        eprintln!("{}\n", finding.render(style).trim_end());
+    }
+}

@@ -1,0 +1,170 @@
+//! Plain lines: one tidy block per iteration, no control characters. The terminal shows the same lines.
+
+use super::words;
+use super::writer::Writer;
+use dogwatch_core::event::{Event, Outcome, Recorded, RunEnded, RunStarted, WaitWhy};
+use dogwatch_core::moment::Moment;
+use dogwatch_core::text::printable;
+use dogwatch_core::view::View;
+use dogwatch_host::driver::Front;
+use std::path::{Path, PathBuf};
+
+/// The tone of a line; a terminal gives it a colour.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tone {
+    Plain,
+    Head,
+    Good,
+    Bad,
+    Quiet,
+}
+
+/// A line to show.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Line {
+    pub tone: Tone,
+    pub text: String,
+}
+
+/// Turns events into lines. Holds what belongs on one line until the line is complete.
+pub struct Teller {
+    run_dir: PathBuf,
+    prepared: Vec<String>,
+    ended: String,
+}
+
+impl Teller {
+    pub fn new(run_dir: &Path) -> Teller {
+        Teller { run_dir: run_dir.to_owned(), prepared: Vec::new(), ended: String::new() }
+    }
+
+    pub fn tell(&mut self, recorded: &Recorded, view: &View) -> Vec<Line> {
+        let line = |tone, text: String| vec![Line { tone, text: printable(&text).into_owned() }];
+        match &recorded.event {
+            Event::RunStarted(s) => self.head(s),
+            Event::RunResumed(s) => line(Tone::Head, format!("dogwatch  run {} resumed", s.run)),
+            Event::IterationStarted { iteration, .. } => {
+                self.prepared.clear();
+                self.ended.clear();
+                line(Tone::Head, format!("iteration {iteration}"))
+            }
+            Event::CommandFinished(c) => {
+                self.prepared.push(words::command(c));
+                Vec::new()
+            }
+            Event::PromptAssembled { bytes, .. } => {
+                self.prepared.push(format!("prompt {}", words::size(*bytes)));
+                line(Tone::Quiet, format!("  {}", self.prepared.join(", ")))
+            }
+            Event::HardStop { reason, message, .. } => line(Tone::Bad, format!("  ended by the watchdog: {message} [{reason}]")),
+            Event::SessionEnded(s) => {
+                let said = words::said(s);
+                self.ended = words::session(s);
+                if said.is_empty() { Vec::new() } else { line(Tone::Plain, format!("  \"{said}\"")) }
+            }
+            Event::IterationCompleted(end) => self.over(Tone::Good, "completed", end.duration_s, None),
+            Event::IterationIdle { end, reason, consecutive, .. } => {
+                let nth = words::nth(*consecutive);
+                self.over(Tone::Quiet, &format!("idle ({nth} in a row, {reason})"), end.duration_s, None)
+            }
+            Event::IterationFailed(end) => self.over(Tone::Bad, "failed", end.duration_s, Some(&end.because)),
+            Event::IterationTimedOut(end) => self.over(Tone::Bad, "timed out", end.duration_s, Some(&end.because)),
+            Event::IterationRateLimited(end) => self.over(Tone::Quiet, "rate limited", end.duration_s, Some(&end.because)),
+            Event::IterationAuthFailed(end) => self.over(Tone::Bad, "not logged in", end.duration_s, Some(&end.because)),
+            Event::IterationInterrupted { end, .. } => {
+                self.over(Tone::Bad, "interrupted", end.duration_s, Some(&end.because))
+            }
+            Event::WaitStarted { why, delay_s, .. } => match why {
+                WaitWhy::Idle => line(Tone::Quiet, format!("  backing off to {delay_s}")),
+                other => line(Tone::Quiet, format!("  waiting {delay_s} {}", words::wait(*other))),
+            },
+            Event::Notice { message, .. } => line(Tone::Quiet, format!("  {message}")),
+            Event::Trouble { kind, detail } => line(Tone::Bad, format!("  trouble: {detail} [{kind}]")),
+            Event::RunEnded(end) => self.foot(end, view),
+            Event::NodeTransition { .. }
+            | Event::SessionStarted { .. }
+            | Event::Observed { .. }
+            | Event::MarkerSeen { .. }
+            | Event::SessionSignalled { .. }
+            | Event::WaitEnded { .. }
+            | Event::Unknown => Vec::new(),
+        }
+    }
+
+    fn head(&self, s: &RunStarted) -> Vec<Line> {
+        let name = s.nodes.first().map_or("", |n| n.as_str());
+        let text = format!("dogwatch  {name}  ({})  run {}", s.agent, s.run);
+        vec![Line { tone: Tone::Head, text: printable(&text).into_owned() }]
+    }
+
+    fn over(&self, tone: Tone, word: &str, took: dogwatch_core::dur::Dur, because: Option<&str>) -> Vec<Line> {
+        let mut text = format!("  {word} in {}", words::span(took));
+        for part in [Some(self.ended.as_str()).filter(|e| !e.is_empty()), because].into_iter().flatten() {
+            text.push_str(", ");
+            text.push_str(part);
+        }
+        vec![Line { tone, text: printable(&text).into_owned() }]
+    }
+
+    fn foot(&self, end: &RunEnded, view: &View) -> Vec<Line> {
+        let tone = if end.exit_code == 0 { Tone::Good } else { Tone::Bad };
+        let mut counts = vec![format!("{} completed", end.completed)];
+        if end.idle > 0 {
+            counts.push(format!("{} of them idle", end.idle));
+        }
+        if end.failed > 0 {
+            counts.push(format!("{} failed", end.failed));
+        }
+        if view.totals().interrupted > 0 {
+            counts.push(format!("{} interrupted", view.totals().interrupted));
+        }
+        let verified = match end.outcome {
+            Outcome::Clean | Outcome::CleanWithFlake if !end.verified => " (no checks, so not verified)",
+            _ => "",
+        };
+        let first = format!("{}: {}{verified}", end.outcome, end.reason);
+        let second = format!(
+            "  {}: {}; {}; exit code {}",
+            words::count(end.iterations, "iteration"),
+            counts.join(", "),
+            words::span(end.total_duration_s),
+            end.exit_code
+        );
+        let third = format!("  record: {}", shown_path(&self.run_dir));
+        [(tone, first), (Tone::Plain, second), (Tone::Quiet, third)]
+            .map(|(tone, text)| Line { tone, text: printable(&text).into_owned() })
+            .into()
+    }
+}
+
+fn shown_path(path: &Path) -> String {
+    let here = std::env::current_dir().and_then(|h| h.canonicalize()).ok();
+    let short = here.and_then(|h| path.strip_prefix(h).ok().map(Path::to_owned));
+    short.unwrap_or_else(|| path.to_owned()).display().to_string()
+}
+
+/// The front for files and pipes.
+pub struct Lines {
+    teller: Teller,
+    writer: Writer,
+}
+
+impl Lines {
+    pub fn new(run_dir: &Path) -> Lines {
+        Lines { teller: Teller::new(run_dir), writer: Writer::new() }
+    }
+}
+
+impl Front for Lines {
+    fn show(&mut self, event: &Recorded, view: &View) {
+        for line in self.teller.tell(event, view) {
+            self.writer.write(line.text + "\n");
+        }
+    }
+
+    fn tick(&mut self, _: Moment, _: &View) {}
+
+    fn ticks(&self) -> bool {
+        false
+    }
+}

@@ -1,0 +1,131 @@
+//! A terminal: the same lines in colour, and one live line below them, redrawn once a second.
+//!
+//! Nothing about the terminal is changed that would have to be restored: no raw mode, no other screen, no
+//! hidden cursor. The live line is cleared before anything else is written.
+
+use super::lines::{Teller, Tone};
+use super::words;
+use super::writer::Writer;
+use dogwatch_core::dur::Dur;
+use dogwatch_core::event::{Event, Recorded};
+use dogwatch_core::moment::Moment;
+use dogwatch_core::view::{Doing, View};
+use dogwatch_host::driver::Front;
+use std::path::Path;
+use unicode_width::UnicodeWidthChar;
+
+const CLEAR_LINE: &str = "\r\x1b[2K";
+const DEFAULT_WIDTH: usize = 80;
+
+pub struct Terminal {
+    teller: Teller,
+    writer: Writer,
+    colour: bool,
+    /// A live line stands on the screen.
+    live: bool,
+    /// Something goes on that a live line can tell of.
+    busy: bool,
+}
+
+impl Terminal {
+    pub fn new(run_dir: &Path, colour: bool) -> Terminal {
+        Terminal { teller: Teller::new(run_dir), writer: Writer::new(), colour, live: false, busy: false }
+    }
+
+    fn draw(&mut self, text: &str) {
+        let shown = fit(text, width().saturating_sub(1));
+        self.writer.write(format!("{CLEAR_LINE}{}", paint(self.colour, Tone::Quiet, &shown)));
+        self.live = true;
+    }
+
+    fn clear(&mut self) -> &'static str {
+        if std::mem::take(&mut self.live) { CLEAR_LINE } else { "" }
+    }
+}
+
+impl Front for Terminal {
+    fn show(&mut self, event: &Recorded, view: &View) {
+        for line in self.teller.tell(event, view) {
+            let text = format!("{}{}\n", self.clear(), paint(self.colour, line.tone, &line.text));
+            self.writer.write(text);
+        }
+        if matches!(event.event, Event::SessionEnded(_) | Event::WaitEnded { .. } | Event::RunEnded(_)) {
+            let clear = self.clear();
+            self.writer.write(clear.to_owned());
+        }
+        self.busy = live_text(event.moment(), view).is_some();
+    }
+
+    fn tick(&mut self, now: Moment, view: &View) {
+        if let Some(text) = live_text(now, view) {
+            self.draw(&text);
+        }
+    }
+
+    fn ticks(&self) -> bool {
+        self.busy
+    }
+}
+
+/// What goes on now, if it is worth a live line.
+fn live_text(now: Moment, view: &View) -> Option<String> {
+    if view.is_over() {
+        return None;
+    }
+    view.nodes.iter().find_map(|node| match &node.doing {
+        Doing::Working { since, messages, last_output, .. } => {
+            let quiet = match last_output {
+                Some(at) => format!("last output {} ago", words::clock(now.awake.since(*at))),
+                None => "no output yet".to_owned(),
+            };
+            let worked = words::clock(now.awake.since(*since));
+            Some(format!("  working {worked}, {}, {quiet}", words::count(*messages, "message")))
+        }
+        Doing::Waiting { why, until, .. } => {
+            let left = Dur::from_millis(u64::try_from(until.0 - now.wall.0).unwrap_or(0));
+            Some(format!("  waiting {} ({}): Ctrl-C goes on now, twice stops", words::clock(left), words::wait(*why)))
+        }
+        Doing::Nothing | Doing::Preparing => None,
+    })
+}
+
+fn paint(colour: bool, tone: Tone, text: &str) -> String {
+    let code = match tone {
+        Tone::Plain => return text.to_owned(),
+        Tone::Head => "1",
+        Tone::Good => "32",
+        Tone::Bad => "31",
+        Tone::Quiet => "2",
+    };
+    if colour { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
+}
+
+/// As much of the text as fits into so many columns.
+fn fit(text: &str, columns: usize) -> String {
+    let mut used = 0;
+    text.chars()
+        .take_while(|c| {
+            used += c.width().unwrap_or(0);
+            used <= columns
+        })
+        .collect()
+}
+
+fn width() -> usize {
+    match rustix::termios::tcgetwinsize(std::io::stdout()) {
+        Ok(size) if size.ws_col > 0 => usize::from(size.ws_col),
+        Ok(_) | Err(_) => DEFAULT_WIDTH,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_is_cut_to_the_columns_it_takes_not_to_its_characters() {
+        assert_eq!(fit("漢字かな", 5), "漢字");
+        assert_eq!(fit("plain", 5), "plain");
+        assert_eq!(fit("plain", 4), "plai");
+    }
+}

@@ -1,0 +1,108 @@
+//! How things are said: durations, sizes, counts, and the sentence for each event.
+
+use dogwatch_core::dur::Dur;
+use dogwatch_core::event::{CommandFinished, SessionEnded, WaitWhy};
+use dogwatch_core::text::one_line;
+
+/// How much of an agent's words a line shows.
+const MAX_SAID: usize = 100;
+
+/// `0.3s`, `46.2s`, `2m 05s`, `1h 02m`.
+pub fn span(d: Dur) -> String {
+    let s = d.as_millis() / 1000;
+    match s {
+        0..60 => format!("{:.1}s", d.as_secs_f64()),
+        60..3600 => format!("{}m {:02}s", s / 60, s % 60),
+        _ => format!("{}h {:02}m", s / 3600, s / 60 % 60),
+    }
+}
+
+/// Whole seconds, for what is counted on the screen: `7s`, `2m 05s`.
+pub fn clock(d: Dur) -> String {
+    let s = d.as_millis() / 1000;
+    if s < 60 { format!("{s}s") } else { span(d) }
+}
+
+/// `812 B`, `3.2 kB`, `1.4 MB`.
+pub fn size(bytes: u64) -> String {
+    match bytes {
+        0..1_000 => format!("{bytes} B"),
+        1_000..1_000_000 => format!("{:.1} kB", bytes as f64 / 1e3),
+        _ => format!("{:.1} MB", bytes as f64 / 1e6),
+    }
+}
+
+pub fn count(n: u64, one: &str) -> String {
+    if n == 1 { format!("1 {one}") } else { format!("{n} {one}s") }
+}
+
+/// `3rd`
+pub fn nth(n: u64) -> String {
+    let end = match (n % 10, n % 100) {
+        (1, r) if r != 11 => "st",
+        (2, r) if r != 12 => "nd",
+        (3, r) if r != 13 => "rd",
+        _ => "th",
+    };
+    format!("{n}{end}")
+}
+
+/// `tests exit 1 (2.1s)`
+pub fn command(c: &CommandFinished) -> String {
+    let how = match (c.timed_out, c.exit_code, c.signal) {
+        (true, _, _) => " timed out".to_owned(),
+        (false, Some(0), _) => String::new(),
+        (false, Some(code), _) => format!(" exit {code}"),
+        (false, None, Some(signal)) => format!(" signal {signal}"),
+        (false, None, None) => " not started".to_owned(),
+    };
+    format!("{}{how} ({})", c.name, span(c.duration_s))
+}
+
+/// `12 messages, 7 tools, 3 left-over processes ended`
+pub fn session(s: &SessionEnded) -> String {
+    let mut parts = vec![count(s.messages, "message")];
+    if s.tools > 0 {
+        parts.push(count(s.tools, "tool"));
+    }
+    if let Some(tokens) = s.tokens {
+        parts.push(format!("{tokens} tokens"));
+    }
+    if let Some(cost) = s.cost_usd {
+        parts.push(format!("${cost:.2}"));
+    }
+    if s.stragglers > 0 {
+        parts.push(format!("{} left behind, ended", count(s.stragglers, "process").replace("processs", "processes")));
+    }
+    parts.join(", ")
+}
+
+pub fn said(s: &SessionEnded) -> String {
+    one_line(&s.said, MAX_SAID)
+}
+
+pub fn wait(why: WaitWhy) -> &'static str {
+    match why {
+        WaitWhy::Paused => "paused",
+        WaitWhy::RateLimit => "rate limited",
+        WaitWhy::Idle => "idle",
+        WaitWhy::Error => "after an error",
+        WaitWhy::Recovery => "before recovery",
+        WaitWhy::Backoff => "before the next attempt",
+        WaitWhy::Delay => "between iterations",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_read_well_at_every_size() {
+        let spans = [300, 46_200, 59_999, 125_000, 3_725_000].map(|ms| span(Dur::from_millis(ms)));
+        assert_eq!(spans, ["0.3s", "46.2s", "60.0s", "2m 05s", "1h 02m"]);
+        assert_eq!([812, 3_210, 1_400_000].map(size), ["812 B", "3.2 kB", "1.4 MB"]);
+        assert_eq!([1, 2, 3, 4, 11, 12, 13, 21, 112].map(nth).join(" "), "1st 2nd 3rd 4th 11th 12th 13th 21st 112th");
+        assert_eq!([0, 1, 2].map(|n| count(n, "tool")).join(", "), "0 tools, 1 tool, 2 tools");
+    }
+}
