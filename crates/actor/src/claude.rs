@@ -81,7 +81,10 @@ impl Session {
 
     pub fn reply(&mut self, ok: bool, text: &str) -> Value {
         let (id, _) = self.open.pop().unwrap_or_else(|| self.no_call());
-        let (stdout, stderr) = if ok { (text, "") } else { ("", text) };
+        let structured = match ok {
+            true => json!({"stdout": text, "stderr": "", "interrupted": false, "isImage": false}),
+            false => json!(format!("Error: {text}")),
+        };
         json!({
             "type": "user",
             "message": {"role": "user", "content": [
@@ -89,7 +92,7 @@ impl Session {
             ]},
             "parent_tool_use_id": null, "session_id": self.session_id(), "uuid": self.uuid(),
             "timestamp": now(),
-            "tool_use_result": {"stdout": stdout, "stderr": stderr, "interrupted": false, "isImage": false},
+            "tool_use_result": structured,
         })
     }
 

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use std::ops::Range;
 
 /// Where a script came from.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Source {
     pub name: String,
     pub text: String,

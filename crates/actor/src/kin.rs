@@ -15,6 +15,8 @@ use std::time::{Duration, Instant};
 /// Tells a process to start its block once more, in a new session, and exit: the second half of an
 /// orphan's birth.
 pub const AWAY: &str = "--away";
+/// With the pid of the process between, for the orphan: its block begins when that one is gone.
+pub const AFTER: &str = "--after";
 pub const COUNT: &str = "--count";
 pub const EPIPE_OK: &str = "--epipe-ok";
 
@@ -98,7 +100,16 @@ pub fn start(myself: &Myself, kin: Kin, block: &str, with: &Inheritance<'_>) -> 
 pub fn go_away(myself: &Myself, args: Vec<OsString>) -> io::Result<()> {
     // A session leader already (started so by hand): then there is nothing to leave.
     let _ = rustix::process::setsid();
-    myself.command(args).spawn().map(drop)
+    let after = [AFTER.into(), std::process::id().to_string().into()];
+    myself.command(after.into_iter().chain(args)).spawn().map(drop)
+}
+
+/// So that an orphan is one from its first step on, whoever looks.
+pub fn wait_to_be_an_orphan(of: i32) {
+    let still = || rustix::process::getppid().is_some_and(|parent| parent.as_raw_nonzero().get() == of);
+    while still() {
+        std::thread::sleep(Duration::from_micros(50));
+    }
 }
 
 /// Runs from process to process until the time is over; only the last one returns.

@@ -8,6 +8,7 @@
 //!
 //! | module | |
 //! |---|---|
+//! | `call` | the command line |
 //! | `lex`, `parse`, `words` | text to steps; pure |
 //! | `play` | steps to deeds |
 //! | `kin` | new processes |
@@ -15,6 +16,7 @@
 //!
 //! This crate decides nothing about agents and is no part of supervising them.
 
+mod call;
 mod claude;
 mod error;
 mod flood;
@@ -28,10 +30,11 @@ mod text;
 mod words;
 mod work;
 
+use call::{Call, Called};
 use error::Source;
 use kin::Myself;
 use play::Actor;
-use script::{CLAUDE, STEPS, Stream};
+use script::{Block, CLAUDE, STEPS, Stream};
 use std::ffi::OsString;
 use std::process::ExitCode;
 
@@ -48,77 +51,29 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
             Ok(()) => 0,
             Err(error) => complain(Stream::Stderr, &format!("Error: {error}\n"), play::EXIT_FAILED),
         },
-        Ok(Called::Play(call)) => call.perform(myself),
+        Ok(Called::Check(source)) => read(&source).map_or_else(|code| code, |_| 0),
+        Ok(Called::Play(call)) => perform(call, myself),
         Err(message) => complain(Stream::Stderr, &format!("Error: {message}\n"), EXIT_USAGE),
     })
 }
 
-enum Called {
-    Help,
-    /// The process between parent and orphan, with what the orphan is to be called with.
-    Away(Vec<OsString>),
-    Play(Call),
+/// The script, or the exit code after saying what is wrong with it.
+fn read(source: &Source) -> Result<Block, u8> {
+    parse::parse(&source.text).map_err(|m| complain(Stream::Stderr, &m.shown(source), EXIT_USAGE))
 }
 
-struct Call {
-    source: Source,
-    args: Vec<OsString>,
-    count: Option<u64>,
-    epipe_ok: bool,
-}
-
-impl Called {
-    fn from(args: Vec<OsString>) -> Result<Called, String> {
-        if args.first().is_some_and(|arg| arg == kin::AWAY) {
-            return Ok(Called::Away(args[1..].to_vec()));
-        }
-        let mut args = args.into_iter();
-        let (mut count, mut epipe_ok) = (None, false);
-        loop {
-            let arg = args.next().ok_or("which script? `actor SCRIPT` or `actor -e 'STEPS'`")?;
-            let source = match arg.to_str() {
-                Some("--help" | "-h") => return Ok(Called::Help),
-                Some(kin::COUNT) => {
-                    count = args.next().and_then(|n| n.to_str()?.parse().ok());
-                    continue;
-                }
-                Some(kin::EPIPE_OK) => {
-                    epipe_ok = true;
-                    continue;
-                }
-                Some("-e") => inline(args.next())?,
-                Some("-") => return Err("a script cannot come from stdin: that is the prompt".into()),
-                Some(flag) if flag.starts_with('-') => return Err(format!("unknown option {flag}")),
-                _ => from_file(&arg)?,
-            };
-            return Ok(Called::Play(Call { source, args: args.collect(), count, epipe_ok }));
-        }
+fn perform(call: Call, myself: Myself) -> u8 {
+    let script = match read(&call.source) {
+        Ok(script) => script,
+        Err(code) => return code,
+    };
+    if let Some(between) = call.after {
+        kin::wait_to_be_an_orphan(between);
     }
-}
-
-fn inline(text: Option<OsString>) -> Result<Source, String> {
-    let text = text.ok_or("-e needs its steps")?;
-    let text = text.into_string().map_err(|_| "-e: not UTF-8")?;
-    Ok(Source { name: "-e".into(), text })
-}
-
-fn from_file(path: &OsString) -> Result<Source, String> {
-    let name = path.to_string_lossy().into_owned();
-    let text = std::fs::read_to_string(path).map_err(|error| format!("{name}: {error}"))?;
-    Ok(Source { name, text })
-}
-
-impl Call {
-    fn perform(self, myself: Myself) -> u8 {
-        let script = match parse::parse(&self.source.text) {
-            Ok(script) => script,
-            Err(mistake) => return complain(Stream::Stderr, &mistake.shown(&self.source), EXIT_USAGE),
-        };
-        let mut actor = Actor::new(self.source, myself, self.args);
-        actor.count = self.count;
-        actor.epipe_ok = self.epipe_ok;
-        actor.perform(&script)
-    }
+    let mut actor = Actor::new(call.source, myself, call.args);
+    actor.count = call.count;
+    actor.epipe_ok = call.epipe_ok;
+    actor.perform(&script)
 }
 
 /// Says it; if nobody listens the code has to do.
@@ -129,7 +84,7 @@ fn complain(to: Stream, message: &str, code: u8) -> u8 {
 
 fn help() -> String {
     let mut help = String::from(
-        "Plays a script as if it were a coding agent.\n\nUsage: actor SCRIPT [ARG]…\n       actor -e 'STEP; STEP' [ARG]…\n\nSteps:\n",
+        "Plays a script as if it were a coding agent.\n\nUsage: actor SCRIPT [ARG]…\n       actor -e 'STEP; STEP' [ARG]…\n       actor --check SCRIPT\n\nSteps:\n",
     );
     let mut table = |lead: &str, rows: &[(&str, &str, &str)]| {
         for (name, syntax, what) in rows {

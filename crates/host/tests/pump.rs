@@ -1,7 +1,7 @@
 //! The pump over bare pipes: what reaches the sink and when, without any process.
 
 use std::os::fd::OwnedFd;
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
 use dogwatch_host::pump::{ParentEnds, Pump, Sink, pipes};
@@ -107,7 +107,7 @@ fn stop_takes_what_is_there_though_the_writer_lives_on() {
 fn stop_ends_while_a_flood_goes_on() {
     let (ends, [_stdin, stdout, _stderr]) = setting();
     let flood = std::thread::spawn(move || {
-        let _ = sys_quiet_writes(&stdout);
+        let _ = write_until_refused(&stdout);
     });
     let pump = Pump::start(ends, Vec::new(), Kept::default(), || {}).expect("a thread");
     assert!(pump.flush(PATIENCE));
@@ -118,7 +118,7 @@ fn stop_ends_while_a_flood_goes_on() {
 }
 
 /// Writes until nobody reads; the Rust runtime ignores SIGPIPE.
-fn sys_quiet_writes(fd: &OwnedFd) -> rustix::io::Result<()> {
+fn write_until_refused(fd: &OwnedFd) -> rustix::io::Result<()> {
     loop {
         rustix::io::write(fd, &[b'x'; 65_536])?;
     }
@@ -127,10 +127,10 @@ fn sys_quiet_writes(fd: &OwnedFd) -> rustix::io::Result<()> {
 #[test]
 fn flush_of_an_ended_pump_is_done_at_once() {
     let (ends, child) = setting();
-    let (done, is_done) = channel();
+    let (done, is_done) = channel::<()>();
     let pump = Pump::start(ends, Vec::new(), Kept::default(), move || drop(done)).expect("a thread");
     drop(child);
-    assert!(is_done.recv_timeout(PATIENCE).is_err(), "dropped when done");
+    assert_eq!(is_done.recv_timeout(PATIENCE), Err(RecvTimeoutError::Disconnected), "dropped when done");
     assert!(pump.flush(PATIENCE));
     pump.join();
 }
@@ -148,7 +148,8 @@ fn panic_in_the_sink_leaves_nobody_waiting_and_comes_out_of_join() {
     let pump = Pump::start(ends, Vec::new(), Bad, || {}).expect("a thread");
     put(&stdout, b"x");
     assert!(pump.flush(PATIENCE));
-    assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(pump.join()))).is_err());
+    let joined = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| pump.join()));
+    assert!(joined.is_err());
 }
 
 #[test]

@@ -1,0 +1,150 @@
+//! Where the tests let an actor play: nothing that was started on a stage outlives it.
+//!
+//! `actor-stage [--stdin FILE] PROGRAM [ARG]…` is a child subreaper. Its stdin is a socket: it says
+//! there `pid N` once the program runs and `code N cpu_ms N` or `signal N cpu_ms N` when it has ended.
+//! When the other side shuts the socket (or dies), or after a minute, it kills all that is left until
+//! `waitpid` knows of nobody, says `killed N`, and ends.
+
+use dogwatch_host::sys::{HowEnded, SignalFd, Waited, block_all, wait_any};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, Signal, getpid, kill_process, set_child_subreaper};
+use std::fs::File;
+use std::io::{self, Write};
+use std::process::{Command, ExitCode, Stdio};
+use std::time::{Duration, Instant};
+
+/// No test takes so long; one that hangs is ended by its own output ending.
+const LONGEST: Duration = Duration::from_secs(60);
+/// Between two rounds of killing, if nobody's end wakes us.
+const ROUND: Duration = Duration::from_millis(10);
+
+fn main() -> ExitCode {
+    match stage() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            say(&format!("failed {error}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn stage() -> io::Result<()> {
+    set_child_subreaper(Some(getpid()))?;
+    let main = start()?;
+    // After the start, because the program would inherit the blocked signals.
+    block_all()?;
+    let ended = SignalFd::new(&[Signal::CHILD])?;
+    say(&format!("pid {main}"));
+    let until = Instant::now() + LONGEST;
+    while Instant::now() < until {
+        if reap(main)?.nobody {
+            break;
+        }
+        if told_to_end(&ended, until)? {
+            break;
+        }
+    }
+    wait_to_be_told(until)?;
+    say(&format!("killed {}", kill_all(main, &ended)?));
+    Ok(())
+}
+
+/// Starts the program and lets go of its output, so that the reader sees the end when it is there.
+fn start() -> io::Result<i32> {
+    let mut args = std::env::args_os().skip(1).peekable();
+    let stdin = match args.next_if(|arg| arg == "--stdin").and_then(|_| args.next()) {
+        Some(path) => Stdio::from(File::open(path)?),
+        None => Stdio::null(),
+    };
+    let program = args.next().ok_or(io::ErrorKind::InvalidInput)?;
+    let child = Command::new(program).args(args).stdin(stdin).spawn()?;
+    let null = File::options().write(true).open("/dev/null")?;
+    rustix::stdio::dup2_stdout(&null)?;
+    rustix::stdio::dup2_stderr(&null)?;
+    i32::try_from(child.id()).map_err(io::Error::other)
+}
+
+fn say(line: &str) {
+    // The other side may be gone; then there is nobody to tell.
+    if let Ok(socket) = rustix::io::dup(rustix::stdio::stdin()) {
+        let _ = File::from(socket).write_all(format!("{line}\n").as_bytes());
+    }
+}
+
+struct Reaped {
+    nobody: bool,
+    others: u64,
+}
+
+fn reap(main: i32) -> io::Result<Reaped> {
+    let mut others = 0;
+    loop {
+        match wait_any()? {
+            Waited::Gone(gone) if gone.pid == main => {
+                let (what, number) = match gone.how {
+                    HowEnded::Code(code) => ("code", code),
+                    HowEnded::Signal(signal) => ("signal", signal),
+                };
+                say(&format!("{what} {number} cpu_ms {}", gone.cpu.as_millis()));
+            }
+            Waited::Gone(_) => others += 1,
+            Waited::NotYet => return Ok(Reaped { nobody: false, others }),
+            Waited::Nobody => return Ok(Reaped { nobody: true, others }),
+        }
+    }
+}
+
+/// Waits for the end of a child or of the socket; true for the latter.
+fn told_to_end(ended: &SignalFd, until: Instant) -> io::Result<bool> {
+    let socket = rustix::stdio::stdin();
+    let mut fds = [PollFd::new(&socket, PollFlags::IN), PollFd::new(ended, PollFlags::IN)];
+    poll(&mut fds, Some(&span(until.saturating_duration_since(Instant::now()))))?;
+    let told = !fds[0].revents().is_empty();
+    ended.take()?;
+    Ok(told)
+}
+
+fn wait_to_be_told(until: Instant) -> io::Result<()> {
+    let socket = rustix::stdio::stdin();
+    let left = until.saturating_duration_since(Instant::now());
+    poll(&mut [PollFd::new(&socket, PollFlags::IN)], Some(&span(left)))?;
+    Ok(())
+}
+
+/// Kills until nobody is left. A rabbit may win some rounds; its own limit ends it then.
+fn kill_all(main: i32, ended: &SignalFd) -> io::Result<u64> {
+    let mut killed = 0;
+    loop {
+        for pid in children()?.into_iter().filter_map(Pid::from_raw) {
+            // It may be a zombie by now.
+            let _ = kill_process(pid, Signal::KILL);
+        }
+        let reaped = reap(main)?;
+        killed += reaped.others;
+        if reaped.nobody {
+            return Ok(killed);
+        }
+        poll(&mut [PollFd::new(ended, PollFlags::IN)], Some(&span(ROUND)))?;
+        ended.take()?;
+    }
+}
+
+/// Our own children: only we reap them, so their numbers mean nobody else.
+fn children() -> io::Result<Vec<i32>> {
+    let me = getpid().as_raw_nonzero().get();
+    let pids = std::fs::read_dir("/proc")?.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    Ok(pids.filter(|pid| parent(*pid) == Some(me)).collect())
+}
+
+fn parent(pid: i32) -> Option<i32> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name stands in parentheses and may contain anything; state and parent follow it.
+    stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
+}
+
+fn span(duration: Duration) -> Timespec {
+    Timespec {
+        tv_sec: i64::try_from(duration.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: duration.subsec_nanos().into(),
+    }
+}

@@ -1,0 +1,296 @@
+//! A stage for one actor: its directory, its FIFOs, its output, how it ended. Whatever happens to the
+//! test, the stage ends all that was started on it. Nothing here sleeps, and nothing waits without end.
+#![allow(dead_code, reason = "each test file uses its own part")]
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{CWD, Mode, OFlags, mkfifoat};
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read};
+use std::net::Shutdown;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+/// Far more than anything here needs, on any machine.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum How {
+    Code(i32),
+    Signal(i32),
+}
+
+/// What is set before the actor starts.
+pub struct Props {
+    pub dir: TempDir,
+    prompt: Option<PathBuf>,
+    args: Vec<String>,
+    env: Vec<(String, String)>,
+}
+
+impl Props {
+    pub fn new() -> Props {
+        let dir = TempDir::new().expect("a directory for the test");
+        Props { dir, prompt: None, args: Vec::new(), env: Vec::new() }
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    pub fn prompt(mut self, text: &str) -> Props {
+        let path = self.path("prompt");
+        std::fs::write(&path, text).expect("a small file");
+        self.prompt = Some(path);
+        self
+    }
+
+    pub fn arg(mut self, arg: &str) -> Props {
+        self.args.push(arg.to_owned());
+        self
+    }
+
+    pub fn env(mut self, name: &str, value: &str) -> Props {
+        self.env.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    pub fn file(&self, name: &str, text: &str) -> PathBuf {
+        std::fs::write(self.path(name), text).expect("a small file");
+        self.path(name)
+    }
+
+    /// A FIFO whose writers we see come and go.
+    pub fn fifo(&self, name: &str) -> Fifo {
+        Fifo::new(&self.path(name))
+    }
+
+    /// A FIFO that an actor may `await`.
+    pub fn gate(&self, name: &str) -> Gate {
+        let path = self.path(name);
+        mkfifoat(CWD, &path, Mode::RUSR | Mode::WUSR).expect("a FIFO");
+        Gate { path }
+    }
+
+    pub fn play(self, steps: &str) -> Stage {
+        Stage::start(self, &["-e", steps])
+    }
+
+    pub fn call(self, args: &[&str]) -> Stage {
+        Stage::start(self, args)
+    }
+}
+
+pub fn play(steps: &str) -> Stage {
+    Props::new().play(steps)
+}
+
+pub struct Gate {
+    path: PathBuf,
+}
+
+impl Gate {
+    /// Lets the actor pass, once it is there.
+    pub fn open(self) {
+        let until = Instant::now() + PATIENCE;
+        let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        // Refused as long as nobody reads; a reader that is let in sees our end at once.
+        while rustix::fs::open(&self.path, flags, Mode::empty()).is_err() {
+            assert!(Instant::now() < until, "nobody came to {}", self.path.display());
+            std::thread::yield_now();
+        }
+    }
+}
+
+pub struct Fifo {
+    reader: OwnedFd,
+}
+
+impl Fifo {
+    fn new(path: &Path) -> Fifo {
+        mkfifoat(CWD, path, Mode::RUSR | Mode::WUSR).expect("a FIFO");
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        Fifo { reader: rustix::fs::open(path, flags, Mode::empty()).expect("opens without waiting") }
+    }
+
+    /// All that is written until the last writer has gone; at least one must come.
+    pub fn read_to_end(&self) -> String {
+        let mut all = Vec::new();
+        let until = Instant::now() + PATIENCE;
+        loop {
+            assert!(
+                self.poll(until.saturating_duration_since(Instant::now())),
+                "nobody wrote, or nobody let go"
+            );
+            let mut chunk = [0; 4096];
+            match rustix::io::read(&self.reader, &mut chunk) {
+                Ok(0) => return String::from_utf8(all).expect("text"),
+                Ok(n) => all.extend(&chunk[..n]),
+                Err(rustix::io::Errno::AGAIN) => {}
+                Err(error) => panic!("{error}"),
+            }
+        }
+    }
+
+    /// The pid that `ready` has written.
+    pub fn pid(&self) -> i32 {
+        self.read_to_end().trim().parse().expect("a pid and a newline")
+    }
+
+    /// Whether there is something to read or the last writer has gone, now.
+    pub fn stirs(&self) -> bool {
+        self.poll(Duration::ZERO)
+    }
+
+    fn poll(&self, patience: Duration) -> bool {
+        let mut fds = [PollFd::new(&self.reader, PollFlags::IN)];
+        let timeout =
+            Timespec { tv_sec: patience.as_secs().cast_signed(), tv_nsec: patience.subsec_nanos().into() };
+        poll(&mut fds, Some(&timeout)).expect("polls") > 0
+    }
+}
+
+pub struct Stage {
+    pub props: Props,
+    pub pid: i32,
+    process: Child,
+    control: BufReader<UnixStream>,
+    ended: Option<(How, Duration)>,
+}
+
+impl Stage {
+    fn start(props: Props, args: &[&str]) -> Stage {
+        let (ours, theirs) = UnixStream::pair().expect("a socket");
+        ours.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+        let mut command = Command::new(env!("CARGO_BIN_EXE_actor-stage"));
+        if let Some(prompt) = &props.prompt {
+            command.arg("--stdin").arg(prompt);
+        }
+        command.arg(env!("CARGO_BIN_EXE_actor")).args(args).args(&props.args);
+        command.current_dir(&props.dir).envs(props.env.iter().cloned());
+        command.stdin(OwnedFd::from(theirs)).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let process = command.spawn().expect("the stage starts");
+        // The command still holds the other end of the socket.
+        drop(command);
+        let mut stage = Stage { props, pid: 0, process, control: BufReader::new(ours), ended: None };
+        stage.pid = stage.told("pid").parse().expect("a pid");
+        stage
+    }
+
+    /// The next line from the stage, which must start with `word`; what follows it.
+    fn told(&mut self, word: &str) -> String {
+        let line = self.line();
+        let rest = line.strip_prefix(word).unwrap_or_else(|| panic!("wanted {word}, got {line}"));
+        rest.trim().to_owned()
+    }
+
+    fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.control.read_line(&mut line).expect("the stage speaks in time");
+        line
+    }
+
+    /// How the actor itself ended, and the CPU time it used.
+    pub fn ended(&mut self) -> (How, Duration) {
+        if let Some(ended) = self.ended {
+            return ended;
+        }
+        let line = self.line();
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let number =
+            |i: usize| words.get(i).and_then(|w| w.parse().ok()).unwrap_or_else(|| panic!("{line:?}"));
+        let how = match words.first() {
+            Some(&"code") => How::Code(number(1)),
+            Some(&"signal") => How::Signal(number(1)),
+            _ => panic!("{line:?}"),
+        };
+        let ended = (how, Duration::from_millis(number(3).unsigned_abs().into()));
+        self.ended = Some(ended);
+        ended
+    }
+
+    pub fn how(&mut self) -> How {
+        self.ended().0
+    }
+
+    /// All of stdout: until everybody who holds it is gone.
+    pub fn stdout(&mut self) -> String {
+        String::from_utf8(self.stdout_bytes()).expect("text")
+    }
+
+    pub fn stdout_bytes(&mut self) -> Vec<u8> {
+        let mut all = Vec::new();
+        self.process.stdout.take().expect("not taken yet").read_to_end(&mut all).expect("reads");
+        all
+    }
+
+    pub fn stderr(&mut self) -> String {
+        let mut all = String::new();
+        self.process.stderr.take().expect("not taken yet").read_to_string(&mut all).expect("reads");
+        all
+    }
+
+    /// The reader goes away.
+    pub fn drop_stdout(&mut self) {
+        drop(self.process.stdout.take());
+    }
+
+    /// Ends everything; how many were left besides the actor.
+    pub fn end(&mut self) -> u64 {
+        self.control.get_ref().shutdown(Shutdown::Write).expect("the stage is there");
+        loop {
+            let line = self.line();
+            match line.strip_prefix("killed ") {
+                Some(count) => return count.trim().parse().expect("a number"),
+                None => assert!(!line.is_empty(), "the stage died"),
+            }
+        }
+    }
+
+    pub fn kill(&self, pid: i32, signal: rustix::process::Signal) {
+        let pid = rustix::process::Pid::from_raw(pid).expect("a pid");
+        rustix::process::kill_process(pid, signal).expect("it is there");
+    }
+
+    /// Waits until the process is in this state (`S` sleeps, `T` stopped).
+    pub fn wait_for_state(&self, pid: i32, state: &str) {
+        let until = Instant::now() + PATIENCE;
+        while stat(pid).first().map(String::as_str) != Some(state) {
+            assert!(Instant::now() < until, "{pid} never was {state}: {:?}", stat(pid));
+            std::thread::yield_now();
+        }
+    }
+}
+
+impl Drop for Stage {
+    fn drop(&mut self) {
+        // The stage then kills all and ends; it does so too if this process just dies.
+        let _ = self.control.get_ref().shutdown(Shutdown::Both);
+        let _ = self.process.wait();
+    }
+}
+
+/// State, parent, group, session and so on: `/proc/PID/stat` after the name.
+pub fn stat(pid: i32) -> Vec<String> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    text.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace().map(str::to_owned).collect()
+}
+
+pub fn parent(pid: i32) -> i32 {
+    stat(pid)[1].parse().expect("a number")
+}
+
+pub fn group(pid: i32) -> i32 {
+    stat(pid)[2].parse().expect("a number")
+}
+
+pub fn session(pid: i32) -> i32 {
+    stat(pid)[3].parse().expect("a number")
+}
+
+pub fn open(path: &Path) -> File {
+    File::open(path).expect("the file is there")
+}
