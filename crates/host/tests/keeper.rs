@@ -26,6 +26,7 @@ fn main() -> ExitCode {
         environment_changes_reach_the_child,
         child_has_no_descriptor_but_its_three,
         child_has_no_signal_blocked_or_ignored,
+        keeper_inherits_nothing_from_the_supervisor,
         lost_keeper_is_a_clear_error,
         held_descriptor_stays_open_until_the_keeper_ends,
         two_hundred_jobs_leak_no_descriptor,
@@ -174,6 +175,25 @@ fn child_has_no_signal_blocked_or_ignored() {
     let (order, ends) = order(&[b"grep", b"-E", b"^Sig(Blk|Ign)", b"/proc/self/status"]);
     let none = "0000000000000000";
     assert_eq!(output(&mut keeper, order, &ends), format!("SigBlk:\t{none}\nSigIgn:\t{none}\n"));
+}
+
+/// Neither an open file, nor an ignored SIGCHLD, which would hide the children's ends from it.
+fn keeper_inherits_nothing_from_the_supervisor() {
+    let (witness, inheritable) = rustix::pipe::pipe().expect("a pipe");
+    sys::ignore(Signal::CHILD).expect("it can be ignored");
+    let started_keeper = Keeper::start(None);
+    sys::default_action(Signal::CHILD).expect("it can be reset");
+    let mut keeper = started_keeper.expect("the keeper starts");
+    assert!(matches!(next(&mut keeper), Report::Ready { .. }));
+    drop(inheritable);
+    assert_eq!(read_to_end(&witness), b"");
+    let (order, ends) = order(&[b"true"]);
+    output(&mut keeper, order, &ends);
+    let link = |name: &str| std::fs::read_link(format!("/proc/{}/{name}", keeper.pid())).expect("it lives");
+    for name in ["fd/0", "fd/1", "fd/2"] {
+        assert_eq!(link(name), std::path::Path::new("/dev/null"));
+    }
+    assert_eq!(link("cwd"), std::path::Path::new("/"));
 }
 
 fn lost_keeper_is_a_clear_error() {

@@ -67,7 +67,8 @@ impl Keeper {
         self.child.id()
     }
 
-    /// Sends an order. Waits for room in the socket if it must, up to five seconds.
+    /// Sends an order. Waits for room in the socket if it must, up to five seconds. After any error
+    /// but `InvalidInput` (too long, nothing was sent) the keeper is of no more use: drop it.
     pub fn send(&mut self, order: Order) -> io::Result<()> {
         let (body, fds) = wire::encode_order(order);
         self.link.push(&body)?;
@@ -114,7 +115,7 @@ impl Keeper {
         self.link.hang_up();
         let deadline = Instant::now() + END_BOUND;
         // The keeper's exit closes its end: our end of file.
-        while self.link.receive()? != Received::Closed {
+        while matches!(self.link.receive(), Ok(Received::Some | Received::Nothing)) {
             while self.link.next_frame().is_ok_and(|frame| frame.is_some()) {}
             if !wait_for(self.link.as_fd(), PollFlags::IN, deadline)? {
                 return Err(io::ErrorKind::TimedOut.into());

@@ -143,8 +143,11 @@ struct Stat {
 
 /// `pid (comm) state ppid …`; the name may hold anything, also brackets and spaces.
 fn stat_of(pid: i32) -> Option<Stat> {
-    let line = fs::read(format!("/proc/{pid}/stat")).ok()?;
-    let line = String::from_utf8_lossy(&line);
+    parse_stat(&fs::read(format!("/proc/{pid}/stat")).ok()?)
+}
+
+fn parse_stat(line: &[u8]) -> Option<Stat> {
+    let line = String::from_utf8_lossy(line);
     let (start, end) = (line.find('(')?, line.rfind(')')?);
     let mut rest = line.get(end + 1..)?.split_ascii_whitespace();
     let state = rest.next()?.chars().next()?;
@@ -187,4 +190,35 @@ fn all_by_parent() -> HashMap<i32, Vec<i32>> {
         }
     }
     table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn name_of_a_process_may_look_like_the_rest_of_its_line() {
+        let stat = parse_stat(b"42 (a) Z 1 (\xff) S 7 42 42 0").expect("it is whole");
+        assert_eq!((stat.comm.as_str(), stat.state, stat.parent), ("a) Z 1 (\u{fffd}", 'S', 7));
+        assert!(parse_stat(b"42 (cut").is_none());
+    }
+
+    #[test]
+    fn pid_that_means_many_is_never_signalled() {
+        assert!([-1, 0, 1, i32::MIN].into_iter().all(|pid| proper(pid).is_none()));
+    }
+
+    #[test]
+    fn both_ways_of_listing_find_a_child() {
+        let mut child = std::process::Command::new("cat")
+            .stdin(std::process::Stdio::piped())
+            .spawn()
+            .expect("there is cat");
+        let pid = i32::try_from(child.id()).expect("a pid");
+        let me = i32::try_from(std::process::id()).expect("a pid");
+        assert!(children_of(me).contains(&pid));
+        assert!(all_by_parent().get(&me).is_some_and(|children| children.contains(&pid)));
+        drop(child.stdin.take());
+        child.wait().expect("it ends with its input");
+    }
 }

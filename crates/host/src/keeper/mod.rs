@@ -12,7 +12,8 @@
 //! One job at a time. The life of a job, as reports: `Started` (or `Refused`) → `Exited` → `Empty`,
 //! the last only when asked for by `Sweep` or `Kill`; each of these orders is answered by an `Empty`,
 //! at once if nothing is left. `Stands` may come before it. A job is refused (EBUSY) while the tree of
-//! the one before is not empty.
+//! the one before is not empty. A refused job has no tree and is not to be swept; the orders that end
+//! speak of the last job that started, and before the first one they mean nothing.
 //!
 //! The keeper never decides: when to interrupt and how long a grace is, the supervisor says. It
 //! signals its own descendants only, and never a process that it has not proven to be one.

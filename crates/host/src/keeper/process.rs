@@ -29,8 +29,10 @@ pub fn main() -> ExitCode {
 }
 
 struct Keeping {
-    /// Gone once the supervisor is: then all that is left to do is to end the tree.
-    link: Option<Link>,
+    /// Stays open to the last: its end of file tells the supervisor that this process is gone.
+    link: Link,
+    /// The supervisor is gone, or we are to go: all that is left to do is to end the tree.
+    over: bool,
     signals: sys::SignalFd,
     base: BaseEnv,
     held: Vec<OwnedFd>,
@@ -59,7 +61,8 @@ impl Keeping {
         // Otherwise it would be called `exe`, after the link that we were started by.
         let _ = rustix::thread::set_name(c"dogwatch-keeper");
         let base = BaseEnv::of_this_process();
-        Ok(Self { link: Some(Link::new(socket)), signals, base, held: Vec::new(), tree: Tree::new() })
+        let (link, tree) = (Link::new(socket), Tree::new());
+        Ok(Self { link, over: false, signals, base, held: Vec::new(), tree })
     }
 
     fn run(mut self) -> io::Result<()> {
@@ -67,7 +70,7 @@ impl Keeping {
         self.report(&Report::Ready { pid });
         loop {
             self.settle()?;
-            if self.link.is_none() && self.tree.is_empty() {
+            if self.over && self.tree.is_empty() {
                 return Ok(());
             }
             self.wait()?;
@@ -90,9 +93,10 @@ impl Keeping {
         let timeout = self.tree.timeout(Instant::now());
         let timeout = timeout.map(|span| span.try_into().expect("a grace is far less than 2^63 seconds"));
         let mut fds = vec![PollFd::new(&self.signals, PollFlags::IN)];
-        if let Some(link) = &self.link {
-            let out = if link.unsent() > 0 { PollFlags::OUT } else { PollFlags::empty() };
-            fds.push(PollFd::from_borrowed_fd(link.as_fd(), PollFlags::IN | out));
+        // A closed socket is always ready: it must not wake us once we know.
+        if !self.over {
+            let out = if self.link.unsent() > 0 { PollFlags::OUT } else { PollFlags::empty() };
+            fds.push(PollFd::from_borrowed_fd(self.link.as_fd(), PollFlags::IN | out));
         }
         match poll(&mut fds, timeout.as_ref()) {
             Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
@@ -104,39 +108,36 @@ impl Keeping {
         while let Some(number) = self.signals.take()? {
             // A child's end needs no note: `advance` asks waitpid in any case.
             if number != Signal::CHILD.as_raw() {
-                self.hang_up();
+                self.wind_up();
             }
         }
         Ok(())
     }
 
     fn take_orders(&mut self) {
-        loop {
-            let Some(link) = &mut self.link else { return };
-            let frame = match link.receive() {
-                _ if link.send_some(&[]).is_err() => return self.hang_up(),
-                Ok(Received::Some) => link.next_frame(),
+        if self.link.send_some(&[]).is_err() {
+            self.wind_up();
+        }
+        while !self.over {
+            match self.link.receive() {
+                Ok(Received::Some) => self.obey_all(),
                 Ok(Received::Nothing) => return,
-                Ok(Received::Closed) | Err(_) => return self.hang_up(),
-            };
-            match frame {
-                Ok(first) => self.obey_all(first),
-                Err(wire::Garbage) => return self.hang_up(),
+                Ok(Received::Closed) | Err(_) => self.wind_up(),
             }
         }
     }
 
-    fn obey_all(&mut self, mut frame: Option<Vec<u8>>) {
-        while let (Some(body), Some(link)) = (frame.take(), &mut self.link) {
-            match wire::decode_order(&body, &mut link.fds) {
-                Ok(order) => self.obey(order),
-                Err(wire::Garbage) => return self.hang_up(),
-            }
-            frame = match self.link.as_mut().map(Link::next_frame) {
-                Some(Ok(next)) => next,
-                Some(Err(wire::Garbage)) => return self.hang_up(),
-                None => None,
+    fn obey_all(&mut self) {
+        while !self.over {
+            let order = match self.link.next_frame() {
+                Ok(Some(body)) => wire::decode_order(&body, &mut self.link.fds),
+                Ok(None) => return,
+                Err(garbage) => Err(garbage),
             };
+            match order {
+                Ok(order) => self.obey(order),
+                Err(wire::Garbage) => self.wind_up(),
+            }
         }
     }
 
@@ -144,7 +145,7 @@ impl Keeping {
         match order {
             Order::Hold(fd) if self.held.len() < MAX_HELD => self.held.push(fd),
             // More than that is a supervisor gone mad.
-            Order::Hold(_) => self.hang_up(),
+            Order::Hold(_) => self.wind_up(),
             Order::Start(start) => self.start(start),
             Order::Interrupt => self.tree.signal(&[Signal::INT]),
             Order::Terminate => self.tree.signal(&[Signal::TERM, Signal::CONT]),
@@ -173,17 +174,16 @@ impl Keeping {
     }
 
     fn report(&mut self, report: &Report) {
-        let Some(link) = &mut self.link else { return };
-        let sent = link.push(&wire::encode_report(report)).and_then(|()| link.send_some(&[]));
+        let sent = self.link.push(&wire::encode_report(report)).and_then(|()| self.link.send_some(&[]));
         // A supervisor that lets megabytes of reports pile up is broken.
-        if sent.is_err() || link.unsent() > MAX_FRAME {
-            self.hang_up();
+        if sent.is_err() || self.link.unsent() > MAX_FRAME {
+            self.wind_up();
         }
     }
 
-    /// The supervisor is gone, mad, or somebody wants us gone: end everything, then ourselves.
-    fn hang_up(&mut self) {
-        if self.link.take().is_some() {
+    /// The supervisor is gone or mad, or somebody wants us gone: end everything, then ourselves.
+    fn wind_up(&mut self) {
+        if !std::mem::replace(&mut self.over, true) {
             self.tree.sweep(Instant::now(), super::LAST_GRACE);
         }
     }

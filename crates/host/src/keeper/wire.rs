@@ -233,3 +233,66 @@ fn decode_remnant(input: &mut Reader<'_>) -> Result<Remnant, Garbage> {
     let state = u32::try_from(input.number()?).ok().and_then(char::from_u32).ok_or(Garbage)?;
     Ok(Remnant { pid, comm, state })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reports() -> Vec<Report> {
+        let cpu = Duration::from_micros(1_234_567);
+        let remnant = Remnant { pid: 3, comm: "a b".into(), state: 'D' };
+        vec![
+            Report::Ready { pid: 1 },
+            Report::Started { job: u64::MAX, pid: u32::MAX },
+            Report::Refused { job: 2, errno: 2, message: "ls: not found".into() },
+            Report::Exited { job: 3, how: HowEnded::Code(255), cpu, alone: true },
+            Report::Exited { job: 3, how: HowEnded::Signal(9), cpu, alone: false },
+            Report::Empty { job: 4, killed: 5 },
+            Report::Stands { job: 6, left: 7, detail: vec![remnant.clone(), remnant] },
+        ]
+    }
+
+    #[test]
+    fn report_is_read_as_it_was_written() {
+        for report in reports() {
+            assert_eq!(decode_report(&encode_report(&report)), Ok(report));
+        }
+    }
+
+    #[test]
+    fn report_that_is_cut_or_has_more_behind_it_is_garbage() {
+        for report in reports() {
+            let whole = encode_report(&report);
+            for length in 0..whole.len() {
+                assert_eq!(decode_report(&whole[..length]), Err(Garbage), "{report:?} cut to {length}");
+            }
+            assert_eq!(decode_report(&[whole, vec![0]].concat()), Err(Garbage));
+        }
+    }
+
+    #[test]
+    fn order_that_is_cut_or_lacks_its_descriptors_is_garbage() {
+        let null = || OwnedFd::from(std::fs::File::open("/dev/null").expect("it is there"));
+        let start = StartOrder {
+            job: 1,
+            argv: vec![b"a".to_vec(), Vec::new()],
+            env: vec![(b"X".to_vec(), None), (b"Y".to_vec(), Some(b"1".to_vec()))],
+            cwd: "/".into(),
+            stdio: [null(), null(), null()],
+        };
+        let (whole, fds) = encode_order(Order::Start(start));
+        assert!(decode_order(&whole, &mut fds.into()).is_ok());
+        assert!(decode_order(&whole, &mut VecDeque::from([null(), null()])).is_err());
+        for length in 0..whole.len() {
+            let fds = &mut VecDeque::from([null(), null(), null()]);
+            assert!(decode_order(&whole[..length], fds).is_err(), "cut to {length}");
+        }
+    }
+
+    #[test]
+    fn count_beyond_the_bytes_is_garbage_and_allocates_nothing() {
+        let body = Writer::default().byte(START).number(1).number(u64::MAX).0;
+        let null = || OwnedFd::from(std::fs::File::open("/dev/null").expect("it is there"));
+        assert!(decode_order(&body, &mut VecDeque::from([null(), null(), null()])).is_err());
+    }
+}

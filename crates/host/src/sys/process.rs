@@ -134,3 +134,27 @@ pub fn fork() -> io::Result<Forked> {
         pid => Ok(Forked::Parent(pid)),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fork_is_refused_in_a_threaded_process() {
+        // The test runner has a thread of its own beside this one; make sure of it.
+        let (stay, go) = std::sync::mpsc::channel::<()>();
+        let other = std::thread::spawn(move || go.recv().is_err());
+        assert_eq!(fork().expect_err("two threads").raw_os_error(), Some(libc::EBUSY));
+        drop(stay);
+        assert!(other.join().expect("it only waits"));
+    }
+
+    #[test]
+    fn status_of_waitpid_is_read_as_posix_says() {
+        assert_eq!(how_ended(0), HowEnded::Code(0));
+        assert_eq!(how_ended(255 << 8), HowEnded::Code(255));
+        assert_eq!(how_ended(9), HowEnded::Signal(9));
+        // 0x80: it dumped its core.
+        assert_eq!(how_ended(0x80 | 6), HowEnded::Signal(6));
+    }
+}

@@ -67,3 +67,28 @@ impl AsFd for Timer {
         self.0.as_fd()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::event::{PollFd, PollFlags, poll};
+
+    #[test]
+    fn moment_that_is_past_fires_once() {
+        for clock in [Clock::Awake, Clock::Boot] {
+            let timer = Timer::new(clock).expect("a timer");
+            timer.set_at(Duration::ZERO).expect("set");
+            poll(&mut [PollFd::new(&timer, PollFlags::IN)], None).expect("poll");
+            assert!(timer.drain().expect("drain"));
+            assert!(!timer.drain().expect("drain"));
+        }
+    }
+
+    #[test]
+    fn cleared_timer_does_not_fire() {
+        let timer = Timer::new(Clock::Boot).expect("a timer");
+        timer.set_at(Duration::from_nanos(1)).expect("set");
+        timer.clear().expect("clear");
+        assert!(!timer.drain().expect("drain"));
+    }
+}
