@@ -112,11 +112,14 @@ fn whatever_a_block_needs_goes_along_with_it() {
 
 #[test]
 fn blocks_may_start_blocks() {
+    let props = Props::new();
+    let deep = props.fifo("deep");
     let mut stage =
-        play("child { child { orphan { append log deep }; append log b }; wait; append log c }; wait");
+        props.play("child { child { orphan { ready deep }; append log b }; wait; append log c }; wait");
+    assert_ne!(deep.pid(), stage.pid);
     assert_eq!(stage.how(), How::Code(0));
     let log = std::fs::read_to_string(stage.props.path("log")).expect("written");
-    assert!(log.ends_with("c\n") && log.contains("b\n"), "{log}");
+    assert_eq!(log, "b\nc\n");
 }
 
 #[test]
@@ -129,6 +132,6 @@ fn a_rabbit_runs_from_process_to_process_and_stops_at_its_limit() {
     assert_ne!(last, stage.pid);
     assert_eq!(session(last), last, "its own session");
     assert!(!held.stirs(), "it never let go on the way");
-    assert_eq!(stage.end(), 1);
+    assert!(stage.end() >= 1, "its latest parents may still be on their way out");
     assert_eq!(held.read_to_end(), "");
 }

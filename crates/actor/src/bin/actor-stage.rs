@@ -113,6 +113,8 @@ fn wait_to_be_told(until: Instant) -> io::Result<()> {
 
 /// Kills until nobody is left. A rabbit may win some rounds; its own limit ends it then.
 fn kill_all(main: i32, ended: &SignalFd) -> io::Result<u64> {
+    // Those who went by themselves are not counted.
+    reap(main)?;
     let mut killed = 0;
     loop {
         for pid in children()?.into_iter().filter_map(Pid::from_raw) {
