@@ -123,6 +123,7 @@ mod tests {
         assert_eq!(split(b"a\n", 10, &[100]), whole(&["a"]));
     }
 
+    // promise: 4
     #[test]
     fn a_line_is_whole_up_to_the_limit_and_cut_once_beyond_it() {
         for end in ["\n", "\r\n", ""] {
@@ -152,6 +153,7 @@ mod tests {
         }
     }
 
+    // promise: 4
     #[test]
     fn a_line_of_a_gigabyte_costs_no_more_than_the_limit() {
         let mut splitter = Splitter::with_max(64 * 1024);

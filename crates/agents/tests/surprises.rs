@@ -361,6 +361,7 @@ fn a_tool_whose_result_is_too_long_for_a_line_still_ends() {
     }
 }
 
+// promise: 4
 #[test]
 fn nesting_of_any_depth_is_read_without_a_stack() {
     let deep = "[".repeat(10_000) + &"]".repeat(10_000);
@@ -372,6 +373,7 @@ fn nesting_of_any_depth_is_read_without_a_stack() {
     assert_eq!(claude(&[&open]), []);
 }
 
+// promise: 4
 #[test]
 fn what_a_sign_carries_is_bounded() {
     let long = "x".repeat(3_000_000);

@@ -111,6 +111,7 @@ mod tests {
         assert_eq!(f.open_circuit(&POLICY, Boot(304_000)), None);
     }
 
+    // promise: 4
     #[test]
     fn what_is_remembered_is_bounded() {
         let mut f = Failures::default();

@@ -94,6 +94,7 @@ mod tests {
         judge(&f).ending
     }
 
+    // promise: 13
     #[test]
     fn exit_0_after_an_interrupt_is_interrupted() {
         let ok = AgentResult::new("done", false);
@@ -102,12 +103,14 @@ mod tests {
         }
     }
 
+    // promise: 13
     #[test]
     fn item_55_success_with_an_error_in_it_is_a_failure() {
         let bad = AgentResult::new("API Error", true);
         assert_eq!(ending(facts(EndedBy::Itself, Some(Exit::Code(0)), Some(&bad))), Ending::Failed);
     }
 
+    // promise: 13
     #[test]
     fn exit_0_without_a_result_from_a_structured_agent_is_a_failure() {
         assert_eq!(ending(facts(EndedBy::Itself, Some(Exit::Code(0)), None)), Ending::Failed);
@@ -115,6 +118,7 @@ mod tests {
         assert_eq!(ending(plain), Ending::Completed);
     }
 
+    // promise: 13
     #[test]
     fn a_kill_by_the_watchdog_is_a_timeout_whatever_the_agent_says() {
         let ok = AgentResult::new("done", false);
@@ -149,6 +153,7 @@ mod tests {
         assert_eq!(ending(f), Ending::Completed);
     }
 
+    // promise: 13
     #[test]
     fn every_combination_has_an_answer_and_success_needs_exit_0_by_itself() {
         let ok = AgentResult::new("x", false);

@@ -107,6 +107,7 @@ mod tests {
         assert_ne!(fingerprint("exit 3"), fingerprint("exit 4"));
     }
 
+    // promise: 4
     #[test]
     fn a_fingerprint_is_bounded_whatever_the_text() {
         assert!(fingerprint(&"é ".repeat(10_000)).len() <= MAX_BYTES);

@@ -87,6 +87,7 @@ fn skip_csi(chars: &mut Chars<'_>) {
 mod tests {
     use super::*;
 
+    // promise: 8
     #[test]
     fn escape_sequences_vanish_and_the_words_stay() {
         for (raw, shown) in [
@@ -107,6 +108,7 @@ mod tests {
         }
     }
 
+    // promise: 8
     #[test]
     fn nothing_unfit_is_left_whatever_comes_in() {
         // Every pair and triple of the characters that matter, around an escape.

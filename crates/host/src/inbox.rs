@@ -65,6 +65,7 @@ mod tests {
     use dogwatch_core::moment::Awake;
     use dogwatch_core::watch::Channel;
 
+    // promise: 4
     #[test]
     fn a_flood_of_observations_is_bounded_and_never_pushes_out_an_ending() {
         let inbox = Inbox::new().expect("an eventfd");

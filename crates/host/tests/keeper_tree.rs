@@ -42,6 +42,7 @@ fn main() -> ExitCode {
     ])
 }
 
+// promise: 1
 fn second_job_is_refused_while_the_first_is_there() {
     let mut keeper = ready_keeper();
     let ends = start_role(&mut keeper, 1, &["daemon"]);
@@ -83,6 +84,7 @@ fn terminate_reaches_what_the_main_process_left() {
     emptied(&mut keeper);
 }
 
+// promise: 1
 fn stopped_child_ends_by_terminate_sweep_and_kill() {
     let mut keeper = ready_keeper();
     for order in [Order::Terminate, Order::Sweep { grace: rig::PATIENCE }, Order::Kill] {
@@ -111,6 +113,7 @@ fn sweep_of_nothing_is_answered_at_once() {
     }
 }
 
+// promise: 3
 fn sweep_gives_the_willing_their_grace_and_no_more() {
     let mut keeper = ready_keeper();
     // Answers TERM at once: a grace of half a minute must not be waited out.
@@ -134,6 +137,7 @@ fn sweep_gives_the_willing_their_grace_and_no_more() {
     read_to_end(&ends.stderr);
 }
 
+// promise: 1
 fn daemon_is_gone_after_sweep() {
     let mut keeper = ready_keeper();
     for role in ["daemon", "bare-daemon"] {
@@ -146,6 +150,7 @@ fn daemon_is_gone_after_sweep() {
     }
 }
 
+// promise: 1
 fn daemon_is_gone_after_kill() {
     let mut keeper = ready_keeper();
     let ends = start_role(&mut keeper, 1, &["daemon-and-stay"]);
@@ -157,6 +162,7 @@ fn daemon_is_gone_after_kill() {
     assert_eq!(read_to_end(&ends.stderr), b"");
 }
 
+// promise: 1
 fn daemon_is_gone_after_shut_down() {
     let mut keeper = ready_keeper();
     let ends = start_role(&mut keeper, 1, &["daemon"]);
@@ -185,15 +191,18 @@ fn kill_supervisor_of(role: &str) {
     rustix::process::wait(rustix::process::WaitOptions::empty()).expect("the keeper is our child now");
 }
 
+// promise: 1
 fn daemon_is_gone_after_the_supervisor_was_killed() {
     kill_supervisor_of("daemon");
     kill_supervisor_of("bare-daemon");
 }
 
+// promise: 1
 fn rabbit_is_gone_after_the_supervisor_was_killed() {
     kill_supervisor_of("rabbit");
 }
 
+// promise: 1
 fn daemon_is_gone_after_the_keeper_was_told_to_end() {
     for signal in [Signal::TERM, Signal::INT, Signal::HUP] {
         let mut keeper = ready_keeper();
@@ -206,6 +215,7 @@ fn daemon_is_gone_after_the_keeper_was_told_to_end() {
     }
 }
 
+// promise: 1
 fn rabbit_is_gone_after_kill() {
     let mut keeper = ready_keeper();
     for _ in 0..5 {
@@ -218,6 +228,7 @@ fn rabbit_is_gone_after_kill() {
     }
 }
 
+// promise: 1
 fn rabbit_is_gone_after_sweep() {
     let mut keeper = ready_keeper();
     let ends = start_role(&mut keeper, 1, &["rabbit"]);
@@ -228,6 +239,7 @@ fn rabbit_is_gone_after_sweep() {
     assert_eq!(read_to_end(&ends.stderr), b"");
 }
 
+// promise: 1
 /// Speaks to a keeper by hand: what is no frame, no order, or lacks its descriptors.
 fn garbage_ends_everything() {
     let cases: [&[u8]; 4] = [b"\xff\xff\xff\xff", b"\x01\0\0\0\xee", b"\x01\0\0\0\x01", b"\x02\0\0\0\x05\0"];
@@ -301,6 +313,7 @@ fn child_that_closes_its_streams_may_live_on() {
     assert_eq!(exited(&mut keeper), (HowEnded::Code(0), true));
 }
 
+// promise: 1
 fn grandchild_that_holds_stdout_holds_up_nobody() {
     let mut keeper = ready_keeper();
     let ends = start_role(&mut keeper, 1, &["heir"]);

@@ -109,6 +109,7 @@ mod tests {
         Observation { channel: Channel::Stdout, first_ms: Awake(first), last_ms: Awake(last), count, messages: count, max_gap_ms: 0 }
     }
 
+    // promise: 12
     #[test]
     fn row_1_fires_at_the_ceiling_and_not_a_millisecond_before() {
         let w = watch(Limit::At(Dur::from_secs(900)));
@@ -118,6 +119,7 @@ mod tests {
         assert_eq!(stop.reason, StopReason::SessionCeilingExceeded);
     }
 
+    // promise: 11
     #[test]
     fn activity_never_defers_the_ceiling() {
         let mut w = watch(Limit::At(Dur::from_secs(900)));

@@ -15,6 +15,7 @@ fn written(dir: &Path, n: u64) -> Journal {
     journal
 }
 
+// promise: 5
 #[test]
 fn what_was_written_is_read_back_whole() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -25,6 +26,7 @@ fn what_was_written_is_read_back_whole() {
     assert_eq!((loaded.torn.len(), loaded.broken_chain), (0, None));
 }
 
+// promise: 5
 #[test]
 fn a_torn_last_line_is_cut_and_kept_aside_wherever_it_is_torn() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -48,6 +50,7 @@ fn a_torn_last_line_is_cut_and_kept_aside_wherever_it_is_torn() {
     }
 }
 
+// promise: 5
 #[test]
 fn a_changed_or_missing_line_shows() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -95,6 +98,7 @@ fn a_journal_that_was_deleted_or_replaced_is_noticed() {
     assert!(!journal.is_in_place());
 }
 
+// promise: 4
 #[test]
 fn what_may_wait_for_a_full_disk_is_bounded() {
     let dir = tempfile::tempdir().expect("a directory");

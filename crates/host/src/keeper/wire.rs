@@ -289,6 +289,7 @@ mod tests {
         }
     }
 
+    // promise: 4
     #[test]
     fn count_beyond_the_bytes_is_garbage_and_allocates_nothing() {
         let body = Writer::default().byte(START).number(1).number(u64::MAX).0;

@@ -91,6 +91,7 @@ mod tests {
         (c.text(), c.cut())
     }
 
+    // promise: 4
     #[test]
     fn item_39_output_is_capped_and_the_cut_is_marked() {
         assert_eq!(kept(8, &[b"1234567"]), ("1234567".into(), 0));

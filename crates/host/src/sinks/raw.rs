@@ -50,6 +50,7 @@ impl RawFile {
 mod tests {
     use super::*;
 
+    // promise: 9
     #[test]
     fn the_cap_holds_to_the_byte_and_the_cut_is_counted() {
         for (written, kept, cut) in [(9, 9, 0), (10, 10, 0), (11, 10, 1)] {
@@ -64,6 +65,7 @@ mod tests {
         }
     }
 
+    // promise: 9
     #[test]
     fn a_disk_that_takes_nothing_loses_nothing_silently() {
         let mut raw = RawFile::new(PathBuf::from("/dev/full"), 100);
