@@ -135,3 +135,14 @@ fn a_rabbit_runs_from_process_to_process_and_stops_at_its_limit() {
     assert!(stage.end() >= 1, "its latest parents may still be on their way out");
     assert_eq!(held.read_to_end(), "");
 }
+
+#[test]
+fn whoever_is_called_with_words_before_calls_its_blocks_with_them_too() {
+    let props = Props::new();
+    let done = props.fifo("done");
+    let stage = props.call(&["actor", "-e", "orphan { child { ready done; hang }; hang }"]);
+    let command_line = std::fs::read_to_string(format!("/proc/{}/cmdline", done.pid())).expect("alive");
+    let words: Vec<&str> = command_line.split('\0').collect();
+    assert_eq!(words[1..4], ["actor", "-e", " ready done; hang "]);
+    drop(stage);
+}

@@ -9,6 +9,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::net::Shutdown;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -171,6 +172,8 @@ impl Stage {
         }
         command.arg(env!("CARGO_BIN_EXE_actor")).args(args).args(&props.args);
         command.current_dir(&props.dir).envs(props.env.iter().cloned());
+        // A signal to the group of the tests (Ctrl-C, timeout(1)) must not end it before it has cleaned up.
+        command.process_group(0);
         command.stdin(OwnedFd::from(theirs)).stdout(Stdio::piped()).stderr(Stdio::piped());
         let process = command.spawn().expect("the stage starts");
         // The command still holds the other end of the socket.
