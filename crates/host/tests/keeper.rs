@@ -101,6 +101,8 @@ fn what_cannot_start_is_refused_with_its_errno() {
     for (argv, cwd, errno, about) in cases {
         let (mut order, _ends) = order(argv);
         order.cwd = cwd.into();
+        // One that anybody may search: a closed directory on it would rightly be EACCES.
+        order.env = vec![(b"PATH".to_vec(), Some(b"/usr/bin:/bin".to_vec()))];
         keeper.send(Order::Start(order)).expect("the keeper reads");
         match next(&mut keeper) {
             Report::Refused { job: 7, errno: got, message } => {
@@ -206,6 +208,7 @@ fn lost_keeper_is_a_clear_error() {
     assert!(is_lost(&error), "{error}");
 }
 
+// promise: 2
 fn held_descriptor_stays_open_until_the_keeper_ends() {
     let (witness, held) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).expect("a pipe");
     let mut keeper = Keeper::start(Some(held.as_fd())).expect("the keeper starts");
@@ -243,6 +246,11 @@ fn wakings_of(pid: u32) -> String {
     status.lines().find(|line| line.starts_with("voluntary_ctxt")).expect("Linux counts them").to_owned()
 }
 
+fn is_asleep(pid: u32) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("it lives");
+    status.lines().any(|line| line.starts_with("State:\tS"))
+}
+
 /// The span is as long as fifty jobs of another keeper take.
 fn keeper_sleeps_while_a_job_runs() {
     let (mut idle, mut busy) = (ready_keeper(), ready_keeper());
@@ -254,8 +262,11 @@ fn keeper_sleeps_while_a_job_runs() {
         started(keeper);
         exited(keeper);
     };
-    // The keeper may still be on its way to sleep when we hear of the job.
-    run_one(&mut busy, 0);
+    // It may still be on its way to sleep when we hear of the job; nothing but the poll lies between.
+    let deadline = Instant::now() + rig::PATIENCE;
+    while !is_asleep(idle.pid()) && Instant::now() < deadline {
+        run_one(&mut busy, 0);
+    }
     let before = wakings_of(idle.pid());
     (0..50).for_each(|job| run_one(&mut busy, job));
     assert_eq!(wakings_of(idle.pid()), before);
