@@ -50,7 +50,9 @@ impl Failure {
             Failure::Findings(findings) => print_findings(findings),
             Failure::Held { message } => {
                 error_line(message);
-                eprintln!("Hint: one run at a time per work tree and loop file; wait for it, or end it with `kill PID`");
+                eprintln!(
+                    "Hint: one run at a time per work tree and loop file; wait for it, or end it with `kill PID`"
+                );
             }
             Failure::Internal { message } => error_line(message),
         }

@@ -102,12 +102,7 @@ impl LoopFile {
         if program_exists(program, &self.work_dir) {
             return Ok(());
         }
-        let origin = loaded.explain.iter().find(|s| s.key == "agent").map_or("", |s| s.origin.as_str());
-        let wanted = if program.contains('/') { "is not an executable file" } else { "was not found on PATH" };
-        Err(Failure::with_hint(
-            format!("{origin}: agent `{program}` {wanted}"),
-            "install it, or give its full path in `agent:`",
-        ))
+        Err(Failure::Findings(vec![loaded.agent_not_found.clone()]))
     }
 }
 
@@ -125,7 +120,9 @@ fn locate(path: &Path) -> Result<PathBuf, Failure> {
         Some(graph) => Err(no_graphs(&graph)),
         None => Err(Failure::with_hint(
             format!("there is no {LOOP_FILE} in {}", path.display()),
-            format!("make one: its frontmatter names the agent, its text is the prompt (see `{LOOP_FILE}` in the README)"),
+            format!(
+                "make one: its frontmatter names the agent, its text is the prompt (see `{LOOP_FILE}` in the README)"
+            ),
         )),
     }
 }
@@ -140,7 +137,9 @@ fn no_graphs(path: &Path) -> Failure {
 fn cannot_read(path: &Path, error: &std::io::Error) -> Failure {
     let message = format!("cannot read {}: {error}", path.display());
     match error.kind() {
-        ErrorKind::NotFound => Failure::with_hint(message, format!("PATH is a directory with a {LOOP_FILE}, or such a file")),
+        ErrorKind::NotFound => {
+            Failure::with_hint(message, format!("PATH is a directory with a {LOOP_FILE}, or such a file"))
+        }
         _ => Failure::usage(message),
     }
 }

@@ -35,7 +35,11 @@ impl Failures {
         if self.recent.len() == Failures::MAX_REMEMBERED {
             self.recent.pop_front();
         }
-        self.recent.push_back(Failure { at, fingerprint: fingerprint.to_owned(), instant: session < INSTANT });
+        self.recent.push_back(Failure {
+            at,
+            fingerprint: fingerprint.to_owned(),
+            instant: session < INSTANT,
+        });
     }
 
     pub fn clear(&mut self) {
@@ -58,7 +62,9 @@ impl Failures {
         if alike >= max {
             return Some(format!("{alike} failures alike within {}: {}", policy.window, last.fingerprint));
         }
-        (instant >= max).then(|| format!("{instant} sessions failed within {INSTANT} of their start, in {}", policy.window))
+        (instant >= max).then(|| {
+            format!("{instant} sessions failed within {INSTANT} of their start, in {}", policy.window)
+        })
     }
 }
 

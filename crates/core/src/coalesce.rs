@@ -37,7 +37,14 @@ impl Coalescer {
                 max_gap_ms: w.max_gap_ms.max(at.since(w.last_ms).as_millis()),
                 ..w
             },
-            None => Observation { channel: self.channel, first_ms: at, last_ms: at, count, messages, max_gap_ms: 0 },
+            None => Observation {
+                channel: self.channel,
+                first_ms: at,
+                last_ms: at,
+                count,
+                messages,
+                max_gap_ms: 0,
+            },
         });
         let due = self.last_record.is_none_or(|last| at.since(last) >= PERIOD);
         if due { self.flush(at) } else { None }
@@ -75,7 +82,10 @@ mod tests {
         assert_eq!(c.saw(Awake(1_000), 1, 0), None);
         assert_eq!(c.saw(Awake(4_000), 2, 1), None);
         let o = c.flush(Awake(4_500)).expect("something waits");
-        assert_eq!((o.first_ms, o.last_ms, o.count, o.messages, o.max_gap_ms), (Awake(1_000), Awake(4_000), 3, 1, 3_000));
+        assert_eq!(
+            (o.first_ms, o.last_ms, o.count, o.messages, o.max_gap_ms),
+            (Awake(1_000), Awake(4_000), 3, 1, 3_000)
+        );
     }
 
     #[test]

@@ -12,7 +12,10 @@ pub enum Decision {
     /// Start a command or a session under the node's keeper.
     Start(Job),
     /// Read the loop file's body, fill it in, keep it for the session.
-    AssemblePrompt { node: NodeIx, iteration: Iteration },
+    AssemblePrompt {
+        node: NodeIx,
+        iteration: Iteration,
+    },
     /// INT to the session's group.
     Interrupt(Job),
     /// TERM, then CONT, to the session's group.
@@ -20,9 +23,14 @@ pub enum Decision {
     /// Kill until nothing is left of the tree.
     Kill(Job),
     /// The main process is gone: end what is left of the tree, within the grace, then by force.
-    Sweep { job: Job, grace: Dur },
+    Sweep {
+        job: Job,
+        grace: Dur,
+    },
     /// Try again to write what the record still misses.
     RetryRecord,
     /// The run is over; exit with this code.
-    Finish { exit_code: u8 },
+    Finish {
+        exit_code: u8,
+    },
 }

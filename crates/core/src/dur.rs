@@ -99,7 +99,8 @@ pub enum BadDur {
 
 impl BadDur {
     /// The forms that are accepted, for the hint under an error.
-    pub const FORMS: &'static str = "a number of seconds, or e.g. `200ms`, `30s`, `5m`, `6h`, `1d`, `1.5h`, `1h30m`";
+    pub const FORMS: &'static str =
+        "a number of seconds, or e.g. `200ms`, `30s`, `5m`, `6h`, `1d`, `1.5h`, `1h30m`";
 }
 
 impl fmt::Display for BadDur {
@@ -156,7 +157,8 @@ fn is_decimal(text: &str) -> bool {
 }
 
 fn split_unit(text: &str) -> Option<(u64, &str)> {
-    const UNITS: [(&str, u64); 5] = [("ms", 1), ("s", MS_PER_S), ("m", MS_PER_M), ("h", MS_PER_H), ("d", MS_PER_D)];
+    const UNITS: [(&str, u64); 5] =
+        [("ms", 1), ("s", MS_PER_S), ("m", MS_PER_M), ("h", MS_PER_H), ("d", MS_PER_D)];
     UNITS.iter().find_map(|(name, ms)| Some((*ms, text.strip_prefix(name)?)))
 }
 
@@ -180,7 +182,11 @@ impl fmt::Display for Dur {
 /// In the record a duration is a number of seconds.
 impl Serialize for Dur {
     fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
-        if self.0.is_multiple_of(MS_PER_S) { s.serialize_u64(self.0 / MS_PER_S) } else { s.serialize_f64(self.as_secs_f64()) }
+        if self.0.is_multiple_of(MS_PER_S) {
+            s.serialize_u64(self.0 / MS_PER_S)
+        } else {
+            s.serialize_f64(self.as_secs_f64())
+        }
     }
 }
 
@@ -293,7 +299,10 @@ mod tests {
 
     #[test]
     fn what_is_no_duration_is_refused() {
-        for text in ["", "abc", "30x", "s", "1h1h", "30m1h", "1..5h", ".5h", "5.", "1e3", "NaN", "inf", "30 s s", "fast", "--5s"] {
+        for text in [
+            "", "abc", "30x", "s", "1h1h", "30m1h", "1..5h", ".5h", "5.", "1e3", "NaN", "inf", "30 s s",
+            "fast", "--5s",
+        ] {
             assert_eq!(text.parse::<Dur>(), Err(BadDur::NotADuration), "{text}");
         }
         assert_eq!("-5s".parse::<Dur>(), Err(BadDur::Negative));

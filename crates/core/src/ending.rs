@@ -59,14 +59,22 @@ pub fn judge(facts: &Facts<'_>) -> Judged {
             (Ending::Interrupted { by }, format!("ended by {by}"))
         }
         (EndedBy::Watchdog, _, _) => (Ending::TimedOut, "ended by the watchdog".to_owned()),
-        (EndedBy::Nobody, _, _) | (EndedBy::Itself, None, _) => (Ending::Failed, says("could not be started")),
+        (EndedBy::Nobody, _, _) | (EndedBy::Itself, None, _) => {
+            (Ending::Failed, says("could not be started"))
+        }
         // The agent's own word that it failed beats any exit code.
         (EndedBy::Itself, Some(_), Some(r)) if r.is_error && matches!(r.api_status, Some(401 | 403)) => {
             (Ending::AuthFailed, says("authentication failed"))
         }
-        (EndedBy::Itself, Some(_), Some(r)) if r.is_error => (Ending::Failed, says("the agent reported an error")),
-        (EndedBy::Itself, Some(Exit::Signal(n)), _) => (Ending::Failed, says(&format!("killed by signal {n}"))),
-        (EndedBy::Itself, Some(Exit::Code(c)), _) if c != 0 => (Ending::Failed, says(&format!("exit code {c}"))),
+        (EndedBy::Itself, Some(_), Some(r)) if r.is_error => {
+            (Ending::Failed, says("the agent reported an error"))
+        }
+        (EndedBy::Itself, Some(Exit::Signal(n)), _) => {
+            (Ending::Failed, says(&format!("killed by signal {n}")))
+        }
+        (EndedBy::Itself, Some(Exit::Code(c)), _) if c != 0 => {
+            (Ending::Failed, says(&format!("exit code {c}")))
+        }
         (EndedBy::Itself, Some(Exit::Code(_)), None) if facts.structured => {
             (Ending::Failed, "exit code 0 without a result".to_owned())
         }

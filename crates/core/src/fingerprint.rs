@@ -101,7 +101,14 @@ mod tests {
 
     #[test]
     fn short_codes_and_words_stay() {
-        for text in ["exit 3", "HTTP 529 overloaded", "line 12345", "E0308 mismatched types", "deadbeef cafe face", "v1.2.3"] {
+        for text in [
+            "exit 3",
+            "HTTP 529 overloaded",
+            "line 12345",
+            "E0308 mismatched types",
+            "deadbeef cafe face",
+            "v1.2.3",
+        ] {
             assert_eq!(fingerprint(text), text);
         }
         assert_ne!(fingerprint("exit 3"), fingerprint("exit 4"));

@@ -45,7 +45,9 @@ pub fn delay(policy: &IdlePolicy, n: u64, last: Dur, random: u64) -> Dur {
     let ms = match policy.strategy {
         Strategy::Fixed => base,
         // Beyond 2^1000 every base exceeds every cap; the bound keeps the power finite and cheap.
-        Strategy::Exponential => base * policy.backoff.powi(i32::try_from(n.saturating_sub(1)).unwrap_or(i32::MAX).min(1000)),
+        Strategy::Exponential => {
+            base * policy.backoff.powi(i32::try_from(n.saturating_sub(1)).unwrap_or(i32::MAX).min(1000))
+        }
         Strategy::Fibonacci => base * fibonacci(n),
         Strategy::Decorrelated => {
             let top = (last.as_millis() as f64 * 3.0).max(base);

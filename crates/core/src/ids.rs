@@ -142,7 +142,9 @@ mod tests {
 
     #[test]
     fn what_is_no_run_id_is_refused() {
-        for text in ["", "../../etc/passwd", "20261115-201533-k3f", "20261115-201533-k3f9x", "2026111a-201533-k3f9"] {
+        for text in
+            ["", "../../etc/passwd", "20261115-201533-k3f", "20261115-201533-k3f9x", "2026111a-201533-k3f9"]
+        {
             assert!(text.parse::<RunId>().is_err(), "{text}");
         }
     }

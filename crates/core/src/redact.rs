@@ -14,7 +14,8 @@ pub fn argv<S: AsRef<str>>(words: &[S]) -> Vec<String> {
         .iter()
         .map(|word| {
             let word = word.as_ref();
-            let shown = if hide_next && !word.starts_with("--") { HIDDEN.to_owned() } else { redact_word(word) };
+            let shown =
+                if hide_next && !word.starts_with("--") { HIDDEN.to_owned() } else { redact_word(word) };
             hide_next = is_secret_name(word) && word.starts_with('-') && !word.contains('=');
             shown
         })

@@ -11,13 +11,24 @@ pub enum Sign {
     Message,
     /// New text that is no message of its own: the next piece of one, or the agent's thinking aloud.
     Text,
-    ToolStarted { id: String, name: String },
-    ToolEnded { id: String, ok: bool },
+    ToolStarted {
+        id: String,
+        name: String,
+    },
+    ToolEnded {
+        id: String,
+        ok: bool,
+    },
     /// A subagent did something, or began or ended.
     Subagent,
     /// Something went wrong; the session goes on.
-    Error { text: String },
-    Usage { tokens: Option<u64>, cost_usd: Option<f64> },
+    Error {
+        text: String,
+    },
+    Usage {
+        tokens: Option<u64>,
+        cost_usd: Option<f64>,
+    },
     /// What the agent answers. The last one of a session counts.
     Result(AgentResult),
     /// Alive, and no more than that: heartbeats, retries, lifecycle lines.

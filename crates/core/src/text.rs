@@ -112,7 +112,8 @@ mod tests {
     #[test]
     fn nothing_unfit_is_left_whatever_comes_in() {
         // Every pair and triple of the characters that matter, around an escape.
-        let parts = ["\u{1b}", "[", "]", "P", "\\", "\u{7}", "m", "3", ";", "\u{9b}", "\n", "\u{202e}", "x", "\r"];
+        let parts =
+            ["\u{1b}", "[", "]", "P", "\\", "\u{7}", "m", "3", ";", "\u{9b}", "\n", "\u{202e}", "x", "\r"];
         for a in parts {
             for b in parts {
                 for c in parts {

@@ -4,7 +4,8 @@
 use crate::circuit::Failures;
 use crate::dur::Dur;
 use crate::event::{
-    Event, IterationEnd, NodeCounts, NodeState, Observation, Recorded, RunEnded, RunStarted, SessionEnded, WaitWhy,
+    Event, IterationEnd, NodeCounts, NodeState, Observation, Recorded, RunEnded, RunStarted, SessionEnded,
+    WaitWhy,
 };
 use crate::idle::Spell;
 use crate::ids::{Iteration, NodeIx, NodeName};
@@ -104,7 +105,11 @@ impl View {
 
     pub fn node_counts(&self) -> NodeCounts {
         let count = |state| self.nodes.iter().filter(|n| n.state == state).count() as u64;
-        NodeCounts { done: count(NodeState::Done), failed: count(NodeState::Failed), blocked: count(NodeState::Blocked) }
+        NodeCounts {
+            done: count(NodeState::Done),
+            failed: count(NodeState::Failed),
+            blocked: count(NodeState::Blocked),
+        }
     }
 
     pub fn apply(&mut self, recorded: &Recorded) {
@@ -133,7 +138,9 @@ impl View {
                 n.counts.interrupted += 1;
                 n.over(end);
             }),
-            Event::WaitStarted { node, why, delay_s, until } => self.on(node, |n| n.wait(*why, *delay_s, *until)),
+            Event::WaitStarted { node, why, delay_s, until } => {
+                self.on(node, |n| n.wait(*why, *delay_s, *until))
+            }
             Event::WaitEnded { node, .. } => self.on(node, |n| n.doing = Doing::Nothing),
             Event::Trouble { kind, detail } => {
                 self.troubles += 1;

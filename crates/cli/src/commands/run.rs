@@ -51,7 +51,8 @@ pub fn run(args: Args) -> Result<u8, Failure> {
     let now = clock::now();
     let run = RunId::new(now.wall, random()?);
     let nonce = journal::hex(&random::<16>()?);
-    lock.sign(&holder(&run, &nonce)).map_err(|e| Failure::internal(format!("cannot write the lock file: {e}")))?;
+    lock.sign(&holder(&run, &nonce))
+        .map_err(|e| Failure::internal(format!("cannot write the lock file: {e}")))?;
 
     let state = StateDir::at(args.state_dir.unwrap_or_else(|| file.work_dir.join(STATE_DIR)));
     let run_dir = state.make_run(&run).map_err(|e| {

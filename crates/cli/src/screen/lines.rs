@@ -56,7 +56,9 @@ impl Teller {
                 self.prepared.push(format!("prompt {}", words::size(*bytes)));
                 line(Tone::Quiet, format!("  {}", self.prepared.join(", ")))
             }
-            Event::HardStop { reason, message, .. } => line(Tone::Bad, format!("  ended by the watchdog: {message} [{reason}]")),
+            Event::HardStop { reason, message, .. } => {
+                line(Tone::Bad, format!("  ended by the watchdog: {message} [{reason}]"))
+            }
             Event::SessionEnded(s) => {
                 let said = words::said(s);
                 self.ended = words::session(s);
@@ -68,9 +70,15 @@ impl Teller {
                 self.over(Tone::Quiet, &format!("idle ({nth} in a row, {reason})"), end.duration_s, None)
             }
             Event::IterationFailed(end) => self.over(Tone::Bad, "failed", end.duration_s, Some(&end.because)),
-            Event::IterationTimedOut(end) => self.over(Tone::Bad, "timed out", end.duration_s, Some(&end.because)),
-            Event::IterationRateLimited(end) => self.over(Tone::Quiet, "rate limited", end.duration_s, Some(&end.because)),
-            Event::IterationAuthFailed(end) => self.over(Tone::Bad, "not logged in", end.duration_s, Some(&end.because)),
+            Event::IterationTimedOut(end) => {
+                self.over(Tone::Bad, "timed out", end.duration_s, Some(&end.because))
+            }
+            Event::IterationRateLimited(end) => {
+                self.over(Tone::Quiet, "rate limited", end.duration_s, Some(&end.because))
+            }
+            Event::IterationAuthFailed(end) => {
+                self.over(Tone::Bad, "not logged in", end.duration_s, Some(&end.because))
+            }
             Event::IterationInterrupted { end, .. } => {
                 self.over(Tone::Bad, "interrupted", end.duration_s, Some(&end.because))
             }
@@ -97,7 +105,13 @@ impl Teller {
         vec![Line { tone: Tone::Head, text: printable(&text).into_owned() }]
     }
 
-    fn over(&self, tone: Tone, word: &str, took: dogwatch_core::dur::Dur, because: Option<&str>) -> Vec<Line> {
+    fn over(
+        &self,
+        tone: Tone,
+        word: &str,
+        took: dogwatch_core::dur::Dur,
+        because: Option<&str>,
+    ) -> Vec<Line> {
         let mut text = format!("  {word} in {}", words::span(took));
         for part in [Some(self.ended.as_str()).filter(|e| !e.is_empty()), because].into_iter().flatten() {
             text.push_str(", ");

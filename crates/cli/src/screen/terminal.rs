@@ -83,7 +83,11 @@ fn live_text(now: Moment, view: &View) -> Option<String> {
         }
         Doing::Waiting { why, until, .. } => {
             let left = Dur::from_millis(u64::try_from(until.0 - now.wall.0).unwrap_or(0));
-            Some(format!("  waiting {} ({}): Ctrl-C goes on now, twice stops", words::clock(left), words::wait(*why)))
+            Some(format!(
+                "  waiting {} ({}): Ctrl-C goes on now, twice stops",
+                words::clock(left),
+                words::wait(*why)
+            ))
         }
         Doing::Nothing | Doing::Preparing => None,
     })

@@ -72,7 +72,10 @@ pub fn session(s: &SessionEnded) -> String {
         parts.push(format!("${cost:.2}"));
     }
     if s.stragglers > 0 {
-        parts.push(format!("{} left behind, ended", count(s.stragglers, "process").replace("processs", "processes")));
+        parts.push(format!(
+            "{} left behind, ended",
+            count(s.stragglers, "process").replace("processs", "processes")
+        ));
     }
     parts.join(", ")
 }
@@ -102,7 +105,10 @@ mod tests {
         let spans = [300, 46_200, 59_999, 125_000, 3_725_000].map(|ms| span(Dur::from_millis(ms)));
         assert_eq!(spans, ["0.3s", "46.2s", "60.0s", "2m 05s", "1h 02m"]);
         assert_eq!([812, 3_210, 1_400_000].map(size), ["812 B", "3.2 kB", "1.4 MB"]);
-        assert_eq!([1, 2, 3, 4, 11, 12, 13, 21, 112].map(nth).join(" "), "1st 2nd 3rd 4th 11th 12th 13th 21st 112th");
+        assert_eq!(
+            [1, 2, 3, 4, 11, 12, 13, 21, 112].map(nth).join(" "),
+            "1st 2nd 3rd 4th 11th 12th 13th 21st 112th"
+        );
         assert_eq!([0, 1, 2].map(|n| count(n, "tool")).join(", "), "0 tools, 1 tool, 2 tools");
     }
 }

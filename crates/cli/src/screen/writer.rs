@@ -23,7 +23,8 @@ impl Writer {
 
     pub fn write(&mut self, text: String) {
         if self.dropped > 0 {
-            let note = format!("[dogwatch: {} lines not shown: the terminal did not take them]\n", self.dropped);
+            let note =
+                format!("[dogwatch: {} lines not shown: the terminal did not take them]\n", self.dropped);
             if self.send(note).is_ok() {
                 self.dropped = 0;
             }

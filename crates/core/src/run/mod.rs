@@ -8,8 +8,6 @@ mod cx;
 mod next;
 mod node;
 mod stop;
-#[cfg(test)]
-mod tests;
 mod tree;
 
 use crate::decision::Decision;

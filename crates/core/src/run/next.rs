@@ -50,14 +50,20 @@ impl Run {
         let because = || node.last_end.as_ref().map(|e| e.because.clone()).unwrap_or_default();
         match ending {
             Ending::AuthFailed => Some(End::new(Outcome::AuthFailed, 1, because())),
-            Ending::Failed | Ending::TimedOut if self.cx.plan.stop_on_error => {
-                Some(End::new(Outcome::StoppedOnError, 1, format!("iteration {}: {}", node.iteration, because())))
-            }
+            Ending::Failed | Ending::TimedOut if self.cx.plan.stop_on_error => Some(End::new(
+                Outcome::StoppedOnError,
+                1,
+                format!("iteration {}: {}", node.iteration, because()),
+            )),
             Ending::Failed => node
                 .failures
                 .open_circuit(&self.cx.settings(ix).errors, self.cx.now.boot)
                 .map(|why| End::new(Outcome::ErrorLimit, 1, why)),
-            Ending::Completed | Ending::Idle { .. } | Ending::TimedOut | Ending::RateLimited | Ending::Interrupted { .. } => None,
+            Ending::Completed
+            | Ending::Idle { .. }
+            | Ending::TimedOut
+            | Ending::RateLimited
+            | Ending::Interrupted { .. } => None,
         }
     }
 
@@ -66,20 +72,33 @@ impl Run {
         let max = self.cx.settings(ix).max_iterations?;
         (counts.iterations >= max).then(|| {
             let done = format!("{} of {max} iterations completed", counts.completed);
-            if counts.completed > 0 { End::new(Outcome::Clean, 0, done) } else { End::new(Outcome::Catastrophic, 1, done) }
+            if counts.completed > 0 {
+                End::new(Outcome::Clean, 0, done)
+            } else {
+                End::new(Outcome::Catastrophic, 1, done)
+            }
         })
     }
 
     fn end_by_idling(&self, ix: NodeIx, ending: &Ending) -> Option<End> {
-        let (Ending::Idle { reason }, Some(policy)) = (ending, &self.cx.settings(ix).idle) else { return None };
+        let (Ending::Idle { reason }, Some(policy)) = (ending, &self.cx.settings(ix).idle) else {
+            return None;
+        };
         let spell = &self.cx.view.node(ix).spell;
         let lasted = spell.lasted(self.cx.now.boot);
         if idle::count_reached(policy, spell) {
-            let why = format!("{}; entering sleep mode after {} idle iterations", reason.replace('_', " "), spell.count);
+            let why = format!(
+                "{}; entering sleep mode after {} idle iterations",
+                reason.replace('_', " "),
+                spell.count
+            );
             return Some(End::new(Outcome::Idle, 0, why));
         }
         (policy.max? <= lasted).then(|| {
-            let why = format!("idle for {lasted} ({reason}); entering sleep mode after {} idle iterations", spell.count);
+            let why = format!(
+                "idle for {lasted} ({reason}); entering sleep mode after {} idle iterations",
+                spell.count
+            );
             End::new(Outcome::Idle, 0, why)
         })
     }

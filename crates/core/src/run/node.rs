@@ -165,13 +165,20 @@ impl Node {
                 self.command_over(cx, &JobReport::default())
             }
             (Phase::Command(_), Fact::Ended(report)) => self.command_over(cx, &report),
-            (Phase::Prompting, Fact::PromptAssembled { bytes, sha256 }) => self.prompt_ready(cx, bytes, sha256),
+            (Phase::Prompting, Fact::PromptAssembled { bytes, sha256 }) => {
+                self.prompt_ready(cx, bytes, sha256)
+            }
             (Phase::Session(tree, watch), Fact::Started { pid, argv }) => {
                 tree.started(cx);
                 let begun = Watch::new(cx.settings(self.ix).watchdog.clone(), cx.now.awake);
                 set_watch_timer(cx, self.ix, &begun);
                 *watch = Some(begun);
-                cx.record(Event::SessionStarted { node: cx.name(self.ix), iteration: self.iteration, pid, argv });
+                cx.record(Event::SessionStarted {
+                    node: cx.name(self.ix),
+                    iteration: self.iteration,
+                    pid,
+                    argv,
+                });
                 None
             }
             (Phase::Session(_, watch), Fact::Observed(seen)) => {
@@ -197,7 +204,8 @@ impl Node {
     fn command_or_prompt(&mut self, cx: &mut Cx, index: usize) {
         if index < cx.settings(self.ix).commands.len() {
             let kind = JobKind::Command(index);
-            self.phase = Phase::Command(Tree::start(cx, Job { node: self.ix, iteration: self.iteration, kind }));
+            self.phase =
+                Phase::Command(Tree::start(cx, Job { node: self.ix, iteration: self.iteration, kind }));
         } else {
             self.phase = Phase::Prompting;
             cx.out.push(Decision::AssemblePrompt { node: self.ix, iteration: self.iteration });
@@ -229,7 +237,12 @@ impl Node {
     }
 
     fn prompt_ready(&mut self, cx: &mut Cx, bytes: u64, sha256: String) -> Option<Ending> {
-        cx.record(Event::PromptAssembled { node: cx.name(self.ix), iteration: self.iteration, bytes, sha256 });
+        cx.record(Event::PromptAssembled {
+            node: cx.name(self.ix),
+            iteration: self.iteration,
+            bytes,
+            sha256,
+        });
         if let Some(by) = self.ending {
             return Some(self.interrupted(cx, by));
         }
@@ -246,7 +259,8 @@ impl Node {
     fn session_refused(&mut self, cx: &mut Cx, error: &str) -> Option<Ending> {
         clear_job_timers(cx, self.ix);
         let ended_by = self.ending.unwrap_or(EndedBy::Nobody);
-        let facts = Facts { ended_by, exit: None, structured: false, result: None, marker: None, complaint: error };
+        let facts =
+            Facts { ended_by, exit: None, structured: false, result: None, marker: None, complaint: error };
         let judged = judge(&facts);
         Some(self.close(cx, judged, Some(fingerprint(error))))
     }

@@ -117,7 +117,11 @@ impl Tree {
         match self.life {
             Life::Ending(EndStep::Interrupt) => self.take_step(cx, EndStep::Terminate),
             Life::Ending(EndStep::Terminate) => self.take_step(cx, EndStep::Kill),
-            Life::Ending(EndStep::Kill) | Life::Starting | Life::Alive | Life::Exited(_) | Life::Sweeping(_) => {}
+            Life::Ending(EndStep::Kill)
+            | Life::Starting
+            | Life::Alive
+            | Life::Exited(_)
+            | Life::Sweeping(_) => {}
         }
     }
 

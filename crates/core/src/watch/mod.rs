@@ -92,7 +92,11 @@ impl Watch {
 
 /// `900s`, `0.5s`: whole seconds without a point.
 fn seconds(d: Dur) -> String {
-    if d.as_millis().is_multiple_of(1000) { format!("{}s", d.as_millis() / 1000) } else { format!("{}s", d.as_secs_f64()) }
+    if d.as_millis().is_multiple_of(1000) {
+        format!("{}s", d.as_millis() / 1000)
+    } else {
+        format!("{}s", d.as_secs_f64())
+    }
 }
 
 #[cfg(test)]
@@ -106,7 +110,14 @@ mod tests {
     }
 
     fn stdout(first: u64, last: u64, count: u64) -> Observation {
-        Observation { channel: Channel::Stdout, first_ms: Awake(first), last_ms: Awake(last), count, messages: count, max_gap_ms: 0 }
+        Observation {
+            channel: Channel::Stdout,
+            first_ms: Awake(first),
+            last_ms: Awake(last),
+            count,
+            messages: count,
+            max_gap_ms: 0,
+        }
     }
 
     // promise: 12

@@ -1,0 +1,84 @@
+//! What a scripted process does.
+
+use dogwatch_core::dur::Dur;
+use dogwatch_core::event::EndStep;
+use dogwatch_core::job::{Exit, JobReport, Marker};
+use dogwatch_core::sign::AgentResult;
+
+/// One process tree's part: how long it lasts, how it ends, what it makes of being told to.
+#[derive(Clone, Debug)]
+pub struct Act {
+    /// `None`: it cannot be started, for this reason.
+    pub refused: Option<String>,
+    /// `None`: it never ends by itself.
+    pub lasts: Option<Dur>,
+    pub exit: Exit,
+    /// The steps of being ended that it does not obey.
+    pub ignores: Vec<EndStep>,
+    /// How long somebody holds the pipes after the exit; `None` is for ever.
+    pub holds_pipes: Option<Dur>,
+    /// How long the sweep takes.
+    pub sweep: Dur,
+    pub report: JobReport,
+}
+
+impl Act {
+    /// Exits with this code after so long.
+    pub fn exits(code: i32, after: Dur) -> Act {
+        Act {
+            refused: None,
+            lasts: Some(after),
+            exit: Exit::Code(code),
+            ignores: Vec::new(),
+            holds_pipes: Some(Dur::ZERO),
+            sweep: Dur::ZERO,
+            report: JobReport::default(),
+        }
+    }
+
+    pub fn works(after: Dur) -> Act {
+        Act::exits(0, after)
+    }
+
+    pub fn fails() -> Act {
+        Act::exits(1, Dur::from_millis(100)).saying("it broke")
+    }
+
+    pub fn hangs() -> Act {
+        Act { lasts: None, ..Act::works(Dur::ZERO) }
+    }
+
+    pub fn absent() -> Act {
+        Act { refused: Some("no such program".to_owned()), ..Act::hangs() }
+    }
+
+    /// Says that there is nothing to do.
+    pub fn idles(reason: &str) -> Act {
+        let marker =
+            Marker { state: "idle".to_owned(), attrs: vec![("reason".to_owned(), reason.to_owned())] };
+        let mut act = Act::works(Dur::from_secs(12));
+        act.report.marker = Some(marker);
+        act
+    }
+
+    /// Obeys nothing but KILL.
+    pub fn stubborn(mut self) -> Act {
+        self.ignores = vec![EndStep::Interrupt, EndStep::Terminate];
+        self
+    }
+
+    pub fn saying(mut self, last_line: &str) -> Act {
+        self.report.last_line = last_line.to_owned();
+        self
+    }
+
+    pub fn answering(mut self, result: AgentResult) -> Act {
+        self.report.tally.result = Some(result);
+        self
+    }
+
+    pub fn holding_pipes(mut self, how_long: Option<Dur>) -> Act {
+        self.holds_pipes = how_long;
+        self
+    }
+}

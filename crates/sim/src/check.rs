@@ -1,0 +1,97 @@
+//! What must hold of every run, whatever was scripted.
+
+use dogwatch_core::event::{Event, Recorded};
+use dogwatch_core::view::View;
+
+/// All of them.
+pub fn all(events: &[Recorded], live: &View) {
+    sequence_has_no_gaps(events);
+    folding_again_gives_the_same_view(events, live);
+    one_session_at_a_time(events);
+    every_iteration_that_began_ended_once(events, live);
+    nothing_follows_the_end(events);
+}
+
+fn sequence_has_no_gaps(events: &[Recorded]) {
+    for (i, e) in events.iter().enumerate() {
+        assert_eq!(e.seq, i as u64 + 1, "the sequence has a gap at {e:?}");
+    }
+    for pair in events.windows(2) {
+        assert!(pair[0].awake_ms <= pair[1].awake_ms, "time runs backwards at {:?}", pair[1]);
+    }
+}
+
+fn folding_again_gives_the_same_view(events: &[Recorded], live: &View) {
+    assert_eq!(&View::fold(events), live, "the replayed view differs from the live one");
+}
+
+fn one_session_at_a_time(events: &[Recorded]) {
+    let mut open = false;
+    for e in events {
+        match e.event {
+            Event::SessionStarted { .. } => {
+                assert!(!std::mem::replace(&mut open, true), "two sessions at once: {e:?}")
+            }
+            Event::SessionEnded(_) => open = false,
+            _ => {}
+        }
+    }
+}
+
+fn every_iteration_that_began_ended_once(events: &[Recorded], live: &View) {
+    let mut open = None;
+    for e in events {
+        match &e.event {
+            Event::IterationStarted { iteration, .. } => {
+                assert_eq!(open.replace(*iteration), None, "an iteration began within another: {e:?}");
+            }
+            Event::IterationCompleted(end)
+            | Event::IterationFailed(end)
+            | Event::IterationTimedOut(end)
+            | Event::IterationRateLimited(end)
+            | Event::IterationAuthFailed(end)
+            | Event::IterationIdle { end, .. }
+            | Event::IterationInterrupted { end, .. } => {
+                assert_eq!(open.take(), Some(end.iteration), "an iteration ended that was not open: {e:?}");
+            }
+            _ => {}
+        }
+    }
+    assert!(open.is_none() || !live.is_over(), "the run ended with iteration {open:?} open");
+}
+
+fn nothing_follows_the_end(events: &[Recorded]) {
+    let end = events.iter().position(|e| matches!(e.event, Event::RunEnded(_)));
+    assert!(end.is_none_or(|at| at + 1 == events.len()), "events follow the end");
+}
+
+/// An event as a short word, for tests that compare whole stories.
+pub fn word(event: &Event) -> Option<String> {
+    Some(match event {
+        Event::RunStarted(_) => "run_started".to_owned(),
+        Event::RunResumed(_) => "run_resumed".to_owned(),
+        Event::NodeTransition { .. } | Event::Observed { .. } | Event::Unknown => return None,
+        Event::IterationStarted { iteration, cause, .. } => format!("iteration_started {iteration} {cause}"),
+        Event::CommandFinished(c) => {
+            format!("command_finished {}{}", c.name, if c.timed_out { " timed_out" } else { "" })
+        }
+        Event::PromptAssembled { .. } => "prompt_assembled".to_owned(),
+        Event::SessionStarted { .. } => "session_started".to_owned(),
+        Event::MarkerSeen { state, .. } => format!("marker_seen {state}"),
+        Event::HardStop { reason, .. } => format!("hard_stop {reason}"),
+        Event::SessionSignalled { step, .. } => format!("session_signalled {step}"),
+        Event::SessionEnded(s) => format!("session_ended by {}", s.ended_by),
+        Event::IterationCompleted(_) => "iteration_completed".to_owned(),
+        Event::IterationIdle { reason, consecutive, .. } => format!("iteration_idle {reason} {consecutive}"),
+        Event::IterationFailed(_) => "iteration_failed".to_owned(),
+        Event::IterationTimedOut(_) => "iteration_timed_out".to_owned(),
+        Event::IterationRateLimited(_) => "iteration_rate_limited".to_owned(),
+        Event::IterationAuthFailed(_) => "iteration_auth_failed".to_owned(),
+        Event::IterationInterrupted { by, .. } => format!("iteration_interrupted {by}"),
+        Event::WaitStarted { why, delay_s, .. } => format!("wait_started {why} {delay_s}"),
+        Event::WaitEnded { by, .. } => format!("wait_ended {by}"),
+        Event::Notice { kind, .. } => format!("notice {kind}"),
+        Event::Trouble { kind, .. } => format!("trouble {kind}"),
+        Event::RunEnded(e) => format!("run_ended {} {}", e.outcome, e.exit_code),
+    })
+}

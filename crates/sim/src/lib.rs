@@ -1,0 +1,13 @@
+//! A modelled world for the core: scripted agents, a clock that jumps, an operator. Nothing in here sleeps,
+//! so a year of idling is tested in the time it takes to compute it.
+//!
+//! `World` plays the shell's part: it carries out the core's decisions on scripted `Act`s and tells it what
+//! happened. `check` holds what must be true of every run, whatever was scripted.
+
+mod act;
+pub mod check;
+pub mod plan;
+mod world;
+
+pub use act::Act;
+pub use world::{Drive, World};

@@ -1,0 +1,57 @@
+//! A plan with every default, to be changed where a test needs it.
+
+use dogwatch_core::dur::{Dur, Limit};
+use dogwatch_core::event::RunStarted;
+use dogwatch_core::ids::{NodeName, RunId};
+use dogwatch_core::moment::Wall;
+use dogwatch_core::settings::{
+    Budget, CommandPlan, ErrorPolicy, NodePlan, Plan, Profile, ReaderName, Settings, WakePolicy, WatchPolicy,
+};
+
+pub fn settings() -> Settings {
+    Settings {
+        agent: vec!["agent".to_owned()],
+        reader: ReaderName::Plain,
+        commands: Vec::new(),
+        args: Vec::new(),
+        credit: false,
+        delay: Dur::ZERO,
+        profile: Profile::Standard,
+        max_iterations: None,
+        watchdog: WatchPolicy::of(Profile::Standard),
+        errors: ErrorPolicy::default(),
+        budget: Budget::default(),
+        idle: None,
+        wake_on: WakePolicy::default(),
+        work_when: None,
+    }
+}
+
+/// A loop with these changes to its settings.
+pub fn plan(change: impl FnOnce(&mut Settings)) -> Plan {
+    let mut settings = settings();
+    change(&mut settings);
+    Plan { nodes: vec![NodePlan { name: NodeName::new("loop"), settings }], stop_on_error: false }
+}
+
+pub fn command(name: &str, timeout: Dur) -> CommandPlan {
+    CommandPlan { name: name.to_owned(), run: name.to_owned(), timeout, shell: false }
+}
+
+pub fn session_limit(limit: Dur) -> impl FnOnce(&mut Settings) {
+    move |s| s.watchdog.session = Limit::At(limit)
+}
+
+pub fn started(plan: Plan) -> RunStarted {
+    RunStarted {
+        run: RunId::new(Wall(0), [0; 4]),
+        path: "loop/RALPH.md".to_owned(),
+        work_dir: "/project".to_owned(),
+        nodes: plan.nodes.iter().map(|n| n.name.clone()).collect(),
+        agent: "agent".to_owned(),
+        settings: plan,
+        boot_id: "boot".to_owned(),
+        pid: 1,
+        dogwatch: "test".to_owned(),
+    }
+}

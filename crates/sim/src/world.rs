@@ -1,0 +1,244 @@
+//! The world: it owns time and jumps from one thing that happens to the next.
+
+use crate::act::Act;
+use crate::{check, plan};
+use dogwatch_core::Run;
+use dogwatch_core::decision::Decision;
+use dogwatch_core::dur::Dur;
+use dogwatch_core::event::{EndStep, Event, Recorded, RunEnded};
+use dogwatch_core::input::Input;
+use dogwatch_core::job::{Exit, Job, JobKind};
+use dogwatch_core::moment::{Awake, Boot, Moment, Wall};
+use dogwatch_core::settings::Plan;
+use std::collections::BTreeMap;
+
+/// More steps than any sound test takes: a livelock fails instead of hanging.
+const MAX_STEPS: usize = 5_000_000;
+/// A night in late 2026, so that times in failures look like times.
+const EPOCH: i64 = 1_794_773_733_000;
+
+pub struct World {
+    run: Run,
+    now: Moment,
+    /// What will happen, in order of time and of having been planned.
+    agenda: BTreeMap<(u64, u64), Input>,
+    planned: u64,
+    script: Box<dyn FnMut(Job) -> Act>,
+    live: Option<Live>,
+    pub events: Vec<Recorded>,
+    /// When each session was started, in milliseconds since the beginning.
+    pub sessions: Vec<u64>,
+    pub exit_code: Option<u8>,
+    keep_events: bool,
+}
+
+struct Live {
+    job: Job,
+    act: Act,
+    exited: bool,
+}
+
+/// How far to drive.
+#[derive(Clone, Copy, Debug)]
+pub enum Drive {
+    ToTheEnd,
+    /// Until so much time has passed since the beginning.
+    Until(Dur),
+}
+
+impl World {
+    /// A run of this plan whose sessions and commands do what the script says.
+    pub fn new(plan: Plan, script: impl FnMut(Job) -> Act + 'static) -> World {
+        let now = Moment { awake: Awake(1_000), boot: Boot(5_000), wall: Wall(EPOCH) };
+        let mut world = World {
+            run: Run::new(plan::started(plan)),
+            now,
+            agenda: BTreeMap::new(),
+            planned: 0,
+            script: Box::new(script),
+            live: None,
+            events: Vec::new(),
+            sessions: Vec::new(),
+            exit_code: None,
+            keep_events: true,
+        };
+        world.plan_in(Dur::ZERO, Input::Began);
+        world
+    }
+
+    /// For runs with more events than memory should hold.
+    pub fn forgetting(mut self) -> World {
+        self.keep_events = false;
+        self
+    }
+
+    /// Something that happens so long after the beginning.
+    pub fn at(mut self, after: Dur, input: Input) -> World {
+        self.plan_in(after, input);
+        self
+    }
+
+    pub fn run(&self) -> &Run {
+        &self.run
+    }
+
+    /// Milliseconds since the beginning.
+    pub fn elapsed(&self) -> u64 {
+        self.now.awake.0 - 1_000
+    }
+
+    /// Drives, and checks what must hold of every run.
+    pub fn drive(&mut self, how_far: Drive) -> &mut World {
+        for _ in 0..MAX_STEPS {
+            if self.exit_code.is_some() || !self.advance(how_far) {
+                if self.keep_events {
+                    check::all(&self.events, self.run.view());
+                }
+                return self;
+            }
+        }
+        panic!("still not there after {MAX_STEPS} steps: a livelock");
+    }
+
+    /// The run's end; it must have one.
+    pub fn end(&mut self) -> RunEnded {
+        self.drive(Drive::ToTheEnd);
+        self.run.view().ended.clone().expect("driven to the end, so it ended")
+    }
+
+    /// The events of the loop's life, as words: `iteration_started`, `wait_started idle 30`…
+    pub fn story(&self) -> Vec<String> {
+        self.events.iter().filter_map(|r| check::word(&r.event)).collect()
+    }
+
+    pub fn waits(&self) -> Vec<u64> {
+        let wait = |r: &Recorded| match &r.event {
+            Event::WaitStarted { delay_s, .. } => Some(delay_s.as_millis()),
+            _ => None,
+        };
+        self.events.iter().filter_map(wait).collect()
+    }
+
+    fn plan_in(&mut self, after: Dur, input: Input) {
+        self.planned += 1;
+        self.agenda.insert((self.now.awake.plus(after).0, self.planned), input);
+    }
+
+    /// Jumps to the next thing that happens. False if nothing ever will, or the drive is over.
+    fn advance(&mut self, how_far: Drive) -> bool {
+        let wakeup = self.run.next_wakeup();
+        let clocks = [wakeup.awake.map(|a| a.0), wakeup.boot.map(|b| b.0 - self.boot_lead())];
+        let due = clocks.into_iter().flatten().min();
+        let planned = self.agenda.keys().next().copied();
+        let input = match (planned, due) {
+            (Some(key), due) if due.is_none_or(|d| key.0 <= d) => {
+                if !self.jump(key.0, how_far) {
+                    return false;
+                }
+                self.agenda.remove(&key).expect("the key was just seen")
+            }
+            (_, Some(due)) => {
+                if !self.jump(due, how_far) {
+                    return false;
+                }
+                Input::TimePassed
+            }
+            (_, None) => return false,
+        };
+        self.step(input);
+        true
+    }
+
+    fn boot_lead(&self) -> u64 {
+        self.now.boot.0 - self.now.awake.0
+    }
+
+    fn jump(&mut self, awake: u64, how_far: Drive) -> bool {
+        if let Drive::Until(limit) = how_far
+            && awake > 1_000 + limit.as_millis()
+        {
+            return false;
+        }
+        self.now = self.now.plus(Awake(awake).since(self.now.awake));
+        true
+    }
+
+    fn step(&mut self, input: Input) {
+        for decision in self.run.step(self.now, input) {
+            match decision {
+                Decision::Record(recorded) if self.keep_events => self.events.push(*recorded),
+                Decision::Record(_) => {}
+                Decision::Start(job) => self.start(job),
+                Decision::AssemblePrompt { node, iteration } => {
+                    self.plan_in(
+                        Dur::ZERO,
+                        Input::PromptAssembled { node, iteration, bytes: 2, sha256: "00".into() },
+                    );
+                }
+                Decision::Interrupt(job) => self.told(job, EndStep::Interrupt),
+                Decision::Terminate(job) => self.told(job, EndStep::Terminate),
+                Decision::Kill(job) => self.told(job, EndStep::Kill),
+                Decision::Sweep { job, .. } => self.swept(job),
+                Decision::RetryRecord => {}
+                Decision::Finish { exit_code } => {
+                    assert!(self.live.is_none(), "the run ended while a process tree was alive");
+                    self.exit_code = Some(exit_code);
+                }
+            }
+        }
+    }
+
+    fn start(&mut self, job: Job) {
+        assert!(self.live.is_none(), "{job:?} was started while another tree was alive");
+        let act = (self.script)(job);
+        if let Some(error) = &act.refused {
+            let error = error.clone();
+            return self.plan_in(Dur::ZERO, Input::JobRefused { job, error });
+        }
+        if job.kind == JobKind::Session {
+            self.sessions.push(self.elapsed());
+        }
+        self.plan_in(Dur::ZERO, Input::JobStarted { job, pid: 77, argv: vec!["agent".to_owned()] });
+        if let Some(lasts) = act.lasts {
+            self.plan_in(lasts, Input::JobExited { job, exit: act.exit });
+            if let Some(held) = act.holds_pipes {
+                self.plan_in(lasts.saturating_add(held), Input::PipesClosed { job });
+            }
+        }
+        self.live = Some(Live { job, act, exited: false });
+    }
+
+    /// A signal reaches the tree: it goes, unless it does not obey that one.
+    fn told(&mut self, job: Job, step: EndStep) {
+        let Some(live) = self.live.as_mut().filter(|l| l.job == job) else { return };
+        if live.exited || live.act.ignores.contains(&step) {
+            return;
+        }
+        live.exited = true;
+        self.agenda.retain(
+            |_, i| !matches!(i, Input::JobExited { job: j, .. } | Input::PipesClosed { job: j } if *j == job),
+        );
+        let exit = match step {
+            EndStep::Interrupt => Exit::Code(0),
+            EndStep::Terminate => Exit::Code(143),
+            EndStep::Kill => Exit::Signal(9),
+        };
+        self.plan_in(Dur::ZERO, Input::JobExited { job, exit });
+        if step == EndStep::Kill {
+            self.ended(job, Dur::ZERO);
+        }
+    }
+
+    fn swept(&mut self, job: Job) {
+        if let Some(live) = self.live.as_ref().filter(|l| l.job == job) {
+            let takes = live.act.sweep;
+            self.ended(job, takes);
+        }
+    }
+
+    fn ended(&mut self, job: Job, after: Dur) {
+        if let Some(live) = self.live.take() {
+            self.plan_in(after, Input::JobEnded { job, report: Box::new(live.act.report) });
+        }
+    }
+}
