@@ -42,6 +42,11 @@ impl Failures {
         });
     }
 
+    /// How many of those that are remembered lie within `window` before `now`.
+    pub fn within(&self, window: Dur, now: Boot) -> u64 {
+        self.recent.iter().filter(|f| now.since(f.at) <= window).count() as u64
+    }
+
     pub fn clear(&mut self) {
         *self = Failures::default();
     }

@@ -5,6 +5,7 @@ use crate::dur::Dur;
 use crate::event::Recorded;
 use crate::ids::{Iteration, NodeIx};
 use crate::job::Job;
+use serde::Serialize;
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum Decision {
@@ -15,6 +16,10 @@ pub enum Decision {
     AssemblePrompt {
         node: NodeIx,
         iteration: Iteration,
+        /// What people said since the last prompt.
+        told: Vec<String>,
+        /// Also say what the agent is about to see.
+        sight: bool,
     },
     /// INT to the session's group.
     Interrupt(Job),
@@ -27,10 +32,53 @@ pub enum Decision {
         job: Job,
         grace: Dur,
     },
+    /// Keep why the run went to sleep where other programs look for it.
+    KeepContext(Box<ContextEntry>),
     /// Try again to write what the record still misses.
     RetryRecord,
     /// The run is over; exit with this code.
     Finish {
         exit_code: u8,
     },
+}
+
+/// Why the run stopped by itself, in the form that context files have.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ContextEntry {
+    pub entry_type: &'static str,
+    pub topic: &'static str,
+    pub content: String,
+    pub confidence: f64,
+    pub metadata: ContextMetadata,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ContextMetadata {
+    pub reason: String,
+    pub consecutive_idle_ticks: u64,
+    pub last_decision: LastDecision,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct LastDecision {
+    #[serde(rename = "type")]
+    pub kind: &'static str,
+    pub reason: String,
+}
+
+impl ContextEntry {
+    pub fn sleep(reason: &str, ticks: u64) -> ContextEntry {
+        ContextEntry {
+            entry_type: "decision",
+            topic: "orchestrator_sleep",
+            content: format!("Stopped orchestrator after {ticks} idle ticks ({reason})"),
+            confidence: 1.0,
+            metadata: ContextMetadata {
+                reason: reason.to_owned(),
+                consecutive_idle_ticks: ticks,
+                last_decision: LastDecision { kind: "idle", reason: reason.to_owned() },
+            },
+        }
+    }
 }

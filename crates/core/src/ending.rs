@@ -27,12 +27,18 @@ pub struct Facts<'a> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ending {
     Completed,
-    Idle { reason: String },
+    /// `skipped`: nobody had to ask the agent.
+    Idle {
+        reason: String,
+        skipped: bool,
+    },
     Failed,
     TimedOut,
     RateLimited,
     AuthFailed,
-    Interrupted { by: EndedBy },
+    Interrupted {
+        by: EndedBy,
+    },
 }
 
 /// The ending and the reason for it.
@@ -82,7 +88,7 @@ pub fn judge(facts: &Facts<'_>) -> Judged {
             Some(m) if m.state == "idle" => {
                 let reason = one_line(m.attr("reason").unwrap_or(UNSPECIFIED), MAX_REASON);
                 let because = format!("the agent said idle ({reason})");
-                (Ending::Idle { reason }, because)
+                (Ending::Idle { reason, skipped: false }, because)
             }
             Some(_) | None => (Ending::Completed, "exit code 0".to_owned()),
         },
@@ -146,11 +152,14 @@ mod tests {
         let marker = Marker { state: "idle".into(), attrs: vec![("reason".into(), "at_capacity".into())] };
         let ok = AgentResult::new("nothing to do", false);
         let idle = |exit| Facts { marker: Some(&marker), ..facts(EndedBy::Itself, Some(exit), Some(&ok)) };
-        assert_eq!(ending(idle(Exit::Code(0))), Ending::Idle { reason: "at_capacity".into() });
+        assert_eq!(
+            ending(idle(Exit::Code(0))),
+            Ending::Idle { reason: "at_capacity".into(), skipped: false }
+        );
         assert_eq!(ending(idle(Exit::Code(1))), Ending::Failed);
         let bare = Marker { state: "idle".into(), attrs: vec![] };
         let f = Facts { marker: Some(&bare), ..facts(EndedBy::Itself, Some(Exit::Code(0)), Some(&ok)) };
-        assert_eq!(ending(f), Ending::Idle { reason: UNSPECIFIED.into() });
+        assert_eq!(ending(f), Ending::Idle { reason: UNSPECIFIED.into(), skipped: false });
     }
 
     #[test]

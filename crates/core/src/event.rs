@@ -60,6 +60,9 @@ pub enum Event {
         iteration: Iteration,
         bytes: u64,
         sha256: String,
+        /// What the agent is about to see, when `idle.skip_unchanged` wants it remembered.
+        #[serde(skip_serializing_if = "Option::is_none", default)]
+        sight: Option<Sight>,
     },
     SessionStarted {
         node: NodeName,
@@ -115,15 +118,28 @@ pub enum Event {
         end: IterationEnd,
         by: String,
     },
+    /// A pause has neither a length nor an end.
     WaitStarted {
         node: NodeName,
         why: WaitWhy,
-        delay_s: Dur,
-        until: Wall,
+        delay_s: Option<Dur>,
+        until: Option<Wall>,
     },
     WaitEnded {
         node: NodeName,
         by: WaitEndedBy,
+    },
+    /// A wake that came while there was nothing to end; the next wait ends by it.
+    WakeRemembered {
+        node: NodeName,
+        by: WaitEndedBy,
+    },
+    /// The run was asked to pause: no iteration begins until it is lifted.
+    Paused {},
+    Unpaused {},
+    /// A person has something to say to the agent; it goes into the next prompt.
+    Told {
+        text: String,
     },
     Notice {
         kind: String,
@@ -153,6 +169,9 @@ pub struct RunStarted {
     pub boot_id: String,
     pub pid: u32,
     pub dogwatch: String,
+    /// Jitter draws from it, so that a replay draws the same.
+    #[serde(default)]
+    pub seed: u64,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -243,6 +262,13 @@ pub struct NodeCounts {
     pub done: u64,
     pub failed: u64,
     pub blocked: u64,
+}
+
+/// What an agent was about to see: its prompt, without what changes by itself, and the work tree.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sight {
+    pub prompt: String,
+    pub tree: String,
 }
 
 /// Progress seen on a channel: one record for a stretch of it.

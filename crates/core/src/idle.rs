@@ -1,6 +1,7 @@
 //! How long to wait when there is nothing to do, and when to stop waiting.
 
 use crate::dur::Dur;
+use crate::event::Sight;
 use crate::moment::Boot;
 use crate::settings::{IdlePolicy, StopAfter, Strategy};
 
@@ -17,6 +18,22 @@ pub struct Spell {
     pub same_reason: u64,
     /// The wait before the next look, for strategies that build on it.
     pub last_delay: Dur,
+    /// What the agent saw when it last said that there is nothing to do.
+    pub sight: Option<Sight>,
+    /// Waits of this spell that ended by a path that had changed while the agent worked.
+    pub own_wakes: u32,
+}
+
+/// An agent that touches a file it is woken by would wake itself for ever; so many times it may.
+pub const MAX_OWN_WAKES: u32 = 2;
+
+/// A number drawn from the run's seed for the event with this number: the same in every replay.
+pub fn draw(seed: u64, seq: u64) -> u64 {
+    // SplitMix64: one round is enough to spread neighbouring numbers over all bits.
+    let mut z = seed.wrapping_add(seq.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
 }
 
 impl Spell {

@@ -1,6 +1,6 @@
 //! What happened: past tense, told by the shell, each with a moment.
 
-use crate::event::{Observation, WaitEndedBy};
+use crate::event::{Observation, Sight, WaitEndedBy};
 use crate::ids::{Iteration, NodeIx};
 use crate::job::{Exit, Job, JobReport};
 
@@ -44,6 +44,7 @@ pub enum Input {
         iteration: Iteration,
         bytes: u64,
         sha256: String,
+        sight: Option<Sight>,
     },
     Observed {
         job: Job,
@@ -57,6 +58,17 @@ pub enum Input {
     StopAsked,
     /// End the wait now.
     WakeAsked(WaitEndedBy),
+    /// Begin no iteration until told to go on.
+    PauseAsked,
+    UnpauseAsked,
+    /// A person's words for the agent.
+    Told {
+        text: String,
+    },
+    /// The context entry was kept, or could not be.
+    ContextKept {
+        error: Option<String>,
+    },
     Noticed {
         kind: &'static str,
         message: String,

@@ -16,7 +16,11 @@ pub struct Job {
 pub enum JobKind {
     /// The command with this index in the node's list.
     Command(usize),
+    /// `work_when`: is there anything to do?
+    Gate,
     Session,
+    /// `wake_on.probe`: should the wait end?
+    Probe,
 }
 
 /// How a process ended.

@@ -20,6 +20,7 @@ pub mod redact;
 pub mod run;
 pub mod settings;
 pub mod sign;
+pub mod status;
 pub mod text;
 pub mod timer;
 pub mod view;

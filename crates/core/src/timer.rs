@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 /// What a timer is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Timer {
-    /// A command's own timeout (awake).
-    Command(NodeIx),
+    /// The timeout of a command, gate or probe (awake).
+    Errand(NodeIx),
     /// The watchdog's next due moment (awake).
     Watch(NodeIx),
     /// Between two steps of ending a tree (awake).
@@ -17,6 +17,8 @@ pub enum Timer {
     Leak(NodeIx),
     /// The end of a wait (boot).
     Wait(NodeIx),
+    /// The next look of the wake probe (boot).
+    Probe(NodeIx),
     /// The run's time budget (boot).
     Budget,
     /// The next try to write the record (awake).

@@ -3,9 +3,10 @@
 
 use crate::circuit::Failures;
 use crate::dur::Dur;
+use crate::ending::Ending;
 use crate::event::{
-    Event, IterationEnd, NodeCounts, NodeState, Observation, Recorded, RunEnded, RunStarted, SessionEnded,
-    WaitWhy,
+    EndedBy, Event, IterationEnd, NodeCounts, NodeState, Observation, Recorded, RunEnded, RunStarted,
+    SessionEnded, Sight, WaitEndedBy, WaitWhy,
 };
 use crate::idle::Spell;
 use crate::ids::{Iteration, NodeIx, NodeName};
@@ -25,6 +26,9 @@ pub struct View {
     /// Supervised time of earlier processes of this run, and where the present one began.
     time_before: Dur,
     segment: Boot,
+    pub paused: bool,
+    /// What people said that no prompt has carried yet.
+    pub told: Vec<String>,
     pub troubles: u64,
     pub last_trouble: Option<(String, String)>,
     pub ended: Option<RunEnded>,
@@ -45,6 +49,14 @@ pub struct NodeView {
     session: Dur,
     pub last_session: Option<SessionEnded>,
     pub last_end: Option<IterationEnd>,
+    /// How the last iteration ended that is not open any more.
+    pub last_ending: Option<Ending>,
+    /// When the present iteration began, if one is open.
+    pub open: Option<Awake>,
+    /// A wake that came while there was no wait to end.
+    pub wake: Option<WaitEndedBy>,
+    /// What this iteration's agent was about to see.
+    pub sight: Option<Sight>,
 }
 
 /// How the iterations ended so far.
@@ -65,8 +77,18 @@ pub struct Counts {
 pub enum Doing {
     Nothing,
     Preparing,
-    Working { pid: u32, since: Awake, messages: u64, last_output: Option<Awake> },
-    Waiting { why: WaitWhy, delay: Dur, until: Wall },
+    Working {
+        pid: u32,
+        since: Awake,
+        messages: u64,
+        last_output: Option<Awake>,
+    },
+    /// A pause has no end.
+    Waiting {
+        why: WaitWhy,
+        delay: Dur,
+        until: Option<Wall>,
+    },
 }
 
 impl View {
@@ -118,8 +140,14 @@ impl View {
             Event::RunStarted(s) => self.start(at, s),
             Event::RunResumed(_) => self.resume(at),
             Event::NodeTransition { node, to, .. } => self.on(node, |n| n.state = *to),
-            Event::IterationStarted { node, iteration, .. } => self.on(node, |n| n.begin(*iteration)),
-            Event::CommandFinished(_) | Event::PromptAssembled { .. } | Event::MarkerSeen { .. } => {}
+            Event::IterationStarted { node, iteration, .. } => {
+                self.on(node, |n| n.begin(at.awake, *iteration))
+            }
+            Event::CommandFinished(_) | Event::MarkerSeen { .. } => {}
+            Event::PromptAssembled { node, sight, .. } => {
+                self.told.clear();
+                self.on(node, |n| n.sight = sight.clone());
+            }
             Event::SessionStarted { node, pid, .. } => {
                 let doing = Doing::Working { pid: *pid, since: at.awake, messages: 0, last_output: None };
                 self.on(node, |n| n.doing = doing);
@@ -128,20 +156,27 @@ impl View {
             Event::HardStop { .. } | Event::SessionSignalled { .. } | Event::Notice { .. } => {}
             Event::SessionEnded(s) => self.on(&s.node, |n| n.session_over(s)),
             Event::IterationCompleted(end) => self.on(&end.node, |n| n.completed(end)),
-            Event::IterationIdle { end, reason, .. } => self.on(&end.node, |n| n.idled(at.boot, end, reason)),
-            Event::IterationFailed(end) | Event::IterationAuthFailed(end) => {
-                self.on(&end.node, |n| n.failed(at.boot, end));
+            Event::IterationIdle { end, reason, skipped, .. } => {
+                self.on(&end.node, |n| n.idled(at.boot, end, reason, *skipped));
+            }
+            Event::IterationFailed(end) => self.on(&end.node, |n| n.failed(at.boot, end, Ending::Failed)),
+            Event::IterationAuthFailed(end) => {
+                self.on(&end.node, |n| n.failed(at.boot, end, Ending::AuthFailed))
             }
             Event::IterationTimedOut(end) => self.on(&end.node, |n| n.timed_out(end)),
-            Event::IterationRateLimited(end) => self.on(&end.node, |n| n.over(end)),
+            Event::IterationRateLimited(end) => self.on(&end.node, |n| n.over(end, Ending::RateLimited)),
             Event::IterationInterrupted { end, .. } => self.on(&end.node, |n| {
                 n.counts.interrupted += 1;
-                n.over(end);
+                n.over(end, Ending::Interrupted { by: EndedBy::Operator });
             }),
             Event::WaitStarted { node, why, delay_s, until } => {
                 self.on(node, |n| n.wait(*why, *delay_s, *until))
             }
-            Event::WaitEnded { node, .. } => self.on(node, |n| n.doing = Doing::Nothing),
+            Event::WaitEnded { node, by } => self.on(node, |n| n.wait_over(*by)),
+            Event::WakeRemembered { node, by } => self.on(node, |n| n.wake = Some(*by)),
+            Event::Paused {} => self.paused = true,
+            Event::Unpaused {} => self.paused = false,
+            Event::Told { text } => self.told.push(text.clone()),
             Event::Trouble { kind, detail } => {
                 self.troubles += 1;
                 self.last_trouble = Some((kind.clone(), detail.clone()));
@@ -194,11 +229,19 @@ impl NodeView {
             session: Dur::ZERO,
             last_session: None,
             last_end: None,
+            last_ending: None,
+            open: None,
+            wake: None,
+            sight: None,
         }
     }
 
-    fn begin(&mut self, iteration: Iteration) {
+    fn begin(&mut self, at: Awake, iteration: Iteration) {
         self.iteration = iteration;
+        self.open = Some(at);
+        // An iteration that begins after a change sees it.
+        self.wake = None;
+        self.sight = None;
         self.doing = Doing::Preparing;
         self.session = Dur::ZERO;
     }
@@ -221,42 +264,56 @@ impl NodeView {
         self.counts.completed += 1;
         self.failures.clear();
         self.spell = Spell::default();
-        self.over(end);
+        self.over(end, Ending::Completed);
     }
 
-    fn idled(&mut self, at: Boot, end: &IterationEnd, reason: &str) {
+    fn idled(&mut self, at: Boot, end: &IterationEnd, reason: &str, skipped: bool) {
         self.counts.iterations += 1;
         self.counts.completed += 1;
         self.counts.idle += 1;
         self.failures.clear();
         self.spell.add(at, reason);
-        self.over(end);
+        if !skipped {
+            self.spell.sight = self.sight.take();
+        }
+        self.over(end, Ending::Idle { reason: reason.to_owned(), skipped });
     }
 
-    fn failed(&mut self, at: Boot, end: &IterationEnd) {
+    fn failed(&mut self, at: Boot, end: &IterationEnd, ending: Ending) {
         self.counts.iterations += 1;
         self.counts.failed += 1;
         self.failures.add(at, end.fingerprint.as_deref().unwrap_or(""), self.session);
         self.spell = Spell::default();
-        self.over(end);
+        self.over(end, ending);
     }
 
     fn timed_out(&mut self, end: &IterationEnd) {
         self.counts.iterations += 1;
         self.counts.timed_out += 1;
         self.spell = Spell::default();
-        self.over(end);
+        self.over(end, Ending::TimedOut);
     }
 
-    fn over(&mut self, end: &IterationEnd) {
+    fn over(&mut self, end: &IterationEnd, ending: Ending) {
         self.doing = Doing::Nothing;
+        self.open = None;
         self.last_end = Some(end.clone());
+        self.last_ending = Some(ending);
     }
 
-    fn wait(&mut self, why: WaitWhy, delay: Dur, until: Wall) {
+    fn wait(&mut self, why: WaitWhy, delay: Option<Dur>, until: Option<Wall>) {
+        let delay = delay.unwrap_or(Dur::ZERO);
         if why == WaitWhy::Idle {
             self.spell.last_delay = delay;
         }
         self.doing = Doing::Waiting { why, delay, until };
+    }
+
+    fn wait_over(&mut self, by: WaitEndedBy) {
+        self.doing = Doing::Nothing;
+        if by == WaitEndedBy::Path && self.wake == Some(by) {
+            self.spell.own_wakes = self.spell.own_wakes.saturating_add(1);
+        }
+        self.wake = None;
     }
 }

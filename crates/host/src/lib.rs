@@ -14,5 +14,7 @@ pub mod lock;
 pub mod orphans;
 pub mod prompt;
 pub mod pump;
+pub mod registry;
 pub mod sinks;
+pub mod socket;
 pub mod sys;

@@ -14,6 +14,29 @@ use std::path::PathBuf;
 /// What the agent is told about commits when the loop file sets `credit`.
 const CREDIT: &str = "When you commit, add this trailer to the message:\n\nAssisted-by: dogwatch";
 
+/// What stands before a person's words.
+const TOLD: &str = "The person who started this loop says:";
+
+/// How an agent says that there is nothing to do. The marker is shown in backticks, with a space that a
+/// real one does not have, so that an agent that prints its prompt does not seem to say it.
+const IDLE_INSTRUCTION: &str = "\
+If there is nothing left to do right now, do not invent work. Say so, and end your answer with a line that holds \
+only an HTML comment of this form (without the backticks and without the first space):
+
+`< !-- ralph:state idle reason=no_pending_tasks -->`
+
+The reason is one word of your choice: no_pending_tasks when all work is done, or e.g. blocked, waiting_for_review.";
+
+/// A prompt, ready.
+#[derive(Debug, PartialEq)]
+pub struct Assembled {
+    pub text: String,
+    /// The same without what changes by itself: equal keys ask the same.
+    pub key: String,
+    /// What there is to tell about the loop file.
+    pub news: Option<Input>,
+}
+
 pub struct Prompter {
     file: PathBuf,
     body: String,
@@ -28,14 +51,27 @@ impl Prompter {
         Prompter { file, body: frontmatter::body(text), frontmatter: frontmatter::settings(text), told: None }
     }
 
-    /// The prompt, and what there is to tell about the file.
+    /// The prompt of an iteration.
     pub fn assemble(
         &mut self,
         node: &NodePlan,
         iteration: Iteration,
         outputs: &[CommandOutput],
-    ) -> (String, Option<Input>) {
+        told: &[String],
+    ) -> Assembled {
         let news = self.reread();
+        // The number of the iteration changes by itself and is no news.
+        let key = self.fill_in(node, Iteration(0), outputs, told);
+        Assembled { text: self.fill_in(node, iteration, outputs, told), key, news }
+    }
+
+    fn fill_in(
+        &self,
+        node: &NodePlan,
+        iteration: Iteration,
+        outputs: &[CommandOutput],
+        told: &[String],
+    ) -> String {
         let settings = &node.settings;
         let values = Values {
             commands: outputs,
@@ -45,11 +81,20 @@ impl Prompter {
             max_iterations: settings.max_iterations,
         };
         let mut prompt = expand(&self.body, &values);
-        if settings.credit {
+        let mut add = |text: &str| {
             prompt.push_str("\n\n");
-            prompt.push_str(CREDIT);
+            prompt.push_str(text);
+        };
+        if !told.is_empty() {
+            add(&format!("{TOLD}\n\n- {}", told.join("\n- ")));
         }
-        (prompt, news)
+        if settings.credit {
+            add(CREDIT);
+        }
+        if settings.idle.as_ref().is_some_and(|i| i.instruct) {
+            add(IDLE_INSTRUCTION);
+        }
+        prompt
     }
 
     fn reread(&mut self) -> Option<Input> {
@@ -104,7 +149,7 @@ mod tests {
     use dogwatch_core::dur::Dur;
     use dogwatch_core::ids::NodeName;
     use dogwatch_core::settings::{
-        Budget, ErrorPolicy, Profile, ReaderName, Settings, WakePolicy, WatchPolicy,
+        Budget, ErrorPolicy, IdlePolicy, Profile, ReaderName, Settings, WakePolicy, WatchPolicy,
     };
 
     fn node() -> NodePlan {
@@ -139,30 +184,67 @@ mod tests {
         (dir, prompter)
     }
 
+    fn ask(p: &mut Prompter, node: &NodePlan, iteration: u64) -> (String, Option<Input>) {
+        let assembled = p.assemble(node, Iteration(iteration), &[], &[]);
+        (assembled.text, assembled.news)
+    }
+
+    #[test]
+    fn what_a_person_said_stands_in_the_prompt() {
+        let (_dir, mut p) = prompter();
+        let text = p.assemble(&node(), Iteration(1), &[], &["be brief".into(), "skip the docs".into()]).text;
+        assert_eq!(text, "Go 1\n\nThe person who started this loop says:\n\n- be brief\n- skip the docs");
+    }
+
+    #[test]
+    fn the_key_of_a_prompt_does_not_change_with_the_iteration() {
+        let (_dir, mut p) = prompter();
+        let first = p.assemble(&node(), Iteration(1), &[], &[]);
+        let second = p.assemble(&node(), Iteration(2), &[], &[]);
+        assert_ne!(first.text, second.text);
+        assert_eq!(first.key, second.key);
+        assert_ne!(second.key, p.assemble(&node(), Iteration(2), &[], &["news".into()]).key);
+    }
+
+    #[test]
+    fn an_idle_block_tells_the_agent_about_the_marker_and_an_echo_of_it_is_none() {
+        let (_dir, mut p) = prompter();
+        let mut node = node();
+        node.settings.idle = Some(IdlePolicy::default());
+        let text = p.assemble(&node, Iteration(1), &[], &[]).text;
+        assert!(text.contains("ralph:state idle reason=no_pending_tasks"));
+        for structured in [false, true] {
+            assert_eq!(dogwatch_agents::last_marker(&text, structured, &text), None);
+            assert_eq!(dogwatch_agents::last_marker(&text, structured, ""), None);
+        }
+        node.settings.idle = Some(IdlePolicy { instruct: false, ..IdlePolicy::default() });
+        assert_eq!(p.assemble(&node, Iteration(1), &[], &[]).text, "Go 1");
+    }
+
     #[test]
     fn item_44_the_body_is_read_afresh_and_a_changed_frontmatter_is_a_notice() {
         let (dir, mut p) = prompter();
-        assert_eq!(p.assemble(&node(), Iteration(1), &[]), ("Go 1".into(), None));
+        assert_eq!(ask(&mut p, &node(), 1), ("Go 1".into(), None));
         std::fs::write(dir.path().join("RALPH.md"), "---\nagent: true\n---\nStay {{ ralph.iteration }}")
             .expect("writes");
-        assert_eq!(p.assemble(&node(), Iteration(2), &[]), ("Stay 2".into(), None));
+        assert_eq!(ask(&mut p, &node(), 2), ("Stay 2".into(), None));
         std::fs::write(dir.path().join("RALPH.md"), "---\nagent: false\n---\nStay").expect("writes");
-        let (text, news) = p.assemble(&node(), Iteration(3), &[]);
+        let (text, news) = ask(&mut p, &node(), 3);
         assert_eq!(text, "Stay");
         assert!(matches!(news, Some(Input::Noticed { kind: "settings_changed", .. })));
-        assert_eq!(p.assemble(&node(), Iteration(4), &[]).1, None);
+        assert_eq!(ask(&mut p, &node(), 4).1, None);
     }
 
     #[test]
     fn a_deleted_loop_file_is_trouble_once_and_the_last_good_text_serves() {
         let (dir, mut p) = prompter();
         std::fs::remove_file(dir.path().join("RALPH.md")).expect("removes");
-        let (text, news) = p.assemble(&node(), Iteration(2), &[]);
+        let (text, news) = ask(&mut p, &node(), 2);
         assert_eq!(text, "Go 2");
         assert!(matches!(news, Some(Input::TroubleMet { kind: "loop_file", .. })));
-        assert_eq!(p.assemble(&node(), Iteration(3), &[]), ("Go 3".into(), None));
+        assert_eq!(ask(&mut p, &node(), 3), ("Go 3".into(), None));
         std::fs::write(dir.path().join("RALPH.md"), FIRST).expect("writes");
-        assert_eq!(p.assemble(&node(), Iteration(4), &[]), ("Go 4".into(), None));
+        assert_eq!(ask(&mut p, &node(), 4), ("Go 4".into(), None));
     }
 
     #[test]
@@ -170,13 +252,13 @@ mod tests {
         let (dir, mut p) = prompter();
         let file = dir.path().join("RALPH.md");
         std::fs::write(&file, b"---\nagent: true\n---\n\xff\xfe").expect("writes");
-        let (_, news) = p.assemble(&node(), Iteration(1), &[]);
+        let (_, news) = ask(&mut p, &node(), 1);
         assert!(
             matches!(news, Some(Input::TroubleMet { detail, .. }) if detail.contains("not UTF-8 at byte 20"))
         );
         std::fs::remove_file(&file).expect("removes");
         std::fs::create_dir(&file).expect("makes");
-        let (_, news) = p.assemble(&node(), Iteration(1), &[]);
+        let (_, news) = ask(&mut p, &node(), 1);
         assert!(
             matches!(news, Some(Input::TroubleMet { detail, .. }) if detail.contains("not a regular file"))
         );
@@ -187,6 +269,6 @@ mod tests {
         let (_dir, mut p) = prompter();
         let mut node = node();
         node.settings.credit = true;
-        assert!(p.assemble(&node, Iteration(1), &[]).0.ends_with("Assisted-by: dogwatch"));
+        assert!(ask(&mut p, &node, 1).0.ends_with("Assisted-by: dogwatch"));
     }
 }

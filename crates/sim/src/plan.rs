@@ -53,5 +53,6 @@ pub fn started(plan: Plan) -> RunStarted {
         boot_id: "boot".to_owned(),
         pid: 1,
         dogwatch: "test".to_owned(),
+        seed: 7,
     }
 }

@@ -3,9 +3,9 @@
 use crate::act::Act;
 use crate::{check, plan};
 use dogwatch_core::Run;
-use dogwatch_core::decision::Decision;
+use dogwatch_core::decision::{ContextEntry, Decision};
 use dogwatch_core::dur::Dur;
-use dogwatch_core::event::{EndStep, Event, Recorded, RunEnded};
+use dogwatch_core::event::{EndStep, Event, Recorded, RunEnded, Sight};
 use dogwatch_core::input::Input;
 use dogwatch_core::job::{Exit, Job, JobKind};
 use dogwatch_core::moment::{Awake, Boot, Moment, Wall};
@@ -30,6 +30,10 @@ pub struct World {
     pub sessions: Vec<u64>,
     pub exit_code: Option<u8>,
     keep_events: bool,
+    sees: Box<dyn FnMut(u64) -> Sight>,
+    /// The context entries that were kept.
+    pub context: Vec<ContextEntry>,
+    pub context_fails: bool,
 }
 
 struct Live {
@@ -61,6 +65,9 @@ impl World {
             sessions: Vec::new(),
             exit_code: None,
             keep_events: true,
+            sees: Box::new(|_| Sight { prompt: "p".to_owned(), tree: "t".to_owned() }),
+            context: Vec::new(),
+            context_fails: false,
         };
         world.plan_in(Dur::ZERO, Input::Began);
         world
@@ -69,6 +76,12 @@ impl World {
     /// For runs with more events than memory should hold.
     pub fn forgetting(mut self) -> World {
         self.keep_events = false;
+        self
+    }
+
+    /// What the agent would see at this many milliseconds.
+    pub fn seeing(mut self, sees: impl FnMut(u64) -> Sight + 'static) -> World {
+        self.sees = Box::new(sees);
         self
     }
 
@@ -113,7 +126,7 @@ impl World {
 
     pub fn waits(&self) -> Vec<u64> {
         let wait = |r: &Recorded| match &r.event {
-            Event::WaitStarted { delay_s, .. } => Some(delay_s.as_millis()),
+            Event::WaitStarted { delay_s: Some(delay), .. } => Some(delay.as_millis()),
             _ => None,
         };
         self.events.iter().filter_map(wait).collect()
@@ -169,11 +182,18 @@ impl World {
                 Decision::Record(recorded) if self.keep_events => self.events.push(*recorded),
                 Decision::Record(_) => {}
                 Decision::Start(job) => self.start(job),
-                Decision::AssemblePrompt { node, iteration } => {
+                Decision::AssemblePrompt { node, iteration, sight, .. } => {
+                    let sight = sight.then(|| (self.sees)(self.now.awake.0 - 1_000));
+                    let sha256 = "00".to_owned();
                     self.plan_in(
                         Dur::ZERO,
-                        Input::PromptAssembled { node, iteration, bytes: 2, sha256: "00".into() },
+                        Input::PromptAssembled { node, iteration, bytes: 2, sha256, sight },
                     );
+                }
+                Decision::KeepContext(entry) => {
+                    self.context.push(*entry);
+                    let error = self.context_fails.then(|| "disk full".to_owned());
+                    self.plan_in(Dur::ZERO, Input::ContextKept { error });
                 }
                 Decision::Interrupt(job) => self.told(job, EndStep::Interrupt),
                 Decision::Terminate(job) => self.told(job, EndStep::Terminate),

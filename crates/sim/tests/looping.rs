@@ -213,7 +213,7 @@ fn commands_run_one_after_the_other_in_every_iteration() {
         }),
         |job| match job.kind {
             JobKind::Command(i) => Act::exits(i as i32, Dur::from_secs(2)),
-            JobKind::Session => Act::works(MINUTE),
+            _ => Act::works(MINUTE),
         },
     );
     world.end();
@@ -233,7 +233,7 @@ fn item_36_a_command_over_its_timeout_is_ended_and_the_run_goes_on() {
         }),
         |job| match job.kind {
             JobKind::Command(_) => Act::hangs().stubborn(),
-            JobKind::Session => Act::works(MINUTE),
+            _ => Act::works(MINUTE),
         },
     );
     let end = world.end();
@@ -252,7 +252,7 @@ fn item_37_a_command_that_cannot_be_started_is_trouble_and_the_run_goes_on() {
         }),
         |job| match job.kind {
             JobKind::Command(_) => Act::absent(),
-            JobKind::Session => Act::works(MINUTE),
+            _ => Act::works(MINUTE),
         },
     );
     let end = world.end();

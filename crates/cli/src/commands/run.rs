@@ -62,11 +62,12 @@ pub fn run(args: Args) -> Result<u8, Failure> {
         )
     })?;
     let run_dir = run_dir.canonicalize().unwrap_or(run_dir);
-    let started = started(&file, &loaded, run);
+    let started = started(&file, &loaded, run)?;
     let mut front = screen::choose(args.json, &run_dir);
     let setup = Setup {
         started,
         run_dir,
+        state_dir: state.path().to_owned(),
         work_dir: file.work_dir,
         loop_file: file.path,
         loop_text: file.text,
@@ -120,8 +121,8 @@ fn holder(run: &RunId, nonce: &str) -> Holder {
     }
 }
 
-fn started(file: &LoopFile, loaded: &Loaded, run: RunId) -> RunStarted {
-    RunStarted {
+fn started(file: &LoopFile, loaded: &Loaded, run: RunId) -> Result<RunStarted, Failure> {
+    Ok(RunStarted {
         run,
         path: file.path.display().to_string(),
         work_dir: file.work_dir.display().to_string(),
@@ -131,7 +132,8 @@ fn started(file: &LoopFile, loaded: &Loaded, run: RunId) -> RunStarted {
         boot_id: clock::boot_id(),
         pid: std::process::id(),
         dogwatch: env!("CARGO_PKG_VERSION").to_owned(),
-    }
+        seed: u64::from_ne_bytes(random()?),
+    })
 }
 
 fn random<const N: usize>() -> Result<[u8; N], Failure> {

@@ -2,7 +2,7 @@
 
 use super::words;
 use super::writer::Writer;
-use dogwatch_core::event::{Event, Outcome, Recorded, RunEnded, RunStarted, WaitWhy};
+use dogwatch_core::event::{Event, Outcome, Recorded, RunEnded, RunStarted, WaitEndedBy, WaitWhy};
 use dogwatch_core::moment::Moment;
 use dogwatch_core::text::printable;
 use dogwatch_core::view::View;
@@ -82,10 +82,22 @@ impl Teller {
             Event::IterationInterrupted { end, .. } => {
                 self.over(Tone::Bad, "interrupted", end.duration_s, Some(&end.because))
             }
-            Event::WaitStarted { why, delay_s, .. } => match why {
-                WaitWhy::Idle => line(Tone::Quiet, format!("  backing off to {delay_s}")),
-                other => line(Tone::Quiet, format!("  waiting {delay_s} {}", words::wait(*other))),
+            Event::WaitStarted { why, delay_s, .. } => match (why, delay_s) {
+                (WaitWhy::Idle, Some(delay)) => line(Tone::Quiet, format!("  backing off to {delay}")),
+                (WaitWhy::Paused, _) | (_, None) => {
+                    line(Tone::Quiet, "  paused: `dogwatch resume` goes on".into())
+                }
+                (other, Some(delay)) => {
+                    line(Tone::Quiet, format!("  waiting {delay} {}", words::wait(*other)))
+                }
             },
+            Event::WaitEnded { by, .. } => match by {
+                WaitEndedBy::Timer => Vec::new(),
+                by => line(Tone::Quiet, format!("  woken ({by})")),
+            },
+            Event::Told { text } => line(Tone::Quiet, format!("  told: {text}")),
+            Event::Paused {} => line(Tone::Quiet, "  asked to pause".into()),
+            Event::Unpaused {} => line(Tone::Quiet, "  going on".into()),
             Event::Notice { message, .. } => line(Tone::Quiet, format!("  {message}")),
             Event::Trouble { kind, detail } => line(Tone::Bad, format!("  trouble: {detail} [{kind}]")),
             Event::RunEnded(end) => self.foot(end, view),
@@ -94,7 +106,7 @@ impl Teller {
             | Event::Observed { .. }
             | Event::MarkerSeen { .. }
             | Event::SessionSignalled { .. }
-            | Event::WaitEnded { .. }
+            | Event::WakeRemembered { .. }
             | Event::Unknown => Vec::new(),
         }
     }

@@ -81,7 +81,8 @@ fn live_text(now: Moment, view: &View) -> Option<String> {
             let worked = words::clock(now.awake.since(*since));
             Some(format!("  working {worked}, {}, {quiet}", words::count(*messages, "message")))
         }
-        Doing::Waiting { why, until, .. } => {
+        Doing::Waiting { until: None, .. } => None,
+        Doing::Waiting { why, until: Some(until), .. } => {
             let left = Dur::from_millis(u64::try_from(until.0 - now.wall.0).unwrap_or(0));
             Some(format!(
                 "  waiting {} ({}): Ctrl-C goes on now, twice stops",

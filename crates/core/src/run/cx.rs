@@ -29,6 +29,19 @@ impl Cx {
         }
     }
 
+    /// A run that goes on; `None` if its record does not even say how it started.
+    pub fn resume(view: View) -> Option<Cx> {
+        let plan = view.started.as_ref()?.settings.clone();
+        Some(Cx {
+            now: Moment::default(),
+            plan,
+            view,
+            timers: Timers::default(),
+            out: Vec::new(),
+            start: None,
+        })
+    }
+
     pub fn record_start(&mut self) {
         if let Some(started) = self.start.take() {
             self.record(Event::RunStarted(Box::new(started)));

@@ -7,13 +7,15 @@
 mod cx;
 mod next;
 mod node;
+mod resume;
 mod stop;
 mod tree;
+mod wait;
 
 use crate::decision::Decision;
 use crate::dur::Dur;
 use crate::ending::Ending;
-use crate::event::{Cause, Event, NodeState, RunStarted};
+use crate::event::{Cause, Event, NodeState, RunStarted, WaitEndedBy};
 use crate::ids::{Iteration, NodeIx};
 use crate::input::Input;
 use crate::job::Job;
@@ -22,7 +24,9 @@ use crate::settings::Plan;
 use crate::timer::{Deadline, Timer, Wakeup};
 use crate::view::View;
 use cx::Cx;
-use node::{Fact, Node};
+use next::{End, Next};
+use node::{Fact, Node, Prompt, Turn};
+use resume::Resuming;
 use stop::Stop;
 
 /// How long to wait before the record is tried again.
@@ -32,6 +36,10 @@ pub struct Run {
     cx: Cx,
     nodes: Vec<Node>,
     stop: Stop,
+    /// What goes on after its dogwatch died, until it has begun again.
+    resuming: Option<Resuming>,
+    /// The end that waits for the context entry to be kept.
+    ending: Option<End>,
     finished: bool,
 }
 
@@ -39,7 +47,14 @@ impl Run {
     /// A run that has not begun. `started` becomes its first event.
     pub fn new(started: RunStarted) -> Run {
         let nodes = started.settings.nodes.iter().enumerate().map(|(i, _)| Node::new(NodeIx(i))).collect();
-        Run { cx: Cx::new(started), nodes, stop: Stop::default(), finished: false }
+        Run {
+            cx: Cx::new(started),
+            nodes,
+            stop: Stop::default(),
+            resuming: None,
+            ending: None,
+            finished: false,
+        }
     }
 
     pub fn view(&self) -> &View {
@@ -82,13 +97,17 @@ impl Run {
             Input::JobEnded { job, report } => self.tell(job, Fact::Ended(report)),
             Input::Observed { job, seen } => self.tell(job, Fact::Observed(seen)),
             Input::TreeStands { job, detail } => self.tree_stands(job, detail),
-            Input::PromptAssembled { node, iteration, bytes, sha256 } => {
-                self.tell_node(node, iteration, Fact::PromptAssembled { bytes, sha256 });
+            Input::PromptAssembled { node, iteration, bytes, sha256, sight } => {
+                self.tell_node(node, iteration, Fact::PromptAssembled(Prompt { bytes, sha256, sight }));
             }
             Input::Interrupted => self.interrupted(),
             Input::EndAsked(signal) => self.end_asked(signal),
             Input::StopAsked => self.stop_asked(),
             Input::WakeAsked(by) => self.wake_all(by),
+            Input::PauseAsked => self.pause(),
+            Input::UnpauseAsked => self.unpause(WaitEndedBy::Api),
+            Input::Told { text } => self.told(&text),
+            Input::ContextKept { error } => self.context_kept(error),
             Input::Noticed { kind, message } => self.cx.record(Event::Notice { kind: kind.into(), message }),
             Input::TroubleMet { kind, detail } => self.cx.trouble(kind, detail),
             Input::RecordFailed { detail } => {
@@ -108,11 +127,15 @@ impl Run {
 
     fn fire(&mut self, timer: Timer) {
         match timer {
-            Timer::Command(ix) | Timer::Watch(ix) | Timer::Grace(ix) | Timer::Leak(ix) => {
+            Timer::Errand(ix)
+            | Timer::Watch(ix)
+            | Timer::Grace(ix)
+            | Timer::Leak(ix)
+            | Timer::Wait(ix)
+            | Timer::Probe(ix) => {
                 let iteration = self.nodes[ix.0].iteration;
                 self.tell_node(ix, iteration, Fact::Due(timer));
             }
-            Timer::Wait(ix) => self.wait_over(ix),
             Timer::Budget => self.time_is_up(),
             Timer::RecordRetry => {
                 self.cx.out.push(Decision::RetryRecord);
@@ -122,15 +145,26 @@ impl Run {
     }
 
     fn begin(&mut self) {
+        if self.resuming.is_some() {
+            return self.begin_again();
+        }
         self.cx.record_start();
+        self.arm_budget();
+        for ix in self.every() {
+            self.cx.transition(ix, NodeState::Running, None);
+            self.begin_iteration(ix, Cause::First);
+        }
+    }
+
+    fn arm_budget(&mut self) {
         if let Some(time) = self.cx.budget().time {
             let left = time.saturating_sub(self.cx.view.supervised(self.cx.now.boot));
             self.cx.timers.set(Timer::Budget, Deadline::Boot(self.cx.now.boot.plus(left)));
         }
-        for ix in (0..self.nodes.len()).map(NodeIx) {
-            self.cx.transition(ix, NodeState::Running, None);
-            self.begin_iteration(ix, Cause::First);
-        }
+    }
+
+    fn every(&self) -> impl Iterator<Item = NodeIx> + use<> {
+        (0..self.nodes.len()).map(NodeIx)
     }
 
     /// A fact about a job goes to its node, unless the job's iteration has closed.
@@ -142,8 +176,15 @@ impl Run {
 
     fn tell_node(&mut self, ix: NodeIx, iteration: Iteration, fact: Fact) {
         let Some(node) = self.nodes.get_mut(ix.0).filter(|n| n.iteration == iteration) else { return };
-        if let Some(ending) = node.handle(&mut self.cx, fact) {
-            self.iteration_over(ix, ending);
+        let turn = node.handle(&mut self.cx, fact);
+        self.turn(ix, turn);
+    }
+
+    fn turn(&mut self, ix: NodeIx, turn: Turn) {
+        match turn {
+            Turn::Stay => self.finish_if_quiet(),
+            Turn::IterationOver(ending) => self.iteration_over(ix, &ending),
+            Turn::WaitOver(cause) => self.wait_over(ix, cause),
         }
     }
 
@@ -151,11 +192,11 @@ impl Run {
         self.nodes[ix.0].begin(&mut self.cx, cause);
     }
 
-    fn iteration_over(&mut self, ix: NodeIx, ending: Ending) {
-        match self.what_next(ix, &ending) {
-            next::Next::Begin => self.begin_iteration(ix, Cause::Next),
-            next::Next::Wait(why, delay) => self.nodes[ix.0].wait(&mut self.cx, why, delay),
-            next::Next::Finish(end) => self.finish(end),
+    fn iteration_over(&mut self, ix: NodeIx, ending: &Ending) {
+        match self.what_next(ix, ending) {
+            Next::Begin => self.begin_iteration(ix, Cause::Next),
+            Next::Wait(why, delay) => self.wait(ix, why, delay),
+            Next::Finish(end) => self.finish(end),
         }
     }
 

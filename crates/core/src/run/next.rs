@@ -1,7 +1,7 @@
 //! What comes after an iteration: the next one, a wait, or the end.
 
 use super::Run;
-use crate::decision::Decision;
+use crate::decision::{ContextEntry, Decision};
 use crate::dur::Dur;
 use crate::ending::Ending;
 use crate::event::{Cause, Event, NodeState, Outcome, RunEnded, WaitEndedBy, WaitWhy};
@@ -11,7 +11,8 @@ use crate::settings::IdlePolicy;
 
 pub(super) enum Next {
     Begin,
-    Wait(WaitWhy, Dur),
+    /// No length is a pause.
+    Wait(WaitWhy, Option<Dur>),
     Finish(End),
 }
 
@@ -40,7 +41,8 @@ impl Run {
             .or_else(|| self.end_by_budget());
         match (end, self.wait_for(ix, ending)) {
             (Some(end), _) => Next::Finish(end),
-            (None, Some((why, delay))) => Next::Wait(why, delay),
+            (None, _) if self.cx.view.paused => Next::Wait(WaitWhy::Paused, None),
+            (None, Some((why, delay))) => Next::Wait(why, Some(delay)),
             (None, None) => Next::Begin,
         }
     }
@@ -67,7 +69,7 @@ impl Run {
         }
     }
 
-    fn end_by_count(&self, ix: NodeIx) -> Option<End> {
+    pub(super) fn end_by_count(&self, ix: NodeIx) -> Option<End> {
         let counts = self.cx.view.node(ix).counts;
         let max = self.cx.settings(ix).max_iterations?;
         (counts.iterations >= max).then(|| {
@@ -81,7 +83,7 @@ impl Run {
     }
 
     fn end_by_idling(&self, ix: NodeIx, ending: &Ending) -> Option<End> {
-        let (Ending::Idle { reason }, Some(policy)) = (ending, &self.cx.settings(ix).idle) else {
+        let (Ending::Idle { reason, .. }, Some(policy)) = (ending, &self.cx.settings(ix).idle) else {
             return None;
         };
         let spell = &self.cx.view.node(ix).spell;
@@ -132,40 +134,85 @@ impl Run {
     /// The wait that would pass `idle.max` ends at it: one last look, no useless sleep.
     fn idle_delay(&self, ix: NodeIx, policy: &IdlePolicy) -> Dur {
         let spell = &self.cx.view.node(ix).spell;
-        let delay = idle::delay(policy, spell.count, spell.last_delay, 0);
+        let seed = self.cx.view.started.as_ref().map_or(0, |s| s.seed);
+        let delay = idle::delay(policy, spell.count, spell.last_delay, idle::draw(seed, self.cx.view.seq));
         match policy.max {
             Some(max) => delay.min(max.saturating_sub(spell.lasted(self.cx.now.boot))),
             None => delay,
         }
     }
 
-    pub(super) fn wait_over(&mut self, ix: NodeIx) {
-        self.leave_wait(ix, WaitEndedBy::Timer, Cause::Next);
+    /// Begins a wait, and ends it at once if somebody already said so.
+    pub(super) fn wait(&mut self, ix: NodeIx, why: WaitWhy, delay: Option<Dur>) {
+        self.nodes[ix.0].wait(&mut self.cx, why, delay);
+        if let Some(by) = self.cx.view.node(ix).wake
+            && self.may_wake(ix, why, by)
+        {
+            self.leave_wait(ix, by);
+        }
     }
 
+    /// Ends what may be ended by it; what may not is remembered for the next wait.
     pub(super) fn wake_all(&mut self, by: WaitEndedBy) {
-        for ix in (0..self.nodes.len()).map(NodeIx) {
-            if self.nodes[ix.0].is_waiting() {
-                self.leave_wait(ix, by, Cause::Wake);
+        for ix in self.every() {
+            match self.nodes[ix.0].waiting() {
+                Some(why) if why != WaitWhy::Paused && may_end(why, by) => self.leave_wait(ix, by),
+                Some(_) | None => self.remember_wake(ix, by),
             }
         }
     }
 
-    fn leave_wait(&mut self, ix: NodeIx, by: WaitEndedBy, cause: Cause) {
-        if !self.nodes[ix.0].wake(&mut self.cx, by) {
-            return;
+    /// A storm of wakes is one.
+    fn remember_wake(&mut self, ix: NodeIx, by: WaitEndedBy) {
+        if self.cx.view.node(ix).wake.is_none() {
+            self.cx.record(Event::WakeRemembered { node: self.cx.name(ix), by });
         }
+    }
+
+    /// An agent that itself touches what it is woken by must not keep itself awake for ever.
+    fn may_wake(&self, ix: NodeIx, why: WaitWhy, by: WaitEndedBy) -> bool {
+        let own = by == WaitEndedBy::Path && self.cx.view.node(ix).spell.own_wakes >= idle::MAX_OWN_WAKES;
+        why != WaitWhy::Paused && may_end(why, by) && !own
+    }
+
+    fn leave_wait(&mut self, ix: NodeIx, by: WaitEndedBy) {
+        let turn = self.nodes[ix.0].wake(&mut self.cx, by, Cause::Wake);
+        self.turn(ix, turn);
+    }
+
+    pub(super) fn wait_over(&mut self, ix: NodeIx, cause: Cause) {
         match self.end_by_stop().or_else(|| self.end_by_budget()) {
             Some(end) => self.finish(end),
+            None if self.cx.view.paused => self.wait(ix, WaitWhy::Paused, None),
             None => self.begin_iteration(ix, cause),
         }
     }
 
+    /// Ends the run. One that goes to sleep leaves word where other programs look for it first.
     pub(super) fn finish(&mut self, end: End) {
-        if self.finished {
+        if self.finished || self.ending.is_some() {
             return;
         }
-        for ix in (0..self.nodes.len()).map(NodeIx) {
+        if end.outcome == Outcome::Idle {
+            let spell = self.cx.view.nodes.iter().map(|n| &n.spell).max_by_key(|s| s.count);
+            let entry = spell.map(|s| ContextEntry::sleep(&s.reason, s.count));
+            self.ending = Some(end);
+            self.cx.out.extend(entry.map(|e| Decision::KeepContext(Box::new(e))));
+        } else {
+            self.close(end);
+        }
+    }
+
+    pub(super) fn context_kept(&mut self, error: Option<String>) {
+        let Some(end) = self.ending.take() else { return };
+        if let Some(error) = error {
+            self.cx.trouble("context_not_kept", error);
+        }
+        self.close(end);
+    }
+
+    fn close(&mut self, end: End) {
+        for ix in self.every() {
             let done = self.cx.view.node(ix).counts.completed > 0;
             let state = if done { NodeState::Done } else { NodeState::Failed };
             self.cx.transition(ix, state, Some(end.outcome.as_str().to_owned()));
@@ -186,5 +233,14 @@ impl Run {
         }));
         self.cx.out.push(Decision::Finish { exit_code: end.exit_code });
         self.finished = true;
+    }
+}
+
+/// People end any wait. Files and probes tell of work, so they end a wait for work: an agent that fails
+/// after touching a file must not talk itself out of its own backoff.
+fn may_end(why: WaitWhy, by: WaitEndedBy) -> bool {
+    match by {
+        WaitEndedBy::Path | WaitEndedBy::Probe => matches!(why, WaitWhy::Idle | WaitWhy::Delay),
+        WaitEndedBy::Timer | WaitEndedBy::Operator | WaitEndedBy::Api | WaitEndedBy::Signal => true,
     }
 }

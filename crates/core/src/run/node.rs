@@ -3,19 +3,24 @@
 
 use super::cx::Cx;
 use super::tree::Tree;
+use super::wait::Wait;
 use crate::decision::Decision;
 use crate::dur::Dur;
 use crate::ending::{Ending, Facts, Judged, judge};
 use crate::event::{
-    Cause, CommandFinished, EndedBy, Event, IterationEnd, Observation, SessionEnded, WaitEndedBy, WaitWhy,
+    Cause, CommandFinished, EndedBy, Event, IterationEnd, Observation, SessionEnded, Sight, WaitEndedBy,
+    WaitWhy,
 };
 use crate::fingerprint::fingerprint;
 use crate::ids::{Iteration, NodeIx};
 use crate::job::{Exit, Job, JobKind, JobReport};
 use crate::moment::Awake;
+use crate::settings::{CommandPlan, NO_PENDING_TASKS};
 use crate::text::one_line;
 use crate::timer::{Deadline, Timer};
+use crate::view::NodeView;
 use crate::watch::{Verdict, Watch};
+use std::cmp::Ordering;
 
 /// How much of an agent's words goes into the record.
 const MAX_SAID: usize = 300;
@@ -31,10 +36,20 @@ pub(super) struct Node {
 
 enum Phase {
     Resting,
-    Command(Tree),
+    /// A command or the gate runs.
+    Errand(Tree),
     Prompting,
     Session(Tree, Option<Watch>),
-    Waiting,
+    Waiting(Wait),
+}
+
+/// What a fact made of the node.
+#[derive(Debug)]
+pub(super) enum Turn {
+    Stay,
+    IterationOver(Ending),
+    /// The wait is over; the next iteration begins for this cause.
+    WaitOver(Cause),
 }
 
 /// Something that happened to the node's present iteration.
@@ -46,8 +61,16 @@ pub(super) enum Fact {
     Exited(Exit),
     PipesClosed,
     Ended(Box<JobReport>),
-    PromptAssembled { bytes: u64, sha256: String },
+    PromptAssembled(Prompt),
     Due(Timer),
+}
+
+/// A prompt that is ready.
+#[derive(Debug)]
+pub(super) struct Prompt {
+    pub bytes: u64,
+    pub sha256: String,
+    pub sight: Option<Sight>,
 }
 
 impl Node {
@@ -55,33 +78,49 @@ impl Node {
         Node { ix, iteration: Iteration(0), began: Awake(0), phase: Phase::Resting, ending: None }
     }
 
+    /// A node as its run's record has left it.
+    pub fn resume(ix: NodeIx, view: &NodeView) -> Node {
+        Node { iteration: view.iteration, ..Node::new(ix) }
+    }
+
     pub fn has_job(&self, job: Job) -> bool {
         self.tree().is_some_and(|t| t.job == job)
     }
 
     /// An iteration is under way.
-    pub fn is_busy(&self) -> bool {
+    pub fn is_working(&self) -> bool {
         match self.phase {
-            Phase::Resting | Phase::Waiting => false,
-            Phase::Command(_) | Phase::Prompting | Phase::Session(..) => true,
+            Phase::Resting | Phase::Waiting(_) => false,
+            Phase::Errand(_) | Phase::Prompting | Phase::Session(..) => true,
         }
     }
 
-    pub fn is_waiting(&self) -> bool {
-        matches!(self.phase, Phase::Waiting)
+    /// An iteration is under way, or a process of the node's is alive.
+    pub fn is_busy(&self) -> bool {
+        self.is_working() || self.tree().is_some()
+    }
+
+    /// What it waits for, if it waits.
+    pub fn waiting(&self) -> Option<WaitWhy> {
+        match &self.phase {
+            Phase::Waiting(wait) => Some(wait.why()),
+            Phase::Resting | Phase::Errand(_) | Phase::Prompting | Phase::Session(..) => None,
+        }
     }
 
     fn tree(&self) -> Option<&Tree> {
         match &self.phase {
-            Phase::Command(tree) | Phase::Session(tree, _) => Some(tree),
-            Phase::Resting | Phase::Prompting | Phase::Waiting => None,
+            Phase::Errand(tree) | Phase::Session(tree, _) => Some(tree),
+            Phase::Waiting(wait) => wait.probe(),
+            Phase::Resting | Phase::Prompting => None,
         }
     }
 
     fn tree_mut(&mut self) -> Option<&mut Tree> {
         match &mut self.phase {
-            Phase::Command(tree) | Phase::Session(tree, _) => Some(tree),
-            Phase::Resting | Phase::Prompting | Phase::Waiting => None,
+            Phase::Errand(tree) | Phase::Session(tree, _) => Some(tree),
+            Phase::Waiting(wait) => wait.probe_mut(),
+            Phase::Resting | Phase::Prompting => None,
         }
     }
 
@@ -90,25 +129,39 @@ impl Node {
         self.began = cx.now.awake;
         self.ending = None;
         cx.record(Event::IterationStarted { node: cx.name(self.ix), iteration: self.iteration, cause });
-        self.command_or_prompt(cx, 0);
+        self.next_errand(cx, 0);
     }
 
-    pub fn wait(&mut self, cx: &mut Cx, why: WaitWhy, delay: Dur) {
-        self.phase = Phase::Waiting;
-        cx.timers.set(Timer::Wait(self.ix), Deadline::Boot(cx.now.boot.plus(delay)));
-        let until = cx.now.wall.plus(delay);
-        cx.record(Event::WaitStarted { node: cx.name(self.ix), why, delay_s: delay, until });
+    /// Waits; `None` is a pause, which has no end of its own.
+    pub fn wait(&mut self, cx: &mut Cx, why: WaitWhy, delay: Option<Dur>) {
+        self.phase = Phase::Waiting(Wait::begin(cx, self.ix, self.iteration, why, delay));
     }
 
-    /// Ends the wait; true if there was one.
-    pub fn wake(&mut self, cx: &mut Cx, by: WaitEndedBy) -> bool {
-        if !self.is_waiting() {
-            return false;
+    /// Ends the wait. What it answers is `Stay` while a probe must go first.
+    pub fn wake(&mut self, cx: &mut Cx, by: WaitEndedBy, cause: Cause) -> Turn {
+        let Phase::Waiting(wait) = &mut self.phase else { return Turn::Stay };
+        let turn = wait.leave(cx, by, cause);
+        self.left(turn)
+    }
+
+    pub fn pause(&mut self, cx: &mut Cx) {
+        if let Phase::Waiting(wait) = &mut self.phase {
+            wait.pause(cx);
         }
-        self.phase = Phase::Resting;
-        cx.timers.clear(Timer::Wait(self.ix));
-        cx.record(Event::WaitEnded { node: cx.name(self.ix), by });
-        true
+    }
+
+    /// The pause is lifted: what was left of the wait before it goes on.
+    pub fn unpause(&mut self, cx: &mut Cx, by: WaitEndedBy) -> Turn {
+        let Phase::Waiting(wait) = &mut self.phase else { return Turn::Stay };
+        let turn = wait.unpause(cx, by);
+        self.left(turn)
+    }
+
+    fn left(&mut self, turn: Turn) -> Turn {
+        if matches!(turn, Turn::WaitOver(_)) {
+            self.phase = Phase::Resting;
+        }
+        turn
     }
 
     /// The run wants the present iteration over.
@@ -127,47 +180,43 @@ impl Node {
         }
     }
 
-    /// Takes a fact; answers how the iteration ended if this fact ended it.
-    pub fn handle(&mut self, cx: &mut Cx, fact: Fact) -> Option<Ending> {
+    /// Takes a fact; answers what it made of the node.
+    pub fn handle(&mut self, cx: &mut Cx, fact: Fact) -> Turn {
         match (&mut self.phase, fact) {
-            (Phase::Command(tree) | Phase::Session(tree, _), Fact::Exited(exit)) => {
-                cx.timers.clear(Timer::Command(self.ix));
-                cx.timers.clear(Timer::Watch(self.ix));
+            (Phase::Errand(tree) | Phase::Session(tree, _), Fact::Exited(exit)) => {
+                clear_limits(cx, self.ix);
                 let leak = cx.settings(self.ix).watchdog.leak;
                 tree.exited(cx, exit, leak);
-                None
+                Turn::Stay
             }
-            (Phase::Command(tree) | Phase::Session(tree, _), Fact::PipesClosed) => {
+            (Phase::Errand(tree) | Phase::Session(tree, _), Fact::PipesClosed) => {
                 tree.pipes_closed(cx);
-                None
+                Turn::Stay
             }
-            (Phase::Command(tree) | Phase::Session(tree, _), Fact::Due(Timer::Grace(_))) => {
+            (Phase::Errand(tree) | Phase::Session(tree, _), Fact::Due(Timer::Grace(_))) => {
                 tree.next_step(cx);
-                None
+                Turn::Stay
             }
-            (Phase::Command(tree) | Phase::Session(tree, _), Fact::Due(Timer::Leak(_))) => {
+            (Phase::Errand(tree) | Phase::Session(tree, _), Fact::Due(Timer::Leak(_))) => {
                 tree.sweep(cx);
-                None
+                Turn::Stay
             }
-            (Phase::Command(tree), Fact::Started { .. }) => {
+            (Phase::Errand(tree), Fact::Started { .. }) => {
                 tree.started(cx);
-                let JobKind::Command(index) = tree.job.kind else { return None };
-                let timeout = cx.settings(self.ix).commands[index].timeout;
-                cx.timers.set(Timer::Command(self.ix), Deadline::Awake(cx.now.awake.plus(timeout)));
-                None
+                let timeout = errand_timeout(cx, tree.job);
+                cx.timers.set(Timer::Errand(self.ix), Deadline::Awake(cx.now.awake.plus(timeout)));
+                Turn::Stay
             }
-            (Phase::Command(tree), Fact::Due(Timer::Command(_))) => {
+            (Phase::Errand(tree), Fact::Due(Timer::Errand(_))) => {
                 tree.end(cx, EndedBy::Watchdog);
-                None
+                Turn::Stay
             }
-            (Phase::Command(_), Fact::Refused { error }) => {
+            (Phase::Errand(_), Fact::Refused { error }) => {
                 cx.trouble("command_not_started", error);
-                self.command_over(cx, &JobReport::default())
+                self.errand_over(cx, &JobReport::default())
             }
-            (Phase::Command(_), Fact::Ended(report)) => self.command_over(cx, &report),
-            (Phase::Prompting, Fact::PromptAssembled { bytes, sha256 }) => {
-                self.prompt_ready(cx, bytes, sha256)
-            }
+            (Phase::Errand(_), Fact::Ended(report)) => self.errand_over(cx, &report),
+            (Phase::Prompting, Fact::PromptAssembled(prompt)) => self.prompt_ready(cx, prompt),
             (Phase::Session(tree, watch), Fact::Started { pid, argv }) => {
                 tree.started(cx);
                 let begun = Watch::new(cx.settings(self.ix).watchdog.clone(), cx.now.awake);
@@ -179,94 +228,146 @@ impl Node {
                     pid,
                     argv,
                 });
-                None
+                Turn::Stay
             }
             (Phase::Session(_, watch), Fact::Observed(seen)) => {
                 if let Some(watch) = watch {
                     watch.observe(&seen);
                 }
                 cx.record(Event::Observed { node: cx.name(self.ix), iteration: self.iteration, seen });
-                None
+                Turn::Stay
             }
             (Phase::Session(tree, Some(watch)), Fact::Due(Timer::Watch(_))) => {
                 watch_due(cx, self.ix, tree, watch);
-                None
+                Turn::Stay
             }
             (Phase::Session(..), Fact::Refused { error }) => self.session_refused(cx, &error),
             (Phase::Session(..), Fact::Ended(report)) => self.session_over(cx, *report),
+            (Phase::Waiting(wait), fact) => {
+                let turn = wait.handle(cx, fact);
+                self.left(turn)
+            }
             // What cannot be in this phase is late or foreign, and harmless.
-            (Phase::Command(_), Fact::Observed(_) | Fact::PromptAssembled { .. } | Fact::Due(_))
-            | (Phase::Session(..), Fact::PromptAssembled { .. } | Fact::Due(_))
-            | (Phase::Prompting | Phase::Resting | Phase::Waiting, _) => None,
+            (Phase::Errand(_), Fact::Observed(_) | Fact::PromptAssembled(_) | Fact::Due(_))
+            | (Phase::Session(..), Fact::PromptAssembled(_) | Fact::Due(_))
+            | (Phase::Prompting | Phase::Resting, _) => Turn::Stay,
         }
     }
 
-    fn command_or_prompt(&mut self, cx: &mut Cx, index: usize) {
-        if index < cx.settings(self.ix).commands.len() {
-            let kind = JobKind::Command(index);
-            self.phase =
-                Phase::Command(Tree::start(cx, Job { node: self.ix, iteration: self.iteration, kind }));
-        } else {
-            self.phase = Phase::Prompting;
-            cx.out.push(Decision::AssemblePrompt { node: self.ix, iteration: self.iteration });
-        }
-    }
-
-    fn command_over(&mut self, cx: &mut Cx, report: &JobReport) -> Option<Ending> {
-        let Phase::Command(tree) = &self.phase else { return None };
-        let JobKind::Command(index) = tree.job.kind else { return None };
-        clear_job_timers(cx, self.ix);
-        let plan = &cx.settings(self.ix).commands[index];
-        let event = CommandFinished {
-            node: cx.name(self.ix),
-            iteration: self.iteration,
-            name: plan.name.clone(),
-            exit_code: tree.exit().and_then(Exit::code),
-            signal: tree.exit().and_then(Exit::signal),
-            timed_out: tree.ended_by() == Some(EndedBy::Watchdog),
-            duration_s: tree.lasted(cx),
-            bytes: report.stdout_bytes + report.stderr_bytes,
-            cut_bytes: report.cut_bytes,
+    /// The commands in their order, then the gate, then the prompt.
+    fn next_errand(&mut self, cx: &mut Cx, index: usize) {
+        let settings = cx.settings(self.ix);
+        let kind = match settings.commands.len().cmp(&index) {
+            Ordering::Greater => JobKind::Command(index),
+            Ordering::Equal if settings.work_when.is_some() => JobKind::Gate,
+            Ordering::Equal | Ordering::Less => return self.ask_for_prompt(cx),
         };
-        cx.record(Event::CommandFinished(event));
-        if let Some(by) = self.ending {
-            return Some(self.interrupted(cx, by));
-        }
-        self.command_or_prompt(cx, index + 1);
-        None
+        self.phase = Phase::Errand(Tree::start(cx, Job { node: self.ix, iteration: self.iteration, kind }));
     }
 
-    fn prompt_ready(&mut self, cx: &mut Cx, bytes: u64, sha256: String) -> Option<Ending> {
+    fn ask_for_prompt(&mut self, cx: &mut Cx) {
+        self.phase = Phase::Prompting;
+        let sight = cx.settings(self.ix).idle.as_ref().is_some_and(|i| i.skip_unchanged);
+        let told = cx.view.told.clone();
+        cx.out.push(Decision::AssemblePrompt { node: self.ix, iteration: self.iteration, told, sight });
+    }
+
+    fn errand_over(&mut self, cx: &mut Cx, report: &JobReport) -> Turn {
+        let Phase::Errand(tree) = &self.phase else { return Turn::Stay };
+        let (kind, exit, timed_out) =
+            (tree.job.kind, tree.exit(), tree.ended_by() == Some(EndedBy::Watchdog));
+        let lasted = tree.lasted(cx);
+        clear_job_timers(cx, self.ix);
+        if let JobKind::Command(index) = kind {
+            let event = CommandFinished {
+                node: cx.name(self.ix),
+                iteration: self.iteration,
+                name: cx.settings(self.ix).commands[index].name.clone(),
+                exit_code: exit.and_then(Exit::code),
+                signal: exit.and_then(Exit::signal),
+                timed_out,
+                duration_s: lasted,
+                bytes: report.stdout_bytes + report.stderr_bytes,
+                cut_bytes: report.cut_bytes,
+            };
+            cx.record(Event::CommandFinished(event));
+        }
+        if let Some(by) = self.ending {
+            return self.interrupted(cx, by);
+        }
+        match kind {
+            JobKind::Command(index) => self.next_errand(cx, index + 1),
+            JobKind::Gate | JobKind::Probe | JobKind::Session => return self.gate_over(cx, exit, timed_out),
+        }
+        Turn::Stay
+    }
+
+    /// 0 is work, 1 is none; anything else says nothing, and then the agent decides.
+    fn gate_over(&mut self, cx: &mut Cx, exit: Option<Exit>, timed_out: bool) -> Turn {
+        match exit {
+            Some(Exit::Code(0)) => {}
+            Some(Exit::Code(1)) => {
+                let reason = NO_PENDING_TASKS.to_owned();
+                let because = "work_when said that there is nothing to do".to_owned();
+                return self.close(
+                    cx,
+                    Judged { ending: Ending::Idle { reason, skipped: true }, because },
+                    None,
+                );
+            }
+            other => {
+                let how = match other {
+                    _ if timed_out => "timed out".to_owned(),
+                    Some(Exit::Code(c)) => format!("exit code {c}"),
+                    Some(Exit::Signal(s)) => format!("signal {s}"),
+                    None => "could not be started".to_owned(),
+                };
+                cx.trouble("work_when", format!("work_when: {how}; taken for work"));
+            }
+        }
+        self.ask_for_prompt(cx);
+        Turn::Stay
+    }
+
+    fn prompt_ready(&mut self, cx: &mut Cx, prompt: Prompt) -> Turn {
+        let Prompt { bytes, sha256, sight } = prompt;
+        let unchanged = sight.is_some() && cx.view.node(self.ix).spell.sight == sight;
         cx.record(Event::PromptAssembled {
             node: cx.name(self.ix),
             iteration: self.iteration,
             bytes,
             sha256,
+            sight,
         });
         if let Some(by) = self.ending {
-            return Some(self.interrupted(cx, by));
+            return self.interrupted(cx, by);
+        }
+        if unchanged {
+            let reason = cx.view.node(self.ix).spell.reason.clone();
+            let because = "prompt and work tree are what the last idle answer saw".to_owned();
+            return self.close(cx, Judged { ending: Ending::Idle { reason, skipped: true }, because }, None);
         }
         let job = Job { node: self.ix, iteration: self.iteration, kind: JobKind::Session };
         self.phase = Phase::Session(Tree::start(cx, job), None);
-        None
+        Turn::Stay
     }
 
-    fn interrupted(&mut self, cx: &mut Cx, by: EndedBy) -> Ending {
+    fn interrupted(&mut self, cx: &mut Cx, by: EndedBy) -> Turn {
         let judged = Judged { ending: Ending::Interrupted { by }, because: format!("ended by {by}") };
         self.close(cx, judged, None)
     }
 
-    fn session_refused(&mut self, cx: &mut Cx, error: &str) -> Option<Ending> {
+    fn session_refused(&mut self, cx: &mut Cx, error: &str) -> Turn {
         clear_job_timers(cx, self.ix);
         let ended_by = self.ending.unwrap_or(EndedBy::Nobody);
         let facts =
             Facts { ended_by, exit: None, structured: false, result: None, marker: None, complaint: error };
         let judged = judge(&facts);
-        Some(self.close(cx, judged, Some(fingerprint(error))))
+        self.close(cx, judged, Some(fingerprint(error)))
     }
 
-    fn session_over(&mut self, cx: &mut Cx, report: JobReport) -> Option<Ending> {
-        let Phase::Session(tree, _) = &self.phase else { return None };
+    fn session_over(&mut self, cx: &mut Cx, report: JobReport) -> Turn {
+        let Phase::Session(tree, _) = &self.phase else { return Turn::Stay };
         clear_job_timers(cx, self.ix);
         let (exit, lasted) = (tree.exit(), tree.lasted(cx));
         let ended_by = tree.ended_by().unwrap_or(EndedBy::Itself);
@@ -306,11 +407,11 @@ impl Node {
             cx.record(Event::MarkerSeen { node, iteration, state: m.state, attrs: m.attrs });
         }
         let print = failed.then(|| fingerprint(&judged.because));
-        Some(self.close(cx, judged, print))
+        self.close(cx, judged, print)
     }
 
     /// Writes down how the iteration ended.
-    fn close(&mut self, cx: &mut Cx, judged: Judged, fingerprint: Option<String>) -> Ending {
+    fn close(&mut self, cx: &mut Cx, judged: Judged, fingerprint: Option<String>) -> Turn {
         self.phase = Phase::Resting;
         let end = IterationEnd {
             node: cx.name(self.ix),
@@ -321,10 +422,10 @@ impl Node {
         };
         let event = match &judged.ending {
             Ending::Completed => Event::IterationCompleted(end),
-            Ending::Idle { reason } => {
+            Ending::Idle { reason, skipped } => {
                 let spell = &cx.view.node(self.ix).spell;
                 let (consecutive, spell_s) = (spell.count.saturating_add(1), spell.lasted(cx.now.boot));
-                Event::IterationIdle { end, reason: reason.clone(), consecutive, spell_s, skipped: false }
+                Event::IterationIdle { end, reason: reason.clone(), consecutive, spell_s, skipped: *skipped }
             }
             Ending::Failed => Event::IterationFailed(end),
             Ending::TimedOut => Event::IterationTimedOut(end),
@@ -333,13 +434,26 @@ impl Node {
             Ending::Interrupted { by } => Event::IterationInterrupted { end, by: by.as_str().to_owned() },
         };
         cx.record(event);
-        judged.ending
+        Turn::IterationOver(judged.ending)
     }
 }
 
-fn clear_job_timers(cx: &mut Cx, ix: NodeIx) {
-    for timer in [Timer::Command(ix), Timer::Watch(ix), Timer::Grace(ix), Timer::Leak(ix)] {
-        cx.timers.clear(timer);
+pub(super) fn clear_job_timers(cx: &mut Cx, ix: NodeIx) {
+    clear_limits(cx, ix);
+    cx.timers.clear(Timer::Grace(ix));
+    cx.timers.clear(Timer::Leak(ix));
+}
+
+/// The main process is gone: how long it may last is no question any more.
+pub(super) fn clear_limits(cx: &mut Cx, ix: NodeIx) {
+    cx.timers.clear(Timer::Errand(ix));
+    cx.timers.clear(Timer::Watch(ix));
+}
+
+fn errand_timeout(cx: &Cx, job: Job) -> Dur {
+    match job.kind {
+        JobKind::Command(index) => cx.settings(job.node).commands[index].timeout,
+        JobKind::Gate | JobKind::Probe | JobKind::Session => CommandPlan::DEFAULT_TIMEOUT,
     }
 }
 

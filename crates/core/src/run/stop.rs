@@ -7,9 +7,14 @@ use crate::event::{EndedBy, Event, Outcome, WaitEndedBy};
 use crate::input::EndSignal;
 use crate::job::Job;
 use crate::moment::Boot;
+use crate::text::{clip, printable};
 
 /// Two Ctrl-C within this, the first of which ended a wait, stop the loop.
 const DOUBLE_INTERRUPT: Dur = Dur::from_secs(2);
+
+/// Lines that may wait for the next prompt, and the longest of them.
+pub const MAX_TOLD: usize = 50;
+pub const MAX_TOLD_BYTES: usize = 4 * 1024;
 
 /// What the run has been asked to do about itself.
 #[derive(Clone, Debug, Default)]
@@ -72,9 +77,10 @@ impl Run {
         if woke_just_now {
             return self.stop_now(Why::Interrupt);
         }
-        if !self.nodes.iter().any(|n| n.is_busy()) {
+        if !self.nodes.iter().any(|n| n.is_working()) {
             self.stop.woken = Some(now);
-            return self.wake_all(WaitEndedBy::Operator);
+            self.unpause(WaitEndedBy::Operator);
+            return self.wake_waiting();
         }
         match self.stop.wish {
             Wish::GoOn => {
@@ -136,7 +142,51 @@ impl Run {
         self.finish_if_quiet();
     }
 
-    fn finish_if_quiet(&mut self) {
+    /// Begins no iteration until it is lifted; what runs is let finish.
+    pub(super) fn pause(&mut self) {
+        if self.cx.view.paused {
+            return;
+        }
+        self.cx.record(Event::Paused {});
+        for node in &mut self.nodes {
+            node.pause(&mut self.cx);
+        }
+    }
+
+    pub(super) fn unpause(&mut self, by: WaitEndedBy) {
+        if !self.cx.view.paused {
+            return;
+        }
+        self.cx.record(Event::Unpaused {});
+        for ix in self.every() {
+            let turn = self.nodes[ix.0].unpause(&mut self.cx, by);
+            self.turn(ix, turn);
+        }
+    }
+
+    /// A person is there: every wait ends now.
+    fn wake_waiting(&mut self) {
+        if self.nodes.iter().any(|n| n.waiting().is_some()) {
+            self.wake_all(WaitEndedBy::Operator);
+        }
+    }
+
+    /// A person's words go into the next prompt, within bounds.
+    pub(super) fn told(&mut self, text: &str) {
+        let text = clip(&printable(text), MAX_TOLD_BYTES).trim().to_owned();
+        if text.is_empty() {
+            return;
+        }
+        if self.cx.view.told.len() < MAX_TOLD {
+            self.cx.record(Event::Told { text });
+        } else {
+            let message =
+                format!("already {MAX_TOLD} lines wait for the next prompt; this one was not taken");
+            self.cx.record(Event::Notice { kind: "told_too_much".into(), message });
+        }
+    }
+
+    pub(super) fn finish_if_quiet(&mut self) {
         if !self.nodes.iter().any(|n| n.is_busy())
             && let Some(end) = self.end_by_stop()
         {

@@ -103,7 +103,7 @@ impl Tree {
                 // Commands have no turn to finish; they are told to go at once.
                 let first = match self.job.kind {
                     JobKind::Session => EndStep::Interrupt,
-                    JobKind::Command(_) => EndStep::Terminate,
+                    JobKind::Command(_) | JobKind::Gate | JobKind::Probe => EndStep::Terminate,
                 };
                 self.take_step(cx, first);
             }

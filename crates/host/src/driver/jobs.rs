@@ -20,6 +20,9 @@ use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::time::Duration;
 
+/// Nobody reads what a gate or a probe prints; this much is held.
+const QUESTION_CAP: usize = 4 * 1024;
+
 /// The job that runs.
 pub(super) struct Live {
     pub job: Job,
@@ -63,7 +66,9 @@ impl Driver<'_> {
     fn try_start(&mut self, job: Job) -> Result<(), String> {
         let command = match job.kind {
             JobKind::Command(index) => self.command(job, index)?,
+            JobKind::Gate => self.question(job, self.plan(job).settings.work_when.as_deref()),
             JobKind::Session => self.session(job)?,
+            JobKind::Probe => self.question(job, self.plan(job).settings.wake_on.probe.as_deref()),
         };
         self.spawn(job, command).map_err(|e| e.to_string())
     }
@@ -78,6 +83,14 @@ impl Driver<'_> {
         let cwd = if here { &self.setup.loop_dir } else { &self.setup.work_dir };
         let sink = JobSink::Command(Capture::new(COMMAND_CAP));
         Ok(Command { argv, env: self.marks(job), cwd: cwd.clone(), prompt: None, sink })
+    }
+
+    /// `work_when` and `wake_on.probe` are answered by an exit code; a shell runs them, as people write them.
+    fn question(&self, job: Job, run: Option<&str>) -> Command {
+        let run = expand_run(run.unwrap_or("true"), &self.plan(job).settings.args);
+        let argv = vec!["sh".to_owned(), "-c".to_owned(), run];
+        let sink = JobSink::Command(Capture::new(QUESTION_CAP));
+        Command { argv, env: self.marks(job), cwd: self.setup.work_dir.clone(), prompt: None, sink }
     }
 
     fn session(&self, job: Job) -> Result<Command, String> {

@@ -18,9 +18,9 @@ use crate::sys::{Clock, SignalFd, Timer, block};
 use crate::{clock, journal};
 use dogwatch_config::placeholders::CommandOutput;
 use dogwatch_core::Run;
-use dogwatch_core::decision::Decision;
+use dogwatch_core::decision::{ContextEntry, Decision};
 use dogwatch_core::dur::Dur;
-use dogwatch_core::event::{Recorded, RunStarted, WaitEndedBy};
+use dogwatch_core::event::{Recorded, RunStarted, Sight, WaitEndedBy};
 use dogwatch_core::ids::{Iteration, NodeIx};
 use dogwatch_core::input::{EndSignal, Input};
 use dogwatch_core::moment::Moment;
@@ -33,13 +33,15 @@ use rustix::io::Errno;
 use rustix::process::Signal;
 use sha2::{Digest, Sha256};
 use std::collections::VecDeque;
-use std::io;
+use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::time::Duration;
 
 /// How long we wait for a pump to hand over what is in the pipes before silence is judged.
 const FLUSH_BOUND: Duration = Duration::from_millis(500);
+/// Where a run that goes to sleep leaves word, in the state directory.
+pub const CONTEXT_FILE: &str = "decisions.jsonl";
 /// How often the live line is drawn.
 const TICK: Dur = Dur::from_secs(1);
 
@@ -56,6 +58,8 @@ pub struct Setup {
     pub started: RunStarted,
     /// The run's own directory, made.
     pub run_dir: PathBuf,
+    /// The project's state directory, where the run's lies.
+    pub state_dir: PathBuf,
     pub work_dir: PathBuf,
     /// The loop file and its text as the settings were read from it.
     pub loop_file: PathBuf,
@@ -89,6 +93,7 @@ pub struct Driver<'f> {
 /// What stays the same for the whole run.
 struct Paths {
     run_dir: PathBuf,
+    state_dir: PathBuf,
     work_dir: PathBuf,
     loop_dir: PathBuf,
     lock: Lock,
@@ -113,6 +118,7 @@ impl<'f> Driver<'f> {
             prompt: String::new(),
             setup: Paths {
                 run_dir: setup.run_dir,
+                state_dir: setup.state_dir,
                 work_dir: setup.work_dir,
                 loop_dir,
                 lock: setup.lock,
@@ -155,7 +161,12 @@ impl<'f> Driver<'f> {
             match decision {
                 Decision::Record(recorded) => self.record.add(*recorded, &mut self.todo),
                 effect => {
-                    let durable = self.settle();
+                    // Reading, and ending what is dead, leave no trace that the record must precede.
+                    let leaves_trace = !matches!(
+                        effect,
+                        Decision::AssemblePrompt { .. } | Decision::Sweep { .. } | Decision::RetryRecord
+                    );
+                    let durable = !leaves_trace || self.settle();
                     self.carry_out(effect, durable);
                 }
             }
@@ -182,7 +193,13 @@ impl<'f> Driver<'f> {
             }
             Decision::Start(job) if !durable => self.record.withhold(job),
             Decision::Start(job) => self.start(job),
-            Decision::AssemblePrompt { node, iteration } => self.assemble(node, iteration),
+            Decision::AssemblePrompt { node, iteration, told, sight } => {
+                self.assemble(node, iteration, &told, sight);
+            }
+            Decision::KeepContext(entry) => {
+                let error = self.keep_context(&entry).err().map(|e| e.to_string());
+                self.todo.push_back(Input::ContextKept { error });
+            }
             Decision::Interrupt(job) | Decision::Terminate(job) | Decision::Kill(job)
                 if self.record.unwithhold(job) =>
             {
@@ -200,15 +217,30 @@ impl<'f> Driver<'f> {
         }
     }
 
-    fn assemble(&mut self, node: NodeIx, iteration: Iteration) {
+    fn assemble(&mut self, node: NodeIx, iteration: Iteration, told: &[String], sight: bool) {
         let plan = &self.run.plan().nodes[node.0];
-        let (prompt, news) = self.prompter.assemble(plan, iteration, &self.outputs);
+        let assembled = self.prompter.assemble(plan, iteration, &self.outputs, told);
         self.outputs.clear();
-        let bytes = prompt.len() as u64;
-        let sha256 = journal::hex(&Sha256::digest(prompt.as_bytes()));
-        self.prompt = prompt;
-        self.todo.extend(news);
-        self.todo.push_back(Input::PromptAssembled { node, iteration, bytes, sha256 });
+        self.prompt = assembled.text;
+        self.todo.extend(assembled.news);
+        let sight = if sight { self.sight(&assembled.key) } else { None };
+        let sha256 = sha256(&self.prompt);
+        let bytes = self.prompt.len() as u64;
+        self.todo.push_back(Input::PromptAssembled { node, iteration, bytes, sha256, sight });
+    }
+
+    fn sight(&mut self, _key: &str) -> Option<Sight> {
+        None
+    }
+
+    /// Appends why the run went to sleep to `decisions.jsonl` beside the runs.
+    fn keep_context(&self, entry: &ContextEntry) -> io::Result<()> {
+        let mut line = serde_json::to_vec(entry)?;
+        line.push(b'\n');
+        let path = self.setup.state_dir.join(CONTEXT_FILE);
+        let mut file = std::fs::OpenOptions::new().create(true).append(true).open(path)?;
+        file.write_all(&line)?;
+        file.sync_data()
     }
 
     fn retry_record(&mut self) {
@@ -376,4 +408,8 @@ impl<'f> Driver<'f> {
         }
         Ok(code)
     }
+}
+
+fn sha256(text: &str) -> String {
+    journal::hex(&Sha256::digest(text.as_bytes()))
 }

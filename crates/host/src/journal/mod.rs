@@ -51,6 +51,14 @@ impl Journal {
         })
     }
 
+    /// Goes on with a journal that was read and, if it was torn, repaired.
+    pub fn reopen(dir: &Path, loaded: &Loaded) -> io::Result<Journal> {
+        let path = dir.join(FILE);
+        let file = OpenOptions::new().append(true).open(&path)?;
+        let prev = loaded.last_hash.clone();
+        Ok(Journal { file, path, good_len: loaded.whole, prev, pending: Vec::new(), unsynced: false })
+    }
+
     /// Takes an event in; `flush` writes it.
     pub fn append(&mut self, recorded: &Recorded) -> io::Result<()> {
         let line = chained(recorded, &self.prev)?;
@@ -120,12 +128,16 @@ fn must_last(event: &Event) -> bool {
         | Event::IterationInterrupted { .. }
         | Event::WaitStarted { .. }
         | Event::WaitEnded { .. }
+        | Event::Paused {}
+        | Event::Unpaused {}
+        | Event::Told { .. }
         | Event::RunEnded(_) => true,
         Event::NodeTransition { .. }
         | Event::CommandFinished(_)
         | Event::SessionStarted { .. }
         | Event::Observed { .. }
         | Event::MarkerSeen { .. }
+        | Event::WakeRemembered { .. }
         | Event::Notice { .. }
         | Event::Trouble { .. }
         | Event::Unknown => false,

@@ -19,6 +19,8 @@ pub struct Loaded {
     pub torn: Vec<u8>,
     /// The first line whose hash does not fit: somebody changed the record.
     pub broken_chain: Option<u64>,
+    /// What the next line is chained to.
+    pub last_hash: String,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -60,6 +62,7 @@ pub fn load(dir: &Path) -> Result<Loaded, ReadError> {
         loaded.whole += read as u64;
         loaded.events.push(recorded);
     }
+    loaded.last_hash = prev;
     Ok(loaded)
 }
 

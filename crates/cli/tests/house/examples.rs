@@ -1,0 +1,145 @@
+//! Every example is run as a user would run it, in an empty directory, and does what it says.
+
+use crate::{assert_none, files, root};
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::process::{Command, Output};
+use tempfile::TempDir;
+
+/// Far more than any of them needs; a hang ends here.
+const BOUND: &str = "60";
+
+struct Played {
+    dir: TempDir,
+    out: Output,
+    events: Vec<Value>,
+}
+
+impl Played {
+    /// The events of one kind.
+    fn of<'a>(&'a self, kind: &str) -> Vec<&'a Value> {
+        self.events.iter().filter(|event| event["event"] == kind).collect()
+    }
+
+    fn assert_ended(&self, outcome: &str, code: i32) {
+        let end = self.of("run_ended");
+        assert_eq!(end.len(), 1, "{}", self.said());
+        assert_eq!((end[0]["outcome"].as_str(), self.out.status.code()), (Some(outcome), Some(code)), "{}", self.said());
+        assert_eq!(end[0]["exit_code"], code);
+    }
+
+    fn said(&self) -> String {
+        format!("{}{}", String::from_utf8_lossy(&self.out.stdout), String::from_utf8_lossy(&self.out.stderr))
+    }
+
+    /// An iteration's file: its prompt or its raw output.
+    fn file(&self, iteration: u32, name: &str) -> String {
+        let runs = std::fs::read_dir(self.dir.path().join(".dogwatch/runs")).expect("there is a record");
+        let run = runs.map(|entry| entry.expect("readable").path()).next().expect("there is one run");
+        let node = self.of("iteration_started")[0]["node"].as_str().expect("a name").to_owned();
+        crate::read(&run.join(node).join(format!("{iteration:06}")).join(name))
+    }
+}
+
+fn play(example: &str, args: &[&str]) -> Played {
+    let binary = Path::new(env!("CARGO_BIN_EXE_dogwatch"));
+    let dir = tempfile::tempdir().expect("a directory");
+    // As in a clone: the examples lie below the current directory, and `dogwatch` is on PATH.
+    std::os::unix::fs::symlink(root().join("examples"), dir.path().join("examples")).expect("a link");
+    let path = std::env::var("PATH").expect("there is a PATH");
+    let path = format!("{}:{path}", binary.parent().expect("it lies in a folder").display());
+    let out = Command::new("timeout")
+        .args(["--kill-after", "5", BOUND])
+        .arg(binary)
+        .args(["run", &format!("examples/{example}"), "--json"])
+        .args(args)
+        .current_dir(dir.path())
+        .env("PATH", path)
+        .env("XDG_STATE_HOME", dir.path().join("state"))
+        .env("XDG_CONFIG_HOME", dir.path().join("config"))
+        .output()
+        .expect("timeout is there");
+    let lines = String::from_utf8(out.stdout.clone()).expect("events are UTF-8");
+    let events = lines.lines().map(|line| serde_json::from_str(line).expect("every line is an event")).collect();
+    Played { dir, out, events }
+}
+
+#[test]
+fn every_example_is_played_here() {
+    let here = include_str!("examples.rs");
+    let all: BTreeSet<String> = files()
+        .iter()
+        .filter_map(|name| Some(name.strip_prefix("examples/")?.strip_suffix("/RALPH.md")?.to_owned()))
+        .collect();
+    let missing = all.iter().filter(|name| !here.contains(&format!("play(\"{name}\"")));
+    assert_none("examples without a test", &missing.cloned().collect::<Vec<_>>());
+    assert!(all.len() >= 5, "{all:?}");
+}
+
+#[test]
+fn hello_says_hello_three_times() {
+    let played = play("hello", &["-n", "3"]);
+    played.assert_ended("clean", 0);
+    assert_eq!(played.of("iteration_completed").len(), 3);
+    assert_eq!(played.file(2, "prompt.md"), "Say hello. This is turn 2 of 3.");
+    assert_eq!(played.file(2, "stdout"), "I was told:\nSay hello. This is turn 2 of 3.");
+}
+
+#[test]
+fn commands_and_arguments_reach_the_prompt() {
+    let played = play("commands", &["--", "you"]);
+    played.assert_ended("clean", 0);
+    let prompt = played.file(2, "prompt.md");
+    for part in ["This is turn 2, on a ", "day", ", for you.", "- step 2", "The checks ended with 1."] {
+        assert!(prompt.contains(part), "{part} in {prompt}");
+    }
+    let codes: Vec<&Value> = played.of("command_finished").iter().map(|event| &event["exit_code"]).collect();
+    assert_eq!(codes, [0, 0, 1, 0, 0, 1]);
+}
+
+#[test]
+fn failures_back_off_and_end_the_run() {
+    let played = play("fails", &[]);
+    played.assert_ended("error_limit", 1);
+    let waits = played.of("wait_started").iter().map(|wait| wait["delay_s"].as_u64()).collect::<Vec<_>>();
+    assert_eq!(waits, [Some(1), Some(2)]);
+    assert_eq!(played.of("iteration_failed").len(), 3);
+}
+
+// promise: 3, 12
+#[test]
+fn a_hanging_session_is_ended_at_its_limit_step_by_step() {
+    let played = play("hangs", &[]);
+    played.assert_ended("clean", 0);
+    let steps = played.of("session_signalled").iter().map(|step| step["step"].as_str()).collect::<Vec<_>>();
+    assert_eq!(steps, [Some("interrupt"), Some("terminate"), Some("kill")]);
+    let stop = played.of("hard_stop")[0]["at"].as_str().expect("a time").to_owned();
+    let [first, second] = played.of("session_ended")[..] else { panic!("two sessions: {}", played.said()) };
+    assert!(first["at"].as_str().expect("a time") > stop.as_str(), "the verdict stands before the end");
+    let lasted = first["duration_s"].as_f64().expect("a number");
+    // The limit of 2 s, two graces of 1 s, and the 5 s that a kill may take.
+    assert!((4.0..=9.0).contains(&lasted), "{lasted}");
+    assert_eq!((&first["ended_by"], &second["ended_by"]), (&"watchdog".into(), &"itself".into()));
+}
+
+// promise: 1
+#[test]
+fn what_a_clean_session_left_behind_is_ended() {
+    let played = play("leftovers", &[]);
+    played.assert_ended("clean", 0);
+    let pids = crate::read(&played.dir.path().join("leftovers.txt"));
+    assert_eq!(pids.lines().count(), 3, "{pids}");
+    let alive = pids.lines().filter(|pid| Path::new("/proc").join(pid).exists());
+    assert_none("still there", &alive.map(str::to_owned).collect::<Vec<_>>());
+    assert!(played.of("session_ended")[0]["stragglers"].as_u64() >= Some(3), "{}", played.said());
+}
+
+#[test]
+fn a_scripted_session_is_read_like_a_real_one() {
+    let played = play("scripted", &[]);
+    played.assert_ended("clean", 0);
+    let ended = played.of("session_ended")[0];
+    assert_eq!((ended["messages"].as_u64(), ended["tools"].as_u64()), (Some(2), Some(3)), "{ended}");
+    assert_eq!(ended["said"], "All tests pass.");
+}

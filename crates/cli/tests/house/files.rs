@@ -1,0 +1,87 @@
+//! How the tree of files looks.
+
+use crate::{assert_none, files, read, root, sources};
+
+/// A file that is longer is a crowded room.
+const MAX_LINES: usize = 700;
+
+#[test]
+fn no_source_file_is_longer_than_a_person_reads() {
+    let long = sources("").into_iter().filter_map(|name| {
+        let lines = read(&root().join(&name)).lines().count();
+        (lines > MAX_LINES).then(|| format!("{name}: {lines} lines"))
+    });
+    assert_none("longer than 700 lines", &long.collect::<Vec<_>>());
+}
+
+#[test]
+fn unsafe_code_lives_in_one_place() {
+    let word = ["unsafe", "{"].join(" ");
+    let allow = ["allow(unsafe", "code)"].join("_");
+    let found = sources("crates/").into_iter().filter(|name| !name.starts_with("crates/host/src/sys/"));
+    let found = found.filter(|name| {
+        let text = read(&root().join(name));
+        let is_code = |line: &&str| !line.trim_start().starts_with("//");
+        text.lines().filter(is_code).any(|line| line.contains(&word) || line.contains(&allow))
+    });
+    assert_none("unsafe outside of crates/host/src/sys", &found.collect::<Vec<_>>());
+}
+
+#[test]
+fn no_path_of_one_machine_stands_in_a_file() {
+    let places: Vec<String> = ["work", "root", "farm", "home"].map(|dir| format!("/{dir}/")).into();
+    let mut found = Vec::new();
+    for name in files() {
+        // The recordings speak of a made-up home; their test looks for the places as we do.
+        if name.starts_with("fixtures/") || name == "crates/agents/tests/recordings.rs" {
+            continue;
+        }
+        let text = String::from_utf8_lossy(&std::fs::read(root().join(&name)).expect("it is listed")).into_owned();
+        for (at, line) in text.lines().enumerate() {
+            // `crates/x/home/y` or `~/work/` is no path of a machine; a path begins after a blank or a quote.
+            let begins = |at: usize| line[..at].chars().next_back().is_none_or(|c| " \t\"'`(=:[".contains(c));
+            if places.iter().any(|place| line.match_indices(place.as_str()).any(|(at, _)| begins(at))) {
+                found.push(format!("{name}:{}", at + 1));
+            }
+        }
+    }
+    assert_none("paths of one machine", &found);
+}
+
+#[test]
+fn dependencies_come_from_the_public_registry_alone() {
+    let lock = read(&root().join("Cargo.lock"));
+    let sources = lock.lines().filter_map(|line| line.strip_prefix("source = "));
+    let foreign = sources.filter(|s| *s != "\"registry+https://github.com/rust-lang/crates.io-index\"");
+    assert_none("sources", &foreign.map(str::to_owned).collect::<Vec<_>>());
+    let config = files().into_iter().filter(|name| name.contains(".cargo/") && !name.starts_with("fixtures/"));
+    assert_none("settings of cargo", &config.collect::<Vec<_>>());
+}
+
+#[test]
+fn scripts_stop_at_the_first_error() {
+    let mut found = Vec::new();
+    for name in files().into_iter().filter(|name| name.starts_with("scripts/") || name.starts_with(".ci/")) {
+        let text = read(&root().join(&name));
+        if text.starts_with("#!/usr/bin/env bash") && !text.contains("\nset -euo pipefail\n") {
+            found.push(name);
+        }
+    }
+    assert_none("without `set -euo pipefail`", &found);
+}
+
+/// A link to a file of the repository must lead to one.
+#[test]
+fn links_between_documents_lead_somewhere() {
+    let mut found = Vec::new();
+    for name in files().into_iter().filter(|name| name.ends_with(".md") && !name.starts_with("fixtures/")) {
+        let path = root().join(&name);
+        for target in read(&path).split("](").skip(1).filter_map(|rest| rest.split([')', '#']).next()) {
+            let local = !target.is_empty() && !target.contains("://");
+            if local && !path.parent().expect("a file has a folder").join(target).exists() {
+                found.push(format!("{name}: {target}"));
+            }
+        }
+    }
+    assert_none("links to nothing", &found);
+}

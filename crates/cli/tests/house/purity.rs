@@ -1,0 +1,59 @@
+//! core, config and agents decide and read; they do nothing. Clippy holds that by the lists in their
+//! `clippy.toml`; here the lists themselves are held, and what of the standard library is named at all.
+
+use crate::{assert_none, read, root, sources};
+use std::collections::BTreeSet;
+
+const PURE: [&str; 3] = ["core", "config", "agents"];
+
+/// The parts of the standard library without a clock, a file, a process, a thread or randomness.
+/// `collections` without the maps of random order, and `time` for `Duration` alone: clippy sees to both.
+const FIT: [&str; 14] = [
+    "borrow", "char", "cmp", "collections", "convert", "error", "fmt", "iter", "mem", "num", "ops", "str",
+    "string", "time",
+];
+
+fn forbidden(krate: &str) -> BTreeSet<String> {
+    let text = read(&root().join(format!("crates/{krate}/clippy.toml")));
+    let entries = text.lines().filter_map(|line| line.trim().strip_prefix('"')?.strip_suffix("\","));
+    entries.map(str::to_owned).collect()
+}
+
+#[test]
+fn the_pure_crates_forbid_the_same() {
+    let mut core = forbidden("core");
+    core.retain(|path| !path.starts_with("jiff::"));
+    assert!(core.len() > 60, "{} entries are too few", core.len());
+    for krate in PURE {
+        let mut other = forbidden(krate);
+        other.retain(|path| !path.starts_with("jiff::"));
+        assert_eq!(other, core, "crates/{krate}/clippy.toml");
+    }
+}
+
+#[test]
+fn the_clock_of_the_calendar_is_forbidden_where_it_could_be_asked() {
+    let core = forbidden("core");
+    for path in ["jiff::Timestamp::now", "jiff::Zoned::now"] {
+        assert!(core.contains(path), "{path}");
+    }
+}
+
+#[test]
+fn the_pure_crates_name_only_the_fit_parts_of_std() {
+    let mut found = Vec::new();
+    for krate in PURE {
+        for name in sources(&format!("crates/{krate}/src/")) {
+            for (line, text) in read(&root().join(&name)).lines().enumerate() {
+                let parts = text.split("std::").skip(1).map(|rest| {
+                    let end = rest.find(|c: char| !c.is_ascii_lowercase() && c != '_').unwrap_or(rest.len());
+                    &rest[..end]
+                });
+                found.extend(
+                    parts.filter(|part| !FIT.contains(part)).map(|part| format!("{name}:{}: std::{part}", line + 1)),
+                );
+            }
+        }
+    }
+    assert_none("outside of a pure crate", &found);
+}

@@ -1,0 +1,132 @@
+//! Going on after the supervisor was lost: same run, same numbers, same budgets.
+//!
+//! The iteration that was open is closed as interrupted and counts for nothing; a wait goes on for what is
+//! left of it; a pause stays a pause; a decision that was not written down is made again.
+
+use super::cx::Cx;
+use super::node::Node;
+use super::stop::Stop;
+use super::{Next, Run};
+use crate::dur::Dur;
+use crate::event::{Cause, Event, IterationEnd, Outcome, RunResumed, WaitWhy};
+use crate::ids::NodeIx;
+use crate::moment::Wall;
+use crate::view::{Doing, View};
+
+/// By whom an iteration was interrupted that nobody ended.
+pub const SUPERVISOR_LOST: &str = "supervisor_lost";
+
+pub(super) struct Resuming {
+    resumed: RunResumed,
+    /// The run had gone to sleep and is woken.
+    woken: bool,
+}
+
+/// Why a run cannot go on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CannotResume {
+    /// There is no `run_started` in its record.
+    NeverStarted,
+    /// It ended, and not by going to sleep.
+    Ended(Outcome),
+    /// It went to sleep; `wake` continues it.
+    Asleep,
+}
+
+impl Run {
+    /// A run that goes on from its record. `wake` continues one that went to sleep.
+    pub fn resume(view: View, resumed: RunResumed, wake: bool) -> Result<Run, CannotResume> {
+        match &view.ended {
+            Some(end) if end.outcome == Outcome::Idle && !wake => return Err(CannotResume::Asleep),
+            Some(end) if end.outcome != Outcome::Idle => return Err(CannotResume::Ended(end.outcome)),
+            Some(_) | None => {}
+        }
+        let woken = view.ended.is_some();
+        let cx = Cx::resume(view).ok_or(CannotResume::NeverStarted)?;
+        let nodes =
+            (0..cx.plan.nodes.len()).map(|i| Node::resume(NodeIx(i), cx.view.node(NodeIx(i)))).collect();
+        let resuming = Some(Resuming { resumed, woken });
+        Ok(Run { cx, nodes, stop: Stop::default(), resuming, ending: None, finished: false })
+    }
+
+    pub(super) fn begin_again(&mut self) {
+        let Some(Resuming { resumed, woken }) = self.resuming.take() else { return };
+        let before: Vec<Before> = self.every().map(|ix| self.before(ix)).collect();
+        self.cx.record(Event::RunResumed(resumed));
+        self.arm_budget();
+        for (ix, before) in self.every().zip(before) {
+            self.go_on(ix, before, woken);
+        }
+    }
+
+    /// What the node was at when its supervisor was lost.
+    fn before(&self, ix: NodeIx) -> Before {
+        let node = self.cx.view.node(ix);
+        match (&node.doing, node.open) {
+            (_, Some(began)) => Before::InIteration(self.cx.view.last.awake.since(began)),
+            (Doing::Waiting { why, delay, until: Some(until) }, None) => {
+                Before::Waiting(*why, *delay, *until)
+            }
+            (Doing::Nothing | Doing::Preparing | Doing::Working { .. } | Doing::Waiting { .. }, None) => {
+                Before::Between
+            }
+        }
+    }
+
+    fn go_on(&mut self, ix: NodeIx, before: Before, woken: bool) {
+        if let Before::InIteration(lasted) = before {
+            self.close_lost_iteration(ix, lasted);
+        }
+        let next = match (&before, self.cx.view.node(ix).last_ending.clone()) {
+            _ if woken => self.or_end(ix, Next::Begin),
+            (Before::Waiting(why, delay, until), _) => {
+                self.or_end(ix, self.rest_of_wait(*why, *delay, *until))
+            }
+            (Before::Between, Some(ending)) => self.what_next(ix, &ending),
+            (Before::InIteration(_) | Before::Between, _) => self.or_end(ix, Next::Begin),
+        };
+        let cause = if woken { Cause::Wake } else { Cause::Resumed };
+        match next {
+            Next::Begin => self.begin_iteration(ix, cause),
+            Next::Wait(why, delay) => self.wait(ix, why, delay),
+            Next::Finish(end) => self.finish(end),
+        }
+    }
+
+    /// What was decided before stands only if nothing forbids it now.
+    fn or_end(&self, ix: NodeIx, next: Next) -> Next {
+        match self.end_by_count(ix).or_else(|| self.end_by_budget()) {
+            Some(end) => Next::Finish(end),
+            None if self.cx.view.paused => Next::Wait(WaitWhy::Paused, None),
+            None => next,
+        }
+    }
+
+    /// The wall clock says what is left: the boot clock may be another one by now. A clock that was set
+    /// back cannot make the wait longer than it was.
+    fn rest_of_wait(&self, why: WaitWhy, delay: Dur, until: Wall) -> Next {
+        let left = u64::try_from(until.0 - self.cx.now.wall.0).unwrap_or(0);
+        match Dur::from_millis(left).min(delay) {
+            Dur::ZERO => Next::Begin,
+            left => Next::Wait(why, Some(left)),
+        }
+    }
+
+    fn close_lost_iteration(&mut self, ix: NodeIx, lasted: Dur) {
+        let end = IterationEnd {
+            node: self.cx.name(ix),
+            iteration: self.cx.view.node(ix).iteration,
+            duration_s: lasted,
+            because: "its supervisor was lost".to_owned(),
+            fingerprint: None,
+        };
+        self.cx.record(Event::IterationInterrupted { end, by: SUPERVISOR_LOST.to_owned() });
+    }
+}
+
+enum Before {
+    /// It had lasted so long when the last event was written.
+    InIteration(Dur),
+    Waiting(WaitWhy, Dur, Wall),
+    Between,
+}

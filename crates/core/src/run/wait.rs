@@ -1,0 +1,167 @@
+//! A node's wait: a timer, maybe a probe that looks now and then whether it should end, and a pause on top.
+
+use super::cx::Cx;
+use super::node::{Fact, Turn, clear_job_timers, clear_limits};
+use super::tree::Tree;
+use crate::dur::Dur;
+use crate::event::{Cause, EndedBy, Event, WaitEndedBy, WaitWhy};
+use crate::ids::{Iteration, NodeIx};
+use crate::job::{Exit, Job, JobKind};
+use crate::moment::Boot;
+use crate::settings::CommandPlan;
+use crate::timer::{Deadline, Timer};
+
+pub(super) struct Wait {
+    ix: NodeIx,
+    iteration: Iteration,
+    why: WaitWhy,
+    /// When it ends by itself; a pause does not.
+    until: Option<Boot>,
+    /// What a pause has put off: why, and until when.
+    put_off: Option<(WaitWhy, Boot)>,
+    probe: Option<Tree>,
+    /// The wait is over as soon as the probe's tree is empty.
+    leaving: Option<(WaitEndedBy, Cause)>,
+    /// The probe's trouble is told once per wait.
+    told: bool,
+}
+
+impl Wait {
+    pub fn begin(cx: &mut Cx, ix: NodeIx, iteration: Iteration, why: WaitWhy, delay: Option<Dur>) -> Wait {
+        let until = delay.map(|d| cx.now.boot.plus(d));
+        let mut wait =
+            Wait { ix, iteration, why, until, put_off: None, probe: None, leaving: None, told: false };
+        wait.record_and_arm(cx, delay);
+        wait
+    }
+
+    pub fn why(&self) -> WaitWhy {
+        self.why
+    }
+
+    pub fn probe(&self) -> Option<&Tree> {
+        self.probe.as_ref()
+    }
+
+    pub fn probe_mut(&mut self) -> Option<&mut Tree> {
+        self.probe.as_mut()
+    }
+
+    fn record_and_arm(&mut self, cx: &mut Cx, delay: Option<Dur>) {
+        match self.until {
+            Some(at) => cx.timers.set(Timer::Wait(self.ix), Deadline::Boot(at)),
+            None => cx.timers.clear(Timer::Wait(self.ix)),
+        }
+        self.arm_probe(cx);
+        let until = delay.map(|d| cx.now.wall.plus(d));
+        cx.record(Event::WaitStarted { node: cx.name(self.ix), why: self.why, delay_s: delay, until });
+    }
+
+    /// Only a loop that has nothing to do looks for work.
+    fn arm_probe(&self, cx: &mut Cx) {
+        let wake_on = &cx.settings(self.ix).wake_on;
+        let wanted = wake_on.probe.is_some() && self.why == WaitWhy::Idle && self.leaving.is_none();
+        let at = cx.now.boot.plus(wake_on.every);
+        match wanted {
+            true => cx.timers.set(Timer::Probe(self.ix), Deadline::Boot(at)),
+            false => cx.timers.clear(Timer::Probe(self.ix)),
+        }
+    }
+
+    pub fn handle(&mut self, cx: &mut Cx, fact: Fact) -> Turn {
+        match (fact, &mut self.probe) {
+            (Fact::Due(Timer::Wait(_)), _) => return self.leave(cx, WaitEndedBy::Timer, Cause::Next),
+            (Fact::Due(Timer::Probe(_)), None) => {
+                let job = Job { node: self.ix, iteration: self.iteration, kind: JobKind::Probe };
+                self.probe = Some(Tree::start(cx, job));
+            }
+            (Fact::Started { .. }, Some(probe)) => {
+                probe.started(cx);
+                let at = cx.now.awake.plus(CommandPlan::DEFAULT_TIMEOUT);
+                cx.timers.set(Timer::Errand(self.ix), Deadline::Awake(at));
+            }
+            (Fact::Due(Timer::Errand(_)), Some(probe)) => probe.end(cx, EndedBy::Watchdog),
+            (Fact::Due(Timer::Grace(_)), Some(probe)) => probe.next_step(cx),
+            (Fact::Due(Timer::Leak(_)), Some(probe)) => probe.sweep(cx),
+            (Fact::PipesClosed, Some(probe)) => probe.pipes_closed(cx),
+            (Fact::Exited(exit), Some(probe)) => {
+                clear_limits(cx, self.ix);
+                let leak = cx.settings(self.ix).watchdog.leak;
+                probe.exited(cx, exit, leak);
+            }
+            (Fact::Refused { error }, Some(_)) => return self.probe_over(cx, None, Some(error)),
+            (Fact::Ended(_), Some(probe)) => {
+                let (exit, timed_out) = (probe.exit(), probe.ended_by() == Some(EndedBy::Watchdog));
+                let trouble = timed_out.then(|| format!("ended after {}", CommandPlan::DEFAULT_TIMEOUT));
+                return self.probe_over(cx, exit, trouble);
+            }
+            // Late or foreign, and harmless.
+            (Fact::Due(_) | Fact::Observed(_) | Fact::PromptAssembled(_), _)
+            | (
+                Fact::Started { .. }
+                | Fact::Refused { .. }
+                | Fact::Exited(_)
+                | Fact::PipesClosed
+                | Fact::Ended(_),
+                None,
+            ) => {}
+        }
+        Turn::Stay
+    }
+
+    fn probe_over(&mut self, cx: &mut Cx, exit: Option<Exit>, trouble: Option<String>) -> Turn {
+        clear_job_timers(cx, self.ix);
+        self.probe = None;
+        if let Some(detail) = trouble
+            && !std::mem::replace(&mut self.told, true)
+        {
+            cx.trouble("wake_probe", format!("wake_on.probe: {detail}"));
+        }
+        match (self.leaving, exit) {
+            (Some((by, cause)), _) => self.leave(cx, by, cause),
+            (None, Some(Exit::Code(0))) => self.leave(cx, WaitEndedBy::Probe, Cause::Wake),
+            (None, _) => {
+                self.arm_probe(cx);
+                Turn::Stay
+            }
+        }
+    }
+
+    /// Ends the wait; a probe that runs goes first, so that one tree at a time is alive.
+    pub fn leave(&mut self, cx: &mut Cx, by: WaitEndedBy, cause: Cause) -> Turn {
+        cx.timers.clear(Timer::Wait(self.ix));
+        cx.timers.clear(Timer::Probe(self.ix));
+        if let Some(probe) = &mut self.probe {
+            self.leaving.get_or_insert((by, cause));
+            probe.kill(cx, EndedBy::Operator);
+            return Turn::Stay;
+        }
+        cx.record(Event::WaitEnded { node: cx.name(self.ix), by });
+        Turn::WaitOver(cause)
+    }
+
+    /// A pause puts the present wait off. A probe that runs is left to end by itself.
+    pub fn pause(&mut self, cx: &mut Cx) {
+        if let Some(until) = self.until {
+            self.put_off = Some((self.why, until));
+        }
+        (self.why, self.until) = (WaitWhy::Paused, None);
+        self.record_and_arm(cx, None);
+    }
+
+    pub fn unpause(&mut self, cx: &mut Cx, by: WaitEndedBy) -> Turn {
+        if self.why != WaitWhy::Paused {
+            return Turn::Stay;
+        }
+        match self.put_off.take() {
+            Some((why, until)) if until > cx.now.boot => {
+                cx.record(Event::WaitEnded { node: cx.name(self.ix), by });
+                (self.why, self.until) = (why, Some(until));
+                let left = until.since(cx.now.boot);
+                self.record_and_arm(cx, Some(left));
+                Turn::Stay
+            }
+            Some(_) | None => self.leave(cx, by, Cause::Wake),
+        }
+    }
+}

@@ -1,0 +1,366 @@
+//! What a run is at, for people and programs: the view, with ages computed at the moment it is read.
+//!
+//! `Status` is dogwatch's own shape (docs/status.md); `OrchestratorStatus` is the same in the words of an
+//! orchestrator that ticks. Both only ever gain fields.
+
+use crate::dur::Dur;
+use crate::event::{NodeState, Outcome, RunEnded, WaitWhy};
+use crate::ids::{Iteration, NodeName, RunId};
+use crate::moment::{Moment, Wall};
+use crate::settings::{NO_PENDING_TASKS, Settings, StopAfter};
+use crate::view::{Counts, Doing, NodeView, View};
+use serde::{Deserialize, Serialize};
+
+/// A run as it stands. What is not known is null.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Status {
+    pub run: Option<RunId>,
+    /// The loop file.
+    pub path: Option<String>,
+    pub work_dir: Option<String>,
+    pub state: State,
+    /// Whether a dogwatch supervises it now.
+    pub live: bool,
+    pub nodes: Vec<NodeStatus>,
+    /// Over all nodes.
+    pub counts: CountsStatus,
+    pub troubles: Troubles,
+    pub ended: Option<Ended>,
+    pub started_at: Option<Wall>,
+    /// Time with a supervisor, suspends included.
+    pub supervised_s: Dur,
+    pub last_event: Option<LastEvent>,
+}
+
+/// A run's state in one word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum State {
+    /// Between two things, or about to begin.
+    Starting,
+    Preparing,
+    Working,
+    Waiting,
+    Paused,
+    Ended,
+    /// It did not end, and nobody supervises it: resume it.
+    Lost,
+}
+
+impl State {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            State::Starting => "starting",
+            State::Preparing => "preparing",
+            State::Working => "working",
+            State::Waiting => "waiting",
+            State::Paused => "paused",
+            State::Ended => "ended",
+            State::Lost => "lost",
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct NodeStatus {
+    pub name: NodeName,
+    pub state: NodeState,
+    /// The last number given to an iteration.
+    pub iteration: Iteration,
+    pub doing: DoingStatus,
+    pub counts: CountsStatus,
+    /// The row of idle iterations it is in, if it is in one.
+    pub spell: Option<SpellStatus>,
+    pub failures_in_row: u32,
+    /// Why the last iteration counted as what it counted.
+    pub last_end: Option<String>,
+}
+
+/// What a node is at. Ages count to the moment of reading; in a run that nobody supervises they are null.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "what", rename_all = "snake_case")]
+pub enum DoingStatus {
+    Nothing,
+    Preparing,
+    Working {
+        pid: u32,
+        /// How long the session has lasted, suspends left out.
+        working_s: Option<Dur>,
+        messages: u64,
+        last_evidence: Option<LastEvidence>,
+    },
+    Waiting {
+        why: WaitWhy,
+        delay_s: Option<Dur>,
+        until: Option<Wall>,
+        left_s: Option<Dur>,
+    },
+}
+
+/// The last sign of work in this session.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LastEvidence {
+    pub age_s: Option<Dur>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CountsStatus {
+    /// Those that count against `-n` and the budget.
+    pub iterations: u64,
+    /// Idle ones included.
+    pub completed: u64,
+    pub idle: u64,
+    pub failed: u64,
+    pub timed_out: u64,
+    pub interrupted: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SpellStatus {
+    pub count: u64,
+    /// The last iteration's reason, and how many in a row gave it.
+    pub reason: String,
+    pub same_reason: u64,
+    pub lasted_s: Dur,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Troubles {
+    pub count: u64,
+    pub last: Option<Trouble>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Trouble {
+    pub kind: String,
+    pub detail: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Ended {
+    pub outcome: Outcome,
+    pub reason: String,
+    pub exit_code: u8,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LastEvent {
+    pub seq: u64,
+    pub at: Wall,
+}
+
+impl Status {
+    /// `now` is the present moment if somebody supervises the run now, and `None` if nobody does: then
+    /// nothing grows older, and its clocks may be those of another boot.
+    pub fn of(view: &View, now: Option<Moment>) -> Status {
+        let started = view.started.as_ref();
+        let counted_to = now.unwrap_or(view.last).boot;
+        Status {
+            run: started.map(|s| s.run.clone()),
+            path: started.map(|s| s.path.clone()),
+            work_dir: started.map(|s| s.work_dir.clone()),
+            state: state(view, now.is_some()),
+            live: now.is_some(),
+            nodes: view.nodes.iter().map(|n| NodeStatus::of(n, view, now)).collect(),
+            counts: view.totals().into(),
+            troubles: troubles(view),
+            ended: view.ended.as_ref().map(Ended::from),
+            started_at: started.map(|_| view.began.wall),
+            supervised_s: started.map_or(Dur::ZERO, |_| view.supervised(counted_to)),
+            last_event: (view.seq > 0).then_some(LastEvent { seq: view.seq, at: view.last.wall }),
+        }
+    }
+}
+
+fn state(view: &View, live: bool) -> State {
+    if view.is_over() {
+        return State::Ended;
+    }
+    if !live {
+        return State::Lost;
+    }
+    // Of several nodes the busiest speaks for the run.
+    view.nodes.iter().map(|n| state_of(&n.doing)).max_by_key(|s| rank(*s)).unwrap_or(State::Starting)
+}
+
+fn state_of(doing: &Doing) -> State {
+    match doing {
+        Doing::Nothing => State::Starting,
+        Doing::Preparing => State::Preparing,
+        Doing::Working { .. } => State::Working,
+        Doing::Waiting { why: WaitWhy::Paused, .. } => State::Paused,
+        Doing::Waiting { .. } => State::Waiting,
+    }
+}
+
+fn rank(state: State) -> u8 {
+    match state {
+        State::Ended | State::Lost => 0,
+        State::Starting => 1,
+        State::Paused => 2,
+        State::Waiting => 3,
+        State::Preparing => 4,
+        State::Working => 5,
+    }
+}
+
+fn troubles(view: &View) -> Troubles {
+    let last = view.last_trouble.clone().map(|(kind, detail)| Trouble { kind, detail });
+    Troubles { count: view.troubles, last }
+}
+
+impl NodeStatus {
+    fn of(node: &NodeView, view: &View, now: Option<Moment>) -> NodeStatus {
+        let spell = &node.spell;
+        NodeStatus {
+            name: node.name.clone(),
+            state: node.state,
+            iteration: node.iteration,
+            doing: DoingStatus::of(&node.doing, now),
+            counts: node.counts.into(),
+            spell: (spell.count > 0).then(|| SpellStatus {
+                count: spell.count,
+                reason: spell.reason.clone(),
+                same_reason: spell.same_reason,
+                lasted_s: spell.lasted(now.unwrap_or(view.last).boot),
+            }),
+            failures_in_row: node.failures.in_row,
+            last_end: node.last_end.as_ref().map(|end| end.because.clone()),
+        }
+    }
+}
+
+impl DoingStatus {
+    fn of(doing: &Doing, now: Option<Moment>) -> DoingStatus {
+        match doing {
+            Doing::Nothing => DoingStatus::Nothing,
+            Doing::Preparing => DoingStatus::Preparing,
+            Doing::Working { pid, since, messages, last_output } => DoingStatus::Working {
+                pid: *pid,
+                working_s: now.map(|now| now.awake.since(*since)),
+                messages: *messages,
+                last_evidence: last_output
+                    .map(|at| LastEvidence { age_s: now.map(|now| now.awake.since(at)) }),
+            },
+            Doing::Waiting { why, delay, until } => DoingStatus::waiting(*why, *delay, (*until).into(), now),
+        }
+    }
+
+    /// A pause has neither a length nor an end.
+    fn waiting(why: WaitWhy, delay: Dur, until: Option<Wall>, now: Option<Moment>) -> DoingStatus {
+        let until = until.filter(|_| why != WaitWhy::Paused);
+        let left = |until: Wall| {
+            let now = now?.wall;
+            Some(Dur::from_millis(u64::try_from(until.0.saturating_sub(now.0)).unwrap_or(0)))
+        };
+        DoingStatus::Waiting { why, delay_s: until.map(|_| delay), until, left_s: until.and_then(left) }
+    }
+}
+
+impl From<Counts> for CountsStatus {
+    fn from(c: Counts) -> CountsStatus {
+        CountsStatus {
+            iterations: c.iterations,
+            completed: c.completed,
+            idle: c.idle,
+            failed: c.failed,
+            timed_out: c.timed_out,
+            interrupted: c.interrupted,
+        }
+    }
+}
+
+impl From<&RunEnded> for Ended {
+    fn from(end: &RunEnded) -> Ended {
+        Ended { outcome: end.outcome, reason: end.reason.clone(), exit_code: end.exit_code }
+    }
+}
+
+/// The status of an orchestrator that ticks: an iteration is a tick, times are milliseconds.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct OrchestratorStatus {
+    pub running: bool,
+    pub tick_count: u64,
+    /// Failed and timed-out iterations.
+    pub error_count: u64,
+    /// Failures since the last success that lie within the error window.
+    pub recent_errors: u64,
+    pub consecutive_idle_ticks: u64,
+    pub current_tick_interval: Option<u64>,
+    pub last_idle_reason: Option<String>,
+    pub config: OrchestratorConfig,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct OrchestratorConfig {
+    pub dry_run: bool,
+    pub tick_interval: Option<u64>,
+    /// After how many idle ticks without pending tasks it stops; null is never.
+    pub max_idle_ticks_before_stop: Option<u32>,
+    pub max_errors: Option<u32>,
+    pub error_window: Option<u64>,
+    pub enable_telemetry: bool,
+}
+
+impl OrchestratorStatus {
+    /// `now` as for [`Status::of`]. Of several nodes the counts are summed, the rest is of the busiest.
+    pub fn of(view: &View, now: Option<Moment>) -> OrchestratorStatus {
+        let totals = view.totals();
+        let (node, settings) = busiest(view);
+        let at = now.unwrap_or(view.last).boot;
+        let config = settings.map(OrchestratorConfig::of).unwrap_or_default();
+        OrchestratorStatus {
+            running: now.is_some() && !view.is_over(),
+            tick_count: totals.iterations,
+            error_count: totals.failed + totals.timed_out,
+            recent_errors: match (node, settings) {
+                (Some(node), Some(settings)) => node.failures.within(settings.errors.window, at),
+                (None, _) | (_, None) => 0,
+            },
+            consecutive_idle_ticks: node.map_or(0, |n| n.spell.count),
+            current_tick_interval: node.and_then(idle_wait).or(config.tick_interval),
+            last_idle_reason: node.filter(|n| n.spell.count > 0).map(|n| n.spell.reason.clone()),
+            config: OrchestratorConfig { enable_telemetry: true, ..config },
+        }
+    }
+}
+
+fn busiest(view: &View) -> (Option<&NodeView>, Option<&Settings>) {
+    // The first of equals: `max_by_key` would take the last.
+    let Some(node) = view.nodes.iter().rev().max_by_key(|n| rank(state_of(&n.doing))) else {
+        return (None, None);
+    };
+    let plan = view.started.as_ref().map(|s| &s.settings);
+    let plan = plan.and_then(|p| p.nodes.iter().find(|n| n.name == node.name));
+    (Some(node), plan.map(|n| &n.settings))
+}
+
+/// The last wait of the spell, if there was one.
+fn idle_wait(node: &NodeView) -> Option<u64> {
+    let wait = node.spell.last_delay.as_millis();
+    (node.spell.count > 0 && wait > 0).then_some(wait)
+}
+
+impl OrchestratorConfig {
+    fn of(settings: &Settings) -> OrchestratorConfig {
+        let interval = settings.idle.as_ref().map_or(settings.delay, |idle| idle.delay);
+        OrchestratorConfig {
+            dry_run: false,
+            tick_interval: Some(interval.as_millis()),
+            max_idle_ticks_before_stop: settings.idle.as_ref().and_then(|idle| stop_after(&idle.stop_after)),
+            max_errors: Some(settings.errors.max),
+            error_window: Some(settings.errors.window.as_millis()),
+            enable_telemetry: true,
+        }
+    }
+}
+
+fn stop_after(limit: &StopAfter) -> Option<u32> {
+    match limit {
+        StopAfter::Never => None,
+        StopAfter::Count(n) => Some(*n),
+        StopAfter::PerReason(limits) => limits.iter().find(|(r, _)| r == NO_PENDING_TASKS).map(|(_, n)| *n),
+    }
+}
