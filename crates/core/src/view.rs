@@ -8,7 +8,7 @@ use crate::event::{
     EndedBy, Event, IterationEnd, NodeCounts, NodeState, Observation, Recorded, RunEnded, RunStarted,
     SessionEnded, Sight, WaitEndedBy, WaitWhy,
 };
-use crate::idle::Spell;
+use crate::idle::{MAX_OWN_WAKES, Spell};
 use crate::ids::{Iteration, NodeIx, NodeName};
 use crate::moment::{Awake, Boot, Moment, Wall};
 use std::collections::BTreeMap;
@@ -312,7 +312,7 @@ impl NodeView {
     fn wait_over(&mut self, by: WaitEndedBy) {
         self.doing = Doing::Nothing;
         if by == WaitEndedBy::Path && self.wake == Some(by) {
-            self.spell.own_wakes = self.spell.own_wakes.saturating_add(1);
+            self.spell.own_wakes = (self.spell.own_wakes + 1).min(MAX_OWN_WAKES);
         }
         self.wake = None;
     }

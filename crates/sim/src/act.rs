@@ -20,6 +20,8 @@ pub struct Act {
     /// How long the sweep takes.
     pub sweep: Dur,
     pub report: JobReport,
+    /// It changes a file that the loop is woken by, halfway.
+    pub touches: bool,
 }
 
 impl Act {
@@ -33,6 +35,7 @@ impl Act {
             holds_pipes: Some(Dur::ZERO),
             sweep: Dur::ZERO,
             report: JobReport::default(),
+            touches: false,
         }
     }
 
@@ -64,6 +67,11 @@ impl Act {
     /// Obeys nothing but KILL.
     pub fn stubborn(mut self) -> Act {
         self.ignores = vec![EndStep::Interrupt, EndStep::Terminate];
+        self
+    }
+
+    pub fn touching(mut self) -> Act {
+        self.touches = true;
         self
     }
 

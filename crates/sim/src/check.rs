@@ -1,6 +1,6 @@
 //! What must hold of every run, whatever was scripted.
 
-use dogwatch_core::event::{Event, Recorded};
+use dogwatch_core::event::{Event, Recorded, WaitEndedBy};
 use dogwatch_core::view::View;
 
 /// All of them.
@@ -9,7 +9,10 @@ pub fn all(events: &[Recorded], live: &View) {
     folding_again_gives_the_same_view(events, live);
     one_session_at_a_time(events);
     every_iteration_that_began_ended_once(events, live);
-    nothing_follows_the_end(events);
+    only_a_resume_follows_an_end(events);
+    waits_last_as_long_as_they_say(events);
+    budgets_only_grow(events);
+    numbers_are_never_used_twice(events);
 }
 
 fn sequence_has_no_gaps(events: &[Recorded]) {
@@ -32,7 +35,7 @@ fn one_session_at_a_time(events: &[Recorded]) {
             Event::SessionStarted { .. } => {
                 assert!(!std::mem::replace(&mut open, true), "two sessions at once: {e:?}")
             }
-            Event::SessionEnded(_) => open = false,
+            Event::SessionEnded(_) | Event::RunResumed(_) => open = false,
             _ => {}
         }
     }
@@ -60,9 +63,49 @@ fn every_iteration_that_began_ended_once(events: &[Recorded], live: &View) {
     assert!(open.is_none() || !live.is_over(), "the run ended with iteration {open:?} open");
 }
 
-fn nothing_follows_the_end(events: &[Recorded]) {
-    let end = events.iter().position(|e| matches!(e.event, Event::RunEnded(_)));
-    assert!(end.is_none_or(|at| at + 1 == events.len()), "events follow the end");
+fn only_a_resume_follows_an_end(events: &[Recorded]) {
+    for pair in events.windows(2) {
+        let ended = matches!(pair[0].event, Event::RunEnded(_));
+        assert!(!ended || matches!(pair[1].event, Event::RunResumed(_)), "{:?} follows the end", pair[1]);
+    }
+}
+
+/// A wait that its timer ended lasted as long as it said, to the millisecond.
+fn waits_last_as_long_as_they_say(events: &[Recorded]) {
+    let mut open = None;
+    for e in events {
+        match &e.event {
+            Event::WaitStarted { delay_s, .. } => open = delay_s.map(|d| e.boot_ms.plus(d)),
+            Event::WaitEnded { by: WaitEndedBy::Timer, .. } => {
+                assert_eq!(open.take(), Some(e.boot_ms), "a wait was too long or too short: {e:?}");
+            }
+            Event::WaitEnded { .. } | Event::RunResumed(_) => open = None,
+            _ => {}
+        }
+    }
+}
+
+/// Counters and time used never run backwards, also over a resume.
+fn budgets_only_grow(events: &[Recorded]) {
+    let mut view = View::default();
+    let mut last = (0, 0);
+    for e in events {
+        view.apply(e);
+        let now = (view.totals().iterations, view.supervised(e.boot_ms).as_millis());
+        assert!(now.0 >= last.0 && now.1 >= last.1, "a budget ran backwards at {e:?}: {last:?} -> {now:?}");
+        last = now;
+    }
+}
+
+/// An iteration's number is never given twice.
+fn numbers_are_never_used_twice(events: &[Recorded]) {
+    let mut last = 0;
+    for e in events {
+        if let Event::IterationStarted { iteration, .. } = e.event {
+            assert_eq!(iteration.0, last + 1, "iteration numbers jump: {e:?}");
+            last = iteration.0;
+        }
+    }
 }
 
 /// An event as a short word, for tests that compare whole stories.

@@ -1,7 +1,7 @@
 //! A plan with every default, to be changed where a test needs it.
 
 use dogwatch_core::dur::{Dur, Limit};
-use dogwatch_core::event::RunStarted;
+use dogwatch_core::event::{RunResumed, RunStarted};
 use dogwatch_core::ids::{NodeName, RunId};
 use dogwatch_core::moment::Wall;
 use dogwatch_core::settings::{
@@ -54,5 +54,14 @@ pub fn started(plan: Plan) -> RunStarted {
         pid: 1,
         dogwatch: "test".to_owned(),
         seed: 7,
+    }
+}
+
+pub fn resumed() -> RunResumed {
+    RunResumed {
+        run: RunId::new(Wall(0), [0; 4]),
+        boot_id: "boot".to_owned(),
+        pid: 2,
+        dogwatch: "test".to_owned(),
     }
 }

@@ -5,11 +5,13 @@ use crate::{check, plan};
 use dogwatch_core::Run;
 use dogwatch_core::decision::{ContextEntry, Decision};
 use dogwatch_core::dur::Dur;
-use dogwatch_core::event::{EndStep, Event, Recorded, RunEnded, Sight};
+use dogwatch_core::event::{EndStep, Event, Recorded, RunEnded, Sight, WaitEndedBy};
 use dogwatch_core::input::Input;
 use dogwatch_core::job::{Exit, Job, JobKind};
 use dogwatch_core::moment::{Awake, Boot, Moment, Wall};
+use dogwatch_core::run::CannotResume;
 use dogwatch_core::settings::Plan;
+use dogwatch_core::view::View;
 use std::collections::BTreeMap;
 
 /// More steps than any sound test takes: a livelock fails instead of hanging.
@@ -34,6 +36,10 @@ pub struct World {
     /// The context entries that were kept.
     pub context: Vec<ContextEntry>,
     pub context_fails: bool,
+    /// How many events stood before the last effect; what came after may be lost in a crash.
+    settled: usize,
+    /// Crashes survived, for whoever wants to know.
+    pub crashes: u64,
 }
 
 struct Live {
@@ -68,6 +74,8 @@ impl World {
             sees: Box::new(|_| Sight { prompt: "p".to_owned(), tree: "t".to_owned() }),
             context: Vec::new(),
             context_fails: false,
+            settled: 0,
+            crashes: 0,
         };
         world.plan_in(Dur::ZERO, Input::Began);
         world
@@ -132,6 +140,41 @@ impl World {
         self.events.iter().filter_map(wait).collect()
     }
 
+    /// `kill -9`: the last `lost` events that no effect had followed are gone, the keeper has ended what ran,
+    /// and after a while somebody resumes. False if the record did not even have its first line.
+    pub fn crash(&mut self, lost: usize, down: Dur, wake: bool) -> Result<bool, CannotResume> {
+        let keep = self.events.len().saturating_sub(lost).max(self.settled);
+        self.events.truncate(keep);
+        let view = View::fold(&self.events);
+        let resumed = plan::resumed();
+        let run = match Run::resume(view, resumed, wake) {
+            Err(CannotResume::NeverStarted) => return Ok(false),
+            other => other?,
+        };
+        self.run = run;
+        self.live = None;
+        self.exit_code = None;
+        self.crashes += 1;
+        self.agenda.retain(|_, input| is_from_outside(input));
+        self.now = self.now.plus(down);
+        self.plan_in(Dur::ZERO, Input::Began);
+        Ok(true)
+    }
+
+    /// Takes one step; false when there is nothing more to do.
+    pub fn step_once(&mut self) -> bool {
+        self.exit_code.is_none() && self.advance(Drive::ToTheEnd)
+    }
+
+    pub fn check(&self) {
+        check::all(&self.events, self.run.view());
+    }
+
+    /// Something happens now.
+    pub fn now(&mut self, input: Input) {
+        self.plan_in(Dur::ZERO, input);
+    }
+
     fn plan_in(&mut self, after: Dur, input: Input) {
         self.planned += 1;
         self.agenda.insert((self.now.awake.plus(after).0, self.planned), input);
@@ -178,6 +221,9 @@ impl World {
 
     fn step(&mut self, input: Input) {
         for decision in self.run.step(self.now, input) {
+            if leaves_trace(&decision) {
+                self.settled = self.events.len();
+            }
             match decision {
                 Decision::Record(recorded) if self.keep_events => self.events.push(*recorded),
                 Decision::Record(_) => {}
@@ -219,6 +265,9 @@ impl World {
             self.sessions.push(self.elapsed());
         }
         self.plan_in(Dur::ZERO, Input::JobStarted { job, pid: 77, argv: vec!["agent".to_owned()] });
+        if let (true, Some(lasts)) = (act.touches, act.lasts) {
+            self.plan_in(Dur::from_millis(lasts.as_millis() / 2), Input::WakeAsked(WaitEndedBy::Path));
+        }
         if let Some(lasts) = act.lasts {
             self.plan_in(lasts, Input::JobExited { job, exit: act.exit });
             if let Some(held) = act.holds_pipes {
@@ -261,4 +310,34 @@ impl World {
             self.plan_in(after, Input::JobEnded { job, report: Box::new(live.act.report) });
         }
     }
+}
+
+/// Effects that the record must precede.
+fn leaves_trace(decision: &Decision) -> bool {
+    match decision {
+        Decision::Record(_)
+        | Decision::AssemblePrompt { .. }
+        | Decision::Sweep { .. }
+        | Decision::RetryRecord => false,
+        Decision::Start(_)
+        | Decision::Interrupt(_)
+        | Decision::Terminate(_)
+        | Decision::Kill(_)
+        | Decision::KeepContext(_)
+        | Decision::Finish { .. } => true,
+    }
+}
+
+/// What people do goes on happening, whatever becomes of dogwatch.
+fn is_from_outside(input: &Input) -> bool {
+    matches!(
+        input,
+        Input::Interrupted
+            | Input::EndAsked(_)
+            | Input::StopAsked
+            | Input::WakeAsked(_)
+            | Input::PauseAsked
+            | Input::UnpauseAsked
+            | Input::Told { .. }
+    )
 }

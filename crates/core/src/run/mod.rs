@@ -12,6 +12,9 @@ mod stop;
 mod tree;
 mod wait;
 
+pub use resume::{CannotResume, SUPERVISOR_LOST};
+pub use stop::{MAX_TOLD, MAX_TOLD_BYTES};
+
 use crate::decision::Decision;
 use crate::dur::Dur;
 use crate::ending::Ending;

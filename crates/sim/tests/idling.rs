@@ -1,0 +1,403 @@
+//! Idle spells in virtual time: waits, limits, skipping, gates, wakes, pauses.
+
+use dogwatch_core::dur::Dur;
+use dogwatch_core::event::{Event, Outcome, Sight, WaitEndedBy, WaitWhy};
+use dogwatch_core::input::Input;
+use dogwatch_core::job::JobKind;
+use dogwatch_core::settings::{IdlePolicy, Plan, Settings, StopAfter, Strategy, WakePolicy};
+use dogwatch_core::view::Doing;
+use dogwatch_sim::plan::{command, plan};
+use dogwatch_sim::{Act, Drive, World};
+
+const MINUTE: Dur = Dur::from_mins(1);
+const IDLE_ANSWER: u64 = 12_000;
+
+fn idle_plan(change: impl FnOnce(&mut IdlePolicy)) -> Plan {
+    let mut policy = IdlePolicy::default();
+    change(&mut policy);
+    plan(move |s| s.idle = Some(policy))
+}
+
+fn never_stops(p: &mut IdlePolicy) {
+    p.stop_after = StopAfter::Never;
+}
+
+#[test]
+fn seed_000_the_night_after_iteration_4_costs_less_and_less_and_ends_by_itself() {
+    // Iterations 1 to 4 work, all later ones say that there is nothing to do.
+    let mut world = World::new(
+        idle_plan(|p| {
+            p.stop_after = StopAfter::Never;
+            p.max = Some(Dur::from_hours(6));
+        }),
+        |job| {
+            if job.iteration.0 <= 4 {
+                Act::works(Dur::from_millis(46_200))
+            } else {
+                Act::idles("unspecified")
+            }
+        },
+    );
+    let end = world.end();
+    let waits = world.waits();
+    assert_eq!(waits[..7], [30_000, 60_000, 120_000, 240_000, 300_000, 300_000, 300_000]);
+    assert_eq!((end.outcome, end.exit_code), (Outcome::Idle, 0));
+    // Six hours of idling: without backoff it would have been 1,800 calls.
+    assert!(world.sessions.len() < 80, "{} calls", world.sessions.len());
+}
+
+#[test]
+fn seed_003_layer_2_eight_times_no_pending_tasks_enter_sleep_mode() {
+    let mut world = World::new(idle_plan(|_| {}), |_| Act::idles("no_pending_tasks"));
+    let end = world.end();
+    assert_eq!(world.sessions.len(), 8);
+    assert_eq!((end.outcome, end.exit_code, end.idle, end.completed), (Outcome::Idle, 0, 8, 8));
+    assert_eq!(end.reason, "no pending tasks; entering sleep mode after 8 idle iterations");
+    assert_eq!(world.context.len(), 1);
+    let entry = &world.context[0];
+    assert_eq!((entry.entry_type, entry.topic), ("decision", "orchestrator_sleep"));
+    assert_eq!(entry.content, "Stopped orchestrator after 8 idle ticks (no_pending_tasks)");
+    assert_eq!(entry.metadata.consecutive_idle_ticks, 8);
+}
+
+#[test]
+fn seed_003_work_resumption_resets_delay_count_and_reason() {
+    let mut world = World::new(idle_plan(|_| {}), |job| match job.iteration.0 {
+        5 => Act::works(MINUTE),
+        _ => Act::idles("no_pending_tasks"),
+    });
+    let end = world.end();
+    assert_eq!(world.waits()[..5], [30_000, 60_000, 120_000, 240_000, 30_000]);
+    // 4 idle, 1 of work, then 8 more.
+    assert_eq!((end.iterations, end.idle), (13, 12));
+}
+
+#[test]
+fn seed_003_mixed_idle_reasons_do_not_add_up() {
+    let mut world = World::new(idle_plan(|_| {}), |job| match job.iteration.0 {
+        8 => Act::idles("no_pending_tasks"),
+        n if n < 20 => Act::idles("at_capacity"),
+        _ => Act::idles("no_pending_tasks"),
+    });
+    let end = world.end();
+    assert_eq!(end.iterations, 27);
+}
+
+#[test]
+fn seed_003_the_limit_can_be_overridden() {
+    for n in [1, 3] {
+        let mut world = World::new(idle_plan(|p| p.stop_after = StopAfter::Count(n)), |_| Act::idles("x"));
+        assert_eq!(world.end().iterations, u64::from(n));
+    }
+    let mut per_reason = World::new(
+        idle_plan(|p| {
+            p.stop_after = StopAfter::PerReason(vec![("blocked".into(), 2), ("at_capacity".into(), 4)])
+        }),
+        |_| Act::idles("at_capacity"),
+    );
+    assert_eq!(per_reason.end().iterations, 4);
+}
+
+#[test]
+fn seed_003_a_context_entry_that_cannot_be_kept_is_trouble_and_the_stop_happens_all_the_same() {
+    let mut world = World::new(idle_plan(|_| {}), |_| Act::idles("no_pending_tasks"));
+    world.context_fails = true;
+    let end = world.end();
+    assert_eq!((end.outcome, end.exit_code), (Outcome::Idle, 0));
+    assert!(world.story().contains(&"trouble context_not_kept".to_owned()));
+}
+
+#[test]
+fn item_60_an_idle_wait_replaces_the_delay() {
+    let mut plan = idle_plan(|_| {});
+    plan.nodes[0].settings.delay = Dur::from_hours(2);
+    let mut world = World::new(plan, |_| Act::idles("no_pending_tasks"));
+    world.end();
+    assert_eq!(world.waits()[..2], [30_000, 60_000]);
+}
+
+#[test]
+fn item_61_failed_and_timed_out_iterations_end_the_spell_and_interrupted_ones_do_not() {
+    let mut world = World::new(idle_plan(never_stops), |job| match job.iteration.0 {
+        3 => Act::fails(),
+        6 => Act::hangs(),
+        _ => Act::idles("x"),
+    });
+    world.drive(Drive::Until(Dur::from_hours(2)));
+    let counts: Vec<u64> = world
+        .events
+        .iter()
+        .filter_map(|e| match e.event {
+            Event::IterationIdle { consecutive, .. } => Some(consecutive),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(counts[..6], [1, 2, 1, 2, 1, 2]);
+}
+
+#[test]
+fn item_62_a_marker_without_an_idle_block_is_an_event_and_no_wait() {
+    let mut world = World::new(plan(|s| s.max_iterations = Some(3)), |_| Act::idles("no_pending_tasks"));
+    let end = world.end();
+    assert_eq!((world.waits().len(), end.idle, end.outcome), (0, 3, Outcome::Clean));
+    assert!(world.story().contains(&"marker_seen idle".to_owned()));
+}
+
+#[test]
+fn item_65_the_wait_that_would_pass_the_maximum_ends_at_it_and_one_last_look_follows() {
+    let mut world = World::new(
+        idle_plan(|p| {
+            never_stops(p);
+            p.max = Some(Dur::from_mins(10));
+        }),
+        |_| Act::idles("x"),
+    );
+    let end = world.end();
+    // The spell begins with the end of the first idle answer, at 12 s.
+    let last_look = *world.sessions.last().expect("there were some");
+    assert_eq!(last_look, IDLE_ANSWER + 600_000);
+    assert_eq!(world.waits().iter().sum::<u64>() + (world.sessions.len() as u64 - 2) * IDLE_ANSWER, 600_000);
+    assert_eq!(end.outcome, Outcome::Idle);
+    assert!(end.reason.starts_with("idle for 10m12s (x)"), "{}", end.reason);
+}
+
+#[test]
+fn a_spell_of_a_million_idle_iterations_neither_overflows_nor_grows() {
+    let mut world = World::new(idle_plan(never_stops), |_| Act::idles("x")).forgetting();
+    while world.run().view().totals().idle < 1_000_000 {
+        assert!(world.step_once());
+    }
+    let view = world.run().view();
+    assert_eq!(view.nodes[0].spell.count, 1_000_000);
+    assert_eq!(view.nodes[0].spell.last_delay, Dur::from_mins(5));
+}
+
+#[test]
+fn jitter_is_drawn_from_the_recorded_seed() {
+    let jitter = |p: &mut IdlePolicy| {
+        never_stops(p);
+        p.strategy = Strategy::Decorrelated;
+    };
+    let waits = || {
+        let mut world = World::new(idle_plan(jitter), |_| Act::idles("x"));
+        world.drive(Drive::Until(Dur::from_hours(3)));
+        world.waits()
+    };
+    let first = waits();
+    assert_eq!(first, waits());
+    assert!(first.iter().all(|w| (30_000..=300_000).contains(w)));
+    assert!(first.windows(2).any(|w| w[0] != w[1]));
+}
+
+#[test]
+fn a_night_of_eight_idle_hours_calls_the_agent_once() {
+    let mut world = World::new(
+        idle_plan(|p| {
+            never_stops(p);
+            p.skip_unchanged = true;
+        }),
+        |_| Act::idles("no_pending_tasks"),
+    );
+    world.drive(Drive::Until(Dur::from_hours(8)));
+    assert_eq!(world.sessions.len(), 1);
+    assert!(world.run().view().totals().idle > 90);
+}
+
+#[test]
+fn a_change_in_the_night_calls_the_agent_again() {
+    let changed_at = Dur::from_hours(3).as_millis();
+    let mut world = World::new(
+        idle_plan(|p| {
+            never_stops(p);
+            p.skip_unchanged = true;
+        }),
+        |_| Act::idles("no_pending_tasks"),
+    )
+    .seeing(move |now| Sight { prompt: "p".into(), tree: if now < changed_at { "a" } else { "b" }.into() });
+    world.drive(Drive::Until(Dur::from_hours(8)));
+    assert_eq!(world.sessions.len(), 2);
+    assert!(world.sessions[1] >= changed_at && world.sessions[1] <= changed_at + 300_000);
+}
+
+fn gated(exit: i32) -> World {
+    let settings = |s: &mut Settings| {
+        s.work_when = Some("test -s TODO".into());
+        s.idle = Some(IdlePolicy::default());
+        s.commands = vec![command("status", MINUTE)];
+    };
+    World::new(plan(settings), move |job| match job.kind {
+        JobKind::Gate => Act::exits(exit, Dur::from_secs(1)),
+        JobKind::Command(_) | JobKind::Session | JobKind::Probe => Act::works(MINUTE),
+    })
+}
+
+#[test]
+fn work_when_1_is_idle_without_paying_an_agent_and_the_commands_still_run() {
+    let mut world = gated(1);
+    let end = world.end();
+    assert_eq!((world.sessions.len(), end.idle, end.outcome), (0, 8, Outcome::Idle));
+    assert_eq!(world.story().iter().filter(|w| *w == "command_finished status").count(), 8);
+}
+
+#[test]
+fn work_when_0_is_work_and_2_is_trouble_taken_for_work() {
+    for (exit, trouble) in [(0, 0), (2, 1), (127, 1)] {
+        let mut world = gated(exit).at(Dur::from_secs(90), Input::StopAsked);
+        world.end();
+        assert_eq!(world.sessions.len(), 1, "exit {exit}");
+        assert_eq!(
+            world.story().iter().filter(|w| *w == "trouble work_when").count(),
+            trouble,
+            "exit {exit}"
+        );
+    }
+}
+
+#[test]
+fn a_wake_ends_an_idle_wait_at_once_and_does_not_end_the_spell() {
+    let mut world = World::new(idle_plan(|_| {}), |_| Act::idles("no_pending_tasks"))
+        .at(Dur::from_secs(20), Input::WakeAsked(WaitEndedBy::Path));
+    world.drive(Drive::Until(Dur::from_secs(60)));
+    assert_eq!(world.sessions[1], 20_000);
+    assert!(world.story().contains(&"iteration_idle no_pending_tasks 2".to_owned()));
+    assert!(world.story().contains(&"wait_ended path".to_owned()));
+}
+
+#[test]
+fn a_wake_during_a_session_is_remembered_for_the_next_wait_and_a_storm_is_one() {
+    let mut world = World::new(idle_plan(|_| {}), |_| Act::idles("x"));
+    for ms in 1_000..3_000 {
+        world = world.at(Dur::from_millis(ms), Input::WakeAsked(WaitEndedBy::Path));
+    }
+    world.drive(Drive::Until(Dur::from_secs(30)));
+    assert_eq!(world.sessions, [0, IDLE_ANSWER]);
+    assert_eq!(world.story().iter().filter(|w| w.starts_with("wake_remembered")).count(), 1);
+}
+
+#[test]
+fn an_agent_that_touches_what_wakes_it_cannot_keep_itself_awake() {
+    let mut world = World::new(idle_plan(never_stops), |_| Act::idles("x").touching());
+    world.drive(Drive::Until(Dur::from_hours(1)));
+    // Two looks are free, then the backoff holds: at most one call in five minutes.
+    assert_eq!(world.sessions[..3], [0, 12_000, 24_000]);
+    assert!(world.sessions.len() < 20, "{} calls in an hour", world.sessions.len());
+}
+
+#[test]
+fn a_file_does_not_talk_a_failing_agent_out_of_its_backoff() {
+    let mut world = World::new(plan(|s| s.errors.max = 3), |_| Act::fails());
+    for ms in (0..4_000).step_by(50) {
+        world = world.at(Dur::from_millis(ms), Input::WakeAsked(WaitEndedBy::Path));
+    }
+    world.end();
+    assert_eq!(world.waits(), [1_000, 2_000]);
+    assert_eq!(world.sessions, [0, 1_100, 3_200]);
+}
+
+fn probed(finds_work_at: u64) -> World {
+    let settings = |s: &mut Settings| {
+        s.idle = Some(IdlePolicy {
+            delay: Dur::from_hours(1),
+            max_delay: Dur::from_hours(1),
+            ..IdlePolicy::default()
+        });
+        s.wake_on = WakePolicy { paths: vec![], probe: Some("probe".into()), every: MINUTE };
+    };
+    let mut probes = 0;
+    World::new(plan(settings), move |job| match job.kind {
+        JobKind::Probe => {
+            probes += 1;
+            Act::exits(i32::from(probes < finds_work_at), Dur::from_secs(2))
+        }
+        JobKind::Command(_) | JobKind::Session | JobKind::Gate => Act::idles("x"),
+    })
+}
+
+#[test]
+fn a_probe_looks_on_its_cadence_and_ends_the_wait_when_it_finds_work() {
+    let mut world = probed(3);
+    world.drive(Drive::Until(Dur::from_mins(10)));
+    // 12 s of session, then looks after 60 s each, each taking 2 s.
+    assert_eq!(world.sessions[1], 12_000 + 3 * 62_000);
+    assert!(world.story().contains(&"wait_ended probe".to_owned()));
+}
+
+#[test]
+fn a_wait_that_ends_while_a_probe_runs_waits_for_the_probe_to_be_gone() {
+    let mut world = probed(u64::MAX).at(Dur::from_millis(73_000), Input::WakeAsked(WaitEndedBy::Api));
+    world.drive(Drive::Until(Dur::from_mins(3)));
+    assert_eq!(world.sessions[1], 73_000);
+}
+
+#[test]
+fn a_probe_that_hangs_is_bounded_and_told_once() {
+    let mut world = World::new(
+        plan(|s| {
+            s.idle = Some(IdlePolicy {
+                delay: Dur::from_hours(1),
+                max_delay: Dur::from_hours(1),
+                ..IdlePolicy::default()
+            });
+            s.wake_on = WakePolicy { paths: vec![], probe: Some("probe".into()), every: MINUTE };
+        }),
+        |job| if job.kind == JobKind::Probe { Act::hangs().stubborn() } else { Act::idles("x") },
+    );
+    world.drive(Drive::Until(Dur::from_mins(50)));
+    assert_eq!(world.story().iter().filter(|w| *w == "trouble wake_probe").count(), 1);
+    assert_eq!(world.sessions.len(), 1);
+}
+
+#[test]
+fn a_pause_puts_a_wait_off_and_lifting_it_honours_what_is_left() {
+    let mut world = World::new(plan(|s| s.delay = Dur::from_mins(10)), |_| Act::works(MINUTE))
+        .at(Dur::from_mins(2), Input::PauseAsked)
+        .at(Dur::from_mins(5), Input::UnpauseAsked);
+    world.drive(Drive::Until(Dur::from_mins(12)));
+    assert_eq!(world.sessions, [0, 660_000]);
+    let mut late = World::new(plan(|s| s.delay = Dur::from_mins(10)), |_| Act::works(MINUTE))
+        .at(Dur::from_mins(2), Input::PauseAsked)
+        .at(Dur::from_mins(50), Input::UnpauseAsked);
+    late.drive(Drive::Until(Dur::from_mins(51)));
+    assert_eq!(late.sessions, [0, 3_000_000]);
+}
+
+#[test]
+fn a_pause_while_the_agent_works_lets_it_finish_and_starts_nothing() {
+    let mut world =
+        World::new(plan(|_| {}), |_| Act::works(MINUTE)).at(Dur::from_secs(30), Input::PauseAsked);
+    world.drive(Drive::Until(Dur::from_hours(9)));
+    assert_eq!(world.sessions, [0]);
+    let doing = &world.run().view().nodes[0].doing;
+    assert!(matches!(doing, Doing::Waiting { why: WaitWhy::Paused, until: None, .. }), "{doing:?}");
+    world.now(Input::UnpauseAsked);
+    world.drive(Drive::Until(Dur::from_hours(10)));
+    assert!(world.sessions.len() > 1);
+}
+
+#[test]
+fn a_wake_does_not_lift_a_pause() {
+    let mut world = World::new(plan(|_| {}), |_| Act::works(MINUTE))
+        .at(Dur::from_secs(30), Input::PauseAsked)
+        .at(Dur::from_mins(10), Input::WakeAsked(WaitEndedBy::Api));
+    world.drive(Drive::Until(Dur::from_hours(1)));
+    assert_eq!(world.sessions, [0]);
+}
+
+#[test]
+fn what_people_say_waits_for_the_next_prompt_within_bounds() {
+    let mut world = World::new(plan(|_| {}), |_| Act::works(MINUTE));
+    for n in 0..60 {
+        world = world.at(Dur::from_secs(10), Input::Told { text: format!("line {n}") });
+    }
+    world.drive(Drive::Until(Dur::from_secs(50)));
+    assert_eq!(world.run().view().told.len(), dogwatch_core::run::MAX_TOLD);
+    world.drive(Drive::Until(Dur::from_secs(70)));
+    assert!(world.run().view().told.is_empty());
+}
+
+#[test]
+fn a_year_of_idling_takes_no_time_to_simulate() {
+    let mut world = World::new(idle_plan(never_stops), |_| Act::idles("x")).forgetting();
+    world.drive(Drive::Until(Dur::from_hours(24 * 365)));
+    assert!(world.run().view().totals().idle > 100_000);
+}

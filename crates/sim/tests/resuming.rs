@@ -1,0 +1,148 @@
+//! Killed at any moment, the run goes on where it was.
+
+use dogwatch_core::dur::Dur;
+use dogwatch_core::event::{Outcome, WaitEndedBy};
+use dogwatch_core::input::Input;
+use dogwatch_core::run::CannotResume;
+use dogwatch_core::settings::{IdlePolicy, Plan};
+use dogwatch_sim::plan::plan;
+use dogwatch_sim::{Act, Drive, World};
+
+const MINUTE: Dur = Dur::from_mins(1);
+
+fn five() -> Plan {
+    plan(|s| {
+        s.max_iterations = Some(5);
+        s.delay = Dur::from_mins(10);
+    })
+}
+
+fn killed_after(world: &mut World, time: Dur, down: Dur) {
+    world.drive(Drive::Until(time));
+    assert_eq!(world.crash(0, down, false), Ok(true));
+}
+
+#[test]
+fn killed_in_a_session_the_iteration_is_interrupted_and_does_not_count() {
+    let mut world = World::new(five(), |_| Act::works(MINUTE));
+    killed_after(&mut world, Dur::from_secs(30), MINUTE);
+    let end = world.end();
+    assert_eq!((end.iterations, end.completed, end.outcome), (5, 5, Outcome::Clean));
+    let story = world.story();
+    assert!(story.contains(&"iteration_interrupted supervisor_lost".to_owned()));
+    assert!(story.contains(&"iteration_started 2 resumed".to_owned()));
+    assert_eq!(world.sessions.len(), 6);
+}
+
+#[test]
+fn killed_in_a_wait_the_rest_of_it_is_honoured() {
+    let mut world = World::new(five(), |_| Act::works(MINUTE));
+    // One minute of work, four of ten minutes waited, two minutes dead: four are left.
+    killed_after(&mut world, Dur::from_mins(5), Dur::from_mins(2));
+    world.drive(Drive::Until(Dur::from_mins(12)));
+    assert_eq!(world.sessions, [0, 660_000]);
+}
+
+#[test]
+fn a_wait_that_was_over_long_ago_is_not_waited_again() {
+    let mut world = World::new(five(), |_| Act::works(MINUTE));
+    killed_after(&mut world, Dur::from_mins(5), Dur::from_hours(9));
+    world.step_once();
+    world.drive(Drive::Until(Dur::from_hours(10)));
+    // The last event was the wait's beginning, a minute in.
+    assert_eq!(world.sessions[1], (Dur::from_hours(9).as_millis()) + 60_000);
+}
+
+#[test]
+fn a_run_that_died_paused_goes_on_paused() {
+    let mut world = World::new(five(), |_| Act::works(MINUTE)).at(Dur::from_secs(30), Input::PauseAsked);
+    killed_after(&mut world, Dur::from_mins(5), MINUTE);
+    world.drive(Drive::Until(Dur::from_hours(5)));
+    assert_eq!(world.sessions, [0]);
+    world.now(Input::UnpauseAsked);
+    assert_eq!(world.end().completed, 5);
+}
+
+#[test]
+fn a_spell_and_its_time_survive_and_dead_time_does_not_count() {
+    let idle = plan(|s| {
+        s.idle = Some(IdlePolicy {
+            max: Some(Dur::from_hours(1)),
+            stop_after: dogwatch_core::settings::StopAfter::Never,
+            ..IdlePolicy::default()
+        });
+    });
+    let mut world = World::new(idle, |_| Act::idles("x"));
+    killed_after(&mut world, Dur::from_mins(30), Dur::from_hours(100));
+    world.drive(Drive::Until(Dur::from_hours(100)));
+    let spell = world.run().view().nodes[0].spell.clone();
+    assert!(spell.count > 5, "{spell:?}");
+    let end = world.end();
+    assert_eq!(end.outcome, Outcome::Idle);
+    assert!(world.elapsed() > Dur::from_hours(100).as_millis());
+}
+
+#[test]
+fn a_time_budget_counts_supervised_time_only() {
+    let mut world = World::new(plan(|s| s.budget.time = Some(Dur::from_mins(10))), |_| Act::works(MINUTE));
+    killed_after(&mut world, Dur::from_mins(6), Dur::from_hours(5));
+    let end = world.end();
+    assert_eq!((end.outcome, end.exit_code), (Outcome::BudgetExceeded, 3));
+    assert!(end.total_duration_s <= Dur::from_mins(10));
+    assert!(end.completed >= 9, "{end:?}");
+}
+
+#[test]
+fn failures_in_a_row_survive_so_the_circuit_still_opens() {
+    let mut world = World::new(plan(|_| {}), |_| Act::fails());
+    killed_after(&mut world, Dur::from_secs(2), Dur::from_secs(1));
+    let end = world.end();
+    assert_eq!((end.outcome, end.failed), (Outcome::ErrorLimit, 5));
+}
+
+#[test]
+fn wake_continues_a_run_that_went_to_sleep_and_resume_does_not() {
+    let mut world =
+        World::new(plan(|s| s.idle = Some(IdlePolicy::default())), |_| Act::idles("no_pending_tasks"));
+    world.end();
+    assert_eq!(world.crash(0, MINUTE, false), Err(CannotResume::Asleep));
+    assert_eq!(world.crash(0, MINUTE, true), Ok(true));
+    let end = world.end();
+    // The spell goes on: one more look, and it sleeps again.
+    assert_eq!((end.outcome, end.iterations), (Outcome::Idle, 9));
+    assert!(world.story().contains(&"iteration_started 9 wake".to_owned()));
+}
+
+#[test]
+fn a_run_that_ended_otherwise_is_not_resumed() {
+    let mut world = World::new(plan(|s| s.max_iterations = Some(1)), |_| Act::works(MINUTE));
+    world.end();
+    for wake in [false, true] {
+        assert_eq!(world.crash(0, MINUTE, wake), Err(CannotResume::Ended(Outcome::Clean)));
+    }
+}
+
+#[test]
+fn killed_between_any_two_writes_it_comes_to_the_same_end() {
+    // Steps until the k-th, loses the j last unsettled events, resumes: for all k and j.
+    for k in 1..400 {
+        for lost in 0..4 {
+            let mut world = World::new(five(), |_| Act::works(MINUTE))
+                .at(Dur::from_mins(3), Input::WakeAsked(WaitEndedBy::Api));
+            for _ in 0..k {
+                world.step_once();
+            }
+            match world.crash(lost, Dur::from_secs(7), false) {
+                Ok(true) => {}
+                Ok(false) | Err(CannotResume::Ended(Outcome::Clean)) => continue,
+                Err(other) => panic!("step {k}: {other:?}"),
+            }
+            let end = world.end();
+            assert_eq!(
+                (end.outcome, end.completed, end.iterations),
+                (Outcome::Clean, 5, 5),
+                "step {k}, lost {lost}"
+            );
+        }
+    }
+}
