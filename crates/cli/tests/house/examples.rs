@@ -25,7 +25,12 @@ impl Played {
     fn assert_ended(&self, outcome: &str, code: i32) {
         let end = self.of("run_ended");
         assert_eq!(end.len(), 1, "{}", self.said());
-        assert_eq!((end[0]["outcome"].as_str(), self.out.status.code()), (Some(outcome), Some(code)), "{}", self.said());
+        assert_eq!(
+            (end[0]["outcome"].as_str(), self.out.status.code()),
+            (Some(outcome), Some(code)),
+            "{}",
+            self.said()
+        );
         assert_eq!(end[0]["exit_code"], code);
     }
 
@@ -61,7 +66,8 @@ fn play(example: &str, args: &[&str]) -> Played {
         .output()
         .expect("timeout is there");
     let lines = String::from_utf8(out.stdout.clone()).expect("events are UTF-8");
-    let events = lines.lines().map(|line| serde_json::from_str(line).expect("every line is an event")).collect();
+    let events =
+        lines.lines().map(|line| serde_json::from_str(line).expect("every line is an event")).collect();
     Played { dir, out, events }
 }
 

@@ -36,7 +36,8 @@ fn no_path_of_one_machine_stands_in_a_file() {
         if name.starts_with("fixtures/") || name == "crates/agents/tests/recordings.rs" {
             continue;
         }
-        let text = String::from_utf8_lossy(&std::fs::read(root().join(&name)).expect("it is listed")).into_owned();
+        let text =
+            String::from_utf8_lossy(&std::fs::read(root().join(&name)).expect("it is listed")).into_owned();
         for (at, line) in text.lines().enumerate() {
             // `crates/x/home/y` or `~/work/` is no path of a machine; a path begins after a blank or a quote.
             let begins = |at: usize| line[..at].chars().next_back().is_none_or(|c| " \t\"'`(=:[".contains(c));
@@ -54,7 +55,8 @@ fn dependencies_come_from_the_public_registry_alone() {
     let sources = lock.lines().filter_map(|line| line.strip_prefix("source = "));
     let foreign = sources.filter(|s| *s != "\"registry+https://github.com/rust-lang/crates.io-index\"");
     assert_none("sources", &foreign.map(str::to_owned).collect::<Vec<_>>());
-    let config = files().into_iter().filter(|name| name.contains(".cargo/") && !name.starts_with("fixtures/"));
+    let config =
+        files().into_iter().filter(|name| name.contains(".cargo/") && !name.starts_with("fixtures/"));
     assert_none("settings of cargo", &config.collect::<Vec<_>>());
 }
 

@@ -2,6 +2,7 @@
 //! of files looks, and that every example does what it says.
 
 mod dependencies;
+mod documents;
 mod examples;
 mod files;
 mod purity;

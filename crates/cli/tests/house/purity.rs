@@ -9,8 +9,20 @@ const PURE: [&str; 3] = ["core", "config", "agents"];
 /// The parts of the standard library without a clock, a file, a process, a thread or randomness.
 /// `collections` without the maps of random order, and `time` for `Duration` alone: clippy sees to both.
 const FIT: [&str; 14] = [
-    "borrow", "char", "cmp", "collections", "convert", "error", "fmt", "iter", "mem", "num", "ops", "str",
-    "string", "time",
+    "borrow",
+    "char",
+    "cmp",
+    "collections",
+    "convert",
+    "error",
+    "fmt",
+    "iter",
+    "mem",
+    "num",
+    "ops",
+    "str",
+    "string",
+    "time",
 ];
 
 fn forbidden(krate: &str) -> BTreeSet<String> {
@@ -50,7 +62,9 @@ fn the_pure_crates_name_only_the_fit_parts_of_std() {
                     &rest[..end]
                 });
                 found.extend(
-                    parts.filter(|part| !FIT.contains(part)).map(|part| format!("{name}:{}: std::{part}", line + 1)),
+                    parts
+                        .filter(|part| !FIT.contains(part))
+                        .map(|part| format!("{name}:{}: std::{part}", line + 1)),
                 );
             }
         }

@@ -1,0 +1,118 @@
+//! The reference documents say what the code says.
+
+use crate::{assert_none, read, root};
+use dogwatch_config::keys::{KEYS, Standing};
+use std::collections::BTreeSet;
+
+/// The cells of every row of a document's tables.
+fn rows(document: &str) -> Vec<Vec<String>> {
+    let text = read(&root().join("docs").join(document));
+    let cells = |line: &str| line.trim_matches('|').split(" | ").map(|cell| cell.trim().to_owned()).collect();
+    text.lines().filter(|line| line.starts_with("| ")).map(cells).collect()
+}
+
+fn quoted(cell: &str) -> Option<&str> {
+    cell.strip_prefix('`')?.strip_suffix('`')
+}
+
+#[test]
+fn every_key_is_documented_with_its_standing() {
+    let rows = rows("loop-file.md");
+    let mut found = Vec::new();
+    for key in KEYS {
+        let standing = match key.standing {
+            Standing::InForce => "in force",
+            Standing::NoEffect => "no effect",
+            Standing::Refused => "refused",
+        };
+        let row = rows.iter().find(|row| row.len() >= 6 && quoted(&row[0]) == Some(key.path));
+        if row.is_none_or(|row| row[3] != standing) {
+            found.push(format!("{} ({standing})", key.path));
+        }
+    }
+    assert_none("keys that docs/loop-file.md misses or has otherwise", &found);
+    let names = rows.iter().filter(|row| row.len() >= 6).filter_map(|row| quoted(&row[0]));
+    let stale = names.filter(|name| !KEYS.iter().any(|key| key.path == *name));
+    assert_none("keys that are not there", &stale.map(str::to_owned).collect::<Vec<_>>());
+}
+
+/// `IterationStarted` -> `iteration_started`.
+fn snake(name: &str) -> String {
+    let mut out = String::new();
+    for c in name.chars() {
+        if c.is_ascii_uppercase() && !out.is_empty() {
+            out.push('_');
+        }
+        out.push(c.to_ascii_lowercase());
+    }
+    out
+}
+
+/// The variants of `enum Event`, as they stand in its source.
+fn events() -> BTreeSet<String> {
+    let source = read(&root().join("crates/core/src/event.rs"));
+    let body = source.split("pub enum Event {").nth(1).expect("the enum is there");
+    let body = body.split("\n}").next().expect("it ends");
+    let variants = body
+        .lines()
+        .filter_map(|line| line.strip_prefix("    "))
+        .filter(|line| line.starts_with(char::is_uppercase));
+    let names = variants.map(|line| snake(line.split(|c: char| !c.is_alphanumeric()).next().unwrap_or("")));
+    names.filter(|name| name != "unknown").collect()
+}
+
+#[test]
+fn every_event_is_documented() {
+    let events = events();
+    assert!(events.contains("run_started") && events.contains("iteration_idle"), "{events:?}");
+    let text = read(&root().join("docs/events.md"));
+    let documented: BTreeSet<String> = text
+        .lines()
+        .filter_map(|line| line.strip_prefix("## `")?.strip_suffix('`'))
+        .map(str::to_owned)
+        .collect();
+    assert_eq!(documented, events);
+}
+
+/// The fields that a section of docs/events.md tells of.
+fn fields(event: &str) -> BTreeSet<String> {
+    let text = read(&root().join("docs/events.md"));
+    let section = text
+        .split("\n## ")
+        .find(|part| part.starts_with(&format!("`{event}`")))
+        .unwrap_or_default()
+        .to_owned();
+    let cells = section.lines().filter_map(|line| line.strip_prefix("| "));
+    let names =
+        cells.filter_map(|line| line.split(" | ").next()).flat_map(|cell| cell.split('`').skip(1).step_by(2));
+    names.map(str::to_owned).collect()
+}
+
+/// Called with what the examples printed.
+pub fn assert_documented(events: &[serde_json::Value]) {
+    const ALL: [&str; 7] = ["v", "seq", "at", "awake_ms", "boot_ms", "event", "prev"];
+    let mut found = BTreeSet::new();
+    for event in events {
+        let name = event["event"].as_str().expect("every line has a name");
+        let known = fields(name);
+        let given = event.as_object().expect("an object").keys().filter(|key| !ALL.contains(&key.as_str()));
+        found.extend(given.filter(|key| !known.contains(*key)).map(|key| format!("{name}.{key}")));
+    }
+    assert_none("fields that docs/events.md misses", &found.into_iter().collect::<Vec<_>>());
+}
+
+#[test]
+fn every_limit_stands_where_the_document_says() {
+    let rows = rows("architecture.md");
+    let limits: Vec<_> = rows.iter().filter(|row| row.len() == 4 && row[3].starts_with("`crates/")).collect();
+    assert!(limits.len() > 30, "{} limits are too few", limits.len());
+    let missing = limits.iter().filter(|row| {
+        let (name, place) = (quoted(&row[0]).unwrap_or_default(), quoted(&row[3]).unwrap_or_default());
+        !std::fs::read_to_string(root().join(place))
+            .is_ok_and(|text| text.contains(&format!("const {name}:")))
+    });
+    assert_none(
+        "limits that are not there",
+        &missing.map(|row| format!("{} in {}", row[0], row[3])).collect::<Vec<_>>(),
+    );
+}
