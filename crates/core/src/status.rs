@@ -21,6 +21,10 @@ pub struct Status {
     pub state: State,
     /// Whether a dogwatch supervises it now.
     pub live: bool,
+    /// A pause was asked for; an iteration that had begun goes on all the same.
+    pub paused: bool,
+    /// What people said that no prompt has carried yet.
+    pub told: Vec<String>,
     pub nodes: Vec<NodeStatus>,
     /// Over all nodes.
     pub counts: CountsStatus,
@@ -161,6 +165,8 @@ impl Status {
             work_dir: started.map(|s| s.work_dir.clone()),
             state: state(view, now.is_some()),
             live: now.is_some(),
+            paused: view.paused,
+            told: view.told.clone(),
             nodes: view.nodes.iter().map(|n| NodeStatus::of(n, view, now)).collect(),
             counts: view.totals().into(),
             troubles: troubles(view),
@@ -242,7 +248,7 @@ impl DoingStatus {
                 last_evidence: last_output
                     .map(|at| LastEvidence { age_s: now.map(|now| now.awake.since(at)) }),
             },
-            Doing::Waiting { why, delay, until } => DoingStatus::waiting(*why, *delay, (*until).into(), now),
+            Doing::Waiting { why, delay, until } => DoingStatus::waiting(*why, *delay, *until, now),
         }
     }
 

@@ -1,0 +1,228 @@
+//! The other end: blocking, without a runtime, one connection per question.
+
+mod body;
+
+use body::Body;
+use dogwatch_host::socket;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// How long an answer may keep us waiting between two pieces.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// The largest head of an answer.
+const MAX_HEAD: u64 = 32 * 1024;
+/// The largest answer that is taken whole; what may be longer is streamed.
+const MAX_BODY: u64 = 16 * 1024 * 1024;
+/// The longest line of a stream: the journal's longest, and the words around it.
+const MAX_FIELD: u64 = 5 * 1024 * 1024;
+
+pub struct Client {
+    socket: PathBuf,
+    /// The connection that showed that somebody is there; the first question uses it.
+    first: Option<UnixStream>,
+}
+
+/// An answer, whole.
+#[derive(Clone, Debug)]
+pub struct Response {
+    pub status: u16,
+    pub content_type: String,
+    pub body: Vec<u8>,
+}
+
+/// One event of a stream.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SseEvent {
+    pub id: Option<u64>,
+    pub event: String,
+    pub data: String,
+}
+
+impl Client {
+    /// Fails if nobody listens there.
+    pub fn connect(socket: &Path) -> io::Result<Client> {
+        let first = Some(socket::connect(socket, PATIENCE)?);
+        Ok(Client { socket: socket.to_owned(), first })
+    }
+
+    pub fn get(&mut self, path: &str) -> io::Result<Response> {
+        self.ask("GET", path, "", b"")?.whole()
+    }
+
+    pub fn post(&mut self, path: &str, json: &impl Serialize) -> io::Result<Response> {
+        let body = serde_json::to_vec(json)?;
+        self.ask("POST", path, "content-type: application/json\r\n", &body)?.whole()
+    }
+
+    /// Follows the events at `path`. Ends when the run does, or with an error when the run is lost.
+    pub fn stream(&mut self, path: &str) -> io::Result<Events> {
+        let answer = self.ask("GET", path, "accept: text/event-stream\r\n", b"")?;
+        if answer.status != 200 || !answer.content_type.starts_with("text/event-stream") {
+            let said = answer.whole()?.message();
+            return Err(io::Error::other(said));
+        }
+        // Between two events any time may pass.
+        answer.body.get_ref().set_read_timeout(None)?;
+        Ok(Events { lines: BufReader::new(answer.body), over: false })
+    }
+
+    fn ask(&mut self, method: &str, path: &str, headers: &str, body: &[u8]) -> io::Result<Answer> {
+        let sane = path.starts_with('/') && path.bytes().all(|b| b.is_ascii_graphic());
+        if !sane {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("`{path}` is no path")));
+        }
+        let stream = match self.first.take() {
+            Some(stream) => stream,
+            None => socket::connect(&self.socket, PATIENCE)?,
+        };
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_write_timeout(Some(PATIENCE))?;
+        let length = body.len();
+        let mut request = format!(
+            "{method} {path} HTTP/1.1\r\nhost: dogwatch\r\nconnection: close\r\n\
+             content-length: {length}\r\n{headers}\r\n"
+        )
+        .into_bytes();
+        request.extend_from_slice(body);
+        // Who has no room answers without reading, so a failed write may still have an answer.
+        let written = (&stream).write_all(&request);
+        match Answer::read(BufReader::new(stream)) {
+            Ok(answer) => Ok(answer),
+            Err(error) => Err(written.err().unwrap_or(error)),
+        }
+    }
+}
+
+/// An answer whose body is still to be read.
+struct Answer {
+    status: u16,
+    content_type: String,
+    body: Body,
+}
+
+impl Answer {
+    fn read(mut from: BufReader<UnixStream>) -> io::Result<Answer> {
+        let mut head = (&mut from).take(MAX_HEAD);
+        let status = status_of(&line(&mut head)?).ok_or_else(|| bad("no status line"))?;
+        let (mut length, mut chunked, mut content_type) = (None, false, String::new());
+        loop {
+            let line = line(&mut head)?;
+            if line.is_empty() {
+                break;
+            }
+            let (name, value) = line.split_once(':').ok_or_else(|| bad("a header without a colon"))?;
+            let value = value.trim();
+            match name.to_ascii_lowercase().as_str() {
+                "content-length" => length = Some(value.parse().map_err(|_| bad("a bad content-length"))?),
+                "transfer-encoding" => chunked = value.eq_ignore_ascii_case("chunked"),
+                "content-type" => content_type = value.to_owned(),
+                _ => {}
+            }
+        }
+        let body = match (chunked, length) {
+            (true, _) => Body::chunked(from),
+            (false, Some(length)) => Body::of_length(from, length),
+            (false, None) => Body::to_end(from),
+        };
+        Ok(Answer { status, content_type, body })
+    }
+
+    fn whole(self) -> io::Result<Response> {
+        let mut body = Vec::new();
+        self.body.take(MAX_BODY + 1).read_to_end(&mut body)?;
+        if body.len() as u64 > MAX_BODY {
+            return Err(bad("an answer of more than 16 MiB"));
+        }
+        Ok(Response { status: self.status, content_type: self.content_type, body })
+    }
+}
+
+impl Response {
+    pub fn is_ok(&self) -> bool {
+        (200..300).contains(&self.status)
+    }
+
+    pub fn json<T: DeserializeOwned>(&self) -> io::Result<T> {
+        Ok(serde_json::from_slice(&self.body)?)
+    }
+
+    /// What the other side says about a question that it refused.
+    pub fn message(&self) -> String {
+        let said: Option<serde_json::Value> = serde_json::from_slice(&self.body).ok();
+        match said.as_ref().and_then(|v| v["error"]["message"].as_str()) {
+            Some(message) => message.to_owned(),
+            None => format!("refused with status {}", self.status),
+        }
+    }
+}
+
+/// The events of a stream, as they come.
+pub struct Events {
+    lines: BufReader<Body>,
+    over: bool,
+}
+
+impl Iterator for Events {
+    type Item = io::Result<SseEvent>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.over {
+            return None;
+        }
+        let next = self.read_event().transpose();
+        self.over = !matches!(next, Some(Ok(_)));
+        next
+    }
+}
+
+impl Events {
+    fn read_event(&mut self) -> io::Result<Option<SseEvent>> {
+        let mut event = SseEvent::default();
+        loop {
+            let Some(line) = field(&mut self.lines)? else { return Ok(None) };
+            match line.split_once(':').map(|(name, value)| (name, value.strip_prefix(' ').unwrap_or(value))) {
+                Some(("id", value)) => event.id = value.parse().ok(),
+                Some(("event", value)) => event.event = value.to_owned(),
+                Some(("data", value)) => event.data = value.to_owned(),
+                // Without data it is no event: a comment, or the advice when to come back.
+                None if line.is_empty() && !event.data.is_empty() => return Ok(Some(event)),
+                Some(_) | None => {}
+            }
+        }
+    }
+}
+
+/// A line of a stream, without its end; `None` at the stream's end.
+fn field(from: &mut impl BufRead) -> io::Result<Option<String>> {
+    let mut line = Vec::new();
+    let read = from.take(MAX_FIELD).read_until(b'\n', &mut line)?;
+    if read == 0 {
+        return Ok(None);
+    }
+    if line.pop() != Some(b'\n') {
+        return Err(bad("a line that has no end"));
+    }
+    String::from_utf8(line).map(Some).map_err(|_| bad("a line that is no text"))
+}
+
+fn line(from: &mut impl BufRead) -> io::Result<String> {
+    let mut line = String::new();
+    from.read_line(&mut line)?;
+    match line.strip_suffix("\r\n") {
+        Some(line) => Ok(line.to_owned()),
+        None if line.is_empty() => Err(io::ErrorKind::UnexpectedEof.into()),
+        None => Err(bad("a head that has no end")),
+    }
+}
+
+fn status_of(line: &str) -> Option<u16> {
+    line.strip_prefix("HTTP/1.1 ")?.get(..3)?.parse().ok()
+}
+
+fn bad(what: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, format!("not what a dogwatch answers: {what}"))
+}

@@ -1,0 +1,188 @@
+//! Which question gets which answer.
+
+use crate::events::{self, Form, Signals, Wanted};
+use crate::refusal::Refusal;
+use crate::serve::Limits;
+use crate::tail::Tail;
+use crate::{Busy, Desk, MAX_TELL, Request};
+use axum::Router;
+use axum::body::{Body, to_bytes};
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Query, State};
+use axum::http::header::{ACCEPT, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderValue};
+use axum::http::{self, StatusCode};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use bytes::Bytes;
+use dogwatch_core::moment::Moment;
+use dogwatch_core::status::{OrchestratorStatus, Status};
+use dogwatch_core::view::View;
+use dogwatch_host::{clock, journal};
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+use std::sync::Arc;
+use tokio::sync::{Semaphore, watch};
+
+/// What every answer may need.
+pub(crate) struct Shared {
+    pub desk: Arc<dyn Desk>,
+    pub run_dir: PathBuf,
+    pub limits: Limits,
+    pub streams: Arc<Semaphore>,
+    pub closing: watch::Receiver<bool>,
+}
+
+type Asked = State<Arc<Shared>>;
+type Answer = Result<Response, Refusal>;
+
+pub(crate) fn router(shared: Arc<Shared>) -> Router {
+    Router::new()
+        .route("/v1/status", get(status))
+        .route("/v1/status/orchestrator", get(orchestrator))
+        .route("/v1/events", get(events))
+        .route("/v1/wake", post(async |s: Asked, r: http::Request<Body>| simple(s, r, Request::Wake).await))
+        .route("/v1/pause", post(async |s: Asked, r: http::Request<Body>| simple(s, r, Request::Pause).await))
+        .route(
+            "/v1/resume",
+            post(async |s: Asked, r: http::Request<Body>| simple(s, r, Request::Resume).await),
+        )
+        .route("/v1/stop", post(async |s: Asked, r: http::Request<Body>| simple(s, r, Request::Stop).await))
+        .route("/v1/tell", post(tell))
+        .fallback(async || Refusal::NoSuchRoute)
+        .method_not_allowed_fallback(async || Refusal::WrongMethod)
+        .with_state(shared)
+}
+
+async fn status(State(shared): Asked) -> Answer {
+    let (view, now) = look(&shared).await?;
+    json(StatusCode::OK, &Status::of(&view, Some(now)))
+}
+
+async fn orchestrator(State(shared): Asked) -> Answer {
+    let (view, now) = look(&shared).await?;
+    json(StatusCode::OK, &OrchestratorStatus::of(&view, Some(now)))
+}
+
+async fn look(shared: &Shared) -> Result<(View, Moment), Refusal> {
+    let desk = Arc::clone(&shared.desk);
+    // The driver may be at work: its answer is waited for beside the thread that serves all callers.
+    let view = tokio::task::spawn_blocking(move || desk.view()).await.map_err(|_| Refusal::Broken)?;
+    Ok((view.ok_or(Refusal::NoAnswer)?, clock::now()))
+}
+
+#[derive(Deserialize)]
+struct EventsQuery {
+    #[serde(default)]
+    after: u64,
+    #[serde(default)]
+    observed: bool,
+}
+
+async fn events(
+    State(shared): Asked,
+    headers: HeaderMap,
+    query: Result<Query<EventsQuery>, QueryRejection>,
+) -> Answer {
+    let Query(query) = query.map_err(|_| Refusal::BadQuery)?;
+    let form = if wants_sse(&headers) { Form::Sse } else { Form::Lines };
+    let after = match form {
+        Form::Sse => last_event_id(&headers)?.unwrap_or(query.after),
+        Form::Lines => query.after,
+    };
+    let wanted = Wanted { after, observed: query.observed, form };
+    let place = Arc::clone(&shared.streams).try_acquire_owned().map_err(|_| Refusal::TooManyStreams)?;
+    let path = shared.run_dir.join(journal::FILE);
+    let (kind, pieces) = match form {
+        Form::Sse => {
+            let tail = Tail::follow(&path).map_err(|_| Refusal::NoRecord)?;
+            let signals = Signals { changed: shared.desk.changed(), closing: shared.closing.clone() };
+            ("text/event-stream", events::live(tail, wanted, signals, place))
+        }
+        Form::Lines => {
+            let tail = Tail::up_to_now(&path).map_err(|_| Refusal::NoRecord)?;
+            ("application/x-ndjson", events::so_far(tail, wanted, place))
+        }
+    };
+    Ok(answer(StatusCode::OK, kind, Body::from_stream(pieces)))
+}
+
+fn wants_sse(headers: &HeaderMap) -> bool {
+    let accepted = headers.get_all(ACCEPT).iter().filter_map(|v| v.to_str().ok());
+    accepted.flat_map(|v| v.split(',')).any(|kind| is_kind(kind, "text/event-stream"))
+}
+
+/// Whether a media type is `kind`, whatever its parameters.
+fn is_kind(value: &str, kind: &str) -> bool {
+    value.split(';').next().is_some_and(|v| v.trim().eq_ignore_ascii_case(kind))
+}
+
+fn last_event_id(headers: &HeaderMap) -> Result<Option<u64>, Refusal> {
+    let Some(id) = headers.get("last-event-id") else { return Ok(None) };
+    let id = id.to_str().ok().and_then(|id| id.trim().parse().ok());
+    id.map(Some).ok_or(Refusal::BadLastEventId)
+}
+
+/// A request that needs no words. A body is read all the same, within the limits, and not looked at.
+async fn simple(State(shared): Asked, request: http::Request<Body>, ask: Request) -> Answer {
+    read_body(&shared, request).await?;
+    leave(&shared, ask).await
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Told {
+    text: String,
+}
+
+async fn tell(State(shared): Asked, request: http::Request<Body>) -> Answer {
+    let kind = request.headers().get(CONTENT_TYPE).and_then(|v| v.to_str().ok()).unwrap_or("");
+    if !is_kind(kind, "application/json") {
+        return Err(Refusal::NotJson);
+    }
+    let body = read_body(&shared, request).await?;
+    let Told { text } = serde_json::from_slice(&body).map_err(|_| Refusal::BadBody)?;
+    if text.trim().is_empty() {
+        return Err(Refusal::EmptyText);
+    }
+    if text.len() > MAX_TELL {
+        return Err(Refusal::BodyTooLarge);
+    }
+    leave(&shared, Request::Tell(text)).await
+}
+
+async fn read_body(shared: &Shared, request: http::Request<Body>) -> Result<Bytes, Refusal> {
+    let limit = shared.limits.body;
+    let declared = request.headers().get(CONTENT_LENGTH).and_then(|v| v.to_str().ok()?.parse::<u64>().ok());
+    if declared.is_some_and(|n| n > limit as u64) {
+        return Err(Refusal::BodyTooLarge);
+    }
+    match tokio::time::timeout(shared.limits.read, to_bytes(request.into_body(), limit)).await {
+        Ok(Ok(body)) => Ok(body),
+        Ok(Err(_)) => Err(Refusal::BodyTooLarge),
+        Err(_) => Err(Refusal::BodyTooSlow),
+    }
+}
+
+async fn leave(shared: &Shared, ask: Request) -> Answer {
+    let desk = Arc::clone(&shared.desk);
+    match tokio::task::spawn_blocking(move || desk.ask(ask)).await {
+        Ok(Ok(())) => json(StatusCode::ACCEPTED, &serde_json::json!({"ok": true})),
+        Ok(Err(Busy)) => Err(Refusal::Busy),
+        Err(_) => Err(Refusal::Broken),
+    }
+}
+
+fn json(status: StatusCode, value: &impl Serialize) -> Answer {
+    let body = serde_json::to_vec(value).map_err(|_| Refusal::Broken)?;
+    Ok(answer(status, "application/json", body.into()))
+}
+
+fn answer(status: StatusCode, kind: &'static str, body: Body) -> Response {
+    let mut response = body.into_response();
+    *response.status_mut() = status;
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    headers.insert("x-content-type-options", HeaderValue::from_static("nosniff"));
+    response
+}
