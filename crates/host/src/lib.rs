@@ -5,6 +5,7 @@
 //! lasted too long or what comes next: that is the core's.
 
 pub mod clock;
+pub mod digest;
 pub mod driver;
 pub mod home;
 pub mod inbox;
@@ -18,3 +19,4 @@ pub mod registry;
 pub mod sinks;
 pub mod socket;
 pub mod sys;
+pub mod wake;

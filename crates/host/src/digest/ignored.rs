@@ -1,0 +1,113 @@
+//! What git would ignore: the rules in force in one directory, handed down from the work tree's root.
+//!
+//! `ignore`'s own walker is not used: the watcher asks about single paths as they change, and both must answer
+//! alike. A file of rules is read only if it is a plain file (a FIFO of that name would block for ever), and
+//! only its first [`MAX_RULES_BYTES`].
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use ignore::Match;
+use ignore::gitignore::{Gitignore, GitignoreBuilder, gitconfig_excludes_path};
+
+use super::look::read_plain;
+
+pub(crate) const RULES_FILE: &str = ".gitignore";
+/// A file of rules is read this far; real ones have a few kilobytes.
+pub(crate) const MAX_RULES_BYTES: usize = 1024 * 1024;
+const GIT: &str = ".git";
+
+/// The rules in force in one directory. Cheap to clone: the levels are shared.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Rules {
+    deepest: Option<Arc<Level>>,
+    /// The directory itself is ignored, hence all in it.
+    all: bool,
+}
+
+#[derive(Debug)]
+struct Level {
+    matcher: Gitignore,
+    above: Option<Arc<Level>>,
+}
+
+impl Rules {
+    /// The rules in a work tree's root: the user's, the repository's, and those of the directories between the
+    /// top of the repository and here. A root that its repository ignores counts as a tree of its own.
+    pub(crate) fn at_root(root: &Path) -> Rules {
+        let Some(top) = root.ancestors().find(|dir| dir.join(GIT).symlink_metadata().is_ok()) else {
+            return Rules::default().enter(root);
+        };
+        let general = [gitconfig_excludes_path(), Some(info_exclude(top))];
+        let general =
+            general.into_iter().flatten().fold(Rules::default(), |rules, file| rules.with(top, &file));
+        let mut rules = general.clone().enter(top);
+        for dir in between(top, root) {
+            if rules.ignored(&dir, true) {
+                return general.enter(root);
+            }
+            rules = rules.enter(&dir);
+        }
+        rules
+    }
+
+    /// The rules inside `dir`, which lies directly in the directory of these.
+    pub(crate) fn enter(&self, dir: &Path) -> Rules {
+        self.clone().with(dir, &dir.join(RULES_FILE))
+    }
+
+    /// As [`Rules::enter`], for a directory that is itself ignored: nothing in it is wanted back.
+    pub(crate) fn enter_ignored(&self) -> Rules {
+        Rules { deepest: self.deepest.clone(), all: true }
+    }
+
+    pub(crate) fn ignored(&self, path: &Path, is_dir: bool) -> bool {
+        if self.all || path.file_name() == Some(OsStr::new(GIT)) {
+            return true;
+        }
+        let mut level = self.deepest.as_deref();
+        while let Some(rules) = level {
+            match rules.matcher.matched(path, is_dir) {
+                Match::Ignore(_) => return true,
+                Match::Whitelist(_) => return false,
+                Match::None => level = rules.above.as_deref(),
+            }
+        }
+        false
+    }
+
+    fn with(self, dir: &Path, file: &Path) -> Rules {
+        let Some(text) = read_plain(file, MAX_RULES_BYTES) else { return self };
+        let mut builder = GitignoreBuilder::new(dir);
+        for line in String::from_utf8_lossy(&text).trim_start_matches('\u{feff}').lines() {
+            // A rule that cannot be read is no rule, as in git.
+            let _ = builder.add_line(None, line);
+        }
+        match builder.build() {
+            Ok(matcher) if !matcher.is_empty() => {
+                Rules { all: self.all, deepest: Some(Arc::new(Level { matcher, above: self.deepest })) }
+            }
+            Ok(_) | Err(_) => self,
+        }
+    }
+}
+
+/// The directories below `top` down to `bottom`, the outermost first.
+fn between(top: &Path, bottom: &Path) -> Vec<PathBuf> {
+    let mut dirs: Vec<PathBuf> =
+        bottom.ancestors().take_while(|dir| *dir != top).map(Path::to_path_buf).collect();
+    dirs.reverse();
+    dirs
+}
+
+/// `.git` is a directory, or in a linked work tree a file that says where its own part of the repository is.
+fn info_exclude(top: &Path) -> PathBuf {
+    let git = top.join(GIT);
+    let linked = read_plain(&git, MAX_RULES_BYTES).and_then(|text| {
+        let dir = top.join(String::from_utf8_lossy(&text).strip_prefix("gitdir:")?.trim());
+        let common = read_plain(&dir.join("commondir"), MAX_RULES_BYTES)?;
+        Some(dir.join(String::from_utf8_lossy(&common).trim()))
+    });
+    linked.unwrap_or(git).join("info/exclude")
+}

@@ -1,0 +1,282 @@
+//! The wake paths: globs over absolute paths, part by part, so that it can be told which directories may hold a
+//! match and which need no watch.
+//!
+//! `*`, `?`, `[…]` and `{a,b}` stay within one part, `**` stands for any number of directories. A path without
+//! any of these, or with a slash at its end, also means everything below it.
+
+use std::ffi::{OsStr, OsString};
+use std::fmt;
+use std::path::{Component, Path, PathBuf};
+
+use globset::{GlobBuilder, GlobMatcher};
+
+/// More wake paths than this are refused: each is tried on every change.
+pub const MAX_GLOBS: usize = 1_000;
+/// As long as a path can be.
+pub const MAX_GLOB_BYTES: usize = 4_096;
+
+#[derive(Debug, thiserror::Error)]
+#[error("wake path `{glob}`: {why}")]
+pub struct BadGlob {
+    glob: String,
+    why: String,
+}
+
+#[derive(Debug)]
+pub(super) struct Glob {
+    parts: Vec<Part>,
+    /// The path down to the first part with a wildcard.
+    pub(super) fixed: PathBuf,
+    /// No part has a wildcard: a file or a directory named by the user.
+    pub(super) literal: bool,
+    below: bool,
+    /// What it names is ignored, so the user means it: ignoring does not count for this one.
+    pub(super) means_ignored: bool,
+}
+
+enum Part {
+    Fixed(OsString),
+    One(GlobMatcher),
+    AnyDepth,
+}
+
+impl fmt::Debug for Part {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Part::Fixed(name) => write!(f, "{}", name.display()),
+            Part::One(glob) => write!(f, "{}", glob.glob()),
+            Part::AnyDepth => f.write_str("**"),
+        }
+    }
+}
+
+impl Part {
+    fn takes(&self, name: &OsStr) -> bool {
+        match self {
+            Part::Fixed(fixed) => fixed == name,
+            Part::One(glob) => glob.is_match(name),
+            Part::AnyDepth => true,
+        }
+    }
+}
+
+impl Glob {
+    pub(super) fn matches(&self, path: &[&OsStr]) -> bool {
+        // The usual match with stars, over parts instead of characters: back to the last `**` when stuck.
+        let (mut part, mut at) = (0, 0);
+        let mut star: Option<(usize, usize)> = None;
+        loop {
+            match self.parts.get(part) {
+                Some(Part::AnyDepth) if part + 1 == self.parts.len() => return at < path.len(),
+                Some(Part::AnyDepth) => {
+                    star = Some((part + 1, at));
+                    part += 1;
+                    continue;
+                }
+                Some(one) if path.get(at).is_some_and(|name| one.takes(name)) => {
+                    (part, at) = (part + 1, at + 1);
+                    continue;
+                }
+                None if at == path.len() || self.below => return true,
+                Some(_) | None => {}
+            }
+            match &mut star {
+                Some((after, from)) if *from < path.len() => {
+                    *from += 1;
+                    (part, at) = (*after, *from);
+                }
+                Some(_) | None => return false,
+            }
+        }
+    }
+
+    /// Whether something below this directory can match.
+    pub(super) fn may_hold(&self, dir: &[&OsStr]) -> bool {
+        for (at, name) in dir.iter().enumerate() {
+            match self.parts.get(at) {
+                None => return self.below,
+                Some(Part::AnyDepth) => return true,
+                Some(one) if one.takes(name) => {}
+                Some(_) => return false,
+            }
+        }
+        dir.len() < self.parts.len() || self.below
+    }
+}
+
+/// The parts of an absolute path that count.
+pub(super) fn parts_of(path: &Path) -> Vec<&OsStr> {
+    path.components()
+        .filter_map(|component| match component {
+            Component::Normal(name) => Some(name),
+            Component::RootDir | Component::Prefix(_) | Component::CurDir | Component::ParentDir => None,
+        })
+        .collect()
+}
+
+pub(super) fn parse_all(root: &Path, globs: &[String]) -> Result<Vec<Glob>, BadGlob> {
+    if globs.len() > MAX_GLOBS {
+        let glob = globs[MAX_GLOBS].clone();
+        return Err(BadGlob { glob, why: format!("there are more than {MAX_GLOBS}") });
+    }
+    globs.iter().map(|glob| parse(root, glob)).collect()
+}
+
+fn parse(root: &Path, glob: &str) -> Result<Glob, BadGlob> {
+    read(root, glob).map_err(|why| BadGlob { glob: glob.to_owned(), why })
+}
+
+fn read(root: &Path, glob: &str) -> Result<Glob, String> {
+    if let Some(why) = refused(glob) {
+        return Err(why);
+    }
+    let mut parts: Vec<Part> = Vec::new();
+    if !glob.starts_with('/') {
+        parts.extend(parts_of(root).into_iter().map(|name| Part::Fixed(name.to_owned())));
+    }
+    for text in glob.split('/') {
+        match text {
+            "" | "." => {}
+            ".." => match parts.pop() {
+                Some(Part::Fixed(_)) => {}
+                Some(Part::One(_) | Part::AnyDepth) => return Err("`..` after a wildcard".to_owned()),
+                None => return Err("`..` leads above the root directory".to_owned()),
+            },
+            "**" if matches!(parts.last(), Some(Part::AnyDepth)) => {}
+            "**" => parts.push(Part::AnyDepth),
+            text => parts.push(part(text)?),
+        }
+    }
+    let fixed_names = parts.iter().map_while(|part| match part {
+        Part::Fixed(name) => Some(name),
+        Part::One(_) | Part::AnyDepth => None,
+    });
+    let mut fixed = PathBuf::from("/");
+    fixed.extend(fixed_names);
+    let literal = parts.iter().all(|part| matches!(part, Part::Fixed(_)));
+    Ok(Glob { below: literal || glob.ends_with('/'), literal, parts, fixed, means_ignored: false })
+}
+
+fn refused(glob: &str) -> Option<String> {
+    let why = match glob {
+        "" => "it is empty",
+        _ if glob.len() > MAX_GLOB_BYTES => return Some(format!("longer than {MAX_GLOB_BYTES} bytes")),
+        _ if glob.contains('\0') => "it holds a NUL",
+        _ if glob.starts_with('!') => {
+            "a leading `!` has no meaning here (write `[!]…` for a file of that name)"
+        }
+        _ if slash_in_braces(glob) => "a `/` inside `{…}`; write two wake paths",
+        _ => return None,
+    };
+    Some(why.to_owned())
+}
+
+fn slash_in_braces(glob: &str) -> bool {
+    let mut depth = 0_u32;
+    glob.chars().any(|c| {
+        match c {
+            '{' => depth += 1,
+            '}' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        c == '/' && depth > 0
+    })
+}
+
+fn part(text: &str) -> Result<Part, String> {
+    if !text.contains(['*', '?', '[', '{', '\\', '}']) {
+        return Ok(Part::Fixed(text.into()));
+    }
+    let glob = GlobBuilder::new(text).literal_separator(true).backslash_escape(true).build();
+    glob.map(|glob| Part::One(glob.compile_matcher())).map_err(|error| error.kind().to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn glob(text: &str) -> Glob {
+        parse(Path::new("/w"), text).expect("a good glob")
+    }
+
+    #[test]
+    fn a_glob_matches_what_it_says() {
+        // glob, path, matches
+        let table = [
+            ("inbox/**/*.md", "/w/inbox/a.md", true),
+            ("inbox/**/*.md", "/w/inbox/x/y/a.md", true),
+            ("inbox/**/*.md", "/w/inbox/a.txt", false),
+            ("inbox/**/*.md", "/w/other/inbox/a.md", false),
+            ("inbox/*.md", "/w/inbox/x/a.md", false),
+            ("inbox/**", "/w/inbox/x/a", true),
+            ("inbox/**", "/w/inbox", false),
+            ("**", "/w/a/b", true),
+            ("**/a/**/b/*.md", "/w/a/x/a/b/b/c.md", true),
+            ("**/a/**/b/*.md", "/w/a/x/a/b/b/c.txt", false),
+            ("TODO.md", "/w/TODO.md", true),
+            ("TODO.md", "/w/x/TODO.md", false),
+            ("./TODO.md", "/w/TODO.md", true),
+            ("specs/", "/w/specs/a/b", true),
+            ("specs", "/w/specs/a", true),
+            ("specs", "/w/specs2/a", false),
+            ("s*/", "/w/specs/deep/er", true),
+            ("s*", "/w/specs/deep", false),
+            ("{a,b}/?.[ch]", "/w/b/x.c", true),
+            ("{a,b}/?.[ch]", "/w/c/x.c", false),
+            ("\\*.md", "/w/*.md", true),
+            ("\\*.md", "/w/a.md", false),
+            ("*", "/w/.hidden", true),
+            ("/tmp/in/*.md", "/tmp/in/a.md", true),
+            ("/tmp/in/*.md", "/w/tmp/in/a.md", false),
+            ("../next/*.md", "/next/a.md", true),
+            ("a//b", "/w/a/b", true),
+        ];
+        for (text, path, expected) in table {
+            assert_eq!(glob(text).matches(&parts_of(Path::new(path))), expected, "{text} on {path}");
+        }
+    }
+
+    #[test]
+    fn only_directories_that_may_hold_a_match_are_looked_into() {
+        let table = [
+            ("inbox/**/*.md", "/", true),
+            ("inbox/**/*.md", "/w", true),
+            ("inbox/**/*.md", "/w/inbox", true),
+            ("inbox/**/*.md", "/w/inbox/a/b", true),
+            ("inbox/**/*.md", "/w/src", false),
+            ("inbox/*.md", "/w/inbox/a", false),
+            ("TODO.md", "/w", true),
+            ("TODO.md", "/w/src", false),
+            ("specs/", "/w/specs/a/b", true),
+            ("*/x/*.md", "/w/a/x", true),
+            ("*/x/*.md", "/w/a/y", false),
+        ];
+        for (text, dir, expected) in table {
+            assert_eq!(glob(text).may_hold(&parts_of(Path::new(dir))), expected, "{text} on {dir}");
+        }
+    }
+
+    #[test]
+    fn a_bad_glob_is_named_with_the_reason() {
+        for bad in ["", "a[", "a/{b", "!a", "{a/b,c}", "*/../x", "/..", "a\0b"] {
+            let error = parse(Path::new("/w"), bad).expect_err("bad").to_string();
+            assert!(error.starts_with(&format!("wake path `{bad}`: ")), "{error}");
+        }
+    }
+
+    #[test]
+    fn wake_paths_are_as_many_and_as_long_as_the_limits_say() {
+        let root = Path::new("/w");
+        let many = |n: usize| parse_all(root, &vec!["a".to_owned(); n]);
+        assert!(many(MAX_GLOBS).is_ok() && many(MAX_GLOBS + 1).is_err());
+        let long = |n: usize| parse(root, &"a".repeat(n));
+        assert!(long(MAX_GLOB_BYTES).is_ok() && long(MAX_GLOB_BYTES + 1).is_err());
+    }
+
+    #[test]
+    fn a_glob_of_many_stars_is_matched_in_no_time() {
+        let text = "**/a/".repeat(200) + "b";
+        let path = "/w".to_owned() + &"/a".repeat(1_000);
+        assert!(!glob(&text).matches(&parts_of(Path::new(&path))));
+    }
+}
