@@ -66,8 +66,9 @@ fn play(example: &str, args: &[&str]) -> Played {
         .output()
         .expect("timeout is there");
     let lines = String::from_utf8(out.stdout.clone()).expect("events are UTF-8");
-    let events =
+    let events: Vec<Value> =
         lines.lines().map(|line| serde_json::from_str(line).expect("every line is an event")).collect();
+    crate::documents::assert_documented(&events);
     Played { dir, out, events }
 }
 
