@@ -161,6 +161,7 @@ fn item_65_the_wait_that_would_pass_the_maximum_ends_at_it_and_one_last_look_fol
     assert!(end.reason.starts_with("idle for 10m12s (x)"), "{}", end.reason);
 }
 
+// promise: 4
 #[test]
 fn a_spell_of_a_million_idle_iterations_neither_overflows_nor_grows() {
     let mut world = World::new(idle_plan(never_stops), |_| Act::idles("x")).forgetting();

@@ -37,6 +37,7 @@ fn item_42_stop_on_error_means_one_start() {
     assert_eq!(end.reason, "iteration 1: exit code 1: it broke");
 }
 
+// promise: 12
 #[test]
 fn item_43_a_session_over_its_limit_has_its_own_event_and_is_ended_step_by_step() {
     let limit = Dur::from_secs(900);
@@ -68,6 +69,7 @@ fn item_43_a_session_over_its_limit_has_its_own_event_and_is_ended_step_by_step(
     assert_eq!(end.failed, 1);
 }
 
+// promise: 6, 11
 #[test]
 fn a_verdict_stores_its_evidence_and_stands_before_the_first_signal() {
     let mut world = World::new(
@@ -88,6 +90,7 @@ fn a_verdict_stores_its_evidence_and_stands_before_the_first_signal() {
     assert!(matches!(world.events[at + 1].event, Event::SessionSignalled { .. }));
 }
 
+// promise: 7
 #[test]
 fn item_45_events_come_in_their_order() {
     let mut world = World::new(plan(|s| s.max_iterations = Some(1)), |_| Act::works(MINUTE));
@@ -260,6 +263,7 @@ fn item_37_a_command_that_cannot_be_started_is_trouble_and_the_run_goes_on() {
     assert_eq!(end.completed, 1);
 }
 
+// promise: 1
 #[test]
 fn exit_not_end_of_output_ends_a_session_and_held_pipes_get_the_leak_limit() {
     for (held, took) in [(Some(Dur::ZERO), 60_000), (Some(Dur::from_secs(1)), 61_000), (None, 62_000)] {

@@ -36,6 +36,7 @@ fn two_ctrl_c_interrupt_the_agent() {
     assert!(world.story().contains(&"iteration_interrupted operator".to_owned()));
 }
 
+// promise: 3
 #[test]
 fn three_ctrl_c_kill_at_once() {
     let mut world = World::new(plan(|_| {}), |_| Act::hangs().stubborn())
@@ -48,6 +49,7 @@ fn three_ctrl_c_kill_at_once() {
     assert!(!story.contains(&"session_signalled terminate".to_owned()), "{story:?}");
 }
 
+// promise: 3
 #[test]
 fn a_stubborn_agent_is_gone_within_the_graces() {
     let mut world = World::new(plan(|_| {}), |_| Act::hangs().stubborn())
@@ -56,6 +58,7 @@ fn a_stubborn_agent_is_gone_within_the_graces() {
     assert_eq!((end.exit_code, world.elapsed()), (143, 25_000));
 }
 
+// promise: 13
 #[test]
 fn term_and_hup_end_the_run_with_their_codes() {
     for (signal, code) in [(EndSignal::Terminate, 143), (EndSignal::HangUp, 129)] {
@@ -120,6 +123,7 @@ fn a_wake_ends_a_wait_and_is_recorded_with_its_source() {
     assert_eq!(world.sessions, [0, 100_000]);
 }
 
+// promise: 10
 #[test]
 fn a_run_whose_record_is_lost_starts_nothing_new_and_ends_with_5() {
     let lost = Input::RecordLost { detail: "gone".into() };

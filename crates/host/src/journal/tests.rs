@@ -76,6 +76,7 @@ fn a_newer_format_is_refused_and_named() {
     assert!(error.contains("line 1: written by a newer dogwatch (format 2"), "{error}");
 }
 
+// promise: 7
 #[test]
 fn an_event_of_a_later_version_of_the_same_format_is_passed_over() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -87,6 +88,7 @@ fn an_event_of_a_later_version_of_the_same_format_is_passed_over() {
     assert_eq!(load(dir.path()).expect("reads").events[1].event, Event::Unknown);
 }
 
+// promise: 10
 #[test]
 fn a_journal_that_was_deleted_or_replaced_is_noticed() {
     let dir = tempfile::tempdir().expect("a directory");
