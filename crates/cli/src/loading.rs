@@ -3,8 +3,10 @@
 use crate::error::Failure;
 use dogwatch_config::diagnostic::Source;
 
+use dogwatch_config::frontmatter;
 use dogwatch_config::{Flags, Loaded, Sources, load};
-use dogwatch_host::{home, prompt};
+use dogwatch_host::{home, journal, prompt};
+use sha2::{Digest, Sha256};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
@@ -72,6 +74,11 @@ impl LoopFile {
 
     pub fn shown(&self) -> &str {
         &self.shown
+    }
+
+    /// Tells whether the settings of the file are still those a run started with.
+    pub fn settings_sha256(&self) -> String {
+        journal::hex(&Sha256::digest(frontmatter::settings(&self.text).as_bytes()))
     }
 
     /// A loop's only node is named after its directory.

@@ -1,9 +1,12 @@
 //! The `dogwatch` binary: one file per command, and the screen.
 
 mod commands;
+mod desk;
 mod error;
 mod loading;
+mod runs;
 mod screen;
+mod supervise;
 
 use clap::{CommandFactory, Parser};
 use commands::Command;

@@ -172,6 +172,9 @@ pub struct RunStarted {
     /// Jitter draws from it, so that a replay draws the same.
     #[serde(default)]
     pub seed: u64,
+    /// Of the loop file's settings as they were read, to tell later whether they changed.
+    #[serde(default)]
+    pub settings_sha256: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

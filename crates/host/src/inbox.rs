@@ -1,21 +1,33 @@
 //! Where threads leave word for the driver: a short queue and a bell it can poll.
 
 use dogwatch_core::event::Observation;
+use dogwatch_core::input::Input;
 use dogwatch_core::job::Job;
+use dogwatch_core::view::View;
 use rustix::event::{EventfdFlags, eventfd};
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// More than this waits only if the driver is long dead to the world; observations are then dropped.
 pub const MAX_MAIL: usize = 10_000;
 
-/// A word from a pump.
-#[derive(Clone, Debug, PartialEq)]
+/// A word from a pump, the path watcher or the API.
+#[derive(Clone, Debug)]
 pub enum Mail {
-    Observed { job: Job, seen: Observation },
-    PipesClosed { job: Job },
+    Observed {
+        job: Job,
+        seen: Observation,
+    },
+    PipesClosed {
+        job: Job,
+    },
+    /// Somebody asks for something.
+    Asked(Input),
+    /// Somebody wants to know how the run stands; a copy is made only then.
+    ViewAsked(SyncSender<View>),
 }
 
 #[derive(Clone, Debug)]
@@ -33,15 +45,18 @@ impl Inbox {
         Ok(Inbox(Arc::new(Shared { bell, mail: Mutex::new(VecDeque::new()) })))
     }
 
-    pub fn post(&self, mail: Mail) {
+    /// Leaves a word. False if too many wait already; the end of a job is always taken.
+    pub fn post(&self, mail: Mail) -> bool {
         let mut queue = self.0.mail.lock().unwrap_or_else(PoisonError::into_inner);
-        let droppable = matches!(mail, Mail::Observed { .. });
-        if queue.len() < MAX_MAIL || !droppable {
+        let must = matches!(mail, Mail::PipesClosed { .. });
+        let taken = must || queue.len() < MAX_MAIL;
+        if taken {
             queue.push_back(mail);
         }
         drop(queue);
         // Fails only when the counter is full, and then the bell is ringing anyway.
         let _ = rustix::io::write(&self.0.bell, &1u64.to_ne_bytes());
+        taken
     }
 
     pub fn take(&self) -> VecDeque<Mail> {
@@ -78,13 +93,14 @@ mod tests {
             messages: 1,
             max_gap_ms: 0,
         };
-        for _ in 0..MAX_MAIL + 1 {
-            inbox.post(Mail::Observed { job, seen });
+        for _ in 0..MAX_MAIL {
+            assert!(inbox.post(Mail::Observed { job, seen }));
         }
-        inbox.post(Mail::PipesClosed { job });
+        assert!(!inbox.post(Mail::Observed { job, seen }));
+        assert!(inbox.post(Mail::PipesClosed { job }));
         let mail = inbox.take();
         assert_eq!(mail.len(), MAX_MAIL + 1);
-        assert_eq!(mail.back(), Some(&Mail::PipesClosed { job }));
+        assert!(matches!(mail.back(), Some(Mail::PipesClosed { .. })));
         assert!(inbox.take().is_empty());
     }
 }

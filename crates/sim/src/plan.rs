@@ -54,6 +54,7 @@ pub fn started(plan: Plan) -> RunStarted {
         pid: 1,
         dogwatch: "test".to_owned(),
         seed: 7,
+        settings_sha256: String::new(),
     }
 }
 

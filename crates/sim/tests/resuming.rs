@@ -22,6 +22,7 @@ fn killed_after(world: &mut World, time: Dur, down: Dur) {
     assert_eq!(world.crash(0, down, false), Ok(true));
 }
 
+// promise: 2
 #[test]
 fn killed_in_a_session_the_iteration_is_interrupted_and_does_not_count() {
     let mut world = World::new(five(), |_| Act::works(MINUTE));
@@ -114,6 +115,18 @@ fn wake_continues_a_run_that_went_to_sleep_and_resume_does_not() {
 }
 
 #[test]
+fn what_a_person_stopped_a_person_may_go_on_with() {
+    for stop in [Input::StopAsked, Input::EndAsked(dogwatch_core::input::EndSignal::HangUp)] {
+        let mut world = World::new(five(), |_| Act::works(MINUTE)).at(Dur::from_secs(90), stop);
+        let end = world.end();
+        assert!(matches!(end.outcome, Outcome::Stopped | Outcome::Interrupted));
+        assert_eq!(world.crash(0, MINUTE, false), Ok(true));
+        let end = world.end();
+        assert_eq!((end.outcome, end.completed), (Outcome::Clean, 5));
+    }
+}
+
+#[test]
 fn a_run_that_ended_otherwise_is_not_resumed() {
     let mut world = World::new(plan(|s| s.max_iterations = Some(1)), |_| Act::works(MINUTE));
     world.end();
@@ -122,6 +135,7 @@ fn a_run_that_ended_otherwise_is_not_resumed() {
     }
 }
 
+// promise: 6, 7
 #[test]
 fn killed_between_any_two_writes_it_comes_to_the_same_end() {
     // Steps until the k-th, loses the j last unsettled events, resumes: for all k and j.

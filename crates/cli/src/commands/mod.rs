@@ -2,8 +2,16 @@
 
 mod check;
 mod completions;
+mod events;
 mod man;
+mod pause;
+mod ps;
+mod resume;
 mod run;
+mod status;
+mod stop;
+mod tell;
+mod wake;
 
 use crate::error::Failure;
 use clap::Subcommand;
@@ -12,6 +20,14 @@ use clap::Subcommand;
 pub enum Command {
     Run(run::Args),
     Check(check::Args),
+    Ps(ps::Args),
+    Status(status::Args),
+    Wake(wake::Args),
+    Pause(pause::Args),
+    Resume(resume::Args),
+    Stop(stop::Args),
+    Tell(tell::Args),
+    Events(events::Args),
     Completions(completions::Args),
     #[command(hide = true)]
     Man(man::Args),
@@ -23,6 +39,14 @@ impl Command {
         match self {
             Command::Run(args) => run::run(args),
             Command::Check(args) => check::run(&args),
+            Command::Ps(args) => ps::run(&args),
+            Command::Status(args) => status::run(&args),
+            Command::Wake(args) => wake::run(&args),
+            Command::Pause(args) => pause::run(&args),
+            Command::Resume(args) => resume::run(&args),
+            Command::Stop(args) => stop::run(&args),
+            Command::Tell(args) => tell::run(args),
+            Command::Events(args) => events::run(&args),
             Command::Completions(args) => completions::run(&args),
             Command::Man(args) => man::run(&args),
         }
@@ -36,4 +60,10 @@ fn print(bytes: &[u8]) -> Result<u8, Failure> {
         Err(e) if e.kind() != ErrorKind::BrokenPipe => Err(Failure::internal(format!("cannot print: {e}"))),
         Ok(()) | Err(_) => Ok(0),
     }
+}
+
+fn print_json(value: &impl serde::Serialize) -> Result<u8, Failure> {
+    let mut text = serde_json::to_vec_pretty(value).map_err(|e| Failure::internal(e.to_string()))?;
+    text.push(b'\n');
+    print(&text)
 }

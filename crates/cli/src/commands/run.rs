@@ -1,15 +1,14 @@
 use crate::error::{Failure, print_findings};
 use crate::loading::{LoopFile, SettingFlags};
-use crate::screen;
+use crate::supervise::{Ready, hold, random, supervise};
 use dogwatch_config::Loaded;
+use dogwatch_core::Run;
 use dogwatch_core::event::RunStarted;
 use dogwatch_core::ids::RunId;
-use dogwatch_core::input::Input;
 use dogwatch_core::redact;
-use dogwatch_host::driver::{Driver, Setup};
+use dogwatch_host::clock;
 use dogwatch_host::home::{STATE_DIR, StateDir};
-use dogwatch_host::lock::{Holder, Lock, LockError};
-use dogwatch_host::{clock, journal, orphans};
+use dogwatch_host::journal::Journal;
 use std::path::PathBuf;
 
 /// Loop an agent over a prompt
@@ -46,79 +45,30 @@ pub fn run(args: Args) -> Result<u8, Failure> {
     print_findings(&loaded.warnings);
     file.find_agent(&loaded)?;
 
-    let (mut lock, before) = take_lock(&file)?;
-    let news = end_orphans(before)?;
-    let now = clock::now();
-    let run = RunId::new(now.wall, random()?);
-    let nonce = journal::hex(&random::<16>()?);
-    lock.sign(&holder(&run, &nonce))
-        .map_err(|e| Failure::internal(format!("cannot write the lock file: {e}")))?;
-
+    let held = hold(&file.work_dir, &file.path)?;
+    let run_id = RunId::new(clock::now().wall, random()?);
     let state = StateDir::at(args.state_dir.unwrap_or_else(|| file.work_dir.join(STATE_DIR)));
-    let run_dir = state.make_run(&run).map_err(|e| {
+    let no_record = |e: std::io::Error| {
         Failure::with_hint(
             format!("cannot keep a record in {}: {e}", state.path().display()),
             "give another place with --state-dir",
         )
-    })?;
+    };
+    let run_dir = state.make_run(&run_id).map_err(no_record)?;
     let run_dir = run_dir.canonicalize().unwrap_or(run_dir);
-    let started = started(&file, &loaded, run)?;
-    let mut front = screen::choose(args.json, &run_dir);
-    let setup = Setup {
-        started,
+    let ready = Ready {
+        run: Run::new(started(&file, &loaded, run_id.clone())?),
+        run_id,
+        journal: Journal::create(&run_dir).map_err(no_record)?,
+        state_dir: state.path().canonicalize().map_err(no_record)?,
         run_dir,
-        state_dir: state.path().to_owned(),
         work_dir: file.work_dir,
         loop_file: file.path,
         loop_text: file.text,
-        lock,
-        nonce,
+        news: Vec::new(),
+        json: args.json,
     };
-    let driver = Driver::new(setup, front.as_mut())
-        .map_err(|e| Failure::internal(format!("cannot start the run: {e}")))?;
-    driver.drive(news).map_err(|e| Failure::internal(format!("the run could not go on: {e}")))
-}
-
-fn take_lock(file: &LoopFile) -> Result<(Lock, Option<Holder>), Failure> {
-    Lock::take(&file.work_dir, &file.path).map_err(|error| match error {
-        LockError::Held(_) | LockError::HeldBySomebody | LockError::StillEnding(_) => {
-            Failure::Held { message: error.to_string() }
-        }
-        LockError::Io { .. } => Failure::with_hint(
-            error.to_string(),
-            "dogwatch keeps its locks in $XDG_STATE_HOME/dogwatch, or ~/.local/state/dogwatch: it must be writable",
-        ),
-    })
-}
-
-/// The last run of this loop ended without a word: whatever it left is ended before anything starts.
-fn end_orphans(before: Option<Holder>) -> Result<Vec<Input>, Failure> {
-    let Some(holder) = before else { return Ok(Vec::new()) };
-    if holder.boot_id != clock::boot_id() {
-        return Ok(Vec::new());
-    }
-    match orphans::end_all(&holder.nonce) {
-        (0, true) => Ok(Vec::new()),
-        (n, true) => {
-            let message = format!("{n} processes that run {} had left behind were ended", holder.run);
-            Ok(vec![Input::Noticed { kind: "orphans_ended", message }])
-        }
-        (_, false) => Err(Failure::Held {
-            message: format!("run {} left processes behind that cannot be ended", holder.run),
-        }),
-    }
-}
-
-fn holder(run: &RunId, nonce: &str) -> Holder {
-    let pid = std::process::id();
-    Holder {
-        pid,
-        start_time: orphans::start_time(pid).unwrap_or(0),
-        boot_id: clock::boot_id(),
-        run: run.clone(),
-        since: clock::now().wall,
-        nonce: nonce.to_owned(),
-    }
+    supervise(held, ready)
 }
 
 fn started(file: &LoopFile, loaded: &Loaded, run: RunId) -> Result<RunStarted, Failure> {
@@ -133,11 +83,6 @@ fn started(file: &LoopFile, loaded: &Loaded, run: RunId) -> Result<RunStarted, F
         pid: std::process::id(),
         dogwatch: env!("CARGO_PKG_VERSION").to_owned(),
         seed: u64::from_ne_bytes(random()?),
+        settings_sha256: file.settings_sha256(),
     })
-}
-
-fn random<const N: usize>() -> Result<[u8; N], Failure> {
-    let mut bytes = [0; N];
-    getrandom::fill(&mut bytes).map_err(|e| Failure::internal(format!("no randomness: {e}")))?;
-    Ok(bytes)
 }

@@ -6,7 +6,7 @@
 mod json;
 mod lines;
 mod terminal;
-mod words;
+pub mod words;
 mod writer;
 
 use dogwatch_host::driver::Front;

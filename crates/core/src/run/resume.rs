@@ -36,12 +36,13 @@ pub enum CannotResume {
 impl Run {
     /// A run that goes on from its record. `wake` continues one that went to sleep.
     pub fn resume(view: View, resumed: RunResumed, wake: bool) -> Result<Run, CannotResume> {
-        match &view.ended {
-            Some(end) if end.outcome == Outcome::Idle && !wake => return Err(CannotResume::Asleep),
-            Some(end) if end.outcome != Outcome::Idle => return Err(CannotResume::Ended(end.outcome)),
-            Some(_) | None => {}
+        match (view.ended.as_ref().map(|e| e.outcome), wake) {
+            (Some(Outcome::Idle), false) => return Err(CannotResume::Asleep),
+            // What a person stopped, a person may go on with.
+            (None | Some(Outcome::Idle), _) | (Some(Outcome::Stopped | Outcome::Interrupted), false) => {}
+            (Some(outcome), _) => return Err(CannotResume::Ended(outcome)),
         }
-        let woken = view.ended.is_some();
+        let woken = wake && view.ended.is_some();
         let cx = Cx::resume(view).ok_or(CannotResume::NeverStarted)?;
         let nodes =
             (0..cx.plan.nodes.len()).map(|i| Node::resume(NodeIx(i), cx.view.node(NodeIx(i)))).collect();

@@ -124,7 +124,9 @@ impl Driver<'_> {
         }
         let [stdin, stdout, stderr] = pipes.child;
         let inbox = self.inbox.clone();
-        let done = move || inbox.post(Mail::PipesClosed { job });
+        let done = move || {
+            inbox.post(Mail::PipesClosed { job });
+        };
         let pump = Pump::start(pipes.parent, command.prompt.unwrap_or_default(), command.sink, done)?;
         self.jobs_started += 1;
         let number = self.jobs_started;

@@ -11,6 +11,7 @@ mod jobs;
 mod record;
 
 use crate::inbox::{Inbox, Mail};
+use crate::journal::Journal;
 use crate::keeper::{Keeper, Report, is_lost};
 use crate::lock::Lock;
 use crate::prompt::Prompter;
@@ -20,8 +21,8 @@ use dogwatch_config::placeholders::CommandOutput;
 use dogwatch_core::Run;
 use dogwatch_core::decision::{ContextEntry, Decision};
 use dogwatch_core::dur::Dur;
-use dogwatch_core::event::{Recorded, RunStarted, Sight, WaitEndedBy};
-use dogwatch_core::ids::{Iteration, NodeIx};
+use dogwatch_core::event::{Recorded, Sight, WaitEndedBy};
+use dogwatch_core::ids::{Iteration, NodeIx, RunId};
 use dogwatch_core::input::{EndSignal, Input};
 use dogwatch_core::moment::Moment;
 use dogwatch_core::timer::Wakeup;
@@ -55,7 +56,9 @@ pub trait Front {
 
 /// All that a run needs from the world.
 pub struct Setup {
-    pub started: RunStarted,
+    pub run: Run,
+    pub run_id: RunId,
+    pub journal: Journal,
     /// The run's own directory, made.
     pub run_dir: PathBuf,
     /// The project's state directory, where the run's lies.
@@ -109,7 +112,7 @@ impl<'f> Driver<'f> {
         let signals = SignalFd::new(&taken)?;
         let loop_dir = setup.loop_file.parent().map_or_else(|| setup.work_dir.clone(), PathBuf::from);
         Ok(Driver {
-            record: Record::new(journal::Journal::create(&setup.run_dir)?),
+            record: Record::new(setup.journal),
             keeper: None,
             live: None,
             jobs_started: 0,
@@ -123,9 +126,9 @@ impl<'f> Driver<'f> {
                 loop_dir,
                 lock: setup.lock,
                 nonce: setup.nonce,
-                run: setup.started.run.to_string(),
+                run: setup.run_id.to_string(),
             },
-            run: Run::new(setup.started),
+            run: setup.run,
             front,
             inbox: Inbox::new()?,
             signals,
@@ -136,6 +139,11 @@ impl<'f> Driver<'f> {
             todo: VecDeque::new(),
             exit_code: None,
         })
+    }
+
+    /// Where others leave word for the run.
+    pub fn inbox(&self) -> Inbox {
+        self.inbox.clone()
     }
 
     /// Drives the run to its end; answers the exit code.
@@ -334,6 +342,12 @@ impl<'f> Driver<'f> {
             self.todo.push_back(match mail {
                 Mail::Observed { job, seen } => Input::Observed { job, seen },
                 Mail::PipesClosed { job } => Input::PipesClosed { job },
+                Mail::Asked(input) => input,
+                Mail::ViewAsked(reply) => {
+                    // Whoever asked may have given up; that is theirs.
+                    let _ = reply.try_send(self.run.view().clone());
+                    continue;
+                }
             });
         }
     }

@@ -1,0 +1,72 @@
+use crate::error::Failure;
+use crate::runs::{FoundRun, Which};
+use dogwatch_host::journal;
+use std::io::{BufRead, BufReader, ErrorKind, Write};
+
+/// Print a run's events as JSON lines
+///
+/// Observations (which are many, and only a replay needs them) are left out unless asked for.
+#[derive(clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    which: Which,
+    /// Go on as events come, until the run ends
+    #[arg(long, short)]
+    follow: bool,
+    /// Only events after this number
+    #[arg(long, value_name = "SEQ", default_value_t = 0)]
+    after: u64,
+    /// With observations
+    #[arg(long)]
+    observed: bool,
+}
+
+pub fn run(args: &Args) -> Result<u8, Failure> {
+    let found = args.which.find()?;
+    if args.follow && found.is_live() { follow(args, &found) } else { from_record(args, &found) }
+}
+
+fn follow(args: &Args, found: &FoundRun) -> Result<u8, Failure> {
+    let path = format!("/v1/events?after={}&observed={}", args.after, args.observed);
+    let events =
+        found.client()?.stream(&path).map_err(|e| Failure::usage(format!("run {}: {e}", found.id)))?;
+    for event in events {
+        let event = event.map_err(|e| Failure::usage(format!("run {}: {e}", found.id)))?;
+        if !print_line(event.data.as_bytes())? {
+            break;
+        }
+    }
+    Ok(0)
+}
+
+fn from_record(args: &Args, found: &FoundRun) -> Result<u8, Failure> {
+    #[derive(serde::Deserialize)]
+    struct Head<'a> {
+        seq: u64,
+        #[serde(borrow)]
+        event: std::borrow::Cow<'a, str>,
+    }
+    let path = found.dir.join(journal::FILE);
+    let cannot = |e: std::io::Error| Failure::usage(format!("cannot read {}: {e}", path.display()));
+    let file = BufReader::new(std::fs::File::open(&path).map_err(cannot)?);
+    for line in file.split(b'\n') {
+        let line = line.map_err(cannot)?;
+        // A line that is no event is a torn one: the last. `status` and `resume` say so.
+        let Ok(head) = serde_json::from_slice::<Head<'_>>(&line) else { continue };
+        let wanted = head.seq > args.after && (args.observed || head.event != "observed");
+        if wanted && !print_line(&line)? {
+            break;
+        }
+    }
+    Ok(0)
+}
+
+/// False when nobody reads any more.
+fn print_line(line: &[u8]) -> Result<bool, Failure> {
+    let mut out = std::io::stdout().lock();
+    match out.write_all(line).and_then(|()| out.write_all(b"\n")).and_then(|()| out.flush()) {
+        Ok(()) => Ok(true),
+        Err(e) if e.kind() == ErrorKind::BrokenPipe => Ok(false),
+        Err(e) => Err(Failure::internal(format!("cannot print: {e}"))),
+    }
+}

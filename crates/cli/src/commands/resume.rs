@@ -1,0 +1,119 @@
+use crate::error::Failure;
+use crate::loading::LoopFile;
+use crate::runs::{FoundRun, Which};
+use crate::supervise::{Ready, hold, supervise};
+use dogwatch_core::Run;
+use dogwatch_core::event::{RunResumed, RunStarted};
+use dogwatch_core::input::Input;
+use dogwatch_core::run::CannotResume;
+use dogwatch_core::view::View;
+use dogwatch_host::clock;
+use dogwatch_host::journal::{Journal, Loaded, repair};
+use std::path::Path;
+
+/// Lift a pause, or go on with a run whose dogwatch died
+///
+/// A run that lives is told to go on. One that was killed continues in this terminal: same run, same
+/// settings, same budgets; the iteration that was open counts for nothing, a wait goes on for what is
+/// left of it, a pause stays a pause.
+#[derive(clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    which: Which,
+    /// Print the events as JSON lines on stdout, and nothing else
+    #[arg(long)]
+    json: bool,
+}
+
+pub fn run(args: &Args) -> Result<u8, Failure> {
+    let found = args.which.find()?;
+    if found.is_live() {
+        found.post("resume", &())?;
+        return super::print(format!("run {} goes on\n", found.id).as_bytes());
+    }
+    go_on(&found, false, args.json)
+}
+
+/// Continues a run from its record. `wake` continues one that went to sleep.
+pub fn go_on(found: &FoundRun, wake: bool, json: bool) -> Result<u8, Failure> {
+    let started = started(found)?;
+    let (work_dir, loop_file) = (Path::new(&started.work_dir), Path::new(&started.path));
+    std::env::set_current_dir(work_dir).map_err(|e| {
+        Failure::usage(format!("the run's directory {} is not there: {e}", work_dir.display()))
+    })?;
+    let file = LoopFile::find(loop_file)?;
+    // The lock first: only who holds it may read the record as its last word, and write on.
+    let held = hold(work_dir, loop_file)?;
+    let loaded = found.record()?;
+    let mut news = mend(found, &loaded)?;
+    news.extend(settings_news(&started, &file));
+    let resumed = RunResumed {
+        run: found.id.clone(),
+        boot_id: clock::boot_id(),
+        pid: std::process::id(),
+        dogwatch: env!("CARGO_PKG_VERSION").to_owned(),
+    };
+    let run = Run::resume(View::fold(&loaded.events), resumed, wake).map_err(|why| refuse(found, &why))?;
+    let journal = Journal::reopen(&found.dir, &loaded)
+        .map_err(|e| Failure::usage(format!("cannot go on with the record of run {}: {e}", found.id)))?;
+    let ready = Ready {
+        run,
+        run_id: found.id.clone(),
+        journal,
+        run_dir: found.dir.clone(),
+        state_dir: found.state_dir(),
+        work_dir: file.work_dir,
+        loop_file: file.path,
+        loop_text: file.text,
+        news,
+        json,
+    };
+    supervise(held, ready)
+}
+
+fn started(found: &FoundRun) -> Result<RunStarted, Failure> {
+    found.view()?.started.ok_or_else(|| refuse(found, &CannotResume::NeverStarted))
+}
+
+/// A torn last line is cut off and kept aside; a broken chain is told and does not stop the night.
+fn mend(found: &FoundRun, loaded: &Loaded) -> Result<Vec<Input>, Failure> {
+    let aside = repair(&found.dir, loaded)
+        .map_err(|e| Failure::usage(format!("cannot repair the record of run {}: {e}", found.id)))?;
+    let torn = aside.map(|path| Input::TroubleMet {
+        kind: "torn_record",
+        detail: format!(
+            "the last line of the record was torn; {} bytes were kept in {}",
+            loaded.torn.len(),
+            path.display()
+        ),
+    });
+    let broken = loaded.broken_chain.map(|line| Input::TroubleMet {
+        kind: "record_changed",
+        detail: format!("line {line} of the record does not follow from the one before: somebody changed it"),
+    });
+    Ok(torn.into_iter().chain(broken).collect())
+}
+
+fn settings_news(started: &RunStarted, file: &LoopFile) -> Option<Input> {
+    (started.settings_sha256 != file.settings_sha256()).then(|| Input::Noticed {
+        kind: "settings_changed",
+        message: format!(
+            "the settings in {} changed; this run goes on with those it started with",
+            started.path
+        ),
+    })
+}
+
+fn refuse(found: &FoundRun, why: &CannotResume) -> Failure {
+    let id = &found.id;
+    match why {
+        CannotResume::NeverStarted => Failure::usage(format!("run {id} died before it began; start it anew")),
+        CannotResume::Ended(outcome) => {
+            Failure::with_hint(format!("run {id} has ended ({outcome})"), "`dogwatch run` starts a new one")
+        }
+        CannotResume::Asleep => Failure::with_hint(
+            format!("run {id} went to sleep: it had nothing to do"),
+            format!("`dogwatch wake {id}` wakes it"),
+        ),
+    }
+}

@@ -1,0 +1,81 @@
+//! The driver as the API sees it, and the screen as the API hears of it.
+
+use dogwatch_core::event::{Recorded, WaitEndedBy};
+use dogwatch_core::input::Input;
+use dogwatch_core::moment::Moment;
+use dogwatch_core::view::View;
+use dogwatch_host::driver::Front;
+use dogwatch_host::inbox::{Inbox, Mail};
+use dogwatch_server::{Busy, Desk, Request, watch};
+use std::sync::mpsc::sync_channel;
+use std::time::Duration;
+
+/// How long a question may wait for the driver.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+pub struct DriverDesk {
+    inbox: Inbox,
+    changed: watch::Receiver<u64>,
+}
+
+impl DriverDesk {
+    pub fn new(inbox: Inbox, changed: watch::Receiver<u64>) -> DriverDesk {
+        DriverDesk { inbox, changed }
+    }
+}
+
+impl Desk for DriverDesk {
+    fn view(&self) -> Option<View> {
+        let (reply, view) = sync_channel(1);
+        if !self.inbox.post(Mail::ViewAsked(reply)) {
+            return None;
+        }
+        view.recv_timeout(PATIENCE).ok()
+    }
+
+    fn ask(&self, request: Request) -> Result<(), Busy> {
+        let input = match request {
+            Request::Wake => Input::WakeAsked(WaitEndedBy::Api),
+            Request::Pause => Input::PauseAsked,
+            Request::Resume => Input::UnpauseAsked,
+            Request::Stop => Input::StopAsked,
+            Request::Tell(text) => Input::Told { text },
+        };
+        if self.inbox.post(Mail::Asked(input)) { Ok(()) } else { Err(Busy) }
+    }
+
+    fn changed(&self) -> watch::Receiver<u64> {
+        self.changed.clone()
+    }
+}
+
+/// A front that also says how far the record is, for whoever follows it.
+pub struct Announcing {
+    inner: Box<dyn Front>,
+    last: watch::Sender<u64>,
+}
+
+impl Announcing {
+    pub fn new(inner: Box<dyn Front>) -> Announcing {
+        Announcing { inner, last: watch::Sender::new(0) }
+    }
+
+    pub fn changed(&self) -> watch::Receiver<u64> {
+        self.last.subscribe()
+    }
+}
+
+impl Front for Announcing {
+    fn show(&mut self, event: &Recorded, view: &View) {
+        self.inner.show(event, view);
+        self.last.send_replace(event.seq);
+    }
+
+    fn tick(&mut self, now: Moment, view: &View) {
+        self.inner.tick(now, view);
+    }
+
+    fn ticks(&self) -> bool {
+        self.inner.ticks()
+    }
+}

@@ -1,0 +1,148 @@
+//! From a run that is ready to its end: the lock, the record, the API, the screen, the driver.
+
+use crate::desk::{Announcing, DriverDesk};
+use crate::error::Failure;
+use crate::screen;
+use dogwatch_core::Run;
+use dogwatch_core::ids::RunId;
+use dogwatch_core::input::Input;
+use dogwatch_host::driver::{Driver, Setup};
+use dogwatch_host::journal::{self, Journal};
+use dogwatch_host::lock::{Holder, Lock, LockError};
+use dogwatch_host::registry::{Alive, Pointer, Registry};
+use dogwatch_host::{clock, orphans};
+use dogwatch_server::{serve, socket_path};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// A loop that nobody else is at.
+pub struct Held {
+    lock: Lock,
+    /// What there is to tell about whoever held it before.
+    news: Vec<Input>,
+}
+
+/// Takes the loop for this process. Whatever an earlier run left behind is ended first.
+pub fn hold(work_dir: &Path, loop_file: &Path) -> Result<Held, Failure> {
+    let (lock, before) = Lock::take(work_dir, loop_file).map_err(|error| match error {
+        LockError::Held(_) | LockError::HeldBySomebody | LockError::StillEnding(_) => {
+            Failure::Held { message: error.to_string() }
+        }
+        LockError::Io { .. } => Failure::with_hint(
+            error.to_string(),
+            "dogwatch keeps its locks in $XDG_STATE_HOME/dogwatch, or ~/.local/state/dogwatch: it must be writable",
+        ),
+    })?;
+    Ok(Held { lock, news: end_orphans(before)? })
+}
+
+fn end_orphans(before: Option<Holder>) -> Result<Vec<Input>, Failure> {
+    let Some(holder) = before else { return Ok(Vec::new()) };
+    if holder.boot_id != clock::boot_id() {
+        return Ok(Vec::new());
+    }
+    match orphans::end_all(&holder.nonce) {
+        (0, true) => Ok(Vec::new()),
+        (n, true) => {
+            let message = format!("{n} processes that run {} had left behind were ended", holder.run);
+            Ok(vec![Input::Noticed { kind: "orphans_ended", message }])
+        }
+        (_, false) => Err(Failure::Held {
+            message: format!("run {} left processes behind that cannot be ended", holder.run),
+        }),
+    }
+}
+
+/// A run that is ready to be driven.
+pub struct Ready {
+    pub run: Run,
+    pub run_id: RunId,
+    pub journal: Journal,
+    pub run_dir: PathBuf,
+    pub state_dir: PathBuf,
+    pub work_dir: PathBuf,
+    pub loop_file: PathBuf,
+    pub loop_text: String,
+    pub news: Vec<Input>,
+    pub json: bool,
+}
+
+/// Drives the run to its end; answers the exit code.
+pub fn supervise(mut held: Held, ready: Ready) -> Result<u8, Failure> {
+    let cannot = |what: &str| {
+        let what = what.to_owned();
+        move |e: std::io::Error| Failure::internal(format!("cannot {what}: {e}"))
+    };
+    let nonce = journal::hex(&random::<16>()?);
+    held.lock.sign(&holder(&ready.run_id, &nonce)).map_err(cannot("write the lock file"))?;
+    let _alive = Alive::hold(&ready.run_dir).map_err(cannot("hold the run"))?;
+    let mut news = held.news;
+    register(&ready, &mut news);
+    news.extend(ready.news);
+
+    let mut front = Announcing::new(screen::choose(ready.json, &ready.run_dir));
+    let changed = front.changed();
+    let run_dir = ready.run_dir.clone();
+    let setup = Setup {
+        run: ready.run,
+        run_id: ready.run_id,
+        journal: ready.journal,
+        run_dir: ready.run_dir,
+        state_dir: ready.state_dir,
+        work_dir: ready.work_dir,
+        loop_file: ready.loop_file,
+        loop_text: ready.loop_text,
+        lock: held.lock,
+        nonce,
+    };
+    let driver = Driver::new(setup, &mut front).map_err(cannot("start the run"))?;
+    let desk = Arc::new(DriverDesk::new(driver.inbox(), changed));
+    // A run that cannot be spoken to is still a run.
+    let served = match serve(socket_path(&run_dir), run_dir, desk) {
+        Ok(served) => Some(served),
+        Err(error) => {
+            let detail = format!("the run cannot be reached by other commands: {error}");
+            news.push(Input::TroubleMet { kind: "no_socket", detail });
+            None
+        }
+    };
+    let code = driver.drive(news).map_err(cannot("go on with the run"));
+    drop(front);
+    if let Some(served) = served {
+        served.shut_down();
+    }
+    code
+}
+
+/// Where `ps` finds it. A run that is not in the list runs all the same.
+fn register(ready: &Ready, news: &mut Vec<Input>) {
+    let pointer = Pointer {
+        run: ready.run_id.clone(),
+        run_dir: ready.run_dir.clone(),
+        path: ready.loop_file.clone(),
+        pid: std::process::id(),
+        since: clock::now().wall,
+    };
+    if let Err(error) = Registry::of_user().add(&pointer) {
+        let detail = format!("the run is not in the list of runs: {error}");
+        news.push(Input::TroubleMet { kind: "not_registered", detail });
+    }
+}
+
+fn holder(run: &RunId, nonce: &str) -> Holder {
+    let pid = std::process::id();
+    Holder {
+        pid,
+        start_time: orphans::start_time(pid).unwrap_or(0),
+        boot_id: clock::boot_id(),
+        run: run.clone(),
+        since: clock::now().wall,
+        nonce: nonce.to_owned(),
+    }
+}
+
+pub fn random<const N: usize>() -> Result<[u8; N], Failure> {
+    let mut bytes = [0; N];
+    getrandom::fill(&mut bytes).map_err(|e| Failure::internal(format!("no randomness: {e}")))?;
+    Ok(bytes)
+}

@@ -1,0 +1,214 @@
+//! Following events, many callers at once, and shutting down with all of them there.
+
+mod support;
+
+use dogwatch_server::{Client, Limits, SseEvent};
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+use support::{PATIENCE, Rig, head, notice, observed, run_ended};
+
+const FOLLOW: &str = "GET /v1/events HTTP/1.1\r\nhost: x\r\naccept: text/event-stream\r\n\r\n";
+
+fn ids(events: &[SseEvent]) -> Vec<u64> {
+    events.iter().map(|e| e.id.expect("has a number")).collect()
+}
+
+#[test]
+fn a_stream_tells_what_was_and_what_comes_until_the_run_ends() {
+    let mut rig = Rig::new();
+    rig.write(notice("before"));
+    let mut stream = rig.client().stream("/v1/events").expect("streams");
+    let mut next = || stream.next().map(|e| e.expect("reads"));
+    assert_eq!(next().expect("the first").event, "run_started");
+    assert_eq!(next().expect("the second").id, Some(2));
+    rig.write(observed());
+    rig.write(notice("after"));
+    let live = next().expect("live");
+    assert_eq!((live.id, live.event.as_str()), (Some(4), "notice"));
+    let journal = std::fs::read_to_string(rig.dir.path().join("events.jsonl")).expect("reads");
+    assert_eq!(Some(live.data.as_str()), journal.lines().nth(3));
+    rig.write(run_ended());
+    assert_eq!(next().expect("the last").event, "run_ended");
+    assert_eq!(next(), None);
+}
+
+#[test]
+fn a_run_that_ended_and_went_on_is_followed_beyond_its_first_end() {
+    let mut rig = Rig::new();
+    rig.write(run_ended());
+    rig.write(notice("taken up again"));
+    let mut stream = rig.client().stream("/v1/events?after=1").expect("streams");
+    assert_eq!(stream.next().expect("an event").expect("reads").event, "run_ended");
+    assert_eq!(stream.next().expect("an event").expect("reads").id, Some(3));
+    rig.write(run_ended());
+    assert_eq!(stream.map(|e| e.expect("reads").id).collect::<Vec<_>>(), [Some(4)]);
+}
+
+#[test]
+fn last_event_id_takes_up_where_a_caller_was() {
+    let mut rig = Rig::new();
+    rig.write_notices(20, 10);
+    rig.write(run_ended());
+    let first: Vec<SseEvent> =
+        rig.client().stream("/v1/events").expect("streams").take(7).map(|e| e.expect("reads")).collect();
+    assert_eq!(ids(&first), (1..=7).collect::<Vec<_>>());
+    let answer = rig.send(
+        "GET /v1/events?after=2 HTTP/1.1\r\nhost: x\r\naccept: text/event-stream\r\n\
+         connection: close\r\nlast-event-id: 7\r\n\r\n",
+    );
+    let seen: Vec<&str> = answer.lines().filter_map(|l| l.strip_prefix("id: ")).collect();
+    assert_eq!(seen, (8..=22).map(|n| n.to_string()).collect::<Vec<_>>());
+    assert!(answer.contains("content-type: text/event-stream\r\n"), "{answer}");
+}
+
+#[test]
+fn observations_are_told_only_to_those_who_want_them() {
+    let mut rig = Rig::new();
+    rig.write(observed());
+    rig.write(run_ended());
+    let all = |path: &str| {
+        let events = rig.client().stream(path).expect("streams").map(|e| e.expect("reads"));
+        ids(&events.collect::<Vec<_>>())
+    };
+    assert_eq!(all("/v1/events"), [1, 3]);
+    assert_eq!(all("/v1/events?observed=true"), [1, 2, 3]);
+}
+
+#[test]
+fn a_caller_who_does_not_read_holds_up_nobody_and_misses_nothing() {
+    let mut rig = Rig::new();
+    let mut slow = rig.raw();
+    slow.write_all(FOLLOW.replace("\r\n\r\n", "\r\nconnection: close\r\n\r\n").as_bytes()).expect("writes");
+    // Far more than a socket holds.
+    rig.write_notices(400, 20_000);
+    rig.write(run_ended());
+    let quick = rig.client().stream("/v1/events").expect("streams");
+    assert_eq!(quick.map(|e| e.expect("reads")).count(), 402);
+    assert_eq!(rig.client().get("/v1/status").expect("answers").status, 200);
+    let mut late = String::new();
+    slow.read_to_string(&mut late).expect("reads in the end");
+    let seen: Vec<&str> = late.lines().filter_map(|l| l.strip_prefix("id: ")).collect();
+    assert_eq!(seen, (1..=402).map(|n| n.to_string()).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_hundred_callers_are_served_and_those_beyond_the_limit_are_told() {
+    let rig = Rig::new();
+    let open: Vec<UnixStream> = (0..100).map(|_| rig.raw()).collect();
+    let (mut served, mut refused) = (0, 0);
+    for stream in &open {
+        // Who was refused may have been hung up on already.
+        let _ = { stream }.write_all(b"GET /v1/status HTTP/1.1\r\nhost: x\r\n\r\n");
+        match &head(stream)[..13] {
+            "HTTP/1.1 200 " => served += 1,
+            "HTTP/1.1 503 " => refused += 1,
+            other => panic!("{other}"),
+        }
+    }
+    assert_eq!((served, refused), (64, 36));
+    let full = rig.client().get("/v1/status").expect("answers");
+    assert_eq!(full.message(), "too many callers at once");
+    drop(open);
+    let room =
+        |_| Client::connect(&rig.socket).and_then(|mut c| c.get("/v1/status")).is_ok_and(|r| r.is_ok());
+    assert!((0..10_000).any(room), "places are given back");
+}
+
+#[test]
+fn those_who_follow_leave_room_for_those_who_steer() {
+    let rig = Rig::new();
+    let streams: Vec<_> =
+        (0..Limits::default().streams).map(|_| rig.client().stream("/v1/events").expect("streams")).collect();
+    let error = rig.client().stream("/v1/events").err().expect("refused");
+    assert_eq!(error.to_string(), "too many callers follow this run");
+    assert_eq!(rig.client().post("/v1/stop", &serde_json::json!({})).expect("answers").status, 202);
+    drop(streams);
+    assert!((0..10_000).any(|_| rig.client().stream("/v1/events").is_ok()), "places are given back");
+}
+
+#[test]
+fn shutting_down_ends_every_stream_within_a_second() {
+    let mut rig = Rig::new();
+    let mut reading = rig.client().stream("/v1/events").expect("streams");
+    assert_eq!(reading.next().expect("an event").expect("reads").id, Some(1));
+    let followers: Vec<_> = (0..20)
+        .map(|_| {
+            let mut stream = rig.raw();
+            stream.write_all(FOLLOW.as_bytes()).expect("writes");
+            assert!(head(&stream).starts_with("HTTP/1.1 200 "));
+            stream
+        })
+        .collect();
+    let _silent: Vec<_> = (0..20).map(|_| rig.raw()).collect();
+    rig.write_notices(400, 20_000);
+    let began = Instant::now();
+    rig.served.take().expect("is served").shut_down();
+    assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
+    assert!(!rig.socket.exists());
+    // The connections are gone, whatever was left in them.
+    for mut stream in followers {
+        let _ = stream.read_to_end(&mut Vec::new());
+    }
+}
+
+#[test]
+fn a_stream_carries_what_was_written_last_before_the_end() {
+    let mut rig = Rig::new();
+    let stream = rig.client().stream("/v1/events").expect("streams");
+    rig.write_notices(50, 100);
+    rig.write(run_ended());
+    rig.served.take().expect("is served").shut_down();
+    let events: Vec<SseEvent> = stream.map(|e| e.expect("reads")).collect();
+    assert_eq!(ids(&events), (1..=52).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_driver_that_never_answers_does_not_hold_up_the_end() {
+    struct Deaf(support::FakeDesk);
+    impl dogwatch_server::Desk for Deaf {
+        fn view(&self) -> Option<dogwatch_core::view::View> {
+            std::thread::park_timeout(PATIENCE);
+            None
+        }
+        fn ask(&self, request: dogwatch_server::Request) -> Result<(), dogwatch_server::Busy> {
+            self.0.ask(request)
+        }
+        fn changed(&self) -> dogwatch_server::watch::Receiver<u64> {
+            self.0.changed()
+        }
+    }
+    let dir = tempfile::tempdir().expect("a directory");
+    let socket = dogwatch_server::socket_path(dir.path());
+    let desk = std::sync::Arc::new(Deaf(support::FakeDesk {
+        view: Default::default(),
+        asked: Default::default(),
+        busy: Default::default(),
+        written: dogwatch_server::watch::Sender::new(0),
+    }));
+    let served = dogwatch_server::serve(socket.clone(), dir.path().to_owned(), desk).expect("serves");
+    let mut waiting = UnixStream::connect(&socket).expect("connects");
+    waiting.write_all(b"GET /v1/status HTTP/1.1\r\nhost: x\r\n\r\n").expect("writes");
+    let mut client = Client::connect(&socket).expect("connects");
+    assert_eq!(client.post("/v1/wake", &serde_json::json!({})).expect("answers").status, 202);
+    let began = Instant::now();
+    served.shut_down();
+    assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
+}
+
+#[test]
+fn what_a_dead_run_left_is_served_anew_and_a_live_socket_is_not_taken() {
+    let rig = Rig::new();
+    let stale = rig.dir.path().join("stale");
+    std::fs::create_dir(&stale).expect("makes it");
+    let socket = dogwatch_server::socket_path(&stale);
+    drop(std::os::unix::net::UnixListener::bind(&socket).expect("binds"));
+    assert!(Client::connect(&socket).is_err());
+    let served =
+        dogwatch_server::serve(socket.clone(), stale.clone(), rig.desk.clone()).expect("replaces it");
+    assert_eq!(Client::connect(&socket).expect("connects").get("/v1/status").expect("answers").status, 200);
+    let twice = dogwatch_server::serve(socket.clone(), stale, rig.desk.clone());
+    assert_eq!(twice.err().expect("refused").kind(), std::io::ErrorKind::AddrInUse);
+    drop(served);
+    assert!(Client::connect(&socket).is_err());
+}

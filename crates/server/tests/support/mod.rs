@@ -1,0 +1,164 @@
+//! A run without a driver: a journal that the test writes, and a desk that the test answers for.
+
+#![allow(dead_code, reason = "each test file uses its part")]
+
+use dogwatch_core::dur::Dur;
+use dogwatch_core::event::{Event, NodeCounts, Observation, Outcome, Recorded, RunEnded};
+use dogwatch_core::ids::{Iteration, NodeName};
+use dogwatch_core::moment::{Awake, Moment};
+use dogwatch_core::view::View;
+use dogwatch_core::watch::Channel;
+use dogwatch_host::journal::Journal;
+use dogwatch_server::{Busy, Client, Desk, Limits, Request, Served, serve_within, socket_path, watch};
+use dogwatch_sim::plan;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// Longer than anything here takes; a test that waits for it has failed.
+pub const PATIENCE: Duration = Duration::from_secs(20);
+
+pub struct FakeDesk {
+    pub view: Mutex<Option<View>>,
+    pub asked: Mutex<Vec<Request>>,
+    pub busy: AtomicBool,
+    pub written: watch::Sender<u64>,
+}
+
+impl Desk for FakeDesk {
+    fn view(&self) -> Option<View> {
+        self.view.lock().expect("not poisoned").clone()
+    }
+
+    fn ask(&self, request: Request) -> Result<(), Busy> {
+        if self.busy.load(Ordering::SeqCst) {
+            return Err(Busy);
+        }
+        self.asked.lock().expect("not poisoned").push(request);
+        Ok(())
+    }
+
+    fn changed(&self) -> watch::Receiver<u64> {
+        self.written.subscribe()
+    }
+}
+
+pub struct Rig {
+    pub desk: Arc<FakeDesk>,
+    pub served: Option<Served>,
+    pub journal: Journal,
+    pub seq: u64,
+    pub socket: PathBuf,
+    pub dir: tempfile::TempDir,
+}
+
+impl Rig {
+    pub fn new() -> Rig {
+        Rig::within(Limits::default())
+    }
+
+    pub fn within(limits: Limits) -> Rig {
+        let dir = tempfile::tempdir().expect("a directory");
+        let mut view = View::default();
+        let first = Event::RunStarted(Box::new(plan::started(plan::plan(|_| {}))));
+        view.apply(&Recorded::new(1, Moment::default(), first.clone()));
+        let desk = Arc::new(FakeDesk {
+            view: Mutex::new(Some(view)),
+            asked: Mutex::default(),
+            busy: AtomicBool::new(false),
+            written: watch::Sender::new(0),
+        });
+        let journal = Journal::create(dir.path()).expect("a journal");
+        let socket = socket_path(dir.path());
+        let served =
+            serve_within(limits, socket.clone(), dir.path().to_owned(), desk.clone()).expect("serves");
+        let mut rig = Rig { desk, served: Some(served), journal, seq: 0, socket, dir };
+        rig.write(first);
+        rig
+    }
+
+    /// Writes an event and says so, as the driver does.
+    pub fn write(&mut self, event: Event) {
+        self.seq += 1;
+        let recorded = Recorded::new(self.seq, Moment::default(), event);
+        self.journal.append(&recorded).expect("takes it");
+        self.journal.sync().expect("writes");
+        self.desk.written.send_replace(self.seq);
+    }
+
+    pub fn write_notices(&mut self, n: u64, size: usize) {
+        for _ in 0..n {
+            self.write(notice(&"x".repeat(size)));
+        }
+    }
+
+    pub fn client(&self) -> Client {
+        Client::connect(&self.socket).expect("connects")
+    }
+
+    pub fn raw(&self) -> UnixStream {
+        let stream = UnixStream::connect(&self.socket).expect("connects");
+        stream.set_read_timeout(Some(PATIENCE)).expect("sets");
+        stream.set_write_timeout(Some(PATIENCE)).expect("sets");
+        stream
+    }
+
+    /// Sends these bytes and reads the answer up to the connection's end.
+    pub fn send(&self, request: &str) -> String {
+        let mut stream = self.raw();
+        stream.write_all(request.as_bytes()).expect("writes");
+        let mut answer = Vec::new();
+        // A server that refuses without reading may reset the connection after its answer.
+        let _ = stream.read_to_end(&mut answer);
+        String::from_utf8_lossy(&answer).into_owned()
+    }
+
+    pub fn asked(&self) -> Vec<Request> {
+        self.desk.asked.lock().expect("not poisoned").clone()
+    }
+}
+
+pub fn notice(message: &str) -> Event {
+    Event::Notice { kind: "test".into(), message: message.into() }
+}
+
+pub fn observed() -> Event {
+    let seen = Observation {
+        channel: Channel::Stdout,
+        first_ms: Awake(0),
+        last_ms: Awake(0),
+        count: 1,
+        messages: 1,
+        max_gap_ms: 0,
+    };
+    Event::Observed { node: NodeName::new("loop"), iteration: Iteration(1), seen }
+}
+
+pub fn run_ended() -> Event {
+    Event::RunEnded(RunEnded {
+        outcome: Outcome::Stopped,
+        reason: "stopped".into(),
+        verified: false,
+        iterations: 0,
+        completed: 0,
+        failed: 0,
+        idle: 0,
+        nodes: NodeCounts::default(),
+        flake_retries: 0,
+        total_duration_s: Dur::ZERO,
+        exit_code: 0,
+    })
+}
+
+/// Reads an answer's head, and leaves the rest.
+pub fn head(stream: &UnixStream) -> String {
+    let mut head = String::new();
+    let mut lines = BufReader::with_capacity(1, stream);
+    while !head.ends_with("\r\n\r\n") {
+        assert_ne!(lines.read_line(&mut head).expect("reads"), 0, "{head}");
+    }
+    head
+}
