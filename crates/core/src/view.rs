@@ -150,7 +150,11 @@ impl View {
             }
             Event::SessionStarted { node, pid, .. } => {
                 let doing = Doing::Working { pid: *pid, since: at.awake, messages: 0, last_output: None };
-                self.on(node, |n| n.doing = doing);
+                self.on(node, |n| {
+                    n.doing = doing;
+                    // What changed before the agent began it can see.
+                    n.wake = None;
+                });
             }
             Event::Observed { node, seen, .. } => self.on(node, |n| n.observe(seen)),
             Event::HardStop { .. } | Event::SessionSignalled { .. } | Event::Notice { .. } => {}

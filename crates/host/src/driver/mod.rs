@@ -10,18 +10,20 @@
 mod jobs;
 mod record;
 
+use crate::digest::Digester;
 use crate::inbox::{Inbox, Mail};
 use crate::journal::Journal;
 use crate::keeper::{Keeper, Report, is_lost};
 use crate::lock::Lock;
 use crate::prompt::Prompter;
 use crate::sys::{Clock, SignalFd, Timer, block};
+use crate::wake::{Coverage, PathWaker};
 use crate::{clock, journal};
 use dogwatch_config::placeholders::CommandOutput;
 use dogwatch_core::Run;
 use dogwatch_core::decision::{ContextEntry, Decision};
 use dogwatch_core::dur::Dur;
-use dogwatch_core::event::{Recorded, Sight, WaitEndedBy};
+use dogwatch_core::event::{Event, Recorded, Sight, WaitEndedBy};
 use dogwatch_core::ids::{Iteration, NodeIx, RunId};
 use dogwatch_core::input::{EndSignal, Input};
 use dogwatch_core::moment::Moment;
@@ -41,6 +43,8 @@ use std::time::Duration;
 
 /// How long we wait for a pump to hand over what is in the pipes before silence is judged.
 const FLUSH_BOUND: Duration = Duration::from_millis(500);
+/// How long we look at the work tree before we rather ask the agent.
+const DIGEST_BOUND: Duration = Duration::from_secs(2);
 /// Where a run that goes to sleep leaves word, in the state directory.
 pub const CONTEXT_FILE: &str = "decisions.jsonl";
 /// How often the live line is drawn.
@@ -79,6 +83,11 @@ pub struct Driver<'f> {
     live: Option<Live>,
     jobs_started: u64,
     prompter: Prompter,
+    digester: Digester,
+    /// Looks after `wake_on.paths`, if there are any.
+    waker: Option<PathWaker>,
+    /// What it cannot look after has been told.
+    coverage_told: bool,
     /// The outputs of this iteration's commands, and its prompt.
     outputs: Vec<CommandOutput>,
     prompt: String,
@@ -110,12 +119,17 @@ impl<'f> Driver<'f> {
         let taken = [Signal::INT, Signal::TERM, Signal::HUP, Signal::USR1];
         block(&taken)?;
         let signals = SignalFd::new(&taken)?;
+        let inbox = Inbox::new()?;
+        let waker = start_waker(&setup, &inbox)?;
         let loop_dir = setup.loop_file.parent().map_or_else(|| setup.work_dir.clone(), PathBuf::from);
         Ok(Driver {
             record: Record::new(setup.journal),
             keeper: None,
             live: None,
             jobs_started: 0,
+            waker,
+            coverage_told: false,
+            digester: Digester::new(&setup.work_dir, std::slice::from_ref(&setup.state_dir)),
             prompter: Prompter::new(setup.loop_file, &setup.loop_text),
             outputs: Vec::new(),
             prompt: String::new(),
@@ -130,7 +144,7 @@ impl<'f> Driver<'f> {
             },
             run: setup.run,
             front,
-            inbox: Inbox::new()?,
+            inbox,
             signals,
             awake: Timer::new(Clock::Awake)?,
             boot: Timer::new(Clock::Boot)?,
@@ -185,9 +199,23 @@ impl<'f> Driver<'f> {
     fn settle(&mut self) -> bool {
         let durable = self.record.settle(&mut self.todo);
         for event in self.record.take_unshown() {
+            if matches!(event.event, Event::WaitStarted { .. }) {
+                self.tell_coverage();
+            }
             self.front.show(&event, self.run.view());
         }
         durable
+    }
+
+    /// If not every wake path can be watched, that is told once, before somebody relies on it.
+    fn tell_coverage(&mut self) {
+        let coverage = self.waker.as_ref().and_then(PathWaker::coverage);
+        if let (false, Some(coverage)) = (self.coverage_told, coverage) {
+            self.coverage_told = true;
+            if !matches!(coverage, Coverage::Watched { .. }) {
+                self.todo.push_back(Input::Noticed { kind: "wake_paths", message: coverage.to_string() });
+            }
+        }
     }
 
     fn carry_out(&mut self, effect: Decision, durable: bool) {
@@ -237,8 +265,17 @@ impl<'f> Driver<'f> {
         self.todo.push_back(Input::PromptAssembled { node, iteration, bytes, sha256, sight });
     }
 
-    fn sight(&mut self, _key: &str) -> Option<Sight> {
-        None
+    /// What the agent is about to see. If the work tree cannot be told in time, nothing is skipped.
+    fn sight(&mut self, key: &str) -> Option<Sight> {
+        let tree = match self.digester.digest(DIGEST_BOUND) {
+            Ok(tree) => tree,
+            Err(error) => {
+                let detail = format!("{error}; the agent is asked");
+                self.todo.push_back(Input::TroubleMet { kind: "work_tree_digest", detail });
+                return None;
+            }
+        };
+        Some(Sight { prompt: sha256(key), tree })
     }
 
     /// Appends why the run went to sleep to `decisions.jsonl` beside the runs.
@@ -342,7 +379,13 @@ impl<'f> Driver<'f> {
             self.todo.push_back(match mail {
                 Mail::Observed { job, seen } => Input::Observed { job, seen },
                 Mail::PipesClosed { job } => Input::PipesClosed { job },
-                Mail::Asked(input) => input,
+                Mail::Asked(input) => {
+                    // Every change counts, those during a session too: what it means is the core's.
+                    if let (Input::WakeAsked(WaitEndedBy::Path), Some(waker)) = (&input, &self.waker) {
+                        waker.rearm();
+                    }
+                    input
+                }
                 Mail::ViewAsked(reply) => {
                     // Whoever asked may have given up; that is theirs.
                     let _ = reply.try_send(self.run.view().clone());
@@ -422,6 +465,19 @@ impl<'f> Driver<'f> {
         }
         Ok(code)
     }
+}
+
+fn start_waker(setup: &Setup, inbox: &Inbox) -> io::Result<Option<PathWaker>> {
+    let globs = &setup.run.plan().nodes[0].settings.wake_on.paths;
+    if globs.is_empty() {
+        return Ok(None);
+    }
+    let inbox = inbox.clone();
+    let ours = [setup.state_dir.clone()];
+    PathWaker::start(&setup.work_dir, globs, &ours, move |_| {
+        inbox.post(Mail::Asked(Input::WakeAsked(WaitEndedBy::Path)));
+    })
+    .map(Some)
 }
 
 fn sha256(text: &str) -> String {
