@@ -144,20 +144,20 @@ impl World {
     /// and after a while somebody resumes. False if the record did not even have its first line.
     pub fn crash(&mut self, lost: usize, down: Dur, wake: bool) -> Result<bool, CannotResume> {
         let keep = self.events.len().saturating_sub(lost).max(self.settled);
-        self.events.truncate(keep);
-        let view = View::fold(&self.events);
-        let resumed = plan::resumed();
-        let run = match Run::resume(view, resumed, wake) {
+        let view = View::fold(&self.events[..keep]);
+        let run = match Run::resume(view, plan::resumed(), wake) {
             Err(CannotResume::NeverStarted) => return Ok(false),
             other => other?,
         };
+        self.events.truncate(keep);
         self.run = run;
         self.live = None;
         self.exit_code = None;
         self.crashes += 1;
         self.agenda.retain(|_, input| is_from_outside(input));
         self.now = self.now.plus(down);
-        self.plan_in(Dur::ZERO, Input::Began);
+        // Whatever else is due by now: the first thing a run hears is that it begins.
+        self.agenda.insert((0, 0), Input::Began);
         Ok(true)
     }
 
@@ -215,6 +215,7 @@ impl World {
         {
             return false;
         }
+        // What was due while nobody was there happens now.
         self.now = self.now.plus(Awake(awake).since(self.now.awake));
         true
     }

@@ -31,11 +31,18 @@ pub struct Teller {
     run_dir: PathBuf,
     prepared: Vec<String>,
     ended: String,
+    /// How long nothing has been to do, for the wait that follows.
+    idle: String,
 }
 
 impl Teller {
     pub fn new(run_dir: &Path) -> Teller {
-        Teller { run_dir: run_dir.to_owned(), prepared: Vec::new(), ended: String::new() }
+        Teller {
+            run_dir: run_dir.to_owned(),
+            prepared: Vec::new(),
+            ended: String::new(),
+            idle: String::new(),
+        }
     }
 
     pub fn tell(&mut self, recorded: &Recorded, view: &View) -> Vec<Line> {
@@ -65,9 +72,10 @@ impl Teller {
                 if said.is_empty() { Vec::new() } else { line(Tone::Plain, format!("  \"{said}\"")) }
             }
             Event::IterationCompleted(end) => self.over(Tone::Good, "completed", end.duration_s, None),
-            Event::IterationIdle { end, reason, consecutive, .. } => {
-                let nth = words::nth(*consecutive);
-                self.over(Tone::Quiet, &format!("idle ({nth} in a row, {reason})"), end.duration_s, None)
+            Event::IterationIdle { end, reason, consecutive, skipped, .. } => {
+                self.idle = format!("idle ({} in a row, {reason})", words::nth(*consecutive));
+                let because = skipped.then_some(end.because.as_str());
+                self.over(Tone::Quiet, "idle", end.duration_s, because)
             }
             Event::IterationFailed(end) => self.over(Tone::Bad, "failed", end.duration_s, Some(&end.because)),
             Event::IterationTimedOut(end) => {
@@ -83,7 +91,9 @@ impl Teller {
                 self.over(Tone::Bad, "interrupted", end.duration_s, Some(&end.because))
             }
             Event::WaitStarted { why, delay_s, .. } => match (why, delay_s) {
-                (WaitWhy::Idle, Some(delay)) => line(Tone::Quiet, format!("  backing off to {delay}")),
+                (WaitWhy::Idle, Some(delay)) => {
+                    line(Tone::Quiet, format!("  {}, backing off to {}", self.idle, words::seconds(*delay)))
+                }
                 (WaitWhy::Paused, _) | (_, None) => {
                     line(Tone::Quiet, "  paused: `dogwatch resume` goes on".into())
                 }

@@ -23,6 +23,15 @@ pub fn clock(d: Dur) -> String {
     if s < 60 { format!("{s}s") } else { span(d) }
 }
 
+/// `120s`, `0.5s`: waits are compared with each other, so all in one unit.
+pub fn seconds(d: Dur) -> String {
+    if d.as_millis().is_multiple_of(1000) {
+        format!("{}s", d.as_millis() / 1000)
+    } else {
+        format!("{}s", d.as_secs_f64())
+    }
+}
+
 /// `812 B`, `3.2 kB`, `1.4 MB`.
 pub fn size(bytes: u64) -> String {
     match bytes {

@@ -1,0 +1,160 @@
+//! A whole run from one seed: a plan, agents that do anything, an operator who asks for anything and kills
+//! and resumes at any step. First everything may break; then nothing does any more, and the run must end.
+
+use crate::dice::Dice;
+use crate::{Act, World, plan};
+use dogwatch_core::dur::{Dur, Limit};
+use dogwatch_core::event::{Outcome, WaitEndedBy};
+use dogwatch_core::input::{EndSignal, Input};
+use dogwatch_core::job::JobKind;
+use dogwatch_core::run::CannotResume;
+use dogwatch_core::settings::{IdlePolicy, Plan, StopAfter, Strategy, WakePolicy};
+use dogwatch_core::sign::AgentResult;
+
+/// Steps in which anything may break.
+const WILD_STEPS: u64 = 1_500;
+/// Steps within which a run must end once it has been asked to.
+const CALM_STEPS: u64 = 5_000;
+
+/// What came of a seed.
+#[derive(Debug, Default)]
+pub struct Told {
+    /// For whoever plays one seed to see what happened.
+    pub story: Vec<String>,
+    pub events: usize,
+    pub sessions: usize,
+    pub crashes: u64,
+    pub outcome: Option<Outcome>,
+}
+
+/// Plays the seed and checks everything that must hold. A failure names the seed.
+pub fn play(seed: u64) -> Told {
+    let mut dice = Dice::new(seed);
+    let plan = some_plan(&mut dice);
+    let mut agents = Dice::new(seed ^ 0xa9e2);
+    let mut world = World::new(plan, move |job| some_act(&mut agents, job.kind));
+    for _ in 0..WILD_STEPS {
+        if dice.one_in(12) {
+            world.now(some_wish(&mut dice));
+        }
+        if dice.one_in(20) && !crash(&mut world, &mut dice) {
+            break;
+        }
+        if !world.step_once() {
+            break;
+        }
+    }
+    settle(&mut world);
+    world.check();
+    Told {
+        story: world.story(),
+        events: world.events.len(),
+        sessions: world.sessions.len(),
+        crashes: world.crashes,
+        outcome: world.run().view().ended.as_ref().map(|e| e.outcome),
+    }
+}
+
+/// Nothing breaks any more: told to end, the run ends.
+fn settle(world: &mut World) {
+    for n in 0..CALM_STEPS {
+        if n % 100 == 0 && world.exit_code.is_none() {
+            world.now(Input::EndAsked(EndSignal::Terminate));
+        }
+        if !world.step_once() {
+            break;
+        }
+    }
+    let over = world.run().view().is_over() || world.events.is_empty();
+    assert!(over, "the run did not end within {CALM_STEPS} steps: {:#?}", world.story());
+}
+
+/// False if the run is over for good.
+fn crash(world: &mut World, dice: &mut Dice) -> bool {
+    let (lost, down) = (usize::try_from(dice.below(5)).expect("small"), dice.secs(4_000));
+    match world.crash(lost, down, dice.one_in(2)) {
+        Ok(true) => {
+            world.check();
+            true
+        }
+        // Nothing was written yet, so there is nothing to go on with.
+        Ok(false) => true,
+        Err(CannotResume::Ended(_)) => false,
+        Err(CannotResume::Asleep | CannotResume::NeverStarted) => true,
+    }
+}
+
+fn some_plan(dice: &mut Dice) -> Plan {
+    let mut plan = plan::plan(|s| {
+        s.delay = if dice.one_in(2) { Dur::ZERO } else { dice.secs(600) };
+        s.max_iterations = dice.one_in(3).then(|| 1 + dice.below(30));
+        s.watchdog.session =
+            if dice.one_in(5) { Limit::Off } else { Limit::At(Dur::from_secs(30 + dice.below(600))) };
+        s.budget.time = dice.one_in(4).then(|| Dur::from_secs(60 + dice.below(20_000)));
+        s.budget.iterations = dice.one_in(5).then(|| 1 + dice.below(20));
+        s.errors.max = 1 + u32::try_from(dice.below(6)).expect("small");
+        s.commands =
+            (0..dice.below(3)).map(|n| plan::command(&format!("c{n}"), Dur::from_secs(10))).collect();
+        s.work_when = dice.one_in(4).then(|| "gate".to_owned());
+        s.idle = dice.one_in(2).then(|| some_idle(dice));
+        let probe = dice.one_in(3).then(|| "probe".to_owned());
+        s.wake_on = WakePolicy { paths: Vec::new(), probe, every: Dur::from_secs(20) };
+    });
+    plan.stop_on_error = dice.one_in(8);
+    plan
+}
+
+fn some_idle(dice: &mut Dice) -> IdlePolicy {
+    IdlePolicy {
+        strategy: *dice.of(&Strategy::ALL),
+        max: dice.one_in(3).then(|| Dur::from_secs(60 + dice.below(7_000))),
+        stop_after: dice
+            .of(&[
+                StopAfter::Never,
+                StopAfter::Count(4),
+                StopAfter::PerReason(vec![("no_pending_tasks".to_owned(), 3)]),
+            ])
+            .clone(),
+        skip_unchanged: dice.one_in(2),
+        ..IdlePolicy::default()
+    }
+}
+
+fn some_act(dice: &mut Dice, kind: JobKind) -> Act {
+    let lasts = dice.secs(120);
+    let act = match (kind, dice.below(8)) {
+        (_, 0) => Act::hangs(),
+        (_, 1) => Act::absent(),
+        (JobKind::Session, 2 | 3) => Act::idles(if dice.one_in(2) { "no_pending_tasks" } else { "blocked" }),
+        (JobKind::Session, 4) => Act::fails(),
+        (JobKind::Session, 5) => Act::works(lasts).answering(AgentResult::new("it went wrong", true)),
+        (JobKind::Gate | JobKind::Probe | JobKind::Command(_), n) => {
+            Act::exits(i32::try_from(n % 3).expect("small"), lasts)
+        }
+        (JobKind::Session, _) => Act::works(lasts),
+    };
+    let act = if dice.one_in(4) { act.stubborn() } else { act };
+    let act = if dice.one_in(6) { act.touching() } else { act };
+    match dice.below(6) {
+        0 => act.holding_pipes(None),
+        1 => act.holding_pipes(Some(Dur::from_millis(700))),
+        _ => act,
+    }
+}
+
+fn some_wish(dice: &mut Dice) -> Input {
+    // What ends a run is asked for seldom: most of what can go wrong takes a while to come about.
+    match dice.below(40) {
+        0 => Input::Interrupted,
+        1 if dice.one_in(3) => Input::StopAsked,
+        2 if dice.one_in(3) => {
+            Input::EndAsked(if dice.one_in(2) { EndSignal::Terminate } else { EndSignal::HangUp })
+        }
+        3..=6 => Input::PauseAsked,
+        7..=16 => Input::UnpauseAsked,
+        17..=19 => Input::Told { text: "be brief".to_owned() },
+        20..=22 => Input::TimePassed,
+        23 => Input::TroubleMet { kind: "test", detail: "something".to_owned() },
+        _ => Input::WakeAsked(*dice.of(&[WaitEndedBy::Api, WaitEndedBy::Path, WaitEndedBy::Signal])),
+    }
+}

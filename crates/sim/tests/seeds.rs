@@ -1,0 +1,40 @@
+//! A thousand runs in which anything may happen. `DOGWATCH_SEED=N` plays one, `DOGWATCH_SEEDS=N` plays so many.
+
+use dogwatch_sim::chaos::{Told, play};
+use std::collections::BTreeMap;
+use std::panic::catch_unwind;
+
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok()?.parse().ok()
+}
+
+// promise: 1 7
+#[test]
+fn a_thousand_seeds_hold_everything_that_must_hold() {
+    if let Some(seed) = number("DOGWATCH_SEED") {
+        println!("{:#?}", play(seed));
+        return;
+    }
+    let mut sum = Told::default();
+    let mut outcomes = BTreeMap::<&str, u64>::new();
+    for seed in 0..number("DOGWATCH_SEEDS").unwrap_or(1_000) {
+        let Ok(told) = catch_unwind(|| play(seed)) else {
+            panic!("seed {seed} failed: DOGWATCH_SEED={seed} plays it alone")
+        };
+        sum.events += told.events;
+        sum.sessions += told.sessions;
+        sum.crashes += told.crashes;
+        *outcomes.entry(told.outcome.map_or("none", |o| o.as_str())).or_default() += 1;
+    }
+    println!("{sum:?} {outcomes:?}");
+    // A simulation that never crashes, works or ends in different ways tests nothing.
+    assert!(sum.crashes > 500 && sum.sessions > 5_000, "{sum:?}");
+    assert!(outcomes.len() >= 8, "{outcomes:?}");
+}
+
+#[test]
+fn a_seed_plays_the_same_every_time() {
+    for seed in [3, 77, 512] {
+        assert_eq!(format!("{:?}", play(seed)), format!("{:?}", play(seed)));
+    }
+}
