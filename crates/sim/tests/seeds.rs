@@ -8,7 +8,7 @@ fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
 }
 
-// promise: 1 7
+// promise: 2, 7
 #[test]
 fn a_thousand_seeds_hold_everything_that_must_hold() {
     if let Some(seed) = number("DOGWATCH_SEED") {
