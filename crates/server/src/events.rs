@@ -122,6 +122,9 @@ impl Wanted {
             if head.seq <= self.after || (head.event == "observed" && !self.observed) {
                 continue;
             }
+            if out.is_empty() {
+                out.reserve(lines.len() + lines.len() / 4);
+            }
             if self.form == Form::Sse {
                 out.put_slice(format!("id: {}\nevent: {}\ndata: ", head.seq, head.event).as_bytes());
             }

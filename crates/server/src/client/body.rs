@@ -73,9 +73,13 @@ impl Read for Body {
             }
         }
         let (Left::Bytes(left) | Left::Chunk(left)) = self.left else { return self.from.read(buf) };
+        // The connection is not asked again: who refused us without reading has reset it.
+        if left == 0 {
+            return Ok(0);
+        }
         let want = buf.len().min(usize::try_from(left).unwrap_or(usize::MAX));
         let read = self.from.read(&mut buf[..want])?;
-        if read == 0 && want > 0 {
+        if read == 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
         let left = left - read as u64;

@@ -1,0 +1,325 @@
+//! What the status says, and that its ages are those of the moment it is read.
+
+use dogwatch_core::dur::Dur;
+use dogwatch_core::event::{
+    Cause, Event, IterationEnd, NodeCounts, Observation, Outcome, Recorded, RunEnded, WaitEndedBy, WaitWhy,
+};
+use dogwatch_core::ids::{Iteration, NodeName};
+use dogwatch_core::moment::{Awake, Boot, Moment, Wall};
+use dogwatch_core::settings::{IdlePolicy, Settings, StopAfter};
+use dogwatch_core::status::{DoingStatus, OrchestratorStatus, State, Status};
+use dogwatch_core::view::View;
+use dogwatch_core::watch::Channel;
+use dogwatch_sim::plan;
+use serde_json::{Value, json};
+
+const BEGAN: Moment = Moment { awake: Awake(1_000), boot: Boot(5_000), wall: Wall(1_794_773_733_000) };
+
+/// Tells a story to a view; time passes only when told to.
+struct Story {
+    view: View,
+    now: Moment,
+}
+
+impl Story {
+    fn of(change: impl FnOnce(&mut Settings)) -> Story {
+        let mut story = Story { view: View::default(), now: BEGAN };
+        story.tell(Event::RunStarted(Box::new(plan::started(plan::plan(change)))));
+        story
+    }
+
+    fn idling() -> Story {
+        Story::of(|s| s.idle = Some(IdlePolicy::default()))
+    }
+
+    fn tell(&mut self, event: Event) -> &mut Story {
+        self.view.apply(&Recorded::new(self.view.seq + 1, self.now, event));
+        self
+    }
+
+    fn pass(&mut self, seconds: u64) -> &mut Story {
+        self.now = self.now.plus(Dur::from_secs(seconds));
+        self
+    }
+
+    fn begin(&mut self, n: u64) -> &mut Story {
+        self.tell(Event::IterationStarted { node: node(), iteration: Iteration(n), cause: Cause::Next })
+    }
+
+    fn idle(&mut self, n: u64, reason: &str) -> &mut Story {
+        self.begin(n).tell(Event::IterationIdle {
+            end: end(n),
+            reason: reason.into(),
+            consecutive: n,
+            spell_s: Dur::ZERO,
+            skipped: false,
+        })
+    }
+
+    fn wait(&mut self, why: WaitWhy, seconds: u64) -> &mut Story {
+        let delay = Dur::from_secs(seconds);
+        let until = self.now.wall.plus(delay);
+        self.tell(Event::WaitStarted { node: node(), why, delay_s: Some(delay), until: Some(until) })
+    }
+
+    fn wake(&mut self) -> &mut Story {
+        self.tell(Event::WaitEnded { node: node(), by: WaitEndedBy::Timer })
+    }
+
+    fn ended(&mut self, outcome: Outcome, exit_code: u8) -> &mut Story {
+        self.tell(Event::RunEnded(RunEnded {
+            outcome,
+            reason: "no pending tasks".into(),
+            verified: false,
+            iterations: 8,
+            completed: 8,
+            failed: 0,
+            idle: 8,
+            nodes: NodeCounts::default(),
+            flake_retries: 0,
+            total_duration_s: Dur::ZERO,
+            exit_code,
+        }))
+    }
+
+    fn status(&self) -> Status {
+        Status::of(&self.view, Some(self.now))
+    }
+
+    fn doing(&self) -> DoingStatus {
+        self.status().nodes[0].doing.clone()
+    }
+
+    fn document(&self) -> Value {
+        serde_json::to_value(OrchestratorStatus::of(&self.view, Some(self.now))).expect("serialises")
+    }
+}
+
+fn node() -> NodeName {
+    NodeName::new("loop")
+}
+
+fn end(n: u64) -> IterationEnd {
+    IterationEnd {
+        node: node(),
+        iteration: Iteration(n),
+        duration_s: Dur::ZERO,
+        because: "exit code 1".into(),
+        fingerprint: Some("exit 1".into()),
+    }
+}
+
+#[test]
+fn evidence_is_as_old_as_it_is_when_one_looks() {
+    let mut story = Story::of(|_| {});
+    story.begin(1).tell(Event::SessionStarted {
+        node: node(),
+        iteration: Iteration(1),
+        pid: 77,
+        argv: Vec::new(),
+    });
+    story.pass(10);
+    let at = story.now.awake;
+    let seen = Observation {
+        channel: Channel::Stdout,
+        first_ms: at,
+        last_ms: at,
+        count: 3,
+        messages: 2,
+        max_gap_ms: 0,
+    };
+    story.tell(Event::Observed { node: node(), iteration: Iteration(1), seen });
+    for (wait, age) in [(0, 0), (5, 5), (60, 65)] {
+        story.pass(wait);
+        let DoingStatus::Working { pid: 77, working_s, messages: 2, last_evidence: Some(last) } =
+            story.doing()
+        else {
+            panic!("{:?}", story.doing())
+        };
+        assert_eq!(working_s, Some(Dur::from_secs(10 + age)));
+        assert_eq!(last.age_s, Some(Dur::from_secs(age)));
+    }
+    assert_eq!(story.status().state, State::Working);
+    assert_eq!(story.status().supervised_s, Dur::from_secs(75));
+}
+
+#[test]
+fn a_wait_says_why_and_how_long_still() {
+    let mut story = Story::idling();
+    story.idle(1, "no_pending_tasks").wait(WaitWhy::Idle, 30);
+    let until = story.now.wall.plus(Dur::from_secs(30));
+    for (pass, left) in [(0, 30), (29, 1), (1, 0), (100, 0)] {
+        story.pass(pass);
+        assert_eq!(
+            story.doing(),
+            DoingStatus::Waiting {
+                why: WaitWhy::Idle,
+                delay_s: Some(Dur::from_secs(30)),
+                until: Some(until),
+                left_s: Some(Dur::from_secs(left)),
+            }
+        );
+    }
+    let status = story.status();
+    assert_eq!(status.state, State::Waiting);
+    let spell = status.nodes[0].spell.clone().expect("is idle");
+    assert_eq!(
+        (spell.count, spell.reason.as_str(), spell.lasted_s),
+        (1, "no_pending_tasks", Dur::from_secs(130))
+    );
+}
+
+#[test]
+fn a_pause_has_neither_a_length_nor_an_end() {
+    let mut story = Story::of(|_| {});
+    story.tell(Event::Paused {}).tell(Event::Told { text: "mind the tests".into() });
+    story.tell(Event::WaitStarted { node: node(), why: WaitWhy::Paused, delay_s: None, until: None });
+    let status = serde_json::to_value(story.status()).expect("serialises");
+    assert_eq!(status["state"], "paused");
+    assert_eq!(status["paused"], true);
+    assert_eq!(status["told"], json!(["mind the tests"]));
+    let expected =
+        json!({"what": "waiting", "why": "paused", "delay_s": null, "until": null, "left_s": null});
+    assert_eq!(status["nodes"][0]["doing"], expected);
+}
+
+#[test]
+fn a_pause_that_was_asked_for_while_an_agent_works_leaves_the_run_working() {
+    let mut story = Story::of(|_| {});
+    let argv = Vec::new();
+    story.begin(1).tell(Event::SessionStarted { node: node(), iteration: Iteration(1), pid: 7, argv });
+    story.tell(Event::Paused {});
+    assert_eq!((story.status().state, story.status().paused), (State::Working, true));
+}
+
+#[test]
+fn in_a_run_that_nobody_supervises_nothing_grows_older() {
+    let mut story = Story::idling();
+    story.idle(1, "blocked").pass(7).wait(WaitWhy::Idle, 30);
+    let status = Status::of(&story.view, None);
+    assert_eq!((status.state, status.live), (State::Lost, false));
+    assert_eq!(status.supervised_s, Dur::from_secs(7));
+    assert_eq!(status.nodes[0].spell.as_ref().map(|s| s.lasted_s), Some(Dur::from_secs(7)));
+    let DoingStatus::Waiting { until: Some(_), left_s: None, .. } = status.nodes[0].doing else {
+        panic!("{:?}", status.nodes[0].doing)
+    };
+    assert!(!OrchestratorStatus::of(&story.view, None).running);
+}
+
+#[test]
+fn an_ended_run_says_how_and_with_which_exit_code() {
+    let mut story = Story::idling();
+    story.ended(Outcome::Idle, 0);
+    let status = Status::of(&story.view, None);
+    assert_eq!(status.state, State::Ended);
+    let ended = status.ended.expect("it ended");
+    assert_eq!(
+        (ended.outcome, ended.reason.as_str(), ended.exit_code),
+        (Outcome::Idle, "no pending tasks", 0)
+    );
+    assert_eq!(status.last_event.map(|e| e.seq), Some(2));
+}
+
+#[test]
+fn troubles_are_counted_and_the_last_is_named() {
+    let mut story = Story::of(|_| {});
+    for detail in ["first", "second"] {
+        story.tell(Event::Trouble { kind: "disk_full".into(), detail: detail.into() });
+    }
+    let status = serde_json::to_value(story.status()).expect("serialises");
+    assert_eq!(status["troubles"], json!({"count": 2, "last": {"kind": "disk_full", "detail": "second"}}));
+}
+
+#[test]
+fn a_run_of_which_nothing_is_known_has_a_status_too() {
+    let status = Status::of(&View::default(), None);
+    assert_eq!((status.run, status.started_at, status.last_event), (None, None, None));
+    assert_eq!(status.supervised_s, Dur::ZERO);
+}
+
+#[test]
+fn a_status_is_read_back_as_it_was_written() {
+    let mut story = Story::idling();
+    story.idle(1, "blocked").wait(WaitWhy::Idle, 30).pass(1);
+    let text = serde_json::to_string(&story.status()).expect("serialises");
+    assert_eq!(serde_json::from_str::<Status>(&text).expect("reads back"), story.status());
+}
+
+/// Its table says 300000 at the fifth tick; its formula, which stands, says so too.
+#[test]
+fn seed_003_the_status_document_during_backoff() {
+    let mut story = Story::idling();
+    for (n, wait) in [(1, 30), (2, 60), (3, 120), (4, 240)] {
+        story.idle(n, "no_pending_tasks").wait(WaitWhy::Idle, wait).pass(wait).wake();
+    }
+    story.idle(5, "no_pending_tasks").wait(WaitWhy::Idle, 300);
+    let expected = json!({
+        "running": true,
+        "tickCount": 5,
+        "errorCount": 0,
+        "recentErrors": 0,
+        "consecutiveIdleTicks": 5,
+        "currentTickInterval": 300_000,
+        "lastIdleReason": "no_pending_tasks",
+        "config": {
+            "dryRun": false,
+            "tickInterval": 30_000,
+            "maxIdleTicksBeforeStop": 8,
+            "maxErrors": 5,
+            "errorWindow": 300_000,
+            "enableTelemetry": true
+        }
+    });
+    assert_eq!(story.document(), expected);
+}
+
+#[test]
+fn seed_003_the_status_document_after_auto_stop() {
+    let mut story = Story::idling();
+    for (n, wait) in [(1, 30), (2, 60), (3, 120), (4, 240), (5, 300), (6, 300), (7, 300)] {
+        story.idle(n, "no_pending_tasks").wait(WaitWhy::Idle, wait).pass(wait).wake();
+    }
+    story.idle(8, "no_pending_tasks").ended(Outcome::Idle, 0);
+    let document = story.document();
+    let keys = ["running", "tickCount", "consecutiveIdleTicks", "currentTickInterval", "lastIdleReason"];
+    let seen = keys.map(|key| document[key].clone());
+    assert_eq!(seen, [json!(false), json!(8), json!(8), json!(300_000), json!("no_pending_tasks")]);
+}
+
+#[test]
+fn seed_003_the_status_document_after_work_resumed() {
+    let mut story = Story::idling();
+    story.idle(1, "no_pending_tasks").wait(WaitWhy::Idle, 30).pass(30).wake();
+    story.begin(2).tell(Event::IterationCompleted(end(2)));
+    let document = story.document();
+    let keys = ["tickCount", "consecutiveIdleTicks", "currentTickInterval", "lastIdleReason"];
+    assert_eq!(keys.map(|key| document[key].clone()), [json!(2), json!(0), json!(30_000), Value::Null]);
+}
+
+#[test]
+fn seed_003_errors_are_counted_for_ever_and_recent_ones_within_the_window() {
+    let mut story = Story::idling();
+    for n in 1..=3 {
+        story.begin(n).tell(Event::IterationFailed(end(n))).pass(200);
+    }
+    story.begin(4).tell(Event::IterationTimedOut(end(4)));
+    let document = story.document();
+    assert_eq!((&document["errorCount"], &document["recentErrors"]), (&json!(4), &json!(1)));
+    assert_eq!(story.status().nodes[0].failures_in_row, 3);
+}
+
+#[test]
+fn what_the_settings_do_not_say_is_null_in_the_document() {
+    for (limit, shown) in [
+        (StopAfter::Never, Value::Null),
+        (StopAfter::Count(3), json!(3)),
+        (StopAfter::PerReason(vec![("blocked".into(), 2)]), Value::Null),
+    ] {
+        let idle = IdlePolicy { stop_after: limit, ..IdlePolicy::default() };
+        let story = Story::of(|s| s.idle = Some(idle));
+        assert_eq!(story.document()["config"]["maxIdleTicksBeforeStop"], shown);
+    }
+    let nothing = serde_json::to_value(OrchestratorStatus::of(&View::default(), None)).expect("serialises");
+    assert_eq!(nothing["currentTickInterval"], Value::Null);
+    assert_eq!(nothing["config"]["tickInterval"], Value::Null);
+}
