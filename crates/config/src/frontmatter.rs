@@ -3,7 +3,7 @@
 //! The settings are read once, when the run starts. The body is read afresh before every iteration, so
 //! `body` stands alone and is cheap; `settings` gives the text to compare when the file has changed.
 
-use crate::comments;
+use crate::{comments, yaml};
 
 const FENCE: &str = "---";
 const BOM: char = '\u{feff}';
@@ -74,6 +74,12 @@ pub fn settings(text: &str) -> String {
     }
     out.truncate(out.trim_end().len());
     out
+}
+
+/// What keeps the settings from being read, if anything does. For a file that is read again while its
+/// loop runs: it may have been caught half-written.
+pub fn fault(text: &str) -> Option<String> {
+    yaml::parse(split(text).yaml, 0).err().map(|bad| bad.message)
 }
 
 fn is_fence(line: &str) -> bool {

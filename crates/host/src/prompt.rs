@@ -1,7 +1,7 @@
 //! The prompt of an iteration: the loop file's body, read afresh, filled in.
 //!
-//! A file that was deleted or cannot be read any more does not end the night: the last good body is used
-//! and the trouble is told. Settings are read once, at the start; a change to them is told as well.
+//! A file that was deleted, emptied or broken does not end the night: the last good body is used and the
+//! trouble is told. Settings are read once, at the start; a change to them is told as well.
 
 use dogwatch_config::frontmatter;
 use dogwatch_config::placeholders::{CommandOutput, Values, expand};
@@ -98,28 +98,43 @@ impl Prompter {
     }
 
     fn reread(&mut self) -> Option<Input> {
-        match read_bounded(&self.file) {
-            Ok(text) => {
+        let read = read_bounded(&self.file).map_err(|e| e.to_string());
+        match read.and_then(|text| self.take(&text)) {
+            Ok(news) => {
                 self.told = None;
-                self.body = frontmatter::body(&text);
-                let settings = frontmatter::settings(&text);
-                if settings == self.frontmatter {
-                    return None;
-                }
-                self.frontmatter = settings;
-                let message = format!(
-                    "the settings in {} changed; this run goes on with those it started with",
-                    self.file.display()
-                );
-                Some(Input::Noticed { kind: "settings_changed", message })
+                news
             }
-            Err(error) => {
-                let detail = format!("{}: {error}; going on with the last good text", self.file.display());
+            Err(fault) => {
+                let detail = format!("{}: {fault}; going on with the last good text", self.file.display());
                 let news = self.told.as_ref() != Some(&detail);
                 self.told = Some(detail.clone());
                 news.then_some(Input::TroubleMet { kind: "loop_file", detail })
             }
         }
+    }
+
+    /// Takes a new text in, unless it looks like half a file: somebody may be writing it just now.
+    fn take(&mut self, text: &str) -> Result<Option<Input>, String> {
+        let (body, settings) = (frontmatter::body(text), frontmatter::settings(text));
+        if body.is_empty() && !self.body.is_empty() {
+            return Err("there is no prompt in it any more".into());
+        }
+        if settings.is_empty() && !self.frontmatter.is_empty() {
+            return Err("its settings are gone".into());
+        }
+        if settings == self.frontmatter {
+            self.body = body;
+            return Ok(None);
+        }
+        if let Some(fault) = frontmatter::fault(text) {
+            return Err(format!("its settings cannot be read: {fault}"));
+        }
+        (self.body, self.frontmatter) = (body, settings);
+        let message = format!(
+            "the settings in {} changed; this run goes on with those it started with",
+            self.file.display()
+        );
+        Ok(Some(Input::Noticed { kind: "settings_changed", message }))
     }
 }
 
@@ -245,6 +260,21 @@ mod tests {
         assert_eq!(ask(&mut p, &node(), 3), ("Go 3".into(), None));
         std::fs::write(dir.path().join("RALPH.md"), FIRST).expect("writes");
         assert_eq!(ask(&mut p, &node(), 4), ("Go 4".into(), None));
+    }
+
+    #[test]
+    fn half_a_file_is_trouble_and_the_last_good_text_serves() {
+        let (dir, mut p) = prompter();
+        for half in ["", "---\n", "---\nagent: tr", "---\nagent: true\n---\n", "---\nagent: [\n---\nNew"] {
+            std::fs::write(dir.path().join("RALPH.md"), half).expect("writes");
+            let (text, news) = ask(&mut p, &node(), 2);
+            assert_eq!(text, "Go 2", "{half:?}");
+            assert!(!matches!(news, Some(Input::Noticed { .. })), "{half:?}");
+        }
+        std::fs::write(dir.path().join("RALPH.md"), "---\nagent: false\n---\nNew").expect("writes");
+        let (text, news) = ask(&mut p, &node(), 3);
+        assert_eq!(text, "New");
+        assert!(matches!(news, Some(Input::Noticed { .. })));
     }
 
     #[test]
