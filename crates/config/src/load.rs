@@ -162,7 +162,8 @@ fn agent_not_found(loop_file: Source<'_>, agent: &[String], layers: &Layers<'_>)
     let origin = layers.get("agent").map(|agent| &agent.origin);
     let (source, span) = origin.map_or((loop_file, 0..0), |origin| (origin.source, origin.span.clone()));
     let program = agent.first().map_or("", String::as_str);
-    let message = format!("the agent's program `{program}` was not found on PATH");
+    let fault = if program.contains('/') { "is not an executable file" } else { "was not found on PATH" };
+    let message = format!("the agent's program `{program}` {fault}");
     Diagnostic::new(Severity::Error, source, Some(span), &message)
 }
 
