@@ -28,21 +28,30 @@ impl RawFile {
         let keep = usize::try_from(room).unwrap_or(usize::MAX).min(bytes.len());
         self.seen += bytes.len() as u64;
         self.cut += (bytes.len() - keep) as u64;
-        if keep > 0
-            && let Err(error) = self.write_all(&bytes[..keep])
-        {
-            // The agent must not wait for our disk: what cannot be written is counted and let go.
-            self.cut += keep as u64;
-            self.error.get_or_insert(error);
+        let mut rest = &bytes[..keep];
+        while !rest.is_empty() {
+            match self.write_some(rest) {
+                Ok(written) => rest = &rest[written..],
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => {
+                    // The agent must not wait for our disk: what cannot be written is counted and let go.
+                    self.cut += rest.len() as u64;
+                    self.error.get_or_insert(error);
+                    return;
+                }
+            }
         }
     }
 
-    fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
+    fn write_some(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let file = match &mut self.file {
             Some(file) => file,
             none => none.insert(File::create(&self.path)?),
         };
-        file.write_all(bytes)
+        match file.write(bytes)? {
+            0 => Err(io::ErrorKind::WriteZero.into()),
+            written => Ok(written),
+        }
     }
 }
 
