@@ -1,44 +1,65 @@
 //! Processes of a run whose dogwatch and keeper are both gone. They are known by the run's random nonce
 //! in their environment, and only such processes are ever signalled from here.
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use std::collections::BTreeSet;
 use std::fs;
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
 
 /// The variable that every process of a run inherits.
 pub const NONCE_VAR: &str = "DOGWATCH_NONCE";
-/// Rounds of looking and killing before we say that it cannot be done.
-const MAX_ROUNDS: usize = 50;
+/// How long we kill before we say that it cannot be done.
+const KILL_BOUND: Duration = Duration::from_secs(5);
+/// How long a killed process is waited for before all are looked at again: others may have forked.
+const DEATH_PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
+
+/// /proc is no snapshot: who forks and exits while it is read may be missed, so one look is not enough.
+const CERTAIN: u32 = 3;
 
 /// Ends every process that carries the nonce. Answers how many were found, and whether all are gone.
 pub fn end_all(nonce: &str) -> (usize, bool) {
-    let mut ended = std::collections::BTreeSet::new();
-    for _ in 0..MAX_ROUNDS {
+    let until = Instant::now() + KILL_BOUND;
+    let mut ended = BTreeSet::new();
+    let mut seen_nobody = 0;
+    loop {
         let found = carriers(nonce);
-        if found.is_empty() {
+        seen_nobody = if found.is_empty() { seen_nobody + 1 } else { 0 };
+        if seen_nobody == CERTAIN {
             return (ended.len(), true);
         }
+        if Instant::now() > until {
+            return (ended.len(), false);
+        }
+        let mut dying = Vec::new();
         for pid in found {
-            if kill_carrier(pid, nonce) {
+            if let Some(fd) = kill_carrier(pid, nonce) {
                 ended.insert(pid);
+                dying.push(fd);
             }
         }
+        for fd in &dying {
+            // An error only means that we look again a little sooner.
+            let _ = poll(&mut [PollFd::new(fd, PollFlags::IN)], Some(&DEATH_PAUSE));
+        }
     }
-    (ended.len(), carriers(nonce).is_empty())
 }
 
-/// When a process was started, in clock ticks since boot; `None` if there is no such process.
+/// When a living process was started, in clock ticks since boot; `None` if there is no such process, or
+/// if it is dead and only its parent has not noticed yet.
 pub fn start_time(pid: u32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The command's name may hold blanks and parentheses; the numbers begin after the last one.
-    stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
+    let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
+    let state = fields.next()?;
+    if matches!(state, "Z" | "X") { None } else { fields.nth(18)?.parse().ok() }
 }
 
 /// The pidfd pins the process before its environment is looked at, so a reused pid is never hit.
-fn kill_carrier(pid: i32, nonce: &str) -> bool {
-    let Some(fd) = Pid::from_raw(pid).and_then(|p| pidfd_open(p, PidfdFlags::empty()).ok()) else {
-        return false;
-    };
-    carries(pid, nonce) && pidfd_send_signal(fd, Signal::KILL).is_ok()
+fn kill_carrier(pid: i32, nonce: &str) -> Option<OwnedFd> {
+    let fd = pidfd_open(Pid::from_raw(pid)?, PidfdFlags::empty()).ok()?;
+    (carries(pid, nonce) && pidfd_send_signal(&fd, Signal::KILL).is_ok()).then_some(fd)
 }
 
 fn carriers(nonce: &str) -> Vec<i32> {
