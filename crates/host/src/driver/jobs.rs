@@ -28,6 +28,9 @@ pub(super) struct Live {
     pub job: Job,
     /// The keeper's number for it.
     pub number: u64,
+    /// What it printed before the keeper could say that it has started: told after that.
+    pub early: Vec<Input>,
+    pub started: bool,
     /// Its command line, fit to be shown.
     pub argv: Vec<String>,
     /// Nothing but the main process was left when that exited.
@@ -57,6 +60,10 @@ struct Command {
 
 impl Driver<'_> {
     pub(super) fn start(&mut self, job: Job) {
+        if let Err(error) = self.keep_prompt(job) {
+            self.record.fail(&error, &mut self.todo);
+            return self.record.withhold(job);
+        }
         if let Err(error) = self.try_start(job) {
             self.live = None;
             self.refused_job(job, error);
@@ -93,15 +100,28 @@ impl Driver<'_> {
         Command { argv, env: self.marks(job), cwd: self.setup.work_dir.clone(), prompt: None, sink }
     }
 
+    /// A session's prompt is part of the record: it is on disk before the session starts.
+    pub(super) fn keep_prompt(&self, job: Job) -> io::Result<()> {
+        match job.kind {
+            JobKind::Command(_) | JobKind::Gate | JobKind::Probe => Ok(()),
+            JobKind::Session => {
+                let dir = self.iteration_dir(job);
+                std::fs::create_dir_all(&dir)?;
+                std::fs::write(dir.join("prompt.md"), &self.prompt)
+            }
+        }
+    }
+
+    fn iteration_dir(&self, job: Job) -> PathBuf {
+        home::iteration_dir(&self.setup.run_dir, &self.plan(job).name, job.iteration)
+    }
+
     fn session(&self, job: Job) -> Result<Command, String> {
         let node = self.plan(job);
         let reader = node.settings.reader;
         let as_root = rustix::process::geteuid().is_root();
         let launch = launch(&node.settings.agent, Some(reader), as_root);
-        let dir = home::iteration_dir(&self.setup.run_dir, &node.name, job.iteration);
-        std::fs::create_dir_all(&dir).map_err(|e| format!("cannot make {}: {e}", dir.display()))?;
-        std::fs::write(dir.join("prompt.md"), &self.prompt)
-            .map_err(|e| format!("cannot keep the prompt: {e}"))?;
+        let dir = self.iteration_dir(job);
         let mut env = self.marks(job);
         env.extend(launch.env.iter().filter_map(|(name, change)| env_change(name, *change)));
         let sink = SessionSink::new(job, reader, &dir, RAW_CAP, self.inbox.clone());
@@ -131,7 +151,17 @@ impl Driver<'_> {
         self.jobs_started += 1;
         let number = self.jobs_started;
         let argv = redact::argv(&command.argv);
-        self.live = Some(Live { job, number, argv, alone: false, exit: None, told: false, pump: Some(pump) });
+        self.live = Some(Live {
+            job,
+            number,
+            early: Vec::new(),
+            started: false,
+            argv,
+            alone: false,
+            exit: None,
+            told: false,
+            pump: Some(pump),
+        });
         let order = StartOrder {
             job: number,
             argv: command.argv.into_iter().map(String::into_bytes).collect(),

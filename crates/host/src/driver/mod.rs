@@ -16,7 +16,7 @@ use crate::journal::Journal;
 use crate::keeper::{Keeper, Report, is_lost};
 use crate::lock::Lock;
 use crate::prompt::Prompter;
-use crate::sys::{Clock, SignalFd, Timer, block};
+use crate::sys::{Clock, SignalFd, Timer, block, ignores};
 use crate::wake::{Coverage, PathWaker};
 use crate::{clock, journal};
 use dogwatch_config::placeholders::CommandOutput;
@@ -116,7 +116,9 @@ struct Paths {
 impl<'f> Driver<'f> {
     /// Must be called before any other thread exists: it takes the process's signals.
     pub fn new(setup: Setup, front: &'f mut dyn Front) -> io::Result<Driver<'f>> {
-        let taken = [Signal::INT, Signal::TERM, Signal::HUP, Signal::USR1];
+        // What is ignored stays so: HUP under nohup, INT of a shell script's background job.
+        let mut taken = vec![Signal::INT, Signal::TERM, Signal::HUP, Signal::USR1];
+        taken.retain(|signal| !ignores(*signal));
         block(&taken)?;
         let signals = SignalFd::new(&taken)?;
         let inbox = Inbox::new()?;
@@ -289,7 +291,8 @@ impl<'f> Driver<'f> {
     }
 
     fn retry_record(&mut self) {
-        if self.record.retry() {
+        let room = self.record.withheld().iter().all(|job| self.keep_prompt(*job).is_ok());
+        if room && self.record.retry() {
             self.todo.push_back(Input::RecordRecovered);
             for job in self.record.take_withheld() {
                 self.start(job);
@@ -377,7 +380,17 @@ impl<'f> Driver<'f> {
     fn take_mail(&mut self) {
         for mail in self.inbox.take() {
             self.todo.push_back(match mail {
-                Mail::Observed { job, seen } => Input::Observed { job, seen },
+                Mail::Observed { job, seen } => {
+                    let input = Input::Observed { job, seen };
+                    // An agent may be quicker than the keeper's word that it has started.
+                    match self.live.as_mut().filter(|live| live.job == job && !live.started) {
+                        Some(live) => {
+                            live.early.push(input);
+                            continue;
+                        }
+                        None => input,
+                    }
+                }
                 Mail::PipesClosed { job } => Input::PipesClosed { job },
                 Mail::Asked(input) => {
                     // Every change counts, those during a session too: what it means is the core's.
@@ -430,6 +443,8 @@ impl<'f> Driver<'f> {
                     pid,
                     argv: std::mem::take(&mut live.argv),
                 });
+                live.started = true;
+                self.todo.extend(live.early.drain(..));
             }
             Report::Refused { job, message, .. } if of_live(job) => self.refused(message),
             Report::Exited { job, how, alone, .. } if of_live(job) => {
@@ -456,6 +471,8 @@ impl<'f> Driver<'f> {
     /// The run is over: the keeper goes first, then the lock is free.
     fn close(mut self, code: u8) -> io::Result<u8> {
         self.settle();
+        // There may be room by now, and the last words matter most.
+        self.record.retry();
         let clean = self.live.is_none();
         if let Some(keeper) = self.keeper.take() {
             keeper.shut_down()?;

@@ -11,13 +11,15 @@ pub(super) struct Record {
     journal: Journal,
     unshown: Vec<Recorded>,
     broken: bool,
+    /// Too much waited for the disk: the record has a hole and ends before it.
+    lost: bool,
     /// Starts that wait until the record can be written again.
     withheld: Vec<Job>,
 }
 
 impl Record {
     pub fn new(journal: Journal) -> Record {
-        Record { journal, unshown: Vec::new(), broken: false, withheld: Vec::new() }
+        Record { journal, unshown: Vec::new(), broken: false, lost: false, withheld: Vec::new() }
     }
 
     pub fn path(&self) -> &Path {
@@ -29,9 +31,11 @@ impl Record {
     }
 
     pub fn add(&mut self, recorded: Recorded, todo: &mut VecDeque<Input>) {
-        if let Err(error) = self.journal.append(&recorded) {
-            // Too much waits for the disk: from here on the record has a hole, and a run without a
-            // record is not to go on.
+        if !self.lost
+            && let Err(error) = self.journal.append(&recorded)
+        {
+            // A run without a record is not to go on. Told once: the telling is an event as well.
+            self.lost = true;
             todo.push_back(Input::RecordLost { detail: error.to_string() });
         }
         self.unshown.push(recorded);
@@ -44,14 +48,18 @@ impl Record {
         match self.journal.sync() {
             Ok(()) => true,
             Err(error) => {
-                self.broken = true;
-                let detail = format!(
-                    "{}: {error}; nothing new is started until it can be written",
-                    self.path().display()
-                );
-                todo.push_back(Input::RecordFailed { detail });
+                self.fail(&error, todo);
                 false
             }
+        }
+    }
+
+    /// Something that belongs to the record could not be written: from now on starts are withheld.
+    pub fn fail(&mut self, error: &std::io::Error, todo: &mut VecDeque<Input>) {
+        if !std::mem::replace(&mut self.broken, true) {
+            let shown = self.path().display();
+            let detail = format!("{shown}: {error}; nothing new is started until it can be written");
+            todo.push_back(Input::RecordFailed { detail });
         }
     }
 
@@ -72,6 +80,10 @@ impl Record {
         self.withheld.push(job);
     }
 
+    pub fn withheld(&self) -> &[Job] {
+        &self.withheld
+    }
+
     /// Takes a start back that was withheld; true if it was.
     pub fn unwithhold(&mut self, job: Job) -> bool {
         let before = self.withheld.len();
@@ -81,5 +93,28 @@ impl Record {
 
     pub fn take_withheld(&mut self) -> Vec<Job> {
         std::mem::take(&mut self.withheld)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::journal::MAX_PENDING;
+    use dogwatch_core::event::Event;
+    use dogwatch_core::moment::Moment;
+
+    #[test]
+    fn a_record_that_can_take_no_more_is_told_once_and_has_no_line_after_the_hole() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let mut record = Record::new(Journal::create(dir.path()).expect("creates"));
+        let mut todo = VecDeque::new();
+        for (seq, bytes) in [(1, MAX_PENDING / 2), (2, MAX_PENDING), (3, 10), (4, 10)] {
+            let event = Event::Notice { kind: "test".into(), message: "x".repeat(bytes) };
+            record.add(Recorded::new(seq, Moment::default(), event), &mut todo);
+        }
+        assert_eq!(todo.len(), 1);
+        assert!(record.settle(&mut todo));
+        let text = std::fs::read_to_string(record.path()).expect("reads");
+        assert_eq!(text.lines().count(), 1, "only what came before the hole");
     }
 }
