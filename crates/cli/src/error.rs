@@ -3,7 +3,7 @@
 
 use dogwatch_config::diagnostic::{Diagnostic, Style};
 use dogwatch_core::text::printable;
-use std::io::IsTerminal;
+use std::io::{IsTerminal, Write};
 
 /// Why a command could not do what it was asked.
 #[derive(Debug)]
@@ -44,14 +44,14 @@ impl Failure {
             Failure::Usage { message, hint } => {
                 error_line(message);
                 if let Some(hint) = hint {
-                    eprintln!("Hint: {}", printable(hint));
+                    say(&format!("Hint: {}", printable(hint)));
                 }
             }
             Failure::Findings(findings) => print_findings(findings),
             Failure::Held { message } => {
                 error_line(message);
-                eprintln!(
-                    "Hint: one run at a time per work tree and loop file; wait for it, or end it with `kill PID`"
+                say(
+                    "Hint: one run at a time per work tree and loop file; wait for it, or end it with `kill PID`",
                 );
             }
             Failure::Internal { message } => error_line(message),
@@ -60,7 +60,12 @@ impl Failure {
 }
 
 fn error_line(message: &str) {
-    eprintln!("Error: {}", printable(message));
+    say(&format!("Error: {}", printable(message)));
+}
+
+/// A reader who went away must not turn an exit code into a panic.
+fn say(text: &str) {
+    let _ = writeln!(std::io::stderr(), "{text}");
 }
 
 /// Findings go to stderr, in colour if a person looks.
@@ -68,6 +73,6 @@ pub fn print_findings(findings: &[Diagnostic]) {
     let styled = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
     let style = if styled { Style::Styled } else { Style::Plain };
     for finding in findings {
-        eprintln!("{}\n", finding.render(style).trim_end());
+        say(&format!("{}\n", finding.render(style).trim_end()));
     }
 }

@@ -66,6 +66,9 @@ impl Teller {
             Event::HardStop { reason, message, .. } => {
                 line(Tone::Bad, format!("  ended by the watchdog: {message} [{reason}]"))
             }
+            Event::SessionSignalled { step, ended_by, .. } => {
+                line(Tone::Quiet, format!("  {}", words::end_step(*step, *ended_by)))
+            }
             Event::SessionEnded(s) => {
                 let said = words::said(s);
                 self.ended = words::session(s);
@@ -115,7 +118,6 @@ impl Teller {
             | Event::SessionStarted { .. }
             | Event::Observed { .. }
             | Event::MarkerSeen { .. }
-            | Event::SessionSignalled { .. }
             | Event::WakeRemembered { .. }
             | Event::Unknown => Vec::new(),
         }

@@ -1,7 +1,7 @@
 //! How things are said: durations, sizes, counts, and the sentence for each event.
 
 use dogwatch_core::dur::Dur;
-use dogwatch_core::event::{CommandFinished, SessionEnded, WaitWhy};
+use dogwatch_core::event::{CommandFinished, EndStep, EndedBy, SessionEnded, WaitWhy};
 use dogwatch_core::text::one_line;
 
 /// How much of an agent's words a line shows.
@@ -87,6 +87,16 @@ pub fn session(s: &SessionEnded) -> String {
         ));
     }
     parts.join(", ")
+}
+
+/// A step of ending a session, and what a person at the keys may do about it.
+pub fn end_step(step: EndStep, by: EndedBy) -> &'static str {
+    match (step, by) {
+        (EndStep::Interrupt, EndedBy::Operator) => "interrupting the agent; Ctrl-C again kills it",
+        (EndStep::Interrupt, _) => "interrupting the agent",
+        (EndStep::Terminate, _) => "it did not end; terminating it",
+        (EndStep::Kill, _) => "killing it",
+    }
 }
 
 pub fn said(s: &SessionEnded) -> String {
