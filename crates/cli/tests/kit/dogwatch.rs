@@ -1,0 +1,163 @@
+//! A dogwatch that runs, and what is left of it when it has ended.
+
+use super::{PATIENCE, all, names, one};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
+use serde_json::Value;
+use std::io::{BufRead, BufReader, Read};
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::thread::JoinHandle;
+use std::time::Instant;
+
+pub struct Running {
+    child: Child,
+    lines: Receiver<Vec<u8>>,
+    seen: Vec<Vec<u8>>,
+    stderr: JoinHandle<String>,
+}
+
+impl Running {
+    pub fn start(mut command: Command) -> Running {
+        // Tests in the background of a script ignore INT, and so would what they start.
+        for signal in [Signal::INT, Signal::HUP, Signal::TERM] {
+            dogwatch_host::sys::default_action(signal).expect("can always be done");
+        }
+        let mut child =
+            command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("dogwatch starts");
+        let stdout = child.stdout.take().expect("piped");
+        let mut stderr = child.stderr.take().expect("piped");
+        let (sender, lines) = channel();
+        std::thread::spawn(move || {
+            let mut stdout = BufReader::new(stdout);
+            let mut line = Vec::new();
+            while stdout.read_until(b'\n', &mut line).is_ok_and(|n| n > 0) {
+                let _ = sender.send(std::mem::take(&mut line));
+            }
+        });
+        let stderr = std::thread::spawn(move || {
+            let mut text = Vec::new();
+            let _ = stderr.read_to_end(&mut text);
+            String::from_utf8_lossy(&text).into_owned()
+        });
+        Running { child, lines, seen: Vec::new(), stderr }
+    }
+
+    pub fn pid(&self) -> i32 {
+        i32::try_from(self.child.id()).expect("a pid")
+    }
+
+    pub fn signal(&self, signal: Signal) {
+        let pid = Pid::from_raw(self.pid()).expect("a pid");
+        kill_process(pid, signal).expect("it has not been waited for, so its pid is its own");
+    }
+
+    /// Reads `--json` lines until one is as wanted.
+    pub fn wait_until(&mut self, what: &str, wanted: impl Fn(&Value) -> bool) -> Value {
+        let until = Instant::now() + PATIENCE;
+        while let Ok(line) = self.lines.recv_timeout(until.saturating_duration_since(Instant::now())) {
+            let event: Value = serde_json::from_slice(&line).expect("--json prints JSON lines");
+            self.seen.push(line);
+            if wanted(&event) {
+                return event;
+            }
+        }
+        let seen: Vec<Value> = self.seen.iter().map(|l| serde_json::from_slice(l).expect("JSON")).collect();
+        panic!("no {what} came after {:?}", names(&seen))
+    }
+
+    pub fn wait_for(&mut self, event: &str) -> Value {
+        self.wait_until(event, |e| e["event"] == event)
+    }
+
+    /// Reads lines for people until one has this text in it.
+    pub fn wait_for_line(&mut self, text: &str) -> String {
+        let until = Instant::now() + PATIENCE;
+        while let Ok(line) = self.lines.recv_timeout(until.saturating_duration_since(Instant::now())) {
+            let shown = String::from_utf8_lossy(&line).into_owned();
+            self.seen.push(line);
+            if shown.contains(text) {
+                return shown;
+            }
+        }
+        panic!("no line with {text:?} came after:\n{}", String::from_utf8_lossy(&self.seen.concat()))
+    }
+
+    /// Trouble or a notice of this kind.
+    pub fn wait_for_kind(&mut self, kind: &str) -> Value {
+        self.wait_until(kind, |e| e["kind"] == kind)
+    }
+
+    /// Kills it without a word of warning.
+    pub fn kill(self) -> Done {
+        self.signal(Signal::KILL);
+        self.finish()
+    }
+
+    /// Waits for its end.
+    pub fn finish(mut self) -> Done {
+        let status = self.exit_status();
+        let until = Instant::now() + PATIENCE;
+        while let Ok(line) = self.lines.recv_timeout(until.saturating_duration_since(Instant::now())) {
+            self.seen.push(line);
+        }
+        let stderr = self.stderr.join().expect("reads to the end");
+        Done { code: status.code(), signal: status.signal(), stdout: self.seen.concat(), stderr }
+    }
+
+    fn exit_status(&mut self) -> ExitStatus {
+        let pid = Pid::from_raw(self.pid()).expect("a pid");
+        let fd = pidfd_open(pid, PidfdFlags::empty()).expect("it has not been waited for");
+        let bound = Timespec::try_from(PATIENCE).expect("seconds");
+        let ready = poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&bound)).expect("polls");
+        if ready == 0 {
+            let _ = self.child.kill();
+            let said: Vec<u8> = self.lines.try_iter().flatten().collect();
+            panic!("dogwatch did not end; it said:\n{}", String::from_utf8_lossy(&said));
+        }
+        self.child.wait().expect("our own child")
+    }
+}
+
+/// A dogwatch that has ended.
+#[derive(Debug)]
+pub struct Done {
+    pub code: Option<i32>,
+    pub signal: Option<i32>,
+    pub stdout: Vec<u8>,
+    pub stderr: String,
+}
+
+impl Done {
+    #[track_caller]
+    pub fn assert_code(&self, code: i32) -> &Done {
+        assert_eq!(self.code, Some(code), "stdout:\n{}\nstderr:\n{}", self.text(), self.stderr);
+        self
+    }
+
+    pub fn text(&self) -> String {
+        String::from_utf8_lossy(&self.stdout).into_owned()
+    }
+
+    /// What `--json` printed: every line is an event.
+    #[track_caller]
+    pub fn events(&self) -> Vec<Value> {
+        let text = std::str::from_utf8(&self.stdout).expect("events are text");
+        text.lines()
+            .map(|l| serde_json::from_str(l).unwrap_or_else(|e| panic!("not an event ({e}): {l}")))
+            .collect()
+    }
+
+    /// How the run ended, by its own account.
+    #[track_caller]
+    pub fn end(&self) -> Value {
+        one(&self.events(), "run_ended").clone()
+    }
+
+    /// How many events of this name were printed.
+    #[track_caller]
+    pub fn count(&self, name: &str) -> usize {
+        all(&self.events(), name).len()
+    }
+}

@@ -1,0 +1,101 @@
+//! FIFOs: how a test learns that an actor is there, lets it go on, and knows that all have gone.
+
+use super::PATIENCE;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{CWD, Mode, OFlags, mkfifoat};
+use rustix::io::Errno;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+fn make(path: &Path) {
+    mkfifoat(CWD, path, Mode::RUSR | Mode::WUSR).expect("a FIFO");
+}
+
+/// The reading end of a FIFO, for an actor's `ready` and `hold`.
+pub struct Fifo {
+    reader: OwnedFd,
+    path: PathBuf,
+}
+
+impl Fifo {
+    pub fn new(path: &Path) -> Fifo {
+        make(path);
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let reader = rustix::fs::open(path, flags, Mode::empty()).expect("opens without waiting");
+        Fifo { reader, path: path.to_owned() }
+    }
+
+    /// One line, as `ready` writes it: the pid of who is ready.
+    pub fn pid(&self) -> i32 {
+        let until = Instant::now() + PATIENCE;
+        let mut line = Vec::new();
+        while !line.ends_with(b"\n") {
+            let mut byte = [0];
+            match rustix::io::read(&self.reader, &mut byte) {
+                Ok(1..) => line.push(byte[0]),
+                Ok(0) | Err(Errno::AGAIN) => {
+                    assert!(self.stirs(left(until)), "nobody wrote to {}", self.path.display());
+                }
+                Err(error) => panic!("{}: {error}", self.path.display()),
+            }
+        }
+        String::from_utf8_lossy(&line).trim().parse().expect("a pid and a newline")
+    }
+
+    /// Waits until the last of those who held it is gone.
+    pub fn wait_for_the_end(&self) {
+        assert!(self.ended_within(PATIENCE), "somebody still holds {}", self.path.display());
+    }
+
+    /// Strict: those who held it are all gone at this moment.
+    pub fn assert_ended(&self) {
+        assert!(self.ended_within(Duration::ZERO), "somebody still holds {}", self.path.display());
+    }
+
+    fn ended_within(&self, bound: Duration) -> bool {
+        let until = Instant::now() + bound;
+        let mut chunk = [0; 4096];
+        while self.stirs(left(until)) {
+            match rustix::io::read(&self.reader, &mut chunk) {
+                Ok(0) => return true,
+                Ok(_) | Err(Errno::AGAIN) => {}
+                Err(error) => panic!("{}: {error}", self.path.display()),
+            }
+        }
+        false
+    }
+
+    /// Something can be read, or the last writer has gone. (Before the first one comes nothing stirs.)
+    fn stirs(&self, bound: Duration) -> bool {
+        let bound = Timespec::try_from(bound).expect("seconds");
+        poll(&mut [PollFd::new(&self.reader, PollFlags::IN)], Some(&bound)).expect("polls") > 0
+    }
+}
+
+fn left(until: Instant) -> Duration {
+    until.saturating_duration_since(Instant::now())
+}
+
+/// A FIFO that an actor may `await`.
+pub struct Gate {
+    path: PathBuf,
+}
+
+impl Gate {
+    pub fn new(path: &Path) -> Gate {
+        make(path);
+        Gate { path: path.to_owned() }
+    }
+
+    /// Lets one actor pass, once it is there.
+    pub fn open(&self) {
+        let until = Instant::now() + PATIENCE;
+        let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        // Refused as long as nobody reads; a reader that is let in sees our end at once.
+        while rustix::fs::open(&self.path, flags, Mode::empty()).is_err() {
+            assert!(Instant::now() < until, "nobody came to {}", self.path.display());
+            std::thread::yield_now();
+        }
+    }
+}

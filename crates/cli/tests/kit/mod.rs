@@ -1,0 +1,230 @@
+//! A project of its own for each test: work directory, home, locks, FIFOs, and the dogwatch that runs
+//! there. Nothing sleeps, every wait has a bound, and when the project goes all that was started in it
+//! is ended, whatever became of the test.
+#![allow(dead_code, reason = "each test file uses its own part")]
+
+mod dogwatch;
+mod fifo;
+mod others;
+
+pub use dogwatch::{Done, Running};
+pub use fifo::{Fifo, Gate};
+
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+use tempfile::TempDir;
+
+/// Far more than anything here needs, on a busy machine too.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Every process of a test carries this variable with the test's directory as its value.
+pub const MARK: &str = "DOGWATCH_TEST";
+
+/// Short graces, so that those who ignore signals cost little.
+pub const GRACES: &str = "watchdog: {grace: 200ms, leak: 300ms}";
+
+pub struct Project {
+    dir: TempDir,
+}
+
+impl Project {
+    pub fn new() -> Project {
+        let dir = TempDir::new().expect("a directory for the test");
+        for name in ["work/loop", "home", "state"] {
+            std::fs::create_dir_all(dir.path().join(name)).expect("a directory");
+        }
+        Project { dir }
+    }
+
+    /// A loop whose agent plays this script, with short graces.
+    pub fn acting(script: &str) -> Project {
+        Project::acting_with(GRACES, script)
+    }
+
+    /// The same with these lines of frontmatter instead of the graces.
+    pub fn acting_with(front: &str, script: &str) -> Project {
+        let project = Project::new();
+        project.act(front, script);
+        project
+    }
+
+    /// A loop with a plain shell command as its agent.
+    pub fn shell(agent: &str) -> Project {
+        let project = Project::new();
+        project.ralph(&format!("agent: {}\n{GRACES}", Value::from(format!("sh -c '{agent}'"))), "Go on.");
+        project
+    }
+
+    pub fn act(&self, front: &str, script: &str) {
+        self.act_on(front, script, "Go on.");
+    }
+
+    pub fn act_on(&self, front: &str, script: &str, body: &str) {
+        self.file("script", script);
+        self.ralph(&format!("agent: {}\n{front}", Value::from(self.actor("script"))), body);
+    }
+
+    /// The command line of an actor that plays a file of the work directory.
+    pub fn actor(&self, script: &str) -> String {
+        format!("'{}' actor {script}", env!("CARGO_BIN_EXE_dogwatch"))
+    }
+
+    pub fn ralph(&self, front: &str, body: &str) {
+        self.file("loop/RALPH.md", &format!("---\n{front}\n---\n{body}\n"));
+    }
+
+    /// A path in the work directory.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join("work").join(name)
+    }
+
+    /// A path beside the work directory.
+    pub fn outside(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    pub fn file(&self, name: &str, text: &str) {
+        std::fs::write(self.path(name), text).expect("writes a small file");
+    }
+
+    pub fn read(&self, name: &str) -> String {
+        std::fs::read_to_string(self.path(name)).unwrap_or_else(|e| panic!("{name}: {e}"))
+    }
+
+    /// Lines of a file of the work directory; none if it is not there.
+    pub fn lines(&self, name: &str) -> Vec<String> {
+        let text = std::fs::read_to_string(self.path(name)).unwrap_or_default();
+        text.lines().map(str::to_owned).collect()
+    }
+
+    pub fn fifo(&self, name: &str) -> Fifo {
+        Fifo::new(&self.path(name))
+    }
+
+    pub fn gate(&self, name: &str) -> Gate {
+        Gate::new(&self.path(name))
+    }
+
+    /// dogwatch, in this project's world, not started yet.
+    pub fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_dogwatch"));
+        self.settle(&mut command);
+        command.args(args);
+        command
+    }
+
+    /// Gives a program this project's world.
+    pub fn settle(&self, command: &mut Command) {
+        let ours = std::env::vars_os().filter(|(name, _)| name.as_encoded_bytes().starts_with(b"DOGWATCH"));
+        for (name, _) in ours {
+            command.env_remove(name);
+        }
+        command
+            .current_dir(self.path(""))
+            .env(MARK, self.dir.path())
+            .env("HOME", self.outside("home"))
+            .env("XDG_STATE_HOME", self.outside("state"))
+            .env_remove("XDG_CONFIG_HOME")
+            .stdin(Stdio::null());
+    }
+
+    pub fn start(&self, args: &[&str]) -> Running {
+        Running::start(self.command(args))
+    }
+
+    /// `dogwatch run loop --json …`
+    pub fn start_run(&self, args: &[&str]) -> Running {
+        self.start(&[&["run", "loop", "--json"], args].concat())
+    }
+
+    /// `dogwatch run loop --json …`, to its end. Nobody may be left after it.
+    pub fn run(&self, args: &[&str]) -> Done {
+        let done = self.start_run(args).finish();
+        self.assert_nobody_is_left();
+        done
+    }
+
+    /// `dogwatch …`, to its end.
+    pub fn call(&self, args: &[&str]) -> Done {
+        self.start(args).finish()
+    }
+
+    /// The directory of the latest run.
+    pub fn run_dir(&self) -> PathBuf {
+        let runs = std::fs::read_dir(self.path(".dogwatch/runs")).expect("a run was recorded");
+        let made = |path: &PathBuf| path.metadata().and_then(|m| m.created()).expect("tells its birth");
+        runs.flatten().map(|e| e.path()).max_by_key(made).expect("at least one run")
+    }
+
+    /// A file of an iteration of the latest run.
+    pub fn raw(&self, iteration: u64, name: &str) -> Vec<u8> {
+        let path = self.run_dir().join("loop").join(format!("{iteration:06}")).join(name);
+        std::fs::read(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
+    }
+
+    /// The prompt of an iteration, as it was kept.
+    pub fn prompt(&self, iteration: u64) -> String {
+        String::from_utf8(self.raw(iteration, "prompt.md")).expect("a prompt is text")
+    }
+
+    /// The latest run's journal: whole, without a gap, its chain unbroken.
+    pub fn journal(&self) -> Vec<Value> {
+        journal(&self.run_dir())
+    }
+
+    /// Strict: at this moment nothing of the test is alive.
+    pub fn assert_nobody_is_left(&self) {
+        let left = others::of(self.dir.path());
+        assert!(left.is_empty(), "left behind: {}", others::describe(&left));
+    }
+
+    /// For what ends by itself after dogwatch was killed.
+    pub fn wait_till_nobody_is_left(&self) {
+        others::wait_for_all(self.dir.path());
+    }
+
+    /// The keeper of the dogwatch that runs now.
+    pub fn keeper(&self) -> i32 {
+        others::named(self.dir.path(), "dogwatch-keeper").expect("a keeper is there")
+    }
+}
+
+impl Drop for Project {
+    fn drop(&mut self) {
+        others::kill_all(self.dir.path());
+    }
+}
+
+/// A journal's events, after the reader of dogwatch itself has found no fault with it.
+pub fn journal(run_dir: &Path) -> Vec<Value> {
+    let loaded = dogwatch_host::journal::load(run_dir).unwrap_or_else(|e| panic!("{e}"));
+    assert_eq!(loaded.broken_chain, None, "the chain is unbroken");
+    assert!(loaded.torn.is_empty(), "no torn line: {:?}", String::from_utf8_lossy(&loaded.torn));
+    let text = std::fs::read_to_string(run_dir.join("events.jsonl")).expect("the journal is text");
+    text.lines().map(|l| serde_json::from_str(l).expect("checked above")).collect()
+}
+
+/// The names of events, in order.
+pub fn names(events: &[Value]) -> Vec<&str> {
+    events.iter().map(|e| e["event"].as_str().expect("an event has a name")).collect()
+}
+
+/// The events of this name.
+pub fn all<'a>(events: &'a [Value], name: &str) -> Vec<&'a Value> {
+    events.iter().filter(|e| e["event"] == name).collect()
+}
+
+/// The only event of this name.
+pub fn one<'a>(events: &'a [Value], name: &str) -> &'a Value {
+    match all(events, name)[..] {
+        [event] => event,
+        ref found => panic!("{} × {name} in {:?}", found.len(), names(events)),
+    }
+}
+
+/// Trouble and notices of this kind.
+pub fn kinds<'a>(events: &'a [Value], kind: &str) -> Vec<&'a Value> {
+    events.iter().filter(|e| e["kind"] == kind).collect()
+}

@@ -1,0 +1,105 @@
+//! A disk without room: what runs is supervised on, nothing new starts, and the run goes on when there
+//! is room again. The disk is a small tmpfs, so these need the right to mount one.
+
+use crate::kit::{GRACES, PATIENCE, Project, all, journal, kinds, names, one};
+use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
+use rustix::process::Signal;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+/// A small disk, unmounted when the test is over.
+struct SmallDisk {
+    at: PathBuf,
+}
+
+impl SmallDisk {
+    /// `None`, with a word about it, where mounting is not allowed.
+    fn mount(at: &Path) -> Option<SmallDisk> {
+        std::fs::create_dir_all(at).expect("a directory");
+        match mount("tmpfs", at, "tmpfs", MountFlags::empty(), Some(c"size=256k,mode=700")) {
+            Ok(()) => Some(SmallDisk { at: at.to_owned() }),
+            Err(error) => {
+                println!("skipped: cannot mount a tmpfs here: {error}");
+                None
+            }
+        }
+    }
+
+    /// Takes all the room there is.
+    fn fill(&self) {
+        let mut filler = std::fs::File::create(self.at.join("filler")).expect("there is room for a name");
+        for size in [4096, 1] {
+            while filler.write_all(&vec![b'x'; size]).is_ok() {}
+        }
+    }
+
+    fn make_room(&self) {
+        std::fs::remove_file(self.at.join("filler")).expect("was there");
+    }
+
+    fn run_dir(&self) -> PathBuf {
+        let mut runs = std::fs::read_dir(self.at.join("state/runs")).expect("a run was recorded").flatten();
+        runs.next().expect("one run").path()
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let _ = unmount(&self.at, UnmountFlags::DETACH);
+    }
+}
+
+#[test]
+fn a_full_disk_holds_new_starts_back_until_there_is_room_and_the_journal_has_no_gap() {
+    let front = format!("{GRACES}\ncommands: [{{name: c, run: echo c}}]");
+    let project =
+        Project::acting_with(&front, "append starts $pid; flood 20kB; ready there; await gate; flood 50kB");
+    let Some(disk) = SmallDisk::mount(&project.path("small")) else { return };
+    let (there, gate) = (project.fifo("there"), project.gate("gate"));
+    let mut run = project.start(&["run", "loop", "-n", "3", "--state-dir", "small/state"]);
+    there.pid();
+    disk.fill();
+    gate.open();
+    run.wait_for_line("nothing new is started until it can be written");
+    assert_eq!(project.lines("starts").len(), 1, "the disk is full");
+    disk.make_room();
+    run.wait_for_line("the record can be written again");
+    there.pid();
+    // Full once more, while a session runs: it is supervised on, and ended when asked.
+    disk.fill();
+    run.signal(Signal::INT);
+    run.wait_for_line("stopping after this iteration");
+    disk.make_room();
+    gate.open();
+    let done = run.finish();
+    done.assert_code(0);
+    project.assert_nobody_is_left();
+    assert_eq!(project.lines("starts").len(), 2);
+    let events = journal(&disk.run_dir());
+    assert_eq!(all(&events, "iteration_completed").len(), 2, "{:?}", names(&events));
+    assert_eq!(one(&events, "run_ended")["outcome"], "stopped");
+    assert_eq!(all(&events, "iteration_failed").len(), 0, "a full disk is no failure of the agent");
+    assert_eq!(kinds(&events, "raw_output_lost").len(), 1, "output for which there was no room is told");
+    let ended = all(&events, "session_ended")[0];
+    let kept = std::fs::metadata(disk.run_dir().join("loop/000001/stdout")).expect("is there").len();
+    assert_eq!(ended["cut_bytes"].as_u64().expect("some are missing") + kept, 70_000);
+}
+
+#[test]
+fn a_run_that_waits_for_room_can_be_stopped() {
+    let project = Project::acting("append starts $pid; ready there; await gate");
+    let Some(disk) = SmallDisk::mount(&project.path("small")) else { return };
+    let (there, gate) = (project.fifo("there"), project.gate("gate"));
+    let mut run = project.start(&["run", "loop", "--state-dir", "small/state"]);
+    there.pid();
+    disk.fill();
+    gate.open();
+    run.wait_for_line("nothing new is started until it can be written");
+    let began = Instant::now();
+    run.signal(Signal::TERM);
+    run.finish().assert_code(143);
+    assert!(began.elapsed() < PATIENCE / 3);
+    assert_eq!(project.lines("starts").len(), 1);
+    project.assert_nobody_is_left();
+}

@@ -1,0 +1,186 @@
+//! What people see: plain lines in a pipe, a live line on a terminal, and a terminal left as it was.
+
+use crate::kit::{GRACES, PATIENCE, Project};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{Mode, OFlags};
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use rustix::termios::{Termios, Winsize, tcgetattr, tcsetwinsize};
+use std::os::fd::OwnedFd;
+use std::process::{Child, Command};
+use std::time::Instant;
+
+#[test]
+fn off_a_terminal_there_is_a_block_per_iteration_a_summary_and_no_control_character() {
+    let front = format!("{GRACES}\ncommands: [{{name: tests, run: 'false'}}]");
+    let project =
+        Project::acting_with(&front, "counter count; say part $n done; on 2 { err no luck; exit 4 }");
+    let done = project.call(&["run", "loop", "-n", "2"]);
+    done.assert_code(0);
+    let text = done.text();
+    assert!(!text.contains(|c: char| c.is_control() && c != '\n'), "{text:?}");
+    for wanted in [
+        "iteration 1\n",
+        "tests exit 1",
+        "\"part 1 done\"",
+        "completed in ",
+        "iteration 2\n",
+        "failed in ",
+        "exit code 4: no luck",
+        "clean: ",
+        "1 completed, 1 failed",
+        "exit code 0",
+        "record: .dogwatch/runs/",
+    ] {
+        assert!(text.contains(wanted), "{wanted:?} in\n{text}");
+    }
+}
+
+#[test]
+fn wait_and_limits_are_told_in_words() {
+    let front = format!("{GRACES}\nbudget: {{iterations: 2}}\ndelay: 10ms");
+    let project = Project::acting_with(&front, "counter count; on 1 { hang }");
+    let done = project.call(&["run", "loop", "--timeout", "300ms"]);
+    done.assert_code(3);
+    let text = done.text();
+    for wanted in
+        ["Total timeout: exceeded 0.3s limit", "timed out in ", "between iterations", "budget.iterations"]
+    {
+        assert!(text.contains(wanted), "{wanted:?} in\n{text}");
+    }
+}
+
+/// A terminal with a dogwatch on it.
+struct Tty {
+    master: OwnedFd,
+    /// Kept open, so that the terminal's state can still be read at the end.
+    slave: OwnedFd,
+    before: Termios,
+    child: Child,
+    seen: Vec<u8>,
+}
+
+impl Tty {
+    /// `setsid --ctty` makes the terminal the controlling one, so that Ctrl-C is a key.
+    fn start(project: &Project, args: &[&str]) -> Tty {
+        let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal");
+        grantpt(&master).expect("ours");
+        unlockpt(&master).expect("ours");
+        let name = ptsname(&master, Vec::new()).expect("has a name");
+        let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
+        let slave = rustix::fs::open(name, flags, Mode::empty()).expect("opens");
+        let size = Winsize { ws_row: 24, ws_col: 100, ws_xpixel: 0, ws_ypixel: 0 };
+        tcsetwinsize(&slave, size).expect("a terminal has a size");
+        let before = tcgetattr(&slave).expect("a terminal has a state");
+        let mut command = Command::new("setsid");
+        project.settle(&mut command);
+        command.args(["--ctty", "--wait", env!("CARGO_BIN_EXE_dogwatch")]).args(args).env("TERM", "xterm");
+        let copy = || slave.try_clone().expect("copies");
+        let child = command.stdin(copy()).stdout(copy()).stderr(copy()).spawn().expect("starts");
+        drop(command);
+        Tty { master, slave, before, child, seen: Vec::new() }
+    }
+
+    fn press_ctrl_c(&self) {
+        rustix::io::write(&self.master, b"\x03").expect("a terminal takes a key");
+    }
+
+    /// Reads the screen until the text stands there.
+    fn wait_for(&mut self, text: &str) {
+        let until = Instant::now() + PATIENCE;
+        while !self.screen().contains(text) {
+            let bound = Timespec::try_from(until.saturating_duration_since(Instant::now())).expect("seconds");
+            let ready = poll(&mut [PollFd::new(&self.master, PollFlags::IN)], Some(&bound)).expect("polls");
+            assert!(ready > 0, "no {text:?} on the screen:\n{}", self.screen());
+            self.read();
+        }
+    }
+
+    fn read(&mut self) {
+        let mut chunk = [0; 4096];
+        let n = rustix::io::read(&self.master, &mut chunk).expect("the slave is open, so there is no error");
+        self.seen.extend(&chunk[..n]);
+    }
+
+    fn screen(&self) -> String {
+        String::from_utf8_lossy(&self.seen).into_owned()
+    }
+
+    /// Waits for the end; answers the exit code and all that was shown.
+    fn finish(mut self) -> (Option<i32>, String) {
+        self.wait_for("record: ");
+        let code = self.child.wait().expect("our child").code();
+        while poll(&mut [PollFd::new(&self.master, PollFlags::IN)], Some(&Timespec::default()))
+            .expect("polls")
+            > 0
+        {
+            self.read();
+        }
+        let after = tcgetattr(&self.slave).expect("still a terminal");
+        assert_eq!(format!("{:?}", self.before), format!("{after:?}"), "the terminal is as it was");
+        (code, self.screen())
+    }
+}
+
+#[test]
+fn on_a_terminal_a_live_line_tells_of_the_work_and_goes_with_it() {
+    let project = Project::acting("say thinking; ready there; await gate");
+    let (there, gate) = (project.fifo("there"), project.gate("gate"));
+    let mut tty = Tty::start(&project, &["run", "loop", "-n", "1"]);
+    there.pid();
+    tty.wait_for("working 1s");
+    gate.open();
+    let (code, screen) = tty.finish();
+    assert_eq!(code, Some(0));
+    let live = screen.rfind("working ").expect("was there");
+    assert!(screen[live..].contains("\r\x1b[2K"), "the live line is cleared: {screen:?}");
+    for left_changed in ["\x1b[?25l", "\x1b[?1049h", "\x1b[?1000h"] {
+        assert!(!screen.contains(left_changed), "{left_changed:?}");
+    }
+    assert!(screen.ends_with('\n') || screen.ends_with("\x1b[0m\r\n"), "{screen:?}");
+    project.assert_nobody_is_left();
+}
+
+#[test]
+fn the_ctrl_c_key_goes_to_dogwatch_alone_and_once_lets_the_agent_finish() {
+    let project = Project::acting("ready there; await gate; say finished");
+    let (there, gate) = (project.fifo("there"), project.gate("gate"));
+    let mut tty = Tty::start(&project, &["run", "loop"]);
+    there.pid();
+    tty.press_ctrl_c();
+    tty.wait_for("stopping after this iteration");
+    gate.open();
+    let (code, screen) = tty.finish();
+    assert_eq!(code, Some(0), "{screen}");
+    assert!(screen.contains("\"finished\"") && screen.contains("stopped: "), "{screen}");
+}
+
+#[test]
+fn the_ctrl_c_key_twice_interrupts_and_three_times_kills() {
+    for (script, presses) in [("ready there; hang", 2), ("ignore INT TERM; ready there; hang", 3)] {
+        let project = Project::acting_with("watchdog: {grace: 10m}", script);
+        let there = project.fifo("there");
+        let mut tty = Tty::start(&project, &["run", "loop"]);
+        there.pid();
+        tty.press_ctrl_c();
+        tty.wait_for("stopping after this iteration");
+        tty.press_ctrl_c();
+        if presses == 3 {
+            tty.wait_for("Ctrl-C again kills it");
+            tty.press_ctrl_c();
+        }
+        let (code, screen) = tty.finish();
+        assert_eq!(code, Some(130), "{screen}");
+        project.assert_nobody_is_left();
+    }
+}
+
+#[test]
+fn in_a_wait_there_is_a_countdown_and_the_ctrl_c_key_ends_it() {
+    let project = Project::acting("say hi");
+    let mut tty = Tty::start(&project, &["run", "loop", "-n", "2", "--delay", "1h"]);
+    tty.wait_for("Ctrl-C goes on now");
+    tty.press_ctrl_c();
+    let (code, screen) = tty.finish();
+    assert_eq!(code, Some(0), "{screen}");
+    assert!(screen.contains("iteration 2"), "{screen}");
+}

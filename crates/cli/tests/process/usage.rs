@@ -1,0 +1,155 @@
+//! Bad usage and bad files: exit code 2, nothing started, and a message that helps.
+
+use crate::kit::{Done, GRACES, Project, Running};
+use std::process::Stdio;
+
+/// `run` and `check` with this frontmatter: both refuse it, and nothing is started.
+fn refused(front: &str) -> Done {
+    let project = Project::new();
+    project.act(front, "append starts $pid");
+    project.call(&["check", "loop"]).assert_code(2);
+    let done = project.call(&["run", "loop", "-n", "1"]);
+    done.assert_code(2);
+    assert!(done.stdout.is_empty(), "{}", done.text());
+    assert!(!project.path("starts").exists() && !project.path(".dogwatch").exists(), "nothing was started");
+    done
+}
+
+#[test]
+fn item_11_broken_yaml_is_shown_with_file_line_column_and_the_line_itself() {
+    let done = refused("delay: [1, 2");
+    assert!(done.stderr.contains("loop/RALPH.md:"), "{}", done.stderr);
+    assert!(done.stderr.contains("delay: [1, 2"), "{}", done.stderr);
+}
+
+#[test]
+fn absurd_durations_are_refused_with_their_place() {
+    for value in ["-1s", "0.0000001x", "999999999999999999999d", ".nan", "'1e400'", "[]", "''"] {
+        let done = refused(&format!("watchdog:\n  session: {value}"));
+        assert!(done.stderr.contains("loop/RALPH.md:4:12"), "{value}: {}", done.stderr);
+    }
+}
+
+#[test]
+fn absurd_durations_in_flags_are_refused_with_the_flag() {
+    let project = Project::acting("say hi");
+    for flag in ["--delay", "--timeout"] {
+        for value in ["-5", "soon", "99999999999999999999999", ""] {
+            let done = project.call(&["run", "loop", flag, value]);
+            done.assert_code(2);
+            assert!(done.stderr.contains(flag), "{}", done.stderr);
+        }
+    }
+    for n in ["-1", "0", "many", "1.5"] {
+        project.call(&["run", "loop", "-n", n]).assert_code(2);
+    }
+}
+
+#[test]
+fn item_26_an_unknown_key_is_a_warning_with_the_nearest_name_and_within_our_blocks_an_error() {
+    let project = Project::acting_with(&format!("{GRACES}\ncomands: []"), "say hi");
+    let done = project.run(&["-n", "1"]);
+    done.assert_code(0);
+    assert!(done.stderr.contains("comands") && done.stderr.contains("commands"), "{}", done.stderr);
+    assert_eq!(done.events().len(), done.text().lines().count(), "the warning is not on stdout");
+    let done = refused("watchdog: {sesion: 5m}");
+    assert!(done.stderr.contains("session"), "{}", done.stderr);
+}
+
+#[test]
+fn item_15_and_17_an_agent_that_is_not_given_or_not_there_is_told_before_anything_starts() {
+    let project = Project::new();
+    for (front, wanted) in [
+        ("delay: 1s", "agent"),
+        ("agent: ''", "agent"),
+        ("agent: no-such-agent-at-all --x", "not found on PATH"),
+        ("agent: ./missing", "not an executable file"),
+    ] {
+        project.ralph(front, "Go.");
+        let done = project.call(&["run", "loop"]);
+        done.assert_code(2);
+        assert!(done.stderr.contains(wanted), "{front}: {}", done.stderr);
+        assert!(!project.path(".dogwatch").exists());
+    }
+}
+
+#[test]
+fn a_path_that_leads_nowhere_is_exit_code_2_with_a_hint() {
+    let project = Project::new();
+    for path in ["nowhere", "loop"] {
+        let done = project.call(&["run", path]);
+        done.assert_code(2);
+        assert!(done.stderr.contains("Error: ") && done.stderr.contains("Hint: "), "{}", done.stderr);
+    }
+    for args in [&["run"][..], &["walk"], &["run", "loop", "--fast"], &[]] {
+        project.call(args).assert_code(2);
+    }
+}
+
+#[test]
+fn a_file_that_is_no_text_or_too_large_is_exit_code_2() {
+    let project = Project::new();
+    std::fs::write(project.path("loop/RALPH.md"), b"---\nagent: x\n---\n\xff\xfe").expect("writes");
+    project.call(&["run", "loop"]).assert_code(2);
+    project.file("loop/RALPH.md", &format!("---\nagent: 'true'\n---\n{}", "x".repeat(2 << 20)));
+    project.call(&["run", "loop"]).assert_code(2);
+    rustix::fs::mkfifoat(rustix::fs::CWD, project.path("pipe"), rustix::fs::Mode::RUSR).expect("a FIFO");
+    project.call(&["run", "pipe"]).assert_code(2);
+}
+
+#[test]
+fn help_and_version_are_exit_code_0_on_stdout() {
+    let project = Project::new();
+    for args in [&["--help"][..], &["--version"], &["run", "--help"], &["completions", "bash"], &["man"]] {
+        let done = project.call(args);
+        done.assert_code(0);
+        assert!(!done.stdout.is_empty() && done.stderr.is_empty(), "{args:?}");
+    }
+}
+
+#[test]
+fn a_reader_who_has_gone_is_no_panic() {
+    let project = Project::acting("say hi");
+    let gone = || {
+        let (reader, writer) = std::io::pipe().expect("a pipe");
+        drop(reader);
+        Stdio::from(writer)
+    };
+    let calls = [
+        (&["run", "loop", "-n", "2"][..], 0),
+        (&["run", "loop", "-n", "2", "--json"], 0),
+        (&["run", "no"], 2),
+    ];
+    let more = [(&["--help"][..], 0), (&["man"], 0), (&["check", "loop", "--explain"], 0), (&["what"], 2)];
+    for (args, code) in calls.into_iter().chain(more) {
+        let status = project.command(args).stdout(gone()).stderr(gone()).status().expect("starts");
+        assert_eq!(status.code(), Some(code), "{args:?}");
+    }
+    assert_eq!(project.journal().last().expect("events")["event"], "run_ended");
+}
+
+#[test]
+fn a_reader_who_does_not_read_does_not_hold_the_run_up() {
+    let project = Project::acting("say hi");
+    for json in [&["--json"][..], &[]] {
+        let args = [&["run", "loop", "-n", "40"], json].concat();
+        let mut command = project.command(&args);
+        let (reader, writer) = std::io::pipe().expect("a pipe");
+        rustix::pipe::fcntl_setpipe_size(&writer, 4096).expect("may be made smaller");
+        let mut child = command.stdout(writer).spawn().expect("starts");
+        drop(command);
+        // Nothing was read, and yet it ends.
+        let code = child.wait().expect("our child").code();
+        drop(reader);
+        assert_eq!(code, Some(0));
+        assert_eq!(project.journal().last().expect("events")["completed"], 40);
+    }
+}
+
+#[test]
+fn a_loop_that_needs_nothing_of_its_environment_runs_without_one() {
+    let project = Project::acting("say hi");
+    let mut command = project.command(&["run", "loop", "-n", "1"]);
+    command.env_clear().env("XDG_STATE_HOME", project.outside("state"));
+    Running::start(command).finish().assert_code(0);
+}
