@@ -14,6 +14,7 @@ fn is_control(c: char) -> bool {
         || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
+// promise: 8, 9
 #[test]
 fn hostile_text_is_sanitised_on_the_screen_and_in_the_journal_and_kept_in_the_raw_files() {
     let project = Project::acting(HOSTILE);
@@ -32,6 +33,7 @@ fn hostile_text_is_sanitised_on_the_screen_and_in_the_journal_and_kept_in_the_ra
     assert!(project.raw(1, "stderr").starts_with(b"\x1b[1mbold\x07 "));
 }
 
+// promise: 8
 #[test]
 fn hostile_text_as_a_claude_result_and_as_marker_attributes_is_sanitised_too() {
     let script = r#"claude init
@@ -54,6 +56,7 @@ fn assert_clean(value: &serde_json::Value) {
     }
 }
 
+// promise: 4
 #[test]
 fn a_huge_line_without_a_newline_costs_little_memory_and_is_counted() {
     let bytes: u64 = if std::env::var_os("DOGWATCH_FULL").is_some() { 1 << 30 } else { 96 << 20 };
@@ -127,6 +130,7 @@ fn an_agent_that_exits_without_reading_its_prompt_has_completed() {
     project.run(&["-n", "2"]).assert_code(0);
 }
 
+// promise: 1
 #[test]
 fn a_child_that_holds_stdout_costs_the_leak_limit_and_no_more() {
     let project = Project::acting("child { ready kid; hang }; await gate; say done");

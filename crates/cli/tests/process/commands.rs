@@ -103,6 +103,7 @@ fn item_39_what_a_command_prints_is_capped_and_the_cut_is_marked() {
     assert!(finished["cut_bytes"].as_u64().is_some_and(|n| n > 1_500_000), "{finished}");
 }
 
+// promise: 1
 #[test]
 fn what_a_command_leaves_behind_is_gone_before_the_agent_starts() {
     let project = Project::new();

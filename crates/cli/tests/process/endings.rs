@@ -81,26 +81,31 @@ fn kill_9(mischief: &str) {
 macro_rules! endings {
     ($($ending:ident),+) => {$(
         mod $ending {
+            // promise: 1
             #[test]
             fn leaves_no_setsid_child_that_ignores_term() {
                 super::$ending(super::SETSID);
             }
 
+            // promise: 1
             #[test]
             fn leaves_no_setsid_child_with_a_cleared_environment() {
                 super::$ending(super::BARE);
             }
 
+            // promise: 1
             #[test]
             fn leaves_no_rabbit_that_keeps_forking() {
                 super::$ending(super::RABBIT);
             }
 
+            // promise: 1
             #[test]
             fn leaves_no_stopped_child() {
                 super::$ending(super::STOPPED);
             }
 
+            // promise: 1
             #[test]
             fn leaves_no_child_that_holds_stdout() {
                 super::$ending(super::HOLDING);

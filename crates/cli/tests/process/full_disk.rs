@@ -50,6 +50,7 @@ impl Drop for SmallDisk {
     }
 }
 
+// promise: 10
 #[test]
 fn a_full_disk_holds_new_starts_back_until_there_is_room_and_the_journal_has_no_gap() {
     let front = format!("{GRACES}\ncommands: [{{name: c, run: echo c}}]");
@@ -86,6 +87,7 @@ fn a_full_disk_holds_new_starts_back_until_there_is_room_and_the_journal_has_no_
     assert_eq!(ended["cut_bytes"].as_u64().expect("some are missing") + kept, 70_000);
 }
 
+// promise: 10
 #[test]
 fn a_run_that_waits_for_room_can_be_stopped() {
     let project = Project::acting("append starts $pid; ready there; await gate");

@@ -34,6 +34,7 @@ fn item_42_stop_on_error_means_one_start_and_the_outcome_says_so() {
     assert_eq!(end["outcome"], "stopped_on_error");
 }
 
+// promise: 6
 #[test]
 fn item_43_a_timeout_is_an_event_of_its_own_and_the_verdict_stands_before_the_signal() {
     let project = Project::acting("counter count; on 1 { say busy; hang }");
@@ -88,6 +89,7 @@ fn item_45_events_come_in_the_order_of_life() {
     assert!(numbers.iter().copied().eq(1..=numbers.len() as u64), "numbered without a gap");
 }
 
+// promise: 13
 #[test]
 fn item_46_no_completed_iteration_is_exit_code_1() {
     let end = Project::acting("exit 1").run(&["-n", "1"]).assert_code(1).end();
@@ -192,6 +194,7 @@ fn item_54_the_last_result_is_what_was_said_and_its_marker_counts() {
     assert_eq!(one(&events, "iteration_idle")["reason"], "no_pending_tasks");
 }
 
+// promise: 13
 #[test]
 fn item_55_is_error_is_a_failure_though_the_exit_code_is_0() {
     let project =

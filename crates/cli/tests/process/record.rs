@@ -17,6 +17,7 @@ fn json_prints_the_journals_events_and_nothing_else_and_leaves_observations_out(
     assert_eq!(printed, rest);
 }
 
+// promise: 2
 #[test]
 fn a_second_run_of_a_loop_exits_with_4_and_names_the_first() {
     let project = Project::acting("ready there; await gate");
@@ -57,6 +58,7 @@ fn two_loops_of_one_work_tree_run_side_by_side() {
     first.finish().assert_code(0);
 }
 
+// promise: 2
 #[test]
 fn after_kill_9_the_next_run_waits_for_the_keeper_and_then_runs() {
     let project = Project::acting(
@@ -76,6 +78,7 @@ fn after_kill_9_the_next_run_waits_for_the_keeper_and_then_runs() {
     assert_eq!(project.lines("count"), ["2"]);
 }
 
+// promise: 1
 #[test]
 fn what_a_killed_dogwatch_and_a_killed_keeper_left_is_ended_before_the_next_run_starts() {
     let project = Project::acting("counter count; on 1 { hold hold; orphan { ready kid; hang }; hang }");
@@ -95,6 +98,7 @@ fn what_a_killed_dogwatch_and_a_killed_keeper_left_is_ended_before_the_next_run_
     assert!(notice[0]["message"].as_str().is_some_and(|m| m.starts_with("2 processes")), "{notice:?}");
 }
 
+// promise: 1
 #[test]
 fn a_killed_keeper_is_trouble_its_orphans_are_ended_and_the_run_goes_on() {
     let project = Project::acting(
@@ -126,6 +130,7 @@ fn a_keeper_killed_between_iterations_is_replaced() {
     assert_eq!(run.finish().assert_code(0).end()["completed"], 2);
 }
 
+// promise: 10
 #[test]
 fn a_state_directory_that_vanishes_is_trouble_and_nothing_new_starts() {
     let project = Project::acting("append starts $pid; ready there; await gate");

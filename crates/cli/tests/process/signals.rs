@@ -45,6 +45,7 @@ fn ctrl_c_twice_interrupts_the_agent_and_no_more_than_that() {
     project.assert_nobody_is_left();
 }
 
+// promise: 3
 #[test]
 fn ctrl_c_three_times_kills_without_waiting_for_any_grace() {
     let project = Project::acting_with(LONG_GRACES, "ignore INT TERM HUP; ready there; hang");
@@ -62,6 +63,7 @@ fn ctrl_c_three_times_kills_without_waiting_for_any_grace() {
     project.assert_nobody_is_left();
 }
 
+// promise: 13
 #[test]
 fn an_agent_that_exits_0_on_an_interrupt_was_interrupted_all_the_same() {
     let project = Project::shell("trap \"exit 0\" INT; echo $$ > there; while :; do sleep 0.05; done");
@@ -163,6 +165,7 @@ fn term_while_a_command_runs_ends_the_command_and_starts_no_agent() {
     project.assert_nobody_is_left();
 }
 
+// promise: 3
 #[test]
 fn a_second_term_kills_without_waiting_for_any_grace() {
     let project = Project::acting_with(LONG_GRACES, "ignore INT TERM HUP; ready there; hang");
@@ -193,6 +196,7 @@ fn hup_that_was_ignored_at_the_start_stays_ignored_as_under_nohup() {
     assert_eq!(kinds(&done.events(), "stopping").len(), 0);
 }
 
+// promise: 3
 #[test]
 fn an_agent_that_ends_on_term_only_is_given_its_graces_and_all_steps_are_recorded() {
     let project = Project::acting("ignore INT; ready there; hang");
