@@ -186,7 +186,7 @@ fn the_state_directory_keeps_itself_out_of_git_and_to_its_owner() {
 }
 
 #[test]
-fn a_secret_on_the_agents_command_line_is_in_no_event() {
+fn a_secret_on_the_agents_command_line_is_in_no_event_but_the_settings() {
     let project = Project::new();
     project.ralph(&format!("agent: sh -c 'true' --api-key=sk-ant-verysecret123\n{GRACES}"), "Go.");
     let done = project.run(&["-n", "1"]);
