@@ -180,6 +180,7 @@ mod tests {
         assert!(dir.path().join("runs/notes.txt").exists());
     }
 
+    // promise: 14
     #[test]
     fn a_pointer_is_for_its_owner_alone() {
         use std::os::unix::fs::PermissionsExt;

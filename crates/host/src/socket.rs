@@ -127,6 +127,7 @@ mod tests {
         connect(path, PATIENCE).is_ok()
     }
 
+    // promise: 14
     #[test]
     fn a_socket_is_for_its_owner_alone_and_goes_when_it_is_dropped() {
         let dir = tempfile::tempdir().expect("a directory");

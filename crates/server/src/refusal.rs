@@ -24,6 +24,24 @@ pub(crate) enum Refusal {
 }
 
 impl Refusal {
+    #[cfg(test)]
+    const ALL: [Refusal; 14] = [
+        Refusal::NoSuchRoute,
+        Refusal::WrongMethod,
+        Refusal::BadQuery,
+        Refusal::BadLastEventId,
+        Refusal::NotJson,
+        Refusal::BadBody,
+        Refusal::EmptyText,
+        Refusal::BodyTooLarge,
+        Refusal::BodyTooSlow,
+        Refusal::NoAnswer,
+        Refusal::Busy,
+        Refusal::TooManyStreams,
+        Refusal::NoRecord,
+        Refusal::Broken,
+    ];
+
     fn parts(self) -> (StatusCode, &'static str, &'static str) {
         match self {
             Refusal::NoSuchRoute => (StatusCode::NOT_FOUND, "not_found", "there is no such route"),
@@ -100,5 +118,15 @@ mod tests {
         let (head, body) = text.split_once("\r\n\r\n").expect("has a body");
         assert!(head.contains(&format!("content-length: {}", body.len())), "{}", body.len());
         serde_json::from_str::<serde_json::Value>(body).expect("is JSON");
+    }
+
+    #[test]
+    fn every_refusal_is_documented_with_its_status() {
+        let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/api.md");
+        let page = std::fs::read_to_string(page).expect("the page is there");
+        for refusal in Refusal::ALL {
+            let (status, code, _) = refusal.parts();
+            assert!(page.contains(&format!("| {} | `{code}` |", status.as_u16())), "{code}");
+        }
     }
 }

@@ -141,6 +141,7 @@ mod tests {
         assert_eq!(all(&mut tail), ["another"]);
     }
 
+    // promise: 4
     #[test]
     fn lines_around_the_limits_are_whole_and_one_beyond_is_passed_over() {
         for length in [CHUNK - 1, CHUNK, CHUNK + 1, 4 * CHUNK, MAX_LINE - 1, MAX_LINE, MAX_LINE + 1] {

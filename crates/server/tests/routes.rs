@@ -99,6 +99,7 @@ fn what_does_not_exist_is_refused_in_json() {
     }
 }
 
+// promise: 14
 #[test]
 fn nothing_changes_by_get_and_nothing_is_read_by_post() {
     let rig = Rig::new();
@@ -150,6 +151,7 @@ fn tell_takes_a_text_and_nothing_else() {
     assert_eq!(rig.asked(), [Request::Tell(longest)]);
 }
 
+// promise: 4
 #[test]
 fn a_body_is_taken_up_to_the_limit_and_not_a_byte_more() {
     let rig = Rig::new();
@@ -225,6 +227,7 @@ fn a_journal_that_is_gone_is_said_to_be() {
     assert!(error.to_string().contains("cannot be read"), "{error}");
 }
 
+// promise: 14
 #[test]
 fn the_api_answers_only_its_owner() {
     let rig = Rig::new();

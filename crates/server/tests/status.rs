@@ -2,14 +2,13 @@
 
 use dogwatch_core::dur::Dur;
 use dogwatch_core::event::{
-    Cause, Event, IterationEnd, NodeCounts, Observation, Outcome, Recorded, RunEnded, WaitEndedBy, WaitWhy,
+    Cause, Event, IterationEnd, NodeCounts, Outcome, Recorded, RunEnded, WaitEndedBy, WaitWhy,
 };
 use dogwatch_core::ids::{Iteration, NodeName};
 use dogwatch_core::moment::{Awake, Boot, Moment, Wall};
 use dogwatch_core::settings::{IdlePolicy, Settings, StopAfter};
 use dogwatch_core::status::{DoingStatus, OrchestratorStatus, State, Status};
 use dogwatch_core::view::View;
-use dogwatch_core::watch::Channel;
 use dogwatch_sim::plan;
 use serde_json::{Value, json};
 
@@ -120,15 +119,12 @@ fn evidence_is_as_old_as_it_is_when_one_looks() {
     });
     story.pass(10);
     let at = story.now.awake;
-    let seen = Observation {
-        channel: Channel::Stdout,
-        first_ms: at,
-        last_ms: at,
-        count: 3,
-        messages: 2,
-        max_gap_ms: 0,
-    };
-    story.tell(Event::Observed { node: node(), iteration: Iteration(1), seen });
+    // From JSON, because an observation gains fields that do not matter here.
+    let seen = json!({
+        "event": "observed", "node": "loop", "iteration": 1, "channel": "stdout",
+        "first_ms": at, "last_ms": at, "count": 3, "messages": 2, "max_gap_ms": 0,
+    });
+    story.tell(serde_json::from_value(seen).expect("is an event"));
     for (wait, age) in [(0, 0), (5, 5), (60, 65)] {
         story.pass(wait);
         let DoingStatus::Working { pid: 77, working_s, messages: 2, last_evidence: Some(last) } =
@@ -322,4 +318,20 @@ fn what_the_settings_do_not_say_is_null_in_the_document() {
     let nothing = serde_json::to_value(OrchestratorStatus::of(&View::default(), None)).expect("serialises");
     assert_eq!(nothing["currentTickInterval"], Value::Null);
     assert_eq!(nothing["config"]["tickInterval"], Value::Null);
+}
+
+#[test]
+fn the_documented_examples_are_what_is_answered() {
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/status.md");
+    let page = std::fs::read_to_string(page).expect("the page is there");
+    let examples: Vec<Value> = page
+        .split("```json\n")
+        .skip(1)
+        .map(|rest| serde_json::from_str(rest.split("```").next().unwrap_or("")).expect("an example is JSON"))
+        .collect();
+    let [own, document] = examples.as_slice() else { panic!("two examples") };
+    let read: Status = serde_json::from_value(own.clone()).expect("is a status");
+    assert_eq!(serde_json::to_value(read).expect("serialises"), *own);
+    let read: OrchestratorStatus = serde_json::from_value(document.clone()).expect("is the document");
+    assert_eq!(serde_json::to_value(read).expect("serialises"), *document);
 }

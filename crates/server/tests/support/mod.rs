@@ -3,11 +3,9 @@
 #![allow(dead_code, reason = "each test file uses its part")]
 
 use dogwatch_core::dur::Dur;
-use dogwatch_core::event::{Event, NodeCounts, Observation, Outcome, Recorded, RunEnded};
-use dogwatch_core::ids::{Iteration, NodeName};
-use dogwatch_core::moment::{Awake, Moment};
+use dogwatch_core::event::{Event, NodeCounts, Outcome, Recorded, RunEnded};
+use dogwatch_core::moment::Moment;
 use dogwatch_core::view::View;
-use dogwatch_core::watch::Channel;
 use dogwatch_host::journal::Journal;
 use dogwatch_server::{Busy, Client, Desk, Limits, Request, Served, serve_within, socket_path, watch};
 use dogwatch_sim::plan;
@@ -126,15 +124,12 @@ pub fn notice(message: &str) -> Event {
 }
 
 pub fn observed() -> Event {
-    let seen = Observation {
-        channel: Channel::Stdout,
-        first_ms: Awake(0),
-        last_ms: Awake(0),
-        count: 1,
-        messages: 1,
-        max_gap_ms: 0,
-    };
-    Event::Observed { node: NodeName::new("loop"), iteration: Iteration(1), seen }
+    // From JSON, because an observation gains fields that do not matter here.
+    serde_json::from_value(serde_json::json!({
+        "event": "observed", "node": "loop", "iteration": 1, "channel": "stdout",
+        "first_ms": 0, "last_ms": 0, "count": 1, "messages": 1, "max_gap_ms": 0,
+    }))
+    .expect("is an event")
 }
 
 pub fn run_ended() -> Event {
