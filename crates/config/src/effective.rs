@@ -5,7 +5,7 @@ use crate::layers::{Idle, Layers, Origin};
 use crate::parsed::Parsed;
 use dogwatch_core::dur::{Dur, Limit};
 use dogwatch_core::settings::{
-    Budget, CommandPlan, ErrorPolicy, IdlePolicy, Profile, ReaderName, StopAfter, Strategy, WakePolicy,
+    Budget, CommandPlan, ErrorPolicy, IdlePolicy, Profile, ReaderName, StopAfter, Strategy, Ttl, WakePolicy,
     WatchPolicy,
 };
 
@@ -78,6 +78,21 @@ impl Layers<'_> {
         }
     }
 
+    fn ttl(&self, path: &str, default: Ttl) -> Ttl {
+        match self.value(path) {
+            Some(Parsed::Ttl(ttl)) => *ttl,
+            _ => default,
+        }
+    }
+
+    /// How often something may happen; `off` is no limit.
+    fn times(&self, path: &str, default: Option<u32>) -> Option<u32> {
+        match self.value(path) {
+            Some(Parsed::Count(count)) => count.map(|n| u32::try_from(n).unwrap_or(u32::MAX)),
+            _ => default,
+        }
+    }
+
     pub fn count(&self, path: &str) -> Option<u64> {
         match self.value(path)? {
             Parsed::Count(count) => *count,
@@ -90,6 +105,16 @@ pub fn watchdog(layers: &Layers<'_>) -> WatchPolicy {
     let built_in = WatchPolicy::of(layers.profile());
     WatchPolicy {
         session: layers.limit("watchdog.session", built_in.session),
+        children: layers.limit("watchdog.children", built_in.children),
+        node: layers.limit("watchdog.node", built_in.node),
+        run: layers.limit("watchdog.run", built_in.run),
+        errors: layers.times("watchdog.errors", built_in.errors),
+        cycles: layers.times("watchdog.cycles", built_in.cycles),
+        poll: layers.limit("watchdog.poll", built_in.poll),
+        tool: layers.limit("watchdog.tool", built_in.tool),
+        start: layers.limit("watchdog.start", built_in.start),
+        idle: layers.limit("watchdog.idle", built_in.idle),
+        evidence_ttl: layers.ttl("watchdog.evidence_ttl", built_in.evidence_ttl),
         grace: layers.dur("watchdog.grace", built_in.grace),
         leak: layers.dur("watchdog.leak", built_in.leak),
         result_grace: layers.dur("watchdog.result_grace", built_in.result_grace),

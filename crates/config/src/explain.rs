@@ -4,7 +4,7 @@ use crate::commands;
 use crate::keys::{KEYS, Key, Standing};
 use crate::layers::{Idle, Layers};
 use crate::words::quote;
-use dogwatch_core::settings::{IdlePolicy, Settings, StopAfter};
+use dogwatch_core::settings::{IdlePolicy, Settings, StopAfter, Ttl};
 use dogwatch_core::text::one_line;
 use serde::Serialize;
 use std::fmt::Write as _;
@@ -37,7 +37,9 @@ fn origin(key: &Key, settings: &Settings, layers: &Layers<'_>) -> String {
         return assigned.origin.show();
     }
     match key.path {
-        "watchdog.session" => format!("built-in (profile {})", settings.profile.as_str()),
+        "watchdog.session" | "watchdog.children" | "watchdog.tool" | "watchdog.start" | "watchdog.idle" => {
+            format!("built-in (profile {})", settings.profile.as_str())
+        }
         "reader" => "from `agent`".to_owned(),
         path if path.starts_with("idle.") => match &layers.idle {
             Some(Idle::Off(off)) => off.show(),
@@ -72,6 +74,19 @@ fn value(path: &str, settings: &Settings) -> Option<String> {
         "wake_on.probe" => settings.wake_on.probe.clone().unwrap_or_else(none),
         "wake_on.every" => settings.wake_on.every.to_string(),
         "watchdog.session" => watchdog.session.to_string(),
+        "watchdog.children" => watchdog.children.to_string(),
+        "watchdog.node" => watchdog.node.to_string(),
+        "watchdog.run" => watchdog.run.to_string(),
+        "watchdog.errors" => or_off(watchdog.errors),
+        "watchdog.cycles" => or_off(watchdog.cycles),
+        "watchdog.poll" => watchdog.poll.to_string(),
+        "watchdog.tool" => watchdog.tool.to_string(),
+        "watchdog.start" => watchdog.start.to_string(),
+        "watchdog.idle" => watchdog.idle.to_string(),
+        "watchdog.evidence_ttl" => match watchdog.evidence_ttl {
+            Ttl::Auto => "auto".to_owned(),
+            Ttl::Fixed(dur) => dur.to_string(),
+        },
         "watchdog.grace" => watchdog.grace.to_string(),
         "watchdog.leak" => watchdog.leak.to_string(),
         "watchdog.result_grace" => watchdog.result_grace.to_string(),

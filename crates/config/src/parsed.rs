@@ -8,7 +8,7 @@ use crate::nearest::nearest;
 use crate::tree::{Node, Span, Value};
 use crate::words::words;
 use dogwatch_core::dur::{BadDur, Dur, Limit};
-use dogwatch_core::settings::{CommandPlan, Profile, ReaderName, StopAfter, Strategy};
+use dogwatch_core::settings::{CommandPlan, Profile, ReaderName, StopAfter, Strategy, Ttl};
 
 /// A value that is right.
 #[derive(Clone, Debug, PartialEq)]
@@ -27,6 +27,7 @@ pub enum Parsed {
     Count(Option<u64>),
     Number(f64),
     StopAfter(StopAfter),
+    Ttl(Ttl),
     /// Right, but for a key that this version does not obey.
     Unused,
 }
@@ -68,8 +69,8 @@ pub fn parse(ctx: &mut Ctx<'_, '_>, node: &Node, kind: Kind) -> Option<Parsed> {
         Kind::Duration => duration(ctx, node).map(Parsed::Dur),
         Kind::Span => span(ctx, node).map(Parsed::Dur),
         Kind::Limit => limit(ctx, node).map(Parsed::Limit),
-        Kind::Ttl if node.text() == Some("auto") => Some(Parsed::Unused),
-        Kind::Ttl => duration(ctx, node).map(|_| Parsed::Unused),
+        Kind::Ttl if node.text() == Some("auto") => Some(Parsed::Ttl(Ttl::Auto)),
+        Kind::Ttl => duration(ctx, node).map(|dur| Parsed::Ttl(Ttl::Fixed(dur))),
         Kind::Count => count(ctx, node).map(|n| Parsed::Count(Some(n))),
         Kind::CountLimit if is_off(node) => Some(Parsed::Count(None)),
         Kind::CountLimit => count(ctx, node).map(|n| Parsed::Count(Some(n))),

@@ -378,22 +378,19 @@ fn what_this_version_cannot_do_is_refused_not_ignored() {
 }
 
 #[test]
-fn watchdog_rows_of_later_versions_are_checked_and_noted() {
+fn every_row_of_the_watchdog_has_its_key() {
     let yaml = "watchdog: {children: 5m, node: off, run: 1h, errors: 5, cycles: off, poll: 1m, tool: 1m, start: 1m, idle: off, evidence_ttl: auto}";
     let loaded = Case::file(&with(yaml)).load().unwrap();
-    assert_eq!(loaded.warnings.len(), 10);
-    assert_eq!(
-        loaded.warnings[0].to_string(),
-        "RALPH.md:3:12: `watchdog.children` has no effect in this version yet"
-    );
+    assert_eq!(lines(&loaded.warnings), [""; 0]);
+    let policy = &loaded.plan.nodes[0].settings.watchdog;
+    assert_eq!((policy.errors, policy.cycles), (Some(5), None));
+    assert_eq!((policy.idle.to_string(), policy.run.to_string()), ("off".into(), "1h".into()));
     assert_eq!(error("watchdog: {idle: soon}"), "3:18: `watchdog.idle` must be a duration");
     assert_eq!(
         error("watchdog: {cycles: 0}"),
         "3:20: `watchdog.cycles` must be a whole number from 1 to 4294967295"
     );
     let loaded = Case::file(&with("agent_idle_activity_evidence_ttl_seconds: 0")).load().unwrap();
-    assert_eq!(
-        lines(&loaded.warnings),
-        ["RALPH.md:3:1: `watchdog.evidence_ttl` has no effect in this version yet"]
-    );
+    let ttl = loaded.plan.nodes[0].settings.watchdog.evidence_ttl;
+    assert_eq!(ttl, dogwatch_core::settings::Ttl::Fixed(dogwatch_core::dur::Dur::ZERO));
 }

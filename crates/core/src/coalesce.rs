@@ -44,6 +44,7 @@ impl Coalescer {
                 count,
                 messages,
                 max_gap_ms: 0,
+                digest: None,
             },
         });
         let due = self.last_record.is_none_or(|last| at.since(last) >= PERIOD);

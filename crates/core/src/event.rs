@@ -288,6 +288,9 @@ pub struct Observation {
     pub messages: u64,
     /// The longest gap between two pieces of this stretch.
     pub max_gap_ms: u64,
+    /// On `workspace`: the state the work tree is in now, if it is known.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub digest: Option<u64>,
 }
 
 /// The words of an enum, the same on the screen as in the record.

@@ -126,11 +126,31 @@ impl Profile {
     }
 }
 
-/// The watchdog's limits. A row that is not listed here is not in force.
+/// The watchdog's limits: one key for each row of its table (docs/watchdog.md), and what follows a verdict.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct WatchPolicy {
     /// Row 1: the session has lasted that long.
     pub session: Limit,
+    /// Row 2: so much time was spent waiting on children without progress.
+    pub children: Limit,
+    /// Row 3: the node, the run has lasted that long.
+    pub node: Limit,
+    pub run: Limit,
+    /// Row 4: so many errors of one fingerprint in a streak.
+    pub errors: Option<u32>,
+    /// Row 5: so many full cycles of the same calls with the same results.
+    pub cycles: Option<u32>,
+    /// Row 5: how long polling may see the same ok result.
+    pub poll: Limit,
+    /// Row 6: one tool call has been in flight that long.
+    pub tool: Limit,
+    /// Row 7: a structured agent has printed nothing at all.
+    pub start: Limit,
+    /// Row 8: silence.
+    pub idle: Limit,
+    /// How long evidence on other channels defers row 8.
+    pub evidence_ttl: Ttl,
     /// Between interrupt and TERM, and between TERM and KILL.
     pub grace: Dur,
     /// How long a process may hold the agent's pipes open after the agent's exit.
@@ -139,18 +159,60 @@ pub struct WatchPolicy {
     pub result_grace: Dur,
 }
 
+/// How long evidence stays fresh.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Ttl {
+    /// From the gaps the channel has shown.
+    Auto,
+    Fixed(Dur),
+}
+
+impl Default for WatchPolicy {
+    fn default() -> Self {
+        WatchPolicy::of(Profile::Standard)
+    }
+}
+
 impl WatchPolicy {
     pub fn of(profile: Profile) -> WatchPolicy {
-        let session = match profile {
-            Profile::Quick => Dur::from_mins(15),
-            Profile::Standard => Dur::from_mins(60),
-            Profile::Deep => Dur::from_hours(4),
+        let mins = |quick, standard, deep| {
+            Limit::At(Dur::from_mins(match profile {
+                Profile::Quick => quick,
+                Profile::Standard => standard,
+                Profile::Deep => deep,
+            }))
         };
         WatchPolicy {
-            session: Limit::At(session),
+            session: mins(15, 60, 240),
+            children: mins(10, 30, 60),
+            node: Limit::Off,
+            run: Limit::Off,
+            errors: Some(5),
+            cycles: Some(5),
+            poll: Limit::At(Dur::from_mins(10)),
+            tool: mins(10, 15, 60),
+            start: mins(3, 6, 10),
+            idle: mins(5, 10, 15),
+            evidence_ttl: Ttl::Auto,
             grace: Dur::from_secs(10),
             leak: Dur::from_secs(2),
             result_grace: Dur::from_secs(10),
+        }
+    }
+}
+
+impl WatchPolicy {
+    /// Without the rows that need more evidence than there is.
+    pub fn ceilings_only(&self) -> WatchPolicy {
+        WatchPolicy {
+            children: Limit::Off,
+            errors: None,
+            cycles: None,
+            tool: Limit::Off,
+            start: Limit::Off,
+            idle: Limit::Off,
+            ..self.clone()
         }
     }
 }

@@ -92,6 +92,7 @@ mod tests {
             count: 1,
             messages: 1,
             max_gap_ms: 0,
+            digest: None,
         };
         for _ in 0..MAX_MAIL {
             assert!(inbox.post(Mail::Observed { job, seen }));

@@ -19,7 +19,7 @@ use crate::settings::{CommandPlan, NO_PENDING_TASKS};
 use crate::text::one_line;
 use crate::timer::{Deadline, Timer};
 use crate::view::NodeView;
-use crate::watch::{Verdict, Watch};
+use crate::watch::{self, Session, Verdict, Watch};
 use std::cmp::Ordering;
 
 /// How much of an agent's words goes into the record.
@@ -219,7 +219,9 @@ impl Node {
             (Phase::Prompting, Fact::PromptAssembled(prompt)) => self.prompt_ready(cx, prompt),
             (Phase::Session(tree, watch), Fact::Started { pid, argv }) => {
                 tree.started(cx);
-                let begun = Watch::new(cx.settings(self.ix).watchdog.clone(), cx.now.awake);
+                let structured = cx.settings(self.ix).reader.is_structured();
+                let session = Session::new(cx.now.awake, structured);
+                let begun = Watch::new(cx.settings(self.ix).watchdog.ceilings_only(), session);
                 set_watch_timer(cx, self.ix, &begun);
                 *watch = Some(begun);
                 cx.record(Event::SessionStarted {
@@ -232,7 +234,7 @@ impl Node {
             }
             (Phase::Session(_, watch), Fact::Observed(seen)) => {
                 if let Some(watch) = watch {
-                    watch.observe(&seen);
+                    watch.take(cx.now.awake, &watch::Fact::Observed(seen));
                 }
                 cx.record(Event::Observed { node: cx.name(self.ix), iteration: self.iteration, seen });
                 Turn::Stay
@@ -465,18 +467,19 @@ fn set_watch_timer(cx: &mut Cx, ix: NodeIx, watch: &Watch) {
 }
 
 /// The verdict stands in the record, with its evidence, before the first signal is sent.
-fn watch_due(cx: &mut Cx, ix: NodeIx, tree: &mut Tree, watch: &Watch) {
-    match watch.evaluate(cx.now.awake) {
-        Verdict::Continue => set_watch_timer(cx, ix, watch),
-        Verdict::HardStop(stop) => {
+fn watch_due(cx: &mut Cx, ix: NodeIx, tree: &mut Tree, watch: &mut Watch) {
+    let answer = watch.evaluate(cx.now.awake);
+    match answer.verdict {
+        Verdict::Continue { .. } | Verdict::Notice { .. } => set_watch_timer(cx, ix, watch),
+        Verdict::HardStop { reason, message } => {
             cx.record(Event::HardStop {
                 node: cx.name(ix),
                 iteration: tree.job.iteration,
-                reason: stop.reason,
-                message: stop.message,
-                evidence_summary: stop.evidence_summary,
-                active_channel: stop.active_channel,
-                recoverable: stop.recoverable,
+                reason,
+                message,
+                evidence_summary: answer.evidence_summary,
+                active_channel: answer.active_channel,
+                recoverable: true,
             });
             tree.end(cx, EndedBy::Watchdog);
         }

@@ -1,8 +1,11 @@
-//! What was seen on each channel, and how old it is.
+//! What was seen on each channel: how often, when last, with which gaps.
 
+use crate::dur::{Dur, Limit};
 use crate::event::{Observation, words};
 use crate::moment::Awake;
+use crate::settings::Ttl;
 use serde::{Deserialize, Serialize};
+use std::collections::VecDeque;
 use std::fmt;
 
 words! {
@@ -20,25 +23,69 @@ pub struct Evidence {
     pub counter: u64,
 }
 
-#[derive(Clone, Copy, Debug, Default)]
+/// The last gaps of a channel that its ttl is made from.
+const GAPS: usize = 5;
+/// A ttl that is made from gaps is never below this, and this many times the longest gap.
+const TTL_FLOOR: Dur = Dur::from_secs(30);
+const TTL_FACTOR: u64 = 3;
+
+#[derive(Clone, Debug, Default)]
 struct Seen {
     last: Option<Awake>,
     count: u64,
+    gaps: VecDeque<u64>,
+}
+
+impl Seen {
+    fn gap(&mut self, ms: u64) {
+        if self.gaps.len() == GAPS {
+            self.gaps.pop_front();
+        }
+        self.gaps.push_back(ms);
+    }
 }
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Channels([Seen; Channel::ALL.len()]);
 
 impl Channels {
-    pub fn observe(&mut self, seen: &Observation) {
-        let slot = &mut self.0[seen.channel as usize];
-        slot.last = slot.last.max(Some(seen.last_ms));
-        slot.count = slot.count.saturating_add(seen.count);
+    /// Times are those of the watch, which stand still while nobody watched.
+    pub fn observe(&mut self, channel: Channel, first: Awake, last: Awake, count: u64, max_gap_ms: u64) {
+        let seen = &mut self.0[channel as usize];
+        if let Some(before) = seen.last {
+            seen.gap(first.since(before).as_millis());
+        }
+        if max_gap_ms > 0 {
+            seen.gap(max_gap_ms);
+        }
+        seen.last = seen.last.max(Some(last));
+        seen.count = seen.count.saturating_add(count);
     }
 
+    pub fn last(&self, channel: Channel) -> Option<Awake> {
+        self.0[channel as usize].last
+    }
+
+    /// How long this channel's evidence stays fresh.
+    pub fn ttl(&self, channel: Channel, ttl: Ttl, idle: Limit) -> Dur {
+        match ttl {
+            Ttl::Fixed(d) => d,
+            Ttl::Auto => {
+                let longest = self.0[channel as usize].gaps.iter().copied().max().unwrap_or(0);
+                let auto = Dur::from_millis(longest).saturating_mul(TTL_FACTOR).max(TTL_FLOOR);
+                idle.duration().map_or(auto, |idle| auto.min(idle))
+            }
+        }
+    }
+
+    /// When the channel's evidence stops being fresh.
+    pub fn fresh_until(&self, channel: Channel, ttl: Ttl, idle: Limit) -> Option<Awake> {
+        Some(self.last(channel)?.plus(self.ttl(channel, ttl, idle)))
+    }
+
+    /// The freshest channel; of equals the first: stdout is what people look for.
     pub fn freshest(&self) -> Option<Channel> {
-        let seen = Channel::ALL.iter().filter_map(|c| Some((self.0[*c as usize].last?, *c)));
-        // Of equals the first channel counts: stdout is what people look for.
+        let seen = Channel::ALL.iter().filter_map(|c| Some((self.last(*c)?, *c)));
         seen.rev().max_by_key(|(last, _)| *last).map(|(_, c)| c)
     }
 
@@ -46,14 +93,21 @@ impl Channels {
         Channel::ALL
             .iter()
             .map(|channel| {
-                let Seen { last, count } = self.0[*channel as usize];
+                let Seen { last, count, .. } = &self.0[*channel as usize];
                 Evidence {
                     channel: *channel,
                     last_at: last.map(|l| l.since(started).as_secs_f64()),
                     age_seconds: last.map(|l| now.since(l).as_secs_f64()),
-                    counter: count,
+                    counter: *count,
                 }
             })
             .collect()
+    }
+}
+
+impl Observation {
+    /// A single piece of progress at one moment.
+    pub fn single(channel: Channel, at: Awake) -> Observation {
+        Observation { channel, first_ms: at, last_ms: at, count: 1, messages: 0, max_gap_ms: 0, digest: None }
     }
 }

@@ -1,160 +1,271 @@
 //! The watchdog: one verdict function over evidence, pure, separate from runs so that it can also
 //! watch a single command, a foreign program, or a recording.
 //!
-//! Rows are checked in a fixed order and the first that fires wins; every answer carries the evidence
-//! of all channels. Row 1, the session ceiling, is absolute: no evidence defers it.
+//! Rows are checked in a fixed order and the first that fires wins; every answer carries the evidence of all
+//! channels. Progress moves a deadline, effort buys bounded time, presence buys nothing. The table, with the
+//! reasons for its order, is in docs/watchdog.md.
 
 mod evidence;
+mod fact;
+mod loops;
+mod rows;
+mod tools;
 
 pub use evidence::{Channel, Evidence};
+pub use fact::{Fact, ToolStarted};
+pub use loops::{MAX_PERIOD, MAX_REMEMBERED, NOTICE_AT};
 
 use crate::dur::Dur;
 use crate::event::{Observation, words};
 use crate::moment::Awake;
-use crate::settings::WatchPolicy;
+use crate::settings::{Ttl, WatchPolicy};
 use evidence::Channels;
+use loops::Loops;
 use serde::{Deserialize, Serialize};
 use std::fmt;
+use tools::Tools;
 
 words! {
-    /// Why a session was ended by force.
-    StopReason { SessionCeilingExceeded = "SESSION_CEILING_EXCEEDED" }
+    /// Why a session was ended by force, in the order of the rows.
+    StopReason {
+        SessionCeilingExceeded = "SESSION_CEILING_EXCEEDED",
+        ChildrenPersistTooLong = "CHILDREN_PERSIST_TOO_LONG",
+        NodeCeilingExceeded = "NODE_CEILING_EXCEEDED",
+        RunCeilingExceeded = "RUN_CEILING_EXCEEDED",
+        ErrorLoop = "ERROR_LOOP",
+        Repetition = "REPETITION",
+        ToolCeilingExceeded = "TOOL_CEILING_EXCEEDED",
+        NoOutputAtStart = "NO_OUTPUT_AT_START",
+        NoOutputDeadline = "NO_OUTPUT_DEADLINE",
+    }
 }
 
 /// The watchdog's answer.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Verdict {
-    Continue,
-    HardStop(HardStop),
+    /// Work is seen, or not yet missed. `deferred_by`: silence would have ended it, but for this channel.
+    Continue {
+        deferred_by: Option<Channel>,
+    },
+    /// Worth telling; nothing is done.
+    Notice {
+        message: String,
+    },
+    HardStop {
+        reason: StopReason,
+        message: String,
+    },
 }
 
-/// A session must end, and this is why.
+/// An answer with the evidence it rests on.
 #[derive(Clone, Debug, PartialEq)]
-pub struct HardStop {
-    pub reason: StopReason,
-    pub message: String,
+pub struct Answer {
+    pub verdict: Verdict,
     pub evidence_summary: Vec<Evidence>,
     pub active_channel: Option<Channel>,
-    pub recoverable: bool,
 }
 
-/// Watches one session.
+/// What a session is measured from, and how its agent speaks.
+#[derive(Clone, Copy, Debug)]
+pub struct Session {
+    pub started: Awake,
+    /// How long node and run had lasted when it started.
+    pub node_before: Dur,
+    pub run_before: Dur,
+    /// Its reader knows its stream, so that saying nothing at all means something.
+    pub structured: bool,
+}
+
+impl Session {
+    pub fn new(started: Awake, structured: bool) -> Session {
+        Session { started, node_before: Dur::ZERO, run_before: Dur::ZERO, structured }
+    }
+}
+
+/// Watches one session. All times inside are those of the watch: they stand still while nobody watched.
 #[derive(Clone, Debug)]
 pub struct Watch {
     policy: WatchPolicy,
-    started: Awake,
+    session: Session,
+    /// Time that does not count.
+    frozen: u64,
     channels: Channels,
     messages: u64,
+    /// The agent has printed something that counts.
+    spoke: bool,
+    tools: Tools,
+    loops: Loops,
+    waited: Waited,
+    effort: Effort,
+    /// The streak of which error a notice was given for.
+    noticed: Option<String>,
 }
+
+/// Time spent waiting on children while no channel was fresh. It never shrinks.
+#[derive(Clone, Copy, Debug, Default)]
+struct Waited {
+    sum: Dur,
+    /// Up to when it has been added up.
+    upto: Awake,
+}
+
+/// CPU time used by what the agent started, from the last two samples.
+#[derive(Clone, Copy, Debug, Default)]
+struct Effort {
+    last: Option<(Awake, u64)>,
+    working: bool,
+}
+
+/// Used in the time between two samples, this part of it is work.
+const EFFORT_PER_CENT: u64 = 5;
 
 impl Watch {
-    pub fn new(policy: WatchPolicy, started: Awake) -> Watch {
-        Watch { policy, started, channels: Channels::default(), messages: 0 }
+    pub fn new(policy: WatchPolicy, session: Session) -> Watch {
+        Watch {
+            policy,
+            session,
+            frozen: 0,
+            channels: Channels::default(),
+            messages: 0,
+            spoke: false,
+            tools: Tools::default(),
+            loops: Loops::default(),
+            waited: Waited { sum: Dur::ZERO, upto: session.started },
+            effort: Effort::default(),
+            noticed: None,
+        }
     }
 
-    pub fn observe(&mut self, seen: &Observation) {
-        self.channels.observe(seen);
+    /// Takes a fact that became known at this moment. Whoever tells one asks for an answer after it.
+    pub fn take(&mut self, now: Awake, fact: &Fact) {
+        let at = self.inner(now);
+        self.add_up_waiting(at);
+        match fact {
+            Fact::Observed(seen) => self.observe(seen),
+            Fact::ToolStarted(tool) => {
+                self.progress(at, tool.mcp);
+                self.tools.started(at, tool);
+            }
+            Fact::ToolEnded { id, ok, result, error } => self.tool_ended(at, id, *ok, *result, error),
+            Fact::Error { fingerprint } => self.loops.errors.add(fingerprint),
+            Fact::SubagentStarted { id } => self.tools.subagent_started(id),
+            Fact::SubagentEnded { id } => self.tools.subagent_ended(id),
+            Fact::Sampled { children, cpu_ms } => {
+                self.tools.sampled(*children);
+                self.effort.sample(at, *cpu_ms);
+            }
+            Fact::Suspended { for_ms } => {
+                self.frozen = self.frozen.saturating_add(*for_ms);
+                self.waited.upto = self.waited.upto.min(self.inner(now));
+            }
+        }
+    }
+
+    /// A moment of the awake clock as the watch counts it.
+    fn inner(&self, now: Awake) -> Awake {
+        Awake(now.0.saturating_sub(self.frozen)).max(self.session.started)
+    }
+
+    fn observe(&mut self, seen: &Observation) {
+        let (first, last) = (self.inner(seen.first_ms), self.inner(seen.last_ms));
+        self.channels.observe(seen.channel, first, last, seen.count, seen.max_gap_ms);
         self.messages = self.messages.saturating_add(seen.messages);
-    }
-
-    /// The earliest moment at which a row could fire, if nothing more is observed.
-    pub fn due(&self) -> Option<Awake> {
-        self.policy.session.duration().map(|limit| self.started.plus(limit))
-    }
-
-    /// The answer at this moment. Asking twice changes nothing.
-    pub fn evaluate(&self, now: Awake) -> Verdict {
-        let ran = now.since(self.started);
-        match self.policy.session.duration() {
-            Some(limit) if ran >= limit => Verdict::HardStop(self.hard_stop(
-                now,
-                StopReason::SessionCeilingExceeded,
-                format!("Total timeout: exceeded {} limit ({})", seconds(limit), self.effort(ran)),
-            )),
-            Some(_) | None => Verdict::Continue,
+        match seen.channel {
+            Channel::Stdout => {
+                self.spoke = true;
+                self.effort.working = false;
+            }
+            Channel::Workspace => {
+                self.loops.workspace(seen.digest);
+                self.effort.working = false;
+            }
+            Channel::McpTool | Channel::Subagent => self.effort.working = false,
         }
     }
 
-    fn hard_stop(&self, now: Awake, reason: StopReason, message: String) -> HardStop {
-        HardStop {
-            reason,
-            message,
-            evidence_summary: self.channels.summary(self.started, now),
+    /// A tool's start or end is progress of the agent itself.
+    fn progress(&mut self, at: Awake, mcp: bool) {
+        self.spoke = true;
+        self.effort.working = false;
+        self.channels.observe(Channel::Stdout, at, at, 1, 0);
+        if mcp {
+            self.channels.observe(Channel::McpTool, at, at, 1, 0);
+        }
+    }
+
+    /// An end without a start is progress, but tells of no call.
+    fn tool_ended(&mut self, at: Awake, id: &str, ok: bool, result: u64, error: &str) {
+        let tool = self.tools.ended(id);
+        self.progress(at, false);
+        let Some(tool) = tool else { return };
+        if !ok {
+            self.loops.errors.add(error);
+        }
+        if !tool.delegates {
+            self.loops.ended(at, tool.call, result, ok);
+        }
+    }
+
+    /// Waiting counts only while no channel is fresh, so it is added up lazily: from when the last one stopped
+    /// being fresh.
+    fn add_up_waiting(&mut self, at: Awake) {
+        if self.tools.waiting_on_children() {
+            let from = self.fresh_until().map_or(self.waited.upto, |f| f.max(self.waited.upto));
+            self.waited.sum = self.waited.sum.saturating_add(at.since(from));
+        }
+        self.waited.upto = self.waited.upto.max(at);
+    }
+
+    /// When the last channel stops being fresh, or has stopped.
+    fn fresh_until(&self) -> Option<Awake> {
+        Channel::ALL.iter().filter_map(|c| self.fresh_until_on(*c)).max()
+    }
+
+    fn fresh_until_on(&self, channel: Channel) -> Option<Awake> {
+        self.channels.fresh_until(channel, self.policy.evidence_ttl, self.policy.idle)
+    }
+
+    /// The other channel whose evidence lasts longest, and until when. A ttl of zero: stdout only.
+    fn other_evidence(&self) -> Option<(Awake, Channel)> {
+        if self.policy.evidence_ttl == Ttl::Fixed(Dur::ZERO) {
+            return None;
+        }
+        let others = [Channel::McpTool, Channel::Subagent, Channel::Workspace];
+        others.into_iter().filter_map(|c| Some((self.fresh_until_on(c)?, c))).max_by_key(|(until, _)| *until)
+    }
+
+    /// The answer at this moment. Asking twice changes nothing and counts nothing twice.
+    pub fn evaluate(&mut self, now: Awake) -> Answer {
+        let at = self.inner(now);
+        self.add_up_waiting(at);
+        let verdict = self.verdict(at);
+        if let Verdict::Notice { .. } = verdict {
+            self.noticed = self.loops.errors.last.as_ref().map(|(text, _)| text.clone());
+        }
+        Answer {
+            verdict,
+            evidence_summary: self.channels.summary(self.session.started, at),
             active_channel: self.channels.freshest(),
-            recoverable: true,
         }
     }
 
-    fn effort(&self, ran: Dur) -> String {
-        format!("ran {:.1}s, {} messages", ran.as_secs_f64(), self.messages)
+    /// The earliest moment, on the awake clock, at which the answer may change if nothing more is told.
+    pub fn due(&self) -> Option<Awake> {
+        self.next_deadline().map(|at| Awake(at.0.saturating_add(self.frozen)))
+    }
+
+    pub fn messages(&self) -> u64 {
+        self.messages
     }
 }
 
-/// `900s`, `0.5s`: whole seconds without a point.
-fn seconds(d: Dur) -> String {
-    if d.as_millis().is_multiple_of(1000) {
-        format!("{}s", d.as_millis() / 1000)
-    } else {
-        format!("{}s", d.as_secs_f64())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::dur::Limit;
-    use crate::settings::Profile;
-
-    fn watch(session: Limit) -> Watch {
-        Watch::new(WatchPolicy { session, ..WatchPolicy::of(Profile::Quick) }, Awake(1_000))
-    }
-
-    fn stdout(first: u64, last: u64, count: u64) -> Observation {
-        Observation {
-            channel: Channel::Stdout,
-            first_ms: Awake(first),
-            last_ms: Awake(last),
-            count,
-            messages: count,
-            max_gap_ms: 0,
+impl Effort {
+    fn sample(&mut self, at: Awake, cpu_ms: u64) {
+        if let Some((before, used)) = self.last {
+            let span = at.since(before).as_millis();
+            let worked = cpu_ms.saturating_sub(used);
+            self.working = span > 0 && worked.saturating_mul(100) >= span.saturating_mul(EFFORT_PER_CENT);
         }
-    }
-
-    // promise: 12
-    #[test]
-    fn row_1_fires_at_the_ceiling_and_not_a_millisecond_before() {
-        let w = watch(Limit::At(Dur::from_secs(900)));
-        assert_eq!(w.due(), Some(Awake(901_000)));
-        assert_eq!(w.evaluate(Awake(900_999)), Verdict::Continue);
-        let Verdict::HardStop(stop) = w.evaluate(Awake(901_000)) else { panic!("must fire") };
-        assert_eq!(stop.reason, StopReason::SessionCeilingExceeded);
-    }
-
-    // promise: 11
-    #[test]
-    fn activity_never_defers_the_ceiling() {
-        let mut w = watch(Limit::At(Dur::from_secs(900)));
-        w.observe(&stdout(2_000, 900_900, 47));
-        let Verdict::HardStop(stop) = w.evaluate(Awake(913_300)) else { panic!("must fire") };
-        assert_eq!(stop.message, "Total timeout: exceeded 900s limit (ran 912.3s, 47 messages)");
-        assert_eq!(stop.active_channel, Some(Channel::Stdout));
-        assert_eq!(stop.evidence_summary.len(), Channel::ALL.len());
-        assert_eq!(stop.evidence_summary[0].age_seconds, Some(12.4));
-        assert_eq!(stop.evidence_summary[0].last_at, Some(899.9));
-        assert_eq!(stop.evidence_summary[3].last_at, None);
-        assert_eq!(stop.evidence_summary[3].counter, 0);
-    }
-
-    #[test]
-    fn asking_twice_gives_the_same_answer() {
-        let w = watch(Limit::At(Dur::from_secs(1)));
-        assert_eq!(w.evaluate(Awake(5_000)), w.evaluate(Awake(5_000)));
-    }
-
-    #[test]
-    fn a_ceiling_that_is_off_never_fires() {
-        let w = watch(Limit::Off);
-        assert_eq!(w.due(), None);
-        assert_eq!(w.evaluate(Awake(u64::MAX)), Verdict::Continue);
+        self.last = Some((at, cpu_ms));
     }
 }

@@ -1,0 +1,141 @@
+//! Going round in circles: the same error again and again (row 4), the same calls with the same results in a
+//! cycle of any period up to eight (row 5).
+//!
+//! Both are cleared only by something new: a state of the work tree that this session has not had, or an ok
+//! result that this call has not given. Talk clears nothing.
+
+use crate::dur::Limit;
+use crate::moment::Awake;
+use std::collections::{HashMap, HashSet, VecDeque};
+
+/// The longest cycle that is looked for.
+pub const MAX_PERIOD: usize = 8;
+/// A streak of an error is worth a notice at this number.
+pub const NOTICE_AT: u32 = 3;
+/// What is remembered of a session; a session that shows more new things than this is not in a loop.
+pub const MAX_REMEMBERED: usize = 100_000;
+/// Different errors in one streak.
+const MAX_FINGERPRINTS: usize = 1_000;
+/// The most calls that are held: the longest cycle, as often as anybody may ask for.
+const MAX_CALLS: usize = MAX_PERIOD * 100;
+
+/// The same errors in a streak.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Errors {
+    streak: HashMap<String, u32>,
+    pub last: Option<(String, u32)>,
+}
+
+impl Errors {
+    pub fn add(&mut self, fingerprint: &str) {
+        if self.streak.len() >= MAX_FINGERPRINTS && !self.streak.contains_key(fingerprint) {
+            self.streak.clear();
+        }
+        let count = self.streak.entry(fingerprint.to_owned()).or_default();
+        *count = count.saturating_add(1);
+        self.last = Some((fingerprint.to_owned(), *count));
+    }
+
+    fn clear(&mut self) {
+        self.streak.clear();
+        self.last = None;
+    }
+
+    /// The error that has come so often.
+    pub fn reached(&self, limit: Option<u32>) -> Option<(&str, u32)> {
+        let limit = limit?;
+        self.streak.iter().find(|(_, n)| **n >= limit).map(|(text, n)| (text.as_str(), *n))
+    }
+}
+
+/// A finished call: what was asked, what came of it, in which state of the work tree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Call {
+    what: u64,
+    result: u64,
+    ok: bool,
+    tree: u64,
+}
+
+#[derive(Clone, Debug, Default)]
+pub(super) struct Loops {
+    pub errors: Errors,
+    calls: VecDeque<Call>,
+    /// When the last call's result last differed from the one before it of the same call.
+    changed: Option<Awake>,
+    results: HashSet<(u64, u64)>,
+    trees: HashSet<u64>,
+    tree: u64,
+}
+
+/// A cycle that was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Cycle {
+    pub period: usize,
+    pub times: u32,
+}
+
+impl Loops {
+    /// The work tree changed; an unknown state is a new one.
+    pub fn workspace(&mut self, digest: Option<u64>) {
+        let new = match digest {
+            Some(d) => self.trees.len() >= MAX_REMEMBERED || self.trees.insert(d),
+            None => true,
+        };
+        self.tree = digest.unwrap_or(self.tree.wrapping_add(1));
+        if new {
+            self.clear();
+        }
+    }
+
+    pub fn ended(&mut self, at: Awake, what: u64, result: u64, ok: bool) {
+        let new = ok && (self.results.len() >= MAX_REMEMBERED || self.results.insert((what, result)));
+        if new {
+            self.clear();
+        }
+        let call = Call { what, result, ok, tree: self.tree };
+        if self.calls.back() != Some(&call) {
+            self.changed = Some(at);
+        }
+        if self.calls.len() == MAX_CALLS {
+            self.calls.pop_front();
+        }
+        self.calls.push_back(call);
+    }
+
+    fn clear(&mut self) {
+        self.errors.clear();
+        self.calls.clear();
+    }
+
+    /// The shortest cycle that has gone round so often. Polling, one ok call again and again, must also have
+    /// seen nothing new for the length of `poll`.
+    pub fn cycle(&self, now: Awake, cycles: Option<u32>, poll: Limit) -> Option<Cycle> {
+        let times = cycles?.max(1);
+        (1..=MAX_PERIOD).find(|p| self.goes_round(*p, times)).and_then(|period| {
+            let polling = period == 1 && self.calls.back().is_some_and(|c| c.ok);
+            let patient = polling && self.poll_due(poll).is_none_or(|due| now < due);
+            (!patient).then_some(Cycle { period, times })
+        })
+    }
+
+    /// When polling, if that is what is going on, has lasted too long.
+    pub fn polling_until(&self, cycles: Option<u32>, poll: Limit) -> Option<Awake> {
+        let polling = self.calls.back().is_some_and(|c| c.ok) && self.goes_round(1, cycles?.max(1));
+        if polling { self.poll_due(poll) } else { None }
+    }
+
+    /// With `poll` off polling is never a loop.
+    fn poll_due(&self, poll: Limit) -> Option<Awake> {
+        Some(self.changed?.plus(poll.duration()?))
+    }
+
+    fn goes_round(&self, period: usize, times: u32) -> bool {
+        let wanted = period.saturating_mul(times as usize);
+        if self.calls.len() < wanted || wanted > MAX_CALLS {
+            return false;
+        }
+        let from = self.calls.len() - wanted;
+        (from + period..self.calls.len()).all(|i| self.calls[i] == self.calls[i - period])
+    }
+}

@@ -1,0 +1,192 @@
+//! The rows of the table, in their order.
+
+use super::{NOTICE_AT, StopReason, Verdict, Watch};
+use crate::dur::{Dur, Limit};
+use crate::moment::Awake;
+use crate::watch::Channel;
+
+impl Watch {
+    /// The first row that fires; else a notice; else continue, and who deferred the end.
+    pub(super) fn verdict(&self, now: Awake) -> Verdict {
+        let stop = self
+            .ceilings(now)
+            .or_else(|| self.error_loop())
+            .or_else(|| self.repetition(now))
+            .or_else(|| self.tool_ceiling(now))
+            .or_else(|| self.silence(now));
+        match stop {
+            Some((reason, message)) => Verdict::HardStop { reason, message },
+            None => self.notice().unwrap_or_else(|| Verdict::Continue { deferred_by: self.deferred_by(now) }),
+        }
+    }
+
+    /// Rows 1 to 3 are absolute: no evidence defers them.
+    fn ceilings(&self, now: Awake) -> Option<(StopReason, String)> {
+        let ran = now.since(self.session.started);
+        let total = |limit: Limit, lasted: Dur, what: &str| {
+            let limit = limit.duration().filter(|l| lasted >= *l)?;
+            Some(format!(
+                "{what}: exceeded {} limit (ran {:.1}s, {} messages)",
+                seconds(limit),
+                lasted.as_secs_f64(),
+                self.messages
+            ))
+        };
+        let p = &self.policy;
+        if let Some(message) = total(p.session, ran, "Total timeout") {
+            return Some((StopReason::SessionCeilingExceeded, message));
+        }
+        if let Some(limit) = p.children.duration().filter(|l| self.waited.sum >= *l) {
+            let waited = self.waited.sum.as_secs_f64();
+            let message = format!(
+                "Children persist: waited {waited:.1}s on children without progress (limit {}, {} messages)",
+                seconds(limit),
+                self.messages
+            );
+            return Some((StopReason::ChildrenPersistTooLong, message));
+        }
+        if let Some(message) = total(p.node, self.session.node_before.saturating_add(ran), "Node timeout") {
+            return Some((StopReason::NodeCeilingExceeded, message));
+        }
+        let message = total(p.run, self.session.run_before.saturating_add(ran), "Run timeout")?;
+        Some((StopReason::RunCeilingExceeded, message))
+    }
+
+    fn error_loop(&self) -> Option<(StopReason, String)> {
+        let (text, count) = self.loops.errors.reached(self.policy.errors)?;
+        Some((StopReason::ErrorLoop, format!("Loop detected: {count} errors, last: {text}")))
+    }
+
+    fn repetition(&self, now: Awake) -> Option<(StopReason, String)> {
+        let cycle = self.loops.cycle(now, self.policy.cycles, self.policy.poll)?;
+        let what = match cycle.period {
+            1 => "the same call with the same result".to_owned(),
+            n => format!("the same {n} calls with the same results"),
+        };
+        Some((StopReason::Repetition, format!("Loop detected: {what}, {} times", cycle.times)))
+    }
+
+    fn tool_ceiling(&self, now: Awake) -> Option<(StopReason, String)> {
+        let (due, name, since, cap) = self.tool_deadline()?;
+        (now >= due).then(|| {
+            let lasted = now.since(since).as_secs_f64();
+            let message = format!(
+                "Tool timeout: `{name}` in flight for {lasted:.1}s (limit {}, {} messages)",
+                seconds(cap),
+                self.messages
+            );
+            (StopReason::ToolCeilingExceeded, message)
+        })
+    }
+
+    /// The ordinary call that runs out first. Other progress on stdout meanwhile gives it its time anew.
+    fn tool_deadline(&self) -> Option<(Awake, &str, Awake, Dur)> {
+        let spoke = self.channels.last(Channel::Stdout);
+        let deadlines = self.tools.ordinary().filter_map(|tool| {
+            let cap = tool.cap(self.policy.tool)?;
+            let from = spoke.map_or(tool.since, |s| s.max(tool.since));
+            Some((from.plus(cap), tool.name.as_str(), tool.since, cap))
+        });
+        deadlines.min_by_key(|(due, ..)| *due)
+    }
+
+    /// Rows 7 and 8. A tool in flight has its own row; `idle: off` turns both off.
+    fn silence(&self, now: Awake) -> Option<(StopReason, String)> {
+        let due = self.silence_deadline()?;
+        if now < due {
+            return None;
+        }
+        let silent = now.since(self.last_progress()).as_secs_f64();
+        if self.says_nothing() {
+            let limit = seconds(self.start_limit()?);
+            let message = format!("No output at start: nothing printed for {silent:.1}s (limit {limit})");
+            return Some((StopReason::NoOutputAtStart, message));
+        }
+        let limit = seconds(self.policy.idle.duration()?);
+        let message =
+            format!("Idle timeout: no progress for {silent:.1}s (limit {limit}, {} messages)", self.messages);
+        Some((StopReason::NoOutputDeadline, message))
+    }
+
+    fn says_nothing(&self) -> bool {
+        self.session.structured && !self.spoke
+    }
+
+    fn start_limit(&self) -> Option<Dur> {
+        let idle = self.policy.idle.duration()?;
+        Some(self.policy.start.duration().map_or(idle, |s| s.min(idle)))
+    }
+
+    /// Before any, it counts from the session's start.
+    fn last_progress(&self) -> Awake {
+        self.channels.last(Channel::Stdout).unwrap_or(self.session.started)
+    }
+
+    /// When stdout alone would have been silent for too long.
+    fn stdout_deadline(&self) -> Option<Awake> {
+        let limit = if self.says_nothing() { self.start_limit()? } else { self.policy.idle.duration()? };
+        (!self.tools.any_ordinary()).then(|| self.last_progress().plus(limit))
+    }
+
+    /// The later of stdout's deadline and the freshness of the other channels; effort holds it, within bounds.
+    fn silence_deadline(&self) -> Option<Awake> {
+        let stdout = self.stdout_deadline()?;
+        let evidence = self.other_evidence().map_or(stdout, |(until, _)| until.max(stdout));
+        let held = match (self.effort.working, self.policy.tool.duration()) {
+            (true, Some(tool)) => stdout.plus(tool),
+            (true, None) | (false, _) => stdout,
+        };
+        Some(evidence.max(held))
+    }
+
+    /// The channel without which silence would have ended the session by now.
+    fn deferred_by(&self, now: Awake) -> Option<Channel> {
+        let stdout = self.stdout_deadline().filter(|due| now >= *due)?;
+        let (until, channel) = self.other_evidence()?;
+        (until > stdout && now < until).then_some(channel)
+    }
+
+    fn notice(&self) -> Option<Verdict> {
+        let (text, count) = self.loops.errors.last.as_ref()?;
+        let told = self.noticed.as_ref() == Some(text);
+        (*count >= NOTICE_AT && !told)
+            .then(|| Verdict::Notice { message: format!("{count} errors alike, last: {text}") })
+    }
+
+    /// When the answer may change next: a row may fire, or silence begins to be deferred.
+    pub(super) fn next_deadline(&self) -> Option<Awake> {
+        let p = &self.policy;
+        let from_start = |limit: Limit, before: Dur| {
+            Some(self.session.started.plus(limit.duration()?.saturating_sub(before)))
+        };
+        let children = || {
+            let left = p.children.duration()?.saturating_sub(self.waited.sum);
+            let from = self.fresh_until().map_or(self.waited.upto, |f| f.max(self.waited.upto));
+            self.tools.waiting_on_children().then(|| from.plus(left))
+        };
+        // The moment at which silence would end it but for other evidence is worth an answer too.
+        let deferral = self.stdout_deadline().filter(|due| *due > self.waited.upto);
+        [
+            from_start(p.session, Dur::ZERO),
+            from_start(p.node, self.session.node_before),
+            from_start(p.run, self.session.run_before),
+            children(),
+            self.loops.polling_until(p.cycles, p.poll),
+            self.tool_deadline().map(|(due, ..)| due),
+            self.silence_deadline(),
+            deferral,
+        ]
+        .into_iter()
+        .flatten()
+        .min()
+    }
+}
+
+/// `900s`, `0.5s`: whole seconds without a point.
+fn seconds(d: Dur) -> String {
+    if d.as_millis().is_multiple_of(1000) {
+        format!("{}s", d.as_millis() / 1000)
+    } else {
+        format!("{}s", d.as_secs_f64())
+    }
+}

@@ -1,0 +1,86 @@
+//! Tools in flight, and whom the agent waits for.
+
+use super::fact::ToolStarted;
+use crate::dur::{Dur, Limit};
+use crate::moment::Awake;
+use std::collections::BTreeMap;
+use std::collections::BTreeSet;
+
+/// A declared timeout is the tool's own affair; it gets this much more before it is ours.
+const BEYOND_DECLARED: Dur = Dur::from_secs(60);
+/// Calls and subagents that may be open at once; more are not tracked.
+const MAX_OPEN: usize = 10_000;
+
+#[derive(Clone, Debug)]
+pub(super) struct InFlight {
+    pub name: String,
+    pub call: u64,
+    pub since: Awake,
+    timeout: Option<Dur>,
+    pub delegates: bool,
+}
+
+impl InFlight {
+    /// How long it may be in flight.
+    pub fn cap(&self, tool: Limit) -> Option<Dur> {
+        let tool = tool.duration()?;
+        Some(self.timeout.map_or(tool, |declared| declared.saturating_add(BEYOND_DECLARED)))
+    }
+}
+
+#[derive(Clone, Debug, Default)]
+pub(super) struct Tools {
+    open: BTreeMap<String, InFlight>,
+    subagents: BTreeSet<String>,
+    /// Children alive in the last sample.
+    children: u32,
+}
+
+impl Tools {
+    /// A second start with the same id is the same call.
+    pub fn started(&mut self, at: Awake, tool: &ToolStarted) {
+        if self.open.len() < MAX_OPEN {
+            self.open.entry(tool.id.clone()).or_insert_with(|| InFlight {
+                name: tool.name.clone(),
+                call: tool.call,
+                since: at,
+                timeout: tool.timeout,
+                delegates: tool.delegates,
+            });
+        }
+    }
+
+    /// An end without a start tells nothing about a call.
+    pub fn ended(&mut self, id: &str) -> Option<InFlight> {
+        self.open.remove(id)
+    }
+
+    pub fn subagent_started(&mut self, id: &str) {
+        if self.subagents.len() < MAX_OPEN {
+            self.subagents.insert(id.to_owned());
+        }
+    }
+
+    pub fn subagent_ended(&mut self, id: &str) {
+        self.subagents.remove(id);
+    }
+
+    pub fn sampled(&mut self, children: u32) {
+        self.children = children;
+    }
+
+    /// Calls that work, as opposed to calls that wait for somebody who does.
+    pub fn ordinary(&self) -> impl Iterator<Item = &InFlight> {
+        self.open.values().filter(|t| !t.delegates)
+    }
+
+    pub fn any_ordinary(&self) -> bool {
+        self.ordinary().next().is_some()
+    }
+
+    pub fn waiting_on_children(&self) -> bool {
+        self.open.values().any(|t| t.delegates)
+            || !self.subagents.is_empty()
+            || (self.children > 0 && !self.any_ordinary())
+    }
+}
