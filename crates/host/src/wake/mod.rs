@@ -194,15 +194,19 @@ impl Changes for Gate {
 fn run(mut tree: Tree<Gate>) {
     let control = Arc::clone(&tree.changes.control);
     loop {
-        // inotify does not fail to read; if it did, there would be nothing left to watch with.
-        if tree.turn().is_err() || tree.changes.stopped() {
+        // What came before the question is part of the answer: asked first, then taken in.
+        let asked = control.rearm.swap(false, Ordering::AcqRel);
+        tree.turn();
+        if asked {
+            tree.changes.rearm();
+            // A survey may have waited for it.
+            tree.turn();
+        }
+        if tree.changes.stopped() {
             return;
         }
         control.cover(tree.coverage());
         wait(&control, &tree);
-        if control.rearm.swap(false, Ordering::AcqRel) {
-            tree.changes.rearm();
-        }
     }
 }
 

@@ -112,6 +112,8 @@ impl<C: Changes> Tree<C> {
         match mode {
             Look::First => self.first_look(path),
             Look::Again => self.look_again(path),
+            // Still empty: most likely it is just being written.
+            Look::Came if Facts::of(path).is_ok_and(|facts| facts.size == 0) => self.created(path),
             Look::Came => self.compare(path),
         }
     }

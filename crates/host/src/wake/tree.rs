@@ -4,7 +4,6 @@
 //! [`Tree::due`]. Who is told decides what a change means ([`Changes`]): a wake now, workspace activity later.
 
 use std::collections::VecDeque;
-use std::io;
 use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -110,8 +109,8 @@ impl<C: Changes> Tree<C> {
     }
 
     /// Takes in what has happened and does what is due.
-    pub(super) fn turn(&mut self) -> io::Result<()> {
-        self.events()?;
+    pub(super) fn turn(&mut self) {
+        self.events();
         let now = clock::awake();
         while self.unfinished.front().is_some_and(|(until, _)| *until <= now) {
             let (_, path) = self.unfinished.pop_front().expect("there is a front");
@@ -126,7 +125,6 @@ impl<C: Changes> Tree<C> {
         } else if self.watches.short && self.scan_at.is_none() {
             self.plan_scan(now);
         }
-        Ok(())
     }
 
     /// What has no watch is scanned; not so often that it is felt.
@@ -138,10 +136,10 @@ impl<C: Changes> Tree<C> {
         self.scan_at = self.watches.short.then(|| Awake(now.0.saturating_add(every_ms)));
     }
 
-    fn events(&mut self) -> io::Result<()> {
+    fn events(&mut self) {
         for _ in 0..READS_PER_TURN {
             let mut happened = Vec::new();
-            let more = self.watches.read(&mut happened)?;
+            let more = self.watches.read(&mut happened);
             for event in &happened {
                 self.event(event);
             }
@@ -149,7 +147,6 @@ impl<C: Changes> Tree<C> {
                 break;
             }
         }
-        Ok(())
     }
 
     fn event(&mut self, event: &Happened) {
@@ -202,7 +199,15 @@ impl<C: Changes> Tree<C> {
             if self.known.remove(path) {
                 self.changes.changed(path);
             }
-        } else if what.contains(ReadFlags::CREATE) && self.waits_for_close(path) {
+        } else if what.contains(ReadFlags::CREATE) {
+            self.created(path);
+        } else {
+            self.compare(path);
+        }
+    }
+
+    pub(super) fn created(&mut self, path: &Path) {
+        if self.waits_for_close(path) {
             let ms = u64::try_from(self.bounds.closed_within.as_millis()).unwrap_or(u64::MAX);
             self.unfinished.push_back((Awake(clock::awake().0.saturating_add(ms)), path.to_path_buf()));
         } else {

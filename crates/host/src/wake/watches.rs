@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
-use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -131,8 +130,19 @@ impl Watches {
         });
     }
 
-    /// Takes one buffer full of what has happened. False when that was nothing.
-    pub(super) fn read(&self, happened: &mut Vec<Happened>) -> io::Result<bool> {
+    /// Takes one buffer full of what has happened. False when there is no more.
+    pub(super) fn read(&mut self, happened: &mut Vec<Happened>) -> bool {
+        let read = self.try_read(happened);
+        if read.is_err() {
+            // It has never been seen to fail; if it does, scanning is what is left.
+            self.fd = None;
+            self.dirs.clear();
+            self.short = true;
+        }
+        read.unwrap_or(false)
+    }
+
+    fn try_read(&self, happened: &mut Vec<Happened>) -> Result<bool, Errno> {
         let Some(fd) = &self.fd else { return Ok(false) };
         let mut buffer = [MaybeUninit::<u8>::uninit(); BUFFER];
         let mut reader = Reader::new(fd, &mut buffer);
@@ -145,7 +155,7 @@ impl Watches {
                 }
                 Err(Errno::INTR) => continue,
                 Err(Errno::AGAIN) => return Ok(false),
-                Err(error) => return Err(error.into()),
+                Err(error) => return Err(error),
             }
             if reader.is_buffer_empty() {
                 return Ok(true);

@@ -1,0 +1,75 @@
+//! A hundred thousand files at once, alone in its process: memory is measured. And how soon a wake comes.
+
+use dogwatch_host::wake::PathWaker;
+use std::fs;
+use std::os::unix::net::UnixDatagram;
+use std::path::Path;
+use std::sync::mpsc::channel;
+use std::time::{Duration, Instant};
+
+/// More than this test needs.
+const AMPLE: Duration = Duration::from_secs(120);
+/// What is remembered of [`dogwatch_host::wake::MAX_KNOWN_FILES`] files, their names, the events at hand, and air.
+const MAX_GROWTH_KIB: u64 = 12 * 1024;
+
+#[test]
+fn a_hundred_thousand_files_at_once_are_one_wake_in_bounded_memory() {
+    // In memory where there is such a place: a busy disk takes a minute for this.
+    let root = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).expect("a directory");
+    let (told, wakes) = channel();
+    let on_wake = move |path| told.send(path).unwrap_or(());
+    let waker = PathWaker::start(root.path(), &["inbox/**".to_owned()], &[], on_wake).expect("started");
+    waker.ready(AMPLE).expect("ready");
+    let before = resident_kib();
+    let began = Instant::now();
+    flood(root.path());
+    println!("made in {:?}", began.elapsed());
+    wakes.recv_timeout(AMPLE).expect("a wake");
+    assert!(wakes.try_recv().is_err(), "one wake");
+    // The rest of them is one more, once asked for.
+    waker.rearm();
+    wakes.recv_timeout(AMPLE).expect("a wake");
+    waker.stop();
+    let grown = resident_kib().saturating_sub(before);
+    println!("grew by {grown} KiB in {:?}", began.elapsed());
+    assert!(grown < MAX_GROWTH_KIB, "it grew by {grown} KiB");
+    latency(root.path());
+}
+
+fn flood(root: &Path) {
+    for dir in 0..100 {
+        let dir = root.join(format!("inbox/{dir}"));
+        fs::create_dir_all(&dir).expect("made");
+        for at in 0..1_000 {
+            fs::File::create(dir.join(at.to_string())).expect("made");
+        }
+    }
+}
+
+/// From the close of a file to the callback. The bar is 50 ms to the next session; other things run on this host.
+fn latency(root: &Path) {
+    fs::create_dir(root.join("few")).expect("made");
+    let (ours, theirs) = UnixDatagram::pair().expect("a pair");
+    let on_wake = move |_| drop(theirs.send(b"!"));
+    let waker = PathWaker::start(root, &["few/*.md".to_owned()], &[], on_wake).expect("started");
+    waker.ready(AMPLE).expect("ready");
+    ours.set_read_timeout(Some(AMPLE)).expect("set");
+    let mut took: Vec<Duration> = (0..200)
+        .map(|at| {
+            let began = Instant::now();
+            fs::write(root.join(format!("few/{at}.md")), "work").expect("written");
+            ours.recv(&mut [0; 1]).expect("a wake");
+            waker.rearm();
+            began.elapsed()
+        })
+        .collect();
+    took.sort();
+    println!("close to callback: median {:?}, p99 {:?}, worst {:?}", took[100], took[197], took[199]);
+    assert!(took[100] < Duration::from_millis(50), "the median is {:?}", took[100]);
+}
+
+fn resident_kib() -> u64 {
+    let status = fs::read_to_string("/proc/self/status").expect("proc");
+    let line = status.lines().find(|line| line.starts_with("VmRSS:")).expect("a line");
+    line.split_whitespace().nth(1).expect("a number").parse().expect("a number")
+}
