@@ -215,6 +215,16 @@ watchdog.session       1h           built-in (profile standard)
 watchdog.grace         10s          built-in
 watchdog.leak          2s           built-in
 watchdog.result_grace  10s          built-in
+watchdog.children      30m          built-in (profile standard)
+watchdog.node          off          built-in
+watchdog.run           off          built-in
+watchdog.errors        5            built-in
+watchdog.cycles        5            built-in
+watchdog.poll          10m          built-in
+watchdog.tool          15m          built-in (profile standard)
+watchdog.start         6m           built-in (profile standard)
+watchdog.idle          10m          built-in (profile standard)
+watchdog.evidence_ttl  auto         built-in
 errors.max             5            built-in
 errors.window          5m           built-in
 budget.iterations      off          built-in

@@ -22,6 +22,8 @@ pub(super) struct Stop {
     wish: Wish,
     /// When a Ctrl-C last ended a wait.
     woken: Option<Boot>,
+    /// The job whose tree stands although it was killed.
+    standing: Option<Job>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -116,9 +118,17 @@ impl Run {
     pub(super) fn tree_stands(&mut self, job: Job, detail: String) {
         if self.nodes.get(job.node.0).is_some_and(|n| n.has_job(job)) {
             self.cx.trouble("tree_stands", detail);
-            if let (Wish::Now(_), Some(end)) = (&self.stop.wish, self.end_by_stop()) {
-                self.finish(end);
-            }
+            self.stop.standing = Some(job);
+            self.finish_if_hopeless();
+        }
+    }
+
+    /// Asked to end at once, with a tree that will not go: it ends, and the keeper goes on trying.
+    fn finish_if_hopeless(&mut self) {
+        let stands =
+            self.stop.standing.is_some_and(|job| self.nodes.get(job.node.0).is_some_and(|n| n.has_job(job)));
+        if let (true, Wish::Now(_), Some(end)) = (stands, &self.stop.wish, self.end_by_stop()) {
+            self.finish(end);
         }
     }
 
@@ -139,6 +149,7 @@ impl Run {
         for node in self.nodes.iter_mut().filter(|n| n.is_busy()) {
             if again { node.kill(&mut self.cx, by) } else { node.end(&mut self.cx, by) }
         }
+        self.finish_if_hopeless();
         self.finish_if_quiet();
     }
 
