@@ -3,115 +3,16 @@
 //! Nothing sleeps here. That something does *not* wake is shown by a sentinel: the silent change first, then one
 //! that wakes, and the sentinel's path is the first to arrive.
 
-use dogwatch_host::wake::{Bounds, Coverage, PathWaker, Shortage};
-use rustix::time::{ClockId, clock_gettime};
+mod wake_rig;
+
+use dogwatch_host::wake::{Coverage, PathWaker};
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
-use std::sync::mpsc::{Receiver, Sender, channel};
-use std::time::{Duration, SystemTime};
-
-/// More than any test needs.
-const AMPLE: Duration = Duration::from_secs(60);
-
-struct Rig {
-    dir: tempfile::TempDir,
-    state: PathBuf,
-    bounds: Bounds,
-}
-
-impl Rig {
-    fn new() -> Rig {
-        let dir = tempfile::tempdir().expect("a directory");
-        let state = dir.path().join("w/.dogwatch");
-        fs::create_dir_all(dir.path().join("w/inbox")).expect("made");
-        // A new file counts when it is closed, in these tests at the earliest then.
-        let bounds = Bounds { closed_within: AMPLE, ..Bounds::default() };
-        Rig { dir, state, bounds }
-    }
-
-    fn git() -> Rig {
-        let rig = Rig::new();
-        rig.run_git(&["init", "-q"]);
-        rig.write(".gitignore", "build/\n*.log\n");
-        rig.commit();
-        rig
-    }
-
-    fn root(&self) -> PathBuf {
-        self.dir.path().join("w")
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.root().join(name)
-    }
-
-    fn write(&self, name: &str, text: &str) {
-        let path = self.path(name);
-        fs::create_dir_all(path.parent().expect("a parent")).expect("directories");
-        fs::write(path, text).expect("written");
-    }
-
-    fn run_git(&self, args: &[&str]) {
-        let who = ["-c", "user.name=a", "-c", "user.email=a@b"];
-        let done = Command::new("git").args(who).args(args).current_dir(self.root()).status();
-        assert!(done.expect("git is there").success());
-    }
-
-    fn commit(&self) {
-        self.run_git(&["add", "-A"]);
-        self.run_git(&["commit", "-q", "--allow-empty", "-m", "x"]);
-    }
-
-    fn watch(&self, globs: &[&str]) -> Watching {
-        let (told, wakes) = channel();
-        self.watch_with(globs, wakes, move |path| told.send(path).unwrap_or(()))
-    }
-
-    fn watch_with(
-        &self,
-        globs: &[&str],
-        wakes: Receiver<PathBuf>,
-        on_wake: impl Fn(PathBuf) + Send + 'static,
-    ) -> Watching {
-        next_tick();
-        let globs: Vec<String> = globs.iter().map(|glob| (*glob).to_owned()).collect();
-        let state = [self.state.clone()];
-        let waker =
-            PathWaker::start_within(self.bounds, &self.root(), &globs, &state, on_wake).expect("started");
-        let coverage = waker.ready(AMPLE).expect("ready");
-        Watching { waker, wakes, coverage }
-    }
-}
-
-/// What was written so far must be older than the watch, on the clock that stamps files: it goes in steps.
-fn next_tick() {
-    let now = clock_gettime(ClockId::Realtime);
-    while clock_gettime(ClockId::RealtimeCoarse) <= now {
-        std::hint::spin_loop();
-    }
-}
-
-struct Watching {
-    waker: PathWaker,
-    wakes: Receiver<PathBuf>,
-    coverage: Coverage,
-}
-
-impl Watching {
-    #[track_caller]
-    fn woken_by(&self, path: &str) {
-        assert_eq!(self.wakes.recv_timeout(AMPLE).expect("a wake"), Path::new(path));
-    }
-
-    /// The next change wakes again.
-    #[track_caller]
-    fn again_by(&self, path: &str) {
-        self.waker.rearm();
-        self.woken_by(path);
-    }
-}
+use std::sync::mpsc::channel;
+use std::time::SystemTime;
+use wake_rig::{AMPLE, Rig, next_tick};
 
 #[test]
 fn a_written_file_wakes_and_others_do_not() {
@@ -365,20 +266,6 @@ fn a_new_file_wakes_when_it_is_closed_and_so_is_seen_whole() {
 }
 
 #[test]
-fn a_new_file_that_nobody_closes_wakes_after_a_while_and_one_too_many_at_once() {
-    let mut rig = Rig::new();
-    rig.bounds.closed_within = Duration::from_millis(1);
-    let watching = rig.watch(&["inbox/*"]);
-    let _open = fs::File::create(rig.path("inbox/open")).expect("made");
-    watching.woken_by("inbox/open");
-    rig.bounds = Bounds { closed_within: AMPLE, unfinished: 1, ..rig.bounds };
-    let watching = rig.watch(&["inbox/*"]);
-    let _one = fs::File::create(rig.path("inbox/one")).expect("made");
-    let _two = fs::File::create(rig.path("inbox/two")).expect("made");
-    watching.woken_by("inbox/two");
-}
-
-#[test]
 fn links_and_hard_links_wake_at_once() {
     let rig = Rig::new();
     rig.write("draft", "x");
@@ -404,117 +291,6 @@ fn a_deleted_root_wakes_and_is_watched_again_when_it_is_back() {
     watching.woken_by("inbox/b.md");
     rig.write("inbox/c.md", "x");
     watching.again_by("inbox/c.md");
-}
-
-/// Wakes, and holds the waker's thread after the first until `go` is dropped.
-fn held() -> (Receiver<PathBuf>, Sender<()>, impl Fn(PathBuf) + Send + 'static) {
-    let (told, wakes) = channel();
-    let (go, wait) = channel::<()>();
-    let on_wake = move |path| {
-        told.send(path).unwrap_or(());
-        wait.recv().unwrap_or(());
-    };
-    (wakes, go, on_wake)
-}
-
-/// More events than the system keeps for a reader that does not read.
-fn overflow(rig: &Rig) {
-    let limit = fs::read_to_string("/proc/sys/fs/inotify/max_queued_events").expect("a limit");
-    let limit: usize = limit.trim().parse().expect("a number");
-    for _ in 0..limit / 3 + 1 {
-        fs::write(rig.path("inbox/noise.txt"), "").expect("written");
-        fs::remove_file(rig.path("inbox/noise.txt")).expect("removed");
-    }
-}
-
-#[test]
-fn what_an_overflow_swallowed_is_found_and_wakes() {
-    let rig = Rig::new();
-    rig.write("inbox/gone.md", "x");
-    rig.write("inbox/changed.md", "x");
-    for lose in [
-        |rig: &Rig| rig.write("inbox/deep/new.md", "x"),
-        |rig: &Rig| rig.write("inbox/changed.md", "y"),
-        |rig: &Rig| fs::remove_file(rig.path("inbox/gone.md")).expect("removed"),
-    ] {
-        let (wakes, go, on_wake) = held();
-        let watching = rig.watch_with(&["inbox/**/*.md", "start"], wakes, on_wake);
-        rig.write("start", &format!("{:?}", SystemTime::now()));
-        watching.woken_by("start");
-        overflow(&rig);
-        lose(&rig);
-        drop(go);
-        watching.waker.rearm();
-        let found = watching.wakes.recv_timeout(AMPLE).expect("a wake");
-        assert!(found.starts_with("inbox"), "{}", found.display());
-    }
-}
-
-#[test]
-fn an_overflow_that_swallowed_nothing_does_not_wake() {
-    let rig = Rig::new();
-    rig.write("inbox/a.md", "x");
-    let (wakes, go, on_wake) = held();
-    let watching = rig.watch_with(&["inbox/**/*.md", "start"], wakes, on_wake);
-    rig.write("start", "x");
-    watching.woken_by("start");
-    overflow(&rig);
-    drop(go);
-    watching.waker.rearm();
-    // A directory that came during the overflow is watched after it.
-    rig.write("inbox/later/sentinel.md", "x");
-    watching.woken_by("inbox/later/sentinel.md");
-}
-
-#[test]
-fn beyond_the_watch_limit_it_scans_and_says_so() {
-    let mut rig = Rig::new();
-    rig.bounds = Bounds { watches: 3, scan_every: Duration::from_millis(20), ..rig.bounds };
-    rig.write("inbox/a/1.md", "x");
-    let watching = rig.watch(&["inbox/**/*.md"]);
-    assert_eq!(watching.coverage, Coverage::Watched { dirs: 3 }, "as many as the limit");
-    rig.write("inbox/b/c/2.md", "x");
-    watching.woken_by("inbox/b/c/2.md");
-    watching.waker.rearm();
-    rig.write("inbox/b/c/2.md", "y");
-    watching.woken_by("inbox/b/c/2.md");
-    watching.waker.rearm();
-    fs::remove_file(rig.path("inbox/b/c/2.md")).expect("removed");
-    watching.woken_by("inbox/b/c/2.md");
-    let coverage = watching.waker.coverage().expect("it is set");
-    assert!(matches!(coverage, Coverage::Scanned { dirs: 3, why: Shortage::WatchLimit, .. }), "{coverage}");
-    assert!(coverage.to_string().contains("max_user_watches"), "{coverage}");
-}
-
-#[test]
-fn a_survey_ends_at_its_limit_and_says_so() {
-    let mut rig = Rig::new();
-    for at in 0..10 {
-        rig.write(&format!("inbox/{at}"), "x");
-    }
-    // One entry is `inbox` itself.
-    rig.bounds.surveyed = 11;
-    assert!(matches!(rig.watch(&["inbox/*"]).coverage, Coverage::Watched { .. }));
-    rig.bounds.surveyed = 10;
-    assert_eq!(rig.watch(&["inbox/*"]).coverage, Coverage::Partly { entries: 10 });
-}
-
-#[test]
-fn of_files_beyond_what_is_remembered_every_write_counts() {
-    let touched = |bounds: Bounds| {
-        let mut rig = Rig::new();
-        rig.write("inbox/a", "1234");
-        rig.bounds = bounds;
-        let watching = rig.watch(&["inbox/*"]);
-        assert!(Command::new("touch").arg(rig.path("inbox/a")).status().expect("touch is there").success());
-        rig.write("inbox/sentinel", "");
-        watching.wakes.recv_timeout(AMPLE).expect("a wake") == Path::new("inbox/a")
-    };
-    let bounds = Bounds { closed_within: AMPLE, ..Bounds::default() };
-    assert!(!touched(bounds));
-    assert!(touched(Bounds { known_files: 0, ..bounds }) && !touched(Bounds { known_files: 1, ..bounds }));
-    assert!(touched(Bounds { known_bytes: 3, ..bounds }) && !touched(Bounds { known_bytes: 4, ..bounds }));
-    assert!(touched(Bounds { first_bytes: 3, ..bounds }) && !touched(Bounds { first_bytes: 4, ..bounds }));
 }
 
 #[test]
