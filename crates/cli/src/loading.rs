@@ -175,7 +175,7 @@ fn shorten(path: &Path) -> String {
 }
 
 /// As a shell would find it, from the directory where sessions run.
-fn program_exists(program: &str, work_dir: &Path) -> bool {
+pub fn program_exists(program: &str, work_dir: &Path) -> bool {
     if program.contains('/') {
         return is_executable(&work_dir.join(program));
     }

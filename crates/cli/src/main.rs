@@ -4,6 +4,7 @@ mod commands;
 mod desk;
 mod error;
 mod loading;
+mod render;
 mod runs;
 mod screen;
 mod supervise;
@@ -21,14 +22,19 @@ use std::process::ExitCode;
 #[command(name = "dogwatch", version, about, long_about, max_term_width = 100, after_help = AFTER_HELP)]
 struct Cli {
     #[command(subcommand)]
-    command: Command,
+    command: Option<Command>,
 }
 
 const AFTER_HELP: &str = "\
+Without a command it tells the last runs of this project.
+
 Examples:
+  dogwatch demo                     see all of it in half a minute, without a key
+  dogwatch init my-loop             write a my-loop/RALPH.md to start from
   dogwatch run my-loop              loop the agent of my-loop/RALPH.md until something ends it
   dogwatch run my-loop -n 3         three iterations
   dogwatch check my-loop --explain  is the file right, and which settings are in force?
+  dogwatch logs -f                  what the agent says, as it says it
 
 Exit codes:
   0 ended as it should   1 work not done   2 bad usage or configuration, nothing started
@@ -44,7 +50,7 @@ fn main() -> ExitCode {
         Some(_) | None => {}
     }
     match Cli::try_parse() {
-        Ok(cli) => finish(cli.command.run()),
+        Ok(cli) => finish(cli.command.map_or_else(commands::tell_last, Command::run)),
         Err(error) => {
             // Help and version go to stdout with 0, mistakes to stderr with 2: clap knows which is which.
             let _ = error.print();

@@ -2,7 +2,11 @@
 
 mod check;
 mod completions;
+mod demo;
 mod events;
+mod init;
+mod last;
+mod logs;
 mod man;
 mod pause;
 mod ps;
@@ -19,6 +23,7 @@ use clap::Subcommand;
 #[derive(Subcommand)]
 pub enum Command {
     Run(run::Args),
+    Init(init::Args),
     Check(check::Args),
     Ps(ps::Args),
     Status(status::Args),
@@ -27,7 +32,9 @@ pub enum Command {
     Resume(resume::Args),
     Stop(stop::Args),
     Tell(tell::Args),
+    Logs(logs::Args),
     Events(events::Args),
+    Demo(demo::Args),
     Completions(completions::Args),
     #[command(hide = true)]
     Man(man::Args),
@@ -38,6 +45,7 @@ impl Command {
     pub fn run(self) -> Result<u8, Failure> {
         match self {
             Command::Run(args) => run::run(args),
+            Command::Init(args) => init::run(&args),
             Command::Check(args) => check::run(&args),
             Command::Ps(args) => ps::run(&args),
             Command::Status(args) => status::run(&args),
@@ -46,11 +54,18 @@ impl Command {
             Command::Resume(args) => resume::run(&args),
             Command::Stop(args) => stop::run(&args),
             Command::Tell(args) => tell::run(args),
+            Command::Logs(args) => logs::run(&args),
             Command::Events(args) => events::run(&args),
+            Command::Demo(args) => demo::run(&args),
             Command::Completions(args) => completions::run(&args),
             Command::Man(args) => man::run(&args),
         }
     }
+}
+
+/// `dogwatch` alone.
+pub fn tell_last() -> Result<u8, Failure> {
+    last::run()
 }
 
 /// Prints to stdout. A reader who has seen enough (`| head`) is no error.

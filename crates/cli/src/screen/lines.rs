@@ -20,7 +20,7 @@ pub enum Tone {
 }
 
 /// A line to show.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Line {
     pub tone: Tone,
     pub text: String,

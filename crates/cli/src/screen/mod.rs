@@ -9,6 +9,9 @@ mod terminal;
 pub mod words;
 mod writer;
 
+pub use lines::{Line, Teller, Tone};
+pub use terminal::{fit, paint, width};
+
 use dogwatch_host::driver::Front;
 use std::io::IsTerminal;
 use std::path::Path;

@@ -94,7 +94,8 @@ fn live_text(now: Moment, view: &View) -> Option<String> {
     })
 }
 
-fn paint(colour: bool, tone: Tone, text: &str) -> String {
+/// A line in the colour of its tone.
+pub fn paint(colour: bool, tone: Tone, text: &str) -> String {
     let code = match tone {
         Tone::Plain => return text.to_owned(),
         Tone::Head => "1",
@@ -106,7 +107,7 @@ fn paint(colour: bool, tone: Tone, text: &str) -> String {
 }
 
 /// As much of the text as fits into so many columns.
-fn fit(text: &str, columns: usize) -> String {
+pub fn fit(text: &str, columns: usize) -> String {
     let mut used = 0;
     text.chars()
         .take_while(|c| {
@@ -116,7 +117,8 @@ fn fit(text: &str, columns: usize) -> String {
         .collect()
 }
 
-fn width() -> usize {
+/// The columns of the terminal that stdout is.
+pub fn width() -> usize {
     match rustix::termios::tcgetwinsize(std::io::stdout()) {
         Ok(size) if size.ws_col > 0 => usize::from(size.ws_col),
         Ok(_) | Err(_) => DEFAULT_WIDTH,

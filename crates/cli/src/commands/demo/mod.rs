@@ -1,0 +1,230 @@
+use crate::error::Failure;
+use crate::screen::{Line, Teller, Tone, paint, words};
+use acts::Acts;
+use dogwatch_agents::Splitter;
+use dogwatch_core::dur::Dur;
+use dogwatch_core::event::{Event, Recorded};
+use dogwatch_core::moment::Boot;
+use dogwatch_core::text::printable;
+use dogwatch_core::view::View;
+use dogwatch_host::clock;
+use dogwatch_host::sys::{SignalFd, block};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, Signal, kill_process};
+use stage::Stage;
+use std::io::{IsTerminal, Read, Write};
+use std::os::fd::AsFd;
+use std::process::{Child, ChildStdout};
+
+mod acts;
+mod stage;
+
+/// See in half a minute what dogwatch does
+///
+/// A scripted agent in a temporary directory works, has nothing to do and is left alone for longer and
+/// longer, is woken by a file, hangs and is ended, and has nothing left to do. It is a real run of this
+/// binary; it needs no key and no network, and its record is kept to be looked at. Ctrl-C ends it.
+#[derive(clap::Args)]
+#[command(after_help = "Exit codes: 0 if everything happened as it says, 1 if not.")]
+pub struct Args {}
+
+/// Longer than this it must not take, whatever happens.
+const BOUND: Dur = Dur::from_secs(55);
+/// A person should see that it waits before the file appears.
+const BEFORE_FILE: Dur = Dur::from_millis(1_500);
+const CHUNK: usize = 16 * 1024;
+/// The longest line: `run_started` with its settings.
+const MAX_LINE: usize = 4 * 1024 * 1024;
+
+pub fn run(_: &Args) -> Result<u8, Failure> {
+    // Taken before there is anything to clean up.
+    let taken = [Signal::INT, Signal::TERM, Signal::HUP];
+    let cannot = |e: std::io::Error| Failure::internal(format!("cannot take the signals: {e}"));
+    block(&taken).map_err(cannot)?;
+    let signals = SignalFd::new(&taken).map_err(cannot)?;
+    let stage = Stage::set()?;
+    let mut child = stage.start()?;
+    let stdout = child.stdout.take().ok_or_else(|| Failure::internal("the run has no stdout"))?;
+    Play::new(stage, child, signals).play(stdout)
+}
+
+struct Play {
+    stage: Stage,
+    child: Child,
+    signals: SignalFd,
+    acts: Acts,
+    teller: Option<Teller>,
+    view: View,
+    colour: bool,
+    began: Boot,
+    /// When the file is to appear.
+    file_at: Option<Boot>,
+    /// Why it ends before its end.
+    stopped: Option<Stopped>,
+}
+
+enum Stopped {
+    Signal(i32),
+    NobodyReads,
+    TooLong,
+}
+
+impl Play {
+    fn new(stage: Stage, child: Child, signals: SignalFd) -> Play {
+        let terminal = std::io::stdout().is_terminal();
+        Play {
+            stage,
+            child,
+            signals,
+            acts: Acts::default(),
+            teller: None,
+            view: View::default(),
+            colour: terminal && std::env::var_os("NO_COLOR").is_none(),
+            began: clock::now().boot,
+            file_at: None,
+            stopped: None,
+        }
+    }
+
+    fn play(mut self, mut stdout: ChildStdout) -> Result<u8, Failure> {
+        self.say(Tone::Plain, "dogwatch demo: a scripted agent, no key, no network, about 15 seconds");
+        self.say(Tone::Plain, &format!("in {}", self.stage.dir.display()));
+        let mut lines = Splitter::with_max(MAX_LINE);
+        let mut buffer = vec![0; CHUNK];
+        while self.wait(&stdout)? {
+            match stdout.read(&mut buffer) {
+                Ok(0) => break,
+                Ok(n) => {
+                    let mut events = Vec::new();
+                    lines.feed(&buffer[..n], |line| events.extend(serde_json::from_slice(line.bytes)));
+                    events.iter().for_each(|event| self.show(event));
+                }
+                Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
+                Err(e) => return Err(Failure::internal(format!("cannot read what the run says: {e}"))),
+            }
+        }
+        let status =
+            self.child.wait().map_err(|e| Failure::internal(format!("cannot wait for the run: {e}")))?;
+        self.finish(status.code())
+    }
+
+    /// Waits until the run says something, and does what is due meanwhile.
+    fn wait(&mut self, stdout: &ChildStdout) -> Result<bool, Failure> {
+        loop {
+            let now = clock::now().boot;
+            if self.file_at.is_some_and(|at| at <= now) {
+                self.file_appears()?;
+            }
+            if now.since(self.began) >= BOUND {
+                self.stop(Stopped::TooLong);
+            }
+            let due = self.file_at.unwrap_or(self.began.plus(BOUND));
+            // After the bound only the run's own end is waited for.
+            let left = if self.stopped.is_some() { BOUND } else { due.since(now) };
+            let timeout = Timespec::try_from(std::time::Duration::from(left)).ok();
+            let mut fds = [
+                PollFd::from_borrowed_fd(self.signals.as_fd(), PollFlags::IN),
+                PollFd::from_borrowed_fd(stdout.as_fd(), PollFlags::IN),
+            ];
+            match poll(&mut fds, timeout.as_ref()) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(e) => return Err(Failure::internal(format!("cannot wait: {e}"))),
+            }
+            let said = !fds[1].revents().is_empty();
+            while let Ok(Some(signal)) = self.signals.take() {
+                self.stop(Stopped::Signal(signal));
+            }
+            if said {
+                return Ok(true);
+            }
+        }
+    }
+
+    fn show(&mut self, recorded: &Recorded) {
+        if let Event::RunStarted(started) = &recorded.event {
+            self.teller = Some(Teller::new(&self.stage.run_dir(started.run.as_str())));
+        }
+        if let Some(act) = Acts::announce(&recorded.event) {
+            self.act(act);
+        }
+        self.view.apply(recorded);
+        self.acts.see(recorded);
+        let lines = self.teller.as_mut().map(|teller| teller.tell(recorded, &self.view));
+        lines.unwrap_or_default().iter().for_each(|line| self.print(line));
+        if self.acts.wants_file() && self.file_at.is_none() {
+            self.file_at = Some(clock::now().boot.plus(BEFORE_FILE));
+        }
+    }
+
+    fn file_appears(&mut self) -> Result<(), Failure> {
+        self.file_at = None;
+        self.act("a file appears in inbox/: it wakes at once");
+        self.acts.file_dropped(clock::now().boot);
+        self.stage.drop_file()
+    }
+
+    /// Ends the run, and with it everything: politely at first, at once when asked again.
+    fn stop(&mut self, why: Stopped) {
+        let again = self.stopped.is_some();
+        self.stopped.get_or_insert(why);
+        let signal = if again { Signal::KILL } else { Signal::TERM };
+        if let Some(pid) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
+            // It is our child and not waited for yet, so the number is its own.
+            let _ = kill_process(pid, signal);
+        }
+        self.file_at = None;
+    }
+
+    fn finish(mut self, exit_code: Option<i32>) -> Result<u8, Failure> {
+        let nothing_left = self.stage.is_empty();
+        if let Some(Stopped::Signal(signal)) = self.stopped {
+            let left = if nothing_left { "no process is left" } else { "something is left: see `ps`" };
+            self.say(Tone::Plain, &format!("The demo was ended; {left}."));
+            return Ok(u8::try_from(128 + signal).unwrap_or(1));
+        }
+        let acts = self.acts.summary(exit_code, nothing_left);
+        let took = clock::now().boot.since(self.began);
+        self.act(&format!("what you saw, in {}", words::span(took)));
+        for (happened, text) in &acts {
+            let (tone, sign) = if *happened { (Tone::Good, '✓') } else { (Tone::Bad, '✗') };
+            self.say(tone, &format!("  {sign} {text}"));
+        }
+        self.next_steps();
+        let missing = acts.iter().filter(|(happened, _)| !happened).count();
+        if missing > 0 || self.stopped.is_some() {
+            self.say(Tone::Bad, &format!("{missing} of {} acts did not happen as they should.", acts.len()));
+            return Ok(1);
+        }
+        Ok(0)
+    }
+
+    fn next_steps(&mut self) {
+        let dir = self.stage.dir.display().to_string();
+        self.say(Tone::Plain, &format!("Loop file and record are kept in {dir}:"));
+        self.say(Tone::Plain, &format!("  cd {dir}"));
+        for line in [
+            "  dogwatch                 the run in a line",
+            "  dogwatch logs -i 6       what the agent said that hung",
+            "  dogwatch events          every decision, and why",
+            "Then, for work of your own: dogwatch init my-loop",
+        ] {
+            self.say(Tone::Plain, line);
+        }
+    }
+
+    fn act(&mut self, text: &str) {
+        self.say(Tone::Head, &format!("\n— {text}"));
+    }
+
+    fn say(&mut self, tone: Tone, text: &str) {
+        self.print(&Line { tone, text: printable(text).into_owned() });
+    }
+
+    fn print(&mut self, line: &Line) {
+        let mut out = std::io::stdout().lock();
+        let written = writeln!(out, "{}", paint(self.colour, line.tone, &line.text));
+        if written.and_then(|()| out.flush()).is_err() && self.stopped.is_none() {
+            self.stop(Stopped::NobodyReads);
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! The demo's directory: the loop, its scripted agent, and the means to see whether anything is left of it.
+
+use crate::error::Failure;
+use crate::supervise::random;
+use dogwatch_host::journal::hex;
+use rustix::fs::{CWD, FileType, Mode, OFlags};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+const LOOP: &str = include_str!("RALPH.md");
+const SCRIPT: &str = include_str!("demo.actor");
+/// The loop's directory, and so its name.
+const NAME: &str = "demo";
+/// A FIFO that every process of the agent holds open for writing.
+const HELD: &str = "held";
+
+pub struct Stage {
+    pub dir: PathBuf,
+    held: OwnedFd,
+}
+
+impl Stage {
+    pub fn set() -> Result<Stage, Failure> {
+        let name = format!("dogwatch-demo-{}", hex(&random::<4>()?));
+        let dir = std::env::temp_dir().join(name);
+        let cannot = |e: std::io::Error| {
+            Failure::with_hint(
+                format!("cannot set the stage in {}: {e}", dir.display()),
+                "the demo needs a directory for temporary files; TMPDIR names another one",
+            )
+        };
+        let held = build(&dir).map_err(cannot)?;
+        Ok(Stage { dir, held })
+    }
+
+    /// A real run, as a user would start it, in a group of its own: Ctrl-C is ours, and we tell it.
+    pub fn start(&self) -> Result<Child, Failure> {
+        let program = own_program().map_err(|e| Failure::internal(format!("cannot find myself: {e}")))?;
+        let started = Command::new(program)
+            .args(["run", NAME, "--json"])
+            .current_dir(&self.dir)
+            // The user's own settings would make it another demo, and it leaves nothing behind at home.
+            .env("XDG_CONFIG_HOME", self.dir.join(".config"))
+            .env("XDG_STATE_HOME", self.dir.join(".state"))
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .process_group(0)
+            .spawn();
+        started.map_err(|e| Failure::internal(format!("cannot start `dogwatch run`: {e}")))
+    }
+
+    pub fn run_dir(&self, run: &str) -> PathBuf {
+        self.dir.join(".dogwatch").join("runs").join(run)
+    }
+
+    /// What wakes the loop.
+    pub fn drop_file(&self) -> Result<(), Failure> {
+        let path = self.dir.join("inbox").join("task.md");
+        std::fs::write(&path, "Please write one more line.\n")
+            .map_err(|e| Failure::internal(format!("cannot write {}: {e}", path.display())))
+    }
+
+    /// Whether no process of the agent is left: the FIFO is at its end when nobody holds it any more.
+    pub fn is_empty(&self) -> bool {
+        rustix::io::read(&self.held, &mut [0_u8; 16]) == Ok(0)
+    }
+}
+
+fn build(dir: &Path) -> std::io::Result<OwnedFd> {
+    std::fs::DirBuilder::new().mode(0o700).create(dir)?;
+    let of_loop = dir.join(NAME);
+    std::fs::create_dir(&of_loop)?;
+    std::fs::create_dir(dir.join("inbox"))?;
+    std::fs::write(of_loop.join("RALPH.md"), LOOP.replace("AGENT", &agent()?))?;
+    std::fs::write(of_loop.join("demo.actor"), SCRIPT)?;
+    let held = dir.join(HELD);
+    rustix::fs::mknodat(CWD, &held, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0)?;
+    // Open before the agent is there: it waits for a reader.
+    Ok(rustix::fs::open(&held, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty())?)
+}
+
+fn own_program() -> std::io::Result<PathBuf> {
+    std::env::current_exe()
+}
+
+/// The agent's command line as YAML: this binary may lie anywhere.
+fn agent() -> std::io::Result<String> {
+    let program = own_program()?.display().to_string().replace('\'', r"'\''");
+    Ok(serde_json::to_string(&format!("'{program}' actor {NAME}/demo.actor"))?)
+}

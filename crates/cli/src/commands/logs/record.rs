@@ -1,0 +1,160 @@
+//! The record, read line by line for the one iteration that is wanted. A night's record may be long; what is
+//! kept of it is one iteration and the settings.
+
+use super::source::Source;
+use crate::error::Failure;
+use crate::runs::FoundRun;
+use crate::screen::{Line, Tone, words};
+use dogwatch_core::event::{Event, IterationEnd, Recorded, RunStarted};
+use dogwatch_core::ids::{Iteration, NodeName};
+use dogwatch_core::moment::Wall;
+use dogwatch_core::settings::ReaderName;
+use dogwatch_core::text::printable;
+use dogwatch_host::{home, journal};
+use std::borrow::Cow;
+use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
+
+/// As the journal's own reader has it.
+const MAX_LINE: u64 = 4 * 1024 * 1024;
+
+/// What the record says about an iteration.
+#[derive(Clone)]
+pub struct Seen {
+    pub node: NodeName,
+    pub iteration: Iteration,
+    /// Its first event.
+    pub seq: u64,
+    pub at: Wall,
+    /// A session was started in it.
+    pub called: bool,
+    pub end: Option<Line>,
+}
+
+impl Seen {
+    pub fn new(seq: u64, at: Wall, node: NodeName, iteration: Iteration) -> Seen {
+        Seen { node, iteration, seq, at, called: false, end: None }
+    }
+}
+
+#[derive(Default)]
+pub struct Look {
+    started: Option<Box<RunStarted>>,
+    pub seen: Option<Seen>,
+    pub iterations: u64,
+}
+
+impl Look {
+    pub fn source(&self, run_dir: &Path, seen: &Seen, stderr: bool) -> Source {
+        let dir = home::iteration_dir(run_dir, &seen.node, seen.iteration);
+        let plan = self.started.as_ref().and_then(|s| s.settings.nodes.iter().find(|n| n.name == seen.node));
+        let reader = plan.map_or(ReaderName::Plain, |n| n.settings.reader);
+        let work_dir = self.started.as_ref().map_or("", |s| s.work_dir.as_str());
+        Source::new(dir, stderr, reader, work_dir)
+    }
+
+    fn take(&mut self, wanted: Option<u64>, event: Recorded) {
+        match event.event {
+            Event::RunStarted(started) => self.started = Some(started),
+            Event::IterationStarted { node, iteration, .. } => {
+                self.iterations = self.iterations.max(iteration.0);
+                let is_it = wanted.is_none_or(|n| n == iteration.0);
+                if is_it {
+                    self.seen = Some(Seen::new(event.seq, event.at, node, iteration));
+                }
+            }
+            other => {
+                if let Some(seen) = &mut self.seen {
+                    seen.take(&other);
+                }
+            }
+        }
+    }
+}
+
+impl Seen {
+    fn take(&mut self, event: &Event) {
+        if let Event::SessionStarted { node, iteration, .. } = event {
+            self.called |= *node == self.node && *iteration == self.iteration;
+        }
+        if let Some((end, line)) = ending(event)
+            && end.node == self.node
+            && end.iteration == self.iteration
+        {
+            self.end = Some(line);
+        }
+    }
+}
+
+/// Looks for an iteration: the one that is wanted, or the last in which the agent was called, or the last.
+pub fn look(found: &FoundRun, wanted: Option<u64>) -> Result<Look, Failure> {
+    let mut called = None;
+    let mut look = read(found, wanted, |look| {
+        if let Some(seen) = look.seen.as_ref().filter(|seen| seen.called) {
+            called = Some(seen.clone());
+        }
+    })?;
+    look.seen = called.or(look.seen);
+    Ok(look)
+}
+
+/// The last iteration that began, whatever came of it.
+pub fn look_at_last(found: &FoundRun) -> Result<Look, Failure> {
+    read(found, None, |_| {})
+}
+
+fn read(found: &FoundRun, wanted: Option<u64>, mut each: impl FnMut(&Look)) -> Result<Look, Failure> {
+    let path = found.dir.join(journal::FILE);
+    let cannot = |e: std::io::Error| Failure::usage(format!("cannot read {}: {e}", path.display()));
+    let mut file = BufReader::new(std::fs::File::open(&path).map_err(cannot)?);
+    let mut look = Look::default();
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        if (&mut file).take(MAX_LINE).read_until(b'\n', &mut line).map_err(cannot)? == 0 {
+            return Ok(look);
+        }
+        // What is no event is the torn last line: `status` and `resume` say so.
+        if is_wanted(&line)
+            && let Ok(event) = serde_json::from_slice::<Recorded>(&line)
+        {
+            look.take(wanted, event);
+            each(&look);
+        }
+    }
+}
+
+/// Most of a record is observations.
+fn is_wanted(line: &[u8]) -> bool {
+    #[derive(serde::Deserialize)]
+    struct Head<'a> {
+        #[serde(borrow)]
+        event: Cow<'a, str>,
+    }
+    serde_json::from_slice::<Head<'_>>(line).is_ok_and(|head| {
+        matches!(&*head.event, "run_started" | "session_started") || head.event.starts_with("iteration_")
+    })
+}
+
+/// How an iteration ended, if this is its end.
+pub fn ending(event: &Event) -> Option<(&IterationEnd, Line)> {
+    let (tone, word, end) = match event {
+        Event::IterationCompleted(end) => (Tone::Good, "completed".to_owned(), end),
+        Event::IterationIdle { end, reason, consecutive, skipped, .. } => {
+            let how = if *skipped { ", the agent was not called" } else { "" };
+            (Tone::Quiet, format!("idle ({} in a row, {reason}{how})", words::nth(*consecutive)), end)
+        }
+        Event::IterationFailed(end) => (Tone::Bad, "failed".to_owned(), end),
+        Event::IterationTimedOut(end) => (Tone::Bad, "timed out".to_owned(), end),
+        Event::IterationRateLimited(end) => (Tone::Quiet, "rate limited".to_owned(), end),
+        Event::IterationAuthFailed(end) => (Tone::Bad, "not logged in".to_owned(), end),
+        Event::IterationInterrupted { end, .. } => (Tone::Bad, "interrupted".to_owned(), end),
+        _ => return None,
+    };
+    let because = match tone {
+        Tone::Bad => format!(", {}", end.because),
+        Tone::Plain | Tone::Head | Tone::Good | Tone::Quiet => String::new(),
+    };
+    let text = format!("{word} in {}{because}", words::span(end.duration_s));
+    Some((end, Line { tone, text: printable(&text).into_owned() }))
+}

@@ -1,0 +1,138 @@
+//! An iteration's raw output, read as it grows. The file need not be there, nor be a file.
+
+use super::out::{Out, Stop};
+use crate::render::Renderer;
+use crate::screen::{Line, Tone, words};
+use dogwatch_core::settings::ReaderName;
+use rustix::fs::{Mode, OFlags};
+use std::fs::File;
+use std::io::{ErrorKind, Read};
+use std::path::{Path, PathBuf};
+
+/// Read and shown at a time: what a log of any size costs.
+const CHUNK: usize = 64 * 1024;
+
+pub struct Source {
+    dir: PathBuf,
+    /// `stdout` or `stderr`.
+    stream: &'static str,
+    file: Option<File>,
+    /// It cannot be read, and why was kept for the note.
+    refused: Option<String>,
+    renderer: Renderer,
+    read: u64,
+}
+
+impl Source {
+    pub fn new(dir: PathBuf, stderr: bool, reader: ReaderName, work_dir: &str) -> Source {
+        let (stream, reader) = if stderr { ("stderr", ReaderName::Plain) } else { ("stdout", reader) };
+        let renderer = Renderer::new(reader, work_dir);
+        Source { dir, stream, file: None, refused: None, renderer, read: 0 }
+    }
+
+    /// Shows all that is there now.
+    pub fn drain(&mut self, out: &mut Out) -> Result<(), Stop> {
+        let mut buffer = vec![0; CHUNK];
+        loop {
+            let n = self.read(&mut buffer);
+            if n == 0 {
+                return Ok(());
+            }
+            self.read += n as u64;
+            if out.raw {
+                out.bytes(&buffer[..n])?;
+            } else {
+                out.lines(&self.renderer.feed(&buffer[..n]))?;
+            }
+        }
+    }
+
+    /// Nothing more will come: a last line without an end is shown too.
+    pub fn finish(&mut self, out: &mut Out) -> Result<(), Stop> {
+        out.lines(&self.renderer.finish())
+    }
+
+    /// Why there was nothing to show, if so.
+    pub fn note(&self) -> Option<Line> {
+        if self.read > 0 {
+            return None;
+        }
+        let text = match &self.refused {
+            Some(why) => format!("  (its {} cannot be read: {why})", self.stream),
+            None => format!("  (it printed nothing on {}{})", self.stream, self.other()),
+        };
+        Some(Line { tone: Tone::Quiet, text })
+    }
+
+    fn other(&self) -> String {
+        let (name, how) = match self.stream {
+            "stdout" => ("stderr", "`--stderr` shows"),
+            _ => ("stdout", "without --stderr you see"),
+        };
+        match std::fs::symlink_metadata(self.dir.join(name)) {
+            Ok(meta) if meta.is_file() && meta.len() > 0 => {
+                format!("; {how} {} of {name}", words::size(meta.len()))
+            }
+            Ok(_) | Err(_) => String::new(),
+        }
+    }
+
+    fn read(&mut self, buffer: &mut [u8]) -> usize {
+        if self.file.is_none() && self.refused.is_none() {
+            match open(&self.dir.join(self.stream)) {
+                Ok(file) => self.file = Some(file),
+                // It is made with the first byte.
+                Err(error) if error.kind() == ErrorKind::NotFound => {}
+                Err(error) => self.refused = Some(error.to_string()),
+            }
+        }
+        let Some(file) = &mut self.file else { return 0 };
+        loop {
+            match file.read(buffer) {
+                Ok(n) => return n,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => {
+                    self.refused = Some(error.to_string());
+                    self.file = None;
+                    return 0;
+                }
+            }
+        }
+    }
+}
+
+/// Opens a regular file and nothing else: a FIFO in its place must not hold us.
+fn open(path: &Path) -> std::io::Result<File> {
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
+    let file = File::from(rustix::fs::open(path, flags, Mode::empty())?);
+    match file.metadata()?.is_file() {
+        true => Ok(file),
+        false => Err(std::io::Error::new(ErrorKind::InvalidInput, "it is no regular file")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fifo_a_directory_or_nothing_in_place_of_the_output_is_a_note_and_no_hang() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let mut out = Out::choose(false).expect("nothing raw is asked for");
+        let note = |out: &mut Out| {
+            let mut source = Source::new(dir.path().to_owned(), false, ReaderName::Plain, "/w");
+            assert!(source.drain(out).is_ok());
+            source.note().expect("there is nothing to show").text
+        };
+        assert_eq!(note(&mut out), "  (it printed nothing on stdout)");
+        std::fs::write(dir.path().join("stderr"), "trouble").expect("writes");
+        assert_eq!(note(&mut out), "  (it printed nothing on stdout; `--stderr` shows 7 B of stderr)");
+        let path = dir.path().join("stdout");
+        std::fs::create_dir(&path).expect("makes it");
+        assert_eq!(note(&mut out), "  (its stdout cannot be read: it is no regular file)");
+        std::fs::remove_dir(&path).expect("removes it");
+        rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, Mode::RUSR, 0)
+            .expect("a FIFO");
+        assert_eq!(note(&mut out), "  (its stdout cannot be read: it is no regular file)");
+    }
+}

@@ -1,0 +1,91 @@
+//! Codex, `codex exec --json`.
+
+use super::page::Page;
+use super::{content, subject, text};
+use serde_json::Value;
+
+pub fn show(event: &Value, page: &mut Page) {
+    let item = &event["item"];
+    match text(&event["type"]) {
+        "item.started" => started(item, page),
+        "item.completed" => completed(item, page),
+        "error" if text(&event["message"]).starts_with("Reconnecting") => {
+            page.aside(text(&event["message"]));
+        }
+        "error" => page.fail(text(&event["message"])),
+        "turn.failed" => page.fail(text(&event["error"]["message"])),
+        "turn.completed" => {
+            let usage = &event["usage"];
+            let parts = ["input_tokens", "output_tokens"].iter().filter_map(|key| usage[*key].as_u64());
+            let tokens = parts.reduce(u64::saturating_add);
+            page.done(&Vec::from_iter(tokens.map(|n| format!("{n} tokens"))));
+        }
+        _ => {}
+    }
+}
+
+fn started(item: &Value, page: &mut Page) {
+    if let Some((name, subject)) = tool(item) {
+        page.call(text(&item["id"]), &name, &subject);
+    }
+}
+
+fn completed(item: &Value, page: &mut Page) {
+    match text(&item["type"]) {
+        "agent_message" => return page.say(text(&item["text"])),
+        "reasoning" => return page.aside(text(&item["text"])),
+        "error" => return page.aside(text(&item["message"])),
+        _ => {}
+    }
+    let id = text(&item["id"]);
+    // Some tools are only ever told of when they are over.
+    if !page.is_open(id) {
+        started(item, page);
+    }
+    if tool(item).is_some() {
+        let ok = matches!(text(&item["status"]), "" | "completed" | "in_progress");
+        page.reply(id, ok, &outcome(item));
+    }
+}
+
+/// What a tool is called, and what it is about. Items that are no tools have no name.
+fn tool(item: &Value) -> Option<(String, String)> {
+    let told = match text(&item["type"]) {
+        "command_execution" => ("shell".to_owned(), unwrapped(text(&item["command"])).to_owned()),
+        "file_change" => ("files".to_owned(), changes(item)),
+        "web_search" => ("web_search".to_owned(), text(&item["query"]).to_owned()),
+        "mcp_tool_call" => {
+            let name = format!("{}.{}", text(&item["server"]), text(&item["tool"]));
+            (name, subject(&item["arguments"]))
+        }
+        "collab_tool_call" => (text(&item["tool"]).to_owned(), text(&item["prompt"]).to_owned()),
+        kind @ ("image_view" | "image_generation") => (kind.to_owned(), text(&item["path"]).to_owned()),
+        _ => return None,
+    };
+    Some(told)
+}
+
+/// `/bin/bash -lc 'make test'` is `make test` to a reader.
+fn unwrapped(command: &str) -> &str {
+    let inner = command.split_once(" -lc ").filter(|(shell, _)| !shell.contains(' ')).map(|(_, rest)| rest);
+    let Some(inner) = inner else { return command };
+    let quoted = |q: char| inner.strip_prefix(q).and_then(|rest| rest.strip_suffix(q));
+    quoted('\'').or_else(|| quoted('"')).unwrap_or(inner)
+}
+
+fn changes(item: &Value) -> String {
+    let changes = item["changes"].as_array().into_iter().flatten();
+    changes.map(|change| text(&change["path"])).collect::<Vec<_>>().join(", ")
+}
+
+fn outcome(item: &Value) -> String {
+    match text(&item["type"]) {
+        "command_execution" => match item["exit_code"].as_i64() {
+            Some(0) | None => text(&item["aggregated_output"]).to_owned(),
+            Some(code) => format!("exit {code}: {}", text(&item["aggregated_output"])),
+        },
+        "mcp_tool_call" if item["error"].is_null() => content(&item["result"]["content"]),
+        "mcp_tool_call" => text(&item["error"]["message"]).to_owned(),
+        _ => String::new(),
+    }
+}

@@ -1,0 +1,27 @@
+//! Gemini CLI, `--output-format stream-json`. Words come in pieces that may end anywhere.
+
+use super::page::Page;
+use super::{subject, text};
+use serde_json::Value;
+
+pub fn show(event: &Value, page: &mut Page) {
+    match text(&event["type"]) {
+        "init" => page.aside(&format!("model {}", text(&event["model"]))),
+        "message" if text(&event["role"]) == "assistant" => page.say_piece(text(&event["content"])),
+        "tool_use" => {
+            page.call(text(&event["tool_id"]), text(&event["tool_name"]), &subject(&event["parameters"]));
+        }
+        "tool_result" => {
+            let ok = text(&event["status"]) != "error";
+            let (output, error) = (text(&event["output"]), text(&event["error"]["message"]));
+            page.reply(text(&event["tool_id"]), ok, if output.is_empty() { error } else { output });
+        }
+        "error" => page.fail(text(&event["message"])),
+        "result" if text(&event["status"]) == "success" => {
+            let tokens = event["stats"]["total_tokens"].as_u64();
+            page.done(&Vec::from_iter(tokens.map(|n| format!("{n} tokens"))));
+        }
+        "result" => page.fail(text(&event["error"]["message"])),
+        _ => {}
+    }
+}

@@ -1,0 +1,268 @@
+//! The recordings, as a person would see them; and text that wants to be more than text.
+
+use super::*;
+use std::path::Path;
+
+/// What is shown of a recording, fed in chunks of so many bytes.
+fn shown_in(reader: ReaderName, name: &str, chunk: usize) -> Vec<String> {
+    let file = format!("../../fixtures/{reader}/{name}.jsonl");
+    let recorded =
+        std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(file)).expect("is there");
+    let line = |l: &str| serde_json::from_str::<Value>(l).expect("a line of a recording");
+    let stdout: String = recorded.lines().map(|l| format!("{}\n", text(&line(l)["line"]))).collect();
+    let project = project();
+    let mut renderer = Renderer::new(reader, &project);
+    let mut lines = Vec::new();
+    for piece in stdout.as_bytes().chunks(chunk) {
+        lines.extend(renderer.feed(piece));
+    }
+    lines.extend(renderer.finish());
+    lines.into_iter().map(|line| line.text.replace(&project, "PROJECT")).collect()
+}
+
+/// The made-up directory in which all recordings were made.
+fn project() -> String {
+    ["", "home", "dev", "project"].join("/")
+}
+
+fn shown(reader: ReaderName, name: &str) -> Vec<String> {
+    shown_in(reader, name, 64 * 1024)
+}
+
+fn rendered(reader: ReaderName, stream: &str) -> Vec<String> {
+    let mut renderer = Renderer::new(reader, "/w");
+    let mut lines = renderer.feed(stream.as_bytes());
+    lines.extend(renderer.finish());
+    lines.into_iter().map(|line| line.text).collect()
+}
+
+#[test]
+fn claude_is_words_tools_results_and_what_it_took() {
+    assert_eq!(
+        shown(ReaderName::Claude, "work"),
+        [
+            "· model claude-sonnet-4-5",
+            "I will write two files.",
+            "→ Write: a.txt",
+            "  ✓ File created successfully at: PROJECT/a.txt (file state is current in your context — no need to Read it back…",
+            "→ Write: b.py",
+            "  ✓ File created successfully at: PROJECT/b.py (file state is current in your context — no need to Read it back)",
+            "Now run it, and list the files in parallel.",
+            "→ Bash: python3 b.py",
+            "→ Bash: ls -la; echo to-stderr >&2",
+            "  ✓ (python3 b.py) beta 2",
+            "  ✓ (ls -la; echo to-stderr >&2) total 36 (+7 lines)",
+            "· All good.",
+            "Both files exist and b.py printed its line.",
+            "<!-- ralph:state idle -->",
+            "= done: 5 turns, 0.5s, 86492 tokens, $0.26",
+        ]
+    );
+}
+
+#[test]
+fn a_subagent_of_claude_is_set_in() {
+    let shown = shown(ReaderName::Claude, "subagent_foreground");
+    assert_eq!(
+        shown[1..7],
+        [
+            "I delegate.",
+            "→ Agent: look at files",
+            "    → Bash: ls -la; sleep 3",
+            "      ✓ total 24 (+4 lines)",
+            "    → Bash: echo from-the-subagent; sleep 3",
+            "      ✓ from-the-subagent",
+        ]
+    );
+}
+
+#[test]
+fn a_failing_api_is_told_once_though_it_is_said_twice() {
+    let shown = shown(ReaderName::Claude, "overloaded_maxretries2");
+    assert_eq!(
+        shown[1..3],
+        [
+            "· the API answered 529 (overloaded), try 1 of 2 in 0.6s",
+            "· the API answered 529 (overloaded), try 2 of 2 in 1.0s"
+        ]
+    );
+    assert!(shown[3].starts_with("✗ API Error: 529 Overloaded."), "{shown:?}");
+    assert_eq!(shown.len(), 4);
+    assert_eq!(self::shown(ReaderName::Codex, "auth_error").iter().filter(|l| l.starts_with('✗')).count(), 1);
+    assert_eq!(self::shown(ReaderName::Opencode, "auth_error"), ["✗ invalid api key"]);
+    assert!(self::shown(ReaderName::Gemini, "auth_error")[1].starts_with("✗ [API Error: "));
+}
+
+#[test]
+fn partial_messages_are_not_shown_twice() {
+    assert_eq!(
+        shown(ReaderName::Claude, "slow_partial")[1..3],
+        ["Piece one. Piece two. Piece three.", "<!-- ralph:state idle -->"]
+    );
+}
+
+#[test]
+fn codex_shows_commands_without_the_shell_around_them() {
+    assert_eq!(
+        shown(ReaderName::Codex, "work"),
+        [
+            "I will write two files.",
+            "→ files: a.txt",
+            "  ✓",
+            "→ files: b.py",
+            "  ✓",
+            "Now run it, and list the files in parallel.",
+            "→ shell: ls -la; echo to-stderr >&2",
+            "  ✓ total 36 (+7 lines)",
+            "→ shell: python3 b.py",
+            "  ✓ beta 2",
+            "· All good.",
+            "Both files exist and b.py printed its line.",
+            "<!-- ralph:state idle -->",
+            "= done: 39339 tokens",
+        ]
+    );
+    assert_eq!(
+        shown(ReaderName::Codex, "mcp")[1..3],
+        ["→ probe.heartbeat: working on it", "  ✓ heartbeat accepted: working on it"]
+    );
+}
+
+#[test]
+fn a_command_that_failed_is_a_failure_where_the_agent_tells_its_exit_code() {
+    for reader in [ReaderName::Claude, ReaderName::Codex, ReaderName::Opencode] {
+        let shown = shown(reader, "tool_errors");
+        let failed = shown.iter().filter(|l| l.starts_with("  ✗ ")).count();
+        assert_eq!(failed, 6, "{reader}: {shown:#?}");
+    }
+    assert_eq!(
+        shown(ReaderName::Opencode, "tool_errors")[2],
+        "  ✗ exit 3: cat: /nonexistent/file: No such file or directory"
+    );
+}
+
+#[test]
+fn opencode_sums_up_its_steps() {
+    let shown = shown(ReaderName::Opencode, "work");
+    assert_eq!(shown[1..3], ["→ write: a.txt", "  ✓ Wrote file successfully."]);
+    assert_eq!(shown.last().map(String::as_str), Some("= done: 31587 tokens, $0.10"));
+}
+
+#[test]
+fn the_pieces_of_gemini_are_put_together() {
+    assert_eq!(
+        shown(ReaderName::Gemini, "plain"),
+        [
+            "· model gemini-2.5-pro",
+            "Hello. There is nothing left to do.",
+            "<!-- ralph:state idle -->",
+            "= done: 12237 tokens"
+        ]
+    );
+    let work = shown(ReaderName::Gemini, "work");
+    assert_eq!(work[6], "Now run it, and list the files in parallel.");
+    assert_eq!(work[9], "  ✓ (python3 b.py) beta 2");
+}
+
+#[test]
+fn any_chunking_shows_the_same() {
+    for reader in [ReaderName::Claude, ReaderName::Codex, ReaderName::Opencode, ReaderName::Gemini] {
+        assert_eq!(shown_in(reader, "work", 7), shown(reader, "work"));
+    }
+}
+
+// promise: 8
+#[test]
+fn no_agent_gets_a_control_character_onto_the_screen() {
+    // As JSON it is harmless; it is when it is decoded that it would steer the terminal.
+    let evil = r"\u001b]0;title\u0007\u001b[2Jwiped\u009b31m\r\u202egnp.exe\u0000";
+    let streams = [
+        (ReaderName::Plain, "a\u{1b}[2Jb\u{7}\u{9b}31m\u{202e}c\n".to_owned()),
+        (ReaderName::Claude, format!(r#"{{"type":"system","subtype":"init","model":"{evil}"}}"#)),
+        (
+            ReaderName::Claude,
+            format!(
+                r#"{{"type":"assistant","message":{{"content":[{{"type":"text","text":"{evil}\n{evil}"}},{{"type":"tool_use","id":"1","name":"{evil}","input":{{"command":"{evil}"}}}},{{"type":"thinking","thinking":"{evil}"}}]}}}}
+{{"type":"user","message":{{"content":[{{"type":"tool_result","tool_use_id":"1","is_error":true,"content":"{evil}"}}]}}}}
+{{"type":"result","is_error":true,"result":"{evil}"}}"#
+            ),
+        ),
+        (ReaderName::Codex, format!(r#"{{"type":"error","message":"{evil}"}}"#)),
+        (
+            ReaderName::Codex,
+            format!(
+                r#"{{"type":"item.completed","item":{{"id":"{evil}","type":"mcp_tool_call","server":"{evil}","tool":"{evil}","arguments":{{"{evil}":["{evil}"]}},"error":{{"message":"{evil}"}},"status":"failed"}}}}"#
+            ),
+        ),
+        (ReaderName::Opencode, format!(r#"{{"type":"text","part":{{"text":"{evil}"}}}}"#)),
+        (
+            ReaderName::Gemini,
+            r#"{"type":"message","role":"assistant","content":"x\u001b"}
+{"type":"message","role":"assistant","content":"[2Jy\u001b]0;"}
+{"type":"message","role":"assistant","content":"title\u0007z"}"#
+                .to_owned(),
+        ),
+    ];
+    for (reader, stream) in streams {
+        let lines = rendered(reader, &stream);
+        assert!(!lines.is_empty(), "{reader}");
+        for line in lines {
+            assert!(!line.chars().any(|c| c.is_control() || c == '\u{202e}'), "{reader}: {line:?}");
+        }
+    }
+    assert_eq!(
+        rendered(
+            ReaderName::Gemini,
+            "{\"type\":\"message\",\"role\":\"assistant\",\"content\":\"x\\u001b\"}\n\
+             {\"type\":\"message\",\"role\":\"assistant\",\"content\":\"[2Jy\"}\n"
+        ),
+        ["xy"],
+        "an escape sequence that comes in two pieces is one"
+    );
+}
+
+#[test]
+fn what_cannot_be_read_is_passed_over() {
+    for reader in [ReaderName::Claude, ReaderName::Codex, ReaderName::Opencode, ReaderName::Gemini] {
+        let deep = "[".repeat(100_000);
+        let rubbish = format!(
+            "not json\n{{\n\n[1,2]\n\"text\"\nnull\n{{\"type\":7}}\n{{\"type\":\"later\"}}\n\
+             {{\"type\":\"assistant\"}}\n{{\"type\":\"item.completed\"}}\n{deep}\n\u{fffd}\n"
+        );
+        assert_eq!(rendered(reader, &rubbish), [""; 0], "{reader}");
+    }
+}
+
+// promise: 4
+#[test]
+fn lines_are_clipped_and_one_beyond_all_measure_is_a_note() {
+    let long = "x".repeat(100_000);
+    let plain = rendered(ReaderName::Plain, &format!("{long}\nnext"));
+    assert_eq!((plain[0].len(), plain[1].as_str()), (4_000 + "…".len(), "next"));
+    let said = |text: &str| format!(r#"{{"type":"text","part":{{"text":"{text}"}}}}"#);
+    assert_eq!(rendered(ReaderName::Opencode, &said(&long))[0].len(), 4_000 + "…".len());
+    let monster = said(&"x".repeat(2 * MAX_EVENT));
+    let shown = rendered(ReaderName::Opencode, &format!("{monster}\n{}", said("after")));
+    assert_eq!(shown, ["· a line of more than 1 MiB is not shown; `--raw` has its beginning", "after"]);
+}
+
+#[test]
+fn a_progress_bar_of_a_plain_agent_shows_where_it_came_to() {
+    assert_eq!(rendered(ReaderName::Plain, "10%\r50%\r100%\r\nok\r\n\n  in\n"), ["100%", "ok", "", "  in"]);
+}
+
+#[test]
+fn a_call_without_an_argument_and_one_with_an_odd_one_have_a_line() {
+    let call = |input: &str| {
+        let event = format!(
+            r#"{{"type":"assistant","message":{{"content":[{{"type":"tool_use","id":"1","name":"X","input":{input}}}]}}}}"#
+        );
+        rendered(ReaderName::Claude, &event).join("|")
+    };
+    assert_eq!(call("{}"), "→ X");
+    assert_eq!(call("null"), "→ X");
+    assert_eq!(call(r#"{"n":3}"#), r#"→ X: {"n":3}"#);
+    assert_eq!(call(r#"{"n":3,"thing":"it"}"#), "→ X: it");
+    assert_eq!(call(r#"{"file_path":"/w/src/a.rs"}"#), "→ X: src/a.rs");
+    assert_eq!(call(r#"{"command":"make\nmake install"}"#), "→ X: make");
+}
