@@ -8,6 +8,7 @@ use dogwatch_host::journal::{self, Loaded};
 use dogwatch_host::registry::{self, Registry};
 use dogwatch_server::{Client, Response, socket_path};
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 /// How a run is named on the command line, shared by the commands that speak of one.
 #[derive(clap::Args, Clone, Debug)]
@@ -121,8 +122,18 @@ pub fn runs_in(runs: &Path) -> Vec<FoundRun> {
         .filter(|r| r.dir.join(journal::FILE).exists())
         .map(|r| FoundRun { dir: r.dir.canonicalize().unwrap_or(r.dir), ..r })
         .collect();
-    found.sort_by(|a, b| b.id.cmp(&a.id));
+    found.sort_by_cached_key(|run| std::cmp::Reverse((second(&run.id), born(&run.dir), run.id.clone())));
     found
+}
+
+/// The second in which a run began: an id without its random tail.
+fn second(id: &RunId) -> String {
+    id.as_str().rsplit_once('-').map_or_else(String::new, |(second, _)| second.to_owned())
+}
+
+/// Tells runs of one second apart, where the file system knows it.
+fn born(dir: &Path) -> Option<SystemTime> {
+    std::fs::metadata(dir).and_then(|meta| meta.created()).ok()
 }
 
 /// The runs of this user on this machine, newest first.

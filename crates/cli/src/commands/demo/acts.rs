@@ -123,3 +123,47 @@ impl Acts {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dogwatch_core::ids::NodeName;
+    use dogwatch_core::moment::{Awake, Moment, Wall};
+
+    fn at(ms: u64, event: Event) -> Recorded {
+        Recorded::new(1, Moment { awake: Awake(ms), boot: Boot(ms), wall: Wall(0) }, event)
+    }
+
+    fn missing(acts: &Acts, code: Option<i32>, nothing_left: bool) -> usize {
+        acts.summary(code, nothing_left).iter().filter(|(happened, _)| !happened).count()
+    }
+
+    #[test]
+    fn what_was_not_seen_did_not_happen() {
+        assert_eq!(missing(&Acts::default(), Some(0), false), 7);
+        assert_eq!(missing(&Acts::default(), Some(0), true), 6);
+    }
+
+    #[test]
+    fn a_wait_that_ran_out_is_no_wake() {
+        let node = NodeName::new("demo");
+        let mut acts = Acts::default();
+        for delay in [1, 3, 9] {
+            let delay_s = Some(Dur::from_secs(delay));
+            let event = Event::WaitStarted { node: node.clone(), why: WaitWhy::Idle, delay_s, until: None };
+            acts.see(&at(0, event));
+        }
+        assert!(acts.wants_file() && acts.backing_off().0);
+        acts.file_dropped(Boot(100));
+        assert!(!acts.wants_file());
+        acts.see(&at(9_000, Event::WaitEnded { node, by: WaitEndedBy::Timer }));
+        let (happened, text) = acts.waking();
+        assert_eq!((happened, text.as_str()), (false, "a file should have woken it; it was woken by timer"));
+    }
+
+    #[test]
+    fn waits_that_do_not_grow_are_no_backing_off() {
+        let acts = Acts { backed_off: vec![Dur::from_secs(3); 3], ..Acts::default() };
+        assert!(!acts.backing_off().0);
+    }
+}

@@ -3,7 +3,7 @@
 use crate::error::Failure;
 use crate::supervise::random;
 use dogwatch_host::journal::hex;
-use rustix::fs::{CWD, FileType, Mode, OFlags};
+use rustix::fs::{CWD, Mode, OFlags};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::process::CommandExt;
@@ -77,7 +77,7 @@ fn build(dir: &Path) -> std::io::Result<OwnedFd> {
     std::fs::write(of_loop.join("RALPH.md"), LOOP.replace("AGENT", &agent()?))?;
     std::fs::write(of_loop.join("demo.actor"), SCRIPT)?;
     let held = dir.join(HELD);
-    rustix::fs::mknodat(CWD, &held, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0)?;
+    rustix::fs::mkfifoat(CWD, &held, Mode::RUSR | Mode::WUSR)?;
     // Open before the agent is there: it waits for a reader.
     Ok(rustix::fs::open(&held, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty())?)
 }

@@ -131,8 +131,7 @@ mod tests {
         std::fs::create_dir(&path).expect("makes it");
         assert_eq!(note(&mut out), "  (its stdout cannot be read: it is no regular file)");
         std::fs::remove_dir(&path).expect("removes it");
-        rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, Mode::RUSR, 0)
-            .expect("a FIFO");
+        rustix::fs::mkfifoat(rustix::fs::CWD, &path, Mode::RUSR).expect("a FIFO");
         assert_eq!(note(&mut out), "  (its stdout cannot be read: it is no regular file)");
     }
 }
