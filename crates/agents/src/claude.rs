@@ -5,19 +5,25 @@
 //! not the end of the session.
 
 use crate::json::{Json, Raw};
+use crate::limits;
 use crate::lines::Line;
 use crate::reader::{MAX_ERROR, MAX_NAME};
-use dogwatch_core::sign::{AgentResult, Sign};
+use crate::tools::{Args, ended, started};
+use dogwatch_core::dur::Dur;
+use dogwatch_core::settings::ReaderName;
+use dogwatch_core::sign::{AgentResult, ResetsAt, Sign};
+use tasks::{Task, Tasks};
 
-/// So many running subagents are remembered by their task id.
-const MAX_AGENTS: usize = 64;
+mod tasks;
 
 #[derive(Debug, Default)]
 pub struct Claude {
     /// Tokens of all results so far, for versions that do not sum up themselves.
     tokens: u64,
-    /// Tasks that are subagents and have not ended.
-    agents: Vec<String>,
+    session: String,
+    tasks: Tasks,
+    /// When the limit ends that the service last told of.
+    resets_at: Option<ResetsAt>,
 }
 
 /// The fields of a line that matter, whatever its type.
@@ -25,20 +31,31 @@ pub struct Claude {
 struct Event<'a> {
     kind: Raw<'a>,
     subtype: Raw<'a>,
-    /// It comes from inside a subagent.
-    nested: bool,
+    session: Raw<'a>,
+    /// The call it comes from inside of, and the subagent.
+    parent: Option<Raw<'a>>,
+    agent: Raw<'a>,
     /// The text is the CLI's own report of a failed request.
     failed: bool,
     text: Raw<'a>,
     delta: Raw<'a>,
+    message: Raw<'a>,
     task: Task<'a>,
+    retry: Retry,
+    limit: RateLimit<'a>,
     outcome: Outcome<'a>,
 }
 
 #[derive(Default)]
-struct Task<'a> {
-    id: Raw<'a>,
-    kind: Raw<'a>,
+struct Retry {
+    status: Option<u16>,
+    delay_ms: Option<u64>,
+}
+
+#[derive(Default)]
+struct RateLimit<'a> {
+    status: Raw<'a>,
+    resets_at: Option<u64>,
 }
 
 #[derive(Default)]
@@ -62,8 +79,7 @@ impl Claude {
             return signs.truncate(mark);
         }
         match event.kind.0 {
-            b"assistant" => assistant(&event, mark, signs),
-            b"user" => user(&event, mark, signs),
+            b"assistant" | b"user" => self.spoken(&event, mark, signs),
             kind => {
                 signs.truncate(mark);
                 self.other(kind, &event, whole, signs);
@@ -71,60 +87,102 @@ impl Claude {
         }
     }
 
+    pub fn read_stderr(&mut self, line: &[u8], signs: &mut Vec<Sign>) {
+        signs.push(limits::stderr_login(line).unwrap_or(Sign::Keepalive));
+    }
+
+    /// What the main agent said and called, and what its tools answered; of a subagent only that it did
+    /// something.
+    fn spoken(&mut self, event: &Event<'_>, mark: usize, signs: &mut Vec<Sign>) {
+        if let Some(parent) = event.parent {
+            signs.truncate(mark);
+            self.tasks.did_something(event.agent, parent, signs);
+        } else if event.kind.0 == b"user" {
+            user(mark, signs);
+            self.tasks.calls_ended(mark, signs);
+        } else if event.failed {
+            signs.truncate(mark);
+            signs.push(Sign::error(&event.text.decode_head(MAX_ERROR)));
+        }
+        if signs.len() == mark {
+            signs.push(Sign::Keepalive);
+        }
+    }
+
     fn other(&mut self, kind: &[u8], event: &Event<'_>, whole: bool, signs: &mut Vec<Sign>) {
         match kind {
             b"result" if whole => self.result(event, signs),
-            b"system" => signs.push(self.system(event)),
-            b"stream_event" if event.nested => signs.push(Sign::Subagent),
-            b"stream_event" if !event.delta.is_blank() => signs.push(Sign::Text),
-            b"stream_event" | b"tool_progress" | b"command_lifecycle" | b"rate_limit_event"
-            | b"keep_alive" | b"control_request" | b"control_response" | b"tool_use_summary"
-            | b"auth_status" => {
-                signs.push(Sign::Keepalive);
+            b"system" => self.system(event, signs),
+            b"stream_event" if event.delta.is_blank() => signs.push(Sign::Keepalive),
+            b"stream_event" => match event.parent {
+                Some(parent) => self.tasks.did_something(event.agent, parent, signs),
+                None => signs.push(Sign::Text),
+            },
+            b"rate_limit_event" => self.rate_limit(&event.limit, signs),
+            b"control_request" => {
+                signs.push(Sign::NeedsHuman { text: "the agent asks for permission".into() })
             }
+            b"tool_progress" | b"command_lifecycle" | b"keep_alive" | b"control_response"
+            | b"tool_use_summary" | b"auth_status" => signs.push(Sign::Keepalive),
             _ => signs.push(Sign::Unknown),
         }
     }
 
-    fn system(&mut self, event: &Event<'_>) -> Sign {
+    fn system(&mut self, event: &Event<'_>, signs: &mut Vec<Sign>) {
+        let mark = signs.len();
         match event.subtype.0 {
-            b"task_started" if event.task.kind.0 == b"local_agent" => {
-                self.agents.truncate(MAX_AGENTS - 1);
-                self.agents.push(event.task.id.decode_head(MAX_NAME));
-                Sign::Subagent
+            b"init" => self.init(event, signs),
+            b"api_retry" => signs.push(Sign::Retrying {
+                status: event.retry.status,
+                delay: event.retry.delay_ms.map(Dur::from_millis),
+            }),
+            b"permission_denied" => {
+                signs.push(Sign::NeedsHuman { text: event.message.decode_head(MAX_ERROR) });
             }
-            b"task_notification" if self.agent_ended(event.task.id) => Sign::Subagent,
-            b"init"
-            | b"status"
-            | b"api_retry"
-            | b"task_started"
+            b"task_started"
             | b"task_progress"
             | b"task_updated"
             | b"task_notification"
-            | b"background_tasks_changed"
+            | b"background_tasks_changed" => self.tasks.changed(event.subtype.0, &event.task, signs),
+            b"status"
             | b"session_state_changed"
             | b"thinking_tokens"
-            | b"permission_denied"
             | b"ui_invalidate"
             | b"compact_boundary"
             | b"hook_started"
             | b"hook_progress"
             | b"hook_response"
             | b"files_persisted"
-            | b"local_command_output" => Sign::Keepalive,
-            _ => Sign::Unknown,
+            | b"local_command_output" => {}
+            _ => signs.push(Sign::Unknown),
+        }
+        if signs.len() == mark {
+            signs.push(Sign::Keepalive);
         }
     }
 
-    fn agent_ended(&mut self, task: Raw<'_>) -> bool {
-        let id = task.decode_head(MAX_NAME);
-        let known = self.agents.iter().position(|agent| *agent == id);
-        known.map(|at| self.agents.swap_remove(at)).is_some()
+    /// It comes once per turn, not once per process.
+    fn init(&mut self, event: &Event<'_>, signs: &mut Vec<Sign>) {
+        let id = event.session.decode_head(MAX_NAME);
+        if !id.is_empty() && id != self.session {
+            self.session.clone_from(&id);
+            signs.push(Sign::SessionId { id });
+        }
+    }
+
+    /// It comes with every answer, most of the time to say that all is well. What ends the session is the
+    /// result, but only this says until when.
+    fn rate_limit(&mut self, limit: &RateLimit<'_>, signs: &mut Vec<Sign>) {
+        self.resets_at = match limit.status.0 {
+            b"rejected" => limit.resets_at.and_then(ResetsAt::from_epoch),
+            _ => None,
+        };
+        signs.push(Sign::Keepalive);
     }
 
     fn result(&mut self, event: &Event<'_>, signs: &mut Vec<Sign>) {
         let outcome = &event.outcome;
-        self.tokens += outcome.tokens.unwrap_or(0);
+        self.tokens = self.tokens.saturating_add(outcome.tokens.unwrap_or(0));
         let tokens = outcome.total_tokens.or(outcome.tokens.map(|_| self.tokens));
         if tokens.is_some() || outcome.cost_usd.is_some() {
             signs.push(Sign::Usage { tokens, cost_usd: outcome.cost_usd });
@@ -136,38 +194,19 @@ impl Claude {
             (None, true) => outcome.errors.map(|e| e.decode_head(MAX_ERROR)).unwrap_or_default(),
             (None, false) => return,
         };
+        if is_error {
+            signs.extend(limits::refusal(outcome.status, &text, self.resets_at.clone()));
+        }
         let result = AgentResult { api_status: outcome.status, ..AgentResult::new(&text, is_error) };
         signs.push(Sign::Result(result));
     }
 }
 
-/// What the main agent said and called; of a subagent only that it did something.
-fn assistant(event: &Event<'_>, mark: usize, signs: &mut Vec<Sign>) {
-    if event.nested {
-        signs.truncate(mark);
-        return signs.push(Sign::Subagent);
-    }
-    if event.failed {
-        signs.truncate(mark);
-        return signs.push(Sign::Error { text: event.text.decode_head(MAX_ERROR) });
-    }
-    if signs.len() == mark {
-        signs.push(Sign::Keepalive);
-    }
-}
-
 /// Tool results come in the user's name; all else in it is an echo.
-fn user(event: &Event<'_>, mark: usize, signs: &mut Vec<Sign>) {
-    if event.nested {
-        signs.truncate(mark);
-        return signs.push(Sign::Subagent);
-    }
+fn user(mark: usize, signs: &mut Vec<Sign>) {
     let mut at = mark;
     while at < signs.len() {
         if matches!(signs[at], Sign::ToolEnded { .. }) { at += 1 } else { drop(signs.remove(at)) }
-    }
-    if signs.len() == mark {
-        signs.push(Sign::Keepalive);
     }
 }
 
@@ -175,7 +214,10 @@ fn field<'a>(event: &mut Event<'a>, key: &[u8], json: &mut Json<'a>, signs: &mut
     match key {
         b"type" => event.kind = json.text().unwrap_or_default(),
         b"subtype" => event.subtype = json.text().unwrap_or_default(),
-        b"parent_tool_use_id" => event.nested = !json.is_null(),
+        b"session_id" => event.session = json.text().unwrap_or_default(),
+        b"parent_tool_use_id" => event.parent = (!json.is_null()).then(|| json.text().unwrap_or_default()),
+        b"agent_id" => event.agent = json.text().unwrap_or_default(),
+        b"message" if json.kind() == Some(b'"') => event.message = json.text().unwrap_or_default(),
         b"message" => json.fields(|key, json| {
             if key == b"content" {
                 json.items(|json| block(event, json, signs));
@@ -188,22 +230,36 @@ fn field<'a>(event: &mut Event<'a>, key: &[u8], json: &mut Json<'a>, signs: &mut
         }),
         b"error" => event.failed |= !json.is_null(),
         b"is_api_error_message" => event.failed |= json.is_true(),
-        b"task_id" => event.task.id = json.text().unwrap_or_default(),
-        b"task_type" => event.task.kind = json.text().unwrap_or_default(),
+        b"error_status" => event.retry.status = json.status(),
+        b"retry_delay_ms" => event.retry.delay_ms = json.number().map(|ms| ms.clamp(0.0, 1e12) as u64),
+        b"rate_limit_info" => json.fields(|key, json| match key {
+            b"status" => event.limit.status = json.text().unwrap_or_default(),
+            b"resetsAt" => event.limit.resets_at = json.whole(),
+            _ => {}
+        }),
+        b"usage" => usage(event, json),
+        b"task_id" | b"task_type" | b"is_backgrounded" | b"patch" | b"tasks" => event.task.field(key, json),
         _ => outcome(&mut event.outcome, key, json),
     }
+}
+
+/// Of a result, or of a subagent's task so far.
+fn usage<'a>(event: &mut Event<'a>, json: &mut Json<'a>) {
+    event.outcome.tokens = tokens(json, |key, json| event.task.usage(key, json));
 }
 
 /// One content block, of whichever kind.
 fn block<'a>(event: &mut Event<'a>, json: &mut Json<'a>, signs: &mut Vec<Sign>) {
     let (mut kind, mut text, mut id, mut name) = (Raw(b""), Raw(b""), Raw(b""), Raw(b""));
-    let mut is_error = false;
+    let (mut is_error, mut args, mut content) = (false, Args::default(), &b""[..]);
     json.fields(|key, json| match key {
         b"type" => kind = json.text().unwrap_or_default(),
         b"text" | b"thinking" => text = json.text().unwrap_or_default(),
         b"id" | b"tool_use_id" => id = json.text().unwrap_or_default(),
         b"name" => name = json.text().unwrap_or_default(),
         b"is_error" => is_error = json.is_true(),
+        b"input" => args = Args::of(json),
+        b"content" => content = json.span(),
         _ => {}
     });
     match kind.0 {
@@ -213,12 +269,10 @@ fn block<'a>(event: &mut Event<'a>, json: &mut Json<'a>, signs: &mut Vec<Sign>) 
         }
         b"thinking" if !text.is_blank() => signs.push(Sign::Text),
         b"tool_use" | b"server_tool_use" | b"mcp_tool_use" => {
-            signs.push(Sign::ToolStarted { id: id.decode_head(MAX_NAME), name: name.decode_head(MAX_NAME) });
+            signs.push(started(ReaderName::Claude, id, name.decode_head(MAX_NAME), args));
         }
         // `tool_result`, and the kinds that the API's own tools have.
-        kind if kind.ends_with(b"tool_result") => {
-            signs.push(Sign::ToolEnded { id: id.decode_head(MAX_NAME), ok: !is_error });
-        }
+        kind if kind.ends_with(b"tool_result") => signs.push(ended(id, !is_error, content, None)),
         _ => {}
     }
 }
@@ -237,30 +291,29 @@ fn outcome<'a>(outcome: &mut Outcome<'a>, key: &[u8], json: &mut Json<'a>) {
         b"errors" => json.items(|json| outcome.errors = outcome.errors.or(json.text())),
         b"api_error_status" => outcome.status = json.status(),
         b"total_cost_usd" => outcome.cost_usd = json.number(),
-        b"usage" => outcome.tokens = tokens(json),
         // Per model, and of the whole process so far.
         b"modelUsage" => json.fields(|_, json| {
-            let sum = tokens(json).unwrap_or(0) + outcome.total_tokens.unwrap_or(0);
-            outcome.total_tokens = Some(sum);
+            let sum = tokens(json, |_, _| {}).unwrap_or(0);
+            outcome.total_tokens = Some(sum.saturating_add(outcome.total_tokens.unwrap_or(0)));
         }),
         _ => {}
     }
 }
 
-fn tokens(json: &mut Json<'_>) -> Option<u64> {
+fn tokens<'a>(json: &mut Json<'a>, mut other: impl FnMut(&[u8], &mut Json<'a>)) -> Option<u64> {
     let mut sum = None;
-    json.fields(|key, json| {
-        if let b"input_tokens"
+    json.fields(|key, json| match key {
+        b"input_tokens"
         | b"output_tokens"
         | b"cache_read_input_tokens"
         | b"cache_creation_input_tokens"
         | b"inputTokens"
         | b"outputTokens"
         | b"cacheReadInputTokens"
-        | b"cacheCreationInputTokens" = key
-        {
+        | b"cacheCreationInputTokens" => {
             sum = Some(u64::saturating_add(sum.unwrap_or(0), json.whole().unwrap_or(0)));
         }
+        _ => other(key, json),
     });
     sum
 }

@@ -4,12 +4,17 @@
 //! `error` is used for retries too. The final text is the last message of a turn that completed.
 
 use crate::json::{Json, Raw, unescape};
+use crate::limits::{refusal, status_in};
 use crate::lines::Line;
 use crate::reader::{MAX_ERROR, MAX_NAME};
 use crate::tail::Tail;
-use crate::tools::{COLLAB, mcp_name};
+use crate::tools::{Args, COLLAB, ended, mcp_name, started};
+use collab::Collab;
+use dogwatch_core::settings::ReaderName;
 use dogwatch_core::sign::{AgentResult, Sign};
 use dogwatch_core::text::clip;
+
+mod collab;
 
 /// So many running tools are remembered; one more forgets the oldest.
 const MAX_OPEN: usize = 256;
@@ -20,20 +25,21 @@ pub(crate) const MAX_RAW: usize = 6 * AgentResult::MAX_TEXT;
 #[derive(Debug)]
 pub struct Codex {
     last_message: Tail,
-    tokens: u64,
     /// Announced and not ended.
     open: Vec<String>,
+    collab: Collab,
 }
 
 impl Default for Codex {
     fn default() -> Codex {
-        Codex { last_message: Tail::new(MAX_RAW), tokens: 0, open: Vec::new() }
+        Codex { last_message: Tail::new(MAX_RAW), open: Vec::new(), collab: Collab::default() }
     }
 }
 
 #[derive(Default)]
 struct Event<'a> {
     kind: Raw<'a>,
+    thread: Raw<'a>,
     item: Item<'a>,
     message: Raw<'a>,
     tokens: Option<u64>,
@@ -47,6 +53,12 @@ struct Item<'a> {
     status: Raw<'a>,
     server: Raw<'a>,
     tool: Raw<'a>,
+    args: Args,
+    result: &'a [u8],
+    exit_code: Option<i64>,
+    /// The subagents that a call is about, and how they are.
+    receivers: &'a [u8],
+    states: &'a [u8],
 }
 
 impl Codex {
@@ -59,10 +71,18 @@ impl Codex {
         match event.kind.0 {
             b"item.started" => self.started(&event.item, signs),
             b"item.completed" => self.completed(&event.item, signs),
-            b"error" if is_retry(event.message) => signs.push(Sign::Keepalive),
-            b"error" => signs.push(Sign::Error { text: event.message.decode_head(MAX_ERROR) }),
+            b"error" if is_retry(event.message) => {
+                signs.push(Sign::Retrying {
+                    status: status_in(&event.message.decode_head(MAX_ERROR)),
+                    delay: None,
+                });
+            }
+            b"error" => signs.push(Sign::error(&event.message.decode_head(MAX_ERROR))),
             b"turn.completed" => self.turn_completed(event.tokens, signs),
-            b"turn.failed" => signs.push(Sign::Result(failure(event.message))),
+            b"turn.failed" => self.turn_failed(event.message, signs),
+            b"thread.started" if !event.thread.0.is_empty() => {
+                signs.push(Sign::SessionId { id: event.thread.decode_head(MAX_NAME) });
+            }
             b"thread.started" | b"turn.started" | b"item.updated" => signs.push(Sign::Keepalive),
             _ => signs.push(Sign::Unknown),
         }
@@ -72,19 +92,18 @@ impl Codex {
     pub fn read_stderr(&mut self, line: &[u8], signs: &mut Vec<Sign>) {
         let of_tools = memchr::memmem::find(line, b" ERROR codex_core::tools::").is_some();
         signs.push(match of_tools {
-            true => Sign::Error { text: clip(&String::from_utf8_lossy(line), MAX_ERROR).to_owned() },
+            true => Sign::error(clip(&String::from_utf8_lossy(line), MAX_ERROR)),
             false => Sign::Keepalive,
         });
     }
 
     fn started(&mut self, item: &Item<'_>, signs: &mut Vec<Sign>) {
         let Some(name) = tool_name(item) else { return signs.push(no_tool(item)) };
-        let id = item.id.decode_head(MAX_NAME);
         if self.open.len() == MAX_OPEN {
             self.open.remove(0);
         }
-        self.open.push(id.clone());
-        signs.push(Sign::ToolStarted { id, name });
+        self.open.push(item.id.decode_head(MAX_NAME));
+        signs.push(started(ReaderName::Codex, item.id, name, item.args));
     }
 
     fn completed(&mut self, item: &Item<'_>, signs: &mut Vec<Sign>) {
@@ -104,28 +123,40 @@ impl Codex {
         let id = item.id.decode_head(MAX_NAME);
         match self.open.iter().position(|open| *open == id) {
             Some(at) => drop(self.open.remove(at)),
-            None => signs.push(Sign::ToolStarted { id: id.clone(), name }),
+            None => signs.push(started(ReaderName::Codex, item.id, name, item.args)),
         }
         // Searches have no status; a cut line has not come to it.
-        signs.push(Sign::ToolEnded { id, ok: matches!(item.status.0, b"" | b"completed" | b"in_progress") });
+        let ok = matches!(item.status.0, b"" | b"completed" | b"in_progress");
+        let failed = item.exit_code.is_some_and(|code| code != 0);
+        signs.push(ended(item.id, ok && !failed, item.result, item.exit_code));
         if item.kind.0 == b"collab_tool_call" {
-            signs.push(Sign::Subagent);
+            self.collab.told(item.tool.0 == b"spawn_agent", item.receivers, item.states, signs);
         }
     }
 
+    /// The sum is the thread's, and after a resume that of the sessions before it too.
     fn turn_completed(&mut self, tokens: Option<u64>, signs: &mut Vec<Sign>) {
-        if let Some(tokens) = tokens {
-            self.tokens += tokens;
-            signs.push(Sign::Usage { tokens: Some(self.tokens), cost_usd: None });
+        self.collab.abandoned(signs);
+        if tokens.is_some() {
+            signs.push(Sign::Usage { tokens, cost_usd: None });
         }
         let text = unescape(self.last_message.bytes());
         signs.push(Sign::Result(AgentResult::new(&text, false)));
+    }
+
+    fn turn_failed(&mut self, message: Raw<'_>, signs: &mut Vec<Sign>) {
+        self.collab.abandoned(signs);
+        let text = message.decode_head(MAX_ERROR);
+        let status = status_in(&text);
+        signs.extend(refusal(status, &text, None));
+        signs.push(Sign::Result(AgentResult { api_status: status, ..AgentResult::new(&text, true) }));
     }
 }
 
 fn field<'a>(event: &mut Event<'a>, key: &[u8], json: &mut Json<'a>) {
     match key {
         b"type" => event.kind = json.text().unwrap_or_default(),
+        b"thread_id" => event.thread = json.text().unwrap_or_default(),
         b"message" => event.message = json.text().unwrap_or_default(),
         b"error" => json.fields(|key, json| {
             if key == b"message" {
@@ -151,6 +182,17 @@ fn item_field<'a>(item: &mut Item<'a>, key: &[u8], json: &mut Json<'a>) {
         b"status" => &mut item.status,
         b"server" => &mut item.server,
         b"tool" => &mut item.tool,
+        b"exit_code" => return item.exit_code = json.number().map(|code| code as i64),
+        b"receiver_thread_ids" => return item.receivers = json.span(),
+        b"agents_states" => return item.states = json.span(),
+        b"command" | b"arguments" | b"changes" | b"query" | b"prompt" => return item.args.add(key, json),
+        b"aggregated_output" | b"result" | b"error" => {
+            let written = json.span();
+            if !matches!(written, b"null" | b"\"\"") {
+                item.result = written;
+            }
+            return;
+        }
         _ => return,
     };
     *field = json.text().unwrap_or_default();
@@ -180,16 +222,4 @@ fn no_tool(item: &Item<'_>) -> Sign {
 /// `Reconnecting... 2/5 (…)`, `Reconnecting... waiting for network (…)`.
 fn is_retry(message: Raw<'_>) -> bool {
     message.0.starts_with(b"Reconnecting")
-}
-
-fn failure(message: Raw<'_>) -> AgentResult {
-    let text = message.decode_head(MAX_ERROR);
-    AgentResult { api_status: status_in(&text), ..AgentResult::new(&text, true) }
-}
-
-/// `unexpected status 529 <unknown status code>: Overloaded`.
-fn status_in(text: &str) -> Option<u16> {
-    let (_, behind) = text.split_once("status ")?;
-    let digits = behind.split(|c: char| !c.is_ascii_digit()).next()?;
-    digits.parse().ok().filter(|status| (100..600).contains(status))
 }

@@ -5,9 +5,11 @@
 
 use crate::codex::MAX_RAW;
 use crate::json::{Json, Raw, unescape};
+use crate::limits::{refusal, stderr_login};
 use crate::lines::Line;
 use crate::reader::{MAX_ERROR, MAX_NAME};
 use crate::tail::Tail;
+use crate::tools::{Args, delegates, ended, started};
 use dogwatch_core::settings::ReaderName;
 use dogwatch_core::sign::{AgentResult, Sign};
 
@@ -37,6 +39,9 @@ struct Event<'a> {
     id: Raw<'a>,
     status: Raw<'a>,
     message: Raw<'a>,
+    session: Raw<'a>,
+    args: Args,
+    output: &'a [u8],
     tokens: Option<u64>,
 }
 
@@ -51,8 +56,11 @@ impl Gemini {
             b"message" if event.role.0 == b"assistant" => self.said(event.content, signs),
             b"tool_use" => self.tool_started(&event, signs),
             b"tool_result" => self.tool_ended(&event, signs),
-            b"error" => signs.push(Sign::Error { text: event.message.decode_head(MAX_ERROR) }),
+            b"error" => signs.push(Sign::error(&event.message.decode_head(MAX_ERROR))),
             b"result" => self.result(&event, signs),
+            b"init" if !event.session.0.is_empty() => {
+                signs.push(Sign::SessionId { id: event.session.decode_head(MAX_NAME) });
+            }
             b"init" | b"message" => signs.push(Sign::Keepalive),
             _ => signs.push(Sign::Unknown),
         }
@@ -68,13 +76,25 @@ impl Gemini {
         });
     }
 
+    /// Retries are told here only.
+    pub fn read_stderr(&mut self, line: &[u8], signs: &mut Vec<Sign>) {
+        let retries = memchr::memmem::find(line, b"Retrying").is_some();
+        signs.push(match stderr_login(line) {
+            Some(sign) => sign,
+            None if retries => Sign::Retrying { status: None, delay: None },
+            None => Sign::Keepalive,
+        });
+    }
+
     fn tool_started(&mut self, event: &Event<'_>, signs: &mut Vec<Sign>) {
         self.said.clear();
         let (id, name) = (event.id.decode_head(MAX_NAME), event.tool.decode_head(MAX_NAME));
-        if crate::tools::delegates(ReaderName::Gemini, &name) && self.delegated.len() < MAX_DELEGATED {
+        let hands_over = delegates(ReaderName::Gemini, &name) && self.delegated.len() < MAX_DELEGATED;
+        signs.push(started(ReaderName::Gemini, event.id, name, event.args));
+        if hands_over && !self.delegated.contains(&id) {
             self.delegated.push(id.clone());
+            signs.push(Sign::SubagentStarted { id });
         }
-        signs.push(Sign::ToolStarted { id, name });
     }
 
     fn tool_ended(&mut self, event: &Event<'_>, signs: &mut Vec<Sign>) {
@@ -82,19 +102,23 @@ impl Gemini {
         let id = event.id.decode_head(MAX_NAME);
         if let Some(at) = self.delegated.iter().position(|call| *call == id) {
             self.delegated.swap_remove(at);
-            signs.push(Sign::Subagent);
+            signs.extend([Sign::SubagentProgress { id: id.clone() }, Sign::SubagentEnded { id }]);
         }
-        signs.push(Sign::ToolEnded { id, ok: event.status.0 != b"error" });
+        signs.push(ended(event.id, event.status.0 != b"error", event.output, None));
     }
 
     fn result(&mut self, event: &Event<'_>, signs: &mut Vec<Sign>) {
         if event.tokens.is_some() {
             signs.push(Sign::Usage { tokens: event.tokens, cost_usd: None });
         }
-        signs.push(Sign::Result(match event.status.0 {
+        let result = match event.status.0 {
             b"success" => AgentResult::new(&unescape(self.said.bytes()), false),
             _ => failure(event.message),
-        }));
+        };
+        if result.is_error {
+            signs.extend(refusal(result.api_status, &result.text, None));
+        }
+        signs.push(Sign::Result(result));
     }
 }
 
@@ -107,11 +131,18 @@ fn field<'a>(event: &mut Event<'a>, key: &[u8], json: &mut Json<'a>) {
         b"tool_id" => event.id = json.text().unwrap_or_default(),
         b"status" => event.status = json.text().unwrap_or_default(),
         b"message" => event.message = json.text().unwrap_or_default(),
-        b"error" => json.fields(|key, json| {
-            if key == b"message" {
-                event.message = json.text().unwrap_or_default();
-            }
-        }),
+        b"session_id" => event.session = json.text().unwrap_or_default(),
+        b"parameters" => event.args = Args::of(json),
+        b"output" => event.output = json.span(),
+        b"error" => {
+            let error = json.span();
+            event.output = if event.output.is_empty() { error } else { event.output };
+            Json::value(error).fields(|key, json| {
+                if key == b"message" {
+                    event.message = json.text().unwrap_or_default();
+                }
+            });
+        }
         b"stats" => json.fields(|key, json| {
             if key == b"total_tokens" {
                 event.tokens = json.whole();

@@ -71,6 +71,27 @@ impl<'a> Json<'a> {
         (!self.broken).then(|| Raw(&self.bytes[start..self.at - 1]))
     }
 
+    /// The value that stands here, as it is written.
+    pub fn span(&mut self) -> &'a [u8] {
+        let start = self.at;
+        if !self.broken {
+            self.skip();
+        }
+        if self.broken { b"" } else { &self.bytes[start..self.at] }
+    }
+
+    /// What kind of value stands here, told by its first byte.
+    pub fn kind(&self) -> Option<u8> {
+        self.peek().filter(|_| !self.broken)
+    }
+
+    /// A value of its own, not a line.
+    pub fn value(bytes: &'a [u8]) -> Json<'a> {
+        let mut json = Json { bytes, at: 0, broken: false };
+        json.blanks();
+        json
+    }
+
     /// The whole number that stands here, if it is one and not negative.
     pub fn whole(&mut self) -> Option<u64> {
         self.scalar()?.parse().ok()

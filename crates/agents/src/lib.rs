@@ -7,13 +7,17 @@
 
 mod claude;
 mod codex;
+mod drift;
 mod gemini;
 mod json;
+mod novelty;
 mod opencode;
 mod plain;
+mod resets;
 mod tail;
 
 pub mod launch;
+pub mod limits;
 pub mod lines;
 pub mod marker;
 pub mod reader;

@@ -5,11 +5,15 @@
 
 use crate::codex::MAX_RAW;
 use crate::json::{Json, Raw, unescape};
+use crate::limits::{refusal, stderr_login};
 use crate::lines::Line;
 use crate::reader::{MAX_ERROR, MAX_NAME};
 use crate::tail::Tail;
+use crate::tools::{Args, delegates, ended, started};
+use dogwatch_core::dur::Dur;
 use dogwatch_core::settings::ReaderName;
-use dogwatch_core::sign::{AgentResult, Sign};
+use dogwatch_core::sign::{AgentResult, ResetsAt, Sign};
+use dogwatch_core::text::clip;
 
 #[derive(Debug)]
 pub struct Opencode {
@@ -17,6 +21,7 @@ pub struct Opencode {
     said: Tail,
     tokens: Option<u64>,
     cost_usd: Option<f64>,
+    session: String,
     end: End,
 }
 
@@ -30,7 +35,13 @@ enum End {
 
 impl Default for Opencode {
     fn default() -> Opencode {
-        Opencode { said: Tail::new(MAX_RAW), tokens: None, cost_usd: None, end: End::Open }
+        Opencode {
+            said: Tail::new(MAX_RAW),
+            tokens: None,
+            cost_usd: None,
+            session: String::new(),
+            end: End::Open,
+        }
     }
 }
 
@@ -38,8 +49,11 @@ impl Default for Opencode {
 struct Event<'a> {
     kind: Raw<'a>,
     part: Part<'a>,
+    session: Raw<'a>,
     message: Raw<'a>,
     status: Option<u16>,
+    /// What the service's answer said about when to come again.
+    retry_after: Option<Dur>,
 }
 
 #[derive(Default)]
@@ -49,8 +63,10 @@ struct Part<'a> {
     tool: Raw<'a>,
     call: Raw<'a>,
     state: Raw<'a>,
-    /// The command's own exit code was not 0.
-    command_failed: bool,
+    args: Args,
+    output: &'a [u8],
+    /// The command's own.
+    exit_code: Option<i64>,
     reason: Raw<'a>,
     total: Option<u64>,
     summed: Option<u64>,
@@ -64,6 +80,7 @@ impl Opencode {
         if !whole && !line.cut {
             return;
         }
+        self.known_as(event.session, signs);
         match event.kind.0 {
             b"step_start" => self.step_started(signs),
             b"text" => self.text(&event.part, signs),
@@ -73,6 +90,26 @@ impl Opencode {
             b"step_finish" => self.step_finished(&event.part, signs),
             b"error" => self.failed(&event, signs),
             _ => signs.push(Sign::Unknown),
+        }
+    }
+
+    /// Without `--auto` it answers its own questions, with no.
+    pub fn read_stderr(&mut self, line: &[u8], signs: &mut Vec<Sign>) {
+        let refused = memchr::memmem::find(line, b"permission requested").is_some();
+        signs.push(match stderr_login(line) {
+            Some(sign) => sign,
+            None if refused => {
+                Sign::NeedsHuman { text: clip(&String::from_utf8_lossy(line), MAX_ERROR).to_owned() }
+            }
+            None => Sign::Keepalive,
+        });
+    }
+
+    /// Every line names the session; the first is news.
+    fn known_as(&mut self, session: Raw<'_>, signs: &mut Vec<Sign>) {
+        if self.session.is_empty() && !session.0.is_empty() {
+            self.session = session.decode_head(MAX_NAME);
+            signs.push(Sign::SessionId { id: self.session.clone() });
         }
     }
 
@@ -110,16 +147,22 @@ impl Opencode {
         self.said.clear();
         self.end = End::Open;
         let (id, name) = (part.call.decode_head(MAX_NAME), part.tool.decode_head(MAX_NAME));
-        let delegates = crate::tools::delegates(ReaderName::Opencode, &name);
-        signs.push(Sign::ToolStarted { id: id.clone(), name });
+        let hands_over = delegates(ReaderName::Opencode, &name);
+        signs.push(started(ReaderName::Opencode, part.call, name, part.args));
         if let b"pending" | b"running" = part.state.0 {
             return;
         }
-        // A command that failed is a call that succeeded, to opencode.
-        signs.push(Sign::ToolEnded { id, ok: part.state.0 != b"error" && !part.command_failed });
-        if delegates {
-            signs.push(Sign::Subagent);
+        if hands_over {
+            // It is told of only when it is over.
+            signs.extend([
+                Sign::SubagentStarted { id: id.clone() },
+                Sign::SubagentProgress { id: id.clone() },
+                Sign::SubagentEnded { id },
+            ]);
         }
+        // A command that failed is a call that succeeded, to opencode.
+        let ok = part.state.0 != b"error" && part.exit_code.is_none_or(|code| code == 0);
+        signs.push(ended(part.call, ok, part.output, part.exit_code));
     }
 
     fn step_finished(&mut self, part: &Part<'_>, signs: &mut Vec<Sign>) {
@@ -137,23 +180,40 @@ impl Opencode {
         let text = event.message.decode_head(MAX_ERROR);
         let result = AgentResult { api_status: event.status, ..AgentResult::new(&text, true) };
         self.end = End::Failed(result);
-        signs.push(Sign::Error { text });
+        signs.push(Sign::error(&text));
+        signs.extend(refusal(event.status, &text, event.retry_after.map(ResetsAt::In)));
     }
 }
 
 fn field<'a>(event: &mut Event<'a>, key: &[u8], json: &mut Json<'a>) {
     match key {
         b"type" => event.kind = json.text().unwrap_or_default(),
+        b"sessionID" => event.session = json.text().unwrap_or_default(),
         b"part" => json.fields(|key, json| part_field(&mut event.part, key, json)),
         b"error" => json.fields(|key, json| match key {
             b"name" if event.message.0.is_empty() => event.message = json.text().unwrap_or_default(),
             b"data" => json.fields(|key, json| match key {
                 b"message" => event.message = json.text().unwrap_or(event.message),
                 b"statusCode" => event.status = json.status(),
+                b"responseHeaders" => json.fields(|key, json| header(event, key, json)),
                 _ => {}
             }),
             _ => {}
         }),
+        _ => {}
+    }
+}
+
+/// `"retry-after":"3600"`, `"retry-after-ms":"5000"`.
+fn header(event: &mut Event<'_>, key: &[u8], json: &mut Json<'_>) {
+    let mut wait = |unit: f64| {
+        let written = json.text().unwrap_or_default().decode_head(MAX_NAME);
+        let seconds = written.trim().parse::<f64>().ok();
+        event.retry_after = seconds.and_then(|s| Dur::from_secs_f64(s * unit).ok()).or(event.retry_after);
+    };
+    match key {
+        b"retry-after" => wait(1.0),
+        b"retry-after-ms" => wait(0.001),
         _ => {}
     }
 }
@@ -175,9 +235,11 @@ fn part_field<'a>(part: &mut Part<'a>, key: &[u8], json: &mut Json<'a>) {
 fn state_field<'a>(part: &mut Part<'a>, key: &[u8], json: &mut Json<'a>) {
     match key {
         b"status" => part.state = json.text().unwrap_or_default(),
+        b"input" => part.args = Args::of(json),
+        b"output" | b"error" => part.output = json.span(),
         b"metadata" => json.fields(|key, json| {
             if key == b"exit" {
-                part.command_failed = json.number().is_some_and(|code| code != 0.0);
+                part.exit_code = json.number().map(|code| code as i64);
             }
         }),
         _ => {}

@@ -1,5 +1,6 @@
-//! Any program: each line that is not blank is a message, the last of stdout is the result.
+//! Any program: each line that says something new is a message, the last of stdout is the result.
 
+use crate::novelty::Novelty;
 use crate::reader::is_blank;
 use crate::tail::Tail;
 use dogwatch_core::sign::{AgentResult, Sign};
@@ -16,11 +17,18 @@ impl Default for Plain {
 }
 
 impl Plain {
-    pub fn read(&mut self, line: &[u8], signs: &mut Vec<Sign>) {
+    pub fn read(&mut self, line: &[u8], novelty: &mut Novelty, signs: &mut Vec<Sign>) {
         self.said.push(line);
         self.said.push(b"\n");
-        if !is_blank(line) {
+        Plain::judge(line, novelty, signs);
+    }
+
+    /// The same line again, with another time in it or not, is a sign of life and no more.
+    pub fn judge(line: &[u8], novelty: &mut Novelty, signs: &mut Vec<Sign>) {
+        if novelty.is_new(line) {
             signs.push(Sign::Message);
+        } else if !is_blank(line) {
+            signs.push(Sign::Keepalive);
         }
     }
 

@@ -2,8 +2,10 @@
 
 use crate::claude::Claude;
 use crate::codex::Codex;
+use crate::drift::Drift;
 use crate::gemini::Gemini;
 use crate::lines::Line;
+use crate::novelty::Novelty;
 use crate::opencode::Opencode;
 use crate::plain::Plain;
 use dogwatch_core::settings::ReaderName;
@@ -16,7 +18,14 @@ pub(crate) const MAX_ERROR: usize = 4 * 1024;
 
 /// Reads one session of one agent. Signs are appended to the list that the caller gives, and may be empty.
 #[derive(Debug)]
-pub enum Reader {
+pub struct Reader {
+    kind: Kind,
+    drift: Drift,
+    novelty: Novelty,
+}
+
+#[derive(Debug)]
+enum Kind {
     Plain(Plain),
     Claude(Claude),
     Codex(Codex),
@@ -26,13 +35,20 @@ pub enum Reader {
 
 impl Reader {
     pub fn for_name(name: ReaderName) -> Reader {
-        match name {
-            ReaderName::Plain => Reader::Plain(Plain::default()),
-            ReaderName::Claude => Reader::Claude(Claude::default()),
-            ReaderName::Codex => Reader::Codex(Codex::default()),
-            ReaderName::Opencode => Reader::Opencode(Opencode::default()),
-            ReaderName::Gemini => Reader::Gemini(Gemini::default()),
-        }
+        let kind = match name {
+            ReaderName::Plain => Kind::Plain(Plain::default()),
+            ReaderName::Claude => Kind::Claude(Claude::default()),
+            ReaderName::Codex => Kind::Codex(Codex::default()),
+            ReaderName::Opencode => Kind::Opencode(Opencode::default()),
+            ReaderName::Gemini => Kind::Gemini(Gemini::default()),
+        };
+        Reader { kind, drift: Drift::default(), novelty: Novelty::default() }
+    }
+
+    /// The lines that follow, up to the next call, have come at one moment. Who never says so has every line
+    /// judged by itself; who does spares much work in a flood (see `novelty`).
+    pub fn begin_chunk(&mut self) {
+        self.novelty.begin_chunk();
     }
 
     /// A whole line of stdout.
@@ -43,12 +59,35 @@ impl Reader {
     /// A line of stdout, maybe only its beginning. Of a cut line the signs that were seen before the cut
     /// count: else a tool that printed too much would seem to run for ever.
     pub fn read_line(&mut self, line: Line<'_>, signs: &mut Vec<Sign>) {
-        match self {
-            Reader::Plain(reader) => reader.read(line.bytes, signs),
-            Reader::Claude(reader) => reader.read(line, signs),
-            Reader::Codex(reader) => reader.read(line, signs),
-            Reader::Opencode(reader) => reader.read(line, signs),
-            Reader::Gemini(reader) => reader.read(line, signs),
+        let mark = signs.len();
+        match &mut self.kind {
+            Kind::Plain(reader) => return reader.read(line.bytes, &mut self.novelty, signs),
+            Kind::Claude(reader) => reader.read(line, signs),
+            Kind::Codex(reader) => reader.read(line, signs),
+            Kind::Opencode(reader) => reader.read(line, signs),
+            Kind::Gemini(reader) => reader.read(line, signs),
+        }
+        let known = signs[mark..].iter().any(|sign| *sign != Sign::Unknown);
+        if !known || self.drift.drifted {
+            self.unknown(line, known, mark, signs);
+        } else {
+            self.drift.note(true);
+        }
+    }
+
+    /// What nobody knows counts once the whole format is one that nobody knows: as bytes do.
+    #[cold]
+    fn unknown(&mut self, line: Line<'_>, known: bool, mark: usize, signs: &mut Vec<Sign>) {
+        if known || is_blank(line.bytes) {
+            return;
+        }
+        if self.drift.drifted {
+            if self.novelty.is_new(line.bytes) {
+                signs.truncate(mark);
+                signs.push(Sign::Text);
+            }
+        } else if !line.cut && self.drift.note(false) {
+            signs.push(Sign::Drift);
         }
     }
 
@@ -57,20 +96,22 @@ impl Reader {
         if is_blank(line) {
             return;
         }
-        match self {
-            Reader::Plain(_) => signs.push(Sign::Message),
-            Reader::Codex(reader) => reader.read_stderr(line, signs),
-            Reader::Claude(_) | Reader::Opencode(_) | Reader::Gemini(_) => signs.push(Sign::Keepalive),
+        match &mut self.kind {
+            Kind::Plain(_) => Plain::judge(line, &mut self.novelty, signs),
+            Kind::Codex(reader) => reader.read_stderr(line, signs),
+            Kind::Gemini(reader) => reader.read_stderr(line, signs),
+            Kind::Opencode(reader) => reader.read_stderr(line, signs),
+            Kind::Claude(reader) => reader.read_stderr(line, signs),
         }
     }
 
     /// The process has ended and all it printed has been read.
     pub fn finish(&mut self, signs: &mut Vec<Sign>) {
-        match self {
-            Reader::Plain(reader) => reader.finish(signs),
-            Reader::Opencode(reader) => reader.finish(signs),
+        match &mut self.kind {
+            Kind::Plain(reader) => reader.finish(signs),
+            Kind::Opencode(reader) => reader.finish(signs),
             // Their result is an event. Without it there is none, whatever else was said.
-            Reader::Claude(_) | Reader::Codex(_) | Reader::Gemini(_) => {}
+            Kind::Claude(_) | Kind::Codex(_) | Kind::Gemini(_) => {}
         }
     }
 }

@@ -1,6 +1,13 @@
-//! What a tool's name says about the call.
+//! What can be known about a call: from its name, from its arguments, from its result.
 
+use crate::json::{Json, Raw, unescape};
+use crate::reader::MAX_NAME;
+use dogwatch_core::dur::Dur;
+use dogwatch_core::fingerprint::{digest, fingerprint_ends};
+use dogwatch_core::hash;
 use dogwatch_core::settings::ReaderName;
+use dogwatch_core::sign::Sign;
+use dogwatch_core::watch::ToolStarted;
 
 /// The name that a reader gives to a call of an MCP server's tool where the CLI has no single name for it.
 pub(crate) fn mcp_name(server: &str, tool: &str) -> String {
@@ -21,11 +28,143 @@ pub fn delegates(reader: ReaderName, tool: &str) -> bool {
     }
 }
 
-/// The call goes to an MCP server. opencode's names do not tell.
+/// The call goes to an MCP server. opencode's names do not tell, but it has few tools of its own and theirs
+/// have a server's name before an underscore.
 pub fn is_mcp(reader: ReaderName, tool: &str) -> bool {
     match reader {
-        ReaderName::Plain | ReaderName::Opencode => false,
+        ReaderName::Plain => false,
+        ReaderName::Opencode => {
+            tool.contains('_') && !matches!(tool, "apply_patch" | "plan_enter" | "plan_exit")
+        }
         ReaderName::Claude | ReaderName::Codex => tool.starts_with("mcp__"),
         ReaderName::Gemini => tool.starts_with("mcp_"),
+    }
+}
+
+/// The call's own `timeout` counts in milliseconds; of other tools nobody knows what it counts.
+fn declares_timeout(reader: ReaderName, tool: &str) -> bool {
+    match reader {
+        ReaderName::Claude => matches!(tool, "Bash" | "TaskOutput" | "Monitor"),
+        ReaderName::Opencode => tool == "bash",
+        ReaderName::Plain | ReaderName::Codex | ReaderName::Gemini => false,
+    }
+}
+
+/// What counts of a call's arguments. By default there are none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Args {
+    pub hash: u64,
+    pub timeout_ms: Option<u64>,
+}
+
+impl Args {
+    pub fn of(json: &mut Json<'_>) -> Args {
+        let mut args = Args::default();
+        match json.kind() {
+            Some(b'{') => json.fields(|key, json| args.add(key, json)),
+            _ => args.hash = canonical(json, MAX_DEPTH),
+        }
+        args
+    }
+
+    /// One argument more. Their order does not matter, so they are summed.
+    pub fn add(&mut self, key: &[u8], json: &mut Json<'_>) {
+        if key == b"timeout" {
+            let written = json.span();
+            self.timeout_ms = Json::value(written).whole();
+            self.hash = self.hash.wrapping_add(hash::mix(hash::bytes(key), hash::bytes(written)));
+        } else {
+            self.hash = self.hash.wrapping_add(hash::mix(hash::bytes(key), canonical(json, MAX_DEPTH)));
+        }
+    }
+}
+
+/// Beyond this depth arguments are taken as they are written.
+const MAX_DEPTH: usize = 32;
+
+/// Equal for values that mean the same, whatever the order of keys and the white space.
+fn canonical(json: &mut Json<'_>, depth: usize) -> u64 {
+    let mut sum = 0;
+    match json.kind() {
+        Some(b'{') if depth > 0 => json.fields(|key, json| {
+            sum = u64::wrapping_add(sum, hash::mix(hash::bytes(key), canonical(json, depth - 1)));
+        }),
+        Some(b'[') if depth > 0 => json.items(|json| sum = hash::mix(sum, canonical(json, depth - 1))),
+        _ => return hash::bytes(json.span()),
+    }
+    hash::mix(sum, u64::from(depth > 0))
+}
+
+/// The hash of a call whose arguments are given as JSON.
+pub fn call(name: &str, args: &str) -> u64 {
+    hash::mix(hash::bytes(name.as_bytes()), Args::of(&mut Json::value(args.as_bytes())).hash)
+}
+
+/// The hash of a result that is given as text.
+pub fn result(text: &str) -> u64 {
+    digest(text.as_bytes())
+}
+
+pub(crate) fn started(reader: ReaderName, id: Raw<'_>, name: String, args: Args) -> Sign {
+    let timeout = args.timeout_ms.filter(|_| declares_timeout(reader, &name));
+    Sign::ToolStarted(ToolStarted {
+        id: id.decode_head(MAX_NAME),
+        call: hash::mix(hash::bytes(name.as_bytes()), args.hash),
+        timeout: timeout.map(|ms| Dur::from_millis(ms).min(Dur::LONGEST)),
+        delegates: delegates(reader, &name),
+        mcp: is_mcp(reader, &name),
+        name,
+    })
+}
+
+/// The end of a call. `result` is a JSON value as written, `code` an exit code that is not in it.
+pub(crate) fn ended(id: Raw<'_>, ok: bool, result: &[u8], code: Option<i64>) -> Sign {
+    let text = unescape(&ends(result));
+    let error = match ok {
+        true => String::new(),
+        false => complaint(&text, result, code),
+    };
+    let sum = digest(text.as_bytes());
+    let result = code.map_or(sum, |code| hash::mix(sum, code.unsigned_abs()));
+    Sign::ToolEnded { id: id.decode_head(MAX_NAME), ok, result, error }
+}
+
+/// The two ends of what may be megabytes; as much as a digest looks at.
+fn ends(written: &[u8]) -> std::borrow::Cow<'_, [u8]> {
+    const END: usize = 32 * 1024;
+    if written.len() <= 2 * END {
+        return written.into();
+    }
+    let (head, tail) = (&written[..END], &written[written.len() - END..]);
+    [head, b" ", tail].concat().into()
+}
+
+/// What went wrong: the words of the result, not its brackets.
+fn complaint(text: &str, written: &[u8], code: Option<i64>) -> String {
+    let mut words = String::new();
+    first_text(&mut Json::value(written), &mut words);
+    let words = if words.is_empty() { text.trim_matches('"') } else { &words };
+    let code = code.filter(|code| *code != 0).map(|code| format!("exit {code} "));
+    match code.unwrap_or_default() + &fingerprint_ends(words) {
+        nothing if nothing.is_empty() => "failed".to_owned(),
+        complaint => complaint,
+    }
+}
+
+/// `[{"type":"text","text":"…"}]`, `{"message":"…"}`, `{"content":[…]}`.
+fn first_text(json: &mut Json<'_>, words: &mut String) {
+    match json.kind() {
+        Some(b'[') => json.items(|json| {
+            json.fields(|key, json| {
+                if let (b"text", true) = (key, words.is_empty()) {
+                    *words = json.text().unwrap_or_default().decode();
+                }
+            });
+        }),
+        Some(b'{') => json.fields(|key, json| match key {
+            b"message" | b"text" => *words = json.text().unwrap_or_default().decode(),
+            _ => {}
+        }),
+        _ => {}
     }
 }

@@ -1,8 +1,10 @@
-//! What is the same about two failures that look different: the text without its volatile parts.
+//! What is the same about two texts that look different: the text without its volatile parts.
 //!
 //! Stripped are times, ids, long hexadecimal and decimal numbers and temporary paths. Short codes stay:
-//! `exit 3` and `HTTP 529` are what tells failures apart.
+//! `exit 3` and `HTTP 529` are what tells failures apart. `fingerprint` is such a text for people and for
+//! the record, `digest` its hash for comparing.
 
+use crate::hash;
 use crate::text::clip;
 
 /// The longest text that is looked at, and the longest fingerprint.
@@ -10,73 +12,163 @@ const MAX_BYTES: usize = 400;
 const HEX_DIGITS: usize = 8;
 const DECIMAL_DIGITS: usize = 7;
 
+/// Of a text longer than twice this, only its two ends are digested.
+const END: usize = 32 * 1024;
+
 /// Equal for failures that are alike.
 pub fn fingerprint(text: &str) -> String {
-    let mut out = String::new();
-    for word in clip(text, MAX_BYTES).split_whitespace() {
-        if !out.is_empty() {
-            out.push(' ');
-        }
-        normalise_word(word, &mut out);
-    }
-    clip(&out, MAX_BYTES).to_owned()
+    let mut out = Vec::new();
+    normalise(clip(text, MAX_BYTES).as_bytes(), &mut |piece| out.extend_from_slice(piece));
+    clip(&String::from_utf8_lossy(&out), MAX_BYTES).to_owned()
 }
 
-fn normalise_word(word: &str, out: &mut String) {
-    let bare = word.trim_start_matches(['"', '\'', '`', '(', '[', '<', '=']);
-    if ["/tmp/", "/var/tmp/", "/var/folders/", "/private/", "/dev/shm/"].iter().any(|t| bare.starts_with(t)) {
-        out.push_str(&word[..word.len() - bare.len()]);
-        out.push_str("<tmp>");
-        return;
+/// As `fingerprint`, for a long text: both its beginning and its end tell what went wrong.
+pub fn fingerprint_ends(text: &str) -> String {
+    if text.len() <= MAX_BYTES {
+        return fingerprint(text);
     }
-    let mut rest = word;
-    while let Some(c) = rest.chars().next() {
-        let run = token(rest);
-        if run.is_empty() {
-            out.push(c);
-            rest = &rest[c.len_utf8()..];
+    let head = fingerprint(clip(text, MAX_BYTES / 2));
+    let tail = fingerprint(crate::sign::tail(text, MAX_BYTES / 2));
+    clip(&format!("{head} … {tail}"), MAX_BYTES).to_owned()
+}
+
+/// Equal for texts that are alike; costs no more than the two ends of the text.
+pub fn digest(text: &[u8]) -> u64 {
+    let mut sum = 0;
+    let mut add = |piece: &[u8]| sum = hash::mix(sum, hash::bytes(piece));
+    if text.len() <= 2 * END {
+        normalise(text, &mut add);
+    } else {
+        normalise(&text[..END], &mut add);
+        let tail = &text[text.len() - END..];
+        // The first word may be half of one, and another half next time.
+        let whole = tail.iter().position(u8::is_ascii_whitespace).unwrap_or(0);
+        normalise(&tail[whole..], &mut add);
+    }
+    sum
+}
+
+/// Calls `out` with the text in pieces: words with one blank between them, volatile parts replaced.
+fn normalise(text: &[u8], out: &mut impl FnMut(&[u8])) {
+    let mut rest = text.trim_ascii_start();
+    let mut first = true;
+    while !rest.is_empty() {
+        let (length, plain) = word(rest);
+        if !first {
+            out(b" ");
+        }
+        first = false;
+        if plain {
+            out(&rest[..length])
         } else {
-            out.push_str(placeholder(run).unwrap_or(run));
-            rest = &rest[run.len()..];
+            normalise_word(&rest[..length], out)
+        }
+        rest = rest[length..].trim_ascii_start();
+    }
+}
+
+/// The length of the word that stands here, and whether nothing in it can be volatile: ids, times and numbers
+/// have digits, paths have slashes.
+fn word(text: &[u8]) -> (usize, bool) {
+    let mut plain = true;
+    for (at, byte) in text.iter().enumerate() {
+        match byte {
+            b' ' | b'\t' | b'\n' | b'\r' | 0x0c => return (at, plain),
+            b'0'..=b'9' | b'/' => plain = false,
+            _ => {}
         }
     }
+    (text.len(), plain)
+}
+
+fn normalise_word(word: &[u8], out: &mut impl FnMut(&[u8])) {
+    let mut at = 0;
+    while at < word.len() {
+        let rest = &word[at..];
+        let starts = at == 0 || !is_inner(word[at - 1]);
+        if starts && is_temporary(rest) {
+            return out(b"<tmp>");
+        }
+        let run = token(rest);
+        if run.is_empty() {
+            out(&rest[..1]);
+            at += 1;
+        } else {
+            normalise_token(run, out);
+            at += run.len();
+        }
+    }
+}
+
+fn is_temporary(path: &[u8]) -> bool {
+    path[0] == b'/'
+        && ["/tmp/", "/var/tmp/", "/var/folders/", "/private/", "/dev/shm/"]
+            .iter()
+            .any(|t| path.starts_with(t.as_bytes()))
+}
+
+fn is_inner(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || is_joint(byte)
+}
+
+fn is_joint(byte: u8) -> bool {
+    matches!(byte, b'-' | b':' | b'.' | b'_' | b'+')
 }
 
 /// The longest start of the text that could be one id, time or number.
-fn token(text: &str) -> &str {
-    let inner = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | ':' | '.' | '_' | '+');
-    let end = text.find(|c| !inner(c)).unwrap_or(text.len());
-    text[..end].trim_end_matches(['-', ':', '.', '_', '+'])
+fn token(text: &[u8]) -> &[u8] {
+    let end = text.iter().position(|b| !is_inner(*b)).unwrap_or(text.len());
+    let trimmed = text[..end].iter().rposition(|b| !is_joint(*b)).map_or(0, |last| last + 1);
+    &text[..trimmed]
 }
 
-fn placeholder(run: &str) -> Option<&'static str> {
-    if is_time(run) {
-        return Some("<time>");
+/// A token may be volatile as a whole, or have parts that are: `req_7f3c2b1a`, `log-2026-11-15`.
+fn normalise_token(run: &[u8], out: &mut impl FnMut(&[u8])) {
+    let mut at = 0;
+    while at < run.len() {
+        let rest = &run[at..];
+        if is_time(rest) {
+            return out(b"<time>");
+        }
+        if rest.len() >= 36 && is_uuid(&rest[..36]) {
+            out(b"<id>");
+            at += 36;
+            continue;
+        }
+        let part = rest.iter().position(|b| is_joint(*b)).unwrap_or(rest.len());
+        out(placeholder(&rest[..part]).unwrap_or(&rest[..part]));
+        at += part;
+        if at < run.len() {
+            out(&run[at..=at]);
+            at += 1;
+        }
     }
-    if is_uuid(run) {
-        return Some("<id>");
-    }
-    let digits = run.strip_prefix("0x").unwrap_or(run);
-    if digits.len() >= DECIMAL_DIGITS && digits.bytes().all(|b| b.is_ascii_digit()) {
-        return Some("<n>");
-    }
-    let hex = digits.bytes().all(|b| b.is_ascii_hexdigit()) && digits.bytes().any(|b| b.is_ascii_digit());
-    (hex && digits.len() >= HEX_DIGITS).then_some("<hex>")
 }
 
-/// Dates and clock times: only digits, `T`, `Z` and their separators, with a `:` or two `-` in them.
-fn is_time(run: &str) -> bool {
-    run.starts_with(|c: char| c.is_ascii_digit())
-        && run.bytes().all(|b| b.is_ascii_digit() || b"T-:.Z+".contains(&b))
-        && (run.matches(':').count() >= 2 || (run.len() >= 10 && run.matches('-').count() >= 2))
+fn placeholder(part: &[u8]) -> Option<&'static [u8]> {
+    let digits = part.strip_prefix(b"0x").unwrap_or(part);
+    if digits.len() >= DECIMAL_DIGITS && digits.iter().all(u8::is_ascii_digit) {
+        return Some(b"<n>");
+    }
+    let hex = digits.len() >= HEX_DIGITS
+        && digits.iter().all(u8::is_ascii_hexdigit)
+        && digits.iter().any(u8::is_ascii_digit);
+    hex.then_some(b"<hex>")
 }
 
-fn is_uuid(run: &str) -> bool {
-    run.len() == 36
-        && run.bytes().enumerate().all(|(i, b)| match i {
-            8 | 13 | 18 | 23 => b == b'-',
-            _ => b.is_ascii_hexdigit(),
-        })
+/// Dates and clock times: only digits, `T`, `Z` and their separators, with two `:` or two `-` in them.
+fn is_time(run: &[u8]) -> bool {
+    let count = |wanted: u8| run.iter().filter(|b| **b == wanted).count();
+    run.first().is_some_and(u8::is_ascii_digit)
+        && run.iter().all(|b| b.is_ascii_digit() || b"T-:.Z+".contains(b))
+        && (count(b':') >= 2 || (run.len() >= 10 && count(b'-') >= 2))
+}
+
+fn is_uuid(run: &[u8]) -> bool {
+    run.iter().enumerate().all(|(i, b)| match i {
+        8 | 13 | 18 | 23 => *b == b'-',
+        _ => b.is_ascii_hexdigit(),
+    })
 }
 
 #[cfg(test)]

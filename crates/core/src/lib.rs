@@ -11,6 +11,7 @@ pub mod dur;
 pub mod ending;
 pub mod event;
 pub mod fingerprint;
+pub mod hash;
 pub mod idle;
 pub mod ids;
 pub mod input;

@@ -1,0 +1,44 @@
+//! Whether the lines are still those that the reader knows.
+
+/// So many lines are looked back on, and so many there must be.
+const WINDOW: u32 = 50;
+const ENOUGH: u32 = 20;
+
+#[derive(Debug, Default)]
+pub struct Drift {
+    /// One bit per line, the newest lowest: nobody knew it.
+    unknown: u64,
+    lines: u32,
+    /// Once a format has drifted it stays so for the session.
+    pub drifted: bool,
+}
+
+impl Drift {
+    /// One line more; true if this one makes it a drift.
+    pub fn note(&mut self, known: bool) -> bool {
+        if self.drifted {
+            return false;
+        }
+        self.unknown = (self.unknown << 1 | u64::from(!known)) & ((1 << WINDOW) - 1);
+        self.lines = (self.lines + 1).min(WINDOW);
+        self.drifted = self.lines >= ENOUGH && self.unknown.count_ones() * 2 > self.lines;
+        self.drifted
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_format_drifts_when_most_of_enough_lines_are_unknown_and_says_so_once() {
+        let mut drift = Drift::default();
+        let told: Vec<usize> = (1..=100).filter(|_| drift.note(false)).collect();
+        assert_eq!(told, [20]);
+        let mut half = Drift::default();
+        assert!(!(0..1000).any(|n| half.note(n % 2 == 0)));
+        let mut late = Drift::default();
+        (0..1000).for_each(|_| assert!(!late.note(true)));
+        assert_eq!((1..=100).find(|_| late.note(false)), Some(26), "more than half of the last fifty");
+    }
+}

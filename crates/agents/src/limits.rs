@@ -1,0 +1,217 @@
+//! Why a service refused, from what a CLI says when it gives up: status codes, texts, exit codes.
+//!
+//! Only failures are asked about, never what an agent or a tool says: anybody may write about rate limits.
+
+use crate::reader::MAX_ERROR;
+use crate::resets;
+use dogwatch_core::settings::ReaderName;
+use dogwatch_core::sign::{Limit, LimitKind, ResetsAt, Sign};
+use dogwatch_core::text::clip;
+
+/// The sign of a refusal, if that is what made a request fail.
+pub(crate) fn refusal(status: Option<u16>, text: &str, known: Option<ResetsAt>) -> Option<Sign> {
+    let text = clip(text, MAX_ERROR);
+    let lower = text.to_ascii_lowercase();
+    let has = |phrases: &[&str]| phrases.iter().any(|phrase| lower.contains(phrase));
+    let resets_at = || known.clone().or_else(|| resets::find(text));
+    let limit = |kind, resets_at| Some(Sign::Limit(Limit { kind, resets_at, text: text.to_owned() }));
+    if is_used_up(&lower) {
+        return limit(LimitKind::RateLimit, resets_at());
+    }
+    match status {
+        Some(401 | 403) => return Some(Sign::AuthFailed { text: text.to_owned() }),
+        Some(429) => {}
+        Some(500..) => return limit(LimitKind::Overload, resets_at()),
+        Some(_) => return None,
+        None if has(LOGIN) || is_missing_key(&lower) => {
+            return Some(Sign::AuthFailed { text: text.to_owned() });
+        }
+        None if has(OVERLOAD) => return limit(LimitKind::Overload, resets_at()),
+        None if has(TOO_MANY) => {}
+        None => return None,
+    }
+    // Too many requests: with a time it is a limit, without one nobody knows, and it is as an overload.
+    match resets_at() {
+        Some(at) => limit(LimitKind::RateLimit, Some(at)),
+        None => limit(LimitKind::Overload, None),
+    }
+}
+
+/// A plan's allowance is used up: that has an end, whether it is said or not.
+fn is_used_up(lower: &str) -> bool {
+    let own = ["usage limit", "session limit", "weekly limit", "5-hour limit", "hourly limit", "opus limit"];
+    own.iter().any(|phrase| lower.contains(phrase))
+        || (lower.contains("hit your") && lower.contains("limit"))
+        || (lower.contains("limit reached") && !lower.contains("context") && !lower.contains("token"))
+}
+
+const LOGIN: &[&str] = &[
+    "not logged in",
+    "please run /login",
+    "invalid api key",
+    "invalid_api_key",
+    "incorrect api key",
+    "api key not valid",
+    "authentication_error",
+    "authentication failed",
+    "unauthenticated",
+    "401 unauthorized",
+    "oauth token has expired",
+    "must specify the gemini_api_key",
+    "invalid auth method",
+];
+
+const OVERLOAD: &[&str] = &["overloaded", "service unavailable", "bad gateway", "internal server error"];
+
+const TOO_MANY: &[&str] = &[
+    "too many requests",
+    "rate limit",
+    "rate_limit",
+    "ratelimit",
+    "resource_exhausted",
+    "exceeded your current quota",
+];
+
+/// ``Missing environment variable: `OPENAI_API_KEY`.``
+fn is_missing_key(lower: &str) -> bool {
+    lower.contains("missing environment variable") && (lower.contains("key") || lower.contains("token"))
+}
+
+/// What an exit code alone tells. Gemini's is the HTTP status modulo 256, or one of its own.
+pub fn from_exit(reader: ReaderName, code: i32) -> Option<Sign> {
+    if reader != ReaderName::Gemini {
+        return None;
+    }
+    const OWN_AUTH: i32 = 41;
+    if code == OWN_AUTH {
+        return Some(Sign::AuthFailed { text: format!("exit code {code}") });
+    }
+    let statuses = [401, 403, 429, 500, 502, 503, 504, 529];
+    let status = statuses.into_iter().find(|status| i32::from(*status % 256) == code)?;
+    refusal(Some(status), &format!("exit code {code} (HTTP {status})"), None)
+}
+
+/// A line of stderr that says that nobody is logged in. Anything else there may be about anything else.
+pub(crate) fn stderr_login(line: &[u8]) -> Option<Sign> {
+    const LINES: &[&str] = &[
+        "When using Gemini API, you must specify the GEMINI_API_KEY",
+        "Invalid auth method selected",
+        "Please set an Auth method",
+        "Invalid API key",
+        "Not logged in",
+    ];
+    let says = LINES.iter().any(|start| line.starts_with(start.as_bytes()));
+    let text = || clip(&String::from_utf8_lossy(line), MAX_ERROR).to_owned();
+    says.then(|| Sign::AuthFailed { text: text() })
+}
+
+/// `unexpected status 529 <unknown status code>: Overloaded`, `last status: 429 Too Many Requests`.
+pub(crate) fn status_in(text: &str) -> Option<u16> {
+    ["status ", "status: "].iter().filter_map(|before| text.split_once(before)).find_map(|(_, behind)| {
+        let digits = behind.split(|c: char| !c.is_ascii_digit()).next()?;
+        digits.parse().ok().filter(|status| (100..600).contains(status))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dogwatch_core::dur::Dur;
+
+    fn kind(status: Option<u16>, text: &str) -> &'static str {
+        match refusal(status, text, None) {
+            None => "none",
+            Some(Sign::AuthFailed { .. }) => "auth",
+            Some(Sign::Limit(Limit { kind: LimitKind::Overload, .. })) => "overload",
+            Some(Sign::Limit(Limit { resets_at: Some(_), .. })) => "limit until",
+            Some(Sign::Limit(_)) => "limit",
+            Some(other) => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn refusals_are_told_apart() {
+        for (status, text, wanted) in [
+            (Some(401), "invalid api key", "auth"),
+            (Some(403), "forbidden", "auth"),
+            (None, "Not logged in · Please run /login", "auth"),
+            (None, "Missing environment variable: `FAKE_API_KEY`.", "auth"),
+            (None, "Missing environment variable: `EDITOR`.", "none"),
+            (Some(429), "This request would exceed your rate limit.", "overload"),
+            (Some(429), "Too Many Requests, please try again in 5 minutes", "limit until"),
+            (Some(500), "oops", "overload"),
+            (Some(502), "", "overload"),
+            (Some(503), "", "overload"),
+            (Some(529), "Overloaded", "overload"),
+            (None, "Overloaded", "overload"),
+            (Some(400), "prompt is too long: 210000 tokens > 200000 maximum", "none"),
+            (Some(400), "rate limit of the universe", "none"),
+            (None, "Prompt is too long · the request is ~210000 tokens (limit 200000)", "none"),
+            (None, "Context limit reached", "none"),
+            (None, "Reached maximum number of turns (2)", "none"),
+            (None, "Claude AI usage limit reached|1762952400", "limit until"),
+            (None, "5-hour limit reached ∙ resets 2am", "limit until"),
+            (
+                Some(429),
+                "You've hit your session limit · resets 12:50am (America/Los_Angeles)",
+                "limit until",
+            ),
+            (
+                None,
+                "You've hit your usage limit. Upgrade to Pro or try again in 3 hours 2 minutes.",
+                "limit until",
+            ),
+            (None, "You've hit your usage limit. Upgrade, or wait for limits to reset (every 5h).", "limit"),
+            (None, "fetch failed sending request", "none"),
+        ] {
+            assert_eq!(kind(status, text), wanted, "{status:?} {text}");
+        }
+    }
+
+    #[test]
+    fn what_a_header_says_beats_what_the_text_says() {
+        let known = Some(ResetsAt::In(Dur::from_secs(9)));
+        let Some(Sign::Limit(limit)) = refusal(Some(429), "try again in 5 minutes", known.clone()) else {
+            panic!("a limit");
+        };
+        assert_eq!((limit.kind, limit.resets_at), (LimitKind::RateLimit, known));
+    }
+
+    #[test]
+    fn geminis_exit_codes_are_http_statuses_and_others_say_nothing() {
+        let of = |code| match from_exit(ReaderName::Gemini, code) {
+            Some(Sign::AuthFailed { .. }) => "auth",
+            Some(Sign::Limit(Limit { kind: LimitKind::Overload, resets_at: None, .. })) => "overload",
+            None => "none",
+            Some(other) => panic!("{other:?}"),
+        };
+        for (code, wanted) in [
+            (0, "none"),
+            (1, "none"),
+            (41, "auth"),
+            (42, "none"),
+            (53, "none"),
+            (144, "none"),
+            (145, "auth"),
+            (147, "auth"),
+            (173, "overload"),
+            (244, "overload"),
+            (246, "overload"),
+            (247, "overload"),
+            (17, "overload"),
+            (-1, "none"),
+        ] {
+            assert_eq!(of(code), wanted, "{code}");
+        }
+        for reader in [ReaderName::Plain, ReaderName::Claude, ReaderName::Codex, ReaderName::Opencode] {
+            assert_eq!(from_exit(reader, 41), None, "{reader}");
+        }
+    }
+
+    #[test]
+    fn a_status_is_found_in_a_text() {
+        assert_eq!(status_in("unexpected status 529 <unknown status code>: Overloaded"), Some(529));
+        assert_eq!(status_in("exceeded retry limit, last status: 429 Too Many Requests"), Some(429));
+        assert_eq!(status_in("status quo"), None);
+    }
+}

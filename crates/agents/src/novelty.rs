@@ -1,0 +1,133 @@
+//! Whether a line says something new: it differs, volatile parts stripped, from the last few.
+//!
+//! Stripping costs more than reading, so it is done only when it can change an answer. A line that is the
+//! same byte for byte is old. Progress is a moment, so within one chunk of output, which has one moment, the
+//! first new line is all that counts: the lines after it are only remembered as they are, in case the next
+//! chunk has to be compared with them. So a flood costs a copy per line, and nobody who prints the same line
+//! with another time in it is taken for busy.
+
+use crate::reader::is_blank;
+use dogwatch_core::fingerprint::digest;
+use dogwatch_core::hash;
+
+/// So many lines are remembered.
+const LAST: usize = 8;
+/// Of a longer line, the rest is compared as it is written.
+const HEAD: usize = 1024;
+
+#[derive(Debug, Default)]
+pub struct Novelty {
+    last: [Seen; LAST],
+    next: usize,
+    /// Chunks are announced, and this one has shown something new.
+    chunked: bool,
+    fresh: bool,
+}
+
+#[derive(Debug, Default)]
+struct Seen {
+    written: u64,
+    /// What is the same about lines that are alike, once it was asked for.
+    alike: Option<u64>,
+    /// The line's head, to ask.
+    head: Vec<u8>,
+    rest: u64,
+    used: bool,
+}
+
+impl Seen {
+    fn set(&mut self, line: &[u8], written: u64) {
+        let (head, rest) = line.split_at(line.len().min(HEAD));
+        self.head.clear();
+        self.head.extend_from_slice(head);
+        self.rest = if rest.is_empty() { 0 } else { hash::bytes(rest) };
+        (self.written, self.alike, self.used) = (written, None, true);
+    }
+
+    fn alike(&mut self) -> u64 {
+        let (head, rest) = (&self.head, self.rest);
+        *self.alike.get_or_insert_with(|| hash::mix(digest(head), rest))
+    }
+}
+
+impl Novelty {
+    /// What follows has one moment.
+    pub fn begin_chunk(&mut self) {
+        (self.chunked, self.fresh) = (true, false);
+    }
+
+    /// Whether this line is new. Blank ones never are, and are not remembered.
+    pub fn is_new(&mut self, line: &[u8]) -> bool {
+        if is_blank(line) {
+            return false;
+        }
+        let written = hash::bytes(line);
+        let repeated = self.last.iter().any(|seen| seen.used && seen.written == written);
+        self.last[self.next].set(line, written);
+        let new = !repeated && ((self.chunked && self.fresh) || self.differs());
+        self.next = (self.next + 1) % LAST;
+        self.fresh |= new;
+        new
+    }
+
+    /// The line that was just set against all others.
+    fn differs(&mut self) -> bool {
+        let at = self.next;
+        let alike = self.last[at].alike();
+        self.last.iter_mut().enumerate().all(|(n, seen)| n == at || !seen.used || seen.alike() != alike)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn news(lines: &[&str]) -> Vec<bool> {
+        let mut novelty = Novelty::default();
+        lines.iter().map(|line| novelty.is_new(line.as_bytes())).collect()
+    }
+
+    #[test]
+    fn item_4_blank_lines_are_no_news() {
+        assert_eq!(news(&["", "  ", "\t", "a", ""]), [false, false, false, true, false]);
+    }
+
+    #[test]
+    fn a_line_that_differs_only_in_its_time_is_no_news() {
+        assert_eq!(
+            news(&["[20:15:33] waiting", "[20:15:34] waiting", "[20:15:35] done"]),
+            [true, false, true]
+        );
+    }
+
+    #[test]
+    fn a_line_is_compared_with_the_last_eight() {
+        let lines: Vec<String> = (0..9).map(|n| format!("line {n}")).collect();
+        let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
+        let with = |again: &'static str| *news(&[&lines[..], &[again]].concat()).last().expect("not empty");
+        assert!(with("line 0"), "it is nine lines ago");
+        assert!(!with("line 1") && !with("line 8"));
+    }
+
+    #[test]
+    fn within_a_chunk_the_first_news_is_enough_and_the_next_chunk_is_compared_with_all_of_it() {
+        let mut novelty = Novelty::default();
+        novelty.begin_chunk();
+        assert!(novelty.is_new(b"[20:15:33] waiting"));
+        assert!(novelty.is_new(b"[20:15:34] waiting"), "nobody looked");
+        assert!(!novelty.is_new(b"[20:15:34] waiting"), "but this is the same");
+        novelty.begin_chunk();
+        assert!(!novelty.is_new(b"[20:15:35] waiting"));
+        assert!(!novelty.is_new(b"[20:15:36] waiting"));
+        assert!(novelty.is_new(b"[20:15:37] done"));
+    }
+
+    #[test]
+    fn a_long_line_that_differs_only_at_its_end_is_news() {
+        let long = "x".repeat(100_000);
+        assert_eq!(
+            news(&[&long, &format!("{long}1"), &format!("{long}2"), &long]),
+            [true, true, true, false]
+        );
+    }
+}
