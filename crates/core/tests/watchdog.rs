@@ -133,6 +133,7 @@ fn case_1_an_idle_limit_that_is_off_never_fires() {
     assert_eq!(Scene::new(policy, true).until(1e6).stopped(), None);
 }
 
+// promise: 12
 #[test]
 fn case_2_silence_fires_at_the_limit_and_not_before() {
     let mut s = Scene::new(quick(), true);
@@ -159,6 +160,7 @@ fn case_3_asking_twice_gives_the_same_answer_and_counts_nothing_twice() {
     assert_eq!(s.stopped().map(|s| s.1), Some(NoOutputAtStart));
 }
 
+// promise: 12
 #[test]
 fn case_7_a_suspend_freezes_the_clocks() {
     let mut s = Scene::new(quick(), true);
@@ -172,6 +174,7 @@ fn case_7_a_suspend_freezes_the_clocks() {
     assert_eq!(s.stopped(), Some((310.0 + 1_800.0, NoOutputDeadline)));
 }
 
+// promise: 12
 #[test]
 fn case_8_activity_every_second_ends_exactly_at_the_session_ceiling() {
     let mut s = Scene::new(quick(), true);
@@ -198,6 +201,7 @@ fn case_9_the_session_ceiling_wins_over_everything() {
     assert_eq!(s.stopped().map(|s| s.1), Some(SessionCeilingExceeded));
 }
 
+// promise: 11
 #[test]
 fn case_12_fresh_evidence_at_the_deadline_defers_and_is_named() {
     for channel in [McpTool, Subagent, Workspace] {
