@@ -127,9 +127,7 @@ fn locate(path: &Path) -> Result<PathBuf, Failure> {
         Some(graph) => Err(no_graphs(&graph)),
         None => Err(Failure::with_hint(
             format!("there is no {LOOP_FILE} in {}", path.display()),
-            format!(
-                "make one: its frontmatter names the agent, its text is the prompt (see `{LOOP_FILE}` in the README)"
-            ),
+            format!("`dogwatch init {}` writes one to start from", path.display()),
         )),
     }
 }

@@ -5,6 +5,7 @@ use super::{content, subject, text};
 use crate::screen::words;
 use dogwatch_core::dur::Dur;
 use serde_json::Value;
+use std::borrow::Cow;
 
 pub fn show(event: &Value, page: &mut Page) {
     page.set_nested(!event["parent_tool_use_id"].is_null());
@@ -43,7 +44,16 @@ fn said(block: &Value, page: &mut Page) {
 /// Tool results come in the user's name; all else in it is an echo.
 fn replied(block: &Value, page: &mut Page) {
     if text(&block["type"]).ends_with("tool_result") {
-        page.reply(text(&block["tool_use_id"]), block["is_error"] != true, &content(&block["content"]));
+        let result = content(&block["content"]);
+        page.reply(text(&block["tool_use_id"]), block["is_error"] != true, &in_one(&result));
+    }
+}
+
+/// The line that says only `Exit code 2` takes the next one along.
+fn in_one(result: &str) -> Cow<'_, str> {
+    match result.strip_prefix("Exit code ").and_then(|rest| rest.split_once('\n')) {
+        Some((code, rest)) => format!("exit {code}: {}", rest.trim_start()).into(),
+        None => result.into(),
     }
 }
 

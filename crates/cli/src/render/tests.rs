@@ -135,10 +135,10 @@ fn a_command_that_failed_is_a_failure_where_the_agent_tells_its_exit_code() {
         let failed = shown.iter().filter(|l| l.starts_with("  ✗ ")).count();
         assert_eq!(failed, 6, "{reader}: {shown:#?}");
     }
-    assert_eq!(
-        shown(ReaderName::Opencode, "tool_errors")[2],
-        "  ✗ exit 3: cat: /nonexistent/file: No such file or directory"
-    );
+    for (reader, line) in [(ReaderName::Claude, 3), (ReaderName::Codex, 2), (ReaderName::Opencode, 2)] {
+        let wanted = "  ✗ exit 3: cat: /nonexistent/file: No such file or directory";
+        assert_eq!(shown(reader, "tool_errors")[line], wanted, "{reader}");
+    }
 }
 
 #[test]
