@@ -5,8 +5,8 @@ use crate::layers::{Idle, Layers, Origin};
 use crate::parsed::Parsed;
 use dogwatch_core::dur::{Dur, Limit};
 use dogwatch_core::settings::{
-    Budget, CommandPlan, ErrorPolicy, IdlePolicy, Profile, ReaderName, StopAfter, Strategy, Ttl, WakePolicy,
-    WatchPolicy,
+    Budget, CommandPlan, ErrorPolicy, IdlePolicy, LimitPolicy, Profile, ReaderName, StopAfter, Strategy, Ttl,
+    WakePolicy, WatchPolicy,
 };
 
 /// Typed looks into the layers. A key's kind decides its type, so a mismatch cannot come from a file.
@@ -93,6 +93,13 @@ impl Layers<'_> {
         }
     }
 
+    fn number(&self, path: &str) -> Option<f64> {
+        match self.value(path)? {
+            Parsed::Number(number) => Some(*number),
+            _ => None,
+        }
+    }
+
     pub fn count(&self, path: &str) -> Option<u64> {
         match self.value(path)? {
             Parsed::Count(count) => *count,
@@ -133,6 +140,19 @@ pub fn budget(layers: &Layers<'_>) -> Budget {
     Budget {
         iterations: layers.count("budget.iterations"),
         time: layers.limit("budget.time", Limit::Off).duration(),
+        tokens: layers.count("budget.tokens"),
+        cost_usd: layers.number("budget.cost_usd"),
+    }
+}
+
+pub fn limits(layers: &Layers<'_>) -> LimitPolicy {
+    let built_in = LimitPolicy::default();
+    LimitPolicy {
+        max_wait: layers.dur("limits.max_wait", built_in.max_wait),
+        overload_retries: layers
+            .count("limits.overload_retries")
+            .and_then(|n| u32::try_from(n).ok())
+            .unwrap_or(built_in.overload_retries),
     }
 }
 

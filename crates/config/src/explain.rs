@@ -94,6 +94,10 @@ fn value(path: &str, settings: &Settings) -> Option<String> {
         "errors.window" => settings.errors.window.to_string(),
         "budget.iterations" => or_off(settings.budget.iterations),
         "budget.time" => or_off(settings.budget.time),
+        "budget.tokens" => or_off(settings.budget.tokens),
+        "budget.cost_usd" => or_off(settings.budget.cost_usd),
+        "limits.max_wait" => settings.limits.max_wait.to_string(),
+        "limits.overload_retries" => settings.limits.overload_retries.to_string(),
         _ => return None,
     })
 }
@@ -153,7 +157,9 @@ pub fn table(settings: &[Setting]) -> String {
 mod tests {
     use super::*;
     use dogwatch_core::dur::Dur;
-    use dogwatch_core::settings::{Budget, ErrorPolicy, Profile, ReaderName, WakePolicy, WatchPolicy};
+    use dogwatch_core::settings::{
+        Budget, ErrorPolicy, LimitPolicy, Profile, ReaderName, WakePolicy, WatchPolicy,
+    };
 
     #[test]
     fn every_key_in_force_can_be_shown() {
@@ -169,6 +175,7 @@ mod tests {
             watchdog: WatchPolicy::of(Profile::Quick),
             errors: ErrorPolicy::default(),
             budget: Budget::default(),
+            limits: LimitPolicy::default(),
             idle: Some(IdlePolicy::default()),
             wake_on: WakePolicy::default(),
             work_when: None,

@@ -117,13 +117,13 @@ pub const KEYS: &[Key] = &[
 
     key("budget.iterations",      CountLimit,  InForce, "iterations the run may use"),
     key("budget.time",            Limit,       InForce, "time the run may use"),
-    key("budget.tokens",          CountLimit,  Refused, "tokens the run may use"),
-    key("budget.cost_usd",        Amount,      Refused, "money the run may use"),
+    key("budget.tokens",          CountLimit,  InForce, "tokens the run may use"),
+    key("budget.cost_usd",        Amount,      InForce, "money the run may use"),
     key("budget.day.tokens",      CountLimit,  Refused, "tokens all runs may use in a day"),
     key("budget.day.cost_usd",    Amount,      Refused, "money all runs may use in a day"),
 
-    key("limits.max_wait",        Limit,       Refused, "the longest wait for a rate limit to end"),
-    key("limits.overload_retries", Count,      Refused, "tries while the service is overloaded"),
+    key("limits.max_wait",        Span,        InForce, "the longest wait for a rate limit to end"),
+    key("limits.overload_retries", Count,      InForce, "tries while the service is overloaded"),
 
     key("checks.timeout",         Span,        Refused, "the longest check"),
     key("checks.tampered",        OneOf(&["fail", "warn"]), Refused, "what to do when a pinned file changed"),

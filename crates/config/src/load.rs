@@ -199,6 +199,7 @@ fn settings(
         watchdog: effective::watchdog(layers),
         errors: effective::errors(layers),
         budget: effective::budget(layers),
+        limits: effective::limits(layers),
         idle,
         wake_on: effective::wake_on(layers),
         work_when: layers.text("work_when"),

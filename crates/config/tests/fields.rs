@@ -366,10 +366,7 @@ fn what_this_version_cannot_do_is_refused_not_ignored() {
         ("worktree: true", "worktree"),
         ("recheck: 1", "recheck"),
         ("pin: [a]", "pin"),
-        ("limits: {max_wait: 1h}", "limits"),
         ("max_parallel: 4", "max_parallel"),
-        ("budget: {tokens: 5}", "budget.tokens"),
-        ("budget: {cost_usd: 5}", "budget.cost_usd"),
         ("budget: {day: {tokens: 5, cost_usd: 5}}", "budget.day"),
     ] {
         let message = format!("this version of dogwatch cannot do `{path}` yet");

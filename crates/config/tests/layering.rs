@@ -191,44 +191,48 @@ fn the_explanation_is_a_table_of_every_key_in_force() {
     assert_eq!(
         table(&case.load().unwrap().explain),
         "\
-agent                  claude -p    RALPH.md:2:8
-reader                 claude       from `agent`
-commands               none         built-in
-args                   none         built-in
-credit                 false        built-in
-delay                  0s           built-in
-profile                standard     built-in
-max_iterations         3            flag -n
-work_when              none         built-in
-idle.delay             30s          built-in
-idle.backoff           2            built-in
-idle.max_delay         5m           built-in
-idle.max               6h           RALPH.md:4:8
-idle.stop_after        off          built-in (`idle.max` is set)
-idle.strategy          exponential  built-in
-idle.skip_unchanged    false        built-in
-idle.instruct          true         built-in
-wake_on.paths          none         built-in
-wake_on.probe          none         built-in
-wake_on.every          1m           built-in
-watchdog.session       1h           built-in (profile standard)
-watchdog.grace         10s          built-in
-watchdog.leak          2s           built-in
-watchdog.result_grace  10s          built-in
-watchdog.children      30m          built-in (profile standard)
-watchdog.node          off          built-in
-watchdog.run           off          built-in
-watchdog.errors        5            built-in
-watchdog.cycles        5            built-in
-watchdog.poll          10m          built-in
-watchdog.tool          15m          built-in (profile standard)
-watchdog.start         6m           built-in (profile standard)
-watchdog.idle          10m          built-in (profile standard)
-watchdog.evidence_ttl  auto         built-in
-errors.max             5            built-in
-errors.window          5m           built-in
-budget.iterations      off          built-in
-budget.time            off          built-in
+agent                    claude -p    RALPH.md:2:8
+reader                   claude       from `agent`
+commands                 none         built-in
+args                     none         built-in
+credit                   false        built-in
+delay                    0s           built-in
+profile                  standard     built-in
+max_iterations           3            flag -n
+work_when                none         built-in
+idle.delay               30s          built-in
+idle.backoff             2            built-in
+idle.max_delay           5m           built-in
+idle.max                 6h           RALPH.md:4:8
+idle.stop_after          off          built-in (`idle.max` is set)
+idle.strategy            exponential  built-in
+idle.skip_unchanged      false        built-in
+idle.instruct            true         built-in
+wake_on.paths            none         built-in
+wake_on.probe            none         built-in
+wake_on.every            1m           built-in
+watchdog.session         1h           built-in (profile standard)
+watchdog.grace           10s          built-in
+watchdog.leak            2s           built-in
+watchdog.result_grace    10s          built-in
+watchdog.children        30m          built-in (profile standard)
+watchdog.node            off          built-in
+watchdog.run             off          built-in
+watchdog.errors          5            built-in
+watchdog.cycles          5            built-in
+watchdog.poll            10m          built-in
+watchdog.tool            15m          built-in (profile standard)
+watchdog.start           6m           built-in (profile standard)
+watchdog.idle            10m          built-in (profile standard)
+watchdog.evidence_ttl    auto         built-in
+errors.max               5            built-in
+errors.window            5m           built-in
+budget.iterations        off          built-in
+budget.time              off          built-in
+budget.tokens            off          built-in
+budget.cost_usd          off          built-in
+limits.max_wait          6h           built-in
+limits.overload_retries  10           built-in
 "
     );
 }

@@ -21,6 +21,8 @@ pub enum Decision {
         /// Also say what the agent is about to see.
         sight: bool,
     },
+    /// Say how many children of the agent live and how much CPU time they have used.
+    Sample(Job),
     /// INT to the session's group.
     Interrupt(Job),
     /// TERM, then CONT, to the session's group.

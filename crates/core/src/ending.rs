@@ -6,7 +6,8 @@
 
 use crate::event::EndedBy;
 use crate::job::{Exit, Marker};
-use crate::sign::AgentResult;
+use crate::moment::Wall;
+use crate::sign::{AgentResult, LimitKind};
 use crate::text::one_line;
 
 /// All that is known when a session is over.
@@ -19,8 +20,32 @@ pub struct Facts<'a> {
     pub structured: bool,
     pub result: Option<&'a AgentResult>,
     pub marker: Option<&'a Marker>,
+    /// The service refused, and the agent gave up.
+    pub limit: Option<LimitKind>,
+    pub resets_at: Option<Wall>,
+    /// The service does not know us.
+    pub auth_failed: bool,
     /// What went wrong, in the best words there are.
     pub complaint: &'a str,
+}
+
+impl Facts<'_> {
+    fn refused_login(&self) -> bool {
+        let by_status = self.result.is_some_and(|r| r.is_error && matches!(r.api_status, Some(401 | 403)));
+        self.auth_failed || by_status
+    }
+
+    /// Nothing went wrong: work was done, or there was none.
+    fn good(&self, because: &str) -> (Ending, String) {
+        match self.marker {
+            Some(m) if m.state == "idle" => {
+                let reason = one_line(m.attr("reason").unwrap_or(UNSPECIFIED), MAX_REASON);
+                let because = format!("the agent said idle ({reason})");
+                (Ending::Idle { reason, skipped: false }, because)
+            }
+            Some(_) | None => (Ending::Completed, because.to_owned()),
+        }
+    }
 }
 
 /// The word for it.
@@ -34,7 +59,10 @@ pub enum Ending {
     },
     Failed,
     TimedOut,
-    RateLimited,
+    RateLimited {
+        limit: LimitKind,
+        resets_at: Option<Wall>,
+    },
     AuthFailed,
     Interrupted {
         by: EndedBy,
@@ -69,9 +97,18 @@ pub fn judge(facts: &Facts<'_>) -> Judged {
             (Ending::Failed, says("could not be started"))
         }
         // The agent's own word that it failed beats any exit code.
-        (EndedBy::Itself, Some(_), Some(r)) if r.is_error && matches!(r.api_status, Some(401 | 403)) => {
+        (EndedBy::Itself | EndedBy::ResultGrace, Some(_), _) if facts.refused_login() => {
             (Ending::AuthFailed, says("authentication failed"))
         }
+        (EndedBy::Itself | EndedBy::ResultGrace, Some(_), _) if facts.limit.is_some() => {
+            let limit = facts.limit.unwrap_or(LimitKind::Overload);
+            (Ending::RateLimited { limit, resets_at: facts.resets_at }, says(limit.as_str()))
+        }
+        // It was told to go after its result, so how it went says nothing: the result stands.
+        (EndedBy::ResultGrace, _, Some(r)) if !r.is_error => {
+            facts.good("the result stands; it did not exit by itself")
+        }
+        (EndedBy::ResultGrace, _, _) => (Ending::Failed, says("the agent reported an error")),
         (EndedBy::Itself, Some(_), Some(r)) if r.is_error => {
             (Ending::Failed, says("the agent reported an error"))
         }
@@ -84,14 +121,7 @@ pub fn judge(facts: &Facts<'_>) -> Judged {
         (EndedBy::Itself, Some(Exit::Code(_)), None) if facts.structured => {
             (Ending::Failed, "exit code 0 without a result".to_owned())
         }
-        (EndedBy::Itself, Some(Exit::Code(_)), _) => match facts.marker {
-            Some(m) if m.state == "idle" => {
-                let reason = one_line(m.attr("reason").unwrap_or(UNSPECIFIED), MAX_REASON);
-                let because = format!("the agent said idle ({reason})");
-                (Ending::Idle { reason, skipped: false }, because)
-            }
-            Some(_) | None => (Ending::Completed, "exit code 0".to_owned()),
-        },
+        (EndedBy::Itself, Some(Exit::Code(_)), _) => facts.good("exit code 0"),
     };
     Judged { ending, because }
 }
@@ -101,7 +131,17 @@ mod tests {
     use super::*;
 
     fn facts<'a>(ended_by: EndedBy, exit: Option<Exit>, result: Option<&'a AgentResult>) -> Facts<'a> {
-        Facts { ended_by, exit, structured: true, result, marker: None, complaint: "" }
+        Facts {
+            ended_by,
+            exit,
+            structured: true,
+            result,
+            marker: None,
+            limit: None,
+            resets_at: None,
+            auth_failed: false,
+            complaint: "",
+        }
     }
 
     fn ending(f: Facts<'_>) -> Ending {
@@ -181,7 +221,7 @@ mod tests {
                     for structured in [false, true] {
                         let judged = judge(&Facts { structured, ..facts(*by, exit, result) });
                         assert!(!judged.because.is_empty());
-                        if judged.ending == Ending::Completed {
+                        if judged.ending == Ending::Completed && *by != EndedBy::ResultGrace {
                             assert_eq!((*by, exit), (EndedBy::Itself, Some(Exit::Code(0))));
                             assert!(!result.is_some_and(|r| r.is_error));
                             assert!(result.is_some() || !structured);

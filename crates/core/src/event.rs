@@ -7,7 +7,8 @@ use crate::dur::Dur;
 use crate::ids::{Iteration, NodeName, RunId};
 use crate::moment::{Awake, Boot, Moment, Wall};
 use crate::settings::Plan;
-use crate::watch::{Channel, Evidence, StopReason};
+use crate::sign::LimitKind;
+use crate::watch::{Channel, Evidence, Fact, StopReason};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -76,6 +77,32 @@ pub enum Event {
         #[serde(flatten)]
         seen: Observation,
     },
+    /// What the watchdog was told singly.
+    Fact {
+        node: NodeName,
+        iteration: Iteration,
+        #[serde(flatten)]
+        fact: Fact,
+    },
+    /// What the session has used so far.
+    Used {
+        node: NodeName,
+        iteration: Iteration,
+        #[serde(flatten)]
+        usage: Usage,
+    },
+    /// Silence would have ended the session but for this evidence.
+    WatchdogContinue {
+        node: NodeName,
+        iteration: Iteration,
+        deferred_by: Channel,
+        evidence_summary: Vec<Evidence>,
+        active_channel: Option<Channel>,
+    },
+    /// The host slept, or nobody watched. The watchdog's clocks stood still.
+    Suspended {
+        for_s: Dur,
+    },
     MarkerSeen {
         node: NodeName,
         iteration: Iteration,
@@ -111,7 +138,12 @@ pub enum Event {
     },
     IterationFailed(IterationEnd),
     IterationTimedOut(IterationEnd),
-    IterationRateLimited(IterationEnd),
+    IterationRateLimited {
+        #[serde(flatten)]
+        end: IterationEnd,
+        limit: LimitKind,
+        resets_at: Option<Wall>,
+    },
     IterationAuthFailed(IterationEnd),
     IterationInterrupted {
         #[serde(flatten)]
@@ -274,6 +306,15 @@ pub struct Sight {
     pub tree: String,
 }
 
+/// Tokens and money. What the agent does not say is unknown, not zero.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Usage {
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub tokens: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub cost_usd: Option<f64>,
+}
+
 /// Progress seen on a channel: one record for a stretch of it.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Observation {
@@ -333,6 +374,8 @@ words! {
         /// TERM or HUP of dogwatch.
         Signal = "signal",
         Budget = "budget",
+        /// It had given its result and did not go.
+        ResultGrace = "result_grace",
         /// It could not be started.
         Nobody = "never_started",
     }

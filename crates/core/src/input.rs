@@ -1,8 +1,10 @@
 //! What happened: past tense, told by the shell, each with a moment.
 
-use crate::event::{Observation, Sight, WaitEndedBy};
+use crate::dur::Dur;
+use crate::event::{Observation, Sight, Usage, WaitEndedBy};
 use crate::ids::{Iteration, NodeIx};
 use crate::job::{Exit, Job, JobReport};
+use crate::watch::Fact;
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum Input {
@@ -49,6 +51,26 @@ pub enum Input {
     Observed {
         job: Job,
         seen: Observation,
+    },
+    /// Something the watchdog is told singly.
+    Noted {
+        job: Job,
+        fact: Fact,
+    },
+    /// What the session has used so far.
+    Used {
+        job: Job,
+        usage: Usage,
+    },
+    /// The agent gave its final result, and no work goes on behind its back.
+    ResultSeen {
+        job: Job,
+    },
+    /// The host slept for so long, or nobody watched.
+    Suspended {
+        lasted: Dur,
+        /// The awake clock ran on meanwhile.
+        unwatched: bool,
     },
     /// Ctrl-C.
     Interrupted,

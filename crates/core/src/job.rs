@@ -2,6 +2,7 @@
 //! decides when it has lasted too long and how it is ended.
 
 use crate::ids::{Iteration, NodeIx};
+use crate::moment::Wall;
 use crate::sign::Tally;
 
 /// Which process tree. Facts about a job whose iteration has closed are dropped.
@@ -57,6 +58,8 @@ pub struct JobReport {
     pub cut_bytes: u64,
     /// Processes that were still there after the main one's exit and were ended.
     pub stragglers: u64,
+    /// When the service that refused will answer again, if it said so.
+    pub resets_at: Option<Wall>,
     /// The last line of stderr or stdout, for agents that give no error of their own.
     pub last_line: String,
 }

@@ -44,6 +44,8 @@ pub struct Settings {
     pub watchdog: WatchPolicy,
     pub errors: ErrorPolicy,
     pub budget: Budget,
+    #[serde(default)]
+    pub limits: LimitPolicy,
     /// Without it an idle marker changes no wait and ends nothing.
     pub idle: Option<IdlePolicy>,
     pub wake_on: WakePolicy,
@@ -235,6 +237,25 @@ impl Default for ErrorPolicy {
 pub struct Budget {
     pub iterations: Option<u64>,
     pub time: Option<Dur>,
+    #[serde(default)]
+    pub tokens: Option<u64>,
+    #[serde(default)]
+    pub cost_usd: Option<f64>,
+}
+
+/// What to do when the service refuses for now.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LimitPolicy {
+    /// The longest wait for a limit to end.
+    pub max_wait: Dur,
+    /// How often in a row a service that does not say when may refuse.
+    pub overload_retries: u32,
+}
+
+impl Default for LimitPolicy {
+    fn default() -> Self {
+        LimitPolicy { max_wait: Dur::from_hours(6), overload_retries: 10 }
+    }
 }
 
 /// How long to wait when there is nothing to do, and when to stop waiting.

@@ -11,6 +11,8 @@ pub enum Timer {
     Errand(NodeIx),
     /// The watchdog's next due moment (awake).
     Watch(NodeIx),
+    /// When an agent that has given its result must be gone (awake).
+    Result(NodeIx),
     /// Between two steps of ending a tree (awake).
     Grace(NodeIx),
     /// How long pipes may be held after the exit (awake).

@@ -6,11 +6,12 @@ use crate::dur::Dur;
 use crate::ending::Ending;
 use crate::event::{
     EndedBy, Event, IterationEnd, NodeCounts, NodeState, Observation, Recorded, RunEnded, RunStarted,
-    SessionEnded, Sight, WaitEndedBy, WaitWhy,
+    SessionEnded, Sight, Usage, WaitEndedBy, WaitWhy,
 };
 use crate::idle::{MAX_OWN_WAKES, Spell};
 use crate::ids::{Iteration, NodeIx, NodeName};
 use crate::moment::{Awake, Boot, Moment, Wall};
+use crate::sign::LimitKind;
 use std::collections::BTreeMap;
 
 /// A run as its record tells it.
@@ -47,6 +48,11 @@ pub struct NodeView {
     pub spell: Spell,
     /// How long the session of the current iteration lasted, once it has.
     session: Dur,
+    /// What the sessions so far have used, and what the present one has.
+    pub used: Used,
+    pub using: Usage,
+    /// How often in a row a service has refused without saying for how long.
+    pub refusals: u32,
     pub last_session: Option<SessionEnded>,
     pub last_end: Option<IterationEnd>,
     /// How the last iteration ended that is not open any more.
@@ -70,6 +76,29 @@ pub struct Counts {
     pub failed: u64,
     pub timed_out: u64,
     pub interrupted: u64,
+}
+
+/// What sessions have used. Cost that some session did not tell is unknown, never zero.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Used {
+    pub tokens: u64,
+    pub cost_usd: f64,
+    /// Sessions that did not say.
+    pub unknown_tokens: u64,
+    pub unknown_cost: u64,
+}
+
+impl Used {
+    fn add(&mut self, s: &SessionEnded) {
+        match s.tokens {
+            Some(n) => self.tokens = self.tokens.saturating_add(n),
+            None => self.unknown_tokens += 1,
+        }
+        match s.cost_usd {
+            Some(c) => self.cost_usd += c,
+            None => self.unknown_cost += 1,
+        }
+    }
 }
 
 /// What a node is at.
@@ -111,6 +140,16 @@ impl View {
     /// Time this run was supervised, up to `now`.
     pub fn supervised(&self, now: Boot) -> Dur {
         self.time_before.saturating_add(now.since(self.segment))
+    }
+
+    /// What all sessions have used, the present ones included.
+    pub fn spent(&self) -> Used {
+        self.nodes.iter().fold(Used::default(), |sum, n| Used {
+            tokens: sum.tokens + n.used.tokens + n.using.tokens.unwrap_or(0),
+            cost_usd: sum.cost_usd + n.used.cost_usd + n.using.cost_usd.unwrap_or(0.0),
+            unknown_tokens: sum.unknown_tokens + n.used.unknown_tokens,
+            unknown_cost: sum.unknown_cost + n.used.unknown_cost,
+        })
     }
 
     /// All nodes' counts in one.
@@ -168,7 +207,11 @@ impl View {
                 self.on(&end.node, |n| n.failed(at.boot, end, Ending::AuthFailed))
             }
             Event::IterationTimedOut(end) => self.on(&end.node, |n| n.timed_out(end)),
-            Event::IterationRateLimited(end) => self.on(&end.node, |n| n.over(end, Ending::RateLimited)),
+            Event::IterationRateLimited { end, limit, resets_at } => {
+                self.on(&end.node, |n| n.limited(end, *limit, *resets_at));
+            }
+            Event::Used { node, usage, .. } => self.on(node, |n| n.using = *usage),
+            Event::Fact { .. } | Event::WatchdogContinue { .. } | Event::Suspended { .. } => {}
             Event::IterationInterrupted { end, .. } => self.on(&end.node, |n| {
                 n.counts.interrupted += 1;
                 n.over(end, Ending::Interrupted { by: EndedBy::Operator });
@@ -231,6 +274,9 @@ impl NodeView {
             failures: Failures::default(),
             spell: Spell::default(),
             session: Dur::ZERO,
+            used: Used::default(),
+            using: Usage::default(),
+            refusals: 0,
             last_session: None,
             last_end: None,
             last_ending: None,
@@ -259,6 +305,8 @@ impl NodeView {
 
     fn session_over(&mut self, s: &SessionEnded) {
         self.session = s.duration_s;
+        self.used.add(s);
+        self.using = Usage::default();
         self.last_session = Some(s.clone());
         self.doing = Doing::Preparing;
     }
@@ -291,6 +339,14 @@ impl NodeView {
         self.over(end, ending);
     }
 
+    /// Neither idle nor failure: spell and streak stay as they are.
+    fn limited(&mut self, end: &IterationEnd, limit: LimitKind, resets_at: Option<Wall>) {
+        self.refusals = if resets_at.is_some() { 0 } else { self.refusals.saturating_add(1) };
+        let refusals = self.refusals;
+        self.over(end, Ending::RateLimited { limit, resets_at });
+        self.refusals = refusals;
+    }
+
     fn timed_out(&mut self, end: &IterationEnd) {
         self.counts.iterations += 1;
         self.counts.timed_out += 1;
@@ -299,6 +355,9 @@ impl NodeView {
     }
 
     fn over(&mut self, end: &IterationEnd, ending: Ending) {
+        if !matches!(ending, Ending::Interrupted { .. }) {
+            self.refusals = 0;
+        }
         self.doing = Doing::Nothing;
         self.open = None;
         self.last_end = Some(end.clone());

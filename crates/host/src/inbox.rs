@@ -1,9 +1,9 @@
 //! Where threads leave word for the driver: a short queue and a bell it can poll.
 
-use dogwatch_core::event::Observation;
 use dogwatch_core::input::Input;
 use dogwatch_core::job::Job;
 use dogwatch_core::view::View;
+use dogwatch_core::watch::Fact;
 use rustix::event::{EventfdFlags, eventfd};
 use std::collections::VecDeque;
 use std::io;
@@ -17,10 +17,13 @@ pub const MAX_MAIL: usize = 10_000;
 /// A word from a pump, the path watcher or the API.
 #[derive(Clone, Debug)]
 pub enum Mail {
-    Observed {
+    /// News of a running session.
+    FromSession {
         job: Job,
-        seen: Observation,
+        input: Input,
     },
+    /// Something in the work tree changed.
+    WorkTreeChanged,
     PipesClosed {
         job: Job,
     },
@@ -48,7 +51,12 @@ impl Inbox {
     /// Leaves a word. False if too many wait already; the end of a job is always taken.
     pub fn post(&self, mail: Mail) -> bool {
         let mut queue = self.0.mail.lock().unwrap_or_else(PoisonError::into_inner);
-        let must = matches!(mail, Mail::PipesClosed { .. });
+        // A tool whose end was dropped would seem to run for ever.
+        let must = matches!(
+            mail,
+            Mail::PipesClosed { .. }
+                | Mail::FromSession { input: Input::Noted { fact: Fact::ToolEnded { .. }, .. }, .. }
+        );
         let taken = must || queue.len() < MAX_MAIL;
         if taken {
             queue.push_back(mail);
@@ -75,6 +83,7 @@ impl AsFd for Inbox {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use dogwatch_core::event::Observation;
     use dogwatch_core::ids::{Iteration, NodeIx};
     use dogwatch_core::job::JobKind;
     use dogwatch_core::moment::Awake;
@@ -95,9 +104,9 @@ mod tests {
             digest: None,
         };
         for _ in 0..MAX_MAIL {
-            assert!(inbox.post(Mail::Observed { job, seen }));
+            assert!(inbox.post(Mail::FromSession { job, input: Input::Observed { job, seen } }));
         }
-        assert!(!inbox.post(Mail::Observed { job, seen }));
+        assert!(!inbox.post(Mail::FromSession { job, input: Input::Observed { job, seen } }));
         assert!(inbox.post(Mail::PipesClosed { job }));
         let mail = inbox.take();
         assert_eq!(mail.len(), MAX_MAIL + 1);

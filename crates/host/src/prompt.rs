@@ -164,7 +164,7 @@ mod tests {
     use dogwatch_core::dur::Dur;
     use dogwatch_core::ids::NodeName;
     use dogwatch_core::settings::{
-        Budget, ErrorPolicy, IdlePolicy, Profile, ReaderName, Settings, WakePolicy, WatchPolicy,
+        Budget, ErrorPolicy, IdlePolicy, LimitPolicy, Profile, ReaderName, Settings, WakePolicy, WatchPolicy,
     };
 
     fn node() -> NodePlan {
@@ -182,6 +182,7 @@ mod tests {
                 watchdog: WatchPolicy::of(Profile::Standard),
                 errors: ErrorPolicy::default(),
                 budget: Budget::default(),
+                limits: LimitPolicy::default(),
                 idle: None,
                 wake_on: WakePolicy::default(),
                 work_when: None,

@@ -51,7 +51,7 @@ fn every_iteration_that_began_ended_once(events: &[Recorded], live: &View) {
             Event::IterationCompleted(end)
             | Event::IterationFailed(end)
             | Event::IterationTimedOut(end)
-            | Event::IterationRateLimited(end)
+            | Event::IterationRateLimited { end, .. }
             | Event::IterationAuthFailed(end)
             | Event::IterationIdle { end, .. }
             | Event::IterationInterrupted { end, .. } => {
@@ -113,7 +113,13 @@ pub fn word(event: &Event) -> Option<String> {
     Some(match event {
         Event::RunStarted(_) => "run_started".to_owned(),
         Event::RunResumed(_) => "run_resumed".to_owned(),
-        Event::NodeTransition { .. } | Event::Observed { .. } | Event::Unknown => return None,
+        Event::NodeTransition { .. }
+        | Event::Observed { .. }
+        | Event::Fact { .. }
+        | Event::Used { .. }
+        | Event::Unknown => return None,
+        Event::WatchdogContinue { deferred_by, .. } => format!("watchdog_continue {deferred_by}"),
+        Event::Suspended { for_s } => format!("suspended {for_s}"),
         Event::IterationStarted { iteration, cause, .. } => format!("iteration_started {iteration} {cause}"),
         Event::CommandFinished(c) => {
             format!("command_finished {}{}", c.name, if c.timed_out { " timed_out" } else { "" })
@@ -128,7 +134,7 @@ pub fn word(event: &Event) -> Option<String> {
         Event::IterationIdle { reason, consecutive, .. } => format!("iteration_idle {reason} {consecutive}"),
         Event::IterationFailed(_) => "iteration_failed".to_owned(),
         Event::IterationTimedOut(_) => "iteration_timed_out".to_owned(),
-        Event::IterationRateLimited(_) => "iteration_rate_limited".to_owned(),
+        Event::IterationRateLimited { .. } => "iteration_rate_limited".to_owned(),
         Event::IterationAuthFailed(_) => "iteration_auth_failed".to_owned(),
         Event::IterationInterrupted { by, .. } => format!("iteration_interrupted {by}"),
         Event::WaitStarted { why, delay_s: Some(delay), .. } => format!("wait_started {why} {delay}"),

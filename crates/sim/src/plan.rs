@@ -5,7 +5,8 @@ use dogwatch_core::event::{RunResumed, RunStarted};
 use dogwatch_core::ids::{NodeName, RunId};
 use dogwatch_core::moment::Wall;
 use dogwatch_core::settings::{
-    Budget, CommandPlan, ErrorPolicy, NodePlan, Plan, Profile, ReaderName, Settings, WakePolicy, WatchPolicy,
+    Budget, CommandPlan, ErrorPolicy, LimitPolicy, NodePlan, Plan, Profile, ReaderName, Settings, WakePolicy,
+    WatchPolicy,
 };
 
 pub fn settings() -> Settings {
@@ -21,6 +22,7 @@ pub fn settings() -> Settings {
         watchdog: WatchPolicy::of(Profile::Standard),
         errors: ErrorPolicy::default(),
         budget: Budget::default(),
+        limits: LimitPolicy::default(),
         idle: None,
         wake_on: WakePolicy::default(),
         work_when: None,

@@ -12,6 +12,7 @@ use dogwatch_core::moment::{Awake, Boot, Moment, Wall};
 use dogwatch_core::run::CannotResume;
 use dogwatch_core::settings::Plan;
 use dogwatch_core::view::View;
+use dogwatch_core::watch::Fact;
 use std::collections::BTreeMap;
 
 /// More steps than any sound test takes: a livelock fails instead of hanging.
@@ -246,6 +247,10 @@ impl World {
                 Decision::Terminate(job) => self.told(job, EndStep::Terminate),
                 Decision::Kill(job) => self.told(job, EndStep::Kill),
                 Decision::Sweep { job, .. } => self.swept(job),
+                Decision::Sample(job) => {
+                    let fact = Fact::Sampled { children: 0, cpu_ms: 0 };
+                    self.plan_in(Dur::ZERO, Input::Noted { job, fact });
+                }
                 Decision::RetryRecord => {}
                 Decision::Finish { exit_code } => {
                     assert!(self.live.is_none(), "the run ended while a process tree was alive");
@@ -317,6 +322,7 @@ impl World {
 fn leaves_trace(decision: &Decision) -> bool {
     match decision {
         Decision::Record(_)
+        | Decision::Sample(_)
         | Decision::AssemblePrompt { .. }
         | Decision::Sweep { .. }
         | Decision::RetryRecord => false,

@@ -84,7 +84,7 @@ impl Teller {
             Event::IterationTimedOut(end) => {
                 self.over(Tone::Bad, "timed out", end.duration_s, Some(&end.because))
             }
-            Event::IterationRateLimited(end) => {
+            Event::IterationRateLimited { end, .. } => {
                 self.over(Tone::Quiet, "rate limited", end.duration_s, Some(&end.because))
             }
             Event::IterationAuthFailed(end) => {
@@ -113,10 +113,16 @@ impl Teller {
             Event::Unpaused {} => line(Tone::Quiet, "  going on".into()),
             Event::Notice { message, .. } => line(Tone::Quiet, format!("  {message}")),
             Event::Trouble { kind, detail } => line(Tone::Bad, format!("  trouble: {detail} [{kind}]")),
+            Event::Suspended { for_s } => {
+                line(Tone::Quiet, format!("  nobody watched for {for_s}; it does not count"))
+            }
             Event::RunEnded(end) => self.foot(end, view),
             Event::NodeTransition { .. }
             | Event::SessionStarted { .. }
             | Event::Observed { .. }
+            | Event::Fact { .. }
+            | Event::Used { .. }
+            | Event::WatchdogContinue { .. }
             | Event::MarkerSeen { .. }
             | Event::WakeRemembered { .. }
             | Event::Unknown => Vec::new(),

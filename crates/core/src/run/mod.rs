@@ -11,6 +11,7 @@ mod resume;
 mod stop;
 mod tree;
 mod wait;
+mod watching;
 
 pub use resume::{CannotResume, SUPERVISOR_LOST};
 pub use stop::{MAX_TOLD, MAX_TOLD_BYTES};
@@ -99,6 +100,13 @@ impl Run {
             Input::PipesClosed { job } => self.tell(job, Fact::PipesClosed),
             Input::JobEnded { job, report } => self.tell(job, Fact::Ended(report)),
             Input::Observed { job, seen } => self.tell(job, Fact::Observed(seen)),
+            Input::Noted { job, fact } => self.tell(job, Fact::Noted(fact)),
+            Input::Used { job, usage } => {
+                self.tell(job, Fact::Used(usage));
+                self.stop_if_spent();
+            }
+            Input::ResultSeen { job } => self.tell(job, Fact::ResultSeen),
+            Input::Suspended { lasted, unwatched } => self.suspended(lasted, unwatched),
             Input::TreeStands { job, detail } => self.tree_stands(job, detail),
             Input::PromptAssembled { node, iteration, bytes, sha256, sight } => {
                 self.tell_node(node, iteration, Fact::PromptAssembled(Prompt { bytes, sha256, sight }));
@@ -132,6 +140,7 @@ impl Run {
         match timer {
             Timer::Errand(ix)
             | Timer::Watch(ix)
+            | Timer::Result(ix)
             | Timer::Grace(ix)
             | Timer::Leak(ix)
             | Timer::Wait(ix)

@@ -7,7 +7,14 @@ use crate::ending::Ending;
 use crate::event::{Cause, Event, NodeState, Outcome, RunEnded, WaitEndedBy, WaitWhy};
 use crate::idle;
 use crate::ids::NodeIx;
+use crate::moment::Wall;
 use crate::settings::IdlePolicy;
+
+/// Clocks differ: a limit is asked again so much after it should have ended.
+const AFTER_RESET: Dur = Dur::from_secs(15);
+/// The first wait for a service that does not say when, in seconds, and the longest.
+const FIRST_REFUSAL: u64 = 15;
+const LONGEST_REFUSAL: Dur = Dur::from_mins(10);
 
 pub(super) enum Next {
     Begin,
@@ -36,6 +43,7 @@ impl Run {
         let end = self
             .end_by_stop()
             .or_else(|| self.end_by_failure(ix, ending))
+            .or_else(|| self.end_by_refusals(ix))
             .or_else(|| self.end_by_count(ix))
             .or_else(|| self.end_by_idling(ix, ending))
             .or_else(|| self.end_by_budget());
@@ -45,6 +53,18 @@ impl Run {
             (None, Some((why, delay))) => Next::Wait(why, Some(delay)),
             (None, None) => Next::Begin,
         }
+    }
+
+    /// A service that keeps refusing without saying for how long has its own budget.
+    fn end_by_refusals(&self, ix: NodeIx) -> Option<End> {
+        let (refusals, max) = (self.cx.view.node(ix).refusals, self.cx.settings(ix).limits.overload_retries);
+        (refusals > max).then(|| {
+            End::new(
+                Outcome::ErrorLimit,
+                1,
+                format!("the service refused {refusals} times in a row (limits.overload_retries: {max})"),
+            )
+        })
     }
 
     fn end_by_failure(&self, ix: NodeIx, ending: &Ending) -> Option<End> {
@@ -64,7 +84,7 @@ impl Run {
             Ending::Completed
             | Ending::Idle { .. }
             | Ending::TimedOut
-            | Ending::RateLimited
+            | Ending::RateLimited { .. }
             | Ending::Interrupted { .. } => None,
         }
     }
@@ -113,15 +133,32 @@ impl Run {
         let spent = match (budget.iterations, budget.time) {
             (Some(max), _) if used >= max => format!("budget.iterations: {used} of {max} used"),
             (_, Some(max)) if time >= max => format!("budget.time: {time} of {max} used"),
-            _ => return None,
+            _ => self.overspent()?,
         };
         Some(End::new(Outcome::BudgetExceeded, 3, spent))
+    }
+
+    /// Tokens or money beyond the budget.
+    pub(super) fn overspent(&self) -> Option<String> {
+        let (budget, spent) = (self.cx.budget(), self.cx.view.spent());
+        match (budget.tokens, budget.cost_usd) {
+            (Some(max), _) if spent.tokens >= max => {
+                Some(format!("budget.tokens: {} of {max} used", spent.tokens))
+            }
+            (_, Some(max)) if spent.cost_usd >= max => {
+                Some(format!("budget.cost_usd: ${:.2} of ${max:.2} used", spent.cost_usd))
+            }
+            _ => None,
+        }
     }
 
     /// One wait per gap: of those that apply the first in this order counts, whatever its length.
     fn wait_for(&self, ix: NodeIx, ending: &Ending) -> Option<(WaitWhy, Dur)> {
         let settings = self.cx.settings(ix);
         let node = self.cx.view.node(ix);
+        if let Ending::RateLimited { resets_at, .. } = ending {
+            return Some((WaitWhy::RateLimit, self.limit_delay(ix, *resets_at)));
+        }
         if let (Ending::Idle { .. }, Some(policy)) = (ending, &settings.idle) {
             return Some((WaitWhy::Idle, self.idle_delay(ix, policy)));
         }
@@ -129,6 +166,21 @@ impl Run {
             return Some((WaitWhy::Error, node.failures.wait()));
         }
         (!settings.delay.is_zero()).then_some((WaitWhy::Delay, settings.delay))
+    }
+
+    /// Until the limit ends and a little longer, or ever longer if nobody says when; never beyond the maximum.
+    fn limit_delay(&self, ix: NodeIx, resets_at: Option<Wall>) -> Dur {
+        let delay = match resets_at {
+            Some(at) => {
+                let left = u64::try_from(at.0 - self.cx.now.wall.0).unwrap_or(0);
+                Dur::from_millis(left).saturating_add(AFTER_RESET)
+            }
+            None => {
+                let doublings = self.cx.view.node(ix).refusals.saturating_sub(1).min(16);
+                Dur::from_secs(FIRST_REFUSAL << doublings).min(LONGEST_REFUSAL)
+            }
+        };
+        delay.min(self.cx.settings(ix).limits.max_wait)
     }
 
     /// The wait that would pass `idle.max` ends at it: one last look, no useless sleep.

@@ -4,12 +4,13 @@
 use super::cx::Cx;
 use super::tree::Tree;
 use super::wait::Wait;
+use super::watching::{Watching, is_progress};
 use crate::decision::Decision;
 use crate::dur::Dur;
 use crate::ending::{Ending, Facts, Judged, judge};
 use crate::event::{
-    Cause, CommandFinished, EndedBy, Event, IterationEnd, Observation, SessionEnded, Sight, WaitEndedBy,
-    WaitWhy,
+    Cause, CommandFinished, EndedBy, Event, IterationEnd, Observation, SessionEnded, Sight, Usage,
+    WaitEndedBy, WaitWhy,
 };
 use crate::fingerprint::fingerprint;
 use crate::ids::{Iteration, NodeIx};
@@ -19,7 +20,7 @@ use crate::settings::{CommandPlan, NO_PENDING_TASKS};
 use crate::text::one_line;
 use crate::timer::{Deadline, Timer};
 use crate::view::NodeView;
-use crate::watch::{self, Session, Verdict, Watch};
+use crate::watch::{self, Channel};
 use std::cmp::Ordering;
 
 /// How much of an agent's words goes into the record.
@@ -39,7 +40,7 @@ enum Phase {
     /// A command or the gate runs.
     Errand(Tree),
     Prompting,
-    Session(Tree, Option<Watch>),
+    Session(Tree, Option<Box<Watching>>),
     Waiting(Wait),
 }
 
@@ -58,6 +59,9 @@ pub(super) enum Fact {
     Started { pid: u32, argv: Vec<String> },
     Refused { error: String },
     Observed(Observation),
+    Noted(watch::Fact),
+    Used(Usage),
+    ResultSeen,
     Exited(Exit),
     PipesClosed,
     Ended(Box<JobReport>),
@@ -219,11 +223,9 @@ impl Node {
             (Phase::Prompting, Fact::PromptAssembled(prompt)) => self.prompt_ready(cx, prompt),
             (Phase::Session(tree, watch), Fact::Started { pid, argv }) => {
                 tree.started(cx);
-                let structured = cx.settings(self.ix).reader.is_structured();
-                let session = Session::new(cx.now.awake, structured);
-                let begun = Watch::new(cx.settings(self.ix).watchdog.ceilings_only(), session);
-                set_watch_timer(cx, self.ix, &begun);
-                *watch = Some(begun);
+                let begun = Watching::new(cx, self.ix);
+                begun.arm(cx, self.ix);
+                *watch = Some(Box::new(begun));
                 cx.record(Event::SessionStarted {
                     node: cx.name(self.ix),
                     iteration: self.iteration,
@@ -232,15 +234,46 @@ impl Node {
                 });
                 Turn::Stay
             }
-            (Phase::Session(_, watch), Fact::Observed(seen)) => {
-                if let Some(watch) = watch {
-                    watch.take(cx.now.awake, &watch::Fact::Observed(seen));
-                }
+            (Phase::Session(tree, watch), Fact::Observed(seen)) => {
+                cx.timers.clear(Timer::Result(self.ix));
                 cx.record(Event::Observed { node: cx.name(self.ix), iteration: self.iteration, seen });
+                if let Some(watching) = watch {
+                    watching.watch.take(cx.now.awake, &watch::Fact::Observed(seen));
+                    if seen.channel == Channel::Workspace {
+                        watching.judge(cx, self.ix, tree);
+                    }
+                    watching.arm(cx, self.ix);
+                }
                 Turn::Stay
             }
-            (Phase::Session(tree, Some(watch)), Fact::Due(Timer::Watch(_))) => {
-                watch_due(cx, self.ix, tree, watch);
+            (Phase::Session(tree, watch), Fact::Noted(fact)) => {
+                if is_progress(&fact) {
+                    cx.timers.clear(Timer::Result(self.ix));
+                }
+                if let Some(watching) = watch {
+                    watching.watch.take(cx.now.awake, &fact);
+                    cx.record(Event::Fact { node: cx.name(self.ix), iteration: self.iteration, fact });
+                    watching.judge(cx, self.ix, tree);
+                }
+                Turn::Stay
+            }
+            (Phase::Session(..), Fact::Used(usage)) => {
+                cx.record(Event::Used { node: cx.name(self.ix), iteration: self.iteration, usage });
+                Turn::Stay
+            }
+            (Phase::Session(tree, _), Fact::ResultSeen) => {
+                if tree.exit().is_none() && tree.ended_by().is_none() {
+                    let at = cx.now.awake.plus(cx.settings(self.ix).watchdog.result_grace);
+                    cx.timers.set(Timer::Result(self.ix), Deadline::Awake(at));
+                }
+                Turn::Stay
+            }
+            (Phase::Session(tree, _), Fact::Due(Timer::Result(_))) => {
+                tree.end(cx, EndedBy::ResultGrace);
+                Turn::Stay
+            }
+            (Phase::Session(tree, Some(watching)), Fact::Due(Timer::Watch(_))) => {
+                watching.due(cx, self.ix, tree);
                 Turn::Stay
             }
             (Phase::Session(..), Fact::Refused { error }) => self.session_refused(cx, &error),
@@ -250,7 +283,15 @@ impl Node {
                 self.left(turn)
             }
             // What cannot be in this phase is late or foreign, and harmless.
-            (Phase::Errand(_), Fact::Observed(_) | Fact::PromptAssembled(_) | Fact::Due(_))
+            (
+                Phase::Errand(_),
+                Fact::Observed(_)
+                | Fact::Noted(_)
+                | Fact::Used(_)
+                | Fact::ResultSeen
+                | Fact::PromptAssembled(_)
+                | Fact::Due(_),
+            )
             | (Phase::Session(..), Fact::PromptAssembled(_) | Fact::Due(_))
             | (Phase::Prompting | Phase::Resting, _) => Turn::Stay,
         }
@@ -362,8 +403,17 @@ impl Node {
     fn session_refused(&mut self, cx: &mut Cx, error: &str) -> Turn {
         clear_job_timers(cx, self.ix);
         let ended_by = self.ending.unwrap_or(EndedBy::Nobody);
-        let facts =
-            Facts { ended_by, exit: None, structured: false, result: None, marker: None, complaint: error };
+        let facts = Facts {
+            ended_by,
+            exit: None,
+            structured: false,
+            result: None,
+            marker: None,
+            limit: None,
+            resets_at: None,
+            auth_failed: false,
+            complaint: error,
+        };
         let judged = judge(&facts);
         self.close(cx, judged, Some(fingerprint(error)))
     }
@@ -381,6 +431,9 @@ impl Node {
             structured: cx.settings(self.ix).reader.is_structured(),
             result,
             marker: report.marker.as_ref(),
+            limit: report.tally.limit.as_ref().map(|l| l.kind),
+            resets_at: report.resets_at,
+            auth_failed: report.tally.auth_failed.is_some(),
             complaint: &complaint,
         };
         let judged = judge(&facts);
@@ -431,7 +484,9 @@ impl Node {
             }
             Ending::Failed => Event::IterationFailed(end),
             Ending::TimedOut => Event::IterationTimedOut(end),
-            Ending::RateLimited => Event::IterationRateLimited(end),
+            Ending::RateLimited { limit, resets_at } => {
+                Event::IterationRateLimited { end, limit: *limit, resets_at: *resets_at }
+            }
             Ending::AuthFailed => Event::IterationAuthFailed(end),
             Ending::Interrupted { by } => Event::IterationInterrupted { end, by: by.as_str().to_owned() },
         };
@@ -450,39 +505,13 @@ pub(super) fn clear_job_timers(cx: &mut Cx, ix: NodeIx) {
 pub(super) fn clear_limits(cx: &mut Cx, ix: NodeIx) {
     cx.timers.clear(Timer::Errand(ix));
     cx.timers.clear(Timer::Watch(ix));
+    cx.timers.clear(Timer::Result(ix));
 }
 
 fn errand_timeout(cx: &Cx, job: Job) -> Dur {
     match job.kind {
         JobKind::Command(index) => cx.settings(job.node).commands[index].timeout,
         JobKind::Gate | JobKind::Probe | JobKind::Session => CommandPlan::DEFAULT_TIMEOUT,
-    }
-}
-
-fn set_watch_timer(cx: &mut Cx, ix: NodeIx, watch: &Watch) {
-    match watch.due() {
-        Some(at) => cx.timers.set(Timer::Watch(ix), Deadline::Awake(at)),
-        None => cx.timers.clear(Timer::Watch(ix)),
-    }
-}
-
-/// The verdict stands in the record, with its evidence, before the first signal is sent.
-fn watch_due(cx: &mut Cx, ix: NodeIx, tree: &mut Tree, watch: &mut Watch) {
-    let answer = watch.evaluate(cx.now.awake);
-    match answer.verdict {
-        Verdict::Continue { .. } | Verdict::Notice { .. } => set_watch_timer(cx, ix, watch),
-        Verdict::HardStop { reason, message } => {
-            cx.record(Event::HardStop {
-                node: cx.name(ix),
-                iteration: tree.job.iteration,
-                reason,
-                message,
-                evidence_summary: answer.evidence_summary,
-                active_channel: answer.active_channel,
-                recoverable: true,
-            });
-            tree.end(cx, EndedBy::Watchdog);
-        }
     }
 }
 

@@ -2,12 +2,14 @@
 
 use super::Run;
 use super::next::End;
+use super::node::Fact;
 use crate::dur::Dur;
 use crate::event::{EndedBy, Event, Outcome, WaitEndedBy};
 use crate::input::EndSignal;
 use crate::job::Job;
 use crate::moment::Boot;
 use crate::text::{clip, printable};
+use crate::watch;
 
 /// Two Ctrl-C within this, the first of which ended a wait, stop the loop.
 const DOUBLE_INTERRUPT: Dur = Dur::from_secs(2);
@@ -42,6 +44,7 @@ enum Why {
     Interrupt,
     Signal(EndSignal),
     Time,
+    Spent(String),
     RecordLost(String),
 }
 
@@ -50,7 +53,7 @@ impl Why {
         match self {
             Why::Operator | Why::Interrupt | Why::RecordLost(_) => EndedBy::Operator,
             Why::Signal(_) => EndedBy::Signal,
-            Why::Time => EndedBy::Budget,
+            Why::Time | Why::Spent(_) => EndedBy::Budget,
         }
     }
 }
@@ -67,6 +70,7 @@ impl Run {
                 let max = self.cx.budget().time.unwrap_or(Dur::ZERO);
                 End::new(Outcome::BudgetExceeded, 3, format!("budget.time: {max} used up"))
             }
+            Why::Spent(what) => End::new(Outcome::BudgetExceeded, 3, what.clone()),
             Why::RecordLost(detail) => End::new(Outcome::RecordLost, 5, detail.clone()),
         })
     }
@@ -106,6 +110,26 @@ impl Run {
 
     pub(super) fn time_is_up(&mut self) {
         self.stop_now(Why::Time);
+    }
+
+    /// A budget of tokens or money holds during a session too.
+    pub(super) fn stop_if_spent(&mut self) {
+        if let (Some(what), Wish::GoOn | Wish::After(_)) = (self.overspent(), &self.stop.wish) {
+            self.stop_now(Why::Spent(what));
+        }
+    }
+
+    /// The awake clock stands still while the host sleeps, so only time in which nobody watched must be taken
+    /// out; both are written down.
+    pub(super) fn suspended(&mut self, lasted: Dur, unwatched: bool) {
+        self.cx.record(Event::Suspended { for_s: lasted });
+        if unwatched {
+            for ix in self.every() {
+                let iteration = self.nodes[ix.0].iteration;
+                let fact = watch::Fact::Suspended { for_ms: lasted.as_millis() };
+                self.tell_node(ix, iteration, Fact::Noted(fact));
+            }
+        }
     }
 
     pub(super) fn record_lost(&mut self, detail: String) {

@@ -96,7 +96,15 @@ impl Wait {
                 return self.probe_over(cx, exit, trouble);
             }
             // Late or foreign, and harmless.
-            (Fact::Due(_) | Fact::Observed(_) | Fact::PromptAssembled(_), _)
+            (
+                Fact::Due(_)
+                | Fact::Observed(_)
+                | Fact::Noted(_)
+                | Fact::Used(_)
+                | Fact::ResultSeen
+                | Fact::PromptAssembled(_),
+                _,
+            )
             | (
                 Fact::Started { .. }
                 | Fact::Refused { .. }

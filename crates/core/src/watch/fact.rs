@@ -15,6 +15,7 @@ pub enum Fact {
         id: String,
         ok: bool,
         /// The result with its volatile parts stripped, hashed.
+        #[serde(with = "hex64")]
         result: u64,
         /// What went wrong, as a fingerprint; for results that are not ok.
         #[serde(skip_serializing_if = "String::is_empty", default)]
@@ -46,6 +47,7 @@ pub struct ToolStarted {
     pub id: String,
     pub name: String,
     /// Name and arguments, nested ones too, hashed.
+    #[serde(with = "hex64")]
     pub call: u64,
     /// The timeout the call itself declares.
     #[serde(skip_serializing_if = "Option::is_none", default)]
@@ -56,4 +58,18 @@ pub struct ToolStarted {
     /// It is a call to an MCP server.
     #[serde(skip_serializing_if = "std::ops::Not::not", default)]
     pub mcp: bool,
+}
+
+/// A hash is written in hexadecimal: many readers of JSON know no whole numbers beyond 2^53.
+mod hex64 {
+    use serde::{Deserialize, Deserializer, Serializer, de};
+
+    pub fn serialize<S: Serializer>(hash: &u64, s: S) -> Result<S::Ok, S::Error> {
+        s.collect_str(&format_args!("{hash:016x}"))
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(d: D) -> Result<u64, D::Error> {
+        let text = std::borrow::Cow::<str>::deserialize(d)?;
+        u64::from_str_radix(&text, 16).map_err(de::Error::custom)
+    }
 }

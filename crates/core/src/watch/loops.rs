@@ -6,7 +6,7 @@
 
 use crate::dur::Limit;
 use crate::moment::Awake;
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// The longest cycle that is looked for.
 pub const MAX_PERIOD: usize = 8;
@@ -22,7 +22,7 @@ const MAX_CALLS: usize = MAX_PERIOD * 100;
 /// The same errors in a streak.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Errors {
-    streak: HashMap<String, u32>,
+    streak: BTreeMap<String, u32>,
     pub last: Option<(String, u32)>,
 }
 
@@ -63,8 +63,8 @@ pub(super) struct Loops {
     calls: VecDeque<Call>,
     /// When the last call's result last differed from the one before it of the same call.
     changed: Option<Awake>,
-    results: HashSet<(u64, u64)>,
-    trees: HashSet<u64>,
+    results: BTreeSet<(u64, u64)>,
+    trees: BTreeSet<u64>,
     tree: u64,
 }
 

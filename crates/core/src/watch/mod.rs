@@ -196,7 +196,7 @@ impl Watch {
     /// An end without a start is progress, but tells of no call.
     fn tool_ended(&mut self, at: Awake, id: &str, ok: bool, result: u64, error: &str) {
         let tool = self.tools.ended(id);
-        self.progress(at, false);
+        self.progress(at, tool.as_ref().is_some_and(|t| t.mcp));
         let Some(tool) = tool else { return };
         if !ok {
             self.loops.errors.add(error);
@@ -252,6 +252,13 @@ impl Watch {
     /// The earliest moment, on the awake clock, at which the answer may change if nothing more is told.
     pub fn due(&self) -> Option<Awake> {
         self.next_deadline().map(|at| Awake(at.0.saturating_add(self.frozen)))
+    }
+
+    /// When to look whether what the agent started is at work: with silence half over, and over.
+    pub fn sample_moments(&self) -> [Option<Awake>; 2] {
+        let at = |inner: Option<Awake>| inner.map(|at| Awake(at.0.saturating_add(self.frozen)));
+        let [half, over] = self.silence_moments();
+        [at(half), at(over)]
     }
 
     pub fn messages(&self) -> u64 {

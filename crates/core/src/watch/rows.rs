@@ -139,6 +139,13 @@ impl Watch {
         Some(evidence.max(held))
     }
 
+    /// The middle and the end of stdout's silence.
+    pub(super) fn silence_moments(&self) -> [Option<Awake>; 2] {
+        let Some(over) = self.stdout_deadline() else { return [None, None] };
+        let half = Dur::from_millis(over.since(self.last_progress()).as_millis() / 2);
+        [Some(self.last_progress().plus(half)), Some(over)]
+    }
+
     /// The channel without which silence would have ended the session by now.
     fn deferred_by(&self, now: Awake) -> Option<Channel> {
         let stdout = self.stdout_deadline().filter(|due| now >= *due)?;

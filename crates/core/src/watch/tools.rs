@@ -18,6 +18,7 @@ pub(super) struct InFlight {
     pub since: Awake,
     timeout: Option<Dur>,
     pub delegates: bool,
+    pub mcp: bool,
 }
 
 impl InFlight {
@@ -37,16 +38,19 @@ pub(super) struct Tools {
 }
 
 impl Tools {
-    /// A second start with the same id is the same call.
+    /// A second start with the same id is the same call, told better.
     pub fn started(&mut self, at: Awake, tool: &ToolStarted) {
-        if self.open.len() < MAX_OPEN {
-            self.open.entry(tool.id.clone()).or_insert_with(|| InFlight {
+        let known = self.open.get(&tool.id).map(|open| open.since);
+        if self.open.len() < MAX_OPEN || known.is_some() {
+            let call = InFlight {
                 name: tool.name.clone(),
                 call: tool.call,
-                since: at,
+                since: known.unwrap_or(at),
                 timeout: tool.timeout,
                 delegates: tool.delegates,
-            });
+                mcp: tool.mcp,
+            };
+            self.open.insert(tool.id.clone(), call);
         }
     }
 

@@ -4,16 +4,19 @@ use super::Driver;
 use crate::inbox::Mail;
 use crate::keeper::{HowEnded, Keeper, Order, Remnant, StartOrder};
 use crate::pump::{self, Pump};
+use crate::sample::{Sample, sample};
 use crate::sinks::{COMMAND_CAP, Capture, JobSink, RAW_CAP, SessionSink};
 use crate::{home, orphans};
 use dogwatch_agents::{EnvChange, launch};
 use dogwatch_config::placeholders::{CommandOutput, expand_run};
 use dogwatch_config::words::words;
+use dogwatch_core::coalesce::Coalescer;
 use dogwatch_core::dur::Dur;
 use dogwatch_core::input::Input;
 use dogwatch_core::job::{Exit, Job, JobKind, JobReport};
 use dogwatch_core::redact;
 use dogwatch_core::settings::{CommandPlan, NodePlan};
+use dogwatch_core::watch::{Channel, Fact};
 use std::io;
 use std::os::fd::AsFd;
 use std::os::fd::OwnedFd;
@@ -31,6 +34,10 @@ pub(super) struct Live {
     /// What it printed before the keeper could say that it has started: told after that.
     pub early: Vec<Input>,
     pub started: bool,
+    /// Its main process, once it runs.
+    pub main: Option<u32>,
+    /// Changes in the work tree while it runs.
+    pub workspace: Coalescer,
     /// Its command line, fit to be shown.
     pub argv: Vec<String>,
     /// Nothing but the main process was left when that exited.
@@ -155,6 +162,8 @@ impl Driver<'_> {
             job,
             number,
             early: Vec::new(),
+            main: None,
+            workspace: Coalescer::new(Channel::Workspace),
             started: false,
             argv,
             alone: false,
@@ -202,6 +211,18 @@ impl Driver<'_> {
             live.told |= live.exit.is_none();
             self.order(job, order);
         }
+    }
+
+    /// Looks whether what the agent started is at work.
+    pub(super) fn sample(&mut self, job: Job) {
+        let Some(live) = self.live.as_ref().filter(|l| l.job == job) else { return };
+        let structured = self.plan(job).settings.reader.is_structured();
+        let taken = match (&self.keeper, live.main) {
+            (Some(keeper), Some(main)) => sample(keeper.pid(), main, structured),
+            (None, _) | (_, None) => Sample::default(),
+        };
+        let fact = Fact::Sampled { children: taken.children, cpu_ms: taken.cpu_ms };
+        self.todo.push_back(Input::Noted { job, fact });
     }
 
     pub(super) fn sweep(&mut self, job: Job, grace: Dur) {

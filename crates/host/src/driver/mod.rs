@@ -26,6 +26,7 @@ use dogwatch_core::dur::Dur;
 use dogwatch_core::event::{Event, Recorded, Sight, WaitEndedBy};
 use dogwatch_core::ids::{Iteration, NodeIx, RunId};
 use dogwatch_core::input::{EndSignal, Input};
+use dogwatch_core::job::JobKind;
 use dogwatch_core::moment::Moment;
 use dogwatch_core::timer::Wakeup;
 use dogwatch_core::view::View;
@@ -47,6 +48,8 @@ const FLUSH_BOUND: Duration = Duration::from_millis(500);
 const DIGEST_BOUND: Duration = Duration::from_secs(2);
 /// Where a run that goes to sleep leaves word, in the state directory.
 pub const CONTEXT_FILE: &str = "decisions.jsonl";
+/// The clocks drift apart by less than this when nobody slept.
+const SUSPENDED: Dur = Dur::from_secs(1);
 /// How often the live line is drawn.
 const TICK: Dur = Dur::from_secs(1);
 
@@ -100,6 +103,10 @@ pub struct Driver<'f> {
     armed: Wakeup,
     todo: VecDeque<Input>,
     exit_code: Option<u8>,
+    /// When we last went to sleep: what passed since then passed unseen if we were stopped.
+    looked: Moment,
+    /// Watches the work tree for the `workspace` channel.
+    work_tree: Option<PathWaker>,
 }
 
 /// What stays the same for the whole run.
@@ -117,12 +124,13 @@ impl<'f> Driver<'f> {
     /// Must be called before any other thread exists: it takes the process's signals.
     pub fn new(setup: Setup, front: &'f mut dyn Front) -> io::Result<Driver<'f>> {
         // What is ignored stays so: HUP under nohup, INT of a shell script's background job.
-        let mut taken = vec![Signal::INT, Signal::TERM, Signal::HUP, Signal::USR1];
+        let mut taken = vec![Signal::INT, Signal::TERM, Signal::HUP, Signal::USR1, Signal::CONT];
         taken.retain(|signal| !ignores(*signal));
         block(&taken)?;
         let signals = SignalFd::new(&taken)?;
         let inbox = Inbox::new()?;
         let waker = start_waker(&setup, &inbox)?;
+        let work_tree = watch_work_tree(&setup, &inbox);
         let loop_dir = setup.loop_file.parent().map_or_else(|| setup.work_dir.clone(), PathBuf::from);
         Ok(Driver {
             record: Record::new(setup.journal),
@@ -154,6 +162,8 @@ impl<'f> Driver<'f> {
             armed: Wakeup::default(),
             todo: VecDeque::new(),
             exit_code: None,
+            looked: clock::now(),
+            work_tree,
         })
     }
 
@@ -188,7 +198,10 @@ impl<'f> Driver<'f> {
                     // Reading, and ending what is dead, leave no trace that the record must precede.
                     let leaves_trace = !matches!(
                         effect,
-                        Decision::AssemblePrompt { .. } | Decision::Sweep { .. } | Decision::RetryRecord
+                        Decision::AssemblePrompt { .. }
+                            | Decision::Sample(_)
+                            | Decision::Sweep { .. }
+                            | Decision::RetryRecord
                     );
                     let durable = !leaves_trace || self.settle();
                     self.carry_out(effect, durable);
@@ -249,6 +262,7 @@ impl<'f> Driver<'f> {
             Decision::Interrupt(job) => self.signal(job, crate::keeper::Order::Interrupt),
             Decision::Terminate(job) => self.signal(job, crate::keeper::Order::Terminate),
             Decision::Kill(job) => self.signal(job, crate::keeper::Order::Kill),
+            Decision::Sample(job) => self.sample(job),
             Decision::Sweep { job, grace } => self.sweep(job, grace),
             Decision::RetryRecord => self.retry_record(),
             Decision::Finish { exit_code } => self.exit_code = Some(exit_code),
@@ -312,6 +326,7 @@ impl<'f> Driver<'f> {
                 PollFd::from_borrowed_fd(self.ticker.as_fd(), PollFlags::IN),
             ];
             fds.extend(self.keeper.as_ref().map(|k| PollFd::from_borrowed_fd(k.as_fd(), PollFlags::IN)));
+            self.looked = clock::now();
             match poll(&mut fds, None) {
                 Ok(_) => {}
                 Err(Errno::INTR) => return Ok(()),
@@ -323,6 +338,7 @@ impl<'f> Driver<'f> {
             }
             ready
         };
+        self.note_suspend();
         let [mail, signals, awake, boot, tick, keeper] = ready;
         if signals {
             self.take_signals()?;
@@ -341,6 +357,16 @@ impl<'f> Driver<'f> {
             self.front.tick(clock::now(), self.run.view());
         }
         Ok(())
+    }
+
+    /// The boot clock runs on while the host sleeps and the awake clock does not.
+    fn note_suspend(&mut self) {
+        let now = clock::now();
+        let (boot, awake) = (now.boot.since(self.looked.boot), now.awake.since(self.looked.awake));
+        let lasted = boot.saturating_sub(awake);
+        if lasted >= SUSPENDED {
+            self.todo.push_back(Input::Suspended { lasted, unwatched: false });
+        }
     }
 
     fn arm(&mut self) -> io::Result<()> {
@@ -370,6 +396,12 @@ impl<'f> Driver<'f> {
                 n if n == Signal::INT.as_raw() => Input::Interrupted,
                 n if n == Signal::TERM.as_raw() => Input::EndAsked(EndSignal::Terminate),
                 n if n == Signal::HUP.as_raw() => Input::EndAsked(EndSignal::HangUp),
+                n if n == Signal::CONT.as_raw() => {
+                    // Stopped, we saw nothing; since when is not known, but not before we last looked.
+                    let lasted = clock::awake().since(self.looked.awake);
+                    self.todo.push_front(Input::Suspended { lasted, unwatched: true });
+                    continue;
+                }
                 _ => Input::WakeAsked(WaitEndedBy::Signal),
             };
             self.todo.push_back(input);
@@ -377,11 +409,24 @@ impl<'f> Driver<'f> {
         Ok(())
     }
 
+    /// A change counts for the session that runs; what it was is not asked.
+    fn work_tree_changed(&mut self) {
+        if let Some(watcher) = &self.work_tree {
+            watcher.rearm();
+        }
+        let Some(live) = self.live.as_mut().filter(|l| l.started && l.job.kind == JobKind::Session) else {
+            return;
+        };
+        let job = live.job;
+        if let Some(seen) = live.workspace.saw(clock::awake(), 1, 0) {
+            self.todo.push_back(Input::Observed { job, seen });
+        }
+    }
+
     fn take_mail(&mut self) {
         for mail in self.inbox.take() {
             self.todo.push_back(match mail {
-                Mail::Observed { job, seen } => {
-                    let input = Input::Observed { job, seen };
+                Mail::FromSession { job, input } => {
                     // An agent may be quicker than the keeper's word that it has started.
                     match self.live.as_mut().filter(|live| live.job == job && !live.started) {
                         Some(live) => {
@@ -390,6 +435,10 @@ impl<'f> Driver<'f> {
                         }
                         None => input,
                     }
+                }
+                Mail::WorkTreeChanged => {
+                    self.work_tree_changed();
+                    continue;
                 }
                 Mail::PipesClosed { job } => Input::PipesClosed { job },
                 Mail::Asked(input) => {
@@ -418,6 +467,11 @@ impl<'f> Driver<'f> {
             live.flush(FLUSH_BOUND);
             self.take_mail();
         }
+        if let Some(live) = &mut self.live
+            && let Some(seen) = live.workspace.flush(clock::awake())
+        {
+            self.todo.push_back(Input::Observed { job: live.job, seen });
+        }
         self.todo.push_back(Input::TimePassed);
         Ok(())
     }
@@ -444,6 +498,7 @@ impl<'f> Driver<'f> {
                     argv: std::mem::take(&mut live.argv),
                 });
                 live.started = true;
+                live.main = Some(pid);
                 self.todo.extend(live.early.drain(..));
             }
             Report::Refused { job, message, .. } if of_live(job) => self.refused(message),
@@ -482,6 +537,17 @@ impl<'f> Driver<'f> {
         }
         Ok(code)
     }
+}
+
+/// Evidence of work is welcome, not needed: without a watcher the other channels decide.
+fn watch_work_tree(setup: &Setup, inbox: &Inbox) -> Option<PathWaker> {
+    let inbox = inbox.clone();
+    let ours = [setup.state_dir.clone()];
+    let everything = ["**".to_owned()];
+    PathWaker::start(&setup.work_dir, &everything, &ours, move |_| {
+        inbox.post(Mail::WorkTreeChanged);
+    })
+    .ok()
 }
 
 fn start_waker(setup: &Setup, inbox: &Inbox) -> io::Result<Option<PathWaker>> {

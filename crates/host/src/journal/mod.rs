@@ -123,7 +123,7 @@ fn must_last(event: &Event) -> bool {
         | Event::IterationIdle { .. }
         | Event::IterationFailed(_)
         | Event::IterationTimedOut(_)
-        | Event::IterationRateLimited(_)
+        | Event::IterationRateLimited { .. }
         | Event::IterationAuthFailed(_)
         | Event::IterationInterrupted { .. }
         | Event::WaitStarted { .. }
@@ -136,6 +136,10 @@ fn must_last(event: &Event) -> bool {
         | Event::CommandFinished(_)
         | Event::SessionStarted { .. }
         | Event::Observed { .. }
+        | Event::Fact { .. }
+        | Event::Used { .. }
+        | Event::WatchdogContinue { .. }
+        | Event::Suspended { .. }
         | Event::MarkerSeen { .. }
         | Event::WakeRemembered { .. }
         | Event::Notice { .. }

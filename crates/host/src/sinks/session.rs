@@ -5,25 +5,32 @@ use crate::clock;
 use crate::inbox::{Inbox, Mail};
 use dogwatch_agents::{Reader, Splitter, last_marker};
 use dogwatch_core::coalesce::Coalescer;
+use dogwatch_core::event::{Observation, Usage};
+use dogwatch_core::input::Input;
 use dogwatch_core::job::{Job, JobReport};
+use dogwatch_core::moment::Wall;
 use dogwatch_core::settings::ReaderName;
-use dogwatch_core::sign::{Sign, Tally};
+use dogwatch_core::sign::{ResetsAt, Sign, Tally};
 use dogwatch_core::text::{clip, printable_bytes};
-use dogwatch_core::watch::Channel;
+use dogwatch_core::watch::{Channel, Fact};
+use std::collections::BTreeSet;
+use std::mem::take;
 use std::path::Path;
 
 /// How much of the last line of stderr is kept.
 const MAX_LAST_LINE: usize = 500;
 
+/// More facts than this in one piece of output is a flood: calls that both begin and end within it are then
+/// progress and no more, so that a flood costs neither memory nor the record.
+const MAX_FACTS: usize = 16;
+
 pub struct SessionSink {
-    job: Job,
-    inbox: Inbox,
     out: RawFile,
     err: RawFile,
     out_lines: Splitter,
     err_lines: Splitter,
     meaning: Meaning,
-    stdout: Coalescer,
+    news: News,
     name: ReaderName,
 }
 
@@ -32,31 +39,49 @@ struct Meaning {
     reader: Reader,
     tally: Tally,
     signs: Vec<Sign>,
-    /// Progress since it was last asked for.
-    progress: u64,
+    /// What there is to tell since it was last told.
+    facts: Vec<Fact>,
+    stdout: u64,
+    subagent: u64,
     messages: u64,
+    used: bool,
+    result: bool,
     last_error_line: Vec<u8>,
 }
 
 impl Meaning {
-    fn tally_signs(&mut self) {
+    fn take_signs(&mut self) {
         for sign in self.signs.drain(..) {
-            match sign {
-                Sign::Message => {
-                    self.progress += 1;
-                    self.messages += 1;
-                }
-                Sign::Text | Sign::ToolStarted { .. } | Sign::ToolEnded { .. } | Sign::Result(_) => {
-                    self.progress += 1
-                }
-                Sign::Subagent
-                | Sign::Error { .. }
-                | Sign::Usage { .. }
-                | Sign::Keepalive
-                | Sign::Unknown => {}
+            match sign.progress() {
+                Some(Channel::Subagent) => self.subagent += 1,
+                Some(Channel::Stdout | Channel::McpTool | Channel::Workspace) => self.stdout += 1,
+                None => {}
             }
+            self.messages += u64::from(matches!(sign, Sign::Message));
+            self.used |= matches!(sign, Sign::Usage { .. });
+            self.result |= matches!(sign, Sign::Result(_));
+            self.facts.extend(sign.fact());
             self.tally.add(sign);
         }
+    }
+
+    /// In a flood, calls that are over already are taken out and counted as progress.
+    fn thin_out(&mut self) {
+        if self.facts.len() <= MAX_FACTS {
+            return;
+        }
+        let id_of = |f: &Fact| match f {
+            Fact::ToolStarted(t) => Some((t.id.clone(), true)),
+            Fact::ToolEnded { id, .. } => Some((id.clone(), false)),
+            _ => None,
+        };
+        let ids = |starts: bool| -> BTreeSet<String> {
+            self.facts.iter().filter_map(id_of).filter(|(_, s)| *s == starts).map(|(id, _)| id).collect()
+        };
+        let whole: BTreeSet<String> = ids(true).intersection(&ids(false)).cloned().collect();
+        let before = self.facts.len();
+        self.facts.retain(|f| id_of(f).is_none_or(|(id, _)| !whole.contains(&id)));
+        self.stdout += (before - self.facts.len()) as u64;
     }
 
     fn keep_error_line(&mut self, line: &[u8]) {
@@ -67,11 +92,61 @@ impl Meaning {
     }
 }
 
+/// What the driver hears of the session.
+struct News {
+    job: Job,
+    inbox: Inbox,
+    stdout: Coalescer,
+    subagent: Coalescer,
+}
+
+impl News {
+    fn post(&self, input: Input) {
+        self.inbox.post(Mail::FromSession { job: self.job, input });
+    }
+
+    fn seen(&self, seen: Option<Observation>) {
+        if let Some(seen) = seen {
+            self.post(Input::Observed { job: self.job, seen });
+        }
+    }
+
+    /// Progress first: a fact is judged with all that came before it.
+    fn tell(&mut self, meaning: &mut Meaning) {
+        meaning.thin_out();
+        let now = clock::awake();
+        let (stdout, messages) = (take(&mut meaning.stdout), take(&mut meaning.messages));
+        let seen = self.stdout.saw(now, stdout, messages);
+        self.seen(seen);
+        let seen = self.subagent.saw(now, take(&mut meaning.subagent), 0);
+        self.seen(seen);
+        if !meaning.facts.is_empty() {
+            self.flush();
+        }
+        for fact in meaning.facts.drain(..) {
+            self.post(Input::Noted { job: self.job, fact });
+        }
+        if take(&mut meaning.used) {
+            let usage = Usage { tokens: meaning.tally.tokens, cost_usd: meaning.tally.cost_usd };
+            self.post(Input::Used { job: self.job, usage });
+        }
+        if take(&mut meaning.result) && meaning.tally.background == 0 {
+            self.post(Input::ResultSeen { job: self.job });
+        }
+    }
+
+    fn flush(&mut self) {
+        let now = clock::awake();
+        let seen = self.stdout.flush(now);
+        self.seen(seen);
+        let seen = self.subagent.flush(now);
+        self.seen(seen);
+    }
+}
+
 impl SessionSink {
     pub fn new(job: Job, name: ReaderName, dir: &Path, cap: u64, inbox: Inbox) -> SessionSink {
         SessionSink {
-            job,
-            inbox,
             out: RawFile::new(dir.join("stdout"), cap),
             err: RawFile::new(dir.join("stderr"), cap),
             out_lines: Splitter::new(),
@@ -80,11 +155,20 @@ impl SessionSink {
                 reader: Reader::for_name(name),
                 tally: Tally::default(),
                 signs: Vec::new(),
-                progress: 0,
+                facts: Vec::new(),
+                stdout: 0,
+                subagent: 0,
                 messages: 0,
+                used: false,
+                result: false,
                 last_error_line: Vec::new(),
             },
-            stdout: Coalescer::new(Channel::Stdout),
+            news: News {
+                job,
+                inbox,
+                stdout: Coalescer::new(Channel::Stdout),
+                subagent: Coalescer::new(Channel::Subagent),
+            },
             name,
         }
     }
@@ -94,9 +178,9 @@ impl SessionSink {
         let meaning = &mut self.meaning;
         self.out_lines.feed(bytes, |line| {
             meaning.reader.read_line(line, &mut meaning.signs);
-            meaning.tally_signs();
+            meaning.take_signs();
         });
-        self.note_progress();
+        self.news.tell(meaning);
     }
 
     pub fn stderr(&mut self, bytes: &[u8]) {
@@ -104,27 +188,15 @@ impl SessionSink {
         let meaning = &mut self.meaning;
         self.err_lines.feed(bytes, |line| {
             meaning.reader.read_stderr(line.bytes, &mut meaning.signs);
-            meaning.tally_signs();
+            meaning.take_signs();
             meaning.keep_error_line(line.bytes);
         });
-        self.note_progress();
-    }
-
-    fn note_progress(&mut self) {
-        let (count, messages) = (self.meaning.progress, self.meaning.messages);
-        if count > 0 {
-            (self.meaning.progress, self.meaning.messages) = (0, 0);
-            if let Some(seen) = self.stdout.saw(clock::awake(), count, messages) {
-                self.inbox.post(Mail::Observed { job: self.job, seen });
-            }
-        }
+        self.news.tell(meaning);
     }
 
     /// Hands over what still waits, because somebody is about to judge.
     pub fn report_progress(&mut self) {
-        if let Some(seen) = self.stdout.flush(clock::awake()) {
-            self.inbox.post(Mail::Observed { job: self.job, seen });
-        }
+        self.news.flush();
     }
 
     /// The process tree is empty and the pipes are drained: what came of it.
@@ -136,7 +208,7 @@ impl SessionSink {
             meaning.keep_error_line(line.bytes);
         });
         meaning.reader.finish(&mut meaning.signs);
-        meaning.tally_signs();
+        meaning.take_signs();
         let tally = std::mem::take(&mut self.meaning.tally);
         let marker =
             tally.result.as_ref().and_then(|r| last_marker(&r.text, self.name.is_structured(), prompt));
@@ -149,9 +221,11 @@ impl SessionSink {
                 .to_owned(),
             line => printable_bytes(line),
         };
+        let resets_at = tally.limit.as_ref().and_then(|l| resolve(l.resets_at.as_ref()?));
         let report = JobReport {
             tally,
             marker,
+            resets_at,
             stdout_bytes: self.out.seen,
             stderr_bytes: self.err.seen,
             cut_bytes: self.out.cut + self.err.cut,
@@ -160,4 +234,16 @@ impl SessionSink {
         };
         (report, self.out.error.or(self.err.error))
     }
+}
+
+/// When a limit ends, by the machine's own zone where none is named.
+fn resolve(resets_at: &ResetsAt) -> Option<Wall> {
+    resets_at.resolve(clock::now().wall, |zone, at| {
+        let zone = match zone {
+            Some(name) => jiff::tz::TimeZone::get(name).ok()?,
+            None => jiff::tz::TimeZone::system(),
+        };
+        let at = jiff::Timestamp::from_millisecond(at.0).ok()?;
+        Some(zone.to_offset(at).seconds())
+    })
 }

@@ -146,7 +146,7 @@ pub fn ending(event: &Event) -> Option<(&IterationEnd, Line)> {
         }
         Event::IterationFailed(end) => (Tone::Bad, "failed".to_owned(), end),
         Event::IterationTimedOut(end) => (Tone::Bad, "timed out".to_owned(), end),
-        Event::IterationRateLimited(end) => (Tone::Quiet, "rate limited".to_owned(), end),
+        Event::IterationRateLimited { end, .. } => (Tone::Quiet, "rate limited".to_owned(), end),
         Event::IterationAuthFailed(end) => (Tone::Bad, "not logged in".to_owned(), end),
         Event::IterationInterrupted { end, .. } => (Tone::Bad, "interrupted".to_owned(), end),
         _ => return None,

@@ -1,0 +1,206 @@
+//! The watchdog's table, written a second time and from its description alone: without any state, from the
+//! whole list of what was told, in the most simple-minded way there is. It shares no code with the one in
+//! use but the types of the facts. Slow, and meant to be.
+//!
+//! Times must lie on a grid of `CELL`: waiting on children is counted cell by cell.
+#![allow(dead_code, reason = "each test file uses its own part")]
+
+mod rows;
+
+use dogwatch_core::settings::{Ttl, WatchPolicy};
+use dogwatch_core::watch::{Channel, Fact, StopReason};
+use std::collections::{BTreeMap, BTreeSet};
+
+pub const CELL: u64 = 1_000;
+
+/// What was told, and when, in milliseconds since the session's start.
+pub type Told = Vec<(u64, Fact)>;
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum Said {
+    Stop(StopReason),
+    Notice,
+    /// Deferred by one of these: those whose evidence lasts longest.
+    Continue(Vec<Channel>),
+}
+
+/// Who is asked, about whom.
+pub struct Oracle<'a> {
+    pub policy: &'a WatchPolicy,
+    pub structured: bool,
+    pub told: &'a [(u64, Fact)],
+}
+
+/// A stretch of progress, on the watch's own clock.
+#[derive(Clone, Copy, Debug)]
+struct Piece {
+    channel: Channel,
+    first: u64,
+    last: u64,
+    max_gap: u64,
+}
+
+/// A call as it was told.
+#[derive(Clone, Debug)]
+struct Call {
+    id: String,
+    what: u64,
+    since: u64,
+    cap: Option<u64>,
+    delegates: bool,
+    mcp: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Tree {
+    Untouched,
+    Known(u64),
+    /// Every unknown state is another one.
+    Unknown(usize),
+}
+
+/// A finished call with its result, and when it ended.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Ended {
+    what: u64,
+    result: u64,
+    ok: bool,
+    tree: Tree,
+}
+
+impl Oracle<'_> {
+    /// The answer at this moment, by the facts told up to it.
+    pub fn says(&self, now: u64) -> Said {
+        let now = now - self.frozen(self.told.len());
+        if let Some(reason) = self.first_row(now) {
+            return Said::Stop(reason);
+        }
+        match self.errors(now).1 {
+            true => Said::Notice,
+            false => Said::Continue(self.deferred_by(now)),
+        }
+    }
+
+    fn first_row(&self, now: u64) -> Option<StopReason> {
+        let fires = |reason, fired: bool| fired.then_some(reason);
+        fires(StopReason::SessionCeilingExceeded, self.session(now))
+            .or(fires(StopReason::ChildrenPersistTooLong, self.children(now)))
+            .or(fires(StopReason::ErrorLoop, self.errors(now).0))
+            .or(fires(StopReason::Repetition, self.repetition(now)))
+            .or(fires(StopReason::ToolCeilingExceeded, self.tool(now)))
+            .or(fires(StopReason::NoOutputAtStart, self.start(now)))
+            .or(fires(StopReason::NoOutputDeadline, self.silence(now)))
+    }
+
+    /// For how long the clocks stood still, by the first `n` facts.
+    fn frozen(&self, n: usize) -> u64 {
+        let spans = self.told[..n].iter().map(|(_, fact)| match fact {
+            Fact::Suspended { for_ms } => *for_ms,
+            _ => 0,
+        });
+        spans.sum()
+    }
+
+    /// Every fact with its time on the watch's clock.
+    fn facts(&self) -> Vec<(u64, &Fact)> {
+        let inner = |(n, (at, fact)): (usize, &'_ (u64, Fact))| (at - self.frozen(n + 1), fact as *const Fact);
+        // Only the time is computed; the fact is the one that was told.
+        let times: Vec<u64> = self.told.iter().enumerate().map(|told| inner(told).0).collect();
+        times.into_iter().zip(self.told.iter().map(|(_, fact)| fact)).collect()
+    }
+
+    /// All progress, in the order in which it was told.
+    fn pieces(&self) -> Vec<Piece> {
+        let mut pieces = Vec::new();
+        let single = |channel, at| Piece { channel, first: at, last: at, max_gap: 0 };
+        for (n, (at, fact)) in self.facts().into_iter().enumerate() {
+            match fact {
+                Fact::Observed(o) => {
+                    let frozen = self.frozen(n);
+                    let (first, last) = (o.first_ms.0 - frozen, o.last_ms.0 - frozen);
+                    pieces.push(Piece { channel: o.channel, first, last, max_gap: o.max_gap_ms });
+                }
+                Fact::ToolStarted(tool) => {
+                    pieces.push(single(Channel::Stdout, at));
+                    pieces.extend(tool.mcp.then(|| single(Channel::McpTool, at)));
+                }
+                Fact::ToolEnded { id, .. } => {
+                    pieces.push(single(Channel::Stdout, at));
+                    let mcp = self.open(n).get(id).is_some_and(|call| call.mcp);
+                    pieces.extend(mcp.then(|| single(Channel::McpTool, at)));
+                }
+                _ => {}
+            }
+        }
+        pieces
+    }
+
+    /// How long evidence of such pieces stays fresh.
+    fn ttl(&self, pieces: &[Piece]) -> u64 {
+        if let Ttl::Fixed(ttl) = self.policy.evidence_ttl {
+            return ttl.as_millis();
+        }
+        let mut gaps = Vec::new();
+        for (n, piece) in pieces.iter().enumerate() {
+            if n > 0 {
+                gaps.push(piece.first.saturating_sub(pieces[n - 1].last));
+            }
+            if piece.max_gap > 0 {
+                gaps.push(piece.max_gap);
+            }
+        }
+        let longest = gaps.iter().rev().take(5).copied().max().unwrap_or(0);
+        let ttl = (3 * longest).max(30_000);
+        self.policy.idle.duration().map_or(ttl, |idle| ttl.min(idle.as_millis()))
+    }
+
+    fn on(&self, channel: Channel) -> Vec<Piece> {
+        self.pieces().into_iter().filter(|p| p.channel == channel).collect()
+    }
+
+    /// Calls in flight after the first `n` facts. A second start is the same call, told better.
+    fn open(&self, n: usize) -> BTreeMap<String, Call> {
+        let mut open: BTreeMap<String, Call> = BTreeMap::new();
+        for (at, fact) in self.facts().into_iter().take(n) {
+            match fact {
+                Fact::ToolStarted(t) => {
+                    let since = open.get(&t.id).map_or(at, |call| call.since);
+                    let declared = t.timeout.map(|d| d.as_millis() + 60_000);
+                    let cap = self.policy.tool.duration().map(|d| declared.unwrap_or(d.as_millis()));
+                    let (what, delegates, mcp) = (t.call, t.delegates, t.mcp);
+                    open.insert(t.id.clone(), Call { id: t.id.clone(), what, since, cap, delegates, mcp });
+                }
+                Fact::ToolEnded { id, .. } => {
+                    open.remove(id);
+                }
+                _ => {}
+            }
+        }
+        open
+    }
+
+    fn subagents(&self, n: usize) -> BTreeSet<String> {
+        let mut live = BTreeSet::new();
+        for (_, fact) in &self.told[..n] {
+            match fact {
+                Fact::SubagentStarted { id } => {
+                    live.insert(id.clone());
+                }
+                Fact::SubagentEnded { id } => {
+                    live.remove(id);
+                }
+                _ => {}
+            }
+        }
+        live
+    }
+
+    /// Samples as (time, children, CPU).
+    fn samples(&self, n: usize) -> Vec<(u64, u32, u64)> {
+        let sample = |(at, fact): (u64, &Fact)| match fact {
+            Fact::Sampled { children, cpu_ms } => Some((at, *children, *cpu_ms)),
+            _ => None,
+        };
+        self.facts().into_iter().take(n).filter_map(sample).collect()
+    }
+}

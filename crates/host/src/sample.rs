@@ -1,0 +1,92 @@
+//! What the agent has started and whether it is at work: children alive and CPU time used, from /proc.
+//!
+//! Taken only when an agent has been silent for a while. A process that is gone by the time it is looked at
+//! counts for nothing.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+
+/// The most processes that are looked at; a machine with more gives a sample that knows less.
+const MAX_PROCESSES: usize = 100_000;
+/// What /proc counts CPU time in. It is 100 on every Linux that matters; user space sees no other.
+const TICKS_PER_SECOND: u64 = 100;
+
+/// One process, as far as it matters here.
+struct Process {
+    parent: i32,
+    session: i32,
+    ticks: u64,
+}
+
+/// Children alive, and the CPU time of all of them so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sample {
+    pub children: u32,
+    pub cpu_ms: u64,
+}
+
+/// Samples the tree below a keeper. The agent's own processes are no children of it: its main process, and
+/// for the known CLIs all of its session, since they start every tool in a session of its own.
+pub fn sample(keeper: u32, main: u32, structured: bool) -> Sample {
+    let (Ok(keeper), Ok(main)) = (i32::try_from(keeper), i32::try_from(main)) else {
+        return Sample::default();
+    };
+    let all = processes();
+    let mut below = BTreeSet::from([keeper]);
+    // Parents may stand after their children in the list; so often as the tree is deep, at most.
+    loop {
+        let before = below.len();
+        below.extend(
+            all.iter().filter(|(_, p)| below.contains(&p.parent)).map(|(pid, _)| *pid).collect::<Vec<_>>(),
+        );
+        if below.len() == before {
+            break;
+        }
+    }
+    let own = |pid: i32, p: &Process| pid == main || pid == keeper || (structured && p.session == main);
+    let mut sample = Sample::default();
+    for (_, process) in all.iter().filter(|(pid, p)| below.contains(pid) && !own(**pid, p)) {
+        sample.children += 1;
+        sample.cpu_ms += process.ticks.saturating_mul(1000 / TICKS_PER_SECOND);
+    }
+    sample
+}
+
+fn processes() -> BTreeMap<i32, Process> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = entries.filter_map(|e| e.file_name().to_str()?.parse::<i32>().ok());
+    pids.take(MAX_PROCESSES).filter_map(|pid| Some((pid, read(pid)?))).collect()
+}
+
+fn read(pid: i32) -> Option<Process> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The command's name may hold blanks and parentheses; the fields begin after the last one, with the state.
+    let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
+    let number = |i: usize| fields.get(i)?.parse::<u64>().ok();
+    let is_dead = matches!(*fields.first()?, "Z" | "X");
+    let process = Process {
+        parent: fields.get(1)?.parse().ok()?,
+        session: fields.get(3)?.parse().ok()?,
+        // Its own time and that of the children it has waited for, user and system.
+        ticks: number(11)? + number(12)? + number(13)? + number(14)?,
+    };
+    (!is_dead).then_some(process)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_knows_its_parent_its_session_and_its_time() {
+        let own = i32::try_from(std::process::id()).expect("a pid fits");
+        let me = read(own).expect("we are alive");
+        assert!(me.parent > 0 && me.session > 0);
+        assert!(read(i32::MAX).is_none());
+    }
+
+    #[test]
+    fn a_tree_of_nobody_is_empty() {
+        assert_eq!(sample(u32::MAX, 1, true), Sample::default());
+    }
+}
