@@ -1,0 +1,211 @@
+//! Running git: the same way each time, with nothing of the user's that could run or wait, and bounded answers.
+
+use std::ffi::{OsStr, OsString};
+use std::io::{self, Read};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
+use std::thread::JoinHandle;
+
+use dogwatch_core::text::clip;
+
+/// The longest answer that is read; a list of a million paths is shorter.
+const MAX_ANSWER: u64 = 128 * 1024 * 1024;
+/// How much of what git says on stderr is kept.
+const MAX_SAID: u64 = 4096;
+/// How much of it is told.
+const MAX_TOLD: usize = 300;
+
+/// Settings that hold whatever the user's say.
+const FIXED: [&str; 15] = [
+    "core.hooksPath=/dev/null",
+    "core.fsmonitor=false",
+    // A shared index would be written beside the user's.
+    "core.splitIndex=false",
+    "core.logAllRefUpdates=false",
+    "core.safecrlf=false",
+    "core.quotePath=false",
+    // For names that only other systems cannot hold: they are kept, not checked out.
+    "core.protectNTFS=false",
+    "core.protectHFS=false",
+    "commit.gpgSign=false",
+    "gc.auto=0",
+    "maintenance.auto=false",
+    "advice.addEmbeddedRepo=false",
+    "index.threads=true",
+    // Written for safety, read seldom.
+    "core.compression=1",
+    "pack.compression=1",
+];
+
+/// Variables of git that say who may be trusted and where settings lie; all others would lead it elsewhere.
+const KEPT: [&str; 3] = ["GIT_CONFIG", "GIT_CEILING_DIRECTORIES", "GIT_EXEC_PATH"];
+
+#[derive(Debug, thiserror::Error)]
+pub(super) enum GitError {
+    #[error("git is not installed")]
+    NotInstalled,
+    #[error("{0}")]
+    Io(#[from] io::Error),
+    #[error("git {what}: {said}")]
+    Refused { what: String, code: Option<i32>, said: String },
+    #[error("git {what} answers with more than {MAX_ANSWER} bytes")]
+    TooMuch { what: String },
+}
+
+/// git in one directory.
+#[derive(Debug)]
+pub(super) struct Git {
+    dir: PathBuf,
+    index: Option<PathBuf>,
+    filters_off: Vec<OsString>,
+}
+
+impl Git {
+    pub(super) fn at(dir: &Path) -> Git {
+        Git { dir: dir.to_owned(), index: None, filters_off: Vec::new() }
+    }
+
+    pub(super) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// From now on with this index.
+    pub(super) fn use_index(&mut self, index: &Path) {
+        self.index = Some(index.to_owned());
+    }
+
+    /// From now on without the filters in a listing by `git config -z --name-only`. Attributes name a filter,
+    /// but only settings say which program it is: without one there is none.
+    pub(super) fn turn_off_filters(&mut self, listing: &[u8]) {
+        let mut names: Vec<&[u8]> = listing.split(|byte| *byte == 0).filter_map(filter_name).collect();
+        names.dedup();
+        for name in names {
+            for (key, value) in [("clean", ""), ("smudge", ""), ("process", ""), ("required", "false")] {
+                self.filters_off.extend(setting(name, key, value));
+            }
+        }
+    }
+
+    pub(super) fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new("git");
+        let foreign = |name: &OsStr| {
+            let name = name.as_bytes();
+            name.starts_with(b"GIT_") && !KEPT.iter().any(|kept| name.starts_with(kept.as_bytes()))
+        };
+        std::env::vars_os().filter(|(name, _)| foreign(name)).for_each(|(name, _)| {
+            command.env_remove(name);
+        });
+        command
+            .current_dir(&self.dir)
+            .env("LC_ALL", "C")
+            .env("GIT_TERMINAL_PROMPT", "0")
+            .env("GIT_OPTIONAL_LOCKS", "0")
+            .env("GIT_NO_LAZY_FETCH", "1")
+            .env("DOGWATCH_EMPTY", "")
+            .env("DOGWATCH_FALSE", "false")
+            .arg("--literal-pathspecs");
+        FIXED.iter().for_each(|setting| {
+            command.args(["-c", setting]);
+        });
+        command.args(&self.filters_off).args(args);
+        if let Some(index) = &self.index {
+            command.env("GIT_INDEX_FILE", index);
+        }
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    }
+
+    /// Runs it to its end and gives what it printed.
+    pub(super) fn run(&self, args: &[&str]) -> Result<Vec<u8>, GitError> {
+        let running = Running::start(self.command(args), args)?;
+        running.finish()
+    }
+}
+
+/// `filter.NAME.key`; the name may have dots in it.
+fn filter_name(key: &[u8]) -> Option<&[u8]> {
+    let rest = key.strip_prefix(b"filter.")?;
+    let end = rest.iter().rposition(|byte| *byte == b'.')?;
+    Some(&rest[..end])
+}
+
+/// `-c` splits at the first `=`, the other form at the last.
+fn setting(name: &[u8], key: &str, value: &str) -> Vec<OsString> {
+    let key = [b"filter.", name, b".", key.as_bytes()].concat();
+    if name.contains(&b'=') {
+        let variable: &[u8] = if value.is_empty() { b"DOGWATCH_EMPTY" } else { b"DOGWATCH_FALSE" };
+        return vec![OsString::from_vec([b"--config-env=", &key[..], b"=", variable].concat())];
+    }
+    vec!["-c".into(), OsString::from_vec([&key[..], b"=", value.as_bytes()].concat())]
+}
+
+/// A git that runs, its stderr drained.
+pub(super) struct Running {
+    pub(super) child: Child,
+    what: String,
+    said: JoinHandle<Vec<u8>>,
+}
+
+impl Running {
+    pub(super) fn start(mut command: Command, args: &[&str]) -> Result<Running, GitError> {
+        let mut child = command.spawn().map_err(|error| match error.kind() {
+            // A directory that is gone gives the same error.
+            io::ErrorKind::NotFound if command.get_current_dir().is_some_and(Path::exists) => {
+                GitError::NotInstalled
+            }
+            _ => GitError::Io(error),
+        })?;
+        let stderr = child.stderr.take();
+        let said = std::thread::spawn(move || stderr.map(head).unwrap_or_default());
+        Ok(Running { child, what: args.first().copied().unwrap_or_default().to_owned(), said })
+    }
+
+    /// Reads what it prints and waits for its end.
+    pub(super) fn finish(mut self) -> Result<Vec<u8>, GitError> {
+        let mut answer = Vec::new();
+        if let Some(stdout) = self.child.stdout.take() {
+            let read = stdout.take(MAX_ANSWER + 1).read_to_end(&mut answer)?;
+            if read as u64 > MAX_ANSWER {
+                let _ = self.child.kill();
+                let _ = self.child.wait();
+                return Err(GitError::TooMuch { what: self.what });
+            }
+        }
+        let status = self.child.wait()?;
+        let said = self.said.join().unwrap_or_default();
+        if status.success() { Ok(answer) } else { Err(refused(self.what, status, &said)) }
+    }
+}
+
+/// The beginning of what is said; the rest is read and forgotten, so that nobody waits for us.
+fn head(mut stderr: ChildStderr) -> Vec<u8> {
+    let mut said = Vec::new();
+    let _ = (&mut stderr).take(MAX_SAID).read_to_end(&mut said);
+    let _ = io::copy(&mut stderr, &mut io::sink());
+    said
+}
+
+fn refused(what: String, status: ExitStatus, said: &[u8]) -> GitError {
+    let text = String::from_utf8_lossy(said);
+    let line = text.lines().find(|line| line.starts_with("fatal:")).or_else(|| text.lines().next());
+    let said = match line.map(|line| clip(line.trim_start_matches("fatal:").trim(), MAX_TOLD)) {
+        Some(line) if !line.is_empty() => line.to_owned(),
+        Some(_) | None => status.to_string(),
+    };
+    GitError::Refused { what, code: status.code(), said }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn filter_of_any_name_is_overridden() {
+        assert_eq!(filter_name(b"filter.lfs.clean"), Some(&b"lfs"[..]));
+        assert_eq!(filter_name(b"filter.a.b.process"), Some(&b"a.b"[..]));
+        assert_eq!(filter_name(b"filter.broken"), None);
+        assert_eq!(setting(b"lfs", "clean", ""), ["-c", "filter.lfs.clean="]);
+        assert_eq!(setting(b"a=b", "required", "false"), ["--config-env=filter.a=b.required=DOGWATCH_FALSE"]);
+    }
+}

@@ -1,0 +1,211 @@
+//! What is in the work tree and not in the index: found by git on a copy of the index, not yet read.
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+use super::git::{Git, GitError};
+
+/// Why there is no snapshot.
+#[derive(Debug)]
+pub(super) enum Nothing {
+    /// And there never will be one here.
+    NoWorkTree(String),
+    Failed(String),
+}
+
+impl From<GitError> for Nothing {
+    fn from(error: GitError) -> Nothing {
+        match error {
+            GitError::NotInstalled => Nothing::NoWorkTree(error.to_string()),
+            other => Nothing::Failed(other.to_string()),
+        }
+    }
+}
+
+impl From<io::Error> for Nothing {
+    fn from(error: io::Error) -> Nothing {
+        Nothing::Failed(error.to_string())
+    }
+}
+
+/// One file that differs, by its path below the top.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Change {
+    Deleted,
+    /// In the index. `executable` as git sees it: some file systems cannot tell.
+    Tracked {
+        executable: bool,
+    },
+    Untracked,
+}
+
+#[derive(Debug)]
+pub(super) struct Changes {
+    /// The index as a tree, without paths in conflict.
+    pub(super) index_tree: String,
+    pub(super) head: Option<String>,
+    pub(super) changes: BTreeMap<Vec<u8>, Change>,
+    /// Whether the mode of a file says that it can be executed.
+    pub(super) modes_count: bool,
+}
+
+/// Finds the top of the work tree that a directory belongs to.
+pub(super) fn top(work_dir: &Path) -> Result<PathBuf, Nothing> {
+    let answer = Git::at(work_dir).run(&["rev-parse", "--is-inside-work-tree", "--show-toplevel"]);
+    match answer {
+        Ok(answer) => match answer.strip_prefix(b"true\n").and_then(|rest| rest.strip_suffix(b"\n")) {
+            Some(top) => Ok(PathBuf::from(std::ffi::OsString::from_vec(top.to_vec()))),
+            None => Err(Nothing::NoWorkTree("not a git work tree".to_owned())),
+        },
+        Err(GitError::Refused { said, .. }) => Err(why_not(said)),
+        Err(other) => Err(other.into()),
+    }
+}
+
+fn why_not(said: String) -> Nothing {
+    let no_tree = ["not a git repository", "must be run in a work tree", "not in a git directory"];
+    if said.contains("dubious ownership") {
+        return Nothing::NoWorkTree(format!(
+            "{said}; `git config --global --add safe.directory DIR` says that you trust it"
+        ));
+    }
+    if no_tree.iter().any(|words| said.contains(words)) {
+        return Nothing::NoWorkTree("not a git work tree".to_owned());
+    }
+    Nothing::Failed(format!("git rev-parse: {said}"))
+}
+
+/// Finds what has changed. `git` is at the top; from here on it uses a copy of the index in `scratch`.
+pub(super) fn changes(git: &mut Git, scratch: &Path) -> Result<Changes, Nothing> {
+    let settings = settings(git)?;
+    git.turn_off_filters(&settings.names);
+    let head = git.run(&["rev-parse", "--quiet", "--verify", "HEAD^{commit}"]).ok();
+    let head = head.and_then(|text| String::from_utf8(text).ok()).map(|text| text.trim().to_owned());
+    let copy = scratch.join("index");
+    copy_index(&index_file(git)?, &copy)?;
+    git.use_index(&copy);
+    let (differing, others, tree) = three_ways(git);
+    let mut found = Found::default();
+    found.add_differing(&differing?);
+    found.add_others(&others?);
+    let index_tree = match tree {
+        Ok(tree) => tree,
+        Err(_) if !found.in_conflict.is_empty() => tree_without(git, &found.in_conflict)?,
+        Err(error) => return Err(error.into()),
+    };
+    Ok(Changes { index_tree, head, changes: found.changes, modes_count: settings.modes_count })
+}
+
+struct Settings {
+    names: Vec<u8>,
+    modes_count: bool,
+}
+
+/// Nothing matching is an error for git, and most users have no filter: both calls may fail.
+fn settings(git: &Git) -> Result<Settings, Nothing> {
+    let names = match git.run(&["config", "-z", "--name-only", "--get-regexp", r"^filter\."]) {
+        Ok(names) => names,
+        Err(GitError::Refused { code: Some(1), .. }) => Vec::new(),
+        Err(error) => return Err(error.into()),
+    };
+    let modes = git.run(&["config", "--type=bool", "--get", "core.fileMode"]);
+    Ok(Settings { names, modes_count: modes.map_or(true, |answer| answer != b"false\n") })
+}
+
+fn index_file(git: &Git) -> Result<PathBuf, Nothing> {
+    let answer = git.run(&["rev-parse", "--git-path", "index"])?;
+    let path = answer.strip_suffix(b"\n").unwrap_or(&answer);
+    Ok(git.dir().join(OsStr::from_bytes(path)))
+}
+
+/// Copies the index with its time. git replaces the file as a whole, so that what is open here is consistent.
+fn copy_index(from: &Path, to: &Path) -> io::Result<()> {
+    let mut from = match File::open(from) {
+        Ok(file) => file,
+        // Nothing was ever added.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(error),
+    };
+    let time = from.metadata()?.modified()?;
+    let mut copy = fs::OpenOptions::new().write(true).create_new(true).open(to)?;
+    io::copy(&mut from, &mut copy)?;
+    copy.set_modified(time)
+}
+
+type Answer = Result<Vec<u8>, GitError>;
+
+/// The three that read the whole index, side by side.
+fn three_ways(git: &Git) -> (Answer, Answer, Result<String, GitError>) {
+    std::thread::scope(|scope| {
+        let differing = scope.spawn(|| {
+            let quiet = ["--no-ext-diff", "--no-renames", "--ignore-submodules=all"];
+            git.run(&[&["diff-files", "-z", "--raw"], &quiet[..]].concat())
+        });
+        let others = scope.spawn(|| git.run(&["ls-files", "-z", "--others", "--exclude-standard"]));
+        let tree = write_tree(git);
+        let joined = |answer: std::thread::Result<Answer>| {
+            answer.unwrap_or_else(|_| Err(io::Error::other("a thread of the snapshot panicked").into()))
+        };
+        (joined(differing.join()), joined(others.join()), tree)
+    })
+}
+
+/// Objects that were never fetched are not asked for.
+fn write_tree(git: &Git) -> Result<String, GitError> {
+    let answer = git.run(&["write-tree", "--missing-ok"])?;
+    Ok(String::from_utf8_lossy(&answer).trim().to_owned())
+}
+
+/// A path in conflict has several entries, and no tree can hold them.
+fn tree_without(git: &Git, paths: &[Vec<u8>]) -> Result<String, Nothing> {
+    use std::io::Write;
+    let args = ["update-index", "-z", "--force-remove", "--stdin"];
+    let mut command = git.command(&args);
+    command.stdin(std::process::Stdio::piped());
+    let mut running = super::git::Running::start(command, &args)?;
+    if let Some(mut stdin) = running.child.stdin.take() {
+        for path in paths {
+            stdin.write_all(path)?;
+            stdin.write_all(b"\0")?;
+        }
+    }
+    running.finish()?;
+    Ok(write_tree(git)?)
+}
+
+#[derive(Debug, Default)]
+struct Found {
+    changes: BTreeMap<Vec<u8>, Change>,
+    in_conflict: Vec<Vec<u8>>,
+}
+
+impl Found {
+    /// Of `diff-files -z --raw`: `:old-mode new-mode old-id new-id status`, then the path.
+    fn add_differing(&mut self, listing: &[u8]) {
+        let mut fields = listing.split(|byte| *byte == 0);
+        while let (Some(facts), Some(path)) = (fields.next(), fields.next()) {
+            let mut facts = facts.split(|byte| *byte == b' ');
+            let (new_mode, status) = (facts.nth(1).unwrap_or_default(), facts.nth(2).unwrap_or_default());
+            if status.starts_with(b"U") {
+                self.in_conflict.push(path.to_vec());
+            }
+            let change = match new_mode {
+                b"000000" => Change::Deleted,
+                // A repository where a file was: it has its own history.
+                b"160000" => continue,
+                mode => Change::Tracked { executable: mode == b"100755" },
+            };
+            self.changes.insert(path.to_vec(), change);
+        }
+    }
+
+    fn add_others(&mut self, listing: &[u8]) {
+        for path in listing.split(|byte| *byte == 0).filter(|path| !path.is_empty()) {
+            self.changes.insert(path.to_vec(), Change::Untracked);
+        }
+    }
+}

@@ -1,0 +1,515 @@
+//! Snapshots with real repositories: everything is in them, nobody notices, nothing of the user's runs.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use dogwatch_host::snapshot::{self, Limits, Outcome, Request, Taken};
+use tempfile::TempDir;
+
+const REF: &str = "refs/dogwatch/20261115-201533-k3f9/loop/1";
+
+struct Repo {
+    dir: TempDir,
+}
+
+impl Repo {
+    /// A repository without a commit.
+    fn bare_bones() -> Repo {
+        let repo = Repo { dir: TempDir::new().expect("a directory") };
+        fs::create_dir(repo.top()).expect("a directory");
+        repo.git(&["init", "-q", "-b", "main"]);
+        repo
+    }
+
+    /// With `kept`, `changed` and `gone` committed.
+    fn new() -> Repo {
+        let repo = Repo::bare_bones();
+        for name in ["kept", "changed", "gone"] {
+            repo.write(name, name);
+        }
+        repo.git(&["add", "-A"]);
+        repo.commit("first");
+        repo
+    }
+
+    fn top(&self) -> PathBuf {
+        self.dir.path().join("work")
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.top().join(name)
+    }
+
+    fn write(&self, name: &str, text: impl AsRef<[u8]>) {
+        let path = self.path(name);
+        fs::create_dir_all(path.parent().expect("it has one")).expect("a directory");
+        fs::write(path, text).expect("written");
+    }
+
+    fn try_git_at(&self, dir: &Path, args: &[&str]) -> std::process::Output {
+        let ours = std::env::vars_os().filter(|(name, _)| name.as_bytes().starts_with(b"GIT_"));
+        let mut git = Command::new("git");
+        ours.for_each(|(name, _)| {
+            git.env_remove(name);
+        });
+        git.args(["-c", "user.name=t", "-c", "user.email=t@t", "-c", "protocol.file.allow=always"]);
+        git.args(args).current_dir(dir).env("GIT_EDITOR", "true").output().expect("git is there")
+    }
+
+    fn try_git(&self, args: &[&str]) -> std::process::Output {
+        self.try_git_at(&self.top(), args)
+    }
+
+    #[track_caller]
+    fn git(&self, args: &[&str]) -> Vec<u8> {
+        let out = self.try_git(args);
+        assert!(out.status.success(), "git {args:?}: {}", String::from_utf8_lossy(&out.stderr));
+        out.stdout
+    }
+
+    #[track_caller]
+    fn text(&self, args: &[&str]) -> String {
+        String::from_utf8(self.git(args)).expect("plain output")
+    }
+
+    fn commit(&self, message: &str) {
+        self.git(&["commit", "-q", "-m", message]);
+    }
+
+    fn request(&self) -> Request {
+        Request {
+            work_dir: self.top(),
+            ref_name: REF.to_owned(),
+            scratch: self.dir.path().join("scratch"),
+            state_dirs: vec![self.path(".dogwatch")],
+            limits: Limits::default(),
+            keep: None,
+        }
+    }
+
+    fn outcome(&self) -> Outcome {
+        let outcome = snapshot::take(&self.request());
+        assert!(!self.dir.path().join("scratch").exists(), "the scratch directory is gone");
+        outcome
+    }
+
+    #[track_caller]
+    fn take(&self) -> Taken {
+        taken(self.outcome())
+    }
+
+    /// The paths of the snapshot, in order.
+    fn paths(&self) -> Vec<String> {
+        let listing = self.git(&["ls-tree", "-r", "-z", "--name-only", REF]);
+        let names = listing.split(|byte| *byte == 0).filter(|name| !name.is_empty());
+        names.map(|name| String::from_utf8_lossy(name).into_owned()).collect()
+    }
+
+    #[track_caller]
+    fn content(&self, path: &str) -> Vec<u8> {
+        self.git(&["cat-file", "blob", &format!("{REF}:{path}")])
+    }
+
+    fn mode(&self, path: &str) -> String {
+        self.text(&["ls-tree", REF, path]).split(' ').next().unwrap_or_default().to_owned()
+    }
+
+    /// All that a user can see of the repository, but for the snapshots.
+    fn visible(&self) -> Vec<Vec<u8>> {
+        let dir = self.path(".git");
+        let plain = ["HEAD", "index", "config", "logs/HEAD", "packed-refs", "ORIG_HEAD", "index.lock"];
+        let mut seen: Vec<Vec<u8>> =
+            plain.iter().map(|name| fs::read(dir.join(name)).unwrap_or_default()).collect();
+        let mut names: Vec<PathBuf> =
+            fs::read_dir(&dir).expect("readable").flatten().map(|e| e.path()).collect();
+        names.sort();
+        seen.extend(names.iter().map(|path| path.as_os_str().as_bytes().to_vec()));
+        seen.push(
+            self.try_git(&["--no-optional-locks", "status", "--porcelain=v2", "--branch", "-z"]).stdout,
+        );
+        seen.push(self.try_git(&["for-each-ref", "--exclude=refs/dogwatch/"]).stdout);
+        seen.push(self.try_git(&["reflog", "--all"]).stdout);
+        seen.push(self.try_git(&["stash", "list"]).stdout);
+        seen
+    }
+}
+
+#[track_caller]
+fn taken(outcome: Outcome) -> Taken {
+    match outcome {
+        Outcome::Taken(taken) => taken,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[track_caller]
+fn why_not(outcome: Outcome) -> String {
+    match outcome {
+        Outcome::NoWorkTree { why } => why,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn named(taken: &Taken) -> Vec<(&str, &str)> {
+    taken.named.iter().map(|skipped| (skipped.path.as_str(), skipped.why.as_str())).collect()
+}
+
+#[test]
+fn snapshot_has_the_changed_and_the_new_and_not_the_gone_or_ignored() {
+    let repo = Repo::new();
+    repo.write("changed", "new text");
+    repo.write("deep/down/new", "untracked");
+    repo.write(".gitignore", "*.o\n");
+    repo.write("a.o", "ignored");
+    repo.write(".dogwatch/runs/x", "ours");
+    fs::remove_file(repo.path("gone")).expect("removed");
+    let taken = repo.take();
+    assert_eq!((taken.files, taken.untracked, taken.deleted, taken.skipped), (3, 2, 1, 0), "{taken:?}");
+    assert_eq!(taken.bytes, 8 + 9 + 4);
+    assert_eq!(repo.paths(), [".gitignore", "changed", "deep/down/new", "kept"]);
+    assert_eq!(repo.content("changed"), b"new text");
+    assert_eq!(repo.text(&["rev-parse", REF]).trim(), taken.commit);
+    assert_eq!(repo.text(&["rev-parse", &format!("{REF}^{{tree}}")]).trim(), taken.tree);
+}
+
+// promise: 4
+#[test]
+fn nothing_that_a_user_sees_changes() {
+    let repo = Repo::new();
+    repo.write("changed", "staged");
+    repo.git(&["add", "changed"]);
+    repo.write("changed", "staged, then changed");
+    repo.write("new", "untracked");
+    repo.git(&["config", "core.logAllRefUpdates", "always"]);
+    let before = repo.visible();
+    repo.take();
+    assert_eq!(repo.visible(), before);
+    repo.take();
+    assert_eq!(repo.visible(), before);
+}
+
+#[test]
+fn snapshot_knows_the_index_and_the_head_it_was_taken_on() {
+    let repo = Repo::new();
+    repo.write("changed", "staged");
+    repo.git(&["add", "changed"]);
+    repo.write("changed", "worked on");
+    repo.take();
+    assert_eq!(repo.text(&["rev-parse", &format!("{REF}^1")]), repo.text(&["rev-parse", "HEAD"]));
+    assert_eq!(repo.text(&["show", &format!("{REF}^2:changed")]), "staged");
+    // It is as good as a stash.
+    repo.git(&["checkout", "-q", "-f", "HEAD"]);
+    repo.git(&["stash", "apply", "-q", REF]);
+    assert_eq!(fs::read(repo.path("changed")).expect("there"), b"worked on");
+}
+
+#[test]
+fn change_within_the_second_of_the_index_is_seen() {
+    // Same size, same time stamp as the index has it: only the age of the index tells git to look again.
+    for _ in 0..20 {
+        let repo = Repo::new();
+        repo.write("changed", "CHANGED");
+        repo.take();
+        assert_eq!(repo.content("changed"), b"CHANGED");
+    }
+}
+
+/// A filter that leaves a trace when it runs.
+fn filtering(repo: &Repo, name: &str, key: &str, command: &str) {
+    repo.write(".gitattributes", format!("*.big filter={name}\n*.txt text\n*.id ident\n"));
+    repo.write("a.big", "raw content");
+    repo.git(&["add", "-A"]);
+    repo.commit("attributes");
+    let trace = repo.dir.path().join("filter-ran");
+    let command = format!("touch '{}'; {command}", trace.display());
+    repo.git(&["config", &format!("filter.{name}.{key}"), &command]);
+    repo.git(&["config", &format!("filter.{name}.required"), "true"]);
+}
+
+#[test]
+fn no_filter_runs_whatever_it_is_called() {
+    let forever = "sleep 1000";
+    for (name, key, command) in [
+        ("lfs", "clean", forever),
+        ("lfs", "process", forever),
+        ("a=b.c", "clean", forever),
+        ("x", "clean", "rev"),
+    ] {
+        let repo = Repo::new();
+        filtering(&repo, name, key, command);
+        repo.write("a.big", "RAW CONTENT");
+        repo.write("new.big", "also raw");
+        repo.take();
+        assert_eq!(repo.content("a.big"), b"RAW CONTENT", "{name} {key}");
+        assert_eq!(repo.content("new.big"), b"also raw");
+        assert!(!repo.dir.path().join("filter-ran").exists(), "{name} {key}");
+    }
+}
+
+#[test]
+fn bytes_are_kept_whatever_the_attributes_say() {
+    let repo = Repo::new();
+    repo.write(".gitattributes", "* text=auto\n*.id ident\n*.u16 working-tree-encoding=UTF-16LE\n");
+    repo.git(&["config", "core.autocrlf", "true"]);
+    repo.git(&["config", "core.safecrlf", "true"]);
+    let files = [("a.txt", &b"one\r\ntwo\r\n"[..]), ("b.id", b"$Id: x$"), ("c.u16", b"odd")];
+    for (name, content) in files {
+        repo.write(name, content);
+    }
+    repo.take();
+    for (name, content) in files {
+        assert_eq!(repo.content(name), content, "{name}");
+    }
+}
+
+#[test]
+fn no_hook_and_no_monitor_runs() {
+    let repo = Repo::new();
+    let trace = repo.dir.path().join("hook-ran");
+    let script = format!("#!/bin/sh\ntouch '{}'\nsleep 1000\n", trace.display());
+    for name in ["post-index-change", "reference-transaction", "pre-commit", "pre-auto-gc", "watch"] {
+        let path = format!(".git/hooks/{name}");
+        repo.write(&path, &script);
+        fs::set_permissions(repo.path(&path), fs::Permissions::from_mode(0o755)).expect("can be executed");
+    }
+    let hook = repo.path(".git/hooks/watch");
+    repo.git(&["config", "core.fsmonitor", hook.to_str().expect("plain")]);
+    repo.git(&["config", "commit.gpgSign", "true"]);
+    repo.git(&["config", "gpg.program", hook.to_str().expect("plain")]);
+    repo.git(&["config", "gc.auto", "1"]);
+    repo.write("new", "x");
+    repo.take();
+    assert!(!trace.exists());
+}
+
+#[test]
+fn links_modes_and_names_of_all_kinds_are_kept() {
+    let repo = Repo::new();
+    symlink("no/where \n else", repo.path("link")).expect("a link");
+    repo.write("run.sh", "#!/bin/sh");
+    fs::set_permissions(repo.path("run.sh"), fs::Permissions::from_mode(0o755)).expect("can be executed");
+    let names: [&[u8]; 7] = [b"new\nline", b"quo\"te\\", b" lead", b"\xff\xfe", b"tab\t", b"-n", b"git~1"];
+    for name in names {
+        fs::write(repo.top().join(OsStr::from_bytes(name)), name).expect("written");
+    }
+    let taken = repo.take();
+    assert_eq!((taken.files, taken.skipped), (9, 0), "{taken:?}");
+    assert_eq!(repo.content("link"), b"no/where \n else");
+    assert_eq!((repo.mode("link"), repo.mode("run.sh")), ("120000".to_owned(), "100755".to_owned()));
+    let listing = repo.git(&["ls-tree", "-r", "-z", "--name-only", REF]);
+    for name in names {
+        assert!(
+            listing.split(|byte| *byte == 0).any(|found| found == name),
+            "{}",
+            String::from_utf8_lossy(name)
+        );
+    }
+    assert_eq!(repo.content("new\nline"), b"new\nline");
+}
+
+#[test]
+fn file_and_directory_may_have_changed_places() {
+    let repo = Repo::new();
+    repo.write("dir/inside", "x");
+    repo.git(&["add", "-A"]);
+    repo.commit("a directory");
+    fs::remove_dir_all(repo.path("dir")).expect("removed");
+    repo.write("dir", "a file now");
+    fs::remove_file(repo.path("kept")).expect("removed");
+    repo.write("kept/inside", "a directory now");
+    fs::remove_file(repo.path("gone")).expect("removed");
+    symlink("kept", repo.path("gone")).expect("a link");
+    repo.take();
+    assert_eq!(repo.paths(), ["changed", "dir", "gone", "kept/inside"]);
+    assert_eq!(repo.mode("gone"), "120000");
+}
+
+#[test]
+fn directory_behind_a_link_is_not_taken_for_the_one_that_was_there() {
+    let repo = Repo::new();
+    repo.write("dir/inside", "x");
+    repo.git(&["add", "-A"]);
+    repo.commit("a directory");
+    fs::rename(repo.path("dir"), repo.dir.path().join("elsewhere")).expect("moved");
+    symlink("../elsewhere", repo.path("dir")).expect("a link");
+    repo.take();
+    assert_eq!(repo.paths(), ["changed", "dir", "gone", "kept"]);
+}
+
+#[test]
+fn repository_without_commits_has_a_snapshot() {
+    let repo = Repo::bare_bones();
+    repo.take();
+    assert!(repo.paths().is_empty());
+    repo.write("first", "x");
+    repo.write("staged", "y");
+    repo.git(&["add", "staged"]);
+    let before = repo.visible();
+    repo.take();
+    assert_eq!(repo.visible(), before);
+    assert_eq!(repo.paths(), ["first", "staged"]);
+}
+
+#[test]
+fn locked_index_does_not_matter() {
+    let repo = Repo::new();
+    repo.write(".git/index.lock", "");
+    repo.write("new", "x");
+    repo.take();
+    assert_eq!(repo.paths(), ["changed", "gone", "kept", "new"]);
+    assert!(repo.path(".git/index.lock").exists());
+}
+
+/// Two branches that change one file; the one is being rebased onto the other.
+fn mid_rebase() -> Repo {
+    let repo = Repo::new();
+    for (branch, text) in [("one", "1"), ("two", "2")] {
+        repo.git(&["checkout", "-q", "-b", branch, "main"]);
+        repo.write("changed", text);
+        repo.git(&["rm", "-q", "gone"]);
+        repo.git(&["add", "-A"]);
+        repo.commit(branch);
+    }
+    assert!(!repo.try_git(&["rebase", "-q", "one"]).status.success(), "it stops at the conflict");
+    repo
+}
+
+#[test]
+fn rebase_that_stands_at_a_conflict_is_kept_as_it_stands() {
+    let repo = mid_rebase();
+    let before = repo.visible();
+    repo.take();
+    assert_eq!(repo.visible(), before);
+    assert_eq!(repo.content("changed"), fs::read(repo.path("changed")).expect("there"));
+    assert_eq!(repo.paths(), ["changed", "kept"]);
+    fs::remove_file(repo.path("changed")).expect("removed");
+    repo.take();
+    assert_eq!(repo.paths(), ["kept"]);
+}
+
+#[test]
+fn work_tree_of_another_repository_is_taken_where_it_is() {
+    let repo = Repo::new();
+    let other = repo.dir.path().join("other");
+    repo.git(&["worktree", "add", "-q", "-b", "side", other.to_str().expect("plain")]);
+    fs::write(other.join("new"), "x").expect("written");
+    fs::create_dir(other.join("below")).expect("a directory");
+    let request = Request { work_dir: other.join("below"), ..repo.request() };
+    taken(snapshot::take(&request));
+    assert_eq!(repo.paths(), ["changed", "gone", "kept", "new"]);
+    assert_eq!(repo.text(&["rev-parse", &format!("{REF}^1")]), repo.text(&["rev-parse", "side"]));
+}
+
+#[test]
+fn submodule_stays_as_the_index_has_it_and_nothing_in_it_runs() {
+    let inner = Repo::new();
+    let repo = Repo::new();
+    repo.git(&["submodule", "--quiet", "add", inner.top().to_str().expect("plain"), "sub"]);
+    repo.commit("a submodule");
+    let trace = repo.dir.path().join("inner-ran");
+    let command = format!("touch '{}'", trace.display());
+    let sub = repo.path("sub");
+    assert!(repo.try_git_at(&sub, &["config", "core.fsmonitor", &command]).status.success());
+    repo.write("sub/changed", "in the submodule");
+    repo.write("sub/new", "in the submodule");
+    let nested = repo.path("nested");
+    fs::create_dir(&nested).expect("a directory");
+    assert!(repo.try_git_at(&nested, &["init", "-q"]).status.success());
+    let taken = repo.take();
+    assert_eq!(repo.text(&["ls-tree", REF, "sub"]), repo.text(&["ls-tree", "HEAD", "sub"]));
+    assert_eq!(named(&taken), [("nested/", "a repository of its own")]);
+    assert!(!trace.exists());
+}
+
+#[test]
+fn what_is_no_work_tree_is_told_apart_from_what_failed() {
+    let dir = TempDir::new().expect("a directory");
+    let request = |work_dir: &Path| Request { work_dir: work_dir.to_owned(), ..Repo::new().request() };
+    assert_eq!(why_not(snapshot::take(&request(dir.path()))), "not a git work tree");
+    let repo = Repo::new();
+    assert_eq!(why_not(snapshot::take(&request(&repo.path(".git")))), "not a git work tree");
+    let bare = repo.dir.path().join("bare.git");
+    repo.git(&["init", "-q", "--bare", bare.to_str().expect("plain")]);
+    assert_eq!(why_not(snapshot::take(&request(&bare))), "not a git work tree");
+    let nowhere = snapshot::take(&request(&repo.path("nowhere")));
+    assert!(matches!(nowhere, Outcome::Failed { .. }), "{nowhere:?}");
+    repo.write(".git/index", "not an index");
+    assert!(matches!(repo.outcome(), Outcome::Failed { .. }));
+}
+
+#[test]
+fn large_files_and_surplus_are_left_out_by_name() {
+    let repo = Repo::new();
+    repo.write("kept", vec![b'x'; 101]);
+    repo.write("changed", vec![b'x'; 100]);
+    repo.write("small", vec![b'x'; 10]);
+    repo.write("middle", vec![b'x'; 89]);
+    repo.write("more", vec![b'x'; 90]);
+    let limits = Limits { file_bytes: 100, total_bytes: 199, ..Limits::default() };
+    let taken = taken(snapshot::take(&Request { limits, ..repo.request() }));
+    assert_eq!(named(&taken), [("kept", "larger than 100 bytes"), ("more", "more than 199 bytes in all")]);
+    assert_eq!((taken.files, taken.bytes, taken.skipped), (3, 199, 2));
+    // What is left out stands there as it was committed.
+    assert_eq!(repo.content("kept"), b"kept");
+    assert_eq!(repo.paths(), ["changed", "gone", "kept", "middle", "small"]);
+}
+
+#[test]
+fn list_of_what_was_left_out_is_bounded() {
+    let repo = Repo::new();
+    for number in 0..=snapshot::MAX_NAMED {
+        repo.write(&format!("new-{number}"), "x");
+    }
+    let limits = Limits { files: 0, ..Limits::default() };
+    let taken = taken(snapshot::take(&Request { limits, ..repo.request() }));
+    assert_eq!((taken.skipped, taken.named.len()), (21, snapshot::MAX_NAMED));
+    assert_eq!(taken.named[0].why, "more than 0 files");
+}
+
+#[test]
+fn older_snapshots_make_room_but_the_first_stays() {
+    let repo = Repo::new();
+    let base = REF.rsplit_once('/').expect("it has parts").0;
+    let mut pruned = Vec::new();
+    for number in 0..6 {
+        let request = Request { ref_name: format!("{base}/{number}"), keep: Some(2), ..repo.request() };
+        pruned.push(taken(snapshot::take(&request)).pruned);
+    }
+    let left = |repo: &Repo| repo.text(&["for-each-ref", "--format=%(refname)", "refs/dogwatch"]);
+    assert_eq!(left(&repo), format!("{base}/0\n{base}/3\n{base}/4\n{base}/5\n"));
+    assert_eq!(pruned.iter().sum::<u64>(), 2);
+    assert_eq!(snapshot::prune(&repo.top(), "refs/dogwatch/20261115-201533-k3f9/", 1), Ok(2));
+    assert_eq!(left(&repo), format!("{base}/0\n{base}/5\n"));
+    assert!(snapshot::prune(&repo.top(), "refs/heads/", 0).is_err());
+}
+
+#[test]
+fn state_directory_of_any_name_is_never_taken() {
+    let repo = Repo::new();
+    repo.write("deep/state/runs/x", "ours");
+    repo.write("deep/statement", "theirs");
+    let request = Request { state_dirs: vec![repo.path("deep/state")], ..repo.request() };
+    taken(snapshot::take(&request));
+    assert_eq!(repo.paths(), ["changed", "deep/statement", "gone", "kept"]);
+}
+
+#[test]
+fn sha256_and_split_index_are_no_obstacle() {
+    let repo = Repo { dir: TempDir::new().expect("a directory") };
+    fs::create_dir(repo.top()).expect("a directory");
+    repo.git(&["init", "-q", "--object-format=sha256"]);
+    repo.write("kept", "x");
+    repo.git(&["config", "core.splitIndex", "true"]);
+    repo.git(&["add", "-A"]);
+    repo.commit("first");
+    repo.git(&["update-index", "--split-index"]);
+    repo.write("new", "x");
+    let before = repo.visible();
+    assert_eq!(repo.take().commit.len(), 64);
+    assert_eq!(repo.visible(), before);
+    assert_eq!(repo.paths(), ["kept", "new"]);
+}
