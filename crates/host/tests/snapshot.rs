@@ -158,6 +158,7 @@ fn named(taken: &Taken) -> Vec<(&str, &str)> {
     taken.named.iter().map(|skipped| (skipped.path.as_str(), skipped.why.as_str())).collect()
 }
 
+// promise: 15
 #[test]
 fn snapshot_has_the_changed_and_the_new_and_not_the_gone_or_ignored() {
     let repo = Repo::new();
@@ -176,7 +177,7 @@ fn snapshot_has_the_changed_and_the_new_and_not_the_gone_or_ignored() {
     assert_eq!(repo.text(&["rev-parse", &format!("{REF}^{{tree}}")]).trim(), taken.tree);
 }
 
-// promise: 4
+// promise: 15
 #[test]
 fn nothing_that_a_user_sees_changes() {
     let repo = Repo::new();
@@ -250,6 +251,7 @@ fn no_filter_runs_whatever_it_is_called() {
     }
 }
 
+// promise: 15
 #[test]
 fn bytes_are_kept_whatever_the_attributes_say() {
     let repo = Repo::new();
@@ -266,6 +268,7 @@ fn bytes_are_kept_whatever_the_attributes_say() {
     }
 }
 
+// promise: 15
 #[test]
 fn no_hook_and_no_monitor_runs() {
     let repo = Repo::new();
@@ -286,6 +289,7 @@ fn no_hook_and_no_monitor_runs() {
     assert!(!trace.exists());
 }
 
+// promise: 15
 #[test]
 fn links_modes_and_names_of_all_kinds_are_kept() {
     let repo = Repo::new();
