@@ -85,14 +85,15 @@ const MAX_DEPTH: usize = 32;
 /// Equal for values that mean the same, whatever the order of keys and the white space.
 fn canonical(json: &mut Json<'_>, depth: usize) -> u64 {
     let mut sum = 0;
-    match json.kind() {
+    let kind = json.kind();
+    match kind {
         Some(b'{') if depth > 0 => json.fields(|key, json| {
             sum = u64::wrapping_add(sum, hash::mix(hash::bytes(key), canonical(json, depth - 1)));
         }),
         Some(b'[') if depth > 0 => json.items(|json| sum = hash::mix(sum, canonical(json, depth - 1))),
         _ => return hash::bytes(json.span()),
     }
-    hash::mix(sum, u64::from(depth > 0))
+    hash::mix(sum, u64::from(kind.unwrap_or(0)))
 }
 
 /// The hash of a call whose arguments are given as JSON.

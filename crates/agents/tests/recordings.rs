@@ -48,8 +48,13 @@ fn signs_of(agent: &str, capture: &str, chunk: usize) -> Vec<Sign> {
 }
 
 fn row_of(agent: &str, capture: &str) -> String {
+    let signs = signs_of(agent, capture, 1000);
+    let of = |wanted: fn(&Sign) -> bool| signs.iter().filter(|sign| wanted(sign)).count().to_string();
+    let failed_tools = of(|sign| matches!(sign, Sign::ToolEnded { ok: false, .. }));
+    let results = of(|sign| matches!(sign, Sign::Result(_)));
+    let drift = of(|sign| *sign == Sign::Drift);
     let mut tally = Tally::default();
-    signs_of(agent, capture, 1000).into_iter().for_each(|sign| tally.add(sign));
+    signs.into_iter().for_each(|sign| tally.add(sign));
     let or_dash = |value: Option<String>| value.unwrap_or("-".to_owned());
     let result = tally.result.as_ref();
     [
@@ -63,6 +68,12 @@ fn row_of(agent: &str, capture: &str) -> String {
         or_dash(result.and_then(|r| r.api_status).map(|s| s.to_string())),
         or_dash(tally.tokens.map(|n| n.to_string())),
         or_dash(tally.cost_usd.map(|c| format!("{c:.6}"))),
+        tally.subagents.to_string(),
+        failed_tools,
+        results,
+        or_dash(tally.limit.map(|limit| limit.kind.to_string())),
+        if tally.auth_failed.is_some() { "yes".to_owned() } else { "no".to_owned() },
+        drift,
     ]
     .join("\t")
 }

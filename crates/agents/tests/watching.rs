@@ -1,0 +1,394 @@
+//! What the watchdog, the budgets and the waits need to know, read from what real CLIs print.
+#![allow(clippy::disallowed_methods, clippy::disallowed_types, clippy::disallowed_macros)] // reads the recordings
+
+use dogwatch_agents::{Reader, tools};
+use dogwatch_core::dur::Dur;
+use dogwatch_core::moment::Wall;
+use dogwatch_core::settings::ReaderName;
+use dogwatch_core::sign::{LimitKind, ResetsAt, Sign, Tally};
+use dogwatch_core::watch::{Channel, Fact, ToolStarted};
+use std::collections::BTreeMap;
+
+fn read(name: ReaderName, lines: &[&str]) -> Vec<Sign> {
+    let mut reader = Reader::for_name(name);
+    let mut signs = Vec::new();
+    lines.iter().for_each(|line| reader.read(line.as_bytes(), &mut signs));
+    reader.finish(&mut signs);
+    signs
+}
+
+fn recorded(agent: &str, capture: &str) -> Vec<String> {
+    let path = format!("{}/../../fixtures/{agent}/{capture}.jsonl", env!("CARGO_MANIFEST_DIR"));
+    let text = std::fs::read_to_string(path).expect("the fixtures are part of the repository");
+    let line = |record| {
+        let record: serde_json::Value = serde_json::from_str(record).expect("recordings are JSON lines");
+        record["line"].as_str().expect("every record holds a line").to_owned()
+    };
+    text.lines().map(line).collect()
+}
+
+fn replayed(name: ReaderName, capture: &str) -> Vec<Sign> {
+    let lines = recorded(name.as_str(), capture);
+    read(name, &lines.iter().map(String::as_str).collect::<Vec<_>>())
+}
+
+fn tally(signs: &[Sign]) -> Tally {
+    let mut tally = Tally::default();
+    signs.iter().for_each(|sign| tally.add(sign.clone()));
+    tally
+}
+
+fn starts(signs: &[Sign]) -> Vec<&ToolStarted> {
+    signs
+        .iter()
+        .filter_map(|sign| if let Sign::ToolStarted(tool) = sign { Some(tool) } else { None })
+        .collect()
+}
+
+fn ends<'a>(signs: &'a [Sign]) -> Vec<(bool, u64, &'a str)> {
+    let end = |sign: &'a Sign| match sign {
+        Sign::ToolEnded { ok, result, error, .. } => Some((*ok, *result, error.as_str())),
+        _ => None,
+    };
+    signs.iter().filter_map(end).collect()
+}
+
+fn claude_call(name: &str, input: &str) -> ToolStarted {
+    let line = format!(
+        r#"{{"type":"assistant","message":{{"content":[{{"type":"tool_use","id":"1","name":"{name}","input":{input}}}]}}}}"#
+    );
+    starts(&read(ReaderName::Claude, &[&line]))[0].clone()
+}
+
+#[test]
+fn item_32_nested_arguments_are_part_of_a_call_and_their_order_and_blanks_are_not() {
+    let hash = |args: &str| claude_call("X", args).call;
+    let one = hash(r#"{"a":1,"b":{"c":[1,2],"d":"e"}}"#);
+    assert_eq!(one, hash(r#"{ "b" : { "d" : "e", "c" : [ 1 , 2 ] } , "a" : 1 }"#));
+    assert_eq!(one, tools::call("X", r#"{"a":1,"b":{"c":[1,2],"d":"e"}}"#), "told or read, it is the same");
+    for other in [
+        r#"{"a":1,"b":{"c":[2,1],"d":"e"}}"#,
+        r#"{"a":1,"b":{"c":[1,2],"d":"f"}}"#,
+        r#"{"a":1,"b":{"c":[1,2]}}"#,
+        r#"{"a":1,"b":{"d":[1,2],"c":"e"}}"#,
+        r#"{"b":1,"a":{"c":[1,2],"d":"e"}}"#,
+        r#"{"a":1}"#,
+        r#"{}"#,
+    ] {
+        assert_ne!(one, hash(other), "{other}");
+    }
+    assert_ne!(one, claude_call("Y", r#"{"a":1,"b":{"c":[1,2],"d":"e"}}"#).call, "the name counts");
+    assert_ne!(tools::call("X", r#"{"a":[]}"#), tools::call("X", r#"{"a":{}}"#));
+}
+
+#[test]
+fn item_33_a_placeholder_is_another_call_than_what_it_becomes_and_streamed_input_starts_nothing() {
+    assert_ne!(tools::call("Bash", "{}"), tools::call("Bash", r#"{"command":"ls"}"#));
+    let partial = replayed(ReaderName::Claude, "quiet_tool_partial");
+    let starts = starts(&partial);
+    assert_eq!(starts.len(), 1, "the placeholder in the stream is no start");
+    assert_ne!(starts[0].call, tools::call("Bash", "{}"));
+}
+
+#[test]
+fn item_27_results_are_the_same_but_for_their_volatile_parts() {
+    let result = |text: &str| {
+        let line = format!(
+            r#"{{"type":"user","message":{{"content":[{{"type":"tool_result","tool_use_id":"1","content":"{text}"}}]}}}}"#
+        );
+        ends(&read(ReaderName::Claude, &[&line]))[0].1
+    };
+    let one = result(r"12 passed\n20:15:33 done in /tmp/x1/log (id 7f3c2b1a)");
+    assert_eq!(one, result(r"12 passed\n20:15:34 done in /tmp/y/log (id 8a3c2b1a)"));
+    assert_ne!(one, result(r"13 passed\n20:15:34 done in /tmp/y/log (id 8a3c2b1a)"), "short numbers count");
+    assert_eq!(result("plain"), tools::result("\"plain\""), "as it is written");
+}
+
+#[test]
+fn the_same_failing_command_is_the_same_call_with_the_same_result_again_and_again() {
+    for name in [ReaderName::Claude, ReaderName::Codex, ReaderName::Opencode, ReaderName::Gemini] {
+        let signs = replayed(name, "tool_errors");
+        let (starts, ends) = (starts(&signs), ends(&signs));
+        assert!(starts.len() >= 4, "{name}");
+        assert!(starts.iter().all(|tool| tool.call == starts[0].call), "{name}");
+        assert!(ends.iter().all(|end| end == &ends[0]), "{name}: {ends:?}");
+        if name != ReaderName::Gemini {
+            assert!(ends[0].2.contains("No such file or directory"), "{name}: {ends:?}");
+        }
+    }
+}
+
+#[test]
+fn different_work_is_different_calls() {
+    for name in [ReaderName::Claude, ReaderName::Codex, ReaderName::Opencode, ReaderName::Gemini] {
+        let signs = replayed(name, "work");
+        let mut calls: Vec<u64> = starts(&signs).iter().map(|tool| tool.call).collect();
+        let all = calls.len();
+        calls.sort_unstable();
+        calls.dedup();
+        assert_eq!(calls.len(), all, "{name}");
+    }
+}
+
+#[test]
+fn item_20_a_call_may_declare_its_own_timeout_and_only_shells_do() {
+    let timeout = |name: &str, input: &str| claude_call(name, input).timeout;
+    assert_eq!(timeout("Bash", r#"{"command":"x","timeout":300000}"#), Some(Dur::from_mins(5)));
+    assert_eq!(timeout("Bash", r#"{"command":"x"}"#), None);
+    assert_eq!(timeout("Bash", r#"{"command":"x","timeout":"soon"}"#), None);
+    assert_eq!(timeout("mcp__db__query", r#"{"timeout":300}"#), None, "nobody knows what it counts");
+    let line = r#"{"type":"tool_use","part":{"tool":"bash","callID":"c","state":{"status":"completed","input":{"command":"x","timeout":60000},"output":""}}}"#;
+    assert_eq!(starts(&read(ReaderName::Opencode, &[line]))[0].timeout, Some(Dur::from_mins(1)));
+}
+
+#[test]
+fn item_16_calls_of_mcp_servers_are_marked_in_all_four() {
+    for name in [ReaderName::Claude, ReaderName::Codex, ReaderName::Opencode, ReaderName::Gemini] {
+        let signs = replayed(name, "mcp");
+        assert!(starts(&signs).iter().any(|tool| tool.mcp && tool.name.contains("heartbeat")), "{name}");
+        let plain = replayed(name, "work");
+        assert!(!starts(&plain).iter().any(|tool| tool.mcp), "{name}");
+    }
+}
+
+#[test]
+fn subagents_begin_and_end_in_all_four() {
+    for (name, capture) in [
+        (ReaderName::Claude, "subagent"),
+        (ReaderName::Claude, "subagent_foreground"),
+        (ReaderName::Codex, "subagent"),
+        (ReaderName::Opencode, "subagent"),
+        (ReaderName::Gemini, "subagent"),
+    ] {
+        let signs = replayed(name, capture);
+        let facts: Vec<Fact> = signs.iter().filter_map(Sign::fact).collect();
+        let began = facts.iter().filter(|fact| matches!(fact, Fact::SubagentStarted { .. })).count();
+        let ended = facts.iter().filter(|fact| matches!(fact, Fact::SubagentEnded { .. })).count();
+        assert_eq!((began, ended), (1, 1), "{name}/{capture}");
+        assert!(signs.iter().any(|s| matches!(s, Sign::SubagentProgress { .. })), "{name}/{capture}");
+        assert!(starts(&signs).iter().any(|tool| tool.delegates), "{name}/{capture}");
+    }
+}
+
+#[test]
+fn item_19_a_live_subagent_that_uses_nothing_more_is_no_progress() {
+    let began = r#"{"type":"system","subtype":"task_started","task_id":"a1","task_type":"local_agent"}"#;
+    let at = |tokens: u32| {
+        format!(
+            r#"{{"type":"system","subtype":"task_progress","task_id":"a1","usage":{{"total_tokens":{tokens},"tool_uses":1}}}}"#
+        )
+    };
+    let signs = read(ReaderName::Claude, &[began, &at(5), &at(5), &at(9)]);
+    let progress: Vec<Option<Channel>> = signs.iter().map(Sign::progress).collect();
+    let subagent = Some(Channel::Subagent);
+    assert_eq!(progress, [subagent, subagent, None, subagent], "{signs:?}");
+}
+
+#[test]
+fn a_subagent_of_an_older_claude_ends_with_its_call() {
+    let inner = r#"{"type":"assistant","parent_tool_use_id":"t1","message":{"content":[{"type":"text","text":"hi"}]}}"#;
+    let over = r#"{"type":"user","parent_tool_use_id":null,"message":{"content":[{"type":"tool_result","tool_use_id":"t1","content":"x"}]}}"#;
+    let signs = read(ReaderName::Claude, &[inner, inner, over]);
+    let id = || "t1".to_owned();
+    assert_eq!(signs[0], Sign::SubagentStarted { id: id() });
+    assert_eq!(signs[1..3], [Sign::SubagentProgress { id: id() }, Sign::SubagentProgress { id: id() }]);
+    assert_eq!(signs.last(), Some(&Sign::SubagentEnded { id: id() }));
+}
+
+#[test]
+fn codex_abandons_its_subagents_when_the_turn_is_over() {
+    let mut lines = recorded("codex", "subagent");
+    lines.retain(|line| !line.contains(r#""tool":"wait""#));
+    let signs = read(ReaderName::Codex, &lines.iter().map(String::as_str).collect::<Vec<_>>());
+    let ended = signs.iter().position(|s| matches!(s, Sign::SubagentEnded { .. })).expect("it is gone");
+    let result = signs.iter().position(|s| matches!(s, Sign::Result(_))).expect("the turn completed");
+    assert!(ended < result);
+}
+
+#[test]
+fn item_39_background_work_goes_on_after_the_result_and_is_told_when_it_ends() {
+    for capture in ["bash_timeout_bg", "claude_bg_tool", "subagent"] {
+        let signs = replayed(ReaderName::Claude, capture);
+        let open: Vec<u32> = signs
+            .iter()
+            .filter_map(|s| if let Sign::BackgroundWork { open } = s { Some(*open) } else { None })
+            .collect();
+        assert_eq!(open, [1, 0], "{capture}");
+    }
+    let signs = replayed(ReaderName::Claude, "bash_timeout_bg");
+    let first = signs.iter().position(|s| matches!(s, Sign::Result(_))).expect("it has two");
+    assert_eq!(tally(&signs[..=first]).background, 1, "the first result is not the end");
+    assert_eq!(tally(&replayed(ReaderName::Claude, "claude_bg_server")).background, 1, "it was killed");
+}
+
+#[test]
+fn a_session_can_be_resumed_by_the_name_it_gives_itself() {
+    for (name, id) in [
+        (ReaderName::Claude, "e1200e6f-e704-4c74-8b8f-12b2763b98b2"),
+        (ReaderName::Codex, "01a1e062-d0e9-7392-8f4d-32bc2597db10"),
+        (ReaderName::Opencode, "ses_e1f6f8eeeffe3ZYuTHJk41Rz8s"),
+        (ReaderName::Gemini, "920f1e68-4b9b-4a0c-8161-6e80b1c8ffa8"),
+    ] {
+        let signs = replayed(name, "subagent");
+        assert_eq!(tally(&signs).session_id.as_deref(), Some(id));
+        let told = signs.iter().filter(|s| matches!(s, Sign::SessionId { .. })).count();
+        assert_eq!(told, 1, "{name}: once per session, however often it is printed");
+    }
+}
+
+#[test]
+fn retries_are_told_with_what_is_known_of_them_and_are_neither_progress_nor_errors() {
+    let retries = |name, capture| -> Vec<Sign> {
+        let signs = replayed(name, capture);
+        signs.into_iter().filter(|s| matches!(s, Sign::Retrying { .. })).collect()
+    };
+    let twice = Sign::Retrying { status: Some(429), delay: Some(Dur::from_secs(5)) };
+    assert_eq!(retries(ReaderName::Claude, "rate_limit"), [twice.clone(), twice]);
+    assert_eq!(
+        retries(ReaderName::Codex, "rate_limit"),
+        vec![Sign::Retrying { status: Some(429), delay: None }; 2]
+    );
+    assert_eq!(retries(ReaderName::Codex, "overloaded").len(), 5);
+    for (name, capture) in [(ReaderName::Claude, "auth_error"), (ReaderName::Codex, "dead_server")] {
+        let signs = replayed(name, capture);
+        assert!(signs.iter().all(|s| s.progress().is_none() && s.fact().is_none()), "{name}/{capture}");
+    }
+}
+
+#[test]
+fn who_waited_out_a_limit_was_not_stopped_by_it() {
+    for name in [ReaderName::Claude, ReaderName::Codex, ReaderName::Opencode, ReaderName::Gemini] {
+        let tally = tally(&replayed(name, "rate_limit"));
+        assert_eq!((tally.limit, tally.auth_failed), (None, None), "{name}");
+    }
+}
+
+#[test]
+fn item_46_a_limit_tells_when_it_ends() {
+    let result = |text: &str| {
+        format!(
+            r#"{{"type":"result","subtype":"success","is_error":true,"api_error_status":429,"result":"{text}"}}"#
+        )
+    };
+    let rejected = r#"{"type":"rate_limit_event","rate_limit_info":{"status":"rejected","resetsAt":1794772800,"rateLimitType":"five_hour"}}"#;
+    let limit = |lines: &[&str]| tally(&read(ReaderName::Claude, lines)).limit.expect("a limit");
+    let told = limit(&[rejected, &result("You've hit your session limit · resets 9pm")]);
+    assert_eq!(
+        (told.kind, told.resets_at),
+        (LimitKind::RateLimit, Some(ResetsAt::At(Wall(1_794_772_800_000))))
+    );
+    let clock = limit(&[&result("5-hour limit reached ∙ resets 3pm")]);
+    assert!(matches!(clock.resets_at, Some(ResetsAt::Clock(clock)) if clock.hour == 15));
+    let never = limit(&[&result("API Error: 429 rate limited")]);
+    assert_eq!((never.kind, never.resets_at), (LimitKind::Overload, None));
+    let allowed = rejected.replace("rejected", "allowed_warning");
+    assert_eq!(read(ReaderName::Claude, &[&allowed]), [Sign::Keepalive]);
+
+    let failed = r#"{"type":"turn.failed","error":{"message":"You've hit your usage limit. Upgrade to Pro or try again in 3 hours 2 minutes."}}"#;
+    let codex = tally(&read(ReaderName::Codex, &[failed])).limit.expect("a limit");
+    assert_eq!(codex.resets_at, Some(ResetsAt::In("3h2m".parse().expect("a duration"))));
+    let error = r#"{"type":"error","error":{"name":"APIError","data":{"message":"Too Many Requests","statusCode":429,"responseHeaders":{"retry-after":"3600"}}}}"#;
+    let opencode = tally(&read(ReaderName::Opencode, &[error])).limit.expect("a limit");
+    assert_eq!(
+        (opencode.kind, opencode.resets_at),
+        (LimitKind::RateLimit, Some(ResetsAt::In(Dur::from_hours(1))))
+    );
+    let gemini = r#"{"type":"result","status":"error","error":{"message":"[API Error: {\"error\":{\"code\":429,\"message\":\"Please retry in 34.1s.\",\"status\":\"RESOURCE_EXHAUSTED\"}}]"}}"#;
+    let gemini = tally(&read(ReaderName::Gemini, &[gemini])).limit.expect("a limit");
+    assert_eq!(gemini.resets_at, Some(ResetsAt::In(Dur::from_millis(34_100))));
+}
+
+#[test]
+fn what_an_agent_says_about_limits_and_keys_is_only_talk() {
+    let text = "usage limit reached|1762952400, invalid api key, HTTP 529";
+    for (name, line) in [
+        (
+            ReaderName::Claude,
+            format!(r#"{{"type":"assistant","message":{{"content":[{{"type":"text","text":"{text}"}}]}}}}"#),
+        ),
+        (
+            ReaderName::Claude,
+            format!(r#"{{"type":"result","subtype":"success","is_error":false,"result":"{text}"}}"#),
+        ),
+        (
+            ReaderName::Codex,
+            format!(
+                r#"{{"type":"item.completed","item":{{"id":"1","type":"agent_message","text":"{text}"}}}}"#
+            ),
+        ),
+        (ReaderName::Opencode, format!(r#"{{"type":"text","part":{{"text":"{text}"}}}}"#)),
+        (
+            ReaderName::Gemini,
+            format!(r#"{{"type":"tool_result","tool_id":"1","status":"error","output":"{text}"}}"#),
+        ),
+    ] {
+        let told = read(name, &[&line]);
+        assert!(
+            !told.iter().any(|s| matches!(s, Sign::Limit(_) | Sign::AuthFailed { .. })),
+            "{name}: {told:?}"
+        );
+    }
+}
+
+#[test]
+fn what_only_a_person_can_grant_is_told() {
+    let tally = tally(&replayed(ReaderName::Claude, "no_bypass"));
+    assert_eq!(tally.needs_human.as_deref(), Some("This command requires approval"));
+}
+
+#[test]
+fn the_tokens_of_a_codex_thread_are_a_sum_already() {
+    let line =
+        |n: u32| format!(r#"{{"type":"turn.completed","usage":{{"input_tokens":{n},"output_tokens":1}}}}"#);
+    assert_eq!(tally(&read(ReaderName::Codex, &[&line(10), &line(25)])).tokens, Some(26));
+}
+
+#[test]
+fn a_format_that_nobody_knows_is_told_once_and_then_read_as_bytes() {
+    for name in ReaderName::ALL.into_iter().filter(|name| name.is_structured()) {
+        let lines: Vec<String> = (0..40).map(|n| format!(r#"{{"kind":"v9","n":"step {n}"}}"#)).collect();
+        let mut lines: Vec<&str> = lines.iter().map(String::as_str).collect();
+        lines.extend([lines[39], "not even JSON", "", "[20:15:33] waiting", "[20:15:34] waiting"]);
+        let signs = read(name, &lines);
+        assert_eq!(signs.iter().filter(|s| **s == Sign::Drift).count(), 1, "{name}");
+        assert!(tally(&signs).drifted);
+        // After the drift: 20 lines less the repeated one, one without JSON, one of two that are alike.
+        assert_eq!(signs.iter().filter(|s| **s == Sign::Text).count(), 20 + 1 + 1, "{name}");
+    }
+}
+
+#[test]
+fn a_plain_agent_that_repeats_itself_makes_no_progress() {
+    let lines = ["start", "[20:15:33] waiting", "[20:15:34] waiting", "  ", "[20:15:35] waiting", "done"];
+    let signs = read(ReaderName::Plain, &lines);
+    let progress: Vec<bool> = signs.iter().map(|s| s.progress().is_some()).collect();
+    assert_eq!(progress, [true, true, false, false, true, true], "{signs:?}");
+}
+
+/// Recordings of agents that do go round in circles, or give up because they were refused again and again.
+const LOOPS: [(&str, &str); 4] = [
+    ("claude", "tool_errors"),
+    ("codex", "tool_errors"),
+    ("opencode", "tool_errors"),
+    ("opencode", "bad_request"),
+];
+
+#[test]
+fn item_26_no_recording_but_the_loops_shows_one_error_three_times() {
+    for row in include_str!("expected.tsv").lines().skip(1) {
+        let mut cells = row.split('\t');
+        let (agent, capture) = (cells.next().expect("an agent"), cells.next().expect("a capture"));
+        let name = ReaderName::ALL.into_iter().find(|name| name.as_str() == agent).expect("a known agent");
+        let mut errors: BTreeMap<String, u32> = BTreeMap::new();
+        for fact in replayed(name, capture).iter().filter_map(Sign::fact) {
+            match fact {
+                Fact::Error { fingerprint } => *errors.entry(fingerprint).or_default() += 1,
+                Fact::ToolEnded { ok: false, error, .. } => *errors.entry(error).or_default() += 1,
+                _ => {}
+            }
+        }
+        let most = errors.values().max().copied().unwrap_or(0);
+        assert_eq!(most >= 3, LOOPS.contains(&(agent, capture)), "{agent}/{capture}: {errors:?}");
+        assert!(!errors.contains_key(""), "{agent}/{capture}: an error without words");
+    }
+}
