@@ -121,8 +121,10 @@ pub(super) fn is_progress(fact: &Fact) -> bool {
         Fact::Observed(_) | Fact::ToolStarted(_) | Fact::ToolEnded { .. } | Fact::SubagentStarted { .. } => {
             true
         }
-        Fact::Error { .. } | Fact::SubagentEnded { .. } | Fact::Sampled { .. } | Fact::Suspended { .. } => {
-            false
-        }
+        Fact::Printed
+        | Fact::Error { .. }
+        | Fact::SubagentEnded { .. }
+        | Fact::Sampled { .. }
+        | Fact::Suspended { .. } => false,
     }
 }

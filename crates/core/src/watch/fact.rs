@@ -8,6 +8,9 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "fact", rename_all = "snake_case")]
 pub enum Fact {
+    /// The agent has printed something on stdout, were it only that it has begun. Told once, for agents whose
+    /// stream is known: to have said nothing at all is something else than to have gone silent.
+    Printed,
     /// A stretch of progress on a channel.
     Observed(Observation),
     ToolStarted(ToolStarted),

@@ -5,6 +5,7 @@
 //! result that this call has not given. Talk clears nothing.
 
 use crate::dur::Limit;
+use crate::hash;
 use crate::moment::Awake;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -23,22 +24,35 @@ const MAX_CALLS: usize = MAX_PERIOD * 100;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Errors {
     streak: BTreeMap<String, u32>,
-    pub last: Option<(String, u32)>,
+    /// When an error last made its streak worth a notice, and which.
+    pub noticed: Option<(Awake, String)>,
+    /// The failures of tools that were counted: each once per call and kind of failure.
+    of_tools: BTreeSet<u64>,
 }
 
 impl Errors {
-    pub fn add(&mut self, fingerprint: &str) {
+    pub fn add(&mut self, at: Awake, fingerprint: &str) {
         if self.streak.len() >= MAX_FINGERPRINTS && !self.streak.contains_key(fingerprint) {
             self.streak.clear();
         }
         let count = self.streak.entry(fingerprint.to_owned()).or_default();
         *count = count.saturating_add(1);
-        self.last = Some((fingerprint.to_owned(), *count));
+        if *count == NOTICE_AT {
+            self.noticed = Some((at, fingerprint.to_owned()));
+        }
+    }
+
+    /// A stream may tell the end of a call twice.
+    pub fn add_of_tool(&mut self, at: Awake, id: &str, fingerprint: &str) {
+        let key = hash::mix(hash::bytes(id.as_bytes()), hash::bytes(fingerprint.as_bytes()));
+        if self.of_tools.len() >= MAX_REMEMBERED || self.of_tools.insert(key) {
+            self.add(at, fingerprint);
+        }
     }
 
     fn clear(&mut self) {
         self.streak.clear();
-        self.last = None;
+        self.noticed = None;
     }
 
     /// The error that has come so often.
@@ -112,11 +126,20 @@ impl Loops {
     /// seen nothing new for the length of `poll`.
     pub fn cycle(&self, now: Awake, cycles: Option<u32>, poll: Limit) -> Option<Cycle> {
         let times = cycles?.max(1);
-        (1..=MAX_PERIOD).find(|p| self.goes_round(*p, times)).and_then(|period| {
-            let polling = period == 1 && self.calls.back().is_some_and(|c| c.ok);
-            let patient = polling && self.poll_due(poll).is_none_or(|due| now < due);
-            (!patient).then_some(Cycle { period, times })
-        })
+        let polling = self.calls.back().is_some_and(|c| c.ok);
+        let patient = polling && self.poll_due(poll).is_none_or(|due| now < due);
+        let fires = |period: &usize| match period {
+            1 => self.goes_round(1, times) && !patient,
+            // A cycle of one call is none of two, or no polling would be left alone.
+            _ => self.goes_round(*period, times) && !self.all_same(period.saturating_mul(times as usize)),
+        };
+        (1..=MAX_PERIOD).find(fires).map(|period| Cycle { period, times })
+    }
+
+    fn all_same(&self, last: usize) -> bool {
+        let mut calls = self.calls.iter().rev().take(last);
+        let newest = calls.next();
+        calls.all(|call| Some(call) == newest)
     }
 
     /// When polling, if that is what is going on, has lasted too long.

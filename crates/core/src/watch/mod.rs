@@ -97,8 +97,6 @@ pub struct Watch {
     loops: Loops,
     waited: Waited,
     effort: Effort,
-    /// The streak of which error a notice was given for.
-    noticed: Option<String>,
 }
 
 /// Time spent waiting on children while no channel was fresh. It never shrinks.
@@ -132,32 +130,37 @@ impl Watch {
             loops: Loops::default(),
             waited: Waited { sum: Dur::ZERO, upto: session.started },
             effort: Effort::default(),
-            noticed: None,
         }
     }
 
     /// Takes a fact that became known at this moment. Whoever tells one asks for an answer after it.
     pub fn take(&mut self, now: Awake, fact: &Fact) {
+        // Time in which nobody watched is taken out before anything is added up.
+        if let Fact::Suspended { for_ms } = fact {
+            self.frozen = self.frozen.saturating_add(*for_ms);
+        }
         let at = self.inner(now);
-        self.add_up_waiting(at);
+        self.add_up_waiting(match fact {
+            // It is told late: work was going on since its first piece.
+            Fact::Observed(seen) => at.min(self.inner(seen.first_ms)),
+            _ => at,
+        });
         match fact {
+            Fact::Printed => self.spoke = true,
             Fact::Observed(seen) => self.observe(seen),
             Fact::ToolStarted(tool) => {
                 self.progress(at, tool.mcp);
                 self.tools.started(at, tool);
             }
             Fact::ToolEnded { id, ok, result, error } => self.tool_ended(at, id, *ok, *result, error),
-            Fact::Error { fingerprint } => self.loops.errors.add(fingerprint),
+            Fact::Error { fingerprint } => self.loops.errors.add(at, fingerprint),
             Fact::SubagentStarted { id } => self.tools.subagent_started(id),
             Fact::SubagentEnded { id } => self.tools.subagent_ended(id),
             Fact::Sampled { children, cpu_ms } => {
                 self.tools.sampled(*children);
                 self.effort.sample(at, *cpu_ms);
             }
-            Fact::Suspended { for_ms } => {
-                self.frozen = self.frozen.saturating_add(*for_ms);
-                self.waited.upto = self.waited.upto.min(self.inner(now));
-            }
+            Fact::Suspended { .. } => {}
         }
     }
 
@@ -170,38 +173,31 @@ impl Watch {
         let (first, last) = (self.inner(seen.first_ms), self.inner(seen.last_ms));
         self.channels.observe(seen.channel, first, last, seen.count, seen.max_gap_ms);
         self.messages = self.messages.saturating_add(seen.messages);
+        self.waited.upto = self.waited.upto.max(last);
         match seen.channel {
-            Channel::Stdout => {
-                self.spoke = true;
-                self.effort.working = false;
-            }
-            Channel::Workspace => {
-                self.loops.workspace(seen.digest);
-                self.effort.working = false;
-            }
-            Channel::McpTool | Channel::Subagent => self.effort.working = false,
+            Channel::Stdout => self.spoke = true,
+            Channel::Workspace => self.loops.workspace(seen.digest),
+            Channel::McpTool | Channel::Subagent => {}
         }
     }
 
     /// A tool's start or end is progress of the agent itself.
     fn progress(&mut self, at: Awake, mcp: bool) {
         self.spoke = true;
-        self.effort.working = false;
         self.channels.observe(Channel::Stdout, at, at, 1, 0);
         if mcp {
             self.channels.observe(Channel::McpTool, at, at, 1, 0);
         }
     }
 
-    /// An end without a start is progress, but tells of no call.
+    /// An end without a start is progress and may be an error, but tells of no call.
     fn tool_ended(&mut self, at: Awake, id: &str, ok: bool, result: u64, error: &str) {
         let tool = self.tools.ended(id);
         self.progress(at, tool.as_ref().is_some_and(|t| t.mcp));
-        let Some(tool) = tool else { return };
         if !ok {
-            self.loops.errors.add(error);
+            self.loops.errors.add_of_tool(at, id, error);
         }
-        if !tool.delegates {
+        if let Some(tool) = tool {
             self.loops.ended(at, tool.call, result, ok);
         }
     }
@@ -238,12 +234,8 @@ impl Watch {
     pub fn evaluate(&mut self, now: Awake) -> Answer {
         let at = self.inner(now);
         self.add_up_waiting(at);
-        let verdict = self.verdict(at);
-        if let Verdict::Notice { .. } = verdict {
-            self.noticed = self.loops.errors.last.as_ref().map(|(text, _)| text.clone());
-        }
         Answer {
-            verdict,
+            verdict: self.verdict(at),
             evidence_summary: self.channels.summary(self.session.started, at),
             active_channel: self.channels.freshest(),
         }

@@ -16,7 +16,9 @@ impl Watch {
             .or_else(|| self.silence(now));
         match stop {
             Some((reason, message)) => Verdict::HardStop { reason, message },
-            None => self.notice().unwrap_or_else(|| Verdict::Continue { deferred_by: self.deferred_by(now) }),
+            None => {
+                self.notice(now).unwrap_or_else(|| Verdict::Continue { deferred_by: self.deferred_by(now) })
+            }
         }
     }
 
@@ -128,11 +130,13 @@ impl Watch {
         (!self.tools.any_ordinary()).then(|| self.last_progress().plus(limit))
     }
 
-    /// The later of stdout's deadline and the freshness of the other channels; effort holds it, within bounds.
+    /// The later of stdout's deadline and the freshness of the other channels; effort holds it, within bounds,
+    /// but not for an agent that has printed nothing at all.
     fn silence_deadline(&self) -> Option<Awake> {
         let stdout = self.stdout_deadline()?;
         let evidence = self.other_evidence().map_or(stdout, |(until, _)| until.max(stdout));
-        let held = match (self.effort.working, self.policy.tool.duration()) {
+        let works = self.effort.working && !self.says_nothing();
+        let held = match (works, self.policy.tool.duration()) {
             (true, Some(tool)) => stdout.plus(tool),
             (true, None) | (false, _) => stdout,
         };
@@ -153,11 +157,17 @@ impl Watch {
         (until > stdout && now < until).then_some(channel)
     }
 
-    fn notice(&self) -> Option<Verdict> {
-        let (text, count) = self.loops.errors.last.as_ref()?;
-        let told = self.noticed.as_ref() == Some(text);
-        (*count >= NOTICE_AT && !told)
-            .then(|| Verdict::Notice { message: format!("{count} errors alike, last: {text}") })
+    /// When evidence no longer defers an end that effort holds up even longer.
+    fn deferral_end(&self) -> Option<Awake> {
+        let (until, _) = self.other_evidence()?;
+        let (stdout, end) = (self.stdout_deadline()?, self.silence_deadline()?);
+        (stdout < until && until < end && until > self.waited.upto).then_some(until)
+    }
+
+    /// Something is told once: at the moment of the error that makes a streak worth it.
+    fn notice(&self, now: Awake) -> Option<Verdict> {
+        let (at, text) = self.loops.errors.noticed.as_ref()?;
+        (*at == now).then(|| Verdict::Notice { message: format!("{NOTICE_AT} errors alike, last: {text}") })
     }
 
     /// When the answer may change next: a row may fire, or silence begins to be deferred.
@@ -182,6 +192,7 @@ impl Watch {
             self.tool_deadline().map(|(due, ..)| due),
             self.silence_deadline(),
             deferral,
+            self.deferral_end(),
         ]
         .into_iter()
         .flatten()

@@ -68,7 +68,7 @@ struct Ended {
     tree: Tree,
 }
 
-impl Oracle<'_> {
+impl<'a> Oracle<'a> {
     /// The answer at this moment, by the facts told up to it.
     pub fn says(&self, now: u64) -> Said {
         let now = now - self.frozen(self.told.len());
@@ -102,11 +102,15 @@ impl Oracle<'_> {
     }
 
     /// Every fact with its time on the watch's clock.
-    fn facts(&self) -> Vec<(u64, &Fact)> {
-        let inner = |(n, (at, fact)): (usize, &'_ (u64, Fact))| (at - self.frozen(n + 1), fact as *const Fact);
-        // Only the time is computed; the fact is the one that was told.
-        let times: Vec<u64> = self.told.iter().enumerate().map(|told| inner(told).0).collect();
-        times.into_iter().zip(self.told.iter().map(|(_, fact)| fact)).collect()
+    fn facts(&self) -> Vec<(u64, &'a Fact)> {
+        let mut frozen = 0;
+        let mut inner = |(at, fact): &'a (u64, Fact)| {
+            if let Fact::Suspended { for_ms } = fact {
+                frozen += for_ms;
+            }
+            (at - frozen, fact)
+        };
+        self.told.iter().map(&mut inner).collect()
     }
 
     /// All progress, in the order in which it was told.

@@ -14,6 +14,9 @@ impl Oracle<'_> {
     /// Row 2: so much time was spent waiting on children without progress.
     pub(super) fn children(&self, now: u64) -> bool {
         let Some(limit) = self.policy.children.duration() else { return false };
+        if (0..=self.told.len()).all(|n| !self.waits_after(n)) {
+            return false;
+        }
         let pieces = self.pieces();
         let cells = (0..now).step_by(usize::try_from(CELL).expect("small"));
         let waited: u64 = cells
@@ -26,7 +29,10 @@ impl Oracle<'_> {
     /// A delegating call open, a subagent started and not ended, or children alive in the last sample while
     /// no ordinary tool is in flight.
     fn waits_at(&self, s: u64) -> bool {
-        let n = self.facts().iter().filter(|(at, _)| *at <= s).count();
+        self.waits_after(self.facts().iter().filter(|(at, _)| *at <= s).count())
+    }
+
+    fn waits_after(&self, n: usize) -> bool {
         let open = self.open(n);
         let ordinary = open.values().any(|call| !call.delegates);
         let children = self.samples(n).last().is_some_and(|(_, children, _)| *children > 0);
@@ -120,7 +126,9 @@ impl Oracle<'_> {
         let calls = &all[gone..];
         (1..=8).any(|period| {
             let wanted = period * times as usize;
-            let Some(window) = calls.len().checked_sub(wanted).map(|from| &calls[from..]) else { return false };
+            let Some(window) = calls.len().checked_sub(wanted).map(|from| &calls[from..]) else {
+                return false;
+            };
             let cycle = |p: usize| (p..window.len()).all(|i| window[i].1 == window[i - p].1);
             // A cycle of one call is no cycle of two.
             if !cycle(period) || (1..period).any(cycle) {
@@ -142,9 +150,9 @@ impl Oracle<'_> {
     pub(super) fn tool(&self, now: u64) -> bool {
         let spoke = self.on(Channel::Stdout).iter().map(|p| p.last).max().unwrap_or(0);
         let open = self.open(self.told.len());
-        open.values().filter(|call| !call.delegates).any(|call| {
-            call.cap.is_some_and(|cap| now >= call.since + cap && now >= spoke + cap)
-        })
+        open.values()
+            .filter(|call| !call.delegates)
+            .any(|call| call.cap.is_some_and(|cap| now >= call.since + cap && now >= spoke + cap))
     }
 
     /// Whether the agent has printed anything at all.

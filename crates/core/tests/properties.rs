@@ -1,0 +1,184 @@
+//! What holds of the watchdog whatever happens, on histories drawn from seeds.
+
+mod histories;
+mod naive;
+
+use dogwatch_core::moment::Awake;
+use dogwatch_core::settings::{Ttl, WatchPolicy};
+use dogwatch_core::watch::{Channel, Fact, StopReason, Verdict, Watch};
+use histories::{Drawn, History, policies};
+use naive::CELL;
+
+const SEEDS: u64 = 3_000;
+
+/// A history for every seed, under one of the policies.
+fn each(seeds: u64, mut check: impl FnMut(&mut Drawn, History<'_>)) {
+    let policies = policies();
+    for seed in 0..seeds {
+        let mut drawn = Drawn::new(seed);
+        let mut history = History::new(&policies[drawn.below(policies.len())], drawn.below(2) == 0);
+        for _ in 0..3 + drawn.below(25) {
+            drawn.add_to(&mut history);
+        }
+        check(&mut drawn, history.named(&format!("seed {seed}")));
+    }
+}
+
+/// When the session is ended and why, asked at every fact and every due moment. The moments at which it was
+/// asked come with it.
+fn end_of(history: &History<'_>, beyond: u64) -> Option<(u64, StopReason)> {
+    let mut watch = history.watch();
+    let end = history.now + beyond;
+    let mut next = 0;
+    for _ in 0..10_000 {
+        let told = history.told.get(next).map(|(at, fact)| (history.known_from(next), *at, fact));
+        let due = watch.due().map(|due| due.0).filter(|due| *due <= end);
+        match (told, due) {
+            (None, None) => return None,
+            // Nobody looks while a record waits to be told, or while nobody watches.
+            (Some((from, at, fact)), due) if due.is_none_or(|due| due >= from) => {
+                watch.take(Awake(at), fact);
+                next += 1;
+                if let Some(reason) = stop(&mut watch, at) {
+                    return Some((at, reason));
+                }
+            }
+            (_, Some(due)) => {
+                if let Some(reason) = stop(&mut watch, due) {
+                    return Some((due, reason));
+                }
+                assert!(
+                    watch.due() > Some(Awake(due)) || watch.due().is_none(),
+                    "due again at {due}\n{}",
+                    history.shown()
+                );
+            }
+            (Some(_), None) => unreachable!("told is taken when nothing is due"),
+        }
+    }
+    panic!("it never comes to an end\n{}", history.shown());
+}
+
+fn stop(watch: &mut Watch, at: u64) -> Option<StopReason> {
+    match watch.evaluate(Awake(at)).verdict {
+        Verdict::HardStop { reason, .. } => Some(reason),
+        Verdict::Continue { .. } | Verdict::Notice { .. } => None,
+    }
+}
+
+#[test]
+fn between_facts_the_answer_changes_at_due_moments_only() {
+    each(SEEDS, |_, history| {
+        let (mut eager, mut lazy, mut taken) = (history.watch(), history.watch(), 0);
+        let mut last = None;
+        for (at, n) in history.moments(150_000) {
+            for (when, fact) in &history.told[taken..n] {
+                eager.take(Awake(*when), fact);
+                lazy.take(Awake(*when), fact);
+                last = None;
+            }
+            taken = n;
+            if last.is_none() || lazy.due().is_some_and(|due| due.0 <= at) {
+                last = Some(settled(lazy.evaluate(Awake(at)).verdict));
+            }
+            let now = settled(eager.evaluate(Awake(at)).verdict);
+            assert_eq!(Some(&now), last.as_ref(), "at {at}\n{}", history.shown());
+            if matches!(now, Verdict::HardStop { .. }) {
+                return;
+            }
+        }
+    });
+}
+
+/// Without what may differ by the moment of asking: a notice belongs to its fact, a message tells ages.
+fn settled(verdict: Verdict) -> Verdict {
+    match verdict {
+        Verdict::HardStop { reason, .. } => Verdict::HardStop { reason, message: String::new() },
+        Verdict::Notice { .. } => Verdict::Continue { deferred_by: None },
+        Verdict::Continue { .. } => verdict,
+    }
+}
+
+#[test]
+fn no_row_fires_a_millisecond_early() {
+    let mut ended = 0;
+    each(SEEDS, |_, history| {
+        let Some((at, reason)) = end_of(&history, 500_000) else { return };
+        ended += 1;
+        // Only the clock can be early; a fact that ends the session has its own moment.
+        if history.told.iter().any(|(told, _)| *told == at) {
+            return;
+        }
+        let mut watch = history.watch();
+        for (when, fact) in history.told.iter().filter(|(when, _)| *when < at) {
+            watch.take(Awake(*when), fact);
+        }
+        let before = watch.evaluate(Awake(at - 1)).verdict;
+        assert!(
+            !matches!(before, Verdict::HardStop { .. }),
+            "{reason} at {at}: {before:?}\n{}",
+            history.shown()
+        );
+    });
+    assert!(ended > SEEDS / 2, "only {ended} of {SEEDS} ended");
+}
+
+/// With `auto` a channel that is seen more often is also missed sooner, and a state of the work tree that is
+/// no longer new clears nothing: so a fixed ttl and changes of unknown digest.
+#[test]
+fn more_progress_never_ends_a_session_sooner() {
+    each(SEEDS, |drawn, history| {
+        let ttl = match history.policy().evidence_ttl {
+            Ttl::Auto => return,
+            Ttl::Fixed(ttl) => ttl,
+        };
+        let before = end_of(&history, 500_000);
+        let mut more = history.clone();
+        for _ in 0..1 + drawn.below(3) {
+            let (n, channel) = (drawn.below(history.told.len()), Channel::ALL[drawn.below(4)]);
+            more.insert(n, histories::seen(channel, None));
+        }
+        let (Some((then, _)), Some((now, _))) = (before, end_of(&more, 500_000)) else { return };
+        assert!(now >= then, "{now} instead of {then} (ttl {ttl})\n{}\n{}", history.shown(), more.shown());
+    });
+}
+
+#[test]
+fn ceilings_are_never_deferred() {
+    for policy in policies() {
+        let policy = WatchPolicy { children: dogwatch_core::dur::Limit::Off, errors: None, ..policy };
+        let mut history = History::new(&policy, true);
+        for n in 0..500 {
+            history.then(CELL, &histories::seen(Channel::ALL[n % 4], None));
+        }
+        let ceiling = policy.session.duration().map(|d| d.as_millis());
+        let ended = end_of(&history, 0);
+        assert_eq!(ended.map(|(at, _)| at), ceiling);
+        assert_eq!(ended.map(|(_, reason)| reason), Some(StopReason::SessionCeilingExceeded));
+    }
+    let policy = &policies()[0];
+    let mut waiting = History::new(policy, true);
+    waiting.then(0, &Fact::SubagentStarted { id: "a".to_owned() });
+    // Effort, keepalives and live children defer nothing of it; only progress is no waiting.
+    for n in 0..100 {
+        waiting.then(CELL, &Fact::Sampled { children: 9, cpu_ms: n * 1_000 });
+    }
+    assert_eq!(end_of(&waiting, 0), Some((40_000, StopReason::NoOutputAtStart)));
+}
+
+#[test]
+fn asking_again_and_again_changes_nothing_that_follows() {
+    each(SEEDS / 3, |_, history| {
+        let (mut once, mut often, mut taken) = (history.watch(), history.watch(), 0);
+        for (at, n) in history.moments(100_000) {
+            for (when, fact) in &history.told[taken..n] {
+                once.take(Awake(*when), fact);
+                often.take(Awake(*when), fact);
+            }
+            taken = n;
+            let answers: Vec<_> = (0..3).map(|_| often.evaluate(Awake(at))).collect();
+            assert!(answers.windows(2).all(|pair| pair[0] == pair[1]), "at {at}\n{}", history.shown());
+            assert_eq!(once.evaluate(Awake(at)), answers[0], "at {at}\n{}", history.shown());
+        }
+    });
+}
