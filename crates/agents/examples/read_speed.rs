@@ -13,7 +13,7 @@ const TOTAL: usize = 200_000_000;
 const CHUNK: usize = 64 * 1024;
 
 fn main() {
-    let kinds: [(&str, ReaderName, Vec<String>); 7] = [
+    let kinds: [(&str, ReaderName, Vec<String>); 10] = [
         ("claude, as recorded", ReaderName::Claude, claude(200)),
         ("claude, short lines", ReaderName::Claude, vec![bare("step done")]),
         ("claude, 10 kB of code", ReaderName::Claude, claude(10_000)),
@@ -21,6 +21,9 @@ fn main() {
         ("gemini, deltas", ReaderName::Gemini, vec![gemini()]),
         ("plain, 60 byte lines", ReaderName::Plain, vec!["a".repeat(60)]),
         ("plain, 10 kB lines", ReaderName::Plain, vec!["a".repeat(10_000)]),
+        ("plain, all different", ReaderName::Plain, numbered("step {} of the build is done, next comes one")),
+        ("plain, only the time", ReaderName::Plain, clocked()),
+        ("opencode", ReaderName::Opencode, vec![opencode()]),
     ];
     let wanted = std::env::args().nth(1).unwrap_or_default();
     for (what, name, lines) in kinds.into_iter().filter(|(what, ..)| what.contains(&wanted)) {
@@ -40,6 +43,7 @@ fn measure(name: ReaderName, bytes: &[u8]) -> (f64, Tally) {
     let (mut splitter, mut signs, mut tally) = (Splitter::new(), Vec::new(), Tally::default());
     let start = Instant::now();
     for chunk in bytes.chunks(CHUNK) {
+        reader.begin_chunk();
         splitter.feed(chunk, |line| reader.read_line(line, &mut signs));
         signs.drain(..).for_each(|sign| tally.add(sign));
     }
@@ -92,6 +96,25 @@ fn codex() -> Vec<String> {
         format!(r#"{{"type":"item.started",{item}}}"#),
         format!(r#"{{"type":"item.completed",{item}}}"#),
     ]
+}
+
+fn opencode() -> String {
+    let output = r"cat: no such file\n".repeat(10);
+    format!(
+        r#"{{"type":"tool_use","timestamp":1794768907698,"sessionID":"ses_1","part":{{"type":"tool","tool":"bash","callID":"call_fca0b324","state":{{"status":"completed","input":{{"command":"cat x"}},"output":"{output}","metadata":{{"output":"{output}","exit":3}}}}}}}}"#
+    )
+}
+
+fn numbered(form: &str) -> Vec<String> {
+    (0..1_000_000).map(|n| form.replace("{}", &n.to_string())).collect()
+}
+
+/// The worst for a reader of plain text: every line is another one, none is news.
+fn clocked() -> Vec<String> {
+    let time = |n: u32| {
+        format!("{:02}:{:02}:{:02}.{:03}", n / 3_600_000 % 24, n / 60_000 % 60, n / 1000 % 60, n % 1000)
+    };
+    (0..1_000_000).map(|n| format!("[{}] still waiting for the server to answer me", time(n))).collect()
 }
 
 fn gemini() -> String {

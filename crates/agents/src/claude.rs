@@ -87,10 +87,6 @@ impl Claude {
         }
     }
 
-    pub fn read_stderr(&mut self, line: &[u8], signs: &mut Vec<Sign>) {
-        signs.push(limits::stderr_login(line).unwrap_or(Sign::Keepalive));
-    }
-
     /// What the main agent said and called, and what its tools answered; of a subagent only that it did
     /// something.
     fn spoken(&mut self, event: &Event<'_>, mark: usize, signs: &mut Vec<Sign>) {

@@ -14,6 +14,11 @@ pub struct Drift {
 }
 
 impl Drift {
+    /// No line has come yet.
+    pub fn is_silent(&self) -> bool {
+        self.lines == 0
+    }
+
     /// One line more; true if this one makes it a drift.
     pub fn note(&mut self, known: bool) -> bool {
         if self.drifted {

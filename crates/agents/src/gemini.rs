@@ -5,7 +5,7 @@
 
 use crate::codex::MAX_RAW;
 use crate::json::{Json, Raw, unescape};
-use crate::limits::{refusal, stderr_login};
+use crate::limits::refusal;
 use crate::lines::Line;
 use crate::reader::{MAX_ERROR, MAX_NAME};
 use crate::tail::Tail;
@@ -79,10 +79,9 @@ impl Gemini {
     /// Retries are told here only.
     pub fn read_stderr(&mut self, line: &[u8], signs: &mut Vec<Sign>) {
         let retries = memchr::memmem::find(line, b"Retrying").is_some();
-        signs.push(match stderr_login(line) {
-            Some(sign) => sign,
-            None if retries => Sign::Retrying { status: None, delay: None },
-            None => Sign::Keepalive,
+        signs.push(match retries {
+            true => Sign::Retrying { status: None, delay: None },
+            false => Sign::Keepalive,
         });
     }
 

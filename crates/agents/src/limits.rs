@@ -92,7 +92,7 @@ pub fn from_exit(reader: ReaderName, code: i32) -> Option<Sign> {
 }
 
 /// A line of stderr that says that nobody is logged in. Anything else there may be about anything else.
-pub(crate) fn stderr_login(line: &[u8]) -> Option<Sign> {
+pub(crate) fn is_login(line: &[u8]) -> bool {
     const LINES: &[&str] = &[
         "When using Gemini API, you must specify the GEMINI_API_KEY",
         "Invalid auth method selected",
@@ -100,9 +100,11 @@ pub(crate) fn stderr_login(line: &[u8]) -> Option<Sign> {
         "Invalid API key",
         "Not logged in",
     ];
-    let says = LINES.iter().any(|start| line.starts_with(start.as_bytes()));
-    let text = || clip(&String::from_utf8_lossy(line), MAX_ERROR).to_owned();
-    says.then(|| Sign::AuthFailed { text: text() })
+    LINES.iter().any(|start| line.starts_with(start.as_bytes()))
+}
+
+pub(crate) fn login(line: &[u8]) -> Sign {
+    Sign::AuthFailed { text: clip(&String::from_utf8_lossy(line), MAX_ERROR).to_owned() }
 }
 
 /// `unexpected status 529 <unknown status code>: Overloaded`, `last status: 429 Too Many Requests`.

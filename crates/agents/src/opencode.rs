@@ -5,7 +5,7 @@
 
 use crate::codex::MAX_RAW;
 use crate::json::{Json, Raw, unescape};
-use crate::limits::{refusal, stderr_login};
+use crate::limits::refusal;
 use crate::lines::Line;
 use crate::reader::{MAX_ERROR, MAX_NAME};
 use crate::tail::Tail;
@@ -96,12 +96,9 @@ impl Opencode {
     /// Without `--auto` it answers its own questions, with no.
     pub fn read_stderr(&mut self, line: &[u8], signs: &mut Vec<Sign>) {
         let refused = memchr::memmem::find(line, b"permission requested").is_some();
-        signs.push(match stderr_login(line) {
-            Some(sign) => sign,
-            None if refused => {
-                Sign::NeedsHuman { text: clip(&String::from_utf8_lossy(line), MAX_ERROR).to_owned() }
-            }
-            None => Sign::Keepalive,
+        signs.push(match refused {
+            true => Sign::NeedsHuman { text: clip(&String::from_utf8_lossy(line), MAX_ERROR).to_owned() },
+            false => Sign::Keepalive,
         });
     }
 

@@ -4,6 +4,7 @@ use crate::claude::Claude;
 use crate::codex::Codex;
 use crate::drift::Drift;
 use crate::gemini::Gemini;
+use crate::limits;
 use crate::lines::Line;
 use crate::novelty::Novelty;
 use crate::opencode::Opencode;
@@ -98,10 +99,12 @@ impl Reader {
         }
         match &mut self.kind {
             Kind::Plain(_) => Plain::judge(line, &mut self.novelty, signs),
+            // Who has begun to speak says on stdout what stops it.
+            _ if self.drift.is_silent() && limits::is_login(line) => signs.push(limits::login(line)),
             Kind::Codex(reader) => reader.read_stderr(line, signs),
             Kind::Gemini(reader) => reader.read_stderr(line, signs),
             Kind::Opencode(reader) => reader.read_stderr(line, signs),
-            Kind::Claude(reader) => reader.read_stderr(line, signs),
+            Kind::Claude(_) => signs.push(Sign::Keepalive),
         }
     }
 

@@ -331,9 +331,22 @@ fn what_an_agent_says_about_limits_and_keys_is_only_talk() {
 }
 
 #[test]
+fn item_49_a_missing_login_is_told_on_stderr_before_anything_else_is() {
+    let line = b"When using Gemini API, you must specify the GEMINI_API_KEY environment variable.";
+    let (mut reader, mut signs) = (Reader::for_name(ReaderName::Gemini), Vec::new());
+    reader.read_stderr(line, &mut signs);
+    reader.read(br#"{"type":"init"}"#, &mut signs);
+    reader.read_stderr(line, &mut signs);
+    assert!(matches!(&signs[..], [Sign::AuthFailed { .. }, Sign::Keepalive, Sign::Keepalive]), "{signs:?}");
+}
+
+#[test]
 fn what_only_a_person_can_grant_is_told() {
     let tally = tally(&replayed(ReaderName::Claude, "no_bypass"));
     assert_eq!(tally.needs_human.as_deref(), Some("This command requires approval"));
+    let (mut reader, mut signs) = (Reader::for_name(ReaderName::Opencode), Vec::new());
+    reader.read_stderr(b"! permission requested: bash (ls); auto-rejecting", &mut signs);
+    assert!(matches!(&signs[..], [Sign::NeedsHuman { .. }]), "{signs:?}");
 }
 
 #[test]

@@ -27,8 +27,9 @@ pub fn fingerprint_ends(text: &str) -> String {
     if text.len() <= MAX_BYTES {
         return fingerprint(text);
     }
-    let head = fingerprint(clip(text, MAX_BYTES / 2));
-    let tail = fingerprint(crate::sign::tail(text, MAX_BYTES / 2));
+    let half = (MAX_BYTES - " … ".len()) / 2;
+    let head = fingerprint(clip(text, half));
+    let tail = fingerprint(crate::sign::tail(text, half));
     clip(&format!("{head} … {tail}"), MAX_BYTES).to_owned()
 }
 
@@ -127,8 +128,11 @@ fn normalise_token(run: &[u8], out: &mut impl FnMut(&[u8])) {
     let mut at = 0;
     while at < run.len() {
         let rest = &run[at..];
-        if is_time(rest) {
-            return out(b"<time>");
+        let time = time(rest);
+        if time > 0 {
+            out(b"<time>");
+            at += time;
+            continue;
         }
         if rest.len() >= 36 && is_uuid(&rest[..36]) {
             out(b"<id>");
@@ -156,12 +160,19 @@ fn placeholder(part: &[u8]) -> Option<&'static [u8]> {
     hex.then_some(b"<hex>")
 }
 
-/// Dates and clock times: only digits, `T`, `Z` and their separators, with two `:` or two `-` in them.
-fn is_time(run: &[u8]) -> bool {
-    let count = |wanted: u8| run.iter().filter(|b| **b == wanted).count();
-    run.first().is_some_and(u8::is_ascii_digit)
-        && run.iter().all(|b| b.is_ascii_digit() || b"T-:.Z+".contains(b))
-        && (count(b':') >= 2 || (run.len() >= 10 && count(b'-') >= 2))
+/// The length of the date or clock time that stands here, or 0: only digits, `T`, `Z` and their separators,
+/// with two `:` or two `-` in them, and no letter after it.
+fn time(text: &[u8]) -> usize {
+    if !text.first().is_some_and(u8::is_ascii_digit) {
+        return 0;
+    }
+    let of_time = |b: &u8| b.is_ascii_digit() || b"T-:.Z+".contains(b);
+    let end = text.iter().position(|b| !of_time(b)).unwrap_or(text.len());
+    let length = text[..end].iter().rposition(|b| !is_joint(*b)).map_or(0, |last| last + 1);
+    let count = |wanted: u8| text[..length].iter().filter(|b| **b == wanted).count();
+    let stands_alone = text.get(length).is_none_or(|b| is_joint(*b));
+    let is_time = stands_alone && (count(b':') >= 2 || (length >= 10 && count(b'-') >= 2));
+    if is_time { length } else { 0 }
 }
 
 fn is_uuid(run: &[u8]) -> bool {
@@ -204,6 +215,44 @@ mod tests {
             assert_eq!(fingerprint(text), text);
         }
         assert_ne!(fingerprint("exit 3"), fingerprint("exit 4"));
+    }
+
+    #[test]
+    fn item_27_volatile_parts_are_stripped_within_words_too() {
+        for (text, wanted) in [
+            ("request req_7f3c2b1a99 failed", "request req_<hex> failed"),
+            ("key=12345678, path=/tmp/a1/b", "key=<n>, path=<tmp>"),
+            ("log-2026-11-15T20:15:33Z.txt", "log-<time>.txt"),
+            ("id:7f3c2b1a-0d4e-4f5a-9b8c-1234567890ab!", "id:<id>!"),
+            ("run_1794765819208_0", "run_<n>_0"),
+            ("src/main.rs:12:34: error[E0308]", "src/main.rs:12:34: error[E0308]"),
+            ("  two\n\tlines ", "two lines"),
+        ] {
+            assert_eq!(fingerprint(text), wanted);
+        }
+    }
+
+    #[test]
+    fn item_27_digests_are_equal_exactly_for_texts_that_are_alike() {
+        let digest = |text: &str| digest(text.as_bytes());
+        assert_eq!(digest("at 20:15:33\nin /tmp/a/b  ok"), digest("at 21:00:00 in /tmp/c ok"));
+        for other in ["exit 4", "exit  33", "exit", "3 exit", "exit3"] {
+            assert_ne!(digest("exit 3"), digest(other), "{other}");
+        }
+        let long = |first: &str, last: &str| digest(&format!("{first} {} {last}", "x ".repeat(100_000)));
+        assert_eq!(long("a", "b"), long("a", "b"));
+        assert_ne!(long("a", "b"), long("b", "b"));
+        assert_ne!(long("a", "b"), long("a", "c"));
+    }
+
+    #[test]
+    fn both_ends_of_a_long_complaint_are_in_its_fingerprint() {
+        let long = format!("first {} last", "x ".repeat(1_000));
+        let print = fingerprint_ends(&long);
+        assert!(
+            print.starts_with("first ") && print.ends_with(" last") && print.len() <= MAX_BYTES,
+            "{print}"
+        );
     }
 
     // promise: 4
