@@ -67,7 +67,7 @@ fn a_json_flood_is_read_without_a_line_that_nobody_knows() {
 #[test]
 fn a_subagent_is_no_message_of_the_agent() {
     let signs = signs(ReaderName::Claude, "claude tool-start Task look; claude subagent seen");
-    assert!(signs.iter().any(|s| matches!(s, Sign::Subagent)), "{signs:?}");
+    assert!(signs.iter().any(|s| matches!(s, Sign::SubagentProgress { .. })), "{signs:?}");
 }
 
 #[test]
