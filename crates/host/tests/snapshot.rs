@@ -241,7 +241,8 @@ fn filtering(repo: &Repo, name: &str, key: &str, command: &str) {
 
 #[test]
 fn no_filter_runs_whatever_it_is_called() {
-    let forever = "sleep 1000";
+    // Longer than anybody waits for a snapshot; a test that fails must end all the same.
+    let forever = "sleep 20";
     for (name, key, command) in [
         ("lfs", "clean", forever),
         ("lfs", "process", forever),
@@ -281,7 +282,7 @@ fn bytes_are_kept_whatever_the_attributes_say() {
 fn no_hook_and_no_monitor_runs() {
     let repo = Repo::new();
     let trace = repo.dir.path().join("hook-ran");
-    let script = format!("#!/bin/sh\ntouch '{}'\nsleep 1000\n", trace.display());
+    let script = format!("#!/bin/sh\ntouch '{}'\nsleep 20\n", trace.display());
     for name in ["post-index-change", "reference-transaction", "pre-commit", "pre-auto-gc", "watch"] {
         let path = format!(".git/hooks/{name}");
         repo.write(&path, &script);
@@ -524,4 +525,53 @@ fn sha256_and_split_index_are_no_obstacle() {
     assert_eq!(repo.take().commit.len(), 64);
     assert_eq!(repo.visible(), before);
     assert_eq!(repo.paths(), ["kept", "new"]);
+}
+
+/// `cargo test --release -p dogwatch-host --test snapshot -- --ignored --nocapture`
+#[test]
+#[ignore = "makes 50,000 files; the bar holds on a machine at rest"]
+fn fifty_thousand_files_of_which_ten_changed_take_half_a_second() {
+    let repo = Repo::new();
+    for number in 0..50_000 {
+        let (dir, sub) = (number / 2500, number / 100 % 25);
+        repo.write(
+            &format!("dir{dir}/sub{sub}/file{number}.txt"),
+            format!("content of {number}\n").repeat(20),
+        );
+    }
+    repo.git(&["add", "-A"]);
+    repo.commit("many");
+    let mut spans = Vec::new();
+    for round in 0..7 {
+        for number in 0..9 {
+            repo.write(
+                &format!("dir{number}/sub{number}/file{}.txt", number * 2600),
+                format!("round {round}"),
+            );
+        }
+        repo.write("new", format!("round {round}"));
+        let began = std::time::Instant::now();
+        let taken = repo.take();
+        spans.push(began.elapsed());
+        assert_eq!((taken.files, taken.untracked), (10, 1));
+    }
+    spans.sort_unstable();
+    println!("{spans:?}");
+    assert!(spans[3] <= std::time::Duration::from_millis(500), "{spans:?}");
+}
+
+#[test]
+#[ignore = "measures"]
+fn measure_small_repository() {
+    let repo = Repo::new();
+    repo.write("new", "x");
+    let mut spans: Vec<_> = (0..30)
+        .map(|_| {
+            let began = std::time::Instant::now();
+            repo.take();
+            began.elapsed()
+        })
+        .collect();
+    spans.sort_unstable();
+    println!("small repository: least {:?}, median {:?}", spans[0], spans[15]);
 }

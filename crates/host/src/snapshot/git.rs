@@ -75,10 +75,11 @@ impl Git {
         self.index = Some(index.to_owned());
     }
 
-    /// From now on without the filters in a listing by `git config -z --name-only`. Attributes name a filter,
-    /// but only settings say which program it is: without one there is none.
-    pub(super) fn turn_off_filters(&mut self, listing: &[u8]) {
-        let mut names: Vec<&[u8]> = listing.split(|byte| *byte == 0).filter_map(filter_name).collect();
+    /// From now on without the filters that these keys of settings are about. Attributes name a filter, but
+    /// only settings say which program it is: without one there is none.
+    pub(super) fn turn_off_filters(&mut self, keys: &[Vec<u8>]) {
+        let mut names: Vec<&[u8]> = keys.iter().filter_map(|key| filter_name(key)).collect();
+        names.sort_unstable();
         names.dedup();
         for name in names {
             for (key, value) in [("clean", ""), ("smudge", ""), ("process", ""), ("required", "false")] {

@@ -84,7 +84,7 @@ mod tests {
         );
         assert!(surplus(refs.iter(), 5).is_empty());
         assert_eq!(surplus(refs.iter(), 0).len(), 5);
-        let other = vec!["refs/dogwatch/r/n/mine".to_owned()];
+        let other = ["refs/dogwatch/r/n/mine".to_owned()];
         assert!(surplus(other.iter(), 0).is_empty());
     }
 }

@@ -81,12 +81,11 @@ fn why_not(said: String) -> Nothing {
 
 /// Finds what has changed. `git` is at the top; from here on it uses a copy of the index in `scratch`.
 pub(super) fn changes(git: &mut Git, scratch: &Path) -> Result<Changes, Nothing> {
-    let settings = settings(git)?;
-    git.turn_off_filters(&settings.names);
-    let head = git.run(&["rev-parse", "--quiet", "--verify", "HEAD^{commit}"]).ok();
-    let head = head.and_then(|text| String::from_utf8(text).ok()).map(|text| text.trim().to_owned());
+    let (settings, head, index) = first_questions(git);
+    let settings = Settings::read(&settings?);
+    git.turn_off_filters(&settings.filters);
     let copy = scratch.join("index");
-    copy_index(&index_file(git)?, &copy)?;
+    copy_index(&index?, &copy)?;
     git.use_index(&copy);
     let (differing, others, tree) = three_ways(git);
     let mut found = Found::default();
@@ -100,23 +99,48 @@ pub(super) fn changes(git: &mut Git, scratch: &Path) -> Result<Changes, Nothing>
     Ok(Changes { index_tree, head, changes: found.changes, modes_count: settings.modes_count })
 }
 
+/// Settings, the commit that HEAD means if it means one, and where the index is.
+fn first_questions(git: &Git) -> (Answer, Option<String>, Result<PathBuf, GitError>) {
+    std::thread::scope(|scope| {
+        let settings = scope.spawn(|| {
+            match git.run(&["config", "-z", "--get-regexp", r"^(filter\..*|core\.filemode)$"]) {
+                // None of them is set.
+                Err(GitError::Refused { code: Some(1), .. }) => Ok(Vec::new()),
+                answer => answer,
+            }
+        });
+        let head = git.run(&["rev-parse", "--quiet", "--verify", "HEAD^{commit}"]).ok();
+        let head = head.map(|answer| String::from_utf8_lossy(&answer).trim().to_owned());
+        (joined(settings.join()), head, index_file(git))
+    })
+}
+
+#[derive(Debug, PartialEq, Eq)]
 struct Settings {
-    names: Vec<u8>,
+    /// The keys that begin with `filter.`.
+    filters: Vec<Vec<u8>>,
     modes_count: bool,
 }
 
-/// Nothing matching is an error for git, and most users have no filter: both calls may fail.
-fn settings(git: &Git) -> Result<Settings, Nothing> {
-    let names = match git.run(&["config", "-z", "--name-only", "--get-regexp", r"^filter\."]) {
-        Ok(names) => names,
-        Err(GitError::Refused { code: Some(1), .. }) => Vec::new(),
-        Err(error) => return Err(error.into()),
-    };
-    let modes = git.run(&["config", "--type=bool", "--get", "core.fileMode"]);
-    Ok(Settings { names, modes_count: modes.map_or(true, |answer| answer != b"false\n") })
+impl Settings {
+    /// Of `git config -z`: key, line break, value; a key alone means true. The last one counts.
+    fn read(listing: &[u8]) -> Settings {
+        let mut settings = Settings { filters: Vec::new(), modes_count: true };
+        for entry in listing.split(|byte| *byte == 0).filter(|entry| !entry.is_empty()) {
+            let end = entry.iter().position(|byte| *byte == b'\n');
+            let (key, value) = entry.split_at(end.unwrap_or(entry.len()));
+            if key == b"core.filemode" {
+                let no: [&[u8]; 5] = [b"\nfalse", b"\nno", b"\noff", b"\n0", b"\n"];
+                settings.modes_count = !no.iter().any(|word| value.eq_ignore_ascii_case(word));
+            } else {
+                settings.filters.push(key.to_vec());
+            }
+        }
+        settings
+    }
 }
 
-fn index_file(git: &Git) -> Result<PathBuf, Nothing> {
+fn index_file(git: &Git) -> Result<PathBuf, GitError> {
     let answer = git.run(&["rev-parse", "--git-path", "index"])?;
     let path = answer.strip_suffix(b"\n").unwrap_or(&answer);
     Ok(git.dir().join(OsStr::from_bytes(path)))
@@ -147,11 +171,12 @@ fn three_ways(git: &Git) -> (Answer, Answer, Result<String, GitError>) {
         });
         let others = scope.spawn(|| git.run(&["ls-files", "-z", "--others", "--exclude-standard"]));
         let tree = write_tree(git);
-        let joined = |answer: std::thread::Result<Answer>| {
-            answer.unwrap_or_else(|_| Err(io::Error::other("a thread of the snapshot panicked").into()))
-        };
         (joined(differing.join()), joined(others.join()), tree)
     })
+}
+
+fn joined(answer: std::thread::Result<Answer>) -> Answer {
+    answer.unwrap_or_else(|_| Err(io::Error::other("a thread of the snapshot panicked").into()))
 }
 
 /// Objects that were never fetched are not asked for.
@@ -207,5 +232,21 @@ impl Found {
         for path in listing.split(|byte| *byte == 0).filter(|path| !path.is_empty()) {
             self.changes.insert(path.to_vec(), Change::Untracked);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_are_read_with_the_last_word() {
+        let listing =
+            b"filter.lfs.clean\na\nb\0core.filemode\nfalse\0filter.x.required\0core.filemode\ntrue\0";
+        let filters = vec![b"filter.lfs.clean".to_vec(), b"filter.x.required".to_vec()];
+        assert_eq!(Settings::read(listing), Settings { filters, modes_count: true });
+        assert!(!Settings::read(b"core.filemode\nOff\0").modes_count);
+        assert!(Settings::read(b"core.filemode\0").modes_count);
+        assert!(Settings::read(b"").modes_count);
     }
 }
