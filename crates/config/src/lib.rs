@@ -31,3 +31,4 @@ pub use diagnostic::{Diagnostic, Severity, Source, Style};
 pub use explain::Setting;
 pub use flags::Flags;
 pub use load::{Loaded, Sources, load};
+pub use nearest::nearest;

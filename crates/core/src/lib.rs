@@ -18,6 +18,7 @@ pub mod input;
 pub mod job;
 pub mod moment;
 pub mod redact;
+pub mod replay;
 pub mod run;
 pub mod settings;
 pub mod sign;

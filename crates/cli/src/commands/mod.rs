@@ -10,6 +10,7 @@ mod logs;
 mod man;
 mod pause;
 mod ps;
+mod replay;
 mod resume;
 mod run;
 mod status;
@@ -34,6 +35,7 @@ pub enum Command {
     Tell(tell::Args),
     Logs(logs::Args),
     Events(events::Args),
+    Replay(replay::Args),
     Demo(demo::Args),
     Completions(completions::Args),
     #[command(hide = true)]
@@ -56,6 +58,7 @@ impl Command {
             Command::Tell(args) => tell::run(args),
             Command::Logs(args) => logs::run(&args),
             Command::Events(args) => events::run(&args),
+            Command::Replay(args) => replay::run(&args),
             Command::Demo(args) => demo::run(&args),
             Command::Completions(args) => completions::run(&args),
             Command::Man(args) => man::run(&args),

@@ -32,6 +32,8 @@ const TTL_FACTOR: u64 = 3;
 #[derive(Clone, Debug, Default)]
 struct Seen {
     last: Option<Awake>,
+    /// How far the clock of the session was ahead of the watch's then.
+    ahead: u64,
     count: u64,
     gaps: VecDeque<u64>,
 }
@@ -45,13 +47,25 @@ impl Seen {
     }
 }
 
+/// A stretch of progress, on the watch's own clock.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Piece {
+    pub channel: Channel,
+    pub first: Awake,
+    pub last: Awake,
+    pub count: u64,
+    pub max_gap_ms: u64,
+}
+
 #[derive(Clone, Debug, Default)]
 pub(super) struct Channels([Seen; Channel::ALL.len()]);
 
 impl Channels {
     /// Times are those of the watch, which stand still while nobody watched.
-    pub fn observe(&mut self, channel: Channel, first: Awake, last: Awake, count: u64, max_gap_ms: u64) {
+    pub fn observe(&mut self, piece: &Piece, ahead: u64) {
+        let Piece { channel, first, last, count, max_gap_ms } = *piece;
         let seen = &mut self.0[channel as usize];
+        seen.ahead = ahead;
         if let Some(before) = seen.last {
             seen.gap(first.since(before).as_millis());
         }
@@ -93,10 +107,10 @@ impl Channels {
         Channel::ALL
             .iter()
             .map(|channel| {
-                let Seen { last, count, .. } = &self.0[*channel as usize];
+                let Seen { last, ahead, count, .. } = &self.0[*channel as usize];
                 Evidence {
                     channel: *channel,
-                    last_at: last.map(|l| l.since(started).as_secs_f64()),
+                    last_at: last.map(|l| l.plus(Dur::from_millis(*ahead)).since(started).as_secs_f64()),
                     age_seconds: last.map(|l| now.since(l).as_secs_f64()),
                     counter: *count,
                 }

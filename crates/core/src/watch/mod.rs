@@ -19,7 +19,7 @@ use crate::dur::Dur;
 use crate::event::{Observation, words};
 use crate::moment::Awake;
 use crate::settings::{Ttl, WatchPolicy};
-use evidence::Channels;
+use evidence::{Channels, Piece};
 use loops::Loops;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -171,7 +171,8 @@ impl Watch {
 
     fn observe(&mut self, seen: &Observation) {
         let (first, last) = (self.inner(seen.first_ms), self.inner(seen.last_ms));
-        self.channels.observe(seen.channel, first, last, seen.count, seen.max_gap_ms);
+        let Observation { channel, count, max_gap_ms, .. } = *seen;
+        self.channels.observe(&Piece { channel, first, last, count, max_gap_ms }, self.frozen);
         self.messages = self.messages.saturating_add(seen.messages);
         self.waited.upto = self.waited.upto.max(last);
         match seen.channel {
@@ -184,9 +185,10 @@ impl Watch {
     /// A tool's start or end is progress of the agent itself.
     fn progress(&mut self, at: Awake, mcp: bool) {
         self.spoke = true;
-        self.channels.observe(Channel::Stdout, at, at, 1, 0);
+        let stdout = Piece { channel: Channel::Stdout, first: at, last: at, count: 1, max_gap_ms: 0 };
+        self.channels.observe(&stdout, self.frozen);
         if mcp {
-            self.channels.observe(Channel::McpTool, at, at, 1, 0);
+            self.channels.observe(&Piece { channel: Channel::McpTool, ..stdout }, self.frozen);
         }
     }
 

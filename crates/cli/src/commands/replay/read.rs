@@ -1,0 +1,77 @@
+//! A file of JSON lines, read one by one in bounded memory; what is wrong is told with its place.
+
+use crate::error::Failure;
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
+
+/// A longer line is no line of a recording: an agent's line is cut at a quarter of this.
+const MAX_LINE: u64 = 16 * 1024 * 1024;
+
+pub struct Lines {
+    name: String,
+    reader: BufReader<File>,
+    line: Vec<u8>,
+    number: u64,
+    whole: bool,
+}
+
+impl Lines {
+    pub fn open(path: &Path) -> Result<Lines, Failure> {
+        let name = path.display().to_string();
+        let cannot = |e: std::io::Error| {
+            Failure::with_hint(
+                format!("cannot read {name}: {e}"),
+                "FILE is a timeline, or a run's journal in .dogwatch/runs/",
+            )
+        };
+        let file = File::open(path).map_err(cannot)?;
+        if !file.metadata().map_err(cannot)?.is_file() {
+            return Err(Failure::usage(format!("{name} is no file")));
+        }
+        let reader = BufReader::with_capacity(256 * 1024, file);
+        Ok(Lines { name, reader, line: Vec::new(), number: 0, whole: true })
+    }
+
+    /// The next line that is not blank.
+    pub fn next(&mut self) -> Result<Option<&[u8]>, Failure> {
+        loop {
+            self.line.clear();
+            let read = (&mut self.reader).take(MAX_LINE).read_until(b'\n', &mut self.line);
+            let read = read.map_err(|e| Failure::usage(format!("cannot read {}: {e}", self.name)))?;
+            if read == 0 {
+                return Ok(None);
+            }
+            self.number += 1;
+            self.whole = self.line.pop_if(|b| *b == b'\n').is_some();
+            if read as u64 == MAX_LINE && !self.whole {
+                return Err(self.wrong(&format!("longer than {MAX_LINE} bytes"), None));
+            }
+            if !self.line.trim_ascii().is_empty() {
+                return Ok(Some(&self.line));
+            }
+        }
+    }
+
+    pub fn current(&self) -> &[u8] {
+        &self.line
+    }
+
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// The line ends as a line does.
+    pub fn is_whole(&self) -> bool {
+        self.whole
+    }
+
+    pub fn says(&self, what: &str) -> String {
+        format!("{}, line {}: {what}", self.name, self.number)
+    }
+
+    /// What is wrong with the current line.
+    pub fn wrong(&self, what: &str, hint: Option<String>) -> Failure {
+        Failure::Usage { message: self.says(what), hint }
+    }
+}

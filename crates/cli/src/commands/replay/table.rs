@@ -1,0 +1,46 @@
+//! A replay for people.
+
+use dogwatch_core::replay::{Line, Replayed, Summary};
+use dogwatch_core::text::printable;
+use std::fmt::Write;
+
+pub fn draw(replayed: &[Replayed]) -> String {
+    let mut text = String::new();
+    for session in replayed {
+        if let Some(name) = &session.summary.session {
+            let _ = writeln!(text, "{}, iteration {}", name.node, name.iteration);
+        }
+        for line in &session.lines {
+            let _ = writeln!(text, "{:>10}  {:<9}  {}", clock(line.at_s), line.verdict, about(line));
+        }
+        let _ = writeln!(text, "{:>10}  {}", clock(session.summary.ended_at_s), end(&session.summary));
+    }
+    printable(&text).into_owned()
+}
+
+/// Hours, minutes, seconds and tenths.
+fn clock(seconds: f64) -> String {
+    let tenths = (seconds * 10.0).floor() as u64;
+    let (s, minutes) = (tenths / 10 % 60, tenths / 600);
+    format!("{}:{:02}:{s:02}.{}", minutes / 60, minutes % 60, tenths % 10)
+}
+
+fn about(line: &Line) -> String {
+    match (line.reason, line.deferred_by, &line.message) {
+        (Some(reason), _, Some(message)) => format!("{reason}  {message}"),
+        (None, Some(channel), _) => {
+            let fresh = line.evidence_summary.iter().find(|e| e.channel == channel);
+            let age = fresh.and_then(|e| e.age_seconds).unwrap_or(0.0);
+            format!("deferred by {channel}, seen {age:.1}s ago")
+        }
+        (_, None, message) => message.clone().unwrap_or_default(),
+        (Some(reason), Some(_), None) => reason.to_string(),
+    }
+}
+
+fn end(summary: &Summary) -> String {
+    let outcome = summary.outcome.unwrap_or("not ended");
+    let reason = summary.reason.map(|reason| format!(" by {reason}")).unwrap_or_default();
+    let Summary { messages, tools, errors, .. } = summary;
+    format!("{outcome}{reason}; {messages} messages, {tools} tools, {errors} errors")
+}

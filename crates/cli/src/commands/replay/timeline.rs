@@ -1,0 +1,243 @@
+//! A timeline: one session, told line by line.
+
+use super::read::Lines;
+use crate::error::Failure;
+use dogwatch_agents::tools::{call, delegates, is_mcp, result};
+use dogwatch_agents::{Line, MAX_LINE, Reader, last_marker};
+use dogwatch_config::nearest;
+use dogwatch_core::dur::Dur;
+use dogwatch_core::fingerprint::fingerprint_ends;
+use dogwatch_core::hash;
+use dogwatch_core::job::Exit;
+use dogwatch_core::moment::Awake;
+use dogwatch_core::replay::{Did, Finish, Input, Looks, Player, Replayed};
+use dogwatch_core::settings::{ReaderName, WatchPolicy};
+use dogwatch_core::sign::Sign;
+use dogwatch_core::watch::{Session, ToolStarted};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+/// What a line of a timeline can tell.
+const KINDS: [&str; 16] = [
+    "stdout",
+    "stderr",
+    "message",
+    "tool_started",
+    "tool_ended",
+    "error",
+    "mcp_call",
+    "subagent",
+    "workspace",
+    "children",
+    "keepalive",
+    "heartbeat",
+    "suspended",
+    "exited",
+    "end",
+    "line",
+];
+
+/// A line, whatever its kind.
+#[derive(Deserialize)]
+struct Raw<'a> {
+    t_ms: u64,
+    line: Option<String>,
+    input: Option<String>,
+    id: Option<String>,
+    name: Option<String>,
+    #[serde(borrow)]
+    args: Option<&'a RawValue>,
+    timeout_s: Option<f64>,
+    delegates: Option<bool>,
+    ok: Option<bool>,
+    #[serde(borrow)]
+    result: Option<&'a RawValue>,
+    text: Option<String>,
+    tool: Option<String>,
+    phase: Option<String>,
+    what: Option<String>,
+    #[serde(borrow)]
+    digest: Option<&'a RawValue>,
+    live: Option<u32>,
+    cpu_ms: Option<u64>,
+    for_ms: Option<u64>,
+    code: Option<i32>,
+    bytes: Option<u64>,
+    count: Option<u64>,
+}
+
+/// What was read of a line.
+enum Told {
+    Line(String),
+    Input(Input),
+    Exited(i32),
+    End,
+}
+
+/// What is wrong, and what may have been meant.
+struct Wrong(String, Option<String>);
+
+/// The current line is the first.
+pub fn replay(mut lines: Lines, name: ReaderName, policy: WatchPolicy) -> Result<Replayed, Failure> {
+    let session = Session::new(Awake(0), name.is_structured());
+    let mut player = Player::new(policy, session, None, Looks::EveryDue);
+    let (mut reader, mut signs) = (Reader::for_name(name), Vec::new());
+    let (mut last, mut over) = (0, None);
+    while lines.number() > 0 && !lines.current().is_empty() {
+        let (t_ms, told) = read(lines.current(), name).map_err(|w| lines.wrong(&w.0, w.1))?;
+        if t_ms < last {
+            let what = format!("t_ms {t_ms} comes after {last}: lines must be in order of time");
+            return Err(lines.wrong(&what, None));
+        }
+        last = t_ms;
+        let at = Awake(t_ms);
+        match told {
+            // The rest is read for its mistakes only.
+            _ if over.is_some() || player.has_stopped() => {}
+            Told::Line(text) => {
+                let bytes = &text.as_bytes()[..text.len().min(MAX_LINE)];
+                reader.read_line(Line { bytes, cut: bytes.len() < text.len() }, &mut signs);
+                if !bytes.trim_ascii().is_empty() {
+                    player.line(at, &mut signs);
+                }
+                signs.clear();
+            }
+            Told::Input(input) => player.input(at, input),
+            Told::Exited(code) => over = Some((at, Some(code))),
+            Told::End => over = Some((at, None)),
+        }
+        if lines.next()?.is_none() {
+            break;
+        }
+    }
+    let (at, code) = over.unwrap_or((Awake(last), None));
+    let Some(code) = code else { return Ok(player.finish(at, &Finish::Looked)) };
+    reader.finish(&mut signs);
+    Ok(exited(player, at, code, &mut signs, name))
+}
+
+/// The process has ended; what its reader still had to say belongs to how it ended.
+fn exited(mut player: Player, at: Awake, code: i32, signs: &mut Vec<Sign>, name: ReaderName) -> Replayed {
+    signs.drain(..).for_each(|sign| player.last_sign(sign));
+    let text = player.tally().result.as_ref().map(|result| result.text.as_str());
+    let marker = text.and_then(|text| last_marker(text, name.is_structured(), ""));
+    // A shell writes -n for a signal, as the recordings do.
+    let exit = if code < 0 { Exit::Signal(code.saturating_neg()) } else { Exit::Code(code) };
+    player.finish(at, &Finish::Exited { exit, marker })
+}
+
+fn read(line: &[u8], agent: ReaderName) -> Result<(u64, Told), Wrong> {
+    let raw: Raw<'_> = serde_json::from_slice(line).map_err(|e| Wrong(plainly(&e), None))?;
+    let told = match (&raw.line, &raw.input) {
+        (Some(_), None) => Told::Line(raw.line.unwrap_or_default()),
+        (None, Some(_)) => return input(raw, agent),
+        (Some(_), Some(_)) => return Err(Wrong("has both `line` and `input`".to_owned(), None)),
+        (None, None) => return Err(Wrong("has neither `line` nor `input`".to_owned(), None)),
+    };
+    Ok((raw.t_ms, told))
+}
+
+/// The library counts lines of its own; ours is named already.
+fn plainly(error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    match text.split_once(" at line ") {
+        Some((what, _)) if error.is_data() => what.to_owned(),
+        Some((what, _)) => format!("not JSON: {what} at column {}", error.column()),
+        None => text,
+    }
+}
+
+fn input(raw: Raw<'_>, agent: ReaderName) -> Result<(u64, Told), Wrong> {
+    let kind = raw.input.clone().unwrap_or_default();
+    let t_ms = raw.t_ms;
+    let input = match kind.as_str() {
+        "stdout" => Input::Stdout { bytes: need(raw.bytes, &kind, "bytes")? },
+        "stderr" => Input::Stderr { bytes: need(raw.bytes, &kind, "bytes")? },
+        "message" => Input::Message { count: raw.count },
+        "tool_started" => Input::Sign(tool_started(raw, agent)?),
+        "tool_ended" => Input::Sign(tool_ended(raw)?),
+        "error" => Input::Sign(Sign::error(&need(raw.text, &kind, "text")?)),
+        "mcp_call" => {
+            one_of("phase", need(raw.phase, &kind, "phase")?, &["start", "end"])?;
+            Input::McpCall { tool: need(raw.tool, &kind, "tool")? }
+        }
+        "subagent" => subagent(raw)?,
+        "workspace" => Input::Workspace { digest: raw.digest.and_then(digest) },
+        "children" => Input::Children { live: need(raw.live, &kind, "live")?, cpu_ms: raw.cpu_ms },
+        "keepalive" => Input::Sign(Sign::Keepalive),
+        "heartbeat" => Input::Heartbeat,
+        "suspended" => Input::Suspended { for_ms: need(raw.for_ms, &kind, "for_ms")? },
+        "exited" => return Ok((t_ms, Told::Exited(need(raw.code, &kind, "code")?))),
+        "end" => return Ok((t_ms, Told::End)),
+        unknown => return Err(no_such("input", unknown, &KINDS[..KINDS.len() - 1])),
+    };
+    Ok((t_ms, Told::Input(input)))
+}
+
+fn need<T>(field: Option<T>, kind: &str, name: &str) -> Result<T, Wrong> {
+    field.ok_or_else(|| Wrong(format!("`{kind}` needs `{name}`"), None))
+}
+
+fn one_of(field: &str, word: String, known: &[&'static str]) -> Result<String, Wrong> {
+    if known.contains(&word.as_str()) { Ok(word) } else { Err(no_such(field, &word, known)) }
+}
+
+fn no_such(field: &str, word: &str, known: &[&'static str]) -> Wrong {
+    let hint = match nearest(word, known.iter().copied()) {
+        Some(near) => format!("did you mean `{near}`?"),
+        None => format!("`{field}` is one of {}", known.join(", ")),
+    };
+    Wrong(format!("there is no {field} `{word}`"), Some(hint))
+}
+
+fn tool_started(raw: Raw<'_>, agent: ReaderName) -> Result<Sign, Wrong> {
+    let kind = "tool_started";
+    let name = need(raw.name, kind, "name")?;
+    let timeout = match raw.timeout_s {
+        Some(s) if s.is_finite() && s >= 0.0 => Some(Dur::from_millis((s * 1000.0).round() as u64)),
+        Some(_) => return Err(Wrong("`timeout_s` is not a time".to_owned(), None)),
+        None => None,
+    };
+    Ok(Sign::ToolStarted(ToolStarted {
+        id: need(raw.id, kind, "id")?,
+        call: call(&name, raw.args.map_or("", RawValue::get)),
+        timeout: timeout.map(|t| t.min(Dur::LONGEST)),
+        delegates: raw.delegates.unwrap_or_else(|| delegates(agent, &name)),
+        mcp: is_mcp(agent, &name) || name.starts_with("mcp__"),
+        name,
+    }))
+}
+
+fn tool_ended(raw: Raw<'_>) -> Result<Sign, Wrong> {
+    let kind = "tool_ended";
+    let text = raw.result.map(words).unwrap_or_default();
+    let ok = need(raw.ok, kind, "ok")?;
+    let error = match fingerprint_ends(&text) {
+        _ if ok => String::new(),
+        nothing if nothing.is_empty() => "failed".to_owned(),
+        error => error,
+    };
+    Ok(Sign::ToolEnded { id: need(raw.id, kind, "id")?, ok, result: result(&text), error })
+}
+
+fn subagent(raw: Raw<'_>) -> Result<Input, Wrong> {
+    let kind = "subagent";
+    let what = need(raw.what, kind, "what")?;
+    let did = match one_of("what", what, &["progress", "tool", "heartbeat", "ended"])?.as_str() {
+        "progress" => Did::Progress,
+        "tool" => Did::Tool,
+        "heartbeat" => Did::Heartbeat,
+        _ => Did::Ended,
+    };
+    Ok(Input::Subagent { id: need(raw.id, kind, "id")?, did })
+}
+
+/// A text as it is, anything else as it is written.
+fn words(value: &RawValue) -> String {
+    serde_json::from_str::<String>(value.get()).unwrap_or_else(|_| value.get().to_owned())
+}
+
+/// Null is an unknown state.
+fn digest(value: &RawValue) -> Option<u64> {
+    (value.get() != "null").then(|| hash::bytes(value.get().as_bytes()))
+}

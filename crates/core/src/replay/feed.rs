@@ -1,0 +1,237 @@
+//! From what happened to what the watchdog is told: through the coalescers, one per channel, as in a live
+//! session.
+
+use crate::coalesce::Coalescer;
+use crate::event::Observation;
+use crate::hash;
+use crate::moment::Awake;
+use crate::sign::{Sign, Tally};
+use crate::watch::{Channel, Fact};
+use std::collections::BTreeSet;
+
+/// Something that happened, as a timeline tells it.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Input {
+    /// So many bytes, of which nothing else is known.
+    Stdout {
+        bytes: u64,
+    },
+    Stderr {
+        bytes: u64,
+    },
+    /// A message, or the number of messages so far.
+    Message {
+        count: Option<u64>,
+    },
+    /// A sign, as if the agent's reader had seen it.
+    Sign(Sign),
+    McpCall {
+        tool: String,
+    },
+    Subagent {
+        id: String,
+        did: Did,
+    },
+    Workspace {
+        digest: Option<u64>,
+    },
+    Children {
+        live: u32,
+        cpu_ms: Option<u64>,
+    },
+    /// Somebody is alive. That is no news.
+    Heartbeat,
+    /// The span ends now.
+    Suspended {
+        for_ms: u64,
+    },
+}
+
+/// What a subagent did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Did {
+    Progress,
+    Tool,
+    Heartbeat,
+    Ended,
+}
+
+/// A call of this tool says that somebody is alive, and no more.
+const HEARTBEAT_TOOL: &str = "heartbeat";
+
+#[derive(Debug)]
+pub struct Feed {
+    structured: bool,
+    channels: [Coalescer; Channel::ALL.len()],
+    /// The state of the work tree in the record that waits, if one does.
+    digest: Option<Option<u64>>,
+    printed: bool,
+    subagents: BTreeSet<String>,
+    cpu_ms: u64,
+    pub tally: Tally,
+    pub counts: Counts,
+}
+
+/// What a summary counts.
+#[derive(Clone, Debug, Default)]
+pub struct Counts {
+    pub messages: u64,
+    pub tools: u64,
+    pub errors: u64,
+    open: BTreeSet<String>,
+    failures: BTreeSet<u64>,
+}
+
+impl Counts {
+    pub fn note(&mut self, fact: &Fact) {
+        match fact {
+            Fact::Observed(seen) => self.messages = self.messages.saturating_add(seen.messages),
+            Fact::ToolStarted(tool) if !self.open.contains(&tool.id) => {
+                self.open.insert(tool.id.clone());
+                self.tools += 1;
+            }
+            Fact::ToolEnded { id, ok, error, .. } => {
+                self.open.remove(id);
+                let failure = || hash::mix(hash::bytes(id.as_bytes()), hash::bytes(error.as_bytes()));
+                self.errors += u64::from(!ok && self.failures.insert(failure()));
+            }
+            Fact::Error { .. } => self.errors += 1,
+            Fact::Printed
+            | Fact::ToolStarted(_)
+            | Fact::SubagentStarted { .. }
+            | Fact::SubagentEnded { .. }
+            | Fact::Sampled { .. }
+            | Fact::Suspended { .. } => {}
+        }
+    }
+}
+
+impl Feed {
+    pub fn new(structured: bool) -> Feed {
+        let [stdout, mcp_tool, subagent, workspace] =
+            [Channel::Stdout, Channel::McpTool, Channel::Subagent, Channel::Workspace].map(Coalescer::new);
+        Feed {
+            structured,
+            channels: [stdout, mcp_tool, subagent, workspace],
+            digest: None,
+            printed: false,
+            subagents: BTreeSet::new(),
+            cpu_ms: 0,
+            tally: Tally::default(),
+            counts: Counts::default(),
+        }
+    }
+
+    /// A line of stdout that is not blank, as the agent's reader understood it.
+    pub fn line(&mut self, at: Awake, signs: &mut Vec<Sign>, out: &mut Vec<Fact>) {
+        self.printed(at, out);
+        for sign in signs.drain(..) {
+            self.sign(at, sign, out);
+        }
+    }
+
+    pub fn take(&mut self, at: Awake, input: Input, out: &mut Vec<Fact>) {
+        match input {
+            Input::Stdout { bytes } if bytes > 0 && self.structured => self.printed(at, out),
+            Input::Stdout { bytes } | Input::Stderr { bytes } => {
+                self.saw(at, Channel::Stdout, u64::from(bytes > 0 && !self.structured), 0, out);
+            }
+            Input::Message { count } => self.message(at, count, out),
+            Input::Sign(sign) => {
+                self.printed(at, out);
+                self.sign(at, sign, out);
+            }
+            Input::McpCall { tool } => {
+                self.saw(at, Channel::McpTool, u64::from(tool != HEARTBEAT_TOOL), 0, out);
+            }
+            Input::Subagent { id, did } => self.subagent(at, id, did, out),
+            Input::Workspace { digest } => self.workspace(at, digest, out),
+            Input::Children { live, cpu_ms } => {
+                // What is not known has not grown.
+                self.cpu_ms = cpu_ms.unwrap_or(self.cpu_ms);
+                self.single(at, Fact::Sampled { children: live, cpu_ms: self.cpu_ms }, out);
+            }
+            Input::Heartbeat => {}
+            Input::Suspended { for_ms } => self.single(at, Fact::Suspended { for_ms }, out),
+        }
+    }
+
+    /// What still waits, because somebody is about to judge.
+    pub fn flush(&mut self, at: Awake, out: &mut Vec<Fact>) {
+        for channel in Channel::ALL {
+            let record = self.channels[*channel as usize].flush(at);
+            self.pass(record, out);
+        }
+    }
+
+    fn sign(&mut self, at: Awake, sign: Sign, out: &mut Vec<Fact>) {
+        if let Some(channel) = sign.progress() {
+            self.saw(at, channel, 1, u64::from(sign == Sign::Message), out);
+        }
+        if let Some(fact) = sign.fact() {
+            self.single(at, fact, out);
+        }
+        self.tally.add(sign);
+    }
+
+    /// Only a higher count is progress.
+    fn message(&mut self, at: Awake, count: Option<u64>, out: &mut Vec<Fact>) {
+        self.printed(at, out);
+        let known = self.tally.messages;
+        let new = count.map_or(1, |count| count.saturating_sub(known));
+        self.tally.messages = known.saturating_add(new);
+        self.saw(at, Channel::Stdout, new, new, out);
+    }
+
+    /// A subagent that nobody has heard of has started. That it is alive is no progress.
+    fn subagent(&mut self, at: Awake, id: String, did: Did, out: &mut Vec<Fact>) {
+        if did == Did::Ended {
+            self.subagents.remove(&id);
+            return self.sign(at, Sign::SubagentEnded { id }, out);
+        }
+        if self.subagents.insert(id.clone()) {
+            self.single(at, Fact::SubagentStarted { id: id.clone() }, out);
+        }
+        if did != Did::Heartbeat {
+            self.sign(at, Sign::SubagentProgress { id }, out);
+        }
+    }
+
+    /// A record tells one state of the work tree, so another state begins another record.
+    fn workspace(&mut self, at: Awake, digest: Option<u64>, out: &mut Vec<Fact>) {
+        if self.digest.is_some_and(|waits| waits != digest) {
+            let record = self.channels[Channel::Workspace as usize].flush(at);
+            self.pass(record, out);
+        }
+        self.digest = Some(digest);
+        self.saw(at, Channel::Workspace, 1, 0, out);
+    }
+
+    fn printed(&mut self, at: Awake, out: &mut Vec<Fact>) {
+        if self.structured && !self.printed {
+            self.printed = true;
+            self.single(at, Fact::Printed, out);
+        }
+    }
+
+    fn single(&mut self, at: Awake, fact: Fact, out: &mut Vec<Fact>) {
+        self.flush(at, out);
+        self.counts.note(&fact);
+        out.push(fact);
+    }
+
+    fn saw(&mut self, at: Awake, channel: Channel, count: u64, messages: u64, out: &mut Vec<Fact>) {
+        let record = self.channels[channel as usize].saw(at, count, messages);
+        self.pass(record, out);
+    }
+
+    fn pass(&mut self, record: Option<Observation>, out: &mut Vec<Fact>) {
+        let Some(mut seen) = record else { return };
+        if seen.channel == Channel::Workspace {
+            seen.digest = self.digest.take().flatten();
+        }
+        let fact = Fact::Observed(seen);
+        self.counts.note(&fact);
+        out.push(fact);
+    }
+}
