@@ -12,7 +12,8 @@ use std::path::{Path, PathBuf};
 
 /// The loop file's name in its directory.
 pub const LOOP_FILE: &str = "RALPH.md";
-const PROJECT_FILE: &str = "dogwatch.toml";
+/// The project's settings, in the directory where dogwatch is started.
+pub const PROJECT_FILE: &str = "dogwatch.toml";
 const GRAPH_FILES: [&str; 4] = ["graph.yaml", "graph.yml", "graph.toml", "graph.json"];
 
 /// The flags that are settings, shared by `run` and `check`.
@@ -174,11 +175,16 @@ fn shorten(path: &Path) -> String {
 
 /// As a shell would find it, from the directory where sessions run.
 pub fn program_exists(program: &str, work_dir: &Path) -> bool {
+    find_program(program, work_dir).is_some()
+}
+
+/// Where the program is that a shell would start.
+pub fn find_program(program: &str, work_dir: &Path) -> Option<PathBuf> {
     if program.contains('/') {
-        return is_executable(&work_dir.join(program));
+        return Some(work_dir.join(program)).filter(|path| is_executable(path));
     }
     let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path).any(|dir| is_executable(&work_dir.join(dir).join(program)))
+    std::env::split_paths(&path).map(|dir| work_dir.join(dir).join(program)).find(|path| is_executable(path))
 }
 
 fn is_executable(path: &Path) -> bool {

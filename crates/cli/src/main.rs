@@ -46,6 +46,9 @@ fn main() -> ExitCode {
     // and know nothing of the command line above.
     match std::env::args_os().nth(1) {
         Some(role) if role == dogwatch_host::keeper::ARGUMENT => return dogwatch_host::keeper::main(),
+        Some(role) if role == dogwatch_host::snapshot::ARGUMENT => {
+            return dogwatch_host::snapshot::main(std::env::args_os().skip(2));
+        }
         Some(role) if role == "actor" => return dogwatch_actor::main(std::env::args_os().skip(2)),
         Some(_) | None => {}
     }

@@ -59,6 +59,7 @@ pub fn load(sources: &Sources<'_>) -> Result<Loaded, Vec<Diagnostic>> {
             plan: Plan {
                 nodes: vec![NodePlan { name: NodeName::new(sources.node_name), settings }],
                 stop_on_error: sources.flags.stop_on_error,
+                snapshots: false,
             },
             body,
             frontmatter: frontmatter::settings(bounded(sources.loop_file.text)),

@@ -127,6 +127,17 @@ pub enum Event {
         ended_by: EndedBy,
     },
     SessionEnded(SessionEnded),
+    SnapshotTaken {
+        node: NodeName,
+        iteration: Iteration,
+        #[serde(rename = "ref")]
+        name: String,
+        /// Files that differ from what git has already.
+        files: u64,
+        /// Files that are not in it.
+        #[serde(skip_serializing_if = "is_zero", default)]
+        skipped: u64,
+    },
     IterationCompleted(IterationEnd),
     IterationIdle {
         #[serde(flatten)]

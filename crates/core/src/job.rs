@@ -20,6 +20,8 @@ pub enum JobKind {
     /// `work_when`: is there anything to do?
     Gate,
     Session,
+    /// The work tree is kept as it is now.
+    Snapshot,
     /// `wake_on.probe`: should the wait end?
     Probe,
 }
@@ -58,10 +60,30 @@ pub struct JobReport {
     pub cut_bytes: u64,
     /// Processes that were still there after the main one's exit and were ended.
     pub stragglers: u64,
+    /// What came of a snapshot.
+    pub snapshot: Option<Snapshot>,
     /// When the service that refused will answer again, if it said so.
     pub resets_at: Option<Wall>,
     /// The last line of stderr or stdout, for agents that give no error of their own.
     pub last_line: String,
+}
+
+/// What came of keeping the work tree.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Snapshot {
+    Taken {
+        name: String,
+        files: u64,
+        /// Files that are not in it.
+        skipped: u64,
+    },
+    /// There is nothing to keep here, and there will not be.
+    NoWorkTree {
+        why: String,
+    },
+    Failed {
+        why: String,
+    },
 }
 
 /// `<!-- ralph:state NAME key=value … -->` in the agent's result text.

@@ -14,6 +14,9 @@ pub struct Plan {
     pub nodes: Vec<NodePlan>,
     /// End the run at the first failed iteration (`--stop-on-error`).
     pub stop_on_error: bool,
+    /// Keep the work tree after every session: it is one that git knows.
+    #[serde(default)]
+    pub snapshots: bool,
 }
 
 /// One piece of work.

@@ -211,7 +211,10 @@ impl View {
                 self.on(&end.node, |n| n.limited(end, *limit, *resets_at));
             }
             Event::Used { node, usage, .. } => self.on(node, |n| n.using = *usage),
-            Event::Fact { .. } | Event::WatchdogContinue { .. } | Event::Suspended { .. } => {}
+            Event::SnapshotTaken { .. }
+            | Event::Fact { .. }
+            | Event::WatchdogContinue { .. }
+            | Event::Suspended { .. } => {}
             Event::IterationInterrupted { end, .. } => self.on(&end.node, |n| {
                 n.counts.interrupted += 1;
                 n.over(end, Ending::Interrupted { by: EndedBy::Operator });

@@ -101,6 +101,7 @@ fn some_plan(dice: &mut Dice) -> Plan {
         s.wake_on = WakePolicy { paths: Vec::new(), probe, every: Dur::from_secs(20) };
     });
     plan.stop_on_error = dice.one_in(8);
+    plan.snapshots = dice.one_in(3);
     plan
 }
 
@@ -128,7 +129,7 @@ fn some_act(dice: &mut Dice, kind: JobKind) -> Act {
         (JobKind::Session, 2 | 3) => Act::idles(if dice.one_in(2) { "no_pending_tasks" } else { "blocked" }),
         (JobKind::Session, 4) => Act::fails(),
         (JobKind::Session, 5) => Act::works(lasts).answering(AgentResult::new("it went wrong", true)),
-        (JobKind::Gate | JobKind::Probe | JobKind::Command(_), n) => {
+        (JobKind::Gate | JobKind::Probe | JobKind::Command(_) | JobKind::Snapshot, n) => {
             Act::exits(i32::try_from(n % 3).expect("small"), lasts)
         }
         (JobKind::Session, _) => Act::works(lasts),

@@ -118,6 +118,7 @@ pub fn word(event: &Event) -> Option<String> {
         | Event::Fact { .. }
         | Event::Used { .. }
         | Event::Unknown => return None,
+        Event::SnapshotTaken { iteration, .. } => format!("snapshot_taken {iteration}"),
         Event::WatchdogContinue { deferred_by, .. } => format!("watchdog_continue {deferred_by}"),
         Event::Suspended { for_s } => format!("suspended {for_s}"),
         Event::IterationStarted { iteration, cause, .. } => format!("iteration_started {iteration} {cause}"),

@@ -33,7 +33,11 @@ pub fn settings() -> Settings {
 pub fn plan(change: impl FnOnce(&mut Settings)) -> Plan {
     let mut settings = settings();
     change(&mut settings);
-    Plan { nodes: vec![NodePlan { name: NodeName::new("loop"), settings }], stop_on_error: false }
+    Plan {
+        nodes: vec![NodePlan { name: NodeName::new("loop"), settings }],
+        stop_on_error: false,
+        snapshots: false,
+    }
 }
 
 pub fn command(name: &str, timeout: Dur) -> CommandPlan {

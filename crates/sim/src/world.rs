@@ -7,7 +7,7 @@ use dogwatch_core::decision::{ContextEntry, Decision};
 use dogwatch_core::dur::Dur;
 use dogwatch_core::event::{EndStep, Event, Recorded, RunEnded, Sight, WaitEndedBy};
 use dogwatch_core::input::Input;
-use dogwatch_core::job::{Exit, Job, JobKind};
+use dogwatch_core::job::{Exit, Job, JobKind, Snapshot};
 use dogwatch_core::moment::{Awake, Boot, Moment, Wall};
 use dogwatch_core::run::CannotResume;
 use dogwatch_core::settings::Plan;
@@ -46,6 +46,7 @@ pub struct World {
 struct Live {
     job: Job,
     act: Act,
+    /// It was told to go.
     exited: bool,
 }
 
@@ -313,7 +314,12 @@ impl World {
 
     fn ended(&mut self, job: Job, after: Dur) {
         if let Some(live) = self.live.take() {
-            self.plan_in(after, Input::JobEnded { job, report: Box::new(live.act.report) });
+            let mut report = live.act.report;
+            if job.kind == JobKind::Snapshot && live.act.exit == Exit::Code(0) && !live.exited {
+                report.snapshot =
+                    Some(Snapshot::Taken { name: format!("refs/{}", job.iteration), files: 1, skipped: 0 });
+            }
+            self.plan_in(after, Input::JobEnded { job, report: Box::new(report) });
         }
     }
 }

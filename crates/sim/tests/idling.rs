@@ -228,7 +228,7 @@ fn gated(exit: i32) -> World {
     };
     World::new(plan(settings), move |job| match job.kind {
         JobKind::Gate => Act::exits(exit, Dur::from_secs(1)),
-        JobKind::Command(_) | JobKind::Session | JobKind::Probe => Act::works(MINUTE),
+        _ => Act::works(MINUTE),
     })
 }
 
@@ -310,7 +310,7 @@ fn probed(finds_work_at: u64) -> World {
             probes += 1;
             Act::exits(i32::from(probes < finds_work_at), Dur::from_secs(2))
         }
-        JobKind::Command(_) | JobKind::Session | JobKind::Gate => Act::idles("x"),
+        _ => Act::idles("x"),
     })
 }
 

@@ -1,6 +1,6 @@
 //! The loop in virtual time: iterations, failures, the circuit, budgets, limits.
 
-use dogwatch_core::dur::Dur;
+use dogwatch_core::dur::{Dur, Limit};
 use dogwatch_core::event::{Event, Outcome};
 use dogwatch_core::job::JobKind;
 use dogwatch_core::sign::AgentResult;
@@ -44,6 +44,7 @@ fn item_43_a_session_over_its_limit_has_its_own_event_and_is_ended_step_by_step(
     let mut world = World::new(
         plan(|s| {
             session_limit(limit)(s);
+            s.watchdog.idle = Limit::Off;
             s.max_iterations = Some(1);
         }),
         |_| Act::hangs().stubborn(),
@@ -293,4 +294,47 @@ fn a_late_or_spurious_wake_up_changes_nothing() {
     }
     world.end();
     assert_eq!(world.sessions, [0, 60_000]);
+}
+
+#[test]
+fn the_work_tree_is_kept_before_the_first_iteration_and_after_every_session() {
+    let mut plan = plan(|s| s.max_iterations = Some(2));
+    plan.snapshots = true;
+    let mut world = World::new(plan, |job| match job.kind {
+        JobKind::Session if job.iteration.0 == 2 => Act::hangs(),
+        _ => Act::works(Dur::from_secs(1)),
+    });
+    world.end();
+    let story: Vec<String> = world
+        .story()
+        .into_iter()
+        .filter(|w| w.starts_with("snapshot") || w.starts_with("iteration"))
+        .collect();
+    assert_eq!(
+        story,
+        [
+            "snapshot_taken 0",
+            "iteration_started 1 first",
+            "snapshot_taken 1",
+            "iteration_completed",
+            "iteration_started 2 next",
+            "snapshot_taken 2",
+            "iteration_timed_out",
+        ]
+    );
+}
+
+#[test]
+fn a_snapshot_that_hangs_or_fails_is_trouble_and_the_run_goes_on() {
+    for act in [Act::hangs().stubborn(), Act::exits(1, MINUTE), Act::absent()] {
+        let mut plan = plan(|s| s.max_iterations = Some(1));
+        plan.snapshots = true;
+        let mut world = World::new(plan, move |job| match job.kind {
+            JobKind::Snapshot => act.clone(),
+            _ => Act::works(MINUTE),
+        });
+        let end = world.end();
+        assert_eq!((end.completed, end.exit_code), (1, 0));
+        assert_eq!(world.story().iter().filter(|w| *w == "trouble snapshot").count(), 2);
+    }
 }

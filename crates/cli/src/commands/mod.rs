@@ -3,6 +3,7 @@
 mod check;
 mod completions;
 mod demo;
+mod doctor;
 mod events;
 mod init;
 mod last;
@@ -36,6 +37,7 @@ pub enum Command {
     Logs(logs::Args),
     Events(events::Args),
     Replay(replay::Args),
+    Doctor(doctor::Args),
     Demo(demo::Args),
     Completions(completions::Args),
     #[command(hide = true)]
@@ -59,6 +61,7 @@ impl Command {
             Command::Logs(args) => logs::run(&args),
             Command::Events(args) => events::run(&args),
             Command::Replay(args) => replay::run(&args),
+            Command::Doctor(args) => doctor::run(&args),
             Command::Demo(args) => demo::run(&args),
             Command::Completions(args) => completions::run(&args),
             Command::Man(args) => man::run(&args),

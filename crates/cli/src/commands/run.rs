@@ -5,6 +5,7 @@ use dogwatch_config::Loaded;
 use dogwatch_core::Run;
 use dogwatch_core::event::RunStarted;
 use dogwatch_core::ids::RunId;
+use dogwatch_core::input::Input;
 use dogwatch_core::redact;
 use dogwatch_host::clock;
 use dogwatch_host::home::{STATE_DIR, StateDir};
@@ -46,6 +47,9 @@ pub fn run(args: Args) -> Result<u8, Failure> {
     file.find_agent(&loaded)?;
 
     let held = hold(&file.work_dir, &file.path)?;
+    let mut loaded = loaded;
+    let git = dogwatch_host::home::work_tree(&file.work_dir).join(".git").exists();
+    loaded.plan.snapshots = git;
     let run_id = RunId::new(clock::now().wall, random()?);
     let state = StateDir::at(args.state_dir.unwrap_or_else(|| file.work_dir.join(STATE_DIR)));
     let no_record = |e: std::io::Error| {
@@ -65,10 +69,15 @@ pub fn run(args: Args) -> Result<u8, Failure> {
         work_dir: file.work_dir,
         loop_file: file.path,
         loop_text: file.text,
-        news: Vec::new(),
+        news: if git { Vec::new() } else { vec![no_git()] },
         json: args.json,
     };
     supervise(held, ready)
+}
+
+fn no_git() -> Input {
+    let message = "not a git work tree: what a session leaves is not kept in snapshots".to_owned();
+    Input::Noticed { kind: "no_snapshots", message }
 }
 
 fn started(file: &LoopFile, loaded: &Loaded, run: RunId) -> Result<RunStarted, Failure> {

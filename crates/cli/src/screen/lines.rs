@@ -120,6 +120,7 @@ impl Teller {
             Event::NodeTransition { .. }
             | Event::SessionStarted { .. }
             | Event::Observed { .. }
+            | Event::SnapshotTaken { .. }
             | Event::Fact { .. }
             | Event::Used { .. }
             | Event::WatchdogContinue { .. }

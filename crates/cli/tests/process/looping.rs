@@ -197,8 +197,10 @@ fn item_54_the_last_result_is_what_was_said_and_its_marker_counts() {
 // promise: 13
 #[test]
 fn item_55_is_error_is_a_failure_though_the_exit_code_is_0() {
-    let project =
-        Project::acting_with(&format!("reader: claude\n{GRACES}"), "claude init; claude is_error 529 Busy");
+    let project = Project::acting_with(
+        &format!("reader: claude\n{GRACES}"),
+        "claude init; claude is_error 400 Bad request",
+    );
     let done = project.run(&["-n", "1"]);
     done.assert_code(1);
     assert_eq!(one(&done.events(), "session_ended")["is_error"], true);

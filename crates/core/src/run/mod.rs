@@ -164,7 +164,11 @@ impl Run {
         self.arm_budget();
         for ix in self.every() {
             self.cx.transition(ix, NodeState::Running, None);
-            self.begin_iteration(ix, Cause::First);
+            if self.cx.plan.snapshots {
+                self.nodes[ix.0].keep_first(&mut self.cx);
+            } else {
+                self.begin_iteration(ix, Cause::First);
+            }
         }
     }
 

@@ -14,7 +14,7 @@ use crate::event::{
 };
 use crate::fingerprint::fingerprint;
 use crate::ids::{Iteration, NodeIx};
-use crate::job::{Exit, Job, JobKind, JobReport};
+use crate::job::{Exit, Job, JobKind, JobReport, Snapshot};
 use crate::moment::Awake;
 use crate::settings::{CommandPlan, NO_PENDING_TASKS};
 use crate::text::one_line;
@@ -23,6 +23,8 @@ use crate::view::NodeView;
 use crate::watch::{self, Channel};
 use std::cmp::Ordering;
 
+/// How long keeping the work tree may take.
+const SNAPSHOT_BOUND: Dur = Dur::from_secs(30);
 /// How much of an agent's words goes into the record.
 const MAX_SAID: usize = 300;
 
@@ -41,7 +43,15 @@ enum Phase {
     Errand(Tree),
     Prompting,
     Session(Tree, Option<Box<Watching>>),
+    /// The work tree is being kept: before the first iteration, or after a session whose end is known.
+    Keeping(Tree, Option<Box<Closing>>),
     Waiting(Wait),
+}
+
+/// How the iteration ended; it is closed as soon as the work tree is kept.
+struct Closing {
+    judged: Judged,
+    fingerprint: Option<String>,
 }
 
 /// What a fact made of the node.
@@ -95,7 +105,7 @@ impl Node {
     pub fn is_working(&self) -> bool {
         match self.phase {
             Phase::Resting | Phase::Waiting(_) => false,
-            Phase::Errand(_) | Phase::Prompting | Phase::Session(..) => true,
+            Phase::Errand(_) | Phase::Prompting | Phase::Session(..) | Phase::Keeping(..) => true,
         }
     }
 
@@ -108,13 +118,17 @@ impl Node {
     pub fn waiting(&self) -> Option<WaitWhy> {
         match &self.phase {
             Phase::Waiting(wait) => Some(wait.why()),
-            Phase::Resting | Phase::Errand(_) | Phase::Prompting | Phase::Session(..) => None,
+            Phase::Resting
+            | Phase::Errand(_)
+            | Phase::Prompting
+            | Phase::Session(..)
+            | Phase::Keeping(..) => None,
         }
     }
 
     fn tree(&self) -> Option<&Tree> {
         match &self.phase {
-            Phase::Errand(tree) | Phase::Session(tree, _) => Some(tree),
+            Phase::Errand(tree) | Phase::Session(tree, _) | Phase::Keeping(tree, _) => Some(tree),
             Phase::Waiting(wait) => wait.probe(),
             Phase::Resting | Phase::Prompting => None,
         }
@@ -122,7 +136,7 @@ impl Node {
 
     fn tree_mut(&mut self) -> Option<&mut Tree> {
         match &mut self.phase {
-            Phase::Errand(tree) | Phase::Session(tree, _) => Some(tree),
+            Phase::Errand(tree) | Phase::Session(tree, _) | Phase::Keeping(tree, _) => Some(tree),
             Phase::Waiting(wait) => wait.probe_mut(),
             Phase::Resting | Phase::Prompting => None,
         }
@@ -187,31 +201,37 @@ impl Node {
     /// Takes a fact; answers what it made of the node.
     pub fn handle(&mut self, cx: &mut Cx, fact: Fact) -> Turn {
         match (&mut self.phase, fact) {
-            (Phase::Errand(tree) | Phase::Session(tree, _), Fact::Exited(exit)) => {
+            (Phase::Errand(tree) | Phase::Session(tree, _) | Phase::Keeping(tree, _), Fact::Exited(exit)) => {
                 clear_limits(cx, self.ix);
                 let leak = cx.settings(self.ix).watchdog.leak;
                 tree.exited(cx, exit, leak);
                 Turn::Stay
             }
-            (Phase::Errand(tree) | Phase::Session(tree, _), Fact::PipesClosed) => {
+            (Phase::Errand(tree) | Phase::Session(tree, _) | Phase::Keeping(tree, _), Fact::PipesClosed) => {
                 tree.pipes_closed(cx);
                 Turn::Stay
             }
-            (Phase::Errand(tree) | Phase::Session(tree, _), Fact::Due(Timer::Grace(_))) => {
+            (
+                Phase::Errand(tree) | Phase::Session(tree, _) | Phase::Keeping(tree, _),
+                Fact::Due(Timer::Grace(_)),
+            ) => {
                 tree.next_step(cx);
                 Turn::Stay
             }
-            (Phase::Errand(tree) | Phase::Session(tree, _), Fact::Due(Timer::Leak(_))) => {
+            (
+                Phase::Errand(tree) | Phase::Session(tree, _) | Phase::Keeping(tree, _),
+                Fact::Due(Timer::Leak(_)),
+            ) => {
                 tree.sweep(cx);
                 Turn::Stay
             }
-            (Phase::Errand(tree), Fact::Started { .. }) => {
+            (Phase::Errand(tree) | Phase::Keeping(tree, _), Fact::Started { .. }) => {
                 tree.started(cx);
                 let timeout = errand_timeout(cx, tree.job);
                 cx.timers.set(Timer::Errand(self.ix), Deadline::Awake(cx.now.awake.plus(timeout)));
                 Turn::Stay
             }
-            (Phase::Errand(tree), Fact::Due(Timer::Errand(_))) => {
+            (Phase::Errand(tree) | Phase::Keeping(tree, _), Fact::Due(Timer::Errand(_))) => {
                 tree.end(cx, EndedBy::Watchdog);
                 Turn::Stay
             }
@@ -220,6 +240,10 @@ impl Node {
                 self.errand_over(cx, &JobReport::default())
             }
             (Phase::Errand(_), Fact::Ended(report)) => self.errand_over(cx, &report),
+            (Phase::Keeping(..), Fact::Refused { error }) => {
+                self.kept(cx, Some(Snapshot::Failed { why: error }))
+            }
+            (Phase::Keeping(..), Fact::Ended(report)) => self.kept(cx, report.snapshot),
             (Phase::Prompting, Fact::PromptAssembled(prompt)) => self.prompt_ready(cx, prompt),
             (Phase::Session(tree, watch), Fact::Started { pid, argv }) => {
                 tree.started(cx);
@@ -284,7 +308,7 @@ impl Node {
             }
             // What cannot be in this phase is late or foreign, and harmless.
             (
-                Phase::Errand(_),
+                Phase::Errand(_) | Phase::Keeping(..),
                 Fact::Observed(_)
                 | Fact::Noted(_)
                 | Fact::Used(_)
@@ -340,7 +364,9 @@ impl Node {
         }
         match kind {
             JobKind::Command(index) => self.next_errand(cx, index + 1),
-            JobKind::Gate | JobKind::Probe | JobKind::Session => return self.gate_over(cx, exit, timed_out),
+            JobKind::Gate | JobKind::Probe | JobKind::Session | JobKind::Snapshot => {
+                return self.gate_over(cx, exit, timed_out);
+            }
         }
         Turn::Stay
     }
@@ -462,7 +488,47 @@ impl Node {
             cx.record(Event::MarkerSeen { node, iteration, state: m.state, attrs: m.attrs });
         }
         let print = failed.then(|| fingerprint(&judged.because));
-        self.close(cx, judged, print)
+        let closing = Closing { judged, fingerprint: print };
+        if !cx.plan.snapshots {
+            return self.close(cx, closing.judged, closing.fingerprint);
+        }
+        self.keep(cx, self.iteration, Some(Box::new(closing)));
+        Turn::Stay
+    }
+
+    /// Keeps the work tree as it is before the first iteration.
+    pub fn keep_first(&mut self, cx: &mut Cx) {
+        self.keep(cx, Iteration(0), None);
+    }
+
+    /// Before anything else touches it.
+    fn keep(&mut self, cx: &mut Cx, iteration: Iteration, closing: Option<Box<Closing>>) {
+        let job = Job { node: self.ix, iteration, kind: JobKind::Snapshot };
+        self.phase = Phase::Keeping(Tree::start(cx, job), closing);
+    }
+
+    /// A snapshot that failed leaves the work tree as it is; the run goes on.
+    fn kept(&mut self, cx: &mut Cx, snapshot: Option<Snapshot>) -> Turn {
+        let Phase::Keeping(tree, closing) = std::mem::replace(&mut self.phase, Phase::Resting) else {
+            return Turn::Stay;
+        };
+        clear_job_timers(cx, self.ix);
+        let (node, iteration) = (cx.name(self.ix), tree.job.iteration);
+        let unfinished = || format!("ended after {}", tree.lasted(cx));
+        match snapshot.unwrap_or_else(|| Snapshot::Failed { why: unfinished() }) {
+            Snapshot::Taken { name, files, skipped } => {
+                cx.record(Event::SnapshotTaken { node, iteration, name, files, skipped });
+            }
+            Snapshot::NoWorkTree { why } => {
+                cx.plan.snapshots = false;
+                cx.record(Event::Notice { kind: "no_snapshots".to_owned(), message: why });
+            }
+            Snapshot::Failed { why } => cx.trouble("snapshot", format!("iteration {iteration}: {why}")),
+        }
+        match closing {
+            Some(closing) => self.close(cx, closing.judged, closing.fingerprint),
+            None => Turn::WaitOver(Cause::First),
+        }
     }
 
     /// Writes down how the iteration ended.
@@ -511,6 +577,7 @@ pub(super) fn clear_limits(cx: &mut Cx, ix: NodeIx) {
 fn errand_timeout(cx: &Cx, job: Job) -> Dur {
     match job.kind {
         JobKind::Command(index) => cx.settings(job.node).commands[index].timeout,
+        JobKind::Snapshot => SNAPSHOT_BOUND,
         JobKind::Gate | JobKind::Probe | JobKind::Session => CommandPlan::DEFAULT_TIMEOUT,
     }
 }

@@ -103,7 +103,9 @@ impl Tree {
                 // Commands have no turn to finish; they are told to go at once.
                 let first = match self.job.kind {
                     JobKind::Session => EndStep::Interrupt,
-                    JobKind::Command(_) | JobKind::Gate | JobKind::Probe => EndStep::Terminate,
+                    JobKind::Command(_) | JobKind::Gate | JobKind::Probe | JobKind::Snapshot => {
+                        EndStep::Terminate
+                    }
                 };
                 self.take_step(cx, first);
             }

@@ -6,14 +6,14 @@ use crate::keeper::{HowEnded, Keeper, Order, Remnant, StartOrder};
 use crate::pump::{self, Pump};
 use crate::sample::{Sample, sample};
 use crate::sinks::{COMMAND_CAP, Capture, JobSink, RAW_CAP, SessionSink};
-use crate::{home, orphans};
+use crate::{home, orphans, snapshot};
 use dogwatch_agents::{EnvChange, launch};
 use dogwatch_config::placeholders::{CommandOutput, expand_run};
 use dogwatch_config::words::words;
 use dogwatch_core::coalesce::Coalescer;
 use dogwatch_core::dur::Dur;
 use dogwatch_core::input::Input;
-use dogwatch_core::job::{Exit, Job, JobKind, JobReport};
+use dogwatch_core::job::{Exit, Job, JobKind, JobReport, Snapshot};
 use dogwatch_core::redact;
 use dogwatch_core::settings::{CommandPlan, NodePlan};
 use dogwatch_core::watch::{Channel, Fact};
@@ -23,6 +23,8 @@ use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::time::Duration;
 
+/// So many of a node's snapshots stay, besides the first and the last.
+const KEPT_SNAPSHOTS: u64 = 200;
 /// Nobody reads what a gate or a probe prints; this much is held.
 const QUESTION_CAP: usize = 4 * 1024;
 
@@ -82,6 +84,7 @@ impl Driver<'_> {
             JobKind::Command(index) => self.command(job, index)?,
             JobKind::Gate => self.question(job, self.plan(job).settings.work_when.as_deref()),
             JobKind::Session => self.session(job)?,
+            JobKind::Snapshot => self.snapshot(job),
             JobKind::Probe => self.question(job, self.plan(job).settings.wake_on.probe.as_deref()),
         };
         self.spawn(job, command).map_err(|e| e.to_string())
@@ -99,6 +102,26 @@ impl Driver<'_> {
         Ok(Command { argv, env: self.marks(job), cwd: cwd.clone(), prompt: None, sink })
     }
 
+    /// The work tree as a commit that nobody sees; this binary in another role does it.
+    fn snapshot(&self, job: Job) -> Command {
+        let request = snapshot::Request {
+            work_dir: self.setup.work_dir.clone(),
+            ref_name: snapshot::ref_name(&self.setup.run_id, &self.plan(job).name, job.iteration),
+            scratch: self.setup.run_dir.join("snapshot"),
+            state_dirs: vec![self.setup.state_dir.clone()],
+            limits: snapshot::Limits::default(),
+            keep: Some(KEPT_SNAPSHOTS),
+        };
+        let sink = JobSink::Command(Capture::new(2 * snapshot::MAX_LINE));
+        Command {
+            argv: request.command(),
+            env: self.marks(job),
+            cwd: self.setup.work_dir.clone(),
+            prompt: None,
+            sink,
+        }
+    }
+
     /// `work_when` and `wake_on.probe` are answered by an exit code; a shell runs them, as people write them.
     fn question(&self, job: Job, run: Option<&str>) -> Command {
         let run = expand_run(run.unwrap_or("true"), &self.plan(job).settings.args);
@@ -110,7 +133,7 @@ impl Driver<'_> {
     /// A session's prompt is part of the record: it is on disk before the session starts.
     pub(super) fn keep_prompt(&self, job: Job) -> io::Result<()> {
         match job.kind {
-            JobKind::Command(_) | JobKind::Gate | JobKind::Probe => Ok(()),
+            JobKind::Command(_) | JobKind::Gate | JobKind::Probe | JobKind::Snapshot => Ok(()),
             JobKind::Session => {
                 let dir = self.iteration_dir(job);
                 std::fs::create_dir_all(&dir)?;
@@ -194,7 +217,7 @@ impl Driver<'_> {
         let iteration = job.iteration.to_string();
         [
             (orphans::NONCE_VAR, self.setup.nonce.as_str()),
-            ("DOGWATCH_RUN", self.setup.run.as_str()),
+            ("DOGWATCH_RUN", self.setup.run_id.as_str()),
             ("DOGWATCH_NODE", node.name.as_str()),
             ("DOGWATCH_ITERATION", iteration.as_str()),
         ]
@@ -271,7 +294,7 @@ impl Driver<'_> {
         let report = match pump.join() {
             JobSink::Command(capture) => self.command_output(&live, &capture, stragglers),
             JobSink::Session(sink) => {
-                let (report, error) = sink.finish(&self.prompt, stragglers);
+                let (report, error) = sink.finish(&self.prompt, live.exit, stragglers);
                 if let Some(error) = error {
                     let detail = format!("raw output was lost: {error} ({} bytes)", report.cut_bytes);
                     self.todo.push_back(Input::TroubleMet { kind: "raw_output_lost", detail });
@@ -284,7 +307,10 @@ impl Driver<'_> {
     }
 
     fn command_output(&mut self, live: &Live, capture: &Capture, stragglers: u64) -> JobReport {
-        let JobKind::Command(index) = live.job.kind else { return JobReport::default() };
+        let JobKind::Command(index) = live.job.kind else {
+            let snapshot = (live.job.kind == JobKind::Snapshot && !live.told).then(|| kept(capture));
+            return JobReport { snapshot, ..JobReport::default() };
+        };
         let plan = &self.run.plan().nodes[live.job.node.0].settings.commands[index];
         let mut text = capture.text();
         if live.told {
@@ -318,6 +344,17 @@ impl Driver<'_> {
             }
             self.job_ended(ended as u64);
         }
+    }
+}
+
+/// What the snapshot's one line says.
+fn kept(capture: &Capture) -> Snapshot {
+    match snapshot::Outcome::read(capture.text().as_bytes()) {
+        snapshot::Outcome::Taken(t) => {
+            Snapshot::Taken { name: t.ref_name, files: t.files, skipped: t.skipped }
+        }
+        snapshot::Outcome::NoWorkTree { why } => Snapshot::NoWorkTree { why },
+        snapshot::Outcome::Failed { why } => Snapshot::Failed { why },
     }
 }
 

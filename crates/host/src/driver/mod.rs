@@ -117,7 +117,7 @@ struct Paths {
     loop_dir: PathBuf,
     lock: Lock,
     nonce: String,
-    run: String,
+    run_id: RunId,
 }
 
 impl<'f> Driver<'f> {
@@ -150,7 +150,7 @@ impl<'f> Driver<'f> {
                 loop_dir,
                 lock: setup.lock,
                 nonce: setup.nonce,
-                run: setup.run_id.to_string(),
+                run_id: setup.run_id,
             },
             run: setup.run,
             front,

@@ -136,6 +136,7 @@ fn must_last(event: &Event) -> bool {
         | Event::CommandFinished(_)
         | Event::SessionStarted { .. }
         | Event::Observed { .. }
+        | Event::SnapshotTaken { .. }
         | Event::Fact { .. }
         | Event::Used { .. }
         | Event::WatchdogContinue { .. }

@@ -3,11 +3,12 @@
 use super::RawFile;
 use crate::clock;
 use crate::inbox::{Inbox, Mail};
+use dogwatch_agents::limits::from_exit;
 use dogwatch_agents::{Reader, Splitter, last_marker};
 use dogwatch_core::coalesce::Coalescer;
 use dogwatch_core::event::{Observation, Usage};
 use dogwatch_core::input::Input;
-use dogwatch_core::job::{Job, JobReport};
+use dogwatch_core::job::{Exit, Job, JobReport};
 use dogwatch_core::moment::Wall;
 use dogwatch_core::settings::ReaderName;
 use dogwatch_core::sign::{ResetsAt, Sign, Tally};
@@ -176,6 +177,7 @@ impl SessionSink {
     pub fn stdout(&mut self, bytes: &[u8]) {
         self.out.write(bytes);
         let meaning = &mut self.meaning;
+        meaning.reader.begin_chunk();
         self.out_lines.feed(bytes, |line| {
             meaning.reader.read_line(line, &mut meaning.signs);
             meaning.take_signs();
@@ -186,6 +188,7 @@ impl SessionSink {
     pub fn stderr(&mut self, bytes: &[u8]) {
         self.err.write(bytes);
         let meaning = &mut self.meaning;
+        meaning.reader.begin_chunk();
         self.err_lines.feed(bytes, |line| {
             meaning.reader.read_stderr(line.bytes, &mut meaning.signs);
             meaning.take_signs();
@@ -200,7 +203,12 @@ impl SessionSink {
     }
 
     /// The process tree is empty and the pipes are drained: what came of it.
-    pub fn finish(mut self, prompt: &str, stragglers: u64) -> (JobReport, Option<std::io::Error>) {
+    pub fn finish(
+        mut self,
+        prompt: &str,
+        exit: Option<Exit>,
+        stragglers: u64,
+    ) -> (JobReport, Option<std::io::Error>) {
         let meaning = &mut self.meaning;
         self.out_lines.finish(|line| meaning.reader.read_line(line, &mut meaning.signs));
         self.err_lines.finish(|line| {
@@ -208,6 +216,7 @@ impl SessionSink {
             meaning.keep_error_line(line.bytes);
         });
         meaning.reader.finish(&mut meaning.signs);
+        meaning.signs.extend(exit.and_then(Exit::code).and_then(|code| from_exit(self.name, code)));
         meaning.take_signs();
         let tally = std::mem::take(&mut self.meaning.tally);
         let marker =
@@ -226,6 +235,7 @@ impl SessionSink {
             tally,
             marker,
             resets_at,
+            snapshot: None,
             stdout_bytes: self.out.seen,
             stderr_bytes: self.err.seen,
             cut_bytes: self.out.cut + self.err.cut,

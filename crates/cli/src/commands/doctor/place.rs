@@ -1,0 +1,210 @@
+//! This directory and the user's own: watching, the record, the locks, the settings.
+
+use super::Finding;
+use crate::loading::PROJECT_FILE;
+use crate::screen::words;
+use dogwatch_config::diagnostic::{Severity, Source};
+use dogwatch_config::{Flags, Sources, load};
+use dogwatch_host::{ask, home, prompt, wake};
+use std::fs::File;
+use std::io::{self, ErrorKind, Write};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+/// Counting goes no further: more are never watched.
+const MAX_DIRECTORIES: u64 = 200_000;
+const COUNT_BOUND: Duration = Duration::from_secs(2);
+
+/// A night of raw output, and what git needs for snapshots.
+const ROOM: u64 = 1024 * 1024 * 1024;
+/// Not even one session.
+const NO_ROOM: u64 = 100 * 1024 * 1024;
+
+/// Files and clock may differ by so much; a network's server has a clock of its own.
+const MAX_SKEW: Duration = Duration::from_secs(5);
+
+/// How many watches there may be, and how many this work tree needs.
+pub fn watching(here: &Path) -> Finding {
+    let (directories, all) = ask::count_directories(here, MAX_DIRECTORIES, COUNT_BOUND);
+    let limit = |name: &str| -> Option<u64> {
+        std::fs::read_to_string(format!("/proc/sys/fs/inotify/{name}")).ok()?.trim().parse().ok()
+    };
+    judge_watching(directories, all, limit("max_user_watches"), limit("max_user_instances"))
+}
+
+fn judge_watching(directories: u64, all: bool, watches: Option<u64>, instances: Option<u64>) -> Finding {
+    const NAME: &str = "watching";
+    let what = if directories == 1 { "directory" } else { "directories" };
+    let needs = format!("{directories} {what}{} here", if all { "" } else { " or more" });
+    let (Some(watches), Some(instances)) = (watches, instances) else {
+        let advice = "changes are found by scanning; nothing to do unless that is too slow";
+        return Finding::warning(NAME, format!("{needs}; this system has no inotify"), advice);
+    };
+    let found = format!("{needs}; {watches} watches and {instances} instances allowed");
+    let ours = u64::try_from(wake::MAX_WATCHES).unwrap_or(u64::MAX);
+    // Editors and file managers of the same user need some too.
+    if !all || directories > ours {
+        return Finding::warning(
+            NAME,
+            found,
+            "more than dogwatch watches: changes are found by scanning; keep large data in ignored directories",
+        );
+    }
+    if directories.saturating_mul(2) > watches {
+        let advice = format!(
+            "`sudo sysctl fs.inotify.max_user_watches={}`; until then changes are found by scanning",
+            ours * 4
+        );
+        return Finding::warning(NAME, found, advice);
+    }
+    if instances < 16 {
+        return Finding::warning(NAME, found, "`sudo sysctl fs.inotify.max_user_instances=512`");
+    }
+    Finding::ok(NAME, found)
+}
+
+/// The project's state directory and the user's, where the locks are.
+pub fn record(here: &Path) -> Vec<Finding> {
+    let state = here.join(home::STATE_DIR);
+    vec![trial("state directory", &state), trial("lock directory", &home::user_state_dir()), room(&state)]
+}
+
+fn trial(name: &str, dir: &Path) -> Finding {
+    let there = nearest(dir);
+    let shown = dir.display();
+    match try_file(&there) {
+        Ok(Tried { locks: false, .. }) => Finding::problem(
+            name,
+            format!("{shown}: its file system has no locks"),
+            "two runs could work on one tree: use a local disk (`--state-dir`, XDG_STATE_HOME)",
+        ),
+        Ok(Tried { skew, .. }) if skew > MAX_SKEW => Finding::warning(
+            name,
+            format!("{shown}: its file system's clock is {} s off", skew.as_secs()),
+            "set the clocks of both machines",
+        ),
+        Ok(_) => Finding::ok(name, format!("{shown} can be written and has locks")),
+        Err(error) => Finding::problem(
+            name,
+            format!("{shown} cannot be written: {error}"),
+            "see that it is yours and that there is room; `--state-dir DIR` names another one",
+        ),
+    }
+}
+
+/// The directory itself, or the one in which it will be made.
+fn nearest(dir: &Path) -> PathBuf {
+    dir.ancestors().find(|dir| dir.is_dir()).unwrap_or(Path::new("/")).to_owned()
+}
+
+struct Tried {
+    locks: bool,
+    skew: Duration,
+}
+
+/// Writes and locks a file that nobody else sees, and removes it.
+fn try_file(dir: &Path) -> io::Result<Tried> {
+    let path = dir.join(format!(".dogwatch-doctor-{}", std::process::id()));
+    let mut file = File::options().write(true).create_new(true).open(&path)?;
+    let tried = file.write_all(b"x").and_then(|()| {
+        let other = File::options().write(true).open(&path)?;
+        // Held by the one, it must be refused to the other.
+        let locks = file.try_lock().is_ok() && other.try_lock().is_err();
+        let (now, then) = (SystemTime::now(), file.metadata()?.modified()?);
+        let skew = now.duration_since(then).or_else(|_| then.duration_since(now)).unwrap_or_default();
+        Ok(Tried { locks, skew })
+    });
+    std::fs::remove_file(&path)?;
+    tried
+}
+
+fn room(state: &Path) -> Finding {
+    let advice = "make room: a run that cannot write its record starts nothing new";
+    match rustix::fs::statvfs(nearest(state)) {
+        Ok(facts) => {
+            let free = facts.f_bavail.saturating_mul(facts.f_frsize);
+            let found = format!("{} free for the record", words::size(free));
+            // Some file systems do not count their inodes.
+            let full = facts.f_files > 0 && facts.f_favail == 0;
+            match free {
+                _ if full => Finding::problem("disk", "no inode is free", advice),
+                0..NO_ROOM => Finding::problem("disk", found, advice),
+                NO_ROOM..ROOM => Finding::warning("disk", found, advice),
+                _ => Finding::ok("disk", found),
+            }
+        }
+        Err(error) => Finding::warning("disk", format!("does not tell its room: {error}"), advice),
+    }
+}
+
+/// The user's and the project's settings files.
+pub fn settings(here: &Path) -> Vec<Finding> {
+    let user = home::user_config_file().map(|path| settings_file("user settings", &path, true));
+    let project = settings_file("project settings", &here.join(PROJECT_FILE), false);
+    user.into_iter().chain([project]).collect()
+}
+
+fn settings_file(name: &str, path: &Path, is_user: bool) -> Finding {
+    let shown = path.display().to_string();
+    let text = match prompt::read_bounded(path) {
+        Ok(text) => text,
+        Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+            return Finding::ok(name, format!("none ({shown})"));
+        }
+        Err(e) => {
+            return Finding::problem(
+                name,
+                format!("{shown}: {e}"),
+                "see that it is a text file you may read",
+            );
+        }
+    };
+    let source = Some(Source { name: &shown, text: &text });
+    let sources = Sources {
+        // Stands for any loop: only the settings are looked at.
+        loop_file: Source { name: "doctor", text: "---\nagent: sh\n---\nx\n" },
+        user: source.filter(|_| is_user),
+        project: source.filter(|_| !is_user),
+        flags: &Flags::default(),
+        args: &[],
+        node_name: "doctor",
+        detect: &dogwatch_agents::detect,
+    };
+    let found = match load(&sources) {
+        Ok(loaded) => loaded.warnings,
+        Err(found) => found,
+    };
+    let advice = "`dogwatch check DIR` shows the place";
+    match found.iter().find(|f| f.file == shown) {
+        Some(first) if first.severity == Severity::Error => {
+            Finding::problem(name, format!("{}: {}", first.position(), first.message), advice)
+        }
+        Some(first) => Finding::warning(name, format!("{}: {}", first.position(), first.message), advice),
+        None => Finding::ok(name, shown),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Level;
+    use super::*;
+
+    #[test]
+    fn watches_suffice_up_to_half_of_what_is_allowed() {
+        let level = |directories, all, watches| judge_watching(directories, all, watches, Some(128)).level;
+        assert_eq!(level(4096, true, Some(8192)), Level::Ok);
+        assert_eq!(level(4097, true, Some(8192)), Level::Warning);
+        assert_eq!(level(65_536, true, Some(1_000_000)), Level::Ok);
+        assert_eq!(level(65_537, true, Some(1_000_000)), Level::Warning);
+        assert_eq!(level(10, false, Some(1_000_000)), Level::Warning);
+        assert_eq!(level(10, true, None), Level::Warning);
+    }
+
+    #[test]
+    fn trial_leaves_nothing_behind() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let finding = trial("state", &dir.path().join("not/yet"));
+        assert_eq!(finding.level, Level::Ok, "{finding:?}");
+        assert_eq!(std::fs::read_dir(dir.path()).expect("readable").count(), 0);
+    }
+}

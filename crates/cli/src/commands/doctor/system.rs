@@ -1,0 +1,118 @@
+//! The machine: what holds processes, git, the clock.
+
+use super::Finding;
+use dogwatch_core::text::one_line;
+use dogwatch_host::ask::{Answer, Asker, Containment};
+use dogwatch_host::keeper::HowEnded;
+use dogwatch_host::{clock, home};
+use std::path::Path;
+use std::time::Duration;
+
+const BOUND: Duration = Duration::from_secs(5);
+
+/// Snapshots are tried with 2.20 and later.
+const OLDEST_GIT: (u32, u32) = (2, 20);
+
+/// 2025-01-01, in milliseconds since 1970: dogwatch is younger.
+const BEFORE_US: i64 = 1_735_689_600_000;
+
+pub fn containment() -> Finding {
+    const NAME: &str = "containment";
+    let advice = "run dogwatch where the kernel is Linux 3.4 or later and /proc is mounted; \
+                  agents may leave processes behind here";
+    match Asker::start().and_then(|mut asker| asker.try_containment(BOUND)) {
+        Ok(Containment::Holds { within }) => Finding::ok(
+            NAME,
+            format!(
+                "subreaper: a process that was left behind was found and ended in {:.1} ms (cgroup.kill is not used)",
+                within.as_secs_f64() * 1e3
+            ),
+        ),
+        Ok(Containment::Leaks) => Finding::problem(NAME, "a process that was left behind got away", advice),
+        Ok(Containment::Untried) => {
+            Finding::warning(NAME, "could not be tried: no shell, or too slow", "see that `sh` is on PATH")
+        }
+        Err(error) => Finding::problem(NAME, format!("the keeper fails: {error}"), advice),
+    }
+}
+
+/// git itself, and whether the work tree can be snapshotted.
+pub fn git(here: &Path) -> Vec<Finding> {
+    let answer = ask(here, &["git", "--version"]);
+    let Some(version) = answer.as_ref().ok().and_then(|text| text.strip_prefix("git version ")) else {
+        let said = answer.err().unwrap_or_else(|| "git says no version".to_owned());
+        return vec![Finding::warning(
+            "git",
+            said,
+            "install git: without it a killed session's work has no snapshot",
+        )];
+    };
+    let shown = one_line(version, 40);
+    let first = match numbers(version) {
+        Some(numbers) if numbers < OLDEST_GIT => {
+            let (major, minor) = OLDEST_GIT;
+            Finding::warning(
+                "git",
+                shown,
+                format!("snapshots are tried with {major}.{minor} and later: update it"),
+            )
+        }
+        Some(_) | None => Finding::ok("git", shown),
+    };
+    vec![first, work_tree(here)]
+}
+
+fn work_tree(here: &Path) -> Finding {
+    const NAME: &str = "snapshots";
+    match ask(here, &["git", "rev-parse", "--is-inside-work-tree"]) {
+        Ok(answer) if answer.trim() == "true" => {
+            Finding::ok(NAME, format!("{} is a git work tree", home::work_tree(here).display()))
+        }
+        Ok(_) | Err(_) => Finding::warning(
+            NAME,
+            "git does not take this directory for a work tree of yours",
+            "`git init` here, or see what `git status` says: without it there are no snapshots",
+        ),
+    }
+}
+
+/// What it prints if it ends well, else what happened instead.
+fn ask(here: &Path, argv: &[&str]) -> Result<String, String> {
+    let env = vec![(b"LC_ALL".to_vec(), Some(b"C".to_vec()))];
+    match Asker::start().and_then(|mut asker| asker.ask(argv, env, here, BOUND)) {
+        Ok(Answer::Said { how: HowEnded::Code(0), stdout }) => Ok(stdout),
+        Ok(Answer::Said { how: HowEnded::Code(code), .. }) => Err(format!("exit code {code}")),
+        Ok(Answer::Said { how: HowEnded::Signal(signal), .. }) => Err(format!("died by signal {signal}")),
+        Ok(Answer::Refused(why)) => Err(why),
+        Ok(Answer::TookTooLong) => Err(format!("no answer within {} s", BOUND.as_secs())),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+fn numbers(version: &str) -> Option<(u32, u32)> {
+    let mut parts = version.trim().split('.');
+    Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
+}
+
+pub fn clock() -> Finding {
+    let now = clock::now();
+    let advice =
+        "set the clock (`timedatectl set-ntp true`): reset times, budgets by day and the record go by it";
+    if now.wall.0 < BEFORE_US {
+        return Finding::problem("clock", format!("it says {}", now.wall), advice);
+    }
+    Finding::ok("clock", now.wall.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_compared_as_numbers() {
+        assert_eq!(numbers("2.47.3\n"), Some((2, 47)));
+        assert_eq!(numbers("2.9.0 (Apple Git-1)"), Some((2, 9)));
+        assert!(numbers("2.9.0") < numbers("2.20.1"));
+        assert_eq!(numbers("unknown"), None);
+    }
+}

@@ -1,0 +1,57 @@
+//! `dogwatch replay`, as people and programs use it.
+
+mod journals;
+mod recordings;
+mod timelines;
+
+#[path = "../../../core/tests/naive/mod.rs"]
+mod naive;
+
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+fn replay(args: &[&str], file: &Path) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_dogwatch"));
+    command.arg("replay").args(args).arg(file).output().expect("dogwatch is built")
+}
+
+/// The lines and the last summary, of a file that is right.
+fn told(args: &[&str], file: &Path) -> (Vec<Value>, Value) {
+    let out = replay(&[args, &["--json"]].concat(), file);
+    assert!(out.status.success(), "{}: {}", file.display(), String::from_utf8_lossy(&out.stderr));
+    let text = String::from_utf8(out.stdout).expect("JSON is UTF-8");
+    let mut lines: Vec<Value> =
+        text.lines().map(|line| serde_json::from_str(line).expect("every line is JSON")).collect();
+    let last = lines.pop().expect("there is always a summary");
+    (lines, last["summary"].clone())
+}
+
+/// A timeline of its own for a test.
+struct Timeline {
+    dir: tempfile::TempDir,
+}
+
+impl Timeline {
+    fn new(text: &str) -> Timeline {
+        let dir = tempfile::TempDir::new().expect("a directory for the test");
+        std::fs::write(dir.path().join("timeline.jsonl"), text).expect("writes a small file");
+        Timeline { dir }
+    }
+
+    fn path(&self) -> PathBuf {
+        self.dir.path().join("timeline.jsonl")
+    }
+
+    fn told(&self, args: &[&str]) -> (Vec<Value>, Value) {
+        told(args, &self.path())
+    }
+
+    /// What is said of a file that is wrong.
+    fn refused(&self, args: &[&str]) -> String {
+        let out = replay(args, &self.path());
+        assert_eq!(out.status.code(), Some(2), "{out:?}");
+        assert!(out.stdout.is_empty(), "{out:?}");
+        String::from_utf8(out.stderr).expect("errors are UTF-8")
+    }
+}

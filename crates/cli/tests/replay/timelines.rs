@@ -1,0 +1,258 @@
+//! Timelines: what their lines mean, and what is said of wrong ones.
+
+use crate::{Timeline, replay};
+use serde_json::{Value, json};
+
+fn lines(all: &[Value]) -> String {
+    all.iter().map(|line| format!("{line}\n")).collect()
+}
+
+fn timeline(all: &[Value]) -> Timeline {
+    Timeline::new(&lines(all))
+}
+
+/// (second, verdict, reason or channel) of each line.
+fn verdicts(lines: &[Value]) -> Vec<(f64, String, String)> {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let about = |line: &Value| text(&line["reason"]) + &text(&line["deferred_by"]);
+    lines
+        .iter()
+        .map(|line| (line["at_s"].as_f64().expect("a time"), text(&line["verdict"]), about(line)))
+        .collect()
+}
+
+fn shown(lines: &[Value]) -> Vec<String> {
+    verdicts(lines)
+        .into_iter()
+        .map(|(at, verdict, about)| format!("{at} {verdict} {about}").trim().to_owned())
+        .collect()
+}
+
+#[test]
+fn case_12_a_deferral_is_a_line_with_its_evidence_and_then_the_end() {
+    let t = timeline(&[
+        json!({"t_ms": 1000, "input": "message"}),
+        json!({"t_ms": 290_000, "input": "workspace", "path": "src/a.rs"}),
+        json!({"t_ms": 3_600_000, "input": "end"}),
+    ]);
+    let (lines, summary) = t.told(&["--agent", "claude", "--profile", "quick"]);
+    assert_eq!(shown(&lines), ["301 continue workspace", "320 hard_stop NO_OUTPUT_DEADLINE"]);
+    assert_eq!(
+        lines[0]["evidence_summary"],
+        json!([
+            {"channel": "stdout", "last_at": 1.0, "age_seconds": 300.0, "counter": 1},
+            {"channel": "mcp_tool", "last_at": null, "age_seconds": null, "counter": 0},
+            {"channel": "subagent", "last_at": null, "age_seconds": null, "counter": 0},
+            {"channel": "workspace", "last_at": 290.0, "age_seconds": 11.0, "counter": 1},
+        ])
+    );
+    assert_eq!(lines[0]["active_channel"], "workspace");
+    assert_eq!(
+        summary,
+        json!({"ended_at_s": 320.0, "verdict": "hard_stop", "reason": "NO_OUTPUT_DEADLINE", "messages": 1,
+               "tools": 0, "errors": 0, "outcome": "timed_out"})
+    );
+}
+
+#[test]
+fn case_7_a_suspend_moves_every_deadline_and_nothing_fires_within_it() {
+    let t = timeline(&[
+        json!({"t_ms": 10_000, "input": "message"}),
+        json!({"t_ms": 1_900_000, "input": "suspended", "for_ms": 1_800_000}),
+        json!({"t_ms": 3_600_000, "input": "end"}),
+    ]);
+    let (lines, _) = t.told(&["--agent", "claude", "--profile", "quick"]);
+    assert_eq!(shown(&lines), ["2110 hard_stop NO_OUTPUT_DEADLINE"]);
+    assert_eq!(lines[0]["evidence_summary"][0]["age_seconds"], 300.0);
+}
+
+#[test]
+fn case_24_nothing_printed_at_all_is_told_apart_from_silence() {
+    let end = json!({"t_ms": 3_600_000, "input": "end"});
+    let reason = |first: Value, agent: &str| {
+        let (lines, _) = timeline(&[first, end.clone()]).told(&["--agent", agent]);
+        shown(&lines).join("; ")
+    };
+    let at_start = "360 hard_stop NO_OUTPUT_AT_START";
+    let silence = "600 hard_stop NO_OUTPUT_DEADLINE";
+    assert_eq!(reason(json!({"t_ms": 0, "input": "heartbeat"}), "claude"), at_start);
+    assert_eq!(reason(json!({"t_ms": 0, "input": "stderr", "bytes": 9}), "claude"), at_start);
+    assert_eq!(reason(json!({"t_ms": 5000, "input": "stdout", "bytes": 9}), "claude"), silence);
+    assert_eq!(reason(json!({"t_ms": 5000, "input": "keepalive"}), "claude"), silence);
+    assert_eq!(reason(json!({"t_ms": 0, "input": "heartbeat"}), "plain"), silence);
+    assert_eq!(reason(json!({"t_ms": 0, "input": "stdout", "bytes": 0}), "plain"), silence);
+    assert_eq!(
+        reason(json!({"t_ms": 5000, "input": "stderr", "bytes": 1}), "plain"),
+        "605 hard_stop NO_OUTPUT_DEADLINE"
+    );
+}
+
+#[test]
+fn case_26_errors_are_noticed_and_end_it_and_nothing_after_the_end_is_fed() {
+    let mut all: Vec<Value> = (1..=9)
+        .map(|n| json!({"t_ms": n * 10_000, "input": "error", "text": format!("[20:15:0{n}] no route")}))
+        .collect();
+    all.push(json!({"t_ms": 100_000, "input": "exited", "code": 0}));
+    let (lines, summary) = timeline(&all).told(&[]);
+    assert_eq!(shown(&lines), ["30 notice", "40 continue", "50 hard_stop ERROR_LOOP"]);
+    assert_eq!(lines[2]["message"], "Loop detected: 5 errors, last: [<time>] no route");
+    assert_eq!((&summary["errors"], &summary["outcome"]), (&json!(5), &json!("timed_out")));
+}
+
+#[test]
+fn case_20_tools_hold_silence_up_to_their_cap_and_delegation_is_waiting() {
+    let start = |more: Value| {
+        let mut line = json!({"t_ms": 10_000, "input": "tool_started", "id": "t", "name": "Bash"});
+        line.as_object_mut().expect("an object").extend(more.as_object().expect("an object").clone());
+        let (lines, _) = timeline(&[line, json!({"t_ms": 7_200_000, "input": "end"})]).told(&[]);
+        shown(&lines).join("; ")
+    };
+    assert_eq!(start(json!({})), "910 hard_stop TOOL_CEILING_EXCEEDED");
+    assert_eq!(start(json!({"timeout_s": 120})), "190 hard_stop TOOL_CEILING_EXCEEDED");
+    assert_eq!(start(json!({"delegates": true})), "610 hard_stop NO_OUTPUT_DEADLINE");
+}
+
+#[test]
+fn case_19_a_heartbeat_of_a_subagent_is_no_progress_but_makes_it_a_child() {
+    let beats = |what: &str| {
+        let mut all = vec![json!({"t_ms": 1000, "input": "message"})];
+        all.extend(
+            (1..=360).map(|n| json!({"t_ms": n * 10_000, "input": "subagent", "id": "s", "what": what})),
+        );
+        let (lines, _) = timeline(&all).told(&[
+            "--set",
+            "watchdog.idle=off",
+            "--set",
+            "watchdog.children=10m",
+            "--set",
+            "watchdog.session=off",
+        ]);
+        shown(&lines).join("; ")
+    };
+    assert_eq!(beats("progress"), "");
+    assert_eq!(beats("heartbeat"), "631 hard_stop CHILDREN_PERSIST_TOO_LONG");
+}
+
+#[test]
+fn a_count_of_messages_is_progress_only_when_it_grows() {
+    let t = timeline(&[
+        json!({"t_ms": 1000, "input": "message", "count": 5}),
+        json!({"t_ms": 200_000, "input": "message", "count": 5}),
+        json!({"t_ms": 250_000, "input": "message", "count": 7}),
+        json!({"t_ms": 260_000, "input": "message", "count": 3}),
+        json!({"t_ms": 3_600_000, "input": "end"}),
+    ]);
+    let (lines, summary) = t.told(&["--profile", "quick"]);
+    assert_eq!(shown(&lines), ["550 hard_stop NO_OUTPUT_DEADLINE"]);
+    assert_eq!(summary["messages"], 7);
+}
+
+#[test]
+fn lines_are_read_by_the_agent_that_is_named() {
+    let said =
+        json!({"type": "assistant", "message": {"content": [{"type": "text", "text": "hello"}]}}).to_string();
+    let result = json!({"type": "result", "subtype": "success", "is_error": false, "result": "<!-- ralph:state idle reason=at_capacity -->"});
+    let all = |code: i32| {
+        timeline(&[
+            json!({"t_ms": 500, "line": said}),
+            json!({"t_ms": 900, "line": result.to_string()}),
+            json!({"t_ms": 1000, "input": "exited", "code": code}),
+        ])
+    };
+    assert_eq!(all(0).told(&["--agent", "claude"]).1["outcome"], "idle");
+    assert_eq!(all(1).told(&["--agent", "claude"]).1["outcome"], "failed");
+    assert_eq!(all(0).told(&[]).1["outcome"], "completed");
+    let nothing = timeline(&[json!({"t_ms": 1000, "input": "exited", "code": 0})]);
+    assert_eq!(nothing.told(&["--agent", "claude"]).1["outcome"], "failed", "exit 0 without a result");
+    assert_eq!(nothing.told(&[]).1["outcome"], "completed");
+}
+
+#[test]
+fn what_happens_at_a_due_moment_counts_and_the_end_of_the_look_is_judged() {
+    let t = timeline(&[
+        json!({"t_ms": 0, "input": "message"}),
+        json!({"t_ms": 300_000, "input": "message"}),
+        json!({"t_ms": 600_000, "input": "end"}),
+    ]);
+    let (lines, _) = t.told(&["--profile", "quick"]);
+    assert_eq!(
+        shown(&lines),
+        ["600 hard_stop NO_OUTPUT_DEADLINE"],
+        "pipes are drained before silence is judged"
+    );
+    let short = timeline(&[json!({"t_ms": 0, "input": "message"}), json!({"t_ms": 299_999, "input": "end"})]);
+    assert_eq!(short.told(&["--profile", "quick"]).0, Vec::<Value>::new());
+    let exits = timeline(&[
+        json!({"t_ms": 0, "input": "message"}),
+        json!({"t_ms": 300_000, "input": "exited", "code": 0}),
+    ]);
+    assert_eq!(exits.told(&["--profile", "quick"]).1["outcome"], "completed");
+}
+
+#[test]
+fn a_policy_comes_from_flags_or_from_a_file() {
+    let t = timeline(&[json!({"t_ms": 0, "input": "message"}), json!({"t_ms": 36_000_000, "input": "end"})]);
+    let at = |args: &[&str]| t.told(args).1["ended_at_s"].as_f64();
+    assert_eq!(at(&[]), Some(600.0));
+    assert_eq!(at(&["--profile", "deep"]), Some(900.0));
+    assert_eq!(at(&["--profile", "deep", "--set", "watchdog.idle=90s"]), Some(90.0));
+    let file = t.dir.path().join("dogwatch.toml");
+    std::fs::write(&file, "profile = \"quick\"\n[watchdog]\nidle = \"2m\"\n").expect("writes");
+    let file = file.display().to_string();
+    assert_eq!(at(&["--policy", &file]), Some(120.0));
+    assert_eq!(at(&["--policy", &file, "--set", "watchdog.idle=off"]), Some(900.0), "quick's session");
+    let wrong = t.refused(&["--set", "watchdog.idel=5m"]);
+    assert!(wrong.contains("--set watchdog.idel=5m") && wrong.contains("did you mean `idle`?"), "{wrong}");
+    let agent = t.refused(&["--agent", "cluade"]);
+    assert!(agent.contains("did you mean `claude`?"), "{agent}");
+}
+
+#[test]
+fn what_is_wrong_is_told_with_its_line_and_what_was_meant() {
+    let ok = json!({"t_ms": 5, "input": "message"});
+    for (bad, wanted) in [
+        (r#"{"t_ms": 6, "input": "tool_start", "id": "1"}"#, "there is no input `tool_start`"),
+        (r#"{"t_ms": 6, "input": "tool_started", "name": "x"}"#, "`tool_started` needs `id`"),
+        (r#"{"t_ms": 6, "input": "mcp_call", "tool": "x", "phase": "begin"}"#, "there is no phase `begin`"),
+        (r#"{"t_ms": 4, "input": "message"}"#, "t_ms 4 comes after 5"),
+        (r#"{"t_ms": 6}"#, "has neither `line` nor `input`"),
+        (r#"{"t_ms": 6, "line": "a", "input": "end"}"#, "has both `line` and `input`"),
+        (r#"{"input": "message"}"#, "missing field `t_ms`"),
+        (r#"{"t_ms": "6", "input": "message"}"#, "invalid type: string"),
+        (r#"{"t_ms": 6, "input": "mess"#, "not JSON"),
+        (
+            r#"{"t_ms": 6, "input": "tool_started", "id": "1", "name": "x", "timeout_s": -1}"#,
+            "`timeout_s` is not a time",
+        ),
+        (&"[".repeat(100_000), "not JSON"),
+    ] {
+        let said = Timeline::new(&format!("{ok}\n\n{bad}\n{ok}\n")).refused(&[]);
+        assert!(said.contains("timeline.jsonl, line 3: ") && said.contains(wanted), "{said}");
+    }
+    let said = Timeline::new("{\"t_ms\": 6, \"input\": \"tool_start\"}\n").refused(&[]);
+    assert!(said.contains("did you mean `tool_started`?"), "{said}");
+    let missing = replay(&[], std::path::Path::new("no-such-file.jsonl"));
+    assert_eq!(missing.status.code(), Some(2));
+}
+
+#[test]
+fn an_empty_file_is_a_session_without_anything() {
+    let (lines, summary) = Timeline::new("").told(&[]);
+    assert_eq!((lines.len(), &summary["ended_at_s"], &summary["outcome"]), (0, &json!(0.0), &Value::Null));
+}
+
+#[test]
+fn people_get_a_table() {
+    let t = timeline(&[
+        json!({"t_ms": 1000, "input": "message"}),
+        json!({"t_ms": 590_000, "input": "workspace", "path": "a"}),
+        json!({"t_ms": 3_600_000, "input": "end"}),
+    ]);
+    let out = replay(&["--agent", "claude"], &t.path());
+    assert_eq!(
+        String::from_utf8(out.stdout).expect("UTF-8"),
+        "   0:10:01.0  continue   deferred by workspace, seen 11.0s ago\n\
+         \x20  0:10:20.0  hard_stop  NO_OUTPUT_DEADLINE  Idle timeout: no progress for 619.0s (limit 600s, 1 messages)\n\
+         \x20  0:10:20.0  timed_out by NO_OUTPUT_DEADLINE; 1 messages, 0 tools, 0 errors\n"
+    );
+}
