@@ -7,6 +7,7 @@ mod loading;
 mod render;
 mod runs;
 mod screen;
+mod secrets;
 mod supervise;
 
 use clap::{CommandFactory, Parser};

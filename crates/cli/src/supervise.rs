@@ -75,8 +75,13 @@ pub fn supervise(mut held: Held, ready: Ready) -> Result<u8, Failure> {
     };
     let nonce = journal::hex(&random::<16>()?);
     held.lock.sign(&holder(&ready.run_id, &nonce)).map_err(cannot("write the lock file"))?;
-    let _alive = Alive::hold(&ready.run_dir).map_err(cannot("hold the run"))?;
     let mut news = held.news;
+    // A file system without locks: whether the run is alive is then told by its socket alone.
+    let alive = Alive::hold(&ready.run_dir);
+    if let Err(error) = &alive {
+        let detail = format!("the run cannot be locked: {error}");
+        news.push(Input::TroubleMet { kind: "not_locked", detail });
+    }
     register(&ready, &mut news);
     news.extend(ready.news);
 

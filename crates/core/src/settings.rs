@@ -19,6 +19,17 @@ pub struct Plan {
     pub snapshots: bool,
 }
 
+impl Plan {
+    /// As it may be written down and shown: secrets in command lines replaced.
+    pub fn redacted(&self) -> Plan {
+        let mut plan = self.clone();
+        for node in &mut plan.nodes {
+            node.settings.agent = crate::redact::argv(&node.settings.agent);
+        }
+        plan
+    }
+}
+
 /// One piece of work.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct NodePlan {

@@ -102,15 +102,24 @@ fn read(path: &Path) -> Option<Pointer> {
 #[derive(Debug)]
 pub struct Alive {
     _file: File,
+    path: PathBuf,
+}
+
+impl Drop for Alive {
+    /// A run that is over leaves no such file; one that was killed does, and nobody holds it.
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.path);
+    }
 }
 
 impl Alive {
     pub fn hold(run_dir: &Path) -> io::Result<Alive> {
         let mut options = OpenOptions::new();
-        let file = options.write(true).create(true).truncate(false).mode(0o600).open(run_dir.join(ALIVE))?;
+        let path = run_dir.join(ALIVE);
+        let file = options.write(true).create(true).truncate(false).mode(0o600).open(&path)?;
         for _ in 0..TRIES {
             match file.try_lock() {
-                Ok(()) => return Ok(Alive { _file: file }),
+                Ok(()) => return Ok(Alive { _file: file, path }),
                 Err(TryLockError::WouldBlock) => std::thread::sleep(BETWEEN_TRIES),
                 Err(TryLockError::Error(error)) => return Err(error),
             }

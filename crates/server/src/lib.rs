@@ -56,4 +56,4 @@ pub enum Request {
 pub struct Busy;
 
 /// The longest text that `tell` takes, in bytes.
-pub const MAX_TELL: usize = 16 * 1024;
+pub const MAX_TELL: usize = dogwatch_core::run::MAX_TOLD_BYTES;

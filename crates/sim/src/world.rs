@@ -63,7 +63,7 @@ impl World {
     pub fn new(plan: Plan, script: impl FnMut(Job) -> Act + 'static) -> World {
         let now = Moment { awake: Awake(1_000), boot: Boot(5_000), wall: Wall(EPOCH) };
         let mut world = World {
-            run: Run::new(plan::started(plan)),
+            run: Run::new(plan::started(plan.clone()), plan),
             now,
             agenda: BTreeMap::new(),
             planned: 0,
@@ -147,7 +147,7 @@ impl World {
     pub fn crash(&mut self, lost: usize, down: Dur, wake: bool) -> Result<bool, CannotResume> {
         let keep = self.events.len().saturating_sub(lost).max(self.settled);
         let view = View::fold(&self.events[..keep]);
-        let run = match Run::resume(view, plan::resumed(), wake) {
+        let run = match Run::resume(view, None, plan::resumed(), wake) {
             Err(CannotResume::NeverStarted) => return Ok(false),
             other => other?,
         };

@@ -1,6 +1,7 @@
 use crate::error::Failure;
 use crate::loading::LoopFile;
 use crate::runs::{FoundRun, Which};
+use crate::secrets;
 use crate::supervise::{Ready, hold, supervise};
 use dogwatch_core::Run;
 use dogwatch_core::event::{RunResumed, RunStarted};
@@ -53,7 +54,9 @@ pub fn go_on(found: &FoundRun, wake: bool, json: bool) -> Result<u8, Failure> {
         pid: std::process::id(),
         dogwatch: env!("CARGO_PKG_VERSION").to_owned(),
     };
-    let run = Run::resume(View::fold(&loaded.events), resumed, wake).map_err(|why| refuse(found, &why))?;
+    let plan = secrets::kept(&found.dir);
+    let run =
+        Run::resume(View::fold(&loaded.events), plan, resumed, wake).map_err(|why| refuse(found, &why))?;
     let journal = Journal::reopen(&found.dir, &loaded)
         .map_err(|e| Failure::usage(format!("cannot go on with the record of run {}: {e}", found.id)))?;
     let ready = Ready {

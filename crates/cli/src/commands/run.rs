@@ -1,5 +1,6 @@
 use crate::error::{Failure, print_findings};
 use crate::loading::{LoopFile, SettingFlags};
+use crate::secrets;
 use crate::supervise::{Ready, hold, random, supervise};
 use dogwatch_config::Loaded;
 use dogwatch_core::Run;
@@ -60,8 +61,9 @@ pub fn run(args: Args) -> Result<u8, Failure> {
     };
     let run_dir = state.make_run(&run_id).map_err(no_record)?;
     let run_dir = run_dir.canonicalize().unwrap_or(run_dir);
+    secrets::keep(&run_dir, &loaded.plan).map_err(no_record)?;
     let ready = Ready {
-        run: Run::new(started(&file, &loaded, run_id.clone())?),
+        run: Run::new(started(&file, &loaded, run_id.clone())?, loaded.plan.clone()),
         run_id,
         journal: Journal::create(&run_dir).map_err(no_record)?,
         state_dir: state.path().canonicalize().map_err(no_record)?,
@@ -87,7 +89,7 @@ fn started(file: &LoopFile, loaded: &Loaded, run: RunId) -> Result<RunStarted, F
         work_dir: file.work_dir.display().to_string(),
         nodes: loaded.plan.nodes.iter().map(|n| n.name.clone()).collect(),
         agent: redact::argv(&loaded.plan.nodes[0].settings.agent).join(" "),
-        settings: loaded.plan.clone(),
+        settings: loaded.plan.redacted(),
         boot_id: clock::boot_id(),
         pid: std::process::id(),
         dogwatch: env!("CARGO_PKG_VERSION").to_owned(),

@@ -4,10 +4,13 @@ use super::words;
 use super::writer::Writer;
 use dogwatch_core::event::{Event, Outcome, Recorded, RunEnded, RunStarted, WaitEndedBy, WaitWhy};
 use dogwatch_core::moment::Moment;
-use dogwatch_core::text::printable;
+use dogwatch_core::text::{one_line, printable};
 use dogwatch_core::view::View;
 use dogwatch_host::driver::Front;
 use std::path::{Path, PathBuf};
+
+/// How much of the agent's command line the first line shows.
+const MAX_AGENT: usize = 80;
 
 /// The tone of a line; a terminal gives it a colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,7 +104,7 @@ impl Teller {
                     line(Tone::Quiet, "  paused: `dogwatch resume` goes on".into())
                 }
                 (other, Some(delay)) => {
-                    line(Tone::Quiet, format!("  waiting {delay} {}", words::wait(*other)))
+                    line(Tone::Quiet, format!("  waiting {} {}", words::length(*delay), words::wait(*other)))
                 }
             },
             Event::WaitEnded { by, .. } => match by {
@@ -132,7 +135,7 @@ impl Teller {
 
     fn head(&self, s: &RunStarted) -> Vec<Line> {
         let name = s.nodes.first().map_or("", |n| n.as_str());
-        let text = format!("dogwatch  {name}  ({})  run {}", s.agent, s.run);
+        let text = format!("dogwatch  {name}  ({})  run {}", one_line(&s.agent, MAX_AGENT), s.run);
         vec![Line { tone: Tone::Head, text: printable(&text).into_owned() }]
     }
 

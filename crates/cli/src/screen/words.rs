@@ -32,6 +32,11 @@ pub fn seconds(d: Dur) -> String {
     }
 }
 
+/// How long a wait is: `30s`, `0.5s`, `59m 59s`.
+pub fn length(d: Dur) -> String {
+    if d.as_millis() < 60_000 { seconds(d) } else { span(d) }
+}
+
 /// `812 B`, `3.2 kB`, `1.4 MB`.
 pub fn size(bytes: u64) -> String {
     match bytes {

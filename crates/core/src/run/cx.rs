@@ -18,10 +18,10 @@ pub(super) struct Cx {
 }
 
 impl Cx {
-    pub fn new(started: RunStarted) -> Cx {
+    pub fn new(started: RunStarted, plan: Plan) -> Cx {
         Cx {
             now: Moment::default(),
-            plan: started.settings.clone(),
+            plan,
             view: View::default(),
             timers: Timers::default(),
             out: Vec::new(),
@@ -30,8 +30,9 @@ impl Cx {
     }
 
     /// A run that goes on; `None` if its record does not even say how it started.
-    pub fn resume(view: View) -> Option<Cx> {
-        let plan = view.started.as_ref()?.settings.clone();
+    pub fn resume(view: View, plan: Option<Plan>) -> Option<Cx> {
+        let recorded = view.started.as_ref()?.settings.clone();
+        let plan = plan.unwrap_or(recorded);
         Some(Cx {
             now: Moment::default(),
             plan,

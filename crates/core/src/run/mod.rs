@@ -48,11 +48,12 @@ pub struct Run {
 }
 
 impl Run {
-    /// A run that has not begun. `started` becomes its first event.
-    pub fn new(started: RunStarted) -> Run {
-        let nodes = started.settings.nodes.iter().enumerate().map(|(i, _)| Node::new(NodeIx(i))).collect();
+    /// A run that has not begun. `started` becomes its first event; `plan` is what it does, the same as in the
+    /// event but for secrets.
+    pub fn new(started: RunStarted, plan: Plan) -> Run {
+        let nodes = plan.nodes.iter().enumerate().map(|(i, _)| Node::new(NodeIx(i))).collect();
         Run {
-            cx: Cx::new(started),
+            cx: Cx::new(started, plan),
             nodes,
             stop: Stop::default(),
             resuming: None,

@@ -11,6 +11,7 @@ use crate::dur::Dur;
 use crate::event::{Cause, Event, IterationEnd, Outcome, RunResumed, WaitWhy};
 use crate::ids::NodeIx;
 use crate::moment::Wall;
+use crate::settings::Plan;
 use crate::view::{Doing, View};
 
 /// By whom an iteration was interrupted that nobody ended.
@@ -34,8 +35,14 @@ pub enum CannotResume {
 }
 
 impl Run {
-    /// A run that goes on from its record. `wake` continues one that went to sleep.
-    pub fn resume(view: View, resumed: RunResumed, wake: bool) -> Result<Run, CannotResume> {
+    /// A run that goes on from its record. `plan` stands in for the recorded one if that lacks secrets; `wake`
+    /// continues a run that went to sleep.
+    pub fn resume(
+        view: View,
+        plan: Option<Plan>,
+        resumed: RunResumed,
+        wake: bool,
+    ) -> Result<Run, CannotResume> {
         match (view.ended.as_ref().map(|e| e.outcome), wake) {
             (Some(Outcome::Idle), false) => return Err(CannotResume::Asleep),
             // What a person stopped, a person may go on with.
@@ -43,7 +50,7 @@ impl Run {
             (Some(outcome), _) => return Err(CannotResume::Ended(outcome)),
         }
         let woken = wake && view.ended.is_some();
-        let cx = Cx::resume(view).ok_or(CannotResume::NeverStarted)?;
+        let cx = Cx::resume(view, plan).ok_or(CannotResume::NeverStarted)?;
         let nodes =
             (0..cx.plan.nodes.len()).map(|i| Node::resume(NodeIx(i), cx.view.node(NodeIx(i)))).collect();
         let resuming = Some(Resuming { resumed, woken });

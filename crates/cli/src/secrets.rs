@@ -1,0 +1,28 @@
+//! A plan whose command line holds secrets is recorded without them; the whole of it lies beside the record, for
+//! this user alone, so that the run can be resumed.
+
+use dogwatch_core::settings::Plan;
+use std::io::{self, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+const FILE: &str = "plan.json";
+const MAX_BYTES: u64 = 4 * 1024 * 1024;
+
+/// Keeps the plan if the record does not say all of it.
+pub fn keep(run_dir: &Path, plan: &Plan) -> io::Result<()> {
+    if plan.redacted() == *plan {
+        return Ok(());
+    }
+    let mut file =
+        std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(run_dir.join(FILE))?;
+    file.write_all(&serde_json::to_vec(plan)?)?;
+    file.sync_all()
+}
+
+/// The plan that was kept, if one was.
+pub fn kept(run_dir: &Path) -> Option<Plan> {
+    let mut text = Vec::new();
+    std::fs::File::open(run_dir.join(FILE)).ok()?.take(MAX_BYTES).read_to_end(&mut text).ok()?;
+    serde_json::from_slice(&text).ok()
+}
