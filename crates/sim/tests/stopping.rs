@@ -49,7 +49,6 @@ fn three_ctrl_c_kill_at_once() {
     assert!(!story.contains(&"session_signalled terminate".to_owned()), "{story:?}");
 }
 
-// promise: 3
 #[test]
 fn the_same_signal_twice_at_once_is_one() {
     // As `timeout` sends it: to the process, then to its group.
@@ -63,6 +62,7 @@ fn the_same_signal_twice_at_once_is_one() {
     assert!(!interrupted.story().iter().any(|w| w.starts_with("session_signalled")));
 }
 
+// promise: 3
 #[test]
 fn a_stubborn_agent_is_gone_within_the_graces() {
     let mut world = World::new(plan(|_| {}), |_| Act::hangs().stubborn())
