@@ -202,7 +202,7 @@ fn a_policy_comes_from_flags_or_from_a_file() {
     assert_eq!(at(&["--policy", &file]), Some(120.0));
     assert_eq!(at(&["--policy", &file, "--set", "watchdog.idle=off"]), Some(900.0), "quick's session");
     let wrong = t.refused(&["--set", "watchdog.idel=5m"]);
-    assert!(wrong.contains("--set watchdog.idel=5m") && wrong.contains("did you mean `idle`?"), "{wrong}");
+    assert!(wrong.contains("--set watchdog.idel=5m") && wrong.contains("did you mean `watchdog.idle`?"), "{wrong}");
     let agent = t.refused(&["--agent", "cluade"]);
     assert!(agent.contains("did you mean `claude`?"), "{agent}");
 }
@@ -224,7 +224,7 @@ fn what_is_wrong_is_told_with_its_line_and_what_was_meant() {
             r#"{"t_ms": 6, "input": "tool_started", "id": "1", "name": "x", "timeout_s": -1}"#,
             "`timeout_s` is not a time",
         ),
-        (&"[".repeat(100_000), "not JSON"),
+        (&"[".repeat(100_000), "invalid type: sequence"),
     ] {
         let said = Timeline::new(&format!("{ok}\n\n{bad}\n{ok}\n")).refused(&[]);
         assert!(said.contains("timeline.jsonl, line 3: ") && said.contains(wanted), "{said}");
@@ -251,8 +251,8 @@ fn people_get_a_table() {
     let out = replay(&["--agent", "claude"], &t.path());
     assert_eq!(
         String::from_utf8(out.stdout).expect("UTF-8"),
-        "   0:10:01.0  continue   deferred by workspace, seen 11.0s ago\n\
-         \x20  0:10:20.0  hard_stop  NO_OUTPUT_DEADLINE  Idle timeout: no progress for 619.0s (limit 600s, 1 messages)\n\
-         \x20  0:10:20.0  timed_out by NO_OUTPUT_DEADLINE; 1 messages, 0 tools, 0 errors\n"
+        " 0:10:01.0  continue   deferred by workspace, seen 11.0s ago\n\
+         \x200:10:20.0  hard_stop  NO_OUTPUT_DEADLINE  Idle timeout: no progress for 619.0s (limit 600s, 1 messages)\n\
+         \x200:10:20.0  timed_out by NO_OUTPUT_DEADLINE; 1 messages, 0 tools, 0 errors\n"
     );
 }
