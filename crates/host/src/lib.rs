@@ -4,6 +4,7 @@
 //! `journal` is the record and `lock` keeps two runs apart. Nothing in here decides when something has
 //! lasted too long or what comes next: that is the core's.
 
+pub mod ask;
 pub mod clock;
 pub mod digest;
 pub mod driver;

@@ -6,6 +6,7 @@ mod kit;
 
 mod bad_input;
 mod commands;
+mod doctor;
 mod endings;
 mod full_disk;
 mod looping;

@@ -2,7 +2,6 @@
 
 use super::Finding;
 use crate::loading::PROJECT_FILE;
-use crate::screen::words;
 use dogwatch_config::diagnostic::{Severity, Source};
 use dogwatch_config::{Flags, Sources, load};
 use dogwatch_host::{ask, home, prompt, wake};
@@ -123,7 +122,7 @@ fn room(state: &Path) -> Finding {
     match rustix::fs::statvfs(nearest(state)) {
         Ok(facts) => {
             let free = facts.f_bavail.saturating_mul(facts.f_frsize);
-            let found = format!("{} free for the record", words::size(free));
+            let found = format!("{:.1} GB free for the record", free as f64 / 1e9);
             // Some file systems do not count their inodes.
             let full = facts.f_files > 0 && facts.f_favail == 0;
             match free {

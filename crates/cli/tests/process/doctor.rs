@@ -1,0 +1,107 @@
+//! `dogwatch doctor` with programs that answer, lie and hang.
+
+use crate::kit::{Done, Project};
+use serde_json::Value;
+use std::os::unix::fs::PermissionsExt;
+
+/// A project whose PATH has what the system has, behind these scripts.
+struct Clinic {
+    project: Project,
+}
+
+impl Clinic {
+    fn new() -> Clinic {
+        let project = Project::new();
+        std::fs::create_dir(project.outside("bin")).expect("a directory");
+        Clinic { project }
+    }
+
+    fn program(&self, name: &str, script: &str) {
+        let path = self.project.outside("bin").join(name);
+        std::fs::write(&path, format!("#!/bin/sh\n{script}\n")).expect("written");
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).expect("can be executed");
+    }
+
+    fn doctor(&self, args: &[&str]) -> Done {
+        let mut command = self.project.command(&[&["doctor"], args].concat());
+        let bin = self.project.outside("bin");
+        command.env("PATH", format!("{}:/usr/bin:/bin", bin.display()));
+        let done = crate::kit::Running::start(command).finish();
+        self.project.assert_nobody_is_left();
+        done
+    }
+
+    fn findings(&self) -> (Done, Vec<Value>) {
+        let done = self.doctor(&["--json"]);
+        let report: Value = serde_json::from_slice(&done.stdout).expect("JSON");
+        let findings = report["findings"].as_array().expect("a list").clone();
+        (done, findings)
+    }
+}
+
+#[track_caller]
+fn finding<'a>(findings: &'a [Value], name: &str) -> &'a Value {
+    findings.iter().find(|f| f["name"] == name).unwrap_or_else(|| panic!("no {name} in {findings:?}"))
+}
+
+#[test]
+fn doctor_finds_agents_and_what_holds_them() {
+    let clinic = Clinic::new();
+    clinic.program("claude", "echo '2.1.3 (Claude Code)'");
+    clinic.program("codex", "exit 3");
+    let (done, findings) = clinic.findings();
+    done.assert_code(0);
+    let found = |name: &str| finding(&findings, name)["found"].as_str().expect("a text").to_owned();
+    assert!(found("containment").starts_with("subreaper: "), "{}", found("containment"));
+    assert!(found("claude").starts_with("2.1.3 (Claude Code) ("), "{}", found("claude"));
+    assert_eq!(finding(&findings, "claude")["level"], "ok");
+    assert_eq!(finding(&findings, "codex")["level"], "warning");
+    assert!(found("codex").contains("exit code 3"), "{}", found("codex"));
+    assert_eq!(finding(&findings, "state directory")["level"], "ok");
+    assert_eq!(finding(&findings, "snapshots")["level"], "warning");
+    assert!(findings.iter().all(|f| f["level"] == "ok" || f["advice"].is_string()), "{findings:?}");
+    assert!(!clinic.project.path(".dogwatch").exists(), "a look changes nothing");
+}
+
+#[test]
+fn agent_that_does_not_answer_is_ended_with_all_it_started() {
+    let clinic = Clinic::new();
+    clinic.program("gemini", "trap '' TERM INT\nsetsid sleep 1000 &\nwhile :; do sleep 1000; done");
+    let (done, findings) = clinic.findings();
+    done.assert_code(0);
+    let gemini = finding(&findings, "gemini");
+    assert_eq!(gemini["level"], "warning");
+    assert!(gemini["found"].as_str().expect("a text").contains("within 5 s"), "{gemini}");
+}
+
+#[test]
+fn what_an_agent_prints_does_not_reach_the_terminal_as_it_is() {
+    let clinic = Clinic::new();
+    clinic.program("claude", "printf '1.0\\033[2J\\nmore'; yes | head -c 10000000");
+    let done = clinic.doctor(&[]);
+    assert!(!done.text().contains('\u{1b}'), "{}", done.text());
+    assert!(done.text().contains("claude"), "{}", done.text());
+}
+
+#[test]
+fn settings_that_are_wrong_are_a_problem_with_a_place() {
+    let clinic = Clinic::new();
+    clinic.project.file("dogwatch.toml", "[idle]\ndelay = \"soon\"\n");
+    let (done, findings) = clinic.findings();
+    done.assert_code(1);
+    let settings = finding(&findings, "project settings");
+    assert_eq!(settings["level"], "problem");
+    assert!(settings["found"].as_str().expect("a text").contains("dogwatch.toml:2:"), "{settings}");
+    clinic.project.file("dogwatch.toml", "[idle]\ndelay = \"5s\"\n");
+    clinic.doctor(&[]).assert_code(0);
+}
+
+#[test]
+fn state_directory_that_cannot_be_written_is_a_problem() {
+    let clinic = Clinic::new();
+    // Not even root can make a file below a file.
+    std::os::unix::fs::symlink("/proc/self", clinic.project.path(".dogwatch")).expect("a link");
+    let (done, findings) = clinic.findings();
+    done.assert_code(1);
+    assert_eq!(finding(&findings, "state directory")["level"], "problem");
+}
