@@ -1,6 +1,8 @@
 //! What must hold of every run, whatever was scripted.
 
 use dogwatch_core::event::{Event, Recorded, WaitEndedBy};
+use dogwatch_core::replay::JournalReplay;
+use dogwatch_core::settings::WatchPolicy;
 use dogwatch_core::view::View;
 
 /// All of them.
@@ -13,6 +15,7 @@ pub fn all(events: &[Recorded], live: &View) {
     waits_last_as_long_as_they_say(events);
     budgets_only_grow(events);
     numbers_are_never_used_twice(events);
+    a_replay_comes_to_the_same_verdicts(events);
 }
 
 fn sequence_has_no_gaps(events: &[Recorded]) {
@@ -106,6 +109,18 @@ fn numbers_are_never_used_twice(events: &[Recorded]) {
             last = iteration.0;
         }
     }
+}
+
+/// Under the policy they were given by, and no others.
+fn a_replay_comes_to_the_same_verdicts(events: &[Recorded]) {
+    let mut replay = JournalReplay::new(None::<fn(&WatchPolicy) -> WatchPolicy>);
+    events.iter().for_each(|e| replay.take(e));
+    let replayed = replay.finish();
+    let differing: Vec<&String> = replayed.iter().flat_map(|session| &session.differing).collect();
+    assert!(differing.is_empty(), "{differing:?}");
+    let stops = events.iter().filter(|e| matches!(e.event, Event::HardStop { .. })).count();
+    let again = replayed.iter().filter(|session| session.summary.reason.is_some()).count();
+    assert_eq!(again, stops, "hard stops");
 }
 
 /// An event as a short word, for tests that compare whole stories.

@@ -202,7 +202,10 @@ fn a_policy_comes_from_flags_or_from_a_file() {
     assert_eq!(at(&["--policy", &file]), Some(120.0));
     assert_eq!(at(&["--policy", &file, "--set", "watchdog.idle=off"]), Some(900.0), "quick's session");
     let wrong = t.refused(&["--set", "watchdog.idel=5m"]);
-    assert!(wrong.contains("--set watchdog.idel=5m") && wrong.contains("did you mean `watchdog.idle`?"), "{wrong}");
+    assert!(
+        wrong.contains("--set watchdog.idel=5m") && wrong.contains("did you mean `watchdog.idle`?"),
+        "{wrong}"
+    );
     let agent = t.refused(&["--agent", "cluade"]);
     assert!(agent.contains("did you mean `claude`?"), "{agent}");
 }
