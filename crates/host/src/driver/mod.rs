@@ -8,12 +8,13 @@
 //! written, what runs is supervised on, and starts are withheld until it can.
 
 mod jobs;
+mod listen;
 mod record;
 
 use crate::digest::Digester;
 use crate::inbox::{Inbox, Mail};
 use crate::journal::Journal;
-use crate::keeper::{Keeper, Report, is_lost};
+use crate::keeper::Keeper;
 use crate::lock::Lock;
 use crate::prompt::Prompter;
 use crate::sys::{Clock, SignalFd, Timer, block, ignores};
@@ -22,36 +23,25 @@ use crate::{clock, journal};
 use dogwatch_config::placeholders::CommandOutput;
 use dogwatch_core::Run;
 use dogwatch_core::decision::{ContextEntry, Decision};
-use dogwatch_core::dur::Dur;
 use dogwatch_core::event::{Event, Recorded, Sight, WaitEndedBy};
 use dogwatch_core::ids::{Iteration, NodeIx, RunId};
-use dogwatch_core::input::{EndSignal, Input};
-use dogwatch_core::job::JobKind;
+use dogwatch_core::input::Input;
 use dogwatch_core::moment::Moment;
 use dogwatch_core::timer::Wakeup;
 use dogwatch_core::view::View;
 use jobs::Live;
 use record::Record;
-use rustix::event::{PollFd, PollFlags, poll};
-use rustix::io::Errno;
 use rustix::process::Signal;
 use sha2::{Digest, Sha256};
 use std::collections::VecDeque;
 use std::io::{self, Write};
-use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// How long we wait for a pump to hand over what is in the pipes before silence is judged.
-const FLUSH_BOUND: Duration = Duration::from_millis(500);
 /// How long we look at the work tree before we rather ask the agent.
 const DIGEST_BOUND: Duration = Duration::from_secs(2);
 /// Where a run that goes to sleep leaves word, in the state directory.
 pub const CONTEXT_FILE: &str = "decisions.jsonl";
-/// The clocks drift apart by less than this when nobody slept.
-const SUSPENDED: Dur = Dur::from_secs(1);
-/// How often the live line is drawn.
-const TICK: Dur = Dur::from_secs(1);
 
 /// What is shown while a run goes on. It must not block: a stuck terminal must not stop supervision.
 pub trait Front {
@@ -311,215 +301,6 @@ impl<'f> Driver<'f> {
             for job in self.record.take_withheld() {
                 self.start(job);
             }
-        }
-    }
-
-    /// Sleeps until something happens, and notes what it was.
-    fn sleep(&mut self) -> io::Result<()> {
-        self.arm()?;
-        let ready = {
-            let mut fds = vec![
-                PollFd::from_borrowed_fd(self.inbox.as_fd(), PollFlags::IN),
-                PollFd::from_borrowed_fd(self.signals.as_fd(), PollFlags::IN),
-                PollFd::from_borrowed_fd(self.awake.as_fd(), PollFlags::IN),
-                PollFd::from_borrowed_fd(self.boot.as_fd(), PollFlags::IN),
-                PollFd::from_borrowed_fd(self.ticker.as_fd(), PollFlags::IN),
-            ];
-            fds.extend(self.keeper.as_ref().map(|k| PollFd::from_borrowed_fd(k.as_fd(), PollFlags::IN)));
-            self.looked = clock::now();
-            match poll(&mut fds, None) {
-                Ok(_) => {}
-                Err(Errno::INTR) => return Ok(()),
-                Err(error) => return Err(error.into()),
-            }
-            let mut ready = [false; 6];
-            for (slot, fd) in ready.iter_mut().zip(&fds) {
-                *slot = !fd.revents().is_empty();
-            }
-            ready
-        };
-        self.note_suspend();
-        let [mail, signals, awake, boot, tick, keeper] = ready;
-        if signals {
-            self.take_signals()?;
-        }
-        if mail {
-            self.take_mail();
-        }
-        if keeper {
-            self.take_reports();
-        }
-        if awake || boot {
-            self.take_time()?;
-        }
-        if tick {
-            self.ticker.drain()?;
-            self.front.tick(clock::now(), self.run.view());
-        }
-        Ok(())
-    }
-
-    /// The boot clock runs on while the host sleeps and the awake clock does not.
-    fn note_suspend(&mut self) {
-        let now = clock::now();
-        let (boot, awake) = (now.boot.since(self.looked.boot), now.awake.since(self.looked.awake));
-        let lasted = boot.saturating_sub(awake);
-        if lasted >= SUSPENDED {
-            self.todo.push_back(Input::Suspended { lasted, unwatched: false });
-        }
-    }
-
-    fn arm(&mut self) -> io::Result<()> {
-        let next = self.run.next_wakeup();
-        if next != self.armed {
-            let at = |ms: u64| Duration::from_millis(ms);
-            match next.awake {
-                Some(t) => self.awake.set_at(at(t.0))?,
-                None => self.awake.clear()?,
-            }
-            match next.boot {
-                Some(t) => self.boot.set_at(at(t.0))?,
-                None => self.boot.clear()?,
-            }
-            self.armed = next;
-        }
-        if self.front.ticks() {
-            let next = clock::awake().plus(TICK).0 / TICK.as_millis() * TICK.as_millis();
-            self.ticker.set_at(Duration::from_millis(next))?;
-        }
-        Ok(())
-    }
-
-    fn take_signals(&mut self) -> io::Result<()> {
-        while let Some(number) = self.signals.take()? {
-            let input = match number {
-                n if n == Signal::INT.as_raw() => Input::Interrupted,
-                n if n == Signal::TERM.as_raw() => Input::EndAsked(EndSignal::Terminate),
-                n if n == Signal::HUP.as_raw() => Input::EndAsked(EndSignal::HangUp),
-                n if n == Signal::CONT.as_raw() => {
-                    // Stopped, we saw nothing; since when is not known, but not before we last looked.
-                    let lasted = clock::awake().since(self.looked.awake);
-                    self.todo.push_front(Input::Suspended { lasted, unwatched: true });
-                    continue;
-                }
-                _ => Input::WakeAsked(WaitEndedBy::Signal),
-            };
-            self.todo.push_back(input);
-        }
-        Ok(())
-    }
-
-    /// A change counts for the session that runs; what it was is not asked.
-    fn work_tree_changed(&mut self) {
-        if let Some(watcher) = &self.work_tree {
-            watcher.rearm();
-        }
-        let Some(live) = self.live.as_mut().filter(|l| l.started && l.job.kind == JobKind::Session) else {
-            return;
-        };
-        let job = live.job;
-        if let Some(seen) = live.workspace.saw(clock::awake(), 1, 0) {
-            self.todo.push_back(Input::Observed { job, seen });
-        }
-    }
-
-    fn take_mail(&mut self) {
-        for mail in self.inbox.take() {
-            self.todo.push_back(match mail {
-                Mail::FromSession { job, input } => {
-                    // An agent may be quicker than the keeper's word that it has started.
-                    match self.live.as_mut().filter(|live| live.job == job && !live.started) {
-                        Some(live) => {
-                            live.early.push(input);
-                            continue;
-                        }
-                        None => input,
-                    }
-                }
-                Mail::WorkTreeChanged => {
-                    self.work_tree_changed();
-                    continue;
-                }
-                Mail::PipesClosed { job } => Input::PipesClosed { job },
-                Mail::Asked(input) => {
-                    // Every change counts, those during a session too: what it means is the core's.
-                    if let (Input::WakeAsked(WaitEndedBy::Path), Some(waker)) = (&input, &self.waker) {
-                        waker.rearm();
-                    }
-                    input
-                }
-                Mail::ViewAsked(reply) => {
-                    // Whoever asked may have given up; that is theirs.
-                    let _ = reply.try_send(self.run.view().clone());
-                    continue;
-                }
-            });
-        }
-    }
-
-    /// A deadline may have come. What the agent printed before it is taken in first: silence is judged
-    /// only with empty pipes.
-    fn take_time(&mut self) -> io::Result<()> {
-        self.awake.drain()?;
-        self.boot.drain()?;
-        self.armed = Wakeup::default();
-        if let Some(live) = &self.live {
-            live.flush(FLUSH_BOUND);
-            self.take_mail();
-        }
-        if let Some(live) = &mut self.live
-            && let Some(seen) = live.workspace.flush(clock::awake())
-        {
-            self.todo.push_back(Input::Observed { job: live.job, seen });
-        }
-        self.todo.push_back(Input::TimePassed);
-        Ok(())
-    }
-
-    fn take_reports(&mut self) {
-        while let Some(keeper) = &mut self.keeper {
-            match keeper.receive() {
-                Ok(Some(report)) => self.take_report(report),
-                Ok(None) => return,
-                Err(error) if is_lost(&error) => return self.keeper_lost(error.to_string()),
-                Err(error) => return self.keeper_lost(format!("its socket failed: {error}")),
-            }
-        }
-    }
-
-    fn take_report(&mut self, report: Report) {
-        let Some(live) = &mut self.live else { return };
-        let of_live = |job: u64| job == live.number;
-        match report {
-            Report::Started { job, pid } if of_live(job) => {
-                self.todo.push_back(Input::JobStarted {
-                    job: live.job,
-                    pid,
-                    argv: std::mem::take(&mut live.argv),
-                });
-                live.started = true;
-                live.main = Some(pid);
-                self.todo.extend(live.early.drain(..));
-            }
-            Report::Refused { job, message, .. } if of_live(job) => self.refused(message),
-            Report::Exited { job, how, alone, .. } if of_live(job) => {
-                let exit = jobs::exit_of(how);
-                live.alone = alone;
-                live.exit = Some(exit);
-                self.todo.push_back(Input::JobExited { job: live.job, exit });
-            }
-            Report::Empty { job, killed } if of_live(job) => self.job_ended(killed),
-            Report::Stands { job, left, detail } if of_live(job) => {
-                self.todo
-                    .push_back(Input::TreeStands { job: live.job, detail: jobs::standing(left, &detail) });
-            }
-            // Of a job that is over, or the greeting.
-            Report::Ready { .. }
-            | Report::Started { .. }
-            | Report::Refused { .. }
-            | Report::Exited { .. }
-            | Report::Empty { .. }
-            | Report::Stands { .. } => {}
         }
     }
 

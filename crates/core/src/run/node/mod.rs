@@ -1,23 +1,20 @@
 //! One node: the machine of its iterations. It goes through commands, prompt and session, and tells the
 //! run how each iteration ended; the run decides what comes next.
 
+mod closing;
+
 use super::cx::Cx;
 use super::tree::Tree;
 use super::wait::Wait;
 use super::watching::{Watching, is_progress};
 use crate::decision::Decision;
 use crate::dur::Dur;
-use crate::ending::{Ending, Facts, Judged, judge};
-use crate::event::{
-    Cause, CommandFinished, EndedBy, Event, IterationEnd, Observation, SessionEnded, Sight, Usage,
-    WaitEndedBy, WaitWhy,
-};
-use crate::fingerprint::fingerprint;
+use crate::ending::{Ending, Judged};
+use crate::event::{Cause, CommandFinished, EndedBy, Event, Observation, Sight, Usage, WaitEndedBy, WaitWhy};
 use crate::ids::{Iteration, NodeIx};
 use crate::job::{Exit, Job, JobKind, JobReport, Snapshot};
 use crate::moment::Awake;
 use crate::settings::{CommandPlan, NO_PENDING_TASKS};
-use crate::text::one_line;
 use crate::timer::{Deadline, Timer};
 use crate::view::NodeView;
 use crate::watch::{self, Channel};
@@ -25,8 +22,6 @@ use std::cmp::Ordering;
 
 /// How long keeping the work tree may take.
 const SNAPSHOT_BOUND: Dur = Dur::from_secs(30);
-/// How much of an agent's words goes into the record.
-const MAX_SAID: usize = 300;
 
 pub(super) struct Node {
     ix: NodeIx,
@@ -425,140 +420,6 @@ impl Node {
         let judged = Judged { ending: Ending::Interrupted { by }, because: format!("ended by {by}") };
         self.close(cx, judged, None)
     }
-
-    fn session_refused(&mut self, cx: &mut Cx, error: &str) -> Turn {
-        clear_job_timers(cx, self.ix);
-        let ended_by = self.ending.unwrap_or(EndedBy::Nobody);
-        let facts = Facts {
-            ended_by,
-            exit: None,
-            structured: false,
-            result: None,
-            marker: None,
-            limit: None,
-            resets_at: None,
-            auth_failed: false,
-            complaint: error,
-        };
-        let judged = judge(&facts);
-        self.close(cx, judged, Some(fingerprint(error)))
-    }
-
-    fn session_over(&mut self, cx: &mut Cx, report: JobReport) -> Turn {
-        let Phase::Session(tree, _) = &self.phase else { return Turn::Stay };
-        clear_job_timers(cx, self.ix);
-        let (exit, lasted) = (tree.exit(), tree.lasted(cx));
-        let ended_by = tree.ended_by().unwrap_or(EndedBy::Itself);
-        let result = report.tally.result.as_ref();
-        let complaint = complaint(&report);
-        let facts = Facts {
-            ended_by,
-            exit,
-            structured: cx.settings(self.ix).reader.is_structured(),
-            result,
-            marker: report.marker.as_ref(),
-            limit: report.tally.limit.as_ref().map(|l| l.kind),
-            resets_at: report.resets_at,
-            auth_failed: report.tally.auth_failed.is_some(),
-            complaint: &complaint,
-        };
-        let judged = judge(&facts);
-        let failed = judged.ending == Ending::Failed;
-        let said = result.filter(|r| !r.is_error).map_or(complaint.as_str(), |r| last_words(&r.text));
-        cx.record(Event::SessionEnded(SessionEnded {
-            node: cx.name(self.ix),
-            iteration: self.iteration,
-            exit_code: exit.and_then(Exit::code),
-            signal: exit.and_then(Exit::signal),
-            ended_by,
-            duration_s: lasted,
-            messages: report.tally.messages,
-            tools: report.tally.tools,
-            tokens: report.tally.tokens,
-            cost_usd: report.tally.cost_usd,
-            is_error: result.map(|r| r.is_error),
-            said: one_line(said, MAX_SAID),
-            stdout_bytes: report.stdout_bytes,
-            stderr_bytes: report.stderr_bytes,
-            cut_bytes: report.cut_bytes,
-            stragglers: report.stragglers,
-        }));
-        if let Some(m) = report.marker {
-            let (node, iteration) = (cx.name(self.ix), self.iteration);
-            cx.record(Event::MarkerSeen { node, iteration, state: m.state, attrs: m.attrs });
-        }
-        let print = failed.then(|| fingerprint(&judged.because));
-        let closing = Closing { judged, fingerprint: print };
-        if !cx.plan.snapshots {
-            return self.close(cx, closing.judged, closing.fingerprint);
-        }
-        self.keep(cx, self.iteration, Some(Box::new(closing)));
-        Turn::Stay
-    }
-
-    /// Keeps the work tree as it is before the first iteration.
-    pub fn keep_first(&mut self, cx: &mut Cx) {
-        self.keep(cx, Iteration(0), None);
-    }
-
-    /// Before anything else touches it.
-    fn keep(&mut self, cx: &mut Cx, iteration: Iteration, closing: Option<Box<Closing>>) {
-        let job = Job { node: self.ix, iteration, kind: JobKind::Snapshot };
-        self.phase = Phase::Keeping(Tree::start(cx, job), closing);
-    }
-
-    /// A snapshot that failed leaves the work tree as it is; the run goes on.
-    fn kept(&mut self, cx: &mut Cx, snapshot: Option<Snapshot>) -> Turn {
-        let Phase::Keeping(tree, closing) = std::mem::replace(&mut self.phase, Phase::Resting) else {
-            return Turn::Stay;
-        };
-        clear_job_timers(cx, self.ix);
-        let (node, iteration) = (cx.name(self.ix), tree.job.iteration);
-        let unfinished = || format!("ended after {}", tree.lasted(cx));
-        match snapshot.unwrap_or_else(|| Snapshot::Failed { why: unfinished() }) {
-            Snapshot::Taken { name, files, skipped } => {
-                cx.record(Event::SnapshotTaken { node, iteration, name, files, skipped });
-            }
-            Snapshot::NoWorkTree { why } => {
-                cx.plan.snapshots = false;
-                cx.record(Event::Notice { kind: "no_snapshots".to_owned(), message: why });
-            }
-            Snapshot::Failed { why } => cx.trouble("snapshot", format!("iteration {iteration}: {why}")),
-        }
-        match closing {
-            Some(closing) => self.close(cx, closing.judged, closing.fingerprint),
-            None => Turn::WaitOver(Cause::First),
-        }
-    }
-
-    /// Writes down how the iteration ended.
-    fn close(&mut self, cx: &mut Cx, judged: Judged, fingerprint: Option<String>) -> Turn {
-        self.phase = Phase::Resting;
-        let end = IterationEnd {
-            node: cx.name(self.ix),
-            iteration: self.iteration,
-            duration_s: cx.now.awake.since(self.began),
-            because: judged.because,
-            fingerprint,
-        };
-        let event = match &judged.ending {
-            Ending::Completed => Event::IterationCompleted(end),
-            Ending::Idle { reason, skipped } => {
-                let spell = &cx.view.node(self.ix).spell;
-                let (consecutive, spell_s) = (spell.count.saturating_add(1), spell.lasted(cx.now.boot));
-                Event::IterationIdle { end, reason: reason.clone(), consecutive, spell_s, skipped: *skipped }
-            }
-            Ending::Failed => Event::IterationFailed(end),
-            Ending::TimedOut => Event::IterationTimedOut(end),
-            Ending::RateLimited { limit, resets_at } => {
-                Event::IterationRateLimited { end, limit: *limit, resets_at: *resets_at }
-            }
-            Ending::AuthFailed => Event::IterationAuthFailed(end),
-            Ending::Interrupted { by } => Event::IterationInterrupted { end, by: by.as_str().to_owned() },
-        };
-        cx.record(event);
-        Turn::IterationOver(judged.ending)
-    }
 }
 
 pub(super) fn clear_job_timers(cx: &mut Cx, ix: NodeIx) {
@@ -580,19 +441,4 @@ fn errand_timeout(cx: &Cx, job: Job) -> Dur {
         JobKind::Snapshot => SNAPSHOT_BOUND,
         JobKind::Gate | JobKind::Probe | JobKind::Session => CommandPlan::DEFAULT_TIMEOUT,
     }
-}
-
-/// The best words for what went wrong: the agent's own error, else its last line.
-fn complaint(report: &JobReport) -> String {
-    let tally = &report.tally;
-    match (&tally.result, &tally.last_error) {
-        (Some(r), _) if r.is_error && !r.text.trim().is_empty() => r.text.clone(),
-        (_, Some(error)) => error.clone(),
-        _ => report.last_line.clone(),
-    }
-}
-
-/// The last line that says something: agents sum up at the end.
-fn last_words(text: &str) -> &str {
-    text.lines().rev().map(str::trim).find(|l| !l.is_empty() && !l.starts_with("<!--")).unwrap_or("")
 }

@@ -1,0 +1,166 @@
+//! How an iteration comes to its end: what the session did is judged, the work tree is kept, the end is written
+//! down.
+
+use super::super::cx::Cx;
+use super::super::tree::Tree;
+use super::{Closing, Node, Phase, Turn, clear_job_timers};
+use crate::ending::{Ending, Facts, Judged, judge};
+use crate::event::{Cause, EndedBy, Event, IterationEnd, SessionEnded};
+use crate::fingerprint::fingerprint;
+use crate::ids::Iteration;
+use crate::job::{Exit, Job, JobKind, JobReport, Snapshot};
+use crate::text::one_line;
+
+/// How much of an agent's words goes into the record.
+const MAX_SAID: usize = 300;
+
+impl Node {
+    pub(super) fn session_refused(&mut self, cx: &mut Cx, error: &str) -> Turn {
+        clear_job_timers(cx, self.ix);
+        let ended_by = self.ending.unwrap_or(EndedBy::Nobody);
+        let facts = Facts {
+            ended_by,
+            exit: None,
+            structured: false,
+            result: None,
+            marker: None,
+            limit: None,
+            resets_at: None,
+            auth_failed: false,
+            complaint: error,
+        };
+        let judged = judge(&facts);
+        self.close(cx, judged, Some(fingerprint(error)))
+    }
+
+    pub(super) fn session_over(&mut self, cx: &mut Cx, report: JobReport) -> Turn {
+        let Phase::Session(tree, _) = &self.phase else { return Turn::Stay };
+        clear_job_timers(cx, self.ix);
+        let (exit, lasted) = (tree.exit(), tree.lasted(cx));
+        let ended_by = tree.ended_by().unwrap_or(EndedBy::Itself);
+        let result = report.tally.result.as_ref();
+        let complaint = complaint(&report);
+        let facts = Facts {
+            ended_by,
+            exit,
+            structured: cx.settings(self.ix).reader.is_structured(),
+            result,
+            marker: report.marker.as_ref(),
+            limit: report.tally.limit.as_ref().map(|l| l.kind),
+            resets_at: report.resets_at,
+            auth_failed: report.tally.auth_failed.is_some(),
+            complaint: &complaint,
+        };
+        let judged = judge(&facts);
+        let failed = judged.ending == Ending::Failed;
+        let said = result.filter(|r| !r.is_error).map_or(complaint.as_str(), |r| last_words(&r.text));
+        cx.record(Event::SessionEnded(SessionEnded {
+            node: cx.name(self.ix),
+            iteration: self.iteration,
+            exit_code: exit.and_then(Exit::code),
+            signal: exit.and_then(Exit::signal),
+            ended_by,
+            duration_s: lasted,
+            messages: report.tally.messages,
+            tools: report.tally.tools,
+            tokens: report.tally.tokens,
+            cost_usd: report.tally.cost_usd,
+            is_error: result.map(|r| r.is_error),
+            said: one_line(said, MAX_SAID),
+            stdout_bytes: report.stdout_bytes,
+            stderr_bytes: report.stderr_bytes,
+            cut_bytes: report.cut_bytes,
+            stragglers: report.stragglers,
+        }));
+        if let Some(m) = report.marker {
+            let (node, iteration) = (cx.name(self.ix), self.iteration);
+            cx.record(Event::MarkerSeen { node, iteration, state: m.state, attrs: m.attrs });
+        }
+        let print = failed.then(|| fingerprint(&judged.because));
+        let closing = Closing { judged, fingerprint: print };
+        if !cx.plan.snapshots {
+            return self.close(cx, closing.judged, closing.fingerprint);
+        }
+        self.keep(cx, self.iteration, Some(Box::new(closing)));
+        Turn::Stay
+    }
+
+    /// Keeps the work tree as it is before the first iteration.
+    pub(in crate::run) fn keep_first(&mut self, cx: &mut Cx) {
+        self.keep(cx, Iteration(0), None);
+    }
+
+    /// Before anything else touches it.
+    fn keep(&mut self, cx: &mut Cx, iteration: Iteration, closing: Option<Box<Closing>>) {
+        let job = Job { node: self.ix, iteration, kind: JobKind::Snapshot };
+        self.phase = Phase::Keeping(Tree::start(cx, job), closing);
+    }
+
+    /// A snapshot that failed leaves the work tree as it is; the run goes on.
+    pub(super) fn kept(&mut self, cx: &mut Cx, snapshot: Option<Snapshot>) -> Turn {
+        let Phase::Keeping(tree, closing) = std::mem::replace(&mut self.phase, Phase::Resting) else {
+            return Turn::Stay;
+        };
+        clear_job_timers(cx, self.ix);
+        let (node, iteration) = (cx.name(self.ix), tree.job.iteration);
+        let unfinished = || format!("ended after {}", tree.lasted(cx));
+        match snapshot.unwrap_or_else(|| Snapshot::Failed { why: unfinished() }) {
+            Snapshot::Taken { name, files, skipped } => {
+                cx.record(Event::SnapshotTaken { node, iteration, name, files, skipped });
+            }
+            Snapshot::NoWorkTree { why } => {
+                cx.plan.snapshots = false;
+                cx.record(Event::Notice { kind: "no_snapshots".to_owned(), message: why });
+            }
+            Snapshot::Failed { why } => cx.trouble("snapshot", format!("iteration {iteration}: {why}")),
+        }
+        match closing {
+            Some(closing) => self.close(cx, closing.judged, closing.fingerprint),
+            None => Turn::WaitOver(Cause::First),
+        }
+    }
+
+    /// Writes down how the iteration ended.
+    pub(super) fn close(&mut self, cx: &mut Cx, judged: Judged, fingerprint: Option<String>) -> Turn {
+        self.phase = Phase::Resting;
+        let end = IterationEnd {
+            node: cx.name(self.ix),
+            iteration: self.iteration,
+            duration_s: cx.now.awake.since(self.began),
+            because: judged.because,
+            fingerprint,
+        };
+        let event = match &judged.ending {
+            Ending::Completed => Event::IterationCompleted(end),
+            Ending::Idle { reason, skipped } => {
+                let spell = &cx.view.node(self.ix).spell;
+                let (consecutive, spell_s) = (spell.count.saturating_add(1), spell.lasted(cx.now.boot));
+                Event::IterationIdle { end, reason: reason.clone(), consecutive, spell_s, skipped: *skipped }
+            }
+            Ending::Failed => Event::IterationFailed(end),
+            Ending::TimedOut => Event::IterationTimedOut(end),
+            Ending::RateLimited { limit, resets_at } => {
+                Event::IterationRateLimited { end, limit: *limit, resets_at: *resets_at }
+            }
+            Ending::AuthFailed => Event::IterationAuthFailed(end),
+            Ending::Interrupted { by } => Event::IterationInterrupted { end, by: by.as_str().to_owned() },
+        };
+        cx.record(event);
+        Turn::IterationOver(judged.ending)
+    }
+}
+
+/// The best words for what went wrong: the agent's own error, else its last line.
+fn complaint(report: &JobReport) -> String {
+    let tally = &report.tally;
+    match (&tally.result, &tally.last_error) {
+        (Some(r), _) if r.is_error && !r.text.trim().is_empty() => r.text.clone(),
+        (_, Some(error)) => error.clone(),
+        _ => report.last_line.clone(),
+    }
+}
+
+/// The last line that says something: agents sum up at the end.
+fn last_words(text: &str) -> &str {
+    text.lines().rev().map(str::trim).find(|l| !l.is_empty() && !l.starts_with("<!--")).unwrap_or("")
+}
