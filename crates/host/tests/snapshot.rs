@@ -455,6 +455,35 @@ fn what_is_no_work_tree_is_told_apart_from_what_failed() {
 }
 
 #[test]
+fn repository_of_another_user_is_told_with_what_to_do() {
+    // Only root can give files away.
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let repo = Repo::new();
+    for path in [repo.top(), repo.path(".git")] {
+        std::os::unix::fs::chown(path, Some(65534), Some(65534)).expect("given away");
+    }
+    let why = why_not(repo.outcome());
+    assert!(why.contains("dubious ownership") && why.contains("safe.directory"), "{why}");
+}
+
+#[test]
+fn file_that_cannot_be_read_is_left_out_by_name() {
+    // Root reads everything.
+    if rustix::process::geteuid().is_root() {
+        return;
+    }
+    let repo = Repo::new();
+    repo.write("secret", "x");
+    repo.write("open", "x");
+    fs::set_permissions(repo.path("secret"), fs::Permissions::from_mode(0)).expect("closed");
+    let taken = repo.take();
+    assert_eq!(taken.named[0].path, "secret");
+    assert_eq!(repo.paths(), ["changed", "gone", "kept", "open"]);
+}
+
+#[test]
 fn large_files_and_surplus_are_left_out_by_name() {
     let repo = Repo::new();
     repo.write("kept", vec![b'x'; 101]);

@@ -9,8 +9,8 @@ use std::thread::JoinHandle;
 
 use dogwatch_core::text::clip;
 
-/// The longest answer that is read; a list of a million paths is shorter.
-const MAX_ANSWER: u64 = 128 * 1024 * 1024;
+/// The longest answer that is read: a list of some 500,000 paths.
+pub(super) const MAX_ANSWER: u64 = 32 * 1024 * 1024;
 /// How much of what git says on stderr is kept.
 const MAX_SAID: u64 = 4096;
 /// How much of it is told.

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Instant;
 
-use super::git::{Git, Running};
+use super::git::{Git, MAX_ANSWER, Running};
 use super::prune::prune_node;
 use super::stream::Stream;
 use super::tree::{self, Change, Changes, Nothing};
@@ -107,6 +107,9 @@ fn write(
     for (path, _) in changes.changes.iter().filter(|(_, change)| **change == Change::Deleted) {
         stream.remove(path)?;
         reading.taken.deleted += 1;
+    }
+    if !changes.all_others {
+        reading.skip(b"(untracked files)", format!("their list is longer than {MAX_ANSWER} bytes"));
     }
     for (path, change) in in_order(top, &request.state_dirs, &changes.changes) {
         match reading.read(path, change) {

@@ -49,6 +49,8 @@ pub(super) struct Changes {
     pub(super) index_tree: String,
     pub(super) head: Option<String>,
     pub(super) changes: BTreeMap<Vec<u8>, Change>,
+    /// False if there are too many untracked files to be listed: then none of them is.
+    pub(super) all_others: bool,
     /// Whether the mode of a file says that it can be executed.
     pub(super) modes_count: bool,
 }
@@ -90,13 +92,22 @@ pub(super) fn changes(git: &mut Git, scratch: &Path) -> Result<Changes, Nothing>
     let (differing, others, tree) = three_ways(git);
     let mut found = Found::default();
     found.add_differing(&differing?);
-    found.add_others(&others?);
+    let all_others = match others {
+        Ok(listing) => {
+            found.add_others(&listing);
+            true
+        }
+        // The tracked ones are kept all the same.
+        Err(GitError::TooMuch { .. }) => false,
+        Err(error) => return Err(error.into()),
+    };
     let index_tree = match tree {
         Ok(tree) => tree,
         Err(_) if !found.in_conflict.is_empty() => tree_without(git, &found.in_conflict)?,
         Err(error) => return Err(error.into()),
     };
-    Ok(Changes { index_tree, head, changes: found.changes, modes_count: settings.modes_count })
+    let changes = found.changes;
+    Ok(Changes { index_tree, head, changes, all_others, modes_count: settings.modes_count })
 }
 
 /// Settings, the commit that HEAD means if it means one, and where the index is.
