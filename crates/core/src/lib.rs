@@ -10,6 +10,7 @@ pub mod decision;
 pub mod dur;
 pub mod ending;
 pub mod event;
+pub mod external;
 pub mod fingerprint;
 pub mod hash;
 pub mod idle;
