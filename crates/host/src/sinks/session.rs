@@ -178,6 +178,9 @@ impl SessionSink {
         self.out.write(bytes);
         let meaning = &mut self.meaning;
         meaning.reader.begin_chunk();
+        if self.out.seen == bytes.len() as u64 && self.name.is_structured() {
+            meaning.facts.push(Fact::Printed);
+        }
         self.out_lines.feed(bytes, |line| {
             meaning.reader.read_line(line, &mut meaning.signs);
             meaning.take_signs();
