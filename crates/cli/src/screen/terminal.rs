@@ -7,7 +7,7 @@ use super::lines::{Teller, Tone};
 use super::words;
 use super::writer::Writer;
 use dogwatch_core::dur::Dur;
-use dogwatch_core::event::{Event, Recorded};
+use dogwatch_core::event::{Event, Recorded, WaitWhy};
 use dogwatch_core::moment::Moment;
 use dogwatch_core::view::{Doing, View};
 use dogwatch_host::driver::Front;
@@ -83,12 +83,14 @@ fn live_text(now: Moment, view: &View) -> Option<String> {
         }
         Doing::Waiting { until: None, .. } => None,
         Doing::Waiting { why, until: Some(until), .. } => {
-            let left = Dur::from_millis(u64::try_from(until.0 - now.wall.0).unwrap_or(0));
-            Some(format!(
-                "  waiting {} ({}): Ctrl-C goes on now, twice stops",
-                words::clock(left),
-                words::wait(*why)
-            ))
+            let left = words::clock(Dur::from_millis(u64::try_from(until.0 - now.wall.0).unwrap_or(0)));
+            let why = match why {
+                WaitWhy::Idle => {
+                    format!("idle, {} in a row, {}", words::nth(node.spell.count), node.spell.reason)
+                }
+                other => words::wait(*other).to_owned(),
+            };
+            Some(format!("  {left} left ({why}): Ctrl-C goes on now, twice stops"))
         }
         Doing::Nothing | Doing::Preparing => None,
     })
