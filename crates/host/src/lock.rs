@@ -20,6 +20,8 @@ use std::sync::mpsc;
 
 /// How long a dead dogwatch's keeper may take to end what it holds before we give up.
 const KEEPER_PATIENCE: Dur = Dur::from_secs(15);
+/// How long a killed process may still look alive.
+const DYING: Dur = Dur::from_millis(300);
 /// The most that is read of a lock file.
 const MAX_BYTES: u64 = 64 * 1024;
 
@@ -108,17 +110,20 @@ impl AsFd for Lock {
 /// The lock is taken. By a living dogwatch: that is an answer. By the keeper of a dead one: it will let go.
 fn wait_for_keeper(mut file: File, path: &Path) -> Result<File, LockError> {
     let Some(holder) = read_holder(&mut file) else { return Err(LockError::HeldBySomebody) };
-    if holder.is_alive() {
-        return Err(LockError::Held(Box::new(holder)));
-    }
     // A blocking lock has no bound of its own; a thread gives it one.
     let (done, taken) = mpsc::channel();
     std::thread::spawn(move || {
         let _ = done.send(file.lock().map(|()| file));
     });
-    match taken.recv_timeout(KEEPER_PATIENCE.into()) {
+    // One that was just killed looks alive until the kernel is done with it.
+    let mut answer = taken.recv_timeout(DYING.into());
+    if answer.is_err() && !holder.is_alive() {
+        answer = taken.recv_timeout(KEEPER_PATIENCE.into());
+    }
+    match answer {
         Ok(Ok(file)) => Ok(file),
         Ok(Err(error)) => Err(LockError::Io { path: path.to_owned(), error }),
+        Err(_) if holder.is_alive() => Err(LockError::Held(Box::new(holder))),
         Err(_) => Err(LockError::StillEnding(Box::new(holder))),
     }
 }

@@ -477,7 +477,7 @@ fn file_that_cannot_be_read_is_left_out_by_name() {
     let repo = Repo::new();
     repo.write("secret", "x");
     repo.write("open", "x");
-    fs::set_permissions(repo.path("secret"), fs::Permissions::from_mode(0)).expect("closed");
+    fs::set_permissions(repo.path("secret"), fs::Permissions::from_mode(0o000)).expect("closed");
     let taken = repo.take();
     assert_eq!(taken.named[0].path, "secret");
     assert_eq!(repo.paths(), ["changed", "gone", "kept", "open"]);

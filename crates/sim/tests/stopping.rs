@@ -49,19 +49,6 @@ fn three_ctrl_c_kill_at_once() {
     assert!(!story.contains(&"session_signalled terminate".to_owned()), "{story:?}");
 }
 
-#[test]
-fn the_same_signal_twice_at_once_is_one() {
-    // As `timeout` sends it: to the process, then to its group.
-    let echo = |signal: Input| {
-        World::new(plan(|_| {}), |_| Act::hangs().stubborn()).at(secs(5), signal.clone()).at(secs(5), signal)
-    };
-    let mut ended = echo(Input::EndAsked(EndSignal::Terminate));
-    assert_eq!((ended.end().exit_code, ended.elapsed()), (143, 25_000));
-    let mut interrupted = echo(Input::Interrupted);
-    interrupted.drive(dogwatch_sim::Drive::Until(secs(60)));
-    assert!(!interrupted.story().iter().any(|w| w.starts_with("session_signalled")));
-}
-
 // promise: 3
 #[test]
 fn a_stubborn_agent_is_gone_within_the_graces() {

@@ -7,15 +7,12 @@ use crate::dur::Dur;
 use crate::event::{EndedBy, Event, Outcome, WaitEndedBy};
 use crate::input::EndSignal;
 use crate::job::Job;
-use crate::moment::{Awake, Boot};
+use crate::moment::Boot;
 use crate::text::{clip, printable};
 use crate::watch;
 
 /// Two Ctrl-C within this, the first of which ended a wait, stop the loop.
 const DOUBLE_INTERRUPT: Dur = Dur::from_secs(2);
-
-/// The same signal again within this is an echo; no person is that quick.
-const ECHO: Dur = Dur::from_millis(5);
 
 /// Lines that may wait for the next prompt, and the longest of them.
 pub const MAX_TOLD: usize = 50;
@@ -27,16 +24,8 @@ pub(super) struct Stop {
     wish: Wish,
     /// When a Ctrl-C last ended a wait.
     woken: Option<Boot>,
-    /// The last signal, so that its echo is not taken for a second one.
-    heard: Option<(Heard, Awake)>,
     /// The job whose tree stands although it was killed.
     standing: Option<Job>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Heard {
-    Interrupt,
-    End(EndSignal),
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -89,9 +78,6 @@ impl Run {
     /// Ctrl-C. In a wait: the next iteration now; a second within 2 s stops the loop, even if a session
     /// has begun. While an agent works: stop after this iteration, then interrupt, then kill.
     pub(super) fn interrupted(&mut self) {
-        if self.is_echo(Heard::Interrupt) {
-            return;
-        }
         let now = self.cx.now.boot;
         let woke_just_now = self.stop.woken.is_some_and(|at| now.since(at) <= DOUBLE_INTERRUPT);
         if woke_just_now {
@@ -115,18 +101,7 @@ impl Run {
     }
 
     pub(super) fn end_asked(&mut self, signal: EndSignal) {
-        if self.is_echo(Heard::End(signal)) {
-            return;
-        }
         self.stop_now(Why::Signal(signal));
-    }
-
-    /// `timeout` and shells signal a process and then its group: the same signal twice at once is one.
-    fn is_echo(&mut self, signal: Heard) -> bool {
-        let now = self.cx.now.awake;
-        let echo = self.stop.heard.is_some_and(|(last, at)| last == signal && now.since(at) < ECHO);
-        self.stop.heard = Some((signal, now));
-        echo
     }
 
     pub(super) fn stop_asked(&mut self) {

@@ -20,6 +20,8 @@ use std::time::Duration;
 const FLUSH_BOUND: Duration = Duration::from_millis(500);
 /// The clocks drift apart by less than this when nobody slept.
 const SUSPENDED: Dur = Dur::from_secs(1);
+/// How long after a signal its echo may come.
+const ECHO: Duration = Duration::from_millis(2);
 /// How often the live line is drawn.
 const TICK: Dur = Dur::from_secs(1);
 
@@ -101,6 +103,9 @@ impl Driver<'_> {
     }
 
     fn take_signals(&mut self) -> io::Result<()> {
+        // `timeout` and shells signal a process and then its group. Signals of one kind that wait together are
+        // one to the kernel, so the echo of the first is given the time to come.
+        std::thread::sleep(ECHO);
         while let Some(number) = self.signals.take()? {
             let input = match number {
                 n if n == Signal::INT.as_raw() => Input::Interrupted,

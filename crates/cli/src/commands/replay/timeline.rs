@@ -147,8 +147,8 @@ fn plainly(error: &serde_json::Error) -> String {
     }
 }
 
-fn input(raw: Raw<'_>, agent: ReaderName) -> Result<(u64, Told), Wrong> {
-    let kind = raw.input.clone().unwrap_or_default();
+fn input(mut raw: Raw<'_>, agent: ReaderName) -> Result<(u64, Told), Wrong> {
+    let kind = raw.input.take().unwrap_or_default();
     let t_ms = raw.t_ms;
     let input = match kind.as_str() {
         "stdout" => Input::Stdout { bytes: need(raw.bytes, &kind, "bytes")? },
@@ -212,10 +212,10 @@ fn tool_ended(raw: Raw<'_>) -> Result<Sign, Wrong> {
     let kind = "tool_ended";
     let text = raw.result.map(words).unwrap_or_default();
     let ok = need(raw.ok, kind, "ok")?;
-    let error = match fingerprint_ends(&text) {
-        _ if ok => String::new(),
-        nothing if nothing.is_empty() => "failed".to_owned(),
-        error => error,
+    let error = match ok {
+        true => String::new(),
+        false if text.trim().is_empty() => "failed".to_owned(),
+        false => fingerprint_ends(&text),
     };
     Ok(Sign::ToolEnded { id: need(raw.id, kind, "id")?, ok, result: result(&text), error })
 }
