@@ -85,8 +85,9 @@ fn item_45_events_come_in_the_order_of_life() {
     wanted.extend(iteration);
     wanted.extend(["node_transition", "run_ended"]);
     // Outside git there is one notice, that nothing is kept.
-    let events = names(&done.events()).into_iter().filter(|n| *n != "notice").collect::<Vec<_>>();
-    assert_eq!(events, wanted);
+    let events = done.events();
+    let life: Vec<&str> = names(&events).into_iter().filter(|n| *n != "notice").collect();
+    assert_eq!(life, wanted);
     let numbers: Vec<u64> = project.journal().iter().filter_map(|e| e["seq"].as_u64()).collect();
     assert!(numbers.iter().copied().eq(1..=numbers.len() as u64), "numbered without a gap");
 }
