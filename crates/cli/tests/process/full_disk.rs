@@ -81,7 +81,8 @@ fn a_full_disk_holds_new_starts_back_until_there_is_room_and_the_journal_has_no_
     assert_eq!(all(&events, "iteration_completed").len(), 2, "{:?}", names(&events));
     assert_eq!(one(&events, "run_ended")["outcome"], "stopped");
     assert_eq!(all(&events, "iteration_failed").len(), 0, "a full disk is no failure of the agent");
-    assert_eq!(kinds(&events, "raw_output_lost").len(), 1, "output for which there was no room is told");
+    // Twice if the second session's first output was still on its way when the disk was full again.
+    assert!(!kinds(&events, "raw_output_lost").is_empty(), "output for which there was no room is told");
     let ended = all(&events, "session_ended")[0];
     let kept = std::fs::metadata(disk.run_dir().join("loop/000001/stdout")).expect("is there").len();
     assert_eq!(ended["cut_bytes"].as_u64().expect("some are missing") + kept, 70_000);
