@@ -5,7 +5,7 @@ use dogwatch_config::diagnostic::Source;
 
 use dogwatch_config::frontmatter;
 use dogwatch_config::{Flags, Loaded, Sources, load};
-use dogwatch_host::{home, journal, prompt};
+use dogwatch_host::{home, journal, prompt, wake};
 use sha2::{Digest, Sha256};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -103,14 +103,21 @@ impl LoopFile {
         load(&sources).map_err(Failure::Findings)
     }
 
-    /// The agent's program must be there before anything starts.
-    pub fn find_agent(&self, loaded: &Loaded) -> Result<(), Failure> {
-        let words = &loaded.plan.nodes[0].settings.agent;
-        let program = words.first().map_or("", String::as_str);
-        if program_exists(program, &self.work_dir) {
-            return Ok(());
+    /// What only the machine can tell, before anything starts: the agent's program is there, and the wake
+    /// paths are globs.
+    pub fn check_here(&self, loaded: &Loaded) -> Result<(), Failure> {
+        let settings = &loaded.plan.nodes[0].settings;
+        let mut findings = Vec::new();
+        if !program_exists(settings.agent.first().map_or("", String::as_str), &self.work_dir) {
+            findings.push(loaded.agent_not_found.clone());
         }
-        Err(Failure::Findings(vec![loaded.agent_not_found.clone()]))
+        if let Err(bad) = wake::check(&self.work_dir, &settings.wake_on.paths) {
+            let mut finding = loaded.bad_wake_path.clone();
+            let (glob, why) = bad.parts();
+            finding.label(format!("`{glob}`: {why}"));
+            findings.push(finding);
+        }
+        if findings.is_empty() { Ok(()) } else { Err(Failure::Findings(findings)) }
     }
 }
 

@@ -8,7 +8,13 @@ use dogwatch_host::journal::{self, Loaded};
 use dogwatch_host::registry::{self, Registry};
 use dogwatch_server::{Client, Response, socket_path};
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
+use std::time::{Duration, Instant, SystemTime};
+
+/// A run that does not answer within this is stopped, or drowned in work. Its own patience with itself is 1 s.
+const SOON: Duration = Duration::from_millis(1500);
+
+/// How long the end of a process may take once its socket is gone.
+const LAST_MOMENTS: Duration = Duration::from_secs(1);
 
 /// How a run is named on the command line, shared by the commands that speak of one.
 #[derive(clap::Args, Clone, Debug)]
@@ -87,21 +93,49 @@ impl FoundRun {
         })
     }
 
+    /// What a living run answers to a question, if it does so soon. Who asks can look into the record instead.
+    pub fn ask<T: serde::de::DeserializeOwned>(&self, path: &str) -> Option<T> {
+        if !self.is_live() {
+            return None;
+        }
+        let answer = Client::connect_within(&socket_path(&self.dir), SOON).ok()?.get(path).ok()?;
+        if answer.is_ok() { answer.json().ok() } else { None }
+    }
+
     /// Asks the run, which must be alive, for something.
     pub fn post(&self, what: &str, body: &impl serde::Serialize) -> Result<(), Failure> {
         if !self.is_live() {
-            return Err(Failure::with_hint(
-                format!("run {} is not running", self.id),
-                format!("`dogwatch status {}` tells how it ended", self.id),
-            ));
+            return Err(self.not_running());
         }
-        let answer = self.client()?.post(&format!("/v1/{what}"), body);
-        let answer: Response = answer.map_err(|e| Failure::usage(format!("run {}: {e}", self.id)))?;
-        if answer.is_ok() {
-            Ok(())
-        } else {
-            Err(Failure::usage(format!("run {}: {}", self.id, answer.message())))
+        let answer: Result<Response, Failure> = self.client().and_then(|mut client| {
+            let answer = client.post(&format!("/v1/{what}"), body);
+            answer.map_err(|e| Failure::usage(format!("run {}: {e}", self.id)))
+        });
+        match answer {
+            Ok(answer) if answer.is_ok() => Ok(()),
+            Ok(answer) => Err(Failure::usage(format!("run {}: {}", self.id, answer.message()))),
+            Err(_) if self.is_dying() => Err(self.not_running()),
+            Err(failure) => Err(failure),
         }
+    }
+
+    fn not_running(&self) -> Failure {
+        Failure::with_hint(
+            format!("run {} is not running", self.id),
+            format!("`dogwatch status {}` tells how it ended", self.id),
+        )
+    }
+
+    /// A dogwatch that was just killed, or just ends, lets go of its socket before its lock. True once it is gone.
+    fn is_dying(&self) -> bool {
+        let until = Instant::now() + LAST_MOMENTS;
+        while self.is_live() {
+            if Instant::now() >= until {
+                return false;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        true
     }
 
     /// The state directory it lies in.

@@ -41,6 +41,8 @@ pub struct Loaded {
     pub warnings: Vec<Diagnostic>,
     /// What to say when the agent's program is not there. To find that out is the caller's: it needs a disk.
     pub agent_not_found: Diagnostic,
+    /// Where `wake_on.paths` stands, for whoever finds fault with one: what a glob is, is the caller's too.
+    pub bad_wake_path: Diagnostic,
     pub explain: Vec<Setting>,
 }
 
@@ -56,6 +58,7 @@ pub fn load(sources: &Sources<'_>) -> Result<Loaded, Vec<Diagnostic>> {
         Some(settings) if !findings.has_errors() => Ok(Loaded {
             explain: explain(&settings, &layers),
             agent_not_found: agent_not_found(sources.loop_file, &settings.agent, &layers),
+            bad_wake_path: at_key(sources.loop_file, &layers, "wake_on.paths", "a wake path is no glob"),
             plan: Plan {
                 nodes: vec![NodePlan { name: NodeName::new(sources.node_name), settings }],
                 stop_on_error: sources.flags.stop_on_error,
@@ -160,12 +163,16 @@ fn missing_agent(source: Source<'_>, findings: &mut Findings) {
 }
 
 fn agent_not_found(loop_file: Source<'_>, agent: &[String], layers: &Layers<'_>) -> Diagnostic {
-    let origin = layers.get("agent").map(|agent| &agent.origin);
-    let (source, span) = origin.map_or((loop_file, 0..0), |origin| (origin.source, origin.span.clone()));
     let program = agent.first().map_or("", String::as_str);
     let fault = if program.contains('/') { "is not an executable file" } else { "was not found on PATH" };
-    let message = format!("the agent's program `{program}` {fault}");
-    Diagnostic::new(Severity::Error, source, Some(span), &message)
+    at_key(loop_file, layers, "agent", &format!("the agent's program `{program}` {fault}"))
+}
+
+/// An error that points at where a key was set.
+fn at_key(loop_file: Source<'_>, layers: &Layers<'_>, key: &str, message: &str) -> Diagnostic {
+    let origin = layers.get(key).map(|assigned| &assigned.origin);
+    let (source, span) = origin.map_or((loop_file, 0..0), |origin| (origin.source, origin.span.clone()));
+    Diagnostic::new(Severity::Error, source, Some(span), message)
 }
 
 fn settings(

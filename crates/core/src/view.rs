@@ -376,7 +376,11 @@ impl NodeView {
     }
 
     fn wait_over(&mut self, by: WaitEndedBy) {
-        self.doing = Doing::Nothing;
+        let was = std::mem::replace(&mut self.doing, Doing::Nothing);
+        if matches!(was, Doing::Waiting { why: WaitWhy::Paused, .. }) {
+            // A wake does not lift a pause, and lifting one does not forget the wake.
+            return;
+        }
         if by == WaitEndedBy::Path && self.wake == Some(by) {
             self.spell.own_wakes = (self.spell.own_wakes + 1).min(MAX_OWN_WAKES);
         }

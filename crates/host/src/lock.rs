@@ -17,11 +17,14 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
+use std::time::{Duration, Instant};
 
 /// How long a dead dogwatch's keeper may take to end what it holds before we give up.
 const KEEPER_PATIENCE: Dur = Dur::from_secs(15);
 /// How long a killed process may still look alive.
 const DYING: Dur = Dur::from_millis(300);
+/// How often we look while we wait whether somebody else has got it.
+const LOOK_AGAIN: Dur = Dur::from_millis(100);
 /// The most that is read of a lock file.
 const MAX_BYTES: u64 = 64 * 1024;
 
@@ -115,17 +118,22 @@ fn wait_for_keeper(mut file: File, path: &Path) -> Result<File, LockError> {
     std::thread::spawn(move || {
         let _ = done.send(file.lock().map(|()| file));
     });
+    let until = Instant::now() + Duration::from(KEEPER_PATIENCE);
     // One that was just killed looks alive until the kernel is done with it.
-    let mut answer = taken.recv_timeout(DYING.into());
-    if answer.is_err() && !holder.is_alive() {
-        answer = taken.recv_timeout(KEEPER_PATIENCE.into());
+    let mut look_after = DYING;
+    while Instant::now() < until {
+        match taken.recv_timeout(look_after.into()) {
+            Ok(Ok(file)) => return Ok(file),
+            Ok(Err(error)) => return Err(LockError::Io { path: path.to_owned(), error }),
+            Err(_) => look_after = LOOK_AGAIN,
+        }
+        // Another one may have waited for the keeper too, and been first.
+        let signed = File::open(path).ok().and_then(|mut file| read_holder(&mut file));
+        if let Some(alive) = signed.filter(Holder::is_alive) {
+            return Err(LockError::Held(Box::new(alive)));
+        }
     }
-    match answer {
-        Ok(Ok(file)) => Ok(file),
-        Ok(Err(error)) => Err(LockError::Io { path: path.to_owned(), error }),
-        Err(_) if holder.is_alive() => Err(LockError::Held(Box::new(holder))),
-        Err(_) => Err(LockError::StillEnding(Box::new(holder))),
-    }
+    Err(LockError::StillEnding(Box::new(holder)))
 }
 
 fn read_holder(file: &mut File) -> Option<Holder> {

@@ -22,6 +22,7 @@ const MAX_FIELD: u64 = 5 * 1024 * 1024;
 
 pub struct Client {
     socket: PathBuf,
+    patience: Duration,
     /// The connection that showed that somebody is there; the first question uses it.
     first: Option<UnixStream>,
 }
@@ -45,8 +46,13 @@ pub struct SseEvent {
 impl Client {
     /// Fails if nobody listens there.
     pub fn connect(socket: &Path) -> io::Result<Client> {
-        let first = Some(socket::connect(socket, PATIENCE)?);
-        Ok(Client { socket: socket.to_owned(), first })
+        Client::connect_within(socket, PATIENCE)
+    }
+
+    /// As `connect`, for who can do without an answer: it may take no longer than this between two pieces.
+    pub fn connect_within(socket: &Path, patience: Duration) -> io::Result<Client> {
+        let first = Some(socket::connect(socket, patience)?);
+        Ok(Client { socket: socket.to_owned(), patience, first })
     }
 
     pub fn get(&mut self, path: &str) -> io::Result<Response> {
@@ -77,10 +83,10 @@ impl Client {
         }
         let stream = match self.first.take() {
             Some(stream) => stream,
-            None => socket::connect(&self.socket, PATIENCE)?,
+            None => socket::connect(&self.socket, self.patience)?,
         };
-        stream.set_read_timeout(Some(PATIENCE))?;
-        stream.set_write_timeout(Some(PATIENCE))?;
+        stream.set_read_timeout(Some(self.patience))?;
+        stream.set_write_timeout(Some(self.patience))?;
         let length = body.len();
         let mut request = format!(
             "{method} {path} HTTP/1.1\r\nhost: dogwatch\r\nconnection: close\r\n\

@@ -385,6 +385,16 @@ fn a_wake_does_not_lift_a_pause() {
 }
 
 #[test]
+fn a_wake_in_a_pause_ends_the_wait_that_the_pause_put_off() {
+    let mut world = World::new(plan(|s| s.delay = Dur::from_hours(1)), |_| Act::works(MINUTE))
+        .at(Dur::from_mins(2), Input::PauseAsked)
+        .at(Dur::from_mins(5), Input::WakeAsked(WaitEndedBy::Api))
+        .at(Dur::from_mins(9), Input::UnpauseAsked);
+    world.drive(Drive::Until(Dur::from_mins(12)));
+    assert_eq!(world.sessions, [0, 540_000]);
+}
+
+#[test]
 fn what_people_say_waits_for_the_next_prompt_within_bounds() {
     let mut world = World::new(plan(|_| {}), |_| Act::works(MINUTE));
     for n in 0..60 {

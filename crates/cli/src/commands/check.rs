@@ -24,7 +24,7 @@ pub fn run(args: &Args) -> Result<u8, Failure> {
     let file = LoopFile::find(&args.path)?;
     let loaded = file.load(&args.settings.flags(), &args.args)?;
     print_findings(&loaded.warnings);
-    let found = file.find_agent(&loaded);
+    let found = file.check_here(&loaded);
     if args.explain {
         super::print(explain::table(&loaded.explain).as_bytes())?;
     }

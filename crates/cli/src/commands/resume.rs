@@ -28,11 +28,12 @@ pub struct Args {
 
 pub fn run(args: &Args) -> Result<u8, Failure> {
     let found = args.which.find()?;
-    if found.is_live() {
-        found.post("resume", &())?;
-        return super::print(format!("run {} goes on\n", found.id).as_bytes());
+    match found.post("resume", &()) {
+        Ok(()) => super::print(format!("run {} goes on\n", found.id).as_bytes()),
+        // Dead, or dying while it was asked.
+        Err(_) if !found.is_live() => go_on(&found, false, args.json),
+        Err(failure) => Err(failure),
     }
-    go_on(&found, false, args.json)
 }
 
 /// Continues a run from its record. `wake` continues one that went to sleep.

@@ -45,7 +45,7 @@ pub fn run(args: Args) -> Result<u8, Failure> {
     let file = LoopFile::find(&args.path)?;
     let loaded = file.load(&args.settings.flags(), &args.args)?;
     print_findings(&loaded.warnings);
-    file.find_agent(&loaded)?;
+    file.check_here(&loaded)?;
 
     let held = hold(&file.work_dir, &file.path)?;
     let mut loaded = loaded;

@@ -31,11 +31,7 @@ pub fn run(args: &Args) -> Result<u8, Failure> {
 
 /// A run's status, from itself if it lives, else from its record.
 pub fn status(found: &FoundRun) -> Result<Status, Failure> {
-    if found.is_live()
-        && let Ok(mut client) = found.client()
-        && let Ok(answer) = client.get("/v1/status")
-        && let Ok(status) = answer.json::<Status>()
-    {
+    if let Some(status) = found.ask("/v1/status") {
         return Ok(status);
     }
     let live = found.is_live();
@@ -44,11 +40,7 @@ pub fn status(found: &FoundRun) -> Result<Status, Failure> {
 }
 
 fn orchestrator(found: &FoundRun) -> Result<serde_json::Value, Failure> {
-    if found.is_live()
-        && let Ok(mut client) = found.client()
-        && let Ok(answer) = client.get("/v1/status/orchestrator")
-        && let Ok(value) = answer.json::<serde_json::Value>()
-    {
+    if let Some(value) = found.ask("/v1/status/orchestrator") {
         return Ok(value);
     }
     let document = OrchestratorStatus::of(&found.view()?, found.is_live().then(clock::now));

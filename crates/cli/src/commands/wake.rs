@@ -18,9 +18,10 @@ pub struct Args {
 
 pub fn run(args: &Args) -> Result<u8, Failure> {
     let found = args.which.find()?;
-    if found.is_live() {
-        found.post("wake", &())?;
-        return super::print(format!("run {} was woken\n", found.id).as_bytes());
+    match found.post("wake", &()) {
+        Ok(()) => return super::print(format!("run {} was woken\n", found.id).as_bytes()),
+        Err(failure) if found.is_live() => return Err(failure),
+        Err(_) => {}
     }
     match found.view()?.ended {
         Some(end) if end.outcome == Outcome::Idle => go_on(&found, true, args.json),

@@ -20,6 +20,8 @@ const LAST_WORDS: Duration = Duration::from_secs(5);
 
 pub struct Json {
     path: PathBuf,
+    /// Where the journal ended when we began: what a run that is resumed did before was printed then.
+    from: u64,
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
 }
@@ -40,7 +42,9 @@ struct State {
 
 impl Json {
     pub fn new(run_dir: &Path) -> Json {
-        Json { path: run_dir.join(journal::FILE), shared: Arc::default(), thread: None }
+        let path = run_dir.join(journal::FILE);
+        let from = path.metadata().map_or(0, |meta| meta.len());
+        Json { path, from, shared: Arc::default(), thread: None }
     }
 }
 
@@ -48,8 +52,9 @@ impl Front for Json {
     fn show(&mut self, event: &Recorded, _: &View) {
         self.shared.change(|s| s.written = event.seq);
         if self.thread.is_none() {
-            let (path, shared) = (self.path.clone(), Arc::clone(&self.shared));
-            self.thread = Some(std::thread::spawn(move || shared.copy(&path)));
+            let (path, from, shared) = (self.path.clone(), self.from, Arc::clone(&self.shared));
+            let before = event.seq.saturating_sub(1);
+            self.thread = Some(std::thread::spawn(move || shared.copy(&path, from, before)));
         }
     }
 
@@ -74,11 +79,14 @@ impl Shared {
         self.changed.notify_all();
     }
 
-    fn copy(&self, path: &Path) {
-        let Ok(file) = File::open(path) else { return self.change(|s| s.printed = u64::MAX) };
+    /// Copies what stands after the first `from` bytes, which are the first `printed` events.
+    fn copy(&self, path: &Path, from: u64, mut printed: u64) {
+        let Ok(mut file) = File::open(path) else { return self.change(|s| s.printed = u64::MAX) };
+        if file.seek(SeekFrom::Start(from)).is_err() {
+            return self.change(|s| s.printed = u64::MAX);
+        }
         let mut journal = BufReader::new(file);
         let mut line = Vec::new();
-        let mut printed = 0;
         while self.wait_for_more(printed) {
             line.clear();
             let at = journal.stream_position().unwrap_or(0);

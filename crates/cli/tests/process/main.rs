@@ -6,11 +6,15 @@ mod kit;
 
 mod bad_input;
 mod commands;
+mod control;
 mod doctor;
 mod endings;
 mod full_disk;
+mod idle;
 mod looping;
 mod record;
+mod resume;
 mod screen;
 mod signals;
 mod usage;
+mod wake;

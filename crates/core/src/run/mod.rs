@@ -117,7 +117,12 @@ impl Run {
             Input::StopAsked => self.stop_asked(),
             Input::WakeAsked(by) => self.wake_all(by),
             Input::PauseAsked => self.pause(),
-            Input::UnpauseAsked => self.unpause(WaitEndedBy::Api),
+            Input::UnpauseAsked => {
+                self.unpause(WaitEndedBy::Api);
+                for ix in self.every() {
+                    self.wake_if_remembered(ix);
+                }
+            }
             Input::Told { text } => self.told(&text),
             Input::ContextKept { error } => self.context_kept(error),
             Input::Noticed { kind, message } => self.cx.record(Event::Notice { kind: kind.into(), message }),

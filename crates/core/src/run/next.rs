@@ -197,7 +197,12 @@ impl Run {
     /// Begins a wait, and ends it at once if somebody already said so.
     pub(super) fn wait(&mut self, ix: NodeIx, why: WaitWhy, delay: Option<Dur>) {
         self.nodes[ix.0].wait(&mut self.cx, why, delay);
-        if let Some(by) = self.cx.view.node(ix).wake
+        self.wake_if_remembered(ix);
+    }
+
+    /// A wake that came when no wait could be ended by it: during a session, or in a pause.
+    pub(super) fn wake_if_remembered(&mut self, ix: NodeIx) {
+        if let (Some(why), Some(by)) = (self.nodes[ix.0].waiting(), self.cx.view.node(ix).wake)
             && self.may_wake(ix, why, by)
         {
             self.leave_wait(ix, by);

@@ -22,6 +22,13 @@ pub struct BadGlob {
     why: String,
 }
 
+impl BadGlob {
+    /// The wake path as it was written, and what is wrong with it.
+    pub fn parts(&self) -> (&str, &str) {
+        (&self.glob, &self.why)
+    }
+}
+
 #[derive(Debug)]
 pub(super) struct Glob {
     parts: Vec<Part>,

@@ -41,6 +41,11 @@ pub use globs::{BadGlob, MAX_GLOB_BYTES, MAX_GLOBS};
 use scope::Scope;
 use tree::{Changes, Tree};
 
+/// Finds fault with wake paths before anything is started.
+pub fn check(root: &Path, globs: &[String]) -> Result<(), BadGlob> {
+    Scope::new(root, globs, &[]).map(drop)
+}
+
 /// Watches for as long as it lives.
 #[derive(Debug)]
 pub struct PathWaker {

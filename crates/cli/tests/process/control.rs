@@ -1,0 +1,323 @@
+//! Seeing and steering a run from another process, over its socket while it lives and from its record after.
+
+use crate::kit::{Done, GRACES, Project, Running, all, kinds, names, one};
+use rustix::process::Signal;
+use serde_json::{Value, json};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+fn id(run: &mut Running) -> String {
+    run.wait_for("run_started")["run"].as_str().expect("a run has an id").to_owned()
+}
+
+fn status(project: &Project) -> Value {
+    let done = project.call(&["status", "--json"]);
+    done.assert_code(0);
+    serde_json::from_slice(&done.stdout).expect("a status document")
+}
+
+fn ask(project: &Project, args: &[&str]) -> String {
+    project.call(args).assert_code(0).text()
+}
+
+/// A loop in its first wait, which is an hour long.
+fn waiting(args: &[&str]) -> (Project, Running, String) {
+    let project = Project::acting("say hi");
+    let mut run = project.start_run(&[&["--delay", "1h"], args].concat());
+    let id = id(&mut run);
+    run.wait_for("wait_started");
+    (project, run, id)
+}
+
+#[test]
+fn a_working_run_is_listed_and_its_status_tells_of_the_agent() {
+    let project = Project::acting("say hi; ready there; await gate");
+    let (there, gate) = (project.fifo("there"), project.gate("gate"));
+    let mut run = project.start_run(&["-n", "1"]);
+    let id = id(&mut run);
+    let pid = there.pid();
+    run.wait_for("session_started");
+    let listed = ask(&project, &["ps"]);
+    assert!(listed.contains(&id) && listed.contains("working"), "{listed}");
+    let told = ask(&project, &["status"]);
+    assert!(told.contains(&id) && told.contains(&format!("pid {pid}")), "{told}");
+    let status = status(&project);
+    assert_eq!((&status["state"], &status["live"]), (&json!("working"), &json!(true)));
+    let doing = &status["nodes"][0]["doing"];
+    assert_eq!((&doing["what"], &doing["pid"]), (&json!("working"), &json!(pid)));
+    assert!(doing["working_s"].is_number(), "{doing}");
+    gate.open();
+    run.finish().assert_code(0);
+    assert!(!ask(&project, &["ps"]).contains(&id), "only what lives");
+}
+
+#[test]
+fn a_waiting_run_tells_why_and_until_when() {
+    let (project, run, id) = waiting(&[]);
+    let status = status(&project);
+    assert_eq!((&status["state"], &status["run"]), (&json!("waiting"), &json!(id)));
+    let doing = &status["nodes"][0]["doing"];
+    assert_eq!((&doing["why"], &doing["delay_s"]), (&json!("delay"), &json!(3600)));
+    assert!(doing["left_s"].as_f64().is_some_and(|left| left > 3500.0 && left <= 3600.0), "{doing}");
+    let told = ask(&project, &["status", &id]);
+    assert!(told.contains("waiting (delay)"), "{told}");
+    let seen = ask(&project, &["ps", "--json"]);
+    let seen: Value = serde_json::from_str(&seen).expect("one status a line");
+    assert_eq!(seen["state"], "waiting");
+    run.signal(Signal::TERM);
+    run.finish().assert_code(143);
+}
+
+#[test]
+fn a_run_that_died_is_told_of_from_its_record() {
+    let (project, run, id) = waiting(&[]);
+    run.kill();
+    project.wait_till_nobody_is_left();
+    let status = status(&project);
+    assert_eq!((&status["state"], &status["live"]), (&json!("lost"), &json!(false)));
+    let doing = &status["nodes"][0]["doing"];
+    assert_eq!((&doing["why"], &doing["left_s"]), (&json!("delay"), &Value::Null), "nothing grows older");
+    assert!(!ask(&project, &["ps"]).contains(&id));
+    let all = ask(&project, &["ps", "--all"]);
+    assert!(all.contains(&id) && all.contains("dogwatch resume"), "{all}");
+    assert!(ask(&project, &["status"]).contains("dogwatch resume"));
+    for args in [&["stop"][..], &["pause"], &["wake"], &["tell", "hello"]] {
+        let done = project.call(args);
+        done.assert_code(2);
+        assert!(done.stderr.contains("Hint: "), "{args:?}: {}", done.stderr);
+    }
+}
+
+#[test]
+fn an_ended_run_tells_how_it_ended_and_takes_no_orders() {
+    let project = Project::acting("say hi");
+    let id = project.run(&["-n", "1"]).events()[0]["run"].as_str().expect("an id").to_owned();
+    let status = status(&project);
+    assert_eq!((&status["state"], &status["live"]), (&json!("ended"), &json!(false)));
+    assert_eq!((&status["ended"]["outcome"], &status["ended"]["exit_code"]), (&json!("clean"), &json!(0)));
+    assert!(ask(&project, &["status", &id]).contains("ended: clean"));
+    assert!(ask(&project, &["ps", "-a"]).contains("ended: clean"));
+    for args in [&["stop"][..], &["pause"], &["resume"], &["wake"], &["tell", "hello"]] {
+        let done = project.call(args);
+        done.assert_code(2);
+        assert!(done.stderr.contains(&id) && done.stderr.contains("Hint: "), "{args:?}: {}", done.stderr);
+    }
+    assert_eq!(one(&project.journal(), "run_ended")["outcome"], "clean", "and nothing was written");
+}
+
+#[test]
+fn a_pause_in_a_wait_holds_and_resume_goes_on_with_the_wait() {
+    let (project, mut run, id) = waiting(&["-n", "2"]);
+    ask(&project, &["pause"]);
+    assert_eq!(run.wait_for("wait_started")["why"], "paused");
+    let paused = status(&project);
+    assert_eq!((&paused["state"], &paused["paused"]), (&json!("paused"), &json!(true)));
+    assert!(ask(&project, &["ps"]).contains("paused"));
+    ask(&project, &["wake"]);
+    run.wait_for("wake_remembered");
+    assert_eq!(status(&project)["state"], "paused", "a wake does not lift a pause");
+    assert!(ask(&project, &["resume", &id]).contains("goes on"));
+    let done = run.finish();
+    done.assert_code(0);
+    let events = done.events();
+    assert_eq!((all(&events, "paused").len(), all(&events, "unpaused").len()), (1, 1));
+}
+
+#[test]
+fn a_pause_while_the_agent_works_lets_it_finish_and_starts_nothing_until_resumed() {
+    let project = Project::acting("counter ../count; on 1 { ready there; await gate }");
+    let (there, gate) = (project.fifo("there"), project.gate("gate"));
+    let mut run = project.start_run(&["-n", "2"]);
+    there.pid();
+    ask(&project, &["pause"]);
+    ask(&project, &["pause"]);
+    run.wait_for("paused");
+    assert_eq!(status(&project)["state"], "working", "what runs is let finish");
+    gate.open();
+    assert_eq!(run.wait_for("wait_started")["why"], "paused");
+    ask(&project, &["resume"]);
+    let done = run.finish();
+    assert_eq!(done.assert_code(0).end()["completed"], 2);
+    assert_eq!(done.count("paused"), 1, "twice is once");
+}
+
+#[test]
+fn stop_ends_a_wait_a_pause_and_a_session_when_it_is_over() {
+    let (project, run, _) = waiting(&[]);
+    ask(&project, &["stop"]);
+    let end = run.finish().assert_code(0).end();
+    assert_eq!((&end["outcome"], &end["reason"]), (&json!("stopped"), &json!("stopped on request")));
+
+    let (project, mut run, _) = waiting(&[]);
+    ask(&project, &["pause"]);
+    run.wait_for("paused");
+    ask(&project, &["stop"]);
+    assert_eq!(run.finish().assert_code(0).end()["outcome"], "stopped");
+
+    let project = Project::acting("ready there; await gate; say finished");
+    let (there, gate) = (project.fifo("there"), project.gate("gate"));
+    let run = project.start_run(&[]);
+    there.pid();
+    ask(&project, &["stop"]);
+    gate.open();
+    let end = run.finish().assert_code(0).end();
+    assert_eq!((&end["outcome"], &end["completed"]), (&json!("stopped"), &json!(1)));
+    project.assert_nobody_is_left();
+}
+
+#[test]
+fn what_is_told_stands_in_the_next_prompt_once() {
+    let (project, mut run, id) = waiting(&["-n", "3"]);
+    ask(&project, &["tell", &id, "mind the <gap>: \u{1b}[31mred"]);
+    ask(&project, &["tell", "and the second"]);
+    run.wait_until("the second", |e| e["event"] == "told" && e["text"] == "and the second");
+    assert_eq!(status(&project)["told"].as_array().map(Vec::len), Some(2));
+    run.signal(Signal::USR1);
+    run.wait_for("session_started");
+    run.wait_for("wait_started");
+    assert_eq!(status(&project)["told"], json!([]));
+    ask(&project, &["wake"]);
+    run.finish().assert_code(0);
+    let prompt = project.prompt(2);
+    assert!(prompt.contains("mind the <gap>: red") && prompt.contains("and the second"), "{prompt}");
+    for other in [1, 3] {
+        assert!(!project.prompt(other).contains("mind the"), "prompt {other}");
+    }
+}
+
+#[test]
+fn to_say_nothing_is_exit_code_2() {
+    let (project, run, id) = waiting(&[]);
+    for args in [&["tell", ""][..], &["tell", id.as_str(), "  \n"], &["tell"]] {
+        let done = project.call(args);
+        done.assert_code(2);
+        assert!(!done.stderr.is_empty());
+    }
+    run.signal(Signal::TERM);
+    assert_eq!(run.finish().count("told"), 0);
+}
+
+#[test]
+fn events_prints_the_record_and_with_f_goes_on_until_the_run_ends() {
+    let (project, run, _) = waiting(&["-n", "2"]);
+    let so_far = project.call(&["events"]).assert_code(0).events();
+    assert_eq!(names(&so_far).last(), Some(&"wait_started"));
+    let mut following = project.start(&["events", "-f"]);
+    following.wait_for("wait_started");
+    run.signal(Signal::USR1);
+    let followed = following.finish();
+    let done = run.finish();
+    done.assert_code(0);
+    assert_eq!(followed.assert_code(0).events(), done.events(), "every event once, in order");
+    let late = project.call(&["events", "-f", "--after", "3"]);
+    assert_eq!(late.assert_code(0).events(), done.events()[3..].to_vec(), "an ended run is not waited for");
+}
+
+#[test]
+fn who_follows_a_run_that_is_killed_is_let_go_with_an_error() {
+    let (project, run, _) = waiting(&[]);
+    let mut following = project.start(&["events", "-f"]);
+    following.wait_for("wait_started");
+    run.kill();
+    let followed = following.finish();
+    assert_ne!(followed.code, Some(0), "the run did not end: it was lost");
+    assert!(!followed.stderr.is_empty());
+}
+
+fn mode(path: &Path) -> u32 {
+    std::fs::symlink_metadata(path).expect("is there").permissions().mode() & 0o777
+}
+
+// promise: 14
+#[test]
+fn the_socket_of_a_run_is_its_owners_alone_and_goes_with_it() {
+    let (project, run, _) = waiting(&[]);
+    let dir = project.run_dir();
+    assert_eq!((mode(&dir.join("socket")), mode(&dir)), (0o600, 0o700));
+    run.signal(Signal::TERM);
+    run.finish().assert_code(143);
+    assert!(!dir.join("socket").exists());
+}
+
+#[test]
+fn a_run_whose_path_is_too_long_for_a_socket_is_reached_all_the_same() {
+    let project = Project::acting("say hi");
+    let long = format!("{}/state", ["a-long-name-for-a-directory"; 8].join("/"));
+    std::fs::create_dir_all(project.path(&long)).expect("directories");
+    let mut run = project.start_run(&["--delay", "1h", "-n", "2", "--state-dir", &long]);
+    let id = id(&mut run);
+    run.wait_for("wait_started");
+    let told = ask(&project, &["status", "--json", "--state-dir", &long]);
+    assert_eq!(serde_json::from_str::<Value>(&told).expect("a status")["state"], "waiting");
+    ask(&project, &["wake", &id]);
+    let done = run.finish();
+    done.assert_code(0);
+    assert_eq!(kinds(&done.events(), "no_socket").len(), 0);
+    assert_eq!(one(&done.events(), "wait_ended")["by"], "api");
+}
+
+fn copy(from: &Path, to: &Path) {
+    std::fs::create_dir(to).expect("a directory");
+    std::fs::copy(from.join("events.jsonl"), to.join("events.jsonl")).expect("copies");
+}
+
+#[test]
+fn a_run_is_named_by_the_end_of_its_id_if_only_one_has_it() {
+    let project = Project::acting("say hi");
+    let none = project.call(&["status"]);
+    none.assert_code(2);
+    assert!(none.stderr.contains("Hint: "), "{}", none.stderr);
+    let done = project.run(&["-n", "1"]);
+    let id = done.events()[0]["run"].as_str().expect("an id").to_owned();
+    let tail = &id[id.len() - 4..];
+    assert!(ask(&project, &["status", tail]).contains(&id));
+    let dir = project.run_dir();
+    copy(&dir, &dir.with_file_name(format!("20200101-000000-{tail}")));
+    let both: Done = project.call(&["status", tail]);
+    both.assert_code(2);
+    assert!(both.stderr.contains("2 runs end in"), "{}", both.stderr);
+    assert!(ask(&project, &["status", &id]).contains(&id));
+    for wrong in ["20200101-000000-zzzz", "nonsense", ""] {
+        for command in ["status", "wake", "stop", "pause", "resume", "events"] {
+            let done = project.call(&[command, wrong]);
+            done.assert_code(2);
+            assert!(done.stderr.contains("there is no run"), "{command} {wrong}: {}", done.stderr);
+        }
+    }
+}
+
+#[test]
+fn a_run_that_is_stopped_by_a_signal_is_told_of_from_its_record_soon() {
+    let (project, run, id) = waiting(&[]);
+    run.signal(Signal::STOP);
+    let began = Instant::now();
+    let status = status(&project);
+    assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
+    assert_eq!((&status["state"], &status["live"]), (&json!("waiting"), &json!(true)));
+    assert!(status["nodes"][0]["doing"]["left_s"].is_number(), "its process lives, so time passes");
+    let began = Instant::now();
+    assert!(ask(&project, &["ps"]).contains(&id));
+    assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
+    run.signal(Signal::CONT);
+    ask(&project, &["stop"]);
+    run.finish().assert_code(0);
+}
+
+#[test]
+fn the_orchestrators_document_is_the_same_from_the_run_and_from_its_record() {
+    let front = format!("idle: {{delay: 30s}}\n{GRACES}");
+    let project = Project::acting_with(&front, "marker idle no_pending_tasks");
+    let mut run = project.start_run(&[]);
+    run.wait_for("wait_started");
+    let document = |project: &Project| -> Value {
+        serde_json::from_str(&ask(project, &["status", "--orchestrator"])).expect("a document")
+    };
+    let mut live = document(&project);
+    assert_eq!((&live["running"], &live["consecutiveIdleTicks"]), (&json!(true), &json!(1)));
+    assert_eq!((&live["currentTickInterval"], &live["tickCount"]), (&json!(30000), &json!(1)));
+    run.kill();
+    project.wait_till_nobody_is_left();
+    live["running"] = json!(false);
+    assert_eq!(document(&project), live);
+}
