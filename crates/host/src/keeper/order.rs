@@ -4,6 +4,8 @@ use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use rustix::process::Signal;
+
 use crate::sys::HowEnded;
 
 /// A variable to set, or with `None` to remove, relative to the keeper's own environment.
@@ -20,6 +22,8 @@ pub enum Order {
     Interrupt,
     /// SIGTERM, then SIGCONT so that the stopped see it: to the group, or to those left as above.
     Terminate,
+    /// A signal that somebody sent to the supervisor and that is the job's: to the group, or as above.
+    Pass(Signal),
     /// SIGKILL until nothing is left. Answered by `Empty`, and `Exited` before it if still owed.
     Kill,
     /// TERM+CONT to every descendant, up to `grace` for them to go, then as `Kill`.

@@ -149,6 +149,7 @@ impl Keeping {
             Order::Start(start) => self.start(start),
             Order::Interrupt => self.tree.signal(&[Signal::INT]),
             Order::Terminate => self.tree.signal(&[Signal::TERM, Signal::CONT]),
+            Order::Pass(signal) => self.tree.signal(&[signal]),
             Order::Kill => self.tree.kill(Instant::now()),
             Order::Sweep { grace } => self.tree.sweep(Instant::now(), grace),
         }

@@ -10,6 +10,8 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use rustix::process::Signal;
+
 use super::order::{EnvChange, Order, Remnant, Report, StartOrder};
 use crate::sys::HowEnded;
 
@@ -99,6 +101,7 @@ const INTERRUPT: u8 = 3;
 const TERMINATE: u8 = 4;
 const KILL: u8 = 5;
 const SWEEP: u8 = 6;
+const PASS: u8 = 7;
 
 /// The body of a `Hold`; its descriptor travels beside it.
 pub fn hold_body() -> Vec<u8> {
@@ -112,6 +115,7 @@ pub fn encode_order(order: Order) -> (Vec<u8>, Vec<OwnedFd>) {
         Order::Start(start) => (encode_start(&start), Vec::from(start.stdio)),
         Order::Interrupt => (vec![INTERRUPT], vec![]),
         Order::Terminate => (vec![TERMINATE], vec![]),
+        Order::Pass(signal) => (Writer::default().byte(PASS).signed(signal.as_raw()).0, vec![]),
         Order::Kill => (vec![KILL], vec![]),
         Order::Sweep { grace } => (Writer::default().byte(SWEEP).span(grace).0, vec![]),
     }
@@ -140,6 +144,7 @@ pub fn decode_order(body: &[u8], fds: &mut VecDeque<OwnedFd>) -> Result<Order, G
         START => Order::Start(decode_start(&mut input, fds)?),
         INTERRUPT => Order::Interrupt,
         TERMINATE => Order::Terminate,
+        PASS => Order::Pass(Signal::from_named_raw(input.signed()?).ok_or(Garbage)?),
         KILL => Order::Kill,
         SWEEP => Order::Sweep { grace: input.span()? },
         _ => return Err(Garbage),
