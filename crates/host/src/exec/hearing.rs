@@ -1,0 +1,217 @@
+//! What a command's output means to the watchdog. The bytes go their own way (`copy`): nothing here changes them
+//! or keeps more than a bounded piece.
+
+use dogwatch_agents::{Line, Reader, Splitter};
+use dogwatch_core::moment::Awake;
+use dogwatch_core::replay::{Feed, Input};
+use dogwatch_core::settings::ReaderName;
+use dogwatch_core::sign::{Sign, Tally};
+use dogwatch_core::watch::Fact;
+use memchr::{memchr_iter, memrchr_iter};
+use std::time::Instant;
+
+use super::copy::Stream;
+
+/// A plain reader compares a line with so many before it; of a flood no more than these are read.
+const REMEMBERED: usize = 8;
+/// A piece of so many bytes that begins with short lines is part of a flood.
+const FLOOD: usize = 4 * 1024;
+
+/// After reading a flood in vain, floods are passed over for so many times as long as that took.
+const REST: u32 = 8;
+
+/// Listens to both streams of one command.
+pub struct Hearing {
+    reader: Reader,
+    structured: bool,
+    lines: [Splitter; 2],
+    signs: Vec<Sign>,
+    feed: Feed,
+    /// From then on a flood that begins with nothing new is read whole again.
+    rested: Instant,
+    /// What the watchdog has not been told yet.
+    pub facts: Vec<Fact>,
+    pub bytes: [u64; 2],
+}
+
+impl Hearing {
+    pub fn new(reader: ReaderName) -> Hearing {
+        let structured = reader.is_structured();
+        Hearing {
+            reader: Reader::for_name(reader),
+            structured,
+            lines: [Splitter::new(), Splitter::new()],
+            signs: Vec::new(),
+            feed: Feed::new(structured),
+            rested: Instant::now(),
+            facts: Vec::new(),
+            bytes: [0; 2],
+        }
+    }
+
+    /// A piece of output that came at one moment.
+    pub fn hear(&mut self, stream: Stream, bytes: &[u8], at: Awake) {
+        self.bytes[stream as usize] += bytes.len() as u64;
+        self.reader.begin_chunk();
+        match flood(bytes).filter(|_| !self.structured) {
+            Some((head, rest)) => self.skim(stream, head, rest, at),
+            None => {
+                self.read(stream, bytes, at);
+            }
+        }
+    }
+
+    /// Progress is a moment, and this piece has one: once its first lines have shown something new, only the last
+    /// ones matter, to compare the next piece with. The lines between them are counted and not read.
+    ///
+    /// A flood of what is old is read in part: else one who prints the same line without end would be slowed down
+    /// by us. Whatever is new in it is found in the next piece, or the one after.
+    fn skim(&mut self, stream: Stream, head: &[u8], rest: &[u8], at: Awake) {
+        let fresh = self.read(stream, head, at);
+        let now = Instant::now();
+        if !fresh && now >= self.rested {
+            self.read(stream, rest, at);
+            self.rested = Instant::now() + now.elapsed() * REST;
+            return;
+        }
+        let end = memrchr_iter(b'\n', rest).nth(REMEMBERED).map_or(0, |newline| newline + 1);
+        let (between, last) = rest.split_at(end);
+        if fresh {
+            let skipped = memchr_iter(b'\n', between).count() as u64;
+            let count = Some(self.feed.tally.messages + skipped);
+            self.feed.take(at, Input::Message { count }, &mut self.facts);
+        }
+        self.read(stream, last, at);
+    }
+
+    /// Reads every line; true if one of them was a message.
+    fn read(&mut self, stream: Stream, bytes: &[u8], at: Awake) -> bool {
+        let before = self.feed.tally.messages;
+        let mut lines = std::mem::take(&mut self.lines[stream as usize]);
+        lines.feed(bytes, |line| self.line(stream, line, at));
+        self.lines[stream as usize] = lines;
+        self.feed.tally.messages > before
+    }
+
+    fn line(&mut self, stream: Stream, line: Line<'_>, at: Awake) {
+        if line.bytes.trim_ascii().is_empty() {
+            return;
+        }
+        match stream {
+            Stream::Stdout => self.reader.read_line(line, &mut self.signs),
+            Stream::Stderr => self.reader.read_stderr(line.bytes, &mut self.signs),
+        }
+        match stream {
+            Stream::Stderr if self.structured => self.aside(at),
+            Stream::Stdout | Stream::Stderr => self.feed.line(at, &mut self.signs, &mut self.facts),
+        }
+    }
+
+    /// What an agent prints on stderr is no progress, nor has it begun to speak by it.
+    fn aside(&mut self, at: Awake) {
+        for sign in self.signs.drain(..) {
+            if let Some(fact) = sign.fact() {
+                self.feed.flush(at, &mut self.facts);
+                self.facts.push(fact);
+            }
+            self.feed.tally.add(sign);
+        }
+    }
+
+    /// Something in the workspace changed.
+    pub fn changed(&mut self, at: Awake) {
+        self.feed.take(at, Input::Workspace { digest: None }, &mut self.facts);
+    }
+
+    /// Hands over what the coalescers hold back, because somebody is about to judge.
+    pub fn flush(&mut self, at: Awake) {
+        self.feed.flush(at, &mut self.facts);
+    }
+
+    /// Lines without an end count when there will be no more.
+    pub fn finish(&mut self, at: Awake) -> &Tally {
+        for stream in [Stream::Stdout, Stream::Stderr] {
+            let mut lines = std::mem::take(&mut self.lines[stream as usize]);
+            lines.finish(|line| self.line(stream, line, at));
+        }
+        self.flush(at);
+        &self.feed.tally
+    }
+}
+
+/// Cuts a flood after its first lines. Looks no further than it must: most of a flood is never looked at.
+fn flood(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    let beginning = bytes.get(..FLOOD)?;
+    let end = memchr_iter(b'\n', beginning).nth(REMEMBERED)? + 1;
+    Some(bytes.split_at(end))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn observed(facts: &[Fact]) -> Vec<(u64, u64)> {
+        let seen = facts.iter().filter_map(|fact| match fact {
+            Fact::Observed(seen) => Some((seen.last_ms.0, seen.count)),
+            _ => None,
+        });
+        seen.collect()
+    }
+
+    fn numbered(count: usize) -> Vec<u8> {
+        (0..count).flat_map(|n| format!("line {n}\n").into_bytes()).collect()
+    }
+
+    #[test]
+    fn a_flood_of_new_lines_is_progress_with_every_line_counted() {
+        let mut hearing = Hearing::new(ReaderName::Plain);
+        hearing.hear(Stream::Stdout, &numbered(10_000), Awake(1));
+        hearing.flush(Awake(1));
+        let seen = observed(&hearing.facts);
+        assert_eq!(seen.iter().map(|(_, count)| count).sum::<u64>(), 10_000, "{seen:?}");
+    }
+
+    #[test]
+    fn a_flood_of_one_line_is_progress_once() {
+        let same: Vec<u8> = b"again and again\n".repeat(1_000);
+        let mut hearing = Hearing::new(ReaderName::Plain);
+        for at in [1, 10_000, 20_000] {
+            hearing.hear(Stream::Stdout, &same, Awake(at));
+        }
+        hearing.flush(Awake(30_000));
+        assert_eq!(observed(&hearing.facts).last().map(|(at, _)| *at), Some(1));
+    }
+
+    #[test]
+    fn the_end_of_a_flood_is_what_the_next_line_is_compared_with() {
+        let mut hearing = Hearing::new(ReaderName::Plain);
+        hearing.hear(Stream::Stdout, &numbered(10_000), Awake(1));
+        hearing.hear(Stream::Stdout, b"line 9999\n", Awake(10_000));
+        hearing.hear(Stream::Stderr, b"line 9998\n", Awake(10_000));
+        hearing.flush(Awake(10_000));
+        assert_eq!(observed(&hearing.facts).last().map(|(at, _)| *at), Some(1));
+        hearing.hear(Stream::Stdout, b"something else\n", Awake(20_000));
+        assert_eq!(observed(&hearing.facts).last(), Some(&(20_000, 1)));
+    }
+
+    #[test]
+    fn news_behind_old_beginnings_are_found() {
+        let mut flood: Vec<u8> = b"old\n".repeat(1_000);
+        let mut hearing = Hearing::new(ReaderName::Plain);
+        hearing.hear(Stream::Stdout, &flood, Awake(1));
+        flood.extend_from_slice(b"new\n");
+        flood.extend_from_slice(&b"old\n".repeat(1_000));
+        hearing.hear(Stream::Stdout, &flood, Awake(10_000));
+        assert_eq!(observed(&hearing.facts).last(), Some(&(10_000, 1)));
+    }
+
+    #[test]
+    fn a_structured_agents_stderr_is_no_progress() {
+        let mut hearing = Hearing::new(ReaderName::Claude);
+        hearing.hear(Stream::Stderr, b"a warning\nanother one\n", Awake(1));
+        hearing.flush(Awake(1));
+        assert_eq!(hearing.facts, []);
+        hearing.hear(Stream::Stdout, b"{\"type\":\"system\",\"subtype\":\"init\"}\n", Awake(2));
+        assert_eq!(hearing.facts, [Fact::Printed]);
+    }
+}

@@ -1,0 +1,489 @@
+//! `dogwatch exec`: one command under a keeper, watched, its bytes and its exit code passed on as they are.
+//!
+//! Theory of operation. The command gets our stdin as it is; its stdout and stderr are pipes that `copy` empties into
+//! ours, and `hearing` turns what passes into facts. One thread, here, sleeps in one `poll` over the keeper, the
+//! signals, the bell of the copiers and one timer, and asks `watching` whenever something became known or is due.
+//! Nothing runs while the command is silent, but for two looks at its effort. There is no run, no lock and no state
+//! directory; `record` writes down what happened if asked to.
+//!
+//! The binary calls [`run`] from its only thread. What a verdict is, the core says; how a tree is ended, the keeper.
+
+mod copy;
+mod hearing;
+mod life;
+mod record;
+mod start;
+mod watching;
+
+use std::io;
+use std::os::fd::AsFd;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use dogwatch_core::dur::Dur;
+use dogwatch_core::event::{EndStep, EndedBy, Event, SessionEnded};
+use dogwatch_core::moment::{Awake, Moment};
+use dogwatch_core::redact;
+use dogwatch_core::settings::{ReaderName, WatchPolicy};
+use dogwatch_core::watch::Fact;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+use rustix::process::Signal;
+
+use crate::clock;
+use crate::keeper::{HowEnded, Keeper, Order, Report};
+use crate::orphans;
+use crate::sample::sample;
+use crate::sys::{SignalFd, Timer};
+use crate::wake::PathWaker;
+use copy::{Ears, Stream};
+use life::{Do, Gone, Life};
+use record::{Record, iteration, node};
+use watching::{Follows, Watching};
+
+/// How long we wait for what is in the pipes before silence is judged.
+const DRAIN_BOUND: Duration = Duration::from_millis(500);
+/// The clocks drift apart by less than this when the host did not sleep.
+const SUSPENDED: Dur = Dur::from_secs(1);
+
+/// What to run, and how it is watched.
+#[derive(Debug)]
+pub struct Plan {
+    /// The program, sought on PATH if it has no slash, and its arguments.
+    pub argv: Vec<Vec<u8>>,
+    pub policy: WatchPolicy,
+    /// Who understands the output; `Plain` for any program.
+    pub reader: ReaderName,
+    /// Changes below this directory are evidence of work.
+    pub workspace: Option<PathBuf>,
+    /// Events are appended to this file.
+    pub json: Option<PathBuf>,
+}
+
+/// How it came out.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Outcome {
+    pub code: u8,
+    /// What there is to say about it on stderr, each a line.
+    pub said: Vec<String>,
+    /// The command's last words on stderr had no newline.
+    pub midline: bool,
+}
+
+/// Why nothing was started.
+#[derive(Debug, thiserror::Error)]
+pub enum Refused {
+    #[error("cannot write to {path}: {error}")]
+    Json { path: String, error: io::Error },
+    #[error("{path} cannot be watched: {error}")]
+    Workspace { path: String, error: io::Error },
+    #[error(transparent)]
+    Host(#[from] io::Error),
+}
+
+/// Runs the command to its end. Must be called before any other thread exists: it takes the process's signals.
+pub fn run(plan: Plan) -> Result<Outcome, Refused> {
+    let mut exec = start::start(plan)?;
+    exec.drive()?;
+    Ok(exec.outcome())
+}
+
+struct Exec {
+    policy: WatchPolicy,
+    reader: ReaderName,
+    argv: Vec<Vec<u8>>,
+    record: Record,
+    keeper: Keeper,
+    /// The mark that its processes carry, if it is ours.
+    nonce: Option<String>,
+    ears: Ears,
+    /// Both streams go through one pipe.
+    merged: bool,
+    workspace: Option<PathWaker>,
+    signals: SignalFd,
+    timer: Timer,
+    armed: Option<Awake>,
+    life: Life,
+    /// Its main process, and the watch over it, once it runs.
+    main: Option<u32>,
+    started: Awake,
+    watching: Option<Watching>,
+    /// Why the watchdog has ended it.
+    stop: Option<String>,
+    /// The last signal that was passed on.
+    passed: Option<i32>,
+    stragglers: u64,
+    /// When we last went to sleep: what passed since then passed unseen if we were stopped.
+    looked: Moment,
+    /// It was never started, or lost: the exit code.
+    failed: Option<u8>,
+    said: Vec<String>,
+}
+
+impl Exec {
+    fn drive(&mut self) -> io::Result<()> {
+        while !self.life.is_over() {
+            self.sleep()?;
+        }
+        self.record_end();
+        Ok(())
+    }
+
+    fn add(&mut self, event: Event) {
+        self.record.add(clock::now(), event);
+    }
+
+    /// Sleeps until something happens, and does what follows.
+    fn sleep(&mut self) -> io::Result<()> {
+        self.arm()?;
+        let mut fds = [
+            PollFd::from_borrowed_fd(self.signals.as_fd(), PollFlags::IN),
+            PollFd::from_borrowed_fd(self.ears.as_fd(), PollFlags::IN),
+            PollFd::from_borrowed_fd(self.keeper.as_fd(), PollFlags::IN),
+            PollFd::from_borrowed_fd(self.timer.as_fd(), PollFlags::IN),
+        ];
+        self.looked = clock::now();
+        match poll(&mut fds, None) {
+            Ok(_) => {}
+            Err(Errno::INTR) => return Ok(()),
+            Err(error) => return Err(error.into()),
+        }
+        let [signals, bell, keeper, time] = fds.map(|fd| !fd.revents().is_empty());
+        self.note_suspend();
+        if signals {
+            self.take_signals()?;
+        }
+        if bell {
+            self.ears.quiet();
+            self.listen();
+        }
+        if keeper {
+            self.take_reports();
+        }
+        if time {
+            self.timer.drain()?;
+            self.armed = None;
+            self.take_time();
+        }
+        Ok(())
+    }
+
+    fn arm(&mut self) -> io::Result<()> {
+        let watch = self.watching.as_ref().filter(|_| self.life.is_watched()).and_then(Watching::due);
+        let next = [watch, self.life.due()].into_iter().flatten().min();
+        if next != self.armed {
+            match next {
+                Some(at) => self.timer.set_at(Duration::from_millis(at.0))?,
+                None => self.timer.clear()?,
+            }
+            self.armed = next;
+        }
+        Ok(())
+    }
+
+    /// The watchdog counts awake time, which stands still while the host sleeps: this is only written down.
+    fn note_suspend(&mut self) {
+        let now = clock::now();
+        let (boot, awake) = (now.boot.since(self.looked.boot), now.awake.since(self.looked.awake));
+        let lasted = boot.saturating_sub(awake);
+        if lasted >= SUSPENDED {
+            self.add(Event::Suspended { for_s: lasted });
+        }
+    }
+
+    fn take_signals(&mut self) -> io::Result<()> {
+        while let Some(number) = self.signals.take()? {
+            if number == Signal::CONT.as_raw() {
+                self.was_stopped();
+            } else if let Some(signal) = Signal::from_named_raw(number) {
+                self.pass(signal);
+            }
+        }
+        Ok(())
+    }
+
+    /// Stopped, we saw nothing; since when is not known, but not before we last looked.
+    fn was_stopped(&mut self) {
+        let lasted = clock::awake().since(self.looked.awake);
+        self.add(Event::Suspended { for_s: lasted });
+        self.tell(Fact::Suspended { for_ms: lasted.as_millis() });
+    }
+
+    /// A signal that was meant for the command, or for its end.
+    fn pass(&mut self, signal: Signal) {
+        if signal != Signal::USR1 && signal != Signal::USR2 {
+            self.passed = Some(signal.as_raw());
+            if let Life::Empty(..) = self.life {
+                // The command is gone; it is us who die of it.
+                self.failed = Some(by_signal(signal.as_raw()));
+            }
+            let done = self.life.asked();
+            self.carry_out(done);
+        }
+        let order = match signal {
+            Signal::INT => Order::Interrupt,
+            Signal::TERM => Order::Terminate,
+            other => Order::Pass(other),
+        };
+        self.order(order);
+    }
+
+    fn order(&mut self, order: Order) {
+        if let Err(error) = self.keeper.send(order) {
+            self.lost(&error);
+        }
+    }
+
+    fn carry_out(&mut self, what: Option<Do>) {
+        match what {
+            None => {}
+            Some(Do::Step(step)) => {
+                let (node, iteration, ended_by) = (node(), iteration(), EndedBy::Watchdog);
+                self.add(Event::SessionSignalled { node, iteration, step, ended_by });
+                self.order(match step {
+                    EndStep::Interrupt => Order::Interrupt,
+                    EndStep::Terminate => Order::Terminate,
+                    EndStep::Kill => Order::Kill,
+                });
+            }
+            Some(Do::Sweep(grace)) => self.order(Order::Sweep { grace: grace.into() }),
+        }
+    }
+
+    /// The copiers have something to tell. Before the keeper has said that the command runs nobody would listen.
+    fn listen(&mut self) {
+        if self.main.is_some() {
+            for fact in self.ears.facts() {
+                self.tell(fact);
+            }
+        }
+        if let Some(workspace) = self.workspace.as_ref().filter(|_| self.ears.stirred()) {
+            workspace.rearm();
+        }
+        if self.ears.closed() {
+            let done = self.life.pipes_closed();
+            self.carry_out(done);
+        }
+    }
+
+    fn tell(&mut self, fact: Fact) {
+        let Some(watching) = &mut self.watching else { return };
+        let follows = watching.tell(clock::awake(), &fact);
+        let (node, iteration) = (node(), iteration());
+        self.add(match fact {
+            Fact::Observed(seen) => Event::Observed { node, iteration, seen },
+            fact => Event::Fact { node, iteration, fact },
+        });
+        self.follow(follows);
+    }
+
+    fn judge(&mut self) {
+        if let Some(watching) = &mut self.watching {
+            let follows = watching.judge(clock::awake());
+            self.follow(follows);
+        }
+    }
+
+    /// A verdict is written down, with its evidence, before the first signal is sent.
+    fn follow(&mut self, Follows { event, stop }: Follows) {
+        if !self.life.is_watched() {
+            return;
+        }
+        if let Some(event) = event {
+            self.add(event);
+        }
+        if let Some(message) = stop {
+            self.stop = Some(self.with_reader(message));
+            let done = self.life.end(clock::awake(), self.policy.grace, self.reader.is_structured());
+            self.carry_out(done);
+        }
+    }
+
+    /// Silence may be that of somebody who waits to be read.
+    fn with_reader(&self, message: String) -> String {
+        match self.ears.held_up(clock::awake()) {
+            held if held >= SUSPENDED => {
+                format!("{message}; nobody has read its output for {:.1}s", held.as_secs_f64())
+            }
+            _ => message,
+        }
+    }
+
+    /// A deadline may have come: of the watchdog, or of a step of the command's end.
+    fn take_time(&mut self) {
+        let now = clock::awake();
+        if self.life.is_watched() {
+            self.ears.drain(DRAIN_BOUND);
+            self.listen();
+            self.look();
+        }
+        if self.life.due().is_some_and(|at| now >= at) {
+            let pending = self.ears.pending() && self.stop.is_none();
+            let done = self.life.time_passed(now, self.policy.grace, self.policy.leak, pending);
+            self.carry_out(done);
+        }
+    }
+
+    fn look(&mut self) {
+        let now = clock::awake();
+        if self.watching.as_mut().is_some_and(|watching| watching.wants_sample(now)) {
+            let fact = self.sample();
+            self.tell(fact);
+        } else {
+            self.judge();
+        }
+    }
+
+    /// Whether the command is at work. A plain one is all of its processes, and waits for none of them; a known
+    /// agent's own processes are not its work, and what it has started are its children.
+    fn sample(&self) -> Fact {
+        let keeper = self.keeper.pid();
+        if self.reader.is_structured() {
+            let taken = sample(keeper, self.main.unwrap_or(keeper), true);
+            Fact::Sampled { children: taken.children, cpu_ms: taken.cpu_ms }
+        } else {
+            Fact::Sampled { children: 0, cpu_ms: sample(keeper, keeper, false).cpu_ms }
+        }
+    }
+
+    fn take_reports(&mut self) {
+        while !self.life.is_over() {
+            match self.keeper.receive() {
+                Ok(Some(report)) => self.take_report(report),
+                Ok(None) => return,
+                Err(error) => self.lost(&error),
+            }
+        }
+    }
+
+    fn take_report(&mut self, report: Report) {
+        match report {
+            Report::Ready { .. } => {}
+            Report::Started { pid, .. } => self.began(pid),
+            Report::Refused { errno, message, .. } => {
+                let missing = errno == Errno::NOENT.raw_os_error();
+                self.fail(if missing { 127 } else { 126 }, message);
+            }
+            Report::Exited { how, alone, .. } => {
+                let (told, pipes_closed) = (self.passed.is_some(), self.ears.closed());
+                let gone = Gone { how, alone, told, pipes_closed };
+                let done = self.life.exited(clock::awake(), gone, self.policy.leak);
+                self.carry_out(done);
+            }
+            Report::Empty { killed, .. } => {
+                self.stragglers = killed;
+                let closed = self.ears.closed();
+                self.life.emptied(clock::awake(), closed, self.policy.leak);
+            }
+            Report::Stands { left, .. } => {
+                self.said.push(format!("{left} processes do not go, even by SIGKILL"));
+                self.life.give_up();
+            }
+        }
+    }
+
+    fn began(&mut self, pid: u32) {
+        self.started = clock::awake();
+        self.main = Some(pid);
+        self.life.began();
+        self.watching = Some(Watching::new(self.policy.clone(), self.started, self.reader.is_structured()));
+        let words: Vec<_> = self.argv.iter().map(|word| String::from_utf8_lossy(word)).collect();
+        let argv = redact::argv(&words);
+        self.add(Event::SessionStarted { node: node(), iteration: iteration(), pid, argv });
+        self.listen();
+    }
+
+    fn fail(&mut self, code: u8, message: String) {
+        self.failed = Some(code);
+        self.said.push(message);
+        self.life.give_up();
+    }
+
+    /// The keeper was killed. What it kept is known by its mark; inside of another dogwatch's session the mark is
+    /// that one's, and so is what is left.
+    fn lost(&mut self, error: &io::Error) {
+        if self.life.is_over() {
+            return;
+        }
+        let ended = self.nonce.as_deref().map_or(0, |nonce| orphans::end_all(nonce).0);
+        match self.passed.filter(|_| self.main.is_none()) {
+            // Ctrl-C in the moment in which the keeper was about to leave our group.
+            Some(signal) => {
+                self.failed = Some(by_signal(signal));
+                self.life.give_up();
+            }
+            None => self.fail(INTERNAL, format!("{error}; {ended} processes of the command were ended")),
+        }
+    }
+
+    fn record_end(&mut self) {
+        let Some(how) = self.life.how() else { return };
+        let (tally, bytes) =
+            self.ears.with(|hearing| (hearing.finish(clock::awake()).clone(), hearing.bytes));
+        self.listen_to_the_last();
+        let (exit_code, signal) = match how {
+            HowEnded::Code(code) => (Some(code), None),
+            HowEnded::Signal(signal) => (None, Some(signal)),
+        };
+        self.add(Event::SessionEnded(SessionEnded {
+            node: node(),
+            iteration: iteration(),
+            exit_code,
+            signal,
+            ended_by: self.ended_by(),
+            duration_s: clock::awake().since(self.started),
+            messages: tally.messages,
+            tools: tally.tools,
+            tokens: tally.tokens,
+            cost_usd: tally.cost_usd,
+            is_error: tally.result.as_ref().map(|result| result.is_error),
+            said: String::new(),
+            stdout_bytes: bytes[0],
+            stderr_bytes: bytes[1],
+            cut_bytes: 0,
+            stragglers: self.stragglers,
+        }));
+    }
+
+    /// What came at the very end is written down; nobody judges any more.
+    fn listen_to_the_last(&mut self) {
+        for fact in self.ears.facts() {
+            self.tell(fact);
+        }
+    }
+
+    fn ended_by(&self) -> EndedBy {
+        match (&self.stop, self.passed) {
+            (Some(_), _) => EndedBy::Watchdog,
+            (None, Some(signal)) if signal == Signal::INT.as_raw() => EndedBy::Operator,
+            (None, Some(_)) => EndedBy::Signal,
+            (None, None) => EndedBy::Itself,
+        }
+    }
+
+    fn outcome(mut self) -> Outcome {
+        if let Some(error) = self.record.lost.take() {
+            self.said.push(format!("events were lost: {error}"));
+        }
+        let code = match (self.failed, &self.stop, self.life.how(), self.passed) {
+            (Some(code), ..) => code,
+            (None, Some(message), ..) => {
+                self.said.push(format!("ended: {message}"));
+                TIMED_OUT
+            }
+            (None, None, Some(HowEnded::Code(code)), _) => u8::try_from(code & 0xff).unwrap_or(INTERNAL),
+            (None, None, Some(HowEnded::Signal(signal)), _) => by_signal(signal),
+            (None, None, None, signal) => signal.map_or(INTERNAL, by_signal),
+        };
+        let stream = if self.merged { Stream::Stdout } else { Stream::Stderr };
+        Outcome { code, midline: self.ears.midline(stream), said: self.said }
+    }
+}
+
+/// The watchdog ended it: the same code as that of `timeout(1)`.
+const TIMED_OUT: u8 = 124;
+const INTERNAL: u8 = 5;
+
+fn by_signal(signal: i32) -> u8 {
+    u8::try_from(128 + signal).unwrap_or(u8::MAX)
+}

@@ -1,0 +1,52 @@
+//! `--json FILE`: what happened, as lines in the shape of a run's journal, appended to a file.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use dogwatch_core::event::{Event, Recorded};
+use dogwatch_core::ids::{Iteration, NodeName};
+use dogwatch_core::moment::Moment;
+use rustix::fs::OFlags;
+
+/// Where a run has its node's name.
+pub fn node() -> NodeName {
+    NodeName::new("exec")
+}
+
+pub fn iteration() -> Iteration {
+    Iteration(1)
+}
+
+#[derive(Default)]
+pub struct Record {
+    file: Option<File>,
+    seq: u64,
+    /// Why nothing more is written.
+    pub lost: Option<io::Error>,
+}
+
+impl Record {
+    /// Opens without waiting: a FIFO that nobody reads is an error now and holds up nobody later.
+    pub fn open(path: &Path) -> io::Result<Record> {
+        let flags = OFlags::NONBLOCK.bits().cast_signed();
+        let file = OpenOptions::new().append(true).create(true).custom_flags(flags).open(path)?;
+        Ok(Record { file: Some(file), seq: 0, lost: None })
+    }
+
+    /// Each line is one write, so that those of several writers do not mix.
+    pub fn add(&mut self, at: Moment, event: Event) {
+        let Some(file) = &mut self.file else { return };
+        self.seq += 1;
+        let written = serde_json::to_vec(&Recorded::new(self.seq, at, event)).map_err(io::Error::from);
+        let written = written.and_then(|mut line| {
+            line.push(b'\n');
+            file.write_all(&line)
+        });
+        if let Err(error) = written {
+            self.file = None;
+            self.lost = Some(error);
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! Setting everything up, in an order that loses no time: the keeper starts while the rest is made.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+use rustix::process::Signal;
+
+use super::copy::{Ears, Stream};
+use super::hearing::Hearing;
+use super::life::Life;
+use super::record::Record;
+use super::{Exec, Plan, Refused};
+use crate::keeper::{Keeper, Order, StartOrder};
+use crate::sys::{Clock, SignalFd, Timer, block, ignores};
+use crate::wake::PathWaker;
+use crate::{clock, orphans};
+
+/// What is passed on to the command, and CONT: that we were stopped.
+const TAKEN: [Signal; 7] =
+    [Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT, Signal::USR1, Signal::USR2, Signal::CONT];
+
+pub(super) fn start(plan: Plan) -> Result<Exec, Refused> {
+    let json = plan.json.as_deref();
+    let record = json.map(|path| {
+        Record::open(path).map_err(|error| Refused::Json { path: path.display().to_string(), error })
+    });
+    let record = record.transpose()?.unwrap_or_default();
+    // What is ignored stays so: HUP under nohup, INT of a shell script's background job.
+    let mut taken = TAKEN.to_vec();
+    taken.retain(|signal| !ignores(*signal));
+    block(&taken)?;
+    let keeper = Keeper::start(None)?;
+    let ears = Ears::new(Hearing::new(plan.reader))?;
+    let workspace = plan.workspace.as_deref().map(|dir| watch(dir, json, &ears)).transpose()?;
+    let merged = same_file();
+    let mut exec = Exec {
+        policy: plan.policy,
+        reader: plan.reader,
+        argv: plan.argv,
+        record,
+        keeper,
+        nonce: nonce()?,
+        ears,
+        merged,
+        workspace,
+        signals: SignalFd::new(&taken)?,
+        timer: Timer::new(Clock::Awake)?,
+        armed: None,
+        life: Life::Starting,
+        main: None,
+        started: clock::awake(),
+        watching: None,
+        stop: None,
+        passed: None,
+        stragglers: 0,
+        looked: clock::now(),
+        failed: None,
+        said: Vec::new(),
+    };
+    exec.launch()?;
+    Ok(exec)
+}
+
+impl Exec {
+    fn launch(&mut self) -> io::Result<()> {
+        let stdin = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)?;
+        let stdout = self.ears.copy(Stream::Stdout)?;
+        // Both ways lead to one place: through two pipes the order of what is printed would be lost.
+        let stderr = if self.merged { stdout.try_clone()? } else { self.ears.copy(Stream::Stderr)? };
+        let env =
+            self.nonce.iter().map(|nonce| (orphans::NONCE_VAR.into(), Some(nonce.clone().into_bytes())));
+        let order = StartOrder {
+            job: 1,
+            argv: self.argv.clone(),
+            env: env.collect(),
+            cwd: here(),
+            stdio: [stdin, stdout, stderr],
+        };
+        match self.keeper.send(Order::Start(order)) {
+            Err(error) if error.kind() == io::ErrorKind::InvalidInput => self.fail(126, error.to_string()),
+            Err(error) => self.lost(&error),
+            Ok(()) => {}
+        }
+        // The command's alone from here on: who feeds it must see when it does not read any more.
+        let null = OwnedFd::from(std::fs::File::open("/dev/null")?);
+        rustix::stdio::dup2_stdin(&null)?;
+        Ok(())
+    }
+}
+
+/// A directory that was removed, or that has no path we may see, can still be gone to by way of us.
+fn here() -> PathBuf {
+    std::env::current_dir().unwrap_or_else(|_| PathBuf::from(format!("/proc/{}/cwd", std::process::id())))
+}
+
+fn same_file() -> bool {
+    let [Ok(out), Ok(err)] = [rustix::stdio::stdout(), rustix::stdio::stderr()].map(rustix::fs::fstat) else {
+        return false;
+    };
+    (out.st_dev, out.st_ino, out.st_rdev) == (err.st_dev, err.st_ino, err.st_rdev)
+}
+
+/// Inside of a session of dogwatch the session's own mark stays: by it the outer one finds everything.
+fn nonce() -> io::Result<Option<String>> {
+    if std::env::var_os(orphans::NONCE_VAR).is_some() {
+        return Ok(None);
+    }
+    let mut random = [0; 16];
+    getrandom::fill(&mut random).map_err(|error| io::Error::other(error.to_string()))?;
+    Ok(Some(crate::journal::hex(&random)))
+}
+
+/// What we write ourselves is no work of the command: its events, and its output if that goes into files there.
+fn watch(dir: &Path, json: Option<&Path>, ears: &Ears) -> Result<PathWaker, Refused> {
+    let refused = |error| Refused::Workspace { path: dir.display().to_string(), error };
+    if !std::fs::metadata(dir).map_err(refused)?.is_dir() {
+        return Err(refused(io::ErrorKind::NotADirectory.into()));
+    }
+    let outputs = [1, 2].into_iter().filter_map(|fd| std::fs::read_link(format!("/proc/self/fd/{fd}")).ok());
+    let ours: Vec<PathBuf> =
+        outputs.filter(|path| path.is_absolute()).chain(json.map(Path::to_owned)).collect();
+    let ears = ears.clone();
+    let everything = ["**".to_owned()];
+    PathWaker::start(dir, &everything, &ours, move |_| ears.workspace_changed()).map_err(refused)
+}
