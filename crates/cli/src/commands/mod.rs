@@ -5,6 +5,7 @@ mod completions;
 mod demo;
 mod doctor;
 mod events;
+mod exec;
 mod init;
 mod last;
 mod logs;
@@ -27,6 +28,7 @@ pub enum Command {
     Run(run::Args),
     Init(init::Args),
     Check(check::Args),
+    Exec(exec::Args),
     Ps(ps::Args),
     Status(status::Args),
     Wake(wake::Args),
@@ -51,6 +53,7 @@ impl Command {
             Command::Run(args) => run::run(args),
             Command::Init(args) => init::run(&args),
             Command::Check(args) => check::run(&args),
+            Command::Exec(args) => exec::run(args),
             Command::Ps(args) => ps::run(&args),
             Command::Status(args) => status::run(&args),
             Command::Wake(args) => wake::run(&args),

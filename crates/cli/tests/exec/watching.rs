@@ -1,0 +1,158 @@
+//! Who is ended, who is left alone, and what is written down about it.
+
+use super::{actor, command, kit, lines, shell};
+use kit::{Project, Running, all, names, one};
+use rustix::process::Signal;
+use std::fs::File;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+// promise: 12
+#[test]
+fn a_silent_command_is_ended_at_its_limit_with_124_and_a_line_that_says_why() {
+    let since = Instant::now();
+    let done = shell(&["--idle", "300ms"], "echo hello; exec sleep 60");
+    let lasted = since.elapsed();
+    done.assert_code(124);
+    assert_eq!(done.text(), "hello\n");
+    assert!(
+        done.stderr.starts_with("dogwatch exec: ended: Idle timeout: no progress for 0."),
+        "{}",
+        done.stderr
+    );
+    assert!(done.stderr.ends_with("s (limit 0.3s, 1 messages)\n"), "{}", done.stderr);
+    assert_eq!(done.stderr.lines().count(), 1);
+    assert!(lasted >= Duration::from_millis(300) && lasted < Duration::from_secs(10), "{lasted:?}");
+}
+
+#[test]
+fn the_reason_begins_a_line_of_its_own() {
+    let done = shell(&["--idle", "200ms"], "printf 'half a line' >&2; exec sleep 60");
+    done.assert_code(124);
+    assert!(done.stderr.starts_with("half a line\ndogwatch exec: ended: Idle"), "{}", done.stderr);
+}
+
+#[test]
+fn a_command_that_goes_on_saying_new_things_is_left_alone_until_its_ceiling() {
+    let script = "i=0; while true; do i=$((i+1)); echo step $i; sleep 0.05; done";
+    let done = shell(&["--idle", "600ms", "--session", "1500ms"], script);
+    done.assert_code(124);
+    assert!(done.stderr.starts_with("dogwatch exec: ended: Total timeout: exceeded 1.5s"), "{}", done.stderr);
+}
+
+#[test]
+fn the_same_line_again_is_no_progress_on_either_stream() {
+    for stream in ["", " >&2"] {
+        let script = format!("while true; do echo $(date +%T) still waiting{stream}; sleep 0.02; done");
+        let done = shell(&["--idle", "400ms", "--session", "20s"], &script);
+        done.assert_code(124);
+        assert!(done.stderr.contains("ended: Idle timeout"), "{}", done.stderr);
+    }
+}
+
+#[test]
+fn a_silent_but_busy_command_gets_the_time_that_effort_buys_and_no_more() {
+    let options = ["--idle", "300ms", "--set", "watchdog.tool=900ms"];
+    let since = Instant::now();
+    let done = shell(&options, "while :; do :; done");
+    done.assert_code(124);
+    assert!(since.elapsed() >= Duration::from_millis(1_200), "{:?}", since.elapsed());
+    assert!(done.stderr.contains("ended: Idle timeout: no progress for 1."), "{}", done.stderr);
+    let busy = shell(
+        &["--idle", "300ms", "--set", "watchdog.tool=1m"],
+        "while [ $((i+=1)) -lt 800000 ]; do :; done",
+    );
+    busy.assert_code(0);
+}
+
+#[test]
+fn files_that_change_in_the_workspace_defer_the_end() {
+    let script = "for i in 1 2 3 4 5 6 7 8 9 10 11 12; do echo $i > file; sleep 0.1; done";
+    let without = shell(&["--idle", "500ms"], script);
+    without.assert_code(124);
+    let with = ["--idle", "500ms", "--workspace", "."];
+    shell(&with, script).assert_code(0);
+    // Its own output and our own record are no work.
+    let project = Project::new();
+    let out = File::create(project.path("out")).expect("a file");
+    let options = [&with[..], &["--json", "events"]].concat();
+    let same = "while true; do echo the same; sleep 0.02; done";
+    let status = command(&project, &options, &["sh", "-c", same]).stdout(out).status().expect("runs");
+    assert_eq!(status.code(), Some(124));
+}
+
+#[test]
+fn a_known_agent_is_watched_by_what_it_means_and_passes_unchanged() {
+    let project = Project::new();
+    let retry = "claude init; claude text I look.; repeat 200 { claude retry; sleep 20ms }";
+    let options = ["--agent", "claude", "--idle", "500ms"];
+    let done = Running::start(actor(&project, &options, retry)).finish();
+    done.assert_code(124);
+    assert!(done.text().lines().count() > 5 && done.events().len() > 5, "all of it is JSON still");
+    let errors = "claude init; repeat 9 { claude tool Bash fail 'make' 'no rule' }; hang";
+    let done = Running::start(actor(&project, &["--agent", "claude"], errors)).finish();
+    done.assert_code(124);
+    assert!(done.stderr.starts_with("dogwatch exec: ended: Loop detected: 5 errors"), "{}", done.stderr);
+    project.assert_nobody_is_left();
+}
+
+#[test]
+fn time_in_which_dogwatch_was_stopped_does_not_count() {
+    let project = Project::new();
+    let (ready, gate) = (project.fifo("ready"), project.gate("gate"));
+    let script = "ready ready; sleep 1s; say awake; await gate";
+    let running = Running::start(actor(&project, &["--idle", "700ms", "--json", "events"], script));
+    ready.pid();
+    running.signal(Signal::STOP);
+    // The actor lets us in once it has slept for longer than the limit.
+    gate.open();
+    running.signal(Signal::CONT);
+    running.finish().assert_code(0);
+    let events = lines(&project.read("events"));
+    assert!(!all(&events, "suspended").is_empty(), "{:?}", names(&events));
+}
+
+#[test]
+fn a_reader_that_does_not_read_stops_the_command_and_not_the_watch() {
+    let project = Project::new();
+    let mut child = command(&project, &["--idle", "300ms"], &["yes"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("starts");
+    let unread = child.stdout.take();
+    let out = child.wait_with_output().expect("ends");
+    assert_eq!(out.status.code(), Some(124));
+    let said = String::from_utf8_lossy(&out.stderr).into_owned();
+    assert!(said.starts_with("dogwatch exec: ended: Idle timeout"), "{said}");
+    drop(unread);
+}
+
+// promise: 11
+#[test]
+fn the_record_tells_what_happened_and_why() {
+    let project = Project::new();
+    let script = "echo hello; exec sleep 60";
+    let options = ["--idle", "300ms", "--json", "events"];
+    for _ in 0..2 {
+        let done = Running::start(command(&project, &options, &["sh", "-c", script])).finish();
+        done.assert_code(124);
+    }
+    let events = lines(&project.read("events"));
+    let (first, second) = events.split_at(events.len() / 2);
+    assert_eq!(names(first), names(second), "the second is appended");
+    let wanted =
+        ["session_started", "observed", "fact", "fact", "hard_stop", "session_signalled", "session_ended"];
+    assert_eq!(names(first), wanted);
+    assert_eq!(
+        first.iter().map(|event| event["seq"].as_u64()).collect::<Vec<_>>(),
+        (1..=7).map(Some).collect::<Vec<_>>()
+    );
+    assert_eq!(one(first, "session_started")["argv"][0], "sh");
+    assert_eq!(one(first, "observed")["channel"], "stdout");
+    assert_eq!(one(first, "hard_stop")["reason"], "NO_OUTPUT_DEADLINE");
+    assert_eq!(one(first, "hard_stop")["evidence_summary"].as_array().map(Vec::len), Some(4));
+    let ended = one(first, "session_ended");
+    assert_eq!((&ended["ended_by"], &ended["signal"]), (&"watchdog".into(), &15.into()));
+    assert_eq!(ended["stdout_bytes"], 6);
+}
