@@ -22,6 +22,9 @@ const FLUSH_BOUND: Duration = Duration::from_millis(500);
 const SUSPENDED: Dur = Dur::from_secs(1);
 /// How long after a signal its echo may come.
 const ECHO: Duration = Duration::from_millis(2);
+/// Changes that follow each other closer than this are a storm, and then so long nothing more is heard of them.
+const STORM: Dur = Dur::from_millis(5);
+const CALM: Dur = Dur::from_secs(1);
 /// How often the live line is drawn.
 const TICK: Dur = Dur::from_secs(1);
 
@@ -36,6 +39,7 @@ impl Driver<'_> {
                 PollFd::from_borrowed_fd(self.awake.as_fd(), PollFlags::IN),
                 PollFd::from_borrowed_fd(self.boot.as_fd(), PollFlags::IN),
                 PollFd::from_borrowed_fd(self.ticker.as_fd(), PollFlags::IN),
+                PollFd::from_borrowed_fd(self.calm.as_fd(), PollFlags::IN),
             ];
             fds.extend(self.keeper.as_ref().map(|k| PollFd::from_borrowed_fd(k.as_fd(), PollFlags::IN)));
             self.looked = clock::now();
@@ -44,14 +48,14 @@ impl Driver<'_> {
                 Err(Errno::INTR) => return Ok(()),
                 Err(error) => return Err(error.into()),
             }
-            let mut ready = [false; 6];
+            let mut ready = [false; 7];
             for (slot, fd) in ready.iter_mut().zip(&fds) {
                 *slot = !fd.revents().is_empty();
             }
             ready
         };
         self.note_suspend();
-        let [mail, signals, awake, boot, tick, keeper] = ready;
+        let [mail, signals, awake, boot, tick, calm, keeper] = ready;
         if signals {
             self.take_signals()?;
         }
@@ -63,6 +67,9 @@ impl Driver<'_> {
         }
         if awake || boot {
             self.take_time()?;
+        }
+        if calm && self.calm.drain()? {
+            self.rearm_waker();
         }
         if tick {
             self.ticker.drain()?;
@@ -138,9 +145,25 @@ impl Driver<'_> {
         }
     }
 
+    /// A change is told at once; those that follow on its heels a little later, all in one.
+    fn listen_again(&mut self) {
+        let (now, last) = (clock::awake(), self.woken);
+        self.woken = now;
+        let storm = now.since(last) < STORM;
+        if !storm || self.calm.set_at(Duration::from_millis(now.plus(CALM).0)).is_err() {
+            self.rearm_waker();
+        }
+    }
+
+    fn rearm_waker(&self) {
+        if let Some(waker) = &self.waker {
+            waker.rearm();
+        }
+    }
+
     pub(super) fn take_mail(&mut self) {
         for mail in self.inbox.take() {
-            self.todo.push_back(match mail {
+            let input = match mail {
                 Mail::FromSession { job, input } => {
                     // An agent may be quicker than the keeper's word that it has started.
                     match self.live.as_mut().filter(|live| live.job == job && !live.started) {
@@ -158,8 +181,8 @@ impl Driver<'_> {
                 Mail::PipesClosed { job } => Input::PipesClosed { job },
                 Mail::Asked(input) => {
                     // Every change counts, those during a session too: what it means is the core's.
-                    if let (Input::WakeAsked(WaitEndedBy::Path), Some(waker)) = (&input, &self.waker) {
-                        waker.rearm();
+                    if matches!(input, Input::WakeAsked(WaitEndedBy::Path)) {
+                        self.listen_again();
                     }
                     input
                 }
@@ -168,7 +191,8 @@ impl Driver<'_> {
                     let _ = reply.try_send(self.run.view().clone());
                     continue;
                 }
-            });
+            };
+            self.todo.push_back(input);
         }
     }
 

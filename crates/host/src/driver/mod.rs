@@ -26,7 +26,7 @@ use dogwatch_core::decision::{ContextEntry, Decision};
 use dogwatch_core::event::{Event, Recorded, Sight, WaitEndedBy};
 use dogwatch_core::ids::{Iteration, NodeIx, RunId};
 use dogwatch_core::input::Input;
-use dogwatch_core::moment::Moment;
+use dogwatch_core::moment::{Awake, Moment};
 use dogwatch_core::timer::Wakeup;
 use dogwatch_core::view::View;
 use jobs::Live;
@@ -79,6 +79,9 @@ pub struct Driver<'f> {
     digester: Digester,
     /// Looks after `wake_on.paths`, if there are any.
     waker: Option<PathWaker>,
+    /// When a path last ended a wait or was remembered, and when the next may: a storm is few wakes.
+    woken: Awake,
+    calm: Timer,
     /// What it cannot look after has been told.
     coverage_told: bool,
     /// The outputs of this iteration's commands, and its prompt.
@@ -128,6 +131,8 @@ impl<'f> Driver<'f> {
             live: None,
             jobs_started: 0,
             waker,
+            woken: Awake(0),
+            calm: Timer::new(Clock::Awake)?,
             coverage_told: false,
             digester: Digester::new(&setup.work_dir, std::slice::from_ref(&setup.state_dir)),
             prompter: Prompter::new(setup.loop_file, &setup.loop_text),
