@@ -165,3 +165,63 @@ impl Life {
         *self = Life::Over(self.how());
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GRACE: Dur = Dur::from_secs(10);
+    const LEAK: Dur = Dur::from_secs(2);
+    const DONE: HowEnded = HowEnded::Code(0);
+
+    fn gone(alone: bool, told: bool, pipes_closed: bool) -> Gone {
+        Gone { how: DONE, alone, told, pipes_closed }
+    }
+
+    #[test]
+    fn who_holds_the_pipes_of_one_who_left_has_the_leak_limit() {
+        let mut life = Life::Running;
+        assert_eq!(life.exited(Awake(0), gone(false, false, false), LEAK), None);
+        assert_eq!(life.due(), Some(Awake(2_000)));
+        assert_eq!(life.time_passed(Awake(2_000), GRACE, LEAK, true), Some(Do::Sweep(SWEEP_GRACE)));
+        life.emptied(Awake(2_100), true, LEAK);
+        assert_eq!(life, Life::Over(Some(DONE)));
+    }
+
+    #[test]
+    fn nobody_is_waited_for_once_an_end_is_wanted_or_the_pipes_are_closed() {
+        for gone in [gone(false, true, false), gone(false, false, true)] {
+            assert_eq!(Life::Running.exited(Awake(0), gone, LEAK), Some(Do::Sweep(SWEEP_GRACE)));
+        }
+        let mut alone = Life::Running;
+        assert_eq!(alone.exited(Awake(0), gone(true, false, true), LEAK), None);
+        assert!(alone.is_over());
+    }
+
+    #[test]
+    fn what_was_printed_is_delivered_as_long_as_there_is_some_left() {
+        let mut life = Life::Running;
+        life.exited(Awake(0), gone(true, false, false), LEAK);
+        for round in 1..5 {
+            assert_eq!(life.time_passed(Awake(round * 2_000), GRACE, LEAK, true), None);
+            assert!(!life.is_over());
+        }
+        life.time_passed(Awake(10_000), GRACE, LEAK, false);
+        assert!(life.is_over(), "an outsider holds the pipe");
+    }
+
+    #[test]
+    fn an_agent_is_interrupted_first_and_any_program_told_to_go_then_killed() {
+        for (structured, steps) in [
+            (true, &[EndStep::Interrupt, EndStep::Terminate, EndStep::Kill][..]),
+            (false, &[EndStep::Terminate, EndStep::Kill]),
+        ] {
+            let mut life = Life::Running;
+            let mut taken = vec![life.end(Awake(0), GRACE, structured)];
+            while let Some(at) = life.due() {
+                taken.push(life.time_passed(at, GRACE, LEAK, false));
+            }
+            assert_eq!(taken, steps.iter().map(|step| Some(Do::Step(*step))).collect::<Vec<_>>());
+        }
+    }
+}
