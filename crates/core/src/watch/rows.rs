@@ -3,7 +3,11 @@
 use super::{NOTICE_AT, StopReason, Verdict, Watch};
 use crate::dur::{Dur, Limit};
 use crate::moment::Awake;
+use crate::text::one_line;
 use crate::watch::Channel;
+
+/// How much of an error a message shows.
+const MAX_SHOWN: usize = 160;
 
 impl Watch {
     /// The first row that fires; else a notice; else continue, and who deferred the end.
@@ -56,7 +60,10 @@ impl Watch {
 
     fn error_loop(&self) -> Option<(StopReason, String)> {
         let (text, count) = self.loops.errors.reached(self.policy.errors)?;
-        Some((StopReason::ErrorLoop, format!("Loop detected: {count} errors, last: {text}")))
+        Some((
+            StopReason::ErrorLoop,
+            format!("Loop detected: {count} errors, last: {}", one_line(text, MAX_SHOWN)),
+        ))
     }
 
     fn repetition(&self, now: Awake) -> Option<(StopReason, String)> {
