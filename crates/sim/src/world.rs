@@ -172,6 +172,11 @@ impl World {
         check::all(&self.events, self.run.view());
     }
 
+    /// Somebody sets the wall clock back; the other clocks do not care.
+    pub fn set_clock_back(&mut self, by: Dur) {
+        self.now.wall = Wall(self.now.wall.0.saturating_sub_unsigned(by.as_millis()));
+    }
+
     /// Something happens now.
     pub fn now(&mut self, input: Input) {
         self.plan_in(Dur::ZERO, input);

@@ -45,6 +45,24 @@ fn killed_in_a_wait_the_rest_of_it_is_honoured() {
 }
 
 #[test]
+fn a_clock_set_back_makes_no_wait_longer_than_it_was() {
+    // While it waits nothing changes: waits are measured on the boot clock.
+    let mut waiting = World::new(five(), |_| Act::works(MINUTE));
+    waiting.drive(Drive::Until(Dur::from_mins(5)));
+    waiting.set_clock_back(Dur::from_hours(5));
+    waiting.drive(Drive::Until(Dur::from_mins(12)));
+    assert_eq!(waiting.sessions, [0, 660_000]);
+    // Killed in the wait, set back, resumed: the wall clock says five hours, the wait was ten minutes.
+    let mut killed = World::new(five(), |_| Act::works(MINUTE));
+    killed.drive(Drive::Until(Dur::from_mins(5)));
+    killed.set_clock_back(Dur::from_hours(5));
+    let before = killed.elapsed();
+    assert_eq!(killed.crash(0, MINUTE, false), Ok(true));
+    killed.drive(Drive::Until(Dur::from_mins(30)));
+    assert_eq!(killed.sessions[1], before + MINUTE.as_millis() + Dur::from_mins(10).as_millis());
+}
+
+#[test]
 fn a_wait_that_was_over_long_ago_is_not_waited_again() {
     let mut world = World::new(five(), |_| Act::works(MINUTE));
     killed_after(&mut world, Dur::from_mins(5), Dur::from_hours(9));
