@@ -1,0 +1,2 @@
+// The dashboard begins here.
+document.body.textContent = "dogwatch";

@@ -1,0 +1,107 @@
+//! The files of the dashboard, as they lie under `assets/`.
+
+/// All files together are at most this long: the page must be there before anybody misses it.
+pub const MAX_ASSETS: usize = 150 * 1024;
+
+/// A file of the dashboard.
+#[derive(Clone, Copy, Debug)]
+pub struct Asset {
+    /// The path of the request.
+    pub path: &'static str,
+    pub content_type: &'static str,
+    pub bytes: &'static [u8],
+}
+
+const HTML: &str = "text/html; charset=utf-8";
+const STYLE: &str = "text/css; charset=utf-8";
+const SCRIPT: &str = "text/javascript; charset=utf-8";
+const IMAGE: &str = "image/svg+xml";
+
+macro_rules! assets {
+    ($($kind:ident $path:literal = $file:literal),+ $(,)?) => {
+        &[$(Asset { path: $path, content_type: $kind, bytes: include_bytes!(concat!("../assets/", $file)) }),+]
+    };
+}
+
+const ALL: &[Asset] = assets![
+    HTML "/" = "index.html",
+    STYLE "/app/style.css" = "app/style.css",
+    IMAGE "/app/icon.svg" = "app/icon.svg",
+    SCRIPT "/app/main.js" = "app/main.js",
+];
+
+/// Every file, in the order in which modules need each other.
+pub fn all() -> &'static [Asset] {
+    ALL
+}
+
+/// The content type and the bytes of what a request asks for: `/`, or a file below `/app/`.
+pub fn asset(path: &str) -> Option<(&'static str, &'static [u8])> {
+    ALL.iter().find(|asset| asset.path == path).map(|asset| (asset.content_type, asset.bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+    use std::path::Path;
+
+    #[test]
+    fn the_first_page_is_there_and_nothing_else_is_guessed_at() {
+        let (kind, page) = asset("/").expect("the page is there");
+        assert_eq!(kind, HTML);
+        assert!(page.starts_with(b"<!doctype html>"));
+        for path in
+            ["", "/app", "/app/", "/app/../Cargo.toml", "/index.html", "/app/main.js?x", "/APP/main.js"]
+        {
+            assert!(asset(path).is_none(), "{path}");
+        }
+    }
+
+    #[test]
+    fn every_file_that_lies_there_is_served() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("assets");
+        let mut found = BTreeSet::from(["/".to_owned()]);
+        for entry in std::fs::read_dir(root.join("app")).expect("the folder is there") {
+            let name = entry.expect("it can be read").file_name();
+            found.insert(format!("/app/{}", name.to_str().expect("plain names")));
+        }
+        assert_eq!(found, all().iter().map(|asset| asset.path.to_owned()).collect());
+    }
+
+    #[test]
+    fn the_files_together_stay_small() {
+        let sum: usize = all().iter().map(|asset| asset.bytes.len()).sum();
+        assert!(sum <= MAX_ASSETS, "{sum} bytes");
+    }
+
+    /// Strings become text, never markup or code.
+    #[test]
+    fn nothing_in_the_pages_makes_markup_or_code_of_a_string() {
+        const FORBIDDEN: [&str; 12] = [
+            "innerHTML",
+            "outerHTML",
+            "insertAdjacentHTML",
+            "document.write",
+            "DOMParser",
+            "setHTML",
+            "createContextualFragment",
+            "eval(",
+            "Function(",
+            "javascript:",
+            "srcdoc",
+            "import(",
+        ];
+        for asset in all() {
+            let text = std::str::from_utf8(asset.bytes).expect("the files are text");
+            let found = FORBIDDEN.iter().find(|word| text.contains(*word));
+            assert!(found.is_none(), "{} holds {found:?}", asset.path);
+            // The policy refuses these, and the browser would say so to nobody.
+            assert!(
+                !text.contains(" style=\"") && !text.contains(" onclick"),
+                "{} has inline style or code",
+                asset.path
+            );
+        }
+    }
+}
