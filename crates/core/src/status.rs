@@ -8,7 +8,8 @@ use crate::event::{NodeState, Outcome, RunEnded, WaitWhy};
 use crate::ids::{Iteration, NodeName, RunId};
 use crate::moment::{Moment, Wall};
 use crate::settings::{NO_PENDING_TASKS, Settings, StopAfter};
-use crate::view::{Counts, Doing, NodeView, View};
+use crate::view::{Counts, Doing, NodeView, Used, View};
+use crate::watch::Channel;
 use serde::{Deserialize, Serialize};
 
 /// A run as it stands. What is not known is null.
@@ -28,6 +29,12 @@ pub struct Status {
     pub nodes: Vec<NodeStatus>,
     /// Over all nodes.
     pub counts: CountsStatus,
+    /// The last sign of work of any node.
+    #[serde(default)]
+    pub last_evidence: Option<SeenStatus>,
+    /// What the sessions have used.
+    #[serde(default)]
+    pub spent: SpentStatus,
     pub troubles: Troubles,
     pub ended: Option<Ended>,
     pub started_at: Option<Wall>,
@@ -101,6 +108,23 @@ pub enum DoingStatus {
     },
 }
 
+/// A sign of work: of which node, on which channel, when.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SeenStatus {
+    pub node: NodeName,
+    pub channel: Channel,
+    pub at: Wall,
+}
+
+/// Tokens and money. Sessions that did not say are counted, never taken for zero.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct SpentStatus {
+    pub tokens: u64,
+    pub cost_usd: f64,
+    pub unknown_tokens: u64,
+    pub unknown_cost: u64,
+}
+
 /// The last sign of work in this session.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LastEvidence {
@@ -145,6 +169,12 @@ pub struct Ended {
     pub outcome: Outcome,
     pub reason: String,
     pub exit_code: u8,
+    /// Whether checks have proved it.
+    #[serde(default)]
+    pub verified: bool,
+    /// Nodes that converged after a failed attempt.
+    #[serde(default)]
+    pub flake_retries: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -169,6 +199,8 @@ impl Status {
             told: view.told.clone(),
             nodes: view.nodes.iter().map(|n| NodeStatus::of(n, view, now)).collect(),
             counts: view.totals().into(),
+            last_evidence: last_evidence(view),
+            spent: view.spent().into(),
             troubles: troubles(view),
             ended: view.ended.as_ref().map(Ended::from),
             started_at: started.map(|_| view.began.wall),
@@ -208,6 +240,15 @@ fn rank(state: State) -> u8 {
         State::Preparing => 4,
         State::Working => 5,
     }
+}
+
+fn last_evidence(view: &View) -> Option<SeenStatus> {
+    let seen = view.nodes.iter().filter_map(|n| Some((n.last_seen?, &n.name)));
+    seen.max_by_key(|(seen, _)| seen.at).map(|(seen, node)| SeenStatus {
+        node: node.clone(),
+        channel: seen.channel,
+        at: seen.at,
+    })
 }
 
 fn troubles(view: &View) -> Troubles {
@@ -276,9 +317,22 @@ impl From<Counts> for CountsStatus {
     }
 }
 
+impl From<Used> for SpentStatus {
+    fn from(used: Used) -> SpentStatus {
+        let Used { tokens, cost_usd, unknown_tokens, unknown_cost } = used;
+        SpentStatus { tokens, cost_usd, unknown_tokens, unknown_cost }
+    }
+}
+
 impl From<&RunEnded> for Ended {
     fn from(end: &RunEnded) -> Ended {
-        Ended { outcome: end.outcome, reason: end.reason.clone(), exit_code: end.exit_code }
+        Ended {
+            outcome: end.outcome,
+            reason: end.reason.clone(),
+            exit_code: end.exit_code,
+            verified: end.verified,
+            flake_retries: end.flake_retries,
+        }
     }
 }
 

@@ -12,6 +12,7 @@ use crate::idle::{MAX_OWN_WAKES, Spell};
 use crate::ids::{Iteration, NodeIx, NodeName};
 use crate::moment::{Awake, Boot, Moment, Wall};
 use crate::sign::LimitKind;
+use crate::watch::{Channel, Fact};
 use std::collections::BTreeMap;
 
 /// A run as its record tells it.
@@ -63,6 +64,15 @@ pub struct NodeView {
     pub wake: Option<WaitEndedBy>,
     /// What this iteration's agent was about to see.
     pub sight: Option<Sight>,
+    /// The last sign of work, of whichever session.
+    pub last_seen: Option<LastSeen>,
+}
+
+/// A sign of work: where it was seen, and when.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LastSeen {
+    pub channel: Channel,
+    pub at: Wall,
 }
 
 /// How the iterations ended so far.
@@ -195,7 +205,7 @@ impl View {
                     n.wake = None;
                 });
             }
-            Event::Observed { node, seen, .. } => self.on(node, |n| n.observe(seen)),
+            Event::Observed { node, seen, .. } => self.on(node, |n| n.observe(at, seen)),
             Event::HardStop { .. } | Event::SessionSignalled { .. } | Event::Notice { .. } => {}
             Event::SessionEnded(s) => self.on(&s.node, |n| n.session_over(s)),
             Event::IterationCompleted(end) => self.on(&end.node, |n| n.completed(end)),
@@ -211,6 +221,10 @@ impl View {
                 self.on(&end.node, |n| n.limited(end, *limit, *resets_at));
             }
             Event::Used { node, usage, .. } => self.on(node, |n| n.using = *usage),
+            // A tool's start or end is progress, too.
+            Event::Fact { node, fact: Fact::ToolStarted(_) | Fact::ToolEnded { .. }, .. } => {
+                self.on(node, |n| n.observe(at, &Observation::single(Channel::Stdout, at.awake)));
+            }
             Event::SnapshotTaken { .. }
             | Event::Fact { .. }
             | Event::WatchdogContinue { .. }
@@ -286,6 +300,7 @@ impl NodeView {
             open: None,
             wake: None,
             sight: None,
+            last_seen: None,
         }
     }
 
@@ -299,10 +314,14 @@ impl NodeView {
         self.session = Dur::ZERO;
     }
 
-    fn observe(&mut self, seen: &Observation) {
+    fn observe(&mut self, at: Moment, seen: &Observation) {
+        // It is written down a little later than it was seen.
+        let late = at.awake.since(seen.last_ms).as_millis();
+        self.last_seen =
+            Some(LastSeen { channel: seen.channel, at: Wall(at.wall.0.saturating_sub_unsigned(late)) });
         if let Doing::Working { messages, last_output, .. } = &mut self.doing {
             *messages = messages.saturating_add(seen.messages);
-            *last_output = Some(seen.last_ms);
+            *last_output = (*last_output).max(Some(seen.last_ms));
         }
     }
 

@@ -2,13 +2,15 @@
 
 use dogwatch_core::dur::Dur;
 use dogwatch_core::event::{
-    Cause, Event, IterationEnd, NodeCounts, Outcome, Recorded, RunEnded, WaitEndedBy, WaitWhy,
+    Cause, EndedBy, Event, IterationEnd, NodeCounts, Outcome, Recorded, RunEnded, SessionEnded, WaitEndedBy,
+    WaitWhy,
 };
 use dogwatch_core::ids::{Iteration, NodeName};
 use dogwatch_core::moment::{Awake, Boot, Moment, Wall};
 use dogwatch_core::settings::{IdlePolicy, Settings, StopAfter};
 use dogwatch_core::status::{DoingStatus, OrchestratorStatus, State, Status};
 use dogwatch_core::view::View;
+use dogwatch_core::watch::{Channel, Fact};
 use dogwatch_sim::plan;
 use serde_json::{Value, json};
 
@@ -334,4 +336,51 @@ fn the_documented_examples_are_what_is_answered() {
     assert_eq!(serde_json::to_value(read).expect("serialises"), *own);
     let read: OrchestratorStatus = serde_json::from_value(document.clone()).expect("is the document");
     assert_eq!(serde_json::to_value(read).expect("serialises"), *document);
+}
+
+#[test]
+fn the_last_sign_of_work_and_what_was_spent_outlive_the_session() {
+    let mut story = Story::idling();
+    assert_eq!(Status::of(&story.view, Some(story.now)).last_evidence, None);
+    story.begin(1).tell(Event::SessionStarted {
+        node: node(),
+        iteration: Iteration(1),
+        pid: 7,
+        argv: vec!["agent".into()],
+    });
+    story.pass(3).tell(Event::Fact {
+        node: node(),
+        iteration: Iteration(1),
+        fact: Fact::ToolEnded { id: "t".into(), ok: true, result: 1, error: String::new() },
+    });
+    let seen = story.now.wall;
+    story.pass(40);
+    let mut ended = session_end();
+    ended.cost_usd = Some(0.25);
+    story.tell(Event::SessionEnded(ended)).tell(Event::SessionEnded(session_end()));
+    let status = Status::of(&story.view, Some(story.now));
+    let last = status.last_evidence.expect("a tool ended");
+    assert_eq!((last.channel, last.at), (Channel::Stdout, seen));
+    assert_eq!((status.spent.cost_usd, status.spent.unknown_cost), (0.25, 1));
+}
+
+fn session_end() -> SessionEnded {
+    SessionEnded {
+        node: node(),
+        iteration: Iteration(1),
+        exit_code: Some(0),
+        signal: None,
+        ended_by: EndedBy::Itself,
+        duration_s: Dur::from_secs(1),
+        messages: 0,
+        tools: 1,
+        tokens: None,
+        cost_usd: None,
+        is_error: None,
+        said: String::new(),
+        stdout_bytes: 0,
+        stderr_bytes: 0,
+        cut_bytes: 0,
+        stragglers: 0,
+    }
 }
