@@ -157,28 +157,13 @@ pub fn table(settings: &[Setting]) -> String {
 mod tests {
     use super::*;
     use dogwatch_core::dur::Dur;
-    use dogwatch_core::settings::{
-        Budget, ErrorPolicy, LimitPolicy, Profile, ReaderName, WakePolicy, WatchPolicy,
-    };
+    use dogwatch_core::settings::ReaderName;
 
     #[test]
     fn every_key_in_force_can_be_shown() {
         let settings = Settings {
-            agent: vec!["a".to_owned()],
-            reader: ReaderName::Plain,
-            commands: Vec::new(),
-            args: Vec::new(),
-            credit: false,
-            delay: Dur::ZERO,
-            profile: Profile::Quick,
-            max_iterations: None,
-            watchdog: WatchPolicy::of(Profile::Quick),
-            errors: ErrorPolicy::default(),
-            budget: Budget::default(),
-            limits: LimitPolicy::default(),
             idle: Some(IdlePolicy::default()),
-            wake_on: WakePolicy::default(),
-            work_when: None,
+            ..Settings::of(vec!["a".to_owned()], ReaderName::Plain)
         };
         for key in KEYS.iter().filter(|key| key.standing == Standing::InForce) {
             assert!(value(key.path, &settings).is_some(), "{} has no value to show", key.path);

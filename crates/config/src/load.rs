@@ -12,7 +12,7 @@ use crate::placeholders;
 use crate::{toml, yaml};
 use dogwatch_core::dur::Dur;
 use dogwatch_core::ids::NodeName;
-use dogwatch_core::settings::{NodePlan, Plan, ReaderName, Settings};
+use dogwatch_core::settings::{CheckPolicy, NodePlan, Plan, ReaderName, RecoveryPolicy, Settings};
 
 /// What a run is made from. The caller has read the files; this crate touches none.
 pub struct Sources<'a> {
@@ -60,9 +60,10 @@ pub fn load(sources: &Sources<'_>) -> Result<Loaded, Vec<Diagnostic>> {
             agent_not_found: agent_not_found(sources.loop_file, &settings.agent, &layers),
             bad_wake_path: at_key(sources.loop_file, &layers, "wake_on.paths", "a wake path is no glob"),
             plan: Plan {
-                nodes: vec![NodePlan { name: NodeName::new(sources.node_name), settings }],
+                nodes: vec![NodePlan::alone(NodeName::new(sources.node_name), settings)],
                 stop_on_error: sources.flags.stop_on_error,
                 snapshots: false,
+                graph: None,
             },
             body,
             frontmatter: frontmatter::settings(bounded(sources.loop_file.text)),
@@ -211,6 +212,9 @@ fn settings(
         idle,
         wake_on: effective::wake_on(layers),
         work_when: layers.text("work_when"),
+        checks: CheckPolicy::default(),
+        recovery: RecoveryPolicy::default(),
+        worktree: false,
     })
 }
 

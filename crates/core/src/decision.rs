@@ -2,9 +2,11 @@
 //! effect durable before it carries the effect out.
 
 use crate::dur::Dur;
-use crate::event::Recorded;
+use crate::event::{CheckResult, Recorded};
 use crate::ids::{Iteration, NodeIx};
 use crate::job::Job;
+use crate::recovery::Class;
+use crate::watch::Evidence;
 use serde::Serialize;
 
 #[derive(Clone, Debug, PartialEq)]
@@ -20,6 +22,25 @@ pub enum Decision {
         told: Vec<String>,
         /// Also say what the agent is about to see.
         sight: bool,
+        /// What went before that the agent should know.
+        brief: Box<Brief>,
+    },
+    /// Say what the files that the node's checks rest on contain.
+    HashPins {
+        node: NodeIx,
+        iteration: Iteration,
+    },
+    /// Write the node's log: how its last attempt went.
+    KeepLog {
+        node: NodeIx,
+        iteration: Iteration,
+    },
+    /// Write down what there is of a work that will not be finished.
+    KeepPartial {
+        node: NodeIx,
+        iteration: Iteration,
+        /// The file's name within the run's directory.
+        file: String,
     },
     /// Say how many children of the agent live and how much CPU time they have used.
     Sample(Job),
@@ -42,6 +63,37 @@ pub enum Decision {
     Finish {
         exit_code: u8,
     },
+}
+
+/// What an agent is told of what went before.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Brief {
+    /// The checks that failed in the last attempt.
+    pub failed: Vec<CheckResult>,
+    /// Pinned files that were changed.
+    pub tampered: Vec<String>,
+    /// Which attempt this is, from 1; of how many.
+    pub attempt: u64,
+    pub max_attempts: Option<u64>,
+    /// What is known of the session that had to be ended.
+    pub diagnosis: Option<Diagnosis>,
+}
+
+/// What is known of a session that had to be ended.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Diagnosis {
+    pub class: Class,
+    /// The iteration it was in: its output lies there.
+    pub iteration: Iteration,
+    /// The watchdog's reason, and its words.
+    pub reason: String,
+    pub message: String,
+    pub evidence: Vec<Evidence>,
+    /// What came before in the same row, oldest first.
+    pub tried: Vec<String>,
+    /// How much of the recovery budget is used, this one included.
+    pub attempt: u32,
+    pub budget: u32,
 }
 
 /// Why the run stopped by itself, in the form that context files have.

@@ -6,7 +6,8 @@
 use crate::dur::Dur;
 use crate::ids::{Iteration, NodeName, RunId};
 use crate::moment::{Awake, Boot, Moment, Wall};
-use crate::settings::Plan;
+use crate::recovery::{Action, Class};
+use crate::settings::{Plan, Tampered};
 use crate::sign::LimitKind;
 use crate::watch::{Channel, Evidence, Fact, StopReason};
 use serde::{Deserialize, Serialize};
@@ -70,6 +71,12 @@ pub enum Event {
         iteration: Iteration,
         pid: u32,
         argv: Vec<String>,
+        /// Which agent of the chain; the first is not told.
+        #[serde(skip_serializing_if = "is_first", default)]
+        agent: u32,
+        /// The agent's own session that it goes on with.
+        #[serde(skip_serializing_if = "Option::is_none", default)]
+        resumes: Option<String>,
     },
     Observed {
         node: NodeName,
@@ -138,6 +145,30 @@ pub enum Event {
         #[serde(skip_serializing_if = "is_zero", default)]
         skipped: u64,
     },
+    /// The node has a git worktree of its own.
+    WorktreeReady {
+        node: NodeName,
+        path: String,
+        branch: String,
+    },
+    /// What the files that the checks rest on contained when the node began.
+    ChecksPinned {
+        node: NodeName,
+        files: Vec<Pin>,
+    },
+    ChecksStarted {
+        node: NodeName,
+        iteration: Iteration,
+    },
+    /// Files that the checks rest on are not what they were.
+    CheckTampered {
+        node: NodeName,
+        iteration: Iteration,
+        files: Vec<String>,
+        /// What that does: `fail` or `warn`.
+        policy: Tampered,
+    },
+    NodeAttempt(NodeAttempt),
     IterationCompleted(IterationEnd),
     IterationIdle {
         #[serde(flatten)]
@@ -160,6 +191,16 @@ pub enum Event {
         #[serde(flatten)]
         end: IterationEnd,
         by: String,
+    },
+    RecoveryPlanned(RecoveryPlanned),
+    /// What there is of a work that will not be finished lies in this file of the run's directory.
+    PartialKept {
+        node: NodeName,
+        iteration: Iteration,
+        file: String,
+        /// The work tree as it was then.
+        #[serde(skip_serializing_if = "Option::is_none", default)]
+        snapshot: Option<String>,
     },
     /// A pause has neither a length nor an end.
     WaitStarted {
@@ -273,6 +314,9 @@ pub struct SessionEnded {
     /// Processes that outlived the agent and were ended.
     #[serde(skip_serializing_if = "is_zero", default)]
     pub stragglers: u64,
+    /// By what name the agent's own session can be gone on with.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub session: Option<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -285,6 +329,75 @@ pub struct IterationEnd {
     /// What failed, volatile parts stripped; equal for failures that are alike.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub fingerprint: Option<String>,
+}
+
+/// A file that the checks rest on. A file that is not there has no hash.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pin {
+    pub path: String,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub sha256: Option<String>,
+}
+
+/// The checks of an iteration, and what they decided.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct NodeAttempt {
+    pub node: NodeName,
+    pub iteration: Iteration,
+    pub duration_s: Dur,
+    pub converged: bool,
+    /// The wait before it; the first attempt has none.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub backoff_s: Option<Dur>,
+    /// It was not the agent's turn to work: it counts for nothing unless it converged.
+    #[serde(skip_serializing_if = "is_false", default)]
+    pub uncounted: bool,
+    pub results: Vec<CheckResult>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CheckResult {
+    pub cmd: String,
+    /// As a shell says it: 128 and the signal, 124 after the timeout, 127 if it could not be started.
+    pub rc: i32,
+    pub duration_s: Dur,
+    /// The end of its output, if it failed.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub tail: Option<String>,
+    #[serde(skip_serializing_if = "is_false", default)]
+    pub truncated: bool,
+    #[serde(skip_serializing_if = "is_false", default)]
+    pub timed_out: bool,
+    /// It failed, and passed when it was run again on the same tree.
+    #[serde(skip_serializing_if = "is_false", default)]
+    pub flaky: bool,
+    /// What the first of several tries on the same tree gave.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub first_rc: Option<i32>,
+}
+
+/// What follows from an end that was no good one, by the table of docs/recovery.md.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RecoveryPlanned {
+    pub node: NodeName,
+    pub iteration: Iteration,
+    pub class: Class,
+    pub action: Action,
+    /// What happened, in words.
+    pub because: String,
+    /// How much of which budget is used.
+    #[serde(skip_serializing_if = "is_first", default)]
+    pub used: u32,
+    #[serde(skip_serializing_if = "is_first", default)]
+    pub budget: u32,
+    /// The agent that rests, by its command line, and until when; without a time it rests for good.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub agent: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub until: Option<Wall>,
+    /// The agent that works next, if it is another.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub next_agent: Option<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -427,6 +540,14 @@ words! {
         /// The record could not be kept, so nothing more was started.
         RecordLost = "record_lost",
     }
+}
+
+fn is_false(b: &bool) -> bool {
+    !*b
+}
+
+fn is_first(n: &u32) -> bool {
+    *n == 0
 }
 
 fn is_zero(n: &u64) -> bool {

@@ -1,7 +1,7 @@
 //! What happened: past tense, told by the shell, each with a moment.
 
 use crate::dur::Dur;
-use crate::event::{Observation, Sight, Usage, WaitEndedBy};
+use crate::event::{Observation, Pin, Sight, Usage, WaitEndedBy};
 use crate::ids::{Iteration, NodeIx};
 use crate::job::{Exit, Job, JobReport};
 use crate::watch::Fact;
@@ -47,6 +47,12 @@ pub enum Input {
         bytes: u64,
         sha256: String,
         sight: Option<Sight>,
+    },
+    /// What the files that the node's checks rest on contain, or why nobody can tell.
+    PinsHashed {
+        node: NodeIx,
+        iteration: Iteration,
+        pins: Result<Vec<Pin>, String>,
     },
     Observed {
         job: Job,

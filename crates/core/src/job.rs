@@ -24,6 +24,10 @@ pub enum JobKind {
     Snapshot,
     /// `wake_on.probe`: should the wait end?
     Probe,
+    /// The check with this index in the node's list.
+    Check(usize),
+    /// The node's own git worktree is made, or found again.
+    Worktree,
 }
 
 /// How a process ended.
@@ -62,6 +66,10 @@ pub struct JobReport {
     pub stragglers: u64,
     /// What came of a snapshot.
     pub snapshot: Option<Snapshot>,
+    /// What came of making a worktree.
+    pub worktree: Option<Worktree>,
+    /// The end of a check's output.
+    pub tail: Tail,
     /// When the service that refused will answer again, if it said so.
     pub resets_at: Option<Wall>,
     /// The last line of stderr or stdout, for agents that give no error of their own.
@@ -84,6 +92,25 @@ pub enum Snapshot {
     Failed {
         why: String,
     },
+}
+
+/// What came of making a node's worktree.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Worktree {
+    Ready { path: String, branch: String },
+    Failed { why: String },
+}
+
+/// The last bytes of a check's output: stderr, then stdout.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Tail {
+    pub text: String,
+    pub truncated: bool,
+}
+
+impl Tail {
+    /// How much of a failing check's output is kept.
+    pub const MAX_BYTES: usize = 4096;
 }
 
 /// `<!-- ralph:state NAME key=value … -->` in the agent's result text.

@@ -18,6 +18,7 @@ pub mod ids;
 pub mod input;
 pub mod job;
 pub mod moment;
+pub mod recovery;
 pub mod redact;
 pub mod replay;
 pub mod run;

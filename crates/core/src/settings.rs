@@ -17,6 +17,23 @@ pub struct Plan {
     /// Keep the work tree after every session: it is one that git knows.
     #[serde(default)]
     pub snapshots: bool,
+    /// The nodes come from a graph file; without it there is one node, and its end is the run's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub graph: Option<GraphPlan>,
+}
+
+/// What holds for a graph as a whole.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct GraphPlan {
+    /// So many nodes may be under way at once.
+    pub max_parallel: u32,
+    /// All nodes together.
+    #[serde(default)]
+    pub budget: Budget,
+}
+
+impl GraphPlan {
+    pub const DEFAULT_PARALLEL: u32 = 4;
 }
 
 impl Plan {
@@ -25,6 +42,9 @@ impl Plan {
         let mut plan = self.clone();
         for node in &mut plan.nodes {
             node.settings.agent = crate::redact::argv(&node.settings.agent);
+            for other in &mut node.settings.recovery.agents {
+                other.agent = crate::redact::argv(&other.agent);
+            }
         }
         plan
     }
@@ -34,8 +54,56 @@ impl Plan {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct NodePlan {
     pub name: NodeName,
+    /// Nodes that must be done before it begins.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub depends_on: Vec<NodeName>,
+    /// Globs of the files it works on; nodes that touch the same do not run at once.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub touches: Vec<String>,
+    /// It may run beside others.
+    #[serde(default = "yes")]
+    pub parallel_safe: bool,
+    #[serde(default, skip_serializing_if = "PromptSource::is_loop_file")]
+    pub prompt: PromptSource,
     #[serde(flatten)]
     pub settings: Settings,
+}
+
+impl NodePlan {
+    /// The one node of a loop file.
+    pub fn alone(name: NodeName, settings: Settings) -> NodePlan {
+        NodePlan {
+            name,
+            depends_on: Vec::new(),
+            touches: Vec::new(),
+            parallel_safe: true,
+            prompt: PromptSource::LoopFile,
+            settings,
+        }
+    }
+}
+
+fn yes() -> bool {
+    true
+}
+
+/// Where a node's prompt comes from.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PromptSource {
+    /// The body of the loop file, read afresh for every iteration.
+    #[default]
+    LoopFile,
+    /// In the graph file itself.
+    Text(String),
+    /// A file of its own, read afresh for every iteration; relative to the graph file's directory.
+    File(String),
+}
+
+impl PromptSource {
+    fn is_loop_file(&self) -> bool {
+        *self == PromptSource::LoopFile
+    }
 }
 
 /// The keys of a loop file, with every default filled in.
@@ -65,6 +133,120 @@ pub struct Settings {
     pub wake_on: WakePolicy,
     /// A gate before any agent is paid: exit 0 is work, 1 is none.
     pub work_when: Option<String>,
+    /// What decides that the work is done.
+    #[serde(default)]
+    pub checks: CheckPolicy,
+    #[serde(default)]
+    pub recovery: RecoveryPolicy,
+    /// Work in a git worktree of its own.
+    #[serde(default)]
+    pub worktree: bool,
+}
+
+impl Settings {
+    /// The built-in settings of an agent.
+    pub fn of(agent: Vec<String>, reader: ReaderName) -> Settings {
+        Settings {
+            agent,
+            reader,
+            commands: Vec::new(),
+            args: Vec::new(),
+            credit: false,
+            delay: Dur::ZERO,
+            profile: Profile::Standard,
+            max_iterations: None,
+            watchdog: WatchPolicy::of(Profile::Standard),
+            errors: ErrorPolicy::default(),
+            budget: Budget::default(),
+            limits: LimitPolicy::default(),
+            idle: None,
+            wake_on: WakePolicy::default(),
+            work_when: None,
+            checks: CheckPolicy::default(),
+            recovery: RecoveryPolicy::default(),
+            worktree: false,
+        }
+    }
+
+    /// The chain of agents: the one asked for, then those that stand in for it.
+    pub fn agents(&self) -> impl Iterator<Item = (&[String], ReaderName)> {
+        let first = (self.agent.as_slice(), self.reader);
+        std::iter::once(first).chain(self.recovery.agents.iter().map(|a| (a.agent.as_slice(), a.reader)))
+    }
+}
+
+/// The user's own checks: all must exit 0, or the work is not done.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct CheckPolicy {
+    /// `done_when`: shell commands in their order.
+    pub commands: Vec<String>,
+    /// Of each.
+    pub timeout: Dur,
+    /// What a change of a pinned file does.
+    pub tampered: Tampered,
+    /// How often a failed check is run again on the same tree.
+    pub recheck: u32,
+    /// Globs of files that the checks rest on.
+    pub pin: Vec<String>,
+}
+
+impl Default for CheckPolicy {
+    fn default() -> Self {
+        CheckPolicy {
+            commands: Vec::new(),
+            timeout: Dur::from_mins(10),
+            tampered: Tampered::Fail,
+            recheck: 0,
+            pin: Vec::new(),
+        }
+    }
+}
+
+impl CheckPolicy {
+    /// So many attempts a node with checks has unless it says otherwise.
+    pub const DEFAULT_ATTEMPTS: u64 = 6;
+
+    pub fn any(&self) -> bool {
+        !self.commands.is_empty()
+    }
+}
+
+/// What a change of a pinned file does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Tampered {
+    /// The attempt has failed, whatever the checks would say.
+    #[default]
+    Fail,
+    Warn,
+}
+
+/// What is done about sessions that had to be ended.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RecoveryPolicy {
+    /// So many hard stops without a completed iteration between them.
+    pub budget: u32,
+    /// A template file for the prompt after a hard stop.
+    pub template: Option<String>,
+    /// Go on with the agent's own session, where its CLI can.
+    pub resume: bool,
+    /// Agents that stand in when the first cannot work, in their order.
+    pub agents: Vec<AgentPlan>,
+}
+
+impl Default for RecoveryPolicy {
+    fn default() -> Self {
+        RecoveryPolicy { budget: 3, template: None, resume: false, agents: Vec::new() }
+    }
+}
+
+/// An agent that stands in for another.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct AgentPlan {
+    pub agent: Vec<String>,
+    pub reader: ReaderName,
 }
 
 /// Which reader turns the agent's output into signs.

@@ -225,6 +225,13 @@ impl View {
             Event::Fact { node, fact: Fact::ToolStarted(_) | Fact::ToolEnded { .. }, .. } => {
                 self.on(node, |n| n.observe(at, &Observation::single(Channel::Stdout, at.awake)));
             }
+            Event::WorktreeReady { .. }
+            | Event::ChecksPinned { .. }
+            | Event::ChecksStarted { .. }
+            | Event::CheckTampered { .. }
+            | Event::NodeAttempt(_)
+            | Event::RecoveryPlanned(_)
+            | Event::PartialKept { .. } => {}
             Event::SnapshotTaken { .. }
             | Event::Fact { .. }
             | Event::WatchdogContinue { .. }

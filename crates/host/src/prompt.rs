@@ -161,33 +161,11 @@ pub fn read_bounded(file: &std::path::Path) -> io::Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use dogwatch_core::dur::Dur;
     use dogwatch_core::ids::NodeName;
-    use dogwatch_core::settings::{
-        Budget, ErrorPolicy, IdlePolicy, LimitPolicy, Profile, ReaderName, Settings, WakePolicy, WatchPolicy,
-    };
+    use dogwatch_core::settings::{IdlePolicy, ReaderName, Settings};
 
     fn node() -> NodePlan {
-        NodePlan {
-            name: NodeName::new("demo"),
-            settings: Settings {
-                agent: vec!["true".into()],
-                reader: ReaderName::Plain,
-                commands: vec![],
-                args: vec![],
-                credit: false,
-                delay: Dur::ZERO,
-                profile: Profile::Standard,
-                max_iterations: None,
-                watchdog: WatchPolicy::of(Profile::Standard),
-                errors: ErrorPolicy::default(),
-                budget: Budget::default(),
-                limits: LimitPolicy::default(),
-                idle: None,
-                wake_on: WakePolicy::default(),
-                work_when: None,
-            },
-        }
+        NodePlan::alone(NodeName::new("demo"), Settings::of(vec!["true".into()], ReaderName::Plain))
     }
 
     const FIRST: &str = "---\nagent: true\n---\nGo {{ ralph.iteration }}";

@@ -118,6 +118,8 @@ fn evidence_is_as_old_as_it_is_when_one_looks() {
         iteration: Iteration(1),
         pid: 77,
         argv: Vec::new(),
+        agent: 0,
+        resumes: None,
     });
     story.pass(10);
     let at = story.now.awake;
@@ -185,7 +187,14 @@ fn a_pause_has_neither_a_length_nor_an_end() {
 fn a_pause_that_was_asked_for_while_an_agent_works_leaves_the_run_working() {
     let mut story = Story::of(|_| {});
     let argv = Vec::new();
-    story.begin(1).tell(Event::SessionStarted { node: node(), iteration: Iteration(1), pid: 7, argv });
+    story.begin(1).tell(Event::SessionStarted {
+        node: node(),
+        iteration: Iteration(1),
+        pid: 7,
+        argv,
+        agent: 0,
+        resumes: None,
+    });
     story.tell(Event::Paused {});
     assert_eq!((story.status().state, story.status().paused), (State::Working, true));
 }

@@ -129,9 +129,15 @@ fn some_act(dice: &mut Dice, kind: JobKind) -> Act {
         (JobKind::Session, 2 | 3) => Act::idles(if dice.one_in(2) { "no_pending_tasks" } else { "blocked" }),
         (JobKind::Session, 4) => Act::fails(),
         (JobKind::Session, 5) => Act::works(lasts).answering(AgentResult::new("it went wrong", true)),
-        (JobKind::Gate | JobKind::Probe | JobKind::Command(_) | JobKind::Snapshot, n) => {
-            Act::exits(i32::try_from(n % 3).expect("small"), lasts)
-        }
+        (
+            JobKind::Gate
+            | JobKind::Probe
+            | JobKind::Command(_)
+            | JobKind::Snapshot
+            | JobKind::Check(_)
+            | JobKind::Worktree,
+            n,
+        ) => Act::exits(i32::try_from(n % 3).expect("small"), lasts),
         (JobKind::Session, _) => Act::works(lasts),
     };
     let act = if dice.one_in(4) { act.stubborn() } else { act };

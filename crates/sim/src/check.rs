@@ -133,6 +133,15 @@ pub fn word(event: &Event) -> Option<String> {
         | Event::Fact { .. }
         | Event::Used { .. }
         | Event::Unknown => return None,
+        Event::WorktreeReady { branch, .. } => format!("worktree_ready {branch}"),
+        Event::ChecksPinned { files, .. } => format!("checks_pinned {}", files.len()),
+        Event::ChecksStarted { .. } => "checks_started".to_owned(),
+        Event::CheckTampered { files, .. } => format!("check_tampered {}", files.join(" ")),
+        Event::NodeAttempt(a) => {
+            format!("node_attempt {}", if a.converged { "converged" } else { "not_converged" })
+        }
+        Event::RecoveryPlanned(r) => format!("recovery_planned {} {}", r.class, r.action),
+        Event::PartialKept { file, .. } => format!("partial_kept {file}"),
         Event::SnapshotTaken { iteration, .. } => format!("snapshot_taken {iteration}"),
         Event::WatchdogContinue { deferred_by, .. } => format!("watchdog_continue {deferred_by}"),
         Event::Suspended { for_s } => format!("suspended {for_s}"),

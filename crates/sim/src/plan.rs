@@ -4,29 +4,10 @@ use dogwatch_core::dur::{Dur, Limit};
 use dogwatch_core::event::{RunResumed, RunStarted};
 use dogwatch_core::ids::{NodeName, RunId};
 use dogwatch_core::moment::Wall;
-use dogwatch_core::settings::{
-    Budget, CommandPlan, ErrorPolicy, LimitPolicy, NodePlan, Plan, Profile, ReaderName, Settings, WakePolicy,
-    WatchPolicy,
-};
+use dogwatch_core::settings::{CommandPlan, NodePlan, Plan, ReaderName, Settings};
 
 pub fn settings() -> Settings {
-    Settings {
-        agent: vec!["agent".to_owned()],
-        reader: ReaderName::Plain,
-        commands: Vec::new(),
-        args: Vec::new(),
-        credit: false,
-        delay: Dur::ZERO,
-        profile: Profile::Standard,
-        max_iterations: None,
-        watchdog: WatchPolicy::of(Profile::Standard),
-        errors: ErrorPolicy::default(),
-        budget: Budget::default(),
-        limits: LimitPolicy::default(),
-        idle: None,
-        wake_on: WakePolicy::default(),
-        work_when: None,
-    }
+    Settings::of(vec!["agent".to_owned()], ReaderName::Plain)
 }
 
 /// A loop with these changes to its settings.
@@ -34,9 +15,10 @@ pub fn plan(change: impl FnOnce(&mut Settings)) -> Plan {
     let mut settings = settings();
     change(&mut settings);
     Plan {
-        nodes: vec![NodePlan { name: NodeName::new("loop"), settings }],
+        nodes: vec![NodePlan::alone(NodeName::new("loop"), settings)],
         stop_on_error: false,
         snapshots: false,
+        graph: None,
     }
 }
 

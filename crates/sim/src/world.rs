@@ -244,6 +244,10 @@ impl World {
                         Input::PromptAssembled { node, iteration, bytes: 2, sha256, sight },
                     );
                 }
+                Decision::HashPins { node, iteration } => {
+                    self.plan_in(Dur::ZERO, Input::PinsHashed { node, iteration, pins: Ok(Vec::new()) });
+                }
+                Decision::KeepLog { .. } | Decision::KeepPartial { .. } => {}
                 Decision::KeepContext(entry) => {
                     self.context.push(*entry);
                     let error = self.context_fails.then(|| "disk full".to_owned());
@@ -335,6 +339,7 @@ fn leaves_trace(decision: &Decision) -> bool {
         Decision::Record(_)
         | Decision::Sample(_)
         | Decision::AssemblePrompt { .. }
+        | Decision::HashPins { .. }
         | Decision::Sweep { .. }
         | Decision::RetryRecord => false,
         Decision::Start(_)
@@ -342,6 +347,8 @@ fn leaves_trace(decision: &Decision) -> bool {
         | Decision::Terminate(_)
         | Decision::Kill(_)
         | Decision::KeepContext(_)
+        | Decision::KeepLog { .. }
+        | Decision::KeepPartial { .. }
         | Decision::Finish { .. } => true,
     }
 }

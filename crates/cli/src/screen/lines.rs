@@ -124,6 +124,13 @@ impl Teller {
             | Event::SessionStarted { .. }
             | Event::Observed { .. }
             | Event::SnapshotTaken { .. }
+            | Event::WorktreeReady { .. }
+            | Event::ChecksPinned { .. }
+            | Event::ChecksStarted { .. }
+            | Event::CheckTampered { .. }
+            | Event::NodeAttempt(_)
+            | Event::RecoveryPlanned(_)
+            | Event::PartialKept { .. }
             | Event::Fact { .. }
             | Event::Used { .. }
             | Event::WatchdogContinue { .. }

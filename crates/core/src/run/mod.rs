@@ -112,6 +112,7 @@ impl Run {
             Input::PromptAssembled { node, iteration, bytes, sha256, sight } => {
                 self.tell_node(node, iteration, Fact::PromptAssembled(Prompt { bytes, sha256, sight }));
             }
+            Input::PinsHashed { .. } => {}
             Input::Interrupted => self.interrupted(),
             Input::EndAsked(signal) => self.end_asked(signal),
             Input::StopAsked => self.stop_asked(),

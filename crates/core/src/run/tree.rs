@@ -103,9 +103,12 @@ impl Tree {
                 // Commands have no turn to finish; they are told to go at once.
                 let first = match self.job.kind {
                     JobKind::Session => EndStep::Interrupt,
-                    JobKind::Command(_) | JobKind::Gate | JobKind::Probe | JobKind::Snapshot => {
-                        EndStep::Terminate
-                    }
+                    JobKind::Command(_)
+                    | JobKind::Gate
+                    | JobKind::Probe
+                    | JobKind::Snapshot
+                    | JobKind::Check(_)
+                    | JobKind::Worktree => EndStep::Terminate,
                 };
                 self.take_step(cx, first);
             }

@@ -85,6 +85,10 @@ impl Driver<'_> {
             JobKind::Gate => self.question(job, self.plan(job).settings.work_when.as_deref()),
             JobKind::Session => self.session(job)?,
             JobKind::Snapshot => self.snapshot(job),
+            JobKind::Check(index) => {
+                self.question(job, self.plan(job).settings.checks.commands.get(index).map(String::as_str))
+            }
+            JobKind::Worktree => return Err("worktrees are not made yet".to_owned()),
             JobKind::Probe => self.question(job, self.plan(job).settings.wake_on.probe.as_deref()),
         };
         self.spawn(job, command).map_err(|e| e.to_string())
@@ -133,7 +137,12 @@ impl Driver<'_> {
     /// A session's prompt is part of the record: it is on disk before the session starts.
     pub(super) fn keep_prompt(&self, job: Job) -> io::Result<()> {
         match job.kind {
-            JobKind::Command(_) | JobKind::Gate | JobKind::Probe | JobKind::Snapshot => Ok(()),
+            JobKind::Command(_)
+            | JobKind::Gate
+            | JobKind::Probe
+            | JobKind::Snapshot
+            | JobKind::Check(_)
+            | JobKind::Worktree => Ok(()),
             JobKind::Session => {
                 let dir = self.iteration_dir(job);
                 std::fs::create_dir_all(&dir)?;

@@ -194,6 +194,7 @@ impl<'f> Driver<'f> {
                     let leaves_trace = !matches!(
                         effect,
                         Decision::AssemblePrompt { .. }
+                            | Decision::HashPins { .. }
                             | Decision::Sample(_)
                             | Decision::Sweep { .. }
                             | Decision::RetryRecord
@@ -239,9 +240,13 @@ impl<'f> Driver<'f> {
             }
             Decision::Start(job) if !durable => self.record.withhold(job),
             Decision::Start(job) => self.start(job),
-            Decision::AssemblePrompt { node, iteration, told, sight } => {
+            Decision::AssemblePrompt { node, iteration, told, sight, .. } => {
                 self.assemble(node, iteration, &told, sight);
             }
+            Decision::HashPins { node, iteration } => {
+                self.todo.push_back(Input::PinsHashed { node, iteration, pins: Ok(Vec::new()) });
+            }
+            Decision::KeepLog { .. } | Decision::KeepPartial { .. } => {}
             Decision::KeepContext(entry) => {
                 let error = self.keep_context(&entry).err().map(|e| e.to_string());
                 self.todo.push_back(Input::ContextKept { error });

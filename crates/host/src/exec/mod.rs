@@ -389,7 +389,14 @@ impl Exec {
         self.watching = Some(Watching::new(self.policy.clone(), self.started, self.reader.is_structured()));
         let words: Vec<_> = self.argv.iter().map(|word| String::from_utf8_lossy(word)).collect();
         let argv = redact::argv(&words);
-        self.add(Event::SessionStarted { node: node(), iteration: iteration(), pid, argv });
+        self.add(Event::SessionStarted {
+            node: node(),
+            iteration: iteration(),
+            pid,
+            argv,
+            agent: 0,
+            resumes: None,
+        });
         self.listen();
     }
 
@@ -442,6 +449,7 @@ impl Exec {
             stderr_bytes: bytes[1],
             cut_bytes: 0,
             stragglers: self.stragglers,
+            session: tally.session_id.clone(),
         }));
     }
 

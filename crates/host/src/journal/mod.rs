@@ -126,6 +126,12 @@ fn must_last(event: &Event) -> bool {
         | Event::IterationRateLimited { .. }
         | Event::IterationAuthFailed(_)
         | Event::IterationInterrupted { .. }
+        | Event::WorktreeReady { .. }
+        | Event::ChecksPinned { .. }
+        | Event::CheckTampered { .. }
+        | Event::NodeAttempt(_)
+        | Event::RecoveryPlanned(_)
+        | Event::PartialKept { .. }
         | Event::WaitStarted { .. }
         | Event::WaitEnded { .. }
         | Event::Paused {}
@@ -137,6 +143,7 @@ fn must_last(event: &Event) -> bool {
         | Event::SessionStarted { .. }
         | Event::Observed { .. }
         | Event::SnapshotTaken { .. }
+        | Event::ChecksStarted { .. }
         | Event::Fact { .. }
         | Event::Used { .. }
         | Event::WatchdogContinue { .. }

@@ -238,12 +238,12 @@ impl SessionSink {
             tally,
             marker,
             resets_at,
-            snapshot: None,
             stdout_bytes: self.out.seen,
             stderr_bytes: self.err.seen,
             cut_bytes: self.out.cut + self.err.cut,
             stragglers,
             last_line: clip(&last_line, MAX_LAST_LINE).to_owned(),
+            ..JobReport::default()
         };
         (report, self.out.error.or(self.err.error))
     }

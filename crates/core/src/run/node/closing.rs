@@ -71,6 +71,7 @@ impl Node {
             stderr_bytes: report.stderr_bytes,
             cut_bytes: report.cut_bytes,
             stragglers: report.stragglers,
+            session: report.tally.session_id.clone(),
         }));
         if let Some(m) = report.marker {
             let (node, iteration) = (cx.name(self.ix), self.iteration);

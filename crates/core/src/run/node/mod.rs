@@ -250,6 +250,8 @@ impl Node {
                     iteration: self.iteration,
                     pid,
                     argv,
+                    agent: 0,
+                    resumes: None,
                 });
                 Turn::Stay
             }
@@ -331,7 +333,13 @@ impl Node {
         self.phase = Phase::Prompting;
         let sight = cx.settings(self.ix).idle.as_ref().is_some_and(|i| i.skip_unchanged);
         let told = cx.view.told.clone();
-        cx.out.push(Decision::AssemblePrompt { node: self.ix, iteration: self.iteration, told, sight });
+        cx.out.push(Decision::AssemblePrompt {
+            node: self.ix,
+            iteration: self.iteration,
+            told,
+            sight,
+            brief: Box::default(),
+        });
     }
 
     fn errand_over(&mut self, cx: &mut Cx, report: &JobReport) -> Turn {
@@ -359,7 +367,12 @@ impl Node {
         }
         match kind {
             JobKind::Command(index) => self.next_errand(cx, index + 1),
-            JobKind::Gate | JobKind::Probe | JobKind::Session | JobKind::Snapshot => {
+            JobKind::Gate
+            | JobKind::Probe
+            | JobKind::Session
+            | JobKind::Snapshot
+            | JobKind::Check(_)
+            | JobKind::Worktree => {
                 return self.gate_over(cx, exit, timed_out);
             }
         }
@@ -438,7 +451,8 @@ pub(super) fn clear_limits(cx: &mut Cx, ix: NodeIx) {
 fn errand_timeout(cx: &Cx, job: Job) -> Dur {
     match job.kind {
         JobKind::Command(index) => cx.settings(job.node).commands[index].timeout,
-        JobKind::Snapshot => SNAPSHOT_BOUND,
+        JobKind::Snapshot | JobKind::Worktree => SNAPSHOT_BOUND,
+        JobKind::Check(_) => cx.settings(job.node).checks.timeout,
         JobKind::Gate | JobKind::Probe | JobKind::Session => CommandPlan::DEFAULT_TIMEOUT,
     }
 }
