@@ -356,6 +356,8 @@ fn the_last_sign_of_work_and_what_was_spent_outlive_the_session() {
         iteration: Iteration(1),
         pid: 7,
         argv: vec!["agent".into()],
+        agent: 0,
+        resumes: None,
     });
     story.pass(3).tell(Event::Fact {
         node: node(),
@@ -391,5 +393,6 @@ fn session_end() -> SessionEnded {
         stderr_bytes: 0,
         cut_bytes: 0,
         stragglers: 0,
+        session: None,
     }
 }
