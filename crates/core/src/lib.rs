@@ -25,6 +25,7 @@ pub mod run;
 pub mod settings;
 pub mod sign;
 pub mod status;
+pub mod story;
 pub mod text;
 pub mod timer;
 pub mod view;
