@@ -31,6 +31,18 @@ impl Failure {
         Failure::Internal { message: message.into() }
     }
 
+    /// What happened, on one line or a few; for where an error is one entry among others.
+    pub fn message(&self) -> String {
+        match self {
+            Failure::Usage { message, .. } | Failure::Held { message } | Failure::Internal { message } => {
+                message.clone()
+            }
+            Failure::Findings(findings) => {
+                findings.iter().map(|f| f.render(Style::Plain)).collect::<Vec<_>>().join("\n")
+            }
+        }
+    }
+
     pub fn exit_code(&self) -> u8 {
         match self {
             Failure::Usage { .. } | Failure::Findings(_) => 2,

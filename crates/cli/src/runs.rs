@@ -138,6 +138,11 @@ impl FoundRun {
         true
     }
 
+    /// The end of its id, which is enough to name it.
+    pub fn tail(&self) -> &str {
+        self.id.as_str().rsplit('-').next().unwrap_or(self.id.as_str())
+    }
+
     /// The state directory it lies in.
     pub fn state_dir(&self) -> PathBuf {
         self.dir.parent().and_then(Path::parent).map_or_else(|| self.dir.clone(), Path::to_owned)

@@ -46,7 +46,7 @@ fn tell(runs: &[FoundRun]) -> Vec<Line> {
             let text = format!(
                 "{}  its record cannot be read: `dogwatch status {}` says why",
                 when(None),
-                tail(run)
+                run.tail()
             );
             Line { tone: Tone::Bad, text }
         }
@@ -71,7 +71,7 @@ fn line(view: &View, run: &FoundRun) -> Line {
     let (tone, how) = how(&status, view, run);
     let parts = [counts(&status), words::span(status.supervised_s), why(view)];
     let parts: Vec<String> = parts.into_iter().filter(|part| !part.is_empty()).collect();
-    let text = format!("{}  {}  {name}  {how}  {}", when(status.started_at), tail(run), parts.join(", "));
+    let text = format!("{}  {}  {name}  {how}  {}", when(status.started_at), run.tail(), parts.join(", "));
     Line { tone, text: printable(&text).replace('\n', " ") }
 }
 
@@ -84,17 +84,12 @@ fn when(at: Option<Wall>) -> String {
     }
 }
 
-/// The end of a run's id is enough to name it.
-fn tail(run: &FoundRun) -> &str {
-    run.id.as_str().rsplit('-').next().unwrap_or(run.id.as_str())
-}
-
 fn how(status: &Status, view: &View, run: &FoundRun) -> (Tone, String) {
     match (status.state, &view.ended) {
         (State::Ended, Some(end)) => (tone(end), end.outcome.to_string()),
-        (State::Lost, _) => (Tone::Bad, format!("lost: `dogwatch resume {}` goes on with it", tail(run))),
+        (State::Lost, _) => (Tone::Bad, format!("lost: `dogwatch resume {}` goes on with it", run.tail())),
         (State::Waiting, _) => (Tone::Plain, waiting(status)),
-        (State::Paused, _) => (Tone::Plain, format!("paused: `dogwatch resume {}` goes on", tail(run))),
+        (State::Paused, _) => (Tone::Plain, format!("paused: `dogwatch resume {}` goes on", run.tail())),
         (state, _) => (Tone::Plain, state.as_str().to_owned()),
     }
 }

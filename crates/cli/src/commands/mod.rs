@@ -6,6 +6,7 @@ mod demo;
 mod doctor;
 mod events;
 mod exec;
+mod history;
 mod init;
 mod last;
 mod logs;
@@ -13,6 +14,7 @@ mod man;
 mod pause;
 mod ps;
 mod replay;
+mod report;
 mod resume;
 mod run;
 mod status;
@@ -38,6 +40,8 @@ pub enum Command {
     Tell(tell::Args),
     Logs(logs::Args),
     Events(events::Args),
+    History(history::Args),
+    Report(report::Args),
     Replay(replay::Args),
     Doctor(doctor::Args),
     Demo(demo::Args),
@@ -63,6 +67,8 @@ impl Command {
             Command::Tell(args) => tell::run(args),
             Command::Logs(args) => logs::run(&args),
             Command::Events(args) => events::run(&args),
+            Command::History(args) => history::run(&args),
+            Command::Report(args) => report::run(&args),
             Command::Replay(args) => replay::run(&args),
             Command::Doctor(args) => doctor::run(&args),
             Command::Demo(args) => demo::run(&args),

@@ -3,6 +3,7 @@
 use dogwatch_core::dur::Dur;
 use dogwatch_core::event::{CommandFinished, EndStep, EndedBy, SessionEnded, WaitWhy};
 use dogwatch_core::text::one_line;
+use dogwatch_core::view::Used;
 
 /// How much of an agent's words a line shows.
 const MAX_SAID: usize = 100;
@@ -94,6 +95,28 @@ pub fn session(s: &SessionEnded) -> String {
     parts.join(", ")
 }
 
+/// `12345 tokens`, `12345 tokens and 2 sessions that did not say`, `tokens unknown`
+pub fn tokens(used: &Used) -> String {
+    match (used.tokens, used.unknown_tokens) {
+        (0, 0) => "no tokens".to_owned(),
+        (0, _) => "tokens unknown".to_owned(),
+        (n, silent) => format!("{n} tokens{}", silent_sessions(silent)),
+    }
+}
+
+/// `$0.42`, `$0.42 and 2 sessions that did not say`, `cost unknown`
+pub fn cost(used: &Used) -> String {
+    match (used.cost_usd, used.unknown_cost) {
+        (usd, 0) if usd <= 0.0 => "no cost".to_owned(),
+        (usd, _) if usd <= 0.0 => "cost unknown".to_owned(),
+        (usd, silent) => format!("${usd:.2}{}", silent_sessions(silent)),
+    }
+}
+
+fn silent_sessions(n: u64) -> String {
+    if n == 0 { String::new() } else { format!(" and {} that did not say", count(n, "session")) }
+}
+
 /// A step of ending a session, and what a person at the keys may do about it.
 pub fn end_step(step: EndStep, by: EndedBy) -> &'static str {
     match (step, by) {
@@ -123,6 +146,22 @@ pub fn wait(why: WaitWhy) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_unknown_is_said_to_be_unknown_and_never_zero() {
+        let used = |tokens, unknown_tokens| Used { tokens, unknown_tokens, ..Used::default() };
+        let told = [used(0, 0), used(0, 2), used(7, 0), used(7, 1)].map(|u| tokens(&u));
+        assert_eq!(
+            told.join(" | "),
+            "no tokens | tokens unknown | 7 tokens | 7 tokens and 1 session that did not say"
+        );
+        let used = |cost_usd, unknown_cost| Used { cost_usd, unknown_cost, ..Used::default() };
+        let told = [used(0.0, 0), used(0.0, 2), used(0.425, 0), used(1.5, 2)].map(|u| cost(&u));
+        assert_eq!(
+            told.join(" | "),
+            "no cost | cost unknown | $0.42 | $1.50 and 2 sessions that did not say"
+        );
+    }
 
     #[test]
     fn figures_read_well_at_every_size() {

@@ -10,6 +10,7 @@ mod control;
 mod doctor;
 mod endings;
 mod full_disk;
+mod history;
 mod idle;
 mod looping;
 mod record;

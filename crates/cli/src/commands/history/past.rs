@@ -1,0 +1,156 @@
+//! A run that was, and the sums of a project, from the fold of the records.
+
+use crate::error::Failure;
+use crate::runs::FoundRun;
+use dogwatch_core::dur::Dur;
+use dogwatch_core::event::Outcome;
+use dogwatch_core::ids::RunId;
+use dogwatch_core::moment::Wall;
+use dogwatch_core::status::{CountsStatus, State, Status};
+use dogwatch_core::view::{Used, View};
+use dogwatch_host::clock;
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+#[derive(Serialize)]
+pub struct Past {
+    pub run: RunId,
+    /// The work directory.
+    pub project: Option<String>,
+    /// The loop file.
+    pub path: Option<String>,
+    pub nodes: Vec<String>,
+    pub state: State,
+    pub outcome: Option<Outcome>,
+    pub reason: Option<String>,
+    pub exit_code: Option<u8>,
+    pub verified: Option<bool>,
+    pub started_at: Option<Wall>,
+    /// With a supervisor.
+    pub duration_s: Dur,
+    #[serde(flatten)]
+    pub sums: Sums,
+}
+
+/// What can be added up.
+#[derive(Clone, Default, Serialize)]
+pub struct Sums {
+    pub counts: CountsStatus,
+    /// Of runs that have ended.
+    pub flake_retries: u64,
+    /// What sessions told, null if none did, and how many sessions did not tell.
+    pub tokens: Option<u64>,
+    pub tokens_unknown_sessions: u64,
+    pub cost_usd: Option<f64>,
+    pub cost_unknown_sessions: u64,
+}
+
+impl Sums {
+    pub fn used(&self) -> Used {
+        Used {
+            tokens: self.tokens.unwrap_or(0),
+            cost_usd: self.cost_usd.unwrap_or(0.0),
+            unknown_tokens: self.tokens_unknown_sessions,
+            unknown_cost: self.cost_unknown_sessions,
+        }
+    }
+
+    fn add(&mut self, other: &Sums) {
+        let (c, o) = (&mut self.counts, &other.counts);
+        c.iterations += o.iterations;
+        c.completed += o.completed;
+        c.idle += o.idle;
+        c.failed += o.failed;
+        c.timed_out += o.timed_out;
+        c.interrupted += o.interrupted;
+        self.flake_retries += other.flake_retries;
+        self.tokens = sum(self.tokens, other.tokens, u64::saturating_add);
+        self.tokens_unknown_sessions += other.tokens_unknown_sessions;
+        self.cost_usd = sum(self.cost_usd, other.cost_usd, |a, b| a + b);
+        self.cost_unknown_sessions += other.cost_unknown_sessions;
+    }
+}
+
+/// Something and nothing known is something.
+fn sum<T>(a: Option<T>, b: Option<T>, add: fn(T, T) -> T) -> Option<T> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(add(a, b)),
+        (a, b) => a.or(b),
+    }
+}
+
+impl Past {
+    pub fn of(view: &View, found: &FoundRun) -> Past {
+        let status = Status::of(view, found.is_live().then(clock::now));
+        let ended = view.ended.as_ref();
+        let spent = view.spent();
+        Past {
+            run: found.id.clone(),
+            project: status.work_dir,
+            path: status.path,
+            nodes: view.nodes.iter().map(|n| n.name.to_string()).collect(),
+            state: status.state,
+            outcome: ended.map(|e| e.outcome),
+            reason: ended.map(|e| e.reason.clone()),
+            exit_code: ended.map(|e| e.exit_code),
+            verified: ended.map(|e| e.verified),
+            started_at: status.started_at,
+            duration_s: status.supervised_s,
+            sums: Sums {
+                counts: status.counts,
+                flake_retries: ended.map_or(0, |e| e.flake_retries),
+                tokens: (spent.tokens > 0 || spent.unknown_tokens == 0).then_some(spent.tokens),
+                tokens_unknown_sessions: spent.unknown_tokens,
+                cost_usd: (spent.cost_usd > 0.0 || spent.unknown_cost == 0).then_some(spent.cost_usd),
+                cost_unknown_sessions: spent.unknown_cost,
+            },
+        }
+    }
+}
+
+/// The sums of one work directory.
+#[derive(Serialize)]
+pub struct Project {
+    pub project: String,
+    pub runs: u64,
+    /// How many ended how; `lost` and those that go on by their state.
+    pub outcomes: BTreeMap<&'static str, u64>,
+    pub duration_s: Dur,
+    #[serde(flatten)]
+    pub sums: Sums,
+}
+
+impl Project {
+    pub fn sums(runs: &[Past]) -> Vec<Project> {
+        let mut by_name: BTreeMap<&str, Project> = BTreeMap::new();
+        for run in runs {
+            let name = run.project.as_deref().unwrap_or("?");
+            let project = by_name.entry(name).or_insert_with(|| Project {
+                project: name.to_owned(),
+                runs: 0,
+                outcomes: BTreeMap::new(),
+                duration_s: Dur::ZERO,
+                sums: Sums::default(),
+            });
+            project.runs += 1;
+            let how = run.outcome.map_or(run.state.as_str(), Outcome::as_str);
+            *project.outcomes.entry(how).or_insert(0) += 1;
+            project.duration_s = project.duration_s.saturating_add(run.duration_s);
+            project.sums.add(&run.sums);
+        }
+        by_name.into_values().collect()
+    }
+}
+
+/// A run whose record cannot be read.
+#[derive(Serialize)]
+pub struct Unreadable {
+    pub run: RunId,
+    pub why: String,
+}
+
+impl Unreadable {
+    pub fn of(found: &FoundRun, failure: &Failure) -> Unreadable {
+        Unreadable { run: found.id.clone(), why: failure.message() }
+    }
+}

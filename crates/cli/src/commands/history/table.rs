@@ -1,0 +1,146 @@
+//! The history as lines for people: columns that line up.
+
+use super::History;
+use super::past::{Past, Project};
+use crate::screen::{Line, Tone, words};
+use dogwatch_core::event::Outcome;
+use dogwatch_core::moment::Wall;
+use dogwatch_core::status::State;
+use dogwatch_core::text::one_line;
+use unicode_width::UnicodeWidthStr;
+
+/// What is shown of a name.
+const MAX_NAME: usize = 24;
+const HEAD: [&str; 9] =
+    ["began (UTC)", "run", "loop", "outcome", "lasted", "iterations", "flakes", "tokens", "cost"];
+
+pub fn lines(history: &History, all: bool) -> Vec<Line> {
+    if history.runs.is_empty() && history.unreadable.is_empty() {
+        let here = if all { "on this machine" } else { "in this directory" };
+        let text = format!("no run {here} yet; `dogwatch run DIR` starts one");
+        return vec![Line { tone: Tone::Plain, text }];
+    }
+    let mut lines = table(history);
+    for broken in &history.unreadable {
+        let text = format!("{}  its record cannot be read: {}", broken.run, one_line(&broken.why, 200));
+        lines.push(Line { tone: Tone::Bad, text });
+    }
+    if history.left_out > 0 {
+        let older = words::count(history.left_out as u64, "older run");
+        let text = format!("{older} not shown, nor in the sums: `--limit N` shows more");
+        lines.push(Line { tone: Tone::Quiet, text });
+    }
+    for project in &history.projects {
+        lines.push(Line { tone: Tone::Plain, text: String::new() });
+        lines.extend(sums(project));
+    }
+    lines
+}
+
+fn table(history: &History) -> Vec<Line> {
+    let rows: Vec<(Tone, [String; 9])> = history.runs.iter().map(|run| (tone(run), cells(run))).collect();
+    let heads = HEAD.map(str::to_owned);
+    let widths: Vec<usize> = (0..HEAD.len())
+        .map(|i| rows.iter().map(|(_, cells)| cells[i].width()).chain([heads[i].width()]).max().unwrap_or(0))
+        .collect();
+    let line = |cells: &[String; 9]| {
+        let padded = cells.iter().zip(&widths).map(|(cell, width)| pad(cell, *width));
+        padded.collect::<Vec<_>>().join("  ").trim_end().to_owned()
+    };
+    let mut lines = vec![Line { tone: Tone::Head, text: line(&heads) }];
+    lines.extend(rows.iter().map(|(tone, cells)| Line { tone: *tone, text: line(cells) }));
+    lines
+}
+
+fn pad(text: &str, width: usize) -> String {
+    format!("{text}{}", " ".repeat(width.saturating_sub(text.width())))
+}
+
+fn tone(run: &Past) -> Tone {
+    match (run.exit_code, run.state) {
+        (Some(0), _) => Tone::Good,
+        (Some(_), _) | (None, State::Lost) => Tone::Bad,
+        (None, _) => Tone::Plain,
+    }
+}
+
+fn cells(run: &Past) -> [String; 9] {
+    let name = match run.nodes.as_slice() {
+        [] => "?".to_owned(),
+        [one] => one_line(one, MAX_NAME),
+        many => words::count(many.len() as u64, "node"),
+    };
+    let tail = run.run.as_str().rsplit('-').next().unwrap_or_default();
+    let used = run.sums.used();
+    [
+        run.started_at.map_or_else(|| "?".to_owned(), when),
+        tail.to_owned(),
+        name,
+        outcome(run),
+        words::span(run.duration_s),
+        iterations(run),
+        run.outcome.map_or_else(|| "-".to_owned(), |_| run.sums.flake_retries.to_string()),
+        figure(words::tokens(&used)),
+        figure(words::cost(&used)),
+    ]
+}
+
+/// `11-15 20:15`
+fn when(at: Wall) -> String {
+    let at = at.to_string();
+    at.get(5..16).unwrap_or(&at).replace('T', " ")
+}
+
+fn outcome(run: &Past) -> String {
+    match run.outcome {
+        Some(outcome @ (Outcome::Clean | Outcome::CleanWithFlake)) if run.verified == Some(false) => {
+            format!("{outcome}, unverified")
+        }
+        Some(outcome) => outcome.to_string(),
+        None => run.state.as_str().to_owned(),
+    }
+}
+
+/// `12 (3 idle, 1 failed)`
+fn iterations(run: &Past) -> String {
+    let c = &run.sums.counts;
+    let some = |n: u64, word: &str| (n > 0).then(|| format!("{n} {word}"));
+    let parts: Vec<String> = [some(c.idle, "idle"), some(c.failed, "failed"), some(c.timed_out, "timed out")]
+        .into_iter()
+        .flatten()
+        .collect();
+    if parts.is_empty() {
+        c.iterations.to_string()
+    } else {
+        format!("{} ({})", c.iterations, parts.join(", "))
+    }
+}
+
+/// Under a head that says what it is.
+fn figure(text: String) -> String {
+    let short = text.replace(" tokens", "").replace(" that did not say", " unknown");
+    match short.as_str() {
+        "tokens unknown" | "cost unknown" => "unknown".to_owned(),
+        "no" | "no tokens" | "no cost" => "-".to_owned(),
+        _ => short.replace(" and ", " + "),
+    }
+}
+
+fn sums(project: &Project) -> Vec<Line> {
+    let how: Vec<String> = project.outcomes.iter().map(|(word, n)| format!("{n} {word}")).collect();
+    let c = &project.sums.counts;
+    let used = project.sums.used();
+    let first = format!("{}: {} ({})", project.project, words::count(project.runs, "run"), how.join(", "));
+    let second = format!(
+        "  {} in {}, {} failed, {}; {}; {}",
+        words::count(c.iterations, "iteration"),
+        words::span(project.duration_s),
+        c.failed + c.timed_out,
+        words::count(project.sums.flake_retries, "flake"),
+        words::tokens(&used),
+        words::cost(&used),
+    );
+    [(Tone::Head, first), (Tone::Plain, second)]
+        .map(|(tone, text)| Line { tone, text: dogwatch_core::text::printable(&text).replace('\n', " ") })
+        .into()
+}

@@ -1,0 +1,179 @@
+//! What is told in sentences.
+
+use super::Told;
+use super::markdown::{code, escaped, fenced, lines, plain};
+use super::tables::{clock, counts, spent};
+use crate::screen::words;
+use dogwatch_core::event::{NodeState, Outcome, RunEnded};
+use dogwatch_core::story::{How, Judged, Judgement, Row, What};
+use dogwatch_core::view::NodeView;
+use dogwatch_host::home;
+
+/// Nodes that are told of by name.
+const MAX_NODES: usize = 20;
+
+pub fn title(told: &Told) -> String {
+    let nodes = &told.view().nodes;
+    let name = match nodes.as_slice() {
+        [one] => one.name.to_string(),
+        many => words::count(many.len() as u64, "node"),
+    };
+    format!("Run {} of {}", told.found.id, escaped(&name))
+}
+
+/// How it ended, what it did, what is worth a look.
+pub fn in_three_lines(told: &Told) -> String {
+    let lines = [how_it_ended(told), what_it_did(told), what_to_look_at(told)];
+    // Two spaces keep a line a line.
+    lines.join("  \n") + "\n"
+}
+
+fn how_it_ended(told: &Told) -> String {
+    let lasted = words::span(told.view().supervised(told.now().boot));
+    match &told.view().ended {
+        Some(end) => {
+            let checked = verified(end);
+            format!("**{}** after {lasted}: {}{checked}.", escaped(end.outcome.as_str()), plain(&end.reason))
+        }
+        None if told.live => format!("**still running**, for {lasted} so far."),
+        None => format!(
+            "**lost**: its dogwatch died after {lasted}; `dogwatch resume {}` goes on with it.",
+            told.tail()
+        ),
+    }
+}
+
+fn verified(end: &RunEnded) -> &'static str {
+    match (end.outcome, end.verified) {
+        (_, true) => " (checked)",
+        (Outcome::Clean | Outcome::CleanWithFlake, false) => " (no checks, so not verified)",
+        (_, false) => "",
+    }
+}
+
+fn what_it_did(told: &Told) -> String {
+    format!("{}; {}.", counts(&told.view().totals()), spent(&told.view().spent()))
+}
+
+fn what_to_look_at(told: &Told) -> String {
+    let story = &told.story;
+    let mut parts = Vec::new();
+    let failed: Vec<&NodeView> = failed_nodes(told).collect();
+    if told.view().nodes.len() > 1 && !failed.is_empty() {
+        let names: Vec<String> = failed.iter().take(MAX_NODES).map(|n| escaped(n.name.as_str())).collect();
+        parts.push(format!("not done: {}", names.join(", ")));
+    }
+    if let Some(last) = story.hard_stops().last() {
+        let count = words::count(story.hard_stops().count() as u64, "hard stop");
+        parts.push(format!("{count}, the last: {}", plain(&verdict(last))));
+    }
+    if let Some(row) = story.troubles.iter().last() {
+        let count = words::count(story.troubles.count(), "trouble");
+        parts.push(format!("{count}, the last: {}", row_of_trouble(row)));
+    }
+    if let Some(line) = told.broken_chain {
+        parts.push(format!("**line {line} of the record was changed by somebody**"));
+    }
+    if parts.is_empty() { "Nothing went wrong that was seen.".to_owned() } else { parts.join("; ") + "." }
+}
+
+fn failed_nodes(told: &Told) -> impl Iterator<Item = &NodeView> {
+    told.view().nodes.iter().filter(|n| matches!(n.state, NodeState::Failed | NodeState::Blocked))
+}
+
+fn verdict(judged: &Judged) -> String {
+    match &judged.verdict {
+        Judgement::Deferred { by } => format!("went on, by what was seen on {by}"),
+        Judgement::HardStop { reason, message, .. } => format!("{message} [{reason}]"),
+    }
+}
+
+pub fn verdicts(told: &Told) -> String {
+    lines(&told.story.verdicts, |judged| one_verdict(told, judged), |n| format!("\n… {n} more …\n\n"))
+}
+
+fn one_verdict(told: &Told, judged: &Judged) -> String {
+    let what = match &judged.verdict {
+        Judgement::Deferred { .. } => plain(&verdict(judged)),
+        Judgement::HardStop { recoverable, .. } => {
+            let so = if *recoverable { "" } else { ", not recoverable" };
+            format!("**hard stop**{so}: {}", plain(&verdict(judged)))
+        }
+    };
+    let mut text = format!("- {} {}: {what}\n", clock(judged.at), told.turn(&judged.node, judged.iteration));
+    for e in &judged.evidence {
+        let seen = match (e.last_at, e.age_seconds) {
+            (Some(at), Some(age)) => format!("last at {at:.1} s, {age:.1} s before, {} in all", e.counter),
+            (_, _) => "never seen".to_owned(),
+        };
+        let active = if judged.active_channel == Some(e.channel) { " (active)" } else { "" };
+        text.push_str(&format!("  - {}{active}: {seen}\n", escaped(e.channel.as_str())));
+    }
+    text
+}
+
+pub fn troubles(told: &Told) -> String {
+    let line = |row: &Row| format!("- {} {}\n", clock(row.at), row_of_trouble(row));
+    lines(&told.story.troubles, line, |n| format!("\n… {n} more …\n\n"))
+}
+
+fn row_of_trouble(row: &Row) -> String {
+    match &row.what {
+        What::Trouble { kind, detail } => format!("{} {}", plain(detail), code(kind)),
+        _ => String::new(),
+    }
+}
+
+/// What there is of the work of nodes that are not done: their last words, and where the rest lies.
+pub fn left(told: &Told) -> String {
+    let done = |n: &&NodeView| n.state == NodeState::Done && n.iteration.0 > 0;
+    let nodes: Vec<&NodeView> =
+        told.view().nodes.iter().filter(|n| n.iteration.0 > 0 && !done(n)).take(MAX_NODES).collect();
+    let mut text: String = nodes.iter().map(|node| left_by(told, node)).collect();
+    for turn in told.story.open.values().take(MAX_NODES) {
+        let how = if told.live { "goes on" } else { "was open when its dogwatch died" };
+        text.push_str(&format!("- {} {how}\n", told.turn(&turn.node, turn.iteration)));
+    }
+    text
+}
+
+fn left_by(told: &Told, node: &NodeView) -> String {
+    let mut text = format!("- {}, {}", code(node.name.as_str()), node.state);
+    if let Some(end) = &node.last_end {
+        text.push_str(&format!(": {}", plain(&end.because)));
+    }
+    text.push('\n');
+    let Some(session) = told.story.last_words.get(&node.name) else { return text };
+    if !session.said.is_empty() {
+        text.push_str("  The agent's last words:\n\n");
+        text.push_str(&indented(&fenced(&session.said)));
+    }
+    let dir = home::iteration_dir(&told.found.dir, &node.name, session.iteration);
+    let kept = ["prompt.md", "stdout", "stderr"];
+    let there: Vec<String> = kept.iter().filter(|f| dir.join(f).exists()).map(|f| code(f)).collect();
+    if !there.is_empty() {
+        text.push_str(&format!("\n  {} in {}\n", there.join(", "), code(&dir.display().to_string())));
+    }
+    let last = told.story.snapshots.iter().rev().find(|s| s.node == node.name);
+    if let Some(snapshot) = last {
+        text.push_str(&format!("  work tree: {}\n", code(&snapshot.name)));
+    }
+    text
+}
+
+fn indented(text: &str) -> String {
+    text.lines().map(|line| format!("  {line}\n")).collect()
+}
+
+/// The word for how an iteration ended.
+pub fn how(how: How) -> &'static str {
+    match how {
+        How::Completed => "completed",
+        How::Idle => "idle",
+        How::Failed => "**failed**",
+        How::TimedOut => "**timed out**",
+        How::RateLimited => "rate limited",
+        How::AuthFailed => "**not logged in**",
+        How::Interrupted => "interrupted",
+    }
+}

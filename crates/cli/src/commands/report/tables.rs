@@ -1,0 +1,229 @@
+//! What is told in rows.
+
+use super::Told;
+use super::markdown::{code, escaped, lines, plain};
+use super::paragraphs::how;
+use crate::screen::words;
+use dogwatch_core::event::WaitEndedBy;
+use dogwatch_core::ids::{Iteration, NodeName};
+use dogwatch_core::moment::{Moment, Wall};
+use dogwatch_core::story::{Idle, Kept, Row, Turn, What};
+use dogwatch_core::view::{Counts, Used};
+use dogwatch_host::clock;
+
+impl Told {
+    /// The moment up to which it is told.
+    pub fn now(&self) -> Moment {
+        if self.live { clock::now() } else { self.view().last }
+    }
+
+    /// `iteration 3`, with its node if there are several.
+    pub fn turn(&self, node: &NodeName, iteration: Iteration) -> String {
+        format!("{}iteration {iteration}", self.node(node))
+    }
+
+    /// A node's name, if there are several.
+    fn node(&self, node: &NodeName) -> String {
+        if self.view().nodes.len() > 1 { format!("{} ", code(node.as_str())) } else { String::new() }
+    }
+}
+
+pub fn facts(told: &Told) -> String {
+    let Some(started) = &told.view().started else { return String::new() };
+    let view = told.view();
+    let end = if view.is_over() { day_and_clock(view.last.wall) } else { "-".to_owned() };
+    let rows = [
+        ("loop file", code(&started.path)),
+        ("work directory", code(&started.work_dir)),
+        ("agent", code(&started.agent)),
+        ("began", day_and_clock(view.began.wall)),
+        ("ended", end),
+        ("record", code(&told.found.dir.display().to_string())),
+        ("dogwatch", escaped(&started.dogwatch)),
+    ];
+    let rows = rows.map(|(name, value)| format!("| {name} | {value} |\n"));
+    format!("| | |\n|---|---|\n{}", rows.concat())
+}
+
+/// `2026-11-15 20:15:33`
+fn day_and_clock(at: Wall) -> String {
+    let at = at.to_string();
+    at.get(..19).unwrap_or(&at).replace('T', " ") + " UTC"
+}
+
+/// `20:15:33`
+pub fn clock(at: Wall) -> String {
+    let at = at.to_string();
+    at.get(11..19).unwrap_or(&at).to_owned()
+}
+
+/// `12 iterations: 9 completed, 3 of them idle, 1 failed`
+pub fn counts(c: &Counts) -> String {
+    let some = |n: u64, word: &str| (n > 0).then(|| format!("{n} {word}"));
+    let parts: Vec<String> = [
+        some(c.completed, "completed"),
+        some(c.idle, "of them idle"),
+        some(c.failed, "failed"),
+        some(c.timed_out, "timed out"),
+        some(c.interrupted, "interrupted"),
+    ]
+    .into_iter()
+    .flatten()
+    .collect();
+    let all = words::count(c.iterations, "iteration");
+    if parts.is_empty() { all } else { format!("{all}: {}", parts.join(", ")) }
+}
+
+/// Tokens and money; what some session did not say is not passed over.
+pub fn spent(used: &Used) -> String {
+    format!("{}, {}", words::tokens(used), words::cost(used))
+}
+
+pub fn timeline(told: &Told) -> String {
+    let mut day = String::new();
+    let line = |row: &Row| format!("- {} {}\n", clock(row.at), what(told, &row.what));
+    let text = lines(&told.story.timeline, line, |n| format!("\n… {n} entries more …\n\n"));
+    if let Some(first) = told.story.timeline.iter().next() {
+        let at = first.at.to_string();
+        day = format!("From {}, times in UTC.\n\n", at.get(..10).unwrap_or(&at));
+    }
+    day + &text
+}
+
+fn what(told: &Told, what: &What) -> String {
+    match what {
+        What::Started => "the run began".to_owned(),
+        What::Resumed => "**resumed** by another dogwatch".to_owned(),
+        What::Turn(turn) => one_turn(told, turn),
+        What::Idle(idle) => idle_row(told, idle),
+        What::HardStop { node, iteration, reason, message } => {
+            let which = told.turn(node, *iteration);
+            format!("**hard stop** of {which}: {} {}", plain(message), code(reason.as_str()))
+        }
+        What::Waited { node, why, lasted, by } => {
+            let by = if *by == WaitEndedBy::Timer { String::new() } else { format!(", ended by {by}") };
+            let (node, why) = (told.node(node), words::wait(*why));
+            format!("{node}waited {} ({why}{by})", words::span(*lasted))
+        }
+        What::Node { node, to, reason } => {
+            let why = reason.as_deref().map_or_else(String::new, |r| format!(": {}", plain(r)));
+            format!("node {} {to}{why}", code(node.as_str()))
+        }
+        What::Suspended { lasted } => {
+            format!("nobody watched for {}; it does not count", words::span(*lasted))
+        }
+        What::Told { text } => format!("told by a person: \"{}\"", plain(text)),
+        What::Paused => "asked to pause".to_owned(),
+        What::Unpaused => "the pause was lifted".to_owned(),
+        What::Notice { message } => plain(message),
+        What::Trouble { kind, detail } => format!("trouble: {} {}", plain(detail), code(kind)),
+        What::Ended(end) => {
+            format!("the run ended: **{}**, exit code {}", escaped(end.outcome.as_str()), end.exit_code)
+        }
+    }
+}
+
+fn one_turn(told: &Told, turn: &Turn) -> String {
+    let mut text = format!("{} ({})", told.turn(&turn.node, turn.iteration), escaped(turn.cause.as_str()));
+    if let Some(end) = &turn.end {
+        text.push_str(&format!(" {} in {}: {}", how(end.how), words::span(end.lasted), plain(&end.because)));
+    }
+    match &turn.session {
+        Some(session) => {
+            text.push_str(&format!("; {}", escaped(&words::session(session))));
+            if !session.said.is_empty() {
+                text.push_str(&format!("; \"{}\"", plain(&words::said(session))));
+            }
+        }
+        None => text.push_str("; the agent was not called"),
+    }
+    text
+}
+
+fn idle_row(told: &Told, idle: &Idle) -> String {
+    let node = told.node(&idle.node);
+    let which = if idle.count == 1 {
+        format!("{node}iteration {}", idle.first)
+    } else {
+        format!("{node}iterations {} to {}", idle.first, idle.last)
+    };
+    let skipped = if idle.skipped > 0 {
+        format!(", {} without calling the agent", idle.skipped)
+    } else {
+        String::new()
+    };
+    let until = if idle.count == 1 { String::new() } else { format!(", until {}", clock(idle.until)) };
+    format!("{which} idle ({}){skipped}{until}", plain(&idle.reason))
+}
+
+pub fn waits(told: &Told) -> String {
+    let rows: String = told
+        .story
+        .waits
+        .iter()
+        .filter(|w| w.count > 0)
+        .map(|w| {
+            let why = words::wait(w.why);
+            format!("| {why} | {} | {} | {} |\n", w.count, words::span(w.lasted), w.woken)
+        })
+        .collect();
+    if rows.is_empty() {
+        rows
+    } else {
+        format!("| why | times | in all | woken |\n|---|---|---|---|\n{rows}")
+    }
+}
+
+/// Of each node, and of all.
+pub fn cost(told: &Told) -> String {
+    let nodes = &told.view().nodes;
+    let row =
+        |name: &str, used: &Used| format!("| {name} | {} | {} |\n", words::tokens(used), words::cost(used));
+    let used = |n: &&dogwatch_core::view::NodeView| n.iteration.0 > 0;
+    let mut rows = String::new();
+    if nodes.len() > 1 {
+        rows.extend(nodes.iter().filter(used).take(MAX_ROWS).map(|n| row(&code(n.name.as_str()), &n.used)));
+    }
+    rows.push_str(&row("all", &told.view().spent()));
+    format!("| node | tokens | cost |\n|---|---|---|\n{rows}")
+}
+
+/// Nodes with a row of their own.
+const MAX_ROWS: usize = 200;
+
+pub fn snapshots(told: &Told) -> String {
+    if told.story.snapshots.is_empty() {
+        return String::new();
+    }
+    let run = told.tail();
+    let row = |s: &Kept| {
+        let skipped = if s.skipped > 0 { format!(", {} left out", s.skipped) } else { String::new() };
+        let of = if told.view().nodes.len() > 1 {
+            format!(" --node {}", shell_word(s.node.as_str()))
+        } else {
+            String::new()
+        };
+        let commands = if s.iteration.0 == 0 {
+            String::new()
+        } else {
+            let n = s.iteration;
+            format!(
+                "{}, {}",
+                code(&format!("dogwatch diff {run} {n}{of}")),
+                code(&format!("dogwatch undo {run} {n}{of}"))
+            )
+        };
+        format!("| {} | {} | {}{skipped} | {commands} |\n", clock(s.at), code(&s.name), s.files)
+    };
+    let rows = lines(&told.story.snapshots, row, |n| format!("| … | {n} more | | |\n"));
+    format!("| at | ref | files | to see it, to undo it |\n|---|---|---|---|\n{rows}")
+}
+
+/// A word that a shell takes as one.
+fn shell_word(text: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./".contains(c);
+    if text.chars().all(plain) && !text.starts_with('-') {
+        return text.to_owned();
+    }
+    format!("'{}'", text.replace('\'', "'\\''"))
+}

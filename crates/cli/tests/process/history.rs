@@ -1,0 +1,107 @@
+//! What is told of runs afterwards: `history` and `report`.
+
+use crate::kit::{GRACES, Project};
+use serde_json::{Value, json};
+
+fn history(project: &Project, args: &[&str]) -> Value {
+    let done = project.call(&[&["history", "--json"], args].concat());
+    done.assert_code(0);
+    serde_json::from_slice(&done.stdout).expect("JSON")
+}
+
+#[test]
+fn history_tells_every_run_with_its_sums_and_what_is_unknown() {
+    let project = Project::acting("say hi");
+    project.run(&["-n", "2"]).assert_code(0);
+    project.act(GRACES, "exit 3");
+    project.run(&["-n", "1"]).assert_code(1);
+    let told = history(&project, &[]);
+    let outcomes: Vec<&Value> =
+        told["runs"].as_array().expect("runs").iter().map(|r| &r["outcome"]).collect();
+    assert_eq!(outcomes, ["catastrophic", "clean"]);
+    let newest = &told["runs"][0];
+    assert_eq!((&newest["tokens"], &newest["cost_usd"]), (&Value::Null, &Value::Null), "{newest}");
+    assert_eq!(newest["cost_unknown_sessions"], 1);
+    let sums = &told["projects"][0];
+    assert_eq!(sums["outcomes"], json!({"catastrophic": 1, "clean": 1}));
+    assert_eq!((&sums["runs"], &sums["counts"]["iterations"]), (&json!(2), &json!(3)), "{sums}");
+    let text = project.call(&["history"]).text();
+    assert!(text.contains("unknown") && text.contains("clean, unverified"), "{text}");
+}
+
+#[test]
+fn history_is_bounded_and_says_what_it_leaves_out() {
+    let project = Project::acting("say hi");
+    for _ in 0..3 {
+        project.run(&["-n", "1"]).assert_code(0);
+    }
+    let told = history(&project, &["--limit", "2"]);
+    assert_eq!(told["runs"].as_array().map(Vec::len), Some(2));
+    assert_eq!((&told["left_out"], &told["projects"][0]["runs"]), (&json!(1), &json!(2)));
+    assert!(project.call(&["history", "-n", "2"]).text().contains("1 older run not shown"));
+    project.call(&["history", "-n", "0"]).assert_code(2);
+    let all = history(&project, &["--all"]);
+    assert_eq!(all["runs"].as_array().map(Vec::len), Some(3), "this user's world is this project");
+}
+
+#[test]
+fn history_of_nothing_says_so_and_a_broken_record_is_one_line_among_the_others() {
+    let project = Project::acting("say hi");
+    let done = project.call(&["history"]);
+    done.assert_code(0);
+    assert!(done.text().contains("no run in this directory yet"), "{}", done.text());
+    project.run(&["-n", "1"]).assert_code(0);
+    let first = project.run_dir();
+    project.run(&["-n", "1"]).assert_code(0);
+    std::fs::write(first.join("events.jsonl"), "nonsense\n").expect("writes");
+    let told = history(&project, &[]);
+    assert_eq!(told["runs"].as_array().map(Vec::len), Some(1));
+    assert!(told["unreadable"][0]["why"].as_str().is_some_and(|why| why.contains("line 1")), "{told}");
+    assert!(project.call(&["history"]).text().contains("its record cannot be read"));
+}
+
+// promise: 8
+#[test]
+fn a_report_tells_the_night_in_order_and_shows_an_agents_words_as_words() {
+    let project = Project::shell(r#"printf "\033[31m<b>**bold**</b> [x](y)\n"; exit 1"#);
+    project.run(&["-n", "1"]).assert_code(1);
+    let done = project.call(&["report"]);
+    done.assert_code(0);
+    let text = done.text();
+    let at = |words: &str| text.find(words).unwrap_or_else(|| panic!("no {words:?} in:\n{text}"));
+    assert!(text.starts_with("# Run "), "{text}");
+    let order = [
+        "**catastrophic**",
+        "1 iteration: 1 failed",
+        "## Run",
+        "## Timeline",
+        "**failed**",
+        "## What is left",
+    ];
+    assert!(order.map(at).is_sorted(), "{text}");
+    at("\\<b\\>\\*\\*bold\\*\\*\\</b\\> \\[x\\](y)");
+    at("tokens unknown, cost unknown");
+    assert!(!text.contains('\u{1b}'), "{text}");
+}
+
+#[test]
+fn a_report_of_a_hard_stop_has_its_evidence() {
+    let project = Project::acting_with("watchdog: {session: 1s, grace: 200ms, leak: 300ms}", "say hi; hang");
+    project.run(&["-n", "1"]).assert_code(1);
+    let text = project.call(&["report"]).text();
+    for words in ["## Verdicts", "**hard stop**", "SESSION\\_CEILING\\_EXCEEDED", "  - stdout", "never seen"]
+    {
+        assert!(text.contains(words), "no {words:?} in:\n{text}");
+    }
+}
+
+#[test]
+fn a_record_that_somebody_changed_is_told_at_the_top_of_the_report() {
+    let project = Project::acting("say hi");
+    project.run(&["-n", "1"]).assert_code(0);
+    let path = project.run_dir().join("events.jsonl");
+    let text = std::fs::read_to_string(&path).expect("reads");
+    std::fs::write(&path, text.replacen("\"cause\":\"first\"", "\"cause\":\"next\"", 1)).expect("writes");
+    let text = project.call(&["report"]).text();
+    assert!(text.lines().nth(4).is_some_and(|l| l.contains("of the record was changed")), "{text}");
+}
