@@ -95,6 +95,10 @@ impl Control {
     }
 }
 
+/// A flush of a pump, by its number.
+#[derive(Clone, Copy, Debug)]
+pub struct Flush(u64);
+
 /// A running pump. Dropped without `join` it stops by itself.
 #[derive(Debug)]
 pub struct Pump<S> {
@@ -143,12 +147,21 @@ impl<S: Sink> Pump<S> {
 
     /// Has what is in the pipes now go to the sink. True when that is done, false when `bound` passed.
     pub fn flush(&self, bound: Duration) -> bool {
+        self.await_flush(self.ask_flush(), bound)
+    }
+
+    /// Asks for what is in the pipes now and does not wait; gives what to wait for.
+    pub fn ask_flush(&self) -> Flush {
         let mut asked = self.control.lock();
         asked.flushes += 1;
-        let mine = asked.flushes;
         self.control.ring();
-        let pending = |asked: &mut Asked| asked.flushed < mine && !asked.ended;
-        let waited = self.control.changed.wait_timeout_while(asked, bound, pending);
+        Flush(asked.flushes)
+    }
+
+    /// Waits for a flush that was asked for. True when it is done, false when `bound` passed.
+    pub fn await_flush(&self, flush: Flush, bound: Duration) -> bool {
+        let pending = |asked: &mut Asked| asked.flushed < flush.0 && !asked.ended;
+        let waited = self.control.changed.wait_timeout_while(self.control.lock(), bound, pending);
         !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
     }
 }

@@ -1,11 +1,13 @@
 //! What the driver hears: it sleeps until something happens and notes what it was, in one order.
 
+use super::slots::{Slot, Whose};
 use super::{Driver, jobs};
 use crate::clock;
 use crate::inbox::Mail;
 use crate::keeper::{Report, is_lost};
 use dogwatch_core::dur::Dur;
 use dogwatch_core::event::WaitEndedBy;
+use dogwatch_core::ids::NodeIx;
 use dogwatch_core::input::{EndSignal, Input};
 use dogwatch_core::job::JobKind;
 use dogwatch_core::timer::Wakeup;
@@ -14,7 +16,7 @@ use rustix::io::Errno;
 use rustix::process::Signal;
 use std::io;
 use std::os::fd::AsFd;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How long we wait for a pump to hand over what is in the pipes before silence is judged.
 const FLUSH_BOUND: Duration = Duration::from_millis(500);
@@ -32,7 +34,7 @@ impl Driver<'_> {
     /// Sleeps until something happens, and notes what it was.
     pub(super) fn sleep(&mut self) -> io::Result<()> {
         self.arm()?;
-        let ready = {
+        let (ready, speaking) = {
             let mut fds = vec![
                 PollFd::from_borrowed_fd(self.inbox.as_fd(), PollFlags::IN),
                 PollFd::from_borrowed_fd(self.signals.as_fd(), PollFlags::IN),
@@ -41,29 +43,37 @@ impl Driver<'_> {
                 PollFd::from_borrowed_fd(self.ticker.as_fd(), PollFlags::IN),
                 PollFd::from_borrowed_fd(self.calm.as_fd(), PollFlags::IN),
             ];
-            fds.extend(self.keeper.as_ref().map(|k| PollFd::from_borrowed_fd(k.as_fd(), PollFlags::IN)));
+            let mut ready = [false; 6];
+            let keepers = self.slots.keepers();
+            fds.extend(keepers.map(|(_, fd)| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
             self.looked = clock::now();
             match poll(&mut fds, None) {
                 Ok(_) => {}
                 Err(Errno::INTR) => return Ok(()),
                 Err(error) => return Err(error.into()),
             }
-            let mut ready = [false; 7];
-            for (slot, fd) in ready.iter_mut().zip(&fds) {
+            let (own, theirs) = fds.split_at(ready.len());
+            for (slot, fd) in ready.iter_mut().zip(own) {
                 *slot = !fd.revents().is_empty();
             }
-            ready
+            let spoke = theirs.iter().map(|fd| !fd.revents().is_empty());
+            let keepers = self.slots.keepers().zip(spoke).filter(|(_, spoke)| *spoke);
+            let speaking: Vec<Whose> = keepers.map(|((whose, _), _)| whose).collect();
+            (ready, speaking)
         };
         self.note_suspend();
-        let [mail, signals, awake, boot, tick, calm, keeper] = ready;
+        let [mail, signals, awake, boot, tick, calm] = ready;
         if signals {
             self.take_signals()?;
         }
         if mail {
             self.take_mail();
         }
-        if keeper {
-            self.take_reports();
+        for whose in speaking {
+            match whose {
+                Whose::Node(node) => self.take_reports(node),
+                Whose::Nobody(pid) => self.hear_resting(pid),
+            }
         }
         if awake || boot {
             self.take_time()?;
@@ -131,17 +141,19 @@ impl Driver<'_> {
         Ok(())
     }
 
-    /// A change counts for the session that runs; what it was is not asked.
+    /// A change counts for every session that runs; what it was, and whose, is not asked.
     fn work_tree_changed(&mut self) {
         if let Some(watcher) = &self.work_tree {
             watcher.rearm();
         }
-        let Some(live) = self.live.as_mut().filter(|l| l.started && l.job.kind == JobKind::Session) else {
-            return;
-        };
-        let job = live.job;
-        if let Some(seen) = live.workspace.saw(clock::awake(), 1, 0) {
-            self.todo.push_back(Input::Observed { job, seen });
+        let now = clock::awake();
+        for live in self.slots.all().map(|slot| &mut slot.live) {
+            if live.started
+                && live.job.kind == JobKind::Session
+                && let Some(seen) = live.workspace.saw(now, 1, 0)
+            {
+                self.todo.push_back(Input::Observed { job: live.job, seen });
+            }
         }
     }
 
@@ -166,9 +178,9 @@ impl Driver<'_> {
             let input = match mail {
                 Mail::FromSession { job, input } => {
                     // An agent may be quicker than the keeper's word that it has started.
-                    match self.live.as_mut().filter(|live| live.job == job && !live.started) {
-                        Some(live) => {
-                            live.early.push(input);
+                    match self.slots.of(job).filter(|slot| !slot.live.started) {
+                        Some(slot) => {
+                            slot.live.early.push(input);
                             continue;
                         }
                         None => input,
@@ -184,7 +196,16 @@ impl Driver<'_> {
                     if matches!(input, Input::WakeAsked(WaitEndedBy::Path)) {
                         self.listen_again();
                     }
-                    input
+                    // What changes once an agent was sent for may be more than it sees: that is no time before it.
+                    let sent_for =
+                        |slot: &&mut Slot| !slot.live.started && slot.live.job.kind == JobKind::Session;
+                    match self.slots.all().find(sent_for) {
+                        Some(slot) if matches!(input, Input::WakeAsked(_)) => {
+                            slot.live.early.push(input);
+                            continue;
+                        }
+                        Some(_) | None => input,
+                    }
                 }
                 Mail::ViewAsked(reply) => {
                     // Whoever asked may have given up; that is theirs.
@@ -202,32 +223,49 @@ impl Driver<'_> {
         self.awake.drain()?;
         self.boot.drain()?;
         self.armed = Wakeup::default();
-        if let Some(live) = &self.live {
-            live.flush(FLUSH_BOUND);
-            self.take_mail();
-        }
-        if let Some(live) = &mut self.live
-            && let Some(seen) = live.workspace.flush(clock::awake())
-        {
-            self.todo.push_back(Input::Observed { job: live.job, seen });
+        self.flush_pumps();
+        self.take_mail();
+        let now = clock::awake();
+        for live in self.slots.all().map(|slot| &mut slot.live) {
+            if let Some(seen) = live.workspace.flush(now) {
+                self.todo.push_back(Input::Observed { job: live.job, seen });
+            }
         }
         self.todo.push_back(Input::TimePassed);
         Ok(())
     }
 
-    fn take_reports(&mut self) {
-        while let Some(keeper) = &mut self.keeper {
+    /// All are asked first and waited for together: one bound holds for them all.
+    fn flush_pumps(&mut self) {
+        let until = Instant::now() + FLUSH_BOUND;
+        let asked: Vec<_> =
+            self.slots.all().map(|slot| (&slot.live.pump, slot.live.pump.ask_flush())).collect();
+        for (pump, flush) in asked {
+            pump.await_flush(flush, until.saturating_duration_since(Instant::now()));
+        }
+    }
+
+    /// A keeper that rests has nothing to tell but that it is gone.
+    fn hear_resting(&mut self, pid: u32) {
+        if let Err(error) = self.slots.hear_resting(pid) {
+            let detail = format!("the keeper was lost ({error}) while it kept nothing");
+            self.todo.push_back(Input::TroubleMet { kind: "keeper_lost", detail });
+        }
+    }
+
+    fn take_reports(&mut self, node: NodeIx) {
+        while let Some(keeper) = self.slots.node(node).and_then(|slot| slot.keeper.as_mut()) {
             match keeper.receive() {
-                Ok(Some(report)) => self.take_report(report),
+                Ok(Some(report)) => self.take_report(node, report),
                 Ok(None) => return,
-                Err(error) if is_lost(&error) => return self.keeper_lost(error.to_string()),
-                Err(error) => return self.keeper_lost(format!("its socket failed: {error}")),
+                Err(error) if is_lost(&error) => return self.keeper_lost(node, &error.to_string()),
+                Err(error) => return self.keeper_lost(node, &format!("its socket failed: {error}")),
             }
         }
     }
 
-    fn take_report(&mut self, report: Report) {
-        let Some(live) = &mut self.live else { return };
+    fn take_report(&mut self, node: NodeIx, report: Report) {
+        let Some(Slot { live, .. }) = self.slots.node(node) else { return };
         let of_live = |job: u64| job == live.number;
         match report {
             Report::Started { job, pid } if of_live(job) => {
@@ -240,14 +278,14 @@ impl Driver<'_> {
                 live.main = Some(pid);
                 self.todo.extend(live.early.drain(..));
             }
-            Report::Refused { job, message, .. } if of_live(job) => self.refused(message),
+            Report::Refused { job, message, .. } if of_live(job) => self.refused(node, message),
             Report::Exited { job, how, alone, .. } if of_live(job) => {
                 let exit = jobs::exit_of(how);
                 live.alone = alone;
                 live.exit = Some(exit);
                 self.todo.push_back(Input::JobExited { job: live.job, exit });
             }
-            Report::Empty { job, killed } if of_live(job) => self.job_ended(killed),
+            Report::Empty { job, killed } if of_live(job) => self.job_ended(node, killed),
             Report::Stands { job, left, detail } if of_live(job) => {
                 self.todo
                     .push_back(Input::TreeStands { job: live.job, detail: jobs::standing(left, &detail) });

@@ -1,45 +1,43 @@
 //! The driver: one thread, one order of things. It tells the core what happened and does what the core
 //! decides. Nothing else writes the record, talks to keepers or shows anything.
 //!
-//! It sleeps in one `poll` over the inbox, the signals, two clocks and the keeper; while an agent is
+//! It sleeps in one `poll` over the inbox, the signals, two clocks and the keepers; while the agents are
 //! silent nothing here runs.
 //!
 //! The rule of the record: what stands before an effect is on disk before the effect. If it cannot be
 //! written, what runs is supervised on, and starts are withheld until it can.
 
+mod commands;
 mod jobs;
 mod listen;
+mod prompting;
 mod record;
+mod slots;
 
+use crate::clock;
 use crate::digest::Digester;
 use crate::inbox::{Inbox, Mail};
 use crate::journal::Journal;
-use crate::keeper::Keeper;
 use crate::lock::Lock;
 use crate::prompt::Prompter;
 use crate::sys::{Clock, SignalFd, Timer, block, ignores};
 use crate::wake::{Coverage, PathWaker};
-use crate::{clock, journal};
-use dogwatch_config::placeholders::CommandOutput;
 use dogwatch_core::Run;
 use dogwatch_core::decision::{ContextEntry, Decision};
-use dogwatch_core::event::{Event, Recorded, Sight, WaitEndedBy};
-use dogwatch_core::ids::{Iteration, NodeIx, RunId};
+use dogwatch_core::event::{Event, Recorded, WaitEndedBy};
+use dogwatch_core::ids::{NodeIx, RunId};
 use dogwatch_core::input::Input;
 use dogwatch_core::moment::{Awake, Moment};
 use dogwatch_core::timer::Wakeup;
 use dogwatch_core::view::View;
-use jobs::Live;
+use prompting::Draft;
 use record::Record;
 use rustix::process::Signal;
-use sha2::{Digest, Sha256};
-use std::collections::VecDeque;
+use slots::Slots;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io::{self, Write};
 use std::path::PathBuf;
-use std::time::Duration;
 
-/// How long we look at the work tree before we rather ask the agent.
-const DIGEST_BOUND: Duration = Duration::from_secs(2);
 /// Where a run that goes to sleep leaves word, in the state directory.
 pub const CONTEXT_FILE: &str = "decisions.jsonl";
 
@@ -72,8 +70,8 @@ pub struct Driver<'f> {
     run: Run,
     front: &'f mut dyn Front,
     record: Record,
-    keeper: Option<Keeper>,
-    live: Option<Live>,
+    /// The jobs that run, and the keepers.
+    slots: Slots,
     jobs_started: u64,
     prompter: Prompter,
     digester: Digester,
@@ -84,9 +82,8 @@ pub struct Driver<'f> {
     calm: Timer,
     /// What it cannot look after has been told.
     coverage_told: bool,
-    /// The outputs of this iteration's commands, and its prompt.
-    outputs: Vec<CommandOutput>,
-    prompt: String,
+    /// What is made ready for the sessions of open iterations.
+    drafts: BTreeMap<NodeIx, Draft>,
     setup: Paths,
     inbox: Inbox,
     signals: SignalFd,
@@ -95,6 +92,8 @@ pub struct Driver<'f> {
     ticker: Timer,
     armed: Wakeup,
     todo: VecDeque<Input>,
+    /// What the core wants done, once all that has happened is taken in.
+    effects: Vec<Decision>,
     exit_code: Option<u8>,
     /// When we last went to sleep: what passed since then passed unseen if we were stopped.
     looked: Moment,
@@ -127,8 +126,7 @@ impl<'f> Driver<'f> {
         let loop_dir = setup.loop_file.parent().map_or_else(|| setup.work_dir.clone(), PathBuf::from);
         Ok(Driver {
             record: Record::new(setup.journal),
-            keeper: None,
-            live: None,
+            slots: Slots::default(),
             jobs_started: 0,
             waker,
             woken: Awake(0),
@@ -136,8 +134,7 @@ impl<'f> Driver<'f> {
             coverage_told: false,
             digester: Digester::new(&setup.work_dir, std::slice::from_ref(&setup.state_dir)),
             prompter: Prompter::new(setup.loop_file, &setup.loop_text),
-            outputs: Vec::new(),
-            prompt: String::new(),
+            drafts: BTreeMap::new(),
             setup: Paths {
                 run_dir: setup.run_dir,
                 state_dir: setup.state_dir,
@@ -156,6 +153,7 @@ impl<'f> Driver<'f> {
             ticker: Timer::new(Clock::Awake)?,
             armed: Wakeup::default(),
             todo: VecDeque::new(),
+            effects: Vec::new(),
             exit_code: None,
             looked: clock::now(),
             work_tree,
@@ -175,6 +173,10 @@ impl<'f> Driver<'f> {
             while let Some(input) = self.todo.pop_front() {
                 self.step(input);
             }
+            self.carry_out_all();
+            if !self.todo.is_empty() {
+                continue;
+            }
             if let Some(code) = self.exit_code {
                 return self.close(code);
             }
@@ -189,21 +191,32 @@ impl<'f> Driver<'f> {
         for decision in self.run.step(clock::now(), input) {
             match decision {
                 Decision::Record(recorded) => self.record.add(*recorded, &mut self.todo),
-                effect => {
-                    // Reading, and ending what is dead, leave no trace that the record must precede.
-                    let leaves_trace = !matches!(
-                        effect,
-                        Decision::AssemblePrompt { .. }
-                            | Decision::HashPins { .. }
-                            | Decision::Sample(_)
-                            | Decision::Sweep { .. }
-                            | Decision::RetryRecord
-                    );
-                    let durable = !leaves_trace || self.settle();
-                    self.carry_out(effect, durable);
-                }
+                effect => self.effects.push(effect),
             }
         }
+    }
+
+    /// All that was decided at once needs the disk once: what many nodes begin and end together costs one sync.
+    fn carry_out_all(&mut self) {
+        let effects = std::mem::take(&mut self.effects);
+        // Prompts are read last: they take longest, and nobody who is to be ended waits for them.
+        let (prompts, others): (Vec<_>, Vec<_>) =
+            effects.into_iter().partition(|e| matches!(e, Decision::AssemblePrompt { .. }));
+        // Reading, and ending what is dead, leave no trace that the record must precede.
+        let leaves_trace = |e: &Decision| {
+            !matches!(
+                e,
+                Decision::HashPins { .. }
+                    | Decision::Sample(_)
+                    | Decision::Sweep { .. }
+                    | Decision::RetryRecord
+            )
+        };
+        let durable = !others.iter().any(leaves_trace) || self.settle();
+        for effect in others.into_iter().chain(prompts) {
+            self.carry_out(effect, durable);
+        }
+        self.forget_drafts();
     }
 
     /// Writes and syncs what was recorded, then shows it. False if it could not be written.
@@ -269,31 +282,6 @@ impl<'f> Driver<'f> {
         }
     }
 
-    fn assemble(&mut self, node: NodeIx, iteration: Iteration, told: &[String], sight: bool) {
-        let plan = &self.run.plan().nodes[node.0];
-        let assembled = self.prompter.assemble(plan, iteration, &self.outputs, told);
-        self.outputs.clear();
-        self.prompt = assembled.text;
-        self.todo.extend(assembled.news);
-        let sight = if sight { self.sight(&assembled.key) } else { None };
-        let sha256 = sha256(&self.prompt);
-        let bytes = self.prompt.len() as u64;
-        self.todo.push_back(Input::PromptAssembled { node, iteration, bytes, sha256, sight });
-    }
-
-    /// What the agent is about to see. If the work tree cannot be told in time, nothing is skipped.
-    fn sight(&mut self, key: &str) -> Option<Sight> {
-        let tree = match self.digester.digest(DIGEST_BOUND) {
-            Ok(tree) => tree,
-            Err(error) => {
-                let detail = format!("{error}; the agent is asked");
-                self.todo.push_back(Input::TroubleMet { kind: "work_tree_digest", detail });
-                return None;
-            }
-        };
-        Some(Sight { prompt: sha256(key), tree })
-    }
-
     /// Appends why the run went to sleep to `decisions.jsonl` beside the runs.
     fn keep_context(&self, entry: &ContextEntry) -> io::Result<()> {
         let mut line = serde_json::to_vec(entry)?;
@@ -314,15 +302,13 @@ impl<'f> Driver<'f> {
         }
     }
 
-    /// The run is over: the keeper goes first, then the lock is free.
+    /// The run is over: the keepers go first, then the lock is free.
     fn close(mut self, code: u8) -> io::Result<u8> {
         self.settle();
         // There may be room by now, and the last words matter most.
         self.record.retry();
-        let clean = self.live.is_none();
-        if let Some(keeper) = self.keeper.take() {
-            keeper.shut_down()?;
-        }
+        let clean = self.slots.is_empty();
+        self.slots.shut_down()?;
         if clean {
             self.setup.lock.clear()?;
         }
@@ -342,18 +328,17 @@ fn watch_work_tree(setup: &Setup, inbox: &Inbox) -> Option<PathWaker> {
 }
 
 fn start_waker(setup: &Setup, inbox: &Inbox) -> io::Result<Option<PathWaker>> {
-    let globs = &setup.run.plan().nodes[0].settings.wake_on.paths;
+    // A wake goes to the whole run, so what any node is woken by is looked after for all.
+    let paths = setup.run.plan().nodes.iter().flat_map(|node| &node.settings.wake_on.paths);
+    let globs: BTreeSet<&String> = paths.collect();
     if globs.is_empty() {
         return Ok(None);
     }
+    let globs: Vec<String> = globs.into_iter().cloned().collect();
     let inbox = inbox.clone();
     let ours = [setup.state_dir.clone()];
-    PathWaker::start(&setup.work_dir, globs, &ours, move |_| {
+    PathWaker::start(&setup.work_dir, &globs, &ours, move |_| {
         inbox.post(Mail::Asked(Input::WakeAsked(WaitEndedBy::Path)));
     })
     .map(Some)
-}
-
-fn sha256(text: &str) -> String {
-    journal::hex(&Sha256::digest(text.as_bytes()))
 }

@@ -89,6 +89,11 @@ impl Keeper {
         }
     }
 
+    /// Tells the keeper to end its job's tree and itself, and waits for neither.
+    pub fn dismiss(&self) {
+        self.link.hang_up();
+    }
+
     /// Ends the job's tree, if there is one, and the keeper. Fails with `TimedOut` when the keeper is
     /// still at it after eight seconds; it goes on by itself then.
     pub fn shut_down(mut self) -> io::Result<()> {
