@@ -1,2 +1,53 @@
-// The dashboard begins here.
-document.body.textContent = "dogwatch";
+// The dashboard begins here: which page is shown, and the one clock of them all.
+
+import { el, say } from "./dom.js";
+import { Frame } from "./frame.js";
+import { help, listenKeys } from "./keys.js";
+import { Overview } from "./overview.js";
+import { RunPage } from "./run.js";
+import * as api from "./api.js";
+
+api.takeToken();
+const frame = new Frame({ home: "#/" });
+document.body.replaceChildren(frame.node);
+let page = null;
+
+function connection(state) {
+  if (state?.refused) return askToken(state.refused);
+  frame.connection(state);
+}
+
+function show(next) {
+  page?.unmount?.();
+  page = next;
+  frame.show(next.node);
+  next.mount?.();
+}
+
+function route() {
+  // A link that came with a token, opened in a page that is there already.
+  if (location.hash.includes("token=")) api.takeToken();
+  const run = /^#\/run\/([\w-]+)$/.exec(location.hash)?.[1];
+  document.title = "dogwatch";
+  frame.connection(null);
+  show(run ? new RunPage(run, { connection }) : new Overview({ connection }));
+}
+
+/** Without a token nothing is answered; whoever ran `dogwatch serve` has it. */
+function askToken(refusal) {
+  const field = el("input", { type: "password", class: "field", autocomplete: "off", "aria-label": "Token", placeholder: "Token" });
+  const form = el("form", { class: "empty-sea", on: { submit: (e) => { e.preventDefault(); api.keepToken(field.value.trim()); route(); } } },
+    el("p", { class: "sentence" }, "Who goes there?"),
+    el("p", { class: "quiet" }, "This page needs the token. Open the address that ", el("code", {}, "dogwatch serve"), " printed, or paste the token here."),
+    el("p", { class: "ask-token" }, field, el("button", { type: "submit", class: "button" }, "Go on")), el("p", { class: "quiet" }, refusal.message));
+  frame.connection(null);
+  show({ node: form });
+  field.focus();
+}
+
+listenKeys({ "?": help, t: () => frame.nextTheme() });
+addEventListener("hashchange", route);
+addEventListener("offline", () => connection({ lost: true }));
+setInterval(() => { if (!document.hidden) { frame.tick(); page?.tick?.(); } }, 1000);
+say(document.querySelector("title"), "dogwatch");
+route();

@@ -1,0 +1,143 @@
+// The other end: questions, requests and the stream of events. The token goes into a header, so EventSource,
+// which can send none, is not used.
+
+const KEY = "dogwatch.token";
+/** Between two tries to connect again: it doubles from the first to the last. */
+const RETRY_FIRST = 1000;
+const RETRY_LAST = 20_000;
+/** A question that gets no answer for so long is given up. */
+const PATIENCE = 10_000;
+
+export class Refused extends Error {
+  constructor(status, code, message) {
+    super(message);
+    this.status = status;
+    this.code = code;
+  }
+}
+
+/** Takes the token out of the address bar, where it would be seen and kept. */
+export function takeToken() {
+  const match = /[#&]token=([^&]+)/.exec(location.hash);
+  if (match) {
+    sessionStorage.setItem(KEY, decodeURIComponent(match[1]));
+    const rest = location.hash.slice(1).split("&").filter((part) => part !== "" && !part.startsWith("token=")).join("&");
+    history.replaceState(null, "", location.pathname + (rest ? `#${rest}` : ""));
+  }
+  return sessionStorage.getItem(KEY);
+}
+
+export function keepToken(token) {
+  sessionStorage.setItem(KEY, token);
+}
+
+function headers(more) {
+  const token = sessionStorage.getItem(KEY);
+  return { ...more, ...(token ? { Authorization: `Bearer ${token}` } : {}) };
+}
+
+async function checked(response) {
+  if (response.ok) return response;
+  let refusal = {};
+  try { refusal = (await response.json()).error ?? {}; } catch { /* no JSON: the status says enough */ }
+  throw new Refused(response.status, refusal.code ?? "", refusal.message ?? `the answer was ${response.status}`);
+}
+
+async function request(path, options = {}) {
+  const { signal, patience = PATIENCE, ...rest } = options;
+  const limits = [signal, patience ? AbortSignal.timeout(patience) : null].filter(Boolean);
+  const answer = await fetch(path, { cache: "no-store", ...rest, headers: headers(rest.headers), signal: AbortSignal.any(limits) });
+  return checked(answer);
+}
+
+const place = (run) => `/v1/runs/${encodeURIComponent(run)}`;
+
+export async function runs(signal) {
+  return (await (await request("/v1/runs", { signal })).json()).runs;
+}
+
+export async function run(id, signal) {
+  return (await request(place(id), { signal })).json();
+}
+
+export async function post(id, verb, body) {
+  const json = body === undefined ? {} : { body: JSON.stringify(body), headers: { "Content-Type": "application/json" } };
+  await request(`${place(id)}/${verb}`, { method: "POST", ...json });
+}
+
+/** A piece of an iteration's output: bytes `from` to the end, or the last `last` bytes. */
+export async function output(id, node, iteration, stream, { from, last, signal } = {}) {
+  const range = from !== undefined ? `bytes=${from}-` : `bytes=-${last}`;
+  const path = `${place(id)}/output/${encodeURIComponent(node)}/${iteration}/${stream}`;
+  try {
+    const answer = await request(path, { headers: { Range: range }, signal });
+    const body = new Uint8Array(await answer.arrayBuffer());
+    const match = /bytes (\d+)-(\d+)\/(\d+|\*)/.exec(answer.headers.get("content-range") ?? "");
+    return { body, start: match ? Number(match[1]) : 0, size: match && match[3] !== "*" ? Number(match[3]) : body.length };
+  } catch (error) {
+    if (error instanceof Refused && error.status === 416) return { body: new Uint8Array(), start: from ?? 0, size: from ?? 0 };
+    throw error;
+  }
+}
+
+/** Calls back with whole lines as they come. */
+async function eachLine(response, take) {
+  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+  let rest = "";
+  for (;;) {
+    const { done, value } = await reader.read();
+    if (done) break;
+    const lines = (rest + value).split("\n");
+    rest = lines.pop();
+    take(lines);
+  }
+  if (rest !== "") take([rest]);
+}
+
+function parsed(line) {
+  try { return JSON.parse(line); } catch { return null; }
+}
+
+/** The record so far, in batches. */
+export async function history_of(id, after, take, signal) {
+  const answer = await request(`${place(id)}/events?after=${after}&observed=true`, { signal, patience: 0 });
+  await eachLine(answer, (lines) => take(lines.filter((line) => line !== "").map(parsed).filter(Boolean)));
+}
+
+/**
+ * The record as it grows, until the signal. `take` gets batches of events, `tell` what becomes of the
+ * connection: `live`, or `{ lost, retry_at }`. `over` says whether anything can still come.
+ */
+export async function follow(id, { after, take, tell, over, signal }) {
+  let wait = RETRY_FIRST;
+  while (!signal.aborted && !over()) {
+    try {
+      const answer = await request(`${place(id)}/events?observed=true`, {
+        headers: { Accept: "text/event-stream", "Last-Event-ID": String(after()) }, signal, patience: 0,
+      });
+      tell("live");
+      wait = RETRY_FIRST;
+      await eachLine(answer, (lines) => {
+        const data = lines.filter((line) => line.startsWith("data:")).map((line) => parsed(line.slice(5)));
+        if (data.length) take(data.filter(Boolean));
+      });
+    } catch (error) {
+      if (signal.aborted) return;
+      if (error instanceof Refused && [401, 403, 404].includes(error.status)) return tell({ refused: error });
+    }
+    if (signal.aborted || over()) return;
+    tell({ lost: true, retry_at: Date.now() + wait });
+    await pause(wait, signal);
+    wait = Math.min(wait * 2, RETRY_LAST);
+  }
+}
+
+/** Waits, at most until the signal, and no longer than until the page is looked at again with a connection. */
+export function pause(ms, signal) {
+  return new Promise((resolve) => {
+    const done = () => { clearTimeout(timer); removeEventListener("online", done); resolve(); };
+    const timer = setTimeout(done, ms);
+    addEventListener("online", done);
+    signal?.addEventListener("abort", done, { once: true });
+  });
+}

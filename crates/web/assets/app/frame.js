@@ -1,0 +1,80 @@
+// What stands around every page: the name, the clock with its watch, the connection, the light.
+
+import { el, button, put, say } from "./dom.js";
+import { shortClock, span, watchOf } from "./time.js";
+import { help } from "./keys.js";
+
+const THEME = "dogwatch.theme";
+const THEMES = ["auto", "light", "dark"];
+
+function stored() {
+  try { return localStorage.getItem(THEME) ?? "auto"; } catch { return "auto"; }
+}
+
+export function applyTheme(theme = stored()) {
+  if (theme === "auto") delete document.documentElement.dataset.theme;
+  else document.documentElement.dataset.theme = theme;
+}
+
+export class Frame {
+  constructor({ home }) {
+    applyTheme();
+    this.watch = el("span", { class: "watch-name" });
+    this.clock = el("time", { class: "watch-clock" });
+    this.link = el("span", { class: "link-state", role: "status" });
+    this.theme = button("", () => this.nextTheme(), { class: "button small quiet-button", "aria-label": "Light or dark", title: "Light or dark (T)" });
+    this.main = el("main", { id: "main", tabindex: "-1" });
+    const brand = el(home ? "a" : "span", { class: "brand", href: home, "aria-label": "dogwatch: all runs" }, el("span", { class: "dial", "aria-hidden": "true" }), "dogwatch");
+    this.node = el("div", { class: "frame" },
+      el("a", { class: "unseen skip", href: "#main", on: { click: (e) => { e.preventDefault(); this.main.focus(); } } }, "To the content"),
+      el("header", { class: "top" }, brand, el("span", { class: "watch" }, this.watch, this.clock), this.link,
+        el("span", { class: "grow" }), this.theme, button("?", help, { class: "button small quiet-button", "aria-label": "Keys", title: "Keys (?)" })),
+      this.main);
+    this.showTheme();
+    this.tick();
+  }
+
+  nextTheme() {
+    const next = THEMES[(THEMES.indexOf(stored()) + 1) % THEMES.length];
+    try { localStorage.setItem(THEME, next); } catch { /* then it lasts as long as the page */ }
+    applyTheme(next);
+    this.showTheme();
+    dispatchEvent(new Event("dogwatch:theme"));
+  }
+
+  showTheme() {
+    const theme = stored();
+    say(this.theme.firstChild, { auto: "auto", light: "day", dark: "night" }[theme]);
+  }
+
+  tick() {
+    const now = Date.now();
+    say(this.watch, watchOf(now).name);
+    say(this.clock, shortClock(now));
+    if (this.lost) this.tellLost();
+  }
+
+  /** Says whether what is shown is the present. */
+  connection(state) {
+    this.lost = state !== "live" && state !== null ? state : null;
+    if (state === "live" || state === null) {
+      this.since = null;
+      this.link.className = `link-state ${state ?? ""}`;
+      put(this.link, state === "live" ? "live" : "");
+    } else {
+      this.since ??= Date.now();
+      this.link.className = "link-state lost";
+      this.tellLost();
+    }
+    document.body.classList.toggle("stale", this.lost !== null);
+  }
+
+  tellLost() {
+    const ago = span(Math.round((Date.now() - this.since) / 1000));
+    say(this.link, `disconnected for ${ago}; trying again`);
+  }
+
+  show(page) {
+    put(this.main, page);
+  }
+}

@@ -1,0 +1,265 @@
+// A run as its events tell it: what the time axis, the graph and the lists draw. Only ever a fold of events.
+
+import { ENDINGS } from "./words.js";
+
+export const CHANNELS = ["stdout", "mcp_tool", "subagent", "workspace"];
+
+/** Numbers that grow, without an object for each. */
+class Numbers {
+  constructor() { this.all = new Float64Array(1024); this.length = 0; }
+  push(n) {
+    if (this.length === this.all.length) {
+      const more = new Float64Array(this.all.length * 2);
+      more.set(this.all);
+      this.all = more;
+    }
+    this.all[this.length++] = n;
+  }
+  /** The first index whose number is not below `n`; numbers stand in order. */
+  from(n) {
+    let [low, high] = [0, this.length];
+    while (low < high) {
+      const mid = (low + high) >> 1;
+      if (this.all[mid] < n) low = mid + 1; else high = mid;
+    }
+    return low;
+  }
+}
+
+/** What was seen on one channel. Ends stand in order, so the last sign before a moment is found by halving. */
+export class Lane {
+  constructor() {
+    this.start = new Numbers();
+    this.end = new Numbers();
+    this.count = new Numbers();
+    this.node = new Numbers();
+    this.longest = 0;
+  }
+  add(start, end, count, node) {
+    // A line that was written late must not break the order.
+    const last = this.end.length ? this.end.all[this.end.length - 1] : -Infinity;
+    const till = Math.max(end, last);
+    this.start.push(Math.min(start, till));
+    this.end.push(till);
+    this.count.push(count);
+    this.node.push(node);
+    this.longest = Math.max(this.longest, till - start);
+  }
+  /** When this channel was last seen at a moment. */
+  lastBefore(at) {
+    const next = this.end.from(at + 0.5);
+    if (next < this.end.length && this.start.all[next] <= at) return at;
+    return next > 0 ? this.end.all[next - 1] : null;
+  }
+}
+
+/** Marks on the verdict lane, in the order of how much they matter. */
+const MARKS = new Set(["hard_stop", "trouble", "watchdog_continue", "notice", "told", "run_resumed", "recovery_planned", "marker_seen", "run_ended"]);
+
+export class Model {
+  constructor() {
+    this.events = [];
+    this.seq = 0;
+    this.started = null;
+    this.ended = null;
+    this.first = null;
+    this.last = null;
+    this.lanes = Object.fromEntries(CHANNELS.map((channel) => [channel, new Lane()]));
+    this.sessions = [];
+    this.iterations = [];
+    this.waits = [];
+    this.checks = [];
+    this.tools = [];
+    this.marks = [];
+    this.sleeps = [];
+    this.nodes = new Map();
+    this.order = [];
+    this.version = 0;
+    this.paused = false;
+  }
+
+  node(name) {
+    const known = this.nodes.get(name);
+    if (known) return known;
+    const node = {
+      name, ix: this.order.length, state: "pending", reason: null, iteration: 0, doing: "nothing", depends_on: [], plan: null,
+      endings: [], open: null, session: null, wait: null, used: { tokens: null, cost: null }, tools: new Map(), attempts: 0, flake: false,
+    };
+    this.nodes.set(name, node);
+    this.order.push(node);
+    return node;
+  }
+
+  /** Takes events in order; one that is known already, or stands out of order, is passed over. */
+  take(batch) {
+    for (const e of batch) {
+      if (!(e.seq > this.seq)) continue;
+      this.seq = e.seq;
+      const at = Date.parse(e.at);
+      if (Number.isNaN(at)) continue;
+      e.ms = at;
+      this.first ??= at;
+      this.last = Math.max(this.last ?? at, at);
+      this.events.push(e);
+      this.apply(e, at, e.node === undefined ? null : this.node(e.node));
+    }
+    this.version += 1;
+  }
+
+  apply(e, at, node) {
+    if (e.event === "observed") return this.observed(e, at, node);
+    if (e.event === "fact") return this.fact(e, at, node);
+    if (ENDINGS[e.event]) return this.iterationEnded(e, at, node);
+    if (MARKS.has(e.event)) this.marks.push({ at, kind: e.event, event: e });
+    this.mile(e, at, node);
+  }
+
+  /** The milestones of a run's life. */
+  mile(e, at, node) {
+    switch (e.event) {
+      case "run_started": return this.start(e);
+      case "run_resumed": return this.resume(at);
+      case "node_transition": node.state = e.to; node.reason = e.reason ?? null; return;
+      case "iteration_started":
+        Object.assign(node, { iteration: e.iteration, doing: "preparing" });
+        node.open = { node: node.name, ix: node.ix, iteration: e.iteration, cause: e.cause, start: at, end: null, ending: null, event: null, stop: null, session: null };
+        this.iterations.push(node.open);
+        return;
+      case "session_started": return this.sessionStarted(e, at, node);
+      case "session_ended": return this.sessionEnded(e, at, node);
+      case "hard_stop": if (node.session) node.session.stop = e; if (node.open) node.open.stop = e; return;
+      case "used": node.using = e; return;
+      case "wait_started":
+        this.closeWait(node, at, "next");
+        node.wait = { node: node.name, ix: node.ix, why: e.why, start: at, end: null, until: e.until ? Date.parse(e.until) : null, delay: e.delay_s, by: null };
+        node.doing = "waiting";
+        this.waits.push(node.wait);
+        return;
+      case "wait_ended": this.closeWait(node, at, e.by); node.doing = "nothing"; return;
+      case "node_attempt": return this.attempt(e, at, node);
+      case "suspended": this.sleeps.push({ start: at - (e.for_s ?? 0) * 1000, end: at }); return;
+      case "paused": this.paused = true; return;
+      case "unpaused": this.paused = false; return;
+      case "run_ended": this.ended = e; this.order.forEach((n) => this.close(n, at)); return;
+      default:
+    }
+  }
+
+  start(e) {
+    this.started = e;
+    const plans = new Map((e.settings?.nodes ?? []).map((plan) => [plan.name, plan]));
+    for (const name of e.nodes ?? []) {
+      const node = this.node(name);
+      node.plan = plans.get(name) ?? null;
+      node.depends_on = (node.plan?.depends_on ?? []).filter((other) => (e.nodes ?? []).includes(other));
+    }
+  }
+
+  /** What was open when the dogwatch before was lost ended with its last event. */
+  resume(at) {
+    const before = this.events.length > 1 ? this.events[this.events.length - 2].ms : at;
+    this.order.forEach((node) => this.close(node, before));
+    this.ended = null;
+  }
+
+  close(node, at) {
+    if (node.session) { node.session.end = at; node.session = null; }
+    this.closeWait(node, at, "lost");
+    node.tools.forEach((tool) => { tool.end = at; });
+    node.tools.clear();
+    node.doing = "nothing";
+  }
+
+  closeWait(node, at, by) {
+    if (!node.wait) return;
+    Object.assign(node.wait, { end: at, by });
+    node.wait = null;
+  }
+
+  sessionStarted(e, at, node) {
+    node.session = { node: node.name, ix: node.ix, iteration: e.iteration, start: at, end: null, event: null, stop: null, ending: null, pid: e.pid };
+    node.doing = "working";
+    if (node.open) node.open.session = node.session;
+    this.sessions.push(node.session);
+  }
+
+  sessionEnded(e, at, node) {
+    if (node.session) Object.assign(node.session, { end: at, event: e });
+    node.tools.forEach((tool) => { tool.end = at; });
+    node.tools.clear();
+    node.session = null;
+    node.using = null;
+    node.doing = "preparing";
+    node.used.tokens = add(node.used.tokens, e.tokens);
+    node.used.cost = add(node.used.cost, e.cost_usd);
+    if (e.cost_usd === undefined) node.unknown = (node.unknown ?? 0) + 1;
+  }
+
+  iterationEnded(e, at, node) {
+    const open = node.open ?? this.iterations.findLast((i) => i.node === node.name && i.iteration === e.iteration);
+    if (open) {
+      Object.assign(open, { end: at, ending: e.event, event: e });
+      if (open.session) open.session.ending = e.event;
+      node.endings.push(open);
+    }
+    node.open = null;
+    node.doing = "nothing";
+  }
+
+  attempt(e, at, node) {
+    const check = { node: node.name, ix: node.ix, iteration: e.iteration, start: at - (e.duration_s ?? 0) * 1000, end: at, event: e };
+    this.checks.push(check);
+    if (e.converged && node.attempts > 0) node.flake = true;
+    if (!e.converged) node.attempts += 1;
+  }
+
+  observed(e, at, node) {
+    const lane = this.lanes[e.channel];
+    if (!lane) return;
+    const wall = (ms) => at - (e.awake_ms - ms);
+    lane.add(wall(e.first_ms), wall(e.last_ms), e.count ?? 1, node.ix);
+  }
+
+  /** A tool's start or end is progress of the agent itself, and of MCP if the tool is one. */
+  fact(e, at, node) {
+    if (e.fact === "tool_started") {
+      this.lanes.stdout.add(at, at, 1, node.ix);
+      const tool = { node: node.name, ix: node.ix, name: e.name, start: at, end: null, ok: null, mcp: e.mcp === true };
+      if (tool.mcp) this.lanes.mcp_tool.add(at, at, 1, node.ix);
+      node.tools.set(e.id, tool);
+      this.tools.push(tool);
+    } else if (e.fact === "tool_ended") {
+      this.lanes.stdout.add(at, at, 1, node.ix);
+      const tool = node.tools.get(e.id);
+      if (tool) Object.assign(tool, { end: at, ok: e.ok });
+      if (tool?.mcp) this.lanes.mcp_tool.add(at, at, 1, node.ix);
+      node.tools.delete(e.id);
+    } else if (e.fact === "observed") {
+      this.observed(e, at, node);
+    }
+  }
+
+  /** Tokens and money of all sessions so far; null while no session has said. */
+  spent() {
+    const sum = { tokens: null, cost: null, unknown: 0 };
+    for (const node of this.order) {
+      sum.tokens = add(add(sum.tokens, node.used.tokens), node.using?.tokens);
+      sum.cost = add(add(sum.cost, node.used.cost), node.using?.cost_usd);
+      sum.unknown += node.unknown ?? 0;
+    }
+    return sum;
+  }
+
+  /** How long ago each channel was last seen at a moment. */
+  evidenceAt(at) {
+    return CHANNELS.map((channel) => {
+      const last = this.lanes[channel].lastBefore(at);
+      return { channel, age: last === null ? null : Math.max(0, at - last) / 1000 };
+    });
+  }
+}
+
+function add(sum, more) {
+  if (more === undefined || more === null) return sum;
+  return (sum ?? 0) + more;
+}

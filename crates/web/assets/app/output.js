@@ -1,0 +1,136 @@
+// What an agent printed, and what it was asked: the raw files of an iteration, with search.
+
+import { el, put, say } from "./dom.js";
+import { printable } from "./text.js";
+import { bytes, plural } from "./time.js";
+import * as api from "./api.js";
+
+/** What is asked for at first, and with every wish for more. */
+const PIECE = 128 * 1024;
+/** Beyond it nothing more is shown at once. */
+const MAX_SHOWN = 2 * 1024 * 1024;
+/** A line is shown up to here. */
+const MAX_LINE = 4000;
+/** Between two looks at a file that grows. */
+const FRESH = 1500;
+
+export class Output {
+  constructor(model, run) {
+    Object.assign(this, { model, run, node: null, stream: "stdout", picked: null, latest: true, start: 0, size: 0, body: new Uint8Array(), query: "", busy: false, last: 0 });
+    this.which = el("select", { class: "field", "aria-label": "Iteration", on: { change: () => this.pickIndex(Number(this.which.value)) } });
+    this.tabs = el("div", { class: "tabs", role: "group", "aria-label": "Stream" },
+      ["stdout", "stderr", "prompt"].map((name) => el("button", { type: "button", class: "tab", "aria-pressed": String(name === "stdout"), on: { click: () => this.pickStream(name) } }, name)));
+    this.search = el("input", { type: "search", class: "field", placeholder: "Search output", "aria-label": "Search output", on: { input: () => { this.query = this.search.value.toLowerCase(); this.draw(); } } });
+    this.state = el("span", { class: "quiet count" });
+    this.more = el("button", { type: "button", class: "button small more", hidden: true, on: { click: () => this.earlier() } }, "Show earlier output");
+    this.text = el("div", { class: "output-text", tabindex: "0", role: "log", "aria-live": "off", "aria-label": "Output" });
+    this.view = el("section", { class: "panel output" },
+      el("div", { class: "panel-bar" }, el("h2", {}, "Output"), this.which, this.tabs, this.search, this.state), this.more, this.text);
+  }
+
+  /** New events: perhaps a new iteration, perhaps more of the present one. */
+  update() {
+    const all = this.model.iterations;
+    if (all.length !== this.listed) {
+      this.listed = all.length;
+      // The select holds the latest thousand: nobody scrolls through more.
+      const from = Math.max(0, all.length - 1000);
+      put(this.which, all.slice(from).map((i, k) => el("option", { value: String(from + k) }, this.model.order.length > 1 ? `${i.node} \u00b7 ${i.iteration}` : `iteration ${i.iteration}`)).reverse());
+      if (this.latest && all.length) this.pick(all[all.length - 1]);
+      else if (this.picked) this.which.value = String(all.indexOf(this.picked));
+    }
+    const grows = this.picked && this.picked.end === null;
+    if ((grows || this.unfinished) && Date.now() - this.last > FRESH) this.load({ grow: true });
+    this.unfinished = grows;
+  }
+
+  pickIndex(index) {
+    this.latest = index === this.model.iterations.length - 1;
+    this.pick(this.model.iterations[index]);
+  }
+
+  pick(iteration) {
+    if (!iteration || this.picked === iteration) return;
+    this.picked = iteration;
+    this.latest = iteration === this.model.iterations.at(-1);
+    this.which.value = String(this.model.iterations.indexOf(iteration));
+    this.unfinished = true;
+    this.load({});
+  }
+
+  pickStream(name) {
+    this.stream = name;
+    for (const tab of this.tabs.children) tab.setAttribute("aria-pressed", String(tab.textContent === name));
+    this.load({});
+  }
+
+  async load({ grow }) {
+    if (!this.picked || (grow && this.busy)) return;
+    this.busy = true;
+    this.last = Date.now();
+    const [asked, stream] = [this.picked, this.stream];
+    try {
+      const from = grow && this.body.length ? { from: this.start + this.body.length } : { last: PIECE };
+      const piece = await api.output(this.run, asked.node, asked.iteration, stream, from);
+      if (asked !== this.picked || stream !== this.stream) return;
+      if (from.from !== undefined && piece.start === from.from) this.append(piece);
+      else Object.assign(this, { body: piece.body, start: piece.start, size: piece.size });
+      this.draw();
+    } catch (error) {
+      if (asked !== this.picked || grow) return;
+      this.body = new Uint8Array();
+      put(this.text, el("p", { class: "quiet empty" }, error.status === 404 ? `Nothing on ${stream}.` : `It cannot be read: ${error.message}`));
+      say(this.state, "");
+      this.more.hidden = true;
+    } finally {
+      this.busy = false;
+    }
+  }
+
+  append(piece) {
+    const grown = new Uint8Array(this.body.length + piece.body.length);
+    grown.set(this.body);
+    grown.set(piece.body, this.body.length);
+    const cut = Math.max(0, grown.length - MAX_SHOWN);
+    this.body = grown.subarray(cut);
+    this.start += cut;
+    this.size = Math.max(piece.size, this.start + this.body.length);
+  }
+
+  async earlier() {
+    const [asked, stream] = [this.picked, this.stream];
+    const want = Math.min(this.body.length + 4 * PIECE, MAX_SHOWN);
+    const piece = await api.output(this.run, asked.node, asked.iteration, stream, { last: want });
+    if (asked !== this.picked || stream !== this.stream) return;
+    Object.assign(this, { body: piece.body, start: piece.start, size: piece.size });
+    const height = this.text.scrollHeight;
+    this.draw(false);
+    this.text.scrollTop = this.text.scrollHeight - height;
+  }
+
+  draw(toEnd = true) {
+    const atEnd = this.text.scrollTop + this.text.clientHeight >= this.text.scrollHeight - 24;
+    let lines = printable(new TextDecoder().decode(this.body)).split("\n");
+    if (lines.at(-1) === "") lines.pop();
+    if (this.start > 0) lines = lines.slice(1);
+    const shown = this.query ? lines.filter((line) => line.toLowerCase().includes(this.query)) : lines;
+    put(this.text, shown.map((line) => this.line(line)));
+    if (!shown.length) put(this.text, el("p", { class: "quiet empty" }, this.query ? "Nothing fits the search." : "Nothing yet."));
+    this.more.hidden = this.start === 0 || this.body.length >= MAX_SHOWN;
+    say(this.state, this.query ? plural(shown.length, "line") : this.start > 0 ? `the last ${bytes(this.body.length)} of ${bytes(this.size)}` : bytes(this.size));
+    if (toEnd && (atEnd || !this.query)) this.text.scrollTop = this.text.scrollHeight;
+  }
+
+  line(line) {
+    const text = line.length > MAX_LINE ? `${line.slice(0, MAX_LINE)}\u2026` : line;
+    if (!this.query) return el("div", { class: "line" }, text === "" ? "\u00a0" : text);
+    const parts = [];
+    const lower = text.toLowerCase();
+    let from = 0;
+    for (let at = lower.indexOf(this.query); at >= 0 && parts.length < 200; at = lower.indexOf(this.query, from)) {
+      parts.push(text.slice(from, at), el("mark", {}, text.slice(at, at + this.query.length)));
+      from = at + this.query.length;
+    }
+    return el("div", { class: "line" }, ...parts, text.slice(from));
+  }
+}

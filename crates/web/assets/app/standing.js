@@ -1,0 +1,93 @@
+// How a run stands, in words: for the overview's rows and the head of a run's page.
+
+import { el } from "./dom.js";
+import { oneLine } from "./text.js";
+import { amount, money, ordinal, plural, span } from "./time.js";
+import { outcomeTone, outcomeWord, wait } from "./words.js";
+
+/** The name people know a run by: its loop's. */
+export function nameOf(run) {
+  const status = run.status;
+  if (status?.nodes?.length === 1) return status.nodes[0].name;
+  const path = (run.path ?? status?.path ?? "").split("/").filter((part) => part !== "");
+  const file = path.at(-1) ?? "";
+  const plain = /^(RALPH\.md|graph\.\w+)$/i.test(file) ? path.at(-2) : file;
+  return plain || run.run;
+}
+
+/** Where it works, short: the end of the path says most. */
+export function placeOf(run) {
+  const place = run.project ?? run.status?.work_dir ?? "";
+  return place.length > 44 ? `\u2026${place.slice(-43)}` : place;
+}
+
+/** The node that speaks for the run: one that works, else one that waits. */
+export function busiest(status) {
+  const rank = { working: 4, preparing: 3, waiting: 2, nothing: 1 };
+  return (status?.nodes ?? []).reduce((best, node) => ((rank[node.doing?.what] ?? 0) > (rank[best?.doing?.what] ?? 0) ? node : best), null);
+}
+
+/** The lamp that burns for a state. */
+export function lampOf(run) {
+  const state = run.state ?? run.status?.state;
+  if (state === "ended") return outcomeTone(run.status?.ended?.outcome);
+  return { working: "working", preparing: "working", starting: "working", waiting: "waiting", paused: "paused", lost: "bad" }[state] ?? "dim";
+}
+
+export function lamp(run) {
+  return el("span", { class: `lamp ${lampOf(run)}`, "aria-hidden": "true" });
+}
+
+/** One word, and the reason for it. */
+export function standing(run) {
+  const status = run.status;
+  const state = run.state ?? status?.state ?? "unknown";
+  const node = busiest(status);
+  const of = status?.nodes?.length > 1 && node ? `${node.name}, ` : "";
+  switch (state) {
+    case "working": return ["working", `${of}iteration ${node?.iteration ?? "?"}${node?.doing?.working_s ? `, for ${span(node.doing.working_s)}` : ""}`];
+    case "preparing": return ["preparing", `${of}iteration ${node?.iteration ?? "?"}`];
+    case "waiting": return ["waiting", `${of}${waitReason(node)}`];
+    case "paused": return ["paused", "until somebody goes on"];
+    case "ended": return [outcomeWord(status?.ended?.outcome), oneLine(status?.ended?.reason, 160)];
+    case "lost": return ["lost", "its dogwatch died; `dogwatch resume` goes on with it"];
+    default: return [state, ""];
+  }
+}
+
+function waitReason(node) {
+  const why = node?.doing?.why;
+  if (why === "idle" && node.spell) return `idle, ${ordinal(node.spell.count)} in a row (${oneLine(node.spell.reason, 60)})`;
+  if (why === "error" && node.failures_in_row > 0) return `after ${plural(node.failures_in_row, "failure")} in a row`;
+  return wait(why);
+}
+
+/** When the run wakes by itself, in milliseconds, and how long the wait is. */
+export function nextWake(status) {
+  const waits = (status?.nodes ?? []).map((node) => node.doing).filter((doing) => doing?.what === "waiting" && doing.until);
+  const ends = waits.map((doing) => ({ at: Date.parse(doing.until), long: (doing.delay_s ?? 0) * 1000, why: doing.why }));
+  return ends.reduce((best, end) => (best === null || end.at < best.at ? end : best), null);
+}
+
+const pill = (tone, n, word) => (n > 0 ? el("span", { class: `pill ${tone}`, title: `${n} ${word}` }, el("b", {}, amount(n)), ` ${word}`) : null);
+
+/** How the iterations ended, and how the run did. */
+export function pills(status) {
+  const c = status?.counts ?? {};
+  const ended = status?.ended;
+  return el("span", { class: "pills" },
+    ended?.verified ? el("span", { class: "pill good", title: "the checks have proved it" }, "verified") : null,
+    ended?.flake_retries > 0 ? el("span", { class: "pill flake", title: "passed only after a failed attempt" }, plural(ended.flake_retries, "flake")) : null,
+    pill("good", (c.completed ?? 0) - (c.idle ?? 0), "completed"), pill("calm", c.idle, "idle"), pill("bad", c.failed, "failed"),
+    pill("bad", c.timed_out, "timed out"), pill("dim", c.interrupted, "interrupted"), pill("bad", status?.troubles?.count, "trouble"));
+}
+
+/** What it cost. Unknown is said, never taken for nothing. */
+export function cost(spent) {
+  if (!spent) return "";
+  const known = spent.cost_usd > 0 || spent.tokens > 0;
+  if (!known) return spent.unknown_cost > 0 ? "cost unknown" : "";
+  const more = spent.unknown_cost > 0 ? " and more" : "";
+  const tokens = spent.tokens > 0 ? `, ${amount(spent.tokens)} tokens` : "";
+  return spent.cost_usd > 0 ? `${money(spent.cost_usd)}${more}${tokens}` : `cost unknown${tokens}`;
+}

@@ -1,0 +1,100 @@
+// Events and states in the words that dogwatch's screen has for them.
+
+import { oneLine } from "./text.js";
+import { bytes, money, ordinal, plural, span } from "./time.js";
+
+const WAITS = {
+  paused: "paused", rate_limit: "rate limited", idle: "idle", error: "after a failure", recovery: "before a recovery",
+  backoff: "before another try", delay: "between iterations",
+};
+
+export const wait = (why) => WAITS[why] ?? why ?? "waiting";
+
+/** Endings of iterations: [tone, word] */
+export const ENDINGS = {
+  iteration_completed: ["good", "completed"], iteration_idle: ["calm", "idle"], iteration_failed: ["bad", "failed"],
+  iteration_timed_out: ["bad", "timed out"], iteration_rate_limited: ["wait", "rate limited"],
+  iteration_auth_failed: ["bad", "login refused"], iteration_interrupted: ["dim", "interrupted"],
+};
+
+const OUTCOMES = {
+  clean: "good", clean_with_flake: "flake", idle: "calm", stopped: "dim", interrupted: "dim", partial: "bad", stuck: "bad",
+  catastrophic: "bad", stopped_on_error: "bad", error_limit: "bad", auth_failed: "bad", budget_exceeded: "wait", ceiling: "wait",
+  record_lost: "bad",
+};
+
+export const outcomeTone = (outcome) => OUTCOMES[outcome] ?? "dim";
+export const outcomeWord = (outcome) => (outcome === "clean_with_flake" ? "clean, with a flake" : String(outcome ?? "?").replaceAll("_", " "));
+
+const exit = (e) => (e.signal ? `signal ${e.signal}` : e.exit_code === null || e.exit_code === undefined ? "no exit code" : `exit code ${e.exit_code}`);
+
+function tool(e) {
+  switch (e.fact) {
+    case "tool_started": return `${e.name || "a tool"} began`;
+    case "tool_ended": return e.ok ? "a tool ended" : `a tool failed${e.error ? `: ${oneLine(e.error, 160)}` : ""}`;
+    case "error": return `error: ${oneLine(e.fingerprint, 200)}`;
+    case "subagent_started": return `subagent ${e.id} began`;
+    case "subagent_ended": return `subagent ${e.id} ended`;
+    case "sampled": return `${plural(e.children ?? 0, "child process").replace("processs", "processes")}, ${span((e.cpu_ms ?? 0) / 1000)} of CPU time`;
+    case "suspended": return `suspended for ${span((e.for_ms ?? 0) / 1000)}`;
+    default: return String(e.fact ?? "").replaceAll("_", " ");
+  }
+}
+
+function attempt(e) {
+  const failing = (e.results ?? []).filter((r) => r.rc !== 0);
+  const ran = plural((e.results ?? []).length, "check");
+  return e.converged ? `${ran} passed` : `${failing.length} of ${ran} failed: ${oneLine(failing.map((r) => r.cmd).join("; "), 160)}`;
+}
+
+const SAY = {
+  run_started: (e) => `run ${e.run} began: ${e.path ?? ""}`,
+  run_resumed: () => "a new dogwatch took the run up",
+  node_transition: (e) => `${e.node}: ${e.from} \u2192 ${e.to}${e.reason ? ` (${e.reason})` : ""}`,
+  iteration_started: (e) => `iteration ${e.iteration} began (${String(e.cause ?? "").replaceAll("_", " ")})`,
+  command_finished: (e) => `command ${e.name}: ${e.timed_out ? "timed out" : exit(e)}, ${span(e.duration_s)}`,
+  prompt_assembled: (e) => `prompt of ${bytes(e.bytes ?? 0)}`,
+  session_started: (e) => `session began (pid ${e.pid}): ${oneLine((e.argv ?? []).join(" "), 160)}`,
+  observed: (e) => `${e.channel}: ${plural(e.count ?? 1, "piece")} of progress`,
+  fact: tool,
+  used: (e) => `used so far: ${e.tokens ?? "?"} tokens, ${money(e.cost_usd)}`,
+  watchdog_continue: (e) => `silence would have ended it; ${e.deferred_by} deferred that`,
+  suspended: (e) => `the machine slept for ${span(e.for_s)}`,
+  marker_seen: (e) => `the agent says ${e.state}${(e.attrs ?? []).map(([k, v]) => ` ${k}=${v}`).join("")}`,
+  hard_stop: (e) => `${e.reason}: ${oneLine(e.message, 300)}`,
+  session_signalled: (e) => `${e.step} sent (${e.ended_by})`,
+  session_ended: (e) => `session ended by ${e.ended_by}, ${exit(e)}, after ${span(e.duration_s)}${e.said ? `: ${oneLine(e.said, 200)}` : ""}`,
+  snapshot_taken: (e) => `work tree kept as ${e.ref}`,
+  iteration_idle: (e) => `iteration ${e.iteration} idle (${ordinal(e.consecutive ?? 1)} in a row, ${e.reason})${e.skipped ? ", the agent was not called" : ""}`,
+  wait_started: (e) => `waiting (${wait(e.why)})${e.delay_s !== null && e.delay_s !== undefined ? ` for ${span(e.delay_s)}` : ""}`,
+  wait_ended: (e) => `the wait ended (${e.by})`,
+  wake_remembered: (e) => `woken (${e.by}) while at work: the next wait ends at once`,
+  paused: () => "paused",
+  unpaused: () => "the pause was lifted",
+  told: (e) => `told: ${oneLine(e.text, 300)}`,
+  notice: (e) => `${e.kind}: ${oneLine(e.message, 300)}`,
+  trouble: (e) => `${e.kind}: ${oneLine(e.detail, 300)}`,
+  node_attempt: attempt,
+  run_ended: (e) => `ended: ${outcomeWord(e.outcome)} (${oneLine(e.reason, 200)}), exit code ${e.exit_code}`,
+};
+
+/** An event in one line. One of a later dogwatch is shown as it stands. */
+export function describe(e) {
+  if (SAY[e.event]) return SAY[e.event](e);
+  if (ENDINGS[e.event]) return `iteration ${e.iteration} ${ENDINGS[e.event][1]}: ${oneLine(e.because, 300)}`;
+  const { v, seq, at, awake_ms, boot_ms, event, prev, node, ...rest } = e;
+  return oneLine(JSON.stringify(rest), 300);
+}
+
+const TONES = {
+  hard_stop: "bad", trouble: "bad", watchdog_continue: "wait", notice: "wait", wait_started: "wait", told: "blue", marker_seen: "calm",
+  paused: "wait", recovery_planned: "wait",
+};
+
+export function tone(e) {
+  if (ENDINGS[e.event]) return ENDINGS[e.event][0];
+  if (e.event === "run_ended") return outcomeTone(e.outcome);
+  if (e.event === "node_attempt") return e.converged ? "good" : "bad";
+  if (e.event === "fact" && (e.fact === "error" || (e.fact === "tool_ended" && !e.ok))) return "bad";
+  return TONES[e.event] ?? "plain";
+}
