@@ -122,6 +122,7 @@ pub fn watchdog(layers: &Layers<'_>) -> WatchPolicy {
         start: layers.limit("watchdog.start", built_in.start),
         idle: layers.limit("watchdog.idle", built_in.idle),
         evidence_ttl: layers.ttl("watchdog.evidence_ttl", built_in.evidence_ttl),
+        human: layers.limit("watchdog.human", built_in.human),
         grace: layers.dur("watchdog.grace", built_in.grace),
         leak: layers.dur("watchdog.leak", built_in.leak),
         result_grace: layers.dur("watchdog.result_grace", built_in.result_grace),

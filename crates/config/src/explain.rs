@@ -87,6 +87,7 @@ fn value(path: &str, settings: &Settings) -> Option<String> {
             Ttl::Auto => "auto".to_owned(),
             Ttl::Fixed(dur) => dur.to_string(),
         },
+        "watchdog.human" => watchdog.human.to_string(),
         "watchdog.grace" => watchdog.grace.to_string(),
         "watchdog.leak" => watchdog.leak.to_string(),
         "watchdog.result_grace" => watchdog.result_grace.to_string(),

@@ -111,6 +111,7 @@ pub const KEYS: &[Key] = &[
     key("watchdog.start",         Limit,       InForce, "until the first output"),
     key("watchdog.idle",          Limit,       InForce, "the longest silence"),
     key("watchdog.evidence_ttl",  Ttl,         InForce, "how long evidence on other channels stays fresh"),
+    key("watchdog.human",         Limit,       InForce, "how long an agent may wait for a person's answer"),
 
     key("errors.max",             Count,       InForce, "failed sessions, alike or instant, that end the run"),
     key("errors.window",          Span,        InForce, "the time within which they count"),
@@ -195,7 +196,7 @@ mod tests {
             ("wake_on", "paths probe every"),
             (
                 "watchdog",
-                "session children node run errors cycles poll tool start idle evidence_ttl grace leak result_grace",
+                "session children node run errors cycles poll tool start idle evidence_ttl human grace leak result_grace",
             ),
             ("errors", "max window"),
             ("limits", "max_wait overload_retries"),

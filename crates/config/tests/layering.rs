@@ -225,6 +225,7 @@ watchdog.tool            15m          built-in (profile standard)
 watchdog.start           6m           built-in (profile standard)
 watchdog.idle            10m          built-in (profile standard)
 watchdog.evidence_ttl    auto         built-in
+watchdog.human           10m          built-in
 errors.max               5            built-in
 errors.window            5m           built-in
 budget.iterations        off          built-in

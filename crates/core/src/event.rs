@@ -91,6 +91,32 @@ pub enum Event {
         #[serde(flatten)]
         fact: Fact,
     },
+    /// The agent asks for something that only a person can give; it is ended at `until`.
+    NeedsHuman {
+        node: NodeName,
+        iteration: Iteration,
+        what: String,
+        until: Option<Wall>,
+    },
+    NeedsHumanEnded {
+        node: NodeName,
+        iteration: Iteration,
+        by: HumanEndedBy,
+    },
+    /// Its CLI tries a request again. Written once until there is progress.
+    AgentRetrying {
+        node: NodeName,
+        iteration: Iteration,
+        #[serde(skip_serializing_if = "Option::is_none", default)]
+        status: Option<u16>,
+        #[serde(skip_serializing_if = "Option::is_none", default)]
+        delay_s: Option<Dur>,
+    },
+    /// Most of its lines are unknown; from now on they count as bytes do.
+    AgentDrifted {
+        node: NodeName,
+        iteration: Iteration,
+    },
     /// What the session has used so far.
     Used {
         node: NodeName,
@@ -502,6 +528,17 @@ words! {
         ResultGrace = "result_grace",
         /// It could not be started.
         Nobody = "never_started",
+    }
+}
+
+words! {
+    /// What ended the wait for a person.
+    HumanEndedBy {
+        /// The agent went on.
+        Progress = "progress",
+        Deadline = "deadline",
+        /// The session was over first.
+        Session = "session",
     }
 }
 

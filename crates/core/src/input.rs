@@ -1,5 +1,6 @@
 //! What happened: past tense, told by the shell, each with a moment.
 
+use crate::condition::Strain;
 use crate::dur::Dur;
 use crate::event::{Observation, Pin, Sight, Usage, WaitEndedBy};
 use crate::ids::{Iteration, NodeIx};
@@ -62,6 +63,11 @@ pub enum Input {
     Noted {
         job: Job,
         fact: Fact,
+    },
+    /// Something ails the agent.
+    Strained {
+        job: Job,
+        strain: Strain,
     },
     /// What the session has used so far.
     Used {

@@ -6,6 +6,7 @@
 
 pub mod circuit;
 pub mod coalesce;
+pub mod condition;
 pub mod decision;
 pub mod dur;
 pub mod ending;

@@ -349,6 +349,8 @@ pub struct WatchPolicy {
     pub idle: Limit,
     /// How long evidence on other channels defers row 8.
     pub evidence_ttl: Ttl,
+    /// Row 9: it asks for a person and none comes.
+    pub human: Limit,
     /// Between interrupt and TERM, and between TERM and KILL.
     pub grace: Dur,
     /// How long a process may hold the agent's pipes open after the agent's exit.
@@ -393,6 +395,7 @@ impl WatchPolicy {
             start: mins(3, 6, 10),
             idle: mins(5, 10, 15),
             evidence_ttl: Ttl::Auto,
+            human: Limit::At(Dur::from_mins(10)),
             grace: Dur::from_secs(10),
             leak: Dur::from_secs(2),
             result_grace: Dur::from_secs(10),
@@ -410,6 +413,7 @@ impl WatchPolicy {
             tool: Limit::Off,
             start: Limit::Off,
             idle: Limit::Off,
+            human: Limit::Off,
             ..self.clone()
         }
     }

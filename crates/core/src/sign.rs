@@ -2,14 +2,18 @@
 //! signs of one session; `Sign::fact` is what the watchdog is told of one, `Sign::progress` where it shows
 //! work. Nothing here keeps more than a bounded piece of what the agent said.
 
+use crate::condition::Strain;
 use crate::dur::Dur;
-use crate::text::clip;
+use crate::text::{clip, one_line};
 use crate::watch::{Channel, Fact, ToolStarted};
 use serde::{Deserialize, Serialize};
 
 mod limit;
 
 pub use limit::{Clock, Limit, LimitKind, ResetsAt};
+
+/// How much of what an agent asks a person is kept.
+const MAX_ASKED: usize = 200;
 
 /// One meaningful thing an agent printed, in the order of a session's life.
 #[derive(Clone, Debug, PartialEq)]
@@ -97,8 +101,18 @@ impl Sign {
             Sign::Error { fingerprint, .. } => Fact::Error { fingerprint: fingerprint.clone() },
             Sign::SubagentStarted { id } => Fact::SubagentStarted { id: id.clone() },
             Sign::SubagentEnded { id } => Fact::SubagentEnded { id: id.clone() },
+            Sign::NeedsHuman { text } => Fact::NeedsHuman { what: one_line(text, MAX_ASKED) },
             _ => return None,
         })
+    }
+
+    /// What it tells of the agent's condition that is no matter of the watchdog.
+    pub fn strain(&self) -> Option<Strain> {
+        match self {
+            Sign::Drift => Some(Strain::Drifted),
+            Sign::Retrying { status, delay } => Some(Strain::Retrying { status: *status, delay: *delay }),
+            _ => None,
+        }
     }
 
     /// The channel on which this is progress. Starts and ends of tools are progress too, on stdout, but as

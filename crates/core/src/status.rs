@@ -51,6 +51,8 @@ pub enum State {
     Starting,
     Preparing,
     Working,
+    /// An agent asks for something that only a person can give.
+    NeedsHuman,
     Waiting,
     Paused,
     Ended,
@@ -64,6 +66,7 @@ impl State {
             State::Starting => "starting",
             State::Preparing => "preparing",
             State::Working => "working",
+            State::NeedsHuman => "needs_human",
             State::Waiting => "waiting",
             State::Paused => "paused",
             State::Ended => "ended",
@@ -99,6 +102,15 @@ pub enum DoingStatus {
         working_s: Option<Dur>,
         messages: u64,
         last_evidence: Option<LastEvidence>,
+        /// It asks for something that only a person can give.
+        #[serde(default)]
+        needs_human: Option<NeedsHuman>,
+        /// Its CLI tries a request again, and there has been no progress since.
+        #[serde(default)]
+        retrying: Option<RetryingStatus>,
+        /// Most of its lines are unknown; they count as bytes do.
+        #[serde(default)]
+        drifted: bool,
     },
     Waiting {
         why: WaitWhy,
@@ -123,6 +135,24 @@ pub struct SpentStatus {
     pub cost_usd: f64,
     pub unknown_tokens: u64,
     pub unknown_cost: u64,
+}
+
+/// What a person is asked for, and until when.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct NeedsHuman {
+    pub what: String,
+    /// It is ended then; null is never.
+    pub until: Option<Wall>,
+    pub left_s: Option<Dur>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RetryingStatus {
+    pub since_s: Option<Dur>,
+    /// What the service answered, if the agent says so.
+    pub status: Option<u16>,
+    /// Until the next try, as it was told.
+    pub delay_s: Option<Dur>,
 }
 
 /// The last sign of work in this session.
@@ -218,13 +248,14 @@ fn state(view: &View, live: bool) -> State {
         return State::Lost;
     }
     // Of several nodes the busiest speaks for the run.
-    view.nodes.iter().map(|n| state_of(&n.doing)).max_by_key(|s| rank(*s)).unwrap_or(State::Starting)
+    view.nodes.iter().map(state_of).max_by_key(|s| rank(*s)).unwrap_or(State::Starting)
 }
 
-fn state_of(doing: &Doing) -> State {
-    match doing {
+fn state_of(node: &NodeView) -> State {
+    match &node.doing {
         Doing::Nothing => State::Starting,
         Doing::Preparing => State::Preparing,
+        Doing::Working { .. } if node.condition.asking.is_some() => State::NeedsHuman,
         Doing::Working { .. } => State::Working,
         Doing::Waiting { why: WaitWhy::Paused, .. } => State::Paused,
         Doing::Waiting { .. } => State::Waiting,
@@ -239,6 +270,8 @@ fn rank(state: State) -> u8 {
         State::Waiting => 3,
         State::Preparing => 4,
         State::Working => 5,
+        // A person must hear of it, however many others work.
+        State::NeedsHuman => 6,
     }
 }
 
@@ -263,7 +296,7 @@ impl NodeStatus {
             name: node.name.clone(),
             state: node.state,
             iteration: node.iteration,
-            doing: DoingStatus::of(&node.doing, now),
+            doing: DoingStatus::of(node, now),
             counts: node.counts.into(),
             spell: (spell.count > 0).then(|| SpellStatus {
                 count: spell.count,
@@ -278,8 +311,9 @@ impl NodeStatus {
 }
 
 impl DoingStatus {
-    fn of(doing: &Doing, now: Option<Moment>) -> DoingStatus {
-        match doing {
+    fn of(node: &NodeView, now: Option<Moment>) -> DoingStatus {
+        let condition = &node.condition;
+        match &node.doing {
             Doing::Nothing => DoingStatus::Nothing,
             Doing::Preparing => DoingStatus::Preparing,
             Doing::Working { pid, since, messages, last_output } => DoingStatus::Working {
@@ -288,6 +322,17 @@ impl DoingStatus {
                 messages: *messages,
                 last_evidence: last_output
                     .map(|at| LastEvidence { age_s: now.map(|now| now.awake.since(at)) }),
+                needs_human: condition.asking.as_ref().map(|asking| NeedsHuman {
+                    what: asking.what.clone(),
+                    until: asking.until,
+                    left_s: asking.until.and_then(|until| left(until, now)),
+                }),
+                retrying: condition.retrying.map(|retrying| RetryingStatus {
+                    since_s: now.map(|now| now.awake.since(retrying.since)),
+                    status: retrying.status,
+                    delay_s: retrying.delay,
+                }),
+                drifted: condition.drifted,
             },
             Doing::Waiting { why, delay, until } => DoingStatus::waiting(*why, *delay, *until, now),
         }
@@ -296,12 +341,14 @@ impl DoingStatus {
     /// A pause has neither a length nor an end.
     fn waiting(why: WaitWhy, delay: Dur, until: Option<Wall>, now: Option<Moment>) -> DoingStatus {
         let until = until.filter(|_| why != WaitWhy::Paused);
-        let left = |until: Wall| {
-            let now = now?.wall;
-            Some(Dur::from_millis(u64::try_from(until.0.saturating_sub(now.0)).unwrap_or(0)))
-        };
-        DoingStatus::Waiting { why, delay_s: until.map(|_| delay), until, left_s: until.and_then(left) }
+        let left_s = until.and_then(|until| left(until, now));
+        DoingStatus::Waiting { why, delay_s: until.map(|_| delay), until, left_s }
     }
+}
+
+fn left(until: Wall, now: Option<Moment>) -> Option<Dur> {
+    let now = now?.wall;
+    Some(Dur::from_millis(u64::try_from(until.0.saturating_sub(now.0)).unwrap_or(0)))
 }
 
 impl From<Counts> for CountsStatus {
@@ -389,7 +436,7 @@ impl OrchestratorStatus {
 
 fn busiest(view: &View) -> (Option<&NodeView>, Option<&Settings>) {
     // The first of equals: `max_by_key` would take the last.
-    let Some(node) = view.nodes.iter().rev().max_by_key(|n| rank(state_of(&n.doing))) else {
+    let Some(node) = view.nodes.iter().rev().max_by_key(|n| rank(state_of(n))) else {
         return (None, None);
     };
     let plan = view.started.as_ref().map(|s| &s.settings);

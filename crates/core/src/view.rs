@@ -2,6 +2,7 @@
 //! the core itself when it decides, so what was decided can always be seen from the record.
 
 use crate::circuit::Failures;
+use crate::condition::{Asking, Condition, Retrying};
 use crate::dur::Dur;
 use crate::ending::Ending;
 use crate::event::{
@@ -54,6 +55,8 @@ pub struct NodeView {
     pub using: Usage,
     /// How often in a row a service has refused without saying for how long.
     pub refusals: u32,
+    /// What ails the present session.
+    pub condition: Condition,
     pub last_session: Option<SessionEnded>,
     pub last_end: Option<IterationEnd>,
     /// How the last iteration ended that is not open any more.
@@ -201,6 +204,7 @@ impl View {
                 let doing = Doing::Working { pid: *pid, since: at.awake, messages: 0, last_output: None };
                 self.on(node, |n| {
                     n.doing = doing;
+                    n.condition = Condition::default();
                     // What changed before the agent began it can see.
                     n.wake = None;
                 });
@@ -225,6 +229,16 @@ impl View {
             Event::Fact { node, fact: Fact::ToolStarted(_) | Fact::ToolEnded { .. }, .. } => {
                 self.on(node, |n| n.observe(at, &Observation::single(Channel::Stdout, at.awake)));
             }
+            Event::NeedsHuman { node, what, until, .. } => {
+                let asking = Asking { what: what.clone(), until: *until };
+                self.on(node, |n| n.condition.asking = Some(asking));
+            }
+            Event::NeedsHumanEnded { node, .. } => self.on(node, |n| n.condition.asking = None),
+            Event::AgentRetrying { node, status, delay_s, .. } => {
+                let retrying = Retrying { since: at.awake, status: *status, delay: *delay_s };
+                self.on(node, |n| n.condition.retrying = Some(retrying));
+            }
+            Event::AgentDrifted { node, .. } => self.on(node, |n| n.condition.drifted = true),
             Event::WorktreeReady { .. }
             | Event::ChecksPinned { .. }
             | Event::ChecksStarted { .. }
@@ -274,6 +288,7 @@ impl View {
             node.spell.before = node.spell.lasted(self.last.boot);
             node.spell.since = node.spell.since.map(|_| at.boot);
             node.doing = Doing::Nothing;
+            node.condition = Condition::default();
         }
         self.segment = at.boot;
         self.ended = None;
@@ -301,6 +316,7 @@ impl NodeView {
             used: Used::default(),
             using: Usage::default(),
             refusals: 0,
+            condition: Condition::default(),
             last_session: None,
             last_end: None,
             last_ending: None,
@@ -326,6 +342,7 @@ impl NodeView {
         let late = at.awake.since(seen.last_ms).as_millis();
         self.last_seen =
             Some(LastSeen { channel: seen.channel, at: Wall(at.wall.0.saturating_sub_unsigned(late)) });
+        self.condition.observed(seen);
         if let Doing::Working { messages, last_output, .. } = &mut self.doing {
             *messages = messages.saturating_add(seen.messages);
             *last_output = (*last_output).max(Some(seen.last_ms));
@@ -336,6 +353,7 @@ impl NodeView {
         self.session = s.duration_s;
         self.used.add(s);
         self.using = Usage::default();
+        self.condition = Condition::default();
         self.last_session = Some(s.clone());
         self.doing = Doing::Preparing;
     }

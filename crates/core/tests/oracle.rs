@@ -46,6 +46,13 @@ fn every_short_history_of_children_and_effort_is_judged_alike() {
 }
 
 #[test]
+fn every_short_history_of_questions_to_a_person_is_judged_alike() {
+    for policy in policies() {
+        each_history(&histories::asking(), &policy, true);
+    }
+}
+
+#[test]
 fn every_short_history_of_errors_and_results_is_judged_alike() {
     let policy = WatchPolicy { errors: Some(2), cycles: Some(2), ..policies().remove(0) };
     each_history(&histories::going_round(), &policy, false);

@@ -131,7 +131,7 @@ fn evidence_is_as_old_as_it_is_when_one_looks() {
     story.tell(serde_json::from_value(seen).expect("is an event"));
     for (wait, age) in [(0, 0), (5, 5), (60, 65)] {
         story.pass(wait);
-        let DoingStatus::Working { pid: 77, working_s, messages: 2, last_evidence: Some(last) } =
+        let DoingStatus::Working { pid: 77, working_s, messages: 2, last_evidence: Some(last), .. } =
             story.doing()
         else {
             panic!("{:?}", story.doing())

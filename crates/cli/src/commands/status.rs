@@ -52,6 +52,7 @@ pub fn tell(status: &Status) -> String {
     let mut lines = vec![headline(status)];
     for node in &status.nodes {
         lines.push(format!("  {}  iteration {}: {}", node.name, node.iteration, doing(&node.doing)));
+        lines.extend(ails(&node.doing).into_iter().map(|ails| format!("  {ails}")));
         if let Some(spell) = node.spell.as_ref().filter(|s| s.count > 0) {
             let reason = spell.reason.as_str();
             lines.push(format!(
@@ -95,9 +96,29 @@ pub fn headline(status: &Status) -> String {
             format!("ended: {} ({}), exit code {}", end.outcome, end.reason, end.exit_code)
         }
         (State::Lost, _) => "its dogwatch died; `dogwatch resume` goes on with it".to_owned(),
+        (State::NeedsHuman, _) => "needs human".to_owned(),
         (state, _) => state.as_str().to_owned(),
     };
+    // What ails an agent must be seen where runs are listed, too.
+    let ails: Vec<String> = status.nodes.iter().flat_map(|node| ails(&node.doing)).collect();
+    let how = [vec![how], ails].concat().join("; ");
     format!("run {run}  {path}  {how}")
+}
+
+/// What ails an agent that works, the most urgent first.
+fn ails(doing: &DoingStatus) -> Vec<String> {
+    let DoingStatus::Working { needs_human, retrying, drifted, .. } = doing else { return Vec::new() };
+    let mut ails = Vec::new();
+    if let Some(asks) = needs_human {
+        let left = asks.left_s.map(|left| format!(" ({} left)", words::clock(left))).unwrap_or_default();
+        ails.push(format!("needs a person{left}: {}", asks.what));
+    }
+    if let Some(retrying) = retrying {
+        let since = retrying.since_s.map(|d| format!(", for {}", words::clock(d))).unwrap_or_default();
+        ails.push(format!("{}{since}", words::retrying(retrying.status, retrying.delay_s)));
+    }
+    ails.extend(drifted.then(|| words::DRIFTED.to_owned()));
+    ails
 }
 
 fn doing(doing: &DoingStatus) -> String {

@@ -2,7 +2,9 @@
 
 use super::words;
 use super::writer::Writer;
-use dogwatch_core::event::{Event, Outcome, Recorded, RunEnded, RunStarted, WaitEndedBy, WaitWhy};
+use dogwatch_core::event::{
+    Event, HumanEndedBy, Outcome, Recorded, RunEnded, RunStarted, WaitEndedBy, WaitWhy,
+};
 use dogwatch_core::moment::Moment;
 use dogwatch_core::text::{one_line, printable};
 use dogwatch_core::view::View;
@@ -120,7 +122,18 @@ impl Teller {
                 line(Tone::Quiet, format!("  nobody watched for {for_s}; it does not count"))
             }
             Event::RunEnded(end) => self.foot(end, view),
+            Event::NeedsHuman { what, until, .. } => {
+                line(Tone::Bad, format!("  needs a person{}: {what}", words::until(*until)))
+            }
+            Event::NeedsHumanEnded { by: HumanEndedBy::Progress, .. } => {
+                line(Tone::Quiet, "  it goes on, nobody is asked for any more".into())
+            }
+            Event::AgentRetrying { status, delay_s, .. } => {
+                line(Tone::Quiet, format!("  {}", words::retrying(*status, *delay_s)))
+            }
+            Event::AgentDrifted { .. } => line(Tone::Bad, format!("  {}", words::DRIFTED)),
             Event::NodeTransition { .. }
+            | Event::NeedsHumanEnded { by: HumanEndedBy::Deadline | HumanEndedBy::Session, .. }
             | Event::SessionStarted { .. }
             | Event::Observed { .. }
             | Event::SnapshotTaken { .. }

@@ -9,7 +9,8 @@ use super::writer::Writer;
 use dogwatch_core::dur::Dur;
 use dogwatch_core::event::{Event, Recorded, WaitWhy};
 use dogwatch_core::moment::Moment;
-use dogwatch_core::view::{Doing, View};
+use dogwatch_core::text::printable;
+use dogwatch_core::view::{Doing, NodeView, View};
 use dogwatch_host::driver::Front;
 use std::path::Path;
 use unicode_width::UnicodeWidthChar;
@@ -79,7 +80,8 @@ fn live_text(now: Moment, view: &View) -> Option<String> {
                 None => "no output yet".to_owned(),
             };
             let worked = words::clock(now.awake.since(*since));
-            Some(format!("  working {worked}, {}, {quiet}", words::count(*messages, "message")))
+            let ails = ails(now, node).map_or_else(String::new, |ails| format!("; {ails}"));
+            Some(format!("  working {worked}, {}, {quiet}{ails}", words::count(*messages, "message")))
         }
         Doing::Waiting { until: None, .. } => None,
         Doing::Waiting { why, until: Some(until), .. } => {
@@ -94,6 +96,21 @@ fn live_text(now: Moment, view: &View) -> Option<String> {
         }
         Doing::Nothing | Doing::Preparing => None,
     })
+}
+
+/// What ails the agent, the most urgent first.
+fn ails(now: Moment, node: &NodeView) -> Option<String> {
+    let condition = &node.condition;
+    if let Some(asking) = &condition.asking {
+        let left =
+            asking.until.map(|until| Dur::from_millis(u64::try_from(until.0 - now.wall.0).unwrap_or(0)));
+        let left = left.map_or_else(String::new, |left| format!(" ({} left)", words::clock(left)));
+        return Some(printable(&format!("needs a person{left}: {}", asking.what)).into_owned());
+    }
+    if let Some(retrying) = &condition.retrying {
+        return Some(format!("retrying since {}", words::clock(now.awake.since(retrying.since))));
+    }
+    condition.drifted.then(|| "most lines unknown".to_owned())
 }
 
 /// A line in the colour of its tone.

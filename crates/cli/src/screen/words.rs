@@ -2,6 +2,7 @@
 
 use dogwatch_core::dur::Dur;
 use dogwatch_core::event::{CommandFinished, EndStep, EndedBy, SessionEnded, WaitWhy};
+use dogwatch_core::moment::Wall;
 use dogwatch_core::text::one_line;
 use dogwatch_core::view::Used;
 
@@ -141,6 +142,21 @@ pub fn wait(why: WaitWhy) -> &'static str {
         WaitWhy::Backoff => "before the next attempt",
         WaitWhy::Delay => "between iterations",
     }
+}
+
+/// A reader that does not know most of what it reads.
+pub const DRIFTED: &str = "most lines of this agent are unknown; falling back to bytes (is it a newer version than this dogwatch knows?)";
+
+/// `retrying a request (HTTP 529), the next try in 30s`
+pub fn retrying(status: Option<u16>, delay: Option<Dur>) -> String {
+    let status = status.map_or_else(String::new, |status| format!(" (HTTP {status})"));
+    let delay = delay.map_or_else(String::new, |delay| format!(", the next try in {}", length(delay)));
+    format!("retrying a request{status}{delay}")
+}
+
+/// Until when a person may answer, if there is an end to it.
+pub fn until(until: Option<Wall>) -> String {
+    until.map_or_else(String::new, |until| format!(" (ended without an answer at {until})"))
 }
 
 #[cfg(test)]

@@ -101,6 +101,7 @@ impl Counts {
             | Fact::SubagentStarted { .. }
             | Fact::SubagentEnded { .. }
             | Fact::Sampled { .. }
+            | Fact::NeedsHuman { .. }
             | Fact::Suspended { .. } => {}
         }
     }

@@ -57,6 +57,10 @@ impl<P: Fn(&WatchPolicy) -> WatchPolicy> JournalReplay<P> {
             Event::Fact { node, iteration, fact } => {
                 self.with(node, *iteration, |r| r.player.fact(at, fact));
             }
+            Event::NeedsHuman { node, iteration, what, .. } => {
+                let fact = Fact::NeedsHuman { what: what.clone() };
+                self.with(node, *iteration, |r| r.player.fact(at, &fact));
+            }
             Event::WatchdogContinue { node, iteration, deferred_by, .. } => {
                 let own = self.policy.is_none();
                 self.with(node, *iteration, |r| r.written(at, own, ("continue", deferred_by.as_str())));

@@ -9,7 +9,7 @@ use crate::job::{Exit, Marker};
 use crate::moment::Awake;
 use crate::settings::WatchPolicy;
 use crate::sign::{Sign, Tally};
-use crate::watch::{Channel, Fact, Session, Watch};
+use crate::watch::{Fact, Session, Watch};
 
 /// When the watchdog is asked, besides at every singly passed fact.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -149,19 +149,12 @@ impl Player {
             }
             self.watch.take(at, &fact);
             self.due = None;
-            if self.is_judged(&fact) {
+            // Every singly passed fact is judged.
+            if !matches!(fact, Fact::Observed(_)) {
                 self.judge(at);
             }
         }
         self.facts = facts;
-    }
-
-    /// Every singly passed fact is judged. A run also looks when the work tree has changed.
-    fn is_judged(&self, fact: &Fact) -> bool {
-        match fact {
-            Fact::Observed(seen) => self.looks == Looks::AsWritten && seen.channel == Channel::Workspace,
-            _ => true,
-        }
     }
 
     fn judge(&mut self, at: Awake) {

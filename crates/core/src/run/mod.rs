@@ -102,6 +102,7 @@ impl Run {
             Input::JobEnded { job, report } => self.tell(job, Fact::Ended(report)),
             Input::Observed { job, seen } => self.tell(job, Fact::Observed(seen)),
             Input::Noted { job, fact } => self.tell(job, Fact::Noted(fact)),
+            Input::Strained { job, strain } => self.tell(job, Fact::Strained(strain)),
             Input::Used { job, usage } => {
                 self.tell(job, Fact::Used(usage));
                 self.stop_if_spent();

@@ -100,6 +100,7 @@ impl Wait {
                 Fact::Due(_)
                 | Fact::Observed(_)
                 | Fact::Noted(_)
+                | Fact::Strained(_)
                 | Fact::Used(_)
                 | Fact::ResultSeen
                 | Fact::PromptAssembled(_),

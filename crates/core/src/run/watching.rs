@@ -2,24 +2,15 @@
 
 use super::cx::Cx;
 use super::tree::Tree;
+use crate::condition::Strain;
 use crate::decision::Decision;
-use crate::dur::Dur;
-use crate::event::{EndedBy, Event};
-use crate::ids::NodeIx;
-use crate::moment::Awake;
+use crate::event::{EndedBy, Event, HumanEndedBy, Observation};
+use crate::ids::{Iteration, NodeIx};
 use crate::timer::{Deadline, Timer};
-use crate::watch::{Answer, Channel, Fact, Session, Verdict, Watch};
+use crate::watch::{Attend, Fact, Session, StopReason, Verdict};
 
-/// A deferral is written down at most once in this time, per channel.
-const DEFERRAL_PERIOD: Dur = Dur::from_secs(30);
-
-/// The watch over a session, and what was written down of it.
-pub(super) struct Watching {
-    pub watch: Watch,
-    deferrals: Vec<(Channel, Awake)>,
-    /// A sample was asked for at this moment of silence; its answer comes as a fact.
-    asked_at: Option<Awake>,
-}
+/// The watch over a session.
+pub(super) struct Watching(Attend);
 
 impl Watching {
     pub fn new(cx: &Cx, ix: NodeIx) -> Watching {
@@ -30,31 +21,20 @@ impl Watching {
             run_before: lasted,
             ..Session::new(cx.now.awake, settings.reader.is_structured())
         };
-        let watch = Watch::new(settings.watchdog.clone(), session);
-        Watching { watch, deferrals: Vec::new(), asked_at: None }
+        Watching(Attend::new(settings.watchdog.clone(), session))
     }
 
     /// Sets the timer to the next moment at which the answer may change, or a sample is wanted.
     pub fn arm(&self, cx: &mut Cx, ix: NodeIx) {
-        match [self.watch.due(), self.sample_due()].into_iter().flatten().min() {
+        match self.0.due() {
             Some(at) => cx.timers.set(Timer::Watch(ix), Deadline::Awake(at)),
             None => cx.timers.clear(Timer::Watch(ix)),
         }
     }
 
-    /// Samples cost something, so they are taken only when silence is half over and when it is over.
-    fn sample_due(&self) -> Option<Awake> {
-        self.watch
-            .sample_moments()
-            .into_iter()
-            .flatten()
-            .find(|at| self.asked_at.is_none_or(|asked| asked < *at))
-    }
-
     /// The timer fired: a sample first if one is wanted, else a look.
     pub fn due(&mut self, cx: &mut Cx, ix: NodeIx, tree: &mut Tree) {
-        if self.sample_due().is_some_and(|at| cx.now.awake >= at) {
-            self.asked_at = Some(cx.now.awake);
+        if self.0.wants_sample(cx.now.awake) {
             cx.out.push(Decision::Sample(tree.job));
             self.arm(cx, ix);
         } else {
@@ -62,56 +42,86 @@ impl Watching {
         }
     }
 
-    /// Asks for an answer and does what follows from it. A verdict stands in the record, with its evidence,
-    /// before the first signal is sent.
-    pub fn judge(&mut self, cx: &mut Cx, ix: NodeIx, tree: &mut Tree) {
-        let Answer { verdict, evidence_summary, active_channel } = self.watch.evaluate(cx.now.awake);
-        let (node, iteration) = (cx.name(ix), tree.job.iteration);
-        match verdict {
-            Verdict::Continue { deferred_by: None } => {}
-            Verdict::Continue { deferred_by: Some(by) } => {
-                if self.is_news(by, cx.now.awake) {
-                    let deferred_by = by;
-                    cx.record(Event::WatchdogContinue {
-                        node,
-                        iteration,
-                        deferred_by,
-                        evidence_summary,
-                        active_channel,
-                    });
-                }
-            }
-            Verdict::Notice { message } => cx.record(Event::Notice { kind: "watchdog".to_owned(), message }),
-            Verdict::HardStop { reason, message } => {
-                if tree.ended_by().is_some() || tree.exit().is_some() {
-                    return;
-                }
-                let recoverable = true;
-                cx.record(Event::HardStop {
-                    node,
-                    iteration,
-                    reason,
-                    message,
-                    evidence_summary,
-                    active_channel,
-                    recoverable,
-                });
-                tree.end(cx, EndedBy::Watchdog);
-                cx.timers.clear(Timer::Watch(ix));
-                return;
-            }
-        }
+    /// A stretch of progress: it moves a deadline and asks for no answer.
+    pub fn observe(&mut self, cx: &mut Cx, ix: NodeIx, seen: Observation) {
+        self.0.take(cx.now.awake, &Fact::Observed(seen));
+        self.tell_answered(cx, ix);
         self.arm(cx, ix);
     }
 
-    fn is_news(&mut self, by: Channel, now: Awake) -> bool {
-        let told = self.deferrals.iter().find(|(c, _)| *c == by).map(|(_, at)| *at);
-        if told.is_some_and(|at| now.since(at) < DEFERRAL_PERIOD) {
-            return false;
+    /// A fact that is told singly is written down and judged.
+    pub fn note(&mut self, cx: &mut Cx, ix: NodeIx, tree: &mut Tree, fact: Fact) {
+        if matches!(fact, Fact::NeedsHuman { .. }) && self.0.watch().is_asking() {
+            // It waits already; asking again changes nothing.
+            return;
         }
-        self.deferrals.retain(|(c, _)| *c != by);
-        self.deferrals.push((by, now));
-        true
+        self.0.take(cx.now.awake, &fact);
+        let (node, iteration) = (cx.name(ix), tree.job.iteration);
+        cx.record(match fact {
+            Fact::NeedsHuman { what } => {
+                let until = cx.settings(ix).watchdog.human.duration().map(|limit| cx.now.wall.plus(limit));
+                Event::NeedsHuman { node, iteration, what, until }
+            }
+            fact => Event::Fact { node, iteration, fact },
+        });
+        self.tell_answered(cx, ix);
+        self.judge(cx, ix, tree);
+    }
+
+    /// It had asked for a person and has gone on.
+    fn tell_answered(&self, cx: &mut Cx, ix: NodeIx) {
+        if !self.0.watch().is_asking() {
+            asking_over(cx, ix, HumanEndedBy::Progress);
+        }
+    }
+
+    /// Asks for an answer and does what follows from it. A verdict stands in the record, with its evidence,
+    /// before the first signal is sent.
+    fn judge(&mut self, cx: &mut Cx, ix: NodeIx, tree: &mut Tree) {
+        let Some(answer) = self.0.judge(cx.now.awake) else { return self.arm(cx, ix) };
+        let reason = match answer.verdict {
+            Verdict::HardStop { reason, .. } => Some(reason),
+            Verdict::Continue { .. } | Verdict::Notice { .. } => None,
+        };
+        if reason.is_some() && (tree.ended_by().is_some() || tree.exit().is_some()) {
+            return;
+        }
+        if reason == Some(StopReason::HumanDeadlineExceeded) {
+            asking_over(cx, ix, HumanEndedBy::Deadline);
+        }
+        // The next session would ask the same.
+        let recoverable = reason != Some(StopReason::HumanDeadlineExceeded);
+        let event = answer.event(cx.name(ix), tree.job.iteration, recoverable);
+        event.into_iter().for_each(|event| cx.record(event));
+        if reason.is_some() {
+            tree.end(cx, EndedBy::Watchdog);
+            cx.timers.clear(Timer::Watch(ix));
+        } else {
+            self.arm(cx, ix);
+        }
+    }
+}
+
+/// What ails the agent is written down when it begins.
+pub(super) fn strained(cx: &mut Cx, ix: NodeIx, iteration: Iteration, strain: Strain) {
+    if cx.view.node(ix).condition.knows(strain) {
+        return;
+    }
+    let node = cx.name(ix);
+    cx.record(match strain {
+        Strain::Drifted => Event::AgentDrifted { node, iteration },
+        Strain::Retrying { status, delay } => {
+            Event::AgentRetrying { node, iteration, status, delay_s: delay }
+        }
+    });
+}
+
+/// If the record says that a person is asked for, it now says that nobody is any more.
+pub(super) fn asking_over(cx: &mut Cx, ix: NodeIx, by: HumanEndedBy) {
+    let node = cx.view.node(ix);
+    if node.condition.asking.is_some() {
+        let iteration = node.iteration;
+        cx.record(Event::NeedsHumanEnded { node: cx.name(ix), iteration, by });
     }
 }
 
@@ -125,6 +135,7 @@ pub(super) fn is_progress(fact: &Fact) -> bool {
         | Fact::Error { .. }
         | Fact::SubagentEnded { .. }
         | Fact::Sampled { .. }
+        | Fact::NeedsHuman { .. }
         | Fact::Suspended { .. } => false,
     }
 }

@@ -39,6 +39,10 @@ pub enum Fact {
         children: u32,
         cpu_ms: u64,
     },
+    /// The agent asks for something that only a person can give. Until it goes on nobody blames it for its silence.
+    NeedsHuman {
+        what: String,
+    },
     /// The host slept, or nobody watched: nothing counts for that long.
     Suspended {
         for_ms: u64,

@@ -5,12 +5,14 @@
 //! channels. Progress moves a deadline, effort buys bounded time, presence buys nothing. The table, with the
 //! reasons for its order, is in docs/watchdog.md.
 
+mod attend;
 mod evidence;
 mod fact;
 mod loops;
 mod rows;
 mod tools;
 
+pub use attend::Attend;
 pub use evidence::{Channel, Evidence};
 pub use fact::{Fact, ToolStarted};
 pub use loops::{MAX_PERIOD, MAX_REMEMBERED, NOTICE_AT};
@@ -37,6 +39,7 @@ words! {
         ToolCeilingExceeded = "TOOL_CEILING_EXCEEDED",
         NoOutputAtStart = "NO_OUTPUT_AT_START",
         NoOutputDeadline = "NO_OUTPUT_DEADLINE",
+        HumanDeadlineExceeded = "HUMAN_DEADLINE_EXCEEDED",
     }
 }
 
@@ -97,6 +100,8 @@ pub struct Watch {
     loops: Loops,
     waited: Waited,
     effort: Effort,
+    /// It asks for a person since then, and for what.
+    asking: Option<(Awake, String)>,
 }
 
 /// Time spent waiting on children while no channel was fresh. It never shrinks.
@@ -130,6 +135,7 @@ impl Watch {
             loops: Loops::default(),
             waited: Waited { sum: Dur::ZERO, upto: session.started },
             effort: Effort::default(),
+            asking: None,
         }
     }
 
@@ -160,6 +166,10 @@ impl Watch {
                 self.tools.sampled(*children);
                 self.effort.sample(at, *cpu_ms);
             }
+            Fact::NeedsHuman { what } => {
+                // What it asks first is what it waits for.
+                self.asking.get_or_insert_with(|| (at, what.clone()));
+            }
             Fact::Suspended { .. } => {}
         }
     }
@@ -176,7 +186,10 @@ impl Watch {
         self.messages = self.messages.saturating_add(seen.messages);
         self.waited.upto = self.waited.upto.max(last);
         match seen.channel {
-            Channel::Stdout => self.spoke = true,
+            Channel::Stdout => {
+                self.spoke = true;
+                self.asking = None;
+            }
             Channel::Workspace => self.loops.workspace(seen.digest),
             Channel::McpTool | Channel::Subagent => {}
         }
@@ -185,6 +198,7 @@ impl Watch {
     /// A tool's start or end is progress of the agent itself.
     fn progress(&mut self, at: Awake, mcp: bool) {
         self.spoke = true;
+        self.asking = None;
         let stdout = Piece { channel: Channel::Stdout, first: at, last: at, count: 1, max_gap_ms: 0 };
         self.channels.observe(&stdout, self.frozen);
         if mcp {
@@ -253,6 +267,11 @@ impl Watch {
         let at = |inner: Option<Awake>| inner.map(|at| Awake(at.0.saturating_add(self.frozen)));
         let [half, over] = self.silence_moments();
         [at(half), at(over)]
+    }
+
+    /// It asks for a person, and has not gone on since.
+    pub fn is_asking(&self) -> bool {
+        self.asking.is_some()
     }
 
     pub fn messages(&self) -> u64 {

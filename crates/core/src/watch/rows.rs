@@ -17,7 +17,8 @@ impl Watch {
             .or_else(|| self.error_loop())
             .or_else(|| self.repetition(now))
             .or_else(|| self.tool_ceiling(now))
-            .or_else(|| self.silence(now));
+            .or_else(|| self.silence(now))
+            .or_else(|| self.unanswered(now));
         match stop {
             Some((reason, message)) => Verdict::HardStop { reason, message },
             None => {
@@ -90,6 +91,10 @@ impl Watch {
 
     /// The ordinary call that runs out first. Other progress on stdout meanwhile gives it its time anew.
     fn tool_deadline(&self) -> Option<(Awake, &str, Awake, Dur)> {
+        if self.is_asking() {
+            // The call waits for the person, not for itself.
+            return None;
+        }
         let spoke = self.channels.last(Channel::Stdout);
         let deadlines = self.tools.ordinary().filter_map(|tool| {
             let cap = tool.cap(self.policy.tool)?;
@@ -134,7 +139,26 @@ impl Watch {
     /// When stdout alone would have been silent for too long.
     fn stdout_deadline(&self) -> Option<Awake> {
         let limit = if self.says_nothing() { self.start_limit()? } else { self.policy.idle.duration()? };
-        (!self.tools.any_ordinary()).then(|| self.last_progress().plus(limit))
+        let explained = self.tools.any_ordinary() || self.is_asking();
+        (!explained).then(|| self.last_progress().plus(limit))
+    }
+
+    /// Row 9: it asked for a person, and none came.
+    fn unanswered(&self, now: Awake) -> Option<(StopReason, String)> {
+        let (since, what) = self.asking.as_ref()?;
+        let limit = self.policy.human.duration().filter(|limit| now >= since.plus(*limit))?;
+        let message = format!(
+            "Needs human: nobody answered for {:.1}s (limit {}): {}",
+            now.since(*since).as_secs_f64(),
+            seconds(limit),
+            one_line(what, MAX_SHOWN)
+        );
+        Some((StopReason::HumanDeadlineExceeded, message))
+    }
+
+    fn human_deadline(&self) -> Option<Awake> {
+        let (since, _) = self.asking.as_ref()?;
+        Some(since.plus(self.policy.human.duration()?))
     }
 
     /// The later of stdout's deadline and the freshness of the other channels; effort holds it, within bounds,
@@ -200,6 +224,7 @@ impl Watch {
             self.silence_deadline(),
             deferral,
             self.deferral_end(),
+            self.human_deadline(),
         ]
         .into_iter()
         .flatten()

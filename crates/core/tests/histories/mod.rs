@@ -27,6 +27,7 @@ pub fn policies() -> Vec<WatchPolicy> {
         tool: at(70),
         start: at(40),
         idle: at(60),
+        human: at(80),
         ..WatchPolicy::of(Profile::Quick)
     };
     let ttl = |seconds| Ttl::Fixed(Dur::from_secs(seconds));
@@ -34,7 +35,7 @@ pub fn policies() -> Vec<WatchPolicy> {
         base.clone(),
         WatchPolicy { evidence_ttl: ttl(20), children: at(30), session: at(150), ..base.clone() },
         WatchPolicy { evidence_ttl: ttl(0), start: Limit::Off, tool: Limit::Off, ..base.clone() },
-        WatchPolicy { idle: Limit::Off, poll: Limit::Off, ..base.clone() },
+        WatchPolicy { idle: Limit::Off, poll: Limit::Off, human: at(30), ..base.clone() },
         WatchPolicy { idle: at(35), start: at(80), errors: None, cycles: Some(2), poll: at(0), ..base },
     ]
 }
@@ -82,6 +83,20 @@ pub fn waiting() -> Vec<Fact> {
         Fact::SubagentEnded { id: "s".to_owned() },
         Fact::Sampled { children: 1, cpu_ms: 0 },
         Fact::Sampled { children: 1, cpu_ms: 3_000 },
+        Fact::Sampled { children: 0, cpu_ms: 3_000 },
+        Fact::Suspended { for_ms: 5_000 },
+    ]
+}
+
+/// Somebody is asked, and the agent goes on or does not.
+pub fn asking() -> Vec<Fact> {
+    vec![
+        Fact::NeedsHuman { what: "may I?".to_owned() },
+        seen(Channel::Stdout, None),
+        seen(Channel::Workspace, None),
+        Fact::ToolStarted(starts("a", 1)),
+        ends("a", false, 1),
+        Fact::SubagentStarted { id: "s".to_owned() },
         Fact::Sampled { children: 0, cpu_ms: 3_000 },
         Fact::Suspended { for_ms: 5_000 },
     ]

@@ -90,6 +90,7 @@ impl<'a> Oracle<'a> {
             .or(fires(StopReason::ToolCeilingExceeded, self.tool(now)))
             .or(fires(StopReason::NoOutputAtStart, self.start(now)))
             .or(fires(StopReason::NoOutputDeadline, self.silence(now)))
+            .or(fires(StopReason::HumanDeadlineExceeded, self.unanswered(now)))
     }
 
     /// For how long the clocks stood still, by the first `n` facts.

@@ -148,6 +148,9 @@ impl Oracle<'_> {
 
     /// Row 6: one tool call has been in flight that long with no other stdout progress meanwhile.
     pub(super) fn tool(&self, now: u64) -> bool {
+        if self.asking().is_some() {
+            return false;
+        }
         let spoke = self.on(Channel::Stdout).iter().map(|p| p.last).max().unwrap_or(0);
         let open = self.open(self.told.len());
         open.values()
@@ -164,7 +167,8 @@ impl Oracle<'_> {
     pub(super) fn start(&self, now: u64) -> bool {
         let Some(idle) = self.policy.idle.duration() else { return false };
         let limit = self.policy.start.duration().map_or(idle, |start| start.min(idle)).as_millis();
-        self.structured && !self.printed() && now >= limit && now >= self.evidence_until()
+        let nothing = self.structured && !self.printed() && self.asking().is_none();
+        nothing && now >= limit && now >= self.evidence_until()
     }
 
     /// Row 8: at the later of (last stdout progress + idle) and, over the other channels, the greatest
@@ -180,10 +184,27 @@ impl Oracle<'_> {
 
     /// When stdout alone has been silent for too long. Before any progress it counts from the start.
     fn stdout_deadline(&self) -> Option<u64> {
-        let busy = self.open(self.told.len()).values().any(|call| !call.delegates);
+        let busy = self.open(self.told.len()).values().any(|call| !call.delegates) || self.asking().is_some();
         let spoke = self.on(Channel::Stdout).iter().map(|p| p.last).max().unwrap_or(0);
         let idle = self.policy.idle.duration()?.as_millis();
         (!busy).then_some(spoke + idle)
+    }
+
+    /// Row 9: it asks for a person, has not gone on since, and nobody has come for that long.
+    pub(super) fn unanswered(&self, now: u64) -> bool {
+        let limit = self.policy.human.duration().map(|limit| limit.as_millis());
+        self.asking().zip(limit).is_some_and(|(since, limit)| now >= since + limit)
+    }
+
+    /// Since when it asks: the first question after the last progress on stdout.
+    fn asking(&self) -> Option<u64> {
+        let facts = self.facts();
+        let went_on = facts.iter().rposition(|(_, fact)| match fact {
+            Fact::Observed(o) => o.channel == Channel::Stdout,
+            fact => matches!(fact, Fact::ToolStarted(_) | Fact::ToolEnded { .. }),
+        });
+        let since = went_on.map_or(0, |n| n + 1);
+        facts[since..].iter().find(|(_, f)| matches!(f, Fact::NeedsHuman { .. })).map(|(at, _)| *at)
     }
 
     /// CPU grew by at least 5 % of the time between the last two samples.

@@ -183,7 +183,12 @@ impl Driver<'_> {
                             slot.live.early.push(input);
                             continue;
                         }
-                        None => input,
+                        None => {
+                            if matches!(input, Input::Noted { .. }) {
+                                self.flush_workspace();
+                            }
+                            input
+                        }
                     }
                 }
                 Mail::WorkTreeChanged => {
@@ -225,14 +230,19 @@ impl Driver<'_> {
         self.armed = Wakeup::default();
         self.flush_pumps();
         self.take_mail();
+        self.flush_workspace();
+        self.todo.push_back(Input::TimePassed);
+        Ok(())
+    }
+
+    /// Somebody is about to judge: with all that is known, on every channel.
+    fn flush_workspace(&mut self) {
         let now = clock::awake();
         for live in self.slots.all().map(|slot| &mut slot.live) {
             if let Some(seen) = live.workspace.flush(now) {
                 self.todo.push_back(Input::Observed { job: live.job, seen });
             }
         }
-        self.todo.push_back(Input::TimePassed);
-        Ok(())
     }
 
     /// All are asked first and waited for together: one bound holds for them all.

@@ -21,7 +21,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use dogwatch_core::dur::Dur;
-use dogwatch_core::event::{EndStep, EndedBy, Event, SessionEnded};
+use dogwatch_core::event::{EndStep, EndedBy, Event, HumanEndedBy, SessionEnded};
 use dogwatch_core::moment::{Awake, Moment};
 use dogwatch_core::redact;
 use dogwatch_core::settings::{ReaderName, WatchPolicy};
@@ -268,12 +268,24 @@ impl Exec {
 
     fn tell(&mut self, fact: Fact) {
         let Some(watching) = &mut self.watching else { return };
+        let asked = watching.is_asking();
+        if asked && matches!(fact, Fact::NeedsHuman { .. }) {
+            return;
+        }
         let follows = watching.tell(clock::awake(), &fact);
+        let answered = asked && !watching.is_asking();
         let (node, iteration) = (node(), iteration());
         self.add(match fact {
             Fact::Observed(seen) => Event::Observed { node, iteration, seen },
+            Fact::NeedsHuman { what } => {
+                let until = self.policy.human.duration().map(|limit| clock::now().wall.plus(limit));
+                Event::NeedsHuman { node, iteration, what, until }
+            }
             fact => Event::Fact { node, iteration, fact },
         });
+        if answered {
+            self.add(went_on());
+        }
         self.follow(follows);
     }
 
@@ -491,6 +503,10 @@ impl Exec {
 /// The watchdog ended it: the same code as that of `timeout(1)`.
 const TIMED_OUT: u8 = 124;
 const INTERNAL: u8 = 5;
+
+fn went_on() -> Event {
+    Event::NeedsHumanEnded { node: node(), iteration: iteration(), by: HumanEndedBy::Progress }
+}
 
 fn by_signal(signal: i32) -> u8 {
     u8::try_from(128 + signal).unwrap_or(u8::MAX)

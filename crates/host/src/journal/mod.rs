@@ -137,6 +137,7 @@ fn must_last(event: &Event) -> bool {
         | Event::Paused {}
         | Event::Unpaused {}
         | Event::Told { .. }
+        | Event::NeedsHuman { .. }
         | Event::RunEnded(_) => true,
         Event::NodeTransition { .. }
         | Event::CommandFinished(_)
@@ -145,6 +146,9 @@ fn must_last(event: &Event) -> bool {
         | Event::SnapshotTaken { .. }
         | Event::ChecksStarted { .. }
         | Event::Fact { .. }
+        | Event::NeedsHumanEnded { .. }
+        | Event::AgentRetrying { .. }
+        | Event::AgentDrifted { .. }
         | Event::Used { .. }
         | Event::WatchdogContinue { .. }
         | Event::Suspended { .. }

@@ -6,6 +6,7 @@ use crate::inbox::{Inbox, Mail};
 use dogwatch_agents::limits::from_exit;
 use dogwatch_agents::{Reader, Splitter, last_marker};
 use dogwatch_core::coalesce::Coalescer;
+use dogwatch_core::condition::Strain;
 use dogwatch_core::event::{Observation, Usage};
 use dogwatch_core::input::Input;
 use dogwatch_core::job::{Exit, Job, JobReport};
@@ -42,6 +43,7 @@ struct Meaning {
     signs: Vec<Sign>,
     /// What there is to tell since it was last told.
     facts: Vec<Fact>,
+    strains: Vec<Strain>,
     stdout: u64,
     subagent: u64,
     messages: u64,
@@ -62,6 +64,8 @@ impl Meaning {
             self.used |= matches!(sign, Sign::Usage { .. });
             self.result |= matches!(sign, Sign::Result(_));
             self.facts.extend(sign.fact());
+            // Of a chunk that retries a hundred times one word is enough.
+            self.strains.extend(sign.strain().filter(|s| self.strains.last() != Some(s)));
             self.tally.add(sign);
         }
     }
@@ -127,6 +131,9 @@ impl News {
         for fact in meaning.facts.drain(..) {
             self.post(Input::Noted { job: self.job, fact });
         }
+        for strain in meaning.strains.drain(..) {
+            self.post(Input::Strained { job: self.job, strain });
+        }
         if take(&mut meaning.used) {
             let usage = Usage { tokens: meaning.tally.tokens, cost_usd: meaning.tally.cost_usd };
             self.post(Input::Used { job: self.job, usage });
@@ -157,6 +164,7 @@ impl SessionSink {
                 tally: Tally::default(),
                 signs: Vec::new(),
                 facts: Vec::new(),
+                strains: Vec::new(),
                 stdout: 0,
                 subagent: 0,
                 messages: 0,

@@ -3,9 +3,10 @@
 
 use super::super::cx::Cx;
 use super::super::tree::Tree;
+use super::super::watching::asking_over;
 use super::{Closing, Node, Phase, Turn, clear_job_timers};
 use crate::ending::{Ending, Facts, Judged, judge};
-use crate::event::{Cause, EndedBy, Event, IterationEnd, SessionEnded};
+use crate::event::{Cause, EndedBy, Event, HumanEndedBy, IterationEnd, SessionEnded};
 use crate::fingerprint::fingerprint;
 use crate::ids::Iteration;
 use crate::job::{Exit, Job, JobKind, JobReport, Snapshot};
@@ -52,6 +53,7 @@ impl Node {
             complaint: &complaint,
         };
         let judged = judge(&facts);
+        asking_over(cx, self.ix, HumanEndedBy::Session);
         let failed = judged.ending == Ending::Failed;
         let said = result.filter(|r| !r.is_error).map_or(complaint.as_str(), |r| last_words(&r.text));
         cx.record(Event::SessionEnded(SessionEnded {

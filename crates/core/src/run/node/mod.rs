@@ -6,7 +6,8 @@ mod closing;
 use super::cx::Cx;
 use super::tree::Tree;
 use super::wait::Wait;
-use super::watching::{Watching, is_progress};
+use super::watching::{Watching, is_progress, strained};
+use crate::condition::Strain;
 use crate::decision::Decision;
 use crate::dur::Dur;
 use crate::ending::{Ending, Judged};
@@ -17,7 +18,7 @@ use crate::moment::Awake;
 use crate::settings::{CommandPlan, NO_PENDING_TASKS};
 use crate::timer::{Deadline, Timer};
 use crate::view::NodeView;
-use crate::watch::{self, Channel};
+use crate::watch;
 use std::cmp::Ordering;
 
 /// How long keeping the work tree may take.
@@ -65,6 +66,7 @@ pub(super) enum Fact {
     Refused { error: String },
     Observed(Observation),
     Noted(watch::Fact),
+    Strained(Strain),
     Used(Usage),
     ResultSeen,
     Exited(Exit),
@@ -255,15 +257,11 @@ impl Node {
                 });
                 Turn::Stay
             }
-            (Phase::Session(tree, watch), Fact::Observed(seen)) => {
+            (Phase::Session(_, watch), Fact::Observed(seen)) => {
                 cx.timers.clear(Timer::Result(self.ix));
                 cx.record(Event::Observed { node: cx.name(self.ix), iteration: self.iteration, seen });
                 if let Some(watching) = watch {
-                    watching.watch.take(cx.now.awake, &watch::Fact::Observed(seen));
-                    if seen.channel == Channel::Workspace {
-                        watching.judge(cx, self.ix, tree);
-                    }
-                    watching.arm(cx, self.ix);
+                    watching.observe(cx, self.ix, seen);
                 }
                 Turn::Stay
             }
@@ -272,10 +270,12 @@ impl Node {
                     cx.timers.clear(Timer::Result(self.ix));
                 }
                 if let Some(watching) = watch {
-                    watching.watch.take(cx.now.awake, &fact);
-                    cx.record(Event::Fact { node: cx.name(self.ix), iteration: self.iteration, fact });
-                    watching.judge(cx, self.ix, tree);
+                    watching.note(cx, self.ix, tree, fact);
                 }
+                Turn::Stay
+            }
+            (Phase::Session(..), Fact::Strained(strain)) => {
+                strained(cx, self.ix, self.iteration, strain);
                 Turn::Stay
             }
             (Phase::Session(..), Fact::Used(usage)) => {
@@ -308,6 +308,7 @@ impl Node {
                 Phase::Errand(_) | Phase::Keeping(..),
                 Fact::Observed(_)
                 | Fact::Noted(_)
+                | Fact::Strained(_)
                 | Fact::Used(_)
                 | Fact::ResultSeen
                 | Fact::PromptAssembled(_)
