@@ -2,9 +2,8 @@
 
 use crate::error::Failure;
 use dogwatch_config::diagnostic::Source;
-
 use dogwatch_config::frontmatter;
-use dogwatch_config::{Flags, Loaded, Sources, load};
+use dogwatch_config::{Flags, Loaded, Machine, Sources, load};
 use dogwatch_host::{home, journal, prompt, wake};
 use sha2::{Digest, Sha256};
 use std::io::ErrorKind;
@@ -91,6 +90,8 @@ impl LoopFile {
     pub fn load(&self, flags: &Flags, args: &[String]) -> Result<Loaded, Failure> {
         let user = read_settings(home::user_config_file())?;
         let project = read_settings(Some(self.work_dir.join(PROJECT_FILE)))?;
+        let beside = self.path.parent().unwrap_or(&self.work_dir);
+        let here = Here { work_dir: &self.work_dir, beside };
         let sources = Sources {
             loop_file: Source { name: &self.shown, text: &self.text },
             user: user.as_ref().map(|(name, text)| Source { name, text }),
@@ -99,25 +100,37 @@ impl LoopFile {
             args,
             node_name: &self.name(),
             detect: &dogwatch_agents::detect,
+            machine: Some(&here),
         };
         load(&sources).map_err(Failure::Findings)
     }
+}
 
-    /// What only the machine can tell, before anything starts: the agent's program is there, and the wake
-    /// paths are globs.
-    pub fn check_here(&self, loaded: &Loaded) -> Result<(), Failure> {
-        let settings = &loaded.plan.nodes[0].settings;
-        let mut findings = Vec::new();
-        if !program_exists(settings.agent.first().map_or("", String::as_str), &self.work_dir) {
-            findings.push(loaded.agent_not_found.clone());
-        }
-        if let Err(bad) = wake::check(&self.work_dir, &settings.wake_on.paths) {
-            let mut finding = loaded.bad_wake_path.clone();
+/// Whether the machine could run it, before anything starts.
+pub fn runs_here(loaded: &Loaded) -> Result<(), Failure> {
+    if loaded.faults.is_empty() { Ok(()) } else { Err(Failure::Findings(loaded.faults.clone())) }
+}
+
+/// Answers for this machine, from the directory where sessions run and for files beside the loop file.
+struct Here<'a> {
+    work_dir: &'a Path,
+    beside: &'a Path,
+}
+
+impl Machine for Here<'_> {
+    fn has_program(&self, program: &str) -> bool {
+        program_exists(program, self.work_dir)
+    }
+
+    fn wake_paths(&self, globs: &[String]) -> Result<(), String> {
+        wake::check(self.work_dir, globs).map_err(|bad| {
             let (glob, why) = bad.parts();
-            finding.label(format!("`{glob}`: {why}"));
-            findings.push(finding);
-        }
-        if findings.is_empty() { Ok(()) } else { Err(Failure::Findings(findings)) }
+            format!("`{glob}`: {why}")
+        })
+    }
+
+    fn read(&self, path: &str) -> Result<String, String> {
+        prompt::read_bounded(&self.beside.join(path)).map_err(|e| e.to_string())
     }
 }
 

@@ -68,7 +68,7 @@ fn note_unknown(ctx: &mut Ctx<'_, '_>, fields: &[Entry]) {
 
 fn required(ctx: &mut Ctx<'_, '_>, item: &Node, fields: &[Entry], field: &str) -> Option<String> {
     match get(fields, field) {
-        Some(node) => text(&mut of_field(ctx, field), node),
+        Some(node) => text(&mut ctx.of(field), node),
         None => {
             ctx.error(&item.span, format!("this command has no `{field}`"))
                 .help("each needs `name` and `run`");
@@ -85,13 +85,9 @@ fn optional<T>(
     read: impl Fn(&mut Ctx<'_, '_>, &Node) -> Option<T>,
 ) -> Option<T> {
     match get(fields, field) {
-        Some(node) if !node.is_null() => read(&mut of_field(ctx, field), node),
+        Some(node) if !node.is_null() => read(&mut ctx.of(field), node),
         _ => Some(default),
     }
-}
-
-fn of_field<'c, 's>(ctx: &'c mut Ctx<'_, 's>, field: &'c str) -> Ctx<'c, 's> {
-    Ctx { source: ctx.source, path: field, findings: ctx.findings }
 }
 
 fn get<'e>(fields: &'e [Entry], name: &str) -> Option<&'e Node> {

@@ -5,8 +5,8 @@ use crate::layers::{Idle, Layers, Origin};
 use crate::parsed::Parsed;
 use dogwatch_core::dur::{Dur, Limit};
 use dogwatch_core::settings::{
-    Budget, CommandPlan, ErrorPolicy, IdlePolicy, LimitPolicy, Profile, ReaderName, StopAfter, Strategy, Ttl,
-    WakePolicy, WatchPolicy,
+    AgentPlan, Budget, CheckPolicy, CommandPlan, ErrorPolicy, IdlePolicy, LimitPolicy, Profile, ReaderName,
+    RecoveryPolicy, StopAfter, Strategy, Tampered, Ttl, WakePolicy, WatchPolicy,
 };
 
 /// Typed looks into the layers. A key's kind decides its type, so a mismatch cannot come from a file.
@@ -100,6 +100,11 @@ impl Layers<'_> {
         }
     }
 
+    /// A whole number of a key that has no `off`.
+    fn whole(&self, path: &str, default: u32) -> u32 {
+        self.count(path).and_then(|n| u32::try_from(n).ok()).unwrap_or(default)
+    }
+
     pub fn count(&self, path: &str) -> Option<u64> {
         match self.value(path)? {
             Parsed::Count(count) => *count,
@@ -132,8 +137,49 @@ pub fn watchdog(layers: &Layers<'_>) -> WatchPolicy {
 pub fn errors(layers: &Layers<'_>) -> ErrorPolicy {
     let built_in = ErrorPolicy::default();
     ErrorPolicy {
-        max: layers.count("errors.max").and_then(|max| u32::try_from(max).ok()).unwrap_or(built_in.max),
+        max: layers.whole("errors.max", built_in.max),
         window: layers.dur("errors.window", built_in.window),
+    }
+}
+
+pub fn checks(layers: &Layers<'_>) -> CheckPolicy {
+    let built_in = CheckPolicy::default();
+    CheckPolicy {
+        commands: layers.texts("done_when"),
+        timeout: layers.dur("checks.timeout", built_in.timeout),
+        tampered: match layers.text("checks.tampered").as_deref() {
+            Some("warn") => Tampered::Warn,
+            Some(_) | None => Tampered::Fail,
+        },
+        recheck: layers.whole("recheck", built_in.recheck),
+        pin: layers.texts("pin"),
+    }
+}
+
+/// Who has checks and says nothing else tries a few times; who has none goes on for ever.
+pub fn max_iterations(layers: &Layers<'_>, checks: &CheckPolicy) -> Option<u64> {
+    match layers.get("max_iterations") {
+        Some(_) => layers.count("max_iterations"),
+        None => checks.any().then_some(CheckPolicy::DEFAULT_ATTEMPTS),
+    }
+}
+
+pub fn recovery(layers: &Layers<'_>, detect: &dyn Fn(&[String]) -> ReaderName) -> RecoveryPolicy {
+    let built_in = RecoveryPolicy::default();
+    RecoveryPolicy {
+        budget: layers.whole("recovery.budget", built_in.budget),
+        template: layers.text("recovery.template"),
+        resume: layers.flag("recovery.resume", built_in.resume),
+        agents: match layers.value("recovery.agents") {
+            Some(Parsed::Agents(agents)) => agents
+                .iter()
+                .map(|(agent, reader)| AgentPlan {
+                    agent: agent.clone(),
+                    reader: reader.unwrap_or_else(|| detect(agent)),
+                })
+                .collect(),
+            _ => built_in.agents,
+        },
     }
 }
 
@@ -150,10 +196,7 @@ pub fn limits(layers: &Layers<'_>) -> LimitPolicy {
     let built_in = LimitPolicy::default();
     LimitPolicy {
         max_wait: layers.dur("limits.max_wait", built_in.max_wait),
-        overload_retries: layers
-            .count("limits.overload_retries")
-            .and_then(|n| u32::try_from(n).ok())
-            .unwrap_or(built_in.overload_retries),
+        overload_retries: layers.whole("limits.overload_retries", built_in.overload_retries),
     }
 }
 

@@ -4,7 +4,7 @@ use crate::commands;
 use crate::keys::{KEYS, Key, Standing};
 use crate::layers::{Idle, Layers};
 use crate::words::quote;
-use dogwatch_core::settings::{IdlePolicy, Settings, StopAfter, Ttl};
+use dogwatch_core::settings::{GraphPlan, IdlePolicy, Settings, StopAfter, Tampered, Ttl};
 use dogwatch_core::text::one_line;
 use serde::Serialize;
 use std::fmt::Write as _;
@@ -19,13 +19,16 @@ pub struct Setting {
     pub doc: &'static str,
 }
 
+/// Means nothing for a loop.
+const MAX_PARALLEL: &str = "max_parallel";
+
 /// All keys in force, in the table's order.
-pub fn explain(settings: &Settings, layers: &Layers<'_>) -> Vec<Setting> {
+pub fn explain(settings: &Settings, graph: Option<&GraphPlan>, layers: &Layers<'_>) -> Vec<Setting> {
     KEYS.iter()
-        .filter(|key| key.standing == Standing::InForce)
+        .filter(|key| key.standing == Standing::InForce && (graph.is_some() || key.path != MAX_PARALLEL))
         .map(|key| Setting {
             key: key.path,
-            value: value(key.path, settings).unwrap_or_default(),
+            value: value(key.path, settings, graph).unwrap_or_default(),
             origin: origin(key, settings, layers),
             doc: key.doc,
         })
@@ -41,6 +44,7 @@ fn origin(key: &Key, settings: &Settings, layers: &Layers<'_>) -> String {
             format!("built-in (profile {})", settings.profile.as_str())
         }
         "reader" => "from `agent`".to_owned(),
+        "max_iterations" if settings.checks.any() => "built-in (`done_when` is set)".to_owned(),
         path if path.starts_with("idle.") => match &layers.idle {
             Some(Idle::Off(off)) => off.show(),
             _ if path == "idle.stop_after" && layers.get("idle.max").is_some() => {
@@ -55,13 +59,13 @@ fn origin(key: &Key, settings: &Settings, layers: &Layers<'_>) -> String {
 }
 
 /// A setting as people write it; none for a path that is no setting in force.
-fn value(path: &str, settings: &Settings) -> Option<String> {
+fn value(path: &str, settings: &Settings, graph: Option<&GraphPlan>) -> Option<String> {
     if let Some(key) = path.strip_prefix("idle.") {
         return settings.idle.as_ref().map_or(Some("off".to_owned()), |idle| idle_value(key, idle));
     }
     let watchdog = &settings.watchdog;
     Some(match path {
-        "agent" => settings.agent.iter().map(|word| quote(word)).collect::<Vec<_>>().join(" "),
+        "agent" => line(&settings.agent),
         "reader" => settings.reader.to_string(),
         "commands" => list(settings.commands.iter().map(commands::show), "; "),
         "args" => list(settings.args.iter().map(|(name, value)| format!("{name}={}", quote(value))), " "),
@@ -69,6 +73,7 @@ fn value(path: &str, settings: &Settings) -> Option<String> {
         "delay" => settings.delay.to_string(),
         "profile" => settings.profile.as_str().to_owned(),
         "max_iterations" => or_off(settings.max_iterations),
+        MAX_PARALLEL => graph?.max_parallel.to_string(),
         "work_when" => settings.work_when.clone().unwrap_or_else(none),
         "wake_on.paths" => list(settings.wake_on.paths.iter().cloned(), ", "),
         "wake_on.probe" => settings.wake_on.probe.clone().unwrap_or_else(none),
@@ -97,6 +102,19 @@ fn value(path: &str, settings: &Settings) -> Option<String> {
         "budget.time" => or_off(settings.budget.time),
         "budget.tokens" => or_off(settings.budget.tokens),
         "budget.cost_usd" => or_off(settings.budget.cost_usd),
+        "done_when" => list(settings.checks.commands.iter().cloned(), "; "),
+        "recheck" => settings.checks.recheck.to_string(),
+        "pin" => list(settings.checks.pin.iter().cloned(), ", "),
+        "worktree" => settings.worktree.to_string(),
+        "checks.timeout" => settings.checks.timeout.to_string(),
+        "checks.tampered" => match settings.checks.tampered {
+            Tampered::Fail => "fail".to_owned(),
+            Tampered::Warn => "warn".to_owned(),
+        },
+        "recovery.budget" => settings.recovery.budget.to_string(),
+        "recovery.template" => settings.recovery.template.clone().unwrap_or_else(none),
+        "recovery.resume" => settings.recovery.resume.to_string(),
+        "recovery.agents" => list(settings.recovery.agents.iter().map(|other| line(&other.agent)), "; "),
         "limits.max_wait" => settings.limits.max_wait.to_string(),
         "limits.overload_retries" => settings.limits.overload_retries.to_string(),
         _ => return None,
@@ -121,6 +139,11 @@ fn idle_value(key: &str, idle: &IdlePolicy) -> Option<String> {
         "instruct" => idle.instruct.to_string(),
         _ => return None,
     })
+}
+
+/// A command line, as it may be shown.
+fn line(agent: &[String]) -> String {
+    agent.iter().map(|word| quote(word)).collect::<Vec<_>>().join(" ")
 }
 
 fn none() -> String {
@@ -157,8 +180,7 @@ pub fn table(settings: &[Setting]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use dogwatch_core::dur::Dur;
-    use dogwatch_core::settings::ReaderName;
+    use dogwatch_core::settings::{Budget, ReaderName};
 
     #[test]
     fn every_key_in_force_can_be_shown() {
@@ -166,8 +188,9 @@ mod tests {
             idle: Some(IdlePolicy::default()),
             ..Settings::of(vec!["a".to_owned()], ReaderName::Plain)
         };
+        let graph = GraphPlan { max_parallel: 4, budget: Budget::default() };
         for key in KEYS.iter().filter(|key| key.standing == Standing::InForce) {
-            assert!(value(key.path, &settings).is_some(), "{} has no value to show", key.path);
+            assert!(value(key.path, &settings, Some(&graph)).is_some(), "{} has no value to show", key.path);
         }
     }
 

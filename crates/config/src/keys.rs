@@ -2,6 +2,7 @@
 //!
 //! A later version that obeys a key changes one word here.
 
+use crate::limits::{MAX_RECHECKS, MAX_RECOVERIES};
 use Kind::*;
 use Standing::*;
 
@@ -30,6 +31,12 @@ pub enum Kind {
     Text,
     /// A list of texts, or one.
     Texts,
+    /// A list of shell commands, or one; not an empty one.
+    Checks,
+    /// A list of globs, or one.
+    Globs,
+    /// A list of command lines, or of mappings with `agent` and `reader`.
+    Agents,
     /// May be zero.
     Duration,
     /// More than zero.
@@ -42,6 +49,8 @@ pub enum Kind {
     Count,
     /// At least 1, or `off`.
     CountLimit,
+    /// From 0 to this.
+    UpTo(u32),
     /// At least 1, and not only whole ones.
     Factor,
     /// More than zero, or `off`.
@@ -78,11 +87,11 @@ pub const KEYS: &[Key] = &[
     key("max_iterations",         CountLimit,  InForce, "end after so many iterations"),
     key("work_when",              Text,        InForce, "a gate before the agent is called: exit 0 is work, 1 is none"),
     key("mcp",                    Open,        Refused, "the MCP server that agents are given"),
-    key("recheck",                Count,       Refused, "run a failed check again before it counts"),
-    key("pin",                    Texts,       Refused, "files that must not change while checks depend on them"),
-    key("worktree",               Flag,        Refused, "give the node a git worktree of its own"),
-    key("max_parallel",           Count,       Refused, "how many nodes may run at once"),
-    key("done_when",              Texts,       Refused, "commands that prove the work is done"),
+    key("recheck",                UpTo(MAX_RECHECKS), InForce, "run a failed check so often again before it counts"),
+    key("pin",                    Globs,       InForce, "files that must not change while checks depend on them"),
+    key("worktree",               Flag,        InForce, "give the node a git worktree of its own"),
+    key("max_parallel",           Count,       InForce, "how many nodes of a graph may run at once"),
+    key("done_when",              Checks,      InForce, "shell commands that prove the work is done, all of them"),
 
     key("idle.delay",             Span,        InForce, "the first wait of an idle spell"),
     key("idle.backoff",           Factor,      InForce, "by how much each further wait grows"),
@@ -126,13 +135,13 @@ pub const KEYS: &[Key] = &[
     key("limits.max_wait",        Span,        InForce, "the longest wait for a rate limit to end"),
     key("limits.overload_retries", Count,      InForce, "tries while the service is overloaded"),
 
-    key("checks.timeout",         Span,        Refused, "the longest check"),
-    key("checks.tampered",        OneOf(&["fail", "warn"]), Refused, "what to do when a pinned file changed"),
+    key("checks.timeout",         Span,        InForce, "the longest check"),
+    key("checks.tampered",        OneOf(&["fail", "warn"]), InForce, "what to do when a pinned file changed"),
 
-    key("recovery.budget",        CountLimit,  Refused, "recoveries from hard stops"),
-    key("recovery.template",      Text,        Refused, "the prompt after a hard stop"),
-    key("recovery.resume",        Flag,        Refused, "go on in the agent's own session"),
-    key("recovery.agents",        Texts,       Refused, "agents to fall back on"),
+    key("recovery.budget",        UpTo(MAX_RECOVERIES), InForce, "hard stops in a row that are recovered from"),
+    key("recovery.template",      Text,        InForce, "a file with the prompt after a hard stop"),
+    key("recovery.resume",        Flag,        InForce, "go on in the agent's own session"),
+    key("recovery.agents",        Agents,      InForce, "agents that stand in, in their order"),
 
     key("notify",                 Open,        Refused, "who is told, and of what"),
 ];

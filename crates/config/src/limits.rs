@@ -11,6 +11,22 @@ pub const MAX_NAME_BYTES: usize = 100;
 /// Items of any plain list of texts (`wake_on.paths`, …).
 pub const MAX_TEXTS: usize = 1_000;
 pub const MAX_STOP_REASONS: usize = 100;
+/// Checks of one node: `done_when`.
+pub const MAX_CHECKS: usize = 100;
+/// Of a check; what a shell is given in one argument ends at 128 KiB.
+pub const MAX_CHECK_BYTES: usize = 16 << 10;
+/// Runs of a failed check on the same tree, besides the first.
+pub const MAX_RECHECKS: u32 = 10;
+/// Globs of one `pin`.
+pub const MAX_PINS: usize = 100;
+/// Of a glob in `pin` or `touches`: as long as a path can be.
+pub const MAX_GLOB_BYTES: usize = 4 << 10;
+/// Agents that stand in for the first.
+pub const MAX_AGENTS: usize = 10;
+/// Of an agent's command line.
+pub const MAX_AGENT_BYTES: usize = 16 << 10;
+/// Hard stops that may follow one another.
+pub const MAX_RECOVERIES: u32 = 1_000;
 /// `--set` flags on one command line.
 pub const MAX_SET_FLAGS: usize = 1_000;
 /// More findings than this help nobody.

@@ -1,18 +1,19 @@
 //! Everything together: texts in, a plan out, or all that is wrong with them.
 
 use crate::args::{self, Known};
-use crate::diagnostic::{Diagnostic, Findings, Severity, Source};
+use crate::diagnostic::{Diagnostic, Findings, Source};
 use crate::effective;
 use crate::explain::{Setting, explain};
 use crate::flags::{FlagLine, Flags};
 use crate::frontmatter::{self, Shape};
 use crate::layers::{Layer, Layers, Strictness};
 use crate::limits::{MAX_FILE_BYTES, MAX_SET_FLAGS, MAX_SETTINGS_BYTES};
+use crate::machine::{Inquiry, Machine};
 use crate::placeholders;
 use crate::{toml, yaml};
 use dogwatch_core::dur::Dur;
 use dogwatch_core::ids::NodeName;
-use dogwatch_core::settings::{CheckPolicy, NodePlan, Plan, ReaderName, RecoveryPolicy, Settings};
+use dogwatch_core::settings::{NodePlan, Plan, ReaderName, Settings};
 
 /// What a run is made from. The caller has read the files; this crate touches none.
 pub struct Sources<'a> {
@@ -28,6 +29,8 @@ pub struct Sources<'a> {
     pub node_name: &'a str,
     /// Which reader fits an agent's command line, when no key says so.
     pub detect: &'a dyn Fn(&[String]) -> ReaderName,
+    /// Where the loop would run. Without it only the files are looked at.
+    pub machine: Option<&'a dyn Machine>,
 }
 
 /// A loop, ready to be run.
@@ -39,10 +42,8 @@ pub struct Loaded {
     /// The settings as written; compare with `frontmatter::settings` to see whether they changed.
     pub frontmatter: String,
     pub warnings: Vec<Diagnostic>,
-    /// What to say when the agent's program is not there. To find that out is the caller's: it needs a disk.
-    pub agent_not_found: Diagnostic,
-    /// Where `wake_on.paths` stands, for whoever finds fault with one: what a glob is, is the caller's too.
-    pub bad_wake_path: Diagnostic,
+    /// Why it could not run on the machine that was asked, whatever the files say.
+    pub faults: Vec<Diagnostic>,
     pub explain: Vec<Setting>,
 }
 
@@ -54,22 +55,34 @@ pub fn load(sources: &Sources<'_>) -> Result<Loaded, Vec<Diagnostic>> {
     let readable = lay(sources, &lines, &mut layers, &mut findings);
     let body = frontmatter::body(bounded(sources.loop_file.text));
     let settings = if readable { settings(sources, &layers, &body, &mut findings) } else { None };
-    match settings {
-        Some(settings) if !findings.has_errors() => Ok(Loaded {
-            explain: explain(&settings, &layers),
-            agent_not_found: agent_not_found(sources.loop_file, &settings.agent, &layers),
-            bad_wake_path: at_key(sources.loop_file, &layers, "wake_on.paths", "a wake path is no glob"),
-            plan: Plan {
-                nodes: vec![NodePlan::alone(NodeName::new(sources.node_name), settings)],
-                stop_on_error: sources.flags.stop_on_error,
-                snapshots: false,
-                graph: None,
-            },
-            body,
-            frontmatter: frontmatter::settings(bounded(sources.loop_file.text)),
-            warnings: findings.into_vec(),
-        }),
-        _ => Err(findings.into_vec()),
+    let Some(settings) = settings.filter(|_| !findings.has_errors()) else {
+        return Err(findings.into_vec());
+    };
+    no_graph(&layers, &mut findings);
+    let mut inquiry = Inquiry::new(sources.machine, sources.loop_file);
+    inquiry.settings(&settings, &layers);
+    Ok(Loaded {
+        explain: explain(&settings, None, &layers),
+        faults: inquiry.faults.into_vec(),
+        plan: Plan {
+            nodes: vec![NodePlan::alone(NodeName::new(sources.node_name), settings)],
+            stop_on_error: sources.flags.stop_on_error,
+            snapshots: false,
+            graph: None,
+        },
+        body,
+        frontmatter: frontmatter::settings(bounded(sources.loop_file.text)),
+        warnings: findings.into_vec(),
+    })
+}
+
+/// A loop is one node. Said only to who means this very loop: `dogwatch.toml` is for graphs too.
+fn no_graph(layers: &Layers<'_>, findings: &mut Findings) {
+    let Some(assigned) = layers.get("max_parallel") else { return };
+    let origin = &assigned.origin;
+    if !origin.source.name.ends_with(".toml") {
+        let message = "`max_parallel` has no effect here: a loop is one node";
+        findings.warning(origin.source, origin.span.clone(), message).help("it belongs into a graph file");
     }
 }
 
@@ -101,7 +114,7 @@ fn lay<'s>(
     readable
 }
 
-fn lay_toml<'s>(source: Source<'s>, layers: &mut Layers<'s>, findings: &mut Findings) -> bool {
+pub fn lay_toml<'s>(source: Source<'s>, layers: &mut Layers<'s>, findings: &mut Findings) -> bool {
     if is_too_long(source, source.text, MAX_SETTINGS_BYTES, findings) {
         return false;
     }
@@ -141,7 +154,7 @@ fn lay_loop_file<'s>(source: Source<'s>, layers: &mut Layers<'s>, findings: &mut
 }
 
 /// `part` is the whole text or the settings in it.
-fn is_too_long(source: Source<'_>, part: &str, max: usize, findings: &mut Findings) -> bool {
+pub fn is_too_long(source: Source<'_>, part: &str, max: usize, findings: &mut Findings) -> bool {
     let too_long = part.len() > max;
     if too_long {
         let what = if part.len() < source.text.len() { "settings" } else { "file" };
@@ -163,48 +176,45 @@ fn missing_agent(source: Source<'_>, findings: &mut Findings) {
         .help(help);
 }
 
-fn agent_not_found(loop_file: Source<'_>, agent: &[String], layers: &Layers<'_>) -> Diagnostic {
-    let program = agent.first().map_or("", String::as_str);
-    let fault = if program.contains('/') { "is not an executable file" } else { "was not found on PATH" };
-    at_key(loop_file, layers, "agent", &format!("the agent's program `{program}` {fault}"))
-}
-
-/// An error that points at where a key was set.
-fn at_key(loop_file: Source<'_>, layers: &Layers<'_>, key: &str, message: &str) -> Diagnostic {
-    let origin = layers.get(key).map(|assigned| &assigned.origin);
-    let (source, span) = origin.map_or((loop_file, 0..0), |origin| (origin.source, origin.span.clone()));
-    Diagnostic::new(Severity::Error, source, Some(span), message)
-}
-
 fn settings(
     sources: &Sources<'_>,
     layers: &Layers<'_>,
     body: &str,
     findings: &mut Findings,
 ) -> Option<Settings> {
-    let commands = layers.commands();
-    let idle = effective::idle(layers, findings);
     let declared = layers.texts("args");
-    let asked = asked(body, commands.iter().map(|c| c.run.as_str()));
+    let asked = asked(body, layers.commands().iter().map(|c| c.run.as_str()));
     let args = if layers.is_wrong("args") {
         Vec::new()
     } else {
         args::assign(sources.args, &Known { declared: &declared, asked: &asked }, findings)
     };
-    let agent = layers.words("agent");
-    if agent.is_none() && !layers.is_wrong("agent") {
+    let settings = complete(layers, args, sources.detect, findings);
+    if settings.is_none() && !layers.is_wrong("agent") {
         missing_agent(sources.loop_file, findings);
     }
-    let agent = agent?;
+    settings
+}
+
+/// Everything filled in; none without an agent.
+pub fn complete(
+    layers: &Layers<'_>,
+    args: Vec<(String, String)>,
+    detect: &dyn Fn(&[String]) -> ReaderName,
+    findings: &mut Findings,
+) -> Option<Settings> {
+    let idle = effective::idle(layers, findings);
+    let agent = layers.words("agent")?;
+    let checks = effective::checks(layers);
     Some(Settings {
-        reader: layers.reader().unwrap_or_else(|| (sources.detect)(&agent)),
+        reader: layers.reader().unwrap_or_else(|| detect(&agent)),
         agent,
-        commands,
+        commands: layers.commands(),
         args,
         credit: layers.flag("credit", false),
         delay: layers.dur("delay", Dur::ZERO),
         profile: layers.profile(),
-        max_iterations: layers.count("max_iterations"),
+        max_iterations: effective::max_iterations(layers, &checks),
         watchdog: effective::watchdog(layers),
         errors: effective::errors(layers),
         budget: effective::budget(layers),
@@ -212,14 +222,14 @@ fn settings(
         idle,
         wake_on: effective::wake_on(layers),
         work_when: layers.text("work_when"),
-        checks: CheckPolicy::default(),
-        recovery: RecoveryPolicy::default(),
-        worktree: false,
+        checks,
+        recovery: effective::recovery(layers, detect),
+        worktree: layers.flag("worktree", false),
     })
 }
 
 /// The arguments that prompt and commands mention.
-fn asked<'t>(body: &str, runs: impl Iterator<Item = &'t str>) -> Vec<String> {
+pub fn asked<'t>(body: &str, runs: impl Iterator<Item = &'t str>) -> Vec<String> {
     let mut asked = placeholders::args_in(body);
     asked.extend(runs.flat_map(placeholders::args_in));
     asked.sort();

@@ -4,9 +4,9 @@ use crate::commands;
 use crate::diagnostic::{Diagnostic, Findings, Source};
 use crate::keys::Kind;
 use crate::limits::{MAX_STOP_REASONS, MAX_TEXTS};
+use crate::lists;
 use crate::nearest::nearest;
 use crate::tree::{Node, Span, Value};
-use crate::words::words;
 use dogwatch_core::dur::{BadDur, Dur, Limit};
 use dogwatch_core::settings::{CommandPlan, Profile, ReaderName, StopAfter, Strategy, Ttl};
 
@@ -28,6 +28,7 @@ pub enum Parsed {
     Number(f64),
     StopAfter(StopAfter),
     Ttl(Ttl),
+    Agents(Vec<lists::Agent>),
     /// Right, but for a key that this version does not obey.
     Unused,
 }
@@ -40,9 +41,14 @@ pub struct Ctx<'a, 's> {
     pub findings: &'a mut Findings,
 }
 
-impl Ctx<'_, '_> {
+impl<'s> Ctx<'_, 's> {
     pub fn error(&mut self, span: &Span, message: impl AsRef<str>) -> &mut Diagnostic {
         self.findings.error(self.source, span.clone(), message)
+    }
+
+    /// The same for a field of the value.
+    pub fn of<'c>(&'c mut self, field: &'c str) -> Ctx<'c, 's> {
+        Ctx { source: self.source, path: field, findings: self.findings }
     }
 
     /// "`key` must be …", with what it is instead.
@@ -56,16 +62,19 @@ impl Ctx<'_, '_> {
 /// Reads `node` as `kind`, or says what is wrong with it.
 pub fn parse(ctx: &mut Ctx<'_, '_>, node: &Node, kind: Kind) -> Option<Parsed> {
     match kind {
-        Kind::CommandLine => command_line(ctx, node).map(Parsed::Words),
+        Kind::CommandLine => lists::command_line(ctx, node).map(Parsed::Words),
         Kind::Reader => one_of(ctx, node, &ReaderName::ALL, ReaderName::as_str).map(Parsed::Reader),
         Kind::Profile => one_of(ctx, node, &Profile::ALL, Profile::as_str).map(Parsed::Profile),
         Kind::Strategy => one_of(ctx, node, &Strategy::ALL, Strategy::as_str).map(Parsed::Strategy),
-        Kind::OneOf(choices) => one_of(ctx, node, choices, |c| c).map(|_| Parsed::Unused),
+        Kind::OneOf(choices) => one_of(ctx, node, choices, |c| c).map(|c| Parsed::Text(c.to_owned())),
         Kind::Commands => commands::parse(ctx, node).map(Parsed::Commands),
         Kind::Names => commands::names(ctx, node).map(Parsed::Texts),
         Kind::Flag => flag(ctx, node).map(Parsed::Flag),
         Kind::Text => text(ctx, node).map(Parsed::Text),
         Kind::Texts => texts(ctx, node).map(Parsed::Texts),
+        Kind::Checks => lists::checks(ctx, node).map(Parsed::Texts),
+        Kind::Globs => lists::pins(ctx, node).map(Parsed::Texts),
+        Kind::Agents => lists::agents(ctx, node).map(Parsed::Agents),
         Kind::Duration => duration(ctx, node).map(Parsed::Dur),
         Kind::Span => span(ctx, node).map(Parsed::Dur),
         Kind::Limit => limit(ctx, node).map(Parsed::Limit),
@@ -74,6 +83,7 @@ pub fn parse(ctx: &mut Ctx<'_, '_>, node: &Node, kind: Kind) -> Option<Parsed> {
         Kind::Count => count(ctx, node).map(|n| Parsed::Count(Some(n))),
         Kind::CountLimit if is_off(node) => Some(Parsed::Count(None)),
         Kind::CountLimit => count(ctx, node).map(|n| Parsed::Count(Some(n))),
+        Kind::UpTo(max) => up_to(ctx, node, max).map(|n| Parsed::Count(Some(n))),
         Kind::Factor => number(ctx, node, 1.0).map(Parsed::Number),
         Kind::Amount if is_off(node) => Some(Parsed::Unused),
         Kind::Amount => number(ctx, node, 0.0).map(Parsed::Number),
@@ -84,18 +94,6 @@ pub fn parse(ctx: &mut Ctx<'_, '_>, node: &Node, kind: Kind) -> Option<Parsed> {
 
 pub fn is_off(node: &Node) -> bool {
     node.text() == Some("off") || node.value == Value::Bool(false)
-}
-
-fn command_line(ctx: &mut Ctx<'_, '_>, node: &Node) -> Option<Vec<String>> {
-    let line = text(ctx, node)?;
-    match words(&line) {
-        Ok(words) => Some(words),
-        Err(bad) => {
-            let message = format!("`{}` is malformed: {bad}", ctx.path);
-            ctx.error(&node.span, message);
-            None
-        }
-    }
 }
 
 fn one_of<T: Copy>(
@@ -173,14 +171,7 @@ pub fn text(ctx: &mut Ctx<'_, '_>, node: &Node) -> Option<String> {
 
 fn texts(ctx: &mut Ctx<'_, '_>, node: &Node) -> Option<Vec<String>> {
     match &node.value {
-        Value::Text(_) => text(ctx, node).map(|one| vec![one]),
-        Value::List(items) if items.len() > MAX_TEXTS => {
-            let message =
-                format!("`{}` has {} items; at most {MAX_TEXTS} are allowed", ctx.path, items.len());
-            ctx.error(&node.span, message);
-            None
-        }
-        Value::List(items) => all(items, |item| text(ctx, item)),
+        Value::Text(_) | Value::List(_) => lists::items(ctx, node, "a list of texts", MAX_TEXTS, text),
         _ => {
             ctx.must_be(node, "a list of texts");
             None
@@ -246,6 +237,18 @@ fn count(ctx: &mut Ctx<'_, '_>, node: &Node) -> Option<u64> {
         Some(n) if n >= 1 && n <= u64::from(u32::MAX) => Some(n),
         _ => {
             let message = format!("`{}` must be a whole number from 1 to {}", ctx.path, u32::MAX);
+            ctx.error(&node.span, message);
+            None
+        }
+    }
+}
+
+/// A whole number that may be zero.
+fn up_to(ctx: &mut Ctx<'_, '_>, node: &Node, max: u32) -> Option<u64> {
+    match &node.value {
+        Value::Int(n) if (0..=i128::from(max)).contains(n) => u64::try_from(*n).ok(),
+        _ => {
+            let message = format!("`{}` must be a whole number from 0 to {max}", ctx.path);
             ctx.error(&node.span, message);
             None
         }

@@ -13,6 +13,8 @@ pub struct Values<'a> {
     /// From 1.
     pub iteration: u64,
     pub max_iterations: Option<u64>,
+    /// What the checks of the attempt before had to say; empty when none failed.
+    pub failed_checks: &'a str,
 }
 
 /// What a command left behind.
@@ -34,7 +36,7 @@ pub fn expand(body: &str, values: &Values<'_>) -> String {
 pub fn expand_run(run: &str, args: &[(String, String)]) -> String {
     replace(run, |name| match name {
         Name::Arg(arg) => Some(lookup(args, arg).map(|value| quote(value)).unwrap_or_default()),
-        Name::Command(_) | Name::ExitCode(_) | Name::Loop(_) => None,
+        Name::Command(_) | Name::ExitCode(_) | Name::Checks(_) | Name::Loop(_) => None,
     })
 }
 
@@ -50,6 +52,16 @@ pub fn args_in(text: &str) -> Vec<String> {
     found
 }
 
+/// Whether a prompt says by itself where the failed checks go.
+pub fn asks_for_checks(text: &str) -> bool {
+    let mut found = false;
+    replace(text, |name| {
+        found |= matches!(name, Name::Checks("failed"));
+        None
+    });
+    found
+}
+
 impl Values<'_> {
     fn get(&self, name: Name<'_>) -> String {
         let output = |wanted| self.commands.iter().find(|c| c.name == wanted);
@@ -59,6 +71,8 @@ impl Values<'_> {
                 output(name).and_then(|c| c.exit_code).map(|n| n.to_string()).unwrap_or_default()
             }
             Name::Arg(name) => lookup(self.args, name).cloned().unwrap_or_default(),
+            Name::Checks("failed") => self.failed_checks.to_owned(),
+            Name::Checks(_) => String::new(),
             Name::Loop("name") => self.name.to_owned(),
             Name::Loop("iteration") => self.iteration.to_string(),
             Name::Loop("max_iterations") => self.max_iterations.map(|n| n.to_string()).unwrap_or_default(),
@@ -77,6 +91,7 @@ enum Name<'a> {
     Command(&'a str),
     ExitCode(&'a str),
     Arg(&'a str),
+    Checks(&'a str),
     /// `ralph.…` or `dogwatch.…`.
     Loop(&'a str),
 }
@@ -107,7 +122,7 @@ fn replace<'a>(text: &'a str, mut value: impl FnMut(Name<'a>) -> Option<String>)
 /// Reads a placeholder at the very start of `text`; gives its name and its length in bytes.
 fn placeholder(text: &str) -> Option<(Name<'_>, usize)> {
     let inner = text.strip_prefix("{{")?.trim_start();
-    let (space, inner) = ["commands", "args", "ralph", "dogwatch"]
+    let (space, inner) = ["commands", "args", "checks", "ralph", "dogwatch"]
         .iter()
         .find_map(|space| Some((*space, inner.strip_prefix(space)?.strip_prefix('.')?)))?;
     let (name, after) = name(inner)?;
@@ -117,6 +132,7 @@ fn placeholder(text: &str) -> Option<(Name<'_>, usize)> {
             None => (Name::Command(name), after),
         },
         "args" => (Name::Arg(name), after),
+        "checks" => (Name::Checks(name), after),
         _ => (Name::Loop(name), after),
     };
     let after = after.trim_start().strip_prefix("}}")?;
@@ -151,7 +167,14 @@ mod tests {
         let args = args();
         expand(
             body,
-            &Values { commands: &commands, args: &args, name: "fix", iteration: 2, max_iterations: None },
+            &Values {
+                commands: &commands,
+                args: &args,
+                name: "fix",
+                iteration: 2,
+                max_iterations: None,
+                failed_checks: "`make test` exited with 2 {{ args.dir }}",
+            },
         )
     }
 
@@ -171,7 +194,14 @@ mod tests {
         ] {
             assert_eq!(filled(body), expected, "{body:?}");
         }
-        let values = Values { commands: &[], args: &[], name: "n", iteration: 1, max_iterations: Some(5) };
+        let values = Values {
+            commands: &[],
+            args: &[],
+            name: "n",
+            iteration: 1,
+            max_iterations: Some(5),
+            failed_checks: "",
+        };
         assert_eq!(expand("{{ ralph.max_iterations }}", &values), "5");
     }
 
@@ -206,6 +236,15 @@ mod tests {
         assert_eq!(filled("{{ commands.tests.exit_code }}"), "1");
         assert_eq!(filled("[{{ commands.log.exit_code }}]"), "[]");
         assert_eq!(filled("{{ commands.tests.other }}"), "{{ commands.tests.other }}");
+    }
+
+    #[test]
+    fn failed_checks_stand_where_the_prompt_wants_them() {
+        assert_eq!(filled("<{{checks.failed}}>"), "<`make test` exited with 2 {{ args.dir }}>");
+        assert_eq!(filled("[{{ checks.passed }}]"), "[]");
+        assert!(asks_for_checks("see {{ checks.failed }}"));
+        assert!(!asks_for_checks("see {{ checks.passed }} {{ args.failed }} checks.failed"));
+        assert_eq!(expand_run("x {{ checks.failed }}", &[]), "x {{ checks.failed }}");
     }
 
     #[test]

@@ -72,6 +72,20 @@ fn lists_and_maps_may_have_so_many_items() {
 }
 
 #[test]
+fn checks_pins_and_agents_have_limits_in_number_and_length() {
+    let listed = |n: usize| vec!["a"; n].join(", ");
+    at_limit(MAX_CHECKS, |n| with(&format!("done_when: [{}]", listed(n))));
+    at_limit(MAX_CHECK_BYTES, |n| with(&format!("done_when: {}", "a".repeat(n))));
+    at_limit(MAX_PINS, |n| with(&format!("pin: [{}]", listed(n))));
+    at_limit(MAX_GLOB_BYTES, |n| with(&format!("pin: [{}]", "a".repeat(n))));
+    at_limit(MAX_AGENTS, |n| with(&format!("recovery: {{agents: [{}]}}", listed(n))));
+    at_limit(MAX_AGENT_BYTES, |n| with(&format!("recovery: {{agents: [{}]}}", "a".repeat(n))));
+    at_limit(MAX_AGENT_BYTES, |n| format!("---\nagent: {}\n---\nHi", "a".repeat(n)));
+    at_limit(MAX_RECHECKS as usize, |n| with(&format!("recheck: {n}")));
+    at_limit(MAX_RECOVERIES as usize, |n| with(&format!("recovery: {{budget: {n}}}")));
+}
+
+#[test]
 fn a_command_line_may_have_so_many_set_flags() {
     let file = with("");
     for (n, errors) in [(MAX_SET_FLAGS, 0), (MAX_SET_FLAGS + 1, 1)] {
@@ -134,7 +148,15 @@ fn exercise(text: &str, toml: &str) {
     let body = frontmatter::body(text);
     let _ = frontmatter::settings(text);
     let args = [("dir".to_owned(), text.to_owned())];
-    expand(&body, &Values { commands: &[], args: &args, name: "n", iteration: 1, max_iterations: None });
+    let values = Values {
+        commands: &[],
+        args: &args,
+        name: "n",
+        iteration: 1,
+        max_iterations: None,
+        failed_checks: text,
+    };
+    expand(&body, &values);
     let _ = words::words(&expand_run(text, &args));
     let mut set = Case::file("---\nagent: a\n---\n");
     set.flags.set = vec![text.to_owned(), format!("delay={text}"), format!("idle={text}")];

@@ -5,7 +5,9 @@ mod common;
 
 use common::{Case, error, lines, settings, with};
 use dogwatch_core::dur::{Dur, Limit};
-use dogwatch_core::settings::{IdlePolicy, ReaderName, StopAfter, Strategy};
+use dogwatch_core::settings::{
+    AgentPlan, CheckPolicy, IdlePolicy, ReaderName, RecoveryPolicy, StopAfter, Strategy, Tampered,
+};
 
 fn secs(s: u64) -> Dur {
     Dur::from_secs(s)
@@ -357,16 +359,9 @@ fn limits_may_be_off_and_counts_start_at_one() {
 #[test]
 fn what_this_version_cannot_do_is_refused_not_ignored() {
     for (yaml, path) in [
-        ("done_when: [make test]", "done_when"),
-        ("checks: {timeout: 5m}", "checks"),
-        ("recovery: {budget: 3}", "recovery"),
         ("notify: {url: x}", "notify"),
         ("mcp: true", "mcp"),
         ("mcp: {servers: {a: {command: x}}}", "mcp"),
-        ("worktree: true", "worktree"),
-        ("recheck: 1", "recheck"),
-        ("pin: [a]", "pin"),
-        ("max_parallel: 4", "max_parallel"),
         ("budget: {day: {tokens: 5, cost_usd: 5}}", "budget.day"),
     ] {
         let message = format!("this version of dogwatch cannot do `{path}` yet");
@@ -390,4 +385,130 @@ fn every_row_of_the_watchdog_has_its_key() {
     let loaded = Case::file(&with("agent_idle_activity_evidence_ttl_seconds: 0")).load().unwrap();
     let ttl = loaded.plan.nodes[0].settings.watchdog.evidence_ttl;
     assert_eq!(ttl, dogwatch_core::settings::Ttl::Fixed(dogwatch_core::dur::Dur::ZERO));
+}
+
+#[test]
+fn checks_are_a_list_or_one_and_never_none() {
+    for (yaml, commands) in [
+        ("", &[][..]),
+        ("done_when:", &[]),
+        ("done_when: off", &[]),
+        ("done_when: make test", &["make test"]),
+        ("done_when: [make test, 'test -s a | grep b']", &["make test", "test -s a | grep b"]),
+    ] {
+        assert_eq!(settings(yaml).checks.commands, commands, "{yaml}");
+    }
+    for (yaml, message) in [
+        ("done_when: []", "3:12: `done_when` is empty: nothing would be checked"),
+        ("done_when: ''", "3:12: `done_when` is empty"),
+        ("done_when: [a, ' ']", "3:16: `done_when` is empty"),
+        ("done_when: [a, 5]", "3:16: `done_when` must be a text"),
+        ("done_when: 5", "3:12: `done_when` must be a list of shell commands"),
+        ("done_when: {cmd: a}", "3:12: `done_when` must be a text"),
+    ] {
+        assert_eq!(error(yaml), message, "{yaml}");
+    }
+}
+
+#[test]
+fn a_loop_with_checks_tries_six_times_unless_told_otherwise() {
+    for (yaml, expected) in [
+        ("", None),
+        ("done_when: a", Some(6)),
+        ("done_when: off", None),
+        ("done_when: a\nmax_iterations: 3", Some(3)),
+        ("done_when: a\nmax_ralph_iters: 4", Some(4)),
+        ("done_when: a\nmax_iterations: off", None),
+    ] {
+        assert_eq!(settings(yaml).max_iterations, expected, "{yaml}");
+    }
+}
+
+#[test]
+fn checks_have_a_policy() {
+    assert_eq!(settings("").checks, CheckPolicy::default());
+    let checks = settings(
+        "done_when: a\nrecheck: 2\npin: [tests/**, 'x[ab]']\nchecks: {timeout: 90s, tampered: warn}\nworktree: true",
+    )
+    .checks;
+    let expected = CheckPolicy {
+        commands: vec!["a".to_owned()],
+        timeout: secs(90),
+        tampered: Tampered::Warn,
+        recheck: 2,
+        pin: vec!["tests/**".to_owned(), "x[ab]".to_owned()],
+    };
+    assert_eq!(checks, expected);
+    assert!(settings("worktree: true").worktree);
+    assert_eq!(settings("pin: tests").checks.pin, ["tests"]);
+    for (yaml, message) in [
+        ("recheck: 11", "3:10: `recheck` must be a whole number from 0 to 10"),
+        ("recheck: -1", "3:10: `recheck` must be a whole number from 0 to 10"),
+        ("recheck: off", "3:10: `recheck` must be a whole number from 0 to 10"),
+        ("pin: 5", "3:6: `pin` must be a list of globs"),
+        ("pin: [a, 'b[']", "3:10: `b[` is no glob: `[` is never closed"),
+        ("checks: {timeout: 0}", "3:19: `checks.timeout` must be more than zero"),
+        ("checks: {timeout: off}", "3:19: `checks.timeout` must be a duration"),
+        ("checks: {tampered: ignore}", "3:20: `checks.tampered` must be one of `fail` or `warn`"),
+        ("checks: {tamper: fail}", "3:10: unknown key `tamper` in `checks`"),
+        ("worktree: maybe", "3:11: `worktree` must be true or false"),
+    ] {
+        assert_eq!(error(yaml), message, "{yaml}");
+    }
+}
+
+#[test]
+fn recovery_has_a_budget_a_template_and_agents_that_stand_in() {
+    assert_eq!(settings("").recovery, RecoveryPolicy::default());
+    let recovery = settings(
+        "recovery:\n  budget: 0\n  template: again.md\n  resume: true\n  agents: [claude -p, {agent: mine 'x y', reader: codex}]",
+    )
+    .recovery;
+    let agent =
+        |words: &[&str], reader| AgentPlan { agent: words.iter().map(|w| w.to_string()).collect(), reader };
+    let expected = RecoveryPolicy {
+        budget: 0,
+        template: Some("again.md".to_owned()),
+        resume: true,
+        agents: vec![
+            agent(&["claude", "-p"], ReaderName::Claude),
+            agent(&["mine", "x y"], ReaderName::Codex),
+        ],
+    };
+    assert_eq!(recovery, expected);
+    assert_eq!(settings("recovery: {agents: claude}").recovery.agents.len(), 1);
+    for (yaml, message) in [
+        ("recovery: {budget: 1001}", "3:20: `recovery.budget` must be a whole number from 0 to 1000"),
+        ("recovery: {template: ''}", "3:22: `recovery.template` is empty"),
+        ("recovery: {resume: 1}", "3:20: `recovery.resume` must be true or false"),
+        ("recovery: {agents: 5}", "3:20: `recovery.agents` must be a list of command lines"),
+        (
+            "recovery: {agents: [\"a 'b\"]}",
+            "3:21: `recovery.agents` is malformed: the quote ' is never closed",
+        ),
+        ("recovery: {agents: [{agent: a, raeder: codex}]}", "3:32: an agent has no field `raeder`"),
+        ("recovery: {agents: [{reader: codex}]}", "3:21: this has no `agent`"),
+        (
+            "recovery: {agents: [{agent: a, reader: x}]}",
+            "3:40: `reader` must be one of `plain`, `claude`, `codex`, `opencode` or `gemini`",
+        ),
+    ] {
+        assert_eq!(error(yaml), message, "{yaml}");
+    }
+}
+
+#[test]
+fn a_loop_has_nothing_to_run_in_parallel_and_says_so() {
+    let file = with("max_parallel: 4");
+    let loaded = Case::file(&file).load().unwrap();
+    assert_eq!(
+        lines(&loaded.warnings),
+        ["RALPH.md:3:15: `max_parallel` has no effect here: a loop is one node"]
+    );
+    assert!(loaded.explain.iter().all(|setting| setting.key != "max_parallel"));
+    let file = with("");
+    // In `dogwatch.toml` it is meant for graphs.
+    let loaded = Case { project: Some("max_parallel = 4"), ..Case::file(&file) }.load().unwrap();
+    assert_eq!(lines(&loaded.warnings), [""; 0]);
+    assert!(error("max_parallel: 0").ends_with("must be a whole number from 1 to 4294967295"));
 }

@@ -93,8 +93,15 @@ fn set_flags_are_yaml_scalars() {
 #[test]
 fn errors_in_flags_point_at_the_flag() {
     let file = with("");
-    let mut case =
-        Case::file(&file).set(&["idle.max=6x", "idel.max=1h", "delay", "idle.mx=1", "done_when=x", "=5"]);
+    let mut case = Case::file(&file).set(&[
+        "idle.max=6x",
+        "idel.max=1h",
+        "delay",
+        "idle.mx=1",
+        "done_when=[]",
+        "mcp=x",
+        "=5",
+    ]);
     case.flags.max_iterations = Some("0".to_owned());
     case.flags.timeout = Some("-1".to_owned());
     case.flags.profile = Some(String::new());
@@ -105,7 +112,8 @@ fn errors_in_flags_point_at_the_flag() {
             "command line:1:7: unknown key `idel.max`",
             "command line:1:7: `delay` needs a value",
             "command line:1:7: unknown key `idle.mx`",
-            "command line:1:7: this version of dogwatch cannot do `done_when` yet",
+            "command line:1:17: `done_when` is empty: nothing would be checked",
+            "command line:1:7: this version of dogwatch cannot do `mcp` yet",
             "command line:1:7: unknown key ``",
             "command line:1:4: `max_iterations` must be a whole number from 1 to 4294967295",
             "command line:1:11: `watchdog.session` must be a duration",
@@ -200,6 +208,10 @@ delay                    0s           built-in
 profile                  standard     built-in
 max_iterations           3            flag -n
 work_when                none         built-in
+recheck                  0            built-in
+pin                      none         built-in
+worktree                 false        built-in
+done_when                none         built-in
 idle.delay               30s          built-in
 idle.backoff             2            built-in
 idle.max_delay           5m           built-in
@@ -234,6 +246,27 @@ budget.tokens            off          built-in
 budget.cost_usd          off          built-in
 limits.max_wait          6h           built-in
 limits.overload_retries  10           built-in
+checks.timeout           10m          built-in
+checks.tampered          fail         built-in
+recovery.budget          3            built-in
+recovery.template        none         built-in
+recovery.resume          false        built-in
+recovery.agents          none         built-in
 "
     );
+}
+
+#[test]
+fn the_default_number_of_attempts_says_why_it_is_one() {
+    let file = with("done_when: [make test, make lint]");
+    let loaded = Case::file(&file).load().unwrap();
+    assert_eq!(
+        origin(&loaded, "max_iterations"),
+        ("6".to_owned(), "built-in (`done_when` is set)".to_owned())
+    );
+    assert_eq!(origin(&loaded, "done_when"), ("make test; make lint".to_owned(), "RALPH.md:3:12".to_owned()));
+    let loaded =
+        Case::file(&file).set(&["done_when=[test -s out]", "recovery.agents=[claude]"]).load().unwrap();
+    assert_eq!(origin(&loaded, "done_when"), ("test -s out".to_owned(), "flag --set".to_owned()));
+    assert_eq!(origin(&loaded, "recovery.agents"), ("claude".to_owned(), "flag --set".to_owned()));
 }

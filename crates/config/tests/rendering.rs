@@ -147,9 +147,10 @@ fn columns_count_characters_also_behind_wide_and_odd_ones() {
 
 #[test]
 fn item_17_a_missing_program_can_be_shown_where_it_is_named() {
-    let loaded = Case::file("---\nagent: cloude -p\n---\nHi").load().unwrap();
+    let faults = Case::file("---\nagent: cloude -p\n---\nHi").faults();
+    assert_eq!(faults.len(), 1);
     assert_eq!(
-        loaded.agent_not_found.render(Style::Plain),
+        faults[0].render(Style::Plain),
         "\
 error: the agent's program `cloude` was not found on PATH
  --> RALPH.md:2:8
@@ -157,6 +158,25 @@ error: the agent's program `cloude` was not found on PATH
 2 | agent: cloude -p
   |        ^^^^^^^^^"
     );
+}
+
+#[test]
+fn what_the_machine_lacks_is_shown_where_it_is_asked_for() {
+    let file = "---\nagent: sh\nwake_on: {paths: ['a[']}\nrecovery:\n  template: gone.md\n  agents: [./x, sh, y]\n---\nHi";
+    let faults = Case::file(file).faults();
+    let shown: Vec<(String, Option<&str>)> =
+        faults.iter().map(|fault| (fault.to_string(), fault.label.as_deref())).collect();
+    assert_eq!(
+        shown,
+        [
+            ("RALPH.md:6:11: the program `./x` is not an executable file".to_owned(), None),
+            ("RALPH.md:6:11: the program `y` was not found on PATH".to_owned(), None),
+            ("RALPH.md:3:18: a wake path is no glob".to_owned(), Some("`a[`: unclosed")),
+            ("RALPH.md:5:13: the template `gone.md` cannot be read".to_owned(), Some("no such file")),
+        ]
+    );
+    let file = "---\nagent: sh\nrecovery: {template: there.md, agents: [sh]}\n---\nHi";
+    assert_eq!(Case::file(file).faults(), []);
 }
 
 #[test]

@@ -79,6 +79,7 @@ impl Prompter {
             name: node.name.as_str(),
             iteration: iteration.0,
             max_iterations: settings.max_iterations,
+            failed_checks: "",
         };
         let mut prompt = expand(&self.body, &values);
         let mut add = |text: &str| {

@@ -1,5 +1,5 @@
 use crate::error::{Failure, print_findings};
-use crate::loading::{LoopFile, SettingFlags};
+use crate::loading::{LoopFile, SettingFlags, runs_here};
 use dogwatch_config::explain;
 use std::path::PathBuf;
 
@@ -24,11 +24,10 @@ pub fn run(args: &Args) -> Result<u8, Failure> {
     let file = LoopFile::find(&args.path)?;
     let loaded = file.load(&args.settings.flags(), &args.args)?;
     print_findings(&loaded.warnings);
-    let found = file.check_here(&loaded);
     if args.explain {
         super::print(explain::table(&loaded.explain).as_bytes())?;
     }
-    found?;
+    runs_here(&loaded)?;
     let node = &loaded.plan.nodes[0];
     let summary = format!(
         "{}: ok ({} reads `{}`, {} commands, prompt of {} bytes)\n",

@@ -113,6 +113,7 @@ fn with_set(profile: Profile, set: &[String]) -> Result<WatchPolicy, Failure> {
         args: &[],
         node_name: "exec",
         detect: &dogwatch_agents::detect,
+        machine: None,
     })
     .map_err(Failure::Findings)?;
     print_findings(&loaded.warnings);

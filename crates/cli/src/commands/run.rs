@@ -1,5 +1,5 @@
 use crate::error::{Failure, print_findings};
-use crate::loading::{LoopFile, SettingFlags};
+use crate::loading::{LoopFile, SettingFlags, runs_here};
 use crate::secrets;
 use crate::supervise::{Ready, hold, random, supervise};
 use dogwatch_config::Loaded;
@@ -45,7 +45,7 @@ pub fn run(args: Args) -> Result<u8, Failure> {
     let file = LoopFile::find(&args.path)?;
     let loaded = file.load(&args.settings.flags(), &args.args)?;
     print_findings(&loaded.warnings);
-    file.check_here(&loaded)?;
+    runs_here(&loaded)?;
 
     let held = hold(&file.work_dir, &file.path)?;
     let mut loaded = loaded;

@@ -1,7 +1,7 @@
 //! Loading texts without files.
 #![allow(dead_code, clippy::unwrap_used)]
 
-use dogwatch_config::{Diagnostic, Flags, Loaded, Severity, Source, Sources, Style, load};
+use dogwatch_config::{Diagnostic, Flags, Loaded, Machine, Severity, Source, Sources, Style, load};
 use dogwatch_core::settings::{ReaderName, Settings};
 
 pub struct Case<'a> {
@@ -23,6 +23,15 @@ impl<'a> Case<'a> {
     }
 
     pub fn load(&self) -> Result<Loaded, Vec<Diagnostic>> {
+        self.load_on(None)
+    }
+
+    /// On a machine that has `sh`, a file `there.md`, and nothing else.
+    pub fn faults(&self) -> Vec<Diagnostic> {
+        self.load_on(Some(&Bare)).unwrap().faults
+    }
+
+    fn load_on(&self, machine: Option<&dyn Machine>) -> Result<Loaded, Vec<Diagnostic>> {
         let args: Vec<String> = self.args.iter().map(|a| a.to_string()).collect();
         load(&Sources {
             loop_file: Source { name: "RALPH.md", text: self.file },
@@ -32,6 +41,7 @@ impl<'a> Case<'a> {
             args: &args,
             node_name: "fix",
             detect: &detect,
+            machine,
         })
     }
 
@@ -55,7 +65,28 @@ impl<'a> Case<'a> {
     }
 }
 
-fn detect(agent: &[String]) -> ReaderName {
+/// A machine with next to nothing on it.
+pub struct Bare;
+
+impl Machine for Bare {
+    fn has_program(&self, program: &str) -> bool {
+        program == "sh"
+    }
+
+    fn wake_paths(&self, globs: &[String]) -> Result<(), String> {
+        globs.iter().find(|glob| glob.contains('[')).map_or(Ok(()), |glob| Err(format!("`{glob}`: unclosed")))
+    }
+
+    fn read(&self, path: &str) -> Result<String, String> {
+        if path == "there.md" {
+            Ok("Hello {{ args.who }}".to_owned())
+        } else {
+            Err("no such file".to_owned())
+        }
+    }
+}
+
+pub fn detect(agent: &[String]) -> ReaderName {
     if agent[0] == "claude" { ReaderName::Claude } else { ReaderName::Plain }
 }
 

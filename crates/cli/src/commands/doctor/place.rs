@@ -168,6 +168,7 @@ fn settings_file(name: &str, path: &Path, is_user: bool) -> Finding {
         args: &[],
         node_name: "doctor",
         detect: &dogwatch_agents::detect,
+        machine: None,
     };
     let found = match load(&sources) {
         Ok(loaded) => loaded.warnings,

@@ -33,6 +33,7 @@ impl Chosen {
             args: &[],
             node_name: "replay",
             detect: &dogwatch_agents::detect,
+            machine: None,
         })
         .map_err(Failure::Findings)?;
         print_findings(&loaded.warnings);
