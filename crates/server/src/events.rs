@@ -37,7 +37,13 @@ pub(crate) struct Signals {
 pub(crate) struct Pieces {
     pieces: mpsc::Receiver<Bytes>,
     /// The place among the streams, kept as long as the caller is there.
-    _place: OwnedSemaphorePermit,
+    _place: Option<OwnedSemaphorePermit>,
+}
+
+impl Pieces {
+    pub fn new(pieces: mpsc::Receiver<Bytes>, place: Option<OwnedSemaphorePermit>) -> Pieces {
+        Pieces { pieces, _place: place }
+    }
 }
 
 impl Stream for Pieces {
@@ -52,18 +58,18 @@ impl Stream for Pieces {
 pub(crate) fn so_far(tail: Tail, wanted: Wanted, place: OwnedSemaphorePermit) -> Pieces {
     let (to, pieces) = mpsc::channel(1);
     tokio::spawn(async move { Feed { tail, wanted, to, over: false }.pass_on().await });
-    Pieces { pieces, _place: place }
+    Pieces::new(pieces, Some(place))
 }
 
 /// The same, and then what comes, until the run is over.
 pub(crate) fn live(tail: Tail, wanted: Wanted, signals: Signals, place: OwnedSemaphorePermit) -> Pieces {
     let (to, pieces) = mpsc::channel(1);
     tokio::spawn(follow(Feed { tail, wanted, to, over: false }, signals));
-    Pieces { pieces, _place: place }
+    Pieces::new(pieces, Some(place))
 }
 
 /// Tells the caller at once that they are heard, and how soon to come back.
-const GREETING: &[u8] = b"retry: 1000\n\n";
+pub(crate) const GREETING: &[u8] = b"retry: 1000\n\n";
 
 async fn follow(mut feed: Feed, mut signals: Signals) {
     if feed.to.send(Bytes::from_static(GREETING)).await.is_err() {
@@ -114,7 +120,7 @@ impl Feed {
 
 impl Wanted {
     /// The wanted ones of some whole lines, in the caller's form.
-    fn frame(&self, lines: &[u8], over: &mut bool) -> Bytes {
+    pub fn frame(&self, lines: &[u8], over: &mut bool) -> Bytes {
         let mut out = BytesMut::new();
         for line in lines.split(|b| *b == b'\n') {
             let Some(head) = head(line) else { continue };

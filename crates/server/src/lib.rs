@@ -13,7 +13,9 @@
 //! What never happens here: writing the record, starting or ending processes, changing anything by GET.
 
 pub mod client;
+mod door;
 mod events;
+mod machine;
 mod refusal;
 mod routes;
 mod serve;
@@ -21,7 +23,9 @@ mod tail;
 
 pub use client::{Client, Response, SseEvent};
 pub use dogwatch_host::socket::path as socket_path;
-pub use serve::{Limits, Served, serve, serve_within};
+pub use door::{Limits, Served};
+pub use machine::{MachineSetup, serve_machine};
+pub use serve::{serve, serve_within};
 /// What [`Desk::changed`] answers with.
 pub use tokio::sync::watch;
 

@@ -1,103 +1,179 @@
 //! Every way of saying no: a status code, a word for programs, a sentence for people.
 
-use axum::http::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER};
+use axum::http::header::{CONTENT_RANGE, CONTENT_TYPE, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::{Response, StatusCode};
 use axum::response::IntoResponse;
 use serde_json::json;
+use std::borrow::Cow;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
+    /// On TCP: the token is missing or wrong.
+    NoToken,
+    /// The request was meant for another host: a name that leads here is not enough.
+    BadHost,
+    /// A page of somebody else sent it.
+    BadOrigin,
     NoSuchRoute,
     WrongMethod,
-    BadQuery,
+    /// A part of the path that is no run id, node, iteration or name.
+    BadPath,
+    NoSuchRun,
+    NoSuchOutput,
+    /// Nothing of the file lies in the range; its length.
+    BadRange(u64),
+    /// The run does not run; what to type instead.
+    NotRunning(String),
+    /// How it should be.
+    BadQuery(&'static str),
     BadLastEventId,
     NotJson,
-    BadBody,
+    /// How it should be.
+    BadBody(&'static str),
     EmptyText,
     BodyTooLarge,
     BodyTooSlow,
     NoAnswer,
     Busy,
     TooManyStreams,
-    NoRecord,
+    /// The system gives no more watches.
+    NoWatch,
+    /// What is wrong with it.
+    NoRecord(String),
     Broken,
 }
 
 impl Refusal {
     #[cfg(test)]
-    const ALL: [Refusal; 14] = [
-        Refusal::NoSuchRoute,
-        Refusal::WrongMethod,
-        Refusal::BadQuery,
-        Refusal::BadLastEventId,
-        Refusal::NotJson,
-        Refusal::BadBody,
-        Refusal::EmptyText,
-        Refusal::BodyTooLarge,
-        Refusal::BodyTooSlow,
-        Refusal::NoAnswer,
-        Refusal::Busy,
-        Refusal::TooManyStreams,
-        Refusal::NoRecord,
-        Refusal::Broken,
-    ];
+    fn all() -> Vec<Refusal> {
+        let text = String::new;
+        vec![
+            Refusal::NoToken,
+            Refusal::BadHost,
+            Refusal::BadOrigin,
+            Refusal::NoSuchRoute,
+            Refusal::WrongMethod,
+            Refusal::BadPath,
+            Refusal::NoSuchRun,
+            Refusal::NoSuchOutput,
+            Refusal::BadRange(0),
+            Refusal::NotRunning(text()),
+            Refusal::BadQuery(""),
+            Refusal::BadLastEventId,
+            Refusal::NotJson,
+            Refusal::BadBody(""),
+            Refusal::EmptyText,
+            Refusal::BodyTooLarge,
+            Refusal::BodyTooSlow,
+            Refusal::NoAnswer,
+            Refusal::Busy,
+            Refusal::TooManyStreams,
+            Refusal::NoWatch,
+            Refusal::NoRecord(text()),
+            Refusal::Broken,
+        ]
+    }
 
-    fn parts(self) -> (StatusCode, &'static str, &'static str) {
+    pub fn status(&self) -> StatusCode {
         match self {
-            Refusal::NoSuchRoute => (StatusCode::NOT_FOUND, "not_found", "there is no such route"),
-            Refusal::WrongMethod => {
-                (StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", "this route takes another method")
+            Refusal::NoToken => StatusCode::UNAUTHORIZED,
+            Refusal::BadHost | Refusal::BadOrigin => StatusCode::FORBIDDEN,
+            Refusal::NoSuchRoute | Refusal::NoSuchRun | Refusal::NoSuchOutput => StatusCode::NOT_FOUND,
+            Refusal::WrongMethod => StatusCode::METHOD_NOT_ALLOWED,
+            Refusal::BadPath | Refusal::BadQuery(_) | Refusal::BadLastEventId | Refusal::BadBody(_) => {
+                StatusCode::BAD_REQUEST
             }
-            Refusal::BadQuery => (
-                StatusCode::BAD_REQUEST,
-                "bad_query",
-                "`after` is a sequence number, `observed` is true or false",
-            ),
-            Refusal::BadLastEventId => {
-                (StatusCode::BAD_REQUEST, "bad_last_event_id", "Last-Event-ID is a sequence number")
+            Refusal::BadRange(_) => StatusCode::RANGE_NOT_SATISFIABLE,
+            Refusal::NotRunning(_) => StatusCode::CONFLICT,
+            Refusal::NotJson => StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            Refusal::EmptyText => StatusCode::UNPROCESSABLE_ENTITY,
+            Refusal::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+            Refusal::BodyTooSlow => StatusCode::REQUEST_TIMEOUT,
+            Refusal::NoAnswer | Refusal::Busy | Refusal::TooManyStreams | Refusal::NoWatch => {
+                StatusCode::SERVICE_UNAVAILABLE
             }
-            Refusal::NotJson => {
-                (StatusCode::UNSUPPORTED_MEDIA_TYPE, "not_json", "send JSON, as application/json")
-            }
-            Refusal::BadBody => {
-                (StatusCode::BAD_REQUEST, "bad_body", "the body must be {\"text\": \"…\"} and nothing else")
-            }
-            Refusal::EmptyText => (StatusCode::UNPROCESSABLE_ENTITY, "empty_text", "the text says nothing"),
-            Refusal::BodyTooLarge => {
-                (StatusCode::PAYLOAD_TOO_LARGE, "too_large", "more than this route takes")
-            }
-            Refusal::BodyTooSlow => {
-                (StatusCode::REQUEST_TIMEOUT, "too_slow", "the body did not come in time")
-            }
-            Refusal::NoAnswer => {
-                (StatusCode::SERVICE_UNAVAILABLE, "no_answer", "the run does not answer just now")
-            }
-            Refusal::Busy => {
-                (StatusCode::SERVICE_UNAVAILABLE, "busy", "the run takes no more requests just now")
-            }
-            Refusal::TooManyStreams => {
-                (StatusCode::SERVICE_UNAVAILABLE, "too_many_streams", "too many callers follow this run")
-            }
-            Refusal::NoRecord => {
-                (StatusCode::INTERNAL_SERVER_ERROR, "no_record", "the run's journal cannot be read")
-            }
-            Refusal::Broken => {
-                (StatusCode::INTERNAL_SERVER_ERROR, "internal", "dogwatch failed to answer; this is a bug")
-            }
+            Refusal::NoRecord(_) | Refusal::Broken => StatusCode::INTERNAL_SERVER_ERROR,
         }
+    }
+
+    /// A word for programs. It never changes.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Refusal::NoToken => "no_token",
+            Refusal::BadHost => "bad_host",
+            Refusal::BadOrigin => "bad_origin",
+            Refusal::NoSuchRoute => "not_found",
+            Refusal::WrongMethod => "method_not_allowed",
+            Refusal::BadPath => "bad_path",
+            Refusal::NoSuchRun => "no_such_run",
+            Refusal::NoSuchOutput => "no_such_output",
+            Refusal::BadRange(_) => "bad_range",
+            Refusal::NotRunning(_) => "not_running",
+            Refusal::BadQuery(_) => "bad_query",
+            Refusal::BadLastEventId => "bad_last_event_id",
+            Refusal::NotJson => "not_json",
+            Refusal::BadBody(_) => "bad_body",
+            Refusal::EmptyText => "empty_text",
+            Refusal::BodyTooLarge => "too_large",
+            Refusal::BodyTooSlow => "too_slow",
+            Refusal::NoAnswer => "no_answer",
+            Refusal::Busy => "busy",
+            Refusal::TooManyStreams => "too_many_streams",
+            Refusal::NoWatch => "no_watch",
+            Refusal::NoRecord(_) => "no_record",
+            Refusal::Broken => "internal",
+        }
+    }
+
+    /// A sentence for people.
+    fn message(&self) -> Cow<'static, str> {
+        let text = match self {
+            Refusal::NoToken => {
+                "send the token as `Authorization: Bearer …`; `dogwatch serve` says where it lies"
+            }
+            Refusal::BadHost => "this server answers to its own loopback address alone",
+            Refusal::BadOrigin => "another page may not ask this server",
+            Refusal::NoSuchRoute => "there is no such route",
+            Refusal::WrongMethod => "this route takes another method",
+            Refusal::BadPath => "the path names no run, node, iteration or stream as they are written",
+            Refusal::NoSuchRun => "there is no such run in the list of runs; `dogwatch ps --all` shows it",
+            Refusal::NoSuchOutput => "the run has no such output",
+            Refusal::BadRange(length) => return format!("nothing lies there: it has {length} bytes").into(),
+            Refusal::NotRunning(what_to_do) => return what_to_do.clone().into(),
+            Refusal::BadQuery(how) => how,
+            Refusal::BadLastEventId => "Last-Event-ID is a sequence number",
+            Refusal::NotJson => "send JSON, as application/json",
+            Refusal::BadBody(how) => how,
+            Refusal::EmptyText => "the text says nothing",
+            Refusal::BodyTooLarge => "more than this route takes",
+            Refusal::BodyTooSlow => "the body did not come in time",
+            Refusal::NoAnswer => "the run does not answer just now",
+            Refusal::Busy => "the run takes no more requests just now",
+            Refusal::TooManyStreams => "too many callers follow the events",
+            Refusal::NoWatch => "the system gives no more file watches",
+            Refusal::NoRecord(why) => return format!("the run's journal cannot be read: {why}").into(),
+            Refusal::Broken => "dogwatch failed to answer; this is a bug",
+        };
+        text.into()
     }
 }
 
 impl IntoResponse for Refusal {
     fn into_response(self) -> axum::response::Response {
-        let (status, code, message) = self.parts();
-        let body = json!({"error": {"code": code, "message": message}}).to_string();
+        let status = self.status();
+        let body = json!({"error": {"code": self.code(), "message": self.message()}}).to_string();
         let mut response = Response::new(body.into());
         *response.status_mut() = status;
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         if status == StatusCode::SERVICE_UNAVAILABLE {
             headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
+        }
+        if status == StatusCode::UNAUTHORIZED {
+            headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        if let Refusal::BadRange(length) = self {
+            headers.extend(HeaderValue::try_from(format!("bytes */{length}")).map(|v| (CONTENT_RANGE, v)));
         }
         response
     }
@@ -124,8 +200,8 @@ mod tests {
     fn every_refusal_is_documented_with_its_status() {
         let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/api.md");
         let page = std::fs::read_to_string(page).expect("the page is there");
-        for refusal in Refusal::ALL {
-            let (status, code, _) = refusal.parts();
+        for refusal in Refusal::all() {
+            let (status, code) = (refusal.status(), refusal.code());
             assert!(page.contains(&format!("| {} | `{code}` |", status.as_u16())), "{code}");
         }
     }

@@ -1,8 +1,8 @@
 //! Which question gets which answer.
 
+use crate::door::Limits;
 use crate::events::{self, Form, Signals, Wanted};
 use crate::refusal::Refusal;
-use crate::serve::Limits;
 use crate::tail::Tail;
 use crate::{Busy, Desk, MAX_TELL, Request};
 use axum::Router;
@@ -18,6 +18,7 @@ use dogwatch_core::moment::Moment;
 use dogwatch_core::status::{OrchestratorStatus, Status};
 use dogwatch_core::view::View;
 use dogwatch_host::{clock, journal};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -33,7 +34,7 @@ pub(crate) struct Shared {
 }
 
 type Asked = State<Arc<Shared>>;
-type Answer = Result<Response, Refusal>;
+pub(crate) type Answer = Result<Response, Refusal>;
 
 pub(crate) fn router(shared: Arc<Shared>) -> Router {
     Router::new()
@@ -70,12 +71,15 @@ async fn look(shared: &Shared) -> Result<(View, Moment), Refusal> {
     Ok((view.ok_or(Refusal::NoAnswer)?, clock::now()))
 }
 
+pub(crate) const BAD_EVENTS_QUERY: &str = "`after` is a sequence number, `observed` is true or false";
+pub(crate) const BAD_TELL: &str = "the body must be {\"text\": \"…\"} and nothing else";
+
 #[derive(Deserialize)]
-struct EventsQuery {
+pub(crate) struct EventsQuery {
     #[serde(default)]
-    after: u64,
+    pub after: u64,
     #[serde(default)]
-    observed: bool,
+    pub observed: bool,
 }
 
 async fn events(
@@ -83,7 +87,7 @@ async fn events(
     headers: HeaderMap,
     query: Result<Query<EventsQuery>, QueryRejection>,
 ) -> Answer {
-    let Query(query) = query.map_err(|_| Refusal::BadQuery)?;
+    let Query(query) = query.map_err(|_| Refusal::BadQuery(BAD_EVENTS_QUERY))?;
     let form = if wants_sse(&headers) { Form::Sse } else { Form::Lines };
     let after = match form {
         Form::Sse => last_event_id(&headers)?.unwrap_or(query.after),
@@ -94,29 +98,29 @@ async fn events(
     let path = shared.run_dir.join(journal::FILE);
     let (kind, pieces) = match form {
         Form::Sse => {
-            let tail = Tail::follow(&path).map_err(|_| Refusal::NoRecord)?;
+            let tail = Tail::follow(&path).map_err(|e| Refusal::NoRecord(e.to_string()))?;
             let signals = Signals { changed: shared.desk.changed(), closing: shared.closing.clone() };
             ("text/event-stream", events::live(tail, wanted, signals, place))
         }
         Form::Lines => {
-            let tail = Tail::up_to_now(&path).map_err(|_| Refusal::NoRecord)?;
+            let tail = Tail::up_to_now(&path).map_err(|e| Refusal::NoRecord(e.to_string()))?;
             ("application/x-ndjson", events::so_far(tail, wanted, place))
         }
     };
     Ok(answer(StatusCode::OK, kind, Body::from_stream(pieces)))
 }
 
-fn wants_sse(headers: &HeaderMap) -> bool {
+pub(crate) fn wants_sse(headers: &HeaderMap) -> bool {
     let accepted = headers.get_all(ACCEPT).iter().filter_map(|v| v.to_str().ok());
     accepted.flat_map(|v| v.split(',')).any(|kind| is_kind(kind, "text/event-stream"))
 }
 
 /// Whether a media type is `kind`, whatever its parameters.
-fn is_kind(value: &str, kind: &str) -> bool {
+pub(crate) fn is_kind(value: &str, kind: &str) -> bool {
     value.split(';').next().is_some_and(|v| v.trim().eq_ignore_ascii_case(kind))
 }
 
-fn last_event_id(headers: &HeaderMap) -> Result<Option<u64>, Refusal> {
+pub(crate) fn last_event_id(headers: &HeaderMap) -> Result<Option<u64>, Refusal> {
     let Some(id) = headers.get("last-event-id") else { return Ok(None) };
     let id = id.to_str().ok().and_then(|id| id.trim().parse().ok());
     id.map(Some).ok_or(Refusal::BadLastEventId)
@@ -124,39 +128,54 @@ fn last_event_id(headers: &HeaderMap) -> Result<Option<u64>, Refusal> {
 
 /// A request that needs no words. A body is read all the same, within the limits, and not looked at.
 async fn simple(State(shared): Asked, request: http::Request<Body>, ask: Request) -> Answer {
-    read_body(&shared, request).await?;
+    read_body(shared.limits, request).await?;
     leave(&shared, ask).await
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Told {
-    text: String,
+pub(crate) struct Told {
+    pub text: String,
 }
 
 async fn tell(State(shared): Asked, request: http::Request<Body>) -> Answer {
+    let text = told(shared.limits, request).await?;
+    leave(&shared, Request::Tell(text)).await
+}
+
+/// The body of a request, which must be JSON of this shape.
+pub(crate) async fn read_json<T: DeserializeOwned>(
+    limits: Limits,
+    request: http::Request<Body>,
+    shape: &'static str,
+) -> Result<T, Refusal> {
     let kind = request.headers().get(CONTENT_TYPE).and_then(|v| v.to_str().ok()).unwrap_or("");
     if !is_kind(kind, "application/json") {
         return Err(Refusal::NotJson);
     }
-    let body = read_body(&shared, request).await?;
-    let Told { text } = serde_json::from_slice(&body).map_err(|_| Refusal::BadBody)?;
+    let body = read_body(limits, request).await?;
+    serde_json::from_slice(&body).map_err(|_| Refusal::BadBody(shape))
+}
+
+/// What somebody wants to say to the agent.
+pub(crate) async fn told(limits: Limits, request: http::Request<Body>) -> Result<String, Refusal> {
+    let Told { text } = read_json(limits, request, BAD_TELL).await?;
     if text.trim().is_empty() {
         return Err(Refusal::EmptyText);
     }
     if text.len() > MAX_TELL {
         return Err(Refusal::BodyTooLarge);
     }
-    leave(&shared, Request::Tell(text)).await
+    Ok(text)
 }
 
-async fn read_body(shared: &Shared, request: http::Request<Body>) -> Result<Bytes, Refusal> {
-    let limit = shared.limits.body;
+pub(crate) async fn read_body(limits: Limits, request: http::Request<Body>) -> Result<Bytes, Refusal> {
+    let limit = limits.body;
     let declared = request.headers().get(CONTENT_LENGTH).and_then(|v| v.to_str().ok()?.parse::<u64>().ok());
     if declared.is_some_and(|n| n > limit as u64) {
         return Err(Refusal::BodyTooLarge);
     }
-    match tokio::time::timeout(shared.limits.read, to_bytes(request.into_body(), limit)).await {
+    match tokio::time::timeout(limits.read, to_bytes(request.into_body(), limit)).await {
         Ok(Ok(body)) => Ok(body),
         Ok(Err(_)) => Err(Refusal::BodyTooLarge),
         Err(_) => Err(Refusal::BodyTooSlow),
@@ -172,12 +191,12 @@ async fn leave(shared: &Shared, ask: Request) -> Answer {
     }
 }
 
-fn json(status: StatusCode, value: &impl Serialize) -> Answer {
+pub(crate) fn json(status: StatusCode, value: &impl Serialize) -> Answer {
     let body = serde_json::to_vec(value).map_err(|_| Refusal::Broken)?;
     Ok(answer(status, "application/json", body.into()))
 }
 
-fn answer(status: StatusCode, kind: &'static str, body: Body) -> Response {
+pub(crate) fn answer(status: StatusCode, kind: &'static str, body: Body) -> Response {
     let mut response = body.into_response();
     *response.status_mut() = status;
     let headers = response.headers_mut();

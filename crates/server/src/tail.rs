@@ -27,7 +27,7 @@ pub(crate) struct Tail {
 impl Tail {
     /// All that is ever written.
     pub fn follow(path: &Path) -> io::Result<Tail> {
-        Ok(Tail { file: File::open(path)?, offset: 0, until: u64::MAX, buf: Vec::new(), skipping: false })
+        Ok(Tail::from(File::open(path)?, 0))
     }
 
     /// What is there now, and no more, however fast it grows.
@@ -35,6 +35,21 @@ impl Tail {
         let mut tail = Tail::follow(path)?;
         tail.until = tail.file.metadata()?.len();
         Ok(tail)
+    }
+
+    /// Whole lines from here on: `offset` is the end of a line that was read before.
+    pub fn from(file: File, offset: u64) -> Tail {
+        Tail { file, offset, until: u64::MAX, buf: Vec::new(), skipping: false }
+    }
+
+    /// The end of the last line that was given out.
+    pub fn offset(&self) -> u64 {
+        self.offset
+    }
+
+    /// How many bytes of the journal this reader has not seen.
+    pub fn behind(&self) -> io::Result<u64> {
+        Ok(self.file.metadata()?.len().saturating_sub(self.offset))
     }
 
     /// The next whole lines, or `None` at the end.

@@ -17,6 +17,7 @@ mod replay;
 mod report;
 mod resume;
 mod run;
+mod serve;
 mod status;
 mod stop;
 mod tell;
@@ -43,6 +44,7 @@ pub enum Command {
     History(history::Args),
     Report(report::Args),
     Replay(replay::Args),
+    Serve(serve::Args),
     Doctor(doctor::Args),
     Demo(demo::Args),
     Completions(completions::Args),
@@ -70,6 +72,7 @@ impl Command {
             Command::History(args) => history::run(&args),
             Command::Report(args) => report::run(&args),
             Command::Replay(args) => replay::run(&args),
+            Command::Serve(args) => serve::run(&args),
             Command::Doctor(args) => doctor::run(&args),
             Command::Demo(args) => demo::run(&args),
             Command::Completions(args) => completions::run(&args),

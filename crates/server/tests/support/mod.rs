@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "each test file uses its part")]
 
+pub mod machine;
+
 use dogwatch_core::dur::Dur;
 use dogwatch_core::event::{Event, NodeCounts, Outcome, Recorded, RunEnded};
 use dogwatch_core::moment::Moment;

@@ -1,0 +1,135 @@
+//! Tells when something in a directory changes: one watch for each directory that somebody looks at.
+//!
+//! Whoever reads a journal while it grows waits for this instead of looking again and again. Which file it
+//! was is told, not what became of it: events are hints, the file is the truth.
+
+use rustix::fs::inotify::{self, CreateFlags, Reader, WatchFlags};
+use rustix::io::Errno;
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::path::Path;
+
+/// Read at a time; what does not fit is read the next time.
+const BUFFER: usize = 4 * 1024;
+
+/// A directory that is watched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Watched(i32);
+
+#[derive(Debug)]
+pub struct Growth {
+    fd: OwnedFd,
+}
+
+/// What was heard.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Heard {
+    /// In this directory, about the file of this name.
+    Changed(Watched, Vec<u8>),
+    /// The directory itself went away, and its watch with it.
+    Gone(Watched),
+    /// So much happened that some of it was lost: everything may have changed.
+    Everything,
+}
+
+impl Growth {
+    pub fn new() -> io::Result<Growth> {
+        Ok(Growth { fd: inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC)? })
+    }
+
+    /// Watches a directory; asked twice for the same, it answers the same.
+    pub fn watch(&self, dir: &Path) -> io::Result<Watched> {
+        let flags = WatchFlags::MODIFY
+            | WatchFlags::CREATE
+            | WatchFlags::DELETE
+            | WatchFlags::MOVE
+            | WatchFlags::CLOSE_WRITE
+            | WatchFlags::DELETE_SELF
+            | WatchFlags::ONLYDIR;
+        Ok(Watched(inotify::add_watch(&self.fd, dir, flags)?))
+    }
+
+    pub fn forget(&self, watched: Watched) {
+        // It may have gone with its directory.
+        let _ = inotify::remove_watch(&self.fd, watched.0);
+    }
+
+    /// What there is to hear now, once each; nothing if there is nothing.
+    pub fn take(&self) -> io::Result<Vec<Heard>> {
+        let mut buffer = [MaybeUninit::uninit(); BUFFER];
+        let mut reader = Reader::new(&self.fd, &mut buffer);
+        let mut heard = Vec::new();
+        loop {
+            let event = match reader.next() {
+                Ok(event) => event,
+                Err(Errno::AGAIN) => return Ok(heard),
+                Err(Errno::INTR) => continue,
+                Err(error) => return Err(error.into()),
+            };
+            let watched = Watched(event.wd());
+            let news = if event.events().contains(inotify::ReadFlags::QUEUE_OVERFLOW) {
+                Heard::Everything
+            } else if event.events().contains(inotify::ReadFlags::IGNORED) {
+                Heard::Gone(watched)
+            } else {
+                Heard::Changed(
+                    watched,
+                    event.file_name().map_or_else(Vec::new, |name| name.to_bytes().to_vec()),
+                )
+            };
+            if !heard.contains(&news) {
+                heard.push(news);
+            }
+            if reader.is_buffer_empty() {
+                return Ok(heard);
+            }
+        }
+    }
+}
+
+impl AsFd for Growth {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+impl AsRawFd for Growth {
+    fn as_raw_fd(&self) -> RawFd {
+        self.fd.as_raw_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    #[test]
+    fn what_grows_in_a_watched_directory_is_told_once_and_nothing_else_is() {
+        let (dir, other) =
+            (tempfile::tempdir().expect("a directory"), tempfile::tempdir().expect("a directory"));
+        let growth = Growth::new().expect("the system gives one");
+        assert_eq!(growth.take().expect("reads"), []);
+        let watched = growth.watch(dir.path()).expect("watches");
+        assert_eq!(growth.watch(dir.path()).expect("watches"), watched);
+        let mut file = std::fs::File::create(dir.path().join("log")).expect("creates");
+        for _ in 0..3 {
+            file.write_all(b"x").expect("writes");
+        }
+        std::fs::write(other.path().join("log"), "x").expect("writes");
+        assert_eq!(growth.take().expect("reads"), [Heard::Changed(watched, b"log".to_vec())]);
+        growth.forget(watched);
+        file.write_all(b"x").expect("writes");
+        assert_eq!(growth.take().expect("reads"), [Heard::Gone(watched)]);
+    }
+
+    #[test]
+    fn a_directory_that_goes_away_is_told() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let growth = Growth::new().expect("the system gives one");
+        let watched = growth.watch(dir.path()).expect("watches");
+        drop(dir);
+        assert!(growth.take().expect("reads").contains(&Heard::Gone(watched)));
+    }
+}

@@ -1,0 +1,139 @@
+//! A run's record, folded as far as it has been written: only what is new is read.
+
+use crate::tail::Tail;
+use dogwatch_core::event::{FORMAT, Recorded};
+use dogwatch_core::view::View;
+use dogwatch_host::journal;
+use std::fs::{File, Metadata};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+#[derive(Debug, Default)]
+pub(crate) struct Fold {
+    pub view: View,
+    /// The end of the last line in it.
+    offset: u64,
+    /// Which file it was, and as it was when it was read to its end.
+    file: (u64, u64),
+    seen: Option<(u64, i64, i64)>,
+    /// What is wrong with the record; nothing beyond it is believed.
+    broken: Option<String>,
+}
+
+impl Fold {
+    /// Takes in what was written since the last time. An unchanged file is not even opened.
+    pub fn catch_up(&mut self, run_dir: &Path) -> Result<&View, String> {
+        let path = run_dir.join(journal::FILE);
+        let meta = std::fs::metadata(&path).map_err(|e| e.to_string())?;
+        if (meta.dev(), meta.ino()) != self.file || meta.len() < self.offset {
+            *self = Fold { file: (meta.dev(), meta.ino()), ..Fold::default() };
+        }
+        if self.seen != Some(state(&meta)) && self.broken.is_none() {
+            let file = File::open(&path).map_err(|e| e.to_string())?;
+            self.broken = self.read_on(file).err();
+            self.seen = Some(state(&meta));
+        }
+        match &self.broken {
+            None => Ok(&self.view),
+            Some(why) => Err(why.clone()),
+        }
+    }
+
+    fn read_on(&mut self, file: File) -> Result<(), String> {
+        let mut tail = Tail::from(file, self.offset);
+        while let Some(lines) = tail.next().map_err(|e| e.to_string())? {
+            for line in lines.split(|b| *b == b'\n').filter(|line| !line.is_empty()) {
+                let recorded: Recorded = serde_json::from_slice(line)
+                    .map_err(|e| format!("what follows event {} is no event: {e}", self.view.seq))?;
+                self.take(&recorded)?;
+            }
+            self.offset = tail.offset();
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, recorded: &Recorded) -> Result<(), String> {
+        if recorded.v > FORMAT {
+            return Err(format!("event {} was written by a newer dogwatch", recorded.seq));
+        }
+        if recorded.seq != self.view.seq + 1 {
+            return Err(format!("event {} follows event {}: lines are missing", recorded.seq, self.view.seq));
+        }
+        self.view.apply(recorded);
+        Ok(())
+    }
+}
+
+/// What changes when a file is written to.
+fn state(meta: &Metadata) -> (u64, i64, i64) {
+    (meta.len(), meta.mtime(), meta.mtime_nsec())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dogwatch_core::event::Event;
+    use dogwatch_core::moment::Moment;
+    use dogwatch_host::journal::Journal;
+    use std::fs::OpenOptions;
+    use std::io::Write;
+
+    fn write(journal: &mut Journal, seq: u64) {
+        let event = Event::Trouble { kind: "test".into(), detail: format!("number {seq}") };
+        journal.append(&Recorded::new(seq, Moment::default(), event)).expect("takes it");
+        journal.sync().expect("writes");
+    }
+
+    fn troubles(fold: &mut Fold, dir: &Path) -> u64 {
+        fold.catch_up(dir).expect("reads").troubles
+    }
+
+    #[test]
+    fn what_is_new_is_taken_in_and_what_was_is_not_taken_twice() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let mut journal = Journal::create(dir.path()).expect("creates");
+        let mut fold = Fold::default();
+        for seq in 1..=3 {
+            write(&mut journal, seq);
+            assert_eq!(troubles(&mut fold, dir.path()), seq);
+            assert_eq!(troubles(&mut fold, dir.path()), seq);
+        }
+    }
+
+    #[test]
+    fn a_half_written_line_waits_and_a_record_that_was_replaced_is_read_anew() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join(journal::FILE);
+        let mut journal = Journal::create(dir.path()).expect("creates");
+        let mut fold = Fold::default();
+        write(&mut journal, 1);
+        write(&mut journal, 2);
+        let whole = std::fs::read(&path).expect("reads");
+        OpenOptions::new()
+            .write(true)
+            .open(&path)
+            .and_then(|f| f.set_len(whole.len() as u64 - 3))
+            .expect("cuts");
+        assert_eq!(troubles(&mut fold, dir.path()), 1);
+        let mut file = OpenOptions::new().append(true).open(&path).expect("opens");
+        file.write_all(&whole[whole.len() - 3..]).expect("writes");
+        assert_eq!(troubles(&mut fold, dir.path()), 2);
+        let first = whole.iter().position(|b| *b == b'\n').expect("has a line") + 1;
+        file.set_len(first as u64).expect("cuts");
+        assert_eq!(troubles(&mut fold, dir.path()), 1);
+    }
+
+    #[test]
+    fn a_record_with_something_else_in_it_is_said_to_be_broken_and_stays_so() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let mut journal = Journal::create(dir.path()).expect("creates");
+        write(&mut journal, 1);
+        write(&mut journal, 3);
+        let mut fold = Fold::default();
+        for _ in 0..2 {
+            let why = fold.catch_up(dir.path()).expect_err("lines are missing");
+            assert_eq!(why, "event 3 follows event 1: lines are missing");
+        }
+        assert!(Fold::default().catch_up(&dir.path().join("nowhere")).is_err());
+    }
+}

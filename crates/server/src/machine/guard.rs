@@ -1,0 +1,191 @@
+//! Who may ask on TCP, where every process of the machine can knock and every page of a browser can send.
+//!
+//! The token shows that the caller can read this user's files. Host keeps away names that were made to lead
+//! here, Origin keeps away other pages. The page itself holds no data and needs no token: it gets it from
+//! the fragment of its address, which no browser sends to anybody.
+
+use crate::refusal::Refusal;
+use axum::extract::{Request, State};
+use axum::http::header::{AUTHORIZATION, HOST, HeaderMap, ORIGIN};
+use axum::http::{Method, Uri};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use dogwatch_host::token::Token;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+pub(crate) struct Guard {
+    token: Token,
+    /// What a caller may call us: `127.0.0.1:3649` and `localhost:3649`.
+    names: Vec<String>,
+}
+
+impl Guard {
+    pub fn new(token: Token, address: SocketAddr) -> Guard {
+        let port = address.port();
+        let mut names = vec![address.to_string(), format!("localhost:{port}")];
+        // Browsers leave the port out where everybody knows it.
+        if port == 80 {
+            names.extend([bare(address), "localhost".to_owned()]);
+        }
+        Guard { token, names }
+    }
+
+    fn check(&self, request: &Request) -> Result<(), Refusal> {
+        let headers = request.headers();
+        if !self.is_meant(headers, request.uri()) {
+            return Err(Refusal::BadHost);
+        }
+        if !self.is_own_page(headers) {
+            return Err(Refusal::BadOrigin);
+        }
+        let open = is_page(request.uri().path()) && matches!(*request.method(), Method::GET | Method::HEAD);
+        if open || self.has_token(headers) { Ok(()) } else { Err(Refusal::NoToken) }
+    }
+
+    fn is_meant(&self, headers: &HeaderMap, uri: &Uri) -> bool {
+        let mut hosts = headers.get_all(HOST).iter();
+        let (Some(host), None) = (hosts.next(), hosts.next()) else { return false };
+        // A whole address instead of a path names a host, too.
+        let named = uri.authority().is_none_or(|a| self.is_name(a.as_str().as_bytes()));
+        named && self.is_name(host.as_bytes())
+    }
+
+    fn is_name(&self, given: &[u8]) -> bool {
+        self.names.iter().any(|name| given.eq_ignore_ascii_case(name.as_bytes()))
+    }
+
+    /// Who is no browser sends no Origin.
+    fn is_own_page(&self, headers: &HeaderMap) -> bool {
+        let own = |origin: &[u8]| origin.strip_prefix(b"http://").is_some_and(|host| self.is_name(host));
+        headers.get_all(ORIGIN).iter().all(|origin| own(origin.as_bytes()))
+    }
+
+    fn has_token(&self, headers: &HeaderMap) -> bool {
+        let mut given = headers.get_all(AUTHORIZATION).iter();
+        let (Some(value), None) = (given.next(), given.next()) else { return false };
+        let value = value.as_bytes();
+        let Some((scheme, token)) = value.split_at_checked(b"Bearer ".len()) else { return false };
+        scheme.eq_ignore_ascii_case(b"bearer ") && self.token.fits(token)
+    }
+}
+
+fn bare(address: SocketAddr) -> String {
+    match address {
+        SocketAddr::V4(a) => a.ip().to_string(),
+        SocketAddr::V6(a) => format!("[{}]", a.ip()),
+    }
+}
+
+/// Whether this is a part of the dashboard: the same for everybody.
+pub(crate) fn is_page(path: &str) -> bool {
+    path == "/" || path == "/favicon.ico" || path.starts_with("/app/")
+}
+
+pub(crate) async fn guard(State(guard): State<Arc<Guard>>, request: Request, next: Next) -> Response {
+    match guard.check(&request) {
+        Ok(()) => next.run(request).await,
+        Err(refusal) => refusal.into_response(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use axum::body::Body;
+
+    fn guarded() -> (Guard, String, tempfile::TempDir) {
+        let dir = tempfile::tempdir().expect("a directory");
+        let token = Token::at(&dir.path().join("token")).expect("makes it");
+        let bearer = format!("Bearer {}", token.as_str());
+        (Guard::new(token, SocketAddr::from(([127, 0, 0, 1], 3649))), bearer, dir)
+    }
+
+    fn ask(guard: &Guard, path: &str, headers: &[(&str, &str)]) -> Result<(), Refusal> {
+        let mut request = Request::builder().uri(path);
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        guard.check(&request.body(Body::empty()).expect("a request"))
+    }
+
+    // promise: 14
+    #[test]
+    fn only_the_token_in_its_header_opens_the_door() {
+        let (guard, bearer, _dir) = guarded();
+        let host = ("host", "127.0.0.1:3649");
+        let with = |value: &str| ask(&guard, "/v1/runs", &[host, ("authorization", value)]);
+        assert_eq!(with(&bearer), Ok(()));
+        assert_eq!(with(&bearer.replace("Bearer", "bearer")), Ok(()));
+        let token = &bearer["Bearer ".len()..];
+        for wrong in
+            ["", "Bearer", "Bearer ", token, &format!("Basic {token}"), &format!("{bearer}0"), &bearer[..70]]
+        {
+            assert_eq!(with(wrong), Err(Refusal::NoToken), "{wrong}");
+        }
+        assert_eq!(ask(&guard, "/v1/runs", &[host]), Err(Refusal::NoToken));
+        assert_eq!(ask(&guard, &format!("/v1/runs?token={token}"), &[host]), Err(Refusal::NoToken));
+        let twice = [host, ("authorization", &bearer), ("authorization", &bearer)];
+        assert_eq!(ask(&guard, "/v1/runs", &twice), Err(Refusal::NoToken));
+    }
+
+    // promise: 14
+    #[test]
+    fn a_request_that_was_meant_for_another_host_is_refused_with_the_token_too() {
+        let (guard, bearer, _dir) = guarded();
+        let with = |host: &str| ask(&guard, "/v1/runs", &[("host", host), ("authorization", &bearer)]);
+        for good in ["127.0.0.1:3649", "localhost:3649", "LOCALHOST:3649"] {
+            assert_eq!(with(good), Ok(()), "{good}");
+        }
+        for bad in [
+            "evil.example:3649",
+            "127.0.0.1:80",
+            "127.0.0.1",
+            "localhost",
+            "127.0.0.1.evil.example:3649",
+            "",
+            "0.0.0.0:3649",
+        ] {
+            assert_eq!(with(bad), Err(Refusal::BadHost), "{bad}");
+        }
+        assert_eq!(ask(&guard, "/", &[("host", "evil.example:3649")]), Err(Refusal::BadHost));
+        assert_eq!(ask(&guard, "/v1/runs", &[("authorization", &bearer)]), Err(Refusal::BadHost));
+        let absolute = "http://evil.example/v1/runs";
+        let headers = [("host", "127.0.0.1:3649"), ("authorization", bearer.as_str())];
+        assert_eq!(ask(&guard, absolute, &headers), Err(Refusal::BadHost));
+    }
+
+    // promise: 14
+    #[test]
+    fn another_page_is_refused_with_the_token_too() {
+        let (guard, bearer, _dir) = guarded();
+        let with = |origin: &str| {
+            let headers = [("host", "127.0.0.1:3649"), ("authorization", &bearer), ("origin", origin)];
+            ask(&guard, "/v1/runs", &headers)
+        };
+        assert_eq!(with("http://127.0.0.1:3649"), Ok(()));
+        assert_eq!(with("http://localhost:3649"), Ok(()));
+        for bad in [
+            "null",
+            "",
+            "https://127.0.0.1:3649",
+            "http://evil.example",
+            "http://127.0.0.1:1",
+            "127.0.0.1:3649",
+        ] {
+            assert_eq!(with(bad), Err(Refusal::BadOrigin), "{bad}");
+        }
+    }
+
+    #[test]
+    fn the_page_needs_no_token_and_nothing_that_only_looks_like_it_is_the_page() {
+        let (guard, _, _dir) = guarded();
+        let host = [("host", "127.0.0.1:3649")];
+        for open in ["/", "/?x", "/app/main.js", "/favicon.ico"] {
+            assert_eq!(ask(&guard, open, &host), Ok(()), "{open}");
+        }
+        for closed in ["/app", "/v1/runs", "/metrics", "/openapi.json", "/v1/app/", "//app/x", "/nothing"] {
+            assert_eq!(ask(&guard, closed, &host), Err(Refusal::NoToken), "{closed}");
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! Tells those who read a run's record that it grew. A directory is watched while somebody reads, and no longer.
+
+use dogwatch_host::growth::{Growth, Heard, Watched};
+use dogwatch_host::journal;
+use std::collections::BTreeMap;
+use std::io;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::io::unix::AsyncFd;
+use tokio::sync::watch;
+
+/// The file whose lock says that a run is supervised; its closing says that its holder is gone.
+const ALIVE: &[u8] = b"alive";
+
+#[derive(Default)]
+pub(crate) struct Hub {
+    inner: Mutex<Inner>,
+}
+
+#[derive(Default)]
+struct Inner {
+    /// Made for the first who wants to know.
+    growth: Option<Arc<AsyncFd<Growth>>>,
+    watched: BTreeMap<Watched, watch::Sender<Seen>>,
+}
+
+/// The newer way to say this is `unsafe`, for those who do not own their descriptor; ours is owned.
+#[allow(deprecated, reason = "Growth owns its descriptor for as long as it lives")]
+fn readable(growth: Growth) -> io::Result<AsyncFd<Growth>> {
+    AsyncFd::new(growth)
+}
+
+/// How often something was heard of a run's files.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Seen {
+    pub journal: u64,
+    pub alive: u64,
+}
+
+/// Somebody who wants to know. Dropping it ends that.
+pub(crate) struct Interest {
+    hub: Arc<Hub>,
+    watched: Watched,
+    pub changed: watch::Receiver<Seen>,
+}
+
+impl Hub {
+    /// Must be called within the runtime.
+    pub fn watch(self: &Arc<Hub>, dir: &Path) -> io::Result<Interest> {
+        let mut inner = self.lock();
+        let growth = match &inner.growth {
+            Some(growth) => Arc::clone(growth),
+            None => {
+                let growth = Arc::new(readable(Growth::new()?)?);
+                tokio::spawn(listen(Arc::clone(&growth), Arc::clone(self)));
+                Arc::clone(inner.growth.insert(growth))
+            }
+        };
+        let watched = growth.get_ref().watch(dir)?;
+        let sender = inner.watched.entry(watched).or_insert_with(|| watch::Sender::new(Seen::default()));
+        Ok(Interest { hub: Arc::clone(self), watched, changed: sender.subscribe() })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn tell(&self, heard: Vec<Heard>) {
+        let mut inner = self.lock();
+        for news in heard {
+            match news {
+                Heard::Changed(watched, name) => {
+                    if let Some(sender) = inner.watched.get(&watched) {
+                        bump(sender, name == journal::FILE.as_bytes(), name == ALIVE);
+                    }
+                }
+                // Whoever reads there is told by the end of it.
+                Heard::Gone(watched) => drop(inner.watched.remove(&watched)),
+                Heard::Everything => inner.watched.values().for_each(|w| bump(w, true, true)),
+            }
+        }
+    }
+
+    #[cfg(test)]
+    fn watches(&self) -> usize {
+        self.lock().watched.len()
+    }
+}
+
+fn bump(sender: &watch::Sender<Seen>, journal: bool, alive: bool) {
+    sender.send_if_modified(|seen| {
+        seen.journal += u64::from(journal);
+        seen.alive += u64::from(alive);
+        journal || alive
+    });
+}
+
+impl Drop for Interest {
+    fn drop(&mut self) {
+        let mut inner = self.hub.lock();
+        // Our own receiver is the last one.
+        let last = inner.watched.get(&self.watched).is_some_and(|sender| sender.receiver_count() <= 1);
+        if last {
+            inner.watched.remove(&self.watched);
+            if let Some(growth) = &inner.growth {
+                growth.get_ref().forget(self.watched);
+            }
+        }
+    }
+}
+
+async fn listen(growth: Arc<AsyncFd<Growth>>, hub: Arc<Hub>) {
+    while let Ok(mut ready) = growth.readable().await {
+        match growth.get_ref().take() {
+            Ok(heard) if heard.is_empty() => ready.clear_ready(),
+            Ok(heard) => hub.tell(heard),
+            Err(_) => return,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_is_watched_while_somebody_reads_and_no_longer() {
+        let runtime = crate::door::runtime().expect("a runtime");
+        let dir = tempfile::tempdir().expect("a directory");
+        runtime.block_on(async {
+            let hub = Arc::new(Hub::default());
+            assert_eq!(hub.watches(), 0);
+            let mut one = hub.watch(dir.path()).expect("watches");
+            let two = hub.watch(dir.path()).expect("watches");
+            assert_eq!(hub.watches(), 1);
+            std::fs::write(dir.path().join(journal::FILE), "x").expect("writes");
+            one.changed.changed().await.expect("is told");
+            drop(two);
+            assert_eq!(hub.watches(), 1);
+            drop(one);
+            assert_eq!(hub.watches(), 0);
+            assert!(hub.watch(&dir.path().join("nowhere")).is_err());
+        });
+    }
+
+    #[test]
+    fn who_reads_in_a_directory_that_goes_away_is_told() {
+        let runtime = crate::door::runtime().expect("a runtime");
+        let dir = tempfile::tempdir().expect("a directory");
+        runtime.block_on(async {
+            let hub = Arc::new(Hub::default());
+            let mut one = hub.watch(dir.path()).expect("watches");
+            drop(dir);
+            while one.changed.changed().await.is_ok() {}
+            assert_eq!(hub.watches(), 0);
+        });
+    }
+}

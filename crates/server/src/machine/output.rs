@@ -1,0 +1,260 @@
+//! What an agent printed, as it printed it, in ranges of bytes. It is text and nothing else: whatever a browser
+//! finds in it, it shows and does not run.
+
+use super::stream::{Out, Pace};
+use crate::door::Cut;
+use crate::events::Pieces;
+use crate::refusal::Refusal;
+use axum::body::Body;
+use axum::http::StatusCode;
+use axum::http::header::{ACCEPT_RANGES, CONTENT_LENGTH, CONTENT_RANGE, HeaderMap, HeaderValue, RANGE};
+use axum::response::Response;
+use bytes::Bytes;
+use dogwatch_core::ids::{Iteration, NodeName};
+use dogwatch_host::home;
+use rustix::fs::{Mode, OFlags};
+use serde::Serialize;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use tokio::sync::mpsc;
+
+/// The most that one answer has; the rest is asked for by its range.
+pub(crate) const MAX_OUTPUT: u64 = 8 * 1024 * 1024;
+/// Where an iteration's prompt lies.
+const PROMPT: &str = "prompt.md";
+/// The longest name of a file that is shown.
+const MAX_NAME: usize = 64;
+/// The most files that are listed for one iteration.
+const MAX_FILES: usize = 100;
+/// Read and sent at a time: what a caller who does not read costs.
+const CHUNK: u64 = 64 * 1024;
+
+/// Which iteration of which node: checked, so that it cannot lead anywhere else.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Place {
+    node: NodeName,
+    iteration: Iteration,
+}
+
+impl Place {
+    pub fn parse(node: &str, iteration: &str) -> Result<Place, Refusal> {
+        let name = NodeName::new(node);
+        let number = iteration.bytes().all(|b| b.is_ascii_digit()).then(|| iteration.parse().ok()).flatten();
+        match number {
+            Some(n) if n > 0 && name.as_str() == node => Ok(Place { node: name, iteration: Iteration(n) }),
+            _ => Err(Refusal::BadPath),
+        }
+    }
+
+    fn dir(&self, run_dir: &Path) -> PathBuf {
+        home::iteration_dir(run_dir, &self.node, self.iteration)
+    }
+}
+
+/// `stdout`, `stderr`, `prompt` and whatever else lies there: a plain name, so that it cannot lead anywhere else.
+fn is_name(name: &str) -> bool {
+    let plain = |b: u8| b.is_ascii_alphanumeric() || b"._-".contains(&b);
+    name.len() <= MAX_NAME && name.starts_with(|c: char| c.is_ascii_alphanumeric()) && name.bytes().all(plain)
+}
+
+/// What lies there of an iteration.
+#[derive(Debug, Serialize)]
+pub(crate) struct Outputs {
+    pub files: Vec<OutputFile>,
+}
+
+#[derive(Debug, PartialEq, Serialize)]
+pub(crate) struct OutputFile {
+    pub name: String,
+    pub bytes: u64,
+}
+
+pub(crate) fn list(run_dir: &Path, place: &Place) -> Result<Outputs, Refusal> {
+    let entries = std::fs::read_dir(place.dir(run_dir)).map_err(|_| Refusal::NoSuchOutput)?;
+    let files = entries.flatten().filter_map(|entry| {
+        let name = entry.file_name().to_str().filter(|name| is_name(name))?.to_owned();
+        let meta = entry.metadata().ok().filter(|meta| meta.is_file())?;
+        Some(OutputFile { name, bytes: meta.len() })
+    });
+    let mut files: Vec<OutputFile> = files.take(MAX_FILES).collect();
+    files.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+    Ok(Outputs { files })
+}
+
+pub(crate) fn answer(
+    run_dir: &Path,
+    place: &Place,
+    stream: &str,
+    headers: &HeaderMap,
+    cut: Cut,
+) -> Result<Response, Refusal> {
+    if !is_name(stream) {
+        return Err(Refusal::BadPath);
+    }
+    // The prompt has one name here, whatever its file is called.
+    let name = if stream == "prompt" { PROMPT } else { stream };
+    let file = open(&place.dir(run_dir).join(name)).map_err(|_| Refusal::NoSuchOutput)?;
+    let length = file.metadata().map_err(|_| Refusal::NoSuchOutput)?.len();
+    let wanted = Span::wanted(headers, length)?;
+    let mut response = crate::routes::answer(
+        if wanted.is_whole(length) { StatusCode::OK } else { StatusCode::PARTIAL_CONTENT },
+        "text/plain; charset=utf-8",
+        Body::from_stream(send(file, wanted, cut)),
+    );
+    let headers = response.headers_mut();
+    headers.insert(ACCEPT_RANGES, HeaderValue::from_static("bytes"));
+    headers.insert(CONTENT_LENGTH, HeaderValue::from(wanted.length));
+    if !wanted.is_whole(length) {
+        let last = (wanted.from + wanted.length).saturating_sub(1);
+        let range = format!("bytes {}-{last}/{length}", wanted.from);
+        headers.extend(HeaderValue::try_from(range).map(|value| (CONTENT_RANGE, value)));
+    }
+    Ok(response)
+}
+
+/// Opens a regular file and nothing else: a FIFO in its place must not hold us, a link not lead us away.
+fn open(path: &Path) -> io::Result<File> {
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NOCTTY;
+    let file = File::from(rustix::fs::open(path, flags, Mode::empty())?);
+    match file.metadata()?.is_file() {
+        true => Ok(file),
+        false => Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file")),
+    }
+}
+
+fn send(file: File, wanted: Span, cut: Cut) -> Pieces {
+    let (to, pieces) = mpsc::channel(1);
+    let out = Out { to, cut, pace: Pace::default() };
+    tokio::spawn(async move {
+        let end = wanted.from + wanted.length;
+        let mut at = wanted.from;
+        while at < end {
+            let mut piece = vec![0; usize::try_from(CHUNK.min(end - at)).unwrap_or(0)];
+            if file.read_exact_at(&mut piece, at).is_err() {
+                // It was cut short meanwhile; the caller sees by the length that something is missing.
+                return;
+            }
+            at += piece.len() as u64;
+            if out.send(Bytes::from(piece)).await.is_none() {
+                return;
+            }
+        }
+    });
+    Pieces::new(pieces, None)
+}
+
+/// A part of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Span {
+    from: u64,
+    length: u64,
+}
+
+impl Span {
+    fn wanted(headers: &HeaderMap, length: u64) -> Result<Span, Refusal> {
+        let range = headers.get(RANGE).and_then(|value| value.to_str().ok());
+        let span = match range.and_then(|text| Span::parse(text, length)) {
+            Some(span) => span.ok_or(Refusal::BadRange(length))?,
+            None => Span { from: 0, length },
+        };
+        Ok(Span { length: span.length.min(MAX_OUTPUT), ..span })
+    }
+
+    fn is_whole(self, length: u64) -> bool {
+        self.from == 0 && self.length == length
+    }
+
+    /// `bytes=A-B`, `bytes=A-` or `bytes=-N`. What is none of these, or several at once, is as if it were not
+    /// there (`None`); what lies outside is `Some(None)`.
+    fn parse(text: &str, length: u64) -> Option<Option<Span>> {
+        let digits = |text: &str| -> Option<u64> {
+            let all = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+            // A number that is too large lies behind the end, as it should.
+            all.then(|| text.parse().unwrap_or(u64::MAX))
+        };
+        let (first, last) = text.trim().strip_prefix("bytes=")?.trim().split_once('-')?;
+        let (from, end) = match (first, last) {
+            ("", last) => (length.saturating_sub(digits(last)?), length),
+            (first, "") => (digits(first)?, length),
+            (first, last) => (digits(first)?, digits(last)?.saturating_add(1).min(length)),
+        };
+        if !first.is_empty() && !last.is_empty() && digits(first)? > digits(last)? {
+            return None;
+        }
+        Some((from < end).then(|| Span { from, length: end - from }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_range_is_what_it_says_within_the_file() {
+        let span = |text: &str| Span::parse(text, 10).map(|s| s.map(|s| (s.from, s.length)));
+        assert_eq!(span("bytes=0-3"), Some(Some((0, 4))));
+        assert_eq!(span("bytes=9-"), Some(Some((9, 1))));
+        assert_eq!(span("bytes=-4"), Some(Some((6, 4))));
+        assert_eq!(span("bytes=-40"), Some(Some((0, 10))));
+        assert_eq!(span("bytes=2-99999999999999999999999"), Some(Some((2, 8))));
+        for outside in ["bytes=10-", "bytes=-0", "bytes=99999999999999999999-"] {
+            assert_eq!(span(outside), Some(None), "{outside}");
+        }
+        for nothing in [
+            "",
+            "bytes",
+            "lines=0-3",
+            "bytes=",
+            "bytes=-",
+            "bytes=a-b",
+            "bytes=3-1",
+            "bytes=0-1,3-4",
+            "bytes=+1-2",
+        ] {
+            assert_eq!(span(nothing), None, "{nothing}");
+        }
+    }
+
+    // promise: 4
+    #[test]
+    fn one_answer_has_so_much_and_no_more() {
+        for (length, expected) in
+            [(MAX_OUTPUT - 1, MAX_OUTPUT - 1), (MAX_OUTPUT, MAX_OUTPUT), (MAX_OUTPUT + 1, MAX_OUTPUT)]
+        {
+            let span = Span::wanted(&HeaderMap::new(), length).expect("lies within");
+            assert_eq!(span, Span { from: 0, length: expected });
+            assert_eq!(span.is_whole(length), length == expected);
+        }
+        assert!(Span { from: 0, length: 0 }.is_whole(0));
+    }
+
+    // promise: 14
+    #[test]
+    fn no_part_of_a_path_leads_anywhere_else() {
+        for (node, iteration) in [
+            ("..", "1"),
+            (".", "1"),
+            ("", "1"),
+            ("a/b", "1"),
+            ("a\\b", "1"),
+            ("a\0", "1"),
+            ("a", "0"),
+            ("a", ""),
+            ("a", "-1"),
+            ("a", "+1"),
+            ("a", "../1"),
+            ("a", "99999999999999999999"),
+        ] {
+            assert_eq!(Place::parse(node, iteration), Err(Refusal::BadPath), "{node} {iteration}");
+        }
+        assert!(Place::parse("fix bugs", "000012").is_ok());
+        for name in ["", ".", "..", ".hidden", "a/b", "../stdout", "a\0", "é", &"x".repeat(MAX_NAME + 1)] {
+            assert!(!is_name(name), "{name}");
+        }
+        for name in ["stdout", "stderr", "prompt", "command-1.out", &"x".repeat(MAX_NAME)] {
+            assert!(is_name(name), "{name}");
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! Which question about the machine's runs gets which answer.
+
+use super::assets::asset;
+use super::hub::Hub;
+use super::output::{self, Place};
+use super::runs::{BAD_RUNS_QUERY, RunEntry, Runs, RunsQuery};
+use super::steer;
+use super::stream::{self, Caller, Pace, Source};
+use crate::door::{Cut, Limits};
+use crate::events::{Form, Wanted};
+use crate::refusal::Refusal;
+use crate::routes::{Answer, BAD_EVENTS_QUERY, EventsQuery, answer, json, last_event_id, wants_sse};
+use crate::tail::Tail;
+use axum::Router;
+use axum::body::Body;
+use axum::extract::rejection::{PathRejection, QueryRejection};
+use axum::extract::{Extension, Path, Query, State};
+use axum::http::StatusCode;
+use axum::http::header::{
+    CACHE_CONTROL, CONTENT_SECURITY_POLICY, HeaderMap, HeaderName, HeaderValue, REFERRER_POLICY,
+    X_CONTENT_TYPE_OPTIONS,
+};
+use axum::response::Response;
+use axum::routing::{get, post};
+use dogwatch_core::ids::RunId;
+use dogwatch_core::status::{OrchestratorStatus, Status};
+use dogwatch_host::journal;
+use dogwatch_host::registry::Pointer;
+use serde::Serialize;
+use std::sync::Arc;
+use tokio::sync::{Semaphore, watch};
+
+/// What every answer may need.
+pub(crate) struct Machine {
+    pub runs: Runs,
+    pub hub: Arc<Hub>,
+    pub limits: Limits,
+    pub streams: Arc<Semaphore>,
+    pub closing: watch::Receiver<bool>,
+    pub pace: Pace,
+}
+
+pub(crate) type Asked = State<Arc<Machine>>;
+type RunPath = Result<Path<String>, PathRejection>;
+type OutputPath = Result<Path<(String, String, String)>, PathRejection>;
+type StreamPath = Result<Path<(String, String, String, String)>, PathRejection>;
+
+pub(crate) fn router(machine: Arc<Machine>) -> Router {
+    Router::new()
+        .route("/", get(asset))
+        .route("/favicon.ico", get(asset))
+        .route("/app/{*path}", get(asset))
+        .route("/v1/runs", get(runs))
+        .route("/v1/runs/{run}", get(run))
+        .route("/v1/runs/{run}/orchestrator", get(orchestrator))
+        .route("/v1/runs/{run}/events", get(events))
+        .route("/v1/runs/{run}/output/{node}/{iteration}", get(outputs))
+        .route("/v1/runs/{run}/output/{node}/{iteration}/{stream}", get(output))
+        .route("/v1/runs/{run}/wake", post(steer::wake))
+        .route("/v1/runs/{run}/pause", post(steer::pause))
+        .route("/v1/runs/{run}/resume", post(steer::resume))
+        .route("/v1/runs/{run}/stop", post(steer::stop))
+        .route("/v1/runs/{run}/tell", post(steer::tell))
+        .fallback(async || Refusal::NoSuchRoute)
+        .method_not_allowed_fallback(async || Refusal::WrongMethod)
+        .with_state(machine)
+}
+
+/// What no answer goes without, whatever it is: it is not kept, not guessed at and not framed.
+pub(crate) async fn dress(mut response: Response) -> Response {
+    let headers = response.headers_mut();
+    let mut add = |name: HeaderName, value| {
+        headers.entry(name).or_insert(HeaderValue::from_static(value));
+    };
+    add(CACHE_CONTROL, "no-store");
+    add(X_CONTENT_TYPE_OPTIONS, "nosniff");
+    add(REFERRER_POLICY, "no-referrer");
+    add(CONTENT_SECURITY_POLICY, "default-src 'none'; frame-ancestors 'none'");
+    add(HeaderName::from_static("cross-origin-resource-policy"), "same-origin");
+    response
+}
+
+/// Reads files beside the thread that serves all callers.
+pub(crate) async fn beside<T: Send + 'static>(
+    machine: &Arc<Machine>,
+    read: impl FnOnce(&Machine) -> T + Send + 'static,
+) -> Result<T, Refusal> {
+    let machine = Arc::clone(machine);
+    tokio::task::spawn_blocking(move || read(&machine)).await.map_err(|_| Refusal::Broken)
+}
+
+/// The run that a path names.
+pub(crate) async fn find(machine: &Arc<Machine>, run: &str) -> Result<Pointer, Refusal> {
+    let run: RunId = run.parse().map_err(|_| Refusal::BadPath)?;
+    beside(machine, move |m| m.runs.find(&run)).await?
+}
+
+#[derive(Serialize)]
+struct RunsAnswer {
+    runs: Vec<RunEntry>,
+}
+
+async fn runs(State(machine): Asked, query: Result<Query<RunsQuery>, QueryRejection>) -> Answer {
+    let Query(query) = query.map_err(|_| Refusal::BadQuery(BAD_RUNS_QUERY))?;
+    let limit = query.limit()?;
+    let body =
+        beside(&machine, move |m| json(StatusCode::OK, &RunsAnswer { runs: m.runs.list(&query, limit) }));
+    body.await?
+}
+
+async fn run(State(machine): Asked, path: RunPath) -> Answer {
+    let Path(run) = path.map_err(|_| Refusal::BadPath)?;
+    let pointer = find(&machine, &run).await?;
+    let status = beside(&machine, move |m| m.runs.look(&pointer, Status::of)).await??;
+    json(StatusCode::OK, &status)
+}
+
+async fn orchestrator(State(machine): Asked, path: RunPath) -> Answer {
+    let Path(run) = path.map_err(|_| Refusal::BadPath)?;
+    let pointer = find(&machine, &run).await?;
+    let status = beside(&machine, move |m| m.runs.look(&pointer, OrchestratorStatus::of)).await??;
+    json(StatusCode::OK, &status)
+}
+
+async fn events(
+    State(machine): Asked,
+    path: RunPath,
+    headers: HeaderMap,
+    query: Result<Query<EventsQuery>, QueryRejection>,
+    Extension(cut): Extension<Cut>,
+) -> Answer {
+    let Path(run) = path.map_err(|_| Refusal::BadPath)?;
+    let Query(query) = query.map_err(|_| Refusal::BadQuery(BAD_EVENTS_QUERY))?;
+    let form = if wants_sse(&headers) { Form::Sse } else { Form::Lines };
+    let last = if form == Form::Sse { last_event_id(&headers)? } else { None };
+    let wanted = Wanted { after: last.unwrap_or(query.after), observed: query.observed, form };
+    let pointer = find(&machine, &run).await?;
+    let place = Arc::clone(&machine.streams).try_acquire_owned().map_err(|_| Refusal::TooManyStreams)?;
+    let caller = Caller { place, cut, pace: machine.pace };
+    let record = pointer.run_dir.join(journal::FILE);
+    let cannot = |e: std::io::Error| Refusal::NoRecord(e.to_string());
+    let (kind, pieces) = match form {
+        Form::Sse => {
+            let interest = machine.hub.watch(&pointer.run_dir).map_err(|_| Refusal::NoWatch)?;
+            let source = Source { run_dir: pointer.run_dir, interest, closing: machine.closing.clone() };
+            let tail = Tail::follow(&record).map_err(cannot)?;
+            ("text/event-stream", stream::live(tail, wanted, source, caller))
+        }
+        Form::Lines => {
+            let tail = Tail::up_to_now(&record).map_err(cannot)?;
+            ("application/x-ndjson", stream::so_far(tail, wanted, caller))
+        }
+    };
+    Ok(answer(StatusCode::OK, kind, Body::from_stream(pieces)))
+}
+
+async fn outputs(State(machine): Asked, path: OutputPath) -> Answer {
+    let Path((run, node, iteration)) = path.map_err(|_| Refusal::BadPath)?;
+    let place = Place::parse(&node, &iteration)?;
+    let pointer = find(&machine, &run).await?;
+    let files = beside(&machine, move |_| output::list(&pointer.run_dir, &place)).await??;
+    json(StatusCode::OK, &files)
+}
+
+async fn output(
+    State(machine): Asked,
+    path: StreamPath,
+    headers: HeaderMap,
+    Extension(cut): Extension<Cut>,
+) -> Answer {
+    let Path((run, node, iteration, stream)) = path.map_err(|_| Refusal::BadPath)?;
+    let place = Place::parse(&node, &iteration)?;
+    let pointer = find(&machine, &run).await?;
+    output::answer(&pointer.run_dir, &place, &stream, &headers, cut)
+}

@@ -1,0 +1,102 @@
+//! Wake, pause, resume, stop and tell, passed on to the run's own socket. One that does not run is not started
+//! from here: what a person can type is named instead.
+
+use super::routes::{Asked, Machine, beside, find};
+use crate::client::Client;
+use crate::refusal::Refusal;
+use crate::routes::{Answer, answer, read_body, told};
+use axum::body::Body;
+use axum::extract::rejection::PathRejection;
+use axum::extract::{Path, State};
+use axum::http::{Request, StatusCode};
+use dogwatch_core::event::Outcome;
+use dogwatch_core::view::View;
+use dogwatch_host::registry::{self, Pointer};
+use dogwatch_host::socket;
+use serde::Serialize;
+use serde_json::json;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long a run may take to answer. Its own patience with itself is 1 s.
+const PATIENCE: Duration = Duration::from_millis(1500);
+
+type RunPath = Result<Path<String>, PathRejection>;
+
+pub(crate) async fn wake(machine: Asked, path: RunPath, request: Request<Body>) -> Answer {
+    simple(machine, path, request, "wake").await
+}
+
+pub(crate) async fn pause(machine: Asked, path: RunPath, request: Request<Body>) -> Answer {
+    simple(machine, path, request, "pause").await
+}
+
+pub(crate) async fn resume(machine: Asked, path: RunPath, request: Request<Body>) -> Answer {
+    simple(machine, path, request, "resume").await
+}
+
+pub(crate) async fn stop(machine: Asked, path: RunPath, request: Request<Body>) -> Answer {
+    simple(machine, path, request, "stop").await
+}
+
+pub(crate) async fn tell(State(machine): Asked, path: RunPath, request: Request<Body>) -> Answer {
+    let Path(run) = path.map_err(|_| Refusal::BadPath)?;
+    let text = told(machine.limits, request).await?;
+    let pointer = find(&machine, &run).await?;
+    pass_on(&machine, pointer, "tell", json!({"text": text})).await
+}
+
+async fn simple(State(machine): Asked, path: RunPath, request: Request<Body>, what: &'static str) -> Answer {
+    let Path(run) = path.map_err(|_| Refusal::BadPath)?;
+    read_body(machine.limits, request).await?;
+    let pointer = find(&machine, &run).await?;
+    pass_on(&machine, pointer, what, json!({})).await
+}
+
+async fn pass_on(
+    machine: &Arc<Machine>,
+    pointer: Pointer,
+    what: &'static str,
+    body: impl Serialize + Send + 'static,
+) -> Answer {
+    beside(machine, move |m| ask(m, &pointer, what, &body)).await?
+}
+
+fn ask(machine: &Machine, pointer: &Pointer, what: &str, body: &impl Serialize) -> Answer {
+    if !registry::is_live(&pointer.run_dir) {
+        return Err(not_running(machine, pointer, what));
+    }
+    let asked = Client::connect_within(&socket::path(&pointer.run_dir), PATIENCE)
+        .and_then(|mut client| client.post(&format!("/v1/{what}"), body));
+    match asked {
+        // Its own words, refusals too.
+        Ok(said) => {
+            let status = StatusCode::from_u16(said.status).map_err(|_| Refusal::NoAnswer)?;
+            Ok(answer(status, "application/json", said.body.into()))
+        }
+        Err(_) if !registry::is_live(&pointer.run_dir) => Err(not_running(machine, pointer, what)),
+        Err(_) => Err(Refusal::NoAnswer),
+    }
+}
+
+fn not_running(machine: &Machine, pointer: &Pointer, what: &str) -> Refusal {
+    match machine.runs.look(pointer, |view, _| advice(view, pointer, what)) {
+        Ok(text) => Refusal::NotRunning(text),
+        Err(refusal) => refusal,
+    }
+}
+
+fn advice(view: &View, pointer: &Pointer, what: &str) -> String {
+    let run = &pointer.run;
+    match &view.ended {
+        None => format!("the dogwatch of run {run} died; type `dogwatch resume {run}` to go on with it"),
+        Some(end) if end.outcome == Outcome::Idle && matches!(what, "wake" | "resume") => {
+            format!("run {run} went to sleep; type `dogwatch wake {run}` to go on with it")
+        }
+        Some(end) => format!(
+            "run {run} has ended ({}); type `dogwatch run {}` to start a new one",
+            end.outcome,
+            pointer.path.display()
+        ),
+    }
+}

@@ -1,0 +1,153 @@
+//! A machine of its own: a registry, runs in it that the test writes, and a server for all of them.
+
+use super::{FakeDesk, PATIENCE, notice};
+use dogwatch_core::event::{Event, Recorded};
+use dogwatch_core::ids::RunId;
+use dogwatch_core::moment::{Moment, Wall};
+use dogwatch_core::view::View;
+use dogwatch_host::journal::Journal;
+use dogwatch_host::registry::{Alive, Pointer, Registry};
+use dogwatch_host::token::Token;
+use dogwatch_server::{Client, Limits, MachineSetup, Served, serve, serve_machine, socket_path, watch};
+use dogwatch_sim::plan;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+
+pub struct Machine {
+    pub served: Option<Served>,
+    pub token: Token,
+    pub at: SocketAddr,
+    pub socket: PathBuf,
+    pub registry: PathBuf,
+    pub dir: tempfile::TempDir,
+}
+
+impl Machine {
+    pub fn new() -> Machine {
+        Machine::within(MachineSetup::limits())
+    }
+
+    pub fn within(limits: Limits) -> Machine {
+        let dir = tempfile::tempdir().expect("a directory");
+        let registry = dir.path().join("runs");
+        let token = Token::at(&dir.path().join("token")).expect("a token");
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let at = listener.local_addr().expect("has an address");
+        let socket = dir.path().join("all");
+        let served = serve_machine(MachineSetup {
+            registry: Registry::at(registry.clone()),
+            tcp: Some((listener, token.clone())),
+            socket: Some(socket.clone()),
+            limits,
+        })
+        .expect("serves");
+        Machine { served: Some(served), token, at, socket, registry, dir }
+    }
+
+    /// The `n`-th run of the machine; greater numbers are newer.
+    pub fn run(&self, n: u8) -> FakeRun {
+        let since = Wall(1_794_773_733_000 + i64::from(n) * 1_000);
+        let id = RunId::new(since, [n; 4]);
+        let project = self.dir.path().join(format!("project-{}", n % 2));
+        let run_dir = project.join(".dogwatch/runs").join(id.as_str());
+        std::fs::create_dir_all(&run_dir).expect("makes it");
+        let path = project.join("loop/RALPH.md");
+        let pointer = Pointer { run: id.clone(), run_dir: run_dir.clone(), path, pid: 7, since };
+        Registry::at(self.registry.clone()).add(&pointer).expect("registers");
+        let mut started = plan::started(plan::plan(|_| {}));
+        started.run = id.clone();
+        started.work_dir = project.to_string_lossy().into_owned();
+        let journal = Journal::create(&run_dir).expect("a journal");
+        let mut run = FakeRun { id, run_dir, journal, seq: 0, alive: None, served: None, desk: None };
+        run.write(Event::RunStarted(Box::new(started)));
+        run
+    }
+
+    pub fn client(&self) -> Client {
+        Client::connect(&self.socket).expect("connects")
+    }
+
+    pub fn tcp(&self) -> TcpStream {
+        let stream = TcpStream::connect(self.at).expect("connects");
+        stream.set_read_timeout(Some(PATIENCE)).expect("sets");
+        stream.set_write_timeout(Some(PATIENCE)).expect("sets");
+        stream
+    }
+
+    /// A head for a request on TCP, with the token and without its end.
+    pub fn head(&self, first: &str) -> String {
+        let (at, token) = (self.at, self.token.as_str());
+        format!("{first} HTTP/1.1\r\nhost: {at}\r\nauthorization: Bearer {token}\r\nconnection: close\r\n")
+    }
+
+    /// Sends these bytes and reads the answer up to the connection's end.
+    pub fn send(&self, request: &str) -> String {
+        let mut stream = self.tcp();
+        // Who is refused may have been hung up on already.
+        let _ = stream.write_all(request.as_bytes());
+        let mut answer = Vec::new();
+        let _ = stream.read_to_end(&mut answer);
+        String::from_utf8_lossy(&answer).into_owned()
+    }
+
+    pub fn get(&self, path: &str) -> String {
+        self.send(&format!("{}\r\n", self.head(&format!("GET {path}"))))
+    }
+}
+
+pub struct FakeRun {
+    pub id: RunId,
+    pub run_dir: PathBuf,
+    journal: Journal,
+    pub seq: u64,
+    alive: Option<Alive>,
+    served: Option<Served>,
+    pub desk: Option<Arc<FakeDesk>>,
+}
+
+impl FakeRun {
+    pub fn write(&mut self, event: Event) {
+        self.seq += 1;
+        let recorded = Recorded::new(self.seq, Moment::default(), event);
+        self.journal.append(&recorded).expect("takes it");
+        self.journal.sync().expect("writes");
+    }
+
+    pub fn write_notices(&mut self, n: u64, size: usize) {
+        for _ in 0..n {
+            self.write(notice(&"x".repeat(size)));
+        }
+    }
+
+    /// As if a dogwatch were there.
+    pub fn live(&mut self) -> &FakeDesk {
+        self.alive = Some(Alive::hold(&self.run_dir).expect("nobody else does"));
+        let desk = Arc::new(FakeDesk {
+            view: Mutex::new(Some(View::default())),
+            asked: Mutex::default(),
+            busy: false.into(),
+            written: watch::Sender::new(0),
+        });
+        let socket = socket_path(&self.run_dir);
+        self.served = Some(serve(socket, self.run_dir.clone(), desk.clone()).expect("serves"));
+        self.desk.insert(desk)
+    }
+
+    pub fn die(&mut self) {
+        self.served = None;
+        self.alive = None;
+    }
+
+    pub fn path(&self, rest: &str) -> String {
+        format!("/v1/runs/{}{rest}", self.id)
+    }
+
+    /// Puts a file where an iteration's output lies.
+    pub fn output(&self, name: &str, bytes: &[u8]) {
+        let dir = self.run_dir.join("loop/000001");
+        std::fs::create_dir_all(&dir).expect("makes it");
+        std::fs::write(dir.join(name), bytes).expect("writes");
+    }
+}
