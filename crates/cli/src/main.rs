@@ -50,6 +50,9 @@ fn main() -> ExitCode {
         Some(role) if role == dogwatch_host::snapshot::ARGUMENT => {
             return dogwatch_host::snapshot::main(std::env::args_os().skip(2));
         }
+        Some(role) if role == dogwatch_host::worktree::ARGUMENT => {
+            return dogwatch_host::worktree::main(std::env::args_os().skip(2));
+        }
         Some(role) if role == "actor" => return dogwatch_actor::main(std::env::args_os().skip(2)),
         Some(_) | None => {}
     }

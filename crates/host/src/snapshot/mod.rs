@@ -19,12 +19,11 @@
 //! git checks it out. Any other file stood there byte by byte. Submodules and nested repositories are left as
 //! the index has them; what was left out otherwise is named in the outcome.
 
-mod git;
-mod names;
+pub(crate) mod names;
 mod prune;
 mod stream;
 mod take;
-mod tree;
+pub(crate) mod tree;
 
 use std::ffi::OsString;
 use std::io::Write;

@@ -29,7 +29,7 @@ pub fn node_refs(run: &RunId, node: &NodeName) -> String {
 }
 
 /// A text as one part of a ref. No two texts become the same part: a snapshot must never take another's place.
-fn part(text: &str) -> String {
+pub(crate) fn part(text: &str) -> String {
     let bytes = text.as_bytes();
     let mut out = Vec::new();
     for (at, byte) in bytes.iter().enumerate() {
@@ -58,7 +58,7 @@ fn push_hex(out: &mut Vec<u8>, byte: u8) {
 }
 
 /// Bytes as text that any argument list can carry.
-pub(super) fn escape(bytes: &[u8]) -> String {
+pub(crate) fn escape(bytes: &[u8]) -> String {
     let mut out = Vec::new();
     for byte in bytes {
         match byte {
@@ -70,7 +70,7 @@ pub(super) fn escape(bytes: &[u8]) -> String {
     String::from_utf8(out).expect("all of it is ASCII")
 }
 
-pub(super) fn unescape_path(text: &str) -> Option<PathBuf> {
+pub(crate) fn unescape_path(text: &str) -> Option<PathBuf> {
     let mut out = Vec::new();
     let mut rest = text.as_bytes();
     while let Some((byte, after)) = rest.split_first() {

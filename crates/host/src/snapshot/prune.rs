@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Stdio;
 
 use super::REFS;
-use super::git::{Git, GitError, Running};
+use crate::git::{Git, GitError};
 
 /// Removes all snapshots below a prefix of [`super::run_refs`] or [`super::node_refs`] but the newest `keep`
 /// of each node and its number 0. Gives how many went.
@@ -60,7 +60,7 @@ fn delete(git: &Git, refs: &[String]) -> Result<u64, GitError> {
     let args = ["update-ref", "--stdin"];
     let mut command = git.command(&args);
     command.stdin(Stdio::piped());
-    let mut running = Running::start(command, &args)?;
+    let mut running = git.start(command, &args)?;
     if let Some(mut stdin) = running.child.stdin.take() {
         for name in refs {
             writeln!(stdin, "delete {name}")?;

@@ -10,12 +10,12 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Instant;
 
-use super::git::{Git, MAX_ANSWER, Running};
 use super::prune::prune_node;
 use super::stream::Stream;
 use super::tree::{self, Change, Changes, Nothing};
 use super::{Limits, MAX_NAMED, Outcome, Request, Skipped, Taken};
 use crate::digest::real;
+use crate::git::{Git, MAX_ANSWER};
 
 /// How much of a path is told.
 const MAX_TOLD: usize = 200;
@@ -62,7 +62,7 @@ fn import(git: &Git, request: &Request, changes: &Changes, taken: &mut Taken) ->
     let args = ["fast-import", "--quiet", "--force", "--depth=0"];
     let mut command = git.command(&args);
     command.stdin(Stdio::piped());
-    let mut running = Running::start(command, &args)?;
+    let mut running = git.start(command, &args)?;
     let pid = running.child.id();
     let stdin = running.child.stdin.take();
     let written = match stdin {

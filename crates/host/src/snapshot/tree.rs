@@ -1,17 +1,16 @@
 //! What is in the work tree and not in the index: found by git on a copy of the index, not yet read.
 
 use std::collections::BTreeMap;
-use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
-use super::git::{Git, GitError};
+use crate::git::{Git, GitError};
 
 /// Why there is no snapshot.
 #[derive(Debug)]
-pub(super) enum Nothing {
+pub(crate) enum Nothing {
     /// And there never will be one here.
     NoWorkTree(String),
     Failed(String),
@@ -34,7 +33,7 @@ impl From<io::Error> for Nothing {
 
 /// One file that differs, by its path below the top.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Change {
+pub(crate) enum Change {
     Deleted,
     /// In the index. `executable` as git sees it: some file systems cannot tell.
     Tracked {
@@ -44,19 +43,19 @@ pub(super) enum Change {
 }
 
 #[derive(Debug)]
-pub(super) struct Changes {
+pub(crate) struct Changes {
     /// The index as a tree, without paths in conflict.
-    pub(super) index_tree: String,
-    pub(super) head: Option<String>,
-    pub(super) changes: BTreeMap<Vec<u8>, Change>,
+    pub(crate) index_tree: String,
+    pub(crate) head: Option<String>,
+    pub(crate) changes: BTreeMap<Vec<u8>, Change>,
     /// False if there are too many untracked files to be listed: then none of them is.
-    pub(super) all_others: bool,
+    pub(crate) all_others: bool,
     /// Whether the mode of a file says that it can be executed.
-    pub(super) modes_count: bool,
+    pub(crate) modes_count: bool,
 }
 
 /// Finds the top of the work tree that a directory belongs to.
-pub(super) fn top(work_dir: &Path) -> Result<PathBuf, Nothing> {
+pub(crate) fn top(work_dir: &Path) -> Result<PathBuf, Nothing> {
     let answer = Git::at(work_dir).run(&["rev-parse", "--is-inside-work-tree", "--show-toplevel"]);
     match answer {
         Ok(answer) => match answer.strip_prefix(b"true\n").and_then(|rest| rest.strip_suffix(b"\n")) {
@@ -82,7 +81,7 @@ fn why_not(said: String) -> Nothing {
 }
 
 /// Finds what has changed. `git` is at the top; from here on it uses a copy of the index in `scratch`.
-pub(super) fn changes(git: &mut Git, scratch: &Path) -> Result<Changes, Nothing> {
+pub(crate) fn changes(git: &mut Git, scratch: &Path) -> Result<Changes, Nothing> {
     let (settings, head, index) = first_questions(git);
     let settings = Settings::read(&settings?);
     git.turn_off_filters(&settings.filters);
@@ -113,17 +112,24 @@ pub(super) fn changes(git: &mut Git, scratch: &Path) -> Result<Changes, Nothing>
 /// Settings, the commit that HEAD means if it means one, and where the index is.
 fn first_questions(git: &Git) -> (Answer, Option<String>, Result<PathBuf, GitError>) {
     std::thread::scope(|scope| {
-        let settings = scope.spawn(|| {
-            match git.run(&["config", "-z", "--get-regexp", r"^(filter\..*|core\.filemode)$"]) {
-                // None of them is set.
-                Err(GitError::Refused { code: Some(1), .. }) => Ok(Vec::new()),
-                answer => answer,
-            }
-        });
+        let settings = scope.spawn(|| settings_of(git));
         let head = git.run(&["rev-parse", "--quiet", "--verify", "HEAD^{commit}"]).ok();
         let head = head.map(|answer| String::from_utf8_lossy(&answer).trim().to_owned());
         (joined(settings.join()), head, index_file(git))
     })
+}
+
+fn settings_of(git: &Git) -> Answer {
+    match git.run(&["config", "-z", "--get-regexp", r"^(filter\..*|core\.filemode)$"]) {
+        // None of them is set.
+        Err(GitError::Refused { code: Some(1), .. }) => Ok(Vec::new()),
+        answer => answer,
+    }
+}
+
+/// The keys of the filters that are set, for [`Git::turn_off_filters`].
+pub(crate) fn filter_keys(git: &Git) -> Result<Vec<Vec<u8>>, GitError> {
+    Ok(Settings::read(&settings_of(git)?).filters)
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -152,9 +158,7 @@ impl Settings {
 }
 
 fn index_file(git: &Git) -> Result<PathBuf, GitError> {
-    let answer = git.run(&["rev-parse", "--git-path", "index"])?;
-    let path = answer.strip_suffix(b"\n").unwrap_or(&answer);
-    Ok(git.dir().join(OsStr::from_bytes(path)))
+    git.path(&["rev-parse", "--git-path", "index"])
 }
 
 /// Copies the index with its time. git replaces the file as a whole, so that what is open here is consistent.
@@ -202,7 +206,7 @@ fn tree_without(git: &Git, paths: &[Vec<u8>]) -> Result<String, Nothing> {
     let args = ["update-index", "-z", "--force-remove", "--stdin"];
     let mut command = git.command(&args);
     command.stdin(std::process::Stdio::piped());
-    let mut running = super::git::Running::start(command, &args)?;
+    let mut running = git.start(command, &args)?;
     if let Some(mut stdin) = running.child.stdin.take() {
         for path in paths {
             stdin.write_all(path)?;

@@ -27,7 +27,9 @@ impl Scope {
         };
         let globs: Vec<String> = globs.iter().map(inside).collect();
         let globs = parse_all(&root, &globs)?;
-        Ok(Scope { globs, ours: state_dirs.iter().map(|dir| real(dir)).collect(), root })
+        // A worktree of a node lies below the state directory, and all of it is to be seen.
+        let ours = state_dirs.iter().map(|dir| real(dir)).filter(|dir| !root.starts_with(dir)).collect();
+        Ok(Scope { globs, ours, root })
     }
 
     /// Where watching begins: the work tree, and for globs outside of it the fixed part of each.

@@ -6,11 +6,12 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use dogwatch_core::text::clip;
 
 /// The longest answer that is read: a list of some 500,000 paths.
-pub(super) const MAX_ANSWER: u64 = 32 * 1024 * 1024;
+pub(crate) const MAX_ANSWER: u64 = 32 * 1024 * 1024;
 /// How much of what git says on stderr is kept.
 const MAX_SAID: u64 = 4096;
 /// How much of it is told.
@@ -42,7 +43,7 @@ const FIXED: [&str; 15] = [
 const KEPT: [&str; 3] = ["GIT_CONFIG", "GIT_CEILING_DIRECTORIES", "GIT_EXEC_PATH"];
 
 #[derive(Debug, thiserror::Error)]
-pub(super) enum GitError {
+pub(crate) enum GitError {
     #[error("git is not installed")]
     NotInstalled,
     #[error("{0}")]
@@ -51,33 +52,43 @@ pub(super) enum GitError {
     Refused { what: String, code: Option<i32>, said: String },
     #[error("git {what} answers with more than {MAX_ANSWER} bytes")]
     TooMuch { what: String },
+    #[error("git {what} took too long and was ended")]
+    TookTooLong { what: String },
 }
 
 /// git in one directory.
 #[derive(Debug)]
-pub(super) struct Git {
+pub(crate) struct Git {
     dir: PathBuf,
     index: Option<PathBuf>,
     filters_off: Vec<OsString>,
+    until: Option<Instant>,
 }
 
 impl Git {
-    pub(super) fn at(dir: &Path) -> Git {
-        Git { dir: dir.to_owned(), index: None, filters_off: Vec::new() }
+    /// Not bounded in time: for a job, which somebody else bounds.
+    pub(crate) fn at(dir: &Path) -> Git {
+        Git { dir: dir.to_owned(), index: None, filters_off: Vec::new(), until: None }
     }
 
-    pub(super) fn dir(&self) -> &Path {
+    /// The same for who is not in a job: from this moment on every git is ended.
+    pub(crate) fn until(mut self, until: Option<Instant>) -> Git {
+        self.until = until;
+        self
+    }
+
+    pub(crate) fn dir(&self) -> &Path {
         &self.dir
     }
 
     /// From now on with this index.
-    pub(super) fn use_index(&mut self, index: &Path) {
+    pub(crate) fn use_index(&mut self, index: &Path) {
         self.index = Some(index.to_owned());
     }
 
     /// From now on without the filters that these keys of settings are about. Attributes name a filter, but
     /// only settings say which program it is: without one there is none.
-    pub(super) fn turn_off_filters(&mut self, keys: &[Vec<u8>]) {
+    pub(crate) fn turn_off_filters(&mut self, keys: &[Vec<u8>]) {
         let mut names: Vec<&[u8]> = keys.iter().filter_map(|key| filter_name(key)).collect();
         names.sort_unstable();
         names.dedup();
@@ -88,7 +99,7 @@ impl Git {
         }
     }
 
-    pub(super) fn command(&self, args: &[&str]) -> Command {
+    pub(crate) fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new("git");
         let foreign = |name: &OsStr| {
             let name = name.as_bytes();
@@ -118,9 +129,36 @@ impl Git {
     }
 
     /// Runs it to its end and gives what it printed.
-    pub(super) fn run(&self, args: &[&str]) -> Result<Vec<u8>, GitError> {
-        let running = Running::start(self.command(args), args)?;
-        running.finish()
+    pub(crate) fn run(&self, args: &[&str]) -> Result<Vec<u8>, GitError> {
+        self.start(self.command(args), args)?.finish()
+    }
+
+    /// Starts what [`Git::command`] gave.
+    pub(crate) fn start(&self, command: Command, args: &[&str]) -> Result<Running, GitError> {
+        Running::start(command, args, self.until)
+    }
+
+    /// The first line of what it prints.
+    pub(crate) fn word(&self, args: &[&str]) -> Result<String, GitError> {
+        let answer = self.run(args)?;
+        Ok(String::from_utf8_lossy(&answer).lines().next().unwrap_or_default().to_owned())
+    }
+
+    /// The path that it prints, which may be any bytes.
+    pub(crate) fn path(&self, args: &[&str]) -> Result<PathBuf, GitError> {
+        let mut answer = self.run(args)?;
+        answer.pop_if(|byte| *byte == b'\n');
+        Ok(self.dir.join(OsString::from_vec(answer)))
+    }
+
+    /// What was begun in this work tree and not ended: a merge, a rebase …
+    pub(crate) fn under_way(&self) -> Result<Option<&'static str>, GitError> {
+        for (file, what) in UNDER_WAY {
+            if self.path(&["rev-parse", "--git-path", file])?.exists() {
+                return Ok(Some(what));
+            }
+        }
+        Ok(None)
     }
 }
 
@@ -141,15 +179,26 @@ fn setting(name: &[u8], key: &str, value: &str) -> Vec<OsString> {
     vec!["-c".into(), OsString::from_vec([&key[..], b"=", value.as_bytes()].concat())]
 }
 
+/// The files by which git knows what it is in the middle of.
+const UNDER_WAY: [(&str, &str); 6] = [
+    ("rebase-merge", "rebase"),
+    ("rebase-apply", "rebase"),
+    ("MERGE_HEAD", "merge"),
+    ("CHERRY_PICK_HEAD", "cherry-pick"),
+    ("REVERT_HEAD", "revert"),
+    ("BISECT_LOG", "bisect"),
+];
+
 /// A git that runs, its stderr drained.
-pub(super) struct Running {
-    pub(super) child: Child,
+pub(crate) struct Running {
+    pub(crate) child: Child,
     what: String,
     said: JoinHandle<Vec<u8>>,
+    bound: Option<JoinHandle<bool>>,
 }
 
 impl Running {
-    pub(super) fn start(mut command: Command, args: &[&str]) -> Result<Running, GitError> {
+    fn start(mut command: Command, args: &[&str], until: Option<Instant>) -> Result<Running, GitError> {
         let mut child = command.spawn().map_err(|error| match error.kind() {
             // A directory that is gone gives the same error.
             io::ErrorKind::NotFound if command.get_current_dir().is_some_and(Path::exists) => {
@@ -159,11 +208,13 @@ impl Running {
         })?;
         let stderr = child.stderr.take();
         let said = std::thread::spawn(move || stderr.map(head).unwrap_or_default());
-        Ok(Running { child, what: args.first().copied().unwrap_or_default().to_owned(), said })
+        let what = args.first().copied().unwrap_or_default().to_owned();
+        let bound = until.map(|until| bound(&child, until)).transpose()?;
+        Ok(Running { child, what, said, bound })
     }
 
     /// Reads what it prints and waits for its end.
-    pub(super) fn finish(mut self) -> Result<Vec<u8>, GitError> {
+    pub(crate) fn finish(mut self) -> Result<Vec<u8>, GitError> {
         let mut answer = Vec::new();
         if let Some(stdout) = self.child.stdout.take() {
             let read = stdout.take(MAX_ANSWER + 1).read_to_end(&mut answer)?;
@@ -175,8 +226,33 @@ impl Running {
         }
         let status = self.child.wait()?;
         let said = self.said.join().unwrap_or_default();
+        if self.bound.is_some_and(|bound| bound.join().unwrap_or(false)) {
+            return Err(GitError::TookTooLong { what: self.what });
+        }
         if status.success() { Ok(answer) } else { Err(refused(self.what, status, &said)) }
     }
+}
+
+/// Ends it at that moment, unless it has ended before; answers whether it had to. By a descriptor of the process,
+/// so that a later one with the same number is never hit.
+fn bound(child: &Child, until: Instant) -> io::Result<JoinHandle<bool>> {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+    let pid = Pid::from_child(child);
+    let process = pidfd_open(pid, PidfdFlags::empty())?;
+    Ok(std::thread::spawn(move || {
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            if left == Duration::ZERO {
+                return pidfd_send_signal(&process, Signal::KILL).is_ok();
+            }
+            let left = Timespec::try_from(left).ok();
+            // A signal to this process ends the poll early, and then it begins again.
+            if poll(&mut [PollFd::new(&process, PollFlags::IN)], left.as_ref()).is_ok_and(|n| n > 0) {
+                return false;
+            }
+        }
+    }))
 }
 
 /// The beginning of what is said; the rest is read and forgotten, so that nobody waits for us.
@@ -200,6 +276,20 @@ fn refused(what: String, status: ExitStatus, said: &[u8]) -> GitError {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_git_that_takes_too_long_is_ended_and_one_in_time_is_not() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let git = |secs| Git::at(dir.path()).until(Some(Instant::now() + Duration::from_secs(secs)));
+        assert!(git(600).word(&["version"]).is_ok_and(|said| said.starts_with("git version")));
+        git(600).run(&["init", "-q"]).expect("a repository");
+        // It reads what it is never given.
+        let (late, args) = (git(0), ["cat-file", "--batch"]);
+        let mut command = late.command(&args);
+        command.stdin(Stdio::piped());
+        let held = late.start(command, &args).expect("starts");
+        assert!(matches!(held.finish(), Err(GitError::TookTooLong { .. })));
+    }
 
     #[test]
     fn filter_of_any_name_is_overridden() {

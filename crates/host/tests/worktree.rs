@@ -1,0 +1,256 @@
+//! Worktrees with real git: made once, used again, never taken away with work in them.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use dogwatch_core::ids::{NodeName, RunId};
+use dogwatch_host::worktree::{self, Outcome, Ready, Request, Tidied};
+use tempfile::TempDir;
+
+struct Repo {
+    dir: TempDir,
+}
+
+impl Repo {
+    fn without_commits() -> Repo {
+        let repo = Repo { dir: TempDir::new().expect("a directory") };
+        fs::create_dir(repo.top()).expect("a directory");
+        repo.git(&["init", "-q", "-b", "main"]);
+        repo
+    }
+
+    fn new() -> Repo {
+        let repo = Repo::without_commits();
+        fs::write(repo.top().join("a"), "one\n").expect("written");
+        fs::write(repo.top().join(".gitignore"), "build\n").expect("written");
+        repo.git(&["add", "-A"]);
+        repo.git(&["commit", "-q", "-m", "first"]);
+        repo
+    }
+
+    fn top(&self) -> PathBuf {
+        self.dir.path().join("work")
+    }
+
+    fn state(&self) -> PathBuf {
+        self.top().join(".dogwatch")
+    }
+
+    fn try_git_at(&self, dir: &Path, args: &[&str]) -> std::process::Output {
+        let mut git = Command::new("git");
+        for (name, _) in std::env::vars_os().filter(|(name, _)| name.as_encoded_bytes().starts_with(b"GIT_"))
+        {
+            git.env_remove(name);
+        }
+        git.args(["-c", "user.name=t", "-c", "user.email=t@t"]).args(args).current_dir(dir);
+        git.output().expect("git is there")
+    }
+
+    #[track_caller]
+    fn git_at(&self, dir: &Path, args: &[&str]) -> String {
+        let out = self.try_git_at(dir, args);
+        assert!(out.status.success(), "git {args:?}: {}", String::from_utf8_lossy(&out.stderr));
+        String::from_utf8(out.stdout).expect("plain output").trim_end().to_owned()
+    }
+
+    #[track_caller]
+    fn git(&self, args: &[&str]) -> String {
+        self.git_at(&self.top(), args)
+    }
+
+    fn request(&self, node: &str) -> Request {
+        Request::new(&self.top(), &self.state(), &run(), &NodeName::new(node), "HEAD")
+    }
+
+    #[track_caller]
+    fn make(&self, node: &str) -> (PathBuf, Ready) {
+        let request = self.request(node);
+        match worktree::make(&request) {
+            Outcome::Ready(ready) => (request.path, ready),
+            Outcome::Failed { why } => panic!("{node}: {why}"),
+        }
+    }
+
+    #[track_caller]
+    fn refused(&self, node: &str) -> String {
+        match worktree::make(&self.request(node)) {
+            Outcome::Failed { why } => why,
+            Outcome::Ready(ready) => panic!("it was made: {ready:?}"),
+        }
+    }
+}
+
+fn run() -> RunId {
+    "20261115-201533-k3f9".parse().expect("a run id")
+}
+
+#[track_caller]
+fn kept(tidied: &Tidied) -> &str {
+    match tidied {
+        Tidied::Kept { why, .. } => why,
+        Tidied::Removed { path } => panic!("{} was removed", path.display()),
+    }
+}
+
+#[test]
+fn a_node_gets_a_tree_and_a_branch_and_nothing_else_changes() {
+    let repo = Repo::new();
+    fs::write(repo.top().join("a"), "uncommitted\n").expect("written");
+    let (path, ready) = repo.make("api: v1");
+    assert_eq!(fs::read_to_string(path.join("a")).expect("checked out"), "one\n");
+    assert_eq!(ready.branch, "dogwatch/20261115-201533-k3f9/api%3A%20v1");
+    assert_eq!(repo.git_at(&path, &["symbolic-ref", "--short", "HEAD"]), ready.branch);
+    assert_eq!(repo.git(&["rev-parse", "HEAD"]), ready.commit);
+    assert!(!ready.reused);
+    assert_eq!(repo.git(&["symbolic-ref", "HEAD"]), "refs/heads/main");
+    assert_eq!(fs::read_to_string(repo.top().join("a")).expect("there"), "uncommitted\n");
+}
+
+#[test]
+fn after_a_resume_the_tree_is_used_again_with_what_stands_in_it() {
+    let repo = Repo::new();
+    let (path, first) = repo.make("node");
+    fs::write(path.join("half"), "done").expect("written");
+    fs::write(path.join("b"), "b").expect("written");
+    repo.git_at(&path, &["add", "b"]);
+    repo.git_at(&path, &["commit", "-q", "-m", "work"]);
+    let (_, second) = repo.make("node");
+    assert!(second.reused && second.commit != first.commit);
+    assert_eq!(fs::read_to_string(path.join("half")).expect("still there"), "done");
+}
+
+#[test]
+fn a_tree_that_vanished_is_made_again_with_the_work_of_its_branch() {
+    let repo = Repo::new();
+    let (path, _) = repo.make("node");
+    fs::write(path.join("b"), "b").expect("written");
+    repo.git_at(&path, &["add", "b"]);
+    repo.git_at(&path, &["commit", "-q", "-m", "work"]);
+    fs::remove_dir_all(&path).expect("removed by somebody");
+    let (_, ready) = repo.make("node");
+    assert!(!ready.reused);
+    assert_eq!(fs::read_to_string(path.join("b")).expect("checked out"), "b");
+}
+
+#[test]
+fn what_a_killed_git_left_half_made_is_made_anew() {
+    let repo = Repo::new();
+    let (path, _) = repo.make("node");
+    // As git leaves it before its checkout: no index, its own lock still there.
+    let index = repo.git_at(&path, &["rev-parse", "--path-format=absolute", "--git-path", "index"]);
+    fs::remove_file(&index).expect("removed");
+    fs::remove_file(path.join("a")).expect("removed");
+    fs::write(Path::new(&index).with_file_name("locked"), "initializing").expect("written");
+    let (_, ready) = repo.make("node");
+    assert!(!ready.reused);
+    assert_eq!(fs::read_to_string(path.join("a")).expect("checked out"), "one\n");
+    // One that only was not unlocked any more is whole.
+    fs::write(Path::new(&index).with_file_name("locked"), "initializing").expect("written");
+    assert!(repo.make("node").1.reused);
+    assert!(matches!(worktree::tidy(&path, true), Tidied::Removed { .. }));
+}
+
+#[test]
+fn many_at_once_are_made_one_after_the_other() {
+    let repo = Repo::new();
+    let names: Vec<String> = (0..12).map(|n| format!("node-{n}")).collect();
+    std::thread::scope(|scope| {
+        for name in &names {
+            scope.spawn(|| repo.make(name));
+        }
+    });
+    let listed = repo.git(&["worktree", "list", "--porcelain"]);
+    assert_eq!(listed.matches("branch refs/heads/dogwatch/").count(), names.len(), "{listed}");
+}
+
+#[test]
+fn without_git_or_commits_or_room_the_reason_is_said() {
+    let repo = Repo::without_commits();
+    assert!(repo.refused("node").contains("has no commit yet"));
+    let elsewhere = TempDir::new().expect("a directory");
+    let request = Request { repo: elsewhere.path().to_owned(), ..repo.request("node") };
+    let Outcome::Failed { why } = worktree::make(&request) else { panic!("there is no git") };
+    assert!(why.contains("not a git work tree"), "{why}");
+
+    let repo = Repo::new();
+    let request = Request { base: "0123456789".to_owned(), ..repo.request("node") };
+    let Outcome::Failed { why } = worktree::make(&request) else { panic!("there is no such commit") };
+    assert!(why.contains("`0123456789` is no commit"), "{why}");
+    let path = repo.request("node").path;
+    fs::create_dir_all(&path).expect("a directory");
+    fs::write(path.join("mine"), "").expect("written");
+    assert!(repo.refused("node").contains("is in the way"));
+    assert!(path.join("mine").exists());
+}
+
+#[test]
+fn no_hook_runs_and_one_that_hangs_hangs_nobody() {
+    let repo = Repo::new();
+    for hook in ["post-checkout", "reference-transaction"] {
+        let path = repo.top().join(".git/hooks").join(hook);
+        fs::write(&path, "#!/bin/sh\ntouch \"$(dirname \"$0\")/../ran\"\nexec sleep 1000\n")
+            .expect("written");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("executable");
+    }
+    let (path, _) = repo.make("node");
+    assert!(matches!(worktree::tidy(&path, true), Tidied::Removed { .. }));
+    assert!(!repo.top().join(".git/ran").exists());
+}
+
+#[test]
+fn a_clean_tree_goes_and_its_branch_stays() {
+    let repo = Repo::new();
+    let (path, ready) = repo.make("node");
+    fs::write(path.join("b"), "b").expect("written");
+    repo.git_at(&path, &["add", "b"]);
+    repo.git_at(&path, &["commit", "-q", "-m", "work"]);
+    let commit = repo.git_at(&path, &["rev-parse", "HEAD"]);
+    fs::create_dir(path.join("build")).expect("a directory");
+    fs::write(path.join("build/out"), "ignored").expect("written");
+    assert!(matches!(&worktree::tidy_run(&repo.state(), &run(), false)[..], [Tidied::Removed { .. }]));
+    assert!(path.exists(), "looking removes nothing");
+    assert!(matches!(&worktree::tidy_run(&repo.state(), &run(), true)[..], [Tidied::Removed { .. }]));
+    assert!(!repo.state().join("worktrees").exists());
+    assert_eq!(repo.git(&["rev-parse", &ready.branch]), commit);
+}
+
+// promise: 16
+#[test]
+fn a_tree_with_anything_uncommitted_or_unheld_stays() {
+    let repo = Repo::new();
+    let (path, _) = repo.make("node");
+    let tidy = || worktree::tidy(&path, true);
+    fs::write(path.join("new"), "untracked").expect("written");
+    assert_eq!(kept(&tidy()), "1 of its files are not committed");
+    repo.git_at(&path, &["add", "new"]);
+    assert_eq!(kept(&tidy()), "1 of its files are not committed");
+    repo.git_at(&path, &["checkout", "-q", "--detach"]);
+    repo.git_at(&path, &["commit", "-q", "-m", "on no branch"]);
+    assert!(kept(&tidy()).contains("on no branch"));
+    repo.git_at(&path, &["branch", "rescue"]);
+    repo.git_at(&path, &["worktree", "lock", path.to_str().expect("plain")]);
+    assert!(kept(&tidy()).contains("locked"));
+    repo.git_at(&path, &["worktree", "unlock", path.to_str().expect("plain")]);
+    assert!(path.join("new").exists());
+    assert!(matches!(tidy(), Tidied::Removed { .. }));
+}
+
+// promise: 16
+#[test]
+fn a_tree_in_the_middle_of_a_merge_stays_and_so_does_what_is_no_tree() {
+    let repo = Repo::new();
+    let (path, _) = repo.make("node");
+    fs::write(path.join("a"), "theirs\n").expect("written");
+    repo.git_at(&path, &["commit", "-q", "-a", "-m", "theirs"]);
+    fs::write(repo.top().join("a"), "ours\n").expect("written");
+    repo.git(&["commit", "-q", "-a", "-m", "ours"]);
+    repo.try_git_at(&path, &["merge", "main"]);
+    assert_eq!(kept(&worktree::tidy(&path, true)), "a merge is under way in it");
+    let other = repo.state().join("worktrees").join(run().as_str()).join("other");
+    fs::create_dir(&other).expect("a directory");
+    fs::write(other.join("mine"), "").expect("written");
+    assert_eq!(kept(&worktree::tidy(&other, true)), "it is no git worktree");
+    assert!(other.join("mine").exists() && path.exists());
+}
