@@ -53,6 +53,7 @@ fn main() -> ExitCode {
         Some(role) if role == dogwatch_host::worktree::ARGUMENT => {
             return dogwatch_host::worktree::main(std::env::args_os().skip(2));
         }
+        Some(role) if role == dogwatch_host::notify::ARGUMENT => return dogwatch_host::notify::main(),
         Some(role) if role == "actor" => return dogwatch_actor::main(std::env::args_os().skip(2)),
         Some(_) | None => {}
     }

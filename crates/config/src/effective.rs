@@ -4,6 +4,7 @@ use crate::diagnostic::Findings;
 use crate::layers::{Idle, Layers, Origin};
 use crate::parsed::Parsed;
 use dogwatch_core::dur::{Dur, Limit};
+use dogwatch_core::news::{NewsKind, NotifyPolicy};
 use dogwatch_core::settings::{
     AgentPlan, Budget, CheckPolicy, CommandPlan, ErrorPolicy, IdlePolicy, LimitPolicy, Profile, ReaderName,
     RecoveryPolicy, StopAfter, Strategy, Tampered, Ttl, WakePolicy, WatchPolicy,
@@ -206,6 +207,30 @@ pub fn wake_on(layers: &Layers<'_>) -> WakePolicy {
         probe: layers.text("wake_on.probe"),
         every: layers.dur("wake_on.every", WakePolicy::DEFAULT_EVERY),
     }
+}
+
+/// Who is told, and of what. What is asked for with nobody to tell is an error.
+pub fn notify(layers: &Layers<'_>, findings: &mut Findings) -> NotifyPolicy {
+    let webhook = match layers.value("notify.webhook") {
+        Some(Parsed::Webhook(webhook)) => Some(webhook.clone()),
+        _ => None,
+    };
+    let command = layers.text("notify.command");
+    let said = layers.get("notify.on");
+    let wrong = layers.is_wrong("notify.command") || layers.is_wrong("notify.webhook");
+    let nobody = command.is_none() && webhook.is_none();
+    let on = match said.map(|assigned| &assigned.value) {
+        Some(Parsed::News(on)) => on.clone(),
+        _ if nobody => Vec::new(),
+        _ => NewsKind::ALL.to_vec(),
+    };
+    if let (Some(said), true, false) = (said, nobody, wrong) {
+        let Origin { source, span, .. } = &said.origin;
+        findings
+            .error(*source, span.clone(), "`notify` names nobody who is to be told")
+            .help("set `notify.command` or `notify.webhook` too");
+    }
+    NotifyPolicy { on, command, webhook }
 }
 
 /// The idle policy, if there is any: from an `idle` block or because `work_when` needs one.

@@ -115,6 +115,12 @@ fn value(path: &str, settings: &Settings, graph: Option<&GraphPlan>) -> Option<S
         "recovery.template" => settings.recovery.template.clone().unwrap_or_else(none),
         "recovery.resume" => settings.recovery.resume.to_string(),
         "recovery.agents" => list(settings.recovery.agents.iter().map(|other| line(&other.agent)), "; "),
+        "notify.on" => list(settings.notify.on.iter().map(ToString::to_string), ", "),
+        "notify.command" => settings.notify.command.clone().unwrap_or_else(none),
+        // Whoever sees the address may post to it.
+        "notify.webhook" => {
+            settings.notify.webhook.as_ref().map_or_else(none, |hook| hook.redacted().as_str().to_owned())
+        }
         "limits.max_wait" => settings.limits.max_wait.to_string(),
         "limits.overload_retries" => settings.limits.overload_retries.to_string(),
         _ => return None,

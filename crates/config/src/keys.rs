@@ -56,6 +56,10 @@ pub enum Kind {
     /// More than zero, or `off`.
     Amount,
     StopAfter,
+    /// A list of what is news, or one.
+    News,
+    /// An address that news may be posted to.
+    Webhook,
     OneOf(&'static [&'static str]),
     /// Not looked into by this version.
     Open,
@@ -143,7 +147,9 @@ pub const KEYS: &[Key] = &[
     key("recovery.resume",        Flag,        InForce, "go on in the agent's own session"),
     key("recovery.agents",        Agents,      InForce, "agents that stand in, in their order"),
 
-    key("notify",                 Open,        Refused, "who is told, and of what"),
+    key("notify.on",              News,        InForce, "what is news"),
+    key("notify.command",         Text,        InForce, "run with the news on its stdin"),
+    key("notify.webhook",         Webhook,     InForce, "where the news is posted to"),
 ];
 
 /// Other names for keys, from files written for other tools.
@@ -196,7 +202,7 @@ mod tests {
     #[test]
     fn every_key_of_the_interface_is_in_the_table_once() {
         let mut expected: BTreeSet<String> =
-            "agent reader commands args credit delay profile mcp max_iterations work_when recheck pin worktree max_parallel done_when notify"
+            "agent reader commands args credit delay profile mcp max_iterations work_when recheck pin worktree max_parallel done_when"
                 .split(' ')
                 .map(str::to_owned)
                 .collect();
@@ -212,6 +218,7 @@ mod tests {
             ("budget", "iterations time tokens cost_usd day.tokens day.cost_usd"),
             ("checks", "timeout tampered"),
             ("recovery", "budget template resume agents"),
+            ("notify", "on command webhook"),
         ] {
             expected.extend(keys.split(' ').map(|key| format!("{block}.{key}")));
         }
@@ -233,8 +240,8 @@ mod tests {
         assert_eq!(names_in("budget.day"), ["tokens", "cost_usd"]);
         assert!(names_in("").contains(&"watchdog"));
         assert_eq!(inside("agent").count(), 0);
-        assert_eq!(find("notify.slack.url").map(|key| key.path), Some("notify"));
-        assert!(find("notifyx").is_none() && find("agent.x").is_none());
+        assert_eq!(find("mcp.servers.x").map(|key| key.path), Some("mcp"));
+        assert!(find("mcpx").is_none() && find("agent.x").is_none());
         assert!(is_ours("idle.x") && !is_ours("idle") && !is_ours("x.idle"));
     }
 }

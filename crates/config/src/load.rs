@@ -204,6 +204,7 @@ pub fn complete(
     findings: &mut Findings,
 ) -> Option<Settings> {
     let idle = effective::idle(layers, findings);
+    let notify = effective::notify(layers, findings);
     let agent = layers.words("agent")?;
     let checks = effective::checks(layers);
     Some(Settings {
@@ -225,6 +226,7 @@ pub fn complete(
         checks,
         recovery: effective::recovery(layers, detect),
         worktree: layers.flag("worktree", false),
+        notify,
     })
 }
 

@@ -8,6 +8,7 @@ use crate::lists;
 use crate::nearest::nearest;
 use crate::tree::{Node, Span, Value};
 use dogwatch_core::dur::{BadDur, Dur, Limit};
+use dogwatch_core::news::{NewsKind, Webhook};
 use dogwatch_core::settings::{CommandPlan, Profile, ReaderName, StopAfter, Strategy, Ttl};
 
 /// A value that is right.
@@ -29,6 +30,8 @@ pub enum Parsed {
     StopAfter(StopAfter),
     Ttl(Ttl),
     Agents(Vec<lists::Agent>),
+    News(Vec<NewsKind>),
+    Webhook(Webhook),
     /// Right, but for a key that this version does not obey.
     Unused,
 }
@@ -88,6 +91,8 @@ pub fn parse(ctx: &mut Ctx<'_, '_>, node: &Node, kind: Kind) -> Option<Parsed> {
         Kind::Amount if is_off(node) => Some(Parsed::Unused),
         Kind::Amount => number(ctx, node, 0.0).map(Parsed::Number),
         Kind::StopAfter => stop_after(ctx, node).map(Parsed::StopAfter),
+        Kind::News => news(ctx, node).map(Parsed::News),
+        Kind::Webhook => webhook(ctx, node).map(Parsed::Webhook),
         Kind::Open => Some(Parsed::Unused),
     }
 }
@@ -288,6 +293,34 @@ fn stop_after(ctx: &mut Ctx<'_, '_>, node: &Node) -> Option<StopAfter> {
         Value::Int(_) => small_count(ctx, node).map(StopAfter::Count),
         _ => {
             ctx.must_be(node, "a number, a mapping from reason to number, or `off`");
+            None
+        }
+    }
+}
+
+fn news(ctx: &mut Ctx<'_, '_>, node: &Node) -> Option<Vec<NewsKind>> {
+    let mut one = |node: &Node| one_of(ctx, node, NewsKind::ALL, NewsKind::as_str);
+    let mut kinds = match &node.value {
+        Value::List(items) => all(items, one)?,
+        _ => vec![one(node)?],
+    };
+    let mut seen = Vec::new();
+    kinds.retain(|kind| {
+        !seen.contains(kind) && {
+            seen.push(*kind);
+            true
+        }
+    });
+    Some(kinds)
+}
+
+fn webhook(ctx: &mut Ctx<'_, '_>, node: &Node) -> Option<Webhook> {
+    let url = text(ctx, node)?;
+    match Webhook::parse(url.trim()) {
+        Ok(webhook) => Some(webhook),
+        Err(bad) => {
+            let message = format!("`{}` cannot be used", ctx.path);
+            ctx.error(&node.span, message).label(bad.to_string());
             None
         }
     }

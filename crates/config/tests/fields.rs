@@ -359,7 +359,6 @@ fn limits_may_be_off_and_counts_start_at_one() {
 #[test]
 fn what_this_version_cannot_do_is_refused_not_ignored() {
     for (yaml, path) in [
-        ("notify: {url: x}", "notify"),
         ("mcp: true", "mcp"),
         ("mcp: {servers: {a: {command: x}}}", "mcp"),
         ("budget: {day: {tokens: 5, cost_usd: 5}}", "budget.day"),
@@ -367,6 +366,33 @@ fn what_this_version_cannot_do_is_refused_not_ignored() {
         let message = format!("this version of dogwatch cannot do `{path}` yet");
         assert!(error(yaml).ends_with(&message), "{yaml}: {}", error(yaml));
     }
+}
+
+#[test]
+fn who_is_told_is_named_by_a_command_or_an_address_that_is_safe() {
+    use dogwatch_core::news::NewsKind;
+    let policy = settings("notify: {command: notify-send}").notify;
+    assert_eq!((policy.on, policy.command), (NewsKind::ALL.to_vec(), Some("notify-send".into())));
+    let policy = settings("notify: {on: [ended, ended, hard_stop], webhook: 'https://h.example/x'}").notify;
+    assert_eq!(policy.on, [NewsKind::Ended, NewsKind::HardStop]);
+    assert_eq!(policy.webhook.unwrap().as_str(), "https://h.example/x");
+    assert_eq!(settings("notify: {on: ended, command: x}").notify.on, [NewsKind::Ended]);
+    assert_eq!(settings("delay: 0").notify, dogwatch_core::news::NotifyPolicy::default());
+    for (yaml, message) in [
+        ("notify: {webhook: 'http://example.com/x'}", "3:19: `notify.webhook` cannot be used"),
+        ("notify:\n  webhook: ftp://localhost/", "4:12: `notify.webhook` cannot be used"),
+        ("notify: {on: [ended]}", "3:14: `notify` names nobody who is to be told"),
+        (
+            "notify: {on: [stuck], command: x}",
+            "3:15: `notify.on` must be one of `ended`, `hard_stop`, `needs_human` or `rate_limited`",
+        ),
+        ("notify: {command: [a]}", "3:19: `notify.command` must be a text"),
+        ("notify: [a]", "3:9: `notify` must be a mapping"),
+    ] {
+        assert_eq!(error(yaml), message, "{yaml}");
+    }
+    let label = common::rendered(&with("notify: {webhook: 'http://example.com/x'}"));
+    assert!(label.contains("http is allowed to this machine only"), "{label}");
 }
 
 #[test]

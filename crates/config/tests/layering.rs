@@ -252,6 +252,9 @@ recovery.budget          3            built-in
 recovery.template        none         built-in
 recovery.resume          false        built-in
 recovery.agents          none         built-in
+notify.on                none         built-in
+notify.command           none         built-in
+notify.webhook           none         built-in
 "
     );
 }

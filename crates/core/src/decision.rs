@@ -5,6 +5,7 @@ use crate::dur::Dur;
 use crate::event::{CheckResult, Recorded};
 use crate::ids::{Iteration, NodeIx};
 use crate::job::Job;
+use crate::news::Delivery;
 use crate::recovery::Class;
 use crate::watch::Evidence;
 use serde::Serialize;
@@ -57,6 +58,8 @@ pub enum Decision {
     },
     /// Keep why the run went to sleep where other programs look for it.
     KeepContext(Box<ContextEntry>),
+    /// Tell somebody of something. Nothing waits for it but the end of the run, and that not for long.
+    Notify(Box<Delivery>),
     /// Try again to write what the record still misses.
     RetryRecord,
     /// The run is over; exit with this code.

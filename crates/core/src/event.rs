@@ -6,6 +6,7 @@
 use crate::dur::Dur;
 use crate::ids::{Iteration, NodeName, RunId};
 use crate::moment::{Awake, Boot, Moment, Wall};
+use crate::news::How;
 use crate::recovery::{Action, Class};
 use crate::settings::{Plan, Tampered};
 use crate::sign::LimitKind;
@@ -258,6 +259,14 @@ pub enum Event {
     Trouble {
         kind: String,
         detail: String,
+    },
+    /// Somebody was told of something, or could not be. The same key is not told again.
+    Notified {
+        key: String,
+        how: How,
+        ok: bool,
+        #[serde(skip_serializing_if = "Option::is_none", default)]
+        detail: Option<String>,
     },
     RunEnded(RunEnded),
     /// An event of a later version. It is kept and passed over.

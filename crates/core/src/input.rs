@@ -5,6 +5,7 @@ use crate::dur::Dur;
 use crate::event::{Observation, Pin, Sight, Usage, WaitEndedBy};
 use crate::ids::{Iteration, NodeIx};
 use crate::job::{Exit, Job, JobReport};
+use crate::news::How;
 use crate::watch::Fact;
 
 #[derive(Clone, Debug, PartialEq)]
@@ -101,6 +102,12 @@ pub enum Input {
     },
     /// The context entry was kept, or could not be.
     ContextKept {
+        error: Option<String>,
+    },
+    /// Somebody was told of something, or could not be.
+    Notified {
+        key: String,
+        how: How,
         error: Option<String>,
     },
     Noticed {

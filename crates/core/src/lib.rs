@@ -19,6 +19,7 @@ pub mod ids;
 pub mod input;
 pub mod job;
 pub mod moment;
+pub mod news;
 pub mod recovery;
 pub mod redact;
 pub mod replay;

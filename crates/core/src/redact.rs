@@ -22,6 +22,28 @@ pub fn argv<S: AsRef<str>>(words: &[S]) -> Vec<String> {
         .collect()
 }
 
+/// A sentence, fit to be sent to others: each of its words as if it stood in a command line. Blanks stay.
+pub fn text(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut hide_next = false;
+    for piece in text.split_inclusive(char::is_whitespace) {
+        let word = piece.trim_end();
+        let shown = if hide_next && !word.is_empty() { HIDDEN.to_owned() } else { redact_word(word) };
+        hide_next = if word.is_empty() { hide_next } else { announces(word) };
+        out.push_str(&shown);
+        out.push_str(&piece[word.len()..]);
+    }
+    out
+}
+
+/// `--token`, `Authorization:` or `Bearer`: what comes next is the secret.
+fn announces(word: &str) -> bool {
+    let name = word.trim_end_matches(':');
+    let flag = word.starts_with('-') && !word.contains('=');
+    let header = word.ends_with(':') && !name.is_empty();
+    (is_secret_name(name) && (flag || header)) || name.eq_ignore_ascii_case("bearer")
+}
+
 fn redact_word(word: &str) -> String {
     match word.split_once('=') {
         Some((name, _)) if is_secret_name(name) => format!("{name}={HIDDEN}"),
@@ -46,6 +68,21 @@ fn is_key(word: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn secrets_in_a_sentence_are_hidden_and_the_rest_stays() {
+        for (given, shown) in [
+            ("exit 1:  no such file\n", "exit 1:  no such file\n"),
+            ("used 500 tokens of the budget", "used 500 tokens of the budget"),
+            ("curl -H Authorization: Bearer abc123 failed", "curl -H Authorization: Bearer *** failed"),
+            ("x --api-key  abc rest", "x --api-key  *** rest"),
+            ("API_KEY=abc sk-0123456789abcdef", "API_KEY=*** ***"),
+            ("password: hunter2", "password: ***"),
+            ("", ""),
+        ] {
+            assert_eq!(text(given), shown);
+        }
+    }
 
     #[test]
     fn secrets_in_a_command_line_are_hidden_and_the_rest_stays() {

@@ -5,6 +5,7 @@
 
 use crate::dur::{Dur, Limit};
 use crate::ids::NodeName;
+use crate::news::NotifyPolicy;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -45,6 +46,7 @@ impl Plan {
             for other in &mut node.settings.recovery.agents {
                 other.agent = crate::redact::argv(&other.agent);
             }
+            node.settings.notify = node.settings.notify.redacted();
         }
         plan
     }
@@ -141,6 +143,9 @@ pub struct Settings {
     /// Work in a git worktree of its own.
     #[serde(default)]
     pub worktree: bool,
+    /// Who is told, and of what. The first node's is the run's.
+    #[serde(default)]
+    pub notify: NotifyPolicy,
 }
 
 impl Settings {
@@ -165,6 +170,7 @@ impl Settings {
             checks: CheckPolicy::default(),
             recovery: RecoveryPolicy::default(),
             worktree: false,
+            notify: NotifyPolicy::default(),
         }
     }
 

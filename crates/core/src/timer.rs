@@ -23,6 +23,8 @@ pub enum Timer {
     Probe(NodeIx),
     /// The run's time budget (boot).
     Budget,
+    /// How long the end waits for the last news to be told (awake).
+    LastNews,
     /// The next try to write the record (awake).
     RecordRetry,
 }

@@ -12,6 +12,7 @@ use crate::event::{
 use crate::idle::{MAX_OWN_WAKES, Spell};
 use crate::ids::{Iteration, NodeIx, NodeName};
 use crate::moment::{Awake, Boot, Moment, Wall};
+use crate::news::{self, NewsDesk};
 use crate::sign::LimitKind;
 use crate::watch::{Channel, Fact};
 use std::collections::BTreeMap;
@@ -35,6 +36,8 @@ pub struct View {
     pub troubles: u64,
     pub last_trouble: Option<(String, String)>,
     pub ended: Option<RunEnded>,
+    /// Of what somebody is to be told, and has been.
+    pub news: NewsDesk,
 }
 
 /// A node as the record tells it.
@@ -165,6 +168,12 @@ impl View {
         })
     }
 
+    /// Whether the node's last iteration was refused by a service.
+    pub fn is_limited(&self, node: &NodeName) -> bool {
+        let node = self.by_name.get(node).map(|ix| &self.nodes[*ix]);
+        node.is_some_and(|n| matches!(n.last_ending, Some(Ending::RateLimited { .. })))
+    }
+
     /// All nodes' counts in one.
     pub fn totals(&self) -> Counts {
         self.nodes.iter().fold(Counts::default(), |sum, n| Counts {
@@ -188,6 +197,8 @@ impl View {
 
     pub fn apply(&mut self, recorded: &Recorded) {
         let at = recorded.moment();
+        let fresh = news::of_event(recorded, self);
+        self.news.apply(&recorded.event, fresh);
         match &recorded.event {
             Event::RunStarted(s) => self.start(at, s),
             Event::RunResumed(_) => self.resume(at),
@@ -266,6 +277,7 @@ impl View {
                 self.troubles += 1;
                 self.last_trouble = Some((kind.clone(), detail.clone()));
             }
+            Event::Notified { .. } => {}
             Event::RunEnded(end) => self.ended = Some(end.clone()),
             Event::Unknown => {}
         }

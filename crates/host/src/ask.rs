@@ -1,14 +1,17 @@
 //! Asking a program a short question: run under a keeper, bounded in time and in what is read of it.
 //!
-//! For `dogwatch doctor`, which wants versions and a proof that the keeper holds what it starts. No run uses it.
+//! For `dogwatch doctor`, which wants versions and a proof that the keeper holds what it starts, and for `notify`,
+//! which tells programs of news. Sessions and checks are not run by it.
 
-use std::io::{self, Read};
+use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fs::{OFlags, fcntl_setfl};
 use rustix::io::Errno;
+use rustix::pipe::{PipeFlags, pipe_with};
 
 use crate::digest::ignored::Rules;
 use crate::keeper::{EnvChange, HowEnded, Keeper, Order, Report, StartOrder};
@@ -63,7 +66,28 @@ impl Asker {
         cwd: &Path,
         bound: Duration,
     ) -> io::Result<Answer> {
-        let stdout = self.begin(argv, env, cwd)?;
+        let stdout = self.begin(argv, env, cwd, null()?)?;
+        self.hear(stdout, bound)
+    }
+
+    /// As `ask`, of a program that reads `input`, which must be shorter than a pipe.
+    pub fn tell(
+        &mut self,
+        argv: &[&str],
+        env: Vec<EnvChange>,
+        cwd: &Path,
+        input: &[u8],
+        bound: Duration,
+    ) -> io::Result<Answer> {
+        let (stdin, ours) = pipe_with(PipeFlags::CLOEXEC)?;
+        // What does not fit would wait for a program that has not started.
+        fcntl_setfl(&ours, OFlags::NONBLOCK)?;
+        std::fs::File::from(ours).write_all(input)?;
+        let stdout = self.begin(argv, env, cwd, stdin)?;
+        self.hear(stdout, bound)
+    }
+
+    fn hear(&mut self, stdout: OwnedFd, bound: Duration) -> io::Result<Answer> {
         let until = Instant::now() + bound;
         let how = loop {
             match self.next(until)? {
@@ -86,7 +110,7 @@ impl Asker {
 
     /// Tries whether a process that was left behind is found and ended.
     pub fn try_containment(&mut self, bound: Duration) -> io::Result<Containment> {
-        let _stdout = self.begin(&["sh", "-c", ABANDON], Vec::new(), Path::new("/"))?;
+        let _stdout = self.begin(&["sh", "-c", ABANDON], Vec::new(), Path::new("/"), null()?)?;
         let until = Instant::now() + bound;
         let alone = loop {
             match self.next(until)? {
@@ -107,7 +131,13 @@ impl Asker {
         Ok(if killed > 0 { Containment::Holds { within: began.elapsed() } } else { Containment::Leaks })
     }
 
-    fn begin(&mut self, argv: &[&str], env: Vec<EnvChange>, cwd: &Path) -> io::Result<OwnedFd> {
+    fn begin(
+        &mut self,
+        argv: &[&str],
+        env: Vec<EnvChange>,
+        cwd: &Path,
+        stdin: OwnedFd,
+    ) -> io::Result<OwnedFd> {
         let pipes = pump::pipes()?;
         let [_, stdout, _] = pipes.child;
         self.jobs += 1;
@@ -116,7 +146,7 @@ impl Asker {
             argv: argv.iter().map(|word| word.as_bytes().to_vec()).collect(),
             env,
             cwd: cwd.to_owned(),
-            stdio: [null()?, stdout, null()?],
+            stdio: [stdin, stdout, null()?],
         };
         self.keeper.send(Order::Start(order))?;
         Ok(pipes.parent.stdout)

@@ -55,6 +55,7 @@ impl Inbox {
         let must = matches!(
             mail,
             Mail::PipesClosed { .. }
+                | Mail::Asked(Input::Notified { .. })
                 | Mail::FromSession { input: Input::Noted { fact: Fact::ToolEnded { .. }, .. }, .. }
         );
         let taken = must || queue.len() < MAX_MAIL;

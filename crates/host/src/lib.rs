@@ -16,6 +16,7 @@ pub mod inbox;
 pub mod journal;
 pub mod keeper;
 pub mod lock;
+pub mod notify;
 pub mod orphans;
 pub mod prompt;
 pub mod pump;

@@ -174,6 +174,10 @@ pub fn word(event: &Event) -> Option<String> {
         Event::Told { text } => format!("told {text}"),
         Event::WaitEnded { by, .. } => format!("wait_ended {by}"),
         Event::Notice { kind, .. } => format!("notice {kind}"),
+        Event::Notified { key, how, ok, .. } => {
+            let how_it_went = if *ok { "" } else { " failed" };
+            format!("notified {key} {how}{how_it_went}")
+        }
         Event::Trouble { kind, .. } => format!("trouble {kind}"),
         Event::RunEnded(e) => format!("run_ended {} {}", e.outcome, e.exit_code),
     })

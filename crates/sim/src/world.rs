@@ -9,6 +9,7 @@ use dogwatch_core::event::{EndStep, Event, Recorded, RunEnded, Sight, WaitEndedB
 use dogwatch_core::input::Input;
 use dogwatch_core::job::{Exit, Job, JobKind, Snapshot};
 use dogwatch_core::moment::{Awake, Boot, Moment, Wall};
+use dogwatch_core::news::Delivery;
 use dogwatch_core::run::CannotResume;
 use dogwatch_core::settings::Plan;
 use dogwatch_core::view::View;
@@ -37,6 +38,11 @@ pub struct World {
     /// The context entries that were kept.
     pub context: Vec<ContextEntry>,
     pub context_fails: bool,
+    /// Who was told of what, and when, in milliseconds since the beginning.
+    pub told_of: Vec<(u64, Delivery)>,
+    /// How long telling takes; it never ends if None.
+    pub telling_takes: Option<Dur>,
+    pub telling_fails: bool,
     /// How many events stood before the last effect; what came after may be lost in a crash.
     settled: usize,
     /// Crashes survived, for whoever wants to know.
@@ -76,6 +82,9 @@ impl World {
             sees: Box::new(|_| Sight { prompt: "p".to_owned(), tree: "t".to_owned() }),
             context: Vec::new(),
             context_fails: false,
+            told_of: Vec::new(),
+            telling_takes: Some(Dur::ZERO),
+            telling_fails: false,
             settled: 0,
             crashes: 0,
         };
@@ -261,6 +270,14 @@ impl World {
                     let fact = Fact::Sampled { children: 0, cpu_ms: 0 };
                     self.plan_in(Dur::ZERO, Input::Noted { job, fact });
                 }
+                Decision::Notify(delivery) => {
+                    let error = self.telling_fails.then(|| "nobody answers".to_owned());
+                    let (key, how) = (delivery.news.key.clone(), delivery.how);
+                    self.told_of.push((self.elapsed(), *delivery));
+                    if let Some(takes) = self.telling_takes {
+                        self.plan_in(takes, Input::Notified { key, how, error });
+                    }
+                }
                 Decision::RetryRecord => {}
                 Decision::Finish { exit_code } => {
                     assert!(self.live.is_none(), "the run ended while a process tree was alive");
@@ -349,6 +366,7 @@ fn leaves_trace(decision: &Decision) -> bool {
         | Decision::KeepContext(_)
         | Decision::KeepLog { .. }
         | Decision::KeepPartial { .. }
+        | Decision::Notify(_)
         | Decision::Finish { .. } => true,
     }
 }

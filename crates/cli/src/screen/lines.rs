@@ -149,6 +149,7 @@ impl Teller {
             | Event::WatchdogContinue { .. }
             | Event::MarkerSeen { .. }
             | Event::WakeRemembered { .. }
+            | Event::Notified { .. }
             | Event::Unknown => Vec::new(),
         }
     }

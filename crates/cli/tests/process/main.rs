@@ -13,6 +13,7 @@ mod full_disk;
 mod history;
 mod idle;
 mod looping;
+mod notify;
 mod record;
 mod resume;
 mod screen;

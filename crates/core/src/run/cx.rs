@@ -4,6 +4,7 @@ use crate::decision::Decision;
 use crate::event::{Event, NodeState, Recorded, RunStarted};
 use crate::ids::{NodeIx, NodeName};
 use crate::moment::Moment;
+use crate::news::{self, How, MAX_UNTOLD};
 use crate::settings::{Budget, Plan, Settings};
 use crate::timer::Timers;
 use crate::view::View;
@@ -52,8 +53,26 @@ impl Cx {
     /// The one place where an event comes into being: numbered, folded, handed out.
     pub fn record(&mut self, event: Event) {
         let recorded = Recorded::new(self.view.seq + 1, self.now, event);
+        let fresh = news::of_event(&recorded, &self.view);
         self.view.apply(&recorded);
         self.out.push(Decision::Record(Box::new(recorded)));
+        for delivery in fresh {
+            if self.view.news.untold.contains(&delivery) {
+                self.out.push(Decision::Notify(Box::new(delivery)));
+            } else {
+                let why = format!("{MAX_UNTOLD} others wait to be told already");
+                self.notified(delivery.news.key, delivery.how, Some(why));
+            }
+        }
+    }
+
+    /// A failure to tell somebody is trouble, and no more.
+    pub fn notified(&mut self, key: String, how: How, error: Option<String>) {
+        let trouble = error.as_ref().map(|why| format!("{key} could not be told by {how}: {why}"));
+        self.record(Event::Notified { key, how, ok: error.is_none(), detail: error });
+        if let Some(trouble) = trouble {
+            self.trouble("notify", trouble);
+        }
     }
 
     pub fn trouble(&mut self, kind: &str, detail: String) {

@@ -5,6 +5,7 @@
 //! very events it records.
 
 mod cx;
+mod news;
 mod next;
 mod node;
 mod resume;
@@ -28,6 +29,7 @@ use crate::settings::Plan;
 use crate::timer::{Deadline, Timer, Wakeup};
 use crate::view::View;
 use cx::Cx;
+use news::LastWords;
 use next::{End, Next};
 use node::{Fact, Node, Prompt, Turn};
 use resume::Resuming;
@@ -44,6 +46,8 @@ pub struct Run {
     resuming: Option<Resuming>,
     /// The end that waits for the context entry to be kept.
     ending: Option<End>,
+    /// The end that waits for the last news to be told.
+    last_words: Option<LastWords>,
     finished: bool,
 }
 
@@ -58,6 +62,7 @@ impl Run {
             stop: Stop::default(),
             resuming: None,
             ending: None,
+            last_words: None,
             finished: false,
         }
     }
@@ -79,7 +84,10 @@ impl Run {
     pub fn step(&mut self, now: Moment, input: Input) -> Vec<Decision> {
         self.cx.now = now;
         if !self.finished {
-            self.take(input);
+            match self.last_words {
+                Some(_) => self.take_at_the_end(input),
+                None => self.take(input),
+            }
             while let Some(timer) = self.due() {
                 self.fire(timer);
             }
@@ -127,25 +135,24 @@ impl Run {
             }
             Input::Told { text } => self.told(&text),
             Input::ContextKept { error } => self.context_kept(error),
+            Input::Notified { key, how, error } => self.notified(key, how, error),
             Input::Noticed { kind, message } => self.cx.record(Event::Notice { kind: kind.into(), message }),
             Input::TroubleMet { kind, detail } => self.cx.trouble(kind, detail),
-            Input::RecordFailed { detail } => {
-                self.cx.trouble("record_failed", detail);
-                self.retry_record_later();
-            }
-            Input::RecordRecovered => {
-                self.cx.timers.clear(Timer::RecordRetry);
-                self.cx.record(Event::Notice {
-                    kind: "record_recovered".into(),
-                    message: "the record can be written again; going on".into(),
-                });
-            }
+            Input::RecordFailed { detail } => self.record_failed(detail),
+            Input::RecordRecovered => self.record_recovered(),
             Input::RecordLost { detail } => self.record_lost(detail),
         }
     }
 
     fn fire(&mut self, timer: Timer) {
         match timer {
+            Timer::LastNews => self.leave_now(),
+            Timer::RecordRetry => {
+                self.cx.out.push(Decision::RetryRecord);
+                self.retry_record_later();
+            }
+            // Only the telling of the end is left to do.
+            _ if self.last_words.is_some() => {}
             Timer::Errand(ix)
             | Timer::Watch(ix)
             | Timer::Result(ix)
@@ -157,10 +164,6 @@ impl Run {
                 self.tell_node(ix, iteration, Fact::Due(timer));
             }
             Timer::Budget => self.time_is_up(),
-            Timer::RecordRetry => {
-                self.cx.out.push(Decision::RetryRecord);
-                self.retry_record_later();
-            }
         }
     }
 
@@ -222,6 +225,17 @@ impl Run {
             Next::Wait(why, delay) => self.wait(ix, why, delay),
             Next::Finish(end) => self.finish(end),
         }
+    }
+
+    fn record_failed(&mut self, detail: String) {
+        self.cx.trouble("record_failed", detail);
+        self.retry_record_later();
+    }
+
+    fn record_recovered(&mut self) {
+        self.cx.timers.clear(Timer::RecordRetry);
+        let message = "the record can be written again; going on".to_owned();
+        self.cx.record(Event::Notice { kind: "record_recovered".into(), message });
     }
 
     fn retry_record_later(&mut self) {

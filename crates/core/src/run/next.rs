@@ -247,7 +247,7 @@ impl Run {
 
     /// Ends the run. One that goes to sleep leaves word where other programs look for it first.
     pub(super) fn finish(&mut self, end: End) {
-        if self.finished || self.ending.is_some() {
+        if self.finished || self.ending.is_some() || self.last_words.is_some() {
             return;
         }
         if end.outcome == Outcome::Idle {
@@ -275,7 +275,7 @@ impl Run {
             self.cx.transition(ix, state, Some(end.outcome.as_str().to_owned()));
         }
         let totals = self.cx.view.totals();
-        self.cx.record(Event::RunEnded(RunEnded {
+        let ended = RunEnded {
             outcome: end.outcome,
             reason: end.reason,
             verified: false,
@@ -287,9 +287,8 @@ impl Run {
             flake_retries: 0,
             total_duration_s: self.cx.view.supervised(self.cx.now.boot),
             exit_code: end.exit_code,
-        }));
-        self.cx.out.push(Decision::Finish { exit_code: end.exit_code });
-        self.finished = true;
+        };
+        self.leave(ended);
     }
 }
 

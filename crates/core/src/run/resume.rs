@@ -54,13 +54,22 @@ impl Run {
         let nodes =
             (0..cx.plan.nodes.len()).map(|i| Node::resume(NodeIx(i), cx.view.node(NodeIx(i)))).collect();
         let resuming = Some(Resuming { resumed, woken });
-        Ok(Run { cx, nodes, stop: Stop::default(), resuming, ending: None, finished: false })
+        Ok(Run {
+            cx,
+            nodes,
+            stop: Stop::default(),
+            resuming,
+            ending: None,
+            last_words: None,
+            finished: false,
+        })
     }
 
     pub(super) fn begin_again(&mut self) {
         let Some(Resuming { resumed, woken }) = self.resuming.take() else { return };
         let before: Vec<Before> = self.every().map(|ix| self.before(ix)).collect();
         self.cx.record(Event::RunResumed(resumed));
+        self.tell_again();
         self.arm_budget();
         for (ix, before) in self.every().zip(before) {
             self.go_on(ix, before, woken);

@@ -10,6 +10,7 @@
 mod commands;
 mod jobs;
 mod listen;
+mod news;
 mod prompting;
 mod record;
 mod slots;
@@ -19,6 +20,7 @@ use crate::digest::Digester;
 use crate::inbox::{Inbox, Mail};
 use crate::journal::Journal;
 use crate::lock::Lock;
+use crate::notify::Notifier;
 use crate::prompt::Prompter;
 use crate::sys::{Clock, SignalFd, Timer, block, ignores};
 use crate::wake::{Coverage, PathWaker};
@@ -99,6 +101,8 @@ pub struct Driver<'f> {
     looked: Moment,
     /// Watches the work tree for the `workspace` channel.
     work_tree: Option<PathWaker>,
+    /// Tells of news, once there is some.
+    notifier: Option<Notifier>,
 }
 
 /// What stays the same for the whole run.
@@ -157,6 +161,7 @@ impl<'f> Driver<'f> {
             exit_code: None,
             looked: clock::now(),
             work_tree,
+            notifier: None,
         })
     }
 
@@ -277,6 +282,7 @@ impl<'f> Driver<'f> {
             Decision::Kill(job) => self.signal(job, crate::keeper::Order::Kill),
             Decision::Sample(job) => self.sample(job),
             Decision::Sweep { job, grace } => self.sweep(job, grace),
+            Decision::Notify(delivery) => self.notify(*delivery),
             Decision::RetryRecord => self.retry_record(),
             Decision::Finish { exit_code } => self.exit_code = Some(exit_code),
         }

@@ -138,6 +138,7 @@ fn must_last(event: &Event) -> bool {
         | Event::Unpaused {}
         | Event::Told { .. }
         | Event::NeedsHuman { .. }
+        | Event::Notified { .. }
         | Event::RunEnded(_) => true,
         Event::NodeTransition { .. }
         | Event::CommandFinished(_)

@@ -1,0 +1,206 @@
+//! Telling those who do not look: by a command, by a webhook on this machine, and by nothing that is unsafe.
+
+use crate::kit::{GRACES, PATIENCE, Project, all, kinds, names, one};
+use serde_json::Value;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::mpsc::{Receiver, channel};
+
+/// What a webhook was sent.
+#[derive(Debug)]
+struct Posted {
+    line: String,
+    headers: Vec<String>,
+    body: String,
+}
+
+impl Posted {
+    fn json(&self) -> Value {
+        serde_json::from_str(&self.body).expect("the news is JSON")
+    }
+}
+
+/// Listens on this machine and answers every post with these words.
+struct Hook {
+    address: SocketAddr,
+    posted: Receiver<Posted>,
+}
+
+impl Hook {
+    fn answering(answer: &'static str) -> Hook {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("it is bound");
+        let (sender, posted) = channel();
+        std::thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                if let Some(one) = read(&stream) {
+                    let _ = sender.send(one);
+                }
+                let _ =
+                    (&stream).write_all(format!("HTTP/1.1 {answer}\r\ncontent-length: 0\r\n\r\n").as_bytes());
+            }
+        });
+        Hook { address, posted }
+    }
+
+    fn url(&self) -> String {
+        format!("http://{}/hook/secret", self.address)
+    }
+
+    fn next(&self) -> Posted {
+        self.posted.recv_timeout(PATIENCE).expect("somebody posts")
+    }
+}
+
+/// None if it is no request: a TLS greeting, for one.
+fn read(stream: &TcpStream) -> Option<Posted> {
+    stream.set_read_timeout(Some(PATIENCE)).expect("a bound");
+    let mut from = BufReader::new(stream);
+    let mut lines = Vec::new();
+    loop {
+        let mut line = String::new();
+        from.read_line(&mut line).ok().filter(|n| *n > 0)?;
+        match line.trim_end() {
+            "" => break,
+            text => lines.push(text.to_ascii_lowercase()),
+        }
+    }
+    let length = lines.iter().find_map(|l| l.strip_prefix("content-length: ")?.parse().ok())?;
+    let mut body = vec![0; length];
+    from.read_exact(&mut body).ok()?;
+    let line = lines.remove(0);
+    Some(Posted { line, headers: lines, body: String::from_utf8(body).ok()? })
+}
+
+fn notified(events: &[Value]) -> Vec<(&str, &str, bool)> {
+    let told = all(events, "notified").into_iter();
+    told.map(|e| {
+        let text = |name: &str| e[name].as_str().expect("a text");
+        (text("key"), text("how"), e["ok"].as_bool().expect("a flag"))
+    })
+    .collect()
+}
+
+#[test]
+fn a_command_gets_the_news_on_its_stdin_once_and_the_end_is_the_last_line() {
+    let front = format!("notify: {{command: cat >> ../news}}\nwatchdog: {{session: 300ms, grace: 200ms}}");
+    let project = Project::acting_with(&front, "counter ../count\non 1 { hang } else { say done }");
+    let done = project.run(&["-n", "2"]);
+    done.assert_code(0);
+    let events = done.events();
+    assert_eq!(notified(&events), [("hard_stop:loop:1", "command", true), ("ended:1", "command", true)]);
+    assert_eq!(names(&events).last(), Some(&"run_ended"));
+    let text = std::fs::read_to_string(project.outside("news")).expect("the command wrote it");
+    let news: Vec<Value> =
+        text.lines().map(|l| serde_json::from_str(l).expect("one document a line")).collect();
+    assert_eq!(news.len(), 2, "{text}");
+    assert_eq!(news[0]["news"], "hard_stop");
+    assert_eq!(news[0]["hard_stop"]["reason"], "SESSION_CEILING_EXCEEDED");
+    assert_eq!(news[0]["hard_stop"]["evidence_summary"].as_array().map(Vec::len), Some(4));
+    assert_eq!(news[1]["ended"]["outcome"], "clean");
+    assert_eq!(news[1]["run"], one(&events, "run_started")["run"]);
+}
+
+#[test]
+fn a_command_that_fails_is_trouble_and_nothing_else_changes() {
+    let front = format!("notify: {{on: ended, command: exit 7}}\n{GRACES}");
+    let project = Project::acting_with(&front, "say done");
+    let done = project.run(&["-n", "1"]);
+    done.assert_code(0);
+    let events = done.events();
+    assert_eq!(notified(&events), [("ended:1", "command", false)]);
+    assert_eq!(one(&events, "notified")["detail"], "exit code 7");
+    assert_eq!(kinds(&events, "notify").len(), 1);
+}
+
+#[test]
+fn what_a_command_leaves_behind_is_ended() {
+    let front = format!("notify: {{command: (setsid sleep 1000 &) ; true}}\n{GRACES}");
+    let project = Project::acting_with(&front, "say done");
+    // `run` looks whether anybody is left.
+    assert_eq!(notified(&project.run(&["-n", "1"]).events()), [("ended:1", "command", true)]);
+}
+
+#[test]
+fn a_webhook_gets_the_news_as_json_and_its_address_stays_out_of_the_record() {
+    let hook = Hook::answering("204 No Content");
+    let front = format!("notify: {{on: [ended], webhook: \"{}\"}}\n{GRACES}", hook.url());
+    let project = Project::acting_with(&front, "say done");
+    let done = project.run(&["-n", "1"]);
+    done.assert_code(0);
+    assert_eq!(notified(&done.events()), [("ended:1", "webhook", true)]);
+    let posted = hook.next();
+    assert_eq!(posted.line, "post /hook/secret http/1.1");
+    assert!(posted.headers.contains(&"content-type: application/json".to_owned()), "{:?}", posted.headers);
+    let news = posted.json();
+    assert_eq!((&news["key"], &news["news"]), (&Value::from("ended:1"), &Value::from("ended")));
+    assert!(news["text"].as_str().is_some_and(|t| t.starts_with("the run ended: clean")), "{news}");
+    let record = std::fs::read_to_string(project.run_dir().join("events.jsonl")).expect("the record");
+    assert!(record.contains("/***") && !record.contains("hook/secret"), "the path of an address is a secret");
+}
+
+#[test]
+fn a_redirect_is_not_followed() {
+    let hook = Hook::answering("302 Found\r\nlocation: http://127.0.0.1:1/elsewhere");
+    let front = format!("notify: {{webhook: \"{}\"}}\n{GRACES}", hook.url());
+    let project = Project::acting_with(&front, "say done");
+    let done = project.run(&["-n", "1"]);
+    done.assert_code(0);
+    let events = done.events();
+    assert_eq!(one(&events, "notified")["detail"], "answered with a redirect (302), which is not followed");
+    hook.next();
+    assert!(hook.posted.try_recv().is_err(), "asked once");
+}
+
+#[test]
+fn a_server_that_cannot_now_is_asked_twice_and_then_it_is_trouble() {
+    let hook = Hook::answering("503 Busy");
+    let front = format!("notify: {{webhook: \"{}\"}}\n{GRACES}", hook.url());
+    let project = Project::acting_with(&front, "say done");
+    let done = project.run(&["-n", "1"]);
+    done.assert_code(0);
+    assert_eq!(one(&done.events(), "notified")["detail"], "answered with status 503 (2 tries)");
+    assert_eq!(hook.posted.try_iter().count(), 2);
+}
+
+#[test]
+fn https_is_spoken_or_nothing_is_said() {
+    let hook = Hook::answering("200 OK");
+    let url = hook.url().replace("http://", "https://");
+    let front = format!("notify: {{webhook: \"{url}\"}}\n{GRACES}");
+    let project = Project::acting_with(&front, "say done");
+    let done = project.run(&["-n", "1"]);
+    done.assert_code(0);
+    let events = done.events();
+    assert_eq!(notified(&events), [("ended:1", "webhook", false)]);
+    assert!(hook.posted.try_recv().is_err(), "nothing was sent in the clear");
+    assert!(!one(&events, "notified")["detail"].as_str().expect("why").contains("secret"));
+}
+
+#[test]
+fn http_to_another_machine_is_refused_before_anything_starts() {
+    let project = Project::acting_with("notify: {webhook: 'http://example.com/x'}", "say done");
+    let done = project.call(&["run", "loop", "-n", "1"]);
+    done.assert_code(2);
+    assert!(done.stderr.contains("loop/RALPH.md:3:19"), "{}", done.stderr);
+    assert!(done.stderr.contains("http is allowed to this machine only"), "{}", done.stderr);
+    assert!(!project.path(".dogwatch").exists());
+}
+
+#[test]
+fn a_telling_that_hangs_delays_no_iteration_and_a_second_signal_ends_the_wait() {
+    let front = "notify: {command: sleep 1000}\nwatchdog: {session: 200ms, grace: 100ms}";
+    let project = Project::acting_with(front, "counter ../count\non 1 { hang } else { say done }");
+    let mut running = project.start_run(&["-n", "2"]);
+    running.wait_for("hard_stop");
+    running.wait_until("the second session", |e| e["event"] == "session_started" && e["iteration"] == 2);
+    running.wait_for("iteration_completed");
+    running.wait_until("the last transition", |e| e["event"] == "node_transition" && e["to"] == "done");
+    running.signal(rustix::process::Signal::TERM);
+    let done = running.finish();
+    done.assert_code(0);
+    let events = done.events();
+    assert!(notified(&events).iter().all(|(_, _, ok)| !ok), "{:?}", notified(&events));
+    assert_eq!(names(&events).last(), Some(&"run_ended"));
+    project.wait_till_nobody_is_left();
+}

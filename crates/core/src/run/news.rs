@@ -1,0 +1,78 @@
+//! Telling those who do not look: when, and how long the end of a run waits for it.
+
+use super::Run;
+use crate::decision::Decision;
+use crate::dur::Dur;
+use crate::event::{Event, RunEnded};
+use crate::input::Input;
+use crate::news::{self, How};
+use crate::timer::{Deadline, Timer};
+
+/// How long the end of a run waits for the last news to be told.
+const LAST_NEWS: Dur = Dur::from_secs(12);
+
+/// The end of a run that is not written down before it was told.
+pub(super) struct LastWords {
+    ended: RunEnded,
+    waiting: Vec<(String, How)>,
+}
+
+impl Run {
+    /// The last thing a run does: whoever is to be told of its end is told, then the end is written down.
+    pub(super) fn leave(&mut self, ended: RunEnded) {
+        let fresh = news::of_end(&ended, self.cx.now.wall, &self.cx.view);
+        let before = self.cx.view.news.untold.iter().map(|d| (d.news.key.clone(), d.how));
+        let waiting: Vec<_> = before.chain(fresh.iter().map(|d| (d.news.key.clone(), d.how))).collect();
+        self.cx.out.extend(fresh.into_iter().map(|d| Decision::Notify(Box::new(d))));
+        let at = self.cx.now.awake.plus(LAST_NEWS);
+        self.cx.timers.set(Timer::LastNews, Deadline::Awake(at));
+        self.last_words = Some(LastWords { ended, waiting });
+        self.leave_if_told();
+    }
+
+    /// What still matters when only the telling of the end is left to do.
+    pub(super) fn take_at_the_end(&mut self, input: Input) {
+        match input {
+            Input::Notified { key, how, error } => self.notified(key, how, error),
+            // Asked again: now.
+            Input::Interrupted | Input::EndAsked(_) | Input::RecordLost { .. } => self.leave_now(),
+            Input::Noticed { kind, message } => self.cx.record(Event::Notice { kind: kind.into(), message }),
+            Input::TroubleMet { kind, detail } => self.cx.trouble(kind, detail),
+            Input::RecordFailed { detail } => self.record_failed(detail),
+            Input::RecordRecovered => self.record_recovered(),
+            _ => {}
+        }
+    }
+
+    pub(super) fn notified(&mut self, key: String, how: How, error: Option<String>) {
+        if let Some(words) = &mut self.last_words {
+            words.waiting.retain(|(k, h)| *k != key || *h != how);
+        }
+        self.cx.notified(key, how, error);
+        self.leave_if_told();
+    }
+
+    fn leave_if_told(&mut self) {
+        if self.last_words.as_ref().is_some_and(|words| words.waiting.is_empty()) {
+            self.leave_now();
+        }
+    }
+
+    /// What has not been told by now is not told by this run any more.
+    pub(super) fn leave_now(&mut self) {
+        let Some(LastWords { ended, waiting }) = self.last_words.take() else { return };
+        for (key, how) in waiting {
+            self.cx.notified(key, how, Some("the run did not wait for it any longer".to_owned()));
+        }
+        let exit_code = ended.exit_code;
+        self.cx.record(Event::RunEnded(ended));
+        self.cx.out.push(Decision::Finish { exit_code });
+        self.finished = true;
+    }
+
+    /// What the dogwatch that died had not told.
+    pub(super) fn tell_again(&mut self) {
+        let untold = self.cx.view.news.untold.clone();
+        self.cx.out.extend(untold.into_iter().map(|d| Decision::Notify(Box::new(d))));
+    }
+}

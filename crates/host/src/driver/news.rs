@@ -1,0 +1,36 @@
+//! News go to a thread of their own; what came of it comes back by the inbox.
+
+use super::Driver;
+use crate::notify::{Means, Notifier};
+use crate::orphans;
+use dogwatch_core::input::Input;
+use dogwatch_core::news::Delivery;
+use std::io;
+
+impl Driver<'_> {
+    pub(super) fn notify(&mut self, delivery: Delivery) {
+        let (key, how) = (delivery.news.key.clone(), delivery.how);
+        let error = match self.notifier() {
+            Ok(notifier) if notifier.tell(delivery) => return,
+            Ok(_) => "too many wait to be told already".to_owned(),
+            Err(error) => error.to_string(),
+        };
+        self.todo.push_back(Input::Notified { key, how, error: Some(error) });
+    }
+
+    fn notifier(&mut self) -> io::Result<&Notifier> {
+        if self.notifier.is_none() {
+            let marks = [
+                (orphans::NONCE_VAR, self.setup.nonce.as_str()),
+                ("DOGWATCH_RUN", self.setup.run_id.as_str()),
+            ];
+            let means = Means {
+                policy: self.run.plan().nodes[0].settings.notify.clone(),
+                work_dir: self.setup.work_dir.clone(),
+                env: marks.map(|(name, value)| (name.into(), Some(value.into()))).into(),
+            };
+            self.notifier = Some(Notifier::start(means, self.inbox.clone())?);
+        }
+        Ok(self.notifier.as_ref().expect("it was just made"))
+    }
+}

@@ -1,0 +1,233 @@
+//! Telling those who do not look, in virtual time: what is news, told once, and delaying nothing.
+
+use dogwatch_core::dur::{Dur, Limit};
+use dogwatch_core::event::{Observation, Outcome};
+use dogwatch_core::input::{EndSignal, Input};
+use dogwatch_core::news::{How, MAX_UNTOLD, NewsKind, NotifyPolicy, Webhook};
+use dogwatch_core::settings::{Plan, Settings};
+use dogwatch_core::sign::{Limit as Refusal, LimitKind};
+use dogwatch_core::watch::{Channel, Fact};
+use dogwatch_sim::plan::plan;
+use dogwatch_sim::{Act, Drive, World};
+
+const MINUTE: Dur = Dur::from_mins(1);
+
+fn telling(change: impl FnOnce(&mut Settings)) -> Plan {
+    plan(|s| {
+        s.notify =
+            NotifyPolicy { on: NewsKind::ALL.to_vec(), command: Some("tell".to_owned()), webhook: None };
+        change(s);
+    })
+}
+
+fn keys(world: &World) -> Vec<String> {
+    world.told_of.iter().map(|(_, d)| format!("{} {}", d.news.key, d.how)).collect()
+}
+
+fn story(world: &World) -> Vec<String> {
+    let news = ["notified", "run_ended", "trouble"];
+    world.story().into_iter().filter(|line| news.iter().any(|word| line.starts_with(word))).collect()
+}
+
+/// Hangs until its limit, two times; then works.
+fn hangs_twice(s: &mut Settings) {
+    s.watchdog.session = Limit::At(MINUTE);
+    s.max_iterations = Some(3);
+}
+
+fn twice(job: dogwatch_core::job::Job) -> Act {
+    if job.iteration.0 <= 2 { Act::hangs() } else { Act::works(MINUTE) }
+}
+
+#[test]
+fn every_hard_stop_and_the_end_are_told_once_and_the_end_before_it_is_written_down() {
+    let mut world = World::new(telling(hangs_twice), twice);
+    let end = world.end();
+    assert_eq!(end.outcome, Outcome::Clean);
+    assert_eq!(keys(&world), ["hard_stop:loop:1 command", "hard_stop:loop:2 command", "ended:1 command"]);
+    assert_eq!(
+        story(&world),
+        [
+            "notified hard_stop:loop:1 command",
+            "notified hard_stop:loop:2 command",
+            "notified ended:1 command",
+            "run_ended clean 0",
+        ]
+    );
+    let (_, last) = world.told_of.last().expect("three");
+    let ended = last.news.ended.as_ref().expect("it tells how");
+    assert_eq!((ended.outcome, ended.exit_code, ended.iterations), (Outcome::Clean, 0, 3));
+    assert!(last.news.text.starts_with("the run ended: clean (not verified): "), "{}", last.news.text);
+    let stop = world.told_of[0].1.news.hard_stop.as_ref().expect("it tells why");
+    assert_eq!(stop.evidence_summary.len(), 4);
+}
+
+#[test]
+fn only_what_was_asked_for_is_told_and_each_way_counts_for_itself() {
+    let plan = telling(|s| {
+        hangs_twice(s);
+        s.notify.on = vec![NewsKind::Ended];
+        s.notify.webhook = Webhook::parse("https://example.com/x").ok();
+    });
+    let mut world = World::new(plan, twice);
+    world.end();
+    assert_eq!(keys(&world), ["ended:1 command", "ended:1 webhook"]);
+    assert_eq!(world.told_of[1].1.how, How::Webhook);
+    let mut world = World::new(plan_without(), twice);
+    world.end();
+    assert_eq!(keys(&world), [""; 0]);
+}
+
+fn plan_without() -> Plan {
+    plan(hangs_twice)
+}
+
+#[test]
+fn a_failure_to_tell_is_trouble_and_no_more() {
+    let mut world = World::new(telling(hangs_twice), twice);
+    world.telling_fails = true;
+    let end = world.end();
+    assert_eq!((end.outcome, end.exit_code), (Outcome::Clean, 0));
+    assert_eq!(
+        story(&world),
+        [
+            "notified hard_stop:loop:1 command failed",
+            "trouble notify",
+            "notified hard_stop:loop:2 command failed",
+            "trouble notify",
+            "notified ended:1 command failed",
+            "trouble notify",
+            "run_ended clean 0",
+        ]
+    );
+}
+
+#[test]
+fn telling_that_never_ends_delays_no_iteration_and_the_end_by_twelve_seconds() {
+    let mut quick = World::new(telling(hangs_twice), twice);
+    quick.end();
+    let mut slow = World::new(telling(hangs_twice), twice);
+    slow.telling_takes = None;
+    slow.end();
+    assert_eq!(slow.sessions, quick.sessions);
+    assert_eq!(slow.elapsed(), quick.elapsed() + 12_000);
+    let unsaid = story(&slow).iter().filter(|line| line.ends_with("failed")).count();
+    assert_eq!(unsaid, 3, "what was not told is written down: {:?}", story(&slow));
+}
+
+#[test]
+fn a_signal_ends_the_wait_for_the_last_news() {
+    let plan = telling(|s| s.max_iterations = Some(1));
+    let mut world = World::new(plan, |_| Act::works(MINUTE))
+        .at(Dur::from_secs(63), Input::EndAsked(EndSignal::Terminate));
+    world.telling_takes = None;
+    let end = world.end();
+    assert_eq!((end.outcome, end.exit_code, world.elapsed()), (Outcome::Clean, 0, 63_000));
+}
+
+#[test]
+fn nothing_begins_while_only_the_end_is_left_to_tell() {
+    let plan = telling(|s| s.delay = Dur::from_secs(5));
+    let mut world = World::new(plan, |_| Act::works(MINUTE)).at(Dur::from_secs(62), Input::StopAsked);
+    world.telling_takes = None;
+    world.now(Input::WakeAsked(dogwatch_core::event::WaitEndedBy::Api));
+    let end = world.end();
+    assert_eq!((end.outcome, end.completed), (Outcome::Stopped, 1));
+    assert_eq!(world.sessions.len(), 1, "the wait of 5 s was over within the 12 s, and nothing began");
+}
+
+fn refused_for_now() -> Act {
+    let mut act = Act::fails();
+    act.report.tally.limit =
+        Some(Refusal { kind: LimitKind::Overload, resets_at: None, text: "529".to_owned() });
+    act
+}
+
+#[test]
+fn a_row_of_refusals_is_one_piece_of_news() {
+    let plan = telling(|s| s.max_iterations = Some(2));
+    let mut refused = 0;
+    let mut world = World::new(plan, move |_| {
+        refused += 1;
+        match refused {
+            1..=3 | 5 => refused_for_now(),
+            _ => Act::works(MINUTE),
+        }
+    });
+    world.end();
+    let limited: Vec<String> = keys(&world).into_iter().filter(|k| k.starts_with("rate")).collect();
+    assert_eq!(limited, ["rate_limited:loop:1 command", "rate_limited:loop:5 command"]);
+}
+
+#[test]
+fn a_resumed_run_tells_what_was_not_told_and_nothing_twice() {
+    let mut world = World::new(telling(hangs_twice), twice);
+    world.telling_takes = Some(Dur::from_secs(30));
+    // Killed while the first hard stop is being told, and again when it has been.
+    world.drive(Drive::Until(Dur::from_secs(75)));
+    assert_eq!(keys(&world), ["hard_stop:loop:1 command"]);
+    assert_eq!(world.crash(0, Dur::from_secs(10), false), Ok(true));
+    world.drive(Drive::Until(Dur::from_secs(130)));
+    assert_eq!(world.crash(0, Dur::from_secs(10), false), Ok(true));
+    world.telling_takes = Some(Dur::ZERO);
+    world.end();
+    let told = keys(&world);
+    let first = told.iter().filter(|k| *k == "hard_stop:loop:1 command").count();
+    assert_eq!(first, 2, "once before and once after the first kill: {told:?}");
+    let done = world.story().into_iter().filter(|l| l.starts_with("notified hard_stop:loop:1")).count();
+    assert_eq!(done, 1);
+}
+
+#[test]
+fn only_so_much_waits_to_be_told() {
+    let plan = telling(|s| {
+        s.watchdog.session = Limit::At(MINUTE);
+        s.max_iterations = Some(MAX_UNTOLD as u64 + 2);
+    });
+    let mut world = World::new(plan, |_| Act::hangs());
+    world.telling_takes = None;
+    world.end();
+    let stops = keys(&world).iter().filter(|k| k.starts_with("hard_stop")).count();
+    assert_eq!(stops, MAX_UNTOLD);
+}
+
+#[test]
+fn secrets_are_not_told() {
+    let mut plan = telling(|_| {});
+    plan.stop_on_error = true;
+    let mut world = World::new(plan, |_| Act::fails().saying("denied: --token abc123 sk-0123456789abcdef"));
+    world.end();
+    for (_, delivery) in &world.told_of {
+        let text = &delivery.news.text;
+        assert!(text.contains("--token ***") && !text.contains("abc123"), "{text}");
+    }
+}
+
+#[test]
+fn a_question_is_told_and_a_second_one_is_another() {
+    let job = dogwatch_core::job::Job {
+        node: dogwatch_core::ids::NodeIx(0),
+        iteration: dogwatch_core::ids::Iteration(1),
+        kind: dogwatch_core::job::JobKind::Session,
+    };
+    let asks = |what: &str| Input::Noted { job, fact: Fact::NeedsHuman { what: what.to_owned() } };
+    let plan = telling(|s| {
+        s.notify.on = vec![NewsKind::NeedsHuman];
+        s.max_iterations = Some(1);
+    });
+    let works_on = Observation::single(Channel::Stdout, dogwatch_core::moment::Awake(31_000));
+    let mut world = World::new(plan, |_| Act::works(MINUTE))
+        .at(Dur::from_secs(10), asks("may I delete it?"))
+        .at(Dur::from_secs(30), Input::Observed { job, seen: works_on })
+        .at(Dur::from_secs(40), asks("and this?"));
+    world.end();
+    let texts: Vec<&str> = world.told_of.iter().map(|(_, d)| d.news.text.as_str()).collect();
+    assert_eq!(
+        texts,
+        [
+            "loop, iteration 1: the agent waits for a person: may I delete it?",
+            "loop, iteration 1: the agent waits for a person: and this?",
+        ]
+    );
+    assert_ne!(world.told_of[0].1.news.key, world.told_of[1].1.news.key);
+}
