@@ -169,8 +169,9 @@ fn is_host_byte(b: u8) -> bool {
 
 /// By name or number; `127.0.0.1.example.com` is somebody else's.
 fn is_loopback(host: &str) -> bool {
-    let number = host.parse::<std::net::Ipv4Addr>().is_ok_and(|ip| ip.is_loopback());
-    number || host.eq_ignore_ascii_case("localhost") || host == "[::1]"
+    let mut parts = host.split('.').map(|part| part.parse::<u8>());
+    let number = parts.next() == Some(Ok(127)) && parts.filter(Result::is_ok).count() == 3;
+    (number && host.split('.').count() == 4) || host.eq_ignore_ascii_case("localhost") || host == "[::1]"
 }
 
 /// A piece of news, as it is sent: one JSON document (docs/notify.md). Fields are only ever added.

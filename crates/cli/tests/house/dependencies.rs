@@ -26,7 +26,10 @@ const LICENCES: [&str; 10] = [
 ];
 
 /// Crates that may be there in two versions, and why.
-const TWICE: [(&str, &str); 0] = [];
+const TWICE: [(&str, &str); 2] = [
+    ("getrandom", "ring, which does the cryptography of TLS, has not moved to the newer one"),
+    ("syn", "built for macros only: those of ratatui have not moved to the newer one"),
+];
 
 struct Metadata(Value);
 
