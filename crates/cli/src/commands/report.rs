@@ -2,12 +2,14 @@ use crate::error::Failure;
 use crate::runs::{FoundRun, Which};
 use dogwatch_core::story::Story;
 use dogwatch_core::view::View;
+use std::path::PathBuf;
 
+mod html;
 mod markdown;
 mod paragraphs;
 mod tables;
 
-/// Tell what became of a run, as Markdown
+/// Tell what became of a run, as Markdown or as a page
 ///
 /// What happened in three lines, then the timeline, the watchdog's verdicts with their evidence, waits, cost,
 /// what was left behind, and the snapshots with the commands that show and undo an iteration. All of it comes
@@ -16,10 +18,16 @@ mod tables;
 pub struct Args {
     #[command(flatten)]
     which: Which,
+    /// Write the dashboard's page of the run, with its record, as one HTML file that needs nothing else
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
 }
 
 pub fn run(args: &Args) -> Result<u8, Failure> {
     let found = args.which.find()?;
+    if let Some(file) = &args.html {
+        return html::write(&found, file);
+    }
     let told = Told::of(&found)?;
     super::print(markdown::page(&told).as_bytes())
 }

@@ -1,0 +1,200 @@
+//! The events of a run in a bounded number of bytes. What people look for stays; mere progress is put together
+//! in coarser and coarser steps until the rest fits.
+
+use dogwatch_core::dur::Dur;
+use dogwatch_core::event::{Event, Observation, Recorded};
+use dogwatch_core::ids::{Iteration, NodeName};
+use dogwatch_core::moment::{Awake, Wall};
+use dogwatch_core::watch::{Channel, Fact};
+use serde::Serialize;
+use serde_json::value::{RawValue, to_raw_value};
+use std::collections::BTreeMap;
+
+/// How much is given up, one after the other, until it fits.
+struct Level {
+    /// Progress within one such step becomes one record.
+    step: Option<Dur>,
+    /// Starts and ends of tools stay single.
+    tools: bool,
+    /// Prompts, commands, snapshots, usage and samples stay.
+    small_things: bool,
+}
+
+const LEVELS: [Level; 6] = [
+    Level { step: None, tools: true, small_things: true },
+    Level { step: Some(Dur::from_secs(10)), tools: true, small_things: true },
+    Level { step: Some(Dur::from_secs(30)), tools: true, small_things: false },
+    Level { step: Some(Dur::from_mins(1)), tools: false, small_things: false },
+    Level { step: Some(Dur::from_mins(5)), tools: false, small_things: false },
+    Level { step: Some(Dur::from_mins(30)), tools: false, small_things: false },
+];
+
+/// Of a record that fits at no level, so many lines of its beginning are kept; the rest is of its end.
+pub const KEPT_OF_BEGINNING: usize = 200;
+
+/// The events as JSON, and what was done to them, for people.
+#[derive(Default)]
+pub(crate) struct Thinned {
+    pub lines: Vec<Box<RawValue>>,
+    pub notes: Vec<String>,
+}
+
+/// At most `room` bytes of lines, their separators included.
+pub(crate) fn thin(events: &[Recorded], room: usize) -> Thinned {
+    let mut last = Thinned::default();
+    for level in &LEVELS {
+        last = at_level(events, level);
+        if last.lines.iter().map(|line| bytes(line)).sum::<usize>() <= room {
+            return last;
+        }
+    }
+    cut_middle(last, room)
+}
+
+/// What `<` becomes in the file. What agents print may be full of it.
+pub(crate) const ESCAPED: &str = "\\u003c";
+
+/// What a line takes in the file, with its separator.
+fn bytes(line: &RawValue) -> usize {
+    let text = line.get();
+    text.len() + 1 + text.bytes().filter(|b| *b == b'<').count() * (ESCAPED.len() - 1)
+}
+
+/// A line of the record, without what no page shows.
+#[derive(Serialize)]
+struct Line<'a> {
+    seq: u64,
+    at: Wall,
+    awake_ms: Awake,
+    #[serde(flatten)]
+    event: &'a Event,
+}
+
+type Numbered = (u64, Box<RawValue>);
+
+fn line(seq: u64, at: Wall, awake_ms: Awake, event: &Event) -> Numbered {
+    // An event that was read from JSON can be written as JSON.
+    (seq, to_raw_value(&Line { seq, at, awake_ms, event }).unwrap_or_default())
+}
+
+/// Progress that is being put together: as one record it stands where its last piece stood.
+struct Open {
+    seq: u64,
+    at: Wall,
+    awake: Awake,
+    seen: Observation,
+}
+
+fn at_level(events: &[Recorded], level: &Level) -> Thinned {
+    let mut out: Vec<Numbered> = Vec::with_capacity(events.len());
+    let mut open: BTreeMap<(NodeName, Iteration, &'static str), Open> = BTreeMap::new();
+    let (mut merged, mut dropped) = (0_u64, 0_u64);
+    for recorded in events {
+        let Some((node, iteration, seen)) = progress(recorded, level) else {
+            if level.small_things || !is_small(&recorded.event) {
+                out.push(line(recorded.seq, recorded.at, recorded.awake_ms, &recorded.event));
+            } else {
+                dropped += 1;
+            }
+            continue;
+        };
+        let key = (node.clone(), iteration, seen.channel.as_str());
+        let next = Open { seq: recorded.seq, at: recorded.at, awake: recorded.awake_ms, seen };
+        match open.get_mut(&key) {
+            Some(held) if same_step(&held.seen, &next.seen, level) => {
+                merged += 1;
+                *held = joined(held, next);
+            }
+            Some(held) => {
+                let done = std::mem::replace(held, next);
+                out.push(closed(&key, &done));
+            }
+            None => {
+                open.insert(key, next);
+            }
+        }
+    }
+    out.extend(open.iter().map(|(key, held)| closed(key, held)));
+    out.sort_by_key(|(seq, _)| *seq);
+    Thinned { lines: out.into_iter().map(|(_, line)| line).collect(), notes: notes(level, merged, dropped) }
+}
+
+/// What counts as mere progress at this level.
+fn progress(recorded: &Recorded, level: &Level) -> Option<(NodeName, Iteration, Observation)> {
+    level.step?;
+    match &recorded.event {
+        Event::Observed { node, iteration, seen } => Some((node.clone(), *iteration, *seen)),
+        Event::Fact { node, iteration, fact: Fact::ToolStarted(_) | Fact::ToolEnded { .. } }
+            if !level.tools =>
+        {
+            Some((node.clone(), *iteration, Observation::single(Channel::Stdout, recorded.awake_ms)))
+        }
+        _ => None,
+    }
+}
+
+fn is_small(event: &Event) -> bool {
+    matches!(
+        event,
+        Event::PromptAssembled { .. }
+            | Event::CommandFinished(_)
+            | Event::SnapshotTaken { .. }
+            | Event::Used { .. }
+            | Event::Fact { fact: Fact::Sampled { .. } | Fact::Printed, .. }
+    )
+}
+
+fn same_step(held: &Observation, next: &Observation, level: &Level) -> bool {
+    level.step.is_some_and(|step| held.first_ms.0 / step.as_millis() == next.first_ms.0 / step.as_millis())
+}
+
+fn joined(held: &Open, next: Open) -> Open {
+    let gap = next.seen.first_ms.since(held.seen.last_ms).as_millis();
+    Open {
+        seen: Observation {
+            first_ms: held.seen.first_ms,
+            last_ms: held.seen.last_ms.max(next.seen.last_ms),
+            count: held.seen.count.saturating_add(next.seen.count),
+            messages: held.seen.messages.saturating_add(next.seen.messages),
+            max_gap_ms: held.seen.max_gap_ms.max(next.seen.max_gap_ms).max(gap),
+            ..next.seen
+        },
+        ..next
+    }
+}
+
+fn closed(key: &(NodeName, Iteration, &'static str), held: &Open) -> Numbered {
+    let event = Event::Observed { node: key.0.clone(), iteration: key.1, seen: held.seen };
+    line(held.seq, held.at, held.awake, &event)
+}
+
+fn notes(level: &Level, merged: u64, dropped: u64) -> Vec<String> {
+    let mut notes = Vec::new();
+    if let Some(step) = level.step.filter(|_| merged > 0) {
+        notes.push(format!("To keep this file small, progress is shown in steps of {step}; {merged} records were put together."));
+    }
+    if dropped > 0 {
+        notes.push(format!("{dropped} records of prompts, commands, snapshots and usage were left out."));
+    }
+    notes
+}
+
+/// Keeps the beginning and the end. The first line tells what the run is.
+fn cut_middle(mut thinned: Thinned, room: usize) -> Thinned {
+    let all = thinned.lines.len();
+    let mut used = 0;
+    let mut fits = |line: &RawValue| {
+        used += bytes(line);
+        used <= room
+    };
+    let head = thinned.lines.iter().take(KEPT_OF_BEGINNING).take_while(|line| fits(line)).count();
+    let tail = thinned.lines[head..].iter().rev().take_while(|line| fits(line)).count();
+    thinned.lines.drain(head..all - tail);
+    let left = all - head - tail;
+    if left > 0 {
+        thinned
+            .notes
+            .push(format!("{left} records from the middle of the run did not fit and were left out."));
+    }
+    thinned
+}
