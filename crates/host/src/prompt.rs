@@ -141,14 +141,18 @@ impl Prompter {
 
 /// Reads a text file of bounded size.
 pub fn read_bounded(file: &std::path::Path) -> io::Result<String> {
-    let max = dogwatch_config::limits::MAX_FILE_BYTES as u64;
+    read_at_most(file, dogwatch_config::limits::MAX_FILE_BYTES)
+}
+
+/// Reads a text file of at most `max` bytes.
+pub fn read_at_most(file: &std::path::Path, max: usize) -> io::Result<String> {
     // Opening a FIFO would wait for a writer for ever.
     if !std::fs::metadata(file)?.is_file() {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
     }
     let mut bytes = Vec::new();
-    std::fs::File::open(file)?.take(max + 1).read_to_end(&mut bytes)?;
-    if bytes.len() as u64 > max {
+    std::fs::File::open(file)?.take(max as u64 + 1).read_to_end(&mut bytes)?;
+    if bytes.len() > max {
         return Err(io::Error::new(io::ErrorKind::FileTooLarge, format!("larger than {max} bytes")));
     }
     String::from_utf8(bytes).map_err(|e| {

@@ -1,7 +1,7 @@
 //! What is started for each kind of job: its words, its environment, where it runs and who takes its output.
 
 use super::Driver;
-use crate::sinks::{COMMAND_CAP, Capture, JobSink, RAW_CAP, SessionSink};
+use crate::sinks::{COMMAND_CAP, Capture, JobSink, RAW_CAP, SessionSink, Tails};
 use crate::{home, orphans, snapshot};
 use dogwatch_agents::{EnvChange, launch};
 use dogwatch_config::placeholders::expand_run;
@@ -31,9 +31,7 @@ impl Driver<'_> {
             JobKind::Gate => self.question(job, self.plan(job).settings.work_when.as_deref()),
             JobKind::Session => self.session(job)?,
             JobKind::Snapshot => self.snapshot(job),
-            JobKind::Check(index) => {
-                self.question(job, self.plan(job).settings.checks.commands.get(index).map(String::as_str))
-            }
+            JobKind::Check(index) => self.check(job, index)?,
             JobKind::Worktree => return Err("worktrees are not made yet".to_owned()),
             JobKind::Probe => self.question(job, self.plan(job).settings.wake_on.probe.as_deref()),
         })
@@ -71,6 +69,15 @@ impl Driver<'_> {
             prompt: None,
             sink,
         }
+    }
+
+    /// A check is a line for a shell, exactly as it was written; only the end of its output is held.
+    fn check(&self, job: Job, index: usize) -> Result<Command, String> {
+        let checks = &self.plan(job).settings.checks.commands;
+        let check = checks.get(index).ok_or_else(|| format!("there is no check {index}"))?;
+        let argv = vec!["sh".to_owned(), "-c".to_owned(), check.clone()];
+        let (cwd, sink) = (self.setup.work_dir.clone(), JobSink::Check(Tails::default()));
+        Ok(Command { argv, env: self.marks(job), cwd, prompt: None, sink })
     }
 
     /// `work_when` and `wake_on.probe` are answered by an exit code; a shell runs them, as people write them.

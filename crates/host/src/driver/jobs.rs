@@ -178,6 +178,13 @@ impl Driver<'_> {
         pump.stop();
         let report = match pump.join() {
             JobSink::Command(capture) => self.command_output(&Over { job, exit, told }, &capture, stragglers),
+            JobSink::Check(tails) => JobReport {
+                stdout_bytes: tails.stdout.seen,
+                stderr_bytes: tails.stderr.seen,
+                stragglers,
+                tail: tails.tail(),
+                ..JobReport::default()
+            },
             JobSink::Session(sink) => {
                 let (report, error) = sink.finish(self.prompt_of(job), exit, stragglers);
                 if let Some(error) = error {

@@ -63,11 +63,12 @@ impl Driver<'_> {
         };
         self.note_suspend();
         let [mail, signals, awake, boot, tick, calm] = ready;
-        if signals {
-            self.take_signals()?;
-        }
+        // Words first: who speaks and then signals means both in this order.
         if mail {
             self.take_mail();
+        }
+        if signals {
+            self.take_signals()?;
         }
         for whose in speaking {
             match whose {

@@ -3,16 +3,19 @@
 mod capture;
 mod raw;
 mod session;
+mod tail;
 
 pub use capture::{COMMAND_CAP, Capture};
 pub use raw::{RAW_CAP, RawFile};
 pub use session::SessionSink;
+pub use tail::Tails;
 
 use crate::pump;
 
-/// The sink of either kind of job.
+/// The sink of any kind of job.
 pub enum JobSink {
     Command(Capture),
+    Check(Tails),
     Session(Box<SessionSink>),
 }
 
@@ -20,6 +23,7 @@ impl pump::Sink for JobSink {
     fn stdout(&mut self, bytes: &[u8]) {
         match self {
             JobSink::Command(c) => c.stdout.push(bytes),
+            JobSink::Check(c) => c.stdout.push(bytes),
             JobSink::Session(s) => s.stdout(bytes),
         }
     }
@@ -27,13 +31,14 @@ impl pump::Sink for JobSink {
     fn stderr(&mut self, bytes: &[u8]) {
         match self {
             JobSink::Command(c) => c.stderr.push(bytes),
+            JobSink::Check(c) => c.stderr.push(bytes),
             JobSink::Session(s) => s.stderr(bytes),
         }
     }
 
     fn flush(&mut self) {
         match self {
-            JobSink::Command(_) => {}
+            JobSink::Command(_) | JobSink::Check(_) => {}
             JobSink::Session(s) => s.report_progress(),
         }
     }

@@ -1,0 +1,107 @@
+use super::*;
+
+fn tree(files: &[(&str, &str)]) -> tempfile::TempDir {
+    let dir = tempfile::tempdir().expect("a directory");
+    for (path, text) in files {
+        let path = dir.path().join(path);
+        fs::create_dir_all(path.parent().expect("it lies in the tree")).expect("directories");
+        fs::write(path, text).expect("a file");
+    }
+    dir
+}
+
+fn request(dir: &Path, globs: &[&str], checks: &[&str]) -> Request {
+    let owned = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect();
+    let state_dirs = vec![dir.join(".dogwatch")];
+    Request {
+        work_dir: dir.to_owned(),
+        globs: owned(globs),
+        checks: owned(checks),
+        known: Vec::new(),
+        state_dirs,
+    }
+}
+
+fn pinned(request: &Request) -> Vec<String> {
+    let pins = hash(request, &Limits::default()).expect("within the bounds");
+    pins.into_iter().map(|pin| pin.path).collect()
+}
+
+#[test]
+fn what_the_globs_name_is_pinned_and_nothing_else() {
+    let files = ["tests/a.rs", "tests/deep/b.rs", "src/lib.rs", "Makefile", ".git/config", ".dogwatch/x"];
+    let dir = tree(&files.map(|path| (path, "x")));
+    let of = |globs: &[&str]| pinned(&request(dir.path(), globs, &[]));
+    assert_eq!(of(&["tests/**"]), ["tests/a.rs", "tests/deep/b.rs"]);
+    assert_eq!(of(&["tests"]), ["tests/a.rs", "tests/deep/b.rs"]);
+    assert_eq!(of(&["./tests/*.rs", "Makefile"]), ["Makefile", "tests/a.rs"]);
+    assert_eq!(of(&["**/*.rs"]), ["src/lib.rs", "tests/a.rs", "tests/deep/b.rs"]);
+    assert_eq!(of(&["**"]), ["Makefile", "src/lib.rs", "tests/a.rs", "tests/deep/b.rs"]);
+    assert_eq!(of(&["nothing/**", "no/such.file"]), [""; 0]);
+}
+
+#[test]
+fn a_check_s_program_is_pinned_if_it_lies_in_the_work_tree() {
+    let dir = tree(&[("check.sh", "x"), ("bin/test it", "x")]);
+    let absolute = format!("{}/check.sh", dir.path().display());
+    let of = |check: &str| pinned(&request(dir.path(), &[], &[check]));
+    assert_eq!(of("./check.sh --all"), ["check.sh"]);
+    assert_eq!(of("CI=1 bin/../check.sh | tail"), ["check.sh"]);
+    assert_eq!(of("'bin/test it'"), ["bin/test it"]);
+    assert_eq!(of(&absolute), ["check.sh"]);
+    for other in ["cargo test", "/bin/true", "./gone.sh", "../x/y", "bin/", "\"unclosed", "", "A=1"] {
+        assert_eq!(of(other), [""; 0], "{other}");
+    }
+}
+
+#[test]
+fn a_known_file_that_changed_or_went_shows() {
+    let dir = tree(&[("a", "1"), ("b", "1")]);
+    let mut request = request(dir.path(), &[], &[]);
+    request.known = vec!["a".into(), "b".into()];
+    let before = hash(&request, &Limits::default()).expect("hashes");
+    fs::write(dir.path().join("a"), "2").expect("writes");
+    fs::remove_file(dir.path().join("b")).expect("removes");
+    let after = hash(&request, &Limits::default()).expect("hashes");
+    assert_ne!(before[0].sha256, after[0].sha256);
+    assert_eq!(after[1].sha256, None);
+    // A directory in its place is no file either, and a FIFO is not waited for.
+    fs::create_dir(dir.path().join("b")).expect("makes");
+    assert_eq!(hash(&request, &Limits::default()).expect("hashes")[1].sha256, None);
+    fs::remove_dir(dir.path().join("b")).expect("removes");
+    let made = std::process::Command::new("mkfifo").arg(dir.path().join("b")).status().expect("mkfifo");
+    assert!(made.success());
+    assert_eq!(hash(&request, &Limits::default()).expect("hashes")[1].sha256, None);
+}
+
+// promise: 4
+#[test]
+fn every_bound_holds_at_its_limit_and_says_which_it_is() {
+    let dir = tree(&[("a", "12345"), ("b", "12345")]);
+    let request = request(dir.path(), &["*"], &[]);
+    let with = |change: fn(&mut Limits, u64), n: u64| {
+        let mut limits = Limits::default();
+        change(&mut limits, n);
+        hash(&request, &limits)
+    };
+    let files = |limits: &mut Limits, n: u64| limits.files = n as usize;
+    assert!(with(files, 2).is_ok());
+    assert!(with(files, 1).is_err_and(|why| why.contains("more than 1 files")));
+    let bytes = |limits: &mut Limits, n: u64| limits.bytes = n;
+    assert!(with(bytes, 10).is_ok());
+    assert!(with(bytes, 9).is_err_and(|why| why.contains("more than 9 bytes")));
+    let looked_at = |limits: &mut Limits, n: u64| limits.looked_at = n as usize;
+    assert!(with(looked_at, 3).is_ok());
+    assert!(with(looked_at, 2).is_err_and(|why| why.contains("more than 2 files to look at")));
+    let time = |limits: &mut Limits, n: u64| limits.time = Duration::from_secs(n);
+    assert!(with(time, 0).is_err_and(|why| why.contains("longer than 0 s")));
+}
+
+#[test]
+fn the_answer_comes_from_another_thread() {
+    let dir = tree(&[("a", "1")]);
+    let (tell, told) = mpsc::channel();
+    let request = request(dir.path(), &["a"], &[]);
+    hash_aside(request, move |pins| tell.send(pins).expect("somebody waits")).expect("a thread");
+    assert_eq!(told.recv().expect("an answer").expect("hashes").len(), 1);
+}
