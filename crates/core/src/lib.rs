@@ -4,6 +4,7 @@
 //! (`dogwatch-host`) tells what happened as `Input`s stamped with a `Moment`; the core answers with
 //! `Decision`s. Everything that was decided is an `Event`; every view of a run is a fold of its events.
 
+pub mod attempts;
 pub mod circuit;
 pub mod coalesce;
 pub mod condition;
@@ -30,6 +31,7 @@ pub mod status;
 pub mod story;
 pub mod text;
 pub mod timer;
+pub mod touch;
 pub mod view;
 pub mod watch;
 

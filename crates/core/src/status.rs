@@ -53,6 +53,8 @@ pub enum State {
     Working,
     /// An agent asks for something that only a person can give.
     NeedsHuman,
+    /// The user's checks run.
+    Checking,
     Waiting,
     Paused,
     Ended,
@@ -67,6 +69,7 @@ impl State {
             State::Preparing => "preparing",
             State::Working => "working",
             State::NeedsHuman => "needs_human",
+            State::Checking => "checking",
             State::Waiting => "waiting",
             State::Paused => "paused",
             State::Ended => "ended",
@@ -79,6 +82,9 @@ impl State {
 pub struct NodeStatus {
     pub name: NodeName,
     pub state: NodeState,
+    /// Why it is in that state, where there is more to say.
+    #[serde(default)]
+    pub reason: Option<String>,
     /// The last number given to an iteration.
     pub iteration: Iteration,
     pub doing: DoingStatus,
@@ -88,6 +94,31 @@ pub struct NodeStatus {
     pub failures_in_row: u32,
     /// Why the last iteration counted as what it counted.
     pub last_end: Option<String>,
+    /// Attempts that the checks have judged, and which checks failed last.
+    #[serde(default)]
+    pub attempts: AttemptsStatus,
+    /// Hard stops since the last completed iteration.
+    #[serde(default)]
+    pub recoveries: u32,
+    /// Its own worktree, if it has one.
+    #[serde(default)]
+    pub worktree: Option<String>,
+}
+
+/// What the checks have said so far.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct AttemptsStatus {
+    pub count: u64,
+    pub failed: u64,
+    pub converged: bool,
+    /// The commands that failed last, with their exit codes.
+    pub failing: Vec<FailingStatus>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct FailingStatus {
+    pub cmd: String,
+    pub rc: i32,
 }
 
 /// What a node is at. Ages count to the moment of reading; in a run that nobody supervises they are null.
@@ -96,6 +127,7 @@ pub struct NodeStatus {
 pub enum DoingStatus {
     Nothing,
     Preparing,
+    Checking,
     Working {
         pid: u32,
         /// How long the session has lasted, suspends left out.
@@ -257,6 +289,7 @@ fn state_of(node: &NodeView) -> State {
         Doing::Preparing => State::Preparing,
         Doing::Working { .. } if node.condition.asking.is_some() => State::NeedsHuman,
         Doing::Working { .. } => State::Working,
+        Doing::Checking => State::Checking,
         Doing::Waiting { why: WaitWhy::Paused, .. } => State::Paused,
         Doing::Waiting { .. } => State::Waiting,
     }
@@ -269,9 +302,10 @@ fn rank(state: State) -> u8 {
         State::Paused => 2,
         State::Waiting => 3,
         State::Preparing => 4,
-        State::Working => 5,
+        State::Checking => 5,
+        State::Working => 6,
         // A person must hear of it, however many others work.
-        State::NeedsHuman => 6,
+        State::NeedsHuman => 7,
     }
 }
 
@@ -295,6 +329,7 @@ impl NodeStatus {
         NodeStatus {
             name: node.name.clone(),
             state: node.state,
+            reason: node.reason.clone(),
             iteration: node.iteration,
             doing: DoingStatus::of(node, now),
             counts: node.counts.into(),
@@ -306,6 +341,18 @@ impl NodeStatus {
             }),
             failures_in_row: node.failures.in_row,
             last_end: node.last_end.as_ref().map(|end| end.because.clone()),
+            attempts: AttemptsStatus {
+                count: node.attempts.count,
+                failed: node.attempts.failed,
+                converged: node.attempts.converged,
+                failing: node
+                    .attempts
+                    .failing()
+                    .map(|r| FailingStatus { cmd: r.cmd.clone(), rc: r.rc })
+                    .collect(),
+            },
+            recoveries: node.recovery.used,
+            worktree: node.worktree.as_ref().map(|(path, _)| path.clone()),
         }
     }
 }
@@ -316,6 +363,7 @@ impl DoingStatus {
         match &node.doing {
             Doing::Nothing => DoingStatus::Nothing,
             Doing::Preparing => DoingStatus::Preparing,
+            Doing::Checking => DoingStatus::Checking,
             Doing::Working { pid, since, messages, last_output } => DoingStatus::Working {
                 pid: *pid,
                 working_s: now.map(|now| now.awake.since(*since)),

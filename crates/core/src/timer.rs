@@ -21,6 +21,8 @@ pub enum Timer {
     Wait(NodeIx),
     /// The next look of the wake probe (boot).
     Probe(NodeIx),
+    /// A node's time budget (boot).
+    NodeBudget(NodeIx),
     /// The run's time budget (boot).
     Budget,
     /// How long the end waits for the last news to be told (awake).

@@ -1,18 +1,20 @@
 //! The view: the fold of a run's events. Status, screen, report and resume read only this, and so does
 //! the core itself when it decides, so what was decided can always be seen from the record.
 
+use crate::attempts::{Attempts, Recoveries, Stopped};
 use crate::circuit::Failures;
 use crate::condition::{Asking, Condition, Retrying};
 use crate::dur::Dur;
 use crate::ending::Ending;
 use crate::event::{
-    EndedBy, Event, IterationEnd, NodeCounts, NodeState, Observation, Recorded, RunEnded, RunStarted,
-    SessionEnded, Sight, Usage, WaitEndedBy, WaitWhy,
+    EndedBy, Event, IterationEnd, NodeCounts, NodeState, Observation, Recorded, RecoveryPlanned, RunEnded,
+    RunStarted, SessionEnded, Sight, Usage, WaitEndedBy, WaitWhy,
 };
 use crate::idle::{MAX_OWN_WAKES, Spell};
 use crate::ids::{Iteration, NodeIx, NodeName};
 use crate::moment::{Awake, Boot, Moment, Wall};
 use crate::news::{self, NewsDesk};
+use crate::recovery::Action;
 use crate::sign::LimitKind;
 use crate::watch::{Channel, Fact};
 use std::collections::BTreeMap;
@@ -35,6 +37,8 @@ pub struct View {
     pub told: Vec<String>,
     pub troubles: u64,
     pub last_trouble: Option<(String, String)>,
+    /// Agents that cannot work just now, by their command line, and until when; without a time for good.
+    pub resting: BTreeMap<String, Option<Wall>>,
     pub ended: Option<RunEnded>,
     /// Of what somebody is to be told, and has been.
     pub news: NewsDesk,
@@ -45,12 +49,27 @@ pub struct View {
 pub struct NodeView {
     pub name: NodeName,
     pub state: NodeState,
+    /// Why it came into that state.
+    pub reason: Option<String>,
     /// The last number given to an iteration.
     pub iteration: Iteration,
     pub counts: Counts,
     pub doing: Doing,
     pub failures: Failures,
     pub spell: Spell,
+    pub attempts: Attempts,
+    pub recovery: Recoveries,
+    /// Time it was under way in earlier processes of this run, and where the present stretch began.
+    time_before: Dur,
+    under_way: Option<Boot>,
+    /// Which agent of its chain worked last.
+    pub agent: u32,
+    /// Its own worktree: where, and on which branch.
+    pub worktree: Option<(String, String)>,
+    /// The work tree as it was kept last.
+    pub snapshot: Option<String>,
+    /// What its agent prints is known, so that talk can be told from work.
+    structured: bool,
     /// How long the session of the current iteration lasted, once it has.
     session: Dur,
     /// What the sessions so far have used, and what the present one has.
@@ -122,6 +141,8 @@ impl Used {
 pub enum Doing {
     Nothing,
     Preparing,
+    /// The checks decide.
+    Checking,
     Working {
         pid: u32,
         since: Awake,
@@ -202,7 +223,9 @@ impl View {
         match &recorded.event {
             Event::RunStarted(s) => self.start(at, s),
             Event::RunResumed(_) => self.resume(at),
-            Event::NodeTransition { node, to, .. } => self.on(node, |n| n.state = *to),
+            Event::NodeTransition { node, to, reason, .. } => {
+                self.on(node, |n| n.change(at.boot, *to, reason.clone()));
+            }
             Event::IterationStarted { node, iteration, .. } => {
                 self.on(node, |n| n.begin(at.awake, *iteration))
             }
@@ -211,17 +234,28 @@ impl View {
                 self.told.clear();
                 self.on(node, |n| n.sight = sight.clone());
             }
-            Event::SessionStarted { node, pid, .. } => {
+            Event::SessionStarted { node, pid, agent, .. } => {
                 let doing = Doing::Working { pid: *pid, since: at.awake, messages: 0, last_output: None };
                 self.on(node, |n| {
                     n.doing = doing;
                     n.condition = Condition::default();
+                    n.agent = *agent;
+                    n.recovery.due = None;
                     // What changed before the agent began it can see.
                     n.wake = None;
                 });
             }
             Event::Observed { node, seen, .. } => self.on(node, |n| n.observe(at, seen)),
-            Event::HardStop { .. } | Event::SessionSignalled { .. } | Event::Notice { .. } => {}
+            Event::HardStop { node, iteration, reason, message, evidence_summary, .. } => {
+                let stopped = Stopped {
+                    iteration: *iteration,
+                    reason: *reason,
+                    message: message.clone(),
+                    evidence: evidence_summary.clone(),
+                };
+                self.on(node, |n| n.recovery.stopped(stopped));
+            }
+            Event::SessionSignalled { .. } | Event::Notice { .. } => {}
             Event::SessionEnded(s) => self.on(&s.node, |n| n.session_over(s)),
             Event::IterationCompleted(end) => self.on(&end.node, |n| n.completed(end)),
             Event::IterationIdle { end, reason, skipped, .. } => {
@@ -237,8 +271,13 @@ impl View {
             }
             Event::Used { node, usage, .. } => self.on(node, |n| n.using = *usage),
             // A tool's start or end is progress, too.
-            Event::Fact { node, fact: Fact::ToolStarted(_) | Fact::ToolEnded { .. }, .. } => {
-                self.on(node, |n| n.observe(at, &Observation::single(Channel::Stdout, at.awake)));
+            Event::Fact { node, fact: fact @ (Fact::ToolStarted(_) | Fact::ToolEnded { .. }), .. } => {
+                self.on(node, |n| {
+                    n.observe(at, &Observation::single(Channel::Stdout, at.awake));
+                    if matches!(fact, Fact::ToolEnded { ok: true, .. }) {
+                        n.recovery.progressed();
+                    }
+                });
             }
             Event::NeedsHuman { node, what, until, .. } => {
                 let asking = Asking { what: what.clone(), until: *until };
@@ -250,17 +289,24 @@ impl View {
                 self.on(node, |n| n.condition.retrying = Some(retrying));
             }
             Event::AgentDrifted { node, .. } => self.on(node, |n| n.condition.drifted = true),
-            Event::WorktreeReady { .. }
-            | Event::ChecksPinned { .. }
-            | Event::ChecksStarted { .. }
-            | Event::CheckTampered { .. }
-            | Event::NodeAttempt(_)
-            | Event::RecoveryPlanned(_)
-            | Event::PartialKept { .. } => {}
-            Event::SnapshotTaken { .. }
-            | Event::Fact { .. }
-            | Event::WatchdogContinue { .. }
-            | Event::Suspended { .. } => {}
+            Event::WorktreeReady { node, path, branch } => {
+                self.on(node, |n| n.worktree = Some((path.clone(), branch.clone())));
+            }
+            Event::ChecksPinned { node, files } => {
+                self.on(node, |n| n.attempts.pins = Some(files.clone()));
+            }
+            Event::ChecksStarted { node, .. } => self.on(node, |n| {
+                n.doing = Doing::Checking;
+                n.attempts.tampered.clear();
+            }),
+            Event::CheckTampered { node, files, .. } => {
+                self.on(node, |n| n.attempts.tampered = files.clone());
+            }
+            Event::NodeAttempt(a) => self.on(&a.node, |n| n.attempts.add(a)),
+            Event::RecoveryPlanned(plan) => self.plan_recovery(plan),
+            Event::PartialKept { .. } => {}
+            Event::SnapshotTaken { node, name, .. } => self.on(node, |n| n.snapshot = Some(name.clone())),
+            Event::Fact { .. } | Event::WatchdogContinue { .. } | Event::Suspended { .. } => {}
             Event::IterationInterrupted { end, .. } => self.on(&end.node, |n| {
                 n.counts.interrupted += 1;
                 n.over(end, Ending::Interrupted { by: EndedBy::Operator });
@@ -289,6 +335,9 @@ impl View {
         self.began = at;
         self.segment = at.boot;
         self.nodes = s.nodes.iter().map(NodeView::new).collect();
+        for (node, plan) in self.nodes.iter_mut().zip(&s.settings.nodes) {
+            node.structured = plan.settings.reader.is_structured();
+        }
         self.by_name = s.nodes.iter().enumerate().map(|(i, n)| (n.clone(), i)).collect();
         self.started = Some(s.clone());
     }
@@ -301,9 +350,35 @@ impl View {
             node.spell.since = node.spell.since.map(|_| at.boot);
             node.doing = Doing::Nothing;
             node.condition = Condition::default();
+            node.time_before = node.lasted(self.last.boot);
+            node.under_way = node.under_way.map(|_| at.boot);
         }
         self.segment = at.boot;
         self.ended = None;
+    }
+
+    /// An agent that was sent to rest rests for all nodes; the next one begins afresh.
+    fn plan_recovery(&mut self, plan: &RecoveryPlanned) {
+        if let Some(agent) = &plan.agent {
+            self.resting.insert(agent.clone(), plan.until);
+        }
+        self.on(&plan.node, |n| {
+            n.recovery.planned(plan);
+            if plan.action == Action::NextAgent {
+                n.failures.clear();
+                n.refusals = 0;
+            }
+        });
+    }
+
+    /// Nodes that converged, but not at the first try.
+    pub fn flakes(&self) -> u64 {
+        self.nodes.iter().filter(|n| n.attempts.flaked()).count() as u64
+    }
+
+    /// Whether an agent rests at this time of day, and until when.
+    pub fn rests(&self, agent: &str, now: Wall) -> Option<Option<Wall>> {
+        self.resting.get(agent).copied().filter(|until| until.is_none_or(|u| now < u))
     }
 
     /// Events of a node that the run does not have are passed over: the record may be newer than we.
@@ -319,11 +394,20 @@ impl NodeView {
         NodeView {
             name: name.clone(),
             state: NodeState::Pending,
+            reason: None,
             iteration: Iteration(0),
             counts: Counts::default(),
             doing: Doing::Nothing,
             failures: Failures::default(),
             spell: Spell::default(),
+            attempts: Attempts::default(),
+            recovery: Recoveries::default(),
+            time_before: Dur::ZERO,
+            under_way: None,
+            agent: 0,
+            worktree: None,
+            snapshot: None,
+            structured: false,
             session: Dur::ZERO,
             used: Used::default(),
             using: Usage::default(),
@@ -339,6 +423,42 @@ impl NodeView {
         }
     }
 
+    /// What its sessions have used, the present one included.
+    pub fn spent(&self) -> Used {
+        Used {
+            tokens: self.used.tokens + self.using.tokens.unwrap_or(0),
+            cost_usd: self.used.cost_usd + self.using.cost_usd.unwrap_or(0.0),
+            ..self.used
+        }
+    }
+
+    /// Time it was under way, up to `now`, without the time nobody supervised.
+    pub fn lasted(&self, now: Boot) -> Dur {
+        self.time_before.saturating_add(self.under_way.map_or(Dur::ZERO, |since| now.since(since)))
+    }
+
+    fn change(&mut self, at: Boot, to: NodeState, reason: Option<String>) {
+        match to {
+            NodeState::Running => self.under_way = Some(at),
+            NodeState::Pending
+            | NodeState::Ready
+            | NodeState::Done
+            | NodeState::Failed
+            | NodeState::Blocked => {
+                self.time_before = self.lasted(at);
+                self.under_way = None;
+            }
+        }
+        (self.state, self.reason) = (to, reason);
+    }
+
+    /// Work, not talk: what is between two hard stops makes the second another one.
+    fn note_progress(&mut self, channel: Channel) {
+        if channel != Channel::Stdout || !self.structured {
+            self.recovery.progressed();
+        }
+    }
+
     fn begin(&mut self, at: Awake, iteration: Iteration) {
         self.iteration = iteration;
         self.open = Some(at);
@@ -346,10 +466,12 @@ impl NodeView {
         self.wake = None;
         self.sight = None;
         self.doing = Doing::Preparing;
+        self.attempts.just_failed = false;
         self.session = Dur::ZERO;
     }
 
     fn observe(&mut self, at: Moment, seen: &Observation) {
+        self.note_progress(seen.channel);
         // It is written down a little later than it was seen.
         let late = at.awake.since(seen.last_ms).as_millis();
         self.last_seen =
@@ -374,6 +496,7 @@ impl NodeView {
         self.counts.iterations += 1;
         self.counts.completed += 1;
         self.failures.clear();
+        self.recovery.refill();
         self.spell = Spell::default();
         self.over(end, Ending::Completed);
     }
@@ -383,6 +506,7 @@ impl NodeView {
         self.counts.completed += 1;
         self.counts.idle += 1;
         self.failures.clear();
+        self.recovery.refill();
         self.spell.add(at, reason);
         if !skipped {
             self.spell.sight = self.sight.take();
@@ -425,8 +549,10 @@ impl NodeView {
 
     fn wait(&mut self, why: WaitWhy, delay: Option<Dur>, until: Option<Wall>) {
         let delay = delay.unwrap_or(Dur::ZERO);
-        if why == WaitWhy::Idle {
-            self.spell.last_delay = delay;
+        match why {
+            WaitWhy::Idle => self.spell.last_delay = delay,
+            WaitWhy::Backoff | WaitWhy::Recovery => self.attempts.backoff = Some(delay),
+            WaitWhy::Paused | WaitWhy::RateLimit | WaitWhy::Error | WaitWhy::Delay => {}
         }
         self.doing = Doing::Waiting { why, delay, until };
     }

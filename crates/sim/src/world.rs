@@ -6,6 +6,7 @@ use dogwatch_core::Run;
 use dogwatch_core::decision::{ContextEntry, Decision};
 use dogwatch_core::dur::Dur;
 use dogwatch_core::event::{EndStep, Event, Recorded, RunEnded, Sight, WaitEndedBy};
+use dogwatch_core::ids::NodeIx;
 use dogwatch_core::input::Input;
 use dogwatch_core::job::{Exit, Job, JobKind, Snapshot};
 use dogwatch_core::moment::{Awake, Boot, Moment, Wall};
@@ -28,7 +29,8 @@ pub struct World {
     agenda: BTreeMap<(u64, u64), Input>,
     planned: u64,
     script: Box<dyn FnMut(Job) -> Act>,
-    live: Option<Live>,
+    /// At most one tree of each node.
+    live: BTreeMap<NodeIx, Live>,
     pub events: Vec<Recorded>,
     /// When each session was started, in milliseconds since the beginning.
     pub sessions: Vec<u64>,
@@ -74,7 +76,7 @@ impl World {
             agenda: BTreeMap::new(),
             planned: 0,
             script: Box::new(script),
-            live: None,
+            live: BTreeMap::new(),
             events: Vec::new(),
             sessions: Vec::new(),
             exit_code: None,
@@ -162,7 +164,7 @@ impl World {
         };
         self.events.truncate(keep);
         self.run = run;
-        self.live = None;
+        self.live.clear();
         self.exit_code = None;
         self.crashes += 1;
         self.agenda.retain(|_, input| is_from_outside(input));
@@ -280,7 +282,7 @@ impl World {
                 }
                 Decision::RetryRecord => {}
                 Decision::Finish { exit_code } => {
-                    assert!(self.live.is_none(), "the run ended while a process tree was alive");
+                    assert!(self.live.is_empty(), "the run ended while a process tree was alive");
                     self.exit_code = Some(exit_code);
                 }
             }
@@ -288,7 +290,7 @@ impl World {
     }
 
     fn start(&mut self, job: Job) {
-        assert!(self.live.is_none(), "{job:?} was started while another tree was alive");
+        assert!(!self.live.contains_key(&job.node), "{job:?} was started while another tree was alive");
         let act = (self.script)(job);
         if let Some(error) = &act.refused {
             let error = error.clone();
@@ -307,12 +309,12 @@ impl World {
                 self.plan_in(lasts.saturating_add(held), Input::PipesClosed { job });
             }
         }
-        self.live = Some(Live { job, act, exited: false });
+        self.live.insert(job.node, Live { job, act, exited: false });
     }
 
     /// A signal reaches the tree: it goes, unless it does not obey that one.
     fn told(&mut self, job: Job, step: EndStep) {
-        let Some(live) = self.live.as_mut().filter(|l| l.job == job) else { return };
+        let Some(live) = self.live.get_mut(&job.node).filter(|l| l.job == job) else { return };
         if live.exited || live.act.ignores.contains(&step) {
             return;
         }
@@ -332,14 +334,14 @@ impl World {
     }
 
     fn swept(&mut self, job: Job) {
-        if let Some(live) = self.live.as_ref().filter(|l| l.job == job) {
+        if let Some(live) = self.live.get(&job.node).filter(|l| l.job == job) {
             let takes = live.act.sweep;
             self.ended(job, takes);
         }
     }
 
     fn ended(&mut self, job: Job, after: Dur) {
-        if let Some(live) = self.live.take() {
+        if let Some(live) = self.live.remove(&job.node) {
             let mut report = live.act.report;
             if job.kind == JobKind::Snapshot && live.act.exit == Exit::Code(0) && !live.exited {
                 report.snapshot =

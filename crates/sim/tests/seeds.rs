@@ -28,7 +28,7 @@ fn a_thousand_seeds_hold_everything_that_must_hold() {
     }
     println!("{sum:?} {outcomes:?}");
     // A simulation that never crashes, works or ends in different ways tests nothing.
-    assert!(sum.crashes > 500 && sum.sessions > 5_000, "{sum:?}");
+    assert!(sum.crashes > 500 && sum.sessions > 4_000, "{sum:?}");
     assert!(outcomes.len() >= 8, "{outcomes:?}");
 }
 

@@ -125,6 +125,7 @@ fn doing(doing: &DoingStatus) -> String {
     match doing {
         DoingStatus::Nothing => "at rest".to_owned(),
         DoingStatus::Preparing => "preparing".to_owned(),
+        DoingStatus::Checking => "its checks run".to_owned(),
         DoingStatus::Working { pid, working_s, messages, last_evidence, .. } => {
             let last = match last_evidence {
                 Some(e) => {

@@ -94,6 +94,7 @@ fn live_text(now: Moment, view: &View) -> Option<String> {
             };
             Some(format!("  {left} left ({why}): Ctrl-C goes on now, twice stops"))
         }
+        Doing::Checking => Some("  checking".to_owned()),
         Doing::Nothing | Doing::Preparing => None,
     })
 }

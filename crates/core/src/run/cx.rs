@@ -5,9 +5,14 @@ use crate::event::{Event, NodeState, Recorded, RunStarted};
 use crate::ids::{NodeIx, NodeName};
 use crate::moment::Moment;
 use crate::news::{self, How, MAX_UNTOLD};
-use crate::settings::{Budget, Plan, Settings};
+use crate::redact;
+use crate::settings::{Budget, Plan, ReaderName, Settings};
+use crate::text::clip;
 use crate::timer::Timers;
 use crate::view::View;
+
+/// How much of an agent's command line names it.
+const MAX_LABEL: usize = 200;
 
 pub(super) struct Cx {
     pub now: Moment,
@@ -94,8 +99,23 @@ impl Cx {
         self.plan.nodes[ix.0].name.clone()
     }
 
-    /// A loop file's budget is the run's.
+    /// A loop file's budget is the run's; a graph has one for all its nodes together.
     pub fn budget(&self) -> &Budget {
-        &self.plan.nodes[0].settings.budget
+        match &self.plan.graph {
+            Some(graph) => &graph.budget,
+            None => &self.plan.nodes[0].settings.budget,
+        }
+    }
+
+    /// An agent of the node's chain: its command line and its reader.
+    pub fn agent(&self, ix: NodeIx, n: u32) -> (&[String], ReaderName) {
+        let settings = self.settings(ix);
+        let nth = usize::try_from(n).unwrap_or(usize::MAX);
+        settings.agents().nth(nth).unwrap_or((&settings.agent, settings.reader))
+    }
+
+    /// By what an agent is known in the record.
+    pub fn agent_label(&self, ix: NodeIx, n: u32) -> String {
+        clip(&redact::argv(self.agent(ix, n).0).join(" "), MAX_LABEL).to_owned()
     }
 }

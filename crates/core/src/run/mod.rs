@@ -4,11 +4,15 @@
 //! nothing happens. Everything the run knows about its past is in its `View`, which is the fold of the
 //! very events it records.
 
+mod budget;
 mod cx;
 mod news;
 mod next;
 mod node;
+mod over;
+mod recover;
 mod resume;
+mod schedule;
 mod stop;
 mod tree;
 mod wait;
@@ -20,27 +24,40 @@ pub use stop::{MAX_TOLD, MAX_TOLD_BYTES};
 use crate::decision::Decision;
 use crate::dur::Dur;
 use crate::ending::Ending;
-use crate::event::{Cause, Event, NodeState, RunStarted, WaitEndedBy};
+use crate::event::{Cause, Event, NodeState, Outcome, RunStarted, WaitEndedBy, WaitWhy};
 use crate::ids::{Iteration, NodeIx};
 use crate::input::Input;
 use crate::job::Job;
 use crate::moment::Moment;
-use crate::settings::Plan;
+use crate::settings::{Plan, ReaderName};
 use crate::timer::{Deadline, Timer, Wakeup};
 use crate::view::View;
 use cx::Cx;
 use news::LastWords;
-use next::{End, Next};
+use next::Next;
 use node::{Fact, Node, Prompt, Turn};
+use over::{End, NodeEnd};
 use resume::Resuming;
+use schedule::{Found, Scheduler};
 use stop::Stop;
 
 /// How long to wait before the record is tried again.
 const RECORD_RETRY: Dur = Dur::from_secs(5);
 
+/// What is to be started for a session.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SessionPlan<'a> {
+    pub agent: &'a [String],
+    pub reader: ReaderName,
+    /// The agent's own session that it should go on with, by the name it gave.
+    pub resumes: Option<&'a str>,
+}
+
 pub struct Run {
     cx: Cx,
     nodes: Vec<Node>,
+    /// Which node of a graph is next; a loop has none.
+    scheduler: Option<Scheduler>,
     stop: Stop,
     /// What goes on after its dogwatch died, until it has begun again.
     resuming: Option<Resuming>,
@@ -56,9 +73,11 @@ impl Run {
     /// event but for secrets.
     pub fn new(started: RunStarted, plan: Plan) -> Run {
         let nodes = plan.nodes.iter().enumerate().map(|(i, _)| Node::new(NodeIx(i))).collect();
+        let scheduler = Scheduler::new(&plan);
         Run {
             cx: Cx::new(started, plan),
             nodes,
+            scheduler,
             stop: Stop::default(),
             resuming: None,
             ending: None,
@@ -73,6 +92,13 @@ impl Run {
 
     pub fn plan(&self) -> &Plan {
         &self.cx.plan
+    }
+
+    /// What the node's session is: which agent of its chain, and the agent's own session to go on with.
+    pub fn session(&self, ix: NodeIx) -> SessionPlan<'_> {
+        let node = &self.nodes[ix.0];
+        let (agent, reader) = self.cx.agent(ix, node.agent);
+        SessionPlan { agent, reader, resumes: node.resumes.as_deref() }
     }
 
     /// When to step again if nothing happens before.
@@ -113,7 +139,7 @@ impl Run {
             Input::Strained { job, strain } => self.tell(job, Fact::Strained(strain)),
             Input::Used { job, usage } => {
                 self.tell(job, Fact::Used(usage));
-                self.stop_if_spent();
+                self.stop_if_spent(job.node);
             }
             Input::ResultSeen { job } => self.tell(job, Fact::ResultSeen),
             Input::Suspended { lasted, unwatched } => self.suspended(lasted, unwatched),
@@ -121,7 +147,9 @@ impl Run {
             Input::PromptAssembled { node, iteration, bytes, sha256, sight } => {
                 self.tell_node(node, iteration, Fact::PromptAssembled(Prompt { bytes, sha256, sight }));
             }
-            Input::PinsHashed { .. } => {}
+            Input::PinsHashed { node, iteration, pins } => {
+                self.tell_node(node, iteration, Fact::PinsHashed(pins));
+            }
             Input::Interrupted => self.interrupted(),
             Input::EndAsked(signal) => self.end_asked(signal),
             Input::StopAsked => self.stop_asked(),
@@ -132,6 +160,7 @@ impl Run {
                 for ix in self.every() {
                     self.wake_if_remembered(ix);
                 }
+                self.fill();
             }
             Input::Told { text } => self.told(&text),
             Input::ContextKept { error } => self.context_kept(error),
@@ -163,6 +192,7 @@ impl Run {
                 let iteration = self.nodes[ix.0].iteration;
                 self.tell_node(ix, iteration, Fact::Due(timer));
             }
+            Timer::NodeBudget(ix) => self.node_time_is_up(ix),
             Timer::Budget => self.time_is_up(),
         }
     }
@@ -173,21 +203,33 @@ impl Run {
         }
         self.cx.record_start();
         self.arm_budget();
+        if self.scheduler.is_some() {
+            self.take_up_graph();
+            return self.fill();
+        }
         for ix in self.every() {
-            self.cx.transition(ix, NodeState::Running, None);
-            if self.cx.plan.snapshots {
-                self.nodes[ix.0].keep_first(&mut self.cx);
-            } else {
-                self.begin_iteration(ix, Cause::First);
-            }
+            self.start_node(ix);
         }
     }
 
-    fn arm_budget(&mut self) {
-        if let Some(time) = self.cx.budget().time {
-            let left = time.saturating_sub(self.cx.view.supervised(self.cx.now.boot));
-            self.cx.timers.set(Timer::Budget, Deadline::Boot(self.cx.now.boot.plus(left)));
+    /// What the record of a graph says already, and what follows from it.
+    fn take_up_graph(&mut self) {
+        let Some(scheduler) = &mut self.scheduler else { return };
+        let Found { ready, blocked } = scheduler.take_up(&self.cx.view);
+        for ix in ready {
+            self.cx.transition(ix, NodeState::Ready, None);
         }
+        for (ix, failed) in blocked {
+            let why = format!("ancestor_failed:{}", self.cx.name(failed));
+            self.cx.transition(ix, NodeState::Blocked, Some(why));
+        }
+    }
+
+    fn start_node(&mut self, ix: NodeIx) {
+        self.cx.transition(ix, NodeState::Running, None);
+        self.arm_node_budget(ix);
+        let turn = self.nodes[ix.0].prepare(&mut self.cx);
+        self.turn(ix, turn);
     }
 
     fn every(&self) -> impl Iterator<Item = NodeIx> + use<> {
@@ -212,18 +254,66 @@ impl Run {
             Turn::Stay => self.finish_if_quiet(),
             Turn::IterationOver(ending) => self.iteration_over(ix, &ending),
             Turn::WaitOver(cause) => self.wait_over(ix, cause),
+            Turn::CannotBegin(why) => {
+                let end = End::new(Outcome::Catastrophic, 1, why.clone());
+                self.cx.trouble("node_cannot_begin", format!("{}: {why}", self.cx.name(ix)));
+                self.node_over(ix, NodeEnd::failed("cannot_begin", end));
+            }
         }
     }
 
+    /// Begins an iteration with the first agent that does not rest; if all do, that is waited for.
     fn begin_iteration(&mut self, ix: NodeIx, cause: Cause) {
-        self.nodes[ix.0].begin(&mut self.cx, cause);
+        let Some(agent) = self.free_agent(ix) else {
+            return self.wait_for_an_agent(ix);
+        };
+        let resumes = self.session_to_resume(ix, agent);
+        let cause = self.cause(ix, cause);
+        let node = &mut self.nodes[ix.0];
+        (node.agent, node.resumes) = (agent, resumes);
+        node.begin(&mut self.cx, cause);
+    }
+
+    fn wait_for_an_agent(&mut self, ix: NodeIx) {
+        match self.rested_at(ix) {
+            Some(at) => {
+                let left = u64::try_from(at.0 - self.cx.now.wall.0).unwrap_or(0);
+                self.wait(ix, WaitWhy::RateLimit, Some(Dur::from_millis(left)));
+            }
+            None => {
+                let end = End::new(Outcome::ErrorLimit, 1, "no agent of the chain can work any more");
+                self.node_over(ix, NodeEnd::failed("no_agent_left", end));
+            }
+        }
+    }
+
+    /// What the next iteration is for, unless a person or the start says otherwise.
+    fn cause(&self, ix: NodeIx, cause: Cause) -> Cause {
+        let node = self.cx.view.node(ix);
+        match cause {
+            Cause::Next if node.recovery.due.is_some() => Cause::Recovery,
+            Cause::Next if node.attempts.just_failed => Cause::CheckFailed,
+            other => other,
+        }
     }
 
     fn iteration_over(&mut self, ix: NodeIx, ending: &Ending) {
-        match self.what_next(ix, ending) {
-            Next::Begin => self.begin_iteration(ix, Cause::Next),
+        let next = self.decide_next(ix, ending);
+        self.follow(ix, next, Cause::Next);
+    }
+
+    /// What is planned about a bad end is written down before anything follows from it.
+    fn decide_next(&mut self, ix: NodeIx, ending: &Ending) -> Next {
+        self.plan_recovery(ix, ending);
+        self.what_next(ix, ending)
+    }
+
+    fn follow(&mut self, ix: NodeIx, next: Next, cause: Cause) {
+        match next {
+            Next::Begin => self.begin_iteration(ix, cause),
             Next::Wait(why, delay) => self.wait(ix, why, delay),
-            Next::Finish(end) => self.finish(end),
+            Next::NodeOver(over) => self.node_over(ix, over),
+            Next::Finish(end) => self.end_run(end),
         }
     }
 

@@ -1,14 +1,15 @@
-//! What comes after an iteration: the next one, a wait, or the end.
+//! What comes after an iteration: the next one, a wait, the node's end, or the run's.
 
 use super::Run;
-use crate::decision::{ContextEntry, Decision};
+use super::over::{End, NodeEnd};
 use crate::dur::Dur;
 use crate::ending::Ending;
-use crate::event::{Cause, Event, NodeState, Outcome, RunEnded, WaitEndedBy, WaitWhy};
+use crate::event::{Cause, Event, Outcome, WaitEndedBy, WaitWhy};
 use crate::idle;
 use crate::ids::NodeIx;
-use crate::moment::Wall;
 use crate::settings::IdlePolicy;
+use crate::text::one_line;
+use crate::watch::StopReason;
 
 /// Clocks differ: a limit is asked again so much after it should have ended.
 const AFTER_RESET: Dur = Dur::from_secs(15);
@@ -20,147 +21,188 @@ pub(super) enum Next {
     Begin,
     /// No length is a pause.
     Wait(WaitWhy, Option<Dur>),
+    NodeOver(NodeEnd),
     Finish(End),
 }
 
-/// How the run ends.
-pub(super) struct End {
-    pub outcome: Outcome,
-    pub reason: String,
-    pub exit_code: u8,
-}
-
-impl End {
-    pub fn new(outcome: Outcome, exit_code: u8, reason: impl Into<String>) -> End {
-        End { outcome, reason: reason.into(), exit_code }
-    }
-}
-
 impl Run {
-    /// The order of the questions matters: what a person asked for comes first, then what makes going
-    /// on senseless, then what makes it forbidden, and only then how long to wait.
+    /// The order of the questions matters: that the work is done comes first, then what a person asked for,
+    /// then what makes going on senseless, then what makes it forbidden, and only then how long to wait.
     pub(super) fn what_next(&self, ix: NodeIx, ending: &Ending) -> Next {
-        let end = self
-            .end_by_stop()
-            .or_else(|| self.end_by_failure(ix, ending))
+        if let Some(over) = self.converged(ix) {
+            return Next::NodeOver(over);
+        }
+        if let Some(end) = self.end_by_stop().or_else(|| self.end_by_failure(ix, ending)) {
+            return Next::Finish(end);
+        }
+        let over = self
+            .end_by_circuit(ix, ending)
             .or_else(|| self.end_by_refusals(ix))
+            .or_else(|| self.end_by_recovery(ix, ending))
             .or_else(|| self.end_by_count(ix))
             .or_else(|| self.end_by_idling(ix, ending))
-            .or_else(|| self.end_by_budget());
-        match (end, self.wait_for(ix, ending)) {
-            (Some(end), _) => Next::Finish(end),
-            (None, _) if self.cx.view.paused => Next::Wait(WaitWhy::Paused, None),
-            (None, Some((why, delay))) => Next::Wait(why, Some(delay)),
-            (None, None) => Next::Begin,
+            .or_else(|| self.end_by_completion(ix))
+            .or_else(|| self.end_by_node_budget(ix));
+        match (over, self.end_by_budget(), self.wait_for(ix, ending)) {
+            (Some(over), _, _) => Next::NodeOver(over),
+            (None, Some(end), _) => Next::Finish(end),
+            (None, None, _) if self.cx.view.paused => Next::Wait(WaitWhy::Paused, None),
+            (None, None, Some((why, delay))) => Next::Wait(why, Some(delay)),
+            (None, None, None) => Next::Begin,
         }
     }
 
-    /// A service that keeps refusing without saying for how long has its own budget.
-    fn end_by_refusals(&self, ix: NodeIx) -> Option<End> {
-        let (refusals, max) = (self.cx.view.node(ix).refusals, self.cx.settings(ix).limits.overload_retries);
-        (refusals > max).then(|| {
-            End::new(
-                Outcome::ErrorLimit,
-                1,
-                format!("the service refused {refusals} times in a row (limits.overload_retries: {max})"),
+    /// What was decided before stands only if nothing forbids it now.
+    pub(super) fn or_end(&self, ix: NodeIx, next: Next) -> Next {
+        let over =
+            self.converged(ix).or_else(|| self.end_by_count(ix)).or_else(|| self.end_by_node_budget(ix));
+        match (over, self.end_by_budget()) {
+            (Some(over), _) => Next::NodeOver(over),
+            (None, Some(end)) => Next::Finish(end),
+            (None, None) if self.cx.view.paused => Next::Wait(WaitWhy::Paused, None),
+            (None, None) => next,
+        }
+    }
+
+    /// The checks say that the work is done.
+    pub(super) fn converged(&self, ix: NodeIx) -> Option<NodeEnd> {
+        let attempts = &self.cx.view.node(ix).attempts;
+        attempts.converged.then(|| {
+            let checks = attempts.last.len();
+            let outcome = if attempts.flaked() { Outcome::CleanWithFlake } else { Outcome::Clean };
+            let tries = attempts.count.max(1);
+            let s = if tries == 1 { "" } else { "s" };
+            NodeEnd::done(
+                "converged",
+                End::new(outcome, 0, format!("{checks} of {checks} checks pass after {tries} attempt{s}")),
             )
         })
     }
 
+    /// A service that keeps refusing without saying for how long has its own budget.
+    fn end_by_refusals(&self, ix: NodeIx) -> Option<NodeEnd> {
+        let (refusals, max) = (self.cx.view.node(ix).refusals, self.cx.settings(ix).limits.overload_retries);
+        (refusals > max).then(|| {
+            let why =
+                format!("the service refused {refusals} times in a row (limits.overload_retries: {max})");
+            NodeEnd::failed("overloaded", End::new(Outcome::ErrorLimit, 1, why))
+        })
+    }
+
+    /// What ends the whole run, whatever its other nodes do.
     fn end_by_failure(&self, ix: NodeIx, ending: &Ending) -> Option<End> {
         let node = self.cx.view.node(ix);
         let because = || node.last_end.as_ref().map(|e| e.because.clone()).unwrap_or_default();
+        let run_ceiling = node.recovery.last.as_ref().filter(|s| s.reason == StopReason::RunCeilingExceeded);
         match ending {
+            // Another agent may be known where this one is not.
+            Ending::AuthFailed if self.free_agent(ix).is_some_and(|n| n != self.nodes[ix.0].agent) => None,
             Ending::AuthFailed => Some(End::new(Outcome::AuthFailed, 1, because())),
+            Ending::TimedOut if run_ceiling.is_some() => {
+                run_ceiling.map(|stopped| End::new(Outcome::Ceiling, 3, stopped.message.clone()))
+            }
             Ending::Failed | Ending::TimedOut if self.cx.plan.stop_on_error => Some(End::new(
                 Outcome::StoppedOnError,
                 1,
                 format!("iteration {}: {}", node.iteration, because()),
             )),
-            Ending::Failed => node
-                .failures
-                .open_circuit(&self.cx.settings(ix).errors, self.cx.now.boot)
-                .map(|why| End::new(Outcome::ErrorLimit, 1, why)),
-            Ending::Completed
-            | Ending::Idle { .. }
+            Ending::Failed
             | Ending::TimedOut
+            | Ending::Completed
+            | Ending::Idle { .. }
             | Ending::RateLimited { .. }
             | Ending::Interrupted { .. } => None,
         }
     }
 
-    pub(super) fn end_by_count(&self, ix: NodeIx) -> Option<End> {
-        let counts = self.cx.view.node(ix).counts;
-        let max = self.cx.settings(ix).max_iterations?;
+    /// A crash loop. For nodes with checks their own limit rules.
+    fn end_by_circuit(&self, ix: NodeIx, ending: &Ending) -> Option<NodeEnd> {
+        let settings = self.cx.settings(ix);
+        if *ending != Ending::Failed || settings.checks.any() {
+            return None;
+        }
+        let failures = &self.cx.view.node(ix).failures;
+        let why = failures.open_circuit(&settings.errors, self.cx.now.boot)?;
+        Some(NodeEnd::failed("error_limit", End::new(Outcome::ErrorLimit, 1, why)))
+    }
+
+    fn end_by_count(&self, ix: NodeIx) -> Option<NodeEnd> {
+        let (node, settings) = (self.cx.view.node(ix), self.cx.settings(ix));
+        let max = settings.max_iterations?;
+        if settings.checks.any() {
+            return (node.attempts.count >= max).then(|| {
+                let failing: Vec<String> = node
+                    .attempts
+                    .failing()
+                    .map(|r| format!("`{}` exits {}", one_line(&r.cmd, 80), r.rc))
+                    .collect();
+                let why =
+                    format!("{} of {max} attempts used, and {}", node.attempts.count, failing.join(", "));
+                NodeEnd::failed("max_iterations_reached", End::new(Outcome::Catastrophic, 1, why))
+            });
+        }
+        let counts = node.counts;
         (counts.iterations >= max).then(|| {
             let done = format!("{} of {max} iterations completed", counts.completed);
             if counts.completed > 0 {
-                End::new(Outcome::Clean, 0, done)
+                NodeEnd::done("clean", End::new(Outcome::Clean, 0, done))
             } else {
-                End::new(Outcome::Catastrophic, 1, done)
+                NodeEnd::failed("max_iterations_reached", End::new(Outcome::Catastrophic, 1, done))
             }
         })
     }
 
-    fn end_by_idling(&self, ix: NodeIx, ending: &Ending) -> Option<End> {
+    /// In a graph a node that nobody checks is done when an iteration has completed.
+    fn end_by_completion(&self, ix: NodeIx) -> Option<NodeEnd> {
+        let unchecked = self.cx.plan.graph.is_some() && !self.cx.settings(ix).checks.any();
+        let counts = self.cx.view.node(ix).counts;
+        (unchecked && counts.completed > counts.idle)
+            .then(|| NodeEnd::done("completed", End::new(Outcome::Clean, 0, "an iteration completed")))
+    }
+
+    fn end_by_idling(&self, ix: NodeIx, ending: &Ending) -> Option<NodeEnd> {
         let (Ending::Idle { reason, .. }, Some(policy)) = (ending, &self.cx.settings(ix).idle) else {
             return None;
         };
         let spell = &self.cx.view.node(ix).spell;
         let lasted = spell.lasted(self.cx.now.boot);
-        if idle::count_reached(policy, spell) {
-            let why = format!(
-                "{}; entering sleep mode after {} idle iterations",
-                reason.replace('_', " "),
-                spell.count
-            );
-            return Some(End::new(Outcome::Idle, 0, why));
-        }
-        (policy.max? <= lasted).then(|| {
-            let why = format!(
-                "idle for {lasted} ({reason}); entering sleep mode after {} idle iterations",
-                spell.count
-            );
-            End::new(Outcome::Idle, 0, why)
-        })
-    }
-
-    /// Before each iteration: is there anything left to spend?
-    pub(super) fn end_by_budget(&self) -> Option<End> {
-        let budget = self.cx.budget();
-        let used = self.cx.view.totals().iterations;
-        let time = self.cx.view.supervised(self.cx.now.boot);
-        let spent = match (budget.iterations, budget.time) {
-            (Some(max), _) if used >= max => format!("budget.iterations: {used} of {max} used"),
-            (_, Some(max)) if time >= max => format!("budget.time: {time} of {max} used"),
-            _ => self.overspent()?,
+        let alone = || !self.every().any(|other| other != ix && self.nodes[other.0].is_working());
+        let why = if idle::count_reached(policy, spell) && alone() {
+            format!("{}; entering sleep mode after {} idle iterations", reason.replace('_', " "), spell.count)
+        } else if policy.max.is_some_and(|max| max <= lasted) {
+            format!("idle for {lasted} ({reason}); entering sleep mode after {} idle iterations", spell.count)
+        } else {
+            return None;
         };
-        Some(End::new(Outcome::BudgetExceeded, 3, spent))
-    }
-
-    /// Tokens or money beyond the budget.
-    pub(super) fn overspent(&self) -> Option<String> {
-        let (budget, spent) = (self.cx.budget(), self.cx.view.spent());
-        match (budget.tokens, budget.cost_usd) {
-            (Some(max), _) if spent.tokens >= max => {
-                Some(format!("budget.tokens: {} of {max} used", spent.tokens))
+        // What nobody checks ended as it should; what checks do not pass has not.
+        Some(match self.cx.settings(ix).checks.any() {
+            false => NodeEnd::done("idle", End::new(Outcome::Idle, 0, why)),
+            true => {
+                NodeEnd::failed("idle", End::new(Outcome::Idle, 1, format!("{why}; the checks do not pass")))
             }
-            (_, Some(max)) if spent.cost_usd >= max => {
-                Some(format!("budget.cost_usd: ${:.2} of ${max:.2} used", spent.cost_usd))
-            }
-            _ => None,
-        }
+        })
     }
 
     /// One wait per gap: of those that apply the first in this order counts, whatever its length.
     fn wait_for(&self, ix: NodeIx, ending: &Ending) -> Option<(WaitWhy, Dur)> {
         let settings = self.cx.settings(ix);
         let node = self.cx.view.node(ix);
-        if let Ending::RateLimited { resets_at, .. } = ending {
-            return Some((WaitWhy::RateLimit, self.limit_delay(ix, *resets_at)));
+        if let Ending::RateLimited { .. } = ending {
+            let another = self.free_agent(ix).is_some_and(|n| n != self.nodes[ix.0].agent);
+            return (!another).then(|| (WaitWhy::RateLimit, self.limit_delay(ix, ending)));
         }
         if let (Ending::Idle { .. }, Some(policy)) = (ending, &settings.idle) {
             return Some((WaitWhy::Idle, self.idle_delay(ix, policy)));
+        }
+        if node.recovery.due.is_some() && *ending == Ending::TimedOut {
+            return Some((WaitWhy::Recovery, node.recovery.wait()));
+        }
+        // Another agent has no reason to wait for the failures of this one.
+        if node.recovery.due.is_some() {
+            return None;
+        }
+        if settings.checks.any() && node.attempts.count > 0 {
+            return Some((WaitWhy::Backoff, node.attempts.wait()));
         }
         if *ending == Ending::Failed {
             return Some((WaitWhy::Error, node.failures.wait()));
@@ -169,7 +211,11 @@ impl Run {
     }
 
     /// Until the limit ends and a little longer, or ever longer if nobody says when; never beyond the maximum.
-    fn limit_delay(&self, ix: NodeIx, resets_at: Option<Wall>) -> Dur {
+    pub(super) fn limit_delay(&self, ix: NodeIx, ending: &Ending) -> Dur {
+        let resets_at = match ending {
+            Ending::RateLimited { resets_at, .. } => *resets_at,
+            _ => None,
+        };
         let delay = match resets_at {
             Some(at) => {
                 let left = u64::try_from(at.0 - self.cx.now.wall.0).unwrap_or(0);
@@ -232,63 +278,17 @@ impl Run {
         why != WaitWhy::Paused && may_end(why, by) && !own
     }
 
-    fn leave_wait(&mut self, ix: NodeIx, by: WaitEndedBy) {
+    pub(super) fn leave_wait(&mut self, ix: NodeIx, by: WaitEndedBy) {
         let turn = self.nodes[ix.0].wake(&mut self.cx, by, Cause::Wake);
         self.turn(ix, turn);
     }
 
     pub(super) fn wait_over(&mut self, ix: NodeIx, cause: Cause) {
-        match self.end_by_stop().or_else(|| self.end_by_budget()) {
-            Some(end) => self.finish(end),
-            None if self.cx.view.paused => self.wait(ix, WaitWhy::Paused, None),
-            None => self.begin_iteration(ix, cause),
+        if self.end_by_stop().is_some() {
+            return self.finish_if_quiet();
         }
-    }
-
-    /// Ends the run. One that goes to sleep leaves word where other programs look for it first.
-    pub(super) fn finish(&mut self, end: End) {
-        if self.finished || self.ending.is_some() || self.last_words.is_some() {
-            return;
-        }
-        if end.outcome == Outcome::Idle {
-            let spell = self.cx.view.nodes.iter().map(|n| &n.spell).max_by_key(|s| s.count);
-            let entry = spell.map(|s| ContextEntry::sleep(&s.reason, s.count));
-            self.ending = Some(end);
-            self.cx.out.extend(entry.map(|e| Decision::KeepContext(Box::new(e))));
-        } else {
-            self.close(end);
-        }
-    }
-
-    pub(super) fn context_kept(&mut self, error: Option<String>) {
-        let Some(end) = self.ending.take() else { return };
-        if let Some(error) = error {
-            self.cx.trouble("context_not_kept", error);
-        }
-        self.close(end);
-    }
-
-    fn close(&mut self, end: End) {
-        for ix in self.every() {
-            let done = self.cx.view.node(ix).counts.completed > 0;
-            let state = if done { NodeState::Done } else { NodeState::Failed };
-            self.cx.transition(ix, state, Some(end.outcome.as_str().to_owned()));
-        }
-        let totals = self.cx.view.totals();
-        let ended = RunEnded {
-            outcome: end.outcome,
-            reason: end.reason,
-            verified: false,
-            iterations: totals.iterations,
-            completed: totals.completed,
-            failed: totals.failed + totals.timed_out,
-            idle: totals.idle,
-            nodes: self.cx.view.node_counts(),
-            flake_retries: 0,
-            total_duration_s: self.cx.view.supervised(self.cx.now.boot),
-            exit_code: end.exit_code,
-        };
-        self.leave(ended);
+        let next = self.or_end(ix, Next::Begin);
+        self.follow(ix, next, cause);
     }
 }
 

@@ -5,10 +5,11 @@
 
 use super::cx::Cx;
 use super::node::Node;
+use super::schedule::Scheduler;
 use super::stop::Stop;
 use super::{Next, Run};
 use crate::dur::Dur;
-use crate::event::{Cause, Event, IterationEnd, Outcome, RunResumed, WaitWhy};
+use crate::event::{Cause, Event, IterationEnd, NodeState, Outcome, RunResumed, WaitWhy};
 use crate::ids::NodeIx;
 use crate::moment::Wall;
 use crate::settings::Plan;
@@ -54,9 +55,11 @@ impl Run {
         let nodes =
             (0..cx.plan.nodes.len()).map(|i| Node::resume(NodeIx(i), cx.view.node(NodeIx(i)))).collect();
         let resuming = Some(Resuming { resumed, woken });
+        let scheduler = Scheduler::new(&cx.plan);
         Ok(Run {
             cx,
             nodes,
+            scheduler,
             stop: Stop::default(),
             resuming,
             ending: None,
@@ -71,8 +74,16 @@ impl Run {
         self.cx.record(Event::RunResumed(resumed));
         self.tell_again();
         self.arm_budget();
+        self.take_up_graph();
         for (ix, before) in self.every().zip(before) {
-            self.go_on(ix, before, woken);
+            if self.scheduler.is_none() || self.cx.view.node(ix).state == NodeState::Running {
+                self.cx.transition(ix, NodeState::Running, None);
+                self.arm_node_budget(ix);
+                self.go_on(ix, before, woken);
+            }
+        }
+        if self.scheduler.is_some() {
+            self.fill();
         }
     }
 
@@ -84,9 +95,14 @@ impl Run {
             (Doing::Waiting { why, delay, until: Some(until) }, None) => {
                 Before::Waiting(*why, *delay, *until)
             }
-            (Doing::Nothing | Doing::Preparing | Doing::Working { .. } | Doing::Waiting { .. }, None) => {
-                Before::Between
-            }
+            (
+                Doing::Nothing
+                | Doing::Preparing
+                | Doing::Checking
+                | Doing::Working { .. }
+                | Doing::Waiting { .. },
+                None,
+            ) => Before::Between,
         }
     }
 
@@ -95,28 +111,21 @@ impl Run {
             self.close_lost_iteration(ix, lasted);
         }
         let next = match (&before, self.cx.view.node(ix).last_ending.clone()) {
+            _ if self.converged(ix).is_some() => self.or_end(ix, Next::Begin),
             _ if woken => self.or_end(ix, Next::Begin),
             (Before::Waiting(why, delay, until), _) => {
                 self.or_end(ix, self.rest_of_wait(*why, *delay, *until))
             }
-            (Before::Between, Some(ending)) => self.what_next(ix, &ending),
+            (Before::Between, Some(ending)) => self.decide_next(ix, &ending),
+            // It had not come to its first iteration.
+            (Before::Between, None) if !woken => {
+                let turn = self.nodes[ix.0].prepare(&mut self.cx);
+                return self.turn(ix, turn);
+            }
             (Before::InIteration(_) | Before::Between, _) => self.or_end(ix, Next::Begin),
         };
         let cause = if woken { Cause::Wake } else { Cause::Resumed };
-        match next {
-            Next::Begin => self.begin_iteration(ix, cause),
-            Next::Wait(why, delay) => self.wait(ix, why, delay),
-            Next::Finish(end) => self.finish(end),
-        }
-    }
-
-    /// What was decided before stands only if nothing forbids it now.
-    fn or_end(&self, ix: NodeIx, next: Next) -> Next {
-        match self.end_by_count(ix).or_else(|| self.end_by_budget()) {
-            Some(end) => Next::Finish(end),
-            None if self.cx.view.paused => Next::Wait(WaitWhy::Paused, None),
-            None => next,
-        }
+        self.follow(ix, next, cause);
     }
 
     /// The wall clock says what is left: the boot clock may be another one by now. A clock that was set

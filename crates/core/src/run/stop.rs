@@ -1,8 +1,8 @@
 //! Stopping a run: by Ctrl-C, by signals, by request, by the clock.
 
 use super::Run;
-use super::next::End;
 use super::node::Fact;
+use super::over::End;
 use crate::dur::Dur;
 use crate::event::{EndedBy, Event, Outcome, WaitEndedBy};
 use crate::input::EndSignal;
@@ -46,6 +46,8 @@ enum Why {
     Time,
     Spent(String),
     RecordLost(String),
+    /// A node's end that is the run's.
+    Reached(End),
 }
 
 impl Why {
@@ -54,6 +56,8 @@ impl Why {
             Why::Operator | Why::Interrupt | Why::RecordLost(_) => EndedBy::Operator,
             Why::Signal(_) => EndedBy::Signal,
             Why::Time | Why::Spent(_) => EndedBy::Budget,
+            Why::Reached(end) if end.outcome == Outcome::BudgetExceeded => EndedBy::Budget,
+            Why::Reached(_) => EndedBy::Operator,
         }
     }
 }
@@ -72,6 +76,7 @@ impl Run {
             }
             Why::Spent(what) => End::new(Outcome::BudgetExceeded, 3, what.clone()),
             Why::RecordLost(detail) => End::new(Outcome::RecordLost, 5, detail.clone()),
+            Why::Reached(end) => end.clone(),
         })
     }
 
@@ -113,7 +118,7 @@ impl Run {
     }
 
     /// A budget of tokens or money holds during a session too.
-    pub(super) fn stop_if_spent(&mut self) {
+    pub(super) fn stop_run_if_spent(&mut self) {
         if let (Some(what), Wish::GoOn | Wish::After(_)) = (self.overspent(), &self.stop.wish) {
             self.stop_now(Why::Spent(what));
         }
@@ -130,6 +135,11 @@ impl Run {
                 self.tell_node(ix, iteration, Fact::Noted(fact));
             }
         }
+    }
+
+    /// The run must end for what became of one of its nodes.
+    pub(super) fn stop_for(&mut self, end: End) {
+        self.stop_now(Why::Reached(end));
     }
 
     pub(super) fn record_lost(&mut self, detail: String) {
@@ -222,8 +232,9 @@ impl Run {
     }
 
     pub(super) fn finish_if_quiet(&mut self) {
-        if !self.nodes.iter().any(|n| n.is_busy())
-            && let Some(end) = self.end_by_stop()
+        // Cheap first: this is asked after every fact.
+        if let Some(end) = self.end_by_stop()
+            && !self.nodes.iter().any(|n| n.is_busy())
         {
             self.finish(end);
         }

@@ -103,7 +103,8 @@ impl Wait {
                 | Fact::Strained(_)
                 | Fact::Used(_)
                 | Fact::ResultSeen
-                | Fact::PromptAssembled(_),
+                | Fact::PromptAssembled(_)
+                | Fact::PinsHashed(_),
                 _,
             )
             | (

@@ -13,13 +13,12 @@ use crate::watch::{Attend, Fact, Session, StopReason, Verdict};
 pub(super) struct Watching(Attend);
 
 impl Watching {
-    pub fn new(cx: &Cx, ix: NodeIx) -> Watching {
+    pub fn new(cx: &Cx, ix: NodeIx, agent: u32) -> Watching {
         let settings = cx.settings(ix);
-        let lasted = cx.view.supervised(cx.now.boot);
         let session = Session {
-            node_before: lasted,
-            run_before: lasted,
-            ..Session::new(cx.now.awake, settings.reader.is_structured())
+            node_before: cx.view.node(ix).lasted(cx.now.boot),
+            run_before: cx.view.supervised(cx.now.boot),
+            ..Session::new(cx.now.awake, cx.agent(ix, agent).1.is_structured())
         };
         Watching(Attend::new(settings.watchdog.clone(), session))
     }
@@ -89,8 +88,10 @@ impl Watching {
         if reason == Some(StopReason::HumanDeadlineExceeded) {
             asking_over(cx, ix, HumanEndedBy::Deadline);
         }
-        // The next session would ask the same.
-        let recoverable = reason != Some(StopReason::HumanDeadlineExceeded);
+        // No prompt mends a ceiling of the node or the run.
+        let ceiling =
+            matches!(reason, Some(StopReason::NodeCeilingExceeded | StopReason::RunCeilingExceeded));
+        let recoverable = !ceiling;
         let event = answer.event(cx.name(ix), tree.job.iteration, recoverable);
         event.into_iter().for_each(|event| cx.record(event));
         if reason.is_some() {

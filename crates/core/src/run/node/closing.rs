@@ -5,8 +5,8 @@ use super::super::cx::Cx;
 use super::super::tree::Tree;
 use super::super::watching::asking_over;
 use super::{Closing, Node, Phase, Turn, clear_job_timers};
-use crate::ending::{Ending, Facts, Judged, judge};
-use crate::event::{Cause, EndedBy, Event, HumanEndedBy, IterationEnd, SessionEnded};
+use crate::ending::{Ending, Facts, judge};
+use crate::event::{EndedBy, Event, HumanEndedBy, IterationEnd, SessionEnded};
 use crate::fingerprint::fingerprint;
 use crate::ids::Iteration;
 use crate::job::{Exit, Job, JobKind, JobReport, Snapshot};
@@ -31,7 +31,8 @@ impl Node {
             complaint: error,
         };
         let judged = judge(&facts);
-        self.close(cx, judged, Some(fingerprint(error)))
+        let closing = Closing { judged, fingerprint: Some(fingerprint(error)) };
+        self.verify(cx, closing)
     }
 
     pub(super) fn session_over(&mut self, cx: &mut Cx, report: JobReport) -> Turn {
@@ -44,7 +45,7 @@ impl Node {
         let facts = Facts {
             ended_by,
             exit,
-            structured: cx.settings(self.ix).reader.is_structured(),
+            structured: cx.agent(self.ix, self.agent).1.is_structured(),
             result,
             marker: report.marker.as_ref(),
             limit: report.tally.limit.as_ref().map(|l| l.kind),
@@ -82,14 +83,14 @@ impl Node {
         let print = failed.then(|| fingerprint(&judged.because));
         let closing = Closing { judged, fingerprint: print };
         if !cx.plan.snapshots {
-            return self.close(cx, closing.judged, closing.fingerprint);
+            return self.verify(cx, closing);
         }
         self.keep(cx, self.iteration, Some(Box::new(closing)));
         Turn::Stay
     }
 
     /// Keeps the work tree as it is before the first iteration.
-    pub(in crate::run) fn keep_first(&mut self, cx: &mut Cx) {
+    pub(super) fn keep_first(&mut self, cx: &mut Cx) {
         self.keep(cx, Iteration(0), None);
     }
 
@@ -118,13 +119,14 @@ impl Node {
             Snapshot::Failed { why } => cx.trouble("snapshot", format!("iteration {iteration}: {why}")),
         }
         match closing {
-            Some(closing) => self.close(cx, closing.judged, closing.fingerprint),
-            None => Turn::WaitOver(Cause::First),
+            Some(closing) => self.verify(cx, *closing),
+            None => self.prepare(cx),
         }
     }
 
     /// Writes down how the iteration ended.
-    pub(super) fn close(&mut self, cx: &mut Cx, judged: Judged, fingerprint: Option<String>) -> Turn {
+    pub(super) fn close(&mut self, cx: &mut Cx, closing: Closing) -> Turn {
+        let Closing { judged, fingerprint } = closing;
         self.phase = Phase::Resting;
         let end = IterationEnd {
             node: cx.name(self.ix),

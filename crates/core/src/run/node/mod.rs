@@ -1,7 +1,9 @@
-//! One node: the machine of its iterations. It goes through commands, prompt and session, and tells the
-//! run how each iteration ended; the run decides what comes next.
+//! One node: the machine of its iterations. It goes through commands, prompt, session and checks, and tells
+//! the run how each iteration ended; the run decides what comes next.
 
+mod checking;
 mod closing;
+mod preparing;
 
 use super::cx::Cx;
 use super::tree::Tree;
@@ -11,14 +13,17 @@ use crate::condition::Strain;
 use crate::decision::Decision;
 use crate::dur::Dur;
 use crate::ending::{Ending, Judged};
-use crate::event::{Cause, CommandFinished, EndedBy, Event, Observation, Sight, Usage, WaitEndedBy, WaitWhy};
+use crate::event::{
+    Cause, CommandFinished, EndedBy, Event, Observation, Pin, Sight, Usage, WaitEndedBy, WaitWhy,
+};
 use crate::ids::{Iteration, NodeIx};
-use crate::job::{Exit, Job, JobKind, JobReport, Snapshot};
+use crate::job::{Exit, Job, JobKind, JobReport, Snapshot, Worktree};
 use crate::moment::Awake;
 use crate::settings::{CommandPlan, NO_PENDING_TASKS};
 use crate::timer::{Deadline, Timer};
 use crate::view::NodeView;
 use crate::watch;
+use checking::Checking;
 use std::cmp::Ordering;
 
 /// How long keeping the work tree may take.
@@ -31,6 +36,11 @@ pub(super) struct Node {
     phase: Phase,
     /// The run wants this iteration over: nothing more of it is started.
     ending: Option<EndedBy>,
+    /// The agent of this iteration, and the agent's own session that it goes on with.
+    pub agent: u32,
+    pub resumes: Option<String>,
+    /// The work tree was kept as it was before the first iteration, or could not be.
+    first_kept: bool,
 }
 
 enum Phase {
@@ -41,6 +51,11 @@ enum Phase {
     Session(Tree, Option<Box<Watching>>),
     /// The work tree is being kept: before the first iteration, or after a session whose end is known.
     Keeping(Tree, Option<Box<Closing>>),
+    /// The node's own worktree is being made.
+    Arranging(Tree),
+    /// The files that the checks rest on are being read: before the first iteration, or before the checks.
+    Pinning(Option<Box<Closing>>),
+    Checking(Box<Checking>),
     Waiting(Wait),
 }
 
@@ -50,6 +65,12 @@ struct Closing {
     fingerprint: Option<String>,
 }
 
+impl Closing {
+    fn of(judged: Judged) -> Closing {
+        Closing { judged, fingerprint: None }
+    }
+}
+
 /// What a fact made of the node.
 #[derive(Debug)]
 pub(super) enum Turn {
@@ -57,6 +78,8 @@ pub(super) enum Turn {
     IterationOver(Ending),
     /// The wait is over; the next iteration begins for this cause.
     WaitOver(Cause),
+    /// What it needs before its first iteration cannot be had.
+    CannotBegin(String),
 }
 
 /// Something that happened to the node's present iteration.
@@ -73,6 +96,7 @@ pub(super) enum Fact {
     PipesClosed,
     Ended(Box<JobReport>),
     PromptAssembled(Prompt),
+    PinsHashed(Result<Vec<Pin>, String>),
     Due(Timer),
 }
 
@@ -86,7 +110,16 @@ pub(super) struct Prompt {
 
 impl Node {
     pub fn new(ix: NodeIx) -> Node {
-        Node { ix, iteration: Iteration(0), began: Awake(0), phase: Phase::Resting, ending: None }
+        Node {
+            ix,
+            iteration: Iteration(0),
+            began: Awake(0),
+            phase: Phase::Resting,
+            ending: None,
+            agent: 0,
+            resumes: None,
+            first_kept: false,
+        }
     }
 
     /// A node as its run's record has left it.
@@ -102,7 +135,13 @@ impl Node {
     pub fn is_working(&self) -> bool {
         match self.phase {
             Phase::Resting | Phase::Waiting(_) => false,
-            Phase::Errand(_) | Phase::Prompting | Phase::Session(..) | Phase::Keeping(..) => true,
+            Phase::Errand(_)
+            | Phase::Prompting
+            | Phase::Session(..)
+            | Phase::Keeping(..)
+            | Phase::Arranging(_)
+            | Phase::Pinning(_)
+            | Phase::Checking(_) => true,
         }
     }
 
@@ -119,23 +158,29 @@ impl Node {
             | Phase::Errand(_)
             | Phase::Prompting
             | Phase::Session(..)
-            | Phase::Keeping(..) => None,
+            | Phase::Keeping(..)
+            | Phase::Arranging(_)
+            | Phase::Pinning(_)
+            | Phase::Checking(_) => None,
         }
     }
 
     fn tree(&self) -> Option<&Tree> {
         match &self.phase {
-            Phase::Errand(tree) | Phase::Session(tree, _) | Phase::Keeping(tree, _) => Some(tree),
+            Phase::Errand(tree)
+            | Phase::Session(tree, _)
+            | Phase::Keeping(tree, _)
+            | Phase::Arranging(tree) => Some(tree),
+            Phase::Checking(checking) => Some(&checking.tree),
             Phase::Waiting(wait) => wait.probe(),
-            Phase::Resting | Phase::Prompting => None,
+            Phase::Resting | Phase::Prompting | Phase::Pinning(_) => None,
         }
     }
 
     fn tree_mut(&mut self) -> Option<&mut Tree> {
         match &mut self.phase {
-            Phase::Errand(tree) | Phase::Session(tree, _) | Phase::Keeping(tree, _) => Some(tree),
             Phase::Waiting(wait) => wait.probe_mut(),
-            Phase::Resting | Phase::Prompting => None,
+            other => own_tree(other),
         }
     }
 
@@ -197,41 +242,35 @@ impl Node {
 
     /// Takes a fact; answers what it made of the node.
     pub fn handle(&mut self, cx: &mut Cx, fact: Fact) -> Turn {
-        match (&mut self.phase, fact) {
-            (Phase::Errand(tree) | Phase::Session(tree, _) | Phase::Keeping(tree, _), Fact::Exited(exit)) => {
-                clear_limits(cx, self.ix);
-                let leak = cx.settings(self.ix).watchdog.leak;
+        if let Some(fact) = self.live_on(cx, fact) { self.go_on(cx, fact) } else { Turn::Stay }
+    }
+
+    /// What is the same for every tree, whatever it is for. Answers with the fact if it was something else.
+    fn live_on(&mut self, cx: &mut Cx, fact: Fact) -> Option<Fact> {
+        let ix = self.ix;
+        let Some(tree) = own_tree(&mut self.phase) else { return Some(fact) };
+        match fact {
+            Fact::Exited(exit) => {
+                clear_limits(cx, ix);
+                let leak = cx.settings(ix).watchdog.leak;
                 tree.exited(cx, exit, leak);
-                Turn::Stay
             }
-            (Phase::Errand(tree) | Phase::Session(tree, _) | Phase::Keeping(tree, _), Fact::PipesClosed) => {
-                tree.pipes_closed(cx);
-                Turn::Stay
-            }
-            (
-                Phase::Errand(tree) | Phase::Session(tree, _) | Phase::Keeping(tree, _),
-                Fact::Due(Timer::Grace(_)),
-            ) => {
-                tree.next_step(cx);
-                Turn::Stay
-            }
-            (
-                Phase::Errand(tree) | Phase::Session(tree, _) | Phase::Keeping(tree, _),
-                Fact::Due(Timer::Leak(_)),
-            ) => {
-                tree.sweep(cx);
-                Turn::Stay
-            }
-            (Phase::Errand(tree) | Phase::Keeping(tree, _), Fact::Started { .. }) => {
+            Fact::PipesClosed => tree.pipes_closed(cx),
+            Fact::Due(Timer::Grace(_)) => tree.next_step(cx),
+            Fact::Due(Timer::Leak(_)) => tree.sweep(cx),
+            Fact::Started { .. } if tree.job.kind != JobKind::Session => {
                 tree.started(cx);
                 let timeout = errand_timeout(cx, tree.job);
-                cx.timers.set(Timer::Errand(self.ix), Deadline::Awake(cx.now.awake.plus(timeout)));
-                Turn::Stay
+                cx.timers.set(Timer::Errand(ix), Deadline::Awake(cx.now.awake.plus(timeout)));
             }
-            (Phase::Errand(tree) | Phase::Keeping(tree, _), Fact::Due(Timer::Errand(_))) => {
-                tree.end(cx, EndedBy::Watchdog);
-                Turn::Stay
-            }
+            Fact::Due(Timer::Errand(_)) => tree.end(cx, EndedBy::Watchdog),
+            other => return Some(other),
+        }
+        None
+    }
+
+    fn go_on(&mut self, cx: &mut Cx, fact: Fact) -> Turn {
+        match (&mut self.phase, fact) {
             (Phase::Errand(_), Fact::Refused { error }) => {
                 cx.trouble("command_not_started", error);
                 self.errand_over(cx, &JobReport::default())
@@ -241,10 +280,17 @@ impl Node {
                 self.kept(cx, Some(Snapshot::Failed { why: error }))
             }
             (Phase::Keeping(..), Fact::Ended(report)) => self.kept(cx, report.snapshot),
+            (Phase::Arranging(_), Fact::Refused { error }) => {
+                self.arranged(cx, Some(Worktree::Failed { why: error }))
+            }
+            (Phase::Arranging(_), Fact::Ended(report)) => self.arranged(cx, report.worktree),
+            (Phase::Pinning(_), Fact::PinsHashed(pins)) => self.pinned(cx, pins),
+            (Phase::Checking(_), Fact::Refused { error }) => self.check_refused(cx, error),
+            (Phase::Checking(_), Fact::Ended(report)) => self.check_over(cx, *report),
             (Phase::Prompting, Fact::PromptAssembled(prompt)) => self.prompt_ready(cx, prompt),
             (Phase::Session(tree, watch), Fact::Started { pid, argv }) => {
                 tree.started(cx);
-                let begun = Watching::new(cx, self.ix);
+                let begun = Watching::new(cx, self.ix, self.agent);
                 begun.arm(cx, self.ix);
                 *watch = Some(Box::new(begun));
                 cx.record(Event::SessionStarted {
@@ -252,8 +298,8 @@ impl Node {
                     iteration: self.iteration,
                     pid,
                     argv,
-                    agent: 0,
-                    resumes: None,
+                    agent: self.agent,
+                    resumes: self.resumes.clone(),
                 });
                 Turn::Stay
             }
@@ -305,17 +351,16 @@ impl Node {
             }
             // What cannot be in this phase is late or foreign, and harmless.
             (
-                Phase::Errand(_) | Phase::Keeping(..),
-                Fact::Observed(_)
-                | Fact::Noted(_)
-                | Fact::Strained(_)
-                | Fact::Used(_)
-                | Fact::ResultSeen
-                | Fact::PromptAssembled(_)
-                | Fact::Due(_),
-            )
-            | (Phase::Session(..), Fact::PromptAssembled(_) | Fact::Due(_))
-            | (Phase::Prompting | Phase::Resting, _) => Turn::Stay,
+                Phase::Errand(_)
+                | Phase::Keeping(..)
+                | Phase::Session(..)
+                | Phase::Arranging(_)
+                | Phase::Pinning(_)
+                | Phase::Checking(_)
+                | Phase::Prompting
+                | Phase::Resting,
+                _,
+            ) => Turn::Stay,
         }
     }
 
@@ -334,12 +379,13 @@ impl Node {
         self.phase = Phase::Prompting;
         let sight = cx.settings(self.ix).idle.as_ref().is_some_and(|i| i.skip_unchanged);
         let told = cx.view.told.clone();
+        let brief = Box::new(self.brief(cx));
         cx.out.push(Decision::AssemblePrompt {
             node: self.ix,
             iteration: self.iteration,
             told,
             sight,
-            brief: Box::default(),
+            brief,
         });
     }
 
@@ -387,10 +433,9 @@ impl Node {
             Some(Exit::Code(1)) => {
                 let reason = NO_PENDING_TASKS.to_owned();
                 let because = "work_when said that there is nothing to do".to_owned();
-                return self.close(
+                return self.verify(
                     cx,
-                    Judged { ending: Ending::Idle { reason, skipped: true }, because },
-                    None,
+                    Closing::of(Judged { ending: Ending::Idle { reason, skipped: true }, because }),
                 );
             }
             other => {
@@ -423,7 +468,8 @@ impl Node {
         if unchanged {
             let reason = cx.view.node(self.ix).spell.reason.clone();
             let because = "prompt and work tree are what the last idle answer saw".to_owned();
-            return self.close(cx, Judged { ending: Ending::Idle { reason, skipped: true }, because }, None);
+            return self
+                .verify(cx, Closing::of(Judged { ending: Ending::Idle { reason, skipped: true }, because }));
         }
         let job = Job { node: self.ix, iteration: self.iteration, kind: JobKind::Session };
         self.phase = Phase::Session(Tree::start(cx, job), None);
@@ -432,7 +478,18 @@ impl Node {
 
     fn interrupted(&mut self, cx: &mut Cx, by: EndedBy) -> Turn {
         let judged = Judged { ending: Ending::Interrupted { by }, because: format!("ended by {by}") };
-        self.close(cx, judged, None)
+        self.close(cx, Closing::of(judged))
+    }
+}
+
+/// The tree of the iteration itself; a wait looks after its probe alone.
+fn own_tree(phase: &mut Phase) -> Option<&mut Tree> {
+    match phase {
+        Phase::Errand(tree) | Phase::Session(tree, _) | Phase::Keeping(tree, _) | Phase::Arranging(tree) => {
+            Some(tree)
+        }
+        Phase::Checking(checking) => Some(&mut checking.tree),
+        Phase::Waiting(_) | Phase::Resting | Phase::Prompting | Phase::Pinning(_) => None,
     }
 }
 

@@ -1,0 +1,89 @@
+//! What may be used up: by the run, and by a node of a graph.
+
+use super::Run;
+use super::over::{End, NodeEnd};
+use crate::dur::Dur;
+use crate::event::{EndedBy, Outcome};
+use crate::ids::NodeIx;
+use crate::settings::Budget;
+use crate::timer::{Deadline, Timer};
+use crate::view::Used;
+
+impl Run {
+    pub(super) fn arm_budget(&mut self) {
+        if let Some(time) = self.cx.budget().time {
+            let left = time.saturating_sub(self.cx.view.supervised(self.cx.now.boot));
+            self.cx.timers.set(Timer::Budget, Deadline::Boot(self.cx.now.boot.plus(left)));
+        }
+    }
+
+    /// Before each iteration: is there anything left to spend?
+    pub(super) fn end_by_budget(&self) -> Option<End> {
+        let budget = self.cx.budget();
+        let iterations = if budget.iterations.is_some() { self.cx.view.totals().iterations } else { 0 };
+        let time = self.cx.view.supervised(self.cx.now.boot);
+        let spent = used_up(budget, iterations, time).or_else(|| self.overspent())?;
+        Some(End::new(Outcome::BudgetExceeded, 3, spent))
+    }
+
+    /// Tokens or money of the run beyond its budget.
+    pub(super) fn overspent(&self) -> Option<String> {
+        let budget = self.cx.budget();
+        let any = budget.tokens.is_some() || budget.cost_usd.is_some();
+        any.then(|| self.cx.view.spent()).and_then(|spent| spent_all(budget, &spent))
+    }
+
+    /// A node of a graph has a budget of its own; a loop's is the run's.
+    pub(super) fn end_by_node_budget(&self, ix: NodeIx) -> Option<NodeEnd> {
+        self.cx.plan.graph.as_ref()?;
+        let (budget, node) = (&self.cx.settings(ix).budget, self.cx.view.node(ix));
+        let time = node.lasted(self.cx.now.boot);
+        let spent =
+            used_up(budget, node.counts.iterations, time).or_else(|| spent_all(budget, &node.spent()))?;
+        Some(NodeEnd::failed("budget_exceeded", End::new(Outcome::BudgetExceeded, 3, spent)))
+    }
+
+    pub(super) fn arm_node_budget(&mut self, ix: NodeIx) {
+        if let (Some(_), Some(time)) = (&self.cx.plan.graph, self.cx.settings(ix).budget.time) {
+            let left = time.saturating_sub(self.cx.view.node(ix).lasted(self.cx.now.boot));
+            self.cx.timers.set(Timer::NodeBudget(ix), Deadline::Boot(self.cx.now.boot.plus(left)));
+        }
+    }
+
+    /// A node's time is up: what runs is ended, and a wait is over.
+    pub(super) fn node_time_is_up(&mut self, ix: NodeIx) {
+        if self.nodes[ix.0].is_working() {
+            self.nodes[ix.0].end(&mut self.cx, EndedBy::Budget);
+        } else if self.nodes[ix.0].waiting().is_some() {
+            self.leave_wait(ix, crate::event::WaitEndedBy::Timer);
+        }
+    }
+
+    /// Tokens and money count while they are spent.
+    pub(super) fn stop_if_spent(&mut self, ix: NodeIx) {
+        self.stop_run_if_spent();
+        if self.end_by_node_budget(ix).is_some() {
+            self.nodes[ix.0].end(&mut self.cx, EndedBy::Budget);
+        }
+    }
+}
+
+fn used_up(budget: &Budget, iterations: u64, time: Dur) -> Option<String> {
+    match (budget.iterations, budget.time) {
+        (Some(max), _) if iterations >= max => Some(format!("budget.iterations: {iterations} of {max} used")),
+        (_, Some(max)) if time >= max => Some(format!("budget.time: {time} of {max} used")),
+        _ => None,
+    }
+}
+
+fn spent_all(budget: &Budget, spent: &Used) -> Option<String> {
+    match (budget.tokens, budget.cost_usd) {
+        (Some(max), _) if spent.tokens >= max => {
+            Some(format!("budget.tokens: {} of {max} used", spent.tokens))
+        }
+        (_, Some(max)) if spent.cost_usd >= max => {
+            Some(format!("budget.cost_usd: ${:.2} of ${max:.2} used", spent.cost_usd))
+        }
+        _ => None,
+    }
+}

@@ -1,0 +1,86 @@
+//! What a node needs before its first iteration, one thing after the other: a worktree of its own, the contents
+//! of the files that its checks rest on, the work tree as it is now. And what an agent is told of what went
+//! before.
+
+use super::super::cx::Cx;
+use super::super::tree::Tree;
+use super::{Node, Phase, Turn, clear_job_timers};
+use crate::decision::{Brief, Decision, Diagnosis};
+use crate::event::{Cause, Event, Pin};
+use crate::job::{Job, JobKind, Worktree};
+use crate::settings::CheckPolicy;
+
+impl Node {
+    /// The next thing that is missing. What the record has already is not done again.
+    pub(in crate::run) fn prepare(&mut self, cx: &mut Cx) -> Turn {
+        let (settings, view) = (cx.settings(self.ix), cx.view.node(self.ix));
+        if self.ending.is_some() {
+            self.phase = Phase::Resting;
+        } else if settings.worktree && view.worktree.is_none() {
+            let job = Job { node: self.ix, iteration: self.iteration, kind: JobKind::Worktree };
+            self.phase = Phase::Arranging(Tree::start(cx, job));
+        } else if settings.checks.any() && view.attempts.pins.is_none() {
+            self.phase = Phase::Pinning(None);
+            cx.out.push(Decision::HashPins { node: self.ix, iteration: self.iteration });
+        } else if cx.plan.snapshots && !self.first_kept && self.iteration.0 == 0 {
+            self.first_kept = true;
+            self.keep_first(cx);
+        } else {
+            self.phase = Phase::Resting;
+            return Turn::WaitOver(Cause::First);
+        }
+        Turn::Stay
+    }
+
+    pub(super) fn arranged(&mut self, cx: &mut Cx, worktree: Option<Worktree>) -> Turn {
+        let Phase::Arranging(tree) = std::mem::replace(&mut self.phase, Phase::Resting) else {
+            return Turn::Stay;
+        };
+        clear_job_timers(cx, self.ix);
+        let unfinished = || Worktree::Failed { why: format!("ended after {}", tree.lasted(cx)) };
+        match worktree.unwrap_or_else(unfinished) {
+            Worktree::Ready { path, branch } => {
+                cx.record(Event::WorktreeReady { node: cx.name(self.ix), path, branch });
+                self.prepare(cx)
+            }
+            Worktree::Failed { .. } if self.ending.is_some() => Turn::Stay,
+            Worktree::Failed { why } => Turn::CannotBegin(format!("no worktree: {why}")),
+        }
+    }
+
+    /// Of files that cannot be read nobody can say later whether they were changed.
+    pub(super) fn pinned_first(&mut self, cx: &mut Cx, pins: Result<Vec<Pin>, String>) -> Turn {
+        match pins {
+            Ok(files) => {
+                cx.record(Event::ChecksPinned { node: cx.name(self.ix), files });
+                self.prepare(cx)
+            }
+            Err(_) if self.ending.is_some() => Turn::Stay,
+            Err(why) => Turn::CannotBegin(format!("the checks cannot be pinned: {why}")),
+        }
+    }
+
+    /// What went before that the agent should know.
+    pub(super) fn brief(&self, cx: &Cx) -> Brief {
+        let (view, settings) = (cx.view.node(self.ix), cx.settings(self.ix));
+        let CheckPolicy { commands, .. } = &settings.checks;
+        let diagnosis =
+            view.recovery.due.zip(view.recovery.last.as_ref()).map(|(class, stopped)| Diagnosis {
+                class,
+                iteration: stopped.iteration,
+                reason: stopped.reason.to_string(),
+                message: stopped.message.clone(),
+                evidence: stopped.evidence.clone(),
+                tried: view.recovery.tried.iter().rev().skip(1).rev().cloned().collect(),
+                attempt: view.recovery.used,
+                budget: settings.recovery.budget,
+            });
+        Brief {
+            failed: view.attempts.failing().cloned().collect(),
+            tampered: view.attempts.tampered.clone(),
+            attempt: if commands.is_empty() { self.iteration.0 } else { view.attempts.count + 1 },
+            max_attempts: settings.max_iterations,
+            diagnosis,
+        }
+    }
+}

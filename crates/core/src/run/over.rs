@@ -1,0 +1,187 @@
+//! The end of a node and the end of the run.
+
+use super::Run;
+use crate::decision::{ContextEntry, Decision};
+use crate::event::{Event, NodeState, Outcome, RunEnded};
+use crate::ids::NodeIx;
+
+/// How the run ends.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct End {
+    pub outcome: Outcome,
+    pub reason: String,
+    pub exit_code: u8,
+}
+
+impl End {
+    pub fn new(outcome: Outcome, exit_code: u8, reason: impl Into<String>) -> End {
+        End { outcome, reason: reason.into(), exit_code }
+    }
+}
+
+/// How a node ends, and how a run that has no other.
+pub(super) struct NodeEnd {
+    state: NodeState,
+    /// The reason in a word.
+    word: String,
+    end: End,
+}
+
+impl NodeEnd {
+    pub fn done(word: &str, end: End) -> NodeEnd {
+        NodeEnd { state: NodeState::Done, word: word.to_owned(), end }
+    }
+
+    pub fn failed(word: &str, end: End) -> NodeEnd {
+        NodeEnd { state: NodeState::Failed, word: word.to_owned(), end }
+    }
+}
+
+impl Run {
+    /// The node has come to its end: a loop's is the run's, in a graph the next may begin.
+    pub(super) fn node_over(&mut self, ix: NodeIx, over: NodeEnd) {
+        if over.state == NodeState::Failed && over.word == "budget_exceeded" {
+            self.keep_partial(ix);
+        }
+        if self.scheduler.is_none() {
+            self.cx.transition(ix, over.state, Some(over.word));
+            return self.finish(over.end);
+        }
+        self.cx.timers.clear(crate::timer::Timer::NodeBudget(ix));
+        self.cx.transition(ix, over.state, Some(over.word));
+        self.go_on_below(ix, over.state);
+        self.fill();
+    }
+
+    /// What waited for this node may begin, or never will.
+    fn go_on_below(&mut self, ix: NodeIx, state: NodeState) {
+        let Some(scheduler) = &mut self.scheduler else { return };
+        let (below, to, reason) = match state {
+            NodeState::Done => (scheduler.done(ix), NodeState::Ready, None),
+            _ => {
+                let why = format!("ancestor_failed:{}", self.cx.name(ix));
+                (scheduler.failed(ix), NodeState::Blocked, Some(why))
+            }
+        };
+        for child in below {
+            self.cx.transition(child, to, reason.clone());
+        }
+    }
+
+    /// What there is of a work that will not be finished is kept and named.
+    fn keep_partial(&mut self, ix: NodeIx) {
+        let node = self.cx.view.node(ix);
+        let (iteration, snapshot) = (node.iteration, node.snapshot.clone());
+        let file = format!("{}.partial.md", self.cx.name(ix));
+        self.cx.record(Event::PartialKept {
+            node: self.cx.name(ix),
+            iteration,
+            file: file.clone(),
+            snapshot,
+        });
+        self.cx.out.push(Decision::KeepPartial { node: ix, iteration, file });
+    }
+
+    /// Begins what may begin; a graph that is through ends.
+    pub(super) fn fill(&mut self) {
+        if self.end_by_stop().is_some() {
+            return self.finish_if_quiet();
+        }
+        if self.cx.view.paused || self.finished || self.last_words.is_some() {
+            return;
+        }
+        while let Some(ix) = self.scheduler.as_mut().and_then(|s| s.next()) {
+            self.start_node(ix);
+        }
+        if self.scheduler.as_ref().is_some_and(|s| s.is_through()) {
+            let end = self.graph_end();
+            self.finish(end);
+        }
+    }
+
+    /// One word for what became of all nodes.
+    fn graph_end(&self) -> End {
+        let nodes = self.cx.view.node_counts();
+        let flakes = self.cx.view.flakes();
+        let outcome = match (nodes.done, nodes.failed, nodes.blocked) {
+            (_, 0, 0) if flakes > 0 => Outcome::CleanWithFlake,
+            (_, 0, 0) => Outcome::Clean,
+            (0, _, _) => Outcome::Catastrophic,
+            (_, 1.., 1..) => Outcome::Stuck,
+            (_, _, _) => Outcome::Partial,
+        };
+        let exit_code = u8::from(nodes.failed + nodes.blocked > 0);
+        let reason = format!("{} nodes done, {} failed, {} blocked", nodes.done, nodes.failed, nodes.blocked);
+        End::new(outcome, exit_code, reason)
+    }
+
+    /// Some node says that the run must end: what else is under way is ended first.
+    pub(super) fn end_run(&mut self, end: End) {
+        if self.nodes.iter().any(|n| n.is_busy()) { self.stop_for(end) } else { self.finish(end) }
+    }
+
+    /// Ends the run. One that goes to sleep leaves word where other programs look for it first.
+    pub(super) fn finish(&mut self, end: End) {
+        if self.finished || self.ending.is_some() || self.last_words.is_some() {
+            return;
+        }
+        if end.outcome == Outcome::Idle {
+            let spell = self.cx.view.nodes.iter().map(|n| &n.spell).max_by_key(|s| s.count);
+            let entry = spell.map(|s| ContextEntry::sleep(&s.reason, s.count));
+            self.ending = Some(end);
+            self.cx.out.extend(entry.map(|e| Decision::KeepContext(Box::new(e))));
+        } else {
+            self.close(end);
+        }
+    }
+
+    pub(super) fn context_kept(&mut self, error: Option<String>) {
+        let Some(end) = self.ending.take() else { return };
+        if let Some(error) = error {
+            self.cx.trouble("context_not_kept", error);
+        }
+        self.close(end);
+    }
+
+    fn close(&mut self, end: End) {
+        if self.scheduler.is_none() {
+            self.close_loop(&end);
+        }
+        let totals = self.cx.view.totals();
+        let ended = RunEnded {
+            outcome: end.outcome,
+            reason: end.reason,
+            verified: self.verified(),
+            iterations: totals.iterations,
+            completed: totals.completed,
+            failed: totals.failed + totals.timed_out,
+            idle: totals.idle,
+            nodes: self.cx.view.node_counts(),
+            flake_retries: self.cx.view.flakes(),
+            total_duration_s: self.cx.view.supervised(self.cx.now.boot),
+            exit_code: end.exit_code,
+        };
+        self.leave(ended);
+    }
+
+    /// A loop that somebody ended is done if it did anything; with checks only they say so.
+    fn close_loop(&mut self, end: &End) {
+        for ix in self.every() {
+            let node = self.cx.view.node(ix);
+            let over = matches!(node.state, NodeState::Done | NodeState::Failed);
+            let done = match self.cx.settings(ix).checks.any() {
+                true => node.attempts.converged,
+                false => node.counts.completed > 0,
+            };
+            if !over {
+                let state = if done { NodeState::Done } else { NodeState::Failed };
+                self.cx.transition(ix, state, Some(end.outcome.as_str().to_owned()));
+            }
+        }
+    }
+
+    /// Checks of every node have passed: anything less is somebody's word.
+    fn verified(&self) -> bool {
+        self.every().all(|ix| self.cx.view.node(ix).attempts.converged)
+    }
+}
