@@ -142,7 +142,7 @@ impl Place {
         let marked = fit(text[start..end.min(line_end)].trim_end());
         let line = fit(text[line_start..line_end].trim_end_matches('\r'));
         Place {
-            line: text[..start].matches('\n').count() + 1,
+            line: text.as_bytes()[..start].iter().filter(|b| **b == b'\n').count() + 1,
             column: before.chars().count() + 1,
             mark: before.len().min(line.len())..(before.len() + marked.len()).min(line.len()),
             text: line,
@@ -173,33 +173,51 @@ fn shown(text: &str) -> String {
 #[derive(Debug, Default)]
 pub struct Findings {
     found: Vec<Diagnostic>,
-    /// Takes the findings beyond the limit, which are not kept.
+    /// The last finding beyond the limit, which is not kept.
     spare: Option<Diagnostic>,
     dropped: usize,
 }
 
 impl Findings {
     pub fn error(&mut self, source: Source<'_>, span: Span, message: impl AsRef<str>) -> &mut Diagnostic {
-        self.push(Diagnostic::new(Severity::Error, source, Some(span), message.as_ref()))
+        self.push(Severity::Error, source, Some(span), message.as_ref())
     }
 
     pub fn warning(&mut self, source: Source<'_>, span: Span, message: impl AsRef<str>) -> &mut Diagnostic {
-        self.push(Diagnostic::new(Severity::Warning, source, Some(span), message.as_ref()))
+        self.push(Severity::Warning, source, Some(span), message.as_ref())
     }
 
     /// For what is wrong with a file as a whole.
     pub fn error_in(&mut self, source: Source<'_>, message: impl AsRef<str>) -> &mut Diagnostic {
-        self.push(Diagnostic::new(Severity::Error, source, None, message.as_ref()))
+        self.push(Severity::Error, source, None, message.as_ref())
     }
 
-    fn push(&mut self, diagnostic: Diagnostic) -> &mut Diagnostic {
-        let room = self.found.iter().filter(|d| d.severity == diagnostic.severity).count() < MAX_DIAGNOSTICS;
-        if room {
-            self.found.push(diagnostic);
-            return self.found.last_mut().expect("one was just pushed");
+    /// Whether one more would be shown. Who looks for a hint in a large file should ask before.
+    pub fn has_room(&self, severity: Severity) -> bool {
+        self.found.iter().filter(|d| d.severity == severity).count() < MAX_DIAGNOSTICS
+    }
+
+    /// The same is not told twice: the nodes of a graph share most of their settings.
+    fn push(
+        &mut self,
+        severity: Severity,
+        source: Source<'_>,
+        span: Option<Span>,
+        message: &str,
+    ) -> &mut Diagnostic {
+        if !self.has_room(severity) {
+            self.dropped += 1;
+            // Without its place: to count the lines of a large file again and again would take for ever.
+            return self.spare.insert(Diagnostic::new(severity, source, None, message));
         }
-        self.dropped += 1;
-        self.spare.insert(diagnostic)
+        let new = Diagnostic::new(severity, source, span, message);
+        let same =
+            |old: &Diagnostic| (&old.message, &old.file, &old.place) == (&new.message, &new.file, &new.place);
+        let at = self.found.iter().position(same).unwrap_or(self.found.len());
+        if at == self.found.len() {
+            self.found.push(new);
+        }
+        &mut self.found[at]
     }
 
     pub fn has_errors(&self) -> bool {
@@ -210,7 +228,10 @@ impl Findings {
     pub fn into_vec(mut self) -> Vec<Diagnostic> {
         self.found.sort_by_key(|d| d.severity == Severity::Warning);
         if let Some(spare) = self.spare {
-            let message = format!("{} more findings are not shown", self.dropped);
+            let message = match self.dropped {
+                1 => "1 more finding is not shown".to_owned(),
+                n => format!("{n} more findings are not shown"),
+            };
             let rest = Source { name: &spare.file, text: "" };
             self.found.push(Diagnostic::new(Severity::Warning, rest, None, &message));
         }

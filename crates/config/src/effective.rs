@@ -6,8 +6,8 @@ use crate::parsed::Parsed;
 use dogwatch_core::dur::{Dur, Limit};
 use dogwatch_core::news::{NewsKind, NotifyPolicy};
 use dogwatch_core::settings::{
-    AgentPlan, Budget, CheckPolicy, CommandPlan, ErrorPolicy, IdlePolicy, LimitPolicy, Profile, ReaderName,
-    RecoveryPolicy, StopAfter, Strategy, Tampered, Ttl, WakePolicy, WatchPolicy,
+    AgentPlan, Budget, CheckPolicy, CommandPlan, ErrorPolicy, GraphPlan, IdlePolicy, LimitPolicy, Profile,
+    ReaderName, RecoveryPolicy, StopAfter, Strategy, Tampered, Ttl, WakePolicy, WatchPolicy,
 };
 
 /// Typed looks into the layers. A key's kind decides its type, so a mismatch cannot come from a file.
@@ -182,6 +182,10 @@ pub fn recovery(layers: &Layers<'_>, detect: &dyn Fn(&[String]) -> ReaderName) -
             _ => built_in.agents,
         },
     }
+}
+
+pub fn max_parallel(layers: &Layers<'_>) -> u32 {
+    layers.whole("max_parallel", GraphPlan::DEFAULT_PARALLEL)
 }
 
 pub fn budget(layers: &Layers<'_>) -> Budget {

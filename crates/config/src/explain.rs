@@ -149,6 +149,9 @@ fn idle_value(key: &str, idle: &IdlePolicy) -> Option<String> {
 
 /// A command line, as it may be shown.
 fn line(agent: &[String]) -> String {
+    if agent.is_empty() {
+        return none();
+    }
     agent.iter().map(|word| quote(word)).collect::<Vec<_>>().join(" ")
 }
 

@@ -166,13 +166,19 @@ pub fn find(path: &str) -> Option<&'static Key> {
     KEYS.iter().find(|key| key.path == path).or_else(|| KEYS.iter().find(open))
 }
 
-fn is_below(path: &str, block: &str) -> bool {
+/// Whether a key stands in a block.
+pub fn is_below(path: &str, block: &str) -> bool {
     path.strip_prefix(block).is_some_and(|rest| rest.starts_with('.'))
 }
 
 /// Whether a dotted key is meant for one of our blocks, whatever stands behind the dot.
 pub fn is_ours(path: &str) -> bool {
     path.split_once('.').is_some_and(|(block, _)| inside(block).next().is_some())
+}
+
+/// Nothing that dogwatch knows: other tools may keep notes of their own.
+pub fn is_foreign(name: &str) -> bool {
+    find(name).is_none() && inside(name).next().is_none() && !is_ours(name)
 }
 
 /// The keys inside a block; none if there is no such block.

@@ -1,4 +1,5 @@
-//! Which value counts: built-in < user's `dogwatch.toml` < the project's < the loop file < flags.
+//! Which value counts: built-in < user's `dogwatch.toml` < the project's < the loop file < flags; in a graph
+//! built-in < user < project < the file's top level < the node < flags.
 //!
 //! Layers are laid in that order; a later one replaces single keys, not whole blocks. Every value keeps
 //! the place it came from.
@@ -55,12 +56,14 @@ pub enum Idle<'s> {
 }
 
 /// All that was said, the strongest word per key.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Layers<'s> {
     values: BTreeMap<&'static str, Assigned<'s>>,
     /// Keys with a value that was wrong. What follows from them is not reported on top.
     wrong: BTreeSet<&'static str>,
     pub idle: Option<Idle<'s>>,
+    /// Idling was switched off at some point: what a weaker layer says about it is void.
+    cleared_idle: bool,
 }
 
 /// One source being laid on.
@@ -80,6 +83,37 @@ impl<'s> Layers<'s> {
 
     pub fn is_wrong(&self, path: &str) -> bool {
         self.wrong.contains(path)
+    }
+
+    /// Nothing was said at all.
+    pub fn is_empty(&self) -> bool {
+        self.values.is_empty() && self.wrong.is_empty() && self.idle.is_none()
+    }
+
+    /// These with `stronger` laid over them. Who names an agent means its own reader, not that of another agent.
+    pub fn under(&self, stronger: &Layers<'s>) -> Layers<'s> {
+        let mut all = self.clone();
+        if stronger.cleared_idle {
+            all.clear_idle();
+        }
+        if stronger.values.contains_key("agent") {
+            all.values.remove("reader");
+        }
+        all.values.extend(stronger.values.iter().map(|(path, assigned)| (*path, assigned.clone())));
+        all.wrong.extend(&stronger.wrong);
+        all.idle = stronger.idle.clone().or(all.idle);
+        all
+    }
+
+    /// Takes a block out.
+    pub fn without(mut self, block: &str) -> Layers<'s> {
+        self.values.retain(|path, _| !keys::is_below(path, block));
+        self
+    }
+
+    fn clear_idle(&mut self) {
+        self.values.retain(|path, _| !keys::is_below(path, "idle"));
+        self.cleared_idle = true;
     }
 }
 
@@ -159,7 +193,7 @@ impl<'l, 's> Layer<'l, 's> {
             }
             Value::Null => {}
             _ if idle && is_off(&entry.value) => {
-                self.layers.values.retain(|path, _| !path.starts_with("idle."));
+                self.layers.clear_idle();
                 self.layers.idle = Some(Idle::Off(self.origin(&entry.value.span)));
             }
             _ => {
@@ -227,6 +261,18 @@ impl<'l, 's> Layer<'l, 's> {
         } else {
             self.findings.error(self.source, entry.key_span.clone(), message)
         };
+        if let Some(help) = help {
+            found.help(help);
+        }
+    }
+}
+
+impl Layer<'_, '_> {
+    /// A key of another tool in a node of a graph; `near` is the node's own field that may have been meant.
+    pub fn note_foreign(&mut self, entry: &Entry, near: Option<&str>) {
+        let help = near.map(|near| format!("did you mean `{near}`?")).or_else(|| suggestion("", &entry.key));
+        let message = format!("a node has no key `{}`", entry.key);
+        let found = self.findings.warning(self.source, entry.key_span.clone(), message).label("ignored");
         if let Some(help) = help {
             found.help(help);
         }

@@ -29,10 +29,19 @@ pub const MAX_AGENT_BYTES: usize = 16 << 10;
 pub const MAX_RECOVERIES: u32 = 1_000;
 /// `--set` flags on one command line.
 pub const MAX_SET_FLAGS: usize = 1_000;
+/// A graph file. Long prompts lie in files of their own.
+pub const MAX_GRAPH_BYTES: usize = 8 << 20;
+pub const MAX_NODES: usize = 20_000;
+/// Of a node's prompt in the graph file itself.
+pub const MAX_PROMPT_BYTES: usize = 64 << 10;
+/// Nodes whose settings are explained one by one.
+pub const MAX_EXPLAINED: usize = 100;
 /// More findings than this help nobody.
 pub const MAX_DIAGNOSTICS: usize = 50;
 
 /// Nesting of lists and mappings; our own keys need three.
 pub const MAX_DEPTH: usize = 32;
 pub const MAX_YAML_EVENTS: usize = 50_000;
+/// Of a graph file.
+pub const MAX_GRAPH_EVENTS: usize = 1_000_000;
 pub const MAX_YAML_ALIASES: usize = 100;

@@ -1,7 +1,9 @@
 //! Lists with limits of their own: checks, globs, and agents that stand in.
 
 use crate::keys::Kind;
-use crate::limits::{MAX_AGENT_BYTES, MAX_AGENTS, MAX_CHECK_BYTES, MAX_CHECKS, MAX_GLOB_BYTES, MAX_PINS};
+use crate::limits::{
+    MAX_AGENT_BYTES, MAX_AGENTS, MAX_CHECK_BYTES, MAX_CHECKS, MAX_GLOB_BYTES, MAX_PINS, MAX_TEXTS,
+};
 use crate::nearest::nearest;
 use crate::parsed::{Ctx, Parsed, all, is_off, parse, text};
 use crate::tree::{Entry, Node, Value};
@@ -30,6 +32,11 @@ pub fn checks(ctx: &mut Ctx<'_, '_>, node: &Node) -> Option<Vec<String>> {
 
 pub fn pins(ctx: &mut Ctx<'_, '_>, node: &Node) -> Option<Vec<String>> {
     globs(ctx, node, MAX_PINS)
+}
+
+/// Of a node in a graph.
+pub fn touches(ctx: &mut Ctx<'_, '_>, node: &Node) -> Option<Vec<String>> {
+    globs(ctx, node, MAX_TEXTS)
 }
 
 fn globs(ctx: &mut Ctx<'_, '_>, node: &Node, max: usize) -> Option<Vec<String>> {

@@ -104,14 +104,18 @@ fn lay<'s>(
         readable &= lay_toml(source, layers, findings);
     }
     readable &= lay_loop_file(sources.loop_file, layers, findings);
-    if sources.flags.set.len() > MAX_SET_FLAGS {
+    lay_flags(sources.flags, lines, layers, findings);
+    readable
+}
+
+pub fn lay_flags<'s>(flags: &Flags, lines: &'s [FlagLine], layers: &mut Layers<'s>, findings: &mut Findings) {
+    if flags.set.len() > MAX_SET_FLAGS {
         let source = Source { name: crate::flags::COMMAND_LINE, text: "" };
         findings.error_in(source, format!("more than {MAX_SET_FLAGS} `--set` flags"));
     }
     for line in lines {
         line.lay(layers, findings);
     }
-    readable
 }
 
 pub fn lay_toml<'s>(source: Source<'s>, layers: &mut Layers<'s>, findings: &mut Findings) -> bool {

@@ -17,11 +17,24 @@ pub struct BadYaml {
     pub help: Option<&'static str>,
 }
 
+/// How much a text may hold.
+#[derive(Clone, Copy)]
+pub struct Bounds {
+    pub events: usize,
+}
+
+/// For settings, which are a page of text.
+const SETTINGS: Bounds = Bounds { events: limits::MAX_YAML_EVENTS };
+
 /// Reads one document. `base` is where `text` begins within its file, so that every span is the file's.
 /// A document without any content is `Null`.
 pub fn parse(text: &str, base: usize) -> Result<Node, BadYaml> {
+    parse_within(text, base, SETTINGS)
+}
+
+pub fn parse_within(text: &str, base: usize, bounds: Bounds) -> Result<Node, BadYaml> {
     let shift = |span: Span| span.start + base..span.end + base;
-    match serde_saphyr::from_str_with_options::<Option<Spanned<Raw>>>(text, options()) {
+    match serde_saphyr::from_str_with_options::<Option<Spanned<Raw>>>(text, options(bounds)) {
         Ok(Some(raw)) => node(raw, text, base).map_err(|bad| BadYaml { span: bad.span.map(shift), ..bad }),
         Ok(None) => Ok(Node::new(Value::Null, base..base)),
         Err(error) => {
@@ -31,16 +44,16 @@ pub fn parse(text: &str, base: usize) -> Result<Node, BadYaml> {
     }
 }
 
-/// Strict where YAML surprises (`no` is a text, keys are unique), and bounded: a loop file's settings are
-/// a page of text, so whatever needs more than this is a mistake or an alias bomb.
-fn options() -> Options {
+/// Strict where YAML surprises (`no` is a text, keys are unique), and bounded: what needs more than this is a
+/// mistake or an alias bomb.
+fn options(bounds: Bounds) -> Options {
     let mut options = Options::default();
     let mut budget = options.budget.take().unwrap_or_default();
     budget.max_documents = 1;
     budget.max_depth = limits::MAX_DEPTH;
     budget.flow_nesting_limit = limits::MAX_DEPTH;
-    budget.max_events = limits::MAX_YAML_EVENTS;
-    budget.max_nodes = limits::MAX_YAML_EVENTS;
+    budget.max_events = bounds.events;
+    budget.max_nodes = bounds.events;
     budget.max_aliases = limits::MAX_YAML_ALIASES;
     budget.max_anchors = limits::MAX_YAML_ALIASES;
     budget.max_merge_keys = limits::MAX_YAML_ALIASES;

@@ -99,7 +99,7 @@ fn so_many_findings_of_each_kind_are_reported() {
     let keys = |n: usize| (0..n).map(|i| format!("unknown{i}: 1\n")).collect::<String>();
     let loaded = Case::file(&with(&keys(MAX_DIAGNOSTICS + 1))).load().unwrap();
     assert_eq!(loaded.warnings.len(), MAX_DIAGNOSTICS + 1);
-    assert_eq!(loaded.warnings[MAX_DIAGNOSTICS].to_string(), "RALPH.md: 1 more findings are not shown");
+    assert_eq!(loaded.warnings[MAX_DIAGNOSTICS].to_string(), "RALPH.md: 1 more finding is not shown");
     let toml = keys(MAX_DIAGNOSTICS + 1).replace(':', " =");
     let file = with(&format!("{}credit: 5", keys(MAX_DIAGNOSTICS + 1)));
     let found = Case { project: Some(&toml), ..Case::file(&file) }.load().unwrap_err();

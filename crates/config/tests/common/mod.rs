@@ -1,7 +1,10 @@
 //! Loading texts without files.
 #![allow(dead_code, clippy::unwrap_used)]
 
-use dogwatch_config::{Diagnostic, Flags, Loaded, Machine, Severity, Source, Sources, Style, load};
+use dogwatch_config::{
+    Diagnostic, Flags, Format, GraphSources, Loaded, LoadedGraph, Machine, Severity, Source, Sources, Style,
+    load, load_graph,
+};
 use dogwatch_core::settings::{ReaderName, Settings};
 
 pub struct Case<'a> {
@@ -117,4 +120,55 @@ pub fn rendered(file: &str) -> String {
         Err(found) => found,
     };
     found.iter().map(|d| d.render(Style::Plain)).collect::<Vec<_>>().join("\n\n")
+}
+
+/// A graph file, and what stands around it.
+pub struct Graph<'a> {
+    pub name: &'a str,
+    pub text: &'a str,
+    pub user: Option<&'a str>,
+    pub project: Option<&'a str>,
+    pub flags: Flags,
+    pub args: &'a [&'a str],
+    pub bare: bool,
+}
+
+impl<'a> Graph<'a> {
+    pub fn file(name: &'a str, text: &'a str) -> Graph<'a> {
+        Graph { name, text, user: None, project: None, flags: Flags::default(), args: &[], bare: false }
+    }
+
+    pub fn yaml(text: &'a str) -> Graph<'a> {
+        Graph::file("graph.yaml", text)
+    }
+
+    pub fn set(mut self, set: &[&str]) -> Graph<'a> {
+        self.flags.set = set.iter().map(|s| s.to_string()).collect();
+        self
+    }
+
+    pub fn load(&self) -> Result<LoadedGraph, Vec<Diagnostic>> {
+        let args: Vec<String> = self.args.iter().map(|a| a.to_string()).collect();
+        load_graph(&GraphSources {
+            graph: Source { name: self.name, text: self.text },
+            format: Format::of(self.name).unwrap(),
+            user: self.user.map(|text| Source { name: "~/.config/dogwatch/dogwatch.toml", text }),
+            project: self.project.map(|text| Source { name: "dogwatch.toml", text }),
+            flags: &self.flags,
+            args: &args,
+            detect: &detect,
+            machine: if self.bare { Some(&Bare) } else { None },
+            explain: true,
+        })
+    }
+
+    pub fn loaded(&self) -> LoadedGraph {
+        self.load().unwrap_or_else(|found| panic!("{}", lines(&found).join("\n")))
+    }
+
+    /// Every error as `position: message`.
+    pub fn errors(&self) -> Vec<String> {
+        let found = self.load().err().unwrap_or_default();
+        lines(&found.into_iter().filter(|d| d.severity == Severity::Error).collect::<Vec<_>>())
+    }
 }

@@ -1,0 +1,65 @@
+//! A graph file as a tree, whatever it is written in.
+
+use crate::diagnostic::{Findings, Source};
+use crate::limits::{MAX_GRAPH_BYTES, MAX_GRAPH_EVENTS};
+use crate::load::is_too_long;
+use crate::tree::Node;
+use crate::yaml::Bounds;
+use crate::{json, toml, yaml};
+
+/// What a graph is written in, by the end of its file's name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    Yaml,
+    Toml,
+    Json,
+}
+
+impl Format {
+    /// None if such a file is no graph.
+    pub fn of(file_name: &str) -> Option<Format> {
+        let (_, ending) = file_name.rsplit_once('.')?;
+        match ending {
+            "yaml" | "yml" => Some(Format::Yaml),
+            "toml" => Some(Format::Toml),
+            "json" => Some(Format::Json),
+            _ => None,
+        }
+    }
+}
+
+/// Reads a file; what is wrong with it as YAML, TOML or JSON is reported.
+pub fn read(source: Source<'_>, format: Format, findings: &mut Findings) -> Option<Node> {
+    if is_too_long(source, source.text, MAX_GRAPH_BYTES, findings) {
+        return None;
+    }
+    match format {
+        Format::Yaml => match yaml::parse_within(source.text, 0, Bounds { events: MAX_GRAPH_EVENTS }) {
+            Ok(tree) => Some(tree),
+            Err(bad) => {
+                let found = findings.error(
+                    source,
+                    bad.span.unwrap_or(0..0),
+                    format!("this is not YAML: {}", bad.message),
+                );
+                if let Some(help) = bad.help {
+                    found.help(help);
+                }
+                None
+            }
+        },
+        Format::Toml => toml::parse(source.text)
+            .map_err(|all| {
+                for bad in all {
+                    let message = format!("this is not TOML: {}", bad.message);
+                    findings.error(source, bad.span.unwrap_or(0..0), message);
+                }
+            })
+            .ok(),
+        Format::Json => json::parse(source.text)
+            .map_err(|bad| {
+                findings.error(source, bad.span, format!("this is not JSON: {}", bad.message));
+            })
+            .ok(),
+    }
+}

@@ -1,0 +1,238 @@
+//! What the nodes of a graph say of each other: every id is fit and unique, every dependency is there, and
+//! nothing waits for itself. All of it in one pass over nodes and dependencies, however many there are.
+
+use super::node::Draft;
+use crate::diagnostic::{Findings, Severity, Source};
+use crate::nearest::nearest;
+use dogwatch_core::ids::NodeName;
+use std::collections::BTreeMap;
+
+/// What lies in a run's directory beside the nodes' own files.
+const RESERVED: [&str; 5] = ["events.jsonl", "plan.json", "alive", "socket", "snapshot"];
+
+/// Of a cycle's path so many nodes are shown from its start, and so many from its end.
+const SHOWN_FIRST: usize = 12;
+const SHOWN_LAST: usize = 3;
+
+/// The dependencies of every node, as indices.
+pub fn check(drafts: &[Draft<'_>], source: Source<'_>, findings: &mut Findings) -> Vec<Vec<usize>> {
+    let ids = ids(drafts, source, findings);
+    let links: Vec<Vec<usize>> =
+        (0..drafts.len()).map(|at| resolve(drafts, at, &ids, source, findings)).collect();
+    for cycle in cycles(&links) {
+        report(drafts, &links, &cycle, source, findings);
+    }
+    links
+}
+
+fn ids<'d>(drafts: &'d [Draft<'_>], source: Source<'_>, findings: &mut Findings) -> BTreeMap<&'d str, usize> {
+    let mut ids = BTreeMap::new();
+    let mut files: BTreeMap<String, usize> = BTreeMap::new();
+    for (at, draft) in drafts.iter().enumerate() {
+        if let Some(why) = unfit(&draft.id) {
+            let message = format!("`{}` cannot be an id: {why}", draft.id);
+            findings
+                .error(source, draft.at.clone(), message)
+                .help("an id names files: letters, digits, `-`, `_` and `.` are safe");
+        }
+        if let Some(first) = ids.insert(draft.id.as_str(), at) {
+            ids.insert(draft.id.as_str(), first);
+            if findings.has_room(Severity::Error) {
+                let line = crate::diagnostic::Place::of(source.text, drafts[first].at.clone()).line;
+                findings
+                    .error(source, draft.at.clone(), format!("the id `{}` is given twice", draft.id))
+                    .help(format!("the first stands in line {line}"));
+            }
+            continue;
+        }
+        share_no_file(drafts, at, &mut files, source, findings);
+    }
+    ids
+}
+
+/// A node has a directory and a log named after it, on file systems that may not tell `a` from `A`.
+fn share_no_file(
+    drafts: &[Draft<'_>],
+    at: usize,
+    files: &mut BTreeMap<String, usize>,
+    source: Source<'_>,
+    findings: &mut Findings,
+) {
+    let name = drafts[at].id.to_lowercase();
+    for file in [format!("{name}.log"), name] {
+        let Some(other) = files.insert(file, at).filter(|other| *other != at) else { continue };
+        let message = format!("`{}` and `{}` would become the same file", drafts[other].id, drafts[at].id);
+        findings.error(source, drafts[at].at.clone(), message).help("give one of them another id");
+    }
+}
+
+/// Why an id is not fit. A node's name never differs from its id.
+fn unfit(id: &str) -> Option<&'static str> {
+    if id.len() > NodeName::MAX_BYTES {
+        return Some("it is longer than 100 bytes");
+    }
+    if id.contains(['/', '\\']) {
+        return Some("it holds a character of paths");
+    }
+    if id.chars().any(char::is_control) {
+        return Some("it holds a control character");
+    }
+    if id.starts_with(['.', '-']) {
+        return Some("it begins with a dot or a dash");
+    }
+    if RESERVED.contains(&id.to_lowercase().as_str()) {
+        return Some("a file of the record has this name");
+    }
+    // Blanks at an end, and whatever else would be replaced.
+    (NodeName::new(id).as_str() != id).then_some("it does not begin and end with a letter or digit")
+}
+
+fn resolve(
+    drafts: &[Draft<'_>],
+    at: usize,
+    ids: &BTreeMap<&str, usize>,
+    source: Source<'_>,
+    findings: &mut Findings,
+) -> Vec<usize> {
+    let draft = &drafts[at];
+    let mut links = Vec::with_capacity(draft.depends_on.len());
+    for (id, span) in &draft.depends_on {
+        match ids.get(id.as_str()) {
+            Some(on) if *on == at || drafts[*on].id == draft.id => {
+                findings.error(source, span.clone(), format!("`{id}` depends on itself"));
+            }
+            Some(on) => links.push(*on),
+            None if findings.has_room(Severity::Error) => {
+                let near = nearest(id, ids.keys().copied());
+                let found = findings.error(
+                    source,
+                    span.clone(),
+                    format!("`{}` depends on `{id}`, which is not there", draft.id),
+                );
+                if let Some(near) = near {
+                    found.help(format!("did you mean `{near}`?"));
+                }
+            }
+            None => {
+                findings.error(source, span.clone(), "a dependency is not there");
+            }
+        }
+    }
+    // Twice the same is once.
+    links.sort_unstable();
+    links.dedup();
+    links
+}
+
+/// One cycle of every part of the graph that has any, each as the path of nodes that depend on the next.
+pub fn cycles(links: &[Vec<usize>]) -> Vec<Vec<usize>> {
+    let mut state = vec![State::New; links.len()];
+    let mut found = Vec::new();
+    for start in 0..links.len() {
+        walk(links, start, &mut state, &mut found);
+    }
+    found
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum State {
+    New,
+    /// On the path from where the walk began.
+    Open,
+    Done,
+}
+
+/// Follows dependencies, deepest first, without recursion: a chain may be as long as the graph.
+fn walk(links: &[Vec<usize>], start: usize, state: &mut [State], found: &mut Vec<Vec<usize>>) {
+    if state[start] != State::New {
+        return;
+    }
+    state[start] = State::Open;
+    let mut path = vec![(start, 0)];
+    let mut reported = false;
+    while let Some((at, next)) = path.last_mut() {
+        let Some(on) = links[*at].get(*next).copied() else {
+            state[*at] = State::Done;
+            path.pop();
+            continue;
+        };
+        *next += 1;
+        match state[on] {
+            State::Done => {}
+            State::New => {
+                state[on] = State::Open;
+                path.push((on, 0));
+            }
+            // One for each walk: the others of a knot would only say the same in other words.
+            State::Open if !reported => {
+                let from = path.iter().position(|(node, _)| *node == on).unwrap_or(0);
+                found.push(path[from..].iter().map(|(node, _)| *node).collect());
+                reported = true;
+            }
+            State::Open => {}
+        }
+    }
+}
+
+fn report(
+    drafts: &[Draft<'_>],
+    links: &[Vec<usize>],
+    cycle: &[usize],
+    source: Source<'_>,
+    findings: &mut Findings,
+) {
+    debug_assert!(cycle.iter().enumerate().all(|(i, at)| links[*at].contains(&cycle[(i + 1) % cycle.len()])));
+    // From the node that stands first in the file.
+    let first = (0..cycle.len()).min_by_key(|i| cycle[*i]).unwrap_or(0);
+    let turned: Vec<usize> = cycle[first..].iter().chain(&cycle[..first]).copied().collect();
+    let start = &drafts[turned[0]];
+    let next = turned.get(1).map_or(start.id.as_str(), |at| drafts[*at].id.as_str());
+    let span = start.depends_on.iter().find(|(id, _)| id == next).map_or(&start.at, |(_, span)| span);
+    let names: Vec<&str> = turned.iter().chain(turned.first()).map(|at| drafts[*at].id.as_str()).collect();
+    findings
+        .error(source, span.clone(), format!("the nodes wait for each other in a circle: {}", shown(&names)))
+        .label(format!("`{}` waits for `{next}`", start.id))
+        .help("take one of these dependencies away");
+}
+
+fn shown(names: &[&str]) -> String {
+    if names.len() <= SHOWN_FIRST + SHOWN_LAST + 1 {
+        return names.join(" → ");
+    }
+    let left_out = names.len() - SHOWN_FIRST - SHOWN_LAST;
+    let last = &names[names.len() - SHOWN_LAST..];
+    format!("{} → … {left_out} more … → {}", names[..SHOWN_FIRST].join(" → "), last.join(" → "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_part_with_a_cycle_shows_one() {
+        assert_eq!(cycles(&[vec![], vec![0]]), Vec::<Vec<usize>>::new());
+        assert_eq!(cycles(&[vec![1], vec![2], vec![0]]), [vec![0, 1, 2]]);
+        // A root that is fine, a cycle beside it, and one more.
+        assert_eq!(cycles(&[vec![], vec![0, 2], vec![1], vec![4], vec![3]]), [vec![1, 2], vec![3, 4]]);
+        // Behind nodes that are not part of it.
+        assert_eq!(cycles(&[vec![1], vec![2], vec![1]]), [vec![1, 2]]);
+    }
+
+    #[test]
+    fn a_chain_as_long_as_can_be_needs_no_deep_stack() {
+        let mut links: Vec<Vec<usize>> = (0..200_000).map(|at| vec![at + 1]).collect();
+        links.push(vec![]);
+        assert!(cycles(&links).is_empty());
+        *links.last_mut().expect("there is one") = vec![0];
+        assert_eq!(cycles(&links)[0].len(), 200_001);
+    }
+
+    #[test]
+    fn a_long_path_is_shown_by_its_ends() {
+        let names: Vec<String> = (0..100).map(|n| format!("n{n}")).collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        assert_eq!(shown(&names[..4]), "n0 → n1 → n2 → n3");
+        let long = shown(&names);
+        assert!(long.contains("n11 → … 85 more … → n97 → n98 → n99"), "{long}");
+    }
+}

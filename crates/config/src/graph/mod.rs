@@ -1,0 +1,290 @@
+//! Graph files: many nodes, each with a prompt and settings of its own, from a text to a plan.
+//!
+//! The file's top level holds settings for all nodes and `nodes`; a node may say any of them otherwise. What the
+//! graph says about itself (`links`) is checked before anything can start.
+
+mod document;
+mod links;
+mod node;
+
+pub use document::Format;
+
+use crate::args::{self, Known};
+use crate::diagnostic::{Diagnostic, Findings, Source};
+use crate::effective;
+use crate::explain::{Setting, explain};
+use crate::flags::Flags;
+use crate::keys;
+use crate::layers::{Layer, Layers, Strictness};
+use crate::limits::MAX_EXPLAINED;
+use crate::load::{complete, lay_flags, lay_toml};
+use crate::machine::{Inquiry, Machine};
+use crate::placeholders;
+use crate::tree::{Entry, Node, Value};
+use dogwatch_core::ids::NodeName;
+use dogwatch_core::settings::{GraphPlan, NodePlan, Plan, PromptSource, ReaderName, Settings};
+use node::{Draft, Nodes};
+use std::collections::BTreeSet;
+
+/// What a graph is made from. The caller has read the files; this crate touches none.
+pub struct GraphSources<'a> {
+    pub graph: Source<'a>,
+    pub format: Format,
+    /// The user's `dogwatch.toml`.
+    pub user: Option<Source<'a>>,
+    /// The project's `dogwatch.toml`.
+    pub project: Option<Source<'a>>,
+    pub flags: &'a Flags,
+    /// What follows `--` on the command line.
+    pub args: &'a [String],
+    /// Which reader fits an agent's command line, when no key says so.
+    pub detect: &'a dyn Fn(&[String]) -> ReaderName,
+    /// Where the graph would run. Without it only the files are looked at.
+    pub machine: Option<&'a dyn Machine>,
+    /// Explain the settings, too.
+    pub explain: bool,
+}
+
+/// A graph, ready to be run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LoadedGraph {
+    /// The nodes in the order of the file.
+    pub plan: Plan,
+    pub warnings: Vec<Diagnostic>,
+    /// Why it could not run on the machine that was asked, whatever the files say.
+    pub faults: Vec<Diagnostic>,
+    /// What holds for every node that says nothing else; empty unless asked for.
+    pub explain: Vec<Setting>,
+    /// What is otherwise for a node: of the first [`MAX_EXPLAINED`].
+    pub explain_nodes: Vec<(NodeName, Vec<Setting>)>,
+}
+
+/// Reads and checks everything. All errors are reported at once, with the warnings after them.
+pub fn load_graph(sources: &GraphSources<'_>) -> Result<LoadedGraph, Vec<Diagnostic>> {
+    let mut findings = Findings::default();
+    let lines = sources.flags.lines();
+    let Some(tree) = document::read(sources.graph, sources.format, &mut findings) else {
+        return Err(findings.into_vec());
+    };
+    let mut readable = true;
+    let mut files = Layers::default();
+    for source in [sources.user, sources.project].into_iter().flatten() {
+        readable &= lay_toml(source, &mut files, &mut findings);
+    }
+    let nodes = lay_top(sources.graph, &tree, &mut files, &mut findings);
+    let mut flags = Layers::default();
+    lay_flags(sources.flags, &lines, &mut flags, &mut findings);
+    let drafts = match nodes {
+        Some(nodes) => {
+            Nodes { source: sources.graph, findings: &mut findings, foreign: BTreeSet::new() }.read(nodes)
+        }
+        None => Vec::new(),
+    };
+    links::check(&drafts, sources.graph, &mut findings);
+    if !readable {
+        return Err(findings.into_vec());
+    }
+    Builder::new(sources, files, flags, findings).build(drafts)
+}
+
+/// Lays the top level on and gives what stands under `nodes`. A file that is a list is a list of nodes.
+fn lay_top<'t, 's>(
+    source: Source<'s>,
+    tree: &'t Node,
+    files: &mut Layers<'s>,
+    findings: &mut Findings,
+) -> Option<&'t Node> {
+    let entries = match &tree.value {
+        Value::List(_) => return Some(tree),
+        Value::Map(entries) => entries.as_slice(),
+        Value::Null => &[],
+        _ => {
+            let found = findings.error(source, tree.span.clone(), "a graph must be a mapping with `nodes`");
+            found.label(format!("this is {}", tree.kind()));
+            return None;
+        }
+    };
+    let mut layer = Layer::of_file(source, Strictness::LoopFile, files, findings);
+    for entry in entries.iter().filter(|entry| entry.key != NODES) {
+        layer.entry("", entry);
+    }
+    let nodes = entries.iter().find(|entry| entry.key == NODES && !entry.value.is_null());
+    if nodes.is_none() {
+        let end = source.text.lines().next().map_or(0, str::len);
+        findings
+            .error(source, 0..end, "the graph has no nodes")
+            .help("write `nodes:`, and below it a list of `{id: …, prompt: …}`");
+    }
+    nodes.map(|entry: &Entry| &entry.value)
+}
+
+const NODES: &str = "nodes";
+
+/// Makes the plan from what was read.
+struct Builder<'a, 's> {
+    sources: &'a GraphSources<'s>,
+    /// All files, without what holds for the run as a whole.
+    files: Layers<'s>,
+    flags: Layers<'s>,
+    /// What a node has that says nothing.
+    shared: Layers<'s>,
+    /// The same with what holds for the run.
+    run: Layers<'s>,
+    graph: GraphPlan,
+    findings: Findings,
+    inquiry: Inquiry<'a, 's>,
+}
+
+impl<'a, 's> Builder<'a, 's> {
+    fn new(
+        sources: &'a GraphSources<'s>,
+        files: Layers<'s>,
+        flags: Layers<'s>,
+        findings: Findings,
+    ) -> Builder<'a, 's> {
+        let all = files.under(&flags);
+        // Above the nodes a budget is the run's, and each node's own is its own.
+        let graph =
+            GraphPlan { max_parallel: effective::max_parallel(&all), budget: effective::budget(&all) };
+        let (files, flags) = (files.without("budget"), flags.without("budget"));
+        Builder {
+            sources,
+            shared: all.clone().without("budget"),
+            run: all,
+            files,
+            flags,
+            graph,
+            findings,
+            inquiry: Inquiry::new(sources.machine, sources.graph),
+        }
+    }
+
+    fn build(mut self, drafts: Vec<Draft<'s>>) -> Result<LoadedGraph, Vec<Diagnostic>> {
+        let args = self.args(&drafts);
+        let common = complete(&self.shared, args.clone(), self.sources.detect, &mut Findings::default());
+        let mut nodes = Vec::with_capacity(drafts.len());
+        let mut explain_nodes = Vec::new();
+        let top = self.explained(&common, &args);
+        let mut without_agent = Vec::new();
+        for draft in drafts {
+            let layers = self.layers(&draft);
+            let settings = match &common {
+                Some(common) if draft.own.is_empty() => {
+                    effective::idle(&self.shared, &mut self.findings);
+                    Some(common.clone())
+                }
+                _ => complete(&layers, args.clone(), self.sources.detect, &mut self.findings),
+            };
+            if settings.is_none() && !layers.is_wrong("agent") {
+                without_agent.push((draft.id.clone(), draft.at.clone()));
+            }
+            let Some((prompt, settings)) = self.prompt(&draft).zip(settings) else { continue };
+            self.inquiry.settings(&settings, &layers);
+            if self.sources.explain && explain_nodes.len() < MAX_EXPLAINED {
+                let own = explain(&settings, Some(&self.graph), &layers);
+                // Without a word of its own a node has no budget but the run's.
+                let of_run = |key: &str| keys::is_below(key, "budget") && draft.own.get(key).is_none();
+                let otherwise = own.into_iter().filter(|s| !top.contains(s) && !of_run(s.key)).collect();
+                explain_nodes.push((NodeName::new(&draft.id), otherwise));
+            }
+            nodes.push(plan(draft, prompt, settings));
+        }
+        self.missing_agent(&without_agent);
+        if self.findings.has_errors() {
+            return Err(self.findings.into_vec());
+        }
+        Ok(LoadedGraph {
+            plan: Plan {
+                nodes,
+                stop_on_error: self.sources.flags.stop_on_error,
+                snapshots: false,
+                graph: Some(self.graph),
+            },
+            warnings: self.findings.into_vec(),
+            faults: self.inquiry.faults.into_vec(),
+            explain: top,
+            explain_nodes,
+        })
+    }
+
+    fn layers(&self, draft: &Draft<'s>) -> Layers<'s> {
+        if draft.own.is_empty() {
+            self.shared.clone()
+        } else {
+            self.files.under(&draft.own).under(&self.flags)
+        }
+    }
+
+    /// The arguments that any node asks for; each gets all.
+    fn args(&mut self, drafts: &[Draft<'s>]) -> Vec<(String, String)> {
+        if self.shared.is_wrong("args") {
+            return Vec::new();
+        }
+        let mut asked = BTreeSet::new();
+        let mut ask = |text: &str| asked.extend(placeholders::args_in(text));
+        self.shared.commands().iter().for_each(|command| ask(&command.run));
+        for draft in drafts {
+            draft.own.commands().iter().for_each(|command| ask(&command.run));
+            match &draft.prompt {
+                Some((PromptSource::Text(text), _)) => ask(text),
+                // What cannot be read is reported with its node.
+                Some((PromptSource::File(path), _)) => drop(self.inquiry.text(path, &mut ask)),
+                Some((PromptSource::LoopFile, _)) | None => {}
+            }
+        }
+        let (declared, asked) = (self.shared.texts("args"), Vec::from_iter(asked));
+        args::assign(self.sources.args, &Known { declared: &declared, asked: &asked }, &mut self.findings)
+    }
+
+    fn prompt(&mut self, draft: &Draft<'s>) -> Option<PromptSource> {
+        let Some((prompt, span)) = &draft.prompt else {
+            if draft.says_prompt {
+                return None;
+            }
+            let message = format!("the node `{}` has no prompt", draft.id);
+            let found = self.findings.error(self.sources.graph, draft.at.clone(), message);
+            found.help("give it a `prompt`, a `prompt_file` or a `deliverable`");
+            return None;
+        };
+        if let PromptSource::File(path) = prompt
+            && let Err(why) = self.inquiry.text(path, &mut |_| {})
+        {
+            let message = format!("the prompt file `{path}` cannot be read");
+            self.inquiry.faults.error(self.sources.graph, span.clone(), message).label(why);
+        }
+        Some(prompt.clone())
+    }
+
+    fn missing_agent(&mut self, nodes: &[(String, crate::tree::Span)]) {
+        let Some((first, at)) = nodes.first() else { return };
+        let message = match nodes.len() {
+            1 => format!("the node `{first}` has no `agent`"),
+            n => format!("the node `{first}` has no `agent`, nor have {} more", n - 1),
+        };
+        self.findings.error(self.sources.graph, at.clone(), message).help(
+            "say `agent: claude` at the top level of the graph, in dogwatch.toml, or with `--set agent=claude`",
+        );
+    }
+
+    /// What holds for all. Where every node names its own agent there is none to show.
+    fn explained(&self, common: &Option<Settings>, args: &[(String, String)]) -> Vec<Setting> {
+        if !self.sources.explain {
+            return Vec::new();
+        }
+        let nobody = Settings::of(Vec::new(), ReaderName::Plain);
+        let settings = common.clone().unwrap_or(Settings { args: args.to_vec(), ..nobody });
+        let settings = Settings { budget: self.graph.budget.clone(), ..settings };
+        explain(&settings, Some(&self.graph), &self.run)
+    }
+}
+
+fn plan(draft: Draft<'_>, prompt: PromptSource, settings: Settings) -> NodePlan {
+    NodePlan {
+        name: NodeName::new(&draft.id),
+        depends_on: draft.depends_on.iter().map(|(id, _)| NodeName::new(id)).collect(),
+        touches: draft.touches,
+        parallel_safe: draft.parallel_safe,
+        prompt,
+        settings,
+    }
+}
