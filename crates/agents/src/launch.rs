@@ -59,6 +59,48 @@ pub fn launch(words: &[String], chosen: Option<ReaderName>, as_root: bool) -> La
     }
 }
 
+/// The longest name of an agent's session that is passed on.
+const MAX_SESSION: usize = 128;
+
+/// The same command line, going on with the agent's own session of that name. None where its CLI cannot, where
+/// the words say already which session it is, and for a name that could be taken for anything else.
+pub fn resuming(argv: &[String], session: &str) -> Option<Vec<String>> {
+    let is_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
+    if session.is_empty()
+        || session.len() > MAX_SESSION
+        || session.starts_with('-')
+        || !session.chars().all(is_name)
+    {
+        return None;
+    }
+    let chosen = |flags: &[&str]| {
+        let given = |word: &String| flags.contains(&word.split('=').next().unwrap_or(word));
+        options_of(argv).iter().any(given)
+    };
+    let mut resumed = argv.to_vec();
+    match agent_of(argv) {
+        ReaderName::Claude if !chosen(&["--resume", "-r", "--continue", "-c", "--session-id"]) => {
+            append(&mut resumed, &["--resume", session]);
+        }
+        ReaderName::Codex if !chosen(&["resume"]) => {
+            let exec = 1 + options_of(argv).iter().position(|word| matches!(word.as_str(), "exec" | "e"))?;
+            resumed.splice(exec + 1..exec + 1, ["resume".to_owned(), session.to_owned()]);
+        }
+        ReaderName::Opencode if !chosen(&["--session", "-s", "--continue", "-c"]) => {
+            append(&mut resumed, &["--session", session]);
+        }
+        ReaderName::Gemini if !chosen(&["--resume", "-r", "--session-id"]) => {
+            append(&mut resumed, &["--resume", session]);
+        }
+        ReaderName::Plain
+        | ReaderName::Claude
+        | ReaderName::Codex
+        | ReaderName::Opencode
+        | ReaderName::Gemini => return None,
+    }
+    Some(resumed)
+}
+
 /// How the output of these words will be read, the flags that `launch` adds included.
 pub fn detect(words: &[String]) -> ReaderName {
     structured(words, agent_of(words)).1
@@ -329,6 +371,44 @@ mod tests {
         assert_eq!((plain.argv.join(" ").as_str(), plain.reader), ("claude", ReaderName::Plain));
         let named = launch(&words("claude -p"), Some(ReaderName::Claude), false);
         assert_eq!(named.argv.join(" "), "claude -p --output-format stream-json --verbose");
+    }
+
+    #[test]
+    fn a_session_is_gone_on_with_where_the_cli_can() {
+        let resumed = |line: &str| {
+            let argv = launch(&words(line), None, false).argv;
+            resuming(&argv, "0a1-B_2").map(|argv| argv.join(" "))
+        };
+        for (line, wanted) in [
+            ("claude -p", "claude -p --output-format stream-json --verbose --resume 0a1-B_2"),
+            ("claude -p -- hi", "claude -p --output-format stream-json --verbose --resume 0a1-B_2 -- hi"),
+            ("codex -m gpt exec -C dir", "codex -m gpt exec resume 0a1-B_2 --json -C dir"),
+            ("codex e -", "codex e resume 0a1-B_2 --json -"),
+            ("opencode run --auto", "opencode run --format json --auto --session 0a1-B_2"),
+            ("gemini -y", "gemini -y --output-format stream-json --resume 0a1-B_2"),
+        ] {
+            assert_eq!(resumed(line).as_deref(), Some(wanted));
+        }
+        for line in [
+            "./mine.sh",
+            "claude -p --continue",
+            "claude -p --session-id=x",
+            "codex exec resume --last",
+            "opencode run -s x",
+            "gemini --resume latest",
+        ] {
+            assert_eq!(resumed(line), None, "{line}");
+        }
+    }
+
+    #[test]
+    fn a_session_s_name_is_a_name_and_nothing_else() {
+        let argv = words("claude -p");
+        let long = "x".repeat(MAX_SESSION);
+        assert!(resuming(&argv, &long).is_some());
+        for bad in ["", "-x", "--dangerous", "a b", "a;b", "../x", "a=b", &format!("{long}x")] {
+            assert_eq!(resuming(&argv, bad), None, "{bad}");
+        }
     }
 
     #[test]

@@ -23,7 +23,7 @@ pub mod marker;
 pub mod reader;
 pub mod tools;
 
-pub use launch::{EnvChange, Launch, detect, launch};
+pub use launch::{EnvChange, Launch, detect, launch, resuming};
 pub use lines::{Line, MAX_LINE, Splitter};
 pub use marker::{Marker, last_marker};
 pub use reader::Reader;

@@ -1,5 +1,6 @@
 //! Where threads leave word for the driver: a short queue and a bell it can poll.
 
+use dogwatch_core::ids::NodeIx;
 use dogwatch_core::input::Input;
 use dogwatch_core::job::Job;
 use dogwatch_core::view::View;
@@ -22,8 +23,8 @@ pub enum Mail {
         job: Job,
         input: Input,
     },
-    /// Something in the work tree changed.
-    WorkTreeChanged,
+    /// Something in the work tree changed, or in that of one node alone.
+    WorkTreeChanged(Option<NodeIx>),
     PipesClosed {
         job: Job,
     },
@@ -51,10 +52,11 @@ impl Inbox {
     /// Leaves a word. False if too many wait already; the end of a job is always taken.
     pub fn post(&self, mail: Mail) -> bool {
         let mut queue = self.0.mail.lock().unwrap_or_else(PoisonError::into_inner);
-        // A tool whose end was dropped would seem to run for ever.
+        // A tool whose end was dropped would seem to run for ever, and a node whose pins were would wait for ever.
         let must = matches!(
             mail,
             Mail::PipesClosed { .. }
+                | Mail::Asked(Input::PinsHashed { .. })
                 | Mail::Asked(Input::Notified { .. })
                 | Mail::FromSession { input: Input::Noted { fact: Fact::ToolEnded { .. }, .. }, .. }
         );
@@ -85,7 +87,7 @@ impl AsFd for Inbox {
 mod tests {
     use super::*;
     use dogwatch_core::event::Observation;
-    use dogwatch_core::ids::{Iteration, NodeIx};
+    use dogwatch_core::ids::Iteration;
     use dogwatch_core::job::JobKind;
     use dogwatch_core::moment::Awake;
     use dogwatch_core::watch::Channel;

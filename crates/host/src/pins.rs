@@ -25,6 +25,8 @@ pub const MAX_PINS: usize = 10_000;
 pub const MAX_LOOKED_AT: usize = 1_000_000;
 /// So much is read of all of them together.
 pub const MAX_PINNED_BYTES: u64 = 1024 * 1024 * 1024;
+/// So many bytes their names have together: they stand in the record.
+pub const MAX_PIN_NAMES: usize = 1024 * 1024;
 /// So long it may take.
 pub const PIN_BOUND: Duration = Duration::from_secs(30);
 
@@ -70,12 +72,20 @@ pub struct Limits {
     pub files: usize,
     pub looked_at: usize,
     pub bytes: u64,
+    /// Bytes of all names.
+    pub names: usize,
     pub time: Duration,
 }
 
 impl Default for Limits {
     fn default() -> Limits {
-        Limits { files: MAX_PINS, looked_at: MAX_LOOKED_AT, bytes: MAX_PINNED_BYTES, time: PIN_BOUND }
+        Limits {
+            files: MAX_PINS,
+            looked_at: MAX_LOOKED_AT,
+            bytes: MAX_PINNED_BYTES,
+            names: MAX_PIN_NAMES,
+            time: PIN_BOUND,
+        }
     }
 }
 
@@ -85,6 +95,9 @@ pub fn hash(request: &Request, limits: &Limits) -> Result<Vec<Pin>, String> {
     let mut paths: BTreeSet<PathBuf> = request.known.iter().map(PathBuf::from).collect();
     paths.extend(request.checks.iter().filter_map(|check| program_of(&request.work_dir, check)));
     look.find(&mut paths)?;
+    if paths.iter().map(|path| path.as_os_str().len()).sum::<usize>() > limits.names {
+        return Err(format!("the names of the pinned files have more than {} bytes", limits.names));
+    }
     paths.into_iter().map(|path| look.pin(path)).collect()
 }
 

@@ -1,11 +1,12 @@
 //! What is started for each kind of job: its words, its environment, where it runs and who takes its output.
 
-use super::Driver;
+use super::{Driver, Paths};
 use crate::sinks::{COMMAND_CAP, Capture, JobSink, RAW_CAP, SessionSink, Tails};
-use crate::{home, orphans, snapshot};
-use dogwatch_agents::{EnvChange, launch};
+use crate::{home, orphans, snapshot, worktree};
+use dogwatch_agents::{EnvChange, launch, resuming};
 use dogwatch_config::placeholders::expand_run;
 use dogwatch_config::words::words;
+use dogwatch_core::ids::NodeIx;
 use dogwatch_core::job::{Job, JobKind};
 use dogwatch_core::settings::{CommandPlan, NodePlan};
 use std::path::PathBuf;
@@ -32,7 +33,7 @@ impl Driver<'_> {
             JobKind::Session => self.session(job)?,
             JobKind::Snapshot => self.snapshot(job),
             JobKind::Check(index) => self.check(job, index)?,
-            JobKind::Worktree => return Err("worktrees are not made yet".to_owned()),
+            JobKind::Worktree => self.worktree(job),
             JobKind::Probe => self.question(job, self.plan(job).settings.wake_on.probe.as_deref()),
         })
     }
@@ -44,20 +45,20 @@ impl Driver<'_> {
         let run = expand_run(&plan.run, &node.settings.args);
         let argv = command_words(plan, &run)?;
         let here = run.trim_start().starts_with("./");
-        let cwd = if here { &self.setup.loop_dir } else { &self.setup.work_dir };
+        let cwd = if here { self.setup.loop_dir.clone() } else { self.work_dir(job.node) };
         let sink = JobSink::Command(Capture::new(COMMAND_CAP));
-        Ok(Command { argv, env: self.marks(job), cwd: cwd.clone(), prompt: None, sink })
+        Ok(Command { argv, env: self.marks(job), cwd, prompt: None, sink })
     }
 
     /// The work tree as a commit that nobody sees; this binary in another role does it.
     fn snapshot(&self, job: Job) -> Command {
         let node = self.plan(job);
         let request = snapshot::Request {
-            work_dir: self.setup.work_dir.clone(),
+            work_dir: self.work_dir(job.node),
             ref_name: snapshot::ref_name(&self.setup.run_id, &node.name, job.iteration),
             // Each node its own: two may be taken at once.
             scratch: self.setup.run_dir.join(node.name.as_str()).join("snapshot"),
-            state_dirs: vec![self.setup.state_dir.clone()],
+            state_dirs: self.state_dirs(job.node),
             limits: snapshot::Limits::default(),
             keep: Some(KEPT_SNAPSHOTS),
         };
@@ -65,7 +66,7 @@ impl Driver<'_> {
         Command {
             argv: request.command(),
             env: self.marks(job),
-            cwd: self.setup.work_dir.clone(),
+            cwd: self.work_dir(job.node),
             prompt: None,
             sink,
         }
@@ -76,7 +77,7 @@ impl Driver<'_> {
         let checks = &self.plan(job).settings.checks.commands;
         let check = checks.get(index).ok_or_else(|| format!("there is no check {index}"))?;
         let argv = vec!["sh".to_owned(), "-c".to_owned(), check.clone()];
-        let (cwd, sink) = (self.setup.work_dir.clone(), JobSink::Check(Tails::default()));
+        let (cwd, sink) = (self.work_dir(job.node), JobSink::Check(Tails::default()));
         Ok(Command { argv, env: self.marks(job), cwd, prompt: None, sink })
     }
 
@@ -85,7 +86,7 @@ impl Driver<'_> {
         let run = expand_run(run.unwrap_or("true"), &self.plan(job).settings.args);
         let argv = vec!["sh".to_owned(), "-c".to_owned(), run];
         let sink = JobSink::Command(Capture::new(QUESTION_CAP));
-        Command { argv, env: self.marks(job), cwd: self.setup.work_dir.clone(), prompt: None, sink }
+        Command { argv, env: self.marks(job), cwd: self.work_dir(job.node), prompt: None, sink }
     }
 
     pub(super) fn iteration_dir(&self, job: Job) -> PathBuf {
@@ -93,21 +94,52 @@ impl Driver<'_> {
     }
 
     fn session(&self, job: Job) -> Result<Command, String> {
-        let node = self.plan(job);
-        let reader = node.settings.reader;
+        if let Some(fault) = self.drafts.get(&job.node).and_then(|draft| draft.fault.as_ref()) {
+            return Err(format!("there is no prompt: {fault}"));
+        }
+        let plan = self.run.session(job.node);
         let as_root = rustix::process::geteuid().is_root();
-        let launch = launch(&node.settings.agent, Some(reader), as_root);
+        let launch = launch(plan.agent, Some(plan.reader), as_root);
+        let resumed = plan.resumes.and_then(|session| resuming(&launch.argv, session));
         let dir = self.iteration_dir(job);
         let mut env = self.marks(job);
         env.extend(launch.env.iter().filter_map(|(name, change)| env_change(name, *change)));
-        let sink = SessionSink::new(job, reader, &dir, RAW_CAP, self.inbox.clone());
+        let sink = SessionSink::new(job, plan.reader, &dir, RAW_CAP, self.inbox.clone());
         Ok(Command {
-            argv: launch.argv,
+            argv: resumed.unwrap_or(launch.argv),
             env,
-            cwd: self.setup.work_dir.clone(),
+            cwd: self.work_dir(job.node),
             prompt: Some(self.prompt_of(job).to_owned().into_bytes()),
             sink: JobSink::Session(Box::new(sink)),
         })
+    }
+
+    /// The node's own git worktree; this binary in another role makes it, or finds it again.
+    fn worktree(&self, job: Job) -> Command {
+        let Paths { work_dir, state_dir, run_id, .. } = &self.setup;
+        let request = worktree::Request::new(work_dir, state_dir, run_id, &self.plan(job).name, "HEAD");
+        let sink = JobSink::Command(Capture::new(2 * worktree::MAX_LINE));
+        let (argv, env, cwd) = (request.command(), self.marks(job), work_dir.clone());
+        Command { argv, env, cwd, prompt: None, sink }
+    }
+
+    /// Where the node works: its own worktree if it has one, and within it where the user stood.
+    pub(super) fn work_dir(&self, node: NodeIx) -> PathBuf {
+        let Some(own) = self.own_tree(node) else { return self.setup.work_dir.clone() };
+        let top = home::work_tree(&self.setup.work_dir);
+        let inside = self.setup.work_dir.strip_prefix(&top).map(|inside| own.join(inside));
+        inside.ok().filter(|dir| dir.is_dir()).unwrap_or(own)
+    }
+
+    /// The node's own worktree, if it has one.
+    pub(super) fn own_tree(&self, node: NodeIx) -> Option<PathBuf> {
+        let view = self.run.view().nodes.get(node.0).filter(|view| view.worktree.is_some())?;
+        Some(worktree::place(&self.setup.state_dir, &self.setup.run_id, &view.name))
+    }
+
+    /// dogwatch's own files in the tree that the node works in. A worktree has none, though it lies among them.
+    pub(super) fn state_dirs(&self, node: NodeIx) -> Vec<PathBuf> {
+        if self.own_tree(node).is_some() { Vec::new() } else { vec![self.setup.state_dir.clone()] }
     }
 
     /// What every process of this run carries.

@@ -8,13 +8,13 @@ use crate::keeper::{HowEnded, Order, Remnant, StartOrder};
 use crate::pump::{self, Pump};
 use crate::sample::{Sample, sample};
 use crate::sinks::{Capture, JobSink};
-use crate::{orphans, snapshot};
+use crate::{orphans, snapshot, worktree};
 use dogwatch_config::placeholders::CommandOutput;
 use dogwatch_core::coalesce::Coalescer;
 use dogwatch_core::dur::Dur;
 use dogwatch_core::ids::NodeIx;
 use dogwatch_core::input::Input;
-use dogwatch_core::job::{Exit, Job, JobKind, JobReport, Snapshot};
+use dogwatch_core::job::{Exit, Job, JobKind, JobReport, Snapshot, Worktree};
 use dogwatch_core::redact;
 use dogwatch_core::watch::{Channel, Fact};
 use std::io;
@@ -81,6 +81,7 @@ impl Driver<'_> {
             exit: None,
             told: false,
             pump,
+            watcher: self.watch_own_tree(job),
         };
         let mut env = command.env;
         env.push((orphans::JOB_VAR.into(), Some(number.to_string().into_bytes())));
@@ -116,7 +117,7 @@ impl Driver<'_> {
 
     /// Looks whether what the agent started is at work.
     pub(super) fn sample(&mut self, job: Job) {
-        let structured = self.plan(job).settings.reader.is_structured();
+        let structured = self.run.session(job.node).reader.is_structured();
         let Some(slot) = self.slots.of(job) else { return };
         let taken = match (&slot.keeper, slot.live.main) {
             (Some(keeper), Some(main)) => sample(keeper.pid(), main, structured),
@@ -187,7 +188,8 @@ impl Driver<'_> {
             },
             JobSink::Session(sink) => {
                 let (report, error) = sink.finish(self.prompt_of(job), exit, stragglers);
-                if let Some(error) = error {
+                let result = report.tally.result.as_ref().map_or("", |result| result.text.as_str());
+                if let Some(error) = error.or(self.keep_result(job, result).err()) {
                     let detail = format!("raw output was lost: {error} ({} bytes)", report.cut_bytes);
                     self.todo.push_back(Input::TroubleMet { kind: "raw_output_lost", detail });
                 }
@@ -201,7 +203,8 @@ impl Driver<'_> {
     fn command_output(&mut self, over: &Over, capture: &Capture, stragglers: u64) -> JobReport {
         let JobKind::Command(index) = over.job.kind else {
             let snapshot = (over.job.kind == JobKind::Snapshot && !over.told).then(|| kept(capture));
-            return JobReport { snapshot, ..JobReport::default() };
+            let worktree = (over.job.kind == JobKind::Worktree && !over.told).then(|| made(capture));
+            return JobReport { snapshot, worktree, ..JobReport::default() };
         };
         let plan = &self.plan(over.job).settings.commands[index];
         let mut text = capture.text();
@@ -244,6 +247,14 @@ struct Over {
     job: Job,
     exit: Option<Exit>,
     told: bool,
+}
+
+/// What the worktree's one line says.
+fn made(capture: &Capture) -> Worktree {
+    match worktree::Outcome::read(capture.text().as_bytes()) {
+        worktree::Outcome::Ready(ready) => Worktree::Ready { path: ready.path, branch: ready.branch },
+        worktree::Outcome::Failed { why } => Worktree::Failed { why },
+    }
 }
 
 /// What the snapshot's one line says.

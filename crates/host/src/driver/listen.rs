@@ -142,14 +142,20 @@ impl Driver<'_> {
         Ok(())
     }
 
-    /// A change counts for every session that runs; what it was, and whose, is not asked.
-    fn work_tree_changed(&mut self) {
-        if let Some(watcher) = &self.work_tree {
+    /// A change counts for every session that works in this tree; what it was, and whose, is not asked.
+    fn work_tree_changed(&mut self, owner: Option<NodeIx>) {
+        if let (None, Some(watcher)) = (owner, &self.work_tree) {
             watcher.rearm();
         }
         let now = clock::awake();
         for live in self.slots.all().map(|slot| &mut slot.live) {
-            if live.started
+            let own = live.watcher.as_ref().filter(|_| owner == Some(live.job.node));
+            if let Some(watcher) = own {
+                watcher.rearm();
+            }
+            let works_there = own.is_some() || (owner.is_none() && live.watcher.is_none());
+            if works_there
+                && live.started
                 && live.job.kind == JobKind::Session
                 && let Some(seen) = live.workspace.saw(now, 1, 0)
             {
@@ -192,8 +198,8 @@ impl Driver<'_> {
                         }
                     }
                 }
-                Mail::WorkTreeChanged => {
-                    self.work_tree_changed();
+                Mail::WorkTreeChanged(node) => {
+                    self.work_tree_changed(node);
                     continue;
                 }
                 Mail::PipesClosed { job } => Input::PipesClosed { job },

@@ -9,6 +9,7 @@
 
 mod commands;
 mod jobs;
+mod keeping;
 mod listen;
 mod news;
 mod prompting;
@@ -22,6 +23,7 @@ use crate::journal::Journal;
 use crate::lock::Lock;
 use crate::notify::Notifier;
 use crate::prompt::Prompter;
+use crate::recovery::Templates;
 use crate::sys::{Clock, SignalFd, Timer, block, ignores};
 use crate::wake::{Coverage, PathWaker};
 use dogwatch_core::Run;
@@ -29,10 +31,11 @@ use dogwatch_core::decision::{ContextEntry, Decision};
 use dogwatch_core::event::{Event, Recorded, WaitEndedBy};
 use dogwatch_core::ids::{NodeIx, RunId};
 use dogwatch_core::input::Input;
+use dogwatch_core::job::{Job, JobKind};
 use dogwatch_core::moment::{Awake, Moment};
 use dogwatch_core::timer::Wakeup;
 use dogwatch_core::view::View;
-use prompting::Draft;
+use prompting::{Draft, Wanted};
 use record::Record;
 use rustix::process::Signal;
 use slots::Slots;
@@ -128,6 +131,8 @@ impl<'f> Driver<'f> {
         let waker = start_waker(&setup, &inbox)?;
         let work_tree = watch_work_tree(&setup, &inbox);
         let loop_dir = setup.loop_file.parent().map_or_else(|| setup.work_dir.clone(), PathBuf::from);
+        let names = setup.run.plan().nodes.iter().filter_map(|n| n.settings.recovery.template.as_deref());
+        let templates = Templates::read(&loop_dir, names);
         Ok(Driver {
             record: Record::new(setup.journal),
             slots: Slots::default(),
@@ -137,7 +142,7 @@ impl<'f> Driver<'f> {
             calm: Timer::new(Clock::Awake)?,
             coverage_told: false,
             digester: Digester::new(&setup.work_dir, std::slice::from_ref(&setup.state_dir)),
-            prompter: Prompter::new(setup.loop_file, &setup.loop_text),
+            prompter: Prompter::new(setup.loop_file, &setup.loop_text, templates),
             drafts: BTreeMap::new(),
             setup: Paths {
                 run_dir: setup.run_dir,
@@ -258,13 +263,12 @@ impl<'f> Driver<'f> {
             }
             Decision::Start(job) if !durable => self.record.withhold(job),
             Decision::Start(job) => self.start(job),
-            Decision::AssemblePrompt { node, iteration, told, sight, .. } => {
-                self.assemble(node, iteration, &told, sight);
+            Decision::AssemblePrompt { node, iteration, told, sight, brief } => {
+                self.assemble(node, iteration, &Wanted { told, sight, brief });
             }
-            Decision::HashPins { node, iteration } => {
-                self.todo.push_back(Input::PinsHashed { node, iteration, pins: Ok(Vec::new()) });
-            }
-            Decision::KeepLog { .. } | Decision::KeepPartial { .. } => {}
+            Decision::HashPins { node, iteration } => self.hash_pins(node, iteration),
+            Decision::KeepLog { node, iteration } => self.keep_log(node, iteration),
+            Decision::KeepPartial { node, iteration, file } => self.keep_partial(node, iteration, &file),
             Decision::KeepContext(entry) => {
                 let error = self.keep_context(&entry).err().map(|e| e.to_string());
                 self.todo.push_back(Input::ContextKept { error });
@@ -322,13 +326,26 @@ impl<'f> Driver<'f> {
     }
 }
 
+impl Driver<'_> {
+    /// A session with a worktree of its own is seen at work there and nowhere else.
+    fn watch_own_tree(&self, job: Job) -> Option<PathWaker> {
+        let own = self.own_tree(job.node).filter(|_| job.kind == JobKind::Session)?;
+        let inbox = self.inbox.clone();
+        let everything = ["**".to_owned()];
+        let tell = move |_| {
+            inbox.post(Mail::WorkTreeChanged(Some(job.node)));
+        };
+        PathWaker::start(&own, &everything, &[], tell).ok()
+    }
+}
+
 /// Evidence of work is welcome, not needed: without a watcher the other channels decide.
 fn watch_work_tree(setup: &Setup, inbox: &Inbox) -> Option<PathWaker> {
     let inbox = inbox.clone();
     let ours = [setup.state_dir.clone()];
     let everything = ["**".to_owned()];
     PathWaker::start(&setup.work_dir, &everything, &ours, move |_| {
-        inbox.post(Mail::WorkTreeChanged);
+        inbox.post(Mail::WorkTreeChanged(None));
     })
     .ok()
 }

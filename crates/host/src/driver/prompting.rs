@@ -1,9 +1,13 @@
 //! What is made ready for a node's session: the outputs of its commands, then the prompt.
 
 use super::Driver;
-use crate::journal;
+use crate::digest::Digester;
+use crate::inbox::Mail;
+use crate::prompt::Ask;
+use crate::{journal, pins};
 use dogwatch_config::placeholders::CommandOutput;
-use dogwatch_core::event::Sight;
+use dogwatch_core::decision::Brief;
+use dogwatch_core::event::{NodeState, Sight};
 use dogwatch_core::ids::{Iteration, NodeIx};
 use dogwatch_core::input::Input;
 use dogwatch_core::job::Job;
@@ -18,6 +22,15 @@ const DIGEST_BOUND: Duration = Duration::from_secs(2);
 pub(super) struct Draft {
     pub outputs: Vec<CommandOutput>,
     pub prompt: String,
+    /// Why there is no prompt: the session is not started.
+    pub fault: Option<String>,
+}
+
+/// What the core wants to have in a prompt.
+pub(super) struct Wanted {
+    pub told: Vec<String>,
+    pub sight: bool,
+    pub brief: Box<Brief>,
 }
 
 impl Driver<'_> {
@@ -33,23 +46,58 @@ impl Driver<'_> {
     pub(super) fn forget_drafts(&mut self) {
         let view = self.run.view();
         self.drafts.retain(|node, _| view.node(*node).open.is_some());
+        self.prompter.forget(|node| view.node(node).state == NodeState::Running);
     }
 
-    pub(super) fn assemble(&mut self, node: NodeIx, iteration: Iteration, told: &[String], sight: bool) {
-        let plan = &self.run.plan().nodes[node.0];
+    pub(super) fn assemble(&mut self, node: NodeIx, iteration: Iteration, wanted: &Wanted) {
+        let stopped = wanted.brief.diagnosis.as_ref().map(|diagnosis| diagnosis.iteration);
+        let last_output = stopped.map(|stopped| self.last_output(node, stopped)).unwrap_or_default();
         let draft = self.drafts.entry(node).or_default();
         let outputs = std::mem::take(&mut draft.outputs);
-        let assembled = self.prompter.assemble(plan, iteration, &outputs, told);
+        let assembled = self.prompter.assemble(&Ask {
+            ix: node,
+            node: &self.run.plan().nodes[node.0],
+            iteration,
+            outputs: &outputs,
+            told: &wanted.told,
+            brief: &wanted.brief,
+            last_output: &last_output,
+        });
         let (bytes, sha256) = (assembled.text.len() as u64, sha256(&assembled.text));
-        draft.prompt = assembled.text;
-        self.todo.extend(assembled.news);
-        let sight = if sight { self.sight(&assembled.key) } else { None };
+        (draft.prompt, draft.fault) = (assembled.text, assembled.fault);
+        self.todo.extend(assembled.news.into_iter().chain(assembled.trouble));
+        let sight = if wanted.sight { self.sight(node, &assembled.key) } else { None };
         self.todo.push_back(Input::PromptAssembled { node, iteration, bytes, sha256, sight });
     }
 
+    /// The files that the node's checks rest on are read on another thread; the answer comes by the inbox.
+    pub(super) fn hash_pins(&mut self, node: NodeIx, iteration: Iteration) {
+        let policy = &self.run.plan().nodes[node.0].settings.checks;
+        let known = self.run.view().node(node).attempts.pins.as_deref();
+        let request = pins::Request {
+            work_dir: self.work_dir(node),
+            globs: policy.pin.clone(),
+            // Which programs lie in the work tree is asked once: one that the agent is to write is no change.
+            checks: if known.is_none() { policy.commands.clone() } else { Vec::new() },
+            known: known.into_iter().flatten().map(|pin| pin.path.clone()).collect(),
+            state_dirs: self.state_dirs(node),
+        };
+        let inbox = self.inbox.clone();
+        let tell = move |pins| {
+            inbox.post(Mail::Asked(Input::PinsHashed { node, iteration, pins }));
+        };
+        if let Err(error) = pins::hash_aside(request, tell) {
+            self.todo.push_back(Input::PinsHashed { node, iteration, pins: Err(error.to_string()) });
+        }
+    }
+
     /// What the agent is about to see. If the work tree cannot be told in time, nothing is skipped.
-    fn sight(&mut self, key: &str) -> Option<Sight> {
-        let tree = match self.digester.digest(DIGEST_BOUND) {
+    fn sight(&mut self, node: NodeIx, key: &str) -> Option<Sight> {
+        let digest = match self.own_tree(node) {
+            Some(own) => Digester::new(&own, &[]).digest(DIGEST_BOUND),
+            None => self.digester.digest(DIGEST_BOUND),
+        };
+        let tree = match digest {
             Ok(tree) => tree,
             Err(error) => {
                 let detail = format!("{error}; the agent is asked");

@@ -6,6 +6,7 @@
 use crate::keeper::Keeper;
 use crate::pump::Pump;
 use crate::sinks::JobSink;
+use crate::wake::PathWaker;
 use dogwatch_core::coalesce::Coalescer;
 use dogwatch_core::ids::NodeIx;
 use dogwatch_core::input::Input;
@@ -38,6 +39,8 @@ pub(super) struct Live {
     /// It was told to end before it did by itself.
     pub told: bool,
     pub pump: Pump<JobSink>,
+    /// Looks after the worktree that a session has for itself.
+    pub watcher: Option<PathWaker>,
 }
 
 pub(super) struct Slot {

@@ -93,6 +93,9 @@ fn every_bound_holds_at_its_limit_and_says_which_it_is() {
     let looked_at = |limits: &mut Limits, n: u64| limits.looked_at = n as usize;
     assert!(with(looked_at, 3).is_ok());
     assert!(with(looked_at, 2).is_err_and(|why| why.contains("more than 2 files to look at")));
+    let names = |limits: &mut Limits, n: u64| limits.names = n as usize;
+    assert!(with(names, 2).is_ok());
+    assert!(with(names, 1).is_err_and(|why| why.contains("more than 1 bytes")));
     let time = |limits: &mut Limits, n: u64| limits.time = Duration::from_secs(n);
     assert!(with(time, 0).is_err_and(|why| why.contains("longer than 0 s")));
 }

@@ -28,6 +28,8 @@ use std::cmp::Ordering;
 
 /// How long keeping the work tree may take.
 const SNAPSHOT_BOUND: Dur = Dur::from_secs(30);
+/// How long making a worktree may take: a checkout of all files, after those of other nodes.
+const WORKTREE_BOUND: Dur = Dur::from_mins(5);
 
 pub(super) struct Node {
     ix: NodeIx,
@@ -509,7 +511,8 @@ pub(super) fn clear_limits(cx: &mut Cx, ix: NodeIx) {
 fn errand_timeout(cx: &Cx, job: Job) -> Dur {
     match job.kind {
         JobKind::Command(index) => cx.settings(job.node).commands[index].timeout,
-        JobKind::Snapshot | JobKind::Worktree => SNAPSHOT_BOUND,
+        JobKind::Snapshot => SNAPSHOT_BOUND,
+        JobKind::Worktree => WORKTREE_BOUND,
         JobKind::Check(_) => cx.settings(job.node).checks.timeout,
         JobKind::Gate | JobKind::Probe | JobKind::Session => CommandPlan::DEFAULT_TIMEOUT,
     }

@@ -1,0 +1,201 @@
+//! What is written beside the record for people: a node's log, and what there is of a work that was given up. All of
+//! it is made from the record and the raw files, fit to be shown.
+
+use super::Driver;
+use crate::home;
+use dogwatch_core::event::{CheckResult, SessionEnded};
+use dogwatch_core::ids::{Iteration, NodeIx};
+use dogwatch_core::input::Input;
+use dogwatch_core::job::Job;
+use dogwatch_core::text::{printable, printable_bytes};
+use dogwatch_core::view::NodeView;
+use std::fmt::Write as _;
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
+
+/// So much of the end of each stream stands in a node's log.
+const LOG_TAIL: u64 = 64 * 1024;
+/// So much of the last output is told to the next session.
+const LAST_OUTPUT: u64 = 4 * 1024;
+/// So many iterations back the last words are looked for.
+const LOOK_BACK: u64 = 20;
+
+/// The agent's last words, in its iteration's directory.
+const RESULT: &str = "result.md";
+
+impl Driver<'_> {
+    /// The agent's last words go where the next session, and people, find them.
+    pub(super) fn keep_result(&self, job: Job, text: &str) -> io::Result<()> {
+        if text.trim().is_empty() {
+            return Ok(());
+        }
+        std::fs::write(self.iteration_dir(job).join(RESULT), printable(text).as_bytes())
+    }
+
+    /// What the session of an iteration said last: its result, else the end of what it printed.
+    pub(super) fn last_output(&self, node: NodeIx, iteration: Iteration) -> String {
+        let dir = self.dir_of(node, iteration);
+        let end = |file: &str| end_of(&dir.join(file), LAST_OUTPUT).map(|(text, _)| text).unwrap_or_default();
+        let result = end(RESULT);
+        if result.trim().is_empty() { end("stdout") } else { result }.trim().to_owned()
+    }
+
+    /// `<node>.log`: how the node's last attempt went.
+    pub(super) fn keep_log(&mut self, node: NodeIx, iteration: Iteration) {
+        let view = self.run.view().node(node);
+        let dir = self.dir_of(node, iteration);
+        let mut text = format!("node       {}\niteration  {iteration}\n", view.name);
+        let session = view.last_session.as_ref().filter(|s| s.iteration == iteration);
+        let _ =
+            writeln!(text, "agent      {}", session.map_or_else(|| "did not run".to_owned(), how_it_ended));
+        let failing = view.attempts.failing().count();
+        let _ = match failing {
+            0 => writeln!(text, "verdict    converged: all {} checks passed", view.attempts.last.len()),
+            n => {
+                writeln!(text, "verdict    not converged: {n} of {} checks failed", view.attempts.last.len())
+            }
+        };
+        text.push_str("\nchecks\n");
+        view.attempts.last.iter().for_each(|check| text.push_str(&check_line(check)));
+        for stream in ["stdout", "stderr"] {
+            let (end, all) = end_of(&dir.join(stream), LOG_TAIL).unwrap_or_default();
+            let shown = if all > LOG_TAIL {
+                format!("the last {LOG_TAIL} of {all} bytes")
+            } else {
+                format!("{all} bytes")
+            };
+            let _ = write!(text, "\n{stream} ({shown})\n{end}");
+            if !end.is_empty() && !end.ends_with('\n') {
+                text.push('\n');
+            }
+        }
+        let file = self.setup.run_dir.join(format!("{}.log", view.name));
+        self.keep_file(&file, &text, "log_not_kept");
+    }
+
+    /// What there is of a work that will not be finished, and how to look at it.
+    pub(super) fn keep_partial(&mut self, node: NodeIx, iteration: Iteration, file: &str) {
+        let view = self.run.view().node(node);
+        let (name, run) = (&view.name, &self.setup.run_id);
+        let why = view.reason.as_deref().unwrap_or("it was given up");
+        let mut text = format!("# What there is of `{name}`\n\nRun {run}, iteration {iteration}: {why}.\n");
+        let words = self.last_words(node, iteration);
+        let _ = write!(text, "\n## The agent's last words\n\n{}\n", quoted(&words));
+        if let Some(stopped) = &view.recovery.last {
+            let _ = write!(text, "\n## Why it was ended\n\n{} ({})\n", stopped.message, stopped.reason);
+        }
+        let failing: Vec<&CheckResult> = view.attempts.failing().collect();
+        if !failing.is_empty() {
+            text.push_str("\n## Checks that fail\n");
+        }
+        for check in failing {
+            let tail = check.tail.as_deref().unwrap_or("");
+            let _ =
+                write!(text, "\n`{}`, exit code {}\n\n{}\n", check.cmd, check.rc, quoted(&printable(tail)));
+        }
+        text.push_str(&self.how_to_look(view, iteration));
+        let file = self.setup.run_dir.join(file);
+        self.keep_file(&file, &text, "partial_not_kept");
+    }
+
+    fn how_to_look(&self, view: &NodeView, iteration: Iteration) -> String {
+        let run = &self.setup.run_id;
+        let mut text = "\n## The work itself\n\n".to_owned();
+        if let Some((path, branch)) = &view.worktree {
+            let _ = write!(text, "It lies in {path}, on the branch `{branch}`.\n\n");
+        }
+        match &view.snapshot {
+            Some(name) => {
+                let _ = write!(
+                    text,
+                    "It is kept as `{name}`:\n\n    dogwatch diff {run} {iteration}\n    git show --stat {name}\n    \
+                     git diff {name}^1 {name}\n"
+                );
+            }
+            None => text.push_str("There is no snapshot of it: what was done stands in the work tree.\n"),
+        }
+        text
+    }
+
+    /// Of the latest iteration that left some.
+    fn last_words(&self, node: NodeIx, iteration: Iteration) -> String {
+        let back = (iteration.0.saturating_sub(LOOK_BACK)..=iteration.0).rev();
+        let said = back.map(|n| self.last_output(node, Iteration(n)));
+        said.into_iter().find(|words| !words.is_empty()).unwrap_or_else(|| "(it said nothing)".to_owned())
+    }
+
+    fn dir_of(&self, node: NodeIx, iteration: Iteration) -> PathBuf {
+        home::iteration_dir(&self.setup.run_dir, &self.run.plan().nodes[node.0].name, iteration)
+    }
+
+    /// A reader sees the old file or the new one, never half of it.
+    fn keep_file(&mut self, file: &Path, text: &str, trouble: &'static str) {
+        let mut aside = file.as_os_str().to_owned();
+        aside.push(".new");
+        let kept = std::fs::write(&aside, text).and_then(|()| std::fs::rename(&aside, file));
+        if let Err(error) = kept {
+            let detail = format!("{}: {error}", file.display());
+            self.todo.push_back(Input::TroubleMet { kind: trouble, detail });
+        }
+    }
+}
+
+fn how_it_ended(session: &SessionEnded) -> String {
+    let how = match (session.exit_code, session.signal) {
+        (Some(code), _) => format!("exit code {code}"),
+        (None, Some(signal)) => format!("signal {signal}"),
+        (None, None) => "no exit code".to_owned(),
+    };
+    format!("{how}, after {}, ended by {}", session.duration_s, session.ended_by)
+}
+
+fn check_line(check: &CheckResult) -> String {
+    let word = match check.rc {
+        0 if check.flaky => "flaky",
+        0 => "pass",
+        _ if check.timed_out => "TIMEOUT",
+        _ => "FAIL",
+    };
+    let mut text = format!("{word:7} rc {:3}  {}  {}\n", check.rc, check.duration_s, printable(&check.cmd));
+    for line in printable(check.tail.as_deref().unwrap_or("")).lines() {
+        text.push_str("        ");
+        text.push_str(line);
+        text.push('\n');
+    }
+    text
+}
+
+fn quoted(text: &str) -> String {
+    text.lines().map(|line| format!("    {line}").trim_end().to_owned()).collect::<Vec<_>>().join("\n")
+}
+
+/// The last bytes of a file as text, and how many it has in all.
+fn end_of(file: &Path, max: u64) -> io::Result<(String, u64)> {
+    let mut file = File::open(file)?;
+    let all = file.metadata()?.len();
+    file.seek(SeekFrom::Start(all.saturating_sub(max)))?;
+    let mut bytes = Vec::new();
+    file.take(max).read_to_end(&mut bytes)?;
+    // The rest of a character whose beginning was cut.
+    let cut =
+        if all > max { bytes.iter().take(3).take_while(|byte| (**byte & 0xC0) == 0x80).count() } else { 0 };
+    Ok((printable_bytes(&bytes[cut..]), all))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // promise: 4
+    #[test]
+    fn the_end_of_a_file_is_whole_characters_and_fit_to_be_shown() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let file = dir.path().join("f");
+        std::fs::write(&file, "a\u{1b}[2Jb€€€").expect("writes");
+        assert_eq!(end_of(&file, 100).expect("reads"), ("ab€€€".to_owned(), 15));
+        assert_eq!(end_of(&file, 9).expect("reads"), ("€€€".to_owned(), 15));
+        assert_eq!(end_of(&file, 8).expect("reads"), ("€€".to_owned(), 15));
+        assert!(end_of(&dir.path().join("gone"), 8).is_err());
+    }
+}
