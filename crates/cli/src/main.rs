@@ -9,6 +9,7 @@ mod runs;
 mod screen;
 mod secrets;
 mod supervise;
+mod top;
 
 use clap::{CommandFactory, Parser};
 use commands::Command;

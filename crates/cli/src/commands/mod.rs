@@ -21,6 +21,7 @@ mod serve;
 mod status;
 mod stop;
 mod tell;
+mod top;
 mod wake;
 
 use crate::error::Failure;
@@ -45,6 +46,7 @@ pub enum Command {
     Report(report::Args),
     Replay(replay::Args),
     Serve(serve::Args),
+    Top(top::Args),
     Doctor(doctor::Args),
     Demo(demo::Args),
     Completions(completions::Args),
@@ -73,6 +75,7 @@ impl Command {
             Command::Report(args) => report::run(&args),
             Command::Replay(args) => replay::run(&args),
             Command::Serve(args) => serve::run(&args),
+            Command::Top(args) => top::run(&args),
             Command::Doctor(args) => doctor::run(&args),
             Command::Demo(args) => demo::run(&args),
             Command::Completions(args) => completions::run(&args),

@@ -83,8 +83,8 @@ fn notified(events: &[Value]) -> Vec<(&str, &str, bool)> {
 
 #[test]
 fn a_command_gets_the_news_on_its_stdin_once_and_the_end_is_the_last_line() {
-    let front = format!("notify: {{command: cat >> ../news}}\nwatchdog: {{session: 300ms, grace: 200ms}}");
-    let project = Project::acting_with(&front, "counter ../count\non 1 { hang } else { say done }");
+    let front = "notify: {command: cat >> ../news}\nwatchdog: {session: 300ms, grace: 200ms}";
+    let project = Project::acting_with(front, "counter ../count\non 1 { hang } else { say done }");
     let done = project.run(&["-n", "2"]);
     done.assert_code(0);
     let events = done.events();

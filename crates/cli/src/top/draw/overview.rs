@@ -1,0 +1,271 @@
+//! All runs of the machine, one line each, and more of the one that is chosen.
+
+use super::{Look, cell, text};
+use crate::screen::{Tone, words};
+use crate::top::model::{Row, Top, tail};
+use dogwatch_core::event::Outcome;
+use dogwatch_core::moment::{Moment, Wall};
+use dogwatch_core::status::{DoingStatus, NodeStatus, State, Status};
+use dogwatch_core::text::{one_line, printable};
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+use ratatui::style::{Color, Style};
+
+/// Lines below the list, about the run that is chosen.
+const DETAIL: u16 = 5;
+const MAX_REASON: usize = 300;
+
+/// The columns: where they begin, how wide they are. What is left goes to `why`.
+struct Columns {
+    name: (u16, u16),
+    state: (u16, u16),
+    why: (u16, u16),
+    seen: (u16, u16),
+    turns: (u16, u16),
+    cost: (u16, u16),
+}
+
+impl Columns {
+    fn of(width: u16) -> Columns {
+        let name = if width >= 110 { 24 } else { 13 };
+        let (state, seen, turns, cost) = (13, 16, 5, 7);
+        let why = width.saturating_sub(2 + name + 1 + state + 1 + 1 + seen + 1 + turns + 1 + cost);
+        let mut at = 2;
+        let mut next = |width: u16| {
+            let begins = at;
+            at += width + 1;
+            (begins, width)
+        };
+        Columns {
+            name: next(name),
+            state: next(state),
+            why: next(why),
+            seen: next(seen),
+            turns: next(turns),
+            cost: next(cost),
+        }
+    }
+}
+
+pub fn draw(top: &Top, look: Look, area: Rect, buffer: &mut Buffer) {
+    head(top, look, area, buffer);
+    if top.rows.is_empty() {
+        let line = "no run is known on this machine; `dogwatch run DIR` starts one";
+        text(buffer, area, area.y + 2, 2, line, look.tone(Tone::Quiet));
+        return;
+    }
+    let columns = Columns::of(area.width);
+    titles(&columns, look, area, buffer);
+    let list = Rect { y: area.y + 2, height: area.height - 2 - DETAIL, ..area };
+    let room = usize::from(list.height);
+    let chosen = top.selected();
+    let first = chosen.saturating_sub(room / 2).min(top.rows.len().saturating_sub(room));
+    for (y, (place, row)) in (list.y..list.y + list.height).zip(top.rows.iter().enumerate().skip(first)) {
+        line(top.now, row, &columns, look, list, y, buffer);
+        if place == chosen {
+            buffer.set_style(Rect { y, height: 1, ..list }, look.chosen());
+        }
+    }
+    if let Some(row) = top.rows.get(chosen) {
+        let below = Rect { y: list.y + list.height, height: DETAIL, ..area };
+        detail(top.now, row, look, below, buffer);
+    }
+}
+
+fn head(top: &Top, look: Look, area: Rect, buffer: &mut Buffer) {
+    let live = top.rows.iter().filter(|row| row.live).count();
+    let hidden =
+        if top.hidden > 0 { format!(", {} older ones not shown", top.hidden) } else { String::new() };
+    let title = format!("dogwatch top  {}, {live} alive{hidden}", words::count(top.rows.len() as u64, "run"));
+    text(buffer, area, area.y, 1, &title, look.tone(Tone::Head));
+    let clock = format!("{} UTC", clock(top.now.wall));
+    let column = area.width.saturating_sub(clock.len() as u16 + 1);
+    text(buffer, area, area.y, column, &clock, look.tone(Tone::Quiet));
+}
+
+fn titles(columns: &Columns, look: Look, area: Rect, buffer: &mut Buffer) {
+    let style = look.tone(Tone::Quiet);
+    for ((column, width), title) in [
+        (columns.name, "run"),
+        (columns.state, "state"),
+        (columns.why, "why, next wake-up"),
+        (columns.seen, "last evidence"),
+        (columns.turns, "turns"),
+        (columns.cost, "cost"),
+    ] {
+        cell(buffer, area, area.y + 1, column, width, title, style);
+    }
+}
+
+fn line(now: Moment, row: &Row, at: &Columns, look: Look, area: Rect, y: u16, buffer: &mut Buffer) {
+    let status = row.status(now);
+    let (state, style) = state(&status, look);
+    let mut put = |(column, width): (u16, u16), text: &str, style: Style| {
+        cell(buffer, area, y, column, width, text, style);
+    };
+    put(at.name, &printable(row.name()), Style::new());
+    put(at.state, &state, style);
+    match &row.fault {
+        Some(fault) => put(at.why, fault, look.tone(Tone::Bad)),
+        None => put(at.why, &why(&status), Style::new()),
+    }
+    put(at.seen, &seen(&status, now), Style::new());
+    put(at.turns, &status.counts.iterations.to_string(), Style::new());
+    put(at.cost, &cost(&status), Style::new());
+}
+
+/// The state of a run, or its outcome when it is over.
+pub fn state(status: &Status, look: Look) -> (String, Style) {
+    let style = match status.state {
+        State::Working | State::Preparing | State::Starting => look.fg(Color::Cyan),
+        State::Waiting | State::Paused => look.fg(Color::Yellow),
+        State::NeedsHuman => look.fg(Color::Magenta),
+        State::Lost => look.tone(Tone::Bad),
+        State::Ended => status.ended.as_ref().map_or_else(Style::new, |e| outcome_style(e.outcome, look)),
+    };
+    let word = match (status.state, &status.ended) {
+        (State::Ended, Some(end)) if end.outcome == Outcome::CleanWithFlake => "clean, flaky".to_owned(),
+        (State::Ended, Some(end)) => end.outcome.as_str().replace('_', " "),
+        (State::NeedsHuman, _) => "needs human".to_owned(),
+        (_, _) if status.paused && status.state == State::Working => "pausing".to_owned(),
+        (state, _) => state.as_str().to_owned(),
+    };
+    (word, style)
+}
+
+fn outcome_style(outcome: Outcome, look: Look) -> Style {
+    match outcome {
+        Outcome::Clean => look.fg(Color::Green),
+        Outcome::CleanWithFlake | Outcome::BudgetExceeded | Outcome::Ceiling => look.fg(Color::Yellow),
+        Outcome::Idle | Outcome::Stopped | Outcome::Interrupted => look.tone(Tone::Quiet),
+        Outcome::Partial
+        | Outcome::Stuck
+        | Outcome::Catastrophic
+        | Outcome::StoppedOnError
+        | Outcome::ErrorLimit
+        | Outcome::AuthFailed
+        | Outcome::RecordLost => look.fg(Color::Red),
+    }
+}
+
+/// Why it is in its state, and when it goes on.
+pub fn why(status: &Status) -> String {
+    match (status.state, &status.ended) {
+        (State::Ended, Some(end)) => one_line(&end.reason, MAX_REASON),
+        (State::Lost, _) => "its dogwatch died: `dogwatch resume`".to_owned(),
+        _ => status.nodes.iter().max_by_key(|n| weight(&n.doing)).map_or_else(String::new, doing),
+    }
+}
+
+fn weight(doing: &DoingStatus) -> u8 {
+    match doing {
+        DoingStatus::Nothing => 0,
+        DoingStatus::Waiting { .. } => 1,
+        DoingStatus::Preparing => 2,
+        DoingStatus::Working { needs_human: None, .. } => 3,
+        DoingStatus::Working { needs_human: Some(_), .. } => 4,
+    }
+}
+
+fn doing(node: &NodeStatus) -> String {
+    match &node.doing {
+        DoingStatus::Nothing => String::new(),
+        DoingStatus::Preparing => format!("turn {}", node.iteration),
+        DoingStatus::Working { needs_human: Some(asks), .. } => {
+            let left = asks.left_s.map_or_else(String::new, |left| format!("{} left: ", words::clock(left)));
+            format!("{left}{}", one_line(&asks.what, MAX_REASON))
+        }
+        DoingStatus::Working { working_s, retrying, .. } => {
+            let long = working_s.map_or_else(String::new, |d| format!(" for {}", words::clock(d)));
+            let retrying = if retrying.is_some() { ", retrying" } else { "" };
+            format!("turn {}{long}{retrying}", node.iteration)
+        }
+        DoingStatus::Waiting { why, left_s, .. } => match left_s {
+            Some(left) => format!("{} left, {}", words::clock(*left), words::wait(*why)),
+            None => words::wait(*why).to_owned(),
+        },
+    }
+}
+
+/// `workspace 2m 05s`: on which channel work was last seen, and how long ago.
+fn seen(status: &Status, now: Moment) -> String {
+    let Some(seen) = &status.last_evidence else { return "none yet".to_owned() };
+    format!("{} {}", seen.channel, age(seen.at, now.wall))
+}
+
+/// Seconds, minutes, hours or days: one figure is enough for an age.
+pub fn age(at: Wall, now: Wall) -> String {
+    let s = u64::try_from(now.0.saturating_sub(at.0)).unwrap_or(0) / 1000;
+    match s {
+        0..60 => format!("{s}s"),
+        60..3_600 => format!("{}m{:02}s", s / 60, s % 60),
+        3_600..86_400 => format!("{}h{:02}m", s / 3600, s / 60 % 60),
+        _ => format!("{}d", s / 86_400),
+    }
+}
+
+/// What is not known is not zero.
+pub fn cost(status: &Status) -> String {
+    let spent = &status.spent;
+    match (spent.cost_usd > 0.0, spent.unknown_cost > 0) {
+        (true, false) => format!("${:.2}", spent.cost_usd),
+        (true, true) => format!("${:.2}+", spent.cost_usd),
+        (false, true) => "?".to_owned(),
+        (false, false) => "-".to_owned(),
+    }
+}
+
+/// `21:01:14`
+pub fn clock(at: Wall) -> String {
+    at.to_string().get(11..19).unwrap_or("").to_owned()
+}
+
+fn detail(now: Moment, row: &Row, look: Look, area: Rect, buffer: &mut Buffer) {
+    let status = row.status(now);
+    let rule = "─".repeat(usize::from(area.width));
+    text(buffer, area, area.y, 0, &rule, look.tone(Tone::Quiet));
+    let c = &status.counts;
+    let path = status.path.clone().unwrap_or_default();
+    let trouble = status.troubles.last.as_ref().map_or_else(String::new, |t| {
+        format!("; {}, the last: {}", words::count(status.troubles.count, "trouble"), t.detail)
+    });
+    let lines = [
+        format!("run {}  {path}", row.run),
+        format!("{}: {}", state(&status, look).0, why(&status)),
+        format!(
+            "{} turns: {} completed ({} idle), {} failed, {} timed out, {} interrupted; {}",
+            c.iterations,
+            c.completed,
+            c.idle,
+            c.failed,
+            c.timed_out,
+            c.interrupted,
+            words::span(status.supervised_s)
+        ),
+        format!("{} tokens, {}{trouble}", tokens(&status), cost_in_words(&status)),
+    ];
+    for (y, line) in (area.y + 1..area.y + area.height).zip(lines) {
+        let line = printable(&line).replace('\n', " ");
+        cell(buffer, area, y, 1, area.width - 1, &line, Style::new());
+    }
+    let id = format!(" {} ", tail(&row.run));
+    text(buffer, area, area.y, area.width.saturating_sub(id.len() as u16 + 2), &id, look.tone(Tone::Quiet));
+}
+
+fn tokens(status: &Status) -> String {
+    let spent = &status.spent;
+    match (spent.tokens, spent.unknown_tokens) {
+        (0, 0) => "no".to_owned(),
+        (0, _) => "unknown".to_owned(),
+        (n, 0) => n.to_string(),
+        (n, unknown) => format!("{n} and those of {unknown} sessions that did not say"),
+    }
+}
+
+fn cost_in_words(status: &Status) -> String {
+    match cost(status).as_str() {
+        "?" => "cost unknown".to_owned(),
+        "-" => "no cost".to_owned(),
+        figure => figure.trim_end_matches('+').to_owned(),
+    }
+}

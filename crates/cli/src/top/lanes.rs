@@ -1,0 +1,315 @@
+//! What happened on a time axis: a lane per channel, and lanes for sessions, waits, checks and verdicts. A fold of
+//! the events, in bounded space: when a lane is full, what lies close together becomes one.
+
+use dogwatch_core::dur::Dur;
+use dogwatch_core::event::{Event, Recorded, WaitWhy};
+use dogwatch_core::ids::NodeName;
+use dogwatch_core::moment::Awake;
+use dogwatch_core::watch::{Channel, Fact};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The stretches of one lane; beyond them neighbours are joined.
+pub const MAX_STRETCHES: usize = 4096;
+/// Stretches that are no further apart are one from the start.
+const FIRST_GRAIN: i64 = 250;
+
+/// From when to when something went on, in milliseconds of the wall clock.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Stretch<K> {
+    pub from: i64,
+    pub to: i64,
+    pub kind: K,
+    /// How much there was of it.
+    pub weight: u64,
+}
+
+/// How a session went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Session {
+    Interrupted,
+    Idle,
+    Completed,
+    /// It goes on, or how it ended is not known yet.
+    Open,
+    Limited,
+    Failed,
+}
+
+/// A mark at one moment; the greater matters more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Mark {
+    Told,
+    Resumed,
+    Deferred,
+    Recovery,
+    Trouble,
+    NeedsHuman,
+    HardStop,
+    Ended,
+}
+
+#[derive(Clone, Debug)]
+pub struct Lane<K> {
+    stretches: Vec<Stretch<K>>,
+    grain: i64,
+}
+
+impl<K> Default for Lane<K> {
+    fn default() -> Lane<K> {
+        Lane { stretches: Vec::new(), grain: FIRST_GRAIN }
+    }
+}
+
+impl<K: Copy + Ord> Lane<K> {
+    /// Adds what ended last; a line that was written late does not break the order.
+    fn add(&mut self, from: i64, to: i64, kind: K, weight: u64) {
+        let to = to.max(from);
+        match self.stretches.last_mut() {
+            Some(last) if last.kind == kind && from - last.to <= self.grain => {
+                last.to = last.to.max(to);
+                last.from = last.from.min(from);
+                last.weight = last.weight.saturating_add(weight);
+            }
+            _ => self.stretches.push(Stretch { from, to, kind, weight }),
+        }
+        while self.stretches.len() > MAX_STRETCHES {
+            self.thin();
+        }
+    }
+
+    /// Joins neighbours that lie closer together than twice what it was; of two kinds the greater stays.
+    fn thin(&mut self) {
+        self.grain = self.grain.saturating_mul(2);
+        let mut joined: Vec<Stretch<K>> = Vec::with_capacity(self.stretches.len());
+        for next in self.stretches.drain(..) {
+            match joined.last_mut() {
+                Some(last) if next.from - last.to <= self.grain && next.to - last.from <= 2 * self.grain => {
+                    last.to = last.to.max(next.to);
+                    last.kind = last.kind.max(next.kind);
+                    last.weight = last.weight.saturating_add(next.weight);
+                }
+                _ => joined.push(next),
+            }
+        }
+        self.stretches = joined;
+    }
+
+    /// For each of `width` columns of a window: the greatest kind that lies in it, and how much.
+    pub fn columns(&self, from: i64, to: i64, width: usize) -> Vec<Option<(K, u64)>> {
+        let mut columns: Vec<Option<(K, u64)>> = vec![None; width];
+        if width == 0 || to <= from {
+            return columns;
+        }
+        let scale = width as f64 / (to - from) as f64;
+        let column = |at: i64| (((at - from) as f64 * scale).max(0.0) as usize).min(width - 1);
+        for s in self.stretches.iter().filter(|s| s.to >= from && s.from < to) {
+            let (first, last) = (column(s.from), column(s.to));
+            let share = (s.weight / (last - first + 1) as u64).max(1);
+            for cell in &mut columns[first..=last] {
+                *cell = Some(match *cell {
+                    Some((kind, weight)) => (kind.max(s.kind), weight.saturating_add(share)),
+                    None => (s.kind, share),
+                });
+            }
+        }
+        columns
+    }
+}
+
+/// All lanes of a run.
+#[derive(Clone, Debug, Default)]
+pub struct Lanes {
+    /// The first and the last event.
+    pub first: Option<i64>,
+    pub last: i64,
+    pub channels: [Lane<()>; Channel::ALL.len()],
+    pub sessions: Lane<Session>,
+    pub waits: Lane<usize>,
+    /// Whether they passed.
+    pub checks: Lane<bool>,
+    pub marks: Lane<Mark>,
+    /// Since when, and which of those that are open is shown to end now.
+    open_sessions: BTreeMap<NodeName, i64>,
+    /// Ended, but not how.
+    ended_sessions: BTreeMap<NodeName, (i64, i64)>,
+    open_waits: BTreeMap<NodeName, (i64, WaitWhy)>,
+    mcp_calls: BTreeSet<String>,
+}
+
+/// Of calls whose end is awaited.
+const MAX_CALLS: usize = 256;
+
+impl Lanes {
+    pub fn apply(&mut self, recorded: &Recorded) {
+        let at = recorded.at.0.max(self.last);
+        self.first.get_or_insert(at);
+        match &recorded.event {
+            Event::SessionStarted { node, .. } => {
+                self.open_sessions.insert(node.clone(), at);
+            }
+            Event::SessionEnded(s) => {
+                if let Some(from) = self.open_sessions.remove(&s.node) {
+                    self.ended_sessions.insert(s.node.clone(), (from, at));
+                }
+            }
+            Event::IterationCompleted(end) => self.over(&end.node, Session::Completed),
+            Event::IterationIdle { end, .. } => self.over(&end.node, Session::Idle),
+            Event::IterationFailed(end) | Event::IterationTimedOut(end) | Event::IterationAuthFailed(end) => {
+                self.over(&end.node, Session::Failed);
+            }
+            Event::IterationRateLimited { end, .. } => self.over(&end.node, Session::Limited),
+            Event::IterationInterrupted { end, .. } => self.over(&end.node, Session::Interrupted),
+            Event::WaitStarted { node, why, .. } => {
+                self.wait_over(node, at);
+                self.open_waits.insert(node.clone(), (at, *why));
+            }
+            Event::WaitEnded { node, .. } => self.wait_over(node, at),
+            Event::NodeAttempt(attempt) => {
+                self.checks.add(at - millis(attempt.duration_s), at, attempt.converged, 1);
+            }
+            Event::Observed { seen, .. } | Event::Fact { fact: Fact::Observed(seen), .. } => {
+                let wall = |ms: Awake| at - millis(recorded.awake_ms.since(ms));
+                self.seen(seen.channel, wall(seen.first_ms), wall(seen.last_ms), seen.count);
+            }
+            Event::Fact { fact, .. } => self.fact(at, fact),
+            Event::RunResumed(_) => self.resumed(at),
+            Event::RunEnded(_) => {
+                self.close(at);
+                self.mark(at, Mark::Ended);
+            }
+            event => {
+                if let Some(mark) = mark_of(event) {
+                    self.mark(at, mark);
+                }
+            }
+        }
+        self.last = at;
+    }
+
+    /// As they are at this moment: what is open reaches up to it.
+    pub fn at(&self, now: i64) -> Lanes {
+        let mut lanes = self.clone();
+        let now = now.max(self.last);
+        for from in self.open_sessions.values() {
+            lanes.sessions.add(*from, now, Session::Open, 1);
+        }
+        for (from, to) in self.ended_sessions.values() {
+            lanes.sessions.add(*from, *to, Session::Open, 1);
+        }
+        for (from, why) in self.open_waits.values() {
+            lanes.waits.add(*from, now, *why as usize, 1);
+        }
+        lanes
+    }
+
+    fn over(&mut self, node: &NodeName, how: Session) {
+        if let Some((from, to)) = self.ended_sessions.remove(node) {
+            self.sessions.add(from, to, how, 1);
+        }
+    }
+
+    fn wait_over(&mut self, node: &NodeName, at: i64) {
+        if let Some((from, why)) = self.open_waits.remove(node) {
+            self.waits.add(from, at, why as usize, 1);
+        }
+    }
+
+    /// A tool's start or end is progress of the agent itself, and of MCP if the tool is one.
+    fn fact(&mut self, at: i64, fact: &Fact) {
+        match fact {
+            Fact::ToolStarted(tool) => {
+                self.seen(Channel::Stdout, at, at, 1);
+                if tool.mcp {
+                    self.seen(Channel::McpTool, at, at, 1);
+                    if self.mcp_calls.len() < MAX_CALLS {
+                        self.mcp_calls.insert(tool.id.clone());
+                    }
+                }
+            }
+            Fact::ToolEnded { id, .. } => {
+                self.seen(Channel::Stdout, at, at, 1);
+                if self.mcp_calls.remove(id) {
+                    self.seen(Channel::McpTool, at, at, 1);
+                }
+            }
+            Fact::SubagentStarted { .. } | Fact::SubagentEnded { .. } => {
+                self.seen(Channel::Subagent, at, at, 1);
+            }
+            _ => {}
+        }
+    }
+
+    fn seen(&mut self, channel: Channel, from: i64, to: i64, count: u64) {
+        self.channels[channel as usize].add(from, to, (), count);
+    }
+
+    fn mark(&mut self, at: i64, mark: Mark) {
+        self.marks.add(at, at, mark, 1);
+    }
+
+    /// What was open when the dogwatch before was lost ended with its last event.
+    fn resumed(&mut self, at: i64) {
+        self.close(self.last);
+        self.mark(at, Mark::Resumed);
+    }
+
+    fn close(&mut self, at: i64) {
+        for (_, from) in std::mem::take(&mut self.open_sessions) {
+            self.sessions.add(from, at, Session::Interrupted, 1);
+        }
+        for (_, (from, to)) in std::mem::take(&mut self.ended_sessions) {
+            self.sessions.add(from, to, Session::Interrupted, 1);
+        }
+        for (_, (from, why)) in std::mem::take(&mut self.open_waits) {
+            self.waits.add(from, at, why as usize, 1);
+        }
+        self.mcp_calls.clear();
+    }
+}
+
+fn millis(d: Dur) -> i64 {
+    i64::try_from(d.as_millis()).unwrap_or(i64::MAX)
+}
+
+fn mark_of(event: &Event) -> Option<Mark> {
+    Some(match event {
+        Event::HardStop { .. } => Mark::HardStop,
+        Event::WatchdogContinue { .. } => Mark::Deferred,
+        Event::NeedsHuman { .. } => Mark::NeedsHuman,
+        Event::Trouble { .. } => Mark::Trouble,
+        Event::RecoveryPlanned(_) => Mark::Recovery,
+        Event::Told { .. } => Mark::Told,
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_lane_joins_what_lies_close_and_loses_nothing() {
+        let mut lane = Lane::default();
+        for n in 0..3 * MAX_STRETCHES as i64 {
+            lane.add(n * 1000, n * 1000 + 10, n % 2 == 0, 1);
+        }
+        assert!(lane.stretches.len() <= MAX_STRETCHES);
+        let weight: u64 = lane.stretches.iter().map(|s| s.weight).sum();
+        assert_eq!(weight, 3 * MAX_STRETCHES as u64);
+        assert_eq!(lane.stretches[0].from, 0);
+    }
+
+    #[test]
+    fn a_column_shows_the_greatest_of_what_lies_in_it() {
+        let mut lane = Lane::default();
+        lane.add(0, 1_000, Mark::Told, 1);
+        lane.add(1_000, 1_000, Mark::HardStop, 1);
+        lane.add(9_000, 9_000, Mark::Deferred, 1);
+        let kinds: Vec<Option<Mark>> =
+            lane.columns(0, 10_000, 5).into_iter().map(|c| c.map(|(kind, _)| kind)).collect();
+        assert_eq!(kinds, [Some(Mark::HardStop), None, None, None, Some(Mark::Deferred)]);
+        assert_eq!(lane.columns(20_000, 30_000, 3), [None; 3]);
+        assert_eq!(lane.columns(5, 5, 3), [None; 3]);
+        assert_eq!(lane.columns(0, 10, 0), []);
+    }
+}

@@ -1,0 +1,395 @@
+//! What `top` knows and does, without a terminal, a file or a clock: inputs in, acts out. `draw` shows it, `shell`
+//! feeds it.
+
+use super::keys::Key;
+use super::page::Page;
+use crate::screen::Tone;
+use dogwatch_core::event::Recorded;
+use dogwatch_core::ids::RunId;
+use dogwatch_core::moment::Moment;
+use dogwatch_core::status::{DoingStatus, State, Status};
+use dogwatch_core::text::one_line;
+use dogwatch_core::view::View;
+use std::collections::BTreeSet;
+use std::path::Path;
+
+/// Runs that are shown; those that live come first, then the newest.
+pub const MAX_ROWS: usize = 200;
+/// Of what an order was answered.
+const MAX_SAID: usize = 200;
+
+/// What happened.
+#[derive(Debug)]
+pub enum Input {
+    Key(Key),
+    /// Time passed.
+    Tick,
+    /// These runs are known; newest first.
+    Runs(Vec<Known>),
+    /// Whether somebody supervises a run now.
+    Lives(RunId, bool),
+    /// New events of a run; whether there are more to be read at once.
+    Read {
+        run: RunId,
+        events: Vec<Recorded>,
+        more: bool,
+    },
+    /// The run's journal is another than it was.
+    Afresh(RunId),
+    Unreadable(RunId, String),
+    Answered {
+        run: RunId,
+        order: Order,
+        error: Option<String>,
+    },
+    Resized {
+        width: u16,
+        height: u16,
+    },
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Known {
+    pub run: RunId,
+    pub live: bool,
+}
+
+/// What to do about it.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Act {
+    Quit,
+    /// Ask a run for something.
+    Send {
+        run: RunId,
+        order: Order,
+    },
+    /// Read the run's journal from the start.
+    Reread(RunId),
+    /// Look which runs there are, and which of them live.
+    LookAgain,
+    /// Draw everything, whatever stands on the screen.
+    Redraw,
+    /// Give the terminal back until we are continued.
+    Suspend,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    Wake,
+    Pause,
+    Resume,
+    Stop,
+}
+
+impl Order {
+    /// As the run's interface has it.
+    pub fn path(self) -> &'static str {
+        match self {
+            Order::Wake => "wake",
+            Order::Pause => "pause",
+            Order::Resume => "resume",
+            Order::Stop => "stop",
+        }
+    }
+
+    fn done(self) -> &'static str {
+        match self {
+            Order::Wake => "was woken",
+            Order::Pause => "pauses after what it is at",
+            Order::Resume => "goes on",
+            Order::Stop => "stops after what it is at",
+        }
+    }
+}
+
+/// A run in the overview.
+#[derive(Debug)]
+pub struct Row {
+    pub run: RunId,
+    pub live: bool,
+    pub view: View,
+    pub fault: Option<String>,
+}
+
+impl Row {
+    pub fn status(&self, now: Moment) -> Status {
+        Status::of(&self.view, self.live.then_some(now))
+    }
+
+    /// A loop has the name of its node; a graph that of its directory.
+    pub fn name(&self) -> &str {
+        let path = self.view.started.as_ref().map(|s| Path::new(&s.path));
+        let dir = path.and_then(|p| p.parent()?.file_name()?.to_str());
+        match &self.view.nodes[..] {
+            [node] => node.name.as_str(),
+            _ => dir.unwrap_or("?"),
+        }
+    }
+
+    /// Something on its line changes by itself.
+    fn counts(&self, now: Moment) -> bool {
+        let doing = |n: &dogwatch_core::status::NodeStatus| match &n.doing {
+            DoingStatus::Working { .. } => true,
+            DoingStatus::Waiting { left_s, .. } => left_s.is_some(),
+            DoingStatus::Nothing | DoingStatus::Preparing => false,
+        };
+        self.live && self.status(now).nodes.iter().any(doing)
+    }
+}
+
+#[derive(Debug)]
+pub struct Top {
+    pub now: Moment,
+    pub size: (u16, u16),
+    pub rows: Vec<Row>,
+    selected: Option<RunId>,
+    pub page: Option<Page>,
+    /// A stop that waits for a yes.
+    pub asking: Option<RunId>,
+    pub help: bool,
+    /// The last thing there was to say.
+    pub said: Option<(Tone, String)>,
+    /// Runs that have been asked for something and have not answered.
+    asked: BTreeSet<RunId>,
+    /// Runs that are known and not shown.
+    pub hidden: usize,
+}
+
+impl Top {
+    pub fn new(now: Moment, size: (u16, u16)) -> Top {
+        Top {
+            now,
+            size,
+            rows: Vec::new(),
+            selected: None,
+            page: None,
+            asking: None,
+            help: false,
+            said: None,
+            asked: BTreeSet::new(),
+            hidden: 0,
+        }
+    }
+
+    pub fn apply(&mut self, now: Moment, input: Input) -> Vec<Act> {
+        self.now = now;
+        match input {
+            Input::Key(key) => return self.key(key),
+            Input::Tick => {}
+            Input::Runs(known) => self.runs(known),
+            Input::Lives(run, live) => self.lives(&run, live),
+            Input::Read { run, events, more } => self.read(&run, &events, more),
+            Input::Afresh(run) => self.afresh(&run),
+            Input::Unreadable(run, why) => {
+                if let Some(row) = self.row_mut(&run) {
+                    row.fault = Some(one_line(&why, MAX_SAID));
+                }
+            }
+            Input::Answered { run, order, error } => self.answered(&run, order, error),
+            Input::Resized { width, height } => self.size = (width, height),
+        }
+        Vec::new()
+    }
+
+    /// Whether something on the screen changes by itself: then, and only then, time is worth a look.
+    pub fn counts(&self) -> bool {
+        match &self.page {
+            Some(page) => self.rows.iter().any(|row| row.run == page.run && row.counts(self.now)),
+            None => self.rows.iter().any(|row| row.counts(self.now)),
+        }
+    }
+
+    pub fn selected(&self) -> usize {
+        let wanted = self.selected.as_ref();
+        self.rows.iter().position(|row| Some(&row.run) == wanted).unwrap_or(0)
+    }
+
+    /// The run that keys speak of.
+    pub fn current(&self) -> Option<&Row> {
+        match &self.page {
+            Some(page) => self.rows.iter().find(|row| row.run == page.run),
+            None => self.rows.get(self.selected()),
+        }
+    }
+
+    fn row_mut(&mut self, run: &RunId) -> Option<&mut Row> {
+        self.rows.iter_mut().find(|row| row.run == *run)
+    }
+
+    fn runs(&mut self, known: Vec<Known>) {
+        let mut before: Vec<Row> = std::mem::take(&mut self.rows);
+        let all = known.len();
+        let (live, dead): (Vec<Known>, Vec<Known>) = known.into_iter().partition(|k| k.live);
+        let shown = live.into_iter().chain(dead).take(MAX_ROWS);
+        self.rows = shown
+            .map(|k| match before.iter().position(|row| row.run == k.run) {
+                Some(at) => Row { live: k.live, ..before.swap_remove(at) },
+                None => Row { run: k.run, live: k.live, view: View::default(), fault: None },
+            })
+            .collect();
+        self.hidden = all - self.rows.len();
+        if self.page.as_ref().is_some_and(|page| self.rows.iter().all(|row| row.run != page.run)) {
+            self.page = None;
+            self.said = Some((Tone::Bad, "its record is not there any more".to_owned()));
+        }
+    }
+
+    fn lives(&mut self, run: &RunId, live: bool) {
+        if let Some(row) = self.row_mut(run) {
+            row.live = live;
+        }
+        self.sort();
+    }
+
+    /// Those that live first; otherwise the newest. What is selected is a run, not a line.
+    fn sort(&mut self) {
+        self.selected = self.rows.get(self.selected()).map(|row| row.run.clone());
+        self.rows.sort_by(|a, b| b.live.cmp(&a.live).then_with(|| b.run.cmp(&a.run)));
+    }
+
+    fn read(&mut self, run: &RunId, events: &[Recorded], more: bool) {
+        let Some(row) = self.rows.iter_mut().find(|row| row.run == *run) else { return };
+        row.fault = None;
+        let mut page = self.page.as_mut().filter(|page| page.run == *run);
+        for event in events {
+            row.view.apply(event);
+            if let Some(page) = &mut page {
+                page.apply(event);
+            }
+        }
+        if let Some(page) = page {
+            page.reading = more;
+        }
+    }
+
+    fn afresh(&mut self, run: &RunId) {
+        if let Some(row) = self.row_mut(run) {
+            row.view = View::default();
+        }
+        if let Some(page) = self.page.as_mut().filter(|page| page.run == *run) {
+            page.begin_again();
+        }
+    }
+
+    fn answered(&mut self, run: &RunId, order: Order, error: Option<String>) {
+        self.asked.remove(run);
+        self.said = Some(match error {
+            None => (Tone::Good, format!("run {} {}", tail(run), order.done())),
+            Some(why) => (Tone::Bad, one_line(&why, MAX_SAID)),
+        });
+    }
+
+    fn key(&mut self, key: Key) -> Vec<Act> {
+        if let Some(run) = self.asking.take() {
+            return self.answer(run, key);
+        }
+        self.said = None;
+        match key {
+            Key::Interrupt => vec![Act::Quit],
+            Key::Suspend => vec![Act::Suspend],
+            Key::Redraw | Key::Char('r') => vec![Act::LookAgain, Act::Redraw],
+            _ if std::mem::take(&mut self.help) => Vec::new(),
+            Key::Char('?') => {
+                self.help = true;
+                Vec::new()
+            }
+            Key::Char('w') => self.order(Order::Wake),
+            Key::Char('p') => self.pause(),
+            Key::Char('s') => self.ask_to_stop(),
+            Key::Escape | Key::Char('q') if self.page.take().is_some() => Vec::new(),
+            Key::Escape => Vec::new(),
+            Key::Char('q') => vec![Act::Quit],
+            key => self.move_by(key),
+        }
+    }
+
+    /// A stop needs a yes; any other key is a no.
+    fn answer(&mut self, run: RunId, key: Key) -> Vec<Act> {
+        match key {
+            Key::Interrupt => vec![Act::Quit],
+            Key::Char('y' | 'Y') => self.send(run, Order::Stop),
+            _ => {
+                self.said = Some((Tone::Quiet, "not stopped".to_owned()));
+                Vec::new()
+            }
+        }
+    }
+
+    fn move_by(&mut self, key: Key) -> Vec<Act> {
+        if let Some(page) = &mut self.page {
+            page.key(key, self.now.wall.0);
+            return Vec::new();
+        }
+        let (here, last) = (self.selected(), self.rows.len().saturating_sub(1));
+        let to = match key {
+            Key::Up | Key::Char('k') => here.saturating_sub(1),
+            Key::Down | Key::Char('j') => (here + 1).min(last),
+            Key::PageUp => here.saturating_sub(10),
+            Key::PageDown => (here + 10).min(last),
+            Key::Home | Key::Char('g') => 0,
+            Key::End | Key::Char('G') => last,
+            Key::Enter | Key::Right | Key::Char('l') => return self.open(),
+            _ => here,
+        };
+        self.selected = self.rows.get(to).map(|row| row.run.clone());
+        Vec::new()
+    }
+
+    fn open(&mut self) -> Vec<Act> {
+        let Some(row) = self.current() else { return Vec::new() };
+        let run = row.run.clone();
+        self.selected = Some(run.clone());
+        self.page = Some(Page::new(run.clone()));
+        // The page wants every event; it and the line above it are folded from the same reading.
+        self.afresh(&run);
+        vec![Act::Reread(run)]
+    }
+
+    fn order(&mut self, order: Order) -> Vec<Act> {
+        match self.current() {
+            Some(row) if row.live => {
+                let run = row.run.clone();
+                self.send(run, order)
+            }
+            Some(row) => {
+                let hint = match row.status(self.now).state {
+                    State::Ended => "it has ended",
+                    _ => "its dogwatch died; `dogwatch resume` goes on with it",
+                };
+                self.said = Some((Tone::Bad, format!("run {}: {hint}", tail(&row.run))));
+                Vec::new()
+            }
+            None => Vec::new(),
+        }
+    }
+
+    fn pause(&mut self) -> Vec<Act> {
+        let paused = self.current().is_some_and(|row| row.view.paused);
+        self.order(if paused { Order::Resume } else { Order::Pause })
+    }
+
+    fn ask_to_stop(&mut self) -> Vec<Act> {
+        match self.current() {
+            Some(row) if row.live => {
+                self.asking = Some(row.run.clone());
+                Vec::new()
+            }
+            _ => self.order(Order::Stop),
+        }
+    }
+
+    /// One order at a time to each run.
+    fn send(&mut self, run: RunId, order: Order) -> Vec<Act> {
+        if !self.asked.insert(run.clone()) {
+            self.said = Some((Tone::Quiet, format!("run {} has not answered yet", tail(&run))));
+            return Vec::new();
+        }
+        self.said = Some((Tone::Quiet, format!("asking run {} …", tail(&run))));
+        vec![Act::Send { run, order }]
+    }
+}
+
+/// The end of a run's id tells it apart.
+pub fn tail(run: &RunId) -> &str {
+    run.as_str().rsplit('-').next().unwrap_or(run.as_str())
+}

@@ -1,0 +1,180 @@
+//! The page of one run: its lanes, its events, which of them is looked at, and through which window.
+
+use super::keys::Key;
+use super::lanes::Lanes;
+use super::log::{Entry, Log};
+use dogwatch_core::event::Recorded;
+use dogwatch_core::ids::RunId;
+
+/// The shortest and the longest window.
+const MIN_SPAN: i64 = 10_000;
+const MAX_SPAN: i64 = 100 * 24 * 3_600_000;
+
+#[derive(Clone, Debug)]
+pub struct Page {
+    pub run: RunId,
+    pub lanes: Lanes,
+    pub log: Log,
+    /// The event that is looked at; none is the latest, whichever that is.
+    looked_at: Option<u64>,
+    pub window: Window,
+    /// The journal is still being read.
+    pub reading: bool,
+}
+
+/// What part of the time axis is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Window {
+    /// Milliseconds; none is all of the run.
+    pub span: Option<i64>,
+    /// Its right edge; none is now.
+    pub end: Option<i64>,
+}
+
+impl Window {
+    const ALL: Window = Window { span: None, end: None };
+
+    pub fn follows(&self) -> bool {
+        self.end.is_none()
+    }
+
+    /// From when to when, for a run that began at `first`.
+    pub fn range(&self, first: i64, now: i64) -> (i64, i64) {
+        let end = self.end.unwrap_or(now);
+        let span = self.span.unwrap_or_else(|| end - first).clamp(MIN_SPAN, MAX_SPAN);
+        match self.span {
+            // A young run grows from the left.
+            None => (first.min(end), first.min(end) + span),
+            Some(_) => (end - span, end),
+        }
+    }
+}
+
+impl Page {
+    pub fn new(run: RunId) -> Page {
+        Page {
+            run,
+            lanes: Lanes::default(),
+            log: Log::default(),
+            looked_at: None,
+            window: Window::ALL,
+            reading: true,
+        }
+    }
+
+    pub fn apply(&mut self, recorded: &Recorded) {
+        self.lanes.apply(recorded);
+        self.log.apply(recorded);
+    }
+
+    /// Everything is read again; what is looked at stays.
+    pub fn begin_again(&mut self) {
+        self.lanes = Lanes::default();
+        self.log = Log::default();
+        self.reading = true;
+    }
+
+    /// Where the event that is looked at stands in the list.
+    pub fn position(&self) -> usize {
+        let last = self.log.entries.len().saturating_sub(1);
+        self.looked_at.map_or(last, |seq| self.log.position(seq))
+    }
+
+    pub fn entry(&self) -> Option<&Entry> {
+        self.log.entries.get(self.position())
+    }
+
+    pub fn follows(&self) -> bool {
+        self.looked_at.is_none() && self.window.follows()
+    }
+
+    /// True if the key meant something.
+    pub fn key(&mut self, key: Key, now: i64) -> bool {
+        match key {
+            Key::Up | Key::Char('k') => self.step(-1),
+            Key::Down | Key::Char('j') => self.step(1),
+            Key::PageUp => self.step(-10),
+            Key::PageDown => self.step(10),
+            Key::Home | Key::Char('g') => self.look_at(0),
+            Key::End | Key::Char('G') => self.looked_at = None,
+            Key::Char('v') => self.seek_verdict(1),
+            Key::Char('V') => self.seek_verdict(-1),
+            Key::Left | Key::Char('h') => self.pan(-1, now),
+            Key::Right | Key::Char('l') => self.pan(1, now),
+            Key::Char('+' | '=') => self.zoom(false, now),
+            Key::Char('-') => self.zoom(true, now),
+            Key::Char('0') => self.window = Window::ALL,
+            Key::Char('f') => self.follow(now),
+            _ => return false,
+        }
+        true
+    }
+
+    fn step(&mut self, by: isize) {
+        let last = self.log.entries.len().saturating_sub(1);
+        let to = self.position().saturating_add_signed(by).min(last);
+        // Past the end one follows.
+        self.looked_at = None;
+        if to < last {
+            self.look_at(to);
+        }
+    }
+
+    fn look_at(&mut self, position: usize) {
+        self.looked_at = self.log.entries.get(position).map(|e| e.seq);
+    }
+
+    /// To the next verdict in the list, or the one before.
+    fn seek_verdict(&mut self, by: isize) {
+        let here = self.position();
+        let verdicts = self.log.entries.iter().enumerate().filter(|(_, e)| e.verdict.is_some());
+        let mut places = verdicts.map(|(place, _)| place);
+        let to = if by > 0 { places.find(|p| *p > here) } else { places.rfind(|p| *p < here) };
+        if let Some(to) = to {
+            self.look_at(to);
+        }
+    }
+
+    fn range(&self, now: i64) -> (i64, i64) {
+        self.window.range(self.lanes.first.unwrap_or(now), now.max(self.lanes.last))
+    }
+
+    fn pan(&mut self, by: i64, now: i64) {
+        let (from, to) = self.range(now);
+        let span = to - from;
+        let (first, last) = (self.lanes.first.unwrap_or(now), now.max(self.lanes.last));
+        let end = (to + by * span / 4).clamp(first + MIN_SPAN, last.max(first + MIN_SPAN));
+        self.window = Window { span: Some(span), end: (end < last).then_some(end) };
+    }
+
+    fn zoom(&mut self, out: bool, now: i64) {
+        let (from, to) = self.range(now);
+        let span = if out { (to - from) * 2 } else { (to - from) / 2 }.clamp(MIN_SPAN, MAX_SPAN);
+        let whole = now.max(self.lanes.last) - self.lanes.first.unwrap_or(now);
+        if out && span >= whole {
+            self.window = Window::ALL;
+            return;
+        }
+        // Around what is looked at, if that stands in the window.
+        let centre = self.entry().filter(|_| self.looked_at.is_some()).map(|e| e.at.0);
+        let end = match centre.filter(|at| (from..=to).contains(at)) {
+            Some(at) => Some(at + span / 2),
+            None => self.window.end,
+        };
+        let end = end.filter(|end| *end < now.max(self.lanes.last));
+        self.window = Window { span: Some(span), end };
+    }
+
+    /// Follows what happens, or lets it go by.
+    fn follow(&mut self, now: i64) {
+        if self.follows() {
+            let (_, to) = self.range(now);
+            let span = self.window.span.or(Some(to - self.lanes.first.unwrap_or(to)));
+            self.window = Window { span, end: Some(to) };
+            self.look_at(self.position());
+        } else {
+            self.window.end = None;
+            self.looked_at = None;
+        }
+    }
+}

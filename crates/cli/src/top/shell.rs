@@ -1,0 +1,369 @@
+//! The thin shell around the model: sleeps until something happens, tells the model, draws, does what it says.
+
+use super::draw::{self, Look};
+use super::keys::Keys;
+use super::model::{Act, Input, Known, Order, Top};
+use super::tail::Tail;
+use super::terminal::{self, Taken, Tty};
+use super::watch::Watch;
+use crate::error::Failure;
+use crate::runs::FoundRun;
+use crate::screen::Tone;
+use dogwatch_core::ids::RunId;
+use dogwatch_host::registry::{self, Pointer, Registry};
+use dogwatch_host::sys::{Clock, SignalFd, Timer, block, ignores};
+use dogwatch_host::{clock, home, journal};
+use ratatui::Terminal;
+use ratatui::backend::Backend;
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::io::Errno;
+use rustix::process::{Signal, getpid, kill_process};
+use std::collections::{BTreeMap, VecDeque};
+use std::io::{self, IsTerminal};
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::time::{Duration, Instant};
+
+/// Between two drawings, however much happens.
+const FRAME: Duration = Duration::from_millis(50);
+/// How long the rest of a key's sequence may take.
+const SEQUENCE: Duration = Duration::from_millis(25);
+/// Answers that may wait; there is one order at a time to each run.
+const MAX_ANSWERS: usize = super::model::MAX_ROWS;
+/// Read of the keys at a time.
+const KEYS: usize = 256;
+
+/// Runs until somebody has seen enough; answers the exit code.
+pub fn run() -> Result<u8, Failure> {
+    let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
+    if dumb || !io::stdin().is_terminal() || !io::stdout().is_terminal() {
+        return Err(Failure::with_hint(
+            "`dogwatch top` needs a terminal",
+            "`dogwatch ps` and `dogwatch status` tell the same in lines",
+        ));
+    }
+    let cannot = |e: io::Error| Failure::internal(format!("the terminal cannot be used: {e}"));
+    let mut shell = Shell::new().map_err(cannot)?;
+    let taken = Taken::take().map_err(cannot)?;
+    let code = shell.go();
+    drop(taken);
+    code.map_err(cannot)
+}
+
+struct Shell {
+    top: Top,
+    look: Look,
+    terminal: Terminal<Tty>,
+    pointers: BTreeMap<RunId, Pointer>,
+    tails: BTreeMap<RunId, Tail>,
+    /// Journals that may have more than was read.
+    unread: VecDeque<RunId>,
+    watch: Watch,
+    signals: SignalFd,
+    ticker: Timer,
+    keys: Keys,
+    answers: (SyncSender<Answer>, Receiver<Answer>),
+    bell: Arc<OwnedFd>,
+    /// Something changed since the last drawing.
+    stale: bool,
+    drawn: Option<Instant>,
+    exit: Option<u8>,
+}
+
+struct Answer {
+    run: RunId,
+    order: Order,
+    error: Option<String>,
+}
+
+impl Shell {
+    fn new() -> io::Result<Shell> {
+        let mut taken = vec![
+            Signal::INT,
+            Signal::TERM,
+            Signal::HUP,
+            Signal::QUIT,
+            Signal::WINCH,
+            Signal::TSTP,
+            Signal::CONT,
+        ];
+        taken.retain(|signal| !ignores(*signal));
+        block(&taken)?;
+        let tty = Tty::default();
+        let size = tty.size()?;
+        let mut shell = Shell {
+            top: Top::new(clock::now(), (size.width, size.height)),
+            look: Look { colour: std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty()) },
+            terminal: Terminal::new(tty)?,
+            pointers: BTreeMap::new(),
+            tails: BTreeMap::new(),
+            unread: VecDeque::new(),
+            watch: Watch::new(),
+            signals: SignalFd::new(&taken)?,
+            ticker: Timer::new(Clock::Awake)?,
+            keys: Keys::default(),
+            answers: sync_channel(MAX_ANSWERS),
+            bell: Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?),
+            stale: true,
+            drawn: None,
+            exit: None,
+        };
+        let list = home::user_state_dir().join("runs");
+        // Without it no new run could be seen to come.
+        let _ = home::make_private(&list);
+        shell.watch.list(&list);
+        shell.look_again();
+        if !shell.watch.sees() {
+            let why = "the system gives no file watch: `r` looks again".to_owned();
+            shell.top.said = Some((Tone::Bad, why));
+        }
+        Ok(shell)
+    }
+
+    fn go(&mut self) -> io::Result<u8> {
+        loop {
+            if let Some(code) = self.exit {
+                return Ok(code);
+            }
+            self.read_some();
+            self.draw()?;
+            self.sleep()?;
+        }
+    }
+
+    fn tell(&mut self, input: Input) {
+        self.stale = true;
+        for act in self.top.apply(clock::now(), input) {
+            match act {
+                Act::Quit => self.exit = Some(0),
+                Act::Send { run, order } => self.send(run, order),
+                Act::Reread(run) => {
+                    if let Some(tail) = self.tails.get_mut(&run) {
+                        tail.rewind();
+                    }
+                    self.unread.push_front(run);
+                }
+                Act::LookAgain => self.look_again(),
+                // It fails only if the terminal is gone, and then so does the drawing.
+                Act::Redraw => drop(self.terminal.clear()),
+                Act::Suspend => drop(self.suspend()),
+            }
+        }
+    }
+
+    /// Which runs there are, and which of them live.
+    fn look_again(&mut self) {
+        let pointers = Registry::of_user().list();
+        let known =
+            pointers.iter().map(|p| Known { run: p.run.clone(), live: registry::is_live(&p.run_dir) });
+        let known: Vec<Known> = known.collect();
+        self.pointers = pointers.into_iter().map(|p| (p.run.clone(), p)).collect();
+        self.tell(Input::Runs(known));
+        let shown: Vec<(RunId, bool)> = self.top.rows.iter().map(|r| (r.run.clone(), r.live)).collect();
+        self.tails.retain(|run, _| shown.iter().any(|(known, _)| known == run));
+        for (run, live) in shown {
+            let Some(pointer) = self.pointers.get(&run) else { continue };
+            if live && !self.watch.knows(&run) {
+                self.watch.run(&run, &pointer.run_dir.join(journal::FILE), pointer.pid);
+            } else if !live {
+                self.watch.forget(&run);
+            }
+            self.tails.entry(run.clone()).or_insert_with(|| Tail::new(&pointer.run_dir));
+            self.note_unread(run);
+        }
+    }
+
+    fn note_unread(&mut self, run: RunId) {
+        if !self.unread.contains(&run) {
+            self.unread.push_back(run);
+        }
+    }
+
+    /// One piece of one journal, so that keys never wait long.
+    fn read_some(&mut self) {
+        let Some(run) = self.unread.pop_front() else { return };
+        let Some(tail) = self.tails.get_mut(&run) else { return };
+        match tail.read() {
+            Ok(piece) => {
+                if piece.afresh {
+                    self.tell(Input::Afresh(run.clone()));
+                }
+                if piece.more {
+                    self.unread.push_front(run.clone());
+                }
+                self.tell(Input::Read { run, events: piece.events, more: piece.more });
+            }
+            Err(error) => self.tell(Input::Unreadable(run, format!("its record cannot be read: {error}"))),
+        }
+    }
+
+    fn send(&mut self, run: RunId, order: Order) {
+        let Some(pointer) = self.pointers.get(&run) else { return };
+        let found = FoundRun { id: run.clone(), dir: pointer.run_dir.clone() };
+        let (to, bell) = (self.answers.0.clone(), Arc::clone(&self.bell));
+        // A run may be slow to answer; its own bounds hold.
+        std::thread::spawn(move || {
+            let error = found.post(order.path(), &()).err().map(|failure| failure.message());
+            let _ = to.send(Answer { run, order, error });
+            let _ = rustix::io::write(&*bell, &1_u64.to_ne_bytes());
+        });
+    }
+
+    fn draw(&mut self) -> io::Result<()> {
+        if !self.stale || self.too_soon().is_some() {
+            return Ok(());
+        }
+        let (top, look) = (&self.top, self.look);
+        self.terminal.draw(|frame| draw::draw(top, look, frame.buffer_mut()))?;
+        self.stale = false;
+        self.drawn = Some(Instant::now());
+        Ok(())
+    }
+
+    /// How long the next drawing must wait.
+    fn too_soon(&self) -> Option<Duration> {
+        let since = self.drawn?.elapsed();
+        FRAME.checked_sub(since).filter(|left| !left.is_zero())
+    }
+
+    /// How long to sleep if nothing happens; none is for ever.
+    fn patience(&self) -> Option<Duration> {
+        if !self.unread.is_empty() {
+            return Some(Duration::ZERO);
+        }
+        let sequence = self.keys.is_waiting().then_some(SEQUENCE);
+        let frame = if self.stale { Some(self.too_soon().unwrap_or(Duration::ZERO)) } else { None };
+        sequence.into_iter().chain(frame).min()
+    }
+
+    fn sleep(&mut self) -> io::Result<()> {
+        if self.top.counts() {
+            let next = clock::awake().0 / 1000 * 1000 + 1000;
+            self.ticker.set_at(Duration::from_millis(next))?;
+        } else {
+            self.ticker.clear()?;
+        }
+        let patience = self.patience();
+        let stdin = io::stdin();
+        let mut runs: Vec<Option<RunId>> = Vec::new();
+        let mut fds = vec![
+            PollFd::from_borrowed_fd(stdin.as_fd(), PollFlags::IN),
+            PollFd::from_borrowed_fd(self.signals.as_fd(), PollFlags::IN),
+            PollFd::from_borrowed_fd(self.ticker.as_fd(), PollFlags::IN),
+            PollFd::from_borrowed_fd(self.bell.as_fd(), PollFlags::IN),
+        ];
+        for (run, fd) in self.watch.fds() {
+            fds.push(PollFd::from_borrowed_fd(fd, PollFlags::IN));
+            runs.push(run.cloned());
+        }
+        let timeout = patience.map(|d| Timespec { tv_sec: 0, tv_nsec: i64::from(d.subsec_nanos()) });
+        let ready = match poll(&mut fds, timeout.as_ref()) {
+            Ok(ready) => ready,
+            Err(Errno::INTR) => return Ok(()),
+            Err(error) => return Err(error.into()),
+        };
+        let is_ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
+        drop(fds);
+        if ready == 0 {
+            if self.keys.is_waiting() && patience == Some(SEQUENCE) {
+                self.keys.settle().into_iter().for_each(|key| self.tell(Input::Key(key)));
+            }
+            return Ok(());
+        }
+        self.hear(&is_ready, runs)
+    }
+
+    fn hear(&mut self, ready: &[bool], runs: Vec<Option<RunId>>) -> io::Result<()> {
+        let (ours, others) = ready.split_at(4);
+        if ours[1] {
+            self.take_signals()?;
+        }
+        if ours[0] {
+            self.take_keys()?;
+        }
+        if ours[2] && self.ticker.drain()? {
+            self.tell(Input::Tick);
+        }
+        if ours[3] {
+            let mut count = [0; 8];
+            let _ = rustix::io::read(&*self.bell, &mut count);
+            while let Ok(Answer { run, order, error }) = self.answers.1.try_recv() {
+                self.tell(Input::Answered { run, order, error });
+            }
+        }
+        for run in runs.into_iter().zip(others).filter(|(_, ready)| **ready).map(|(run, _)| run) {
+            match run {
+                Some(run) => self.dogwatch_ended(run),
+                None => self.files_changed(),
+            }
+        }
+        Ok(())
+    }
+
+    fn files_changed(&mut self) {
+        let changed = self.watch.read();
+        changed.journals.into_iter().for_each(|run| self.note_unread(run));
+        if changed.list {
+            self.look_again();
+        }
+    }
+
+    /// The process is gone, and with it the lock; its last words are in the journal.
+    fn dogwatch_ended(&mut self, run: RunId) {
+        self.watch.forget(&run);
+        let dir: Option<PathBuf> = self.pointers.get(&run).map(|p| p.run_dir.clone());
+        let live = dir.is_some_and(|dir| registry::is_live(&dir));
+        self.tell(Input::Lives(run.clone(), live));
+        self.note_unread(run);
+    }
+
+    fn take_keys(&mut self) -> io::Result<()> {
+        let mut bytes = [0; KEYS];
+        match rustix::io::read(io::stdin(), &mut bytes) {
+            // The terminal is gone.
+            Ok(0) => self.exit = Some(129),
+            Ok(count) => {
+                for key in self.keys.take(&bytes[..count]) {
+                    self.tell(Input::Key(key));
+                }
+            }
+            Err(Errno::INTR | Errno::AGAIN) => {}
+            Err(Errno::IO) => self.exit = Some(129),
+            Err(error) => return Err(error.into()),
+        }
+        Ok(())
+    }
+
+    fn take_signals(&mut self) -> io::Result<()> {
+        while let Some(number) = self.signals.take()? {
+            match number {
+                n if n == Signal::WINCH.as_raw() => self.resized()?,
+                n if n == Signal::TSTP.as_raw() => self.suspend()?,
+                n if n == Signal::CONT.as_raw() => self.continued()?,
+                n => self.exit = Some(u8::try_from(128 + n).unwrap_or(1)),
+            }
+        }
+        Ok(())
+    }
+
+    fn resized(&mut self) -> io::Result<()> {
+        let size = self.terminal.backend().size()?;
+        self.tell(Input::Resized { width: size.width, height: size.height });
+        Ok(())
+    }
+
+    /// The shell that started us gets its terminal until we are continued.
+    fn suspend(&mut self) -> io::Result<()> {
+        terminal::give_back();
+        kill_process(getpid(), Signal::STOP)?;
+        self.continued()
+    }
+
+    fn continued(&mut self) -> io::Result<()> {
+        terminal::enter()?;
+        self.terminal.clear()?;
+        self.resized()
+    }
+}

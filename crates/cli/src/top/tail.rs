@@ -1,0 +1,184 @@
+//! A journal, read as it grows: only what is new, in bounded pieces.
+
+use dogwatch_core::event::Recorded;
+use dogwatch_host::journal;
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+/// Read at a time, so that keys are answered while a long journal is read.
+pub const PIECE: usize = 512 * 1024;
+/// A line that is longer is none of dogwatch's; it is passed over.
+pub const MAX_TAIL_LINE: usize = 4 * 1024 * 1024;
+
+pub struct Tail {
+    path: PathBuf,
+    file: Option<File>,
+    /// How far the file was read.
+    read: u64,
+    /// A line of which the end has not come.
+    rest: Vec<u8>,
+    /// In the middle of a line that is too long.
+    skipping: bool,
+}
+
+/// What has come.
+#[derive(Debug, Default)]
+pub struct Piece {
+    pub events: Vec<Recorded>,
+    /// There is more to be read at once.
+    pub more: bool,
+    /// The journal is another than it was: what was read of it counts no more.
+    pub afresh: bool,
+}
+
+impl Tail {
+    pub fn new(run_dir: &Path) -> Tail {
+        let path = run_dir.join(journal::FILE);
+        Tail { path, file: None, read: 0, rest: Vec::new(), skipping: false }
+    }
+
+    /// Everything is read again from the start.
+    pub fn rewind(&mut self) {
+        self.file = None;
+        self.read = 0;
+        self.rest.clear();
+        self.skipping = false;
+    }
+
+    pub fn read(&mut self) -> io::Result<Piece> {
+        let afresh = self.open()?;
+        let Some(file) = &mut self.file else { return Ok(Piece::default()) };
+        let mut bytes = Vec::new();
+        file.take(PIECE as u64).read_to_end(&mut bytes)?;
+        self.read += bytes.len() as u64;
+        let more = bytes.len() == PIECE;
+        Ok(Piece { events: self.lines(&bytes), more, afresh })
+    }
+
+    /// A resume cuts a torn last line off and writes on; then we go on from where that began. A journal that is
+    /// shorter than its whole lines were is another one.
+    fn open(&mut self) -> io::Result<bool> {
+        let Some(file) = &mut self.file else {
+            self.file = Some(File::open(&self.path)?);
+            return Ok(false);
+        };
+        let whole = self.read - self.rest.len() as u64;
+        let length = file.metadata()?.len();
+        if length < whole || (self.skipping && length < self.read) {
+            self.rewind();
+            self.file = Some(File::open(&self.path)?);
+            return Ok(true);
+        }
+        let mut there = vec![0; self.rest.len()];
+        if file.read_exact_at(&mut there, whole).is_err() || there != self.rest {
+            self.rest.clear();
+            self.read = whole;
+            file.seek(SeekFrom::Start(whole))?;
+        }
+        Ok(false)
+    }
+
+    fn lines(&mut self, bytes: &[u8]) -> Vec<Recorded> {
+        let mut events = Vec::new();
+        for part in bytes.split_inclusive(|b| *b == b'\n') {
+            self.rest.extend_from_slice(part);
+            if self.rest.len() > MAX_TAIL_LINE {
+                self.skipping = true;
+            }
+            if self.skipping {
+                self.rest.clear();
+            }
+            if part.ends_with(b"\n") {
+                // What is no event is one of a later dogwatch, or rubbish: `status` says so.
+                events.extend(serde_json::from_slice::<Recorded>(&self.rest).ok());
+                self.rest.clear();
+                self.skipping = false;
+            }
+        }
+        events
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dogwatch_core::event::Event;
+    use dogwatch_core::moment::Moment;
+    use std::io::Write;
+
+    fn line(seq: u64) -> String {
+        let event = Event::Notice { kind: "test".into(), message: "hello".into() };
+        let recorded = Recorded::new(seq, Moment::default(), event);
+        serde_json::to_string(&recorded).expect("an event is JSON") + "\n"
+    }
+
+    fn seqs(tail: &mut Tail) -> Vec<u64> {
+        tail.read().expect("reads").events.iter().map(|e| e.seq).collect()
+    }
+
+    #[test]
+    fn only_what_is_new_is_read_and_a_line_only_when_it_is_whole() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let mut file = File::create(dir.path().join(journal::FILE)).expect("makes it");
+        let mut tail = Tail::new(dir.path());
+        assert_eq!(seqs(&mut tail), [0; 0]);
+        let (first, second) = (line(1), line(2));
+        file.write_all(first.as_bytes()).expect("writes");
+        file.write_all(&second.as_bytes()[..20]).expect("writes");
+        assert_eq!(seqs(&mut tail), [1]);
+        file.write_all(&second.as_bytes()[20..]).expect("writes");
+        assert_eq!(seqs(&mut tail), [2]);
+        assert_eq!(seqs(&mut tail), [0; 0]);
+        tail.rewind();
+        assert_eq!(seqs(&mut tail), [1, 2]);
+    }
+
+    #[test]
+    fn a_torn_line_that_was_cut_off_is_forgotten_and_another_journal_is_read_afresh() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join(journal::FILE);
+        std::fs::write(&path, line(1) + "{\"torn").expect("writes");
+        let mut tail = Tail::new(dir.path());
+        assert_eq!(seqs(&mut tail), [1]);
+        let file = File::options().append(true).open(&path).expect("opens");
+        file.set_len(line(1).len() as u64).expect("cuts");
+        (&file).write_all(line(2).as_bytes()).expect("writes");
+        assert_eq!(seqs(&mut tail), [2]);
+        file.set_len(3).expect("cuts");
+        let piece = tail.read().expect("reads");
+        assert!(piece.afresh && piece.events.is_empty());
+    }
+
+    #[test]
+    fn a_long_journal_comes_in_pieces_and_a_line_without_end_is_passed_over() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join(journal::FILE);
+        let many: String = (1..).map(line).take(2 * PIECE / line(1).len()).collect();
+        std::fs::write(&path, &many).expect("writes");
+        let mut tail = Tail::new(dir.path());
+        let first = tail.read().expect("reads");
+        assert!(first.more && !first.events.is_empty());
+        let mut read = first.events.len();
+        while let Ok(piece) = tail.read() {
+            read += piece.events.len();
+            if !piece.more {
+                break;
+            }
+        }
+        assert_eq!(read, many.lines().count());
+        let long = "x".repeat(MAX_TAIL_LINE + 1) + "\n" + &line(9);
+        std::fs::write(&path, long).expect("writes");
+        tail.rewind();
+        let mut seqs = Vec::new();
+        loop {
+            let piece = tail.read().expect("reads");
+            seqs.extend(piece.events.iter().map(|e| e.seq));
+            if !piece.more {
+                break;
+            }
+        }
+        assert_eq!(seqs, [9]);
+    }
+}

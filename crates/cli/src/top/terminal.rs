@@ -1,0 +1,192 @@
+//! The terminal: taken for as long as `top` runs, and given back as it was, whatever ends it.
+
+use ratatui::backend::{Backend, ClearType, WindowSize};
+use ratatui::buffer::Cell;
+use ratatui::layout::{Position, Size};
+use ratatui::style::{Color, Modifier};
+use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
+use std::io::{self, Write};
+use std::sync::{Mutex, PoisonError};
+
+/// How the terminal was before we took it; none when it is not ours.
+static BEFORE: Mutex<Option<Termios>> = Mutex::new(None);
+
+const ENTER: &[u8] = b"\x1b[?1049h\x1b[?25l\x1b[2J";
+const LEAVE: &[u8] = b"\x1b[0m\x1b[?25h\x1b[?1049l";
+
+/// While this lives the terminal is ours. It is given back when this goes, by a panic too.
+pub struct Taken(());
+
+impl Taken {
+    pub fn take() -> io::Result<Taken> {
+        let hook = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |panic| {
+            // First, so that what the panic says can be read.
+            give_back();
+            hook(panic);
+        }));
+        enter()?;
+        Ok(Taken(()))
+    }
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        give_back();
+    }
+}
+
+/// Keys come as they are pressed, and what stood on the screen is kept aside.
+pub fn enter() -> io::Result<()> {
+    let stdin = io::stdin();
+    let before = tcgetattr(&stdin)?;
+    let mut raw = before.clone();
+    raw.make_raw();
+    BEFORE.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(before);
+    tcsetattr(&stdin, OptionalActions::Flush, &raw)?;
+    io::stdout().write_all(ENTER)?;
+    io::stdout().flush()
+}
+
+/// As it was. Does nothing the second time.
+pub fn give_back() {
+    let Some(before) = BEFORE.lock().unwrap_or_else(PoisonError::into_inner).take() else { return };
+    // If the terminal is gone there is nothing to give back.
+    let _ = io::stdout().write_all(LEAVE).and_then(|()| io::stdout().flush());
+    let _ = tcsetattr(io::stdin(), OptionalActions::Flush, &before);
+}
+
+/// What ratatui draws with: it knows which cells changed, this knows how a terminal is told.
+#[derive(Debug, Default)]
+pub struct Tty {
+    out: Vec<u8>,
+}
+
+impl Tty {
+    fn put(&mut self, text: &str) -> io::Result<()> {
+        self.out.extend_from_slice(text.as_bytes());
+        Ok(())
+    }
+}
+
+impl Backend for Tty {
+    type Error = io::Error;
+
+    fn draw<'a, I>(&mut self, content: I) -> io::Result<()>
+    where
+        I: Iterator<Item = (u16, u16, &'a Cell)>,
+    {
+        let mut next = None;
+        let mut style = None;
+        for (x, y, cell) in content {
+            if next != Some((x, y)) {
+                write!(self.out, "\x1b[{};{}H", y + 1, x + 1)?;
+            }
+            if style != Some((cell.fg, cell.modifier)) {
+                self.put(&sgr(cell.fg, cell.modifier))?;
+                style = Some((cell.fg, cell.modifier));
+            }
+            self.put(cell.symbol())?;
+            // After what is wider than one column it is said anew where we are.
+            let wide = unicode_width::UnicodeWidthStr::width(cell.symbol()) != 1;
+            next = (!wide).then_some((x + 1, y));
+        }
+        self.put("\x1b[0m")
+    }
+
+    fn hide_cursor(&mut self) -> io::Result<()> {
+        self.put("\x1b[?25l")
+    }
+
+    fn show_cursor(&mut self) -> io::Result<()> {
+        self.put("\x1b[?25h")
+    }
+
+    /// Nobody asks where it is: it is hidden, and every drawing says where it begins.
+    fn get_cursor_position(&mut self) -> io::Result<Position> {
+        Ok(Position::ORIGIN)
+    }
+
+    fn set_cursor_position<P: Into<Position>>(&mut self, position: P) -> io::Result<()> {
+        let Position { x, y } = position.into();
+        write!(self.out, "\x1b[{};{}H", y + 1, x + 1)
+    }
+
+    fn clear(&mut self) -> io::Result<()> {
+        self.put("\x1b[0m\x1b[2J")
+    }
+
+    fn clear_region(&mut self, region: ClearType) -> io::Result<()> {
+        self.put(match region {
+            ClearType::All => "\x1b[2J",
+            ClearType::AfterCursor => "\x1b[0J",
+            ClearType::BeforeCursor => "\x1b[1J",
+            ClearType::CurrentLine => "\x1b[2K",
+            ClearType::UntilNewLine => "\x1b[0K",
+        })
+    }
+
+    fn size(&self) -> io::Result<Size> {
+        let size = tcgetwinsize(io::stdout())?;
+        // A terminal that does not know its size has one all the same.
+        let or = |n: u16, usual| if n == 0 { usual } else { n };
+        Ok(Size { width: or(size.ws_col, 80), height: or(size.ws_row, 24) })
+    }
+
+    fn window_size(&mut self) -> io::Result<WindowSize> {
+        Ok(WindowSize { columns_rows: self.size()?, pixels: Size::ZERO })
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        let mut stdout = io::stdout().lock();
+        stdout.write_all(&self.out)?;
+        self.out.clear();
+        stdout.flush()
+    }
+}
+
+/// The sequence for a style; only what `draw` uses has one.
+fn sgr(colour: Color, modifier: Modifier) -> String {
+    let mut codes = vec!["0"];
+    if modifier.contains(Modifier::BOLD) {
+        codes.push("1");
+    }
+    if modifier.contains(Modifier::DIM) {
+        codes.push("2");
+    }
+    if modifier.contains(Modifier::REVERSED) {
+        codes.push("7");
+    }
+    codes.extend(match colour {
+        Color::Red => Some("31"),
+        Color::Green => Some("32"),
+        Color::Yellow => Some("33"),
+        Color::Blue => Some("34"),
+        Color::Magenta => Some("35"),
+        Color::Cyan => Some("36"),
+        _ => None,
+    });
+    format!("\x1b[{}m", codes.join(";"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ratatui::buffer::Buffer;
+    use ratatui::style::Style;
+
+    fn drawn(text: &str, style: Style) -> String {
+        let buffer = Buffer::with_lines([ratatui::text::Line::styled(text.to_owned(), style)]);
+        let mut tty = Tty::default();
+        let cells = buffer.content().iter().enumerate().map(|(x, cell)| (x as u16, 0, cell));
+        tty.draw(cells).expect("to memory");
+        String::from_utf8(tty.out).expect("text")
+    }
+
+    #[test]
+    fn a_style_is_said_once_and_taken_back() {
+        assert_eq!(drawn("ab", Style::new().fg(Color::Red)), "\x1b[1;1H\x1b[0;31mab\x1b[0m");
+        assert_eq!(drawn("a", Style::new().add_modifier(Modifier::BOLD)), "\x1b[1;1H\x1b[0;1ma\x1b[0m");
+        assert_eq!(drawn("x", Style::new()), "\x1b[1;1H\x1b[0mx\x1b[0m");
+    }
+}
