@@ -131,7 +131,7 @@ impl Row {
         let doing = |n: &dogwatch_core::status::NodeStatus| match &n.doing {
             DoingStatus::Working { .. } => true,
             DoingStatus::Waiting { left_s, .. } => left_s.is_some(),
-            DoingStatus::Nothing | DoingStatus::Preparing => false,
+            DoingStatus::Nothing | DoingStatus::Preparing | DoingStatus::Checking => false,
         };
         self.live && self.status(now).nodes.iter().any(doing)
     }

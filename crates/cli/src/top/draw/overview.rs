@@ -117,7 +117,7 @@ fn line(now: Moment, row: &Row, at: &Columns, look: Look, area: Rect, y: u16, bu
 /// The state of a run, or its outcome when it is over.
 pub fn state(status: &Status, look: Look) -> (String, Style) {
     let style = match status.state {
-        State::Working | State::Preparing | State::Starting => look.fg(Color::Cyan),
+        State::Working | State::Preparing | State::Checking | State::Starting => look.fg(Color::Cyan),
         State::Waiting | State::Paused => look.fg(Color::Yellow),
         State::NeedsHuman => look.fg(Color::Magenta),
         State::Lost => look.tone(Tone::Bad),
@@ -161,7 +161,7 @@ fn weight(doing: &DoingStatus) -> u8 {
     match doing {
         DoingStatus::Nothing => 0,
         DoingStatus::Waiting { .. } => 1,
-        DoingStatus::Preparing => 2,
+        DoingStatus::Preparing | DoingStatus::Checking => 2,
         DoingStatus::Working { needs_human: None, .. } => 3,
         DoingStatus::Working { needs_human: Some(_), .. } => 4,
     }
@@ -170,7 +170,7 @@ fn weight(doing: &DoingStatus) -> u8 {
 fn doing(node: &NodeStatus) -> String {
     match &node.doing {
         DoingStatus::Nothing => String::new(),
-        DoingStatus::Preparing => format!("turn {}", node.iteration),
+        DoingStatus::Preparing | DoingStatus::Checking => format!("turn {}", node.iteration),
         DoingStatus::Working { needs_human: Some(asks), .. } => {
             let left = asks.left_s.map_or_else(String::new, |left| format!("{} left: ", words::clock(left)));
             format!("{left}{}", one_line(&asks.what, MAX_REASON))
