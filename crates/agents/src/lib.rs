@@ -22,8 +22,10 @@ pub mod lines;
 pub mod marker;
 pub mod reader;
 pub mod tools;
+pub mod trail;
 
 pub use launch::{EnvChange, Launch, detect, launch, resuming};
 pub use lines::{Line, MAX_LINE, Splitter};
 pub use marker::{Marker, last_marker};
 pub use reader::Reader;
+pub use trail::{Entry, MAX_TRAIL_LINE, Reading, Trail};

@@ -29,5 +29,6 @@ pub mod snapshot;
 pub mod socket;
 pub mod sys;
 pub mod token;
+pub mod trail;
 pub mod wake;
 pub mod worktree;

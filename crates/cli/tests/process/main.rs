@@ -18,5 +18,6 @@ mod record;
 mod resume;
 mod screen;
 mod signals;
+mod subagents;
 mod usage;
 mod wake;

@@ -165,6 +165,11 @@ impl Feed {
         }
     }
 
+    /// Subagents did something, as the files of the agent's CLI tell.
+    pub fn subagents_did(&mut self, at: Awake, count: u64, out: &mut Vec<Fact>) {
+        self.saw(at, Channel::Subagent, count, 0, out);
+    }
+
     fn sign(&mut self, at: Awake, sign: Sign, out: &mut Vec<Fact>) {
         if let Some(channel) = sign.progress() {
             self.saw(at, channel, 1, u64::from(sign == Sign::Message), out);

@@ -104,7 +104,8 @@ impl Driver<'_> {
         let dir = self.iteration_dir(job);
         let mut env = self.marks(job);
         env.extend(launch.env.iter().filter_map(|(name, change)| env_change(name, *change)));
-        let sink = SessionSink::new(job, plan.reader, &dir, RAW_CAP, self.inbox.clone());
+        let trail = crate::trail::of(plan.reader, &self.work_dir(job.node));
+        let sink = SessionSink::new(job, plan.reader, &dir, RAW_CAP, self.inbox.clone()).following(trail);
         Ok(Command {
             argv: resumed.unwrap_or(launch.argv),
             env,

@@ -114,6 +114,11 @@ impl Ears {
         self.ring();
     }
 
+    pub fn subagents_did(&self, count: u64) {
+        self.lock().hearing.subagents_did(clock::awake(), count);
+        self.ring();
+    }
+
     /// Whether the workspace has changed since this was last asked.
     pub fn stirred(&self) -> bool {
         std::mem::take(&mut self.lock().stirred)

@@ -123,6 +123,15 @@ impl Hearing {
         self.feed.take(at, Input::Workspace { digest: None }, &mut self.facts);
     }
 
+    pub fn subagents_did(&mut self, at: Awake, count: u64) {
+        self.feed.subagents_did(at, count, &mut self.facts);
+    }
+
+    /// By which name the session goes, once the agent has told.
+    pub fn session(&self) -> Option<&str> {
+        self.feed.tally.session_id.as_deref()
+    }
+
     /// Hands over what the coalescers hold back, because somebody is about to judge.
     pub fn flush(&mut self, at: Awake) {
         self.feed.flush(at, &mut self.facts);

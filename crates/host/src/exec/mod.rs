@@ -20,6 +20,7 @@ use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use dogwatch_agents::Trail;
 use dogwatch_core::dur::Dur;
 use dogwatch_core::event::{EndStep, EndedBy, Event, HumanEndedBy, SessionEnded};
 use dogwatch_core::moment::{Awake, Moment};
@@ -35,6 +36,7 @@ use crate::keeper::{HowEnded, Keeper, Order, Report};
 use crate::orphans;
 use crate::sample::sample;
 use crate::sys::{SignalFd, Timer};
+use crate::trail::Following;
 use crate::wake::PathWaker;
 use copy::{Ears, Stream};
 use life::{Do, Gone, Life};
@@ -100,6 +102,9 @@ struct Exec {
     /// Both streams go through one pipe.
     merged: bool,
     workspace: Option<PathWaker>,
+    /// Where a known agent's CLI writes what its subagents do, until that is followed.
+    trail: Option<Trail>,
+    following: Option<Following>,
     signals: SignalFd,
     timer: Timer,
     armed: Option<Awake>,
@@ -252,6 +257,7 @@ impl Exec {
 
     /// The copiers have something to tell. Before the keeper has said that the command runs nobody would listen.
     fn listen(&mut self) {
+        self.follow_subagents();
         if self.main.is_some() {
             for fact in self.ears.facts() {
                 self.tell(fact);
@@ -263,6 +269,17 @@ impl Exec {
         if self.ears.closed() {
             let done = self.life.pipes_closed();
             self.carry_out(done);
+        }
+    }
+
+    /// The stream has told the session's id, and by that whose files are its own.
+    fn follow_subagents(&mut self) {
+        let known = || self.ears.with(|hearing| hearing.session().map(str::to_owned));
+        if let Some(session) = self.trail.as_ref().and_then(|_| known())
+            && let Some(trail) = self.trail.take()
+        {
+            let ears = self.ears.clone();
+            self.following = Following::start(trail, &session, move |count| ears.subagents_did(count));
         }
     }
 
@@ -325,6 +342,7 @@ impl Exec {
     fn take_time(&mut self) {
         let now = clock::awake();
         if self.life.is_watched() {
+            self.following.iter().for_each(Following::look);
             self.ears.drain(DRAIN_BOUND);
             self.listen();
             self.look();

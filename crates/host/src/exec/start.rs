@@ -44,6 +44,8 @@ pub(super) fn start(plan: Plan) -> Result<Exec, Refused> {
         ears,
         merged,
         workspace,
+        trail: crate::trail::of(plan.reader, &here()),
+        following: None,
         signals: SignalFd::new(&taken)?,
         timer: Timer::new(Clock::Awake)?,
         armed: None,

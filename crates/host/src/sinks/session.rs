@@ -3,8 +3,9 @@
 use super::RawFile;
 use crate::clock;
 use crate::inbox::{Inbox, Mail};
+use crate::trail::Following;
 use dogwatch_agents::limits::from_exit;
-use dogwatch_agents::{Reader, Splitter, last_marker};
+use dogwatch_agents::{Reader, Splitter, Trail, last_marker};
 use dogwatch_core::coalesce::Coalescer;
 use dogwatch_core::condition::Strain;
 use dogwatch_core::event::{Observation, Usage};
@@ -18,6 +19,7 @@ use dogwatch_core::watch::{Channel, Fact};
 use std::collections::BTreeSet;
 use std::mem::take;
 use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// How much of the last line of stderr is kept.
 const MAX_LAST_LINE: usize = 500;
@@ -34,6 +36,32 @@ pub struct SessionSink {
     meaning: Meaning,
     news: News,
     name: ReaderName,
+    subagents: Subagents,
+}
+
+/// Where the agent's CLI writes what its subagents do: followed once the stream has told the session's id.
+enum Subagents {
+    Nowhere,
+    Unknown(Trail),
+    Followed(Following),
+}
+
+impl Subagents {
+    fn follow(&mut self, session: &str, news: &News) {
+        if !matches!(self, Subagents::Unknown(_)) {
+            return;
+        }
+        if let Subagents::Unknown(trail) = std::mem::replace(self, Subagents::Nowhere) {
+            let (job, inbox, files) = (news.job, news.inbox.clone(), Arc::clone(&news.files));
+            let tell = move |count| {
+                let seen = lock(&files).saw(clock::awake(), count, 0);
+                if let Some(seen) = seen {
+                    inbox.post(Mail::FromSession { job, input: Input::Observed { job, seen } });
+                }
+            };
+            *self = Following::start(trail, session, tell).map_or(Subagents::Nowhere, Subagents::Followed);
+        }
+    }
 }
 
 /// What the output means so far.
@@ -103,6 +131,13 @@ struct News {
     inbox: Inbox,
     stdout: Coalescer,
     subagent: Coalescer,
+    /// The same, from files.
+    files: Arc<Mutex<Coalescer>>,
+}
+
+fn lock(files: &Mutex<Coalescer>) -> MutexGuard<'_, Coalescer> {
+    // Who panicked with it has told; what it holds is still right.
+    files.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl News {
@@ -149,6 +184,8 @@ impl News {
         self.seen(seen);
         let seen = self.subagent.flush(now);
         self.seen(seen);
+        let seen = lock(&self.files).flush(now);
+        self.seen(seen);
     }
 }
 
@@ -177,9 +214,17 @@ impl SessionSink {
                 inbox,
                 stdout: Coalescer::new(Channel::Stdout),
                 subagent: Coalescer::new(Channel::Subagent),
+                files: Arc::new(Mutex::new(Coalescer::new(Channel::Subagent))),
             },
             name,
+            subagents: Subagents::Nowhere,
         }
+    }
+
+    /// What the agent's CLI writes about its subagents counts too; this is the way to it.
+    pub fn following(mut self, trail: Option<Trail>) -> SessionSink {
+        self.subagents = trail.map_or(Subagents::Nowhere, Subagents::Unknown);
+        self
     }
 
     pub fn stdout(&mut self, bytes: &[u8]) {
@@ -193,6 +238,9 @@ impl SessionSink {
             meaning.reader.read_line(line, &mut meaning.signs);
             meaning.take_signs();
         });
+        if let Some(session) = &meaning.tally.session_id {
+            self.subagents.follow(session, &self.news);
+        }
         self.news.tell(meaning);
     }
 
@@ -210,6 +258,9 @@ impl SessionSink {
 
     /// Hands over what still waits, because somebody is about to judge.
     pub fn report_progress(&mut self) {
+        if let Subagents::Followed(following) = &self.subagents {
+            following.look();
+        }
         self.news.flush();
     }
 

@@ -1,0 +1,195 @@
+//! Lines as the CLIs write them, shortened.
+
+use super::*;
+
+const PARENT: &str = "01a1e198-1dda-7730-8986-27bb90dc0594";
+const CHILD: &str = "01a1e198-2013-7222-93f7-5bf90a112f61";
+const NOTHING: [usize; 0] = [];
+
+fn trail(name: ReaderName) -> Trail {
+    let env = |var: &str| (var == "HOME").then(|| "/h".to_owned());
+    let mut trail = Trail::new(name, "/srv/my_project", env).expect("it leaves a trail");
+    trail.of_session(PARENT);
+    trail
+}
+
+/// Which of these lines are work.
+fn work(trail: &mut Trail, lines: &[String]) -> Vec<usize> {
+    let mut reading = Reading::default();
+    let did =
+        |(_, line): &(usize, &String)| trail.read(&mut reading, Line { bytes: line.as_bytes(), cut: false });
+    lines.iter().enumerate().filter(did).map(|(n, _)| n).collect()
+}
+
+fn steps(trail: &Trail, path: &[&str]) -> Vec<Entry> {
+    path.iter().enumerate().map(|(depth, name)| trail.entry(depth, name)).collect()
+}
+
+fn rollout(id: &str, parent: &str) -> Vec<String> {
+    let spawned = format!(r#"{{"subagent":{{"thread_spawn":{{"parent_thread_id":"{parent}","depth":1}}}}}}"#);
+    [
+        format!(r#"{{"timestamp":"t","type":"session_meta","payload":{{"session_id":"{parent}","id":"{id}","parent_thread_id":"{parent}","cwd":"/srv","source":{spawned}}}}}"#),
+        r#"{"type":"response_item","payload":{"type":"message","role":"assistant","content":[{"type":"output_text","text":"what the parent said"}]}}"#.to_owned(),
+        r#"{"type":"event_msg","payload":{"type":"task_started","turn_id":"1"}}"#.to_owned(),
+        r#"{"type":"response_item","payload":{"type":"message","role":"user","content":[{"type":"input_text","text":"list the files"}]}}"#.to_owned(),
+        r#"{"type":"event_msg","payload":{"type":"item_completed","item":{"type":"UserMessage","id":"1"}}}"#.to_owned(),
+        r#"{"type":"world_state","payload":{"full":true}}"#.to_owned(),
+        r#"{"type":"turn_context","payload":{"cwd":"/srv"}}"#.to_owned(),
+        r#"{"type":"response_item","payload":{"type":"message","status":"completed","role":"assistant","content":[]}}"#.to_owned(),
+        r#"{"type":"response_item","payload":{"type":"function_call","name":"exec_command","arguments":"{}"}}"#.to_owned(),
+        r#"{"type":"event_msg","payload":{"type":"token_count","info":{}}}"#.to_owned(),
+        r#"{"type":"token_usage_record","payload":{"usage":{}}}"#.to_owned(),
+        r#"{"type":"event_msg","payload":{"type":"item_completed","item":{"type":"CommandExecution","id":"2"}}}"#.to_owned(),
+        r#"{"type":"response_item","payload":{"type":"function_call_output","output":"done"}}"#.to_owned(),
+        r#"{"type":"event_msg","payload":{"type":"task_complete","last_agent_message":"three files"}}"#.to_owned(),
+    ]
+    .into()
+}
+
+#[test]
+fn a_codex_subagent_works_from_its_own_first_turn_on() {
+    assert_eq!(work(&mut trail(ReaderName::Codex), &rollout(CHILD, PARENT)), [7, 8, 11, 12, 13]);
+}
+
+#[test]
+fn a_codex_thread_of_another_session_and_the_sessions_own_are_none_of_its_subagents() {
+    assert_eq!(work(&mut trail(ReaderName::Codex), &rollout(CHILD, "another")), NOTHING);
+    assert_eq!(work(&mut trail(ReaderName::Codex), &rollout(PARENT, PARENT)), NOTHING);
+    // Without its first line nobody knows whose it is.
+    assert_eq!(work(&mut trail(ReaderName::Codex), &rollout(CHILD, PARENT)[1..]), NOTHING);
+}
+
+#[test]
+fn a_claude_subagent_works_when_it_speaks_or_a_tool_answers_it() {
+    let side = format!(r#""isSidechain":true,"agentId":"a1","sessionId":"{PARENT}""#);
+    let lines = [
+        format!(r#"{{{side},"type":"user","message":{{"role":"user","content":"list the files"}}}}"#),
+        format!(r#"{{{side},"attachment":{{"type":"environment"}},"type":"attachment"}}"#),
+        format!(r#"{{"type":"api-request","sessionId":"{PARENT}","agentId":"a1"}}"#),
+        format!(
+            r#"{{"type":"api-request-blob","sessionId":"{PARENT}","message":{{"role":"user","content":[{{"type":"tool_result"}}]}}}}"#
+        ),
+        format!(
+            r#"{{{side},"message":{{"role":"assistant","content":[{{"type":"text","text":"I list."}}]}},"type":"assistant"}}"#
+        ),
+        format!(
+            r#"{{{side},"type":"user","message":{{"role":"user","content":[{{"tool_use_id":"t","type":"tool_result","content":"a"}}]}}}}"#
+        ),
+        r#"{"sessionId":"another","message":{"role":"assistant","content":[]},"type":"assistant"}"#
+            .to_owned(),
+    ];
+    assert_eq!(work(&mut trail(ReaderName::Claude), &lines), [4, 5]);
+}
+
+#[test]
+fn a_gemini_subagent_works_when_it_speaks_or_a_tool_answers_it() {
+    let lines = [
+        r#"{"sessionId":"s","projectHash":"h","kind":"subagent"}"#,
+        r#"{"id":"1","type":"user","content":[{"text":"list the files"}]}"#,
+        r#"{"$set":{"lastUpdated":"2026-11-15T23:44:56.631Z"}}"#,
+        r#"{"id":"2","type":"gemini","content":"I list.","tokens":{"input":1}}"#,
+        r#"{"id":"2","type":"gemini","content":"I list.","toolCalls":[{"id":"c"}]}"#,
+        r#"{"id":"3","type":"user","content":[{"functionResponse":{"id":"c","response":{}}}]}"#,
+    ]
+    .map(str::to_owned);
+    assert_eq!(work(&mut trail(ReaderName::Gemini), &lines), [3, 4, 5]);
+}
+
+#[test]
+fn an_opencode_subagent_works_when_it_comes_to_its_next_step() {
+    let created = |id: &str, parent: &str| {
+        format!(
+            "timestamp=t level=INFO run=4 message=created id={id} slug=x directory=/srv path=\"\" parentID={parent} title=\"t\""
+        )
+    };
+    let step =
+        |id: &str, n: u64| format!("timestamp=t level=INFO run=4 message=loop session.id={id} step={n}");
+    let stream = |id: &str| {
+        format!(
+            "timestamp=t level=INFO message=stream providerID=p session.id={id} small=false mode=subagent"
+        )
+    };
+    let lines = [
+        created("ses_other", "undefined"),
+        step("ses_other", 3),
+        created("ses_child", PARENT),
+        step("ses_child", 0),
+        stream("ses_child"),
+        step("ses_child", 1),
+        stream("ses_child"),
+        stream("ses_child"),
+        step("ses_child", 1),
+        step(PARENT, 2),
+        created("ses_grandchild", "ses_child"),
+        step("ses_grandchild", 1),
+        "timestamp=t level=INFO message=\"exiting loop\" session.id=ses_child".to_owned(),
+    ];
+    assert_eq!(work(&mut trail(ReaderName::Opencode), &lines), [5, 11, 12]);
+}
+
+#[test]
+fn the_way_leads_to_the_sessions_own_files_only() {
+    use Entry::{Dir, File, Newest, Nothing, Recent};
+    let claude = trail(ReaderName::Claude);
+    assert_eq!(claude.root(), "/h/.claude");
+    let way = ["projects", "-srv-my-project", PARENT, "subagents", "agent-a1.jsonl"];
+    assert_eq!(steps(&claude, &way), [Dir, Dir, Dir, Dir, File]);
+    let wrong = ["todos", "-srv-other", CHILD, "tool-results", "agent-a1.meta.json"];
+    assert_eq!(steps(&claude, &wrong), [Nothing; 5]);
+
+    let codex = trail(ReaderName::Codex);
+    let way = ["sessions", "2026", "11", "15", "rollout-2026-11-15T23-43-25-x.jsonl"];
+    assert_eq!(steps(&codex, &way), [Dir, Newest, Newest, Newest, File]);
+    assert_eq!(steps(&codex, &["log", "x", "111", "..", "history.jsonl"]), [Nothing; 5]);
+
+    let gemini = trail(ReaderName::Gemini);
+    assert_eq!(
+        steps(&gemini, &["tmp", "my-project", "chats", PARENT, "x.jsonl"]),
+        [Dir, Recent, Dir, Dir, File]
+    );
+    assert_eq!(gemini.entry(3, "session-2026-11-15T23-44-61e8c149.jsonl"), Nothing);
+
+    let opencode = trail(ReaderName::Opencode);
+    assert_eq!(opencode.root(), "/h/.local/share/opencode");
+    assert_eq!(steps(&opencode, &["log", "opencode.log"]), [Dir, File]);
+    assert_eq!(steps(&opencode, &["storage", "opencode.txt"]), [Nothing; 2]);
+}
+
+#[test]
+fn an_id_that_is_no_name_and_one_that_is_not_known_leave_no_trail() {
+    let mut claude = trail(ReaderName::Claude);
+    for id in ["", "..", "a/b", "a b", "a\0b", &"x".repeat(129)] {
+        claude.of_session(id);
+        assert_eq!(claude.entry(0, "projects"), Entry::Nothing, "{id:?}");
+    }
+    assert!(Trail::new(ReaderName::Plain, "/srv", |_| None).is_none());
+    assert!(Trail::new(ReaderName::Codex, "/srv", |_| None).is_none(), "without a home");
+    assert!(Trail::new(ReaderName::Codex, "/srv", |_| Some("here".into())).is_none());
+}
+
+#[test]
+fn torn_and_foreign_lines_are_nothing() {
+    for name in [ReaderName::Claude, ReaderName::Codex, ReaderName::Opencode, ReaderName::Gemini] {
+        let mut trail = trail(name);
+        let lines = [
+            "",
+            "{",
+            "null",
+            "[]",
+            "\u{0}",
+            r#"{"type":"assistant""#,
+            " message=",
+            "message=created id= parentID=",
+        ];
+        assert_eq!(work(&mut trail, &lines.map(str::to_owned)), NOTHING, "{name}");
+        let mut reading = Reading::default();
+        assert!(!trail.read(&mut reading, Line { bytes: b"\xff\xfe", cut: false }));
+    }
+}
+
+#[test]
+fn a_line_that_was_cut_counts_by_what_stands_before_the_cut() {
+    let mut gemini = trail(ReaderName::Gemini);
+    let cut = Line { bytes: br#"{"id":"2","type":"gemini","content":"long text and"#, cut: true };
+    assert!(gemini.read(&mut Reading::default(), cut));
+}

@@ -1,0 +1,221 @@
+//! The way to the files: directories on it are watched, files at its end are read as they grow.
+
+use super::tail::Tail;
+use dogwatch_agents::{Entry, Trail};
+use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags};
+use rustix::io::Errno;
+use std::collections::{BTreeMap, HashMap};
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+/// Directories on the way that are watched at once.
+const MAX_DIRS: usize = 64;
+/// Files that are read at once; the one that has said nothing for longest makes room.
+const MAX_TAILS: usize = 64;
+/// Entries of a directory that are looked at.
+const MAX_ENTRIES: usize = 10_000;
+/// Of directories that may all be on the way, so many of the last changed ones are.
+const MAX_RECENT: usize = 16;
+/// Events that are read at a time, and how often in one look: who makes more of them is heard in the next.
+const BUFFER: usize = 16 * 1024;
+const MAX_ROUNDS: usize = 64;
+
+pub struct Follower {
+    trail: Trail,
+    inotify: OwnedFd,
+    /// How deep below the trail's root each watched directory lies.
+    dirs: HashMap<i32, (PathBuf, usize)>,
+    tails: BTreeMap<PathBuf, (Tail, u64)>,
+    /// Counts the reads, to know which tail was read last.
+    turn: u64,
+    buffer: Vec<u8>,
+    began: SystemTime,
+    begun: bool,
+    /// What was seen while the way was walked.
+    seen: u64,
+}
+
+struct Happened {
+    watch: i32,
+    what: ReadFlags,
+    name: OsString,
+}
+
+impl Follower {
+    pub fn new(trail: Trail) -> io::Result<Follower> {
+        let inotify = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC)?;
+        Ok(Follower {
+            trail,
+            inotify,
+            dirs: HashMap::new(),
+            tails: BTreeMap::new(),
+            turn: 0,
+            buffer: Vec::new(),
+            began: SystemTime::now(),
+            begun: false,
+            seen: 0,
+        })
+    }
+
+    /// Goes the way as far as there is one. What lies at its end already is old.
+    fn begin(&mut self) {
+        let root = PathBuf::from(self.trail.root());
+        self.descend(&root, 0, false);
+    }
+
+    /// Takes in what has happened; answers how much subagents have done.
+    pub fn look(&mut self) -> u64 {
+        if !std::mem::replace(&mut self.begun, true) {
+            self.begin();
+        }
+        let mut happened = Vec::new();
+        for _ in 0..MAX_ROUNDS {
+            let more = self.read_events(&mut happened);
+            happened.drain(..).for_each(|event| self.take(&event));
+            if !more {
+                break;
+            }
+        }
+        std::mem::take(&mut self.seen)
+    }
+
+    fn take(&mut self, event: &Happened) {
+        if event.what.contains(ReadFlags::QUEUE_OVERFLOW) {
+            return self.look_again();
+        }
+        if event.what.contains(ReadFlags::IGNORED) {
+            self.dirs.remove(&event.watch);
+            return;
+        }
+        let Some((dir, depth)) = self.dirs.get(&event.watch).cloned() else { return };
+        let path = dir.join(&event.name);
+        let came = event.what.intersects(ReadFlags::CREATE | ReadFlags::MOVED_TO);
+        match self.entry(depth, &event.name) {
+            Entry::Dir | Entry::Newest | Entry::Recent if came && event.what.contains(ReadFlags::ISDIR) => {
+                self.descend(&path, depth + 1, true);
+            }
+            Entry::File if came => self.open(&path, false),
+            Entry::File => self.read(&path),
+            Entry::Dir | Entry::Newest | Entry::Recent | Entry::Nothing => {}
+        }
+    }
+
+    /// No CLI gives names that are no text.
+    fn entry(&self, depth: usize, name: &OsStr) -> Entry {
+        name.to_str().map_or(Entry::Nothing, |name| self.trail.entry(depth, name))
+    }
+
+    /// Events were lost. What came into being since we began is new, whatever was told of it.
+    fn look_again(&mut self) {
+        self.begin();
+        let known: Vec<PathBuf> = self.tails.keys().cloned().collect();
+        known.iter().for_each(|path| self.read(path));
+    }
+
+    /// Watches a directory and goes on in it. `fresh`: it came into being before our eyes, and so did all in it.
+    fn descend(&mut self, dir: &Path, depth: usize, fresh: bool) {
+        if !self.watch(dir, depth) {
+            return;
+        }
+        let mut newest = None;
+        let mut recent = Vec::new();
+        for entry in std::fs::read_dir(dir).into_iter().flatten().flatten().take(MAX_ENTRIES) {
+            let name = entry.file_name();
+            match self.entry(depth, &name) {
+                Entry::Nothing => {}
+                Entry::Dir => self.descend(&entry.path(), depth + 1, fresh),
+                Entry::Newest => newest = newest.max(Some(name)),
+                Entry::Recent => recent.push((changed(&entry.path()), name)),
+                Entry::File => {
+                    let new = fresh
+                        || entry.metadata().and_then(|meta| meta.created()).is_ok_and(|at| at > self.began);
+                    if new || self.trail.shares_files() {
+                        self.open(&entry.path(), !new);
+                    }
+                }
+            }
+        }
+        recent.sort_unstable_by(|a, b| b.cmp(a));
+        let on = newest.into_iter().chain(recent.into_iter().take(MAX_RECENT).map(|(_, name)| name));
+        for name in on {
+            self.descend(&dir.join(name), depth + 1, fresh);
+        }
+    }
+
+    /// False if it is no directory, or one too many. The root may be a link, as people have them in their homes.
+    fn watch(&mut self, dir: &Path, depth: usize) -> bool {
+        if self.dirs.len() >= MAX_DIRS && !self.dirs.values().any(|(known, _)| known == dir) {
+            return false;
+        }
+        let mut flags = WatchFlags::CREATE | WatchFlags::MOVED_TO | WatchFlags::MODIFY | WatchFlags::ONLYDIR;
+        if depth > 0 {
+            flags |= WatchFlags::DONT_FOLLOW;
+        }
+        match inotify::add_watch(&self.inotify, dir, flags) {
+            Ok(watch) => {
+                self.dirs.insert(watch, (dir.to_path_buf(), depth));
+                true
+            }
+            Err(_) => false,
+        }
+    }
+
+    fn open(&mut self, path: &Path, from_end: bool) {
+        if self.tails.contains_key(path) {
+            return self.read(path);
+        }
+        let Ok(tail) = Tail::open(path, from_end) else { return };
+        if self.tails.len() >= MAX_TAILS {
+            let oldest = self.tails.iter().min_by_key(|(_, (_, turn))| *turn).map(|(path, _)| path.clone());
+            oldest.iter().for_each(|path| drop(self.tails.remove(path)));
+        }
+        self.tails.insert(path.to_path_buf(), (tail, self.turn));
+        self.read(path);
+    }
+
+    fn read(&mut self, path: &Path) {
+        let Some((tail, turn)) = self.tails.get_mut(path) else { return };
+        self.turn += 1;
+        *turn = self.turn;
+        self.seen += tail.read(&mut self.trail, &mut self.buffer);
+    }
+
+    /// Takes one buffer full of events. False when there are no more.
+    fn read_events(&self, happened: &mut Vec<Happened>) -> bool {
+        let mut buffer = [MaybeUninit::<u8>::uninit(); BUFFER];
+        let mut reader = Reader::new(&self.inotify, &mut buffer);
+        loop {
+            match reader.next() {
+                Ok(event) => {
+                    let name = event.file_name().map(|name| OsStr::from_bytes(name.to_bytes()).to_owned());
+                    let event =
+                        Happened { watch: event.wd(), what: event.events(), name: name.unwrap_or_default() };
+                    happened.push(event);
+                }
+                Err(Errno::INTR) => continue,
+                Err(_) => return false,
+            }
+            if reader.is_buffer_empty() {
+                return true;
+            }
+        }
+    }
+}
+
+impl AsFd for Follower {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.inotify.as_fd()
+    }
+}
+
+/// When a directory, or one in it, last got or lost an entry.
+fn changed(dir: &Path) -> Option<SystemTime> {
+    let of = |path: &Path| path.metadata().and_then(|meta| meta.modified()).ok();
+    let inside = std::fs::read_dir(dir).into_iter().flatten().flatten().take(MAX_RECENT);
+    inside.filter_map(|entry| of(&entry.path())).chain(of(dir)).max()
+}

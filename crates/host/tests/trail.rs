@@ -1,0 +1,219 @@
+//! Subagents that are seen only in the files that their CLI writes: real files, real inotify.
+
+use dogwatch_agents::Trail;
+use dogwatch_core::settings::ReaderName;
+use dogwatch_host::trail::Following;
+use rustix::fs::{CWD, FileType, Mode, mknodat};
+use std::fs::{self, OpenOptions};
+use std::io::Write;
+use std::path::PathBuf;
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, SystemTime};
+use tempfile::TempDir;
+
+const SESSION: &str = "01a1e198-1dda-7730-8986-27bb90dc0594";
+/// A loaded machine may take its time; nobody waits so long unless it fails.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+struct Rig {
+    home: TempDir,
+    name: ReaderName,
+    following: Option<Following>,
+    heard: Option<Receiver<u64>>,
+}
+
+impl Rig {
+    fn new(name: ReaderName) -> Rig {
+        Rig { home: tempfile::tempdir().expect("a directory"), name, following: None, heard: None }
+    }
+
+    /// The stream has told the session's id.
+    fn begin(&mut self) {
+        let home = self.home.path().to_str().expect("a path that is text").to_owned();
+        let trail = Trail::new(self.name, "/srv/project", |var| (var == "HOME").then(|| home.clone()));
+        let (tell, heard) = channel();
+        // Who does not listen any more has heard enough.
+        let told = move |count| _ = tell.send(count);
+        self.following = Following::start(trail.expect("a known agent"), SESSION, told);
+        self.following.as_ref().expect("inotify is there").look();
+        self.heard = Some(heard);
+    }
+
+    fn path(&self, rest: &str) -> PathBuf {
+        self.home.path().join(rest)
+    }
+
+    fn dir(&self, rest: &str) {
+        fs::create_dir_all(self.path(rest)).expect("creates");
+    }
+
+    fn append(&self, rest: &str, text: &str) {
+        let path = self.path(rest);
+        fs::create_dir_all(path.parent().expect("it has one")).expect("creates");
+        let mut file = OpenOptions::new().create(true).append(true).open(path).expect("opens");
+        file.write_all(text.as_bytes()).expect("writes");
+    }
+
+    /// Waits for so many signs in all.
+    fn hears(&self, count: u64) {
+        let heard = self.heard.as_ref().expect("it has begun");
+        let mut sum = 0;
+        while sum < count {
+            sum += heard.recv_timeout(PATIENCE).expect("the subagent is heard");
+        }
+        assert_eq!(sum, count);
+    }
+
+    /// Whoever looks has read all that is written: nothing came.
+    fn hears_nothing(&self) {
+        self.following.as_ref().expect("it has begun").look();
+        assert_eq!(
+            self.heard.as_ref().expect("it has begun").try_recv(),
+            Err(std::sync::mpsc::TryRecvError::Empty)
+        );
+    }
+}
+
+fn spoke() -> &'static str {
+    "{\"type\":\"response_item\",\"payload\":{\"type\":\"message\",\"role\":\"assistant\"}}\n"
+}
+
+fn meta(parent: &str) -> String {
+    format!(
+        "{{\"type\":\"session_meta\",\"payload\":{{\"id\":\"child\",\"parent_thread_id\":\"{parent}\"}}}}\n\
+         {{\"type\":\"event_msg\",\"payload\":{{\"type\":\"task_started\"}}}}\n"
+    )
+}
+
+#[test]
+fn a_codex_subagent_is_heard_in_its_own_file_and_nothing_else_is() {
+    let mut rig = Rig::new(ReaderName::Codex);
+    rig.append(".codex/sessions/2025/12/31/rollout-old.jsonl", &(meta(SESSION) + spoke()));
+    rig.append(".codex/sessions/2026/11/15/rollout-before.jsonl", &meta(SESSION));
+    rig.begin();
+    rig.hears_nothing();
+    // What was there before the session is of a session before.
+    rig.append(".codex/sessions/2026/11/15/rollout-before.jsonl", spoke());
+    rig.append(".codex/sessions/2026/11/15/rollout-other.jsonl", &(meta("another") + spoke()));
+    rig.append(".codex/sessions/2026/11/15/notes.jsonl", spoke());
+    rig.hears_nothing();
+    rig.append(".codex/sessions/2026/11/15/rollout-child.jsonl", &(meta(SESSION) + spoke()));
+    rig.hears(1);
+    rig.append(".codex/sessions/2026/11/15/rollout-child.jsonl", spoke());
+    rig.hears(1);
+    // Half a line is none yet.
+    let (half, rest) = spoke().split_at(20);
+    rig.append(".codex/sessions/2026/11/15/rollout-child.jsonl", half);
+    rig.hears_nothing();
+    rig.append(".codex/sessions/2026/11/15/rollout-child.jsonl", rest);
+    rig.hears(1);
+}
+
+#[test]
+fn directories_that_come_into_being_later_are_followed() {
+    let mut rig = Rig::new(ReaderName::Claude);
+    rig.dir(".claude");
+    rig.begin();
+    let line = "{\"type\":\"assistant\",\"message\":{\"role\":\"assistant\",\"content\":[]}}\n";
+    rig.append(&format!(".claude/projects/-srv-project/{SESSION}/subagents/agent-a1.jsonl"), line);
+    rig.hears(1);
+    rig.append(&format!(".claude/projects/-srv-project/{SESSION}/subagents/agent-a2.jsonl"), line);
+    rig.hears(1);
+    rig.append(&format!(".claude/projects/-srv-project/{SESSION}.jsonl"), line);
+    rig.append(".claude/projects/-srv-project/another/subagents/agent-a1.jsonl", line);
+    rig.append(&format!(".claude/projects/-srv-other/{SESSION}/subagents/agent-a1.jsonl"), line);
+    rig.hears_nothing();
+}
+
+#[test]
+fn a_new_day_begins_a_new_directory() {
+    let mut rig = Rig::new(ReaderName::Codex);
+    rig.dir(".codex/sessions/2026/12/31");
+    rig.begin();
+    rig.hears_nothing();
+    rig.append(".codex/sessions/2027/01/01/rollout-child.jsonl", &(meta(SESSION) + spoke()));
+    rig.hears(1);
+}
+
+#[test]
+fn a_gemini_subagent_is_heard_among_many_projects() {
+    let mut rig = Rig::new(ReaderName::Gemini);
+    for n in 0..40 {
+        rig.dir(&format!(".gemini/tmp/project-{n}/chats"));
+    }
+    rig.append(".gemini/tmp/ours/chats/session-1.jsonl", "{}\n");
+    // The file system's clock is coarse; the session's own chat is the youngest all the same.
+    let chats = fs::File::open(rig.path(".gemini/tmp/ours/chats")).expect("opens");
+    chats.set_modified(SystemTime::now() + Duration::from_secs(1)).expect("sets");
+    rig.begin();
+    rig.hears_nothing();
+    rig.append(
+        &format!(".gemini/tmp/ours/chats/{SESSION}/sub.jsonl"),
+        "{\"type\":\"gemini\",\"content\":\"x\"}\n",
+    );
+    rig.hears(1);
+}
+
+#[test]
+fn of_a_log_that_all_share_only_what_is_appended_counts() {
+    let mut rig = Rig::new(ReaderName::Opencode);
+    let log = ".local/share/opencode/log/opencode.log";
+    let step = |n: u64| format!("timestamp=t level=INFO message=loop session.id=ses_child step={n}\n");
+    let created = format!("timestamp=t level=INFO message=created id=ses_child parentID={SESSION} title=x\n");
+    rig.append(log, &(created.clone() + &step(1)));
+    rig.begin();
+    rig.hears_nothing();
+    rig.append(log, &(created + &step(1)));
+    rig.hears(1);
+    rig.append(log, &step(2));
+    rig.hears(1);
+}
+
+#[test]
+fn pipes_links_and_directories_that_pose_as_transcripts_are_left_alone() {
+    let mut rig = Rig::new(ReaderName::Codex);
+    let day = ".codex/sessions/2026/11/15";
+    rig.dir(day);
+    rig.begin();
+    mknodat(CWD, rig.path(&format!("{day}/rollout-pipe.jsonl")), FileType::Fifo, Mode::RUSR | Mode::WUSR, 0)
+        .expect("makes a pipe");
+    rig.append("elsewhere", &(meta(SESSION) + spoke()));
+    let elsewhere = rig.path("elsewhere");
+    std::os::unix::fs::symlink(&elsewhere, rig.path(&format!("{day}/rollout-link.jsonl"))).expect("links");
+    rig.dir(&format!("{day}/rollout-dir.jsonl"));
+    rig.hears_nothing();
+    rig.append(&format!("{day}/rollout-child.jsonl"), &(meta(SESSION) + spoke()));
+    rig.hears(1);
+}
+
+#[test]
+fn a_huge_line_costs_no_memory_and_what_follows_it_is_heard() {
+    let mut rig = Rig::new(ReaderName::Codex);
+    let file = ".codex/sessions/2026/11/15/rollout-child.jsonl";
+    rig.dir(".codex/sessions/2026/11/15");
+    rig.begin();
+    rig.append(file, &meta(SESSION));
+    for _ in 0..10 {
+        rig.append(file, &"x".repeat(1024 * 1024));
+        rig.hears_nothing();
+    }
+    rig.append(file, "\n");
+    rig.append(file, spoke());
+    rig.hears(1);
+}
+
+#[test]
+fn a_file_that_was_cut_off_or_is_gone_is_no_trouble() {
+    let mut rig = Rig::new(ReaderName::Codex);
+    let file = ".codex/sessions/2026/11/15/rollout-child.jsonl";
+    rig.dir(".codex/sessions/2026/11/15");
+    rig.begin();
+    rig.append(file, &(meta(SESSION) + spoke()));
+    rig.hears(1);
+    OpenOptions::new().write(true).open(rig.path(file)).expect("opens").set_len(0).expect("cuts");
+    rig.hears_nothing();
+    rig.append(file, spoke());
+    rig.hears(1);
+    fs::remove_dir_all(rig.path(".codex")).expect("removes");
+    rig.hears_nothing();
+}
