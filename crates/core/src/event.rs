@@ -566,7 +566,11 @@ words! {
 
 words! {
     /// What ended a wait.
-    WaitEndedBy { Timer = "timer", Operator = "operator", Path = "path", Probe = "probe", Api = "api", Signal = "signal" }
+    WaitEndedBy {
+        Timer = "timer", Operator = "operator", Path = "path", Probe = "probe", Api = "api", Signal = "signal",
+        /// The node's own time is up.
+        Budget = "budget",
+    }
 }
 
 words! {

@@ -2,8 +2,9 @@
 
 use dogwatch_core::dur::Dur;
 use dogwatch_core::event::EndStep;
-use dogwatch_core::job::{Exit, JobReport, Marker};
-use dogwatch_core::sign::AgentResult;
+use dogwatch_core::job::{Exit, JobReport, Marker, Tail};
+use dogwatch_core::moment::Wall;
+use dogwatch_core::sign::{AgentResult, Limit, LimitKind};
 
 /// One process tree's part: how long it lasts, how it ends, what it makes of being told to.
 #[derive(Clone, Debug)]
@@ -77,6 +78,35 @@ impl Act {
 
     pub fn saying(mut self, last_line: &str) -> Act {
         self.report.last_line = last_line.to_owned();
+        self
+    }
+
+    /// The service refuses; if it says so, until this moment.
+    pub fn limited(resets_at: Option<Wall>) -> Act {
+        let mut act = Act::exits(1, Dur::from_secs(1));
+        let kind = if resets_at.is_some() { LimitKind::RateLimit } else { LimitKind::Overload };
+        act.report.tally.limit = Some(Limit { kind, resets_at: None, text: String::new() });
+        act.report.resets_at = resets_at;
+        act
+    }
+
+    /// The service does not know who asks.
+    pub fn unknown_to_the_service() -> Act {
+        let mut act = Act::exits(1, Dur::from_secs(1));
+        act.report.tally.auth_failed = Some("invalid key".to_owned());
+        act
+    }
+
+    /// A check that fails and says this.
+    pub fn check_fails(code: i32, says: &str) -> Act {
+        let mut act = Act::exits(code, Dur::from_secs(1));
+        act.report.tail = Tail { text: says.to_owned(), truncated: false };
+        act
+    }
+
+    /// The agent's own session has this name.
+    pub fn named(mut self, session: &str) -> Act {
+        self.report.tally.session_id = Some(session.to_owned());
         self
     }
 

@@ -5,12 +5,18 @@ use crate::dice::Dice;
 use crate::{Act, World, plan};
 use dogwatch_core::dur::{Dur, Limit};
 use dogwatch_core::event::{Outcome, WaitEndedBy};
+use dogwatch_core::ids::NodeName;
 use dogwatch_core::input::{EndSignal, Input};
 use dogwatch_core::job::JobKind;
+use dogwatch_core::moment::Wall;
 use dogwatch_core::run::CannotResume;
-use dogwatch_core::settings::{IdlePolicy, Plan, StopAfter, Strategy, WakePolicy};
+use dogwatch_core::settings::{
+    AgentPlan, GraphPlan, IdlePolicy, NodePlan, Plan, ReaderName, StopAfter, Strategy, WakePolicy,
+};
 use dogwatch_core::sign::AgentResult;
 
+/// When a service that refuses will answer again: an hour into the night.
+const SOON: i64 = 1_794_777_333_000;
 /// Steps in which anything may break.
 const WILD_STEPS: u64 = 1_500;
 /// Steps within which a run must end once it has been asked to.
@@ -85,6 +91,33 @@ fn crash(world: &mut World, dice: &mut Dice) -> bool {
 }
 
 fn some_plan(dice: &mut Dice) -> Plan {
+    let mut plan = some_loop(dice);
+    if dice.one_in(2) {
+        return plan;
+    }
+    let template = plan.nodes[0].clone();
+    let nodes = 2 + dice.below(7);
+    plan.graph = Some(GraphPlan {
+        max_parallel: 1 + u32::try_from(dice.below(3)).expect("small"),
+        budget: std::mem::take(&mut plan.nodes[0].settings.budget),
+    });
+    plan.nodes = (0..nodes).map(|n| some_node(dice, &template, n)).collect();
+    plan
+}
+
+/// A node of a graph: it may wait for any that stands before it.
+fn some_node(dice: &mut Dice, template: &NodePlan, n: u64) -> NodePlan {
+    let mut node = template.clone();
+    node.name = NodeName::new(&format!("n{n}"));
+    node.depends_on = (0..n).filter(|_| dice.one_in(3)).map(|p| NodeName::new(&format!("n{p}"))).collect();
+    node.touches = (0..dice.below(3)).map(|_| format!("src/{}/**", dice.below(4))).collect();
+    node.parallel_safe = !dice.one_in(5);
+    node.settings.worktree = dice.one_in(5);
+    node.settings.budget.time = dice.one_in(6).then(|| Dur::from_secs(60 + dice.below(2_000)));
+    node
+}
+
+fn some_loop(dice: &mut Dice) -> Plan {
     let mut plan = plan::plan(|s| {
         s.delay = if dice.one_in(2) { Dur::ZERO } else { dice.secs(600) };
         s.max_iterations = dice.one_in(3).then(|| 1 + dice.below(30));
@@ -98,6 +131,13 @@ fn some_plan(dice: &mut Dice) -> Plan {
         s.work_when = dice.one_in(4).then(|| "gate".to_owned());
         s.idle = dice.one_in(2).then(|| some_idle(dice));
         let probe = dice.one_in(3).then(|| "probe".to_owned());
+        s.checks.commands = (0..dice.below(3)).map(|n| format!("check {n}")).collect();
+        s.checks.recheck = u32::from(dice.one_in(4));
+        s.recovery.budget = u32::try_from(dice.below(4)).expect("small");
+        s.recovery.resume = dice.one_in(2);
+        s.recovery.agents = (0..dice.below(3))
+            .map(|n| AgentPlan { agent: vec![format!("other {n}")], reader: ReaderName::Plain })
+            .collect();
         s.wake_on = WakePolicy { paths: Vec::new(), probe, every: Dur::from_secs(20) };
     });
     plan.stop_on_error = dice.one_in(8);
@@ -127,6 +167,9 @@ fn some_act(dice: &mut Dice, kind: JobKind) -> Act {
         (_, 0) => Act::hangs(),
         (_, 1) => Act::absent(),
         (JobKind::Session, 2 | 3) => Act::idles(if dice.one_in(2) { "no_pending_tasks" } else { "blocked" }),
+        (JobKind::Session, 4) if dice.one_in(4) => Act::limited(Some(Wall(SOON))),
+        (JobKind::Session, 4) if dice.one_in(4) => Act::limited(None),
+        (JobKind::Session, 4) if dice.one_in(8) => Act::unknown_to_the_service(),
         (JobKind::Session, 4) => Act::fails(),
         (JobKind::Session, 5) => Act::works(lasts).answering(AgentResult::new("it went wrong", true)),
         (

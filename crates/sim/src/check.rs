@@ -4,6 +4,9 @@ use dogwatch_core::event::{Event, Recorded, WaitEndedBy};
 use dogwatch_core::replay::JournalReplay;
 use dogwatch_core::settings::WatchPolicy;
 use dogwatch_core::view::View;
+use std::collections::{BTreeMap, BTreeSet};
+
+mod work;
 
 /// All of them.
 pub fn all(events: &[Recorded], live: &View) {
@@ -16,6 +19,7 @@ pub fn all(events: &[Recorded], live: &View) {
     budgets_only_grow(events);
     numbers_are_never_used_twice(events);
     a_replay_comes_to_the_same_verdicts(events);
+    work::all(events, live);
 }
 
 fn sequence_has_no_gaps(events: &[Recorded]) {
@@ -32,24 +36,28 @@ fn folding_again_gives_the_same_view(events: &[Recorded], live: &View) {
 }
 
 fn one_session_at_a_time(events: &[Recorded]) {
-    let mut open = false;
+    let mut open = BTreeSet::new();
     for e in events {
-        match e.event {
-            Event::SessionStarted { .. } => {
-                assert!(!std::mem::replace(&mut open, true), "two sessions at once: {e:?}")
+        match &e.event {
+            Event::SessionStarted { node, .. } => {
+                assert!(open.insert(node.clone()), "two sessions of a node at once: {e:?}")
             }
-            Event::SessionEnded(_) | Event::RunResumed(_) => open = false,
+            Event::SessionEnded(s) => {
+                open.remove(&s.node);
+            }
+            Event::RunResumed(_) => open.clear(),
             _ => {}
         }
     }
 }
 
 fn every_iteration_that_began_ended_once(events: &[Recorded], live: &View) {
-    let mut open = None;
+    let mut open = BTreeMap::new();
     for e in events {
         match &e.event {
-            Event::IterationStarted { iteration, .. } => {
-                assert_eq!(open.replace(*iteration), None, "an iteration began within another: {e:?}");
+            Event::IterationStarted { node, iteration, .. } => {
+                let before = open.insert(node.clone(), *iteration);
+                assert_eq!(before, None, "an iteration began within another: {e:?}");
             }
             Event::IterationCompleted(end)
             | Event::IterationFailed(end)
@@ -58,12 +66,13 @@ fn every_iteration_that_began_ended_once(events: &[Recorded], live: &View) {
             | Event::IterationAuthFailed(end)
             | Event::IterationIdle { end, .. }
             | Event::IterationInterrupted { end, .. } => {
-                assert_eq!(open.take(), Some(end.iteration), "an iteration ended that was not open: {e:?}");
+                let was = open.remove(&end.node);
+                assert_eq!(was, Some(end.iteration), "an iteration ended that was not open: {e:?}");
             }
             _ => {}
         }
     }
-    assert!(open.is_none() || !live.is_over(), "the run ended with iteration {open:?} open");
+    assert!(open.is_empty() || !live.is_over(), "the run ended with iterations {open:?} open");
 }
 
 fn only_a_resume_follows_an_end(events: &[Recorded]) {
@@ -75,14 +84,20 @@ fn only_a_resume_follows_an_end(events: &[Recorded]) {
 
 /// A wait that its timer ended lasted as long as it said, to the millisecond.
 fn waits_last_as_long_as_they_say(events: &[Recorded]) {
-    let mut open = None;
+    let mut open = BTreeMap::new();
     for e in events {
         match &e.event {
-            Event::WaitStarted { delay_s, .. } => open = delay_s.map(|d| e.boot_ms.plus(d)),
-            Event::WaitEnded { by: WaitEndedBy::Timer, .. } => {
-                assert_eq!(open.take(), Some(e.boot_ms), "a wait was too long or too short: {e:?}");
+            Event::WaitStarted { node, delay_s, .. } => {
+                open.insert(node.clone(), delay_s.map(|d| e.boot_ms.plus(d)));
             }
-            Event::WaitEnded { .. } | Event::RunResumed(_) => open = None,
+            Event::WaitEnded { node, by: WaitEndedBy::Timer } => {
+                let until = open.remove(node).flatten();
+                assert_eq!(until, Some(e.boot_ms), "a wait was too long or too short: {e:?}");
+            }
+            Event::WaitEnded { node, .. } => {
+                open.remove(node);
+            }
+            Event::RunResumed(_) => open.clear(),
             _ => {}
         }
     }
@@ -102,11 +117,11 @@ fn budgets_only_grow(events: &[Recorded]) {
 
 /// An iteration's number is never given twice.
 fn numbers_are_never_used_twice(events: &[Recorded]) {
-    let mut last = 0;
+    let mut last = BTreeMap::new();
     for e in events {
-        if let Event::IterationStarted { iteration, .. } = e.event {
-            assert_eq!(iteration.0, last + 1, "iteration numbers jump: {e:?}");
-            last = iteration.0;
+        if let Event::IterationStarted { node, iteration, .. } = &e.event {
+            let before = last.insert(node.clone(), iteration.0).unwrap_or(0);
+            assert_eq!(iteration.0, before + 1, "iteration numbers jump: {e:?}");
         }
     }
 }

@@ -4,7 +4,9 @@ use dogwatch_core::dur::{Dur, Limit};
 use dogwatch_core::event::{RunResumed, RunStarted};
 use dogwatch_core::ids::{NodeName, RunId};
 use dogwatch_core::moment::Wall;
-use dogwatch_core::settings::{CommandPlan, NodePlan, Plan, ReaderName, Settings};
+use dogwatch_core::settings::{
+    Budget, CheckPolicy, CommandPlan, GraphPlan, NodePlan, Plan, ReaderName, Settings,
+};
 
 pub fn settings() -> Settings {
     Settings::of(vec!["agent".to_owned()], ReaderName::Plain)
@@ -19,6 +21,33 @@ pub fn plan(change: impl FnOnce(&mut Settings)) -> Plan {
         stop_on_error: false,
         snapshots: false,
         graph: None,
+    }
+}
+
+/// A loop with these checks, and six attempts.
+pub fn checked(checks: &[&str], change: impl FnOnce(&mut Settings)) -> Plan {
+    plan(|s| {
+        s.checks.commands = checks.iter().map(|c| (*c).to_owned()).collect();
+        s.max_iterations = Some(CheckPolicy::DEFAULT_ATTEMPTS);
+        change(s);
+    })
+}
+
+/// A graph of nodes `name: its ancestors`, each with one check.
+pub fn graph(max_parallel: u32, nodes: &[(&str, &[&str])]) -> Plan {
+    let node = |(name, parents): &(&str, &[&str])| {
+        let mut settings = settings();
+        settings.checks.commands = vec!["check".to_owned()];
+        settings.max_iterations = Some(2);
+        let mut node = NodePlan::alone(NodeName::new(name), settings);
+        node.depends_on = parents.iter().map(|p| NodeName::new(p)).collect();
+        node
+    };
+    Plan {
+        nodes: nodes.iter().map(node).collect(),
+        stop_on_error: false,
+        snapshots: false,
+        graph: Some(GraphPlan { max_parallel, budget: Budget::default() }),
     }
 }
 

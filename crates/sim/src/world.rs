@@ -3,12 +3,12 @@
 use crate::act::Act;
 use crate::{check, plan};
 use dogwatch_core::Run;
-use dogwatch_core::decision::{ContextEntry, Decision};
+use dogwatch_core::decision::{Brief, ContextEntry, Decision};
 use dogwatch_core::dur::Dur;
-use dogwatch_core::event::{EndStep, Event, Recorded, RunEnded, Sight, WaitEndedBy};
-use dogwatch_core::ids::NodeIx;
+use dogwatch_core::event::{EndStep, Event, Pin, Recorded, RunEnded, Sight, WaitEndedBy};
+use dogwatch_core::ids::{Iteration, NodeIx};
 use dogwatch_core::input::Input;
-use dogwatch_core::job::{Exit, Job, JobKind, Snapshot};
+use dogwatch_core::job::{Exit, Job, JobKind, Snapshot, Worktree};
 use dogwatch_core::moment::{Awake, Boot, Moment, Wall};
 use dogwatch_core::news::Delivery;
 use dogwatch_core::run::CannotResume;
@@ -37,6 +37,12 @@ pub struct World {
     pub exit_code: Option<u8>,
     keep_events: bool,
     sees: Box<dyn FnMut(u64) -> Sight>,
+    /// What the files that checks rest on contain.
+    pins: Box<dyn FnMut(Iteration) -> Result<Vec<Pin>, String>>,
+    /// What the agents were told of what went before.
+    pub briefs: Vec<Brief>,
+    /// The files in which unfinished work was kept.
+    pub partials: Vec<String>,
     /// The context entries that were kept.
     pub context: Vec<ContextEntry>,
     pub context_fails: bool,
@@ -82,6 +88,9 @@ impl World {
             exit_code: None,
             keep_events: true,
             sees: Box::new(|_| Sight { prompt: "p".to_owned(), tree: "t".to_owned() }),
+            pins: Box::new(|_| Ok(Vec::new())),
+            briefs: Vec::new(),
+            partials: Vec::new(),
             context: Vec::new(),
             context_fails: false,
             told_of: Vec::new(),
@@ -103,6 +112,12 @@ impl World {
     /// What the agent would see at this many milliseconds.
     pub fn seeing(mut self, sees: impl FnMut(u64) -> Sight + 'static) -> World {
         self.sees = Box::new(sees);
+        self
+    }
+
+    /// What the files that the checks rest on contain, in this iteration.
+    pub fn pinning(mut self, pins: impl FnMut(Iteration) -> Result<Vec<Pin>, String> + 'static) -> World {
+        self.pins = Box::new(pins);
         self
     }
 
@@ -247,7 +262,10 @@ impl World {
                 Decision::Record(recorded) if self.keep_events => self.events.push(*recorded),
                 Decision::Record(_) => {}
                 Decision::Start(job) => self.start(job),
-                Decision::AssemblePrompt { node, iteration, sight, .. } => {
+                Decision::AssemblePrompt { node, iteration, sight, brief, .. } => {
+                    if self.keep_events {
+                        self.briefs.push(*brief);
+                    }
                     let sight = sight.then(|| (self.sees)(self.now.awake.0 - 1_000));
                     let sha256 = "00".to_owned();
                     self.plan_in(
@@ -256,9 +274,11 @@ impl World {
                     );
                 }
                 Decision::HashPins { node, iteration } => {
-                    self.plan_in(Dur::ZERO, Input::PinsHashed { node, iteration, pins: Ok(Vec::new()) });
+                    let pins = (self.pins)(iteration);
+                    self.plan_in(Dur::ZERO, Input::PinsHashed { node, iteration, pins });
                 }
-                Decision::KeepLog { .. } | Decision::KeepPartial { .. } => {}
+                Decision::KeepLog { .. } => {}
+                Decision::KeepPartial { file, .. } => self.partials.push(file),
                 Decision::KeepContext(entry) => {
                     self.context.push(*entry);
                     let error = self.context_fails.then(|| "disk full".to_owned());
@@ -346,6 +366,10 @@ impl World {
             if job.kind == JobKind::Snapshot && live.act.exit == Exit::Code(0) && !live.exited {
                 report.snapshot =
                     Some(Snapshot::Taken { name: format!("refs/{}", job.iteration), files: 1, skipped: 0 });
+            }
+            if job.kind == JobKind::Worktree && live.act.exit == Exit::Code(0) && !live.exited {
+                let (path, branch) = (format!("/trees/{}", job.node.0), format!("dogwatch/{}", job.node.0));
+                report.worktree = Some(Worktree::Ready { path, branch });
             }
             self.plan_in(after, Input::JobEnded { job, report: Box::new(report) });
         }

@@ -3,7 +3,7 @@
 use super::Run;
 use super::over::{End, NodeEnd};
 use crate::dur::Dur;
-use crate::event::{EndedBy, Outcome};
+use crate::event::{EndedBy, Outcome, WaitEndedBy};
 use crate::ids::NodeIx;
 use crate::settings::Budget;
 use crate::timer::{Deadline, Timer};
@@ -55,7 +55,7 @@ impl Run {
         if self.nodes[ix.0].is_working() {
             self.nodes[ix.0].end(&mut self.cx, EndedBy::Budget);
         } else if self.nodes[ix.0].waiting().is_some() {
-            self.leave_wait(ix, crate::event::WaitEndedBy::Timer);
+            self.leave_wait(ix, WaitEndedBy::Budget);
         }
     }
 

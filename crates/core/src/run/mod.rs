@@ -310,6 +310,7 @@ impl Run {
 
     fn follow(&mut self, ix: NodeIx, next: Next, cause: Cause) {
         match next {
+            _ if self.is_leaving() => {}
             Next::Begin => self.begin_iteration(ix, cause),
             Next::Wait(why, delay) => self.wait(ix, why, delay),
             Next::NodeOver(over) => self.node_over(ix, over),

@@ -297,6 +297,10 @@ impl Run {
 fn may_end(why: WaitWhy, by: WaitEndedBy) -> bool {
     match by {
         WaitEndedBy::Path | WaitEndedBy::Probe => matches!(why, WaitWhy::Idle | WaitWhy::Delay),
-        WaitEndedBy::Timer | WaitEndedBy::Operator | WaitEndedBy::Api | WaitEndedBy::Signal => true,
+        WaitEndedBy::Timer
+        | WaitEndedBy::Operator
+        | WaitEndedBy::Api
+        | WaitEndedBy::Signal
+        | WaitEndedBy::Budget => true,
     }
 }

@@ -87,7 +87,7 @@ impl Run {
         if self.end_by_stop().is_some() {
             return self.finish_if_quiet();
         }
-        if self.cx.view.paused || self.finished || self.last_words.is_some() {
+        if self.cx.view.paused || self.is_leaving() {
             return;
         }
         while let Some(ix) = self.scheduler.as_mut().and_then(|s| s.next()) {
@@ -115,6 +115,11 @@ impl Run {
         End::new(outcome, exit_code, reason)
     }
 
+    /// The run has come to its end; nothing more begins.
+    pub(super) fn is_leaving(&self) -> bool {
+        self.finished || self.ending.is_some() || self.last_words.is_some()
+    }
+
     /// Some node says that the run must end: what else is under way is ended first.
     pub(super) fn end_run(&mut self, end: End) {
         if self.nodes.iter().any(|n| n.is_busy()) { self.stop_for(end) } else { self.finish(end) }
@@ -122,7 +127,7 @@ impl Run {
 
     /// Ends the run. One that goes to sleep leaves word where other programs look for it first.
     pub(super) fn finish(&mut self, end: End) {
-        if self.finished || self.ending.is_some() || self.last_words.is_some() {
+        if self.is_leaving() {
             return;
         }
         if end.outcome == Outcome::Idle {

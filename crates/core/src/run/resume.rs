@@ -74,9 +74,15 @@ impl Run {
         self.cx.record(Event::RunResumed(resumed));
         self.tell_again();
         self.arm_budget();
+        for (ix, before) in self.every().zip(&before) {
+            if let Before::InIteration(lasted) = before {
+                self.close_lost_iteration(ix, *lasted);
+            }
+        }
         self.take_up_graph();
         for (ix, before) in self.every().zip(before) {
-            if self.scheduler.is_none() || self.cx.view.node(ix).state == NodeState::Running {
+            let under_way = self.scheduler.is_none() || self.cx.view.node(ix).state == NodeState::Running;
+            if under_way && !self.is_leaving() {
                 self.cx.transition(ix, NodeState::Running, None);
                 self.arm_node_budget(ix);
                 self.go_on(ix, before, woken);
@@ -107,9 +113,6 @@ impl Run {
     }
 
     fn go_on(&mut self, ix: NodeIx, before: Before, woken: bool) {
-        if let Before::InIteration(lasted) = before {
-            self.close_lost_iteration(ix, lasted);
-        }
         let next = match (&before, self.cx.view.node(ix).last_ending.clone()) {
             _ if self.converged(ix).is_some() => self.or_end(ix, Next::Begin),
             _ if woken => self.or_end(ix, Next::Begin),
