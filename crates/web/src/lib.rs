@@ -20,7 +20,3 @@ mod thin;
 pub use assets::{Asset, MAX_ASSETS, all, asset};
 pub use report::{MAX_REPORT, Subject, report};
 pub use thin::KEPT_OF_BEGINNING;
-
-/// The policy the pages are served under. Nothing from elsewhere, nothing inline.
-pub const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
-                          base-uri 'none'; form-action 'none'; frame-ancestors 'none'";

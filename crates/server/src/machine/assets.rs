@@ -12,17 +12,11 @@ use axum::response::Response;
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; \
 connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
-const PAGE: &[u8] = b"<!doctype html><title>dogwatch</title><p>The dashboard is not part of this build; the API is at /v1/runs.\n";
-
 pub(crate) async fn asset(request: Request) -> Result<Response, Refusal> {
-    let (kind, bytes) = find(request.uri().path()).ok_or(Refusal::NoSuchRoute)?;
+    let (kind, bytes) = dogwatch_web::asset(request.uri().path()).ok_or(Refusal::NoSuchRoute)?;
     let mut response = answer(StatusCode::OK, kind, Body::from(bytes));
     let headers = response.headers_mut();
     headers.insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY));
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
     Ok(response)
-}
-
-fn find(path: &str) -> Option<(&'static str, &'static [u8])> {
-    (path == "/").then_some(("text/html; charset=utf-8", PAGE))
 }

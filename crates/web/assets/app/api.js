@@ -5,6 +5,8 @@ const KEY = "dogwatch.token";
 /** Between two tries to connect again: it doubles from the first to the last. */
 const RETRY_FIRST = 1000;
 const RETRY_LAST = 20_000;
+/** The server says that it is there every 15 s; a stream that is silent for so long is dead. */
+const SILENCE = 45_000;
 /** A question that gets no answer for so long is given up. */
 const PATIENCE = 10_000;
 
@@ -56,8 +58,15 @@ export async function runs(signal) {
   return (await (await request("/v1/runs", { signal })).json()).runs;
 }
 
+/** A run as the list of runs has it. */
 export async function run(id, signal) {
-  return (await request(place(id), { signal })).json();
+  const status = await (await request(place(id), { signal })).json();
+  return { run: id, project: status.work_dir, path: status.path, alive: status.live, state: status.state, status };
+}
+
+/** The files that lie there of an iteration, with their lengths. */
+export async function outputs(id, node, iteration) {
+  return (await (await request(`${place(id)}/output/${encodeURIComponent(node)}/${iteration}`)).json()).files;
 }
 
 export async function post(id, verb, body) {
@@ -81,13 +90,16 @@ export async function output(id, node, iteration, stream, { from, last, signal }
 }
 
 /** Calls back with whole lines as they come. */
-async function eachLine(response, take) {
-  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+async function eachLine(response, take, silence = 0) {
+  const reader = response.body.getReader();
+  const decoder = new TextDecoder();
   let rest = "";
   for (;;) {
+    const bound = silence ? setTimeout(() => reader.cancel().catch(() => {}), silence) : 0;
     const { done, value } = await reader.read();
+    clearTimeout(bound);
     if (done) break;
-    const lines = (rest + value).split("\n");
+    const lines = (rest + decoder.decode(value, { stream: true })).split("\n");
     rest = lines.pop();
     take(lines);
   }
@@ -106,7 +118,7 @@ export async function history_of(id, after, take, signal) {
 
 /**
  * The record as it grows, until the signal. `take` gets batches of events, `tell` what becomes of the
- * connection: `live`, or `{ lost, retry_at }`. `over` says whether anything can still come.
+ * connection: `live`, or `{ lost }`. `over` says whether anything can still come.
  */
 export async function follow(id, { after, take, tell, over, signal }) {
   let wait = RETRY_FIRST;
@@ -120,13 +132,13 @@ export async function follow(id, { after, take, tell, over, signal }) {
       await eachLine(answer, (lines) => {
         const data = lines.filter((line) => line.startsWith("data:")).map((line) => parsed(line.slice(5)));
         if (data.length) take(data.filter(Boolean));
-      });
+      }, SILENCE);
     } catch (error) {
       if (signal.aborted) return;
       if (error instanceof Refused && [401, 403, 404].includes(error.status)) return tell({ refused: error });
     }
     if (signal.aborted || over()) return;
-    tell({ lost: true, retry_at: Date.now() + wait });
+    tell({ lost: true });
     await pause(wait, signal);
     wait = Math.min(wait * 2, RETRY_LAST);
   }

@@ -11,7 +11,7 @@ function fill(node, props, children) {
     else if (name === "data") Object.assign(node.dataset, value);
     else node.setAttribute(name, value === true ? "" : printable(value));
   }
-  node.append(...children.flat().filter((child) => child !== null && child !== undefined && child !== false)
+  node.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false)
     .map((child) => (child instanceof Node ? child : printable(child))));
   return node;
 }

@@ -23,7 +23,7 @@ const ENDING_COLOUR = {
 
 export class Timeline {
   /** `now` says what time it is for the record: the present, or its last moment. `pick` hears of a click. */
-  constructor(model, { now, pick }) {
+  constructor(model, { now, pick, live }) {
     Object.assign(this, { model, now, pick, from: 0, to: 1, follow: true, fitted: true, only: null, hot: null, mark: -1, drawn: false });
     this.canvas = el("canvas", {
       class: "lanes", tabindex: "0", role: "img", "aria-describedby": "lanes-said",
@@ -38,7 +38,7 @@ export class Timeline {
         el("div", { class: "buttons" },
           button("\u2212", () => this.zoom(2), { class: "button small", "aria-label": "Zoom out", title: "Zoom out (-)" }),
           button("+", () => this.zoom(0.5), { class: "button small", "aria-label": "Zoom in", title: "Zoom in (+)" }),
-          button("All", () => this.fit(), { class: "button small", key: "0" }), this.followButton)),
+          button("All", () => this.fit(), { class: "button small", key: "0" }), live ? this.followButton : null)),
       el("div", { class: "lanes-box" }, this.canvas, this.tip), this.said);
     this.listen();
   }
@@ -225,7 +225,7 @@ export class Timeline {
       p.moveTo(x, AXIS - 8);
       p.lineTo(x, height);
       p.stroke();
-      if (x > gutter + 14) p.fillText(step < 60_000 ? clock(t) : step < 86_400_000 ? shortClock(t) : day(t), x, 24);
+      if (x > gutter + 14 && x < width - 24) p.fillText(step < 60_000 ? clock(t) : step < 86_400_000 ? shortClock(t) : day(t), x, 24);
     }
   }
 
@@ -315,9 +315,10 @@ export class Timeline {
     if (lane.channel === "stdout") this.drawTools(p, lane);
     const columns = this.columns(this.model.lanes[lane.channel], width - gutter);
     p.fillStyle = this.c[lane.channel];
+    const most = Math.log1p(Math.max(2, ...columns));
     for (let i = 0; i < columns.length; i++) {
       if (columns[i] <= 0) continue;
-      const share = 0.3 + 0.7 * Math.min(1, Math.log1p(columns[i]) / 3.2);
+      const share = 0.22 + 0.78 * (Math.log1p(columns[i]) / most) ** 1.6;
       const tall = Math.max(3, lane.height * share);
       p.fillRect(gutter + i, mid - tall / 2, 1, tall);
     }

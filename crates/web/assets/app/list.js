@@ -26,8 +26,8 @@ const PASSES = {
 };
 
 export class EventList {
-  constructor(model) {
-    Object.assign(this, { model, rows: [], seen: 0, kind: "told", query: "", only: null, chosen: -1, stick: true });
+  constructor(model, { fromEnd }) {
+    Object.assign(this, { model, fromEnd, rows: [], seen: 0, kind: "told", query: "", only: null, chosen: -1, stick: fromEnd });
     this.search = el("input", { type: "search", class: "field", placeholder: "Search events", "aria-label": "Search events", on: { input: () => this.filter({ query: this.search.value.toLowerCase() }) } });
     this.choice = el("select", { class: "field", "aria-label": "Which events", on: { change: () => this.filter({ kind: this.choice.value }) } },
       Object.entries(KINDS).map(([value, label]) => el("option", { value }, label)));
@@ -48,7 +48,7 @@ export class EventList {
     this.chosen = -1;
     this.gather();
     if (kept) this.chosen = this.rows.indexOf(kept);
-    this.stick = true;
+    this.stick = this.fromEnd;
     this.draw(true);
   }
 

@@ -210,7 +210,7 @@ export class Model {
     const check = { node: node.name, ix: node.ix, iteration: e.iteration, start: at - (e.duration_s ?? 0) * 1000, end: at, event: e };
     this.checks.push(check);
     if (e.converged && node.attempts > 0) node.flake = true;
-    if (!e.converged) node.attempts += 1;
+    if (!e.converged && !e.uncounted) node.attempts += 1;
   }
 
   observed(e, at, node) {

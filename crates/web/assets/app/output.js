@@ -3,29 +3,32 @@
 import { el, put, say } from "./dom.js";
 import { printable } from "./text.js";
 import { bytes, plural } from "./time.js";
+import { readable } from "./readable.js";
 import * as api from "./api.js";
 
 /** What is asked for at first, and with every wish for more. */
 const PIECE = 128 * 1024;
 /** Beyond it nothing more is shown at once. */
 const MAX_SHOWN = 2 * 1024 * 1024;
-/** A line is shown up to here. */
+/** A line is shown up to here; of what a tool answered, so many lines. */
 const MAX_LINE = 4000;
+const MAX_RESULT = 6;
 /** Between two looks at a file that grows. */
 const FRESH = 1500;
 
 export class Output {
   constructor(model, run) {
-    Object.assign(this, { model, run, node: null, stream: "stdout", picked: null, latest: true, start: 0, size: 0, body: new Uint8Array(), query: "", busy: false, last: 0 });
+    Object.assign(this, { model, run, node: null, stream: "stdout", picked: null, latest: true, raw: false, start: 0, size: 0, body: new Uint8Array(), query: "", busy: false, last: 0 });
     this.which = el("select", { class: "field", "aria-label": "Iteration", on: { change: () => this.pickIndex(Number(this.which.value)) } });
     this.tabs = el("div", { class: "tabs", role: "group", "aria-label": "Stream" },
       ["stdout", "stderr", "prompt"].map((name) => el("button", { type: "button", class: "tab", "aria-pressed": String(name === "stdout"), on: { click: () => this.pickStream(name) } }, name)));
     this.search = el("input", { type: "search", class: "field", placeholder: "Search output", "aria-label": "Search output", on: { input: () => { this.query = this.search.value.toLowerCase(); this.draw(); } } });
+    this.rawButton = el("button", { type: "button", class: "button small toggle", "aria-pressed": "false", hidden: true, title: "As the agent printed it", on: { click: () => this.setRaw(!this.raw) } }, "Raw");
     this.state = el("span", { class: "quiet count" });
     this.more = el("button", { type: "button", class: "button small more", hidden: true, on: { click: () => this.earlier() } }, "Show earlier output");
     this.text = el("div", { class: "output-text", tabindex: "0", role: "log", "aria-live": "off", "aria-label": "Output" });
     this.view = el("section", { class: "panel output" },
-      el("div", { class: "panel-bar" }, el("h2", {}, "Output"), this.which, this.tabs, this.search, this.state), this.more, this.text);
+      el("div", { class: "panel-bar" }, el("h2", {}, "Output"), this.which, this.tabs, this.rawButton, this.search, this.state), this.more, this.text);
   }
 
   /** New events: perhaps a new iteration, perhaps more of the present one. */
@@ -39,9 +42,21 @@ export class Output {
       if (this.latest && all.length) this.pick(all[all.length - 1]);
       else if (this.picked) this.which.value = String(all.indexOf(this.picked));
     }
-    const grows = this.picked && this.picked.end === null;
-    if ((grows || this.unfinished) && Date.now() - this.last > FRESH) this.load({ grow: true });
-    this.unfinished = grows;
+    if (this.picked?.end === null) this.unfinished = true;
+    if (this.unfinished) this.growSoon();
+  }
+
+  /** Looks for more, not too often; once more after the end. */
+  growSoon() {
+    if (this.timer) return;
+    this.timer = setTimeout(async () => {
+      this.timer = null;
+      if (!this.view.isConnected) return;
+      if (this.busy) return this.growSoon();
+      const over = this.picked.end !== null;
+      await this.load({ grow: true });
+      if (over) this.unfinished = false;
+    }, Math.max(100, FRESH - (Date.now() - this.last)));
   }
 
   pickIndex(index) {
@@ -54,7 +69,7 @@ export class Output {
     this.picked = iteration;
     this.latest = iteration === this.model.iterations.at(-1);
     this.which.value = String(this.model.iterations.indexOf(iteration));
-    this.unfinished = true;
+    this.unfinished = iteration.end === null;
     this.load({});
   }
 
@@ -64,12 +79,22 @@ export class Output {
     this.load({});
   }
 
+  setRaw(on) {
+    this.raw = on;
+    this.rawButton.setAttribute("aria-pressed", String(on));
+    this.draw();
+  }
+
   async load({ grow }) {
     if (!this.picked || (grow && this.busy)) return;
     this.busy = true;
     this.last = Date.now();
     const [asked, stream] = [this.picked, this.stream];
     try {
+      const length = await this.lengthOf(asked, stream);
+      if (asked !== this.picked || stream !== this.stream) return;
+      if (!length) return this.nothing(stream, asked);
+      if (grow && length <= this.start + this.body.length) return;
       const from = grow && this.body.length ? { from: this.start + this.body.length } : { last: PIECE };
       const piece = await api.output(this.run, asked.node, asked.iteration, stream, from);
       if (asked !== this.picked || stream !== this.stream) return;
@@ -78,13 +103,30 @@ export class Output {
       this.draw();
     } catch (error) {
       if (asked !== this.picked || grow) return;
-      this.body = new Uint8Array();
-      put(this.text, el("p", { class: "quiet empty" }, error.status === 404 ? `Nothing on ${stream}.` : `It cannot be read: ${error.message}`));
-      say(this.state, "");
-      this.more.hidden = true;
+      this.clear(error.status === 404 ? "Nothing was kept of it." : `It cannot be read: ${error.message}`);
     } finally {
       this.busy = false;
     }
+  }
+
+  /** How much there is; an iteration that has not begun a session may have nothing at all. */
+  async lengthOf(asked, stream) {
+    if (!asked.session && asked.end !== null) return 0;
+    const files = await api.outputs(this.run, asked.node, asked.iteration);
+    return files.find((file) => file.name === stream || file.name === `${stream}.md`)?.bytes ?? 0;
+  }
+
+  nothing(stream, asked) {
+    const uncalled = !asked.session && asked.end !== null;
+    this.clear(uncalled ? "The agent was not called." : asked.end === null ? `Nothing on ${stream} yet.` : `Nothing on ${stream}.`);
+  }
+
+  clear(why) {
+    Object.assign(this, { body: new Uint8Array(), start: 0, size: 0 });
+    put(this.text, el("p", { class: "quiet empty" }, why));
+    say(this.state, "");
+    this.more.hidden = true;
+    this.rawButton.hidden = true;
   }
 
   append(piece) {
@@ -113,17 +155,33 @@ export class Output {
     let lines = printable(new TextDecoder().decode(this.body)).split("\n");
     if (lines.at(-1) === "") lines.pop();
     if (this.start > 0) lines = lines.slice(1);
-    const shown = this.query ? lines.filter((line) => line.toLowerCase().includes(this.query)) : lines;
-    put(this.text, shown.map((line) => this.line(line)));
+    const told = this.told(lines);
+    const shown = this.query ? told.filter(([, line]) => line.toLowerCase().includes(this.query)) : told;
+    put(this.text, shown.map(([kind, line]) => this.line(kind, line)));
     if (!shown.length) put(this.text, el("p", { class: "quiet empty" }, this.query ? "Nothing fits the search." : "Nothing yet."));
     this.more.hidden = this.start === 0 || this.body.length >= MAX_SHOWN;
     say(this.state, this.query ? plural(shown.length, "line") : this.start > 0 ? `the last ${bytes(this.body.length)} of ${bytes(this.size)}` : bytes(this.size));
     if (toEnd && (atEnd || !this.query)) this.text.scrollTop = this.text.scrollHeight;
   }
 
-  line(line) {
+  /** Lines as [kind, text]: what an agent printed in JSON is made readable, unless somebody wants it raw. */
+  told(lines) {
+    let known = 0;
+    const plain = lines.map((line) => ["plain", line]);
+    if (this.stream !== "stdout") { this.rawButton.hidden = true; return plain; }
+    const told = lines.flatMap((line) => {
+      const parts = readable(line);
+      if (parts === null) return [["plain", line]];
+      known += 1;
+      return parts.flatMap(([kind, text]) => cut(kind, text.trimEnd().split("\n")));
+    });
+    this.rawButton.hidden = known === 0;
+    return this.raw ? plain : told;
+  }
+
+  line(kind, line) {
     const text = line.length > MAX_LINE ? `${line.slice(0, MAX_LINE)}\u2026` : line;
-    if (!this.query) return el("div", { class: "line" }, text === "" ? "\u00a0" : text);
+    if (!this.query) return el("div", { class: `line ${kind}` }, text === "" ? "\u00a0" : text);
     const parts = [];
     const lower = text.toLowerCase();
     let from = 0;
@@ -131,6 +189,12 @@ export class Output {
       parts.push(text.slice(from, at), el("mark", {}, text.slice(at, at + this.query.length)));
       from = at + this.query.length;
     }
-    return el("div", { class: "line" }, ...parts, text.slice(from));
+    return el("div", { class: `line ${kind}` }, ...parts, text.slice(from));
   }
+}
+
+function cut(kind, lines) {
+  const long = (kind === "result" || kind === "failed") && lines.length > MAX_RESULT;
+  const kept = long ? [...lines.slice(0, MAX_RESULT - 1), `\u2026 ${plural(lines.length - MAX_RESULT + 1, "line")} more`] : lines;
+  return kept.map((line, i) => [i === 0 ? `${kind} first` : kind, line]);
 }

@@ -14,7 +14,7 @@ import { listenKeys } from "./keys.js";
 import * as api from "./api.js";
 
 /** A status is asked for at most so often, after events came. */
-const STATUS_EVERY = 700;
+const STATUS_EVERY = 250;
 /** The longest text that can be told. */
 const MAX_TELL = 4000;
 
@@ -23,8 +23,8 @@ export class RunPage {
   constructor(id, { connection, live = true }) {
     Object.assign(this, { id, connection, live, run: { run: id, alive: false, state: "unknown", status: null, name: id }, gone: new AbortController(), only: null });
     this.model = new Model();
-    this.timeline = new Timeline(this.model, { now: () => this.now(), pick: (found) => this.pick(found) });
-    this.list = new EventList(this.model);
+    this.timeline = new Timeline(this.model, { now: () => this.now(), pick: (found) => this.pick(found), live });
+    this.list = new EventList(this.model, { fromEnd: live });
     this.output = live ? new Output(this.model, id) : null;
     this.build();
   }
@@ -39,7 +39,7 @@ export class RunPage {
     this.facts = el("dl", { class: "facts" });
     this.graph = el("section", { class: "panel nodes" });
     this.loading = el("p", { class: "loading", role: "status" });
-    const act = (f) => () => f(this.run).then(() => this.refresh());
+    const act = (f) => () => f(this.run).then(() => this.refreshSoon());
     this.wakeButton = button("Wake", act(wake), { class: "button", key: "W" });
     this.pauseButton = button("Pause", act(pauseOrResume), { class: "button", key: "P" });
     this.stopButton = button("Stop", act(stop), { class: "button danger", key: "S" });
@@ -64,7 +64,7 @@ export class RunPage {
 
   mount() {
     this.timeline.mount();
-    const steer = (f) => () => { if (canSteer(this.run)) f(this.run).then(() => this.refresh()); };
+    const steer = (f) => () => { if (canSteer(this.run)) f(this.run).then(() => this.refreshSoon()); };
     const t = this.timeline;
     this.deaf = listenKeys({
       ...(this.live ? { w: steer(wake), p: steer(pauseOrResume), s: steer(stop), m: () => this.tellField.focus(), Escape: () => { location.hash = "#/"; } } : {}),
@@ -86,7 +86,7 @@ export class RunPage {
       try {
         await this.refresh();
         say(this.loading, "Reading the record\u2026");
-        await api.history_of(this.id, this.model.seq, (batch) => { this.model.take(batch); say(this.loading, `Reading the record: ${plural(this.model.events.length, "event")}\u2026`); }, signal);
+        await api.history_of(this.id, this.model.seq, (batch) => { this.model.take(batch); this.tellLoading(); }, signal);
         break;
       } catch (error) {
         if (signal.aborted) return;
@@ -100,10 +100,18 @@ export class RunPage {
     this.node.dataset.ready = String(this.model.events.length);
     if (!this.running()) { this.connection(null); return; }
     await api.follow(this.id, {
-      after: () => this.model.seq, signal, over: () => this.model.ended !== null, tell: (state) => { this.connection(state); if (state === "live") this.refresh(); },
-      take: (batch) => { this.model.take(batch); this.soon(); },
+      after: () => this.model.seq, signal, over: () => this.model.ended !== null, tell: (state) => { this.connection(state); if (state === "live") this.refresh().catch(() => {}); },
+      // What is no event tells whether anybody supervises the run.
+      take: (batch) => { this.model.take(batch); this.soon(); if (batch.some((e) => e.alive === false)) this.refresh().catch(() => {}); },
     });
     if (!signal.aborted && this.model.ended) { await this.refresh(); this.connection(null); }
+  }
+
+  /** Not at every piece: to show it costs more than to read it. */
+  tellLoading() {
+    if (performance.now() - (this.toldLoading ?? 0) < 200) return;
+    this.toldLoading = performance.now();
+    say(this.loading, `Reading the record: ${plural(this.model.events.length, "event")}\u2026`);
   }
 
   missing(error) {
@@ -154,6 +162,7 @@ export class RunPage {
     say(this.why, why);
     const steer = this.live && canSteer(run);
     this.steer.hidden = !steer;
+    this.timeline.followButton.hidden = !this.running();
     this.wakeButton.disabled = run.state !== "waiting";
     say(this.pauseButton.firstChild, run.status?.paused ? "Go on" : "Pause");
     this.drawFacts();
@@ -199,9 +208,11 @@ export class RunPage {
     const focused = this.graph.contains(document.activeElement) ? document.activeElement.getAttribute("aria-label")?.split(":")[0] : null;
     const rows = model.order.filter((node) => this.only === null || node.ix === this.only).slice(0, 12)
       .map((node) => el("div", { class: "tick-row" }, model.order.length > 1 ? el("span", { class: "tick-name" }, node.name) : null, ticks(node, (i) => this.pickIteration(i))));
-    put(this.graph, el("div", { class: "panel-bar" }, el("h2", {}, model.order.length > 1 ? "Nodes" : "Node"),
+    const one = model.order.length < 2;
+    this.graph.classList.toggle("one", one);
+    put(this.graph, one ? null : el("div", { class: "panel-bar" }, el("h2", {}, "Nodes"),
       this.only === null ? null : button("Show all nodes", () => this.choose(null), { class: "button small" })),
-    drawGraph(model, { chosen: this.only, choose: (ix) => this.choose(ix) }), el("div", { class: "tick-rows" }, rows));
+    drawGraph(model, { chosen: this.only, choose: (ix) => this.choose(one ? null : ix) }), el("div", { class: "tick-rows" }, rows));
     if (focused) [...this.graph.querySelectorAll("[aria-label]")].find((node) => node.getAttribute("aria-label").startsWith(`${focused}:`))?.focus();
   }
 

@@ -51,7 +51,7 @@ export function standing(run) {
     case "paused": return ["paused", "until somebody goes on"];
     case "ended": return [outcomeWord(status?.ended?.outcome), oneLine(status?.ended?.reason, 160)];
     case "lost": return ["lost", "its dogwatch died; `dogwatch resume` goes on with it"];
-    default: return [state, ""];
+    default: return [run.error ? "unreadable" : state, oneLine(run.error, 160)];
   }
 }
 

@@ -75,6 +75,8 @@ const SAY = {
   notice: (e) => `${e.kind}: ${oneLine(e.message, 300)}`,
   trouble: (e) => `${e.kind}: ${oneLine(e.detail, 300)}`,
   node_attempt: attempt,
+  recovery_planned: (e) => `${String(e.action ?? "").replaceAll("_", " ")} after ${oneLine(e.because ?? e.class, 160)}${e.budget ? ` (${e.used} of ${e.budget})` : ""}`,
+  partial_kept: (e) => `what there is of it was kept: ${e.file}`,
   run_ended: (e) => `ended: ${outcomeWord(e.outcome)} (${oneLine(e.reason, 200)}), exit code ${e.exit_code}`,
 };
 

@@ -1,0 +1,358 @@
+//! Made-up nights: records of runs as they would have been written, the same every time.
+
+use crate::kit::Project;
+use dogwatch_core::event::{Event, Recorded};
+use dogwatch_core::ids::{NodeName, RunId};
+use dogwatch_core::moment::{Awake, Boot, Moment, Wall};
+use dogwatch_core::settings::NodePlan;
+use dogwatch_host::registry::{Pointer, Registry};
+use dogwatch_sim::plan;
+use serde_json::{Value, json};
+use std::path::Path;
+
+/// 2026-11-14, ten minutes past ten in the evening.
+const EVENING: i64 = 1_794_694_200_000;
+const MINUTE: u64 = 60_000;
+
+/// What a night is like.
+pub struct Shape {
+    pub nodes: &'static [(&'static str, &'static [&'static str])],
+    /// So many more records of progress.
+    pub observed: u64,
+    pub hard_stop: bool,
+}
+
+impl Shape {
+    pub fn loops() -> Shape {
+        Shape { nodes: &[], observed: 0, hard_stop: true }
+    }
+
+    pub fn graph() -> Shape {
+        let nodes: &[(&str, &[&str])] = &[
+            ("schema", &[]),
+            ("api", &["schema"]),
+            ("ui", &["schema"]),
+            ("docs", &["api"]),
+            ("e2e", &["api", "ui"]),
+            ("publish", &["docs", "e2e"]),
+        ];
+        Shape { nodes, observed: 0, hard_stop: true }
+    }
+}
+
+/// Where nights are written to.
+pub struct Night<'a> {
+    project: &'a Project,
+    registry: Registry,
+}
+
+impl Night<'_> {
+    pub fn new(project: &Project) -> Night<'_> {
+        Night { project, registry: Registry::at(project.outside("state/dogwatch/runs")) }
+    }
+
+    /// Writes the record of a run and registers it; answers its id.
+    pub fn write(&self, name: &str, number: u32, shape: &Shape) -> String {
+        let id = format!("20261114-2210{number:02}-k3f9");
+        let run: RunId = id.parse().expect("a run's id");
+        let run_dir = self.project.path(".dogwatch/runs").join(&id);
+        std::fs::create_dir_all(&run_dir).expect("a directory");
+        let mut story = Story { dice: u64::from(number) * 7919, now: 0, awake: 9_000_000, told: Vec::new() };
+        if shape.nodes.is_empty() {
+            story.night(name, shape);
+        } else {
+            story.graph(shape);
+        }
+        let nodes: Vec<(&str, &[&str])> =
+            if shape.nodes.is_empty() { vec![(name, &[])] } else { shape.nodes.to_vec() };
+        let text = started(&run, name, &nodes, self.project) + &story.lines();
+        std::fs::write(run_dir.join("events.jsonl"), text).expect("a record");
+        for (node, _) in &nodes {
+            for n in 1..=18 {
+                printed(&run_dir.join(node).join(format!("{n:06}")));
+            }
+        }
+        let path = self.project.path(name).join("RALPH.md");
+        let pointer = Pointer { run, run_dir, path, pid: 1, since: Wall(EVENING) };
+        self.registry.add(&pointer).expect("a pointer");
+        id
+    }
+}
+
+fn started(run: &RunId, name: &str, nodes: &[(&str, &[&str])], project: &Project) -> String {
+    let mut plan = plan::plan(|_| {});
+    let node = |(name, needs): &(&str, &[&str])| NodePlan {
+        depends_on: needs.iter().map(|need| NodeName::new(need)).collect(),
+        ..NodePlan::alone(NodeName::new(name), plan.nodes[0].settings.clone())
+    };
+    plan.nodes = nodes.iter().map(node).collect();
+    let mut started = plan::started(plan);
+    let text = |path: &Path| path.to_string_lossy().into_owned();
+    started.run = run.clone();
+    started.path = text(&project.path(name).join("RALPH.md"));
+    started.work_dir = "/srv/atlas".to_owned();
+    started.agent = "claude -p --output-format stream-json --verbose".to_owned();
+    let at = Moment { awake: Awake(9_000_000), boot: Boot(9_000_000), wall: Wall(EVENING) };
+    let line = Recorded::new(1, at, Event::RunStarted(Box::new(started)));
+    serde_json::to_string(&line).expect("an event") + "\n"
+}
+
+/// What an agent printed, in short.
+fn printed(dir: &Path) {
+    let said =
+        |text: &str| json!({"type": "assistant", "message": {"content": [{"type": "text", "text": text}]}});
+    let used = |name: &str, input: Value| json!({"type": "assistant", "message": {"content": [{"type": "tool_use", "name": name, "input": input}]}});
+    let got = |text: &str, failed: bool| json!({"type": "user", "message": {"content": [{"type": "tool_result", "content": text, "is_error": failed}]}});
+    let lines = [
+        json!({"type": "system", "subtype": "init", "model": "claude-sonnet-4-5"}),
+        said("I look at the failing tests first, then at what they have in common."),
+        used("Bash", json!({"command": "cargo test --quiet"})),
+        got(
+            "running 212 tests\ntest sum::adds ... FAILED\ntest parse::empty ... FAILED\n210 passed; 2 failed",
+            true,
+        ),
+        said("Both go through `Reader::fill`, which forgets the last byte when the buffer is exactly full."),
+        used("Edit", json!({"file_path": "src/reader.rs"})),
+        got("The file src/reader.rs has been updated.", false),
+        used("Bash", json!({"command": "cargo test --quiet"})),
+        got("running 212 tests\n211 passed; 1 failed", false),
+        json!({"type": "result", "subtype": "success", "result": "Two of the three tests pass now; the parser is next."}),
+    ];
+    std::fs::create_dir_all(dir).expect("a directory");
+    let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
+    std::fs::write(dir.join("stdout"), text).expect("a small file");
+}
+
+/// What happens, each with its moment in milliseconds since the beginning.
+struct Story {
+    dice: u64,
+    now: u64,
+    awake: u64,
+    told: Vec<(u64, Value)>,
+}
+
+impl Story {
+    fn roll(&mut self, from: u64, to: u64) -> u64 {
+        self.dice = self.dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        from + (self.dice >> 33) % (to - from).max(1)
+    }
+
+    fn tell(&mut self, at: u64, event: Value) {
+        self.told.push((at, event));
+    }
+
+    fn lines(mut self) -> String {
+        self.told.sort_by_key(|(at, _)| *at);
+        let line = |(n, (at, event)): (usize, &(u64, Value))| {
+            let ms = i64::try_from(*at).expect("a night is short");
+            let (wall, clock) = (Wall(EVENING + ms), self.awake + at);
+            let mut line = json!({"v": 1, "seq": n + 2, "at": wall, "awake_ms": clock, "boot_ms": clock});
+            line.as_object_mut().expect("an object").extend(event.as_object().expect("an object").clone());
+            format!("{line}\n")
+        };
+        self.told.iter().enumerate().map(line).collect()
+    }
+
+    /// Twelve iterations of work, one of them ended by the watchdog, then idling.
+    fn night(&mut self, node: &str, shape: &Shape) {
+        self.tell(0, json!({"event": "node_transition", "node": node, "from": "pending", "to": "running"}));
+        for n in 1..=12 {
+            let stopped = shape.hard_stop && n == 5;
+            let (from, long) = (self.now, self.roll(9, 26) * MINUTE);
+            let ending = if stopped {
+                Ending::Stopped
+            } else if n == 8 {
+                Ending::Failed
+            } else {
+                Ending::Completed
+            };
+            let end = self.iteration(node, n, from, long, shape.observed / 12, ending);
+            self.attempt(node, n, end, n == 12);
+            self.now = end + 8000;
+            self.wait(node, if n == 8 { "error" } else { "delay" }, 60_000);
+        }
+        for n in 13..=18 {
+            let from = self.now;
+            let end = self.iteration(node, n, from, 20_000, 0, Ending::Idle(n - 12));
+            self.now = end;
+            self.wait(node, "idle", (30_000 << (n - 13)).min(300_000));
+        }
+        let done = json!({"event": "node_transition", "node": node, "from": "running", "to": "done"});
+        self.tell(self.now, done);
+        self.finish(18);
+    }
+
+    fn finish(&mut self, iterations: u64) {
+        self.now += 1000;
+        let end = json!({"event": "run_ended", "outcome": "clean_with_flake", "reason": "every check passes", "verified": true,
+            "iterations": iterations, "completed": iterations - 2, "failed": 1, "idle": 6, "nodes": {"done": 1, "failed": 0, "blocked": 0},
+            "flake_retries": 1, "total_duration_s": self.now as f64 / 1000.0, "exit_code": 0});
+        self.tell(self.now, end);
+    }
+
+    fn wait(&mut self, node: &str, why: &str, long: u64) {
+        let until = Wall(EVENING + i64::try_from(self.now + long).expect("short"));
+        self.tell(self.now, json!({"event": "wait_started", "node": node, "why": why, "delay_s": long as f64 / 1000.0, "until": until}));
+        self.now += long;
+        self.tell(self.now, json!({"event": "wait_ended", "node": node, "by": "timer"}));
+    }
+
+    fn attempt(&mut self, node: &str, iteration: u64, at: u64, converged: bool) {
+        let rc = i32::from(!converged);
+        let results = json!([{"cmd": "cargo test", "rc": rc, "duration_s": 4.2, "tail": if converged { Value::Null } else { json!("test sum::adds ... FAILED") }},
+            {"cmd": "cargo clippy", "rc": 0, "duration_s": 1.1}]);
+        self.tell(at + 6000, json!({"event": "node_attempt", "node": node, "iteration": iteration, "duration_s": 5.3, "converged": converged, "results": results}));
+    }
+
+    /// Answers when it was over.
+    fn iteration(&mut self, node: &str, n: u64, from: u64, long: u64, more: u64, ending: Ending) -> u64 {
+        let about = |event: &str| json!({"event": event, "node": node, "iteration": n});
+        let with = |event: &str, more: Value| {
+            let mut event = about(event);
+            event.as_object_mut().expect("an object").extend(more.as_object().expect("an object").clone());
+            event
+        };
+        self.tell(from, with("iteration_started", json!({"cause": if n == 1 { "first" } else { "next" }})));
+        self.tell(from + 200, with("prompt_assembled", json!({"bytes": 2140, "sha256": "97c5"})));
+        self.tell(from + 400, with("session_started", json!({"pid": 4000 + n, "argv": ["claude", "-p"]})));
+        let silent = if matches!(ending, Ending::Stopped) { 10 * MINUTE } else { 0 };
+        self.progress(&with, from + 400, long, more);
+        let end = from + 400 + long + silent;
+        if matches!(ending, Ending::Stopped) {
+            let evidence = json!([{"channel": "stdout", "last_at": long as f64 / 1000.0, "age_seconds": 600.4, "counter": 214}, {"channel": "mcp_tool", "last_at": null, "age_seconds": null, "counter": 0},
+                {"channel": "subagent", "last_at": null, "age_seconds": null, "counter": 0}, {"channel": "workspace", "last_at": 312.0, "age_seconds": 655.1, "counter": 17}]);
+            self.tell(end - silent / 2, with("watchdog_continue", json!({"deferred_by": "workspace", "evidence_summary": evidence, "active_channel": "workspace"})));
+            self.tell(end, with("hard_stop", json!({"reason": "NO_OUTPUT_DEADLINE", "message": "Idle timeout: no progress for 600.4s (limit 600s, 23 messages)", "evidence_summary": evidence, "active_channel": "stdout", "recoverable": true})));
+            self.tell(
+                end + 10,
+                with("session_signalled", json!({"step": "interrupt", "ended_by": "watchdog"})),
+            );
+        }
+        let by = if matches!(ending, Ending::Stopped) { "watchdog" } else { "itself" };
+        self.tell(end + 900, with("session_ended", json!({"exit_code": 0, "signal": null, "ended_by": by, "duration_s": (long + silent) as f64 / 1000.0, "messages": 23, "tools": 41, "tokens": 48_000 + 900 * n,
+            "cost_usd": 0.31 + 0.02 * n as f64, "said": "Two of the three tests pass now; the parser is next.", "stdout_bytes": 91_000, "stderr_bytes": 0})));
+        self.tell(
+            end + 950,
+            with(
+                "snapshot_taken",
+                json!({"ref": format!("refs/dogwatch/20261114-221001-k3f9/{node}/{n}"), "files": 4}),
+            ),
+        );
+        let (name, because, more) = match ending {
+            Ending::Completed => ("iteration_completed", "exit code 0", json!({})),
+            Ending::Stopped => ("iteration_timed_out", "ended by the watchdog", json!({})),
+            Ending::Failed => {
+                ("iteration_failed", "exit code 1: API Error: 500", json!({"fingerprint": "api error 500"}))
+            }
+            Ending::Idle(row) => (
+                "iteration_idle",
+                "the agent said idle (no_pending_tasks)",
+                json!({"reason": "no_pending_tasks", "consecutive": row, "spell_s": 0, "skipped": row > 2}),
+            ),
+        };
+        let mut over =
+            with(name, json!({"duration_s": (long + silent + 1000) as f64 / 1000.0, "because": because}));
+        over.as_object_mut().expect("an object").extend(more.as_object().expect("an object").clone());
+        self.tell(end + 7000, over);
+        end + 7000
+    }
+
+    fn progress(&mut self, with: &dyn Fn(&str, Value) -> Value, from: u64, long: u64, more: u64) {
+        let seen = |channel: &str, at: u64, long: u64, count: u64, base: u64| {
+            with(
+                "observed",
+                json!({"channel": channel, "first_ms": base + at - long, "last_ms": base + at, "count": count, "messages": 1, "max_gap_ms": 900}),
+            )
+        };
+        let base = self.awake;
+        let mut at = from + 3000;
+        let mut tool = 0;
+        while at < from + long {
+            let count = self.roll(1, 14);
+            self.tell(at, seen("stdout", at, 2400, count, base));
+            if self.roll(0, 3) == 0 {
+                let count = self.roll(1, 5);
+                self.tell(at + 700, seen("workspace", at + 700, 300, count, base));
+            }
+            if (from / MINUTE) % 3 == 1 && self.roll(0, 4) == 0 {
+                let count = self.roll(1, 9);
+                self.tell(at + 900, seen("subagent", at + 900, 500, count, base));
+            }
+            if self.roll(0, 9) == 0 {
+                self.tell(at + 1100, seen("mcp_tool", at + 1100, 0, 1, base));
+            }
+            tool += 1;
+            let took = self.roll(800, 42_000);
+            let id = format!("toolu_{from}_{tool}");
+            let name = ["Bash", "Edit", "Read", "Grep"][tool % 4];
+            self.tell(
+                at + 1200,
+                with(
+                    "fact",
+                    json!({"fact": "tool_started", "id": id, "name": name, "call": "a1b2c3d4e5f60718"}),
+                ),
+            );
+            if at + 1200 + took < from + long {
+                self.tell(at + 1200 + took, with("fact", json!({"fact": "tool_ended", "id": id, "ok": tool % 11 != 0, "result": "00000000000000ff"})));
+            }
+            at += took + self.roll(2_000, 11_000);
+        }
+        for n in 0..more {
+            let at = from + 3000 + n * (long - 3000) / more.max(1);
+            self.tell(at, seen(if n % 5 == 0 { "workspace" } else { "stdout" }, at, 40, 1, base));
+        }
+    }
+
+    /// A node begins once what it needs is done.
+    fn graph(&mut self, shape: &Shape) {
+        let mut done: Vec<(&str, u64)> = Vec::new();
+        let mut iterations = 0;
+        for (name, needs) in shape.nodes {
+            let ready = needs
+                .iter()
+                .filter_map(|need| done.iter().find(|(name, _)| name == need))
+                .map(|(_, at)| *at)
+                .max()
+                .unwrap_or(0);
+            self.tell(0, json!({"event": "node_transition", "node": name, "from": "pending", "to": if needs.is_empty() { "ready" } else { "pending" }}));
+            let mut at = ready + 1000;
+            self.tell(
+                at,
+                json!({"event": "node_transition", "node": name, "from": "ready", "to": "running"}),
+            );
+            let endings: &[Ending] = match *name {
+                "ui" => &[Ending::Completed, Ending::Completed],
+                "e2e" => &[Ending::Stopped, Ending::Completed],
+                _ => &[Ending::Completed],
+            };
+            for (n, ending) in endings.iter().enumerate() {
+                let long = self.roll(14, 44) * MINUTE;
+                at = self.iteration(name, n as u64 + 1, at, long, 0, *ending);
+                iterations += 1;
+                self.attempt_of(name, n, at, endings.len(), *ending);
+                at += 9000;
+            }
+            self.tell(at, json!({"event": "node_transition", "node": name, "from": "running", "to": "done"}));
+            done.push((name, at));
+            self.now = self.now.max(at);
+        }
+        self.now += 1000;
+        self.finish(iterations);
+    }
+
+    fn attempt_of(&mut self, name: &str, n: usize, at: u64, all: usize, ending: Ending) {
+        if matches!(ending, Ending::Stopped) {
+            self.tell(at + 6100, json!({"event": "recovery_planned", "node": name, "iteration": n + 1, "class": "stuck", "action": "retry", "because": "NO_OUTPUT_DEADLINE", "used": 1, "budget": 3}));
+        } else {
+            self.attempt(name, n as u64 + 1, at, n + 1 == all);
+        }
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Ending {
+    Completed,
+    Stopped,
+    Failed,
+    Idle(u64),
+}

@@ -1,0 +1,91 @@
+//! What is on the page, and that it is true.
+
+use crate::kit::Project;
+use crate::{Serve, run_id};
+
+const IDLING: &str = "idle: {delay: 1h, max_delay: 1h, stop_after: 50}";
+
+#[test]
+fn the_overview_has_a_row_for_each_run_and_the_token_leaves_the_address() {
+    let project = Project::acting_with(IDLING, "say nothing left; marker idle no_pending_tasks");
+    let mut run = project.start_run(&[]);
+    run.wait_for("wait_started");
+    let serve = Serve::start(&project);
+    let mut page = serve.open(&project);
+    page.wait("document.querySelector('.run .state')?.textContent === 'waiting'", "a run that waits");
+    page.wait_for_text("wakes in 59:");
+    let row = page.text("document.querySelector('.run').innerText");
+    for part in ["loop", "idle, 1st in a row (no_pending_tasks)", "1 iteration", "stdout, "] {
+        assert!(row.contains(part), "{part:?} is missing in {row:?}");
+    }
+    // The clock counts down by itself.
+    let before = page.text("document.querySelector('.next').textContent");
+    page.wait(&format!("document.querySelector('.next').textContent !== '{before}'"), "the next second");
+    let token = serve.url.split("token=").nth(1).expect("the address holds it");
+    assert!(!page.text("location.href").contains(token));
+    assert_eq!(page.text("sessionStorage.getItem('dogwatch.token')"), token);
+    let paint = page.eval("performance.getEntriesByName('first-contentful-paint')[0]?.startTime ?? -1");
+    println!("first paint after {paint} ms");
+    assert!(paint.as_f64().is_some_and(|ms| (0.0..5000.0).contains(&ms)), "{paint}");
+    page.assert_no_complaints();
+}
+
+#[test]
+fn what_happens_is_shown_as_it_happens() {
+    let project = Project::acting_with("delay: 1h", "say begun; await go; say done");
+    let gate = project.gate("go");
+    let mut run = project.start_run(&[]);
+    run.wait_for("session_started");
+    let serve = Serve::start(&project);
+    let mut page = serve.open_run(&project, &run_id(&project));
+    page.wait("document.querySelector('.run-state .state').textContent === 'working'", "a run that works");
+    page.wait("document.querySelector('.output-text').textContent.includes('begun')", "its output");
+    gate.open();
+    page.wait_for_text("iteration 1 completed: exit code 0");
+    page.wait("document.querySelector('.run-state .state').textContent === 'waiting'", "the wait");
+    page.wait("document.querySelectorAll('.tick.good').length === 1", "a tick for the iteration");
+    page.wait(
+        "document.querySelector('.output-text').textContent.includes('done')",
+        "the rest of the output",
+    );
+    assert!(page.eval(DRAWN).as_u64().is_some_and(|n| n > 500), "the time axis is empty");
+    page.assert_no_complaints();
+}
+
+/// How many points of the time axis were drawn on.
+pub const DRAWN: &str = "(() => { const c = document.querySelector('canvas.lanes'); \
+    const d = c.getContext('2d').getImageData(0, 0, c.width, c.height).data; \
+    let n = 0; for (let i = 3; i < d.length; i += 4) if (d[i] > 0) n += 1; return n; })()";
+
+#[test]
+fn a_page_that_lost_its_server_says_so_and_comes_back() {
+    let project = Project::acting_with("delay: 1h", "say hello");
+    let mut run = project.start_run(&[]);
+    run.wait_for("wait_started");
+    let serve = Serve::start(&project);
+    let address = serve.address().to_owned();
+    let mut page = serve.open_run(&project, &run_id(&project));
+    page.wait("document.querySelector('.link-state.live')", "the connection");
+    serve.running.kill();
+    page.wait_for_text("disconnected for");
+    // Meanwhile something happens that must not be missed.
+    project.call(&["tell", "mind the gap"]).assert_code(0);
+    let _serve = Serve::at(&project, &address);
+    page.wait("document.querySelector('.link-state.live')", "the connection");
+    page.wait_for_text("told: mind the gap");
+}
+
+#[test]
+fn who_has_no_token_is_asked_for_it() {
+    let project = Project::acting_with("delay: 1h", "say hello");
+    let mut run = project.start_run(&[]);
+    run.wait_for("wait_started");
+    let serve = Serve::start(&project);
+    let (plain, token) = serve.url.split_once("#token=").expect("the address holds it");
+    let mut page = crate::browser::Page::open(&project);
+    page.go(plain);
+    page.wait_for_text("Who goes there?");
+    page.type_in(token);
+    page.key("Enter");
+    page.wait("document.querySelector('.run .state')?.textContent === 'waiting'", "the overview");
+}

@@ -1,0 +1,122 @@
+//! Nothing that an agent prints is more than text; and how it all looks.
+
+use crate::kit::{GRACES, Project};
+use crate::night::{Night, Shape};
+use crate::{Serve, run_id};
+
+/// Markup, escape sequences, and characters that turn the order of others around.
+const HOSTILE: &str = r#"say "<img src=x onerror=window.pwned=1><script>window.pwned=2</script>"
+say "\e[31mred\e[0m \e]0;title\u{7} \u{202e}txt.exe \u{200b}zero"
+err "</script><svg onload=window.pwned=3>"
+say "${alert(1)} javascript:alert(1) &lt;b&gt;"
+exit 3"#;
+
+// promise: 8
+#[test]
+fn what_an_agent_prints_is_shown_as_text() {
+    let project = Project::acting_with(&format!("{GRACES}\nerrors: {{max: 1}}"), HOSTILE);
+    project.run(&[]).assert_code(1);
+    let serve = Serve::start(&project);
+    let mut page = serve.open_run(&project, &run_id(&project));
+    page.wait("document.querySelector('.output-text').textContent.includes('txt.exe')", "the output");
+    let output = page.text("document.querySelector('.output-text').textContent");
+    assert!(output.contains("<img src=x onerror=window.pwned=1>"), "{output:?}");
+    assert!(output.contains("red") && output.contains("\u{fffd}txt.exe"), "{output:?}");
+    page.click(".tab:nth-child(2)");
+    page.wait("document.querySelector('.output-text').textContent.includes('<svg onload')", "stderr");
+    // Into the whole event, which holds the agent's words, too.
+    page.eval("document.querySelector('.events select').value = 'all'; document.querySelector('.events select').dispatchEvent(new Event('change')); true");
+    page.eval("document.querySelector('.scroll').focus(); true");
+    for _ in 0..8 {
+        page.key("ArrowUp");
+    }
+    let all = page.text("document.body.textContent");
+    let unfit = |c: char| c.is_control() && c != '\n' && c != '\t' || ('\u{202a}'..='\u{202e}').contains(&c);
+    assert!(!all.contains(unfit), "unfit characters are in the page");
+    assert_eq!(
+        page.eval("document.querySelectorAll('img, script:not([src]), main svg:not([role])').length"),
+        0
+    );
+    assert!(page.eval("window.pwned ?? null").is_null());
+    assert_eq!(page.text("document.title").matches('<').count(), 0);
+    page.screenshot("hostile");
+    page.assert_no_complaints();
+}
+
+#[test]
+fn day_and_night_wide_and_narrow() {
+    let project = Project::acting_with("delay: 1h", "say hello");
+    let night = Night::new(&project);
+    let run = night.write("fix-tests", 1, &Shape::loops());
+    night.write("release", 2, &Shape::graph());
+    night.write("tidy", 3, &Shape { hard_stop: false, ..Shape::loops() });
+    let mut live = project.start_run(&[]);
+    live.wait_for("wait_started");
+    let serve = Serve::start(&project);
+    let mut page = serve.open(&project);
+    page.wait("document.querySelectorAll('.run').length === 4", "all rows");
+    page.wait_for_text("1 flake");
+    page.screenshot("overview-night");
+    let dark = page.text("getComputedStyle(document.documentElement).backgroundColor");
+    page.light("light");
+    page.screenshot("overview-day");
+    assert_ne!(page.text("getComputedStyle(document.documentElement).backgroundColor"), dark);
+    // A choice of one's own goes before the system's.
+    page.key("t");
+    page.key("t");
+    assert_eq!(page.text("getComputedStyle(document.documentElement).backgroundColor"), dark);
+    page.key("t");
+    for (name, width) in [("phone", 390), ("tablet", 820)] {
+        page.size(width, 844);
+        page.wait("true", "a moment");
+        page.screenshot(&format!("overview-{name}"));
+        assert!(
+            page.eval("document.scrollingElement.scrollWidth").as_u64() <= Some(u64::from(width)),
+            "{name}"
+        );
+    }
+    page.light("dark");
+    page.eval(&format!("location.hash = '#/run/{run}'; true"));
+    page.wait("document.querySelector('.run-page[data-ready]')", "the page of the run");
+    page.wait("document.querySelectorAll('.tick').length > 5", "its iterations");
+    for (name, width, height) in [("phone", 390, 1600), ("tablet", 820, 1400), ("wide", 1280, 1180)] {
+        page.size(width, height);
+        page.wait(&format!("document.querySelector('canvas.lanes').clientWidth < {width}"), "another width");
+        page.screenshot(&format!("run-{name}"));
+        assert!(
+            page.eval("document.scrollingElement.scrollWidth").as_u64() <= Some(u64::from(width)),
+            "{name}"
+        );
+    }
+    page.assert_no_complaints();
+}
+
+#[test]
+fn a_verdict_shows_its_evidence_and_a_graph_its_nodes() {
+    let project = Project::new();
+    let night = Night::new(&project);
+    let run = night.write("release", 1, &Shape::graph());
+    let serve = Serve::start(&project);
+    let mut page = serve.open_run(&project, &run);
+    page.size(1280, 1000);
+    page.wait("document.querySelectorAll('.graph .node').length === 6", "six nodes");
+    assert_eq!(page.eval("document.querySelectorAll('.graph .edge').length"), 7);
+    assert_eq!(page.eval("document.querySelectorAll('.graph .node.flake').length"), 1);
+    page.eval("document.querySelector('canvas.lanes').focus(); true");
+    let shown = "!document.querySelector('.tip').hidden && document.querySelector('.tip').innerText";
+    for _ in 0..12 {
+        page.key("ArrowDown");
+        if page.text(&format!("{shown} || ''")).contains("Hard stop") {
+            break;
+        }
+    }
+    let tip = page.text(shown);
+    for part in ["NO_OUTPUT_DEADLINE", "stdout", "mcp_tool", "subagent", "workspace", " ago"] {
+        assert!(tip.contains(part), "{part} is missing in {tip:?}");
+    }
+    page.screenshot("graph");
+    // One node alone.
+    page.click(".graph .node");
+    page.wait("document.querySelector('.graph .node.chosen')", "the choice");
+    page.assert_no_complaints();
+}
