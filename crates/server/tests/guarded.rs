@@ -1,0 +1,217 @@
+//! The API on TCP: who is let in, what every answer carries, and what cannot wear it down.
+
+mod support;
+
+use dogwatch_server::{Limits, MachineSetup};
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+use support::machine::Machine;
+use support::{PATIENCE, run_ended};
+
+fn status(answer: &str) -> &str {
+    answer.get(9..12).unwrap_or("none")
+}
+
+// promise: 14
+#[test]
+fn without_the_token_nothing_is_told_and_nothing_is_done() {
+    let machine = Machine::new();
+    let mut run = machine.run(1);
+    run.live();
+    let at = machine.at;
+    let routes = [
+        "/v1/runs",
+        &run.path(""),
+        &run.path("/events"),
+        "/metrics",
+        "/openapi.json",
+        "/v1/agents",
+        "/nowhere",
+    ];
+    for path in routes {
+        let answer = machine.send(&format!("GET {path} HTTP/1.1\r\nhost: {at}\r\nconnection: close\r\n\r\n"));
+        assert_eq!(status(&answer), "401", "{answer}");
+        assert!(answer.contains("\r\nwww-authenticate: Bearer\r\n"), "{answer}");
+        assert!(!answer.contains(run.id.as_str()), "{answer}");
+    }
+    let token = machine.token.as_str();
+    for stop in [run.path("/stop"), run.path(&format!("/stop?token={token}"))] {
+        let answer = machine.send(&format!(
+            "POST {stop} HTTP/1.1\r\nhost: {at}\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
+        ));
+        assert_eq!(status(&answer), "401", "{answer}");
+    }
+    let wrong = machine.head("GET /v1/runs").replace(token, &"0".repeat(64));
+    assert_eq!(status(&machine.send(&format!("{wrong}\r\n"))), "401");
+    assert!(run.desk.expect("it lives").asked.lock().expect("not poisoned").is_empty());
+    assert_eq!(status(&machine.get("/v1/runs")), "200");
+}
+
+// promise: 14
+#[test]
+fn a_foreign_host_or_page_is_refused_whatever_it_has() {
+    let machine = Machine::new();
+    let head = machine.head("GET /v1/runs");
+    let rebound =
+        head.replace(&format!("host: {}", machine.at), &format!("host: evil.example:{}", machine.at.port()));
+    let answer = machine.send(&format!("{rebound}\r\n"));
+    assert_eq!(status(&answer), "403", "{answer}");
+    assert!(answer.contains("bad_host"), "{answer}");
+    let answer = machine.send(&format!("{head}origin: http://evil.example\r\n\r\n"));
+    assert_eq!(status(&answer), "403", "{answer}");
+    assert!(answer.contains("bad_origin"), "{answer}");
+    let own = machine.send(&format!("{head}origin: http://{}\r\n\r\n", machine.at));
+    assert_eq!(status(&own), "200", "{own}");
+    let asked = format!(
+        "{}origin: http://evil.example\r\naccess-control-request-method: POST\r\n\r\n",
+        machine.head("OPTIONS /v1/runs")
+    );
+    assert_eq!(status(&machine.send(&asked)), "403");
+}
+
+#[test]
+fn every_answer_is_kept_by_nobody_guessed_at_by_nobody_and_open_to_no_other_page() {
+    let machine = Machine::new();
+    let run = machine.run(1);
+    run.output("stdout", b"<b>");
+    for path in [
+        "/v1/runs",
+        &run.path("/events"),
+        &run.path("/output/loop/1/stdout"),
+        "/nowhere",
+        "/v1/runs/x",
+        "/metrics",
+    ] {
+        let answer = machine.get(path);
+        for header in [
+            "cache-control: no-store",
+            "x-content-type-options: nosniff",
+            "referrer-policy: no-referrer",
+            "content-security-policy: default-src 'none'",
+        ] {
+            assert!(answer.contains(&format!("\r\n{header}")), "{path}: {header}: {answer}");
+        }
+        assert!(!answer.to_ascii_lowercase().contains("access-control-"), "{answer}");
+        assert!(!answer.contains("text/html"), "{answer}");
+    }
+}
+
+#[test]
+fn the_page_is_there_for_everybody_under_a_strict_policy() {
+    let machine = Machine::new();
+    let at = machine.at;
+    let get =
+        |path: &str| machine.send(&format!("GET {path} HTTP/1.1\r\nhost: {at}\r\nconnection: close\r\n\r\n"));
+    let page = get("/");
+    assert_eq!(status(&page), "200", "{page}");
+    let policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; \
+                  base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+    assert!(page.contains(&format!("\r\ncontent-security-policy: {policy}\r\n")), "{page}");
+    assert!(page.contains("\r\nx-content-type-options: nosniff\r\n"), "{page}");
+    assert_eq!(status(&get("/app/api.js")), "200");
+    assert_eq!(status(&get("/app/../Cargo.toml")), "404");
+    assert_eq!(status(&get("/app/nothing.js")), "404");
+}
+
+// promise: 4
+#[test]
+fn a_gigabyte_of_body_is_refused_before_it_is_read() {
+    let machine = Machine::new();
+    let mut run = machine.run(1);
+    run.live();
+    let head = machine.head(&format!("POST {}", run.path("/tell")));
+    let declared =
+        machine.send(&format!("{head}content-type: application/json\r\ncontent-length: 1073741824\r\n\r\n"));
+    assert_eq!(status(&declared), "413", "{declared}");
+    let mut stream = machine.tcp();
+    stream
+        .write_all(
+            format!("{head}content-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n").as_bytes(),
+        )
+        .expect("writes");
+    // Sent until the server has enough of it; far more than it may keep would fit into the sockets alone.
+    let chunk = format!("10000\r\n{}\r\n", " ".repeat(0x10000));
+    let sent = (0..16 * 1024).take_while(|_| stream.write_all(chunk.as_bytes()).is_ok()).count();
+    assert!(sent < 1024, "{sent} chunks of 64 KiB were taken");
+    assert_eq!(status(&machine.get("/v1/runs")), "200");
+}
+
+// promise: 4
+#[test]
+fn ten_thousand_idle_connections_are_few_and_the_owner_still_gets_in() {
+    let limits = Limits { connections: 20, read: Duration::from_millis(200), ..MachineSetup::limits() };
+    let machine = Machine::within(limits);
+    let (mut kept, mut turned_away) = (Vec::new(), 0);
+    for n in 0..10_000 {
+        kept.push(machine.tcp());
+        if n % 50 == 49 {
+            // The last of them is answered without asking, or hung up on: so the server has seen the others.
+            let _ = kept[kept.len() - 1].peek(&mut [0]);
+            let before = kept.len();
+            kept.retain(|stream| !is_answered(stream));
+            turned_away += before - kept.len();
+        }
+    }
+    assert!(turned_away > 9_000, "{turned_away}");
+    // Those who say nothing are let go in their time; then there is room again.
+    let room = |_| {
+        let mut stream = machine.tcp();
+        let _ = stream.write_all(format!("{}\r\n", machine.head("GET /v1/runs")).as_bytes());
+        let mut answer = String::new();
+        let _ = stream.read_to_string(&mut answer);
+        status(&answer) == "200"
+    };
+    assert!((0..100_000).any(room));
+}
+
+fn is_answered(stream: &TcpStream) -> bool {
+    stream.set_nonblocking(true).expect("sets");
+    !matches!(stream.peek(&mut [0]), Err(e) if e.kind() == std::io::ErrorKind::WouldBlock)
+}
+
+#[test]
+fn a_head_that_is_too_long_or_never_ends_is_given_up() {
+    let limits = Limits { read: Duration::from_millis(100), ..MachineSetup::limits() };
+    let machine = Machine::within(limits);
+    let long = format!("{}x: {}\r\n\r\n", machine.head("GET /v1/runs"), "x".repeat(64 * 1024));
+    assert_eq!(status(&machine.send(&long)), "431");
+    let mut stream = machine.tcp();
+    stream.write_all(b"GET /v1/runs HTTP/1.1\r\nhost: ").expect("writes");
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).expect("is hung up on, not kept");
+}
+
+#[test]
+fn a_run_that_ended_is_followed_on_tcp_to_its_end() {
+    let machine = Machine::new();
+    let mut run = machine.run(1);
+    run.write(run_ended());
+    let head = machine.head(&format!("GET {}", run.path("/events")));
+    let answer = machine.send(&format!("{head}accept: text/event-stream\r\nlast-event-id: 1\r\n\r\n"));
+    assert!(answer.contains("\r\ncontent-type: text/event-stream\r\n"), "{answer}");
+    assert!(answer.contains("id: 2\nevent: run_ended\ndata: {"), "{answer}");
+    assert!(!answer.contains("id: 1\n"), "{answer}");
+}
+
+#[test]
+fn shutting_down_takes_no_longer_than_its_goodbye_whoever_is_there() {
+    let mut machine = Machine::new();
+    let mut run = machine.run(1);
+    run.live();
+    let head = machine.head(&format!("GET {}", run.path("/events")));
+    let mut followers: Vec<TcpStream> = (0..20).map(|_| machine.tcp()).collect();
+    for stream in &mut followers {
+        stream.write_all(format!("{head}accept: text/event-stream\r\n\r\n").as_bytes()).expect("writes");
+        let mut byte = [0];
+        stream.read_exact(&mut byte).expect("is answered");
+    }
+    let began = std::time::Instant::now();
+    drop(machine.served.take());
+    assert!(began.elapsed() < PATIENCE, "{:?}", began.elapsed());
+    for mut stream in followers {
+        let mut rest = Vec::new();
+        let _ = stream.read_to_end(&mut rest);
+    }
+    assert!(TcpStream::connect(machine.at).is_err());
+}
