@@ -3,6 +3,7 @@
 //! A report with a message count that has grown is progress; one without is presence and buys nothing. The
 //! same watchdog judges them. An end is an end: what is reported afterwards changes nothing.
 
+use crate::dur::Dur;
 use crate::event::Observation;
 use crate::fingerprint::fingerprint;
 use crate::moment::Awake;
@@ -27,7 +28,20 @@ pub struct ExternalAgents {
 struct Agent {
     watch: Watch,
     messages: u64,
-    ended: bool,
+    since: Awake,
+    ended: Option<Awake>,
+}
+
+/// An agent as it stands.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Seen {
+    pub id: String,
+    pub messages: u64,
+    /// Since it registered; of one that has ended, until then.
+    pub lasted: Dur,
+    pub ended: bool,
+    /// As of now; of one that has ended, of then.
+    pub answer: Answer,
 }
 
 /// Why a report was not taken.
@@ -59,16 +73,29 @@ impl ExternalAgents {
 
     /// A new agent, or a new life under the name of one that has ended.
     pub fn register(&mut self, now: Awake, id: &str) -> Result<(), Refused> {
-        if id.is_empty() || clip(id, MAX_NAME).len() < id.len() {
+        self.register_under(now, id, self.policy.clone())
+    }
+
+    /// The same, with limits of its own.
+    pub fn register_under(&mut self, now: Awake, id: &str, policy: WatchPolicy) -> Result<(), Refused> {
+        if id.is_empty() || clip(id, MAX_NAME).len() < id.len() || id.chars().any(char::is_control) {
             return Err(Refused::BadName);
         }
         match self.agents.get(id) {
-            Some(agent) if !agent.ended => return Err(Refused::Taken),
-            None if self.agents.len() >= MAX_AGENTS => return Err(Refused::TooMany),
+            Some(agent) if agent.ended.is_none() => return Err(Refused::Taken),
+            None if self.agents.len() >= MAX_AGENTS => self.forget_one()?,
             Some(_) | None => {}
         }
-        let watch = Watch::new(self.policy.clone(), Session::new(now, false));
-        self.agents.insert(id.to_owned(), Agent { watch, messages: 0, ended: false });
+        let watch = Watch::new(policy, Session::new(now, false));
+        self.agents.insert(id.to_owned(), Agent { watch, messages: 0, since: now, ended: None });
+        Ok(())
+    }
+
+    /// Who ended first is forgotten first; who has not ended never is.
+    fn forget_one(&mut self) -> Result<(), Refused> {
+        let ended = self.agents.iter().filter_map(|(id, agent)| Some((agent.ended?, id)));
+        let oldest = ended.min().map(|(_, id)| id.clone()).ok_or(Refused::TooMany)?;
+        self.agents.remove(&oldest);
         Ok(())
     }
 
@@ -90,14 +117,29 @@ impl ExternalAgents {
         Ok(())
     }
 
-    pub fn done(&mut self, id: &str) -> Result<(), Refused> {
-        self.living(id)?.ended = true;
+    pub fn done(&mut self, now: Awake, id: &str) -> Result<(), Refused> {
+        self.living(id)?.ended = Some(now);
         Ok(())
+    }
+
+    /// All of them. Looking changes nothing.
+    pub fn list(&self, now: Awake) -> Vec<Seen> {
+        let seen = |(id, agent): (&String, &Agent)| {
+            let at = agent.ended.unwrap_or(now);
+            Seen {
+                id: id.clone(),
+                messages: agent.messages,
+                lasted: at.since(agent.since),
+                ended: agent.ended.is_some(),
+                answer: agent.watch.clone().evaluate(at),
+            }
+        };
+        self.agents.iter().map(seen).collect()
     }
 
     /// Those over a limit now. Looking changes nothing.
     pub fn hung(&self, now: Awake) -> Vec<Hung> {
-        let living = self.agents.iter().filter(|(_, agent)| !agent.ended);
+        let living = self.agents.iter().filter(|(_, agent)| agent.ended.is_none());
         living
             .filter_map(|(id, agent)| {
                 let answer = agent.watch.clone().evaluate(now);
@@ -113,12 +155,12 @@ impl ExternalAgents {
 
     /// When one of them may next be over a limit.
     pub fn due(&self) -> Option<Awake> {
-        self.agents.values().filter(|a| !a.ended).filter_map(|a| a.watch.due()).min()
+        self.agents.values().filter(|a| a.ended.is_none()).filter_map(|a| a.watch.due()).min()
     }
 
     fn living(&mut self, id: &str) -> Result<&mut Agent, Refused> {
         match self.agents.get_mut(id) {
-            Some(agent) if agent.ended => Err(Refused::Ended),
+            Some(agent) if agent.ended.is_some() => Err(Refused::Ended),
             Some(agent) => Ok(agent),
             None => Err(Refused::Unknown),
         }
@@ -152,7 +194,7 @@ mod tests {
             assert_eq!(hung(&a, at(m, s)), None);
             a.activity(at(m, s), "a", Some(count)).expect("it lives");
         }
-        a.done("a").expect("it lives");
+        a.done(at(60, 0), "a").expect("it lives");
         assert_eq!(hung(&a, at(60, 0)), None);
     }
 
@@ -212,10 +254,10 @@ mod tests {
     #[test]
     fn activity_after_an_end_never_resurrects() {
         let mut a = one();
-        a.done("a").expect("it lives");
+        a.done(at(1, 0), "a").expect("it lives");
         assert_eq!(a.activity(at(1, 0), "a", Some(9)), Err(Refused::Ended));
         assert_eq!(a.error(at(1, 0), "a", "x"), Err(Refused::Ended));
-        assert_eq!(a.done("a"), Err(Refused::Ended));
+        assert_eq!(a.done(at(1, 0), "a"), Err(Refused::Ended));
         assert_eq!((a.hung(at(99, 0)), a.due()), (vec![], None));
         assert_eq!(a.activity(at(1, 0), "b", None), Err(Refused::Unknown));
     }
@@ -230,7 +272,36 @@ mod tests {
         }
         assert_eq!(a.register(at(0, 0), "one more"), Err(Refused::TooMany));
         assert_eq!(a.register(at(0, 0), "7"), Err(Refused::Taken));
-        a.done("7").expect("it lives");
+        a.done(at(1, 0), "7").expect("it lives");
         assert_eq!(a.register(at(0, 0), "7"), Ok(()));
+        assert_eq!(a.register(at(0, 0), "a\nb"), Err(Refused::BadName));
+    }
+
+    #[test]
+    fn when_there_is_no_room_who_ended_first_is_forgotten_and_nobody_who_lives() {
+        let mut a = ExternalAgents::new(WatchPolicy::of(Profile::Quick));
+        for n in 0..MAX_AGENTS {
+            a.register(at(0, 0), &n.to_string()).expect("there is room");
+        }
+        a.done(at(2, 0), "5").expect("it lives");
+        a.done(at(1, 0), "6").expect("it lives");
+        assert_eq!(a.register(at(3, 0), "new"), Ok(()));
+        assert_eq!((a.done(at(3, 0), "6"), a.done(at(3, 0), "5")), (Err(Refused::Unknown), Err(Refused::Ended)));
+        assert_eq!(a.register(at(3, 0), "newer"), Ok(()));
+        assert_eq!(a.register(at(3, 0), "newest"), Err(Refused::TooMany));
+    }
+
+    #[test]
+    fn the_list_has_all_with_their_ages_and_the_ended_grow_no_older() {
+        let mut a = one();
+        a.register_under(at(1, 0), "b", WatchPolicy::of(Profile::Deep)).expect("there is room");
+        a.activity(at(2, 0), "a", Some(3)).expect("it lives");
+        a.done(at(3, 0), "a").expect("it lives");
+        let seen = a.list(at(10, 0));
+        let short: Vec<_> = seen.iter().map(|s| (s.id.as_str(), s.messages, s.lasted, s.ended)).collect();
+        assert_eq!(short, [("a", 3, Dur::from_mins(3), true), ("b", 0, Dur::from_mins(9), false)]);
+        assert_eq!(seen[0].answer.evidence_summary[0].age_seconds, Some(60.0));
+        // Ten minutes of silence are nothing under its own limits.
+        assert_eq!(a.hung(at(11, 0)), []);
     }
 }
