@@ -158,6 +158,12 @@ impl ExternalAgents {
         self.agents.values().filter(|a| a.ended.is_none()).filter_map(|a| a.watch.due()).min()
     }
 
+    /// When the next of those that do not hang may be over a limit, if nothing more is reported.
+    pub fn due_after(&self, now: Awake) -> Option<Awake> {
+        let living = self.agents.values().filter(|agent| agent.ended.is_none());
+        living.filter_map(|agent| agent.watch.due()).filter(|due| *due > now).min()
+    }
+
     fn living(&mut self, id: &str) -> Result<&mut Agent, Refused> {
         match self.agents.get_mut(id) {
             Some(agent) if agent.ended.is_some() => Err(Refused::Ended),
@@ -286,7 +292,10 @@ mod tests {
         a.done(at(2, 0), "5").expect("it lives");
         a.done(at(1, 0), "6").expect("it lives");
         assert_eq!(a.register(at(3, 0), "new"), Ok(()));
-        assert_eq!((a.done(at(3, 0), "6"), a.done(at(3, 0), "5")), (Err(Refused::Unknown), Err(Refused::Ended)));
+        assert_eq!(
+            (a.done(at(3, 0), "6"), a.done(at(3, 0), "5")),
+            (Err(Refused::Unknown), Err(Refused::Ended))
+        );
         assert_eq!(a.register(at(3, 0), "newer"), Ok(()));
         assert_eq!(a.register(at(3, 0), "newest"), Err(Refused::TooMany));
     }
@@ -303,5 +312,7 @@ mod tests {
         assert_eq!(seen[0].answer.evidence_summary[0].age_seconds, Some(60.0));
         // Ten minutes of silence are nothing under its own limits.
         assert_eq!(a.hung(at(11, 0)), []);
+        assert_eq!(a.due_after(at(11, 0)), Some(at(16, 0)));
+        assert_eq!(a.hung(at(16, 0)).len(), 1);
     }
 }

@@ -25,6 +25,8 @@ pub mod recovery;
 pub mod redact;
 pub mod replay;
 pub mod run;
+#[cfg(feature = "schema")]
+mod schema;
 pub mod settings;
 pub mod sign;
 pub mod status;

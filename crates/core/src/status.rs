@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 
 /// A run as it stands. What is not known is null.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Status {
     pub run: Option<RunId>,
     /// The loop file.
@@ -45,6 +46,7 @@ pub struct Status {
 
 /// A run's state in one word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum State {
     /// Between two things, or about to begin.
@@ -79,6 +81,7 @@ impl State {
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct NodeStatus {
     pub name: NodeName,
     pub state: NodeState,
@@ -123,6 +126,7 @@ pub struct FailingStatus {
 
 /// What a node is at. Ages count to the moment of reading; in a run that nobody supervises they are null.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(tag = "what", rename_all = "snake_case")]
 pub enum DoingStatus {
     Nothing,
@@ -154,6 +158,7 @@ pub enum DoingStatus {
 
 /// A sign of work: of which node, on which channel, when.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SeenStatus {
     pub node: NodeName,
     pub channel: Channel,
@@ -162,6 +167,7 @@ pub struct SeenStatus {
 
 /// Tokens and money. Sessions that did not say are counted, never taken for zero.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SpentStatus {
     pub tokens: u64,
     pub cost_usd: f64,
@@ -171,6 +177,7 @@ pub struct SpentStatus {
 
 /// What a person is asked for, and until when.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct NeedsHuman {
     pub what: String,
     /// It is ended then; null is never.
@@ -179,6 +186,7 @@ pub struct NeedsHuman {
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct RetryingStatus {
     pub since_s: Option<Dur>,
     /// What the service answered, if the agent says so.
@@ -189,11 +197,13 @@ pub struct RetryingStatus {
 
 /// The last sign of work in this session.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LastEvidence {
     pub age_s: Option<Dur>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct CountsStatus {
     /// Those that count against `-n` and the budget.
     pub iterations: u64,
@@ -206,6 +216,7 @@ pub struct CountsStatus {
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SpellStatus {
     pub count: u64,
     /// The last iteration's reason, and how many in a row gave it.
@@ -215,18 +226,21 @@ pub struct SpellStatus {
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Troubles {
     pub count: u64,
     pub last: Option<Trouble>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Trouble {
     pub kind: String,
     pub detail: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Ended {
     pub outcome: Outcome,
     pub reason: String,
@@ -240,6 +254,7 @@ pub struct Ended {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LastEvent {
     pub seq: u64,
     pub at: Wall,
@@ -433,6 +448,7 @@ impl From<&RunEnded> for Ended {
 
 /// The status of an orchestrator that ticks: an iteration is a tick, times are milliseconds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct OrchestratorStatus {
     pub running: bool,
@@ -448,6 +464,7 @@ pub struct OrchestratorStatus {
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct OrchestratorConfig {
     pub dry_run: bool,

@@ -133,6 +133,11 @@ impl Cut {
     pub fn now(&self) {
         self.0.notify_one();
     }
+
+    /// Until somebody wants it.
+    pub async fn wanted(&self) {
+        self.0.notified().await;
+    }
 }
 
 /// Lets callers in until it closes, and then waits for those who are there, but not for ever.
@@ -181,7 +186,7 @@ async fn attend(
     );
     tokio::select! {
         _ = connection.as_mut() => return,
-        () = cut.0.notified() => return,
+        () = cut.wanted() => return,
         _ = closing.wait_for(|closing| *closing) => connection.as_mut().graceful_shutdown(),
     }
     // A caller's broken connection is their affair.

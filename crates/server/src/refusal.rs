@@ -24,6 +24,11 @@ pub(crate) enum Refusal {
     BadRange(u64),
     /// The run does not run; what to type instead.
     NotRunning(String),
+    NoSuchAgent,
+    /// It is registered and has not ended.
+    AgentTaken,
+    AgentEnded,
+    TooManyAgents,
     /// How it should be.
     BadQuery(&'static str),
     BadLastEventId,
@@ -58,6 +63,10 @@ impl Refusal {
             Refusal::NoSuchOutput,
             Refusal::BadRange(0),
             Refusal::NotRunning(text()),
+            Refusal::NoSuchAgent,
+            Refusal::AgentTaken,
+            Refusal::AgentEnded,
+            Refusal::TooManyAgents,
             Refusal::BadQuery(""),
             Refusal::BadLastEventId,
             Refusal::NotJson,
@@ -78,20 +87,25 @@ impl Refusal {
         match self {
             Refusal::NoToken => StatusCode::UNAUTHORIZED,
             Refusal::BadHost | Refusal::BadOrigin => StatusCode::FORBIDDEN,
-            Refusal::NoSuchRoute | Refusal::NoSuchRun | Refusal::NoSuchOutput => StatusCode::NOT_FOUND,
+            Refusal::NoSuchRoute | Refusal::NoSuchRun | Refusal::NoSuchOutput | Refusal::NoSuchAgent => {
+                StatusCode::NOT_FOUND
+            }
+            Refusal::AgentEnded => StatusCode::GONE,
             Refusal::WrongMethod => StatusCode::METHOD_NOT_ALLOWED,
             Refusal::BadPath | Refusal::BadQuery(_) | Refusal::BadLastEventId | Refusal::BadBody(_) => {
                 StatusCode::BAD_REQUEST
             }
             Refusal::BadRange(_) => StatusCode::RANGE_NOT_SATISFIABLE,
-            Refusal::NotRunning(_) => StatusCode::CONFLICT,
+            Refusal::NotRunning(_) | Refusal::AgentTaken => StatusCode::CONFLICT,
             Refusal::NotJson => StatusCode::UNSUPPORTED_MEDIA_TYPE,
             Refusal::EmptyText => StatusCode::UNPROCESSABLE_ENTITY,
             Refusal::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             Refusal::BodyTooSlow => StatusCode::REQUEST_TIMEOUT,
-            Refusal::NoAnswer | Refusal::Busy | Refusal::TooManyStreams | Refusal::NoWatch => {
-                StatusCode::SERVICE_UNAVAILABLE
-            }
+            Refusal::NoAnswer
+            | Refusal::Busy
+            | Refusal::TooManyStreams
+            | Refusal::TooManyAgents
+            | Refusal::NoWatch => StatusCode::SERVICE_UNAVAILABLE,
             Refusal::NoRecord(_) | Refusal::Broken => StatusCode::INTERNAL_SERVER_ERROR,
         }
     }
@@ -109,6 +123,10 @@ impl Refusal {
             Refusal::NoSuchOutput => "no_such_output",
             Refusal::BadRange(_) => "bad_range",
             Refusal::NotRunning(_) => "not_running",
+            Refusal::NoSuchAgent => "no_such_agent",
+            Refusal::AgentTaken => "agent_taken",
+            Refusal::AgentEnded => "agent_ended",
+            Refusal::TooManyAgents => "too_many_agents",
             Refusal::BadQuery(_) => "bad_query",
             Refusal::BadLastEventId => "bad_last_event_id",
             Refusal::NotJson => "not_json",
@@ -140,6 +158,10 @@ impl Refusal {
             Refusal::NoSuchOutput => "the run has no such output",
             Refusal::BadRange(length) => return format!("nothing lies there: it has {length} bytes").into(),
             Refusal::NotRunning(what_to_do) => return what_to_do.clone().into(),
+            Refusal::NoSuchAgent => "nobody has registered under this name",
+            Refusal::AgentTaken => "somebody has registered under this name and has not ended",
+            Refusal::AgentEnded => "it has ended; who comes back registers anew",
+            Refusal::TooManyAgents => "no more than 10,000 agents are watched at once",
             Refusal::BadQuery(how) => how,
             Refusal::BadLastEventId => "Last-Event-ID is a sequence number",
             Refusal::NotJson => "send JSON, as application/json",

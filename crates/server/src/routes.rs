@@ -18,6 +18,7 @@ use dogwatch_core::moment::Moment;
 use dogwatch_core::status::{OrchestratorStatus, Status};
 use dogwatch_core::view::View;
 use dogwatch_host::{clock, journal};
+use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
@@ -132,7 +133,8 @@ async fn simple(State(shared): Asked, request: http::Request<Body>, ask: Request
     leave(&shared, ask).await
 }
 
-#[derive(Deserialize)]
+/// A line for the next prompt.
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Told {
     pub text: String,
@@ -154,7 +156,14 @@ pub(crate) async fn read_json<T: DeserializeOwned>(
         return Err(Refusal::NotJson);
     }
     let body = read_body(limits, request).await?;
-    serde_json::from_slice(&body).map_err(|_| Refusal::BadBody(shape))
+    object(&body, shape)
+}
+
+/// An object and nothing else: the fields of a list would be taken by their order.
+pub(crate) fn object<T: DeserializeOwned>(body: &[u8], shape: &'static str) -> Result<T, Refusal> {
+    let is_object = body.trim_ascii_start().starts_with(b"{");
+    let read = is_object.then(|| serde_json::from_slice(body).ok()).flatten();
+    read.ok_or(Refusal::BadBody(shape))
 }
 
 /// What somebody wants to say to the agent.

@@ -15,6 +15,7 @@ words! {
 
 /// The state of one channel at the moment of a verdict.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Evidence {
     pub channel: Channel,
     /// Seconds since the session's start; null if never seen.

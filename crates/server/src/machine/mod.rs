@@ -8,20 +8,27 @@
 //! routes.rs  which question, which answer      fold.rs    a record folded as far as it is written
 //! steer.rs   wake, pause, resume, stop, tell   stream.rs  events for one caller, live
 //! output.rs  what agents printed, in ranges    hub.rs     who reads where, told when it grows
-//! assets.rs  the dashboard
+//! assets.rs  the dashboard                     agents.rs  agents elsewhere that report what they do
+//! table.rs   all routes, described             openapi.rs the document made from that and the types
+//! metrics.rs the runs in numbers
 //! ```
 
+mod agents;
 mod assets;
 mod fold;
 mod guard;
 mod hub;
+mod metrics;
+mod openapi;
 mod output;
 mod routes;
 mod runs;
 mod steer;
 mod stream;
+mod table;
 
 use crate::door::{Limits, Served, let_in, runtime};
+use agents::Agents;
 use axum::middleware;
 use dogwatch_host::registry::Registry;
 use dogwatch_host::socket;
@@ -67,6 +74,7 @@ pub fn serve_machine(setup: MachineSetup) -> io::Result<Served> {
     let machine = Arc::new(Machine {
         runs: Runs::new(setup.registry),
         hub: Arc::new(Hub::default()),
+        agents: Agents::default(),
         limits,
         streams: Arc::new(Semaphore::new(limits.streams)),
         closing: closing.clone(),

@@ -13,6 +13,7 @@ use bytes::Bytes;
 use dogwatch_core::ids::{Iteration, NodeName};
 use dogwatch_host::home;
 use rustix::fs::{Mode, OFlags};
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::fs::File;
 use std::io;
@@ -60,12 +61,12 @@ fn is_name(name: &str) -> bool {
 }
 
 /// What lies there of an iteration.
-#[derive(Debug, Serialize)]
+#[derive(Debug, JsonSchema, Serialize)]
 pub(crate) struct Outputs {
     pub files: Vec<OutputFile>,
 }
 
-#[derive(Debug, PartialEq, Serialize)]
+#[derive(Debug, JsonSchema, PartialEq, Serialize)]
 pub(crate) struct OutputFile {
     pub name: String,
     pub bytes: u64,

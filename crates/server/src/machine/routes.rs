@@ -1,11 +1,12 @@
 //! Which question about the machine's runs gets which answer.
 
+use super::agents::Agents;
 use super::assets::asset;
 use super::hub::Hub;
 use super::output::{self, Place};
 use super::runs::{BAD_RUNS_QUERY, RunEntry, Runs, RunsQuery};
-use super::steer;
 use super::stream::{self, Caller, Pace, Source};
+use super::table::table;
 use crate::door::{Cut, Limits};
 use crate::events::{Form, Wanted};
 use crate::refusal::Refusal;
@@ -21,11 +22,12 @@ use axum::http::header::{
     X_CONTENT_TYPE_OPTIONS,
 };
 use axum::response::Response;
-use axum::routing::{get, post};
+use axum::routing::get;
 use dogwatch_core::ids::RunId;
 use dogwatch_core::status::{OrchestratorStatus, Status};
 use dogwatch_host::journal;
 use dogwatch_host::registry::Pointer;
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::sync::Arc;
 use tokio::sync::{Semaphore, watch};
@@ -34,6 +36,7 @@ use tokio::sync::{Semaphore, watch};
 pub(crate) struct Machine {
     pub runs: Runs,
     pub hub: Arc<Hub>,
+    pub agents: Agents,
     pub limits: Limits,
     pub streams: Arc<Semaphore>,
     pub closing: watch::Receiver<bool>,
@@ -45,22 +48,15 @@ type RunPath = Result<Path<String>, PathRejection>;
 type OutputPath = Result<Path<(String, String, String)>, PathRejection>;
 type StreamPath = Result<Path<(String, String, String, String)>, PathRejection>;
 
+/// The routes are those of the table, and so is the document that describes them: neither has one more.
 pub(crate) fn router(machine: Arc<Machine>) -> Router {
-    Router::new()
+    let pages = Router::new()
         .route("/", get(asset))
         .route("/favicon.ico", get(asset))
-        .route("/app/{*path}", get(asset))
-        .route("/v1/runs", get(runs))
-        .route("/v1/runs/{run}", get(run))
-        .route("/v1/runs/{run}/orchestrator", get(orchestrator))
-        .route("/v1/runs/{run}/events", get(events))
-        .route("/v1/runs/{run}/output/{node}/{iteration}", get(outputs))
-        .route("/v1/runs/{run}/output/{node}/{iteration}/{stream}", get(output))
-        .route("/v1/runs/{run}/wake", post(steer::wake))
-        .route("/v1/runs/{run}/pause", post(steer::pause))
-        .route("/v1/runs/{run}/resume", post(steer::resume))
-        .route("/v1/runs/{run}/stop", post(steer::stop))
-        .route("/v1/runs/{run}/tell", post(steer::tell))
+        .route("/app/{*path}", get(asset));
+    table()
+        .into_iter()
+        .fold(pages, |router, op| router.route(op.path, op.handler))
         .fallback(async || Refusal::NoSuchRoute)
         .method_not_allowed_fallback(async || Refusal::WrongMethod)
         .with_state(machine)
@@ -95,12 +91,13 @@ pub(crate) async fn find(machine: &Arc<Machine>, run: &str) -> Result<Pointer, R
     beside(machine, move |m| m.runs.find(&run)).await?
 }
 
-#[derive(Serialize)]
-struct RunsAnswer {
+/// The runs of this machine, newest first.
+#[derive(JsonSchema, Serialize)]
+pub(crate) struct RunsAnswer {
     runs: Vec<RunEntry>,
 }
 
-async fn runs(State(machine): Asked, query: Result<Query<RunsQuery>, QueryRejection>) -> Answer {
+pub(crate) async fn runs(State(machine): Asked, query: Result<Query<RunsQuery>, QueryRejection>) -> Answer {
     let Query(query) = query.map_err(|_| Refusal::BadQuery(BAD_RUNS_QUERY))?;
     let limit = query.limit()?;
     let body =
@@ -108,21 +105,21 @@ async fn runs(State(machine): Asked, query: Result<Query<RunsQuery>, QueryReject
     body.await?
 }
 
-async fn run(State(machine): Asked, path: RunPath) -> Answer {
+pub(crate) async fn run(State(machine): Asked, path: RunPath) -> Answer {
     let Path(run) = path.map_err(|_| Refusal::BadPath)?;
     let pointer = find(&machine, &run).await?;
     let status = beside(&machine, move |m| m.runs.look(&pointer, Status::of)).await??;
     json(StatusCode::OK, &status)
 }
 
-async fn orchestrator(State(machine): Asked, path: RunPath) -> Answer {
+pub(crate) async fn orchestrator(State(machine): Asked, path: RunPath) -> Answer {
     let Path(run) = path.map_err(|_| Refusal::BadPath)?;
     let pointer = find(&machine, &run).await?;
     let status = beside(&machine, move |m| m.runs.look(&pointer, OrchestratorStatus::of)).await??;
     json(StatusCode::OK, &status)
 }
 
-async fn events(
+pub(crate) async fn events(
     State(machine): Asked,
     path: RunPath,
     headers: HeaderMap,
@@ -154,7 +151,7 @@ async fn events(
     Ok(answer(StatusCode::OK, kind, Body::from_stream(pieces)))
 }
 
-async fn outputs(State(machine): Asked, path: OutputPath) -> Answer {
+pub(crate) async fn outputs(State(machine): Asked, path: OutputPath) -> Answer {
     let Path((run, node, iteration)) = path.map_err(|_| Refusal::BadPath)?;
     let place = Place::parse(&node, &iteration)?;
     let pointer = find(&machine, &run).await?;
@@ -162,7 +159,7 @@ async fn outputs(State(machine): Asked, path: OutputPath) -> Answer {
     json(StatusCode::OK, &files)
 }
 
-async fn output(
+pub(crate) async fn output(
     State(machine): Asked,
     path: StreamPath,
     headers: HeaderMap,

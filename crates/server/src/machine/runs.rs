@@ -8,6 +8,7 @@ use dogwatch_core::status::{State, Status};
 use dogwatch_core::view::View;
 use dogwatch_host::clock;
 use dogwatch_host::registry::{self, MAX_LISTED, Pointer, Registry};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -22,7 +23,7 @@ pub(crate) struct Runs {
 }
 
 /// A run in the list of runs.
-#[derive(Debug, Serialize)]
+#[derive(Debug, JsonSchema, Serialize)]
 pub(crate) struct RunEntry {
     pub run: RunId,
     /// The work tree.

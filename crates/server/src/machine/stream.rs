@@ -180,3 +180,23 @@ impl Out {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_takes_nothing_is_cut_off_and_who_takes_their_time_is_not() {
+        crate::door::runtime().expect("a runtime").block_on(async {
+            let (to, mut pieces) = mpsc::channel(1);
+            let pace = Pace { stalled: Duration::from_millis(20), ..Pace::default() };
+            let cut = Cut::default();
+            let out = Out { to, cut: cut.clone(), pace };
+            assert_eq!(out.send(Bytes::from_static(b"one")).await, Some(()));
+            assert_eq!(pieces.recv().await.as_deref(), Some(&b"one"[..]));
+            assert_eq!(out.send(Bytes::from_static(b"two")).await, Some(()));
+            assert_eq!(out.send(Bytes::from_static(b"three")).await, None);
+            cut.wanted().await;
+        });
+    }
+}

@@ -1,0 +1,281 @@
+//! Agents that are not our children: programs elsewhere that report what they do, watched by the same watchdog.
+//!
+//! What is known of them lives as long as this server does. Nothing runs for them: who asks which of them hang
+//! gets the answer of that moment, and who follows is woken when the next of them may have crossed a limit.
+
+use super::routes::{Asked, Machine};
+use super::stream::{Caller, Out};
+use crate::door::Cut;
+use crate::events::{GREETING, Pieces};
+use crate::refusal::Refusal;
+use crate::routes::{Answer, answer, json, object, read_body, read_json, wants_sse};
+use axum::body::Body;
+use axum::extract::rejection::PathRejection;
+use axum::extract::{Extension, Path, State};
+use axum::http::header::HeaderMap;
+use axum::http::{Request, StatusCode};
+use bytes::Bytes;
+use dogwatch_core::dur::Dur;
+use dogwatch_core::external::{ExternalAgents, Hung, Refused, Seen};
+use dogwatch_core::moment::Awake;
+use dogwatch_core::settings::{Profile, WatchPolicy};
+use dogwatch_core::watch::{Channel, Evidence, StopReason, Verdict};
+use dogwatch_host::clock;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::sync::{mpsc, watch};
+
+/// The longest text of an error that is taken; more than a fingerprint looks at.
+const MAX_ERROR: usize = 16 * 1024;
+/// Who follows those that hang is told no oftener than this, however many reports come.
+const BREATH: Duration = Duration::from_millis(100);
+
+pub(crate) struct Agents {
+    known: Mutex<ExternalAgents>,
+    /// Something was reported: what is due may have changed.
+    reported: watch::Sender<u64>,
+}
+
+impl Default for Agents {
+    fn default() -> Agents {
+        let known = ExternalAgents::new(WatchPolicy::of(Profile::Quick));
+        Agents { known: Mutex::new(known), reported: watch::Sender::new(0) }
+    }
+}
+
+impl Agents {
+    fn with<T>(&self, act: impl FnOnce(&mut ExternalAgents, Awake) -> T) -> T {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        act(&mut known, clock::awake())
+    }
+
+    fn report(
+        &self,
+        act: impl FnOnce(&mut ExternalAgents, Awake) -> Result<(), Refused>,
+    ) -> Result<(), Refusal> {
+        self.with(act).map_err(refusal)?;
+        self.reported.send_modify(|n| *n = n.wrapping_add(1));
+        Ok(())
+    }
+
+    /// How many work, hang and have ended.
+    pub fn counts(&self) -> [(&'static str, usize); 3] {
+        let (all, hung) = self.with(|known, now| (known.list(now), known.hung(now).len()));
+        let ended = all.iter().filter(|agent| agent.ended).count();
+        [("working", all.len() - ended - hung), ("hung", hung), ("ended", ended)]
+    }
+}
+
+fn refusal(refused: Refused) -> Refusal {
+    match refused {
+        Refused::TooMany => Refusal::TooManyAgents,
+        Refused::Unknown => Refusal::NoSuchAgent,
+        Refused::Ended => Refusal::AgentEnded,
+        Refused::Taken => Refusal::AgentTaken,
+        Refused::BadName => Refusal::BadBody("`id` is a name of 1 to 200 bytes without control characters"),
+    }
+}
+
+/// Who registers, and under which limits it is watched.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Register {
+    /// Its name: 1 to 200 bytes, no control characters.
+    #[schemars(length(min = 1, max = 200))]
+    id: String,
+    /// `quick` if it is not said: 5 minutes of silence, 15 in all.
+    #[serde(default)]
+    profile: Option<Profile>,
+}
+
+/// How many messages it has had in all. A number that has not grown, or none, is a sign of life and no more.
+#[derive(Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Activity {
+    #[serde(default)]
+    messages: Option<u64>,
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct AgentError {
+    /// What went wrong; at most 16 KiB.
+    text: String,
+}
+
+/// All agents that have registered.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct AgentsAnswer {
+    agents: Vec<AgentStatus>,
+}
+
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct AgentStatus {
+    id: String,
+    state: AgentState,
+    messages: u64,
+    /// Since it registered; of one that has ended, until then.
+    watched_s: Dur,
+    evidence_summary: Vec<Evidence>,
+    active_channel: Option<Channel>,
+}
+
+#[derive(Clone, Copy, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum AgentState {
+    Working,
+    Hung,
+    Ended,
+}
+
+/// Those over a limit now.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct HungAnswer {
+    hung: Vec<HungAgent>,
+}
+
+#[derive(Clone, Serialize, JsonSchema)]
+pub(crate) struct HungAgent {
+    id: String,
+    reason: StopReason,
+    message: String,
+    evidence_summary: Vec<Evidence>,
+    active_channel: Option<Channel>,
+}
+
+impl From<Seen> for AgentStatus {
+    fn from(seen: Seen) -> AgentStatus {
+        let state = match seen.answer.verdict {
+            _ if seen.ended => AgentState::Ended,
+            Verdict::HardStop { .. } => AgentState::Hung,
+            Verdict::Continue { .. } | Verdict::Notice { .. } => AgentState::Working,
+        };
+        AgentStatus {
+            id: seen.id,
+            state,
+            messages: seen.messages,
+            watched_s: seen.lasted,
+            evidence_summary: seen.answer.evidence_summary,
+            active_channel: seen.answer.active_channel,
+        }
+    }
+}
+
+impl From<Hung> for HungAgent {
+    fn from(hung: Hung) -> HungAgent {
+        HungAgent {
+            id: hung.id,
+            reason: hung.reason,
+            message: hung.message,
+            evidence_summary: hung.answer.evidence_summary,
+            active_channel: hung.answer.active_channel,
+        }
+    }
+}
+
+type Named = Result<Path<String>, PathRejection>;
+
+pub(crate) async fn list(State(machine): Asked) -> Answer {
+    let agents = machine.agents.with(|known, now| known.list(now));
+    json(StatusCode::OK, &AgentsAnswer { agents: agents.into_iter().map(AgentStatus::from).collect() })
+}
+
+pub(crate) async fn register(State(machine): Asked, request: Request<Body>) -> Answer {
+    const SHAPE: &str = "the body must be {\"id\": \"…\"}, maybe with \"profile\": quick, standard or deep";
+    let body: Register = read_json(machine.limits, request, SHAPE).await?;
+    let policy = WatchPolicy::of(body.profile.unwrap_or(Profile::Quick));
+    machine.agents.report(|known, now| known.register_under(now, &body.id, policy))?;
+    json(StatusCode::CREATED, &serde_json::json!({"ok": true}))
+}
+
+/// Without a body it is a sign of life.
+pub(crate) async fn activity(State(machine): Asked, id: Named, request: Request<Body>) -> Answer {
+    const SHAPE: &str = "the body must be {\"messages\": NUMBER}, or nothing at all";
+    let Path(id) = id.map_err(|_| Refusal::BadPath)?;
+    let body = read_body(machine.limits, request).await?;
+    let body: Activity = match body.is_empty() {
+        true => Activity::default(),
+        false => object(&body, SHAPE)?,
+    };
+    machine.agents.report(|known, now| known.activity(now, &id, body.messages))?;
+    taken()
+}
+
+pub(crate) async fn error(State(machine): Asked, id: Named, request: Request<Body>) -> Answer {
+    const SHAPE: &str = "the body must be {\"text\": \"…\"} and nothing else";
+    let Path(id) = id.map_err(|_| Refusal::BadPath)?;
+    let body: AgentError = read_json(machine.limits, request, SHAPE).await?;
+    if body.text.len() > MAX_ERROR {
+        return Err(Refusal::BodyTooLarge);
+    }
+    machine.agents.report(|known, now| known.error(now, &id, &body.text))?;
+    taken()
+}
+
+pub(crate) async fn done(State(machine): Asked, id: Named, request: Request<Body>) -> Answer {
+    let Path(id) = id.map_err(|_| Refusal::BadPath)?;
+    read_body(machine.limits, request).await?;
+    machine.agents.report(|known, now| known.done(now, &id))?;
+    taken()
+}
+
+fn taken() -> Answer {
+    json(StatusCode::ACCEPTED, &serde_json::json!({"ok": true}))
+}
+
+/// Those that hang now, or, as a stream, each of them when it begins to.
+pub(crate) async fn hung(
+    State(machine): Asked,
+    headers: HeaderMap,
+    Extension(cut): Extension<Cut>,
+) -> Answer {
+    if !wants_sse(&headers) {
+        let hung = machine.agents.with(|known, now| known.hung(now));
+        return json(StatusCode::OK, &HungAnswer { hung: hung.into_iter().map(HungAgent::from).collect() });
+    }
+    let place = Arc::clone(&machine.streams).try_acquire_owned().map_err(|_| Refusal::TooManyStreams)?;
+    let (to, pieces) = mpsc::channel(1);
+    let Caller { place, cut, pace } = Caller { place, cut, pace: machine.pace };
+    tokio::spawn(follow(Arc::clone(&machine), Out { to, cut, pace }));
+    let body = Body::from_stream(Pieces::new(pieces, Some(place)));
+    Ok(answer(StatusCode::OK, "text/event-stream", body))
+}
+
+async fn follow(machine: Arc<Machine>, out: Out) -> Option<()> {
+    let mut reported = machine.agents.reported.subscribe();
+    let mut closing = machine.closing.clone();
+    let mut told = BTreeSet::new();
+    out.send(Bytes::from_static(GREETING)).await?;
+    loop {
+        reported.mark_unchanged();
+        let (hung, wait) = machine.agents.with(|known, now| {
+            let hung = known.hung(now);
+            let wait = known.due_after(now).map(|due| Duration::from_millis(due.since(now).as_millis()));
+            (hung, wait)
+        });
+        let now: BTreeSet<String> = hung.iter().map(|h| h.id.clone()).collect();
+        for agent in hung.into_iter().filter(|h| !told.contains(&h.id)).map(HungAgent::from) {
+            let text = serde_json::to_string(&agent).ok()?;
+            out.send(format!("event: hung\ndata: {text}\n\n").into()).await?;
+        }
+        told = now;
+        tokio::time::sleep(BREATH).await;
+        tokio::select! {
+            () = out.to.closed() => return None,
+            _ = async { closing.wait_for(|closing| *closing).await.map(|_| ()) } => return None,
+            _ = reported.changed() => {}
+            () = sleep_or_for_ever(wait) => {}
+            () = tokio::time::sleep(out.pace.keepalive) => out.send(Bytes::from_static(b": here\n\n")).await?,
+        }
+    }
+}
+
+async fn sleep_or_for_ever(wait: Option<Duration>) {
+    match wait {
+        Some(wait) => tokio::time::sleep(wait).await,
+        None => std::future::pending().await,
+    }
+}

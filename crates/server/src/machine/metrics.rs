@@ -1,0 +1,141 @@
+//! `/metrics`: the runs of this machine in the text format of Prometheus, as of now.
+
+use super::routes::{Asked, Machine, beside};
+use super::runs::{RUNS_LISTED, RunEntry, RunsQuery};
+use crate::routes::{Answer, answer};
+use axum::extract::State;
+use axum::http::StatusCode;
+use dogwatch_core::moment::Wall;
+use dogwatch_core::status::{State as RunState, Status};
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+const KIND: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+pub(crate) async fn metrics(State(machine): Asked) -> Answer {
+    let text = beside(&machine, tell).await?;
+    Ok(answer(StatusCode::OK, KIND, text.into()))
+}
+
+fn tell(machine: &Machine) -> String {
+    let runs = machine.runs.list(&RunsQuery::default(), RUNS_LISTED);
+    let mut page = Page::default();
+    page.states(&runs);
+    for (name, kind, help, value) in PER_RUN {
+        page.head(name, kind, help);
+        for run in &runs {
+            let Some(status) = &run.status else { continue };
+            if let Some(value) = value(status) {
+                page.line(name, &labels(run, ""), value);
+            }
+        }
+    }
+    page.iterations(&runs);
+    page.head("dogwatch_agents", "gauge", "External agents by state.");
+    for (state, count) in machine.agents.counts() {
+        page.line("dogwatch_agents", &format!("{{state=\"{state}\"}}"), count as f64);
+    }
+    page.text
+}
+
+type Value = fn(&Status) -> Option<f64>;
+
+/// One line for each run, where there is something to say.
+const PER_RUN: [(&str, &str, &str, Value); 9] = [
+    ("dogwatch_run_alive", "gauge", "Whether a dogwatch supervises the run now.", |s| {
+        Some(f64::from(u8::from(s.live)))
+    }),
+    ("dogwatch_run_supervised_seconds", "gauge", "How long the run was supervised.", |s| {
+        Some(s.supervised_s.as_secs_f64())
+    }),
+    ("dogwatch_run_troubles_total", "counter", "Troubles met.", |s| Some(s.troubles.count as f64)),
+    ("dogwatch_run_failures_in_row", "gauge", "Failed iterations since the last that did not fail.", |s| {
+        s.nodes.iter().map(|n| f64::from(n.failures_in_row)).reduce(f64::max)
+    }),
+    ("dogwatch_run_idle_in_row", "gauge", "Idle iterations in a row.", |s| {
+        s.nodes.iter().map(|n| n.spell.as_ref().map_or(0.0, |spell| spell.count as f64)).reduce(f64::max)
+    }),
+    ("dogwatch_run_tokens_total", "counter", "Tokens used, where agents say so.", |s| {
+        Some(s.spent.tokens as f64)
+    }),
+    ("dogwatch_run_cost_usd_total", "counter", "Money spent, where agents say so.", |s| {
+        Some(s.spent.cost_usd)
+    }),
+    (
+        "dogwatch_run_sessions_of_unknown_cost_total",
+        "counter",
+        "Sessions whose agent did not say what it cost.",
+        |s| Some(s.spent.unknown_cost as f64),
+    ),
+    ("dogwatch_run_last_event_timestamp_seconds", "gauge", "When the record last grew.", |s| {
+        s.last_event.map(|e| seconds(e.at))
+    }),
+];
+
+fn seconds(at: Wall) -> f64 {
+    at.0 as f64 / 1000.0
+}
+
+#[derive(Default)]
+struct Page {
+    text: String,
+}
+
+impl Page {
+    fn head(&mut self, name: &str, kind: &str, help: &str) {
+        let _ = writeln!(self.text, "# HELP {name} {help}\n# TYPE {name} {kind}");
+    }
+
+    fn line(&mut self, name: &str, labels: &str, value: f64) {
+        let _ = writeln!(self.text, "{name}{labels} {value}");
+    }
+
+    fn states(&mut self, runs: &[RunEntry]) {
+        let mut states: BTreeMap<&str, usize> = BTreeMap::new();
+        for run in runs {
+            *states.entry(run.state.map_or("unreadable", RunState::as_str)).or_default() += 1;
+        }
+        self.head("dogwatch_runs", "gauge", "Runs by state, of those that are listed.");
+        for (state, count) in states {
+            self.line("dogwatch_runs", &format!("{{state=\"{state}\"}}"), count as f64);
+        }
+    }
+
+    fn iterations(&mut self, runs: &[RunEntry]) {
+        let name = "dogwatch_run_iterations_total";
+        self.head(name, "counter", "Iterations by how they ended.");
+        for run in runs {
+            let Some(counts) = run.status.as_ref().map(|s| s.counts) else { continue };
+            let kinds = [
+                // Each is counted once here: the status counts idle ones as completed, too.
+                ("completed", counts.completed.saturating_sub(counts.idle)),
+                ("idle", counts.idle),
+                ("failed", counts.failed),
+                ("timed_out", counts.timed_out),
+                ("interrupted", counts.interrupted),
+            ];
+            for (ending, count) in kinds {
+                self.line(name, &labels(run, &format!(",ending=\"{ending}\"")), count as f64);
+            }
+        }
+    }
+}
+
+fn labels(run: &RunEntry, more: &str) -> String {
+    format!("{{run=\"{}\",project=\"{}\"{more}}}", run.run, escaped(&run.project))
+}
+
+/// As a label's value is written: whatever a directory is called, it stays on its line.
+fn escaped(text: &str) -> String {
+    text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_label_stays_within_its_quotes_whatever_it_says() {
+        assert_eq!(escaped("a\"b\\c\nd"), "a\\\"b\\\\c\\nd");
+    }
+}

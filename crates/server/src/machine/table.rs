@@ -1,0 +1,273 @@
+//! All routes in one table: how each is asked, what it answers, how it may refuse. The router is made from it,
+//! and so is the OpenAPI document.
+
+use super::agents::{self, Activity, AgentError, AgentsAnswer, HungAnswer, Register};
+use super::metrics::metrics;
+use super::openapi::openapi;
+use super::output::Outputs;
+use super::routes::{Machine, RunsAnswer, events, orchestrator, output, outputs, run, runs};
+use super::steer;
+use crate::refusal::Refusal;
+use crate::routes::Told;
+use axum::routing::{MethodRouter, get, post};
+use dogwatch_core::ids::{NodeName, RunId};
+use dogwatch_core::status::{OrchestratorStatus, Status};
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::Serialize;
+use std::sync::Arc;
+
+/// How a type looks in JSON.
+pub(crate) type Look = fn(&mut SchemaGenerator) -> Schema;
+
+fn look<T: JsonSchema>(generator: &mut SchemaGenerator) -> Schema {
+    generator.subschema_for::<T>()
+}
+
+#[derive(Clone, Copy)]
+pub(crate) enum Media {
+    Json(Look),
+    Kind(&'static str),
+}
+
+#[derive(Clone, Copy)]
+pub(crate) struct Input {
+    pub look: Look,
+    pub required: bool,
+}
+
+#[derive(Clone, Copy)]
+pub(crate) struct Param {
+    pub name: &'static str,
+    pub about: &'static str,
+    pub look: Look,
+}
+
+/// One route.
+pub(crate) struct Op {
+    pub method: &'static str,
+    pub path: &'static str,
+    pub summary: &'static str,
+    pub query: Vec<Param>,
+    pub headers: Vec<Param>,
+    pub body: Option<Input>,
+    pub answers: Vec<(u16, Media)>,
+    pub refusals: Vec<Refusal>,
+    pub handler: MethodRouter<Arc<Machine>>,
+}
+
+impl Op {
+    fn new(
+        method: &'static str,
+        path: &'static str,
+        summary: &'static str,
+        handler: MethodRouter<Arc<Machine>>,
+    ) -> Op {
+        let mut refusals = vec![Refusal::NoToken, Refusal::BadHost, Refusal::BadOrigin, Refusal::Broken];
+        if path.contains("{run}") {
+            refusals.extend([Refusal::BadPath, Refusal::NoSuchRun, Refusal::NoRecord(String::new())]);
+        }
+        if path.contains("{id}") {
+            refusals.extend([Refusal::BadPath, Refusal::NoSuchAgent, Refusal::AgentEnded]);
+        }
+        if method == "post" {
+            refusals.extend([Refusal::BodyTooLarge, Refusal::BodyTooSlow]);
+        }
+        Op {
+            method,
+            path,
+            summary,
+            query: vec![],
+            headers: vec![],
+            body: None,
+            answers: vec![],
+            refusals,
+            handler,
+        }
+    }
+
+    fn get(path: &'static str, summary: &'static str, handler: MethodRouter<Arc<Machine>>) -> Op {
+        Op::new("get", path, summary, handler)
+    }
+
+    fn post(path: &'static str, summary: &'static str, handler: MethodRouter<Arc<Machine>>) -> Op {
+        Op::new("post", path, summary, handler)
+    }
+
+    fn says<T: JsonSchema>(mut self, status: u16) -> Op {
+        self.answers.push((status, Media::Json(look::<T>)));
+        self
+    }
+
+    fn is(mut self, status: u16, kind: &'static str) -> Op {
+        self.answers.push((status, Media::Kind(kind)));
+        self
+    }
+
+    fn takes<T: JsonSchema>(mut self, required: bool) -> Op {
+        self.body = Some(Input { look: look::<T>, required });
+        self.refusals.push(Refusal::BadBody(""));
+        if required {
+            self.refusals.push(Refusal::NotJson);
+        }
+        self
+    }
+
+    fn query(mut self, name: &'static str, about: &'static str, look: Look) -> Op {
+        self.query.push(Param { name, about, look });
+        self.refusals.push(Refusal::BadQuery(""));
+        self
+    }
+
+    fn header(mut self, name: &'static str, about: &'static str, look: Look) -> Op {
+        self.headers.push(Param { name, about, look });
+        self
+    }
+
+    fn refuses(mut self, refusals: impl IntoIterator<Item = Refusal>) -> Op {
+        self.refusals.extend(refusals);
+        self
+    }
+
+    /// `get_v1_runs_run_events`
+    pub fn id(&self) -> String {
+        let words = self.path.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
+        words.fold(self.method.to_owned(), |id, word| format!("{id}_{word}"))
+    }
+}
+
+/// The request was taken; what came of it stands in the events.
+#[derive(JsonSchema, Serialize)]
+#[allow(dead_code, reason = "it describes what is written by hand")]
+struct Taken {
+    ok: bool,
+}
+
+fn limit(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({"type": "integer", "minimum": 1, "maximum": 1000, "default": 200})
+}
+
+fn text(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({"type": "string"})
+}
+
+fn number(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({"type": "integer", "minimum": 0, "maximum": u64::MAX})
+}
+
+fn truth(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({"type": "boolean"})
+}
+
+fn range(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({"type": "string", "examples": ["bytes=0-1023", "bytes=1024-", "bytes=-500"]})
+}
+
+fn iteration(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({"type": "integer", "minimum": 1, "maximum": u64::MAX})
+}
+
+fn stream(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({"type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$", "examples": ["stdout", "stderr", "prompt"]})
+}
+
+fn agent(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({"type": "string", "minLength": 1, "maxLength": 200})
+}
+
+/// What the parts of a path look like.
+pub(crate) fn path_look(name: &str) -> Look {
+    match name {
+        "run" => look::<RunId>,
+        "node" => look::<NodeName>,
+        "iteration" => iteration,
+        "stream" => stream,
+        _ => agent,
+    }
+}
+
+const SSE: &str = "text/event-stream";
+
+pub(crate) fn table() -> Vec<Op> {
+    let mut all = vec![
+        Op::get("/v1/runs", "The runs of this machine, newest first, the dead and the ended too", get(runs))
+            .query("project", "only those of this work tree", text)
+            .query("limit", "at most so many", limit)
+            .says::<RunsAnswer>(200),
+        Op::get("/v1/runs/{run}", "The run as it stands", get(run)).says::<Status>(200),
+        Op::get(
+            "/v1/runs/{run}/orchestrator",
+            "The same, as an orchestrator that ticks tells it",
+            get(orchestrator),
+        )
+        .says::<OrchestratorStatus>(200),
+        Op::get("/v1/runs/{run}/events", "The journal's lines, or a stream of events", get(events))
+            .query("after", "only events with a greater number", number)
+            .query("observed", "with the many `observed` events, too", truth)
+            .header("Last-Event-ID", "in a stream: as `after`, and before it", number)
+            .is(200, "application/x-ndjson")
+            .is(200, SSE)
+            .refuses([Refusal::BadLastEventId, Refusal::TooManyStreams, Refusal::NoWatch]),
+        Op::get("/v1/runs/{run}/output/{node}/{iteration}", "What lies there of an iteration", get(outputs))
+            .says::<Outputs>(200)
+            .refuses([Refusal::NoSuchOutput]),
+        Op::get(
+            "/v1/runs/{run}/output/{node}/{iteration}/{stream}",
+            "What an agent printed, or its prompt",
+            get(output),
+        )
+        .header("Range", "a part of it; an answer has at most 8 MiB", range)
+        .is(200, "text/plain")
+        .is(206, "text/plain")
+        .refuses([Refusal::NoSuchOutput, Refusal::BadRange(0)]),
+    ];
+    all.extend(steering());
+    all.extend(external());
+    all.push(Op::get("/metrics", "The runs in numbers, for Prometheus", get(metrics)).is(200, "text/plain"));
+    all.push(Op::get("/openapi.json", "This document", get(openapi)).says::<serde_json::Value>(200));
+    all
+}
+
+fn steering() -> Vec<Op> {
+    let passed_on = |op: Op| {
+        let refusals = [Refusal::NotRunning(String::new()), Refusal::NoAnswer, Refusal::Busy];
+        op.says::<Taken>(202).refuses(refusals)
+    };
+    vec![
+        passed_on(Op::post("/v1/runs/{run}/wake", "End the wait now", post(steer::wake))),
+        passed_on(Op::post("/v1/runs/{run}/pause", "Begin no iteration until resumed", post(steer::pause))),
+        passed_on(Op::post("/v1/runs/{run}/resume", "Lift a pause", post(steer::resume))),
+        passed_on(Op::post("/v1/runs/{run}/stop", "Stop after this iteration", post(steer::stop))),
+        passed_on(Op::post("/v1/runs/{run}/tell", "Put a line into the next prompt", post(steer::tell)))
+            .takes::<Told>(true)
+            .refuses([Refusal::EmptyText]),
+    ]
+}
+
+fn external() -> Vec<Op> {
+    vec![
+        Op::get("/v1/agents", "The external agents, by name", get(agents::list)).says::<AgentsAnswer>(200),
+        Op::post("/v1/agents", "Register an external agent", post(agents::register))
+            .takes::<Register>(true)
+            .says::<Taken>(201)
+            .refuses([Refusal::AgentTaken, Refusal::TooManyAgents]),
+        Op::get(
+            "/v1/agents/hung",
+            "Those over a limit now, or, as a stream, each when it begins to be",
+            get(agents::hung),
+        )
+        .says::<HungAnswer>(200)
+        .is(200, SSE)
+        .refuses([Refusal::TooManyStreams]),
+        Op::post(
+            "/v1/agents/{id}/activity",
+            "It lives; with a number of messages that has grown, it works",
+            post(agents::activity),
+        )
+        .takes::<Activity>(false)
+        .says::<Taken>(202),
+        Op::post("/v1/agents/{id}/error", "It met an error", post(agents::error))
+            .takes::<AgentError>(true)
+            .says::<Taken>(202),
+        Op::post("/v1/agents/{id}/done", "It has ended", post(agents::done)).says::<Taken>(202),
+    ]
+}

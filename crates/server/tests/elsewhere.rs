@@ -1,0 +1,195 @@
+//! Agents elsewhere, numbers, descriptions, and callers who do not read.
+
+mod support;
+
+use dogwatch_server::{Client, Response};
+use serde_json::{Value, json};
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use support::machine::Machine;
+use support::{PATIENCE, head, run_ended};
+
+fn post(machine: &Machine, path: &str, body: &Value) -> Response {
+    machine.client().post(path, body).expect("answers")
+}
+
+fn code(response: &Response) -> (u16, String) {
+    let body: Value = response.json().expect("is JSON");
+    (response.status, body["error"]["code"].as_str().unwrap_or("").to_owned())
+}
+
+fn refused(status: u16, word: &str) -> (u16, String) {
+    (status, word.to_owned())
+}
+
+#[test]
+fn an_agent_elsewhere_registers_reports_and_ends() {
+    let machine = Machine::new();
+    let get = |path: &str| -> Value { machine.client().get(path).expect("answers").json().expect("is JSON") };
+    assert_eq!(get("/v1/agents"), json!({"agents": []}));
+    assert_eq!(post(&machine, "/v1/agents", &json!({"id": "a b"})).status, 201);
+    assert_eq!(code(&post(&machine, "/v1/agents", &json!({"id": "a b"}))), refused(409, "agent_taken"));
+    assert_eq!(post(&machine, "/v1/agents/a%20b/activity", &json!({"messages": 12})).status, 202);
+    let agents = get("/v1/agents");
+    assert_eq!(agents["agents"][0]["id"], "a b");
+    assert_eq!(agents["agents"][0]["state"], "working");
+    assert_eq!(agents["agents"][0]["messages"], 12);
+    assert_eq!(agents["agents"][0]["evidence_summary"].as_array().map(Vec::len), Some(4));
+    assert_eq!(get("/v1/agents/hung"), json!({"hung": []}));
+    assert_eq!(post(&machine, "/v1/agents/a%20b/done", &json!({})).status, 202);
+    assert_eq!(get("/v1/agents")["agents"][0]["state"], "ended");
+    let late = post(&machine, "/v1/agents/a%20b/activity", &json!({"messages": 13}));
+    assert_eq!(code(&late), refused(410, "agent_ended"));
+    assert_eq!(code(&post(&machine, "/v1/agents/b/done", &json!({}))), refused(404, "no_such_agent"));
+}
+
+#[test]
+fn an_agent_that_repeats_its_error_hangs_and_who_follows_is_told_at_once() {
+    let machine = Machine::new();
+    post(&machine, "/v1/agents", &json!({"id": "looping", "profile": "deep"}));
+    let mut stream = machine.client().stream("/v1/agents/hung").expect("streams");
+    for _ in 0..5 {
+        assert_eq!(post(&machine, "/v1/agents/looping/error", &json!({"text": "Invalid JSON"})).status, 202);
+    }
+    let told = stream.next().expect("an event").expect("reads");
+    let body: Value = serde_json::from_str(&told.data).expect("is JSON");
+    assert_eq!(
+        (told.event.as_str(), &body["id"], &body["reason"]),
+        ("hung", &json!("looping"), &json!("ERROR_LOOP"))
+    );
+    let hung: Value = machine.client().get("/v1/agents/hung").expect("answers").json().expect("is JSON");
+    assert_eq!(hung["hung"][0]["message"], "Loop detected: 5 errors, last: Invalid JSON");
+    let agents: Value = machine.client().get("/v1/agents").expect("answers").json().expect("is JSON");
+    assert_eq!(agents["agents"][0]["state"], "hung");
+}
+
+#[test]
+fn reports_that_are_not_as_they_should_be_are_refused() {
+    let machine = Machine::new();
+    for body in [
+        json!({}),
+        json!({"id": 1}),
+        json!({"id": ""}),
+        json!({"id": "a\nb"}),
+        json!({"id": "a", "x": 1}),
+        json!({"id": "a", "profile": "slow"}),
+        json!({"id": "x".repeat(201)}),
+    ] {
+        assert_eq!(code(&post(&machine, "/v1/agents", &body)), refused(400, "bad_body"), "{body}");
+    }
+    post(&machine, "/v1/agents", &json!({"id": "a"}));
+    for body in [json!({"messages": -1}), json!({"messages": "1"}), json!([]), json!(1)] {
+        assert_eq!(code(&post(&machine, "/v1/agents/a/activity", &body)), refused(400, "bad_body"), "{body}");
+    }
+    let long = json!({"text": "x".repeat(16 * 1024 + 1)});
+    assert_eq!(code(&post(&machine, "/v1/agents/a/error", &long)), refused(413, "too_large"));
+    let most = json!({"text": "x".repeat(16 * 1024)});
+    assert_eq!(post(&machine, "/v1/agents/a/error", &most).status, 202);
+    let head = machine.head("POST /v1/agents");
+    let answer = machine.send(&format!("{head}content-length: 10\r\n\r\n{{\"id\":\"b\"}}"));
+    assert!(answer.starts_with("HTTP/1.1 415 "), "{answer}");
+    let head = machine.head("POST /v1/agents/a/activity");
+    let answer = machine.send(&format!("{head}content-length: 0\r\n\r\n"));
+    assert!(answer.starts_with("HTTP/1.1 202 "), "{answer}");
+}
+
+#[test]
+fn the_numbers_are_those_of_the_records() {
+    let machine = Machine::new();
+    let (mut ended, mut alive) = (machine.run(1), machine.run(2));
+    ended.write(run_ended());
+    alive.live();
+    post(&machine, "/v1/agents", &json!({"id": "a"}));
+    let answer = machine.client().get("/metrics").expect("answers");
+    assert_eq!(answer.content_type, "text/plain; version=0.0.4; charset=utf-8");
+    let text = String::from_utf8(answer.body).expect("is text");
+    let project = machine.dir.path().join("project-0");
+    let labels = format!("run=\"{}\",project=\"{}\"", alive.id, project.display());
+    for line in [
+        "dogwatch_runs{state=\"ended\"} 1",
+        "dogwatch_runs{state=\"starting\"} 1",
+        &format!("dogwatch_run_alive{{{labels}}} 1"),
+        &format!("dogwatch_run_iterations_total{{{labels},ending=\"idle\"}} 0"),
+        "dogwatch_agents{state=\"working\"} 1",
+    ] {
+        assert!(text.lines().any(|l| l == line), "{line}\n{text}");
+    }
+    let named = text.lines().filter(|l| !l.starts_with('#')).all(|l| {
+        let name = l.split(['{', ' ']).next().expect("a name");
+        text.contains(&format!("# TYPE {name} "))
+    });
+    assert!(named, "{text}");
+}
+
+#[test]
+fn the_document_describes_the_routes_that_there_are() {
+    let machine = Machine::new();
+    let document: Value = machine.client().get("/openapi.json").expect("answers").json().expect("is JSON");
+    assert_eq!(document["openapi"], "3.1.0");
+    let run = machine.run(1);
+    run.output("stdout", b"x");
+    for (path, methods) in document["paths"].as_object().expect("paths") {
+        let path = path
+            .replace("{run}", run.id.as_str())
+            .replace("{node}", "loop")
+            .replace("{iteration}", "1")
+            .replace("{stream}", "stdout")
+            .replace("{id}", "nobody");
+        if methods.get("get").is_some() {
+            let status = machine.client().get(&path).expect("answers").status;
+            assert!(methods["get"]["responses"].get(status.to_string()).is_some(), "GET {path}: {status}");
+        }
+        if methods.get("post").is_some() {
+            let status = post(&machine, &path, &json!({})).status;
+            assert!(methods["post"]["responses"].get(status.to_string()).is_some(), "POST {path}: {status}");
+        }
+    }
+}
+
+#[test]
+fn a_follower_that_falls_far_behind_is_told_to_resync_and_the_others_miss_nothing() {
+    let machine = Machine::new();
+    let mut run = machine.run(1);
+    let request = format!(
+        "GET {} HTTP/1.1\r\nhost: x\r\naccept: text/event-stream\r\nconnection: close\r\n\r\n",
+        run.path("/events")
+    );
+    let mut slow = UnixStream::connect(&machine.socket).expect("connects");
+    slow.set_read_timeout(Some(PATIENCE)).expect("sets");
+    slow.write_all(request.as_bytes()).expect("writes");
+    head(&slow);
+    let mut quick = machine.client().stream(&run.path("/events")).expect("streams");
+    assert_eq!(quick.next().expect("an event").expect("reads").id, Some(1));
+    assert_eq!(quick.next().expect("an event").expect("reads").event, "alive");
+    // Both are up to date; then far more comes than sockets and one piece hold. The quick one takes it in time.
+    for _ in 0..400 {
+        run.write_notices(1, 20_000);
+        assert_eq!(quick.next().expect("an event").expect("reads").event, "notice");
+    }
+    run.write(run_ended());
+    assert_eq!(quick.map(|e| e.expect("reads").event).collect::<Vec<_>>(), ["run_ended"]);
+    let mut late = String::new();
+    slow.read_to_string(&mut late).expect("has an end");
+    assert!(late.contains("\nevent: resync\ndata: {"), "{}", &late[late.len().saturating_sub(300)..]);
+    assert!(!late.contains("event: run_ended"));
+    // Who comes back with the last number gets the rest.
+    let last =
+        late.lines().filter_map(|l| l.strip_prefix("id: ")?.parse::<u64>().ok()).next_back().expect("some");
+    let rest = machine.client().stream(&run.path(&format!("/events?after={last}"))).expect("streams");
+    let ids: Vec<u64> = rest.filter_map(|e| e.expect("reads").id).collect();
+    assert_eq!(ids, (last + 1..=402).collect::<Vec<_>>());
+}
+
+#[test]
+fn those_who_follow_leave_room_for_those_who_ask() {
+    let limits = dogwatch_server::Limits { streams: 3, ..dogwatch_server::MachineSetup::limits() };
+    let machine = Machine::within(limits);
+    let mut run = machine.run(1);
+    run.live();
+    let follow = || Client::connect(&machine.socket).expect("connects").stream(&run.path("/events"));
+    let following: Vec<_> = (0..3).map(|_| follow().expect("there is room")).collect();
+    assert_eq!(follow().err().expect("there is no room").to_string(), "too many callers follow the events");
+    assert_eq!(machine.client().get("/v1/runs").expect("answers").status, 200);
+    drop(following);
+    assert!((0..10_000).any(|_| follow().is_ok()), "places are given back");
+}
