@@ -110,6 +110,7 @@ pub struct NodeStatus {
 
 /// What the checks have said so far.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct AttemptsStatus {
     pub count: u64,
     pub failed: u64,
@@ -119,6 +120,7 @@ pub struct AttemptsStatus {
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct FailingStatus {
     pub cmd: String,
     pub rc: i32,

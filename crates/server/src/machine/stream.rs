@@ -9,7 +9,7 @@ use crate::events::{GREETING, Pieces, Wanted};
 use crate::tail::Tail;
 use bytes::Bytes;
 use dogwatch_host::registry;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, mpsc, watch};
 use tokio::time::Instant;
@@ -69,10 +69,9 @@ pub(crate) struct Source {
     pub closing: watch::Receiver<bool>,
 }
 
-async fn follow(mut feed: Feed, mut source: Source) {
-    if feed.out.send(Bytes::from_static(GREETING)).await.is_none() {
-        return;
-    }
+/// `None` in the end, whatever the reason.
+async fn follow(mut feed: Feed, mut source: Source) -> Option<()> {
+    feed.out.send(Bytes::from_static(GREETING)).await?;
     let (mut alive, mut caught_up, mut last_look) = (None, false, false);
     let mut heard_of = 0;
     loop {
@@ -80,26 +79,36 @@ async fn follow(mut feed: Feed, mut source: Source) {
         let seen = *source.interest.changed.borrow_and_update();
         let began = Instant::now();
         let ending = last_look || *source.closing.borrow();
-        if feed.pass_on(caught_up).await.is_none() || feed.over || ending {
-            return;
+        feed.pass_on(caught_up).await?;
+        if feed.over || ending {
+            return None;
         }
         caught_up = true;
-        let mut now_alive = registry::is_live(&source.run_dir);
-        if now_alive && std::mem::replace(&mut heard_of, seen.alive) != seen.alive {
-            tokio::time::sleep(LAST_MOMENT).await;
-            now_alive = registry::is_live(&source.run_dir);
-        }
-        if alive != Some(now_alive) {
-            alive = Some(now_alive);
-            if feed.out.send(told_alive(now_alive)).await.is_none() {
-                return;
+        // The lock is asked for only where it may have changed hands: its file was closed, or who was thought to
+        // be gone has written.
+        let closed = std::mem::replace(&mut heard_of, seen.alive) != seen.alive;
+        if closed || alive != Some(true) {
+            let now_alive = is_alive(&source.run_dir, closed).await;
+            if alive.replace(now_alive) != Some(now_alive) {
+                feed.out.send(told_alive(now_alive)).await?;
             }
         }
-        match wait(&mut feed.out, &mut source, began).await {
-            Some(is_last) => last_look = is_last,
-            None => return,
-        }
+        last_look = wait(&mut feed.out, &mut source, began).await?;
     }
+}
+
+/// Beside the thread that serves all: a lock that cannot be asked for is told by a call that may take a moment.
+async fn is_alive(run_dir: &Path, closed: bool) -> bool {
+    let ask = || {
+        let run_dir = run_dir.to_owned();
+        tokio::task::spawn_blocking(move || registry::is_live(&run_dir))
+    };
+    let alive = ask().await.unwrap_or(false);
+    if !(alive && closed) {
+        return alive;
+    }
+    tokio::time::sleep(LAST_MOMENT).await;
+    ask().await.unwrap_or(false)
 }
 
 /// Until there may be more: `Some(true)` if there will be no more after that, `None` if the caller is gone.
