@@ -3,7 +3,10 @@
 use crate::error::Failure;
 use dogwatch_config::diagnostic::Source;
 use dogwatch_config::frontmatter;
-use dogwatch_config::{Flags, Loaded, Machine, Sources, load};
+use dogwatch_config::limits::{MAX_FILE_BYTES, MAX_GRAPH_BYTES};
+use dogwatch_config::{Diagnostic, Flags, Format, GraphSources, Machine, Setting, Sources, load, load_graph};
+use dogwatch_core::ids::NodeName;
+use dogwatch_core::settings::Plan;
 use dogwatch_host::{home, journal, prompt, wake};
 use sha2::{Digest, Sha256};
 use std::io::ErrorKind;
@@ -51,7 +54,7 @@ impl SettingFlags {
     }
 }
 
-/// A loop file that was found and read.
+/// A loop or graph file that was found and read.
 pub struct LoopFile {
     /// Absolute, links resolved.
     pub path: PathBuf,
@@ -59,26 +62,55 @@ pub struct LoopFile {
     /// As the user would write it.
     shown: String,
     pub work_dir: PathBuf,
+    /// What a graph is written in; a loop file has none.
+    format: Option<Format>,
+}
+
+/// A plan, and what there is to say about it.
+pub struct Planned {
+    pub plan: Plan,
+    pub warnings: Vec<Diagnostic>,
+    /// Why it could not run here.
+    faults: Vec<Diagnostic>,
+    /// Every setting in force; of a graph, what its nodes share.
+    pub explain: Vec<Setting>,
+    /// What is otherwise for the first nodes of a graph.
+    pub explain_nodes: Vec<(NodeName, Vec<Setting>)>,
+    /// Of a loop's prompt.
+    pub prompt_bytes: usize,
+}
+
+impl Planned {
+    /// Whether the machine could run it, before anything starts.
+    pub fn runs_here(&self) -> Result<(), Failure> {
+        if self.faults.is_empty() { Ok(()) } else { Err(Failure::Findings(self.faults.clone())) }
+    }
 }
 
 impl LoopFile {
-    /// PATH is a directory with a loop file, or the file itself.
+    /// PATH is a directory with a loop or graph file, or the file itself.
     pub fn find(path: &Path) -> Result<LoopFile, Failure> {
         let file = locate(path)?;
         let work_dir = std::env::current_dir()
             .map_err(|e| Failure::usage(format!("the current directory is not there: {e}")))?;
-        let text = prompt::read_bounded(&file).map_err(|e| cannot_read(&file, &e))?;
+        let format = file.file_name().and_then(|name| Format::of(&name.to_string_lossy()));
+        let max = if format.is_some() { MAX_GRAPH_BYTES } else { MAX_FILE_BYTES };
+        let text = prompt::read_at_most(&file, max).map_err(|e| cannot_read(&file, &e))?;
         let absolute = file.canonicalize().map_err(|e| cannot_read(&file, &e))?;
-        Ok(LoopFile { shown: file.display().to_string(), path: absolute, text, work_dir })
+        Ok(LoopFile { shown: file.display().to_string(), path: absolute, text, work_dir, format })
     }
 
     pub fn shown(&self) -> &str {
         &self.shown
     }
 
-    /// Tells whether the settings of the file are still those a run started with.
+    /// Tells whether the settings of the file are still those a run started with. All of a graph is settings.
     pub fn settings_sha256(&self) -> String {
-        journal::hex(&Sha256::digest(frontmatter::settings(&self.text).as_bytes()))
+        let settings = match self.format {
+            Some(_) => self.text.clone(),
+            None => frontmatter::settings(&self.text),
+        };
+        journal::hex(&Sha256::digest(settings.as_bytes()))
     }
 
     /// A loop's only node is named after its directory.
@@ -87,28 +119,42 @@ impl LoopFile {
         dir.map_or_else(|| "loop".to_owned(), |d| d.to_string_lossy().into_owned())
     }
 
-    pub fn load(&self, flags: &Flags, args: &[String]) -> Result<Loaded, Failure> {
+    /// `explain` asks a graph for the settings of its nodes; a loop always knows them.
+    pub fn load(&self, flags: &Flags, args: &[String], explain: bool) -> Result<Planned, Failure> {
         let user = read_settings(home::user_config_file())?;
         let project = read_settings(Some(self.work_dir.join(PROJECT_FILE)))?;
         let beside = self.path.parent().unwrap_or(&self.work_dir);
         let here = Here { work_dir: &self.work_dir, beside };
-        let sources = Sources {
-            loop_file: Source { name: &self.shown, text: &self.text },
-            user: user.as_ref().map(|(name, text)| Source { name, text }),
-            project: project.as_ref().map(|(name, text)| Source { name, text }),
-            flags,
-            args,
-            node_name: &self.name(),
-            detect: &dogwatch_agents::detect,
-            machine: Some(&here),
+        let user = user.as_ref().map(|(name, text)| Source { name, text });
+        let project = project.as_ref().map(|(name, text)| Source { name, text });
+        let source = Source { name: &self.shown, text: &self.text };
+        let (detect, machine) = (&dogwatch_agents::detect, Some(&here as &dyn Machine));
+        let Some(format) = self.format else {
+            let node_name = &self.name();
+            let sources =
+                Sources { loop_file: source, user, project, flags, args, node_name, detect, machine };
+            let loaded = load(&sources).map_err(Failure::Findings)?;
+            return Ok(Planned {
+                plan: loaded.plan,
+                warnings: loaded.warnings,
+                faults: loaded.faults,
+                explain: loaded.explain,
+                explain_nodes: Vec::new(),
+                prompt_bytes: loaded.body.len(),
+            });
         };
-        load(&sources).map_err(Failure::Findings)
+        let sources =
+            GraphSources { graph: source, format, user, project, flags, args, detect, machine, explain };
+        let loaded = load_graph(&sources).map_err(Failure::Findings)?;
+        Ok(Planned {
+            plan: loaded.plan,
+            warnings: loaded.warnings,
+            faults: loaded.faults,
+            explain: loaded.explain,
+            explain_nodes: loaded.explain_nodes,
+            prompt_bytes: 0,
+        })
     }
-}
-
-/// Whether the machine could run it, before anything starts.
-pub fn runs_here(loaded: &Loaded) -> Result<(), Failure> {
-    if loaded.faults.is_empty() { Ok(()) } else { Err(Failure::Findings(loaded.faults.clone())) }
 }
 
 /// Answers for this machine, from the directory where sessions run and for files beside the loop file.
@@ -136,36 +182,36 @@ impl Machine for Here<'_> {
 
 fn locate(path: &Path) -> Result<PathBuf, Failure> {
     let meta = std::fs::metadata(path).map_err(|e| cannot_read(path, &e))?;
+    if path.file_name().is_some_and(|name| name == PROJECT_FILE) {
+        let message = format!("{} holds settings for all loops; it is no loop itself", path.display());
+        return Err(Failure::with_hint(message, PATH_IS));
+    }
     if !meta.is_dir() {
-        let is_graph = path.file_name().is_some_and(|n| GRAPH_FILES.iter().any(|g| n == *g));
-        return if is_graph { Err(no_graphs(path)) } else { Ok(path.to_owned()) };
+        return Ok(path.to_owned());
     }
-    let file = path.join(LOOP_FILE);
-    if file.exists() {
-        return Ok(file);
-    }
-    match GRAPH_FILES.iter().map(|g| path.join(g)).find(|g| g.exists()) {
-        Some(graph) => Err(no_graphs(&graph)),
-        None => Err(Failure::with_hint(
-            format!("there is no {LOOP_FILE} in {}", path.display()),
+    let names = std::iter::once(LOOP_FILE).chain(GRAPH_FILES);
+    let mut found: Vec<PathBuf> = names.map(|name| path.join(name)).filter(|file| file.exists()).collect();
+    match found.len() {
+        1 => Ok(found.remove(0)),
+        0 => Err(Failure::with_hint(
+            format!("there is no {LOOP_FILE} and no graph in {}", path.display()),
             format!("`dogwatch init {}` writes one to start from", path.display()),
+        )),
+        _ => Err(Failure::with_hint(
+            format!("{} and {} are both there", found[0].display(), found[1].display()),
+            "name the one that is meant",
         )),
     }
 }
 
-fn no_graphs(path: &Path) -> Failure {
-    Failure::with_hint(
-        format!("{}: this version of dogwatch cannot run graphs yet", path.display()),
-        format!("give it a {LOOP_FILE}"),
-    )
-}
+const PATH_IS: &str =
+    "PATH is a directory with a RALPH.md or a graph.yaml, .yml, .toml or .json, or such a file";
 
 fn cannot_read(path: &Path, error: &std::io::Error) -> Failure {
     let message = format!("cannot read {}: {error}", path.display());
     match error.kind() {
-        ErrorKind::NotFound => {
-            Failure::with_hint(message, format!("PATH is a directory with a {LOOP_FILE}, or such a file"))
-        }
+        ErrorKind::NotFound => Failure::with_hint(message, PATH_IS),
+        ErrorKind::FileTooLarge => Failure::with_hint(message, "put long prompts into files of their own"),
         _ => Failure::usage(message),
     }
 }

@@ -2,6 +2,7 @@
 
 mod commands;
 mod desk;
+mod drawing;
 mod error;
 mod loading;
 mod render;

@@ -1,8 +1,7 @@
 use crate::error::{Failure, print_findings};
-use crate::loading::{LoopFile, SettingFlags, runs_here};
+use crate::loading::{LoopFile, Planned, SettingFlags};
 use crate::secrets;
 use crate::supervise::{Ready, hold, random, supervise};
-use dogwatch_config::Loaded;
 use dogwatch_core::Run;
 use dogwatch_core::event::RunStarted;
 use dogwatch_core::ids::RunId;
@@ -13,10 +12,11 @@ use dogwatch_host::home::{STATE_DIR, StateDir};
 use dogwatch_host::journal::Journal;
 use std::path::PathBuf;
 
-/// Loop an agent over a prompt
+/// Loop an agent over a prompt, or run a graph of such nodes
 ///
 /// PATH is a directory with a RALPH.md, or such a file: YAML frontmatter with the settings, and the
-/// prompt. Every iteration runs the commands of the file, puts their output into the prompt, gives the
+/// prompt. Or it is a graph: graph.yaml, .yml, .toml or .json, with nodes that wait for each other.
+/// Every iteration runs the commands of the file, puts their output into the prompt, gives the
 /// prompt to the agent on stdin and writes down what came of it.
 ///
 /// Ctrl-C once lets the iteration finish and stops; twice interrupts the agent; three times kills it. In
@@ -26,7 +26,7 @@ use std::path::PathBuf;
 #[derive(clap::Args)]
 #[command(after_help = "Exit codes: see `dogwatch --help`. The record lies in .dogwatch/runs/.")]
 pub struct Args {
-    /// A directory with RALPH.md, or such a file
+    /// A directory with RALPH.md or graph.*, or such a file
     path: PathBuf,
     #[command(flatten)]
     settings: SettingFlags,
@@ -43,9 +43,9 @@ pub struct Args {
 
 pub fn run(args: Args) -> Result<u8, Failure> {
     let file = LoopFile::find(&args.path)?;
-    let loaded = file.load(&args.settings.flags(), &args.args)?;
+    let loaded = file.load(&args.settings.flags(), &args.args, false)?;
     print_findings(&loaded.warnings);
-    runs_here(&loaded)?;
+    loaded.runs_here()?;
 
     let held = hold(&file.work_dir, &file.path)?;
     let mut loaded = loaded;
@@ -82,7 +82,7 @@ fn no_git() -> Input {
     Input::Noticed { kind: "no_snapshots", message }
 }
 
-fn started(file: &LoopFile, loaded: &Loaded, run: RunId) -> Result<RunStarted, Failure> {
+fn started(file: &LoopFile, loaded: &Planned, run: RunId) -> Result<RunStarted, Failure> {
     Ok(RunStarted {
         run,
         path: file.path.display().to_string(),

@@ -166,15 +166,15 @@ impl<'a, 's> Builder<'a, 's> {
         let mut explain_nodes = Vec::new();
         let top = self.explained(&common, &args);
         let mut without_agent = Vec::new();
+        let mut shared_checked = false;
         for draft in drafts {
             let layers = self.layers(&draft);
+            // Most nodes of a large graph say nothing but their prompt: what is the same for all is made once.
             let settings = match &common {
-                Some(common) if draft.own.is_empty() => {
-                    effective::idle(&self.shared, &mut self.findings);
-                    Some(common.clone())
-                }
+                Some(common) if draft.own.is_empty() && shared_checked => Some(common.clone()),
                 _ => complete(&layers, args.clone(), self.sources.detect, &mut self.findings),
             };
+            shared_checked |= draft.own.is_empty();
             if settings.is_none() && !layers.is_wrong("agent") {
                 without_agent.push((draft.id.clone(), draft.at.clone()));
             }

@@ -16,7 +16,8 @@ const FIELDS: [&str; 8] =
     ["id", "name", "prompt", "prompt_file", "deliverable", "depends_on", "touches", "parallel_safe"];
 
 /// Settings that hold for the whole run.
-const OF_THE_RUN: [&str; 3] = ["args", "max_parallel", "watchdog.run"];
+const OF_THE_RUN: [&str; 6] =
+    ["args", "max_parallel", "watchdog.run", "notify.on", "notify.command", "notify.webhook"];
 
 /// A node as it was written, before it is known whether what it names is there.
 #[derive(Debug)]
