@@ -189,4 +189,47 @@ mod tests {
         assert_eq!(drawn("a", Style::new().add_modifier(Modifier::BOLD)), "\x1b[1;1H\x1b[0;1ma\x1b[0m");
         assert_eq!(drawn("x", Style::new()), "\x1b[1;1H\x1b[0mx\x1b[0m");
     }
+
+    /// Not a test of its own: what the test below starts in a terminal.
+    #[test]
+    #[ignore = "takes the terminal and panics"]
+    fn somebody_who_panics_with_the_terminal_in_hand() {
+        let _taken = Taken::take().expect("a terminal");
+        panic!("a bug");
+    }
+
+    #[test]
+    fn a_panic_gives_the_terminal_back_before_it_speaks() {
+        use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+        use std::io::Read;
+        use std::os::fd::OwnedFd;
+        use std::process::{Command, Stdio};
+
+        let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal");
+        grantpt(&master).and_then(|()| unlockpt(&master)).expect("ours");
+        let name = ptsname(&master, Vec::new()).expect("a name").into_string().expect("text");
+        let open = || std::fs::File::options().read(true).write(true).open(&name).expect("opens");
+        let slave = open();
+        let before = tcgetattr(&slave).expect("settings");
+        let stdio = || Stdio::from(OwnedFd::from(open()));
+        let role = "top::terminal::tests::somebody_who_panics_with_the_terminal_in_hand";
+        let mut child = Command::new(std::env::current_exe().expect("ourselves"))
+            .args(["--ignored", "--exact", "--nocapture", "--test-threads", "1", role])
+            .stdin(stdio())
+            .stdout(stdio())
+            .stderr(stdio())
+            .spawn()
+            .expect("starts");
+        assert!(!child.wait().expect("our child").success());
+        let after = tcgetattr(&slave).expect("settings");
+        assert_eq!(after.local_modes, before.local_modes);
+        assert_eq!((after.input_modes, after.output_modes), (before.input_modes, before.output_modes));
+        drop(slave);
+        let mut said = Vec::new();
+        // The last who had it open is gone: what is left can be read, and then it is an error.
+        let _ = std::fs::File::from(OwnedFd::from(master)).read_to_end(&mut said);
+        let said = String::from_utf8_lossy(&said).into_owned();
+        let (entered, left) = (said.find("\x1b[?1049h"), said.find("\x1b[?1049l"));
+        assert!(entered < left && left < said.find("a bug"), "{said:?}");
+    }
 }

@@ -1,0 +1,126 @@
+//! `dogwatch top` as a person meets it: in a terminal of 80×24, by its keys.
+
+#[path = "../kit/mod.rs"]
+mod kit;
+mod pane;
+
+use kit::{GRACES, Project, Running};
+use pane::Pane;
+use rustix::process::Signal;
+
+/// A run that has nothing to do, and waits for an hour to look again.
+fn idling() -> (Project, Running) {
+    let front = format!("idle: {{delay: 1h, max_delay: 1h}}\n{GRACES}");
+    let project = Project::acting_with(&front, "say nothing; marker idle no_pending_tasks");
+    let mut running = project.start_run(&[]);
+    running.wait_for("wait_started");
+    (project, running)
+}
+
+#[test]
+fn a_run_is_seen_woken_opened_paused_and_stopped_by_keys() {
+    let (project, mut running) = idling();
+    let pane = Pane::open(&project, &[]);
+    let screen = pane.until_shown("s left, idle");
+    let line = screen.lines().find(|l| l.contains("left, idle")).expect("its line").to_owned();
+    assert!(line.contains("loop") && line.contains("waiting") && line.contains("stdout"), "{line}");
+    pane.keys(&["w"]);
+    assert_eq!(running.wait_for("wait_ended")["by"], "api");
+    running.wait_for("wait_started");
+    pane.until_shown("was woken");
+    pane.keys(&["Enter"]);
+    let screen = pane.until("the second iteration's end", |s| s.contains("2nd in a row"));
+    for lane in ["session", "wait", "stdout", "mcp_tool", "subagent", "workspace", "checks", "verdicts"] {
+        assert!(screen.lines().any(|l| l.trim_start().starts_with(lane)), "{lane} in\n{screen}");
+    }
+    pane.keys(&["p"]);
+    running.wait_for("paused");
+    pane.until("the pause", |s| s.lines().next().is_some_and(|head| head.contains("paused")));
+    pane.keys(&["s"]);
+    pane.until_shown("y/n");
+    pane.keys(&["y"]);
+    let done = running.finish();
+    assert_eq!(done.assert_code(0).end()["outcome"], "stopped");
+    pane.until("its end", |s| s.lines().next().is_some_and(|head| head.contains("stopped")));
+    pane.keys(&["q"]);
+    pane.until_shown("1 run, 0 alive");
+    pane.keys(&["q"]);
+    pane.assert_given_back(0);
+}
+
+#[test]
+fn the_terminal_is_given_back_after_every_signal() {
+    for (signal, code) in [(Signal::TERM, 143), (Signal::HUP, 129), (Signal::INT, 130)] {
+        let project = Project::new();
+        let pane = Pane::open(&project, &[]);
+        pane.until_shown("no run is known");
+        pane.signal(signal);
+        pane.assert_given_back(code);
+    }
+}
+
+#[test]
+fn a_run_that_begins_and_a_dogwatch_that_is_killed_are_seen_without_a_key() {
+    let project = Project::acting_with(GRACES, "say here; hang");
+    let pane = Pane::open(&project, &[]);
+    pane.until_shown("no run is known");
+    let mut running = project.start_run(&[]);
+    running.wait_for("session_started");
+    pane.until_shown("working");
+    running.kill();
+    pane.until_shown("lost");
+    pane.keys(&["w"]);
+    pane.until_shown("`dogwatch resume` goes on with it");
+    pane.keys(&["C-c"]);
+    pane.assert_given_back(0);
+}
+
+#[test]
+fn it_takes_every_size_and_says_when_it_is_too_small() {
+    let (project, running) = idling();
+    let pane = Pane::open(&project, &[]);
+    pane.until_shown("left, idle");
+    pane.tmux(&["resize-window", "-x", "40", "-y", "10"]);
+    pane.until_shown("40×10 is too small");
+    pane.tmux(&["resize-window", "-x", "120", "-y", "40"]);
+    let screen = pane.until_shown("left, idle");
+    assert!(screen.lines().all(|line| line.chars().count() <= 120));
+    pane.keys(&["Escape", "?"]);
+    pane.until_shown("dogwatch top: keys");
+    running.signal(Signal::TERM);
+    running.finish().assert_code(143);
+}
+
+// promise: 8
+#[test]
+fn nothing_an_agent_says_reaches_the_terminal_as_it_is() {
+    let hostile = r#"printf "\033]0;evil\007\033[31mred\033[2J words"; exit 1"#;
+    let project = Project::new();
+    project.ralph(
+        &format!("agent: {}\nerrors: {{max: 1}}", serde_json::Value::from(format!("sh -c '{hostile}'"))),
+        "Go.",
+    );
+    project.call(&["run", "loop"]).assert_code(1);
+    let pane = Pane::open(&project, &[("NO_COLOR", "1")]);
+    pane.until_shown("error limit");
+    pane.keys(&["Enter"]);
+    let screen = pane.until_shown("■");
+    assert!(screen.contains("red words"), "{screen}");
+    let title = pane.tmux(&["display-message", "-p", "#{pane_title}"]);
+    assert!(!title.contains("evil"), "{title}");
+    let styled = pane.tmux(&["capture-pane", "-p", "-e"]);
+    let colours = ["\x1b[31m", "\x1b[32m", "\x1b[33m", "\x1b[34m", "\x1b[35m", "\x1b[36m"];
+    assert!(colours.iter().all(|colour| !styled.contains(colour)), "NO_COLOR is heeded: {styled:?}");
+}
+
+#[test]
+fn without_a_terminal_it_says_what_to_use() {
+    let project = Project::new();
+    let done = project.call(&["top"]);
+    done.assert_code(2);
+    assert!(
+        done.stderr.contains("needs a terminal") && done.stderr.contains("dogwatch ps"),
+        "{}",
+        done.stderr
+    );
+}

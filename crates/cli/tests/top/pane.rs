@@ -1,0 +1,122 @@
+//! A tmux of the test's own, with one pane, and what stands in it. Waits are for output of the pane, and bounded.
+
+use crate::kit::{PATIENCE, Project};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{CWD, Mode, OFlags, mkfifoat};
+use rustix::process::{Pid, Signal, kill_process};
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+pub struct Pane<'p> {
+    project: &'p Project,
+    socket: PathBuf,
+    /// All that the pane prints comes through here as well.
+    output: OwnedFd,
+}
+
+/// What runs in the pane: `top`, with the terminal's settings before and after it kept in files.
+const SCRIPT: &str = "\
+stty -g > ../before
+sh -c 'echo $$ > ../pid; exec \"$DOGWATCH_UNDER_TEST\" top'
+echo $? > ../code
+stty -g > ../after
+echo it is over
+exec cat";
+
+impl<'p> Pane<'p> {
+    pub fn open(project: &'p Project, env: &[(&str, &str)]) -> Pane<'p> {
+        let fifo = project.outside("output");
+        mkfifoat(CWD, &fifo, Mode::RUSR | Mode::WUSR).expect("a FIFO");
+        // Open both ways: it never comes to an end.
+        let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let output = rustix::fs::open(&fifo, flags, Mode::empty()).expect("opens");
+        let pane = Pane { project, socket: project.outside("tmux"), output };
+        let mut start = pane.command(&["-f", "/dev/null", "new-session", "-d", "-x", "80", "-y", "24"]);
+        for (name, value) in env {
+            start.env(name, value);
+        }
+        start.env("DOGWATCH_UNDER_TEST", env!("CARGO_BIN_EXE_dogwatch")).args(["sh", "-c", SCRIPT]);
+        finish(start);
+        pane.tmux(&["pipe-pane", &format!("exec cat > '{}'", fifo.display())]);
+        pane
+    }
+
+    fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new("tmux");
+        self.project.settle(&mut command);
+        command.env_remove("TMUX").env_remove("NO_COLOR").env("LC_ALL", "C.UTF-8").env("TERM", "xterm");
+        command.arg("-u").arg("-S").arg(&self.socket).args(args);
+        command
+    }
+
+    pub fn tmux(&self, args: &[&str]) -> String {
+        finish(self.command(args))
+    }
+
+    pub fn keys(&self, keys: &[&str]) {
+        self.tmux(&[&["send-keys"], keys].concat());
+    }
+
+    pub fn screen(&self) -> String {
+        self.tmux(&["capture-pane", "-p"])
+    }
+
+    /// Waits until the screen is as wanted, and gives it.
+    #[track_caller]
+    pub fn until(&self, what: &str, wanted: impl Fn(&str) -> bool) -> String {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            let screen = self.screen();
+            if wanted(&screen) {
+                return screen;
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            assert!(!left.is_zero() && self.stirs(left), "no {what} on\n{screen}");
+        }
+    }
+
+    #[track_caller]
+    pub fn until_shown(&self, text: &str) -> String {
+        self.until(text, |screen| screen.contains(text))
+    }
+
+    /// Waits for output.
+    fn stirs(&self, bound: std::time::Duration) -> bool {
+        let bound = Timespec::try_from(bound).expect("seconds");
+        let ready = poll(&mut [PollFd::new(&self.output, PollFlags::IN)], Some(&bound)).expect("polls");
+        let mut chunk = [0; 4096];
+        while rustix::io::read(&self.output, &mut chunk).is_ok_and(|n| n > 0) {}
+        ready > 0
+    }
+
+    pub fn signal(&self, signal: Signal) {
+        let pid = std::fs::read_to_string(self.project.outside("pid")).expect("it has begun");
+        let pid = Pid::from_raw(pid.trim().parse().expect("a pid")).expect("a pid");
+        kill_process(pid, signal).expect("it lives");
+    }
+
+    /// `top` has ended: with this code, and with the terminal as it was.
+    #[track_caller]
+    pub fn assert_given_back(&self, code: u8) {
+        let screen = self.until_shown("it is over");
+        let read = |name: &str| std::fs::read_to_string(self.project.outside(name)).expect("written");
+        assert_eq!(read("code").trim(), code.to_string(), "{screen}");
+        assert_eq!(read("after"), read("before"), "the settings of the terminal");
+        assert_eq!(self.tmux(&["display-message", "-p", "#{alternate_on} #{cursor_flag}"]).trim(), "0 1");
+        assert!(!screen.contains("dogwatch top"), "what stood on the screen is back:\n{screen}");
+    }
+}
+
+impl Drop for Pane<'_> {
+    fn drop(&mut self) {
+        let _ = self.command(&["kill-server"]).stderr(Stdio::null()).status();
+    }
+}
+
+fn finish(mut command: Command) -> String {
+    let out = command.output().expect("tmux is there: scripts/test installs it");
+    assert!(out.status.success(), "{command:?}: {}", String::from_utf8_lossy(&out.stderr));
+    String::from_utf8(out.stdout).expect("UTF-8")
+}
