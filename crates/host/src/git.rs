@@ -57,7 +57,7 @@ pub(crate) enum GitError {
 }
 
 /// git in one directory.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Git {
     dir: PathBuf,
     index: Option<PathBuf>,
@@ -115,8 +115,11 @@ impl Git {
             .env("GIT_OPTIONAL_LOCKS", "0")
             .env("GIT_NO_LAZY_FETCH", "1")
             .env("DOGWATCH_EMPTY", "")
-            .env("DOGWATCH_FALSE", "false")
-            .arg("--literal-pathspecs");
+            .env("DOGWATCH_FALSE", "false");
+        // The one command that wants none of it; its paths begin with `./`, so that they mean what they say.
+        if args.first() != Some(&"check-ignore") {
+            command.arg("--literal-pathspecs");
+        }
         FIXED.iter().for_each(|setting| {
             command.args(["-c", setting]);
         });

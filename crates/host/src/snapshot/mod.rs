@@ -17,10 +17,15 @@
 //! The commit looks like one of `git stash`: its first parent is HEAD, if there is one, its last parent is a
 //! commit of the index as it was. A file that is the same in both trees was clean: in the work tree it stood as
 //! git checks it out. Any other file stood there byte by byte. Submodules and nested repositories are left as
-//! the index has them; what was left out otherwise is named in the outcome.
+//! the index has them; what was left out otherwise is named in the outcome, and in the commit's message, so that
+//! a restoring knows what it must not remove.
 
+mod diff;
+mod left_out;
 pub(crate) mod names;
 mod prune;
+mod put;
+mod restore;
 mod stream;
 mod take;
 pub(crate) mod tree;
@@ -34,9 +39,11 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-pub use names::{REFS, node_refs, ref_name, run_refs};
-pub use prune::prune;
-pub use take::take;
+pub use diff::{DiffWish, commit_of, diff};
+pub use names::{REFS, node_refs, ref_name, run_refs, undo_name};
+pub use prune::{Stored, forget, prune, stored};
+pub use restore::{Prepared, Restored, Undo, prepare};
+pub use take::{take, take_until};
 
 /// The first argument that makes the binary take a snapshot.
 pub const ARGUMENT: &str = "__snapshot";

@@ -28,6 +28,16 @@ pub fn node_refs(run: &RunId, node: &NodeName) -> String {
     format!("{}{}/", run_refs(run), part(node.as_str()))
 }
 
+/// The ref of what stood in the work tree before an undo.
+pub fn undo_name(run: &RunId, node: &NodeName, at: dogwatch_core::moment::Wall) -> String {
+    let at: String = at.to_string().chars().filter(|c| c.is_ascii_digit()).collect();
+    let (day, time) = at.split_at(at.len().min(8));
+    format!("{}{UNDO}{day}-{time}", node_refs(run, node))
+}
+
+/// How the last part of such a ref begins.
+pub const UNDO: &str = "undo-";
+
 /// A text as one part of a ref. No two texts become the same part: a snapshot must never take another's place.
 pub(crate) fn part(text: &str) -> String {
     let bytes = text.as_bytes();

@@ -3,6 +3,7 @@
 use std::io::Write;
 use std::path::Path;
 use std::process::Stdio;
+use std::time::{Duration, Instant};
 
 use super::REFS;
 use crate::git::{Git, GitError};
@@ -24,7 +25,40 @@ pub fn prune(work_dir: &Path, prefix: &str, keep: u64) -> Result<u64, String> {
     delete(&git, &gone).map_err(|error| error.to_string())
 }
 
-/// The same for the node of one ref.
+/// A snapshot that git has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stored {
+    pub name: String,
+    /// When it was taken.
+    pub at: dogwatch_core::moment::Wall,
+}
+
+/// How long git may take to list or remove snapshots, for who is in no job.
+pub const ASKING: Duration = Duration::from_secs(60);
+
+/// All snapshots below a prefix, in a repository that any directory of it names.
+pub fn stored(work_dir: &Path, prefix: &str) -> Result<Vec<Stored>, String> {
+    let git = Git::at(work_dir).until(Some(Instant::now() + ASKING));
+    let format = "--format=%(committerdate:unix) %(refname)";
+    let answer = git.run(&["for-each-ref", format, prefix]).map_err(|error| error.to_string())?;
+    let line = |line: &str| {
+        let (seconds, name) = line.split_once(' ')?;
+        let at = seconds.parse::<i64>().ok()?.checked_mul(1000)?;
+        Some(Stored { name: name.to_owned(), at: dogwatch_core::moment::Wall(at) })
+    };
+    Ok(String::from_utf8_lossy(&answer).lines().filter_map(line).collect())
+}
+
+/// Removes these snapshots, all or none. git removes what only they held when it next cleans up.
+pub fn forget(work_dir: &Path, refs: &[String]) -> Result<u64, String> {
+    if let Some(other) = refs.iter().find(|name| !name.starts_with(REFS)) {
+        return Err(format!("`{other}` is not below {REFS}"));
+    }
+    let git = Git::at(work_dir).until(Some(Instant::now() + ASKING));
+    delete(&git, refs).map_err(|error| error.to_string())
+}
+
+/// As [`prune`], for the node of one ref.
 pub(super) fn prune_node(git: &Git, ref_name: &str, keep: u64) -> Result<u64, GitError> {
     let Some((node, number)) = ref_name.rsplit_once('/') else { return Ok(0) };
     // Most runs never come to have so many.

@@ -1,4 +1,4 @@
-//! The stream that `git fast-import` reads: two commits on one ref, contents as they are.
+//! The stream that `git fast-import` reads: contents as they are, then two commits on one ref.
 
 use std::io::{self, Write};
 
@@ -6,6 +6,8 @@ use std::io::{self, Write};
 pub(super) struct Stream<W> {
     out: W,
     when: i64,
+    /// The last mark that was given.
+    mark: u64,
 }
 
 /// The commit of the index, which the snapshot names as its last parent.
@@ -15,18 +17,34 @@ impl<W: Write> Stream<W> {
     /// `when` in seconds on the wall.
     pub(super) fn new(mut out: W, when: i64) -> io::Result<Stream<W>> {
         out.write_all(b"feature done\n")?;
-        Ok(Stream { out, when })
+        Ok(Stream { out, when, mark: 1 })
+    }
+
+    /// A file's content; what is answered stands for it in [`Stream::put`].
+    pub(super) fn content(&mut self, content: &[u8]) -> io::Result<u64> {
+        self.mark += 1;
+        write!(self.out, "blob\nmark :{}\ndata {}\n", self.mark, content.len())?;
+        self.out.write_all(content)?;
+        self.out.write_all(b"\n")?;
+        Ok(self.mark)
     }
 
     /// Begins the snapshot: from here on it is the index, and what is put or removed changes that.
-    pub(super) fn begin(&mut self, ref_name: &str, head: Option<&str>, index_tree: &str) -> io::Result<()> {
+    /// `words` are its message after the first line.
+    pub(super) fn begin(
+        &mut self,
+        ref_name: &str,
+        head: Option<&str>,
+        index_tree: &str,
+        words: &str,
+    ) -> io::Result<()> {
         self.commit(ref_name, &format!("mark {INDEX_MARK}\n"), "index of the snapshot")?;
         if let Some(head) = head {
             writeln!(self.out, "from {head}^0")?;
         }
         writeln!(self.out, "M 040000 {index_tree} \"\"\n")?;
         let title = ref_name.strip_prefix(super::REFS).unwrap_or(ref_name);
-        self.commit(ref_name, "", &format!("dogwatch snapshot {title}"))?;
+        self.commit(ref_name, "", &format!("dogwatch snapshot {title}{words}"))?;
         // Without a HEAD the commit before is the parent by itself.
         if let Some(head) = head {
             writeln!(self.out, "from {head}^0\nmerge {INDEX_MARK}")?;
@@ -46,12 +64,9 @@ impl<W: Write> Stream<W> {
     }
 
     /// `mode` as git writes it: `100644`, `100755` or `120000`.
-    pub(super) fn put(&mut self, mode: &str, path: &[u8], content: &[u8]) -> io::Result<()> {
-        write!(self.out, "M {mode} inline ")?;
-        self.path(path)?;
-        writeln!(self.out, "data {}", content.len())?;
-        self.out.write_all(content)?;
-        self.out.write_all(b"\n")
+    pub(super) fn put(&mut self, mode: &str, path: &[u8], content: u64) -> io::Result<()> {
+        write!(self.out, "M {mode} :{content} ")?;
+        self.path(path)
     }
 
     pub(super) fn end(mut self) -> io::Result<()> {

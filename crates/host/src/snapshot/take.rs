@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Instant;
 
+use super::left_out::LeftOut;
 use super::prune::prune_node;
 use super::stream::Stream;
 use super::tree::{self, Change, Changes, Nothing};
@@ -22,7 +23,13 @@ const MAX_TOLD: usize = 200;
 
 /// Takes a snapshot here and now; for [`super::main`] and for tests. It runs processes and may take long.
 pub fn take(request: &Request) -> Outcome {
-    let taken = tree::top(&request.work_dir).and_then(|top| with_scratch(request, &top));
+    take_until(request, None)
+}
+
+/// The same for who is in no job, with an end to it.
+pub fn take_until(request: &Request, until: Option<Instant>) -> Outcome {
+    let git = Git::at(&request.work_dir).until(until);
+    let taken = tree::top_of(&git).and_then(|top| with_scratch(request, &Git::at(&top).until(until)));
     match taken {
         Ok(taken) => Outcome::Taken(taken),
         Err(Nothing::NoWorkTree(why)) => Outcome::NoWorkTree { why },
@@ -30,17 +37,16 @@ pub fn take(request: &Request) -> Outcome {
     }
 }
 
-fn with_scratch(request: &Request, top: &Path) -> Result<Taken, Nothing> {
+fn with_scratch(request: &Request, git: &Git) -> Result<Taken, Nothing> {
     // What one that was killed has left.
     let _ = fs::remove_dir_all(&request.scratch);
     crate::home::make_private(&request.scratch)?;
-    let taken = take_at(request, top);
+    let taken = take_at(request, git.clone());
     let _ = fs::remove_dir_all(&request.scratch);
     taken
 }
 
-fn take_at(request: &Request, top: &Path) -> Result<Taken, Nothing> {
-    let mut git = Git::at(top);
+fn take_at(request: &Request, mut git: Git) -> Result<Taken, Nothing> {
     let changes = tree::changes(&mut git, &request.scratch)?;
     let mut taken = Taken { ref_name: request.ref_name.clone(), ..Taken::default() };
     import(&git, request, &changes, &mut taken)?;
@@ -95,27 +101,35 @@ fn write(
     taken: &mut Taken,
 ) -> io::Result<()> {
     let mut stream = Stream::new(out, crate::clock::now().wall.0 / 1000)?;
-    stream.begin(&request.ref_name, changes.head.as_deref(), &changes.index_tree)?;
     let mut reading = Reading {
         top,
         modes_count: changes.modes_count,
         limits: request.limits,
         until: Instant::now() + request.limits.reading,
         taken,
+        left_out: LeftOut::default(),
     };
+    if !changes.all_others {
+        reading.taken.skipped += 1;
+        reading.name(b"(untracked files)", format!("their list is longer than {MAX_ANSWER} bytes"));
+        reading.left_out.more = true;
+    }
+    let mut contents = Vec::new();
+    for (path, change) in in_order(top, &request.state_dirs, &changes.changes) {
+        match reading.read(path, change) {
+            Ok((mode, content)) => contents.push((mode, path, stream.content(&content)?)),
+            Err(why) => reading.skip(path, why),
+        }
+    }
+    let words = reading.left_out.to_words();
+    stream.begin(&request.ref_name, changes.head.as_deref(), &changes.index_tree, &words)?;
     // What went first: a file may stand now where a directory was.
     for (path, _) in changes.changes.iter().filter(|(_, change)| **change == Change::Deleted) {
         stream.remove(path)?;
         reading.taken.deleted += 1;
     }
-    if !changes.all_others {
-        reading.skip(b"(untracked files)", format!("their list is longer than {MAX_ANSWER} bytes"));
-    }
-    for (path, change) in in_order(top, &request.state_dirs, &changes.changes) {
-        match reading.read(path, change) {
-            Ok((mode, content)) => stream.put(mode, path, &content)?,
-            Err(why) => reading.skip(path, why),
-        }
+    for (mode, path, content) in contents {
+        stream.put(mode, path, content)?;
     }
     stream.end()
 }
@@ -151,6 +165,7 @@ struct Reading<'a> {
     limits: Limits,
     until: Instant,
     taken: &'a mut Taken,
+    left_out: LeftOut,
 }
 
 impl Reading<'_> {
@@ -217,6 +232,11 @@ impl Reading<'_> {
 
     fn skip(&mut self, path: &[u8], why: String) {
         self.taken.skipped += 1;
+        self.left_out.add(path);
+        self.name(path, why);
+    }
+
+    fn name(&mut self, path: &[u8], why: String) {
         if self.taken.named.len() < MAX_NAMED {
             let path = String::from_utf8_lossy(path);
             let path = dogwatch_core::text::clip(&path, MAX_TOLD).to_owned();

@@ -56,7 +56,11 @@ pub(crate) struct Changes {
 
 /// Finds the top of the work tree that a directory belongs to.
 pub(crate) fn top(work_dir: &Path) -> Result<PathBuf, Nothing> {
-    let answer = Git::at(work_dir).run(&["rev-parse", "--is-inside-work-tree", "--show-toplevel"]);
+    top_of(&Git::at(work_dir))
+}
+
+pub(crate) fn top_of(git: &Git) -> Result<PathBuf, Nothing> {
+    let answer = git.run(&["rev-parse", "--is-inside-work-tree", "--show-toplevel"]);
     match answer {
         Ok(answer) => match answer.strip_prefix(b"true\n").and_then(|rest| rest.strip_suffix(b"\n")) {
             Some(top) => Ok(PathBuf::from(std::ffi::OsString::from_vec(top.to_vec()))),

@@ -1,0 +1,145 @@
+//! One file into a work tree, or out of it: never through a link, never over something that is not known.
+
+use std::ffi::OsStr;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{OpenOptionsExt, symlink};
+use std::path::{Path, PathBuf};
+
+/// Where the content of a file is.
+pub(super) enum Content<'a> {
+    Bytes(&'a [u8]),
+    File(&'a Path),
+}
+
+/// Puts a file in its place, whole or not at all. `known`: what stands there is in a snapshot and may be replaced.
+pub(super) fn put(
+    top: &Path,
+    path: &[u8],
+    mode: &str,
+    content: Content<'_>,
+    known: bool,
+) -> Result<(), String> {
+    let target = safe(top, path)?;
+    make_parents(top, &target)?;
+    match fs::symlink_metadata(&target) {
+        Ok(facts) if facts.is_dir() => return Err("a directory is in its place".to_owned()),
+        Ok(_) if !known => return Err("something that git ignores is in its place".to_owned()),
+        Ok(_) => {}
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => return Err(error.to_string()),
+    }
+    let beside = target.with_file_name(format!(".dogwatch-undo-{}", std::process::id()));
+    let put = write(&beside, mode, content).and_then(|()| fs::rename(&beside, &target));
+    put.map_err(|error| {
+        let _ = fs::remove_file(&beside);
+        error.to_string()
+    })
+}
+
+/// Removes a file, and the directories that are empty without it.
+pub(super) fn remove(top: &Path, path: &[u8]) -> Result<(), String> {
+    let target = safe(top, path)?;
+    for dir in parents(top, &target) {
+        match fs::symlink_metadata(&dir) {
+            Ok(facts) if facts.is_dir() => {}
+            // It is gone already, with its directory.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            Ok(_) | Err(_) => return Err(format!("{} is in the way", dir.display())),
+        }
+    }
+    match fs::symlink_metadata(&target) {
+        Ok(facts) if facts.is_dir() => return Err("a directory is in its place".to_owned()),
+        Ok(_) => fs::remove_file(&target).map_err(|error| error.to_string())?,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => return Err(error.to_string()),
+    }
+    // The innermost first; the first that is not empty ends it.
+    for dir in parents(top, &target).into_iter().rev() {
+        if fs::remove_dir(dir).is_err() {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// The path in the work tree. A tree of git holds no other ones; this is not the place to trust in that.
+fn safe(top: &Path, path: &[u8]) -> Result<PathBuf, String> {
+    let bad = |part: &[u8]| matches!(part, b"" | b"." | b"..") || part.eq_ignore_ascii_case(b".git");
+    if path.split(|byte| *byte == b'/').any(bad) {
+        return Err("no path for a file of a work tree".to_owned());
+    }
+    Ok(top.join(OsStr::from_bytes(path)))
+}
+
+/// The directories between the top and the file, outermost first.
+fn parents(top: &Path, target: &Path) -> Vec<PathBuf> {
+    let mut dirs: Vec<PathBuf> =
+        target.ancestors().skip(1).take_while(|dir| *dir != top).map(Path::to_owned).collect();
+    dirs.reverse();
+    dirs
+}
+
+fn make_parents(top: &Path, target: &Path) -> Result<(), String> {
+    for dir in parents(top, target) {
+        match fs::symlink_metadata(&dir) {
+            Ok(facts) if facts.is_dir() => {}
+            Ok(_) => return Err(format!("{} is in the way", dir.display())),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                fs::create_dir(&dir).map_err(|error| error.to_string())?;
+            }
+            Err(error) => return Err(error.to_string()),
+        }
+    }
+    Ok(())
+}
+
+fn write(path: &Path, mode: &str, content: Content<'_>) -> io::Result<()> {
+    // What one that was killed has left.
+    let _ = fs::remove_file(path);
+    if mode == "120000" {
+        let Content::Bytes(to) = content else { return Err(io::ErrorKind::InvalidInput.into()) };
+        return symlink(OsStr::from_bytes(to), path);
+    }
+    let bits = if mode == "100755" { 0o777 } else { 0o666 };
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(bits).open(path)?;
+    match content {
+        Content::Bytes(bytes) => file.write_all(bytes)?,
+        Content::File(from) => drop(io::copy(&mut File::open(from)?, &mut file)?),
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_written_or_removed_through_a_link_or_out_of_the_tree() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let (top, other) = (dir.path().join("top"), dir.path().join("other"));
+        fs::create_dir_all(&top).expect("a directory");
+        fs::create_dir_all(&other).expect("a directory");
+        fs::write(other.join("a"), "theirs").expect("written");
+        symlink(&other, top.join("link")).expect("a link");
+        for path in [&b"link/a"[..], b"link/b", b"../other/a", b"x/../../other/a", b".git/config", b"a//b"] {
+            assert!(put(&top, path, "100644", Content::Bytes(b"ours"), true).is_err(), "{path:?}");
+            assert!(remove(&top, path).is_err(), "{path:?}");
+        }
+        assert_eq!(fs::read_to_string(other.join("a")).expect("untouched"), "theirs");
+        assert_eq!(fs::read_dir(&other).expect("readable").count(), 1);
+    }
+
+    #[test]
+    fn empty_directories_go_with_their_last_file_and_others_stay() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let put = |path: &[u8]| put(dir.path(), path, "100644", Content::Bytes(b""), false);
+        put(b"a/b/c").expect("put");
+        put(b"a/kept").expect("put");
+        remove(dir.path(), b"a/b/c").expect("removed");
+        assert!(!dir.path().join("a/b").exists() && dir.path().join("a/kept").exists());
+        assert_eq!(put(b"a/kept"), Err("something that git ignores is in its place".to_owned()));
+        assert_eq!(put(b"a"), Err("a directory is in its place".to_owned()));
+    }
+}
