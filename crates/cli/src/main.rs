@@ -4,6 +4,7 @@ mod commands;
 mod desk;
 mod drawing;
 mod error;
+mod kept;
 mod loading;
 mod render;
 mod runs;

@@ -23,6 +23,7 @@ pub mod prompt;
 pub mod pump;
 pub mod recovery;
 pub mod registry;
+pub mod retire;
 pub mod sample;
 pub mod sinks;
 pub mod snapshot;

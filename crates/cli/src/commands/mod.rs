@@ -3,9 +3,11 @@
 mod check;
 mod completions;
 mod demo;
+mod diff;
 mod doctor;
 mod events;
 mod exec;
+mod gc;
 mod history;
 mod init;
 mod last;
@@ -22,6 +24,7 @@ mod status;
 mod stop;
 mod tell;
 mod top;
+mod undo;
 mod wake;
 
 use crate::error::Failure;
@@ -44,6 +47,9 @@ pub enum Command {
     Events(events::Args),
     History(history::Args),
     Report(report::Args),
+    Diff(diff::Args),
+    Undo(undo::Args),
+    Gc(gc::Args),
     Replay(replay::Args),
     Serve(serve::Args),
     Top(top::Args),
@@ -72,6 +78,9 @@ impl Command {
             Command::Logs(args) => logs::run(&args),
             Command::Events(args) => events::run(&args),
             Command::History(args) => history::run(&args),
+            Command::Diff(args) => diff::run(&args),
+            Command::Gc(args) => gc::run(&args),
+            Command::Undo(args) => undo::run(&args),
             Command::Report(args) => report::run(&args),
             Command::Replay(args) => replay::run(&args),
             Command::Serve(args) => serve::run(&args),

@@ -18,6 +18,7 @@ mod record;
 mod resume;
 mod screen;
 mod signals;
+mod snapshots;
 mod subagents;
 mod usage;
 mod wake;

@@ -40,7 +40,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 pub use diff::{DiffWish, commit_of, diff};
-pub use names::{REFS, node_refs, ref_name, run_refs, undo_name};
+pub use names::{REFS, UNDO, node_refs, ref_name, run_refs, undo_name};
 pub use prune::{Stored, forget, prune, stored};
 pub use restore::{Prepared, Restored, Undo, prepare};
 pub use take::{take, take_until};

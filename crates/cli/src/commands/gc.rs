@@ -1,0 +1,131 @@
+use crate::error::Failure;
+use crate::runs::{registered, state_dir};
+use crate::screen::words;
+use dogwatch_core::dur::Dur;
+use dogwatch_core::text::printable;
+use dogwatch_host::clock;
+use plan::{Plan, Retention};
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::io::{BufRead, IsTerminal, Write};
+use std::path::PathBuf;
+
+mod carry_out;
+mod plan;
+
+/// Remove the records and snapshots of old runs
+///
+/// Those of runs that have ended, are older than the retention and are not among the newest. Never those of a run
+/// that is alive or can be resumed, of one with work in a worktree that is not committed, or of one that was undone
+/// a short while ago. Branches and the work tree are not touched. It lists what would go, and asks.
+#[derive(clap::Args)]
+pub struct Args {
+    /// Keep the newest so many runs of each project, however old
+    #[arg(long, value_name = "N", default_value_t = KEPT_RUNS)]
+    keep: u64,
+    /// Keep what is younger than this
+    #[arg(long, value_name = "DURATION", default_value = KEPT_FOR)]
+    older_than: Dur,
+    /// All projects of this user on this machine
+    #[arg(long, short)]
+    all: bool,
+    /// Only list what would go
+    #[arg(long)]
+    dry_run: bool,
+    /// Do not ask
+    #[arg(long, short, conflicts_with = "dry_run")]
+    yes: bool,
+    /// Where the project keeps its record, if not in .dogwatch
+    #[arg(long, value_name = "DIR", conflicts_with = "all")]
+    state_dir: Option<PathBuf>,
+}
+
+/// The newest runs of a project that stay, whatever their age.
+const KEPT_RUNS: u64 = 20;
+/// What is younger stays, however many there are.
+const KEPT_FOR: &str = "30d";
+/// What is listed; the rest is counted.
+const MAX_SHOWN: usize = 50;
+
+pub fn run(args: &Args) -> Result<u8, Failure> {
+    let retention = Retention { keep: args.keep, older_than: args.older_than, now: clock::now().wall };
+    let states: BTreeSet<PathBuf> = if args.all {
+        registered().map(|run| run.state_dir()).collect()
+    } else {
+        BTreeSet::from([state_dir(args.state_dir.as_deref()).path().to_owned()])
+    };
+    let plan = Plan::make(&states, &retention);
+    super::print(printable(&list(&plan)).as_bytes())?;
+    if plan.gone.is_empty() && plan.strays.is_empty() {
+        let (keep, age) = (args.keep, args.older_than);
+        let text = format!("nothing to remove: the newest {keep} runs and what is younger than {age} stay\n");
+        return super::print(text.as_bytes());
+    }
+    if args.dry_run || !(args.yes || agreed()) {
+        return super::print(b"nothing was removed; `dogwatch gc --yes` removes it\n");
+    }
+    let done = carry_out::carry_out(plan);
+    let mut text = format!(
+        "{} removed: {} and {}\n",
+        words::count(done.runs, "run"),
+        words::size(done.bytes),
+        words::count(done.snapshots, "snapshot"),
+    );
+    if done.snapshots > 0 {
+        text.push_str("git frees what only those snapshots held when it next cleans up (`git gc`)\n");
+    }
+    for failed in &done.failed {
+        let _ = writeln!(text, "not removed: {failed}");
+    }
+    super::print(printable(&text).as_bytes())?;
+    Ok(u8::from(!done.failed.is_empty()))
+}
+
+fn list(plan: &Plan) -> String {
+    let mut text = String::new();
+    for gone in plan.gone.iter().take(MAX_SHOWN) {
+        let snapshots = words::count(gone.refs.len() as u64, "snapshot");
+        let trees = if gone.trees == 0 {
+            String::new()
+        } else {
+            format!(", {}", words::count(gone.trees as u64, "worktree"))
+        };
+        let (id, size) = (&gone.found.id, words::size(gone.bytes));
+        let _ = writeln!(text, "{id}  {}  {size}, {snapshots}{trees}", gone.how);
+    }
+    if plan.gone.len() > MAX_SHOWN {
+        let _ = writeln!(text, "… and {} more", plan.gone.len() - MAX_SHOWN);
+    }
+    for stray in plan.strays.iter().take(MAX_SHOWN) {
+        let snapshots = words::count(stray.refs.len() as u64, "snapshot");
+        let _ = writeln!(text, "{}  its record is gone  {snapshots}", stray.run);
+    }
+    for (run, why) in plan.kept.iter().take(MAX_SHOWN) {
+        let _ = writeln!(text, "{run}  stays: {why}");
+    }
+    if plan.gone.is_empty() && plan.strays.is_empty() {
+        return text;
+    }
+    let bytes = plan.gone.iter().map(|gone| gone.bytes).sum();
+    let refs = plan.gone.iter().map(|g| g.refs.len()).chain(plan.strays.iter().map(|s| s.refs.len()));
+    let _ = writeln!(
+        text,
+        "{} to remove: {} and {}",
+        words::count(plan.gone.len() as u64, "run"),
+        words::size(bytes),
+        words::count(refs.sum::<usize>() as u64, "snapshot"),
+    );
+    text
+}
+
+/// Only somebody at a terminal can agree.
+fn agreed() -> bool {
+    if !(std::io::stdin().is_terminal() && std::io::stderr().is_terminal()) {
+        return false;
+    }
+    let mut out = std::io::stderr();
+    let _ = write!(out, "Remove them? [y/N] ").and_then(|()| out.flush());
+    let mut answer = String::new();
+    let read = std::io::stdin().lock().read_line(&mut answer);
+    read.is_ok() && matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes")
+}

@@ -1,0 +1,191 @@
+//! What may go, and what stays and why. Nothing is changed in here.
+
+use crate::runs::{FoundRun, registered, runs_in, state_dir};
+use dogwatch_core::dur::Dur;
+use dogwatch_core::ids::RunId;
+use dogwatch_core::moment::Wall;
+use dogwatch_core::view::View;
+use dogwatch_host::snapshot::{self, Stored};
+use dogwatch_host::worktree::{self, Tidied};
+use dogwatch_host::{home, retire};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+/// Runs that are removed in one go; the next `gc` takes the rest.
+pub const MAX_GONE: usize = 1_000;
+
+/// What stays for its age or its place among the newest.
+pub struct Retention {
+    pub keep: u64,
+    pub older_than: Dur,
+    pub now: Wall,
+}
+
+impl Retention {
+    fn is_old(&self, at: Wall) -> bool {
+        at.plus(self.older_than) < self.now
+    }
+}
+
+#[derive(Default)]
+pub struct Plan {
+    pub gone: Vec<Gone>,
+    /// Snapshots of runs whose record is not there any more.
+    pub strays: Vec<Stray>,
+    /// Old enough, and kept all the same.
+    pub kept: Vec<(RunId, String)>,
+    /// Where removals that were cut short are looked for.
+    pub runs_dirs: Vec<PathBuf>,
+}
+
+/// A run that may go.
+pub struct Gone {
+    pub found: FoundRun,
+    /// How it ended.
+    pub how: String,
+    pub bytes: u64,
+    /// Where its snapshots are.
+    pub repo: PathBuf,
+    pub refs: Vec<String>,
+    pub trees: usize,
+}
+
+pub struct Stray {
+    pub run: String,
+    pub repo: PathBuf,
+    pub refs: Vec<String>,
+}
+
+impl Plan {
+    pub fn make(states: &BTreeSet<PathBuf>, retention: &Retention) -> Plan {
+        let mut plan = Plan::default();
+        let known: BTreeSet<RunId> = registered().map(|run| run.id).collect();
+        for state in states {
+            plan.look_at(state, retention);
+            plan.look_for_strays(state, &known, retention);
+        }
+        plan
+    }
+
+    fn look_at(&mut self, state: &Path, retention: &Retention) {
+        let runs = state_dir(Some(state)).runs();
+        let found = runs_in(&runs);
+        self.runs_dirs.push(runs);
+        let keep = usize::try_from(retention.keep).unwrap_or(usize::MAX);
+        for found in found.into_iter().skip(keep) {
+            if self.gone.len() >= MAX_GONE {
+                return;
+            }
+            match judge(&found, retention) {
+                Judged::Young => {}
+                Judged::Stays(why) => self.kept.push((found.id.clone(), why)),
+                Judged::Goes(gone) => self.gone.push(*gone),
+            }
+        }
+    }
+
+    /// Only by their age: the record may lie in a state directory that nobody knows of.
+    fn look_for_strays(&mut self, state: &Path, known: &BTreeSet<RunId>, retention: &Retention) {
+        let state = state.canonicalize().unwrap_or_else(|_| state.to_owned());
+        let Some(project) = state.parent() else { return };
+        let repo = home::work_tree(project);
+        let Ok(all) = snapshot::stored(&repo, snapshot::REFS) else { return };
+        let mut by_run: BTreeMap<&str, Vec<&Stored>> = BTreeMap::new();
+        for stored in &all {
+            let run = stored.name.strip_prefix(snapshot::REFS).and_then(|rest| rest.split('/').next());
+            by_run.entry(run.unwrap_or_default()).or_default().push(stored);
+        }
+        for (run, refs) in by_run {
+            let Ok(id) = run.parse::<RunId>() else { continue };
+            let is_here = known.contains(&id) || state.join("runs").join(run).exists();
+            if !is_here && refs.iter().all(|stored| retention.is_old(stored.at)) {
+                let refs = refs.iter().map(|stored| stored.name.clone()).collect();
+                self.strays.push(Stray { run: run.to_owned(), repo: repo.clone(), refs });
+            }
+        }
+    }
+}
+
+enum Judged {
+    Young,
+    Stays(String),
+    Goes(Box<Gone>),
+}
+
+fn judge(found: &FoundRun, retention: &Retention) -> Judged {
+    // What began a short while ago cannot have ended long ago; its record need not be read.
+    if began(&found.id).is_some_and(|at| !retention.is_old(at)) {
+        return Judged::Young;
+    }
+    if found.is_live() {
+        return Judged::Stays("it is alive".to_owned());
+    }
+    let view = match found.view() {
+        Ok(view) => view,
+        Err(failure) => {
+            return Judged::Stays(format!("its record cannot be read: {}", failure.message()));
+        }
+    };
+    if !retention.is_old(view.last.wall) {
+        return Judged::Young;
+    }
+    let Some(end) = &view.ended else {
+        return Judged::Stays("it did not end: `dogwatch resume` can go on with it".to_owned());
+    };
+    let how = end.outcome.to_string();
+    match surroundings(found, &view, retention) {
+        Ok((repo, refs, trees)) => {
+            let bytes = retire::size(&found.dir);
+            Judged::Goes(Box::new(Gone { found: found.clone(), how, bytes, repo, refs, trees }))
+        }
+        Err(why) => Judged::Stays(why),
+    }
+}
+
+/// Its snapshots and worktrees, if none of them must stay.
+fn surroundings(
+    found: &FoundRun,
+    view: &View,
+    retention: &Retention,
+) -> Result<(PathBuf, Vec<String>, usize), String> {
+    let trees = worktree::tidy_run(&found.state_dir(), &found.id, false);
+    for tree in &trees {
+        if let Tidied::Kept { path, why } = tree {
+            return Err(format!("{why} ({})", path.display()));
+        }
+    }
+    let repo = PathBuf::from(view.started.as_ref().map_or("", |started| started.work_dir.as_str()));
+    // Where no repository is, or not any more, there are no snapshots either.
+    if !home::work_tree(&repo).join(".git").exists() {
+        return Ok((repo, Vec::new(), trees.len()));
+    }
+    let stored = snapshot::stored(&repo, &snapshot::run_refs(&found.id))?;
+    let is_undo =
+        |stored: &&Stored| stored.name.rsplit('/').next().is_some_and(|n| n.starts_with(snapshot::UNDO));
+    if stored.iter().filter(is_undo).any(|stored| !retention.is_old(stored.at)) {
+        return Err("it was undone a short while ago, and what was there then is kept in it".to_owned());
+    }
+    Ok((repo, stored.into_iter().map(|stored| stored.name).collect(), trees.len()))
+}
+
+/// When a run began, from its id.
+fn began(id: &RunId) -> Option<Wall> {
+    let stamp = id.as_str().get(..15)?;
+    let at = jiff::civil::DateTime::strptime("%Y%m%d-%H%M%S", stamp).ok()?;
+    Some(Wall(at.to_zoned(jiff::tz::TimeZone::UTC).ok()?.timestamp().as_millisecond()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn age_is_told_by_the_id_and_the_retention_is_met_to_the_second() {
+        let id: RunId = "20261115-201533-k3f9".parse().expect("a run id");
+        let at = began(&id).expect("a time");
+        assert_eq!(at.to_string(), "2026-11-15T20:15:33.000Z");
+        let old_at = |now| Retention { keep: 0, older_than: Dur::from_secs(60), now }.is_old(at);
+        assert!(!old_at(at.plus(Dur::from_secs(60))));
+        assert!(old_at(at.plus(Dur::from_millis(60_001))));
+    }
+}

@@ -1,0 +1,222 @@
+//! Snapshots as people use them: `diff`, `undo` and `gc`.
+
+use crate::kit::{Project, one};
+use std::process::Command;
+
+/// A loop in a repository; every turn adds a line to `count` and makes a file `made-N`.
+fn repository() -> Project {
+    let project = Project::acting("counter count; on 1 { write made-1 a }; on 2 { write made-2 b }; say hi");
+    git(&project, &["init", "-q", "-b", "main"]);
+    git(&project, &["add", "-A"]);
+    git(&project, &["commit", "-q", "-m", "first"]);
+    project
+}
+
+#[track_caller]
+fn git(project: &Project, args: &[&str]) -> String {
+    let mut git = Command::new("git");
+    project.settle(&mut git);
+    for (name, _) in std::env::vars_os().filter(|(n, _)| n.as_encoded_bytes().starts_with(b"GIT_")) {
+        git.env_remove(name);
+    }
+    git.args(["-c", "user.name=t", "-c", "user.email=t@t"]).args(args);
+    let out = git.output().expect("git is there");
+    assert!(out.status.success(), "git {args:?}: {}", String::from_utf8_lossy(&out.stderr));
+    String::from_utf8(out.stdout).expect("plain output").trim_end().to_owned()
+}
+
+/// Two iterations; the run's id.
+fn two_turns(project: &Project) -> String {
+    let done = project.run(&["-n", "2"]);
+    done.assert_code(0);
+    one(&done.events(), "run_started")["run"].as_str().expect("an id").to_owned()
+}
+
+#[test]
+fn diff_shows_what_an_iteration_changed_as_a_patch_that_git_takes() {
+    let project = repository();
+    let run = two_turns(&project);
+    let last = project.call(&["diff"]);
+    last.assert_code(0);
+    assert!(last.text().contains("+++ b/made-2") && !last.text().contains("made-1"), "{}", last.text());
+    let first = project.call(&["diff", &run, "1", "--stat"]);
+    assert!(first.text().contains("made-1") && !first.text().contains("@@"), "{}", first.text());
+    let one_file = project.call(&["diff", &run, "2", "--", "count"]);
+    assert!(one_file.text().contains("count") && !one_file.text().contains("made-2"), "{}", one_file.text());
+    std::fs::write(project.outside("patch"), &last.stdout).expect("writes");
+    git(&project, &["apply", "--check", "-R", project.outside("patch").to_str().expect("plain")]);
+}
+
+// promise: 17
+#[test]
+fn undo_restores_what_was_before_and_says_how_to_get_back() {
+    let project = repository();
+    let run = two_turns(&project);
+    let head = git(&project, &["rev-parse", "HEAD"]);
+    let refused = project.call(&["undo", &run, "2"]);
+    refused.assert_code(2);
+    assert!(refused.stderr.contains("--yes"), "{}", refused.stderr);
+    assert!(!git(&project, &["for-each-ref"]).contains("undo-"), "who is not asked leaves nothing");
+    let done = project.call(&["undo", &run, "2", "--yes"]);
+    done.assert_code(0);
+    assert_eq!(project.lines("count"), ["1"]);
+    assert!(project.path("made-1").exists() && !project.path("made-2").exists());
+    assert!(project.path("loop/RALPH.md").exists() && project.run_dir().join("events.jsonl").exists());
+    assert_eq!(git(&project, &["rev-parse", "HEAD"]), head);
+    let back = done.text().lines().last().expect("a last line").to_owned();
+    let words: Vec<&str> = back.split('`').nth(1).expect("a command").split(' ').collect();
+    project.call(&[&words[1..], &["--yes"]].concat()).assert_code(0);
+    assert_eq!(project.lines("count"), ["2"]);
+    assert!(project.path("made-2").exists());
+    project.call(&["undo", &run, "1", "--yes"]).assert_code(0);
+    assert!(!project.path("made-1").exists() && !project.path("count").exists());
+    let again = project.call(&["undo", &run, "1", "--yes"]);
+    again.assert_code(0);
+    assert!(again.text().contains("already"), "{}", again.text());
+}
+
+#[test]
+fn a_run_that_is_alive_is_neither_undone_nor_removed_nor_is_its_tree() {
+    let project = Project::acting("counter count; on 2 { ready there; await gate }; say hi");
+    git(&project, &["init", "-q"]);
+    let (there, gate) = (project.fifo("there"), project.gate("gate"));
+    let running = project.start_run(&["-n", "2"]);
+    there.pid();
+    let run = project.run_dir().file_name().expect("a name").to_string_lossy().into_owned();
+    let refused = project.call(&["undo", &run, "1", "--yes"]);
+    refused.assert_code(2);
+    assert!(
+        refused.stderr.contains("is alive") && refused.stderr.contains("dogwatch stop"),
+        "{}",
+        refused.stderr
+    );
+    assert_eq!(project.lines("count"), ["2"]);
+    project.call(&["gc", "--keep", "0", "--older-than", "0", "--yes"]).assert_code(0);
+    assert!(project.run_dir().join("events.jsonl").exists());
+    gate.open();
+    running.finish().assert_code(0);
+}
+
+#[test]
+fn what_cannot_be_shown_or_undone_is_said_and_changes_nothing() {
+    let project = repository();
+    let run = two_turns(&project);
+    for (args, words) in [
+        (&["diff", &run, "3"][..], "has no iteration 3: the last is 2"),
+        (&["diff", &run, "0"], "has no iteration 0"),
+        (&["undo", &run, "9", "--yes"], "has no iteration 9"),
+        (&["undo", &run, "0", "--yes"], "from 1 on"),
+        (&["undo", &run, "../../heads/main", "--yes"], "from 1 on"),
+        (&["undo", &run, "undo-1", "--yes"], "there is no snapshot"),
+        (&["undo", &run, "1", "--yes", "--node", "x"], "nothing of a node `x`"),
+        (&["undo", "zzzz", "1", "--yes"], "there is no run"),
+    ] {
+        let done = project.call(args);
+        done.assert_code(2);
+        assert!(done.stderr.contains(words), "{args:?}: {}", done.stderr);
+    }
+    git(&project, &["update-ref", "-d", &format!("refs/dogwatch/{run}/loop/1")]);
+    for args in [&["undo", &run, "2", "--yes"][..], &["diff", &run, "2"]] {
+        let done = project.call(args);
+        done.assert_code(2);
+        assert!(done.stderr.contains("/1 is gone"), "{}", done.stderr);
+    }
+    assert_eq!(project.lines("count"), ["2"]);
+    std::fs::rename(project.path(".git"), project.outside("git")).expect("renamed");
+    let done = project.call(&["undo", &run, "1", "--yes"]);
+    done.assert_code(2);
+    assert!(done.stderr.contains("not a git repository"), "{}", done.stderr);
+}
+
+#[test]
+fn outside_of_git_there_is_nothing_to_show() {
+    let project = Project::acting("say hi");
+    project.run(&["-n", "1"]).assert_code(0);
+    let done = project.call(&["diff"]);
+    done.assert_code(2);
+    assert!(done.stderr.contains("kept no snapshots"), "{}", done.stderr);
+}
+
+#[test]
+fn gc_removes_old_runs_and_only_if_it_is_told_to() {
+    let project = repository();
+    let first = two_turns(&project);
+    let second = two_turns(&project);
+    let gc = |args: &[&str]| project.call(&[&["gc", "--older-than", "0"], args].concat());
+    assert!(project.call(&["gc"]).text().contains("nothing to remove"));
+    let listed = gc(&["--keep", "1"]);
+    listed.assert_code(0);
+    assert!(listed.text().contains(&first) && !listed.text().contains(&second), "{}", listed.text());
+    assert!(listed.text().contains("3 snapshots") && listed.text().contains("nothing was removed"));
+    gc(&["--keep", "1", "--dry-run"]).assert_code(0);
+    assert!(project.path(".dogwatch/runs").join(&first).exists());
+    gc(&["--keep", "1", "--yes"]).assert_code(0);
+    assert!(!project.path(".dogwatch/runs").join(&first).exists());
+    assert!(project.path(".dogwatch/runs").join(&second).exists());
+    let refs = git(&project, &["for-each-ref", "--format=%(refname)"]);
+    assert!(!refs.contains(&first) && refs.contains(&second), "{refs}");
+    assert!(project.path("made-1").exists());
+}
+
+/// Makes a run look years old: its id, its record and the names of its snapshots, but not their dates.
+fn age(project: &Project, run: &str) -> String {
+    let (year, rest) = run.split_at(4);
+    let old = format!("2016{rest}");
+    let dir = project.path(".dogwatch/runs").join(&old);
+    std::fs::rename(project.path(".dogwatch/runs").join(run), &dir).expect("renamed");
+    let text = std::fs::read_to_string(dir.join("events.jsonl")).expect("reads");
+    let text = text.replace(&format!("\"at\":\"{year}-"), "\"at\":\"2016-");
+    std::fs::write(dir.join("events.jsonl"), text).expect("writes");
+    let refs = git(project, &["for-each-ref", "--format=%(refname)", &format!("refs/dogwatch/{run}/")]);
+    for name in refs.lines() {
+        git(project, &["update-ref", &name.replace(run, &old), name]);
+        git(project, &["update-ref", "-d", name]);
+    }
+    old
+}
+
+// promise: 16
+#[test]
+fn gc_keeps_what_was_undone_lately_however_old_the_run() {
+    let project = repository();
+    let run = two_turns(&project);
+    project.call(&["undo", &run, "2", "--yes"]).assert_code(0);
+    let undone = age(&project, &run);
+    let other = age(&project, &two_turns(&project));
+    let young = two_turns(&project);
+    let done = project.call(&["gc", "--keep", "0", "--older-than", "1d", "--yes"]);
+    done.assert_code(0);
+    assert!(done.text().contains(&format!("{undone}  stays: it was undone")), "{}", done.text());
+    let is_there = |run: &str| project.path(".dogwatch/runs").join(run).exists();
+    assert!(is_there(&undone) && is_there(&young) && !is_there(&other));
+    let refs = git(&project, &["for-each-ref", "--format=%(refname)"]);
+    assert!(refs.contains("undo-") && refs.contains(&young) && !refs.contains(&other), "{refs}");
+}
+
+// promise: 16
+#[test]
+fn gc_keeps_what_can_be_resumed_and_what_it_cannot_read() {
+    let project = repository();
+    let torn = two_turns(&project);
+    let lost = two_turns(&project);
+    let journal = |run: &str| project.path(".dogwatch/runs").join(run).join("events.jsonl");
+    std::fs::write(journal(&torn), "nonsense\n").expect("writes");
+    let text = std::fs::read_to_string(journal(&lost)).expect("reads");
+    let cut: Vec<&str> = text.lines().filter(|line| !line.contains("\"run_ended\"")).collect();
+    std::fs::write(journal(&lost), cut.join("\n") + "\n").expect("writes");
+    let done = project.call(&["gc", "--keep", "0", "--older-than", "0", "--yes"]);
+    assert!(done.text().contains(&format!("{lost}  stays: it did not end")), "{}", done.text());
+    assert!(done.text().contains(&format!("{torn}  stays: its record cannot be read")), "{}", done.text());
+    assert!(journal(&torn).exists() && journal(&lost).exists());
+}
+
+#[test]
+fn gc_removes_snapshots_whose_record_is_gone_by_their_age_alone() {
+    let project = repository();
+    let run = two_turns(&project);
+    std::fs::remove_dir_all(project.run_dir()).expect("removed by somebody");
+    assert!(project.call(&["gc", "--older-than", "1d", "--yes"]).text().contains("nothing to remove"));
+    let done = project.call(&["gc", "--older-than", "0", "--yes"]);
+    assert!(done.text().contains(&format!("{run}  its record is gone  3 snapshots")), "{}", done.text());
+    assert_eq!(git(&project, &["for-each-ref", "refs/dogwatch/"]), "");
+}
