@@ -302,7 +302,11 @@ impl World {
                 }
                 Decision::RetryRecord => {}
                 Decision::Finish { exit_code } => {
-                    assert!(self.live.is_empty(), "the run ended while a process tree was alive");
+                    assert!(
+                        self.live.is_empty(),
+                        "the run ended while a process tree was alive: {:?}",
+                        self.live.values().map(|l| (l.job, l.exited)).collect::<Vec<_>>()
+                    );
                     self.exit_code = Some(exit_code);
                 }
             }

@@ -58,6 +58,8 @@ pub struct Run {
     nodes: Vec<Node>,
     /// Which node of a graph is next; a loop has none.
     scheduler: Option<Scheduler>,
+    /// Nodes are being begun.
+    filling: bool,
     stop: Stop,
     /// What goes on after its dogwatch died, until it has begun again.
     resuming: Option<Resuming>,
@@ -78,6 +80,7 @@ impl Run {
             cx: Cx::new(started, plan),
             nodes,
             scheduler,
+            filling: false,
             stop: Stop::default(),
             resuming: None,
             ending: None,

@@ -90,13 +90,23 @@ impl Run {
         if self.cx.view.paused || self.is_leaving() {
             return;
         }
-        while let Some(ix) = self.scheduler.as_mut().and_then(|s| s.next()) {
+        // A node may end as soon as it begins, and ask for the next: the loop that runs already sees to it.
+        if std::mem::replace(&mut self.filling, true) {
+            return;
+        }
+        while let Some(ix) = self.next_node() {
             self.start_node(ix);
         }
+        self.filling = false;
         if self.scheduler.as_ref().is_some_and(|s| s.is_through()) {
             let end = self.graph_end();
             self.finish(end);
         }
+    }
+
+    fn next_node(&mut self) -> Option<NodeIx> {
+        let may = !self.is_leaving() && !self.cx.view.paused && self.end_by_stop().is_none();
+        self.scheduler.as_mut().filter(|_| may)?.next()
     }
 
     /// One word for what became of all nodes.

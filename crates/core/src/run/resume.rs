@@ -60,6 +60,7 @@ impl Run {
             cx,
             nodes,
             scheduler,
+            filling: false,
             stop: Stop::default(),
             resuming,
             ending: None,
@@ -70,19 +71,22 @@ impl Run {
 
     pub(super) fn begin_again(&mut self) {
         let Some(Resuming { resumed, woken }) = self.resuming.take() else { return };
-        let before: Vec<Before> = self.every().map(|ix| self.before(ix)).collect();
+        // What is begun on the way was not under way before.
+        let under_way =
+            |ix: &NodeIx| self.scheduler.is_none() || self.cx.view.node(*ix).state == NodeState::Running;
+        let before: Vec<(NodeIx, Before)> =
+            self.every().filter(under_way).map(|ix| (ix, self.before(ix))).collect();
         self.cx.record(Event::RunResumed(resumed));
         self.tell_again();
         self.arm_budget();
-        for (ix, before) in self.every().zip(&before) {
+        for (ix, before) in &before {
             if let Before::InIteration(lasted) = before {
-                self.close_lost_iteration(ix, *lasted);
+                self.close_lost_iteration(*ix, *lasted);
             }
         }
         self.take_up_graph();
-        for (ix, before) in self.every().zip(before) {
-            let under_way = self.scheduler.is_none() || self.cx.view.node(ix).state == NodeState::Running;
-            if under_way && !self.is_leaving() {
+        for (ix, before) in before {
+            if !self.is_leaving() {
                 self.cx.transition(ix, NodeState::Running, None);
                 self.arm_node_budget(ix);
                 self.go_on(ix, before, woken);
