@@ -6,8 +6,8 @@ use crate::parsed::Parsed;
 use dogwatch_core::dur::{Dur, Limit};
 use dogwatch_core::news::{NewsKind, NotifyPolicy};
 use dogwatch_core::settings::{
-    AgentPlan, Budget, CheckPolicy, CommandPlan, ErrorPolicy, GraphPlan, IdlePolicy, LimitPolicy, Profile,
-    ReaderName, RecoveryPolicy, StopAfter, Strategy, Tampered, Ttl, WakePolicy, WatchPolicy,
+    AgentPlan, Budget, CheckPolicy, CommandPlan, DayBudget, ErrorPolicy, GraphPlan, IdlePolicy, LimitPolicy,
+    Profile, ReaderName, RecoveryPolicy, StopAfter, Strategy, Tampered, Ttl, WakePolicy, WatchPolicy,
 };
 
 /// Typed looks into the layers. A key's kind decides its type, so a mismatch cannot come from a file.
@@ -194,6 +194,10 @@ pub fn budget(layers: &Layers<'_>) -> Budget {
         time: layers.limit("budget.time", Limit::Off).duration(),
         tokens: layers.count("budget.tokens"),
         cost_usd: layers.number("budget.cost_usd"),
+        day: DayBudget {
+            tokens: layers.count("budget.day.tokens"),
+            cost_usd: layers.number("budget.day.cost_usd"),
+        },
     }
 }
 

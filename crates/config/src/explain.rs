@@ -101,6 +101,8 @@ fn value(path: &str, settings: &Settings, graph: Option<&GraphPlan>) -> Option<S
         "budget.iterations" => or_off(settings.budget.iterations),
         "budget.time" => or_off(settings.budget.time),
         "budget.tokens" => or_off(settings.budget.tokens),
+        "budget.day.tokens" => or_off(settings.budget.day.tokens),
+        "budget.day.cost_usd" => or_off(settings.budget.day.cost_usd),
         "budget.cost_usd" => or_off(settings.budget.cost_usd),
         "done_when" => list(settings.checks.commands.iter().cloned(), "; "),
         "recheck" => settings.checks.recheck.to_string(),

@@ -133,8 +133,8 @@ pub const KEYS: &[Key] = &[
     key("budget.time",            Limit,       InForce, "time the run may use"),
     key("budget.tokens",          CountLimit,  InForce, "tokens the run may use"),
     key("budget.cost_usd",        Amount,      InForce, "money the run may use"),
-    key("budget.day.tokens",      CountLimit,  Refused, "tokens all runs may use in a day"),
-    key("budget.day.cost_usd",    Amount,      Refused, "money all runs may use in a day"),
+    key("budget.day.tokens",      CountLimit,  InForce, "tokens all runs of the project may use in a day"),
+    key("budget.day.cost_usd",    Amount,      InForce, "money all runs of the project may use in a day"),
 
     key("limits.max_wait",        Span,        InForce, "the longest wait for a rate limit to end"),
     key("limits.overload_retries", Count,      InForce, "tries while the service is overloaded"),

@@ -244,6 +244,8 @@ budget.iterations        off          built-in
 budget.time              off          built-in
 budget.tokens            off          built-in
 budget.cost_usd          off          built-in
+budget.day.tokens        off          built-in
+budget.day.cost_usd      off          built-in
 limits.max_wait          6h           built-in
 limits.overload_retries  10           built-in
 checks.timeout           10m          built-in

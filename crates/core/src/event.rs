@@ -3,6 +3,7 @@
 //! Names and fields are a public interface (docs/events.md): they change only by adding. A line of the
 //! journal is one `Recorded`.
 
+use crate::day::DayUse;
 use crate::dur::Dur;
 use crate::ids::{Iteration, NodeName, RunId};
 use crate::moment::{Awake, Boot, Moment, Wall};
@@ -125,6 +126,8 @@ pub enum Event {
         #[serde(flatten)]
         usage: Usage,
     },
+    /// What all runs of the project had used on this day before a session was started.
+    DayUsed(DayUse),
     /// Silence would have ended the session but for this evidence.
     WatchdogContinue {
         node: NodeName,

@@ -1,6 +1,7 @@
 //! What happened: past tense, told by the shell, each with a moment.
 
 use crate::condition::Strain;
+use crate::day::DayUse;
 use crate::dur::Dur;
 use crate::event::{Observation, Pin, Sight, Usage, WaitEndedBy};
 use crate::ids::{Iteration, NodeIx};
@@ -75,6 +76,8 @@ pub enum Input {
         job: Job,
         usage: Usage,
     },
+    /// What all runs of the project have used today. Told before a session starts, if anybody asked for a limit.
+    DayUsed(DayUse),
     /// The agent gave its final result, and no work goes on behind its back.
     ResultSeen {
         job: Job,

@@ -8,6 +8,7 @@ pub mod attempts;
 pub mod circuit;
 pub mod coalesce;
 pub mod condition;
+pub mod day;
 pub mod decision;
 pub mod dur;
 pub mod ending;

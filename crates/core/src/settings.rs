@@ -38,6 +38,12 @@ impl GraphPlan {
 }
 
 impl Plan {
+    /// The limits of a day that somebody in it asks for.
+    pub fn days(&self) -> impl Iterator<Item = &DayBudget> {
+        let nodes = self.nodes.iter().map(|node| &node.settings.budget.day);
+        self.graph.iter().map(|graph| &graph.budget.day).chain(nodes)
+    }
+
     /// As it may be written down and shown: secrets in command lines replaced.
     pub fn redacted(&self) -> Plan {
         let mut plan = self.clone();
@@ -447,6 +453,16 @@ pub struct Budget {
     #[serde(default)]
     pub tokens: Option<u64>,
     #[serde(default)]
+    pub cost_usd: Option<f64>,
+    /// Of a calendar day, over all runs of the project.
+    #[serde(default)]
+    pub day: DayBudget,
+}
+
+/// What all runs of a project together may use up in a day. `None` is no limit.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct DayBudget {
+    pub tokens: Option<u64>,
     pub cost_usd: Option<f64>,
 }
 

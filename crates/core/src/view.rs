@@ -4,6 +4,7 @@
 use crate::attempts::{Attempts, Recoveries, Stopped};
 use crate::circuit::Failures;
 use crate::condition::{Asking, Condition, Retrying};
+use crate::day::DayUse;
 use crate::dur::Dur;
 use crate::ending::Ending;
 use crate::event::{
@@ -39,6 +40,9 @@ pub struct View {
     pub last_trouble: Option<(String, String)>,
     /// Agents that cannot work just now, by their command line, and until when; without a time for good.
     pub resting: BTreeMap<String, Option<Wall>>,
+    /// What all runs of the project had used today when it was last told, and what sessions of this one have since.
+    day: Option<DayUse>,
+    since_told: Used,
     pub ended: Option<RunEnded>,
     /// Of what somebody is to be told, and has been.
     pub news: NewsDesk,
@@ -124,6 +128,15 @@ pub struct Used {
 }
 
 impl Used {
+    pub fn plus(self, other: Used) -> Used {
+        Used {
+            tokens: self.tokens.saturating_add(other.tokens),
+            cost_usd: self.cost_usd + other.cost_usd,
+            unknown_tokens: self.unknown_tokens.saturating_add(other.unknown_tokens),
+            unknown_cost: self.unknown_cost.saturating_add(other.unknown_cost),
+        }
+    }
+
     fn add(&mut self, s: &SessionEnded) {
         match s.tokens {
             Some(n) => self.tokens = self.tokens.saturating_add(n),
@@ -187,6 +200,23 @@ impl View {
             unknown_tokens: sum.unknown_tokens + n.used.unknown_tokens,
             unknown_cost: sum.unknown_cost + n.used.unknown_cost,
         })
+    }
+
+    /// What all runs of the project have used today, the present sessions of this one included; nothing is known of a
+    /// day that has just begun.
+    pub fn spent_today(&self, now: Wall) -> Option<Used> {
+        let day = self.day.filter(|day| day.since <= now && now < day.until)?;
+        let open = self.nodes.iter().map(|n| Used {
+            tokens: n.using.tokens.unwrap_or(0),
+            cost_usd: n.using.cost_usd.unwrap_or(0.0),
+            ..Used::default()
+        });
+        Some(open.fold(day.used().plus(self.since_told), Used::plus))
+    }
+
+    /// Whether the last word on this day's use is still the whole of it.
+    pub fn knows_day(&self, day: &DayUse) -> bool {
+        self.day == Some(*day) && self.since_told == Used::default()
     }
 
     /// Whether the node's last iteration was refused by a service.
@@ -256,7 +286,14 @@ impl View {
                 self.on(node, |n| n.recovery.stopped(stopped));
             }
             Event::SessionSignalled { .. } | Event::Notice { .. } => {}
-            Event::SessionEnded(s) => self.on(&s.node, |n| n.session_over(s)),
+            Event::DayUsed(day) => {
+                self.day = Some(*day);
+                self.since_told = Used::default();
+            }
+            Event::SessionEnded(s) => {
+                self.since_told.add(s);
+                self.on(&s.node, |n| n.session_over(s));
+            }
             Event::IterationCompleted(end) => self.on(&end.node, |n| n.completed(end)),
             Event::IterationIdle { end, reason, skipped, .. } => {
                 self.on(&end.node, |n| n.idled(at.boot, end, reason, *skipped));

@@ -6,6 +6,7 @@
 
 pub mod ask;
 pub mod clock;
+pub mod day;
 pub mod digest;
 pub mod driver;
 pub mod exec;

@@ -147,6 +147,7 @@ pub fn word(event: &Event) -> Option<String> {
         | Event::Observed { .. }
         | Event::Fact { .. }
         | Event::Used { .. }
+        | Event::DayUsed(_)
         | Event::Unknown => return None,
         Event::WorktreeReady { branch, .. } => format!("worktree_ready {branch}"),
         Event::ChecksPinned { files, .. } => format!("checks_pinned {}", files.len()),

@@ -140,6 +140,7 @@ fn is_small(event: &Event) -> bool {
             | Event::CommandFinished(_)
             | Event::SnapshotTaken { .. }
             | Event::Used { .. }
+            | Event::DayUsed(_)
             | Event::Fact { fact: Fact::Sampled { .. } | Fact::Printed, .. }
     )
 }

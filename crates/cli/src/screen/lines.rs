@@ -131,6 +131,11 @@ impl Teller {
             Event::AgentRetrying { status, delay_s, .. } => {
                 line(Tone::Quiet, format!("  {}", words::retrying(*status, *delay_s)))
             }
+            Event::DayUsed(day) if day.unknown_cost > 0 => {
+                let sessions = words::count(day.unknown_cost, "session");
+                line(Tone::Quiet, format!("  today's cost is not wholly known: {sessions} did not say"))
+            }
+            Event::DayUsed(_) => Vec::new(),
             Event::AgentDrifted { .. } => line(Tone::Bad, format!("  {}", words::DRIFTED)),
             Event::NodeTransition { .. }
             | Event::NeedsHumanEnded { by: HumanEndedBy::Deadline | HumanEndedBy::Session, .. }

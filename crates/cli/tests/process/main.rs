@@ -7,6 +7,7 @@ mod kit;
 mod bad_input;
 mod commands;
 mod control;
+mod day;
 mod doctor;
 mod endings;
 mod full_disk;

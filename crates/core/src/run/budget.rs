@@ -2,8 +2,9 @@
 
 use super::Run;
 use super::over::{End, NodeEnd};
+use crate::day::DayUse;
 use crate::dur::Dur;
-use crate::event::{EndedBy, Outcome, WaitEndedBy};
+use crate::event::{EndedBy, Event, Outcome, WaitEndedBy};
 use crate::ids::NodeIx;
 use crate::settings::Budget;
 use crate::timer::{Deadline, Timer};
@@ -30,7 +31,22 @@ impl Run {
     pub(super) fn overspent(&self) -> Option<String> {
         let budget = self.cx.budget();
         let any = budget.tokens.is_some() || budget.cost_usd.is_some();
-        any.then(|| self.cx.view.spent()).and_then(|spent| spent_all(budget, &spent))
+        let run = any.then(|| self.cx.view.spent()).and_then(|spent| spent_all(budget, &spent));
+        run.or_else(|| self.overspent_today())
+    }
+
+    /// The day is that of the whole project, whoever of the run has asked for a limit.
+    fn overspent_today(&self) -> Option<String> {
+        let limits = self.cx.plan.days().filter(|day| day.is_set());
+        limits.filter_map(|day| day.spent_all(&self.cx.view.spent_today(self.cx.now.wall)?)).next()
+    }
+
+    /// What the whole project has used today. Written down if it is news: decisions rest on the record.
+    pub(super) fn day_used(&mut self, day: DayUse) {
+        if !self.cx.view.knows_day(&day) {
+            self.cx.record(Event::DayUsed(day));
+        }
+        self.stop_run_if_spent();
     }
 
     /// A node of a graph has a budget of its own; a loop's is the run's.

@@ -144,6 +144,7 @@ impl Run {
                 self.tell(job, Fact::Used(usage));
                 self.stop_if_spent(job.node);
             }
+            Input::DayUsed(day) => self.day_used(day),
             Input::ResultSeen { job } => self.tell(job, Fact::ResultSeen),
             Input::Suspended { lasted, unwatched } => self.suspended(lasted, unwatched),
             Input::TreeStands { job, detail } => self.tree_stands(job, detail),

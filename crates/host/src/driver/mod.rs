@@ -17,7 +17,9 @@ mod record;
 mod slots;
 
 use crate::clock;
+use crate::day::DayBook;
 use crate::digest::Digester;
+use crate::home::StateDir;
 use crate::inbox::{Inbox, Mail};
 use crate::journal::Journal;
 use crate::lock::Lock;
@@ -106,6 +108,8 @@ pub struct Driver<'f> {
     work_tree: Option<PathWaker>,
     /// Tells of news, once there is some.
     notifier: Option<Notifier>,
+    /// What the whole project has used today, if somebody asks for a limit of it.
+    day_book: Option<DayBook>,
 }
 
 /// What stays the same for the whole run.
@@ -133,7 +137,11 @@ impl<'f> Driver<'f> {
         let loop_dir = setup.loop_file.parent().map_or_else(|| setup.work_dir.clone(), PathBuf::from);
         let names = setup.run.plan().nodes.iter().filter_map(|n| n.settings.recovery.template.as_deref());
         let templates = Templates::read(&loop_dir, names);
+        let day_book = setup.run.plan().days().any(|day| day.is_set()).then(|| {
+            DayBook::new(StateDir::at(setup.state_dir.clone()).runs(), setup.run_id.as_str().into())
+        });
         Ok(Driver {
+            day_book,
             record: Record::new(setup.journal),
             slots: Slots::default(),
             jobs_started: 0,
@@ -252,6 +260,23 @@ impl<'f> Driver<'f> {
         }
     }
 
+    /// Before money is spent: how much of it is left today.
+    fn read_day_book(&mut self) {
+        if self.day_book.is_none() {
+            return;
+        }
+        // What this run has used stands in its own journal, too.
+        self.settle();
+        let read = self.day_book.as_mut().map(|book| book.read(clock::now().wall));
+        self.todo.extend(read.map(|read| match read {
+            Ok(day) => Input::DayUsed(day),
+            Err(error) => {
+                let detail = format!("what the project has used today cannot be read: {error}");
+                Input::TroubleMet { kind: "day_budget", detail }
+            }
+        }));
+    }
+
     fn carry_out(&mut self, effect: Decision, durable: bool) {
         match effect {
             Decision::Record(_) => {}
@@ -264,6 +289,7 @@ impl<'f> Driver<'f> {
             Decision::Start(job) if !durable => self.record.withhold(job),
             Decision::Start(job) => self.start(job),
             Decision::AssemblePrompt { node, iteration, told, sight, brief } => {
+                self.read_day_book();
                 self.assemble(node, iteration, &Wanted { told, sight, brief });
             }
             Decision::HashPins { node, iteration } => self.hash_pins(node, iteration),

@@ -151,6 +151,7 @@ fn must_last(event: &Event) -> bool {
         | Event::AgentRetrying { .. }
         | Event::AgentDrifted { .. }
         | Event::Used { .. }
+        | Event::DayUsed(_)
         | Event::WatchdogContinue { .. }
         | Event::Suspended { .. }
         | Event::MarkerSeen { .. }

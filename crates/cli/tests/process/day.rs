@@ -1,0 +1,37 @@
+//! A day's budget is that of all runs of the project.
+
+use crate::kit::{GRACES, Project, all, one};
+
+#[test]
+fn the_third_run_of_a_day_that_two_have_spent_starts_no_agent() {
+    let result = r#"{"type":"result","subtype":"success","is_error":false,"result":"done","total_cost_usd":0.6,"usage":{"input_tokens":5,"output_tokens":5}}"#;
+    let project = Project::new();
+    let front = format!("reader: claude\nbudget: {{day: {{cost_usd: 1}}}}\n{GRACES}");
+    project.act(&front, &format!("append calls called\nsay '{result}'"));
+    for _ in 0..2 {
+        project.call(&["run", "loop", "-n", "1"]).assert_code(0);
+    }
+    let done = project.call(&["run", "loop", "-n", "1"]);
+    done.assert_code(3);
+    assert!(
+        done.text().contains("budget.day.cost_usd: $1.20 of $1.00 used today by all runs"),
+        "{}",
+        done.text()
+    );
+    assert_eq!(project.lines("calls").len(), 2, "nobody was called a third time");
+}
+
+#[test]
+fn a_run_that_would_spend_more_than_the_day_has_ends_by_itself() {
+    let result = r#"{"type":"result","subtype":"success","is_error":false,"result":"done","usage":{"input_tokens":40,"output_tokens":5}}"#;
+    let project = Project::new();
+    let front = format!("reader: claude\nbudget: {{day: {{tokens: 100}}}}\n{GRACES}");
+    project.act(&front, &format!("say '{result}'"));
+    project.call(&["run", "loop"]).assert_code(3);
+    let events = project.journal();
+    assert_eq!(one(&events, "run_ended")["outcome"], "budget_exceeded");
+    assert_eq!(all(&events, "session_ended").len(), 3);
+    let told: Vec<_> = all(&events, "day_used").iter().map(|e| e["tokens"].as_u64()).collect();
+    assert_eq!(told, [Some(0), Some(45), Some(90)]);
+    assert_eq!(all(&events, "day_used")[1]["unknown_cost"], 1, "it does not say what it costs");
+}

@@ -1,0 +1,82 @@
+//! The budget of a day, in virtual time.
+
+use dogwatch_core::day::DayUse;
+use dogwatch_core::dur::Dur;
+use dogwatch_core::event::{Event, Outcome, Usage};
+use dogwatch_core::ids::{Iteration, NodeIx};
+use dogwatch_core::input::Input;
+use dogwatch_core::job::{Job, JobKind};
+use dogwatch_core::moment::Wall;
+use dogwatch_core::settings::{DayBudget, Plan};
+use dogwatch_sim::plan::plan;
+use dogwatch_sim::{Act, World};
+
+/// When the world begins, and a day of which it is the middle.
+const NOW: i64 = 1_794_773_733_000;
+
+fn day(tokens: u64, until_s: i64) -> Input {
+    let (since, until) = (Wall(NOW - 3_600_000), Wall(NOW + until_s * 1000));
+    Input::DayUsed(DayUse { since, until, tokens, ..DayUse::default() })
+}
+
+fn limited(tokens: u64) -> Plan {
+    plan(|s| s.budget.day = DayBudget { tokens: Some(tokens), cost_usd: None })
+}
+
+fn uses(iteration: u64, tokens: u64) -> Input {
+    let job = Job { node: NodeIx(0), iteration: Iteration(iteration), kind: JobKind::Session };
+    Input::Used { job, usage: Usage { tokens: Some(tokens), cost_usd: None } }
+}
+
+fn secs(s: u64) -> Dur {
+    Dur::from_secs(s)
+}
+
+#[test]
+fn a_day_that_is_spent_starts_no_session() {
+    let mut world = World::new(limited(100), |_| Act::works(secs(60))).at(Dur::ZERO, day(100, 3600));
+    let end = world.end();
+    assert_eq!((end.outcome, end.exit_code), (Outcome::BudgetExceeded, 3));
+    assert_eq!(end.reason, "budget.day.tokens: 100 of 100 used today by all runs");
+    assert_eq!(world.sessions, [0; 0]);
+}
+
+#[test]
+fn a_day_is_spent_during_a_session_too() {
+    let mut world = World::new(limited(100), |_| Act::hangs())
+        .at(Dur::ZERO, day(60, 3600))
+        .at(secs(10), uses(1, 39))
+        .at(secs(20), uses(1, 40));
+    let end = world.end();
+    assert_eq!((end.outcome, world.elapsed()), (Outcome::BudgetExceeded, 20_000));
+}
+
+#[test]
+fn what_this_run_has_used_since_it_was_told_counts_and_is_not_counted_twice() {
+    let act = || {
+        let mut act = Act::works(secs(60));
+        act.report.tally.tokens = Some(30);
+        act
+    };
+    // Nobody tells again how much it is: after four sessions the day is over.
+    let mut world = World::new(limited(100), move |_| act()).at(Dur::ZERO, day(0, 36_000));
+    let end = world.end();
+    assert_eq!((end.outcome, world.sessions.len()), (Outcome::BudgetExceeded, 4));
+    // Told again after the second, with what they have used: the same.
+    let mut world =
+        World::new(limited(100), move |_| act()).at(Dur::ZERO, day(0, 36_000)).at(secs(121), day(60, 36_000));
+    assert_eq!((world.end().outcome, world.sessions.len()), (Outcome::BudgetExceeded, 4));
+    let told = world.events.iter().filter(|r| matches!(r.event, Event::DayUsed(_))).count();
+    assert_eq!(told, 2);
+}
+
+#[test]
+fn a_new_day_begins_with_nothing_spent() {
+    let mut world = World::new(limited(100), |_| Act::hangs())
+        .at(Dur::ZERO, day(60, 15))
+        .at(secs(20), uses(1, 90))
+        .at(secs(30), Input::StopAsked)
+        .at(secs(31), Input::Interrupted);
+    let end = world.end();
+    assert_ne!(end.outcome, Outcome::BudgetExceeded, "{}", end.reason);
+}
