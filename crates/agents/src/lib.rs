@@ -16,6 +16,7 @@ mod plain;
 mod resets;
 mod tail;
 
+pub mod inject;
 pub mod launch;
 pub mod limits;
 pub mod lines;
@@ -24,6 +25,7 @@ pub mod reader;
 pub mod tools;
 pub mod trail;
 
+pub use inject::{Door, Injection, inject};
 pub use launch::{EnvChange, Launch, detect, launch, resuming};
 pub use lines::{Line, MAX_LINE, Splitter};
 pub use marker::{Marker, last_marker};

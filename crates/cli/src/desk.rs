@@ -3,10 +3,11 @@
 use dogwatch_core::event::{Recorded, WaitEndedBy};
 use dogwatch_core::input::Input;
 use dogwatch_core::moment::Moment;
+use dogwatch_core::side::Letter;
 use dogwatch_core::view::View;
 use dogwatch_host::driver::Front;
 use dogwatch_host::inbox::{Inbox, Mail};
-use dogwatch_server::{Busy, Desk, Request, watch};
+use dogwatch_server::{Busy, Desk, Reply, Request, watch};
 use std::sync::mpsc::sync_channel;
 use std::time::Duration;
 
@@ -42,6 +43,11 @@ impl Desk for DriverDesk {
             Request::Tell(text) => Input::Told { text },
         };
         if self.inbox.post(Mail::Asked(input)) { Ok(()) } else { Err(Busy) }
+    }
+
+    fn hear(&self, token: String, letter: Letter, reply: Reply) -> Result<(), Busy> {
+        let mail = Mail::Said { token, letter: Box::new(letter), reply };
+        if self.inbox.post(mail) { Ok(()) } else { Err(Busy) }
     }
 
     fn changed(&self) -> watch::Receiver<u64> {

@@ -7,7 +7,8 @@ use dogwatch_core::dur::{Dur, Limit};
 use dogwatch_core::news::{NewsKind, NotifyPolicy};
 use dogwatch_core::settings::{
     AgentPlan, Budget, CheckPolicy, CommandPlan, DayBudget, ErrorPolicy, GraphPlan, IdlePolicy, LimitPolicy,
-    Profile, ReaderName, RecoveryPolicy, StopAfter, Strategy, Tampered, Ttl, WakePolicy, WatchPolicy,
+    McpPolicy, Profile, ReaderName, RecoveryPolicy, StopAfter, Strategy, Tampered, Ttl, WakePolicy,
+    WatchPolicy,
 };
 
 /// Typed looks into the layers. A key's kind decides its type, so a mismatch cannot come from a file.
@@ -206,6 +207,13 @@ pub fn limits(layers: &Layers<'_>) -> LimitPolicy {
     LimitPolicy {
         max_wait: layers.dur("limits.max_wait", built_in.max_wait),
         overload_retries: layers.whole("limits.overload_retries", built_in.overload_retries),
+    }
+}
+
+pub fn mcp(layers: &Layers<'_>) -> McpPolicy {
+    match layers.value("mcp") {
+        Some(Parsed::Mcp(policy)) => policy.clone(),
+        _ => McpPolicy::default(),
     }
 }
 

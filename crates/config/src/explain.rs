@@ -3,6 +3,7 @@
 use crate::commands;
 use crate::keys::{KEYS, Key, Standing};
 use crate::layers::{Idle, Layers};
+use crate::mcp;
 use crate::words::quote;
 use dogwatch_core::settings::{GraphPlan, IdlePolicy, Settings, StopAfter, Tampered, Ttl};
 use dogwatch_core::text::one_line;
@@ -75,6 +76,7 @@ fn value(path: &str, settings: &Settings, graph: Option<&GraphPlan>) -> Option<S
         "max_iterations" => or_off(settings.max_iterations),
         MAX_PARALLEL => graph?.max_parallel.to_string(),
         "work_when" => settings.work_when.clone().unwrap_or_else(none),
+        "mcp" => mcp::show(&settings.mcp),
         "wake_on.paths" => list(settings.wake_on.paths.iter().cloned(), ", "),
         "wake_on.probe" => settings.wake_on.probe.clone().unwrap_or_else(none),
         "wake_on.every" => settings.wake_on.every.to_string(),

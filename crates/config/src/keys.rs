@@ -61,8 +61,8 @@ pub enum Kind {
     /// An address that news may be posted to.
     Webhook,
     OneOf(&'static [&'static str]),
-    /// Not looked into by this version.
-    Open,
+    /// True or false, or a mapping with servers.
+    Mcp,
 }
 
 /// What this version does with a key.
@@ -90,7 +90,7 @@ pub const KEYS: &[Key] = &[
     key("profile",                Profile,     InForce, "a named set of watchdog limits"),
     key("max_iterations",         CountLimit,  InForce, "end after so many iterations"),
     key("work_when",              Text,        InForce, "a gate before the agent is called: exit 0 is work, 1 is none"),
-    key("mcp",                    Open,        Refused, "the MCP server that agents are given"),
+    key("mcp",                    Mcp,         InForce, "the MCP server that agents are given, and the servers behind it"),
     key("recheck",                UpTo(MAX_RECHECKS), InForce, "run a failed check so often again before it counts"),
     key("pin",                    Globs,       InForce, "files that must not change while checks depend on them"),
     key("worktree",               Flag,        InForce, "give the node a git worktree of its own"),
@@ -162,8 +162,7 @@ const ALIASES: &[(&str, &str)] = &[
 /// The key at a path, by its own name or another.
 pub fn find(path: &str) -> Option<&'static Key> {
     let path = ALIASES.iter().find(|(alias, _)| *alias == path).map_or(path, |(_, path)| path);
-    let open = |key: &&Key| key.kind == Open && is_below(path, key.path);
-    KEYS.iter().find(|key| key.path == path).or_else(|| KEYS.iter().find(open))
+    KEYS.iter().find(|key| key.path == path)
 }
 
 /// Whether a key stands in a block.
@@ -246,7 +245,6 @@ mod tests {
         assert_eq!(names_in("budget.day"), ["tokens", "cost_usd"]);
         assert!(names_in("").contains(&"watchdog"));
         assert_eq!(inside("agent").count(), 0);
-        assert_eq!(find("mcp.servers.x").map(|key| key.path), Some("mcp"));
         assert!(find("mcpx").is_none() && find("agent.x").is_none());
         assert!(is_ours("idle.x") && !is_ours("idle") && !is_ours("x.idle"));
     }

@@ -23,6 +23,7 @@ pub mod limits;
 mod lists;
 mod load;
 pub mod machine;
+mod mcp;
 mod nearest;
 mod parsed;
 pub mod placeholders;

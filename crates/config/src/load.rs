@@ -231,6 +231,7 @@ pub fn complete(
         recovery: effective::recovery(layers, detect),
         worktree: layers.flag("worktree", false),
         notify,
+        mcp: effective::mcp(layers),
     })
 }
 

@@ -5,11 +5,12 @@ use crate::diagnostic::{Diagnostic, Findings, Source};
 use crate::keys::Kind;
 use crate::limits::{MAX_STOP_REASONS, MAX_TEXTS};
 use crate::lists;
+use crate::mcp;
 use crate::nearest::nearest;
 use crate::tree::{Node, Span, Value};
 use dogwatch_core::dur::{BadDur, Dur, Limit};
 use dogwatch_core::news::{NewsKind, Webhook};
-use dogwatch_core::settings::{CommandPlan, Profile, ReaderName, StopAfter, Strategy, Ttl};
+use dogwatch_core::settings::{CommandPlan, McpPolicy, Profile, ReaderName, StopAfter, Strategy, Ttl};
 
 /// A value that is right.
 #[derive(Clone, Debug, PartialEq)]
@@ -29,6 +30,7 @@ pub enum Parsed {
     Number(f64),
     StopAfter(StopAfter),
     Ttl(Ttl),
+    Mcp(McpPolicy),
     Agents(Vec<lists::Agent>),
     News(Vec<NewsKind>),
     Webhook(Webhook),
@@ -93,7 +95,7 @@ pub fn parse(ctx: &mut Ctx<'_, '_>, node: &Node, kind: Kind) -> Option<Parsed> {
         Kind::StopAfter => stop_after(ctx, node).map(Parsed::StopAfter),
         Kind::News => news(ctx, node).map(Parsed::News),
         Kind::Webhook => webhook(ctx, node).map(Parsed::Webhook),
-        Kind::Open => Some(Parsed::Unused),
+        Kind::Mcp => mcp::parse(ctx, node).map(Parsed::Mcp),
     }
 }
 

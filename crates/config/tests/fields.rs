@@ -6,7 +6,7 @@ mod common;
 use common::{Case, error, lines, settings, with};
 use dogwatch_core::dur::{Dur, Limit};
 use dogwatch_core::settings::{
-    AgentPlan, CheckPolicy, IdlePolicy, ReaderName, RecoveryPolicy, StopAfter, Strategy, Tampered,
+    AgentPlan, CheckPolicy, IdlePolicy, McpPlace, ReaderName, RecoveryPolicy, StopAfter, Strategy, Tampered,
 };
 
 fn secs(s: u64) -> Dur {
@@ -364,14 +364,6 @@ fn a_day_has_a_budget_of_its_own() {
 }
 
 #[test]
-fn what_this_version_cannot_do_is_refused_not_ignored() {
-    for (yaml, path) in [("mcp: true", "mcp"), ("mcp: {servers: {a: {command: x}}}", "mcp")] {
-        let message = format!("this version of dogwatch cannot do `{path}` yet");
-        assert!(error(yaml).ends_with(&message), "{yaml}: {}", error(yaml));
-    }
-}
-
-#[test]
 fn who_is_told_is_named_by_a_command_or_an_address_that_is_safe() {
     use dogwatch_core::news::NewsKind;
     let policy = settings("notify: {command: notify-send}").notify;
@@ -396,6 +388,53 @@ fn who_is_told_is_named_by_a_command_or_an_address_that_is_safe() {
     }
     let label = common::rendered(&with("notify: {webhook: 'http://example.com/x'}"));
     assert!(label.contains("http is allowed to this machine only"), "{label}");
+}
+
+#[test]
+fn the_side_door_is_open_unless_closed_and_may_have_servers_behind_it() {
+    let mcp = |yaml: &str| Case::file(&with(yaml)).load().unwrap().plan.nodes[0].settings.mcp.clone();
+    assert!(mcp("credit: true").enabled);
+    assert!(!mcp("mcp: false").enabled);
+    assert!(!mcp("mcp: off").enabled);
+    assert!(mcp("mcp: true").enabled);
+    let mcp = mcp(
+        "mcp: {servers: {a: {command: [x, y], timeout: 5s, tools: {t: {timeout: 2m}}, restart_after: 1}, b: {url: \"http://h/\"}}}",
+    );
+    let [a, b] = mcp.servers.as_slice() else { panic!("two servers") };
+    assert_eq!(a.place, McpPlace::Command(vec!["x".into(), "y".into()]));
+    assert_eq!((a.timeout, a.restart_after), (Dur::from_secs(5), 1));
+    assert_eq!(a.tools, [("t".to_owned(), Dur::from_mins(2))]);
+    assert_eq!(b.place, McpPlace::Url("http://h/".into()));
+    assert_eq!((b.timeout, b.restart_after), (Dur::from_secs(60), 3));
+}
+
+#[test]
+fn a_server_that_is_written_wrong_is_refused_with_its_place() {
+    for (yaml, message) in [
+        ("mcp: 5", "3:6: `mcp` must be true, false, or a mapping with `servers`"),
+        ("mcp: {server: {}}", "3:7: unknown key `server` in `mcp`"),
+        ("mcp: {servers: [a]}", "3:16: `mcp.servers` must be a mapping from a name to a server"),
+        ("mcp: {servers: {a b: {command: [x]}}}", "3:17: `a b` cannot be the name of a server"),
+        ("mcp: {servers: {dogwatch: {command: [x]}}}", "3:17: `dogwatch` cannot be the name of a server"),
+        ("mcp: {servers: {a: {}}}", "3:17: `mcp.servers.a` needs a `command` or a `url`"),
+        ("mcp: {servers: {a: {command: []}}}", "3:30: a server's `command` must be a list of words"),
+        ("mcp: {servers: {a: {url: ftp://x}}}", "3:26: a server's `url` must begin with http:// or https://"),
+        (
+            "mcp: {servers: {a: {command: [x], url: \"http://h\"}}}",
+            "3:40: a server has a `command` or a `url`, not both",
+        ),
+        ("mcp: {servers: {a: {command: [x], timout: 5s}}}", "3:35: unknown key `timout` in `mcp.servers.a`"),
+        (
+            "mcp: {servers: {a: {command: [x], tools: {t: {}}}}}",
+            "3:43: `mcp.servers.a.tools.t` needs a `timeout`",
+        ),
+        (
+            "mcp: {servers: {a: {command: [x], restart_after: 0}}}",
+            "3:50: `restart_after` must be a whole number from 1 to 1000",
+        ),
+    ] {
+        assert_eq!(error(yaml), message, "{yaml}");
+    }
 }
 
 #[test]

@@ -212,6 +212,7 @@ recheck                  0            built-in
 pin                      none         built-in
 worktree                 false        built-in
 done_when                none         built-in
+mcp                      on           built-in
 idle.delay               30s          built-in
 idle.backoff             2            built-in
 idle.max_delay           5m           built-in

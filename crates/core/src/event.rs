@@ -163,6 +163,13 @@ pub enum Event {
         step: EndStep,
         ended_by: EndedBy,
     },
+    /// The agent told us something beside its output.
+    AgentReported {
+        node: NodeName,
+        iteration: Iteration,
+        #[serde(flatten)]
+        report: Report,
+    },
     SessionEnded(SessionEnded),
     SnapshotTaken {
         node: NodeName,
@@ -477,6 +484,23 @@ pub struct Usage {
     pub cost_usd: Option<f64>,
 }
 
+/// What an agent, or the server it speaks through, told us beside its output.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Report {
+    pub kind: ReportKind,
+    pub text: String,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub done: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub total: Option<u64>,
+    /// Of an artifact.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub bytes: Option<u64>,
+    /// Reports before this one that came too fast to be written down.
+    #[serde(skip_serializing_if = "is_zero", default)]
+    pub withheld: u64,
+}
+
 /// Progress seen on a channel: one record for a stretch of it.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Observation {
@@ -565,6 +589,15 @@ words! {
     WaitWhy {
         Paused = "paused", RateLimit = "rate_limit", Idle = "idle", Error = "error",
         Recovery = "recovery", Backoff = "backoff", Delay = "delay",
+    }
+}
+
+words! {
+    /// What a report is about.
+    ReportKind {
+        State = "state", Progress = "progress", Error = "error", Artifact = "artifact", Checks = "checks",
+        /// A server behind the proxy.
+        Server = "server",
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::condition::Strain;
 use crate::day::DayUse;
 use crate::dur::Dur;
-use crate::event::{Observation, Pin, Sight, Usage, WaitEndedBy};
+use crate::event::{Observation, Pin, Report, Sight, Usage, WaitEndedBy};
 use crate::ids::{Iteration, NodeIx};
 use crate::job::{Exit, Job, JobReport};
 use crate::news::How;
@@ -70,6 +70,11 @@ pub enum Input {
     Strained {
         job: Job,
         strain: Strain,
+    },
+    /// The agent told us something beside its output.
+    Reported {
+        job: Job,
+        report: Box<Report>,
     },
     /// What the session has used so far.
     Used {

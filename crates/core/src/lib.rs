@@ -29,6 +29,7 @@ pub mod run;
 #[cfg(feature = "schema")]
 mod schema;
 pub mod settings;
+pub mod side;
 pub mod sign;
 pub mod status;
 pub mod story;

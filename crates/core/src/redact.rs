@@ -44,6 +44,20 @@ fn announces(word: &str) -> bool {
     (is_secret_name(name) && (flag || header)) || name.eq_ignore_ascii_case("bearer")
 }
 
+/// A URL without what stands in it as user and password, and without its query.
+pub fn url(url: &str) -> String {
+    let Some((scheme, rest)) = url.split_once("://") else { return HIDDEN.to_owned() };
+    let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+    let (authority, path) = rest.split_at(end);
+    let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
+    let at = if host.len() == authority.len() { "" } else { "***@" };
+    let path = match path.split_once(['?', '#']) {
+        Some((path, _)) => format!("{path}?{HIDDEN}"),
+        None => path.to_owned(),
+    };
+    format!("{scheme}://{at}{host}{path}")
+}
+
 fn redact_word(word: &str) -> String {
     match word.split_once('=') {
         Some((name, _)) if is_secret_name(name) => format!("{name}={HIDDEN}"),
@@ -68,6 +82,18 @@ fn is_key(word: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_url_is_shown_without_its_secrets() {
+        for (given, shown) in [
+            ("http://127.0.0.1:80/mcp", "http://127.0.0.1:80/mcp"),
+            ("https://me:pass@host/x", "https://***@host/x"),
+            ("https://host/x?key=1", "https://host/x?***"),
+            ("nothing", "***"),
+        ] {
+            assert_eq!(url(given), shown);
+        }
+    }
 
     #[test]
     fn secrets_in_a_sentence_are_hidden_and_the_rest_stays() {

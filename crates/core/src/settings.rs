@@ -53,6 +53,12 @@ impl Plan {
                 other.agent = crate::redact::argv(&other.agent);
             }
             node.settings.notify = node.settings.notify.redacted();
+            for server in &mut node.settings.mcp.servers {
+                server.place = match &server.place {
+                    McpPlace::Command(argv) => McpPlace::Command(crate::redact::argv(argv)),
+                    McpPlace::Url(url) => McpPlace::Url(crate::redact::url(url)),
+                };
+            }
         }
         plan
     }
@@ -152,6 +158,9 @@ pub struct Settings {
     /// Who is told, and of what. The first node's is the run's.
     #[serde(default)]
     pub notify: NotifyPolicy,
+    /// What the agent may say beside its output, and its servers that we stand before.
+    #[serde(default)]
+    pub mcp: McpPolicy,
 }
 
 impl Settings {
@@ -177,6 +186,7 @@ impl Settings {
             recovery: RecoveryPolicy::default(),
             worktree: false,
             notify: NotifyPolicy::default(),
+            mcp: McpPolicy::default(),
         }
     }
 
@@ -547,6 +557,48 @@ impl Strategy {
             Strategy::Decorrelated => "decorrelated",
         }
     }
+}
+
+/// The MCP server that agents are given, and the servers behind it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct McpPolicy {
+    pub enabled: bool,
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub servers: Vec<McpServer>,
+}
+
+impl Default for McpPolicy {
+    fn default() -> Self {
+        McpPolicy { enabled: true, servers: Vec::new() }
+    }
+}
+
+/// An MCP server of the user's that is called through us.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct McpServer {
+    pub name: String,
+    #[serde(flatten)]
+    pub place: McpPlace,
+    /// Of each call.
+    pub timeout: Dur,
+    /// Of the calls to single tools.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub tools: Vec<(String, Dur)>,
+    /// It is started afresh after so many timeouts in a row.
+    pub restart_after: u32,
+}
+
+impl McpServer {
+    pub const DEFAULT_TIMEOUT: Dur = Dur::from_secs(60);
+    pub const DEFAULT_RESTART_AFTER: u32 = 3;
+}
+
+/// Where a server is.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum McpPlace {
+    Command(Vec<String>),
+    Url(String),
 }
 
 /// What ends a wait before its time.

@@ -8,8 +8,8 @@ use crate::day::DayUse;
 use crate::dur::Dur;
 use crate::ending::Ending;
 use crate::event::{
-    EndedBy, Event, IterationEnd, NodeCounts, NodeState, Observation, Recorded, RecoveryPlanned, RunEnded,
-    RunStarted, SessionEnded, Sight, Usage, WaitEndedBy, WaitWhy,
+    EndedBy, Event, IterationEnd, NodeCounts, NodeState, Observation, Recorded, RecoveryPlanned, Report,
+    ReportKind, RunEnded, RunStarted, SessionEnded, Sight, Usage, WaitEndedBy, WaitWhy,
 };
 use crate::idle::{MAX_OWN_WAKES, Spell};
 use crate::ids::{Iteration, NodeIx, NodeName};
@@ -95,6 +95,8 @@ pub struct NodeView {
     pub sight: Option<Sight>,
     /// The last sign of work, of whichever session.
     pub last_seen: Option<LastSeen>,
+    /// What the agent told of its progress in this iteration, beside its output.
+    pub reported: Option<Report>,
 }
 
 /// A sign of work: where it was seen, and when.
@@ -276,6 +278,11 @@ impl View {
                 });
             }
             Event::Observed { node, seen, .. } => self.on(node, |n| n.observe(at, seen)),
+            Event::AgentReported { node, report, .. } => {
+                if report.kind == ReportKind::Progress {
+                    self.on(node, |n| n.reported = Some(report.clone()));
+                }
+            }
             Event::HardStop { node, iteration, reason, message, evidence_summary, .. } => {
                 let stopped = Stopped {
                     iteration: *iteration,
@@ -457,6 +464,7 @@ impl NodeView {
             wake: None,
             sight: None,
             last_seen: None,
+            reported: None,
         }
     }
 
@@ -502,6 +510,7 @@ impl NodeView {
         // An iteration that begins after a change sees it.
         self.wake = None;
         self.sight = None;
+        self.reported = None;
         self.doing = Doing::Preparing;
         self.attempts.just_failed = false;
         self.session = Dur::ZERO;

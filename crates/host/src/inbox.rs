@@ -3,10 +3,12 @@
 use dogwatch_core::ids::NodeIx;
 use dogwatch_core::input::Input;
 use dogwatch_core::job::Job;
+use dogwatch_core::side::{Answer, Letter};
 use dogwatch_core::view::View;
 use dogwatch_core::watch::Fact;
 use rustix::event::{EventfdFlags, eventfd};
 use std::collections::VecDeque;
+use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::mpsc::SyncSender;
@@ -15,8 +17,35 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// More than this waits only if the driver is long dead to the world; observations are then dropped.
 pub const MAX_MAIL: usize = 10_000;
 
+/// Where an answer goes. It must not wait: the driver gives it.
+pub struct Reply(Box<dyn FnOnce(Result<Answer, NotHeard>) + Send>);
+
+impl Reply {
+    pub fn new(send: impl FnOnce(Result<Answer, NotHeard>) + Send + 'static) -> Reply {
+        Reply(Box::new(send))
+    }
+
+    pub fn send(self, answer: Result<Answer, NotHeard>) {
+        (self.0)(answer);
+    }
+}
+
+impl fmt::Debug for Reply {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Reply")
+    }
+}
+
+/// Why nobody listened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NotHeard {
+    /// That session does not run, or not any more.
+    SessionOver,
+    WrongToken,
+}
+
 /// A word from a pump, the path watcher or the API.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub enum Mail {
     /// News of a running session.
     FromSession {
@@ -30,6 +59,12 @@ pub enum Mail {
     },
     /// Somebody asks for something.
     Asked(Input),
+    /// Somebody speaks for a session, through its side door.
+    Said {
+        token: String,
+        letter: Box<Letter>,
+        reply: Reply,
+    },
     /// Somebody wants to know how the run stands; a copy is made only then.
     ViewAsked(SyncSender<View>),
 }

@@ -8,6 +8,7 @@ pub mod ask;
 pub mod clock;
 pub mod day;
 pub mod digest;
+pub mod door;
 pub mod driver;
 pub mod exec;
 pub(crate) mod git;

@@ -8,6 +8,7 @@
 //! serve.rs    the thread, the socket, who may come in     routes.rs   which question gets which answer
 //! events.rs   the journal as a stream, per caller         tail.rs     the journal, read from where one was
 //! refusal.rs  every way of saying no                      client.rs   the other end, without a runtime
+//! side.rs     what a session says about itself
 //! ```
 //!
 //! What never happens here: writing the record, starting or ending processes, changing anything by GET.
@@ -19,6 +20,7 @@ mod machine;
 mod refusal;
 mod routes;
 mod serve;
+mod side;
 mod tail;
 
 pub use client::{Client, Response, SseEvent};
@@ -29,6 +31,9 @@ pub use serve::{serve, serve_within};
 /// What [`Desk::changed`] answers with.
 pub use tokio::sync::watch;
 
+pub use dogwatch_host::inbox::Reply;
+
+use dogwatch_core::side::Letter;
 use dogwatch_core::view::View;
 
 /// The driver, as the API sees it. Called from the API's threads; must not wait for long.
@@ -37,6 +42,11 @@ pub trait Desk: Send + Sync {
     fn view(&self) -> Option<View>;
     /// Leaves a request for the driver, which answers by events.
     fn ask(&self, request: Request) -> Result<(), Busy>;
+    /// Passes on what a session says; the answer comes by `reply`, from the driver's thread.
+    fn hear(&self, token: String, letter: Letter, reply: Reply) -> Result<(), Busy> {
+        drop((token, letter, reply));
+        Err(Busy)
+    }
     /// The number of the last event that stands in the journal. Closed when the run is over.
     fn changed(&self) -> watch::Receiver<u64>;
 }

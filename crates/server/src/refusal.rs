@@ -35,6 +35,10 @@ pub(crate) enum Refusal {
     NotJson,
     /// How it should be.
     BadBody(&'static str),
+    /// A session's words without its key.
+    WrongToken,
+    /// The session that somebody speaks for does not run.
+    SessionOver,
     EmptyText,
     BodyTooLarge,
     BodyTooSlow,
@@ -71,6 +75,8 @@ impl Refusal {
             Refusal::BadLastEventId,
             Refusal::NotJson,
             Refusal::BadBody(""),
+            Refusal::WrongToken,
+            Refusal::SessionOver,
             Refusal::EmptyText,
             Refusal::BodyTooLarge,
             Refusal::BodyTooSlow,
@@ -85,7 +91,7 @@ impl Refusal {
 
     pub fn status(&self) -> StatusCode {
         match self {
-            Refusal::NoToken => StatusCode::UNAUTHORIZED,
+            Refusal::NoToken | Refusal::WrongToken => StatusCode::UNAUTHORIZED,
             Refusal::BadHost | Refusal::BadOrigin => StatusCode::FORBIDDEN,
             Refusal::NoSuchRoute | Refusal::NoSuchRun | Refusal::NoSuchOutput | Refusal::NoSuchAgent => {
                 StatusCode::NOT_FOUND
@@ -96,7 +102,7 @@ impl Refusal {
                 StatusCode::BAD_REQUEST
             }
             Refusal::BadRange(_) => StatusCode::RANGE_NOT_SATISFIABLE,
-            Refusal::NotRunning(_) | Refusal::AgentTaken => StatusCode::CONFLICT,
+            Refusal::NotRunning(_) | Refusal::AgentTaken | Refusal::SessionOver => StatusCode::CONFLICT,
             Refusal::NotJson => StatusCode::UNSUPPORTED_MEDIA_TYPE,
             Refusal::EmptyText => StatusCode::UNPROCESSABLE_ENTITY,
             Refusal::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
@@ -131,6 +137,8 @@ impl Refusal {
             Refusal::BadLastEventId => "bad_last_event_id",
             Refusal::NotJson => "not_json",
             Refusal::BadBody(_) => "bad_body",
+            Refusal::WrongToken => "wrong_token",
+            Refusal::SessionOver => "session_over",
             Refusal::EmptyText => "empty_text",
             Refusal::BodyTooLarge => "too_large",
             Refusal::BodyTooSlow => "too_slow",
@@ -166,6 +174,8 @@ impl Refusal {
             Refusal::BadLastEventId => "Last-Event-ID is a sequence number",
             Refusal::NotJson => "send JSON, as application/json",
             Refusal::BadBody(how) => how,
+            Refusal::WrongToken => "send the session's key as a bearer token",
+            Refusal::SessionOver => "that session does not run, or not any more",
             Refusal::EmptyText => "the text says nothing",
             Refusal::BodyTooLarge => "more than this route takes",
             Refusal::BodyTooSlow => "the body did not come in time",

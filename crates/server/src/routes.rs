@@ -3,6 +3,7 @@
 use crate::door::Limits;
 use crate::events::{self, Form, Signals, Wanted};
 use crate::refusal::Refusal;
+use crate::side;
 use crate::tail::Tail;
 use crate::{Busy, Desk, MAX_TELL, Request};
 use axum::Router;
@@ -34,7 +35,7 @@ pub(crate) struct Shared {
     pub closing: watch::Receiver<bool>,
 }
 
-type Asked = State<Arc<Shared>>;
+pub(crate) type Asked = State<Arc<Shared>>;
 pub(crate) type Answer = Result<Response, Refusal>;
 
 pub(crate) fn router(shared: Arc<Shared>) -> Router {
@@ -50,6 +51,7 @@ pub(crate) fn router(shared: Arc<Shared>) -> Router {
         )
         .route("/v1/stop", post(async |s: Asked, r: http::Request<Body>| simple(s, r, Request::Stop).await))
         .route("/v1/tell", post(tell))
+        .route("/v1/mcp", post(side::said))
         .fallback(async || Refusal::NoSuchRoute)
         .method_not_allowed_fallback(async || Refusal::WrongMethod)
         .with_state(shared)

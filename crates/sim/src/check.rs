@@ -174,6 +174,7 @@ pub fn word(event: &Event) -> Option<String> {
         Event::AgentDrifted { .. } => "agent_drifted".to_owned(),
         Event::HardStop { reason, .. } => format!("hard_stop {reason}"),
         Event::SessionSignalled { step, .. } => format!("session_signalled {step}"),
+        Event::AgentReported { report, .. } => format!("agent_reported {} {}", report.kind, report.text),
         Event::SessionEnded(s) => format!("session_ended by {}", s.ended_by),
         Event::IterationCompleted(_) => "iteration_completed".to_owned(),
         Event::IterationIdle { reason, consecutive, .. } => format!("iteration_idle {reason} {consecutive}"),

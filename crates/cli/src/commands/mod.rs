@@ -13,6 +13,7 @@ mod init;
 mod last;
 mod logs;
 mod man;
+mod mcp;
 mod pause;
 mod ps;
 mod replay;
@@ -53,6 +54,7 @@ pub enum Command {
     Replay(replay::Args),
     Serve(serve::Args),
     Top(top::Args),
+    Mcp(mcp::Args),
     Doctor(doctor::Args),
     Demo(demo::Args),
     Completions(completions::Args),
@@ -85,6 +87,7 @@ impl Command {
             Command::Replay(args) => replay::run(&args),
             Command::Serve(args) => serve::run(&args),
             Command::Top(args) => top::run(&args),
+            Command::Mcp(args) => mcp::run(&args),
             Command::Doctor(args) => doctor::run(&args),
             Command::Demo(args) => demo::run(&args),
             Command::Completions(args) => completions::run(&args),

@@ -74,6 +74,7 @@ impl Teller {
             Event::SessionSignalled { step, ended_by, .. } => {
                 line(Tone::Quiet, format!("  {}", words::end_step(*step, *ended_by)))
             }
+            Event::AgentReported { report, .. } => line(Tone::Quiet, format!("  {}", words::report(report))),
             Event::SessionEnded(s) => {
                 let said = words::said(s);
                 self.ended = words::session(s);

@@ -1,7 +1,7 @@
 //! How things are said: durations, sizes, counts, and the sentence for each event.
 
 use dogwatch_core::dur::Dur;
-use dogwatch_core::event::{CommandFinished, EndStep, EndedBy, SessionEnded, WaitWhy};
+use dogwatch_core::event::{CommandFinished, EndStep, EndedBy, Report, ReportKind, SessionEnded, WaitWhy};
 use dogwatch_core::moment::Wall;
 use dogwatch_core::text::one_line;
 use dogwatch_core::view::Used;
@@ -130,6 +130,24 @@ pub fn end_step(step: EndStep, by: EndedBy) -> &'static str {
 
 pub fn said(s: &SessionEnded) -> String {
     one_line(&s.said, MAX_SAID)
+}
+
+/// What an agent told beside its output.
+pub fn report(r: &Report) -> String {
+    let what = match r.kind {
+        ReportKind::State => "the agent says",
+        ReportKind::Progress => "progress",
+        ReportKind::Error => "the agent reports an error",
+        ReportKind::Artifact => "artifact saved",
+        ReportKind::Checks => "checks",
+        ReportKind::Server => "MCP server",
+    };
+    let share = match (r.done, r.total) {
+        (Some(done), Some(total)) => format!(" ({done}/{total})"),
+        (Some(done), None) => format!(" ({done})"),
+        (None, _) => r.bytes.map(|bytes| format!(" ({})", size(bytes))).unwrap_or_default(),
+    };
+    format!("{what}: {}{share}", r.text)
 }
 
 pub fn wait(why: WaitWhy) -> &'static str {

@@ -140,6 +140,7 @@ impl Run {
             Input::Observed { job, seen } => self.tell(job, Fact::Observed(seen)),
             Input::Noted { job, fact } => self.tell(job, Fact::Noted(fact)),
             Input::Strained { job, strain } => self.tell(job, Fact::Strained(strain)),
+            Input::Reported { job, report } => self.tell(job, Fact::Reported(report)),
             Input::Used { job, usage } => {
                 self.tell(job, Fact::Used(usage));
                 self.stop_if_spent(job.node);

@@ -101,6 +101,7 @@ impl Wait {
                 | Fact::Observed(_)
                 | Fact::Noted(_)
                 | Fact::Strained(_)
+                | Fact::Reported(_)
                 | Fact::Used(_)
                 | Fact::ResultSeen
                 | Fact::PromptAssembled(_)

@@ -1,5 +1,6 @@
 //! What is started for each kind of job: its words, its environment, where it runs and who takes its output.
 
+use super::side::OpenDoor;
 use super::{Driver, Paths};
 use crate::sinks::{COMMAND_CAP, Capture, JobSink, RAW_CAP, SessionSink, Tails};
 use crate::{home, orphans, snapshot, worktree};
@@ -23,10 +24,11 @@ pub(super) struct Command {
     pub cwd: PathBuf,
     pub prompt: Option<Vec<u8>>,
     pub sink: JobSink,
+    pub door: Option<OpenDoor>,
 }
 
 impl Driver<'_> {
-    pub(super) fn command_for(&self, job: Job) -> Result<Command, String> {
+    pub(super) fn command_for(&mut self, job: Job) -> Result<Command, String> {
         Ok(match job.kind {
             JobKind::Command(index) => self.command(job, index)?,
             JobKind::Gate => self.question(job, self.plan(job).settings.work_when.as_deref()),
@@ -47,7 +49,7 @@ impl Driver<'_> {
         let here = run.trim_start().starts_with("./");
         let cwd = if here { self.setup.loop_dir.clone() } else { self.work_dir(job.node) };
         let sink = JobSink::Command(Capture::new(COMMAND_CAP));
-        Ok(Command { argv, env: self.marks(job), cwd, prompt: None, sink })
+        Ok(Command { argv, env: self.marks(job), cwd, prompt: None, sink, door: None })
     }
 
     /// The work tree as a commit that nobody sees; this binary in another role does it.
@@ -69,6 +71,7 @@ impl Driver<'_> {
             cwd: self.work_dir(job.node),
             prompt: None,
             sink,
+            door: None,
         }
     }
 
@@ -78,7 +81,7 @@ impl Driver<'_> {
         let check = checks.get(index).ok_or_else(|| format!("there is no check {index}"))?;
         let argv = vec!["sh".to_owned(), "-c".to_owned(), check.clone()];
         let (cwd, sink) = (self.work_dir(job.node), JobSink::Check(Tails::default()));
-        Ok(Command { argv, env: self.marks(job), cwd, prompt: None, sink })
+        Ok(Command { argv, env: self.marks(job), cwd, prompt: None, sink, door: None })
     }
 
     /// `work_when` and `wake_on.probe` are answered by an exit code; a shell runs them, as people write them.
@@ -86,32 +89,41 @@ impl Driver<'_> {
         let run = expand_run(run.unwrap_or("true"), &self.plan(job).settings.args);
         let argv = vec!["sh".to_owned(), "-c".to_owned(), run];
         let sink = JobSink::Command(Capture::new(QUESTION_CAP));
-        Command { argv, env: self.marks(job), cwd: self.work_dir(job.node), prompt: None, sink }
+        Command { argv, env: self.marks(job), cwd: self.work_dir(job.node), prompt: None, sink, door: None }
     }
 
     pub(super) fn iteration_dir(&self, job: Job) -> PathBuf {
         home::iteration_dir(&self.setup.run_dir, &self.plan(job).name, job.iteration)
     }
 
-    fn session(&self, job: Job) -> Result<Command, String> {
+    fn session(&mut self, job: Job) -> Result<Command, String> {
         if let Some(fault) = self.drafts.get(&job.node).and_then(|draft| draft.fault.as_ref()) {
             return Err(format!("there is no prompt: {fault}"));
         }
         let plan = self.run.session(job.node);
         let as_root = rustix::process::geteuid().is_root();
-        let launch = launch(plan.agent, Some(plan.reader), as_root);
-        let resumed = plan.resumes.and_then(|session| resuming(&launch.argv, session));
+        let mut launch = launch(plan.agent, Some(plan.reader), as_root);
+        let (reader, resumes, agent) = (plan.reader, plan.resumes.map(str::to_owned), plan.agent.to_vec());
         let dir = self.iteration_dir(job);
         let mut env = self.marks(job);
+        let door = self.doorstep(job, &agent, &launch, &dir).map(|mut step| {
+            env.extend(step.env.drain(..).map(|(name, value)| (name.into(), Some(value.into()))));
+            if let Some(injection) = step.injection.take() {
+                launch.argv.splice(injection.at..injection.at, injection.words);
+            }
+            OpenDoor::new(job, step)
+        });
         env.extend(launch.env.iter().filter_map(|(name, change)| env_change(name, *change)));
-        let trail = crate::trail::of(plan.reader, &self.work_dir(job.node));
-        let sink = SessionSink::new(job, plan.reader, &dir, RAW_CAP, self.inbox.clone()).following(trail);
+        let resumed = resumes.and_then(|session| resuming(&launch.argv, &session));
+        let trail = crate::trail::of(reader, &self.work_dir(job.node));
+        let sink = SessionSink::new(job, reader, &dir, RAW_CAP, self.inbox.clone()).following(trail);
         Ok(Command {
             argv: resumed.unwrap_or(launch.argv),
             env,
             cwd: self.work_dir(job.node),
             prompt: Some(self.prompt_of(job).to_owned().into_bytes()),
             sink: JobSink::Session(Box::new(sink)),
+            door,
         })
     }
 
@@ -121,7 +133,7 @@ impl Driver<'_> {
         let request = worktree::Request::new(work_dir, state_dir, run_id, &self.plan(job).name, "HEAD");
         let sink = JobSink::Command(Capture::new(2 * worktree::MAX_LINE));
         let (argv, env, cwd) = (request.command(), self.marks(job), work_dir.clone());
-        Command { argv, env, cwd, prompt: None, sink }
+        Command { argv, env, cwd, prompt: None, sink, door: None }
     }
 
     /// Where the node works: its own worktree if it has one, and within it where the user stood.

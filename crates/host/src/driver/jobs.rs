@@ -75,6 +75,7 @@ impl Driver<'_> {
             early: Vec::new(),
             main: None,
             workspace: Coalescer::new(Channel::Workspace),
+            door: command.door,
             started: false,
             argv: redact::argv(&command.argv),
             alone: false,
@@ -174,10 +175,10 @@ impl Driver<'_> {
     /// Nothing is left of the job: take its output and tell the core.
     pub(super) fn job_ended(&mut self, node: NodeIx, stragglers: u64) {
         let Some(live) = self.leave(node) else { return };
-        let Live { job, exit, told, pump, early, .. } = live;
+        let Live { job, exit, told, pump, early, door, .. } = live;
         self.todo.extend(early);
         pump.stop();
-        let report = match pump.join() {
+        let mut report = match pump.join() {
             JobSink::Command(capture) => self.command_output(&Over { job, exit, told }, &capture, stragglers),
             JobSink::Check(tails) => JobReport {
                 stdout_bytes: tails.stdout.seen,
@@ -196,6 +197,11 @@ impl Driver<'_> {
                 report
             }
         };
+        if let Some(mut door) = door {
+            self.todo.extend(door.flush(job));
+            // What the agent writes at its end it says later than what it called.
+            report.marker = report.marker.or(door.close());
+        }
         self.take_mail();
         self.todo.push_back(Input::JobEnded { job, report: Box::new(report) });
     }

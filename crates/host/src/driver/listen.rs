@@ -219,6 +219,10 @@ impl Driver<'_> {
                         Some(_) | None => input,
                     }
                 }
+                Mail::Said { token, letter, reply } => {
+                    self.hear(&token, &letter, reply);
+                    continue;
+                }
                 Mail::ViewAsked(reply) => {
                     // Whoever asked may have given up; that is theirs.
                     let _ = reply.try_send(self.run.view().clone());
@@ -249,6 +253,8 @@ impl Driver<'_> {
             if let Some(seen) = live.workspace.flush(now) {
                 self.todo.push_back(Input::Observed { job: live.job, seen });
             }
+            let job = live.job;
+            self.todo.extend(live.door.as_mut().and_then(|door| door.flush(job)));
         }
     }
 

@@ -14,6 +14,7 @@ mod listen;
 mod news;
 mod prompting;
 mod record;
+mod side;
 mod slots;
 
 use crate::clock;

@@ -3,6 +3,7 @@
 //!
 //! All of it follows the jobs that run, never the nodes that there are.
 
+use super::side::OpenDoor;
 use crate::keeper::Keeper;
 use crate::pump::Pump;
 use crate::sinks::JobSink;
@@ -31,6 +32,8 @@ pub(super) struct Live {
     pub main: Option<u32>,
     /// Changes in the work tree while it runs.
     pub workspace: Coalescer,
+    /// A session may speak to us.
+    pub door: Option<OpenDoor>,
     /// Its command line, fit to be shown.
     pub argv: Vec<String>,
     /// Nothing but the main process was left when that exited.

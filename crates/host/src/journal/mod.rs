@@ -155,6 +155,7 @@ fn must_last(event: &Event) -> bool {
         | Event::WatchdogContinue { .. }
         | Event::Suspended { .. }
         | Event::MarkerSeen { .. }
+        | Event::AgentReported { .. }
         | Event::WakeRemembered { .. }
         | Event::Notice { .. }
         | Event::Trouble { .. }

@@ -14,7 +14,7 @@ use crate::decision::Decision;
 use crate::dur::Dur;
 use crate::ending::{Ending, Judged};
 use crate::event::{
-    Cause, CommandFinished, EndedBy, Event, Observation, Pin, Sight, Usage, WaitEndedBy, WaitWhy,
+    Cause, CommandFinished, EndedBy, Event, Observation, Pin, Report, Sight, Usage, WaitEndedBy, WaitWhy,
 };
 use crate::ids::{Iteration, NodeIx};
 use crate::job::{Exit, Job, JobKind, JobReport, Snapshot, Worktree};
@@ -92,6 +92,7 @@ pub(super) enum Fact {
     Observed(Observation),
     Noted(watch::Fact),
     Strained(Strain),
+    Reported(Box<Report>),
     Used(Usage),
     ResultSeen,
     Exited(Exit),
@@ -324,6 +325,11 @@ impl Node {
             }
             (Phase::Session(..), Fact::Strained(strain)) => {
                 strained(cx, self.ix, self.iteration, strain);
+                Turn::Stay
+            }
+            (Phase::Session(..), Fact::Reported(report)) => {
+                let (node, iteration) = (cx.name(self.ix), self.iteration);
+                cx.record(Event::AgentReported { node, iteration, report: *report });
                 Turn::Stay
             }
             (Phase::Session(..), Fact::Used(usage)) => {

@@ -1,0 +1,207 @@
+//! The `mcp` key: `false`, or a mapping with the servers that are called through dogwatch.
+//!
+//! ```yaml
+//! mcp:
+//!   servers:
+//!     files: {command: [npx, some-server, /srv], timeout: 30s, tools: {search: {timeout: 2m}}}
+//!     tracker: {url: "http://127.0.0.1:9000/mcp", restart_after: 2}
+//! ```
+
+use crate::limits::{MAX_MCP_SERVERS, MAX_MCP_TOOLS, MAX_NAME_BYTES, MAX_TEXTS};
+use crate::nearest::nearest;
+use crate::parsed::{Ctx, all, flag, listed, span, text};
+use crate::tree::{Entry, Node, Value};
+use crate::words::words;
+use dogwatch_core::dur::Dur;
+use dogwatch_core::settings::{McpPlace, McpPolicy, McpServer};
+
+const FIELDS: [&str; 5] = ["command", "url", "timeout", "tools", "restart_after"];
+/// The name of our own server, which no other may have.
+const OURS: &str = "dogwatch";
+
+pub fn parse(ctx: &mut Ctx<'_, '_>, node: &Node) -> Option<McpPolicy> {
+    let Value::Map(entries) = &node.value else {
+        return match node.value {
+            Value::Bool(_) | Value::Text(_) => {
+                flag(ctx, node).map(|enabled| McpPolicy { enabled, servers: Vec::new() })
+            }
+            _ => {
+                ctx.must_be(node, "true, false, or a mapping with `servers`");
+                None
+            }
+        };
+    };
+    only(ctx, entries, &["servers"], "mcp")?;
+    let servers = match field(entries, "servers") {
+        Some(node) => servers(ctx, node)?,
+        None => Vec::new(),
+    };
+    Some(McpPolicy { enabled: true, servers })
+}
+
+fn servers(ctx: &mut Ctx<'_, '_>, node: &Node) -> Option<Vec<McpServer>> {
+    let Value::Map(entries) = &node.value else {
+        ctx.error(&node.span, "`mcp.servers` must be a mapping from a name to a server")
+            .label(format!("this is {}", node.kind()));
+        return None;
+    };
+    if entries.len() > MAX_MCP_SERVERS {
+        let message =
+            format!("`mcp.servers` has {} servers; at most {MAX_MCP_SERVERS} are allowed", entries.len());
+        ctx.error(&node.span, message);
+        return None;
+    }
+    let read: Vec<Option<McpServer>> = entries.iter().map(|entry| server(ctx, entry)).collect();
+    read.into_iter().collect()
+}
+
+fn server(ctx: &mut Ctx<'_, '_>, entry: &Entry) -> Option<McpServer> {
+    let name = &entry.key;
+    let fine = |b: u8| b.is_ascii_alphanumeric() || b == b'-' || b == b'_';
+    if name.is_empty() || name.len() > MAX_NAME_BYTES || !name.bytes().all(fine) || name == OURS {
+        let message = format!("`{name}` cannot be the name of a server");
+        ctx.error(&entry.key_span, message)
+            .help(format!("letters, digits, `-` and `_`, and not `{OURS}`, which is our own"));
+        return None;
+    }
+    let Value::Map(fields) = &entry.value.value else {
+        let message = format!("`mcp.servers.{name}` must be a mapping with `command` or `url`");
+        ctx.error(&entry.value.span, message).label(format!("this is {}", entry.value.kind()));
+        return None;
+    };
+    only(ctx, fields, &FIELDS, &format!("mcp.servers.{name}"))?;
+    let place = place(ctx, entry, fields);
+    let timeout = optional(fields, "timeout", McpServer::DEFAULT_TIMEOUT, |node| span(ctx, node));
+    let tools = optional(fields, "tools", Vec::new(), |node| tools(ctx, name, node));
+    let restart_after =
+        optional(fields, "restart_after", McpServer::DEFAULT_RESTART_AFTER, |node| count(ctx, node));
+    Some(McpServer {
+        name: name.clone(),
+        place: place?,
+        timeout: timeout?,
+        tools: tools?,
+        restart_after: restart_after?,
+    })
+}
+
+fn place(ctx: &mut Ctx<'_, '_>, entry: &Entry, fields: &[Entry]) -> Option<McpPlace> {
+    match (field(fields, "command"), field(fields, "url")) {
+        (Some(node), None) => command(ctx, node).map(McpPlace::Command),
+        (None, Some(node)) => {
+            let url = text(ctx, node)?;
+            if url.starts_with("http://") || url.starts_with("https://") {
+                return Some(McpPlace::Url(url));
+            }
+            ctx.error(&node.span, "a server's `url` must begin with http:// or https://");
+            None
+        }
+        (Some(_), Some(node)) => {
+            ctx.error(&node.span, "a server has a `command` or a `url`, not both");
+            None
+        }
+        (None, None) => {
+            let message = format!("`mcp.servers.{}` needs a `command` or a `url`", entry.key);
+            ctx.error(&entry.key_span, message);
+            None
+        }
+    }
+}
+
+/// As words, or as a line that is split into words.
+fn command(ctx: &mut Ctx<'_, '_>, node: &Node) -> Option<Vec<String>> {
+    let read = match &node.value {
+        Value::List(items) if items.len() <= MAX_TEXTS => all(items, |item| text(ctx, item))?,
+        Value::Text(line) => match words(line) {
+            Ok(words) => words,
+            Err(bad) => {
+                ctx.error(&node.span, format!("the server's `command` is malformed: {bad}"));
+                return None;
+            }
+        },
+        _ => Vec::new(),
+    };
+    if read.is_empty() {
+        ctx.error(&node.span, "a server's `command` must be a list of words");
+        return None;
+    }
+    Some(read)
+}
+
+fn tools(ctx: &mut Ctx<'_, '_>, server: &str, node: &Node) -> Option<Vec<(String, Dur)>> {
+    let entries = match &node.value {
+        Value::Map(entries) if entries.len() <= MAX_MCP_TOOLS => entries,
+        _ => {
+            let message =
+                format!("`mcp.servers.{server}.tools` must be a mapping of at most {MAX_MCP_TOOLS} tools");
+            ctx.error(&node.span, message);
+            return None;
+        }
+    };
+    let read: Vec<Option<(String, Dur)>> = entries.iter().map(|entry| tool(ctx, server, entry)).collect();
+    read.into_iter().collect()
+}
+
+fn tool(ctx: &mut Ctx<'_, '_>, server: &str, entry: &Entry) -> Option<(String, Dur)> {
+    let path = format!("mcp.servers.{server}.tools.{}", entry.key);
+    let Value::Map(fields) = &entry.value.value else {
+        ctx.error(&entry.value.span, format!("`{path}` must be a mapping with `timeout`"));
+        return None;
+    };
+    only(ctx, fields, &["timeout"], &path)?;
+    let Some(node) = field(fields, "timeout") else {
+        ctx.error(&entry.key_span, format!("`{path}` needs a `timeout`"));
+        return None;
+    };
+    Some((entry.key.clone(), span(ctx, node)?))
+}
+
+fn count(ctx: &mut Ctx<'_, '_>, node: &Node) -> Option<u32> {
+    match &node.value {
+        Value::Int(n) if (1..=1_000).contains(n) => u32::try_from(*n).ok(),
+        _ => {
+            ctx.error(&node.span, "`restart_after` must be a whole number from 1 to 1000");
+            None
+        }
+    }
+}
+
+fn field<'n>(fields: &'n [Entry], name: &str) -> Option<&'n Node> {
+    fields.iter().find(|field| field.key == name).map(|field| &field.value).filter(|node| !node.is_null())
+}
+
+fn optional<T>(
+    fields: &[Entry],
+    name: &str,
+    built_in: T,
+    read: impl FnOnce(&Node) -> Option<T>,
+) -> Option<T> {
+    match field(fields, name) {
+        Some(node) => read(node),
+        None => Some(built_in),
+    }
+}
+
+/// Nothing but these; a typing error here would leave a call without its bound.
+fn only(ctx: &mut Ctx<'_, '_>, entries: &[Entry], known: &[&str], block: &str) -> Option<()> {
+    let mut fine = Some(());
+    for entry in entries.iter().filter(|entry| !known.contains(&entry.key.as_str())) {
+        let near = nearest(&entry.key, known.iter().copied());
+        let found = ctx.error(&entry.key_span, format!("unknown key `{}` in `{block}`", entry.key));
+        match near {
+            Some(near) => found.help(format!("did you mean `{near}`?")),
+            None => found.help(format!("its keys are {}", listed(known))),
+        };
+        fine = None;
+    }
+    fine
+}
+
+/// As `check --explain` shows it.
+pub fn show(policy: &McpPolicy) -> String {
+    if !policy.enabled {
+        return "off".to_owned();
+    }
+    let servers: Vec<String> =
+        policy.servers.iter().map(|server| format!("{} (timeout {})", server.name, server.timeout)).collect();
+    if servers.is_empty() { "on".to_owned() } else { format!("on, before {}", servers.join(", ")) }
+}

@@ -1,0 +1,107 @@
+//! What a session says through its side door: who may, and what becomes of it.
+
+use super::Driver;
+use super::slots::Slot;
+use crate::clock;
+use crate::door::{self, Doorstep, Place};
+use crate::inbox::{NotHeard, Reply};
+use dogwatch_agents::Launch;
+use dogwatch_core::input::Input;
+use dogwatch_core::job::{Job, Marker};
+use dogwatch_core::side::{Answer, Heard, Letter, SideDoor};
+use std::path::{Path, PathBuf};
+
+/// The open door of a session.
+pub(super) struct OpenDoor {
+    token: String,
+    side: SideDoor,
+    /// They go with the session.
+    files: Vec<PathBuf>,
+}
+
+impl OpenDoor {
+    pub fn new(job: Job, step: Doorstep) -> OpenDoor {
+        OpenDoor { token: step.token, side: SideDoor::new(job), files: step.files }
+    }
+
+    pub fn flush(&mut self, job: Job) -> Option<Input> {
+        self.side.flush(clock::awake()).map(|seen| Input::Observed { job, seen })
+    }
+
+    /// The session is over. What it last called its state is all that is left.
+    pub fn close(self) -> Option<Marker> {
+        for file in &self.files {
+            // A file that stays behind holds a key to nothing.
+            let _ = std::fs::remove_file(file);
+        }
+        self.side.marker().cloned()
+    }
+}
+
+impl Driver<'_> {
+    /// The doorstep of a session, if its node has one. Without it the session works all the same.
+    pub(super) fn doorstep(
+        &mut self,
+        job: Job,
+        agent: &[String],
+        launch: &Launch,
+        dir: &Path,
+    ) -> Option<Doorstep> {
+        let work_dir = self.work_dir(job.node);
+        let node = &self.run.plan().nodes[job.node.0];
+        if !node.settings.mcp.enabled {
+            return None;
+        }
+        let place = Place {
+            run: &self.setup.run_id,
+            run_dir: &self.setup.run_dir,
+            work_dir: &work_dir,
+            iteration_dir: dir,
+            node: &node.name,
+            iteration: job.iteration,
+        };
+        let step = match door::lay(&place, &node.settings, agent, launch) {
+            Ok(step) => step,
+            Err(error) => {
+                self.untold(format!("{}: {error}", dir.join(door::FILE).display()));
+                return None;
+            }
+        };
+        if let Some(why) = &step.untold {
+            self.untold(why.clone());
+        }
+        Some(step)
+    }
+
+    fn untold(&mut self, why: String) {
+        let detail = format!("the agent is not told of dogwatch's MCP server: {why}");
+        self.todo.push_back(Input::TroubleMet { kind: "mcp_not_injected", detail });
+    }
+
+    /// Somebody speaks for a session. The answer is given at once; nothing waits here.
+    pub(super) fn hear(&mut self, token: &str, letter: &Letter, reply: Reply) {
+        let heard = self.heard(token, letter);
+        reply.send(heard);
+    }
+
+    fn heard(&mut self, token: &str, letter: &Letter) -> Result<Answer, NotHeard> {
+        let is_it = |slot: &&mut Slot| {
+            let job = slot.live.job;
+            job.iteration == letter.iteration && self.run.plan().nodes[job.node.0].name == letter.node
+        };
+        let live = &mut self.slots.all().find(is_it).ok_or(NotHeard::SessionOver)?.live;
+        let open = live.door.as_mut().ok_or(NotHeard::SessionOver)?;
+        if !door::same(&open.token, token) {
+            return Err(NotHeard::WrongToken);
+        }
+        let node = self.run.view().node(live.job.node);
+        let Heard { inputs, answer } = open.side.hear(clock::awake(), node, &letter.said);
+        // An agent may be quicker than the keeper's word that it has started.
+        if live.started {
+            self.todo.extend(inputs);
+        } else {
+            live.early.extend(inputs);
+        }
+        Ok(answer)
+    }
+}

@@ -1,0 +1,25 @@
+//! Artifacts: texts that an agent keeps beside its session's record.
+
+use crate::bound::within;
+use crate::limits::DISK_LIMIT;
+use std::fs::OpenOptions;
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+/// Writes it whole or not at all. The name has been looked at: it is one, and no path.
+pub async fn keep(dir: &Path, name: &str, content: String) -> io::Result<PathBuf> {
+    let (dir, path) = (dir.to_owned(), dir.join(name));
+    let kept = path.clone();
+    let written = tokio::task::spawn_blocking(move || write(&dir, &path, content.as_bytes()));
+    within(DISK_LIMIT, written).await?.map_err(io::Error::other)??;
+    Ok(kept)
+}
+
+fn write(dir: &Path, path: &Path, content: &[u8]) -> io::Result<()> {
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
+    let new = dir.join(format!(".{}.new", std::process::id()));
+    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
+    file.write_all(content)?;
+    std::fs::rename(&new, path)
+}

@@ -1,0 +1,60 @@
+//! The one way to wait: nothing in this crate is awaited but through here, and everything here ends in time.
+//!
+//! `tests/audit.rs` reads the sources of this crate and finds every other wait. What is without a bound by
+//! design says so where it stands, in a comment that begins with `unbounded:`, and is listed there.
+
+use std::fmt;
+use std::future::Future;
+use std::io;
+use std::time::Duration;
+
+/// It did not come in time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Late(pub Duration);
+
+impl fmt::Display for Late {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "no answer within {}", seconds(self.0))
+    }
+}
+
+impl std::error::Error for Late {}
+
+impl From<Late> for io::Error {
+    fn from(late: Late) -> io::Error {
+        io::Error::new(io::ErrorKind::TimedOut, late)
+    }
+}
+
+/// `60 s`, `0.4 s`.
+pub fn seconds(limit: Duration) -> String {
+    match limit.subsec_millis() {
+        0 => format!("{} s", limit.as_secs()),
+        _ => format!("{:.1} s", limit.as_secs_f64()),
+    }
+}
+
+/// Waits no longer than this. What was waited for is dropped when it is late, and whatever it held with it.
+pub async fn within<T>(limit: Duration, what: impl Future<Output = T>) -> Result<T, Late> {
+    tokio::time::timeout(limit, what).await.map_err(|_| Late(limit))
+}
+
+/// Why a wait ended without what was waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unmet {
+    Late(Duration),
+    Cancelled,
+}
+
+/// As `within`, and no longer than until whoever asked has lost interest.
+pub async fn within_unless<T>(
+    limit: Duration,
+    cancelled: impl Future<Output = ()>,
+    what: impl Future<Output = T>,
+) -> Result<T, Unmet> {
+    tokio::select! {
+        biased;
+        met = tokio::time::timeout(limit, what) => met.map_err(|_| Unmet::Late(limit)),
+        () = cancelled => Err(Unmet::Cancelled),
+    }
+}

@@ -1,0 +1,159 @@
+//! The way home: what an agent says goes to its run, over the run's socket, with the session's key.
+
+use crate::bound::{Late, within};
+use crate::limits::{HOME_LIMIT, MAX_HOME_ANSWER, MAX_NOTES};
+use dogwatch_core::side::{Answer, Letter, Said};
+use dogwatch_host::door::SessionFile;
+use dogwatch_host::socket;
+use std::fmt;
+use std::io;
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::UnixStream;
+use tokio::sync::{Mutex, mpsc};
+
+/// The largest head of an answer, in bytes.
+const MAX_HEAD: u64 = 8 * 1024;
+
+/// Why something was not taken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NotTaken {
+    /// The run did not answer.
+    Silent(String),
+    /// It answered no.
+    Refused(String),
+}
+
+impl fmt::Display for NotTaken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            NotTaken::Silent(why) => write!(f, "dogwatch does not answer ({why})"),
+            NotTaken::Refused(why) => write!(f, "dogwatch refuses: {why}"),
+        }
+    }
+}
+
+impl From<io::Error> for NotTaken {
+    fn from(error: io::Error) -> NotTaken {
+        NotTaken::Silent(error.to_string())
+    }
+}
+
+impl From<Late> for NotTaken {
+    fn from(late: Late) -> NotTaken {
+        NotTaken::Silent(late.to_string())
+    }
+}
+
+pub struct Home {
+    session: SessionFile,
+    /// Kept open from one call to the next.
+    line: Mutex<Option<BufReader<UnixStream>>>,
+    notes: mpsc::Sender<Said>,
+}
+
+impl Home {
+    /// The home of a session, and the notes that `pass_on` takes there.
+    pub fn of(session: SessionFile) -> (Home, mpsc::Receiver<Said>) {
+        let (notes, waiting) = mpsc::channel(MAX_NOTES);
+        (Home { session, line: Mutex::new(None), notes }, waiting)
+    }
+
+    pub fn session(&self) -> &SessionFile {
+        &self.session
+    }
+
+    /// Leaves a note for the run and waits for nothing. If too many wait, it is dropped.
+    pub fn note(&self, said: Said) {
+        let _ = self.notes.try_send(said);
+    }
+
+    /// Says it, and answers what the run answered.
+    pub async fn say(&self, said: Said) -> Result<Answer, NotTaken> {
+        let SessionFile { node, iteration, .. } = &self.session;
+        let letter = Letter { node: node.clone(), iteration: *iteration, said };
+        let body = serde_json::to_vec(&letter).map_err(io::Error::from)?;
+        let mut line = within(HOME_LIMIT, self.line.lock()).await?;
+        // A connection that was kept may have been closed by the run meanwhile; a new one tells the truth.
+        if let Some(mut kept) = line.take()
+            && let Ok(Ok(answer)) = within(HOME_LIMIT, self.ask(&mut kept, &body)).await
+        {
+            *line = Some(kept);
+            return answer;
+        }
+        let mut fresh = self.connect()?;
+        let answer = within(HOME_LIMIT, self.ask(&mut fresh, &body)).await??;
+        *line = Some(fresh);
+        answer
+    }
+
+    fn connect(&self) -> io::Result<BufReader<UnixStream>> {
+        let stream = socket::connect(&self.session.socket, HOME_LIMIT)?;
+        stream.set_nonblocking(true)?;
+        Ok(BufReader::new(UnixStream::from_std(stream)?))
+    }
+
+    /// One question and its answer. The outer error is the connection's, the inner the run's.
+    async fn ask(
+        &self,
+        line: &mut BufReader<UnixStream>,
+        body: &[u8],
+    ) -> io::Result<Result<Answer, NotTaken>> {
+        let head = format!(
+            "POST /v1/mcp HTTP/1.1\r\nhost: dogwatch\r\nauthorization: Bearer {}\r\n\
+             content-type: application/json\r\ncontent-length: {}\r\n\r\n",
+            self.session.token,
+            body.len()
+        );
+        let question = [head.as_bytes(), body].concat();
+        within(HOME_LIMIT, line.write_all(&question)).await??;
+        let (status, length) = within(HOME_LIMIT, read_head(line)).await??;
+        let mut answer = vec![0; length];
+        within(HOME_LIMIT, line.read_exact(&mut answer)).await??;
+        if status == 200 {
+            return Ok(Ok(serde_json::from_slice(&answer)?));
+        }
+        let said: serde_json::Value = serde_json::from_slice(&answer).unwrap_or_default();
+        let message = said["error"]["message"].as_str().unwrap_or("without a reason");
+        Ok(Err(NotTaken::Refused(message.to_owned())))
+    }
+}
+
+/// Takes the notes home, one after the other, until nobody can leave any more.
+pub async fn pass_on(home: std::sync::Arc<Home>, mut notes: mpsc::Receiver<Said>) {
+    // unbounded: waits for the next note, of which there may be none
+    while let Some(said) = notes.recv().await {
+        // A run that does not listen loses evidence, not work.
+        let _ = within(2 * HOME_LIMIT, home.say(said)).await;
+    }
+}
+
+/// The status of an answer and the length of its body.
+async fn read_head(line: &mut BufReader<UnixStream>) -> io::Result<(u16, usize)> {
+    let bad =
+        |what: &str| io::Error::new(io::ErrorKind::InvalidData, format!("not what a run answers: {what}"));
+    let mut head = line.take(MAX_HEAD);
+    let (mut status, mut length) = (None, None);
+    loop {
+        let mut text = String::new();
+        let read = within(HOME_LIMIT, head.read_line(&mut text)).await??;
+        if read == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        let text = text.trim_end();
+        match (status, text.split_once(':')) {
+            (None, _) => {
+                let code = text.strip_prefix("HTTP/1.1 ").and_then(|rest| rest.get(..3)?.parse::<u16>().ok());
+                status = Some(code.ok_or_else(|| bad("no status"))?);
+            }
+            (Some(status), _) if text.is_empty() => {
+                let length = length.ok_or_else(|| bad("no length"))?;
+                return Ok((status, length));
+            }
+            (Some(_), Some((name, value))) if name.eq_ignore_ascii_case("content-length") => {
+                let said = value.trim().parse().ok().filter(|n| *n <= MAX_HOME_ANSWER);
+                length = Some(said.ok_or_else(|| bad("a bad length"))?);
+            }
+            (Some(_), _) => {}
+        }
+    }
+}

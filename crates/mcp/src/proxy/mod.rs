@@ -1,0 +1,137 @@
+//! The proxy: the user's other MCP servers, behind ours. They are started when somebody asks for tools, their
+//! tools are offered beside ours, and every call ends in time, whatever a server does.
+//!
+//! ```text
+//! names.rs     under which names their tools are offered (pure)
+//! upstream.rs  one server: its start, its calls, its end
+//! relay.rs     progress, from a server to the agent that called
+//! ```
+
+pub mod names;
+mod relay;
+mod upstream;
+
+use crate::bound::within;
+use crate::home::Home;
+use crate::limits::{LIST_LIMIT, START_LIMIT};
+use crate::tools;
+use dogwatch_core::side::{Phase, Said};
+use names::{Names, Target};
+use relay::{Progress, Relay};
+use rmcp::model::{CallToolRequestParams, CallToolResult, ContentBlock, Tool};
+use rmcp::service::{RequestContext, RoleServer};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::task::JoinSet;
+use upstream::{NoAnswer, OneCall, Upstream};
+
+pub struct Proxy {
+    home: Arc<Home>,
+    servers: Vec<Arc<Upstream>>,
+    relay: Relay,
+    names: Mutex<Names>,
+}
+
+impl Proxy {
+    pub fn new(home: Arc<Home>) -> Proxy {
+        let servers =
+            home.session().servers.iter().cloned().map(|plan| Arc::new(Upstream::new(plan))).collect();
+        let relay = Relay::new(Arc::clone(&home));
+        Proxy { home, servers, relay, names: Mutex::default() }
+    }
+
+    /// The tools of all servers that are ready in time, under the names they are offered by. One that is not
+    /// goes on starting; the agent is told when there is more to see.
+    pub async fn tools(&self, context: &RequestContext<RoleServer>) -> Vec<Tool> {
+        let mut starting = JoinSet::new();
+        for server in &self.servers {
+            let (server, relay, home) = (Arc::clone(server), self.relay.clone(), Arc::clone(&self.home));
+            starting.spawn(async move {
+                let ready = within(2 * START_LIMIT, server.ready(&home.session().work_dir, &relay)).await;
+                if let Some(why) = ready.map_err(|late| late.to_string()).and_then(|r| r).err() {
+                    home.note(Said::ServerTrouble { server: server.plan.name.clone(), text: why });
+                }
+            });
+        }
+        let all = async {
+            // unbounded: every one of them ends in time
+            while starting.join_next().await.is_some() {}
+        };
+        if within(LIST_LIMIT, all).await.is_err() {
+            let agent = context.peer.clone();
+            tokio::spawn(async move {
+                // unbounded: every one of them ends in time
+                while starting.join_next().await.is_some() {}
+                let _ = within(LIST_LIMIT, agent.notify_tool_list_changed()).await;
+            });
+        }
+        self.offered()
+    }
+
+    fn offered(&self) -> Vec<Tool> {
+        let ours = tools::Tool::ALL.map(tools::Tool::name);
+        let mut names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut offered = Vec::new();
+        for (at, server) in self.servers.iter().enumerate() {
+            for mut tool in server.tools() {
+                if let Some(name) = names.offer(at, &server.plan.name, &tool.name, &ours) {
+                    tool.name = name.to_owned().into();
+                    offered.push(tool);
+                }
+            }
+        }
+        offered
+    }
+
+    /// Where a tool of this name is.
+    pub fn find(&self, name: &str) -> Option<Target> {
+        self.names.lock().unwrap_or_else(PoisonError::into_inner).find(name).cloned()
+    }
+
+    /// How long a call may take, the start of its server included.
+    pub fn limit(&self, target: &Target) -> Duration {
+        self.servers[target.server].limit(&target.tool) + 3 * START_LIMIT
+    }
+
+    /// Passes a call on. Its start and its end are evidence; there is always an answer.
+    pub async fn call(
+        &self,
+        target: &Target,
+        request: CallToolRequestParams,
+        context: &RequestContext<RoleServer>,
+    ) -> CallToolResult {
+        let server = &self.servers[target.server];
+        let (name, tool) = (server.plan.name.clone(), target.tool.clone());
+        let note = |phase| self.home.note(Said::Call { server: name.clone(), tool: tool.clone(), phase });
+        note(Phase::Start);
+        let progress = Progress {
+            agent: context.peer.clone(),
+            token: context.meta.get_progress_token(),
+            server: name.clone(),
+            tool: tool.clone(),
+        };
+        let call = OneCall {
+            tool: &target.tool,
+            arguments: request.arguments,
+            cancelled: &context.ct,
+            progress: Some(progress),
+        };
+        let answered = server.call(&self.home.session().work_dir, &self.relay, call);
+        let answer = within(self.limit(target), answered).await;
+        let answer =
+            answer.unwrap_or_else(|late| Err(NoAnswer::Late(format!("server `{name}`: `{tool}`: {late}"))));
+        note(match &answer {
+            Err(NoAnswer::Late(_)) => Phase::TimedOut,
+            Ok(_) | Err(_) => Phase::End,
+        });
+        match answer {
+            Ok(result) => result,
+            Err(why) => {
+                if let NoAnswer::Down(text) = &why {
+                    self.home.note(Said::ServerTrouble { server: name.clone(), text: text.clone() });
+                }
+                CallToolResult::error(vec![ContentBlock::text(why.text())])
+            }
+        }
+    }
+}

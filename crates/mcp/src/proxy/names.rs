@@ -1,0 +1,84 @@
+//! Under which names the tools of many servers are offered as one list: each under its own, with the server's
+//! before it where two would have the same. A name that was given stays; a server that comes later takes what
+//! is free.
+
+use std::collections::BTreeMap;
+
+/// Tools that are offered, of all servers together; more are left out.
+pub const MAX_OFFERED: usize = 1_000;
+/// The longest name of a tool, in bytes.
+pub const MAX_TOOL_NAME: usize = 128;
+
+/// A tool behind the proxy.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Target {
+    /// Which server, by its place in the settings.
+    pub server: usize,
+    pub tool: String,
+}
+
+#[derive(Debug, Default)]
+pub struct Names {
+    by_name: BTreeMap<String, Target>,
+    by_target: BTreeMap<Target, String>,
+}
+
+impl Names {
+    /// The name under which a tool is offered; none if there is no room or no name for it.
+    pub fn offer(&mut self, server: usize, server_name: &str, tool: &str, ours: &[&str]) -> Option<&str> {
+        let target = Target { server, tool: tool.to_owned() };
+        if !self.by_target.contains_key(&target) {
+            if self.by_name.len() >= MAX_OFFERED || !is_name(tool) {
+                return None;
+            }
+            let prefixed = format!("{server_name}_{tool}");
+            let free = |name: &str| !ours.contains(&name) && !self.by_name.contains_key(name);
+            let name = [tool, &prefixed].into_iter().find(|name| free(name) && is_name(name))?.to_owned();
+            self.by_name.insert(name.clone(), target.clone());
+            self.by_target.insert(target.clone(), name);
+        }
+        self.by_target.get(&target).map(String::as_str)
+    }
+
+    pub fn find(&self, name: &str) -> Option<&Target> {
+        self.by_name.get(name)
+    }
+}
+
+/// Agents take no other names.
+fn is_name(tool: &str) -> bool {
+    let fine = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.' | b'/');
+    !tool.is_empty() && tool.len() <= MAX_TOOL_NAME && tool.bytes().all(fine)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OURS: [&str; 1] = ["heartbeat"];
+
+    #[test]
+    fn a_tool_keeps_its_name_and_gets_its_servers_before_it_only_where_two_clash() {
+        let mut names = Names::default();
+        assert_eq!(names.offer(0, "files", "search", &OURS), Some("search"));
+        assert_eq!(names.offer(1, "web", "search", &OURS), Some("web_search"));
+        assert_eq!(names.offer(1, "web", "fetch", &OURS), Some("fetch"));
+        assert_eq!(names.offer(1, "web", "heartbeat", &OURS), Some("web_heartbeat"));
+        // Asked again, nothing has moved.
+        assert_eq!(names.offer(1, "web", "search", &OURS), Some("web_search"));
+        assert_eq!(names.find("web_search"), Some(&Target { server: 1, tool: "search".into() }));
+        assert_eq!(names.find("heartbeat"), None);
+    }
+
+    #[test]
+    fn names_that_no_agent_takes_and_tools_beyond_the_limit_are_left_out() {
+        let mut names = Names::default();
+        for bad in ["", "a b", "a\n", &"x".repeat(MAX_TOOL_NAME + 1)] {
+            assert_eq!(names.offer(0, "s", bad, &OURS), None, "{bad:?}");
+        }
+        for n in 0..MAX_OFFERED {
+            assert!(names.offer(0, "s", &format!("t{n}"), &OURS).is_some());
+        }
+        assert_eq!(names.offer(0, "s", "one_more", &OURS), None);
+    }
+}

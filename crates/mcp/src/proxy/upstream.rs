@@ -1,0 +1,278 @@
+//! One server behind the proxy: started when it is first needed, spoken to within limits, ended when it hangs.
+
+use crate::bound::{Unmet, seconds, within, within_unless};
+use crate::child::{self, Child, Tail};
+use crate::limits::{MAX_ANSWERED, RETRY_AFTER, START_LIMIT, WRITE_LIMIT};
+use crate::proxy::relay::{Progress, Relay};
+use crate::serve::duration;
+use crate::wire::{Peer, Wire};
+use dogwatch_core::settings::{McpPlace, McpServer};
+use dogwatch_core::text::clip;
+use rmcp::model::{
+    CallToolRequest, CallToolRequestParams, CallToolResult, ClientRequest, JsonObject,
+    PaginatedRequestParams, ResultType, ServerResult, Tool,
+};
+use rmcp::service::{Peer as Remote, PeerRequestOptions, RoleClient, RunningService, ServiceError};
+use std::path::Path;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use tokio::sync::Mutex as Turn;
+use tokio_util::sync::CancellationToken;
+
+/// Pages of a list of tools that are read, and tools of one server that are taken.
+const MAX_PAGES: usize = 20;
+const MAX_TOOLS: usize = 500;
+
+pub struct Upstream {
+    pub plan: McpServer,
+    /// Whoever holds it starts the server or looks at it; nobody waits for an answer with it.
+    state: Turn<State>,
+    tools: Mutex<Vec<Tool>>,
+    /// What the last start of it prints for people.
+    stderr: Mutex<Tail>,
+    /// Calls in a row that took too long, and the start that is given up for it.
+    late: AtomicU32,
+    given_up: AtomicU64,
+}
+
+enum State {
+    Down {
+        /// Not before then, if it has failed: a server that dies at once is not started in a row.
+        until: Option<Instant>,
+        why: String,
+    },
+    Up(Up),
+}
+
+struct Up {
+    service: RunningService<RoleClient, Relay>,
+    /// Dropped, it is ended.
+    _child: Option<Child>,
+    /// Tells this start from a later one.
+    number: u64,
+}
+
+/// Why a call has no answer. The text is for a model.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NoAnswer {
+    /// The server could not be started, or died.
+    Down(String),
+    Late(String),
+    Cancelled,
+    /// The server itself said no.
+    Refused(String),
+}
+
+impl NoAnswer {
+    pub fn text(&self) -> String {
+        match self {
+            NoAnswer::Down(text) | NoAnswer::Late(text) | NoAnswer::Refused(text) => text.clone(),
+            NoAnswer::Cancelled => "cancelled".to_owned(),
+        }
+    }
+}
+
+impl Upstream {
+    pub fn new(plan: McpServer) -> Upstream {
+        let state = Turn::new(State::Down { until: None, why: String::new() });
+        Upstream {
+            plan,
+            state,
+            tools: Mutex::default(),
+            stderr: Mutex::default(),
+            late: AtomicU32::new(0),
+            given_up: AtomicU64::new(0),
+        }
+    }
+
+    /// The tools it had when it was last asked.
+    pub fn tools(&self) -> Vec<Tool> {
+        self.tools.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Makes sure that it runs; the error is for people.
+    pub async fn ready(&self, cwd: &Path, relay: &Relay) -> Result<(), String> {
+        let peer = within(2 * START_LIMIT, self.peer(cwd, relay)).await;
+        peer.map_err(|late| format!("{}: {late}", self.plan.name))?.map(drop)
+    }
+
+    async fn peer(&self, cwd: &Path, relay: &Relay) -> Result<(Remote<RoleClient>, u64), String> {
+        let name = &self.plan.name;
+        let mut state = within(START_LIMIT, self.state.lock())
+            .await
+            .map_err(|_| format!("server `{name}` is still starting"))?;
+        if let State::Up(up) = &*state {
+            let given_up = self.given_up.load(Ordering::Relaxed) == up.number;
+            if !given_up && !up.service.is_closed() && !up.service.peer().is_transport_closed() {
+                return Ok((up.service.peer().clone(), up.number));
+            }
+            self.late.store(0, Ordering::Relaxed);
+            *state = State::Down { until: None, why: String::new() };
+        }
+        if let State::Down { until: Some(until), why } = &*state
+            && Instant::now() < *until
+        {
+            return Err(why.clone());
+        }
+        match within(START_LIMIT + WRITE_LIMIT, self.start(cwd, relay)).await {
+            Ok(Ok(up)) => {
+                let found = (up.service.peer().clone(), up.number);
+                *state = State::Up(up);
+                Ok(found)
+            }
+            Ok(Err(why)) => {
+                *state = State::Down { until: Some(Instant::now() + RETRY_AFTER), why: why.clone() };
+                Err(why)
+            }
+            Err(late) => {
+                let why = format!("server `{name}` does not start: {late}");
+                *state = State::Down { until: Some(Instant::now() + RETRY_AFTER), why: why.clone() };
+                Err(why)
+            }
+        }
+    }
+
+    /// Starts it, greets it and asks for its tools, all within one limit.
+    async fn start(&self, cwd: &Path, relay: &Relay) -> Result<Up, String> {
+        let name = &self.plan.name;
+        let McpPlace::Command(argv) = &self.plan.place else {
+            return Err(format!("server `{name}`: servers behind a url are not spoken to by this version"));
+        };
+        let cannot = |why: String| format!("server `{name}` cannot be started: {why}");
+        let started = child::start(argv, cwd, true).map_err(|error| cannot(error.to_string()))?;
+        let stdin = started.stdin.ok_or_else(|| cannot("it has no stdin".to_owned()))?;
+        let stderr = Tail::default();
+        tokio::spawn(child::drain(started.stderr, stderr.clone()));
+        *self.stderr.lock().unwrap_or_else(PoisonError::into_inner) = stderr;
+        let wire = Wire::new(started.stdout, stdin, Peer::Server, MAX_ANSWERED);
+        let began = Instant::now();
+        let service = match within(START_LIMIT, rmcp::serve_client(relay.clone(), wire)).await {
+            Ok(Ok(service)) => service,
+            Ok(Err(_)) => return Err(self.died()),
+            Err(late) => return Err(format!("server `{name}` does not answer `initialize`: {late}")),
+        };
+        let left = START_LIMIT.saturating_sub(began.elapsed());
+        let tools = match within(left, list(service.peer())).await {
+            Ok(Ok(tools)) => tools,
+            Ok(Err(why)) => return Err(format!("server `{name}` does not tell its tools: {why}")),
+            Err(late) => return Err(format!("server `{name}` does not tell its tools: {late}")),
+        };
+        *self.tools.lock().unwrap_or_else(PoisonError::into_inner) = tools;
+        Ok(Up { service, _child: Some(started.child), number: relay.next_number() })
+    }
+
+    /// The limit of a call to this tool.
+    pub fn limit(&self, tool: &str) -> Duration {
+        let own = self.plan.tools.iter().find(|(name, _)| name == tool).map(|(_, limit)| *limit);
+        duration(own.unwrap_or(self.plan.timeout))
+    }
+
+    /// One call. Whatever the server does, there is an answer within the limit, and the time to start it.
+    pub async fn call(
+        &self,
+        cwd: &Path,
+        relay: &Relay,
+        call: OneCall<'_>,
+    ) -> Result<CallToolResult, NoAnswer> {
+        let name = &self.plan.name;
+        let (peer, number) = within(2 * START_LIMIT, self.peer(cwd, relay))
+            .await
+            .map_err(|late| NoAnswer::Down(format!("server `{name}`: {late}")))?
+            .map_err(NoAnswer::Down)?;
+        let limit = self.limit(call.tool);
+        let mut params = CallToolRequestParams::new(call.tool.to_owned());
+        params.arguments = call.arguments;
+        let request = ClientRequest::CallToolRequest(CallToolRequest::new(params));
+        let options = PeerRequestOptions::no_options();
+        let sent = within(WRITE_LIMIT.min(limit), peer.send_cancellable_request(request, options)).await;
+        let mut handle = match sent {
+            Ok(Ok(handle)) => handle,
+            Ok(Err(_)) => return Err(NoAnswer::Down(self.died())),
+            Err(_) => return Err(self.was_late(number, call.tool, limit)),
+        };
+        let _relayed = call.progress.map(|progress| relay.forward(handle.progress_token.clone(), progress));
+        let answered = within_unless(limit, call.cancelled.cancelled(), &mut handle.rx).await;
+        match answered {
+            Ok(Ok(Ok(ServerResult::CallToolResult(mut result)))) => {
+                self.late.store(0, Ordering::Relaxed);
+                // A server of the old protocol does not say, and a strict agent wants it said.
+                result.result_type.get_or_insert(ResultType::COMPLETE);
+                Ok(result)
+            }
+            Ok(Ok(Ok(_))) => {
+                let text = format!(
+                    "server `{name}` asks back in answer to `{}`, which nobody can answer",
+                    call.tool
+                );
+                Err(NoAnswer::Refused(text))
+            }
+            Ok(Ok(Err(ServiceError::McpError(error)))) => {
+                self.late.store(0, Ordering::Relaxed);
+                Err(NoAnswer::Refused(format!("server `{name}`: {}", clip(&error.message, 4_000))))
+            }
+            Ok(Ok(Err(_)) | Err(_)) => Err(NoAnswer::Down(self.died())),
+            Err(unmet) => {
+                let reason = if unmet == Unmet::Cancelled { "cancelled" } else { "took too long" };
+                // The server is told; whether it cares is its own affair. A late answer finds nobody.
+                let _ = within(WRITE_LIMIT, handle.cancel(Some(reason.to_owned()))).await;
+                match unmet {
+                    Unmet::Cancelled => Err(NoAnswer::Cancelled),
+                    Unmet::Late(_) => Err(self.was_late(number, call.tool, limit)),
+                }
+            }
+        }
+    }
+
+    /// It took too long. After so many in a row it is given up, and started afresh when it is next needed.
+    fn was_late(&self, number: u64, tool: &str, limit: Duration) -> NoAnswer {
+        let late = self.late.fetch_add(1, Ordering::Relaxed) + 1;
+        let name = &self.plan.name;
+        let mut text =
+            format!("server `{name}`: `{tool}` gave no answer within its limit of {}", seconds(limit));
+        if late >= self.plan.restart_after {
+            self.given_up.store(number, Ordering::Relaxed);
+            text.push_str(&format!("; after {late} such calls the server is started afresh"));
+        }
+        NoAnswer::Late(text)
+    }
+
+    /// Its connection is gone.
+    fn died(&self) -> String {
+        let tail = self.stderr.lock().unwrap_or_else(PoisonError::into_inner).text();
+        let last = tail.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("").trim();
+        match last {
+            "" => format!("server `{}` has ended, or does not speak MCP", self.plan.name),
+            last => {
+                format!("server `{}` has ended, or does not speak MCP: {}", self.plan.name, clip(last, 300))
+            }
+        }
+    }
+}
+
+/// What is called, and by whom.
+pub struct OneCall<'a> {
+    pub tool: &'a str,
+    pub arguments: Option<JsonObject>,
+    pub cancelled: &'a CancellationToken,
+    /// Where the server's word of its progress goes.
+    pub progress: Option<Progress>,
+}
+
+/// All its tools, a bounded number of them.
+async fn list(peer: &Remote<RoleClient>) -> Result<Vec<Tool>, String> {
+    let (mut tools, mut cursor) = (Vec::new(), None);
+    for _ in 0..MAX_PAGES {
+        let page = PaginatedRequestParams::default().with_cursor(cursor.take());
+        let asked =
+            within(START_LIMIT, peer.list_tools(Some(page))).await.map_err(|late| late.to_string())?;
+        let page = asked.map_err(|error| error.to_string())?;
+        tools.extend(page.tools);
+        cursor = page.next_cursor;
+        if cursor.is_none() || tools.len() >= MAX_TOOLS {
+            break;
+        }
+    }
+    tools.truncate(MAX_TOOLS);
+    Ok(tools)
+}

@@ -1,0 +1,172 @@
+//! The server that a session's agent speaks to: its tools, and those of the servers behind it.
+
+use crate::artifact;
+use crate::bound::{Late, within};
+use crate::checks;
+use crate::home::Home;
+use crate::limits::{LIST_LIMIT, TOOL_LIMIT};
+use crate::proxy::Proxy;
+use crate::tools::{Call, INSTRUCTIONS, Tool, understand};
+use dogwatch_core::dur::Dur;
+use dogwatch_core::side::{Answer, Said};
+use rmcp::handler::server::ServerHandler;
+use rmcp::model::{
+    CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, ErrorData, Implementation,
+    ListToolsResult, PaginatedRequestParams, ServerCapabilities, ServerConfig, Tool as ToolModel,
+};
+use rmcp::service::{RequestContext, RoleServer};
+use sha2::{Digest, Sha256};
+use std::sync::Arc;
+use std::time::Duration;
+
+#[derive(Clone)]
+pub struct Side {
+    pub home: Arc<Home>,
+    pub proxy: Arc<Proxy>,
+}
+
+impl ServerHandler for Side {
+    fn get_info(&self) -> ServerConfig {
+        let capabilities = ServerCapabilities::builder().enable_tools().enable_tool_list_changed().build();
+        ServerConfig::new(capabilities)
+            .with_server_info(Implementation::new("dogwatch", env!("CARGO_PKG_VERSION")))
+            .with_instructions(INSTRUCTIONS)
+    }
+
+    async fn list_tools(
+        &self,
+        _request: Option<PaginatedRequestParams>,
+        context: RequestContext<RoleServer>,
+    ) -> Result<ListToolsResult, ErrorData> {
+        let mut tools = own_tools();
+        // What is not there by then is left out.
+        tools.extend(within(2 * LIST_LIMIT, self.proxy.tools(&context)).await.unwrap_or_default());
+        Ok(ListToolsResult::with_all_items(tools))
+    }
+
+    async fn call_tool(
+        &self,
+        request: CallToolRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<CallToolResponse, ErrorData> {
+        if let Some(target) = self.proxy.find(&request.name) {
+            let limit = self.proxy.limit(&target) + TOOL_LIMIT;
+            let passed = within(limit, self.proxy.call(&target, request, &context)).await;
+            let late = |late: Late| CallToolResult::error(vec![ContentBlock::text(late.to_string())]);
+            return Ok(passed.unwrap_or_else(late).into());
+        }
+        let Some(tool) = Tool::named(&request.name) else {
+            let why = format!("there is no tool `{}` here", dogwatch_core::text::clip(&request.name, 200));
+            return Err(ErrorData::invalid_params(why, None));
+        };
+        let call = understand(tool, request.arguments.unwrap_or_default())
+            .map_err(|why| ErrorData::invalid_params(format!("{}: {why}", tool.name()), None))?;
+        let limit = match call {
+            Call::Say(_) | Call::Save { .. } => TOOL_LIMIT,
+            Call::Check => TOOL_LIMIT + self.check_limit(),
+        };
+        let done = within(limit, self.carry_out(call)).await;
+        let result = match done {
+            Ok(Ok(text)) => CallToolResult::success(vec![ContentBlock::text(text)]),
+            Ok(Err(why)) => CallToolResult::error(vec![ContentBlock::text(why)]),
+            Err(late) => CallToolResult::error(vec![ContentBlock::text(format!("{}: {late}", tool.name()))]),
+        };
+        Ok(result.into())
+    }
+}
+
+impl Side {
+    /// Does what was called for; the text is for the model.
+    async fn carry_out(&self, call: Call) -> Result<String, String> {
+        match call {
+            Call::Say(said) => within(TOOL_LIMIT, self.say(said)).await.map_err(|late| late.to_string())?,
+            Call::Save { name, content } => {
+                within(TOOL_LIMIT, self.save(&name, content)).await.map_err(|late| late.to_string())?
+            }
+            Call::Check => {
+                let limit = TOOL_LIMIT + self.check_limit();
+                within(limit, self.check()).await.map_err(|late| late.to_string())?
+            }
+        }
+    }
+
+    async fn say(&self, said: Said) -> Result<String, String> {
+        let idle = matches!(&said, Said::State { state, .. } if state == "idle");
+        let claim = matches!(&said, Said::State { state, .. } if state == "done");
+        let heartbeat = said == Said::Heartbeat;
+        let answer = within(TOOL_LIMIT, self.home.say(said)).await.map_err(|late| late.to_string())?;
+        match answer.map_err(|why| format!("{why}. Go on with your work."))? {
+            Answer::Noted { .. } if idle => Ok("Noted. End your turn now without further work.".to_owned()),
+            Answer::Noted { .. } if claim => Ok("Noted as a claim. The user's checks decide.".to_owned()),
+            Answer::Noted { .. } if heartbeat => Ok("Alive. This does not count as progress.".to_owned()),
+            Answer::Noted { evidence: true } | Answer::Granted => Ok("Noted.".to_owned()),
+            Answer::Noted { evidence: false } => {
+                Ok("Noted; it says nothing new, so it does not count as progress.".to_owned())
+            }
+            Answer::Refused { why } => Err(why),
+            Answer::Failed { text } => Ok(text),
+        }
+    }
+
+    async fn save(&self, name: &str, content: String) -> Result<String, String> {
+        let bytes = content.len() as u64;
+        let sha256 = hex(&Sha256::digest(content.as_bytes()));
+        let ask = Said::Artifact { name: name.to_owned(), bytes, sha256 };
+        let answer = within(TOOL_LIMIT, self.home.say(ask)).await.map_err(|late| late.to_string())?;
+        match answer.map_err(|why| why.to_string())? {
+            Answer::Granted => {}
+            Answer::Refused { why } => return Err(why),
+            Answer::Noted { .. } | Answer::Failed { .. } => return Err("dogwatch did not say yes".to_owned()),
+        }
+        let kept = artifact::keep(&self.home.session().artifacts, name, content);
+        let path = within(TOOL_LIMIT, kept).await.map_err(|late| late.to_string())?;
+        let path = path.map_err(|error| format!("it could not be written: {error}"))?;
+        Ok(format!("Saved as {}.", path.display()))
+    }
+
+    async fn check(&self) -> Result<String, String> {
+        let session = self.home.session();
+        if session.checks.is_empty() {
+            return Ok(
+                "This loop has no checks: nothing decides but your own judgement. Verify your work by other \
+                       means, then end your turn."
+                    .to_owned(),
+            );
+        }
+        let answer =
+            within(TOOL_LIMIT, self.home.say(Said::CheckDone)).await.map_err(|late| late.to_string())?;
+        match answer.map_err(|why| why.to_string())? {
+            Answer::Granted => {}
+            Answer::Refused { why } => return Err(why),
+            Answer::Noted { .. } | Answer::Failed { .. } => return Err("dogwatch did not say yes".to_owned()),
+        }
+        let limit = duration(session.check_timeout);
+        let mut results = Vec::new();
+        for command in &session.checks {
+            let ran = within(2 * limit + TOOL_LIMIT, checks::run(command, &session.work_dir, limit)).await;
+            results.push(ran.map_err(|late| format!("`{command}`: {late}"))?);
+        }
+        let failed = results.iter().filter(|r| !r.passed()).count() as u64;
+        self.home.note(Said::Checked { failed, of: results.len() as u64 });
+        Ok(checks::tell(&results))
+    }
+
+    /// The longest that all checks may take.
+    fn check_limit(&self) -> Duration {
+        let session = self.home.session();
+        let count = u32::try_from(session.checks.len()).unwrap_or(u32::MAX);
+        (2 * duration(session.check_timeout) + TOOL_LIMIT).saturating_mul(count)
+    }
+}
+
+fn own_tools() -> Vec<ToolModel> {
+    Tool::ALL.map(|tool| ToolModel::new(tool.name(), tool.description(), Arc::new(tool.schema()))).into()
+}
+
+pub fn duration(dur: Dur) -> Duration {
+    Duration::from_millis(dur.as_millis())
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|b| format!("{b:02x}")).collect()
+}
