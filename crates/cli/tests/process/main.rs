@@ -5,6 +5,7 @@
 mod kit;
 
 mod bad_input;
+mod checks;
 mod commands;
 mod control;
 mod day;
@@ -16,6 +17,7 @@ mod idle;
 mod looping;
 mod notify;
 mod record;
+mod recovery;
 mod resume;
 mod screen;
 mod signals;

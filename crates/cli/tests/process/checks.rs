@@ -1,0 +1,203 @@
+//! Checks: what decides that the work is done, and what becomes of checks that do their worst.
+
+use crate::kit::{GRACES, Project, all, kinds, one};
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+/// A loop with these checks; the rest of the frontmatter stands before them.
+fn checked(front: &str, checks: &[&str], script: &str) -> Project {
+    Project::acting_with(&front_with(front, checks), script)
+}
+
+fn front_with(front: &str, checks: &[&str]) -> String {
+    format!("{GRACES}\n{front}\ndone_when: {}", json!(checks))
+}
+
+/// The only result of the only attempt.
+fn result(events: &[Value]) -> Value {
+    let attempt = one(events, "node_attempt");
+    match attempt["results"].as_array().expect("a list").as_slice() {
+        [one] => one.clone(),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_run_whose_checks_pass_is_clean_and_verified() {
+    let project = checked("", &["test -f done", "true"], "say working; write done x; exit 7");
+    let done = project.run(&[]);
+    let end = done.assert_code(0).end();
+    assert_eq!((&end["outcome"], &end["verified"]), (&json!("clean"), &json!(true)));
+    let attempt = one(&done.events(), "node_attempt").clone();
+    assert_eq!((&attempt["converged"], attempt["results"].as_array().map(Vec::len)), (&json!(true), Some(2)));
+    let log = std::fs::read_to_string(project.run_dir().join("loop.log")).expect("a log");
+    for part in
+        ["exit code 7", "converged: all 2 checks passed", "test -f done", "\nstdout (8 bytes)\nworking\n"]
+    {
+        assert!(log.contains(part), "{part} in\n{log}");
+    }
+}
+
+#[test]
+fn what_failed_stands_in_the_next_prompt() {
+    let check = "test -f done || { echo MISSING >&2; echo out; exit 3; }";
+    let project = checked("", &[check], "counter ../count; on 2 { write done x }");
+    let done = project.run(&[]);
+    let end = done.assert_code(0).end();
+    assert_eq!((&end["outcome"], &end["flake_retries"]), (&json!("clean_with_flake"), &json!(1)));
+    let first = all(&done.events(), "node_attempt")[0].clone();
+    assert_eq!(
+        (&first["results"][0]["rc"], &first["results"][0]["tail"]),
+        (&json!(3), &json!("MISSING\nout\n"))
+    );
+    assert_eq!(project.prompt(1), "Go on.");
+    let second = project.prompt(2);
+    assert!(
+        second.starts_with("Go on.\n\nThe work is done when all checks pass. This is attempt 2 of 6."),
+        "{second}"
+    );
+    assert!(second.ends_with("(exit code 3); its output:\n\n    MISSING\n    out"), "{second}");
+}
+
+#[test]
+fn a_check_that_hangs_is_ended_with_all_it_started() {
+    let project = Project::new();
+    let hold = project.fifo("hold");
+    project.file("check", "hold hold; say halfway; orphan { ignore TERM; hang }; ignore TERM; hang");
+    let front = front_with("max_iterations: 1\nchecks: {timeout: 1s}", &[&project.actor("check")]);
+    project.act(&front, "say hello");
+    let done = project.run(&[]);
+    hold.assert_ended();
+    assert_eq!(done.assert_code(1).end()["verified"], false);
+    let result = result(&done.events());
+    assert_eq!((&result["rc"], &result["timed_out"]), (&json!(124), &json!(true)));
+    assert_eq!(result["tail"], "halfway\n");
+}
+
+// promise: 4
+#[test]
+fn a_check_that_floods_costs_no_more_than_its_tail() {
+    let project = Project::new();
+    project.file("check", "flood 60M stdout; flood 60M stderr; say the end; exit 1");
+    project.act(&front_with("max_iterations: 1", &[&project.actor("check")]), "say hello");
+    let done = project.run(&[]);
+    let result = result(&done.assert_code(1).events());
+    let tail = result["tail"].as_str().expect("a tail");
+    assert!(tail.len() <= 4096 && tail.len() > 4000 && tail.ends_with("the end\n"), "{} bytes", tail.len());
+    assert_eq!(result["truncated"], true);
+}
+
+// promise: 2
+#[test]
+fn a_check_that_leaves_a_daemon_behind_leaves_nobody() {
+    let project = Project::new();
+    let hold = project.fifo("hold");
+    project.file("check", "hold hold; orphan { ignore TERM HUP; hang }; bare { ignore TERM; hang }; exit 0");
+    project.act(&front_with("", &[&project.actor("check")]), "say hello");
+    project.run(&[]).assert_code(0);
+    hold.assert_ended();
+}
+
+#[test]
+fn a_check_that_deletes_the_work_tree_ends_nothing_but_itself() {
+    let project = checked("max_iterations: 2", &["rm -rf ./* && echo gone && false"], "say hello");
+    let done = project.run(&[]);
+    done.assert_code(1);
+    let events = done.events();
+    assert_eq!(all(&events, "node_attempt").len(), 2, "the record goes on");
+    assert_eq!(kinds(&events, "loop_file").len(), 1, "the last good prompt serves");
+    assert!(project.prompt(2).contains("gone"));
+}
+
+#[test]
+fn a_check_that_deletes_the_record_too_leaves_nobody_and_no_success() {
+    let project = checked("max_iterations: 2", &["rm -rf ./* ./.dogwatch; true", "false"], "say hello");
+    let done = project.start_run(&[]).finish();
+    project.assert_nobody_is_left();
+    assert!(matches!(done.code, Some(1 | 5)), "{:?} {}", done.code, done.stderr);
+}
+
+/// One attempt of an agent that rewrites what its check rests on.
+fn tampering(front: &str, check: &str) -> (i32, Vec<Value>) {
+    let project = Project::new();
+    std::fs::create_dir(project.path("tests")).expect("a directory");
+    project.file("tests/verify.sh", "#!/bin/sh\nexit 1\n");
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(project.path("tests/verify.sh"), mode).expect("ours");
+    let front = front_with(&format!("max_iterations: 1\n{front}"), &[check]);
+    project.act(&front, "write tests/verify.sh '#!/bin/sh'");
+    let done = project.run(&[]);
+    (done.code.expect("a code"), done.events())
+}
+
+#[test]
+fn a_check_that_its_agent_rewrote_proves_nothing() {
+    for (front, check) in [
+        ("pin: ['tests/**']", "sh tests/verify.sh"),
+        ("", "tests/verify.sh"),
+        ("", "X=1 ./tests/verify.sh --all"),
+    ] {
+        let (code, events) = tampering(front, check);
+        assert_eq!(code, 1, "{check}");
+        assert_eq!(one(&events, "check_tampered")["files"], json!(["tests/verify.sh"]), "{check}");
+        assert_eq!(one(&events, "checks_pinned")["files"].as_array().map(Vec::len), Some(1));
+        assert_eq!(one(&events, "node_attempt")["converged"], false);
+    }
+    // What is not pinned may be changed, and who only wants to be warned is.
+    assert_eq!(tampering("", "sh tests/verify.sh").0, 0);
+    let (code, events) = tampering("pin: [tests]\nchecks: {tampered: warn}", "sh tests/verify.sh");
+    assert_eq!((code, &one(&events, "check_tampered")["policy"]), (0, &json!("warn")));
+}
+
+#[test]
+fn a_check_that_the_agent_is_to_write_may_be_written() {
+    let project = checked("", &["./verify.sh"], "write verify.sh 'exit 0'");
+    let mode = "sh -c 'printf \"exit 0\\n\" >verify.sh; chmod +x verify.sh'";
+    project.ralph(&format!("agent: {}\n{}", json!(mode), front_with("", &["./verify.sh"])), "Write it.");
+    let done = project.run(&[]);
+    assert_eq!(done.assert_code(0).end()["outcome"], "clean");
+}
+
+#[test]
+fn a_failed_check_is_run_again_if_asked() {
+    let project = checked("recheck: 1", &["test -f ../again || { touch ../again; exit 1; }"], "say hello");
+    let done = project.run(&[]);
+    assert_eq!(done.assert_code(0).end()["outcome"], "clean");
+    let result = result(&done.events());
+    assert_eq!((&result["flaky"], &result["first_rc"]), (&json!(true), &json!(1)));
+}
+
+// promise: 1
+#[test]
+fn killed_in_a_check_nobody_is_left_and_the_run_goes_on() {
+    let project = Project::new();
+    let (hold, there) = (project.fifo("hold"), project.fifo("there"));
+    project.file("check", "hold hold; once ../checked { orphan { ignore TERM; hang }; ready there; hang }");
+    project.act(&front_with("", &[&project.actor("check")]), "append ../starts $pid");
+    let run = project.start_run(&[]);
+    there.pid();
+    run.kill();
+    project.wait_till_nobody_is_left();
+    hold.assert_ended();
+    let run = project.run_dir().file_name().expect("a name").to_string_lossy().into_owned();
+    let done = project.call(&["resume", &run, "--json"]);
+    project.assert_nobody_is_left();
+    assert_eq!(done.assert_code(0).end()["verified"], true);
+    let events = project.journal();
+    assert_eq!(one(&events, "iteration_interrupted")["by"], "supervisor_lost");
+    assert_eq!(all(&events, "node_attempt").len(), 1);
+}
+
+#[test]
+fn a_stop_during_a_check_ends_it() {
+    let project = Project::new();
+    let (hold, there) = (project.fifo("hold"), project.fifo("there"));
+    project.file("check", "hold hold; ready there; hang");
+    project.act(&front_with("", &[&project.actor("check")]), "say hello");
+    let run = project.start_run(&[]);
+    there.pid();
+    run.signal(Signal::TERM);
+    run.finish().assert_code(143);
+    project.assert_nobody_is_left();
+    hold.assert_ended();
+}
