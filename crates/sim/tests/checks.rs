@@ -35,7 +35,7 @@ fn passes_at(iteration: u64) -> impl FnMut(Job) -> Act {
     }
 }
 
-// promise: 8
+// promise: 18
 #[test]
 fn a_flaky_node_fails_waits_two_seconds_and_passes() {
     let mut world = World::new(checked(&["pnpm test"], |_| {}), passes_at(2));
@@ -82,7 +82,7 @@ fn a_loop_whose_checks_pass_at_once_is_clean_and_verified() {
     assert_eq!(end.reason, "1 of 1 checks pass after 1 attempt");
 }
 
-// promise: 8
+// promise: 18
 #[test]
 fn an_agent_that_says_done_ends_nothing_the_checks_do() {
     let mut world = World::new(checked(&["false"], |_| {}), |job| match is_check(job) {

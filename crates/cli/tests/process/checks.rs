@@ -22,6 +22,7 @@ fn result(events: &[Value]) -> Value {
     }
 }
 
+// promise: 18
 #[test]
 fn a_run_whose_checks_pass_is_clean_and_verified() {
     let project = checked("", &["test -f done", "true"], "say working; write done x; exit 7");
@@ -36,6 +37,16 @@ fn a_run_whose_checks_pass_is_clean_and_verified() {
     {
         assert!(log.contains(part), "{part} in\n{log}");
     }
+}
+
+// promise: 18
+#[test]
+fn a_claim_ends_nothing_unless_the_checks_agree() {
+    let project = checked("max_iterations: 1", &["false"], "say all done; marker done; exit 0");
+    let done = project.run(&[]);
+    let end = done.assert_code(1).end();
+    assert_eq!((&end["verified"], &end["completed"]), (&json!(false), &json!(1)));
+    assert_eq!(one(&done.events(), "marker_seen")["state"], "done");
 }
 
 #[test]
@@ -59,6 +70,7 @@ fn what_failed_stands_in_the_next_prompt() {
     assert!(second.ends_with("(exit code 3); its output:\n\n    MISSING\n    out"), "{second}");
 }
 
+// promise: 1
 #[test]
 fn a_check_that_hangs_is_ended_with_all_it_started() {
     let project = Project::new();
@@ -87,7 +99,7 @@ fn a_check_that_floods_costs_no_more_than_its_tail() {
     assert_eq!(result["truncated"], true);
 }
 
-// promise: 2
+// promise: 1
 #[test]
 fn a_check_that_leaves_a_daemon_behind_leaves_nobody() {
     let project = Project::new();
@@ -109,6 +121,7 @@ fn a_check_that_deletes_the_work_tree_ends_nothing_but_itself() {
     assert!(project.prompt(2).contains("gone"));
 }
 
+// promise: 18
 #[test]
 fn a_check_that_deletes_the_record_too_leaves_nobody_and_no_success() {
     let project = checked("max_iterations: 2", &["rm -rf ./* ./.dogwatch; true", "false"], "say hello");
@@ -130,6 +143,7 @@ fn tampering(front: &str, check: &str) -> (i32, Vec<Value>) {
     (done.code.expect("a code"), done.events())
 }
 
+// promise: 18
 #[test]
 fn a_check_that_its_agent_rewrote_proves_nothing() {
     for (front, check) in [
