@@ -322,3 +322,32 @@ fn a_snapshot_that_is_gone_or_is_none_changes_nothing() {
     };
     assert_eq!(snapshot::prepare(undo).expect_err("no git"), "not a git work tree");
 }
+
+#[test]
+fn dogwatchs_own_is_never_touched_but_a_tree_below_it_is() {
+    let repo = Repo::new();
+    repo.write(".dogwatch/runs/record", "then");
+    repo.git(&["add", "-f", ".dogwatch/runs/record"]);
+    repo.take(THEN);
+    repo.write(".dogwatch/runs/record", "now");
+    repo.write("changed", "after");
+    repo.git(&["add", "-f", ".dogwatch/runs/record"]);
+    let restored = repo.undo();
+    assert_eq!(reason(&restored, ".dogwatch/runs/record"), "it is dogwatch's own");
+    assert_eq!(
+        (repo.read(".dogwatch/runs/record").as_str(), repo.read("changed").as_str()),
+        ("now", "before\n")
+    );
+    repo.write("changed", "after");
+    let undo = Undo {
+        work_dir: repo.top(),
+        to: THEN.to_owned(),
+        keep_as: format!("{NOW}2"),
+        scratch: repo.dir.path().join("scratch"),
+        state_dirs: vec![repo.dir.path().to_owned()],
+        limits: Limits::default(),
+    };
+    let restored = snapshot::prepare(undo).and_then(snapshot::Prepared::restore).expect("undone");
+    assert_eq!(restored.left, 0, "{restored:?}");
+    assert_eq!(repo.read("changed"), "before\n");
+}

@@ -105,3 +105,23 @@ fn a_record_that_somebody_changed_is_told_at_the_top_of_the_report() {
     let text = project.call(&["report"]).text();
     assert!(text.lines().nth(4).is_some_and(|l| l.contains("of the record was changed")), "{text}");
 }
+
+#[test]
+fn a_report_has_the_checks_and_the_end_of_what_the_failing_ones_printed() {
+    let front = format!(
+        "{GRACES}\nmax_iterations: 1\ndone_when:\n  - 'true'\n  - 'echo \"<b>not yet</b> | no\"; exit 3'"
+    );
+    let project = Project::acting_with(&front, "say hi");
+    project.run(&[]).assert_code(1);
+    let text = project.call(&["report"]).text();
+    for words in [
+        "Worth a look: checks fail: `echo",
+        "checks after iteration 1: **1 of 2 failed**",
+        "## Checks",
+        "  - `true` passed",
+        "(exit 3)",
+        "```text\n<b>not yet</b> | no\n```",
+    ] {
+        assert!(text.contains(words), "no {words:?} in:\n{text}");
+    }
+}

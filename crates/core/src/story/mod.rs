@@ -10,7 +10,8 @@ pub use ends::{Ends, MAX_FIRST, MAX_LAST};
 
 use crate::dur::Dur;
 use crate::event::{
-    Cause, Event, IterationEnd, NodeState, Recorded, RunEnded, SessionEnded, WaitEndedBy, WaitWhy, words,
+    Cause, Event, IterationEnd, NodeAttempt, NodeState, Recorded, RecoveryPlanned, RunEnded, SessionEnded,
+    WaitEndedBy, WaitWhy, words,
 };
 use crate::ids::{Iteration, NodeName};
 use crate::moment::{Moment, Wall};
@@ -28,6 +29,12 @@ pub struct Story {
     pub verdicts: Ends<Judged>,
     pub snapshots: Ends<Kept>,
     pub troubles: Ends<Row>,
+    /// The checks of each iteration that had some, without the ends of their output.
+    pub attempts: Ends<Attempted>,
+    /// The last failed attempt of each node that has not converged since.
+    pub failing: BTreeMap<NodeName, NodeAttempt>,
+    /// The last file of each node with what there is of a work that will not be finished.
+    pub partials: BTreeMap<NodeName, Partial>,
     /// One for each reason, in the order of [`WaitWhy::ALL`].
     pub waits: Vec<Waits>,
     /// The last session of each node that said something, or failed.
@@ -64,6 +71,26 @@ pub enum What {
         why: WaitWhy,
         lasted: Dur,
         by: WaitEndedBy,
+    },
+    /// The checks of an iteration, and how many of them failed.
+    Checked {
+        node: NodeName,
+        iteration: Iteration,
+        checks: usize,
+        failed: usize,
+        converged: bool,
+    },
+    /// Files that the checks rest on are not what they were.
+    Tampered {
+        node: NodeName,
+        iteration: Iteration,
+        files: Vec<String>,
+    },
+    Recovery(Box<RecoveryPlanned>),
+    Partial {
+        node: NodeName,
+        iteration: Iteration,
+        file: String,
     },
     Node {
         node: NodeName,
@@ -151,6 +178,22 @@ pub enum Judgement {
     },
 }
 
+/// The checks of an iteration.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Attempted {
+    pub at: Wall,
+    pub attempt: NodeAttempt,
+}
+
+/// Where what there is of a work lies.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Partial {
+    pub iteration: Iteration,
+    /// In the run's directory.
+    pub file: String,
+    pub snapshot: Option<String>,
+}
+
 /// A snapshot that was taken.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Kept {
@@ -221,6 +264,18 @@ impl Story {
                 files: *files,
                 skipped: *skipped,
             }),
+            Event::CheckTampered { node, iteration, files, .. } => {
+                let (node, iteration, files) = (node.clone(), *iteration, files.clone());
+                self.row(at, What::Tampered { node, iteration, files });
+            }
+            Event::NodeAttempt(attempt) => self.attempted(at, attempt),
+            Event::RecoveryPlanned(plan) => self.row(at, What::Recovery(Box::new(plan.clone()))),
+            Event::PartialKept { node, iteration, file, snapshot } => {
+                let (iteration, file) = (*iteration, file.clone());
+                let partial = Partial { iteration, file: file.clone(), snapshot: snapshot.clone() };
+                self.partials.insert(node.clone(), partial);
+                self.row(at, What::Partial { node: node.clone(), iteration, file });
+            }
             Event::IterationCompleted(end) => self.turn(at, end, How::Completed),
             Event::IterationIdle { end, reason, skipped, .. } => self.idle(at, end, reason, *skipped),
             Event::IterationFailed(end) => self.turn(at, end, How::Failed),
@@ -293,6 +348,28 @@ impl Story {
             active_channel: *active_channel,
         });
         self.row(at, What::HardStop { node, iteration, reason, message: message.clone() });
+    }
+
+    fn attempted(&mut self, at: Wall, attempt: &NodeAttempt) {
+        let failed = attempt.results.iter().filter(|r| r.rc != 0).count();
+        self.row(
+            at,
+            What::Checked {
+                node: attempt.node.clone(),
+                iteration: attempt.iteration,
+                checks: attempt.results.len(),
+                failed,
+                converged: attempt.converged,
+            },
+        );
+        if attempt.converged {
+            self.failing.remove(&attempt.node);
+        } else {
+            self.failing.insert(attempt.node.clone(), attempt.clone());
+        }
+        let mut attempt = attempt.clone();
+        attempt.results.iter_mut().for_each(|result| result.tail = None);
+        self.attempts.push(Attempted { at, attempt });
     }
 
     fn session_over(&mut self, s: &SessionEnded) {

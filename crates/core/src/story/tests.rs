@@ -144,3 +144,48 @@ fn every_verdict_keeps_its_evidence() {
     assert!(story.verdicts.iter().all(|v| v.evidence == evidence));
     assert_eq!(story.hard_stops().count(), 1);
 }
+
+fn attempt(iteration: u64, codes: &[i32]) -> Event {
+    let result = |rc: &i32| crate::event::CheckResult {
+        cmd: "make test".to_owned(),
+        rc: *rc,
+        duration_s: Dur::from_secs(1),
+        tail: (*rc != 0).then(|| "1 test failed".to_owned()),
+        truncated: false,
+        timed_out: false,
+        flaky: false,
+        first_rc: None,
+    };
+    Event::NodeAttempt(NodeAttempt {
+        node: node(),
+        iteration: Iteration(iteration),
+        duration_s: Dur::from_secs(1),
+        converged: codes.iter().all(|rc| *rc == 0),
+        backoff_s: None,
+        uncounted: false,
+        results: codes.iter().map(result).collect(),
+    })
+}
+
+#[test]
+fn failing_checks_are_remembered_with_their_output_until_they_pass() {
+    let mut book = Book::default();
+    book.began(1).add(attempt(1, &[0, 1])).add(Event::IterationCompleted(end(1)));
+    let story = book.story();
+    let failing = story.failing.get(&node()).expect("it fails");
+    assert_eq!(failing.results[1].tail.as_deref(), Some("1 test failed"));
+    assert!(story.attempts.iter().all(|a| a.attempt.results.iter().all(|r| r.tail.is_none())));
+    book.began(2).add(attempt(2, &[0, 0]));
+    let story = book.story();
+    assert!(story.failing.is_empty());
+    let checked: Vec<(usize, usize, bool)> = story
+        .timeline
+        .iter()
+        .filter_map(|row| match row.what {
+            What::Checked { checks, failed, converged, .. } => Some((checks, failed, converged)),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(checked, [(2, 1, false), (2, 0, true)]);
+    assert_eq!(story.attempts.count(), 2);
+}

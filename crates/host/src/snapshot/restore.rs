@@ -311,8 +311,11 @@ impl Prepared {
     fn untouchable(&self, step: &Step) -> Option<String> {
         let is = |entry: &Option<Entry>| entry.as_ref().is_some_and(Entry::is_submodule);
         let ours = || {
-            let path = real(self.git.dir()).join(OsStr::from_bytes(&step.path));
-            self.undo.state_dirs.iter().any(|dir| path.starts_with(real(dir)))
+            let top = real(self.git.dir());
+            let path = top.join(OsStr::from_bytes(&step.path));
+            // A node's own worktree lies below the state directory; what is in it is not dogwatch's.
+            let within = |dir: &PathBuf| path.starts_with(real(dir)) && !top.starts_with(real(dir));
+            self.undo.state_dirs.iter().any(within)
         };
         if is(&step.from) || is(&step.to) {
             return Some("a repository of its own".to_owned());

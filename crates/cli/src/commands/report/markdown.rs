@@ -18,6 +18,7 @@ pub fn page(told: &Told) -> String {
         ("Run", tables::facts(told)),
         ("Timeline", tables::timeline(told)),
         ("Verdicts", paragraphs::verdicts(told)),
+        ("Checks", paragraphs::checks(told)),
         ("Waits", tables::waits(told)),
         ("Cost", tables::cost(told)),
         ("Trouble", paragraphs::troubles(told)),
@@ -51,12 +52,17 @@ pub fn escaped(text: &str) -> String {
     out
 }
 
-/// Text as code on one line, whatever it holds; also within a table.
+/// As [`code`], within a table: there a bar must be marked even in code.
+pub fn cell(text: &str) -> String {
+    code(text).replace('|', "\\|")
+}
+
+/// Text as code on one line, whatever it holds.
 pub fn code(text: &str) -> String {
     let clean = printable(text).replace(['\n', '\t'], " ");
     let ticks = "`".repeat(longest_row(&clean, '`') + 1);
     let pad = if clean.starts_with('`') || clean.ends_with('`') { " " } else { "" };
-    format!("{ticks}{pad}{}{pad}{ticks}", clean.replace('|', "\\|"))
+    format!("{ticks}{pad}{clean}{pad}{ticks}")
 }
 
 /// A block of somebody's text, its end if it is long, in a fence that it cannot close.
@@ -95,7 +101,8 @@ mod tests {
             "\\<b\\>x\\</b\\> \\[a\\](http://b) \\*\\*c\\*\\* \\| d"
         );
         assert_eq!(plain("# head\nsecond line"), "\\# head");
-        assert_eq!(code("a`b|c\u{7}"), "``a`b\\|c\u{fffd}``");
+        assert_eq!(code("a`b|c\u{7}"), "``a`b|c\u{fffd}``");
+        assert_eq!(cell("a`b|c"), "``a`b\\|c``");
         assert_eq!(code("`"), "`` ` ``");
         let block = fenced("````\n# not a heading\u{1b}]0;title\u{7}");
         assert_eq!(block, "`````text\n````\n# not a heading\n`````\n");

@@ -4,8 +4,8 @@ use super::Told;
 use super::markdown::{code, escaped, fenced, lines, plain};
 use super::tables::{clock, counts, spent};
 use crate::screen::words;
-use dogwatch_core::event::{NodeState, Outcome, RunEnded};
-use dogwatch_core::story::{How, Judged, Judgement, Row, What};
+use dogwatch_core::event::{CheckResult, NodeAttempt, NodeState, Outcome, RunEnded};
+use dogwatch_core::story::{Attempted, How, Judged, Judgement, Row, What};
 use dogwatch_core::view::NodeView;
 use dogwatch_host::home;
 
@@ -63,6 +63,11 @@ fn what_to_look_at(told: &Told) -> String {
         let names: Vec<String> = failed.iter().take(MAX_NODES).map(|n| escaped(n.name.as_str())).collect();
         parts.push(format!("not done: {}", names.join(", ")));
     }
+    for attempt in story.failing.values().take(MAX_NODES) {
+        let names: Vec<String> =
+            failed_checks(attempt).map(|r| format!("{} ({})", code(&r.cmd), rc(r))).collect();
+        parts.push(format!("checks fail: {}", names.join(", ")));
+    }
     if let Some(last) = story.hard_stops().last() {
         let count = words::count(story.hard_stops().count() as u64, "hard stop");
         parts.push(format!("{count}, the last: {}", plain(&verdict(last))));
@@ -74,7 +79,10 @@ fn what_to_look_at(told: &Told) -> String {
     if let Some(line) = told.broken_chain {
         parts.push(format!("**line {line} of the record was changed by somebody**"));
     }
-    if parts.is_empty() { "Nothing went wrong that was seen.".to_owned() } else { parts.join("; ") + "." }
+    if parts.is_empty() {
+        return "Nothing went wrong that was seen.".to_owned();
+    }
+    format!("Worth a look: {}.", parts.join("; "))
 }
 
 fn failed_nodes(told: &Told) -> impl Iterator<Item = &NodeView> {
@@ -112,6 +120,51 @@ fn one_verdict(told: &Told, judged: &Judged) -> String {
     text
 }
 
+fn failed_checks(attempt: &NodeAttempt) -> impl Iterator<Item = &CheckResult> {
+    attempt.results.iter().filter(|result| result.rc != 0)
+}
+
+fn rc(result: &CheckResult) -> String {
+    match (result.timed_out, result.rc) {
+        (true, _) => "timed out".to_owned(),
+        (false, 0) => "passed".to_owned(),
+        (false, rc) => format!("exit {rc}"),
+    }
+}
+
+/// The checks of every iteration; the end of the output of those that fail to the last.
+pub fn checks(told: &Told) -> String {
+    let mut text = lines(&told.story.attempts, |a| one_attempt(told, a), |n| format!("\n… {n} more …\n\n"));
+    for attempt in told.story.failing.values().take(MAX_NODES) {
+        for result in failed_checks(attempt) {
+            let Some(tail) = &result.tail else { continue };
+            let cut = if result.truncated { ", the end of what it printed" } else { "" };
+            let which = told.turn(&attempt.node, attempt.iteration);
+            text.push_str(&format!("\n{} after {which}{cut}:\n\n{}", code(&result.cmd), fenced(tail)));
+        }
+    }
+    text
+}
+
+fn one_attempt(told: &Told, attempted: &Attempted) -> String {
+    let attempt = &attempted.attempt;
+    let how = if attempt.converged { "passed" } else { "**failed**" };
+    let counts = if attempt.uncounted { ", which counts for nothing" } else { "" };
+    let waited = match attempt.backoff_s {
+        Some(backoff) => format!(", {} after the one before", words::span(backoff)),
+        None => String::new(),
+    };
+    let which = told.turn(&attempt.node, attempt.iteration);
+    let took = words::span(attempt.duration_s);
+    let mut text = format!("- {} {which}: {how} in {took}{waited}{counts}\n", clock(attempted.at));
+    for result in &attempt.results {
+        let flaky = if result.flaky { ", flaky: it failed and then passed on the same tree" } else { "" };
+        let took = words::span(result.duration_s);
+        text.push_str(&format!("  - {} {} in {took}{flaky}\n", code(&result.cmd), rc(result)));
+    }
+    text
+}
+
 pub fn troubles(told: &Told) -> String {
     let line = |row: &Row| format!("- {} {}\n", clock(row.at), row_of_trouble(row));
     lines(&told.story.troubles, line, |n| format!("\n… {n} more …\n\n"))
@@ -143,6 +196,10 @@ fn left_by(told: &Told, node: &NodeView) -> String {
         text.push_str(&format!(": {}", plain(&end.because)));
     }
     text.push('\n');
+    if let Some(partial) = told.story.partials.get(&node.name) {
+        let file = told.found.dir.join(&partial.file);
+        text.push_str(&format!("  what there is of it: {}\n", code(&file.display().to_string())));
+    }
     let Some(session) = told.story.last_words.get(&node.name) else { return text };
     if !session.said.is_empty() {
         text.push_str("  The agent's last words:\n\n");

@@ -1,10 +1,10 @@
 //! What is told in rows.
 
 use super::Told;
-use super::markdown::{code, escaped, lines, plain};
+use super::markdown::{cell, code, escaped, lines, plain};
 use super::paragraphs::how;
 use crate::screen::words;
-use dogwatch_core::event::WaitEndedBy;
+use dogwatch_core::event::{RecoveryPlanned, WaitEndedBy};
 use dogwatch_core::ids::{Iteration, NodeName};
 use dogwatch_core::moment::{Moment, Wall};
 use dogwatch_core::story::{Idle, Kept, Row, Turn, What};
@@ -33,12 +33,12 @@ pub fn facts(told: &Told) -> String {
     let view = told.view();
     let end = if view.is_over() { day_and_clock(view.last.wall) } else { "-".to_owned() };
     let rows = [
-        ("loop file", code(&started.path)),
-        ("work directory", code(&started.work_dir)),
-        ("agent", code(&started.agent)),
+        ("loop file", cell(&started.path)),
+        ("work directory", cell(&started.work_dir)),
+        ("agent", cell(&started.agent)),
         ("began", day_and_clock(view.began.wall)),
         ("ended", end),
-        ("record", code(&told.found.dir.display().to_string())),
+        ("record", cell(&told.found.dir.display().to_string())),
         ("dogwatch", escaped(&started.dogwatch)),
     ];
     let rows = rows.map(|(name, value)| format!("| {name} | {value} |\n"));
@@ -100,6 +100,24 @@ fn what(told: &Told, what: &What) -> String {
             let which = told.turn(node, *iteration);
             format!("**hard stop** of {which}: {} {}", plain(message), code(reason.as_str()))
         }
+        What::Checked { node, iteration, checks, failed, converged } => {
+            let which = told.turn(node, *iteration);
+            let how = match (converged, failed) {
+                (true, _) => "all passed".to_owned(),
+                (false, failed) => format!("**{failed} of {checks} failed**"),
+            };
+            format!("checks after {which}: {how}")
+        }
+        What::Tampered { node, iteration, files } => {
+            let names: Vec<String> = files.iter().take(MAX_FILES).map(|file| code(file)).collect();
+            let more = if files.len() > MAX_FILES { ", …" } else { "" };
+            let which = told.turn(node, *iteration);
+            format!("**{which} changed what the checks rest on**: {}{more}", names.join(", "))
+        }
+        What::Recovery(plan) => recovery(told, plan),
+        What::Partial { node, iteration, file } => {
+            format!("what there is of {} is kept in {}", told.turn(node, *iteration), code(file))
+        }
         What::Waited { node, why, lasted, by } => {
             let by = if *by == WaitEndedBy::Timer { String::new() } else { format!(", ended by {by}") };
             let (node, why) = (told.node(node), words::wait(*why));
@@ -122,6 +140,21 @@ fn what(told: &Told, what: &What) -> String {
         }
     }
 }
+
+/// `recovery of iteration 3 (stuck): retry, 1 of 3: it was quiet for too long`
+fn recovery(told: &Told, plan: &RecoveryPlanned) -> String {
+    let (which, class) = (told.turn(&plan.node, plan.iteration), escaped(plan.class.as_str()));
+    let budget = if plan.budget > 0 { format!(", {} of {}", plan.used, plan.budget) } else { String::new() };
+    let next = match &plan.next_agent {
+        Some(agent) => format!(", next {}", code(agent)),
+        None => String::new(),
+    };
+    let action = escaped(plan.action.as_str());
+    format!("recovery of {which} ({class}): {action}{budget}{next}: {}", plain(&plan.because))
+}
+
+/// Files that a line names.
+const MAX_FILES: usize = 10;
 
 fn one_turn(told: &Told, turn: &Turn) -> String {
     let mut text = format!("{} ({})", told.turn(&turn.node, turn.iteration), escaped(turn.cause.as_str()));
@@ -182,7 +215,7 @@ pub fn cost(told: &Told) -> String {
     let used = |n: &&dogwatch_core::view::NodeView| n.iteration.0 > 0;
     let mut rows = String::new();
     if nodes.len() > 1 {
-        rows.extend(nodes.iter().filter(used).take(MAX_ROWS).map(|n| row(&code(n.name.as_str()), &n.used)));
+        rows.extend(nodes.iter().filter(used).take(MAX_ROWS).map(|n| row(&cell(n.name.as_str()), &n.used)));
     }
     rows.push_str(&row("all", &told.view().spent()));
     format!("| node | tokens | cost |\n|---|---|---|\n{rows}")
@@ -209,11 +242,11 @@ pub fn snapshots(told: &Told) -> String {
             let n = s.iteration;
             format!(
                 "{}, {}",
-                code(&format!("dogwatch diff {run} {n}{of}")),
-                code(&format!("dogwatch undo {run} {n}{of}"))
+                cell(&format!("dogwatch diff {run} {n}{of}")),
+                cell(&format!("dogwatch undo {run} {n}{of}"))
             )
         };
-        format!("| {} | {} | {}{skipped} | {commands} |\n", clock(s.at), code(&s.name), s.files)
+        format!("| {} | {} | {}{skipped} | {commands} |\n", clock(s.at), cell(&s.name), s.files)
     };
     let rows = lines(&told.story.snapshots, row, |n| format!("| … | {n} more | | |\n"));
     format!("| at | ref | files | to see it, to undo it |\n|---|---|---|---|\n{rows}")
