@@ -11,7 +11,7 @@ use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 /// The most runs that are listed; older ones are found by their directory.
 pub const MAX_LISTED: usize = 1_000;
@@ -62,6 +62,11 @@ impl Registry {
         let mut runs = self.names();
         runs.sort_unstable_by(|a, b| b.cmp(a));
         runs.iter().filter_map(|run| self.follow(run)).take(MAX_LISTED).collect()
+    }
+
+    /// When a pointer last came or went. `None` if there has never been one.
+    pub fn changed_at(&self) -> Option<SystemTime> {
+        std::fs::metadata(&self.dir).and_then(|meta| meta.modified()).ok()
     }
 
     /// The pointer of one run.

@@ -96,13 +96,14 @@ impl Refusal {
             Refusal::NoSuchRoute | Refusal::NoSuchRun | Refusal::NoSuchOutput | Refusal::NoSuchAgent => {
                 StatusCode::NOT_FOUND
             }
-            Refusal::AgentEnded => StatusCode::GONE,
             Refusal::WrongMethod => StatusCode::METHOD_NOT_ALLOWED,
             Refusal::BadPath | Refusal::BadQuery(_) | Refusal::BadLastEventId | Refusal::BadBody(_) => {
                 StatusCode::BAD_REQUEST
             }
             Refusal::BadRange(_) => StatusCode::RANGE_NOT_SATISFIABLE,
-            Refusal::NotRunning(_) | Refusal::AgentTaken | Refusal::SessionOver => StatusCode::CONFLICT,
+            Refusal::NotRunning(_) | Refusal::AgentTaken | Refusal::AgentEnded | Refusal::SessionOver => {
+                StatusCode::CONFLICT
+            }
             Refusal::NotJson => StatusCode::UNSUPPORTED_MEDIA_TYPE,
             Refusal::EmptyText => StatusCode::UNPROCESSABLE_ENTITY,
             Refusal::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,

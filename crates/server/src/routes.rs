@@ -139,6 +139,8 @@ async fn simple(State(shared): Asked, request: http::Request<Body>, ask: Request
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Told {
+    /// Not only white space.
+    #[schemars(regex(pattern = r"\S"))]
     pub text: String,
 }
 

@@ -35,11 +35,14 @@ fn an_agent_elsewhere_registers_reports_and_ends() {
     assert_eq!(agents["agents"][0]["state"], "working");
     assert_eq!(agents["agents"][0]["messages"], 12);
     assert_eq!(agents["agents"][0]["evidence_summary"].as_array().map(Vec::len), Some(4));
+    // A number is a number, however it is written.
+    assert_eq!(post(&machine, "/v1/agents/a%20b/activity", &json!({"messages": 13.0})).status, 202);
+    assert_eq!(get("/v1/agents")["agents"][0]["messages"], 13);
     assert_eq!(get("/v1/agents/hung"), json!({"hung": []}));
     assert_eq!(post(&machine, "/v1/agents/a%20b/done", &json!({})).status, 202);
     assert_eq!(get("/v1/agents")["agents"][0]["state"], "ended");
     let late = post(&machine, "/v1/agents/a%20b/activity", &json!({"messages": 13}));
-    assert_eq!(code(&late), refused(410, "agent_ended"));
+    assert_eq!(code(&late), refused(409, "agent_ended"));
     assert_eq!(code(&post(&machine, "/v1/agents/b/done", &json!({}))), refused(404, "no_such_agent"));
 }
 
@@ -78,7 +81,14 @@ fn reports_that_are_not_as_they_should_be_are_refused() {
         assert_eq!(code(&post(&machine, "/v1/agents", &body)), refused(400, "bad_body"), "{body}");
     }
     post(&machine, "/v1/agents", &json!({"id": "a"}));
-    for body in [json!({"messages": -1}), json!({"messages": "1"}), json!([]), json!(1)] {
+    for body in [
+        json!({"messages": -1}),
+        json!({"messages": 1.5}),
+        json!({"messages": 1e300}),
+        json!({"messages": "1"}),
+        json!([]),
+        json!(1),
+    ] {
         assert_eq!(code(&post(&machine, "/v1/agents/a/activity", &body)), refused(400, "bad_body"), "{body}");
     }
     let long = json!({"text": "x".repeat(16 * 1024 + 1)});

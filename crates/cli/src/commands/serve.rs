@@ -57,7 +57,7 @@ pub fn run(args: &Args) -> Result<u8, Failure> {
         (listen, _) => Some(listen.unwrap_or(SocketAddr::from((Ipv4Addr::LOCALHOST, PORT)))),
     };
     let tcp = tcp.map(bind).transpose()?;
-    let url = match &tcp {
+    let mut told = match &tcp {
         Some((listener, token)) => {
             let at = listener.local_addr().map_err(|e| Failure::internal(format!("no address: {e}")))?;
             format!("http://{at}/#token={}\n", token.as_str())
@@ -74,7 +74,11 @@ pub fn run(args: &Args) -> Result<u8, Failure> {
         Some(path) => Failure::usage(format!("cannot serve at {}: {e}", path.display())),
         None => Failure::internal(format!("cannot serve: {e}")),
     })?;
-    super::print(url.as_bytes())?;
+    if let Some(path) = &args.socket {
+        told.push_str(&format!("unix:{}\n", path.display()));
+    }
+    // Printed once it listens: whoever reads the line can ask.
+    super::print(told.as_bytes())?;
     let code = ended_by(&signals)?;
     served.shut_down();
     Ok(code)

@@ -20,6 +20,7 @@ mod record;
 mod recovery;
 mod resume;
 mod screen;
+mod serve;
 mod signals;
 mod snapshots;
 mod subagents;

@@ -22,7 +22,8 @@ use dogwatch_core::settings::{Profile, WatchPolicy};
 use dogwatch_core::watch::{Channel, Evidence, StopReason, Verdict};
 use dogwatch_host::clock;
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::de::Error;
+use serde::{Deserialize, Deserializer, Serialize};
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -95,8 +96,16 @@ pub(crate) struct Register {
 #[derive(Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Activity {
-    #[serde(default)]
+    #[serde(default, deserialize_with = "whole")]
     messages: Option<u64>,
+}
+
+/// In JSON 12.0 is as whole as 12, and some languages write it so.
+fn whole<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u64>, D::Error> {
+    let Some(number) = Option::<serde_json::Number>::deserialize(from)? else { return Ok(None) };
+    let by_point = |n: f64| (n >= 0.0 && n.fract() == 0.0 && n < u64::MAX as f64).then_some(n as u64);
+    let whole = number.as_u64().or_else(|| number.as_f64().and_then(by_point));
+    whole.map(Some).ok_or_else(|| D::Error::custom("not a whole number"))
 }
 
 #[derive(Deserialize, JsonSchema)]

@@ -24,7 +24,9 @@ use axum::http::header::{
 use axum::response::Response;
 use axum::routing::get;
 use dogwatch_core::ids::RunId;
+use dogwatch_core::moment::Moment;
 use dogwatch_core::status::{OrchestratorStatus, Status};
+use dogwatch_core::view::View;
 use dogwatch_host::journal;
 use dogwatch_host::registry::Pointer;
 use schemars::JsonSchema;
@@ -91,6 +93,16 @@ pub(crate) async fn find(machine: &Arc<Machine>, run: &str) -> Result<Pointer, R
     beside(machine, move |m| m.runs.find(&run)).await?
 }
 
+/// The run that a path names, as it stands: in one go, for it is asked for most.
+async fn look<T: Send + 'static>(
+    machine: &Arc<Machine>,
+    run: &str,
+    see: fn(&View, Option<Moment>) -> T,
+) -> Result<T, Refusal> {
+    let run: RunId = run.parse().map_err(|_| Refusal::BadPath)?;
+    beside(machine, move |m| m.runs.look(&m.runs.find(&run)?, see)).await?
+}
+
 /// The runs of this machine, newest first.
 #[derive(JsonSchema, Serialize)]
 pub(crate) struct RunsAnswer {
@@ -107,15 +119,13 @@ pub(crate) async fn runs(State(machine): Asked, query: Result<Query<RunsQuery>, 
 
 pub(crate) async fn run(State(machine): Asked, path: RunPath) -> Answer {
     let Path(run) = path.map_err(|_| Refusal::BadPath)?;
-    let pointer = find(&machine, &run).await?;
-    let status = beside(&machine, move |m| m.runs.look(&pointer, Status::of)).await??;
+    let status = look(&machine, &run, Status::of).await?;
     json(StatusCode::OK, &status)
 }
 
 pub(crate) async fn orchestrator(State(machine): Asked, path: RunPath) -> Answer {
     let Path(run) = path.map_err(|_| Refusal::BadPath)?;
-    let pointer = find(&machine, &run).await?;
-    let status = beside(&machine, move |m| m.runs.look(&pointer, OrchestratorStatus::of)).await??;
+    let status = look(&machine, &run, OrchestratorStatus::of).await?;
     json(StatusCode::OK, &status)
 }
 
@@ -129,7 +139,7 @@ pub(crate) async fn events(
     let Path(run) = path.map_err(|_| Refusal::BadPath)?;
     let Query(query) = query.map_err(|_| Refusal::BadQuery(BAD_EVENTS_QUERY))?;
     let form = if wants_sse(&headers) { Form::Sse } else { Form::Lines };
-    let last = if form == Form::Sse { last_event_id(&headers)? } else { None };
+    let last = last_event_id(&headers)?.filter(|_| form == Form::Sse);
     let wanted = Wanted { after: last.unwrap_or(query.after), observed: query.observed, form };
     let pointer = find(&machine, &run).await?;
     let place = Arc::clone(&machine.streams).try_acquire_owned().map_err(|_| Refusal::TooManyStreams)?;

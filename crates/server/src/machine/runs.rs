@@ -13,12 +13,18 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, SystemTime};
 
 /// How many runs a list has if nobody says; at most as many as the registry lists.
 pub(crate) const RUNS_LISTED: usize = 200;
 
+/// A change of the registry that is no older than this may share its time with another.
+const SETTLED: Duration = Duration::from_secs(2);
+
 pub(crate) struct Runs {
     registry: Registry,
+    /// The pointers, and when the registry had last changed when they were read.
+    pointers: Mutex<(Option<SystemTime>, Arc<Vec<Pointer>>)>,
     folds: Mutex<BTreeMap<RunId, Arc<Mutex<Fold>>>>,
 }
 
@@ -67,7 +73,7 @@ impl RunsQuery {
 
 impl Runs {
     pub fn new(registry: Registry) -> Runs {
-        Runs { registry, folds: Mutex::default() }
+        Runs { registry, pointers: Mutex::default(), folds: Mutex::default() }
     }
 
     pub fn find(&self, run: &RunId) -> Result<Pointer, Refusal> {
@@ -82,31 +88,49 @@ impl Runs {
     ) -> Result<T, Refusal> {
         let fold = self.fold(&pointer.run);
         let mut fold = fold.lock().unwrap_or_else(PoisonError::into_inner);
-        // Before the record: what is written between the two looks must not be by somebody who is gone.
-        let live = registry::is_live(&pointer.run_dir);
-        let view = fold.catch_up(&pointer.run_dir).map_err(Refusal::NoRecord)?;
+        let ended = fold.catch_up(&pointer.run_dir).map_err(Refusal::NoRecord)?.is_over();
+        let live = !ended && registry::is_live(&pointer.run_dir);
+        // Who is gone may have written their end between the two looks.
+        let view = match live || ended {
+            true => &fold.view,
+            false => fold.catch_up(&pointer.run_dir).map_err(Refusal::NoRecord)?,
+        };
         Ok(see(view, live.then(clock::now)))
     }
 
     /// Newest first.
     pub fn list(&self, query: &RunsQuery, limit: usize) -> Vec<RunEntry> {
-        let pointers = self.registry.list();
+        let pointers = self.pointers();
         self.forget_all_but(&pointers);
-        let entries = pointers.iter().map(|pointer| self.entry(pointer));
+        let entries = pointers.iter().filter_map(|pointer| self.entry(pointer));
         let wanted = entries.filter(|e| query.project.as_ref().is_none_or(|project| *project == e.project));
         wanted.take(limit).collect()
     }
 
-    fn entry(&self, pointer: &Pointer) -> RunEntry {
+    /// The registry is read again only if something came or went since.
+    fn pointers(&self) -> Arc<Vec<Pointer>> {
+        let changed = self.registry.changed_at();
+        let mut known = self.pointers.lock().unwrap_or_else(PoisonError::into_inner);
+        if changed.is_none() || known.0 != changed {
+            known.1 = Arc::new(self.registry.list());
+            let age = changed.and_then(|at| at.elapsed().ok());
+            known.0 = changed.filter(|_| age.is_some_and(|age| age > SETTLED));
+        }
+        Arc::clone(&known.1)
+    }
+
+    /// `None` if its directory is gone.
+    fn entry(&self, pointer: &Pointer) -> Option<RunEntry> {
         let looked = self.look(pointer, Status::of);
         let (status, error) = match looked {
             Ok(status) => (Some(status), None),
+            Err(_) if !pointer.run_dir.exists() => return None,
             Err(Refusal::NoRecord(why)) => (None, Some(why)),
             Err(_) => (None, None),
         };
         let alive = status.as_ref().map_or_else(|| registry::is_live(&pointer.run_dir), |s| s.live);
         let work_dir = status.as_ref().and_then(|s| s.work_dir.clone());
-        RunEntry {
+        Some(RunEntry {
             run: pointer.run.clone(),
             project: work_dir.unwrap_or_else(|| text(&work_tree_of(&pointer.run_dir))),
             path: text(&pointer.path),
@@ -117,7 +141,7 @@ impl Runs {
             state: status.as_ref().map(|s| s.state),
             status,
             error,
-        }
+        })
     }
 
     fn fold(&self, run: &RunId) -> Arc<Mutex<Fold>> {
@@ -144,4 +168,39 @@ fn work_tree_of(run_dir: &Path) -> std::path::PathBuf {
 
 fn text(path: &Path) -> String {
     path.to_string_lossy().into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A registry that has not changed for a while, and what was read of it.
+    #[test]
+    fn the_registry_is_read_again_when_something_came_and_not_before() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let at = dir.path().join("runs");
+        let registry = || Registry::at(at.clone());
+        let add = |n: u8| {
+            let since = Wall(1_794_773_733_000 + i64::from(n) * 1_000);
+            let run = RunId::new(since, [n; 4]);
+            let (run_dir, path) = (dir.path().to_owned(), dir.path().join("RALPH.md"));
+            registry().add(&Pointer { run, run_dir, path, pid: 1, since }).expect("writes");
+        };
+        let age = |seconds: u64| {
+            let then = SystemTime::now() - Duration::from_secs(seconds);
+            std::fs::File::open(&at).and_then(|d| d.set_modified(then)).expect("is ours");
+        };
+        let runs = Runs::new(registry());
+        assert_eq!(runs.pointers().len(), 0);
+        add(1);
+        assert_eq!(runs.pointers().len(), 1);
+        // Just changed: another change may carry the same time, so nothing is remembered.
+        add(2);
+        assert_eq!(runs.pointers().len(), 2);
+        age(60);
+        let first = runs.pointers();
+        assert!(Arc::ptr_eq(&first, &runs.pointers()), "it is not read twice");
+        add(3);
+        assert_eq!(runs.pointers().len(), 3);
+    }
 }
