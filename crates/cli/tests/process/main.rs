@@ -12,6 +12,7 @@ mod day;
 mod doctor;
 mod endings;
 mod full_disk;
+mod graphs;
 mod history;
 mod idle;
 mod looping;
