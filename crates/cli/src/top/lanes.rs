@@ -48,6 +48,14 @@ pub enum Mark {
     Ended,
 }
 
+/// What checks came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Checked {
+    Passed,
+    Open,
+    Failed,
+}
+
 #[derive(Clone, Debug)]
 pub struct Lane<K> {
     stretches: Vec<Stretch<K>>,
@@ -125,14 +133,14 @@ pub struct Lanes {
     pub channels: [Lane<()>; Channel::ALL.len()],
     pub sessions: Lane<Session>,
     pub waits: Lane<usize>,
-    /// Whether they passed.
-    pub checks: Lane<bool>,
+    pub checks: Lane<Checked>,
     pub marks: Lane<Mark>,
-    /// Since when, and which of those that are open is shown to end now.
+    /// What is open, and since when.
     open_sessions: BTreeMap<NodeName, i64>,
     /// Ended, but not how.
     ended_sessions: BTreeMap<NodeName, (i64, i64)>,
     open_waits: BTreeMap<NodeName, (i64, WaitWhy)>,
+    open_checks: BTreeMap<NodeName, i64>,
     mcp_calls: BTreeSet<String>,
 }
 
@@ -164,8 +172,13 @@ impl Lanes {
                 self.open_waits.insert(node.clone(), (at, *why));
             }
             Event::WaitEnded { node, .. } => self.wait_over(node, at),
+            Event::ChecksStarted { node, .. } => {
+                self.open_checks.insert(node.clone(), at);
+            }
             Event::NodeAttempt(attempt) => {
-                self.checks.add(at - millis(attempt.duration_s), at, attempt.converged, 1);
+                let from = self.open_checks.remove(&attempt.node).unwrap_or(at);
+                let kind = if attempt.converged { Checked::Passed } else { Checked::Failed };
+                self.checks.add(from, at, kind, 1);
             }
             Event::Observed { seen, .. } | Event::Fact { fact: Fact::Observed(seen), .. } => {
                 let wall = |ms: Awake| at - millis(recorded.awake_ms.since(ms));
@@ -198,6 +211,9 @@ impl Lanes {
         }
         for (from, why) in self.open_waits.values() {
             lanes.waits.add(*from, now, *why as usize, 1);
+        }
+        for from in self.open_checks.values() {
+            lanes.checks.add(*from, now, Checked::Open, 1);
         }
         lanes
     }
@@ -264,6 +280,7 @@ impl Lanes {
             self.waits.add(from, at, why as usize, 1);
         }
         self.mcp_calls.clear();
+        self.open_checks.clear();
     }
 }
 

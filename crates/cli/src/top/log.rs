@@ -2,6 +2,7 @@
 
 use crate::screen::{Tone, words};
 use dogwatch_core::event::{Event, IterationEnd, Recorded, WaitEndedBy};
+use dogwatch_core::ids::NodeName;
 use dogwatch_core::moment::Wall;
 use dogwatch_core::text::printable;
 use dogwatch_core::watch::{Channel, Evidence};
@@ -33,11 +34,20 @@ pub struct Log {
     pub entries: VecDeque<Entry>,
     /// Lines that are not kept any more.
     pub cut: u64,
+    /// There is more than one node: lines say of which they speak.
+    graph: bool,
 }
 
 impl Log {
     pub fn apply(&mut self, recorded: &Recorded) {
+        if let Event::RunStarted(started) = &recorded.event {
+            self.graph = started.nodes.len() > 1;
+        }
         let Some((tone, text)) = sentence(&recorded.event) else { return };
+        let text = match node_of(&recorded.event) {
+            Some(node) if self.graph => format!("{node}: {text}"),
+            _ => text,
+        };
         let verdict = match &recorded.event {
             Event::HardStop { evidence_summary, active_channel, .. }
             | Event::WatchdogContinue { evidence_summary, active_channel, .. } => {
@@ -58,6 +68,39 @@ impl Log {
     /// Where the entry with this number stands, or the last before it.
     pub fn position(&self, seq: u64) -> usize {
         self.entries.partition_point(|e| e.seq <= seq).saturating_sub(1)
+    }
+}
+
+/// The node that a line is about, if the line does not say so itself.
+fn node_of(event: &Event) -> Option<&NodeName> {
+    match event {
+        Event::IterationStarted { node, .. }
+        | Event::SessionStarted { node, .. }
+        | Event::NeedsHuman { node, .. }
+        | Event::NeedsHumanEnded { node, .. }
+        | Event::AgentRetrying { node, .. }
+        | Event::AgentDrifted { node, .. }
+        | Event::WatchdogContinue { node, .. }
+        | Event::MarkerSeen { node, .. }
+        | Event::HardStop { node, .. }
+        | Event::SessionSignalled { node, .. }
+        | Event::CheckTampered { node, .. }
+        | Event::PartialKept { node, .. }
+        | Event::WaitStarted { node, .. }
+        | Event::WaitEnded { node, .. }
+        | Event::WakeRemembered { node, .. } => Some(node),
+        Event::CommandFinished(c) => Some(&c.node),
+        Event::SessionEnded(s) => Some(&s.node),
+        Event::NodeAttempt(attempt) => Some(&attempt.node),
+        Event::RecoveryPlanned(plan) => Some(&plan.node),
+        Event::IterationCompleted(end)
+        | Event::IterationFailed(end)
+        | Event::IterationTimedOut(end)
+        | Event::IterationAuthFailed(end)
+        | Event::IterationIdle { end, .. }
+        | Event::IterationRateLimited { end, .. }
+        | Event::IterationInterrupted { end, .. } => Some(&end.node),
+        _ => None,
     }
 }
 

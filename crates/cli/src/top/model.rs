@@ -109,6 +109,8 @@ pub struct Row {
     pub live: bool,
     pub view: View,
     pub fault: Option<String>,
+    /// Its journal was read to its end at least once.
+    pub read: bool,
 }
 
 impl Row {
@@ -224,7 +226,7 @@ impl Top {
         self.rows = shown
             .map(|k| match before.iter().position(|row| row.run == k.run) {
                 Some(at) => Row { live: k.live, ..before.swap_remove(at) },
-                None => Row { run: k.run, live: k.live, view: View::default(), fault: None },
+                None => Row { run: k.run, live: k.live, view: View::default(), fault: None, read: false },
             })
             .collect();
         self.hidden = all - self.rows.len();
@@ -250,6 +252,7 @@ impl Top {
     fn read(&mut self, run: &RunId, events: &[Recorded], more: bool) {
         let Some(row) = self.rows.iter_mut().find(|row| row.run == *run) else { return };
         row.fault = None;
+        row.read |= !more;
         let mut page = self.page.as_mut().filter(|page| page.run == *run);
         for event in events {
             row.view.apply(event);
@@ -265,6 +268,7 @@ impl Top {
     fn afresh(&mut self, run: &RunId) {
         if let Some(row) = self.row_mut(run) {
             row.view = View::default();
+            row.read = false;
         }
         if let Some(page) = self.page.as_mut().filter(|page| page.run == *run) {
             page.begin_again();

@@ -190,8 +190,11 @@ impl Shell {
                 if piece.afresh {
                     self.tell(Input::Afresh(run.clone()));
                 }
-                if piece.more {
-                    self.unread.push_front(run.clone());
+                // The one that is looked at comes first; of the others each in its turn.
+                match (piece.more, &self.top.page) {
+                    (true, Some(page)) if page.run == run => self.unread.push_front(run.clone()),
+                    (true, _) => self.unread.push_back(run.clone()),
+                    (false, _) => {}
                 }
                 self.tell(Input::Read { run, events: piece.events, more: piece.more });
             }

@@ -227,7 +227,7 @@ mod tests {
         drop(slave);
         let mut said = Vec::new();
         // The last who had it open is gone: what is left can be read, and then it is an error.
-        let _ = std::fs::File::from(OwnedFd::from(master)).read_to_end(&mut said);
+        let _ = std::fs::File::from(master).read_to_end(&mut said);
         let said = String::from_utf8_lossy(&said).into_owned();
         let (entered, left) = (said.find("\x1b[?1049h"), said.find("\x1b[?1049l"));
         assert!(entered < left && left < said.find("a bug"), "{said:?}");

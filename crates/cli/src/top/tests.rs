@@ -327,7 +327,7 @@ fn the_page_has_a_lane_for_everything_and_the_evidence_of_the_verdict_that_is_ch
     }
     let row = |name: &str| lines.iter().find(|l| l.trim_start().starts_with(name)).expect("a lane").clone();
     assert!(row("verdicts").contains('✖') && row("verdicts").contains('“'), "{page}");
-    assert!(row("session").ends_with("██") && row("stdout").contains('▁'), "{page}");
+    assert!(row("session").ends_with("██") && row("stdout").contains('▃'), "{page}");
     assert!(page.contains("hard stop: no progress for 5m [NO_OUTPUT_DEADLINE]"), "{page}");
     assert!(page.contains("*stdout    5m 00s ago, 1 seen"), "{page}");
     assert!(
@@ -451,4 +451,46 @@ fn a_page_whose_run_is_gone_closes_and_a_record_that_is_another_is_read_afresh()
     assert!(screen(&top, 80, 24)[1].contains("no"));
     top.apply(at(63), Input::Runs(Vec::new()));
     assert!(top.page.is_none() && top.said.is_some());
+}
+
+#[test]
+fn a_record_that_is_still_being_read_says_nothing_yet() {
+    let mut top = Top::new(at(10), (80, 24));
+    top.apply(at(10), Input::Runs(vec![Known { run: run(1), live: false }]));
+    assert!(screen(&top, 80, 24)[2].contains("reading …") && !screen(&top, 80, 24)[2].contains("lost"));
+    let book = working();
+    top.apply(at(10), Input::Read { run: run(1), events: book.events.clone(), more: true });
+    assert!(screen(&top, 80, 24)[2].contains("reading …"));
+    top.apply(at(10), Input::Read { run: run(1), events: Vec::new(), more: false });
+    assert!(screen(&top, 80, 24)[2].contains("lost"));
+}
+
+#[test]
+fn checks_have_a_lane_and_of_a_graph_every_line_says_which_node() {
+    let mut book = working();
+    let Event::RunStarted(started) = &mut book.events[0].event else { panic!("the first") };
+    started.nodes.push(NodeName::new("docs"));
+    let attempt = |converged| {
+        Event::NodeAttempt(dogwatch_core::event::NodeAttempt {
+            node: node(),
+            iteration: Iteration(1),
+            duration_s: Dur::from_secs(50),
+            converged,
+            backoff_s: None,
+            uncounted: false,
+            results: Vec::new(),
+        })
+    };
+    book.add(50, Event::ChecksStarted { node: node(), iteration: Iteration(1) });
+    book.add(60, attempt(false));
+    book.add(90, Event::ChecksStarted { node: node(), iteration: Iteration(1) });
+    book.add(95, attempt(true));
+    let mut top = top_of(vec![(run(1), true, Book { events: book.events.clone() })], 100);
+    open(&mut top, &book);
+    let lines = screen(&top, 80, 24);
+    let lane = lines.iter().find(|l| l.trim_start().starts_with("checks")).expect("the lane");
+    let count = |sign: char| lane.chars().filter(|c| *c == sign).count();
+    assert!((5..10).contains(&count('✘')) && (2..6).contains(&count('✔')), "10 s and 5 s of 100: {lane}");
+    assert!(lines.iter().any(|l| l.contains("fix: 0 checks passed")), "{}", lines.join("\n"));
+    assert!(lines[1].contains("2 pending"), "{}", lines[1]);
 }

@@ -204,3 +204,19 @@ fn a_telling_that_hangs_delays_no_iteration_and_a_second_signal_ends_the_wait() 
     assert_eq!(names(&events).last(), Some(&"run_ended"));
     project.wait_till_nobody_is_left();
 }
+
+#[test]
+fn a_resumed_run_still_knows_the_address_and_tells_what_was_not_told() {
+    let hook = Hook::answering("200 OK");
+    let front = format!("notify: {{on: [ended], webhook: \"{}\"}}\n{GRACES}", hook.url());
+    let project = Project::acting_with(&front, "counter ../count\non 1 { hang } else { say done }");
+    let mut running = project.start_run(&["-n", "1"]);
+    running.wait_for("session_started");
+    running.kill();
+    project.wait_till_nobody_is_left();
+    let done = project.call(&["resume", "--json"]);
+    done.assert_code(0);
+    assert_eq!(notified(&done.events()), [("ended:1", "webhook", true)]);
+    assert_eq!(hook.next().line, "post /hook/secret http/1.1");
+    assert!(hook.posted.try_recv().is_err(), "told once");
+}

@@ -104,9 +104,12 @@ fn line(now: Moment, row: &Row, at: &Columns, look: Look, area: Rect, y: u16, bu
         cell(buffer, area, y, column, width, text, style);
     };
     put(at.name, &printable(row.name()), Style::new());
-    put(at.state, &state, style);
+    if row.read {
+        put(at.state, &state, style);
+    }
     match &row.fault {
-        Some(fault) => put(at.why, fault, look.tone(Tone::Bad)),
+        Some(fault) => return put(at.why, fault, look.tone(Tone::Bad)),
+        None if !row.read => return put(at.why, "reading …", look.tone(Tone::Quiet)),
         None => put(at.why, &why(&status), Style::new()),
     }
     put(at.seen, &seen(&status, now), Style::new());

@@ -3,7 +3,7 @@
 use super::overview::{clock, cost, state, why};
 use super::{Look, cell, text};
 use crate::screen::{Tone, words};
-use crate::top::lanes::{Lane, Lanes, Mark, Session};
+use crate::top::lanes::{Checked, Lane, Lanes, Mark, Session};
 use crate::top::log::Entry;
 use crate::top::model::{Row, Top, tail};
 use crate::top::page::Page;
@@ -24,7 +24,9 @@ const ABOVE: u16 = 11;
 const BELOW: u16 = 4;
 /// How far apart the labels of the axis are at least, in columns.
 const BETWEEN_LABELS: i64 = 12;
-/// A message cell is never higher than this.
+/// A lane with less than this in its fullest cell has no full cells.
+const LITTLE: u64 = 16;
+/// How full a cell of a channel can be.
 const LEVELS: [&str; 8] = ["▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"];
 
 pub fn draw(top: &Top, page: &Page, row: &Row, look: Look, area: Rect, buffer: &mut Buffer) {
@@ -44,7 +46,8 @@ pub fn draw(top: &Top, page: &Page, row: &Row, look: Look, area: Rect, buffer: &
 
 fn title(top: &Top, row: &Row, look: Look, area: Rect, buffer: &mut Buffer) {
     let status = row.status(top.now);
-    let (word, style) = state(&status, look);
+    let (word, style) =
+        if row.read { state(&status, look) } else { ("reading …".to_owned(), look.tone(Tone::Quiet)) };
     let name = printable(row.name()).into_owned();
     let column = text(buffer, area, area.y, 1, &name, look.tone(Tone::Head));
     let column = text(buffer, area, area.y, column + 2, &word, style);
@@ -59,6 +62,7 @@ fn title(top: &Top, row: &Row, look: Look, area: Rect, buffer: &mut Buffer) {
     text(buffer, area, area.y, column, &right, look.tone(Tone::Quiet));
     let line = match &row.fault {
         Some(fault) => fault.clone(),
+        None if !row.read => String::new(),
         None => why(&status) + &nodes(&status),
     };
     cell(buffer, area, area.y + 1, 1, area.width - 2, &printable(&line), Style::new());
@@ -132,14 +136,13 @@ fn draw_lanes(
     lane("wait", waits(&lanes.waits, from, to, width, look));
     for channel in Channel::ALL {
         let columns = lanes.channels[*channel as usize].columns(from, to, width);
-        let cells =
-            columns.into_iter().map(|c| c.map(|(_, weight)| (level(weight), channel_style(*channel, look))));
+        let most = columns.iter().flatten().map(|(_, weight)| *weight).max().unwrap_or(0);
+        let style = channel_style(*channel, look);
+        let cells = columns.into_iter().map(|c| c.map(|(_, weight)| (level(weight, most), style)));
         lane(channel.as_str(), cells.collect());
     }
     let checks = lanes.checks.columns(from, to, width).into_iter();
-    let check =
-        |passed: bool| if passed { ("✔", look.fg(Color::Green)) } else { ("✘", look.fg(Color::Red)) };
-    lane("checks", checks.map(|c| c.map(|(passed, _)| check(passed))).collect());
+    lane("checks", checks.map(|c| c.map(|(kind, _)| check(kind, look))).collect());
     let marks = lanes.marks.columns(from, to, width).into_iter();
     lane("verdicts", marks.map(|c| c.map(|(kind, _)| mark(kind, look))).collect());
 }
@@ -152,6 +155,14 @@ fn session(kind: Session, look: Look) -> (&'static str, Style) {
         Session::Open => ("█", look.fg(Color::Cyan)),
         Session::Limited => ("▒", look.fg(Color::Yellow)),
         Session::Failed => ("▓", look.fg(Color::Red)),
+    }
+}
+
+fn check(kind: Checked, look: Look) -> (&'static str, Style) {
+    match kind {
+        Checked::Passed => ("✔", look.fg(Color::Green)),
+        Checked::Open => ("…", look.fg(Color::Cyan)),
+        Checked::Failed => ("✘", look.fg(Color::Red)),
     }
 }
 
@@ -187,10 +198,12 @@ fn letter(why: WaitWhy) -> &'static str {
     }
 }
 
-/// Twice as much is one step higher.
-fn level(weight: u64) -> &'static str {
-    let step = weight.max(1).ilog2() as usize;
-    LEVELS[step.min(LEVELS.len() - 1)]
+/// A cell is higher the more there was, by orders of magnitude up to the most of its lane.
+fn level(weight: u64, most: u64) -> &'static str {
+    let height = |n: u64| (1.0 + n as f64).ln();
+    let share = height(weight) / height(most.max(LITTLE));
+    let top = LEVELS.len() - 1;
+    LEVELS[((share * top as f64).round() as usize).min(top)]
 }
 
 fn channel_style(channel: Channel, look: Look) -> Style {
