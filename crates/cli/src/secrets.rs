@@ -7,7 +7,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 const FILE: &str = "plan.json";
-const MAX_BYTES: u64 = 4 * 1024 * 1024;
+const MAX_BYTES: u64 = 16 * 1024 * 1024;
 
 /// Keeps the plan if the record does not say all of it.
 pub fn keep(run_dir: &Path, plan: &Plan) -> io::Result<()> {

@@ -9,17 +9,18 @@ use crate::news::NotifyPolicy;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
+mod written;
+
 /// Everything a run was told to do.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(into = "written::Written", try_from = "written::Written")]
 pub struct Plan {
     pub nodes: Vec<NodePlan>,
     /// End the run at the first failed iteration (`--stop-on-error`).
     pub stop_on_error: bool,
     /// Keep the work tree after every session: it is one that git knows.
-    #[serde(default)]
     pub snapshots: bool,
     /// The nodes come from a graph file; without it there is one node, and its end is the run's.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub graph: Option<GraphPlan>,
 }
 
@@ -65,21 +66,16 @@ impl Plan {
 }
 
 /// One piece of work.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct NodePlan {
     pub name: NodeName,
     /// Nodes that must be done before it begins.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub depends_on: Vec<NodeName>,
     /// Globs of the files it works on; nodes that touch the same do not run at once.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub touches: Vec<String>,
     /// It may run beside others.
-    #[serde(default = "yes")]
     pub parallel_safe: bool,
-    #[serde(default, skip_serializing_if = "PromptSource::is_loop_file")]
     pub prompt: PromptSource,
-    #[serde(flatten)]
     pub settings: Settings,
 }
 

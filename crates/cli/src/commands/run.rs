@@ -9,7 +9,7 @@ use dogwatch_core::input::Input;
 use dogwatch_core::redact;
 use dogwatch_host::clock;
 use dogwatch_host::home::{STATE_DIR, StateDir};
-use dogwatch_host::journal::Journal;
+use dogwatch_host::journal::{Journal, MAX_LINE};
 use std::path::PathBuf;
 
 /// Loop an agent over a prompt, or run a graph of such nodes
@@ -46,6 +46,7 @@ pub fn run(args: Args) -> Result<u8, Failure> {
     let loaded = file.load(&args.settings.flags(), &args.args, false)?;
     print_findings(&loaded.warnings);
     loaded.runs_here()?;
+    fits_the_record(&loaded)?;
 
     let held = hold(&file.work_dir, &file.path)?;
     let mut loaded = loaded;
@@ -75,6 +76,25 @@ pub fn run(args: Args) -> Result<u8, Failure> {
         json: args.json,
     };
     supervise(held, ready)
+}
+
+/// What else stands in the line that holds the plan.
+const REST_OF_LINE: usize = 4 << 20;
+
+/// The whole plan stands in the record's first line: names and prompts make it long.
+fn fits_the_record(loaded: &Planned) -> Result<(), Failure> {
+    if loaded.plan.graph.is_none() {
+        return Ok(());
+    }
+    let bytes = serde_json::to_vec(&loaded.plan).map_err(|e| Failure::internal(e.to_string()))?.len();
+    let most = MAX_LINE - REST_OF_LINE;
+    if bytes > most {
+        return Err(Failure::with_hint(
+            format!("the plan of this graph has {bytes} bytes; the record takes {most}"),
+            "put prompts into files (`prompt_file`) and what nodes share at the top level",
+        ));
+    }
+    Ok(())
 }
 
 fn no_git() -> Input {

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 /// Read at a time, so that keys are answered while a long journal is read.
 pub const PIECE: usize = 512 * 1024;
 /// A line that is longer is none of dogwatch's; it is passed over.
-pub const MAX_TAIL_LINE: usize = 4 * 1024 * 1024;
+pub const MAX_TAIL_LINE: usize = dogwatch_host::journal::MAX_LINE;
 
 pub struct Tail {
     path: PathBuf,

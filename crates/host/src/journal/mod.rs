@@ -6,7 +6,7 @@
 
 mod read;
 
-pub use read::{Loaded, ReadError, load, repair};
+pub use read::{Loaded, MAX_LINE, ReadError, load, repair};
 
 use dogwatch_core::event::{Event, Recorded};
 use sha2::{Digest, Sha256};
@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 /// The file's name within a run's directory.
 pub const FILE: &str = "events.jsonl";
 /// What may wait in memory for a disk that is full.
-pub const MAX_PENDING: usize = 8 * 1024 * 1024;
+pub const MAX_PENDING: usize = 32 * 1024 * 1024;
 /// Hexadecimal digits of the chained hash: 128 bits.
 const CHAIN_DIGITS: usize = 32;
 /// What the first line is chained to.

@@ -7,7 +7,7 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 
 /// The longest line a journal may have; `run_started` with its settings is by far the longest.
-const MAX_LINE: usize = 4 * 1024 * 1024;
+pub const MAX_LINE: usize = 16 * 1024 * 1024;
 
 /// A journal as it was found.
 #[derive(Debug, Default)]

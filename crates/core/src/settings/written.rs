@@ -1,0 +1,185 @@
+//! A plan as it is written down: what the nodes of a graph share stands once, so that ten thousand of them still
+//! make a line that can be read. The plan of a loop looks as if this were not here.
+
+use super::*;
+use serde::de::Deserializer;
+
+#[derive(Serialize, Deserialize)]
+pub struct Written {
+    /// What a node has that says nothing else.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    shared: Option<Settings>,
+    nodes: Vec<WrittenNode>,
+    stop_on_error: bool,
+    #[serde(default)]
+    snapshots: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    graph: Option<GraphPlan>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct WrittenNode {
+    name: NodeName,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    depends_on: Vec<NodeName>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    touches: Vec<String>,
+    #[serde(default = "yes")]
+    parallel_safe: bool,
+    #[serde(default, skip_serializing_if = "PromptSource::is_loop_file")]
+    prompt: PromptSource,
+    #[serde(flatten)]
+    own: Own,
+}
+
+/// A field that is there, `null` too: that says "no limit" where the others have one.
+fn there<'de, T: Deserialize<'de>, D: Deserializer<'de>>(deserializer: D) -> Result<Option<T>, D::Error> {
+    T::deserialize(deserializer).map(Some)
+}
+
+macro_rules! own {
+    ($($field:ident: $kind:ty,)*) => {
+        /// The settings in which a node differs from what is shared; all of them where nothing is.
+        #[derive(Serialize, Deserialize)]
+        struct Own {
+            $(#[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "there")]
+            $field: Option<$kind>,)*
+        }
+
+        impl Own {
+            fn of(settings: Settings, shared: Option<&Settings>) -> Own {
+                Own { $($field: shared.is_none_or(|s| s.$field != settings.$field).then_some(settings.$field),)* }
+            }
+
+            fn over(self, shared: &Settings) -> Settings {
+                Settings { $($field: self.$field.unwrap_or_else(|| shared.$field.clone()),)* }
+            }
+        }
+    };
+}
+
+own! {
+    agent: Vec<String>,
+    reader: ReaderName,
+    commands: Vec<CommandPlan>,
+    args: Vec<(String, String)>,
+    credit: bool,
+    delay: Dur,
+    profile: Profile,
+    max_iterations: Option<u64>,
+    watchdog: WatchPolicy,
+    errors: ErrorPolicy,
+    budget: Budget,
+    limits: LimitPolicy,
+    idle: Option<IdlePolicy>,
+    wake_on: WakePolicy,
+    work_when: Option<String>,
+    checks: CheckPolicy,
+    recovery: RecoveryPolicy,
+    worktree: bool,
+    notify: NotifyPolicy,
+    mcp: McpPolicy,
+}
+
+impl From<Plan> for Written {
+    fn from(plan: Plan) -> Written {
+        let shared = plan.nodes.first().filter(|_| plan.nodes.len() > 1).map(|node| node.settings.clone());
+        let node = |node: NodePlan| WrittenNode {
+            name: node.name,
+            depends_on: node.depends_on,
+            touches: node.touches,
+            parallel_safe: node.parallel_safe,
+            prompt: node.prompt,
+            own: Own::of(node.settings, shared.as_ref()),
+        };
+        Written {
+            nodes: plan.nodes.into_iter().map(node).collect(),
+            shared,
+            stop_on_error: plan.stop_on_error,
+            snapshots: plan.snapshots,
+            graph: plan.graph,
+        }
+    }
+}
+
+/// A record that lost a node's agent is no plan.
+#[derive(Debug)]
+pub struct NoAgent(NodeName);
+
+impl fmt::Display for NoAgent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the node `{}` has no agent", self.0)
+    }
+}
+
+impl TryFrom<Written> for Plan {
+    type Error = NoAgent;
+
+    fn try_from(written: Written) -> Result<Plan, NoAgent> {
+        let bare = written.shared.is_none();
+        let shared = written.shared.unwrap_or_else(|| Settings::of(Vec::new(), ReaderName::Plain));
+        let node = |node: WrittenNode| {
+            if bare && node.own.agent.is_none() {
+                return Err(NoAgent(node.name));
+            }
+            Ok(NodePlan {
+                name: node.name,
+                depends_on: node.depends_on,
+                touches: node.touches,
+                parallel_safe: node.parallel_safe,
+                prompt: node.prompt,
+                settings: node.own.over(&shared),
+            })
+        };
+        Ok(Plan {
+            nodes: written.nodes.into_iter().map(node).collect::<Result<_, _>>()?,
+            stop_on_error: written.stop_on_error,
+            snapshots: written.snapshots,
+            graph: written.graph,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan(n: usize) -> Plan {
+        let node = |at: usize| {
+            let mut settings = Settings::of(vec!["claude".to_owned()], ReaderName::Claude);
+            settings.max_iterations = (at == 0).then_some(6);
+            settings.idle = (at != 1).then(IdlePolicy::default);
+            settings.work_when = (at == 2).then(|| "test -s todo".to_owned());
+            settings.checks.commands = vec!["make test".to_owned()];
+            NodePlan::alone(NodeName::new(&format!("n{at}")), settings)
+        };
+        let graph = GraphPlan { max_parallel: 4, budget: Budget::default() };
+        Plan { nodes: (0..n).map(node).collect(), stop_on_error: false, snapshots: true, graph: Some(graph) }
+    }
+
+    #[test]
+    fn a_plan_reads_back_as_it_was() {
+        for n in [1, 2, 5] {
+            let plan = plan(n);
+            let text = serde_json::to_string(&plan).expect("can be written");
+            assert_eq!(serde_json::from_str::<Plan>(&text).expect("can be read"), plan, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_nodes_share_is_written_once() {
+        let text = serde_json::to_string(&plan(1_000)).expect("can be written");
+        assert_eq!(text.matches("make test").count(), 1);
+        assert!(text.len() < 100 * 1_000, "{} bytes", text.len());
+        let alone = serde_json::to_value(plan(1)).expect("can be written");
+        assert!(alone.get("shared").is_none());
+        assert_eq!(alone["nodes"][0]["agent"][0], "claude");
+        assert!(alone["nodes"][0]["work_when"].is_null());
+    }
+
+    #[test]
+    fn a_record_without_an_agent_is_refused() {
+        let error = serde_json::from_str::<Plan>(r#"{"nodes":[{"name":"a"}],"stop_on_error":false}"#);
+        assert!(error.is_err_and(|e| e.to_string().contains("the node `a` has no agent")));
+    }
+}
