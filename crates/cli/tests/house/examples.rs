@@ -77,7 +77,10 @@ fn every_example_is_played_here() {
     let here = include_str!("examples.rs");
     let all: BTreeSet<String> = files()
         .iter()
-        .filter_map(|name| Some(name.strip_prefix("examples/")?.strip_suffix("/RALPH.md")?.to_owned()))
+        .filter_map(|name| {
+            let (dir, file) = name.strip_prefix("examples/")?.rsplit_once('/')?;
+            (file == "RALPH.md" || file.starts_with("graph.")).then(|| dir.to_owned())
+        })
         .collect();
     let missing = all.iter().filter(|name| !here.contains(&format!("play(\"{name}\"")));
     assert_none("examples without a test", &missing.cloned().collect::<Vec<_>>());
@@ -149,4 +152,68 @@ fn a_scripted_session_is_read_like_a_real_one() {
     let ended = played.of("session_ended")[0];
     assert_eq!((ended["messages"].as_u64(), ended["tools"].as_u64()), (Some(2), Some(3)), "{ended}");
     assert_eq!(ended["said"], "All tests pass.");
+}
+
+#[test]
+fn checks_decide_and_tell_the_next_turn_what_failed() {
+    let played = play("converges", &[]);
+    played.assert_ended("clean_with_flake", 0);
+    let attempts = played.of("node_attempt");
+    let converged: Vec<_> = attempts.iter().map(|attempt| attempt["converged"].as_bool()).collect();
+    assert_eq!(converged, [Some(false), Some(true)]);
+    assert_eq!(attempts[1]["backoff_s"].as_f64(), Some(2.0));
+    assert_eq!(played.of("run_ended")[0]["verified"], true);
+    let prompt = played.file(2, "prompt.md");
+    assert!(prompt.contains("the answer is 41"), "{prompt}");
+}
+
+#[test]
+fn a_flaky_check_of_a_kahn_graph_is_tried_again() {
+    let played = play("flaky", &["--set", "agent=cat"]);
+    played.assert_ended("clean_with_flake", 0);
+    let ended = played.of("run_ended")[0];
+    assert_eq!((ended["flake_retries"].as_u64(), ended["nodes"]["done"].as_u64()), (Some(1), Some(1)));
+    let attempts = played.of("node_attempt");
+    assert_eq!(attempts.len(), 2, "{}", played.said());
+    assert_eq!(attempts[0]["results"][0]["rc"], 1);
+    let tail = attempts[0]["results"][0]["tail"].as_str().expect("a failed check has a tail");
+    assert!(tail.contains("connection reset by peer"), "{tail}");
+    assert_eq!(attempts[1]["backoff_s"].as_f64(), Some(2.0));
+    assert!(attempts[0].get("backoff_s").is_none_or(Value::is_null));
+}
+
+#[test]
+fn a_graph_runs_in_the_order_of_its_dependencies() {
+    let played = play("graph", &[]);
+    played.assert_ended("clean", 0);
+    let ended = played.of("run_ended")[0];
+    assert_eq!(ended["nodes"]["done"].as_u64(), Some(6), "{}", played.said());
+    let moved = |node: &str, to: &str| {
+        let moves = played.of("node_transition");
+        let at = moves.iter().find(|m| m["node"] == node && m["to"] == to);
+        at.and_then(|m| m["seq"].as_u64())
+            .unwrap_or_else(|| panic!("{node} is never {to}: {}", played.said()))
+    };
+    for (node, on) in [
+        ("api", "schema"),
+        ("pages", "schema"),
+        ("pages", "style"),
+        ("migrate", "schema"),
+        ("release", "api"),
+        ("release", "pages"),
+        ("release", "migrate"),
+    ] {
+        assert!(moved(node, "running") > moved(on, "done"), "{node} waits for {on}");
+    }
+    // Both roots are under way at once.
+    assert!(moved("style", "running") < moved("schema", "done"), "{}", played.said());
+    // Nothing runs beside the one that is alone.
+    for other in ["style", "api", "pages", "release"] {
+        let apart = moved(other, "done") < moved("migrate", "running")
+            || moved(other, "running") > moved("migrate", "done");
+        assert!(apart, "{other} ran beside migrate: {}", played.said());
+    }
+    assert_eq!(crate::read(&played.dir.path().join("build/schema.md")).trim(), "The tables of the database.");
+    let release = crate::read(&played.dir.path().join("build/release.md"));
+    assert!(release.contains("say so to the world"), "{release}");
 }
