@@ -1,18 +1,24 @@
 //! Plain lines: one tidy block per iteration, no control characters. The terminal shows the same lines.
 
+use super::whose::whose;
 use super::words;
 use super::writer::Writer;
 use dogwatch_core::event::{
-    Event, HumanEndedBy, Outcome, Recorded, RunEnded, RunStarted, WaitEndedBy, WaitWhy,
+    Event, HumanEndedBy, NodeState, Outcome, Recorded, RunEnded, RunStarted, WaitEndedBy, WaitWhy,
 };
+use dogwatch_core::ids::NodeName;
 use dogwatch_core::moment::Moment;
+use dogwatch_core::settings::Tampered;
 use dogwatch_core::text::{one_line, printable};
 use dogwatch_core::view::View;
 use dogwatch_host::driver::Front;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 /// How much of the agent's command line the first line shows.
 const MAX_AGENT: usize = 80;
+/// How much of a list of files a line shows.
+const MAX_FILES: usize = 200;
 
 /// The tone of a line; a terminal gives it a colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,27 +40,126 @@ pub struct Line {
 /// Turns events into lines. Holds what belongs on one line until the line is complete.
 pub struct Teller {
     run_dir: PathBuf,
+    nodes: BTreeMap<NodeName, Pieces>,
+}
+
+/// What belongs on a line of one node that is not complete yet.
+#[derive(Default)]
+struct Pieces {
     prepared: Vec<String>,
     ended: String,
     /// How long nothing has been to do, for the wait that follows.
     idle: String,
 }
 
+/// The widest name that still stands in a column of its own.
+const MAX_NAME: usize = 20;
+
 impl Teller {
     pub fn new(run_dir: &Path) -> Teller {
-        Teller {
-            run_dir: run_dir.to_owned(),
-            prepared: Vec::new(),
-            ended: String::new(),
-            idle: String::new(),
-        }
+        Teller { run_dir: run_dir.to_owned(), nodes: BTreeMap::new() }
     }
 
+    /// The lines of an event; in a graph each says of which node it tells.
     pub fn tell(&mut self, recorded: &Recorded, view: &View) -> Vec<Line> {
-        let line = |tone, text: String| vec![Line { tone, text: printable(&text).into_owned() }];
-        match &recorded.event {
-            Event::RunStarted(s) => self.head(s),
-            Event::RunResumed(s) => line(Tone::Head, format!("dogwatch  run {} resumed", s.run)),
+        let event = &recorded.event;
+        match event {
+            Event::RunStarted(s) => return self.head(s),
+            Event::RunEnded(end) => return self.foot(end, view),
+            _ => {}
+        }
+        let graph = view.nodes.len() > 1;
+        let Some(node) = whose(event) else { return told(event) };
+        let pieces = self.nodes.entry(node.clone()).or_default();
+        let mut lines = if graph { state_change(event) } else { Vec::new() };
+        lines.extend(pieces.tell(event));
+        if matches!(event, Event::NodeTransition { to: NodeState::Done | NodeState::Failed, .. }) {
+            self.nodes.remove(node);
+        }
+        if graph {
+            let wide = view.nodes.iter().map(|n| n.name.as_str().chars().count()).max().unwrap_or(0);
+            let wide = wide.min(MAX_NAME);
+            for line in &mut lines {
+                line.text =
+                    printable(&format!("{:<wide$}  {}", node.as_str(), line.text.trim_start())).into_owned();
+            }
+        }
+        lines
+    }
+    fn head(&self, s: &RunStarted) -> Vec<Line> {
+        let name = match s.nodes.as_slice() {
+            [one] => one.to_string(),
+            many => format!("{} nodes", many.len()),
+        };
+        let text = format!("dogwatch  {name}  ({})  run {}", one_line(&s.agent, MAX_AGENT), s.run);
+        vec![Line { tone: Tone::Head, text: printable(&text).into_owned() }]
+    }
+
+    fn foot(&self, end: &RunEnded, view: &View) -> Vec<Line> {
+        let tone = if end.exit_code == 0 { Tone::Good } else { Tone::Bad };
+        let mut counts = vec![format!("{} completed", end.completed)];
+        if end.idle > 0 {
+            counts.push(format!("{} of them idle", end.idle));
+        }
+        if end.failed > 0 {
+            counts.push(format!("{} failed", end.failed));
+        }
+        if view.totals().interrupted > 0 {
+            counts.push(format!("{} interrupted", view.totals().interrupted));
+        }
+        let verified = match end.outcome {
+            Outcome::Clean | Outcome::CleanWithFlake if !end.verified => " (no checks, so not verified)",
+            _ => "",
+        };
+        let first = format!("{}: {}{verified}", end.outcome, end.reason);
+        let second = format!(
+            "  {}: {}; {}; exit code {}",
+            words::count(end.iterations, "iteration"),
+            counts.join(", "),
+            words::span(end.total_duration_s),
+            end.exit_code
+        );
+        let third = format!("  record: {}", shown_path(&self.run_dir));
+        [(tone, first), (Tone::Plain, second), (Tone::Quiet, third)]
+            .map(|(tone, text)| Line { tone, text: printable(&text).into_owned() })
+            .into()
+    }
+}
+
+/// What concerns the run as a whole.
+fn told(event: &Event) -> Vec<Line> {
+    match event {
+        Event::RunResumed(s) => line(Tone::Head, format!("dogwatch  run {} resumed", s.run)),
+        Event::Told { text } => line(Tone::Quiet, format!("  told: {text}")),
+        Event::Paused {} => line(Tone::Quiet, "  asked to pause".into()),
+        Event::Unpaused {} => line(Tone::Quiet, "  going on".into()),
+        Event::Notice { message, .. } => line(Tone::Quiet, format!("  {message}")),
+        Event::Trouble { kind, detail } => line(Tone::Bad, format!("  trouble: {detail} [{kind}]")),
+        Event::Suspended { for_s } => {
+            line(Tone::Quiet, format!("  nobody watched for {for_s}; it does not count"))
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// In a graph people want to know who is through and who never will be.
+fn state_change(event: &Event) -> Vec<Line> {
+    let Event::NodeTransition { to, reason, .. } = event else { return Vec::new() };
+    let why = reason.as_ref().map_or_else(String::new, |r| format!(" ({r})"));
+    match to {
+        NodeState::Done => line(Tone::Good, format!("done{why}")),
+        NodeState::Failed | NodeState::Blocked => line(Tone::Bad, format!("{to}{why}")),
+        NodeState::Pending | NodeState::Ready | NodeState::Running => Vec::new(),
+    }
+}
+
+pub(super) fn line(tone: Tone, text: String) -> Vec<Line> {
+    vec![Line { tone, text: printable(&text).into_owned() }]
+}
+
+impl Pieces {
+    fn tell(&mut self, event: &Event) -> Vec<Line> {
+        match event {
             Event::IterationStarted { iteration, .. } => {
                 self.prepared.clear();
                 self.ended.clear();
@@ -114,15 +219,6 @@ impl Teller {
                 WaitEndedBy::Timer => Vec::new(),
                 by => line(Tone::Quiet, format!("  woken ({by})")),
             },
-            Event::Told { text } => line(Tone::Quiet, format!("  told: {text}")),
-            Event::Paused {} => line(Tone::Quiet, "  asked to pause".into()),
-            Event::Unpaused {} => line(Tone::Quiet, "  going on".into()),
-            Event::Notice { message, .. } => line(Tone::Quiet, format!("  {message}")),
-            Event::Trouble { kind, detail } => line(Tone::Bad, format!("  trouble: {detail} [{kind}]")),
-            Event::Suspended { for_s } => {
-                line(Tone::Quiet, format!("  nobody watched for {for_s}; it does not count"))
-            }
-            Event::RunEnded(end) => self.foot(end, view),
             Event::NeedsHuman { what, until, .. } => {
                 line(Tone::Bad, format!("  needs a person{}: {what}", words::until(*until)))
             }
@@ -138,32 +234,19 @@ impl Teller {
             }
             Event::DayUsed(_) => Vec::new(),
             Event::AgentDrifted { .. } => line(Tone::Bad, format!("  {}", words::DRIFTED)),
-            Event::NodeTransition { .. }
-            | Event::NeedsHumanEnded { by: HumanEndedBy::Deadline | HumanEndedBy::Session, .. }
-            | Event::SessionStarted { .. }
-            | Event::Observed { .. }
-            | Event::SnapshotTaken { .. }
-            | Event::WorktreeReady { .. }
-            | Event::ChecksPinned { .. }
-            | Event::ChecksStarted { .. }
-            | Event::CheckTampered { .. }
-            | Event::NodeAttempt(_)
-            | Event::RecoveryPlanned(_)
-            | Event::PartialKept { .. }
-            | Event::Fact { .. }
-            | Event::Used { .. }
-            | Event::WatchdogContinue { .. }
-            | Event::MarkerSeen { .. }
-            | Event::WakeRemembered { .. }
-            | Event::Notified { .. }
-            | Event::Unknown => Vec::new(),
+            Event::ChecksStarted { .. } => line(Tone::Quiet, "  checking".into()),
+            Event::NodeAttempt(attempt) => words::attempt(attempt),
+            Event::CheckTampered { files, policy, .. } => {
+                let tone = if *policy == Tampered::Fail { Tone::Bad } else { Tone::Quiet };
+                line(tone, format!("  pinned and changed: {}", one_line(&files.join(", "), MAX_FILES)))
+            }
+            Event::RecoveryPlanned(plan) => line(Tone::Quiet, format!("  {}", words::recovery(plan))),
+            Event::PartialKept { file, .. } => line(Tone::Quiet, format!("  what there is of it: {file}")),
+            Event::WorktreeReady { path, branch, .. } => {
+                line(Tone::Quiet, format!("  works in {path} on branch {branch}"))
+            }
+            _ => Vec::new(),
         }
-    }
-
-    fn head(&self, s: &RunStarted) -> Vec<Line> {
-        let name = s.nodes.first().map_or("", |n| n.as_str());
-        let text = format!("dogwatch  {name}  ({})  run {}", one_line(&s.agent, MAX_AGENT), s.run);
-        vec![Line { tone: Tone::Head, text: printable(&text).into_owned() }]
     }
 
     fn over(
@@ -179,36 +262,6 @@ impl Teller {
             text.push_str(part);
         }
         vec![Line { tone, text: printable(&text).into_owned() }]
-    }
-
-    fn foot(&self, end: &RunEnded, view: &View) -> Vec<Line> {
-        let tone = if end.exit_code == 0 { Tone::Good } else { Tone::Bad };
-        let mut counts = vec![format!("{} completed", end.completed)];
-        if end.idle > 0 {
-            counts.push(format!("{} of them idle", end.idle));
-        }
-        if end.failed > 0 {
-            counts.push(format!("{} failed", end.failed));
-        }
-        if view.totals().interrupted > 0 {
-            counts.push(format!("{} interrupted", view.totals().interrupted));
-        }
-        let verified = match end.outcome {
-            Outcome::Clean | Outcome::CleanWithFlake if !end.verified => " (no checks, so not verified)",
-            _ => "",
-        };
-        let first = format!("{}: {}{verified}", end.outcome, end.reason);
-        let second = format!(
-            "  {}: {}; {}; exit code {}",
-            words::count(end.iterations, "iteration"),
-            counts.join(", "),
-            words::span(end.total_duration_s),
-            end.exit_code
-        );
-        let third = format!("  record: {}", shown_path(&self.run_dir));
-        [(tone, first), (Tone::Plain, second), (Tone::Quiet, third)]
-            .map(|(tone, text)| Line { tone, text: printable(&text).into_owned() })
-            .into()
     }
 }
 

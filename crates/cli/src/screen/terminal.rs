@@ -7,7 +7,7 @@ use super::lines::{Teller, Tone};
 use super::words;
 use super::writer::Writer;
 use dogwatch_core::dur::Dur;
-use dogwatch_core::event::{Event, Recorded, WaitWhy};
+use dogwatch_core::event::{Event, NodeState, Recorded, WaitWhy};
 use dogwatch_core::moment::Moment;
 use dogwatch_core::text::printable;
 use dogwatch_core::view::{Doing, NodeView, View};
@@ -54,7 +54,11 @@ impl Front for Terminal {
             let clear = self.clear();
             self.writer.write(clear.to_owned());
         }
-        self.busy = live_text(event.moment(), view).is_some();
+        // A graph is looked at only when it is drawn: it may be large.
+        self.busy = match view.nodes.len() {
+            0..=1 => live_text(event.moment(), view).is_some(),
+            _ => !view.is_over(),
+        };
     }
 
     fn tick(&mut self, now: Moment, view: &View) {
@@ -72,6 +76,9 @@ impl Front for Terminal {
 fn live_text(now: Moment, view: &View) -> Option<String> {
     if view.is_over() {
         return None;
+    }
+    if view.nodes.len() > 1 {
+        return Some(graph_text(view));
     }
     view.nodes.iter().find_map(|node| match &node.doing {
         Doing::Working { since, messages, last_output, .. } => {
@@ -97,6 +104,21 @@ fn live_text(now: Moment, view: &View) -> Option<String> {
         Doing::Checking => Some("  checking".to_owned()),
         Doing::Nothing | Doing::Preparing => None,
     })
+}
+
+/// How far a graph is.
+fn graph_text(view: &View) -> String {
+    let count = |is: fn(&NodeView) -> bool| view.nodes.iter().filter(|n| is(n)).count();
+    let parts = [
+        (count(|n| matches!(n.doing, Doing::Working { .. })), "working"),
+        (count(|n| matches!(n.doing, Doing::Checking)), "checking"),
+        (count(|n| matches!(n.doing, Doing::Waiting { .. })), "waiting"),
+        (count(|n| n.state == NodeState::Failed), "failed"),
+        (count(|n| n.state == NodeState::Blocked), "blocked"),
+    ];
+    let said: Vec<String> = parts.iter().filter(|(n, _)| *n > 0).map(|(n, w)| format!("{n} {w}")).collect();
+    let done = count(|n| n.state == NodeState::Done);
+    format!("  {done} of {} nodes done; {}", view.nodes.len(), said.join(", "))
 }
 
 /// What ails the agent, the most urgent first.

@@ -1,8 +1,13 @@
 //! How things are said: durations, sizes, counts, and the sentence for each event.
 
+use super::lines::{Line, Tone, line};
 use dogwatch_core::dur::Dur;
-use dogwatch_core::event::{CommandFinished, EndStep, EndedBy, Report, ReportKind, SessionEnded, WaitWhy};
+use dogwatch_core::event::{
+    CommandFinished, EndStep, EndedBy, NodeAttempt, RecoveryPlanned, Report, ReportKind, SessionEnded,
+    WaitWhy,
+};
 use dogwatch_core::moment::Wall;
+use dogwatch_core::recovery::Action;
 use dogwatch_core::text::one_line;
 use dogwatch_core::view::Used;
 
@@ -73,6 +78,45 @@ pub fn command(c: &CommandFinished) -> String {
         (false, None, None) => " not started".to_owned(),
     };
     format!("{}{how} ({})", c.name, span(c.duration_s))
+}
+
+/// How the checks judged an attempt: one line if all pass, else what failed and the end of what it said.
+pub fn attempt(a: &NodeAttempt) -> Vec<Line> {
+    let all = a.results.len();
+    if a.converged {
+        let flaky = a.results.iter().filter(|r| r.flaky).count();
+        let flaky = if flaky > 0 { format!(", {flaky} flaky") } else { String::new() };
+        return line(Tone::Good, format!("  {} pass{flaky}", count(all as u64, "check")));
+    }
+    let mut lines = Vec::new();
+    for r in a.results.iter().filter(|r| r.rc != 0) {
+        let how = if r.timed_out { "timed out".to_owned() } else { format!("exit {}", r.rc) };
+        let cmd = one_line(&r.cmd, MAX_SAID);
+        lines.extend(line(Tone::Bad, format!("  check failed: {cmd} ({how}, {})", span(r.duration_s))));
+        let said = r.tail.as_deref().unwrap_or_default().lines().rev().map(str::trim).find(|l| !l.is_empty());
+        lines.extend(
+            said.map(|said| one_line(said, MAX_SAID))
+                .into_iter()
+                .flat_map(|said| line(Tone::Quiet, format!("    {said}"))),
+        );
+    }
+    lines
+}
+
+/// What is done about an end that was no good one.
+pub fn recovery(plan: &RecoveryPlanned) -> String {
+    let budget = match plan.budget {
+        0 => String::new(),
+        budget => format!(", {} of {budget}", plan.used.min(budget)),
+    };
+    match (plan.action, &plan.next_agent) {
+        (Action::Retry, _) => format!("recovery: the next prompt says what went wrong{budget}"),
+        (Action::NextAgent, Some(next)) => {
+            format!("recovery: {} rests, {next} goes on", plan.agent.as_deref().unwrap_or("the agent"))
+        }
+        (Action::NextAgent, None) | (Action::Wait, _) => format!("recovery: waiting ({})", plan.class),
+        (Action::Stop, _) => format!("recovery: nothing more is tried ({})", plan.class),
+    }
 }
 
 /// `12 messages, 7 tools, 3 left-over processes ended`

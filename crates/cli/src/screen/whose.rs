@@ -1,0 +1,47 @@
+//! Of which node an event tells.
+
+use dogwatch_core::event::Event;
+use dogwatch_core::ids::NodeName;
+
+/// The node, unless the event is the run's own.
+pub fn whose(event: &Event) -> Option<&NodeName> {
+    match event {
+        Event::NodeTransition { node, .. }
+        | Event::IterationStarted { node, .. }
+        | Event::PromptAssembled { node, .. }
+        | Event::SessionStarted { node, .. }
+        | Event::Observed { node, .. }
+        | Event::Fact { node, .. }
+        | Event::Used { node, .. }
+        | Event::WatchdogContinue { node, .. }
+        | Event::MarkerSeen { node, .. }
+        | Event::HardStop { node, .. }
+        | Event::SessionSignalled { node, .. }
+        | Event::SnapshotTaken { node, .. }
+        | Event::WorktreeReady { node, .. }
+        | Event::ChecksPinned { node, .. }
+        | Event::ChecksStarted { node, .. }
+        | Event::CheckTampered { node, .. }
+        | Event::PartialKept { node, .. }
+        | Event::NeedsHuman { node, .. }
+        | Event::NeedsHumanEnded { node, .. }
+        | Event::AgentRetrying { node, .. }
+        | Event::AgentDrifted { node, .. }
+        | Event::AgentReported { node, .. }
+        | Event::WaitStarted { node, .. }
+        | Event::WaitEnded { node, .. }
+        | Event::WakeRemembered { node, .. } => Some(node),
+        Event::CommandFinished(c) => Some(&c.node),
+        Event::SessionEnded(s) => Some(&s.node),
+        Event::NodeAttempt(a) => Some(&a.node),
+        Event::RecoveryPlanned(r) => Some(&r.node),
+        Event::IterationCompleted(end)
+        | Event::IterationFailed(end)
+        | Event::IterationTimedOut(end)
+        | Event::IterationAuthFailed(end)
+        | Event::IterationIdle { end, .. }
+        | Event::IterationRateLimited { end, .. }
+        | Event::IterationInterrupted { end, .. } => Some(&end.node),
+        _ => None,
+    }
+}
