@@ -4,7 +4,7 @@
 //! mcp:
 //!   servers:
 //!     files: {command: [npx, some-server, /srv], timeout: 30s, tools: {search: {timeout: 2m}}}
-//!     tracker: {url: "http://127.0.0.1:9000/mcp", restart_after: 2}
+//!     tracker: {command: npx mcp-remote https://tracker.example/mcp, restart_after: 2}
 //! ```
 
 use crate::limits::{MAX_MCP_SERVERS, MAX_MCP_TOOLS, MAX_NAME_BYTES, MAX_TEXTS};
@@ -88,11 +88,8 @@ fn place(ctx: &mut Ctx<'_, '_>, entry: &Entry, fields: &[Entry]) -> Option<McpPl
     match (field(fields, "command"), field(fields, "url")) {
         (Some(node), None) => command(ctx, node).map(McpPlace::Command),
         (None, Some(node)) => {
-            let url = text(ctx, node)?;
-            if url.starts_with("http://") || url.starts_with("https://") {
-                return Some(McpPlace::Url(url));
-            }
-            ctx.error(&node.span, "a server's `url` must begin with http:// or https://");
+            ctx.error(&node.span, "this version of dogwatch cannot stand before a server behind a `url` yet")
+                .help("a bridge that is started by a command can, such as `npx mcp-remote URL`");
             None
         }
         (Some(_), Some(node)) => {

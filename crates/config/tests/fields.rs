@@ -398,13 +398,13 @@ fn the_side_door_is_open_unless_closed_and_may_have_servers_behind_it() {
     assert!(!mcp("mcp: off").enabled);
     assert!(mcp("mcp: true").enabled);
     let mcp = mcp(
-        "mcp: {servers: {a: {command: [x, y], timeout: 5s, tools: {t: {timeout: 2m}}, restart_after: 1}, b: {url: \"http://h/\"}}}",
+        "mcp: {servers: {a: {command: [x, y], timeout: 5s, tools: {t: {timeout: 2m}}, restart_after: 1}, b: {command: \"x 'y z'\"}}}",
     );
     let [a, b] = mcp.servers.as_slice() else { panic!("two servers") };
     assert_eq!(a.place, McpPlace::Command(vec!["x".into(), "y".into()]));
     assert_eq!((a.timeout, a.restart_after), (Dur::from_secs(5), 1));
     assert_eq!(a.tools, [("t".to_owned(), Dur::from_mins(2))]);
-    assert_eq!(b.place, McpPlace::Url("http://h/".into()));
+    assert_eq!(b.place, McpPlace::Command(vec!["x".into(), "y z".into()]));
     assert_eq!((b.timeout, b.restart_after), (Dur::from_secs(60), 3));
 }
 
@@ -418,7 +418,10 @@ fn a_server_that_is_written_wrong_is_refused_with_its_place() {
         ("mcp: {servers: {dogwatch: {command: [x]}}}", "3:17: `dogwatch` cannot be the name of a server"),
         ("mcp: {servers: {a: {}}}", "3:17: `mcp.servers.a` needs a `command` or a `url`"),
         ("mcp: {servers: {a: {command: []}}}", "3:30: a server's `command` must be a list of words"),
-        ("mcp: {servers: {a: {url: ftp://x}}}", "3:26: a server's `url` must begin with http:// or https://"),
+        (
+            "mcp: {servers: {a: {url: \"http://x\"}}}",
+            "3:26: this version of dogwatch cannot stand before a server behind a `url` yet",
+        ),
         (
             "mcp: {servers: {a: {command: [x], url: \"http://h\"}}}",
             "3:40: a server has a `command` or a `url`, not both",

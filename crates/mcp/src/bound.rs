@@ -35,8 +35,11 @@ pub fn seconds(limit: Duration) -> String {
 }
 
 /// Waits no longer than this. What was waited for is dropped when it is late, and whatever it held with it.
-pub async fn within<T>(limit: Duration, what: impl Future<Output = T>) -> Result<T, Late> {
-    tokio::time::timeout(limit, what).await.map_err(|_| Late(limit))
+///
+/// It is held on the heap: bounds stand within bounds here, and all of them on the stack would be too much for it.
+pub fn within<T>(limit: Duration, what: impl Future<Output = T>) -> impl Future<Output = Result<T, Late>> {
+    let what = Box::pin(what);
+    async move { tokio::time::timeout(limit, what).await.map_err(|_| Late(limit)) }
 }
 
 /// Why a wait ended without what was waited for.
@@ -47,14 +50,17 @@ pub enum Unmet {
 }
 
 /// As `within`, and no longer than until whoever asked has lost interest.
-pub async fn within_unless<T>(
+pub fn within_unless<T>(
     limit: Duration,
     cancelled: impl Future<Output = ()>,
     what: impl Future<Output = T>,
-) -> Result<T, Unmet> {
-    tokio::select! {
-        biased;
-        met = tokio::time::timeout(limit, what) => met.map_err(|_| Unmet::Late(limit)),
-        () = cancelled => Err(Unmet::Cancelled),
+) -> impl Future<Output = Result<T, Unmet>> {
+    let (cancelled, what) = (Box::pin(cancelled), Box::pin(what));
+    async move {
+        tokio::select! {
+            biased;
+            met = tokio::time::timeout(limit, what) => met.map_err(|_| Unmet::Late(limit)),
+            () = cancelled => Err(Unmet::Cancelled),
+        }
     }
 }

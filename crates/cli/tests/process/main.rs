@@ -22,6 +22,7 @@ mod recovery;
 mod resume;
 mod screen;
 mod serve;
+mod side_door;
 mod signals;
 mod snapshots;
 mod subagents;

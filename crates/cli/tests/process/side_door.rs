@@ -1,0 +1,176 @@
+//! The side door with real processes: an agent starts `dogwatch mcp` and speaks to its run through it.
+
+use crate::kit::{GRACES, Project, all, one};
+use serde_json::{Value, json};
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+/// An agent in Python that prints nothing: it starts its server, greets it, and makes the calls it is told to,
+/// with a pause after each, so often.
+const AGENT: &str = r#"
+import json, os, subprocess, sys, time
+sys.stdin.read()
+times, pause = int(sys.argv[1]), float(sys.argv[2])
+calls = [json.loads(call) for call in sys.argv[3:]]
+server = subprocess.Popen([os.environ["BIN"], "mcp"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+answers = open(os.environ["ANSWERS"], "a")
+number = 0
+def ask(method, params):
+    global number
+    number += 1
+    server.stdin.write((json.dumps({"jsonrpc": "2.0", "id": number, "method": method, "params": params}) + "\n").encode())
+    server.stdin.flush()
+    answer = json.loads(server.stdout.readline())
+    assert answer["id"] == number, answer
+    answers.write(json.dumps(answer) + "\n")
+ask("initialize", {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}})
+server.stdin.write(b'{"jsonrpc":"2.0","method":"notifications/initialized"}\n')
+for n in range(times):
+    for tool, arguments in calls:
+        ask("tools/call", {"name": tool, "arguments": json.loads(json.dumps(arguments).replace("N", str(n)))})
+    time.sleep(pause)
+answers.close()
+server.stdin.close()
+assert server.wait() == 0
+"#;
+
+fn agent(front: &str, times: u32, pause: &str, calls: &[Value]) -> Project {
+    let project = Project::new();
+    project.file("agent.py", AGENT);
+    let calls: Vec<String> = calls.iter().map(|call| format!("'{call}'")).collect();
+    let (bin, answers) = (env!("CARGO_BIN_EXE_dogwatch"), project.outside("answers"));
+    let line = format!(
+        "env BIN={bin} ANSWERS={} python3 agent.py {times} {pause} {}",
+        answers.display(),
+        calls.join(" ")
+    );
+    project.ralph(&format!("agent: {}\n{front}\n{GRACES}", json!(line)), "go");
+    project
+}
+
+fn answers(project: &Project) -> Vec<Value> {
+    let text = std::fs::read_to_string(project.outside("answers")).unwrap_or_default();
+    text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
+}
+
+#[test]
+fn seed_001_an_agent_that_prints_nothing_and_makes_calls_is_not_ended() {
+    let front = "watchdog: {idle: 6s}";
+    let call = json!(["report_progress", {"message": "file N is ported"}]);
+    let project = agent(front, 18, "0.5", &[call]);
+    let done = project.run(&["-n", "1"]);
+    done.assert_code(0);
+    let events = done.events();
+    assert_eq!(all(&events, "hard_stop").len(), 0);
+    assert!(!all(&events, "agent_reported").is_empty());
+    project.assert_nobody_is_left();
+}
+
+#[test]
+fn seed_001_an_agent_that_only_sends_heartbeats_is_ended() {
+    let project = agent("watchdog: {idle: 6s}", 1000, "0.5", &[json!(["heartbeat", {}])]);
+    let done = project.run(&["-n", "1"]);
+    let events = done.events();
+    assert_eq!(one(&events, "hard_stop")["reason"], "NO_OUTPUT_DEADLINE");
+    project.assert_nobody_is_left();
+}
+
+#[test]
+fn what_an_agent_calls_its_state_counts_as_the_marker_would() {
+    let calls = [
+        json!(["report_state", {"state": "idle", "reason": "no_pending_tasks"}]),
+        json!(["save_artifact", {"name": "plan.md", "content": "# the plan"}]),
+        json!(["what_failed", {}]),
+        json!(["check_done", {}]),
+    ];
+    let project = agent("idle: {delay: 10ms, stop_after: 1}", 1, "0", &calls);
+    let done = project.run(&[]);
+    let end = done.assert_code(0).end();
+    assert_eq!((&end["outcome"], &end["idle"]), (&json!("idle"), &json!(1)));
+    let events = done.events();
+    assert_eq!(one(&events, "iteration_idle")["reason"], "no_pending_tasks");
+    assert_eq!(one(&events, "marker_seen")["state"], "idle");
+    let kept = project.run_dir().join("loop/000001/artifacts/plan.md");
+    assert_eq!(std::fs::read_to_string(kept).expect("it is kept"), "# the plan");
+    let answers = answers(&project);
+    let said = |n: usize| answers[n]["result"]["content"][0]["text"].as_str().unwrap_or_default().to_owned();
+    assert!(said(3).starts_with("Nothing has failed"), "{}", said(3));
+    assert!(said(4).starts_with("This loop has no checks"), "{}", said(4));
+    assert!(!project.run_dir().join("loop/000001/mcp.json").exists(), "the key goes with its session");
+}
+
+#[test]
+fn the_checks_of_a_loop_can_be_run_by_its_agent() {
+    let front = "done_when: [test -e done]\nmax_iterations: 1";
+    let project = agent(front, 1, "0", &[json!(["check_done", {}])]);
+    project.run(&[]);
+    let text = answers(&project)[1]["result"]["content"][0]["text"].as_str().unwrap_or_default().to_owned();
+    assert!(text.starts_with("1 of 1 checks fail."), "{text}");
+}
+
+/// Posts to a run's side door; answers the status.
+fn post(socket: &str, key: &str, body: &str) -> u16 {
+    let mut stream = UnixStream::connect(socket).expect("the run listens");
+    stream.set_read_timeout(Some(Duration::from_secs(60))).expect("set");
+    let head = format!(
+        "POST /v1/mcp HTTP/1.1\r\nhost: run\r\nconnection: close\r\nauthorization: Bearer {key}\r\n\
+         content-type: application/json\r\ncontent-length: {}\r\n\r\n",
+        body.len()
+    );
+    stream.write_all((head + body).as_bytes()).expect("written");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("answered");
+    answer.get(9..12).and_then(|code| code.parse().ok()).expect("a status")
+}
+
+#[test]
+fn a_session_is_known_by_its_key_alone_and_the_key_stands_in_no_command_line() {
+    let project = Project::new();
+    let (env, gate) = (project.outside("env"), project.gate("gate"));
+    let line = format!(
+        "sh -c 'echo \"$DOGWATCH_SOCKET $DOGWATCH_TOKEN\" > {}.new; mv {}.new {}; read x < {}'",
+        env.display(),
+        env.display(),
+        env.display(),
+        project.path("gate").display()
+    );
+    project.ralph(&format!("agent: {}\n{GRACES}", json!(line)), "go");
+    let mut run = project.start_run(&["-n", "1"]);
+    run.wait_for("session_started");
+    while !env.exists() {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let text = std::fs::read_to_string(&env).expect("written");
+    let (socket, key) = text.trim().split_once(' ').expect("two words");
+    let letter = |node: &str, iteration: u64| {
+        json!({"node": node, "iteration": iteration, "say": "heartbeat"}).to_string()
+    };
+    assert_eq!(post(socket, key, &letter("loop", 1)), 200);
+    assert_eq!(post(socket, "wrong", &letter("loop", 1)), 401);
+    assert_eq!(post(socket, "", &letter("loop", 1)), 401);
+    assert_eq!(post(socket, key, &letter("loop", 2)), 409);
+    assert_eq!(post(socket, key, &letter("other", 1)), 409);
+    assert_eq!(post(socket, key, "{\"node\":"), 400);
+    assert_eq!(post(socket, key, &json!({"node": "loop", "iteration": 1, "say": "nonsense"}).to_string()), 400);
+    let huge = json!({"node": "loop", "iteration": 1, "say": "error", "text": "x".repeat(100_000)}).to_string();
+    assert_eq!(post(socket, key, &huge), 413);
+    assert_eq!(post(socket, key, &format!("{}{}", "[".repeat(200), "]".repeat(200))), 400);
+    let key = key.to_owned();
+    gate.open();
+    let done = run.finish();
+    done.assert_code(0);
+    let journal = std::fs::read_to_string(project.run_dir().join("events.jsonl")).expect("the record");
+    assert!(!journal.contains(&key), "the record holds the key of a session");
+}
+
+#[test]
+fn the_door_can_be_shut() {
+    let project = Project::new();
+    let env = project.outside("env");
+    let line = format!("sh -c 'env > {}'", env.display());
+    project.ralph(&format!("agent: {}\nmcp: false\n{GRACES}", json!(line)), "go");
+    project.run(&["-n", "1"]).assert_code(0);
+    let text = std::fs::read_to_string(env).expect("written");
+    assert!(text.contains("DOGWATCH_NODE=") && !text.contains("DOGWATCH_TOKEN"), "{text}");
+}

@@ -1,0 +1,181 @@
+//! Servers behind the proxy: their tools are offered, their calls are bounded, and whatever they do is contained.
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use serde_json::json;
+use std::time::{Duration, Instant};
+use support::{Agent, runtime, said, server};
+
+const MINUTE: Duration = Duration::from_secs(60);
+const SHORT: Duration = Duration::from_millis(400);
+
+#[test]
+fn tools_of_other_servers_are_offered_under_their_names_and_called() {
+    runtime().block_on(async {
+        let mut agent =
+            Agent::start(vec![server("a", "good", MINUTE), server("b", "good", MINUTE)], &[]).await;
+        let tools = agent.tools().await;
+        for name in ["report_state", "check_done", "echo", "b_echo", "a_heartbeat", "b_heartbeat", "b_hang"] {
+            assert!(tools.iter().any(|t| t == name), "{name} in {tools:?}");
+        }
+        let answer = agent.call("b_echo", json!({"text": "hello"})).await;
+        assert_eq!(said(&answer), ("hello".to_owned(), false));
+        assert!(agent.log("b").contains(r#""name":"echo""#), "it is called by its own name");
+        // Ours is ours, whatever others call theirs.
+        assert_eq!(
+            said(&agent.call("heartbeat", json!({})).await).0,
+            "Alive. This does not count as progress."
+        );
+        for phase in ["start", "end"] {
+            agent.run.wait_for(|s| s["say"] == "call" && s["server"] == "b" && s["phase"] == phase).await;
+        }
+        assert!(agent.run.keys.lock().unwrap().iter().all(|key| key == "Bearer key"));
+    });
+}
+
+#[test]
+fn a_call_that_hangs_is_answered_within_its_limit_and_the_server_started_afresh_after_some() {
+    runtime().block_on(async {
+        let mut agent = Agent::start(vec![server("slow", "good", SHORT)], &[]).await;
+        agent.tools().await;
+        for (nth, more) in [(1, ""), (2, "; after 2 such calls the server is started afresh")] {
+            let began = Instant::now();
+            let (text, failed) = said(&agent.call("hang", json!({})).await);
+            assert!(failed);
+            assert_eq!(text, format!("server `slow`: `hang` gave no answer within its limit of 0.4 s{more}"));
+            assert!(began.elapsed() >= SHORT && began.elapsed() < MINUTE, "{:?}", began.elapsed());
+            assert_eq!(agent.log("slow").matches("started").count(), 1, "{nth}");
+        }
+        assert_eq!(said(&agent.call("echo", json!({"text": "new"})).await), ("new".to_owned(), false));
+        assert_eq!(agent.log("slow").matches("started").count(), 2);
+        assert!(agent.log("slow").contains("notifications/cancelled"), "the server is told");
+        agent.run.wait_for(|s| s["say"] == "call" && s["phase"] == "timed_out").await;
+    });
+}
+
+#[test]
+fn a_tool_may_have_a_limit_of_its_own() {
+    runtime().block_on(async {
+        let mut plan = server("s", "good", SHORT);
+        plan.tools = vec![("late".to_owned(), dogwatch_core::dur::Dur::from_secs(60))];
+        let mut agent = Agent::start(vec![plan], &[]).await;
+        agent.tools().await;
+        assert_eq!(said(&agent.call("late", json!({"after": "0.8"})).await), ("late".to_owned(), false));
+    });
+}
+
+#[test]
+fn a_late_answer_is_dropped_and_meets_no_other_call() {
+    runtime().block_on(async {
+        let mut agent = Agent::start(vec![server("s", "good", SHORT)], &[]).await;
+        agent.tools().await;
+        assert!(said(&agent.call("late", json!({"after": "0.6"})).await).1);
+        for n in 0..20 {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            let text = n.to_string();
+            assert_eq!(said(&agent.call("echo", json!({"text": text})).await), (text, false));
+        }
+    });
+}
+
+#[test]
+fn a_server_that_dies_in_a_call_is_answered_for_and_comes_back() {
+    runtime().block_on(async {
+        let mut agent = Agent::start(vec![server("s", "good", MINUTE)], &[]).await;
+        agent.tools().await;
+        let (text, failed) = said(&agent.call("die", json!({})).await);
+        assert!(failed && text.starts_with("server `s` has ended"), "{text}");
+        assert_eq!(said(&agent.call("echo", json!({"text": "back"})).await), ("back".to_owned(), false));
+        agent.run.wait_for(|s| s["say"] == "server_trouble").await;
+    });
+}
+
+#[test]
+fn servers_that_are_no_servers_cost_the_others_nothing() {
+    runtime().block_on(async {
+        let bad = ["dies", "garbage", "endless"].map(|mode| server(mode, mode, MINUTE));
+        let servers =
+            bad.into_iter().chain([server("good", "good", MINUTE), server("chatty", "chatty", MINUTE)]);
+        let mut agent = Agent::start(servers.collect(), &[]).await;
+        let began = Instant::now();
+        let tools = agent.tools().await;
+        assert!(began.elapsed() < MINUTE, "{:?}", began.elapsed());
+        assert!(tools.iter().any(|t| t == "echo") && tools.iter().any(|t| t == "chatty_echo"), "{tools:?}");
+        assert_eq!(said(&agent.call("echo", json!({"text": "x"})).await), ("x".to_owned(), false));
+        agent.run.wait_for(|s| s["say"] == "server_trouble" && s["server"] == "dies").await;
+        let text = agent.run.said().iter().find(|s| s["server"] == "dies").unwrap()["text"].clone();
+        assert!(text.as_str().unwrap().contains("no such database"), "{text}");
+    });
+}
+
+#[test]
+fn a_server_that_never_answers_initialize_does_not_hold_up_the_list() {
+    runtime().block_on(async {
+        let mut agent =
+            Agent::start(vec![server("mute", "silent", MINUTE), server("good", "good", MINUTE)], &[]).await;
+        let began = Instant::now();
+        let tools = agent.tools().await;
+        let limit = dogwatch_mcp::limits::LIST_LIMIT;
+        assert!(began.elapsed() < limit + Duration::from_secs(20), "{:?}", began.elapsed());
+        assert!(tools.iter().any(|t| t == "echo"), "{tools:?}");
+    });
+}
+
+#[test]
+fn a_server_that_floods_is_slowed_and_its_calls_are_answered() {
+    runtime().block_on(async {
+        let mut agent = Agent::start(vec![server("f", "flood", MINUTE)], &[]).await;
+        agent.tools().await;
+        assert_eq!(said(&agent.call("echo", json!({"text": "dry"})).await), ("dry".to_owned(), false));
+    });
+}
+
+#[test]
+fn progress_comes_through_to_whoever_asked_for_it() {
+    runtime().block_on(async {
+        let mut agent = Agent::start(vec![server("s", "good", MINUTE)], &[]).await;
+        agent.tools().await;
+        let call = json!({"name": "progress", "arguments": {}, "_meta": {"progressToken": "mine"}});
+        let answer = agent.ask("tools/call", call).await;
+        assert_eq!(said(&answer), ("done".to_owned(), false));
+        agent.run.wait_for(|s| s["say"] == "call" && s["phase"] == "progress").await;
+        if agent.notes.is_empty() {
+            // It may come after the answer.
+            agent.call("heartbeat", json!({})).await;
+        }
+        let note = agent.notes.iter().find(|n| n["method"] == "notifications/progress").expect("it is told");
+        assert_eq!(
+            (&note["params"]["progressToken"], &note["params"]["message"]),
+            (&json!("mine"), &json!("half"))
+        );
+    });
+}
+
+#[test]
+fn a_call_that_is_cancelled_is_cancelled_at_the_server_too() {
+    runtime().block_on(async {
+        let mut agent = Agent::start(vec![server("s", "good", MINUTE)], &[]).await;
+        agent.tools().await;
+        let id = agent.send("tools/call", json!({"name": "hang", "arguments": {}})).await;
+        agent.run.wait_for(|s| s["say"] == "call" && s["phase"] == "start").await;
+        let cancel =
+            json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": id}});
+        agent.put(&cancel.to_string()).await;
+        agent.run.wait_for(|s| s["say"] == "call" && s["phase"] == "end").await;
+        let until = Instant::now() + MINUTE;
+        while !agent.log("s").contains("notifications/cancelled") && Instant::now() < until {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        assert!(agent.log("s").contains("notifications/cancelled"));
+    });
+}
+
+#[test]
+fn a_server_that_refuses_is_quoted() {
+    runtime().block_on(async {
+        let mut agent = Agent::start(vec![server("s", "good", MINUTE)], &[]).await;
+        agent.tools().await;
+        assert_eq!(said(&agent.call("refuse", json!({})).await), ("server `s`: not today".to_owned(), true));
+    });
+}

@@ -1,0 +1,203 @@
+//! A session with everything around it: a run that listens, an agent that speaks, servers that misbehave.
+#![allow(dead_code, clippy::unwrap_used)]
+
+use dogwatch_core::dur::Dur;
+use dogwatch_core::ids::{Iteration, NodeName, RunId};
+use dogwatch_core::moment::Wall;
+use dogwatch_core::settings::{McpPlace, McpServer};
+use dogwatch_core::side::Letter;
+use dogwatch_host::door::SessionFile;
+use dogwatch_mcp::limits::MAX_ASKED;
+use dogwatch_mcp::wire::{Peer, Wire};
+use serde_json::{Value, json};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, DuplexStream, ReadHalf, WriteHalf};
+use tokio::net::UnixListener;
+
+/// Longer than anything takes on a machine that is busy.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+pub fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
+}
+
+/// The run's end of the socket: takes every letter, and answers as it is told to.
+#[derive(Clone, Default)]
+pub struct FakeRun {
+    pub letters: Arc<Mutex<Vec<Letter>>>,
+    pub keys: Arc<Mutex<Vec<String>>>,
+}
+
+impl FakeRun {
+    pub fn said(&self) -> Vec<Value> {
+        let letters = self.letters.lock().unwrap();
+        letters.iter().map(|letter| serde_json::to_value(&letter.said).unwrap()).collect()
+    }
+
+    /// Waits until something like this was said.
+    pub async fn wait_for(&self, wanted: impl Fn(&Value) -> bool) {
+        let heard = async {
+            while !self.said().iter().any(&wanted) {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, heard).await.expect("it is said");
+    }
+
+    async fn serve(self, listener: UnixListener) {
+        while let Ok((stream, _)) = listener.accept().await {
+            tokio::spawn(self.clone().attend(BufReader::new(stream)));
+        }
+    }
+
+    async fn attend(self, mut stream: BufReader<tokio::net::UnixStream>) -> Option<()> {
+        loop {
+            let mut length = 0;
+            loop {
+                let mut line = String::new();
+                if stream.read_line(&mut line).await.ok()? == 0 {
+                    return None;
+                }
+                if let Some(value) = line.strip_prefix("content-length: ") {
+                    length = value.trim().parse().ok()?;
+                }
+                if let Some(key) = line.strip_prefix("authorization: ") {
+                    self.keys.lock().unwrap().push(key.trim().to_owned());
+                }
+                if line == "\r\n" {
+                    break;
+                }
+            }
+            let mut body = vec![0; length];
+            stream.read_exact(&mut body).await.ok()?;
+            let letter: Letter = serde_json::from_slice(&body).ok()?;
+            let said = serde_json::to_value(&letter.said).unwrap();
+            self.letters.lock().unwrap().push(letter);
+            let answer = match said["say"].as_str().unwrap() {
+                "artifact" | "check_done" => json!({"answer": "granted"}),
+                "what_failed" => json!({"answer": "failed", "text": "Nothing has failed."}),
+                say => json!({"answer": "noted", "evidence": say != "heartbeat"}),
+            };
+            let body = answer.to_string();
+            let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", body.len());
+            stream.write_all((head + &body).as_bytes()).await.ok()?;
+        }
+    }
+}
+
+/// An agent's end of the wire.
+pub struct Agent {
+    write: WriteHalf<DuplexStream>,
+    read: BufReader<ReadHalf<DuplexStream>>,
+    next: u64,
+    pub run: FakeRun,
+    pub dir: tempfile::TempDir,
+    /// Notifications that came in between.
+    pub notes: Vec<Value>,
+}
+
+pub fn server(name: &str, mode: &str, timeout: Duration) -> McpServer {
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/server.py");
+    McpServer {
+        name: name.to_owned(),
+        place: McpPlace::Command(["python3", script, mode, "LOG"].map(str::to_owned).into()),
+        timeout: Dur::from_millis(u64::try_from(timeout.as_millis()).unwrap()),
+        tools: Vec::new(),
+        restart_after: 2,
+    }
+}
+
+impl Agent {
+    /// A session that has begun, with these servers behind it and these checks.
+    pub async fn start(mut servers: Vec<McpServer>, checks: &[&str]) -> Agent {
+        let dir = tempfile::tempdir().unwrap();
+        for server in &mut servers {
+            if let McpPlace::Command(argv) = &mut server.place {
+                let log = dir.path().join(format!("{}.log", server.name)).display().to_string();
+                argv.iter_mut().filter(|word| *word == "LOG").for_each(|word| word.clone_from(&log));
+            }
+        }
+        let session = SessionFile {
+            socket: dir.path().join("socket"),
+            run: RunId::new(Wall(0), [0; 4]),
+            node: NodeName::new("loop"),
+            iteration: Iteration(3),
+            token: "key".to_owned(),
+            work_dir: dir.path().to_owned(),
+            artifacts: dir.path().join("artifacts"),
+            servers,
+            checks: checks.iter().map(|c| (*c).to_owned()).collect(),
+            check_timeout: Dur::from_secs(30),
+        };
+        let run = FakeRun::default();
+        tokio::spawn(run.clone().serve(UnixListener::bind(&session.socket).unwrap()));
+        let (ours, theirs) = tokio::io::duplex(64 * 1024);
+        let (read, write) = tokio::io::split(theirs);
+        tokio::spawn(dogwatch_mcp::serve_on(session, Wire::new(read, write, Peer::Agent, MAX_ASKED)));
+        let (read, write) = tokio::io::split(ours);
+        let mut agent = Agent { write, read: BufReader::new(read), next: 0, run, dir, notes: Vec::new() };
+        let hello = json!({"protocolVersion": "2025-11-25", "capabilities": {},
+            "clientInfo": {"name": "test", "version": "1"}});
+        agent.ask("initialize", hello).await;
+        agent.put(&json!({"jsonrpc": "2.0", "method": "notifications/initialized"}).to_string()).await;
+        agent
+    }
+
+    pub async fn put(&mut self, line: &str) {
+        self.write.write_all(line.as_bytes()).await.unwrap();
+        self.write.write_all(b"\n").await.unwrap();
+    }
+
+    /// Sends a request; answers its id.
+    pub async fn send(&mut self, method: &str, params: Value) -> u64 {
+        self.next += 1;
+        let id = self.next;
+        self.put(&json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params}).to_string()).await;
+        id
+    }
+
+    /// The answer to a request, whole.
+    pub async fn answer(&mut self, id: u64) -> Value {
+        loop {
+            let mut line = String::new();
+            let read = tokio::time::timeout(PATIENCE, self.read.read_line(&mut line)).await;
+            assert!(read.expect("an answer in time").unwrap() > 0, "the server is gone");
+            let message: Value = serde_json::from_str(&line).unwrap();
+            if message["id"] == json!(id) {
+                return message;
+            }
+            self.notes.push(message);
+        }
+    }
+
+    pub async fn ask(&mut self, method: &str, params: Value) -> Value {
+        let id = self.send(method, params).await;
+        self.answer(id).await
+    }
+
+    pub async fn call(&mut self, tool: &str, arguments: Value) -> Value {
+        self.ask("tools/call", json!({"name": tool, "arguments": arguments})).await
+    }
+
+    pub async fn tools(&mut self) -> Vec<String> {
+        let listed = self.ask("tools/list", json!({})).await;
+        let tools = listed["result"]["tools"].as_array().unwrap().clone();
+        tools.iter().map(|tool| tool["name"].as_str().unwrap().to_owned()).collect()
+    }
+
+    pub fn log(&self, server: &str) -> String {
+        std::fs::read_to_string(self.log_file(server)).unwrap_or_default()
+    }
+
+    fn log_file(&self, server: &str) -> PathBuf {
+        self.dir.path().join(format!("{server}.log"))
+    }
+}
+
+/// What a tool said, and whether it was an error.
+pub fn said(answer: &Value) -> (String, bool) {
+    let text = answer["result"]["content"][0]["text"].as_str().unwrap_or("").to_owned();
+    (text, answer["result"]["isError"] == json!(true))
+}

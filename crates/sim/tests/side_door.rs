@@ -1,0 +1,185 @@
+//! Seed 001, the MCP part: calls are evidence, heartbeats are not. Virtual time.
+
+use dogwatch_core::dur::{Dur, Limit};
+use dogwatch_core::event::Event;
+use dogwatch_core::ids::{Iteration, NodeIx};
+use dogwatch_core::input::Input;
+use dogwatch_core::job::{Job, JobKind};
+use dogwatch_core::moment::Awake;
+use dogwatch_core::side::{Answer, Heard, Phase, Said, SideDoor};
+use dogwatch_core::view::NodeView;
+use dogwatch_core::watch::StopReason;
+use dogwatch_sim::{Act, Drive, World, plan};
+
+const JOB: Job = Job { node: NodeIx(0), iteration: Iteration(1), kind: JobKind::Session };
+const IDLE: Dur = Dur::from_mins(5);
+
+/// A world whose one session lasts an hour, says nothing on stdout, and speaks through its door every 40 s.
+fn speaking(mut say: impl FnMut(u64) -> Said) -> World {
+    let plan = plan::plan(|settings| {
+        settings.max_iterations = Some(1);
+        settings.watchdog.idle = Limit::At(IDLE);
+        settings.watchdog.session = Limit::Off;
+    });
+    let lasts = Dur::from_mins(58);
+    let mut world = World::new(plan, move |_| Act::works(lasts));
+    let mut door = SideDoor::new(JOB);
+    let node = node(&world);
+    for n in 1..85 {
+        let at = Dur::from_secs(40 * n);
+        let heard = door.hear(Awake(1_000 + at.as_millis()), &node, &say(n));
+        for input in heard.inputs {
+            world = world.at(at, input);
+        }
+    }
+    world
+}
+
+fn node(world: &World) -> NodeView {
+    world.run().view().nodes.first().cloned().unwrap_or_else(|| {
+        let mut empty = World::new(plan::plan(|_| {}), |_| Act::works(Dur::ZERO));
+        empty.drive(Drive::Until(Dur::ZERO));
+        empty.run().view().nodes[0].clone()
+    })
+}
+
+fn stops(world: &World) -> Vec<(StopReason, u64)> {
+    let stop = |e: &dogwatch_core::event::Recorded| match &e.event {
+        Event::HardStop { reason, .. } => Some((*reason, e.awake_ms.0 - 1_000)),
+        _ => None,
+    };
+    world.events.iter().filter_map(stop).collect()
+}
+
+#[test]
+fn seed_001_an_agent_that_is_silent_on_stdout_and_makes_calls_is_not_ended() {
+    let mut world =
+        speaking(|n| Said::Progress { message: format!("file {n} is ported"), done: Some(n), total: None });
+    let end = world.end();
+    assert_eq!(stops(&world), []);
+    assert_eq!((end.completed, end.exit_code), (1, 0));
+    let deferred = world.story().iter().filter(|word| *word == "watchdog_continue mcp_tool").count();
+    assert!(deferred > 0, "the verdict names what kept it from ending the session");
+}
+
+#[test]
+fn seed_001_calls_through_the_proxy_are_evidence() {
+    let mut world = speaking(|n| Said::Call {
+        server: "files".into(),
+        tool: "search".into(),
+        phase: if n % 2 == 0 { Phase::Start } else { Phase::End },
+    });
+    world.end();
+    assert_eq!(stops(&world), []);
+}
+
+#[test]
+fn seed_001_an_agent_that_only_sends_heartbeats_is_ended_at_the_limit() {
+    let mut world = speaking(|_| Said::Heartbeat);
+    world.end();
+    assert_eq!(stops(&world), [(StopReason::NoOutputDeadline, IDLE.as_millis())]);
+}
+
+#[test]
+fn the_same_note_again_is_a_heartbeat_whatever_the_clock_in_it_says() {
+    let mut world = speaking(|n| Said::Progress {
+        message: format!("still working at 2026-11-15T21:{:02}:10Z", n % 60),
+        done: None,
+        total: None,
+    });
+    world.end();
+    // The first of them was news.
+    let at = stops(&world)[0].1;
+    assert!(at <= 40_000 + IDLE.as_millis(), "{at}");
+    assert_eq!(stops(&world)[0].0, StopReason::NoOutputDeadline);
+}
+
+fn hear(door: &mut SideDoor, at_s: u64, said: &Said) -> Heard {
+    let world = World::new(plan::plan(|_| {}), |_| Act::works(Dur::ZERO));
+    door.hear(Awake(at_s * 1_000), &node(&world), said)
+}
+
+fn progress(text: &str) -> Said {
+    Said::Progress { message: text.to_owned(), done: None, total: None }
+}
+
+#[test]
+fn a_state_that_was_named_last_counts_as_the_marker_would() {
+    let mut door = SideDoor::new(JOB);
+    let state = |state: &str, reason: Option<&str>| Said::State {
+        state: state.to_owned(),
+        reason: reason.map(str::to_owned),
+    };
+    hear(&mut door, 1, &state("done", None));
+    assert_eq!(door.marker().map(|m| m.state.as_str()), Some("done"));
+    hear(&mut door, 2, &state("idle", Some("no_pending_tasks")));
+    let marker = door.marker().expect("it was named");
+    assert_eq!((marker.state.as_str(), marker.attr("reason")), ("idle", Some("no_pending_tasks")));
+    for bad in ["", "two words", "a=b", "-->", &"x".repeat(65)] {
+        let refused = hear(&mut door, 3, &state(bad, None)).answer;
+        assert!(matches!(refused, Answer::Refused { .. }), "{bad:?}");
+    }
+    assert_eq!(door.marker().map(|m| m.state.as_str()), Some("idle"), "what was refused changes nothing");
+}
+
+#[test]
+fn a_flood_of_reports_is_counted_and_not_written() {
+    let mut door = SideDoor::new(JOB);
+    let reports = |inputs: &[Input]| inputs.iter().filter(|i| matches!(i, Input::Reported { .. })).count();
+    let written: usize =
+        (0..1_000).map(|n| reports(&hear(&mut door, 1, &progress(&format!("step {n}"))).inputs)).sum();
+    assert_eq!(written, 20);
+    let later = hear(&mut door, 2, &progress("one more")).inputs;
+    let withheld = later.iter().find_map(|i| match i {
+        Input::Reported { report, .. } => Some(report.withheld),
+        _ => None,
+    });
+    assert_eq!(withheld, Some(980));
+}
+
+#[test]
+fn the_same_error_is_no_evidence_but_counts_as_an_error() {
+    let mut door = SideDoor::new(JOB);
+    let error = Said::Error { text: "permission denied".into() };
+    assert_eq!(hear(&mut door, 1, &error).answer, Answer::Noted { evidence: true });
+    let again = hear(&mut door, 20, &error);
+    assert_eq!(again.answer, Answer::Noted { evidence: false });
+    assert!(again.inputs.iter().any(|i| matches!(i, Input::Noted { .. })), "{:?}", again.inputs);
+    assert!(!again.inputs.iter().any(|i| matches!(i, Input::Observed { .. })));
+}
+
+#[test]
+fn artifacts_have_names_sizes_and_a_number() {
+    let mut door = SideDoor::new(JOB);
+    let artifact = |name: &str, bytes| Said::Artifact { name: name.to_owned(), bytes, sha256: "ab".into() };
+    for bad in ["", ".", "..", "../x", "a/b", "/etc/passwd", ".hidden", "a\\b", "a\0", "é", &"x".repeat(101)]
+    {
+        let refused = hear(&mut door, 1, &artifact(bad, 1)).answer;
+        assert!(matches!(refused, Answer::Refused { .. }), "{bad:?}");
+    }
+    assert!(matches!(hear(&mut door, 1, &artifact("a", 1024 * 1024 + 1)).answer, Answer::Refused { .. }));
+    for n in 0..100 {
+        assert_eq!(hear(&mut door, 1, &artifact(&format!("a{n}"), 1024 * 1024)).answer, Answer::Granted);
+    }
+    assert!(matches!(hear(&mut door, 1, &artifact("one-more", 1)).answer, Answer::Refused { .. }));
+    assert_eq!(hear(&mut door, 1, &artifact("a7", 1)).answer, Answer::Granted, "a known one is replaced");
+}
+
+#[test]
+fn the_checks_are_run_for_an_agent_every_half_minute_at_most() {
+    let mut door = SideDoor::new(JOB);
+    assert_eq!(hear(&mut door, 10, &Said::CheckDone).answer, Answer::Granted);
+    let refused = hear(&mut door, 39, &Said::CheckDone).answer;
+    assert_eq!(
+        refused,
+        Answer::Refused { why: "the checks were run 29 s ago; work on, and ask again in 1 s".into() }
+    );
+    assert_eq!(hear(&mut door, 40, &Said::CheckDone).answer, Answer::Granted);
+}
+
+#[test]
+fn a_node_of_which_nothing_is_known_has_not_failed() {
+    let said = hear(&mut SideDoor::new(JOB), 1, &Said::WhatFailed).answer;
+    let Answer::Failed { text } = said else { panic!("{said:?}") };
+    assert!(text.starts_with("Nothing has failed"), "{text}");
+}
