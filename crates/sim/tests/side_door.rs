@@ -24,7 +24,7 @@ fn speaking(mut say: impl FnMut(u64) -> Said) -> World {
     let lasts = Dur::from_mins(58);
     let mut world = World::new(plan, move |_| Act::works(lasts));
     let mut door = SideDoor::new(JOB);
-    let node = node(&world);
+    let node = node();
     for n in 1..85 {
         let at = Dur::from_secs(40 * n);
         let heard = door.hear(Awake(1_000 + at.as_millis()), &node, &say(n));
@@ -35,12 +35,12 @@ fn speaking(mut say: impl FnMut(u64) -> Said) -> World {
     world
 }
 
-fn node(world: &World) -> NodeView {
-    world.run().view().nodes.first().cloned().unwrap_or_else(|| {
-        let mut empty = World::new(plan::plan(|_| {}), |_| Act::works(Dur::ZERO));
-        empty.drive(Drive::Until(Dur::ZERO));
-        empty.run().view().nodes[0].clone()
-    })
+/// A node that has begun, and of which nothing else is known.
+fn node() -> NodeView {
+    let once = plan::plan(|settings| settings.max_iterations = Some(1));
+    let mut world = World::new(once, |_| Act::works(Dur::from_secs(1)));
+    world.drive(Drive::Until(Dur::from_millis(10)));
+    world.run().view().nodes[0].clone()
 }
 
 fn stops(world: &World) -> Vec<(StopReason, u64)> {
@@ -95,8 +95,7 @@ fn the_same_note_again_is_a_heartbeat_whatever_the_clock_in_it_says() {
 }
 
 fn hear(door: &mut SideDoor, at_s: u64, said: &Said) -> Heard {
-    let world = World::new(plan::plan(|_| {}), |_| Act::works(Dur::ZERO));
-    door.hear(Awake(at_s * 1_000), &node(&world), said)
+    door.hear(Awake(at_s * 1_000), &node(), said)
 }
 
 fn progress(text: &str) -> Said {
