@@ -45,7 +45,7 @@ fn agent(front: &str, times: u32, pause: &str, calls: &[Value]) -> Project {
         answers.display(),
         calls.join(" ")
     );
-    project.ralph(&format!("agent: {}\n{front}\n{GRACES}", json!(line)), "go");
+    project.ralph(&format!("agent: {}\n{front}", json!(line)), "go");
     project
 }
 
@@ -56,7 +56,7 @@ fn answers(project: &Project) -> Vec<Value> {
 
 #[test]
 fn seed_001_an_agent_that_prints_nothing_and_makes_calls_is_not_ended() {
-    let front = "watchdog: {idle: 6s}";
+    let front = "watchdog: {idle: 6s, grace: 200ms, leak: 300ms}";
     let call = json!(["report_progress", {"message": "file N is ported"}]);
     let project = agent(front, 18, "0.5", &[call]);
     let done = project.run(&["-n", "1"]);
@@ -69,7 +69,8 @@ fn seed_001_an_agent_that_prints_nothing_and_makes_calls_is_not_ended() {
 
 #[test]
 fn seed_001_an_agent_that_only_sends_heartbeats_is_ended() {
-    let project = agent("watchdog: {idle: 6s}", 1000, "0.5", &[json!(["heartbeat", {}])]);
+    let project =
+        agent("watchdog: {idle: 6s, grace: 200ms, leak: 300ms}", 1000, "0.5", &[json!(["heartbeat", {}])]);
     let done = project.run(&["-n", "1"]);
     let events = done.events();
     assert_eq!(one(&events, "hard_stop")["reason"], "NO_OUTPUT_DEADLINE");
@@ -129,7 +130,7 @@ fn a_session_is_known_by_its_key_alone_and_the_key_stands_in_no_command_line() {
     let project = Project::new();
     let (env, gate) = (project.outside("env"), project.gate("gate"));
     let line = format!(
-        "sh -c 'echo \"$DOGWATCH_SOCKET $DOGWATCH_TOKEN\" > {}.new; mv {}.new {}; read x < {}'",
+        "sh -c 'echo \"$DOGWATCH_SOCKET $DOGWATCH_TOKEN\" > {}.new; mv {}.new {}; read x < {}; true'",
         env.display(),
         env.display(),
         env.display(),
@@ -152,8 +153,12 @@ fn a_session_is_known_by_its_key_alone_and_the_key_stands_in_no_command_line() {
     assert_eq!(post(socket, key, &letter("loop", 2)), 409);
     assert_eq!(post(socket, key, &letter("other", 1)), 409);
     assert_eq!(post(socket, key, "{\"node\":"), 400);
-    assert_eq!(post(socket, key, &json!({"node": "loop", "iteration": 1, "say": "nonsense"}).to_string()), 400);
-    let huge = json!({"node": "loop", "iteration": 1, "say": "error", "text": "x".repeat(100_000)}).to_string();
+    assert_eq!(
+        post(socket, key, &json!({"node": "loop", "iteration": 1, "say": "nonsense"}).to_string()),
+        400
+    );
+    let huge =
+        json!({"node": "loop", "iteration": 1, "say": "error", "text": "x".repeat(100_000)}).to_string();
     assert_eq!(post(socket, key, &huge), 413);
     assert_eq!(post(socket, key, &format!("{}{}", "[".repeat(200), "]".repeat(200))), 400);
     let key = key.to_owned();
