@@ -8,7 +8,7 @@ use dogwatch_host::journal::{self, Loaded};
 use dogwatch_host::registry::{self, Registry};
 use dogwatch_server::{Client, Response, socket_path};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 
 /// A run that does not answer within this is stopped, or drowned in work. Its own patience with itself is 1 s.
 const SOON: Duration = Duration::from_millis(1500);
@@ -128,14 +128,7 @@ impl FoundRun {
 
     /// A dogwatch that was just killed, or just ends, lets go of its socket before its lock. True once it is gone.
     fn is_dying(&self) -> bool {
-        let until = Instant::now() + LAST_MOMENTS;
-        while self.is_live() {
-            if Instant::now() >= until {
-                return false;
-            }
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        true
+        registry::is_gone_within(&self.dir, LAST_MOMENTS)
     }
 
     /// The end of its id, which is enough to name it.

@@ -11,6 +11,7 @@ use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::sync_channel;
 use std::time::{Duration, SystemTime};
 
 /// The most runs that are listed; older ones are found by their directory.
@@ -19,9 +20,8 @@ pub const MAX_LISTED: usize = 1_000;
 const MAX_BYTES: u64 = 64 * 1024;
 /// The file whose lock says that a run is supervised.
 const ALIVE: &str = "alive";
-/// Somebody who asks whether we live holds the lock for microseconds; so often we try again.
-const TRIES: u32 = 100;
-const BETWEEN_TRIES: Duration = Duration::from_millis(10);
+/// Somebody who asks whether we live holds the lock for microseconds; so long we wait for it at most.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Where a run is.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -122,15 +122,46 @@ impl Alive {
         let mut options = OpenOptions::new();
         let path = run_dir.join(ALIVE);
         let file = options.write(true).create(true).truncate(false).mode(0o600).open(&path)?;
-        for _ in 0..TRIES {
-            match file.try_lock() {
-                Ok(()) => return Ok(Alive { _file: file, path }),
-                Err(TryLockError::WouldBlock) => std::thread::sleep(BETWEEN_TRIES),
-                Err(TryLockError::Error(error)) => return Err(error),
-            }
+        match file.try_lock() {
+            Ok(()) => Ok(Alive { _file: file, path }),
+            Err(TryLockError::WouldBlock) => match lock_within(file, PATIENCE, File::lock)? {
+                Some(file) => Ok(Alive { _file: file, path }),
+                None => {
+                    Err(io::Error::new(io::ErrorKind::ResourceBusy, "another dogwatch supervises this run"))
+                }
+            },
+            Err(TryLockError::Error(error)) => Err(error),
         }
-        Err(io::Error::new(io::ErrorKind::ResourceBusy, "another dogwatch supervises this run"))
     }
+}
+
+/// Takes a lock as soon as it is free, if it is within this time. There is no such call, so a thread waits; one that
+/// got it too late finds nobody, and lets it go with the file.
+fn lock_within(file: File, bound: Duration, lock: fn(&File) -> io::Result<()>) -> io::Result<Option<File>> {
+    let (send, taken) = sync_channel(1);
+    let waits = move || {
+        let locked = lock(&file).map(|()| file);
+        // Nobody waits any more: that is theirs.
+        let _ = send.send(locked);
+    };
+    let thread = std::thread::Builder::new().name("lock".into()).spawn(waits)?;
+    match taken.recv_timeout(bound) {
+        Ok(locked) => {
+            // Gone before whoever takes the process's signals looks for other threads.
+            let _ = thread.join();
+            locked.map(Some)
+        }
+        Err(_) => Ok(None),
+    }
+}
+
+/// Waits until nobody supervises the run any more, at most for this time. True once nobody does.
+pub fn is_gone_within(run_dir: &Path, bound: Duration) -> bool {
+    if !is_live(run_dir) {
+        return true;
+    }
+    let Ok(file) = File::open(run_dir.join(ALIVE)) else { return !answers(run_dir) };
+    lock_within(file, bound, File::lock_shared).is_ok_and(|file| file.is_some())
 }
 
 /// Whether somebody supervises the run now. Its age says nothing about that, and neither does its pid.
@@ -216,6 +247,19 @@ mod tests {
         drop(alive);
         assert!(!is_live(dir.path()));
         Alive::hold(dir.path()).expect("takes it again");
+    }
+
+    #[test]
+    fn one_who_waits_for_a_run_to_go_is_told_at_once_and_not_for_ever() {
+        let dir = tempfile::tempdir().expect("a directory");
+        assert!(is_gone_within(dir.path(), Duration::ZERO));
+        let alive = Alive::hold(dir.path()).expect("takes it");
+        assert!(!is_gone_within(dir.path(), Duration::from_millis(20)));
+        std::thread::scope(|s| {
+            let waits = s.spawn(|| is_gone_within(dir.path(), Duration::from_secs(60)));
+            drop(alive);
+            assert!(waits.join().expect("it does not panic"));
+        });
     }
 
     #[test]

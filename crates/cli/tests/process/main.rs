@@ -16,6 +16,7 @@ mod graphs;
 mod history;
 mod idle;
 mod looping;
+mod many;
 mod notify;
 mod record;
 mod recovery;

@@ -1,0 +1,59 @@
+//! Many sessions watched by one process: each is judged at its own moment.
+
+use crate::kit::{Project, all};
+
+/// How long each may be silent.
+const IDLE_MS: u64 = 3_000;
+/// What the whole, with `DOGWATCH_FULL`, must keep; a busy machine may make a quick look later, never earlier.
+const FULL: usize = 300;
+const LATE_MS: u64 = 100;
+const PEAK_KB: u64 = 64 * 1024;
+
+fn graph(count: usize) -> String {
+    let nodes: String = (0..count).map(|n| format!("  - {{id: n{n}, prompt: Go on.}}\n")).collect();
+    format!(
+        "agent: sh -c 'echo begun; exec sleep 600'\nmax_parallel: {count}\nmax_iterations: 1\n\
+         watchdog: {{idle: {IDLE_MS}ms, tool: 1ms, grace: 200ms, leak: 300ms}}\nnodes:\n{nodes}"
+    )
+}
+
+/// The most memory it has had, in kilobytes.
+fn peak(pid: i32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("it runs");
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("the kernel tells");
+    line.trim().trim_end_matches(" kB").parse().expect("a number")
+}
+
+#[test]
+fn many_silent_sessions_of_one_process_are_each_ended_at_their_own_moment() {
+    let full = std::env::var_os("DOGWATCH_FULL").is_some();
+    let count = if full { FULL } else { 12 };
+    let project = Project::new();
+    project.file("graph.yaml", &graph(count));
+    let mut run = project.start(&["run", "graph.yaml", "--json"]);
+    run.wait_for("hard_stop");
+    let peak = peak(run.pid());
+    run.finish();
+    project.assert_nobody_is_left();
+
+    let events = project.journal();
+    let stops = all(&events, "hard_stop");
+    assert_eq!(stops.len(), count);
+    let late: Vec<u64> = stops
+        .iter()
+        .map(|stop| {
+            assert_eq!(stop["reason"], "NO_OUTPUT_DEADLINE", "{stop}");
+            let seen = all(&events, "observed").into_iter().filter(|e| e["node"] == stop["node"]);
+            let spoke = seen.filter(|e| e["channel"] == "stdout").filter_map(|e| e["last_ms"].as_u64()).max();
+            let limit = spoke.expect("it has spoken") + IDLE_MS;
+            let at = stop["awake_ms"].as_u64().expect("a moment");
+            at.checked_sub(limit).expect("nobody is ended before the limit")
+        })
+        .collect();
+    let latest = late.iter().max().copied().unwrap_or(0);
+    println!("{count} sessions: the latest verdict {latest} ms after its limit, peak {peak} kB");
+    if full {
+        assert!(latest <= LATE_MS, "{late:?}");
+        assert!(peak <= PEAK_KB, "{peak} kB");
+    }
+}
