@@ -3,6 +3,9 @@
 //! Taken only when an agent has been silent for a while. A process that is gone by the time it is looked at
 //! counts for nothing.
 
+use crate::clock;
+use dogwatch_core::dur::Dur;
+use dogwatch_core::moment::Awake;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
@@ -25,13 +28,37 @@ pub struct Sample {
     pub cpu_ms: u64,
 }
 
+/// So long a look at all processes serves: sessions that began together fall silent together, and each look reads
+/// about every process of the machine.
+const FRESH: Dur = Dur::from_millis(50);
+
+/// Samples for many sessions, with few looks.
+#[derive(Default)]
+pub struct Sampler {
+    looked: Option<(Awake, BTreeMap<i32, Process>)>,
+}
+
+impl Sampler {
+    pub fn sample(&mut self, keeper: u32, main: u32, structured: bool) -> Sample {
+        let now = clock::awake();
+        if self.looked.as_ref().is_none_or(|(at, _)| now.since(*at) >= FRESH) {
+            self.looked = Some((now, processes()));
+        }
+        let all = self.looked.as_ref().map(|(_, all)| all);
+        all.map_or_else(Sample::default, |all| sample_of(all, keeper, main, structured))
+    }
+}
+
 /// Samples the tree below a keeper. The agent's own processes are no children of it: its main process, and
 /// for the known CLIs all of its session, since they start every tool in a session of its own.
 pub fn sample(keeper: u32, main: u32, structured: bool) -> Sample {
+    sample_of(&processes(), keeper, main, structured)
+}
+
+fn sample_of(all: &BTreeMap<i32, Process>, keeper: u32, main: u32, structured: bool) -> Sample {
     let (Ok(keeper), Ok(main)) = (i32::try_from(keeper), i32::try_from(main)) else {
         return Sample::default();
     };
-    let all = processes();
     let mut below = BTreeSet::from([keeper]);
     // Parents may stand after their children in the list; so often as the tree is deep, at most.
     loop {
@@ -86,6 +113,17 @@ mod tests {
         let session = rustix::process::getsid(None).map_or(0, |s| s.as_raw_nonzero().get());
         assert_eq!(me.session, session);
         assert!(read(i32::MAX).is_none());
+    }
+
+    #[test]
+    fn looks_that_follow_each_other_closely_are_one() {
+        let mut sampler = Sampler::default();
+        sampler.sample(1, 1, true);
+        let first = sampler.looked.as_ref().map(|(at, _)| *at).expect("it has looked");
+        sampler.sample(2, 2, false);
+        let second = sampler.looked.as_ref().map(|(at, _)| *at).expect("it has looked");
+        // A busy machine may take longer than that between the two.
+        assert!(first == second || second.since(first) >= FRESH);
     }
 
     #[test]

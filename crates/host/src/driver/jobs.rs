@@ -6,7 +6,7 @@ use super::slots::{Live, Slot};
 use crate::inbox::Mail;
 use crate::keeper::{HowEnded, Order, Remnant, StartOrder};
 use crate::pump::{self, Pump};
-use crate::sample::{Sample, sample};
+use crate::sample::Sample;
 use crate::sinks::{Capture, JobSink};
 use crate::{orphans, snapshot, worktree};
 use dogwatch_config::placeholders::CommandOutput;
@@ -121,7 +121,7 @@ impl Driver<'_> {
         let structured = self.run.session(job.node).reader.is_structured();
         let Some(slot) = self.slots.of(job) else { return };
         let taken = match (&slot.keeper, slot.live.main) {
-            (Some(keeper), Some(main)) => sample(keeper.pid(), main, structured),
+            (Some(keeper), Some(main)) => self.sampler.sample(keeper.pid(), main, structured),
             (None, _) | (_, None) => Sample::default(),
         };
         let fact = Fact::Sampled { children: taken.children, cpu_ms: taken.cpu_ms };

@@ -27,6 +27,7 @@ use crate::lock::Lock;
 use crate::notify::Notifier;
 use crate::prompt::Prompter;
 use crate::recovery::Templates;
+use crate::sample::Sampler;
 use crate::sys::{Clock, SignalFd, Timer, block, ignores};
 use crate::wake::{Coverage, PathWaker};
 use dogwatch_core::Run;
@@ -111,6 +112,7 @@ pub struct Driver<'f> {
     notifier: Option<Notifier>,
     /// What the whole project has used today, if somebody asks for a limit of it.
     day_book: Option<DayBook>,
+    sampler: Sampler,
 }
 
 /// What stays the same for the whole run.
@@ -143,6 +145,7 @@ impl<'f> Driver<'f> {
         });
         Ok(Driver {
             day_book,
+            sampler: Sampler::default(),
             record: Record::new(setup.journal),
             slots: Slots::default(),
             jobs_started: 0,
