@@ -95,6 +95,7 @@ mod tests {
     }
 
     /// Strings become text, never markup or code.
+    // promise: 8
     #[test]
     fn nothing_in_the_pages_makes_markup_or_code_of_a_string() {
         const FORBIDDEN: [&str; 12] = [

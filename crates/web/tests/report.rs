@@ -89,6 +89,7 @@ fn a_short_record_is_told_whole() {
     assert!(!page.contains("src=\"") && !page.contains("href=\"http"), "it loads something");
 }
 
+// promise: 8
 #[test]
 fn markup_in_the_record_cannot_end_its_element() {
     let mut journal = Journal::new();

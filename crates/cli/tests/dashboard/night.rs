@@ -1,17 +1,20 @@
 //! Made-up nights: records of runs as they would have been written, the same every time.
 
 use crate::kit::Project;
+use dogwatch_core::dur::Dur;
 use dogwatch_core::event::{Event, Recorded};
 use dogwatch_core::ids::{NodeName, RunId};
 use dogwatch_core::moment::{Awake, Boot, Moment, Wall};
 use dogwatch_core::settings::NodePlan;
-use dogwatch_host::registry::{Pointer, Registry};
+use dogwatch_host::clock;
+use dogwatch_host::registry::{Alive, Pointer, Registry};
 use dogwatch_sim::plan;
 use serde_json::{Value, json};
 use std::path::Path;
 
 /// 2026-11-14, ten minutes past ten in the evening.
-const EVENING: i64 = 1_794_694_200_000;
+const EVENING: Moment =
+    Moment { awake: Awake(9_000_000), boot: Boot(9_000_000), wall: Wall(1_794_694_200_000) };
 const MINUTE: u64 = 60_000;
 
 /// What a night is like.
@@ -20,11 +23,21 @@ pub struct Shape {
     /// So many more records of progress.
     pub observed: u64,
     pub hard_stop: bool,
+    pub end: End,
+}
+
+/// How a run ended, or what it is at.
+#[derive(Clone, Copy, PartialEq)]
+pub enum End {
+    Flake,
+    ErrorLimit,
+    Working,
+    Idling,
 }
 
 impl Shape {
     pub fn loops() -> Shape {
-        Shape { nodes: &[], observed: 0, hard_stop: true }
+        Shape { nodes: &[], observed: 0, hard_stop: true, end: End::Flake }
     }
 
     pub fn graph() -> Shape {
@@ -36,7 +49,7 @@ impl Shape {
             ("e2e", &["api", "ui"]),
             ("publish", &["docs", "e2e"]),
         ];
-        Shape { nodes, observed: 0, hard_stop: true }
+        Shape { nodes, observed: 0, hard_stop: true, end: End::Flake }
     }
 }
 
@@ -44,20 +57,23 @@ impl Shape {
 pub struct Night<'a> {
     project: &'a Project,
     registry: Registry,
+    /// Held for those that go on, as their dogwatch would.
+    alive: Vec<Alive>,
 }
 
 impl Night<'_> {
     pub fn new(project: &Project) -> Night<'_> {
-        Night { project, registry: Registry::at(project.outside("state/dogwatch/runs")) }
+        let registry = Registry::at(project.outside("state/dogwatch/runs"));
+        Night { project, registry, alive: Vec::new() }
     }
 
     /// Writes the record of a run and registers it; answers its id.
-    pub fn write(&self, name: &str, number: u32, shape: &Shape) -> String {
+    pub fn write(&mut self, name: &str, number: u32, shape: &Shape) -> String {
         let id = format!("20261114-2210{number:02}-k3f9");
         let run: RunId = id.parse().expect("a run's id");
         let run_dir = self.project.path(".dogwatch/runs").join(&id);
         std::fs::create_dir_all(&run_dir).expect("a directory");
-        let mut story = Story { dice: u64::from(number) * 7919, now: 0, awake: 9_000_000, told: Vec::new() };
+        let mut story = Story { dice: u64::from(number) * 7919, now: 0, began: EVENING, told: Vec::new() };
         if shape.nodes.is_empty() {
             story.night(name, shape);
         } else {
@@ -65,7 +81,12 @@ impl Night<'_> {
         }
         let nodes: Vec<(&str, &[&str])> =
             if shape.nodes.is_empty() { vec![(name, &[])] } else { shape.nodes.to_vec() };
-        let text = started(&run, name, &nodes, self.project) + &story.lines();
+        if matches!(shape.end, End::Working | End::Idling) {
+            story.began = before(clock::now(), story.now);
+            self.alive.push(Alive::hold(&run_dir).expect("nobody else holds it"));
+        }
+        let began = story.began.wall;
+        let text = started(&run, name, &nodes, story.began, self.project) + &story.lines();
         std::fs::write(run_dir.join("events.jsonl"), text).expect("a record");
         for (node, _) in &nodes {
             for n in 1..=18 {
@@ -73,13 +94,13 @@ impl Night<'_> {
             }
         }
         let path = self.project.path(name).join("RALPH.md");
-        let pointer = Pointer { run, run_dir, path, pid: 1, since: Wall(EVENING) };
+        let pointer = Pointer { run, run_dir, path, pid: 1, since: began };
         self.registry.add(&pointer).expect("a pointer");
         id
     }
 }
 
-fn started(run: &RunId, name: &str, nodes: &[(&str, &[&str])], project: &Project) -> String {
+fn started(run: &RunId, name: &str, nodes: &[(&str, &[&str])], at: Moment, project: &Project) -> String {
     let mut plan = plan::plan(|_| {});
     let node = |(name, needs): &(&str, &[&str])| NodePlan {
         depends_on: needs.iter().map(|need| NodeName::new(need)).collect(),
@@ -92,9 +113,21 @@ fn started(run: &RunId, name: &str, nodes: &[(&str, &[&str])], project: &Project
     started.path = text(&project.path(name).join("RALPH.md"));
     started.work_dir = "/srv/atlas".to_owned();
     started.agent = "claude -p --output-format stream-json --verbose".to_owned();
-    let at = Moment { awake: Awake(9_000_000), boot: Boot(9_000_000), wall: Wall(EVENING) };
     let line = Recorded::new(1, at, Event::RunStarted(Box::new(started)));
     serde_json::to_string(&line).expect("an event") + "\n"
+}
+
+/// The same moment so many milliseconds before.
+fn before(at: Moment, ms: u64) -> Moment {
+    let sooner = |clock: u64| clock.saturating_sub(ms);
+    let wall = at.wall.0.saturating_sub_unsigned(ms);
+    Moment { awake: Awake(sooner(at.awake.0)), boot: Boot(sooner(at.boot.0)), wall: Wall(wall) }
+}
+
+/// One object with the fields of both.
+fn joined(mut event: Value, more: &Value) -> Value {
+    event.as_object_mut().expect("an object").extend(more.as_object().expect("an object").clone());
+    event
 }
 
 /// What an agent printed, in short.
@@ -127,7 +160,7 @@ fn printed(dir: &Path) {
 struct Story {
     dice: u64,
     now: u64,
-    awake: u64,
+    began: Moment,
     told: Vec<(u64, Value)>,
 }
 
@@ -144,54 +177,92 @@ impl Story {
     fn lines(mut self) -> String {
         self.told.sort_by_key(|(at, _)| *at);
         let line = |(n, (at, event)): (usize, &(u64, Value))| {
-            let ms = i64::try_from(*at).expect("a night is short");
-            let (wall, clock) = (Wall(EVENING + ms), self.awake + at);
-            let mut line = json!({"v": 1, "seq": n + 2, "at": wall, "awake_ms": clock, "boot_ms": clock});
-            line.as_object_mut().expect("an object").extend(event.as_object().expect("an object").clone());
-            format!("{line}\n")
+            let at = self.began.plus(Dur::from_millis(*at));
+            let line = json!({"v": 1, "seq": n + 2, "at": at.wall, "awake_ms": at.awake, "boot_ms": at.boot});
+            let mut event = event.clone();
+            // These are given since the beginning.
+            for name in ["first_ms", "last_ms"] {
+                if let Some(ms) = event[name].as_u64() {
+                    event[name] = json!(self.began.awake.0 + ms);
+                }
+            }
+            if let Some(ms) = event["until"].as_u64() {
+                event["until"] = json!(self.began.plus(Dur::from_millis(ms)).wall);
+            }
+            format!("{}\n", joined(line, &event))
         };
         self.told.iter().enumerate().map(line).collect()
     }
 
-    /// Twelve iterations of work, one of them ended by the watchdog, then idling.
+    /// Iterations of work, one of them ended by the watchdog, then idling; or what it is at now.
     fn night(&mut self, node: &str, shape: &Shape) {
         self.tell(0, json!({"event": "node_transition", "node": node, "from": "pending", "to": "running"}));
-        for n in 1..=12 {
-            let stopped = shape.hard_stop && n == 5;
-            let (from, long) = (self.now, self.roll(9, 26) * MINUTE);
-            let ending = if stopped {
-                Ending::Stopped
-            } else if n == 8 {
-                Ending::Failed
-            } else {
-                Ending::Completed
+        let works = if matches!(shape.end, End::Flake) { 12 } else { 4 };
+        for n in 1..=works {
+            let ending = match n {
+                5 if shape.hard_stop => Ending::Stopped,
+                8 => Ending::Failed,
+                _ if shape.end == End::ErrorLimit => Ending::Failed,
+                _ => Ending::Completed,
             };
+            let (from, long) = (self.now, self.roll(9, 26) * MINUTE);
             let end = self.iteration(node, n, from, long, shape.observed / 12, ending);
             self.attempt(node, n, end, n == 12);
             self.now = end + 8000;
             self.wait(node, if n == 8 { "error" } else { "delay" }, 60_000);
         }
-        for n in 13..=18 {
-            let from = self.now;
-            let end = self.iteration(node, n, from, 20_000, 0, Ending::Idle(n - 12));
-            self.now = end;
-            self.wait(node, "idle", (30_000 << (n - 13)).min(300_000));
+        match shape.end {
+            End::Flake => {
+                self.idle(node, works, 6);
+                let done = json!({"event": "node_transition", "node": node, "from": "running", "to": "done"});
+                self.tell(self.now, done);
+                self.finish(("clean_with_flake", "every check passes", 0), 18);
+            }
+            End::ErrorLimit => self.finish(("error_limit", "5 failures alike within 5m", 1), works),
+            End::Idling => {
+                self.idle(node, works, 3);
+                let until = self.now + 5 * MINUTE;
+                self.now += 70_000;
+                self.tell(self.now - 70_000, json!({"event": "wait_started", "node": node, "why": "idle", "delay_s": 300.0, "until": until}));
+            }
+            End::Working => {
+                let (n, from) = (works + 1, self.now);
+                let with = |event: &str, more: Value| {
+                    joined(json!({"event": event, "node": node, "iteration": n}), &more)
+                };
+                self.tell(from, with("iteration_started", json!({"cause": "next"})));
+                self.tell(
+                    from + 400,
+                    with("session_started", json!({"pid": 4000, "argv": ["claude", "-p"]})),
+                );
+                self.progress(&with, from + 400, 7 * MINUTE, 0);
+                self.now += 7 * MINUTE + 45_000;
+            }
         }
-        let done = json!({"event": "node_transition", "node": node, "from": "running", "to": "done"});
-        self.tell(self.now, done);
-        self.finish(18);
     }
 
-    fn finish(&mut self, iterations: u64) {
+    /// The n-th idle iteration in a row waits twice as long as the one before.
+    fn idle(&mut self, node: &str, works: u64, many: u64) {
+        for n in 1..=many {
+            let from = self.now;
+            self.now = self.iteration(node, works + n, from, 20_000, 0, Ending::Idle(n));
+            if n < many {
+                self.wait(node, "idle", (30_000 << (n - 1)).min(300_000));
+            }
+        }
+    }
+
+    fn finish(&mut self, (outcome, reason, code): (&str, &str, u8), iterations: u64) {
         self.now += 1000;
-        let end = json!({"event": "run_ended", "outcome": "clean_with_flake", "reason": "every check passes", "verified": true,
+        let flakes = u8::from(outcome == "clean_with_flake");
+        let end = json!({"event": "run_ended", "outcome": outcome, "reason": reason, "verified": code == 0,
             "iterations": iterations, "completed": iterations - 2, "failed": 1, "idle": 6, "nodes": {"done": 1, "failed": 0, "blocked": 0},
-            "flake_retries": 1, "total_duration_s": self.now as f64 / 1000.0, "exit_code": 0});
+            "flake_retries": flakes, "total_duration_s": self.now as f64 / 1000.0, "exit_code": code});
         self.tell(self.now, end);
     }
 
     fn wait(&mut self, node: &str, why: &str, long: u64) {
-        let until = Wall(EVENING + i64::try_from(self.now + long).expect("short"));
+        let until = self.now + long;
         self.tell(self.now, json!({"event": "wait_started", "node": node, "why": why, "delay_s": long as f64 / 1000.0, "until": until}));
         self.now += long;
         self.tell(self.now, json!({"event": "wait_ended", "node": node, "by": "timer"}));
@@ -206,12 +277,8 @@ impl Story {
 
     /// Answers when it was over.
     fn iteration(&mut self, node: &str, n: u64, from: u64, long: u64, more: u64, ending: Ending) -> u64 {
-        let about = |event: &str| json!({"event": event, "node": node, "iteration": n});
-        let with = |event: &str, more: Value| {
-            let mut event = about(event);
-            event.as_object_mut().expect("an object").extend(more.as_object().expect("an object").clone());
-            event
-        };
+        let with =
+            |event: &str, more: Value| joined(json!({"event": event, "node": node, "iteration": n}), &more);
         self.tell(from, with("iteration_started", json!({"cause": if n == 1 { "first" } else { "next" }})));
         self.tell(from + 200, with("prompt_assembled", json!({"bytes": 2140, "sha256": "97c5"})));
         self.tell(from + 400, with("session_started", json!({"pid": 4000 + n, "argv": ["claude", "-p"]})));
@@ -250,36 +317,34 @@ impl Story {
                 json!({"reason": "no_pending_tasks", "consecutive": row, "spell_s": 0, "skipped": row > 2}),
             ),
         };
-        let mut over =
+        let over =
             with(name, json!({"duration_s": (long + silent + 1000) as f64 / 1000.0, "because": because}));
-        over.as_object_mut().expect("an object").extend(more.as_object().expect("an object").clone());
-        self.tell(end + 7000, over);
+        self.tell(end + 7000, joined(over, &more));
         end + 7000
     }
 
     fn progress(&mut self, with: &dyn Fn(&str, Value) -> Value, from: u64, long: u64, more: u64) {
-        let seen = |channel: &str, at: u64, long: u64, count: u64, base: u64| {
+        let seen = |channel: &str, at: u64, long: u64, count: u64| {
             with(
                 "observed",
-                json!({"channel": channel, "first_ms": base + at - long, "last_ms": base + at, "count": count, "messages": 1, "max_gap_ms": 900}),
+                json!({"channel": channel, "first_ms": at - long, "last_ms": at, "count": count, "messages": 1, "max_gap_ms": 900}),
             )
         };
-        let base = self.awake;
         let mut at = from + 3000;
         let mut tool = 0;
         while at < from + long {
             let count = self.roll(1, 14);
-            self.tell(at, seen("stdout", at, 2400, count, base));
+            self.tell(at, seen("stdout", at, 2400, count));
             if self.roll(0, 3) == 0 {
                 let count = self.roll(1, 5);
-                self.tell(at + 700, seen("workspace", at + 700, 300, count, base));
+                self.tell(at + 700, seen("workspace", at + 700, 300, count));
             }
             if (from / MINUTE) % 3 == 1 && self.roll(0, 4) == 0 {
                 let count = self.roll(1, 9);
-                self.tell(at + 900, seen("subagent", at + 900, 500, count, base));
+                self.tell(at + 900, seen("subagent", at + 900, 500, count));
             }
             if self.roll(0, 9) == 0 {
-                self.tell(at + 1100, seen("mcp_tool", at + 1100, 0, 1, base));
+                self.tell(at + 1100, seen("mcp_tool", at + 1100, 0, 1));
             }
             tool += 1;
             let took = self.roll(800, 42_000);
@@ -299,7 +364,7 @@ impl Story {
         }
         for n in 0..more {
             let at = from + 3000 + n * (long - 3000) / more.max(1);
-            self.tell(at, seen(if n % 5 == 0 { "workspace" } else { "stdout" }, at, 40, 1, base));
+            self.tell(at, seen(if n % 5 == 0 { "workspace" } else { "stdout" }, at, 40, 1));
         }
     }
 
@@ -337,7 +402,7 @@ impl Story {
             self.now = self.now.max(at);
         }
         self.now += 1000;
-        self.finish(iterations);
+        self.finish(("clean_with_flake", "every check passes", 0), iterations);
     }
 
     fn attempt_of(&mut self, name: &str, n: usize, at: u64, all: usize, ending: Ending) {

@@ -1,7 +1,7 @@
 //! Nothing that an agent prints is more than text; and how it all looks.
 
 use crate::kit::{GRACES, Project};
-use crate::night::{Night, Shape};
+use crate::night::{End, Night, Shape};
 use crate::{Serve, run_id};
 
 /// Markup, escape sequences, and characters that turn the order of others around.
@@ -45,16 +45,22 @@ fn what_an_agent_prints_is_shown_as_text() {
 
 #[test]
 fn day_and_night_wide_and_narrow() {
-    let project = Project::acting_with("delay: 1h", "say hello");
-    let night = Night::new(&project);
+    let project = Project::new();
+    let mut night = Night::new(&project);
     let run = night.write("fix-tests", 1, &Shape::loops());
+    for (name, number, end) in [
+        ("port-parser", 6, End::Working),
+        ("tidy", 5, End::Idling),
+        ("triage", 4, End::Idling),
+        ("migrate", 3, End::ErrorLimit),
+    ] {
+        night.write(name, number, &Shape { hard_stop: false, end, ..Shape::loops() });
+    }
     night.write("release", 2, &Shape::graph());
-    night.write("tidy", 3, &Shape { hard_stop: false, ..Shape::loops() });
-    let mut live = project.start_run(&[]);
-    live.wait_for("wait_started");
     let serve = Serve::start(&project);
     let mut page = serve.open(&project);
-    page.wait("document.querySelectorAll('.run').length === 4", "all rows");
+    page.size(1280, 720);
+    page.wait("document.querySelectorAll('.run').length === 6", "all rows");
     page.wait_for_text("1 flake");
     page.screenshot("overview-night");
     let dark = page.text("getComputedStyle(document.documentElement).backgroundColor");
@@ -94,7 +100,7 @@ fn day_and_night_wide_and_narrow() {
 #[test]
 fn a_verdict_shows_its_evidence_and_a_graph_its_nodes() {
     let project = Project::new();
-    let night = Night::new(&project);
+    let mut night = Night::new(&project);
     let run = night.write("release", 1, &Shape::graph());
     let serve = Serve::start(&project);
     let mut page = serve.open_run(&project, &run);
@@ -115,6 +121,10 @@ fn a_verdict_shows_its_evidence_and_a_graph_its_nodes() {
         assert!(tip.contains(part), "{part} is missing in {tip:?}");
     }
     page.screenshot("graph");
+    // The same by pointing: a third of the way along the sessions somebody worked.
+    let place = page.eval("(() => { const b = document.querySelector('canvas.lanes').getBoundingClientRect(); return [b.x + b.width / 3, b.y + 48]; })()");
+    page.mouse(place[0].as_f64().expect("a place"), place[1].as_f64().expect("a place"), false);
+    page.wait(&format!("({shown} || '').includes('iteration 1')"), "what the session was");
     // One node alone.
     page.click(".graph .node");
     page.wait("document.querySelector('.graph .node.chosen')", "the choice");

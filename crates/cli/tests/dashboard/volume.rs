@@ -36,3 +36,23 @@ fn a_hundred_thousand_events_are_there_soon_and_move_smoothly() {
     page.screenshot("volume");
     page.assert_no_complaints();
 }
+
+/// What a page keeps is bounded, whatever the run prints: the list forgets mere progress, the lanes join neighbours.
+#[test]
+fn a_page_that_is_open_for_weeks_does_not_grow_without_end() {
+    let project = Project::new();
+    let serve = Serve::start(&project);
+    let mut page = serve.open(&project);
+    let seen = page.eval(
+        "(async () => { const { Lane, Model, MAX_RECORDS, MAX_EVENTS } = await import('/app/model.js'); const lane = new Lane(); \
+         for (let i = 0; i < MAX_RECORDS + 10; i++) lane.add(i, i, 1, 0); \
+         let sum = 0; for (let i = 0; i < lane.count.length; i++) sum += lane.count.all[i]; \
+         const model = new Model(); const at = '2026-11-15T20:00:00.000Z'; const event = (seq, event) => ({ seq, at, event, node: 'a', iteration: 1 }); \
+         model.take(Array.from({ length: MAX_EVENTS }, (_, i) => event(i + 1, i % 10 ? 'used' : 'iteration_started'))); const full = model.events.length; \
+         model.take([event(MAX_EVENTS + 1, 'used')]); const told = model.events.length; \
+         model.take(Array.from({ length: MAX_EVENTS }, (_, i) => event(MAX_EVENTS + 2 + i, 'notice'))); \
+         return { records: lane.end.length, sum: sum - MAX_RECORDS, full: full - MAX_EVENTS, told: told - MAX_EVENTS / 10, last: model.events.length - MAX_EVENTS / 2, first: model.events[0].seq, seq: model.seq - 2 * MAX_EVENTS }; })()",
+    );
+    let expected = serde_json::json!({"records": 500_010, "sum": 10, "full": 0, "told": 0, "last": 0, "first": 1, "seq": 1});
+    assert_eq!(seen, expected);
+}

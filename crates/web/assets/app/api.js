@@ -7,6 +7,8 @@ const RETRY_FIRST = 1000;
 const RETRY_LAST = 20_000;
 /** The server says that it is there every 15 s; a stream that is silent for so long is dead. */
 const SILENCE = 45_000;
+/** A page that nobody has looked at for so long lets go of its stream: browsers have few for all pages together. */
+const UNSEEN = 20_000;
 /** A question that gets no answer for so long is given up. */
 const PATIENCE = 10_000;
 
@@ -123,9 +125,11 @@ export async function history_of(id, after, take, signal) {
 export async function follow(id, { after, take, tell, over, signal }) {
   let wait = RETRY_FIRST;
   while (!signal.aborted && !over()) {
+    await inSight(signal);
+    const sight = whileSeen(signal);
     try {
       const answer = await request(`${place(id)}/events?observed=true`, {
-        headers: { Accept: "text/event-stream", "Last-Event-ID": String(after()) }, signal, patience: 0,
+        headers: { Accept: "text/event-stream", "Last-Event-ID": String(after()) }, signal: sight.signal, patience: 0,
       });
       tell("live");
       wait = RETRY_FIRST;
@@ -136,12 +140,34 @@ export async function follow(id, { after, take, tell, over, signal }) {
     } catch (error) {
       if (signal.aborted) return;
       if (error instanceof Refused && [401, 403, 404].includes(error.status)) return tell({ refused: error });
+    } finally {
+      sight.close();
     }
     if (signal.aborted || over()) return;
+    if (sight.signal.aborted) continue;
     tell({ lost: true });
     await pause(wait, signal);
     wait = Math.min(wait * 2, RETRY_LAST);
   }
+}
+
+/** Until somebody looks. */
+function inSight(signal) {
+  if (!document.hidden) return null;
+  return new Promise((resolve) => {
+    const look = () => { if (!document.hidden || signal.aborted) { document.removeEventListener("visibilitychange", look); resolve(); } };
+    document.addEventListener("visibilitychange", look);
+    signal.addEventListener("abort", look, { once: true });
+  });
+}
+
+/** A signal that comes with the other one, or when nobody has looked for a while. */
+function whileSeen(signal) {
+  const unseen = new AbortController();
+  let timer = null;
+  const look = () => { clearTimeout(timer); timer = document.hidden ? setTimeout(() => unseen.abort(), UNSEEN) : null; };
+  document.addEventListener("visibilitychange", look);
+  return { signal: AbortSignal.any([signal, unseen.signal]), close: () => { clearTimeout(timer); document.removeEventListener("visibilitychange", look); } };
 }
 
 /** Waits, at most until the signal, and no longer than until the page is looked at again with a connection. */

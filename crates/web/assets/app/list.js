@@ -27,7 +27,7 @@ const PASSES = {
 
 export class EventList {
   constructor(model, { fromEnd }) {
-    Object.assign(this, { model, fromEnd, rows: [], seen: 0, kind: "told", query: "", only: null, chosen: -1, stick: fromEnd });
+    Object.assign(this, { model, fromEnd, rows: [], seen: 0, forgotten: 0, kind: "told", query: "", only: null, chosen: -1, stick: fromEnd });
     this.search = el("input", { type: "search", class: "field", placeholder: "Search events", "aria-label": "Search events", on: { input: () => this.filter({ query: this.search.value.toLowerCase() }) } });
     this.choice = el("select", { class: "field", "aria-label": "Which events", on: { change: () => this.filter({ kind: this.choice.value }) } },
       Object.entries(KINDS).map(([value, label]) => el("option", { value }, label)));
@@ -72,6 +72,10 @@ export class EventList {
   }
 
   update() {
+    if (this.model.forgotten !== this.forgotten) {
+      this.forgotten = this.model.forgotten;
+      return this.filter({});
+    }
     const before = this.rows.length;
     this.gather();
     if (this.rows.length !== before) this.draw(true);

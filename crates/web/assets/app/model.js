@@ -4,6 +4,11 @@ import { ENDINGS } from "./words.js";
 
 export const CHANNELS = ["stdout", "mcp_tool", "subagent", "workspace"];
 
+/** Beyond so many events mere progress is forgotten by the list, then the older half; the time axis keeps it. */
+export const MAX_EVENTS = 400_000;
+/** Beyond so many records of one channel two neighbours become one. */
+export const MAX_RECORDS = 1_000_000;
+
 /** Numbers that grow, without an object for each. */
 class Numbers {
   constructor() { this.all = new Float64Array(1024); this.length = 0; }
@@ -44,6 +49,20 @@ export class Lane {
     this.count.push(count);
     this.node.push(node);
     this.longest = Math.max(this.longest, till - start);
+    if (this.end.length >= MAX_RECORDS) this.halve();
+  }
+  /** What is a million records wide has no single pixel that would show it. */
+  halve() {
+    const old = { start: this.start.all, end: this.end.all, count: this.count.all, node: this.node.all, length: this.end.length };
+    for (const name of ["start", "end", "count", "node"]) this[name] = new Numbers();
+    for (let i = 0; i < old.length; i += 2) {
+      const j = Math.min(i + 1, old.length - 1);
+      this.start.push(Math.min(old.start[i], old.start[j]));
+      this.end.push(old.end[j]);
+      this.count.push(i === j ? old.count[i] : old.count[i] + old.count[j]);
+      this.node.push(old.node[i]);
+      this.longest = Math.max(this.longest, old.end[j] - old.start[i]);
+    }
   }
   /** When this channel was last seen at a moment. */
   lastBefore(at) {
@@ -74,7 +93,7 @@ export class Model {
     this.sleeps = [];
     this.nodes = new Map();
     this.order = [];
-    this.version = 0;
+    this.forgotten = 0;
     this.paused = false;
   }
 
@@ -103,7 +122,15 @@ export class Model {
       this.events.push(e);
       this.apply(e, at, e.node === undefined ? null : this.node(e.node));
     }
-    this.version += 1;
+    if (this.events.length > MAX_EVENTS) this.forget();
+  }
+
+  /** The list of events does not grow without end; what tells the story goes last. */
+  forget() {
+    const before = this.events.length;
+    this.events = this.events.filter((e) => e.event !== "observed" && e.event !== "fact" && e.event !== "used");
+    if (this.events.length > MAX_EVENTS / 2) this.events.splice(1, this.events.length - MAX_EVENTS / 2);
+    this.forgotten += before - this.events.length;
   }
 
   apply(e, at, node) {

@@ -22,7 +22,7 @@ export class Output {
     this.which = el("select", { class: "field", "aria-label": "Iteration", on: { change: () => this.pickIndex(Number(this.which.value)) } });
     this.tabs = el("div", { class: "tabs", role: "group", "aria-label": "Stream" },
       ["stdout", "stderr", "prompt"].map((name) => el("button", { type: "button", class: "tab", "aria-pressed": String(name === "stdout"), on: { click: () => this.pickStream(name) } }, name)));
-    this.search = el("input", { type: "search", class: "field", placeholder: "Search output", "aria-label": "Search output", on: { input: () => { this.query = this.search.value.toLowerCase(); this.draw(); } } });
+    this.search = el("input", { type: "search", class: "field", placeholder: "Search", "aria-label": "Search output", on: { input: () => { this.query = this.search.value.toLowerCase(); this.draw(); } } });
     this.rawButton = el("button", { type: "button", class: "button small toggle", "aria-pressed": "false", hidden: true, title: "As the agent printed it", on: { click: () => this.setRaw(!this.raw) } }, "Raw");
     this.state = el("span", { class: "quiet count" });
     this.more = el("button", { type: "button", class: "button small more", hidden: true, on: { click: () => this.earlier() } }, "Show earlier output");

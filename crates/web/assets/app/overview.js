@@ -17,7 +17,7 @@ export class Overview {
     Object.assign(this, { connection, open, runs: [], all: false, query: "", gone: new AbortController(), rows: new Map() });
     this.head = el("p", { class: "sentence" });
     this.search = el("input", { type: "search", class: "field", placeholder: "Search runs", "aria-label": "Search runs", on: { input: () => { this.query = this.search.value.toLowerCase(); this.draw(); } } });
-    this.live = el("div", { class: "runs", role: "list", "aria-label": "Runs that live" });
+    this.live = el("div", { class: "runs", role: "list", "aria-label": "Runs that go on, or should" });
     this.past = el("div", { class: "runs past", role: "list", "aria-label": "Runs that ended" });
     this.pastHead = el("h2", { class: "divider" }, "Ended");
     this.more = button("Show all", () => { this.all = true; this.draw(); }, { class: "button small" });
@@ -68,8 +68,8 @@ export class Overview {
 
   draw() {
     const fitting = this.runs.filter((run) => this.fits(run));
-    const live = fitting.filter((run) => run.state !== "ended" && run.state !== "lost").sort((a, b) => rank(a) - rank(b) || cmp(b.run, a.run));
-    const past = fitting.filter((run) => run.state === "ended" || run.state === "lost").sort((a, b) => cmp(b.run, a.run));
+    const live = fitting.filter((run) => run.state !== "ended").sort((a, b) => rank(a) - rank(b) || cmp(b.run, a.run));
+    const past = fitting.filter((run) => run.state === "ended").sort((a, b) => cmp(b.run, a.run));
     const few = this.all || this.query ? past : past.slice(0, FEW);
     this.place(this.live, live);
     this.place(this.past, few);
