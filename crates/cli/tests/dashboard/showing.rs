@@ -85,7 +85,7 @@ fn day_and_night_wide_and_narrow() {
     page.eval(&format!("location.hash = '#/run/{run}'; true"));
     page.wait("document.querySelector('.run-page[data-ready]')", "the page of the run");
     page.wait("document.querySelectorAll('.tick').length > 5", "its iterations");
-    for (name, width, height) in [("phone", 390, 1600), ("tablet", 820, 1400), ("wide", 1280, 1180)] {
+    for (name, width, height) in [("phone", 390, 1600), ("tablet", 820, 1400), ("wide", 1100, 860)] {
         page.size(width, height);
         page.wait(&format!("document.querySelector('canvas.lanes').clientWidth < {width}"), "another width");
         page.screenshot(&format!("run-{name}"));

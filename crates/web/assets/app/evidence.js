@@ -23,8 +23,8 @@ function ages(model, at) {
 
 function ofMark(model, { mark }) {
   const e = mark.event;
-  const titles = { hard_stop: "Hard stop", watchdog_continue: "Deferred", trouble: "Trouble", notice: "Notice", told: "Told", marker_seen: "Marker", run_resumed: "Taken up again", recovery_planned: "Recovery", run_ended: "The end" };
-  const tone = mark.kind === "hard_stop" || mark.kind === "trouble" ? "bad" : "wait";
+  const titles = { hard_stop: "Hard stop", watchdog_continue: "Deferred", trouble: "Trouble", notice: "Notice", told: "Told", marker_seen: "Marker", run_resumed: "Taken up again", recovery_planned: "Recovery", run_ended: "The end", needs_human: "Needs somebody", check_tampered: "Checks tampered with" };
+  const tone = ["hard_stop", "trouble", "check_tampered"].includes(mark.kind) ? "bad" : "wait";
   return [head(tone, titles[mark.kind] ?? mark.kind, mark.at), line(describe(e)),
     e.evidence_summary ? summary(e.evidence_summary, e.active_channel) : ages(model, mark.at)];
 }

@@ -32,13 +32,14 @@ function layers(nodes) {
 /** The state of a node in one word that the style knows. */
 export function stateOf(node) {
   if (node.state !== "running") return node.state;
-  return node.doing === "working" ? "working" : node.doing === "waiting" ? "waiting" : "running";
+  return { working: "working", checking: "working", waiting: "waiting", asking: "waiting" }[node.doing] ?? "running";
 }
 
 function tellState(node) {
   const word = stateOf(node);
   if (node.state === "done") return node.flake ? "done, after a failed try" : "done";
-  if (word === "working") return `working, iteration ${node.iteration}`;
+  if (node.doing === "asking") return `needs somebody, iteration ${node.iteration}`;
+  if (word === "working") return `${node.doing}, iteration ${node.iteration}`;
   if (word === "waiting") return `waiting (${node.wait?.why ?? "?"}), after iteration ${node.iteration}`;
   return node.reason ? `${node.state}: ${node.reason}` : node.state;
 }

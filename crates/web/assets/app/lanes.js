@@ -581,9 +581,10 @@ function marksIn(marks, from, to) {
 
 const PATHS = {
   hard_stop: [[0, -7], [7, 0], [0, 7], [-7, 0]], trouble: [[0, -7], [7, 6], [-7, 6]],
+  check_tampered: [[0, -7], [7, 6], [-7, 6]],
   told: [[-3, -7], [6, -3.5], [-3, 0]], notice: [[-4, -4], [4, -4], [4, 4], [-4, 4]], recovery_planned: [[-5, -6], [6, 0], [-5, 6]],
 };
-const COLOURS = { hard_stop: "bad", trouble: "bad", watchdog_continue: "brass", notice: "brass", told: "blue", run_resumed: "blue", recovery_planned: "brass", marker_seen: "calm" };
+const COLOURS = { hard_stop: "bad", trouble: "bad", watchdog_continue: "brass", notice: "brass", told: "blue", run_resumed: "blue", recovery_planned: "brass", marker_seen: "calm", needs_human: "brass", check_tampered: "bad" };
 const HOLLOW = new Set(["watchdog_continue", "notice", "marker_seen", "run_resumed"]);
 
 /** A mark has a shape as well as a colour. */

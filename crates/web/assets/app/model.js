@@ -73,7 +73,7 @@ export class Lane {
 }
 
 /** Marks on the verdict lane, in the order of how much they matter. */
-const MARKS = new Set(["hard_stop", "trouble", "watchdog_continue", "notice", "told", "run_resumed", "recovery_planned", "marker_seen", "run_ended"]);
+const MARKS = new Set(["hard_stop", "trouble", "watchdog_continue", "notice", "told", "run_resumed", "recovery_planned", "marker_seen", "run_ended", "needs_human", "check_tampered"]);
 
 export class Model {
   constructor() {
@@ -156,6 +156,9 @@ export class Model {
       case "session_ended": return this.sessionEnded(e, at, node);
       case "hard_stop": if (node.session) node.session.stop = e; if (node.open) node.open.stop = e; return;
       case "used": node.using = e; return;
+      case "needs_human": node.doing = "asking"; return;
+      case "needs_human_ended": node.doing = node.session ? "working" : "preparing"; return;
+      case "checks_started": node.doing = "checking"; return;
       case "wait_started":
         this.closeWait(node, at, "next");
         node.wait = { node: node.name, ix: node.ix, why: e.why, start: at, end: null, until: e.until ? Date.parse(e.until) : null, delay: e.delay_s, by: null };

@@ -122,13 +122,15 @@ export class Overview {
 }
 
 const cmp = (a, b) => (a < b ? -1 : a > b ? 1 : 0);
-const rank = (run) => ({ working: 0, preparing: 0, starting: 1, waiting: 2, paused: 3 }[run.state] ?? 4);
+const rank = (run) => ({ needs_human: -1, working: 0, checking: 0, preparing: 0, starting: 1, waiting: 2, paused: 3 }[run.state] ?? 4);
 
 /** The state of the watch in one sentence. */
 function sentence(runs) {
   const count = (...states) => runs.filter((run) => states.includes(run.state)).length;
-  const [works, waits, paused, lost] = [count("working", "preparing", "starting"), count("waiting"), count("paused"), count("lost")];
+  const [works, waits, paused, lost] = [count("working", "preparing", "starting", "checking"), count("waiting"), count("paused"), count("lost")];
+  const asks = count("needs_human");
   const parts = [];
+  if (asks) parts.push(`${spelled(asks)} ${asks === 1 ? "needs" : "need"} you`);
   if (works) parts.push(`${spelled(works)} at work`);
   if (waits) {
     const next = Math.min(...runs.filter((run) => run.state === "waiting").map((run) => nextWake(run.status)?.at ?? Infinity));

@@ -23,15 +23,16 @@ export function placeOf(run) {
 
 /** The node that speaks for the run: one that works, else one that waits. */
 export function busiest(status) {
-  const rank = { working: 4, preparing: 3, waiting: 2, nothing: 1 };
-  return (status?.nodes ?? []).reduce((best, node) => ((rank[node.doing?.what] ?? 0) > (rank[best?.doing?.what] ?? 0) ? node : best), null);
+  const rank = { working: 5, checking: 4, preparing: 3, waiting: 2, nothing: 1 };
+  const of = (node) => (node?.doing?.needs_human ? 9 : rank[node?.doing?.what] ?? 0);
+  return (status?.nodes ?? []).reduce((best, node) => (of(node) > of(best) ? node : best), null);
 }
 
 /** The lamp that burns for a state. */
 export function lampOf(run) {
   const state = run.state ?? run.status?.state;
   if (state === "ended") return outcomeTone(run.status?.ended?.outcome);
-  return { working: "working", preparing: "working", starting: "working", waiting: "waiting", paused: "paused", lost: "bad" }[state] ?? "dim";
+  return { working: "working", preparing: "working", checking: "working", starting: "working", needs_human: "asks", waiting: "waiting", paused: "paused", lost: "bad" }[state] ?? "dim";
 }
 
 export function lamp(run) {
@@ -46,6 +47,8 @@ export function standing(run) {
   const of = status?.nodes?.length > 1 && node ? `${node.name}, ` : "";
   switch (state) {
     case "working": return ["working", `${of}iteration ${node?.iteration ?? "?"}${node?.doing?.working_s ? `, for ${span(node.doing.working_s)}` : ""}`];
+    case "needs_human": return ["needs you", `${of}${oneLine(node?.doing?.needs_human?.what, 160)}`];
+    case "checking": return ["checking", `${of}after iteration ${node?.iteration ?? "?"}`];
     case "preparing": return ["preparing", `${of}iteration ${node?.iteration ?? "?"}`];
     case "waiting": return ["waiting", `${of}${waitReason(node)}`];
     case "paused": return ["paused", "until somebody goes on"];

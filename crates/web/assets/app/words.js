@@ -76,6 +76,15 @@ const SAY = {
   trouble: (e) => `${e.kind}: ${oneLine(e.detail, 300)}`,
   node_attempt: attempt,
   recovery_planned: (e) => `${String(e.action ?? "").replaceAll("_", " ")} after ${oneLine(e.because ?? e.class, 160)}${e.budget ? ` (${e.used} of ${e.budget})` : ""}`,
+  needs_human: (e) => `needs somebody: ${oneLine(e.what, 240)}`,
+  needs_human_ended: (e) => `nobody is needed any more (${String(e.by ?? "").replaceAll("_", " ")})`,
+  agent_retrying: (e) => `the agent tries again${e.status ? ` after ${e.status}` : ""}${e.delay_s ? `, in ${span(e.delay_s)}` : ""}`,
+  agent_drifted: () => "most of the agent's lines are unknown; they count as bytes do",
+  worktree_ready: (e) => `a work tree of its own: ${e.path} (${e.branch})`,
+  checks_pinned: (e) => `${plural((e.files ?? []).length, "file")} of the checks pinned`,
+  checks_started: () => "the checks run",
+  check_tampered: (e) => `changed since the start: ${oneLine((e.files ?? []).join(", "), 200)} (${e.policy})`,
+  notified: (e) => `news ${e.ok ? "told" : "could not be told"} by ${e.how}: ${oneLine(e.key, 100)}${e.detail ? ` (${oneLine(e.detail, 120)})` : ""}`,
   partial_kept: (e) => `what there is of it was kept: ${e.file}`,
   run_ended: (e) => `ended: ${outcomeWord(e.outcome)} (${oneLine(e.reason, 200)}), exit code ${e.exit_code}`,
 };
@@ -90,7 +99,7 @@ export function describe(e) {
 
 const TONES = {
   hard_stop: "bad", trouble: "bad", watchdog_continue: "wait", notice: "wait", wait_started: "wait", told: "blue", marker_seen: "calm",
-  paused: "wait", recovery_planned: "wait",
+  paused: "wait", recovery_planned: "wait", needs_human: "wait", agent_retrying: "wait", agent_drifted: "wait", check_tampered: "bad",
 };
 
 export function tone(e) {
