@@ -197,7 +197,7 @@ fn a_budget_above_the_nodes_is_the_runs_and_in_a_node_the_nodes() {
     let budget = |settings: &[dogwatch_config::Setting]| {
         settings.iter().filter(|s| s.key.starts_with("budget.")).map(|s| s.value.clone()).collect::<Vec<_>>()
     };
-    assert_eq!(budget(&loaded.explain), ["off", "1h", "off", "5"]);
+    assert_eq!(budget(&loaded.explain), ["off", "1h", "off", "5", "off", "off"]);
     assert_eq!(budget(&loaded.explain_nodes[0].1), ["2"]);
     assert_eq!(budget(&loaded.explain_nodes[1].1), [""; 0]);
 }

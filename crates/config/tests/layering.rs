@@ -113,7 +113,7 @@ fn errors_in_flags_point_at_the_flag() {
             "command line:1:7: `delay` needs a value",
             "command line:1:7: unknown key `idle.mx`",
             "command line:1:17: `done_when` is empty: nothing would be checked",
-            "command line:1:7: this version of dogwatch cannot do `mcp` yet",
+            "command line:1:11: `mcp` must be true or false",
             "command line:1:7: unknown key ``",
             "command line:1:4: `max_iterations` must be a whole number from 1 to 4294967295",
             "command line:1:11: `watchdog.session` must be a duration",
@@ -208,11 +208,11 @@ delay                    0s           built-in
 profile                  standard     built-in
 max_iterations           3            flag -n
 work_when                none         built-in
+mcp                      on           built-in
 recheck                  0            built-in
 pin                      none         built-in
 worktree                 false        built-in
 done_when                none         built-in
-mcp                      on           built-in
 idle.delay               30s          built-in
 idle.backoff             2            built-in
 idle.max_delay           5m           built-in
