@@ -209,9 +209,13 @@ fn a_telling_that_hangs_delays_no_iteration_and_a_second_signal_ends_the_wait() 
 fn a_resumed_run_still_knows_the_address_and_tells_what_was_not_told() {
     let hook = Hook::answering("200 OK");
     let front = format!("notify: {{on: [ended], webhook: \"{}\"}}\n{GRACES}", hook.url());
-    let project = Project::acting_with(&front, "counter ../count\non 1 { hang } else { say done }");
+    let project =
+        Project::acting_with(&front, "counter ../count\non 1 { ready there; hang } else { say done }");
+    let there = project.fifo("there");
     let mut running = project.start_run(&["-n", "1"]);
     running.wait_for("session_started");
+    // It has counted that it was there.
+    there.pid();
     running.kill();
     project.wait_till_nobody_is_left();
     let done = project.call(&["resume", "--json"]);

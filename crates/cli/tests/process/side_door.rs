@@ -2,7 +2,7 @@
 
 use crate::kit::{GRACES, Project, all, one};
 use serde_json::{Value, json};
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
@@ -110,6 +110,9 @@ fn the_checks_of_a_loop_can_be_run_by_its_agent() {
     assert!(text.starts_with("1 of 1 checks fail."), "{text}");
 }
 
+/// What stands for a status if the run hung up without one.
+const CUT_OFF: u16 = 0;
+
 /// Posts to a run's side door; answers the status.
 fn post(socket: &str, key: &str, body: &str) -> u16 {
     let mut stream = UnixStream::connect(socket).expect("the run listens");
@@ -119,10 +122,16 @@ fn post(socket: &str, key: &str, body: &str) -> u16 {
          content-type: application/json\r\ncontent-length: {}\r\n\r\n",
         body.len()
     );
-    stream.write_all((head + body).as_bytes()).expect("written");
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).expect("answered");
-    answer.get(9..12).and_then(|code| code.parse().ok()).expect("a status")
+    // A body that is too large is refused before it was all read: the end may be cut off, also for us.
+    let _ = stream.write_all((head + body).as_bytes());
+    let mut answer = Vec::new();
+    let end = stream.read_to_end(&mut answer);
+    let answer = String::from_utf8_lossy(&answer);
+    match (answer.get(9..12).and_then(|code| code.parse().ok()), end) {
+        (Some(status), _) => status,
+        (None, Err(error)) if error.kind() == ErrorKind::ConnectionReset => CUT_OFF,
+        (None, end) => panic!("no status in {answer:?} ({end:?})"),
+    }
 }
 
 #[test]
@@ -159,7 +168,7 @@ fn a_session_is_known_by_its_key_alone_and_the_key_stands_in_no_command_line() {
     );
     let huge =
         json!({"node": "loop", "iteration": 1, "say": "error", "text": "x".repeat(100_000)}).to_string();
-    assert_eq!(post(socket, key, &huge), 413);
+    assert!(matches!(post(socket, key, &huge), 413 | CUT_OFF));
     assert_eq!(post(socket, key, &format!("{}{}", "[".repeat(200), "]".repeat(200))), 400);
     let key = key.to_owned();
     gate.open();
