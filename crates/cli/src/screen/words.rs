@@ -86,7 +86,8 @@ pub fn attempt(a: &NodeAttempt) -> Vec<Line> {
     if a.converged {
         let flaky = a.results.iter().filter(|r| r.flaky).count();
         let flaky = if flaky > 0 { format!(", {flaky} flaky") } else { String::new() };
-        return line(Tone::Good, format!("  {} pass{flaky}", count(all as u64, "check")));
+        let pass = if all == 1 { "passes" } else { "pass" };
+        return line(Tone::Good, format!("  {} {pass}{flaky}", count(all as u64, "check")));
     }
     let mut lines = Vec::new();
     for r in a.results.iter().filter(|r| r.rc != 0) {

@@ -158,7 +158,7 @@ export class Model {
       case "used": node.using = e; return;
       case "needs_human": node.doing = "asking"; return;
       case "needs_human_ended": node.doing = node.session ? "working" : "preparing"; return;
-      case "checks_started": node.doing = "checking"; return;
+      case "checks_started": node.doing = "checking"; node.checking = at; return;
       case "wait_started":
         this.closeWait(node, at, "next");
         node.wait = { node: node.name, ix: node.ix, why: e.why, start: at, end: null, until: e.until ? Date.parse(e.until) : null, delay: e.delay_s, by: null };
@@ -237,7 +237,8 @@ export class Model {
   }
 
   attempt(e, at, node) {
-    const check = { node: node.name, ix: node.ix, iteration: e.iteration, start: at - (e.duration_s ?? 0) * 1000, end: at, event: e };
+    const check = { node: node.name, ix: node.ix, iteration: e.iteration, start: node.checking ?? at, end: at, event: e };
+    node.checking = null;
     this.checks.push(check);
     if (e.converged && node.attempts > 0) node.flake = true;
     if (!e.converged && !e.uncounted) node.attempts += 1;
