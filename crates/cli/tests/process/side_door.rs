@@ -137,20 +137,17 @@ fn post(socket: &str, key: &str, body: &str) -> u16 {
 #[test]
 fn a_session_is_known_by_its_key_alone_and_the_key_stands_in_no_command_line() {
     let project = Project::new();
-    let (env, gate) = (project.outside("env"), project.gate("gate"));
+    let (env, there, gate) = (project.outside("env"), project.fifo("there"), project.gate("gate"));
     let line = format!(
-        "sh -c 'echo \"$DOGWATCH_SOCKET $DOGWATCH_TOKEN\" > {}.new; mv {}.new {}; read x < {}; true'",
+        "sh -c 'echo \"$DOGWATCH_SOCKET $DOGWATCH_TOKEN\" > {}; echo $$ > {}; read x < {}; true'",
         env.display(),
-        env.display(),
-        env.display(),
+        project.path("there").display(),
         project.path("gate").display()
     );
     project.ralph(&format!("agent: {}\n{GRACES}", json!(line)), "go");
     let mut run = project.start_run(&["-n", "1"]);
     run.wait_for("session_started");
-    while !env.exists() {
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    there.pid();
     let text = std::fs::read_to_string(&env).expect("written");
     let (socket, key) = text.trim().split_once(' ').expect("two words");
     let letter = |node: &str, iteration: u64| {
