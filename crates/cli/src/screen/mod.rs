@@ -6,7 +6,7 @@
 mod json;
 mod lines;
 mod terminal;
-mod whose;
+pub mod whose;
 pub mod words;
 mod writer;
 

@@ -1,5 +1,6 @@
 //! Events as lines of a list, with the evidence of those that are verdicts.
 
+use crate::screen::whose::whose;
 use crate::screen::{Tone, words};
 use dogwatch_core::event::{Event, IterationEnd, Recorded, WaitEndedBy};
 use dogwatch_core::ids::NodeName;
@@ -73,35 +74,8 @@ impl Log {
 
 /// The node that a line is about, if the line does not say so itself.
 fn node_of(event: &Event) -> Option<&NodeName> {
-    match event {
-        Event::IterationStarted { node, .. }
-        | Event::SessionStarted { node, .. }
-        | Event::NeedsHuman { node, .. }
-        | Event::NeedsHumanEnded { node, .. }
-        | Event::AgentRetrying { node, .. }
-        | Event::AgentDrifted { node, .. }
-        | Event::WatchdogContinue { node, .. }
-        | Event::MarkerSeen { node, .. }
-        | Event::HardStop { node, .. }
-        | Event::SessionSignalled { node, .. }
-        | Event::CheckTampered { node, .. }
-        | Event::PartialKept { node, .. }
-        | Event::WaitStarted { node, .. }
-        | Event::WaitEnded { node, .. }
-        | Event::WakeRemembered { node, .. } => Some(node),
-        Event::CommandFinished(c) => Some(&c.node),
-        Event::SessionEnded(s) => Some(&s.node),
-        Event::NodeAttempt(attempt) => Some(&attempt.node),
-        Event::RecoveryPlanned(plan) => Some(&plan.node),
-        Event::IterationCompleted(end)
-        | Event::IterationFailed(end)
-        | Event::IterationTimedOut(end)
-        | Event::IterationAuthFailed(end)
-        | Event::IterationIdle { end, .. }
-        | Event::IterationRateLimited { end, .. }
-        | Event::IterationInterrupted { end, .. } => Some(&end.node),
-        _ => None,
-    }
+    let says_so = matches!(event, Event::NodeTransition { .. } | Event::SnapshotTaken { .. });
+    whose(event).filter(|_| !says_so)
 }
 
 fn ended(word: &str, end: &IterationEnd) -> String {
