@@ -86,7 +86,10 @@ fn processes() -> BTreeMap<i32, Process> {
 }
 
 fn read(pid: i32) -> Option<Process> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    parse(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+}
+
+fn parse(stat: &str) -> Option<Process> {
     // The command's name may hold blanks and parentheses; the fields begin after the last one, with the state.
     let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
     let number = |i: usize| fields.get(i)?.parse::<u64>().ok();
@@ -105,13 +108,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_process_knows_its_parent_its_session_and_its_time() {
+    fn a_process_is_read_whatever_it_is_called() {
+        let stat = "71 (a ) R 1 (b) S 40 71 60 0 -1 4194304 9 9 9 9 1 20 300 4000 20 0 1 0 5 6 7";
+        let process = parse(stat).expect("it lives");
+        assert_eq!((process.parent, process.session, process.ticks), (40, 60, 4321));
+        // Whose session began outside of this pid namespace has the session 0.
+        assert_eq!(parse(&stat.replace(" 60 ", " 0 ")).expect("it lives").session, 0);
+        assert!(parse(&stat.replace(") S ", ") Z ")).is_none(), "the dead count for nothing");
+        assert!(parse("71 (cut) S 40 71").is_none());
+    }
+
+    #[test]
+    fn a_process_knows_its_parent() {
         let own = i32::try_from(std::process::id()).expect("a pid fits");
         let me = read(own).expect("we are alive");
-        // In a pid namespace of its own a process may have a parent and a session of number 0.
         assert_eq!(me.parent, i32::try_from(std::os::unix::process::parent_id()).expect("a pid fits"));
-        let session = rustix::process::getsid(None).map_or(0, |s| s.as_raw_nonzero().get());
-        assert_eq!(me.session, session);
         assert!(read(i32::MAX).is_none());
     }
 
