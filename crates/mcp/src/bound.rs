@@ -64,3 +64,19 @@ pub fn within_unless<T>(
         }
     }
 }
+
+/// Waits until what ends the wait comes to pass; then there is nothing. Its end is an event, not a limit, so whoever
+/// uses it says why that is right, as for any other wait.
+pub fn until<T>(
+    ended: impl Future<Output = ()>,
+    what: impl Future<Output = T>,
+) -> impl Future<Output = Option<T>> {
+    let (ended, what) = (Box::pin(ended), Box::pin(what));
+    async move {
+        tokio::select! {
+            biased;
+            met = what => Some(met),
+            () = ended => None,
+        }
+    }
+}

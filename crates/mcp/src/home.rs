@@ -10,9 +10,14 @@ use std::io;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
 use tokio::sync::{Mutex, mpsc};
+use tokio_util::sync::CancellationToken;
 
 /// The largest head of an answer, in bytes.
 const MAX_HEAD: u64 = 8 * 1024;
+
+/// How a run answers the key of a session that is over.
+const KEY_REFUSED: u16 = 401;
+const SESSION_OVER: u16 = 409;
 
 /// Why something was not taken.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,13 +54,15 @@ pub struct Home {
     /// Kept open from one call to the next.
     line: Mutex<Option<BufReader<UnixStream>>>,
     notes: mpsc::Sender<Said>,
+    /// The run has said that the session is over, or is gone itself.
+    over: CancellationToken,
 }
 
 impl Home {
     /// The home of a session, and the notes that `pass_on` takes there.
     pub fn of(session: SessionFile) -> (Home, mpsc::Receiver<Said>) {
         let (notes, waiting) = mpsc::channel(MAX_NOTES);
-        (Home { session, line: Mutex::new(None), notes }, waiting)
+        (Home { session, line: Mutex::new(None), notes, over: CancellationToken::new() }, waiting)
     }
 
     pub fn session(&self) -> &SessionFile {
@@ -86,8 +93,17 @@ impl Home {
         answer
     }
 
+    /// Returns when the run wants to hear no more of this session.
+    pub fn over(&self) -> impl Future<Output = ()> {
+        self.over.clone().cancelled_owned()
+    }
+
     fn connect(&self) -> io::Result<BufReader<UnixStream>> {
-        let stream = socket::connect(&self.session.socket, HOME_LIMIT)?;
+        let stream = socket::connect(&self.session.socket, HOME_LIMIT).inspect_err(|error| {
+            if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused) {
+                self.over.cancel();
+            }
+        })?;
         stream.set_nonblocking(true)?;
         Ok(BufReader::new(UnixStream::from_std(stream)?))
     }
@@ -111,6 +127,9 @@ impl Home {
         within(HOME_LIMIT, line.read_exact(&mut answer)).await??;
         if status == 200 {
             return Ok(Ok(serde_json::from_slice(&answer)?));
+        }
+        if matches!(status, KEY_REFUSED | SESSION_OVER) {
+            self.over.cancel();
         }
         let said: serde_json::Value = serde_json::from_slice(&answer).unwrap_or_default();
         let message = said["error"]["message"].as_str().unwrap_or("without a reason");

@@ -2,7 +2,8 @@
 //! bounded proxy for the agent's other MCP servers.
 //!
 //! `dogwatch mcp` is this crate in a process of its own, which the agent's CLI starts and ends. It lives in the
-//! session's process tree and knows its run by the session's file; the run itself loads none of this.
+//! session's process tree and knows its run by the session's file; the run itself loads none of this. It speaks
+//! on stdin and stdout, or on a port of the loopback address if it is told to.
 //!
 //! ```text
 //! bound.rs   the one way to wait, with a limit         limits.rs    every limit by its name
@@ -10,7 +11,7 @@
 //! tools.rs   the tools and their arguments (pure)      serve.rs     the server that the agent speaks to
 //! home.rs    the way to the run                        artifact.rs  texts that are kept
 //! checks.rs  the user's checks, for the agent          child.rs     processes that this one starts
-//! proxy/     the agent's other servers, behind ours
+//! proxy/     the agent's other servers, behind ours    http/        the same server, for who takes a URL
 //! ```
 //!
 //! What never happens here: a wait without a bound (`tests/audit.rs` looks), a judgement whether an agent is
@@ -21,6 +22,7 @@ pub mod bound;
 mod checks;
 mod child;
 pub mod home;
+pub mod http;
 pub mod limits;
 mod lines;
 mod proxy;

@@ -25,6 +25,16 @@ pub const START_LIMIT: Duration = Duration::from_secs(20);
 pub const LIST_LIMIT: Duration = Duration::from_secs(7);
 /// A server that could not be started is not started again before that.
 pub const RETRY_AFTER: Duration = Duration::from_secs(5);
+/// Connections to our server over HTTP at a time; one more is answered with 503.
+pub const MAX_CONNECTIONS: usize = 64;
+/// Clients that have greeted it and not left; for one more, the one that is silent longest is ended.
+pub const MAX_SESSIONS: usize = 32;
+/// Over HTTP, for the head of a request to come and between two of them: longer than clients keep a connection.
+pub const HEAD_LIMIT: Duration = Duration::from_secs(120);
+/// Over HTTP, for the body of a request to come.
+pub const BODY_LIMIT: Duration = Duration::from_secs(10);
+/// Over HTTP, a client that says nothing for so long, and for the longest call, is ended.
+pub const LONGEST_SILENCE: Duration = Duration::from_secs(60 * 60);
 /// The largest answer of the run, in bytes.
 pub const MAX_HOME_ANSWER: usize = 64 * 1024;
 /// Notes that wait to be passed on to the run; more are dropped.

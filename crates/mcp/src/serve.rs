@@ -9,6 +9,7 @@ use crate::proxy::Proxy;
 use crate::tools::{Call, INSTRUCTIONS, Tool, understand};
 use dogwatch_core::dur::Dur;
 use dogwatch_core::side::{Answer, Said};
+use dogwatch_host::door::SessionFile;
 use rmcp::handler::server::ServerHandler;
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, ErrorData, Implementation,
@@ -63,7 +64,7 @@ impl ServerHandler for Side {
             .map_err(|why| ErrorData::invalid_params(format!("{}: {why}", tool.name()), None))?;
         let limit = match call {
             Call::Say(_) | Call::Save { .. } => TOOL_LIMIT,
-            Call::Check => TOOL_LIMIT + self.check_limit(),
+            Call::Check => TOOL_LIMIT + check_limit(self.home.session()),
         };
         let done = within(limit, self.carry_out(call)).await;
         let result = match done {
@@ -84,7 +85,7 @@ impl Side {
                 within(TOOL_LIMIT, self.save(&name, content)).await.map_err(|late| late.to_string())?
             }
             Call::Check => {
-                let limit = TOOL_LIMIT + self.check_limit();
+                let limit = TOOL_LIMIT + check_limit(self.home.session());
                 within(limit, self.check()).await.map_err(|late| late.to_string())?
             }
         }
@@ -150,13 +151,12 @@ impl Side {
         self.home.note(Said::Checked { failed, of: results.len() as u64 });
         Ok(checks::tell(&results))
     }
+}
 
-    /// The longest that all checks may take.
-    fn check_limit(&self) -> Duration {
-        let session = self.home.session();
-        let count = u32::try_from(session.checks.len()).unwrap_or(u32::MAX);
-        (2 * duration(session.check_timeout) + TOOL_LIMIT).saturating_mul(count)
-    }
+/// The longest that all checks may take.
+pub fn check_limit(session: &SessionFile) -> Duration {
+    let count = u32::try_from(session.checks.len()).unwrap_or(u32::MAX);
+    (2 * duration(session.check_timeout) + TOOL_LIMIT).saturating_mul(count)
 }
 
 fn own_tools() -> Vec<ToolModel> {

@@ -7,10 +7,22 @@
 use std::path::{Path, PathBuf};
 
 /// Every wait without a bound, where it stands and why.
-const BYPASSES: [(&str, &str); 9] = [
+const BYPASSES: [(&str, &str); 18] = [
     ("child.rs", "in a thread of its own, and ended by the signals below"),
     ("child.rs", "ends when the process and its kin do, and these are ended"),
     ("home.rs", "waits for the next note, of which there may be none"),
+    ("http/door.rs", "a tenth of a second"),
+    ("http/door.rs", "callers come when they like, until the session is over"),
+    ("http/door.rs", "has its bounds within"),
+    (
+        "http/door.rs",
+        "heads, bodies and writes have their own; a stream stays open as long as the session does",
+    ),
+    ("http/mod.rs", "as above"),
+    ("http/mod.rs", "ends when the session does, and then in time"),
+    ("http/mod.rs", "serves as long as the session lasts"),
+    ("http/mod.rs", "the session lasts as long as it lasts"),
+    ("http/over.rs", "the session lasts as long as it lasts"),
     ("lib.rs", "serves as long as the agent speaks to it, and lives in the session's tree"),
     ("lib.rs", "as above"),
     ("lib.rs", "the agent speaks when it has something to say"),
@@ -190,6 +202,7 @@ fn a_wait_that_is_added_without_a_bound_is_found() {
         ("async fn a() { within(LIMIT, x).await; y.await }", ".await"),
         ("async fn a() { not_within(LIMIT, x).await; }", ".await"),
         ("async fn a() { tokio::select! { x = y => {} } }", "select!"),
+        ("async fn a() { until(end, x).await; }", ".await"),
         ("fn a() { child.wait().ok(); }", ".wait()"),
         ("fn a() { std::thread::sleep(d); }", "thread::sleep("),
         ("fn a() { Command::new(\"x\").output(); }", ".output()"),

@@ -27,7 +27,8 @@ pub struct Args {
     socket: Option<PathBuf>,
 }
 
-fn address(text: &str) -> Result<SocketAddr, String> {
+/// A loopback address and a port, as people write it.
+pub(super) fn address(text: &str) -> Result<SocketAddr, String> {
     let local = |port| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     let found = match text.strip_prefix("localhost:") {
         Some(port) => port.parse().ok().map(local),

@@ -175,6 +175,56 @@ fn a_session_is_known_by_its_key_alone_and_the_key_stands_in_no_command_line() {
     assert!(!journal.contains(&key), "the record holds the key of a session");
 }
 
+/// An agent that takes a URL: it starts the server, reads where it is, and leaves it running when it goes.
+const URL_AGENT: &str = r#"
+import json, os, subprocess, sys, urllib.error, urllib.request
+sys.stdin.read()
+server = subprocess.Popen([os.environ["BIN"], "mcp", "--http"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+url = server.stdout.readline().decode().strip()
+assert url.startswith("http://127.0.0.1:") and url.endswith("/mcp"), url
+assert os.environ["DOGWATCH_TOKEN"] not in open("/proc/%d/cmdline" % server.pid).read()
+session = None
+def post(message, key=os.environ["DOGWATCH_TOKEN"]):
+    global session
+    headers = {"Authorization": "Bearer " + key, "Content-Type": "application/json",
+               "Accept": "application/json, text/event-stream"}
+    if session:
+        headers["Mcp-Session-Id"] = session
+    request = urllib.request.Request(url, json.dumps(message).encode(), headers)
+    with urllib.request.urlopen(request, timeout=60) as answer:
+        session = answer.headers.get("Mcp-Session-Id", session)
+        lines = answer.read().decode().splitlines()
+        return [json.loads(line[5:]) for line in lines if line.startswith("data:") and line[5:].strip()]
+post({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {
+    "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}})
+post({"jsonrpc": "2.0", "method": "notifications/initialized"})
+call = {"jsonrpc": "2.0", "id": 2, "method": "tools/call",
+        "params": {"name": "report_progress", "arguments": {"message": "over HTTP"}}}
+open(os.environ["ANSWERS"], "w").write(json.dumps(post(call)[0]))
+try:
+    post(call, "0" * 32)
+    raise SystemExit("a wrong key was taken")
+except urllib.error.HTTPError as refused:
+    assert refused.code == 401, refused.code
+"#;
+
+#[test]
+fn an_agent_speaks_to_its_run_over_http_and_the_server_goes_with_the_session() {
+    let project = Project::new();
+    project.file("agent.py", URL_AGENT);
+    let (bin, answers) = (env!("CARGO_BIN_EXE_dogwatch"), project.outside("answers"));
+    let line = format!("env BIN={bin} ANSWERS={} python3 agent.py", answers.display());
+    project.ralph(&format!("agent: {}\n{GRACES}", json!(line)), "go");
+    let done = project.run(&["-n", "1"]);
+    done.assert_code(0);
+    let events = done.events();
+    assert_eq!(one(&events, "agent_reported")["text"], "over HTTP");
+    let answer: Value =
+        serde_json::from_str(&std::fs::read_to_string(answers).expect("it was answered")).expect("JSON");
+    assert_eq!(answer["result"]["content"][0]["text"], "Noted.");
+    project.assert_nobody_is_left();
+}
+
 #[test]
 fn the_door_can_be_shut() {
     let project = Project::new();

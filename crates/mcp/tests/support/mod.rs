@@ -1,6 +1,8 @@
 //! A session with everything around it: a run that listens, an agent that speaks, servers that misbehave.
 #![allow(dead_code, clippy::unwrap_used)]
 
+pub mod http;
+
 use dogwatch_core::dur::Dur;
 use dogwatch_core::ids::{Iteration, NodeName, RunId};
 use dogwatch_core::moment::Wall;
@@ -28,6 +30,8 @@ pub fn runtime() -> tokio::runtime::Runtime {
 pub struct FakeRun {
     pub letters: Arc<Mutex<Vec<Letter>>>,
     pub keys: Arc<Mutex<Vec<String>>>,
+    /// It wants to hear no more.
+    pub over: Arc<Mutex<bool>>,
 }
 
 impl FakeRun {
@@ -75,6 +79,12 @@ impl FakeRun {
             let letter: Letter = serde_json::from_slice(&body).ok()?;
             let said = serde_json::to_value(&letter.said).unwrap();
             self.letters.lock().unwrap().push(letter);
+            if *self.over.lock().unwrap() {
+                let body = r#"{"error":{"code":"session_over","message":"this session is over"}}"#;
+                let head = format!("HTTP/1.1 409 Conflict\r\ncontent-length: {}\r\n\r\n", body.len());
+                stream.write_all((head + body).as_bytes()).await.ok()?;
+                continue;
+            }
             let answer = match said["say"].as_str().unwrap() {
                 "artifact" | "check_done" => json!({"answer": "granted"}),
                 "what_failed" => json!({"answer": "failed", "text": "Nothing has failed."}),
@@ -109,30 +119,40 @@ pub fn server(name: &str, mode: &str, timeout: Duration) -> McpServer {
     }
 }
 
+/// A session in this directory, with these servers behind it and these checks; and its run, which listens.
+pub fn session(
+    dir: &std::path::Path,
+    mut servers: Vec<McpServer>,
+    checks: &[&str],
+) -> (SessionFile, FakeRun) {
+    for server in &mut servers {
+        if let McpPlace::Command(argv) = &mut server.place {
+            let log = dir.join(format!("{}.log", server.name)).display().to_string();
+            argv.iter_mut().filter(|word| *word == "LOG").for_each(|word| word.clone_from(&log));
+        }
+    }
+    let session = SessionFile {
+        socket: dir.join("socket"),
+        run: RunId::new(Wall(0), [0; 4]),
+        node: NodeName::new("loop"),
+        iteration: Iteration(3),
+        token: "key".to_owned(),
+        work_dir: dir.to_owned(),
+        artifacts: dir.join("artifacts"),
+        servers,
+        checks: checks.iter().map(|c| (*c).to_owned()).collect(),
+        check_timeout: Dur::from_secs(30),
+    };
+    let run = FakeRun::default();
+    tokio::spawn(run.clone().serve(UnixListener::bind(&session.socket).unwrap()));
+    (session, run)
+}
+
 impl Agent {
     /// A session that has begun, with these servers behind it and these checks.
-    pub async fn start(mut servers: Vec<McpServer>, checks: &[&str]) -> Agent {
+    pub async fn start(servers: Vec<McpServer>, checks: &[&str]) -> Agent {
         let dir = tempfile::tempdir().unwrap();
-        for server in &mut servers {
-            if let McpPlace::Command(argv) = &mut server.place {
-                let log = dir.path().join(format!("{}.log", server.name)).display().to_string();
-                argv.iter_mut().filter(|word| *word == "LOG").for_each(|word| word.clone_from(&log));
-            }
-        }
-        let session = SessionFile {
-            socket: dir.path().join("socket"),
-            run: RunId::new(Wall(0), [0; 4]),
-            node: NodeName::new("loop"),
-            iteration: Iteration(3),
-            token: "key".to_owned(),
-            work_dir: dir.path().to_owned(),
-            artifacts: dir.path().join("artifacts"),
-            servers,
-            checks: checks.iter().map(|c| (*c).to_owned()).collect(),
-            check_timeout: Dur::from_secs(30),
-        };
-        let run = FakeRun::default();
-        tokio::spawn(run.clone().serve(UnixListener::bind(&session.socket).unwrap()));
+        let (session, run) = session(dir.path(), servers, checks);
         let (ours, theirs) = tokio::io::duplex(64 * 1024);
         let (read, write) = tokio::io::split(theirs);
         tokio::spawn(dogwatch_mcp::serve_on(session, Wire::new(read, write, Peer::Agent, MAX_ASKED)));

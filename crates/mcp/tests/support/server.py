@@ -58,12 +58,14 @@ for line in sys.stdin:
             threading.Thread(target=flood, daemon=True).start()
     elif method == "tools/list":
         put({"jsonrpc": "2.0", "id": id, "result": {"tools": [
-            tool(n) for n in ("echo", "hang", "late", "die", "refuse", "progress", "heartbeat")]}})
+            tool(n) for n in ("echo", "large", "hang", "late", "die", "refuse", "progress", "heartbeat")]}})
     elif method == "tools/call":
         name, arguments = message["params"]["name"], message["params"].get("arguments") or {}
         token = (message["params"].get("_meta") or {}).get("progressToken")
         if name == "echo" or name == "heartbeat":
             answer(id, arguments.get("text", ""))
+        elif name == "large":
+            answer(id, "x" * arguments["bytes"])
         elif name == "late":
             threading.Timer(float(arguments["after"]), answer, (id, "late")).start()
         elif name == "die":

@@ -1,0 +1,78 @@
+//! From a request to its answer: who may not is refused, what is too large or too slow is not read, and the rest
+//! is MCP's.
+
+use super::guard::{Guard, Refusal, Reply};
+use super::sessions::Sessions;
+use crate::bound::within;
+use crate::limits::MAX_ASKED;
+use crate::serve::Side;
+use bytes::Bytes;
+use http::Request;
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::Incoming;
+use rmcp::transport::streamable_http_server::StreamableHttpService;
+use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
+use std::time::Duration;
+
+pub struct Answering {
+    pub guard: Guard,
+    pub service: StreamableHttpService<Side, LocalSessionManager>,
+    pub sessions: Sessions,
+    /// For the body of a request to come.
+    pub body: Duration,
+    /// For an answer to begin: the longest that any call may take.
+    pub longest: Duration,
+}
+
+impl Answering {
+    pub async fn answer(&self, request: Request<Incoming>) -> Reply {
+        let told = within(self.body + 2 * self.longest, self.pass(request)).await;
+        told.unwrap_or(Err(Refusal::TooLong)).unwrap_or_else(Refusal::reply)
+    }
+
+    async fn pass(&self, request: Request<Incoming>) -> Result<Reply, Refusal> {
+        self.guard.check(request.uri(), request.headers())?;
+        let (head, body) = request.into_parts();
+        let read = within(self.body, Limited::new(body, MAX_ASKED).collect()).await;
+        let body = match read.map_err(|_| Refusal::TooSlow)? {
+            Ok(whole) => whole.to_bytes(),
+            Err(error) if error.is::<http_body_util::LengthLimitError>() => return Err(Refusal::TooLarge),
+            Err(_) => return Err(Refusal::Broken),
+        };
+        let greets = greets(&body);
+        if greets {
+            within(self.longest, self.sessions.make_room()).await.map_err(|_| Refusal::TooLong)?;
+        }
+        self.sessions.heard(&head.headers);
+        let request = Request::from_parts(head, Full::new(body));
+        let reply = within(self.longest, self.service.handle(request)).await.map_err(|_| Refusal::TooLong)?;
+        if greets {
+            self.sessions.heard(reply.headers());
+        }
+        Ok(reply)
+    }
+}
+
+/// Whether this begins a session.
+fn greets(body: &Bytes) -> bool {
+    #[derive(serde::Deserialize)]
+    struct Message<'a> {
+        #[serde(borrow)]
+        method: std::borrow::Cow<'a, str>,
+    }
+    serde_json::from_slice::<Message<'_>>(body).is_ok_and(|message| message.method == "initialize")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_greeting_is_known() {
+        let is = |text: &'static str| greets(&Bytes::from_static(text.as_bytes()));
+        assert!(is(r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{}}"#));
+        assert!(is(r#"{"method":"init\u0069alize"}"#));
+        assert!(!is(r#"{"method":"tools/call","params":{"method":"initialize"}}"#));
+        assert!(!is("nonsense"));
+    }
+}

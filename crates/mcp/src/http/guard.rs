@@ -1,0 +1,192 @@
+//! Who may come in, on a port where every process of the machine can knock and every page of a browser can send.
+//!
+//! The session's key shows that the caller belongs to the session. Host keeps away names that were made to lead
+//! here, Origin keeps away pages.
+
+use bytes::Bytes;
+use dogwatch_host::door::same;
+use http::header::{AUTHORIZATION, CONTENT_TYPE, HOST, HeaderMap, HeaderValue, ORIGIN, WWW_AUTHENTICATE};
+use http::{Response, StatusCode, Uri};
+use http_body_util::{BodyExt, Full, combinators::BoxBody};
+use std::convert::Infallible;
+use std::net::SocketAddr;
+
+/// The one path.
+pub const PATH: &str = "/mcp";
+
+pub type Reply = Response<BoxBody<Bytes, Infallible>>;
+
+/// Every way of saying no before MCP begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    BadHost,
+    BadOrigin,
+    NoToken,
+    NoSuchPath,
+    TooLarge,
+    TooSlow,
+    Broken,
+    TooLong,
+}
+
+impl Refusal {
+    fn said(self) -> (StatusCode, &'static str, &'static str) {
+        match self {
+            Refusal::BadHost => {
+                (StatusCode::FORBIDDEN, "bad_host", "this request was meant for another host")
+            }
+            Refusal::BadOrigin => {
+                (StatusCode::FORBIDDEN, "bad_origin", "pages of a browser have no business here")
+            }
+            Refusal::NoToken => (
+                StatusCode::UNAUTHORIZED,
+                "wrong_token",
+                "the key of this session is needed: `Authorization: Bearer KEY`, and KEY is in DOGWATCH_TOKEN",
+            ),
+            Refusal::NoSuchPath => (StatusCode::NOT_FOUND, "not_found", "the MCP server is at /mcp"),
+            Refusal::TooLarge => {
+                (StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", "a message has at most 4194304 bytes")
+            }
+            Refusal::TooSlow => {
+                (StatusCode::REQUEST_TIMEOUT, "body_too_slow", "the body of the request did not come in time")
+            }
+            Refusal::Broken => (StatusCode::BAD_REQUEST, "bad_body", "the body of the request is broken off"),
+            Refusal::TooLong => {
+                (StatusCode::GATEWAY_TIMEOUT, "no_answer", "there was no answer within the longest limit")
+            }
+        }
+    }
+
+    pub fn reply(self) -> Reply {
+        let (status, code, message) = self.said();
+        let body = serde_json::json!({"error": {"code": code, "message": message}}).to_string();
+        let mut reply = Response::new(Full::new(Bytes::from(body)).boxed());
+        *reply.status_mut() = status;
+        reply.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        if status == StatusCode::UNAUTHORIZED {
+            reply.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        reply
+    }
+}
+
+pub struct Guard {
+    token: String,
+    /// What a caller may call us: `127.0.0.1:4711` and `localhost:4711`.
+    names: [String; 2],
+}
+
+impl Guard {
+    pub fn new(token: &str, address: SocketAddr) -> Guard {
+        let names = [address.to_string(), format!("localhost:{}", address.port())];
+        Guard { token: token.to_owned(), names }
+    }
+
+    pub fn hosts(&self) -> Vec<String> {
+        self.names.to_vec()
+    }
+
+    pub fn origins(&self) -> Vec<String> {
+        self.names.iter().map(|name| format!("http://{name}")).collect()
+    }
+
+    pub fn check(&self, uri: &Uri, headers: &HeaderMap) -> Result<(), Refusal> {
+        if !self.is_meant(uri, headers) {
+            return Err(Refusal::BadHost);
+        }
+        if !self.is_own_page(headers) {
+            return Err(Refusal::BadOrigin);
+        }
+        if !self.has_token(headers) {
+            return Err(Refusal::NoToken);
+        }
+        if uri.path() == PATH { Ok(()) } else { Err(Refusal::NoSuchPath) }
+    }
+
+    fn is_meant(&self, uri: &Uri, headers: &HeaderMap) -> bool {
+        let mut hosts = headers.get_all(HOST).iter();
+        let (Some(host), None) = (hosts.next(), hosts.next()) else { return false };
+        // A whole address instead of a path names a host, too.
+        let named = uri.authority().is_none_or(|a| self.is_name(a.as_str().as_bytes()));
+        named && self.is_name(host.as_bytes())
+    }
+
+    fn is_name(&self, given: &[u8]) -> bool {
+        self.names.iter().any(|name| given.eq_ignore_ascii_case(name.as_bytes()))
+    }
+
+    /// Who is no browser sends no Origin.
+    fn is_own_page(&self, headers: &HeaderMap) -> bool {
+        let own = |origin: &[u8]| origin.strip_prefix(b"http://").is_some_and(|host| self.is_name(host));
+        headers.get_all(ORIGIN).iter().all(|origin| own(origin.as_bytes()))
+    }
+
+    fn has_token(&self, headers: &HeaderMap) -> bool {
+        let mut given = headers.get_all(AUTHORIZATION).iter();
+        let (Some(value), None) = (given.next(), given.next()) else { return false };
+        let Some((scheme, key)) = value.to_str().ok().and_then(|v| v.split_once(' ')) else { return false };
+        scheme.eq_ignore_ascii_case("bearer") && same(&self.token, key)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOST_HERE: (&str, &str) = ("host", "127.0.0.1:4711");
+    const KEY: (&str, &str) = ("authorization", "Bearer 00ff");
+
+    fn check(uri: &str, headers: &[(&str, &str)]) -> Result<(), Refusal> {
+        let guard = Guard::new("00ff", SocketAddr::from(([127, 0, 0, 1], 4711)));
+        let mut request = http::Request::builder().uri(uri);
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let request = request.body(()).expect("a request");
+        guard.check(request.uri(), request.headers())
+    }
+
+    #[test]
+    fn only_the_sessions_key_in_its_header_opens_the_door() {
+        assert_eq!(check(PATH, &[HOST_HERE, KEY]), Ok(()));
+        assert_eq!(check(PATH, &[HOST_HERE, ("authorization", "bearer 00ff")]), Ok(()));
+        for wrong in
+            ["", "Bearer", "Bearer ", "00ff", "Basic 00ff", "Bearer 00ff0", "Bearer 00f", "Bearer  00ff"]
+        {
+            assert_eq!(
+                check(PATH, &[HOST_HERE, ("authorization", wrong)]),
+                Err(Refusal::NoToken),
+                "{wrong:?}"
+            );
+        }
+        assert_eq!(check(PATH, &[HOST_HERE]), Err(Refusal::NoToken));
+        assert_eq!(check("/mcp?token=00ff", &[HOST_HERE]), Err(Refusal::NoToken));
+        assert_eq!(check(PATH, &[HOST_HERE, KEY, KEY]), Err(Refusal::NoToken));
+    }
+
+    #[test]
+    fn a_request_that_was_meant_for_another_host_is_refused_with_the_key_too() {
+        assert_eq!(check(PATH, &[("host", "LOCALHOST:4711"), KEY]), Ok(()));
+        for bad in ["", "127.0.0.1", "localhost", "127.0.0.1:80", "evil.example:4711", "0.0.0.0:4711"] {
+            assert_eq!(check(PATH, &[("host", bad), KEY]), Err(Refusal::BadHost), "{bad}");
+        }
+        assert_eq!(check(PATH, &[KEY]), Err(Refusal::BadHost));
+        assert_eq!(check(PATH, &[HOST_HERE, HOST_HERE, KEY]), Err(Refusal::BadHost));
+        assert_eq!(check("http://evil.example/mcp", &[HOST_HERE, KEY]), Err(Refusal::BadHost));
+    }
+
+    #[test]
+    fn a_page_is_refused_with_the_key_too() {
+        for bad in ["null", "", "http://evil.example", "https://127.0.0.1:4711", "http://127.0.0.1:1"] {
+            assert_eq!(check(PATH, &[HOST_HERE, KEY, ("origin", bad)]), Err(Refusal::BadOrigin), "{bad}");
+        }
+        assert_eq!(check(PATH, &[HOST_HERE, KEY, ("origin", "http://127.0.0.1:4711")]), Ok(()));
+    }
+
+    #[test]
+    fn there_is_one_path() {
+        for other in ["/", "/mcp/", "/MCP", "/v1/mcp", "//mcp"] {
+            assert_eq!(check(other, &[HOST_HERE, KEY]), Err(Refusal::NoSuchPath), "{other}");
+        }
+    }
+}

@@ -1,0 +1,35 @@
+//! How the end of a session is seen from outside of its process tree: its file is removed with it.
+
+use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
+use std::io;
+use std::path::{Path, PathBuf};
+use tokio::io::AsyncReadExt;
+use tokio::net::unix::pipe;
+
+/// More than the few events that can come of one file take.
+const EVENTS: usize = 4096;
+
+pub struct Over {
+    file: PathBuf,
+    watch: pipe::Receiver,
+}
+
+impl Over {
+    pub fn of(file: &Path) -> io::Result<Over> {
+        let watch = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC)?;
+        let flags = WatchFlags::ATTRIB | WatchFlags::DELETE_SELF | WatchFlags::MOVE_SELF;
+        inotify::add_watch(&watch, file, flags)?;
+        // It is read as a pipe is: what comes is of no interest but that it comes.
+        Ok(Over { file: file.to_owned(), watch: pipe::Receiver::from_owned_fd_unchecked(watch)? })
+    }
+
+    /// Returns when the file is gone.
+    pub async fn seen(mut self) {
+        while self.file.exists() {
+            // unbounded: the session lasts as long as it lasts
+            if self.watch.read(&mut [0; EVENTS]).await.is_err() {
+                return;
+            }
+        }
+    }
+}
