@@ -213,7 +213,7 @@ fn what_is_wrong_with_a_graph_is_said_with_its_place() {
         (&["id: '..'"], "3:10: `..` cannot be an id: it begins with a dot or a dash"),
         (&["id: -a"], "3:10: `-a` cannot be an id: it begins with a dot or a dash"),
         (&["id: ' a'"], "3:10: ` a` cannot be an id: it does not begin and end with a letter or digit"),
-        (&["id: Snapshot"], "3:10: `Snapshot` cannot be an id: a file of the record has this name"),
+        (&["id: Alive"], "3:10: `Alive` cannot be an id: a file of the record has this name"),
         (&["id: ''"], "3:10: `id` is empty"),
         (&["id: [a]"], "3:10: `id` must be a text"),
         (&["id: 1.5"], "3:10: `id` must be a text"),

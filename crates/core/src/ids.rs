@@ -82,14 +82,23 @@ pub struct NodeName(String);
 
 impl NodeName {
     pub const MAX_BYTES: usize = 100;
+    /// What lies in a run's directory beside the nodes' own.
+    const OF_THE_RECORD: [&str; 5] = ["events.jsonl", "plan.json", "alive", "socket", "undo"];
 
-    /// Any text can name a node: what would be no good in a path or on a screen becomes `_`.
+    /// Whether a file of the record has this name.
+    pub fn is_taken(text: &str) -> bool {
+        NodeName::OF_THE_RECORD.contains(&text.to_lowercase().as_str())
+    }
+
+    /// Any text can name a node: what would be no good in a path or on a screen becomes `_`, and what the record needs
+    /// for itself is called a loop.
     pub fn new(text: &str) -> NodeName {
         let clean: String =
             text.chars().map(|c| if c.is_control() || c == '/' || c == '\\' { '_' } else { c }).collect();
         let clean = crate::text::clip(clean.trim(), NodeName::MAX_BYTES);
         match clean {
             "" | "." | ".." => NodeName("loop".to_owned()),
+            name if NodeName::is_taken(name) => NodeName(format!("{name}-loop")),
             name => NodeName(name.to_owned()),
         }
     }
@@ -138,6 +147,18 @@ mod tests {
         assert_eq!(early.as_str(), "20261115-201533-234g");
         assert!(early < late);
         assert_eq!(early.as_str().parse(), Ok(early));
+    }
+
+    #[test]
+    fn a_loop_that_is_called_like_a_file_of_the_record_is_called_a_loop() {
+        for (text, name) in [
+            ("events.jsonl", "events.jsonl-loop"),
+            ("Alive", "Alive-loop"),
+            ("undo", "undo-loop"),
+            ("logs", "logs"),
+        ] {
+            assert_eq!(NodeName::new(text).as_str(), name);
+        }
     }
 
     #[test]

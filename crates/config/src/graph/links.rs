@@ -7,9 +7,6 @@ use crate::nearest::nearest;
 use dogwatch_core::ids::NodeName;
 use std::collections::BTreeMap;
 
-/// What lies in a run's directory beside the nodes' own files.
-const RESERVED: [&str; 5] = ["events.jsonl", "plan.json", "alive", "socket", "snapshot"];
-
 /// Of a cycle's path so many nodes are shown from its start, and so many from its end.
 const SHOWN_FIRST: usize = 12;
 const SHOWN_LAST: usize = 3;
@@ -80,7 +77,7 @@ fn unfit(id: &str) -> Option<&'static str> {
     if id.starts_with(['.', '-']) {
         return Some("it begins with a dot or a dash");
     }
-    if RESERVED.contains(&id.to_lowercase().as_str()) {
+    if NodeName::is_taken(id) {
         return Some("a file of the record has this name");
     }
     // Blanks at an end, and whatever else would be replaced.
