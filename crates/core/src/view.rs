@@ -70,6 +70,8 @@ pub struct NodeView {
     pub agent: u32,
     /// Its own worktree: where, and on which branch.
     pub worktree: Option<(String, String)>,
+    /// The worktree was there when this supervisor looked. While nobody supervises, people tidy up.
+    pub worktree_found: bool,
     /// The work tree as it was kept last.
     pub snapshot: Option<String>,
     /// What its agent prints is known, so that talk can be told from work.
@@ -334,7 +336,10 @@ impl View {
             }
             Event::AgentDrifted { node, .. } => self.on(node, |n| n.condition.drifted = true),
             Event::WorktreeReady { node, path, branch } => {
-                self.on(node, |n| n.worktree = Some((path.clone(), branch.clone())));
+                self.on(node, |n| {
+                    n.worktree = Some((path.clone(), branch.clone()));
+                    n.worktree_found = true;
+                });
             }
             Event::ChecksPinned { node, files } => {
                 self.on(node, |n| n.attempts.pins = Some(files.clone()));
@@ -394,6 +399,7 @@ impl View {
             node.spell.since = node.spell.since.map(|_| at.boot);
             node.doing = Doing::Nothing;
             node.condition = Condition::default();
+            node.worktree_found = false;
             node.time_before = node.lasted(self.last.boot);
             node.under_way = node.under_way.map(|_| at.boot);
         }
@@ -450,6 +456,7 @@ impl NodeView {
             under_way: None,
             agent: 0,
             worktree: None,
+            worktree_found: false,
             snapshot: None,
             structured: false,
             session: Dur::ZERO,

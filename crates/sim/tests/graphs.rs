@@ -247,6 +247,26 @@ fn a_graph_that_was_terminated_goes_on_where_it_was() {
 }
 
 #[test]
+fn after_a_resume_a_worktree_is_looked_for_before_anybody_works_in_it() {
+    let mut plan = graph(1, &[("a", &[]), ("b", &["a"])]);
+    plan.nodes[0].settings.worktree = true;
+    let mut world = World::new(plan, works).at(Dur::from_secs(30), Input::EndAsked(EndSignal::Terminate));
+    assert_eq!(world.end().outcome, Outcome::Interrupted);
+    assert_eq!(world.crash(0, MINUTE, false), Ok(true));
+    assert_eq!(world.end().outcome, Outcome::Clean);
+    let places: Vec<_> = world
+        .events
+        .iter()
+        .filter_map(|r| match &r.event {
+            Event::WorktreeReady { .. } => Some("worktree"),
+            Event::SessionStarted { node, .. } if node.as_str() == "a" => Some("session"),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(places, ["worktree", "session", "worktree", "session"]);
+}
+
+#[test]
 fn an_idle_node_does_not_stop_by_its_count_while_others_work() {
     let mut plan = graph(2, &[("idle", &[]), ("busy", &[])]);
     plan.nodes[0].settings = dogwatch_sim::plan::settings();

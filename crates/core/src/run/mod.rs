@@ -233,7 +233,7 @@ impl Run {
     fn start_node(&mut self, ix: NodeIx) {
         self.cx.transition(ix, NodeState::Running, None);
         self.arm_node_budget(ix);
-        let turn = self.nodes[ix.0].prepare(&mut self.cx);
+        let turn = self.nodes[ix.0].prepare(&mut self.cx, Cause::First);
         self.turn(ix, turn);
     }
 
@@ -272,6 +272,10 @@ impl Run {
         let Some(agent) = self.free_agent(ix) else {
             return self.wait_for_an_agent(ix);
         };
+        if !self.nodes[ix.0].has_place(&self.cx) {
+            let turn = self.nodes[ix.0].prepare(&mut self.cx, cause);
+            return self.turn(ix, turn);
+        }
         let resumes = self.session_to_resume(ix, agent);
         let cause = self.cause(ix, cause);
         let node = &mut self.nodes[ix.0];

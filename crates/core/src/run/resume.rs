@@ -126,7 +126,7 @@ impl Run {
             (Before::Between, Some(ending)) => self.decide_next(ix, &ending),
             // It had not come to its first iteration.
             (Before::Between, None) if !woken => {
-                let turn = self.nodes[ix.0].prepare(&mut self.cx);
+                let turn = self.nodes[ix.0].prepare(&mut self.cx, Cause::First);
                 return self.turn(ix, turn);
             }
             (Before::InIteration(_) | Before::Between, _) => self.or_end(ix, Next::Begin),

@@ -28,10 +28,11 @@ use crate::notify::Notifier;
 use crate::prompt::Prompter;
 use crate::recovery::Templates;
 use crate::sample::Sampler;
-use crate::sys::{Clock, SignalFd, Timer, block, ignores};
+use crate::sys::{Clock, SignalFd, Timer, block, give_back_code, ignores};
 use crate::wake::{Coverage, PathWaker};
 use dogwatch_core::Run;
 use dogwatch_core::decision::{ContextEntry, Decision};
+use dogwatch_core::dur::Dur;
 use dogwatch_core::event::{Event, Recorded, WaitEndedBy};
 use dogwatch_core::ids::{NodeIx, RunId};
 use dogwatch_core::input::Input;
@@ -49,6 +50,10 @@ use std::path::PathBuf;
 
 /// Where a run that goes to sleep leaves word, in the state directory.
 pub const CONTEXT_FILE: &str = "decisions.jsonl";
+
+/// Waits shorter than this, and sessions that follow each other closer, are not worth giving back what is needed at
+/// once again.
+const REST: Dur = Dur::from_secs(1);
 
 /// What is shown while a run goes on. It must not block: a stuck terminal must not stop supervision.
 pub trait Front {
@@ -113,6 +118,9 @@ pub struct Driver<'f> {
     /// What the whole project has used today, if somebody asks for a limit of it.
     day_book: Option<DayBook>,
     sampler: Sampler,
+    /// What comes next takes its time: before it the code that has run is given back; and when it last was.
+    drowsy: bool,
+    rested: Awake,
 }
 
 /// What stays the same for the whole run.
@@ -179,12 +187,22 @@ impl<'f> Driver<'f> {
             looked: clock::now(),
             work_tree,
             notifier: None,
+            drowsy: false,
+            rested: Awake(0),
         })
     }
 
     /// Where others leave word for the run.
     pub fn inbox(&self) -> Inbox {
         self.inbox.clone()
+    }
+
+    /// Before a long sleep: what ran to get here need not stay in memory.
+    fn rest(&mut self) {
+        if std::mem::take(&mut self.drowsy) {
+            give_back_code();
+            self.rested = clock::awake();
+        }
     }
 
     /// Drives the run to its end; answers the exit code.
@@ -204,6 +222,7 @@ impl<'f> Driver<'f> {
             }
             self.settle();
             if self.todo.is_empty() {
+                self.rest();
                 self.sleep()?;
             }
         }
@@ -245,8 +264,15 @@ impl<'f> Driver<'f> {
     fn settle(&mut self) -> bool {
         let durable = self.record.settle(&mut self.todo);
         for event in self.record.take_unshown() {
-            if matches!(event.event, Event::WaitStarted { .. }) {
-                self.tell_coverage();
+            match &event.event {
+                Event::WaitStarted { delay_s, .. } => {
+                    self.tell_coverage();
+                    self.drowsy |= delay_s.is_none_or(|delay| delay >= REST);
+                }
+                Event::SessionStarted { .. } => {
+                    self.drowsy |= clock::awake().since(self.rested) >= REST;
+                }
+                _ => {}
             }
             self.front.show(&event, self.run.view());
         }

@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::process::ExitCode;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::Signal;
@@ -37,7 +37,12 @@ struct Keeping {
     base: BaseEnv,
     held: Vec<OwnedFd>,
     tree: Tree,
+    /// When the code that starts jobs was last given back.
+    rested: Option<Instant>,
 }
+
+/// Jobs that follow each other closer than this need the code again at once.
+const REST: Duration = Duration::from_secs(1);
 
 impl Keeping {
     fn set_up() -> io::Result<Self> {
@@ -62,7 +67,7 @@ impl Keeping {
         let _ = rustix::thread::set_name(c"dogwatch-keeper");
         let base = BaseEnv::of_this_process();
         let (link, tree) = (Link::new(socket), Tree::new());
-        Ok(Self { link, over: false, signals, base, held: Vec::new(), tree })
+        Ok(Self { link, over: false, signals, base, held: Vec::new(), tree, rested: None })
     }
 
     fn run(mut self) -> io::Result<()> {
@@ -172,6 +177,16 @@ impl Keeping {
             Err(Refusal { errno, message }) => Report::Refused { job, errno, message },
         };
         self.report(&report);
+        self.rest();
+    }
+
+    /// A job may run for hours, and all that we need meanwhile is to wait.
+    fn rest(&mut self) {
+        let now = Instant::now();
+        if self.rested.is_none_or(|at| now.duration_since(at) >= REST) {
+            sys::give_back_code();
+            self.rested = Some(now);
+        }
     }
 
     fn report(&mut self, report: &Report) {

@@ -5,11 +5,13 @@
 //! needs a bare `fork` to misbehave. Nothing in here knows what a session is.
 #![allow(unsafe_code)]
 
+mod memory;
 mod process;
 mod signal;
 mod spawn;
 mod timer;
 
+pub use memory::give_back_code;
 pub use process::{Forked, Gone, HowEnded, Waited, close_from, fork, is_unreaped, move_to, wait_any};
 pub use signal::{
     SignalFd, block, block_all, block_pipe_signal_here, default_action, ignore, ignores, reset_pipe_signal,

@@ -120,7 +120,7 @@ impl Node {
         }
         match closing {
             Some(closing) => self.verify(cx, *closing),
-            None => self.prepare(cx),
+            None => self.prepare(cx, self.prepares),
         }
     }
 

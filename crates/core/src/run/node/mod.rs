@@ -43,6 +43,8 @@ pub(super) struct Node {
     pub resumes: Option<String>,
     /// The work tree was kept as it was before the first iteration, or could not be.
     first_kept: bool,
+    /// What the iteration is for that is being prepared.
+    prepares: Cause,
 }
 
 enum Phase {
@@ -122,6 +124,7 @@ impl Node {
             agent: 0,
             resumes: None,
             first_kept: false,
+            prepares: Cause::First,
         }
     }
 

@@ -11,12 +11,18 @@ use crate::job::{Job, JobKind, Worktree};
 use crate::settings::CheckPolicy;
 
 impl Node {
-    /// The next thing that is missing. What the record has already is not done again.
-    pub(in crate::run) fn prepare(&mut self, cx: &mut Cx) -> Turn {
+    /// Whether what its sessions work in is there.
+    pub(in crate::run) fn has_place(&self, cx: &Cx) -> bool {
+        !cx.settings(self.ix).worktree || cx.view.node(self.ix).worktree_found
+    }
+
+    /// The next thing that is missing for an iteration of this cause. What the record has already is not done again.
+    pub(in crate::run) fn prepare(&mut self, cx: &mut Cx, cause: Cause) -> Turn {
+        self.prepares = cause;
         let (settings, view) = (cx.settings(self.ix), cx.view.node(self.ix));
         if self.ending.is_some() {
             self.phase = Phase::Resting;
-        } else if settings.worktree && view.worktree.is_none() {
+        } else if !self.has_place(cx) {
             let job = Job { node: self.ix, iteration: self.iteration, kind: JobKind::Worktree };
             self.phase = Phase::Arranging(Tree::start(cx, job));
         } else if settings.checks.any() && view.attempts.pins.is_none() {
@@ -27,7 +33,7 @@ impl Node {
             self.keep_first(cx);
         } else {
             self.phase = Phase::Resting;
-            return Turn::WaitOver(Cause::First);
+            return Turn::WaitOver(cause);
         }
         Turn::Stay
     }
@@ -41,7 +47,7 @@ impl Node {
         match worktree.unwrap_or_else(unfinished) {
             Worktree::Ready { path, branch } => {
                 cx.record(Event::WorktreeReady { node: cx.name(self.ix), path, branch });
-                self.prepare(cx)
+                self.prepare(cx, self.prepares)
             }
             Worktree::Failed { .. } if self.ending.is_some() => Turn::Stay,
             Worktree::Failed { why } => Turn::CannotBegin(format!("no worktree: {why}")),
@@ -53,7 +59,7 @@ impl Node {
         match pins {
             Ok(files) => {
                 cx.record(Event::ChecksPinned { node: cx.name(self.ix), files });
-                self.prepare(cx)
+                self.prepare(cx, self.prepares)
             }
             Err(_) if self.ending.is_some() => Turn::Stay,
             Err(why) => Turn::CannotBegin(format!("the checks cannot be pinned: {why}")),

@@ -1,0 +1,84 @@
+//! Code that has run and will not run soon is given back: a process that sleeps for hours is as small as what wakes it.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read};
+use std::ops::Range;
+
+/// The most of the kernel's list of mappings that is read.
+const MAX_MAPS: u64 = 1024 * 1024;
+
+/// Takes the code and the constants of this process out of its memory. They are pages of files that the kernel keeps
+/// as long as it likes; what is needed again is mapped again when it is touched, at about a microsecond a page.
+///
+/// Best effort: without /proc nothing happens.
+pub fn give_back_code() {
+    let Ok(maps) = File::open("/proc/self/maps") else { return };
+    let lines = BufReader::new(maps.take(MAX_MAPS)).lines().map_while(Result::ok);
+    // First all are known: the list changes with what is done to the mappings.
+    let found: Vec<Range<usize>> = lines.filter_map(|line| unchanging(&line)).collect();
+    for Range { start, end } in found {
+        // SAFETY: the range is a whole private mapping of a file which nothing has written to since it was mapped
+        // (see `unchanging`): what a page of it holds is what the file holds, and the next touch reads that.
+        unsafe { libc::madvise(start as *mut libc::c_void, end - start, libc::MADV_DONTNEED) };
+    }
+}
+
+/// The range of a mapping that holds what its file holds, for certain: code, or what stands before the code. A part
+/// that can be read only, further on, may be data that the loader has changed and then locked.
+fn unchanging(line: &str) -> Option<Range<usize>> {
+    let mut words = line.split_ascii_whitespace();
+    let (range, rights, offset) = (words.next()?, words.next()?, words.next()?);
+    let (_device, inode) = (words.next()?, words.next()?);
+    let is_code = rights == "r-xp";
+    let is_head = rights == "r--p" && offset.bytes().all(|digit| digit == b'0');
+    if inode == "0" || !(is_code || is_head) {
+        return None;
+    }
+    let (start, end) = range.split_once('-')?;
+    let number = |hex: &str| usize::from_str_radix(hex, 16).ok();
+    Some(number(start)?..number(end)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_nobody_has_written_to_is_given_back() {
+        let code = "55d0c7a00000-55d0c8800000 r-xp 00338000 fe:00 77 /usr/bin/dogwatch";
+        assert_eq!(unchanging(code), Some(0x55d0_c7a0_0000..0x55d0_c880_0000));
+        let head = "7f0000000000-7f0000028000 r--p 00000000 fe:00 78 /usr/lib/libc.so.6";
+        assert_eq!(unchanging(head), Some(0x7f00_0000_0000..0x7f00_0002_8000));
+        for other in [
+            "7f0000200000-7f0000204000 r--p 001d0000 fe:00 78 /usr/lib/libc.so.6",
+            "7f0000204000-7f0000206000 rw-p 001d4000 fe:00 78 /usr/lib/libc.so.6",
+            "7f0000300000-7f0000301000 r-xp 00000000 00:00 0 [vdso]",
+            "7f0000400000-7f0000401000 r-xs 00000000 fe:00 79 /dev/shm/x",
+            "7f0000500000-7f0000501000 rwxp 00000000 fe:00 79 /tmp/patched",
+            "",
+            "nonsense",
+            "zz-yy r-xp 0 0 7",
+        ] {
+            assert_eq!(unchanging(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn the_process_goes_on_as_before_and_is_smaller() {
+        let resident = || {
+            let statm = std::fs::read_to_string("/proc/self/statm").expect("it can be read");
+            statm.split(' ').nth(1).and_then(|pages| pages.parse::<u64>().ok()).expect("a number")
+        };
+        let before = resident();
+        give_back_code();
+        let after = resident();
+        assert!(after < before, "{after} pages, {before} before");
+        // Formatting, sorting, allocating, threads and unwinding: code from all over.
+        let caught =
+            std::thread::spawn(|| std::panic::catch_unwind(|| std::panic::resume_unwind(Box::new(7))));
+        assert!(caught.join().expect("it is caught within").is_err());
+        let mut words: Vec<String> = (0..1000).map(|i| format!("{:>5}", (i * 7919) % 1000)).collect();
+        words.sort();
+        assert_eq!(words.first().map(String::as_str), Some("    0"));
+    }
+}
