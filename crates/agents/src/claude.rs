@@ -91,8 +91,11 @@ impl Claude {
     /// something.
     fn spoken(&mut self, event: &Event<'_>, mark: usize, signs: &mut Vec<Sign>) {
         if let Some(parent) = event.parent {
+            let did_something = self.tasks.is_more_than_heartbeats(&mut signs[mark..]);
             signs.truncate(mark);
-            self.tasks.did_something(event.agent, parent, signs);
+            if did_something {
+                self.tasks.did_something(event.agent, parent, signs);
+            }
         } else if event.kind.0 == b"user" {
             user(mark, signs);
             self.tasks.calls_ended(mark, signs);
@@ -275,8 +278,11 @@ fn block<'a>(event: &mut Event<'a>, json: &mut Json<'a>, signs: &mut Vec<Sign>) 
 
 /// A piece of text, thinking or tool input, printed with `--include-partial-messages`.
 fn delta<'a>(event: &mut Event<'a>, key: &[u8], json: &mut Json<'a>) {
-    if let b"text" | b"thinking" | b"partial_json" = key {
-        event.delta = json.text().unwrap_or_default();
+    match key {
+        b"text" | b"thinking" => event.delta = json.text().unwrap_or_default(),
+        // No arguments are no text: a heartbeat has none.
+        b"partial_json" => event.delta = json.text().filter(|piece| piece.0 != b"{}").unwrap_or_default(),
+        _ => {}
     }
 }
 

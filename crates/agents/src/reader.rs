@@ -10,7 +10,7 @@ use crate::novelty::Novelty;
 use crate::opencode::Opencode;
 use crate::plain::Plain;
 use dogwatch_core::settings::ReaderName;
-use dogwatch_core::sign::Sign;
+use dogwatch_core::sign::{Heartbeats, Sign};
 
 /// An id or a name of a tool is clipped to so many bytes.
 pub(crate) const MAX_NAME: usize = 256;
@@ -23,6 +23,7 @@ pub struct Reader {
     kind: Kind,
     drift: Drift,
     novelty: Novelty,
+    heartbeats: Heartbeats,
 }
 
 #[derive(Debug)]
@@ -43,7 +44,12 @@ impl Reader {
             ReaderName::Opencode => Kind::Opencode(Opencode::default()),
             ReaderName::Gemini => Kind::Gemini(Gemini::default()),
         };
-        Reader { kind, drift: Drift::default(), novelty: Novelty::default() }
+        Reader {
+            kind,
+            drift: Drift::default(),
+            novelty: Novelty::default(),
+            heartbeats: Heartbeats::default(),
+        }
     }
 
     /// The lines that follow, up to the next call, have come at one moment. Who never says so has every line
@@ -68,6 +74,7 @@ impl Reader {
             Kind::Opencode(reader) => reader.read(line, signs),
             Kind::Gemini(reader) => reader.read(line, signs),
         }
+        signs[mark..].iter_mut().for_each(|sign| self.heartbeats.mark(sign));
         let known = signs[mark..].iter().any(|sign| *sign != Sign::Unknown);
         if !known || self.drift.drifted {
             self.unknown(line, known, mark, signs);

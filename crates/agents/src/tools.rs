@@ -1,11 +1,13 @@
 //! What can be known about a call: from its name, from its arguments, from its result.
 
+use crate::inject::SERVER;
 use crate::json::{Json, Raw, unescape};
 use crate::reader::MAX_NAME;
 use dogwatch_core::dur::Dur;
 use dogwatch_core::fingerprint::{digest, fingerprint_ends};
 use dogwatch_core::hash;
 use dogwatch_core::settings::ReaderName;
+use dogwatch_core::side::HEARTBEAT_TOOL;
 use dogwatch_core::sign::Sign;
 use dogwatch_core::watch::ToolStarted;
 
@@ -38,6 +40,20 @@ pub fn is_mcp(reader: ReaderName, tool: &str) -> bool {
         }
         ReaderName::Claude | ReaderName::Codex => tool.starts_with("mcp__"),
         ReaderName::Gemini => tool.starts_with("mcp_"),
+    }
+}
+
+/// The call tells dogwatch that the agent is alive, by the name that the CLI gives to that tool of ours.
+pub fn is_heartbeat(reader: ReaderName, tool: &str) -> bool {
+    let named = |prefix: &str, between: &str| {
+        let rest = tool.strip_prefix(prefix).and_then(|rest| rest.strip_prefix(SERVER));
+        rest.and_then(|rest| rest.strip_prefix(between)) == Some(HEARTBEAT_TOOL)
+    };
+    match reader {
+        ReaderName::Plain => false,
+        ReaderName::Claude | ReaderName::Codex => named("mcp__", "__"),
+        ReaderName::Opencode => named("", "_"),
+        ReaderName::Gemini => named("mcp_", "_"),
     }
 }
 
@@ -114,6 +130,7 @@ pub(crate) fn started(reader: ReaderName, id: Raw<'_>, name: String, args: Args)
         timeout: timeout.map(|ms| Dur::from_millis(ms).min(Dur::LONGEST)),
         delegates: delegates(reader, &name),
         mcp: is_mcp(reader, &name),
+        heartbeat: is_heartbeat(reader, &name),
         name,
     })
 }
@@ -127,7 +144,7 @@ pub(crate) fn ended(id: Raw<'_>, ok: bool, result: &[u8], code: Option<i64>) -> 
     };
     let sum = digest(text.as_bytes());
     let result = code.map_or(sum, |code| hash::mix(sum, code.unsigned_abs()));
-    Sign::ToolEnded { id: id.decode_head(MAX_NAME), ok, result, error }
+    Sign::ToolEnded { id: id.decode_head(MAX_NAME), ok, result, error, heartbeat: false }
 }
 
 /// The two ends of what may be megabytes; as much as a digest looks at.

@@ -59,14 +59,19 @@ impl Attempts {
 
     /// The pinned files that are not what they were: changed, gone or new.
     pub fn changed(&self, now: &[Pin]) -> Vec<String> {
-        let of = |pins: &[Pin]| -> BTreeMap<String, Option<String>> {
-            pins.iter().map(|p| (p.path.clone(), p.sha256.clone())).collect()
-        };
-        let (was, now) = (of(self.pins.as_deref().unwrap_or_default()), of(now));
-        let differs = |path: &&String| was.get(*path) != now.get(*path);
-        let all: BTreeSet<&String> = was.keys().chain(now.keys()).collect();
-        all.into_iter().filter(differs).cloned().collect()
+        changed_pins(self.pins.as_deref().unwrap_or_default(), now)
     }
+}
+
+/// The pinned files that are not what they were: changed, gone or new.
+pub fn changed_pins(was: &[Pin], now: &[Pin]) -> Vec<String> {
+    let of = |pins: &[Pin]| -> BTreeMap<String, Option<String>> {
+        pins.iter().map(|p| (p.path.clone(), p.sha256.clone())).collect()
+    };
+    let (was, now) = (of(was), of(now));
+    let differs = |path: &&String| was.get(*path) != now.get(*path);
+    let all: BTreeSet<&String> = was.keys().chain(now.keys()).collect();
+    all.into_iter().filter(differs).cloned().collect()
 }
 
 fn doubling(n: u64) -> Dur {

@@ -19,6 +19,8 @@ use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 use std::fmt::Write as _;
 
+/// The tool by which an agent says that it is alive, and no more.
+pub const HEARTBEAT_TOOL: &str = "heartbeat";
 /// So many notes are remembered, to tell a new one from the same again.
 const MAX_KNOWN: usize = 64;
 /// The most of a note that is kept in the record, in bytes.
@@ -80,6 +82,9 @@ pub enum Said {
     Checked {
         failed: u64,
         of: u64,
+        /// Pinned files that are not what they were, some of them if there are many.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        tampered: Vec<String>,
     },
     WhatFailed,
     /// A call to another server of the agent's, which goes through us.
@@ -191,12 +196,9 @@ impl SideDoor {
             Said::Error { text } => self.error(at, text, &mut inputs),
             Said::Artifact { name, bytes, sha256 } => self.artifact(at, name, *bytes, sha256, &mut inputs),
             Said::CheckDone => self.check(at, &mut inputs),
-            Said::Checked { failed, of } => {
+            Said::Checked { failed, of, tampered } => {
                 self.evidence(at, &mut inputs);
-                let text = match failed {
-                    0 => format!("all {of} checks pass, by the agent's own run"),
-                    failed => format!("{failed} of {of} checks fail, by the agent's own run"),
-                };
+                let text = checked(*failed, *of, tampered);
                 self.report(at, report(ReportKind::Checks, &text), &mut inputs);
                 Answer::Noted { evidence: true }
             }
@@ -338,6 +340,19 @@ impl SideDoor {
         inputs.push(Input::Reported { job: self.job, report: Box::new(report) });
         true
     }
+}
+
+/// What came of the checks, in one line.
+fn checked(failed: u64, of: u64, tampered: &[String]) -> String {
+    let mut text = match (failed, of) {
+        (_, 0) => "the checks were not run for the agent".to_owned(),
+        (0, of) => format!("all {of} checks pass, by the agent's own run"),
+        (failed, of) => format!("{failed} of {of} checks fail, by the agent's own run"),
+    };
+    if !tampered.is_empty() {
+        let _ = write!(text, "; what they rest on was changed: {}", tampered.join(", "));
+    }
+    text
 }
 
 fn report(kind: ReportKind, text: &str) -> Report {

@@ -8,8 +8,10 @@ use crate::text::{clip, one_line};
 use crate::watch::{Channel, Fact, ToolStarted};
 use serde::{Deserialize, Serialize};
 
+mod heartbeats;
 mod limit;
 
+pub use heartbeats::Heartbeats;
 pub use limit::{Clock, Limit, LimitKind, ResetsAt};
 
 /// How much of what an agent asks a person is kept.
@@ -35,6 +37,8 @@ pub enum Sign {
         result: u64,
         /// What went wrong, as a fingerprint; empty for results that are ok.
         error: String,
+        /// It is the end of a heartbeat; `Heartbeats` knows.
+        heartbeat: bool,
     },
     SubagentStarted {
         id: String,
@@ -95,9 +99,13 @@ impl Sign {
     pub fn fact(&self) -> Option<Fact> {
         Some(match self {
             Sign::ToolStarted(tool) => Fact::ToolStarted(tool.clone()),
-            Sign::ToolEnded { id, ok, result, error } => {
-                Fact::ToolEnded { id: id.clone(), ok: *ok, result: *result, error: error.clone() }
-            }
+            Sign::ToolEnded { id, ok, result, error, heartbeat } => Fact::ToolEnded {
+                id: id.clone(),
+                ok: *ok,
+                result: *result,
+                error: error.clone(),
+                heartbeat: *heartbeat,
+            },
             Sign::Error { fingerprint, .. } => Fact::Error { fingerprint: fingerprint.clone() },
             Sign::SubagentStarted { id } => Fact::SubagentStarted { id: id.clone() },
             Sign::SubagentEnded { id } => Fact::SubagentEnded { id: id.clone() },

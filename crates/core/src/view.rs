@@ -316,7 +316,8 @@ impl View {
                 self.on(&end.node, |n| n.limited(end, *limit, *resets_at));
             }
             Event::Used { node, usage, .. } => self.on(node, |n| n.using = *usage),
-            // A tool's start or end is progress, too.
+            // A tool's start or end is progress, too; a heartbeat is not.
+            Event::Fact { fact, .. } if fact.is_heartbeat() => {}
             Event::Fact { node, fact: fact @ (Fact::ToolStarted(_) | Fact::ToolEnded { .. }), .. } => {
                 self.on(node, |n| {
                     n.observe(at, &Observation::single(Channel::Stdout, at.awake));

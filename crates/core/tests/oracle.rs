@@ -53,6 +53,14 @@ fn every_short_history_of_questions_to_a_person_is_judged_alike() {
 }
 
 #[test]
+fn every_short_history_of_heartbeats_is_judged_alike() {
+    let policy = WatchPolicy { errors: Some(2), ..policies().remove(0) };
+    for policy in [&policy].into_iter().chain(&policies()[1..]) {
+        each_history(&histories::alive(), policy, true);
+    }
+}
+
+#[test]
 fn every_short_history_of_errors_and_results_is_judged_alike() {
     let policy = WatchPolicy { errors: Some(2), cycles: Some(2), ..policies().remove(0) };
     each_history(&histories::going_round(), &policy, false);

@@ -87,6 +87,7 @@ impl Scene {
             timeout: None,
             delegates: false,
             mcp: false,
+            heartbeat: false,
         };
         self.fact(s, &Fact::ToolStarted(tool))
     }
@@ -99,13 +100,14 @@ impl Scene {
             timeout: None,
             delegates: true,
             mcp: false,
+            heartbeat: false,
         };
         self.fact(s, &Fact::ToolStarted(tool))
     }
 
     fn ends(&mut self, s: f64, id: &str, ok: bool, result: u64) -> &mut Scene {
         let error = if ok { String::new() } else { format!("error {result}") };
-        self.fact(s, &Fact::ToolEnded { id: id.into(), ok, result, error })
+        self.fact(s, &Fact::ToolEnded { id: id.into(), ok, result, error, heartbeat: false })
     }
 
     /// A whole call that takes a second.
@@ -113,6 +115,23 @@ impl Scene {
         self.tools += 1;
         let id = format!("t{}", self.tools);
         self.starts(s, &id, call).ends(s + 1.0, &id, ok, result)
+    }
+
+    /// A call that says "alive", and is answered a second later.
+    fn beats(&mut self, s: f64) -> &mut Scene {
+        self.tools += 1;
+        let id = format!("h{}", self.tools);
+        let tool = ToolStarted {
+            id: id.clone(),
+            name: "mcp__dogwatch__heartbeat".into(),
+            call: 7,
+            timeout: None,
+            delegates: false,
+            mcp: true,
+            heartbeat: true,
+        };
+        let ended = Fact::ToolEnded { id, ok: true, result: 1, error: String::new(), heartbeat: true };
+        self.fact(s, &Fact::ToolStarted(tool)).fact(s + 1.0, &ended)
     }
 
     fn fails(&mut self, s: f64, text: &str) -> &mut Scene {
@@ -287,8 +306,15 @@ fn case_21_past_its_cap_it_fires_and_names_the_tool() {
 fn case_20_a_declared_timeout_and_a_minute_replace_the_cap() {
     let mut s = Scene::new(standard(), true);
     let timeout = Some(Dur::from_secs(120));
-    let tool =
-        ToolStarted { id: "t".into(), name: "Bash".into(), call: 1, timeout, delegates: false, mcp: false };
+    let tool = ToolStarted {
+        id: "t".into(),
+        name: "Bash".into(),
+        call: 1,
+        timeout,
+        delegates: false,
+        mcp: false,
+        heartbeat: false,
+    };
     s.fact(10.0, &Fact::ToolStarted(tool)).until(1e6);
     assert_eq!(s.stopped(), Some((190.0, ToolCeilingExceeded)));
 }
@@ -549,4 +575,50 @@ fn seed_004_scenario_4_progress_until_the_end_still_ends_at_fifteen_minutes() {
     }
     s.until(1e6);
     assert_eq!(s.stopped(), Some((900.0, SessionCeilingExceeded)));
+}
+
+#[test]
+fn an_agent_that_prints_nothing_but_heartbeats_is_ended_at_the_limit() {
+    let mut s = Scene::new(quick(), true);
+    s.says(10.0);
+    for n in 1..100u32 {
+        s.beats(f64::from(n) * 20.0);
+    }
+    assert_eq!(s.stopped(), Some((310.0, NoOutputDeadline)));
+    let summary = s.watch.evaluate(Awake(310_000)).evidence_summary;
+    assert_eq!(summary.iter().map(|e| e.counter).collect::<Vec<_>>(), [1, 0, 0, 0]);
+}
+
+#[test]
+fn heartbeats_between_the_polls_of_a_patient_agent_neither_end_nor_save_it() {
+    let ends_at = |beats: bool| {
+        let mut s = Scene::new(WatchPolicy { session: Limit::Off, ..standard() }, true);
+        for n in 0..100u32 {
+            let at = f64::from(n) * 30.0;
+            s.calls(at, 1, true, 1);
+            if beats {
+                s.beats(at + 10.0);
+            }
+        }
+        s.stopped()
+    };
+    assert_eq!(ends_at(true), Some((601.0, Repetition)));
+    assert_eq!(ends_at(true), ends_at(false));
+}
+
+#[test]
+fn a_heartbeat_that_hangs_is_no_tool_in_flight() {
+    let mut s = Scene::new(quick(), true);
+    s.says(1.0);
+    let tool = ToolStarted {
+        id: "h".into(),
+        name: "mcp__dogwatch__heartbeat".into(),
+        call: 7,
+        timeout: None,
+        delegates: false,
+        mcp: true,
+        heartbeat: true,
+    };
+    s.fact(2.0, &Fact::ToolStarted(tool)).until(1e6);
+    assert_eq!(s.stopped(), Some((301.0, NoOutputDeadline)));
 }

@@ -2,11 +2,13 @@
 //! how the agent CLI is told to start that server. The key is in that file, readable by this user alone, and
 //! in the session's environment; never in a command line.
 
-use crate::{home, journal, socket};
+use crate::{home, journal, pins, socket};
 use dogwatch_agents::{Door, Injection, Launch, inject};
+use dogwatch_core::attempts::changed_pins;
 use dogwatch_core::dur::Dur;
+use dogwatch_core::event::Pin;
 use dogwatch_core::ids::{Iteration, NodeName, RunId};
-use dogwatch_core::settings::{McpServer, Settings};
+use dogwatch_core::settings::{McpServer, Settings, Tampered};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::fs::OpenOptions;
@@ -24,8 +26,10 @@ pub const FILE_VAR: &str = "DOGWATCH_MCP";
 /// Where a script calls, and with which key.
 pub const SOCKET_VAR: &str = "DOGWATCH_SOCKET";
 pub const TOKEN_VAR: &str = "DOGWATCH_TOKEN";
-/// The most that is read of a session's file, or of a settings file that ours is laid over.
+/// The most that is read of a settings file that ours is laid over.
 const MAX_FILE: u64 = 1024 * 1024;
+/// The most that is read of a session's file: every file that can be pinned has room in it.
+const MAX_SESSION_FILE: u64 = 8 * 1024 * 1024;
 /// What our server may take besides the calls behind it.
 const SLACK: Dur = Dur::from_secs(30);
 /// Names of variables that are handed to a server behind the proxy.
@@ -49,11 +53,38 @@ pub struct SessionFile {
     pub checks: Vec<String>,
     #[serde(default)]
     pub check_timeout: Dur,
+    /// What the checks rest on; none if that is nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pinned: Option<Pinned>,
+}
+
+/// The files that a node's checks rest on, as they were when the node began, and where to look for new ones.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Pinned {
+    pub globs: Vec<String>,
+    pub files: Vec<Pin>,
+    pub state_dirs: Vec<PathBuf>,
+    /// What a change does.
+    pub policy: Tampered,
+}
+
+impl Pinned {
+    /// Those that are not what they were: changed, gone or new. It reads all of them, and takes its time.
+    pub fn changed(&self, work_dir: &Path) -> Result<Vec<String>, String> {
+        let request = pins::Request {
+            work_dir: work_dir.to_owned(),
+            globs: self.globs.clone(),
+            checks: Vec::new(),
+            known: self.files.iter().map(|pin| pin.path.clone()).collect(),
+            state_dirs: self.state_dirs.clone(),
+        };
+        Ok(changed_pins(&self.files, &pins::hash(&request, &pins::Limits::default())?))
+    }
 }
 
 impl SessionFile {
     pub fn read(path: &Path) -> io::Result<SessionFile> {
-        Ok(serde_json::from_slice(&read_file(path)?)?)
+        Ok(serde_json::from_slice(&read_file(path, MAX_SESSION_FILE)?)?)
     }
 
     fn write(&self, path: &Path) -> io::Result<()> {
@@ -69,6 +100,7 @@ pub struct Place<'a> {
     pub iteration_dir: &'a Path,
     pub node: &'a NodeName,
     pub iteration: Iteration,
+    pub pinned: Option<Pinned>,
 }
 
 /// What a session is started with.
@@ -84,12 +116,7 @@ pub struct Doorstep {
 }
 
 /// Makes all that a session needs to speak to us.
-pub fn lay(
-    place: &Place<'_>,
-    settings: &Settings,
-    agent: &[String],
-    launch: &Launch,
-) -> io::Result<Doorstep> {
+pub fn lay(place: Place<'_>, settings: &Settings, agent: &[String], launch: &Launch) -> io::Result<Doorstep> {
     let token = token()?;
     let path = place.iteration_dir.join(FILE);
     let file = SessionFile {
@@ -103,6 +130,7 @@ pub fn lay(
         servers: settings.mcp.servers.clone(),
         checks: settings.checks.commands.clone(),
         check_timeout: settings.checks.timeout,
+        pinned: place.pinned,
     };
     file.write(&path)?;
     let text = |path: &Path| path.to_string_lossy().into_owned();
@@ -144,7 +172,7 @@ fn tell(
     }
     if let Some((name, ours)) = &injection.file_env {
         let theirs = std::env::var_os(name).map_or_else(|| PathBuf::from(GEMINI_SYSTEM), PathBuf::from);
-        let text = match read_file(&theirs) {
+        let text = match read_file(&theirs, MAX_FILE) {
             Ok(text) => String::from_utf8_lossy(&text).into_owned(),
             Err(e) if e.kind() == io::ErrorKind::NotFound => String::new(),
             Err(e) => return Err(format!("{}: {e}", theirs.display())),
@@ -212,11 +240,11 @@ pub fn same(a: &str, b: &str) -> bool {
     a.len() == b.len() && !a.is_empty() && differ == 0
 }
 
-fn read_file(path: &Path) -> io::Result<Vec<u8>> {
+fn read_file(path: &Path, max: u64) -> io::Result<Vec<u8>> {
     let mut text = Vec::new();
-    std::fs::File::open(path)?.take(MAX_FILE + 1).read_to_end(&mut text)?;
-    if text.len() as u64 > MAX_FILE {
-        return Err(io::Error::new(io::ErrorKind::InvalidData, format!("is larger than {MAX_FILE} bytes")));
+    std::fs::File::open(path)?.take(max + 1).read_to_end(&mut text)?;
+    if text.len() as u64 > max {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, format!("is larger than {max} bytes")));
     }
     Ok(text)
 }

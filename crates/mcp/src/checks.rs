@@ -3,6 +3,9 @@
 
 use crate::bound::within;
 use crate::child::{self, Tail};
+use dogwatch_core::settings::Tampered;
+use dogwatch_host::door::Pinned;
+use dogwatch_host::pins::PIN_BOUND;
 use std::path::Path;
 use std::process::ExitStatus;
 use std::time::Duration;
@@ -43,6 +46,69 @@ pub async fn run(command: &str, work_dir: &Path, limit: Duration) -> Checked {
     }
     let why = exit.is_none().then(|| format!("ended after {}", crate::bound::seconds(limit)));
     Checked { command: command.to_owned(), exit, tail: tail.text(), why }
+}
+
+/// What became of the files that the checks rest on.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Tampering {
+    /// Those that are not what they were, or why that cannot be told.
+    pub files: Vec<String>,
+    /// Nothing that the checks would say counts.
+    pub fatal: bool,
+    unknown: bool,
+}
+
+/// So many changed files are named.
+pub const MAX_NAMED: usize = 20;
+/// For the files to be read.
+pub const PINS_LIMIT: Duration = Duration::from_secs(2 * PIN_BOUND.as_secs());
+
+impl Tampering {
+    fn of(changed: Result<Vec<String>, String>, policy: Tampered) -> Tampering {
+        let unknown = changed.is_err();
+        let files = changed.unwrap_or_else(|why| vec![why]);
+        Tampering { fatal: policy == Tampered::Fail && !files.is_empty(), files, unknown }
+    }
+
+    /// The first of them, for the record.
+    pub fn named(&self) -> Vec<String> {
+        self.files.iter().take(MAX_NAMED).cloned().collect()
+    }
+
+    /// For a model to read; nothing if nothing was changed.
+    pub fn tell(&self) -> String {
+        let more = self.files.len().saturating_sub(MAX_NAMED);
+        let more = if more == 0 { String::new() } else { format!(" and {more} more") };
+        let files = self.named().join(", ");
+        match (self.files.is_empty(), self.unknown, self.fatal) {
+            (true, ..) => String::new(),
+            (_, true, true) => format!(
+                "The checks were NOT run: whether the files that they rest on are what they were cannot be told \
+                 ({files}), and without that no check counts."
+            ),
+            (_, true, false) => {
+                format!("Whether the pinned files are what they were cannot be told: {files}.")
+            }
+            (_, false, true) => format!(
+                "The checks FAIL and were not run: files that they rest on were changed ({files}{more}). These \
+                 are pinned; no check counts until they are as they were when the work began. Restore them."
+            ),
+            (_, false, false) => format!("Pinned files were changed, which the user is told: {files}{more}."),
+        }
+    }
+}
+
+/// Looks whether the files that the checks rest on are what they were.
+pub async fn tampering(pinned: Option<Pinned>, work_dir: &Path) -> Tampering {
+    let Some(pinned) = pinned else { return Tampering::default() };
+    let (policy, work_dir) = (pinned.policy, work_dir.to_owned());
+    let looked = tokio::task::spawn_blocking(move || pinned.changed(&work_dir));
+    let changed = match within(PINS_LIMIT, looked).await {
+        Ok(Ok(changed)) => changed,
+        Ok(Err(error)) => Err(error.to_string()),
+        Err(late) => Err(late.to_string()),
+    };
+    Tampering::of(changed, policy)
 }
 
 /// The results, for a model to read.

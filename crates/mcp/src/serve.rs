@@ -141,6 +141,14 @@ impl Side {
             Answer::Refused { why } => return Err(why),
             Answer::Noted { .. } | Answer::Failed { .. } => return Err("dogwatch did not say yes".to_owned()),
         }
+        let looked = checks::tampering(session.pinned.clone(), &session.work_dir);
+        let tampering =
+            within(checks::PINS_LIMIT + TOOL_LIMIT, looked).await.map_err(|late| late.to_string())?;
+        let of = session.checks.len() as u64;
+        if tampering.fatal {
+            self.home.note(Said::Checked { failed: of, of, tampered: tampering.named() });
+            return Ok(tampering.tell());
+        }
         let limit = duration(session.check_timeout);
         let mut results = Vec::new();
         for command in &session.checks {
@@ -148,15 +156,17 @@ impl Side {
             results.push(ran.map_err(|late| format!("`{command}`: {late}"))?);
         }
         let failed = results.iter().filter(|r| !r.passed()).count() as u64;
-        self.home.note(Said::Checked { failed, of: results.len() as u64 });
-        Ok(checks::tell(&results))
+        self.home.note(Said::Checked { failed, of, tampered: tampering.named() });
+        let told = [checks::tell(&results), tampering.tell()];
+        Ok(told.iter().filter(|text| !text.is_empty()).cloned().collect::<Vec<_>>().join("\n\n"))
     }
 }
 
 /// The longest that all checks may take.
 pub fn check_limit(session: &SessionFile) -> Duration {
     let count = u32::try_from(session.checks.len()).unwrap_or(u32::MAX);
-    (2 * duration(session.check_timeout) + TOOL_LIMIT).saturating_mul(count)
+    let checks = (2 * duration(session.check_timeout) + TOOL_LIMIT).saturating_mul(count);
+    checks + checks::PINS_LIMIT + TOOL_LIMIT
 }
 
 fn own_tools() -> Vec<ToolModel> {

@@ -1,7 +1,7 @@
 //! What an agent can say: the tools, in words that a model uses rightly, and from a call to what it says.
 
 use crate::limits::MAX_TEXT;
-use dogwatch_core::side::{MAX_ARTIFACT_BYTES, Said};
+use dogwatch_core::side::{HEARTBEAT_TOOL, MAX_ARTIFACT_BYTES, Said};
 use dogwatch_core::text::clip;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -42,7 +42,7 @@ impl Tool {
         match self {
             Tool::ReportState => "report_state",
             Tool::ReportProgress => "report_progress",
-            Tool::Heartbeat => "heartbeat",
+            Tool::Heartbeat => HEARTBEAT_TOOL,
             Tool::ReportError => "report_error",
             Tool::SaveArtifact => "save_artifact",
             Tool::CheckDone => "check_done",

@@ -3,6 +3,9 @@
 
 mod support;
 
+use dogwatch_core::settings::Tampered;
+use dogwatch_host::door::Pinned;
+use dogwatch_host::pins;
 use serde_json::{Value, json};
 use std::time::Instant;
 use support::{Agent, runtime, said};
@@ -73,6 +76,57 @@ fn the_checks_are_run_and_told_with_their_ends() {
         assert!(text.contains("exit code 7, and prints at the end:\nwrong number of dots"), "{text}");
         assert!(text.contains("$ true\npasses") && text.contains("FAILS by a signal"), "{text}");
         agent.run.wait_for(|s| s["say"] == "checked" && s["failed"] == 2 && s["of"] == 3).await;
+    });
+}
+
+/// A work tree with a test in it that is pinned as it is, and an agent in it.
+async fn pinned(policy: Tampered) -> Agent {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::create_dir(dir.path().join("tests")).unwrap();
+    std::fs::write(dir.path().join("tests/all.sh"), "exit 1\n").unwrap();
+    let globs = vec!["tests/**".to_owned()];
+    let request = pins::Request {
+        work_dir: dir.path().to_owned(),
+        globs: globs.clone(),
+        checks: Vec::new(),
+        known: Vec::new(),
+        state_dirs: Vec::new(),
+    };
+    let files = pins::hash(&request, &pins::Limits::default()).unwrap();
+    let pinned = Pinned { globs, files, state_dirs: Vec::new(), policy };
+    Agent::start_in(dir, Vec::new(), &["sh tests/all.sh"], Some(pinned)).await
+}
+
+#[test]
+fn a_check_that_was_tampered_with_is_not_told_as_passing() {
+    runtime().block_on(async {
+        let mut agent = pinned(Tampered::Fail).await;
+        let (text, _) = said(&agent.call("check_done", json!({})).await);
+        assert!(text.starts_with("1 of 1 checks fail."), "{text}");
+        for change in ["changed", "new", "gone"] {
+            let tests = agent.dir.path().join("tests");
+            match change {
+                "changed" => std::fs::write(tests.join("all.sh"), "exit 0\n").unwrap(),
+                "new" => std::fs::write(tests.join("more.sh"), "").unwrap(),
+                _ => std::fs::remove_file(tests.join("all.sh")).unwrap(),
+            }
+            let (text, failed) = said(&agent.call("check_done", json!({})).await);
+            assert!(!failed && text.starts_with("The checks FAIL and were not run"), "{change}: {text}");
+            assert!(text.contains("tests/all.sh") && !text.contains("pass"), "{change}: {text}");
+        }
+        let told = |s: &Value| s["say"] == "checked" && s["tampered"] == json!(["tests/all.sh"]);
+        agent.run.wait_for(|s| told(s) && s["failed"] == 1 && s["of"] == 1).await;
+    });
+}
+
+#[test]
+fn where_tampering_is_only_told_the_checks_run_and_it_is_told() {
+    runtime().block_on(async {
+        let mut agent = pinned(Tampered::Warn).await;
+        std::fs::write(agent.dir.path().join("tests/all.sh"), "exit 0\n").unwrap();
+        let (text, _) = said(&agent.call("check_done", json!({})).await);
+        assert!(text.starts_with("All 1 checks pass."), "{text}");
+        assert!(text.contains("Pinned files were changed, which the user is told: tests/all.sh."), "{text}");
     });
 }
 

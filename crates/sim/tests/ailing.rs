@@ -113,6 +113,7 @@ fn an_agent_that_goes_on_asks_no_more_and_falls_under_silence_again() {
         timeout: None,
         delegates: false,
         mcp: false,
+        heartbeat: false,
     };
     let started = Input::Noted { job: job(1), fact: Fact::ToolStarted(tool) };
     let mut world = World::new(quick(), |_| Act::hangs())

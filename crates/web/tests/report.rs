@@ -141,6 +141,7 @@ fn tools_become_progress_when_there_are_too_many_to_show() {
             timeout: None,
             delegates: false,
             mcp: false,
+            heartbeat: false,
         };
         journal.tell(Event::Fact {
             node: node.clone(),

@@ -5,7 +5,7 @@
 
 use crate::json::{Json, Raw};
 use crate::reader::MAX_NAME;
-use dogwatch_core::sign::Sign;
+use dogwatch_core::sign::{Heartbeats, Sign};
 
 /// So many running subagents, and so many tasks in the background, are remembered.
 const MAX_TASKS: usize = 64;
@@ -66,6 +66,8 @@ impl<'a> Task<'a> {
 pub struct Tasks {
     agents: Vec<Agent>,
     background: Vec<String>,
+    /// Of subagents.
+    heartbeats: Heartbeats,
 }
 
 #[derive(Debug)]
@@ -97,6 +99,12 @@ impl Tasks {
         if self.background.len() != before {
             signs.push(Sign::BackgroundWork { open: self.background.len() as u32 });
         }
+    }
+
+    /// Whether a line from inside a subagent tells of more than that it is alive.
+    pub fn is_more_than_heartbeats(&mut self, signs: &mut [Sign]) -> bool {
+        signs.iter_mut().for_each(|sign| self.heartbeats.mark(sign));
+        signs.is_empty() || !signs.iter().all(Sign::is_heartbeat)
     }
 
     /// A line from inside a subagent.

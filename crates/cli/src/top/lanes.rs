@@ -230,9 +230,10 @@ impl Lanes {
         }
     }
 
-    /// A tool's start or end is progress of the agent itself, and of MCP if the tool is one.
+    /// A tool's start or end is progress of the agent itself, and of MCP if the tool is one. A heartbeat is none.
     fn fact(&mut self, at: i64, fact: &Fact) {
         match fact {
+            fact if fact.is_heartbeat() => {}
             Fact::ToolStarted(tool) => {
                 self.seen(Channel::Stdout, at, at, 1);
                 if tool.mcp {

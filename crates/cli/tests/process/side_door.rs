@@ -3,6 +3,7 @@
 use crate::kit::{GRACES, Project, all, one};
 use serde_json::{Value, json};
 use std::io::{ErrorKind, Read, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
@@ -108,6 +109,23 @@ fn the_checks_of_a_loop_can_be_run_by_its_agent() {
     project.run(&[]);
     let text = answers(&project)[1]["result"]["content"][0]["text"].as_str().unwrap_or_default().to_owned();
     assert!(text.starts_with("1 of 1 checks fail."), "{text}");
+}
+
+#[test]
+fn a_check_that_the_agent_rewrote_does_not_pass_for_it() {
+    let front = "done_when: [./check]\nmax_iterations: 1";
+    let project = agent(front, 1, "0", &[json!(["check_done", {}])]);
+    project.file("check", "#!/bin/sh\nexit 1\n");
+    let all = std::fs::Permissions::from_mode(0o755);
+    std::fs::set_permissions(project.path("check"), all).expect("set");
+    let script = AGENT.replace("sys.stdin.read()", "sys.stdin.read(); open('check', 'w').write('#!/bin/sh')");
+    project.file("agent.py", &script);
+    let events = project.run(&[]).events();
+    let text = answers(&project)[1]["result"]["content"][0]["text"].as_str().unwrap_or_default().to_owned();
+    assert!(text.starts_with("The checks FAIL and were not run"), "{text}");
+    let said = &one(&events, "agent_reported")["text"];
+    assert_eq!(said, "1 of 1 checks fail, by the agent's own run; what they rest on was changed: check");
+    assert_eq!(one(&events, "check_tampered")["files"], json!(["check"]), "dogwatch's own run says the same");
 }
 
 /// What stands for a status if the run hung up without one.

@@ -5,7 +5,8 @@ use crate::coalesce::Coalescer;
 use crate::event::Observation;
 use crate::hash;
 use crate::moment::Awake;
-use crate::sign::{Sign, Tally};
+use crate::side::HEARTBEAT_TOOL;
+use crate::sign::{Heartbeats, Sign, Tally};
 use crate::watch::{Channel, Fact};
 use std::collections::BTreeSet;
 
@@ -56,9 +57,6 @@ pub enum Did {
     Ended,
 }
 
-/// A call of this tool says that somebody is alive, and no more.
-const HEARTBEAT_TOOL: &str = "heartbeat";
-
 #[derive(Debug)]
 pub struct Feed {
     structured: bool,
@@ -67,6 +65,7 @@ pub struct Feed {
     digest: Option<Option<u64>>,
     printed: bool,
     subagents: BTreeSet<String>,
+    heartbeats: Heartbeats,
     cpu_ms: u64,
     pub tally: Tally,
     pub counts: Counts,
@@ -117,6 +116,7 @@ impl Feed {
             digest: None,
             printed: false,
             subagents: BTreeSet::new(),
+            heartbeats: Heartbeats::default(),
             cpu_ms: 0,
             tally: Tally::default(),
             counts: Counts::default(),
@@ -138,8 +138,9 @@ impl Feed {
                 self.saw(at, Channel::Stdout, u64::from(bytes > 0 && !self.structured), 0, out);
             }
             Input::Message { count } => self.message(at, count, out),
-            Input::Sign(sign) => {
+            Input::Sign(mut sign) => {
                 self.printed(at, out);
+                self.heartbeats.mark(&mut sign);
                 self.sign(at, sign, out);
             }
             Input::McpCall { tool } => {

@@ -129,9 +129,8 @@ pub(super) fn asking_over(cx: &mut Cx, ix: NodeIx, by: HumanEndedBy) {
 /// Facts that show the agent at work, so that its result was not the end.
 pub(super) fn is_progress(fact: &Fact) -> bool {
     match fact {
-        Fact::Observed(_) | Fact::ToolStarted(_) | Fact::ToolEnded { .. } | Fact::SubagentStarted { .. } => {
-            true
-        }
+        Fact::ToolStarted(_) | Fact::ToolEnded { .. } => !fact.is_heartbeat(),
+        Fact::Observed(_) | Fact::SubagentStarted { .. } => true,
         Fact::Printed
         | Fact::Error { .. }
         | Fact::SubagentEnded { .. }

@@ -23,6 +23,9 @@ pub enum Fact {
         /// What went wrong, as a fingerprint; for results that are not ok.
         #[serde(skip_serializing_if = "String::is_empty", default)]
         error: String,
+        /// As in its start.
+        #[serde(skip_serializing_if = "std::ops::Not::not", default)]
+        heartbeat: bool,
     },
     /// An error that is no tool's.
     Error {
@@ -49,6 +52,24 @@ pub enum Fact {
     },
 }
 
+impl Fact {
+    /// It says that the agent is alive, and no more.
+    pub fn is_heartbeat(&self) -> bool {
+        match self {
+            Fact::ToolStarted(tool) => tool.heartbeat,
+            Fact::ToolEnded { heartbeat, .. } => *heartbeat,
+            Fact::Printed
+            | Fact::Observed(_)
+            | Fact::Error { .. }
+            | Fact::SubagentStarted { .. }
+            | Fact::SubagentEnded { .. }
+            | Fact::Sampled { .. }
+            | Fact::NeedsHuman { .. }
+            | Fact::Suspended { .. } => false,
+        }
+    }
+}
+
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ToolStarted {
     pub id: String,
@@ -65,6 +86,9 @@ pub struct ToolStarted {
     /// It is a call to an MCP server.
     #[serde(skip_serializing_if = "std::ops::Not::not", default)]
     pub mcp: bool,
+    /// It tells dogwatch that the agent is alive, and no more: presence, which buys nothing.
+    #[serde(skip_serializing_if = "std::ops::Not::not", default)]
+    pub heartbeat: bool,
 }
 
 /// A hash is written in hexadecimal: many readers of JSON know no whole numbers beyond 2^53.

@@ -154,11 +154,17 @@ impl Watch {
         match fact {
             Fact::Printed => self.spoke = true,
             Fact::Observed(seen) => self.observe(seen),
+            // Presence is no call: it is neither in flight nor part of a loop, and clears none.
+            Fact::ToolStarted(tool) if tool.heartbeat => self.spoke = true,
+            Fact::ToolEnded { ok: true, heartbeat: true, .. } => {}
+            Fact::ToolEnded { id, error, heartbeat: true, .. } => {
+                self.loops.errors.add_of_tool(at, id, error);
+            }
             Fact::ToolStarted(tool) => {
                 self.progress(at, tool.mcp);
                 self.tools.started(at, tool);
             }
-            Fact::ToolEnded { id, ok, result, error } => self.tool_ended(at, id, *ok, *result, error),
+            Fact::ToolEnded { id, ok, result, error, .. } => self.tool_ended(at, id, *ok, *result, error),
             Fact::Error { fingerprint } => self.loops.errors.add(at, fingerprint),
             Fact::SubagentStarted { id } => self.tools.subagent_started(id),
             Fact::SubagentEnded { id } => self.tools.subagent_ended(id),

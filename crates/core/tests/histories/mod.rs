@@ -46,12 +46,12 @@ pub fn seen(channel: Channel, digest: Option<u64>) -> Fact {
 
 pub fn starts(id: &str, call: u64) -> ToolStarted {
     let (id, name) = (id.to_owned(), "Bash".to_owned());
-    ToolStarted { id, name, call, timeout: None, delegates: false, mcp: false }
+    ToolStarted { id, name, call, timeout: None, delegates: false, mcp: false, heartbeat: false }
 }
 
 pub fn ends(id: &str, ok: bool, result: u64) -> Fact {
     let error = if ok { String::new() } else { format!("error {result}") };
-    Fact::ToolEnded { id: id.to_owned(), ok, result, error }
+    Fact::ToolEnded { id: id.to_owned(), ok, result, error, heartbeat: false }
 }
 
 fn error(text: &str) -> Fact {
@@ -116,6 +116,30 @@ pub fn going_round() -> Vec<Fact> {
         ends("a", false, 1),
         ends("other", false, 1),
     ]
+}
+
+/// An agent that says that it is alive, between other things or instead of them.
+pub fn alive() -> Vec<Fact> {
+    vec![
+        beats("h"),
+        beaten("h", true),
+        beaten("h", false),
+        seen(Channel::Stdout, None),
+        Fact::ToolStarted(starts("a", 1)),
+        ends("a", true, 1),
+        Fact::NeedsHuman { what: "may I?".to_owned() },
+        Fact::Sampled { children: 1, cpu_ms: 0 },
+        error("error 1"),
+    ]
+}
+
+pub fn beats(id: &str) -> Fact {
+    Fact::ToolStarted(ToolStarted { mcp: true, heartbeat: true, ..starts(id, 7) })
+}
+
+pub fn beaten(id: &str, ok: bool) -> Fact {
+    let Fact::ToolEnded { id, ok, result, error, .. } = ends(id, ok, 1) else { unreachable!("an end") };
+    Fact::ToolEnded { id, ok, result, error, heartbeat: true }
 }
 
 /// What was told, and the moments at which nobody may ask: within a suspend, and before a late record.
@@ -289,7 +313,7 @@ impl Drawn {
     fn fact(&mut self) -> Fact {
         let id = ["a", "b", "c"][self.below(3)];
         let small = self.below(3) as u64;
-        match self.below(16) {
+        match self.below(18) {
             0 => Fact::Printed,
             1 | 2 => seen(Channel::ALL[self.below(4)], None),
             3 => seen(Channel::Workspace, Some(1 << (40 + small))),
@@ -307,6 +331,8 @@ impl Drawn {
                 self.cpu_ms += self.below(3) as u64 * 1_000;
                 Fact::Sampled { children: u32::try_from(small).expect("small"), cpu_ms: self.cpu_ms }
             }
+            15 => beats("h"),
+            16 => beaten("h", self.below(3) > 0),
             _ => Fact::Suspended { for_ms: 5_000 * small },
         }
     }

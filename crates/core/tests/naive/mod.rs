@@ -8,7 +8,7 @@
 mod rows;
 
 use dogwatch_core::settings::{Ttl, WatchPolicy};
-use dogwatch_core::watch::{Channel, Fact, StopReason};
+use dogwatch_core::watch::{Channel, Fact, StopReason, ToolStarted};
 use std::collections::{BTreeMap, BTreeSet};
 
 pub const CELL: u64 = 1_000;
@@ -125,6 +125,9 @@ impl<'a> Oracle<'a> {
                     let (first, last) = (o.first_ms.0 - frozen, o.last_ms.0 - frozen);
                     pieces.push(Piece { channel: o.channel, first, last, max_gap: o.max_gap_ms });
                 }
+                // A heartbeat says "alive": that is no progress.
+                Fact::ToolStarted(ToolStarted { heartbeat: true, .. })
+                | Fact::ToolEnded { heartbeat: true, .. } => {}
                 Fact::ToolStarted(tool) => {
                     pieces.push(single(Channel::Stdout, at));
                     pieces.extend(tool.mcp.then(|| single(Channel::McpTool, at)));
@@ -168,6 +171,9 @@ impl<'a> Oracle<'a> {
         let mut open: BTreeMap<String, Call> = BTreeMap::new();
         for (at, fact) in self.facts().into_iter().take(n) {
             match fact {
+                // A heartbeat is no call: nobody waits for it.
+                Fact::ToolStarted(t) if t.heartbeat => {}
+                Fact::ToolEnded { heartbeat: true, .. } => {}
                 Fact::ToolStarted(t) => {
                     let since = open.get(&t.id).map_or(at, |call| call.since);
                     let declared = t.timeout.map(|d| d.as_millis() + 60_000);

@@ -88,6 +88,7 @@ impl Oracle<'_> {
                 });
                 o.digest.is_none_or(|new| digests.clone().all(|old| old != new))
             }
+            Fact::ToolEnded { heartbeat: true, .. } => false,
             Fact::ToolEnded { id, ok: true, result, .. } => {
                 let Some(call) = self.open(n).remove(id) else { return false };
                 let same = |e: &&Ended| (e.what, e.result, e.ok) == (call.what, *result, true);
@@ -105,6 +106,8 @@ impl Oracle<'_> {
                 Fact::Observed(o) if o.channel == Channel::Workspace => {
                     tree = o.digest.map_or(Tree::Unknown(k), Tree::Known);
                 }
+                // It is no call, whatever came of it.
+                Fact::ToolEnded { heartbeat: true, .. } => {}
                 Fact::ToolEnded { id, ok, result, .. } => {
                     if let Some(call) = self.open(k).remove(id) {
                         ended.push((at, Ended { what: call.what, result: *result, ok: *ok, tree }));
@@ -160,7 +163,12 @@ impl Oracle<'_> {
 
     /// Whether the agent has printed anything at all.
     fn printed(&self) -> bool {
-        !self.on(Channel::Stdout).is_empty() || self.told.iter().any(|(_, fact)| *fact == Fact::Printed)
+        let printed = |fact: &Fact| match fact {
+            Fact::Printed => true,
+            Fact::ToolStarted(tool) => tool.heartbeat,
+            _ => false,
+        };
+        !self.on(Channel::Stdout).is_empty() || self.told.iter().any(|(_, fact)| printed(fact))
     }
 
     /// Row 7: a structured agent has printed nothing at all: min(start, idle). Evidence defers it.
@@ -201,7 +209,9 @@ impl Oracle<'_> {
         let facts = self.facts();
         let went_on = facts.iter().rposition(|(_, fact)| match fact {
             Fact::Observed(o) => o.channel == Channel::Stdout,
-            fact => matches!(fact, Fact::ToolStarted(_) | Fact::ToolEnded { .. }),
+            Fact::ToolStarted(tool) => !tool.heartbeat,
+            Fact::ToolEnded { heartbeat, .. } => !heartbeat,
+            _ => false,
         });
         let since = went_on.map_or(0, |n| n + 1);
         facts[since..].iter().find(|(_, f)| matches!(f, Fact::NeedsHuman { .. })).map(|(at, _)| *at)

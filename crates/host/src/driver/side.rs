@@ -3,9 +3,10 @@
 use super::Driver;
 use super::slots::Slot;
 use crate::clock;
-use crate::door::{self, Doorstep, Place};
+use crate::door::{self, Doorstep, Pinned, Place};
 use crate::inbox::{NotHeard, Reply};
 use dogwatch_agents::Launch;
+use dogwatch_core::ids::NodeIx;
 use dogwatch_core::input::Input;
 use dogwatch_core::job::{Job, Marker};
 use dogwatch_core::side::{Answer, Heard, Letter, SideDoor};
@@ -59,8 +60,9 @@ impl Driver<'_> {
             iteration_dir: dir,
             node: &node.name,
             iteration: job.iteration,
+            pinned: self.pinned(job.node),
         };
-        let step = match door::lay(&place, &node.settings, agent, launch) {
+        let step = match door::lay(place, &node.settings, agent, launch) {
             Ok(step) => step,
             Err(error) => {
                 self.untold(format!("{}: {error}", dir.join(door::FILE).display()));
@@ -71,6 +73,17 @@ impl Driver<'_> {
             self.untold(why.clone());
         }
         Some(step)
+    }
+
+    /// What the checks of a node rest on, for its agent's own run of them.
+    fn pinned(&self, ix: NodeIx) -> Option<Pinned> {
+        let policy = &self.run.plan().nodes[ix.0].settings.checks;
+        let files = self.run.view().node(ix).attempts.pins.clone().unwrap_or_default();
+        if files.is_empty() && policy.pin.is_empty() {
+            return None;
+        }
+        let state_dirs = self.state_dirs(ix);
+        Some(Pinned { globs: policy.pin.clone(), files, state_dirs, policy: policy.tampered })
     }
 
     fn untold(&mut self, why: String) {

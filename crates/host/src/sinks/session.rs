@@ -98,7 +98,7 @@ impl Meaning {
         }
     }
 
-    /// In a flood, calls that are over already are taken out and counted as progress.
+    /// In a flood, calls that are over already are taken out and counted as progress, heartbeats excepted.
     fn thin_out(&mut self) {
         if self.facts.len() <= MAX_FACTS {
             return;
@@ -112,9 +112,9 @@ impl Meaning {
             self.facts.iter().filter_map(id_of).filter(|(_, s)| *s == starts).map(|(id, _)| id).collect()
         };
         let whole: BTreeSet<String> = ids(true).intersection(&ids(false)).cloned().collect();
-        let before = self.facts.len();
-        self.facts.retain(|f| id_of(f).is_none_or(|(id, _)| !whole.contains(&id)));
-        self.stdout += (before - self.facts.len()) as u64;
+        let is_over = |f: &Fact| id_of(f).is_some_and(|(id, _)| whole.contains(&id));
+        self.stdout += self.facts.iter().filter(|f| is_over(f) && !f.is_heartbeat()).count() as u64;
+        self.facts.retain(|f| !is_over(f));
     }
 
     fn keep_error_line(&mut self, line: &[u8]) {

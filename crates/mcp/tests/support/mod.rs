@@ -8,7 +8,7 @@ use dogwatch_core::ids::{Iteration, NodeName, RunId};
 use dogwatch_core::moment::Wall;
 use dogwatch_core::settings::{McpPlace, McpServer};
 use dogwatch_core::side::Letter;
-use dogwatch_host::door::SessionFile;
+use dogwatch_host::door::{Pinned, SessionFile};
 use dogwatch_mcp::limits::MAX_ASKED;
 use dogwatch_mcp::wire::{Peer, Wire};
 use serde_json::{Value, json};
@@ -142,6 +142,7 @@ pub fn session(
         servers,
         checks: checks.iter().map(|c| (*c).to_owned()).collect(),
         check_timeout: Dur::from_secs(30),
+        pinned: None,
     };
     let run = FakeRun::default();
     tokio::spawn(run.clone().serve(UnixListener::bind(&session.socket).unwrap()));
@@ -151,8 +152,18 @@ pub fn session(
 impl Agent {
     /// A session that has begun, with these servers behind it and these checks.
     pub async fn start(servers: Vec<McpServer>, checks: &[&str]) -> Agent {
-        let dir = tempfile::tempdir().unwrap();
-        let (session, run) = session(dir.path(), servers, checks);
+        Agent::start_in(tempfile::tempdir().unwrap(), servers, checks, None).await
+    }
+
+    /// The same in a work tree that is there already, whose checks rest on this.
+    pub async fn start_in(
+        dir: tempfile::TempDir,
+        servers: Vec<McpServer>,
+        checks: &[&str],
+        pinned: Option<Pinned>,
+    ) -> Agent {
+        let (mut session, run) = session(dir.path(), servers, checks);
+        session.pinned = pinned;
         let (ours, theirs) = tokio::io::duplex(64 * 1024);
         let (read, write) = tokio::io::split(theirs);
         tokio::spawn(dogwatch_mcp::serve_on(session, Wire::new(read, write, Peer::Agent, MAX_ASKED)));

@@ -251,16 +251,17 @@ export class Model {
     lane.add(wall(e.first_ms), wall(e.last_ms), e.count ?? 1, node.ix);
   }
 
-  /** A tool's start or end is progress of the agent itself, and of MCP if the tool is one. */
+  /** A tool's start or end is progress of the agent itself, and of MCP if the tool is one. A heartbeat is none. */
   fact(e, at, node) {
     if (e.fact === "tool_started") {
-      this.lanes.stdout.add(at, at, 1, node.ix);
-      const tool = { node: node.name, ix: node.ix, name: e.name, start: at, end: null, ok: null, mcp: e.mcp === true };
+      if (!e.heartbeat) this.lanes.stdout.add(at, at, 1, node.ix);
+      const mcp = e.mcp === true && !e.heartbeat;
+      const tool = { node: node.name, ix: node.ix, name: e.name, start: at, end: null, ok: null, mcp };
       if (tool.mcp) this.lanes.mcp_tool.add(at, at, 1, node.ix);
       node.tools.set(e.id, tool);
       this.tools.push(tool);
     } else if (e.fact === "tool_ended") {
-      this.lanes.stdout.add(at, at, 1, node.ix);
+      if (!e.heartbeat) this.lanes.stdout.add(at, at, 1, node.ix);
       const tool = node.tools.get(e.id);
       if (tool) Object.assign(tool, { end: at, ok: e.ok });
       if (tool?.mcp) this.lanes.mcp_tool.add(at, at, 1, node.ix);

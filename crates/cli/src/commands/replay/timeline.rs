@@ -2,7 +2,7 @@
 
 use super::read::Lines;
 use crate::error::Failure;
-use dogwatch_agents::tools::{call, delegates, is_mcp, result};
+use dogwatch_agents::tools::{call, delegates, is_heartbeat, is_mcp, result};
 use dogwatch_agents::{Line, MAX_LINE, Reader, last_marker};
 use dogwatch_config::nearest;
 use dogwatch_core::dur::Dur;
@@ -204,6 +204,7 @@ fn tool_started(raw: Raw<'_>, agent: ReaderName) -> Result<Sign, Wrong> {
         timeout: timeout.map(|t| t.min(Dur::LONGEST)),
         delegates: raw.delegates.unwrap_or_else(|| delegates(agent, &name)),
         mcp: is_mcp(agent, &name) || name.starts_with("mcp__"),
+        heartbeat: is_heartbeat(agent, &name) || is_heartbeat(ReaderName::Claude, &name),
         name,
     }))
 }
@@ -217,7 +218,7 @@ fn tool_ended(raw: Raw<'_>) -> Result<Sign, Wrong> {
         false if text.trim().is_empty() => "failed".to_owned(),
         false => fingerprint_ends(&text),
     };
-    Ok(Sign::ToolEnded { id: need(raw.id, kind, "id")?, ok, result: result(&text), error })
+    Ok(Sign::ToolEnded { id: need(raw.id, kind, "id")?, ok, result: result(&text), error, heartbeat: false })
 }
 
 fn subagent(raw: Raw<'_>) -> Result<Input, Wrong> {

@@ -1,0 +1,78 @@
+"""An agent that speaks to `dogwatch mcp` by the Python SDK of MCP, which shares no code with dogwatch's server.
+
+It writes what it saw to the file that RESULT names, as one JSON object; what that should be is the test's affair.
+"""
+
+import json
+import os
+import sys
+
+import anyio
+from mcp import Client, ClientSession, StdioServerParameters, stdio_client
+from mcp.shared.exceptions import MCPError
+
+SERVER = StdioServerParameters(command=os.environ["BIN"], args=["mcp"], env=dict(os.environ))
+# Longer than anything takes on a machine that is busy.
+PATIENCE = 60
+
+
+async def answered(call):
+    """What came of a call: a text, an error of the tool, or an error of the protocol."""
+    try:
+        result = await call
+    except MCPError as error:
+        return {"refused": error.error.message, "code": error.error.code}
+    text = "\n".join(block.text for block in result.content)
+    return {"error": text} if result.is_error else {"text": text}
+
+
+async def handshake(seen):
+    """The protocol with `initialize`, message by message; every tool rightly and wrongly."""
+    async with stdio_client(SERVER) as (read, write), ClientSession(read, write) as session:
+        hello = await session.initialize()
+        seen["hello"] = {"name": hello.server_info.name, "protocol": hello.protocol_version}
+        seen["instructions"] = hello.instructions
+        listed = (await session.list_tools()).tools
+        seen["tools"] = {tool.name: tool.input_schema for tool in listed}
+        calls = json.loads(os.environ["CALLS"])
+        seen["answers"] = []
+        for tool, arguments in calls:
+            answer = await answered(session.call_tool(tool, arguments, read_timeout_seconds=PATIENCE))
+            seen["answers"].append([tool, answer])
+        steps = []
+
+        async def progress(done, total, message):
+            steps.append([done, total, message])
+
+        answer = await answered(session.call_tool("progress", {}, PATIENCE, progress_callback=progress))
+        with anyio.move_on_after(PATIENCE):
+            while not steps:
+                await anyio.sleep(0.01)
+        seen["progress"] = [answer, steps]
+
+
+async def negotiated(seen):
+    """The client as most programs would use it, which asks for the newest protocol first."""
+    async with Client(SERVER, read_timeout_seconds=PATIENCE) as client:
+        tools = (await client.list_tools()).tools
+        seen["negotiated"] = {
+            "protocol": client.protocol_version,
+            "tools": [tool.name for tool in tools],
+            "answer": await answered(client.call_tool("report_progress", {"message": "once more"})),
+            "proxied": await answered(client.call_tool("echo", {"text": "through"})),
+        }
+
+
+async def main():
+    seen = {}
+    try:
+        with anyio.fail_after(PATIENCE):
+            await handshake(seen)
+            await negotiated(seen)
+    finally:
+        with open(os.environ["RESULT"], "w") as file:
+            json.dump(seen, file)
+
+
+sys.stdin.read()
+anyio.run(main)
