@@ -29,7 +29,11 @@ pub struct Progress {
 struct Open {
     progress: Progress,
     told: Option<Instant>,
+    turn: Turn,
 }
+
+/// Whoever tells the agent of a call has it: first come, first served, and the answer comes last.
+type Turn = Arc<tokio::sync::Mutex<()>>;
 
 /// One per server; the calls that are open, by the token that the server knows.
 #[derive(Clone)]
@@ -43,6 +47,7 @@ pub struct Relay {
 pub struct Relayed {
     relay: Relay,
     key: String,
+    turn: Turn,
 }
 
 impl Relay {
@@ -57,19 +62,27 @@ impl Relay {
     pub fn forward(&self, token: ProgressToken, progress: Progress) -> Relayed {
         let key = format!("{:?}", token.0);
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        open.insert(key.clone(), Open { progress, told: None });
-        Relayed { relay: self.clone(), key }
+        let turn = Turn::default();
+        open.insert(key.clone(), Open { progress, told: None, turn: Arc::clone(&turn) });
+        Relayed { relay: self.clone(), key, turn }
     }
 
     /// Who is to be told, and whether it is evidence too.
-    fn find(&self, key: &str) -> Option<(Progress, bool)> {
+    fn find(&self, key: &str) -> Option<(Progress, bool, Turn)> {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         let call = open.get_mut(key)?;
         let evidence = call.told.is_none_or(|at| at.elapsed() >= EVIDENCE_EVERY);
         if evidence {
             call.told = Some(Instant::now());
         }
-        Some((call.progress.clone(), evidence))
+        Some((call.progress.clone(), evidence, Arc::clone(&call.turn)))
+    }
+}
+
+impl Relayed {
+    /// Waits until what the server has told so far is passed on: progress after the answer finds nobody.
+    pub async fn settled(&self) {
+        let _ = within(WRITE_LIMIT, self.turn.lock()).await;
     }
 }
 
@@ -87,7 +100,7 @@ impl ClientHandler for Relay {
     }
 
     async fn on_progress(&self, said: ProgressNotificationParam, _context: NotificationContext<RoleClient>) {
-        let Some((call, evidence)) = self.find(&format!("{:?}", said.progress_token.0)) else { return };
+        let Some((call, evidence, turn)) = self.find(&format!("{:?}", said.progress_token.0)) else { return };
         if evidence {
             let Progress { server, tool, .. } = call.clone();
             self.home.note(Said::Call { server, tool, phase: Phase::Progress });
@@ -95,6 +108,7 @@ impl ClientHandler for Relay {
         if let Some(token) = call.token {
             let mut passed = said;
             passed.progress_token = token;
+            let Ok(_turn) = within(WRITE_LIMIT, turn.lock()).await else { return };
             let _ = within(WRITE_LIMIT, call.agent.notify_progress(passed)).await;
         }
     }

@@ -191,8 +191,11 @@ impl Upstream {
             Ok(Err(_)) => return Err(NoAnswer::Down(self.died())),
             Err(_) => return Err(self.was_late(number, call.tool, limit)),
         };
-        let _relayed = call.progress.map(|progress| relay.forward(handle.progress_token.clone(), progress));
+        let relayed = call.progress.map(|progress| relay.forward(handle.progress_token.clone(), progress));
         let answered = within_unless(limit, call.cancelled.cancelled(), &mut handle.rx).await;
+        if let Some(relayed) = relayed {
+            let _ = within(WRITE_LIMIT, relayed.settled()).await;
+        }
         match answered {
             Ok(Ok(Ok(ServerResult::CallToolResult(mut result)))) => {
                 self.late.store(0, Ordering::Relaxed);
