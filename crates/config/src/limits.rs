@@ -27,9 +27,10 @@ pub const MAX_AGENTS: usize = 10;
 pub const MAX_AGENT_BYTES: usize = 16 << 10;
 /// Hard stops that may follow one another.
 pub const MAX_RECOVERIES: u32 = 1_000;
-/// `mcp.servers`, and tools of one of them with a timeout of their own.
+/// `mcp.servers`, tools of one of them with a timeout of their own, and its headers.
 pub const MAX_MCP_SERVERS: usize = 32;
 pub const MAX_MCP_TOOLS: usize = 200;
+pub const MAX_MCP_HEADERS: usize = 32;
 /// `--set` flags on one command line.
 pub const MAX_SET_FLAGS: usize = 1_000;
 /// A graph file. Long prompts lie in files of their own.

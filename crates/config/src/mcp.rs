@@ -4,20 +4,34 @@
 //! mcp:
 //!   servers:
 //!     files: {command: [npx, some-server, /srv], timeout: 30s, tools: {search: {timeout: 2m}}}
-//!     tracker: {command: npx mcp-remote https://tracker.example/mcp, restart_after: 2}
+//!     tracker: {url: "https://tracker.example/mcp", headers: {Authorization: "Bearer ${TRACKER_KEY}"}}
 //! ```
 
-use crate::limits::{MAX_MCP_SERVERS, MAX_MCP_TOOLS, MAX_NAME_BYTES, MAX_TEXTS};
+use crate::limits::{MAX_MCP_HEADERS, MAX_MCP_SERVERS, MAX_MCP_TOOLS, MAX_NAME_BYTES, MAX_TEXTS};
 use crate::nearest::nearest;
 use crate::parsed::{Ctx, all, flag, listed, span, text};
 use crate::tree::{Entry, Node, Value};
 use crate::words::words;
+use dogwatch_core::address::{Address, BadAddress, fill};
 use dogwatch_core::dur::Dur;
 use dogwatch_core::settings::{McpPlace, McpPolicy, McpServer};
 
-const FIELDS: [&str; 5] = ["command", "url", "timeout", "tools", "restart_after"];
+const FIELDS: [&str; 6] = ["command", "url", "headers", "timeout", "tools", "restart_after"];
 /// The name of our own server, which no other may have.
 const OURS: &str = "dogwatch";
+/// Headers that belong to HTTP and MCP themselves.
+const OUR_HEADERS: [&str; 10] = [
+    "accept",
+    "connection",
+    "content-length",
+    "content-type",
+    "expect",
+    "host",
+    "last-event-id",
+    "te",
+    "transfer-encoding",
+    "upgrade",
+];
 
 pub fn parse(ctx: &mut Ctx<'_, '_>, node: &Node) -> Option<McpPolicy> {
     let Value::Map(entries) = &node.value else {
@@ -71,6 +85,7 @@ fn server(ctx: &mut Ctx<'_, '_>, entry: &Entry) -> Option<McpServer> {
     };
     only(ctx, fields, &FIELDS, &format!("mcp.servers.{name}"))?;
     let place = place(ctx, entry, fields);
+    let headers = optional(fields, "headers", Vec::new(), |node| headers(ctx, name, fields, node));
     let timeout = optional(fields, "timeout", McpServer::DEFAULT_TIMEOUT, |node| span(ctx, node));
     let tools = optional(fields, "tools", Vec::new(), |node| tools(ctx, name, node));
     let restart_after =
@@ -78,6 +93,7 @@ fn server(ctx: &mut Ctx<'_, '_>, entry: &Entry) -> Option<McpServer> {
     Some(McpServer {
         name: name.clone(),
         place: place?,
+        headers: headers?,
         timeout: timeout?,
         tools: tools?,
         restart_after: restart_after?,
@@ -87,11 +103,7 @@ fn server(ctx: &mut Ctx<'_, '_>, entry: &Entry) -> Option<McpServer> {
 fn place(ctx: &mut Ctx<'_, '_>, entry: &Entry, fields: &[Entry]) -> Option<McpPlace> {
     match (field(fields, "command"), field(fields, "url")) {
         (Some(node), None) => command(ctx, node).map(McpPlace::Command),
-        (None, Some(node)) => {
-            ctx.error(&node.span, "this version of dogwatch cannot stand before a server behind a `url` yet")
-                .help("a bridge that is started by a command can, such as `npx mcp-remote URL`");
-            None
-        }
+        (None, Some(node)) => url(ctx, node).map(McpPlace::Url),
         (Some(_), Some(node)) => {
             ctx.error(&node.span, "a server has a `command` or a `url`, not both");
             None
@@ -102,6 +114,69 @@ fn place(ctx: &mut Ctx<'_, '_>, entry: &Entry, fields: &[Entry]) -> Option<McpPl
             None
         }
     }
+}
+
+fn url(ctx: &mut Ctx<'_, '_>, node: &Node) -> Option<String> {
+    let url = text(ctx, node)?;
+    // What a variable stands for is known when the server is called.
+    let wrong = match fill(&url, |_| Some("x".to_owned())) {
+        Err(bad) => bad.to_string(),
+        Ok(filled) => match Address::parse(&filled) {
+            Ok(_) => return Some(url),
+            Err(BadAddress::HoldsPassword) => format!("{}; use `headers`", BadAddress::HoldsPassword),
+            Err(bad) => bad.to_string(),
+        },
+    };
+    ctx.error(&node.span, format!("the server's `url` is malformed: {wrong}"));
+    None
+}
+
+fn headers(
+    ctx: &mut Ctx<'_, '_>,
+    server: &str,
+    fields: &[Entry],
+    node: &Node,
+) -> Option<Vec<(String, String)>> {
+    if field(fields, "url").is_none() {
+        ctx.error(&node.span, "only a server with a `url` has `headers`");
+        return None;
+    }
+    let entries = match &node.value {
+        Value::Map(entries) if entries.len() <= MAX_MCP_HEADERS => entries,
+        _ => {
+            let message = format!(
+                "`mcp.servers.{server}.headers` must be a mapping of at most {MAX_MCP_HEADERS} headers"
+            );
+            ctx.error(&node.span, message);
+            return None;
+        }
+    };
+    let read: Vec<Option<(String, String)>> = entries.iter().map(|entry| header(ctx, entry)).collect();
+    read.into_iter().collect()
+}
+
+fn header(ctx: &mut Ctx<'_, '_>, entry: &Entry) -> Option<(String, String)> {
+    let name = &entry.key;
+    let fine = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
+    let lower = name.to_ascii_lowercase();
+    if name.is_empty() || name.len() > MAX_NAME_BYTES || !name.bytes().all(fine) {
+        ctx.error(&entry.key_span, format!("`{name}` cannot be the name of a header"));
+        return None;
+    }
+    if OUR_HEADERS.contains(&lower.as_str()) || lower.starts_with("mcp-") {
+        ctx.error(&entry.key_span, format!("the header `{name}` is dogwatch's own to send"));
+        return None;
+    }
+    let value = text(ctx, &entry.value)?;
+    let wrong = match fill(&value, |_| Some(String::new())) {
+        Err(bad) => bad.to_string(),
+        Ok(_) if !value.bytes().all(|b| b == b' ' || b.is_ascii_graphic()) => {
+            "it holds what a header cannot".to_owned()
+        }
+        Ok(_) => return Some((name.clone(), value)),
+    };
+    ctx.error(&entry.value.span, format!("the value of `{name}` is malformed: {wrong}"));
+    None
 }
 
 /// As words, or as a line that is split into words.

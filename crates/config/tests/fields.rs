@@ -409,6 +409,21 @@ fn the_side_door_is_open_unless_closed_and_may_have_servers_behind_it() {
 }
 
 #[test]
+fn a_server_behind_a_url_may_have_headers_and_their_values_are_shown_to_nobody() {
+    let yaml = "mcp: {servers: {a: {url: \"https://h/x?k=${K}\", headers: {Authorization: \"Bearer ${KEY}\", X: plain}}}}";
+    let loaded = Case::file(&with(yaml)).load().unwrap();
+    let server = &loaded.plan.nodes[0].settings.mcp.servers[0];
+    assert_eq!(server.place, McpPlace::Url("https://h/x?k=${K}".into()));
+    let headers =
+        [("Authorization", "Bearer ${KEY}"), ("X", "plain")].map(|(n, v)| (n.to_owned(), v.to_owned()));
+    assert_eq!(server.headers, headers);
+    let shown = loaded.plan.redacted();
+    let server = &shown.nodes[0].settings.mcp.servers[0];
+    assert_eq!(server.place, McpPlace::Url("https://h/x?***".into()));
+    assert_eq!(server.headers, headers.map(|(name, _)| (name, "***".to_owned())));
+}
+
+#[test]
 fn a_server_that_is_written_wrong_is_refused_with_its_place() {
     for (yaml, message) in [
         ("mcp: 5", "3:6: `mcp` must be true, false, or a mapping with `servers`"),
@@ -419,8 +434,40 @@ fn a_server_that_is_written_wrong_is_refused_with_its_place() {
         ("mcp: {servers: {a: {}}}", "3:17: `mcp.servers.a` needs a `command` or a `url`"),
         ("mcp: {servers: {a: {command: []}}}", "3:30: a server's `command` must be a list of words"),
         (
-            "mcp: {servers: {a: {url: \"http://x\"}}}",
-            "3:26: this version of dogwatch cannot stand before a server behind a `url` yet",
+            "mcp: {servers: {a: {url: \"ftp://x\"}}}",
+            "3:26: the server's `url` is malformed: this is no address; write `https://HOST/PATH`",
+        ),
+        (
+            "mcp: {servers: {a: {url: \"http://me:pass@x\"}}}",
+            "3:26: the server's `url` is malformed: a user or password does not belong into an address; use `headers`",
+        ),
+        (
+            "mcp: {servers: {a: {url: \"http://x/${\"}}}",
+            "3:26: the server's `url` is malformed: a variable is written `${NAME}`",
+        ),
+        (
+            "mcp: {servers: {a: {command: [x], headers: {A: b}}}}",
+            "3:44: only a server with a `url` has `headers`",
+        ),
+        (
+            "mcp: {servers: {a: {url: \"http://x\", headers: [A]}}}",
+            "3:47: `mcp.servers.a.headers` must be a mapping of at most 32 headers",
+        ),
+        (
+            "mcp: {servers: {a: {url: \"http://x\", headers: {\"A B\": b}}}}",
+            "3:48: `A B` cannot be the name of a header",
+        ),
+        (
+            "mcp: {servers: {a: {url: \"http://x\", headers: {Mcp-Session-Id: b}}}}",
+            "3:48: the header `Mcp-Session-Id` is dogwatch's own to send",
+        ),
+        (
+            "mcp: {servers: {a: {url: \"http://x\", headers: {A: \"b\\nc\"}}}}",
+            "3:51: the value of `A` is malformed: it holds what a header cannot",
+        ),
+        (
+            "mcp: {servers: {a: {url: \"http://x\", headers: {A: \"${b\"}}}}",
+            "3:51: the value of `A` is malformed: a variable is written `${NAME}`",
         ),
         (
             "mcp: {servers: {a: {command: [x], url: \"http://h\"}}}",

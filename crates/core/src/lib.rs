@@ -4,6 +4,7 @@
 //! (`dogwatch-host`) tells what happened as `Input`s stamped with a `Moment`; the core answers with
 //! `Decision`s. Everything that was decided is an `Event`; every view of a run is a fold of its events.
 
+pub mod address;
 pub mod attempts;
 pub mod circuit;
 pub mod coalesce;

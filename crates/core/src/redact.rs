@@ -1,6 +1,7 @@
 //! Command lines without the secrets people put into them.
 
-const HIDDEN: &str = "***";
+/// Stands for what is not shown.
+pub(crate) const HIDDEN: &str = "***";
 /// Parts of a name that say: what follows is nobody's business.
 const SECRET_NAMES: [&str; 7] = ["api-key", "api_key", "apikey", "token", "secret", "password", "passwd"];
 /// How well-known keys begin.

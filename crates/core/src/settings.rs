@@ -59,6 +59,9 @@ impl Plan {
                     McpPlace::Command(argv) => McpPlace::Command(crate::redact::argv(argv)),
                     McpPlace::Url(url) => McpPlace::Url(crate::redact::url(url)),
                 };
+                for (_, value) in &mut server.headers {
+                    crate::redact::HIDDEN.clone_into(value);
+                }
             }
         }
         plan
@@ -575,6 +578,9 @@ pub struct McpServer {
     pub name: String,
     #[serde(flatten)]
     pub place: McpPlace,
+    /// What is sent with every request to a url; `${NAME}` stands for a variable of the session's.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub headers: Vec<(String, String)>,
     /// Of each call.
     pub timeout: Dur,
     /// Of the calls to single tools.

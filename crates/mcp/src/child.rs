@@ -103,7 +103,7 @@ impl Tail {
         text.trim().to_owned()
     }
 
-    fn push(&self, bytes: &[u8]) {
+    pub fn push(&self, bytes: &[u8]) {
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         kept.extend_from_slice(&bytes[bytes.len().saturating_sub(MAX_TAIL)..]);
         let over = kept.len().saturating_sub(MAX_TAIL);

@@ -38,6 +38,11 @@ impl Lines {
         self.max
     }
 
+    /// Whether the line that is not ended yet is too long already.
+    pub fn is_too_long(&self) -> bool {
+        self.long.is_some()
+    }
+
     pub fn next(&mut self) -> Option<Line> {
         self.ready.pop_front()
     }

@@ -13,7 +13,7 @@
 mod answer;
 mod door;
 mod guard;
-mod line;
+pub(crate) mod line;
 mod over;
 mod sessions;
 

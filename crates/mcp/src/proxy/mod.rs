@@ -4,11 +4,13 @@
 //! ```text
 //! names.rs     under which names their tools are offered (pure)
 //! upstream.rs  one server: its start, its calls, its end
+//! remote/      a server behind a URL, over HTTP
 //! relay.rs     progress, from a server to the agent that called
 //! ```
 
 pub mod names;
 mod relay;
+mod remote;
 mod upstream;
 
 use crate::bound::within;

@@ -1,9 +1,11 @@
-//! One server behind the proxy: started when it is first needed, spoken to within limits, ended when it hangs.
+//! One server behind the proxy: started or connected to when it is first needed, spoken to within limits, ended or
+//! left when it hangs.
 
-use crate::bound::{Unmet, seconds, within, within_unless};
+use crate::bound::{Late, Unmet, seconds, within, within_unless};
 use crate::child::{self, Child, Tail};
 use crate::limits::{MAX_ANSWERED, RETRY_AFTER, START_LIMIT, WRITE_LIMIT};
 use crate::proxy::relay::{Progress, Relay};
+use crate::proxy::remote;
 use crate::serve::duration;
 use crate::wire::{Peer, Wire};
 use dogwatch_core::settings::{McpPlace, McpServer};
@@ -29,8 +31,8 @@ pub struct Upstream {
     /// Whoever holds it starts the server or looks at it; nobody waits for an answer with it.
     state: Turn<State>,
     tools: Mutex<Vec<Tool>>,
-    /// What the last start of it prints for people.
-    stderr: Mutex<Tail>,
+    /// What the last start of it prints for people, or what went wrong on the way to it.
+    said: Mutex<Tail>,
     /// Calls in a row that took too long, and the start that is given up for it.
     late: AtomicU32,
     given_up: AtomicU64,
@@ -45,8 +47,10 @@ enum State {
     Up(Up),
 }
 
+type Service = RunningService<RoleClient, Relay>;
+
 struct Up {
-    service: RunningService<RoleClient, Relay>,
+    service: Service,
     /// Dropped, it is ended.
     _child: Option<Child>,
     /// Tells this start from a later one.
@@ -80,7 +84,7 @@ impl Upstream {
             plan,
             state,
             tools: Mutex::default(),
-            stderr: Mutex::default(),
+            said: Mutex::default(),
             late: AtomicU32::new(0),
             given_up: AtomicU64::new(0),
         }
@@ -136,21 +140,21 @@ impl Upstream {
     /// Starts it, greets it and asks for its tools, all within one limit.
     async fn start(&self, cwd: &Path, relay: &Relay) -> Result<Up, String> {
         let name = &self.plan.name;
-        let McpPlace::Command(argv) = &self.plan.place else {
-            return Err(format!("server `{name}`: servers behind a url are not spoken to by this version"));
-        };
-        let cannot = |why: String| format!("server `{name}` cannot be started: {why}");
-        let started = child::start(argv, cwd, true).map_err(|error| cannot(error.to_string()))?;
-        let stdin = started.stdin.ok_or_else(|| cannot("it has no stdin".to_owned()))?;
-        let stderr = Tail::default();
-        tokio::spawn(child::drain(started.stderr, stderr.clone()));
-        *self.stderr.lock().unwrap_or_else(PoisonError::into_inner) = stderr;
-        let wire = Wire::new(started.stdout, stdin, Peer::Server, MAX_ANSWERED);
+        let said = Tail::default();
+        *self.said.lock().unwrap_or_else(PoisonError::into_inner) = said.clone();
         let began = Instant::now();
-        let service = match within(START_LIMIT, rmcp::serve_client(relay.clone(), wire)).await {
-            Ok(Ok(service)) => service,
-            Ok(Err(_)) => return Err(self.died()),
-            Err(late) => return Err(format!("server `{name}` does not answer `initialize`: {late}")),
+        let (service, child) = match &self.plan.place {
+            McpPlace::Command(argv) => {
+                let started = within(START_LIMIT, self.start_process(argv, cwd, relay, said)).await;
+                let (service, child) = started.map_err(|late| self.no_greeting(late))??;
+                (service, Some(child))
+            }
+            McpPlace::Url(url) => {
+                let wire = remote::transport(&self.plan, url, said)
+                    .map_err(|why| format!("server `{name}` cannot be called: {why}"))?;
+                let greeted = within(START_LIMIT, rmcp::serve_client(relay.clone(), wire)).await;
+                (greeted.map_err(|late| self.no_greeting(late))?.map_err(|_| self.died())?, None)
+            }
         };
         let left = START_LIMIT.saturating_sub(began.elapsed());
         let tools = match within(left, list(service.peer())).await {
@@ -159,7 +163,28 @@ impl Upstream {
             Err(late) => return Err(format!("server `{name}` does not tell its tools: {late}")),
         };
         *self.tools.lock().unwrap_or_else(PoisonError::into_inner) = tools;
-        Ok(Up { service, _child: Some(started.child), number: relay.next_number() })
+        Ok(Up { service, _child: child, number: relay.next_number() })
+    }
+
+    async fn start_process(
+        &self,
+        argv: &[String],
+        cwd: &Path,
+        relay: &Relay,
+        said: Tail,
+    ) -> Result<(Service, Child), String> {
+        let cannot = |why: String| format!("server `{}` cannot be started: {why}", self.plan.name);
+        let started = child::start(argv, cwd, true).map_err(|error| cannot(error.to_string()))?;
+        let stdin = started.stdin.ok_or_else(|| cannot("it has no stdin".to_owned()))?;
+        tokio::spawn(child::drain(started.stderr, said));
+        let wire = Wire::new(started.stdout, stdin, Peer::Server, MAX_ANSWERED);
+        let greeted = within(START_LIMIT, rmcp::serve_client(relay.clone(), wire)).await;
+        let service = greeted.map_err(|late| self.no_greeting(late))?.map_err(|_| self.died())?;
+        Ok((service, started.child))
+    }
+
+    fn no_greeting(&self, late: Late) -> String {
+        format!("server `{}` does not answer `initialize`: {late}", self.plan.name)
     }
 
     /// The limit of a call to this tool.
@@ -188,7 +213,7 @@ impl Upstream {
         let sent = within(WRITE_LIMIT.min(limit), peer.send_cancellable_request(request, options)).await;
         let mut handle = match sent {
             Ok(Ok(handle)) => handle,
-            Ok(Err(_)) => return Err(NoAnswer::Down(self.died())),
+            Ok(Err(_)) => return Err(self.was_lost(number)),
             Err(_) => return Err(self.was_late(number, call.tool, limit)),
         };
         let relayed = call.progress.map(|progress| relay.forward(handle.progress_token.clone(), progress));
@@ -214,7 +239,7 @@ impl Upstream {
                 self.late.store(0, Ordering::Relaxed);
                 Err(NoAnswer::Refused(format!("server `{name}`: {}", clip(&error.message, 4_000))))
             }
-            Ok(Ok(Err(_)) | Err(_)) => Err(NoAnswer::Down(self.died())),
+            Ok(Ok(Err(_)) | Err(_)) => Err(self.was_lost(number)),
             Err(unmet) => {
                 let reason = if unmet == Unmet::Cancelled { "cancelled" } else { "took too long" };
                 // The server is told; whether it cares is its own affair. A late answer finds nobody.
@@ -240,15 +265,26 @@ impl Upstream {
         NoAnswer::Late(text)
     }
 
+    /// There is no way to it any more. One behind a url is greeted anew for the next call: it may have forgotten us.
+    fn was_lost(&self, number: u64) -> NoAnswer {
+        if matches!(self.plan.place, McpPlace::Url(_)) {
+            self.given_up.store(number, Ordering::Relaxed);
+        }
+        NoAnswer::Down(self.died())
+    }
+
     /// Its connection is gone.
     fn died(&self) -> String {
-        let tail = self.stderr.lock().unwrap_or_else(PoisonError::into_inner).text();
-        let last = tail.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("").trim();
+        let said = self.said.lock().unwrap_or_else(PoisonError::into_inner).text();
+        let last = said.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("").trim();
+        let what = match &self.plan.place {
+            McpPlace::Command(_) => "has ended, or does not speak MCP",
+            McpPlace::Url(_) => "does not answer as an MCP server does",
+        };
+        let name = &self.plan.name;
         match last {
-            "" => format!("server `{}` has ended, or does not speak MCP", self.plan.name),
-            last => {
-                format!("server `{}` has ended, or does not speak MCP: {}", self.plan.name, clip(last, 300))
-            }
+            "" => format!("server `{name}` {what}"),
+            last => format!("server `{name}` {what}: {}", clip(last, 300)),
         }
     }
 }

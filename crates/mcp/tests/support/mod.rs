@@ -1,6 +1,7 @@
 //! A session with everything around it: a run that listens, an agent that speaks, servers that misbehave.
 #![allow(dead_code, clippy::unwrap_used)]
 
+pub mod far;
 pub mod http;
 
 use dogwatch_core::dur::Dur;
@@ -114,6 +115,7 @@ pub fn server(name: &str, mode: &str, timeout: Duration) -> McpServer {
         name: name.to_owned(),
         place: McpPlace::Command(["python3", script, mode, "LOG"].map(str::to_owned).into()),
         timeout: Dur::from_millis(u64::try_from(timeout.as_millis()).unwrap()),
+        headers: Vec::new(),
         tools: Vec::new(),
         restart_after: 2,
     }

@@ -1,0 +1,174 @@
+//! Where a server on a network is: `https://HOST:PORT/PATH`, taken apart once and for all. And texts with `${NAME}` in
+//! them, by which secrets stay out of files: they are filled from the environment where they are used.
+
+use std::fmt;
+
+/// The longest address, in bytes.
+pub const MAX_ADDRESS: usize = 2048;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Address {
+    pub https: bool,
+    /// A name or a number; `[::1]` without its brackets.
+    pub host: String,
+    pub port: u16,
+    /// Host and port as they were written.
+    pub authority: String,
+    /// With its query, if it has one.
+    pub path: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BadAddress {
+    NoUrl,
+    HoldsPassword,
+    TooLong,
+}
+
+impl fmt::Display for BadAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            BadAddress::NoUrl => f.write_str("this is no address; write `https://HOST/PATH`"),
+            BadAddress::HoldsPassword => f.write_str("a user or password does not belong into an address"),
+            BadAddress::TooLong => write!(f, "an address has at most {MAX_ADDRESS} bytes"),
+        }
+    }
+}
+
+impl Address {
+    pub fn parse(text: &str) -> Result<Address, BadAddress> {
+        if text.len() > MAX_ADDRESS {
+            return Err(BadAddress::TooLong);
+        }
+        let (scheme, rest) = text.split_once("://").ok_or(BadAddress::NoUrl)?;
+        let https = match scheme.to_ascii_lowercase().as_str() {
+            "https" => true,
+            "http" => false,
+            _ => return Err(BadAddress::NoUrl),
+        };
+        let rest = rest.split('#').next().unwrap_or("");
+        let plain =
+            rest.bytes().all(|b| b.is_ascii_graphic() && !matches!(b, b'\\' | b'"' | b'<' | b'>' | b'`'));
+        let (authority, path) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
+        if authority.contains('@') {
+            return Err(BadAddress::HoldsPassword);
+        }
+        let (host, port) = host_and_port(authority).filter(|_| plain).ok_or(BadAddress::NoUrl)?;
+        Ok(Address {
+            https,
+            host: host.to_owned(),
+            port: port.unwrap_or(if https { 443 } else { 80 }),
+            authority: authority.to_owned(),
+            path: if path.starts_with('/') { path.to_owned() } else { format!("/{path}") },
+        })
+    }
+}
+
+fn host_and_port(authority: &str) -> Option<(&str, Option<u16>)> {
+    let (host, port) = match authority.strip_prefix('[') {
+        Some(rest) => {
+            let (host, after) = rest.split_once(']')?;
+            let port = if after.is_empty() { None } else { Some(after.strip_prefix(':')?) };
+            (host.bytes().all(|b| b.is_ascii_hexdigit() || matches!(b, b':' | b'.')).then_some(host)?, port)
+        }
+        None => {
+            let (host, port) = authority.split_once(':').map_or((authority, None), |(h, p)| (h, Some(p)));
+            let fine = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.' | b'_');
+            (host.bytes().all(fine).then_some(host)?, port)
+        }
+    };
+    let port = port.map(str::parse::<u16>).transpose().ok()?;
+    (!host.is_empty() && port != Some(0)).then_some((host, port))
+}
+
+/// What is wrong with a text that is to be filled.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum BadFill {
+    /// `${` without a name and `}`.
+    Open,
+    /// This variable is not set.
+    Missing(String),
+}
+
+impl fmt::Display for BadFill {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            BadFill::Open => f.write_str("a variable is written `${NAME}`"),
+            BadFill::Missing(name) => write!(f, "the variable {name} is not set"),
+        }
+    }
+}
+
+/// The text with every `${NAME}` replaced by what it stands for.
+pub fn fill(text: &str, value: impl Fn(&str) -> Option<String>) -> Result<String, BadFill> {
+    let (mut filled, mut rest) = (String::new(), text);
+    while let Some((before, after)) = rest.split_once("${") {
+        let (name, behind) = after.split_once('}').ok_or(BadFill::Open)?;
+        let fine = |b: u8| b.is_ascii_alphanumeric() || b == b'_';
+        if name.is_empty() || name.starts_with(|c: char| c.is_ascii_digit()) || !name.bytes().all(fine) {
+            return Err(BadFill::Open);
+        }
+        filled.push_str(before);
+        filled.push_str(&value(name).ok_or_else(|| BadFill::Missing(name.to_owned()))?);
+        rest = behind;
+    }
+    filled.push_str(rest);
+    Ok(filled)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_taken_apart() {
+        for (text, https, host, port, path) in [
+            ("http://127.0.0.1:80/mcp", false, "127.0.0.1", 80, "/mcp"),
+            ("https://example.com", true, "example.com", 443, "/"),
+            ("HTTP://h?x=1", false, "h", 80, "/?x=1"),
+            ("http://[::1]:9/a?b#c", false, "::1", 9, "/a?b"),
+            ("https://[::1]", true, "::1", 443, "/"),
+        ] {
+            let found = Address::parse(text).expect(text);
+            assert_eq!(
+                (found.https, found.host.as_str(), found.port, found.path.as_str()),
+                (https, host, port, path)
+            );
+        }
+    }
+
+    #[test]
+    fn what_is_no_address_is_refused() {
+        for (text, bad) in [
+            ("", BadAddress::NoUrl),
+            ("example.com/mcp", BadAddress::NoUrl),
+            ("ftp://h/", BadAddress::NoUrl),
+            ("http://", BadAddress::NoUrl),
+            ("http:///x", BadAddress::NoUrl),
+            ("http://h:x/", BadAddress::NoUrl),
+            ("http://h:0/", BadAddress::NoUrl),
+            ("http://h:70000/", BadAddress::NoUrl),
+            ("http://h/a b", BadAddress::NoUrl),
+            ("http://h/\r\nx", BadAddress::NoUrl),
+            ("http://[::1/", BadAddress::NoUrl),
+            ("http://[::1]x/", BadAddress::NoUrl),
+            ("http://me:pass@h/", BadAddress::HoldsPassword),
+        ] {
+            assert_eq!(Address::parse(text), Err(bad), "{text}");
+        }
+        let long = |n: usize| Address::parse(&format!("http://h/{}", "x".repeat(n - 9)));
+        assert!(long(MAX_ADDRESS).is_ok());
+        assert_eq!(long(MAX_ADDRESS + 1), Err(BadAddress::TooLong));
+    }
+
+    #[test]
+    fn variables_are_filled_in() {
+        let value = |name: &str| (name == "KEY").then(|| "secret".to_owned());
+        assert_eq!(fill("Bearer ${KEY}!", value).as_deref(), Ok("Bearer secret!"));
+        assert_eq!(fill("$KEY $ {KEY} ${KEY}${KEY}", value).as_deref(), Ok("$KEY $ {KEY} secretsecret"));
+        assert_eq!(fill("${OTHER}", value), Err(BadFill::Missing("OTHER".to_owned())));
+        for open in ["${", "${}", "${KEY", "${a b}", "${1}"] {
+            assert_eq!(fill(open, value), Err(BadFill::Open), "{open}");
+        }
+    }
+}

@@ -1,0 +1,233 @@
+//! The events of an answer that comes bit by bit: read in bounded memory, not too fast, and not for ever.
+
+use crate::limits::MAX_ANSWERED;
+use crate::lines::{Line, Lines};
+use crate::wire::{MAX_GARBAGE_LINES, MAX_PER_SECOND};
+use bytes::Bytes;
+use hyper::body::Body;
+use rmcp::transport::streamable_http_client::SseError;
+use serde::de::IgnoredAny;
+use sse_stream::Sse;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::{Duration, Instant};
+use tokio::time::{Sleep, sleep};
+
+/// An event has a few lines.
+const LINES_PER_SECOND: u32 = 4 * MAX_PER_SECOND;
+
+/// Lines to events, as the standard has it; what is too long ends it.
+struct Parser {
+    lines: Lines,
+    open: Sse,
+    garbage: u64,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+struct GiveUp(&'static str);
+
+impl Parser {
+    fn new(max: usize) -> Parser {
+        Parser { lines: Lines::new(max), open: Sse::default(), garbage: 0 }
+    }
+
+    /// The next event, if one is whole; and how many lines were looked at for it.
+    fn next(&mut self, looked: &mut u32) -> Result<Option<Sse>, GiveUp> {
+        while let Some(line) = self.lines.next() {
+            *looked += 1;
+            let Line::Whole(bytes) = line else { return Err(GiveUp("an event is too long")) };
+            let text = String::from_utf8(bytes).map_err(|_| GiveUp("an event is no text"))?;
+            let text = text.strip_suffix('\r').unwrap_or(&text);
+            if text.is_empty() {
+                let event = std::mem::take(&mut self.open);
+                if self.is_event(&event)? {
+                    return Ok(Some(event));
+                }
+            } else {
+                self.field(text)?;
+            }
+        }
+        // Its end is not waited for: there may be none.
+        if self.lines.is_too_long() { Err(GiveUp("an event is too long")) } else { Ok(None) }
+    }
+
+    fn field(&mut self, line: &str) -> Result<(), GiveUp> {
+        let (name, value) = line.split_once(':').unwrap_or((line, ""));
+        let value = value.strip_prefix(' ').unwrap_or(value);
+        match name {
+            "data" => {
+                let data = self.open.data.get_or_insert_default();
+                if data.len() + value.len() + 1 > self.lines.max() {
+                    return Err(GiveUp("an event is too long"));
+                }
+                if !data.is_empty() {
+                    data.push('\n');
+                }
+                data.push_str(value);
+            }
+            "event" => self.open.event = Some(value.to_owned()),
+            "id" if !value.contains('\0') => self.open.id = Some(value.to_owned()),
+            // How soon to come again is ours to say.
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Whether it is one; of those that are no messages a few are borne with.
+    fn is_event(&mut self, event: &Sse) -> Result<bool, GiveUp> {
+        let Some(data) = event.data.as_deref() else { return Ok(false) };
+        let message = matches!(event.event.as_deref(), None | Some("" | "message"));
+        if message && !data.trim().is_empty() && serde_json::from_str::<IgnoredAny>(data).is_err() {
+            self.garbage += 1;
+        }
+        if self.garbage > MAX_GARBAGE_LINES {
+            return Err(GiveUp("too much of it is no message"));
+        }
+        Ok(true)
+    }
+}
+
+pub struct Events<B> {
+    body: B,
+    parser: Parser,
+    /// Lines of this second, and when it began.
+    looked: u32,
+    since: Instant,
+    rest: Option<Pin<Box<Sleep>>>,
+    /// No answer takes longer.
+    end: Pin<Box<Sleep>>,
+    over: bool,
+}
+
+impl<B> Events<B> {
+    pub fn of(body: B, longest: Duration) -> Events<B> {
+        Events {
+            body,
+            parser: Parser::new(MAX_ANSWERED),
+            looked: 0,
+            since: Instant::now(),
+            rest: None,
+            end: Box::pin(sleep(longest)),
+            over: false,
+        }
+    }
+
+    /// Too many lines in a second: the rest of it nothing is read.
+    fn pace(&mut self) {
+        let left = Duration::from_secs(1).checked_sub(self.since.elapsed());
+        match left {
+            Some(left) if self.looked >= LINES_PER_SECOND => self.rest = Some(Box::pin(sleep(left))),
+            Some(_) => {}
+            None => (self.looked, self.since) = (0, Instant::now()),
+        }
+    }
+
+    fn give_up(
+        &mut self,
+        why: impl Into<Box<dyn std::error::Error + Send + Sync>>,
+    ) -> Option<Result<Sse, SseError>> {
+        self.over = true;
+        Some(Err(SseError::Body(why.into())))
+    }
+}
+
+impl<B> futures_core::Stream for Events<B>
+where
+    B: Body<Data = Bytes> + Unpin,
+    B::Error: std::error::Error + Send + Sync + 'static,
+{
+    type Item = Result<Sse, SseError>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let this = &mut *self;
+        loop {
+            if this.over {
+                return Poll::Ready(None);
+            }
+            if this.end.as_mut().poll(cx).is_ready() {
+                return Poll::Ready(this.give_up("it takes too long"));
+            }
+            if let Some(rest) = &mut this.rest {
+                ready!(rest.as_mut().poll(cx));
+                (this.rest, this.looked, this.since) = (None, 0, Instant::now());
+            }
+            match this.parser.next(&mut this.looked) {
+                Ok(Some(event)) => {
+                    this.pace();
+                    return Poll::Ready(Some(Ok(event)));
+                }
+                Ok(None) => this.pace(),
+                Err(GiveUp(why)) => return Poll::Ready(this.give_up(why)),
+            }
+            if this.rest.is_some() {
+                continue;
+            }
+            match ready!(Pin::new(&mut this.body).poll_frame(cx)) {
+                Some(Ok(frame)) => {
+                    if let Ok(bytes) = frame.into_data() {
+                        this.parser.lines.push(&bytes);
+                    }
+                }
+                Some(Err(error)) => return Poll::Ready(this.give_up(error)),
+                None => this.over = true,
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(max: usize, pieces: &[&str]) -> (Vec<Sse>, Option<GiveUp>) {
+        let (mut parser, mut looked, mut found) = (Parser::new(max), 0, Vec::new());
+        for piece in pieces {
+            parser.lines.push(piece.as_bytes());
+            loop {
+                match parser.next(&mut looked) {
+                    Ok(Some(event)) => found.push(event),
+                    Ok(None) => break,
+                    Err(give_up) => return (found, Some(give_up)),
+                }
+            }
+        }
+        (found, None)
+    }
+
+    #[test]
+    fn events_come_out_whole_however_they_come_in() {
+        let (found, wrong) = parse(
+            100,
+            &[
+                "event: mess",
+                "age\nid: 1\nda",
+                "ta: {\"a\":\r\ndata:1}\r\n\r\n: hello\n\nretry: 5\n\n",
+                "data: 2\n\n",
+                "data: half",
+            ],
+        );
+        let first = Sse::default().event("message").id("1").data("{\"a\":\n1}");
+        assert_eq!(found, [first, Sse::default().data("2")]);
+        assert_eq!(wrong, None);
+    }
+
+    #[test]
+    fn an_event_is_whole_up_to_its_limit_and_not_beyond() {
+        assert_eq!(parse(9, &["data: 123\n\n"]).0.len(), 1);
+        for long in ["data: 1234\n\n", "data: 1234"] {
+            assert_eq!(parse(9, &[long]).1, Some(GiveUp("an event is too long")));
+        }
+        assert_eq!(parse(9, &["data:1234\ndata:1234\n\n"]).0.len(), 1);
+        assert_eq!(parse(9, &["data:1234\ndata:1234\ndata:1\n\n"]).1, Some(GiveUp("an event is too long")));
+    }
+
+    #[test]
+    fn a_little_garbage_is_borne_with() {
+        let max = usize::try_from(MAX_GARBAGE_LINES).expect("fits");
+        assert_eq!(parse(100, &[&"data: nonsense\n\n".repeat(max)]).1, None);
+        assert_eq!(
+            parse(100, &[&"data: nonsense\n\n".repeat(max + 1)]).1,
+            Some(GiveUp("too much of it is no message"))
+        );
+    }
+}

@@ -1,0 +1,215 @@
+//! Servers behind a URL: the same rules as for those that are started, over real sockets.
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use dogwatch_core::settings::McpPlace;
+use serde_json::json;
+use std::time::{Duration, Instant};
+use support::far::{Far, Mode};
+use support::{Agent, PATIENCE, runtime, said};
+
+const MINUTE: Duration = Duration::from_secs(60);
+const SHORT: Duration = Duration::from_millis(400);
+
+#[test]
+fn tools_behind_a_url_are_offered_and_called_however_it_answers() {
+    runtime().block_on(async {
+        let (plain, streamed) = (Far::start(Mode::Json).await, Far::start(Mode::Events).await);
+        let mut with_key = plain.server("plain", MINUTE);
+        with_key.headers = vec![("X-Key".to_owned(), "the ${PATH}".to_owned())];
+        let mut agent = Agent::start(vec![with_key, streamed.server("streamed", MINUTE)], &[]).await;
+        let tools = agent.tools().await;
+        assert!(tools.iter().any(|t| t == "echo") && tools.iter().any(|t| t == "streamed_echo"), "{tools:?}");
+        for tool in ["echo", "streamed_echo"] {
+            let answer = agent.call(tool, json!({"text": "hello"})).await;
+            assert_eq!(said(&answer), ("hello".to_owned(), false), "{tool}");
+        }
+        for phase in ["start", "end"] {
+            agent
+                .run
+                .wait_for(|s| s["say"] == "call" && s["server"] == "streamed" && s["phase"] == phase)
+                .await;
+        }
+        let heard = plain.heard.lock().unwrap().clone();
+        let key = format!("x-key: the {}", std::env::var("PATH").unwrap().trim());
+        assert!(heard.iter().all(|(head, _)| head.contains(&key)), "{heard:?}");
+        let (head, _) = heard.iter().find(|(_, m)| m["method"] == "tools/call").unwrap();
+        for line in ["POST /mcp HTTP/1.1", "mcp-session-id: s0", "mcp-protocol-version: ", "host: 127.0.0.1:"]
+        {
+            assert!(head.contains(line), "{line} in {head}");
+        }
+    });
+}
+
+#[test]
+fn a_call_that_hangs_is_answered_within_its_limit_and_the_server_greeted_anew_after_some() {
+    runtime().block_on(async {
+        for mode in [Mode::Json, Mode::Events] {
+            let far = Far::start(mode).await;
+            let mut agent = Agent::start(vec![far.server("slow", SHORT)], &[]).await;
+            agent.tools().await;
+            for more in ["", "; after 2 such calls the server is started afresh"] {
+                let began = Instant::now();
+                let (text, failed) = said(&agent.call("hang", json!({})).await);
+                assert!(failed);
+                assert_eq!(
+                    text,
+                    format!("server `slow`: `hang` gave no answer within its limit of 0.4 s{more}")
+                );
+                assert!(began.elapsed() >= SHORT && began.elapsed() < MINUTE, "{:?}", began.elapsed());
+                assert_eq!(far.count("initialize"), 1);
+            }
+            assert_eq!(said(&agent.call("echo", json!({"text": "new"})).await), ("new".to_owned(), false));
+            assert_eq!(far.count("initialize"), 2);
+            assert!(far.count("notifications/cancelled") >= 1, "the server is told");
+            agent.run.wait_for(|s| s["say"] == "call" && s["phase"] == "timed_out").await;
+        }
+    });
+}
+
+#[test]
+fn a_late_answer_is_dropped_and_meets_no_other_call() {
+    runtime().block_on(async {
+        let far = Far::start(Mode::Json).await;
+        let mut agent = Agent::start(vec![far.server("s", SHORT)], &[]).await;
+        agent.tools().await;
+        assert!(said(&agent.call("late", json!({"after_ms": 600})).await).1);
+        for n in 0..20 {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            let text = n.to_string();
+            assert_eq!(said(&agent.call("echo", json!({"text": text})).await), (text, false));
+        }
+    });
+}
+
+#[test]
+fn a_call_that_is_cancelled_is_cancelled_at_the_server_too_and_progress_comes_through() {
+    runtime().block_on(async {
+        let far = Far::start(Mode::Events).await;
+        let mut agent = Agent::start(vec![far.server("s", MINUTE)], &[]).await;
+        agent.tools().await;
+        let params = json!({"name": "progress", "arguments": {}, "_meta": {"progressToken": "mine"}});
+        assert_eq!(said(&agent.ask("tools/call", params).await), ("done".to_owned(), false));
+        let note = agent.notes.iter().find(|n| n["method"] == "notifications/progress").unwrap();
+        assert_eq!(
+            (&note["params"]["progressToken"], &note["params"]["message"]),
+            (&json!("mine"), &json!("half"))
+        );
+        let id = agent.send("tools/call", json!({"name": "hang", "arguments": {}})).await;
+        agent.run.wait_for(|s| s["say"] == "call" && s["tool"] == "hang").await;
+        let cancel =
+            json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": id}});
+        agent.put(&cancel.to_string()).await;
+        let told = async {
+            while far.count("notifications/cancelled") == 0 {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, told).await.expect("the server is told");
+        assert_eq!(said(&agent.call("echo", json!({"text": "x"})).await), ("x".to_owned(), false));
+    });
+}
+
+#[test]
+fn a_server_that_hangs_up_refuses_or_forgets_is_answered_for_and_comes_back() {
+    runtime().block_on(async {
+        let far = Far::start(Mode::Json).await;
+        let mut agent = Agent::start(vec![far.server("s", MINUTE)], &[]).await;
+        agent.tools().await;
+        assert_eq!(said(&agent.call("refuse", json!({})).await), ("server `s`: not today".to_owned(), true));
+        let (text, failed) = said(&agent.call("die", json!({})).await);
+        assert!(
+            failed
+                && text.starts_with("server `s` does not answer as an MCP server does: the connection broke"),
+            "{text}"
+        );
+        assert_eq!(said(&agent.call("echo", json!({"text": "back"})).await), ("back".to_owned(), false));
+        far.forget();
+        assert_eq!(said(&agent.call("echo", json!({"text": "anew"})).await), ("anew".to_owned(), false));
+        // Gone, and started again by somebody at the same place.
+        far.stop();
+        let (text, failed) = said(&agent.call("echo", json!({"text": "gone"})).await);
+        assert!(failed && text.starts_with("server `s` does not answer as an MCP server does: "), "{text}");
+        let _again = Far::start_at(Mode::Json, far.port).await;
+        let back = async {
+            while said(&agent.call("echo", json!({"text": "here"})).await) != ("here".to_owned(), false) {
+                tokio::time::sleep(Duration::from_millis(200)).await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, back).await.expect("it comes back");
+        agent.run.wait_for(|s| s["say"] == "server_trouble").await;
+    });
+}
+
+#[test]
+fn what_is_no_server_costs_the_others_nothing_and_is_told_of() {
+    runtime().block_on(async {
+        let modes = [
+            ("silent", Mode::Silent, ""),
+            ("page", Mode::Page, "answers with `text/html`, which is no MCP"),
+            ("nonsense", Mode::Nonsense, "its answer is no message that can be read"),
+            ("endless", Mode::Endless, "does not answer as an MCP server does"),
+            ("garbage", Mode::Garbage, "does not answer as an MCP server does"),
+            ("locked", Mode::Locked, "answers with status 401: no key"),
+            ("redirects", Mode::Redirects, "answers with a redirect (302), which is not followed"),
+        ];
+        let (mut servers, mut held) = (Vec::new(), Vec::new());
+        for (name, mode, _) in modes {
+            let far = Far::start(mode).await;
+            servers.push(far.server(name, MINUTE));
+            held.push(far);
+        }
+        let good = Far::start(Mode::Events).await;
+        let gone = Far::start(Mode::Json).await;
+        gone.stop();
+        tokio::task::yield_now().await;
+        let mut keyless = good.server("keyless", MINUTE);
+        keyless.headers = vec![("X-Key".to_owned(), "${NO_SUCH_VARIABLE_HERE}".to_owned())];
+        let mut tls = good.server("tls", MINUTE);
+        tls.place = McpPlace::Url(format!("https://127.0.0.1:{}/mcp", good.port));
+        servers.extend([gone.server("gone", MINUTE), keyless, tls, good.server("good", MINUTE)]);
+        let mut agent = Agent::start(servers, &[]).await;
+        let began = Instant::now();
+        let tools = agent.tools().await;
+        assert!(began.elapsed() < MINUTE, "{:?}", began.elapsed());
+        assert!(tools.iter().any(|t| t == "echo"), "{tools:?}");
+        assert_eq!(said(&agent.call("echo", json!({"text": "x"})).await), ("x".to_owned(), false));
+        let told = modes.iter().filter(|(name, ..)| *name != "silent").map(|(name, _, text)| (*name, *text));
+        for (name, text) in told.chain([
+            ("gone", "cannot be reached"),
+            ("keyless", "header `X-Key`: the variable NO_SUCH_VARIABLE_HERE is not set"),
+            ("tls", "cannot be trusted or has no TLS"),
+        ]) {
+            agent.run.wait_for(|s| s["say"] == "server_trouble" && s["server"] == name).await;
+            let trouble = agent.run.said().into_iter().find(|s| s["server"] == name).unwrap()["text"].clone();
+            assert!(trouble.as_str().unwrap().contains(text), "{name}: {trouble}");
+        }
+    });
+}
+
+#[test]
+fn a_server_that_floods_is_slowed_and_its_calls_are_answered() {
+    runtime().block_on(async {
+        let far = Far::start(Mode::Flood).await;
+        let mut agent = Agent::start(vec![far.server("f", MINUTE)], &[]).await;
+        agent.tools().await;
+        let began = Instant::now();
+        assert_eq!(said(&agent.call("echo", json!({"text": "dry"})).await), ("dry".to_owned(), false));
+        assert!(began.elapsed() >= Duration::from_secs(1), "{:?}: it was not slowed", began.elapsed());
+    });
+}
+
+#[test]
+fn an_answer_that_is_too_long_is_not_taken() {
+    runtime().block_on(async {
+        for mode in [Mode::Json, Mode::Events] {
+            let far = Far::start(mode).await;
+            let mut agent = Agent::start(vec![far.server("s", MINUTE)], &[]).await;
+            agent.tools().await;
+            let (text, failed) = said(&agent.call("large", json!({"bytes": 17 << 20})).await);
+            assert!(failed && text.starts_with("server `s` does not answer as an MCP server does"), "{text}");
+            assert_eq!(said(&agent.call("echo", json!({"text": "x"})).await), ("x".to_owned(), false));
+        }
+    });
+}
