@@ -1,0 +1,223 @@
+"""What is tried with each of the CLIs. A case plays a loop and says what its record must hold."""
+
+import json
+
+from stage import expect
+
+WROTE = "I have written it."
+
+
+def works(stage):
+    """A working session: messages, calls and usage are read, the work tree changes, the check proves it."""
+    played = stage.play(
+        {
+            "answers": [
+                {"say": "First I look around.", "calls": [{"shell": "ls"}], "tokens": [1000, 10]},
+                {"calls": [{"write": [str(stage.work / "made.txt"), "made\n"]}], "tokens": [1100, 20]},
+                {"say": WROTE, "tokens": [1200, 30]},
+            ]
+        },
+        {"done_when": "[\"grep -q made made.txt\"]"},
+    )
+    played.expect_ended("clean", 0)
+    session = played.one("session_ended")
+    expect(session["ended_by"] == "itself" and session["exit_code"] == 0, "the session ends by itself", session)
+    expect(session["messages"] >= 2 and session["tools"] == 2, "two calls and the words around them", session)
+    expect(session.get("tokens", 0) >= 3300, "all tokens are counted", session)
+    expect(session.get("said") == WROTE, "the last words", session)
+    expect(session.get("session"), "the session has a name", session)
+    expect(played.one("node_attempt")["converged"], "the check passes", played.story())
+    expect(not played.of("agent_drifted") and not played.of("trouble"), "no drift, no trouble", played.story())
+    expect(played.of("observed", channel="workspace"), "the change is seen", played.story())
+
+
+def reports(stage):
+    """The agent is given dogwatch's server and calls it; the call is evidence."""
+    note = "half of it is ported"
+    calls = [
+        {"say": "I report.", "calls": [{"mcp": ["report_progress", {"message": note, "done": 1, "total": 2}]}]},
+        {"calls": [{"mcp": ["report_state", {"state": "idle", "reason": "no_pending_tasks"}]}]},
+        {"say": "Reported."},
+    ]
+    look = [{"calls": [{"find_tools": "dogwatch report progress state own note"}]}] if stage.cli.name == "codex" else []
+    played = stage.play({"answers": look + calls}, {"idle": "{delay: 1s, stop_after: 1}"})
+    played.expect_ended("idle", 0)
+    told = played.one("agent_reported", kind="progress")
+    expect((told["text"], told.get("done"), told.get("total")) == (note, 1, 2), "the note", told)
+    expect(played.one("iteration_idle")["reason"] == "no_pending_tasks", "the state is taken", played.story())
+    expect(played.of("agent_reported", kind="state"), "the state is in the record", played.story())
+    expect(evidence(played, "mcp_tool"), "the calls are evidence", played.story())
+    expect(knows_own_server(played), "the user's own server stays", played.asked)
+    expect(not played.of("trouble"), "no trouble", played.story())
+
+
+def knows_own_server(played):
+    """Whether the user's own server is there beside ours."""
+    offered = {name for asked in played.asked for name in asked["tools"] if name}
+    # Claude Code shows a server's tools to the model when it looks for them, but tells at the start who is there.
+    begun = [json.loads(line) for line in played.stdout().splitlines() if '"subtype":"init"' in line]
+    there = {server["name"] for init in begun for server in init.get("mcp_servers", []) if server["status"] == "connected"}
+    return any("own_note" in name for name in offered) or {"mine", "dogwatch"} <= there
+
+
+def is_not_told(stage):
+    """`mcp: false`: the server is not there."""
+    played = stage.play({"answers": [{"say": "Nothing to report."}]}, {"mcp": "false"}, "-n", "1")
+    played.expect_ended("clean", 0)
+    told = [name for asked in played.asked for name in asked["tools"] if name and "report_progress" in name]
+    argv = played.one("session_started")["argv"]
+    expect(not told and not any("dogwatch" in word for word in argv), "no server of ours", (told, argv))
+
+
+def hangs(stage):
+    """The model begins an answer and never goes on: the session is ended at its limit."""
+    limit = stage.cli.silence
+    words = {"say": "I begin.", "calls": [{"shell": "echo begun > begun.txt"}]}
+    played = stage.play(
+        {"answers": [words, {"hang": "midway", "say": "And then"}]},
+        {"watchdog": f"{{idle: {limit}s, grace: 3s}}", "recovery": "{budget: 0}", "mcp": "false"},
+    )
+    ended_as_silent(played, limit)
+
+
+def never_answers(stage):
+    """The model takes the request and sends not even a status line."""
+    limit = stage.cli.silence
+    played = stage.play(
+        {"answers": [{"hang": "headers"}]},
+        {"watchdog": f"{{idle: {limit}s, grace: 3s}}", "recovery": "{budget: 0}"},
+    )
+    ended_as_silent(played, limit)
+
+
+def ended_as_silent(played, limit):
+    stop = played.one("hard_stop")
+    expect(stop["reason"] in ("NO_OUTPUT_DEADLINE", "NO_OUTPUT_AT_START"), "silence is the reason", stop)
+    printed = bool(played.stdout())
+    expect((stop["reason"] == "NO_OUTPUT_DEADLINE") == printed, "at the start only if nothing was printed", stop)
+    began = played.one("session_started")["awake_ms"]
+    seen = [row for row in stop["evidence_summary"] if row["last_at"] is not None]
+    last = max((row["last_at"] for row in seen), default=0)
+    late = (stop["awake_ms"] - began) / 1000 - last - limit
+    expect(-0.1 <= late <= 1, "within a second of its limit", (late, stop))
+    session = played.one("session_ended")
+    expect(session["ended_by"] == "watchdog", "the watchdog ends it", session)
+    # Asked, then told twice: three graces of 3 s, and what it takes to look.
+    took = (session["awake_ms"] - stop["awake_ms"]) / 1000
+    expect(took <= 15, "the tree is gone soon", took)
+
+
+def is_limited(stage):
+    """429 with a time: a limit that is waited for, no failure. Here nobody does."""
+    played = stage.play(
+        {"answers": [{"refuse": 429, "retry_after": 3600, "text": "You have hit your usage limit. Try again in 1 hour."}]},
+        {"watchdog": f"{{idle: {stage.cli.silence}s, grace: 3s}}", "mcp": "false"},
+        until="wait_started",
+    )
+    if stage.cli.name in ("codex", "opencode"):
+        # These wait by themselves, but say that they were refused: that is waited for when they had to be ended.
+        ended_as_silent(played, stage.cli.silence)
+        expect(played.one("agent_retrying").get("status") == 429, "the refusal is known", played.story())
+    else:
+        limited = played.one("iteration_rate_limited")
+        expect(limited["limit"] == "rate_limit", "a limit", limited)
+    waits = played.one("wait_started")
+    expect(waits["why"] == "rate_limit", "it is waited for as a limit", waits)
+    expect(not played.of("iteration_failed"), "no failure", played.story())
+
+
+def is_refused(stage):
+    """401: the run ends at once, and says why."""
+    played = stage.play(
+        {"answers": [{"refuse": 401, "text": "Invalid API key provided."}]},
+        {"mcp": "false", "errors": "{max: 3}"},
+    )
+    played.expect_ended("auth_failed", 1)
+    expect(len(played.of("session_started")) == 1, "one session is enough to know", played.story())
+    expect(not played.of("hard_stop"), "no verdict", played.story())
+
+
+def is_overloaded(stage):
+    """529: backed off from."""
+    played = stage.play(
+        {"answers": [{"refuse": 529, "text": "Overloaded"}]}, {"mcp": "false"}, until="wait_started"
+    )
+    limited = played.one("iteration_rate_limited")
+    expect((limited["limit"], limited["resets_at"]) == ("overload", None), "an overload", limited)
+    expect(played.one("wait_started")["why"] == "rate_limit", "it is waited for", played.story())
+
+
+def goes_on(stage):
+    """A session that hung is gone on with: the CLI remembers what was said in it."""
+    words = "REMEMBERED-WORDS"
+    played = stage.play(
+        {
+            "answers": [
+                {"say": f"I begin: {words}.", "calls": [{"shell": "echo begun > begun.txt"}]},
+                {"hang": "stream"},
+                {"calls": [{"shell": "echo made > made.txt"}]},
+                {"say": WROTE},
+            ],
+            "look_for": [words, "PLAYED"],
+        },
+        {"watchdog": f"{{idle: {stage.cli.silence}s, grace: 3s}}", "recovery": "{resume: true}",
+         "done_when": "[\"grep -q made made.txt\"]"},
+    )
+    played.expect_ended("clean_with_flake", 0)
+    first, second = played.of("session_ended")
+    expect(first.get("session") and first["ended_by"] == "watchdog", "the first is ended", first)
+    resumed = played.of("session_started")[1]
+    expect(resumed.get("resumes") == first["session"], "the second goes on with it", resumed)
+    expect(second.get("session") == first["session"], "the CLI says that it is the same", (first, second))
+    # Three answers were given whole, of 1050 tokens each; Gemini CLI does not tell of the one before it was ended.
+    spent = played.status["spent"]["tokens"]
+    expect(2100 <= spent <= 3150, "nothing is charged twice", played.status["spent"])
+    after = [asked for asked in played.asked if asked["whose"] == "answers"][2:]
+    expect(all(words in asked["holds"] for asked in after), "what was said is remembered", after)
+
+
+def delegates(stage):
+    """A subagent works for longer than the silence that is allowed: seen, and left alone."""
+    limit = stage.cli.silence
+    pause = max(limit // 3, 4)
+    nap = {"calls": [{"shell": f"python3 -c 'import time; time.sleep({pause})'"}]}
+    begin = [{"say": "I delegate.", "calls": [{"delegate": "DELEGATED: wait and report."}]}]
+    if stage.cli.name == "codex":
+        begin = [{"calls": [{"find_tools": "spawn agent wait agent"}]}, *begin, {"calls": [{"await": 10 * pause}]}]
+    played = stage.play(
+        {
+            "answers": [*begin, {"say": "It has reported."}],
+            "delegated": [{"say": "I wait.", **nap}, nap, nap, nap, {"say": "REPORT: all is well."}],
+        },
+        {"watchdog": f"{{idle: {limit}s, grace: 3s}}", "recovery": "{budget: 0}", "mcp": "false"},
+        "-n", "1",
+    )
+    expect([a for a in played.asked if a["whose"] == "delegated"], "a subagent was asked", played.asked)
+    expect(evidence(played, "subagent"), "its work is seen", played.story())
+    played.expect_ended("clean", 0)
+    session = played.one("session_ended")
+    expect(session["duration_s"] > limit, "it took longer than the silence allowed", session)
+
+
+def evidence(played, channel):
+    """Whether work was seen on the channel, coalesced or singly."""
+    if played.of("observed", channel=channel):
+        return True
+    facts = played.of("fact")
+    if channel == "mcp_tool":
+        return any(fact.get("mcp") for fact in facts)
+    return any(fact["fact"] in ("subagent_started", "subagent_ended") for fact in facts)
+
+
+CASES = [
+    works,
+    reports,
+    is_not_told,
+    hangs,
+    never_answers,
+    is_limited,
+    is_refused,
+    is_overloaded,
+    goes_on,
+    delegates,
+]

@@ -1,0 +1,172 @@
+"""One run of the real dogwatch with a real agent CLI and a scripted model, and what can be asked about it afterwards."""
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import agents
+
+HERE = Path(__file__).resolve().parent
+# The longest run of a play.
+LONGEST = 240
+# What dogwatch may take to end a run that it is asked to end.
+LAST = 60
+# The runs that are under way.
+RUNS = set()
+
+
+class Failed(Exception):
+    """What was expected, and what was seen."""
+
+
+def expect(true, what, seen=None):
+    if not true:
+        raise Failed(what if seen is None else f"{what}; seen: {seen}")
+
+
+class Stage:
+    def __init__(self, directory, cli, programs, dogwatch):
+        self.directory, self.cli, self.dogwatch = directory, cli, dogwatch
+        self.home, self.work = directory / "home", directory / "work"
+        (self.home / "tmp").mkdir(parents=True)
+        self.work.mkdir()
+        git = ["git", "-c", "user.name=t", "-c", "user.email=t@example.org"]
+        subprocess.run([*git, "init", "-q"], cwd=self.work, check=True)
+        (self.work / "README.md").write_text("A place to play.\n")
+        subprocess.run([*git, "add", "."], cwd=self.work, check=True)
+        subprocess.run([*git, "commit", "-qm", "begin"], cwd=self.work, check=True)
+        self.programs = programs
+
+    def play(self, play, settings, *args, until=None):
+        """Runs the loop to its end, or until an event comes; answers what came of it."""
+        log = self.directory / "asked.jsonl"
+        script = self.directory / "play.json"
+        script.write_text(json.dumps({**play, "log": str(log)}))
+        lines = "".join(f"{key}: {value}\n" for key, value in {"agent": self.cli.name, **settings}.items())
+        loop = self.directory / "task"
+        loop.mkdir()
+        (loop / "RALPH.md").write_text(f"---\n{lines}---\nDo the PLAYED task.\n")
+        with open(self.directory / "model.err", "w") as errors:
+            model = subprocess.Popen(
+                [sys.executable, HERE / "model.py", script],
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True,
+            )
+        try:
+            url = f"http://127.0.0.1:{json.loads(model.stdout.readline())['port']}"
+            written = self.cli.settle(self.home, self.work, url)
+            before = {path: digest(path) for path in written}
+            self.run([self.dogwatch, "run", loop, "--json", *args], url, until)
+        finally:
+            model.stdin.close()
+            model.wait(timeout=10)
+        played = Played(self, log)
+        for path, was in before.items():
+            expect(digest(path) == was, f"{path.name} of the user's was changed")
+        played.expect_nothing_left()
+        return played
+
+    def run(self, command, url, until):
+        """In a session of its own, so that a signal of the terminal does not reach what is below it."""
+        env = agents.environment(self.programs, self.home, self.cli.env(url))
+        with open(self.directory / "stderr", "w") as errors:
+            child = subprocess.Popen(
+                command, cwd=self.work, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors,
+                text=True, start_new_session=True,
+            )
+        RUNS.add(child)
+        # dogwatch ends what it has started when it is asked to.
+        late = threading.Timer(LONGEST, child.terminate)
+        late.start()
+        for line in child.stdout:
+            if until is not None and json.loads(line)["event"] == until:
+                child.terminate()
+        self.exit_code = child.wait(timeout=LAST)
+        RUNS.discard(child)
+        expect(late.is_alive(), f"the run ends within {LONGEST} s")
+        late.cancel()
+
+
+def end_all():
+    """Somebody ended us: nothing of ours stays."""
+    for child in list(RUNS):
+        child.terminate()
+    for child in list(RUNS):
+        try:
+            child.wait(timeout=LAST)
+        except subprocess.TimeoutExpired:
+            child.kill()
+
+
+class Played:
+    """The record of a run that has ended."""
+
+    def __init__(self, stage, log):
+        self.stage, self.exit_code = stage, stage.exit_code
+        runs = list((stage.work / ".dogwatch" / "runs").glob("*"))
+        expect(len(runs) == 1, "one run", (stage.directory / "stderr").read_text()[-1000:])
+        self.directory = runs[0]
+        self.events = lines_of(self.directory / "events.jsonl")
+        self.asked = lines_of(log)
+        self.status = self.tell_status()
+
+    def tell_status(self):
+        stage = self.stage
+        env = agents.environment(stage.programs, stage.home, {})
+        told = subprocess.run(
+            [stage.dogwatch, "status", self.directory.name, "--json"],
+            cwd=stage.work, env=env, capture_output=True, text=True, timeout=30,
+        )
+        expect(told.returncode == 0, "the status of the run", told.stderr)
+        return json.loads(told.stdout)
+
+    def of(self, name, **fields):
+        same = lambda event: all(event.get(key) == value for key, value in fields.items())
+        return [event for event in self.events if event["event"] == name and same(event)]
+
+    def one(self, name, **fields):
+        found = self.of(name, **fields)
+        expect(len(found) == 1, f"one `{name}` {fields or ''}", [e["event"] for e in self.events])
+        return found[0]
+
+    def stdout(self, iteration=1):
+        path = self.directory / "task" / f"{iteration:06}" / "stdout"
+        return path.read_text() if path.exists() else ""
+
+    def expect_ended(self, outcome, exit_code):
+        ended = self.one("run_ended")
+        seen = (ended["outcome"], self.exit_code, self.status["ended"]["outcome"])
+        expect(seen == (outcome, exit_code, outcome), f"the run ends as {outcome}, {exit_code}", (seen, self.story()))
+
+    def expect_nothing_left(self):
+        """Every process of a session has this home in its environment, or in its words."""
+        left = []
+        for entry in Path("/proc").glob("[0-9]*"):
+            try:
+                about = (entry / "environ").read_bytes() + (entry / "cmdline").read_bytes()
+                if str(self.stage.home).encode() in about:
+                    left.append((entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace"))
+            except OSError:
+                continue
+        expect(not left, "nothing is left in the process table", left)
+
+    def story(self):
+        """The endings and stops of the run, for a person who has to find out."""
+        words = ("hard_stop", "trouble", "agent_drifted", "run_ended", "session_ended", "notice")
+        told = [e for e in self.events if e["event"] in words or e["event"].startswith("iteration_")]
+        keep = ("event", "reason", "message", "because", "said", "exit_code", "kind", "detail", "outcome")
+        return [{key: e[key] for key in keep if key in e} for e in told]
+
+
+def lines_of(path):
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def digest(path):
+    # Claude Code keeps its own books in the file where a user's servers stand.
+    if path.name == ".claude.json":
+        return json.loads(path.read_text())["mcpServers"]
+    return hashlib.sha256(path.read_bytes()).hexdigest()
