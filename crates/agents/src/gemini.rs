@@ -5,7 +5,7 @@
 
 use crate::codex::MAX_RAW;
 use crate::json::{Json, Raw, unescape};
-use crate::limits::refusal;
+use crate::limits::{refusal, status_in};
 use crate::lines::Line;
 use crate::reader::{MAX_ERROR, MAX_NAME};
 use crate::tail::Tail;
@@ -80,7 +80,8 @@ impl Gemini {
     pub fn read_stderr(&mut self, line: &[u8], signs: &mut Vec<Sign>) {
         let retries = memchr::memmem::find(line, b"Retrying").is_some();
         signs.push(match retries {
-            true => Sign::Retrying { status: None, delay: None },
+            // `Attempt 1 failed with status 529. Retrying with backoff...`
+            true => Sign::Retrying { status: status_in(&String::from_utf8_lossy(line)), delay: None },
             false => Sign::Keepalive,
         });
     }

@@ -149,7 +149,8 @@ fn preset(agent: ReaderName) -> &'static [&'static str] {
             "-c",
             "features.sleep_tool=false",
         ],
-        ReaderName::Opencode => &["run", "--format", "json", "--auto"],
+        // What a service refuses it tells in its log alone, and waits for hours.
+        ReaderName::Opencode => &["run", "--format", "json", "--auto", "--print-logs"],
         ReaderName::Gemini => &["--output-format", "stream-json", "--approval-mode", "yolo", "--skip-trust"],
     }
 }
@@ -314,7 +315,7 @@ mod tests {
             "/opt/codex exec --json --skip-git-repo-check --dangerously-bypass-approvals-and-sandbox \
              -c features.sleep_tool=false"
         );
-        assert_eq!(argv("opencode"), "opencode run --format json --auto");
+        assert_eq!(argv("opencode"), "opencode run --format json --auto --print-logs");
         assert_eq!(argv("gemini"), "gemini --output-format stream-json --approval-mode yolo --skip-trust");
         assert_eq!(argv("aider"), "aider");
     }

@@ -5,7 +5,7 @@
 use crate::reader::MAX_ERROR;
 use crate::resets;
 use dogwatch_core::settings::ReaderName;
-use dogwatch_core::sign::{Limit, LimitKind, ResetsAt, Sign};
+use dogwatch_core::sign::{Limit, LimitKind, ResetsAt, Sign, Tally};
 use dogwatch_core::text::clip;
 
 /// The sign of a refusal, if that is what made a request fail.
@@ -72,14 +72,26 @@ const TOO_MANY: &[&str] = &[
     "exceeded your current quota",
 ];
 
+/// The status that a refusal must have had, of which only the words are known.
+pub(crate) fn status_by_words(text: &str) -> Option<u16> {
+    let lower = text.to_ascii_lowercase();
+    let has = |phrases: &[&str]| phrases.iter().any(|phrase| lower.contains(phrase));
+    match () {
+        () if is_used_up(&lower) || has(TOO_MANY) => Some(429),
+        () if has(OVERLOAD) => Some(503),
+        () => None,
+    }
+}
+
 /// ``Missing environment variable: `OPENAI_API_KEY`.``
 fn is_missing_key(lower: &str) -> bool {
     lower.contains("missing environment variable") && (lower.contains("key") || lower.contains("token"))
 }
 
-/// What an exit code alone tells. Gemini's is the HTTP status modulo 256, or one of its own.
-pub fn from_exit(reader: ReaderName, code: i32) -> Option<Sign> {
-    if reader != ReaderName::Gemini {
+/// What an exit code alone tells. Gemini's is the HTTP status modulo 256, or one of its own. What the agent has said
+/// already tells more: a code knows no reset time.
+pub fn from_exit(reader: ReaderName, code: i32, said: &Tally) -> Option<Sign> {
+    if reader != ReaderName::Gemini || said.limit.is_some() || said.auth_failed.is_some() {
         return None;
     }
     const OWN_AUTH: i32 = 41;
@@ -181,7 +193,7 @@ mod tests {
 
     #[test]
     fn geminis_exit_codes_are_http_statuses_and_others_say_nothing() {
-        let of = |code| match from_exit(ReaderName::Gemini, code) {
+        let of = |code| match from_exit(ReaderName::Gemini, code, &Tally::default()) {
             Some(Sign::AuthFailed { .. }) => "auth",
             Some(Sign::Limit(Limit { kind: LimitKind::Overload, resets_at: None, .. })) => "overload",
             None => "none",
@@ -206,8 +218,18 @@ mod tests {
             assert_eq!(of(code), wanted, "{code}");
         }
         for reader in [ReaderName::Plain, ReaderName::Claude, ReaderName::Codex, ReaderName::Opencode] {
-            assert_eq!(from_exit(reader, 41), None, "{reader}");
+            assert_eq!(from_exit(reader, 41, &Tally::default()), None, "{reader}");
         }
+    }
+
+    #[test]
+    fn an_exit_code_does_not_take_back_what_was_said() {
+        let mut said = Tally::default();
+        said.add(refusal(Some(429), "usage limit; try again in 1 hour", None).expect("a limit"));
+        assert_eq!(from_exit(ReaderName::Gemini, 173, &said), None);
+        let mut refused = Tally::default();
+        refused.add(Sign::AuthFailed { text: "no".into() });
+        assert_eq!(from_exit(ReaderName::Gemini, 173, &refused), None);
     }
 
     #[test]

@@ -5,7 +5,7 @@
 
 use crate::codex::MAX_RAW;
 use crate::json::{Json, Raw, unescape};
-use crate::limits::refusal;
+use crate::limits::{refusal, status_by_words};
 use crate::lines::Line;
 use crate::reader::{MAX_ERROR, MAX_NAME};
 use crate::tail::Tail;
@@ -93,8 +93,12 @@ impl Opencode {
         }
     }
 
-    /// Without `--auto` it answers its own questions, with no.
+    /// Without `--auto` it answers its own questions, with no. That it was refused and tries again stands in its log
+    /// alone, which it prints if asked to.
     pub fn read_stderr(&mut self, line: &[u8], signs: &mut Vec<Sign>) {
+        if is_log(line) {
+            return signs.push(logged(clip(&String::from_utf8_lossy(line), MAX_ERROR)));
+        }
         let refused = memchr::memmem::find(line, b"permission requested").is_some();
         signs.push(match refused {
             true => Sign::NeedsHuman { text: clip(&String::from_utf8_lossy(line), MAX_ERROR).to_owned() },
@@ -179,6 +183,21 @@ impl Opencode {
         self.end = End::Failed(result);
         signs.push(Sign::error(&text));
         signs.extend(refusal(event.status, &text, event.retry_after.map(ResetsAt::In)));
+    }
+}
+
+/// A line of its log, not of what it has to say.
+pub(crate) fn is_log(line: &[u8]) -> bool {
+    line.starts_with(b"timestamp=")
+}
+
+/// `… level=ERROR … message="stream error" … error.error="AI_APICallError: Overloaded"`: a request failed, and is made
+/// again after as long a time as the service asked for. The status is told by its words alone.
+fn logged(line: &str) -> Sign {
+    let failed = line.contains(" message=\"stream error\"");
+    match line.split_once(" error.error=").filter(|_| failed) {
+        Some((_, why)) => Sign::Retrying { status: status_by_words(why), delay: None },
+        None => Sign::Keepalive,
     }
 }
 

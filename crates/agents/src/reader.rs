@@ -7,8 +7,9 @@ use crate::gemini::Gemini;
 use crate::limits;
 use crate::lines::Line;
 use crate::novelty::Novelty;
-use crate::opencode::Opencode;
+use crate::opencode::{self, Opencode};
 use crate::plain::Plain;
+use dogwatch_core::event::Usage;
 use dogwatch_core::settings::ReaderName;
 use dogwatch_core::sign::{Heartbeats, Sign};
 
@@ -24,6 +25,8 @@ pub struct Reader {
     drift: Drift,
     novelty: Novelty,
     heartbeats: Heartbeats,
+    /// What was charged before for the agent's own session that this one goes on with.
+    charged: Usage,
 }
 
 #[derive(Debug)]
@@ -49,6 +52,15 @@ impl Reader {
             drift: Drift::default(),
             novelty: Novelty::default(),
             heartbeats: Heartbeats::default(),
+            charged: Usage::default(),
+        }
+    }
+
+    /// The agent goes on with a session of its own. Claude Code and Codex then tell sums that begin with that
+    /// session: what was charged for it is taken off.
+    pub fn going_on(&mut self, charged: Usage) {
+        if matches!(self.kind, Kind::Claude(_) | Kind::Codex(_)) {
+            self.charged = charged;
         }
     }
 
@@ -75,6 +87,9 @@ impl Reader {
             Kind::Gemini(reader) => reader.read(line, signs),
         }
         signs[mark..].iter_mut().for_each(|sign| self.heartbeats.mark(sign));
+        if self.charged != Usage::default() {
+            signs[mark..].iter_mut().for_each(|sign| take_off(sign, self.charged));
+        }
         let known = signs[mark..].iter().any(|sign| *sign != Sign::Unknown);
         if !known || self.drift.drifted {
             self.unknown(line, known, mark, signs);
@@ -97,6 +112,11 @@ impl Reader {
         } else if !line.cut && self.drift.note(false) {
             signs.push(Sign::Drift);
         }
+    }
+
+    /// Whether a line of stderr is one of a log, which nobody would take for last words.
+    pub fn is_log(&self, line: &[u8]) -> bool {
+        matches!(self.kind, Kind::Opencode(_)) && opencode::is_log(line)
     }
 
     /// A line of stderr. Structured agents print warnings and retries there: a sign of life, no progress.
@@ -126,6 +146,79 @@ impl Reader {
     }
 }
 
+/// A sum that is less than what was charged is one that began anew.
+fn take_off(sign: &mut Sign, charged: Usage) {
+    let Sign::Usage { tokens, cost_usd } = sign else { return };
+    let (before, paid) = (charged.tokens.unwrap_or(0), charged.cost_usd.unwrap_or(0.0));
+    *tokens = tokens.map(|sum| sum.checked_sub(before).unwrap_or(sum));
+    *cost_usd = cost_usd.map(|sum| if sum < paid { sum } else { sum - paid });
+}
+
 pub(crate) fn is_blank(line: &[u8]) -> bool {
     line.iter().all(u8::is_ascii_whitespace)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What the last sign of these lines says was used.
+    fn used(name: ReaderName, charged: Usage, line: &str) -> Option<Usage> {
+        let mut reader = Reader::for_name(name);
+        reader.going_on(charged);
+        let mut signs = Vec::new();
+        reader.read(line.as_bytes(), &mut signs);
+        signs.into_iter().find_map(|sign| match sign {
+            Sign::Usage { tokens, cost_usd } => Some(Usage { tokens, cost_usd }),
+            _ => None,
+        })
+    }
+
+    #[test]
+    fn what_a_resumed_session_had_used_before_is_charged_once() {
+        let before = Usage { tokens: Some(1_050), cost_usd: Some(0.25) };
+        let line = r#"{"type":"result","subtype":"success","is_error":false,"result":"ok","total_cost_usd":0.75,"usage":{"input_tokens":2000,"output_tokens":100},"modelUsage":{"m":{"inputTokens":3000,"outputTokens":150}}}"#;
+        let claude = used(ReaderName::Claude, before, line);
+        assert_eq!(claude, Some(Usage { tokens: Some(2_100), cost_usd: Some(0.5) }));
+        let codex = r#"{"type":"turn.completed","usage":{"input_tokens":3000,"output_tokens":150}}"#;
+        let tokens = |name, line| used(name, before, line).and_then(|usage| usage.tokens);
+        assert_eq!(tokens(ReaderName::Codex, codex), Some(2_100));
+        let anew = r#"{"type":"turn.completed","usage":{"input_tokens":900,"output_tokens":100}}"#;
+        assert_eq!(tokens(ReaderName::Codex, anew), Some(1_000), "less than before: it counts anew");
+        let gemini = r#"{"type":"result","status":"success","stats":{"total_tokens":2100}}"#;
+        assert_eq!(tokens(ReaderName::Gemini, gemini), Some(2_100), "it counts each process by itself");
+    }
+
+    #[test]
+    fn opencode_says_in_its_log_alone_that_it_was_refused() {
+        let mut reader = Reader::for_name(ReaderName::Opencode);
+        let mut signs = Vec::new();
+        let log =
+            "timestamp=2026-11-16T02:53:04.173Z level=ERROR run=c7 message=\"stream error\" session.id=ses_1";
+        for why in ["You have hit your usage limit.", "Overloaded", "socket hang up"] {
+            let line = format!("{log} error.error=\"AI_APICallError: {why}\"");
+            assert!(reader.is_log(line.as_bytes()));
+            reader.read_stderr(line.as_bytes(), &mut signs);
+        }
+        let info =
+            b"timestamp=2026-11-16T02:53:03.286Z level=INFO message=\"permission requested\" error.error=no";
+        reader.read_stderr(info, &mut signs);
+        let told = |status| Sign::Retrying { status, delay: None };
+        assert_eq!(signs, [told(Some(429)), told(Some(503)), told(None), Sign::Keepalive]);
+        assert!(!reader.is_log(b"Error: no such model"));
+        assert!(!Reader::for_name(ReaderName::Codex).is_log(info));
+    }
+
+    #[test]
+    fn gemini_says_on_stderr_by_which_status_it_was_refused() {
+        let mut reader = Reader::for_name(ReaderName::Gemini);
+        let mut signs = Vec::new();
+        reader.read_stderr(
+            b"Attempt 1 failed with status 529. Retrying with backoff... _ApiError: {",
+            &mut signs,
+        );
+        reader.read_stderr(b"Suggested retry after 5s.. Retrying after 5886ms...", &mut signs);
+        let told = |status| Sign::Retrying { status, delay: None };
+        assert_eq!(signs, [told(Some(529)), told(None)]);
+    }
 }

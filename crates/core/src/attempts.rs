@@ -103,10 +103,17 @@ pub struct Stopped {
     pub reason: StopReason,
     pub message: String,
     pub evidence: Vec<Evidence>,
+    /// It was silent because it waited for a service that had refused, by this status.
+    pub refused: Option<u16>,
 }
 
 impl Recoveries {
     pub fn stopped(&mut self, stopped: Stopped) {
+        // The service's fault is not the agent's, and has a budget of its own.
+        if stopped.refused.is_some() {
+            self.last = Some(stopped);
+            return;
+        }
         let same = self.last.as_ref().is_some_and(|last| last.reason == stopped.reason);
         self.alike = if same && !self.progress { self.alike.saturating_add(1) } else { 1 };
         self.progress = false;
@@ -150,7 +157,13 @@ mod tests {
     use super::*;
 
     fn stop(iteration: u64, reason: StopReason) -> Stopped {
-        Stopped { iteration: Iteration(iteration), reason, message: "silent".into(), evidence: Vec::new() }
+        Stopped {
+            iteration: Iteration(iteration),
+            reason,
+            message: "silent".into(),
+            evidence: Vec::new(),
+            refused: None,
+        }
     }
 
     #[test]

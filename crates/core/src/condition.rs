@@ -41,6 +41,11 @@ pub enum Strain {
 }
 
 impl Condition {
+    /// What the service answered, if it refuses for now and there has been no progress since.
+    pub fn refused(&self) -> Option<u16> {
+        self.retrying?.status.filter(|status| matches!(status, 429 | 500..))
+    }
+
     pub(crate) fn observed(&mut self, seen: &Observation) {
         if seen.channel == Channel::Stdout {
             self.retrying = None;

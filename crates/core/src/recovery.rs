@@ -6,7 +6,7 @@
 //! | `error_loop` | the watchdog ended a session that went in circles | as `stuck`, never in the agent's old session | as `stuck` |
 //! | `crash` | the agent failed | wait 1 s, 2 s, 4 s … 60 s, then again | `errors`, then the next agent; for nodes with checks `max_iterations` |
 //! | `rate_limit` | the service refused until a time | the next agent, or wait until then | `limits.max_wait` |
-//! | `overload` | the service refused without a time | wait ever longer | `limits.overload_retries`, then the next agent |
+//! | `overload` | the service refused without a time, or the agent waited for it in silence until the watchdog ended it | wait ever longer | `limits.overload_retries`, then the next agent |
 //! | `authentication` | the service does not know us | the next agent, or stop at once | the chain |
 //! | `missing_program` | the agent's program is not there | the next agent, or as `crash` | the chain, then `errors` |
 //! | `check_failure` | the agent is through, the checks are not | wait 2 s, 4 s, 8 s … 60 s, then again with what failed | `max_iterations` |

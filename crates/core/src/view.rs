@@ -17,7 +17,7 @@ use crate::moment::{Awake, Boot, Moment, Wall};
 use crate::news::{self, NewsDesk};
 use crate::recovery::Action;
 use crate::sign::LimitKind;
-use crate::watch::{Channel, Fact};
+use crate::watch::{Channel, Fact, StopReason};
 use std::collections::BTreeMap;
 
 /// A run as its record tells it.
@@ -81,6 +81,8 @@ pub struct NodeView {
     /// What the sessions so far have used, and what the present one has.
     pub used: Used,
     pub using: Usage,
+    /// The agent's own session that was last told of, and what it was charged: many of ours may be one of its.
+    charged: (Option<String>, Used),
     /// How often in a row a service has refused without saying for how long.
     pub refusals: u32,
     /// What ails the present session.
@@ -286,13 +288,18 @@ impl View {
                 }
             }
             Event::HardStop { node, iteration, reason, message, evidence_summary, .. } => {
-                let stopped = Stopped {
+                let silent = matches!(reason, StopReason::NoOutputAtStart | StopReason::NoOutputDeadline);
+                let mut stopped = Stopped {
                     iteration: *iteration,
                     reason: *reason,
                     message: message.clone(),
                     evidence: evidence_summary.clone(),
+                    refused: None,
                 };
-                self.on(node, |n| n.recovery.stopped(stopped));
+                self.on(node, |n| {
+                    stopped.refused = n.condition.refused().filter(|_| silent);
+                    n.recovery.stopped(stopped);
+                });
             }
             Event::SessionSignalled { .. } | Event::Notice { .. } => {}
             Event::DayUsed(day) => {
@@ -463,6 +470,7 @@ impl NodeView {
             session: Dur::ZERO,
             used: Used::default(),
             using: Usage::default(),
+            charged: (None, Used::default()),
             refusals: 0,
             condition: Condition::default(),
             last_session: None,
@@ -482,6 +490,16 @@ impl NodeView {
             tokens: self.used.tokens + self.using.tokens.unwrap_or(0),
             cost_usd: self.used.cost_usd + self.using.cost_usd.unwrap_or(0.0),
             ..self.used
+        }
+    }
+
+    /// What was charged already for the agent's own session of this name.
+    pub fn charged(&self, session: &str) -> Usage {
+        match &self.charged {
+            (Some(name), used) if name == session => {
+                Usage { tokens: Some(used.tokens), cost_usd: Some(used.cost_usd) }
+            }
+            _ => Usage::default(),
         }
     }
 
@@ -541,6 +559,10 @@ impl NodeView {
         self.session = s.duration_s;
         self.used.add(s);
         self.using = Usage::default();
+        if self.charged.0 != s.session {
+            self.charged = (s.session.clone(), Used::default());
+        }
+        self.charged.1.add(s);
         self.condition = Condition::default();
         self.last_session = Some(s.clone());
         self.doing = Doing::Preparing;
@@ -588,7 +610,10 @@ impl NodeView {
         self.counts.iterations += 1;
         self.counts.timed_out += 1;
         self.spell = Spell::default();
+        let refused = self.recovery.last.as_ref().is_some_and(|stopped| stopped.refused.is_some());
+        let refusals = if refused { self.refusals.saturating_add(1) } else { 0 };
         self.over(end, Ending::TimedOut);
+        self.refusals = refusals;
     }
 
     fn over(&mut self, end: &IterationEnd, ending: Ending) {

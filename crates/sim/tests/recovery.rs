@@ -1,6 +1,7 @@
 //! Every row of the recovery table in virtual time: stuck, error loop, crash, limits, authentication, a missing
 //! program, failing checks, ceilings.
 
+use dogwatch_core::condition::Strain;
 use dogwatch_core::dur::{Dur, Limit};
 use dogwatch_core::event::{Event, Observation, Outcome, RecoveryPlanned};
 use dogwatch_core::ids::{Iteration, NodeIx};
@@ -10,7 +11,7 @@ use dogwatch_core::moment::{Awake, Wall};
 use dogwatch_core::settings::{AgentPlan, ReaderName, Settings};
 use dogwatch_core::watch::{Channel, Fact};
 use dogwatch_sim::plan::{checked, plan, session_limit};
-use dogwatch_sim::{Act, World};
+use dogwatch_sim::{Act, Drive, World};
 
 const MINUTE: Dur = Dur::from_mins(1);
 const EPOCH: i64 = 1_794_773_733_000;
@@ -204,6 +205,52 @@ fn an_overloaded_service_is_left_for_another_when_its_retries_are_used() {
     assert_eq!((words(&world), agents(&world)), (vec!["overload next_agent".to_owned()], vec![0, 0, 0, 1]));
 }
 
+/// Two sessions that say that they were refused, and then nothing more for the two minutes that they may.
+fn refused_in_silence(set: impl FnOnce(&mut Settings)) -> World {
+    let plan = checked(&["t"], |s| {
+        s.reader = ReaderName::Codex;
+        s.watchdog.idle = Limit::At(Dur::from_secs(120));
+        set(s);
+    });
+    let mut world = World::new(plan, |job| match (job.kind, job.iteration.0) {
+        (JobKind::Session, 1 | 2) => Act::hangs(),
+        (JobKind::Check(_), 1 | 2) => Act::check_fails(1, "no"),
+        _ => Act::works(Dur::from_secs(5)),
+    });
+    for (iteration, at) in [(1, 5), (2, 140)] {
+        let job = Job { node: NodeIx(0), iteration: Iteration(iteration), kind: JobKind::Session };
+        let strain = Strain::Retrying { status: Some(429), delay: None };
+        world = world.at(Dur::from_secs(at), Input::Strained { job, strain });
+    }
+    world
+}
+
+#[test]
+fn who_waited_in_silence_for_a_service_that_refused_is_not_stuck() {
+    let mut world = refused_in_silence(|_| {});
+    let end = world.end();
+    let story = world.story();
+    let waits: Vec<_> = story.iter().filter(|e| e.starts_with("wait_started")).collect();
+    assert_eq!(waits, ["wait_started rate_limit 15s", "wait_started rate_limit 30s"]);
+    assert_eq!(end.outcome, Outcome::CleanWithFlake);
+    assert!(plans(&world).is_empty(), "nothing of the budget of the recovery is used");
+    let because = |e: &Event| match e {
+        Event::IterationTimedOut(end) => Some(end.because.clone()),
+        _ => None,
+    };
+    let told = world.events.iter().find_map(|r| because(&r.event));
+    let wanted = "ended by the watchdog while it waited for a service that refused (429)";
+    assert_eq!(told.as_deref(), Some(wanted));
+}
+
+#[test]
+fn a_service_that_refuses_in_silence_too_often_ends_the_run_by_its_own_limit() {
+    let mut world = refused_in_silence(|s| s.limits.overload_retries = 1);
+    let end = world.end();
+    assert_eq!((end.outcome, world.sessions.len()), (Outcome::ErrorLimit, 2));
+    assert_eq!(end.reason, "the service refused 2 times in a row (limits.overload_retries: 1)");
+}
+
 #[test]
 fn an_agent_that_is_not_known_makes_room_and_without_another_ends_the_run() {
     let script =
@@ -311,6 +358,32 @@ fn the_agents_own_session_is_gone_on_with_where_the_policy_says_so() {
         let wanted = (resume && class_is_stuck).then(|| "abc".to_owned());
         assert_eq!(resumed, [None, wanted]);
     }
+}
+
+#[test]
+fn a_session_that_is_gone_on_with_is_known_by_what_it_was_charged() {
+    let hung = |session: &str| {
+        let mut act = Act::hangs().named(session);
+        act.report.tally.tokens = Some(1_050);
+        act
+    };
+    let mut world = World::new(
+        checked(&["t"], |s| {
+            session_limit(MINUTE)(s);
+            s.reader = ReaderName::Claude;
+            s.recovery.resume = true;
+        }),
+        move |job| match (job.kind, job.iteration.0) {
+            (JobKind::Session, 1) => hung("abc"),
+            (JobKind::Check(_), 1) => Act::check_fails(1, "no"),
+            _ => Act::works(Dur::from_secs(5)),
+        },
+    );
+    world.drive(Drive::Until(Dur::from_secs(66)));
+    let plan = world.run().session(NodeIx(0));
+    assert_eq!((plan.resumes, plan.charged.tokens), (Some("abc"), Some(1_050)));
+    let node = world.run().view().node(NodeIx(0));
+    assert_eq!(node.charged("another").tokens, None);
 }
 
 #[test]

@@ -24,7 +24,7 @@ pub use stop::{MAX_TOLD, MAX_TOLD_BYTES};
 use crate::decision::Decision;
 use crate::dur::Dur;
 use crate::ending::Ending;
-use crate::event::{Cause, Event, NodeState, Outcome, RunStarted, WaitEndedBy, WaitWhy};
+use crate::event::{Cause, Event, NodeState, Outcome, RunStarted, Usage, WaitEndedBy, WaitWhy};
 use crate::ids::{Iteration, NodeIx};
 use crate::input::Input;
 use crate::job::Job;
@@ -51,6 +51,8 @@ pub struct SessionPlan<'a> {
     pub reader: ReaderName,
     /// The agent's own session that it should go on with, by the name it gave.
     pub resumes: Option<&'a str>,
+    /// What was charged for that session before.
+    pub charged: Usage,
 }
 
 pub struct Run {
@@ -101,7 +103,9 @@ impl Run {
     pub fn session(&self, ix: NodeIx) -> SessionPlan<'_> {
         let node = &self.nodes[ix.0];
         let (agent, reader) = self.cx.agent(ix, node.agent);
-        SessionPlan { agent, reader, resumes: node.resumes.as_deref() }
+        let resumes = node.resumes.as_deref();
+        let charged = resumes.map_or(Usage::default(), |session| self.cx.view.node(ix).charged(session));
+        SessionPlan { agent, reader, resumes, charged }
     }
 
     /// When to step again if nothing happens before.

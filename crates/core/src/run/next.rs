@@ -187,7 +187,8 @@ impl Run {
     fn wait_for(&self, ix: NodeIx, ending: &Ending) -> Option<(WaitWhy, Dur)> {
         let settings = self.cx.settings(ix);
         let node = self.cx.view.node(ix);
-        if let Ending::RateLimited { .. } = ending {
+        let refused = *ending == Ending::TimedOut && self.refused(ix).is_some();
+        if refused || matches!(ending, Ending::RateLimited { .. }) {
             let another = self.free_agent(ix).is_some_and(|n| n != self.nodes[ix.0].agent);
             return (!another).then(|| (WaitWhy::RateLimit, self.limit_delay(ix, ending)));
         }

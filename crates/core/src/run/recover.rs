@@ -92,6 +92,7 @@ impl Run {
     fn class(&self, ix: NodeIx, ending: &Ending) -> Option<Class> {
         let node = self.cx.view.node(ix);
         match ending {
+            Ending::TimedOut if self.refused(ix).is_some() => Some(Class::Overload),
             Ending::TimedOut => match node.recovery.last.as_ref()?.reason {
                 StopReason::NodeCeilingExceeded | StopReason::RunCeilingExceeded => {
                     Some(Class::Configuration)
@@ -108,6 +109,11 @@ impl Run {
             Ending::Completed if node.attempts.just_failed => Some(Class::CheckFailure),
             Ending::Completed | Ending::Idle { .. } | Ending::Interrupted { .. } => None,
         }
+    }
+
+    /// The last hard stop was of an agent that waited for a service that had refused: by which status.
+    pub(super) fn refused(&self, ix: NodeIx) -> Option<u16> {
+        self.cx.view.node(ix).recovery.last.as_ref()?.refused
     }
 
     fn never_started(&self, ix: NodeIx) -> bool {
@@ -172,7 +178,7 @@ impl Run {
             let end = End::new(Outcome::Ceiling, 3, stopped.message.clone());
             return Some(NodeEnd::failed("node_ceiling_exceeded", end));
         }
-        if !self.recovers(ix) {
+        if !self.recovers(ix) || stopped.refused.is_some() {
             return None;
         }
         if recovery.used > budget {

@@ -104,6 +104,7 @@ impl Driver<'_> {
         let as_root = rustix::process::geteuid().is_root();
         let mut launch = launch(plan.agent, Some(plan.reader), as_root);
         let (reader, resumes, agent) = (plan.reader, plan.resumes.map(str::to_owned), plan.agent.to_vec());
+        let charged = plan.charged;
         let dir = self.iteration_dir(job);
         let mut env = self.marks(job);
         let door = self.doorstep(job, &agent, &launch, &dir).map(|mut step| {
@@ -116,7 +117,10 @@ impl Driver<'_> {
         env.extend(launch.env.iter().filter_map(|(name, change)| env_change(name, *change)));
         let resumed = resumes.and_then(|session| resuming(&launch.argv, &session));
         let trail = crate::trail::of(reader, &self.work_dir(job.node));
-        let sink = SessionSink::new(job, reader, &dir, RAW_CAP, self.inbox.clone()).following(trail);
+        let mut sink = SessionSink::new(job, reader, &dir, RAW_CAP, self.inbox.clone()).following(trail);
+        if resumed.is_some() {
+            sink.going_on(charged);
+        }
         Ok(Command {
             argv: resumed.unwrap_or(launch.argv),
             env,

@@ -118,7 +118,7 @@ impl Meaning {
     }
 
     fn keep_error_line(&mut self, line: &[u8]) {
-        if !line.trim_ascii().is_empty() {
+        if !line.trim_ascii().is_empty() && !self.reader.is_log(line) {
             self.last_error_line.clear();
             self.last_error_line.extend_from_slice(&line[..line.len().min(MAX_LAST_LINE)]);
         }
@@ -227,6 +227,11 @@ impl SessionSink {
         self
     }
 
+    /// The agent goes on with a session of its own for which this was charged before.
+    pub fn going_on(&mut self, charged: Usage) {
+        self.meaning.reader.going_on(charged);
+    }
+
     pub fn stdout(&mut self, bytes: &[u8]) {
         self.out.write(bytes);
         let meaning = &mut self.meaning;
@@ -278,7 +283,9 @@ impl SessionSink {
             meaning.keep_error_line(line.bytes);
         });
         meaning.reader.finish(&mut meaning.signs);
-        meaning.signs.extend(exit.and_then(Exit::code).and_then(|code| from_exit(self.name, code)));
+        meaning.take_signs();
+        let code = exit.and_then(Exit::code);
+        meaning.signs.extend(code.and_then(|code| from_exit(self.name, code, &meaning.tally)));
         meaning.take_signs();
         let tally = std::mem::take(&mut self.meaning.tally);
         let marker =

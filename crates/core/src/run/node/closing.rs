@@ -8,7 +8,7 @@ use super::{Closing, Node, Phase, Turn, clear_job_timers};
 use crate::ending::{Ending, Facts, judge};
 use crate::event::{EndedBy, Event, HumanEndedBy, IterationEnd, SessionEnded};
 use crate::fingerprint::fingerprint;
-use crate::ids::Iteration;
+use crate::ids::{Iteration, NodeIx};
 use crate::job::{Exit, Job, JobKind, JobReport, Snapshot};
 use crate::text::one_line;
 
@@ -53,7 +53,11 @@ impl Node {
             auth_failed: report.tally.auth_failed.is_some(),
             complaint: &complaint,
         };
-        let judged = judge(&facts);
+        let mut judged = judge(&facts);
+        if let (EndedBy::Watchdog, Some(status)) = (ended_by, refused(cx, self.ix)) {
+            judged.because =
+                format!("{} while it waited for a service that refused ({status})", judged.because);
+        }
         asking_over(cx, self.ix, HumanEndedBy::Session);
         let failed = judged.ending == Ending::Failed;
         let said = result.filter(|r| !r.is_error).map_or(complaint.as_str(), |r| last_words(&r.text));
@@ -153,6 +157,11 @@ impl Node {
         cx.record(event);
         Turn::IterationOver(judged.ending)
     }
+}
+
+/// What a service answered for which an agent waited in silence until it had to be ended.
+fn refused(cx: &Cx, ix: NodeIx) -> Option<u16> {
+    cx.view.node(ix).recovery.last.as_ref()?.refused
 }
 
 /// The best words for what went wrong: the agent's own error, else its last line.
