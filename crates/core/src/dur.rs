@@ -62,6 +62,11 @@ impl Dur {
         Dur(self.0.saturating_mul(factor))
     }
 
+    /// So many hundredths of it.
+    pub const fn percent(self, n: u64) -> Dur {
+        Dur(self.0.saturating_mul(n) / 100)
+    }
+
     /// A number of seconds as people and YAML write it. Refuses what is no time at all.
     pub fn from_secs_f64(secs: f64) -> Result<Dur, BadDur> {
         if !secs.is_finite() {

@@ -37,6 +37,7 @@ pub mod story;
 pub mod text;
 pub mod timer;
 pub mod touch;
+pub mod tune;
 pub mod view;
 pub mod watch;
 

@@ -25,6 +25,7 @@ mod status;
 mod stop;
 mod tell;
 mod top;
+mod tune;
 mod undo;
 mod wake;
 
@@ -52,6 +53,7 @@ pub enum Command {
     Undo(undo::Args),
     Gc(gc::Args),
     Replay(replay::Args),
+    Tune(tune::Args),
     Serve(serve::Args),
     Top(top::Args),
     Mcp(mcp::Args),
@@ -85,6 +87,7 @@ impl Command {
             Command::Undo(args) => undo::run(&args),
             Command::Report(args) => report::run(&args),
             Command::Replay(args) => replay::run(&args),
+            Command::Tune(args) => tune::run(&args),
             Command::Serve(args) => serve::run(&args),
             Command::Top(args) => top::run(&args),
             Command::Mcp(args) => mcp::run(&args),

@@ -116,3 +116,19 @@ fn every_limit_stands_where_the_document_says() {
         &missing.map(|row| format!("{} in {}", row[0], row[3])).collect::<Vec<_>>(),
     );
 }
+
+#[test]
+fn every_pain_has_tests_that_are_there() {
+    // Some names are given to macros, so that a name is looked for and not a function.
+    let sources: String = crate::sources("crates/").iter().map(|name| read(&root().join(name))).collect();
+    let pains: Vec<Vec<String>> =
+        rows("pains.md").into_iter().filter(|row| row[0].trim().parse::<u32>().is_ok()).collect();
+    assert_eq!(pains.len(), 25);
+    let missing = pains.iter().flat_map(|row| {
+        let named: Vec<&str> = row[3].split(", ").filter_map(quoted).collect();
+        let gone = named.iter().filter(|name| !sources.contains(*name)).map(ToString::to_string);
+        let none = named.is_empty().then(|| format!("{}: no test", row[0]));
+        gone.chain(none).collect::<Vec<_>>()
+    });
+    assert_none("tests of docs/pains.md that are not there", &missing.collect::<Vec<_>>());
+}

@@ -1,4 +1,4 @@
-//! What is told of runs afterwards: `history` and `report`.
+//! What is told of runs afterwards: `history`, `report` and `tune`.
 
 use crate::kit::{GRACES, Project};
 use serde_json::{Value, json};
@@ -124,4 +124,26 @@ fn a_report_has_the_checks_and_the_end_of_what_the_failing_ones_printed() {
     ] {
         assert!(text.contains(words), "no {words:?} in:\n{text}");
     }
+}
+
+#[test]
+fn tune_learns_from_what_good_sessions_needed_and_changes_nothing() {
+    let project = Project::acting("say hi");
+    let done = project.call(&["tune"]);
+    done.assert_code(2);
+    assert!(done.stderr.contains("no runs to learn from"), "{}", done.stderr);
+    project.run(&["-n", "5"]).assert_code(0);
+    let few = project.call(&["tune"]).assert_code(0).text();
+    assert!(few.contains("too few good sessions to tell: 5, and it takes 20"), "{few}");
+    project.run(&["-n", "20"]).assert_code(0);
+    let done = project.call(&["tune", "--json"]);
+    done.assert_code(0);
+    let tuned: Value = serde_json::from_slice(&done.stdout).expect("a document");
+    assert_eq!((&tuned["runs"], &tuned["good"], &tuned["stuck"]), (&json!(2), &json!(25), &json!(0)));
+    let idle = &tuned["limits"][0];
+    assert_eq!((&idle["key"], &idle["now_s"]), (&json!("idle"), &json!(600)));
+    // A loaded machine is slow, but not as slow as the limit in force.
+    assert!(idle["proposed_s"].as_f64().is_some_and(|s| s < 600.0), "{idle}");
+    let told = project.call(&["tune"]).assert_code(0).text();
+    assert!(told.contains("In dogwatch.toml:\n  [watchdog]\n  idle = "), "{told}");
 }

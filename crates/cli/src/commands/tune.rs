@@ -1,0 +1,215 @@
+use crate::error::Failure;
+use crate::runs::{FoundRun, registered, runs_in, state_dir};
+use crate::screen::words;
+use dogwatch_core::dur::Limit;
+use dogwatch_core::event::{Event, Recorded};
+use dogwatch_core::replay::{JournalReplay, Summary};
+use dogwatch_core::settings::WatchPolicy;
+use dogwatch_core::tune::{Advice, Key, Kind, Trial, advise};
+use std::path::PathBuf;
+
+/// Propose limits for the watchdog from what sessions have shown
+///
+/// Replays the sessions of this project's runs under one limit after the other, and says of each how many good
+/// sessions it would have ended and how much sooner the stuck ones. Nothing is changed: put what you like into
+/// dogwatch.toml. See docs/tune.md.
+#[derive(clap::Args)]
+pub struct Args {
+    /// From the runs of all projects of this user on this machine
+    #[arg(long, short)]
+    all: bool,
+    /// From no more than the newest so many runs
+    #[arg(long, short = 'n', value_name = "N", default_value_t = RUNS, value_parser = clap::value_parser!(u64).range(1..=MAX_RUNS))]
+    limit: u64,
+    /// As JSON (docs/tune.md)
+    #[arg(long)]
+    json: bool,
+    /// Where the project keeps its record, if not in .dogwatch
+    #[arg(long, value_name = "DIR", conflicts_with = "all")]
+    state_dir: Option<PathBuf>,
+}
+
+const RUNS: u64 = 100;
+const MAX_RUNS: u64 = 1000;
+/// So many events of the newest runs are held in memory and replayed.
+const MAX_EVENTS: usize = 500_000;
+
+pub fn run(args: &Args) -> Result<u8, Failure> {
+    let runs: Vec<FoundRun> =
+        if args.all { registered().collect() } else { runs_in(&state_dir(args.state_dir.as_deref()).runs()) };
+    if runs.is_empty() {
+        return Err(Failure::with_hint(
+            "there are no runs to learn from",
+            "`dogwatch run` makes one; --all looks at all projects of this user",
+        ));
+    }
+    let past = Past::read(runs, usize::try_from(args.limit).unwrap_or(usize::MAX));
+    let tuned = past.tune();
+    if args.json { super::print_json(&tuned) } else { super::print(tell(&tuned).as_bytes()) }
+}
+
+/// The journals that are replayed.
+struct Past {
+    journals: Vec<Vec<Recorded>>,
+    left_out: usize,
+}
+
+/// What is told; the JSON has the same shape.
+#[derive(serde::Serialize)]
+struct Tuned {
+    runs: usize,
+    /// Older runs, and records that cannot be read.
+    runs_left_out: usize,
+    good: usize,
+    stuck: usize,
+    unclear: usize,
+    limits: Vec<Advice>,
+}
+
+impl Past {
+    fn read(runs: Vec<FoundRun>, limit: usize) -> Past {
+        let all = runs.len();
+        let (mut journals, mut events) = (Vec::new(), 0);
+        for found in runs.into_iter().take(limit) {
+            let Ok(loaded) = found.record() else { continue };
+            events += loaded.events.len();
+            if events > MAX_EVENTS && !journals.is_empty() {
+                break;
+            }
+            journals.push(loaded.events);
+        }
+        Past { left_out: all - journals.len(), journals }
+    }
+
+    fn tune(&self) -> Tuned {
+        let own = self.replay(None::<fn(&WatchPolicy) -> WatchPolicy>);
+        let count = |kind| own.iter().filter(|s| Kind::of(s) == kind).count();
+        let limits = Key::ALL.into_iter().map(|key| {
+            advise(key, self.now(key), &own, |limit| {
+                self.replay(Some(|own: &WatchPolicy| {
+                    let mut policy = own.clone();
+                    key.set(&mut policy, Limit::At(limit));
+                    policy
+                }))
+            })
+        });
+        Tuned {
+            runs: self.journals.len(),
+            runs_left_out: self.left_out,
+            good: count(Kind::Good),
+            stuck: count(Kind::Stuck),
+            unclear: count(Kind::Unclear),
+            limits: limits.collect(),
+        }
+    }
+
+    fn replay(&self, policy: Option<impl Fn(&WatchPolicy) -> WatchPolicy>) -> Vec<Summary> {
+        let one = |events: &Vec<Recorded>| {
+            let mut replay = JournalReplay::new(policy.as_ref());
+            events.iter().for_each(|recorded| replay.take(recorded));
+            replay.finish().into_iter().map(|session| session.summary)
+        };
+        self.journals.iter().flat_map(one).collect()
+    }
+
+    /// The limit in force in the newest run; of several nodes, in the first.
+    fn now(&self, key: Key) -> Limit {
+        let started = self.journals.iter().flatten().find_map(|recorded| match &recorded.event {
+            Event::RunStarted(run) => run.settings.nodes.first(),
+            _ => None,
+        });
+        started.map_or(Limit::Off, |node| key.of(&node.settings.watchdog))
+    }
+}
+
+fn tell(tuned: &Tuned) -> String {
+    let runs = words::count(tuned.runs as u64, "run");
+    let left_out = match tuned.runs_left_out {
+        0 => String::new(),
+        n => format!(" ({n} left out)"),
+    };
+    let mut lines = vec![format!(
+        "From {runs}{left_out}: {}, {} ended by the watchdog, {} that tell nothing",
+        words::count(tuned.good as u64, "good session"),
+        tuned.stuck,
+        tuned.unclear
+    )];
+    for advice in &tuned.limits {
+        lines.push(String::new());
+        lines.extend(of_limit(advice, tuned));
+    }
+    let proposed: Vec<String> = tuned
+        .limits
+        .iter()
+        .filter_map(|advice| Some(format!("{} = \"{}\"", advice.key, advice.proposed_s?)))
+        .collect();
+    lines.push(String::new());
+    if proposed.is_empty() {
+        lines.push("Nothing to change.".to_owned());
+    } else {
+        lines.push("In dogwatch.toml:".to_owned());
+        lines.push("  [watchdog]".to_owned());
+        lines.extend(proposed.iter().map(|line| format!("  {line}")));
+    }
+    lines.join("\n") + "\n"
+}
+
+fn of_limit(advice: &Advice, tuned: &Tuned) -> Vec<String> {
+    let now = advice.now_s.map_or_else(|| "off".to_owned(), |now| now.to_string());
+    let proposed = advice.proposed_s.map_or_else(|| "keep".to_owned(), |limit| format!("proposed {limit}"));
+    let mut lines = vec![format!("watchdog.{}  now {now}, {proposed}: {}", advice.key, advice.why)];
+    lines.extend(advice.trials.iter().map(|trial| of_trial(trial, advice, tuned)));
+    lines
+}
+
+fn of_trial(trial: &Trial, advice: &Advice, tuned: &Tuned) -> String {
+    let Trial { limit_s, good_ended, sooner, sooner_s } = trial;
+    let cost = match good_ended {
+        0 => format!("spares all {} good sessions", tuned.good),
+        n => format!("would have ended {n} of {} good sessions", tuned.good),
+    };
+    let gain = match sooner {
+        0 => String::new(),
+        n => format!("; {n} of {} stuck ones sooner, by {sooner_s} in all", tuned.stuck),
+    };
+    let mark = if advice.proposed_s == Some(*limit_s) { "  <- proposed" } else { "" };
+    format!("  {:>6}  {cost}{gain}{mark}", limit_s.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dogwatch_core::dur::Dur;
+
+    #[test]
+    fn what_is_proposed_can_be_put_into_a_file() {
+        let trial = |secs, good_ended| Trial {
+            limit_s: Dur::from_secs(secs),
+            good_ended,
+            sooner: 1,
+            sooner_s: Dur::from_secs(600 - secs),
+        };
+        let idle = Advice {
+            key: "idle",
+            now_s: Some(Dur::from_mins(10)),
+            spares_all_s: Some(Dur::from_secs(60)),
+            proposed_s: Some(Dur::from_secs(90)),
+            why: "so".to_owned(),
+            trials: vec![trial(45, 3), trial(60, 0), trial(90, 0)],
+        };
+        let tuned = Tuned { runs: 2, runs_left_out: 1, good: 30, stuck: 1, unclear: 4, limits: vec![idle] };
+        assert_eq!(
+            tell(&tuned),
+            "From 2 runs (1 left out): 30 good sessions, 1 ended by the watchdog, 4 that tell nothing\n\
+             \n\
+             watchdog.idle  now 10m, proposed 1m30s: so\n     \
+             45s  would have ended 3 of 30 good sessions; 1 of 1 stuck ones sooner, by 9m15s in all\n      \
+             1m  spares all 30 good sessions; 1 of 1 stuck ones sooner, by 9m in all\n   \
+             1m30s  spares all 30 good sessions; 1 of 1 stuck ones sooner, by 8m30s in all  <- proposed\n\
+             \n\
+             In dogwatch.toml:\n  \
+             [watchdog]\n  \
+             idle = \"1m30s\"\n"
+        );
+    }
+}
