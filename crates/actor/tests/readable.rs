@@ -19,7 +19,7 @@ fn signs(name: ReaderName, steps: &str) -> Vec<Sign> {
 
 fn tally(signs: Vec<Sign>) -> Tally {
     let mut tally = Tally::default();
-    signs.into_iter().for_each(|sign| tally.add(sign));
+    signs.iter().for_each(|sign| tally.add(sign));
     tally
 }
 

@@ -45,7 +45,7 @@ fn measure(name: ReaderName, bytes: &[u8]) -> (f64, Tally) {
     for chunk in bytes.chunks(CHUNK) {
         reader.begin_chunk();
         splitter.feed(chunk, |line| reader.read_line(line, &mut signs));
-        signs.drain(..).for_each(|sign| tally.add(sign));
+        signs.drain(..).for_each(|sign| tally.add(&sign));
     }
     reader.finish(&mut signs);
     (start.elapsed().as_secs_f64(), tally)

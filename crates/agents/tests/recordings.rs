@@ -54,7 +54,7 @@ fn row_of(agent: &str, capture: &str) -> String {
     let results = of(|sign| matches!(sign, Sign::Result(_)));
     let drift = of(|sign| *sign == Sign::Drift);
     let mut tally = Tally::default();
-    signs.into_iter().for_each(|sign| tally.add(sign));
+    signs.iter().for_each(|sign| tally.add(sign));
     let or_dash = |value: Option<String>| value.unwrap_or("-".to_owned());
     let result = tally.result.as_ref();
     [

@@ -19,7 +19,7 @@ fn claude(lines: &[&str]) -> Vec<Sign> {
 
 fn tally(signs: Vec<Sign>) -> Tally {
     let mut tally = Tally::default();
-    signs.into_iter().for_each(|sign| tally.add(sign));
+    signs.iter().for_each(|sign| tally.add(sign));
     tally
 }
 
@@ -233,7 +233,7 @@ fn heartbeats_and_lifecycle_lines_are_keepalives() {
 fn codex_that_waits_for_the_network_for_ever_shows_no_progress_and_no_error() {
     let signs = replayed(ReaderName::Codex, "dead_server");
     assert_eq!(signs.len(), 15);
-    assert!(signs.iter().all(|sign| (sign.progress(), sign.fact()) == (None, None)));
+    assert!(signs.iter().cloned().all(|sign| (sign.progress(), sign.into_fact()) == (None, None)));
     assert!(signs.iter().filter(|sign| matches!(sign, Sign::Retrying { .. })).count() > 10);
 }
 

@@ -34,7 +34,7 @@ fn replayed(name: ReaderName, capture: &str) -> Vec<Sign> {
 
 fn tally(signs: &[Sign]) -> Tally {
     let mut tally = Tally::default();
-    signs.iter().for_each(|sign| tally.add(sign.clone()));
+    signs.iter().for_each(|sign| tally.add(sign));
     tally
 }
 
@@ -161,7 +161,7 @@ fn subagents_begin_and_end_in_all_four() {
         (ReaderName::Gemini, "subagent"),
     ] {
         let signs = replayed(name, capture);
-        let facts: Vec<Fact> = signs.iter().filter_map(Sign::fact).collect();
+        let facts: Vec<Fact> = signs.iter().cloned().filter_map(Sign::into_fact).collect();
         let began = facts.iter().filter(|fact| matches!(fact, Fact::SubagentStarted { .. })).count();
         let ended = facts.iter().filter(|fact| matches!(fact, Fact::SubagentEnded { .. })).count();
         assert_eq!((began, ended), (1, 1), "{name}/{capture}");
@@ -251,7 +251,10 @@ fn retries_are_told_with_what_is_known_of_them_and_are_neither_progress_nor_erro
     assert_eq!(retries(ReaderName::Codex, "overloaded").len(), 5);
     for (name, capture) in [(ReaderName::Claude, "auth_error"), (ReaderName::Codex, "dead_server")] {
         let signs = replayed(name, capture);
-        assert!(signs.iter().all(|s| s.progress().is_none() && s.fact().is_none()), "{name}/{capture}");
+        assert!(
+            signs.iter().all(|s| s.progress().is_none() && s.clone().into_fact().is_none()),
+            "{name}/{capture}"
+        );
     }
 }
 
@@ -393,7 +396,7 @@ fn item_26_no_recording_but_the_loops_shows_one_error_three_times() {
         let (agent, capture) = (cells.next().expect("an agent"), cells.next().expect("a capture"));
         let name = ReaderName::ALL.into_iter().find(|name| name.as_str() == agent).expect("a known agent");
         let mut errors: BTreeMap<String, u32> = BTreeMap::new();
-        for fact in replayed(name, capture).iter().filter_map(Sign::fact) {
+        for fact in replayed(name, capture).into_iter().filter_map(Sign::into_fact) {
             match fact {
                 Fact::Error { fingerprint } => *errors.entry(fingerprint).or_default() += 1,
                 Fact::ToolEnded { ok: false, error, .. } => *errors.entry(error).or_default() += 1,

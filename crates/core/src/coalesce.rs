@@ -1,8 +1,8 @@
 //! Between an agent's output and the watchdog: many small pieces of progress become few records.
 //!
 //! A record comes at once after a quiet time, else at most once in `PERIOD`; what waits is flushed before
-//! every evaluation. `Watch` sees only these records and exactly these are written down, so that a replay
-//! sees what was seen.
+//! every evaluation. No record spans a quiet time: whoever reads it may take all of it for work. `Watch` sees only
+//! these records and exactly these are written down, so that a replay sees what was seen.
 
 use crate::dur::Dur;
 use crate::event::Observation;
@@ -24,11 +24,16 @@ impl Coalescer {
         Coalescer { channel, waiting: None, last_record: None }
     }
 
-    /// `count` pieces of progress were seen, `messages` of them messages.
-    pub fn saw(&mut self, at: Awake, count: u64, messages: u64) -> Option<Observation> {
-        if count == 0 {
-            return None;
-        }
+    /// `count` pieces of progress were seen, `messages` of them messages. What has waited since before a quiet time
+    /// comes as a record of its own.
+    pub fn saw(&mut self, at: Awake, count: u64, messages: u64) -> impl Iterator<Item = Observation> + use<> {
+        let quiet = count > 0 && self.waiting.is_some_and(|w| at.since(w.last_ms) >= PERIOD);
+        let before = if quiet { self.waiting.take() } else { None };
+        let now = if count > 0 { self.add(at, count, messages) } else { None };
+        before.into_iter().chain(now)
+    }
+
+    fn add(&mut self, at: Awake, count: u64, messages: u64) -> Option<Observation> {
         self.waiting = Some(match self.waiting {
             Some(w) => Observation {
                 last_ms: at,
@@ -65,11 +70,16 @@ impl Coalescer {
 mod tests {
     use super::*;
 
+    /// When the pieces of each record came, the first and the last.
+    fn spans(records: impl Iterator<Item = Observation>) -> Vec<(u64, u64)> {
+        records.map(|o| (o.first_ms.0, o.last_ms.0)).collect()
+    }
+
     #[test]
     fn the_first_piece_after_quiet_passes_at_once_and_a_flood_every_five_seconds() {
         let mut c = Coalescer::new(Channel::Stdout);
-        assert_eq!(c.saw(Awake(100), 1, 1).map(|o| o.count), Some(1));
-        let records: Vec<Observation> = (101..20_000).filter_map(|ms| c.saw(Awake(ms), 1, 0)).collect();
+        assert_eq!(spans(c.saw(Awake(100), 1, 1)), [(100, 100)]);
+        let records: Vec<Observation> = (101..20_000).flat_map(|ms| c.saw(Awake(ms), 1, 0)).collect();
         assert_eq!(records.iter().map(|o| o.last_ms.0).collect::<Vec<_>>(), [5_100, 10_100, 15_100]);
         assert_eq!(records[0].count, 5_000);
         assert_eq!(c.flush(Awake(20_000)).map(|o| o.count), Some(4_899));
@@ -77,11 +87,21 @@ mod tests {
     }
 
     #[test]
+    fn what_waits_is_not_joined_to_what_comes_after_a_quiet_time() {
+        let mut c = Coalescer::new(Channel::Stdout);
+        assert_eq!(spans(c.saw(Awake(0), 1, 0)), [(0, 0)]);
+        assert_eq!(spans(c.saw(Awake(2_000), 1, 0)), []);
+        assert_eq!(spans(c.saw(Awake(98_000), 1, 0)), [(2_000, 2_000), (98_000, 98_000)]);
+        assert_eq!(spans(c.saw(Awake(99_000), 1, 0)), []);
+        assert_eq!(spans(c.saw(Awake(103_999), 1, 0)), [(99_000, 103_999)], "less than a period apart");
+    }
+
+    #[test]
     fn the_longest_gap_within_a_record_is_kept() {
         let mut c = Coalescer::new(Channel::Stdout);
-        c.saw(Awake(0), 1, 1);
-        assert_eq!(c.saw(Awake(1_000), 1, 0), None);
-        assert_eq!(c.saw(Awake(4_000), 2, 1), None);
+        assert_eq!(spans(c.saw(Awake(0), 1, 1)).len(), 1);
+        assert_eq!(spans(c.saw(Awake(1_000), 1, 0)), []);
+        assert_eq!(spans(c.saw(Awake(4_000), 2, 1)), []);
         let o = c.flush(Awake(4_500)).expect("something waits");
         assert_eq!(
             (o.first_ms, o.last_ms, o.count, o.messages, o.max_gap_ms),
@@ -91,6 +111,9 @@ mod tests {
 
     #[test]
     fn nothing_seen_is_nothing_recorded() {
-        assert_eq!(Coalescer::new(Channel::Workspace).saw(Awake(0), 0, 0), None);
+        let mut c = Coalescer::new(Channel::Workspace);
+        assert_eq!(spans(c.saw(Awake(0), 0, 0)), []);
+        assert_eq!(spans(c.saw(Awake(0), 1, 0)).len() + spans(c.saw(Awake(1), 1, 0)).len(), 1);
+        assert_eq!(spans(c.saw(Awake(9_000), 0, 0)), [], "nor is what waits told for it");
     }
 }

@@ -46,7 +46,8 @@ impl Condition {
         self.retrying?.status.filter(|status| matches!(status, 429 | 500..))
     }
 
-    pub(crate) fn observed(&mut self, seen: &Observation) {
+    /// Progress, told in its order: what came before it tried again was told before that.
+    pub fn observed(&mut self, seen: &Observation) {
         if seen.channel == Channel::Stdout {
             self.retrying = None;
         }

@@ -6,6 +6,7 @@ use crate::dur::Dur;
 use crate::event::{Observation, Pin, Report, Sight, Usage, WaitEndedBy};
 use crate::ids::{Iteration, NodeIx};
 use crate::job::{Exit, Job, JobReport};
+use crate::moment::Awake;
 use crate::news::How;
 use crate::watch::Fact;
 
@@ -13,8 +14,14 @@ use crate::watch::Fact;
 pub enum Input {
     /// The shell is ready; the run may begin.
     Began,
-    /// A moment that `next_wakeup` asked for may have come. Harmless at any time.
+    /// A moment that `next_wakeup` asked for may have come. Harmless at any time. Nothing that was said before it is
+    /// still on its way.
     TimePassed,
+    /// The same, for a shell with pipes: what the nodes of [`Run::to_judge`](crate::Run::to_judge) had said up to that
+    /// moment has been told. Whose limit came later is judged later.
+    Heard {
+        upto: Awake,
+    },
     JobStarted {
         job: Job,
         pid: u32,

@@ -1,5 +1,5 @@
 //! What a piece of agent output means. The agents' readers turn bytes into signs; a `Tally` adds up the
-//! signs of one session; `Sign::fact` is what the watchdog is told of one, `Sign::progress` where it shows
+//! signs of one session; `Sign::into_fact` is what the watchdog is told of one, `Sign::progress` where it shows
 //! work. Nothing here keeps more than a bounded piece of what the agent said.
 
 use crate::condition::Strain;
@@ -96,20 +96,16 @@ impl Sign {
     }
 
     /// What the watchdog is told singly. Other progress goes through the coalescer.
-    pub fn fact(&self) -> Option<Fact> {
+    pub fn into_fact(self) -> Option<Fact> {
         Some(match self {
-            Sign::ToolStarted(tool) => Fact::ToolStarted(tool.clone()),
-            Sign::ToolEnded { id, ok, result, error, heartbeat } => Fact::ToolEnded {
-                id: id.clone(),
-                ok: *ok,
-                result: *result,
-                error: error.clone(),
-                heartbeat: *heartbeat,
-            },
-            Sign::Error { fingerprint, .. } => Fact::Error { fingerprint: fingerprint.clone() },
-            Sign::SubagentStarted { id } => Fact::SubagentStarted { id: id.clone() },
-            Sign::SubagentEnded { id } => Fact::SubagentEnded { id: id.clone() },
-            Sign::NeedsHuman { text } => Fact::NeedsHuman { what: one_line(text, MAX_ASKED) },
+            Sign::ToolStarted(tool) => Fact::ToolStarted(tool),
+            Sign::ToolEnded { id, ok, result, error, heartbeat } => {
+                Fact::ToolEnded { id, ok, result, error, heartbeat }
+            }
+            Sign::Error { fingerprint, .. } => Fact::Error { fingerprint },
+            Sign::SubagentStarted { id } => Fact::SubagentStarted { id },
+            Sign::SubagentEnded { id } => Fact::SubagentEnded { id },
+            Sign::NeedsHuman { text } => Fact::NeedsHuman { what: one_line(&text, MAX_ASKED) },
             _ => return None,
         })
     }
@@ -197,25 +193,25 @@ pub struct Tally {
 impl Tally {
     const MAX_ERROR: usize = 500;
 
-    pub fn add(&mut self, sign: Sign) {
+    pub fn add(&mut self, sign: &Sign) {
         match sign {
-            Sign::SessionId { id } => self.session_id = Some(id),
+            Sign::SessionId { id } => self.session_id = Some(id.clone()),
             Sign::Message => self.messages += 1,
             Sign::ToolStarted(_) => self.tools += 1,
             Sign::SubagentStarted { .. } => self.subagents += 1,
             Sign::Error { text, .. } => {
                 self.errors += 1;
-                self.last_error = Some(clip(&text, Tally::MAX_ERROR).to_owned());
+                self.last_error = Some(clip(text, Tally::MAX_ERROR).to_owned());
             }
-            Sign::Limit(limit) => self.limit = Some(limit),
-            Sign::AuthFailed { text } => self.auth_failed = Some(text),
-            Sign::NeedsHuman { text } => self.needs_human = Some(text),
-            Sign::BackgroundWork { open } => self.background = open,
+            Sign::Limit(limit) => self.limit = Some(limit.clone()),
+            Sign::AuthFailed { text } => self.auth_failed = Some(text.clone()),
+            Sign::NeedsHuman { text } => self.needs_human = Some(text.clone()),
+            Sign::BackgroundWork { open } => self.background = *open,
             Sign::Usage { tokens, cost_usd } => {
                 self.tokens = tokens.or(self.tokens);
                 self.cost_usd = cost_usd.or(self.cost_usd);
             }
-            Sign::Result(result) => self.ended(result),
+            Sign::Result(result) => self.ended(result.clone()),
             Sign::Unknown => self.unknown += 1,
             Sign::Drift => self.drifted = true,
             Sign::Text
@@ -248,11 +244,11 @@ mod tests {
     #[test]
     fn a_refusal_stands_until_a_good_result() {
         let mut tally = Tally::default();
-        tally.add(limit());
-        tally.add(Sign::AuthFailed { text: "401".into() });
-        tally.add(Sign::Result(AgentResult::new("no", true)));
+        tally.add(&limit());
+        tally.add(&Sign::AuthFailed { text: "401".into() });
+        tally.add(&Sign::Result(AgentResult::new("no", true)));
         assert!(tally.limit.is_some() && tally.auth_failed.is_some());
-        tally.add(Sign::Result(AgentResult::new("yes", false)));
+        tally.add(&Sign::Result(AgentResult::new("yes", false)));
         assert!(tally.limit.is_none() && tally.auth_failed.is_none());
     }
 
@@ -276,7 +272,7 @@ mod tests {
             Sign::Usage { tokens: Some(1), cost_usd: None },
             limit(),
         ] {
-            assert_eq!((sign.progress(), sign.fact()), (None, None), "{sign:?}");
+            assert_eq!((sign.progress(), sign.into_fact()), (None, None));
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::ids::NodeIx;
 use crate::moment::{Awake, Boot, Moment};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// What a timer is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -29,6 +29,24 @@ pub enum Timer {
     LastNews,
     /// The next try to write the record (awake).
     RecordRetry,
+}
+
+impl Timer {
+    /// The node whose agent's silence it judges. That needs all that the agent has said.
+    fn judges(self) -> Option<NodeIx> {
+        match self {
+            Timer::Watch(ix) | Timer::Result(ix) => Some(ix),
+            Timer::Errand(_)
+            | Timer::Grace(_)
+            | Timer::Leak(_)
+            | Timer::Wait(_)
+            | Timer::Probe(_)
+            | Timer::NodeBudget(_)
+            | Timer::Budget
+            | Timer::LastNews
+            | Timer::RecordRetry => None,
+        }
+    }
 }
 
 /// A point on one of the two clocks timers run on.
@@ -68,11 +86,22 @@ impl Timers {
         self.set.remove(&timer);
     }
 
-    /// Takes one timer that is due, in the order of the table.
-    pub fn take_due(&mut self, now: Moment) -> Option<Timer> {
-        let due = self.set.iter().find(|(_, d)| d.is_due(now)).map(|(t, _)| *t)?;
+    /// Takes one timer that is due, in the order of the table. Those that judge silence must have been due by `heard`:
+    /// up to then all that was said is known.
+    pub fn take_due(&mut self, now: Moment, heard: Option<Awake>) -> Option<Timer> {
+        let is_due = |timer: &Timer, deadline: &Deadline| match (timer.judges(), heard) {
+            (None, _) => deadline.is_due(now),
+            (Some(_), Some(heard)) => deadline.is_due(Moment { awake: heard.min(now.awake), ..now }),
+            (Some(_), None) => false,
+        };
+        let due = self.set.iter().find(|(t, d)| is_due(t, d)).map(|(t, _)| *t)?;
         self.set.remove(&due);
         Some(due)
+    }
+
+    /// The nodes whose agents' silence is to be judged at this moment.
+    pub fn to_judge(&self, now: Moment) -> BTreeSet<NodeIx> {
+        self.set.iter().filter(|(_, d)| d.is_due(now)).filter_map(|(t, _)| t.judges()).collect()
     }
 
     pub fn next_wakeup(&self) -> Wakeup {
@@ -99,11 +128,29 @@ mod tests {
         timers.set(Timer::Budget, Deadline::Boot(Boot(50)));
         timers.set(Timer::Leak(NodeIx(0)), Deadline::Awake(Awake(20)));
         assert_eq!(timers.next_wakeup(), Wakeup { awake: Some(Awake(20)), boot: Some(Boot(50)) });
-        assert_eq!(timers.take_due(start.plus(Dur::from_millis(19))), None);
+        assert_eq!(timers.take_due(start.plus(Dur::from_millis(19)), None), None);
         let late = start.plus(Dur::from_millis(99));
-        assert_eq!(timers.take_due(late), Some(Timer::Leak(NodeIx(0))));
-        assert_eq!(timers.take_due(late), Some(Timer::Budget));
-        assert_eq!(timers.take_due(late), None);
+        assert_eq!(timers.take_due(late, None), Some(Timer::Leak(NodeIx(0))));
+        assert_eq!(timers.take_due(late, None), Some(Timer::Budget));
+        assert_eq!(timers.take_due(late, None), None);
         assert_eq!(timers.next_wakeup(), Wakeup::default());
+    }
+    #[test]
+    fn silence_is_judged_only_where_all_that_was_said_by_then_is_known() {
+        let at = |ms| Moment::default().plus(Dur::from_millis(ms));
+        let mut timers = Timers::default();
+        timers.set(Timer::Watch(NodeIx(0)), Deadline::Awake(Awake(20)));
+        timers.set(Timer::Result(NodeIx(1)), Deadline::Awake(Awake(30)));
+        assert_eq!(timers.to_judge(at(19)), BTreeSet::new());
+        assert_eq!(timers.to_judge(at(20)), BTreeSet::from([NodeIx(0)]));
+        assert_eq!(timers.take_due(at(40), None), None, "nobody has asked what it said");
+        assert_eq!(timers.take_due(at(40), Some(Awake(29))), Some(Timer::Watch(NodeIx(0))));
+        assert_eq!(
+            timers.take_due(at(40), Some(Awake(29))),
+            None,
+            "its limit came after the pipes were empty"
+        );
+        assert_eq!(timers.take_due(at(25), Some(Awake(99))), None, "nobody can have heard the future");
+        assert_eq!(timers.take_due(at(40), Some(Awake(40))), Some(Timer::Result(NodeIx(1))));
     }
 }

@@ -15,8 +15,11 @@ use rustix::pipe::{PipeFlags, fcntl_setpipe_size, pipe_with};
 
 use crate::sys;
 
-/// Read at a time, one buffer for both streams.
+/// Read at a time, one buffer for both streams: so much in a flood, and this little until there is one. Most agents say
+/// little, and there may be hundreds of them.
 const BUFFER: usize = 256 * 1024;
+const FIRST_BUFFER: usize = 8 * 1024;
+const GROWTH: usize = 4;
 /// Asked for the pipes: what a child can write while this thread is not scheduled. The default is 64 KiB.
 const PIPE_SIZE: usize = 1024 * 1024;
 const DEFAULT_PIPE_SIZE: usize = 64 * 1024;
@@ -125,7 +128,7 @@ impl<S: Sink> Pump<S> {
             feed: ends.stdin.map(|fd| Feed { fd, prompt, written: 0 }),
             stdout: Some(ends.stdout),
             stderr: Some(ends.stderr),
-            buffer: vec![0; BUFFER],
+            buffer: vec![0; FIRST_BUFFER],
             sink,
         };
         let thread = std::thread::Builder::new().name("pump".into()).spawn(move || pumping.run(done))?;
@@ -298,6 +301,9 @@ impl<S: Sink> Pumping<S> {
         match stream {
             Stream::Stdout => self.sink.stdout(&self.buffer[..got]),
             Stream::Stderr => self.sink.stderr(&self.buffer[..got]),
+        }
+        if got == self.buffer.len() && got < BUFFER {
+            self.buffer = vec![0; (got * GROWTH).min(BUFFER)];
         }
         got
     }

@@ -6,7 +6,7 @@
 use crate::clock;
 use dogwatch_core::dur::Dur;
 use dogwatch_core::moment::Awake;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fs;
 
 /// The most processes that are looked at; a machine with more gives a sample that knows less.
@@ -35,14 +35,21 @@ const FRESH: Dur = Dur::from_millis(50);
 /// Samples for many sessions, with few looks.
 #[derive(Default)]
 pub struct Sampler {
-    looked: Option<(Awake, BTreeMap<i32, Process>)>,
+    looked: Option<(Awake, Processes)>,
+}
+
+/// All processes, and who was started by whom: of a machine full of sessions each is found without the others.
+#[derive(Default)]
+struct Processes {
+    all: BTreeMap<i32, Process>,
+    children: BTreeMap<i32, Vec<i32>>,
 }
 
 impl Sampler {
     pub fn sample(&mut self, keeper: u32, main: u32, structured: bool) -> Sample {
         let now = clock::awake();
         if self.looked.as_ref().is_none_or(|(at, _)| now.since(*at) >= FRESH) {
-            self.looked = Some((now, processes()));
+            self.looked = Some((now, Processes::look()));
         }
         let all = self.looked.as_ref().map(|(_, all)| all);
         all.map_or_else(Sample::default, |all| sample_of(all, keeper, main, structured))
@@ -52,37 +59,46 @@ impl Sampler {
 /// Samples the tree below a keeper. The agent's own processes are no children of it: its main process, and
 /// for the known CLIs all of its session, since they start every tool in a session of its own.
 pub fn sample(keeper: u32, main: u32, structured: bool) -> Sample {
-    sample_of(&processes(), keeper, main, structured)
+    sample_of(&Processes::look(), keeper, main, structured)
 }
 
-fn sample_of(all: &BTreeMap<i32, Process>, keeper: u32, main: u32, structured: bool) -> Sample {
+fn sample_of(there: &Processes, keeper: u32, main: u32, structured: bool) -> Sample {
     let (Ok(keeper), Ok(main)) = (i32::try_from(keeper), i32::try_from(main)) else {
         return Sample::default();
     };
-    let mut below = BTreeSet::from([keeper]);
-    // Parents may stand after their children in the list; so often as the tree is deep, at most.
-    loop {
-        let before = below.len();
-        below.extend(
-            all.iter().filter(|(_, p)| below.contains(&p.parent)).map(|(pid, _)| *pid).collect::<Vec<_>>(),
-        );
-        if below.len() == before {
-            break;
-        }
-    }
-    let own = |pid: i32, p: &Process| pid == main || pid == keeper || (structured && p.session == main);
+    let own = |pid: i32, p: &Process| pid == main || (structured && p.session == main);
     let mut sample = Sample::default();
-    for (_, process) in all.iter().filter(|(pid, p)| below.contains(pid) && !own(**pid, p)) {
-        sample.children += 1;
-        sample.cpu_ms += process.ticks.saturating_mul(1000 / TICKS_PER_SECOND);
+    // Nobody is met twice: each has one parent, and the keeper is not looked for below itself.
+    let mut below: Vec<i32> = there.below(keeper).to_vec();
+    while let Some(pid) = below.pop() {
+        below.extend(there.below(pid).iter().filter(|child| **child != keeper));
+        if let Some(process) = there.all.get(&pid).filter(|process| !own(pid, process)) {
+            sample.children += 1;
+            sample.cpu_ms += process.ticks.saturating_mul(1000 / TICKS_PER_SECOND);
+        }
     }
     sample
 }
 
-fn processes() -> BTreeMap<i32, Process> {
-    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
-    let pids = entries.filter_map(|e| e.file_name().to_str()?.parse::<i32>().ok());
-    pids.take(MAX_PROCESSES).filter_map(|pid| Some((pid, read(pid)?))).collect()
+impl Processes {
+    fn look() -> Processes {
+        let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+        let pids = entries.filter_map(|e| e.file_name().to_str()?.parse::<i32>().ok());
+        let all = pids.take(MAX_PROCESSES).filter_map(|pid| Some((pid, read(pid)?)));
+        Processes::of(all.collect())
+    }
+
+    fn of(all: BTreeMap<i32, Process>) -> Processes {
+        let mut children: BTreeMap<i32, Vec<i32>> = BTreeMap::new();
+        for (pid, process) in &all {
+            children.entry(process.parent).or_default().push(*pid);
+        }
+        Processes { all, children }
+    }
+
+    fn below(&self, pid: i32) -> &[i32] {
+        self.children.get(&pid).map_or(&[], Vec::as_slice)
+    }
 }
 
 fn read(pid: i32) -> Option<Process> {
@@ -135,6 +151,21 @@ mod tests {
         let second = sampler.looked.as_ref().map(|(at, _)| *at).expect("it has looked");
         // A busy machine may take longer than that between the two.
         assert!(first == second || second.since(first) >= FRESH);
+    }
+
+    #[test]
+    fn of_all_processes_only_those_below_the_keeper_count_and_not_the_agents_own() {
+        let list =
+            [(10, 1, 10), (11, 10, 11), (12, 11, 11), (13, 12, 13), (14, 10, 14), (20, 1, 20), (21, 20, 21)];
+        let process = |parent, session| Process { parent, session, ticks: 7 };
+        let all = list.into_iter().map(|(pid, parent, session)| (pid, process(parent, session)));
+        let there = Processes::of(all.collect());
+        assert_eq!(sample_of(&there, 10, 11, false), Sample { children: 3, cpu_ms: 210 });
+        assert_eq!(sample_of(&there, 10, 11, true), Sample { children: 2, cpu_ms: 140 });
+        // Looked at one after the other, a pid may have come to mean somebody else, who is below himself.
+        let round = [(10, 12, 10), (11, 10, 11), (12, 11, 11)];
+        let all = round.into_iter().map(|(pid, parent, session)| (pid, process(parent, session)));
+        assert_eq!(sample_of(&Processes::of(all.collect()), 10, 11, false).children, 1);
     }
 
     #[test]

@@ -156,3 +156,25 @@ fn the_record_tells_what_happened_and_why() {
     assert_eq!((&ended["ended_by"], &ended["signal"]), (&"watchdog".into(), &15.into()));
     assert_eq!(ended["stdout_bytes"], 6);
 }
+
+#[test]
+fn the_record_tells_that_the_agent_tries_again_and_that_its_format_is_another_one() {
+    let project = Project::new();
+    let retry = r#"{"type":"system","subtype":"api_retry","retry_delay_ms":500,"error_status":529}"#;
+    let says = |text| {
+        format!(r#"{{"type":"assistant","message":{{"content":[{{"type":"text","text":"{text}"}}]}}}}"#)
+    };
+    let unknown = (0..200).map(|n| format!(r#"{{"what":"line {n}"}}"#)).collect::<Vec<_>>();
+    let known =
+        [says("one"), retry.to_owned(), retry.to_owned(), says("two"), retry.to_owned(), says("three")];
+    project.file("stream", &([&known[..], &unknown].concat().join("\n") + "\n"));
+    let options = ["--agent", "claude", "--json", "events"];
+    Running::start(command(&project, &options, &["cat", "stream"])).finish().assert_code(0);
+    let events = lines(&project.read("events"));
+    let retries = all(&events, "agent_retrying");
+    assert_eq!(retries.len(), 2, "once until there is progress: {:?}", names(&events));
+    assert_eq!((&retries[0]["status"], &retries[0]["delay_s"]), (&529.into(), &0.5.into()));
+    assert_eq!(one(&events, "agent_drifted")["node"], "exec");
+    let seq: Vec<_> = events.iter().filter_map(|event| event["seq"].as_u64()).collect();
+    assert!(seq.iter().copied().eq(1..=events.len() as u64), "{seq:?}");
+}

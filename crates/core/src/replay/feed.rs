@@ -61,7 +61,7 @@ pub enum Did {
 pub struct Feed {
     structured: bool,
     channels: [Coalescer; Channel::ALL.len()],
-    /// The state of the work tree in the record that waits, if one does.
+    /// The state of the work tree that was told last.
     digest: Option<Option<u64>>,
     printed: bool,
     subagents: BTreeSet<String>,
@@ -77,7 +77,8 @@ pub struct Counts {
     pub messages: u64,
     pub tools: u64,
     pub errors: u64,
-    open: BTreeSet<String>,
+    /// Hashes of the ids of calls in flight.
+    open: BTreeSet<u64>,
     failures: BTreeSet<u64>,
 }
 
@@ -85,18 +86,17 @@ impl Counts {
     pub fn note(&mut self, fact: &Fact) {
         match fact {
             Fact::Observed(seen) => self.messages = self.messages.saturating_add(seen.messages),
-            Fact::ToolStarted(tool) if !self.open.contains(&tool.id) => {
-                self.open.insert(tool.id.clone());
-                self.tools += 1;
+            Fact::ToolStarted(tool) => {
+                self.tools += u64::from(self.open.insert(hash::bytes(tool.id.as_bytes())));
             }
             Fact::ToolEnded { id, ok, error, .. } => {
-                self.open.remove(id);
-                let failure = || hash::mix(hash::bytes(id.as_bytes()), hash::bytes(error.as_bytes()));
+                let id = hash::bytes(id.as_bytes());
+                self.open.remove(&id);
+                let failure = || hash::mix(id, hash::bytes(error.as_bytes()));
                 self.errors += u64::from(!ok && self.failures.insert(failure()));
             }
             Fact::Error { .. } => self.errors += 1,
             Fact::Printed
-            | Fact::ToolStarted(_)
             | Fact::SubagentStarted { .. }
             | Fact::SubagentEnded { .. }
             | Fact::Sampled { .. }
@@ -161,8 +161,7 @@ impl Feed {
     /// What still waits, because somebody is about to judge.
     pub fn flush(&mut self, at: Awake, out: &mut Vec<Fact>) {
         for channel in Channel::ALL {
-            let record = self.channels[*channel as usize].flush(at);
-            self.pass(record, out);
+            self.flush_one(at, *channel, out);
         }
     }
 
@@ -175,10 +174,10 @@ impl Feed {
         if let Some(channel) = sign.progress() {
             self.saw(at, channel, 1, u64::from(sign == Sign::Message), out);
         }
-        if let Some(fact) = sign.fact() {
+        self.tally.add(&sign);
+        if let Some(fact) = sign.into_fact() {
             self.single(at, fact, out);
         }
-        self.tally.add(sign);
     }
 
     /// Only a higher count is progress.
@@ -207,11 +206,16 @@ impl Feed {
     /// A record tells one state of the work tree, so another state begins another record.
     fn workspace(&mut self, at: Awake, digest: Option<u64>, out: &mut Vec<Fact>) {
         if self.digest.is_some_and(|waits| waits != digest) {
-            let record = self.channels[Channel::Workspace as usize].flush(at);
-            self.pass(record, out);
+            self.flush_one(at, Channel::Workspace, out);
         }
         self.digest = Some(digest);
         self.saw(at, Channel::Workspace, 1, 0, out);
+    }
+
+    fn flush_one(&mut self, at: Awake, channel: Channel, out: &mut Vec<Fact>) {
+        if let Some(record) = self.channels[channel as usize].flush(at) {
+            self.pass(record, out);
+        }
     }
 
     fn printed(&mut self, at: Awake, out: &mut Vec<Fact>) {
@@ -228,14 +232,15 @@ impl Feed {
     }
 
     fn saw(&mut self, at: Awake, channel: Channel, count: u64, messages: u64, out: &mut Vec<Fact>) {
-        let record = self.channels[channel as usize].saw(at, count, messages);
-        self.pass(record, out);
+        for record in self.channels[channel as usize].saw(at, count, messages) {
+            self.pass(record, out);
+        }
     }
 
-    fn pass(&mut self, record: Option<Observation>, out: &mut Vec<Fact>) {
-        let Some(mut seen) = record else { return };
+    /// All that waits tells of the same state of the work tree: another one would have flushed it.
+    fn pass(&mut self, mut seen: Observation, out: &mut Vec<Fact>) {
         if seen.channel == Channel::Workspace {
-            seen.digest = self.digest.take().flatten();
+            seen.digest = self.digest.flatten();
         }
         let fact = Fact::Observed(seen);
         self.counts.note(&fact);

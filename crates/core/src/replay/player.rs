@@ -86,7 +86,7 @@ impl Player {
     }
 
     /// What the agent's reader makes of all it has read, once the process has ended.
-    pub fn last_sign(&mut self, sign: Sign) {
+    pub fn last_sign(&mut self, sign: &Sign) {
         self.feed.tally.add(sign);
     }
 
@@ -158,14 +158,15 @@ impl Player {
     }
 
     fn judge(&mut self, at: Awake) {
-        let answer = self.watch.evaluate(at);
+        let verdict = self.watch.judge(at);
         (self.due, self.looked) = (None, Some(at));
-        let mark = Mark::of(&answer.verdict);
+        let mark = Mark::of(&verdict);
         if mark.reason.is_some() {
             self.stopped = Some(at);
         }
         if mark != self.mark {
             self.mark = mark;
+            let answer = self.watch.answer(at, verdict);
             self.lines.push(Line::new(self.name.clone(), self.seconds(at), answer));
         }
     }

@@ -28,7 +28,7 @@ use crate::event::{Cause, Event, NodeState, Outcome, RunStarted, Usage, WaitEnde
 use crate::ids::{Iteration, NodeIx};
 use crate::input::Input;
 use crate::job::Job;
-use crate::moment::Moment;
+use crate::moment::{Awake, Moment};
 use crate::settings::{Plan, ReaderName};
 use crate::timer::{Deadline, Timer, Wakeup};
 use crate::view::View;
@@ -39,6 +39,7 @@ use node::{Fact, Node, Prompt, Turn};
 use over::{End, NodeEnd};
 use resume::Resuming;
 use schedule::{Found, Scheduler};
+use std::collections::BTreeSet;
 use stop::Stop;
 
 /// How long to wait before the record is tried again.
@@ -113,29 +114,40 @@ impl Run {
         if self.finished { Wakeup::default() } else { self.cx.timers.next_wakeup() }
     }
 
+    /// The nodes whose agents' silence is to be judged at this moment: what they have said by then must be told
+    /// before [`Input::Heard`].
+    pub fn to_judge(&self, now: Moment) -> BTreeSet<NodeIx> {
+        self.cx.timers.to_judge(now)
+    }
+
     /// Takes what happened, answers with what to do.
     pub fn step(&mut self, now: Moment, input: Input) -> Vec<Decision> {
         self.cx.now = now;
+        let heard = match input {
+            Input::TimePassed => Some(now.awake),
+            Input::Heard { upto } => Some(upto),
+            _ => None,
+        };
         if !self.finished {
             match self.last_words {
                 Some(_) => self.take_at_the_end(input),
                 None => self.take(input),
             }
-            while let Some(timer) = self.due() {
+            while let Some(timer) = self.due(heard) {
                 self.fire(timer);
             }
         }
         std::mem::take(&mut self.cx.out)
     }
 
-    fn due(&mut self) -> Option<Timer> {
-        if self.finished { None } else { self.cx.timers.take_due(self.cx.now) }
+    fn due(&mut self, heard: Option<Awake>) -> Option<Timer> {
+        if self.finished { None } else { self.cx.timers.take_due(self.cx.now, heard) }
     }
 
     fn take(&mut self, input: Input) {
         match input {
             Input::Began => self.begin(),
-            Input::TimePassed => {}
+            Input::TimePassed | Input::Heard { .. } => {}
             Input::JobStarted { job, pid, argv } => self.tell(job, Fact::Started { pid, argv }),
             Input::JobRefused { job, error } => self.tell(job, Fact::Refused { error }),
             Input::JobExited { job, exit } => self.tell(job, Fact::Exited(exit)),

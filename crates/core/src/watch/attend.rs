@@ -55,13 +55,13 @@ impl Attend {
 
     /// The answer at this moment, if it is one to write down: not that all is well, nor the same deferral again.
     pub fn judge(&mut self, now: Awake) -> Option<Answer> {
-        let answer = self.watch.evaluate(now);
-        let news = match answer.verdict {
+        let verdict = self.watch.judge(now);
+        let news = match verdict {
             Verdict::Continue { deferred_by: None } => false,
             Verdict::Continue { deferred_by: Some(by) } => self.is_news(by, now),
             Verdict::Notice { .. } | Verdict::HardStop { .. } => true,
         };
-        news.then_some(answer)
+        news.then(|| self.watch.answer(now, verdict))
     }
 
     fn is_news(&mut self, by: Channel, now: Awake) -> bool {

@@ -37,6 +37,8 @@ struct Seen {
     ahead: u64,
     count: u64,
     gaps: VecDeque<u64>,
+    /// The longest of them: asked far more often than one is added.
+    longest: u64,
 }
 
 impl Seen {
@@ -45,6 +47,7 @@ impl Seen {
             self.gaps.pop_front();
         }
         self.gaps.push_back(ms);
+        self.longest = self.gaps.iter().copied().max().unwrap_or(0);
     }
 }
 
@@ -86,8 +89,9 @@ impl Channels {
         match ttl {
             Ttl::Fixed(d) => d,
             Ttl::Auto => {
-                let longest = self.0[channel as usize].gaps.iter().copied().max().unwrap_or(0);
-                let auto = Dur::from_millis(longest).saturating_mul(TTL_FACTOR).max(TTL_FLOOR);
+                let auto = Dur::from_millis(self.0[channel as usize].longest)
+                    .saturating_mul(TTL_FACTOR)
+                    .max(TTL_FLOOR);
                 idle.duration().map_or(auto, |idle| auto.min(idle))
             }
         }

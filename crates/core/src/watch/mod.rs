@@ -11,6 +11,7 @@ mod fact;
 mod loops;
 mod rows;
 mod tools;
+mod waited;
 
 pub use attend::Attend;
 pub use evidence::{Channel, Evidence};
@@ -26,6 +27,7 @@ use loops::Loops;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use tools::Tools;
+use waited::Waited;
 
 words! {
     /// Why a session was ended by force, in the order of the rows.
@@ -90,8 +92,9 @@ impl Session {
 pub struct Watch {
     policy: WatchPolicy,
     session: Session,
-    /// Time that does not count.
+    /// Time that does not count, and the last span of it, on the awake clock.
     frozen: u64,
+    froze: (Awake, Awake),
     channels: Channels,
     messages: u64,
     /// The agent has printed something that counts.
@@ -102,14 +105,6 @@ pub struct Watch {
     effort: Effort,
     /// It asks for a person since then, and for what.
     asking: Option<(Awake, String)>,
-}
-
-/// Time spent waiting on children while no channel was fresh. It never shrinks.
-#[derive(Clone, Copy, Debug, Default)]
-struct Waited {
-    sum: Dur,
-    /// Up to when it has been added up.
-    upto: Awake,
 }
 
 /// CPU time used by what the agent started, from the last two samples.
@@ -128,12 +123,13 @@ impl Watch {
             policy,
             session,
             frozen: 0,
+            froze: (Awake(0), Awake(0)),
             channels: Channels::default(),
             messages: 0,
             spoke: false,
             tools: Tools::default(),
             loops: Loops::default(),
-            waited: Waited { sum: Dur::ZERO, upto: session.started },
+            waited: Waited::since(session.started),
             effort: Effort::default(),
             asking: None,
         }
@@ -144,6 +140,7 @@ impl Watch {
         // Time in which nobody watched is taken out before anything is added up.
         if let Fact::Suspended { for_ms } = fact {
             self.frozen = self.frozen.saturating_add(*for_ms);
+            self.froze = (Awake(now.0.saturating_sub(*for_ms)), now);
         }
         let at = self.inner(now);
         self.add_up_waiting(match fact {
@@ -180,16 +177,22 @@ impl Watch {
         }
     }
 
-    /// A moment of the awake clock as the watch counts it.
-    fn inner(&self, now: Awake) -> Awake {
-        Awake(now.0.saturating_sub(self.frozen)).max(self.session.started)
+    /// A moment of the awake clock as the watch counts it. What happened before nobody watched, or meanwhile, and is
+    /// told after it happened no earlier for that.
+    fn inner(&self, at: Awake) -> Awake {
+        let (from, to) = self.froze;
+        let too_much = to.since(at.max(from)).as_millis();
+        Awake(at.0.saturating_add(too_much).saturating_sub(self.frozen)).max(self.session.started)
     }
 
     fn observe(&mut self, seen: &Observation) {
         let (first, last) = (self.inner(seen.first_ms), self.inner(seen.last_ms));
         let Observation { channel, count, max_gap_ms, .. } = *seen;
-        self.channels.observe(&Piece { channel, first, last, count, max_gap_ms }, self.frozen);
+        let ahead = seen.last_ms.since(last).as_millis();
+        self.channels.observe(&Piece { channel, first, last, count, max_gap_ms }, ahead);
         self.messages = self.messages.saturating_add(seen.messages);
+        let ttl = self.channels.ttl(channel, self.policy.evidence_ttl, self.policy.idle);
+        self.waited.take_out(first, last.plus(ttl));
         self.waited.upto = self.waited.upto.max(last);
         match seen.channel {
             Channel::Stdout => {
@@ -229,7 +232,7 @@ impl Watch {
     fn add_up_waiting(&mut self, at: Awake) {
         if self.tools.waiting_on_children() {
             let from = self.fresh_until().map_or(self.waited.upto, |f| f.max(self.waited.upto));
-            self.waited.sum = self.waited.sum.saturating_add(at.since(from));
+            self.waited.add(from, at);
         }
         self.waited.upto = self.waited.upto.max(at);
     }
@@ -254,11 +257,22 @@ impl Watch {
 
     /// The answer at this moment. Asking twice changes nothing and counts nothing twice.
     pub fn evaluate(&mut self, now: Awake) -> Answer {
+        let verdict = self.judge(now);
+        self.answer(now, verdict)
+    }
+
+    /// The verdict alone: mostly it is the same as before, and then nobody wants its evidence.
+    pub fn judge(&mut self, now: Awake) -> Verdict {
         let at = self.inner(now);
         self.add_up_waiting(at);
+        self.verdict(at)
+    }
+
+    /// A verdict of this moment with the evidence it rests on.
+    pub fn answer(&self, now: Awake, verdict: Verdict) -> Answer {
         Answer {
-            verdict: self.verdict(at),
-            evidence_summary: self.channels.summary(self.session.started, at),
+            verdict,
+            evidence_summary: self.channels.summary(self.session.started, self.inner(now)),
             active_channel: self.channels.freshest(),
         }
     }

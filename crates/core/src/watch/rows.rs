@@ -43,8 +43,8 @@ impl Watch {
         if let Some(message) = total(p.session, ran, "Total timeout") {
             return Some((StopReason::SessionCeilingExceeded, message));
         }
-        if let Some(limit) = p.children.duration().filter(|l| self.waited.sum >= *l) {
-            let waited = self.waited.sum.as_secs_f64();
+        if let Some(limit) = p.children.duration().filter(|l| self.waited.sum() >= *l) {
+            let waited = self.waited.sum().as_secs_f64();
             let message = format!(
                 "Children persist: waited {waited:.1}s on children without progress (limit {}, {} messages)",
                 seconds(limit),
@@ -208,7 +208,11 @@ impl Watch {
             Some(self.session.started.plus(limit.duration()?.saturating_sub(before)))
         };
         let children = || {
-            let left = p.children.duration()?.saturating_sub(self.waited.sum);
+            let left = p.children.duration()?.saturating_sub(self.waited.sum());
+            if left.is_zero() {
+                // Nobody has asked since it was used up, and what is fresh by now gives nothing back.
+                return Some(self.waited.upto);
+            }
             let from = self.fresh_until().map_or(self.waited.upto, |f| f.max(self.waited.upto));
             self.tools.waiting_on_children().then(|| from.plus(left))
         };

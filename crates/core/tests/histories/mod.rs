@@ -197,6 +197,16 @@ impl<'p> History<'p> {
         self.told.push((self.now, Fact::Observed(seen)));
     }
 
+    /// Two channels show progress, and the record of what came first is told last. Nobody asks before it is told.
+    pub fn then_crossed(&mut self, gap: u64, channels: [Channel; 2], apart: u64, silence: u64) {
+        let (first, second) = (self.now + gap, self.now + gap + apart);
+        self.now = second + silence;
+        self.unasked.push((first, self.now));
+        for (channel, seen, told) in [(channels[1], second, second), (channels[0], first, self.now)] {
+            self.told.push((told, Fact::Observed(Observation::single(channel, Awake(seen)))));
+        }
+    }
+
     /// The ticks after each fact up to the next, with the number of facts told by then.
     pub fn moments(&self, beyond: u64) -> Vec<(u64, usize)> {
         let end = self.now + beyond;
@@ -212,8 +222,12 @@ impl<'p> History<'p> {
                     .filter(|(at, _)| *at > from && (*at < to || n == self.told.len())),
             );
         }
-        moments.retain(|(at, _)| !self.unasked.iter().any(|(from, to)| from < at && at < to));
+        moments.retain(|(at, _)| self.may_ask(*at));
         moments
+    }
+
+    pub fn may_ask(&self, at: u64) -> bool {
+        !self.unasked.iter().any(|(from, to)| *from < at && at < *to)
     }
 
     pub fn policy(&self) -> &WatchPolicy {
@@ -302,6 +316,12 @@ impl Drawn {
 
     pub fn add_to(&mut self, history: &mut History<'_>) {
         let gap = [0, 1, 2, 5, 5, 10, 10, 20, 30, 45][self.below(10)] * CELL;
+        if self.below(12) == 0 {
+            let (one, other) = (self.below(4), 1 + self.below(3));
+            let channels = [Channel::ALL[one], Channel::ALL[(one + other) % 4]];
+            let apart = [0, 1, 5, 25, 40, 70][self.below(6)] * CELL;
+            return history.then_crossed(gap, channels, apart, self.below(5) as u64 * CELL);
+        }
         if self.below(10) == 0 {
             let (channel, pieces) = (Channel::ALL[self.below(4)], 1 + self.below(4) as u64);
             return history.then_late(gap, channel, pieces, self.below(5) as u64 * CELL);

@@ -11,9 +11,10 @@ use dogwatch_core::ids::NodeIx;
 use dogwatch_core::input::{EndSignal, Input};
 use dogwatch_core::job::JobKind;
 use dogwatch_core::timer::Wakeup;
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::Signal;
+use std::collections::BTreeSet;
 use std::io;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
@@ -31,9 +32,11 @@ const CALM: Dur = Dur::from_secs(1);
 const TICK: Dur = Dur::from_secs(1);
 
 impl Driver<'_> {
-    /// Sleeps until something happens, and notes what it was.
-    pub(super) fn sleep(&mut self) -> io::Result<()> {
+    /// Sleeps until something happens, and notes what it was. If there is something to do it only looks.
+    pub(super) fn listen(&mut self) -> io::Result<()> {
         self.arm()?;
+        let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let patience = (!self.waiting.is_empty()).then_some(&at_once);
         let (ready, speaking) = {
             let mut fds = vec![
                 PollFd::from_borrowed_fd(self.inbox.as_fd(), PollFlags::IN),
@@ -47,7 +50,7 @@ impl Driver<'_> {
             let keepers = self.slots.keepers();
             fds.extend(keepers.map(|(_, fd)| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
             self.looked = clock::now();
-            match poll(&mut fds, None) {
+            match poll(&mut fds, patience) {
                 Ok(_) => {}
                 Err(Errno::INTR) => return Ok(()),
                 Err(error) => return Err(error.into()),
@@ -154,12 +157,9 @@ impl Driver<'_> {
                 watcher.rearm();
             }
             let works_there = own.is_some() || (owner.is_none() && live.watcher.is_none());
-            if works_there
-                && live.started
-                && live.job.kind == JobKind::Session
-                && let Some(seen) = live.workspace.saw(now, 1, 0)
-            {
-                self.todo.push_back(Input::Observed { job: live.job, seen });
+            if works_there && live.started && live.job.kind == JobKind::Session {
+                let job = live.job;
+                self.todo.extend(live.workspace.saw(now, 1, 0).map(|seen| Input::Observed { job, seen }));
             }
         }
     }
@@ -192,7 +192,7 @@ impl Driver<'_> {
                         }
                         None => {
                             if matches!(input, Input::Noted { .. }) {
-                                self.flush_workspace();
+                                self.flush_workspace(job.node);
                             }
                             input
                         }
@@ -233,36 +233,37 @@ impl Driver<'_> {
         }
     }
 
-    /// A deadline may have come. What the agent printed before it is taken in first: silence is judged
-    /// only with empty pipes.
+    /// A deadline may have come. What the agents printed before it is taken in first: silence is judged
+    /// only with empty pipes. Who is not judged now is left in peace: among many sessions there is always one.
     fn take_time(&mut self) -> io::Result<()> {
         self.awake.drain()?;
         self.boot.drain()?;
         self.armed = Wakeup::default();
-        self.flush_pumps();
+        let now = clock::now();
+        let judged = self.run.to_judge(now);
+        self.flush_pumps(&judged);
         self.take_mail();
-        self.flush_workspace();
-        self.todo.push_back(Input::TimePassed);
+        for node in judged {
+            self.flush_workspace(node);
+        }
+        self.todo.push_back(Input::Heard { upto: now.awake });
         Ok(())
     }
 
     /// Somebody is about to judge: with all that is known, on every channel.
-    fn flush_workspace(&mut self) {
-        let now = clock::awake();
-        for live in self.slots.all().map(|slot| &mut slot.live) {
-            if let Some(seen) = live.workspace.flush(now) {
-                self.todo.push_back(Input::Observed { job: live.job, seen });
-            }
-            let job = live.job;
-            self.todo.extend(live.door.as_mut().and_then(|door| door.flush(job)));
-        }
+    fn flush_workspace(&mut self, node: NodeIx) {
+        let Some(Slot { live, .. }) = self.slots.node(node) else { return };
+        let job = live.job;
+        let seen = live.workspace.flush(clock::awake());
+        self.todo.extend(seen.map(|seen| Input::Observed { job, seen }));
+        self.todo.extend(live.door.as_mut().and_then(|door| door.flush(job)));
     }
 
     /// All are asked first and waited for together: one bound holds for them all.
-    fn flush_pumps(&mut self) {
+    fn flush_pumps(&mut self, judged: &BTreeSet<NodeIx>) {
         let until = Instant::now() + FLUSH_BOUND;
-        let asked: Vec<_> =
-            self.slots.all().map(|slot| (&slot.live.pump, slot.live.pump.ask_flush())).collect();
+        let slots = self.slots.all().filter(|slot| judged.contains(&slot.live.job.node));
+        let asked: Vec<_> = slots.map(|slot| (&slot.live.pump, slot.live.pump.ask_flush())).collect();
         for (pump, flush) in asked {
             pump.await_flush(flush, until.saturating_duration_since(Instant::now()));
         }

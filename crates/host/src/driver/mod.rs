@@ -23,6 +23,7 @@ use crate::digest::Digester;
 use crate::home::StateDir;
 use crate::inbox::{Inbox, Mail};
 use crate::journal::Journal;
+use crate::keeper::Order;
 use crate::lock::Lock;
 use crate::notify::Notifier;
 use crate::prompt::Prompter;
@@ -108,6 +109,8 @@ pub struct Driver<'f> {
     todo: VecDeque<Input>,
     /// What the core wants done, once all that has happened is taken in.
     effects: Vec<Decision>,
+    /// Jobs that wait for their turn to be started, and whether the record that each needs is on disk.
+    waiting: VecDeque<(Job, bool)>,
     exit_code: Option<u8>,
     /// When we last went to sleep: what passed since then passed unseen if we were stopped.
     looked: Moment,
@@ -183,6 +186,7 @@ impl<'f> Driver<'f> {
             armed: Wakeup::default(),
             todo: VecDeque::new(),
             effects: Vec::new(),
+            waiting: VecDeque::new(),
             exit_code: None,
             looked: clock::now(),
             work_tree,
@@ -217,13 +221,13 @@ impl<'f> Driver<'f> {
             if !self.todo.is_empty() {
                 continue;
             }
-            if let Some(code) = self.exit_code {
+            if let Some(code) = self.exit_code.filter(|_| self.waiting.is_empty()) {
                 return self.close(code);
             }
             self.settle();
             if self.todo.is_empty() {
                 self.rest();
-                self.sleep()?;
+                self.listen()?;
             }
         }
     }
@@ -238,6 +242,9 @@ impl<'f> Driver<'f> {
     }
 
     /// All that was decided at once needs the disk once: what many nodes begin and end together costs one sync.
+    ///
+    /// Jobs are started one by one, and between two of them everybody is listened to: while hundreds of sessions are
+    /// started those that run are judged in time.
     fn carry_out_all(&mut self) {
         let effects = std::mem::take(&mut self.effects);
         // Prompts are read last: they take longest, and nobody who is to be ended waits for them.
@@ -255,9 +262,28 @@ impl<'f> Driver<'f> {
         };
         let durable = !others.iter().any(leaves_trace) || self.settle();
         for effect in others.into_iter().chain(prompts) {
-            self.carry_out(effect, durable);
+            match effect {
+                Decision::Start(job) => self.waiting.push_back((job, durable)),
+                effect => self.carry_out(effect),
+            }
+        }
+        if let Some((job, durable)) = self.waiting.pop_front() {
+            self.start_its_turn(job, durable);
         }
         self.forget_drafts();
+    }
+
+    fn start_its_turn(&mut self, job: Job, durable: bool) {
+        if !self.record.is_in_place() {
+            let detail = format!("{} is gone", self.record.path().display());
+            let error = format!("the record is lost: {detail}");
+            self.todo.push_back(Input::JobRefused { job, error });
+            self.todo.push_front(Input::RecordLost { detail });
+        } else if durable {
+            self.start(job);
+        } else {
+            self.record.withhold(job);
+        }
     }
 
     /// Writes and syncs what was recorded, then shows it. False if it could not be written.
@@ -307,17 +333,9 @@ impl<'f> Driver<'f> {
         }));
     }
 
-    fn carry_out(&mut self, effect: Decision, durable: bool) {
+    fn carry_out(&mut self, effect: Decision) {
         match effect {
-            Decision::Record(_) => {}
-            Decision::Start(job) if !self.record.is_in_place() => {
-                let detail = format!("{} is gone", self.record.path().display());
-                self.todo
-                    .push_back(Input::JobRefused { job, error: format!("the record is lost: {detail}") });
-                self.todo.push_front(Input::RecordLost { detail });
-            }
-            Decision::Start(job) if !durable => self.record.withhold(job),
-            Decision::Start(job) => self.start(job),
+            Decision::Record(_) | Decision::Start(_) => {}
             Decision::AssemblePrompt { node, iteration, told, sight, brief } => {
                 self.read_day_book();
                 self.assemble(node, iteration, &Wanted { told, sight, brief });
@@ -329,22 +347,29 @@ impl<'f> Driver<'f> {
                 let error = self.keep_context(&entry).err().map(|e| e.to_string());
                 self.todo.push_back(Input::ContextKept { error });
             }
-            Decision::Interrupt(job) | Decision::Terminate(job) | Decision::Kill(job)
-                if self.record.unwithhold(job) =>
-            {
-                self.todo.push_back(Input::JobRefused {
-                    job,
-                    error: "not started: the record cannot be written".into(),
-                });
-            }
-            Decision::Interrupt(job) => self.signal(job, crate::keeper::Order::Interrupt),
-            Decision::Terminate(job) => self.signal(job, crate::keeper::Order::Terminate),
-            Decision::Kill(job) => self.signal(job, crate::keeper::Order::Kill),
+            Decision::Interrupt(job) => self.end(job, Order::Interrupt),
+            Decision::Terminate(job) => self.end(job, Order::Terminate),
+            Decision::Kill(job) => self.end(job, Order::Kill),
             Decision::Sample(job) => self.sample(job),
             Decision::Sweep { job, grace } => self.sweep(job, grace),
             Decision::Notify(delivery) => self.notify(*delivery),
             Decision::RetryRecord => self.retry_record(),
             Decision::Finish { exit_code } => self.exit_code = Some(exit_code),
+        }
+    }
+
+    /// Who is to be ended before its turn to start has come is started first: then it ends as any other does.
+    fn end(&mut self, job: Job, order: Order) {
+        if let Some(at) = self.waiting.iter().position(|(waits, _)| *waits == job)
+            && let Some((job, durable)) = self.waiting.remove(at)
+        {
+            self.start_its_turn(job, durable);
+        }
+        if self.record.unwithhold(job) {
+            let error = "not started: the record cannot be written".to_owned();
+            self.todo.push_back(Input::JobRefused { job, error });
+        } else {
+            self.signal(job, order);
         }
     }
 

@@ -11,12 +11,11 @@ use std::time::{Duration, Instant};
 
 use dogwatch_core::dur::Dur;
 use dogwatch_core::moment::Awake;
-use dogwatch_core::watch::Fact;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
 
-use super::hearing::Hearing;
+use super::hearing::{Heard, Hearing};
 use crate::clock;
 
 /// Read at a time: a whole pipe of the usual size. With more, or a greater pipe, the bytes fall out of the
@@ -96,10 +95,10 @@ impl Ears {
     }
 
     /// What was heard since the last time.
-    pub fn facts(&self) -> Vec<Fact> {
-        let facts = std::mem::take(&mut self.lock().hearing.facts);
+    pub fn heard(&self) -> Vec<Heard> {
+        let heard = self.lock().hearing.take();
         self.0.changed.notify_all();
-        facts
+        heard
     }
 
     pub fn with<T>(&self, act: impl FnOnce(&mut Hearing) -> T) -> T {
@@ -199,7 +198,7 @@ impl Copier {
         loop {
             wait(self.fd.as_fd(), PollFlags::IN);
             let mut state = self.ears.lock();
-            while state.hearing.facts.len() > MAX_WAITING {
+            while state.hearing.waiting() > MAX_WAITING {
                 let waited = self.ears.0.changed.wait_timeout(state, WAIT);
                 state = waited.unwrap_or_else(PoisonError::into_inner).0;
             }
@@ -213,7 +212,7 @@ impl Copier {
             let pipe = &mut state.pipes[self.stream as usize];
             pipe.writing = Some(now);
             pipe.midline = bytes.last() != Some(&b'\n');
-            let news = !state.hearing.facts.is_empty();
+            let news = state.hearing.waiting() > 0;
             drop(state);
             self.ears.0.changed.notify_all();
             if news {

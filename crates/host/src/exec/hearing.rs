@@ -2,6 +2,7 @@
 //! or keeps more than a bounded piece.
 
 use dogwatch_agents::{Line, Reader, Splitter};
+use dogwatch_core::condition::Strain;
 use dogwatch_core::moment::Awake;
 use dogwatch_core::replay::{Feed, Input};
 use dogwatch_core::settings::ReaderName;
@@ -17,8 +18,17 @@ const REMEMBERED: usize = 8;
 /// A piece of so many bytes that begins with short lines is part of a flood.
 const FLOOD: usize = 4 * 1024;
 
+/// Words about the agent's condition that wait to be told; of more nobody hears before the next look.
+const MAX_STRAINS: usize = 16;
+
 /// After reading a flood in vain, floods are passed over for so many times as long as that took.
 const REST: u32 = 8;
+
+/// What was heard, in its order.
+pub enum Heard {
+    Fact(Fact),
+    Strain(Strain),
+}
 
 /// Listens to both streams of one command.
 pub struct Hearing {
@@ -30,7 +40,9 @@ pub struct Hearing {
     /// From then on a flood that begins with nothing new is read whole again.
     rested: Instant,
     /// What the watchdog has not been told yet.
-    pub facts: Vec<Fact>,
+    facts: Vec<Fact>,
+    /// What ails the agent, with the number of facts that come before it.
+    strains: Vec<(usize, Strain)>,
     pub bytes: [u64; 2],
 }
 
@@ -45,8 +57,28 @@ impl Hearing {
             feed: Feed::new(structured),
             rested: Instant::now(),
             facts: Vec::new(),
+            strains: Vec::new(),
             bytes: [0; 2],
         }
+    }
+
+    /// How much waits to be told.
+    pub fn waiting(&self) -> usize {
+        self.facts.len() + self.strains.len()
+    }
+
+    /// What was heard since the last time.
+    pub fn take(&mut self) -> Vec<Heard> {
+        let mut strains = std::mem::take(&mut self.strains).into_iter().peekable();
+        let mut heard = Vec::new();
+        for (n, fact) in std::mem::take(&mut self.facts).into_iter().enumerate() {
+            while let Some((_, strain)) = strains.next_if(|(before, _)| *before <= n) {
+                heard.push(Heard::Strain(strain));
+            }
+            heard.push(Heard::Fact(fact));
+        }
+        heard.extend(strains.map(|(_, strain)| Heard::Strain(strain)));
+        heard
     }
 
     /// A piece of output that came at one moment.
@@ -101,20 +133,35 @@ impl Hearing {
             Stream::Stdout => self.reader.read_line(line, &mut self.signs),
             Stream::Stderr => self.reader.read_stderr(line.bytes, &mut self.signs),
         }
+        self.note_strains(at);
         match stream {
             Stream::Stderr if self.structured => self.aside(at),
             Stream::Stdout | Stream::Stderr => self.feed.line(at, &mut self.signs, &mut self.facts),
         }
     }
 
+    /// What comes after progress is told after it.
+    fn note_strains(&mut self, at: Awake) {
+        for strain in self.signs.iter().filter_map(Sign::strain) {
+            self.feed.flush(at, &mut self.facts);
+            let again = self
+                .strains
+                .last()
+                .is_some_and(|(before, last)| *before == self.facts.len() && *last == strain);
+            if !again && self.strains.len() < MAX_STRAINS {
+                self.strains.push((self.facts.len(), strain));
+            }
+        }
+    }
+
     /// What an agent prints on stderr is no progress, nor has it begun to speak by it.
     fn aside(&mut self, at: Awake) {
         for sign in self.signs.drain(..) {
-            if let Some(fact) = sign.fact() {
+            self.feed.tally.add(&sign);
+            if let Some(fact) = sign.into_fact() {
                 self.feed.flush(at, &mut self.facts);
                 self.facts.push(fact);
             }
-            self.feed.tally.add(sign);
         }
     }
 
@@ -212,6 +259,31 @@ mod tests {
         flood.extend_from_slice(&b"old\n".repeat(1_000));
         hearing.hear(Stream::Stdout, &flood, Awake(10_000));
         assert_eq!(observed(&hearing.facts).last(), Some(&(10_000, 1)));
+    }
+
+    #[test]
+    fn what_ails_the_agent_is_told_in_its_order_once_until_something_else_is_told_and_within_a_bound() {
+        let retry = r#"{"type":"system","subtype":"api_retry","retry_delay_ms":500,"error_status":529}"#;
+        let says = |n: usize| {
+            format!(r#"{{"type":"assistant","message":{{"content":[{{"type":"text","text":"{n}"}}]}}}}"#)
+        };
+        let mut hearing = Hearing::new(ReaderName::Claude);
+        let lines = [says(1), says(2), retry.into(), retry.into(), says(3), retry.into()].join("\n") + "\n";
+        hearing.hear(Stream::Stdout, lines.as_bytes(), Awake(1));
+        let words = hearing.take().into_iter().map(|heard| match heard {
+            Heard::Fact(Fact::Printed) => "printed",
+            Heard::Fact(Fact::Observed(_)) => "progress",
+            Heard::Fact(_) => "another fact",
+            Heard::Strain(_) => "retries",
+        });
+        assert_eq!(
+            words.collect::<Vec<_>>(),
+            ["printed", "progress", "progress", "retries", "progress", "retries"]
+        );
+        for n in 0..2 * MAX_STRAINS {
+            hearing.hear(Stream::Stdout, format!("{}\n{retry}\n", says(n + 10)).as_bytes(), Awake(2));
+        }
+        assert_eq!(hearing.strains.len(), MAX_STRAINS);
     }
 
     #[test]

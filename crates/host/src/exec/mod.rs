@@ -39,6 +39,7 @@ use crate::sys::{SignalFd, Timer};
 use crate::trail::Following;
 use crate::wake::PathWaker;
 use copy::{Ears, Stream};
+use hearing::Heard;
 use life::{Do, Gone, Life};
 use record::{Record, iteration, node};
 use watching::{Follows, Watching};
@@ -259,9 +260,7 @@ impl Exec {
     fn listen(&mut self) {
         self.follow_subagents();
         if self.main.is_some() {
-            for fact in self.ears.facts() {
-                self.tell(fact);
-            }
+            self.tell_all();
         }
         if let Some(workspace) = self.workspace.as_ref().filter(|_| self.ears.stirred()) {
             workspace.rearm();
@@ -280,6 +279,18 @@ impl Exec {
         {
             let ears = self.ears.clone();
             self.following = Following::start(trail, &session, move |count| ears.subagents_did(count));
+        }
+    }
+
+    fn tell_all(&mut self) {
+        for heard in self.ears.heard() {
+            match heard {
+                Heard::Fact(fact) => self.tell(fact),
+                Heard::Strain(strain) => {
+                    let told = self.watching.as_mut().and_then(|w| w.strained(clock::awake(), strain));
+                    told.into_iter().for_each(|event| self.add(event));
+                }
+            }
         }
     }
 
@@ -485,9 +496,7 @@ impl Exec {
 
     /// What came at the very end is written down; nobody judges any more.
     fn listen_to_the_last(&mut self) {
-        for fact in self.ears.facts() {
-            self.tell(fact);
-        }
+        self.tell_all();
     }
 
     fn ended_by(&self) -> EndedBy {

@@ -1,5 +1,6 @@
 //! When the watchdog is asked about the command, and what becomes of its answers: the same rules as within a run.
 
+use dogwatch_core::condition::{Condition, Retrying, Strain};
 use dogwatch_core::event::Event;
 use dogwatch_core::moment::Awake;
 use dogwatch_core::settings::WatchPolicy;
@@ -7,7 +8,10 @@ use dogwatch_core::watch::{Answer, Attend, Fact, Session, Verdict};
 
 use super::record::{iteration, node};
 
-pub struct Watching(Attend);
+pub struct Watching {
+    attend: Attend,
+    condition: Condition,
+}
 
 /// What follows from an answer.
 #[derive(Default)]
@@ -19,25 +23,31 @@ pub struct Follows {
 
 impl Watching {
     pub fn new(policy: WatchPolicy, started: Awake, structured: bool) -> Watching {
-        Watching(Attend::new(policy, Session::new(started, structured)))
+        let attend = Attend::new(policy, Session::new(started, structured));
+        Watching { attend, condition: Condition::default() }
     }
 
     /// The next moment at which the answer may change, or a sample is wanted.
     pub fn due(&self) -> Option<Awake> {
-        self.0.due()
+        self.attend.due()
     }
 
     /// Whether to look now if the command is at work. Asked only by those who then do.
     pub fn wants_sample(&mut self, now: Awake) -> bool {
-        self.0.wants_sample(now)
+        self.attend.wants_sample(now)
     }
 
     pub fn is_asking(&self) -> bool {
-        self.0.watch().is_asking()
+        self.attend.watch().is_asking()
     }
 
     pub fn tell(&mut self, now: Awake, fact: &Fact) -> Follows {
-        self.0.take(now, fact);
+        self.attend.take(now, fact);
+        match fact {
+            Fact::Observed(seen) => self.condition.observed(seen),
+            Fact::ToolStarted(_) | Fact::ToolEnded { .. } => self.condition.retrying = None,
+            _ => {}
+        }
         match fact {
             // Progress moves a deadline and asks for no answer.
             Fact::Observed(_) => Follows::default(),
@@ -45,8 +55,26 @@ impl Watching {
         }
     }
 
+    /// What ails the agent is written down when it begins.
+    pub fn strained(&mut self, now: Awake, strain: Strain) -> Option<Event> {
+        if self.condition.knows(strain) {
+            return None;
+        }
+        let (node, iteration) = (node(), iteration());
+        Some(match strain {
+            Strain::Drifted => {
+                self.condition.drifted = true;
+                Event::AgentDrifted { node, iteration }
+            }
+            Strain::Retrying { status, delay } => {
+                self.condition.retrying = Some(Retrying { since: now, status, delay });
+                Event::AgentRetrying { node, iteration, status, delay_s: delay }
+            }
+        })
+    }
+
     pub fn judge(&mut self, now: Awake) -> Follows {
-        let Some(answer) = self.0.judge(now) else { return Follows::default() };
+        let Some(answer) = self.attend.judge(now) else { return Follows::default() };
         let stop = match &answer {
             Answer { verdict: Verdict::HardStop { message, .. }, .. } => Some(message.clone()),
             _ => None,

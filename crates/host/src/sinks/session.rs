@@ -54,8 +54,8 @@ impl Subagents {
         if let Subagents::Unknown(trail) = std::mem::replace(self, Subagents::Nowhere) {
             let (job, inbox, files) = (news.job, news.inbox.clone(), Arc::clone(&news.files));
             let tell = move |count| {
-                let seen = lock(&files).saw(clock::awake(), count, 0);
-                if let Some(seen) = seen {
+                let records = lock(&files).saw(clock::awake(), count, 0);
+                for seen in records {
                     inbox.post(Mail::FromSession { job, input: Input::Observed { job, seen } });
                 }
             };
@@ -91,10 +91,10 @@ impl Meaning {
             self.messages += u64::from(matches!(sign, Sign::Message));
             self.used |= matches!(sign, Sign::Usage { .. });
             self.result |= matches!(sign, Sign::Result(_));
-            self.facts.extend(sign.fact());
             // Of a chunk that retries a hundred times one word is enough.
             self.strains.extend(sign.strain().filter(|s| self.strains.last() != Some(s)));
-            self.tally.add(sign);
+            self.tally.add(&sign);
+            self.facts.extend(sign.into_fact());
         }
     }
 
@@ -145,8 +145,8 @@ impl News {
         self.inbox.post(Mail::FromSession { job: self.job, input });
     }
 
-    fn seen(&self, seen: Option<Observation>) {
-        if let Some(seen) = seen {
+    fn seen(&self, records: impl IntoIterator<Item = Observation>) {
+        for seen in records {
             self.post(Input::Observed { job: self.job, seen });
         }
     }
@@ -160,7 +160,7 @@ impl News {
         self.seen(seen);
         let seen = self.subagent.saw(now, take(&mut meaning.subagent), 0);
         self.seen(seen);
-        if !meaning.facts.is_empty() {
+        if !meaning.facts.is_empty() || !meaning.strains.is_empty() {
             self.flush();
         }
         for fact in meaning.facts.drain(..) {

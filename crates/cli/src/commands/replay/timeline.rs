@@ -14,8 +14,10 @@ use dogwatch_core::replay::{Did, Finish, Input, Looks, Player, Replayed};
 use dogwatch_core::settings::{ReaderName, WatchPolicy};
 use dogwatch_core::sign::Sign;
 use dogwatch_core::watch::{Session, ToolStarted};
-use serde::Deserialize;
+use serde::de::{Deserialize, Deserializer, Visitor};
 use serde_json::value::RawValue;
+use std::borrow::Cow;
+use std::fmt;
 
 /// What a line of a timeline can tell.
 const KINDS: [&str; 16] = [
@@ -37,14 +39,18 @@ const KINDS: [&str; 16] = [
     "line",
 ];
 
-/// A line, whatever its kind.
-#[derive(Deserialize)]
+/// A line, whatever its kind. Most is borrowed from the line: there may be millions.
+#[derive(serde::Deserialize)]
 struct Raw<'a> {
     t_ms: u64,
-    line: Option<String>,
-    input: Option<String>,
-    id: Option<String>,
-    name: Option<String>,
+    #[serde(borrow)]
+    line: Option<Text<'a>>,
+    #[serde(borrow)]
+    input: Option<Text<'a>>,
+    #[serde(borrow)]
+    id: Option<Text<'a>>,
+    #[serde(borrow)]
+    name: Option<Text<'a>>,
     #[serde(borrow)]
     args: Option<&'a RawValue>,
     timeout_s: Option<f64>,
@@ -52,10 +58,14 @@ struct Raw<'a> {
     ok: Option<bool>,
     #[serde(borrow)]
     result: Option<&'a RawValue>,
-    text: Option<String>,
-    tool: Option<String>,
-    phase: Option<String>,
-    what: Option<String>,
+    #[serde(borrow)]
+    text: Option<Text<'a>>,
+    #[serde(borrow)]
+    tool: Option<Text<'a>>,
+    #[serde(borrow)]
+    phase: Option<Text<'a>>,
+    #[serde(borrow)]
+    what: Option<Text<'a>>,
     #[serde(borrow)]
     digest: Option<&'a RawValue>,
     live: Option<u32>,
@@ -66,9 +76,44 @@ struct Raw<'a> {
     count: Option<u64>,
 }
 
+/// A text, borrowed unless it is written with escapes.
+struct Text<'a>(Cow<'a, str>);
+
+impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Text<'a>, D::Error> {
+        struct Reading;
+        impl<'de> Visitor<'de> for Reading {
+            type Value = Text<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a string")
+            }
+
+            fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Text<'de>, E> {
+                Ok(Text(Cow::Borrowed(text)))
+            }
+
+            fn visit_str<E>(self, text: &str) -> Result<Text<'de>, E> {
+                Ok(Text(Cow::Owned(text.to_owned())))
+            }
+        }
+        deserializer.deserialize_str(Reading)
+    }
+}
+
+impl Text<'_> {
+    fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    fn into_string(self) -> String {
+        self.0.into_owned()
+    }
+}
+
 /// What was read of a line.
-enum Told {
-    Line(String),
+enum Told<'a> {
+    Line(Text<'a>),
     Input(Input),
     Exited(i32),
     End,
@@ -95,8 +140,9 @@ pub fn replay(mut lines: Lines, name: ReaderName, policy: WatchPolicy) -> Result
             // The rest is read for its mistakes only.
             _ if over.is_some() || player.has_stopped() => {}
             Told::Line(text) => {
-                let bytes = &text.as_bytes()[..text.len().min(MAX_LINE)];
-                reader.read_line(Line { bytes, cut: bytes.len() < text.len() }, &mut signs);
+                let whole = text.as_str().as_bytes();
+                let bytes = &whole[..whole.len().min(MAX_LINE)];
+                reader.read_line(Line { bytes, cut: bytes.len() < whole.len() }, &mut signs);
                 if !bytes.trim_ascii().is_empty() {
                     player.line(at, &mut signs);
                 }
@@ -118,7 +164,7 @@ pub fn replay(mut lines: Lines, name: ReaderName, policy: WatchPolicy) -> Result
 
 /// The process has ended; what its reader still had to say belongs to how it ended.
 fn exited(mut player: Player, at: Awake, code: i32, signs: &mut Vec<Sign>, name: ReaderName) -> Replayed {
-    signs.drain(..).for_each(|sign| player.last_sign(sign));
+    signs.drain(..).for_each(|sign| player.last_sign(&sign));
     let text = player.tally().result.as_ref().map(|result| result.text.as_str());
     let marker = text.and_then(|text| last_marker(text, name.is_structured(), ""));
     // A shell writes -n for a signal, as the recordings do.
@@ -126,11 +172,11 @@ fn exited(mut player: Player, at: Awake, code: i32, signs: &mut Vec<Sign>, name:
     player.finish(at, &Finish::Exited { exit, marker })
 }
 
-fn read(line: &[u8], agent: ReaderName) -> Result<(u64, Told), Wrong> {
-    let raw: Raw<'_> = serde_json::from_slice(line).map_err(|e| Wrong(plainly(&e), None))?;
-    let told = match (&raw.line, &raw.input) {
-        (Some(_), None) => Told::Line(raw.line.unwrap_or_default()),
-        (None, Some(_)) => return input(raw, agent),
+fn read(line: &[u8], agent: ReaderName) -> Result<(u64, Told<'_>), Wrong> {
+    let mut raw: Raw<'_> = serde_json::from_slice(line).map_err(|e| Wrong(plainly(&e), None))?;
+    let told = match (raw.line.take(), raw.input.take()) {
+        (Some(text), None) => Told::Line(text),
+        (None, Some(kind)) => return input(kind.as_str(), raw, agent),
         (Some(_), Some(_)) => return Err(Wrong("has both `line` and `input`".to_owned(), None)),
         (None, None) => return Err(Wrong("has neither `line` nor `input`".to_owned(), None)),
     };
@@ -147,27 +193,26 @@ fn plainly(error: &serde_json::Error) -> String {
     }
 }
 
-fn input(mut raw: Raw<'_>, agent: ReaderName) -> Result<(u64, Told), Wrong> {
-    let kind = raw.input.take().unwrap_or_default();
+fn input<'a>(kind: &str, raw: Raw<'a>, agent: ReaderName) -> Result<(u64, Told<'a>), Wrong> {
     let t_ms = raw.t_ms;
-    let input = match kind.as_str() {
-        "stdout" => Input::Stdout { bytes: need(raw.bytes, &kind, "bytes")? },
-        "stderr" => Input::Stderr { bytes: need(raw.bytes, &kind, "bytes")? },
+    let input = match kind {
+        "stdout" => Input::Stdout { bytes: need(raw.bytes, kind, "bytes")? },
+        "stderr" => Input::Stderr { bytes: need(raw.bytes, kind, "bytes")? },
         "message" => Input::Message { count: raw.count },
         "tool_started" => Input::Sign(tool_started(raw, agent)?),
         "tool_ended" => Input::Sign(tool_ended(raw)?),
-        "error" => Input::Sign(Sign::error(&need(raw.text, &kind, "text")?)),
+        "error" => Input::Sign(Sign::error(need(raw.text, kind, "text")?.as_str())),
         "mcp_call" => {
-            one_of("phase", need(raw.phase, &kind, "phase")?, &["start", "end"])?;
-            Input::McpCall { tool: need(raw.tool, &kind, "tool")? }
+            one_of("phase", need(raw.phase, kind, "phase")?.as_str(), &["start", "end"])?;
+            Input::McpCall { tool: need(raw.tool, kind, "tool")?.into_string() }
         }
         "subagent" => subagent(raw)?,
         "workspace" => Input::Workspace { digest: raw.digest.and_then(digest) },
-        "children" => Input::Children { live: need(raw.live, &kind, "live")?, cpu_ms: raw.cpu_ms },
+        "children" => Input::Children { live: need(raw.live, kind, "live")?, cpu_ms: raw.cpu_ms },
         "keepalive" => Input::Sign(Sign::Keepalive),
         "heartbeat" => Input::Heartbeat,
-        "suspended" => Input::Suspended { for_ms: need(raw.for_ms, &kind, "for_ms")? },
-        "exited" => return Ok((t_ms, Told::Exited(need(raw.code, &kind, "code")?))),
+        "suspended" => Input::Suspended { for_ms: need(raw.for_ms, kind, "for_ms")? },
+        "exited" => return Ok((t_ms, Told::Exited(need(raw.code, kind, "code")?))),
         "end" => return Ok((t_ms, Told::End)),
         unknown => return Err(no_such("input", unknown, &KINDS[..KINDS.len() - 1])),
     };
@@ -178,8 +223,8 @@ fn need<T>(field: Option<T>, kind: &str, name: &str) -> Result<T, Wrong> {
     field.ok_or_else(|| Wrong(format!("`{kind}` needs `{name}`"), None))
 }
 
-fn one_of(field: &str, word: String, known: &[&'static str]) -> Result<String, Wrong> {
-    if known.contains(&word.as_str()) { Ok(word) } else { Err(no_such(field, &word, known)) }
+fn one_of(field: &str, word: &str, known: &[&'static str]) -> Result<(), Wrong> {
+    if known.contains(&word) { Ok(()) } else { Err(no_such(field, word, known)) }
 }
 
 fn no_such(field: &str, word: &str, known: &[&'static str]) -> Wrong {
@@ -192,14 +237,14 @@ fn no_such(field: &str, word: &str, known: &[&'static str]) -> Wrong {
 
 fn tool_started(raw: Raw<'_>, agent: ReaderName) -> Result<Sign, Wrong> {
     let kind = "tool_started";
-    let name = need(raw.name, kind, "name")?;
+    let name = need(raw.name, kind, "name")?.into_string();
     let timeout = match raw.timeout_s {
         Some(s) if s.is_finite() && s >= 0.0 => Some(Dur::from_millis((s * 1000.0).round() as u64)),
         Some(_) => return Err(Wrong("`timeout_s` is not a time".to_owned(), None)),
         None => None,
     };
     Ok(Sign::ToolStarted(ToolStarted {
-        id: need(raw.id, kind, "id")?,
+        id: need(raw.id, kind, "id")?.into_string(),
         call: call(&name, raw.args.map_or("", RawValue::get)),
         timeout: timeout.map(|t| t.min(Dur::LONGEST)),
         delegates: raw.delegates.unwrap_or_else(|| delegates(agent, &name)),
@@ -211,31 +256,33 @@ fn tool_started(raw: Raw<'_>, agent: ReaderName) -> Result<Sign, Wrong> {
 
 fn tool_ended(raw: Raw<'_>) -> Result<Sign, Wrong> {
     let kind = "tool_ended";
-    let text = raw.result.map(words).unwrap_or_default();
+    let text = raw.result.map_or(Cow::Borrowed(""), words);
     let ok = need(raw.ok, kind, "ok")?;
     let error = match ok {
         true => String::new(),
         false if text.trim().is_empty() => "failed".to_owned(),
         false => fingerprint_ends(&text),
     };
-    Ok(Sign::ToolEnded { id: need(raw.id, kind, "id")?, ok, result: result(&text), error, heartbeat: false })
+    let id = need(raw.id, kind, "id")?.into_string();
+    Ok(Sign::ToolEnded { id, ok, result: result(&text), error, heartbeat: false })
 }
 
 fn subagent(raw: Raw<'_>) -> Result<Input, Wrong> {
     let kind = "subagent";
     let what = need(raw.what, kind, "what")?;
-    let did = match one_of("what", what, &["progress", "tool", "heartbeat", "ended"])?.as_str() {
+    one_of("what", what.as_str(), &["progress", "tool", "heartbeat", "ended"])?;
+    let did = match what.as_str() {
         "progress" => Did::Progress,
         "tool" => Did::Tool,
         "heartbeat" => Did::Heartbeat,
         _ => Did::Ended,
     };
-    Ok(Input::Subagent { id: need(raw.id, kind, "id")?, did })
+    Ok(Input::Subagent { id: need(raw.id, kind, "id")?.into_string(), did })
 }
 
 /// A text as it is, anything else as it is written.
-fn words(value: &RawValue) -> String {
-    serde_json::from_str::<String>(value.get()).unwrap_or_else(|_| value.get().to_owned())
+fn words(value: &RawValue) -> Cow<'_, str> {
+    serde_json::from_str::<Text<'_>>(value.get()).map_or_else(|_| value.get().into(), |text| text.0)
 }
 
 /// Null is an unknown state.
