@@ -45,7 +45,9 @@ impl Watching {
         self.attend.take(now, fact);
         match fact {
             Fact::Observed(seen) => self.condition.observed(seen),
-            Fact::ToolStarted(_) | Fact::ToolEnded { .. } => self.condition.retrying = None,
+            Fact::ToolStarted(_) | Fact::ToolEnded { .. } if !fact.is_heartbeat() => {
+                self.condition.retrying = None;
+            }
             _ => {}
         }
         match fact {
