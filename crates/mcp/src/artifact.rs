@@ -19,7 +19,9 @@ pub async fn keep(dir: &Path, name: &str, content: String) -> io::Result<PathBuf
 fn write(dir: &Path, path: &Path, content: &[u8]) -> io::Result<()> {
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
     let new = dir.join(format!(".{}.new", std::process::id()));
+    // unbounded: on a thread of its own, which is waited for within a limit
     let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
+    // unbounded: as above
     file.write_all(content)?;
     std::fs::rename(&new, path)
 }

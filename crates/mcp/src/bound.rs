@@ -57,6 +57,7 @@ pub fn within_unless<T>(
 ) -> impl Future<Output = Result<T, Unmet>> {
     let (cancelled, what) = (Box::pin(cancelled), Box::pin(what));
     async move {
+        // unbounded: the first of them has its limit
         tokio::select! {
             biased;
             met = tokio::time::timeout(limit, what) => met.map_err(|_| Unmet::Late(limit)),
@@ -73,6 +74,7 @@ pub fn until<T>(
 ) -> impl Future<Output = Option<T>> {
     let (ended, what) = (Box::pin(ended), Box::pin(what));
     async move {
+        // unbounded: whoever uses it says why that is right
         tokio::select! {
             biased;
             met = what => Some(met),

@@ -59,11 +59,11 @@ impl Child {
     /// How it ended, if it does within the limit; then its group is killed, and so it is at the end of the limit.
     pub async fn end_within(mut self, limit: Duration) -> Option<ExitStatus> {
         let mut process = self.process.take()?;
-        let group = self.group.take();
+        // Whoever waits may lose interest; then it is killed as well, when `self` goes.
         // unbounded: in a thread of its own, and ended by the signals below
         let mut exited = tokio::task::spawn_blocking(move || process.wait());
         let in_time = within(limit, &mut exited).await;
-        kill(group);
+        kill(self.group.take());
         match in_time {
             Ok(ended) => ended.ok()?.ok(),
             Err(_) => {
@@ -78,9 +78,12 @@ impl Child {
 impl Drop for Child {
     fn drop(&mut self) {
         kill(self.group.take());
-        if let Some(process) = &mut self.process {
-            // Killed, it is reaped here or, if it takes its time, by the session's keeper.
-            let _ = process.try_wait();
+        let Some(mut process) = self.process.take() else { return };
+        if matches!(process.try_wait(), Ok(None)) {
+            // unbounded: it was killed; a thread waits that nobody waits for, and nobody stays in the process table
+            let reaper = std::thread::Builder::new().spawn(move || process.wait());
+            // Without one the session's keeper reaps it in the end.
+            drop(reaper);
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The server that a session's agent speaks to: its tools, and those of the servers behind it.
 
 use crate::artifact;
-use crate::bound::{Late, within};
+use crate::bound::{Late, Unmet, within, within_unless};
 use crate::checks;
 use crate::home::Home;
 use crate::limits::{LIST_LIMIT, TOOL_LIMIT};
@@ -66,11 +66,14 @@ impl ServerHandler for Side {
             Call::Say(_) | Call::Save { .. } => TOOL_LIMIT,
             Call::Check => TOOL_LIMIT + check_limit(self.home.session()),
         };
-        let done = within(limit, self.carry_out(call)).await;
+        // Whoever asked may lose interest, or be gone: then what was begun for it ends.
+        let done = within_unless(limit, context.ct.cancelled(), self.carry_out(call)).await;
+        let failed = |why: String| CallToolResult::error(vec![ContentBlock::text(why)]);
         let result = match done {
             Ok(Ok(text)) => CallToolResult::success(vec![ContentBlock::text(text)]),
-            Ok(Err(why)) => CallToolResult::error(vec![ContentBlock::text(why)]),
-            Err(late) => CallToolResult::error(vec![ContentBlock::text(format!("{}: {late}", tool.name()))]),
+            Ok(Err(why)) => failed(why),
+            Err(Unmet::Late(limit)) => failed(format!("{}: {}", tool.name(), Late(limit))),
+            Err(Unmet::Cancelled) => failed("cancelled".to_owned()),
         };
         Ok(result.into())
     }

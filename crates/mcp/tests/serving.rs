@@ -7,7 +7,7 @@ use dogwatch_core::settings::Tampered;
 use dogwatch_host::door::Pinned;
 use dogwatch_host::pins;
 use serde_json::{Value, json};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use support::{Agent, runtime, said};
 
 #[test]
@@ -76,6 +76,30 @@ fn the_checks_are_run_and_told_with_their_ends() {
         assert!(text.contains("exit code 7, and prints at the end:\nwrong number of dots"), "{text}");
         assert!(text.contains("$ true\npasses") && text.contains("FAILS by a signal"), "{text}");
         agent.run.wait_for(|s| s["say"] == "checked" && s["failed"] == 2 && s["of"] == 3).await;
+    });
+}
+
+#[test]
+fn a_check_that_nobody_waits_for_any_more_is_ended() {
+    runtime().block_on(async {
+        let mut agent =
+            Agent::start(Vec::new(), &["echo $$ > pid.new; mv pid.new pid; exec sleep 1000"]).await;
+        let id = agent.send("tools/call", json!({"name": "check_done", "arguments": {}})).await;
+        let pid = agent.dir.path().join("pid");
+        let until = Instant::now() + support::PATIENCE;
+        while !pid.exists() && Instant::now() < until {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        let process = format!("/proc/{}", std::fs::read_to_string(pid).unwrap().trim());
+        assert!(std::path::Path::new(&process).exists());
+        let cancel =
+            json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": id}});
+        agent.put(&cancel.to_string()).await;
+        while std::path::Path::new(&process).exists() && Instant::now() < until {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        assert!(!std::path::Path::new(&process).exists(), "it is gone, and reaped");
+        is_well(&mut agent).await;
     });
 }
 

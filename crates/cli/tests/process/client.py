@@ -34,7 +34,8 @@ async def handshake(seen):
         seen["instructions"] = hello.instructions
         listed = (await session.list_tools()).tools
         seen["tools"] = {tool.name: tool.input_schema for tool in listed}
-        calls = json.loads(os.environ["CALLS"])
+        with open(os.environ["CALLS"]) as file:
+            calls = json.load(file)
         seen["answers"] = []
         for tool, arguments in calls:
             answer = await answered(session.call_tool(tool, arguments, read_timeout_seconds=PATIENCE))

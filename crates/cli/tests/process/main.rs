@@ -6,6 +6,7 @@ mod kit;
 
 mod bad_input;
 mod checks;
+mod client;
 mod commands;
 mod control;
 mod day;
@@ -28,4 +29,5 @@ mod signals;
 mod snapshots;
 mod subagents;
 mod usage;
+mod vanishing;
 mod wake;

@@ -55,6 +55,7 @@ pub async fn let_in(
 /// The answer fits a fresh socket's buffer, so nobody is waited for.
 fn turn_away(caller: TcpStream) {
     if let Ok(mut stream) = caller.into_std() {
+        // unbounded: a socket that does not hold up anybody
         let _ = stream.write_all(FULL);
     }
 }

@@ -1,0 +1,123 @@
+//! The side door and a client that was not written for it: the Python SDK of MCP (client.py) drives `dogwatch mcp`
+//! within a real run. `scripts/test` installs it.
+
+use crate::kit::{Project, all, one};
+use serde_json::{Value, json};
+use std::path::{Path, PathBuf};
+
+/// Where `scripts/test` has put the SDK.
+fn sdk() -> PathBuf {
+    let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).with_file_name("python-mcp");
+    let stamp = dir.join("stamp");
+    assert!(stamp.exists(), "{} is not there: scripts/test installs the Python SDK of MCP", dir.display());
+    dir
+}
+
+/// Every tool of ours, and some of another server's: with what it is called, and what is said to it. `text` is an
+/// answer, `error` a tool that failed, `refused` an error of the protocol.
+fn calls() -> Vec<(&'static str, Value, &'static str, &'static str)> {
+    let long = "x".repeat((1 << 20) + 1);
+    vec![
+        ("report_state", json!({"state": "done"}), "text", "Noted as a claim."),
+        ("report_state", json!({}), "refused", "report_state: missing field `state`"),
+        ("report_state", json!({"state": "two words"}), "error", "a state is one word"),
+        ("report_progress", json!({"message": "half", "done": 1, "total": 2}), "text", "Noted."),
+        ("report_progress", json!({"message": "half", "done": 1, "total": 2}), "text", "nothing new"),
+        ("report_progress", json!({"message": 5}), "refused", "report_progress: invalid type"),
+        ("heartbeat", json!({}), "text", "Alive."),
+        ("heartbeat", json!({"more": 1}), "refused", "takes no arguments"),
+        ("report_error", json!({"text": "no key"}), "text", "Noted."),
+        ("report_error", json!({"text": " "}), "refused", "`text` says nothing"),
+        ("save_artifact", json!({"name": "plan.md", "content": "# the plan"}), "text", "Saved as"),
+        ("save_artifact", json!({"name": "../plan.md", "content": "x"}), "refused", "not a path"),
+        ("save_artifact", json!({"name": "long", "content": long}), "refused", "at most 1048576 bytes"),
+        ("check_done", json!({"now": true}), "refused", "takes no arguments"),
+        ("check_done", json!({}), "text", "1 of 2 checks fail."),
+        ("check_done", json!({}), "error", "ask again in"),
+        ("what_failed", json!({}), "text", "Nothing has failed"),
+        ("what_failed", json!({"x": 1}), "refused", "takes no arguments"),
+        ("no_such_tool", json!({}), "refused", "there is no tool `no_such_tool` here"),
+        ("echo", json!({"text": "hello"}), "text", "hello"),
+        ("files_heartbeat", json!({"text": "theirs"}), "text", "theirs"),
+        ("refuse", json!({}), "error", "server `files`: not today"),
+        ("hang", json!({}), "error", "server `files`: `hang` gave no answer within its limit of 0.5 s"),
+        ("die", json!({}), "error", "server `files` has ended"),
+        ("echo", json!({"text": "back"}), "text", "back"),
+    ]
+}
+
+#[test]
+fn a_client_that_was_not_written_for_it_finds_an_mcp_server() {
+    let project = Project::new();
+    project.file("client.py", include_str!("client.py"));
+    project.file("server.py", include_str!("../../../mcp/tests/support/server.py"));
+    let calls = calls();
+    let asked: Vec<Value> = calls.iter().map(|(tool, arguments, ..)| json!([tool, arguments])).collect();
+    project.file("calls", &json!(asked).to_string());
+    let result = project.outside("result");
+    let line = format!(
+        "env BIN={} PYTHONPATH={} CALLS=calls RESULT={} python3 client.py",
+        env!("CARGO_BIN_EXE_dogwatch"),
+        sdk().display(),
+        result.display()
+    );
+    let servers = "mcp: {servers: {files: {command: [python3, server.py, good], timeout: 500ms}}}";
+    let front = "done_when: ['true', 'test -e done']\nmax_iterations: 1";
+    project.ralph(&format!("agent: {}\n{front}\n{servers}", json!(line)), "go");
+    let done = project.run(&[]);
+    let ended = one(&done.events(), "session_ended")["exit_code"].clone();
+    assert_eq!(ended, 0, "{}", String::from_utf8_lossy(&project.raw(1, "stderr")));
+    let seen = std::fs::read_to_string(&result).expect("it tells what it saw");
+    let seen: Value = serde_json::from_str(&seen).expect("JSON");
+    what_it_saw(&seen, &calls);
+    what_was_recorded(&project, &done.events());
+}
+
+fn what_it_saw(seen: &Value, calls: &[(&str, Value, &str, &str)]) {
+    assert_eq!(seen["hello"], json!({"name": "dogwatch", "protocol": "2025-11-25"}));
+    assert!(seen["instructions"].as_str().is_some_and(|text| text.contains("check_done")));
+    let tools = seen["tools"].as_object().expect("a list of tools");
+    for tool in ["report_state", "save_artifact", "what_failed", "echo", "hang", "files_heartbeat"] {
+        assert_eq!(tools[tool]["type"], "object", "{tool}");
+    }
+    let answers = seen["answers"].as_array().expect("answers");
+    assert_eq!(answers.len(), calls.len());
+    for ((tool, arguments, kind, wanted), answer) in calls.iter().zip(answers) {
+        let said = answer[1][kind].as_str().unwrap_or_default();
+        let arguments: String = arguments.to_string().chars().take(100).collect();
+        assert!(said.contains(wanted), "{tool} {arguments}: {kind} {wanted:?} is not in {answer}");
+    }
+    assert_eq!(seen["progress"], json!([{"text": "done"}, [[1.0, 2.0, "half"]]]));
+    let negotiated = &seen["negotiated"];
+    assert_eq!(negotiated["answer"], json!({"text": "Noted."}), "{negotiated}");
+    assert_eq!(negotiated["proxied"], json!({"text": "through"}), "{negotiated}");
+}
+
+fn what_was_recorded(project: &Project, events: &[Value]) {
+    let told: Vec<(&str, &str)> = all(events, "agent_reported")
+        .into_iter()
+        .map(|e| (e["kind"].as_str().unwrap_or_default(), e["text"].as_str().unwrap_or_default()))
+        .collect();
+    for wanted in [
+        ("state", "done"),
+        ("progress", "half"),
+        ("error", "no key"),
+        ("artifact", "plan.md"),
+        ("checks", "1 of 2 checks fail, by the agent's own run"),
+        ("server", "files: hang took too long and was given up"),
+        ("progress", "once more"),
+    ] {
+        assert!(told.contains(&wanted), "{wanted:?} is not in {told:?}");
+    }
+    assert!(told.iter().any(|(kind, text)| *kind == "server" && text.contains("has ended")), "{told:?}");
+    assert_eq!(told.iter().filter(|said| **said == ("progress", "half")).count(), 1, "{told:?}");
+    let journal = project.journal();
+    let seen = |e: &&Value| e["event"] == "observed" && e["channel"] == "mcp_tool";
+    let counted: u64 = journal.iter().filter(seen).filter_map(|e| e["count"].as_u64()).sum();
+    // One each for a new note, two for a call that was passed on; heartbeats and refusals are none.
+    assert!((15..=40).contains(&counted), "{counted}");
+    let kept = project.run_dir().join("loop/000001/artifacts");
+    assert_eq!(std::fs::read_to_string(kept.join("plan.md")).expect("it is kept"), "# the plan");
+    assert_eq!(std::fs::read_dir(kept).expect("is there").count(), 1, "nothing else is");
+    assert_eq!(one(events, "run_ended")["exit_code"], 1, "the claim changed nothing");
+}
