@@ -1,6 +1,6 @@
 //! The way home: what an agent says goes to its run, over the run's socket, with the session's key.
 
-use crate::bound::{Late, within};
+use crate::bound::{Late, until, within};
 use crate::limits::{HOME_LIMIT, MAX_HOME_ANSWER, MAX_NOTES};
 use dogwatch_core::side::{Answer, Letter, Said};
 use dogwatch_host::door::SessionFile;
@@ -56,13 +56,24 @@ pub struct Home {
     notes: mpsc::Sender<Said>,
     /// The run has said that the session is over, or is gone itself.
     over: CancellationToken,
+    /// The agent has nothing more to say.
+    leaving: CancellationToken,
 }
 
 impl Home {
     /// The home of a session, and the notes that `pass_on` takes there.
     pub fn of(session: SessionFile) -> (Home, mpsc::Receiver<Said>) {
         let (notes, waiting) = mpsc::channel(MAX_NOTES);
-        (Home { session, line: Mutex::new(None), notes, over: CancellationToken::new() }, waiting)
+        (
+            Home {
+                session,
+                line: Mutex::new(None),
+                notes,
+                over: CancellationToken::new(),
+                leaving: CancellationToken::new(),
+            },
+            waiting,
+        )
     }
 
     pub fn session(&self) -> &SessionFile {
@@ -96,6 +107,11 @@ impl Home {
     /// Returns when the run wants to hear no more of this session.
     pub fn over(&self) -> impl Future<Output = ()> {
         self.over.clone().cancelled_owned()
+    }
+
+    /// No more notes are left; those that wait are still taken home.
+    pub fn leave(&self) {
+        self.leaving.cancel();
     }
 
     fn connect(&self) -> io::Result<BufReader<UnixStream>> {
@@ -137,10 +153,11 @@ impl Home {
     }
 }
 
-/// Takes the notes home, one after the other, until nobody can leave any more.
+/// Takes the notes home, one after the other, until nobody leaves any more.
 pub async fn pass_on(home: std::sync::Arc<Home>, mut notes: mpsc::Receiver<Said>) {
     // unbounded: waits for the next note, of which there may be none
-    while let Some(said) = notes.recv().await {
+    // unbounded: until the agent leaves
+    while let Some(Some(said)) = until(home.leaving.cancelled(), notes.recv()).await {
         // A run that does not listen loses evidence, not work.
         let _ = within(2 * HOME_LIMIT, home.say(said)).await;
     }

@@ -33,7 +33,7 @@ pub mod wire;
 use bound::within;
 use dogwatch_host::door::SessionFile;
 use home::Home;
-use limits::{GREETING_LIMIT, MAX_ASKED};
+use limits::{GREETING_LIMIT, HOME_LIMIT, MAX_ASKED};
 use proxy::Proxy;
 use serve::Side;
 use std::io;
@@ -64,7 +64,7 @@ where
     let (home, notes) = Home::of(session);
     let home = Arc::new(home);
     let passing = tokio::spawn(home::pass_on(Arc::clone(&home), notes));
-    let side = Side { proxy: Arc::new(Proxy::new(Arc::clone(&home))), home };
+    let side = Side { proxy: Arc::new(Proxy::new(Arc::clone(&home))), home: Arc::clone(&home) };
     let served = match within(GREETING_LIMIT, rmcp::serve_server(side, wire)).await {
         Ok(Ok(served)) => served,
         // Who leaves without a greeting has nothing to say.
@@ -74,7 +74,8 @@ where
     };
     // unbounded: the agent speaks when it has something to say
     let _ = served.waiting().await;
-    passing.abort();
+    home.leave();
+    let _ = within(HOME_LIMIT, passing).await;
     Ok(())
 }
 

@@ -197,10 +197,13 @@ fn a_session_is_known_by_its_key_alone_and_the_key_stands_in_no_command_line() {
 const URL_AGENT: &str = r#"
 import json, os, subprocess, sys, urllib.error, urllib.request
 sys.stdin.read()
-server = subprocess.Popen([os.environ["BIN"], "mcp", "--http"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
-url = server.stdout.readline().decode().strip()
+if "DOGWATCH_MCP_URL" in os.environ:
+    url, argv = os.environ["DOGWATCH_MCP_URL"], ""
+else:
+    server = subprocess.Popen([os.environ["BIN"], "mcp", "--http"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    url, argv = server.stdout.readline().decode().strip(), open("/proc/%d/cmdline" % server.pid).read()
 assert url.startswith("http://127.0.0.1:") and url.endswith("/mcp"), url
-assert os.environ["DOGWATCH_TOKEN"] not in open("/proc/%d/cmdline" % server.pid).read()
+assert os.environ["DOGWATCH_TOKEN"] not in argv
 session = None
 def post(message, key=os.environ["DOGWATCH_TOKEN"]):
     global session
@@ -228,19 +231,22 @@ except urllib.error.HTTPError as refused:
 
 #[test]
 fn an_agent_speaks_to_its_run_over_http_and_the_server_goes_with_the_session() {
-    let project = Project::new();
-    project.file("agent.py", URL_AGENT);
-    let (bin, answers) = (env!("CARGO_BIN_EXE_dogwatch"), project.outside("answers"));
-    let line = format!("env BIN={bin} ANSWERS={} python3 agent.py", answers.display());
-    project.ralph(&format!("agent: {}\n{GRACES}", json!(line)), "go");
-    let done = project.run(&["-n", "1"]);
-    done.assert_code(0);
-    let events = done.events();
-    assert_eq!(one(&events, "agent_reported")["text"], "over HTTP");
-    let answer: Value =
-        serde_json::from_str(&std::fs::read_to_string(answers).expect("it was answered")).expect("JSON");
-    assert_eq!(answer["result"]["content"][0]["text"], "Noted.");
-    project.assert_nobody_is_left();
+    let (bin, python) = (env!("CARGO_BIN_EXE_dogwatch"), "python3 agent.py");
+    for line in [python.to_owned(), format!("{bin} mcp --http -- {python}")] {
+        let project = Project::new();
+        project.file("agent.py", URL_AGENT);
+        let answers = project.outside("answers");
+        let line = format!("env BIN={bin} ANSWERS={} {line}", answers.display());
+        project.ralph(&format!("agent: {}\n{GRACES}", json!(line)), "go");
+        let done = project.run(&["-n", "1"]);
+        done.assert_code(0);
+        let events = done.events();
+        assert_eq!(one(&events, "agent_reported")["text"], "over HTTP");
+        let answer = std::fs::read_to_string(answers).expect("it was answered");
+        let answer: Value = serde_json::from_str(&answer).expect("JSON");
+        assert_eq!(answer["result"]["content"][0]["text"], "Noted.");
+        project.assert_nobody_is_left();
+    }
 }
 
 #[test]

@@ -7,7 +7,7 @@ use crate::bound::within;
 use crate::limits::MAX_ASKED;
 use crate::serve::Side;
 use bytes::Bytes;
-use http::Request;
+use http::{Method, Request, StatusCode};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
 use rmcp::transport::streamable_http_server::StreamableHttpService;
@@ -44,10 +44,16 @@ impl Answering {
             within(self.longest, self.sessions.make_room()).await.map_err(|_| Refusal::TooLong)?;
         }
         self.sessions.heard(&head.headers);
+        let leaves = head.method == Method::DELETE;
         let request = Request::from_parts(head, Full::new(body));
-        let reply = within(self.longest, self.service.handle(request)).await.map_err(|_| Refusal::TooLong)?;
+        let mut reply =
+            within(self.longest, self.service.handle(request)).await.map_err(|_| Refusal::TooLong)?;
         if greets {
             self.sessions.heard(reply.headers());
+        }
+        // It has left by now; some clients take "accepted" for a refusal.
+        if leaves && reply.status_mut() == &StatusCode::ACCEPTED {
+            *reply.status_mut() = StatusCode::OK;
         }
         Ok(reply)
     }

@@ -17,11 +17,11 @@ pub(crate) mod line;
 mod over;
 mod sessions;
 
-use crate::bound::until;
+use crate::bound::{until, within};
 use crate::home::{self, Home};
 use crate::limits::{
-    BODY_LIMIT, HEAD_LIMIT, LONGEST_SILENCE, MAX_CONNECTIONS, MAX_SESSIONS, START_LIMIT, TOOL_LIMIT,
-    WRITE_LIMIT,
+    BODY_LIMIT, HEAD_LIMIT, HOME_LIMIT, LONGEST_SILENCE, MAX_CONNECTIONS, MAX_SESSIONS, START_LIMIT,
+    TOOL_LIMIT, WRITE_LIMIT,
 };
 use crate::proxy::Proxy;
 use crate::serve::{Side, check_limit, duration};
@@ -30,11 +30,12 @@ use dogwatch_core::dur::Dur;
 use dogwatch_core::settings::McpServer;
 use dogwatch_host::door::SessionFile;
 use guard::Guard;
-use over::Over;
+use over::{Neighbour, Over};
 use rmcp::transport::streamable_http_server::session::local::{LocalSessionManager, SessionConfig};
 use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
 use sessions::Sessions;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -75,9 +76,14 @@ impl Default for Limits {
     }
 }
 
-/// Serves a session's agent here, until the session is over. The listener is on a loopback address; `file` is the
-/// session's, which goes with it.
-pub fn serve_http(session: SessionFile, file: &Path, listener: std::net::TcpListener) -> io::Result<()> {
+/// Serves a session's agent here, until the session is over, or the process that it stands beside. The listener is on
+/// a loopback address; `file` is the session's, which goes with it.
+pub fn serve_http(
+    session: SessionFile,
+    file: &Path,
+    listener: std::net::TcpListener,
+    beside: Option<OwnedFd>,
+) -> io::Result<()> {
     let runtime = crate::runtime()?;
     // A client that waits for the answer to its call is not silent.
     let silence = LONGEST_SILENCE.saturating_add(longest_call(&session));
@@ -85,8 +91,13 @@ pub fn serve_http(session: SessionFile, file: &Path, listener: std::net::TcpList
     // unbounded: serves as long as the session lasts
     let served = runtime.block_on(async {
         listener.set_nonblocking(true)?;
-        // unbounded: as above
-        serve_at(session, file, TcpListener::from_std(listener)?, limits).await
+        let serving = serve_at(session, file, TcpListener::from_std(listener)?, limits);
+        match beside.map(Neighbour::new).transpose()? {
+            // unbounded: as long as that process lives
+            Some(neighbour) => until(neighbour.gone(), serving).await.unwrap_or(Ok(())),
+            // unbounded: as above
+            None => serving.await,
+        }
     });
     runtime.shutdown_background();
     served
@@ -137,7 +148,8 @@ pub async fn serve_at(
     // unbounded: ends when the session does, and then in time
     tokio::join!(ended, doors);
     streams.cancel();
-    passing.abort();
+    home.leave();
+    let _ = within(HOME_LIMIT, passing).await;
     Ok(())
 }
 

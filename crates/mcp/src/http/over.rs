@@ -1,7 +1,9 @@
-//! How the end of a session is seen from outside of its process tree: its file is removed with it.
+//! How the end of a session is seen from outside of its process tree: its file is removed with it. And how the end of
+//! the agent is seen by who stands beside it.
 
 use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe;
@@ -31,5 +33,20 @@ impl Over {
                 return;
             }
         }
+    }
+}
+
+/// A process, by what the system opens for it.
+pub struct Neighbour(pipe::Receiver);
+
+impl Neighbour {
+    pub fn new(process: OwnedFd) -> io::Result<Neighbour> {
+        // Nothing is read of it; it is readable when the process has ended.
+        Ok(Neighbour(pipe::Receiver::from_owned_fd_unchecked(process)?))
+    }
+
+    pub async fn gone(self) {
+        // unbounded: the agent lives as long as it lives
+        let _ = self.0.readable().await;
     }
 }
