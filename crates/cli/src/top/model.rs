@@ -4,7 +4,7 @@
 use super::keys::Key;
 use super::page::Page;
 use crate::screen::Tone;
-use dogwatch_core::event::Recorded;
+use dogwatch_core::event::{Outcome, Recorded};
 use dogwatch_core::ids::RunId;
 use dogwatch_core::moment::Moment;
 use dogwatch_core::status::{DoingStatus, State, Status};
@@ -356,8 +356,16 @@ impl Top {
                 self.send(run, order)
             }
             Some(row) => {
-                let hint = match row.status(self.now).state {
-                    State::Ended => "it has ended",
+                let status = row.status(self.now);
+                let outcome = status.ended.as_ref().map(|end| end.outcome);
+                let hint = match (status.state, outcome) {
+                    (State::Ended, Some(Outcome::Idle)) => {
+                        "it went to sleep; `dogwatch wake` goes on with it"
+                    }
+                    (State::Ended, Some(Outcome::Stopped | Outcome::Interrupted)) => {
+                        "it was stopped; `dogwatch resume` goes on with it"
+                    }
+                    (State::Ended, _) => "it has ended",
                     _ => "its dogwatch died; `dogwatch resume` goes on with it",
                 };
                 self.said = Some((Tone::Bad, format!("run {}: {hint}", tail(&row.run))));

@@ -299,12 +299,18 @@ fn orders_go_to_the_chosen_run_one_at_a_time_and_a_stop_wants_a_yes() {
 
 #[test]
 fn a_run_that_nobody_supervises_takes_no_orders() {
-    let mut ended = Book::of(run(1));
-    ended.ends(50, Outcome::Clean, 0);
-    let mut top = top_of(vec![(run(1), false, ended)], 60);
-    for order in ["w", "p", "s"] {
-        assert_eq!(press(&mut top, order), []);
-        assert!(top.said.as_ref().is_some_and(|(_, said)| said.contains("it has ended")), "{:?}", top.said);
+    for (outcome, hint) in [
+        (Outcome::Clean, "it has ended"),
+        (Outcome::Idle, "`dogwatch wake` goes on with it"),
+        (Outcome::Stopped, "`dogwatch resume` goes on with it"),
+    ] {
+        let mut ended = Book::of(run(1));
+        ended.ends(50, outcome, 0);
+        let mut top = top_of(vec![(run(1), false, ended)], 60);
+        for order in ["w", "p", "s"] {
+            assert_eq!(press(&mut top, order), []);
+            assert!(top.said.as_ref().is_some_and(|(_, said)| said.contains(hint)), "{:?}", top.said);
+        }
     }
     let mut empty = Top::new(at(0), (80, 24));
     assert_eq!(press(&mut empty, "wpsjk"), []);
