@@ -59,6 +59,8 @@ pub struct NodeView {
     pub iteration: Iteration,
     pub counts: Counts,
     pub doing: Doing,
+    /// The wait that a pause has put off: why, how long it was to be, until when.
+    pub put_off: Option<(WaitWhy, Dur, Wall)>,
     pub failures: Failures,
     pub spell: Spell,
     pub attempts: Attempts,
@@ -465,6 +467,7 @@ impl NodeView {
             agent: 0,
             worktree: None,
             worktree_found: false,
+            put_off: None,
             snapshot: None,
             structured: false,
             session: Dur::ZERO,
@@ -538,6 +541,7 @@ impl NodeView {
         self.sight = None;
         self.reported = None;
         self.doing = Doing::Preparing;
+        self.put_off = None;
         self.attempts.just_failed = false;
         self.session = Dur::ZERO;
     }
@@ -633,11 +637,20 @@ impl NodeView {
             WaitWhy::Backoff | WaitWhy::Recovery => self.attempts.backoff = Some(delay),
             WaitWhy::Paused | WaitWhy::RateLimit | WaitWhy::Error | WaitWhy::Delay => {}
         }
-        self.doing = Doing::Waiting { why, delay, until };
+        let was = std::mem::replace(&mut self.doing, Doing::Waiting { why, delay, until });
+        match (why, was) {
+            (WaitWhy::Paused, Doing::Waiting { why, delay, until: Some(until) }) => {
+                self.put_off = Some((why, delay, until));
+            }
+            // A pause that goes on after its supervisor was lost still has what it put off.
+            (WaitWhy::Paused, _) => {}
+            _ => self.put_off = None,
+        }
     }
 
     fn wait_over(&mut self, by: WaitEndedBy) {
         let was = std::mem::replace(&mut self.doing, Doing::Nothing);
+        self.put_off = None;
         if matches!(was, Doing::Waiting { why: WaitWhy::Paused, .. }) {
             // A wake does not lift a pause, and lifting one does not forget the wake.
             return;

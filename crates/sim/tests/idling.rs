@@ -363,6 +363,32 @@ fn a_pause_puts_a_wait_off_and_lifting_it_honours_what_is_left() {
 }
 
 #[test]
+fn killed_in_a_pause_what_it_put_off_is_still_put_off() {
+    let paused = || {
+        let mut world = World::new(plan(|s| s.delay = Dur::from_mins(10)), |_| Act::works(MINUTE))
+            .at(Dur::from_mins(2), Input::PauseAsked);
+        world.drive(Drive::Until(Dur::from_mins(3)));
+        assert_eq!(world.crash(0, MINUTE, false), Ok(true));
+        world
+    };
+    // The wait was to end after eleven minutes, and does.
+    let mut world = paused();
+    world.drive(Drive::Until(Dur::from_mins(5)));
+    world.now(Input::UnpauseAsked);
+    world.drive(Drive::Until(Dur::from_mins(12)));
+    assert_eq!(world.sessions, [0, 660_000]);
+    // Killed twice, and lifted when nothing is left of it.
+    let mut world = paused();
+    world.drive(Drive::Until(Dur::from_mins(5)));
+    assert_eq!(world.crash(0, MINUTE, false), Ok(true));
+    world.drive(Drive::Until(Dur::from_mins(30)));
+    assert_eq!(world.sessions, [0]);
+    world.now(Input::UnpauseAsked);
+    world.drive(Drive::Until(MINUTE));
+    assert_eq!(world.sessions.len(), 2);
+}
+
+#[test]
 fn a_pause_while_the_agent_works_lets_it_finish_and_starts_nothing() {
     let mut world =
         World::new(plan(|_| {}), |_| Act::works(MINUTE)).at(Dur::from_secs(30), Input::PauseAsked);

@@ -102,6 +102,11 @@ impl Run {
         let node = self.cx.view.node(ix);
         match (&node.doing, node.open) {
             (_, Some(began)) => Before::InIteration(self.cx.view.last.awake.since(began)),
+            (Doing::Waiting { why: WaitWhy::Paused, .. }, None)
+                if let Some((why, delay, until)) = node.put_off =>
+            {
+                Before::Waiting(why, delay, until)
+            }
             (Doing::Waiting { why, delay, until: Some(until) }, None) => {
                 Before::Waiting(*why, *delay, *until)
             }
@@ -138,8 +143,7 @@ impl Run {
     /// The wall clock says what is left: the boot clock may be another one by now. A clock that was set
     /// back cannot make the wait longer than it was.
     fn rest_of_wait(&self, why: WaitWhy, delay: Dur, until: Wall) -> Next {
-        let left = u64::try_from(until.0 - self.cx.now.wall.0).unwrap_or(0);
-        match Dur::from_millis(left).min(delay) {
+        match left_of(until, self.cx.now.wall).min(delay) {
             Dur::ZERO => Next::Begin,
             left => Next::Wait(why, Some(left)),
         }
@@ -155,6 +159,11 @@ impl Run {
         };
         self.cx.record(Event::IterationInterrupted { end, by: SUPERVISOR_LOST.to_owned() });
     }
+}
+
+/// What the wall clock leaves of a wait.
+pub(super) fn left_of(until: Wall, now: Wall) -> Dur {
+    Dur::from_millis(u64::try_from(until.0 - now.0).unwrap_or(0))
 }
 
 enum Before {

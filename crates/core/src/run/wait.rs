@@ -2,6 +2,7 @@
 
 use super::cx::Cx;
 use super::node::{Fact, Turn, clear_job_timers, clear_limits};
+use super::resume::left_of;
 use super::tree::Tree;
 use crate::dur::Dur;
 use crate::event::{Cause, EndedBy, Event, WaitEndedBy, WaitWhy};
@@ -29,8 +30,14 @@ pub(super) struct Wait {
 impl Wait {
     pub fn begin(cx: &mut Cx, ix: NodeIx, iteration: Iteration, why: WaitWhy, delay: Option<Dur>) -> Wait {
         let until = delay.map(|d| cx.now.boot.plus(d));
-        let mut wait =
-            Wait { ix, iteration, why, until, put_off: None, probe: None, leaving: None, told: false };
+        // A pause that goes on after its supervisor was lost: what it had put off is still put off.
+        let put_off = cx
+            .view
+            .node(ix)
+            .put_off
+            .filter(|_| why == WaitWhy::Paused)
+            .map(|(why, delay, until)| (why, cx.now.boot.plus(left_of(until, cx.now.wall).min(delay))));
+        let mut wait = Wait { ix, iteration, why, until, put_off, probe: None, leaving: None, told: false };
         wait.record_and_arm(cx, delay);
         wait
     }
