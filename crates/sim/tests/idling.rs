@@ -364,28 +364,18 @@ fn a_pause_puts_a_wait_off_and_lifting_it_honours_what_is_left() {
 
 #[test]
 fn killed_in_a_pause_what_it_put_off_is_still_put_off() {
-    let paused = || {
+    // After the first session the wait was to end after eleven minutes.
+    for (lifted, begins) in [(5, 660_000), (30, 1_800_000)] {
         let mut world = World::new(plan(|s| s.delay = Dur::from_mins(10)), |_| Act::works(MINUTE))
-            .at(Dur::from_mins(2), Input::PauseAsked);
-        world.drive(Drive::Until(Dur::from_mins(3)));
-        assert_eq!(world.crash(0, MINUTE, false), Ok(true));
-        world
-    };
-    // The wait was to end after eleven minutes, and does.
-    let mut world = paused();
-    world.drive(Drive::Until(Dur::from_mins(5)));
-    world.now(Input::UnpauseAsked);
-    world.drive(Drive::Until(Dur::from_mins(12)));
-    assert_eq!(world.sessions, [0, 660_000]);
-    // Killed twice, and lifted when nothing is left of it.
-    let mut world = paused();
-    world.drive(Drive::Until(Dur::from_mins(5)));
-    assert_eq!(world.crash(0, MINUTE, false), Ok(true));
-    world.drive(Drive::Until(Dur::from_mins(30)));
-    assert_eq!(world.sessions, [0]);
-    world.now(Input::UnpauseAsked);
-    world.drive(Drive::Until(MINUTE));
-    assert_eq!(world.sessions.len(), 2);
+            .at(Dur::from_mins(2), Input::PauseAsked)
+            .at(Dur::from_mins(lifted), Input::UnpauseAsked);
+        for _ in 0..2 {
+            world.drive(Drive::Until(Dur::from_mins(3)));
+            assert_eq!(world.crash(0, Dur::from_secs(30), false), Ok(true));
+        }
+        world.drive(Drive::Until(Dur::from_millis(begins + 60_000)));
+        assert_eq!(world.sessions, [0, begins], "{:#?}", world.story());
+    }
 }
 
 #[test]
