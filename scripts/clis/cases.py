@@ -1,6 +1,7 @@
 """What is tried with each of the CLIs. A case plays a loop and says what its record must hold."""
 
 import json
+import tempfile
 
 from stage import expect
 
@@ -49,6 +50,14 @@ def reports(stage):
     expect(evidence(played, "mcp_tool"), "the calls are evidence", played.story())
     expect(knows_own_server(played), "the user's own server stays", played.asked)
     expect(not played.of("trouble"), "no trouble", played.story())
+
+
+def reports_from_an_open_place(stage):
+    """The same, where others may write to a directory above the home."""
+    reports(stage)
+
+
+reports_from_an_open_place.place = tempfile.gettempdir()
 
 
 def knows_own_server(played):
@@ -212,6 +221,7 @@ def evidence(played, channel):
 CASES = [
     works,
     reports,
+    reports_from_an_open_place,
     is_not_told,
     hangs,
     never_answers,

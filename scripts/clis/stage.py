@@ -32,7 +32,7 @@ class Stage:
     def __init__(self, directory, cli, programs, dogwatch):
         self.directory, self.cli, self.dogwatch = directory, cli, dogwatch
         self.home, self.work = directory / "home", directory / "work"
-        (self.home / "tmp").mkdir(parents=True)
+        (self.home / "tmp").mkdir(parents=True, exist_ok=True)
         self.work.mkdir()
         git = ["git", "-c", "user.name=t", "-c", "user.email=t@example.org"]
         subprocess.run([*git, "init", "-q"], cwd=self.work, check=True)

@@ -2,6 +2,10 @@
 //! how the agent CLI is told to start that server. The key is in that file, readable by this user alone, and
 //! in the session's environment; never in a command line.
 
+mod gemini;
+
+pub use gemini::remove_home;
+
 use crate::{home, journal, pins, socket};
 use dogwatch_agents::{Door, Injection, Launch, inject};
 use dogwatch_core::attempts::changed_pins;
@@ -11,6 +15,7 @@ use dogwatch_core::ids::{Iteration, NodeName, RunId};
 use dogwatch_core::settings::{McpServer, Settings, Tampered};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use std::fmt::Display;
 use std::fs::OpenOptions;
 use std::hint::black_box;
 use std::io::{self, Read, Write};
@@ -111,6 +116,8 @@ pub struct Doorstep {
     pub injection: Option<Injection>,
     /// Files that go with the session.
     pub files: Vec<PathBuf>,
+    /// Homes that were made for it.
+    pub homes: Vec<PathBuf>,
     /// Why the agent was not told of it, if it should have been.
     pub untold: Option<String>,
 }
@@ -171,21 +178,43 @@ fn tell(
         step.env.push(((*name).to_owned(), laid_over(&theirs, ours).map_err(|e| format!("{name}: {e}"))?));
     }
     if let Some((name, ours)) = &injection.file_env {
-        let theirs = std::env::var_os(name).map_or_else(|| PathBuf::from(GEMINI_SYSTEM), PathBuf::from);
-        let text = match read_file(&theirs, MAX_FILE) {
-            Ok(text) => String::from_utf8_lossy(&text).into_owned(),
-            Err(e) if e.kind() == io::ErrorKind::NotFound => String::new(),
-            Err(e) => return Err(format!("{}: {e}", theirs.display())),
-        };
-        let text = laid_over(&text, ours).map_err(|e| format!("{}: {e}", theirs.display()))?;
-        let written = own_state.parent().map_or(Ok(()), home::make_private);
-        let written = written.and_then(|()| write_private(own_state, text.as_bytes()));
-        written.map_err(|e| format!("{}: {e}", own_state.display()))?;
-        step.env.push(((*name).to_owned(), own_state.to_string_lossy().into_owned()));
-        step.files.push(own_state.to_owned());
+        own_state.parent().map_or(Ok(()), home::make_private).map_err(|e| at(own_state, e))?;
+        if own_state.parent().is_some_and(gemini::would_read) {
+            let theirs = std::env::var_os(name).map_or_else(|| PathBuf::from(GEMINI_SYSTEM), PathBuf::from);
+            lay_settings(own_state, &theirs, ours)?;
+            step.env.push(((*name).to_owned(), own_state.to_string_lossy().into_owned()));
+            step.files.push(own_state.to_owned());
+        } else {
+            let own = own_state.with_extension("home");
+            step.homes.push(own.clone());
+            give_home(&own, ours)?;
+            step.env.push((gemini::HOME_VAR.to_owned(), own.to_string_lossy().into_owned()));
+        }
     }
     step.injection = Some(injection);
     Ok(())
+}
+
+/// Another home, in which the user's settings have ours beside them.
+fn give_home(own: &Path, ours: &str) -> Result<(), String> {
+    let users = gemini::users_home().ok_or("the user has no home")?;
+    let settings = gemini::make_home(own, &users).map_err(|e| at(own, e))?;
+    lay_settings(&settings, &gemini::settings_in(&users), ours)
+}
+
+/// Writes a settings file: ours laid over theirs, if they have any.
+fn lay_settings(own: &Path, theirs: &Path, ours: &str) -> Result<(), String> {
+    let text = match read_file(theirs, MAX_FILE) {
+        Ok(text) => String::from_utf8_lossy(&text).into_owned(),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => String::new(),
+        Err(e) => return Err(at(theirs, e)),
+    };
+    let text = laid_over(&text, ours).map_err(|e| at(theirs, e))?;
+    write_private(own, text.as_bytes()).map_err(|e| at(own, e))
+}
+
+fn at(path: &Path, why: impl Display) -> String {
+    format!("{}: {why}", path.display())
 }
 
 /// Gemini's settings for the whole machine, which ours are laid over.

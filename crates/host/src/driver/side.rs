@@ -18,11 +18,12 @@ pub(super) struct OpenDoor {
     side: SideDoor,
     /// They go with the session.
     files: Vec<PathBuf>,
+    homes: Vec<PathBuf>,
 }
 
 impl OpenDoor {
     pub fn new(job: Job, step: Doorstep) -> OpenDoor {
-        OpenDoor { token: step.token, side: SideDoor::new(job), files: step.files }
+        OpenDoor { token: step.token, side: SideDoor::new(job), files: step.files, homes: step.homes }
     }
 
     pub fn flush(&mut self, job: Job) -> Option<Input> {
@@ -35,6 +36,7 @@ impl OpenDoor {
             // A file that stays behind holds a key to nothing.
             let _ = std::fs::remove_file(file);
         }
+        self.homes.iter().for_each(|home| door::remove_home(home));
         self.side.marker().cloned()
     }
 }
