@@ -225,10 +225,10 @@ mod tests {
     #[test]
     fn an_exit_code_does_not_take_back_what_was_said() {
         let mut said = Tally::default();
-        said.add(refusal(Some(429), "usage limit; try again in 1 hour", None).expect("a limit"));
+        said.add(&refusal(Some(429), "usage limit; try again in 1 hour", None).expect("a limit"));
         assert_eq!(from_exit(ReaderName::Gemini, 173, &said), None);
         let mut refused = Tally::default();
-        refused.add(Sign::AuthFailed { text: "no".into() });
+        refused.add(&Sign::AuthFailed { text: "no".into() });
         assert_eq!(from_exit(ReaderName::Gemini, 173, &refused), None);
     }
 
