@@ -9,6 +9,7 @@ mod checks;
 mod client;
 mod commands;
 mod control;
+mod crowd;
 mod day;
 mod doctor;
 mod endings;
