@@ -98,7 +98,9 @@ fn start_beside(file: &Path, listener: TcpListener) -> Result<(), Failure> {
         .arg(file)
         .stdin(OwnedFd::from(listener))
         .stdout(Stdio::null())
-        .stderr(Stdio::null())
+        // Open until the server has ended, a moment after the agent: so long a session's end waits, and
+        // nobody is left behind in it.
+        .stderr(Stdio::inherit())
         // An interrupt is the agent's; it may still have something to say.
         .process_group(0)
         .spawn()

@@ -30,7 +30,7 @@ use dogwatch_core::dur::Dur;
 use dogwatch_core::settings::McpServer;
 use dogwatch_host::door::SessionFile;
 use guard::Guard;
-use over::{Neighbour, Over};
+use over::Over;
 use rmcp::transport::streamable_http_server::session::local::{LocalSessionManager, SessionConfig};
 use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
 use sessions::Sessions;
@@ -91,13 +91,8 @@ pub fn serve_http(
     // unbounded: serves as long as the session lasts
     let served = runtime.block_on(async {
         listener.set_nonblocking(true)?;
-        let serving = serve_at(session, file, TcpListener::from_std(listener)?, limits);
-        match beside.map(Neighbour::new).transpose()? {
-            // unbounded: as long as that process lives
-            Some(neighbour) => until(neighbour.gone(), serving).await.unwrap_or(Ok(())),
-            // unbounded: as above
-            None => serving.await,
-        }
+        // unbounded: as above
+        serve_at(session, file, TcpListener::from_std(listener)?, limits, beside).await
     });
     runtime.shutdown_background();
     served
@@ -109,8 +104,9 @@ pub async fn serve_at(
     file: &Path,
     listener: TcpListener,
     limits: Limits,
+    beside: Option<OwnedFd>,
 ) -> io::Result<()> {
-    let over = match Over::of(file) {
+    let over = match Over::of(file, beside) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         over => over?,
     };

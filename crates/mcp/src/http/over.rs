@@ -1,6 +1,7 @@
 //! How the end of a session is seen from outside of its process tree: its file is removed with it. And how the end of
 //! the agent is seen by who stands beside it.
 
+use crate::bound::until;
 use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 use std::io;
 use std::os::fd::OwnedFd;
@@ -14,39 +15,43 @@ const EVENTS: usize = 4096;
 pub struct Over {
     file: PathBuf,
     watch: pipe::Receiver,
+    /// The agent's process, if this stands beside it.
+    beside: Option<pipe::Receiver>,
 }
 
 impl Over {
-    pub fn of(file: &Path) -> io::Result<Over> {
+    /// Sees the end of the session with this file, or of the process that the system has opened.
+    pub fn of(file: &Path, beside: Option<OwnedFd>) -> io::Result<Over> {
         let watch = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC)?;
         let flags = WatchFlags::ATTRIB | WatchFlags::DELETE_SELF | WatchFlags::MOVE_SELF;
         inotify::add_watch(&watch, file, flags)?;
-        // It is read as a pipe is: what comes is of no interest but that it comes.
-        Ok(Over { file: file.to_owned(), watch: pipe::Receiver::from_owned_fd_unchecked(watch)? })
+        // They are waited for as a pipe is: what comes is of no interest but that it comes.
+        let beside = beside.map(pipe::Receiver::from_owned_fd_unchecked).transpose()?;
+        Ok(Over { file: file.to_owned(), watch: pipe::Receiver::from_owned_fd_unchecked(watch)?, beside })
     }
 
-    /// Returns when the file is gone.
+    /// Returns when the file is gone, or the process.
     pub async fn seen(mut self) {
-        while self.file.exists() {
-            // unbounded: the session lasts as long as it lasts
-            if self.watch.read(&mut [0; EVENTS]).await.is_err() {
-                return;
+        let process = self.beside.take();
+        let gone = async {
+            while self.file.exists() {
+                // unbounded: the session lasts as long as it lasts
+                if self.watch.read(&mut [0; EVENTS]).await.is_err() {
+                    return;
+                }
+            }
+        };
+        match process {
+            // unbounded: as above
+            None => gone.await,
+            Some(process) => {
+                let ended = async {
+                    // unbounded: the agent lives as long as it lives
+                    let _ = process.readable().await;
+                };
+                // unbounded: as above
+                until(ended, gone).await;
             }
         }
-    }
-}
-
-/// A process, by what the system opens for it.
-pub struct Neighbour(pipe::Receiver);
-
-impl Neighbour {
-    pub fn new(process: OwnedFd) -> io::Result<Neighbour> {
-        // Nothing is read of it; it is readable when the process has ended.
-        Ok(Neighbour(pipe::Receiver::from_owned_fd_unchecked(process)?))
-    }
-
-    pub async fn gone(self) {
-        // unbounded: the agent lives as long as it lives
-        let _ = self.0.readable().await;
     }
 }

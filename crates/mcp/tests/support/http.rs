@@ -49,7 +49,7 @@ impl Door {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let path = file.clone();
-        let serving = tokio::spawn(async move { serve_at(session, &path, listener, limits).await });
+        let serving = tokio::spawn(async move { serve_at(session, &path, listener, limits, None).await });
         Door { address, run, dir, file, serving }
     }
 
