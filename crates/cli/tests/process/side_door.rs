@@ -1,6 +1,6 @@
 //! The side door with real processes: an agent starts `dogwatch mcp` and speaks to its run through it.
 
-use crate::kit::{GRACES, Project, all, one};
+use crate::kit::{GRACES, Project, Running, all, one};
 use serde_json::{Value, json};
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::fs::PermissionsExt;
@@ -258,4 +258,37 @@ fn the_door_can_be_shut() {
     project.run(&["-n", "1"]).assert_code(0);
     let text = std::fs::read_to_string(env).expect("written");
     assert!(text.contains("DOGWATCH_NODE=") && !text.contains("DOGWATCH_TOKEN"), "{text}");
+}
+
+#[test]
+fn gemini_has_another_home_where_it_would_read_no_settings_of_ours() {
+    let project = Project::new();
+    let (home, seen) = (project.outside("home"), project.outside("seen"));
+    std::fs::create_dir_all(home.join(".gemini")).expect("made");
+    let settings = r#"{"mcpServers":{"mine":{"command":"true"}}}"#;
+    std::fs::write(home.join(".gemini/settings.json"), settings).expect("written");
+    std::fs::write(home.join(".gemini/oauth_creds.json"), "who\n").expect("written");
+    // Others may write to a directory above it: that is what Gemini CLI does not like, whoever runs it.
+    let open = project.outside("open");
+    std::fs::create_dir(&open).expect("made");
+    std::fs::set_permissions(&open, PermissionsExt::from_mode(0o777)).expect("set");
+    let line = format!(
+        "sh -c 'cd $GEMINI_CLI_HOME/.gemini && cat oauth_creds.json settings.json > {}; echo said > tmp/chat'",
+        seen.display()
+    );
+    project.ralph(&format!("agent: {}\nreader: gemini\n{GRACES}", json!(line)), "go");
+    let mut command = project.command(&["run", "loop", "-n", "1"]);
+    command.env("HOME", &home).env("XDG_STATE_HOME", open.join("state")).env_remove("GEMINI_CLI_HOME");
+    Running::start(command).finish();
+    let text = std::fs::read_to_string(&seen).expect("its home is there");
+    let (who, given) = text.split_once('\n').expect("two files");
+    let given: Value = serde_json::from_str(given).expect("settings");
+    assert_eq!((who, &given["mcpServers"]["mine"]["command"]), ("who", &json!("true")));
+    assert_eq!(given["mcpServers"]["dogwatch"]["args"][0], "mcp");
+    let left = std::fs::read_dir(open.join("state/dogwatch/mcp")).expect("is there").count();
+    assert_eq!(left, 0, "the home goes with the session");
+    let own = std::fs::read_to_string(home.join(".gemini/settings.json")).expect("is there");
+    let chat = std::fs::read_to_string(home.join(".gemini/tmp/chat")).expect("is kept");
+    assert_eq!((own.as_str(), chat.as_str()), (settings, "said\n"));
+    assert!(all(&project.journal(), "trouble").is_empty());
 }
