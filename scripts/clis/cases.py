@@ -80,7 +80,7 @@ def is_not_told(stage):
 
 def hangs(stage):
     """The model begins an answer and never goes on: the session is ended at its limit."""
-    limit = stage.cli.silence
+    limit = stage.silence
     words = {"say": "I begin.", "calls": [{"shell": "echo begun > begun.txt"}]}
     played = stage.play(
         {"answers": [words, {"hang": "midway", "say": "And then"}]},
@@ -91,7 +91,7 @@ def hangs(stage):
 
 def never_answers(stage):
     """The model takes the request and sends not even a status line."""
-    limit = stage.cli.silence
+    limit = stage.silence
     played = stage.play(
         {"answers": [{"hang": "headers"}]},
         {"watchdog": f"{{idle: {limit}s, grace: 3s}}", "recovery": "{budget: 0}"},
@@ -100,6 +100,7 @@ def never_answers(stage):
 
 
 def ended_as_silent(played, limit):
+    slack = played.stage.slack
     stop = played.one("hard_stop")
     expect(stop["reason"] in ("NO_OUTPUT_DEADLINE", "NO_OUTPUT_AT_START"), "silence is the reason", stop)
     printed = bool(played.stdout())
@@ -108,24 +109,25 @@ def ended_as_silent(played, limit):
     seen = [row for row in stop["evidence_summary"] if row["last_at"] is not None]
     last = max((row["last_at"] for row in seen), default=0)
     late = (stop["awake_ms"] - began) / 1000 - last - limit
-    expect(-0.1 <= late <= 1, "within a second of its limit", (late, stop))
+    expect(-0.1 <= late <= slack, "within a second of its limit, on an idle machine", (late, slack, stop))
     session = played.one("session_ended")
     expect(session["ended_by"] == "watchdog", "the watchdog ends it", session)
     # Asked, then told twice: three graces of 3 s, and what it takes to look.
     took = (session["awake_ms"] - stop["awake_ms"]) / 1000
-    expect(took <= 15, "the tree is gone soon", took)
+    expect(took <= 15 * slack, "the tree is gone soon", took)
 
 
 def is_limited(stage):
     """429 with a time: a limit that is waited for, no failure. Here nobody does."""
+    waits_itself = stage.cli.name in ("codex", "opencode")
     played = stage.play(
         {"answers": [{"refuse": 429, "retry_after": 3600, "text": "You have hit your usage limit. Try again in 1 hour."}]},
-        {"watchdog": f"{{idle: {stage.cli.silence}s, grace: 3s}}", "mcp": "false"},
+        {"mcp": "false", **({"watchdog": f"{{idle: {stage.silence}s, grace: 3s}}"} if waits_itself else {})},
         until="wait_started",
     )
-    if stage.cli.name in ("codex", "opencode"):
+    if waits_itself:
         # These wait by themselves, but say that they were refused: that is waited for when they had to be ended.
-        ended_as_silent(played, stage.cli.silence)
+        ended_as_silent(played, stage.silence)
         expect(played.one("agent_retrying").get("status") == 429, "the refusal is known", played.story())
     else:
         limited = played.one("iteration_rate_limited")
@@ -169,7 +171,7 @@ def goes_on(stage):
             ],
             "look_for": [words, "PLAYED"],
         },
-        {"watchdog": f"{{idle: {stage.cli.silence}s, grace: 3s}}", "recovery": "{resume: true}",
+        {"watchdog": f"{{idle: {stage.silence}s, grace: 3s}}", "recovery": "{resume: true}",
          "done_when": "[\"grep -q made made.txt\"]"},
     )
     played.expect_ended("clean_with_flake", 0)
@@ -187,7 +189,7 @@ def goes_on(stage):
 
 def delegates(stage):
     """A subagent works for longer than the silence that is allowed: seen, and left alone."""
-    limit = stage.cli.silence
+    limit = stage.silence
     pause = max(limit // 3, 4)
     nap = {"calls": [{"shell": f"python3 -c 'import time; time.sleep({pause})'"}]}
     begin = [{"say": "I delegate.", "calls": [{"delegate": "DELEGATED: wait and report."}]}]

@@ -12,7 +12,7 @@ import agents
 
 HERE = Path(__file__).resolve().parent
 # The longest run of a play.
-LONGEST = 240
+LONGEST = 400
 # What dogwatch may take to end a run that it is asked to end.
 LAST = 60
 # The runs that are under way.
@@ -28,9 +28,18 @@ def expect(true, what, seen=None):
         raise Failed(what if seen is None else f"{what}; seen: {seen}")
 
 
+def strain():
+    """How much longer things take on this machine now than on one that is idle: 1 to 3 times."""
+    return max(1, min(3, os.getloadavg()[0] / (2 * os.cpu_count())))
+
+
 class Stage:
+    """`silence` is the `watchdog.idle` of its loop, `slack` how much later than its limit a verdict may come."""
+
     def __init__(self, directory, cli, programs, dogwatch):
         self.directory, self.cli, self.dogwatch = directory, cli, dogwatch
+        self.slack = strain()
+        self.silence = round(cli.silence * self.slack)
         self.home, self.work = directory / "home", directory / "work"
         (self.home / "tmp").mkdir(parents=True, exist_ok=True)
         self.work.mkdir()
