@@ -13,6 +13,7 @@ mod crowd;
 mod day;
 mod doctor;
 mod endings;
+mod far;
 mod full_disk;
 mod graphs;
 mod history;
