@@ -5,13 +5,13 @@
 
 mod wake_rig;
 
-use dogwatch_host::wake::{Coverage, PathWaker};
+use dogwatch_host::wake::{Coverage, MAX_HELD, PathWaker};
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 use std::process::Command;
 use std::sync::mpsc::channel;
-use std::time::SystemTime;
+use std::time::{Instant, SystemTime};
 use wake_rig::{AMPLE, Rig, next_tick};
 
 #[test]
@@ -234,6 +234,32 @@ fn a_change_while_the_watch_is_being_set_is_not_lost() {
         waker.stop();
         fs::remove_dir_all(rig.path("inbox/a")).expect("removed");
     }
+}
+
+#[test]
+fn a_watch_that_is_held_begins_when_it_is_let_go_and_has_missed_nothing() {
+    let rig = Rig::new();
+    next_tick();
+    let (told, wakes) = channel();
+    let on_wake = move |path| told.send(path).unwrap_or(());
+    let waker = PathWaker::start_held(&rig.root(), &["inbox/**".to_owned()], &[], on_wake).expect("started");
+    rig.write("inbox/a.md", "x");
+    assert_eq!(waker.coverage(), None);
+    waker.let_go();
+    assert_eq!(wakes.recv_timeout(AMPLE).expect("a wake"), Path::new("inbox/a.md"));
+    waker.let_go();
+    rig.write("inbox/b.md", "x");
+    waker.rearm();
+    assert_eq!(wakes.recv_timeout(AMPLE).expect("a wake"), Path::new("inbox/b.md"));
+}
+
+#[test]
+fn a_watch_that_nobody_lets_go_begins_by_itself() {
+    let rig = Rig::new();
+    let begun = Instant::now();
+    let waker = PathWaker::start_held(&rig.root(), &["inbox/**".to_owned()], &[], |_| ()).expect("started");
+    assert!(waker.ready(AMPLE).is_some());
+    assert!(begun.elapsed() >= MAX_HELD);
 }
 
 #[test]

@@ -5,6 +5,7 @@ use super::{Driver, jobs};
 use crate::clock;
 use crate::inbox::Mail;
 use crate::keeper::{Report, is_lost};
+use crate::wake::PathWaker;
 use dogwatch_core::dur::Dur;
 use dogwatch_core::event::WaitEndedBy;
 use dogwatch_core::ids::NodeIx;
@@ -300,6 +301,10 @@ impl Driver<'_> {
                 });
                 live.started = true;
                 live.main = Some(pid);
+                if live.job.kind == JobKind::Session {
+                    // It has all it needs; now its work tree can be looked at.
+                    live.watcher.iter().chain(&self.work_tree).for_each(PathWaker::let_go);
+                }
                 self.todo.extend(live.early.drain(..));
             }
             Report::Refused { job, message, .. } if of_live(job) => self.refused(node, message),

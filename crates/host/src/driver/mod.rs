@@ -416,7 +416,7 @@ impl Driver<'_> {
         let tell = move |_| {
             inbox.post(Mail::WorkTreeChanged(Some(job.node)));
         };
-        PathWaker::start(&own, &everything, &[], tell).ok()
+        PathWaker::start_held(&own, &everything, &[], tell).ok()
     }
 }
 
@@ -425,7 +425,7 @@ fn watch_work_tree(setup: &Setup, inbox: &Inbox) -> Option<PathWaker> {
     let inbox = inbox.clone();
     let ours = [setup.state_dir.clone()];
     let everything = ["**".to_owned()];
-    PathWaker::start(&setup.work_dir, &everything, &ours, move |_| {
+    PathWaker::start_held(&setup.work_dir, &everything, &ours, move |_| {
         inbox.post(Mail::WorkTreeChanged(None));
     })
     .ok()

@@ -427,6 +427,7 @@ impl Exec {
         self.started = clock::awake();
         self.main = Some(pid);
         self.life.began();
+        self.workspace.iter().for_each(PathWaker::let_go);
         self.watching = Some(Watching::new(self.policy.clone(), self.started, self.reader.is_structured()));
         let words: Vec<_> = self.argv.iter().map(|word| String::from_utf8_lossy(word)).collect();
         let argv = redact::argv(&words);

@@ -124,5 +124,5 @@ fn watch(dir: &Path, json: Option<&Path>, ears: &Ears) -> Result<PathWaker, Refu
         outputs.filter(|path| path.is_absolute()).chain(json.map(Path::to_owned)).collect();
     let ears = ears.clone();
     let everything = ["**".to_owned()];
-    PathWaker::start(dir, &everything, &ours, move |_| ears.workspace_changed()).map_err(refused)
+    PathWaker::start_held(dir, &everything, &ours, move |_| ears.workspace_changed()).map_err(refused)
 }

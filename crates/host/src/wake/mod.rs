@@ -53,9 +53,14 @@ pub struct PathWaker {
     thread: Option<JoinHandle<()>>,
 }
 
+/// Who waits to be let go waits no longer than this.
+pub const MAX_HELD: Duration = Duration::from_secs(2);
+
 #[derive(Debug)]
 struct Control {
     bell: OwnedFd,
+    /// Nothing is looked at yet: somebody needs the machine more.
+    held: AtomicBool,
     stop: AtomicBool,
     rearm: AtomicBool,
     coverage: Mutex<Option<Coverage>>,
@@ -77,6 +82,18 @@ impl PathWaker {
         PathWaker::start_within(Bounds::default(), root, globs, state_dirs, on_wake)
     }
 
+    /// As [`PathWaker::start`], but the first survey waits until [`PathWaker::let_go`], at most for [`MAX_HELD`]: tens of
+    /// thousands of directories keep a processor busy just when a session is to start. What changes from now on counts
+    /// all the same.
+    pub fn start_held(
+        root: &Path,
+        globs: &[String],
+        state_dirs: &[PathBuf],
+        on_wake: impl Fn(PathBuf) + Send + 'static,
+    ) -> io::Result<PathWaker> {
+        PathWaker::begin(Bounds::default(), root, globs, state_dirs, true, on_wake)
+    }
+
     /// As [`PathWaker::start`], with other limits.
     pub fn start_within(
         bounds: Bounds,
@@ -85,10 +102,22 @@ impl PathWaker {
         state_dirs: &[PathBuf],
         on_wake: impl Fn(PathBuf) + Send + 'static,
     ) -> io::Result<PathWaker> {
+        PathWaker::begin(bounds, root, globs, state_dirs, false, on_wake)
+    }
+
+    fn begin(
+        bounds: Bounds,
+        root: &Path,
+        globs: &[String],
+        state_dirs: &[PathBuf],
+        held: bool,
+        on_wake: impl Fn(PathBuf) + Send + 'static,
+    ) -> io::Result<PathWaker> {
         let scope = Scope::new(root, globs, state_dirs)
             .map_err(|bad| io::Error::new(io::ErrorKind::InvalidInput, bad))?;
         let control = Arc::new(Control {
             bell: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
+            held: AtomicBool::new(held),
             stop: AtomicBool::new(false),
             rearm: AtomicBool::new(false),
             coverage: Mutex::new(None),
@@ -104,6 +133,13 @@ impl PathWaker {
         let tree = Tree::new(scope, bounds, gate);
         let thread = std::thread::Builder::new().name("wake".into()).spawn(move || run(tree))?;
         Ok(PathWaker { control, thread: Some(thread) })
+    }
+
+    /// The survey may begin. Costs nothing when it has.
+    pub fn let_go(&self) {
+        if self.control.held.swap(false, Ordering::AcqRel) {
+            self.control.ring();
+        }
     }
 
     /// The next change wakes again; one since the last wake does at once.
@@ -198,6 +234,9 @@ impl Changes for Gate {
 
 fn run(mut tree: Tree<Gate>) {
     let control = Arc::clone(&tree.changes.control);
+    if control.held.load(Ordering::Acquire) {
+        hold(&control);
+    }
     loop {
         // What came before the question is part of the answer: asked first, then taken in.
         let asked = control.rearm.swap(false, Ordering::AcqRel);
@@ -213,6 +252,15 @@ fn run(mut tree: Tree<Gate>) {
         control.cover(tree.coverage());
         wait(&control, &tree);
     }
+}
+
+/// Sleeps until somebody lets go, wants something or ends it all, or enough is enough.
+fn hold(control: &Control) {
+    let patience: Timespec = MAX_HELD.try_into().expect("it is far less than 2^63 seconds");
+    let mut fds = [PollFd::new(&control.bell, PollFlags::IN)];
+    // What interrupts it lets go, too. The bell stays rung for whoever rang it.
+    let _ = poll(&mut fds, Some(&patience));
+    control.held.store(false, Ordering::Release);
 }
 
 /// Sleeps until something happens, somebody rings, or a turn is due.
