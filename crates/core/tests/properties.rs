@@ -184,3 +184,32 @@ fn asking_again_and_again_changes_nothing_that_follows() {
         }
     });
 }
+
+/// Clocks that jump, sums that are off, a record from before the session: whatever is told, at whatever moment, there is
+/// an answer.
+#[test]
+fn moments_in_any_order_and_of_any_size_have_an_answer() {
+    let strange = [0, 1, 999, 1_000, 60_000, 3_600_000, u64::MAX / 2, u64::MAX - 1, u64::MAX];
+    each(SEEDS, |drawn, history| {
+        let (mut watch, mut at) = (history.watch(), 0);
+        for (when, fact) in &history.told {
+            at = if drawn.below(3) == 0 { strange[drawn.below(strange.len())] } else { *when };
+            let mut fact = fact.clone();
+            match &mut fact {
+                Fact::Observed(o) => {
+                    (o.first_ms, o.last_ms) =
+                        (Awake(strange[drawn.below(9)]), Awake(strange[drawn.below(9)]));
+                    (o.count, o.max_gap_ms) = (strange[drawn.below(9)], strange[drawn.below(9)]);
+                }
+                Fact::Suspended { for_ms } => *for_ms = strange[drawn.below(9)],
+                Fact::Sampled { cpu_ms, .. } => *cpu_ms = strange[drawn.below(9)],
+                _ => {}
+            }
+            watch.take(Awake(at), &fact);
+            assert_eq!(watch.evaluate(Awake(at)).evidence_summary.len(), Channel::ALL.len());
+            watch.due();
+            watch.sample_moments();
+        }
+        watch.evaluate(Awake(at.saturating_sub(1)));
+    });
+}
