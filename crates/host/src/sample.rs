@@ -29,13 +29,36 @@ pub struct Sample {
 }
 
 /// So long a look at all processes serves: sessions that began together fall silent together, and each look reads
-/// about every process of the machine.
+/// about every process of the machine. Where that takes long it serves longer, so that looking is never what we do most.
 const FRESH: Dur = Dur::from_millis(50);
+const FRESH_TIMES: u64 = 5;
+const MAX_FRESH: Dur = Dur::from_secs(1);
 
 /// Samples for many sessions, with few looks.
 #[derive(Default)]
 pub struct Sampler {
-    looked: Option<(Awake, Processes)>,
+    looked: Option<Looked>,
+}
+
+struct Looked {
+    at: Awake,
+    fresh: Dur,
+    there: Processes,
+}
+
+impl Looked {
+    fn now() -> Looked {
+        let at = clock::awake();
+        let there = Processes::look();
+        let cost = clock::awake().since(at).saturating_mul(FRESH_TIMES);
+        Looked { at, fresh: cost.max(FRESH).min(MAX_FRESH), there }
+    }
+
+    /// Who has come since is not known to it.
+    fn serves(&self, now: Awake, keeper: u32) -> bool {
+        now.since(self.at) < self.fresh
+            && i32::try_from(keeper).is_ok_and(|keeper| self.there.all.contains_key(&keeper))
+    }
 }
 
 /// All processes, and who was started by whom: of a machine full of sessions each is found without the others.
@@ -48,11 +71,11 @@ struct Processes {
 impl Sampler {
     pub fn sample(&mut self, keeper: u32, main: u32, structured: bool) -> Sample {
         let now = clock::awake();
-        if self.looked.as_ref().is_none_or(|(at, _)| now.since(*at) >= FRESH) {
-            self.looked = Some((now, Processes::look()));
-        }
-        let all = self.looked.as_ref().map(|(_, all)| all);
-        all.map_or_else(Sample::default, |all| sample_of(all, keeper, main, structured))
+        let looked =
+            self.looked.take().filter(|looked| looked.serves(now, keeper)).unwrap_or_else(Looked::now);
+        let sample = sample_of(&looked.there, keeper, main, structured);
+        self.looked = Some(looked);
+        sample
     }
 }
 
@@ -143,14 +166,18 @@ mod tests {
     }
 
     #[test]
-    fn looks_that_follow_each_other_closely_are_one() {
-        let mut sampler = Sampler::default();
-        sampler.sample(1, 1, true);
-        let first = sampler.looked.as_ref().map(|(at, _)| *at).expect("it has looked");
-        sampler.sample(2, 2, false);
-        let second = sampler.looked.as_ref().map(|(at, _)| *at).expect("it has looked");
+    fn looks_that_follow_each_other_closely_are_one_for_whom_the_first_has_seen() {
+        let at = |sampler: &Sampler| sampler.looked.as_ref().map(|looked| looked.at).expect("it has looked");
+        let (mut sampler, own) = (Sampler::default(), std::process::id());
+        sampler.sample(own, own, true);
+        let first = at(&sampler);
+        sampler.sample(own, own, false);
         // A busy machine may take longer than that between the two.
-        assert!(first == second || second.since(first) >= FRESH);
+        assert!(at(&sampler) == first || at(&sampler).since(first) >= FRESH);
+        let looked = sampler.looked.as_ref().expect("it has looked");
+        assert!(looked.fresh >= FRESH && looked.fresh <= MAX_FRESH);
+        assert!(looked.serves(looked.at, own) && !looked.serves(looked.at.plus(looked.fresh), own));
+        assert!(!looked.serves(looked.at, u32::MAX), "nobody has seen that one");
     }
 
     #[test]
