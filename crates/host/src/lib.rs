@@ -18,6 +18,7 @@ pub mod inbox;
 pub mod journal;
 pub mod keeper;
 pub mod lock;
+pub mod loopback;
 pub mod notify;
 pub mod orphans;
 pub mod pins;

@@ -5,7 +5,9 @@
 
 use bytes::Bytes;
 use dogwatch_host::door::same;
+use dogwatch_host::loopback::Names;
 use http::header::{AUTHORIZATION, CONTENT_TYPE, HOST, HeaderMap, HeaderValue, ORIGIN, WWW_AUTHENTICATE};
+use http::uri::Authority;
 use http::{Response, StatusCode, Uri};
 use http_body_util::{BodyExt, Full, combinators::BoxBody};
 use std::convert::Infallible;
@@ -72,18 +74,16 @@ impl Refusal {
 
 pub struct Guard {
     token: String,
-    /// What a caller may call us: `127.0.0.1:4711` and `localhost:4711`.
-    names: [String; 2],
+    names: Names,
 }
 
 impl Guard {
     pub fn new(token: &str, address: SocketAddr) -> Guard {
-        let names = [address.to_string(), format!("localhost:{}", address.port())];
-        Guard { token: token.to_owned(), names }
+        Guard { token: token.to_owned(), names: Names::of(address) }
     }
 
     pub fn hosts(&self) -> Vec<String> {
-        self.names.to_vec()
+        self.names.iter().map(str::to_owned).collect()
     }
 
     pub fn origins(&self) -> Vec<String> {
@@ -91,34 +91,17 @@ impl Guard {
     }
 
     pub fn check(&self, uri: &Uri, headers: &HeaderMap) -> Result<(), Refusal> {
-        if !self.is_meant(uri, headers) {
+        let hosts = headers.get_all(HOST).iter().map(HeaderValue::as_bytes);
+        if !self.names.are_meant(hosts, uri.authority().map(Authority::as_str)) {
             return Err(Refusal::BadHost);
         }
-        if !self.is_own_page(headers) {
+        if !self.names.own_all(headers.get_all(ORIGIN).iter().map(HeaderValue::as_bytes)) {
             return Err(Refusal::BadOrigin);
         }
         if !self.has_token(headers) {
             return Err(Refusal::NoToken);
         }
         if uri.path() == PATH { Ok(()) } else { Err(Refusal::NoSuchPath) }
-    }
-
-    fn is_meant(&self, uri: &Uri, headers: &HeaderMap) -> bool {
-        let mut hosts = headers.get_all(HOST).iter();
-        let (Some(host), None) = (hosts.next(), hosts.next()) else { return false };
-        // A whole address instead of a path names a host, too.
-        let named = uri.authority().is_none_or(|a| self.is_name(a.as_str().as_bytes()));
-        named && self.is_name(host.as_bytes())
-    }
-
-    fn is_name(&self, given: &[u8]) -> bool {
-        self.names.iter().any(|name| given.eq_ignore_ascii_case(name.as_bytes()))
-    }
-
-    /// Who is no browser sends no Origin.
-    fn is_own_page(&self, headers: &HeaderMap) -> bool {
-        let own = |origin: &[u8]| origin.strip_prefix(b"http://").is_some_and(|host| self.is_name(host));
-        headers.get_all(ORIGIN).iter().all(|origin| own(origin.as_bytes()))
     }
 
     fn has_token(&self, headers: &HeaderMap) -> bool {

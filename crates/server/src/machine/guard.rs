@@ -6,59 +6,37 @@
 
 use crate::refusal::Refusal;
 use axum::extract::{Request, State};
-use axum::http::header::{AUTHORIZATION, HOST, HeaderMap, ORIGIN};
-use axum::http::{Method, Uri};
+use axum::http::Method;
+use axum::http::header::{AUTHORIZATION, HOST, HeaderMap, HeaderValue, ORIGIN};
+use axum::http::uri::Authority;
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use dogwatch_host::loopback::Names;
 use dogwatch_host::token::Token;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 pub(crate) struct Guard {
     token: Token,
-    /// What a caller may call us: `127.0.0.1:3649` and `localhost:3649`.
-    names: Vec<String>,
+    names: Names,
 }
 
 impl Guard {
     pub fn new(token: Token, address: SocketAddr) -> Guard {
-        let port = address.port();
-        let mut names = vec![address.to_string(), format!("localhost:{port}")];
-        // Browsers leave the port out where everybody knows it.
-        if port == 80 {
-            names.extend([bare(address), "localhost".to_owned()]);
-        }
-        Guard { token, names }
+        Guard { token, names: Names::of(address) }
     }
 
     fn check(&self, request: &Request) -> Result<(), Refusal> {
         let headers = request.headers();
-        if !self.is_meant(headers, request.uri()) {
+        let hosts = headers.get_all(HOST).iter().map(HeaderValue::as_bytes);
+        if !self.names.are_meant(hosts, request.uri().authority().map(Authority::as_str)) {
             return Err(Refusal::BadHost);
         }
-        if !self.is_own_page(headers) {
+        if !self.names.own_all(headers.get_all(ORIGIN).iter().map(HeaderValue::as_bytes)) {
             return Err(Refusal::BadOrigin);
         }
         let open = is_page(request.uri().path()) && matches!(*request.method(), Method::GET | Method::HEAD);
         if open || self.has_token(headers) { Ok(()) } else { Err(Refusal::NoToken) }
-    }
-
-    fn is_meant(&self, headers: &HeaderMap, uri: &Uri) -> bool {
-        let mut hosts = headers.get_all(HOST).iter();
-        let (Some(host), None) = (hosts.next(), hosts.next()) else { return false };
-        // A whole address instead of a path names a host, too.
-        let named = uri.authority().is_none_or(|a| self.is_name(a.as_str().as_bytes()));
-        named && self.is_name(host.as_bytes())
-    }
-
-    fn is_name(&self, given: &[u8]) -> bool {
-        self.names.iter().any(|name| given.eq_ignore_ascii_case(name.as_bytes()))
-    }
-
-    /// Who is no browser sends no Origin.
-    fn is_own_page(&self, headers: &HeaderMap) -> bool {
-        let own = |origin: &[u8]| origin.strip_prefix(b"http://").is_some_and(|host| self.is_name(host));
-        headers.get_all(ORIGIN).iter().all(|origin| own(origin.as_bytes()))
     }
 
     fn has_token(&self, headers: &HeaderMap) -> bool {
@@ -67,13 +45,6 @@ impl Guard {
         let value = value.as_bytes();
         let Some((scheme, token)) = value.split_at_checked(b"Bearer ".len()) else { return false };
         scheme.eq_ignore_ascii_case(b"bearer ") && self.token.fits(token)
-    }
-}
-
-fn bare(address: SocketAddr) -> String {
-    match address {
-        SocketAddr::V4(a) => a.ip().to_string(),
-        SocketAddr::V6(a) => format!("[{}]", a.ip()),
     }
 }
 
