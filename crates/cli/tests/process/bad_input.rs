@@ -1,6 +1,6 @@
 //! Agents that print what nobody should print, or hold what nobody should hold.
 
-use crate::kit::{GRACES, PATIENCE, Project, all, one};
+use crate::kit::{GRACES, PATIENCE, Project, Running, all, one};
 use serde_json::json;
 use std::time::Instant;
 
@@ -74,6 +74,59 @@ fn a_huge_line_without_a_newline_costs_little_memory_and_is_counted() {
     assert_eq!(ended["stdout_bytes"], bytes);
     assert_eq!(ended["cut_bytes"].as_u64().unwrap_or(0) + kept, bytes);
     assert!(kept >= 64 << 20, "{kept}");
+}
+
+// promise: 4
+#[test]
+fn an_event_of_50_mb_is_cut_and_what_follows_it_is_read() {
+    let head = r#"{\"type\":\"assistant\",\"message\":{\"content\":[{\"type\":\"text\",\"text\":\""#;
+    let script = format!(
+        "claude init; raw \"{head}\"; line 50000000; raw \"\\\"}}]}}}}\\n\"; claude text after; \
+         ready there; await gate; claude result done"
+    );
+    let project = Project::acting_with(&format!("reader: claude\n{GRACES}"), &script);
+    let (there, gate) = (project.fifo("there"), project.gate("gate"));
+    let run = project.start_run(&["-n", "1"]);
+    there.pid();
+    let peak = peak_memory(run.pid());
+    assert!(peak < 64 << 20, "{peak} bytes resident at the peak");
+    gate.open();
+    let done = run.finish();
+    done.assert_code(0);
+    let events = done.events();
+    assert!(one(&events, "session_ended")["stdout_bytes"].as_u64() > Some(50_000_000));
+    assert!(one(&events, "session_ended")["messages"].as_u64() >= Some(1));
+    assert_eq!(all(&events, "agent_drifted").len(), 0);
+    one(&events, "iteration_completed");
+}
+
+#[test]
+fn a_work_tree_that_vanishes_ends_nobody_and_the_next_session_says_what_is_missing() {
+    let project = Project::new();
+    let tree = project.outside("tree");
+    std::fs::create_dir(&tree).expect("a directory");
+    let script = format!("cat > /dev/null; rm -rf {}; echo gone; echo still at work", tree.display());
+    project.ralph(&format!("agent: {}\n{GRACES}", json!(format!("sh -c '{script}'"))), "Go on.");
+    let (path, state) = (project.path("loop"), project.outside("record"));
+    let args = [
+        "run",
+        &path.display().to_string(),
+        "--state-dir",
+        &state.display().to_string(),
+        "-n",
+        "2",
+        "--json",
+    ];
+    let mut command = project.command(&args);
+    command.current_dir(&tree);
+    let done = Running::start(command).finish();
+    done.assert_code(0);
+    project.assert_nobody_is_left();
+    let events = done.events();
+    one(&events, "iteration_completed");
+    assert_eq!(all(&events, "hard_stop").len(), 0);
+    let why = one(&events, "iteration_failed")["because"].as_str().unwrap_or_default().to_owned();
+    assert!(why.contains(&tree.display().to_string()), "{why}");
 }
 
 /// The most that was resident, in bytes.
