@@ -226,7 +226,9 @@ impl<'f> Driver<'f> {
             }
             self.settle();
             if self.todo.is_empty() {
-                self.rest();
+                if self.waiting.is_empty() {
+                    self.rest();
+                }
                 self.listen()?;
             }
         }
