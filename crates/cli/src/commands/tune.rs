@@ -134,9 +134,16 @@ fn tell(tuned: &Tuned) -> String {
         tuned.stuck,
         tuned.unclear
     )];
-    for advice in &tuned.limits {
-        lines.push(String::new());
-        lines.extend(of_limit(advice, tuned));
+    // Where there is too little to go by, that is the same for all of them.
+    if let Some(first) =
+        tuned.limits.first().filter(|first| tuned.limits.iter().all(|other| other.why == first.why))
+    {
+        lines.push(first.why.clone());
+    } else {
+        for advice in &tuned.limits {
+            lines.push(String::new());
+            lines.extend(of_limit(advice, tuned));
+        }
     }
     let proposed: Vec<String> = tuned
         .limits
@@ -197,7 +204,16 @@ mod tests {
             why: "so".to_owned(),
             trials: vec![trial(45, 3), trial(60, 0), trial(90, 0)],
         };
-        let tuned = Tuned { runs: 2, runs_left_out: 1, good: 30, stuck: 1, unclear: 4, limits: vec![idle] };
+        let other = Advice {
+            key: "tool",
+            now_s: None,
+            spares_all_s: None,
+            proposed_s: None,
+            why: "no".to_owned(),
+            trials: vec![],
+        };
+        let tuned =
+            Tuned { runs: 2, runs_left_out: 1, good: 30, stuck: 1, unclear: 4, limits: vec![idle, other] };
         assert_eq!(
             tell(&tuned),
             "From 2 runs (1 left out): 30 good sessions, 1 ended by the watchdog, 4 that tell nothing\n\
@@ -206,6 +222,8 @@ mod tests {
              45s  would have ended 3 of 30 good sessions; 1 of 1 stuck ones sooner, by 9m15s in all\n      \
              1m  spares all 30 good sessions; 1 of 1 stuck ones sooner, by 9m in all\n   \
              1m30s  spares all 30 good sessions; 1 of 1 stuck ones sooner, by 8m30s in all  <- proposed\n\
+             \n\
+             watchdog.tool  now off, keep: no\n\
              \n\
              In dogwatch.toml:\n  \
              [watchdog]\n  \

@@ -20,7 +20,8 @@ pub fn tell(status: &Status) -> String {
     // What goes on and what went wrong is what somebody looks for. Within that, the file's order.
     nodes.sort_by_key(|node| rank(node));
     let (shown, others) = nodes.split_at(nodes.len().min(MAX_NODES));
-    lines.extend(shown.iter().flat_map(|node| of_node(node, status.nodes.len() > 1)));
+    let told = Telling { of_several: status.nodes.len() > 1, live: status.live };
+    lines.extend(shown.iter().flat_map(|node| of_node(node, told)));
     lines.extend(counted(others));
     lines.push(of_all(status));
     lines.extend(spent(&status.spent));
@@ -47,12 +48,20 @@ fn rank(node: &NodeStatus) -> u8 {
     }
 }
 
-/// A node of several says how it stands; the one node of a loop is the run, and the first line has said that.
-fn of_node(node: &NodeStatus, of_several: bool) -> Vec<String> {
+#[derive(Clone, Copy)]
+struct Telling {
+    /// A node of several says how it stands; the one node of a loop is the run, and the first line has said that.
+    of_several: bool,
+    /// In a run that nobody supervises nobody is at work any more.
+    live: bool,
+}
+
+fn of_node(node: &NodeStatus, Telling { of_several, live }: Telling) -> Vec<String> {
     let at_rest = matches!(node.doing, DoingStatus::Nothing);
     let why = node.reason.as_deref().map_or_else(String::new, |reason| format!(" ({reason})"));
     let how = match (of_several, at_rest) {
         (true, true) => format!("{}{why}", node.state.as_str()),
+        (_, false) if !live => format!("was {}", doing(&node.doing)),
         _ => doing(&node.doing),
     };
     let mut lines = vec![match node.iteration.0 {
@@ -173,7 +182,7 @@ fn doing(doing: &DoingStatus) -> String {
     match doing {
         DoingStatus::Nothing => "at rest".to_owned(),
         DoingStatus::Preparing => "preparing".to_owned(),
-        DoingStatus::Checking => "its checks run".to_owned(),
+        DoingStatus::Checking => "running its checks".to_owned(),
         DoingStatus::Working { pid, working_s, messages, last_evidence, .. } => {
             let last = match last_evidence {
                 Some(e) => {
@@ -223,7 +232,7 @@ mod tests {
         let told = tell(&status(nodes));
         let lines: Vec<&str> = told.lines().collect();
         assert_eq!(lines.len(), MAX_NODES + 3, "{told}");
-        assert_eq!(lines[1], "  busy  iteration 1: its checks run");
+        assert_eq!(lines[1], "  busy  iteration 1: was running its checks");
         assert_eq!(lines[2], "  broken  iteration 1: failed");
         assert_eq!(lines[3], "  n0  iteration 1: done");
         assert_eq!(lines[MAX_NODES + 1], "  9988 more nodes: 9988 done (all of them: --json)");
