@@ -88,6 +88,17 @@ mod tests {
         assert_eq!(found, all().iter().map(|asset| asset.path.to_owned()).collect());
     }
 
+    /// Who has to read one module to know of the next asks for them one after the other.
+    #[test]
+    fn every_module_is_asked_for_at_once() {
+        let page = std::str::from_utf8(asset("/").expect("the page is there").1).expect("it is text");
+        let modules = all().iter().filter(|asset| asset.content_type == SCRIPT);
+        for module in modules.filter(|asset| !matches!(asset.path, "/app/main.js" | "/app/report.js")) {
+            let link = format!("<link rel=\"modulepreload\" href=\"{}\">", module.path);
+            assert!(page.contains(&link), "{link}");
+        }
+    }
+
     #[test]
     fn the_files_together_stay_small() {
         let sum: usize = all().iter().map(|asset| asset.bytes.len()).sum();
