@@ -91,7 +91,8 @@ impl Sampler {
 
 /// Samples the tree below a keeper. The agent's own processes are no children of it: its main process, and
 /// for the known CLIs all of its session, since they start every tool in a session of its own. Nor are our MCP server
-/// and the servers that stand behind it: they are there as long as the agent, whether it works or not.
+/// and the servers that stand behind it: they are there as long as the agent, whether it works or not. What they use of
+/// the processor is effort all the same: a check that the agent asked for runs there.
 pub fn sample(keeper: u32, main: u32, structured: bool) -> Sample {
     sample_of(&Processes::look(), keeper, main, structured)
 }
@@ -103,14 +104,14 @@ fn sample_of(there: &Processes, keeper: u32, main: u32, structured: bool) -> Sam
     let own = |pid: i32, p: &Process| pid == main || (structured && p.session == main);
     let mut sample = Sample::default();
     // Nobody is met twice: each has one parent, and the keeper is not looked for below itself.
-    let mut below: Vec<i32> = there.below(keeper).to_vec();
-    while let Some(pid) = below.pop() {
-        if there.all.get(&pid).is_some_and(|process| process.is_door) {
-            continue;
-        }
-        below.extend(there.below(pid).iter().filter(|child| **child != keeper));
-        if let Some(process) = there.all.get(&pid).filter(|process| !own(pid, process)) {
-            sample.children += 1;
+    let mut below: Vec<(i32, bool)> = there.below(keeper).iter().map(|pid| (*pid, false)).collect();
+    while let Some((pid, behind)) = below.pop() {
+        let Some(process) = there.all.get(&pid) else { continue };
+        let behind = behind || process.is_door;
+        let children = there.below(pid).iter().filter(|child| **child != keeper);
+        below.extend(children.map(|child| (*child, behind)));
+        if !own(pid, process) {
+            sample.children += u32::from(!behind);
             sample.cpu_ms += process.ticks.saturating_mul(1000 / TICKS_PER_SECOND);
         }
     }
@@ -213,7 +214,10 @@ mod tests {
         let all = list
             .into_iter()
             .map(|(pid, parent, session)| (pid, Process { is_door: pid == 12, ..process(parent, session) }));
-        assert_eq!(sample_of(&Processes::of(all.collect()), 10, 11, false).children, 1);
+        assert_eq!(
+            sample_of(&Processes::of(all.collect()), 10, 11, false),
+            Sample { children: 1, cpu_ms: 210 }
+        );
         // Looked at one after the other, a pid may have come to mean somebody else, who is below himself.
         let round = [(10, 12, 10), (11, 10, 11), (12, 11, 11)];
         let all = round.into_iter().map(|(pid, parent, session)| (pid, process(parent, session)));

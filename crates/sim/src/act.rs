@@ -23,6 +23,8 @@ pub struct Act {
     pub report: JobReport,
     /// It changes a file that the loop is woken by, halfway.
     pub touches: bool,
+    /// Whom it has started uses a processor all the time.
+    pub is_busy: bool,
 }
 
 impl Act {
@@ -37,6 +39,7 @@ impl Act {
             sweep: Dur::ZERO,
             report: JobReport::default(),
             touches: false,
+            is_busy: false,
         }
     }
 

@@ -289,7 +289,9 @@ impl World {
                 Decision::Kill(job) => self.told(job, EndStep::Kill),
                 Decision::Sweep { job, .. } => self.swept(job),
                 Decision::Sample(job) => {
-                    let fact = Fact::Sampled { children: 0, cpu_ms: 0 };
+                    let busy = self.live.get(&job.node).filter(|live| live.act.is_busy);
+                    let cpu_ms = busy.map_or(0, |_| self.now.awake.0);
+                    let fact = Fact::Sampled { children: u32::from(busy.is_some()), cpu_ms };
                     self.plan_in(Dur::ZERO, Input::Noted { job, fact });
                 }
                 Decision::Notify(delivery) => {

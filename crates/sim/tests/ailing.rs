@@ -178,3 +178,30 @@ fn drift_is_told_once_and_stays_for_the_session() {
     assert!(matches!(doing(&world).1, DoingStatus::Working { drifted: true, .. }));
     assert_eq!(world.story().iter().filter(|e| *e == "agent_drifted").count(), 1);
 }
+
+#[test]
+fn a_silent_agent_whose_children_work_gets_the_time_that_effort_buys_and_no_more() {
+    let limits = || {
+        plan(|s| {
+            s.watchdog.idle = Limit::At(secs(300));
+            s.watchdog.tool = Limit::At(secs(600));
+        })
+    };
+    let stopped = |world: &World| {
+        let stop = |r: &dogwatch_core::event::Recorded| match &r.event {
+            Event::HardStop { .. } => Some(r.awake_ms.0 / 1000 - 1),
+            _ => None,
+        };
+        world.events.iter().find_map(stop)
+    };
+    let busy = |lasts| Act { is_busy: true, lasts, ..Act::hangs() };
+    let mut world = World::new(limits(), move |_| busy(Some(secs(700))));
+    world.drive(Drive::Until(secs(701)));
+    assert_eq!(stopped(&world), None, "{:#?}", world.story());
+    let mut world = World::new(limits(), move |_| busy(None));
+    world.drive(Drive::Until(secs(1000)));
+    assert_eq!(stopped(&world), Some(900), "{:#?}", world.story());
+    let mut world = World::new(limits(), |_| Act::hangs());
+    world.drive(Drive::Until(secs(1000)));
+    assert_eq!(stopped(&world), Some(300), "{:#?}", world.story());
+}

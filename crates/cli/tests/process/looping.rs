@@ -246,3 +246,16 @@ fn a_loop_file_that_vanishes_or_breaks_mid_run_is_trouble_and_its_last_good_text
         assert_eq!(kinds(&done.events(), "loop_file").len(), 1, "told once: {breaker}");
     }
 }
+
+#[test]
+fn a_silent_agent_whose_child_works_is_left_alone_at_the_idle_limit() {
+    let limits = "watchdog: {idle: 1s, tool: 1m, grace: 200ms, leak: 300ms}";
+    let project = Project::acting_with(limits, "child { burn 2500ms }; wait; say done");
+    let done = project.run(&["-n", "1"]);
+    done.assert_code(0);
+    assert!(kinds(&done.events(), "hard_stop").is_empty());
+    let journal = project.journal();
+    let mut sampled = journal.iter().filter(|event| event["cpu_ms"].is_u64());
+    let last = sampled.next_back().expect("an agent that is silent for so long is looked at");
+    assert!(last["cpu_ms"].as_u64().is_some_and(|ms| ms > 0), "{last}");
+}

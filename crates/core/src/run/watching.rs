@@ -4,10 +4,15 @@ use super::cx::Cx;
 use super::tree::Tree;
 use crate::condition::Strain;
 use crate::decision::Decision;
+use crate::dur::Dur;
 use crate::event::{EndedBy, Event, HumanEndedBy, Observation};
 use crate::ids::{Iteration, NodeIx};
+use crate::moment::Awake;
 use crate::timer::{Deadline, Timer};
 use crate::watch::{Attend, Fact, Session, StopReason, Verdict};
+
+/// So long a wanted sample may take until it is judged without it.
+const SAMPLE_FIRST: Dur = Dur::from_millis(100);
 
 /// The watch over a session.
 pub(super) struct Watching(Attend);
@@ -25,8 +30,12 @@ impl Watching {
 
     /// Sets the timer to the next moment at which the answer may change, or a sample is wanted.
     pub fn arm(&self, cx: &mut Cx, ix: NodeIx) {
+        self.arm_from(cx, ix, Awake(0));
+    }
+
+    fn arm_from(&self, cx: &mut Cx, ix: NodeIx, earliest: Awake) {
         match self.0.due() {
-            Some(at) => cx.timers.set(Timer::Watch(ix), Deadline::Awake(at)),
+            Some(at) => cx.timers.set(Timer::Watch(ix), Deadline::Awake(at.max(earliest))),
             None => cx.timers.clear(Timer::Watch(ix)),
         }
     }
@@ -35,7 +44,9 @@ impl Watching {
     pub fn due(&mut self, cx: &mut Cx, ix: NodeIx, tree: &mut Tree) {
         if self.0.wants_sample(cx.now.awake) {
             cx.out.push(Decision::Sample(tree.job));
-            self.arm(cx, ix);
+            // The sample is a fact and judged as one. Only if it does not come is there a look without it: at this very
+            // moment nobody can have taken it.
+            self.arm_from(cx, ix, cx.now.awake.plus(SAMPLE_FIRST));
         } else {
             self.judge(cx, ix, tree);
         }

@@ -281,7 +281,7 @@ impl<'f> Driver<'f> {
             let error = format!("the record is lost: {detail}");
             self.todo.push_back(Input::JobRefused { job, error });
             self.todo.push_front(Input::RecordLost { detail });
-        } else if durable {
+        } else if durable || self.settle() {
             self.start(job);
         } else {
             self.record.withhold(job);
@@ -360,14 +360,14 @@ impl<'f> Driver<'f> {
         }
     }
 
-    /// Who is to be ended before its turn to start has come is started first: then it ends as any other does.
+    /// Who is to be ended before its turn to start has come is not started.
     fn end(&mut self, job: Job, order: Order) {
-        if let Some(at) = self.waiting.iter().position(|(waits, _)| *waits == job)
-            && let Some((job, durable)) = self.waiting.remove(at)
-        {
-            self.start_its_turn(job, durable);
-        }
-        if self.record.unwithhold(job) {
+        let before = self.waiting.len();
+        self.waiting.retain(|(waits, _)| *waits != job);
+        if self.waiting.len() < before {
+            let error = "not started: it was to end before its turn came".to_owned();
+            self.todo.push_back(Input::JobRefused { job, error });
+        } else if self.record.unwithhold(job) {
             let error = "not started: the record cannot be written".to_owned();
             self.todo.push_back(Input::JobRefused { job, error });
         } else {

@@ -31,12 +31,11 @@ fn ready(request: &Request) -> Result<Ready, String> {
         Nothing::Failed(why) => why,
     })?;
     let git = Git::at(&top);
-    let base = base_commit(&git, &request.base)?;
     let common = common_dir(&git).map_err(|error| error.to_string())?;
     let _lock = lock(&common.join(LOCK_FILE), LOCK_BOUND)?;
     let reused = is_there(&git, &common, &request.path)?;
     if !reused {
-        add(&git, request, &base)?;
+        add(&git, request, &base_commit(&git, &request.base)?)?;
     }
     let commit = Git::at(&request.path).word(&["rev-parse", "--verify", "--quiet", "HEAD"]);
     Ok(Ready {
