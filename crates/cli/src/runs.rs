@@ -19,7 +19,7 @@ const LAST_MOMENTS: Duration = Duration::from_secs(1);
 /// How a run is named on the command line, shared by the commands that speak of one.
 #[derive(clap::Args, Clone, Debug)]
 pub struct Which {
-    /// A run id, or the end of one; without it the last run of this project
+    /// A run id, or the end of one; without it the last run of this project (for those that steer: the last that lives)
     #[arg(value_name = "RUN")]
     run: Option<String>,
     /// Where the project keeps its record, if not in .dogwatch
@@ -30,6 +30,17 @@ pub struct Which {
 impl Which {
     pub fn new(run: Option<String>, state_dir: Option<PathBuf>) -> Which {
         Which { run, state_dir }
+    }
+
+    /// The run that is meant by who wants something of it: without a name the newest that lives, if one does.
+    pub fn find_living(&self) -> Result<FoundRun, Failure> {
+        if self.run.is_none() {
+            let here = runs_in(&state_dir(self.state_dir.as_deref()).runs());
+            if let Some(living) = here.into_iter().find(FoundRun::is_live) {
+                return Ok(living);
+            }
+        }
+        self.find()
     }
 
     /// The run that is meant.

@@ -105,7 +105,7 @@ fn refuse(path: &Path, error: &std::io::Error) -> Failure {
     match error.kind() {
         ErrorKind::AlreadyExists => Failure::with_hint(
             format!("{} is there already; it was not touched", path.display()),
-            "give another directory: `dogwatch init my-loop`",
+            "`dogwatch init OTHER` writes one into another directory",
         ),
         _ => Failure::usage(format!("cannot write {}: {error}", path.display())),
     }

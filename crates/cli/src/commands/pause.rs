@@ -11,7 +11,7 @@ pub struct Args {
 }
 
 pub fn run(args: &Args) -> Result<u8, Failure> {
-    let found = args.which.find()?;
+    let found = args.which.find_living()?;
     found.post("pause", &())?;
     super::print(
         format!("run {0} pauses after what it is at; `dogwatch resume {0}` goes on\n", found.id).as_bytes(),

@@ -11,7 +11,7 @@ pub struct Args {
 }
 
 pub fn run(args: &Args) -> Result<u8, Failure> {
-    let found = args.which.find()?;
+    let found = args.which.find_living()?;
     found.post("stop", &())?;
     super::print(format!("run {} stops after what it is at\n", found.id).as_bytes())
 }

@@ -27,7 +27,7 @@ pub fn run(args: Args) -> Result<u8, Failure> {
         Some(text) => (Some(args.run), text),
         None => (None, args.run),
     };
-    let found = Which::new(run, args.state_dir).find()?;
+    let found = Which::new(run, args.state_dir).find_living()?;
     if text.trim().is_empty() {
         return Err(Failure::usage("there is nothing to say: TEXT is empty"));
     }

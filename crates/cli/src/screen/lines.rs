@@ -206,7 +206,9 @@ impl Pieces {
             }
             Event::WaitStarted { why, delay_s, .. } => match (why, delay_s) {
                 (WaitWhy::Idle, Some(delay)) => {
-                    line(Tone::Quiet, format!("  {}, backing off to {}", self.idle, words::seconds(*delay)))
+                    // After a resume nobody has said why a moment ago.
+                    let why = if self.idle.is_empty() { "idle" } else { &self.idle };
+                    line(Tone::Quiet, format!("  {why}, backing off to {}", words::seconds(*delay)))
                 }
                 (WaitWhy::Paused, _) | (_, None) => {
                     line(Tone::Quiet, "  paused: `dogwatch resume` goes on".into())

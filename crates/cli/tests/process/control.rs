@@ -321,3 +321,14 @@ fn the_orchestrators_document_is_the_same_from_the_run_and_from_its_record() {
     live["running"] = json!(false);
     assert_eq!(document(&project), live);
 }
+
+#[test]
+fn who_steers_without_a_name_means_the_run_that_lives() {
+    let (project, run, id) = waiting(&[]);
+    std::fs::create_dir(project.path("other")).expect("a directory");
+    project.file("other/RALPH.md", "---\nagent: \"true\"\n---\nGo on.\n");
+    project.call(&["run", "other", "-n", "1"]).assert_code(0);
+    assert!(!ask(&project, &["status"]).contains(&id), "the newest is told of");
+    assert!(ask(&project, &["stop"]).contains(&id));
+    run.finish().assert_code(0);
+}
