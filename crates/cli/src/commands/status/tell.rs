@@ -184,14 +184,14 @@ fn doing(doing: &DoingStatus) -> String {
         DoingStatus::Preparing => "preparing".to_owned(),
         DoingStatus::Checking => "running its checks".to_owned(),
         DoingStatus::Working { pid, working_s, messages, last_evidence, .. } => {
-            let last = match last_evidence {
-                Some(e) => {
-                    format!("last output {} ago", e.age_s.map_or_else(|| "?".to_owned(), words::clock))
-                }
-                None => "no output yet".to_owned(),
+            let last = match last_evidence.as_ref().map(|evidence| evidence.age_s) {
+                Some(Some(age)) => format!(", last output {} ago", words::clock(age)),
+                // In a run that nobody supervises nothing grows older.
+                Some(None) => String::new(),
+                None => ", no output yet".to_owned(),
             };
             let so_long = working_s.map_or_else(String::new, |d| format!(" for {}", words::clock(d)));
-            format!("working{so_long} (pid {pid}), {}, {last}", words::count(*messages, "message"))
+            format!("working{so_long} (pid {pid}), {}{last}", words::count(*messages, "message"))
         }
         DoingStatus::Waiting { why, left_s, until, .. } => match (left_s, until) {
             (Some(left), Some(until)) => {
