@@ -1,4 +1,5 @@
-//! The driver as the API sees it, and the screen as the API hears of it.
+//! Connects the driver with the API: a handle through which the API talks to the driver, and a reporter that
+//! announces new events to the API.
 
 use dogwatch_core::event::{Recorded, WaitEndedBy};
 use dogwatch_core::input::Input;
@@ -11,9 +12,10 @@ use dogwatch_server::{Busy, Desk, Reply, Request, watch};
 use std::sync::mpsc::sync_channel;
 use std::time::Duration;
 
-/// How long a question may wait for the driver.
+/// How long a query may wait for the driver.
 const PATIENCE: Duration = Duration::from_secs(1);
 
+/// The API's handle of a driver. Requests are posted to the driver's inbox.
 pub struct DriverDesk {
     inbox: Inbox,
     changed: watch::Receiver<u64>,
@@ -55,7 +57,7 @@ impl Desk for DriverDesk {
     }
 }
 
-/// A front that also says how far the record is, for whoever follows it.
+/// A reporter that also publishes the sequence number of the last event, for clients that follow the record.
 pub struct Announcing {
     inner: Box<dyn Front>,
     last: watch::Sender<u64>,

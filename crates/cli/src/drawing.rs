@@ -1,4 +1,4 @@
-//! A plan as a drawing: for the terminal, level by level, and as a Mermaid flowchart.
+//! Draws a plan: level by level for the terminal, or as a Mermaid flowchart.
 
 use dogwatch_core::settings::{NodePlan, Plan};
 use dogwatch_core::text::printable;
@@ -6,23 +6,23 @@ use dogwatch_core::touch::Touches;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-/// Lines of a terminal.
+/// The longest line, in columns.
 const WIDTH: usize = 80;
-/// Nodes that are drawn; of a larger graph the rest is counted.
+/// The most nodes to draw; the rest of a larger graph is only counted.
 const MAX_DRAWN: usize = 200;
-/// The widest an id is shown.
+/// The longest node id to show, in characters.
 const MAX_ID: usize = 28;
 
-/// The nodes in the order in which they can run, and who waits for whom.
+/// The dependencies between nodes, and the order in which the nodes can run.
 struct Order {
-    /// What each waits for, as indices, nearest levels last.
+    /// For each node, the indices of the nodes that it depends on.
     waits_for: Vec<Vec<usize>>,
-    /// Every node stands one level below the last it waits for. In the order of the file.
+    /// Each node is one level below its deepest dependency. Within a level, nodes keep the order of the file.
     levels: Vec<Vec<usize>>,
 }
 
 impl Order {
-    /// The plan was checked: nothing waits for itself.
+    /// Sorts the nodes of a validated plan, which has no dependency cycles.
     fn of(plan: &Plan) -> Order {
         let names: BTreeMap<&str, usize> =
             plan.nodes.iter().enumerate().map(|(at, node)| (node.name.as_str(), at)).collect();
@@ -53,7 +53,7 @@ impl Order {
     }
 }
 
-/// Level by level, in at most so many columns. Nodes of one level may run together unless it says otherwise.
+/// Draws a plan level by level. Nodes of one level may run in parallel unless a note says otherwise.
 pub fn terminal(plan: &Plan) -> String {
     let order = Order::of(plan);
     let drawn: Vec<usize> = order.levels.iter().flatten().copied().take(MAX_DRAWN).collect();
@@ -87,7 +87,7 @@ pub fn terminal(plan: &Plan) -> String {
     out
 }
 
-/// What stands behind a node: whom it waits for, and with whom it does not run.
+/// Returns the text after a node's id: the nodes it cannot run beside, and the nodes it depends on.
 fn tail(plan: &Plan, order: &Order, at: usize, apart: Option<usize>) -> String {
     let node = &plan.nodes[at];
     let mut notes = Vec::new();
@@ -102,7 +102,7 @@ fn tail(plan: &Plan, order: &Order, at: usize, apart: Option<usize>) -> String {
     format!("{notes}{waits}")
 }
 
-/// For each node of a level the first other that touches the same files.
+/// Returns, for each node of a level, the first other node that touches the same files.
 fn apart(plan: &Plan, level: &[usize]) -> BTreeMap<usize, usize> {
     let touches: Vec<(usize, Touches)> = level
         .iter()
@@ -125,7 +125,7 @@ fn shown(node: &NodePlan) -> String {
     cut(&printable(node.name.as_str()), MAX_ID)
 }
 
-/// At most so many characters, with an ellipsis if there were more.
+/// Cuts a text to `max` characters, with an ellipsis if it was longer.
 fn cut(text: &str, max: usize) -> String {
     if text.chars().count() <= max {
         return text.to_owned();
@@ -135,7 +135,7 @@ fn cut(text: &str, max: usize) -> String {
     out
 }
 
-/// A flowchart from what comes first to what waits for it.
+/// Draws a plan as a Mermaid flowchart whose arrows lead from a dependency to its dependents.
 pub fn mermaid(plan: &Plan) -> String {
     let order = Order::of(plan);
     let mut out = "flowchart TD\n".to_owned();
@@ -151,7 +151,7 @@ pub fn mermaid(plan: &Plan) -> String {
     out
 }
 
-/// As a label that Mermaid shows and does not read.
+/// Escapes a label so that Mermaid shows it literally.
 fn escaped(label: &str) -> String {
     let mut out = String::new();
     for c in printable(label).chars() {
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn a_drawing_is_as_wide_as_a_terminal_and_as_long_as_can_be_read() {
+    fn a_drawing_is_limited_in_width_and_length() {
         let long: Vec<String> = (0..300).map(|n| format!("{}{n}", "x".repeat(40))).collect();
         let names: Vec<&str> = long.iter().map(String::as_str).collect();
         let mut nodes: Vec<NodePlan> = names.iter().map(|name| node(name, &[])).collect();
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn mermaid_gets_names_that_it_does_not_read() {
+    fn mermaid_labels_are_escaped() {
         let drawn = mermaid(&plan(vec![
             node("a", &[]),
             NodePlan { parallel_safe: false, ..node("b\"]; click x <i> #9 `é", &["a"]) },
@@ -244,7 +244,7 @@ flowchart TD
     }
 
     #[test]
-    fn ten_thousand_nodes_are_ordered_in_no_time() {
+    fn ten_thousand_nodes_are_sorted_quickly() {
         let nodes: Vec<NodePlan> = (0..10_000)
             .map(|n| match n {
                 0 => node("n0", &[]),

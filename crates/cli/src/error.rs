@@ -1,20 +1,21 @@
-//! What went wrong, for people: `Error:` says what happened, `Hint:` what to do. The kind of an error is
-//! its exit code.
+//! Errors of commands: an `error:` line says what failed, a `help:` line says what to do about it. The kind of an
+//! error determines the exit code.
 
+use crate::color;
 use dogwatch_config::diagnostic::{Diagnostic, Style};
 use dogwatch_core::text::printable;
-use std::io::{IsTerminal, Write};
+use std::io::Write;
 
-/// Why a command could not do what it was asked.
+/// Why a command failed.
 #[derive(Debug)]
 pub enum Failure {
     /// Bad usage or configuration; nothing was started.
     Usage { message: String, hint: Option<String> },
-    /// Findings in files or flags; nothing was started.
+    /// Diagnostics about files or flags; nothing was started.
     Findings(Vec<Diagnostic>),
     /// Another run holds this loop.
     Held { message: String },
-    /// Ours to answer for.
+    /// An internal error, or a failure of the operating system.
     Internal { message: String },
 }
 
@@ -31,7 +32,7 @@ impl Failure {
         Failure::Internal { message: message.into() }
     }
 
-    /// What happened, on one line or a few; for where an error is one entry among others.
+    /// Returns what failed, without the help line. Diagnostics may take several lines.
     pub fn message(&self) -> String {
         match self {
             Failure::Usage { message, .. } | Failure::Held { message } | Failure::Internal { message } => {
@@ -56,15 +57,13 @@ impl Failure {
             Failure::Usage { message, hint } => {
                 error_line(message);
                 if let Some(hint) = hint {
-                    say(&format!("Hint: {}", printable(hint)));
+                    print_line(&format!("help: {}", printable(hint)));
                 }
             }
             Failure::Findings(findings) => print_findings(findings),
             Failure::Held { message } => {
                 error_line(message);
-                say(
-                    "Hint: one run at a time per work tree and loop file; wait for it, or end it with `kill PID`",
-                );
+                print_line("help: wait for that run to end, or stop it with `dogwatch stop` or `kill PID`");
             }
             Failure::Internal { message } => error_line(message),
         }
@@ -72,19 +71,18 @@ impl Failure {
 }
 
 fn error_line(message: &str) {
-    say(&format!("Error: {}", printable(message)));
+    print_line(&format!("error: {}", printable(message)));
 }
 
-/// A reader who went away must not turn an exit code into a panic.
-fn say(text: &str) {
+/// Prints a line to stderr. A closed stderr must not turn an exit code into a panic.
+fn print_line(text: &str) {
     let _ = writeln!(std::io::stderr(), "{text}");
 }
 
-/// Findings go to stderr, in colour if a person looks.
+/// Prints diagnostics to stderr, in color if stderr is a terminal.
 pub fn print_findings(findings: &[Diagnostic]) {
-    let styled = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
-    let style = if styled { Style::Styled } else { Style::Plain };
+    let style = if color::on_stderr() { Style::Styled } else { Style::Plain };
     for finding in findings {
-        say(&format!("{}\n", finding.render(style).trim_end()));
+        print_line(&format!("{}\n", finding.render(style).trim_end()));
     }
 }

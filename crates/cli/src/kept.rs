@@ -1,4 +1,4 @@
-//! The snapshots of a run, as its record tells of them, and which of them a person means.
+//! The index of a run's snapshots, built from its record. Finds the snapshot that a command line selects.
 
 use crate::error::Failure;
 use crate::runs::FoundRun;
@@ -8,21 +8,24 @@ use dogwatch_host::{snapshot, worktree};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-/// Nodes that an error names.
+/// The most nodes to name in an error.
 const MAX_NAMED: usize = 10;
 
-/// What a run has kept.
+/// The snapshots of a run, by node and iteration.
 pub struct Kept {
     found: FoundRun,
     started: Box<RunStarted>,
-    /// The iterations of each node, and those of them after which a snapshot was taken.
     nodes: BTreeMap<NodeName, Seen>,
+    /// The node of the latest snapshot.
     last: Option<NodeName>,
 }
 
+/// The iterations of one node.
 #[derive(Default)]
 struct Seen {
+    /// The last iteration that started.
     last: Iteration,
+    /// The iterations after which a snapshot was taken. Number 0 is the snapshot before the first iteration.
     snapshots: BTreeSet<Iteration>,
 }
 
@@ -45,12 +48,12 @@ impl Kept {
                 _ => {}
             }
         }
-        let started =
-            started.ok_or_else(|| Failure::usage(format!("run {} died before it began", found.id)))?;
+        let started = started
+            .ok_or_else(|| Failure::usage(format!("run {} ended before its first event", found.id)))?;
         if last.is_none() {
             return Err(Failure::with_hint(
-                format!("run {} kept no snapshots", found.id),
-                "they are taken in a git work tree, before the first iteration and after every session",
+                format!("run {} has no snapshots", found.id),
+                "snapshots need a git work tree; they are taken before the first iteration and after every session",
             ));
         }
         Ok(Kept { found: found.clone(), started, nodes, last })
@@ -60,7 +63,8 @@ impl Kept {
         &self.started
     }
 
-    /// The node that is meant: the only one, the one that is named, or the only one with that iteration.
+    /// Returns the selected node: the named one, the only one, or the only one with that iteration. Without a name and
+    /// an iteration, returns the node of the latest snapshot.
     pub fn node(&self, wanted: Option<&str>, iteration: Option<Iteration>) -> Result<NodeName, Failure> {
         let names = || {
             let mut names: Vec<&str> = self.nodes.keys().map(NodeName::as_str).take(MAX_NAMED).collect();
@@ -73,8 +77,8 @@ impl Kept {
             let known = self.nodes.keys().find(|name| name.as_str() == wanted).cloned();
             return known.ok_or_else(|| {
                 Failure::with_hint(
-                    format!("run {} kept nothing of a node `{wanted}`", self.found.id),
-                    format!("of these it did: {}", names()),
+                    format!("run {} has no snapshots of a node `{wanted}`", self.found.id),
+                    format!("nodes with snapshots: {}", names()),
                 )
             });
         }
@@ -85,7 +89,7 @@ impl Kept {
             (Some(_), Some(_), None) => Ok(self.last.clone().expect("there is a snapshot, so it has a node")),
             (Some(_), Some(_), Some(n)) => Err(Failure::with_hint(
                 format!("several nodes of run {} have an iteration {n}", self.found.id),
-                format!("name one with --node: {}", names()),
+                format!("select one with --node: {}", names()),
             )),
             (None, _, _) => Err(self.no_iteration(iteration.unwrap_or_default())),
         }
@@ -93,15 +97,15 @@ impl Kept {
 
     fn no_iteration(&self, n: Iteration) -> Failure {
         let last = self.nodes.values().map(|seen| seen.last).max().unwrap_or_default();
-        Failure::usage(format!("run {} has no iteration {n}: the last is {last}", self.found.id))
+        Failure::usage(format!("run {} has no iteration {n}; the last is {last}", self.found.id))
     }
 
-    /// The last iteration of a node that has a snapshot.
+    /// Returns the last iteration of a node that has a snapshot.
     pub fn last_of(&self, node: &NodeName) -> Result<Iteration, Failure> {
         let last = self.seen(node).snapshots.iter().next_back().copied();
         last.filter(|n| n.0 > 0).ok_or_else(|| {
             Failure::usage(format!(
-                "run {} has no snapshot after an iteration of `{node}`, only the one before",
+                "run {} has no snapshot after an iteration of `{node}`, only the one from the start",
                 self.found.id
             ))
         })
@@ -111,7 +115,7 @@ impl Kept {
         &self.nodes[node]
     }
 
-    /// The snapshot after an iteration.
+    /// Returns the snapshot after an iteration.
     pub fn after(&self, node: &NodeName, n: Iteration) -> Result<Iteration, Failure> {
         let seen = self.seen(node);
         if n > seen.last || n.0 == 0 {
@@ -121,35 +125,35 @@ impl Kept {
             return Ok(n);
         }
         Err(Failure::usage(format!(
-            "no snapshot was taken after iteration {n} of `{node}`: no agent was called in it, or it was the last before a kill"
+            "no snapshot after iteration {n} of `{node}`: it did not call the agent, or dogwatch was killed during it"
         )))
     }
 
-    /// The last snapshot before an iteration. One that called no agent has none, and changed nothing.
+    /// Returns the last snapshot before an iteration. Iterations that did not call the agent changed nothing and have
+    /// no snapshot, so this may be an earlier one.
     pub fn before(&self, node: &NodeName, n: Iteration) -> Result<Iteration, Failure> {
         let seen = self.seen(node);
         if n > seen.last || n.0 == 0 {
             return Err(self.no_iteration(n));
         }
         let before = seen.snapshots.range(..n).next_back().copied();
-        before
-            .ok_or_else(|| Failure::usage(format!("no snapshot was taken before iteration {n} of `{node}`")))
+        before.ok_or_else(|| Failure::usage(format!("no snapshot before iteration {n} of `{node}`")))
     }
 
-    /// The ref of a snapshot that the record tells of, if git still has it.
+    /// Returns the ref of a recorded snapshot, or an error if git no longer has it.
     pub fn name(&self, dir: &Path, node: &NodeName, n: Iteration) -> Result<String, Failure> {
         let name = snapshot::ref_name(&self.found.id, node, n);
         match snapshot::commit_of(dir, &name) {
             Ok(Some(_)) => Ok(name),
             Ok(None) => Err(Failure::with_hint(
                 format!("the snapshot {name} is gone"),
-                "the last 200 of a node are kept, and those of old runs go with `dogwatch gc`",
+                "dogwatch keeps the last 200 snapshots of a node, and `dogwatch gc` removes those of old runs",
             )),
             Err(why) => Err(Failure::usage(format!("{}: {why}", dir.display()))),
         }
     }
 
-    /// Where a node works: in the run's directory, or in a worktree of its own.
+    /// Returns the directory in which a node works: its worktree, or the directory of the run.
     pub fn dir(&self, node: &NodeName) -> Result<PathBuf, Failure> {
         let own = worktree::place(&self.found.state_dir(), &self.found.id, node);
         if own.is_dir() {
@@ -157,12 +161,15 @@ impl Kept {
         }
         let dir = PathBuf::from(&self.started.work_dir);
         if !dir.is_dir() {
-            return Err(Failure::usage(format!("the run's directory {} is not there", dir.display())));
+            return Err(Failure::usage(format!(
+                "the directory of the run does not exist: {}",
+                dir.display()
+            )));
         }
         Ok(dir)
     }
 
-    /// A node that had a worktree of its own has none any more.
+    /// Returns the command that restores the worktree of a node, if the node had one and it is gone.
     pub fn lost_worktree(&self, dir: &Path, node: &NodeName) -> Option<String> {
         let own = worktree::place(&self.found.state_dir(), &self.found.id, node);
         let branch = worktree::branch(&self.found.id, node);

@@ -1,4 +1,4 @@
-//! From a path on the command line to a validated plan: finds the files, reads them, has them checked.
+//! Turns a path on the command line into a validated plan: finds the files, reads them and validates them.
 
 use crate::error::Failure;
 use dogwatch_config::diagnostic::Source;
@@ -18,25 +18,25 @@ pub const LOOP_FILE: &str = "RALPH.md";
 pub const PROJECT_FILE: &str = "dogwatch.toml";
 const GRAPH_FILES: [&str; 4] = ["graph.yaml", "graph.yml", "graph.toml", "graph.json"];
 
-/// The flags that are settings, shared by `run` and `check`.
+/// The flags that override settings, shared by `run` and `check`.
 #[derive(clap::Args, Clone, Debug, Default)]
 pub struct SettingFlags {
-    /// End after N iterations
+    /// Stop after N iterations
     #[arg(short = 'n', value_name = "N", allow_hyphen_values = true)]
     max_iterations: Option<String>,
-    /// Wait so long between iterations (30s, 5m, 1h30m)
+    /// Time to wait between iterations, e.g. 30s, 5m, 1h30m
     #[arg(long, value_name = "D", allow_hyphen_values = true)]
     delay: Option<String>,
-    /// End a session that lasts longer (the same as --set watchdog.session=D)
+    /// Longest session (same as --set watchdog.session=D)
     #[arg(long, value_name = "D", allow_hyphen_values = true)]
     timeout: Option<String>,
-    /// End the run at the first failed iteration
+    /// Stop the run at the first failed iteration
     #[arg(long)]
     stop_on_error: bool,
-    /// A set of watchdog limits: quick, standard or deep
+    /// Watchdog limits to use: quick, standard or deep
     #[arg(long, value_name = "P")]
     profile: Option<String>,
-    /// Set any key of the loop file, e.g. --set budget.time=8h
+    /// Override a key of the loop file, e.g. --set budget.time=8h
     #[arg(long = "set", value_name = "KEY=VALUE")]
     set: Vec<String>,
 }
@@ -54,45 +54,45 @@ impl SettingFlags {
     }
 }
 
-/// A loop or graph file that was found and read.
+/// A loop or graph file and its contents.
 pub struct LoopFile {
-    /// Absolute, links resolved.
+    /// The absolute path, with symbolic links resolved.
     pub path: PathBuf,
     pub text: String,
-    /// As the user would write it.
+    /// The path as the user gave it.
     shown: String,
     pub work_dir: PathBuf,
-    /// What a graph is written in; a loop file has none.
+    /// The format of a graph file; `None` for a loop file.
     format: Option<Format>,
 }
 
-/// A plan, and what there is to say about it.
+/// A validated plan with its diagnostics and explanation.
 pub struct Planned {
     pub plan: Plan,
     pub warnings: Vec<Diagnostic>,
-    /// Why it could not run here.
+    /// Errors that prevent the plan from running on this machine.
     faults: Vec<Diagnostic>,
-    /// Every setting in force; of a graph, what its nodes share.
+    /// Every effective setting. For a graph, the settings that its nodes share.
     pub explain: Vec<Setting>,
-    /// What is otherwise for the first nodes of a graph.
+    /// For the first nodes of a graph, the settings that differ from the shared ones.
     pub explain_nodes: Vec<(NodeName, Vec<Setting>)>,
-    /// Of a loop's prompt.
+    /// The size of a loop's prompt.
     pub prompt_bytes: usize,
 }
 
 impl Planned {
-    /// Whether the machine could run it, before anything starts.
+    /// Returns an error if this machine cannot run the plan.
     pub fn runs_here(&self) -> Result<(), Failure> {
         if self.faults.is_empty() { Ok(()) } else { Err(Failure::Findings(self.faults.clone())) }
     }
 }
 
 impl LoopFile {
-    /// PATH is a directory with a loop or graph file, or the file itself.
+    /// Finds and reads the loop or graph file. `path` is the file, or a directory that contains it.
     pub fn find(path: &Path) -> Result<LoopFile, Failure> {
         let file = locate(path)?;
         let work_dir = std::env::current_dir()
-            .map_err(|e| Failure::usage(format!("the current directory is not there: {e}")))?;
+            .map_err(|e| Failure::usage(format!("cannot find the current directory: {e}")))?;
         let format = file.file_name().and_then(|name| Format::of(&name.to_string_lossy()));
         let max = if format.is_some() { MAX_GRAPH_BYTES } else { MAX_FILE_BYTES };
         let text = prompt::read_at_most(&file, max).map_err(|e| cannot_read(&file, &e))?;
@@ -104,7 +104,8 @@ impl LoopFile {
         &self.shown
     }
 
-    /// Tells whether the settings of the file are still those a run started with. All of a graph is settings.
+    /// Returns a hash of the settings, to detect that they changed after a run started. A graph file consists of
+    /// settings only.
     pub fn settings_sha256(&self) -> String {
         let settings = match self.format {
             Some(_) => self.text.clone(),
@@ -113,13 +114,14 @@ impl LoopFile {
         journal::hex(&Sha256::digest(settings.as_bytes()))
     }
 
-    /// A loop's only node is named after its directory.
+    /// Returns the name of a loop's only node: the name of its directory.
     fn name(&self) -> String {
         let dir = self.path.parent().and_then(Path::file_name);
         dir.map_or_else(|| "loop".to_owned(), |d| d.to_string_lossy().into_owned())
     }
 
-    /// `explain` asks a graph for the settings of its nodes; a loop always knows them.
+    /// Validates the file together with the user's and the project's settings. `explain` also collects the settings
+    /// of each graph node; a loop always includes them.
     pub fn load(&self, flags: &Flags, args: &[String], explain: bool) -> Result<Planned, Failure> {
         let user = read_settings(home::user_config_file())?;
         let project = read_settings(Some(self.work_dir.join(PROJECT_FILE)))?;
@@ -157,7 +159,8 @@ impl LoopFile {
     }
 }
 
-/// Answers for this machine, from the directory where sessions run and for files beside the loop file.
+/// This machine, as the validation sees it: programs and globs are resolved from the directory where sessions run,
+/// files from the directory of the loop file.
 struct Here<'a> {
     work_dir: &'a Path,
     beside: &'a Path,
@@ -183,7 +186,7 @@ impl Machine for Here<'_> {
 fn locate(path: &Path) -> Result<PathBuf, Failure> {
     let meta = std::fs::metadata(path).map_err(|e| cannot_read(path, &e))?;
     if path.file_name().is_some_and(|name| name == PROJECT_FILE) {
-        let message = format!("{} holds settings for all loops; it is no loop itself", path.display());
+        let message = format!("{} holds settings for all loops; it is not a loop file", path.display());
         return Err(Failure::with_hint(message, PATH_IS));
     }
     if !meta.is_dir() {
@@ -194,12 +197,12 @@ fn locate(path: &Path) -> Result<PathBuf, Failure> {
     match found.len() {
         1 => Ok(found.remove(0)),
         0 => Err(Failure::with_hint(
-            format!("there is no {LOOP_FILE} and no graph in {}", path.display()),
-            format!("`dogwatch init {}` writes one to start from", path.display()),
+            format!("no {LOOP_FILE} and no graph file in {}", path.display()),
+            format!("`dogwatch init {}` writes a loop file to start from", path.display()),
         )),
         _ => Err(Failure::with_hint(
-            format!("{} and {} are both there", found[0].display(), found[1].display()),
-            "name the one that is meant",
+            format!("found both {} and {}", found[0].display(), found[1].display()),
+            "pass the file to use instead of the directory",
         )),
     }
 }
@@ -211,12 +214,12 @@ fn cannot_read(path: &Path, error: &std::io::Error) -> Failure {
     let message = format!("cannot read {}: {error}", path.display());
     match error.kind() {
         ErrorKind::NotFound => Failure::with_hint(message, PATH_IS),
-        ErrorKind::FileTooLarge => Failure::with_hint(message, "put long prompts into files of their own"),
+        ErrorKind::FileTooLarge => Failure::with_hint(message, "move long prompts into separate files"),
         _ => Failure::usage(message),
     }
 }
 
-/// A settings file's name and text; one that is not there is no settings.
+/// Returns the name and text of a settings file, or `None` if the file does not exist.
 fn read_settings(path: Option<PathBuf>) -> Result<Option<(String, String)>, Failure> {
     let Some(path) = path else { return Ok(None) };
     match prompt::read_bounded(&path) {
@@ -226,7 +229,7 @@ fn read_settings(path: Option<PathBuf>) -> Result<Option<(String, String)>, Fail
     }
 }
 
-/// A path as people write it: relative to here, or to home.
+/// Shortens a path for display: relative to the current directory or to the home directory.
 fn shorten(path: &Path) -> String {
     let here = std::env::current_dir().ok();
     if let Some(rest) = here.and_then(|h| path.strip_prefix(h).ok().map(Path::to_owned)) {
@@ -239,12 +242,12 @@ fn shorten(path: &Path) -> String {
     }
 }
 
-/// As a shell would find it, from the directory where sessions run.
+/// Returns whether a shell in `work_dir` would find the program.
 pub fn program_exists(program: &str, work_dir: &Path) -> bool {
     find_program(program, work_dir).is_some()
 }
 
-/// Where the program is that a shell would start.
+/// Returns the path of the program that a shell in `work_dir` would start.
 pub fn find_program(program: &str, work_dir: &Path) -> Option<PathBuf> {
     if program.contains('/') {
         return Some(work_dir.join(program)).filter(|path| is_executable(path));

@@ -1,5 +1,6 @@
-//! The `dogwatch` binary: one file per command, and the screen.
+//! The `dogwatch` binary: the command line, one file per command, and everything that is printed to a terminal.
 
+mod color;
 mod commands;
 mod desk;
 mod drawing;
@@ -18,36 +19,47 @@ use commands::Command;
 use error::Failure;
 use std::process::ExitCode;
 
-/// Keeps coding agents working while nobody watches.
+/// Run coding agents unattended
 ///
-/// dogwatch loops an agent over a prompt, ends what is stuck, backs off when something fails, leaves no
+/// dogwatch loops an agent over a prompt, stops sessions that are stuck, backs off after failures, leaves no
 /// process behind and keeps a record that explains every decision.
 #[derive(Parser)]
 #[command(name = "dogwatch", version, about, long_about, max_term_width = 100, after_help = AFTER_HELP)]
 struct Cli {
     #[command(subcommand)]
     command: Option<Command>,
+    /// When to color output
+    #[arg(
+        long,
+        global = true,
+        value_enum,
+        value_name = "WHEN",
+        default_value = "auto",
+        hide_possible_values = true,
+        help = "When to color output: auto, always or never"
+    )]
+    color: color::When,
 }
 
 const AFTER_HELP: &str = "\
-Without a command it tells the last runs of this project.
+Without a command, dogwatch lists the latest runs of this project.
 
 Examples:
-  dogwatch demo                     see all of it in half a minute, without a key
-  dogwatch init my-loop             write a my-loop/RALPH.md to start from
-  dogwatch run my-loop              loop the agent of my-loop/RALPH.md until something ends it
-  dogwatch run my-loop -n 3         three iterations
-  dogwatch check my-loop --explain  is the file right, and which settings are in force?
-  dogwatch logs -f                  what the agent says, as it says it
+  dogwatch demo                     watch a 30-second demo; no API key needed
+  dogwatch init my-loop             write my-loop/RALPH.md, a loop file to start from
+  dogwatch run my-loop              run the loop in my-loop/RALPH.md until a limit stops it
+  dogwatch run my-loop -n 3         run three iterations
+  dogwatch check my-loop --explain  validate the file and show the effective settings
+  dogwatch logs -f                  follow the agent's output
 
 Exit codes:
-  0 ended as it should   1 work not done   2 bad usage or configuration, nothing started
-  3 a budget or ceiling ended the run   4 another run holds this loop   5 internal error
-  130 / 143 / 129 ended by INT / TERM / HUP";
+  0 success   1 work not done   2 bad usage or configuration, nothing started
+  3 a budget or ceiling stopped the run   4 another run holds this loop   5 internal error
+  130 / 143 / 129 stopped by INT / TERM / HUP";
 
 fn main() -> ExitCode {
-    // The keeper and the scripted agent are this same binary in other roles; they must be quick to start
-    // and know nothing of the command line above.
+    // This binary also serves as the keeper, the scripted agent and other helper processes. Those roles must
+    // start fast, so they skip the command-line parser.
     match std::env::args_os().nth(1) {
         Some(role) if role == dogwatch_host::keeper::ARGUMENT => return dogwatch_host::keeper::main(),
         Some(role) if role == dogwatch_host::snapshot::ARGUMENT => {
@@ -61,9 +73,12 @@ fn main() -> ExitCode {
         Some(_) | None => {}
     }
     match Cli::try_parse() {
-        Ok(cli) => finish(cli.command.map_or_else(commands::tell_last, Command::run)),
+        Ok(cli) => {
+            color::choose(cli.color);
+            finish(cli.command.map_or_else(commands::list_latest, Command::run))
+        }
         Err(error) => {
-            // Help and version go to stdout with 0, mistakes to stderr with 2: clap knows which is which.
+            // clap prints help and version to stdout (exit code 0) and usage errors to stderr (exit code 2).
             let _ = error.print();
             ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2))
         }
@@ -80,7 +95,39 @@ fn finish(result: Result<u8, Failure>) -> ExitCode {
     }
 }
 
-/// The command line as clap sees it, for completions and the manual page.
+/// Returns the clap definition of the command line, for completions and the manual page.
 fn command_line() -> clap::Command {
     Cli::command()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The longest summary that fits the command list of an 80-column terminal.
+    const MAX_SUMMARY: usize = 60;
+
+    #[test]
+    fn every_command_has_a_short_summary_and_describes_its_arguments() {
+        let mut wrong = Vec::new();
+        for command in Cli::command().get_subcommands() {
+            let name = command.get_name();
+            let summary = command.get_about().map(ToString::to_string).unwrap_or_default();
+            if summary.is_empty() || summary.chars().count() > MAX_SUMMARY || summary.ends_with('.') {
+                wrong.push(format!("{name}: {summary:?}"));
+            }
+            for argument in command.get_arguments().filter(|argument| !argument.is_hide_set()) {
+                let help = argument.get_help().map(ToString::to_string).unwrap_or_default();
+                let is_run =
+                    argument.get_value_names().is_some_and(|names| names.iter().any(|n| *n == "RUN"));
+                if help.is_empty()
+                    || help.ends_with('.')
+                    || is_run != help.starts_with("Run id, or the end of one")
+                {
+                    wrong.push(format!("{name} {}: {help:?}", argument.get_id()));
+                }
+            }
+        }
+        assert_eq!(wrong, [""; 0]);
+    }
 }

@@ -1,4 +1,4 @@
-//! Which run a person means, and what its record says.
+//! Finds the run that a command line names, and talks to it or reads its record.
 
 use crate::error::Failure;
 use dogwatch_core::ids::RunId;
@@ -10,19 +10,20 @@ use dogwatch_server::{Client, Response, socket_path};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-/// A run that does not answer within this is stopped, or drowned in work. Its own patience with itself is 1 s.
+/// How long a live run may take to answer a question. The run itself waits at most 1 s for its driver, so a run
+/// that takes longer is suspended or overloaded.
 const SOON: Duration = Duration::from_millis(1500);
 
-/// How long the end of a process may take once its socket is gone.
+/// How long a process may take to exit once its socket is gone.
 const LAST_MOMENTS: Duration = Duration::from_secs(1);
 
-/// How a run is named on the command line, shared by the commands that speak of one.
+/// The arguments that select a run, shared by all commands that take one.
 #[derive(clap::Args, Clone, Debug)]
 pub struct Which {
-    /// A run id, or the end of one; without it the last run of this project (for those that steer: the last that lives)
+    /// Run id, or the end of one [default: the latest run of this project]
     #[arg(value_name = "RUN")]
     run: Option<String>,
-    /// Where the project keeps its record, if not in .dogwatch
+    /// State directory of the project [default: .dogwatch]
     #[arg(long, value_name = "DIR")]
     state_dir: Option<PathBuf>,
 }
@@ -32,7 +33,7 @@ impl Which {
         Which { run, state_dir }
     }
 
-    /// The run that is meant by who wants something of it: without a name the newest that lives, if one does.
+    /// Returns the run to steer. Without a run id this is the newest live run, if there is one.
     pub fn find_living(&self) -> Result<FoundRun, Failure> {
         if self.run.is_none() {
             let here = runs_in(&state_dir(self.state_dir.as_deref()).runs());
@@ -43,14 +44,14 @@ impl Which {
         self.find()
     }
 
-    /// The run that is meant.
+    /// Returns the selected run. Without a run id this is the newest run of the project.
     pub fn find(&self) -> Result<FoundRun, Failure> {
         let here = runs_in(&state_dir(self.state_dir.as_deref()).runs());
         let Some(wanted) = &self.run else {
             return here.into_iter().next().ok_or_else(|| {
                 Failure::with_hint(
-                    "there is no run in this directory yet",
-                    "`dogwatch run DIR` starts one; `dogwatch ps` lists all",
+                    "no runs in this directory yet",
+                    "start one with `dogwatch run DIR`, or list all runs with `dogwatch ps --all`",
                 )
             });
         };
@@ -66,19 +67,19 @@ impl Which {
         match found.len() {
             1 => Ok(found.remove(0)),
             0 => Err(no_such(wanted)),
-            n => Err(Failure::usage(format!("{n} runs end in `{wanted}`; give the whole id"))),
+            n => Err(Failure::with_hint(
+                format!("{n} run ids end in `{wanted}`"),
+                "give more of the id; `dogwatch ps --all` lists all runs",
+            )),
         }
     }
 }
 
 fn no_such(wanted: &str) -> Failure {
-    Failure::with_hint(
-        format!("there is no run `{wanted}`"),
-        "`dogwatch ps --all` lists the runs of this machine",
-    )
+    Failure::with_hint(format!("no run `{wanted}`"), "`dogwatch ps --all` lists the runs on this machine")
 }
 
-/// A run that was found on disk.
+/// A run found on disk.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FoundRun {
     pub id: RunId,
@@ -100,11 +101,12 @@ impl FoundRun {
 
     pub fn client(&self) -> Result<Client, Failure> {
         Client::connect(&socket_path(&self.dir)).map_err(|e| {
-            Failure::usage(format!("run {} is alive, but its socket does not answer: {e}", self.id))
+            Failure::usage(format!("run {} is live, but its socket does not answer: {e}", self.id))
         })
     }
 
-    /// What a living run answers to a question, if it does so soon. Who asks can look into the record instead.
+    /// Queries a live run. Returns `None` if the run is not live or does not answer soon; callers then read the
+    /// record instead.
     pub fn ask<T: serde::de::DeserializeOwned>(&self, path: &str) -> Option<T> {
         if !self.is_live() {
             return None;
@@ -113,7 +115,7 @@ impl FoundRun {
         if answer.is_ok() { answer.json().ok() } else { None }
     }
 
-    /// Asks the run, which must be alive, for something.
+    /// Sends a request to the run, which must be live.
     pub fn post(&self, what: &str, body: &impl serde::Serialize) -> Result<(), Failure> {
         if !self.is_live() {
             return Err(self.not_running());
@@ -133,21 +135,22 @@ impl FoundRun {
     fn not_running(&self) -> Failure {
         Failure::with_hint(
             format!("run {} is not running", self.id),
-            format!("`dogwatch status {}` tells how it ended", self.id),
+            format!("`dogwatch status {}` shows how it ended", self.id),
         )
     }
 
-    /// A dogwatch that was just killed, or just ends, lets go of its socket before its lock. True once it is gone.
+    /// Returns whether the supervisor exits within a short time. A supervisor that is being killed closes its socket
+    /// before it releases its lock.
     fn is_dying(&self) -> bool {
         registry::is_gone_within(&self.dir, LAST_MOMENTS)
     }
 
-    /// The end of its id, which is enough to name it.
+    /// Returns the last part of the run id, which is enough to select the run.
     pub fn tail(&self) -> &str {
         self.id.as_str().rsplit('-').next().unwrap_or(self.id.as_str())
     }
 
-    /// The state directory it lies in.
+    /// Returns the state directory that contains the run.
     pub fn state_dir(&self) -> PathBuf {
         self.dir.parent().and_then(Path::parent).map_or_else(|| self.dir.clone(), Path::to_owned)
     }
@@ -157,7 +160,7 @@ pub fn state_dir(given: Option<&Path>) -> StateDir {
     StateDir::at(given.map_or_else(|| PathBuf::from(STATE_DIR), Path::to_owned))
 }
 
-/// The runs below a state directory, newest first.
+/// Lists the runs in a state directory, newest first.
 pub fn runs_in(runs: &Path) -> Vec<FoundRun> {
     let entries = std::fs::read_dir(runs).into_iter().flatten().flatten();
     let mut found: Vec<FoundRun> = entries
@@ -169,17 +172,18 @@ pub fn runs_in(runs: &Path) -> Vec<FoundRun> {
     found
 }
 
-/// The second in which a run began: an id without its random tail.
+/// Returns the start time of a run to the second: its id without the random tail.
 fn second(id: &RunId) -> String {
     id.as_str().rsplit_once('-').map_or_else(String::new, |(second, _)| second.to_owned())
 }
 
-/// Tells runs of one second apart, where the file system knows it.
+/// Returns when a run directory was created, where the file system records it. Orders runs that started within the
+/// same second.
 fn born(dir: &Path) -> Option<SystemTime> {
     std::fs::metadata(dir).and_then(|meta| meta.created()).ok()
 }
 
-/// The runs of this user on this machine, newest first.
+/// Lists the runs of this user on this machine, newest first.
 pub fn registered() -> impl Iterator<Item = FoundRun> {
     Registry::of_user().list().into_iter().map(|p| FoundRun { id: p.run, dir: p.run_dir })
 }

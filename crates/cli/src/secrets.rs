@@ -1,5 +1,5 @@
-//! A plan whose command line holds secrets is recorded without them; the whole of it lies beside the record, for
-//! this user alone, so that the run can be resumed.
+//! Keeps the unredacted plan of a run. The record holds the plan without secrets; the full plan is stored in a
+//! file that only this user can read, so that the run can be resumed.
 
 use dogwatch_core::settings::Plan;
 use std::io::{self, Read, Write};
@@ -9,7 +9,7 @@ use std::path::Path;
 const FILE: &str = "plan.json";
 const MAX_BYTES: u64 = 16 * 1024 * 1024;
 
-/// Keeps the plan if the record does not say all of it.
+/// Stores the plan if redaction removes something from it.
 pub fn keep(run_dir: &Path, plan: &Plan) -> io::Result<()> {
     if plan.redacted() == *plan {
         return Ok(());
@@ -20,7 +20,7 @@ pub fn keep(run_dir: &Path, plan: &Plan) -> io::Result<()> {
     file.sync_all()
 }
 
-/// The plan that was kept, if one was.
+/// Returns the stored plan, if there is one.
 pub fn kept(run_dir: &Path) -> Option<Plan> {
     let mut text = Vec::new();
     std::fs::File::open(run_dir.join(FILE)).ok()?.take(MAX_BYTES).read_to_end(&mut text).ok()?;

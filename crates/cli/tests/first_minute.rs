@@ -30,7 +30,7 @@ fn alone_it_tells_the_last_runs_in_ten_lines_newest_first() {
     let text = done.text();
     let lines: Vec<&str> = text.lines().collect();
     assert_eq!(lines.len(), 10, "{text}");
-    assert_eq!(lines[0], "the last 8 of 11 runs here, newest first, times in UTC");
+    assert_eq!(lines[0], "the last 8 of 11 runs in this directory, newest first, times in UTC");
     for part in ["  loop  catastrophic  1 iteration: 1 failed, ", "0 of 1 iterations completed"] {
         assert!(lines[1].contains(part), "{part:?} in {text}");
     }
@@ -60,10 +60,10 @@ fn alone_it_tells_what_works_waits_is_paused_and_was_lost() {
     first("  loop  waiting until ");
     project.call(&["pause"]).assert_code(0);
     run.wait_until("pause", |e| e["event"] == "wait_started" && e["why"] == "paused");
-    first("  loop  paused: `dogwatch resume ");
+    first("  loop  paused; continue with `dogwatch resume ");
     run.kill();
     project.wait_till_nobody_is_left();
-    first("  loop  lost: `dogwatch resume ");
+    first("  loop  lost; continue with `dogwatch resume ");
 }
 
 #[test]
@@ -73,7 +73,7 @@ fn a_record_that_cannot_be_read_takes_a_line_and_no_more() {
     std::fs::write(project.run_dir().join("events.jsonl"), "rubbish\n").expect("writes");
     let done = project.call(&[]);
     done.assert_code(0);
-    assert!(done.text().contains("its record cannot be read"), "{}", done.text());
+    assert!(done.text().contains("cannot read its record"), "{}", done.text());
 }
 
 // --- init -------------------------------------------------------------------------------------------------
@@ -114,7 +114,8 @@ fn init_writes_a_file_that_passes_check_for_every_agent() {
         }
         let (code, text) = said(with_programs(&project, &[], &["check", "new/loop"]));
         assert_eq!(code, Some(0), "{text}");
-        assert!(text.starts_with(&format!("new/loop/RALPH.md: ok ({reader} reads `{agent}")), "{text}");
+        assert!(text.starts_with(&format!("new/loop/RALPH.md: ok (agent `{agent}")), "{text}");
+        assert!(text.contains(&format!("` read as {reader}, ")), "{text}");
 
         // What is only suggested is right too.
         let suggested =
@@ -131,7 +132,7 @@ fn init_takes_the_first_agent_on_path_or_the_one_that_is_asked_for() {
     let project = Project::new();
     let (_, text) = said(with_programs(&project, &["gemini", "codex"], &["init", "a"]));
     assert!(
-        text.starts_with("wrote a/RALPH.md for codex (also here: gemini; choose with --agent)"),
+        text.starts_with("wrote a/RALPH.md for codex (also on PATH: gemini; choose one with --agent)"),
         "{text}"
     );
     let (_, text) = said(with_programs(&project, &[], &["init", "b", "--agent", "gemini"]));
@@ -149,7 +150,7 @@ fn init_never_touches_a_file_that_is_there() {
     project.file("loop/RALPH.md", "mine");
     let done = project.call(&["init", "loop"]);
     done.assert_code(2);
-    assert!(done.stderr.contains("it was not touched") && done.stderr.contains("Hint: "), "{}", done.stderr);
+    assert!(done.stderr.contains("it was not changed") && done.stderr.contains("help: "), "{}", done.stderr);
     assert_eq!(project.read("loop/RALPH.md"), "mine");
     project.file("a-file", "");
     project.call(&["init", "a-file/loop"]).assert_code(2);
@@ -180,13 +181,13 @@ fn the_demo_shows_what_it_says_and_leaves_no_process() {
     let mut demo = kit::Running::start(demo(&project));
     for act in [
         "— the agent works",
-        "— nothing to do: it backs off",
+        "— the agent is idle: the run waits",
         "backing off to 3s",
         "— a file appears",
         "woken (path)",
         "— the agent hangs",
         "SESSION_CEILING_EXCEEDED",
-        "— nothing left to do: it ends by itself",
+        "— the agent is idle again: the run ends by itself",
         "— what you saw",
     ] {
         demo.wait_for_line(act);
@@ -195,7 +196,7 @@ fn the_demo_shows_what_it_says_and_leaves_no_process() {
     done.assert_code(0);
     let text = done.text();
     assert_eq!(text.matches("  ✓ ").count(), 7, "{text}");
-    assert!(!text.contains('✗') && text.contains("  ✓ no process is left\n"), "{text}");
+    assert!(!text.contains('✗') && text.contains("  ✓ no process is left running\n"), "{text}");
     assert_eq!(done.stderr, "");
     project.assert_nobody_is_left();
     let dir = text.lines().find_map(|l| l.strip_prefix("  cd ")).expect("says where the record is");
@@ -214,7 +215,7 @@ fn ctrl_c_in_the_demo_ends_everything() {
         demo.signal(signal);
         let done = demo.finish();
         done.assert_code(code);
-        assert!(done.text().ends_with("The demo was ended; no process is left.\n"), "{}", done.text());
+        assert!(done.text().ends_with("demo stopped; no process is left running\n"), "{}", done.text());
         project.assert_nobody_is_left();
     }
 }
@@ -226,5 +227,5 @@ fn a_demo_without_a_stage_says_so() {
     command.env("TMPDIR", project.outside("nowhere"));
     let (code, text) = said(command);
     assert_eq!(code, Some(2), "{text}");
-    assert!(text.contains("cannot set the stage") && text.contains("TMPDIR"), "{text}");
+    assert!(text.contains("cannot set up the demo") && text.contains("TMPDIR"), "{text}");
 }

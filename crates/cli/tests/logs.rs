@@ -23,7 +23,7 @@ fn the_last_iteration_is_shown_or_the_one_that_is_asked_for() {
     assert!(stderr.contains("\nwarning 3\n") && !stderr.contains("part"), "{stderr}");
     let none = project.call(&["logs", "-i", "9"]);
     none.assert_code(2);
-    assert!(none.stderr.contains("has no iteration 9") && none.stderr.contains("it has 3 iterations"));
+    assert!(none.stderr.contains("has no iteration 9") && none.stderr.contains("the run has 3 iterations"));
 }
 
 #[test]
@@ -99,7 +99,7 @@ fn following_a_run_that_is_killed_says_so_and_how_to_go_on() {
     run.kill();
     let done = logs.finish();
     done.assert_code(2);
-    assert!(done.stderr.contains("is not there any more") && done.stderr.contains("dogwatch resume"));
+    assert!(done.stderr.contains("stopped responding") && done.stderr.contains("dogwatch resume"));
     project.wait_till_nobody_is_left();
 }
 
@@ -130,7 +130,7 @@ fn raw_is_every_byte_and_never_goes_to_a_terminal() {
     let refused = command.stdout(slave).stderr(Stdio::piped()).output().expect("runs");
     assert_eq!(refused.status.code(), Some(2));
     let said = String::from_utf8_lossy(&refused.stderr).into_owned();
-    assert!(said.contains("--raw does not write to a terminal") && said.contains("Hint: "), "{said}");
+    assert!(said.contains("--raw does not write to a terminal") && said.contains("help: "), "{said}");
 }
 
 // promise: 8
@@ -164,17 +164,17 @@ fn output_that_is_missing_or_no_file_is_told_and_holds_nobody() {
     project.run(&["-n", "1"]).assert_code(0);
     let shown = project.call(&["logs"]);
     shown.assert_code(0);
-    assert!(shown.text().contains("(it printed nothing on stdout; `--stderr` shows 13 B of stderr)"));
+    assert!(shown.text().contains("(no output on stdout; --stderr shows 13 B of stderr)"));
     let stdout = project.run_dir().join("loop/000001/stdout");
     mkfifoat(CWD, &stdout, Mode::RUSR | Mode::WUSR).expect("a FIFO");
     let shown = project.call(&["logs"]);
     shown.assert_code(0);
-    assert!(shown.text().contains("it is no regular file"), "{}", shown.text());
+    assert!(shown.text().contains("not a regular file"), "{}", shown.text());
 }
 
 #[test]
 fn without_a_run_there_is_a_hint() {
     let done = Project::new().call(&["logs"]);
     done.assert_code(2);
-    assert!(done.stderr.contains("there is no run in this directory yet"), "{}", done.stderr);
+    assert!(done.stderr.contains("no runs in this directory yet"), "{}", done.stderr);
 }

@@ -1,28 +1,29 @@
 use crate::drawing;
 use crate::error::{Failure, print_findings};
 use crate::loading::{LoopFile, Planned, SettingFlags};
+use crate::screen::words;
 use dogwatch_config::explain;
 use dogwatch_core::text::printable;
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
-/// Validate a loop or graph file and say what it would do
+/// Validate a loop or graph file without running it
 ///
-/// Reads the same files as `run` and starts nothing. Exit code 0 if it would start, 2 if not. A graph is drawn level by
-/// level: what stands on one level may run together, `←` says what a node waits for.
+/// Reads the same files as `run`. The exit code is 0 if the run could start and 2 if not. A graph is drawn level by
+/// level: nodes of one level may run in parallel, and `←` points to the dependencies of a node.
 #[derive(clap::Args)]
 pub struct Args {
-    /// A directory with RALPH.md or graph.*, or such a file
+    /// Directory with RALPH.md or graph.*, or such a file
     path: PathBuf,
-    /// Show every setting with its value and where it comes from
+    /// Show every effective setting with its value and origin
     #[arg(long)]
     explain: bool,
-    /// Print the graph as a Mermaid flowchart, and nothing else
+    /// Print only the graph, as a Mermaid flowchart
     #[arg(long, conflicts_with = "explain")]
     mermaid: bool,
     #[command(flatten)]
     settings: SettingFlags,
-    /// Values for the declared arguments
+    /// Values for the declared arguments: --name value, --name=value, or in order
     #[arg(last = true, value_name = "ARGS")]
     args: Vec<String>,
 }
@@ -40,15 +41,12 @@ pub fn run(args: &Args) -> Result<u8, Failure> {
     }
     planned.runs_here()?;
     let summary = match &planned.plan.graph {
-        None => of_loop(&file, &planned),
+        None => loop_summary(&file, &planned),
         Some(graph) => {
-            let count = match planned.plan.nodes.len() {
-                1 => "1 node".to_owned(),
-                n => format!("{n} nodes"),
-            };
+            let count = words::count(planned.plan.nodes.len() as u64, "node");
             let checked = planned.plan.nodes.iter().filter(|node| node.settings.checks.any()).count();
             format!(
-                "{}: ok ({count}, {checked} with checks, at most {} at once)\n{}",
+                "{}: ok ({count}, {checked} with checks, at most {} in parallel)\n{}",
                 file.shown(),
                 graph.max_parallel,
                 drawing::terminal(&planned.plan),
@@ -58,24 +56,23 @@ pub fn run(args: &Args) -> Result<u8, Failure> {
     super::print(printable(&summary).as_bytes())
 }
 
-fn of_loop(file: &LoopFile, planned: &Planned) -> String {
+fn loop_summary(file: &LoopFile, planned: &Planned) -> String {
     let settings = &planned.plan.nodes[0].settings;
     let checks = match settings.checks.commands.len() {
         0 => String::new(),
-        1 => "1 check, ".to_owned(),
-        n => format!("{n} checks, "),
+        n => format!("{}, ", words::count(n as u64, "check")),
     };
     format!(
-        "{}: ok ({} reads `{}`, {} commands, {checks}prompt of {} bytes)\n",
+        "{}: ok (agent `{}` read as {}, {}, {checks}prompt of {})\n",
         file.shown(),
-        settings.reader,
         dogwatch_core::redact::argv(&settings.agent).join(" "),
-        settings.commands.len(),
-        planned.prompt_bytes,
+        settings.reader,
+        words::count(settings.commands.len() as u64, "command"),
+        words::count(planned.prompt_bytes as u64, "byte"),
     )
 }
 
-/// What holds for all, then what each node says otherwise.
+/// Formats the settings that all nodes share, then the settings in which each node differs.
 fn explained(planned: &Planned) -> String {
     let mut out = explain::table(&planned.explain);
     for (node, settings) in planned.explain_nodes.iter().filter(|(_, settings)| !settings.is_empty()) {

@@ -1,11 +1,12 @@
 use crate::error::Failure;
 use clap_complete::Shell;
 
-/// Print a completion script for a shell
+/// Print a shell completion script
 ///
 /// For bash: `dogwatch completions bash > ~/.local/share/bash-completion/completions/dogwatch`.
 #[derive(clap::Args)]
 pub struct Args {
+    /// Shell to generate the script for
     shell: Shell,
 }
 

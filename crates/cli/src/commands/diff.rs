@@ -1,3 +1,4 @@
+use crate::color;
 use crate::error::Failure;
 use crate::kept::Kept;
 use crate::runs::Which;
@@ -9,36 +10,36 @@ use std::process::{Command, Stdio};
 
 /// Show what an iteration changed in the work tree
 ///
-/// From the snapshot before it to the one after it, untracked files too, as `git diff` shows it. To a file or a
-/// pipe it is a patch that `git apply` takes; on a terminal it is in git's own colours, and what files hold
-/// besides text is left out. It runs no pager and no diff tool.
+/// Prints the output of `git diff` between the snapshots before and after the iteration, including untracked files.
+/// In a file or pipe it is a patch for `git apply`. On a terminal it uses git's colors and removes control
+/// characters. It does not start a pager or an external diff tool.
 #[derive(clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub struct Args {
     #[command(flatten)]
     which: Which,
-    /// The iteration; without it the last that has a snapshot
+    /// Iteration [default: the last one with a snapshot]
     #[arg(value_name = "N")]
     iteration: Option<u64>,
-    /// Only which files changed, and by how much
+    /// Show only a summary of the changed files
     #[arg(long)]
     stat: bool,
-    /// The node, if the run has several
+    /// Node, if the run has several
     #[arg(long, value_name = "NAME")]
     node: Option<String>,
-    /// Only these files, as seen from the top of the work tree
+    /// Show only these files (paths relative to the top of the work tree)
     #[arg(last = true, value_name = "PATH")]
     paths: Vec<String>,
 }
 
 const AFTER_HELP: &str = "\
 Examples:
-  dogwatch diff                     what the last iteration of the last run here changed
-  dogwatch diff k3f9 12 --stat      which files iteration 12 changed
-  dogwatch diff k3f9 12 | less -R   page by page
-  dogwatch diff k3f9 12 > 12.patch  a patch, for `git apply`";
+  dogwatch diff                     show the changes of the latest iteration of the latest run
+  dogwatch diff k3f9 12 --stat      list the files that iteration 12 changed
+  dogwatch diff k3f9 12 | less -R   use a pager
+  dogwatch diff k3f9 12 > 12.patch  write a patch for `git apply`";
 
-/// What is shown of a line on a terminal.
+/// The most of a line to show on a terminal, in bytes.
 const MAX_LINE: u64 = 16 * 1024;
 
 pub fn run(args: &Args) -> Result<u8, Failure> {
@@ -54,20 +55,19 @@ pub fn run(args: &Args) -> Result<u8, Failure> {
     let from = kept.name(&dir, &node, kept.before(&node, n)?)?;
     let to = kept.name(&dir, &node, n)?;
     let terminal = std::io::stdout().is_terminal();
-    let colour = terminal && std::env::var_os("NO_COLOR").is_none();
-    let wish = DiffWish { stat: args.stat, colour, paths: args.paths.clone() };
+    let wish = DiffWish { stat: args.stat, colour: color::on_stdout(), paths: args.paths.clone() };
     let git = snapshot::diff(&dir, &from, &to, &wish);
     if terminal { shown(git) } else { copied(git) }
 }
 
 fn cannot(error: &std::io::Error) -> Failure {
     match error.kind() {
-        ErrorKind::NotFound => Failure::usage("git is not installed"),
+        ErrorKind::NotFound => Failure::with_hint("cannot find git", "install git, or add it to PATH"),
         _ => Failure::internal(format!("cannot run git: {error}")),
     }
 }
 
-/// Every byte as git prints it. Who has seen enough (`| head`) is served.
+/// Copies git's output unchanged. A closed pipe (`| head`) is not an error.
 fn copied(mut git: Command) -> Result<u8, Failure> {
     let status = git.stdout(Stdio::inherit()).status().map_err(|e| cannot(&e))?;
     match status.code() {
@@ -76,7 +76,7 @@ fn copied(mut git: Command) -> Result<u8, Failure> {
     }
 }
 
-/// Line by line, with git's colours and without anything else that moves a terminal.
+/// Prints git's output line by line, and removes all control sequences except colors.
 fn shown(mut git: Command) -> Result<u8, Failure> {
     let mut child = git.stdout(Stdio::piped()).spawn().map_err(|e| cannot(&e))?;
     let mut out = std::io::stdout().lock();
@@ -85,7 +85,7 @@ fn shown(mut git: Command) -> Result<u8, Failure> {
         let mut line = Vec::new();
         while matches!((&mut lines).take(MAX_LINE).read_until(b'\n', &mut line), Ok(read) if read > 0) {
             let whole = line.pop_if(|byte| *byte == b'\n').is_some();
-            let text = only_colours(&line) + if whole { "\n" } else { "" };
+            let text = only_colors(&line) + if whole { "\n" } else { "" };
             if out.write_all(text.as_bytes()).is_err() {
                 break;
             }
@@ -99,19 +99,19 @@ fn shown(mut git: Command) -> Result<u8, Failure> {
     }
 }
 
-/// A line whose only escape sequences are those of colours.
-fn only_colours(line: &[u8]) -> String {
+/// Removes all escape sequences from a line except colors.
+fn only_colors(line: &[u8]) -> String {
     let mut out = String::new();
     let mut rest = line;
     while let Some(at) = rest.iter().position(|byte| *byte == 0x1b) {
         let (text, sequence) = rest.split_at(at);
         out.push_str(&printable_bytes(text));
-        match colour(sequence) {
+        match color_sequence(sequence) {
             Some(len) => {
                 out.push_str(&String::from_utf8_lossy(&sequence[..len]));
                 rest = &sequence[len..];
             }
-            // Up to the next one it is somebody's own sequence, which is taken out with what belongs to it.
+            // `printable_bytes` removes the other sequence, which ends before the next escape at the latest.
             None => {
                 let next =
                     sequence[1..].iter().position(|byte| *byte == 0x1b).map_or(sequence.len(), |n| n + 1);
@@ -124,8 +124,8 @@ fn only_colours(line: &[u8]) -> String {
     out
 }
 
-/// The length of the colour sequence at the beginning, if there is one.
-fn colour(bytes: &[u8]) -> Option<usize> {
+/// Returns the length of the color sequence at the start, if there is one.
+fn color_sequence(bytes: &[u8]) -> Option<usize> {
     let body = bytes.strip_prefix(b"\x1b[")?;
     let end = body.iter().position(|byte| !byte.is_ascii_digit() && *byte != b';')?;
     (body[end] == b'm').then_some(end + 3)
@@ -147,7 +147,7 @@ mod tests {
             (b"bell\x07", "bell\u{fffd}"),
             (b"\x1b[31", "31"),
         ] {
-            let got = only_colours(line);
+            let got = only_colors(line);
             let bare = got.replace("\x1b[m", "").replace("\x1b[32m", "").replace("\x1b[1;31m", "");
             assert!(!bare.contains('\x1b'), "{got:?}");
             if shown != "31" {

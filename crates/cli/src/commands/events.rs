@@ -3,20 +3,20 @@ use crate::runs::{FoundRun, Which};
 use dogwatch_host::journal;
 use std::io::{BufRead, BufReader, ErrorKind, Write};
 
-/// Print a run's events as JSON lines
+/// Print the events of a run as JSON lines
 ///
-/// Observations (which are many, and only a replay needs them) are left out unless asked for.
+/// Observations are frequent and only needed for a replay, so they are omitted unless you pass --observed.
 #[derive(clap::Args)]
 pub struct Args {
     #[command(flatten)]
     which: Which,
-    /// Go on as events come, until the run ends
+    /// Print new events as they happen, until the run ends
     #[arg(long, short)]
     follow: bool,
-    /// Only events after this number
+    /// Print only events after this sequence number
     #[arg(long, value_name = "SEQ", default_value_t = 0)]
     after: u64,
-    /// With observations
+    /// Include observations
     #[arg(long)]
     observed: bool,
 }
@@ -51,7 +51,7 @@ fn from_record(args: &Args, found: &FoundRun) -> Result<u8, Failure> {
     let file = BufReader::new(std::fs::File::open(&path).map_err(cannot)?);
     for line in file.split(b'\n') {
         let line = line.map_err(cannot)?;
-        // A line that is no event is a torn one: the last. `status` and `resume` say so.
+        // Only a torn last line is not an event. `status` and `resume` report it.
         let Ok(head) = serde_json::from_slice::<Head<'_>>(&line) else { continue };
         let wanted = head.seq > args.after && (args.observed || head.event != "observed");
         if wanted && !print_line(&line)? {
@@ -61,12 +61,12 @@ fn from_record(args: &Args, found: &FoundRun) -> Result<u8, Failure> {
     Ok(0)
 }
 
-/// False when nobody reads any more.
+/// Prints a line to stdout. Returns false if the reader has closed the pipe.
 fn print_line(line: &[u8]) -> Result<bool, Failure> {
     let mut out = std::io::stdout().lock();
     match out.write_all(line).and_then(|()| out.write_all(b"\n")).and_then(|()| out.flush()) {
         Ok(()) => Ok(true),
         Err(e) if e.kind() == ErrorKind::BrokenPipe => Ok(false),
-        Err(e) => Err(Failure::internal(format!("cannot print: {e}"))),
+        Err(e) => Err(Failure::internal(format!("cannot write to stdout: {e}"))),
     }
 }

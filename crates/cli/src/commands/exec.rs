@@ -12,60 +12,59 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 
-/// Run a command and end it when it is stuck
+/// Run a command and stop it when it is stuck
 ///
-/// A timeout(1) that looks whether the command is at work: it ends a command that has shown nothing new for too long
-/// (--idle, 5 minutes), or that has lasted too long at all (--session, 15 minutes), and leaves a slow one alone.
+/// An activity-aware timeout(1). It stops a command that makes no progress for too long (--idle, 5 minutes) or that
+/// runs for too long (--session, 15 minutes), and leaves a slow command alone.
 ///
-/// A line on stdout or stderr that says something new is progress; the same line again, with another time in it or
-/// not, is none. A silent command that uses the processor gets up to 10 minutes more (watchdog.tool). Time in which
-/// the machine sleeps does not count.
+/// A new line on stdout or stderr is progress; a repeated line is not, even if a time in it changes. A silent command
+/// that uses CPU gets up to 10 more minutes (watchdog.tool). Time in which the machine is suspended does not count.
 ///
-/// stdin, stdout, stderr and the exit code are the command's own, byte for byte; INT, TERM, HUP, QUIT, USR1 and USR2
-/// are passed on to it. When it ends, nothing that it started is left, not even when dogwatch itself was killed with
-/// kill -9. More in docs/exec.md.
+/// stdin, stdout, stderr and the exit code are those of the command, byte for byte. INT, TERM, HUP, QUIT, USR1 and
+/// USR2 are forwarded to it. When it ends, no process that it started is left, even if dogwatch itself was killed
+/// with kill -9. See docs/exec.md.
 #[derive(clap::Args)]
 #[command(override_usage = "dogwatch exec [OPTIONS] [--] COMMAND [ARG]...", after_help = AFTER_HELP)]
 pub struct Args {
-    /// End it after so long without progress: 90s, 10m, 1h30m; `off` never does
+    /// Longest time without progress, e.g. 90s, 10m, 1h30m, or `off`
     #[arg(long, value_name = "D")]
     idle: Option<Limit>,
-    /// End it after so long, whatever it does; `off` never does
+    /// Longest time in total, or `off`
     #[arg(long, value_name = "D")]
     session: Option<Limit>,
-    /// A set of limits
+    /// Watchdog limits to use
     #[arg(long, value_name = "P", default_value = "quick",
         value_parser = PossibleValuesParser::new(Profile::ALL.map(Profile::as_str)))]
     profile: String,
-    /// Set any limit of the watchdog, e.g. --set watchdog.grace=2s
+    /// Override a watchdog limit, e.g. --set watchdog.grace=2s
     #[arg(long = "set", value_name = "watchdog.KEY=VALUE")]
     set: Vec<String>,
-    /// Count changes of files below this directory as work, too
+    /// Count file changes in this directory as progress
     #[arg(long, value_name = "DIR")]
     workspace: Option<PathBuf>,
-    /// Read the output as this agent's, to see its tools, errors and loops; it passes unchanged
+    /// Interpret the output as this agent's, to detect tools, errors and loops
     #[arg(long, value_name = "NAME", default_value = "plain", hide_default_value = true,
         value_parser = PossibleValuesParser::new(ReaderName::ALL.map(ReaderName::as_str)))]
     agent: String,
-    /// Append what happens to this file, as JSON lines (docs/events.md)
+    /// Append the events to this file, as JSON lines (docs/events.md)
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// What to run; give it after `--` if it has options of its own before its first argument
+    /// Command to run; put `--` before it if its own options come first
     #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]
     command: Vec<OsString>,
 }
 
 const AFTER_HELP: &str = "\
 Examples:
-  dogwatch exec -- make test                        ended after 5 minutes without a new line, or 15 in all
-  dogwatch exec --idle 30s --session off -- ./sync  ended by silence alone
-  dogwatch exec --workspace . -- ./train.sh         files that change are progress, too
+  dogwatch exec -- make test                        stop it after 5 minutes without progress, or 15 in total
+  dogwatch exec --idle 30s --session off -- ./sync  stop it only when it makes no progress for 30 seconds
+  dogwatch exec --workspace . -- ./train.sh         count file changes as progress as well
   dogwatch exec --agent claude --profile standard -- claude -p 'fix it' --output-format stream-json --verbose
 
 Exit codes:
-  124 ended by the watchdog, with the reason on stderr
-  126 the command cannot be executed   127 it was not found   2 bad usage, nothing started
-  128+n it died by signal n            else its own";
+  124 stopped by the watchdog, with the reason on stderr
+  126 the command cannot be executed   127 command not found   2 bad usage, nothing started
+  128+n killed by signal n             otherwise the command's own exit code";
 
 pub fn run(args: Args) -> Result<u8, Failure> {
     let policy = policy(&args)?;

@@ -15,36 +15,36 @@ mod plan;
 
 /// Remove the records and snapshots of old runs
 ///
-/// Those of runs that have ended, are older than the retention and are not among the newest. Never those of a run
-/// that is alive or can be resumed, of one with work in a worktree that is not committed, or of one that was undone
-/// a short while ago. Branches and the work tree are not touched. It lists what would go, and asks.
+/// A run is removed if it has ended, is older than --older-than and is not among the newest --keep runs. Runs that
+/// are live or can be resumed, that have uncommitted work in a worktree, or that were undone recently are kept.
+/// Branches and the work tree are not changed. The command lists what it would remove and asks for confirmation.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Keep the newest so many runs of each project, however old
+    /// Number of runs to keep per project, whatever their age
     #[arg(long, value_name = "N", default_value_t = KEPT_RUNS)]
     keep: u64,
-    /// Keep what is younger than this
+    /// Remove only runs older than this
     #[arg(long, value_name = "DURATION", default_value = KEPT_FOR)]
     older_than: Dur,
-    /// All projects of this user on this machine
+    /// Clean up all your projects on this machine
     #[arg(long, short)]
     all: bool,
-    /// Only list what would go
+    /// List what would be removed, and remove nothing
     #[arg(long)]
     dry_run: bool,
-    /// Do not ask
+    /// Do not ask for confirmation
     #[arg(long, short, conflicts_with = "dry_run")]
     yes: bool,
-    /// Where the project keeps its record, if not in .dogwatch
+    /// State directory of the project [default: .dogwatch]
     #[arg(long, value_name = "DIR", conflicts_with = "all")]
     state_dir: Option<PathBuf>,
 }
 
-/// The newest runs of a project that stay, whatever their age.
+/// The default number of runs to keep per project, whatever their age.
 const KEPT_RUNS: u64 = 20;
-/// What is younger stays, however many there are.
+/// The default age below which runs are kept, whatever their number.
 const KEPT_FOR: &str = "30d";
-/// What is listed; the rest is counted.
+/// The most runs to list; the rest is only counted.
 const MAX_SHOWN: usize = 50;
 
 pub fn run(args: &Args) -> Result<u8, Failure> {
@@ -58,21 +58,23 @@ pub fn run(args: &Args) -> Result<u8, Failure> {
     super::print(printable(&list(&plan)).as_bytes())?;
     if plan.gone.is_empty() && plan.strays.is_empty() {
         let (keep, age) = (args.keep, args.older_than);
-        let text = format!("nothing to remove: the newest {keep} runs and what is younger than {age} stay\n");
+        let newest = words::count(keep, "run");
+        let text =
+            format!("nothing to remove (keeping the newest {newest} and all runs of the last {age})\n");
         return super::print(text.as_bytes());
     }
     if args.dry_run || !(args.yes || agreed()) {
-        return super::print(b"nothing was removed; `dogwatch gc --yes` removes it\n");
+        return super::print(b"nothing was removed; pass --yes to remove it\n");
     }
     let done = carry_out::carry_out(plan);
     let mut text = format!(
-        "{} removed: {} and {}\n",
+        "removed {}: {} and {}\n",
         words::count(done.runs, "run"),
         words::size(done.bytes),
         words::count(done.snapshots, "snapshot"),
     );
     if done.snapshots > 0 {
-        text.push_str("git frees what only those snapshots held when it next cleans up (`git gc`)\n");
+        text.push_str("git frees the space of the snapshots at its next cleanup (`git gc`)\n");
     }
     for failed in &done.failed {
         let _ = writeln!(text, "not removed: {failed}");
@@ -98,10 +100,10 @@ fn list(plan: &Plan) -> String {
     }
     for stray in plan.strays.iter().take(MAX_SHOWN) {
         let snapshots = words::count(stray.refs.len() as u64, "snapshot");
-        let _ = writeln!(text, "{}  its record is gone  {snapshots}", stray.run);
+        let _ = writeln!(text, "{}  without a record  {snapshots}", stray.run);
     }
     for (run, why) in plan.kept.iter().take(MAX_SHOWN) {
-        let _ = writeln!(text, "{run}  stays: {why}");
+        let _ = writeln!(text, "{run}  kept: {why}");
     }
     if plan.gone.is_empty() && plan.strays.is_empty() {
         return text;
@@ -118,7 +120,7 @@ fn list(plan: &Plan) -> String {
     text
 }
 
-/// Only somebody at a terminal can agree.
+/// Asks for confirmation on a terminal. Without a terminal the answer is no.
 fn agreed() -> bool {
     if !(std::io::stdin().is_terminal() && std::io::stderr().is_terminal()) {
         return false;

@@ -1,3 +1,4 @@
+use crate::color;
 use crate::error::Failure;
 use crate::runs::{FoundRun, registered, runs_in, state_dir};
 use crate::screen::{fit, paint, width};
@@ -9,30 +10,30 @@ use std::path::PathBuf;
 mod past;
 mod table;
 
-/// Tell how the runs of this project went
+/// List the runs of this project with outcome and cost
 ///
-/// Outcome, when, how long, iterations, flakes, tokens and cost of each, newest first, and the sums. What an
-/// agent did not tell is said to be unknown. All of it comes from the records of the runs.
+/// Shows outcome, start time, duration, iterations, flakes, tokens and cost of each run, newest first, and the
+/// totals. Tokens and cost are `unknown` where the agent did not report them.
 #[derive(clap::Args)]
 pub struct Args {
-    /// The runs of all projects of this user on this machine, with the sums of each
+    /// List the runs of all your projects on this machine, with totals per project
     #[arg(long, short)]
     all: bool,
-    /// No more than the newest so many
+    /// Number of runs to list, newest first
     #[arg(long, short = 'n', value_name = "N", default_value_t = SHOWN,
           value_parser = clap::value_parser!(u64).range(1..=MAX_LISTED as u64))]
     limit: u64,
-    /// As JSON (docs/history.md)
+    /// Print the history as JSON (docs/history.md)
     #[arg(long)]
     json: bool,
-    /// Where the project keeps its record, if not in .dogwatch
+    /// State directory of the project [default: .dogwatch]
     #[arg(long, value_name = "DIR", conflicts_with = "all")]
     state_dir: Option<PathBuf>,
 }
 
-/// Enough for a screen.
+/// The number of runs listed by default.
 const SHOWN: u64 = 20;
-/// The columns of a line that goes to no terminal.
+/// The longest line when stdout is not a terminal, in columns.
 const OFF_TERMINAL: usize = 250;
 
 pub fn run(args: &Args) -> Result<u8, Failure> {
@@ -43,21 +44,20 @@ pub fn run(args: &Args) -> Result<u8, Failure> {
     if args.json {
         return super::print_json(&history);
     }
-    let terminal = std::io::stdout().is_terminal();
-    let colour = terminal && std::env::var_os("NO_COLOR").is_none();
-    let columns = if terminal { width() } else { OFF_TERMINAL };
+    let columns = if std::io::stdout().is_terminal() { width() } else { OFF_TERMINAL };
+    let color = color::on_stdout();
     let lines = table::lines(&history, args.all);
-    let text = lines.iter().map(|line| paint(colour, line.tone, &fit(&line.text, columns)) + "\n");
+    let text = lines.iter().map(|line| paint(color, line.tone, &fit(&line.text, columns)) + "\n");
     super::print(text.collect::<String>().as_bytes())
 }
 
-/// What is told; the JSON has the same shape.
+/// The history to print; also the shape of the JSON output.
 #[derive(serde::Serialize)]
 struct History {
     runs: Vec<Past>,
-    /// Sums over those runs.
+    /// Totals over those runs, per project.
     projects: Vec<Project>,
-    /// Older runs that are not told of.
+    /// The number of older runs that are not listed.
     left_out: usize,
     unreadable: Vec<Unreadable>,
 }

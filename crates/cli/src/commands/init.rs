@@ -6,18 +6,17 @@ use std::path::{Path, PathBuf};
 
 /// Write a RALPH.md to start from
 ///
-/// The file names an agent that is on PATH (the first of claude, codex, opencode, gemini; else a line of
-/// shell that shows the shape), says with every setting what it does, and is ready to run. A file that is
-/// there already is never touched.
+/// The file explains every setting and is ready to run. It uses the first of claude, codex, opencode and gemini that
+/// is on PATH, or a shell command as a placeholder. An existing file is never changed.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
-  dogwatch init fix-tests                  make the directory fix-tests with a RALPH.md
-  dogwatch init --agent codex              a RALPH.md here, for codex")]
+  dogwatch init fix-tests      write fix-tests/RALPH.md
+  dogwatch init --agent codex  write RALPH.md in this directory, for codex")]
 pub struct Args {
-    /// The loop's directory; it is made if it is not there, and gives the loop its name
+    /// Directory of the loop, created if missing; its name becomes the name of the loop
     #[arg(default_value = ".")]
     dir: PathBuf,
-    /// The agent to write it for
+    /// Agent to use in the file
     #[arg(long, value_name = "NAME", value_enum)]
     agent: Option<Agent>,
 }
@@ -28,12 +27,12 @@ pub enum Agent {
     Codex,
     Opencode,
     Gemini,
-    /// A line of shell instead of an agent
+    /// A shell command as a placeholder
     Sh,
 }
 
 impl Agent {
-    /// In the order of preference.
+    /// The agents to look for, in order of preference.
     const REAL: [Agent; 4] = [Agent::Claude, Agent::Codex, Agent::Opencode, Agent::Gemini];
 
     fn program(self) -> &'static str {
@@ -46,11 +45,11 @@ impl Agent {
         }
     }
 
-    /// What stands behind `agent:`.
+    /// Returns the value of the `agent:` key.
     fn command(self) -> &'static str {
         match self {
             Agent::Sh => {
-                "sh -c \"echo 'I was told:'; cat; echo; echo '<!-- ralph:state idle reason=no_pending_tasks -->'\""
+                "sh -c \"echo 'The prompt was:'; cat; echo; echo '<!-- ralph:state idle reason=no_pending_tasks -->'\""
             }
             real => real.program(),
         }
@@ -59,12 +58,12 @@ impl Agent {
     fn remark(self) -> &'static str {
         match self {
             Agent::Sh => {
-                "# This shows the shape; put an agent here: claude, codex, opencode, gemini, or any command line that\n\
-                 # reads its prompt from stdin."
+                "# A placeholder. Replace it with claude, codex, opencode, gemini, or any command that reads its prompt\n\
+                 # from stdin."
             }
             _ => {
-                "# One word means: unattended, with no questions about permissions. Run it where that is acceptable,\n\
-                 # or write the command line out. The prompt comes in by stdin."
+                "# The name alone runs the agent unattended, without permission prompts. Use it where that is acceptable,\n\
+                 # or write out the full command line. The agent reads the prompt from stdin."
             }
         }
     }
@@ -96,7 +95,7 @@ fn contents(agent: Agent) -> String {
 
 fn write_new(path: &Path, text: &str) -> std::io::Result<()> {
     std::fs::create_dir_all(path.parent().unwrap_or(Path::new(".")))?;
-    // Made here or not at all: what somebody else makes in between is theirs.
+    // `create_new` fails if another process creates the file first.
     let mut file = std::fs::OpenOptions::new().write(true).create_new(true).open(path)?;
     file.write_all(text.as_bytes())
 }
@@ -104,8 +103,8 @@ fn write_new(path: &Path, text: &str) -> std::io::Result<()> {
 fn refuse(path: &Path, error: &std::io::Error) -> Failure {
     match error.kind() {
         ErrorKind::AlreadyExists => Failure::with_hint(
-            format!("{} is there already; it was not touched", path.display()),
-            "`dogwatch init OTHER` writes one into another directory",
+            format!("{} already exists; it was not changed", path.display()),
+            "use another directory with `dogwatch init DIR`",
         ),
         _ => Failure::usage(format!("cannot write {}: {error}", path.display())),
     }
@@ -115,20 +114,20 @@ fn said(args: &Args, agent: Agent, found: &[Agent], path: &Path) -> String {
     let dir = args.dir.display();
     let why = match (args.agent, found.first()) {
         (Some(_), _) if !is_here(agent) => " (it is not on PATH yet)".to_owned(),
-        (None, None) => ": no agent is on PATH (looked for claude, codex, opencode, gemini)".to_owned(),
+        (None, None) => " (found no agent on PATH: claude, codex, opencode, gemini)".to_owned(),
         (None, Some(_)) if found.len() > 1 => {
             let others: Vec<&str> = found.iter().skip(1).map(|a| a.program()).collect();
-            format!(" (also here: {}; choose with --agent)", others.join(", "))
+            format!(" (also on PATH: {}; choose one with --agent)", others.join(", "))
         }
         (Some(_), _) | (None, Some(_)) => String::new(),
     };
     let text = format!(
         "wrote {} for {agent}{why}\n\
-         Next:\n  \
-           edit the prompt at its end\n  \
-           dogwatch check {dir} --explain    is it right, and which settings are in force?\n  \
-           dogwatch run {dir} -n 1           one iteration, to see\n  \
-           dogwatch run {dir}                until something ends it\n",
+         Next steps:\n  \
+           edit the prompt at the end of the file\n  \
+           dogwatch check {dir} --explain    validate the file and show the effective settings\n  \
+           dogwatch run {dir} -n 1           try one iteration\n  \
+           dogwatch run {dir}                run until a limit stops it\n",
         path.display()
     );
     dogwatch_core::text::printable(&text).into_owned()

@@ -1,5 +1,6 @@
-//! `dogwatch` alone: the last night in ten lines.
+//! `dogwatch` without a command: the latest runs of this project in ten lines.
 
+use crate::color;
 use crate::error::Failure;
 use crate::runs::{FoundRun, runs_in, state_dir};
 use crate::screen::{Line, Tone, fit, paint, width, words};
@@ -11,49 +12,44 @@ use dogwatch_core::view::View;
 use dogwatch_host::clock;
 use std::io::IsTerminal;
 
-/// With the line above and the line below them: ten.
+/// The most runs to list. With the first and the last line that makes ten lines.
 const MAX_RUNS: usize = 8;
-/// What is shown of an agent's last words.
+/// The most of an agent's last message to show, in bytes.
 const MAX_SAID: usize = 60;
-/// The columns of a line that goes to no terminal.
+/// The longest line when stdout is not a terminal, in columns.
 const OFF_TERMINAL: usize = 200;
 
 const NOTHING_YET: &str = "\
-No run in this directory yet.
-  dogwatch demo            see what it does, in half a minute, without a key
-  dogwatch init my-loop    write a my-loop/RALPH.md to start from
-  dogwatch run my-loop     loop its agent until something ends it
-  dogwatch --help          everything else";
+No runs in this directory yet.
+  dogwatch demo            watch a 30-second demo; no API key needed
+  dogwatch init my-loop    write my-loop/RALPH.md, a loop file to start from
+  dogwatch run my-loop     run the loop until a limit stops it
+  dogwatch --help          show all commands";
 
 pub fn run() -> Result<u8, Failure> {
     let runs = runs_in(&state_dir(None).runs());
     if runs.is_empty() {
         return super::print(format!("{NOTHING_YET}\n").as_bytes());
     }
-    let terminal = std::io::stdout().is_terminal();
-    let colour = terminal && std::env::var_os("NO_COLOR").is_none();
-    let columns = if terminal { width() } else { OFF_TERMINAL };
-    let lines =
-        tell(&runs).into_iter().map(|line| paint(colour, line.tone, &fit(&line.text, columns)) + "\n");
+    let columns = if std::io::stdout().is_terminal() { width() } else { OFF_TERMINAL };
+    let color = color::on_stdout();
+    let lines = list(&runs).into_iter().map(|line| paint(color, line.tone, &fit(&line.text, columns)) + "\n");
     super::print(lines.collect::<String>().as_bytes())
 }
 
-fn tell(runs: &[FoundRun]) -> Vec<Line> {
-    let mut told = vec![head(runs.len())];
-    told.extend(runs.iter().take(MAX_RUNS).map(|run| match run.view() {
+fn list(runs: &[FoundRun]) -> Vec<Line> {
+    let mut lines = vec![head(runs.len())];
+    lines.extend(runs.iter().take(MAX_RUNS).map(|run| match run.view() {
         Ok(view) => line(&view, run),
         Err(_) => {
-            let text = format!(
-                "{}  its record cannot be read: `dogwatch status {}` says why",
-                when(None),
-                run.tail()
-            );
+            let text =
+                format!("{}  cannot read its record; `dogwatch status {}` shows why", when(None), run.tail());
             Line { tone: Tone::Bad, text }
         }
     }));
-    let text = "`dogwatch status`, `dogwatch logs` and `dogwatch events` tell more of the first".to_owned();
-    told.push(Line { tone: Tone::Quiet, text });
-    told
+    let text = "more about the latest run: `dogwatch status`, `dogwatch logs`, `dogwatch events`".to_owned();
+    lines.push(Line { tone: Tone::Quiet, text });
+    lines
 }
 
 fn head(runs: usize) -> Line {
@@ -62,7 +58,7 @@ fn head(runs: usize) -> Line {
     } else {
         words::count(runs as u64, "run")
     };
-    Line { tone: Tone::Head, text: format!("{which} here, newest first, times in UTC") }
+    Line { tone: Tone::Head, text: format!("{which} in this directory, newest first, times in UTC") }
 }
 
 fn line(view: &View, run: &FoundRun) -> Line {
@@ -75,7 +71,7 @@ fn line(view: &View, run: &FoundRun) -> Line {
     Line { tone, text: printable(&text).replace('\n', " ") }
 }
 
-/// `11-15 20:15`
+/// Formats a time as `11-15 20:15`.
 fn when(at: Option<Wall>) -> String {
     let at = at.map(|at| at.to_string()).unwrap_or_default();
     match (at.get(5..10), at.get(11..16)) {
@@ -87,9 +83,11 @@ fn when(at: Option<Wall>) -> String {
 fn how(status: &Status, view: &View, run: &FoundRun) -> (Tone, String) {
     match (status.state, &view.ended) {
         (State::Ended, Some(end)) => (tone(end), end.outcome.to_string()),
-        (State::Lost, _) => (Tone::Bad, format!("lost: `dogwatch resume {}` goes on with it", run.tail())),
+        (State::Lost, _) => (Tone::Bad, format!("lost; continue with `dogwatch resume {}`", run.tail())),
         (State::Waiting, _) => (Tone::Plain, waiting(status)),
-        (State::Paused, _) => (Tone::Plain, format!("paused: `dogwatch resume {}` goes on", run.tail())),
+        (State::Paused, _) => {
+            (Tone::Plain, format!("paused; continue with `dogwatch resume {}`", run.tail()))
+        }
         (state, _) => (Tone::Plain, state.as_str().to_owned()),
     }
 }
@@ -111,13 +109,13 @@ fn waiting(status: &Status) -> String {
     }
 }
 
-/// `12 iterations: 9 completed, 3 of them idle, 1 failed`
+/// Formats counts as `12 iterations: 9 completed (3 idle), 1 failed`.
 fn counts(status: &Status) -> String {
     let c = &status.counts;
     let some = |n: u64, word: &str| (n > 0).then(|| format!("{n} {word}"));
+    let idle = if c.idle > 0 { format!(" ({} idle)", c.idle) } else { String::new() };
     let parts = [
-        some(c.completed, "completed"),
-        some(c.idle, "of them idle"),
+        some(c.completed, &format!("completed{idle}")),
         some(c.failed, "failed"),
         some(c.timed_out, "timed out"),
         some(c.interrupted, "interrupted"),
@@ -127,7 +125,8 @@ fn counts(status: &Status) -> String {
     if parts.is_empty() { all } else { format!("{all}: {}", parts.join(", ")) }
 }
 
-/// Why it ended; of one that goes on, or whose end needs no reason, the agent's last words.
+/// Returns the reason of a failed run. For a successful or unfinished run, returns the agent's last message if there
+/// is one.
 fn why(view: &View) -> String {
     let said = view.nodes.iter().find_map(|n| n.last_session.as_ref()).map(|s| one_line(&s.said, MAX_SAID));
     let said = said.filter(|s| !s.is_empty()).map(|s| format!("\"{s}\""));

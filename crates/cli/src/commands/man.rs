@@ -1,6 +1,8 @@
 use crate::error::Failure;
 
-/// Print the manual page (`dogwatch man | man -l -`)
+/// Print the manual page
+///
+/// View it with `dogwatch man | man -l -`.
 #[derive(clap::Args)]
 pub struct Args {}
 
@@ -8,6 +10,6 @@ pub fn run(_: &Args) -> Result<u8, Failure> {
     let mut page = Vec::new();
     clap_mangen::Man::new(crate::command_line())
         .render(&mut page)
-        .map_err(|e| Failure::internal(format!("cannot make the manual page: {e}")))?;
+        .map_err(|e| Failure::internal(format!("cannot generate the manual page: {e}")))?;
     super::print(&page)
 }

@@ -9,27 +9,26 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Where a command finds the server that stands beside it.
+/// The environment variable that gives a command the URL of the server that runs beside it.
 const URL_VAR: &str = "DOGWATCH_MCP_URL";
 
-/// Serve an agent's session by MCP, on stdin and stdout or over HTTP
+/// Serve an agent session over MCP, on stdio or HTTP
 ///
-/// Agents are given this command as an MCP server by the run that starts them; nobody needs to call it by
-/// hand. Through it an agent tells its run what its output does not show: progress, an error, that there is
-/// nothing to do, that it is done; it can save texts and have the user's checks run. The other MCP servers of
-/// the loop file stand behind it, every call to them with a time limit.
+/// A run registers this command as an MCP server with its agent, so you rarely call it yourself. Through it an agent
+/// reports progress and errors, reports that it is idle or done, saves artifacts and runs your checks. It also
+/// forwards calls to the other MCP servers of the loop file, with a timeout on every call.
 ///
-/// An agent that dogwatch does not know can start it itself: the session's environment says which session it
-/// serves. With --http it listens on a port of the loopback address, prints its URL, and serves whoever sends the
-/// session's key (`Authorization: Bearer $DOGWATCH_TOKEN`) until the session is over; with a command behind `--` it
-/// becomes that command and serves beside it.
+/// An agent that dogwatch does not know can start this command itself; the environment of the session selects the
+/// session. With --http the server listens on a loopback port, prints its URL, and answers requests that carry the
+/// session's token (`Authorization: Bearer $DOGWATCH_TOKEN`) until the session ends. With a command after `--` it
+/// replaces itself with that command and keeps serving in a second process.
 #[derive(clap::Args)]
-#[command(after_help = "`mcp: false` in a loop file turns it off. See docs/mcp.md.")]
+#[command(after_help = "Set `mcp: false` in a loop file to turn it off. See docs/mcp.md.")]
 pub struct Args {
-    /// The session's file; without it, the one that DOGWATCH_MCP names
+    /// Session file [default: the file that $DOGWATCH_MCP names]
     #[arg(long, value_name = "FILE")]
     session: Option<PathBuf>,
-    /// Serve over HTTP instead, at a loopback address; without one, at a port that is free
+    /// Serve over HTTP on this loopback address [default: a free port]
     #[arg(
         long,
         value_name = "ADDRESS:PORT",
@@ -38,10 +37,10 @@ pub struct Args {
         value_parser = super::serve::address
     )]
     http: Option<SocketAddr>,
-    /// With --http: become this command, and serve beside it; the URL is in its DOGWATCH_MCP_URL
+    /// Command to run while serving over HTTP; it finds the URL in $DOGWATCH_MCP_URL
     #[arg(last = true, value_name = "COMMAND", requires = "http")]
     command: Vec<OsString>,
-    /// For ourselves: the listener is on stdin, and the server ends with this process
+    /// Internal: serve on the listener on stdin until this process exits
     #[arg(long, hide = true, value_name = "PID", requires = "http")]
     beside: Option<i32>,
 }
@@ -50,13 +49,13 @@ pub fn run(args: &Args) -> Result<u8, Failure> {
     let named = args.session.clone().or_else(|| std::env::var_os(FILE_VAR).map(PathBuf::from));
     let Some(path) = named else {
         return Err(Failure::with_hint(
-            "there is no session to serve here",
-            "this command is started by an agent that dogwatch runs",
+            "no session to serve: DOGWATCH_MCP is not set",
+            "dogwatch starts this command for its agents; see docs/mcp.md",
         ));
     };
     let session = SessionFile::read(&path)
-        .map_err(|e| Failure::usage(format!("cannot read the session's file {}: {e}", path.display())))?;
-    // What becomes a command is called as that is.
+        .map_err(|e| Failure::usage(format!("cannot read the session file {}: {e}", path.display())))?;
+    // `exec` resets this mark, so a process that becomes the command does not keep it.
     dogwatch_host::sample::be_a_door();
     match (args.http, args.beside) {
         (Some(_), Some(pid)) => serve_beside(session, &path, pid),
@@ -75,23 +74,28 @@ fn serve_http(
     command: &[OsString],
 ) -> Result<u8, Failure> {
     let listener = TcpListener::bind(at).map_err(|e| {
-        Failure::with_hint(format!("cannot listen at {at}: {e}"), "`--http` alone takes a port that is free")
+        Failure::with_hint(
+            format!("cannot listen on {at}: {e}"),
+            "pass --http without a value to use a free port",
+        )
     })?;
-    let at = listener.local_addr().map_err(|e| Failure::internal(format!("no address: {e}")))?;
+    let at = listener
+        .local_addr()
+        .map_err(|e| Failure::internal(format!("cannot read the listener's address: {e}")))?;
     let url = format!("http://{at}{}", dogwatch_mcp::http::PATH);
     if let Some((program, arguments)) = command.split_first() {
         start_beside(file, listener)?;
-        // The agent takes our place, so that its signals, its input and its exit code are its own.
+        // `exec` gives the agent this process, so that it gets its own signals, stdin and exit code.
         let error = Command::new(program).args(arguments).env(URL_VAR, url).exec();
         return Err(Failure::usage(format!("cannot start `{}`: {error}", program.display())));
     }
-    // Printed once it listens: whoever reads the line can ask. The key is not in it.
+    // Printed after the server listens, so a reader of this line can connect. It does not contain the token.
     super::print(format!("{url}\n").as_bytes())?;
     dogwatch_mcp::http::serve_http(session, file, listener, None).map_err(|e| cannot_serve(&e))?;
     Ok(0)
 }
 
-/// Starts the server that stands beside this process, and beside what it becomes.
+/// Starts a server process that runs beside this process, and beside the command that this process becomes.
 fn start_beside(file: &Path, listener: TcpListener) -> Result<(), Failure> {
     let cannot = |e: io::Error| Failure::internal(format!("cannot start the server: {e}"));
     let own = std::env::current_exe().map_err(cannot)?;
@@ -100,10 +104,10 @@ fn start_beside(file: &Path, listener: TcpListener) -> Result<(), Failure> {
         .arg(file)
         .stdin(OwnedFd::from(listener))
         .stdout(Stdio::null())
-        // Open until the server has ended, a moment after the agent: so long a session's end waits, and
-        // nobody is left behind in it.
+        // The server holds stderr open until it exits, shortly after the agent. The end of the session waits for
+        // that, so the server does not become a leftover process.
         .stderr(Stdio::inherit())
-        // An interrupt is the agent's; it may still have something to say.
+        // An interrupt must reach only the agent, which may still send requests.
         .process_group(0)
         .spawn()
         .map_err(cannot)?;
@@ -113,7 +117,7 @@ fn start_beside(file: &Path, listener: TcpListener) -> Result<(), Failure> {
 fn serve_beside(session: SessionFile, file: &Path, pid: i32) -> Result<u8, Failure> {
     let listener = io::stdin().as_fd().try_clone_to_owned().map_err(|e| cannot_serve(&e))?;
     let process = Pid::from_raw(pid).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
-    // Whoever has this number now is somebody else if our parent is gone.
+    // If the parent is gone, the pid may belong to another process.
     let Some(process) = process.filter(|_| getppid().is_some_and(|parent| parent.as_raw_pid() == pid)) else {
         return Ok(0);
     };

@@ -1,4 +1,4 @@
-//! The commands, one file each: its arguments with their help, then what it does.
+//! The commands, one file each: first the arguments with their help texts, then the implementation.
 
 mod check;
 mod completions;
@@ -65,7 +65,7 @@ pub enum Command {
 }
 
 impl Command {
-    /// Does it; answers the exit code.
+    /// Runs the command and returns its exit code.
     pub fn run(self) -> Result<u8, Failure> {
         match self {
             Command::Run(args) => run::run(args),
@@ -99,16 +99,18 @@ impl Command {
     }
 }
 
-/// `dogwatch` alone.
-pub fn tell_last() -> Result<u8, Failure> {
+/// Runs `dogwatch` without a command: lists the latest runs of this project.
+pub fn list_latest() -> Result<u8, Failure> {
     last::run()
 }
 
-/// Prints to stdout. A reader who has seen enough (`| head`) is no error.
+/// Prints to stdout. A closed pipe (`| head`) is not an error.
 fn print(bytes: &[u8]) -> Result<u8, Failure> {
     use std::io::{ErrorKind, Write};
     match std::io::stdout().write_all(bytes) {
-        Err(e) if e.kind() != ErrorKind::BrokenPipe => Err(Failure::internal(format!("cannot print: {e}"))),
+        Err(e) if e.kind() != ErrorKind::BrokenPipe => {
+            Err(Failure::internal(format!("cannot write to stdout: {e}")))
+        }
         Ok(()) | Err(_) => Ok(0),
     }
 }

@@ -1,9 +1,10 @@
 use crate::error::Failure;
 use crate::runs::Which;
 
-/// Begin no new iteration until `resume`
+/// Pause a run after the current iteration
 ///
-/// The session that runs is let finish. A paused run that is killed and resumed is still paused.
+/// The current session finishes first. No new iteration starts until `dogwatch resume`. A run that is killed while
+/// paused is still paused when you resume it.
 #[derive(clap::Args)]
 pub struct Args {
     #[command(flatten)]
@@ -14,6 +15,10 @@ pub fn run(args: &Args) -> Result<u8, Failure> {
     let found = args.which.find_living()?;
     found.post("pause", &())?;
     super::print(
-        format!("run {0} pauses after what it is at; `dogwatch resume {0}` goes on\n", found.id).as_bytes(),
+        format!(
+            "run {0} will pause after the current iteration; continue it with `dogwatch resume {0}`\n",
+            found.id
+        )
+        .as_bytes(),
     )
 }

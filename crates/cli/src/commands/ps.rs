@@ -2,18 +2,18 @@ use super::status::{headline, status};
 use crate::error::Failure;
 use crate::runs::registered;
 
-/// List the runs of this machine that are alive
+/// List the live runs on this machine
 #[derive(clap::Args)]
 pub struct Args {
-    /// Also those that have ended or whose dogwatch died
+    /// Include runs that have ended or whose supervisor died
     #[arg(long, short)]
     all: bool,
-    /// As JSON, one status a line
+    /// Print the status of each run as one line of JSON
     #[arg(long)]
     json: bool,
 }
 
-/// Enough for a screen or two.
+/// The most runs to list.
 const MAX_SHOWN: usize = 50;
 
 pub fn run(args: &Args) -> Result<u8, Failure> {
@@ -24,18 +24,16 @@ pub fn run(args: &Args) -> Result<u8, Failure> {
                 serde_json::to_string(&status).map_err(|e| Failure::internal(e.to_string()))?
             }
             Ok(status) => dogwatch_core::text::printable(&headline(&status)).into_owned(),
-            Err(_) => format!(
-                "run {}  its record cannot be read: `dogwatch status {}` says why",
-                found.id, found.id
-            ),
+            Err(_) => {
+                format!("run {}  cannot read its record; `dogwatch status {}` shows why", found.id, found.id)
+            }
         };
         text.push_str(&line);
         text.push('\n');
     }
     if text.is_empty() && !args.json {
-        let which = if args.all { "" } else { " alive" };
-        text = format!("no run is{which} on this machine; `dogwatch run DIR` starts one\n")
-            .replace("is on", "is known on");
+        let which = if args.all { "runs" } else { "live runs" };
+        text = format!("no {which} on this machine; start one with `dogwatch run DIR`\n");
     }
     super::print(text.as_bytes())
 }

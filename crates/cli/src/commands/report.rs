@@ -9,16 +9,16 @@ mod markdown;
 mod paragraphs;
 mod tables;
 
-/// Tell what became of a run, as Markdown or as a page
+/// Write a report of a run as Markdown or HTML
 ///
-/// What happened in three lines, then the timeline, the watchdog's verdicts with their evidence, waits, cost,
-/// what was left behind, and the snapshots with the commands that show and undo an iteration. All of it comes
-/// from the run's record; of a run that goes on, what there is so far.
+/// The report starts with a three-line summary. It then lists the timeline, the watchdog verdicts with their
+/// evidence, checks, waits, cost, problems, unfinished work, and the snapshots with the commands that show or undo
+/// each iteration. A live run is reported up to now.
 #[derive(clap::Args)]
 pub struct Args {
     #[command(flatten)]
     which: Which,
-    /// Write the dashboard's page of the run, with its record, as one HTML file that needs nothing else
+    /// Write the run's dashboard page and events to a self-contained HTML file
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
 }
@@ -32,12 +32,12 @@ pub fn run(args: &Args) -> Result<u8, Failure> {
     super::print(markdown::page(&told).as_bytes())
 }
 
-/// A run's story and where it lies.
+/// A run's summary and where its record is.
 pub struct Told {
     pub found: FoundRun,
     pub story: Story,
     pub live: bool,
-    /// The first line of the record that does not follow from the one before.
+    /// The first line of the record whose hash does not match the line before it.
     pub broken_chain: Option<u64>,
 }
 
@@ -53,7 +53,7 @@ impl Told {
         &self.story.view
     }
 
-    /// The end of a run's id is enough to name it.
+    /// Returns the last part of the run id, which is enough to select the run.
     pub fn tail(&self) -> &str {
         self.found.tail()
     }

@@ -12,16 +12,16 @@ use dogwatch_host::clock;
 use dogwatch_host::journal::{Journal, Loaded, repair};
 use std::path::Path;
 
-/// Lift a pause, or go on with a run whose dogwatch died
+/// Unpause a run, or continue one whose supervisor died
 ///
-/// A run that lives is told to go on. One that was killed continues in this terminal: same run, same
-/// settings, same budgets; the iteration that was open counts for nothing, a wait goes on for what is
-/// left of it, a pause stays a pause.
+/// A live run starts its next iteration. A run whose supervisor was killed continues in this terminal with the same
+/// run id, settings and budgets. The interrupted iteration is not counted, a wait continues where it was, and a
+/// paused run stays paused.
 #[derive(clap::Args)]
 pub struct Args {
     #[command(flatten)]
     which: Which,
-    /// Print the events as JSON lines on stdout, and nothing else
+    /// Print only the events, as JSON lines on stdout
     #[arg(long)]
     json: bool,
 }

@@ -12,31 +12,31 @@ use dogwatch_host::home::{STATE_DIR, StateDir};
 use dogwatch_host::journal::{Journal, MAX_LINE};
 use std::path::PathBuf;
 
-/// Loop an agent over a prompt, or run a graph of such nodes
+/// Loop an agent over a prompt, or run a graph of nodes
 ///
-/// PATH is a directory with a RALPH.md, or such a file: YAML frontmatter with the settings, and the
-/// prompt. Or it is a graph: graph.yaml, .yml, .toml or .json, with nodes that wait for each other.
-/// Every iteration runs the commands of the file, puts their output into the prompt, gives the
-/// prompt to the agent on stdin and writes down what came of it.
+/// PATH is a loop file (RALPH.md: the settings as YAML frontmatter, then the prompt) or a graph file (graph.yaml, .yml,
+/// .toml or .json: nodes with dependencies), or a directory that contains one of them. Every iteration runs the
+/// commands of the file, inserts their output into the prompt, passes the prompt to the agent on stdin and records
+/// the result.
 ///
-/// Ctrl-C once lets the iteration finish and stops; twice interrupts the agent; three times kills it. In
-/// a wait, Ctrl-C starts the next iteration at once, and twice stops.
+/// While the agent works, press Ctrl-C once to stop after the iteration, twice to interrupt the agent, three times
+/// to kill it. During a wait, press Ctrl-C once to start the next iteration now, twice to stop the run.
 ///
-/// Nothing the agent started is left running, however the run ends.
+/// When the run ends, no process that the agent started is left running.
 #[derive(clap::Args)]
-#[command(after_help = "Exit codes: see `dogwatch --help`. The record lies in .dogwatch/runs/.")]
+#[command(after_help = "Exit codes: see `dogwatch --help`. The record is in .dogwatch/runs/.")]
 pub struct Args {
-    /// A directory with RALPH.md or graph.*, or such a file
+    /// Directory with RALPH.md or graph.*, or such a file
     path: PathBuf,
     #[command(flatten)]
     settings: SettingFlags,
-    /// Print the events as JSON lines on stdout, and nothing else
+    /// Print only the events, as JSON lines on stdout
     #[arg(long)]
     json: bool,
-    /// Keep the record here instead of in .dogwatch
+    /// State directory of the project [default: .dogwatch]
     #[arg(long, value_name = "DIR")]
     state_dir: Option<PathBuf>,
-    /// Values for the loop's declared arguments: --name value, --name=value, or in order
+    /// Values for the declared arguments: --name value, --name=value, or in order
     #[arg(last = true, value_name = "ARGS")]
     args: Vec<String>,
 }
@@ -56,8 +56,8 @@ pub fn run(args: Args) -> Result<u8, Failure> {
     let state = StateDir::at(args.state_dir.unwrap_or_else(|| file.work_dir.join(STATE_DIR)));
     let no_record = |e: std::io::Error| {
         Failure::with_hint(
-            format!("cannot keep a record in {}: {e}", state.path().display()),
-            "give another place with --state-dir",
+            format!("cannot write the record to {}: {e}", state.path().display()),
+            "choose another directory with --state-dir",
         )
     };
     let run_dir = state.make_run(&run_id).map_err(no_record)?;
@@ -78,10 +78,10 @@ pub fn run(args: Args) -> Result<u8, Failure> {
     supervise(held, ready)
 }
 
-/// What else stands in the line that holds the plan.
+/// The space that the first line of the record needs in addition to the plan, in bytes.
 const REST_OF_LINE: usize = 4 << 20;
 
-/// The whole plan stands in the record's first line: names and prompts make it long.
+/// Returns an error if the plan of a graph does not fit into the first line of the record.
 fn fits_the_record(loaded: &Planned) -> Result<(), Failure> {
     if loaded.plan.graph.is_none() {
         return Ok(());
@@ -90,15 +90,15 @@ fn fits_the_record(loaded: &Planned) -> Result<(), Failure> {
     let most = MAX_LINE - REST_OF_LINE;
     if bytes > most {
         return Err(Failure::with_hint(
-            format!("the plan of this graph has {bytes} bytes; the record takes {most}"),
-            "put prompts into files (`prompt_file`) and what nodes share at the top level",
+            format!("the plan of this graph has {bytes} bytes; the record allows {most}"),
+            "move prompts to files (`prompt_file`) and shared settings to the top level",
         ));
     }
     Ok(())
 }
 
 fn no_git() -> Input {
-    let message = "not a git work tree: what a session leaves is not kept in snapshots".to_owned();
+    let message = "not a git work tree: no snapshots will be taken".to_owned();
     Input::Noticed { kind: "no_snapshots", message }
 }
 

@@ -10,24 +10,24 @@ use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::path::PathBuf;
 
-/// The word "dogw" on a telephone.
+/// The default port: "dogw" on a phone keypad.
 const PORT: u16 = 3649;
 
-/// Serve all runs of this machine over HTTP: dashboard, API, metrics
+/// Serve the dashboard, API and metrics of all runs
 ///
-/// It listens on the loopback address and prints one URL that holds the token. Runs do not need it, and do
-/// not notice when it comes and goes. It ends with Ctrl-C.
+/// The server listens on the loopback address and prints a URL that contains the token. Runs do not depend on it:
+/// you can start and stop it at any time. Stop it with Ctrl-C.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Where to listen: a loopback address and a port; port 0 takes any that is free
+    /// Loopback address and port to listen on; port 0 picks a free port [default: 127.0.0.1:3649]
     #[arg(long, value_name = "ADDRESS:PORT", value_parser = address)]
     listen: Option<SocketAddr>,
-    /// A Unix socket for you alone, without a token; without --listen there is no TCP then
+    /// Unix socket to listen on, without a token; disables TCP unless --listen is given
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
 }
 
-/// A loopback address and a port, as people write it.
+/// Parses a loopback address and port: `127.0.0.1:3649`, `[::1]:3649`, `localhost:3649` or `3649`.
 pub(super) fn address(text: &str) -> Result<SocketAddr, String> {
     let local = |port| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     let found = match text.strip_prefix("localhost:") {
@@ -35,16 +35,16 @@ pub(super) fn address(text: &str) -> Result<SocketAddr, String> {
         None => text.parse().ok().or_else(|| text.parse().ok().map(local)),
     };
     let Some(found) = found else {
-        return Err("write it as 127.0.0.1:3649, [::1]:3649, localhost:3649 or 3649".to_owned());
+        return Err("expected an address like 127.0.0.1:3649, [::1]:3649, localhost:3649 or 3649".to_owned());
     };
-    // A token that goes over a network unencrypted is nobody's secret.
+    // A token that crosses a network unencrypted is not a secret.
     let loopback = match found.ip() {
         IpAddr::V4(ip) => ip.is_loopback(),
         IpAddr::V6(ip) => ip.is_loopback(),
     };
     if !loopback {
         return Err(format!(
-            "{} is no loopback address; to reach it from elsewhere use `ssh -L 3649:127.0.0.1:3649`",
+            "{} is not a loopback address; for remote access use `ssh -L 3649:127.0.0.1:3649`",
             found.ip()
         ));
     }
@@ -52,15 +52,17 @@ pub(super) fn address(text: &str) -> Result<SocketAddr, String> {
 }
 
 pub fn run(args: &Args) -> Result<u8, Failure> {
-    let signals = signals().map_err(|e| Failure::internal(format!("cannot listen for signals: {e}")))?;
+    let signals = signals().map_err(|e| Failure::internal(format!("cannot set up signals: {e}")))?;
     let tcp = match (args.listen, &args.socket) {
         (None, Some(_)) => None,
         (listen, _) => Some(listen.unwrap_or(SocketAddr::from((Ipv4Addr::LOCALHOST, PORT)))),
     };
     let tcp = tcp.map(bind).transpose()?;
-    let mut told = match &tcp {
+    let mut urls = match &tcp {
         Some((listener, token)) => {
-            let at = listener.local_addr().map_err(|e| Failure::internal(format!("no address: {e}")))?;
+            let at = listener
+                .local_addr()
+                .map_err(|e| Failure::internal(format!("cannot read the listener's address: {e}")))?;
             format!("http://{at}/#token={}\n", token.as_str())
         }
         None => String::new(),
@@ -72,14 +74,14 @@ pub fn run(args: &Args) -> Result<u8, Failure> {
         limits: MachineSetup::limits(),
     };
     let served = serve_machine(setup).map_err(|e| match &args.socket {
-        Some(path) => Failure::usage(format!("cannot serve at {}: {e}", path.display())),
+        Some(path) => Failure::usage(format!("cannot serve on {}: {e}", path.display())),
         None => Failure::internal(format!("cannot serve: {e}")),
     })?;
     if let Some(path) = &args.socket {
-        told.push_str(&format!("unix:{}\n", path.display()));
+        urls.push_str(&format!("unix:{}\n", path.display()));
     }
-    // Printed once it listens: whoever reads the line can ask.
-    super::print(told.as_bytes())?;
+    // Printed after the server listens, so a reader of these lines can connect.
+    super::print(urls.as_bytes())?;
     let code = ended_by(&signals)?;
     served.shut_down();
     Ok(code)
@@ -89,18 +91,19 @@ fn bind(at: SocketAddr) -> Result<(TcpListener, Token), Failure> {
     let token = Token::of_user().map_err(|e| Failure::usage(e.to_string()))?;
     let listener = TcpListener::bind(at).map_err(|e| match e.kind() {
         ErrorKind::AddrInUse => Failure::with_hint(
-            format!("{at} is taken, maybe by another `dogwatch serve`"),
-            "`--listen 127.0.0.1:0` takes a port that is free",
+            format!("cannot listen on {at}: the address is in use, perhaps by another `dogwatch serve`"),
+            "pass `--listen 127.0.0.1:0` to use a free port",
         ),
-        _ => Failure::usage(format!("cannot listen at {at}: {e}")),
+        _ => Failure::usage(format!("cannot listen on {at}: {e}")),
     })?;
     Ok((listener, token))
 }
 
-/// Before any thread is started, so that all of them leave these signals to us.
+/// Blocks the signals that stop the server and returns a descriptor that reads them. Call it before any thread
+/// starts, because threads inherit the mask.
 fn signals() -> std::io::Result<SignalFd> {
     let mut wanted = vec![Signal::INT, Signal::TERM];
-    // Under nohup it is to stay when the terminal goes.
+    // Under nohup the server must survive the end of the terminal.
     if !sys::ignores(Signal::HUP) {
         wanted.push(Signal::HUP);
     }
@@ -127,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_loopback_address_is_listened_at() {
+    fn only_loopback_addresses_are_accepted() {
         let is = |text: &str| address(text).map(|a| a.to_string());
         assert_eq!(is("127.0.0.1:80").as_deref(), Ok("127.0.0.1:80"));
         assert_eq!(is("[::1]:0").as_deref(), Ok("[::1]:0"));
@@ -135,10 +138,10 @@ mod tests {
         assert_eq!(is("7").as_deref(), Ok("127.0.0.1:7"));
         assert_eq!(is("127.9.9.9:1").as_deref(), Ok("127.9.9.9:1"));
         for other in ["0.0.0.0:80", "[::]:80", "192.168.0.1:80", "[::ffff:127.0.0.1]:80"] {
-            assert!(is(other).is_err_and(|e| e.contains("is no loopback address")), "{other}");
+            assert!(is(other).is_err_and(|e| e.contains("is not a loopback address")), "{other}");
         }
         for nothing in ["", "x", "localhost", "127.0.0.1", "127.0.0.1:99999", "evil.example:80"] {
-            assert!(is(nothing).is_err_and(|e| e.contains("write it as")), "{nothing}");
+            assert!(is(nothing).is_err_and(|e| e.contains("expected an address")), "{nothing}");
         }
     }
 }

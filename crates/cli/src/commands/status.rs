@@ -6,18 +6,17 @@ use dogwatch_core::status::{OrchestratorStatus, Status};
 use dogwatch_host::clock;
 pub use tell::{headline, tell};
 
-/// Tell how a run stands
+/// Show the status of a run
 ///
-/// A run that lives is asked; of one that does not, its record tells. What is shown is evidence with its
-/// age, computed now.
+/// The status comes from the run itself if it is live, and from its record otherwise. All ages are computed now.
 #[derive(clap::Args)]
 pub struct Args {
     #[command(flatten)]
     which: Which,
-    /// As JSON (docs/status.md)
+    /// Print the status as JSON (docs/status.md)
     #[arg(long)]
     json: bool,
-    /// As the orchestrator's status document, in JSON
+    /// Print the orchestrator's status document as JSON
     #[arg(long)]
     orchestrator: bool,
 }
@@ -31,7 +30,7 @@ pub fn run(args: &Args) -> Result<u8, Failure> {
     if args.json { super::print_json(&status) } else { super::print(tell(&status).as_bytes()) }
 }
 
-/// A run's status, from itself if it lives, else from its record.
+/// Returns the status of a run: from the run itself if it is live, otherwise from its record.
 pub fn status(found: &FoundRun) -> Result<Status, Failure> {
     if let Some(status) = found.ask("/v1/status") {
         return Ok(status);

@@ -1,9 +1,9 @@
 use crate::error::Failure;
 use crate::runs::Which;
 
-/// Stop a run after its present iteration
+/// Stop a run after the current iteration
 ///
-/// To end it at once, send it TERM: `kill PID` (`dogwatch status` shows the pid).
+/// To stop it immediately, press Ctrl-C twice in its terminal or send TERM to its dogwatch process.
 #[derive(clap::Args)]
 pub struct Args {
     #[command(flatten)]
@@ -13,5 +13,5 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<u8, Failure> {
     let found = args.which.find_living()?;
     found.post("stop", &())?;
-    super::print(format!("run {} stops after what it is at\n", found.id).as_bytes())
+    super::print(format!("run {} will stop after the current iteration\n", found.id).as_bytes())
 }

@@ -2,16 +2,18 @@ use crate::error::Failure;
 use crate::runs::Which;
 use std::path::PathBuf;
 
-/// Say something to the agent: it stands in the next prompt
+/// Send a message to the agent with the next prompt
+///
+/// Without RUN the message goes to the latest live run of this project.
 #[derive(clap::Args)]
 pub struct Args {
-    /// A run id, or the end of one
+    /// Run id, or the end of one [default: the latest run of this project]
     #[arg(value_name = "RUN")]
     run: String,
-    /// What to say; if only one word is given it is this, to the last run of this project
+    /// Message for the agent; a single argument is the message
     #[arg(value_name = "TEXT")]
     text: Option<String>,
-    /// Where the project keeps its record, if not in .dogwatch
+    /// State directory of the project [default: .dogwatch]
     #[arg(long, value_name = "DIR")]
     state_dir: Option<PathBuf>,
 }
@@ -22,15 +24,18 @@ struct Tell {
 }
 
 pub fn run(args: Args) -> Result<u8, Failure> {
-    // `dogwatch tell "…"` in a project means its last run.
+    // `dogwatch tell "…"` sends the message to the latest run of the project.
     let (run, text) = match args.text {
         Some(text) => (Some(args.run), text),
         None => (None, args.run),
     };
     let found = Which::new(run, args.state_dir).find_living()?;
     if text.trim().is_empty() {
-        return Err(Failure::usage("there is nothing to say: TEXT is empty"));
+        return Err(Failure::with_hint(
+            "the message is empty",
+            "write it in quotes: `dogwatch tell \"TEXT\"`",
+        ));
     }
     found.post("tell", &Tell { text })?;
-    super::print(format!("the next prompt of run {} will say so\n", found.id).as_bytes())
+    super::print(format!("the next prompt of run {} will include the message\n", found.id).as_bytes())
 }

@@ -1,10 +1,10 @@
 use crate::error::Failure;
 use crate::top;
 
-/// Look at all runs of this machine, live
+/// Watch all runs on this machine in a terminal UI
 ///
-/// An overview with a line for each run, and a page for each with its lanes of evidence, its events and the
-/// evidence of its verdicts. Keys wake, pause and stop; `?` shows all of them.
+/// The overview has one line per run. The page of a run shows its activity on a time axis, its events, and the
+/// evidence for each watchdog verdict. You can wake, pause and stop runs; press `?` for all keys.
 #[derive(clap::Args)]
 pub struct Args {}
 

@@ -8,23 +8,23 @@ use dogwatch_core::settings::WatchPolicy;
 use dogwatch_core::tune::{Advice, Key, Kind, Trial, advise};
 use std::path::PathBuf;
 
-/// Propose limits for the watchdog from what sessions have shown
+/// Propose watchdog limits from the recorded sessions
 ///
-/// Replays the sessions of this project's runs under one limit after the other, and says of each how many good
-/// sessions it would have ended and how much sooner the stuck ones. Nothing is changed: put what you like into
-/// dogwatch.toml. See docs/tune.md.
+/// Replays the sessions of this project's runs under different limits. For each limit it shows how many good sessions
+/// it would have stopped, and how much sooner it would have stopped the stuck ones. It changes nothing: copy the
+/// limits you like into dogwatch.toml. See docs/tune.md.
 #[derive(clap::Args)]
 pub struct Args {
-    /// From the runs of all projects of this user on this machine
+    /// Use the runs of all your projects on this machine
     #[arg(long, short)]
     all: bool,
-    /// From no more than the newest so many runs
+    /// Number of runs to use, newest first
     #[arg(long, short = 'n', value_name = "N", default_value_t = RUNS, value_parser = clap::value_parser!(u64).range(1..=MAX_RUNS))]
     limit: u64,
-    /// As JSON (docs/tune.md)
+    /// Print the proposal as JSON (docs/tune.md)
     #[arg(long)]
     json: bool,
-    /// Where the project keeps its record, if not in .dogwatch
+    /// State directory of the project [default: .dogwatch]
     #[arg(long, value_name = "DIR", conflicts_with = "all")]
     state_dir: Option<PathBuf>,
 }

@@ -11,41 +11,41 @@ use std::fmt::Write as _;
 use std::io::{BufRead, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
-/// Put the work tree back as it was before an iteration
+/// Restore the work tree to its state before an iteration
 ///
-/// Files alone change: HEAD, branches and the index stay as they are, and so does everything that git ignores or
-/// that was too large for a snapshot. What stands in the work tree now is kept first, and the last line says how to
-/// get it back. A run that is alive is not undone: stop it first.
+/// Only files change. HEAD, branches and the index stay as they are, and so do ignored files and files that were too
+/// large for a snapshot. The current files are saved first; the last line of the output shows how to get them back.
+/// Stop a live run before you undo its iterations.
 #[derive(clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub struct Args {
-    /// A run id, or the end of one
+    /// Run id, or the end of one
     #[arg(value_name = "RUN")]
     run: String,
-    /// The iteration to undo, and all after it; or `undo-…`, the name of what an earlier undo kept
+    /// First iteration to undo, or `undo-…`, the name that an earlier undo printed
     #[arg(value_name = "N", value_parser = parse_what)]
     what: What,
-    /// The node, if the run has several
+    /// Node, if the run has several
     #[arg(long, value_name = "NAME")]
     node: Option<String>,
-    /// Do not ask
+    /// Do not ask for confirmation
     #[arg(long, short)]
     yes: bool,
-    /// Where the project keeps its record, if not in .dogwatch
+    /// State directory of the project [default: .dogwatch]
     #[arg(long, value_name = "DIR")]
     state_dir: Option<PathBuf>,
 }
 
 const AFTER_HELP: &str = "\
 Examples:
-  dogwatch diff k3f9 3 --stat    what would go
-  dogwatch undo k3f9 3           as it was before iteration 3
-  dogwatch undo k3f9 1           as it was before the run";
+  dogwatch diff k3f9 3 --stat    list the files that iteration 3 changed
+  dogwatch undo k3f9 3           restore the state before iteration 3
+  dogwatch undo k3f9 1           restore the state before the run";
 
 #[derive(Clone, Debug)]
 enum What {
     Iteration(Iteration),
-    /// The last part of a ref.
+    /// The last part of the ref that an earlier undo created.
     Kept(String),
 }
 
@@ -55,7 +55,7 @@ fn parse_what(text: &str) -> Result<What, String> {
         return Ok(What::Kept(text.to_owned()));
     }
     match text.parse() {
-        Ok(0) | Err(_) => Err("an iteration from 1 on, or the name of what an undo kept".to_owned()),
+        Ok(0) | Err(_) => Err("expected an iteration number from 1 on, or a name like undo-…".to_owned()),
         Ok(n) => Ok(What::Iteration(Iteration(n))),
     }
 }
@@ -67,12 +67,12 @@ pub fn run(args: &Args) -> Result<u8, Failure> {
     let dir = kept.dir(&node)?;
     if let Some(command) = kept.lost_worktree(&dir, &node) {
         return Err(Failure::with_hint(
-            format!("`{node}` worked in a worktree of its own, which is gone"),
-            format!("`{command}` brings it back"),
+            format!("the worktree of `{node}` is gone"),
+            format!("restore it with `{command}`"),
         ));
     }
-    refuse_if_at_work(&found, &dir)?;
-    // Nobody may start the loop again meanwhile.
+    refuse_if_live(&found, &dir)?;
+    // Prevents another process from starting the loop during the undo.
     let started = kept.started();
     let _held = hold(Path::new(&started.work_dir), Path::new(&started.path))?;
     let keep_as = snapshot::undo_name(&found.id, &node, clock::now().wall);
@@ -88,7 +88,7 @@ pub fn run(args: &Args) -> Result<u8, Failure> {
         snapshot::prepare(undo).map_err(|why| Failure::usage(format!("{}: {why}", dir.display())))?;
     if prepared.counts() == (0, 0) {
         let _ = prepared.give_up();
-        return super::print(format!("{} is {title} already\n", dir.display()).as_bytes());
+        return super::print(format!("{} already is {title}\n", dir.display()).as_bytes());
     }
     match if args.yes { Ok(true) } else { agreed(&prepared, &dir, &title) } {
         Ok(true) => {}
@@ -101,21 +101,22 @@ pub fn run(args: &Args) -> Result<u8, Failure> {
             return Err(failure);
         }
     }
-    let tell = Tell { found: &found, node: &node, dir: &dir, title: &title, several: several(&kept) };
-    tell.restore(prepared)
+    let restoring =
+        Restoring { found: &found, node: &node, dir: &dir, title: &title, several: several(&kept) };
+    restoring.restore(prepared)
 }
 
 fn several(kept: &Kept) -> bool {
     kept.started().nodes.len() > 1
 }
 
-/// The node, the ref, and what the work tree will be, in words.
+/// Returns the node, the ref to restore, and a description of the restored state.
 fn wanted(args: &Args, found: &FoundRun, kept: &Kept) -> Result<(NodeName, String, String), Failure> {
     match &args.what {
         What::Iteration(n) => {
             let node = kept.node(args.node.as_deref(), Some(*n))?;
             let name = kept.name(&kept.dir(&node)?, &node, kept.before(&node, *n)?)?;
-            Ok((node, name, format!("as before iteration {n}")))
+            Ok((node, name, format!("as it was before iteration {n}")))
         }
         What::Kept(name) => {
             let node = kept.node(args.node.as_deref(), None)?;
@@ -123,8 +124,11 @@ fn wanted(args: &Args, found: &FoundRun, kept: &Kept) -> Result<(NodeName, Strin
             match snapshot::commit_of(&kept.dir(&node)?, &whole) {
                 Ok(Some(_)) => Ok((node, whole, "as it was before that undo".to_owned())),
                 Ok(None) => Err(Failure::with_hint(
-                    format!("there is no snapshot {whole}"),
-                    format!("`git for-each-ref {}` lists those of this run", snapshot::run_refs(&found.id)),
+                    format!("no snapshot {whole}"),
+                    format!(
+                        "`git for-each-ref {}` lists the snapshots of this run",
+                        snapshot::run_refs(&found.id)
+                    ),
                 )),
                 Err(why) => Err(Failure::usage(why)),
             }
@@ -132,12 +136,12 @@ fn wanted(args: &Args, found: &FoundRun, kept: &Kept) -> Result<(NodeName, Strin
     }
 }
 
-/// Neither this run nor another may be at work in the tree.
-fn refuse_if_at_work(found: &FoundRun, dir: &Path) -> Result<(), Failure> {
+/// Returns an error if this run or another live run works in the same tree.
+fn refuse_if_live(found: &FoundRun, dir: &Path) -> Result<(), Failure> {
     if found.is_live() {
         return Err(Failure::with_hint(
-            format!("run {} is alive, and its agent would work on while files change", found.id),
-            format!("`dogwatch stop {}` ends it", found.tail()),
+            format!("run {} is live", found.id),
+            format!("stop it first with `dogwatch stop {}`", found.tail()),
         ));
     }
     let tree = home::work_tree(dir);
@@ -147,24 +151,24 @@ fn refuse_if_at_work(found: &FoundRun, dir: &Path) -> Result<(), Failure> {
     };
     match registered().find(|other| other.id != found.id && other.is_live() && same(other)) {
         Some(other) => Err(Failure::with_hint(
-            format!("run {} is at work in this tree", other.id),
-            format!("`dogwatch stop {}` ends it", other.tail()),
+            format!("run {} is live in the same work tree", other.id),
+            format!("stop it first with `dogwatch stop {}`", other.tail()),
         )),
         None => Ok(()),
     }
 }
 
-/// Asks on a terminal; elsewhere nobody could answer.
+/// Asks for confirmation, which needs a terminal.
 fn agreed(prepared: &snapshot::Prepared, dir: &Path, title: &str) -> Result<bool, Failure> {
     if !(std::io::stdin().is_terminal() && std::io::stderr().is_terminal()) {
         return Err(Failure::with_hint(
-            "nobody is there to be asked, so nothing was changed",
-            "`--yes` does it without asking",
+            "cannot ask for confirmation: not a terminal; nothing was changed",
+            "pass --yes to confirm",
         ));
     }
     let (written, removed) = prepared.counts();
     let question = format!(
-        "{}: {} to write, {} to remove, to make it {title}. What is there now is kept. Go on? [y/N] ",
+        "{}: write {} and remove {}, so that it is {title}? The current files are saved first. [y/N] ",
         dir.display(),
         words::count(written as u64, "file"),
         words::count(removed as u64, "file"),
@@ -175,7 +179,8 @@ fn agreed(prepared: &snapshot::Prepared, dir: &Path, title: &str) -> Result<bool
     Ok(read.is_ok() && matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes"))
 }
 
-struct Tell<'a> {
+/// The restore of a work tree, and what its messages need.
+struct Restoring<'a> {
     found: &'a FoundRun,
     node: &'a NodeName,
     dir: &'a Path,
@@ -183,15 +188,15 @@ struct Tell<'a> {
     several: bool,
 }
 
-impl Tell<'_> {
+impl Restoring<'_> {
     fn restore(&self, prepared: snapshot::Prepared) -> Result<u8, Failure> {
         let kept = prepared.kept.ref_name.clone();
         let (under_way, moved) = (prepared.under_way, prepared.moved_head.clone());
         let back = self.back(&kept);
         let restored = prepared.restore().map_err(|why| {
             Failure::with_hint(
-                format!("{}: not all could be restored: {why}", self.dir.display()),
-                format!("what was there is kept: `{back}` brings it back"),
+                format!("cannot restore {} completely: {why}", self.dir.display()),
+                format!("the previous files are saved; restore them with `{back}`"),
             )
         })?;
         let mut text = String::new();
@@ -200,7 +205,7 @@ impl Tell<'_> {
         let _ =
             writeln!(text, "{} is {}: {files} written, {removed} removed", self.dir.display(), self.title);
         if restored.left > 0 {
-            let _ = writeln!(text, "{} left alone:", words::count(restored.left, "file"));
+            let _ = writeln!(text, "{} not changed:", words::count(restored.left, "file"));
             for left in &restored.named {
                 let _ = writeln!(text, "  {}: {}", left.path, left.why);
             }
@@ -211,19 +216,20 @@ impl Tell<'_> {
         if let Some((then, now)) = moved {
             let _ = writeln!(
                 text,
-                "HEAD stays at {}: commits made since are still there (it was at {} then)",
+                "HEAD stays at {}: later commits are kept (HEAD was at {} then)",
                 short(&now),
                 short(&then)
             );
         }
         if let Some(what) = under_way {
-            let _ = writeln!(text, "a {what} is under way in this work tree; it was left as it is");
+            let _ = writeln!(text, "a {what} is in progress in this work tree; it was not changed");
         }
-        let _ = writeln!(text, "what was there is kept in {kept}\n`{back}` brings it back");
+        let _ = writeln!(text, "the previous files are saved in {kept}\nrestore them with `{back}`");
         super::print(printable(&text).as_bytes())?;
         Ok(u8::from(restored.left > 0))
     }
 
+    /// Returns the command that restores the previous files.
     fn back(&self, kept: &str) -> String {
         let name = kept.rsplit('/').next().unwrap_or(kept);
         let node = if self.several { format!(" --node '{}'", self.node) } else { String::new() };

@@ -15,7 +15,7 @@ pub fn show(event: &Value, page: &mut Page) {
         "user" => blocks(event).for_each(|block| replied(block, page)),
         "result" => result(event, page),
         "system" => system(event, page),
-        // Pieces of what comes whole a moment later, heartbeats, lifecycle.
+        // Skip partial messages, which follow in full, heartbeats and lifecycle events.
         _ => {}
     }
     page.set_nested(false);
@@ -41,7 +41,7 @@ fn said(block: &Value, page: &mut Page) {
     }
 }
 
-/// Tool results come in the user's name; all else in it is an echo.
+/// Shows a tool result. Other blocks of a user message only echo the prompt.
 fn replied(block: &Value, page: &mut Page) {
     if text(&block["type"]).ends_with("tool_result") {
         let result = content(&block["content"]);
@@ -49,7 +49,7 @@ fn replied(block: &Value, page: &mut Page) {
     }
 }
 
-/// The line that says only `Exit code 2` takes the next one along.
+/// Joins a first line like `Exit code 2` with the line after it.
 fn in_one(result: &str) -> Cow<'_, str> {
     match result.strip_prefix("Exit code ").and_then(|rest| rest.split_once('\n')) {
         Some((code, rest)) => format!("exit {code}: {}", rest.trim_start()).into(),
@@ -61,7 +61,7 @@ fn system(event: &Value, page: &mut Page) {
     match text(&event["subtype"]) {
         "init" => page.aside(&format!("model {}", text(&event["model"]))),
         "api_retry" => page.aside(&format!(
-            "the API answered {} ({}), try {} of {} in {}",
+            "API error {} ({}), retry {} of {} in {}",
             event["error_status"],
             text(&event["error"]),
             event["attempt"],
@@ -89,7 +89,7 @@ fn result(event: &Value, page: &mut Page) {
     page.done(&parts);
 }
 
-/// Of the whole process if it says so, else of this result.
+/// Returns the tokens of the whole process if they are given, otherwise those of this result.
 fn tokens(event: &Value) -> Option<u64> {
     let of = |usage: &Value, keys: [&str; 4]| {
         let known = keys.iter().filter_map(|key| usage[*key].as_u64());

@@ -38,7 +38,7 @@ fn completed(item: &Value, page: &mut Page) {
         _ => {}
     }
     let id = text(&item["id"]);
-    // Some tools are only ever told of when they are over.
+    // Some tools have no start event.
     if !page.is_open(id) {
         started(item, page);
     }
@@ -48,9 +48,9 @@ fn completed(item: &Value, page: &mut Page) {
     }
 }
 
-/// What a tool is called, and what it is about. Items that are no tools have no name.
+/// Returns the name of a tool and its most informative argument, or `None` if the item is not a tool.
 fn tool(item: &Value) -> Option<(String, String)> {
-    let told = match text(&item["type"]) {
+    let tool = match text(&item["type"]) {
         "command_execution" => ("shell".to_owned(), unwrapped(text(&item["command"])).to_owned()),
         "file_change" => ("files".to_owned(), changes(item)),
         "web_search" => ("web_search".to_owned(), text(&item["query"]).to_owned()),
@@ -62,10 +62,10 @@ fn tool(item: &Value) -> Option<(String, String)> {
         kind @ ("image_view" | "image_generation") => (kind.to_owned(), text(&item["path"]).to_owned()),
         _ => return None,
     };
-    Some(told)
+    Some(tool)
 }
 
-/// `/bin/bash -lc 'make test'` is `make test` to a reader.
+/// Removes the shell around a command: `/bin/bash -lc 'make test'` becomes `make test`.
 fn unwrapped(command: &str) -> &str {
     let inner = command.split_once(" -lc ").filter(|(shell, _)| !shell.contains(' ')).map(|(_, rest)| rest);
     let Some(inner) = inner else { return command };

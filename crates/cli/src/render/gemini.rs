@@ -1,4 +1,4 @@
-//! Gemini CLI, `--output-format stream-json`. Words come in pieces that may end anywhere.
+//! Gemini CLI, `--output-format stream-json`. Messages arrive in pieces that may end anywhere.
 
 use super::page::Page;
 use super::{subject, text};

@@ -1,8 +1,8 @@
-//! What an agent printed, made readable: its words as they are, a tool as one line, a result as one line.
+//! Makes the output of an agent readable: messages as text, one line per tool call, one line per result.
 //!
-//! `logs` feeds the raw bytes of an iteration, as many at a time as it likes; lines come out. One file per
-//! agent knows its events, `page` knows how things look. Everything passes `printable`, whatever it was.
-//! This is for eyes only: what the output *means* is decided by the readers in `dogwatch-agents`.
+//! `logs` feeds the raw bytes of an iteration in chunks of any size and gets lines back. There is one file per agent
+//! that knows its events; `page` formats the lines. All text passes through `printable`. This module only displays
+//! output; the readers in `dogwatch-agents` decide what it means.
 
 mod claude;
 mod codex;
@@ -18,12 +18,12 @@ use dogwatch_core::settings::ReaderName;
 use page::Page;
 use serde_json::Value;
 
-/// A line of JSON that is longer is not looked into: as values it would cost many times its length.
+/// The longest line of JSON to parse, in bytes. Parsed values need many times the memory of the text.
 const MAX_EVENT: usize = 1024 * 1024;
-/// So much of a plain agent's line is looked at; less of it is shown.
+/// The most of a plain agent's line to read, in bytes. Less of it is shown.
 const MAX_PLAIN: usize = 64 * 1024;
 
-/// Turns the bytes of one stream of one session into lines to show.
+/// Turns the bytes of one stream of a session into lines.
 pub struct Renderer {
     splitter: Splitter,
     agent: Agent,
@@ -39,7 +39,7 @@ enum Agent {
 }
 
 impl Renderer {
-    /// Paths below `work_dir` are shown without it.
+    /// Creates a renderer. Paths in `work_dir` are shown relative to it.
     pub fn new(reader: ReaderName, work_dir: &str) -> Renderer {
         let (agent, max) = match reader {
             ReaderName::Plain => (Agent::Plain, MAX_PLAIN),
@@ -51,14 +51,14 @@ impl Renderer {
         Renderer { splitter: Splitter::with_max(max), agent, page: Page::new(work_dir) }
     }
 
-    /// The lines that these bytes complete.
+    /// Returns the lines that these bytes complete.
     pub fn feed(&mut self, bytes: &[u8]) -> Vec<Line> {
         let (agent, page) = (&mut self.agent, &mut self.page);
         self.splitter.feed(bytes, |line| agent.show(line, page));
         page.take()
     }
 
-    /// The stream is over: what is still held back.
+    /// Returns the remaining lines at the end of the stream.
     pub fn finish(&mut self) -> Vec<Line> {
         let (agent, page) = (&mut self.agent, &mut self.page);
         self.splitter.finish(|line| agent.show(line, page));
@@ -73,9 +73,9 @@ impl Agent {
             return page.plain(line.bytes);
         }
         if line.cut {
-            return page.aside("a line of more than 1 MiB is not shown; `--raw` has its beginning");
+            return page.aside("a line longer than 1 MiB is not shown; --raw shows its start");
         }
-        // What is no event is a warning of the program's own, or half a line: not for these eyes.
+        // A line that is not JSON is a warning of the program or an incomplete line. Skip it.
         let Ok(event) = serde_json::from_slice::<Value>(line.bytes) else { return };
         match self {
             Agent::Plain => {}
@@ -87,12 +87,12 @@ impl Agent {
     }
 }
 
-/// A text that may be missing.
+/// Returns the string in a value, or an empty string.
 fn text(value: &Value) -> &str {
     value.as_str().unwrap_or("")
 }
 
-/// The text of a content that is a text, or a list of parts that have one.
+/// Returns the text of a content field, which is a string or a list of parts with a `text` field.
 fn content(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
@@ -101,7 +101,7 @@ fn content(value: &Value) -> String {
     }
 }
 
-/// What a call is about, in one piece: the first that it has of what people look for.
+/// Returns the most informative argument of a tool call.
 fn subject(input: &Value) -> String {
     const TELLING: [&str; 13] = [
         "command",

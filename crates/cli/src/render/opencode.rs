@@ -1,10 +1,10 @@
-//! opencode, `opencode run --format json`. Tools are printed when they are over; usage is told per step.
+//! opencode, `opencode run --format json`. It prints a tool call when the call ends, and usage per step.
 
 use super::page::Page;
 use super::{subject, text};
 use serde_json::Value;
 
-/// What all steps took so far.
+/// The usage of all steps so far.
 #[derive(Default)]
 pub struct Sums {
     tokens: u64,

@@ -1,31 +1,32 @@
-//! How things look. Nothing gets onto the page but through `put`.
+//! Formats the lines. All text passes through `put`.
 
 use crate::screen::{Line, Tone, words};
 use dogwatch_core::text::{clip, one_line, printable, printable_bytes};
 use std::borrow::Cow;
 
-/// The longest line of an agent's words, and of a plain agent's output, in bytes.
+/// The longest line of a message, or of a plain agent's output, in bytes.
 const MAX_WORDS: usize = 4_000;
-/// What is shown of a call, and of the first line of its result.
+/// The most of a call, and of the first line of its result, to show, in bytes.
 const MAX_ARGUMENT: usize = 120;
-/// How a result that comes out of order names its call.
+/// The longest name of a call in front of a result that comes out of order, in bytes.
 const MAX_LABEL: usize = 40;
-/// What is shown of an error.
+/// The most of an error to show, in bytes.
 const MAX_ERROR: usize = 400;
-/// So many open calls are remembered, for results that come out of order.
+/// The most open calls to remember, for results that come out of order.
 const MAX_OPEN: usize = 64;
-/// A line that comes in pieces is shown in parts beyond this length.
+/// The longest line to collect from pieces, in bytes. A longer line is shown in parts.
 const MAX_PIECES: usize = 64 * 1024;
-/// How much of what was said last is remembered, to not say it twice.
+/// The most of the last message to remember, in bytes, so that it is not shown twice.
 const MAX_LAST: usize = 4_000;
 
+/// The lines rendered so far, and the state between them.
 #[derive(Default)]
 pub struct Page {
     lines: Vec<Line>,
     work_dir: String,
-    /// What follows is a subagent's.
+    /// The next lines belong to a subagent.
     nested: bool,
-    /// A line of which not all has come.
+    /// An incomplete line.
     piece: String,
     open: Vec<Call>,
     /// The call that the last line was about.
@@ -42,7 +43,7 @@ struct Call {
 impl Page {
     pub fn new(work_dir: &str) -> Page {
         let work_dir = work_dir.trim_end_matches('/');
-        // Without one, or in the root, a path is shown as it is.
+        // Without a work directory, or in the root directory, paths are shown unchanged.
         let work_dir = if work_dir.is_empty() { String::new() } else { format!("{work_dir}/") };
         Page { work_dir, ..Page::default() }
     }
@@ -51,12 +52,12 @@ impl Page {
         std::mem::take(&mut self.lines)
     }
 
-    /// Whether what follows comes from inside a subagent.
+    /// Sets whether the next lines belong to a subagent.
     pub fn set_nested(&mut self, nested: bool) {
         self.nested = nested;
     }
 
-    /// The agent's words.
+    /// Adds a message of the agent.
     pub fn say(&mut self, words: &str) {
         self.end_piece();
         if words.trim().is_empty() {
@@ -68,10 +69,10 @@ impl Page {
         self.words(words.trim_matches('\n'));
     }
 
-    /// The same, unless it was just said: a final result repeats the last message.
+    /// Adds a message unless it repeats the last one, as a final result does.
     pub fn say_once(&mut self, words: &str) {
         let new = match words.trim().strip_prefix(self.last_said.as_str()) {
-            // It was said; of a long text only the beginning is remembered, up to a character's length.
+            // A repeat. Of a long message only the start is remembered, cut at a character boundary.
             Some(rest) if rest.is_empty() || self.last_said.len() > MAX_LAST - 4 => return,
             Some(rest) => rest,
             None => words,
@@ -79,7 +80,7 @@ impl Page {
         self.say(new);
     }
 
-    /// Words that come in pieces, which may end anywhere.
+    /// Adds a piece of a message. A piece may end anywhere.
     pub fn say_piece(&mut self, words: &str) {
         self.piece.push_str(words);
         if let Some(end) = self.piece.rfind('\n') {
@@ -92,7 +93,7 @@ impl Page {
         }
     }
 
-    /// Nothing more comes of the line that has begun.
+    /// Completes the line that was collected from pieces.
     pub fn end_piece(&mut self) {
         if !self.piece.is_empty() {
             let piece = std::mem::take(&mut self.piece);
@@ -100,7 +101,7 @@ impl Page {
         }
     }
 
-    /// What is good to know and not the point: thinking, retries, the model.
+    /// Adds secondary information: thinking, retries, the model.
     pub fn aside(&mut self, words: &str) {
         let words = one_line(words, MAX_ARGUMENT);
         if !words.is_empty() {
@@ -127,7 +128,7 @@ impl Page {
         self.open.iter().any(|call| call.id == id)
     }
 
-    /// The end of a call. One that does not follow its call says which it belongs to.
+    /// Adds the result of a call. A result that does not directly follow its call names the call.
     pub fn reply(&mut self, id: &str, ok: bool, result: &str) {
         let at = self.open.iter().position(|call| call.id == id);
         let call = at.map(|at| self.open.remove(at));
@@ -146,7 +147,7 @@ impl Page {
         self.latest = None;
     }
 
-    /// Something went wrong. Told once, though it may come as a message and as a result.
+    /// Adds an error. An error that arrives both as a message and as a result is shown once.
     pub fn fail(&mut self, error: &str) {
         let error = one_line(error, MAX_ERROR);
         if error != self.last_error {
@@ -155,14 +156,13 @@ impl Page {
         }
     }
 
-    /// The end of a turn, and what it took.
+    /// Adds the end of a turn with its duration, tokens and cost.
     pub fn done(&mut self, parts: &[String]) {
         let took = if parts.is_empty() { String::new() } else { format!(": {}", parts.join(", ")) };
         self.event(Tone::Good, &format!("= done{took}"));
     }
 
-    /// A line of an agent that prints whatever it likes. What a carriage return would have overwritten on a
-    /// terminal is not shown.
+    /// Adds a line of a plain agent. Text that a carriage return would overwrite on a terminal is omitted.
     pub fn plain(&mut self, line: &[u8]) {
         let shown = line.split(|b| *b == b'\r').rfind(|part| !part.is_empty()).unwrap_or(b"");
         self.put(Tone::Plain, &printable_bytes(shown));
@@ -181,13 +181,13 @@ impl Page {
         }
     }
 
-    /// The one way onto the page.
+    /// Adds a line after cleaning and clipping its text. Every line passes through here.
     fn put(&mut self, tone: Tone, text: &str) {
         let clean = printable(text);
         let clipped = clip(&clean, MAX_WORDS);
         let cut = if clipped.len() < clean.len() { "…" } else { "" };
         let margin = if self.nested { "    " } else { "" };
-        // A newline within would be a line that nobody looked at.
+        // A newline inside the text would start a line that was not checked.
         let line = format!("{margin}{clipped}{cut}").replace('\n', " ");
         self.lines.push(Line { tone, text: line });
     }

@@ -1,9 +1,9 @@
-//! The recordings, as a person would see them; and text that wants to be more than text.
+//! Renders the recordings of all agents, and text with control sequences.
 
 use super::*;
 use std::path::Path;
 
-/// What is shown of a recording, fed in chunks of so many bytes.
+/// Renders a recording that is fed in chunks of the given size.
 fn shown_in(reader: ReaderName, name: &str, chunk: usize) -> Vec<String> {
     let file = format!("../../fixtures/{reader}/{name}.jsonl");
     let recorded =
@@ -20,7 +20,7 @@ fn shown_in(reader: ReaderName, name: &str, chunk: usize) -> Vec<String> {
     lines.into_iter().map(|line| line.text.replace(&project, "PROJECT")).collect()
 }
 
-/// The made-up directory in which all recordings were made.
+/// Returns the directory that all recordings name as their work directory.
 fn project() -> String {
     ["", "home", "dev", "project"].join("/")
 }
@@ -37,7 +37,7 @@ fn rendered(reader: ReaderName, stream: &str) -> Vec<String> {
 }
 
 #[test]
-fn claude_is_words_tools_results_and_what_it_took() {
+fn claude_output_becomes_messages_tools_results_and_usage() {
     assert_eq!(
         shown(ReaderName::Claude, "work"),
         [
@@ -61,7 +61,7 @@ fn claude_is_words_tools_results_and_what_it_took() {
 }
 
 #[test]
-fn a_subagent_of_claude_is_set_in() {
+fn a_subagent_of_claude_is_indented() {
     let shown = shown(ReaderName::Claude, "subagent_foreground");
     assert_eq!(
         shown[1..7],
@@ -77,13 +77,13 @@ fn a_subagent_of_claude_is_set_in() {
 }
 
 #[test]
-fn a_failing_api_is_told_once_though_it_is_said_twice() {
+fn an_api_error_that_arrives_twice_is_shown_once() {
     let shown = shown(ReaderName::Claude, "overloaded_maxretries2");
     assert_eq!(
         shown[1..3],
         [
-            "· the API answered 529 (overloaded), try 1 of 2 in 0.6s",
-            "· the API answered 529 (overloaded), try 2 of 2 in 1.0s"
+            "· API error 529 (overloaded), retry 1 of 2 in 0.6s",
+            "· API error 529 (overloaded), retry 2 of 2 in 1.0s"
         ]
     );
     assert!(shown[3].starts_with("✗ API Error: 529 Overloaded."), "{shown:?}");
@@ -129,7 +129,7 @@ fn codex_shows_commands_without_the_shell_around_them() {
 }
 
 #[test]
-fn a_command_that_failed_is_a_failure_where_the_agent_tells_its_exit_code() {
+fn a_failed_command_is_marked_if_the_agent_gives_its_exit_code() {
     for reader in [ReaderName::Claude, ReaderName::Codex, ReaderName::Opencode] {
         let shown = shown(reader, "tool_errors");
         let failed = shown.iter().filter(|l| l.starts_with("  ✗ ")).count();
@@ -142,14 +142,14 @@ fn a_command_that_failed_is_a_failure_where_the_agent_tells_its_exit_code() {
 }
 
 #[test]
-fn opencode_sums_up_its_steps() {
+fn the_usage_of_opencode_is_summed_over_its_steps() {
     let shown = shown(ReaderName::Opencode, "work");
     assert_eq!(shown[1..3], ["→ write: a.txt", "  ✓ Wrote file successfully."]);
     assert_eq!(shown.last().map(String::as_str), Some("= done: 31587 tokens, $0.10"));
 }
 
 #[test]
-fn the_pieces_of_gemini_are_put_together() {
+fn the_pieces_of_gemini_messages_are_joined() {
     assert_eq!(
         shown(ReaderName::Gemini, "plain"),
         [
@@ -165,7 +165,7 @@ fn the_pieces_of_gemini_are_put_together() {
 }
 
 #[test]
-fn any_chunking_shows_the_same() {
+fn chunk_sizes_do_not_change_the_result() {
     for reader in [ReaderName::Claude, ReaderName::Codex, ReaderName::Opencode, ReaderName::Gemini] {
         assert_eq!(shown_in(reader, "work", 7), shown(reader, "work"));
     }
@@ -174,7 +174,7 @@ fn any_chunking_shows_the_same() {
 // promise: 8
 #[test]
 fn no_agent_gets_a_control_character_onto_the_screen() {
-    // As JSON it is harmless; it is when it is decoded that it would steer the terminal.
+    // The escaped JSON is harmless. The decoded text would control the terminal.
     let evil = r"\u001b]0;title\u0007\u001b[2Jwiped\u009b31m\r\u202egnp.exe\u0000";
     let streams = [
         (ReaderName::Plain, "a\u{1b}[2Jb\u{7}\u{9b}31m\u{202e}c\n".to_owned()),
@@ -217,12 +217,12 @@ fn no_agent_gets_a_control_character_onto_the_screen() {
              {\"type\":\"message\",\"role\":\"assistant\",\"content\":\"[2Jy\"}\n"
         ),
         ["xy"],
-        "an escape sequence that comes in two pieces is one"
+        "an escape sequence in two pieces is removed as one"
     );
 }
 
 #[test]
-fn what_cannot_be_read_is_passed_over() {
+fn unreadable_lines_are_skipped() {
     for reader in [ReaderName::Claude, ReaderName::Codex, ReaderName::Opencode, ReaderName::Gemini] {
         let deep = "[".repeat(100_000);
         let rubbish = format!(
@@ -243,16 +243,16 @@ fn lines_are_clipped_and_one_beyond_all_measure_is_a_note() {
     assert_eq!(rendered(ReaderName::Opencode, &said(&long))[0].len(), 4_000 + "…".len());
     let monster = said(&"x".repeat(2 * MAX_EVENT));
     let shown = rendered(ReaderName::Opencode, &format!("{monster}\n{}", said("after")));
-    assert_eq!(shown, ["· a line of more than 1 MiB is not shown; `--raw` has its beginning", "after"]);
+    assert_eq!(shown, ["· a line longer than 1 MiB is not shown; --raw shows its start", "after"]);
 }
 
 #[test]
-fn a_progress_bar_of_a_plain_agent_shows_where_it_came_to() {
+fn a_progress_bar_shows_only_its_last_state() {
     assert_eq!(rendered(ReaderName::Plain, "10%\r50%\r100%\r\nok\r\n\n  in\n"), ["100%", "ok", "", "  in"]);
 }
 
 #[test]
-fn a_call_without_an_argument_and_one_with_an_odd_one_have_a_line() {
+fn a_call_is_shown_whatever_its_arguments_are() {
     let call = |input: &str| {
         let event = format!(
             r#"{{"type":"assistant","message":{{"content":[{{"type":"tool_use","id":"1","name":"X","input":{input}}}]}}}}"#

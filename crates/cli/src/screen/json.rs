@@ -1,7 +1,7 @@
-//! `--json`: the events as they stand in the journal, on stdout, and nothing else.
+//! `--json`: prints the events exactly as the journal holds them, and nothing else.
 //!
-//! A thread copies whole lines from the journal itself, so a slow reader costs neither memory nor
-//! supervision, and misses nothing.
+//! A thread copies whole lines from the journal, so a slow reader needs no memory, does not delay supervision and
+//! misses no events.
 
 use dogwatch_core::event::Recorded;
 use dogwatch_core::moment::Moment;
@@ -15,12 +15,13 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// What a reader that takes nothing may cost at the end of a run.
+/// How long the end of a run may wait for a reader that accepts no output.
 const LAST_WORDS: Duration = Duration::from_secs(5);
 
+/// The reporter for `--json`.
 pub struct Json {
     path: PathBuf,
-    /// Where the journal ended when we began: what a run that is resumed did before was printed then.
+    /// The size of the journal at the start. The events of a resumed run before that were printed earlier.
     from: u64,
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
@@ -34,8 +35,9 @@ struct Shared {
 
 #[derive(Default)]
 struct State {
-    /// The last event that stands in the journal, and the last that was printed.
+    /// The sequence number of the last event in the journal.
     written: u64,
+    /// The sequence number of the last event printed.
     printed: u64,
     over: bool,
 }
@@ -79,7 +81,7 @@ impl Shared {
         self.changed.notify_all();
     }
 
-    /// Copies what stands after the first `from` bytes, which are the first `printed` events.
+    /// Copies the journal from byte `from` on. The bytes before that hold the first `printed` events.
     fn copy(&self, path: &Path, from: u64, mut printed: u64) {
         let Ok(mut file) = File::open(path) else { return self.change(|s| s.printed = u64::MAX) };
         if file.seek(SeekFrom::Start(from)).is_err() {
@@ -91,7 +93,7 @@ impl Shared {
             line.clear();
             let at = journal.stream_position().unwrap_or(0);
             if journal.read_until(b'\n', &mut line).is_err() || !line.ends_with(b"\n") {
-                // Not written whole yet (a full disk): wait until more is there.
+                // The line is incomplete, for example because the disk is full. Wait for the rest of it.
                 let _ = journal.seek(SeekFrom::Start(at));
                 self.wait_for_change();
                 continue;
@@ -120,10 +122,10 @@ impl Shared {
     }
 }
 
-/// Observations are left out: they are many, and only a replay needs them.
+/// Returns whether a line is an observation. These are omitted: they are frequent, and only a replay needs them.
 fn is_observation(line: &[u8]) -> bool {
     line.windows(OBSERVED.len()).any(|w| w == OBSERVED)
 }
 
-/// Quotes within a JSON text are escaped, so this can only be the key itself.
+/// Matches only the key itself, because quotes inside a JSON string are escaped.
 const OBSERVED: &[u8] = b"\"event\":\"observed\"";

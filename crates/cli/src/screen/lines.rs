@@ -1,8 +1,10 @@
-//! Plain lines: one tidy block per iteration, no control characters. The terminal shows the same lines.
+//! Formats events as lines without control characters, one block per iteration. The terminal shows the same lines.
 
+use super::terminal::paint;
 use super::whose::whose;
 use super::words;
 use super::writer::Writer;
+use dogwatch_core::dur::Dur;
 use dogwatch_core::event::{
     Event, HumanEndedBy, NodeState, Outcome, Recorded, RunEnded, RunStarted, WaitEndedBy, WaitWhy,
 };
@@ -15,12 +17,12 @@ use dogwatch_host::driver::Front;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// How much of the agent's command line the first line shows.
+/// The most of the agent's command line to show in the first line, in bytes.
 const MAX_AGENT: usize = 80;
-/// How much of a list of files a line shows.
+/// The most of a list of files to show on a line, in bytes.
 const MAX_FILES: usize = 200;
 
-/// The tone of a line; a terminal gives it a colour.
+/// The tone of a line, which determines its color.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tone {
     Plain,
@@ -37,22 +39,22 @@ pub struct Line {
     pub text: String,
 }
 
-/// Turns events into lines. Holds what belongs on one line until the line is complete.
+/// Turns events into lines. Collects the parts of a line until the line is complete.
 pub struct Teller {
     run_dir: PathBuf,
     nodes: BTreeMap<NodeName, Pieces>,
 }
 
-/// What belongs on a line of one node that is not complete yet.
+/// The collected parts of the incomplete lines of one node.
 #[derive(Default)]
 struct Pieces {
     prepared: Vec<String>,
     ended: String,
-    /// How long nothing has been to do, for the wait that follows.
+    /// The idle streak so far, for the line about the wait that follows.
     idle: String,
 }
 
-/// The widest name that still stands in a column of its own.
+/// The longest node name that fits the name column, in characters.
 const MAX_NAME: usize = 20;
 
 impl Teller {
@@ -60,7 +62,7 @@ impl Teller {
         Teller { run_dir: run_dir.to_owned(), nodes: BTreeMap::new() }
     }
 
-    /// The lines of an event; in a graph each says of which node it tells.
+    /// Returns the lines for an event. In a graph, each line starts with the name of its node.
     pub fn tell(&mut self, recorded: &Recorded, view: &View) -> Vec<Line> {
         let event = &recorded.event;
         match event {
@@ -69,7 +71,7 @@ impl Teller {
             _ => {}
         }
         let graph = view.nodes.len() > 1;
-        let Some(node) = whose(event) else { return told(event) };
+        let Some(node) = whose(event) else { return run_lines(event) };
         let pieces = self.nodes.entry(node.clone()).or_default();
         let mut lines = if graph { state_change(event) } else { Vec::new() };
         lines.extend(pieces.tell(event));
@@ -86,10 +88,11 @@ impl Teller {
         }
         lines
     }
+
     fn head(&self, s: &RunStarted) -> Vec<Line> {
         let name = match s.nodes.as_slice() {
             [one] => one.to_string(),
-            many => format!("{} nodes", many.len()),
+            many => words::count(many.len() as u64, "node"),
         };
         let text = format!("dogwatch  {name}  ({})  run {}", one_line(&s.agent, MAX_AGENT), s.run);
         vec![Line { tone: Tone::Head, text: printable(&text).into_owned() }]
@@ -97,10 +100,8 @@ impl Teller {
 
     fn foot(&self, end: &RunEnded, view: &View) -> Vec<Line> {
         let tone = if end.exit_code == 0 { Tone::Good } else { Tone::Bad };
-        let mut counts = vec![format!("{} completed", end.completed)];
-        if end.idle > 0 {
-            counts.push(format!("{} of them idle", end.idle));
-        }
+        let idle = if end.idle > 0 { format!(" ({} idle)", end.idle) } else { String::new() };
+        let mut counts = vec![format!("{} completed{idle}", end.completed)];
         if end.failed > 0 {
             counts.push(format!("{} failed", end.failed));
         }
@@ -126,23 +127,21 @@ impl Teller {
     }
 }
 
-/// What concerns the run as a whole.
-fn told(event: &Event) -> Vec<Line> {
+/// Returns the lines for an event that concerns the whole run.
+fn run_lines(event: &Event) -> Vec<Line> {
     match event {
         Event::RunResumed(s) => line(Tone::Head, format!("dogwatch  run {} resumed", s.run)),
-        Event::Told { text } => line(Tone::Quiet, format!("  told: {text}")),
-        Event::Paused {} => line(Tone::Quiet, "  asked to pause".into()),
-        Event::Unpaused {} => line(Tone::Quiet, "  going on".into()),
+        Event::Told { text } => line(Tone::Quiet, format!("  message for the next prompt: {text}")),
+        Event::Paused {} => line(Tone::Quiet, "  pause requested".into()),
+        Event::Unpaused {} => line(Tone::Quiet, "  resumed".into()),
         Event::Notice { message, .. } => line(Tone::Quiet, format!("  {message}")),
         Event::Trouble { kind, detail } => line(Tone::Bad, format!("  trouble: {detail} [{kind}]")),
-        Event::Suspended { for_s } => {
-            line(Tone::Quiet, format!("  nobody watched for {for_s}; it does not count"))
-        }
+        Event::Suspended { for_s } => line(Tone::Quiet, format!("  suspended for {for_s} (not counted)")),
         _ => Vec::new(),
     }
 }
 
-/// In a graph people want to know who is through and who never will be.
+/// Returns a line when a node of a graph is done, failed or blocked.
 fn state_change(event: &Event) -> Vec<Line> {
     let Event::NodeTransition { to, reason, .. } = event else { return Vec::new() };
     let why = reason.as_ref().map_or_else(String::new, |r| format!(" ({r})"));
@@ -174,7 +173,7 @@ impl Pieces {
                 line(Tone::Quiet, format!("  {}", self.prepared.join(", ")))
             }
             Event::HardStop { reason, message, .. } => {
-                line(Tone::Bad, format!("  ended by the watchdog: {message} [{reason}]"))
+                line(Tone::Bad, format!("  stopped by the watchdog: {message} [{reason}]"))
             }
             Event::SessionSignalled { step, ended_by, .. } => {
                 line(Tone::Quiet, format!("  {}", words::end_step(*step, *ended_by)))
@@ -206,12 +205,12 @@ impl Pieces {
             }
             Event::WaitStarted { why, delay_s, .. } => match (why, delay_s) {
                 (WaitWhy::Idle, Some(delay)) => {
-                    // After a resume nobody has said why a moment ago.
+                    // After a resume, the idle iteration was reported by the previous process.
                     let why = if self.idle.is_empty() { "idle" } else { &self.idle };
                     line(Tone::Quiet, format!("  {why}, backing off to {}", words::seconds(*delay)))
                 }
                 (WaitWhy::Paused, _) | (_, None) => {
-                    line(Tone::Quiet, "  paused: `dogwatch resume` goes on".into())
+                    line(Tone::Quiet, "  paused; continue with `dogwatch resume`".into())
                 }
                 (other, Some(delay)) => {
                     line(Tone::Quiet, format!("  waiting {} {}", words::length(*delay), words::wait(*other)))
@@ -222,48 +221,39 @@ impl Pieces {
                 by => line(Tone::Quiet, format!("  woken ({by})")),
             },
             Event::NeedsHuman { what, until, .. } => {
-                line(Tone::Bad, format!("  needs a person{}: {what}", words::until(*until)))
+                line(Tone::Bad, format!("  {}{}: {what}", words::NEEDS_HUMAN, words::until(*until)))
             }
             Event::NeedsHumanEnded { by: HumanEndedBy::Progress, .. } => {
-                line(Tone::Quiet, "  it goes on, nobody is asked for any more".into())
+                line(Tone::Quiet, "  the agent continues; no input needed any more".into())
             }
             Event::AgentRetrying { status, delay_s, .. } => {
                 line(Tone::Quiet, format!("  {}", words::retrying(*status, *delay_s)))
             }
             Event::DayUsed(day) if day.unknown_cost > 0 => {
                 let sessions = words::count(day.unknown_cost, "session");
-                line(Tone::Quiet, format!("  today's cost is not wholly known: {sessions} did not say"))
+                line(Tone::Quiet, format!("  today's cost is incomplete: {sessions} did not report a cost"))
             }
             Event::DayUsed(_) => Vec::new(),
             Event::AgentDrifted { .. } => line(Tone::Bad, format!("  {}", words::DRIFTED)),
-            Event::ChecksStarted { .. } => line(Tone::Quiet, "  checking".into()),
+            Event::ChecksStarted { .. } => line(Tone::Quiet, "  running checks".into()),
             Event::NodeAttempt(attempt) => words::attempt(attempt),
             Event::CheckTampered { files, policy, .. } => {
                 let tone = if *policy == Tampered::Fail { Tone::Bad } else { Tone::Quiet };
-                line(tone, format!("  pinned and changed: {}", one_line(&files.join(", "), MAX_FILES)))
+                line(tone, format!("  pinned files changed: {}", one_line(&files.join(", "), MAX_FILES)))
             }
             Event::RecoveryPlanned(plan) => line(Tone::Quiet, format!("  {}", words::recovery(plan))),
-            Event::PartialKept { file, .. } => line(Tone::Quiet, format!("  what there is of it: {file}")),
+            Event::PartialKept { file, .. } => line(Tone::Quiet, format!("  partial result kept in {file}")),
             Event::WorktreeReady { path, branch, .. } => {
-                line(Tone::Quiet, format!("  works in {path} on branch {branch}"))
+                line(Tone::Quiet, format!("  working in {path} on branch {branch}"))
             }
             _ => Vec::new(),
         }
     }
 
-    fn over(
-        &self,
-        tone: Tone,
-        word: &str,
-        took: dogwatch_core::dur::Dur,
-        because: Option<&str>,
-    ) -> Vec<Line> {
-        let mut text = format!("  {word} in {}", words::span(took));
-        for part in [Some(self.ended.as_str()).filter(|e| !e.is_empty()), because].into_iter().flatten() {
-            text.push_str(", ");
-            text.push_str(part);
-        }
-        vec![Line { tone, text: printable(&text).into_owned() }]
+    /// Returns the last line of an iteration: how it ended, why, and a summary of its session.
+    fn over(&self, tone: Tone, word: &str, took: Dur, because: Option<&str>) -> Vec<Line> {
+        let session = if self.ended.is_empty() { String::new() } else { format!("; {}", self.ended) };
+        line(tone, format!("  {}{session}", words::ended(word, took, because)))
     }
 }
 
@@ -273,22 +263,23 @@ fn shown_path(path: &Path) -> String {
     short.unwrap_or_else(|| path.to_owned()).display().to_string()
 }
 
-/// The front for files and pipes.
+/// The reporter for files and pipes.
 pub struct Lines {
     teller: Teller,
     writer: Writer,
+    color: bool,
 }
 
 impl Lines {
-    pub fn new(run_dir: &Path) -> Lines {
-        Lines { teller: Teller::new(run_dir), writer: Writer::new() }
+    pub fn new(run_dir: &Path, color: bool) -> Lines {
+        Lines { teller: Teller::new(run_dir), writer: Writer::new(), color }
     }
 }
 
 impl Front for Lines {
     fn show(&mut self, event: &Recorded, view: &View) {
         for line in self.teller.tell(event, view) {
-            self.writer.write(line.text + "\n");
+            self.writer.write(paint(self.color, line.tone, &line.text) + "\n");
         }
     }
 

@@ -1,7 +1,7 @@
-//! What a person sees of a run, or a program with `--json`. All three are fed by the same events.
+//! The output of `run`: lines for a file or pipe, a terminal with a live line, or JSON. All three show the same events.
 //!
-//! Writing never blocks supervision: a thread of its own writes, and what a stuck terminal does not take
-//! is dropped and counted; the record has it all.
+//! Output never blocks supervision. A separate thread writes it; lines that a stuck terminal does not accept are
+//! dropped and counted. The record is always complete.
 
 mod json;
 mod lines;
@@ -13,19 +13,19 @@ mod writer;
 pub use lines::{Line, Teller, Tone};
 pub use terminal::{fit, paint, width};
 
+use crate::color;
 use dogwatch_host::driver::Front;
 use std::io::IsTerminal;
 use std::path::Path;
 
-/// The front that fits where stdout goes.
+/// Returns the reporter that fits the destination of stdout.
 pub fn choose(json: bool, run_dir: &Path) -> Box<dyn Front> {
     if json {
         return Box::new(json::Json::new(run_dir));
     }
     let dumb = std::env::var_os("TERM").is_some_and(|t| t == "dumb");
     if std::io::stdout().is_terminal() && !dumb {
-        let colour = std::env::var_os("NO_COLOR").is_none();
-        return Box::new(terminal::Terminal::new(run_dir, colour));
+        return Box::new(terminal::Terminal::new(run_dir, color::on_stdout()));
     }
-    Box::new(lines::Lines::new(run_dir))
+    Box::new(lines::Lines::new(run_dir, color::on_stdout()))
 }

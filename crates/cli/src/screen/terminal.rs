@@ -1,7 +1,7 @@
-//! A terminal: the same lines in colour, and one live line below them, redrawn once a second.
+//! The reporter for terminals: the same lines in color, and a live line below them that is redrawn once a second.
 //!
-//! Nothing about the terminal is changed that would have to be restored: no raw mode, no other screen, no
-//! hidden cursor. The live line is cleared before anything else is written.
+//! It changes no terminal state that would have to be restored: no raw mode, no alternate screen, no hidden
+//! cursor. The live line is cleared before anything else is written.
 
 use super::lines::{Teller, Tone};
 use super::words;
@@ -18,24 +18,25 @@ use unicode_width::UnicodeWidthChar;
 const CLEAR_LINE: &str = "\r\x1b[2K";
 const DEFAULT_WIDTH: usize = 80;
 
+/// The reporter for terminals.
 pub struct Terminal {
     teller: Teller,
     writer: Writer,
-    colour: bool,
-    /// A live line stands on the screen.
+    color: bool,
+    /// The live line is on the screen.
     live: bool,
-    /// Something goes on that a live line can tell of.
+    /// There is activity to show in a live line.
     busy: bool,
 }
 
 impl Terminal {
-    pub fn new(run_dir: &Path, colour: bool) -> Terminal {
-        Terminal { teller: Teller::new(run_dir), writer: Writer::new(), colour, live: false, busy: false }
+    pub fn new(run_dir: &Path, color: bool) -> Terminal {
+        Terminal { teller: Teller::new(run_dir), writer: Writer::new(), color, live: false, busy: false }
     }
 
     fn draw(&mut self, text: &str) {
         let shown = fit(text, width().saturating_sub(1));
-        self.writer.write(format!("{CLEAR_LINE}{}", paint(self.colour, Tone::Quiet, &shown)));
+        self.writer.write(format!("{CLEAR_LINE}{}", paint(self.color, Tone::Quiet, &shown)));
         self.live = true;
     }
 
@@ -47,14 +48,14 @@ impl Terminal {
 impl Front for Terminal {
     fn show(&mut self, event: &Recorded, view: &View) {
         for line in self.teller.tell(event, view) {
-            let text = format!("{}{}\n", self.clear(), paint(self.colour, line.tone, &line.text));
+            let text = format!("{}{}\n", self.clear(), paint(self.color, line.tone, &line.text));
             self.writer.write(text);
         }
         if matches!(event.event, Event::SessionEnded(_) | Event::WaitEnded { .. } | Event::RunEnded(_)) {
             let clear = self.clear();
             self.writer.write(clear.to_owned());
         }
-        // A graph is looked at only when it is drawn: it may be large.
+        // A graph may be large, so its nodes are examined only when the live line is drawn.
         self.busy = match view.nodes.len() {
             0..=1 => live_text(event.moment(), view).is_some(),
             _ => !view.is_over(),
@@ -72,7 +73,7 @@ impl Front for Terminal {
     }
 }
 
-/// What goes on now, if it is worth a live line.
+/// Returns the text of the live line, if there is activity to show.
 fn live_text(now: Moment, view: &View) -> Option<String> {
     if view.is_over() {
         return None;
@@ -87,8 +88,8 @@ fn live_text(now: Moment, view: &View) -> Option<String> {
                 None => "no output yet".to_owned(),
             };
             let worked = words::clock(now.awake.since(*since));
-            let ails = ails(now, node).map_or_else(String::new, |ails| format!("; {ails}"));
-            Some(format!("  working {worked}, {}, {quiet}{ails}", words::count(*messages, "message")))
+            let issue = health_issue(now, node).map_or_else(String::new, |issue| format!("; {issue}"));
+            Some(format!("  working for {worked}, {}, {quiet}{issue}", words::count(*messages, "message")))
         }
         Doing::Waiting { until: None, .. } => None,
         Doing::Waiting { why, until: Some(until), .. } => {
@@ -99,14 +100,14 @@ fn live_text(now: Moment, view: &View) -> Option<String> {
                 }
                 other => words::wait(*other).to_owned(),
             };
-            Some(format!("  {left} left ({why}): Ctrl-C goes on now, twice stops"))
+            Some(format!("  {left} left ({why}): Ctrl-C skips the wait, twice stops the run"))
         }
-        Doing::Checking => Some("  checking".to_owned()),
+        Doing::Checking => Some("  running checks".to_owned()),
         Doing::Nothing | Doing::Preparing => None,
     })
 }
 
-/// How far a graph is.
+/// Returns the progress of a graph.
 fn graph_text(view: &View) -> String {
     let count = |is: fn(&NodeView) -> bool| view.nodes.iter().filter(|n| is(n)).count();
     let parts = [
@@ -121,23 +122,23 @@ fn graph_text(view: &View) -> String {
     format!("  {done} of {} nodes done; {}", view.nodes.len(), said.join(", "))
 }
 
-/// What ails the agent, the most urgent first.
-fn ails(now: Moment, node: &NodeView) -> Option<String> {
+/// Returns the most urgent health issue of the agent.
+fn health_issue(now: Moment, node: &NodeView) -> Option<String> {
     let condition = &node.condition;
     if let Some(asking) = &condition.asking {
         let left =
             asking.until.map(|until| Dur::from_millis(u64::try_from(until.0 - now.wall.0).unwrap_or(0)));
         let left = left.map_or_else(String::new, |left| format!(" ({} left)", words::clock(left)));
-        return Some(printable(&format!("needs a person{left}: {}", asking.what)).into_owned());
+        return Some(printable(&format!("{}{left}: {}", words::NEEDS_HUMAN, asking.what)).into_owned());
     }
     if let Some(retrying) = &condition.retrying {
-        return Some(format!("retrying since {}", words::clock(now.awake.since(retrying.since))));
+        return Some(format!("retrying for {}", words::clock(now.awake.since(retrying.since))));
     }
-    condition.drifted.then(|| "most lines unknown".to_owned())
+    condition.drifted.then(|| "most output lines not recognized".to_owned())
 }
 
-/// A line in the colour of its tone.
-pub fn paint(colour: bool, tone: Tone, text: &str) -> String {
+/// Colors a line according to its tone.
+pub fn paint(color: bool, tone: Tone, text: &str) -> String {
     let code = match tone {
         Tone::Plain => return text.to_owned(),
         Tone::Head => "1",
@@ -145,10 +146,10 @@ pub fn paint(colour: bool, tone: Tone, text: &str) -> String {
         Tone::Bad => "31",
         Tone::Quiet => "2",
     };
-    if colour { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
+    if color { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
 }
 
-/// As much of the text as fits into so many columns.
+/// Cuts a text to the given number of columns.
 pub fn fit(text: &str, columns: usize) -> String {
     let mut used = 0;
     text.chars()
@@ -159,7 +160,7 @@ pub fn fit(text: &str, columns: usize) -> String {
         .collect()
 }
 
-/// The columns of the terminal that stdout is.
+/// Returns the width of the terminal on stdout, in columns.
 pub fn width() -> usize {
     match rustix::termios::tcgetwinsize(std::io::stdout()) {
         Ok(size) if size.ws_col > 0 => usize::from(size.ws_col),
@@ -172,7 +173,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_is_cut_to_the_columns_it_takes_not_to_its_characters() {
+    fn a_line_is_cut_by_columns_not_by_characters() {
         assert_eq!(fit("漢字かな", 5), "漢字");
         assert_eq!(fit("plain", 5), "plain");
         assert_eq!(fit("plain", 4), "plai");

@@ -1,9 +1,9 @@
-//! Of which node an event tells.
+//! Finds the node that an event belongs to.
 
 use dogwatch_core::event::Event;
 use dogwatch_core::ids::NodeName;
 
-/// The node, unless the event is the run's own.
+/// Returns the node of an event, or `None` if the event concerns the whole run.
 pub fn whose(event: &Event) -> Option<&NodeName> {
     match event {
         Event::NodeTransition { node, .. }

@@ -1,4 +1,4 @@
-//! How things are said: durations, sizes, counts, and the sentence for each event.
+//! Formats durations, sizes, counts and events as text.
 
 use super::lines::{Line, Tone, line};
 use dogwatch_core::dur::Dur;
@@ -11,10 +11,10 @@ use dogwatch_core::recovery::Action;
 use dogwatch_core::text::one_line;
 use dogwatch_core::view::Used;
 
-/// How much of an agent's words a line shows.
+/// The most of an agent's text to show on a line, in bytes.
 const MAX_SAID: usize = 100;
 
-/// `0.3s`, `46.2s`, `2m 05s`, `1h 02m`.
+/// Formats a duration: `0.3s`, `46.2s`, `2m 05s`, `1h 02m`.
 pub fn span(d: Dur) -> String {
     let s = d.as_millis() / 1000;
     match s {
@@ -24,13 +24,13 @@ pub fn span(d: Dur) -> String {
     }
 }
 
-/// Whole seconds, for what is counted on the screen: `7s`, `2m 05s`.
+/// Formats a duration in whole seconds, for countdowns: `7s`, `2m 05s`.
 pub fn clock(d: Dur) -> String {
     let s = d.as_millis() / 1000;
     if s < 60 { format!("{s}s") } else { span(d) }
 }
 
-/// `120s`, `0.5s`: waits are compared with each other, so all in one unit.
+/// Formats a wait in seconds: `120s`, `0.5s`. One unit makes successive waits easy to compare.
 pub fn seconds(d: Dur) -> String {
     if d.as_millis().is_multiple_of(1000) {
         format!("{}s", d.as_millis() / 1000)
@@ -39,12 +39,12 @@ pub fn seconds(d: Dur) -> String {
     }
 }
 
-/// How long a wait is: `30s`, `0.5s`, `59m 59s`.
+/// Formats the length of a wait: `30s`, `0.5s`, `59m 59s`.
 pub fn length(d: Dur) -> String {
     if d.as_millis() < 60_000 { seconds(d) } else { span(d) }
 }
 
-/// `812 B`, `3.2 kB`, `1.4 MB`.
+/// Formats a size: `812 B`, `3.2 kB`, `1.4 MB`.
 pub fn size(bytes: u64) -> String {
     match bytes {
         0..1_000 => format!("{bytes} B"),
@@ -53,11 +53,16 @@ pub fn size(bytes: u64) -> String {
     }
 }
 
+/// Formats a count with a regular plural: `1 tool`, `2 tools`, `3 processes`.
 pub fn count(n: u64, one: &str) -> String {
-    if n == 1 { format!("1 {one}") } else { format!("{n} {one}s") }
+    match n {
+        1 => format!("1 {one}"),
+        n if one.ends_with('s') => format!("{n} {one}es"),
+        n => format!("{n} {one}s"),
+    }
 }
 
-/// `3rd`
+/// Formats an ordinal: `3rd`.
 pub fn nth(n: u64) -> String {
     let end = match (n % 10, n % 100) {
         (1, r) if r != 11 => "st",
@@ -68,7 +73,7 @@ pub fn nth(n: u64) -> String {
     format!("{n}{end}")
 }
 
-/// `tests exit 1 (2.1s)`
+/// Formats the result of a command: `tests exit 1 (2.1s)`.
 pub fn command(c: &CommandFinished) -> String {
     let how = match (c.timed_out, c.exit_code, c.signal) {
         (true, _, _) => " timed out".to_owned(),
@@ -80,14 +85,14 @@ pub fn command(c: &CommandFinished) -> String {
     format!("{}{how} ({})", c.name, span(c.duration_s))
 }
 
-/// How the checks judged an attempt: one line if all pass, else what failed and the end of what it said.
+/// Formats the results of the checks: one line if all pass, otherwise each failed check with the last line of its
+/// output.
 pub fn attempt(a: &NodeAttempt) -> Vec<Line> {
     let all = a.results.len();
     if a.converged {
         let flaky = a.results.iter().filter(|r| r.flaky).count();
         let flaky = if flaky > 0 { format!(", {flaky} flaky") } else { String::new() };
-        let pass = if all == 1 { "passes" } else { "pass" };
-        return line(Tone::Good, format!("  {} {pass}{flaky}", count(all as u64, "check")));
+        return line(Tone::Good, format!("  {} passed{flaky}", count(all as u64, "check")));
     }
     let mut lines = Vec::new();
     for r in a.results.iter().filter(|r| r.rc != 0) {
@@ -104,23 +109,23 @@ pub fn attempt(a: &NodeAttempt) -> Vec<Line> {
     lines
 }
 
-/// What is done about an end that was no good one.
+/// Describes the recovery plan after an iteration that did not succeed.
 pub fn recovery(plan: &RecoveryPlanned) -> String {
     let budget = match plan.budget {
         0 => String::new(),
         budget => format!(", {} of {budget}", plan.used.min(budget)),
     };
     match (plan.action, &plan.next_agent) {
-        (Action::Retry, _) => format!("recovery: the next prompt says what went wrong{budget}"),
+        (Action::Retry, _) => format!("recovery: retrying with a prompt that explains the failure{budget}"),
         (Action::NextAgent, Some(next)) => {
-            format!("recovery: {} rests, {next} goes on", plan.agent.as_deref().unwrap_or("the agent"))
+            format!("recovery: switching from {} to {next}", plan.agent.as_deref().unwrap_or("the agent"))
         }
         (Action::NextAgent, None) | (Action::Wait, _) => format!("recovery: waiting ({})", plan.class),
-        (Action::Stop, _) => format!("recovery: nothing more is tried ({})", plan.class),
+        (Action::Stop, _) => format!("recovery: giving up ({})", plan.class),
     }
 }
 
-/// `12 messages, 7 tools, 3 left-over processes ended`
+/// Summarizes a session: `12 messages, 7 tools; killed 3 leftover processes`.
 pub fn session(s: &SessionEnded) -> String {
     let mut parts = vec![count(s.messages, "message")];
     if s.tools > 0 {
@@ -132,57 +137,67 @@ pub fn session(s: &SessionEnded) -> String {
     if let Some(cost) = s.cost_usd {
         parts.push(format!("${cost:.2}"));
     }
-    if s.stragglers > 0 {
-        parts.push(format!(
-            "{} left behind, ended",
-            count(s.stragglers, "process").replace("processs", "processes")
-        ));
-    }
-    parts.join(", ")
+    let killed = match s.stragglers {
+        0 => String::new(),
+        n => format!("; killed {}", count(n, "leftover process")),
+    };
+    parts.join(", ") + &killed
 }
 
-/// `12345 tokens`, `12345 tokens and 2 sessions that did not say`, `tokens unknown`
+/// Formats how an iteration ended: `completed in 46.2s`, `timed out after 5.0s (watchdog)`.
+pub fn ended(word: &str, took: Dur, because: Option<&str>) -> String {
+    let preposition = if word == "completed" { "in" } else { "after" };
+    let why = because.map_or_else(String::new, |because| {
+        // The parentheses already say that this is the cause.
+        let short = because.strip_prefix("ended by the ").or_else(|| because.strip_prefix("ended by "));
+        format!(" ({})", short.unwrap_or(because))
+    });
+    format!("{word} {preposition} {}{why}", span(took))
+}
+
+/// Formats used tokens: `12345 tokens`, `12345 tokens (2 sessions unknown)`, `tokens unknown`.
 pub fn tokens(used: &Used) -> String {
     match (used.tokens, used.unknown_tokens) {
         (0, 0) => "no tokens".to_owned(),
         (0, _) => "tokens unknown".to_owned(),
-        (n, silent) => format!("{n} tokens{}", silent_sessions(silent)),
+        (n, unknown) => format!("{n} tokens{}", unknown_sessions(unknown)),
     }
 }
 
-/// `$0.42`, `$0.42 and 2 sessions that did not say`, `cost unknown`
+/// Formats a cost: `$0.42`, `$0.42 (2 sessions unknown)`, `cost unknown`.
 pub fn cost(used: &Used) -> String {
     match (used.cost_usd, used.unknown_cost) {
         (usd, 0) if usd <= 0.0 => "no cost".to_owned(),
         (usd, _) if usd <= 0.0 => "cost unknown".to_owned(),
-        (usd, silent) => format!("${usd:.2}{}", silent_sessions(silent)),
+        (usd, unknown) => format!("${usd:.2}{}", unknown_sessions(unknown)),
     }
 }
 
-fn silent_sessions(n: u64) -> String {
-    if n == 0 { String::new() } else { format!(" and {} that did not say", count(n, "session")) }
+fn unknown_sessions(n: u64) -> String {
+    if n == 0 { String::new() } else { format!(" ({} unknown)", count(n, "session")) }
 }
 
-/// A step of ending a session, and what a person at the keys may do about it.
+/// Describes a step of stopping a session, and what the operator can do next.
 pub fn end_step(step: EndStep, by: EndedBy) -> &'static str {
     match (step, by) {
         (EndStep::Interrupt, EndedBy::Operator) => "interrupting the agent; Ctrl-C again kills it",
         (EndStep::Interrupt, _) => "interrupting the agent",
-        (EndStep::Terminate, _) => "it did not end; terminating it",
-        (EndStep::Kill, _) => "killing it",
+        (EndStep::Terminate, _) => "the agent did not exit; terminating it",
+        (EndStep::Kill, _) => "killing the agent",
     }
 }
 
+/// Returns the first line of the agent's final message, shortened.
 pub fn said(s: &SessionEnded) -> String {
     one_line(&s.said, MAX_SAID)
 }
 
-/// What an agent told beside its output.
+/// Describes a report that the agent sent through MCP.
 pub fn report(r: &Report) -> String {
     let what = match r.kind {
-        ReportKind::State => "the agent says",
+        ReportKind::State => "agent state",
         ReportKind::Progress => "progress",
-        ReportKind::Error => "the agent reports an error",
+        ReportKind::Error => "agent error",
         ReportKind::Artifact => "artifact saved",
         ReportKind::Checks => "checks",
         ReportKind::Server => "MCP server",
@@ -195,6 +210,7 @@ pub fn report(r: &Report) -> String {
     format!("{what}: {}{share}", r.text)
 }
 
+/// Describes the reason for a wait.
 pub fn wait(why: WaitWhy) -> &'static str {
     match why {
         WaitWhy::Paused => "paused",
@@ -207,19 +223,23 @@ pub fn wait(why: WaitWhy) -> &'static str {
     }
 }
 
-/// A reader that does not know most of what it reads.
-pub const DRIFTED: &str = "most lines of this agent are unknown; falling back to bytes (is it a newer version than this dogwatch knows?)";
+/// The health issue of an agent that waits for an answer.
+pub const NEEDS_HUMAN: &str = "needs human input";
 
-/// `retrying a request (HTTP 529), the next try in 30s`
+/// The health issue of an agent whose output format dogwatch mostly does not recognize.
+pub const DRIFTED: &str =
+    "most output lines are not recognized; counting bytes instead (is the agent newer than this dogwatch?)";
+
+/// Describes a request that the agent retries: `retrying a request (HTTP 529), next attempt in 30s`.
 pub fn retrying(status: Option<u16>, delay: Option<Dur>) -> String {
     let status = status.map_or_else(String::new, |status| format!(" (HTTP {status})"));
-    let delay = delay.map_or_else(String::new, |delay| format!(", the next try in {}", length(delay)));
+    let delay = delay.map_or_else(String::new, |delay| format!(", next attempt in {}", length(delay)));
     format!("retrying a request{status}{delay}")
 }
 
-/// Until when a person may answer, if there is an end to it.
+/// Formats the deadline for an answer, if there is one.
 pub fn until(until: Option<Wall>) -> String {
-    until.map_or_else(String::new, |until| format!(" (ended without an answer at {until})"))
+    until.map_or_else(String::new, |until| format!(" (will be stopped at {until} if unanswered)"))
 }
 
 #[cfg(test)]
@@ -227,19 +247,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_unknown_is_said_to_be_unknown_and_never_zero() {
+    fn unknown_tokens_and_costs_are_never_shown_as_zero() {
         let used = |tokens, unknown_tokens| Used { tokens, unknown_tokens, ..Used::default() };
-        let told = [used(0, 0), used(0, 2), used(7, 0), used(7, 1)].map(|u| tokens(&u));
-        assert_eq!(
-            told.join(" | "),
-            "no tokens | tokens unknown | 7 tokens | 7 tokens and 1 session that did not say"
-        );
+        let shown = [used(0, 0), used(0, 2), used(7, 0), used(7, 1)].map(|u| tokens(&u));
+        assert_eq!(shown.join(" | "), "no tokens | tokens unknown | 7 tokens | 7 tokens (1 session unknown)");
         let used = |cost_usd, unknown_cost| Used { cost_usd, unknown_cost, ..Used::default() };
-        let told = [used(0.0, 0), used(0.0, 2), used(0.425, 0), used(1.5, 2)].map(|u| cost(&u));
-        assert_eq!(
-            told.join(" | "),
-            "no cost | cost unknown | $0.42 | $1.50 and 2 sessions that did not say"
-        );
+        let shown = [used(0.0, 0), used(0.0, 2), used(0.425, 0), used(1.5, 2)].map(|u| cost(&u));
+        assert_eq!(shown.join(" | "), "no cost | cost unknown | $0.42 | $1.50 (2 sessions unknown)");
     }
 
     #[test]
@@ -252,5 +266,6 @@ mod tests {
             "1st 2nd 3rd 4th 11th 12th 13th 21st 112th"
         );
         assert_eq!([0, 1, 2].map(|n| count(n, "tool")).join(", "), "0 tools, 1 tool, 2 tools");
+        assert_eq!([1, 2].map(|n| count(n, "process")).join(", "), "1 process, 2 processes");
     }
 }

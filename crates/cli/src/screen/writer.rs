@@ -1,17 +1,19 @@
-//! A thread that writes to stdout, so that nobody else ever waits for a terminal.
+//! A thread that writes to stdout, so that no other thread waits for a slow terminal.
 
+use super::words;
 use std::io::Write;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Texts that may wait for a slow terminal.
+/// The most texts that may be queued for a slow terminal.
 const MAX_WAITING: usize = 1_000;
-/// What a terminal that takes nothing may cost at the end of a run.
+/// How long the end of a run may wait for a terminal that accepts no output.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 
+/// A bounded queue of texts and the thread that writes them to stdout.
 pub struct Writer {
-    /// Made with the first text: threads may only begin once the driver has taken the signals.
+    /// Created with the first text, because threads may start only after the driver has blocked the signals.
     line: Option<(SyncSender<String>, JoinHandle<()>)>,
     dropped: u64,
 }
@@ -23,8 +25,8 @@ impl Writer {
 
     pub fn write(&mut self, text: String) {
         if self.dropped > 0 {
-            let note =
-                format!("[dogwatch: {} lines not shown: the terminal did not take them]\n", self.dropped);
+            let lines = words::count(self.dropped, "line");
+            let note = format!("[dogwatch: {lines} not shown: the terminal was too slow]\n");
             if self.send(note).is_ok() {
                 self.dropped = 0;
             }
@@ -44,7 +46,7 @@ impl Writer {
 }
 
 impl Drop for Writer {
-    /// Lets the last words out, within a bound.
+    /// Waits for the queued texts to be written, but no longer than `LAST_WORDS`.
     fn drop(&mut self) {
         let Some((sender, thread)) = self.line.take() else { return };
         drop(sender);
@@ -58,7 +60,7 @@ impl Drop for Writer {
 fn write_all(texts: &Receiver<String>) {
     let mut out = std::io::stdout().lock();
     for text in texts {
-        // A reader that went away is no reason to stop the run; the record goes on.
+        // A closed stdout does not stop the run; the record still gets every event.
         if out.write_all(text.as_bytes()).and_then(|()| out.flush()).is_err() {
             return;
         }

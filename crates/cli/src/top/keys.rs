@@ -1,6 +1,6 @@
-//! What a terminal sends when a key is pressed, read back.
+//! Decodes the bytes that a terminal sends into keys.
 
-/// A key that means something here.
+/// A key that `top` understands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Key {
     Up,
@@ -22,10 +22,10 @@ pub enum Key {
     Suspend,
 }
 
-/// The longest sequence that is waited for; what is longer is none that we know.
+/// The longest escape sequence to wait for, in bytes. All known sequences are shorter.
 const MAX_SEQUENCE: usize = 32;
 
-/// Bytes in, keys out. A sequence may come in pieces.
+/// Turns bytes into keys. A sequence may arrive in pieces.
 #[derive(Debug, Default)]
 pub struct Keys {
     pending: Vec<u8>,
@@ -45,12 +45,12 @@ impl Keys {
         keys
     }
 
-    /// Whether what came may be the beginning of something.
+    /// Returns whether the last bytes may be the start of a sequence.
     pub fn is_waiting(&self) -> bool {
         !self.pending.is_empty()
     }
 
-    /// Nothing followed: an escape that stands alone was the key.
+    /// Ends the wait for the rest of a sequence. A lone escape byte is the Escape key.
     pub fn settle(&mut self) -> Option<Key> {
         let alone = self.pending == [ESC];
         self.pending.clear();
@@ -60,7 +60,7 @@ impl Keys {
 
 const ESC: u8 = 0x1b;
 
-/// The first key and how many bytes it took; none if there is nothing whole.
+/// Returns the first key and its length in bytes, or `None` if the sequence is incomplete.
 fn first(bytes: &[u8]) -> Option<(usize, Option<Key>)> {
     match *bytes.first()? {
         ESC => escape(bytes),
@@ -74,7 +74,7 @@ fn first(bytes: &[u8]) -> Option<(usize, Option<Key>)> {
     }
 }
 
-/// A character of several bytes; rubbish is passed over byte by byte.
+/// Decodes a multi-byte character. Invalid bytes are skipped one by one.
 fn letter(bytes: &[u8]) -> Option<(usize, Option<Key>)> {
     let length = match bytes[0] {
         0xc0..0xe0 => 2,
@@ -98,7 +98,7 @@ fn escape(bytes: &[u8]) -> Option<(usize, Option<Key>)> {
             let key = if last == b'~' { by_number(numbers) } else { by_letter(last) };
             Some((length + 3, key))
         }
-        // An escape before another key: the escape counts, and then the key.
+        // The Escape key, followed by another key.
         _ => Some((1, Some(Key::Escape))),
     }
 }
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn an_escape_that_nothing_follows_is_the_key() {
+    fn a_lone_escape_byte_is_the_escape_key() {
         let mut keys = Keys::default();
         assert_eq!((keys.take(b"\x1b"), keys.is_waiting()), (vec![], true));
         assert_eq!((keys.settle(), keys.is_waiting()), (Some(Key::Escape), false));
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn rubbish_is_passed_over_and_never_kept() {
+    fn invalid_bytes_are_skipped_and_not_kept() {
         let mut keys = Keys::default();
         assert_eq!(keys.take(b"\xff\x80\x00\x1b[99~\x1b[?1;2cx"), [Key::Char('x')]);
         keys.take(b"\x1b[");

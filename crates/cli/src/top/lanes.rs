@@ -1,5 +1,5 @@
-//! What happened on a time axis: a lane per channel, and lanes for sessions, waits, checks and verdicts. A fold of
-//! the events, in bounded space: when a lane is full, what lies close together becomes one.
+//! The activity of a run on a time axis: a lane per channel, and lanes for sessions, waits, checks and verdicts. The
+//! lanes are folded from the events and bounded in size: when a lane is full, neighboring stretches are merged.
 
 use dogwatch_core::dur::Dur;
 use dogwatch_core::event::{Event, Recorded, WaitWhy};
@@ -8,34 +8,34 @@ use dogwatch_core::moment::Awake;
 use dogwatch_core::watch::{Channel, Fact};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The stretches of one lane; beyond them neighbours are joined.
+/// The most stretches in a lane. Beyond that, neighbors are merged.
 pub const MAX_STRETCHES: usize = 4096;
-/// Stretches that are no further apart are one from the start.
+/// The largest gap between stretches that are merged from the start, in milliseconds.
 const FIRST_GRAIN: i64 = 250;
 
-/// From when to when something went on, in milliseconds of the wall clock.
+/// A period of activity, in milliseconds of the wall clock.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Stretch<K> {
     pub from: i64,
     pub to: i64,
     pub kind: K,
-    /// How much there was of it.
+    /// The amount of activity.
     pub weight: u64,
 }
 
-/// How a session went.
+/// The result of a session. A greater value is more important.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Session {
     Interrupted,
     Idle,
     Completed,
-    /// It goes on, or how it ended is not known yet.
+    /// The session is running, or its result is not known yet.
     Open,
     Limited,
     Failed,
 }
 
-/// A mark at one moment; the greater matters more.
+/// A mark at one moment. A greater value is more important.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Mark {
     Told,
@@ -48,7 +48,7 @@ pub enum Mark {
     Ended,
 }
 
-/// What checks came to.
+/// The result of checks. A greater value is more important.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Checked {
     Passed,
@@ -56,6 +56,7 @@ pub enum Checked {
     Failed,
 }
 
+/// The stretches of one lane, in order of time.
 #[derive(Clone, Debug)]
 pub struct Lane<K> {
     stretches: Vec<Stretch<K>>,
@@ -69,7 +70,7 @@ impl<K> Default for Lane<K> {
 }
 
 impl<K: Copy + Ord> Lane<K> {
-    /// Adds what ended last; a line that was written late does not break the order.
+    /// Adds a stretch that ended after all others. An event that was written late does not break the order.
     fn add(&mut self, from: i64, to: i64, kind: K, weight: u64) {
         let to = to.max(from);
         match self.stretches.last_mut() {
@@ -85,7 +86,7 @@ impl<K: Copy + Ord> Lane<K> {
         }
     }
 
-    /// Joins neighbours that lie closer together than twice what it was; of two kinds the greater stays.
+    /// Doubles the grain and merges the neighbors within it. A merged stretch keeps the greater kind.
     fn thin(&mut self) {
         self.grain = self.grain.saturating_mul(2);
         let mut joined: Vec<Stretch<K>> = Vec::with_capacity(self.stretches.len());
@@ -102,7 +103,7 @@ impl<K: Copy + Ord> Lane<K> {
         self.stretches = joined;
     }
 
-    /// For each of `width` columns of a window: the greatest kind that lies in it, and how much.
+    /// Returns the greatest kind and the total weight in each of the `width` columns of a window.
     pub fn columns(&self, from: i64, to: i64, width: usize) -> Vec<Option<(K, u64)>> {
         let mut columns: Vec<Option<(K, u64)>> = vec![None; width];
         if width == 0 || to <= from {
@@ -135,16 +136,16 @@ pub struct Lanes {
     pub waits: Lane<usize>,
     pub checks: Lane<Checked>,
     pub marks: Lane<Mark>,
-    /// What is open, and since when.
+    /// The start times of running sessions.
     open_sessions: BTreeMap<NodeName, i64>,
-    /// Ended, but not how.
+    /// Sessions that have ended but whose result is not known yet.
     ended_sessions: BTreeMap<NodeName, (i64, i64)>,
     open_waits: BTreeMap<NodeName, (i64, WaitWhy)>,
     open_checks: BTreeMap<NodeName, i64>,
     mcp_calls: BTreeSet<String>,
 }
 
-/// Of calls whose end is awaited.
+/// The most MCP calls without an end to remember.
 const MAX_CALLS: usize = 256;
 
 impl Lanes {
@@ -199,7 +200,7 @@ impl Lanes {
         self.last = at;
     }
 
-    /// As they are at this moment: what is open reaches up to it.
+    /// Returns the lanes at this moment, with open stretches extended up to it.
     pub fn at(&self, now: i64) -> Lanes {
         let mut lanes = self.clone();
         let now = now.max(self.last);
@@ -230,7 +231,8 @@ impl Lanes {
         }
     }
 
-    /// A tool's start or end is progress of the agent itself, and of MCP if the tool is one. A heartbeat is none.
+    /// Adds a fact. The start and end of a tool are progress on stdout, and on `mcp_tool` if it is an MCP tool. A
+    /// heartbeat is not progress.
     fn fact(&mut self, at: i64, fact: &Fact) {
         match fact {
             fact if fact.is_heartbeat() => {}
@@ -264,7 +266,7 @@ impl Lanes {
         self.marks.add(at, at, mark, 1);
     }
 
-    /// What was open when the dogwatch before was lost ended with its last event.
+    /// Closes everything that was open when the previous supervisor was lost, at its last event.
     fn resumed(&mut self, at: i64) {
         self.close(self.last);
         self.mark(at, Mark::Resumed);
@@ -306,7 +308,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_full_lane_joins_what_lies_close_and_loses_nothing() {
+    fn a_full_lane_merges_neighbors_and_keeps_the_total_weight() {
         let mut lane = Lane::default();
         for n in 0..3 * MAX_STRETCHES as i64 {
             lane.add(n * 1000, n * 1000 + 10, n % 2 == 0, 1);
@@ -318,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn a_column_shows_the_greatest_of_what_lies_in_it() {
+    fn a_column_shows_the_greatest_kind_in_it() {
         let mut lane = Lane::default();
         lane.add(0, 1_000, Mark::Told, 1);
         lane.add(1_000, 1_000, Mark::HardStop, 1);

@@ -1,4 +1,4 @@
-//! Events as lines of a list, with the evidence of those that are verdicts.
+//! Formats events as lines of a list, and keeps the evidence of verdicts.
 
 use crate::screen::whose::whose;
 use crate::screen::{Tone, words};
@@ -9,11 +9,12 @@ use dogwatch_core::text::printable;
 use dogwatch_core::watch::{Channel, Evidence};
 use std::collections::VecDeque;
 
-/// The lines that are kept of a run; of a longer one the latest.
+/// The most lines to keep per run. Older lines are dropped.
 pub const MAX_ENTRIES: usize = 5_000;
-/// Of one line.
+/// The longest line, in bytes.
 const MAX_ENTRY_BYTES: usize = 500;
 
+/// A line of the list.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Entry {
     pub seq: u64,
@@ -23,19 +24,20 @@ pub struct Entry {
     pub verdict: Option<Verdict>,
 }
 
-/// What a verdict rests on.
+/// The evidence of a verdict.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Verdict {
     pub evidence: Vec<Evidence>,
     pub active: Option<Channel>,
 }
 
+/// The lines of one run.
 #[derive(Clone, Debug, Default)]
 pub struct Log {
     pub entries: VecDeque<Entry>,
-    /// Lines that are not kept any more.
+    /// The number of lines that were dropped.
     pub cut: u64,
-    /// There is more than one node: lines say of which they speak.
+    /// The run has several nodes, so lines start with the name of their node.
     graph: bool,
 }
 
@@ -56,7 +58,7 @@ impl Log {
             }
             _ => None,
         };
-        // Agents have a say in these lines: nothing of theirs reaches the terminal as it is.
+        // The text may come from an agent, so it is cleaned before it reaches the terminal.
         let text = printable(&text).replace(['\n', '\t'], " ");
         let text = dogwatch_core::text::clip(&text, MAX_ENTRY_BYTES).to_owned();
         if self.entries.len() == MAX_ENTRIES {
@@ -66,50 +68,47 @@ impl Log {
         self.entries.push_back(Entry { seq: recorded.seq, at: recorded.at, tone, text, verdict });
     }
 
-    /// Where the entry with this number stands, or the last before it.
+    /// Returns the position of the entry with this sequence number, or of the last one before it.
     pub fn position(&self, seq: u64) -> usize {
         self.entries.partition_point(|e| e.seq <= seq).saturating_sub(1)
     }
 }
 
-/// The node that a line is about, if the line does not say so itself.
+/// Returns the node of an event, unless its line already names the node.
 fn node_of(event: &Event) -> Option<&NodeName> {
     let says_so = matches!(event, Event::NodeTransition { .. } | Event::SnapshotTaken { .. });
     whose(event).filter(|_| !says_so)
 }
 
 fn ended(word: &str, end: &IterationEnd) -> String {
-    format!("iteration {} {word} in {}: {}", end.iteration, words::span(end.duration_s), end.because)
+    format!("iteration {} {}", end.iteration, words::ended(word, end.duration_s, Some(&end.because)))
 }
 
-/// An event in one line; none for those that only a replay needs.
+/// Formats an event as one line. Returns `None` for events that only a replay needs.
 fn sentence(event: &Event) -> Option<(Tone, String)> {
     Some(match event {
-        Event::RunStarted(s) => (Tone::Head, format!("run {} began: {}", s.run, s.agent)),
-        Event::RunResumed(s) => (Tone::Head, format!("a new dogwatch (pid {}) took the run up", s.pid)),
+        Event::RunStarted(s) => (Tone::Head, format!("run {} started: {}", s.run, s.agent)),
+        Event::RunResumed(s) => (Tone::Head, format!("run resumed by a new supervisor (pid {})", s.pid)),
         Event::NodeTransition { node, from, to, reason } => {
             let why = reason.as_ref().map_or_else(String::new, |r| format!(" ({r})"));
             (Tone::Quiet, format!("{node}: {from} → {to}{why}"))
         }
         Event::IterationStarted { iteration, cause, .. } => {
-            (Tone::Head, format!("iteration {iteration} began ({cause})"))
+            (Tone::Head, format!("iteration {iteration} started ({cause})"))
         }
         Event::CommandFinished(c) => (Tone::Quiet, format!("command {}", words::command(c))),
         Event::SessionStarted { pid, argv, .. } => {
-            (Tone::Plain, format!("session began (pid {pid}): {}", argv.join(" ")))
+            (Tone::Plain, format!("session started (pid {pid}): {}", argv.join(" ")))
         }
-        Event::NeedsHuman { what, .. } => (Tone::Bad, format!("needs a person: {what}")),
-        Event::NeedsHumanEnded { by, .. } => (Tone::Quiet, format!("needs a person no more ({by})")),
-        Event::AgentRetrying { status, .. } => {
-            let status = status.map_or_else(String::new, |s| format!(" after status {s}"));
-            (Tone::Quiet, format!("its CLI tries again{status}"))
-        }
-        Event::AgentDrifted { .. } => (Tone::Quiet, "most of its lines are unknown".to_owned()),
+        Event::NeedsHuman { what, .. } => (Tone::Bad, format!("{}: {what}", words::NEEDS_HUMAN)),
+        Event::NeedsHumanEnded { by, .. } => (Tone::Quiet, format!("no human input needed any more ({by})")),
+        Event::AgentRetrying { status, delay_s, .. } => (Tone::Quiet, words::retrying(*status, *delay_s)),
+        Event::AgentDrifted { .. } => (Tone::Quiet, words::DRIFTED.to_owned()),
         Event::WatchdogContinue { deferred_by, .. } => {
-            (Tone::Quiet, format!("silence would have ended it; {deferred_by} deferred that"))
+            (Tone::Quiet, format!("idle timeout deferred by activity on {deferred_by}"))
         }
-        Event::Suspended { for_s } => (Tone::Quiet, format!("nobody watched for {for_s}; it does not count")),
-        Event::MarkerSeen { state, .. } => (Tone::Plain, format!("the agent says {state}")),
+        Event::Suspended { for_s } => (Tone::Quiet, format!("suspended for {for_s} (not counted)")),
+        Event::MarkerSeen { state, .. } => (Tone::Plain, format!("agent state: {state}")),
         Event::HardStop { reason, message, .. } => (Tone::Bad, format!("hard stop: {message} [{reason}]")),
         Event::SessionSignalled { step, ended_by, .. } => {
             (Tone::Quiet, format!("{step} sent (by {ended_by})"))
@@ -119,9 +118,9 @@ fn sentence(event: &Event) -> Option<(Tone, String)> {
             let said = if said.is_empty() { String::new() } else { format!(": \"{said}\"") };
             (Tone::Plain, format!("session ended, {}{said}", words::session(s)))
         }
-        Event::SnapshotTaken { name, .. } => (Tone::Quiet, format!("work tree kept as {name}")),
+        Event::SnapshotTaken { name, .. } => (Tone::Quiet, format!("snapshot taken: {name}")),
         Event::CheckTampered { files, .. } => {
-            (Tone::Bad, format!("what the checks rest on was changed: {}", files.join(", ")))
+            (Tone::Bad, format!("pinned files changed: {}", files.join(", ")))
         }
         Event::NodeAttempt(attempt) => {
             let failed = attempt.results.iter().filter(|r| r.rc != 0).map(|r| r.cmd.as_str());
@@ -134,19 +133,19 @@ fn sentence(event: &Event) -> Option<(Tone, String)> {
         }
         Event::IterationCompleted(end) => (Tone::Good, ended("completed", end)),
         Event::IterationIdle { end, reason, consecutive, skipped, .. } => {
-            let called = if *skipped { ", the agent was not called" } else { "" };
+            let called = if *skipped { ", agent not called" } else { "" };
             let nth = words::nth(*consecutive);
             (Tone::Quiet, format!("iteration {} idle ({nth} in a row, {reason}){called}", end.iteration))
         }
         Event::IterationFailed(end) => (Tone::Bad, ended("failed", end)),
         Event::IterationTimedOut(end) => (Tone::Bad, ended("timed out", end)),
         Event::IterationRateLimited { end, .. } => (Tone::Quiet, ended("rate limited", end)),
-        Event::IterationAuthFailed(end) => (Tone::Bad, ended("refused at login", end)),
+        Event::IterationAuthFailed(end) => (Tone::Bad, ended("not logged in", end)),
         Event::IterationInterrupted { end, .. } => (Tone::Bad, ended("interrupted", end)),
         Event::RecoveryPlanned(plan) => {
             (Tone::Plain, format!("recovery ({}): {}", plan.action, plan.because))
         }
-        Event::PartialKept { file, .. } => (Tone::Plain, format!("what there is was kept in {file}")),
+        Event::PartialKept { file, .. } => (Tone::Plain, format!("partial result kept in {file}")),
         Event::WaitStarted { why, delay_s, .. } => {
             let long = delay_s.map_or_else(String::new, |d| format!(" for {}", words::length(d)));
             (Tone::Quiet, format!("waiting ({}){long}", words::wait(*why)))
@@ -154,16 +153,16 @@ fn sentence(event: &Event) -> Option<(Tone, String)> {
         Event::WaitEnded { by: WaitEndedBy::Timer, .. } => return None,
         Event::WaitEnded { by, .. } => (Tone::Plain, format!("woken ({by})")),
         Event::WakeRemembered { by, .. } => {
-            (Tone::Quiet, format!("woken ({by}) while at work: the next wait ends at once"))
+            (Tone::Quiet, format!("woken ({by}) during a session; the next wait will be skipped"))
         }
-        Event::Paused {} => (Tone::Plain, "asked to pause".to_owned()),
-        Event::Unpaused {} => (Tone::Plain, "the pause was lifted".to_owned()),
-        Event::Told { text } => (Tone::Plain, format!("told: {text}")),
+        Event::Paused {} => (Tone::Plain, "pause requested".to_owned()),
+        Event::Unpaused {} => (Tone::Plain, "pause ended".to_owned()),
+        Event::Told { text } => (Tone::Plain, format!("operator message: {text}")),
         Event::Notice { kind, message } => (Tone::Quiet, format!("{message} [{kind}]")),
         Event::Trouble { kind, detail } => (Tone::Bad, format!("trouble: {detail} [{kind}]")),
         Event::Notified { key, how, ok, .. } => {
-            let not = if *ok { "" } else { "not " };
-            (Tone::Quiet, format!("{not}told by {how}: {key}"))
+            let sent = if *ok { "sent" } else { "failed" };
+            (Tone::Quiet, format!("notification {sent} by {how}: {key}"))
         }
         Event::RunEnded(end) => {
             let tone = if end.exit_code == 0 { Tone::Good } else { Tone::Bad };
@@ -178,7 +177,7 @@ mod tests {
     use super::*;
     use dogwatch_core::moment::Moment;
 
-    fn told(seq: u64, text: &str) -> Recorded {
+    fn message(seq: u64, text: &str) -> Recorded {
         Recorded::new(seq, Moment::default(), Event::Told { text: text.to_owned() })
     }
 
@@ -186,17 +185,17 @@ mod tests {
     #[test]
     fn what_others_say_is_one_line_without_control() {
         let mut log = Log::default();
-        log.apply(&told(1, "a\u{1b}[2Jb\nc\td\u{7}\u{202e}"));
-        assert_eq!(log.entries[0].text, "told: ab c d\u{fffd}\u{fffd}");
-        log.apply(&told(2, &"é".repeat(1000)));
+        log.apply(&message(1, "a\u{1b}[2Jb\nc\td\u{7}\u{202e}"));
+        assert_eq!(log.entries[0].text, "operator message: ab c d\u{fffd}\u{fffd}");
+        log.apply(&message(2, &"é".repeat(1000)));
         assert!(log.entries[1].text.len() <= MAX_ENTRY_BYTES);
     }
 
     #[test]
-    fn of_a_long_run_the_latest_lines_are_kept() {
+    fn a_long_run_keeps_its_latest_lines() {
         let mut log = Log::default();
         for seq in 1..=MAX_ENTRIES as u64 + 1 {
-            log.apply(&told(seq, "x"));
+            log.apply(&message(seq, "x"));
         }
         assert_eq!((log.entries.len(), log.cut), (MAX_ENTRIES, 1));
         assert_eq!((log.position(2), log.position(0), log.position(u64::MAX)), (0, 0, MAX_ENTRIES - 1));

@@ -1,9 +1,9 @@
-//! `dogwatch top`: all runs of the machine, and each of them, in a terminal.
+//! `dogwatch top`: a terminal UI for all runs on this machine.
 //!
-//! [`model`] is all it knows and decides, [`draw`] shows that, [`shell`] feeds it from the keys, the list of runs and
-//! their journals, and gives orders to runs through their sockets. What is shown is the fold of the journals,
-//! read as they grow. Nothing is asked again and again: it sleeps until a key, a journal, the list of runs or the end
-//! of a run's dogwatch wakes it, and ticks only while something on the screen counts.
+//! [`model`] holds the state and makes the decisions, [`draw`] draws the state, and [`shell`] feeds the model with keys,
+//! the list of runs and their journals, and sends requests to runs through their sockets. The screen shows the
+//! folded journals, which are read as they grow. Nothing polls: the process sleeps until a key, a journal, the list of
+//! runs or the end of a supervisor wakes it. It ticks only while something on the screen counts up or down.
 
 mod draw;
 mod keys;

@@ -1,5 +1,5 @@
-//! What `top` knows and does, without a terminal, a file or a clock: inputs in, acts out. `draw` shows it, `shell`
-//! feeds it.
+//! The state and logic of `top`, without a terminal, files or a clock: it takes inputs and returns acts. `draw` shows
+//! the state, `shell` feeds the inputs.
 
 use super::keys::Key;
 use super::page::Page;
@@ -13,28 +13,28 @@ use dogwatch_core::view::View;
 use std::collections::BTreeSet;
 use std::path::Path;
 
-/// Runs that are shown; those that live come first, then the newest.
+/// The most runs to show: live runs first, then the newest.
 pub const MAX_ROWS: usize = 200;
-/// Of what an order was answered.
+/// The most of an error to show, in bytes.
 const MAX_SAID: usize = 200;
 
-/// What happened.
+/// An event that changes the model.
 #[derive(Debug)]
 pub enum Input {
     Key(Key),
     /// Time passed.
     Tick,
-    /// These runs are known; newest first.
+    /// The known runs, newest first.
     Runs(Vec<Known>),
-    /// Whether somebody supervises a run now.
+    /// Whether a run has a supervisor now.
     Lives(RunId, bool),
-    /// New events of a run; whether there are more to be read at once.
+    /// New events of a run. `more` is set if the journal holds further events.
     Read {
         run: RunId,
         events: Vec<Recorded>,
         more: bool,
     },
-    /// The run's journal is another than it was.
+    /// The journal of a run was replaced.
     Afresh(RunId),
     Unreadable(RunId, String),
     Answered {
@@ -48,31 +48,33 @@ pub enum Input {
     },
 }
 
+/// A run in the list of runs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Known {
     pub run: RunId,
     pub live: bool,
 }
 
-/// What to do about it.
+/// An action for the shell.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Act {
     Quit,
-    /// Ask a run for something.
+    /// Send a request to a run.
     Send {
         run: RunId,
         order: Order,
     },
     /// Read the run's journal from the start.
     Reread(RunId),
-    /// Look which runs there are, and which of them live.
+    /// List the runs again, and check which of them are live.
     LookAgain,
-    /// Draw everything, whatever stands on the screen.
+    /// Draw the whole screen again.
     Redraw,
-    /// Give the terminal back until we are continued.
+    /// Release the terminal until the process is continued.
     Suspend,
 }
 
+/// A request to a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
     Wake,
@@ -82,7 +84,7 @@ pub enum Order {
 }
 
 impl Order {
-    /// As the run's interface has it.
+    /// Returns the name of the request in the API.
     pub fn path(self) -> &'static str {
         match self {
             Order::Wake => "wake",
@@ -95,9 +97,9 @@ impl Order {
     fn done(self) -> &'static str {
         match self {
             Order::Wake => "was woken",
-            Order::Pause => "pauses after what it is at",
-            Order::Resume => "goes on",
-            Order::Stop => "stops after what it is at",
+            Order::Pause => "will pause after the current iteration",
+            Order::Resume => "was resumed",
+            Order::Stop => "will stop after the current iteration",
         }
     }
 }
@@ -109,7 +111,7 @@ pub struct Row {
     pub live: bool,
     pub view: View,
     pub fault: Option<String>,
-    /// Its journal was read to its end at least once.
+    /// The journal was read to the end at least once.
     pub read: bool,
 }
 
@@ -118,7 +120,7 @@ impl Row {
         Status::of(&self.view, self.live.then_some(now))
     }
 
-    /// A loop has the name of its node; a graph that of its directory.
+    /// Returns the name of a loop's node, or of a graph's directory.
     pub fn name(&self) -> &str {
         let path = self.view.started.as_ref().map(|s| Path::new(&s.path));
         let dir = path.and_then(|p| p.parent()?.file_name()?.to_str());
@@ -128,7 +130,7 @@ impl Row {
         }
     }
 
-    /// Something on its line changes by itself.
+    /// Returns whether the row shows something that changes with time.
     fn counts(&self, now: Moment) -> bool {
         let doing = |n: &dogwatch_core::status::NodeStatus| match &n.doing {
             DoingStatus::Working { .. } => true,
@@ -139,6 +141,7 @@ impl Row {
     }
 }
 
+/// The state of `top`.
 #[derive(Debug)]
 pub struct Top {
     pub now: Moment,
@@ -146,14 +149,14 @@ pub struct Top {
     pub rows: Vec<Row>,
     selected: Option<RunId>,
     pub page: Option<Page>,
-    /// A stop that waits for a yes.
+    /// The run whose stop waits for confirmation.
     pub asking: Option<RunId>,
     pub help: bool,
-    /// The last thing there was to say.
+    /// The message in the last line of the screen.
     pub said: Option<(Tone, String)>,
-    /// Runs that have been asked for something and have not answered.
+    /// Runs that have not answered a request yet.
     asked: BTreeSet<RunId>,
-    /// Runs that are known and not shown.
+    /// The number of known runs that are not shown.
     pub hidden: usize,
 }
 
@@ -193,7 +196,7 @@ impl Top {
         Vec::new()
     }
 
-    /// Whether something on the screen changes by itself: then, and only then, time is worth a look.
+    /// Returns whether something on the screen changes with time. Only then does the shell tick.
     pub fn counts(&self) -> bool {
         match &self.page {
             Some(page) => self.rows.iter().any(|row| row.run == page.run && row.counts(self.now)),
@@ -206,7 +209,7 @@ impl Top {
         self.rows.iter().position(|row| Some(&row.run) == wanted).unwrap_or(0)
     }
 
-    /// The run that keys speak of.
+    /// Returns the run that keys act on.
     pub fn current(&self) -> Option<&Row> {
         match &self.page {
             Some(page) => self.rows.iter().find(|row| row.run == page.run),
@@ -232,7 +235,7 @@ impl Top {
         self.hidden = all - self.rows.len();
         if self.page.as_ref().is_some_and(|page| self.rows.iter().all(|row| row.run != page.run)) {
             self.page = None;
-            self.said = Some((Tone::Bad, "its record is not there any more".to_owned()));
+            self.said = Some((Tone::Bad, "the record of this run was removed".to_owned()));
         }
     }
 
@@ -243,7 +246,7 @@ impl Top {
         self.sort();
     }
 
-    /// Those that live first; otherwise the newest. What is selected is a run, not a line.
+    /// Sorts live runs first, then by age. The selection follows the run, not the line.
     fn sort(&mut self) {
         self.selected = self.rows.get(self.selected()).map(|row| row.run.clone());
         self.rows.sort_by(|a, b| b.live.cmp(&a.live).then_with(|| b.run.cmp(&a.run)));
@@ -307,7 +310,7 @@ impl Top {
         }
     }
 
-    /// A stop needs a yes; any other key is a no.
+    /// Handles the answer to a confirmation: `y` confirms, any other key cancels.
     fn answer(&mut self, run: RunId, key: Key) -> Vec<Act> {
         match key {
             Key::Interrupt => vec![Act::Quit],
@@ -344,7 +347,7 @@ impl Top {
         let run = row.run.clone();
         self.selected = Some(run.clone());
         self.page = Some(Page::new(run.clone()));
-        // The page wants every event; it and the line above it are folded from the same reading.
+        // The page needs every event, so the journal is read again for both the page and the row.
         self.afresh(&run);
         vec![Act::Reread(run)]
     }
@@ -359,14 +362,12 @@ impl Top {
                 let status = row.status(self.now);
                 let outcome = status.ended.as_ref().map(|end| end.outcome);
                 let hint = match (status.state, outcome) {
-                    (State::Ended, Some(Outcome::Idle)) => {
-                        "it went to sleep; `dogwatch wake` goes on with it"
-                    }
+                    (State::Ended, Some(Outcome::Idle)) => "it ended idle; continue it with `dogwatch wake`",
                     (State::Ended, Some(Outcome::Stopped | Outcome::Interrupted)) => {
-                        "it was stopped; `dogwatch resume` goes on with it"
+                        "it was stopped; continue it with `dogwatch resume`"
                     }
                     (State::Ended, _) => "it has ended",
-                    _ => "its dogwatch died; `dogwatch resume` goes on with it",
+                    _ => "its supervisor died; continue it with `dogwatch resume`",
                 };
                 self.said = Some((Tone::Bad, format!("run {}: {hint}", tail(&row.run))));
                 Vec::new()
@@ -390,7 +391,7 @@ impl Top {
         }
     }
 
-    /// One order at a time to each run.
+    /// Sends a request, unless the run has not answered the previous one.
     fn send(&mut self, run: RunId, order: Order) -> Vec<Act> {
         if !self.asked.insert(run.clone()) {
             self.said = Some((Tone::Quiet, format!("run {} has not answered yet", tail(&run))));
@@ -401,7 +402,7 @@ impl Top {
     }
 }
 
-/// The end of a run's id tells it apart.
+/// Returns the last part of a run id, which is enough to identify the run.
 pub fn tail(run: &RunId) -> &str {
     run.as_str().rsplit('-').next().unwrap_or(run.as_str())
 }

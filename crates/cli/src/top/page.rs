@@ -1,4 +1,4 @@
-//! The page of one run: its lanes, its events, which of them is looked at, and through which window.
+//! The page of one run: its lanes, its events, the selected event and the visible part of the time axis.
 
 use super::keys::Key;
 use super::lanes::Lanes;
@@ -6,28 +6,30 @@ use super::log::{Entry, Log};
 use dogwatch_core::event::Recorded;
 use dogwatch_core::ids::RunId;
 
-/// The shortest and the longest window.
+/// The shortest window, in milliseconds.
 const MIN_SPAN: i64 = 10_000;
+/// The longest window, in milliseconds.
 const MAX_SPAN: i64 = 100 * 24 * 3_600_000;
 
+/// The state of the page of one run.
 #[derive(Clone, Debug)]
 pub struct Page {
     pub run: RunId,
     pub lanes: Lanes,
     pub log: Log,
-    /// The event that is looked at; none is the latest, whichever that is.
-    looked_at: Option<u64>,
+    /// The sequence number of the selected event. `None` follows the latest event.
+    selected: Option<u64>,
     pub window: Window,
     /// The journal is still being read.
     pub reading: bool,
 }
 
-/// What part of the time axis is shown.
+/// The visible part of the time axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Window {
-    /// Milliseconds; none is all of the run.
+    /// The length in milliseconds. `None` shows the whole run.
     pub span: Option<i64>,
-    /// Its right edge; none is now.
+    /// The right edge. `None` follows the current time.
     pub end: Option<i64>,
 }
 
@@ -38,12 +40,12 @@ impl Window {
         self.end.is_none()
     }
 
-    /// From when to when, for a run that began at `first`.
+    /// Returns the start and end of the window for a run that started at `first`.
     pub fn range(&self, first: i64, now: i64) -> (i64, i64) {
         let end = self.end.unwrap_or(now);
         let span = self.span.unwrap_or_else(|| end - first).clamp(MIN_SPAN, MAX_SPAN);
         match self.span {
-            // A young run grows from the left.
+            // A young run fills the window from the left.
             None => (first.min(end), first.min(end) + span),
             Some(_) => (end - span, end),
         }
@@ -56,7 +58,7 @@ impl Page {
             run,
             lanes: Lanes::default(),
             log: Log::default(),
-            looked_at: None,
+            selected: None,
             window: Window::ALL,
             reading: true,
         }
@@ -67,17 +69,17 @@ impl Page {
         self.log.apply(recorded);
     }
 
-    /// Everything is read again; what is looked at stays.
+    /// Clears the page before its journal is read again. The selection stays.
     pub fn begin_again(&mut self) {
         self.lanes = Lanes::default();
         self.log = Log::default();
         self.reading = true;
     }
 
-    /// Where the event that is looked at stands in the list.
+    /// Returns the position of the selected event in the list.
     pub fn position(&self) -> usize {
         let last = self.log.entries.len().saturating_sub(1);
-        self.looked_at.map_or(last, |seq| self.log.position(seq))
+        self.selected.map_or(last, |seq| self.log.position(seq))
     }
 
     pub fn entry(&self) -> Option<&Entry> {
@@ -85,18 +87,18 @@ impl Page {
     }
 
     pub fn follows(&self) -> bool {
-        self.looked_at.is_none() && self.window.follows()
+        self.selected.is_none() && self.window.follows()
     }
 
-    /// True if the key meant something.
+    /// Handles a key. Returns whether the page uses that key.
     pub fn key(&mut self, key: Key, now: i64) -> bool {
         match key {
             Key::Up | Key::Char('k') => self.step(-1),
             Key::Down | Key::Char('j') => self.step(1),
             Key::PageUp => self.step(-10),
             Key::PageDown => self.step(10),
-            Key::Home | Key::Char('g') => self.look_at(0),
-            Key::End | Key::Char('G') => self.looked_at = None,
+            Key::Home | Key::Char('g') => self.select(0),
+            Key::End | Key::Char('G') => self.selected = None,
             Key::Char('v') => self.seek_verdict(1),
             Key::Char('V') => self.seek_verdict(-1),
             Key::Left | Key::Char('h') => self.pan(-1, now),
@@ -113,25 +115,25 @@ impl Page {
     fn step(&mut self, by: isize) {
         let last = self.log.entries.len().saturating_sub(1);
         let to = self.position().saturating_add_signed(by).min(last);
-        // Past the end one follows.
-        self.looked_at = None;
+        // At the end of the list, follow the latest event.
+        self.selected = None;
         if to < last {
-            self.look_at(to);
+            self.select(to);
         }
     }
 
-    fn look_at(&mut self, position: usize) {
-        self.looked_at = self.log.entries.get(position).map(|e| e.seq);
+    fn select(&mut self, position: usize) {
+        self.selected = self.log.entries.get(position).map(|e| e.seq);
     }
 
-    /// To the next verdict in the list, or the one before.
+    /// Selects the next or the previous verdict in the list.
     fn seek_verdict(&mut self, by: isize) {
         let here = self.position();
         let verdicts = self.log.entries.iter().enumerate().filter(|(_, e)| e.verdict.is_some());
         let mut places = verdicts.map(|(place, _)| place);
         let to = if by > 0 { places.find(|p| *p > here) } else { places.rfind(|p| *p < here) };
         if let Some(to) = to {
-            self.look_at(to);
+            self.select(to);
         }
     }
 
@@ -155,9 +157,9 @@ impl Page {
             self.window = Window::ALL;
             return;
         }
-        // Around what is looked at, if that stands in the window.
-        let centre = self.entry().filter(|_| self.looked_at.is_some()).map(|e| e.at.0);
-        let end = match centre.filter(|at| (from..=to).contains(at)) {
+        // Center on the selected event if it is in the window.
+        let center = self.entry().filter(|_| self.selected.is_some()).map(|e| e.at.0);
+        let end = match center.filter(|at| (from..=to).contains(at)) {
             Some(at) => Some(at + span / 2),
             None => self.window.end,
         };
@@ -165,16 +167,16 @@ impl Page {
         self.window = Window { span: Some(span), end };
     }
 
-    /// Follows what happens, or lets it go by.
+    /// Toggles following the latest events.
     fn follow(&mut self, now: i64) {
         if self.follows() {
             let (_, to) = self.range(now);
             let span = self.window.span.or(Some(to - self.lanes.first.unwrap_or(to)));
             self.window = Window { span, end: Some(to) };
-            self.look_at(self.position());
+            self.select(self.position());
         } else {
             self.window.end = None;
-            self.looked_at = None;
+            self.selected = None;
         }
     }
 }

@@ -1,4 +1,5 @@
-//! The thin shell around the model: sleeps until something happens, tells the model, draws, does what it says.
+//! The shell around the model: sleeps until something happens, feeds the model, draws the screen and performs the
+//! model's acts.
 
 use super::draw::{self, Look};
 use super::keys::Keys;
@@ -6,6 +7,7 @@ use super::model::{Act, Input, Known, Order, Top};
 use super::tail::Tail;
 use super::terminal::{self, Taken, Tty};
 use super::watch::Watch;
+use crate::color;
 use crate::error::Failure;
 use crate::runs::FoundRun;
 use crate::screen::Tone;
@@ -26,25 +28,25 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
-/// Between two drawings, however much happens.
+/// The shortest time between two drawings.
 const FRAME: Duration = Duration::from_millis(50);
-/// How long the rest of a key's sequence may take.
+/// How long the rest of an escape sequence may take.
 const SEQUENCE: Duration = Duration::from_millis(25);
-/// Answers that may wait; there is one order at a time to each run.
+/// The most answers that may be queued. Each run has at most one open request.
 const MAX_ANSWERS: usize = super::model::MAX_ROWS;
-/// Read of the keys at a time.
+/// The most bytes of key input to read at once.
 const KEYS: usize = 256;
 
-/// Runs until somebody has seen enough; answers the exit code.
+/// Runs `top` until the user quits, and returns the exit code.
 pub fn run() -> Result<u8, Failure> {
     let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
     if dumb || !io::stdin().is_terminal() || !io::stdout().is_terminal() {
         return Err(Failure::with_hint(
             "`dogwatch top` needs a terminal",
-            "`dogwatch ps` and `dogwatch status` tell the same in lines",
+            "use `dogwatch ps` or `dogwatch status` instead",
         ));
     }
-    let cannot = |e: io::Error| Failure::internal(format!("the terminal cannot be used: {e}"));
+    let cannot = |e: io::Error| Failure::internal(format!("cannot use the terminal: {e}"));
     let mut shell = Shell::new().map_err(cannot)?;
     let taken = Taken::take().map_err(cannot)?;
     let code = shell.go();
@@ -58,7 +60,7 @@ struct Shell {
     terminal: Terminal<Tty>,
     pointers: BTreeMap<RunId, Pointer>,
     tails: BTreeMap<RunId, Tail>,
-    /// Journals that may have more than was read.
+    /// Runs whose journals may hold unread events.
     unread: VecDeque<RunId>,
     watch: Watch,
     signals: SignalFd,
@@ -66,7 +68,7 @@ struct Shell {
     keys: Keys,
     answers: (SyncSender<Answer>, Receiver<Answer>),
     bell: Arc<OwnedFd>,
-    /// Something changed since the last drawing.
+    /// The model changed after the last drawing.
     stale: bool,
     drawn: Option<Instant>,
     exit: Option<u8>,
@@ -95,7 +97,7 @@ impl Shell {
         let size = tty.size()?;
         let mut shell = Shell {
             top: Top::new(clock::now(), (size.width, size.height)),
-            look: Look { colour: std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty()) },
+            look: Look { color: color::on_stdout() },
             terminal: Terminal::new(tty)?,
             pointers: BTreeMap::new(),
             tails: BTreeMap::new(),
@@ -111,12 +113,12 @@ impl Shell {
             exit: None,
         };
         let list = home::user_state_dir().join("runs");
-        // Without it no new run could be seen to come.
+        // The directory must exist before new runs in it can be watched.
         let _ = home::make_private(&list);
         shell.watch.list(&list);
         shell.look_again();
         if !shell.watch.sees() {
-            let why = "the system gives no file watch: `r` looks again".to_owned();
+            let why = "cannot watch files on this system; press r to refresh".to_owned();
             shell.top.said = Some((Tone::Bad, why));
         }
         Ok(shell)
@@ -133,7 +135,8 @@ impl Shell {
         }
     }
 
-    fn tell(&mut self, input: Input) {
+    /// Feeds an input to the model and performs the acts that it returns.
+    fn feed(&mut self, input: Input) {
         self.stale = true;
         for act in self.top.apply(clock::now(), input) {
             match act {
@@ -146,21 +149,21 @@ impl Shell {
                     self.unread.push_front(run);
                 }
                 Act::LookAgain => self.look_again(),
-                // It fails only if the terminal is gone, and then so does the drawing.
+                // This fails only if the terminal is gone, and then the next drawing fails as well.
                 Act::Redraw => drop(self.terminal.clear()),
                 Act::Suspend => drop(self.suspend()),
             }
         }
     }
 
-    /// Which runs there are, and which of them live.
+    /// Lists the runs again, and checks which of them are live.
     fn look_again(&mut self) {
         let pointers = Registry::of_user().list();
         let known =
             pointers.iter().map(|p| Known { run: p.run.clone(), live: registry::is_live(&p.run_dir) });
         let known: Vec<Known> = known.collect();
         self.pointers = pointers.into_iter().map(|p| (p.run.clone(), p)).collect();
-        self.tell(Input::Runs(known));
+        self.feed(Input::Runs(known));
         let shown: Vec<(RunId, bool)> = self.top.rows.iter().map(|r| (r.run.clone(), r.live)).collect();
         self.tails.retain(|run, _| shown.iter().any(|(known, _)| known == run));
         for (run, live) in shown {
@@ -181,24 +184,24 @@ impl Shell {
         }
     }
 
-    /// One piece of one journal, so that keys never wait long.
+    /// Reads one piece of one journal, so that keys never wait long.
     fn read_some(&mut self) {
         let Some(run) = self.unread.pop_front() else { return };
         let Some(tail) = self.tails.get_mut(&run) else { return };
         match tail.read() {
             Ok(piece) => {
                 if piece.afresh {
-                    self.tell(Input::Afresh(run.clone()));
+                    self.feed(Input::Afresh(run.clone()));
                 }
-                // The one that is looked at comes first; of the others each in its turn.
+                // The run on the open page has priority; the others take turns.
                 match (piece.more, &self.top.page) {
                     (true, Some(page)) if page.run == run => self.unread.push_front(run.clone()),
                     (true, _) => self.unread.push_back(run.clone()),
                     (false, _) => {}
                 }
-                self.tell(Input::Read { run, events: piece.events, more: piece.more });
+                self.feed(Input::Read { run, events: piece.events, more: piece.more });
             }
-            Err(error) => self.tell(Input::Unreadable(run, format!("its record cannot be read: {error}"))),
+            Err(error) => self.feed(Input::Unreadable(run, format!("cannot read its record: {error}"))),
         }
     }
 
@@ -206,7 +209,7 @@ impl Shell {
         let Some(pointer) = self.pointers.get(&run) else { return };
         let found = FoundRun { id: run.clone(), dir: pointer.run_dir.clone() };
         let (to, bell) = (self.answers.0.clone(), Arc::clone(&self.bell));
-        // A run may be slow to answer; its own bounds hold.
+        // A run may be slow to answer. `post` has its own time limits.
         std::thread::spawn(move || {
             let error = found.post(order.path(), &()).err().map(|failure| failure.message());
             let _ = to.send(Answer { run, order, error });
@@ -225,13 +228,13 @@ impl Shell {
         Ok(())
     }
 
-    /// How long the next drawing must wait.
+    /// Returns how long the next drawing must wait.
     fn too_soon(&self) -> Option<Duration> {
         let since = self.drawn?.elapsed();
         FRAME.checked_sub(since).filter(|left| !left.is_zero())
     }
 
-    /// How long to sleep if nothing happens; none is for ever.
+    /// Returns how long to sleep if nothing happens. `None` means forever.
     fn patience(&self) -> Option<Duration> {
         if !self.unread.is_empty() {
             return Some(Duration::ZERO);
@@ -271,14 +274,14 @@ impl Shell {
         drop(fds);
         if ready == 0 {
             if self.keys.is_waiting() && patience == Some(SEQUENCE) {
-                self.keys.settle().into_iter().for_each(|key| self.tell(Input::Key(key)));
+                self.keys.settle().into_iter().for_each(|key| self.feed(Input::Key(key)));
             }
             return Ok(());
         }
-        self.hear(&is_ready, runs)
+        self.handle(&is_ready, runs)
     }
 
-    fn hear(&mut self, ready: &[bool], runs: Vec<Option<RunId>>) -> io::Result<()> {
+    fn handle(&mut self, ready: &[bool], runs: Vec<Option<RunId>>) -> io::Result<()> {
         let (ours, others) = ready.split_at(4);
         if ours[1] {
             self.take_signals()?;
@@ -287,13 +290,13 @@ impl Shell {
             self.take_keys()?;
         }
         if ours[2] && self.ticker.drain()? {
-            self.tell(Input::Tick);
+            self.feed(Input::Tick);
         }
         if ours[3] {
             let mut count = [0; 8];
             let _ = rustix::io::read(&*self.bell, &mut count);
             while let Ok(Answer { run, order, error }) = self.answers.1.try_recv() {
-                self.tell(Input::Answered { run, order, error });
+                self.feed(Input::Answered { run, order, error });
             }
         }
         for run in runs.into_iter().zip(others).filter(|(_, ready)| **ready).map(|(run, _)| run) {
@@ -313,12 +316,12 @@ impl Shell {
         }
     }
 
-    /// The process is gone, and with it the lock; its last words are in the journal.
+    /// Handles the exit of a supervisor. Its lock is released, and its last events are in the journal.
     fn dogwatch_ended(&mut self, run: RunId) {
         self.watch.forget(&run);
         let dir: Option<PathBuf> = self.pointers.get(&run).map(|p| p.run_dir.clone());
         let live = dir.is_some_and(|dir| registry::is_live(&dir));
-        self.tell(Input::Lives(run.clone(), live));
+        self.feed(Input::Lives(run.clone(), live));
         self.note_unread(run);
     }
 
@@ -329,7 +332,7 @@ impl Shell {
             Ok(0) => self.exit = Some(129),
             Ok(count) => {
                 for key in self.keys.take(&bytes[..count]) {
-                    self.tell(Input::Key(key));
+                    self.feed(Input::Key(key));
                 }
             }
             Err(Errno::INTR | Errno::AGAIN) => {}
@@ -353,11 +356,11 @@ impl Shell {
 
     fn resized(&mut self) -> io::Result<()> {
         let size = self.terminal.backend().size()?;
-        self.tell(Input::Resized { width: size.width, height: size.height });
+        self.feed(Input::Resized { width: size.width, height: size.height });
         Ok(())
     }
 
-    /// The shell that started us gets its terminal until we are continued.
+    /// Returns the terminal to the parent shell until this process is continued.
     fn suspend(&mut self) -> io::Result<()> {
         terminal::give_back();
         kill_process(getpid(), Signal::STOP)?;

@@ -1,4 +1,4 @@
-//! A journal, read as it grows: only what is new, in bounded pieces.
+//! Reads a journal as it grows: only new lines, in bounded pieces.
 
 use dogwatch_core::event::Recorded;
 use dogwatch_host::journal;
@@ -7,29 +7,30 @@ use std::io::{self, Read, Seek, SeekFrom};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-/// Read at a time, so that keys are answered while a long journal is read.
+/// The most bytes to read at once, so that keys are handled while a long journal is read.
 pub const PIECE: usize = 512 * 1024;
-/// A line that is longer is none of dogwatch's; it is passed over.
+/// The longest line. dogwatch writes no longer ones, so a longer line is skipped.
 pub const MAX_TAIL_LINE: usize = dogwatch_host::journal::MAX_LINE;
 
+/// A journal that is read as it grows.
 pub struct Tail {
     path: PathBuf,
     file: Option<File>,
-    /// How far the file was read.
+    /// The number of bytes read.
     read: u64,
-    /// A line of which the end has not come.
+    /// An incomplete line.
     rest: Vec<u8>,
-    /// In the middle of a line that is too long.
+    /// The current line is too long and is skipped.
     skipping: bool,
 }
 
-/// What has come.
+/// The result of one read.
 #[derive(Debug, Default)]
 pub struct Piece {
     pub events: Vec<Recorded>,
-    /// There is more to be read at once.
+    /// The journal holds further events.
     pub more: bool,
-    /// The journal is another than it was: what was read of it counts no more.
+    /// The journal was replaced, so the events read before are obsolete.
     pub afresh: bool,
 }
 
@@ -39,7 +40,7 @@ impl Tail {
         Tail { path, file: None, read: 0, rest: Vec::new(), skipping: false }
     }
 
-    /// Everything is read again from the start.
+    /// Makes the next read start at the beginning.
     pub fn rewind(&mut self) {
         self.file = None;
         self.read = 0;
@@ -57,8 +58,10 @@ impl Tail {
         Ok(Piece { events: self.lines(&bytes), more, afresh })
     }
 
-    /// A resume cuts a torn last line off and writes on; then we go on from where that began. A journal that is
-    /// shorter than its whole lines were is another one.
+    /// Opens the file if necessary. Returns whether the journal was replaced.
+    ///
+    /// A resume removes a torn last line and appends to the journal; then reading continues where that line started.
+    /// A journal that is shorter than the complete lines read so far is a different one.
     fn open(&mut self) -> io::Result<bool> {
         let Some(file) = &mut self.file else {
             self.file = Some(File::open(&self.path)?);
@@ -91,7 +94,7 @@ impl Tail {
                 self.rest.clear();
             }
             if part.ends_with(b"\n") {
-                // What is no event is one of a later dogwatch, or rubbish: `status` says so.
+                // A line that is not an event comes from a later version or is damaged. `status` reports it.
                 events.extend(serde_json::from_slice::<Recorded>(&self.rest).ok());
                 self.rest.clear();
                 self.skipping = false;
@@ -119,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_new_is_read_and_a_line_only_when_it_is_whole() {
+    fn only_new_and_complete_lines_are_read() {
         let dir = tempfile::tempdir().expect("a directory");
         let mut file = File::create(dir.path().join(journal::FILE)).expect("makes it");
         let mut tail = Tail::new(dir.path());
@@ -136,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn a_torn_line_that_was_cut_off_is_forgotten_and_another_journal_is_read_afresh() {
+    fn a_removed_torn_line_is_dropped_and_a_replaced_journal_is_read_again() {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join(journal::FILE);
         std::fs::write(&path, line(1) + "{\"torn").expect("writes");
@@ -152,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_journal_comes_in_pieces_and_a_line_without_end_is_passed_over() {
+    fn a_long_journal_is_read_in_pieces_and_an_overlong_line_is_skipped() {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join(journal::FILE);
         let many: String = (1..).map(line).take(2 * PIECE / line(1).len()).collect();

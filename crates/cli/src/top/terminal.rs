@@ -1,4 +1,4 @@
-//! The terminal: taken for as long as `top` runs, and given back as it was, whatever ends it.
+//! The terminal: `top` switches it to raw mode and the alternate screen, and restores it however `top` ends.
 
 use ratatui::backend::{Backend, ClearType, WindowSize};
 use ratatui::buffer::Cell;
@@ -8,20 +8,20 @@ use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetat
 use std::io::{self, Write};
 use std::sync::{Mutex, PoisonError};
 
-/// How the terminal was before we took it; none when it is not ours.
+/// The original terminal settings. `None` while the terminal is not taken.
 static BEFORE: Mutex<Option<Termios>> = Mutex::new(None);
 
 const ENTER: &[u8] = b"\x1b[?1049h\x1b[?25l\x1b[2J";
 const LEAVE: &[u8] = b"\x1b[0m\x1b[?25h\x1b[?1049l";
 
-/// While this lives the terminal is ours. It is given back when this goes, by a panic too.
+/// A guard for the taken terminal. Dropping it restores the terminal, and so does a panic.
 pub struct Taken(());
 
 impl Taken {
     pub fn take() -> io::Result<Taken> {
         let hook = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |panic| {
-            // First, so that what the panic says can be read.
+            // Restore first, so that the panic message is readable.
             give_back();
             hook(panic);
         }));
@@ -36,7 +36,7 @@ impl Drop for Taken {
     }
 }
 
-/// Keys come as they are pressed, and what stood on the screen is kept aside.
+/// Switches to raw mode and the alternate screen.
 pub fn enter() -> io::Result<()> {
     let stdin = io::stdin();
     let before = tcgetattr(&stdin)?;
@@ -48,15 +48,15 @@ pub fn enter() -> io::Result<()> {
     io::stdout().flush()
 }
 
-/// As it was. Does nothing the second time.
+/// Restores the terminal. A second call does nothing.
 pub fn give_back() {
     let Some(before) = BEFORE.lock().unwrap_or_else(PoisonError::into_inner).take() else { return };
-    // If the terminal is gone there is nothing to give back.
+    // If the terminal is gone, there is nothing to restore.
     let _ = io::stdout().write_all(LEAVE).and_then(|()| io::stdout().flush());
     let _ = tcsetattr(io::stdin(), OptionalActions::Flush, &before);
 }
 
-/// What ratatui draws with: it knows which cells changed, this knows how a terminal is told.
+/// The backend for ratatui: it turns changed cells into escape sequences.
 #[derive(Debug, Default)]
 pub struct Tty {
     out: Vec<u8>,
@@ -87,7 +87,7 @@ impl Backend for Tty {
                 style = Some((cell.fg, cell.modifier));
             }
             self.put(cell.symbol())?;
-            // After what is wider than one column it is said anew where we are.
+            // The cursor position after a wide character is uncertain, so the next cell sets it again.
             let wide = unicode_width::UnicodeWidthStr::width(cell.symbol()) != 1;
             next = (!wide).then_some((x + 1, y));
         }
@@ -102,7 +102,7 @@ impl Backend for Tty {
         self.put("\x1b[?25h")
     }
 
-    /// Nobody asks where it is: it is hidden, and every drawing says where it begins.
+    /// Returns a fixed position: the cursor is hidden, and every drawing sets its own start.
     fn get_cursor_position(&mut self) -> io::Result<Position> {
         Ok(Position::ORIGIN)
     }
@@ -128,7 +128,7 @@ impl Backend for Tty {
 
     fn size(&self) -> io::Result<Size> {
         let size = tcgetwinsize(io::stdout())?;
-        // A terminal that does not know its size has one all the same.
+        // A terminal that does not report its size gets the usual one.
         let or = |n: u16, usual| if n == 0 { usual } else { n };
         Ok(Size { width: or(size.ws_col, 80), height: or(size.ws_row, 24) })
     }
@@ -145,8 +145,8 @@ impl Backend for Tty {
     }
 }
 
-/// The sequence for a style; only what `draw` uses has one.
-fn sgr(colour: Color, modifier: Modifier) -> String {
+/// Returns the escape sequence for a style. It supports only the styles that `draw` uses.
+fn sgr(color: Color, modifier: Modifier) -> String {
     let mut codes = vec!["0"];
     if modifier.contains(Modifier::BOLD) {
         codes.push("1");
@@ -157,7 +157,7 @@ fn sgr(colour: Color, modifier: Modifier) -> String {
     if modifier.contains(Modifier::REVERSED) {
         codes.push("7");
     }
-    codes.extend(match colour {
+    codes.extend(match color {
         Color::Red => Some("31"),
         Color::Green => Some("32"),
         Color::Yellow => Some("33"),
@@ -184,22 +184,22 @@ mod tests {
     }
 
     #[test]
-    fn a_style_is_said_once_and_taken_back() {
+    fn a_style_is_set_once_and_reset() {
         assert_eq!(drawn("ab", Style::new().fg(Color::Red)), "\x1b[1;1H\x1b[0;31mab\x1b[0m");
         assert_eq!(drawn("a", Style::new().add_modifier(Modifier::BOLD)), "\x1b[1;1H\x1b[0;1ma\x1b[0m");
         assert_eq!(drawn("x", Style::new()), "\x1b[1;1H\x1b[0mx\x1b[0m");
     }
 
-    /// Not a test of its own: what the test below starts in a terminal.
+    /// Not a real test: the test below runs it in a terminal.
     #[test]
     #[ignore = "takes the terminal and panics"]
-    fn somebody_who_panics_with_the_terminal_in_hand() {
+    fn panics_while_the_terminal_is_taken() {
         let _taken = Taken::take().expect("a terminal");
         panic!("a bug");
     }
 
     #[test]
-    fn a_panic_gives_the_terminal_back_before_it_speaks() {
+    fn a_panic_restores_the_terminal_before_its_message() {
         use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
         use std::io::Read;
         use std::os::fd::OwnedFd;
@@ -212,7 +212,7 @@ mod tests {
         let slave = open();
         let before = tcgetattr(&slave).expect("settings");
         let stdio = || Stdio::from(OwnedFd::from(open()));
-        let role = "top::terminal::tests::somebody_who_panics_with_the_terminal_in_hand";
+        let role = "top::terminal::tests::panics_while_the_terminal_is_taken";
         let mut child = Command::new(std::env::current_exe().expect("ourselves"))
             .args(["--ignored", "--exact", "--nocapture", "--test-threads", "1", role])
             .stdin(stdio())
@@ -226,7 +226,7 @@ mod tests {
         assert_eq!((after.input_modes, after.output_modes), (before.input_modes, before.output_modes));
         drop(slave);
         let mut said = Vec::new();
-        // The last who had it open is gone: what is left can be read, and then it is an error.
+        // All writers are gone, so the read returns the remaining output and then fails.
         let _ = std::fs::File::from(master).read_to_end(&mut said);
         let said = String::from_utf8_lossy(&said).into_owned();
         let (entered, left) = (said.find("\x1b[?1049h"), said.find("\x1b[?1049l"));

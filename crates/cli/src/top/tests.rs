@@ -1,4 +1,4 @@
-//! The model by its inputs, and the screen that is drawn from it.
+//! Feeds inputs to the model and checks the acts and the screen.
 
 use super::draw::{Look, draw};
 use super::keys::Key;
@@ -31,7 +31,7 @@ fn node() -> NodeName {
     NodeName::new("fix")
 }
 
-/// A journal, written second by second.
+/// A journal with one event per call.
 #[derive(Default)]
 struct Book {
     events: Vec<Recorded>,
@@ -146,7 +146,7 @@ impl Book {
     }
 }
 
-/// A top with these runs, all read.
+/// Returns a model with these runs, all of them read.
 fn top_of(runs: Vec<(RunId, bool, Book)>, now: u64) -> Top {
     let mut top = Top::new(at(now), (80, 24));
     let known = runs.iter().map(|(run, live, _)| Known { run: run.clone(), live: *live }).collect();
@@ -167,7 +167,7 @@ fn key(top: &mut Top, key: Key) -> Vec<Act> {
     top.apply(now, Input::Key(key))
 }
 
-/// Opens the chosen run's page, as the shell does.
+/// Opens the page of the selected run, as the shell does.
 fn open(top: &mut Top, book: &Book) {
     let acts = key(top, Key::Enter);
     let run = top.page.as_ref().expect("a page").run.clone();
@@ -177,7 +177,7 @@ fn open(top: &mut Top, book: &Book) {
 }
 
 fn screen(top: &Top, width: u16, height: u16) -> Vec<String> {
-    let look = Look { colour: true };
+    let look = Look { color: true };
     let mut terminal = Terminal::new(TestBackend::new(width, height)).expect("a screen");
     terminal.draw(|frame| draw(top, look, frame.buffer_mut())).expect("draws");
     let buffer = terminal.backend().buffer();
@@ -192,7 +192,7 @@ fn working() -> Book {
 }
 
 #[test]
-fn the_overview_tells_state_reason_countdown_evidence_turns_and_cost() {
+fn the_overview_shows_state_reason_countdown_activity_iterations_and_cost() {
     let mut waiting = Book::of(run(2));
     waiting.session(1).seen(5, Channel::Stdout).waits(50, 120);
     let mut ended = Book::of(run(3));
@@ -208,14 +208,14 @@ fn the_overview_tells_state_reason_countdown_evidence_turns_and_cost() {
         100,
     );
     let screen = screen(&top, 80, 24);
-    assert_eq!(screen[0], " dogwatch top  4 runs, 2 alive                                     20:17:13 UTC");
+    assert_eq!(screen[0], " dogwatch top  4 runs, 2 live                                      20:17:13 UTC");
     assert_eq!(
         &screen[1..6],
         [
-            "  run           state         why, next wake-up   last evidence    turns cost",
+            "  run           state         reason, next start  last activity    iters cost",
             "  fix           waiting       1m 10s left, idle   stdout 1m35s     0     -",
-            "  fix           working       turn 1 for 1m 38s   workspace 1m00s  0     -",
-            "  fix           lost          its dogwatch died:… none yet         0     -",
+            "  fix           working       iter 1 for 1m 38s   workspace 1m00s  0     -",
+            "  fix           lost          supervisor died; `… none yet         0     -",
             "  fix           clean, flaky  enough              none yet         0     -",
         ]
     );
@@ -224,7 +224,7 @@ fn the_overview_tells_state_reason_countdown_evidence_turns_and_cost() {
 }
 
 #[test]
-fn time_is_looked_at_only_while_something_on_the_screen_counts() {
+fn the_screen_ticks_only_while_something_on_it_counts() {
     let mut ended = Book::of(run(1));
     ended.ends(50, Outcome::Clean, 0);
     assert!(!top_of(vec![(run(1), false, ended)], 60).counts());
@@ -236,15 +236,12 @@ fn time_is_looked_at_only_while_something_on_the_screen_counts() {
     waiting.waits(50, 120);
     let events = waiting.events.clone();
     assert!(top_of(vec![(run(1), true, waiting)], 60).counts());
-    assert!(
-        !top_of(vec![(run(1), false, Book { events })], 60).counts(),
-        "nobody waits in a run that is lost"
-    );
+    assert!(!top_of(vec![(run(1), false, Book { events })], 60).counts(), "a lost run does not wait");
     assert!(top_of(vec![(run(1), true, working())], 60).counts());
 }
 
 #[test]
-fn what_is_chosen_is_a_run_and_stays_chosen_when_lines_move() {
+fn the_selection_follows_the_run_when_lines_move() {
     let books = || vec![(run(3), true, Book::of(run(3))), (run(2), true, Book::of(run(2)))];
     let mut top = top_of(books(), 10);
     press(&mut top, "j");
@@ -260,18 +257,18 @@ fn what_is_chosen_is_a_run_and_stays_chosen_when_lines_move() {
 }
 
 #[test]
-fn only_so_many_runs_are_shown_and_those_that_live_are_among_them() {
+fn the_number_of_rows_is_limited_and_live_runs_come_first() {
     let id = |n: usize| RunId::new(Wall(BEGAN + n as i64 * 1000), [0; 4]);
     let known = (0..=MAX_ROWS).rev().map(|n| Known { run: id(n), live: n == 0 }).collect();
     let mut top = Top::new(at(0), (80, 24));
     top.apply(at(0), Input::Runs(known));
     assert_eq!((top.rows.len(), top.hidden), (MAX_ROWS, 1));
     assert_eq!(top.rows[0].run, id(0));
-    assert!(screen(&top, 80, 24)[0].contains("1 older ones not shown"));
+    assert!(screen(&top, 80, 24)[0].contains("1 older not shown"));
 }
 
 #[test]
-fn orders_go_to_the_chosen_run_one_at_a_time_and_a_stop_wants_a_yes() {
+fn requests_go_to_the_selected_run_one_at_a_time_and_a_stop_needs_confirmation() {
     let mut top = top_of(vec![(run(1), true, working())], 60);
     assert_eq!(press(&mut top, "w"), [Act::Send { run: run(1), order: Order::Wake }]);
     assert_eq!(press(&mut top, "w"), [], "it has not answered yet");
@@ -291,18 +288,18 @@ fn orders_go_to_the_chosen_run_one_at_a_time_and_a_stop_wants_a_yes() {
     assert_eq!(press(&mut top, "p"), [Act::Send { run: run(1), order: Order::Resume }]);
     top.apply(at(63), answer(None));
     assert_eq!(press(&mut top, "s"), []);
-    assert!(screen(&top, 80, 24)[23].contains("after its iteration? y/n"));
+    assert!(screen(&top, 80, 24)[23].contains("after the current iteration? y/n"));
     assert_eq!(press(&mut top, "n"), []);
-    assert_eq!(press(&mut top, "sq"), [], "any other key is a no, and does nothing else");
+    assert_eq!(press(&mut top, "sq"), [], "any other key cancels, and does nothing else");
     assert_eq!(press(&mut top, "sy"), [Act::Send { run: run(1), order: Order::Stop }]);
 }
 
 #[test]
-fn a_run_that_nobody_supervises_takes_no_orders() {
+fn a_run_without_a_supervisor_gets_no_requests() {
     for (outcome, hint) in [
         (Outcome::Clean, "it has ended"),
-        (Outcome::Idle, "`dogwatch wake` goes on with it"),
-        (Outcome::Stopped, "`dogwatch resume` goes on with it"),
+        (Outcome::Idle, "continue it with `dogwatch wake`"),
+        (Outcome::Stopped, "continue it with `dogwatch resume`"),
     ] {
         let mut ended = Book::of(run(1));
         ended.ends(50, outcome, 0);
@@ -315,11 +312,11 @@ fn a_run_that_nobody_supervises_takes_no_orders() {
     let mut empty = Top::new(at(0), (80, 24));
     assert_eq!(press(&mut empty, "wpsjk"), []);
     assert_eq!(key(&mut empty, Key::Enter), []);
-    assert!(screen(&empty, 80, 24)[2].contains("no run is known"));
+    assert!(screen(&empty, 80, 24)[2].contains("no runs on this machine"));
 }
 
 #[test]
-fn the_page_has_a_lane_for_everything_and_the_evidence_of_the_verdict_that_is_chosen() {
+fn the_page_shows_all_lanes_and_the_evidence_of_the_selected_verdict() {
     let mut book = working();
     book.stop(100);
     book.add(102, Event::Told { text: "\u{1b}]0;evil\u{7}try\nagain".to_owned() });
@@ -340,7 +337,7 @@ fn the_page_has_a_lane_for_everything_and_the_evidence_of_the_verdict_that_is_ch
         page.contains(" workspace 6m 40s ago, 1 seen") && page.contains("mcp_tool  never seen"),
         "{page}"
     );
-    assert!(page.contains("told: try again") && !page.contains("evil"), "{page}");
+    assert!(page.contains("operator message: try again") && !page.contains("evil"), "{page}");
     assert!(lines[2].contains("╵20:1"), "the axis has labels: {}", lines[2]);
 }
 
@@ -361,15 +358,15 @@ fn the_window_moves_zooms_and_follows() {
     key(&mut top, Key::Left);
     assert_eq!(range(&top), (1_350, 3_150));
     top.apply(at(3_700), Input::Tick);
-    assert_eq!(range(&top), (1_350, 3_150), "it stays where it was put");
+    assert_eq!(range(&top), (1_350, 3_150), "it does not move");
     press(&mut top, "f");
-    assert_eq!(range(&top), (1_900, 3_700), "and follows again");
+    assert_eq!(range(&top), (1_900, 3_700), "it follows again");
     press(&mut top, "0");
     assert_eq!(range(&top), (0, 3_700));
     for _ in 0..40 {
         press(&mut top, "+");
     }
-    assert_eq!(range(&top), (3_690, 3_700), "not closer than ten seconds");
+    assert_eq!(range(&top), (3_690, 3_700), "not shorter than ten seconds");
     for _ in 0..40 {
         press(&mut top, "-");
     }
@@ -384,7 +381,7 @@ fn the_window_moves_zooms_and_follows() {
 }
 
 #[test]
-fn the_latest_event_is_followed_until_another_is_chosen() {
+fn the_latest_event_is_followed_until_another_is_selected() {
     let mut book = working();
     for n in 0..30 {
         book.add(50 + n, Event::Told { text: format!("word {n}") });
@@ -398,7 +395,7 @@ fn the_latest_event_is_followed_until_another_is_chosen() {
     let more = vec![Recorded::new(seq, at(91), woken)];
     top.apply(at(91), Input::Read { run: run(1), events: more, more: false });
     let page = top.page.as_ref().expect("a page");
-    assert_eq!(page.entry().map(|e| e.text.as_str()), Some("told: word 28"));
+    assert_eq!(page.entry().map(|e| e.text.as_str()), Some("operator message: word 28"));
     key(&mut top, Key::End);
     assert_eq!(top.page.as_ref().and_then(|p| p.entry()).map(|e| e.text.as_str()), Some("woken (api)"));
     assert_eq!(key(&mut top, Key::Escape), [], "back to the overview");
@@ -407,7 +404,7 @@ fn the_latest_event_is_followed_until_another_is_chosen() {
 }
 
 #[test]
-fn a_small_terminal_is_told_so_and_every_size_can_be_drawn() {
+fn a_small_terminal_gets_a_note_and_every_size_can_be_drawn() {
     let book = working();
     let mut top = top_of(vec![(run(1), true, working())], 60);
     assert_eq!(screen(&top, 59, 18)[..2], ["59×18 is too small", "top needs 60×18"]);
@@ -425,29 +422,28 @@ fn a_small_terminal_is_told_so_and_every_size_can_be_drawn() {
 }
 
 #[test]
-fn without_colour_nothing_has_one() {
+fn nothing_is_colored_without_color() {
     let mut book = working();
     book.stop(100);
     let mut top = top_of(vec![(run(1), true, Book { events: book.events.clone() })], 120);
-    for colour in [true, false] {
-        let mut coloured = false;
+    for color in [true, false] {
+        let mut colored = false;
         for page in [false, true] {
             top.page = None;
             if page {
                 open(&mut top, &book);
             }
             let mut terminal = Terminal::new(TestBackend::new(80, 24)).expect("a screen");
-            terminal.draw(|frame| draw(&top, Look { colour }, frame.buffer_mut())).expect("draws");
+            terminal.draw(|frame| draw(&top, Look { color }, frame.buffer_mut())).expect("draws");
             let buffer = terminal.backend().buffer();
-            coloured |=
-                buffer.content().iter().any(|cell| cell.fg != Color::Reset || cell.bg != Color::Reset);
+            colored |= buffer.content().iter().any(|cell| cell.fg != Color::Reset || cell.bg != Color::Reset);
         }
-        assert_eq!(coloured, colour);
+        assert_eq!(colored, color);
     }
 }
 
 #[test]
-fn a_page_whose_run_is_gone_closes_and_a_record_that_is_another_is_read_afresh() {
+fn a_page_closes_when_its_run_is_gone_and_restarts_when_its_journal_is_replaced() {
     let book = working();
     let mut top = top_of(vec![(run(1), true, working())], 60);
     open(&mut top, &book);
@@ -460,7 +456,7 @@ fn a_page_whose_run_is_gone_closes_and_a_record_that_is_another_is_read_afresh()
 }
 
 #[test]
-fn a_record_that_is_still_being_read_says_nothing_yet() {
+fn a_run_has_no_state_until_its_record_is_read() {
     let mut top = Top::new(at(10), (80, 24));
     top.apply(at(10), Input::Runs(vec![Known { run: run(1), live: false }]));
     assert!(screen(&top, 80, 24)[2].contains("reading …") && !screen(&top, 80, 24)[2].contains("lost"));
@@ -472,7 +468,7 @@ fn a_record_that_is_still_being_read_says_nothing_yet() {
 }
 
 #[test]
-fn checks_have_a_lane_and_of_a_graph_every_line_says_which_node() {
+fn checks_have_a_lane_and_lines_of_a_graph_name_their_node() {
     let mut book = working();
     let Event::RunStarted(started) = &mut book.events[0].event else { panic!("the first") };
     started.nodes.push(NodeName::new("docs"));

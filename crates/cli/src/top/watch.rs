@@ -1,5 +1,5 @@
-//! Who wakes `top`: journals that grow, the list of runs, dogwatches that end. The kernel says so; nothing is asked
-//! again and again.
+//! The sources that wake `top`: journals that grow, the list of runs, and supervisors that exit. The kernel reports
+//! all of them; nothing polls.
 
 use dogwatch_core::ids::RunId;
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags};
@@ -10,19 +10,21 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
+/// The size of the inotify buffer, in bytes.
 const BUFFER: usize = 16 * 1024;
 
+/// The file watches and process handles of `top`.
 #[derive(Debug, Default)]
 pub struct Watch {
     inotify: Option<OwnedFd>,
-    /// The list of runs, by its watch.
+    /// The watch on the list of runs.
     list: Option<i32>,
     journals: BTreeMap<i32, RunId>,
-    /// The dogwatches of the runs that live.
+    /// Process handles of the supervisors of live runs.
     lives: BTreeMap<RunId, OwnedFd>,
 }
 
-/// What has changed.
+/// The changes since the last read.
 #[derive(Debug, Default, PartialEq)]
 pub struct Changed {
     pub list: bool,
@@ -35,7 +37,7 @@ impl Watch {
         Watch { inotify, ..Watch::default() }
     }
 
-    /// Whether changes are seen; if not, a person must ask for a look.
+    /// Returns whether changes are detected. If not, the user must refresh by key.
     pub fn sees(&self) -> bool {
         self.inotify.is_some() && self.list.is_some()
     }
@@ -46,7 +48,7 @@ impl Watch {
         self.list = inotify::add_watch(fd, dir, flags).ok();
     }
 
-    /// A run that lives: its journal grows, and its dogwatch may end without a word.
+    /// Watches a live run: its journal, and its supervisor, which may exit without writing an event.
     pub fn run(&mut self, run: &RunId, journal: &Path, pid: u32) {
         if let Some(fd) = &self.inotify
             && let Ok(watch) = inotify::add_watch(fd, journal, WatchFlags::MODIFY)
@@ -54,13 +56,13 @@ impl Watch {
             self.journals.insert(watch, run.clone());
         }
         let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
-        // A pid of another namespace is nobody here: then its last event tells.
+        // The pid may belong to another namespace. Then only the last event shows the end of the run.
         if let Some(Ok(fd)) = pid.map(|pid| pidfd_open(pid, PidfdFlags::empty())) {
             self.lives.insert(run.clone(), fd);
         }
     }
 
-    /// A run that nobody supervises does not change.
+    /// Removes the watches of a run. A run without a supervisor does not change.
     pub fn forget(&mut self, run: &RunId) {
         self.lives.remove(run);
         let Some(fd) = &self.inotify else { return };
@@ -73,7 +75,7 @@ impl Watch {
         });
     }
 
-    /// Those that are looked after: to be told what is new is not to be told again.
+    /// Returns whether the journal of a run is watched already.
     pub fn knows(&self, run: &RunId) -> bool {
         self.journals.values().any(|known| known == run)
     }
@@ -83,7 +85,7 @@ impl Watch {
         inotify.chain(self.lives.iter().map(|(run, fd)| (Some(run), fd.as_fd())))
     }
 
-    /// Takes what has happened.
+    /// Reads the pending changes.
     pub fn read(&mut self) -> Changed {
         let mut changed = Changed::default();
         let Some(fd) = &self.inotify else { return changed };
@@ -113,7 +115,7 @@ mod tests {
     use std::io::Write;
 
     #[test]
-    fn growth_of_a_journal_and_a_new_pointer_are_told_once_each() {
+    fn journal_growth_and_a_new_pointer_are_reported_once_each() {
         let dir = tempfile::tempdir().expect("a directory");
         let journal = dir.path().join("events.jsonl");
         std::fs::write(&journal, "").expect("writes");
@@ -131,7 +133,7 @@ mod tests {
         std::fs::write(dir.path().join("new"), "").expect("writes");
         std::fs::rename(dir.path().join("new"), list.join("x.json")).expect("moves");
         assert_eq!(watch.read(), Changed { list: true, journals: vec![id.clone()] });
-        assert_eq!(watch.fds().count(), 2, "the files, and our own process");
+        assert_eq!(watch.fds().count(), 2, "inotify and this process");
         watch.forget(&id);
         file.write_all(b"c\n").expect("writes");
         assert_eq!(watch.read(), Changed::default());

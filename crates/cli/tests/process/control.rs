@@ -85,7 +85,7 @@ fn a_run_that_died_is_told_of_from_its_record() {
     for args in [&["stop"][..], &["pause"], &["wake"], &["tell", "hello"]] {
         let done = project.call(args);
         done.assert_code(2);
-        assert!(done.stderr.contains("Hint: "), "{args:?}: {}", done.stderr);
+        assert!(done.stderr.contains("help: "), "{args:?}: {}", done.stderr);
     }
 }
 
@@ -101,7 +101,7 @@ fn an_ended_run_tells_how_it_ended_and_takes_no_orders() {
     for args in [&["stop"][..], &["pause"], &["resume"], &["wake"], &["tell", "hello"]] {
         let done = project.call(args);
         done.assert_code(2);
-        assert!(done.stderr.contains(&id) && done.stderr.contains("Hint: "), "{args:?}: {}", done.stderr);
+        assert!(done.stderr.contains(&id) && done.stderr.contains("help: "), "{args:?}: {}", done.stderr);
     }
     assert_eq!(one(&project.journal(), "run_ended")["outcome"], "clean", "and nothing was written");
 }
@@ -267,7 +267,7 @@ fn a_run_is_named_by_the_end_of_its_id_if_only_one_has_it() {
     let project = Project::acting("say hi");
     let none = project.call(&["status"]);
     none.assert_code(2);
-    assert!(none.stderr.contains("Hint: "), "{}", none.stderr);
+    assert!(none.stderr.contains("help: "), "{}", none.stderr);
     let done = project.run(&["-n", "1"]);
     let id = done.events()[0]["run"].as_str().expect("an id").to_owned();
     let tail = &id[id.len() - 4..];
@@ -276,13 +276,13 @@ fn a_run_is_named_by_the_end_of_its_id_if_only_one_has_it() {
     copy(&dir, &dir.with_file_name(format!("20200101-000000-{tail}")));
     let both: Done = project.call(&["status", tail]);
     both.assert_code(2);
-    assert!(both.stderr.contains("2 runs end in"), "{}", both.stderr);
+    assert!(both.stderr.contains("2 run ids end in"), "{}", both.stderr);
     assert!(ask(&project, &["status", &id]).contains(&id));
     for wrong in ["20200101-000000-zzzz", "nonsense", ""] {
         for command in ["status", "wake", "stop", "pause", "resume", "events"] {
             let done = project.call(&[command, wrong]);
             done.assert_code(2);
-            assert!(done.stderr.contains("there is no run"), "{command} {wrong}: {}", done.stderr);
+            assert!(done.stderr.contains("error: no run `"), "{command} {wrong}: {}", done.stderr);
         }
     }
 }

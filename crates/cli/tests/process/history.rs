@@ -38,7 +38,7 @@ fn history_is_bounded_and_says_what_it_leaves_out() {
     let told = history(&project, &["--limit", "2"]);
     assert_eq!(told["runs"].as_array().map(Vec::len), Some(2));
     assert_eq!((&told["left_out"], &told["projects"][0]["runs"]), (&json!(1), &json!(2)));
-    assert!(project.call(&["history", "-n", "2"]).text().contains("1 older run not shown"));
+    assert!(project.call(&["history", "-n", "2"]).text().contains("1 older run not listed"));
     project.call(&["history", "-n", "0"]).assert_code(2);
     let all = history(&project, &["--all"]);
     assert_eq!(all["runs"].as_array().map(Vec::len), Some(3), "this user's world is this project");
@@ -49,7 +49,7 @@ fn history_of_nothing_says_so_and_a_broken_record_is_one_line_among_the_others()
     let project = Project::acting("say hi");
     let done = project.call(&["history"]);
     done.assert_code(0);
-    assert!(done.text().contains("no run in this directory yet"), "{}", done.text());
+    assert!(done.text().contains("no runs in this directory yet"), "{}", done.text());
     project.run(&["-n", "1"]).assert_code(0);
     let first = project.run_dir();
     project.run(&["-n", "1"]).assert_code(0);
@@ -57,7 +57,7 @@ fn history_of_nothing_says_so_and_a_broken_record_is_one_line_among_the_others()
     let told = history(&project, &[]);
     assert_eq!(told["runs"].as_array().map(Vec::len), Some(1));
     assert!(told["unreadable"][0]["why"].as_str().is_some_and(|why| why.contains("line 1")), "{told}");
-    assert!(project.call(&["history"]).text().contains("its record cannot be read"));
+    assert!(project.call(&["history"]).text().contains("cannot read its record"));
 }
 
 // promise: 8
@@ -76,7 +76,7 @@ fn a_report_tells_the_night_in_order_and_shows_an_agents_words_as_words() {
         "## Run",
         "## Timeline",
         "**failed**",
-        "## What is left",
+        "## Unfinished work",
     ];
     assert!(order.map(at).is_sorted(), "{text}");
     at("\\<b\\>\\*\\*bold\\*\\*\\</b\\> \\[x\\](y)");
@@ -115,7 +115,7 @@ fn a_report_has_the_checks_and_the_end_of_what_the_failing_ones_printed() {
     project.run(&[]).assert_code(1);
     let text = project.call(&["report"]).text();
     for words in [
-        "Worth a look: checks fail: `echo",
+        "Needs attention: failing checks: `echo",
         "checks after iteration 1: **1 of 2 failed**",
         "## Checks",
         "  - `true` passed",

@@ -37,7 +37,7 @@ fn a_second_run_of_a_loop_exits_with_4_and_names_the_first() {
             assert!(second.stderr.contains(&wanted), "{wanted} in {}", second.stderr);
         }
         assert!(second.stderr.contains(&format!("since {since}")), "{}", second.stderr);
-        assert!(second.stderr.contains("Hint: "), "{}", second.stderr);
+        assert!(second.stderr.contains("help: "), "{}", second.stderr);
         assert!(second.stdout.is_empty());
     }
     gate.open();
@@ -156,8 +156,8 @@ fn a_state_directory_that_cannot_be_made_is_exit_code_2_with_a_hint() {
     for place in ["plain/state", "/proc/state"] {
         let done = project.call(&["run", "loop", "-n", "1", "--state-dir", place]);
         done.assert_code(2);
-        assert!(done.stderr.contains("cannot keep a record in"), "{}", done.stderr);
-        assert!(done.stderr.contains("Hint: give another place with --state-dir"), "{}", done.stderr);
+        assert!(done.stderr.contains("cannot write the record to"), "{}", done.stderr);
+        assert!(done.stderr.contains("help: choose another directory with --state-dir"), "{}", done.stderr);
     }
     assert!(!project.path("starts").exists(), "nothing was started");
     project.run(&["-n", "1"]).assert_code(0);

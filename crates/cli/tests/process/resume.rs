@@ -298,7 +298,7 @@ fn a_run_that_ended_is_not_resumed_and_the_hint_says_what_can_be_done() {
     let before = project.journal();
     let done = project.call(&["resume", "--json"]);
     done.assert_code(2);
-    assert!(done.stderr.contains("has ended (clean)") && done.stderr.contains("Hint: "), "{}", done.stderr);
+    assert!(done.stderr.contains("has ended (clean)") && done.stderr.contains("help: "), "{}", done.stderr);
     assert_eq!(project.journal(), before);
 }
 
@@ -333,7 +333,7 @@ fn a_run_whose_loop_file_is_gone_is_not_resumed_and_its_record_stays_as_it_was()
     std::fs::remove_file(project.path("loop/RALPH.md")).expect("removes");
     let done = project.call(&["resume"]);
     done.assert_code(2);
-    assert!(done.stderr.contains("RALPH.md") && done.stderr.contains("Hint: "), "{}", done.stderr);
+    assert!(done.stderr.contains("RALPH.md") && done.stderr.contains("help: "), "{}", done.stderr);
     assert_eq!(project.journal(), before);
     project.call(&["status"]).assert_code(0);
 }

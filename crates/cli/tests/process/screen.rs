@@ -24,8 +24,8 @@ fn off_a_terminal_there_is_a_block_per_iteration_a_summary_and_no_control_charac
         "\"part 1 done\"",
         "completed in ",
         "iteration 2\n",
-        "failed in ",
-        "exit code 4: no luck",
+        "failed after ",
+        "(exit code 4: no luck); 0 messages",
         "clean: ",
         "1 completed, 1 failed",
         "exit code 0",
@@ -44,11 +44,23 @@ fn wait_and_limits_are_told_in_words() {
     let text = done.text();
     for wanted in [
         "Total timeout: exceeded 0.3s limit",
-        "timed out in ",
+        "timed out after ",
+        " (watchdog)",
         "waiting 2s before recovery",
         "budget.iterations",
     ] {
         assert!(text.contains(wanted), "{wanted:?} in\n{text}");
+    }
+}
+
+#[test]
+fn a_pipe_gets_colors_only_with_color_always() {
+    let project = Project::acting("say hi");
+    for (color, colored) in [("auto", false), ("never", false), ("always", true)] {
+        let done = project.call(&["run", "loop", "-n", "1", "--color", color]);
+        let text = done.assert_code(0).text();
+        assert_eq!(text.contains("\u{1b}[1miteration 1\u{1b}[0m\n"), colored, "{color}: {text:?}");
+        assert_eq!(text.contains('\u{1b}'), colored, "{color}: {text:?}");
     }
 }
 
@@ -130,7 +142,7 @@ fn on_a_terminal_a_live_line_tells_of_the_work_and_goes_with_it() {
     let (there, gate) = (project.fifo("there"), project.gate("gate"));
     let mut tty = Tty::start(&project, &["run", "loop", "-n", "1"]);
     there.pid();
-    tty.wait_for("working 1s");
+    tty.wait_for("working for 1s");
     gate.open();
     let (code, screen) = tty.finish();
     assert_eq!(code, Some(0));
@@ -181,7 +193,7 @@ fn the_ctrl_c_key_twice_interrupts_and_three_times_kills() {
 fn in_a_wait_there_is_a_countdown_and_the_ctrl_c_key_ends_it() {
     let project = Project::acting("say hi");
     let mut tty = Tty::start(&project, &["run", "loop", "-n", "2", "--delay", "1h"]);
-    tty.wait_for("Ctrl-C goes on now");
+    tty.wait_for("Ctrl-C skips the wait");
     tty.press_ctrl_c();
     let (code, screen) = tty.finish();
     assert_eq!(code, Some(0), "{screen}");

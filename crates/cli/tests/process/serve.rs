@@ -95,8 +95,12 @@ fn a_port_that_is_taken_or_not_loopback_is_a_clear_error() {
     let at = taken.local_addr().expect("has one").to_string();
     let refused = project.call(&["serve", "--listen", &at]);
     refused.assert_code(2);
-    assert!(refused.stderr.contains(&format!("Error: {at} is taken")), "{}", refused.stderr);
-    assert!(refused.stderr.contains("Hint: `--listen 127.0.0.1:0`"), "{}", refused.stderr);
+    assert!(
+        refused.stderr.contains(&format!("error: cannot listen on {at}: the address is in use")),
+        "{}",
+        refused.stderr
+    );
+    assert!(refused.stderr.contains("help: pass `--listen 127.0.0.1:0`"), "{}", refused.stderr);
     for other in ["0.0.0.0:0", "[::]:0", "nowhere:1"] {
         project.call(&["serve", "--listen", other]).assert_code(2);
     }

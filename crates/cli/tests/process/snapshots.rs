@@ -86,7 +86,7 @@ fn a_run_that_is_alive_is_neither_undone_nor_removed_nor_is_its_tree() {
     let refused = project.call(&["undo", &run, "1", "--yes"]);
     refused.assert_code(2);
     assert!(
-        refused.stderr.contains("is alive") && refused.stderr.contains("dogwatch stop"),
+        refused.stderr.contains("is live") && refused.stderr.contains("dogwatch stop"),
         "{}",
         refused.stderr
     );
@@ -102,14 +102,14 @@ fn what_cannot_be_shown_or_undone_is_said_and_changes_nothing() {
     let project = repository();
     let run = two_turns(&project);
     for (args, words) in [
-        (&["diff", &run, "3"][..], "has no iteration 3: the last is 2"),
+        (&["diff", &run, "3"][..], "has no iteration 3; the last is 2"),
         (&["diff", &run, "0"], "has no iteration 0"),
         (&["undo", &run, "9", "--yes"], "has no iteration 9"),
         (&["undo", &run, "0", "--yes"], "from 1 on"),
         (&["undo", &run, "../../heads/main", "--yes"], "from 1 on"),
-        (&["undo", &run, "undo-1", "--yes"], "there is no snapshot"),
-        (&["undo", &run, "1", "--yes", "--node", "x"], "nothing of a node `x`"),
-        (&["undo", "zzzz", "1", "--yes"], "there is no run"),
+        (&["undo", &run, "undo-1", "--yes"], "no snapshot refs/"),
+        (&["undo", &run, "1", "--yes", "--node", "x"], "no snapshots of a node `x`"),
+        (&["undo", "zzzz", "1", "--yes"], "no run `zzzz`"),
     ] {
         let done = project.call(args);
         done.assert_code(2);
@@ -134,7 +134,7 @@ fn outside_of_git_there_is_nothing_to_show() {
     project.run(&["-n", "1"]).assert_code(0);
     let done = project.call(&["diff"]);
     done.assert_code(2);
-    assert!(done.stderr.contains("kept no snapshots"), "{}", done.stderr);
+    assert!(done.stderr.contains("has no snapshots"), "{}", done.stderr);
 }
 
 #[test]
@@ -186,7 +186,7 @@ fn gc_keeps_what_was_undone_lately_however_old_the_run() {
     let young = two_turns(&project);
     let done = project.call(&["gc", "--keep", "0", "--older-than", "1d", "--yes"]);
     done.assert_code(0);
-    assert!(done.text().contains(&format!("{undone}  stays: it was undone")), "{}", done.text());
+    assert!(done.text().contains(&format!("{undone}  kept: it was undone")), "{}", done.text());
     let is_there = |run: &str| project.path(".dogwatch/runs").join(run).exists();
     assert!(is_there(&undone) && is_there(&young) && !is_there(&other));
     let refs = git(&project, &["for-each-ref", "--format=%(refname)"]);
@@ -205,8 +205,8 @@ fn gc_keeps_what_can_be_resumed_and_what_it_cannot_read() {
     let cut: Vec<&str> = text.lines().filter(|line| !line.contains("\"run_ended\"")).collect();
     std::fs::write(journal(&lost), cut.join("\n") + "\n").expect("writes");
     let done = project.call(&["gc", "--keep", "0", "--older-than", "0", "--yes"]);
-    assert!(done.text().contains(&format!("{lost}  stays: it did not end")), "{}", done.text());
-    assert!(done.text().contains(&format!("{torn}  stays: its record cannot be read")), "{}", done.text());
+    assert!(done.text().contains(&format!("{lost}  kept: it did not end")), "{}", done.text());
+    assert!(done.text().contains(&format!("{torn}  kept: cannot read its record")), "{}", done.text());
     assert!(journal(&torn).exists() && journal(&lost).exists());
 }
 
@@ -217,6 +217,6 @@ fn gc_removes_snapshots_whose_record_is_gone_by_their_age_alone() {
     std::fs::remove_dir_all(project.run_dir()).expect("removed by somebody");
     assert!(project.call(&["gc", "--older-than", "1d", "--yes"]).text().contains("nothing to remove"));
     let done = project.call(&["gc", "--older-than", "0", "--yes"]);
-    assert!(done.text().contains(&format!("{run}  its record is gone  3 snapshots")), "{}", done.text());
+    assert!(done.text().contains(&format!("{run}  without a record  3 snapshots")), "{}", done.text());
     assert_eq!(git(&project, &["for-each-ref", "refs/dogwatch/"]), "");
 }

@@ -79,7 +79,7 @@ fn a_path_that_leads_nowhere_is_exit_code_2_with_a_hint() {
     for path in ["nowhere", "loop"] {
         let done = project.call(&["run", path]);
         done.assert_code(2);
-        assert!(done.stderr.contains("Error: ") && done.stderr.contains("Hint: "), "{}", done.stderr);
+        assert!(done.stderr.contains("error: ") && done.stderr.contains("help: "), "{}", done.stderr);
     }
     for args in [&["run"][..], &["walk"], &["run", "loop", "--fast"]] {
         project.call(args).assert_code(2);

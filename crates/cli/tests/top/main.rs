@@ -43,7 +43,7 @@ fn a_run_is_seen_woken_opened_paused_and_stopped_by_keys() {
     assert_eq!(done.assert_code(0).end()["outcome"], "stopped");
     pane.until("its end", |s| s.lines().next().is_some_and(|head| head.contains("stopped")));
     pane.keys(&["q"]);
-    pane.until_shown("1 run, 0 alive");
+    pane.until_shown("1 run, 0 live");
     pane.keys(&["q"]);
     pane.assert_given_back(0);
 }
@@ -53,7 +53,7 @@ fn the_terminal_is_given_back_after_every_signal() {
     for (signal, code) in [(Signal::TERM, 143), (Signal::HUP, 129), (Signal::INT, 130)] {
         let project = Project::new();
         let pane = Pane::open(&project, &[]);
-        pane.until_shown("no run is known");
+        pane.until_shown("no runs on this machine");
         pane.signal(signal);
         pane.assert_given_back(code);
     }
@@ -63,14 +63,14 @@ fn the_terminal_is_given_back_after_every_signal() {
 fn a_run_that_begins_and_a_dogwatch_that_is_killed_are_seen_without_a_key() {
     let project = Project::acting_with(GRACES, "say here; hang");
     let pane = Pane::open(&project, &[]);
-    pane.until_shown("no run is known");
+    pane.until_shown("no runs on this machine");
     let mut running = project.start_run(&[]);
     running.wait_for("session_started");
     pane.until_shown("working");
     running.kill();
     pane.until_shown("lost");
     pane.keys(&["w"]);
-    pane.until_shown("`dogwatch resume` goes on with it");
+    pane.until_shown("continue it with `dogwatch resume`");
     pane.keys(&["C-c"]);
     pane.assert_given_back(0);
 }

@@ -1,4 +1,4 @@
-//! What the demo promises to show, and what of it was really seen.
+//! The acts that the demo promises to show, and a record of those that really happened.
 
 use crate::screen::words;
 use dogwatch_core::dur::Dur;
@@ -6,12 +6,12 @@ use dogwatch_core::event::{Event, Outcome, Recorded, WaitEndedBy, WaitWhy};
 use dogwatch_core::moment::Boot;
 use dogwatch_core::watch::StopReason;
 
-/// The idle wait, counted from the first, in which the file appears.
+/// The number of the idle wait in which the file appears.
 const FILE_IN_WAIT: usize = 3;
-/// A wake that takes longer was the timer's, or no wake worth showing.
+/// The longest time from the file to the next iteration. A slower start was caused by the timer.
 const AT_ONCE: Dur = Dur::from_secs(2);
 
-/// What was seen so far.
+/// The acts seen so far.
 #[derive(Default)]
 pub struct Acts {
     worked: bool,
@@ -26,14 +26,14 @@ pub struct Acts {
 }
 
 impl Acts {
-    /// What is about to be shown, if an act begins with this event.
+    /// Returns the announcement of the act that starts with this event, if one does.
     pub fn announce(event: &Event) -> Option<&'static str> {
         let Event::IterationStarted { iteration, .. } = event else { return None };
         match iteration.0 {
             1 => Some("the agent works"),
-            2 => Some("nothing to do: it backs off, each time longer"),
-            6 => Some("the agent hangs, deaf to INT and TERM: its session may last 3 s"),
-            7 => Some("nothing left to do: it ends by itself"),
+            2 => Some("the agent is idle: the run waits, longer each time"),
+            6 => Some("the agent hangs and ignores INT and TERM; its limit is 3 s"),
+            7 => Some("the agent is idle again: the run ends by itself"),
             _ => None,
         }
     }
@@ -60,7 +60,7 @@ impl Acts {
         }
     }
 
-    /// Whether it is time for the file: it waits, and waits long enough for a wake to be one.
+    /// Returns whether the file is due: the run is in a wait that is long enough to show a wake.
     pub fn wants_file(&self) -> bool {
         self.dropped.is_none() && self.backed_off.len() == FILE_IN_WAIT
     }
@@ -69,33 +69,33 @@ impl Acts {
         self.dropped = Some(at);
     }
 
-    /// Every act in a sentence, and whether it happened.
+    /// Returns a sentence for every act, and whether the act happened.
     pub fn summary(&self, exit_code: Option<i32>, nothing_left: bool) -> Vec<(bool, String)> {
         vec![
-            (self.worked, "the agent worked, and its iteration completed".to_owned()),
+            (self.worked, "the agent worked and completed its iteration".to_owned()),
             self.backing_off(),
             self.waking(),
-            (self.did_the_task, "it did the task that the file asked for".to_owned()),
+            (self.did_the_task, "the agent did the task in the file".to_owned()),
             self.sticking(),
             self.ending(exit_code),
-            (nothing_left, "no process is left".to_owned()),
+            (nothing_left, "no process is left running".to_owned()),
         ]
     }
 
     fn backing_off(&self) -> (bool, String) {
         let grew = self.backed_off.windows(2).all(|pair| pair[0] < pair[1]);
         let waits: Vec<String> = self.backed_off.iter().map(Dur::to_string).collect();
-        let text = format!("with nothing to do it backed off: {}", waits.join(", "));
+        let text = format!("idle iterations were followed by longer waits: {}", waits.join(", "));
         (grew && self.backed_off.len() == FILE_IN_WAIT, text)
     }
 
     fn waking(&self) -> (bool, String) {
         match (self.woken_by, self.woke_after) {
             (Some(WaitEndedBy::Path), Some(after)) => {
-                (after <= AT_ONCE, format!("a file woke it within {} ms", after.as_millis().max(1)))
+                (after <= AT_ONCE, format!("a file woke the run within {} ms", after.as_millis().max(1)))
             }
-            (Some(by), _) => (false, format!("a file should have woken it; it was woken by {by}")),
-            (None, _) => (false, "a file should have woken it".to_owned()),
+            (Some(by), _) => (false, format!("the file did not wake the run; the wait was ended by {by}")),
+            (None, _) => (false, "the file did not wake the run".to_owned()),
         }
     }
 
@@ -104,22 +104,23 @@ impl Acts {
             (Some(reason @ StopReason::SessionCeilingExceeded), Some(after)) => (
                 true,
                 format!(
-                    "the stuck session was stopped at its limit, gone after {} [{reason}]",
+                    "the stuck session was stopped at its limit and gone after {} [{reason}]",
                     words::span(after)
                 ),
             ),
-            (_, _) => (false, "a stuck session should have been ended".to_owned()),
+            (_, _) => (false, "the stuck session was not stopped".to_owned()),
         }
     }
 
     fn ending(&self, exit_code: Option<i32>) -> (bool, String) {
         match &self.ended {
-            Some((Outcome::Idle, reason, 0)) if exit_code == Some(0) => (true, format!("it ended: {reason}")),
-            Some((outcome, reason, code)) => (
-                false,
-                format!("it should have ended idle, with 0; it ended {outcome} ({reason}), with {code}"),
-            ),
-            None => (false, "it should have ended by itself".to_owned()),
+            Some((Outcome::Idle, reason, 0)) if exit_code == Some(0) => {
+                (true, format!("the run ended by itself: {reason}"))
+            }
+            Some((outcome, reason, code)) => {
+                (false, format!("the run ended {outcome} ({reason}) with exit code {code}, not idle with 0"))
+            }
+            None => (false, "the run did not end by itself".to_owned()),
         }
     }
 }
@@ -139,13 +140,13 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_seen_did_not_happen() {
+    fn an_act_that_was_not_seen_counts_as_missing() {
         assert_eq!(missing(&Acts::default(), Some(0), false), 7);
         assert_eq!(missing(&Acts::default(), Some(0), true), 6);
     }
 
     #[test]
-    fn a_wait_that_ran_out_is_no_wake() {
+    fn a_wait_that_expired_is_not_a_wake() {
         let node = NodeName::new("demo");
         let mut acts = Acts::default();
         for delay in [1, 3, 9] {
@@ -158,11 +159,12 @@ mod tests {
         assert!(!acts.wants_file());
         acts.see(&at(9_000, Event::WaitEnded { node, by: WaitEndedBy::Timer }));
         let (happened, text) = acts.waking();
-        assert_eq!((happened, text.as_str()), (false, "a file should have woken it; it was woken by timer"));
+        let expected = "the file did not wake the run; the wait was ended by timer";
+        assert_eq!((happened, text.as_str()), (false, expected));
     }
 
     #[test]
-    fn waits_that_do_not_grow_are_no_backing_off() {
+    fn waits_that_do_not_grow_do_not_count_as_backoff() {
         let acts = Acts { backed_off: vec![Dur::from_secs(3); 3], ..Acts::default() };
         assert!(!acts.backing_off().0);
     }

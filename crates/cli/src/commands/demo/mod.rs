@@ -1,3 +1,4 @@
+use crate::color;
 use crate::error::Failure;
 use crate::screen::{Line, Teller, Tone, paint, words};
 use acts::Acts;
@@ -12,34 +13,35 @@ use dogwatch_host::sys::{SignalFd, block};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal, kill_process};
 use stage::Stage;
-use std::io::{IsTerminal, Read, Write};
+use std::io::{Read, Write};
 use std::os::fd::AsFd;
 use std::process::{Child, ChildStdout};
 
 mod acts;
 mod stage;
 
-/// See in half a minute what dogwatch does
+/// Run a 30-second demo with a scripted agent
 ///
-/// A scripted agent in a temporary directory works, has nothing to do and is left alone for longer and
-/// longer, is woken by a file, hangs and is ended, and has nothing left to do. It is a real run of this
-/// binary; it needs no key and no network, and its record is kept to be looked at. Ctrl-C ends it.
+/// The demo is a real run in a temporary directory; it needs no API key and no network. The scripted agent works, goes
+/// idle so that the waits get longer, is woken by a file, hangs and is stopped, and goes idle until the run ends by
+/// itself. The record is kept so that you can look at it. Stop the demo with Ctrl-C.
 #[derive(clap::Args)]
-#[command(after_help = "Exit codes: 0 if everything happened as it says, 1 if not.")]
+#[command(after_help = "Exit codes: 0 if everything happened as shown, 1 if not.")]
 pub struct Args {}
 
-/// Longer than this it must not take, whatever happens.
+/// The longest time that the demo may take.
 const BOUND: Dur = Dur::from_secs(55);
-/// A person should see that it waits before the file appears.
+/// The time from the start of the wait to the file, so that the user sees the wait.
 const BEFORE_FILE: Dur = Dur::from_millis(1_500);
+/// The most bytes to read at once.
 const CHUNK: usize = 16 * 1024;
-/// The longest line: `run_started` with its settings.
+/// The longest line of the run's output: `run_started` with its settings.
 const MAX_LINE: usize = 4 * 1024 * 1024;
 
 pub fn run(_: &Args) -> Result<u8, Failure> {
-    // Taken before there is anything to clean up.
+    // Blocked before there is anything to clean up.
     let taken = [Signal::INT, Signal::TERM, Signal::HUP];
-    let cannot = |e: std::io::Error| Failure::internal(format!("cannot take the signals: {e}"));
+    let cannot = |e: std::io::Error| Failure::internal(format!("cannot set up signals: {e}"));
     block(&taken).map_err(cannot)?;
     let signals = SignalFd::new(&taken).map_err(cannot)?;
     let stage = Stage::set()?;
@@ -48,6 +50,7 @@ pub fn run(_: &Args) -> Result<u8, Failure> {
     Play::new(stage, child, signals).play(stdout)
 }
 
+/// The running demo.
 struct Play {
     stage: Stage,
     child: Child,
@@ -55,23 +58,24 @@ struct Play {
     acts: Acts,
     teller: Option<Teller>,
     view: View,
-    colour: bool,
+    color: bool,
     began: Boot,
-    /// When the file is to appear.
+    /// When the file is due.
     file_at: Option<Boot>,
-    /// Why it ends before its end.
+    /// Why the demo was stopped early.
     stopped: Option<Stopped>,
 }
 
+/// Why the demo was stopped early.
 enum Stopped {
     Signal(i32),
-    NobodyReads,
+    /// The reader of stdout is gone.
+    Closed,
     TooLong,
 }
 
 impl Play {
     fn new(stage: Stage, child: Child, signals: SignalFd) -> Play {
-        let terminal = std::io::stdout().is_terminal();
         Play {
             stage,
             child,
@@ -79,7 +83,7 @@ impl Play {
             acts: Acts::default(),
             teller: None,
             view: View::default(),
-            colour: terminal && std::env::var_os("NO_COLOR").is_none(),
+            color: color::on_stdout(),
             began: clock::now().boot,
             file_at: None,
             stopped: None,
@@ -87,7 +91,7 @@ impl Play {
     }
 
     fn play(mut self, mut stdout: ChildStdout) -> Result<u8, Failure> {
-        self.say(Tone::Plain, "dogwatch demo: a scripted agent, no key, no network, about 15 seconds");
+        self.say(Tone::Plain, "dogwatch demo: a scripted agent, no API key, no network, about 15 seconds");
         self.say(Tone::Plain, &format!("in {}", self.stage.dir.display()));
         let mut lines = Splitter::with_max(MAX_LINE);
         let mut buffer = vec![0; CHUNK];
@@ -100,7 +104,7 @@ impl Play {
                     events.iter().for_each(|event| self.show(event));
                 }
                 Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
-                Err(e) => return Err(Failure::internal(format!("cannot read what the run says: {e}"))),
+                Err(e) => return Err(Failure::internal(format!("cannot read the output of the run: {e}"))),
             }
         }
         let status =
@@ -108,7 +112,7 @@ impl Play {
         self.finish(status.code())
     }
 
-    /// Waits until the run says something, and does what is due meanwhile.
+    /// Waits for output of the run, and drops the file or stops the run when that is due.
     fn wait(&mut self, stdout: &ChildStdout) -> Result<bool, Failure> {
         loop {
             let now = clock::now().boot;
@@ -119,7 +123,7 @@ impl Play {
                 self.stop(Stopped::TooLong);
             }
             let due = self.file_at.unwrap_or(self.began.plus(BOUND));
-            // After the bound only the run's own end is waited for.
+            // After the run was stopped, wait only for its end.
             let left = if self.stopped.is_some() { BOUND } else { due.since(now) };
             let timeout = Timespec::try_from(std::time::Duration::from(left)).ok();
             let mut fds = [
@@ -130,11 +134,11 @@ impl Play {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
                 Err(e) => return Err(Failure::internal(format!("cannot wait: {e}"))),
             }
-            let said = !fds[1].revents().is_empty();
+            let readable = !fds[1].revents().is_empty();
             while let Ok(Some(signal)) = self.signals.take() {
                 self.stop(Stopped::Signal(signal));
             }
-            if said {
+            if readable {
                 return Ok(true);
             }
         }
@@ -158,18 +162,18 @@ impl Play {
 
     fn file_appears(&mut self) -> Result<(), Failure> {
         self.file_at = None;
-        self.act("a file appears in inbox/: it wakes at once");
+        self.act("a file appears in inbox/: the run wakes immediately");
         self.acts.file_dropped(clock::now().boot);
         self.stage.drop_file()
     }
 
-    /// Ends the run, and with it everything: politely at first, at once when asked again.
+    /// Stops the run and its processes: with TERM the first time, with KILL the second time.
     fn stop(&mut self, why: Stopped) {
         let again = self.stopped.is_some();
         self.stopped.get_or_insert(why);
         let signal = if again { Signal::KILL } else { Signal::TERM };
         if let Some(pid) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
-            // It is our child and not waited for yet, so the number is its own.
+            // The child has not been waited for, so its pid cannot belong to another process.
             let _ = kill_process(pid, signal);
         }
         self.file_at = None;
@@ -178,8 +182,9 @@ impl Play {
     fn finish(mut self, exit_code: Option<i32>) -> Result<u8, Failure> {
         let nothing_left = self.stage.is_empty();
         if let Some(Stopped::Signal(signal)) = self.stopped {
-            let left = if nothing_left { "no process is left" } else { "something is left: see `ps`" };
-            self.say(Tone::Plain, &format!("The demo was ended; {left}."));
+            let left =
+                if nothing_left { "no process is left running" } else { "a process is left: see `ps`" };
+            self.say(Tone::Plain, &format!("demo stopped; {left}"));
             return Ok(u8::try_from(128 + signal).unwrap_or(1));
         }
         let acts = self.acts.summary(exit_code, nothing_left);
@@ -192,7 +197,7 @@ impl Play {
         self.next_steps();
         let missing = acts.iter().filter(|(happened, _)| !happened).count();
         if missing > 0 || self.stopped.is_some() {
-            self.say(Tone::Bad, &format!("{missing} of {} acts did not happen as they should.", acts.len()));
+            self.say(Tone::Bad, &format!("{missing} of {} acts did not happen as expected", acts.len()));
             return Ok(1);
         }
         Ok(0)
@@ -200,13 +205,13 @@ impl Play {
 
     fn next_steps(&mut self) {
         let dir = self.stage.dir.display().to_string();
-        self.say(Tone::Plain, &format!("Loop file and record are kept in {dir}:"));
+        self.say(Tone::Plain, &format!("The loop file and the record are in {dir}:"));
         self.say(Tone::Plain, &format!("  cd {dir}"));
         for line in [
-            "  dogwatch                 the run in a line",
-            "  dogwatch logs -i 6       what the agent said that hung",
-            "  dogwatch events          every decision, and why",
-            "Then, for work of your own: dogwatch init my-loop",
+            "  dogwatch                 list the run",
+            "  dogwatch logs -i 6       show the output of the agent that hung",
+            "  dogwatch events          show every decision and its reason",
+            "To start your own loop: dogwatch init my-loop",
         ] {
             self.say(Tone::Plain, line);
         }
@@ -222,9 +227,9 @@ impl Play {
 
     fn print(&mut self, line: &Line) {
         let mut out = std::io::stdout().lock();
-        let written = writeln!(out, "{}", paint(self.colour, line.tone, &line.text));
+        let written = writeln!(out, "{}", paint(self.color, line.tone, &line.text));
         if written.and_then(|()| out.flush()).is_err() && self.stopped.is_none() {
-            self.stop(Stopped::NobodyReads);
+            self.stop(Stopped::Closed);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The demo's directory: the loop, its scripted agent, and the means to see whether anything is left of it.
+//! The demo's directory: the loop, its scripted agent, and a FIFO that shows whether a process of the agent is left.
 
 use crate::error::Failure;
 use crate::supervise::random;
@@ -17,32 +17,35 @@ const NAME: &str = "demo";
 /// A FIFO that every process of the agent holds open for writing.
 const HELD: &str = "held";
 
+/// The directory of the demo.
 pub struct Stage {
     pub dir: PathBuf,
     held: OwnedFd,
 }
 
 impl Stage {
+    /// Creates the directory with everything in it.
     pub fn set() -> Result<Stage, Failure> {
         let name = format!("dogwatch-demo-{}", hex(&random::<4>()?));
         let dir = std::env::temp_dir().join(name);
         let cannot = |e: std::io::Error| {
             Failure::with_hint(
-                format!("cannot set the stage in {}: {e}", dir.display()),
-                "the demo needs a directory for temporary files; TMPDIR names another one",
+                format!("cannot set up the demo in {}: {e}", dir.display()),
+                "set TMPDIR to a writable directory for temporary files",
             )
         };
         let held = build(&dir).map_err(cannot)?;
         Ok(Stage { dir, held })
     }
 
-    /// A real run, as a user would start it, in a group of its own: Ctrl-C is ours, and we tell it.
+    /// Starts a real run in its own process group. Ctrl-C reaches only the demo, which then stops the run.
     pub fn start(&self) -> Result<Child, Failure> {
-        let program = own_program().map_err(|e| Failure::internal(format!("cannot find myself: {e}")))?;
+        let program = own_program()
+            .map_err(|e| Failure::internal(format!("cannot find the dogwatch executable: {e}")))?;
         let started = Command::new(program)
             .args(["run", NAME, "--json"])
             .current_dir(&self.dir)
-            // The user's own settings would make it another demo, and it leaves nothing behind at home.
+            // The user's settings must not change the demo, and the demo must not write to the home directory.
             .env("XDG_CONFIG_HOME", self.dir.join(".config"))
             .env("XDG_STATE_HOME", self.dir.join(".state"))
             .stdin(Stdio::null())
@@ -56,14 +59,14 @@ impl Stage {
         self.dir.join(".dogwatch").join("runs").join(run)
     }
 
-    /// What wakes the loop.
+    /// Writes the file that wakes the loop.
     pub fn drop_file(&self) -> Result<(), Failure> {
         let path = self.dir.join("inbox").join("task.md");
         std::fs::write(&path, "Please write one more line.\n")
             .map_err(|e| Failure::internal(format!("cannot write {}: {e}", path.display())))
     }
 
-    /// Whether no process of the agent is left: the FIFO is at its end when nobody holds it any more.
+    /// Returns whether no process of the agent is left. The FIFO is at its end when no process holds it open.
     pub fn is_empty(&self) -> bool {
         rustix::io::read(&self.held, &mut [0_u8; 16]) == Ok(0)
     }
@@ -78,7 +81,7 @@ fn build(dir: &Path) -> std::io::Result<OwnedFd> {
     std::fs::write(of_loop.join("demo.actor"), SCRIPT)?;
     let held = dir.join(HELD);
     rustix::fs::mkfifoat(CWD, &held, Mode::RUSR | Mode::WUSR)?;
-    // Open before the agent is there: it waits for a reader.
+    // Opened before the agent starts, because the agent's open blocks until there is a reader.
     Ok(rustix::fs::open(&held, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty())?)
 }
 
@@ -86,7 +89,7 @@ fn own_program() -> std::io::Result<PathBuf> {
     std::env::current_exe()
 }
 
-/// The agent's command line as YAML: this binary may lie anywhere.
+/// Returns the agent's command line, quoted for YAML because the path of this binary may contain any character.
 fn agent() -> std::io::Result<String> {
     let program = own_program()?.display().to_string().replace('\'', r"'\''");
     Ok(serde_json::to_string(&format!("'{program}' actor {NAME}/demo.actor"))?)

@@ -1,4 +1,4 @@
-//! Which agents are there, and whether they answer.
+//! Checks which agents are installed and whether they start.
 
 use super::Finding;
 use crate::loading::find_program;
@@ -8,50 +8,50 @@ use dogwatch_host::keeper::HowEnded;
 use std::path::Path;
 use std::time::Duration;
 
-/// Those that dogwatch knows how to start and to read.
+/// The agents that dogwatch can start and read without further configuration.
 const KNOWN: [&str; 4] = ["claude", "codex", "opencode", "gemini"];
 
-/// Node programs take half a second to say their version, on a busy machine several.
+/// How long `--version` may take. Node.js programs need half a second, and several seconds on a busy machine.
 const BOUND: Duration = Duration::from_secs(5);
 
-/// How much of a version is shown.
+/// The most of a version to show, in bytes.
 const MAX_SHOWN: usize = 60;
 
 pub fn all(here: &Path) -> Vec<Finding> {
-    // Side by side: each has a keeper of its own.
+    // In parallel: each agent runs under its own keeper.
     let mut findings: Vec<(bool, Finding)> = std::thread::scope(|scope| {
         let asked: Vec<_> = KNOWN.iter().map(|name| scope.spawn(move || one(name, here))).collect();
         asked.into_iter().filter_map(|thread| thread.join().ok()).collect()
     });
     if !findings.iter().any(|(there, _)| *there) {
-        let advice = "install one of them, or give a loop any other command as its `agent:`; \
-                      `dogwatch demo` needs none";
-        findings.push((false, Finding::warning("agents", "none that dogwatch knows is on PATH", advice)));
+        let advice = "install one of them, or use any other command as the `agent` of a loop; \
+                      `dogwatch demo` works without one";
+        findings.push((false, Finding::warning("agents", "no known agent on PATH", advice)));
     }
     findings.into_iter().map(|(_, finding)| finding).collect()
 }
 
 fn one(name: &str, here: &Path) -> (bool, Finding) {
     let Some(path) = find_program(name, here) else {
-        return (false, Finding::ok(name, "not on PATH; needed only by a loop that names it"));
+        return (false, Finding::ok(name, "not on PATH (needed only for loops that use it)"));
     };
     let shown = path.display();
-    let warning = |what: String| Finding::warning(name, what, format!("run `{name} --version` yourself"));
+    let warning = |what: String| Finding::warning(name, what, format!("run `{name} --version` to see why"));
     let finding = match version(&path.to_string_lossy(), here) {
         Ok(Answer::Said { how: HowEnded::Code(0), stdout }) => {
-            Finding::ok(name, format!("{} ({shown}), preset known", one_line(&stdout, MAX_SHOWN)))
+            Finding::ok(name, format!("{} ({shown})", one_line(&stdout, MAX_SHOWN)))
         }
         Ok(Answer::Said { how: HowEnded::Code(code), .. }) => {
             warning(format!("{shown} --version fails with exit code {code}"))
         }
         Ok(Answer::Said { how: HowEnded::Signal(signal), .. }) => {
-            warning(format!("{shown} --version dies by signal {signal}"))
+            warning(format!("{shown} --version was killed by signal {signal}"))
         }
-        Ok(Answer::Refused(why)) => warning(format!("cannot be started: {why}")),
+        Ok(Answer::Refused(why)) => warning(format!("cannot start {shown}: {why}")),
         Ok(Answer::TookTooLong) => {
-            warning(format!("{shown} --version does not answer within {} s", BOUND.as_secs()))
+            warning(format!("{shown} --version did not finish within {} s", BOUND.as_secs()))
         }
-        Err(error) => warning(format!("could not be asked: {error}")),
+        Err(error) => warning(format!("cannot run {shown} --version: {error}")),
     };
     (true, finding)
 }

@@ -1,6 +1,6 @@
-//! `dogwatch doctor`: whether this machine and this directory are fit for a night without anybody.
+//! `dogwatch doctor`: checks whether this machine and this directory can run agents unattended.
 //!
-//! Each look answers with findings and changes nothing that outlives it.
+//! Each check returns findings and leaves nothing behind.
 
 mod agents;
 mod place;
@@ -11,24 +11,25 @@ use dogwatch_core::text::printable;
 use serde::Serialize;
 use std::path::Path;
 
-/// Tell whether all is well here, and what to do if not
+/// Check this machine for problems and suggest fixes
 ///
-/// Looks at what holds the agents' processes, which agents are there, what watching and snapshots need, and
-/// whether the record can be written. Starts no agent, only asks for versions.
+/// Checks process containment, installed agents, git, file watching, the state and lock directories, disk space,
+/// settings files and the clock. It does not start an agent session; it only asks each agent for its version.
 #[derive(clap::Args)]
 pub struct Args {
-    /// As JSON
+    /// Print the findings as JSON
     #[arg(long)]
     json: bool,
 }
 
+/// The severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Level {
     Ok,
-    /// Something will be missing or slow.
+    /// A feature is missing or slow.
     Warning,
-    /// A run here fails, or cannot keep what it promises.
+    /// A run would fail, or would break a promise.
     Problem,
 }
 
@@ -42,13 +43,13 @@ impl Level {
     }
 }
 
-/// One thing that was looked at.
+/// The result of one check.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
     pub name: String,
     pub level: Level,
     pub found: String,
-    /// What to do about it.
+    /// How to fix the problem.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub advice: Option<String>,
 }
@@ -75,18 +76,18 @@ struct Report<'a> {
 
 pub fn run(args: &Args) -> Result<u8, Failure> {
     let here = std::env::current_dir()
-        .map_err(|e| Failure::usage(format!("the current directory is not there: {e}")))?;
-    let findings = look(&here);
+        .map_err(|e| Failure::usage(format!("cannot find the current directory: {e}")))?;
+    let findings = check_all(&here);
     let level = findings.iter().map(|f| f.level).max().unwrap_or(Level::Ok);
     if args.json {
         super::print_json(&Report { level, findings: &findings })?;
     } else {
-        super::print(tell(&findings).as_bytes())?;
+        super::print(table(&findings).as_bytes())?;
     }
     Ok(u8::from(level == Level::Problem))
 }
 
-fn look(here: &Path) -> Vec<Finding> {
+fn check_all(here: &Path) -> Vec<Finding> {
     let mut findings = vec![system::containment()];
     findings.extend(agents::all(here));
     findings.extend(system::git(here));
@@ -97,7 +98,8 @@ fn look(here: &Path) -> Vec<Finding> {
     findings
 }
 
-fn tell(findings: &[Finding]) -> String {
+/// Formats the findings as a table, each with its advice on the next line.
+fn table(findings: &[Finding]) -> String {
     let width = findings.iter().map(|f| f.name.chars().count()).max().unwrap_or(0);
     let mut text = String::new();
     for finding in findings {
@@ -115,11 +117,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_finding_is_a_line_and_its_advice_stands_below() {
+    fn each_finding_is_a_line_followed_by_its_advice() {
         let findings =
             [Finding::ok("git", "2.47"), Finding::warning("watching", "too few", "raise \u{1b}[2Jit")];
         let expected = "ok       git       2.47\nwarning  watching  too few\n                   raise ";
-        assert!(tell(&findings).starts_with(expected), "{}", tell(&findings));
-        assert!(!tell(&findings).contains('\u{1b}'));
+        assert!(table(&findings).starts_with(expected), "{}", table(&findings));
+        assert!(!table(&findings).contains('\u{1b}'));
     }
 }

@@ -1,4 +1,4 @@
-//! This directory and the user's own: watching, the record, the locks, the settings.
+//! Checks this directory and the user's directories: file watching, the record, the locks and the settings.
 
 use super::Finding;
 use crate::loading::PROJECT_FILE;
@@ -10,19 +10,20 @@ use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-/// Counting goes no further: more are never watched.
+/// The most directories to count. More are never watched.
 const MAX_DIRECTORIES: u64 = 200_000;
+/// How long counting may take.
 const COUNT_BOUND: Duration = Duration::from_secs(2);
 
-/// A night of raw output, and what git needs for snapshots.
+/// Enough free space for a night of raw output and snapshots, in bytes.
 const ROOM: u64 = 1024 * 1024 * 1024;
-/// Not even one session.
+/// Too little free space for even one session, in bytes.
 const NO_ROOM: u64 = 100 * 1024 * 1024;
 
-/// Files and clock may differ by so much; a network's server has a clock of its own.
+/// How much the clock of a file system may differ from the machine's. A network file system uses the server's clock.
 const MAX_SKEW: Duration = Duration::from_secs(5);
 
-/// How many watches there may be, and how many this work tree needs.
+/// Compares the allowed file watches with the number that this work tree needs.
 pub fn watching(here: &Path) -> Finding {
     let (directories, all) = ask::count_directories(here, MAX_DIRECTORIES, COUNT_BOUND);
     let limit = |name: &str| -> Option<u64> {
@@ -36,33 +37,33 @@ fn judge_watching(directories: u64, all: bool, watches: Option<u64>, instances: 
     let what = if directories == 1 { "directory" } else { "directories" };
     let needs = format!("{directories} {what}{} here", if all { "" } else { " or more" });
     let (Some(watches), Some(instances)) = (watches, instances) else {
-        let advice = "changes are found by scanning; nothing to do unless that is too slow";
+        let advice = "dogwatch scans for changes instead; no action needed unless that is too slow";
         return Finding::warning(NAME, format!("{needs}; this system has no inotify"), advice);
     };
     let found = format!("{needs}; {watches} watches and {instances} instances allowed");
     let ours = u64::try_from(wake::MAX_WATCHES).unwrap_or(u64::MAX);
-    // Editors and file managers of the same user need some too.
     if !all || directories > ours {
         return Finding::warning(
             NAME,
             found,
-            "more than dogwatch watches: changes are found by scanning; keep large data in ignored directories",
+            "too many directories to watch, so dogwatch scans for changes; keep large data in ignored directories",
         );
     }
+    // Half of the watches are left to the user's editors and file managers.
     if directories.saturating_mul(2) > watches {
         let advice = format!(
-            "`sudo sysctl fs.inotify.max_user_watches={}`; until then changes are found by scanning",
+            "run `sudo sysctl fs.inotify.max_user_watches={}`; until then dogwatch scans for changes",
             ours * 4
         );
         return Finding::warning(NAME, found, advice);
     }
     if instances < 16 {
-        return Finding::warning(NAME, found, "`sudo sysctl fs.inotify.max_user_instances=512`");
+        return Finding::warning(NAME, found, "run `sudo sysctl fs.inotify.max_user_instances=512`");
     }
     Finding::ok(NAME, found)
 }
 
-/// The project's state directory and the user's, where the locks are.
+/// Checks the project's state directory, the user's lock directory and the free disk space.
 pub fn record(here: &Path) -> Vec<Finding> {
     let state = here.join(home::STATE_DIR);
     vec![trial("state directory", &state), trial("lock directory", &home::user_state_dir()), room(&state)]
@@ -74,24 +75,24 @@ fn trial(name: &str, dir: &Path) -> Finding {
     match try_file(&there) {
         Ok(Tried { locks: false, .. }) => Finding::problem(
             name,
-            format!("{shown}: its file system has no locks"),
-            "two runs could work on one tree: use a local disk (`--state-dir`, XDG_STATE_HOME)",
+            format!("{shown}: the file system does not support locks"),
+            "two runs could use the same work tree; use a local disk (--state-dir, XDG_STATE_HOME)",
         ),
         Ok(Tried { skew, .. }) if skew > MAX_SKEW => Finding::warning(
             name,
-            format!("{shown}: its file system's clock is {} s off", skew.as_secs()),
+            format!("{shown}: the clock of the file system is {} s off", skew.as_secs()),
             "set the clocks of both machines",
         ),
-        Ok(_) => Finding::ok(name, format!("{shown} can be written and has locks")),
+        Ok(_) => Finding::ok(name, format!("{shown} is writable and supports locks")),
         Err(error) => Finding::problem(
             name,
-            format!("{shown} cannot be written: {error}"),
-            "see that it is yours and that there is room; `--state-dir DIR` names another one",
+            format!("cannot write to {shown}: {error}"),
+            "check its owner and the free space, or use another directory with --state-dir",
         ),
     }
 }
 
-/// The directory itself, or the one in which it will be made.
+/// Returns the directory itself, or its nearest existing ancestor.
 fn nearest(dir: &Path) -> PathBuf {
     dir.ancestors().find(|dir| dir.is_dir()).unwrap_or(Path::new("/")).to_owned()
 }
@@ -101,13 +102,13 @@ struct Tried {
     skew: Duration,
 }
 
-/// Writes and locks a file that nobody else sees, and removes it.
+/// Writes and locks a temporary file, then removes it.
 fn try_file(dir: &Path) -> io::Result<Tried> {
     let path = dir.join(format!(".dogwatch-doctor-{}", std::process::id()));
     let mut file = File::options().write(true).create_new(true).open(&path)?;
     let tried = file.write_all(b"x").and_then(|()| {
         let other = File::options().write(true).open(&path)?;
-        // Held by the one, it must be refused to the other.
+        // While one descriptor holds the lock, the other must not get it.
         let locks = file.try_lock().is_ok() && other.try_lock().is_err();
         let (now, then) = (SystemTime::now(), file.metadata()?.modified()?);
         let skew = now.duration_since(then).or_else(|_| then.duration_since(now)).unwrap_or_default();
@@ -118,25 +119,25 @@ fn try_file(dir: &Path) -> io::Result<Tried> {
 }
 
 fn room(state: &Path) -> Finding {
-    let advice = "make room: a run that cannot write its record starts nothing new";
+    let advice = "free some space; a run that cannot write its record starts no new sessions";
     match rustix::fs::statvfs(nearest(state)) {
         Ok(facts) => {
             let free = facts.f_bavail.saturating_mul(facts.f_frsize);
             let found = format!("{:.1} GB free for the record", free as f64 / 1e9);
-            // Some file systems do not count their inodes.
+            // Some file systems do not report inodes.
             let full = facts.f_files > 0 && facts.f_favail == 0;
             match free {
-                _ if full => Finding::problem("disk", "no inode is free", advice),
+                _ if full => Finding::problem("disk", "no free inodes", advice),
                 0..NO_ROOM => Finding::problem("disk", found, advice),
                 NO_ROOM..ROOM => Finding::warning("disk", found, advice),
                 _ => Finding::ok("disk", found),
             }
         }
-        Err(error) => Finding::warning("disk", format!("does not tell its room: {error}"), advice),
+        Err(error) => Finding::warning("disk", format!("cannot read the free space: {error}"), advice),
     }
 }
 
-/// The user's and the project's settings files.
+/// Checks the user's and the project's settings files.
 pub fn settings(here: &Path) -> Vec<Finding> {
     let user = home::user_config_file().map(|path| settings_file("user settings", &path, true));
     let project = settings_file("project settings", &here.join(PROJECT_FILE), false);
@@ -154,13 +155,13 @@ fn settings_file(name: &str, path: &Path, is_user: bool) -> Finding {
             return Finding::problem(
                 name,
                 format!("{shown}: {e}"),
-                "see that it is a text file you may read",
+                "make sure that it is a text file and that you may read it",
             );
         }
     };
     let source = Some(Source { name: &shown, text: &text });
     let sources = Sources {
-        // Stands for any loop: only the settings are looked at.
+        // A stand-in for any loop: only the settings are checked.
         loop_file: Source { name: "doctor", text: "---\nagent: sh\n---\nx\n" },
         user: source.filter(|_| is_user),
         project: source.filter(|_| !is_user),
@@ -174,7 +175,7 @@ fn settings_file(name: &str, path: &Path, is_user: bool) -> Finding {
         Ok(loaded) => loaded.warnings,
         Err(found) => found,
     };
-    let advice = "`dogwatch check DIR` shows the place";
+    let advice = "`dogwatch check DIR` shows the line";
     match found.iter().find(|f| f.file == shown) {
         Some(first) if first.severity == Severity::Error => {
             Finding::problem(name, format!("{}: {}", first.position(), first.message), advice)
@@ -190,7 +191,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn watches_suffice_up_to_half_of_what_is_allowed() {
+    fn a_tree_may_need_half_of_the_allowed_watches() {
         let level = |directories, all, watches| judge_watching(directories, all, watches, Some(128)).level;
         assert_eq!(level(4096, true, Some(8192)), Level::Ok);
         assert_eq!(level(4097, true, Some(8192)), Level::Warning);
@@ -201,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn trial_leaves_nothing_behind() {
+    fn the_trial_leaves_no_file_behind() {
         let dir = tempfile::tempdir().expect("a directory");
         let finding = trial("state", &dir.path().join("not/yet"));
         assert_eq!(finding.level, Level::Ok, "{finding:?}");

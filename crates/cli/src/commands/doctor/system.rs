@@ -1,4 +1,4 @@
-//! The machine: what holds processes, git, the clock.
+//! Checks the machine: process containment, git and the clock.
 
 use super::Finding;
 use dogwatch_core::text::one_line;
@@ -8,44 +8,41 @@ use dogwatch_host::{clock, home};
 use std::path::Path;
 use std::time::Duration;
 
+/// How long a command may take.
 const BOUND: Duration = Duration::from_secs(5);
 
-/// Snapshots are tried with 2.20 and later.
+/// The oldest version of git that snapshots are tested with.
 const OLDEST_GIT: (u32, u32) = (2, 20);
 
-/// 2025-01-01, in milliseconds since 1970: dogwatch is younger.
+/// 2025-01-01 in milliseconds since 1970. A clock that shows an earlier time is wrong, because dogwatch did not exist
+/// then.
 const BEFORE_US: i64 = 1_735_689_600_000;
 
 pub fn containment() -> Finding {
     const NAME: &str = "containment";
-    let advice = "run dogwatch where the kernel is Linux 3.4 or later and /proc is mounted; \
-                  agents may leave processes behind here";
+    let advice = "agents may leave processes behind here; use Linux 3.4 or later with /proc mounted";
     match Asker::start().and_then(|mut asker| asker.try_containment(BOUND)) {
         Ok(Containment::Holds { within }) => Finding::ok(
             NAME,
             format!(
-                "subreaper: a process that was left behind was found and ended in {:.1} ms (cgroup.kill is not used)",
+                "subreaper: found and killed a leftover process in {:.1} ms (cgroup.kill is not used)",
                 within.as_secs_f64() * 1e3
             ),
         ),
-        Ok(Containment::Leaks) => Finding::problem(NAME, "a process that was left behind got away", advice),
+        Ok(Containment::Leaks) => Finding::problem(NAME, "a leftover process escaped", advice),
         Ok(Containment::Untried) => {
-            Finding::warning(NAME, "could not be tried: no shell, or too slow", "see that `sh` is on PATH")
+            Finding::warning(NAME, "cannot test it: no shell, or too slow", "make sure that `sh` is on PATH")
         }
-        Err(error) => Finding::problem(NAME, format!("the keeper fails: {error}"), advice),
+        Err(error) => Finding::problem(NAME, format!("cannot start the keeper: {error}"), advice),
     }
 }
 
-/// git itself, and whether the work tree can be snapshotted.
+/// Checks the version of git, and whether the directory is a work tree that snapshots can cover.
 pub fn git(here: &Path) -> Vec<Finding> {
     let answer = ask(here, &["git", "--version"]);
     let Some(version) = answer.as_ref().ok().and_then(|text| text.strip_prefix("git version ")) else {
-        let said = answer.err().unwrap_or_else(|| "git says no version".to_owned());
-        return vec![Finding::warning(
-            "git",
-            said,
-            "install git: without it a killed session's work has no snapshot",
-        )];
+        let why = answer.err().unwrap_or_else(|| "`git --version` prints no version".to_owned());
+        return vec![Finding::warning("git", why, "install git; snapshots need it")];
     };
     let shown = one_line(version, 40);
     let first = match numbers(version) {
@@ -54,7 +51,7 @@ pub fn git(here: &Path) -> Vec<Finding> {
             Finding::warning(
                 "git",
                 shown,
-                format!("snapshots are tried with {major}.{minor} and later: update it"),
+                format!("update git; snapshots are tested with {major}.{minor} and later"),
             )
         }
         Some(_) | None => Finding::ok("git", shown),
@@ -70,19 +67,19 @@ fn work_tree(here: &Path) -> Finding {
         }
         Ok(_) | Err(_) => Finding::warning(
             NAME,
-            "git does not take this directory for a work tree of yours",
-            "`git init` here, or see what `git status` says: without it there are no snapshots",
+            "this directory is not a git work tree",
+            "run `git init`, or check `git status`; snapshots need a work tree",
         ),
     }
 }
 
-/// What it prints if it ends well, else what happened instead.
+/// Runs a command. Returns its output if it succeeds, and what went wrong otherwise.
 fn ask(here: &Path, argv: &[&str]) -> Result<String, String> {
     let env = vec![(b"LC_ALL".to_vec(), Some(b"C".to_vec()))];
     match Asker::start().and_then(|mut asker| asker.ask(argv, env, here, BOUND)) {
         Ok(Answer::Said { how: HowEnded::Code(0), stdout }) => Ok(stdout),
         Ok(Answer::Said { how: HowEnded::Code(code), .. }) => Err(format!("exit code {code}")),
-        Ok(Answer::Said { how: HowEnded::Signal(signal), .. }) => Err(format!("died by signal {signal}")),
+        Ok(Answer::Said { how: HowEnded::Signal(signal), .. }) => Err(format!("killed by signal {signal}")),
         Ok(Answer::Refused(why)) => Err(why),
         Ok(Answer::TookTooLong) => Err(format!("no answer within {} s", BOUND.as_secs())),
         Err(error) => Err(error.to_string()),
@@ -97,9 +94,9 @@ fn numbers(version: &str) -> Option<(u32, u32)> {
 pub fn clock() -> Finding {
     let now = clock::now();
     let advice =
-        "set the clock (`timedatectl set-ntp true`): reset times, budgets by day and the record go by it";
+        "set the clock (`timedatectl set-ntp true`); reset times, day budgets and the record depend on it";
     if now.wall.0 < BEFORE_US {
-        return Finding::problem("clock", format!("it says {}", now.wall), advice);
+        return Finding::problem("clock", format!("the clock is wrong: {}", now.wall), advice);
     }
     Finding::ok("clock", now.wall.to_string())
 }

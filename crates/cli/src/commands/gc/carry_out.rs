@@ -1,10 +1,11 @@
-//! Removing what may go: worktrees first, then snapshots, then the record. What fails on the way leaves the rest of
-//! that run where it is, so that the next `gc` can try again.
+//! Removes the planned runs: worktrees first, then snapshots, then the record. If a step fails, the rest of that
+//! run stays in place so that the next `gc` can retry.
 
 use super::plan::{Gone, Plan};
 use dogwatch_host::worktree::{self, Tidied};
 use dogwatch_host::{retire, snapshot};
 
+/// What `gc` removed, and what it failed to remove.
 #[derive(Default)]
 pub struct Done {
     pub runs: u64,
@@ -40,7 +41,7 @@ pub fn carry_out(plan: Plan) -> Done {
 fn remove(gone: &Gone) -> Result<u64, String> {
     let found = &gone.found;
     if found.is_live() {
-        return Err("it is alive".to_owned());
+        return Err("it is live".to_owned());
     }
     for tree in worktree::tidy_run(&found.state_dir(), &found.id, true) {
         if let Tidied::Kept { path, why } = tree {

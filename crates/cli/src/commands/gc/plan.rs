@@ -1,4 +1,4 @@
-//! What may go, and what stays and why. Nothing is changed in here.
+//! Decides which runs to remove, and which to keep and why. This module changes nothing.
 
 use crate::runs::{FoundRun, registered, runs_in, state_dir};
 use dogwatch_core::dur::Dur;
@@ -11,10 +11,10 @@ use dogwatch_host::{home, retire};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-/// Runs that are removed in one go; the next `gc` takes the rest.
+/// The most runs to remove at once; the next `gc` removes the rest.
 pub const MAX_GONE: usize = 1_000;
 
-/// What stays for its age or its place among the newest.
+/// The rule that keeps recent runs.
 pub struct Retention {
     pub keep: u64,
     pub older_than: Dur,
@@ -27,29 +27,31 @@ impl Retention {
     }
 }
 
+/// The runs and snapshots to remove.
 #[derive(Default)]
 pub struct Plan {
     pub gone: Vec<Gone>,
-    /// Snapshots of runs whose record is not there any more.
+    /// Snapshots of runs whose record no longer exists.
     pub strays: Vec<Stray>,
-    /// Old enough, and kept all the same.
+    /// Runs that are old enough but must be kept, with the reason.
     pub kept: Vec<(RunId, String)>,
-    /// Where removals that were cut short are looked for.
+    /// Directories to clear of removals that were interrupted.
     pub runs_dirs: Vec<PathBuf>,
 }
 
-/// A run that may go.
+/// A run to remove.
 pub struct Gone {
     pub found: FoundRun,
-    /// How it ended.
+    /// The outcome of the run.
     pub how: String,
     pub bytes: u64,
-    /// Where its snapshots are.
+    /// The repository that holds the snapshots.
     pub repo: PathBuf,
     pub refs: Vec<String>,
     pub trees: usize,
 }
 
+/// Snapshots without a record.
 pub struct Stray {
     pub run: String,
     pub repo: PathBuf,
@@ -84,7 +86,8 @@ impl Plan {
         }
     }
 
-    /// Only by their age: the record may lie in a state directory that nobody knows of.
+    /// Finds snapshots without a record. They are removed only by age, because their record may be in an unknown
+    /// state directory.
     fn look_for_strays(&mut self, state: &Path, known: &BTreeSet<RunId>, retention: &Retention) {
         let state = state.canonicalize().unwrap_or_else(|_| state.to_owned());
         let Some(project) = state.parent() else { return };
@@ -113,24 +116,24 @@ enum Judged {
 }
 
 fn judge(found: &FoundRun, retention: &Retention) -> Judged {
-    // What began a short while ago cannot have ended long ago; its record need not be read.
+    // A run that started recently cannot have ended long ago, so its record need not be read.
     if began(&found.id).is_some_and(|at| !retention.is_old(at)) {
         return Judged::Young;
     }
     if found.is_live() {
-        return Judged::Stays("it is alive".to_owned());
+        return Judged::Stays("it is live".to_owned());
     }
     let view = match found.view() {
         Ok(view) => view,
         Err(failure) => {
-            return Judged::Stays(format!("its record cannot be read: {}", failure.message()));
+            return Judged::Stays(format!("cannot read its record: {}", failure.message()));
         }
     };
     if !retention.is_old(view.last.wall) {
         return Judged::Young;
     }
     let Some(end) = &view.ended else {
-        return Judged::Stays("it did not end: `dogwatch resume` can go on with it".to_owned());
+        return Judged::Stays("it did not end; `dogwatch resume` can continue it".to_owned());
     };
     let how = end.outcome.to_string();
     match surroundings(found, &view, retention) {
@@ -142,7 +145,7 @@ fn judge(found: &FoundRun, retention: &Retention) -> Judged {
     }
 }
 
-/// Its snapshots and worktrees, if none of them must stay.
+/// Returns the repository, the snapshots and the number of worktrees of a run, or the reason why it must be kept.
 fn surroundings(
     found: &FoundRun,
     view: &View,
@@ -155,7 +158,7 @@ fn surroundings(
         }
     }
     let repo = PathBuf::from(view.started.as_ref().map_or("", |started| started.work_dir.as_str()));
-    // Where no repository is, or not any more, there are no snapshots either.
+    // A run outside of a repository has no snapshots.
     if !home::work_tree(&repo).join(".git").exists() {
         return Ok((repo, Vec::new(), trees.len()));
     }
@@ -163,12 +166,12 @@ fn surroundings(
     let is_undo =
         |stored: &&Stored| stored.name.rsplit('/').next().is_some_and(|n| n.starts_with(snapshot::UNDO));
     if stored.iter().filter(is_undo).any(|stored| !retention.is_old(stored.at)) {
-        return Err("it was undone a short while ago, and what was there then is kept in it".to_owned());
+        return Err("it was undone recently, and its snapshots hold the state before the undo".to_owned());
     }
     Ok((repo, stored.into_iter().map(|stored| stored.name).collect(), trees.len()))
 }
 
-/// When a run began, from its id.
+/// Returns when a run started, from its id.
 fn began(id: &RunId) -> Option<Wall> {
     let stamp = id.as_str().get(..15)?;
     let at = jiff::civil::DateTime::strptime("%Y%m%d-%H%M%S", stamp).ok()?;
@@ -180,7 +183,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn age_is_told_by_the_id_and_the_retention_is_met_to_the_second() {
+    fn the_id_gives_the_start_time_and_the_retention_is_exact() {
         let id: RunId = "20261115-201533-k3f9".parse().expect("a run id");
         let at = began(&id).expect("a time");
         assert_eq!(at.to_string(), "2026-11-15T20:15:33.000Z");

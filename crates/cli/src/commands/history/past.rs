@@ -1,4 +1,4 @@
-//! A run that was, and the sums of a project, from the fold of the records.
+//! One run of the history, and the totals of a project, computed from the folded records.
 
 use crate::error::Failure;
 use crate::runs::FoundRun;
@@ -12,6 +12,7 @@ use dogwatch_host::clock;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
+/// One run of the history.
 #[derive(Serialize)]
 pub struct Past {
     pub run: RunId,
@@ -26,22 +27,25 @@ pub struct Past {
     pub exit_code: Option<u8>,
     pub verified: Option<bool>,
     pub started_at: Option<Wall>,
-    /// With a supervisor.
+    /// How long the run was supervised.
     pub duration_s: Dur,
     #[serde(flatten)]
     pub sums: Sums,
 }
 
-/// What can be added up.
+/// The figures that can be added up over runs.
 #[derive(Clone, Default, Serialize)]
 pub struct Sums {
     pub counts: CountsStatus,
-    /// Of runs that have ended.
+    /// Counted for runs that have ended.
     pub flake_retries: u64,
-    /// What sessions told, null if none did, and how many sessions did not tell.
+    /// The tokens that sessions reported; null if no session did.
     pub tokens: Option<u64>,
+    /// The number of sessions that did not report tokens.
     pub tokens_unknown_sessions: u64,
+    /// The cost that sessions reported; null if no session did.
     pub cost_usd: Option<f64>,
+    /// The number of sessions that did not report a cost.
     pub cost_unknown_sessions: u64,
 }
 
@@ -71,7 +75,7 @@ impl Sums {
     }
 }
 
-/// Something and nothing known is something.
+/// Adds two figures that may be unknown. The sum is unknown only if both figures are.
 fn sum<T>(a: Option<T>, b: Option<T>, add: fn(T, T) -> T) -> Option<T> {
     match (a, b) {
         (Some(a), Some(b)) => Some(add(a, b)),
@@ -108,12 +112,12 @@ impl Past {
     }
 }
 
-/// The sums of one work directory.
+/// The totals of one work directory.
 #[derive(Serialize)]
 pub struct Project {
     pub project: String,
     pub runs: u64,
-    /// How many ended how; `lost` and those that go on by their state.
+    /// The number of runs per outcome. Runs without an outcome are counted by their state, such as `lost`.
     pub outcomes: BTreeMap<&'static str, u64>,
     pub duration_s: Dur,
     #[serde(flatten)]

@@ -1,4 +1,4 @@
-//! The history as lines for people: columns that line up.
+//! Formats the history as a table.
 
 use super::History;
 use super::past::{Past, Project};
@@ -9,25 +9,25 @@ use dogwatch_core::status::State;
 use dogwatch_core::text::one_line;
 use unicode_width::UnicodeWidthStr;
 
-/// What is shown of a name.
+/// The longest loop name to show, in bytes.
 const MAX_NAME: usize = 24;
 const HEAD: [&str; 9] =
-    ["began (UTC)", "run", "loop", "outcome", "lasted", "iterations", "flakes", "tokens", "cost"];
+    ["started (UTC)", "run", "loop", "outcome", "duration", "iterations", "flakes", "tokens", "cost"];
 
 pub fn lines(history: &History, all: bool) -> Vec<Line> {
     if history.runs.is_empty() && history.unreadable.is_empty() {
         let here = if all { "on this machine" } else { "in this directory" };
-        let text = format!("no run {here} yet; `dogwatch run DIR` starts one");
+        let text = format!("no runs {here} yet; start one with `dogwatch run DIR`");
         return vec![Line { tone: Tone::Plain, text }];
     }
     let mut lines = table(history);
     for broken in &history.unreadable {
-        let text = format!("{}  its record cannot be read: {}", broken.run, one_line(&broken.why, 200));
+        let text = format!("{}  cannot read its record: {}", broken.run, one_line(&broken.why, 200));
         lines.push(Line { tone: Tone::Bad, text });
     }
     if history.left_out > 0 {
         let older = words::count(history.left_out as u64, "older run");
-        let text = format!("{older} not shown, nor in the sums: `--limit N` shows more");
+        let text = format!("{older} not listed and not in the totals; show more with `--limit N`");
         lines.push(Line { tone: Tone::Quiet, text });
     }
     for project in &history.projects {
@@ -85,7 +85,7 @@ fn cells(run: &Past) -> [String; 9] {
     ]
 }
 
-/// `11-15 20:15`
+/// Formats a time as `11-15 20:15`.
 fn when(at: Wall) -> String {
     let at = at.to_string();
     at.get(5..16).unwrap_or(&at).replace('T', " ")
@@ -101,7 +101,7 @@ fn outcome(run: &Past) -> String {
     }
 }
 
-/// `12 (3 idle, 1 failed)`
+/// Formats the iterations of a run as `12 (3 idle, 1 failed)`.
 fn iterations(run: &Past) -> String {
     let c = &run.sums.counts;
     let some = |n: u64, word: &str| (n > 0).then(|| format!("{n} {word}"));
@@ -116,13 +116,13 @@ fn iterations(run: &Past) -> String {
     }
 }
 
-/// Under a head that says what it is.
+/// Shortens a figure for a column whose title names the unit.
 fn figure(text: String) -> String {
-    let short = text.replace(" tokens", "").replace(" that did not say", " unknown");
+    let short = text.replace(" tokens", "");
     match short.as_str() {
         "tokens unknown" | "cost unknown" => "unknown".to_owned(),
         "no" | "no tokens" | "no cost" => "-".to_owned(),
-        _ => short.replace(" and ", " + "),
+        _ => short,
     }
 }
 

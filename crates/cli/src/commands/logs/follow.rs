@@ -1,5 +1,5 @@
-//! `logs -f`: the run's events say which iteration it is at, the kernel says when its output grew. Nothing
-//! here looks again and again.
+//! `logs -f`: the event stream of the run shows which iteration is active, inotify shows when its output grows.
+//! Nothing here polls.
 
 use super::out::{Out, Stop};
 use super::record::{self, Look, Seen, ending};
@@ -17,15 +17,17 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, sync_channel};
 
-/// What may wait for a slow terminal; then those who tell us wait too.
-const MAX_NEWS: usize = 64;
+/// The most updates that may be queued for a slow terminal. When the queue is full, the senders wait.
+const MAX_UPDATES: usize = 64;
+/// The size of the inotify buffer, in bytes.
 const BUFFER: usize = 4 * 1024;
 
-enum News {
+/// A reason to print more.
+enum Update {
     Event(Box<Recorded>),
     /// Something in the watched directory changed.
     Grew,
-    /// The run's stream of events ended; by an error, if it did not end well.
+    /// The event stream of the run ended, with the error if there was one.
     Over(Option<String>),
 }
 
@@ -42,23 +44,23 @@ struct Follower<'a> {
 pub fn follow(found: &FoundRun, stderr: bool, out: &mut Out) -> Result<(), Stop> {
     let look = record::look_at_last(found)?;
     let after = look.seen.as_ref().map_or(0, |seen| seen.seq.saturating_sub(1));
-    let (sender, news) = sync_channel(MAX_NEWS);
+    let (sender, updates) = sync_channel(MAX_UPDATES);
     let watcher = Watcher::start(sender.clone());
-    tell_events(found, after, sender)?;
+    forward_events(found, after, sender)?;
     let mut follower = Follower { found, stderr, out, look, watcher, source: None, over: false };
-    for news in news {
-        match news {
-            News::Event(event) => follower.event(&event)?,
-            News::Grew => {}
-            News::Over(error) => return follower.ended(error),
+    for update in updates {
+        match update {
+            Update::Event(event) => follower.event(&event)?,
+            Update::Grew => {}
+            Update::Over(error) => return follower.ended(error),
         }
         follower.drain()?;
     }
     Ok(())
 }
 
-/// The run's events, from a thread of their own.
-fn tell_events(found: &FoundRun, after: u64, to: SyncSender<News>) -> Result<(), Failure> {
+/// Starts a thread that forwards the events of the run.
+fn forward_events(found: &FoundRun, after: u64, to: SyncSender<Update>) -> Result<(), Failure> {
     let path = format!("/v1/events?after={after}");
     let events = found.client()?.stream(&path);
     let events = events.map_err(|e| Failure::usage(format!("run {}: {e}", found.id)))?;
@@ -66,17 +68,17 @@ fn tell_events(found: &FoundRun, after: u64, to: SyncSender<News>) -> Result<(),
         let mut error = None;
         for event in events {
             match event {
-                // An event of a later version may be none to us.
+                // An event of a later version may be unknown here; skip it.
                 Ok(event) => {
                     let Ok(event) = serde_json::from_str(&event.data) else { continue };
-                    if to.send(News::Event(event)).is_err() {
+                    if to.send(Update::Event(event)).is_err() {
                         return;
                     }
                 }
                 Err(e) => error = Some(e.to_string()),
             }
         }
-        let _ = to.send(News::Over(error));
+        let _ = to.send(Update::Over(error));
     });
     Ok(())
 }
@@ -94,15 +96,15 @@ impl Follower<'_> {
                 self.watcher.watch(&home::iteration_dir(&self.found.dir, node, *iteration));
                 Ok(())
             }
-            // What it printed is in the file before its end is in the record.
+            // The file holds all output before the record holds the end of the session.
             Event::SessionEnded(_) => self.close(),
             Event::RunEnded(end) => {
                 self.over = true;
                 self.close()?;
                 let tone = if end.exit_code == 0 { Tone::Good } else { Tone::Bad };
-                self.tell(tone, &format!("{}: {}", end.outcome, end.reason))
+                self.print(tone, &format!("{}: {}", end.outcome, end.reason))
             }
-            event => match (ending(event), told(event)) {
+            event => match (ending(event), other_line(event)) {
                 (Some((_, line)), _) | (None, Some(line)) => self.out.line(&line),
                 (None, None) => Ok(()),
             },
@@ -122,7 +124,7 @@ impl Follower<'_> {
         source.finish(self.out)
     }
 
-    fn tell(&mut self, tone: Tone, text: &str) -> Result<(), Stop> {
+    fn print(&mut self, tone: Tone, text: &str) -> Result<(), Stop> {
         self.out.line(&Line { tone, text: printable(text).into_owned() })
     }
 
@@ -134,18 +136,18 @@ impl Follower<'_> {
         let id = &self.found.id;
         let why = error.map_or_else(String::new, |e| format!(": {e}"));
         Err(Failure::with_hint(
-            format!("run {id} is not there any more{why}"),
-            format!("`dogwatch resume {id}` goes on with it"),
+            format!("run {id} stopped responding{why}"),
+            format!("continue it with `dogwatch resume {id}`"),
         )
         .into())
     }
 }
 
-/// What happens between the agent's words.
-fn told(event: &Event) -> Option<Line> {
+/// Returns a line for an event that is neither agent output nor the end of an iteration.
+fn other_line(event: &Event) -> Option<Line> {
     let (tone, text) = match event {
         Event::HardStop { message, reason, .. } => {
-            (Tone::Bad, format!("ended by the watchdog: {message} [{reason}]"))
+            (Tone::Bad, format!("stopped by the watchdog: {message} [{reason}]"))
         }
         Event::WaitStarted { why, delay_s: Some(delay), .. } => {
             (Tone::Quiet, format!("waiting {delay} ({})", words::wait(*why)))
@@ -159,15 +161,15 @@ fn told(event: &Event) -> Option<Line> {
     Some(Line { tone, text: printable(&text).into_owned() })
 }
 
-/// Tells when a file in one directory grows. Where the system gives no watch, output is shown when a session
-/// ends, and that is said.
+/// Watches one directory for files that grow. If the system provides no watch, output appears when a session ends,
+/// and a note says so.
 struct Watcher {
     fd: Option<Arc<OwnedFd>>,
     watched: Option<i32>,
 }
 
 impl Watcher {
-    fn start(to: SyncSender<News>) -> Watcher {
+    fn start(to: SyncSender<Update>) -> Watcher {
         let Ok(fd) = inotify::init(CreateFlags::CLOEXEC) else { return Watcher { fd: None, watched: None } };
         let fd = Arc::new(fd);
         let own = Arc::clone(&fd);
@@ -175,8 +177,8 @@ impl Watcher {
             let mut buffer = [MaybeUninit::uninit(); BUFFER];
             let mut reader = Reader::new(&*own, &mut buffer);
             while reader.next().is_ok() {
-                // A queue that is full holds news enough: whatever comes next, all that is there is shown.
-                let _ = to.try_send(News::Grew);
+                // Skip the update if the queue is full: every queued update prints all available output.
+                let _ = to.try_send(Update::Grew);
             }
         });
         Watcher { fd: Some(fd), watched: None }
@@ -195,5 +197,5 @@ impl Watcher {
 }
 
 fn blind() {
-    eprintln!("Note: the system gives no file watch; output is shown when a session ends");
+    eprintln!("note: cannot watch files on this system; output appears when a session ends");
 }

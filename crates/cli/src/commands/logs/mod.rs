@@ -9,38 +9,38 @@ mod out;
 mod record;
 mod source;
 
-/// Show what the agent printed
+/// Show the output of the agent
 ///
-/// Without -i it is the last iteration in which the agent was called. What Claude Code, Codex, OpenCode and
-/// Gemini print for programs is shown for people: words as words, `→ Bash: make test` for a tool, `✓` or `✗`
-/// with the first line of its result, errors, and what it took. Any other agent's output is shown as it is,
-/// without control characters.
+/// Shows the last iteration that called the agent, unless -i selects another. The JSON output of Claude Code, Codex,
+/// OpenCode and Gemini is made readable: messages as text, `→ Bash: make test` for a tool call, `✓` or `✗` with the
+/// first line of its result, errors, and tokens and cost. The output of other agents is shown as it is, without
+/// control characters.
 #[derive(clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub struct Args {
     #[command(flatten)]
     which: Which,
-    /// Go on with what comes, from iteration to iteration, until the run ends
+    /// Print new output as it arrives, until the run ends
     #[arg(long, short, conflicts_with = "iteration")]
     follow: bool,
-    /// Show this iteration
+    /// Iteration to show [default: the last one that called the agent]
     #[arg(long, short, value_name = "N")]
     iteration: Option<u64>,
-    /// Copy every byte as it was printed; not to a terminal
+    /// Copy the output byte for byte (not to a terminal)
     #[arg(long)]
     raw: bool,
-    /// What it printed on stderr instead
+    /// Show stderr instead of stdout
     #[arg(long)]
     stderr: bool,
 }
 
 const AFTER_HELP: &str = "\
 Examples:
-  dogwatch logs -f            watch the run of this project
-  dogwatch logs k3f9 -i 12    the 12th iteration of the run whose id ends in k3f9
-  dogwatch logs --raw | jq .  the events as the agent printed them
+  dogwatch logs -f            follow the latest run of this project
+  dogwatch logs k3f9 -i 12    show iteration 12 of the run whose id ends in k3f9
+  dogwatch logs --raw | jq .  print the agent's JSON output
 
-What the agent was told lies beside it: prompt.md in the iteration's directory.";
+The prompt of an iteration is in prompt.md, next to the output in the iteration's directory.";
 
 pub fn run(args: &Args) -> Result<u8, Failure> {
     let found = args.which.find()?;
@@ -50,8 +50,8 @@ pub fn run(args: &Args) -> Result<u8, Failure> {
         false => show(&found, args, &mut out),
     };
     match shown {
-        // Who has seen enough (`| head`) is served.
-        Ok(()) | Err(Stop::NobodyReads) => Ok(0),
+        // A closed pipe (`| head`) is not an error.
+        Ok(()) | Err(Stop::Closed) => Ok(0),
         Err(Stop::Failed(failure)) => Err(failure),
     }
 }
@@ -75,7 +75,7 @@ fn show(found: &FoundRun, args: &Args, out: &mut Out) -> Result<(), Stop> {
     }
 }
 
-/// `iteration 3  2026-11-15 20:15:33 UTC`
+/// Returns the title of an iteration: `iteration 3  2026-11-15 20:15:33 UTC`.
 fn head(seen: &Seen) -> Line {
     let at = seen.at.to_string();
     let (day, time) = at.split_once('T').unwrap_or((&at, ""));
@@ -87,11 +87,11 @@ fn no_such(found: &FoundRun, wanted: Option<u64>, look: &Look) -> Failure {
     match wanted {
         Some(n) => Failure::with_hint(
             format!("run {} has no iteration {n}", found.id),
-            format!("it has {}", crate::screen::words::count(look.iterations, "iteration")),
+            format!("the run has {}", crate::screen::words::count(look.iterations, "iteration")),
         ),
         None => Failure::with_hint(
-            format!("run {} has not begun its first iteration", found.id),
-            format!("`dogwatch status {}` tells how it stands", found.id),
+            format!("run {} has not started its first iteration", found.id),
+            format!("`dogwatch status {}` shows its state", found.id),
         ),
     }
 }

@@ -1,12 +1,14 @@
-//! Where the lines go: a terminal in colour, a file or pipe plain, or every byte as it was.
+//! The destination of `logs`: colored or plain lines, or the agent's raw bytes.
 
+use crate::color;
 use crate::error::Failure;
 use crate::screen::{Line, paint};
 use std::io::{ErrorKind, IsTerminal, Write};
 
-/// Why there is nothing more to show.
+/// Why the output stops.
 pub enum Stop {
-    NobodyReads,
+    /// The reader of stdout is gone.
+    Closed,
     Failed(Failure),
 }
 
@@ -16,25 +18,24 @@ impl From<Failure> for Stop {
     }
 }
 
+/// Prints lines or raw bytes to stdout.
 pub struct Out {
     pub raw: bool,
-    colour: bool,
+    color: bool,
 }
 
 impl Out {
     pub fn choose(raw: bool) -> Result<Out, Failure> {
-        let terminal = std::io::stdout().is_terminal();
-        if raw && terminal {
+        if raw && std::io::stdout().is_terminal() {
             return Err(Failure::with_hint(
-                "--raw does not write to a terminal: what an agent prints may steer it",
-                "leave --raw out, or send it to a file or a program: `dogwatch logs --raw | less`",
+                "--raw does not write to a terminal: the agent's output may contain control sequences",
+                "omit --raw, or redirect the output: `dogwatch logs --raw | less`",
             ));
         }
-        let dumb = std::env::var_os("TERM").is_some_and(|t| t == "dumb");
-        Ok(Out { raw, colour: terminal && !dumb && std::env::var_os("NO_COLOR").is_none() })
+        Ok(Out { raw, color: color::on_stdout() })
     }
 
-    /// A line of ours or of the agent's; raw output has only the agent's bytes.
+    /// Prints a line. Raw output consists of the agent's bytes only, so it omits all lines.
     pub fn line(&mut self, line: &Line) -> Result<(), Stop> {
         self.lines(std::slice::from_ref(line))
     }
@@ -44,7 +45,7 @@ impl Out {
             return Ok(());
         }
         let text: String =
-            lines.iter().flat_map(|l| [paint(self.colour, l.tone, &l.text), "\n".to_owned()]).collect();
+            lines.iter().flat_map(|l| [paint(self.color, l.tone, &l.text), "\n".to_owned()]).collect();
         write(text.as_bytes())
     }
 
@@ -57,7 +58,7 @@ fn write(bytes: &[u8]) -> Result<(), Stop> {
     let mut out = std::io::stdout().lock();
     match out.write_all(bytes).and_then(|()| out.flush()) {
         Ok(()) => Ok(()),
-        Err(e) if e.kind() == ErrorKind::BrokenPipe => Err(Stop::NobodyReads),
-        Err(e) => Err(Stop::Failed(Failure::internal(format!("cannot print: {e}")))),
+        Err(e) if e.kind() == ErrorKind::BrokenPipe => Err(Stop::Closed),
+        Err(e) => Err(Stop::Failed(Failure::internal(format!("cannot write to stdout: {e}")))),
     }
 }

@@ -1,5 +1,5 @@
-//! The record, read line by line for the one iteration that is wanted. A night's record may be long; what is
-//! kept of it is one iteration and the settings.
+//! Reads the record line by line to find one iteration. A record may be long, so only that iteration and the
+//! settings are kept in memory.
 
 use super::source::Source;
 use crate::error::Failure;
@@ -15,18 +15,18 @@ use std::borrow::Cow;
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 
-/// As the journal's own reader has it.
+/// The longest line to read, as in the journal's own reader.
 const MAX_LINE: u64 = 4 * 1024 * 1024;
 
-/// What the record says about an iteration.
+/// An iteration, as recorded.
 #[derive(Clone)]
 pub struct Seen {
     pub node: NodeName,
     pub iteration: Iteration,
-    /// Its first event.
+    /// The sequence number of its first event.
     pub seq: u64,
     pub at: Wall,
-    /// A session was started in it.
+    /// The iteration started a session.
     pub called: bool,
     pub end: Option<Line>,
 }
@@ -37,6 +37,7 @@ impl Seen {
     }
 }
 
+/// The iteration that was found in a record, and the settings of the run.
 #[derive(Default)]
 pub struct Look {
     started: Option<Box<RunStarted>>,
@@ -86,7 +87,7 @@ impl Seen {
     }
 }
 
-/// Looks for an iteration: the one that is wanted, or the last in which the agent was called, or the last.
+/// Finds an iteration: the wanted one, or the last that called the agent, or the last.
 pub fn look(found: &FoundRun, wanted: Option<u64>) -> Result<Look, Failure> {
     let mut called = None;
     let mut look = read(found, wanted, |look| {
@@ -98,7 +99,7 @@ pub fn look(found: &FoundRun, wanted: Option<u64>) -> Result<Look, Failure> {
     Ok(look)
 }
 
-/// The last iteration that began, whatever came of it.
+/// Finds the last iteration that started.
 pub fn look_at_last(found: &FoundRun) -> Result<Look, Failure> {
     read(found, None, |_| {})
 }
@@ -114,7 +115,7 @@ fn read(found: &FoundRun, wanted: Option<u64>, mut each: impl FnMut(&Look)) -> R
         if (&mut file).take(MAX_LINE).read_until(b'\n', &mut line).map_err(cannot)? == 0 {
             return Ok(look);
         }
-        // What is no event is the torn last line: `status` and `resume` say so.
+        // Only a torn last line is not an event. `status` and `resume` report it.
         if is_wanted(&line)
             && let Ok(event) = serde_json::from_slice::<Recorded>(&line)
         {
@@ -124,7 +125,7 @@ fn read(found: &FoundRun, wanted: Option<u64>, mut each: impl FnMut(&Look)) -> R
     }
 }
 
-/// Most of a record is observations.
+/// Returns whether a line needs to be parsed. Most lines of a record are observations, which do not.
 fn is_wanted(line: &[u8]) -> bool {
     #[derive(serde::Deserialize)]
     struct Head<'a> {
@@ -136,12 +137,12 @@ fn is_wanted(line: &[u8]) -> bool {
     })
 }
 
-/// How an iteration ended, if this is its end.
+/// Returns the end of an iteration and the line that describes it, if the event is such an end.
 pub fn ending(event: &Event) -> Option<(&IterationEnd, Line)> {
     let (tone, word, end) = match event {
         Event::IterationCompleted(end) => (Tone::Good, "completed".to_owned(), end),
         Event::IterationIdle { end, reason, consecutive, skipped, .. } => {
-            let how = if *skipped { ", the agent was not called" } else { "" };
+            let how = if *skipped { ", agent not called" } else { "" };
             (Tone::Quiet, format!("idle ({} in a row, {reason}{how})", words::nth(*consecutive)), end)
         }
         Event::IterationFailed(end) => (Tone::Bad, "failed".to_owned(), end),
@@ -151,10 +152,7 @@ pub fn ending(event: &Event) -> Option<(&IterationEnd, Line)> {
         Event::IterationInterrupted { end, .. } => (Tone::Bad, "interrupted".to_owned(), end),
         _ => return None,
     };
-    let because = match tone {
-        Tone::Bad => format!(", {}", end.because),
-        Tone::Plain | Tone::Head | Tone::Good | Tone::Quiet => String::new(),
-    };
-    let text = format!("{word} in {}{because}", words::span(end.duration_s));
+    let because = (tone == Tone::Bad).then_some(end.because.as_str());
+    let text = words::ended(&word, end.duration_s, because);
     Some((end, Line { tone, text: printable(&text).into_owned() }))
 }

@@ -1,4 +1,4 @@
-//! An iteration's raw output, read as it grows. The file need not be there, nor be a file.
+//! Reads the raw output of an iteration as it grows. The file may be missing, or may not be a regular file.
 
 use super::out::{Out, Stop};
 use crate::render::Renderer;
@@ -9,15 +9,16 @@ use std::fs::File;
 use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
-/// Read and shown at a time: what a log of any size costs.
+/// The most bytes to read at once, whatever the size of the log.
 const CHUNK: usize = 64 * 1024;
 
+/// The stdout or stderr file of an iteration.
 pub struct Source {
     dir: PathBuf,
     /// `stdout` or `stderr`.
     stream: &'static str,
     file: Option<File>,
-    /// It cannot be read, and why was kept for the note.
+    /// Why the file cannot be read, for the note.
     refused: Option<String>,
     renderer: Renderer,
     read: u64,
@@ -30,7 +31,7 @@ impl Source {
         Source { dir, stream, file: None, refused: None, renderer, read: 0 }
     }
 
-    /// Shows all that is there now.
+    /// Prints all output that is available now.
     pub fn drain(&mut self, out: &mut Out) -> Result<(), Stop> {
         let mut buffer = vec![0; CHUNK];
         loop {
@@ -47,27 +48,27 @@ impl Source {
         }
     }
 
-    /// Nothing more will come: a last line without an end is shown too.
+    /// Prints the last line if it has no line end. Call it when no more output will come.
     pub fn finish(&mut self, out: &mut Out) -> Result<(), Stop> {
         out.lines(&self.renderer.finish())
     }
 
-    /// Why there was nothing to show, if so.
+    /// Returns a note that explains missing output, or `None` if there was output.
     pub fn note(&self) -> Option<Line> {
         if self.read > 0 {
             return None;
         }
         let text = match &self.refused {
-            Some(why) => format!("  (its {} cannot be read: {why})", self.stream),
-            None => format!("  (it printed nothing on {}{})", self.stream, self.other()),
+            Some(why) => format!("  (cannot read its {}: {why})", self.stream),
+            None => format!("  (no output on {}{})", self.stream, self.other()),
         };
         Some(Line { tone: Tone::Quiet, text })
     }
 
     fn other(&self) -> String {
         let (name, how) = match self.stream {
-            "stdout" => ("stderr", "`--stderr` shows"),
-            _ => ("stdout", "without --stderr you see"),
+            "stdout" => ("stderr", "--stderr shows"),
+            _ => ("stdout", "omit --stderr to see"),
         };
         match std::fs::symlink_metadata(self.dir.join(name)) {
             Ok(meta) if meta.is_file() && meta.len() > 0 => {
@@ -81,7 +82,7 @@ impl Source {
         if self.file.is_none() && self.refused.is_none() {
             match open(&self.dir.join(self.stream)) {
                 Ok(file) => self.file = Some(file),
-                // It is made with the first byte.
+                // The file is created with the first byte of output.
                 Err(error) if error.kind() == ErrorKind::NotFound => {}
                 Err(error) => self.refused = Some(error.to_string()),
             }
@@ -101,13 +102,13 @@ impl Source {
     }
 }
 
-/// Opens a regular file and nothing else: a FIFO in its place must not hold us.
+/// Opens a regular file. Fails for anything else, because opening a FIFO could block.
 fn open(path: &Path) -> std::io::Result<File> {
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
     let file = File::from(rustix::fs::open(path, flags, Mode::empty())?);
     match file.metadata()?.is_file() {
         true => Ok(file),
-        false => Err(std::io::Error::new(ErrorKind::InvalidInput, "it is no regular file")),
+        false => Err(std::io::Error::new(ErrorKind::InvalidInput, "not a regular file")),
     }
 }
 
@@ -116,22 +117,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_fifo_a_directory_or_nothing_in_place_of_the_output_is_a_note_and_no_hang() {
+    fn a_missing_or_irregular_output_file_gives_a_note_and_does_not_block() {
         let dir = tempfile::tempdir().expect("a directory");
-        let mut out = Out::choose(false).expect("nothing raw is asked for");
+        let mut out = Out::choose(false).expect("not raw, so any stdout is fine");
         let note = |out: &mut Out| {
             let mut source = Source::new(dir.path().to_owned(), false, ReaderName::Plain, "/w");
             assert!(source.drain(out).is_ok());
             source.note().expect("there is nothing to show").text
         };
-        assert_eq!(note(&mut out), "  (it printed nothing on stdout)");
+        assert_eq!(note(&mut out), "  (no output on stdout)");
         std::fs::write(dir.path().join("stderr"), "trouble").expect("writes");
-        assert_eq!(note(&mut out), "  (it printed nothing on stdout; `--stderr` shows 7 B of stderr)");
+        assert_eq!(note(&mut out), "  (no output on stdout; --stderr shows 7 B of stderr)");
         let path = dir.path().join("stdout");
         std::fs::create_dir(&path).expect("makes it");
-        assert_eq!(note(&mut out), "  (its stdout cannot be read: it is no regular file)");
+        assert_eq!(note(&mut out), "  (cannot read its stdout: not a regular file)");
         std::fs::remove_dir(&path).expect("removes it");
         rustix::fs::mkfifoat(rustix::fs::CWD, &path, Mode::RUSR).expect("a FIFO");
-        assert_eq!(note(&mut out), "  (its stdout cannot be read: it is no regular file)");
+        assert_eq!(note(&mut out), "  (cannot read its stdout: not a regular file)");
     }
 }

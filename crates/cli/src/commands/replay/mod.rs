@@ -18,28 +18,28 @@ use std::path::PathBuf;
 
 /// Show what the watchdog would have done with a recording
 ///
-/// FILE is a run's journal (its events.jsonl, or the directory it lies in), or a timeline: JSON lines in
-/// order of time, each {"t_ms": n, "line": "..."} or {"t_ms": n, "input": KIND, ...}. A line is printed
-/// whenever the verdict changes, then a summary; see docs/replay.md.
+/// FILE is the journal of a run (events.jsonl, or its directory) or a timeline: JSON lines in order of time, each
+/// {"t_ms": n, "line": "..."} or {"t_ms": n, "input": KIND, ...}. A line is printed whenever the verdict changes,
+/// then a summary. See docs/replay.md.
 ///
-/// A journal is judged by the policy it was written under, unless a flag gives another one.
+/// A journal is evaluated under its own policy unless a flag changes it.
 #[derive(clap::Args)]
 pub struct Args {
-    /// A run's journal or a timeline
+    /// Journal of a run, or a timeline
     file: PathBuf,
-    /// Which agent printed the lines of a timeline: claude, codex, opencode, gemini or plain
+    /// Agent that printed the lines of a timeline: claude, codex, opencode, gemini or plain
     #[arg(long, value_name = "NAME")]
     agent: Option<String>,
-    /// A set of watchdog limits: quick, standard or deep
+    /// Watchdog limits to use: quick, standard or deep
     #[arg(long, value_name = "P")]
     profile: Option<String>,
-    /// Set a key of the policy, e.g. --set watchdog.idle=5m
+    /// Override a key of the policy, e.g. --set watchdog.idle=5m
     #[arg(long = "set", value_name = "KEY=VALUE")]
     set: Vec<String>,
-    /// Take the policy from a dogwatch.toml
+    /// Read the policy from a dogwatch.toml
     #[arg(long, value_name = "FILE")]
     policy: Option<PathBuf>,
-    /// As JSON lines (docs/replay.md)
+    /// Print the verdicts as JSON lines (docs/replay.md)
     #[arg(long)]
     json: bool,
 }

@@ -1,4 +1,4 @@
-//! `dogwatch report --html FILE`: the page of a run as one file.
+//! `dogwatch report --html FILE`: writes the dashboard page of a run to one file.
 
 use crate::error::Failure;
 use crate::runs::FoundRun;
@@ -8,7 +8,7 @@ use dogwatch_host::clock;
 use dogwatch_web::Subject;
 use std::path::Path;
 
-/// Writes the file whole or not at all: one that is there already is replaced only by a finished one.
+/// Writes the report atomically: an existing file is replaced only by a complete one.
 pub fn write(found: &FoundRun, file: &Path) -> Result<u8, Failure> {
     let record = found.record()?;
     let status = Status::of(&View::fold(&record.events), found.is_live().then(clock::now));
@@ -17,9 +17,9 @@ pub fn write(found: &FoundRun, file: &Path) -> Result<u8, Failure> {
     let page = dogwatch_web::report(&Subject { project: &project, status: &status, events: &record.events });
     place(file, page.as_bytes()).map_err(|e| {
         let what = format!("cannot write the report to {}: {e}", file.display());
-        Failure::with_hint(what, "give a file in a directory that is there and can be written to")
+        Failure::with_hint(what, "choose a file in an existing, writable directory")
     })?;
-    super::super::print(format!("{} ({} KB)\n", file.display(), page.len().div_ceil(1000)).as_bytes())
+    super::super::print(format!("{} ({} kB)\n", file.display(), page.len().div_ceil(1000)).as_bytes())
 }
 
 fn place(file: &Path, bytes: &[u8]) -> std::io::Result<()> {
@@ -27,7 +27,7 @@ fn place(file: &Path, bytes: &[u8]) -> std::io::Result<()> {
     unfinished.push(format!(".{}.part", std::process::id()));
     let done = std::fs::write(&unfinished, bytes).and_then(|()| std::fs::rename(&unfinished, file));
     if done.is_err() {
-        // It may not have been made at all; what matters is said already.
+        // The file may not exist. The caller reports the original error.
         let _ = std::fs::remove_file(&unfinished);
     }
     done

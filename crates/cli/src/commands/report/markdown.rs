@@ -1,13 +1,13 @@
-//! The page: its sections in their order, and text made fit for Markdown.
+//! Assembles the sections of a Markdown report, and escapes text for Markdown.
 
 use super::Told;
 use super::{paragraphs, tables};
 use dogwatch_core::story::Ends;
 use dogwatch_core::text::{one_line, printable};
 
-/// How much of somebody's words a line shows.
+/// The most of a foreign text to show on a line, in bytes.
 pub const MAX_WORDS: usize = 300;
-/// How much of a text in a fence is shown.
+/// The most of a foreign text to show in a code block, in bytes.
 const MAX_FENCED: usize = 8 * 1024;
 
 pub fn page(told: &Told) -> String {
@@ -21,8 +21,8 @@ pub fn page(told: &Told) -> String {
         ("Checks", paragraphs::checks(told)),
         ("Waits", tables::waits(told)),
         ("Cost", tables::cost(told)),
-        ("Trouble", paragraphs::troubles(told)),
-        ("What is left", paragraphs::left(told)),
+        ("Problems", paragraphs::troubles(told)),
+        ("Unfinished work", paragraphs::left(told)),
         ("Snapshots", tables::snapshots(told)),
     ];
     for (name, text) in sections.into_iter().filter(|(_, text)| !text.is_empty()) {
@@ -31,12 +31,12 @@ pub fn page(told: &Told) -> String {
     page
 }
 
-/// One line of somebody's text: no control characters, and no markup of its own.
+/// Returns the first line of a foreign text, without control characters and with its markup escaped.
 pub fn plain(text: &str) -> String {
     escaped(&one_line(text, MAX_WORDS))
 }
 
-/// Markup taken out of a text that is one line already.
+/// Escapes the markup in a single line of text.
 pub fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in printable(text).chars() {
@@ -52,12 +52,12 @@ pub fn escaped(text: &str) -> String {
     out
 }
 
-/// As [`code`], within a table: there a bar must be marked even in code.
+/// Formats text as code inside a table, where a bar must be escaped even in code.
 pub fn cell(text: &str) -> String {
     code(text).replace('|', "\\|")
 }
 
-/// Text as code on one line, whatever it holds.
+/// Formats any text as inline code.
 pub fn code(text: &str) -> String {
     let clean = printable(text).replace(['\n', '\t'], " ");
     let ticks = "`".repeat(longest_row(&clean, '`') + 1);
@@ -65,7 +65,8 @@ pub fn code(text: &str) -> String {
     format!("{ticks}{pad}{clean}{pad}{ticks}")
 }
 
-/// A block of somebody's text, its end if it is long, in a fence that it cannot close.
+/// Formats a foreign text as a code block with a fence that the text cannot close. Of a long text only the end is
+/// kept.
 pub fn fenced(text: &str) -> String {
     let clean = printable(text);
     let from = clean.ceil_char_boundary(clean.len().saturating_sub(MAX_FENCED));
@@ -78,7 +79,7 @@ fn longest_row(text: &str, of: char) -> usize {
     text.split(|c| c != of).map(str::len).max().unwrap_or(0)
 }
 
-/// Each entry as a line, with a word about those that were left out.
+/// Formats each entry as a line, with a note in place of the entries that were dropped.
 pub fn lines<T>(ends: &Ends<T>, line: impl Fn(&T) -> String, left_out: impl Fn(u64) -> String) -> String {
     let (first, cut, last) = ends.parts();
     let mut text: String = first.iter().map(&line).collect();
@@ -109,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_long_text_the_end_is_shown() {
+    fn a_long_text_keeps_its_end() {
         let at = fenced(&"é".repeat(MAX_FENCED / 2));
         assert!(!at.contains('…'));
         let beyond = fenced(&"é".repeat(MAX_FENCED / 2 + 1));

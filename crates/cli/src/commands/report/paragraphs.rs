@@ -1,4 +1,4 @@
-//! What is told in sentences.
+//! The sections of a report that consist of sentences and lists.
 
 use super::Told;
 use super::markdown::{code, escaped, fenced, lines, plain};
@@ -9,7 +9,7 @@ use dogwatch_core::story::{Attempted, How, Judged, Judgement, Row, What};
 use dogwatch_core::view::NodeView;
 use dogwatch_host::home;
 
-/// Nodes that are told of by name.
+/// The most nodes to name.
 const MAX_NODES: usize = 20;
 
 pub fn title(told: &Told) -> String {
@@ -21,10 +21,10 @@ pub fn title(told: &Told) -> String {
     format!("Run {} of {}", told.found.id, escaped(&name))
 }
 
-/// How it ended, what it did, what is worth a look.
+/// Returns the summary: how the run ended, what it did, and what to look at.
 pub fn in_three_lines(told: &Told) -> String {
     let lines = [how_it_ended(told), what_it_did(told), what_to_look_at(told)];
-    // Two spaces keep a line a line.
+    // In Markdown, two trailing spaces are a line break.
     lines.join("  \n") + "\n"
 }
 
@@ -35,9 +35,9 @@ fn how_it_ended(told: &Told) -> String {
             let checked = verified(end);
             format!("**{}** after {lasted}: {}{checked}.", escaped(end.outcome.as_str()), plain(&end.reason))
         }
-        None if told.live => format!("**still running**, for {lasted} so far."),
+        None if told.live => format!("**running** for {lasted} so far."),
         None => format!(
-            "**lost**: its dogwatch died after {lasted}; `dogwatch resume {}` goes on with it.",
+            "**lost**: the supervisor died after {lasted}; continue the run with `dogwatch resume {}`.",
             told.tail()
         ),
     }
@@ -45,7 +45,7 @@ fn how_it_ended(told: &Told) -> String {
 
 fn verified(end: &RunEnded) -> &'static str {
     match (end.outcome, end.verified) {
-        (_, true) => " (checked)",
+        (_, true) => " (verified by checks)",
         (Outcome::Clean | Outcome::CleanWithFlake, false) => " (no checks, so not verified)",
         (_, false) => "",
     }
@@ -66,23 +66,23 @@ fn what_to_look_at(told: &Told) -> String {
     for attempt in story.failing.values().take(MAX_NODES) {
         let names: Vec<String> =
             failed_checks(attempt).map(|r| format!("{} ({})", code(&r.cmd), rc(r))).collect();
-        parts.push(format!("checks fail: {}", names.join(", ")));
+        parts.push(format!("failing checks: {}", names.join(", ")));
     }
     if let Some(last) = story.hard_stops().last() {
         let count = words::count(story.hard_stops().count() as u64, "hard stop");
-        parts.push(format!("{count}, the last: {}", plain(&verdict(last))));
+        parts.push(format!("{count}, latest: {}", plain(&verdict(last))));
     }
     if let Some(row) = story.troubles.iter().last() {
-        let count = words::count(story.troubles.count(), "trouble");
-        parts.push(format!("{count}, the last: {}", row_of_trouble(row)));
+        let count = words::count(story.troubles.count(), "problem");
+        parts.push(format!("{count}, latest: {}", row_of_trouble(row)));
     }
     if let Some(line) = told.broken_chain {
-        parts.push(format!("**line {line} of the record was changed by somebody**"));
+        parts.push(format!("**line {line} of the record was changed after it was written**"));
     }
     if parts.is_empty() {
-        return "Nothing went wrong that was seen.".to_owned();
+        return "No problems found.".to_owned();
     }
-    format!("Worth a look: {}.", parts.join("; "))
+    format!("Needs attention: {}.", parts.join("; "))
 }
 
 fn failed_nodes(told: &Told) -> impl Iterator<Item = &NodeView> {
@@ -91,7 +91,7 @@ fn failed_nodes(told: &Told) -> impl Iterator<Item = &NodeView> {
 
 fn verdict(judged: &Judged) -> String {
     match &judged.verdict {
-        Judgement::Deferred { by } => format!("went on, by what was seen on {by}"),
+        Judgement::Deferred { by } => format!("continued because of activity on {by}"),
         Judgement::HardStop { reason, message, .. } => format!("{message} [{reason}]"),
     }
 }
@@ -104,14 +104,16 @@ fn one_verdict(told: &Told, judged: &Judged) -> String {
     let what = match &judged.verdict {
         Judgement::Deferred { .. } => plain(&verdict(judged)),
         Judgement::HardStop { recoverable, .. } => {
-            let so = if *recoverable { "" } else { ", not recoverable" };
-            format!("**hard stop**{so}: {}", plain(&verdict(judged)))
+            let suffix = if *recoverable { "" } else { ", not recoverable" };
+            format!("**hard stop**{suffix}: {}", plain(&verdict(judged)))
         }
     };
     let mut text = format!("- {} {}: {what}\n", clock(judged.at), told.turn(&judged.node, judged.iteration));
     for e in &judged.evidence {
         let seen = match (e.last_at, e.age_seconds) {
-            (Some(at), Some(age)) => format!("last at {at:.1} s, {age:.1} s before, {} in all", e.counter),
+            (Some(at), Some(age)) => {
+                format!("last seen at {at:.1} s ({age:.1} s before the verdict), {} in total", e.counter)
+            }
             (_, _) => "never seen".to_owned(),
         };
         let active = if judged.active_channel == Some(e.channel) { " (active)" } else { "" };
@@ -132,13 +134,13 @@ fn rc(result: &CheckResult) -> String {
     }
 }
 
-/// The checks of every iteration; the end of the output of those that fail to the last.
+/// Lists the check results of every iteration, then the output of the checks that still fail.
 pub fn checks(told: &Told) -> String {
     let mut text = lines(&told.story.attempts, |a| one_attempt(told, a), |n| format!("\n… {n} more …\n\n"));
     for attempt in told.story.failing.values().take(MAX_NODES) {
         for result in failed_checks(attempt) {
             let Some(tail) = &result.tail else { continue };
-            let cut = if result.truncated { ", the end of what it printed" } else { "" };
+            let cut = if result.truncated { ", end of its output" } else { "" };
             let which = told.turn(&attempt.node, attempt.iteration);
             text.push_str(&format!("\n{} after {which}{cut}:\n\n{}", code(&result.cmd), fenced(tail)));
         }
@@ -149,16 +151,16 @@ pub fn checks(told: &Told) -> String {
 fn one_attempt(told: &Told, attempted: &Attempted) -> String {
     let attempt = &attempted.attempt;
     let how = if attempt.converged { "passed" } else { "**failed**" };
-    let counts = if attempt.uncounted { ", which counts for nothing" } else { "" };
+    let counts = if attempt.uncounted { " (not counted)" } else { "" };
     let waited = match attempt.backoff_s {
-        Some(backoff) => format!(", {} after the one before", words::span(backoff)),
+        Some(backoff) => format!(", {} after the previous attempt", words::span(backoff)),
         None => String::new(),
     };
     let which = told.turn(&attempt.node, attempt.iteration);
     let took = words::span(attempt.duration_s);
     let mut text = format!("- {} {which}: {how} in {took}{waited}{counts}\n", clock(attempted.at));
     for result in &attempt.results {
-        let flaky = if result.flaky { ", flaky: it failed and then passed on the same tree" } else { "" };
+        let flaky = if result.flaky { ", flaky: failed, then passed on the same work tree" } else { "" };
         let took = words::span(result.duration_s);
         text.push_str(&format!("  - {} {} in {took}{flaky}\n", code(&result.cmd), rc(result)));
     }
@@ -177,14 +179,14 @@ fn row_of_trouble(row: &Row) -> String {
     }
 }
 
-/// What there is of the work of nodes that are not done: their last words, and where the rest lies.
+/// Lists the nodes that are not done, with the agent's last message and the files that hold its work.
 pub fn left(told: &Told) -> String {
     let done = |n: &&NodeView| n.state == NodeState::Done && n.iteration.0 > 0;
     let nodes: Vec<&NodeView> =
         told.view().nodes.iter().filter(|n| n.iteration.0 > 0 && !done(n)).take(MAX_NODES).collect();
     let mut text: String = nodes.iter().map(|node| left_by(told, node)).collect();
     for turn in told.story.open.values().take(MAX_NODES) {
-        let how = if told.live { "goes on" } else { "was open when its dogwatch died" };
+        let how = if told.live { "is running" } else { "was running when the supervisor died" };
         text.push_str(&format!("- {} {how}\n", told.turn(&turn.node, turn.iteration)));
     }
     text
@@ -198,11 +200,11 @@ fn left_by(told: &Told, node: &NodeView) -> String {
     text.push('\n');
     if let Some(partial) = told.story.partials.get(&node.name) {
         let file = told.found.dir.join(&partial.file);
-        text.push_str(&format!("  what there is of it: {}\n", code(&file.display().to_string())));
+        text.push_str(&format!("  partial result: {}\n", code(&file.display().to_string())));
     }
     let Some(session) = told.story.last_words.get(&node.name) else { return text };
     if !session.said.is_empty() {
-        text.push_str("  The agent's last words:\n\n");
+        text.push_str("  The agent's last message:\n\n");
         text.push_str(&indented(&fenced(&session.said)));
     }
     let dir = home::iteration_dir(&told.found.dir, &node.name, session.iteration);
@@ -222,7 +224,7 @@ fn indented(text: &str) -> String {
     text.lines().map(|line| format!("  {line}\n")).collect()
 }
 
-/// The word for how an iteration ended.
+/// Returns the word for how an iteration ended.
 pub fn how(how: How) -> &'static str {
     match how {
         How::Completed => "completed",

@@ -1,4 +1,4 @@
-//! What is told in rows.
+//! The sections of a report that consist of rows: facts, timeline, waits, cost and snapshots.
 
 use super::Told;
 use super::markdown::{cell, code, escaped, lines, plain};
@@ -12,17 +12,17 @@ use dogwatch_core::view::{Counts, Used};
 use dogwatch_host::clock;
 
 impl Told {
-    /// The moment up to which it is told.
+    /// Returns the end of the reported time.
     pub fn now(&self) -> Moment {
         if self.live { clock::now() } else { self.view().last }
     }
 
-    /// `iteration 3`, with its node if there are several.
+    /// Returns `iteration 3`, preceded by the node if the run has several.
     pub fn turn(&self, node: &NodeName, iteration: Iteration) -> String {
         format!("{}iteration {iteration}", self.node(node))
     }
 
-    /// A node's name, if there are several.
+    /// Returns the name of a node, or nothing if the run has only one.
     fn node(&self, node: &NodeName) -> String {
         if self.view().nodes.len() > 1 { format!("{} ", code(node.as_str())) } else { String::new() }
     }
@@ -36,7 +36,7 @@ pub fn facts(told: &Told) -> String {
         ("loop file", cell(&started.path)),
         ("work directory", cell(&started.work_dir)),
         ("agent", cell(&started.agent)),
-        ("began", day_and_clock(view.began.wall)),
+        ("started", day_and_clock(view.began.wall)),
         ("ended", end),
         ("record", cell(&told.found.dir.display().to_string())),
         ("dogwatch", escaped(&started.dogwatch)),
@@ -45,24 +45,24 @@ pub fn facts(told: &Told) -> String {
     format!("| | |\n|---|---|\n{}", rows.concat())
 }
 
-/// `2026-11-15 20:15:33`
+/// Formats a time as `2026-11-15 20:15:33 UTC`.
 fn day_and_clock(at: Wall) -> String {
     let at = at.to_string();
     at.get(..19).unwrap_or(&at).replace('T', " ") + " UTC"
 }
 
-/// `20:15:33`
+/// Formats a time as `20:15:33`.
 pub fn clock(at: Wall) -> String {
     let at = at.to_string();
     at.get(11..19).unwrap_or(&at).to_owned()
 }
 
-/// `12 iterations: 9 completed, 3 of them idle, 1 failed`
+/// Formats counts as `12 iterations: 9 completed (3 idle), 1 failed`.
 pub fn counts(c: &Counts) -> String {
     let some = |n: u64, word: &str| (n > 0).then(|| format!("{n} {word}"));
+    let idle = if c.idle > 0 { format!(" ({} idle)", c.idle) } else { String::new() };
     let parts: Vec<String> = [
-        some(c.completed, "completed"),
-        some(c.idle, "of them idle"),
+        some(c.completed, &format!("completed{idle}")),
         some(c.failed, "failed"),
         some(c.timed_out, "timed out"),
         some(c.interrupted, "interrupted"),
@@ -74,7 +74,7 @@ pub fn counts(c: &Counts) -> String {
     if parts.is_empty() { all } else { format!("{all}: {}", parts.join(", ")) }
 }
 
-/// Tokens and money; what some session did not say is not passed over.
+/// Formats tokens and cost. The number of sessions that did not report them is included.
 pub fn spent(used: &Used) -> String {
     format!("{}, {}", words::tokens(used), words::cost(used))
 }
@@ -82,18 +82,18 @@ pub fn spent(used: &Used) -> String {
 pub fn timeline(told: &Told) -> String {
     let mut day = String::new();
     let line = |row: &Row| format!("- {} {}\n", clock(row.at), what(told, &row.what));
-    let text = lines(&told.story.timeline, line, |n| format!("\n… {n} entries more …\n\n"));
+    let text = lines(&told.story.timeline, line, |n| format!("\n… {n} more …\n\n"));
     if let Some(first) = told.story.timeline.iter().next() {
         let at = first.at.to_string();
-        day = format!("From {}, times in UTC.\n\n", at.get(..10).unwrap_or(&at));
+        day = format!("Starts on {}; times are in UTC.\n\n", at.get(..10).unwrap_or(&at));
     }
     day + &text
 }
 
 fn what(told: &Told, what: &What) -> String {
     match what {
-        What::Started => "the run began".to_owned(),
-        What::Resumed => "**resumed** by another dogwatch".to_owned(),
+        What::Started => "run started".to_owned(),
+        What::Resumed => "run **resumed**".to_owned(),
         What::Turn(turn) => one_turn(told, turn),
         What::Idle(idle) => idle_row(told, idle),
         What::HardStop { node, iteration, reason, message } => {
@@ -112,11 +112,11 @@ fn what(told: &Told, what: &What) -> String {
             let names: Vec<String> = files.iter().take(MAX_FILES).map(|file| code(file)).collect();
             let more = if files.len() > MAX_FILES { ", …" } else { "" };
             let which = told.turn(node, *iteration);
-            format!("**{which} changed what the checks rest on**: {}{more}", names.join(", "))
+            format!("**{which} changed pinned files of the checks**: {}{more}", names.join(", "))
         }
         What::Recovery(plan) => recovery(told, plan),
         What::Partial { node, iteration, file } => {
-            format!("what there is of {} is kept in {}", told.turn(node, *iteration), code(file))
+            format!("partial result of {} kept in {}", told.turn(node, *iteration), code(file))
         }
         What::Waited { node, why, lasted, by } => {
             let by = if *by == WaitEndedBy::Timer { String::new() } else { format!(", ended by {by}") };
@@ -128,20 +128,20 @@ fn what(told: &Told, what: &What) -> String {
             format!("node {} {to}{why}", code(node.as_str()))
         }
         What::Suspended { lasted } => {
-            format!("nobody watched for {}; it does not count", words::span(*lasted))
+            format!("suspended for {} (not counted)", words::span(*lasted))
         }
-        What::Told { text } => format!("told by a person: \"{}\"", plain(text)),
-        What::Paused => "asked to pause".to_owned(),
-        What::Unpaused => "the pause was lifted".to_owned(),
+        What::Told { text } => format!("operator message: \"{}\"", plain(text)),
+        What::Paused => "pause requested".to_owned(),
+        What::Unpaused => "pause ended".to_owned(),
         What::Notice { message } => plain(message),
         What::Trouble { kind, detail } => format!("trouble: {} {}", plain(detail), code(kind)),
         What::Ended(end) => {
-            format!("the run ended: **{}**, exit code {}", escaped(end.outcome.as_str()), end.exit_code)
+            format!("run ended: **{}**, exit code {}", escaped(end.outcome.as_str()), end.exit_code)
         }
     }
 }
 
-/// `recovery of iteration 3 (stuck): retry, 1 of 3: it was quiet for too long`
+/// Formats a recovery as `recovery of iteration 3 (stuck): retry, 1 of 3: REASON`.
 fn recovery(told: &Told, plan: &RecoveryPlanned) -> String {
     let (which, class) = (told.turn(&plan.node, plan.iteration), escaped(plan.class.as_str()));
     let budget = if plan.budget > 0 { format!(", {} of {}", plan.used, plan.budget) } else { String::new() };
@@ -153,13 +153,13 @@ fn recovery(told: &Told, plan: &RecoveryPlanned) -> String {
     format!("recovery of {which} ({class}): {action}{budget}{next}: {}", plain(&plan.because))
 }
 
-/// Files that a line names.
+/// The most files to name on a line.
 const MAX_FILES: usize = 10;
 
 fn one_turn(told: &Told, turn: &Turn) -> String {
     let mut text = format!("{} ({})", told.turn(&turn.node, turn.iteration), escaped(turn.cause.as_str()));
     if let Some(end) = &turn.end {
-        text.push_str(&format!(" {} in {}: {}", how(end.how), words::span(end.lasted), plain(&end.because)));
+        text.push_str(&format!(" {}", words::ended(how(end.how), end.lasted, Some(&plain(&end.because)))));
     }
     match &turn.session {
         Some(session) => {
@@ -203,11 +203,11 @@ pub fn waits(told: &Told) -> String {
     if rows.is_empty() {
         rows
     } else {
-        format!("| why | times | in all | woken |\n|---|---|---|---|\n{rows}")
+        format!("| reason | count | total | woken |\n|---|---|---|---|\n{rows}")
     }
 }
 
-/// Of each node, and of all.
+/// Returns the cost of each node and of the whole run.
 pub fn cost(told: &Told) -> String {
     let nodes = &told.view().nodes;
     let row =
@@ -217,11 +217,11 @@ pub fn cost(told: &Told) -> String {
     if nodes.len() > 1 {
         rows.extend(nodes.iter().filter(used).take(MAX_ROWS).map(|n| row(&cell(n.name.as_str()), &n.used)));
     }
-    rows.push_str(&row("all", &told.view().spent()));
+    rows.push_str(&row("total", &told.view().spent()));
     format!("| node | tokens | cost |\n|---|---|---|\n{rows}")
 }
 
-/// Nodes with a row of their own.
+/// The most nodes to list in the cost table.
 const MAX_ROWS: usize = 200;
 
 pub fn snapshots(told: &Told) -> String {
@@ -230,7 +230,7 @@ pub fn snapshots(told: &Told) -> String {
     }
     let run = told.tail();
     let row = |s: &Kept| {
-        let skipped = if s.skipped > 0 { format!(", {} left out", s.skipped) } else { String::new() };
+        let skipped = if s.skipped > 0 { format!(", {} skipped", s.skipped) } else { String::new() };
         let of = if told.view().nodes.len() > 1 {
             format!(" --node {}", shell_word(s.node.as_str()))
         } else {
@@ -249,10 +249,10 @@ pub fn snapshots(told: &Told) -> String {
         format!("| {} | {} | {}{skipped} | {commands} |\n", clock(s.at), cell(&s.name), s.files)
     };
     let rows = lines(&told.story.snapshots, row, |n| format!("| … | {n} more | | |\n"));
-    format!("| at | ref | files | to see it, to undo it |\n|---|---|---|---|\n{rows}")
+    format!("| time | ref | files | show, undo |\n|---|---|---|---|\n{rows}")
 }
 
-/// A word that a shell takes as one.
+/// Quotes a text for the shell if necessary.
 fn shell_word(text: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./".contains(c);
     if text.chars().all(plain) && !text.starts_with('-') {

@@ -1,37 +1,36 @@
-//! A status in a few lines for people: what is at work first, and never a line too many.
+//! Formats a status as a few lines of text: active and failed nodes first, in bounded length.
 
 use crate::screen::words;
 use dogwatch_core::event::NodeState;
 use dogwatch_core::status::{DoingStatus, NodeStatus, SpentStatus, State, Status};
 use dogwatch_core::view::Used;
 
-/// So many nodes are told of one by one; the others are counted.
+/// The most nodes to list; the others are only counted.
 const MAX_NODES: usize = 12;
-/// So many failing checks of a node are named.
+/// The most failing checks to name per node.
 const MAX_FAILING: usize = 3;
+/// The most health issues of agents to show in the first line.
+const MAX_ISSUES: usize = 3;
 
-/// So much of what ails agents stands in the first line.
-const MAX_AILS: usize = 3;
-
-/// A status in a few lines for people.
+/// Formats a status as a few lines of text.
 pub fn tell(status: &Status) -> String {
     let mut lines = vec![headline(status)];
     let mut nodes: Vec<&NodeStatus> = status.nodes.iter().collect();
-    // What goes on and what went wrong is what somebody looks for. Within that, the file's order.
+    // Active nodes come first, then failed ones. Within a rank, nodes keep the order of the file.
     nodes.sort_by_key(|node| rank(node));
     let (shown, others) = nodes.split_at(nodes.len().min(MAX_NODES));
-    let told = Telling { of_several: status.nodes.len() > 1, live: status.live };
-    lines.extend(shown.iter().flat_map(|node| of_node(node, told)));
+    let context = Context { of_several: status.nodes.len() > 1, live: status.live };
+    lines.extend(shown.iter().flat_map(|node| node_lines(node, context)));
     lines.extend(counted(others));
-    lines.push(of_all(status));
+    lines.push(totals(status));
     lines.extend(spent(&status.spent));
     lines.extend(status.told.first().map(|first| match status.told.len() {
-        1 => format!("  told, for the next prompt: {first}"),
-        n => format!("  told, for the next prompt: {first} (and {} more)", n - 1),
+        1 => format!("  message for the next prompt: {first}"),
+        n => format!("  message for the next prompt: {first} (and {} more)", n - 1),
     }));
     if let Some(trouble) = &status.troubles.last {
-        let count = words::count(status.troubles.count, "trouble");
-        lines.push(format!("  {count}, the last: {} [{}]", trouble.detail, trouble.kind));
+        let count = words::count(status.troubles.count, "problem");
+        lines.push(format!("  {count}, latest: {} [{}]", trouble.detail, trouble.kind));
     }
     let text = lines.join("\n") + "\n";
     dogwatch_core::text::printable(&text).into_owned()
@@ -48,18 +47,19 @@ fn rank(node: &NodeStatus) -> u8 {
     }
 }
 
+/// The part of the run's status that determines how its nodes are described.
 #[derive(Clone, Copy)]
-struct Telling {
-    /// A node of several says how it stands; the one node of a loop is the run, and the first line has said that.
+struct Context {
+    /// The run has several nodes. The line of a single node omits its state, which the first line already shows.
     of_several: bool,
-    /// In a run that nobody supervises nobody is at work any more.
+    /// The run has a supervisor. Nodes cannot run without one, so their activity is shown in the past tense.
     live: bool,
 }
 
-fn of_node(node: &NodeStatus, Telling { of_several, live }: Telling) -> Vec<String> {
-    let at_rest = matches!(node.doing, DoingStatus::Nothing);
+fn node_lines(node: &NodeStatus, Context { of_several, live }: Context) -> Vec<String> {
+    let inactive = matches!(node.doing, DoingStatus::Nothing);
     let why = node.reason.as_deref().map_or_else(String::new, |reason| format!(" ({reason})"));
-    let how = match (of_several, at_rest) {
+    let how = match (of_several, inactive) {
         (true, true) => format!("{}{why}", node.state.as_str()),
         (_, false) if !live => format!("was {}", doing(&node.doing)),
         _ => doing(&node.doing),
@@ -68,10 +68,10 @@ fn of_node(node: &NodeStatus, Telling { of_several, live }: Telling) -> Vec<Stri
         0 => format!("  {}  {how}", node.name),
         n => format!("  {}  iteration {n}: {how}", node.name),
     }];
-    lines.extend(ails(&node.doing).into_iter().map(|ails| format!("    {ails}")));
-    if let Some(spell) = node.spell.as_ref().filter(|s| s.count > 0) {
-        let lasted = words::span(spell.lasted_s);
-        lines.push(format!("    idle {} in a row ({}), for {lasted}", spell.count, spell.reason));
+    lines.extend(health_issues(&node.doing).into_iter().map(|issue| format!("    {issue}")));
+    if let Some(streak) = node.spell.as_ref().filter(|s| s.count > 0) {
+        let (nth, lasted) = (words::nth(streak.count), words::span(streak.lasted_s));
+        lines.push(format!("    idle ({nth} in a row, {}) for {lasted}", streak.reason));
     }
     if node.failures_in_row > 0 {
         lines.push(format!("    {} in a row", words::count(u64::from(node.failures_in_row), "failure")));
@@ -79,34 +79,35 @@ fn of_node(node: &NodeStatus, Telling { of_several, live }: Telling) -> Vec<Stri
     lines.extend(checks(node));
     if node.recoveries > 0 && node.state != NodeState::Done {
         lines.push(format!(
-            "    {} since it last completed",
+            "    {} since the last completed iteration",
             words::count(u64::from(node.recoveries), "hard stop")
         ));
     }
-    lines.extend(node.worktree.as_ref().map(|path| format!("    its worktree: {path}")));
+    lines.extend(node.worktree.as_ref().map(|path| format!("    worktree: {path}")));
     lines
 }
 
-/// What the user's checks have said.
+/// Formats the results of the user's checks.
 fn checks(node: &NodeStatus) -> Option<String> {
-    let said = &node.attempts;
-    let attempts = words::count(said.count, "attempt");
-    match (said.count, said.converged) {
+    let tried = &node.attempts;
+    let attempts = words::count(tried.count, "attempt");
+    match (tried.count, tried.converged) {
         (0, _) => None,
-        (_, true) => Some(format!("    its checks passed, after {attempts}")),
+        (_, true) => Some(format!("    checks passed after {attempts}")),
         (_, false) => {
-            let named = said.failing.iter().take(MAX_FAILING).map(|f| format!("`{}` ({})", f.cmd, f.rc));
+            let named =
+                tried.failing.iter().take(MAX_FAILING).map(|f| format!("`{}` (exit {})", f.cmd, f.rc));
             let named = named.collect::<Vec<_>>().join(", ");
-            let more = match said.failing.len().saturating_sub(MAX_FAILING) {
+            let more = match tried.failing.len().saturating_sub(MAX_FAILING) {
                 0 => String::new(),
                 n => format!(" and {n} more"),
             };
-            Some(format!("    {attempts}, {} failed by the checks: {named}{more}", said.failed))
+            Some(format!("    {attempts}, {} failed; failing checks: {named}{more}", tried.failed))
         }
     }
 }
 
-/// How those stand that are not told of one by one.
+/// Counts the nodes that are not listed, by state.
 fn counted(others: &[&NodeStatus]) -> Option<String> {
     let of = |state: NodeState| match others.iter().filter(|node| node.state == state).count() {
         0 => None,
@@ -114,19 +115,19 @@ fn counted(others: &[&NodeStatus]) -> Option<String> {
     };
     let all = NodeState::ALL.iter().copied().filter_map(of).collect::<Vec<_>>().join(", ");
     let nodes = words::count(others.len() as u64, "more node");
-    (!others.is_empty()).then(|| format!("  {nodes}: {all} (all of them: --json)"))
+    (!others.is_empty()).then(|| format!("  {nodes}: {all} (list all with --json)"))
 }
 
-fn of_all(status: &Status) -> String {
+fn totals(status: &Status) -> String {
     let c = &status.counts;
     let iterations = words::count(c.iterations, "iteration");
     format!(
-        "  {iterations}: {} completed, {} of them idle, {} failed, {} timed out, {} interrupted",
+        "  {iterations}: {} completed ({} idle), {} failed, {} timed out, {} interrupted",
         c.completed, c.idle, c.failed, c.timed_out, c.interrupted
     )
 }
 
-/// What it has cost, if any session could have said so.
+/// Formats tokens and cost, if any session reported them.
 fn spent(spent: &SpentStatus) -> Option<String> {
     let used = Used {
         tokens: spent.tokens,
@@ -138,7 +139,7 @@ fn spent(spent: &SpentStatus) -> Option<String> {
         .then(|| format!("  spent: {}, {}", words::tokens(&used), words::cost(&used)))
 }
 
-/// One line: which run, how it stands.
+/// Formats a status as one line: run id, path and state.
 pub fn headline(status: &Status) -> String {
     let run = status.run.as_ref().map_or_else(|| "?".to_owned(), ToString::to_string);
     let path = status.path.as_deref().unwrap_or("?");
@@ -146,47 +147,47 @@ pub fn headline(status: &Status) -> String {
         (State::Ended, Some(end)) => {
             format!("ended: {} ({}), exit code {}", end.outcome, end.reason, end.exit_code)
         }
-        (State::Lost, _) => "its dogwatch died; `dogwatch resume` goes on with it".to_owned(),
+        (State::Lost, _) => "supervisor died; continue with `dogwatch resume`".to_owned(),
         (State::NeedsHuman, _) => "needs human".to_owned(),
         (state, _) => state.as_str().to_owned(),
     };
-    // What ails an agent must be seen where runs are listed, too.
-    let mut ailing = status.nodes.iter().flat_map(|node| ails(&node.doing));
+    // `ps` prints only this line, so it includes health issues.
+    let mut issues = status.nodes.iter().flat_map(|node| health_issues(&node.doing));
     let mut parts = vec![how];
-    parts.extend(ailing.by_ref().take(MAX_AILS));
-    parts.extend(match ailing.count() {
+    parts.extend(issues.by_ref().take(MAX_ISSUES));
+    parts.extend(match issues.count() {
         0 => None,
-        n => Some(format!("{n} more such")),
+        n => Some(words::count(n as u64, "more issue")),
     });
     let how = parts.join("; ");
     format!("run {run}  {path}  {how}")
 }
 
-/// What ails an agent that works, the most urgent first.
-fn ails(doing: &DoingStatus) -> Vec<String> {
+/// Lists the health issues of a working agent, the most urgent first.
+fn health_issues(doing: &DoingStatus) -> Vec<String> {
     let DoingStatus::Working { needs_human, retrying, drifted, .. } = doing else { return Vec::new() };
-    let mut ails = Vec::new();
+    let mut issues = Vec::new();
     if let Some(asks) = needs_human {
         let left = asks.left_s.map(|left| format!(" ({} left)", words::clock(left))).unwrap_or_default();
-        ails.push(format!("needs a person{left}: {}", asks.what));
+        issues.push(format!("{}{left}: {}", words::NEEDS_HUMAN, asks.what));
     }
     if let Some(retrying) = retrying {
         let since = retrying.since_s.map(|d| format!(", for {}", words::clock(d))).unwrap_or_default();
-        ails.push(format!("{}{since}", words::retrying(retrying.status, retrying.delay_s)));
+        issues.push(format!("{}{since}", words::retrying(retrying.status, retrying.delay_s)));
     }
-    ails.extend(drifted.then(|| words::DRIFTED.to_owned()));
-    ails
+    issues.extend(drifted.then(|| words::DRIFTED.to_owned()));
+    issues
 }
 
 fn doing(doing: &DoingStatus) -> String {
     match doing {
-        DoingStatus::Nothing => "at rest".to_owned(),
+        DoingStatus::Nothing => "not running".to_owned(),
         DoingStatus::Preparing => "preparing".to_owned(),
-        DoingStatus::Checking => "running its checks".to_owned(),
+        DoingStatus::Checking => "running checks".to_owned(),
         DoingStatus::Working { pid, working_s, messages, last_evidence, .. } => {
             let last = match last_evidence.as_ref().map(|evidence| evidence.age_s) {
                 Some(Some(age)) => format!(", last output {} ago", words::clock(age)),
-                // In a run that nobody supervises nothing grows older.
+                // Without a supervisor, ages are unknown.
                 Some(None) => String::new(),
                 None => ", no output yet".to_owned(),
             };
@@ -224,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn of_ten_thousand_nodes_those_at_work_and_those_that_failed_are_told_of_and_the_others_counted() {
+    fn active_and_failed_nodes_are_listed_first_and_the_rest_is_counted() {
         let rest = json!({"what": "nothing"});
         let mut nodes: Vec<Value> = (0..9_998).map(|i| node(&format!("n{i}"), "done", &rest)).collect();
         nodes.push(node("broken", "failed", &rest));
@@ -232,14 +233,14 @@ mod tests {
         let told = tell(&status(nodes));
         let lines: Vec<&str> = told.lines().collect();
         assert_eq!(lines.len(), MAX_NODES + 3, "{told}");
-        assert_eq!(lines[1], "  busy  iteration 1: was running its checks");
+        assert_eq!(lines[1], "  busy  iteration 1: was running checks");
         assert_eq!(lines[2], "  broken  iteration 1: failed");
         assert_eq!(lines[3], "  n0  iteration 1: done");
-        assert_eq!(lines[MAX_NODES + 1], "  9988 more nodes: 9988 done (all of them: --json)");
+        assert_eq!(lines[MAX_NODES + 1], "  9988 more nodes: 9988 done (list all with --json)");
     }
 
     #[test]
-    fn what_the_checks_said_and_what_it_cost_is_told() {
+    fn failing_checks_hard_stops_and_cost_are_shown() {
         let mut one = node("tidy", "running", &json!({"what": "preparing"}));
         let failing: Vec<Value> = (1..=5).map(|rc| json!({"cmd": format!("check {rc}"), "rc": rc})).collect();
         one["attempts"] = json!({"count": 2, "failed": 2, "converged": false, "failing": failing});
@@ -248,18 +249,17 @@ mod tests {
         status.spent.tokens = 1200;
         status.spent.cost_usd = 0.5;
         let told = tell(&status);
-        let checks =
-            "    2 attempts, 2 failed by the checks: `check 1` (1), `check 2` (2), `check 3` (3) and 2 more";
+        let checks = "    2 attempts, 2 failed; failing checks: `check 1` (exit 1), `check 2` (exit 2), `check 3` (exit 3) and 2 more";
         assert!(told.contains(checks), "{told}");
-        assert!(told.contains("    1 hard stop since it last completed"), "{told}");
+        assert!(told.contains("    1 hard stop since the last completed iteration"), "{told}");
         assert!(told.contains("  spent: 1200 tokens, $0.50"), "{told}");
     }
 
     #[test]
-    fn a_hundred_agents_that_ail_leave_the_first_line_short() {
-        let ailing = json!({"what": "working", "pid": 7, "working_s": 1, "messages": 0, "last_evidence": null, "drifted": true});
-        let nodes = (0..100).map(|i| node(&format!("n{i}"), "running", &ailing)).collect();
+    fn the_first_line_stays_short_when_a_hundred_agents_have_issues() {
+        let drifted = json!({"what": "working", "pid": 7, "working_s": 1, "messages": 0, "last_evidence": null, "drifted": true});
+        let nodes = (0..100).map(|i| node(&format!("n{i}"), "running", &drifted)).collect();
         let line = headline(&status(nodes));
-        assert!(line.ends_with("97 more such") && line.len() < 600, "{line}");
+        assert!(line.ends_with("97 more issues") && line.len() < 600, "{line}");
     }
 }

@@ -1,4 +1,4 @@
-//! The screen, drawn from the model and nothing else.
+//! Draws the screen from the model alone.
 
 mod overview;
 mod run;
@@ -9,14 +9,15 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::{Color, Modifier, Style};
 
-/// Below this nothing sensible fits.
+/// The narrowest supported screen, in columns.
 pub const MIN_WIDTH: u16 = 60;
+/// The lowest supported screen, in lines.
 pub const MIN_HEIGHT: u16 = 18;
 
-/// Styles, with colours or without.
+/// Styles, with or without colors.
 #[derive(Clone, Copy, Debug)]
 pub struct Look {
-    pub colour: bool,
+    pub color: bool,
 }
 
 impl Look {
@@ -30,11 +31,11 @@ impl Look {
         }
     }
 
-    pub fn fg(self, colour: Color) -> Style {
-        if self.colour { Style::new().fg(colour) } else { Style::new() }
+    pub fn fg(self, color: Color) -> Style {
+        if self.color { Style::new().fg(color) } else { Style::new() }
     }
 
-    /// The line that is looked at stands out without colours too.
+    /// Returns the style of the selected line, which is visible without colors as well.
     fn chosen(self) -> Style {
         Style::new().add_modifier(Modifier::REVERSED)
     }
@@ -60,14 +61,14 @@ fn too_small(area: Rect, buffer: &mut Buffer) {
     let lines = [
         format!("{}×{} is too small", area.width, area.height),
         format!("top needs {MIN_WIDTH}×{MIN_HEIGHT}"),
-        "q quits".to_owned(),
+        "press q to quit".to_owned(),
     ];
     for (y, line) in (area.y..area.y + area.height).zip(lines) {
         text(buffer, area, y, 0, &line, Style::new());
     }
 }
 
-/// Writes a line at a column of an area, clipped to it; answers the next column.
+/// Writes a line at a column of an area, clipped to the area. Returns the next column.
 pub fn text(buffer: &mut Buffer, area: Rect, y: u16, column: u16, line: &str, style: Style) -> u16 {
     if column >= area.width || y >= area.y + area.height {
         return column;
@@ -77,7 +78,7 @@ pub fn text(buffer: &mut Buffer, area: Rect, y: u16, column: u16, line: &str, st
     x - area.x
 }
 
-/// The same, of at most so many columns; what does not fit ends in `…`.
+/// Writes a line of at most `width` columns. A longer line ends in `…`.
 fn cell(buffer: &mut Buffer, area: Rect, y: u16, column: u16, width: u16, line: &str, style: Style) {
     let width = width.min(area.width.saturating_sub(column));
     let field = Rect { x: area.x + column, width, ..area };
@@ -91,10 +92,10 @@ fn shorten(line: &str, columns: usize) -> String {
     format!("{}…", crate::screen::fit(line, columns.saturating_sub(1)))
 }
 
-/// The last line: a question, what there is to say, or the keys.
+/// Draws the last line: a question, a message or the keys.
 fn foot(top: &Top, look: Look, area: Rect, buffer: &mut Buffer) {
     if let Some(run) = &top.asking {
-        let question = format!(" stop run {} after its iteration? y/n ", super::model::tail(run));
+        let question = format!(" stop run {} after the current iteration? y/n ", super::model::tail(run));
         text(buffer, area, area.y, 0, &question, look.chosen());
         return;
     }
@@ -104,7 +105,7 @@ fn foot(top: &Top, look: Look, area: Rect, buffer: &mut Buffer) {
     }
     let keys = match top.page {
         Some(_) => " ↑↓ event  v verdict  ←→ +- window  f follow  w wake  p pause  s stop  ? help  q",
-        None => " ↑↓ choose  Enter open  w wake  p pause/resume  s stop  ? help  q quit",
+        None => " ↑↓ select  Enter open  w wake  p pause/resume  s stop  ? help  q quit",
     };
     text(buffer, area, area.y, 0, &shorten(keys, usize::from(area.width)), look.tone(Tone::Quiet));
 }
@@ -112,23 +113,23 @@ fn foot(top: &Top, look: Look, area: Rect, buffer: &mut Buffer) {
 const HELP: [&str; 20] = [
     "",
     "  everywhere",
-    "    w        wake: end the run's wait now",
-    "    p        pause, or go on",
-    "    s        stop after the present iteration (asks)",
-    "    r        look again, draw again",
+    "    w        wake: end the wait of the run now",
+    "    p        pause or resume",
+    "    s        stop after the current iteration (asks first)",
+    "    r        refresh the list and the screen",
     "    q, Esc   back; q quits from the overview, Ctrl-C from anywhere",
     "  overview",
-    "    ↑ ↓ j k  choose a run; PgUp PgDn Home End",
-    "    Enter    open it",
+    "    ↑ ↓ j k  select a run; PgUp PgDn Home End",
+    "    Enter    open the run",
     "  run",
-    "    ↑ ↓ j k  choose an event; End goes back to the latest",
-    "    v V      the next verdict, the one before: with its evidence",
-    "    ← → h l  move the window on the time axis",
-    "    + - 0    zoom in, out, all",
-    "    f        follow what happens, or stay",
+    "    ↑ ↓ j k  select an event; End selects the latest",
+    "    v V      next or previous verdict, with its evidence",
+    "    ← → h l  move along the time axis",
+    "    + - 0    zoom in, zoom out, show all",
+    "    f        follow the latest events, or stop following",
     "  lanes",
-    "    session  █ at work or done  ░ idle  ▒ limited  ▓ failed  · cut off",
-    "    verdicts ✖ hard stop  ? needs a person  ! trouble  ▴ deferred  ↻ resumed",
+    "    session  █ working or done  ░ idle  ▒ limited  ▓ failed  · interrupted",
+    "    verdicts ✖ hard stop  ? needs human  ! trouble  ▴ deferred  ↻ resumed",
     "    waits    i idle  l limit  e error  r recovery  b backoff  d delay  p pause",
 ];
 

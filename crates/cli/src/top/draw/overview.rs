@@ -1,4 +1,4 @@
-//! All runs of the machine, one line each, and more of the one that is chosen.
+//! Draws the overview: one line per run, and details of the selected run.
 
 use super::{Look, cell, text};
 use crate::screen::{Tone, words};
@@ -7,15 +7,17 @@ use dogwatch_core::event::Outcome;
 use dogwatch_core::moment::{Moment, Wall};
 use dogwatch_core::status::{DoingStatus, NodeStatus, State, Status};
 use dogwatch_core::text::{one_line, printable};
+use dogwatch_core::view::Used;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::{Color, Style};
 
-/// Lines below the list, about the run that is chosen.
+/// The number of lines below the list, for the selected run.
 const DETAIL: u16 = 5;
+/// The most of a reason to show, in bytes.
 const MAX_REASON: usize = 300;
 
-/// The columns: where they begin, how wide they are. What is left goes to `why`.
+/// The start and width of each column. `why` gets the remaining width.
 struct Columns {
     name: (u16, u16),
     state: (u16, u16),
@@ -50,7 +52,7 @@ impl Columns {
 pub fn draw(top: &Top, look: Look, area: Rect, buffer: &mut Buffer) {
     head(top, look, area, buffer);
     if top.rows.is_empty() {
-        let line = "no run is known on this machine; `dogwatch run DIR` starts one";
+        let line = "no runs on this machine; start one with `dogwatch run DIR`";
         text(buffer, area, area.y + 2, 2, line, look.tone(Tone::Quiet));
         return;
     }
@@ -74,9 +76,8 @@ pub fn draw(top: &Top, look: Look, area: Rect, buffer: &mut Buffer) {
 
 fn head(top: &Top, look: Look, area: Rect, buffer: &mut Buffer) {
     let live = top.rows.iter().filter(|row| row.live).count();
-    let hidden =
-        if top.hidden > 0 { format!(", {} older ones not shown", top.hidden) } else { String::new() };
-    let title = format!("dogwatch top  {}, {live} alive{hidden}", words::count(top.rows.len() as u64, "run"));
+    let hidden = if top.hidden > 0 { format!(", {} older not shown", top.hidden) } else { String::new() };
+    let title = format!("dogwatch top  {}, {live} live{hidden}", words::count(top.rows.len() as u64, "run"));
     text(buffer, area, area.y, 1, &title, look.tone(Tone::Head));
     let clock = format!("{} UTC", clock(top.now.wall));
     let column = area.width.saturating_sub(clock.len() as u16 + 1);
@@ -88,9 +89,9 @@ fn titles(columns: &Columns, look: Look, area: Rect, buffer: &mut Buffer) {
     for ((column, width), title) in [
         (columns.name, "run"),
         (columns.state, "state"),
-        (columns.why, "why, next wake-up"),
-        (columns.seen, "last evidence"),
-        (columns.turns, "turns"),
+        (columns.why, "reason, next start"),
+        (columns.seen, "last activity"),
+        (columns.turns, "iters"),
         (columns.cost, "cost"),
     ] {
         cell(buffer, area, area.y + 1, column, width, title, style);
@@ -117,7 +118,7 @@ fn line(now: Moment, row: &Row, at: &Columns, look: Look, area: Rect, y: u16, bu
     put(at.cost, &cost(&status), Style::new());
 }
 
-/// The state of a run, or its outcome when it is over.
+/// Returns the state of a run, or its outcome if it has ended.
 pub fn state(status: &Status, look: Look) -> (String, Style) {
     let style = match status.state {
         State::Working | State::Preparing | State::Checking | State::Starting => look.fg(Color::Cyan),
@@ -151,11 +152,11 @@ fn outcome_style(outcome: Outcome, look: Look) -> Style {
     }
 }
 
-/// Why it is in its state, and when it goes on.
+/// Returns why a run is in its state, and when it continues.
 pub fn why(status: &Status) -> String {
     match (status.state, &status.ended) {
         (State::Ended, Some(end)) => one_line(&end.reason, MAX_REASON),
-        (State::Lost, _) => "its dogwatch died: `dogwatch resume`".to_owned(),
+        (State::Lost, _) => "supervisor died; `dogwatch resume`".to_owned(),
         _ => status.nodes.iter().max_by_key(|n| weight(&n.doing)).map_or_else(String::new, doing),
     }
 }
@@ -173,7 +174,7 @@ fn weight(doing: &DoingStatus) -> u8 {
 fn doing(node: &NodeStatus) -> String {
     match &node.doing {
         DoingStatus::Nothing => String::new(),
-        DoingStatus::Preparing | DoingStatus::Checking => format!("turn {}", node.iteration),
+        DoingStatus::Preparing | DoingStatus::Checking => format!("iter {}", node.iteration),
         DoingStatus::Working { needs_human: Some(asks), .. } => {
             let left = asks.left_s.map_or_else(String::new, |left| format!("{} left: ", words::clock(left)));
             format!("{left}{}", one_line(&asks.what, MAX_REASON))
@@ -181,7 +182,7 @@ fn doing(node: &NodeStatus) -> String {
         DoingStatus::Working { working_s, retrying, .. } => {
             let long = working_s.map_or_else(String::new, |d| format!(" for {}", words::clock(d)));
             let retrying = if retrying.is_some() { ", retrying" } else { "" };
-            format!("turn {}{long}{retrying}", node.iteration)
+            format!("iter {}{long}{retrying}", node.iteration)
         }
         DoingStatus::Waiting { why, left_s, .. } => match left_s {
             Some(left) => format!("{} left, {}", words::clock(*left), words::wait(*why)),
@@ -190,13 +191,13 @@ fn doing(node: &NodeStatus) -> String {
     }
 }
 
-/// `workspace 2m 05s`: on which channel work was last seen, and how long ago.
+/// Returns the channel of the last activity and its age: `workspace 2m05s`.
 fn seen(status: &Status, now: Moment) -> String {
     let Some(seen) = &status.last_evidence else { return "none yet".to_owned() };
     format!("{} {}", seen.channel, age(seen.at, now.wall))
 }
 
-/// Seconds, minutes, hours or days: one figure is enough for an age.
+/// Formats an age: `5s`, `2m05s`, `1h02m`, `3d`.
 pub fn age(at: Wall, now: Wall) -> String {
     let s = u64::try_from(now.0.saturating_sub(at.0)).unwrap_or(0) / 1000;
     match s {
@@ -207,7 +208,7 @@ pub fn age(at: Wall, now: Wall) -> String {
     }
 }
 
-/// What is not known is not zero.
+/// Formats the cost. An unknown cost is `?`, never zero.
 pub fn cost(status: &Status) -> String {
     let spent = &status.spent;
     match (spent.cost_usd > 0.0, spent.unknown_cost > 0) {
@@ -218,7 +219,7 @@ pub fn cost(status: &Status) -> String {
     }
 }
 
-/// `21:01:14`
+/// Formats a time as `21:01:14`.
 pub fn clock(at: Wall) -> String {
     at.to_string().get(11..19).unwrap_or("").to_owned()
 }
@@ -230,14 +231,21 @@ fn detail(now: Moment, row: &Row, look: Look, area: Rect, buffer: &mut Buffer) {
     let c = &status.counts;
     let path = status.path.clone().unwrap_or_default();
     let trouble = status.troubles.last.as_ref().map_or_else(String::new, |t| {
-        format!("; {}, the last: {}", words::count(status.troubles.count, "trouble"), t.detail)
+        format!("; {}, latest: {}", words::count(status.troubles.count, "problem"), t.detail)
     });
+    let spent = &status.spent;
+    let used = Used {
+        tokens: spent.tokens,
+        cost_usd: spent.cost_usd,
+        unknown_tokens: spent.unknown_tokens,
+        unknown_cost: spent.unknown_cost,
+    };
     let lines = [
         format!("run {}  {path}", row.run),
         format!("{}: {}", state(&status, look).0, why(&status)),
         format!(
-            "{} turns: {} completed ({} idle), {} failed, {} timed out, {} interrupted; {}",
-            c.iterations,
+            "{}: {} completed ({} idle), {} failed, {} timed out, {} interrupted; {}",
+            words::count(c.iterations, "iteration"),
             c.completed,
             c.idle,
             c.failed,
@@ -245,7 +253,7 @@ fn detail(now: Moment, row: &Row, look: Look, area: Rect, buffer: &mut Buffer) {
             c.interrupted,
             words::span(status.supervised_s)
         ),
-        format!("{} tokens, {}{trouble}", tokens(&status), cost_in_words(&status)),
+        format!("{}, {}{trouble}", words::tokens(&used), words::cost(&used)),
     ];
     for (y, line) in (area.y + 1..area.y + area.height).zip(lines) {
         let line = printable(&line).replace('\n', " ");
@@ -253,22 +261,4 @@ fn detail(now: Moment, row: &Row, look: Look, area: Rect, buffer: &mut Buffer) {
     }
     let id = format!(" {} ", tail(&row.run));
     text(buffer, area, area.y, area.width.saturating_sub(id.len() as u16 + 2), &id, look.tone(Tone::Quiet));
-}
-
-fn tokens(status: &Status) -> String {
-    let spent = &status.spent;
-    match (spent.tokens, spent.unknown_tokens) {
-        (0, 0) => "no".to_owned(),
-        (0, _) => "unknown".to_owned(),
-        (n, 0) => n.to_string(),
-        (n, unknown) => format!("{n} and those of {unknown} sessions that did not say"),
-    }
-}
-
-fn cost_in_words(status: &Status) -> String {
-    match cost(status).as_str() {
-        "?" => "cost unknown".to_owned(),
-        "-" => "no cost".to_owned(),
-        figure => figure.trim_end_matches('+').to_owned(),
-    }
 }

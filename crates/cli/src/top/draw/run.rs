@@ -1,4 +1,4 @@
-//! One run: its lanes on a time axis, its events, and the evidence of the one that is looked at.
+//! Draws the page of one run: its lanes on a time axis, its events, and the evidence of the selected event.
 
 use super::overview::{clock, cost, state, why};
 use super::{Look, cell, text};
@@ -16,17 +16,17 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::{Color, Style};
 
-/// The names of the lanes stand left of the axis.
+/// The width of the lane names left of the axis, in columns.
 const NAMES: u16 = 11;
-/// Title, why, axis, eight lanes.
+/// The lines above the events: title, reason, axis and eight lanes.
 const ABOVE: u16 = 11;
-/// A rule, a head and the channels two by two.
+/// The lines below the events: a rule, a title and two lines with two channels each.
 const BELOW: u16 = 4;
-/// How far apart the labels of the axis are at least, in columns.
+/// The least distance between labels of the axis, in columns.
 const BETWEEN_LABELS: i64 = 12;
-/// A lane with less than this in its fullest cell has no full cells.
+/// The least weight that fills a cell completely.
 const LITTLE: u64 = 16;
-/// How full a cell of a channel can be.
+/// The symbols for the weight of a cell.
 const LEVELS: [&str; 8] = ["▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"];
 
 pub fn draw(top: &Top, page: &Page, row: &Row, look: Look, area: Rect, buffer: &mut Buffer) {
@@ -52,7 +52,7 @@ fn title(top: &Top, row: &Row, look: Look, area: Rect, buffer: &mut Buffer) {
     let column = text(buffer, area, area.y, 1, &name, look.tone(Tone::Head));
     let column = text(buffer, area, area.y, column + 2, &word, style);
     let turns = match &status.nodes[..] {
-        [node] => format!("  turn {}", node.iteration),
+        [node] => format!("  iteration {}", node.iteration),
         nodes => format!("  {}", words::count(nodes.len() as u64, "node")),
     };
     let turns = format!("{turns}  cost {}", cost(&status));
@@ -68,7 +68,7 @@ fn title(top: &Top, row: &Row, look: Look, area: Rect, buffer: &mut Buffer) {
     cell(buffer, area, area.y + 1, 1, area.width - 2, &printable(&line), Style::new());
 }
 
-/// Of a graph: `; 3 done, 1 running, 2 pending`.
+/// Counts the nodes of a graph by state: `; 3 done, 1 running, 2 pending`.
 fn nodes(status: &Status) -> String {
     if status.nodes.len() < 2 {
         return String::new();
@@ -79,7 +79,7 @@ fn nodes(status: &Status) -> String {
     format!("; {}", some.join(", "))
 }
 
-/// Steps between labels, in seconds.
+/// The possible distances between labels, in seconds.
 const STEPS: [i64; 16] =
     [1, 2, 5, 10, 30, 60, 120, 300, 600, 1_800, 3_600, 7_200, 21_600, 43_200, 86_400, 604_800];
 
@@ -99,7 +99,7 @@ fn labels(from: i64, to: i64, look: Look, area: Rect, buffer: &mut Buffer) {
     }
 }
 
-/// Days, minutes or seconds, by how far apart they are.
+/// Formats a label as a date, as minutes or as seconds, depending on the distance between labels.
 fn label(at: i64, step: i64) -> String {
     let text = dogwatch_core::moment::Wall(at).to_string();
     let part = match step {
@@ -166,7 +166,7 @@ fn check(kind: Checked, look: Look) -> (&'static str, Style) {
     }
 }
 
-/// A wait is a line that begins with a letter for its reason.
+/// Draws a wait as a line that starts with the letter of its reason.
 fn waits(
     lane: &Lane<usize>,
     from: i64,
@@ -198,7 +198,7 @@ fn letter(why: WaitWhy) -> &'static str {
     }
 }
 
-/// A cell is higher the more there was, by orders of magnitude up to the most of its lane.
+/// Returns the symbol for a weight, on a logarithmic scale up to the greatest weight of the lane.
 fn level(weight: u64, most: u64) -> &'static str {
     let height = |n: u64| (1.0 + n as f64).ln();
     let share = height(weight) / height(most.max(LITTLE));
@@ -232,7 +232,7 @@ fn events(page: &Page, look: Look, area: Rect, buffer: &mut Buffer) {
     let how = match (page.reading, page.follows()) {
         (true, _) => "reading …",
         (false, true) => "following",
-        (false, false) => "f follows",
+        (false, false) => "f to follow",
     };
     let rule = format!("── events ── {how} ");
     let rule = rule + &"─".repeat(usize::from(area.width));
@@ -250,7 +250,7 @@ fn events(page: &Page, look: Look, area: Rect, buffer: &mut Buffer) {
     }
 }
 
-/// Of a verdict, what it rests on; of any other event, all of its words.
+/// Draws the evidence of a verdict, or the full text of any other event.
 fn evidence(entry: Option<&Entry>, look: Look, area: Rect, buffer: &mut Buffer) {
     let rule = "─".repeat(usize::from(area.width));
     text(buffer, area, area.y, 0, &rule, look.tone(Tone::Quiet));
@@ -273,7 +273,7 @@ fn evidence(entry: Option<&Entry>, look: Look, area: Rect, buffer: &mut Buffer) 
     }
 }
 
-/// `stdout     5m 00s ago, 12 seen`
+/// Formats the evidence of a channel: `stdout     5m 00s ago, 12 seen`.
 fn one_channel(seen: &Evidence, active: Option<Channel>) -> String {
     let mark = if active == Some(seen.channel) { "*" } else { " " };
     let span = |s: f64| words::clock(Dur::from_millis((s.max(0.0) * 1000.0) as u64));
