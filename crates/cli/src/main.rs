@@ -5,12 +5,12 @@ mod commands;
 mod desk;
 mod drawing;
 mod error;
-mod kept;
 mod loading;
 mod render;
 mod runs;
 mod screen;
 mod secrets;
+mod snapshot_index;
 mod supervise;
 mod top;
 

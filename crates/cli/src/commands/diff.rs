@@ -1,7 +1,7 @@
 use crate::color;
 use crate::error::Failure;
-use crate::kept::Kept;
 use crate::runs::Which;
+use crate::snapshot_index::SnapshotIndex;
 use dogwatch_core::ids::Iteration;
 use dogwatch_core::text::printable_bytes;
 use dogwatch_host::snapshot::{self, DiffWish};
@@ -44,16 +44,16 @@ const MAX_LINE: u64 = 16 * 1024;
 
 pub fn run(args: &Args) -> Result<u8, Failure> {
     let found = args.which.find()?;
-    let kept = Kept::of(&found)?;
+    let index = SnapshotIndex::of(&found)?;
     let wanted = args.iteration.map(Iteration);
-    let node = kept.node(args.node.as_deref(), wanted)?;
+    let node = index.node(args.node.as_deref(), wanted)?;
     let n = match wanted {
-        Some(n) => kept.after(&node, n)?,
-        None => kept.last_of(&node)?,
+        Some(n) => index.after(&node, n)?,
+        None => index.last_of(&node)?,
     };
-    let dir = kept.dir(&node)?;
-    let from = kept.name(&dir, &node, kept.before(&node, n)?)?;
-    let to = kept.name(&dir, &node, n)?;
+    let dir = index.dir(&node)?;
+    let from = index.name(&dir, &node, index.before(&node, n)?)?;
+    let to = index.name(&dir, &node, n)?;
     let terminal = std::io::stdout().is_terminal();
     let wish = DiffWish { stat: args.stat, colour: color::on_stdout(), paths: args.paths.clone() };
     let git = snapshot::diff(&dir, &from, &to, &wish);

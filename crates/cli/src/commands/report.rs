@@ -28,12 +28,12 @@ pub fn run(args: &Args) -> Result<u8, Failure> {
     if let Some(file) = &args.html {
         return html::write(&found, file);
     }
-    let told = Told::of(&found)?;
-    super::print(markdown::page(&told).as_bytes())
+    let report = Report::of(&found)?;
+    super::print(markdown::page(&report).as_bytes())
 }
 
 /// A run's summary and where its record is.
-pub struct Told {
+pub struct Report {
     pub found: FoundRun,
     pub story: Story,
     pub live: bool,
@@ -41,12 +41,12 @@ pub struct Told {
     pub broken_chain: Option<u64>,
 }
 
-impl Told {
-    pub fn of(found: &FoundRun) -> Result<Told, Failure> {
+impl Report {
+    pub fn of(found: &FoundRun) -> Result<Report, Failure> {
         let live = found.is_live();
         let record = found.record()?;
         let story = Story::fold(&record.events);
-        Ok(Told { found: found.clone(), story, live, broken_chain: record.broken_chain })
+        Ok(Report { found: found.clone(), story, live, broken_chain: record.broken_chain })
     }
 
     pub fn view(&self) -> &View {

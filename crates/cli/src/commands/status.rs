@@ -1,10 +1,10 @@
-mod tell;
+mod text;
 
 use crate::error::Failure;
 use crate::runs::{FoundRun, Which};
 use dogwatch_core::status::{OrchestratorStatus, Status};
 use dogwatch_host::clock;
-pub use tell::{headline, tell};
+pub use text::{headline, text};
 
 /// Show the status of a run
 ///
@@ -27,7 +27,7 @@ pub fn run(args: &Args) -> Result<u8, Failure> {
         return super::print_json(&orchestrator(&found)?);
     }
     let status = status(&found)?;
-    if args.json { super::print_json(&status) } else { super::print(tell(&status).as_bytes()) }
+    if args.json { super::print_json(&status) } else { super::print(text(&status).as_bytes()) }
 }
 
 /// Returns the status of a run: from the run itself if it is live, otherwise from its record.

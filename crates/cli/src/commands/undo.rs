@@ -1,7 +1,7 @@
 use crate::error::Failure;
-use crate::kept::Kept;
 use crate::runs::{FoundRun, registered};
 use crate::screen::words;
+use crate::snapshot_index::SnapshotIndex;
 use crate::supervise::hold;
 use dogwatch_core::ids::{Iteration, NodeName};
 use dogwatch_core::status::Status;
@@ -46,13 +46,13 @@ Examples:
 enum What {
     Iteration(Iteration),
     /// The last part of the ref that an earlier undo created.
-    Kept(String),
+    Saved(String),
 }
 
 fn parse_what(text: &str) -> Result<What, String> {
     let plain = |name: &str| name.bytes().all(|b| b.is_ascii_digit() || b == b'-');
     if text.strip_prefix(snapshot::UNDO).is_some_and(plain) {
-        return Ok(What::Kept(text.to_owned()));
+        return Ok(What::Saved(text.to_owned()));
     }
     match text.parse() {
         Ok(0) | Err(_) => Err("expected an iteration number from 1 on, or a name like undo-…".to_owned()),
@@ -62,10 +62,10 @@ fn parse_what(text: &str) -> Result<What, String> {
 
 pub fn run(args: &Args) -> Result<u8, Failure> {
     let found = crate::runs::Which::new(Some(args.run.clone()), args.state_dir.clone()).find()?;
-    let kept = Kept::of(&found)?;
-    let (node, to, title) = wanted(args, &found, &kept)?;
-    let dir = kept.dir(&node)?;
-    if let Some(command) = kept.lost_worktree(&dir, &node) {
+    let index = SnapshotIndex::of(&found)?;
+    let (node, to, title) = wanted(args, &found, &index)?;
+    let dir = index.dir(&node)?;
+    if let Some(command) = index.lost_worktree(&dir, &node) {
         return Err(Failure::with_hint(
             format!("the worktree of `{node}` is gone"),
             format!("restore it with `{command}`"),
@@ -73,7 +73,7 @@ pub fn run(args: &Args) -> Result<u8, Failure> {
     }
     refuse_if_live(&found, &dir)?;
     // Prevents another process from starting the loop during the undo.
-    let started = kept.started();
+    let started = index.started();
     let _held = hold(Path::new(&started.work_dir), Path::new(&started.path))?;
     let keep_as = snapshot::undo_name(&found.id, &node, clock::now().wall);
     let undo = snapshot::Undo {
@@ -102,26 +102,30 @@ pub fn run(args: &Args) -> Result<u8, Failure> {
         }
     }
     let restoring =
-        Restoring { found: &found, node: &node, dir: &dir, title: &title, several: several(&kept) };
+        Restoring { found: &found, node: &node, dir: &dir, title: &title, several: several(&index) };
     restoring.restore(prepared)
 }
 
-fn several(kept: &Kept) -> bool {
-    kept.started().nodes.len() > 1
+fn several(index: &SnapshotIndex) -> bool {
+    index.started().nodes.len() > 1
 }
 
 /// Returns the node, the ref to restore, and a description of the restored state.
-fn wanted(args: &Args, found: &FoundRun, kept: &Kept) -> Result<(NodeName, String, String), Failure> {
+fn wanted(
+    args: &Args,
+    found: &FoundRun,
+    index: &SnapshotIndex,
+) -> Result<(NodeName, String, String), Failure> {
     match &args.what {
         What::Iteration(n) => {
-            let node = kept.node(args.node.as_deref(), Some(*n))?;
-            let name = kept.name(&kept.dir(&node)?, &node, kept.before(&node, *n)?)?;
+            let node = index.node(args.node.as_deref(), Some(*n))?;
+            let name = index.name(&index.dir(&node)?, &node, index.before(&node, *n)?)?;
             Ok((node, name, format!("as it was before iteration {n}")))
         }
-        What::Kept(name) => {
-            let node = kept.node(args.node.as_deref(), None)?;
+        What::Saved(name) => {
+            let node = index.node(args.node.as_deref(), None)?;
             let whole = format!("{}{name}", snapshot::node_refs(&found.id, &node));
-            match snapshot::commit_of(&kept.dir(&node)?, &whole) {
+            match snapshot::commit_of(&index.dir(&node)?, &whole) {
                 Ok(Some(_)) => Ok((node, whole, "as it was before that undo".to_owned())),
                 Ok(None) => Err(Failure::with_hint(
                     format!("no snapshot {whole}"),
@@ -190,9 +194,9 @@ struct Restoring<'a> {
 
 impl Restoring<'_> {
     fn restore(&self, prepared: snapshot::Prepared) -> Result<u8, Failure> {
-        let kept = prepared.kept.ref_name.clone();
+        let saved = prepared.kept.ref_name.clone();
         let (under_way, moved) = (prepared.under_way, prepared.moved_head.clone());
-        let back = self.back(&kept);
+        let back = self.back(&saved);
         let restored = prepared.restore().map_err(|why| {
             Failure::with_hint(
                 format!("cannot restore {} completely: {why}", self.dir.display()),
@@ -224,14 +228,14 @@ impl Restoring<'_> {
         if let Some(what) = under_way {
             let _ = writeln!(text, "a {what} is in progress in this work tree; it was not changed");
         }
-        let _ = writeln!(text, "the previous files are saved in {kept}\nrestore them with `{back}`");
+        let _ = writeln!(text, "the previous files are saved in {saved}\nrestore them with `{back}`");
         super::print(printable(&text).as_bytes())?;
         Ok(u8::from(restored.left > 0))
     }
 
     /// Returns the command that restores the previous files.
-    fn back(&self, kept: &str) -> String {
-        let name = kept.rsplit('/').next().unwrap_or(kept);
+    fn back(&self, saved: &str) -> String {
+        let name = saved.rsplit('/').next().unwrap_or(saved);
         let node = if self.several { format!(" --node '{}'", self.node) } else { String::new() };
         format!("dogwatch undo {} {name}{node}", self.found.tail())
     }

@@ -1,7 +1,7 @@
 //! Formats events as lines without control characters, one block per iteration. The terminal shows the same lines.
 
+use super::event_node::event_node;
 use super::terminal::paint;
-use super::whose::whose;
 use super::words;
 use super::writer::Writer;
 use dogwatch_core::dur::Dur;
@@ -40,7 +40,7 @@ pub struct Line {
 }
 
 /// Turns events into lines. Collects the parts of a line until the line is complete.
-pub struct Teller {
+pub struct Formatter {
     run_dir: PathBuf,
     nodes: BTreeMap<NodeName, Pieces>,
 }
@@ -57,13 +57,13 @@ struct Pieces {
 /// The longest node name that fits the name column, in characters.
 const MAX_NAME: usize = 20;
 
-impl Teller {
-    pub fn new(run_dir: &Path) -> Teller {
-        Teller { run_dir: run_dir.to_owned(), nodes: BTreeMap::new() }
+impl Formatter {
+    pub fn new(run_dir: &Path) -> Formatter {
+        Formatter { run_dir: run_dir.to_owned(), nodes: BTreeMap::new() }
     }
 
     /// Returns the lines for an event. In a graph, each line starts with the name of its node.
-    pub fn tell(&mut self, recorded: &Recorded, view: &View) -> Vec<Line> {
+    pub fn format(&mut self, recorded: &Recorded, view: &View) -> Vec<Line> {
         let event = &recorded.event;
         match event {
             Event::RunStarted(s) => return self.head(s),
@@ -71,10 +71,10 @@ impl Teller {
             _ => {}
         }
         let graph = view.nodes.len() > 1;
-        let Some(node) = whose(event) else { return run_lines(event) };
+        let Some(node) = event_node(event) else { return run_lines(event) };
         let pieces = self.nodes.entry(node.clone()).or_default();
         let mut lines = if graph { state_change(event) } else { Vec::new() };
-        lines.extend(pieces.tell(event));
+        lines.extend(pieces.format(event));
         if matches!(event, Event::NodeTransition { to: NodeState::Done | NodeState::Failed, .. }) {
             self.nodes.remove(node);
         }
@@ -157,7 +157,7 @@ pub(super) fn line(tone: Tone, text: String) -> Vec<Line> {
 }
 
 impl Pieces {
-    fn tell(&mut self, event: &Event) -> Vec<Line> {
+    fn format(&mut self, event: &Event) -> Vec<Line> {
         match event {
             Event::IterationStarted { iteration, .. } => {
                 self.prepared.clear();
@@ -265,20 +265,20 @@ fn shown_path(path: &Path) -> String {
 
 /// The reporter for files and pipes.
 pub struct Lines {
-    teller: Teller,
+    formatter: Formatter,
     writer: Writer,
     color: bool,
 }
 
 impl Lines {
     pub fn new(run_dir: &Path, color: bool) -> Lines {
-        Lines { teller: Teller::new(run_dir), writer: Writer::new(), color }
+        Lines { formatter: Formatter::new(run_dir), writer: Writer::new(), color }
     }
 }
 
 impl Front for Lines {
     fn show(&mut self, event: &Recorded, view: &View) {
-        for line in self.teller.tell(event, view) {
+        for line in self.formatter.format(event, view) {
             self.writer.write(paint(self.color, line.tone, &line.text) + "\n");
         }
     }

@@ -3,14 +3,14 @@
 //! Output never blocks supervision. A separate thread writes it; lines that a stuck terminal does not accept are
 //! dropped and counted. The record is always complete.
 
+pub mod event_node;
 mod json;
 mod lines;
 mod terminal;
-pub mod whose;
 pub mod words;
 mod writer;
 
-pub use lines::{Line, Teller, Tone};
+pub use lines::{Formatter, Line, Tone};
 pub use terminal::{fit, paint, width};
 
 use crate::color;

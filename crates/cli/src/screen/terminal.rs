@@ -3,7 +3,7 @@
 //! It changes no terminal state that would have to be restored: no raw mode, no alternate screen, no hidden
 //! cursor. The live line is cleared before anything else is written.
 
-use super::lines::{Teller, Tone};
+use super::lines::{Formatter, Tone};
 use super::words;
 use super::writer::Writer;
 use dogwatch_core::dur::Dur;
@@ -20,7 +20,7 @@ const DEFAULT_WIDTH: usize = 80;
 
 /// The reporter for terminals.
 pub struct Terminal {
-    teller: Teller,
+    formatter: Formatter,
     writer: Writer,
     color: bool,
     /// The live line is on the screen.
@@ -31,7 +31,13 @@ pub struct Terminal {
 
 impl Terminal {
     pub fn new(run_dir: &Path, color: bool) -> Terminal {
-        Terminal { teller: Teller::new(run_dir), writer: Writer::new(), color, live: false, busy: false }
+        Terminal {
+            formatter: Formatter::new(run_dir),
+            writer: Writer::new(),
+            color,
+            live: false,
+            busy: false,
+        }
     }
 
     fn draw(&mut self, text: &str) {
@@ -47,7 +53,7 @@ impl Terminal {
 
 impl Front for Terminal {
     fn show(&mut self, event: &Recorded, view: &View) {
-        for line in self.teller.tell(event, view) {
+        for line in self.formatter.format(event, view) {
             let text = format!("{}{}\n", self.clear(), paint(self.color, line.tone, &line.text));
             self.writer.write(text);
         }

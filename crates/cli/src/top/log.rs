@@ -1,6 +1,6 @@
 //! Formats events as lines of a list, and keeps the evidence of verdicts.
 
-use crate::screen::whose::whose;
+use crate::screen::event_node::event_node;
 use crate::screen::{Tone, words};
 use dogwatch_core::event::{Event, IterationEnd, Recorded, WaitEndedBy};
 use dogwatch_core::ids::NodeName;
@@ -77,7 +77,7 @@ impl Log {
 /// Returns the node of an event, unless its line already names the node.
 fn node_of(event: &Event) -> Option<&NodeName> {
     let says_so = matches!(event, Event::NodeTransition { .. } | Event::SnapshotTaken { .. });
-    whose(event).filter(|_| !says_so)
+    event_node(event).filter(|_| !says_so)
 }
 
 fn ended(word: &str, end: &IterationEnd) -> String {

@@ -1,6 +1,6 @@
 use crate::color;
 use crate::error::Failure;
-use crate::screen::{Line, Teller, Tone, paint, words};
+use crate::screen::{Formatter, Line, Tone, paint, words};
 use acts::Acts;
 use dogwatch_agents::Splitter;
 use dogwatch_core::dur::Dur;
@@ -56,7 +56,7 @@ struct Play {
     child: Child,
     signals: SignalFd,
     acts: Acts,
-    teller: Option<Teller>,
+    formatter: Option<Formatter>,
     view: View,
     color: bool,
     began: Boot,
@@ -81,7 +81,7 @@ impl Play {
             child,
             signals,
             acts: Acts::default(),
-            teller: None,
+            formatter: None,
             view: View::default(),
             color: color::on_stdout(),
             began: clock::now().boot,
@@ -146,14 +146,14 @@ impl Play {
 
     fn show(&mut self, recorded: &Recorded) {
         if let Event::RunStarted(started) = &recorded.event {
-            self.teller = Some(Teller::new(&self.stage.run_dir(started.run.as_str())));
+            self.formatter = Some(Formatter::new(&self.stage.run_dir(started.run.as_str())));
         }
         if let Some(act) = Acts::announce(&recorded.event) {
             self.act(act);
         }
         self.view.apply(recorded);
         self.acts.see(recorded);
-        let lines = self.teller.as_mut().map(|teller| teller.tell(recorded, &self.view));
+        let lines = self.formatter.as_mut().map(|formatter| formatter.format(recorded, &self.view));
         lines.unwrap_or_default().iter().for_each(|line| self.print(line));
         if self.acts.wants_file() && self.file_at.is_none() {
             self.file_at = Some(clock::now().boot.plus(BEFORE_FILE));

@@ -1,6 +1,6 @@
 //! Assembles the sections of a Markdown report, and escapes text for Markdown.
 
-use super::Told;
+use super::Report;
 use super::{paragraphs, tables};
 use dogwatch_core::story::Ends;
 use dogwatch_core::text::{one_line, printable};
@@ -10,20 +10,20 @@ pub const MAX_WORDS: usize = 300;
 /// The most of a foreign text to show in a code block, in bytes.
 const MAX_FENCED: usize = 8 * 1024;
 
-pub fn page(told: &Told) -> String {
+pub fn page(report: &Report) -> String {
     let mut page = String::new();
-    page.push_str(&format!("# {}\n\n", paragraphs::title(told)));
-    page.push_str(&paragraphs::in_three_lines(told));
+    page.push_str(&format!("# {}\n\n", paragraphs::title(report)));
+    page.push_str(&paragraphs::in_three_lines(report));
     let sections = [
-        ("Run", tables::facts(told)),
-        ("Timeline", tables::timeline(told)),
-        ("Verdicts", paragraphs::verdicts(told)),
-        ("Checks", paragraphs::checks(told)),
-        ("Waits", tables::waits(told)),
-        ("Cost", tables::cost(told)),
-        ("Problems", paragraphs::troubles(told)),
-        ("Unfinished work", paragraphs::left(told)),
-        ("Snapshots", tables::snapshots(told)),
+        ("Run", tables::facts(report)),
+        ("Timeline", tables::timeline(report)),
+        ("Verdicts", paragraphs::verdicts(report)),
+        ("Checks", paragraphs::checks(report)),
+        ("Waits", tables::waits(report)),
+        ("Cost", tables::cost(report)),
+        ("Problems", paragraphs::troubles(report)),
+        ("Unfinished work", paragraphs::left(report)),
+        ("Snapshots", tables::snapshots(report)),
     ];
     for (name, text) in sections.into_iter().filter(|(_, text)| !text.is_empty()) {
         page.push_str(&format!("\n## {name}\n\n{}\n", text.trim_end()));

@@ -1,6 +1,6 @@
 //! The sections of a report that consist of sentences and lists.
 
-use super::Told;
+use super::Report;
 use super::markdown::{code, escaped, fenced, lines, plain};
 use super::tables::{clock, counts, spent};
 use crate::screen::words;
@@ -12,33 +12,33 @@ use dogwatch_host::home;
 /// The most nodes to name.
 const MAX_NODES: usize = 20;
 
-pub fn title(told: &Told) -> String {
-    let nodes = &told.view().nodes;
+pub fn title(report: &Report) -> String {
+    let nodes = &report.view().nodes;
     let name = match nodes.as_slice() {
         [one] => one.name.to_string(),
         many => words::count(many.len() as u64, "node"),
     };
-    format!("Run {} of {}", told.found.id, escaped(&name))
+    format!("Run {} of {}", report.found.id, escaped(&name))
 }
 
 /// Returns the summary: how the run ended, what it did, and what to look at.
-pub fn in_three_lines(told: &Told) -> String {
-    let lines = [how_it_ended(told), what_it_did(told), what_to_look_at(told)];
+pub fn in_three_lines(report: &Report) -> String {
+    let lines = [how_it_ended(report), what_it_did(report), what_to_look_at(report)];
     // In Markdown, two trailing spaces are a line break.
     lines.join("  \n") + "\n"
 }
 
-fn how_it_ended(told: &Told) -> String {
-    let lasted = words::span(told.view().supervised(told.now().boot));
-    match &told.view().ended {
+fn how_it_ended(report: &Report) -> String {
+    let lasted = words::span(report.view().supervised(report.now().boot));
+    match &report.view().ended {
         Some(end) => {
             let checked = verified(end);
             format!("**{}** after {lasted}: {}{checked}.", escaped(end.outcome.as_str()), plain(&end.reason))
         }
-        None if told.live => format!("**running** for {lasted} so far."),
+        None if report.live => format!("**running** for {lasted} so far."),
         None => format!(
             "**lost**: the supervisor died after {lasted}; continue the run with `dogwatch resume {}`.",
-            told.tail()
+            report.tail()
         ),
     }
 }
@@ -51,15 +51,15 @@ fn verified(end: &RunEnded) -> &'static str {
     }
 }
 
-fn what_it_did(told: &Told) -> String {
-    format!("{}; {}.", counts(&told.view().totals()), spent(&told.view().spent()))
+fn what_it_did(report: &Report) -> String {
+    format!("{}; {}.", counts(&report.view().totals()), spent(&report.view().spent()))
 }
 
-fn what_to_look_at(told: &Told) -> String {
-    let story = &told.story;
+fn what_to_look_at(report: &Report) -> String {
+    let story = &report.story;
     let mut parts = Vec::new();
-    let failed: Vec<&NodeView> = failed_nodes(told).collect();
-    if told.view().nodes.len() > 1 && !failed.is_empty() {
+    let failed: Vec<&NodeView> = failed_nodes(report).collect();
+    if report.view().nodes.len() > 1 && !failed.is_empty() {
         let names: Vec<String> = failed.iter().take(MAX_NODES).map(|n| escaped(n.name.as_str())).collect();
         parts.push(format!("not done: {}", names.join(", ")));
     }
@@ -76,7 +76,7 @@ fn what_to_look_at(told: &Told) -> String {
         let count = words::count(story.troubles.count(), "problem");
         parts.push(format!("{count}, latest: {}", row_of_trouble(row)));
     }
-    if let Some(line) = told.broken_chain {
+    if let Some(line) = report.broken_chain {
         parts.push(format!("**line {line} of the record was changed after it was written**"));
     }
     if parts.is_empty() {
@@ -85,8 +85,8 @@ fn what_to_look_at(told: &Told) -> String {
     format!("Needs attention: {}.", parts.join("; "))
 }
 
-fn failed_nodes(told: &Told) -> impl Iterator<Item = &NodeView> {
-    told.view().nodes.iter().filter(|n| matches!(n.state, NodeState::Failed | NodeState::Blocked))
+fn failed_nodes(report: &Report) -> impl Iterator<Item = &NodeView> {
+    report.view().nodes.iter().filter(|n| matches!(n.state, NodeState::Failed | NodeState::Blocked))
 }
 
 fn verdict(judged: &Judged) -> String {
@@ -96,11 +96,11 @@ fn verdict(judged: &Judged) -> String {
     }
 }
 
-pub fn verdicts(told: &Told) -> String {
-    lines(&told.story.verdicts, |judged| one_verdict(told, judged), |n| format!("\n… {n} more …\n\n"))
+pub fn verdicts(report: &Report) -> String {
+    lines(&report.story.verdicts, |judged| one_verdict(report, judged), |n| format!("\n… {n} more …\n\n"))
 }
 
-fn one_verdict(told: &Told, judged: &Judged) -> String {
+fn one_verdict(report: &Report, judged: &Judged) -> String {
     let what = match &judged.verdict {
         Judgement::Deferred { .. } => plain(&verdict(judged)),
         Judgement::HardStop { recoverable, .. } => {
@@ -108,7 +108,8 @@ fn one_verdict(told: &Told, judged: &Judged) -> String {
             format!("**hard stop**{suffix}: {}", plain(&verdict(judged)))
         }
     };
-    let mut text = format!("- {} {}: {what}\n", clock(judged.at), told.turn(&judged.node, judged.iteration));
+    let mut text =
+        format!("- {} {}: {what}\n", clock(judged.at), report.turn(&judged.node, judged.iteration));
     for e in &judged.evidence {
         let seen = match (e.last_at, e.age_seconds) {
             (Some(at), Some(age)) => {
@@ -135,20 +136,21 @@ fn rc(result: &CheckResult) -> String {
 }
 
 /// Lists the check results of every iteration, then the output of the checks that still fail.
-pub fn checks(told: &Told) -> String {
-    let mut text = lines(&told.story.attempts, |a| one_attempt(told, a), |n| format!("\n… {n} more …\n\n"));
-    for attempt in told.story.failing.values().take(MAX_NODES) {
+pub fn checks(report: &Report) -> String {
+    let mut text =
+        lines(&report.story.attempts, |a| one_attempt(report, a), |n| format!("\n… {n} more …\n\n"));
+    for attempt in report.story.failing.values().take(MAX_NODES) {
         for result in failed_checks(attempt) {
             let Some(tail) = &result.tail else { continue };
             let cut = if result.truncated { ", end of its output" } else { "" };
-            let which = told.turn(&attempt.node, attempt.iteration);
+            let which = report.turn(&attempt.node, attempt.iteration);
             text.push_str(&format!("\n{} after {which}{cut}:\n\n{}", code(&result.cmd), fenced(tail)));
         }
     }
     text
 }
 
-fn one_attempt(told: &Told, attempted: &Attempted) -> String {
+fn one_attempt(report: &Report, attempted: &Attempted) -> String {
     let attempt = &attempted.attempt;
     let how = if attempt.converged { "passed" } else { "**failed**" };
     let counts = if attempt.uncounted { " (not counted)" } else { "" };
@@ -156,7 +158,7 @@ fn one_attempt(told: &Told, attempted: &Attempted) -> String {
         Some(backoff) => format!(", {} after the previous attempt", words::span(backoff)),
         None => String::new(),
     };
-    let which = told.turn(&attempt.node, attempt.iteration);
+    let which = report.turn(&attempt.node, attempt.iteration);
     let took = words::span(attempt.duration_s);
     let mut text = format!("- {} {which}: {how} in {took}{waited}{counts}\n", clock(attempted.at));
     for result in &attempt.results {
@@ -167,9 +169,9 @@ fn one_attempt(told: &Told, attempted: &Attempted) -> String {
     text
 }
 
-pub fn troubles(told: &Told) -> String {
+pub fn troubles(report: &Report) -> String {
     let line = |row: &Row| format!("- {} {}\n", clock(row.at), row_of_trouble(row));
-    lines(&told.story.troubles, line, |n| format!("\n… {n} more …\n\n"))
+    lines(&report.story.troubles, line, |n| format!("\n… {n} more …\n\n"))
 }
 
 fn row_of_trouble(row: &Row) -> String {
@@ -180,40 +182,40 @@ fn row_of_trouble(row: &Row) -> String {
 }
 
 /// Lists the nodes that are not done, with the agent's last message and the files that hold its work.
-pub fn left(told: &Told) -> String {
+pub fn left(report: &Report) -> String {
     let done = |n: &&NodeView| n.state == NodeState::Done && n.iteration.0 > 0;
     let nodes: Vec<&NodeView> =
-        told.view().nodes.iter().filter(|n| n.iteration.0 > 0 && !done(n)).take(MAX_NODES).collect();
-    let mut text: String = nodes.iter().map(|node| left_by(told, node)).collect();
-    for turn in told.story.open.values().take(MAX_NODES) {
-        let how = if told.live { "is running" } else { "was running when the supervisor died" };
-        text.push_str(&format!("- {} {how}\n", told.turn(&turn.node, turn.iteration)));
+        report.view().nodes.iter().filter(|n| n.iteration.0 > 0 && !done(n)).take(MAX_NODES).collect();
+    let mut text: String = nodes.iter().map(|node| left_by(report, node)).collect();
+    for turn in report.story.open.values().take(MAX_NODES) {
+        let how = if report.live { "is running" } else { "was running when the supervisor died" };
+        text.push_str(&format!("- {} {how}\n", report.turn(&turn.node, turn.iteration)));
     }
     text
 }
 
-fn left_by(told: &Told, node: &NodeView) -> String {
+fn left_by(report: &Report, node: &NodeView) -> String {
     let mut text = format!("- {}, {}", code(node.name.as_str()), node.state);
     if let Some(end) = &node.last_end {
         text.push_str(&format!(": {}", plain(&end.because)));
     }
     text.push('\n');
-    if let Some(partial) = told.story.partials.get(&node.name) {
-        let file = told.found.dir.join(&partial.file);
+    if let Some(partial) = report.story.partials.get(&node.name) {
+        let file = report.found.dir.join(&partial.file);
         text.push_str(&format!("  partial result: {}\n", code(&file.display().to_string())));
     }
-    let Some(session) = told.story.last_words.get(&node.name) else { return text };
+    let Some(session) = report.story.last_words.get(&node.name) else { return text };
     if !session.said.is_empty() {
         text.push_str("  The agent's last message:\n\n");
         text.push_str(&indented(&fenced(&session.said)));
     }
-    let dir = home::iteration_dir(&told.found.dir, &node.name, session.iteration);
+    let dir = home::iteration_dir(&report.found.dir, &node.name, session.iteration);
     let kept = ["prompt.md", "stdout", "stderr"];
     let there: Vec<String> = kept.iter().filter(|f| dir.join(f).exists()).map(|f| code(f)).collect();
     if !there.is_empty() {
         text.push_str(&format!("\n  {} in {}\n", there.join(", "), code(&dir.display().to_string())));
     }
-    let last = told.story.snapshots.iter().rev().find(|s| s.node == node.name);
+    let last = report.story.snapshots.iter().rev().find(|s| s.node == node.name);
     if let Some(snapshot) = last {
         text.push_str(&format!("  work tree: {}\n", code(&snapshot.name)));
     }

@@ -1,6 +1,6 @@
 //! The sections of a report that consist of rows: facts, timeline, waits, cost and snapshots.
 
-use super::Told;
+use super::Report;
 use super::markdown::{cell, code, escaped, lines, plain};
 use super::paragraphs::how;
 use crate::screen::words;
@@ -11,7 +11,7 @@ use dogwatch_core::story::{Idle, Kept, Row, Turn, What};
 use dogwatch_core::view::{Counts, Used};
 use dogwatch_host::clock;
 
-impl Told {
+impl Report {
     /// Returns the end of the reported time.
     pub fn now(&self) -> Moment {
         if self.live { clock::now() } else { self.view().last }
@@ -28,9 +28,9 @@ impl Told {
     }
 }
 
-pub fn facts(told: &Told) -> String {
-    let Some(started) = &told.view().started else { return String::new() };
-    let view = told.view();
+pub fn facts(report: &Report) -> String {
+    let Some(started) = &report.view().started else { return String::new() };
+    let view = report.view();
     let end = if view.is_over() { day_and_clock(view.last.wall) } else { "-".to_owned() };
     let rows = [
         ("loop file", cell(&started.path)),
@@ -38,7 +38,7 @@ pub fn facts(told: &Told) -> String {
         ("agent", cell(&started.agent)),
         ("started", day_and_clock(view.began.wall)),
         ("ended", end),
-        ("record", cell(&told.found.dir.display().to_string())),
+        ("record", cell(&report.found.dir.display().to_string())),
         ("dogwatch", escaped(&started.dogwatch)),
     ];
     let rows = rows.map(|(name, value)| format!("| {name} | {value} |\n"));
@@ -79,29 +79,29 @@ pub fn spent(used: &Used) -> String {
     format!("{}, {}", words::tokens(used), words::cost(used))
 }
 
-pub fn timeline(told: &Told) -> String {
+pub fn timeline(report: &Report) -> String {
     let mut day = String::new();
-    let line = |row: &Row| format!("- {} {}\n", clock(row.at), what(told, &row.what));
-    let text = lines(&told.story.timeline, line, |n| format!("\n… {n} more …\n\n"));
-    if let Some(first) = told.story.timeline.iter().next() {
+    let line = |row: &Row| format!("- {} {}\n", clock(row.at), what(report, &row.what));
+    let text = lines(&report.story.timeline, line, |n| format!("\n… {n} more …\n\n"));
+    if let Some(first) = report.story.timeline.iter().next() {
         let at = first.at.to_string();
         day = format!("Starts on {}; times are in UTC.\n\n", at.get(..10).unwrap_or(&at));
     }
     day + &text
 }
 
-fn what(told: &Told, what: &What) -> String {
+fn what(report: &Report, what: &What) -> String {
     match what {
         What::Started => "run started".to_owned(),
         What::Resumed => "run **resumed**".to_owned(),
-        What::Turn(turn) => one_turn(told, turn),
-        What::Idle(idle) => idle_row(told, idle),
+        What::Turn(turn) => one_turn(report, turn),
+        What::Idle(idle) => idle_row(report, idle),
         What::HardStop { node, iteration, reason, message } => {
-            let which = told.turn(node, *iteration);
+            let which = report.turn(node, *iteration);
             format!("**hard stop** of {which}: {} {}", plain(message), code(reason.as_str()))
         }
         What::Checked { node, iteration, checks, failed, converged } => {
-            let which = told.turn(node, *iteration);
+            let which = report.turn(node, *iteration);
             let how = match (converged, failed) {
                 (true, _) => "all passed".to_owned(),
                 (false, failed) => format!("**{failed} of {checks} failed**"),
@@ -111,16 +111,16 @@ fn what(told: &Told, what: &What) -> String {
         What::Tampered { node, iteration, files } => {
             let names: Vec<String> = files.iter().take(MAX_FILES).map(|file| code(file)).collect();
             let more = if files.len() > MAX_FILES { ", …" } else { "" };
-            let which = told.turn(node, *iteration);
+            let which = report.turn(node, *iteration);
             format!("**{which} changed pinned files of the checks**: {}{more}", names.join(", "))
         }
-        What::Recovery(plan) => recovery(told, plan),
+        What::Recovery(plan) => recovery(report, plan),
         What::Partial { node, iteration, file } => {
-            format!("partial result of {} kept in {}", told.turn(node, *iteration), code(file))
+            format!("partial result of {} kept in {}", report.turn(node, *iteration), code(file))
         }
         What::Waited { node, why, lasted, by } => {
             let by = if *by == WaitEndedBy::Timer { String::new() } else { format!(", ended by {by}") };
-            let (node, why) = (told.node(node), words::wait(*why));
+            let (node, why) = (report.node(node), words::wait(*why));
             format!("{node}waited {} ({why}{by})", words::span(*lasted))
         }
         What::Node { node, to, reason } => {
@@ -142,8 +142,8 @@ fn what(told: &Told, what: &What) -> String {
 }
 
 /// Formats a recovery as `recovery of iteration 3 (stuck): retry, 1 of 3: REASON`.
-fn recovery(told: &Told, plan: &RecoveryPlanned) -> String {
-    let (which, class) = (told.turn(&plan.node, plan.iteration), escaped(plan.class.as_str()));
+fn recovery(report: &Report, plan: &RecoveryPlanned) -> String {
+    let (which, class) = (report.turn(&plan.node, plan.iteration), escaped(plan.class.as_str()));
     let budget = if plan.budget > 0 { format!(", {} of {}", plan.used, plan.budget) } else { String::new() };
     let next = match &plan.next_agent {
         Some(agent) => format!(", next {}", code(agent)),
@@ -156,8 +156,8 @@ fn recovery(told: &Told, plan: &RecoveryPlanned) -> String {
 /// The most files to name on a line.
 const MAX_FILES: usize = 10;
 
-fn one_turn(told: &Told, turn: &Turn) -> String {
-    let mut text = format!("{} ({})", told.turn(&turn.node, turn.iteration), escaped(turn.cause.as_str()));
+fn one_turn(report: &Report, turn: &Turn) -> String {
+    let mut text = format!("{} ({})", report.turn(&turn.node, turn.iteration), escaped(turn.cause.as_str()));
     if let Some(end) = &turn.end {
         text.push_str(&format!(" {}", words::ended(how(end.how), end.lasted, Some(&plain(&end.because)))));
     }
@@ -173,8 +173,8 @@ fn one_turn(told: &Told, turn: &Turn) -> String {
     text
 }
 
-fn idle_row(told: &Told, idle: &Idle) -> String {
-    let node = told.node(&idle.node);
+fn idle_row(report: &Report, idle: &Idle) -> String {
+    let node = report.node(&idle.node);
     let which = if idle.count == 1 {
         format!("{node}iteration {}", idle.first)
     } else {
@@ -189,8 +189,8 @@ fn idle_row(told: &Told, idle: &Idle) -> String {
     format!("{which} idle ({}){skipped}{until}", plain(&idle.reason))
 }
 
-pub fn waits(told: &Told) -> String {
-    let rows: String = told
+pub fn waits(report: &Report) -> String {
+    let rows: String = report
         .story
         .waits
         .iter()
@@ -208,8 +208,8 @@ pub fn waits(told: &Told) -> String {
 }
 
 /// Returns the cost of each node and of the whole run.
-pub fn cost(told: &Told) -> String {
-    let nodes = &told.view().nodes;
+pub fn cost(report: &Report) -> String {
+    let nodes = &report.view().nodes;
     let row =
         |name: &str, used: &Used| format!("| {name} | {} | {} |\n", words::tokens(used), words::cost(used));
     let used = |n: &&dogwatch_core::view::NodeView| n.iteration.0 > 0;
@@ -217,21 +217,21 @@ pub fn cost(told: &Told) -> String {
     if nodes.len() > 1 {
         rows.extend(nodes.iter().filter(used).take(MAX_ROWS).map(|n| row(&cell(n.name.as_str()), &n.used)));
     }
-    rows.push_str(&row("total", &told.view().spent()));
+    rows.push_str(&row("total", &report.view().spent()));
     format!("| node | tokens | cost |\n|---|---|---|\n{rows}")
 }
 
 /// The most nodes to list in the cost table.
 const MAX_ROWS: usize = 200;
 
-pub fn snapshots(told: &Told) -> String {
-    if told.story.snapshots.is_empty() {
+pub fn snapshots(report: &Report) -> String {
+    if report.story.snapshots.is_empty() {
         return String::new();
     }
-    let run = told.tail();
+    let run = report.tail();
     let row = |s: &Kept| {
         let skipped = if s.skipped > 0 { format!(", {} skipped", s.skipped) } else { String::new() };
-        let of = if told.view().nodes.len() > 1 {
+        let of = if report.view().nodes.len() > 1 {
             format!(" --node {}", shell_word(s.node.as_str()))
         } else {
             String::new()
@@ -248,7 +248,7 @@ pub fn snapshots(told: &Told) -> String {
         };
         format!("| {} | {} | {}{skipped} | {commands} |\n", clock(s.at), cell(&s.name), s.files)
     };
-    let rows = lines(&told.story.snapshots, row, |n| format!("| … | {n} more | | |\n"));
+    let rows = lines(&report.story.snapshots, row, |n| format!("| … | {n} more | | |\n"));
     format!("| time | ref | files | show, undo |\n|---|---|---|---|\n{rows}")
 }
 

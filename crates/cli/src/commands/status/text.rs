@@ -13,7 +13,7 @@ const MAX_FAILING: usize = 3;
 const MAX_ISSUES: usize = 3;
 
 /// Formats a status as a few lines of text.
-pub fn tell(status: &Status) -> String {
+pub fn text(status: &Status) -> String {
     let mut lines = vec![headline(status)];
     let mut nodes: Vec<&NodeStatus> = status.nodes.iter().collect();
     // Active nodes come first, then failed ones. Within a rank, nodes keep the order of the file.
@@ -230,9 +230,9 @@ mod tests {
         let mut nodes: Vec<Value> = (0..9_998).map(|i| node(&format!("n{i}"), "done", &rest)).collect();
         nodes.push(node("broken", "failed", &rest));
         nodes.push(node("busy", "running", &json!({"what": "checking"})));
-        let told = tell(&status(nodes));
-        let lines: Vec<&str> = told.lines().collect();
-        assert_eq!(lines.len(), MAX_NODES + 3, "{told}");
+        let shown = text(&status(nodes));
+        let lines: Vec<&str> = shown.lines().collect();
+        assert_eq!(lines.len(), MAX_NODES + 3, "{shown}");
         assert_eq!(lines[1], "  busy  iteration 1: was running checks");
         assert_eq!(lines[2], "  broken  iteration 1: failed");
         assert_eq!(lines[3], "  n0  iteration 1: done");
@@ -248,11 +248,11 @@ mod tests {
         let mut status = status(vec![one]);
         status.spent.tokens = 1200;
         status.spent.cost_usd = 0.5;
-        let told = tell(&status);
+        let shown = text(&status);
         let checks = "    2 attempts, 2 failed; failing checks: `check 1` (exit 1), `check 2` (exit 2), `check 3` (exit 3) and 2 more";
-        assert!(told.contains(checks), "{told}");
-        assert!(told.contains("    1 hard stop since the last completed iteration"), "{told}");
-        assert!(told.contains("  spent: 1200 tokens, $0.50"), "{told}");
+        assert!(shown.contains(checks), "{shown}");
+        assert!(shown.contains("    1 hard stop since the last completed iteration"), "{shown}");
+        assert!(shown.contains("  spent: 1200 tokens, $0.50"), "{shown}");
     }
 
     #[test]

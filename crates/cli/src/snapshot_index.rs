@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 const MAX_NAMED: usize = 10;
 
 /// The snapshots of a run, by node and iteration.
-pub struct Kept {
+pub struct SnapshotIndex {
     found: FoundRun,
     started: Box<RunStarted>,
     nodes: BTreeMap<NodeName, Seen>,
@@ -29,8 +29,8 @@ struct Seen {
     snapshots: BTreeSet<Iteration>,
 }
 
-impl Kept {
-    pub fn of(found: &FoundRun) -> Result<Kept, Failure> {
+impl SnapshotIndex {
+    pub fn of(found: &FoundRun) -> Result<SnapshotIndex, Failure> {
         let record = found.record()?;
         let mut started = None;
         let mut nodes: BTreeMap<NodeName, Seen> = BTreeMap::new();
@@ -56,7 +56,7 @@ impl Kept {
                 "snapshots need a git work tree; they are taken before the first iteration and after every session",
             ));
         }
-        Ok(Kept { found: found.clone(), started, nodes, last })
+        Ok(SnapshotIndex { found: found.clone(), started, nodes, last })
     }
 
     pub fn started(&self) -> &RunStarted {

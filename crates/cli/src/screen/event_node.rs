@@ -4,7 +4,7 @@ use dogwatch_core::event::Event;
 use dogwatch_core::ids::NodeName;
 
 /// Returns the node of an event, or `None` if the event concerns the whole run.
-pub fn whose(event: &Event) -> Option<&NodeName> {
+pub fn event_node(event: &Event) -> Option<&NodeName> {
     match event {
         Event::NodeTransition { node, .. }
         | Event::IterationStarted { node, .. }
