@@ -2,11 +2,11 @@
 
 mod color;
 mod commands;
-mod desk;
 mod drawing;
 mod error;
 mod loading;
 mod render;
+mod run_handle;
 mod runs;
 mod screen;
 mod secrets;

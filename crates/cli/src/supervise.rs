@@ -1,7 +1,7 @@
 //! From a run that is ready to its end: the lock, the record, the API, the screen, the driver.
 
-use crate::desk::{Announcing, DriverDesk};
 use crate::error::Failure;
+use crate::run_handle::{Announcing, DriverHandle};
 use crate::screen;
 use dogwatch_core::Run;
 use dogwatch_core::ids::RunId;
@@ -101,7 +101,7 @@ pub fn supervise(mut held: Held, ready: Ready) -> Result<u8, Failure> {
         nonce,
     };
     let driver = Driver::new(setup, &mut front).map_err(cannot("start the run"))?;
-    let desk = Arc::new(DriverDesk::new(driver.inbox(), changed));
+    let desk = Arc::new(DriverHandle::new(driver.inbox(), changed));
     // A run that cannot be spoken to is still a run.
     let served = match serve(socket_path(&run_dir), run_dir, desk) {
         Ok(served) => Some(served),

@@ -16,18 +16,18 @@ use std::time::Duration;
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The API's handle of a driver. Requests are posted to the driver's inbox.
-pub struct DriverDesk {
+pub struct DriverHandle {
     inbox: Inbox,
     changed: watch::Receiver<u64>,
 }
 
-impl DriverDesk {
-    pub fn new(inbox: Inbox, changed: watch::Receiver<u64>) -> DriverDesk {
-        DriverDesk { inbox, changed }
+impl DriverHandle {
+    pub fn new(inbox: Inbox, changed: watch::Receiver<u64>) -> DriverHandle {
+        DriverHandle { inbox, changed }
     }
 }
 
-impl Desk for DriverDesk {
+impl Desk for DriverHandle {
     fn view(&self) -> Option<View> {
         let (reply, view) = sync_channel(1);
         if !self.inbox.post(Mail::ViewAsked(reply)) {
