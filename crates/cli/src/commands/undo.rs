@@ -88,7 +88,7 @@ pub fn run(args: &Args) -> Result<u8, Failure> {
         snapshot::prepare(undo).map_err(|why| Failure::usage(format!("{}: {why}", dir.display())))?;
     if prepared.counts() == (0, 0) {
         let _ = prepared.give_up();
-        return super::print(format!("{} already is {title}\n", dir.display()).as_bytes());
+        return super::print(format!("{} is already {title}\n", dir.display()).as_bytes());
     }
     match if args.yes { Ok(true) } else { agreed(&prepared, &dir, &title) } {
         Ok(true) => {}
@@ -172,7 +172,7 @@ fn agreed(prepared: &snapshot::Prepared, dir: &Path, title: &str) -> Result<bool
     }
     let (written, removed) = prepared.counts();
     let question = format!(
-        "{}: write {} and remove {}, so that it is {title}? The current files are saved first. [y/N] ",
+        "{}: write {} and remove {}? It will be {title}; the current files are saved first. [y/N] ",
         dir.display(),
         words::count(written as u64, "file"),
         words::count(removed as u64, "file"),

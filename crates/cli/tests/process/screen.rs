@@ -25,7 +25,7 @@ fn off_a_terminal_there_is_a_block_per_iteration_a_summary_and_no_control_charac
         "completed in ",
         "iteration 2\n",
         "failed after ",
-        "(exit code 4: no luck); 0 messages",
+        "(exit code 4: no luck); ",
         "clean: ",
         "1 completed, 1 failed",
         "exit code 0",
