@@ -45,7 +45,7 @@ const AFTER_HELP: &str = "\
 Without a command, dogwatch lists the latest runs of this project.
 
 Examples:
-  dogwatch demo                     watch a 30-second demo; no API key needed
+  dogwatch demo                     watch a short demo; no API key needed
   dogwatch init my-loop             write my-loop/RALPH.md, a loop file to start from
   dogwatch run my-loop              run the loop in my-loop/RALPH.md until a limit stops it
   dogwatch run my-loop -n 3         run three iterations

@@ -56,9 +56,9 @@ pub struct Args {
 
 const AFTER_HELP: &str = "\
 Examples:
-  dogwatch exec -- make test                        stop it after 5 minutes without progress, or 15 in total
-  dogwatch exec --idle 30s --session off -- ./sync  stop it only when it makes no progress for 30 seconds
-  dogwatch exec --workspace . -- ./train.sh         count file changes as progress as well
+  dogwatch exec -- make test                        limits: 5m without progress, 15m in total
+  dogwatch exec --idle 30s --session off -- ./sync  limit: 30s without progress
+  dogwatch exec --workspace . -- ./train.sh         file changes count as progress
   dogwatch exec --agent claude --profile standard -- claude -p 'fix it' --output-format stream-json --verbose
 
 Exit codes:

@@ -21,7 +21,7 @@ const OFF_TERMINAL: usize = 200;
 
 const NOTHING_YET: &str = "\
 No runs in this directory yet.
-  dogwatch demo            watch a 30-second demo; no API key needed
+  dogwatch demo            watch a short demo; no API key needed
   dogwatch init my-loop    write my-loop/RALPH.md, a loop file to start from
   dogwatch run my-loop     run the loop until a limit stops it
   dogwatch --help          show all commands";

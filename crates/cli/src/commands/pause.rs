@@ -3,8 +3,9 @@ use crate::runs::Which;
 
 /// Pause a run after the current iteration
 ///
-/// The current session finishes first. No new iteration starts until `dogwatch resume`. A run that is killed while
-/// paused is still paused when you resume it.
+/// Without RUN, it pauses the latest live run of this project. The current session finishes
+/// first. No new iteration starts until `dogwatch resume`. A run that is killed while paused is still paused when
+/// you resume it.
 #[derive(clap::Args)]
 pub struct Args {
     #[command(flatten)]

@@ -3,7 +3,8 @@ use crate::runs::Which;
 
 /// Stop a run after the current iteration
 ///
-/// To stop it immediately, press Ctrl-C twice in its terminal or send TERM to its dogwatch process.
+/// Without RUN, it stops the latest live run of this project. To stop a run immediately, press Ctrl-C twice in its
+/// terminal or send TERM to its dogwatch process.
 #[derive(clap::Args)]
 pub struct Args {
     #[command(flatten)]

@@ -6,11 +6,12 @@ use std::path::PathBuf;
 ///
 /// Without RUN the message goes to the latest live run of this project.
 #[derive(clap::Args)]
+#[command(override_usage = "dogwatch tell [OPTIONS] [RUN] TEXT")]
 pub struct Args {
     /// Run id, or the end of one [default: the latest run of this project]
     #[arg(value_name = "RUN")]
     run: String,
-    /// Message for the agent; a single argument is the message
+    /// Message for the agent
     #[arg(value_name = "TEXT")]
     text: Option<String>,
     /// State directory of the project [default: .dogwatch]

@@ -20,7 +20,7 @@ use std::process::{Child, ChildStdout};
 mod acts;
 mod stage;
 
-/// Run a 30-second demo with a scripted agent
+/// Run a short demo with a scripted agent
 ///
 /// The demo is a real run in a temporary directory; it needs no API key and no network. The scripted agent works, goes
 /// idle so that the waits get longer, is woken by a file, hangs and is stopped, and goes idle until the run ends by
