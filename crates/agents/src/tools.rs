@@ -83,6 +83,11 @@ impl Args {
         args
     }
 
+    fn timeout(self, reader: ReaderName, name: &str) -> Option<Dur> {
+        let declared = self.timeout_ms.filter(|_| declares_timeout(reader, name))?;
+        Some(Dur::from_millis(declared).min(Dur::LONGEST))
+    }
+
     /// One argument more. Their order does not matter, so they are summed.
     pub fn add(&mut self, key: &[u8], json: &mut Json<'_>) {
         if key == b"timeout" {
@@ -117,17 +122,21 @@ pub fn call(name: &str, args: &str) -> u64 {
     hash::mix(hash::bytes(name.as_bytes()), Args::of(&mut Json::value(args.as_bytes())).hash)
 }
 
+/// Returns the timeout that a call declares in its arguments, which are given as JSON.
+pub fn declared_timeout(reader: ReaderName, name: &str, args: &str) -> Option<Dur> {
+    Args::of(&mut Json::value(args.as_bytes())).timeout(reader, name)
+}
+
 /// The hash of a result that is given as text.
 pub fn result(text: &str) -> u64 {
     digest(text.as_bytes())
 }
 
 pub(crate) fn started(reader: ReaderName, id: Raw<'_>, name: String, args: Args) -> Sign {
-    let timeout = args.timeout_ms.filter(|_| declares_timeout(reader, &name));
     Sign::ToolStarted(ToolStarted {
         id: id.decode_head(MAX_NAME),
         call: hash::mix(hash::bytes(name.as_bytes()), args.hash),
-        timeout: timeout.map(|ms| Dur::from_millis(ms).min(Dur::LONGEST)),
+        timeout: args.timeout(reader, &name),
         delegates: delegates(reader, &name),
         mcp: is_mcp(reader, &name),
         heartbeat: is_heartbeat(reader, &name),

@@ -53,7 +53,8 @@ pub fn run(args: &Args) -> Result<u8, Failure> {
         Some(first) if is_event(first) => from_journal(lines, &chosen)?,
         Some(_) | None => {
             let policy = chosen.over(&WatchPolicy::default());
-            vec![timeline::replay(lines, agent.unwrap_or(ReaderName::Plain), policy)?]
+            let spans = timeline::spans(Lines::open(&path)?)?;
+            vec![timeline::replay(lines, spans, agent.unwrap_or(ReaderName::Plain), policy)?]
         }
     };
     let text = if args.json { json_lines(&replayed)? } else { table::draw(&replayed) };
