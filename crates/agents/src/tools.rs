@@ -83,6 +83,11 @@ impl Args {
         args
     }
 
+    /// Arguments that are one text.
+    pub fn of_text(text: Raw<'_>) -> Args {
+        Args { hash: hash::bytes(text.0), timeout_ms: None }
+    }
+
     fn timeout(self, reader: ReaderName, name: &str) -> Option<Dur> {
         let declared = self.timeout_ms.filter(|_| declares_timeout(reader, name))?;
         Some(Dur::from_millis(declared).min(Dur::LONGEST))
@@ -146,10 +151,18 @@ pub(crate) fn started(reader: ReaderName, id: Raw<'_>, name: String, args: Args)
 
 /// The end of a call. `result` is a JSON value as written, `code` an exit code that is not in it.
 pub(crate) fn ended(id: Raw<'_>, ok: bool, result: &[u8], code: Option<i64>) -> Sign {
-    let text = unescape(&ends(result));
+    end(id, ok, &unescape(&ends(result)), result, code)
+}
+
+/// The end of a call whose result is a text.
+pub(crate) fn ended_with_text(id: Raw<'_>, ok: bool, text: &str, code: Option<i64>) -> Sign {
+    end(id, ok, text, b"", code)
+}
+
+fn end(id: Raw<'_>, ok: bool, text: &str, written: &[u8], code: Option<i64>) -> Sign {
     let error = match ok {
         true => String::new(),
-        false => complaint(&text, result, code),
+        false => complaint(text, written, code),
     };
     let sum = digest(text.as_bytes());
     let result = code.map_or(sum, |code| hash::mix(sum, code.unsigned_abs()));
