@@ -24,6 +24,7 @@ pub mod marker;
 pub mod reader;
 pub mod tools;
 pub mod trail;
+pub mod transcript;
 
 pub use inject::{Door, Injection, inject};
 pub use launch::{EnvChange, Launch, detect, launch, resuming};
@@ -31,3 +32,4 @@ pub use lines::{Line, MAX_LINE, Splitter};
 pub use marker::{Marker, last_marker};
 pub use reader::Reader;
 pub use trail::{Entry, MAX_TRAIL_LINE, Reading, Trail};
+pub use transcript::{Format, Record, Transcript};

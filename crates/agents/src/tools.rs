@@ -83,6 +83,16 @@ impl Args {
         args
     }
 
+    /// Arguments that are one text.
+    pub fn of_text(text: Raw<'_>) -> Args {
+        Args { hash: hash::bytes(text.0), timeout_ms: None }
+    }
+
+    fn timeout(self, reader: ReaderName, name: &str) -> Option<Dur> {
+        let declared = self.timeout_ms.filter(|_| declares_timeout(reader, name))?;
+        Some(Dur::from_millis(declared).min(Dur::LONGEST))
+    }
+
     /// One argument more. Their order does not matter, so they are summed.
     pub fn add(&mut self, key: &[u8], json: &mut Json<'_>) {
         if key == b"timeout" {
@@ -117,17 +127,21 @@ pub fn call(name: &str, args: &str) -> u64 {
     hash::mix(hash::bytes(name.as_bytes()), Args::of(&mut Json::value(args.as_bytes())).hash)
 }
 
+/// Returns the timeout that a call declares in its arguments, which are given as JSON.
+pub fn declared_timeout(reader: ReaderName, name: &str, args: &str) -> Option<Dur> {
+    Args::of(&mut Json::value(args.as_bytes())).timeout(reader, name)
+}
+
 /// The hash of a result that is given as text.
 pub fn result(text: &str) -> u64 {
     digest(text.as_bytes())
 }
 
 pub(crate) fn started(reader: ReaderName, id: Raw<'_>, name: String, args: Args) -> Sign {
-    let timeout = args.timeout_ms.filter(|_| declares_timeout(reader, &name));
     Sign::ToolStarted(ToolStarted {
         id: id.decode_head(MAX_NAME),
         call: hash::mix(hash::bytes(name.as_bytes()), args.hash),
-        timeout: timeout.map(|ms| Dur::from_millis(ms).min(Dur::LONGEST)),
+        timeout: args.timeout(reader, &name),
         delegates: delegates(reader, &name),
         mcp: is_mcp(reader, &name),
         heartbeat: is_heartbeat(reader, &name),
@@ -137,10 +151,18 @@ pub(crate) fn started(reader: ReaderName, id: Raw<'_>, name: String, args: Args)
 
 /// The end of a call. `result` is a JSON value as written, `code` an exit code that is not in it.
 pub(crate) fn ended(id: Raw<'_>, ok: bool, result: &[u8], code: Option<i64>) -> Sign {
-    let text = unescape(&ends(result));
+    end(id, ok, &unescape(&ends(result)), result, code)
+}
+
+/// The end of a call whose result is a text.
+pub(crate) fn ended_with_text(id: Raw<'_>, ok: bool, text: &str, code: Option<i64>) -> Sign {
+    end(id, ok, text, b"", code)
+}
+
+fn end(id: Raw<'_>, ok: bool, text: &str, written: &[u8], code: Option<i64>) -> Sign {
     let error = match ok {
         true => String::new(),
-        false => complaint(&text, result, code),
+        false => complaint(text, written, code),
     };
     let sum = digest(text.as_bytes());
     let result = code.map_or(sum, |code| hash::mix(sum, code.unsigned_abs()));

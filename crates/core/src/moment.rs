@@ -39,6 +39,12 @@ clock!(Awake);
 clock!(Boot);
 
 impl Wall {
+    /// Parses a time in RFC 3339.
+    pub fn from_rfc3339(text: &str) -> Option<Wall> {
+        let at: jiff::Timestamp = text.parse().ok()?;
+        Some(Wall(at.as_millisecond()))
+    }
+
     pub fn plus(self, d: Dur) -> Wall {
         Wall(self.0.saturating_add_unsigned(d.as_millis()))
     }

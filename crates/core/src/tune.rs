@@ -1,21 +1,27 @@
-//! Which limits would have served: what sessions have shown, replayed under one limit after the other.
+//! Proposes limits from past sessions, replayed under one limit after the other.
 //!
 //! A *good* session ended by itself and its iteration was completed or idle; a *stuck* one was ended by the watchdog.
 //! A limit is judged by the good sessions it would have ended, and by how much sooner it would have ended the stuck
-//! ones. Pure: whoever asks replays the journals.
+//! ones. A limit that the good sessions have hardly exercised gets no proposal. Pure: the caller replays the journals.
 
 use crate::dur::{Dur, Limit};
-use crate::replay::Summary;
+use crate::replay::{Replayed, Summary};
 use crate::settings::WatchPolicy;
 use serde::Serialize;
 
 /// Fewer good sessions than this say nothing about the next one.
 pub const MIN_GOOD: usize = 20;
-/// What is proposed lies above all that good sessions have needed, by a half.
-const HEADROOM_PERCENT: u64 = 150;
+/// A proposal for `idle` needs at least this many gaps in good sessions.
+pub const MIN_GAPS: u64 = 1_000;
+/// A proposal for any other limit needs at least this many exercises of it in good sessions.
+pub const MIN_CALLS: u64 = 100;
+/// A proposal is at least this multiple of what good sessions have needed.
+const HEADROOM: u64 = 2;
+/// No proposal is tighter than this. Context compaction alone can take more than three minutes.
+const FLOOR: Dur = Dur::from_mins(4);
 /// A limit that is tighter by less than a quarter is not worth a change.
 const WORTH_PERCENT: u64 = 75;
-/// So many limits that would have ended good sessions are shown, to see where it begins to cost.
+/// The number of limits shown that would have ended good sessions.
 const COSTLY_SHOWN: usize = 2;
 
 /// The limits that are tried, in seconds: steps that people use.
@@ -48,6 +54,29 @@ impl Key {
         }
     }
 
+    /// Returns how often the good sessions have exercised this limit.
+    pub fn samples(self, own: &[Replayed]) -> Samples {
+        let good = own.iter().filter(|session| Kind::of(&session.summary) == Kind::Good);
+        let exercised = good.map(|session| {
+            let seen = session.exercised;
+            match self {
+                Key::Idle => seen.gaps,
+                Key::Start => u64::from(seen.started),
+                Key::Tool => seen.calls,
+                Key::Children => seen.delegations,
+                Key::Session => 1,
+            }
+        });
+        let (unit, needed) = match self {
+            Key::Idle => ("gaps", MIN_GAPS),
+            Key::Start => ("starts", MIN_CALLS),
+            Key::Tool => ("calls", MIN_CALLS),
+            Key::Children => ("delegated calls", MIN_CALLS),
+            Key::Session => ("sessions", MIN_CALLS),
+        };
+        Samples { unit, seen: exercised.sum(), needed }
+    }
+
     pub fn of(self, policy: &WatchPolicy) -> Limit {
         match self {
             Key::Idle => policy.idle,
@@ -69,12 +98,20 @@ impl Key {
     }
 }
 
-/// What a session says about limits.
+/// How often a limit was exercised in good sessions, and how often it takes for a proposal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Samples {
+    pub unit: &'static str,
+    pub seen: u64,
+    pub needed: u64,
+}
+
+/// How a session counts for limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     Good,
     Stuck,
-    /// It failed, was interrupted, met a limit of its service: nobody knows whether it was well.
+    /// It failed, was interrupted, or met a limit of its service.
     Unclear,
 }
 
@@ -88,7 +125,7 @@ impl Kind {
     }
 }
 
-/// What one limit would have done.
+/// The effect that one limit would have had.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Trial {
     pub limit_s: Dur,
@@ -99,7 +136,7 @@ pub struct Trial {
     pub sooner_s: Dur,
 }
 
-/// What there is to say about one limit.
+/// The advice for one limit.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Advice {
     pub key: &'static str,
@@ -110,31 +147,37 @@ pub struct Advice {
     /// What to set, if a change is worth it.
     pub proposed_s: Option<Dur>,
     pub why: String,
+    pub samples: Samples,
     /// From tight to loose.
     pub trials: Vec<Trial>,
 }
 
-/// The advice for one key. `own` tells how the sessions went; `replay` answers how they would have gone with this limit
-/// for all of them, in the same order.
-pub fn advise(key: Key, now: Limit, own: &[Summary], mut replay: impl FnMut(Dur) -> Vec<Summary>) -> Advice {
-    let good = own.iter().filter(|s| Kind::of(s) == Kind::Good).count();
-    let now_s = now.duration();
+/// Returns the advice for one key. `own` holds the sessions under their own limits; `replay` returns their summaries
+/// with this limit for all of them, in the same order.
+pub fn advise(key: Key, now: Limit, own: &[Replayed], mut replay: impl FnMut(Dur) -> Vec<Summary>) -> Advice {
+    let good = own.iter().filter(|s| Kind::of(&s.summary) == Kind::Good).count();
+    let (now_s, samples) = (now.duration(), key.samples(own));
     let nothing = |why: String| Advice {
         key: key.as_str(),
         now_s,
         spares_all_s: None,
         proposed_s: None,
         why,
+        samples,
         trials: vec![],
     };
     if good < MIN_GOOD {
-        return nothing(format!("too few good sessions to tell: {good}, and it takes {MIN_GOOD}"));
+        return nothing(format!("no proposal, {good} of {MIN_GOOD} good sessions needed"));
+    }
+    if samples.seen < samples.needed {
+        let Samples { unit, seen, needed } = samples;
+        return nothing(format!("no proposal, {seen} of {needed} {unit} needed"));
     }
     let ladder = below(now_s);
     let mut trials: Vec<Option<Trial>> = vec![None; ladder.len()];
     let mut look =
         |at: usize| trials[at].get_or_insert_with(|| trial(ladder[at], own, &replay(ladder[at]))).clone();
-    // The looser a limit, the fewer it ends: the first that ends none lies between two that have been tried.
+    // A looser limit ends fewer sessions, so a binary search finds the first that ends none.
     let (mut costs, mut spares) = (0, ladder.len());
     while costs < spares {
         let middle = usize::midpoint(costs, spares);
@@ -144,7 +187,7 @@ pub fn advise(key: Key, now: Limit, own: &[Summary], mut replay: impl FnMut(Dur)
         look(at);
     }
     let spares_all_s = ladder.get(spares).copied();
-    let wanted = spares_all_s.map(|tight| tight.percent(HEADROOM_PERCENT));
+    let wanted = spares_all_s.map(|tight| tight.saturating_mul(HEADROOM).max(FLOOR));
     let proposed = wanted.and_then(|wanted| ladder.iter().position(|limit| *limit >= wanted));
     let proposed = proposed.filter(|at| now_s.is_none_or(|now| ladder[*at] <= now.percent(WORTH_PERCENT)));
     if let Some(at) = proposed {
@@ -157,18 +200,20 @@ pub fn advise(key: Key, now: Limit, own: &[Summary], mut replay: impl FnMut(Dur)
         spares_all_s,
         proposed_s,
         why: why(spares_all_s, proposed_s, now_s, good),
+        samples,
         trials: trials.into_iter().flatten().collect(),
     }
 }
 
-/// The steps that are tighter than what is in force: what a looser one would have changed, nobody has seen.
+/// The steps that are tighter than the limit in force. The journals do not show what a looser one would change.
 fn below(now: Option<Dur>) -> Vec<Dur> {
     LADDER.into_iter().map(Dur::from_secs).filter(|limit| now.is_none_or(|now| *limit < now)).collect()
 }
 
-fn trial(limit: Dur, own: &[Summary], replayed: &[Summary]) -> Trial {
+fn trial(limit: Dur, own: &[Replayed], replayed: &[Summary]) -> Trial {
     let mut trial = Trial { limit_s: limit, good_ended: 0, sooner: 0, sooner_s: Dur::ZERO };
-    for (own, other) in own.iter().zip(replayed).filter(|(_, other)| other.verdict == "hard_stop") {
+    let own = own.iter().map(|session| &session.summary);
+    for (own, other) in own.zip(replayed).filter(|(_, other)| other.verdict == "hard_stop") {
         match Kind::of(own) {
             Kind::Good => trial.good_ended += 1,
             Kind::Stuck => {
@@ -186,21 +231,26 @@ fn trial(limit: Dur, own: &[Summary], replayed: &[Summary]) -> Trial {
 fn why(spares: Option<Dur>, proposed: Option<Dur>, now: Option<Dur>, good: usize) -> String {
     match (spares, proposed, now) {
         (Some(spares), Some(_), _) => {
-            format!("{spares} spares all {good} good sessions, and a half more is left to the next one")
+            format!(
+                "{spares} spares all {good} good sessions; the proposal is at least twice that and {FLOOR}"
+            )
         }
         (Some(spares), None, Some(now)) => {
             format!(
-                "{spares} would spare all {good} good sessions; {now} is not much above that and what the next one may need"
+                "no proposal, {spares} spares all {good} good sessions, and at least twice that and {FLOOR} is not much below {now}"
             )
         }
-        (None, None, Some(now)) => format!("nothing tighter than {now} spares all {good} good sessions"),
-        _ => format!("no limit that was tried spares all {good} good sessions"),
+        (None, None, Some(now)) => {
+            format!("no proposal, nothing tighter than {now} spares all {good} good sessions")
+        }
+        _ => format!("no proposal, no limit tried spares all {good} good sessions"),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::replay::Exercised;
 
     fn session(verdict: &'static str, outcome: Option<&'static str>, ended_at_s: f64) -> Summary {
         Summary {
@@ -215,10 +265,17 @@ mod tests {
         }
     }
 
+    fn replayed(summary: Summary, exercised: Exercised) -> Replayed {
+        Replayed { lines: vec![], summary, exercised, differing: vec![] }
+    }
+
+    const BUSY: Exercised = Exercised { gaps: 40, calls: 4, delegations: 4, started: true };
+
     /// Thirty good sessions, the n-th silent for n seconds; two that were stuck and ended after ten minutes.
-    fn own() -> Vec<Summary> {
-        let good = (1..=30).map(|_| session("continue", Some("completed"), 700.0));
-        good.chain((0..2).map(|_| session("hard_stop", Some("timed_out"), 600.0))).collect()
+    fn own() -> Vec<Replayed> {
+        let good = (1..=30).map(|_| replayed(session("continue", Some("completed"), 700.0), BUSY));
+        let stuck = || replayed(session("hard_stop", Some("timed_out"), 600.0), Exercised::default());
+        good.chain([stuck(), stuck()]).collect()
     }
 
     fn under(limit: Dur) -> Vec<Summary> {
@@ -234,57 +291,92 @@ mod tests {
         silent.map(how).collect()
     }
 
+    /// The same sessions with every silence four times as long.
+    fn slower(limit: Dur) -> Vec<Summary> {
+        under(limit.percent(25))
+    }
+
     fn minutes(n: u64) -> Limit {
         Limit::At(Dur::from_mins(n))
     }
 
     #[test]
-    fn the_proposal_spares_every_good_session_with_room_and_says_what_it_gains() {
-        let advice = advise(Key::Idle, minutes(10), &own(), under);
-        assert_eq!(advice.spares_all_s, Some(Dur::from_secs(45)));
-        // A half more than 45 s is 67.5 s; the next step is 90 s.
-        assert_eq!(advice.proposed_s, Some(Dur::from_secs(90)));
+    fn the_proposal_is_twice_what_good_sessions_needed_and_shows_its_gain() {
+        let advice = advise(Key::Idle, minutes(10), &own(), slower);
+        // The longest silence is 2 minutes, so 3 minutes spares all; twice that is 6 minutes.
+        assert_eq!(advice.spares_all_s, Some(Dur::from_mins(3)));
+        assert_eq!(advice.proposed_s, Some(Dur::from_mins(6)));
         let at = |secs: u64| {
             advice.trials.iter().find(|t| t.limit_s == Dur::from_secs(secs)).expect("it was tried")
         };
-        assert_eq!((at(90).good_ended, at(90).sooner, at(90).sooner_s), (0, 2, Dur::from_secs(2 * 510)));
-        assert_eq!(at(30).good_ended, 1);
-        assert_eq!(at(20).good_ended, 11);
+        assert_eq!((at(360).good_ended, at(360).sooner), (0, 2));
+        assert_eq!(at(120).good_ended, 1);
+        assert_eq!(at(90).good_ended, 8);
         assert!(advice.trials.is_sorted_by_key(|t| t.limit_s));
     }
 
     #[test]
-    fn few_sessions_are_no_ground_for_advice() {
-        let few: Vec<Summary> = own().into_iter().skip(11).collect();
+    fn no_proposal_is_tighter_than_four_minutes() {
+        let advice = advise(Key::Idle, minutes(10), &own(), under);
+        assert_eq!(advice.spares_all_s, Some(Dur::from_secs(45)));
+        assert_eq!(advice.proposed_s, Some(Dur::from_mins(4)));
+    }
+
+    #[test]
+    fn few_sessions_get_no_proposal() {
+        let few: Vec<Replayed> = own().into_iter().skip(11).collect();
         let advice = advise(Key::Idle, minutes(10), &few, |_| unreachable!("nothing is replayed"));
         assert_eq!((advice.proposed_s, advice.trials.len()), (None, 0));
-        assert!(advice.why.contains("19, and it takes 20"), "{}", advice.why);
+        assert_eq!(advice.why, "no proposal, 19 of 20 good sessions needed");
+    }
+
+    #[test]
+    fn a_limit_that_was_hardly_exercised_gets_no_proposal() {
+        let needed = |key, exercised| {
+            let mut all = own();
+            all.iter_mut().for_each(|session| session.exercised = Exercised::default());
+            all[0].exercised = exercised;
+            // The stuck ones do not count.
+            all[31].exercised = Exercised { gaps: 5_000, calls: 500, delegations: 500, started: true };
+            let advice = advise(key, minutes(10), &all, |_| unreachable!("nothing is replayed"));
+            assert_eq!((advice.proposed_s, advice.trials.len()), (None, 0));
+            advice.why
+        };
+        let seen = Exercised { gaps: 999, calls: 12, delegations: 3, started: true };
+        assert_eq!(needed(Key::Idle, seen), "no proposal, 999 of 1000 gaps needed");
+        assert_eq!(needed(Key::Start, seen), "no proposal, 1 of 100 starts needed");
+        assert_eq!(needed(Key::Tool, seen), "no proposal, 12 of 100 calls needed");
+        assert_eq!(needed(Key::Children, seen), "no proposal, 3 of 100 delegated calls needed");
+        assert_eq!(needed(Key::Session, seen), "no proposal, 30 of 100 sessions needed");
+        let enough = advise(Key::Tool, minutes(10), &own(), under);
+        assert_eq!((enough.samples.seen, enough.proposed_s), (120, Some(Dur::from_mins(4))));
     }
 
     #[test]
     fn what_is_hardly_tighter_is_not_proposed_and_looser_is_never_tried() {
-        let advice = advise(Key::Idle, Limit::At(Dur::from_secs(100)), &own(), under);
+        let advice = advise(Key::Idle, Limit::At(Dur::from_secs(300)), &own(), under);
         assert_eq!((advice.spares_all_s, advice.proposed_s), (Some(Dur::from_secs(45)), None));
-        assert!(advice.trials.iter().all(|t| t.limit_s < Dur::from_secs(100)));
+        assert!(advice.trials.iter().all(|t| t.limit_s < Dur::from_secs(300)));
         // Nothing below the limit in force spares all of them.
         let advice = advise(Key::Idle, Limit::At(Dur::from_secs(40)), &own(), under);
         assert_eq!((advice.spares_all_s, advice.proposed_s), (None, None));
-        assert!(advice.why.starts_with("nothing tighter"), "{}", advice.why);
+        assert!(advice.why.starts_with("no proposal, nothing tighter"), "{}", advice.why);
     }
 
     #[test]
     fn without_a_limit_in_force_one_is_proposed() {
-        assert_eq!(advise(Key::Idle, Limit::Off, &own(), under).proposed_s, Some(Dur::from_secs(90)));
+        assert_eq!(advise(Key::Idle, Limit::Off, &own(), under).proposed_s, Some(Dur::from_mins(4)));
     }
 
     #[test]
     fn failed_and_interrupted_sessions_count_for_nothing() {
         let mut all = own();
-        all.push(session("continue", Some("failed"), 1.0));
-        all.push(session("continue", None, 1.0));
+        all.push(replayed(session("continue", Some("failed"), 1.0), BUSY));
+        all.push(replayed(session("continue", None, 1.0), BUSY));
         let replay = |limit| [under(limit), vec![session("hard_stop", Some("timed_out"), 0.5); 2]].concat();
         let advice = advise(Key::Idle, minutes(10), &all, replay);
         assert_eq!(advice.spares_all_s, Some(Dur::from_secs(45)));
+        assert_eq!(advice.samples.seen, 1_200);
     }
 
     #[test]

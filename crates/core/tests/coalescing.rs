@@ -75,7 +75,7 @@ fn told_in_records(policy: &WatchPolicy, story: &Story, end: u64) -> End {
             Happened::Piece(Channel::Stdout) => Input::Message { count: None },
             Happened::Piece(Channel::McpTool) => Input::McpCall { tool: "search".to_owned() },
             Happened::Piece(Channel::Subagent) => Input::Sign(Sign::SubagentProgress { id: "s".to_owned() }),
-            Happened::Piece(Channel::Workspace) => Input::Workspace { digest: None },
+            Happened::Piece(Channel::Workspace) => Input::Workspace { path: None, digest: None },
             Happened::Delegated => Input::Sign(Sign::ToolStarted(delegates())),
             Happened::Sampled(live) => Input::Children { live: *live, cpu_ms: Some(0) },
             Happened::Suspended(for_ms) => Input::Suspended { for_ms: *for_ms },

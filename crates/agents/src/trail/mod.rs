@@ -13,6 +13,8 @@ mod codex;
 mod gemini;
 mod opencode;
 
+pub(crate) use claude::did_something as claude_did_something;
+
 use crate::lines::Line;
 use dogwatch_core::settings::ReaderName;
 use opencode::Children;

@@ -3,7 +3,7 @@ use crate::runs::{FoundRun, registered, runs_in, state_dir};
 use crate::screen::words;
 use dogwatch_core::dur::Limit;
 use dogwatch_core::event::{Event, Recorded};
-use dogwatch_core::replay::{JournalReplay, Summary};
+use dogwatch_core::replay::{JournalReplay, Replayed};
 use dogwatch_core::settings::WatchPolicy;
 use dogwatch_core::tune::{Advice, Key, Kind, Trial, advise};
 use std::path::PathBuf;
@@ -11,8 +11,8 @@ use std::path::PathBuf;
 /// Propose watchdog limits from the recorded sessions
 ///
 /// Replays the sessions of this project's runs under different limits. For each limit it shows how many good sessions
-/// it would have stopped, and how much sooner it would have stopped the stuck ones. It changes nothing: copy the
-/// limits you like into dogwatch.toml. See docs/tune.md.
+/// it would have stopped, and how much sooner it would have stopped the stuck ones. A limit that the good sessions have
+/// hardly exercised gets no proposal. It changes nothing: copy the limits you like into dogwatch.toml. See docs/tune.md.
 #[derive(clap::Args)]
 pub struct Args {
     /// Use the runs of all your projects on this machine
@@ -83,14 +83,15 @@ impl Past {
 
     fn tune(&self) -> Tuned {
         let own = self.replay(None::<fn(&WatchPolicy) -> WatchPolicy>);
-        let count = |kind| own.iter().filter(|s| Kind::of(s) == kind).count();
+        let count = |kind| own.iter().filter(|s| Kind::of(&s.summary) == kind).count();
         let limits = Key::ALL.into_iter().map(|key| {
             advise(key, self.now(key), &own, |limit| {
-                self.replay(Some(|own: &WatchPolicy| {
+                let other = |own: &WatchPolicy| {
                     let mut policy = own.clone();
                     key.set(&mut policy, Limit::At(limit));
                     policy
-                }))
+                };
+                self.replay(Some(other)).into_iter().map(|session| session.summary).collect()
             })
         });
         Tuned {
@@ -103,11 +104,11 @@ impl Past {
         }
     }
 
-    fn replay(&self, policy: Option<impl Fn(&WatchPolicy) -> WatchPolicy>) -> Vec<Summary> {
+    fn replay(&self, policy: Option<impl Fn(&WatchPolicy) -> WatchPolicy>) -> Vec<Replayed> {
         let one = |events: &Vec<Recorded>| {
             let mut replay = JournalReplay::new(policy.as_ref());
             events.iter().for_each(|recorded| replay.take(recorded));
-            replay.finish().into_iter().map(|session| session.summary)
+            replay.finish()
         };
         self.journals.iter().flat_map(one).collect()
     }
@@ -134,7 +135,7 @@ fn tell(tuned: &Tuned) -> String {
         tuned.stuck,
         tuned.unclear
     )];
-    // Where there is too little to go by, that is the same for all of them.
+    // With too few good sessions the reason is the same for all limits.
     if let Some(first) =
         tuned.limits.first().filter(|first| tuned.limits.iter().all(|other| other.why == first.why))
     {
@@ -187,6 +188,7 @@ fn of_trial(trial: &Trial, advice: &Advice, tuned: &Tuned) -> String {
 mod tests {
     use super::*;
     use dogwatch_core::dur::Dur;
+    use dogwatch_core::tune::Samples;
 
     #[test]
     fn what_is_proposed_can_be_put_into_a_file() {
@@ -196,12 +198,14 @@ mod tests {
             sooner: 1,
             sooner_s: Dur::from_secs(600 - secs),
         };
+        let samples = Samples { unit: "calls", seen: 200, needed: 100 };
         let idle = Advice {
             key: "idle",
             now_s: Some(Dur::from_mins(10)),
             spares_all_s: Some(Dur::from_secs(60)),
             proposed_s: Some(Dur::from_secs(90)),
             why: "so".to_owned(),
+            samples,
             trials: vec![trial(45, 3), trial(60, 0), trial(90, 0)],
         };
         let other = Advice {
@@ -209,7 +213,8 @@ mod tests {
             now_s: None,
             spares_all_s: None,
             proposed_s: None,
-            why: "no".to_owned(),
+            why: "no proposal, 12 of 100 calls needed".to_owned(),
+            samples,
             trials: vec![],
         };
         let tuned =
@@ -223,7 +228,7 @@ mod tests {
              1m  spares all 30 good sessions; 1 of 1 stuck ones sooner, by 9m in all\n   \
              1m30s  spares all 30 good sessions; 1 of 1 stuck ones sooner, by 8m30s in all  <- proposed\n\
              \n\
-             watchdog.tool  now off, keep: no\n\
+             watchdog.tool  now off, keep: no proposal, 12 of 100 calls needed\n\
              \n\
              In dogwatch.toml:\n  \
              [watchdog]\n  \

@@ -3,6 +3,7 @@
 mod journals;
 mod recordings;
 mod timelines;
+mod transcripts;
 
 #[path = "../../../core/tests/naive/mod.rs"]
 mod naive;

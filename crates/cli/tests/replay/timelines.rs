@@ -259,3 +259,165 @@ fn people_get_a_table() {
          \x200:10:20.0  timed_out by NO_OUTPUT_DEADLINE; 1 messages, 0 tools, 0 errors\n"
     );
 }
+
+#[test]
+fn an_agent_that_asks_for_a_person_has_its_own_deadline() {
+    let ask = |more: &[Value]| {
+        let mut all = vec![
+            json!({"t_ms": 0, "input": "message"}),
+            json!({"t_ms": 10_000, "input": "tool_started", "id": "t", "name": "Bash"}),
+            json!({"t_ms": 20_000, "input": "needs_human", "what": "may I run rm?"}),
+        ];
+        all.extend_from_slice(more);
+        all.push(json!({"t_ms": 36_000_000, "input": "end"}));
+        let args = [
+            "--agent",
+            "claude",
+            "--profile",
+            "quick",
+            "--set",
+            "watchdog.human=1h",
+            "--set",
+            "watchdog.session=off",
+        ];
+        timeline(&all).told(&args).0
+    };
+    let lines = ask(&[]);
+    assert_eq!(shown(&lines), ["3620 hard_stop HUMAN_DEADLINE_EXCEEDED"]);
+    assert!(lines[0]["message"].as_str().is_some_and(|m| m.contains("may I run rm?")), "{lines:?}");
+    let answered = ask(&[json!({"t_ms": 3_000_000, "input": "tool_ended", "id": "t", "ok": true})]);
+    assert_eq!(shown(&answered), ["3300 hard_stop NO_OUTPUT_DEADLINE"]);
+}
+
+#[test]
+fn a_line_of_stderr_is_read_as_in_a_live_session() {
+    let stderr = |n: u64, text: &str| json!({"t_ms": n * 1000, "input": "stderr", "line": text});
+    let end = json!({"t_ms": 3_600_000, "input": "end"});
+    let of = |agent: &str, mut all: Vec<Value>| {
+        all.push(end.clone());
+        let limits = ["--set", "watchdog.idle=10m", "--set", "watchdog.start=6m"];
+        let (lines, summary) = timeline(&all).told(&[&["--agent", agent], &limits[..]].concat());
+        (shown(&lines).join("; "), summary["errors"].as_u64(), summary["messages"].as_u64())
+    };
+    // For a plain agent a new line is progress, the same line again is not.
+    let plain = vec![stderr(100, "compiling a"), stderr(200, "compiling b"), stderr(300, "compiling b")];
+    assert_eq!(of("plain", plain), ("800 hard_stop NO_OUTPUT_DEADLINE".to_owned(), Some(0), Some(2)));
+    // A structured agent has printed nothing by it.
+    let warning = vec![stderr(100, "warning: slow")];
+    assert_eq!(of("claude", warning), ("360 hard_stop NO_OUTPUT_AT_START".to_owned(), Some(0), Some(0)));
+    let refused = |n: u64| stderr(n, "2026-11-15T20:15:33Z ERROR codex_core::tools::router: error=no patch");
+    let (stops, errors, _) = of("codex", (1..=9).map(refused).collect());
+    assert_eq!(stops, "3 notice; 4 continue; 5 hard_stop ERROR_LOOP");
+    assert_eq!(errors, Some(5));
+    // The same words work for stdout.
+    let line = json!({"t_ms": 5000, "input": "stdout", "line": "hello"});
+    assert_eq!(of("plain", vec![line]).2, Some(1));
+}
+
+#[test]
+fn a_timeout_in_the_arguments_counts_as_the_reader_derives_it() {
+    let stop = |agent: &str, more: Value| {
+        let mut line = json!({"t_ms": 10_000, "input": "tool_started", "id": "t", "name": "Bash"});
+        line.as_object_mut().expect("an object").extend(more.as_object().expect("an object").clone());
+        let t = timeline(&[line, json!({"t_ms": 7_200_000, "input": "end"})]);
+        shown(&t.told(&["--agent", agent]).0).join("; ")
+    };
+    let args = json!({"args": {"command": "make", "timeout": 120_000}});
+    assert_eq!(stop("claude", args.clone()), "190 hard_stop TOOL_CEILING_EXCEEDED");
+    assert_eq!(stop("codex", args.clone()), "910 hard_stop TOOL_CEILING_EXCEEDED", "its unit is not known");
+    let both = json!({"args": {"timeout": 120_000}, "timeout_s": 60});
+    assert_eq!(stop("claude", both), "130 hard_stop TOOL_CEILING_EXCEEDED", "timeout_s comes first");
+}
+
+#[test]
+fn case_17_the_same_content_of_a_path_again_is_no_progress() {
+    let write = |t_ms: u64, path: &str, digest: Value| json!({"t_ms": t_ms, "input": "workspace", "path": path, "digest": digest});
+    let ends = |digest: &dyn Fn(u64) -> Value| {
+        let mut all = vec![json!({"t_ms": 1000, "input": "message"})];
+        all.extend((1..=60).map(|n| write(n * 20_000, "src/a.rs", digest(n))));
+        let (_, summary) = timeline(&all).told(&["--agent", "claude", "--profile", "quick"]);
+        summary["reason"].as_str().map(str::to_owned)
+    };
+    assert_eq!(ends(&|_| json!("same")).as_deref(), Some("NO_OUTPUT_DEADLINE"));
+    assert_eq!(
+        ends(&|n| json!(n % 2)).as_deref(),
+        Some("SESSION_CEILING_EXCEEDED"),
+        "back and forth is a change"
+    );
+    assert_eq!(
+        ends(&|_| Value::Null).as_deref(),
+        Some("SESSION_CEILING_EXCEEDED"),
+        "unknown content is a change"
+    );
+    let (lines, _) = timeline(&[
+        json!({"t_ms": 1000, "input": "message"}),
+        write(2_000, "a", json!("d")),
+        write(295_000, "b", json!("d")),
+        write(296_000, "a", json!("d")),
+        json!({"t_ms": 301_000, "input": "end"}),
+    ])
+    .told(&["--agent", "claude", "--profile", "quick"]);
+    assert_eq!(lines[0]["evidence_summary"][3]["counter"], 2, "the other path is a change of its own");
+}
+
+#[test]
+fn case_7_lines_within_a_suspension_are_judged_with_the_deadlines_moved() {
+    let all = |inside: &[Value]| {
+        let mut all = vec![json!({"t_ms": 10_000, "input": "message"})];
+        all.extend_from_slice(inside);
+        all.push(json!({"t_ms": 1_900_000, "input": "suspended", "for_ms": 1_800_000}));
+        all.push(json!({"t_ms": 3_600_000, "input": "end"}));
+        let (lines, summary) = timeline(&all).told(&["--agent", "claude", "--profile", "quick"]);
+        (shown(&lines), summary["messages"].clone())
+    };
+    // A keepalive moves nothing: silence counts 300 s from the message, without the 1800 s of the span.
+    let (alive, _) = all(&[json!({"t_ms": 1_500_000, "input": "keepalive"})]);
+    assert_eq!(alive, ["2110 hard_stop NO_OUTPUT_DEADLINE"]);
+    // A message within the span is as old as the span's end.
+    let (spoke, messages) = all(&[json!({"t_ms": 1_500_000, "input": "message"})]);
+    assert_eq!((spoke, messages), (vec!["2200 hard_stop NO_OUTPUT_DEADLINE".to_owned()], json!(2)));
+    let errors: Vec<Value> =
+        (0..5).map(|n| json!({"t_ms": 1_000_000 + n, "input": "error", "text": "no route"})).collect();
+    let (looped, _) = all(&errors);
+    assert_eq!(looped.last().map(String::as_str), Some("1000.004 hard_stop ERROR_LOOP"), "at its own time");
+    // What was due before the span is still judged before it.
+    let t = timeline(&[
+        json!({"t_ms": 10_000, "input": "message"}),
+        json!({"t_ms": 1_500_000, "input": "message"}),
+        json!({"t_ms": 1_900_000, "input": "suspended", "for_ms": 1_000_000}),
+    ]);
+    assert_eq!(
+        shown(&t.told(&["--agent", "claude", "--profile", "quick"]).0),
+        ["310 hard_stop NO_OUTPUT_DEADLINE"]
+    );
+}
+
+#[test]
+fn nothing_after_the_first_hard_stop_is_counted() {
+    let errors = |summary: &Value| summary["errors"].as_u64();
+    let t = timeline(&[
+        json!({"t_ms": 0, "input": "message"}),
+        json!({"t_ms": 400_000, "input": "error", "text": "too late"}),
+        json!({"t_ms": 400_001, "input": "error", "text": "too late"}),
+    ]);
+    let (_, summary) = t.told(&["--profile", "quick"]);
+    assert_eq!((errors(&summary), &summary["ended_at_s"]), (Some(0), &json!(300.0)));
+    let late = |more: Value| {
+        let (_, summary) =
+            timeline(&[json!({"t_ms": 0, "input": "message"}), more]).told(&["--profile", "quick"]);
+        (summary["messages"].as_u64(), summary["tools"].as_u64())
+    };
+    assert_eq!(late(json!({"t_ms": 400_000, "input": "message"})), (Some(1), Some(0)));
+    let tool = json!({"t_ms": 400_000, "input": "tool_started", "id": "t", "name": "Bash"});
+    assert_eq!(late(tool), (Some(1), Some(0)));
+    // A line may hold several facts: those behind the one that ends the session do not count either.
+    let mut all: Vec<Value> = (1..=4)
+        .map(|n| json!({"t_ms": n * 1000, "input": "tool_ended", "id": format!("a{n}"), "ok": false, "result": "no route"}))
+        .collect();
+    let fail = |id: &str, why: &str| json!({"type": "tool_result", "tool_use_id": id, "is_error": true, "content": why});
+    let results = [fail("b1", "no route"), fail("b2", "another"), fail("b3", "a third")];
+    let line = json!({"type": "user", "message": {"content": results}}).to_string();
+    all.push(json!({"t_ms": 9000, "line": line}));
+    let (_, summary) = timeline(&all).told(&["--agent", "claude"]);
+    assert_eq!((errors(&summary), &summary["reason"]), (Some(5), &json!("ERROR_LOOP")));
+}

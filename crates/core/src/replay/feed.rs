@@ -1,14 +1,15 @@
-//! From what happened to what the watchdog is told: through the coalescers, one per channel, as in a live
-//! session.
+//! Turns what happened into facts for the watchdog, through one coalescer per channel, as in a live session.
 
 use crate::coalesce::Coalescer;
 use crate::event::Observation;
-use crate::hash;
 use crate::moment::Awake;
 use crate::side::HEARTBEAT_TOOL;
 use crate::sign::{Heartbeats, Sign, Tally};
 use crate::watch::{Channel, Fact};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The most paths whose last digest is remembered. A change of any other path counts as progress.
+pub const MAX_PATHS: usize = 100_000;
 
 /// Something that happened, as a timeline tells it.
 #[derive(Clone, Debug, PartialEq)]
@@ -33,7 +34,9 @@ pub enum Input {
         id: String,
         did: Did,
     },
+    /// A file changed. `path` is a hash of its name, `digest` one of its new state, where they are known.
     Workspace {
+        path: Option<u64>,
         digest: Option<u64>,
     },
     Children {
@@ -63,47 +66,13 @@ pub struct Feed {
     channels: [Coalescer; Channel::ALL.len()],
     /// The state of the work tree that was told last.
     digest: Option<Option<u64>>,
+    /// The last digest of each path.
+    paths: BTreeMap<Option<u64>, u64>,
     printed: bool,
     subagents: BTreeSet<String>,
     heartbeats: Heartbeats,
     cpu_ms: u64,
     pub tally: Tally,
-    pub counts: Counts,
-}
-
-/// What a summary counts.
-#[derive(Clone, Debug, Default)]
-pub struct Counts {
-    pub messages: u64,
-    pub tools: u64,
-    pub errors: u64,
-    /// Hashes of the ids of calls in flight.
-    open: BTreeSet<u64>,
-    failures: BTreeSet<u64>,
-}
-
-impl Counts {
-    pub fn note(&mut self, fact: &Fact) {
-        match fact {
-            Fact::Observed(seen) => self.messages = self.messages.saturating_add(seen.messages),
-            Fact::ToolStarted(tool) => {
-                self.tools += u64::from(self.open.insert(hash::bytes(tool.id.as_bytes())));
-            }
-            Fact::ToolEnded { id, ok, error, .. } => {
-                let id = hash::bytes(id.as_bytes());
-                self.open.remove(&id);
-                let failure = || hash::mix(id, hash::bytes(error.as_bytes()));
-                self.errors += u64::from(!ok && self.failures.insert(failure()));
-            }
-            Fact::Error { .. } => self.errors += 1,
-            Fact::Printed
-            | Fact::SubagentStarted { .. }
-            | Fact::SubagentEnded { .. }
-            | Fact::Sampled { .. }
-            | Fact::NeedsHuman { .. }
-            | Fact::Suspended { .. } => {}
-        }
-    }
 }
 
 impl Feed {
@@ -114,12 +83,12 @@ impl Feed {
             structured,
             channels: [stdout, mcp_tool, subagent, workspace],
             digest: None,
+            paths: BTreeMap::new(),
             printed: false,
             subagents: BTreeSet::new(),
             heartbeats: Heartbeats::default(),
             cpu_ms: 0,
             tally: Tally::default(),
-            counts: Counts::default(),
         }
     }
 
@@ -128,6 +97,20 @@ impl Feed {
         self.printed(at, out);
         for sign in signs.drain(..) {
             self.sign(at, sign, out);
+        }
+    }
+
+    /// A line of stderr that is not blank, as the agent's reader understood it. For a structured agent it is no
+    /// progress, and the agent has not printed anything yet by it.
+    pub fn stderr_line(&mut self, at: Awake, signs: &mut Vec<Sign>, out: &mut Vec<Fact>) {
+        if !self.structured {
+            return self.line(at, signs, out);
+        }
+        for sign in signs.drain(..) {
+            self.tally.add(&sign);
+            if let Some(fact) = sign.into_fact() {
+                self.single(at, fact, out);
+            }
         }
     }
 
@@ -147,7 +130,11 @@ impl Feed {
                 self.saw(at, Channel::McpTool, u64::from(tool != HEARTBEAT_TOOL), 0, out);
             }
             Input::Subagent { id, did } => self.subagent(at, id, did, out),
-            Input::Workspace { digest } => self.workspace(at, digest, out),
+            Input::Workspace { path, digest } => {
+                if self.is_change(path, digest) {
+                    self.workspace(at, digest, out);
+                }
+            }
             Input::Children { live, cpu_ms } => {
                 // What is not known has not grown.
                 self.cpu_ms = cpu_ms.unwrap_or(self.cpu_ms);
@@ -203,6 +190,18 @@ impl Feed {
         }
     }
 
+    /// Writing the content that a file already has is no change. An unknown content is always one.
+    fn is_change(&mut self, path: Option<u64>, digest: Option<u64>) -> bool {
+        let Some(digest) = digest else {
+            self.paths.remove(&path);
+            return true;
+        };
+        if self.paths.len() >= MAX_PATHS && !self.paths.contains_key(&path) {
+            return true;
+        }
+        self.paths.insert(path, digest) != Some(digest)
+    }
+
     /// A record tells one state of the work tree, so another state begins another record.
     fn workspace(&mut self, at: Awake, digest: Option<u64>, out: &mut Vec<Fact>) {
         if self.digest.is_some_and(|waits| waits != digest) {
@@ -227,7 +226,6 @@ impl Feed {
 
     fn single(&mut self, at: Awake, fact: Fact, out: &mut Vec<Fact>) {
         self.flush(at, out);
-        self.counts.note(&fact);
         out.push(fact);
     }
 
@@ -242,8 +240,6 @@ impl Feed {
         if seen.channel == Channel::Workspace {
             seen.digest = self.digest.flatten();
         }
-        let fact = Fact::Observed(seen);
-        self.counts.note(&fact);
-        out.push(fact);
+        out.push(Fact::Observed(seen));
     }
 }

@@ -4,7 +4,7 @@
 //! verdicts. Under another one it is judged at every due moment, and what happened after the agent was told
 //! to go is not looked at: it says nothing about an agent that would have been left alone.
 
-use super::line::{Replayed, SessionName};
+use super::line::{IterationName, Replayed, SessionName};
 use super::player::{Finish, Looks, Player};
 use crate::event::{EndStep, Event, Recorded};
 use crate::ids::{Iteration, NodeName};
@@ -28,7 +28,7 @@ pub struct JournalReplay<P> {
 /// A session that is being replayed.
 struct Running {
     number: usize,
-    name: SessionName,
+    name: IterationName,
     player: Player,
     /// When the look ended, if it has.
     over: Option<Awake>,
@@ -109,8 +109,8 @@ impl<P: Fn(&WatchPolicy) -> WatchPolicy> JournalReplay<P> {
             Some(policy) => (policy(own), Looks::EveryDue),
             None => (own.clone(), Looks::AsWritten),
         };
-        let name = SessionName { node: node.clone(), iteration };
-        let player = Player::new(policy, session, Some(name.clone()), looks);
+        let name = IterationName { node: node.clone(), iteration };
+        let player = Player::new(policy, session, Some(SessionName::Iteration(name.clone())), looks);
         let number = self.begun;
         self.begun += 1;
         self.open.push(Running { number, name, player, over: None, by_verdict: false, differing: vec![] });
@@ -148,7 +148,7 @@ impl Running {
         let last = self.player.last();
         if last != (verdict, Some(detail)) {
             let (ours, about) = (last.0, last.1.unwrap_or("nothing"));
-            let SessionName { node, iteration } = &self.name;
+            let IterationName { node, iteration } = &self.name;
             self.differing.push(format!(
                 "{node}, iteration {iteration}: the journal says {verdict} ({detail}), the replay {ours} ({about})"
             ));

@@ -1,13 +1,24 @@
 //! What a replay prints: a line for every change of the verdict, and a summary. Names and fields are a public
 //! interface (docs/replay.md): they change only by adding.
 
+use super::counts::Exercised;
 use crate::ids::{Iteration, NodeName};
 use crate::watch::{Answer, Channel, Evidence, StopReason, Verdict};
 use serde::Serialize;
 
-/// Which session of a journal. A timeline is one session without a name.
+/// Which session of a file with several. A timeline is one session without a name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct SessionName {
+#[serde(untagged)]
+pub enum SessionName {
+    /// A session of a journal.
+    Iteration(IterationName),
+    /// A user turn of a transcript; the first is 1.
+    Turn { turn: u64 },
+}
+
+/// A node and one of its iterations.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct IterationName {
     pub node: NodeName,
     pub iteration: Iteration,
 }
@@ -47,6 +58,7 @@ pub struct Summary {
 pub struct Replayed {
     pub lines: Vec<Line>,
     pub summary: Summary,
+    pub exercised: Exercised,
     /// Verdicts of the journal that the same policy did not reproduce. There should be none.
     pub differing: Vec<String>,
 }

@@ -1,6 +1,7 @@
 //! Replays one session: takes what happened in the order of time and asks the watchdog as a live session
 //! would.
 
+use super::counts::Counts;
 use super::feed::{Feed, Input};
 use super::line::{Line, Mark, Replayed, SessionName, Summary};
 use crate::ending::{Ending, Facts, judge};
@@ -37,6 +38,7 @@ pub enum Finish {
 pub struct Player {
     watch: Watch,
     feed: Feed,
+    counts: Counts,
     name: Option<SessionName>,
     started: Awake,
     structured: bool,
@@ -55,6 +57,7 @@ impl Player {
         Player {
             watch: Watch::new(policy, session),
             feed: Feed::new(session.structured),
+            counts: Counts::default(),
             name,
             started: session.started,
             structured: session.structured,
@@ -81,8 +84,32 @@ impl Player {
     /// A line of stdout that is not blank, as the agent's reader understood it.
     pub fn line(&mut self, at: Awake, signs: &mut Vec<Sign>) {
         self.look_before(at);
-        self.feed.line(at, signs, &mut self.facts);
-        self.tell(at);
+        if self.stopped.is_none() {
+            self.feed.line(at, signs, &mut self.facts);
+            self.tell(at);
+        }
+    }
+
+    /// A line of stderr that is not blank, as the agent's reader understood it.
+    pub fn stderr_line(&mut self, at: Awake, signs: &mut Vec<Sign>) {
+        self.look_before(at);
+        if self.stopped.is_none() {
+            self.feed.stderr_line(at, signs, &mut self.facts);
+            self.tell(at);
+        }
+    }
+
+    /// Moves every deadline by a suspension that ends later, at `until`. Lines that lie within the span are then
+    /// judged as after it. The caller calls `look` at `until`.
+    pub fn suspend_ahead(&mut self, until: Awake, for_ms: u64) {
+        let from = Awake(until.0.saturating_sub(for_ms));
+        self.look_before(from);
+        if self.stopped.is_none() {
+            self.feed.flush(from, &mut self.facts);
+            self.tell(from);
+            self.watch.take(until, &Fact::Suspended { for_ms });
+            self.due = None;
+        }
     }
 
     /// What the agent's reader makes of all it has read, once the process has ended.
@@ -91,14 +118,16 @@ impl Player {
     }
 
     pub fn input(&mut self, at: Awake, input: Input) {
-        // Nobody looked while nobody watched.
+        // The watchdog was not asked during a suspension.
         let from = match input {
             Input::Suspended { for_ms } => Awake(at.0.saturating_sub(for_ms)),
             _ => at,
         };
         self.look_before(from);
-        self.feed.take(at, input, &mut self.facts);
-        self.tell(at);
+        if self.stopped.is_none() {
+            self.feed.take(at, input, &mut self.facts);
+            self.tell(at);
+        }
     }
 
     /// A fact that went through the coalescer when it happened.
@@ -109,7 +138,6 @@ impl Player {
         };
         self.look_before(from);
         if self.stopped.is_none() {
-            self.feed.counts.note(fact);
             self.facts.push(fact.clone());
             self.tell(at);
         }
@@ -147,6 +175,7 @@ impl Player {
             if self.stopped.is_some() {
                 break;
             }
+            self.counts.note(&fact);
             self.watch.take(at, &fact);
             self.due = None;
             // Every singly passed fact is judged.
@@ -190,8 +219,9 @@ impl Player {
         }
         if self.stopped.is_none() {
             self.feed.flush(at, &mut self.facts);
+            self.facts.iter().for_each(|fact| self.counts.note(fact));
         }
-        let counts = &self.feed.counts;
+        let counts = &self.counts;
         let summary = Summary {
             session: self.name.clone(),
             ended_at_s: self.seconds(self.stopped.unwrap_or(at)),
@@ -202,7 +232,7 @@ impl Player {
             errors: counts.errors,
             outcome: self.outcome(finish),
         };
-        Replayed { lines: self.lines, summary, differing: Vec::new() }
+        Replayed { lines: self.lines, summary, exercised: counts.exercised, differing: Vec::new() }
     }
 
     fn outcome(&self, finish: &Finish) -> Option<&'static str> {

@@ -59,8 +59,7 @@ impl ResetsAt {
 
     /// From a time as RFC 3339 writes it.
     pub fn from_rfc3339(text: &str) -> Option<ResetsAt> {
-        let at: jiff::Timestamp = text.parse().ok()?;
-        Some(ResetsAt::At(Wall(at.as_millisecond())))
+        Wall::from_rfc3339(text).map(ResetsAt::At)
     }
 
     /// The moment that is meant, if it was said `now`. `offset` knows how far a zone is ahead of UTC at a

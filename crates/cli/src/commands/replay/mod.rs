@@ -1,9 +1,11 @@
-//! `dogwatch replay`: what a policy would have done with a recording.
+//! `dogwatch replay`: shows what a policy would have done with a recording.
 
 mod policy;
 mod read;
+mod source;
 mod table;
 mod timeline;
+mod transcript;
 
 use crate::error::Failure;
 use dogwatch_config::nearest;
@@ -14,18 +16,20 @@ use dogwatch_host::journal;
 use policy::Chosen;
 use read::Lines;
 use serde_json::json;
+use source::Source;
 use std::path::PathBuf;
 
 /// Show what the watchdog would have done with a recording
 ///
-/// FILE is the journal of a run (events.jsonl, or its directory) or a timeline: JSON lines in order of time, each
-/// {"t_ms": n, "line": "..."} or {"t_ms": n, "input": KIND, ...}. A line is printed whenever the verdict changes,
-/// then a summary. See docs/replay.md.
+/// FILE is the journal of a run (events.jsonl, or its directory), a timeline, a transcript of Claude Code
+/// (~/.claude/projects/*/*.jsonl) or a rollout of Codex (~/.codex/sessions/**/rollout-*.jsonl). A timeline is JSON
+/// lines in order of time, each {"t_ms": n, "line": "..."} or {"t_ms": n, "input": KIND, ...}. Each user turn of a
+/// transcript is replayed alone. A line is printed whenever the verdict changes, then a summary. See docs/replay.md.
 ///
 /// A journal is evaluated under its own policy unless a flag changes it.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Journal of a run, or a timeline
+    /// Journal of a run, a timeline, or a transcript of an agent
     file: PathBuf,
     /// Agent that printed the lines of a timeline: claude, codex, opencode, gemini or plain
     #[arg(long, value_name = "NAME")]
@@ -48,12 +52,25 @@ pub fn run(args: &Args) -> Result<u8, Failure> {
     let agent = args.agent.as_deref().map(reader).transpose()?;
     let chosen = Chosen::of(args.policy.as_deref(), args.profile.as_deref(), &args.set)?;
     let path = if args.file.is_dir() { args.file.join(journal::FILE) } else { args.file.clone() };
+    let source = Source::of(&path)?;
     let mut lines = Lines::open(&path)?;
-    let replayed = match lines.next()? {
-        Some(first) if is_event(first) => from_journal(lines, &chosen)?,
-        Some(_) | None => {
-            let policy = chosen.over(&WatchPolicy::default());
-            vec![timeline::replay(lines, agent.unwrap_or(ReaderName::Plain), policy)?]
+    let policy = || chosen.over(&WatchPolicy::default());
+    let replayed = match source {
+        Source::Journal => from_journal(lines, &chosen)?,
+        Source::Timeline => {
+            let spans = timeline::spans(Lines::open(&path)?)?;
+            lines.next()?;
+            vec![timeline::replay(lines, spans, agent.unwrap_or(ReaderName::Plain), policy())?]
+        }
+        Source::Transcript(format) => {
+            if let Some(other) = agent.filter(|agent| *agent != format.agent()) {
+                let (is, name) = (format.as_str(), path.display());
+                return Err(Failure::with_hint(
+                    format!("{name} is {is}; --agent {} cannot read it", other.as_str()),
+                    format!("omit --agent, or pass --agent {}", format.agent().as_str()),
+                ));
+            }
+            transcript::replay(lines, format, &policy())?
         }
     };
     let text = if args.json { json_lines(&replayed)? } else { table::draw(&replayed) };
@@ -72,30 +89,15 @@ fn reader(name: &str) -> Result<ReaderName, Failure> {
     })
 }
 
-/// A journal's first line is an event, a timeline's has a time.
-fn is_event(line: &[u8]) -> bool {
-    #[derive(serde::Deserialize)]
-    struct Head {
-        #[serde(rename = "v")]
-        _v: u32,
-        #[serde(rename = "event")]
-        _event: serde::de::IgnoredAny,
-    }
-    serde_json::from_slice::<Head>(line).is_ok()
-}
-
 fn from_journal(mut lines: Lines, chosen: &Chosen) -> Result<Vec<Replayed>, Failure> {
     let other = (!chosen.is_own()).then_some(|own: &WatchPolicy| chosen.over(own));
     let mut replay = JournalReplay::new(other);
-    loop {
+    while lines.next()?.is_some() {
         match serde_json::from_slice::<Recorded>(lines.current()) {
             Ok(recorded) => replay.take(&recorded),
             // A line that was being written when its writer died.
             Err(_) if !lines.is_whole() => eprintln_note(&lines.says("a torn last line is left out")),
             Err(error) => return Err(lines.wrong(&format!("not an event: {error}"), None)),
-        }
-        if lines.next()?.is_none() {
-            break;
         }
     }
     let replayed = replay.finish();
@@ -105,7 +107,7 @@ fn from_journal(mut lines: Lines, chosen: &Chosen) -> Result<Vec<Replayed>, Fail
     Ok(replayed)
 }
 
-/// A word to people beside the output.
+/// Prints a note on stderr.
 fn eprintln_note(text: &str) {
     use std::io::Write;
     let _ = writeln!(std::io::stderr(), "Note: {}", dogwatch_core::text::printable(text));

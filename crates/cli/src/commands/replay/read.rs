@@ -1,4 +1,4 @@
-//! A file of JSON lines, read one by one in bounded memory; what is wrong is told with its place.
+//! Reads a file of JSON lines, one by one in bounded memory. Errors name the file and the line.
 
 use crate::error::Failure;
 use std::fs::File;
@@ -22,12 +22,12 @@ impl Lines {
         let cannot = |e: std::io::Error| {
             Failure::with_hint(
                 format!("cannot read {name}: {e}"),
-                "FILE is a timeline, or a run's journal in .dogwatch/runs/",
+                "FILE is a run's journal in .dogwatch/runs/, a timeline or an agent's transcript",
             )
         };
         let file = File::open(path).map_err(cannot)?;
         if !file.metadata().map_err(cannot)?.is_file() {
-            return Err(Failure::usage(format!("{name} is no file")));
+            return Err(Failure::usage(format!("{name} is not a file")));
         }
         let reader = BufReader::with_capacity(256 * 1024, file);
         Ok(Lines { name, reader, line: Vec::new(), number: 0, whole: true })

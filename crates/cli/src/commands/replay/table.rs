@@ -1,15 +1,19 @@
-//! A replay for people.
+//! Draws a replay as a table.
 
-use dogwatch_core::replay::{Line, Replayed, Summary};
+use dogwatch_core::replay::{IterationName, Line, Replayed, SessionName, Summary};
 use dogwatch_core::text::printable;
 use std::fmt::Write;
 
 pub fn draw(replayed: &[Replayed]) -> String {
     let mut text = String::new();
     for session in replayed {
-        if let Some(name) = &session.summary.session {
-            let _ = writeln!(text, "{}, iteration {}", name.node, name.iteration);
-        }
+        let _ = match &session.summary.session {
+            Some(SessionName::Iteration(IterationName { node, iteration })) => {
+                writeln!(text, "{node}, iteration {iteration}")
+            }
+            Some(SessionName::Turn { turn }) => writeln!(text, "turn {turn}"),
+            None => Ok(()),
+        };
         for line in &session.lines {
             let _ = writeln!(text, "{:>10}  {:<9}  {}", clock(line.at_s), line.verdict, about(line));
         }

@@ -1,8 +1,8 @@
-//! A timeline: one session, told line by line.
+//! Reads a timeline: one session, line by line.
 
 use super::read::Lines;
 use crate::error::Failure;
-use dogwatch_agents::tools::{call, delegates, is_heartbeat, is_mcp, result};
+use dogwatch_agents::tools::{call, declared_timeout, delegates, is_heartbeat, is_mcp, result};
 use dogwatch_agents::{Line, MAX_LINE, Reader, last_marker};
 use dogwatch_config::nearest;
 use dogwatch_core::dur::Dur;
@@ -10,7 +10,7 @@ use dogwatch_core::fingerprint::fingerprint_ends;
 use dogwatch_core::hash;
 use dogwatch_core::job::Exit;
 use dogwatch_core::moment::Awake;
-use dogwatch_core::replay::{Did, Finish, Input, Looks, Player, Replayed};
+use dogwatch_core::replay::{Did, Finish, Input, Looks, Player, Replayed, Spans};
 use dogwatch_core::settings::{ReaderName, WatchPolicy};
 use dogwatch_core::sign::Sign;
 use dogwatch_core::watch::{Session, ToolStarted};
@@ -19,7 +19,7 @@ use serde_json::value::RawValue;
 use std::borrow::Cow;
 use std::fmt;
 
-/// What a line of a timeline can tell.
+/// The kinds of input of a timeline.
 const KINDS: [&str; 16] = [
     "stdout",
     "stderr",
@@ -31,12 +31,12 @@ const KINDS: [&str; 16] = [
     "subagent",
     "workspace",
     "children",
+    "needs_human",
     "keepalive",
     "heartbeat",
     "suspended",
     "exited",
     "end",
-    "line",
 ];
 
 /// A line, whatever its kind. Most is borrowed from the line: there may be millions.
@@ -66,6 +66,8 @@ struct Raw<'a> {
     phase: Option<Text<'a>>,
     #[serde(borrow)]
     what: Option<Text<'a>>,
+    #[serde(borrow)]
+    path: Option<Text<'a>>,
     #[serde(borrow)]
     digest: Option<&'a RawValue>,
     live: Option<u32>,
@@ -111,19 +113,38 @@ impl Text<'_> {
     }
 }
 
-/// What was read of a line.
+/// The content of a line.
 enum Told<'a> {
     Line(Text<'a>),
+    Stderr(Text<'a>),
     Input(Input),
     Exited(i32),
     End,
 }
 
-/// What is wrong, and what may have been meant.
+/// A mistake in a line, and a hint.
 struct Wrong(String, Option<String>);
 
-/// The current line is the first.
-pub fn replay(mut lines: Lines, name: ReaderName, policy: WatchPolicy) -> Result<Replayed, Failure> {
+/// Collects the suspensions of a timeline. Mistakes in it are reported when it is replayed.
+pub fn spans(mut lines: Lines) -> Result<Spans, Failure> {
+    let mut spans = Spans::default();
+    while let Some(line) = lines.next()? {
+        if memchr::memmem::find(line, b"suspended").is_some()
+            && let Ok((t_ms, Told::Input(Input::Suspended { for_ms }))) = read(line, ReaderName::Plain)
+        {
+            spans.add(Awake(t_ms), for_ms);
+        }
+    }
+    Ok(spans)
+}
+
+/// Replays a timeline whose current line is the first.
+pub fn replay(
+    mut lines: Lines,
+    mut spans: Spans,
+    name: ReaderName,
+    policy: WatchPolicy,
+) -> Result<Replayed, Failure> {
     let session = Session::new(Awake(0), name.is_structured());
     let mut player = Player::new(policy, session, None, Looks::EveryDue);
     let (mut reader, mut signs) = (Reader::for_name(name), Vec::new());
@@ -136,18 +157,33 @@ pub fn replay(mut lines: Lines, name: ReaderName, policy: WatchPolicy) -> Result
         }
         last = t_ms;
         let at = Awake(t_ms);
+        let suspended = matches!(told, Told::Input(Input::Suspended { .. }));
+        while !suspended
+            && over.is_none()
+            && let Some((until, for_ms)) = spans.begun_before(at)
+        {
+            player.suspend_ahead(until, for_ms);
+        }
         match told {
             // The rest is read for its mistakes only.
             _ if over.is_some() || player.has_stopped() => {}
             Told::Line(text) => {
-                let whole = text.as_str().as_bytes();
-                let bytes = &whole[..whole.len().min(MAX_LINE)];
-                reader.read_line(Line { bytes, cut: bytes.len() < whole.len() }, &mut signs);
-                if !bytes.trim_ascii().is_empty() {
+                let line = cut(&text);
+                reader.read_line(line, &mut signs);
+                if !line.bytes.trim_ascii().is_empty() {
                     player.line(at, &mut signs);
                 }
                 signs.clear();
             }
+            Told::Stderr(text) => {
+                let line = cut(&text);
+                reader.read_stderr(line.bytes, &mut signs);
+                if !line.bytes.trim_ascii().is_empty() {
+                    player.stderr_line(at, &mut signs);
+                }
+                signs.clear();
+            }
+            Told::Input(Input::Suspended { .. }) if spans.reported() => player.look(at),
             Told::Input(input) => player.input(at, input),
             Told::Exited(code) => over = Some((at, Some(code))),
             Told::End => over = Some((at, None)),
@@ -160,6 +196,13 @@ pub fn replay(mut lines: Lines, name: ReaderName, policy: WatchPolicy) -> Result
     let Some(code) = code else { return Ok(player.finish(at, &Finish::Looked)) };
     reader.finish(&mut signs);
     Ok(exited(player, at, code, &mut signs, name))
+}
+
+/// A longer line is cut as in a live session.
+fn cut<'a>(text: &'a Text<'_>) -> Line<'a> {
+    let whole = text.as_str().as_bytes();
+    let bytes = &whole[..whole.len().min(MAX_LINE)];
+    Line { bytes, cut: bytes.len() < whole.len() }
 }
 
 /// The process has ended; what its reader still had to say belongs to how it ended.
@@ -177,6 +220,8 @@ fn read(line: &[u8], agent: ReaderName) -> Result<(u64, Told<'_>), Wrong> {
     let told = match (raw.line.take(), raw.input.take()) {
         (Some(text), None) => Told::Line(text),
         (None, Some(kind)) => return input(kind.as_str(), raw, agent),
+        (Some(text), Some(kind)) if kind.as_str() == "stderr" => Told::Stderr(text),
+        (Some(text), Some(kind)) if kind.as_str() == "stdout" => Told::Line(text),
         (Some(_), Some(_)) => return Err(Wrong("has both `line` and `input`".to_owned(), None)),
         (None, None) => return Err(Wrong("has neither `line` nor `input`".to_owned(), None)),
     };
@@ -207,14 +252,21 @@ fn input<'a>(kind: &str, raw: Raw<'a>, agent: ReaderName) -> Result<(u64, Told<'
             Input::McpCall { tool: need(raw.tool, kind, "tool")?.into_string() }
         }
         "subagent" => subagent(raw)?,
-        "workspace" => Input::Workspace { digest: raw.digest.and_then(digest) },
+        "workspace" => Input::Workspace {
+            path: raw.path.map(|path| hash::bytes(path.as_str().as_bytes())),
+            digest: raw.digest.and_then(digest),
+        },
         "children" => Input::Children { live: need(raw.live, kind, "live")?, cpu_ms: raw.cpu_ms },
+        "needs_human" => {
+            let text = raw.what.map_or_else(|| "the agent asks for a person".to_owned(), Text::into_string);
+            Input::Sign(Sign::NeedsHuman { text })
+        }
         "keepalive" => Input::Sign(Sign::Keepalive),
         "heartbeat" => Input::Heartbeat,
         "suspended" => Input::Suspended { for_ms: need(raw.for_ms, kind, "for_ms")? },
         "exited" => return Ok((t_ms, Told::Exited(need(raw.code, kind, "code")?))),
         "end" => return Ok((t_ms, Told::End)),
-        unknown => return Err(no_such("input", unknown, &KINDS[..KINDS.len() - 1])),
+        unknown => return Err(no_such("input", unknown, &KINDS)),
     };
     Ok((t_ms, Told::Input(input)))
 }
@@ -243,10 +295,11 @@ fn tool_started(raw: Raw<'_>, agent: ReaderName) -> Result<Sign, Wrong> {
         Some(_) => return Err(Wrong("`timeout_s` is not a time".to_owned(), None)),
         None => None,
     };
+    let args = raw.args.map_or("", RawValue::get);
     Ok(Sign::ToolStarted(ToolStarted {
         id: need(raw.id, kind, "id")?.into_string(),
-        call: call(&name, raw.args.map_or("", RawValue::get)),
-        timeout: timeout.map(|t| t.min(Dur::LONGEST)),
+        call: call(&name, args),
+        timeout: timeout.map(|t| t.min(Dur::LONGEST)).or_else(|| declared_timeout(agent, &name, args)),
         delegates: raw.delegates.unwrap_or_else(|| delegates(agent, &name)),
         mcp: is_mcp(agent, &name) || name.starts_with("mcp__"),
         heartbeat: is_heartbeat(agent, &name) || is_heartbeat(ReaderName::Claude, &name),

@@ -1,0 +1,263 @@
+//! Claude Code: `projects/<project>/<session>.jsonl`. The records of the conversation have the shape of the stream's
+//! `user` and `assistant` lines, so the stream's reader reads them.
+
+use super::{Record, failed, unknown};
+use crate::json::{Json, Raw};
+use crate::limits::status_in;
+use crate::lines::Line;
+use crate::reader::{MAX_ERROR, Reader};
+use crate::trail::claude_did_something;
+use dogwatch_core::moment::Wall;
+use dogwatch_core::settings::ReaderName;
+use dogwatch_core::sign::Sign;
+
+/// The most calls in flight that are remembered.
+const MAX_OPEN: usize = 256;
+/// As much of a prompt is read as shows whether it is one.
+const HEAD: usize = 64;
+
+#[derive(Debug)]
+pub struct Claude {
+    reader: Reader,
+    /// A subagent has a file of its own, in which every record is of a side chain.
+    sidechain: Option<bool>,
+    open: Vec<Call>,
+    last: Last,
+}
+
+/// A call in flight.
+#[derive(Debug)]
+struct Call {
+    id: String,
+    delegates: bool,
+    /// Its subagent has done something.
+    at_work: bool,
+}
+
+/// The last record of the main conversation in this turn.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Last {
+    #[default]
+    Nothing,
+    Prompt,
+    Work,
+    /// Text, after which another prompt may follow.
+    Text,
+    Ended(&'static str),
+}
+
+impl Default for Claude {
+    fn default() -> Claude {
+        Claude {
+            reader: Reader::for_name(ReaderName::Claude),
+            sidechain: None,
+            open: Vec::new(),
+            last: Last::default(),
+        }
+    }
+}
+
+/// The fields of a record that matter.
+#[derive(Default)]
+struct Row<'a> {
+    kind: Raw<'a>,
+    subtype: Raw<'a>,
+    at: Option<Wall>,
+    session: Raw<'a>,
+    sidechain: bool,
+    /// The CLI wrote it, not the user: a reminder, or the summary after a compaction.
+    meta: bool,
+    api_error: bool,
+    /// Of the message: its first text, and whether it has a tool's result.
+    text: Option<Raw<'a>>,
+    answers: bool,
+    stop: Raw<'a>,
+    /// Of a `progress` record: its kind and the call that it belongs to.
+    progress: Raw<'a>,
+    parent: Raw<'a>,
+}
+
+impl Claude {
+    pub fn read(&mut self, line: &[u8], signs: &mut Vec<Sign>) -> (Option<Wall>, Record) {
+        let mut row = Row::default();
+        if !Json::object(line, |key, json| field(&mut row, key, json)) {
+            return (None, Record::Unknown("not JSON".to_owned()));
+        }
+        let record = match row.kind.0 {
+            b"user" | b"assistant" if row.sidechain != *self.sidechain.get_or_insert(row.sidechain) => {
+                self.subagent(&row, line, signs)
+            }
+            b"user" if row.answers => self.work(line, Last::Work, signs),
+            b"user" => self.user(&row),
+            b"assistant" => self.assistant(&row, line, signs),
+            b"progress" if row.progress.0 == b"agent_progress" => {
+                self.subagent_did(Some(row.parent.decode()), signs)
+            }
+            b"system" if row.subtype.0 == b"api_error" => {
+                signs.push(Sign::Retrying { status: None, delay: None });
+                Record::Agent
+            }
+            kind if is_bookkeeping(kind) => Record::Nothing,
+            kind => unknown(kind),
+        };
+        (row.at, record)
+    }
+
+    pub fn outcome(&self, followed: bool) -> Option<&'static str> {
+        match self.last {
+            Last::Ended(word) => Some(word),
+            // Older versions do not write why the model stopped.
+            Last::Text if followed && self.open.is_empty() => Some("completed"),
+            Last::Nothing | Last::Prompt | Last::Work | Last::Text => None,
+        }
+    }
+
+    fn user(&mut self, row: &Row<'_>) -> Record {
+        let text = row.text.unwrap_or_default().decode_head(HEAD);
+        let starts = |words: &[&str]| words.iter().any(|word| text.starts_with(word));
+        if text.starts_with("[Request interrupted by user") {
+            self.last = Last::Ended("interrupted");
+            return Record::Agent;
+        }
+        if starts(&["<local-command-stdout>", "<local-command-stderr>"]) && self.last == Last::Prompt {
+            self.last = Last::Nothing;
+            return Record::Withdrawn;
+        }
+        let local = starts(&["<local-command-", "<bash-", "Caveat: The messages below"]);
+        // The CLI wakes the agent with these, or adds them to a turn.
+        let added = starts(&["<task-notification>", "<system-reminder>", "<teammate-message"]);
+        let in_turn = matches!(self.last, Last::Prompt | Last::Work);
+        if row.meta || row.text.is_none() || local || (added && in_turn) {
+            return Record::Nothing;
+        }
+        let sidechain = self.sidechain;
+        *self = Claude { sidechain, last: Last::Prompt, ..Claude::default() };
+        Record::Prompt
+    }
+
+    fn assistant(&mut self, row: &Row<'_>, line: &[u8], signs: &mut Vec<Sign>) -> Record {
+        if row.api_error {
+            let text = row.text.unwrap_or_default().decode_head(MAX_ERROR);
+            signs.push(Sign::error(&text));
+            self.last = Last::Ended(failed(&text, status_in(&text), signs));
+            return Record::Agent;
+        }
+        let last = match row.stop.0 {
+            b"end_turn" | b"stop_sequence" | b"refusal" => Last::Ended("completed"),
+            _ if row.text.is_some() => Last::Text,
+            _ => Last::Work,
+        };
+        self.work(line, last, signs)
+    }
+
+    /// A record of the main conversation.
+    fn work(&mut self, line: &[u8], last: Last, signs: &mut Vec<Sign>) -> Record {
+        let mark = signs.len();
+        self.reader.read_line(Line { bytes: line, cut: false }, signs);
+        let mut ended = Vec::new();
+        for sign in &signs[mark..] {
+            match sign {
+                Sign::ToolStarted(tool) if self.open.len() < MAX_OPEN => {
+                    self.open.push(Call { id: tool.id.clone(), delegates: tool.delegates, at_work: false });
+                }
+                Sign::ToolEnded { id, .. } => {
+                    if let Some(at) = self.open.iter().position(|call| call.id == *id) {
+                        ended.extend(Some(self.open.remove(at)).filter(|call| call.at_work));
+                    }
+                }
+                _ => {}
+            }
+        }
+        signs.extend(ended.into_iter().map(|call| Sign::SubagentEnded { id: call.id }));
+        self.last = if self.open.is_empty() { last } else { Last::Work };
+        Record::Agent
+    }
+
+    fn subagent(&mut self, row: &Row<'_>, line: &[u8], signs: &mut Vec<Sign>) -> Record {
+        let session = row.session.decode();
+        if !claude_did_something(&session, Line { bytes: line, cut: false }) {
+            return Record::Nothing;
+        }
+        self.subagent_did(None, signs)
+    }
+
+    /// A record from inside a subagent. It does not name the call that the subagent belongs to: any delegating call in
+    /// flight will do, since all of them are waited for.
+    fn subagent_did(&mut self, id: Option<String>, signs: &mut Vec<Sign>) -> Record {
+        let is_it = |call: &&mut Call| id.as_ref().map_or(call.delegates, |id| call.id == *id);
+        let Some(call) = self.open.iter_mut().find(is_it) else { return Record::Nothing };
+        if !std::mem::replace(&mut call.at_work, true) {
+            signs.push(Sign::SubagentStarted { id: call.id.clone() });
+        }
+        signs.push(Sign::SubagentProgress { id: call.id.clone() });
+        Record::Agent
+    }
+}
+
+fn field<'a>(row: &mut Row<'a>, key: &[u8], json: &mut Json<'a>) {
+    match key {
+        b"type" => row.kind = json.text().unwrap_or_default(),
+        b"subtype" => row.subtype = json.text().unwrap_or_default(),
+        b"timestamp" => row.at = json.text().and_then(|text| Wall::from_rfc3339(&text.decode())),
+        b"sessionId" => row.session = json.text().unwrap_or_default(),
+        b"isSidechain" => row.sidechain = json.is_true(),
+        b"isMeta" | b"isCompactSummary" => row.meta |= json.is_true(),
+        b"isApiErrorMessage" => row.api_error = json.is_true(),
+        b"parentToolUseID" => row.parent = json.text().unwrap_or_default(),
+        b"data" => json.fields(|key, json| {
+            if key == b"type" {
+                row.progress = json.text().unwrap_or_default();
+            }
+        }),
+        b"message" => json.fields(|key, json| match key {
+            b"content" if json.kind() == Some(b'"') => row.text = json.text(),
+            b"content" => json.items(|json| block(row, json)),
+            b"stop_reason" => row.stop = json.text().unwrap_or_default(),
+            _ => {}
+        }),
+        _ => {}
+    }
+}
+
+fn block<'a>(row: &mut Row<'a>, json: &mut Json<'a>) {
+    let (mut kind, mut text) = (Raw(b""), None);
+    json.fields(|key, json| match key {
+        b"type" => kind = json.text().unwrap_or_default(),
+        b"text" => text = json.text(),
+        _ => {}
+    });
+    match kind.0 {
+        b"text" => row.text = row.text.or(text),
+        // A prompt may be a picture alone.
+        b"image" | b"document" => row.text = row.text.or(Some(Raw(b""))),
+        b"tool_result" => row.answers = true,
+        _ => {}
+    }
+}
+
+fn is_bookkeeping(kind: &[u8]) -> bool {
+    matches!(
+        kind,
+        b"system"
+            | b"summary"
+            | b"progress"
+            | b"attachment"
+            | b"file-history-snapshot"
+            | b"queue-operation"
+            | b"last-prompt"
+            | b"custom-title"
+            | b"ai-title"
+            | b"agent-name"
+            | b"agent-color"
+            | b"agent-setting"
+            | b"permission-mode"
+            | b"mode"
+            | b"pr-link"
+            | b"tag"
+            | b"worktree-state"
+            | b"content-replacement"
+            | b"saved_hook_context"
+            | b"api-request"
+            | b"api-request-blob"
+    )
+}

@@ -1,0 +1,130 @@
+//! Reads the transcripts that agents' CLIs keep of their sessions: Claude Code's
+//! `~/.claude/projects/<project>/<session>.jsonl` and Codex's `~/.codex/sessions/<date>/rollout-*.jsonl`.
+//!
+//! A record becomes the signs that the same event would have been on the agent's stdout. A transcript holds one or
+//! more user turns; a turn begins with a prompt. Pure: the caller reads the file.
+
+mod claude;
+mod codex;
+
+use crate::json::Json;
+use claude::Claude;
+use codex::Codex;
+use dogwatch_core::moment::Wall;
+use dogwatch_core::settings::ReaderName;
+use dogwatch_core::sign::Sign;
+
+/// The format of a transcript.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    Claude,
+    Codex,
+}
+
+impl Format {
+    /// Returns the format that this record can only be of. Many records, such as titles, do not show it.
+    pub fn of(line: &[u8]) -> Option<Format> {
+        let (mut kind, mut payload, mut dated, mut session) = (&b""[..], false, false, false);
+        let whole = Json::object(line, |key, json| match key {
+            b"type" => kind = json.text().unwrap_or_default().0,
+            b"payload" => payload = json.kind() == Some(b'{'),
+            b"timestamp" => dated = json.kind() == Some(b'"'),
+            b"sessionId" => session = true,
+            _ => {}
+        });
+        match kind {
+            b"user" | b"assistant" if whole && dated && session => Some(Format::Claude),
+            b"session_meta" | b"response_item" | b"event_msg" | b"turn_context" if whole && payload => {
+                Some(Format::Codex)
+            }
+            _ => None,
+        }
+    }
+
+    pub fn agent(self) -> ReaderName {
+        match self {
+            Format::Claude => ReaderName::Claude,
+            Format::Codex => ReaderName::Codex,
+        }
+    }
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Format::Claude => "a Claude Code transcript",
+            Format::Codex => "a Codex rollout",
+        }
+    }
+}
+
+/// The meaning of a record for the turn.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Record {
+    /// A turn begins.
+    Prompt,
+    /// The last prompt was a command of the CLI itself, and no turn.
+    Withdrawn,
+    /// The agent did something; the signs say what. Or its turn ended.
+    Agent,
+    /// Bookkeeping.
+    Nothing,
+    /// A record of an unknown type, or a line that is not JSON.
+    Unknown(String),
+}
+
+/// Reads one transcript.
+#[derive(Debug)]
+pub struct Transcript {
+    kind: Kind,
+}
+
+#[derive(Debug)]
+enum Kind {
+    Claude(Box<Claude>),
+    Codex(Codex),
+}
+
+impl Transcript {
+    pub fn new(format: Format) -> Transcript {
+        let kind = match format {
+            Format::Claude => Kind::Claude(Box::default()),
+            Format::Codex => Kind::Codex(Codex::default()),
+        };
+        Transcript { kind }
+    }
+
+    /// Reads a record: when it was written, if it says so, and what it means. Appends the agent's signs.
+    pub fn read(&mut self, line: &[u8], signs: &mut Vec<Sign>) -> (Option<Wall>, Record) {
+        match &mut self.kind {
+            Kind::Claude(reader) => reader.read(line, signs),
+            Kind::Codex(reader) => reader.read(line, signs),
+        }
+    }
+
+    /// Returns how the turn has ended, in the words of an iteration's outcome; `None` if it has not. `followed`: another
+    /// prompt follows.
+    pub fn outcome(&self, followed: bool) -> Option<&'static str> {
+        match &self.kind {
+            Kind::Claude(reader) => reader.outcome(followed),
+            Kind::Codex(reader) => reader.outcome(followed),
+        }
+    }
+}
+
+/// Returns the outcome of a turn that ended with this complaint, and adds the sign of a refusal.
+fn failed(text: &str, status: Option<u16>, signs: &mut Vec<Sign>) -> &'static str {
+    let refusal = crate::limits::refusal(status, text, None);
+    let outcome = match refusal {
+        Some(Sign::Limit(_)) => "rate_limited",
+        Some(Sign::AuthFailed { .. }) => "auth_failed",
+        _ => "failed",
+    };
+    signs.extend(refusal);
+    outcome
+}
+
+fn unknown(kind: &[u8]) -> Record {
+    Record::Unknown(crate::json::Raw(kind).decode_head(crate::reader::MAX_NAME))
+}
+
+#[cfg(test)]
+mod tests;

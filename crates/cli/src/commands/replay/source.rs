@@ -1,0 +1,66 @@
+//! Tells by its content what a recording is.
+
+use super::read::Lines;
+use crate::error::Failure;
+use dogwatch_agents::Format;
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+use std::path::Path;
+
+/// A transcript shows its format within this many records. Titles and other bookkeeping may come first.
+const MAX_HEAD_RECORDS: usize = 1_000;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    Journal,
+    Timeline,
+    Transcript(Format),
+}
+
+/// The fields by which a first line shows its kind.
+#[derive(Deserialize)]
+struct Head {
+    v: Option<IgnoredAny>,
+    event: Option<IgnoredAny>,
+    t_ms: Option<IgnoredAny>,
+    input: Option<IgnoredAny>,
+    line: Option<IgnoredAny>,
+    #[serde(rename = "type")]
+    kind: Option<IgnoredAny>,
+}
+
+impl Source {
+    /// An empty file is a timeline without lines.
+    pub fn of(path: &Path) -> Result<Source, Failure> {
+        let mut lines = Lines::open(path)?;
+        let Some(first) = lines.next()? else { return Ok(Source::Timeline) };
+        let Ok(head) = serde_json::from_slice::<Head>(first) else { return Err(unknown(path)) };
+        if head.v.is_some() && head.event.is_some() {
+            return Ok(Source::Journal);
+        }
+        if head.t_ms.is_some() || head.input.is_some() || head.line.is_some() {
+            return Ok(Source::Timeline);
+        }
+        if head.kind.is_some() {
+            for _ in 0..MAX_HEAD_RECORDS {
+                if let Some(format) = Format::of(lines.current()) {
+                    return Ok(Source::Transcript(format));
+                }
+                if lines.next()?.is_none() {
+                    break;
+                }
+            }
+        }
+        Err(unknown(path))
+    }
+}
+
+fn unknown(path: &Path) -> Failure {
+    Failure::with_hint(
+        format!(
+            "{} is not a journal, a timeline, a Claude Code transcript or a Codex rollout",
+            path.display()
+        ),
+        "see docs/replay.md for the formats; lines of an agent's stdout need times: {\"t_ms\": n, \"line\": \"...\"}",
+    )
+}

@@ -1,0 +1,95 @@
+//! Replays a transcript of an agent's CLI, each user turn alone.
+
+use super::read::Lines;
+use crate::error::Failure;
+use dogwatch_agents::{Format, Record, Transcript};
+use dogwatch_core::moment::{Awake, Wall};
+use dogwatch_core::replay::{Finish, Looks, Player, Replayed, SessionName};
+use dogwatch_core::settings::WatchPolicy;
+use dogwatch_core::sign::Sign;
+use dogwatch_core::watch::Session;
+use std::collections::BTreeMap;
+
+/// The most unknown types of records that are counted by name.
+const MAX_KINDS: usize = 100;
+/// The most unknown types of records that are printed.
+const MAX_NAMED: usize = 8;
+
+/// A turn that is being replayed.
+struct Turn {
+    player: Player,
+    started: Option<Wall>,
+    last: Awake,
+}
+
+impl Turn {
+    fn begin(turn: u64, started: Option<Wall>, format: Format, policy: &WatchPolicy) -> Turn {
+        let session = Session::new(Awake(0), format.agent().is_structured());
+        let name = SessionName::Turn { turn };
+        let mut player = Player::new(policy.clone(), session, Some(name), Looks::EveryDue);
+        // The CLI prints that it has started as soon as it has the prompt. A transcript does not record that.
+        player.line(Awake(0), &mut vec![Sign::Keepalive]);
+        Turn { player, started, last: Awake(0) }
+    }
+
+    fn take(&mut self, at: Option<Wall>, signs: &mut Vec<Sign>) {
+        if let (Some(at), Some(started)) = (at, self.started) {
+            let since = u64::try_from(at.0.saturating_sub(started.0)).unwrap_or(0);
+            // Results of parallel calls may be written in another order than they came.
+            self.last = self.last.max(Awake(since));
+        }
+        if !self.player.has_stopped() {
+            self.player.line(self.last, signs);
+        }
+    }
+
+    fn finish(self, outcome: Option<&'static str>) -> Replayed {
+        self.player.finish(self.last, &outcome.map_or(Finish::Looked, Finish::Known))
+    }
+}
+
+pub fn replay(mut lines: Lines, format: Format, policy: &WatchPolicy) -> Result<Vec<Replayed>, Failure> {
+    let mut transcript = Transcript::new(format);
+    let (mut done, mut open) = (Vec::new(), None::<Turn>);
+    let (mut signs, mut unknown) = (Vec::new(), BTreeMap::<String, u64>::new());
+    while let Some(line) = lines.next()? {
+        // Reading a prompt forgets the turn before it.
+        let before = transcript.outcome(true);
+        let (at, record) = transcript.read(line, &mut signs);
+        match record {
+            Record::Prompt => {
+                done.extend(open.take().map(|turn| turn.finish(before)));
+                open = Some(Turn::begin(done.len() as u64 + 1, at, format, policy));
+            }
+            Record::Withdrawn => open = None,
+            Record::Agent => {
+                if let Some(turn) = &mut open {
+                    turn.take(at, &mut signs);
+                }
+            }
+            Record::Nothing => {}
+            Record::Unknown(kind) if unknown.len() < MAX_KINDS || unknown.contains_key(&kind) => {
+                *unknown.entry(kind).or_default() += 1;
+            }
+            Record::Unknown(_) => *unknown.entry("other types".to_owned()).or_default() += 1,
+        }
+        signs.clear();
+    }
+    done.extend(open.take().map(|turn| turn.finish(transcript.outcome(false))));
+    if done.is_empty() {
+        super::eprintln_note("the transcript has no user turn");
+    }
+    if !unknown.is_empty() {
+        super::eprintln_note(&skipped(&unknown));
+    }
+    Ok(done)
+}
+
+fn skipped(unknown: &BTreeMap<String, u64>) -> String {
+    let count: u64 = unknown.values().sum();
+    let named: Vec<String> =
+        unknown.iter().take(MAX_NAMED).map(|(kind, n)| format!("{kind} ({n})")).collect();
+    let more = if unknown.len() > MAX_NAMED { ", ..." } else { "" };
+    let records = if count == 1 { "record" } else { "records" };
+    format!("skipped {count} {records} of unknown types: {}{more}", named.join(", "))
+}
