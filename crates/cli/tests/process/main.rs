@@ -18,6 +18,7 @@ mod full_disk;
 mod graphs;
 mod history;
 mod idle;
+mod keepers;
 mod looping;
 mod many;
 mod notify;

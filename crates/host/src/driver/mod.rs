@@ -258,6 +258,7 @@ impl<'f> Driver<'f> {
                 e,
                 Decision::HashPins { .. }
                     | Decision::Sample(_)
+                    | Decision::Nudge(_)
                     | Decision::Sweep { .. }
                     | Decision::RetryRecord
             )
@@ -352,6 +353,8 @@ impl<'f> Driver<'f> {
             Decision::Interrupt(job) => self.end(job, Order::Interrupt),
             Decision::Terminate(job) => self.end(job, Order::Terminate),
             Decision::Kill(job) => self.end(job, Order::Kill),
+            Decision::Nudge(job) => self.nudge(job),
+            Decision::DropKeeper(job) => self.drop_keeper(job),
             Decision::Sample(job) => self.sample(job),
             Decision::Sweep { job, grace } => self.sweep(job, grace),
             Decision::Notify(delivery) => self.notify(*delivery),
