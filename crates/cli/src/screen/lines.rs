@@ -286,6 +286,10 @@ impl Lines {
 }
 
 impl Front for Lines {
+    fn begin(&mut self) -> std::io::Result<()> {
+        self.writer.begin()
+    }
+
     fn show(&mut self, event: &Recorded, view: &View) {
         for line in self.teller.tell(event, view) {
             self.writer.write(line.text + "\n");

@@ -1,6 +1,6 @@
 //! A thread that writes to stdout, so that nobody else ever waits for a terminal.
 
-use std::io::Write;
+use std::io::{self, Write};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -11,7 +11,7 @@ const MAX_WAITING: usize = 1_000;
 const LAST_WORDS: Duration = Duration::from_secs(2);
 
 pub struct Writer {
-    /// Made with the first text: threads may only begin once the driver has taken the signals.
+    /// Made by `begin`: threads may only start once the driver has taken the signals.
     line: Option<(SyncSender<String>, JoinHandle<()>)>,
     dropped: u64,
 }
@@ -19,6 +19,13 @@ pub struct Writer {
 impl Writer {
     pub fn new() -> Writer {
         Writer { line: None, dropped: 0 }
+    }
+
+    pub fn begin(&mut self) -> io::Result<()> {
+        let (sender, receiver) = sync_channel(MAX_WAITING);
+        let thread = std::thread::Builder::new().name("screen".into()).spawn(move || write_all(&receiver))?;
+        self.line = Some((sender, thread));
+        Ok(())
     }
 
     pub fn write(&mut self, text: String) {
@@ -34,12 +41,11 @@ impl Writer {
         }
     }
 
-    fn send(&mut self, text: String) -> Result<(), TrySendError<String>> {
-        let (sender, _) = self.line.get_or_insert_with(|| {
-            let (sender, receiver) = sync_channel(MAX_WAITING);
-            (sender, std::thread::spawn(move || write_all(&receiver)))
-        });
-        sender.try_send(text)
+    fn send(&self, text: String) -> Result<(), TrySendError<String>> {
+        match &self.line {
+            Some((sender, _)) => sender.try_send(text),
+            None => Err(TrySendError::Disconnected(text)),
+        }
     }
 }
 

@@ -62,7 +62,7 @@ fn tell_events(found: &FoundRun, after: u64, to: SyncSender<News>) -> Result<(),
     let path = format!("/v1/events?after={after}");
     let events = found.client()?.stream(&path);
     let events = events.map_err(|e| Failure::usage(format!("run {}: {e}", found.id)))?;
-    std::thread::spawn(move || {
+    let told = move || {
         let mut error = None;
         for event in events {
             match event {
@@ -77,8 +77,9 @@ fn tell_events(found: &FoundRun, after: u64, to: SyncSender<News>) -> Result<(),
             }
         }
         let _ = to.send(News::Over(error));
-    });
-    Ok(())
+    };
+    let started = std::thread::Builder::new().name("events".into()).spawn(told);
+    started.map(drop).map_err(|e| Failure::internal(format!("cannot start a thread: {e}")))
 }
 
 impl Follower<'_> {
@@ -171,15 +172,17 @@ impl Watcher {
         let Ok(fd) = inotify::init(CreateFlags::CLOEXEC) else { return Watcher { fd: None, watched: None } };
         let fd = Arc::new(fd);
         let own = Arc::clone(&fd);
-        std::thread::spawn(move || {
+        let watch = move || {
             let mut buffer = [MaybeUninit::uninit(); BUFFER];
             let mut reader = Reader::new(&*own, &mut buffer);
             while reader.next().is_ok() {
                 // A queue that is full holds news enough: whatever comes next, all that is there is shown.
                 let _ = to.try_send(News::Grew);
             }
-        });
-        Watcher { fd: Some(fd), watched: None }
+        };
+        // Without the thread it is as without a watch.
+        let started = std::thread::Builder::new().name("watch".into()).spawn(watch);
+        Watcher { fd: started.is_ok().then_some(fd), watched: None }
     }
 
     fn watch(&mut self, dir: &Path) {
