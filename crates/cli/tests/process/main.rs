@@ -19,6 +19,7 @@ mod graphs;
 mod history;
 mod idle;
 mod keepers;
+mod limits;
 mod looping;
 mod many;
 mod notify;
