@@ -27,12 +27,23 @@ pub struct Owed {
     stopped: u32,
 }
 
+/// What a look at a keeper has shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Seen {
+    /// It was stopped. The look continued it.
+    Stopped,
+    /// It can run, and has not read all of its orders yet, or that is not known.
+    Running,
+    /// It can run and has read all of its orders.
+    Idle,
+}
+
 /// What follows from a look at a keeper.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Looked {
     /// Look again at [`Owed::due`].
     Wait,
-    /// The keeper runs, so it takes the order that it was sent.
+    /// The keeper has taken the order that it was sent.
     Settled,
     /// Kill the keeper and end its processes.
     GiveUp,
@@ -44,7 +55,7 @@ impl Owed {
         Owed { until: Some(now.plus(within)), ..Owed::order(now) }
     }
 
-    /// An order without a report of its own: the keeper only has to be able to run.
+    /// An order without a report of its own: the keeper only has to read it.
     pub fn order(now: Awake) -> Owed {
         Owed { until: None, look: now.plus(KEEPER_LOOK), stopped: 0 }
     }
@@ -54,15 +65,17 @@ impl Owed {
         self.look
     }
 
-    /// Takes the result of a look: whether the keeper was stopped. The look itself continues the keeper.
-    pub fn looked(&mut self, now: Awake, stopped: bool) -> Looked {
+    /// Takes the result of a look.
+    pub fn looked(&mut self, now: Awake, seen: Seen) -> Looked {
         self.look = now.plus(KEEPER_LOOK);
-        self.stopped += u32::from(stopped);
+        self.stopped += u32::from(seen == Seen::Stopped);
         let overdue = self.until.is_some_and(|until| now >= until);
-        match (overdue || self.stopped >= MAX_STOPPED, self.until, stopped) {
-            (true, ..) => Looked::GiveUp,
-            (false, None, false) => Looked::Settled,
-            (false, Some(_), _) | (false, None, true) => Looked::Wait,
+        if overdue || self.stopped >= MAX_STOPPED {
+            Looked::GiveUp
+        } else if self.until.is_none() && seen == Seen::Idle {
+            Looked::Settled
+        } else {
+            Looked::Wait
         }
     }
 }
@@ -75,7 +88,7 @@ mod tests {
     fn a_report_is_waited_for_up_to_its_bound_and_no_longer() {
         let mut owed = Owed::report(Awake(0), Dur::from_secs(8));
         let mut looks = 0;
-        while owed.looked(owed.due(), false) == Looked::Wait {
+        while owed.looked(owed.due(), Seen::Idle) == Looked::Wait {
             looks += 1;
         }
         assert_eq!(looks, 15, "one look each half second, the last at 8 s");
@@ -84,17 +97,18 @@ mod tests {
     #[test]
     fn a_keeper_that_is_stopped_again_and_again_is_given_up_early() {
         for mut owed in [Owed::report(Awake(0), Dur::from_secs(8)), Owed::order(Awake(0))] {
-            assert_eq!(owed.looked(owed.due(), true), Looked::Wait);
-            assert_eq!(owed.looked(owed.due(), true), Looked::Wait);
-            assert_eq!(owed.looked(owed.due(), true), Looked::GiveUp);
+            assert_eq!(owed.looked(owed.due(), Seen::Stopped), Looked::Wait);
+            assert_eq!(owed.looked(owed.due(), Seen::Stopped), Looked::Wait);
+            assert_eq!(owed.looked(owed.due(), Seen::Stopped), Looked::GiveUp);
             assert_eq!(owed.due(), Awake(2_000), "it was given up after 1.5 s");
         }
     }
 
     #[test]
-    fn an_order_without_a_report_is_settled_once_the_keeper_runs() {
+    fn an_order_without_a_report_is_settled_once_the_keeper_has_read_it() {
         let mut owed = Owed::order(Awake(0));
-        assert_eq!(owed.looked(owed.due(), true), Looked::Wait);
-        assert_eq!(owed.looked(owed.due(), false), Looked::Settled);
+        assert_eq!(owed.looked(owed.due(), Seen::Running), Looked::Wait);
+        assert_eq!(owed.looked(owed.due(), Seen::Stopped), Looked::Wait);
+        assert_eq!(owed.looked(owed.due(), Seen::Idle), Looked::Settled);
     }
 }

@@ -10,7 +10,7 @@ use crate::dur::Dur;
 use crate::event::{EndStep, EndedBy, Event};
 use crate::job::{Exit, Job, JobKind};
 use crate::moment::Awake;
-use crate::owed::{KEEPER_END_BOUND, KEEPER_START_BOUND, Looked, Owed};
+use crate::owed::{KEEPER_END_BOUND, KEEPER_START_BOUND, Looked, Owed, Seen};
 use crate::timer::{Deadline, Timer};
 
 /// What processes that outlived the main one get between TERM and KILL.
@@ -104,7 +104,8 @@ impl Tree {
     /// What the look has shown. A keeper that cannot report is given up.
     pub fn keeper_seen(&mut self, cx: &mut Cx, stopped: bool) {
         let Some(mut owed) = self.owed else { return };
-        match owed.looked(cx.now.awake, stopped) {
+        let seen = if stopped { Seen::Stopped } else { Seen::Running };
+        match owed.looked(cx.now.awake, seen) {
             Looked::Wait => self.wait_for_keeper(cx, owed),
             Looked::Settled => self.reported(cx),
             Looked::GiveUp => {

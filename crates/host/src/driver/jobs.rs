@@ -15,6 +15,7 @@ use dogwatch_core::dur::Dur;
 use dogwatch_core::ids::NodeIx;
 use dogwatch_core::input::Input;
 use dogwatch_core::job::{Exit, Job, JobKind, JobReport, Snapshot, Worktree};
+use dogwatch_core::owed::Seen;
 use dogwatch_core::redact;
 use dogwatch_core::watch::{Channel, Fact};
 use rustix::io::Errno;
@@ -143,7 +144,7 @@ impl Driver<'_> {
     /// Continues the keeper in case it was stopped, and tells the core whether it was.
     pub(super) fn nudge(&mut self, job: Job) {
         if let Some(keeper) = self.slots.of(job).and_then(|slot| slot.keeper.as_ref()) {
-            let stopped = keeper.nudge();
+            let stopped = keeper.nudge() == Seen::Stopped;
             self.todo.push_back(Input::KeeperSeen { job, stopped });
         }
     }

@@ -424,9 +424,10 @@ impl Exec {
 
     fn take_report(&mut self, report: Report) {
         match report {
+            // A signal that came early may still be on its way to the keeper.
+            Report::Started { .. } => self.owed = self.passed.map(|_| Owed::order(clock::awake())),
             // A report that leaves nothing to wait for.
-            Report::Started { .. }
-            | Report::Refused { .. }
+            Report::Refused { .. }
             | Report::Exited { alone: true, .. }
             | Report::Empty { .. }
             | Report::Stands { .. } => self.owed = None,

@@ -10,7 +10,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 
-use dogwatch_core::owed::{Looked, Owed};
+use dogwatch_core::owed::{Looked, Owed, Seen};
 
 use super::adopted::{self, Ended};
 use super::kin::stat_of;
@@ -102,11 +102,15 @@ impl Keeper {
         }
     }
 
-    /// Continues the keeper. Returns whether it was stopped.
-    pub fn nudge(&self) -> bool {
+    /// Continues the keeper. Returns what it was found doing.
+    pub fn nudge(&self) -> Seen {
         let stopped = i32::try_from(self.pid()).ok().and_then(stat_of).is_some_and(|stat| stat.is_stopped());
         self.signal(Signal::CONT);
-        stopped
+        match stopped {
+            true => Seen::Stopped,
+            false if self.link.is_read() => Seen::Idle,
+            false => Seen::Running,
+        }
     }
 
     /// Tells the keeper to end its job's tree and itself, and waits for neither.
@@ -176,10 +180,10 @@ impl Keeper {
             if wait_for(self.link.as_fd(), PollFlags::IN, Instant::now() + pause)? {
                 continue;
             }
-            let stopped = self.nudge();
-            match owed.looked(clock::awake(), stopped) {
+            let seen = self.nudge();
+            match owed.looked(clock::awake(), seen) {
                 Looked::Wait | Looked::Settled => {}
-                Looked::GiveUp if stopped => break,
+                Looked::GiveUp if seen == Seen::Stopped => break,
                 // It runs and tries to end what cannot be ended. It keeps the lock until it is done.
                 Looked::GiveUp => return Err(io::ErrorKind::TimedOut.into()),
             }

@@ -47,7 +47,7 @@ fn holds(pid: i32, inode: u64, holder: u32) -> bool {
     infos.into_iter().any(|info| info.lines().any(|line| is_lock(line, inode, holder)))
 }
 
-/// `lock:	1: FLOCK  ADVISORY  WRITE 1234 fe:01:5678 0 EOF`: the process and the inode.
+/// `lock: 1: FLOCK  ADVISORY  WRITE 1234 fe:01:5678 0 EOF`: the process and the inode.
 fn is_lock(line: &str, inode: u64, holder: u32) -> bool {
     let Some(lock) = line.strip_prefix("lock:") else { return false };
     let words: Vec<&str> = lock.split_ascii_whitespace().collect();
