@@ -63,15 +63,18 @@ fn main() -> ExitCode {
     match std::env::args_os().nth(1) {
         Some(role) if role == dogwatch_host::keeper::ARGUMENT => return dogwatch_host::keeper::main(),
         Some(role) if role == dogwatch_host::snapshot::ARGUMENT => {
+            ignore_file_size_signal();
             return dogwatch_host::snapshot::main(std::env::args_os().skip(2));
         }
         Some(role) if role == dogwatch_host::worktree::ARGUMENT => {
+            ignore_file_size_signal();
             return dogwatch_host::worktree::main(std::env::args_os().skip(2));
         }
         Some(role) if role == dogwatch_host::notify::ARGUMENT => return dogwatch_host::notify::main(),
         Some(role) if role == "actor" => return dogwatch_actor::main(std::env::args_os().skip(2)),
         Some(_) | None => {}
     }
+    ignore_file_size_signal();
     match Cli::try_parse() {
         Ok(cli) => {
             color::choose(cli.color);
@@ -82,6 +85,16 @@ fn main() -> ExitCode {
             let _ = error.print();
             ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2))
         }
+    }
+}
+
+/// Under a limit of the file size (`ulimit -f`), SIGXFSZ would kill this process in the middle of a write. Ignored, it
+/// leaves a write error that is handled like a full disk. The keeper gives jobs the default action back, and the MCP
+/// server, which starts the user's servers itself, keeps it.
+fn ignore_file_size_signal() {
+    if std::env::args_os().nth(1).is_none_or(|role| role != "mcp") {
+        // It can only fail for a signal that does not exist.
+        let _ = dogwatch_host::sys::ignore(rustix::process::Signal::XFSZ);
     }
 }
 

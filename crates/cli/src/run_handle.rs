@@ -74,6 +74,10 @@ impl Announcing {
 }
 
 impl Front for Announcing {
+    fn begin(&mut self) -> std::io::Result<()> {
+        self.inner.begin()
+    }
+
     fn show(&mut self, event: &Recorded, view: &View) {
         self.inner.show(event, view);
         self.last.send_replace(event.seq);

@@ -41,7 +41,7 @@ fn end_orphans(before: Option<Holder>) -> Result<Vec<Input>, Failure> {
     if holder.boot_id != clock::boot_id() {
         return Ok(Vec::new());
     }
-    match orphans::end_all(&holder.nonce) {
+    match orphans::end_all(&holder.nonce, holder.start_time) {
         (0, true) => Ok(Vec::new()),
         (n, true) => {
             let message = format!("{n} processes that run {} had left behind were ended", holder.run);

@@ -56,6 +56,10 @@ pub enum Decision {
         job: Job,
         grace: Dur,
     },
+    /// Continue the job's keeper in case it was stopped, and answer with `Input::KeeperSeen`.
+    Nudge(Job),
+    /// The keeper does not report: kill it, end the job's processes without it, and report the job's end.
+    DropKeeper(Job),
     /// Keep why the run went to sleep where other programs look for it.
     KeepContext(Box<ContextEntry>),
     /// Tell somebody of something. Nothing waits for it but the end of the run, and that not for long.

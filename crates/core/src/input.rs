@@ -27,6 +27,21 @@ pub enum Input {
         pid: u32,
         argv: Vec<String>,
     },
+    /// The order to start it was sent; the keeper owes a report from now on.
+    JobSent {
+        job: Job,
+    },
+    /// A resource was missing (processes, memory, descriptors) or its keeper was lost before it started. No process of
+    /// it exists. The same start may work later.
+    JobUnstarted {
+        job: Job,
+        error: String,
+    },
+    /// The answer to `Decision::Nudge`: whether the keeper was stopped. It was continued.
+    KeeperSeen {
+        job: Job,
+        stopped: bool,
+    },
     /// It could not be started; no process of it exists.
     JobRefused {
         job: Job,

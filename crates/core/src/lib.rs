@@ -23,6 +23,7 @@ pub mod input;
 pub mod job;
 pub mod moment;
 pub mod news;
+pub mod owed;
 pub mod recovery;
 pub mod redact;
 pub mod replay;

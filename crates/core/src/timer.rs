@@ -17,6 +17,10 @@ pub enum Timer {
     Grace(NodeIx),
     /// How long pipes may be held after the exit (awake).
     Leak(NodeIx),
+    /// The next look at a keeper that owes a report (awake).
+    Keeper(NodeIx),
+    /// The next attempt to start a job for which a resource was missing (awake).
+    StartRetry(NodeIx),
     /// The end of a wait (boot).
     Wait(NodeIx),
     /// The next look of the wake probe (boot).
@@ -39,6 +43,8 @@ impl Timer {
             Timer::Errand(_)
             | Timer::Grace(_)
             | Timer::Leak(_)
+            | Timer::Keeper(_)
+            | Timer::StartRetry(_)
             | Timer::Wait(_)
             | Timer::Probe(_)
             | Timer::NodeBudget(_)

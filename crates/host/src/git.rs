@@ -210,10 +210,21 @@ impl Running {
             _ => GitError::Io(error),
         })?;
         let stderr = child.stderr.take();
-        let said = std::thread::spawn(move || stderr.map(head).unwrap_or_default());
-        let what = args.first().copied().unwrap_or_default().to_owned();
-        let bound = until.map(|until| bound(&child, until)).transpose()?;
-        Ok(Running { child, what, said, bound })
+        let drain = move || stderr.map(head).unwrap_or_default();
+        let started = std::thread::Builder::new().name("git-stderr".into()).spawn(drain);
+        let both = started.and_then(|said| Ok((said, until.map(|until| bound(&child, until)).transpose()?)));
+        match both {
+            Ok((said, bound)) => {
+                let what = args.first().copied().unwrap_or_default().to_owned();
+                Ok(Running { child, what, said, bound })
+            }
+            // A git without a bound, or one that may block on its stderr, must not run on.
+            Err(error) => {
+                let _ = child.kill();
+                let _ = child.wait();
+                Err(GitError::Io(error))
+            }
+        }
     }
 
     /// Reads what it prints and waits for its end.
@@ -243,7 +254,7 @@ fn bound(child: &Child, until: Instant) -> io::Result<JoinHandle<bool>> {
     use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
     let pid = Pid::from_child(child);
     let process = pidfd_open(pid, PidfdFlags::empty())?;
-    Ok(std::thread::spawn(move || {
+    std::thread::Builder::new().name("git-bound".into()).spawn(move || {
         loop {
             let left = until.saturating_duration_since(Instant::now());
             if left == Duration::ZERO {
@@ -255,7 +266,7 @@ fn bound(child: &Child, until: Instant) -> io::Result<JoinHandle<bool>> {
                 return false;
             }
         }
-    }))
+    })
 }
 
 /// The beginning of what is said; the rest is read and forgotten, so that nobody waits for us.

@@ -5,7 +5,7 @@
 //! gets the lock knows that the tree is empty.
 
 use crate::journal::hex;
-use crate::{clock, home, orphans};
+use crate::{clock, home, keeper, orphans};
 use dogwatch_core::dur::Dur;
 use dogwatch_core::ids::RunId;
 use dogwatch_core::moment::Wall;
@@ -114,11 +114,15 @@ impl AsFd for Lock {
 fn wait_for_keeper(mut file: File, path: &Path) -> Result<File, LockError> {
     let Some(holder) = read_holder(&mut file) else { return Err(LockError::HeldBySomebody) };
     // A blocking lock has no bound of its own; a thread gives it one.
+    let io = |error| LockError::Io { path: path.to_owned(), error };
+    let ours = file.try_clone().map_err(io)?;
     let (done, taken) = mpsc::channel();
-    std::thread::spawn(move || {
+    let wait = move || {
         let _ = done.send(file.lock().map(|()| file));
-    });
-    let until = Instant::now() + Duration::from(KEEPER_PATIENCE);
+    };
+    std::thread::Builder::new().name("lock".into()).spawn(wait).map_err(io)?;
+    let began = Instant::now();
+    let until = began + Duration::from(KEEPER_PATIENCE);
     // One that was just killed looks alive until the kernel is done with it.
     let mut look_after = DYING;
     while Instant::now() < until {
@@ -132,6 +136,8 @@ fn wait_for_keeper(mut file: File, path: &Path) -> Result<File, LockError> {
         if let Some(alive) = signed.filter(Holder::is_alive) {
             return Err(LockError::Held(Box::new(alive)));
         }
+        // A keeper that is stopped ends nothing and would hold the lock forever.
+        keeper::release_stale(&ours, holder.pid, began.elapsed());
     }
     Err(LockError::StillEnding(Box::new(holder)))
 }

@@ -6,11 +6,25 @@ use dogwatch_core::job::{Exit, JobReport, Marker, Tail};
 use dogwatch_core::moment::Wall;
 use dogwatch_core::sign::{AgentResult, Limit, LimitKind};
 
+/// What a keeper does with its orders.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Keeper {
+    Reports,
+    /// It runs and never reports.
+    Silent,
+    /// Another process stops it again and again.
+    Stopped,
+}
+
 /// One process tree's part: how long it lasts, how it ends, what it makes of being told to.
 #[derive(Clone, Debug)]
 pub struct Act {
     /// `None`: it cannot be started, for this reason.
     pub refused: Option<String>,
+    /// A resource is missing to start it, for now.
+    pub unstarted: Option<String>,
+    /// Its keeper reports nothing after the start; and whether it is stopped at every look.
+    pub keeper: Keeper,
     /// `None`: it never ends by itself.
     pub lasts: Option<Dur>,
     pub exit: Exit,
@@ -32,6 +46,8 @@ impl Act {
     pub fn exits(code: i32, after: Dur) -> Act {
         Act {
             refused: None,
+            unstarted: None,
+            keeper: Keeper::Reports,
             lasts: Some(after),
             exit: Exit::Code(code),
             ignores: Vec::new(),
@@ -57,6 +73,16 @@ impl Act {
 
     pub fn absent() -> Act {
         Act { refused: Some("no such program".to_owned()), ..Act::hangs() }
+    }
+
+    /// There is no room for another process just now.
+    pub fn short_of_processes() -> Act {
+        Act { unstarted: Some("cannot fork".to_owned()), ..Act::hangs() }
+    }
+
+    pub fn under(mut self, keeper: Keeper) -> Act {
+        self.keeper = keeper;
+        self
     }
 
     /// Says that there is nothing to do.

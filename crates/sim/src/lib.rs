@@ -12,5 +12,5 @@ mod dice;
 pub mod plan;
 mod world;
 
-pub use act::Act;
+pub use act::{Act, Keeper};
 pub use world::{Drive, World};

@@ -1,6 +1,6 @@
 //! The world: it owns time and jumps from one thing that happens to the next.
 
-use crate::act::Act;
+use crate::act::{Act, Keeper};
 use crate::{check, plan};
 use dogwatch_core::Run;
 use dogwatch_core::decision::{Brief, ContextEntry, Decision};
@@ -288,6 +288,16 @@ impl World {
                 Decision::Terminate(job) => self.told(job, EndStep::Terminate),
                 Decision::Kill(job) => self.told(job, EndStep::Kill),
                 Decision::Sweep { job, .. } => self.swept(job),
+                Decision::Nudge(job) => {
+                    let stopped = self.live.get(&job.node).is_some_and(|l| l.act.keeper == Keeper::Stopped);
+                    self.plan_in(Dur::ZERO, Input::KeeperSeen { job, stopped });
+                }
+                Decision::DropKeeper(job) => {
+                    if self.live.get(&job.node).is_some_and(|l| l.job == job && !l.exited) {
+                        self.plan_in(Dur::ZERO, Input::JobExited { job, exit: Exit::Signal(9) });
+                    }
+                    self.ended(job, Dur::ZERO);
+                }
                 Decision::Sample(job) => {
                     let busy = self.live.get(&job.node).filter(|live| live.act.is_busy);
                     let cpu_ms = busy.map_or(0, |_| self.now.awake.0);
@@ -322,6 +332,11 @@ impl World {
             let error = error.clone();
             return self.plan_in(Dur::ZERO, Input::JobRefused { job, error });
         }
+        if let Some(error) = &act.unstarted {
+            let error = error.clone();
+            return self.plan_in(Dur::ZERO, Input::JobUnstarted { job, error });
+        }
+        self.plan_in(Dur::ZERO, Input::JobSent { job });
         if job.kind == JobKind::Session {
             self.sessions.push(self.elapsed());
         }
@@ -341,6 +356,9 @@ impl World {
     /// A signal reaches the tree: it goes, unless it does not obey that one.
     fn told(&mut self, job: Job, step: EndStep) {
         let Some(live) = self.live.get_mut(&job.node).filter(|l| l.job == job) else { return };
+        if live.act.keeper != Keeper::Reports {
+            return;
+        }
         if live.exited || live.act.ignores.contains(&step) {
             return;
         }
@@ -360,7 +378,8 @@ impl World {
     }
 
     fn swept(&mut self, job: Job) {
-        if let Some(live) = self.live.get(&job.node).filter(|l| l.job == job) {
+        let reports = |live: &&Live| live.job == job && live.act.keeper == Keeper::Reports;
+        if let Some(live) = self.live.get(&job.node).filter(reports) {
             let takes = live.act.sweep;
             self.ended(job, takes);
         }
@@ -390,11 +409,13 @@ fn leaves_trace(decision: &Decision) -> bool {
         | Decision::AssemblePrompt { .. }
         | Decision::HashPins { .. }
         | Decision::Sweep { .. }
+        | Decision::Nudge(_)
         | Decision::RetryRecord => false,
         Decision::Start(_)
         | Decision::Interrupt(_)
         | Decision::Terminate(_)
         | Decision::Kill(_)
+        | Decision::DropKeeper(_)
         | Decision::KeepContext(_)
         | Decision::KeepLog { .. }
         | Decision::KeepPartial { .. }

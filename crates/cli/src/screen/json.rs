@@ -9,10 +9,9 @@ use dogwatch_core::view::View;
 use dogwatch_host::driver::Front;
 use dogwatch_host::journal;
 use std::fs::File;
-use std::io::{BufRead, BufReader, Seek, SeekFrom, Write};
+use std::io::{self, BufRead, BufReader, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// How long the end of a run may wait for a reader that accepts no output.
@@ -24,7 +23,6 @@ pub struct Json {
     /// The size of the journal at the start. The events of a resumed run before that were printed earlier.
     from: u64,
     shared: Arc<Shared>,
-    thread: Option<JoinHandle<()>>,
 }
 
 #[derive(Default)]
@@ -39,6 +37,8 @@ struct State {
     written: u64,
     /// The sequence number of the last event printed.
     printed: u64,
+    /// The last event before the first that is shown; `None` until there is one.
+    before: Option<u64>,
     over: bool,
 }
 
@@ -46,18 +46,26 @@ impl Json {
     pub fn new(run_dir: &Path) -> Json {
         let path = run_dir.join(journal::FILE);
         let from = path.metadata().map_or(0, |meta| meta.len());
-        Json { path, from, shared: Arc::default(), thread: None }
+        Json { path, from, shared: Arc::default() }
     }
 }
 
 impl Front for Json {
+    fn begin(&mut self) -> io::Result<()> {
+        let (path, from, shared) = (self.path.clone(), self.from, Arc::clone(&self.shared));
+        let copy = move || {
+            if let Some(before) = shared.wait_for_the_first() {
+                shared.copy(&path, from, before);
+            }
+        };
+        std::thread::Builder::new().name("json".into()).spawn(copy).map(drop)
+    }
+
     fn show(&mut self, event: &Recorded, _: &View) {
-        self.shared.change(|s| s.written = event.seq);
-        if self.thread.is_none() {
-            let (path, from, shared) = (self.path.clone(), self.from, Arc::clone(&self.shared));
-            let before = event.seq.saturating_sub(1);
-            self.thread = Some(std::thread::spawn(move || shared.copy(&path, from, before)));
-        }
+        self.shared.change(|s| {
+            s.before.get_or_insert(event.seq.saturating_sub(1));
+            s.written = event.seq;
+        });
     }
 
     fn tick(&mut self, _: Moment, _: &View) {}
@@ -79,6 +87,13 @@ impl Shared {
     fn change(&self, change: impl FnOnce(&mut State)) {
         change(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner));
         self.changed.notify_all();
+    }
+
+    /// Returns the number of events before the first one shown, or `None` if the run ends without one.
+    fn wait_for_the_first(&self) -> Option<u64> {
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited = self.changed.wait_while(state, |s| s.before.is_none() && !s.over);
+        waited.unwrap_or_else(PoisonError::into_inner).before
     }
 
     /// Copies the journal from byte `from` on. The bytes before that hold the first `printed` events.

@@ -277,6 +277,10 @@ impl Lines {
 }
 
 impl Front for Lines {
+    fn begin(&mut self) -> std::io::Result<()> {
+        self.writer.begin()
+    }
+
     fn show(&mut self, event: &Recorded, view: &View) {
         for line in self.formatter.format(event, view) {
             self.writer.write(paint(self.color, line.tone, &line.text) + "\n");

@@ -52,6 +52,10 @@ impl Terminal {
 }
 
 impl Front for Terminal {
+    fn begin(&mut self) -> std::io::Result<()> {
+        self.writer.begin()
+    }
+
     fn show(&mut self, event: &Recorded, view: &View) {
         for line in self.formatter.format(event, view) {
             let text = format!("{}{}\n", self.clear(), paint(self.color, line.tone, &line.text));

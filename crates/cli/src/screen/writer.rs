@@ -1,7 +1,7 @@
 //! A thread that writes to stdout, so that no other thread waits for a slow terminal.
 
 use super::words;
-use std::io::Write;
+use std::io::{self, Write};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ const LAST_WORDS: Duration = Duration::from_secs(2);
 
 /// A bounded queue of texts and the thread that writes them to stdout.
 pub struct Writer {
-    /// Created with the first text, because threads may start only after the driver has blocked the signals.
+    /// Created by `begin`, because threads may start only after the driver has blocked the signals.
     line: Option<(SyncSender<String>, JoinHandle<()>)>,
     dropped: u64,
 }
@@ -21,6 +21,13 @@ pub struct Writer {
 impl Writer {
     pub fn new() -> Writer {
         Writer { line: None, dropped: 0 }
+    }
+
+    pub fn begin(&mut self) -> io::Result<()> {
+        let (sender, receiver) = sync_channel(MAX_WAITING);
+        let thread = std::thread::Builder::new().name("screen".into()).spawn(move || write_all(&receiver))?;
+        self.line = Some((sender, thread));
+        Ok(())
     }
 
     pub fn write(&mut self, text: String) {
@@ -36,12 +43,11 @@ impl Writer {
         }
     }
 
-    fn send(&mut self, text: String) -> Result<(), TrySendError<String>> {
-        let (sender, _) = self.line.get_or_insert_with(|| {
-            let (sender, receiver) = sync_channel(MAX_WAITING);
-            (sender, std::thread::spawn(move || write_all(&receiver)))
-        });
-        sender.try_send(text)
+    fn send(&self, text: String) -> Result<(), TrySendError<String>> {
+        match &self.line {
+            Some((sender, _)) => sender.try_send(text),
+            None => Err(TrySendError::Disconnected(text)),
+        }
     }
 }
 

@@ -209,12 +209,18 @@ impl Shell {
         let Some(pointer) = self.pointers.get(&run) else { return };
         let found = FoundRun { id: run.clone(), dir: pointer.run_dir.clone() };
         let (to, bell) = (self.answers.0.clone(), Arc::clone(&self.bell));
+        let (asked, answer) = (run.clone(), to.clone());
         // A run may be slow to answer. `post` has its own time limits.
-        std::thread::spawn(move || {
+        let ask = move || {
             let error = found.post(order.path(), &()).err().map(|failure| failure.message());
             let _ = to.send(Answer { run, order, error });
             let _ = rustix::io::write(&*bell, &1_u64.to_ne_bytes());
-        });
+        };
+        if let Err(error) = std::thread::Builder::new().name("order".into()).spawn(ask) {
+            let error = Some(format!("cannot start a thread: {error}"));
+            let _ = answer.send(Answer { run: asked, order, error });
+            let _ = rustix::io::write(&*self.bell, &1_u64.to_ne_bytes());
+        }
     }
 
     fn draw(&mut self) -> io::Result<()> {

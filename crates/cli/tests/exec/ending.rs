@@ -99,3 +99,47 @@ fn a_stubborn_command_is_killed_after_the_grace() {
     done.assert_code(124);
     project.assert_nobody_is_left();
 }
+
+#[test]
+fn a_command_that_stops_its_keeper_has_its_own_code() {
+    let done = shell(&[], "kill -STOP $PPID; echo hi; exit 3");
+    done.assert_code(3);
+    assert_eq!(done.text(), "hi\n");
+}
+
+// promise: 3
+#[test]
+fn a_command_that_stops_its_keeper_again_and_again_is_ended_all_the_same() {
+    let script = "trap '' INT TERM; (while :; do kill -STOP $PPID; done) & while :; do sleep 1; done";
+    let project = Project::new();
+    let args = ["--session", "500ms", "--set", "watchdog.grace=200ms"];
+    let done = Running::start(command(&project, &args, &["sh", "-c", script])).finish();
+    done.assert_code(124);
+    project.assert_nobody_is_left();
+}
+
+#[test]
+fn a_signal_reaches_the_end_of_a_command_that_stops_its_keeper_again_and_again() {
+    let script = "echo $$ > ready; (while :; do kill -STOP $PPID; done) & while :; do sleep 1; done";
+    let project = Project::new();
+    let ready = project.fifo("ready");
+    let running = Running::start(command(&project, &[], &["sh", "-c", script]));
+    ready.pid();
+    running.signal(Signal::TERM);
+    running.finish().assert_code(143);
+    project.assert_nobody_is_left();
+}
+
+// promise: 1
+#[test]
+fn a_killed_keeper_leaves_no_process_with_a_cleared_environment() {
+    let project = Project::new();
+    let (ready, held) = (project.fifo("ready"), project.fifo("held"));
+    let script = "hold held; bare { ignore TERM INT HUP; ready ready; hang }; hang";
+    let running = Running::start(actor(&project, &[], script));
+    ready.pid();
+    project.signal_keeper(Signal::KILL);
+    running.finish().assert_code(5);
+    held.assert_ended();
+    project.assert_nobody_is_left();
+}

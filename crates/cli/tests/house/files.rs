@@ -27,6 +27,18 @@ fn unsafe_code_lives_in_one_place() {
     assert_none("unsafe outside of crates/host/src/sys", &found.collect::<Vec<_>>());
 }
 
+/// `std::thread::spawn` panics where the system has no room for another thread; the builder returns an error.
+#[test]
+fn threads_are_started_by_a_builder() {
+    let call = ["thread::spawn", "("].concat();
+    let programs = sources("crates/").into_iter().filter(|name| name.contains("/src/"));
+    let found = programs.filter(|name| {
+        let text = read(&root().join(name));
+        text.split("#[cfg(test)]").next().is_some_and(|code| code.contains(&call))
+    });
+    assert_none("threads whose start may panic", &found.collect::<Vec<_>>());
+}
+
 #[test]
 fn no_path_of_one_machine_stands_in_a_file() {
     let places: Vec<String> = ["work", "root", "farm", "home"].map(|dir| format!("/{dir}/")).into();

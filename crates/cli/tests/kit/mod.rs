@@ -10,6 +10,7 @@ mod others;
 pub use dogwatch::{Done, Running};
 pub use fifo::{Fifo, Gate};
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -188,6 +189,11 @@ impl Project {
     /// The keeper of the dogwatch that runs now.
     pub fn keeper(&self) -> i32 {
         others::named(self.dir.path(), "dogwatch-keeper").expect("a keeper is there")
+    }
+
+    pub fn signal_keeper(&self, signal: Signal) {
+        let keeper = Pid::from_raw(self.keeper()).expect("a pid");
+        kill_process(keeper, signal).expect("the keeper is ours");
     }
 }
 

@@ -78,6 +78,20 @@ fn kill_9(mischief: &str) {
     scene.project.wait_till_nobody_is_left();
 }
 
+/// dogwatch lives on: the processes of the lost keeper become its children, and it ends them.
+fn keeper_killed(mischief: &str) {
+    let scene = Scene::set(mischief, &["-n", "1"]);
+    scene.project.signal_keeper(Signal::KILL);
+    scene.ends(1);
+}
+
+fn keeper_stopped(mischief: &str) {
+    let scene = Scene::set(mischief, &[]);
+    scene.project.signal_keeper(Signal::STOP);
+    scene.run.signal(Signal::TERM);
+    scene.ends(143);
+}
+
 macro_rules! endings {
     ($($ending:ident),+) => {$(
         mod $ending {
@@ -114,4 +128,4 @@ macro_rules! endings {
     )+};
 }
 
-endings!(clean_exit, timeout, ctrl_c_twice, term, hup, kill_9);
+endings!(clean_exit, timeout, ctrl_c_twice, term, hup, kill_9, keeper_killed, keeper_stopped);

@@ -18,6 +18,8 @@ mod full_disk;
 mod graphs;
 mod history;
 mod idle;
+mod keepers;
+mod limits;
 mod looping;
 mod many;
 mod notify;

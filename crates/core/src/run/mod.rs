@@ -150,6 +150,9 @@ impl Run {
             Input::TimePassed | Input::Heard { .. } => {}
             Input::JobStarted { job, pid, argv } => self.tell(job, Fact::Started { pid, argv }),
             Input::JobRefused { job, error } => self.tell(job, Fact::Refused { error }),
+            Input::JobSent { job } => self.tell(job, Fact::Sent),
+            Input::JobUnstarted { job, error } => self.tell(job, Fact::Unstarted { error }),
+            Input::KeeperSeen { job, stopped } => self.tell(job, Fact::KeeperSeen { stopped }),
             Input::JobExited { job, exit } => self.tell(job, Fact::Exited(exit)),
             Input::PipesClosed { job } => self.tell(job, Fact::PipesClosed),
             Input::JobEnded { job, report } => self.tell(job, Fact::Ended(report)),
@@ -208,6 +211,8 @@ impl Run {
             | Timer::Result(ix)
             | Timer::Grace(ix)
             | Timer::Leak(ix)
+            | Timer::Keeper(ix)
+            | Timer::StartRetry(ix)
             | Timer::Wait(ix)
             | Timer::Probe(ix) => {
                 let iteration = self.nodes[ix.0].iteration;

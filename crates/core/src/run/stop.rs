@@ -151,6 +151,7 @@ impl Run {
     /// and the keeper goes on trying.
     pub(super) fn tree_stands(&mut self, job: Job, detail: String) {
         if self.nodes.get(job.node.0).is_some_and(|n| n.has_job(job)) {
+            self.nodes[job.node.0].keeper_reported(&mut self.cx);
             self.cx.trouble("tree_stands", detail);
             self.stop.standing = Some(job);
             self.finish_if_hopeless();

@@ -10,10 +10,16 @@ use crate::dur::Dur;
 use crate::event::{EndStep, EndedBy, Event};
 use crate::job::{Exit, Job, JobKind};
 use crate::moment::Awake;
+use crate::owed::{KEEPER_END_BOUND, KEEPER_START_BOUND, Looked, Owed, Seen};
 use crate::timer::{Deadline, Timer};
 
 /// What processes that outlived the main one get between TERM and KILL.
 pub(super) const SWEEP_GRACE: Dur = Dur::from_millis(500);
+
+/// A start that fails for lack of a resource is retried this often, after pauses that double.
+const MAX_START_RETRIES: u32 = 6;
+/// The pause before the first retry; all pauses together are half a minute.
+const START_RETRY: Dur = Dur::from_millis(500);
 
 pub(super) struct Tree {
     pub job: Job,
@@ -22,11 +28,17 @@ pub(super) struct Tree {
     life: Life,
     pipes_closed: bool,
     ended_by: Option<EndedBy>,
+    /// What its keeper has yet to report.
+    owed: Option<Owed>,
+    /// Starts that failed for lack of a resource.
+    failed_starts: u32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Life {
     Starting,
+    /// A resource was missing; it will be started again.
+    Retrying,
     Alive,
     Ending(EndStep),
     /// The main process is gone; its pipes are still held.
@@ -38,14 +50,110 @@ enum Life {
 impl Tree {
     pub fn start(cx: &mut Cx, job: Job) -> Tree {
         cx.out.push(Decision::Start(job));
-        Tree { job, since: cx.now.awake, life: Life::Starting, pipes_closed: false, ended_by: None }
+        Tree {
+            job,
+            since: cx.now.awake,
+            life: Life::Starting,
+            pipes_closed: false,
+            ended_by: None,
+            owed: None,
+            failed_starts: 0,
+        }
     }
 
-    pub fn started(&mut self, cx: &Cx) {
+    pub fn started(&mut self, cx: &mut Cx) {
         self.since = cx.now.awake;
         if self.life == Life::Starting {
             self.life = Life::Alive;
         }
+        // After a kill the proof that the tree is empty is due, and it stays due.
+        if self.life != Life::Ending(EndStep::Kill) {
+            self.reported(cx);
+        }
+    }
+
+    /// The keeper has the order to start it.
+    pub fn sent(&mut self, cx: &mut Cx) {
+        if matches!(self.life, Life::Starting | Life::Ending(_)) && self.owed.is_none() {
+            self.expect_report(cx, KEEPER_START_BOUND);
+        }
+    }
+
+    fn expect_report(&mut self, cx: &mut Cx, within: Dur) {
+        self.wait_for_keeper(cx, Owed::report(cx.now.awake, within));
+    }
+
+    fn wait_for_keeper(&mut self, cx: &mut Cx, owed: Owed) {
+        cx.timers.set(Timer::Keeper(self.job.node), Deadline::Awake(owed.due()));
+        self.owed = Some(owed);
+    }
+
+    /// The keeper owes nothing any more.
+    pub fn reported(&mut self, cx: &mut Cx) {
+        self.owed = None;
+        cx.timers.clear(Timer::Keeper(self.job.node));
+    }
+
+    /// A report is still due: look whether the keeper can run.
+    pub fn look(&mut self, cx: &mut Cx) {
+        if self.owed.is_some() {
+            cx.out.push(Decision::Nudge(self.job));
+        }
+    }
+
+    /// What the look has shown. A keeper that cannot report is given up.
+    pub fn keeper_seen(&mut self, cx: &mut Cx, stopped: bool) {
+        let Some(mut owed) = self.owed else { return };
+        let seen = if stopped { Seen::Stopped } else { Seen::Running };
+        match owed.looked(cx.now.awake, seen) {
+            Looked::Wait => self.wait_for_keeper(cx, owed),
+            Looked::Settled => self.reported(cx),
+            Looked::GiveUp => {
+                let why = if stopped { "it is stopped again and again" } else { "it does not report" };
+                let what = cx.name(self.job.node);
+                cx.trouble("keeper_silent", format!("the keeper of node {what} is killed: {why}"));
+                cx.out.push(Decision::DropKeeper(self.job));
+                // A report may have crossed with this decision; if it was not the last one, wait again.
+                self.expect_report(cx, KEEPER_END_BOUND);
+            }
+        }
+    }
+
+    /// The start failed for lack of a resource. Returns the error if it is not to be tried again.
+    pub fn retry_later(&mut self, cx: &mut Cx, error: String) -> Option<String> {
+        self.reported(cx);
+        cx.timers.clear(Timer::Grace(self.job.node));
+        if self.ended_by.is_some() || self.failed_starts >= MAX_START_RETRIES {
+            return Some(error);
+        }
+        let pause = Dur::from_millis(START_RETRY.as_millis() << self.failed_starts);
+        self.failed_starts += 1;
+        self.life = Life::Retrying;
+        let node = cx.name(self.job.node);
+        let try_no = format!("retry {} of {MAX_START_RETRIES} in {pause}", self.failed_starts);
+        cx.trouble("start_failed", format!("node {node}: {error}; {try_no}"));
+        cx.timers.set(Timer::StartRetry(self.job.node), Deadline::Awake(cx.now.awake.plus(pause)));
+        None
+    }
+
+    /// The pause before the retry is over. Returns an error if the job was ended in the meantime.
+    pub fn start_again(&mut self, cx: &mut Cx) -> Option<String> {
+        if self.life != Life::Retrying {
+            return None;
+        }
+        if self.ended_by.is_some() {
+            return Some("not started: it was ended before the retry".to_owned());
+        }
+        self.life = Life::Starting;
+        self.since = cx.now.awake;
+        cx.out.push(Decision::Start(self.job));
+        None
+    }
+
+    /// Ends the wait for the next retry: there will be none.
+    fn give_up_start(&mut self, cx: &mut Cx, by: EndedBy) {
+        self.ended_by.get_or_insert(by);
+        cx.timers.set(Timer::StartRetry(self.job.node), Deadline::Awake(cx.now.awake));
     }
 
     pub fn lasted(&self, cx: &Cx) -> Dur {
@@ -54,7 +162,7 @@ impl Tree {
 
     pub fn exit(&self) -> Option<Exit> {
         match self.life {
-            Life::Starting | Life::Alive | Life::Ending(_) => None,
+            Life::Starting | Life::Retrying | Life::Alive | Life::Ending(_) => None,
             Life::Exited(exit) | Life::Sweeping(exit) => Some(exit),
         }
     }
@@ -68,7 +176,7 @@ impl Tree {
     /// holds the pipes may write for the length of the leak limit.
     pub fn exited(&mut self, cx: &mut Cx, exit: Exit, leak: Dur) {
         let ours = match self.life {
-            Life::Starting | Life::Alive => false,
+            Life::Starting | Life::Retrying | Life::Alive => false,
             Life::Ending(_) => true,
             Life::Exited(_) | Life::Sweeping(_) => return,
         };
@@ -81,8 +189,13 @@ impl Tree {
         }
     }
 
+    /// The output has ended. Mostly the main process has exited too, and only the keeper's report is missing:
+    /// a stopped keeper is continued so that it can report.
     pub fn pipes_closed(&mut self, cx: &mut Cx) {
         self.pipes_closed = true;
+        if self.exit().is_none() {
+            cx.out.push(Decision::Nudge(self.job));
+        }
         self.sweep(cx);
     }
 
@@ -92,6 +205,7 @@ impl Tree {
             cx.timers.clear(Timer::Leak(self.job.node));
             self.life = Life::Sweeping(exit);
             cx.out.push(Decision::Sweep { job: self.job, grace: SWEEP_GRACE });
+            self.expect_report(cx, SWEEP_GRACE.saturating_add(KEEPER_END_BOUND));
         }
     }
 
@@ -112,6 +226,7 @@ impl Tree {
                 };
                 self.take_step(cx, first);
             }
+            Life::Retrying => self.give_up_start(cx, by),
             Life::Exited(_) => self.sweep(cx),
             Life::Ending(_) | Life::Sweeping(_) => {}
         }
@@ -124,6 +239,7 @@ impl Tree {
             Life::Ending(EndStep::Terminate) => self.take_step(cx, EndStep::Kill),
             Life::Ending(EndStep::Kill)
             | Life::Starting
+            | Life::Retrying
             | Life::Alive
             | Life::Exited(_)
             | Life::Sweeping(_) => {}
@@ -137,6 +253,7 @@ impl Tree {
                 self.ended_by.get_or_insert(by);
                 self.take_step(cx, EndStep::Kill);
             }
+            Life::Retrying => self.give_up_start(cx, by),
             Life::Ending(EndStep::Kill) | Life::Sweeping(_) => {}
             Life::Exited(_) => self.sweep(cx),
         }
@@ -163,6 +280,7 @@ impl Tree {
             EndStep::Kill => {
                 cx.timers.clear(Timer::Grace(node));
                 cx.out.push(Decision::Kill(self.job));
+                self.expect_report(cx, KEEPER_END_BOUND);
             }
         }
     }

@@ -97,6 +97,19 @@ impl Wait {
                 probe.exited(cx, exit, leak);
             }
             (Fact::Refused { error }, Some(_)) => return self.probe_over(cx, None, Some(error)),
+            (Fact::Sent, Some(probe)) => probe.sent(cx),
+            (Fact::Due(Timer::Keeper(_)), Some(probe)) => probe.look(cx),
+            (Fact::KeeperSeen { stopped }, Some(probe)) => probe.keeper_seen(cx, stopped),
+            (Fact::Unstarted { error }, Some(probe)) => {
+                if let Some(error) = probe.retry_later(cx, error) {
+                    return self.probe_over(cx, None, Some(error));
+                }
+            }
+            (Fact::Due(Timer::StartRetry(_)), Some(probe)) => {
+                if let Some(error) = probe.start_again(cx) {
+                    return self.probe_over(cx, None, Some(error));
+                }
+            }
             (Fact::Ended(_), Some(probe)) => {
                 let (exit, timed_out) = (probe.exit(), probe.ended_by() == Some(EndedBy::Watchdog));
                 let trouble = timed_out.then(|| format!("ended after {}", CommandPlan::DEFAULT_TIMEOUT));
@@ -118,6 +131,9 @@ impl Wait {
             | (
                 Fact::Started { .. }
                 | Fact::Refused { .. }
+                | Fact::Sent
+                | Fact::Unstarted { .. }
+                | Fact::KeeperSeen { .. }
                 | Fact::Exited(_)
                 | Fact::PipesClosed
                 | Fact::Ended(_),

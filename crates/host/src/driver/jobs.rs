@@ -4,7 +4,7 @@ use super::Driver;
 use super::commands::Command;
 use super::slots::{Live, Slot};
 use crate::inbox::Mail;
-use crate::keeper::{HowEnded, Order, Remnant, StartOrder};
+use crate::keeper::{self, HowEnded, Order, Remnant, StartOrder, is_lost};
 use crate::pump::{self, Pump};
 use crate::sample::Sample;
 use crate::sinks::{Capture, JobSink};
@@ -15,8 +15,10 @@ use dogwatch_core::dur::Dur;
 use dogwatch_core::ids::NodeIx;
 use dogwatch_core::input::Input;
 use dogwatch_core::job::{Exit, Job, JobKind, JobReport, Snapshot, Worktree};
+use dogwatch_core::owed::Seen;
 use dogwatch_core::redact;
 use dogwatch_core::watch::{Channel, Fact};
+use rustix::io::Errno;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -26,14 +28,13 @@ impl Driver<'_> {
             self.record.fail(&error, &mut self.todo);
             return self.record.withhold(job);
         }
-        if let Err(error) = self.try_start(job) {
-            self.refused_job(job, error);
+        match self.command_for(job) {
+            Ok(command) => match self.spawn(job, command) {
+                Ok(()) => self.todo.push_back(Input::JobSent { job }),
+                Err(error) => self.not_started(job, error.to_string(), is_passing(&error)),
+            },
+            Err(error) => self.not_started(job, error, false),
         }
-    }
-
-    fn try_start(&mut self, job: Job) -> Result<(), String> {
-        let command = self.command_for(job)?;
-        self.spawn(job, command).map_err(|e| e.to_string())
     }
 
     /// A session's prompt is part of the record: it is on disk before the session starts.
@@ -121,7 +122,11 @@ impl Driver<'_> {
         let structured = self.run.session(job.node).reader.is_structured();
         let Some(slot) = self.slots.of(job) else { return };
         let taken = match (&slot.keeper, slot.live.main) {
-            (Some(keeper), Some(main)) => self.sampler.sample(keeper.pid(), main, structured),
+            (Some(keeper), Some(main)) => {
+                // A stopped keeper cannot report that the agent has exited, and that would look like silence.
+                keeper.nudge();
+                self.sampler.sample(keeper.pid(), main, structured)
+            }
             (None, _) | (_, None) => Sample::default(),
         };
         let fact = Fact::Sampled { children: taken.children, cpu_ms: taken.cpu_ms };
@@ -136,6 +141,23 @@ impl Driver<'_> {
         }
     }
 
+    /// Continues the keeper in case it was stopped, and tells the core whether it was.
+    pub(super) fn nudge(&mut self, job: Job) {
+        if let Some(keeper) = self.slots.of(job).and_then(|slot| slot.keeper.as_ref()) {
+            let stopped = keeper.nudge() == Seen::Stopped;
+            self.todo.push_back(Input::KeeperSeen { job, stopped });
+        }
+    }
+
+    /// The keeper has not reported in time. A report that has arrived in the meantime saves it.
+    pub(super) fn drop_keeper(&mut self, job: Job) {
+        let before = self.todo.len();
+        self.take_reports(job.node);
+        if self.todo.len() == before && self.slots.of(job).is_some_and(|slot| slot.keeper.is_some()) {
+            self.keeper_lost(job.node, "it did not report in time");
+        }
+    }
+
     fn order(&mut self, job: Job, order: Order) {
         let keeper = self.slots.of(job).and_then(|slot| slot.keeper.as_mut());
         if let Some(Err(error)) = keeper.map(|keeper| keeper.send(order)) {
@@ -144,9 +166,9 @@ impl Driver<'_> {
     }
 
     /// The keeper could not start it.
-    pub(super) fn refused(&mut self, node: NodeIx, error: String) {
+    pub(super) fn refused(&mut self, node: NodeIx, errno: i32, error: String) {
         if let Some(live) = self.leave(node) {
-            self.refused_job(live.job, error);
+            self.not_started(live.job, error, is_passing(&io::Error::from_raw_os_error(errno)));
             self.todo.extend(live.early);
         }
     }
@@ -160,16 +182,29 @@ impl Driver<'_> {
         Some(live)
     }
 
-    /// A command that could not be started says so in its place in the prompt.
-    fn refused_job(&mut self, job: Job, error: String) {
-        if let JobKind::Command(index) = job.kind {
+    /// The job did not start; `again` says that the same start may work later. A command that could not be started
+    /// says so in its place in the prompt, until a retry replaces that text.
+    fn not_started(&mut self, job: Job, error: String, again: bool) {
+        let error = if let JobKind::Command(index) = job.kind {
             let name = self.plan(job).settings.commands[index].name.clone();
             let text = format!("[dogwatch: the command `{name}` could not be started: {error}]");
-            self.draft(job).outputs.push(CommandOutput { name: name.clone(), text, exit_code: None });
-            self.todo.push_back(Input::JobRefused { job, error: format!("command `{name}`: {error}") });
+            let said = format!("command `{name}`: {error}");
+            self.set_output(job, CommandOutput { name, text, exit_code: None });
+            said
         } else {
-            self.todo.push_back(Input::JobRefused { job, error });
-        }
+            error
+        };
+        self.todo.push_back(if again {
+            Input::JobUnstarted { job, error }
+        } else {
+            Input::JobRefused { job, error }
+        });
+    }
+
+    fn set_output(&mut self, job: Job, output: CommandOutput) {
+        let outputs = &mut self.draft(job).outputs;
+        outputs.retain(|known| known.name != output.name);
+        outputs.push(output);
     }
 
     /// Nothing is left of the job: take its output and tell the core.
@@ -219,7 +254,7 @@ impl Driver<'_> {
         }
         let name = plan.name.clone();
         let exit_code = over.exit.and_then(Exit::code);
-        self.draft(over.job).outputs.push(CommandOutput { name, text, exit_code });
+        self.set_output(over.job, CommandOutput { name, text, exit_code });
         JobReport {
             stdout_bytes: capture.seen(),
             cut_bytes: capture.cut(),
@@ -228,24 +263,40 @@ impl Driver<'_> {
         }
     }
 
-    /// A keeper was killed. What it kept is found by its mark and ended, and the next job gets another one.
+    /// A keeper was killed, or is to be. Its children are then children of this process and are ended here; the search
+    /// by the nonce finds what may have escaped that. The next job gets another keeper.
     pub(super) fn keeper_lost(&mut self, node: NodeIx, detail: &str) {
         let Some(slot) = self.slots.node(node) else { return };
-        slot.keeper = None;
-        let (job, exit) = (slot.live.job, slot.live.exit);
-        let (ended, all) = orphans::end_job(&self.setup.nonce, slot.live.number);
+        let buried = slot.keeper.take().map_or(Ok(()), |mut keeper| keeper.bury());
+        let (job, exit, started) = (slot.live.job, slot.live.exit, slot.live.started);
+        let nonce = &self.setup.nonce;
+        let adopted = keeper::end_adopted(|pid| orphans::has_nonce(pid, nonce));
+        let (marked, none_marked) = orphans::end_job(nonce, slot.live.number);
+        let ended = adopted.killed + marked;
         let detail = format!("the keeper was lost ({detail}); {ended} processes of the session were ended");
         self.todo.push_back(Input::TroubleMet { kind: "keeper_lost", detail });
-        if !all {
+        if buried.is_err() || !adopted.all || !none_marked {
             let detail = "processes of the session are left that cannot be ended".to_owned();
             self.todo.push_back(Input::TreeStands { job, detail });
-            return;
+        } else if !started {
+            let early = self.leave(node).map_or_else(Vec::new, |live| live.early);
+            self.not_started(job, "its keeper was lost before it started".to_owned(), true);
+            self.todo.extend(early.into_iter().filter(|input| matches!(input, Input::WakeAsked(_))));
+        } else {
+            if exit.is_none() {
+                self.todo.push_back(Input::JobExited { job, exit: Exit::Signal(9) });
+            }
+            self.job_ended(node, ended as u64);
         }
-        if exit.is_none() {
-            self.todo.push_back(Input::JobExited { job, exit: Exit::Signal(9) });
-        }
-        self.job_ended(node, ended as u64);
     }
+}
+
+/// Whether a start that failed like this may work later: a resource of the machine or of the user is used up for now,
+/// or the keeper was lost and another one will do.
+fn is_passing(error: &io::Error) -> bool {
+    let short = [Errno::AGAIN, Errno::NOMEM, Errno::NFILE, Errno::MFILE];
+    let errno = Errno::from_io_error(error);
+    is_lost(error) || error.kind() == io::ErrorKind::TimedOut || errno.is_some_and(|e| short.contains(&e))
 }
 
 /// A job that is over, without its output.
@@ -284,4 +335,19 @@ pub(super) fn exit_of(how: HowEnded) -> Exit {
 pub(super) fn standing(left: u64, detail: &[Remnant]) -> String {
     let named: Vec<String> = detail.iter().map(|r| format!("{} {} ({})", r.pid, r.comm, r.state)).collect();
     format!("{left} processes do not go, even by SIGKILL: {}", named.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::keeper::KeeperLost;
+
+    #[test]
+    fn a_start_is_retried_for_lack_of_a_resource_and_for_nothing_else() {
+        let errno = |errno: Errno| is_passing(&io::Error::from(errno));
+        assert!([Errno::AGAIN, Errno::NOMEM, Errno::NFILE, Errno::MFILE].into_iter().all(errno));
+        assert!(![Errno::NOENT, Errno::ACCESS, Errno::TOOBIG, Errno::BUSY].into_iter().any(errno));
+        assert!(is_passing(&io::Error::other(KeeperLost { pid: 1 })));
+        assert!(!is_passing(&io::Error::other("the order is too long")));
+    }
 }

@@ -278,7 +278,7 @@ impl Driver<'_> {
         }
     }
 
-    fn take_reports(&mut self, node: NodeIx) {
+    pub(super) fn take_reports(&mut self, node: NodeIx) {
         while let Some(keeper) = self.slots.node(node).and_then(|slot| slot.keeper.as_mut()) {
             match keeper.receive() {
                 Ok(Some(report)) => self.take_report(node, report),
@@ -307,7 +307,7 @@ impl Driver<'_> {
                 }
                 self.todo.extend(live.early.drain(..));
             }
-            Report::Refused { job, message, .. } if of_live(job) => self.refused(node, message),
+            Report::Refused { job, errno, message } if of_live(job) => self.refused(node, errno, message),
             Report::Exited { job, how, alone, .. } if of_live(job) => {
                 let exit = jobs::exit_of(how);
                 live.alone = alone;

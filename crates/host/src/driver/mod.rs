@@ -58,6 +58,10 @@ const REST: Dur = Dur::from_secs(1);
 
 /// What is shown while a run goes on. It must not block: a stuck terminal must not stop supervision.
 pub trait Front {
+    /// Starts what the front needs. Called once, after the driver has taken the signals and before the run begins.
+    fn begin(&mut self) -> io::Result<()> {
+        Ok(())
+    }
     fn show(&mut self, event: &Recorded, view: &View);
     /// Called once a second if `ticks` says so, and never otherwise.
     fn tick(&mut self, now: Moment, view: &View);
@@ -211,6 +215,10 @@ impl<'f> Driver<'f> {
 
     /// Drives the run to its end; answers the exit code.
     pub fn drive(mut self, news: Vec<Input>) -> io::Result<u8> {
+        self.front.begin().map_err(|error| {
+            let help = "raise the limit of processes (ulimit -u)";
+            io::Error::new(error.kind(), format!("cannot start a thread: {error}; {help}"))
+        })?;
         self.todo.push_back(Input::Began);
         self.todo.extend(news);
         loop {
@@ -258,6 +266,7 @@ impl<'f> Driver<'f> {
                 e,
                 Decision::HashPins { .. }
                     | Decision::Sample(_)
+                    | Decision::Nudge(_)
                     | Decision::Sweep { .. }
                     | Decision::RetryRecord
             )
@@ -352,6 +361,8 @@ impl<'f> Driver<'f> {
             Decision::Interrupt(job) => self.end(job, Order::Interrupt),
             Decision::Terminate(job) => self.end(job, Order::Terminate),
             Decision::Kill(job) => self.end(job, Order::Kill),
+            Decision::Nudge(job) => self.nudge(job),
+            Decision::DropKeeper(job) => self.drop_keeper(job),
             Decision::Sample(job) => self.sample(job),
             Decision::Sweep { job, grace } => self.sweep(job, grace),
             Decision::Notify(delivery) => self.notify(*delivery),

@@ -54,6 +54,11 @@ impl Life {
         matches!(self, Life::Running)
     }
 
+    /// The keeper owes a report: that it has started, or that nothing is left.
+    pub fn awaits_keeper(&self) -> bool {
+        matches!(self, Life::Starting | Life::Ending(EndStep::Kill, _) | Life::Sweeping(_))
+    }
+
     pub fn how(&self) -> Option<HowEnded> {
         match self {
             Life::Starting | Life::Running | Life::Ending(..) => None,

@@ -24,6 +24,7 @@ use dogwatch_agents::Trail;
 use dogwatch_core::dur::Dur;
 use dogwatch_core::event::{EndStep, EndedBy, Event, HumanEndedBy, SessionEnded};
 use dogwatch_core::moment::{Awake, Moment};
+use dogwatch_core::owed::{KEEPER_END_BOUND, Looked, Owed};
 use dogwatch_core::redact;
 use dogwatch_core::settings::{ReaderName, WatchPolicy};
 use dogwatch_core::watch::Fact;
@@ -32,7 +33,7 @@ use rustix::io::Errno;
 use rustix::process::Signal;
 
 use crate::clock;
-use crate::keeper::{HowEnded, Keeper, Order, Report};
+use crate::keeper::{self, HowEnded, Keeper, Order, Report};
 use crate::orphans;
 use crate::sample::sample;
 use crate::sys::{SignalFd, Timer};
@@ -121,6 +122,8 @@ struct Exec {
     stragglers: u64,
     /// When we last went to sleep: what passed since then passed unseen if we were stopped.
     looked: Moment,
+    /// What the keeper has yet to report or to take.
+    owed: Option<Owed>,
     /// It was never started, or lost: the exit code.
     failed: Option<u8>,
     said: Vec<String>,
@@ -176,7 +179,8 @@ impl Exec {
 
     fn arm(&mut self) -> io::Result<()> {
         let watch = self.watching.as_ref().filter(|_| self.life.is_watched()).and_then(Watching::due);
-        let next = [watch, self.life.due()].into_iter().flatten().min();
+        let owed = self.owed.as_ref().map(Owed::due);
+        let next = [watch, self.life.due(), owed].into_iter().flatten().min();
         if next != self.armed {
             match next {
                 Some(at) => self.timer.set_at(Duration::from_millis(at.0))?,
@@ -232,6 +236,8 @@ impl Exec {
             other => Order::Pass(other),
         };
         self.order(order);
+        // The signal has no report, but a keeper that is stopped again and again would never pass it on.
+        self.owed.get_or_insert(Owed::order(clock::awake()));
     }
 
     fn order(&mut self, order: Order) {
@@ -251,8 +257,14 @@ impl Exec {
                     EndStep::Terminate => Order::Terminate,
                     EndStep::Kill => Order::Kill,
                 });
+                if step == EndStep::Kill {
+                    self.owed = Some(Owed::report(clock::awake(), KEEPER_END_BOUND));
+                }
             }
-            Some(Do::Sweep(grace)) => self.order(Order::Sweep { grace: grace.into() }),
+            Some(Do::Sweep(grace)) => {
+                self.order(Order::Sweep { grace: grace.into() });
+                self.owed = Some(Owed::report(clock::awake(), grace.saturating_add(KEEPER_END_BOUND)));
+            }
         }
     }
 
@@ -266,6 +278,10 @@ impl Exec {
             workspace.rearm();
         }
         if self.ears.closed() {
+            if self.life.how().is_none() {
+                // Mostly the command has exited, and only the report is missing: a stopped keeper is continued.
+                self.keeper.nudge();
+            }
             let done = self.life.pipes_closed();
             self.carry_out(done);
         }
@@ -363,6 +379,9 @@ impl Exec {
             let done = self.life.time_passed(now, self.policy.grace, self.policy.leak, pending);
             self.carry_out(done);
         }
+        if self.owed.is_some_and(|owed| now >= owed.due()) {
+            self.look_at_keeper(now);
+        }
     }
 
     fn look(&mut self) {
@@ -378,6 +397,8 @@ impl Exec {
     /// Whether the command is at work. A plain one is all of its processes, and waits for none of them; a known
     /// agent's own processes are not its work, and what it has started are its children.
     fn sample(&self) -> Fact {
+        // A stopped keeper cannot report that the command has exited, and that would look like silence.
+        self.keeper.nudge();
         let keeper = self.keeper.pid();
         if self.reader.is_structured() {
             let taken = sample(keeper, self.main.unwrap_or(keeper), true);
@@ -387,17 +408,31 @@ impl Exec {
         }
     }
 
-    fn take_reports(&mut self) {
+    /// Takes all reports that have arrived. Returns whether there was one, or the keeper is gone.
+    fn take_reports(&mut self) -> bool {
+        let mut any = false;
         while !self.life.is_over() {
             match self.keeper.receive() {
                 Ok(Some(report)) => self.take_report(report),
-                Ok(None) => return,
+                Ok(None) => return any,
                 Err(error) => self.lost(&error),
             }
+            any = true;
         }
+        any
     }
 
     fn take_report(&mut self, report: Report) {
+        match report {
+            // A signal that came early may still be on its way to the keeper.
+            Report::Started { .. } => self.owed = self.passed.map(|_| Owed::order(clock::awake())),
+            // A report that leaves nothing to wait for.
+            Report::Refused { .. }
+            | Report::Exited { alone: true, .. }
+            | Report::Empty { .. }
+            | Report::Stands { .. } => self.owed = None,
+            Report::Ready { .. } | Report::Exited { alone: false, .. } => {}
+        }
         match report {
             Report::Ready { .. } => {}
             Report::Started { pid, .. } => self.began(pid),
@@ -448,20 +483,54 @@ impl Exec {
         self.life.give_up();
     }
 
-    /// The keeper was killed. What it kept is known by its mark; inside of another dogwatch's session the mark is
-    /// that one's, and so is what is left.
+    /// The keeper was killed, or is to be because it does not report. Its children are then children of this process
+    /// and are ended here; the search by the nonce finds what may have escaped that. Inside of a session of another
+    /// dogwatch the nonce is that one's, and so is what escaped.
     fn lost(&mut self, error: &io::Error) {
         if self.life.is_over() {
             return;
         }
-        let ended = self.nonce.as_deref().map_or(0, |nonce| orphans::end_all(nonce).0);
+        let buried = self.keeper.bury();
+        let nonce = self.nonce.as_deref();
+        let adopted = keeper::end_adopted(|pid| nonce.is_some_and(|nonce| orphans::has_nonce(pid, nonce)));
+        let since = orphans::start_time(std::process::id()).unwrap_or(0);
+        let (marked, none_marked) = nonce.map_or((0, true), |nonce| orphans::end_all(nonce, since));
+        let ended = adopted.killed + marked;
+        if buried.is_err() || !adopted.all || !none_marked {
+            self.said.push("processes of the command are left that cannot be ended".to_owned());
+        }
+        let detail = format!("{error}; {ended} processes of the command were ended");
+        self.add(Event::Trouble { kind: "keeper_lost".to_owned(), detail: detail.clone() });
+        let ending = self.stop.is_some() || self.passed.is_some() || self.life.how().is_some();
         match self.passed.filter(|_| self.main.is_none()) {
             // Ctrl-C in the moment in which the keeper was about to leave our group.
             Some(signal) => {
                 self.failed = Some(by_signal(signal));
                 self.life.give_up();
             }
-            None => self.fail(INTERNAL, format!("{error}; {ended} processes of the command were ended")),
+            // The command was ending anyway, and nothing is left of it: the exit code is that of its end.
+            None if ending => {
+                self.said.push(detail);
+                self.life.give_up();
+            }
+            None => self.fail(INTERNAL, detail),
+        }
+    }
+
+    /// Looks whether a keeper that owes something can run, and gives up one that cannot.
+    fn look_at_keeper(&mut self, now: Awake) {
+        let Some(mut owed) = self.owed.take() else { return };
+        match owed.looked(now, self.keeper.nudge()) {
+            Looked::Wait => self.owed = Some(owed),
+            Looked::Settled => {}
+            Looked::GiveUp => {
+                if !self.take_reports() {
+                    let silent = format!("the keeper (pid {}) does not report", self.keeper.pid());
+                    self.lost(&io::Error::other(silent));
+                } else if self.owed.is_none() && self.life.awaits_keeper() {
+                    self.owed = Some(Owed::report(now, KEEPER_END_BOUND));
+                }
+            }
         }
     }
 

@@ -4,6 +4,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
+use dogwatch_core::owed::{KEEPER_START_BOUND, Owed};
 use rustix::process::Signal;
 
 use super::copy::{Ears, Stream};
@@ -57,6 +58,7 @@ pub(super) fn start(plan: Plan) -> Result<Exec, Refused> {
         passed: None,
         stragglers: 0,
         looked: clock::now(),
+        owed: None,
         failed: None,
         said: Vec::new(),
     };
@@ -82,7 +84,7 @@ impl Exec {
         match self.keeper.send(Order::Start(order)) {
             Err(error) if error.kind() == io::ErrorKind::InvalidInput => self.fail(126, error.to_string()),
             Err(error) => self.lost(&error),
-            Ok(()) => {}
+            Ok(()) => self.owed = Some(Owed::report(clock::awake(), KEEPER_START_BOUND)),
         }
         // The command's alone from here on: who feeds it must see when it does not read any more.
         let null = OwnedFd::from(std::fs::File::open("/dev/null")?);

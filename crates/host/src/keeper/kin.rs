@@ -6,7 +6,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::fs::{self, File};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_send_signal};
@@ -52,20 +52,24 @@ impl Kin {
 
     /// Sends signals, in order, to every descendant that can be found and proven.
     pub fn signal_all(&self, signals: &[Signal]) {
-        let table = self.own.is_none().then(all_by_parent);
-        let mut seen = HashSet::new();
         let mut open: Vec<Held> = Vec::new();
-        let below = |pid| match &table {
-            Some(table) => table.get(&pid).cloned().unwrap_or_default(),
-            None => children_of(pid),
-        };
         for pid in self.children() {
-            seen.insert(pid);
             for signal in signals {
                 signal_child(pid, *signal);
             }
             open.extend(Held::take(pid));
         }
+        self.signal_below(open, signals);
+    }
+
+    /// Sends signals, in order, to every process below these that can be proven to descend from them.
+    fn signal_below(&self, mut open: Vec<Held>, signals: &[Signal]) {
+        let table = self.own.is_none().then(all_by_parent);
+        let below = |pid| match &table {
+            Some(table) => table.get(&pid).cloned().unwrap_or_default(),
+            None => children_of(pid),
+        };
+        let mut seen: HashSet<i32> = open.iter().map(|held| held.pid).collect();
         while let Some(parent) = open.pop() {
             for pid in below(parent.pid) {
                 if seen.len() >= MAX_PASS || !seen.insert(pid) {
@@ -100,6 +104,12 @@ impl Kin {
     }
 }
 
+/// Kills every process below this one that can be found and proven, but not the process itself.
+pub fn kill_below(root: Held) {
+    let own = File::open(format!("/proc/{0}/task/{0}/children", root.pid)).ok();
+    Kin { me: root.pid, own }.signal_below(vec![root], &[Signal::KILL]);
+}
+
 /// Signals an own child, which cannot have been reaped by anybody else. One that refuses (another
 /// user's, for a set-uid program) is found out by its staying.
 fn signal_child(pid: i32, signal: Signal) {
@@ -114,35 +124,59 @@ fn proper(pid: i32) -> Option<Pid> {
 }
 
 /// A process that is held: its pidfd never comes to mean another one.
-struct Held {
-    pid: i32,
+#[derive(Debug)]
+pub struct Held {
+    pub pid: i32,
     fd: OwnedFd,
 }
 
 impl Held {
-    fn take(pid: i32) -> Option<Self> {
+    pub fn take(pid: i32) -> Option<Self> {
         let fd = pidfd_open(proper(pid)?, PidfdFlags::empty()).ok()?;
         Some(Self { pid, fd })
     }
 
     /// Not yet reaped, so that its pid still means it.
-    fn is_there(&self) -> bool {
+    pub fn is_there(&self) -> bool {
         is_unreaped(self.fd.as_fd())
     }
 
-    fn signal(&self, signal: Signal) {
+    pub fn signal(&self, signal: Signal) {
         let _ = pidfd_send_signal(&self.fd, signal);
     }
 }
 
-struct Stat {
-    comm: String,
-    state: char,
-    parent: i32,
+impl AsFd for Held {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// What the kernel says about a process.
+#[derive(Debug)]
+pub struct Stat {
+    pub comm: String,
+    pub state: char,
+    pub parent: i32,
+    pub session: i32,
+    /// When it was started, in clock ticks since boot.
+    pub start: u64,
+}
+
+impl Stat {
+    /// Dead, and not yet reaped.
+    pub fn is_dead(&self) -> bool {
+        matches!(self.state, 'Z' | 'X')
+    }
+
+    /// Stopped by a signal or by a tracer.
+    pub fn is_stopped(&self) -> bool {
+        matches!(self.state, 'T' | 't')
+    }
 }
 
 /// `pid (comm) state ppid …`; the name may hold anything, also brackets and spaces.
-fn stat_of(pid: i32) -> Option<Stat> {
+pub fn stat_of(pid: i32) -> Option<Stat> {
     parse_stat(&fs::read(format!("/proc/{pid}/stat")).ok()?)
 }
 
@@ -152,7 +186,9 @@ fn parse_stat(line: &[u8]) -> Option<Stat> {
     let mut rest = line.get(end + 1..)?.split_ascii_whitespace();
     let state = rest.next()?.chars().next()?;
     let parent = rest.next()?.parse().ok()?;
-    Some(Stat { comm: line.get(start + 1..end)?.to_owned(), state, parent })
+    let session = rest.nth(1)?.parse().ok()?;
+    let comm = line.get(start + 1..end)?.to_owned();
+    Some(Stat { comm, state, parent, session, start: rest.nth(15)?.parse().ok()? })
 }
 
 fn read_all(file: &File) -> Vec<u8> {
@@ -179,6 +215,16 @@ fn children_of(pid: i32) -> Vec<i32> {
     lists.flat_map(|list| pids_in(&list)).collect()
 }
 
+/// The children of this process, whichever of its threads has them.
+pub fn own_children() -> Vec<i32> {
+    let me = rustix::process::getpid().as_raw_nonzero().get();
+    if fs::exists(format!("/proc/self/task/{me}/children")).unwrap_or(false) {
+        children_of(me)
+    } else {
+        all_by_parent().remove(&me).unwrap_or_default()
+    }
+}
+
 /// Every process by its parent: the slow way, for kernels that do not list children.
 fn all_by_parent() -> HashMap<i32, Vec<i32>> {
     let mut table: HashMap<i32, Vec<i32>> = HashMap::new();
@@ -198,8 +244,10 @@ mod tests {
 
     #[test]
     fn name_of_a_process_may_look_like_the_rest_of_its_line() {
-        let stat = parse_stat(b"42 (a) Z 1 (\xff) S 7 42 42 0").expect("it is whole");
+        let line = b"42 (a) Z 1 (\xff) S 7 41 40 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 98765 10 11";
+        let stat = parse_stat(line).expect("it is whole");
         assert_eq!((stat.comm.as_str(), stat.state, stat.parent), ("a) Z 1 (\u{fffd}", 'S', 7));
+        assert_eq!((stat.session, stat.start), (40, 98_765));
         assert!(parse_stat(b"42 (cut").is_none());
     }
 

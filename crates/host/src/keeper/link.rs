@@ -128,6 +128,12 @@ impl Link {
         }
     }
 
+    /// Whether the other end has read everything that was sent.
+    pub fn is_read(&self) -> bool {
+        self.output.is_empty()
+            && crate::sys::unread_by_peer(self.socket.as_fd()).is_ok_and(|bytes| bytes == 0)
+    }
+
     /// Says that nothing more will be sent, and can still receive.
     pub fn hang_up(&self) {
         // It fails only when the other end has gone already, which is as good.
@@ -144,5 +150,25 @@ impl AsFd for Link {
 fn give_back(buffer: &mut Vec<u8>) {
     if buffer.is_empty() && buffer.capacity() > KEEP {
         *buffer = Vec::new();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+
+    #[test]
+    fn what_the_other_end_has_not_read_is_known() {
+        let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
+            .expect("a pair of sockets");
+        let (mut ours, mut theirs) = (Link::new(ours), Link::new(theirs));
+        assert!(ours.is_read(), "nothing was sent");
+        ours.push(b"order").expect("short enough");
+        assert!(!ours.is_read(), "it waits here");
+        ours.send_some(&[]).expect("there is room");
+        assert!(!ours.is_read(), "it waits there");
+        assert_eq!(theirs.receive().expect("receives"), Received::Some);
+        assert!(ours.is_read());
     }
 }

@@ -18,23 +18,31 @@
 //! The keeper never decides: when to interrupt and how long a grace is, the supervisor says. It
 //! signals its own descendants only, and never a process that it has not proven to be one.
 
+mod adopted;
 mod handle;
 mod kin;
 mod link;
 mod order;
 mod process;
+mod stale;
 mod start;
 mod tree;
 mod wire;
 
+pub use adopted::{Ended, end_all as end_adopted};
 pub use handle::{Keeper, KeeperLost, is_lost};
+pub(crate) use kin::stat_of;
 pub use order::{EnvChange, Order, Remnant, Report, StartOrder};
 pub use process::main;
+pub use stale::release as release_stale;
 
 pub use crate::sys::HowEnded;
 
 /// The first argument that makes the binary a keeper.
 pub const ARGUMENT: &str = "__keeper";
+
+/// What a keeper is called in the process table.
+const NAME: &str = "dogwatch-keeper";
 
 /// The greatest frame on the control socket, in bytes. Linux takes at most 128 KiB per argument and
 /// by default 2 MiB for all of argv and environment, so this only cuts off nonsense.

@@ -64,7 +64,7 @@ impl Keeping {
         // Keeps no mount busy.
         rustix::process::chdir("/")?;
         // Otherwise it would be called `exe`, after the link that we were started by.
-        let _ = rustix::thread::set_name(c"dogwatch-keeper");
+        let _ = std::ffi::CString::new(super::NAME).map(|name| rustix::thread::set_name(&name));
         let base = BaseEnv::of_this_process();
         let (link, tree) = (Link::new(socket), Tree::new());
         Ok(Self { link, over: false, signals, base, held: Vec::new(), tree, rested: None })

@@ -12,7 +12,9 @@ mod spawn;
 mod timer;
 
 pub use memory::give_back_code;
-pub use process::{Forked, Gone, HowEnded, Waited, close_from, fork, is_unreaped, move_to, wait_any};
+pub use process::{
+    Forked, Gone, HowEnded, Waited, close_from, fork, is_unreaped, move_to, unread_by_peer, wait_any,
+};
 pub use signal::{
     SignalFd, block, block_all, block_pipe_signal_here, default_action, ignore, ignores, reset_pipe_signal,
 };

@@ -76,6 +76,15 @@ pub fn is_unreaped(pidfd: BorrowedFd<'_>) -> bool {
     sent == 0 || io::Error::last_os_error().raw_os_error() == Some(libc::EPERM)
 }
 
+/// How much of what was written to a socket the other end has yet to read. Zero when it has read all of it.
+pub fn unread_by_peer(socket: BorrowedFd<'_>) -> io::Result<libc::c_int> {
+    let mut unread: libc::c_int = 0;
+    // SAFETY: the descriptor is borrowed, so valid; the call writes one int to a valid place and keeps no pointer.
+    // TIOCOUTQ is the number that sockets know as SIOCOUTQ.
+    let done = unsafe { libc::ioctl(socket.as_raw_fd(), libc::TIOCOUTQ, &raw mut unread) };
+    if done == 0 { Ok(unread) } else { Err(io::Error::last_os_error()) }
+}
+
 /// Closes every descriptor from `first` on. Only for the start of a process, while nothing in it owns
 /// such a descriptor yet: an owner that is left would close a stranger's file later.
 pub fn close_from(first: RawFd) -> io::Result<()> {

@@ -70,10 +70,11 @@ pub(super) fn lock(path: &Path, bound: Duration) -> Result<File, String> {
     let file = File::options().write(true).create(true).truncate(false).open(path).map_err(cannot)?;
     let (tell, told) = mpsc::channel();
     // The system call has no bound of its own; a thread that waits too long ends with this short process.
-    std::thread::spawn(move || {
+    let wait = move || {
         let locked = file.lock();
         let _ = tell.send(locked.map(|()| file));
-    });
+    };
+    std::thread::Builder::new().name("lock".into()).spawn(wait).map_err(cannot)?;
     match told.recv_timeout(bound) {
         Ok(locked) => locked.map_err(cannot),
         Err(_) => Err(format!(

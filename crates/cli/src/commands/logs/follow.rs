@@ -64,7 +64,7 @@ fn forward_events(found: &FoundRun, after: u64, to: SyncSender<Update>) -> Resul
     let path = format!("/v1/events?after={after}");
     let events = found.client()?.stream(&path);
     let events = events.map_err(|e| Failure::usage(format!("run {}: {e}", found.id)))?;
-    std::thread::spawn(move || {
+    let forward = move || {
         let mut error = None;
         for event in events {
             match event {
@@ -79,8 +79,9 @@ fn forward_events(found: &FoundRun, after: u64, to: SyncSender<Update>) -> Resul
             }
         }
         let _ = to.send(Update::Over(error));
-    });
-    Ok(())
+    };
+    let started = std::thread::Builder::new().name("events".into()).spawn(forward);
+    started.map(drop).map_err(|e| Failure::internal(format!("cannot start a thread: {e}")))
 }
 
 impl Follower<'_> {
@@ -173,15 +174,17 @@ impl Watcher {
         let Ok(fd) = inotify::init(CreateFlags::CLOEXEC) else { return Watcher { fd: None, watched: None } };
         let fd = Arc::new(fd);
         let own = Arc::clone(&fd);
-        std::thread::spawn(move || {
+        let watch = move || {
             let mut buffer = [MaybeUninit::uninit(); BUFFER];
             let mut reader = Reader::new(&*own, &mut buffer);
             while reader.next().is_ok() {
                 // Skip the update if the queue is full: every queued update prints all available output.
                 let _ = to.try_send(Update::Grew);
             }
-        });
-        Watcher { fd: Some(fd), watched: None }
+        };
+        // Without the thread, output is shown only when an event arrives.
+        let started = std::thread::Builder::new().name("watch".into()).spawn(watch);
+        Watcher { fd: started.is_ok().then_some(fd), watched: None }
     }
 
     fn watch(&mut self, dir: &Path) {

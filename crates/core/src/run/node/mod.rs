@@ -91,6 +91,9 @@ pub(super) enum Turn {
 pub(super) enum Fact {
     Started { pid: u32, argv: Vec<String> },
     Refused { error: String },
+    Sent,
+    Unstarted { error: String },
+    KeeperSeen { stopped: bool },
     Observed(Observation),
     Noted(watch::Fact),
     Strained(Strain),
@@ -246,6 +249,13 @@ impl Node {
         }
     }
 
+    /// The keeper reported that it cannot empty the tree: no other report is due.
+    pub fn keeper_reported(&mut self, cx: &mut Cx) {
+        if let Some(tree) = self.tree_mut() {
+            tree.reported(cx);
+        }
+    }
+
     /// Takes a fact; answers what it made of the node.
     pub fn handle(&mut self, cx: &mut Cx, fact: Fact) -> Turn {
         if let Some(fact) = self.live_on(cx, fact) { self.go_on(cx, fact) } else { Turn::Stay }
@@ -262,6 +272,11 @@ impl Node {
                 tree.exited(cx, exit, leak);
             }
             Fact::PipesClosed => tree.pipes_closed(cx),
+            Fact::Sent => tree.sent(cx),
+            Fact::Unstarted { error } => return tree.retry_later(cx, error).map(refused),
+            Fact::Due(Timer::StartRetry(_)) => return tree.start_again(cx).map(refused),
+            Fact::Due(Timer::Keeper(_)) => tree.look(cx),
+            Fact::KeeperSeen { stopped } => tree.keeper_seen(cx, stopped),
             Fact::Due(Timer::Grace(_)) => tree.next_step(cx),
             Fact::Due(Timer::Leak(_)) => tree.sweep(cx),
             Fact::Started { .. } if tree.job.kind != JobKind::Session => {
@@ -493,6 +508,10 @@ impl Node {
     }
 }
 
+fn refused(error: String) -> Fact {
+    Fact::Refused { error }
+}
+
 /// The tree of the iteration itself; a wait looks after its probe alone.
 fn own_tree(phase: &mut Phase) -> Option<&mut Tree> {
     match phase {
@@ -508,6 +527,8 @@ pub(super) fn clear_job_timers(cx: &mut Cx, ix: NodeIx) {
     clear_limits(cx, ix);
     cx.timers.clear(Timer::Grace(ix));
     cx.timers.clear(Timer::Leak(ix));
+    cx.timers.clear(Timer::Keeper(ix));
+    cx.timers.clear(Timer::StartRetry(ix));
 }
 
 /// The main process is gone: how long it may last is no question any more.

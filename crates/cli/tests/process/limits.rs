@@ -1,0 +1,70 @@
+//! Limits of the user or the machine (`ulimit`): dogwatch says what is missing, and neither panics nor dies silently.
+
+use crate::kit::{Done, GRACES, Project, Running, kinds};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::Command;
+
+/// A user without rights and without processes.
+const NOBODY: u32 = 65_534;
+
+/// dogwatch under a limit.
+fn limited(project: &Project, limit: &str, args: &[&str]) -> Command {
+    let mut command = Command::new("prlimit");
+    project.settle(&mut command);
+    command.args([limit, "--", env!("CARGO_BIN_EXE_dogwatch")]).args(args);
+    command
+}
+
+fn run(command: Command) -> Done {
+    Running::start(command).finish()
+}
+
+// promise: 10
+#[test]
+fn a_limit_of_the_file_size_costs_output_and_not_the_run() {
+    // Enough for the journal, too little for the output.
+    let project = Project::acting_with(&format!("{GRACES}\nmcp: false"), "flood 100kB");
+    let done = run(limited(&project, "--fsize=32768", &["run", "loop", "--json", "-n", "1"]));
+    assert_eq!(done.assert_code(0).end()["completed"], 1);
+    assert_eq!(kinds(&done.events(), "raw_output_lost").len(), 1);
+    project.assert_nobody_is_left();
+}
+
+#[test]
+fn an_agent_sees_the_default_action_of_the_file_size_signal() {
+    let project = Project::shell("grep SigIgn /proc/self/status");
+    project.run(&["-n", "1"]).assert_code(0);
+    let said = String::from_utf8(project.raw(1, "stdout")).expect("text");
+    let mask = u64::from_str_radix(said.trim().trim_start_matches("SigIgn:").trim(), 16).expect("a mask");
+    assert_eq!(mask & (1 << (25 - 1)), 0, "SIGXFSZ is not ignored: {said}");
+}
+
+#[test]
+fn a_thread_that_cannot_be_started_is_an_error_with_a_message() {
+    let project = Project::acting("say hi");
+    let mut command = limited(&project, "--nproc=1", &["run", "loop", "-n", "1"]);
+    // root has no limit of processes; another user needs the right to write here.
+    if rustix::process::geteuid().is_root() {
+        open_to_all(project.outside("").as_path());
+        command.uid(NOBODY);
+        let reached = project.command(&["--version"]).uid(NOBODY).output();
+        if !reached.is_ok_and(|done| done.status.success()) {
+            return println!("skipped: another user cannot reach the program");
+        }
+    }
+    let done = run(command);
+    done.assert_code(5);
+    assert!(done.stderr.contains("temporarily unavailable"), "{}", done.stderr);
+    assert!(!done.stderr.contains("panicked"), "{}", done.stderr);
+}
+
+fn open_to_all(dir: &Path) {
+    std::fs::set_permissions(dir, std::fs::Permissions::from_mode(0o777)).expect("ours");
+    for entry in std::fs::read_dir(dir).expect("lists").flatten() {
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            open_to_all(&entry.path());
+        }
+    }
+}

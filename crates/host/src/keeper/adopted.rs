@@ -1,0 +1,138 @@
+//! The supervisor as the subreaper of last resort.
+//!
+//! When a keeper dies, its children become children of the nearest living subreaper. That is this process:
+//! it finds them by /proc, kills them and reaps them one by one until none is left. `waitpid(-1)` is not an
+//! option here, because it would also reap keepers, whose exit status the standard library waits for.
+//!
+//! A child of this process was adopted if it is not a keeper of ours, is not in our session (every keeper and
+//! every job has a session of its own, and no process can join another one), and was not there before the first
+//! keeper. A shell may have started background jobs before it replaced itself with dogwatch. If it did, a child
+//! that appears later may descend from one of those jobs, so only children with a proof of origin are ended.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::process::{Child, Command, ExitStatus};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, Signal, WaitOptions, waitpid};
+
+use super::kin::{Held, Stat, kill_below, own_children, stat_of};
+
+/// How long adopted processes are killed before they count as unkillable.
+const ADOPTED_BOUND: Duration = Duration::from_secs(5);
+/// How long one round waits for a killed process before it looks at all of them again.
+const DEATH_PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
+/// Looks without a find that prove that none is left: a list that changes while it is read may lack an entry.
+const CERTAIN: u32 = 3;
+
+/// The children of this process that must never be taken for adopted ones.
+struct Known {
+    keepers: BTreeSet<i32>,
+    /// The children that were there before the first keeper, with their start times; `None` until then.
+    before: Option<BTreeMap<i32, u64>>,
+}
+
+static KNOWN: Mutex<Known> = Mutex::new(Known { keepers: BTreeSet::new(), before: None });
+
+/// Ignores poisoning: the panic was already reported, and the sets are still valid.
+fn known() -> MutexGuard<'static, Known> {
+    KNOWN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What became of the adopted processes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ended {
+    /// How many were killed.
+    pub killed: usize,
+    /// None is left.
+    pub all: bool,
+}
+
+/// Starts a keeper. The lock is held across the fork, so that no keeper is ever taken for an adopted process.
+pub fn spawn(command: &mut Command) -> io::Result<Child> {
+    let mut known = known();
+    if known.before.is_none() {
+        rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
+        let started = |pid: i32| Some((pid, stat_of(pid)?.start));
+        known.before = Some(own_children().into_iter().filter_map(started).collect());
+    }
+    let child = command.spawn()?;
+    known.keepers.insert(pid_of(&child));
+    Ok(child)
+}
+
+/// Reaps a keeper that is dead, and forgets it. A debugger that is attached to it may hold it back: `None` then.
+pub fn reap(child: &mut Child) -> io::Result<Option<ExitStatus>> {
+    let mut known = known();
+    let status = child.try_wait()?;
+    if status.is_some() {
+        known.keepers.remove(&pid_of(child));
+    }
+    Ok(status)
+}
+
+fn pid_of(child: &Child) -> i32 {
+    Pid::from_child(child).as_raw_nonzero().get()
+}
+
+/// Kills and reaps every adopted process. `is_ours` proves the origin of a process; it is asked only where this
+/// process had other children before its first keeper.
+pub fn end_all(is_ours: impl Fn(i32) -> bool) -> Ended {
+    let until = Instant::now() + ADOPTED_BOUND;
+    let mut killed = BTreeSet::new();
+    let mut clean = 0;
+    loop {
+        // Held for the whole round: meanwhile no keeper can be started or reaped.
+        let known = known();
+        let found = find(&known, &is_ours);
+        clean = if found.is_empty() { clean + 1 } else { 0 };
+        if clean == CERTAIN {
+            return Ended { killed: killed.len(), all: true };
+        }
+        if Instant::now() > until {
+            return Ended { killed: killed.len(), all: false };
+        }
+        let mut dying = Vec::new();
+        for (pid, stat) in found {
+            if !stat.is_dead() {
+                killed.insert(pid);
+            }
+            dying.extend(kill(pid));
+        }
+        drop(known);
+        for held in &dying {
+            // An error only means that the next round comes a little sooner.
+            let _ = poll(&mut [PollFd::new(held, PollFlags::IN)], Some(&DEATH_PAUSE));
+        }
+    }
+}
+
+fn find(known: &Known, is_ours: &impl Fn(i32) -> bool) -> Vec<(i32, Stat)> {
+    let me = rustix::process::getpid().as_raw_nonzero().get();
+    let Some(own) = stat_of(me) else { return Vec::new() };
+    let none = BTreeMap::new();
+    let before = known.before.as_ref().unwrap_or(&none);
+    let children = own_children().into_iter().filter(|pid| !known.keepers.contains(pid));
+    let adopted = children.filter_map(|pid| {
+        let stat = stat_of(pid)?;
+        let foreign = stat.session == own.session || before.get(&pid) == Some(&stat.start);
+        let proven = before.is_empty() || stat.is_dead() || is_ours(pid);
+        (stat.parent == me && !foreign && proven).then_some((pid, stat))
+    });
+    adopted.collect()
+}
+
+/// Kills a child of ours with all that can be found below it. Returns it unless it is dead and reaped.
+fn kill(pid: i32) -> Option<Held> {
+    // Nobody else reaps this child, so the pid keeps its meaning until it is reaped here.
+    let held = Held::take(pid)?;
+    held.signal(Signal::KILL);
+    let child = Pid::from_raw(pid)?;
+    if waitpid(Some(child), WaitOptions::NOHANG).is_ok_and(|reaped| reaped.is_some()) {
+        return None;
+    }
+    kill_below(Held::take(pid)?);
+    Some(held)
+}

@@ -1,0 +1,81 @@
+//! Keepers that cannot report, and starts that fail for lack of a resource, in virtual time.
+
+use dogwatch_core::dur::Dur;
+use dogwatch_core::event::Event;
+use dogwatch_core::input::{EndSignal, Input};
+use dogwatch_core::job::Job;
+use dogwatch_sim::plan::plan;
+use dogwatch_sim::{Act, Keeper, World};
+use std::cell::Cell;
+
+fn secs(s: u64) -> Dur {
+    Dur::from_secs(s)
+}
+
+fn troubles(world: &World, wanted: &str) -> usize {
+    let is_it = |event: &Event| matches!(event, Event::Trouble { kind, .. } if kind == wanted);
+    world.events.iter().filter(|recorded| is_it(&recorded.event)).count()
+}
+
+#[test]
+fn a_keeper_that_does_not_report_is_given_up_after_its_bound() {
+    let mut world = World::new(plan(|_| {}), |_| Act::hangs().under(Keeper::Silent))
+        .at(secs(5), Input::EndAsked(EndSignal::Terminate));
+    let end = world.end();
+    assert_eq!((end.exit_code, world.elapsed()), (143, 33_000), "two graces of 10 s, then 8 s");
+    assert_eq!(troubles(&world, "keeper_silent"), 1);
+}
+
+// promise: 3
+#[test]
+fn a_keeper_that_is_stopped_again_and_again_is_given_up_within_two_seconds() {
+    let mut world = World::new(plan(|_| {}), |_| Act::hangs().under(Keeper::Stopped))
+        .at(secs(5), Input::EndAsked(EndSignal::Terminate));
+    let end = world.end();
+    assert_eq!((end.exit_code, world.elapsed()), (143, 26_500), "two graces of 10 s, then three looks");
+    assert_eq!(troubles(&world, "keeper_silent"), 1);
+}
+
+#[test]
+fn a_sweep_without_a_report_holds_up_the_run_for_its_bound_only() {
+    let once = plan(|s| s.max_iterations = Some(2));
+    let mut world = World::new(once, |job: Job| match job.iteration.0 {
+        1 => Act::works(secs(10)).under(Keeper::Silent),
+        _ => Act::works(secs(10)),
+    });
+    let end = world.end();
+    assert_eq!((end.exit_code, end.completed), (0, 2));
+    assert_eq!(world.sessions, [0, 18_500], "0.5 s of grace and 8 s for the keeper");
+}
+
+#[test]
+fn a_start_that_lacks_a_resource_is_retried_after_growing_pauses() {
+    let tries = Cell::new(0);
+    let once = plan(|s| s.max_iterations = Some(1));
+    let mut world = World::new(once, move |_| {
+        tries.set(tries.get() + 1);
+        if tries.get() < 4 { Act::short_of_processes() } else { Act::works(secs(1)) }
+    });
+    let end = world.end();
+    assert_eq!((end.exit_code, end.completed), (0, 1));
+    assert_eq!(world.sessions, [500 + 1_000 + 2_000]);
+    assert_eq!(troubles(&world, "start_failed"), 3);
+}
+
+#[test]
+fn a_start_that_always_lacks_a_resource_fails_after_half_a_minute() {
+    let once = plan(|s| s.max_iterations = Some(1));
+    let mut world = World::new(once, |_| Act::short_of_processes());
+    let end = world.end();
+    assert_eq!((end.exit_code, end.failed), (1, 1));
+    assert_eq!(troubles(&world, "start_failed"), 6);
+    assert_eq!(world.elapsed(), 31_500);
+}
+
+#[test]
+fn a_run_that_waits_for_a_retry_can_be_ended_at_once() {
+    let mut world = World::new(plan(|_| {}), |_| Act::short_of_processes())
+        .at(secs(2), Input::EndAsked(EndSignal::Terminate));
+    let end = world.end();
+    assert_eq!((end.exit_code, world.elapsed()), (143, 2_000));
+}
