@@ -110,9 +110,11 @@ fn a_command_that_stops_its_keeper_has_its_own_code() {
 // promise: 3
 #[test]
 fn a_command_that_stops_its_keeper_again_and_again_is_ended_all_the_same() {
-    let script = "trap '' INT TERM; (while :; do kill -STOP $PPID; done) & while :; do sleep 1; done";
+    // Not before dogwatch knows that the command runs: a keeper that is lost before that is a failure of dogwatch.
+    let script = "trap '' INT TERM; until grep -q session_started events; do :; done
+        (while :; do kill -STOP $PPID; done) & while :; do sleep 1; done";
     let project = Project::new();
-    let args = ["--session", "500ms", "--set", "watchdog.grace=200ms"];
+    let args = ["--session", "500ms", "--set", "watchdog.grace=200ms", "--json", "events"];
     let done = Running::start(command(&project, &args, &["sh", "-c", script])).finish();
     done.assert_code(124);
     project.assert_nobody_is_left();
