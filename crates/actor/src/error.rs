@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mistake_at_the_very_end_is_shown_too() {
+    fn a_mistake_at_the_end_of_the_script_is_shown() {
         let source = Source { name: "-e".into(), text: "repeat 2 {".into() };
         let shown = Mistake::new(10..10, "the block is not closed").shown(&source);
         assert_eq!(shown, "Error: -e:1:11: the block is not closed\n 1 | repeat 2 {\n   |           ^\n");

@@ -28,8 +28,8 @@ fn one_line(to: BorrowedFd<'_>, bytes: u64) -> io::Result<Wrote> {
     let mut left = bytes;
     while left > 0 {
         let part = part_of(&block, left);
-        if write_all(to, part)? == Wrote::PipeGone {
-            return Ok(Wrote::PipeGone);
+        if write_all(to, part)? == Wrote::PipeClosed {
+            return Ok(Wrote::PipeClosed);
         }
         left -= part.len() as u64;
     }
@@ -52,7 +52,7 @@ fn lines(to: BorrowedFd<'_>, bytes: u64, round: &mut u64) -> io::Result<Wrote> {
             Some((_, but_last)) if left == 0 => write_all(to, &[but_last, b"\n"].concat())?,
             _ => write_all(to, part)?,
         };
-        if wrote == Wrote::PipeGone {
+        if wrote == Wrote::PipeClosed {
             return Ok(wrote);
         }
     }
@@ -66,15 +66,15 @@ fn json(to: BorrowedFd<'_>, bytes: u64, round: &mut u64) -> io::Result<Wrote> {
     while left >= pattern.block.len() as u64 + shortest {
         pattern.stamp(round);
         left -= pattern.block.len() as u64;
-        if write_all(to, &pattern.block)? == Wrote::PipeGone {
-            return Ok(Wrote::PipeGone);
+        if write_all(to, &pattern.block)? == Wrote::PipeClosed {
+            return Ok(Wrote::PipeClosed);
         }
     }
     pattern.stamp(round);
     let room = usize::try_from(left.saturating_sub(shortest)).unwrap_or(0);
     let whole = &pattern.block[..pattern.whole_lines_within(room)];
-    if write_all(to, whole)? == Wrote::PipeGone {
-        return Ok(Wrote::PipeGone);
+    if write_all(to, whole)? == Wrote::PipeClosed {
+        return Ok(Wrote::PipeClosed);
     }
     write_all(to, closing_line(room - whole.len()).as_bytes())
 }
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flood_has_exactly_the_bytes_it_was_asked_for() {
+    fn a_flood_has_exactly_the_requested_length() {
         let block = BLOCK as u64;
         for bytes in [0, 1, 2, 100, block - 1, block, block + 1, 3 * block + 17] {
             for kind in [Flood::Lines, Flood::OneLine] {
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn no_two_lines_of_a_flood_are_the_same_and_the_last_is_whole() {
+    fn flood_lines_are_unique_and_the_last_is_complete() {
         let text = String::from_utf8(flooded(Flood::Lines, 3 * BLOCK as u64 + 17)).expect("text");
         assert!(text.ends_with('\n'));
         let mut lines: Vec<&str> = text.lines().collect();
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn every_line_of_a_json_flood_is_valid_and_no_call_comes_twice() {
+    fn json_flood_lines_are_valid_and_tool_ids_are_unique() {
         let text = String::from_utf8(flooded(Flood::Json, 3 * BLOCK as u64 + 17)).expect("text");
         let mut ids = Vec::new();
         let mut sizes = Vec::new();

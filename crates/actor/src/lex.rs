@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn a_brace_alone_is_a_brace_and_a_semicolon_ends_a_step() {
+    fn standalone_braces_and_semicolons_are_tokens() {
         assert_eq!(
             words("on { say hi; }"),
             [word("on"), Kind::Open, word("say"), word("hi"), Kind::End, Kind::Close]
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn double_quotes_know_escapes_and_single_quotes_nothing() {
+    fn only_double_quotes_process_escapes() {
         let bytes = |b: &[u8]| {
             let mut text = Text::default();
             text.push_bytes(b);
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn placeholders_are_known_or_a_mistake() {
+    fn unknown_placeholders_are_mistakes() {
         let Kind::Word(text) = words("a$pid-$n.$env:HOME/$arg:12$5$$n").remove(0) else { panic!("a word") };
         assert_eq!(
             text.pieces(),
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn every_broken_word_names_its_place() {
+    fn every_malformed_word_reports_its_position() {
         for (source, at) in [
             ("say \"open", 4),
             ("say 'open", 4),

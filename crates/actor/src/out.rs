@@ -10,7 +10,7 @@ use std::os::fd::BorrowedFd;
 pub enum Wrote {
     All,
     /// Nobody reads any more.
-    PipeGone,
+    PipeClosed,
 }
 
 pub fn descriptor(stream: Stream) -> BorrowedFd<'static> {
@@ -27,7 +27,7 @@ pub fn write_all(to: BorrowedFd<'_>, mut bytes: &[u8]) -> io::Result<Wrote> {
         match rustix::io::write(to, bytes) {
             Ok(n) => bytes = &bytes[n..],
             Err(Errno::INTR) => {}
-            Err(Errno::PIPE) => return Ok(Wrote::PipeGone),
+            Err(Errno::PIPE) => return Ok(Wrote::PipeClosed),
             // Whoever shares the pipe with us may have made it non-blocking.
             Err(Errno::AGAIN) => wait_until_writable(to)?,
             Err(error) => return Err(error.into()),
@@ -45,7 +45,7 @@ fn wait_until_writable(to: BorrowedFd<'_>) -> io::Result<()> {
 
 /// The pipe's other end sees us gone, and the number stays taken: a file that is opened later cannot
 /// become stdout by accident.
-pub fn let_go(stream: Stream) -> io::Result<()> {
+pub fn redirect_to_null(stream: Stream) -> io::Result<()> {
     let null = std::fs::File::options().read(true).write(true).open("/dev/null")?;
     match stream {
         Stream::Stdin => rustix::stdio::dup2_stdin(&null)?,

@@ -57,7 +57,7 @@ impl Parser<'_> {
             "say" => Step::Print { to: Stream::Stdout, text: text_line(words.rest()) },
             "err" => Step::Print { to: Stream::Stderr, text: text_line(words.rest()) },
             "print" => Step::Print { to: Stream::Stdout, text: words.rest() },
-            "raw" => Step::Print { to: Stream::Stdout, text: words.glued()? },
+            "raw" => Step::Print { to: Stream::Stdout, text: words.concatenated()? },
             "marker" => Step::Print { to: Stream::Stdout, text: words.marker()? },
             "say-prompt" => Step::SayPrompt,
             "read-prompt" => Step::ReadPrompt,
@@ -96,14 +96,14 @@ impl Parser<'_> {
 
     fn step_with_block(&mut self, name: &str, mut words: Words, span: Range<usize>) -> Result<Step, Mistake> {
         let step = match name {
-            "child" => Step::Start(Kin::Child, self.block(words, span)?),
-            "orphan" => Step::Start(Kin::Orphan, self.block(words, span)?),
-            "bare" => Step::Start(Kin::Bare, self.block(words, span)?),
+            "child" => Step::Start(Spawn::Child, self.block(words, span)?),
+            "orphan" => Step::Start(Spawn::Orphan, self.block(words, span)?),
+            "bare" => Step::Start(Spawn::Bare, self.block(words, span)?),
             "repeat" => Step::Repeat(words.number("how often")?, self.block(words, span)?),
             "forever" => Step::Forever(self.block(words, span)?),
-            "once" => Step::Once(words.one("a path")?, self.fork(words, span)?),
-            "on" => Step::On(words.range()?, self.fork(words, span)?),
-            "if-prompt" => Step::IfPrompt(words.rest(), self.fork(words, span)?),
+            "once" => Step::Once(words.one("a path")?, self.branches(words, span)?),
+            "on" => Step::On(words.range()?, self.branches(words, span)?),
+            "if-prompt" => Step::IfPrompt(words.rest(), self.branches(words, span)?),
             "else" => {
                 return Err(Mistake::new(span, "`else` without its block")
                     .hint("it follows the `}` of `once`, `on` or `if-prompt`"));
@@ -157,7 +157,7 @@ impl Parser<'_> {
         Ok(Block { steps, span: open.end..close.start })
     }
 
-    fn fork(&mut self, words: Words, name: Range<usize>) -> Result<Fork, Mistake> {
+    fn branches(&mut self, words: Words, name: Range<usize>) -> Result<Branches, Mistake> {
         let then = self.block(words, name)?;
         let after = self.at;
         while matches!(self.peek(), Some(Token { kind: Kind::End, .. })) {
@@ -175,7 +175,7 @@ impl Parser<'_> {
                 None
             }
         };
-        Ok(Fork { then, otherwise })
+        Ok(Branches { then, otherwise })
     }
 }
 
@@ -214,9 +214,9 @@ mod tests {
     }
 
     #[test]
-    fn a_block_knows_its_own_text() {
+    fn a_block_keeps_the_span_of_its_text() {
         let source = "child { say hi; hang }";
-        let [Step::Start(Kin::Child, block)] = &steps(source)[..] else { panic!("one child") };
+        let [Step::Start(Spawn::Child, block)] = &steps(source)[..] else { panic!("one child") };
         assert_eq!(&source[block.span.clone()], " say hi; hang ");
         assert_eq!(parse(&source[block.span.clone()]).expect("reads").steps.len(), 2);
     }
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn every_step_of_the_table_is_read_and_every_one_without_words_refuses_one() {
+    fn every_listed_step_parses_and_rejects_surplus_words() {
         let filled = |syntax: &str| match syntax {
             "TEXT" => "a b",
             "NAME" | "PATH" => "x",
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_nest_to_the_limit_and_not_deeper() {
+    fn blocks_nest_up_to_the_limit() {
         let nested = |n: usize| format!("{} cwd {}", "repeat 1 { ".repeat(n), "} ".repeat(n));
         assert!(parse(&nested(DEPTH_MAX)).is_ok());
         assert!(mistake(&nested(DEPTH_MAX + 1)).what.contains("inside each other"));
@@ -297,14 +297,14 @@ mod tests {
     }
 
     #[test]
-    fn a_script_has_a_longest_size() {
+    fn oversized_scripts_are_rejected() {
         let filler = |n: usize| format!("#{}", "x".repeat(n - 1));
         assert!(parse(&filler(SCRIPT_MAX)).is_ok());
         assert!(mistake(&filler(SCRIPT_MAX + 1)).what.contains("longer than"));
     }
 
     #[test]
-    fn a_rabbit_is_never_without_an_end() {
+    fn a_rabbit_always_has_a_limit() {
         assert_eq!(steps("rabbit"), [Step::Rabbit(RABBIT_DEFAULT)]);
         assert_eq!(steps("rabbit 300ms"), [Step::Rabbit(Dur::from_millis(300))]);
     }

@@ -3,9 +3,9 @@
 use crate::claude::Session;
 use crate::error::{Source, position};
 use crate::flood;
-use crate::kin::{self, Inheritance, Myself};
 use crate::out::{self, Wrote, write_all};
-use crate::script::{Block, Call, Claude, Fork, Kin, Node, Reply, Step, Stream};
+use crate::processes::{self, Inherited, SelfCommand};
+use crate::script::{Block, Branches, Call, Claude, Node, Reply, Spawn, Step, Stream};
 use crate::text::{Piece, Text};
 use crate::work;
 use dogwatch_core::dur::Dur;
@@ -21,7 +21,7 @@ use std::process::Child;
 use std::time::Duration;
 
 /// As a shell says of a program that SIGPIPE killed.
-const EXIT_PIPE_GONE: u8 = 128 + 13;
+const EXIT_PIPE_CLOSED: u8 = 128 + 13;
 /// A step could not be played (EX_SOFTWARE): not a code that scripts give by themselves.
 pub const EXIT_FAILED: u8 = 70;
 
@@ -48,7 +48,7 @@ type Played = Result<(), Ended>;
 
 pub struct Actor {
     pub source: Source,
-    pub myself: Myself,
+    pub self_command: SelfCommand,
     /// After the script's name.
     pub args: Vec<OsString>,
     pub count: Option<u64>,
@@ -64,10 +64,10 @@ pub struct Actor {
 }
 
 impl Actor {
-    pub fn new(source: Source, myself: Myself, args: Vec<OsString>) -> Actor {
+    pub fn new(source: Source, self_command: SelfCommand, args: Vec<OsString>) -> Actor {
         Actor {
             source,
-            myself,
+            self_command,
             args,
             count: None,
             epipe_ok: false,
@@ -117,7 +117,7 @@ impl Actor {
                 let wrote = flood::flood(*kind, out::descriptor(*to), *bytes, &mut self.flood_round)?;
                 self.after_write(wrote)
             }
-            Step::Close(stream) => Ok(out::let_go(*stream)?),
+            Step::Close(stream) => Ok(out::redirect_to_null(*stream)?),
             Step::Write { path, text } => Ok(std::fs::write(self.path(path)?, self.bytes(text)?)?),
             Step::Append { path, text } => Ok(work::append(&self.path(path)?, &self.bytes(text)?)?),
             Step::Touch(path) => Ok(work::touch(&self.path(path)?)?),
@@ -143,34 +143,34 @@ impl Actor {
                 self.held.push(held);
                 Ok(())
             }
-            Step::Start(kin, block) => self.start(*kin, block),
+            Step::Start(spawn, block) => self.start(*spawn, block),
             Step::Wait => self.wait(),
-            Step::Rabbit(limit) => Ok(kin::run_away(*limit)?),
+            Step::Rabbit(limit) => Ok(processes::run_rabbit(*limit)?),
             Step::Repeat(times, block) => (0..*times).try_for_each(|_| self.play(block)),
             Step::Forever(block) => loop {
                 self.play(block)?;
             },
-            Step::Once(path, fork) => {
+            Step::Once(path, branches) => {
                 let first = work::create_new(&self.path(path)?)?;
-                self.branch(first, fork)
+                self.branch(first, branches)
             }
             Step::Counter(path) => {
                 self.count = Some(work::count_up(&self.path(path)?)?);
                 Ok(())
             }
-            Step::On(range, fork) => self.branch(range.contains(&self.counted()?), fork),
-            Step::IfPrompt(text, fork) => {
+            Step::On(range, branches) => self.branch(range.contains(&self.counted()?), branches),
+            Step::IfPrompt(text, branches) => {
                 let wanted = self.bytes(text)?;
                 let found = contains(self.read_prompt()?, &wanted);
-                self.branch(found, fork)
+                self.branch(found, branches)
             }
             Step::Claude(what) => self.claude(what),
         }
     }
 
-    fn branch(&mut self, holds: bool, fork: &Fork) -> Played {
-        match (holds, &fork.otherwise) {
-            (true, _) => self.play(&fork.then),
+    fn branch(&mut self, holds: bool, branches: &Branches) -> Played {
+        match (holds, &branches.otherwise) {
+            (true, _) => self.play(&branches.then),
             (false, Some(otherwise)) => self.play(otherwise),
             (false, None) => Ok(()),
         }
@@ -244,8 +244,8 @@ impl Actor {
 
     fn after_write(&self, wrote: Wrote) -> Played {
         match wrote {
-            Wrote::PipeGone if !self.epipe_ok => Err(Ended::Exit(EXIT_PIPE_GONE)),
-            Wrote::PipeGone | Wrote::All => Ok(()),
+            Wrote::PipeClosed if !self.epipe_ok => Err(Ended::Exit(EXIT_PIPE_CLOSED)),
+            Wrote::PipeClosed | Wrote::All => Ok(()),
         }
     }
 
@@ -257,14 +257,16 @@ impl Actor {
         Ok(())
     }
 
-    fn start(&mut self, kin: Kin, block: &Block) -> Played {
-        let with = Inheritance {
+    fn start(&mut self, spawn: Spawn, block: &Block) -> Played {
+        let with = Inherited {
             count: self.count,
             epipe_ok: self.epipe_ok,
             prompt: self.prompt.as_deref(),
             args: &self.args,
         };
-        if let Some(child) = kin::start(&self.myself, kin, &self.source.text[block.span.clone()], &with)? {
+        if let Some(child) =
+            processes::start(&self.self_command, spawn, &self.source.text[block.span.clone()], &with)?
+        {
             self.latest_child = Some(child.id());
             self.children.push(child);
         }

@@ -36,7 +36,7 @@ pub enum Stream {
 
 /// How far away from its parent a new process goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kin {
+pub enum Spawn {
     /// Same session, same group.
     Child,
     /// Own session, reparented.
@@ -55,7 +55,7 @@ pub enum Flood {
 
 /// A block that is played when a condition holds, and the one that is played when not.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Fork {
+pub struct Branches {
     pub then: Block,
     pub otherwise: Option<Block>,
 }
@@ -89,16 +89,16 @@ pub enum Step {
     Await(Text),
     Hold(Text),
 
-    Start(Kin, Block),
+    Start(Spawn, Block),
     Wait,
     Rabbit(Dur),
 
     Repeat(u64, Block),
     Forever(Block),
-    Once(Text, Fork),
+    Once(Text, Branches),
     Counter(Text),
-    On(RangeInclusive<u64>, Fork),
-    IfPrompt(Text, Fork),
+    On(RangeInclusive<u64>, Branches),
+    IfPrompt(Text, Branches),
 
     Claude(Claude),
 }

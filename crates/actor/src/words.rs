@@ -44,7 +44,7 @@ impl Words {
         Text::join(self.words.by_ref().map(|(text, _)| text).collect::<Vec<_>>().iter(), b" ")
     }
 
-    pub fn glued(&mut self) -> Result<Text, Mistake> {
+    pub fn concatenated(&mut self) -> Result<Text, Mistake> {
         let first = self.one("bytes")?;
         let words: Vec<Text> =
             std::iter::once(first).chain(self.words.by_ref().map(|(text, _)| text)).collect();
@@ -196,7 +196,7 @@ impl Words {
 
     fn tool(&mut self) -> Result<Claude, Mistake> {
         let name = self.one("a tool's name")?;
-        let ok = self.verdict();
+        let ok = self.status_word();
         let input = self.words.next().map(|(text, _)| text);
         Ok(Claude::Tool(Call { name, input }, Reply { ok, text: self.some_rest() }))
     }
@@ -206,10 +206,10 @@ impl Words {
     }
 
     fn reply(&mut self) -> Reply {
-        Reply { ok: self.verdict(), text: self.some_rest() }
+        Reply { ok: self.status_word(), text: self.some_rest() }
     }
 
-    fn verdict(&mut self) -> bool {
+    fn status_word(&mut self) -> bool {
         if self.take("fail") {
             return false;
         }
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_are_read_as_head_reads_them() {
+    fn sizes_use_the_units_of_head() {
         for (word, n) in [
             ("0", 0),
             ("7B", 7),
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn every_claude_line_is_read() {
+    fn every_claude_line_parses() {
         for (name, syntax, _) in CLAUDE {
             let filled = if syntax.contains("NAME") {
                 "Bash"
@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tool_takes_its_verdict_its_input_and_its_result() {
+    fn a_tool_takes_a_status_an_input_and_a_result() {
         let call = |input: Option<&str>| Call { name: "Bash".into(), input: input.map(Text::from) };
         let reply = |ok, text: Option<&str>| Reply { ok, text: text.map(Text::from) };
         for (source, tool) in [
@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn a_word_that_must_be_known_may_not_be_a_placeholder() {
+    fn literal_arguments_reject_placeholders_and_invalid_values() {
         for source in [
             "sleep $n",
             "exit $n",

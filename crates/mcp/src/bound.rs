@@ -10,18 +10,18 @@ use std::time::Duration;
 
 /// It did not come in time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Late(pub Duration);
+pub struct TimedOut(pub Duration);
 
-impl fmt::Display for Late {
+impl fmt::Display for TimedOut {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "no answer within {}", seconds(self.0))
     }
 }
 
-impl std::error::Error for Late {}
+impl std::error::Error for TimedOut {}
 
-impl From<Late> for io::Error {
-    fn from(late: Late) -> io::Error {
+impl From<TimedOut> for io::Error {
+    fn from(late: TimedOut) -> io::Error {
         io::Error::new(io::ErrorKind::TimedOut, late)
     }
 }
@@ -37,47 +37,50 @@ pub fn seconds(limit: Duration) -> String {
 /// Waits no longer than this. What was waited for is dropped when it is late, and whatever it held with it.
 ///
 /// It is held on the heap: bounds stand within bounds here, and all of them on the stack would be too much for it.
-pub fn within<T>(limit: Duration, what: impl Future<Output = T>) -> impl Future<Output = Result<T, Late>> {
-    let what = Box::pin(what);
-    async move { tokio::time::timeout(limit, what).await.map_err(|_| Late(limit)) }
+pub fn within<T>(
+    limit: Duration,
+    future: impl Future<Output = T>,
+) -> impl Future<Output = Result<T, TimedOut>> {
+    let future = Box::pin(future);
+    async move { tokio::time::timeout(limit, future).await.map_err(|_| TimedOut(limit)) }
 }
 
-/// Why a wait ended without what was waited for.
+/// Why a wait ended without future was waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unmet {
-    Late(Duration),
-    Cancelled,
+pub enum WaitError {
+    TimedOut(Duration),
+    Canceled,
 }
 
 /// As `within`, and no longer than until whoever asked has lost interest.
 pub fn within_unless<T>(
     limit: Duration,
     cancelled: impl Future<Output = ()>,
-    what: impl Future<Output = T>,
-) -> impl Future<Output = Result<T, Unmet>> {
-    let (cancelled, what) = (Box::pin(cancelled), Box::pin(what));
+    future: impl Future<Output = T>,
+) -> impl Future<Output = Result<T, WaitError>> {
+    let (cancelled, future) = (Box::pin(cancelled), Box::pin(future));
     async move {
         // unbounded: the first of them has its limit
         tokio::select! {
             biased;
-            met = tokio::time::timeout(limit, what) => met.map_err(|_| Unmet::Late(limit)),
-            () = cancelled => Err(Unmet::Cancelled),
+            met = tokio::time::timeout(limit, future) => met.map_err(|_| WaitError::TimedOut(limit)),
+            () = cancelled => Err(WaitError::Canceled),
         }
     }
 }
 
-/// Waits until what ends the wait comes to pass; then there is nothing. Its end is an event, not a limit, so whoever
+/// Waits until future ends the wait comes to pass; then there is nothing. Its end is an event, not a limit, so whoever
 /// uses it says why that is right, as for any other wait.
 pub fn until<T>(
     ended: impl Future<Output = ()>,
-    what: impl Future<Output = T>,
+    future: impl Future<Output = T>,
 ) -> impl Future<Output = Option<T>> {
-    let (ended, what) = (Box::pin(ended), Box::pin(what));
+    let (ended, future) = (Box::pin(ended), Box::pin(future));
     async move {
         // unbounded: whoever uses it says why that is right
         tokio::select! {
             biased;
-            met = what => Some(met),
+            met = future => Some(met),
             () = ended => None,
         }
     }

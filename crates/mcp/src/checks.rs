@@ -14,7 +14,7 @@ use std::time::Duration;
 const DRAIN_LIMIT: Duration = Duration::from_secs(1);
 
 /// What came of one check.
-pub struct Checked {
+pub struct CheckResult {
     pub command: String,
     /// As a shell says it; none if it took too long or could not be started.
     pub exit: Option<ExitStatus>,
@@ -22,30 +22,30 @@ pub struct Checked {
     pub why: Option<String>,
 }
 
-impl Checked {
+impl CheckResult {
     pub fn passed(&self) -> bool {
         self.exit.is_some_and(|exit| exit.success())
     }
 }
 
 /// Runs one check in the work tree.
-pub async fn run(command: &str, work_dir: &Path, limit: Duration) -> Checked {
+pub async fn run(command: &str, work_dir: &Path, limit: Duration) -> CheckResult {
     let argv = ["sh", "-c", command].map(str::to_owned);
     let started = match child::start(&argv, work_dir, false) {
         Ok(started) => started,
         Err(error) => {
             let why = Some(format!("could not be started: {error}"));
-            return Checked { command: command.to_owned(), exit: None, tail: String::new(), why };
+            return CheckResult { command: command.to_owned(), exit: None, tail: String::new(), why };
         }
     };
     let tail = Tail::default();
     let readers = [started.stdout, started.stderr].map(|pipe| tokio::spawn(child::drain(pipe, tail.clone())));
-    let exit = within(limit + 2 * DRAIN_LIMIT, started.child.end_within(limit)).await.ok().flatten();
+    let exit = within(limit + 2 * DRAIN_LIMIT, started.child.wait_at_most(limit)).await.ok().flatten();
     for reader in readers {
         let _ = within(DRAIN_LIMIT, reader).await;
     }
     let why = exit.is_none().then(|| format!("ended after {}", crate::bound::seconds(limit)));
-    Checked { command: command.to_owned(), exit, tail: tail.text(), why }
+    CheckResult { command: command.to_owned(), exit, tail: tail.text(), why }
 }
 
 /// What became of the files that the checks rest on.
@@ -76,7 +76,7 @@ impl Tampering {
     }
 
     /// For a model to read; nothing if nothing was changed.
-    pub fn tell(&self) -> String {
+    pub fn message(&self) -> String {
         let more = self.files.len().saturating_sub(MAX_NAMED);
         let more = if more == 0 { String::new() } else { format!(" and {more} more") };
         let files = self.named().join(", ");
@@ -99,7 +99,7 @@ impl Tampering {
 }
 
 /// Looks whether the files that the checks rest on are what they were.
-pub async fn tampering(pinned: Option<Pinned>, work_dir: &Path) -> Tampering {
+pub async fn find_tampering(pinned: Option<Pinned>, work_dir: &Path) -> Tampering {
     let Some(pinned) = pinned else { return Tampering::default() };
     let (policy, work_dir) = (pinned.policy, work_dir.to_owned());
     let looked = tokio::task::spawn_blocking(move || pinned.changed(&work_dir));
@@ -112,7 +112,7 @@ pub async fn tampering(pinned: Option<Pinned>, work_dir: &Path) -> Tampering {
 }
 
 /// The results, for a model to read.
-pub fn tell(results: &[Checked]) -> String {
+pub fn summary(results: &[CheckResult]) -> String {
     let failed = results.iter().filter(|r| !r.passed()).count();
     let mut text = match failed {
         0 => format!("All {} checks pass.", results.len()),

@@ -31,13 +31,13 @@ pub struct Started {
     pub stderr: pipe::Receiver,
 }
 
-/// Starts it in a group of its own. Without `talks` there is nothing on its stdin.
-pub fn start(argv: &[String], cwd: &Path, talks: bool) -> io::Result<Started> {
+/// Starts it in a group of its own. Without `with_stdin` there is nothing on its stdin.
+pub fn start(argv: &[String], cwd: &Path, with_stdin: bool) -> io::Result<Started> {
     let (program, arguments) = argv.split_first().ok_or(io::ErrorKind::InvalidInput)?;
     let mut process = Command::new(program)
         .args(arguments)
         .current_dir(cwd)
-        .stdin(if talks { Stdio::piped() } else { Stdio::null() })
+        .stdin(if with_stdin { Stdio::piped() } else { Stdio::null() })
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .process_group(0)
@@ -57,7 +57,7 @@ pub fn start(argv: &[String], cwd: &Path, talks: bool) -> io::Result<Started> {
 
 impl Child {
     /// How it ended, if it does within the limit; then its group is killed, and so it is at the end of the limit.
-    pub async fn end_within(mut self, limit: Duration) -> Option<ExitStatus> {
+    pub async fn wait_at_most(mut self, limit: Duration) -> Option<ExitStatus> {
         let mut process = self.process.take()?;
         // Whoever waits may lose interest; then it is killed as well, when `self` goes.
         // unbounded: in a thread of its own, and ended by the signals below

@@ -21,21 +21,21 @@ mod artifact;
 pub mod bound;
 mod checks;
 mod child;
-pub mod home;
 pub mod http;
 pub mod limits;
 mod lines;
 mod proxy;
+pub mod run_client;
 mod serve;
 pub mod tools;
 pub mod wire;
 
 use bound::within;
 use dogwatch_host::door::SessionFile;
-use home::Home;
-use limits::{GREETING_LIMIT, HOME_LIMIT, MAX_ASKED};
+use limits::{INITIALIZE_LIMIT, MAX_ASKED, RUN_LIMIT};
 use proxy::Proxy;
-use serve::Side;
+use run_client::RunClient;
+use serve::AgentServer;
 use std::io;
 use std::sync::Arc;
 use tokio::runtime::{Builder, Runtime};
@@ -61,11 +61,11 @@ where
     R: tokio::io::AsyncRead + Unpin + Send + 'static,
     W: tokio::io::AsyncWrite + Unpin + Send + 'static,
 {
-    let (home, notes) = Home::of(session);
-    let home = Arc::new(home);
-    let passing = tokio::spawn(home::pass_on(Arc::clone(&home), notes));
-    let side = Side { proxy: Arc::new(Proxy::new(Arc::clone(&home))), home: Arc::clone(&home) };
-    let served = match within(GREETING_LIMIT, rmcp::serve_server(side, wire)).await {
+    let (run, notes) = RunClient::new(session);
+    let run = Arc::new(run);
+    let passing = tokio::spawn(run_client::forward_notes(Arc::clone(&run), notes));
+    let side = AgentServer { proxy: Arc::new(Proxy::new(Arc::clone(&run))), run: Arc::clone(&run) };
+    let served = match within(INITIALIZE_LIMIT, rmcp::serve_server(side, wire)).await {
         Ok(Ok(served)) => served,
         // Who leaves without a greeting has nothing to say.
         Ok(Err(rmcp::service::ServerInitializeError::ConnectionClosed(_))) => return Ok(()),
@@ -74,8 +74,8 @@ where
     };
     // unbounded: the agent speaks when it has something to say
     let _ = served.waiting().await;
-    home.leave();
-    let _ = within(HOME_LIMIT, passing).await;
+    run.finish();
+    let _ = within(RUN_LIMIT, passing).await;
     Ok(())
 }
 

@@ -12,13 +12,13 @@ pub const MAX_TEXT: usize = 4 * 1024;
 /// For a message to be taken by who it is for.
 pub const WRITE_LIMIT: Duration = Duration::from_secs(10);
 /// For the run to answer.
-pub const HOME_LIMIT: Duration = Duration::from_secs(5);
+pub const RUN_LIMIT: Duration = Duration::from_secs(5);
 /// For one of our own tools, the checks excepted.
 pub const TOOL_LIMIT: Duration = Duration::from_secs(15);
 /// For an artifact to be written.
 pub const DISK_LIMIT: Duration = Duration::from_secs(10);
 /// For the agent to say who it is, once it has started us.
-pub const GREETING_LIMIT: Duration = Duration::from_secs(60);
+pub const INITIALIZE_LIMIT: Duration = Duration::from_secs(60);
 /// For a server behind the proxy to start, to answer `initialize` and to tell its tools.
 pub const START_LIMIT: Duration = Duration::from_secs(20);
 /// A list of tools waits no longer for servers that still start: agents give up on us after 10 s.
@@ -34,8 +34,8 @@ pub const HEAD_LIMIT: Duration = Duration::from_secs(120);
 /// Over HTTP, for the body of a request to come.
 pub const BODY_LIMIT: Duration = Duration::from_secs(10);
 /// Over HTTP, a client that says nothing for so long, and for the longest call, is ended.
-pub const LONGEST_SILENCE: Duration = Duration::from_secs(60 * 60);
+pub const SESSION_IDLE_LIMIT: Duration = Duration::from_secs(60 * 60);
 /// The largest answer of the run, in bytes.
-pub const MAX_HOME_ANSWER: usize = 64 * 1024;
+pub const MAX_RUN_ANSWER: usize = 64 * 1024;
 /// Notes that wait to be passed on to the run; more are dropped.
 pub const MAX_NOTES: usize = 64;

@@ -131,12 +131,12 @@ mod tests {
     }
 
     #[test]
-    fn lines_come_out_whole_however_they_come_in() {
+    fn splits_lines_across_chunks() {
         assert_eq!(split(9, &["ab", "c\nde", "\n\nhalf"]), [whole("abc"), whole("de"), whole("")]);
     }
 
     #[test]
-    fn a_line_is_whole_up_to_its_limit_and_not_beyond() {
+    fn truncates_lines_beyond_the_limit() {
         assert_eq!(split(3, &["abc\n"]), [whole("abc")]);
         assert_eq!(
             split(3, &["ab", "cd\nxy\n"]),
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_without_end_takes_little_memory() {
+    fn an_endless_line_uses_bounded_memory() {
         let mut lines = Lines::new(10_000);
         for _ in 0..10_000 {
             lines.push(&[b'x'; 10_000]);
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_that_cannot_be_read_is_known_by_its_id() {
+    fn finds_the_id_of_an_unreadable_request() {
         let padding = "x".repeat(5_000);
         for (line, id) in [
             (

@@ -34,7 +34,7 @@ impl Tool {
         Tool::WhatFailed,
     ];
 
-    pub fn named(name: &str) -> Option<Tool> {
+    pub fn from_name(name: &str) -> Option<Tool> {
         Tool::ALL.into_iter().find(|tool| tool.name() == name)
     }
 
@@ -139,7 +139,7 @@ pub enum Call {
 }
 
 /// From arguments to what is meant, or what is wrong with them.
-pub fn understand(tool: Tool, arguments: Map<String, Value>) -> Result<Call, String> {
+pub fn parse_call(tool: Tool, arguments: Map<String, Value>) -> Result<Call, String> {
     let value = Value::Object(arguments);
     Ok(match tool {
         Tool::Heartbeat => none(value).map(|()| Call::Say(Said::Heartbeat))?,
@@ -222,11 +222,11 @@ mod tests {
 
     fn call(name: &str, arguments: Value) -> Result<Call, String> {
         let Value::Object(arguments) = arguments else { panic!("an object") };
-        understand(Tool::named(name).expect("is a tool"), arguments)
+        parse_call(Tool::from_name(name).expect("is a tool"), arguments)
     }
 
     #[test]
-    fn calls_are_understood() {
+    fn parses_valid_calls() {
         assert_eq!(call("heartbeat", json!({})), Ok(Call::Say(Said::Heartbeat)));
         assert_eq!(
             call("report_state", json!({"state": "idle", "reason": "no_pending_tasks"})),
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_wrong_or_too_much_is_said() {
+    fn reports_missing_invalid_and_oversized_arguments() {
         for (name, arguments, wrong) in [
             ("report_state", json!({}), "missing field `state`"),
             ("report_state", json!({"state": 5}), "invalid type"),
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_text_is_passed_on_cut() {
+    fn truncates_long_text() {
         let Ok(Call::Say(Said::Error { text })) = call("report_error", json!({"text": "é".repeat(MAX_TEXT)}))
         else {
             panic!("is understood");

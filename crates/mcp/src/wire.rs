@@ -19,7 +19,7 @@ use tokio::sync::Mutex;
 const CHUNK: usize = 64 * 1024;
 /// Lines of a server's that are no messages; one more, and it is given up.
 pub const MAX_GARBAGE_LINES: u64 = 1_000;
-/// Messages that are taken from a server in a second; then the rest of that second nothing is read of it.
+/// Messages that are taken from a server in a second; then the pause of that second nothing is read of it.
 pub const MAX_PER_SECOND: u32 = 2_000;
 
 /// Who is at the other end.
@@ -81,17 +81,17 @@ where
             while let Some(line) = self.lines.next() {
                 match self.message::<Role>(&line) {
                     Ok(message) => return Some(message),
-                    Err(Unread::Passed) => {}
-                    Err(Unread::GiveUp) => return None,
-                    Err(Unread::Answer(answer)) => {
+                    Err(Unread::Skip) => {}
+                    Err(Unread::Close) => return None,
+                    Err(Unread::Reply(answer)) => {
                         let answered = put(Arc::clone(&self.write), answer);
                         within(WRITE_LIMIT, answered).await.ok()?.ok()?;
                     }
                 }
             }
-            if let Some(rest) = self.pace.rest() {
+            if let Some(pause) = self.pace.pause() {
                 // unbounded: sleeps for what is left of a second
-                tokio::time::sleep(rest).await;
+                tokio::time::sleep(pause).await;
                 self.pace = Pace::default();
             }
             // unbounded: the other end speaks when it has something to say; every question has its own bound
@@ -112,15 +112,15 @@ where
 
 /// Why a line is no message.
 enum Unread {
-    Passed,
-    Answer(Vec<u8>),
-    GiveUp,
+    Skip,
+    Reply(Vec<u8>),
+    Close,
 }
 
 impl<R, W> Wire<R, W> {
     fn message<Role: ServiceRole>(&mut self, line: &Line) -> Result<RxJsonRpcMessage<Role>, Unread> {
         if line.is_blank() {
-            return Err(Unread::Passed);
+            return Err(Unread::Skip);
         }
         let why = match line {
             Line::Whole(bytes) => match serde_json::from_slice(bytes) {
@@ -133,10 +133,10 @@ impl<R, W> Wire<R, W> {
             Line::TooLong { .. } => format!("a message has at most {} bytes", self.lines.max()),
         };
         match self.peer {
-            Peer::Agent => Err(id_of(line).map_or(Unread::Passed, |id| Unread::Answer(refusal(&id, &why)))),
+            Peer::Agent => Err(id_of(line).map_or(Unread::Skip, |id| Unread::Reply(refusal(&id, &why)))),
             Peer::Server => {
                 self.garbage += 1;
-                Err(if self.garbage > MAX_GARBAGE_LINES { Unread::GiveUp } else { Unread::Passed })
+                Err(if self.garbage > MAX_GARBAGE_LINES { Unread::Close } else { Unread::Skip })
             }
         }
     }
@@ -150,8 +150,8 @@ struct Pace {
 }
 
 impl Pace {
-    /// How long to rest, if there were too many.
-    fn rest(&mut self) -> Option<Duration> {
+    /// How long to pause, if there were too many.
+    fn pause(&mut self) -> Option<Duration> {
         let since = *self.since.get_or_insert_with(std::time::Instant::now);
         let left = Duration::from_secs(1).checked_sub(since.elapsed());
         match left {

@@ -18,24 +18,24 @@ const BYPASSES: [(&str, &str); 29] = [
         "it was killed; a thread waits that nobody waits for, and nobody stays in the process table",
     ),
     ("child.rs", "ends when the process and its kin do, and these are ended"),
-    ("home.rs", "until the agent leaves"),
-    ("home.rs", "waits for the next note, of which there may be none"),
-    ("http/door.rs", "a socket that does not hold up anybody"),
-    ("http/door.rs", "a tenth of a second"),
-    ("http/door.rs", "callers come when they like, until the session is over"),
-    ("http/door.rs", "has its bounds within"),
+    ("run_client.rs", "until the agent leaves"),
+    ("run_client.rs", "waits for the next note, of which there may be none"),
+    ("http/listener.rs", "a socket that does not hold up anybody"),
+    ("http/listener.rs", "a tenth of a second"),
+    ("http/listener.rs", "callers come when they like, until the session is over"),
+    ("http/listener.rs", "has its bounds within"),
     (
-        "http/door.rs",
+        "http/listener.rs",
         "heads, bodies and writes have their own; a stream stays open as long as the session does",
     ),
     ("http/mod.rs", "as above"),
     ("http/mod.rs", "ends when the session does, and then in time"),
     ("http/mod.rs", "serves as long as the session lasts"),
     ("http/mod.rs", "the session lasts as long as it lasts"),
-    ("http/over.rs", "as above"),
-    ("http/over.rs", "as above"),
-    ("http/over.rs", "the agent lives as long as it lives"),
-    ("http/over.rs", "the session lasts as long as it lasts"),
+    ("http/session_end.rs", "as above"),
+    ("http/session_end.rs", "as above"),
+    ("http/session_end.rs", "the agent lives as long as it lives"),
+    ("http/session_end.rs", "the session lasts as long as it lasts"),
     ("lib.rs", "serves as long as the agent speaks to it, and lives in the session's tree"),
     ("lib.rs", "as above"),
     ("lib.rs", "the agent speaks when it has something to say"),
@@ -111,7 +111,7 @@ const BLOCKING: [&str; 50] = [
     // A bound that is none.
     "Duration::MAX",
 ];
-/// How far above a wait its reason may stand, in lines.
+/// How remote above a wait its reason may stand, in lines.
 const NEAR: usize = 2;
 
 /// A wait that has no bound.
@@ -337,7 +337,7 @@ fn every_wait_in_this_crate_has_a_bound_or_a_listed_reason() {
 }
 
 #[test]
-fn a_wait_that_is_added_without_a_bound_is_found() {
+fn finds_unbounded_waits() {
     for (source, what) in [
         ("async fn a() { peer.list_tools(None).await; }", ".await"),
         ("async fn a() { let x = rx\n    .recv()\n    .await; }", ".await"),
@@ -391,7 +391,7 @@ fn a_wait_that_is_added_without_a_bound_is_found() {
 }
 
 #[test]
-fn what_is_bounded_quoted_or_explained_is_not_found() {
+fn ignores_bounded_quoted_and_explained_waits() {
     for source in [
         "async fn a() { within(LIMIT, peer.list_tools(f(1, (2, 3)))).await?; }",
         "async fn a() { bound::within_unless(\n    LIMIT,\n    ct,\n    x,\n)\n.await }",
@@ -405,8 +405,8 @@ fn what_is_bounded_quoted_or_explained_is_not_found() {
     }
     let explained = audit("async fn a() {\n    // unbounded: it is so\n    y.await\n}");
     assert_eq!(explained[0].reason.as_deref(), Some("it is so"));
-    let far = audit("// unbounded: it is so\n\n\n\nasync fn a() { y.await }");
-    assert_eq!(far[0].reason, None, "a reason that stands elsewhere excuses nothing");
+    let remote = audit("// unbounded: it is so\n\n\n\nasync fn a() { y.await }");
+    assert_eq!(remote[0].reason, None, "a reason that stands elsewhere excuses nothing");
     let once = audit("// unbounded: it is so\nasync fn a() { y.await; z.await }");
     assert_eq!(once.iter().filter(|f| f.reason.is_some()).count(), 1, "a reason excuses one wait");
 }

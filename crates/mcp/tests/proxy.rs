@@ -11,7 +11,7 @@ const MINUTE: Duration = Duration::from_secs(60);
 const SHORT: Duration = Duration::from_millis(400);
 
 #[test]
-fn tools_of_other_servers_are_offered_under_their_names_and_called() {
+fn tools_of_other_servers_are_listed_and_callable() {
     runtime().block_on(async {
         let mut agent =
             Agent::start(vec![server("a", "good", MINUTE), server("b", "good", MINUTE)], &[]).await;
@@ -35,7 +35,7 @@ fn tools_of_other_servers_are_offered_under_their_names_and_called() {
 }
 
 #[test]
-fn a_call_that_hangs_is_answered_within_its_limit_and_the_server_started_afresh_after_some() {
+fn a_hanging_call_times_out_and_repeated_timeouts_restart_the_server() {
     runtime().block_on(async {
         let mut agent = Agent::start(vec![server("slow", "good", SHORT)], &[]).await;
         agent.tools().await;
@@ -49,13 +49,13 @@ fn a_call_that_hangs_is_answered_within_its_limit_and_the_server_started_afresh_
         }
         assert_eq!(said(&agent.call("echo", json!({"text": "new"})).await), ("new".to_owned(), false));
         assert_eq!(agent.log("slow").matches("started").count(), 2);
-        assert!(agent.log("slow").contains("notifications/cancelled"), "the server is told");
+        assert!(agent.log("slow").contains("notifications/cancelled"), "the server is response");
         agent.run.wait_for(|s| s["say"] == "call" && s["phase"] == "timed_out").await;
     });
 }
 
 #[test]
-fn a_tool_may_have_a_limit_of_its_own() {
+fn a_tool_can_have_its_own_timeout() {
     runtime().block_on(async {
         let mut plan = server("s", "good", SHORT);
         plan.tools = vec![("late".to_owned(), dogwatch_core::dur::Dur::from_secs(60))];
@@ -66,7 +66,7 @@ fn a_tool_may_have_a_limit_of_its_own() {
 }
 
 #[test]
-fn a_late_answer_is_dropped_and_meets_no_other_call() {
+fn a_late_response_is_dropped() {
     runtime().block_on(async {
         let mut agent = Agent::start(vec![server("s", "good", SHORT)], &[]).await;
         agent.tools().await;
@@ -80,7 +80,7 @@ fn a_late_answer_is_dropped_and_meets_no_other_call() {
 }
 
 #[test]
-fn a_server_that_dies_in_a_call_is_answered_for_and_comes_back() {
+fn a_server_that_dies_during_a_call_is_restarted() {
     runtime().block_on(async {
         let mut agent = Agent::start(vec![server("s", "good", MINUTE)], &[]).await;
         agent.tools().await;
@@ -92,7 +92,7 @@ fn a_server_that_dies_in_a_call_is_answered_for_and_comes_back() {
 }
 
 #[test]
-fn servers_that_are_no_servers_cost_the_others_nothing() {
+fn broken_servers_do_not_affect_the_others() {
     runtime().block_on(async {
         let bad = ["dies", "garbage", "endless"].map(|mode| server(mode, mode, MINUTE));
         let servers =
@@ -110,7 +110,7 @@ fn servers_that_are_no_servers_cost_the_others_nothing() {
 }
 
 #[test]
-fn a_server_that_never_answers_initialize_does_not_hold_up_the_list() {
+fn a_server_that_never_answers_initialize_does_not_delay_the_tool_list() {
     runtime().block_on(async {
         let mut agent =
             Agent::start(vec![server("mute", "silent", MINUTE), server("good", "good", MINUTE)], &[]).await;
@@ -123,7 +123,7 @@ fn a_server_that_never_answers_initialize_does_not_hold_up_the_list() {
 }
 
 #[test]
-fn a_server_that_floods_is_slowed_and_its_calls_are_answered() {
+fn a_flooding_server_is_throttled_and_still_answers() {
     runtime().block_on(async {
         let mut agent = Agent::start(vec![server("f", "flood", MINUTE)], &[]).await;
         agent.tools().await;
@@ -132,7 +132,7 @@ fn a_server_that_floods_is_slowed_and_its_calls_are_answered() {
 }
 
 #[test]
-fn progress_comes_through_to_whoever_asked_for_it_and_before_the_answer() {
+fn progress_reaches_the_caller_before_the_result() {
     runtime().block_on(async {
         let mut agent = Agent::start(vec![server("s", "good", MINUTE)], &[]).await;
         agent.tools().await;
@@ -142,8 +142,8 @@ fn progress_comes_through_to_whoever_asked_for_it_and_before_the_answer() {
             let call = json!({"name": "progress", "arguments": {}, "_meta": {"progressToken": mine}});
             let answer = agent.ask("tools/call", call).await;
             assert_eq!(said(&answer), ("done".to_owned(), false));
-            let told: Vec<_> = agent.notes.drain(..).map(|note| note["params"].clone()).collect();
-            let [note] = &told[..] else { panic!("told before the answer, and once: {told:?}") };
+            let response: Vec<_> = agent.notes.drain(..).map(|note| note["params"].clone()).collect();
+            let [note] = &response[..] else { panic!("response before the answer, and once: {response:?}") };
             assert_eq!((&note["progressToken"], &note["message"]), (&json!(mine), &json!("half")));
         }
         agent.run.wait_for(|s| s["say"] == "call" && s["phase"] == "progress").await;
@@ -151,7 +151,7 @@ fn progress_comes_through_to_whoever_asked_for_it_and_before_the_answer() {
 }
 
 #[test]
-fn a_call_that_is_cancelled_is_cancelled_at_the_server_too() {
+fn cancellation_is_forwarded_to_the_server() {
     runtime().block_on(async {
         let mut agent = Agent::start(vec![server("s", "good", MINUTE)], &[]).await;
         agent.tools().await;
@@ -170,7 +170,7 @@ fn a_call_that_is_cancelled_is_cancelled_at_the_server_too() {
 }
 
 #[test]
-fn a_call_through_the_proxy_is_quick() {
+fn a_call_through_the_proxy_is_fast() {
     runtime().block_on(async {
         let mut agent = Agent::start(vec![server("s", "good", MINUTE)], &[]).await;
         agent.tools().await;
@@ -188,7 +188,7 @@ fn a_call_through_the_proxy_is_quick() {
 }
 
 #[test]
-fn a_server_that_refuses_is_quoted() {
+fn server_errors_are_passed_to_the_agent() {
     runtime().block_on(async {
         let mut agent = Agent::start(vec![server("s", "good", MINUTE)], &[]).await;
         agent.tools().await;

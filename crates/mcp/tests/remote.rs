@@ -6,23 +6,24 @@ mod support;
 use dogwatch_core::settings::{McpPlace, McpServer};
 use serde_json::json;
 use std::time::{Duration, Instant};
-use support::far::{Far, Mode};
+use support::remote_server::{Mode, RemoteServer};
 use support::{Agent, PATIENCE, runtime, said};
 
 const MINUTE: Duration = Duration::from_secs(60);
 const SHORT: Duration = Duration::from_millis(400);
 
 /// As it stands in the settings, with a short limit for one tool: the others have time on a busy machine.
-fn hurried(far: &Far, name: &str, tool: &str) -> McpServer {
-    let mut plan = far.server(name, MINUTE);
-    plan.tools = vec![(tool.to_owned(), far.server(name, SHORT).timeout)];
+fn hurried(remote: &RemoteServer, name: &str, tool: &str) -> McpServer {
+    let mut plan = remote.server(name, MINUTE);
+    plan.tools = vec![(tool.to_owned(), remote.server(name, SHORT).timeout)];
     plan
 }
 
 #[test]
-fn tools_behind_a_url_are_offered_and_called_however_it_answers() {
+fn remote_tools_work_with_json_and_event_stream_responses() {
     runtime().block_on(async {
-        let (plain, streamed) = (Far::start(Mode::Json).await, Far::start(Mode::Events).await);
+        let (plain, streamed) =
+            (RemoteServer::start(Mode::Json).await, RemoteServer::start(Mode::Events).await);
         let mut with_key = plain.server("plain", MINUTE);
         with_key.headers = vec![("X-Key".to_owned(), "the ${PATH}".to_owned())];
         let mut agent = Agent::start(vec![with_key, streamed.server("streamed", MINUTE)], &[]).await;
@@ -50,11 +51,11 @@ fn tools_behind_a_url_are_offered_and_called_however_it_answers() {
 }
 
 #[test]
-fn a_call_that_hangs_is_answered_within_its_limit_and_the_server_greeted_anew_after_some() {
+fn a_hanging_call_times_out_and_repeated_timeouts_reinitialize_the_server() {
     runtime().block_on(async {
         for mode in [Mode::Json, Mode::Events] {
-            let far = Far::start(mode).await;
-            let mut agent = Agent::start(vec![hurried(&far, "slow", "hang")], &[]).await;
+            let remote = RemoteServer::start(mode).await;
+            let mut agent = Agent::start(vec![hurried(&remote, "slow", "hang")], &[]).await;
             agent.tools().await;
             for more in ["", "; after 2 such calls the server is started afresh"] {
                 let began = Instant::now();
@@ -65,21 +66,21 @@ fn a_call_that_hangs_is_answered_within_its_limit_and_the_server_greeted_anew_af
                     format!("server `slow`: `hang` gave no answer within its limit of 0.4 s{more}")
                 );
                 assert!(began.elapsed() >= SHORT && began.elapsed() < MINUTE, "{:?}", began.elapsed());
-                assert_eq!(far.count("initialize"), 1);
+                assert_eq!(remote.count("initialize"), 1);
             }
             assert_eq!(said(&agent.call("echo", json!({"text": "new"})).await), ("new".to_owned(), false));
-            assert_eq!(far.count("initialize"), 2);
-            assert!(far.count("notifications/cancelled") >= 1, "the server is told");
+            assert_eq!(remote.count("initialize"), 2);
+            assert!(remote.count("notifications/cancelled") >= 1, "the server is response");
             agent.run.wait_for(|s| s["say"] == "call" && s["phase"] == "timed_out").await;
         }
     });
 }
 
 #[test]
-fn a_late_answer_is_dropped_and_meets_no_other_call() {
+fn a_late_response_is_dropped() {
     runtime().block_on(async {
-        let far = Far::start(Mode::Json).await;
-        let mut agent = Agent::start(vec![hurried(&far, "s", "late")], &[]).await;
+        let remote = RemoteServer::start(Mode::Json).await;
+        let mut agent = Agent::start(vec![hurried(&remote, "s", "late")], &[]).await;
         agent.tools().await;
         assert!(said(&agent.call("late", json!({"after_ms": 600})).await).1);
         for n in 0..20 {
@@ -91,10 +92,10 @@ fn a_late_answer_is_dropped_and_meets_no_other_call() {
 }
 
 #[test]
-fn a_call_that_is_cancelled_is_cancelled_at_the_server_too_and_progress_comes_through() {
+fn cancellation_and_progress_are_forwarded() {
     runtime().block_on(async {
-        let far = Far::start(Mode::Events).await;
-        let mut agent = Agent::start(vec![far.server("s", MINUTE)], &[]).await;
+        let remote = RemoteServer::start(Mode::Events).await;
+        let mut agent = Agent::start(vec![remote.server("s", MINUTE)], &[]).await;
         agent.tools().await;
         let params = json!({"name": "progress", "arguments": {}, "_meta": {"progressToken": "mine"}});
         assert_eq!(said(&agent.ask("tools/call", params).await), ("done".to_owned(), false));
@@ -108,21 +109,21 @@ fn a_call_that_is_cancelled_is_cancelled_at_the_server_too_and_progress_comes_th
         let cancel =
             json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": id}});
         agent.put(&cancel.to_string()).await;
-        let told = async {
-            while far.count("notifications/cancelled") == 0 {
+        let response = async {
+            while remote.count("notifications/cancelled") == 0 {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         };
-        tokio::time::timeout(PATIENCE, told).await.expect("the server is told");
+        tokio::time::timeout(PATIENCE, response).await.expect("the server is response");
         assert_eq!(said(&agent.call("echo", json!({"text": "x"})).await), ("x".to_owned(), false));
     });
 }
 
 #[test]
-fn a_server_that_hangs_up_refuses_or_forgets_is_answered_for_and_comes_back() {
+fn a_server_that_disconnects_refuses_or_forgets_its_session_recovers() {
     runtime().block_on(async {
-        let far = Far::start(Mode::Json).await;
-        let mut agent = Agent::start(vec![far.server("s", MINUTE)], &[]).await;
+        let remote = RemoteServer::start(Mode::Json).await;
+        let mut agent = Agent::start(vec![remote.server("s", MINUTE)], &[]).await;
         agent.tools().await;
         assert_eq!(said(&agent.call("refuse", json!({})).await), ("server `s`: not today".to_owned(), true));
         let (text, failed) = said(&agent.call("die", json!({})).await);
@@ -132,13 +133,13 @@ fn a_server_that_hangs_up_refuses_or_forgets_is_answered_for_and_comes_back() {
             "{text}"
         );
         assert_eq!(said(&agent.call("echo", json!({"text": "back"})).await), ("back".to_owned(), false));
-        far.forget();
+        remote.forget();
         assert_eq!(said(&agent.call("echo", json!({"text": "anew"})).await), ("anew".to_owned(), false));
         // Gone, and started again by somebody at the same place.
-        far.stop();
+        remote.stop();
         let (text, failed) = said(&agent.call("echo", json!({"text": "gone"})).await);
         assert!(failed && text.starts_with("server `s` does not answer as an MCP server does: "), "{text}");
-        let _again = Far::start_at(Mode::Json, far.port).await;
+        let _again = RemoteServer::start_at(Mode::Json, remote.port).await;
         let back = async {
             while said(&agent.call("echo", json!({"text": "here"})).await) != ("here".to_owned(), false) {
                 tokio::time::sleep(Duration::from_millis(200)).await;
@@ -150,7 +151,7 @@ fn a_server_that_hangs_up_refuses_or_forgets_is_answered_for_and_comes_back() {
 }
 
 #[test]
-fn what_is_no_server_costs_the_others_nothing_and_is_told_of() {
+fn broken_remote_servers_are_reported_and_do_not_affect_the_others() {
     runtime().block_on(async {
         let modes = [
             ("silent", Mode::Silent, ""),
@@ -163,12 +164,12 @@ fn what_is_no_server_costs_the_others_nothing_and_is_told_of() {
         ];
         let (mut servers, mut held) = (Vec::new(), Vec::new());
         for (name, mode, _) in modes {
-            let far = Far::start(mode).await;
-            servers.push(far.server(name, MINUTE));
-            held.push(far);
+            let remote = RemoteServer::start(mode).await;
+            servers.push(remote.server(name, MINUTE));
+            held.push(remote);
         }
-        let good = Far::start(Mode::Events).await;
-        let gone = Far::start(Mode::Json).await;
+        let good = RemoteServer::start(Mode::Events).await;
+        let gone = RemoteServer::start(Mode::Json).await;
         gone.stop();
         tokio::task::yield_now().await;
         let mut keyless = good.server("keyless", MINUTE);
@@ -182,8 +183,9 @@ fn what_is_no_server_costs_the_others_nothing_and_is_told_of() {
         assert!(began.elapsed() < MINUTE, "{:?}", began.elapsed());
         assert!(tools.iter().any(|t| t == "echo"), "{tools:?}");
         assert_eq!(said(&agent.call("echo", json!({"text": "x"})).await), ("x".to_owned(), false));
-        let told = modes.iter().filter(|(name, ..)| *name != "silent").map(|(name, _, text)| (*name, *text));
-        for (name, text) in told.chain([
+        let response =
+            modes.iter().filter(|(name, ..)| *name != "silent").map(|(name, _, text)| (*name, *text));
+        for (name, text) in response.chain([
             ("gone", "cannot be reached"),
             ("keyless", "header `X-Key`: the variable NO_SUCH_VARIABLE_HERE is not set"),
             ("tls", "cannot be trusted or has no TLS"),
@@ -196,10 +198,10 @@ fn what_is_no_server_costs_the_others_nothing_and_is_told_of() {
 }
 
 #[test]
-fn a_server_that_floods_is_slowed_and_its_calls_are_answered() {
+fn a_flooding_server_is_throttled_and_still_answers() {
     runtime().block_on(async {
-        let far = Far::start(Mode::Flood).await;
-        let mut agent = Agent::start(vec![far.server("f", MINUTE)], &[]).await;
+        let remote = RemoteServer::start(Mode::Flood).await;
+        let mut agent = Agent::start(vec![remote.server("f", MINUTE)], &[]).await;
         agent.tools().await;
         let began = Instant::now();
         assert_eq!(said(&agent.call("echo", json!({"text": "dry"})).await), ("dry".to_owned(), false));
@@ -208,11 +210,11 @@ fn a_server_that_floods_is_slowed_and_its_calls_are_answered() {
 }
 
 #[test]
-fn an_answer_that_is_too_long_is_not_taken() {
+fn an_oversized_response_is_rejected() {
     runtime().block_on(async {
         for mode in [Mode::Json, Mode::Events] {
-            let far = Far::start(mode).await;
-            let mut agent = Agent::start(vec![far.server("s", MINUTE)], &[]).await;
+            let remote = RemoteServer::start(mode).await;
+            let mut agent = Agent::start(vec![remote.server("s", MINUTE)], &[]).await;
             agent.tools().await;
             let (text, failed) = said(&agent.call("large", json!({"bytes": 17 << 20})).await);
             assert!(failed && text.starts_with("server `s` does not answer as an MCP server does"), "{text}");

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use support::{Agent, runtime, said};
 
 #[test]
-fn an_agent_finds_seven_tools_each_with_words_and_a_schema() {
+fn lists_seven_tools_with_descriptions_and_schemas() {
     runtime().block_on(async {
         let mut agent = Agent::start(Vec::new(), &[]).await;
         let listed = agent.ask("tools/list", json!({})).await;
@@ -25,7 +25,7 @@ fn an_agent_finds_seven_tools_each_with_words_and_a_schema() {
 }
 
 #[test]
-fn what_is_said_goes_to_the_run_in_its_own_words() {
+fn reports_reach_the_run_unchanged() {
     runtime().block_on(async {
         let mut agent = Agent::start(Vec::new(), &[]).await;
         agent.call("report_progress", json!({"message": "half", "done": 1, "total": 2})).await;
@@ -45,7 +45,7 @@ fn what_is_said_goes_to_the_run_in_its_own_words() {
 }
 
 #[test]
-fn an_artifact_is_kept_whole_and_for_its_owner_alone() {
+fn an_artifact_is_written_atomically_with_mode_0600() {
     use std::os::unix::fs::PermissionsExt;
     runtime().block_on(async {
         let mut agent = Agent::start(Vec::new(), &[]).await;
@@ -66,7 +66,7 @@ fn an_artifact_is_kept_whole_and_for_its_owner_alone() {
 }
 
 #[test]
-fn the_checks_are_run_and_told_with_their_ends() {
+fn check_done_reports_results_with_output_tails() {
     runtime().block_on(async {
         let checks = ["true", "echo wrong number of dots >&2; exit 7", "kill -9 $$"];
         let mut agent = Agent::start(Vec::new(), &checks).await;
@@ -80,7 +80,7 @@ fn the_checks_are_run_and_told_with_their_ends() {
 }
 
 #[test]
-fn a_check_that_nobody_waits_for_any_more_is_ended() {
+fn canceling_check_done_kills_the_check() {
     runtime().block_on(async {
         let mut agent =
             Agent::start(Vec::new(), &["echo $$ > pid.new; mv pid.new pid; exec sleep 1000"]).await;
@@ -99,7 +99,7 @@ fn a_check_that_nobody_waits_for_any_more_is_ended() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         assert!(!std::path::Path::new(&process).exists(), "it is gone, and reaped");
-        is_well(&mut agent).await;
+        assert_responsive(&mut agent).await;
     });
 }
 
@@ -122,7 +122,7 @@ async fn pinned(policy: Tampered) -> Agent {
 }
 
 #[test]
-fn a_check_that_was_tampered_with_is_not_told_as_passing() {
+fn checks_fail_when_pinned_files_changed() {
     runtime().block_on(async {
         let mut agent = pinned(Tampered::Fail).await;
         let (text, _) = said(&agent.call("check_done", json!({})).await);
@@ -138,24 +138,27 @@ fn a_check_that_was_tampered_with_is_not_told_as_passing() {
             assert!(!failed && text.starts_with("The checks FAIL and were not run"), "{change}: {text}");
             assert!(text.contains("tests/all.sh") && !text.contains("pass"), "{change}: {text}");
         }
-        let told = |s: &Value| s["say"] == "checked" && s["tampered"] == json!(["tests/all.sh"]);
-        agent.run.wait_for(|s| told(s) && s["failed"] == 1 && s["of"] == 1).await;
+        let response = |s: &Value| s["say"] == "checked" && s["tampered"] == json!(["tests/all.sh"]);
+        agent.run.wait_for(|s| response(s) && s["failed"] == 1 && s["of"] == 1).await;
     });
 }
 
 #[test]
-fn where_tampering_is_only_told_the_checks_run_and_it_is_told() {
+fn the_warn_policy_runs_the_checks_and_reports_changed_files() {
     runtime().block_on(async {
         let mut agent = pinned(Tampered::Warn).await;
         std::fs::write(agent.dir.path().join("tests/all.sh"), "exit 0\n").unwrap();
         let (text, _) = said(&agent.call("check_done", json!({})).await);
         assert!(text.starts_with("All 1 checks pass."), "{text}");
-        assert!(text.contains("Pinned files were changed, which the user is told: tests/all.sh."), "{text}");
+        assert!(
+            text.contains("Pinned files were changed, which the user is response: tests/all.sh."),
+            "{text}"
+        );
     });
 }
 
 #[test]
-fn a_loop_without_checks_says_so() {
+fn check_done_without_checks_explains_that() {
     runtime().block_on(async {
         let mut agent = Agent::start(Vec::new(), &[]).await;
         let (text, failed) = said(&agent.call("check_done", json!({})).await);
@@ -164,36 +167,36 @@ fn a_loop_without_checks_says_so() {
 }
 
 /// It still answers.
-async fn is_well(agent: &mut Agent) {
+async fn assert_responsive(agent: &mut Agent) {
     assert_eq!(said(&agent.call("heartbeat", json!({})).await).0, "Alive. This does not count as progress.");
 }
 
 #[test]
-fn what_cannot_be_read_is_refused_and_the_next_is_answered() {
+fn unreadable_requests_are_refused_and_the_next_is_answered() {
     runtime().block_on(async {
         let mut agent = Agent::start(Vec::new(), &[]).await;
         // A message that is too long.
         let id = agent.send("tools/call", json!({"name": "report_error", "arguments": {"text": "x".repeat(5 << 20)}})).await;
         let refused = agent.answer(id).await;
         assert!(refused["error"]["message"].as_str().unwrap().contains("at most 4194304 bytes"), "{refused}");
-        is_well(&mut agent).await;
+        assert_responsive(&mut agent).await;
         // JSON that is too deep.
         let deep = format!("{}{}", "[".repeat(500), "]".repeat(500));
         agent
             .put(&format!(r#"{{"jsonrpc":"2.0","id":4711,"method":"tools/call","params":{{"name":"heartbeat","arguments":{{"x":{deep}}}}}}}"#))
             .await;
         assert!(agent.answer(4711).await["error"]["message"].as_str().unwrap().contains("recursion limit"));
-        is_well(&mut agent).await;
+        assert_responsive(&mut agent).await;
         // Half a message, and nonsense.
         for line in ["{\"jsonrpc\":\"2.0\",\"id\":", "nonsense", "", "[1,2", "\u{0}"] {
             agent.put(line).await;
         }
-        is_well(&mut agent).await;
+        assert_responsive(&mut agent).await;
     });
 }
 
 #[test]
-fn unknown_tools_and_wrong_arguments_are_refused_by_name() {
+fn unknown_tools_and_invalid_arguments_are_refused() {
     runtime().block_on(async {
         let mut agent = Agent::start(Vec::new(), &[]).await;
         for (tool, arguments, wrong) in [
@@ -217,7 +220,7 @@ fn unknown_tools_and_wrong_arguments_are_refused_by_name() {
 }
 
 #[test]
-fn a_run_that_is_gone_costs_an_agent_nothing_but_the_answer() {
+fn an_unreachable_run_returns_an_error_and_lets_the_agent_continue() {
     runtime().block_on(async {
         let mut agent = Agent::start(Vec::new(), &[]).await;
         std::fs::remove_file(agent.dir.path().join("socket")).unwrap();
@@ -228,7 +231,7 @@ fn a_run_that_is_gone_costs_an_agent_nothing_but_the_answer() {
 }
 
 #[test]
-fn a_call_is_quick() {
+fn a_call_is_fast() {
     runtime().block_on(async {
         let mut agent = Agent::start(Vec::new(), &[]).await;
         let mut took = Vec::new();

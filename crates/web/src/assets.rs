@@ -40,7 +40,7 @@ const ALL: &[Asset] = assets![
     SCRIPT "/app/readable.js" = "app/readable.js",
     SCRIPT "/app/output.js" = "app/output.js",
     SCRIPT "/app/steer.js" = "app/steer.js",
-    SCRIPT "/app/standing.js" = "app/standing.js",
+    SCRIPT "/app/state.js" = "app/state.js",
     SCRIPT "/app/keys.js" = "app/keys.js",
     SCRIPT "/app/frame.js" = "app/frame.js",
     SCRIPT "/app/overview.js" = "app/overview.js",
@@ -66,7 +66,7 @@ mod tests {
     use std::path::Path;
 
     #[test]
-    fn the_first_page_is_there_and_nothing_else_is_guessed_at() {
+    fn only_listed_paths_are_served() {
         let (kind, page) = asset("/").expect("the page is there");
         assert_eq!(kind, HTML);
         assert!(page.starts_with(b"<!doctype html>"));
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn every_file_that_lies_there_is_served() {
+    fn every_asset_file_is_served() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("assets");
         let mut found = BTreeSet::from(["/".to_owned()]);
         for entry in std::fs::read_dir(root.join("app")).expect("the folder is there") {
@@ -90,7 +90,7 @@ mod tests {
 
     /// Who has to read one module to know of the next asks for them one after the other.
     #[test]
-    fn every_module_is_asked_for_at_once() {
+    fn every_module_is_preloaded() {
         let page = std::str::from_utf8(asset("/").expect("the page is there").1).expect("it is text");
         let modules = all().iter().filter(|asset| asset.content_type == SCRIPT);
         for module in modules.filter(|asset| !matches!(asset.path, "/app/main.js" | "/app/report.js")) {
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn the_files_together_stay_small() {
+    fn total_asset_size_is_within_the_limit() {
         let sum: usize = all().iter().map(|asset| asset.bytes.len()).sum();
         assert!(sum <= MAX_ASSETS, "{sum} bytes");
     }
@@ -108,7 +108,7 @@ mod tests {
     /// Strings become text, never markup or code.
     // promise: 8
     #[test]
-    fn nothing_in_the_pages_makes_markup_or_code_of_a_string() {
+    fn pages_never_turn_strings_into_markup_or_code() {
         const FORBIDDEN: [&str; 12] = [
             "innerHTML",
             "outerHTML",

@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn imports_and_exports_become_names_of_one_script() {
+    fn imports_and_exports_become_local_names() {
         let source = "import { el, put } from \"./dom.js\";\nimport * as api from \"./api.js\";\n\
                       export const A = 1;\nexport async function go(x) {}\nexport class B {}\nfunction own() {}\n";
         let seen = wrapped("page", source);
@@ -75,7 +75,7 @@ mod tests {
 
     /// What a module needs stands before it: the list is in order, and nothing goes round in a circle.
     #[test]
-    fn modules_need_only_those_before_them() {
+    fn modules_import_only_earlier_modules() {
         let mut known: Vec<&str> = Vec::new();
         for asset in all().iter().filter(|asset| asset.path.ends_with(".js")) {
             for line in text(asset).lines().filter(|line| line.starts_with("import")) {
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn a_report_holds_nothing_that_would_end_its_own_script() {
+    fn a_report_cannot_end_its_own_script_element() {
         let script = script();
         for end in ["</script", "<!--", "<script"] {
             assert!(!script.to_lowercase().contains(end), "{end}");

@@ -71,7 +71,7 @@ fn record(subject: &Subject<'_>, room: usize) -> String {
 }
 
 fn json(subject: &Subject<'_>, thinned: Thinned) -> String {
-    let notes = told(subject.status, thinned.notes);
+    let notes = all_notes(subject.status, thinned.notes);
     let record = Record { run: Run::of(subject), notes, events: &thinned.lines };
     // What was read from JSON can be written as JSON.
     in_script(&serde_json::to_string(&record).unwrap_or_default())
@@ -95,7 +95,7 @@ fn name(status: &Status) -> String {
     status.run.as_ref().map_or_else(String::new, ToString::to_string)
 }
 
-fn told(status: &Status, mut notes: Vec<String>) -> Vec<String> {
+fn all_notes(status: &Status, mut notes: Vec<String>) -> Vec<String> {
     if status.live {
         let at = status.last_event.map_or_else(String::new, |last| format!(", after {}", last.at));
         notes.insert(0, format!("The run was still going on when this was written{at}."));
@@ -133,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_fingerprint_is_what_browsers_compute() {
+    fn fingerprints_match_the_csp_specification() {
         // The example of the specification, and what `openssl dgst -sha256 -binary | base64` says.
         assert_eq!(fingerprint("alert('Hello, world.');"), "qznLcsROx4GACP2dm0UCKCzCG+HiZ1guq6ZZDob/Tng=");
         assert_eq!(fingerprint(""), "47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU=");

@@ -23,11 +23,11 @@ impl Journal {
     fn new() -> Journal {
         let started = plan::started(plan::plan(|_| {}));
         let mut journal = Journal { events: Vec::new(), now: BEGAN, node: started.nodes[0].clone() };
-        journal.tell(Event::RunStarted(Box::new(started)));
+        journal.record(Event::RunStarted(Box::new(started)));
         journal
     }
 
-    fn tell(&mut self, event: Event) {
+    fn record(&mut self, event: Event) {
         self.events.push(Recorded::new(self.events.len() as u64 + 1, self.now, event));
     }
 
@@ -43,7 +43,7 @@ impl Journal {
         let (node, last_ms) = (self.node(), self.now.awake);
         let seen =
             Observation { count: 7, max_gap_ms: 900, messages: 2, ..Observation::single(channel, last_ms) };
-        self.tell(Event::Observed { node, iteration: Iteration(1), seen });
+        self.record(Event::Observed { node, iteration: Iteration(1), seen });
     }
 
     fn end(&mut self, n: u64, because: &str) {
@@ -54,7 +54,7 @@ impl Journal {
             because: because.to_owned(),
             fingerprint: None,
         };
-        self.tell(Event::IterationCompleted(end));
+        self.record(Event::IterationCompleted(end));
     }
 
     fn report(&self) -> String {
@@ -75,7 +75,7 @@ fn events<'a>(record: &'a Value, name: &str) -> Vec<&'a Value> {
 }
 
 #[test]
-fn a_short_record_is_told_whole() {
+fn a_short_record_is_included_in_full() {
     let mut journal = Journal::new();
     for _ in 0..20 {
         journal.pass(1000);
@@ -102,7 +102,7 @@ fn markup_in_the_record_cannot_end_its_element() {
 }
 
 #[test]
-fn a_night_of_progress_is_thinned_and_nothing_of_it_is_lost_count_of() {
+fn a_long_record_is_thinned_without_losing_counts() {
     let mut journal = Journal::new();
     let all = 100_000;
     for n in 0..all {
@@ -143,7 +143,7 @@ fn tools_become_progress_when_there_are_too_many_to_show() {
             mcp: false,
             heartbeat: false,
         };
-        journal.tell(Event::Fact {
+        journal.record(Event::Fact {
             node: node.clone(),
             iteration: Iteration(1),
             fact: Fact::ToolStarted(tool),
@@ -157,12 +157,12 @@ fn tools_become_progress_when_there_are_too_many_to_show() {
 }
 
 #[test]
-fn a_record_that_fits_at_no_level_keeps_its_beginning_and_its_end() {
+fn an_oversized_record_keeps_its_beginning_and_end() {
     let mut journal = Journal::new();
     let node = journal.node();
     for n in 1..=20_000 {
         journal.pass(1000);
-        journal.tell(Event::IterationStarted {
+        journal.record(Event::IterationStarted {
             node: node.clone(),
             iteration: Iteration(n),
             cause: Cause::Next,

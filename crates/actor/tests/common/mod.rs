@@ -1,5 +1,5 @@
-//! A stage for one actor: its directory, its FIFOs, its output, how it ended. Whatever happens to the
-//! test, the stage ends all that was started on it. Nothing here sleeps, and nothing waits without end.
+//! A harness for one actor: its directory, its FIFOs, its output, how it ended. Whatever happens to the
+//! test, the harness ends all that was started on it. Nothing here sleeps, and nothing waits without end.
 #![allow(dead_code, reason = "each test file uses its own part")]
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -19,42 +19,42 @@ use tempfile::TempDir;
 const PATIENCE: Duration = Duration::from_secs(30);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum How {
+pub enum Exit {
     Code(i32),
     Signal(i32),
 }
 
 /// What is set before the actor starts.
-pub struct Props {
+pub struct Setup {
     pub dir: TempDir,
     prompt: Option<PathBuf>,
     args: Vec<String>,
     env: Vec<(String, String)>,
 }
 
-impl Props {
-    pub fn new() -> Props {
+impl Setup {
+    pub fn new() -> Setup {
         let dir = TempDir::new().expect("a directory for the test");
-        Props { dir, prompt: None, args: Vec::new(), env: Vec::new() }
+        Setup { dir, prompt: None, args: Vec::new(), env: Vec::new() }
     }
 
     pub fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
 
-    pub fn prompt(mut self, text: &str) -> Props {
+    pub fn prompt(mut self, text: &str) -> Setup {
         let path = self.path("prompt");
         std::fs::write(&path, text).expect("a small file");
         self.prompt = Some(path);
         self
     }
 
-    pub fn arg(mut self, arg: &str) -> Props {
+    pub fn arg(mut self, arg: &str) -> Setup {
         self.args.push(arg.to_owned());
         self
     }
 
-    pub fn env(mut self, name: &str, value: &str) -> Props {
+    pub fn env(mut self, name: &str, value: &str) -> Setup {
         self.env.push((name.to_owned(), value.to_owned()));
         self
     }
@@ -76,17 +76,17 @@ impl Props {
         Gate { path }
     }
 
-    pub fn play(self, steps: &str) -> Stage {
-        Stage::start(self, &["-e", steps])
+    pub fn play(self, steps: &str) -> Harness {
+        Harness::start(self, &["-e", steps])
     }
 
-    pub fn call(self, args: &[&str]) -> Stage {
-        Stage::start(self, args)
+    pub fn call(self, args: &[&str]) -> Harness {
+        Harness::start(self, args)
     }
 }
 
-pub fn play(steps: &str) -> Stage {
-    Props::new().play(steps)
+pub fn play(steps: &str) -> Harness {
+    Setup::new().play(steps)
 }
 
 pub struct Gate {
@@ -142,7 +142,7 @@ impl Fifo {
     }
 
     /// Whether there is something to read or the last writer has gone, now.
-    pub fn stirs(&self) -> bool {
+    pub fn is_readable(&self) -> bool {
         self.poll(Duration::ZERO)
     }
 
@@ -154,37 +154,37 @@ impl Fifo {
     }
 }
 
-pub struct Stage {
-    pub props: Props,
+pub struct Harness {
+    pub setup: Setup,
     pub pid: i32,
     process: Child,
     control: BufReader<UnixStream>,
-    ended: Option<(How, Duration)>,
+    ended: Option<(Exit, Duration)>,
 }
 
-impl Stage {
-    fn start(props: Props, args: &[&str]) -> Stage {
+impl Harness {
+    fn start(setup: Setup, args: &[&str]) -> Harness {
         let (ours, theirs) = UnixStream::pair().expect("a socket");
         ours.set_read_timeout(Some(PATIENCE)).expect("a timeout");
-        let mut command = Command::new(env!("CARGO_BIN_EXE_actor-stage"));
-        if let Some(prompt) = &props.prompt {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_actor-harness"));
+        if let Some(prompt) = &setup.prompt {
             command.arg("--stdin").arg(prompt);
         }
-        command.arg(env!("CARGO_BIN_EXE_actor")).args(args).args(&props.args);
-        command.current_dir(&props.dir).envs(props.env.iter().cloned());
+        command.arg(env!("CARGO_BIN_EXE_actor")).args(args).args(&setup.args);
+        command.current_dir(&setup.dir).envs(setup.env.iter().cloned());
         // A signal to the group of the tests (Ctrl-C, timeout(1)) must not end it before it has cleaned up.
         command.process_group(0);
         command.stdin(OwnedFd::from(theirs)).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let process = command.spawn().expect("the stage starts");
+        let process = command.spawn().expect("the harness starts");
         // The command still holds the other end of the socket.
         drop(command);
-        let mut stage = Stage { props, pid: 0, process, control: BufReader::new(ours), ended: None };
-        stage.pid = stage.told("pid").parse().expect("a pid");
-        stage
+        let mut harness = Harness { setup, pid: 0, process, control: BufReader::new(ours), ended: None };
+        harness.pid = harness.expect_line("pid").parse().expect("a pid");
+        harness
     }
 
-    /// The next line from the stage, which must start with `word`; what follows it.
-    fn told(&mut self, word: &str) -> String {
+    /// The next line from the harness, which must start with `word`; what follows it.
+    fn expect_line(&mut self, word: &str) -> String {
         let line = self.line();
         let rest = line.strip_prefix(word).unwrap_or_else(|| panic!("wanted {word}, got {line}"));
         rest.trim().to_owned()
@@ -192,12 +192,12 @@ impl Stage {
 
     fn line(&mut self) -> String {
         let mut line = String::new();
-        self.control.read_line(&mut line).expect("the stage speaks in time");
+        self.control.read_line(&mut line).expect("the harness speaks in time");
         line
     }
 
-    /// How the actor itself ended, and the CPU time it used.
-    pub fn ended(&mut self) -> (How, Duration) {
+    /// Exit the actor itself ended, and the CPU time it used.
+    pub fn ended(&mut self) -> (Exit, Duration) {
         if let Some(ended) = self.ended {
             return ended;
         }
@@ -206,8 +206,8 @@ impl Stage {
         let number =
             |i: usize| words.get(i).and_then(|w| w.parse().ok()).unwrap_or_else(|| panic!("{line:?}"));
         let how = match words.first() {
-            Some(&"code") => How::Code(number(1)),
-            Some(&"signal") => How::Signal(number(1)),
+            Some(&"code") => Exit::Code(number(1)),
+            Some(&"signal") => Exit::Signal(number(1)),
             _ => panic!("{line:?}"),
         };
         let ended = (how, Duration::from_millis(number(3).unsigned_abs().into()));
@@ -215,7 +215,7 @@ impl Stage {
         ended
     }
 
-    pub fn how(&mut self) -> How {
+    pub fn exit(&mut self) -> Exit {
         self.ended().0
     }
 
@@ -243,12 +243,12 @@ impl Stage {
 
     /// Ends everything; how many were left besides the actor.
     pub fn end(&mut self) -> u64 {
-        self.control.get_ref().shutdown(Shutdown::Write).expect("the stage is there");
+        self.control.get_ref().shutdown(Shutdown::Write).expect("the harness is there");
         loop {
             let line = self.line();
             match line.strip_prefix("killed ") {
                 Some(count) => return count.trim().parse().expect("a number"),
-                None => assert!(!line.is_empty(), "the stage died"),
+                None => assert!(!line.is_empty(), "the harness died"),
             }
         }
     }
@@ -268,9 +268,9 @@ impl Stage {
     }
 }
 
-impl Drop for Stage {
+impl Drop for Harness {
     fn drop(&mut self) {
-        // The stage then kills all and ends; it does so too if this process just dies.
+        // The harness then kills all and ends; it does so too if this process just dies.
         let _ = self.control.get_ref().shutdown(Shutdown::Both);
         let _ = self.process.wait();
     }

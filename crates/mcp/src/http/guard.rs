@@ -32,7 +32,7 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    fn said(self) -> (StatusCode, &'static str, &'static str) {
+    fn parts(self) -> (StatusCode, &'static str, &'static str) {
         match self {
             Refusal::BadHost => {
                 (StatusCode::FORBIDDEN, "bad_host", "this request was meant for another host")
@@ -60,7 +60,7 @@ impl Refusal {
     }
 
     pub fn reply(self) -> Reply {
-        let (status, code, message) = self.said();
+        let (status, code, message) = self.parts();
         let body = serde_json::json!({"error": {"code": code, "message": message}}).to_string();
         let mut reply = Response::new(Full::new(Bytes::from(body)).boxed());
         *reply.status_mut() = status;
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_sessions_key_in_its_header_opens_the_door() {
+    fn requires_the_session_token_in_the_authorization_header() {
         assert_eq!(check(PATH, &[HOST_HERE, KEY]), Ok(()));
         assert_eq!(check(PATH, &[HOST_HERE, ("authorization", "bearer 00ff")]), Ok(()));
         for wrong in
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_that_was_meant_for_another_host_is_refused_with_the_key_too() {
+    fn rejects_a_wrong_host_even_with_a_valid_token() {
         assert_eq!(check(PATH, &[("host", "LOCALHOST:4711"), KEY]), Ok(()));
         for bad in ["", "127.0.0.1", "localhost", "127.0.0.1:80", "evil.example:4711", "0.0.0.0:4711"] {
             assert_eq!(check(PATH, &[("host", bad), KEY]), Err(Refusal::BadHost), "{bad}");
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_is_refused_with_the_key_too() {
+    fn rejects_foreign_origins_even_with_a_valid_token() {
         for bad in ["null", "", "http://evil.example", "https://127.0.0.1:4711", "http://127.0.0.1:1"] {
             assert_eq!(check(PATH, &[HOST_HERE, KEY, ("origin", bad)]), Err(Refusal::BadOrigin), "{bad}");
         }
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn there_is_one_path() {
+    fn rejects_other_paths() {
         for other in ["/", "/mcp/", "/MCP", "/v1/mcp", "//mcp"] {
             assert_eq!(check(other, &[HOST_HERE, KEY]), Err(Refusal::NoSuchPath), "{other}");
         }

@@ -10,29 +10,29 @@
 //! sessions.rs  who has greeted, and who is silent   over.rs   how the end of the session is seen
 //! ```
 
-mod answer;
-mod door;
 mod guard;
-pub(crate) mod line;
-mod over;
+mod handler;
+mod listener;
+mod session_end;
 mod sessions;
+pub(crate) mod timed_stream;
 
 use crate::bound::{until, within};
-use crate::home::{self, Home};
 use crate::limits::{
-    BODY_LIMIT, HEAD_LIMIT, HOME_LIMIT, LONGEST_SILENCE, MAX_CONNECTIONS, MAX_SESSIONS, START_LIMIT,
+    BODY_LIMIT, HEAD_LIMIT, MAX_CONNECTIONS, MAX_SESSIONS, RUN_LIMIT, SESSION_IDLE_LIMIT, START_LIMIT,
     TOOL_LIMIT, WRITE_LIMIT,
 };
 use crate::proxy::Proxy;
-use crate::serve::{Side, check_limit, duration};
-use answer::Answering;
+use crate::run_client::{self, RunClient};
+use crate::serve::{AgentServer, check_limit, duration};
 use dogwatch_core::dur::Dur;
 use dogwatch_core::settings::McpServer;
 use dogwatch_host::door::SessionFile;
 use guard::Guard;
-use over::Over;
+use handler::Handler;
 use rmcp::transport::streamable_http_server::session::local::{LocalSessionManager, SessionConfig};
 use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
+use session_end::SessionEnd;
 use sessions::Sessions;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -45,7 +45,7 @@ use tokio_util::sync::CancellationToken;
 pub use guard::PATH;
 
 /// How often a stream that has nothing to say shows that it is alive: clients give up after some minutes.
-const SIGN_OF_LIFE: Duration = Duration::from_secs(60);
+const KEEP_ALIVE: Duration = Duration::from_secs(60);
 
 /// What callers may take up.
 #[derive(Clone, Copy, Debug)]
@@ -71,28 +71,28 @@ impl Default for Limits {
             head: HEAD_LIMIT,
             body: BODY_LIMIT,
             write: WRITE_LIMIT,
-            silence: LONGEST_SILENCE,
+            silence: SESSION_IDLE_LIMIT,
         }
     }
 }
 
-/// Serves a session's agent here, until the session is over, or the process that it stands beside. The listener is on
+/// Serves a session's agent here, until the session is over, or the process that it stands agent. The listener is on
 /// a loopback address; `file` is the session's, which goes with it.
 pub fn serve_http(
     session: SessionFile,
     file: &Path,
     listener: std::net::TcpListener,
-    beside: Option<OwnedFd>,
+    agent: Option<OwnedFd>,
 ) -> io::Result<()> {
     let runtime = crate::runtime()?;
     // A client that waits for the answer to its call is not silent.
-    let silence = LONGEST_SILENCE.saturating_add(longest_call(&session));
+    let silence = SESSION_IDLE_LIMIT.saturating_add(longest_call(&session));
     let limits = Limits { silence, ..Limits::default() };
     // unbounded: serves as long as the session lasts
     let served = runtime.block_on(async {
         listener.set_nonblocking(true)?;
         // unbounded: as above
-        serve_at(session, file, TcpListener::from_std(listener)?, limits, beside).await
+        serve_at(session, file, TcpListener::from_std(listener)?, limits, agent).await
     });
     runtime.shutdown_background();
     served
@@ -104,30 +104,30 @@ pub async fn serve_at(
     file: &Path,
     listener: TcpListener,
     limits: Limits,
-    beside: Option<OwnedFd>,
+    agent: Option<OwnedFd>,
 ) -> io::Result<()> {
-    let over = match Over::of(file, beside) {
+    let end = match SessionEnd::watch(file, agent) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        over => over?,
+        end => end?,
     };
     let longest = longest_call(&session);
     let guard = Guard::new(&session.token, listener.local_addr()?);
-    let (home, notes) = Home::of(session);
-    let home = Arc::new(home);
-    let passing = tokio::spawn(home::pass_on(Arc::clone(&home), notes));
-    let side = Side { proxy: Arc::new(Proxy::new(Arc::clone(&home))), home: Arc::clone(&home) };
+    let (run, notes) = RunClient::new(session);
+    let run = Arc::new(run);
+    let passing = tokio::spawn(run_client::forward_notes(Arc::clone(&run), notes));
+    let side = AgentServer { proxy: Arc::new(Proxy::new(Arc::clone(&run))), run: Arc::clone(&run) };
     let streams = CancellationToken::new();
     let config = StreamableHttpServerConfig::default()
         .enforce_origin_validation()
         .with_allowed_origins(guard.origins())
         .with_allowed_hosts(guard.hosts())
-        .with_sse_keep_alive(Some(SIGN_OF_LIFE))
+        .with_sse_keep_alive(Some(KEEP_ALIVE))
         .with_cancellation_token(streams.clone());
     let mut manager = LocalSessionManager::default();
     manager.session_config = session_config(limits.silence);
     let manager = Arc::new(manager);
     let service = StreamableHttpService::new(move || Ok(side.clone()), Arc::clone(&manager), config);
-    let answering = Answering {
+    let handler = Handler {
         guard,
         service,
         sessions: Sessions::new(manager, limits.sessions),
@@ -137,15 +137,15 @@ pub async fn serve_at(
     let closing = CancellationToken::new();
     let ended = async {
         // unbounded: the session lasts as long as it lasts
-        until(home.over(), over.seen()).await;
+        until(run.session_over(), end.wait()).await;
         closing.cancel();
     };
-    let doors = door::let_in(listener, Arc::new(answering), limits, closing.clone());
+    let connections = listener::accept_connections(listener, Arc::new(handler), limits, closing.clone());
     // unbounded: ends when the session does, and then in time
-    tokio::join!(ended, doors);
+    tokio::join!(ended, connections);
     streams.cancel();
-    home.leave();
-    let _ = within(HOME_LIMIT, passing).await;
+    run.finish();
+    let _ = within(RUN_LIMIT, passing).await;
     Ok(())
 }
 

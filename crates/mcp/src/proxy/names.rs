@@ -58,7 +58,7 @@ mod tests {
     const OURS: [&str; 1] = ["heartbeat"];
 
     #[test]
-    fn a_tool_keeps_its_name_and_gets_its_servers_before_it_only_where_two_clash() {
+    fn prefixes_the_server_name_only_on_a_name_clash() {
         let mut names = Names::default();
         assert_eq!(names.offer(0, "files", "search", &OURS), Some("search"));
         assert_eq!(names.offer(1, "web", "search", &OURS), Some("web_search"));
@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_no_agent_takes_and_tools_beyond_the_limit_are_left_out() {
+    fn leaves_out_invalid_names_and_tools_beyond_the_limit() {
         let mut names = Names::default();
         for bad in ["", "a b", "a\n", &"x".repeat(MAX_TOOL_NAME + 1)] {
             assert_eq!(names.offer(0, "s", bad, &OURS), None, "{bad:?}");

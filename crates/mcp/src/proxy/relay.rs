@@ -2,8 +2,8 @@
 //! evidence. All else they say finds nobody.
 
 use crate::bound::within;
-use crate::home::Home;
 use crate::limits::WRITE_LIMIT;
+use crate::run_client::RunClient;
 use dogwatch_core::side::{Phase, Said};
 use rmcp::handler::client::ClientHandler;
 use rmcp::model::{ClientConfig, Implementation, ProgressNotificationParam, ProgressToken};
@@ -18,7 +18,7 @@ const EVIDENCE_EVERY: Duration = Duration::from_secs(1);
 
 /// Who called, and how they know the call.
 #[derive(Clone)]
-pub struct Progress {
+pub struct Caller {
     pub agent: Peer<RoleServer>,
     /// None: the agent does not want to hear of it; it is evidence all the same.
     pub token: Option<ProgressToken>,
@@ -26,67 +26,67 @@ pub struct Progress {
     pub tool: String,
 }
 
-struct Open {
-    progress: Progress,
-    told: Option<Instant>,
-    turn: Turn,
+struct Entry {
+    progress: Caller,
+    last_evidence: Option<Instant>,
+    lock: NotifyLock,
 }
 
 /// Whoever tells the agent of a call has it: first come, first served, and the answer comes last.
-type Turn = Arc<tokio::sync::Mutex<()>>;
+type NotifyLock = Arc<tokio::sync::Mutex<()>>;
 
 /// One per server; the calls that are open, by the token that the server knows.
 #[derive(Clone)]
 pub struct Relay {
-    home: Arc<Home>,
-    open: Arc<Mutex<BTreeMap<String, Open>>>,
+    run: Arc<RunClient>,
+    open: Arc<Mutex<BTreeMap<String, Entry>>>,
     numbers: Arc<AtomicU64>,
 }
 
 /// Takes a call off the list when it is over.
-pub struct Relayed {
+pub struct OpenCall {
     relay: Relay,
     key: String,
-    turn: Turn,
+    lock: NotifyLock,
 }
 
 impl Relay {
-    pub fn new(home: Arc<Home>) -> Relay {
-        Relay { home, open: Arc::default(), numbers: Arc::new(AtomicU64::new(1)) }
+    pub fn new(run: Arc<RunClient>) -> Relay {
+        Relay { run, open: Arc::default(), numbers: Arc::new(AtomicU64::new(1)) }
     }
 
     pub fn next_number(&self) -> u64 {
         self.numbers.fetch_add(1, Ordering::Relaxed)
     }
 
-    pub fn forward(&self, token: ProgressToken, progress: Progress) -> Relayed {
+    pub fn forward(&self, token: ProgressToken, progress: Caller) -> OpenCall {
         let key = format!("{:?}", token.0);
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        let turn = Turn::default();
-        open.insert(key.clone(), Open { progress, told: None, turn: Arc::clone(&turn) });
-        Relayed { relay: self.clone(), key, turn }
+        let lock = NotifyLock::default();
+        open.insert(key.clone(), Entry { progress, last_evidence: None, lock: Arc::clone(&lock) });
+        OpenCall { relay: self.clone(), key, lock }
     }
 
-    /// Who is to be told, and whether it is evidence too.
-    fn find(&self, key: &str) -> Option<(Progress, bool, Turn)> {
+    /// Who is to be last_evidence, and whether it is evidence too.
+    fn find(&self, key: &str) -> Option<(Caller, bool, NotifyLock)> {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         let call = open.get_mut(key)?;
-        let evidence = call.told.is_none_or(|at| at.elapsed() >= EVIDENCE_EVERY);
+        let evidence = call.last_evidence.is_none_or(|at| at.elapsed() >= EVIDENCE_EVERY);
         if evidence {
-            call.told = Some(Instant::now());
+            call.last_evidence = Some(Instant::now());
         }
-        Some((call.progress.clone(), evidence, Arc::clone(&call.turn)))
+        Some((call.progress.clone(), evidence, Arc::clone(&call.lock)))
     }
 }
 
-impl Relayed {
-    /// Waits until what the server has told so far is passed on: progress after the answer finds nobody.
+impl OpenCall {
+    /// Waits until what the server has last_evidence so far is passed on: progress after the answer finds nobody.
     pub async fn settled(&self) {
-        let _ = within(WRITE_LIMIT, self.turn.lock()).await;
+        let _ = within(WRITE_LIMIT, self.lock.lock()).await;
     }
 }
 
-impl Drop for Relayed {
+impl Drop for OpenCall {
     fn drop(&mut self) {
         self.relay.open.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.key);
     }
@@ -100,15 +100,15 @@ impl ClientHandler for Relay {
     }
 
     async fn on_progress(&self, said: ProgressNotificationParam, _context: NotificationContext<RoleClient>) {
-        let Some((call, evidence, turn)) = self.find(&format!("{:?}", said.progress_token.0)) else { return };
+        let Some((call, evidence, lock)) = self.find(&format!("{:?}", said.progress_token.0)) else { return };
         if evidence {
-            let Progress { server, tool, .. } = call.clone();
-            self.home.note(Said::Call { server, tool, phase: Phase::Progress });
+            let Caller { server, tool, .. } = call.clone();
+            self.run.note(Said::Call { server, tool, phase: Phase::Progress });
         }
         if let Some(token) = call.token {
             let mut passed = said;
             passed.progress_token = token;
-            let Ok(_turn) = within(WRITE_LIMIT, turn.lock()).await else { return };
+            let Ok(_lock) = within(WRITE_LIMIT, lock.lock()).await else { return };
             let _ = within(WRITE_LIMIT, call.agent.notify_progress(passed)).await;
         }
     }

@@ -1,10 +1,10 @@
 //! One server behind the proxy: started or connected to when it is first needed, spoken to within limits, ended or
 //! left when it hangs.
 
-use crate::bound::{Late, Unmet, seconds, within, within_unless};
+use crate::bound::{TimedOut, WaitError, seconds, within, within_unless};
 use crate::child::{self, Child, Tail};
 use crate::limits::{MAX_ANSWERED, RETRY_AFTER, START_LIMIT, WRITE_LIMIT};
-use crate::proxy::relay::{Progress, Relay};
+use crate::proxy::relay::{Caller, Relay};
 use crate::proxy::remote;
 use crate::serve::duration;
 use crate::wire::{Peer, Wire};
@@ -19,7 +19,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
-use tokio::sync::Mutex as Turn;
+use tokio::sync::Mutex as AsyncMutex;
 use tokio_util::sync::CancellationToken;
 
 /// Pages of a list of tools that are read, and tools of one server that are taken.
@@ -29,12 +29,12 @@ const MAX_TOOLS: usize = 500;
 pub struct Upstream {
     pub plan: McpServer,
     /// Whoever holds it starts the server or looks at it; nobody waits for an answer with it.
-    state: Turn<State>,
+    state: AsyncMutex<State>,
     tools: Mutex<Vec<Tool>>,
     /// What the last start of it prints for people, or what went wrong on the way to it.
-    said: Mutex<Tail>,
+    stderr: Mutex<Tail>,
     /// Calls in a row that took too long, and the start that is given up for it.
-    late: AtomicU32,
+    timeouts: AtomicU32,
     given_up: AtomicU64,
 }
 
@@ -59,33 +59,33 @@ struct Up {
 
 /// Why a call has no answer. The text is for a model.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum NoAnswer {
+pub enum CallError {
     /// The server could not be started, or died.
     Down(String),
-    Late(String),
-    Cancelled,
-    /// The server itself said no.
+    TimedOut(String),
+    Canceled,
+    /// The server itself stderr no.
     Refused(String),
 }
 
-impl NoAnswer {
+impl CallError {
     pub fn text(&self) -> String {
         match self {
-            NoAnswer::Down(text) | NoAnswer::Late(text) | NoAnswer::Refused(text) => text.clone(),
-            NoAnswer::Cancelled => "cancelled".to_owned(),
+            CallError::Down(text) | CallError::TimedOut(text) | CallError::Refused(text) => text.clone(),
+            CallError::Canceled => "cancelled".to_owned(),
         }
     }
 }
 
 impl Upstream {
     pub fn new(plan: McpServer) -> Upstream {
-        let state = Turn::new(State::Down { until: None, why: String::new() });
+        let state = AsyncMutex::new(State::Down { until: None, why: String::new() });
         Upstream {
             plan,
             state,
             tools: Mutex::default(),
-            said: Mutex::default(),
-            late: AtomicU32::new(0),
+            stderr: Mutex::default(),
+            timeouts: AtomicU32::new(0),
             given_up: AtomicU64::new(0),
         }
     }
@@ -111,7 +111,7 @@ impl Upstream {
             if !given_up && !up.service.is_closed() && !up.service.peer().is_transport_closed() {
                 return Ok((up.service.peer().clone(), up.number));
             }
-            self.late.store(0, Ordering::Relaxed);
+            self.timeouts.store(0, Ordering::Relaxed);
             *state = State::Down { until: None, why: String::new() };
         }
         if let State::Down { until: Some(until), why } = &*state
@@ -140,20 +140,20 @@ impl Upstream {
     /// Starts it, greets it and asks for its tools, all within one limit.
     async fn start(&self, cwd: &Path, relay: &Relay) -> Result<Up, String> {
         let name = &self.plan.name;
-        let said = Tail::default();
-        *self.said.lock().unwrap_or_else(PoisonError::into_inner) = said.clone();
+        let stderr = Tail::default();
+        *self.stderr.lock().unwrap_or_else(PoisonError::into_inner) = stderr.clone();
         let began = Instant::now();
         let (service, child) = match &self.plan.place {
             McpPlace::Command(argv) => {
-                let started = within(START_LIMIT, self.start_process(argv, cwd, relay, said)).await;
-                let (service, child) = started.map_err(|late| self.no_greeting(late))??;
+                let started = within(START_LIMIT, self.start_process(argv, cwd, relay, stderr)).await;
+                let (service, child) = started.map_err(|late| self.no_initialize(late))??;
                 (service, Some(child))
             }
             McpPlace::Url(url) => {
-                let wire = remote::transport(&self.plan, url, said)
+                let wire = remote::transport(&self.plan, url, stderr)
                     .map_err(|why| format!("server `{name}` cannot be called: {why}"))?;
-                let greeted = within(START_LIMIT, rmcp::serve_client(relay.clone(), wire)).await;
-                (greeted.map_err(|late| self.no_greeting(late))?.map_err(|_| self.died())?, None)
+                let initialized = within(START_LIMIT, rmcp::serve_client(relay.clone(), wire)).await;
+                (initialized.map_err(|late| self.no_initialize(late))?.map_err(|_| self.gone())?, None)
             }
         };
         let left = START_LIMIT.saturating_sub(began.elapsed());
@@ -171,19 +171,19 @@ impl Upstream {
         argv: &[String],
         cwd: &Path,
         relay: &Relay,
-        said: Tail,
+        stderr: Tail,
     ) -> Result<(Service, Child), String> {
         let cannot = |why: String| format!("server `{}` cannot be started: {why}", self.plan.name);
         let started = child::start(argv, cwd, true).map_err(|error| cannot(error.to_string()))?;
         let stdin = started.stdin.ok_or_else(|| cannot("it has no stdin".to_owned()))?;
-        tokio::spawn(child::drain(started.stderr, said));
+        tokio::spawn(child::drain(started.stderr, stderr));
         let wire = Wire::new(started.stdout, stdin, Peer::Server, MAX_ANSWERED);
-        let greeted = within(START_LIMIT, rmcp::serve_client(relay.clone(), wire)).await;
-        let service = greeted.map_err(|late| self.no_greeting(late))?.map_err(|_| self.died())?;
+        let initialized = within(START_LIMIT, rmcp::serve_client(relay.clone(), wire)).await;
+        let service = initialized.map_err(|late| self.no_initialize(late))?.map_err(|_| self.gone())?;
         Ok((service, started.child))
     }
 
-    fn no_greeting(&self, late: Late) -> String {
+    fn no_initialize(&self, late: TimedOut) -> String {
         format!("server `{}` does not answer `initialize`: {late}", self.plan.name)
     }
 
@@ -198,13 +198,13 @@ impl Upstream {
         &self,
         cwd: &Path,
         relay: &Relay,
-        call: OneCall<'_>,
-    ) -> Result<CallToolResult, NoAnswer> {
+        call: ToolCall<'_>,
+    ) -> Result<CallToolResult, CallError> {
         let name = &self.plan.name;
         let (peer, number) = within(2 * START_LIMIT, self.peer(cwd, relay))
             .await
-            .map_err(|late| NoAnswer::Down(format!("server `{name}`: {late}")))?
-            .map_err(NoAnswer::Down)?;
+            .map_err(|late| CallError::Down(format!("server `{name}`: {late}")))?
+            .map_err(CallError::Down)?;
         let limit = self.limit(call.tool);
         let mut params = CallToolRequestParams::new(call.tool.to_owned());
         params.arguments = call.arguments;
@@ -213,18 +213,18 @@ impl Upstream {
         let sent = within(WRITE_LIMIT.min(limit), peer.send_cancellable_request(request, options)).await;
         let mut handle = match sent {
             Ok(Ok(handle)) => handle,
-            Ok(Err(_)) => return Err(self.was_lost(number)),
-            Err(_) => return Err(self.was_late(number, call.tool, limit)),
+            Ok(Err(_)) => return Err(self.lost(number)),
+            Err(_) => return Err(self.timed_out(number, call.tool, limit)),
         };
         let relayed = call.progress.map(|progress| relay.forward(handle.progress_token.clone(), progress));
-        let answered = within_unless(limit, call.cancelled.cancelled(), &mut handle.rx).await;
+        let answered = within_unless(limit, call.canceled.cancelled(), &mut handle.rx).await;
         if let Some(relayed) = relayed {
             let _ = within(WRITE_LIMIT, relayed.settled()).await;
         }
         match answered {
             Ok(Ok(Ok(ServerResult::CallToolResult(mut result)))) => {
-                self.late.store(0, Ordering::Relaxed);
-                // A server of the old protocol does not say, and a strict agent wants it said.
+                self.timeouts.store(0, Ordering::Relaxed);
+                // A server of the old protocol does not say, and a strict agent wants it stderr.
                 result.result_type.get_or_insert(ResultType::COMPLETE);
                 Ok(result)
             }
@@ -233,50 +233,50 @@ impl Upstream {
                     "server `{name}` asks back in answer to `{}`, which nobody can answer",
                     call.tool
                 );
-                Err(NoAnswer::Refused(text))
+                Err(CallError::Refused(text))
             }
             Ok(Ok(Err(ServiceError::McpError(error)))) => {
-                self.late.store(0, Ordering::Relaxed);
-                Err(NoAnswer::Refused(format!("server `{name}`: {}", clip(&error.message, 4_000))))
+                self.timeouts.store(0, Ordering::Relaxed);
+                Err(CallError::Refused(format!("server `{name}`: {}", clip(&error.message, 4_000))))
             }
-            Ok(Ok(Err(_)) | Err(_)) => Err(self.was_lost(number)),
-            Err(unmet) => {
-                let reason = if unmet == Unmet::Cancelled { "cancelled" } else { "took too long" };
+            Ok(Ok(Err(_)) | Err(_)) => Err(self.lost(number)),
+            Err(error) => {
+                let reason = if error == WaitError::Canceled { "cancelled" } else { "took too long" };
                 // The server is told; whether it cares is its own affair. A late answer finds nobody.
                 let _ = within(WRITE_LIMIT, handle.cancel(Some(reason.to_owned()))).await;
-                match unmet {
-                    Unmet::Cancelled => Err(NoAnswer::Cancelled),
-                    Unmet::Late(_) => Err(self.was_late(number, call.tool, limit)),
+                match error {
+                    WaitError::Canceled => Err(CallError::Canceled),
+                    WaitError::TimedOut(_) => Err(self.timed_out(number, call.tool, limit)),
                 }
             }
         }
     }
 
     /// It took too long. After so many in a row it is given up, and started afresh when it is next needed.
-    fn was_late(&self, number: u64, tool: &str, limit: Duration) -> NoAnswer {
-        let late = self.late.fetch_add(1, Ordering::Relaxed) + 1;
+    fn timed_out(&self, number: u64, tool: &str, limit: Duration) -> CallError {
+        let timeouts = self.timeouts.fetch_add(1, Ordering::Relaxed) + 1;
         let name = &self.plan.name;
         let mut text =
             format!("server `{name}`: `{tool}` gave no answer within its limit of {}", seconds(limit));
-        if late >= self.plan.restart_after {
+        if timeouts >= self.plan.restart_after {
             self.given_up.store(number, Ordering::Relaxed);
-            text.push_str(&format!("; after {late} such calls the server is started afresh"));
+            text.push_str(&format!("; after {timeouts} such calls the server is started afresh"));
         }
-        NoAnswer::Late(text)
+        CallError::TimedOut(text)
     }
 
-    /// There is no way to it any more. One behind a url is greeted anew for the next call: it may have forgotten us.
-    fn was_lost(&self, number: u64) -> NoAnswer {
+    /// There is no way to it any more. One behind a url is initialized anew for the next call: it may have forgotten us.
+    fn lost(&self, number: u64) -> CallError {
         if matches!(self.plan.place, McpPlace::Url(_)) {
             self.given_up.store(number, Ordering::Relaxed);
         }
-        NoAnswer::Down(self.died())
+        CallError::Down(self.gone())
     }
 
     /// Its connection is gone.
-    fn died(&self) -> String {
-        let said = self.said.lock().unwrap_or_else(PoisonError::into_inner).text();
-        let last = said.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("").trim();
+    fn gone(&self) -> String {
+        let stderr = self.stderr.lock().unwrap_or_else(PoisonError::into_inner).text();
+        let last = stderr.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("").trim();
         let what = match &self.plan.place {
             McpPlace::Command(_) => "has ended, or does not speak MCP",
             McpPlace::Url(_) => "does not answer as an MCP server does",
@@ -290,12 +290,12 @@ impl Upstream {
 }
 
 /// What is called, and by whom.
-pub struct OneCall<'a> {
+pub struct ToolCall<'a> {
     pub tool: &'a str,
     pub arguments: Option<JsonObject>,
-    pub cancelled: &'a CancellationToken,
+    pub canceled: &'a CancellationToken,
     /// Where the server's word of its progress goes.
-    pub progress: Option<Progress>,
+    pub progress: Option<Caller>,
 }
 
 /// All its tools, a bounded number of them.

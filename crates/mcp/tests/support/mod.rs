@@ -1,8 +1,8 @@
 //! A session with everything around it: a run that listens, an agent that speaks, servers that misbehave.
 #![allow(dead_code, clippy::unwrap_used)]
 
-pub mod far;
 pub mod http;
+pub mod remote_server;
 
 use dogwatch_core::dur::Dur;
 use dogwatch_core::ids::{Iteration, NodeName, RunId};
@@ -26,7 +26,7 @@ pub fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
 }
 
-/// The run's end of the socket: takes every letter, and answers as it is told to.
+/// The run's end of the socket: takes every letter, and answers as it is response to.
 #[derive(Clone, Default)]
 pub struct FakeRun {
     pub letters: Arc<Mutex<Vec<Letter>>>,
@@ -171,9 +171,9 @@ impl Agent {
         tokio::spawn(dogwatch_mcp::serve_on(session, Wire::new(read, write, Peer::Agent, MAX_ASKED)));
         let (read, write) = tokio::io::split(ours);
         let mut agent = Agent { write, read: BufReader::new(read), next: 0, run, dir, notes: Vec::new() };
-        let hello = json!({"protocolVersion": "2025-11-25", "capabilities": {},
+        let initialize_request = json!({"protocolVersion": "2025-11-25", "capabilities": {},
             "clientInfo": {"name": "test", "version": "1"}});
-        agent.ask("initialize", hello).await;
+        agent.ask("initialize", initialize_request).await;
         agent.put(&json!({"jsonrpc": "2.0", "method": "notifications/initialized"}).to_string()).await;
         agent
     }

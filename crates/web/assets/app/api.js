@@ -6,11 +6,11 @@ const KEY = "dogwatch.token";
 const RETRY_FIRST = 1000;
 const RETRY_LAST = 20_000;
 /** The server says that it is there every 15 s; a stream that is silent for so long is dead. */
-const SILENCE = 45_000;
+const SILENCE_LIMIT = 45_000;
 /** A page that nobody has looked at for so long lets go of its stream: browsers have few for all pages together. */
-const UNSEEN = 20_000;
+const HIDDEN_LIMIT = 20_000;
 /** A question that gets no answer for so long is given up. */
-const PATIENCE = 10_000;
+const REQUEST_TIMEOUT = 10_000;
 
 export class Refused extends Error {
   constructor(status, code, message) {
@@ -48,13 +48,13 @@ async function checked(response) {
 }
 
 async function request(path, options = {}) {
-  const { signal, patience = PATIENCE, ...rest } = options;
-  const limits = [signal, patience ? AbortSignal.timeout(patience) : null].filter(Boolean);
+  const { signal, timeout = REQUEST_TIMEOUT, ...rest } = options;
+  const limits = [signal, timeout ? AbortSignal.timeout(timeout) : null].filter(Boolean);
   const answer = await fetch(path, { cache: "no-store", ...rest, headers: headers(rest.headers), signal: AbortSignal.any(limits) });
   return checked(answer);
 }
 
-const place = (run) => `/v1/runs/${encodeURIComponent(run)}`;
+const runPath = (run) => `/v1/runs/${encodeURIComponent(run)}`;
 
 export async function runs(signal) {
   return (await (await request("/v1/runs", { signal })).json()).runs;
@@ -62,24 +62,24 @@ export async function runs(signal) {
 
 /** A run as the list of runs has it. */
 export async function run(id, signal) {
-  const status = await (await request(place(id), { signal })).json();
+  const status = await (await request(runPath(id), { signal })).json();
   return { run: id, project: status.work_dir, path: status.path, alive: status.live, state: status.state, status };
 }
 
 /** The files that lie there of an iteration, with their lengths. */
 export async function outputs(id, node, iteration) {
-  return (await (await request(`${place(id)}/output/${encodeURIComponent(node)}/${iteration}`)).json()).files;
+  return (await (await request(`${runPath(id)}/output/${encodeURIComponent(node)}/${iteration}`)).json()).files;
 }
 
 export async function post(id, verb, body) {
   const json = body === undefined ? {} : { body: JSON.stringify(body), headers: { "Content-Type": "application/json" } };
-  await request(`${place(id)}/${verb}`, { method: "POST", ...json });
+  await request(`${runPath(id)}/${verb}`, { method: "POST", ...json });
 }
 
 /** A piece of an iteration's output: bytes `from` to the end, or the last `last` bytes. */
 export async function output(id, node, iteration, stream, { from, last, signal } = {}) {
   const range = from !== undefined ? `bytes=${from}-` : `bytes=-${last}`;
-  const path = `${place(id)}/output/${encodeURIComponent(node)}/${iteration}/${stream}`;
+  const path = `${runPath(id)}/output/${encodeURIComponent(node)}/${iteration}/${stream}`;
   try {
     const answer = await request(path, { headers: { Range: range }, signal });
     const body = new Uint8Array(await answer.arrayBuffer());
@@ -113,8 +113,8 @@ function parsed(line) {
 }
 
 /** The record so far, in batches. */
-export async function history_of(id, after, take, signal) {
-  const answer = await request(`${place(id)}/events?after=${after}&observed=true`, { signal, patience: 0 });
+export async function pastEvents(id, after, take, signal) {
+  const answer = await request(`${runPath(id)}/events?after=${after}&observed=true`, { signal, timeout: 0 });
   await eachLine(answer, (lines) => take(lines.filter((line) => line !== "").map(parsed).filter(Boolean)));
 }
 
@@ -122,37 +122,37 @@ export async function history_of(id, after, take, signal) {
  * The record as it grows, until the signal. `take` gets batches of events, `tell` what becomes of the
  * connection: `live`, or `{ lost }`. `over` says whether anything can still come.
  */
-export async function follow(id, { after, take, tell, over, signal }) {
+export async function follow(id, { after, take, report, over, signal }) {
   let wait = RETRY_FIRST;
   while (!signal.aborted && !over()) {
-    await inSight(signal);
-    const sight = whileSeen(signal);
+    await untilVisible(signal);
+    const visible = whileVisible(signal);
     try {
-      const answer = await request(`${place(id)}/events?observed=true`, {
-        headers: { Accept: "text/event-stream", "Last-Event-ID": String(after()) }, signal: sight.signal, patience: 0,
+      const answer = await request(`${runPath(id)}/events?observed=true`, {
+        headers: { Accept: "text/event-stream", "Last-Event-ID": String(after()) }, signal: visible.signal, timeout: 0,
       });
-      tell("live");
+      report("live");
       wait = RETRY_FIRST;
       await eachLine(answer, (lines) => {
         const data = lines.filter((line) => line.startsWith("data:")).map((line) => parsed(line.slice(5)));
         if (data.length) take(data.filter(Boolean));
-      }, SILENCE);
+      }, SILENCE_LIMIT);
     } catch (error) {
       if (signal.aborted) return;
-      if (error instanceof Refused && [401, 403, 404].includes(error.status)) return tell({ refused: error });
+      if (error instanceof Refused && [401, 403, 404].includes(error.status)) return report({ refused: error });
     } finally {
-      sight.close();
+      visible.close();
     }
     if (signal.aborted || over()) return;
-    if (sight.signal.aborted) continue;
-    tell({ lost: true });
+    if (visible.signal.aborted) continue;
+    report({ lost: true });
     await pause(wait, signal);
     wait = Math.min(wait * 2, RETRY_LAST);
   }
 }
 
 /** Until somebody looks. */
-function inSight(signal) {
+function untilVisible(signal) {
   if (!document.hidden) return null;
   return new Promise((resolve) => {
     const look = () => { if (!document.hidden || signal.aborted) { document.removeEventListener("visibilitychange", look); resolve(); } };
@@ -162,12 +162,12 @@ function inSight(signal) {
 }
 
 /** A signal that comes with the other one, or when nobody has looked for a while. */
-function whileSeen(signal) {
-  const unseen = new AbortController();
+function whileVisible(signal) {
+  const hidden = new AbortController();
   let timer = null;
-  const look = () => { clearTimeout(timer); timer = document.hidden ? setTimeout(() => unseen.abort(), UNSEEN) : null; };
+  const look = () => { clearTimeout(timer); timer = document.hidden ? setTimeout(() => hidden.abort(), HIDDEN_LIMIT) : null; };
   document.addEventListener("visibilitychange", look);
-  return { signal: AbortSignal.any([signal, unseen.signal]), close: () => { clearTimeout(timer); document.removeEventListener("visibilitychange", look); } };
+  return { signal: AbortSignal.any([signal, hidden.signal]), close: () => { clearTimeout(timer); document.removeEventListener("visibilitychange", look); } };
 }
 
 /** Waits, at most until the signal, and no longer than until the page is looked at again with a connection. */

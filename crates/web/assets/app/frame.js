@@ -51,7 +51,7 @@ export class Frame {
     const now = Date.now();
     say(this.watch, watchOf(now).name);
     say(this.clock, shortClock(now));
-    if (this.lost) this.tellLost();
+    if (this.lost) this.showLost();
   }
 
   /** Says whether what is shown is the present. */
@@ -64,12 +64,12 @@ export class Frame {
     } else {
       this.since ??= Date.now();
       this.link.className = "link-state lost";
-      this.tellLost();
+      this.showLost();
     }
     document.body.classList.toggle("stale", this.lost !== null);
   }
 
-  tellLost() {
+  showLost() {
     const ago = span(Math.round((Date.now() - this.since) / 1000));
     say(this.link, `disconnected for ${ago}; trying again`);
   }

@@ -35,7 +35,7 @@ export function stateOf(node) {
   return { working: "working", checking: "working", waiting: "waiting", asking: "waiting" }[node.doing] ?? "running";
 }
 
-function tellState(node) {
+function stateLabel(node) {
   const word = stateOf(node);
   if (node.state === "done") return node.flake ? "done, after a failed try" : "done";
   if (node.doing === "asking") return `needs somebody, iteration ${node.iteration}`;
@@ -72,13 +72,13 @@ function box(node, { x, y }, isChosen, choose) {
   const key = (e) => { if (e.key === "Enter" || e.key === " ") { e.preventDefault(); act(); } };
   return svg("g", {
     class: `node ${stateOf(node)}${isChosen ? " chosen" : ""}${node.flake ? " flake" : ""}`, transform: `translate(${x} ${y})`, tabindex: "0", role: "button",
-    "aria-pressed": String(isChosen), "aria-label": `${node.name}: ${tellState(node)}`, on: { click: act, keydown: key },
+    "aria-pressed": String(isChosen), "aria-label": `${node.name}: ${stateLabel(node)}`, on: { click: act, keydown: key },
   },
-  svg("title", {}, `${node.name}: ${tellState(node)}`),
+  svg("title", {}, `${node.name}: ${stateLabel(node)}`),
   svg("rect", { class: "node-box", width: WIDE, height: TALL, rx: 6 }),
   svg("circle", { class: "node-lamp", cx: 15, cy: 16, r: 4.5 }),
   svg("text", { class: "node-name", x: 28, y: 20 }, clip(node.name, 20)),
-  svg("text", { class: "node-state", x: 28, y: 36 }, clip(tellState(node), 24)));
+  svg("text", { class: "node-state", x: 28, y: 36 }, clip(stateLabel(node), 24)));
 }
 
 /** A tick for each of the last iterations: how they ended, at a glance. */

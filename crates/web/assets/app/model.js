@@ -138,11 +138,11 @@ export class Model {
     if (e.event === "fact") return this.fact(e, at, node);
     if (ENDINGS[e.event]) return this.iterationEnded(e, at, node);
     if (MARKS.has(e.event)) this.marks.push({ at, kind: e.event, event: e });
-    this.mile(e, at, node);
+    this.milestone(e, at, node);
   }
 
   /** The milestones of a run's life. */
-  mile(e, at, node) {
+  milestone(e, at, node) {
     switch (e.event) {
       case "run_started": return this.start(e);
       case "run_resumed": return this.resume(at);

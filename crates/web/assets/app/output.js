@@ -155,8 +155,8 @@ export class Output {
     let lines = printable(new TextDecoder().decode(this.body)).split("\n");
     if (lines.at(-1) === "") lines.pop();
     if (this.start > 0) lines = lines.slice(1);
-    const told = this.told(lines);
-    const shown = this.query ? told.filter(([, line]) => line.toLowerCase().includes(this.query)) : told;
+    const rendered = this.render(lines);
+    const shown = this.query ? rendered.filter(([, line]) => line.toLowerCase().includes(this.query)) : rendered;
     put(this.text, shown.map(([kind, line]) => this.line(kind, line)));
     if (!shown.length) put(this.text, el("p", { class: "quiet empty" }, this.query ? "Nothing fits the search." : "Nothing yet."));
     this.more.hidden = this.start === 0 || this.body.length >= MAX_SHOWN;
@@ -165,18 +165,18 @@ export class Output {
   }
 
   /** Lines as [kind, text]: what an agent printed in JSON is made readable, unless somebody wants it raw. */
-  told(lines) {
+  render(lines) {
     let known = 0;
     const plain = lines.map((line) => ["plain", line]);
     if (this.stream !== "stdout") { this.rawButton.hidden = true; return plain; }
-    const told = lines.flatMap((line) => {
+    const rendered = lines.flatMap((line) => {
       const parts = readable(line);
       if (parts === null) return [["plain", line]];
       known += 1;
       return parts.flatMap(([kind, text]) => cut(kind, text.trimEnd().split("\n")));
     });
     this.rawButton.hidden = known === 0;
-    return this.raw ? plain : told;
+    return this.raw ? plain : rendered;
   }
 
   line(kind, line) {

@@ -3,7 +3,7 @@
 import { el, button, put, say } from "./dom.js";
 import { plural, shortClock, span, ticking, when } from "./time.js";
 import { canSteer, pauseOrResume, stop, wake } from "./steer.js";
-import { cost, lamp, nameOf, nextWake, pills, placeOf, standing } from "./standing.js";
+import { cost, lamp, nameOf, nextWake, pills, placeOf, stateText } from "./state.js";
 import { listenKeys } from "./keys.js";
 import * as api from "./api.js";
 
@@ -28,7 +28,7 @@ export class Overview {
 
   mount() {
     const on = (act) => () => { const run = this.current(); if (run && canSteer(run)) act(run).then(() => this.look()); };
-    this.deaf = listenKeys({
+    this.unlisten = listenKeys({
       ArrowDown: () => this.move(1), ArrowUp: () => this.move(-1), j: () => this.move(1), k: () => this.move(-1),
       w: on(wake), p: on(pauseOrResume), s: on(stop), "/": () => this.search.focus(),
       Home: () => this.move(-Infinity), End: () => this.move(Infinity),
@@ -40,7 +40,7 @@ export class Overview {
 
   unmount() {
     this.gone.abort();
-    this.deaf();
+    this.unlisten();
     document.removeEventListener("visibilitychange", this.seen);
   }
 
@@ -63,7 +63,7 @@ export class Overview {
   }
 
   fits(run) {
-    return this.query === "" || `${run.run} ${run.name} ${run.project} ${run.path} ${standing(run).join(" ")}`.toLowerCase().includes(this.query);
+    return this.query === "" || `${run.run} ${run.name} ${run.project} ${run.path} ${stateText(run).join(" ")}`.toLowerCase().includes(this.query);
   }
 
   draw() {
@@ -171,7 +171,7 @@ class Row {
 
   show(run) {
     this.run = run;
-    const [state, why] = standing(run);
+    const [state, why] = stateText(run);
     put(this.lamp, lamp(run));
     say(this.name, run.name);
     say(this.where, placeOf(run));

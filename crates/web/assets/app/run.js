@@ -8,7 +8,7 @@ import { Timeline } from "./lanes.js";
 import { drawGraph, ticks } from "./graph.js";
 import { EventList } from "./list.js";
 import { Output } from "./output.js";
-import { lamp, nameOf, nextWake, pills, standing } from "./standing.js";
+import { lamp, nameOf, nextWake, pills, stateText } from "./state.js";
 import { canSteer, pauseOrResume, stop, tell, wake } from "./steer.js";
 import { listenKeys } from "./keys.js";
 import * as api from "./api.js";
@@ -66,7 +66,7 @@ export class RunPage {
     this.timeline.mount();
     const steer = (f) => () => { if (canSteer(this.run)) f(this.run).then(() => this.refreshSoon()); };
     const t = this.timeline;
-    this.deaf = listenKeys({
+    this.unlisten = listenKeys({
       ...(this.live ? { w: steer(wake), p: steer(pauseOrResume), s: steer(stop), m: () => this.tellField.focus(), Escape: () => { location.hash = "#/"; } } : {}),
       f: () => t.setFollow(!t.follow), "+": () => t.zoom(0.5), "=": () => t.zoom(0.5), "-": () => t.zoom(2), 0: () => t.fit(),
       ArrowLeft: () => t.pan(-0.1), ArrowRight: () => t.pan(0.1), "/": () => this.list.search.focus(),
@@ -77,7 +77,7 @@ export class RunPage {
   unmount() {
     this.gone.abort();
     this.timeline.unmount();
-    this.deaf();
+    this.unlisten();
   }
 
   async load() {
@@ -86,7 +86,7 @@ export class RunPage {
       try {
         await this.refresh();
         say(this.loading, "Reading the record\u2026");
-        await api.history_of(this.id, this.model.seq, (batch) => { this.model.take(batch); this.tellLoading(); }, signal);
+        await api.pastEvents(this.id, this.model.seq, (batch) => { this.model.take(batch); this.showLoading(); }, signal);
         break;
       } catch (error) {
         if (signal.aborted) return;
@@ -100,7 +100,7 @@ export class RunPage {
     this.node.dataset.ready = String(this.model.events.length);
     if (!this.running()) { this.connection(null); return; }
     await api.follow(this.id, {
-      after: () => this.model.seq, signal, over: () => this.model.ended !== null, tell: (state) => { this.connection(state); if (state === "live") this.refresh().catch(() => {}); },
+      after: () => this.model.seq, signal, over: () => this.model.ended !== null, report: (state) => { this.connection(state); if (state === "live") this.refresh().catch(() => {}); },
       // What is no event tells whether anybody supervises the run.
       take: (batch) => { this.model.take(batch); this.soon(); if (batch.some((e) => e.alive === false)) this.refresh().catch(() => {}); },
     });
@@ -108,9 +108,9 @@ export class RunPage {
   }
 
   /** Not at every piece: to show it costs more than to read it. */
-  tellLoading() {
-    if (performance.now() - (this.toldLoading ?? 0) < 200) return;
-    this.toldLoading = performance.now();
+  showLoading() {
+    if (performance.now() - (this.loadingShownAt ?? 0) < 200) return;
+    this.loadingShownAt = performance.now();
     say(this.loading, `Reading the record: ${plural(this.model.events.length, "event")}\u2026`);
   }
 
@@ -154,7 +154,7 @@ export class RunPage {
 
   drawHead() {
     const { run } = this;
-    const [state, why] = standing(run);
+    const [state, why] = stateText(run);
     put(this.lamp, lamp(run));
     say(this.title, run.name);
     say(this.where, [run.project ?? run.status?.work_dir, run.run].filter(Boolean).join("  \u00b7  "));

@@ -31,10 +31,10 @@ impl Parser {
         Parser { lines: Lines::new(max), open: Sse::default(), garbage: 0 }
     }
 
-    /// The next event, if one is whole; and how many lines were looked at for it.
-    fn next(&mut self, looked: &mut u32) -> Result<Option<Sse>, GiveUp> {
+    /// The next event, if one is whole; and how many lines were lines_seen at for it.
+    fn next(&mut self, lines_seen: &mut u32) -> Result<Option<Sse>, GiveUp> {
         while let Some(line) = self.lines.next() {
-            *looked += 1;
+            *lines_seen += 1;
             let Line::Whole(bytes) = line else { return Err(GiveUp("an event is too long")) };
             let text = String::from_utf8(bytes).map_err(|_| GiveUp("an event is no text"))?;
             let text = text.strip_suffix('\r').unwrap_or(&text);
@@ -91,34 +91,34 @@ pub struct Events<B> {
     body: B,
     parser: Parser,
     /// Lines of this second, and when it began.
-    looked: u32,
+    lines_seen: u32,
     since: Instant,
-    rest: Option<Pin<Box<Sleep>>>,
+    pause: Option<Pin<Box<Sleep>>>,
     /// No answer takes longer.
     end: Pin<Box<Sleep>>,
-    over: bool,
+    finished: bool,
 }
 
 impl<B> Events<B> {
-    pub fn of(body: B, longest: Duration) -> Events<B> {
+    pub fn new(body: B, longest: Duration) -> Events<B> {
         Events {
             body,
             parser: Parser::new(MAX_ANSWERED),
-            looked: 0,
+            lines_seen: 0,
             since: Instant::now(),
-            rest: None,
+            pause: None,
             end: Box::pin(sleep(longest)),
-            over: false,
+            finished: false,
         }
     }
 
-    /// Too many lines in a second: the rest of it nothing is read.
+    /// Too many lines in a second: the pause of it nothing is read.
     fn pace(&mut self) {
         let left = Duration::from_secs(1).checked_sub(self.since.elapsed());
         match left {
-            Some(left) if self.looked >= LINES_PER_SECOND => self.rest = Some(Box::pin(sleep(left))),
+            Some(left) if self.lines_seen >= LINES_PER_SECOND => self.pause = Some(Box::pin(sleep(left))),
             Some(_) => {}
-            None => (self.looked, self.since) = (0, Instant::now()),
+            None => (self.lines_seen, self.since) = (0, Instant::now()),
         }
     }
 
@@ -126,7 +126,7 @@ impl<B> Events<B> {
         &mut self,
         why: impl Into<Box<dyn std::error::Error + Send + Sync>>,
     ) -> Option<Result<Sse, SseError>> {
-        self.over = true;
+        self.finished = true;
         Some(Err(SseError::Body(why.into())))
     }
 }
@@ -141,17 +141,17 @@ where
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let this = &mut *self;
         loop {
-            if this.over {
+            if this.finished {
                 return Poll::Ready(None);
             }
             if this.end.as_mut().poll(cx).is_ready() {
                 return Poll::Ready(this.give_up("it takes too long"));
             }
-            if let Some(rest) = &mut this.rest {
-                ready!(rest.as_mut().poll(cx));
-                (this.rest, this.looked, this.since) = (None, 0, Instant::now());
+            if let Some(pause) = &mut this.pause {
+                ready!(pause.as_mut().poll(cx));
+                (this.pause, this.lines_seen, this.since) = (None, 0, Instant::now());
             }
-            match this.parser.next(&mut this.looked) {
+            match this.parser.next(&mut this.lines_seen) {
                 Ok(Some(event)) => {
                     this.pace();
                     return Poll::Ready(Some(Ok(event)));
@@ -159,7 +159,7 @@ where
                 Ok(None) => this.pace(),
                 Err(GiveUp(why)) => return Poll::Ready(this.give_up(why)),
             }
-            if this.rest.is_some() {
+            if this.pause.is_some() {
                 continue;
             }
             match ready!(Pin::new(&mut this.body).poll_frame(cx)) {
@@ -169,7 +169,7 @@ where
                     }
                 }
                 Some(Err(error)) => return Poll::Ready(this.give_up(error)),
-                None => this.over = true,
+                None => this.finished = true,
             }
         }
     }
@@ -180,11 +180,11 @@ mod tests {
     use super::*;
 
     fn parse(max: usize, pieces: &[&str]) -> (Vec<Sse>, Option<GiveUp>) {
-        let (mut parser, mut looked, mut found) = (Parser::new(max), 0, Vec::new());
+        let (mut parser, mut lines_seen, mut found) = (Parser::new(max), 0, Vec::new());
         for piece in pieces {
             parser.lines.push(piece.as_bytes());
             loop {
-                match parser.next(&mut looked) {
+                match parser.next(&mut lines_seen) {
                     Ok(Some(event)) => found.push(event),
                     Ok(None) => break,
                     Err(give_up) => return (found, Some(give_up)),
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn events_come_out_whole_however_they_come_in() {
+    fn parses_events_across_chunks() {
         let (found, wrong) = parse(
             100,
             &[
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_is_whole_up_to_its_limit_and_not_beyond() {
+    fn rejects_events_beyond_the_limit() {
         assert_eq!(parse(9, &["data: 123\n\n"]).0.len(), 1);
         for long in ["data: 1234\n\n", "data: 1234"] {
             assert_eq!(parse(9, &[long]).1, Some(GiveUp("an event is too long")));
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_little_garbage_is_borne_with() {
+    fn tolerates_a_limited_number_of_garbage_events() {
         let max = usize::try_from(MAX_GARBAGE_LINES).expect("fits");
         assert_eq!(parse(100, &[&"data: nonsense\n\n".repeat(max)]).1, None);
         assert_eq!(

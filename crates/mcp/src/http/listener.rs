@@ -1,8 +1,8 @@
 //! Lets callers in, a bounded number of them at a time, and attends to each until it leaves or the session is over.
 
 use super::Limits;
-use super::answer::Answering;
-use super::line::Line;
+use super::handler::Handler;
+use super::timed_stream::TimedStream;
 use crate::bound::{until, within};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -19,67 +19,67 @@ use tokio_util::sync::CancellationToken;
 const MAX_HEAD: usize = 32 * 1024;
 const MAX_HEADERS: usize = 64;
 /// When no more files can be opened, asking again at once would burn the processor.
-const BREATH: Duration = Duration::from_millis(100);
+const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 /// How long callers have to take their answers when the session is over.
-const GOODBYE_LIMIT: Duration = Duration::from_millis(500);
+const SHUTDOWN_LIMIT: Duration = Duration::from_millis(500);
 
-const FULL: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\nretry-after: 1\r\n\
+const BUSY: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\nretry-after: 1\r\n\
 content-type: application/json\r\ncontent-length: 74\r\n\r\n\
 {\"error\":{\"code\":\"busy\",\"message\":\"too many connections; try again soon\"}}";
 
-pub async fn let_in(
+pub async fn accept_connections(
     listener: TcpListener,
-    answering: Arc<Answering>,
+    handler: Arc<Handler>,
     limits: Limits,
     closing: CancellationToken,
 ) {
-    let places = Arc::new(Semaphore::new(limits.connections));
+    let slots = Arc::new(Semaphore::new(limits.connections));
     loop {
         // unbounded: callers come when they like, until the session is over
         let Some(caller) = until(closing.cancelled(), listener.accept()).await else { break };
-        match (caller, Arc::clone(&places).try_acquire_owned()) {
-            (Ok((stream, _)), Ok(place)) => {
-                tokio::spawn(attend(stream, Arc::clone(&answering), limits, closing.clone(), place));
+        match (caller, Arc::clone(&slots).try_acquire_owned()) {
+            (Ok((stream, _)), Ok(slot)) => {
+                tokio::spawn(serve_connection(stream, Arc::clone(&handler), limits, closing.clone(), slot));
             }
-            (Ok((stream, _)), Err(_)) => turn_away(stream),
+            (Ok((stream, _)), Err(_)) => reject(stream),
             // unbounded: a tenth of a second
-            (Err(_), _) => tokio::time::sleep(BREATH).await,
+            (Err(_), _) => tokio::time::sleep(ACCEPT_RETRY).await,
         }
     }
     drop(listener);
-    // All places free again: everybody has left.
+    // All slots free again: everybody has left.
     let everybody = u32::try_from(limits.connections).unwrap_or(u32::MAX);
-    let _ = within(2 * GOODBYE_LIMIT, places.acquire_many(everybody)).await;
+    let _ = within(2 * SHUTDOWN_LIMIT, slots.acquire_many(everybody)).await;
 }
 
 /// The answer fits a fresh socket's buffer, so nobody is waited for.
-fn turn_away(caller: TcpStream) {
+fn reject(caller: TcpStream) {
     if let Ok(mut stream) = caller.into_std() {
         // unbounded: a socket that does not hold up anybody
-        let _ = stream.write_all(FULL);
+        let _ = stream.write_all(BUSY);
     }
 }
 
-async fn attend(
+async fn serve_connection(
     stream: TcpStream,
-    answering: Arc<Answering>,
+    handler: Arc<Handler>,
     limits: Limits,
     closing: CancellationToken,
-    _place: OwnedSemaphorePermit,
+    _slot: OwnedSemaphorePermit,
 ) {
     // Small answers must not wait for each other.
     let _ = stream.set_nodelay(true);
     let service = service_fn(move |request| {
-        let answering = Arc::clone(&answering);
+        let handler = Arc::clone(&handler);
         // unbounded: has its bounds within
-        async move { Ok::<_, Infallible>(answering.answer(request).await) }
+        async move { Ok::<_, Infallible>(handler.handle(request).await) }
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(limits.head)
         .max_buf_size(MAX_HEAD)
         .max_headers(MAX_HEADERS)
-        .serve_connection(TokioIo::new(Line::new(stream, limits.write)), service);
+        .serve_connection(TokioIo::new(TimedStream::new(stream, limits.write)), service);
     let mut connection = std::pin::pin!(connection);
     // unbounded: heads, bodies and writes have their own; a stream stays open as long as the session does
     if until(closing.cancelled(), connection.as_mut()).await.is_some() {
@@ -87,16 +87,16 @@ async fn attend(
     }
     connection.as_mut().graceful_shutdown();
     // A caller's broken connection is their affair.
-    let _ = within(GOODBYE_LIMIT, connection).await;
+    let _ = within(SHUTDOWN_LIMIT, connection).await;
 }
 
 #[cfg(test)]
 mod tests {
-    use super::FULL;
+    use super::BUSY;
 
     #[test]
-    fn the_answer_at_a_full_door_is_as_long_as_it_says() {
-        let text = std::str::from_utf8(FULL).expect("text");
+    fn busy_response_has_the_right_content_length() {
+        let text = std::str::from_utf8(BUSY).expect("text");
         let (head, body) = text.split_once("\r\n\r\n").expect("head and body");
         assert!(head.contains(&format!("content-length: {}", body.len())), "{}", body.len());
     }

@@ -40,7 +40,7 @@ export function lamp(run) {
 }
 
 /** One word, and the reason for it. */
-export function standing(run) {
+export function stateText(run) {
   const status = run.status;
   const state = run.state ?? status?.state ?? "unknown";
   const node = busiest(status);

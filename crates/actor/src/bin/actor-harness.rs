@@ -1,6 +1,6 @@
 //! Where the tests let an actor play: nothing that was started on a stage outlives it.
 //!
-//! `actor-stage [--stdin FILE] PROGRAM [ARG]…` is a child subreaper. Its stdin is a socket: it says
+//! `actor-harness [--stdin FILE] PROGRAM [ARG]…` is a child subreaper. Its stdin is a socket: it says
 //! there `pid N` once the program runs and `code N cpu_ms N` or `signal N cpu_ms N` when it has ended.
 //! When the other side shuts the socket (or dies), or after a minute, it kills all that is left until
 //! `waitpid` knows of nobody, says `killed N`, and ends.
@@ -14,38 +14,38 @@ use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
 /// No test takes so long; one that hangs is ended by its own output ending.
-const LONGEST: Duration = Duration::from_secs(60);
+const MAX_RUNTIME: Duration = Duration::from_secs(60);
 /// Between two rounds of killing, if nobody's end wakes us.
-const ROUND: Duration = Duration::from_millis(10);
+const KILL_INTERVAL: Duration = Duration::from_millis(10);
 
 fn main() -> ExitCode {
-    match stage() {
+    match run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            say(&format!("failed {error}"));
+            send(&format!("failed {error}"));
             ExitCode::FAILURE
         }
     }
 }
 
-fn stage() -> io::Result<()> {
+fn run() -> io::Result<()> {
     set_child_subreaper(Some(getpid()))?;
     let main = start()?;
     // After the start, because the program would inherit the blocked signals.
     block_all()?;
     let ended = SignalFd::new(&[Signal::CHILD])?;
-    say(&format!("pid {main}"));
-    let until = Instant::now() + LONGEST;
+    send(&format!("pid {main}"));
+    let until = Instant::now() + MAX_RUNTIME;
     while Instant::now() < until {
-        if reap(main)?.nobody {
+        if reap(main)?.no_children {
             break;
         }
-        if told_to_end(&ended, until)? {
+        if wait_for_child_or_socket(&ended, until)? {
             break;
         }
     }
-    wait_to_be_told(until)?;
-    say(&format!("killed {}", kill_all(main, &ended)?));
+    wait_for_socket(until)?;
+    send(&format!("killed {}", kill_all(main, &ended)?));
     Ok(())
 }
 
@@ -64,7 +64,7 @@ fn start() -> io::Result<i32> {
     i32::try_from(child.id()).map_err(io::Error::other)
 }
 
-fn say(line: &str) {
+fn send(line: &str) {
     // The other side may be gone; then there is nobody to tell.
     if let Ok(socket) = rustix::io::dup(rustix::stdio::stdin()) {
         let _ = File::from(socket).write_all(format!("{line}\n").as_bytes());
@@ -72,7 +72,7 @@ fn say(line: &str) {
 }
 
 struct Reaped {
-    nobody: bool,
+    no_children: bool,
     others: u64,
 }
 
@@ -85,26 +85,26 @@ fn reap(main: i32) -> io::Result<Reaped> {
                     HowEnded::Code(code) => ("code", code),
                     HowEnded::Signal(signal) => ("signal", signal),
                 };
-                say(&format!("{what} {number} cpu_ms {}", gone.cpu.as_millis()));
+                send(&format!("{what} {number} cpu_ms {}", gone.cpu.as_millis()));
             }
             Waited::Gone(_) => others += 1,
-            Waited::NotYet => return Ok(Reaped { nobody: false, others }),
-            Waited::Nobody => return Ok(Reaped { nobody: true, others }),
+            Waited::NotYet => return Ok(Reaped { no_children: false, others }),
+            Waited::Nobody => return Ok(Reaped { no_children: true, others }),
         }
     }
 }
 
 /// Waits for the end of a child or of the socket; true for the latter.
-fn told_to_end(ended: &SignalFd, until: Instant) -> io::Result<bool> {
+fn wait_for_child_or_socket(ended: &SignalFd, until: Instant) -> io::Result<bool> {
     let socket = rustix::stdio::stdin();
     let mut fds = [PollFd::new(&socket, PollFlags::IN), PollFd::new(ended, PollFlags::IN)];
     poll(&mut fds, Some(&span(until.saturating_duration_since(Instant::now()))))?;
-    let told = !fds[0].revents().is_empty();
+    let socket_ready = !fds[0].revents().is_empty();
     ended.take()?;
-    Ok(told)
+    Ok(socket_ready)
 }
 
-fn wait_to_be_told(until: Instant) -> io::Result<()> {
+fn wait_for_socket(until: Instant) -> io::Result<()> {
     let socket = rustix::stdio::stdin();
     let left = until.saturating_duration_since(Instant::now());
     poll(&mut [PollFd::new(&socket, PollFlags::IN)], Some(&span(left)))?;
@@ -123,10 +123,10 @@ fn kill_all(main: i32, ended: &SignalFd) -> io::Result<u64> {
         }
         let reaped = reap(main)?;
         killed += reaped.others;
-        if reaped.nobody {
+        if reaped.no_children {
             return Ok(killed);
         }
-        poll(&mut [PollFd::new(ended, PollFlags::IN)], Some(&span(ROUND)))?;
+        poll(&mut [PollFd::new(ended, PollFlags::IN)], Some(&span(KILL_INTERVAL)))?;
         ended.take()?;
     }
 }

@@ -2,7 +2,7 @@
 //! what it must know besides goes along as options, and the prompt, when it was read, as its stdin.
 //! Only the rabbit forks: it must be faster than a program start.
 
-use crate::script::Kin;
+use crate::script::Spawn;
 use dogwatch_core::dur::Dur;
 use dogwatch_host::sys::{Forked, fork};
 use rustix::fs::MemfdFlags;
@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 /// Tells a process to start its block once more, in a new session, and exit: the second half of an
 /// orphan's birth.
-pub const AWAY: &str = "--away";
+pub const DETACH: &str = "--away";
 /// With the pid of the process between, for the orphan: its block begins when that one is gone.
 pub const AFTER: &str = "--after";
 pub const COUNT: &str = "--count";
@@ -22,20 +22,20 @@ pub const EPIPE_OK: &str = "--epipe-ok";
 
 /// How this program was called, up to where the actor's own arguments begin.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Myself {
+pub struct SelfCommand {
     argv0: OsString,
     prefix: Vec<OsString>,
 }
 
-impl Myself {
+impl SelfCommand {
     /// `own` is what the actor was given of the whole `argv`: `dogwatch actor …` or a bare `actor …`.
-    pub fn new(argv: &[OsString], own: &[OsString]) -> Myself {
+    pub fn new(argv: &[OsString], own: &[OsString]) -> SelfCommand {
         let argv0 = argv.first().cloned().unwrap_or_else(|| "actor".into());
         let prefix = match argv.get(1..).and_then(|rest| rest.strip_suffix(own)) {
             Some(prefix) => prefix.to_vec(),
             None => vec!["actor".into()],
         };
-        Myself { argv0, prefix }
+        SelfCommand { argv0, prefix }
     }
 
     pub fn command(&self, args: impl IntoIterator<Item = OsString>) -> Command {
@@ -52,14 +52,14 @@ fn program() -> std::path::PathBuf {
 }
 
 /// What a block needs besides its text.
-pub struct Inheritance<'a> {
+pub struct Inherited<'a> {
     pub count: Option<u64>,
     pub epipe_ok: bool,
     pub prompt: Option<&'a [u8]>,
     pub args: &'a [OsString],
 }
 
-impl Inheritance<'_> {
+impl Inherited<'_> {
     fn options(&self) -> Vec<OsString> {
         let count = self.count.into_iter().flat_map(|n| [COUNT.into(), n.to_string().into()]);
         count.chain(self.epipe_ok.then(|| EPIPE_OK.into())).collect()
@@ -76,20 +76,25 @@ impl Inheritance<'_> {
 
 /// Starts a process that plays `block`. A child is given back; an orphan is on its own, reparented and
 /// in its new session, when this returns.
-pub fn start(myself: &Myself, kin: Kin, block: &str, with: &Inheritance<'_>) -> io::Result<Option<Child>> {
+pub fn start(
+    self_command: &SelfCommand,
+    spawn: Spawn,
+    block: &str,
+    with: &Inherited<'_>,
+) -> io::Result<Option<Child>> {
     let mut args = with.options();
-    if kin != Kin::Child {
-        args.insert(0, AWAY.into());
+    if spawn != Spawn::Child {
+        args.insert(0, DETACH.into());
     }
     args.extend(["-e".into(), block.into()]);
     args.extend(with.args.iter().cloned());
-    let mut command = myself.command(args);
+    let mut command = self_command.command(args);
     command.stdin(with.stdin()?);
-    if kin == Kin::Bare {
+    if spawn == Spawn::Bare {
         command.env_clear();
     }
     let mut child = command.spawn()?;
-    if kin == Kin::Child {
+    if spawn == Spawn::Child {
         return Ok(Some(child));
     }
     let status = child.wait()?;
@@ -97,15 +102,15 @@ pub fn start(myself: &Myself, kin: Kin, block: &str, with: &Inheritance<'_>) -> 
 }
 
 /// The process between parent and orphan: a new session, the orphan in it, and gone.
-pub fn go_away(myself: &Myself, args: Vec<OsString>) -> io::Result<()> {
+pub fn detach(self_command: &SelfCommand, args: Vec<OsString>) -> io::Result<()> {
     // A session leader already (started so by hand): then there is nothing to leave.
     let _ = rustix::process::setsid();
     let after = [AFTER.into(), std::process::id().to_string().into()];
-    myself.command(after.into_iter().chain(args)).spawn().map(drop)
+    self_command.command(after.into_iter().chain(args)).spawn().map(drop)
 }
 
 /// So that an orphan is one from its first step on, whoever looks.
-pub fn wait_to_be_an_orphan(of: i32) {
+pub fn wait_until_orphaned(of: i32) {
     let still = || rustix::process::getppid().is_some_and(|parent| parent.as_raw_nonzero().get() == of);
     while still() {
         std::thread::sleep(Duration::from_micros(50));
@@ -113,7 +118,7 @@ pub fn wait_to_be_an_orphan(of: i32) {
 }
 
 /// Runs from process to process until the time is over; only the last one returns.
-pub fn run_away(limit: Dur) -> io::Result<()> {
+pub fn run_rabbit(limit: Dur) -> io::Result<()> {
     let until = Instant::now() + Duration::from(limit);
     while Instant::now() < until {
         match fork()? {
@@ -133,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn a_child_is_called_as_its_parent_was() {
+    fn a_child_uses_the_command_line_prefix_of_its_parent() {
         for (argv, own, prefix) in [
             ("dogwatch actor x.actor a", "x.actor a", "actor"),
             ("dogwatch --quiet actor x.actor", "x.actor", "--quiet actor"),
@@ -141,7 +146,7 @@ mod tests {
             ("dogwatch odd", "x.actor", "actor"),
             ("", "x.actor", "actor"),
         ] {
-            assert_eq!(Myself::new(&words(argv), &words(own)).prefix, words(prefix), "{argv}");
+            assert_eq!(SelfCommand::new(&words(argv), &words(own)).prefix, words(prefix), "{argv}");
         }
     }
 }

@@ -1,22 +1,22 @@
 //! How the actor was called. Besides what people write there are options that an actor gives to the
-//! processes it starts, see `kin`.
+//! processes it starts, see `processes`.
 
 use crate::error::Source;
-use crate::kin;
+use crate::processes;
 use std::ffi::{OsStr, OsString};
 use std::str::FromStr;
 
-pub enum Called {
+pub enum Invocation {
     Help,
     /// Only whether the script is right.
     Check(Source),
     /// The process between parent and orphan, with what the orphan is to be called with.
-    Away(Vec<OsString>),
-    Play(Call),
+    Detach(Vec<OsString>),
+    Play(Play),
 }
 
 #[derive(Default)]
-pub struct Call {
+pub struct Play {
     pub source: Source,
     /// After the script.
     pub args: Vec<OsString>,
@@ -26,19 +26,19 @@ pub struct Call {
     pub after: Option<i32>,
 }
 
-impl Called {
-    pub fn from(args: Vec<OsString>) -> Result<Called, String> {
-        let mut call = Call::default();
+impl Invocation {
+    pub fn parse(args: Vec<OsString>) -> Result<Invocation, String> {
+        let mut call = Play::default();
         let mut args = args.into_iter();
         loop {
             let arg = args.next().ok_or("which script? `actor SCRIPT` or `actor -e 'STEPS'`")?;
             match arg.to_str() {
-                Some("--help" | "-h") => return Ok(Called::Help),
-                Some("--check") => return Ok(Called::Check(from_file(args.next())?)),
-                Some(kin::AWAY) => return Ok(Called::Away(args.collect())),
-                Some(kin::AFTER) => call.after = Some(number(kin::AFTER, args.next())?),
-                Some(kin::COUNT) => call.count = Some(number(kin::COUNT, args.next())?),
-                Some(kin::EPIPE_OK) => call.epipe_ok = true,
+                Some("--help" | "-h") => return Ok(Invocation::Help),
+                Some("--check") => return Ok(Invocation::Check(from_file(args.next())?)),
+                Some(processes::DETACH) => return Ok(Invocation::Detach(args.collect())),
+                Some(processes::AFTER) => call.after = Some(number(processes::AFTER, args.next())?),
+                Some(processes::COUNT) => call.count = Some(number(processes::COUNT, args.next())?),
+                Some(processes::EPIPE_OK) => call.epipe_ok = true,
                 Some("-e") => return Ok(call.play(inline(args.next())?, args)),
                 Some("-") => return Err("a script cannot come from stdin: that is the prompt".into()),
                 Some(flag) if flag.starts_with('-') => return Err(format!("unknown option {flag}")),
@@ -48,11 +48,11 @@ impl Called {
     }
 }
 
-impl Call {
-    fn play(mut self, source: Source, args: impl Iterator<Item = OsString>) -> Called {
+impl Play {
+    fn play(mut self, source: Source, args: impl Iterator<Item = OsString>) -> Invocation {
         self.source = source;
         self.args = args.collect();
-        Called::Play(self)
+        Invocation::Play(self)
     }
 }
 

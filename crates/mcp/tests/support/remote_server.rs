@@ -33,7 +33,7 @@ pub enum Mode {
 }
 
 #[derive(Clone)]
-pub struct Far {
+pub struct RemoteServer {
     pub port: u16,
     mode: Mode,
     /// Every message, with the head it came with.
@@ -43,18 +43,24 @@ pub struct Far {
     serving: Arc<Mutex<Option<JoinHandle<()>>>>,
 }
 
-impl Far {
-    pub async fn start(mode: Mode) -> Far {
-        Far::start_at(mode, 0).await
+impl RemoteServer {
+    pub async fn start(mode: Mode) -> RemoteServer {
+        RemoteServer::start_at(mode, 0).await
     }
 
-    pub async fn start_at(mode: Mode, port: u16) -> Far {
+    pub async fn start_at(mode: Mode, port: u16) -> RemoteServer {
         let listener = TcpListener::bind(("127.0.0.1", port)).await.unwrap();
         let port = listener.local_addr().unwrap().port();
-        let far = Far { port, mode, heard: Arc::default(), session: Arc::default(), serving: Arc::default() };
-        let serving = tokio::spawn(far.clone().serve(listener));
-        *far.serving.lock().unwrap() = Some(serving);
-        far
+        let remote = RemoteServer {
+            port,
+            mode,
+            heard: Arc::default(),
+            session: Arc::default(),
+            serving: Arc::default(),
+        };
+        let serving = tokio::spawn(remote.clone().serve(listener));
+        *remote.serving.lock().unwrap() = Some(serving);
+        remote
     }
 
     /// As it stands in the settings.
@@ -148,7 +154,7 @@ impl Far {
         }
         let result = match message["method"].as_str().unwrap() {
             "initialize" => json!({"protocolVersion": message["params"]["protocolVersion"],
-                "capabilities": {"tools": {}}, "serverInfo": {"name": "far", "version": "1"}}),
+                "capabilities": {"tools": {}}, "serverInfo": {"name": "remote", "version": "1"}}),
             _ => {
                 let names = ["echo", "large", "hang", "late", "die", "refuse", "progress"];
                 let tool = |name: &&str| json!({"name": name, "inputSchema": {"type": "object"}});

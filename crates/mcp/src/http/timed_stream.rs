@@ -8,34 +8,38 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
 
-pub struct Line<S> {
+pub struct TimedStream<S> {
     stream: S,
     limit: Duration,
     /// Runs while a write waits for the other end.
-    late: Option<Pin<Box<Sleep>>>,
+    deadline: Option<Pin<Box<Sleep>>>,
 }
 
-impl<S> Line<S> {
-    pub fn new(stream: S, limit: Duration) -> Line<S> {
-        Line { stream, limit, late: None }
+impl<S> TimedStream<S> {
+    pub fn new(stream: S, limit: Duration) -> TimedStream<S> {
+        TimedStream { stream, limit, deadline: None }
     }
 
     /// What came of a try to write; a wait that lasts too long is an error.
-    fn in_time<T>(&mut self, tried: Poll<io::Result<T>>, cx: &mut Context<'_>) -> Poll<io::Result<T>> {
-        if tried.is_ready() {
-            self.late = None;
-            return tried;
+    fn check_deadline<T>(
+        &mut self,
+        result: Poll<io::Result<T>>,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<T>> {
+        if result.is_ready() {
+            self.deadline = None;
+            return result;
         }
         let limit = self.limit;
-        let late = self.late.get_or_insert_with(|| Box::pin(sleep(limit)));
-        match late.as_mut().poll(cx) {
+        let deadline = self.deadline.get_or_insert_with(|| Box::pin(sleep(limit)));
+        match deadline.as_mut().poll(cx) {
             Poll::Ready(()) => Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
             Poll::Pending => Poll::Pending,
         }
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Line<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for TimedStream<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -45,20 +49,20 @@ impl<S: AsyncRead + Unpin> AsyncRead for Line<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Line<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for TimedStream<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        let tried = Pin::new(&mut self.stream).poll_write(cx, bytes);
-        self.in_time(tried, cx)
+        let result = Pin::new(&mut self.stream).poll_write(cx, bytes);
+        self.check_deadline(result, cx)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let tried = Pin::new(&mut self.stream).poll_flush(cx);
+        let result = Pin::new(&mut self.stream).poll_flush(cx);
         // What flushes a socket is its writes, and these are timed already.
-        if self.late.is_some() && tried.is_ready() { tried } else { self.in_time(tried, cx) }
+        if self.deadline.is_some() && result.is_ready() { result } else { self.check_deadline(result, cx) }
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let tried = Pin::new(&mut self.stream).poll_shutdown(cx);
-        self.in_time(tried, cx)
+        let result = Pin::new(&mut self.stream).poll_shutdown(cx);
+        self.check_deadline(result, cx)
     }
 }

@@ -1,5 +1,5 @@
 //! How the end of a session is seen from outside of its process tree: its file is removed with it. And how the end of
-//! the agent is seen by who stands beside it.
+//! the agent is seen by who stands agent it.
 
 use crate::bound::until;
 use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
@@ -12,31 +12,35 @@ use tokio::net::unix::pipe;
 /// More than the few events that can come of one file take.
 const EVENTS: usize = 4096;
 
-pub struct Over {
+pub struct SessionEnd {
     file: PathBuf,
-    watch: pipe::Receiver,
-    /// The agent's process, if this stands beside it.
-    beside: Option<pipe::Receiver>,
+    inotify: pipe::Receiver,
+    /// The agent's process, if this stands agent it.
+    agent: Option<pipe::Receiver>,
 }
 
-impl Over {
+impl SessionEnd {
     /// Sees the end of the session with this file, or of the process that the system has opened.
-    pub fn of(file: &Path, beside: Option<OwnedFd>) -> io::Result<Over> {
-        let watch = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC)?;
+    pub fn watch(file: &Path, agent: Option<OwnedFd>) -> io::Result<SessionEnd> {
+        let inotify = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC)?;
         let flags = WatchFlags::ATTRIB | WatchFlags::DELETE_SELF | WatchFlags::MOVE_SELF;
-        inotify::add_watch(&watch, file, flags)?;
+        inotify::add_watch(&inotify, file, flags)?;
         // They are waited for as a pipe is: what comes is of no interest but that it comes.
-        let beside = beside.map(pipe::Receiver::from_owned_fd_unchecked).transpose()?;
-        Ok(Over { file: file.to_owned(), watch: pipe::Receiver::from_owned_fd_unchecked(watch)?, beside })
+        let agent = agent.map(pipe::Receiver::from_owned_fd_unchecked).transpose()?;
+        Ok(SessionEnd {
+            file: file.to_owned(),
+            inotify: pipe::Receiver::from_owned_fd_unchecked(inotify)?,
+            agent,
+        })
     }
 
     /// Returns when the file is gone, or the process.
-    pub async fn seen(mut self) {
-        let process = self.beside.take();
+    pub async fn wait(mut self) {
+        let process = self.agent.take();
         let gone = async {
             while self.file.exists() {
                 // unbounded: the session lasts as long as it lasts
-                if self.watch.read(&mut [0; EVENTS]).await.is_err() {
+                if self.inotify.read(&mut [0; EVENTS]).await.is_err() {
                     return;
                 }
             }

@@ -1,7 +1,7 @@
-//! The way home: what an agent says goes to its run, over the run's socket, with the session's key.
+//! The way run: what an agent says goes to its run, over the run's socket, with the session's key.
 
-use crate::bound::{Late, until, within};
-use crate::limits::{HOME_LIMIT, MAX_HOME_ANSWER, MAX_NOTES};
+use crate::bound::{TimedOut, until, within};
+use crate::limits::{MAX_NOTES, MAX_RUN_ANSWER, RUN_LIMIT};
 use dogwatch_core::side::{Answer, Letter, Said};
 use dogwatch_host::door::SessionFile;
 use dogwatch_host::socket;
@@ -21,58 +21,58 @@ const SESSION_OVER: u16 = 409;
 
 /// Why something was not taken.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum NotTaken {
+pub enum RunError {
     /// The run did not answer.
-    Silent(String),
+    NoAnswer(String),
     /// It answered no.
     Refused(String),
 }
 
-impl fmt::Display for NotTaken {
+impl fmt::Display for RunError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            NotTaken::Silent(why) => write!(f, "dogwatch does not answer ({why})"),
-            NotTaken::Refused(why) => write!(f, "dogwatch refuses: {why}"),
+            RunError::NoAnswer(why) => write!(f, "dogwatch does not answer ({why})"),
+            RunError::Refused(why) => write!(f, "dogwatch refuses: {why}"),
         }
     }
 }
 
-impl From<io::Error> for NotTaken {
-    fn from(error: io::Error) -> NotTaken {
-        NotTaken::Silent(error.to_string())
+impl From<io::Error> for RunError {
+    fn from(error: io::Error) -> RunError {
+        RunError::NoAnswer(error.to_string())
     }
 }
 
-impl From<Late> for NotTaken {
-    fn from(late: Late) -> NotTaken {
-        NotTaken::Silent(late.to_string())
+impl From<TimedOut> for RunError {
+    fn from(late: TimedOut) -> RunError {
+        RunError::NoAnswer(late.to_string())
     }
 }
 
-pub struct Home {
+pub struct RunClient {
     session: SessionFile,
     /// Kept open from one call to the next.
-    line: Mutex<Option<BufReader<UnixStream>>>,
+    connection: Mutex<Option<BufReader<UnixStream>>>,
     notes: mpsc::Sender<Said>,
     /// The run has said that the session is over, or is gone itself.
     over: CancellationToken,
     /// The agent has nothing more to say.
-    leaving: CancellationToken,
+    finishing: CancellationToken,
 }
 
-impl Home {
-    /// The home of a session, and the notes that `pass_on` takes there.
-    pub fn of(session: SessionFile) -> (Home, mpsc::Receiver<Said>) {
-        let (notes, waiting) = mpsc::channel(MAX_NOTES);
+impl RunClient {
+    /// The run of a session, and the notes that `forward_notes` takes there.
+    pub fn new(session: SessionFile) -> (RunClient, mpsc::Receiver<Said>) {
+        let (notes, queued) = mpsc::channel(MAX_NOTES);
         (
-            Home {
+            RunClient {
                 session,
-                line: Mutex::new(None),
+                connection: Mutex::new(None),
                 notes,
                 over: CancellationToken::new(),
-                leaving: CancellationToken::new(),
+                finishing: CancellationToken::new(),
             },
-            waiting,
+            queued,
         )
     }
 
@@ -86,36 +86,36 @@ impl Home {
     }
 
     /// Says it, and answers what the run answered.
-    pub async fn say(&self, said: Said) -> Result<Answer, NotTaken> {
+    pub async fn request(&self, said: Said) -> Result<Answer, RunError> {
         let SessionFile { node, iteration, .. } = &self.session;
         let letter = Letter { node: node.clone(), iteration: *iteration, said };
         let body = serde_json::to_vec(&letter).map_err(io::Error::from)?;
-        let mut line = within(HOME_LIMIT, self.line.lock()).await?;
-        // A connection that was kept may have been closed by the run meanwhile; a new one tells the truth.
-        if let Some(mut kept) = line.take()
-            && let Ok(Ok(answer)) = within(HOME_LIMIT, self.ask(&mut kept, &body)).await
+        let mut line = within(RUN_LIMIT, self.connection.lock()).await?;
+        // A connection that was reused may have been closed by the run meanwhile; a new one tells the truth.
+        if let Some(mut reused) = line.take()
+            && let Ok(Ok(answer)) = within(RUN_LIMIT, self.exchange(&mut reused, &body)).await
         {
-            *line = Some(kept);
+            *line = Some(reused);
             return answer;
         }
         let mut fresh = self.connect()?;
-        let answer = within(HOME_LIMIT, self.ask(&mut fresh, &body)).await??;
+        let answer = within(RUN_LIMIT, self.exchange(&mut fresh, &body)).await??;
         *line = Some(fresh);
         answer
     }
 
     /// Returns when the run wants to hear no more of this session.
-    pub fn over(&self) -> impl Future<Output = ()> {
+    pub fn session_over(&self) -> impl Future<Output = ()> {
         self.over.clone().cancelled_owned()
     }
 
-    /// No more notes are left; those that wait are still taken home.
-    pub fn leave(&self) {
-        self.leaving.cancel();
+    /// No more notes are left; those that wait are still taken run.
+    pub fn finish(&self) {
+        self.finishing.cancel();
     }
 
     fn connect(&self) -> io::Result<BufReader<UnixStream>> {
-        let stream = socket::connect(&self.session.socket, HOME_LIMIT).inspect_err(|error| {
+        let stream = socket::connect(&self.session.socket, RUN_LIMIT).inspect_err(|error| {
             if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused) {
                 self.over.cancel();
             }
@@ -124,23 +124,23 @@ impl Home {
         Ok(BufReader::new(UnixStream::from_std(stream)?))
     }
 
-    /// One question and its answer. The outer error is the connection's, the inner the run's.
-    async fn ask(
+    /// One request and its answer. The outer error is the connection's, the inner the run's.
+    async fn exchange(
         &self,
         line: &mut BufReader<UnixStream>,
         body: &[u8],
-    ) -> io::Result<Result<Answer, NotTaken>> {
+    ) -> io::Result<Result<Answer, RunError>> {
         let head = format!(
             "POST /v1/mcp HTTP/1.1\r\nhost: dogwatch\r\nauthorization: Bearer {}\r\n\
              content-type: application/json\r\ncontent-length: {}\r\n\r\n",
             self.session.token,
             body.len()
         );
-        let question = [head.as_bytes(), body].concat();
-        within(HOME_LIMIT, line.write_all(&question)).await??;
-        let (status, length) = within(HOME_LIMIT, read_head(line)).await??;
+        let request = [head.as_bytes(), body].concat();
+        within(RUN_LIMIT, line.write_all(&request)).await??;
+        let (status, length) = within(RUN_LIMIT, read_head(line)).await??;
         let mut answer = vec![0; length];
-        within(HOME_LIMIT, line.read_exact(&mut answer)).await??;
+        within(RUN_LIMIT, line.read_exact(&mut answer)).await??;
         if status == 200 {
             return Ok(Ok(serde_json::from_slice(&answer)?));
         }
@@ -149,17 +149,17 @@ impl Home {
         }
         let said: serde_json::Value = serde_json::from_slice(&answer).unwrap_or_default();
         let message = said["error"]["message"].as_str().unwrap_or("without a reason");
-        Ok(Err(NotTaken::Refused(message.to_owned())))
+        Ok(Err(RunError::Refused(message.to_owned())))
     }
 }
 
-/// Takes the notes home, one after the other, until nobody leaves any more.
-pub async fn pass_on(home: std::sync::Arc<Home>, mut notes: mpsc::Receiver<Said>) {
+/// Takes the notes run, one after the other, until nobody leaves any more.
+pub async fn forward_notes(run: std::sync::Arc<RunClient>, mut notes: mpsc::Receiver<Said>) {
     // unbounded: waits for the next note, of which there may be none
     // unbounded: until the agent leaves
-    while let Some(Some(said)) = until(home.leaving.cancelled(), notes.recv()).await {
+    while let Some(Some(said)) = until(run.finishing.cancelled(), notes.recv()).await {
         // A run that does not listen loses evidence, not work.
-        let _ = within(2 * HOME_LIMIT, home.say(said)).await;
+        let _ = within(2 * RUN_LIMIT, run.request(said)).await;
     }
 }
 
@@ -171,7 +171,7 @@ async fn read_head(line: &mut BufReader<UnixStream>) -> io::Result<(u16, usize)>
     let (mut status, mut length) = (None, None);
     loop {
         let mut text = String::new();
-        let read = within(HOME_LIMIT, head.read_line(&mut text)).await??;
+        let read = within(RUN_LIMIT, head.read_line(&mut text)).await??;
         if read == 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
@@ -186,7 +186,7 @@ async fn read_head(line: &mut BufReader<UnixStream>) -> io::Result<(u16, usize)>
                 return Ok((status, length));
             }
             (Some(_), Some((name, value))) if name.eq_ignore_ascii_case("content-length") => {
-                let said = value.trim().parse().ok().filter(|n| *n <= MAX_HOME_ANSWER);
+                let said = value.trim().parse().ok().filter(|n| *n <= MAX_RUN_ANSWER);
                 length = Some(said.ok_or_else(|| bad("a bad length"))?);
             }
             (Some(_), _) => {}
