@@ -1,37 +1,40 @@
-//! How the actor was called. Besides what people write there are options that an actor gives to the
-//! processes it starts, see `processes`.
+//! The command line of the actor. Some options are internal: an actor passes them to the processes that it starts,
+//! see `processes`.
 
 use crate::error::Source;
 use crate::processes;
 use std::ffi::{OsStr, OsString};
 use std::str::FromStr;
 
+/// A parsed command line.
 pub enum Invocation {
     Help,
-    /// Only whether the script is right.
+    /// Only check the script.
     Check(Source),
-    /// The process between parent and orphan, with what the orphan is to be called with.
+    /// Run as the intermediate process between parent and orphan, with the arguments for the orphan.
     Detach(Vec<OsString>),
     Play(Play),
 }
 
+/// The arguments for playing a script.
 #[derive(Default)]
 pub struct Play {
     pub source: Source,
-    /// After the script.
+    /// The arguments after the script.
     pub args: Vec<OsString>,
     pub count: Option<u64>,
     pub epipe_ok: bool,
-    /// Begins when this process is no longer the parent.
+    /// Wait until this process is no longer the parent.
     pub after: Option<i32>,
 }
 
 impl Invocation {
+    /// Parses the actor's arguments and reads the script.
     pub fn parse(args: Vec<OsString>) -> Result<Invocation, String> {
         let mut call = Play::default();
         let mut args = args.into_iter();
         loop {
-            let arg = args.next().ok_or("which script? `actor SCRIPT` or `actor -e 'STEPS'`")?;
+            let arg = args.next().ok_or("no script; use `actor SCRIPT` or `actor -e 'STEPS'`")?;
             match arg.to_str() {
                 Some("--help" | "-h") => return Ok(Invocation::Help),
                 Some("--check") => return Ok(Invocation::Check(from_file(args.next())?)),
@@ -40,7 +43,7 @@ impl Invocation {
                 Some(processes::COUNT) => call.count = Some(number(processes::COUNT, args.next())?),
                 Some(processes::EPIPE_OK) => call.epipe_ok = true,
                 Some("-e") => return Ok(call.play(inline(args.next())?, args)),
-                Some("-") => return Err("a script cannot come from stdin: that is the prompt".into()),
+                Some("-") => return Err("cannot read the script from stdin, which is the prompt".into()),
                 Some(flag) if flag.starts_with('-') => return Err(format!("unknown option {flag}")),
                 Some(_) | None => return Ok(call.play(from_file(Some(arg))?, args)),
             }
@@ -62,7 +65,7 @@ fn number<N: FromStr>(option: &str, value: Option<OsString>) -> Result<N, String
 }
 
 fn inline(text: Option<OsString>) -> Result<Source, String> {
-    let text = text.ok_or("-e needs its steps")?;
+    let text = text.ok_or("-e needs steps")?;
     let text = text.into_string().map_err(|_| "-e: not UTF-8")?;
     Ok(Source { name: "-e".into(), text })
 }

@@ -1,20 +1,20 @@
-//! The scripted agent behind the hidden `dogwatch actor`: a program that prints, works, idles, hangs,
-//! forks, floods and ignores signals, as a script tells it. The examples and the demo run on it without
-//! any API key, and the process tests use it as the agent that misbehaves on purpose.
+//! The scripted agent behind the hidden `dogwatch actor` command. A script makes it print, work, idle, hang,
+//! fork, flood and ignore signals. The examples and the demo use it to run without an API key, and the process
+//! tests use it as an agent that misbehaves on purpose.
 //!
-//! `docs/actor.md` describes the scripts; [`script::STEPS`] is the table of their steps. A script is
-//! read completely before the first step is played: what is wrong with it is said with file, line and
-//! column, exit 2. Nothing is buffered between steps. One thread, so that it may fork.
+//! `docs/actor.md` describes the scripts; [`script::STEPS`] is the table of their steps. A script is parsed
+//! completely before the first step is played. A mistake is reported with file, line and column, and the exit code
+//! is 2. Output is not buffered. The actor has a single thread, so that it can fork.
 //!
 //! | module | |
 //! |---|---|
 //! | `cli` | the command line |
-//! | `lex`, `parse`, `words` | text to steps; pure |
-//! | `play` | steps to deeds |
+//! | `lex`, `parse`, `words` | from text to steps (pure) |
+//! | `play` | runs the steps |
 //! | `processes` | new processes |
-//! | `flood`, `claude`, `out`, `work` | what the deeds are made of |
+//! | `flood`, `claude`, `out`, `work` | implementation of the steps |
 //!
-//! This crate decides nothing about agents and is no part of supervising them.
+//! This crate only plays an agent. It is not involved in supervision.
 
 mod claude;
 mod cli;
@@ -40,7 +40,7 @@ use std::process::ExitCode;
 
 const EXIT_USAGE: u8 = 2;
 
-/// Runs the actor with its own arguments: those after `dogwatch actor`, or after a bare `actor`.
+/// Runs the actor with its own arguments, those after `dogwatch actor` or after a bare `actor`.
 pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
     let args: Vec<OsString> = args.collect();
     let argv: Vec<OsString> = std::env::args_os().collect();
@@ -57,7 +57,7 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
     })
 }
 
-/// The script, or the exit code after saying what is wrong with it.
+/// Parses the script, or reports the mistake and returns the exit code.
 fn read(source: &Source) -> Result<Block, u8> {
     parse::parse(&source.text).map_err(|m| write_message(Stream::Stderr, &m.shown(source), EXIT_USAGE))
 }
@@ -76,7 +76,7 @@ fn perform(call: Play, self_command: SelfCommand) -> u8 {
     actor.perform(&script)
 }
 
-/// Says it; if nobody listens the code has to do.
+/// Writes a message and returns the exit code. Write errors are ignored: the exit code still reports the failure.
 fn write_message(to: Stream, message: &str, code: u8) -> u8 {
     let _ = out::write_all(out::descriptor(to), message.as_bytes());
     code

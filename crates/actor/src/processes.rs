@@ -1,6 +1,6 @@
-//! New processes. A child plays its block by running this same program again with the block's text;
-//! what it must know besides goes along as options, and the prompt, when it was read, as its stdin.
-//! Only the rabbit forks: it must be faster than a program start.
+//! Starts new processes. A child runs this program again with the text of its block. State that the block needs is
+//! passed as options, and the prompt, if it was already read, as stdin. Only `rabbit` forks directly, because it must
+//! be faster than a program start.
 
 use crate::script::Spawn;
 use dogwatch_core::dur::Dur;
@@ -12,15 +12,16 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Tells a process to start its block once more, in a new session, and exit: the second half of an
-/// orphan's birth.
+/// Makes a process start its block in a new session and exit, which orphans the new process.
 pub const DETACH: &str = "--away";
-/// With the pid of the process between, for the orphan: its block begins when that one is gone.
+/// Gives an orphan the pid of the intermediate process. The orphan waits until that process is gone.
 pub const AFTER: &str = "--after";
+/// Passes the value of the counter.
 pub const COUNT: &str = "--count";
+/// Passes on that a closed pipe is ignored.
 pub const EPIPE_OK: &str = "--epipe-ok";
 
-/// How this program was called, up to where the actor's own arguments begin.
+/// The command line of this program up to the actor's own arguments.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SelfCommand {
     argv0: OsString,
@@ -28,7 +29,7 @@ pub struct SelfCommand {
 }
 
 impl SelfCommand {
-    /// `own` is what the actor was given of the whole `argv`: `dogwatch actor …` or a bare `actor …`.
+    /// Splits `argv` before `own`, the actor's own arguments: `dogwatch actor …` or a bare `actor …`.
     pub fn new(argv: &[OsString], own: &[OsString]) -> SelfCommand {
         let argv0 = argv.first().cloned().unwrap_or_else(|| "actor".into());
         let prefix = match argv.get(1..).and_then(|rest| rest.strip_suffix(own)) {
@@ -38,6 +39,7 @@ impl SelfCommand {
         SelfCommand { argv0, prefix }
     }
 
+    /// Returns a command that runs this program with other actor arguments.
     pub fn command(&self, args: impl IntoIterator<Item = OsString>) -> Command {
         let mut command = Command::new(program());
         command.arg0(&self.argv0).args(&self.prefix).args(args);
@@ -45,13 +47,13 @@ impl SelfCommand {
     }
 }
 
-/// On Linux the link is followed in the new process, so it works after the file was replaced too.
+/// Returns the path of this program. On Linux this is a link that still works after the file was replaced.
 fn program() -> std::path::PathBuf {
     let link = std::path::Path::new("/proc/self/exe");
     if link.exists() { link.to_owned() } else { std::env::current_exe().unwrap_or_default() }
 }
 
-/// What a block needs besides its text.
+/// The state that a block inherits.
 pub struct Inherited<'a> {
     pub count: Option<u64>,
     pub epipe_ok: bool,
@@ -74,8 +76,8 @@ impl Inherited<'_> {
     }
 }
 
-/// Starts a process that plays `block`. A child is given back; an orphan is on its own, reparented and
-/// in its new session, when this returns.
+/// Starts a process that plays `block`, and returns it if it is a child. An orphan is already reparented and in its
+/// own session when this function returns.
 pub fn start(
     self_command: &SelfCommand,
     spawn: Spawn,
@@ -98,18 +100,22 @@ pub fn start(
         return Ok(Some(child));
     }
     let status = child.wait()?;
-    if status.success() { Ok(None) } else { Err(io::Error::other(format!("the process between: {status}"))) }
+    if status.success() {
+        Ok(None)
+    } else {
+        Err(io::Error::other(format!("the intermediate process failed: {status}")))
+    }
 }
 
-/// The process between parent and orphan: a new session, the orphan in it, and gone.
+/// Runs as the intermediate process: creates a new session, starts the orphan in it, and returns.
 pub fn detach(self_command: &SelfCommand, args: Vec<OsString>) -> io::Result<()> {
-    // A session leader already (started so by hand): then there is nothing to leave.
+    // This fails if the process is already a session leader, which is fine.
     let _ = rustix::process::setsid();
     let after = [AFTER.into(), std::process::id().to_string().into()];
     self_command.command(after.into_iter().chain(args)).spawn().map(drop)
 }
 
-/// So that an orphan is one from its first step on, whoever looks.
+/// Waits until the process is reparented, so that it is an orphan from its first step on.
 pub fn wait_until_orphaned(of: i32) {
     let still = || rustix::process::getppid().is_some_and(|parent| parent.as_raw_nonzero().get() == of);
     while still() {
@@ -117,7 +123,7 @@ pub fn wait_until_orphaned(of: i32) {
     }
 }
 
-/// Runs from process to process until the time is over; only the last one returns.
+/// Forks repeatedly until the limit: each parent exits, and only the last process returns.
 pub fn run_rabbit(limit: Dur) -> io::Result<()> {
     let until = Instant::now() + Duration::from(limit);
     while Instant::now() < until {

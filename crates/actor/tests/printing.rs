@@ -1,4 +1,4 @@
-//! What an actor prints, byte for byte.
+//! The output of an actor, byte for byte.
 
 mod common;
 
@@ -93,7 +93,7 @@ fn two_floods_of_one_actor_do_not_repeat_lines() {
     let all = lines.len();
     lines.sort_unstable();
     lines.dedup();
-    // Of the two that were cut to size, one may be a part of the other's twin.
+    // The two truncated last lines may be equal to a part of another line.
     assert!(lines.len() >= all - 1);
 }
 

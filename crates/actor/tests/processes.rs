@@ -1,4 +1,4 @@
-//! Processes that an actor leaves behind, and the handshakes that make them testable.
+//! Processes that an actor starts and leaves behind, and the handshakes that make them testable.
 
 mod common;
 
@@ -131,8 +131,8 @@ fn a_rabbit_keeps_forking_until_its_limit() {
     let last = ready.pid();
     assert_ne!(last, harness.pid);
     assert_eq!(session(last), last, "its own session");
-    assert!(!held.is_readable(), "it never let go on the way");
-    assert!(harness.end() >= 1, "its latest parents may still be on their way out");
+    assert!(!held.is_readable(), "the FIFO stayed open all the time");
+    assert!(harness.end() >= 1, "its latest parents may still be exiting");
     assert_eq!(held.read_to_end(), "");
 }
 

@@ -1,4 +1,4 @@
-//! The readers of real agents must understand the actor, or it drives nothing.
+//! The readers for real agents must understand the actor's output.
 
 mod common;
 

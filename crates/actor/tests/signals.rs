@@ -1,4 +1,4 @@
-//! Exit an actor ends, and how it refuses to.
+//! Exit codes and signals of an actor.
 
 mod common;
 

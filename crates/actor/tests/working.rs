@@ -1,4 +1,4 @@
-//! What an actor does to files, and what it makes of its script.
+//! File operations, control flow and script errors of an actor.
 
 mod common;
 
@@ -40,7 +40,7 @@ fn a_failing_step_reports_its_position_and_exits_70() {
     assert!(error.starts_with("Error: -e:2:3: No such file"), "{error}");
     let mut harness = play("repeat 2 { say $n }");
     assert_eq!(harness.exit(), Exit::Code(70));
-    assert!(harness.stderr().contains("-e:1:12: nothing was counted yet"));
+    assert!(harness.stderr().contains("-e:1:12: `$n` has no value yet"));
 }
 
 #[test]
@@ -68,7 +68,7 @@ fn a_counter_persists_across_processes_and_on_selects_by_it() {
 fn a_counter_file_without_a_number_is_a_failure() {
     let mut harness = play("write n many; counter n");
     assert_eq!(harness.exit(), Exit::Code(70));
-    assert!(harness.stderr().contains("holds no number"));
+    assert!(harness.stderr().contains("does not contain a number"));
 }
 
 #[test]
@@ -119,7 +119,7 @@ fn invalid_usage_exits_2() {
 #[test]
 fn help_and_docs_list_every_step() {
     let help = Setup::new().call(&["--help"]).stdout();
-    // In a table a bar is escaped.
+    // Bars are escaped in Markdown tables.
     let document = include_str!("../../../docs/actor.md").replace("\\|", "|");
     for (name, syntax, _) in dogwatch_actor::script::STEPS {
         let written = format!("{name} {syntax}");

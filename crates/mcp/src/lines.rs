@@ -1,11 +1,12 @@
-//! Lines out of bytes, in bounded memory; and whose request a line is that cannot be read.
+//! Splits bytes into lines in bounded memory, and finds the request id in an unreadable line.
 
 use serde_json::Value;
 use std::collections::VecDeque;
 
-/// Of a line that is too long, so much of its beginning and of its end is kept.
+/// How much of the beginning and of the end of an oversized line is kept, in bytes.
 const KEPT: usize = 1024;
 
+/// One line of input, without its newline.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Line {
     Whole(Vec<u8>),
@@ -13,40 +14,45 @@ pub enum Line {
 }
 
 impl Line {
+    /// Returns whether the line is empty or only white space.
     pub fn is_blank(&self) -> bool {
         matches!(self, Line::Whole(bytes) if bytes.trim_ascii().is_empty())
     }
 }
 
-/// Splits what it is given at newlines.
+/// A line splitter with a maximum line length.
 #[derive(Debug)]
 pub struct Lines {
     max: usize,
-    /// The line that is not ended yet, if it is not too long.
+    /// The unfinished line, unless it is too long.
     open: Vec<u8>,
-    /// The ends of one that is.
+    /// The beginning and the end of an unfinished line that is too long.
     long: Option<(Vec<u8>, VecDeque<u8>)>,
     ready: VecDeque<Line>,
 }
 
 impl Lines {
+    /// Creates a splitter for lines of at most `max` bytes.
     pub fn new(max: usize) -> Lines {
         Lines { max, open: Vec::new(), long: None, ready: VecDeque::new() }
     }
 
+    /// Returns the maximum line length in bytes.
     pub fn max(&self) -> usize {
         self.max
     }
 
-    /// Whether the line that is not ended yet is too long already.
+    /// Returns whether the unfinished line already exceeds the maximum.
     pub fn is_too_long(&self) -> bool {
         self.long.is_some()
     }
 
+    /// Returns the next complete line.
     pub fn next(&mut self) -> Option<Line> {
         self.ready.pop_front()
     }
 
+    /// Adds input.
     pub fn push(&mut self, mut bytes: &[u8]) {
         while let Some(end) = bytes.iter().position(|b| *b == b'\n') {
             self.take(&bytes[..end]);
@@ -83,8 +89,8 @@ fn keep_end(tail: &mut VecDeque<u8>, bytes: &[u8]) {
     tail.drain(..tail.len().saturating_sub(KEPT));
 }
 
-/// The id of the request that a line would have been, as far as its ends tell. Writers of JSON put the id
-/// before the parameters, or last.
+/// Returns the request id of an unreadable line, if the beginning or the end of the line contains it. JSON
+/// writers put the id before the parameters, or last.
 pub fn id_of(line: &Line) -> Option<Value> {
     let (head, tail) = match line {
         Line::Whole(bytes) => (&bytes[..bytes.len().min(KEPT)], &bytes[bytes.len().saturating_sub(KEPT)..]),
@@ -92,7 +98,7 @@ pub fn id_of(line: &Line) -> Option<Value> {
     };
     let (head, tail) = (String::from_utf8_lossy(head), String::from_utf8_lossy(tail));
     let before = head.split(r#""params""#).next().unwrap_or("");
-    // A line without parameters is all head, and then the id must not be one that stands deeper.
+    // Without parameters the whole line is the head. Ignore an id inside a nested object.
     let first = before.find(r#""id""#).filter(|at| before[..*at].matches('{').count() == 1);
     first.and_then(|at| scalar(&before[at + 4..])).map(|(id, _)| id).or_else(|| {
         let at = tail.rfind(r#""id""#)?;
@@ -102,7 +108,7 @@ pub fn id_of(line: &Line) -> Option<Value> {
     })
 }
 
-/// The number or text behind a colon, and what follows it.
+/// Parses the number or string after a colon, and returns it with the rest of the text.
 fn scalar(text: &str) -> Option<(Value, &str)> {
     let text = text.trim_start().strip_prefix(':')?.trim_start();
     let end = match text.strip_prefix('"') {

@@ -1,4 +1,4 @@
-//! The way run: what an agent says goes to its run, over the run's socket, with the session's key.
+//! The client for the run: sends the agent's reports over the run's socket, with the session's token.
 
 use crate::bound::{TimedOut, until, within};
 use crate::limits::{MAX_NOTES, MAX_RUN_ANSWER, RUN_LIMIT};
@@ -12,19 +12,19 @@ use tokio::net::UnixStream;
 use tokio::sync::{Mutex, mpsc};
 use tokio_util::sync::CancellationToken;
 
-/// The largest head of an answer, in bytes.
+/// The largest response head, in bytes.
 const MAX_HEAD: u64 = 8 * 1024;
 
-/// How a run answers the key of a session that is over.
+/// The statuses with which a run refuses the token of a session that is over.
 const KEY_REFUSED: u16 = 401;
 const SESSION_OVER: u16 = 409;
 
-/// Why something was not taken.
+/// Why a request to the run failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RunError {
     /// The run did not answer.
     NoAnswer(String),
-    /// It answered no.
+    /// The run refused the request.
     Refused(String),
 }
 
@@ -49,19 +49,20 @@ impl From<TimedOut> for RunError {
     }
 }
 
+/// A connection to the run of one session, and a queue of notes for it.
 pub struct RunClient {
     session: SessionFile,
-    /// Kept open from one call to the next.
+    /// The connection, kept open between calls.
     connection: Mutex<Option<BufReader<UnixStream>>>,
     notes: mpsc::Sender<Said>,
-    /// The run has said that the session is over, or is gone itself.
+    /// Canceled when the run reports that the session is over, or is gone.
     over: CancellationToken,
-    /// The agent has nothing more to say.
+    /// Canceled when the agent has disconnected.
     finishing: CancellationToken,
 }
 
 impl RunClient {
-    /// The run of a session, and the notes that `forward_notes` takes there.
+    /// Creates the client of a session, and the queue that `forward_notes` reads.
     pub fn new(session: SessionFile) -> (RunClient, mpsc::Receiver<Said>) {
         let (notes, queued) = mpsc::channel(MAX_NOTES);
         (
@@ -76,22 +77,23 @@ impl RunClient {
         )
     }
 
+    /// Returns the session file.
     pub fn session(&self) -> &SessionFile {
         &self.session
     }
 
-    /// Leaves a note for the run and waits for nothing. If too many wait, it is dropped.
+    /// Queues a note for the run without waiting. Drops the note if the queue is full.
     pub fn note(&self, said: Said) {
         let _ = self.notes.try_send(said);
     }
 
-    /// Says it, and answers what the run answered.
+    /// Sends a request and returns the run's answer.
     pub async fn request(&self, said: Said) -> Result<Answer, RunError> {
         let SessionFile { node, iteration, .. } = &self.session;
         let letter = Letter { node: node.clone(), iteration: *iteration, said };
         let body = serde_json::to_vec(&letter).map_err(io::Error::from)?;
         let mut line = within(RUN_LIMIT, self.connection.lock()).await?;
-        // A connection that was reused may have been closed by the run meanwhile; a new one tells the truth.
+        // The run may have closed the idle connection. If it fails, retry on a new one.
         if let Some(mut reused) = line.take()
             && let Ok(Ok(answer)) = within(RUN_LIMIT, self.exchange(&mut reused, &body)).await
         {
@@ -104,12 +106,12 @@ impl RunClient {
         answer
     }
 
-    /// Returns when the run wants to hear no more of this session.
+    /// Completes when the run no longer accepts requests of this session.
     pub fn session_over(&self) -> impl Future<Output = ()> {
         self.over.clone().cancelled_owned()
     }
 
-    /// No more notes are left; those that wait are still taken run.
+    /// Stops `forward_notes`. Notes that are still queued are sent first.
     pub fn finish(&self) {
         self.finishing.cancel();
     }
@@ -124,7 +126,7 @@ impl RunClient {
         Ok(BufReader::new(UnixStream::from_std(stream)?))
     }
 
-    /// One request and its answer. The outer error is the connection's, the inner the run's.
+    /// Sends one request and reads the response. The outer error is the connection's, the inner one the run's.
     async fn exchange(
         &self,
         line: &mut BufReader<UnixStream>,
@@ -148,25 +150,26 @@ impl RunClient {
             self.over.cancel();
         }
         let said: serde_json::Value = serde_json::from_slice(&answer).unwrap_or_default();
-        let message = said["error"]["message"].as_str().unwrap_or("without a reason");
+        let message = said["error"]["message"].as_str().unwrap_or("no reason given");
         Ok(Err(RunError::Refused(message.to_owned())))
     }
 }
 
-/// Takes the notes run, one after the other, until nobody leaves any more.
+/// Sends the queued notes to the run, one at a time, until the agent has disconnected.
 pub async fn forward_notes(run: std::sync::Arc<RunClient>, mut notes: mpsc::Receiver<Said>) {
-    // unbounded: waits for the next note, of which there may be none
-    // unbounded: until the agent leaves
+    // unbounded: waits for the next note
+    // unbounded: until the agent disconnects
     while let Some(Some(said)) = until(run.finishing.cancelled(), notes.recv()).await {
-        // A run that does not listen loses evidence, not work.
+        // If the run does not answer, evidence is lost, but no work.
         let _ = within(2 * RUN_LIMIT, run.request(said)).await;
     }
 }
 
-/// The status of an answer and the length of its body.
+/// Reads the head of a response: its status and the length of its body.
 async fn read_head(line: &mut BufReader<UnixStream>) -> io::Result<(u16, usize)> {
-    let bad =
-        |what: &str| io::Error::new(io::ErrorKind::InvalidData, format!("not what a run answers: {what}"));
+    let bad = |what: &str| {
+        io::Error::new(io::ErrorKind::InvalidData, format!("invalid response from the run: {what}"))
+    };
     let mut head = line.take(MAX_HEAD);
     let (mut status, mut length) = (None, None);
     loop {
@@ -187,7 +190,7 @@ async fn read_head(line: &mut BufReader<UnixStream>) -> io::Result<(u16, usize)>
             }
             (Some(_), Some((name, value))) if name.eq_ignore_ascii_case("content-length") => {
                 let said = value.trim().parse().ok().filter(|n| *n <= MAX_RUN_ANSWER);
-                length = Some(said.ok_or_else(|| bad("a bad length"))?);
+                length = Some(said.ok_or_else(|| bad("invalid length"))?);
             }
             (Some(_), _) => {}
         }

@@ -1,5 +1,4 @@
-//! The server over HTTP, with real sockets: who may speak to it, what is contained, and that it ends with its
-//! session.
+//! The server over HTTP, with real sockets: authorization, limits, and shutdown at the end of the session.
 #![allow(clippy::unwrap_used)]
 
 mod support;
@@ -8,7 +7,7 @@ use dogwatch_mcp::http::Limits;
 use serde_json::json;
 use std::time::{Duration, Instant};
 use support::http::{HttpServer, initialize_request, read};
-use support::{PATIENCE, runtime, said, server};
+use support::{PATIENCE, runtime, server, tool_result};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -29,10 +28,10 @@ fn an_http_agent_lists_and_calls_tools() {
             .collect();
         assert!(names.contains(&"report_progress") && names.contains(&"echo"), "{names:?}");
         let response = server.call(&id, "report_progress", json!({"message": "half of it"})).await;
-        assert_eq!(said(&response), ("Noted.".to_owned(), false));
+        assert_eq!(tool_result(&response), ("Noted.".to_owned(), false));
         server.run.wait_for(|s| s["say"] == "progress" && s["message"] == "half of it").await;
         let echoed = server.call(&id, "echo", json!({"text": "hello"})).await;
-        assert_eq!(said(&echoed), ("hello".to_owned(), false));
+        assert_eq!(tool_result(&echoed), ("hello".to_owned(), false));
         assert!(server.run.keys.lock().unwrap().iter().all(|key| key == "Bearer key"));
     });
 }
@@ -49,7 +48,11 @@ fn a_client_of_the_newest_protocol_needs_no_initialize() {
         let headers =
             [("mcp-protocol-version", "2026-07-28"), ("mcp-method", "tools/call"), ("mcp-name", "heartbeat")];
         let response = server.post(&headers, &message).await;
-        assert_eq!(said(&response.answer()).0, "Alive. This does not count as progress.", "{response:?}");
+        assert_eq!(
+            tool_result(&response.answer()).0,
+            "Alive. This does not count as progress.",
+            "{response:?}"
+        );
     });
 }
 
@@ -67,11 +70,11 @@ fn requests_without_the_session_token_are_refused_before_the_body_is_read() {
                 "{response:?}"
             );
         }
-        // Nothing of a body is waited for.
+        // The server does not wait for the body.
         let mut stream = server.connect().await;
         stream.write_all(server.head("POST", &[("authorization", "-")], 1_000_000).as_bytes()).await.unwrap();
         assert_eq!(read(stream).await.unwrap().status, 401);
-        assert_eq!(server.run.said().len(), 0);
+        assert_eq!(server.run.requests().len(), 0);
     });
 }
 
@@ -122,7 +125,7 @@ fn unreadable_requests_are_refused_and_the_next_is_answered() {
             "params": {"name": "report_error", "arguments": {"text": "x".repeat(5 << 20)}}})
         .to_string();
         for (body, wrong) in [("nonsense", 415), (r#"{"jsonrpc":"#, 415), ("", 415), (&deep, 415), (&huge, 413)] {
-            // One that is too large may be cut off before its answer was read.
+            // The server may close the connection of an oversized request before the client has read the response.
             let mut stream = server.connect().await;
             let head = server.head("POST", &[("mcp-session-id", &id)], body.len());
             let written = stream.write_all((head + body).as_bytes()).await.is_ok();
@@ -131,11 +134,11 @@ fn unreadable_requests_are_refused_and_the_next_is_answered() {
                 None => assert!(!written || wrong == 413, "no answer to {:.40}", body),
             }
         }
-        // Half a body, and then nothing.
+        // Half a body.
         let mut stream = server.connect().await;
         stream.write_all((server.head("POST", &[], 100) + "{\"jsonrpc\"").as_bytes()).await.unwrap();
         assert_eq!(read(stream).await.unwrap().status, 408);
-        // Half a head, and gone.
+        // Half a head, then the client disconnects.
         let mut stream = server.connect().await;
         stream.write_all(b"POST /mcp HTT").await.unwrap();
         drop(stream);
@@ -146,12 +149,12 @@ fn unreadable_requests_are_refused_and_the_next_is_answered() {
             assert_eq!(read(stream).await.unwrap().status, wrong, "{path}");
         }
         for (tool, arguments, wrong) in
-            [("no_such_tool", json!({}), "there is no tool"), ("save_artifact", json!({"name": "../x", "content": ""}), "not a path")]
+            [("no_such_tool", json!({}), "unknown tool"), ("save_artifact", json!({"name": "../x", "content": ""}), "not a path")]
         {
             let refused = server.call(&id, tool, arguments).await;
             assert!(refused["error"]["message"].as_str().unwrap_or_default().contains(wrong), "{refused}");
         }
-        assert_eq!(said(&server.call(&id, "heartbeat", json!({})).await).0, "Alive. This does not count as progress.");
+        assert_eq!(tool_result(&server.call(&id, "heartbeat", json!({})).await).0, "Alive. This does not count as progress.");
     });
 }
 
@@ -168,7 +171,7 @@ fn excess_connections_get_503_until_one_closes() {
                 tokio::task::yield_now().await;
             }
         };
-        tokio::time::timeout(PATIENCE, again).await.expect("lets in again");
+        tokio::time::timeout(PATIENCE, again).await.expect("a connection is accepted again");
     });
 }
 
@@ -189,7 +192,7 @@ fn an_idle_session_is_closed() {
     runtime().block_on(async {
         let server = HttpServer::start(Vec::new(), Limits { silence: 10 * SHORT, ..Limits::default() }).await;
         let id = server.initialize().await;
-        // A stream that is open is closed with its session.
+        // Closing the session closes its open stream.
         let mut stream = server.connect().await;
         stream.write_all(server.head("GET", &[("mcp-session-id", &id)], 0).as_bytes()).await.unwrap();
         assert_eq!(read(stream).await.unwrap().status, 200);
@@ -199,7 +202,7 @@ fn an_idle_session_is_closed() {
                 tokio::time::sleep(2 * SHORT).await;
             }
         };
-        tokio::time::timeout(PATIENCE, gone).await.expect("it is ended");
+        tokio::time::timeout(PATIENCE, gone).await.expect("the session is closed");
         server.initialize().await;
     });
 }
@@ -211,10 +214,10 @@ fn the_longest_idle_session_is_closed_to_make_room() {
         let server = HttpServer::start(Vec::new(), limits).await;
         let [first, second] = [server.initialize().await, server.initialize().await];
         assert_eq!(
-            said(&server.call(&first, "heartbeat", json!({})).await).0,
+            tool_result(&server.call(&first, "heartbeat", json!({})).await).0,
             "Alive. This does not count as progress."
         );
-        // There is room for two: the second was silent longer than the first.
+        // There is room for two, and the second has been idle longer than the first.
         let third = server.initialize().await;
         for (id, alive) in [(&first, true), (&second, false), (&third, true)] {
             let message = json!({"jsonrpc": "2.0", "id": 2, "method": "tools/list", "params": {}});
@@ -235,7 +238,7 @@ fn a_client_that_stops_reading_is_disconnected() {
         let id = server.initialize().await;
         let list = json!({"jsonrpc": "2.0", "id": 2, "method": "tools/list", "params": {}});
         server.post(&[("mcp-session-id", &id)], &list).await;
-        // An answer that fits no socket's buffer, and nobody takes it. It is alone at the server.
+        // A response that exceeds the socket buffers and that the client does not read. It uses the only connection.
         let message = json!({"jsonrpc": "2.0", "id": 7, "method": "tools/call",
             "params": {"name": "large", "arguments": {"bytes": 12 << 20}}})
         .to_string();
@@ -247,7 +250,7 @@ fn a_client_that_stops_reading_is_disconnected() {
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
         };
-        tokio::time::timeout(PATIENCE, free).await.expect("its place is free again");
+        tokio::time::timeout(PATIENCE, free).await.expect("the slot is free again");
         let mut rest = Vec::new();
         let _ = tokio::time::timeout(PATIENCE, stuck.read_to_end(&mut rest)).await.expect("is closed");
         assert!(rest.len() < 12 << 20, "it was cut off");
@@ -269,8 +272,11 @@ fn a_client_that_disconnects_during_a_call_does_not_affect_others() {
         gone.write_all((head + &message).as_bytes()).await.unwrap();
         server.run.wait_for(|s| s["say"] == "call" && s["tool"] == "hang" && s["phase"] == "start").await;
         drop(gone);
-        assert_eq!(said(&server.call(&id, "echo", json!({"text": "x"})).await), ("x".to_owned(), false));
-        // It is known by its id, and may still take the call back.
+        assert_eq!(
+            tool_result(&server.call(&id, "echo", json!({"text": "x"})).await),
+            ("x".to_owned(), false)
+        );
+        // The session still exists, so its client can cancel the call.
         let cancel =
             json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 77}});
         assert_eq!(server.post(&[("mcp-session-id", &id)], &cancel).await.status, 202);
@@ -283,7 +289,7 @@ fn server_exits_when_the_session_file_is_removed() {
     runtime().block_on(async {
         let server = HttpServer::start(Vec::new(), Limits::default()).await;
         let id = server.initialize().await;
-        // Somebody listens for news, as clients do.
+        // A client keeps an event stream open, as usual.
         let mut stream = server.connect().await;
         stream.write_all(server.head("GET", &[("mcp-session-id", &id)], 0).as_bytes()).await.unwrap();
         let mut head = [0; 12];
@@ -293,7 +299,7 @@ fn server_exits_when_the_session_file_is_removed() {
         std::fs::remove_file(&file).unwrap();
         let ended = tokio::time::timeout(PATIENCE, serving).await.expect("it ends");
         ended.unwrap().unwrap();
-        assert!(tokio::net::TcpStream::connect(address).await.is_err(), "nobody listens any more");
+        assert!(tokio::net::TcpStream::connect(address).await.is_err(), "the port is closed");
     });
 }
 
@@ -303,7 +309,7 @@ fn server_exits_when_the_run_reports_the_session_over() {
         let server = HttpServer::start(Vec::new(), Limits::default()).await;
         let id = server.initialize().await;
         *server.run.over.lock().unwrap() = true;
-        let (text, failed) = said(&server.call(&id, "report_progress", json!({"message": "x"})).await);
+        let (text, failed) = tool_result(&server.call(&id, "report_progress", json!({"message": "x"})).await);
         assert!(failed && text.starts_with("dogwatch refuses: this session is over"), "{text}");
         let ended = tokio::time::timeout(PATIENCE, server.serving).await.expect("it ends");
         ended.unwrap().unwrap();

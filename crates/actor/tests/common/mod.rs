@@ -1,5 +1,5 @@
-//! A harness for one actor: its directory, its FIFOs, its output, how it ended. Whatever happens to the
-//! test, the harness ends all that was started on it. Nothing here sleeps, and nothing waits without end.
+//! A harness for one actor: its directory, FIFOs, output and exit status. It kills everything that was started under it,
+//! even if the test panics. Nothing here sleeps, and every wait has a limit.
 #![allow(dead_code, reason = "each test file uses its own part")]
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -15,16 +15,17 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// Far more than anything here needs, on any machine.
+/// A timeout that is long enough on any machine.
 const PATIENCE: Duration = Duration::from_secs(30);
 
+/// How a process ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
     Code(i32),
     Signal(i32),
 }
 
-/// What is set before the actor starts.
+/// The environment of an actor that is not started yet.
 pub struct Setup {
     pub dir: TempDir,
     prompt: Option<PathBuf>,
@@ -64,12 +65,12 @@ impl Setup {
         self.path(name)
     }
 
-    /// A FIFO whose writers we see come and go.
+    /// Creates a FIFO that the test reads.
     pub fn fifo(&self, name: &str) -> Fifo {
         Fifo::new(&self.path(name))
     }
 
-    /// A FIFO that an actor may `await`.
+    /// Creates a FIFO that an actor can `await`.
     pub fn gate(&self, name: &str) -> Gate {
         let path = self.path(name);
         mkfifoat(CWD, &path, Mode::RUSR | Mode::WUSR).expect("a FIFO");
@@ -94,13 +95,13 @@ pub struct Gate {
 }
 
 impl Gate {
-    /// Lets the actor pass, once it is there.
+    /// Waits for the actor at the gate, then lets it continue.
     pub fn open(self) {
         let until = Instant::now() + PATIENCE;
         let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        // Refused as long as nobody reads; a reader that is let in sees our end at once.
+        // Opening fails until a reader is there. The reader then sees the end of file at once.
         while rustix::fs::open(&self.path, flags, Mode::empty()).is_err() {
-            assert!(Instant::now() < until, "nobody came to {}", self.path.display());
+            assert!(Instant::now() < until, "no reader of {}", self.path.display());
             std::thread::yield_now();
         }
     }
@@ -117,14 +118,14 @@ impl Fifo {
         Fifo { reader: rustix::fs::open(path, flags, Mode::empty()).expect("opens without waiting") }
     }
 
-    /// All that is written until the last writer has gone; at least one must come.
+    /// Reads until the last writer has closed the FIFO. At least one writer must appear.
     pub fn read_to_end(&self) -> String {
         let mut all = Vec::new();
         let until = Instant::now() + PATIENCE;
         loop {
             assert!(
                 self.poll(until.saturating_duration_since(Instant::now())),
-                "nobody wrote, or nobody let go"
+                "no writer, or a writer still holds the FIFO"
             );
             let mut chunk = [0; 4096];
             match rustix::io::read(&self.reader, &mut chunk) {
@@ -136,12 +137,12 @@ impl Fifo {
         }
     }
 
-    /// The pid that `ready` has written.
+    /// Returns the pid that `ready` has written.
     pub fn pid(&self) -> i32 {
         self.read_to_end().trim().parse().expect("a pid and a newline")
     }
 
-    /// Whether there is something to read or the last writer has gone, now.
+    /// Returns whether there is data or the last writer has closed the FIFO.
     pub fn is_readable(&self) -> bool {
         self.poll(Duration::ZERO)
     }
@@ -172,18 +173,19 @@ impl Harness {
         }
         command.arg(env!("CARGO_BIN_EXE_actor")).args(args).args(&setup.args);
         command.current_dir(&setup.dir).envs(setup.env.iter().cloned());
-        // A signal to the group of the tests (Ctrl-C, timeout(1)) must not end it before it has cleaned up.
+        // A signal to the process group of the tests (Ctrl-C, timeout(1)) must not kill the harness before it has
+        // cleaned up.
         command.process_group(0);
         command.stdin(OwnedFd::from(theirs)).stdout(Stdio::piped()).stderr(Stdio::piped());
         let process = command.spawn().expect("the harness starts");
-        // The command still holds the other end of the socket.
+        // The command still holds the other end of the socket; close it.
         drop(command);
         let mut harness = Harness { setup, pid: 0, process, control: BufReader::new(ours), ended: None };
         harness.pid = harness.expect_line("pid").parse().expect("a pid");
         harness
     }
 
-    /// The next line from the harness, which must start with `word`; what follows it.
+    /// Reads the next line from the harness, which must start with `word`, and returns the rest.
     fn expect_line(&mut self, word: &str) -> String {
         let line = self.line();
         let rest = line.strip_prefix(word).unwrap_or_else(|| panic!("wanted {word}, got {line}"));
@@ -192,11 +194,11 @@ impl Harness {
 
     fn line(&mut self) -> String {
         let mut line = String::new();
-        self.control.read_line(&mut line).expect("the harness speaks in time");
+        self.control.read_line(&mut line).expect("a line within the timeout");
         line
     }
 
-    /// Exit the actor itself ended, and the CPU time it used.
+    /// Returns how the actor itself ended, and the CPU time it used.
     pub fn ended(&mut self) -> (Exit, Duration) {
         if let Some(ended) = self.ended {
             return ended;
@@ -219,7 +221,7 @@ impl Harness {
         self.ended().0
     }
 
-    /// All of stdout: until everybody who holds it is gone.
+    /// Reads stdout until every process has closed it.
     pub fn stdout(&mut self) -> String {
         String::from_utf8(self.stdout_bytes()).expect("text")
     }
@@ -236,12 +238,12 @@ impl Harness {
         all
     }
 
-    /// The reader goes away.
+    /// Closes the reading end of stdout.
     pub fn drop_stdout(&mut self) {
         drop(self.process.stdout.take());
     }
 
-    /// Ends everything; how many were left besides the actor.
+    /// Kills everything and returns how many processes were left besides the actor.
     pub fn end(&mut self) -> u64 {
         self.control.get_ref().shutdown(Shutdown::Write).expect("the harness is there");
         loop {
@@ -258,11 +260,11 @@ impl Harness {
         rustix::process::kill_process(pid, signal).expect("it is there");
     }
 
-    /// Waits until the process is in this state (`S` sleeps, `T` stopped).
+    /// Waits until the process is in this state (`S` sleeping, `T` stopped).
     pub fn wait_for_state(&self, pid: i32, state: &str) {
         let until = Instant::now() + PATIENCE;
         while stat(pid).first().map(String::as_str) != Some(state) {
-            assert!(Instant::now() < until, "{pid} never was {state}: {:?}", stat(pid));
+            assert!(Instant::now() < until, "{pid} was never {state}: {:?}", stat(pid));
             std::thread::yield_now();
         }
     }
@@ -270,13 +272,13 @@ impl Harness {
 
 impl Drop for Harness {
     fn drop(&mut self) {
-        // The harness then kills all and ends; it does so too if this process just dies.
+        // Closing the socket makes the harness kill everything and exit. It does the same if this process dies.
         let _ = self.control.get_ref().shutdown(Shutdown::Both);
         let _ = self.process.wait();
     }
 }
 
-/// State, parent, group, session and so on: `/proc/PID/stat` after the name.
+/// Returns the fields of `/proc/PID/stat` after the name: state, parent, group, session and so on.
 pub fn stat(pid: i32) -> Vec<String> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     text.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace().map(str::to_owned).collect()

@@ -1,5 +1,5 @@
-//! From a request to its answer: who may not is refused, what is too large or too slow is not read, and the rest
-//! is MCP's.
+//! Handles one HTTP request: checks that it is authorized, reads its body within limits, and passes it to the MCP
+//! service.
 
 use super::guard::{Guard, Refusal, Reply};
 use super::sessions::Sessions;
@@ -14,17 +14,19 @@ use rmcp::transport::streamable_http_server::StreamableHttpService;
 use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
 use std::time::Duration;
 
+/// Everything that a connection needs to answer requests.
 pub struct Handler {
     pub guard: Guard,
     pub service: StreamableHttpService<AgentServer, LocalSessionManager>,
     pub sessions: Sessions,
-    /// For the body of a request to come.
+    /// How long a client may take to send a request body.
     pub body: Duration,
-    /// For an answer to begin: the longest that any call may take.
+    /// How long a response may take to begin: the longest that any call may take.
     pub longest: Duration,
 }
 
 impl Handler {
+    /// Answers a request; refusals and timeouts become error responses.
     pub async fn handle(&self, request: Request<Incoming>) -> Reply {
         let handled = within(self.body + 2 * self.longest, self.try_handle(request)).await;
         handled.unwrap_or(Err(Refusal::TooLong)).unwrap_or_else(Refusal::reply)
@@ -51,7 +53,7 @@ impl Handler {
         if initializes {
             self.sessions.touch(reply.headers());
         }
-        // It has left by now; some clients take "accepted" for a refusal.
+        // The session is already closed. Some clients treat "accepted" as an error.
         if is_delete && reply.status_mut() == &StatusCode::ACCEPTED {
             *reply.status_mut() = StatusCode::OK;
         }
@@ -59,7 +61,7 @@ impl Handler {
     }
 }
 
-/// Whether this begins a session.
+/// Returns whether the body is an `initialize` request, which begins a session.
 fn is_initialize(body: &Bytes) -> bool {
     #[derive(serde::Deserialize)]
     struct Message<'a> {

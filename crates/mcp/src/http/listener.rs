@@ -1,4 +1,4 @@
-//! Lets callers in, a bounded number of them at a time, and attends to each until it leaves or the session is over.
+//! Accepts a bounded number of connections and serves each one until it closes or the session is over.
 
 use super::Limits;
 use super::handler::Handler;
@@ -15,18 +15,20 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
-/// The largest head of a request.
+/// The largest request head, in bytes.
 const MAX_HEAD: usize = 32 * 1024;
 const MAX_HEADERS: usize = 64;
-/// When no more files can be opened, asking again at once would burn the processor.
+/// The pause after a failed `accept`: without it, running out of file descriptors would cause a busy loop.
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
-/// How long callers have to take their answers when the session is over.
+/// How long clients may take to read their responses when the session is over.
 const SHUTDOWN_LIMIT: Duration = Duration::from_millis(500);
 
+/// The response to a connection beyond the limit.
 const BUSY: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\nretry-after: 1\r\n\
 content-type: application/json\r\ncontent-length: 74\r\n\r\n\
 {\"error\":{\"code\":\"busy\",\"message\":\"too many connections; try again soon\"}}";
 
+/// Accepts connections until `closing` is canceled, then waits briefly for the open ones.
 pub async fn accept_connections(
     listener: TcpListener,
     handler: Arc<Handler>,
@@ -35,7 +37,7 @@ pub async fn accept_connections(
 ) {
     let slots = Arc::new(Semaphore::new(limits.connections));
     loop {
-        // unbounded: callers come when they like, until the session is over
+        // unbounded: clients connect at any time until the session ends
         let Some(caller) = until(closing.cancelled(), listener.accept()).await else { break };
         match (caller, Arc::clone(&slots).try_acquire_owned()) {
             (Ok((stream, _)), Ok(slot)) => {
@@ -47,15 +49,15 @@ pub async fn accept_connections(
         }
     }
     drop(listener);
-    // All slots free again: everybody has left.
-    let everybody = u32::try_from(limits.connections).unwrap_or(u32::MAX);
-    let _ = within(2 * SHUTDOWN_LIMIT, slots.acquire_many(everybody)).await;
+    // All slots are free once every client has disconnected.
+    let all = u32::try_from(limits.connections).unwrap_or(u32::MAX);
+    let _ = within(2 * SHUTDOWN_LIMIT, slots.acquire_many(all)).await;
 }
 
-/// The answer fits a fresh socket's buffer, so nobody is waited for.
+/// Answers with 503. The response fits into the buffer of a new socket, so the write does not block.
 fn reject(caller: TcpStream) {
     if let Ok(mut stream) = caller.into_std() {
-        // unbounded: a socket that does not hold up anybody
+        // unbounded: the socket is non-blocking
         let _ = stream.write_all(BUSY);
     }
 }
@@ -67,11 +69,11 @@ async fn serve_connection(
     closing: CancellationToken,
     _slot: OwnedSemaphorePermit,
 ) {
-    // Small answers must not wait for each other.
+    // Send small responses without delay.
     let _ = stream.set_nodelay(true);
     let service = service_fn(move |request| {
         let handler = Arc::clone(&handler);
-        // unbounded: has its bounds within
+        // unbounded: `handle` has its own limits
         async move { Ok::<_, Infallible>(handler.handle(request).await) }
     });
     let connection = http1::Builder::new()
@@ -81,12 +83,12 @@ async fn serve_connection(
         .max_headers(MAX_HEADERS)
         .serve_connection(TokioIo::new(TimedStream::new(stream, limits.write)), service);
     let mut connection = std::pin::pin!(connection);
-    // unbounded: heads, bodies and writes have their own; a stream stays open as long as the session does
+    // unbounded: heads, bodies and writes have limits; an event stream stays open until the session ends
     if until(closing.cancelled(), connection.as_mut()).await.is_some() {
         return;
     }
     connection.as_mut().graceful_shutdown();
-    // A caller's broken connection is their affair.
+    // Ignore errors: a broken connection only concerns its client.
     let _ = within(SHUTDOWN_LIMIT, connection).await;
 }
 

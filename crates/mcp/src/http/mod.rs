@@ -1,13 +1,13 @@
-//! The same server over HTTP: for an agent, or a program of its own making, that takes a URL and no command.
+//! The same MCP server over HTTP, for an agent or a program that accepts a URL instead of a command.
 //!
-//! `dogwatch mcp --http` is a process of its own, which listens on the loopback address alone and serves one
-//! session. Every process of the machine can knock there, so every request proves itself by the session's key
-//! before a byte of its body is read.
+//! `dogwatch mcp --http` runs in a separate process, listens only on the loopback address, and serves one session.
+//! Every process on the machine can connect to the port, so each request must carry the session's token. The token
+//! is checked before any of the body is read.
 //!
 //! ```text
-//! guard.rs     who may come in (pure)               door.rs   lets callers in, a bounded number of them
-//! answer.rs    from a request to its answer         line.rs   a connection whose writes end in time
-//! sessions.rs  who has greeted, and who is silent   over.rs   how the end of the session is seen
+//! guard.rs     authorization of requests (pure)     listener.rs      a bounded number of connections
+//! handler.rs   handling of one request              timed_stream.rs  a connection with a write timeout
+//! sessions.rs  open MCP sessions                    session_end.rs   detects the end of the session
 //! ```
 
 mod guard;
@@ -44,22 +44,23 @@ use tokio_util::sync::CancellationToken;
 
 pub use guard::PATH;
 
-/// How often a stream that has nothing to say shows that it is alive: clients give up after some minutes.
+/// How often an idle event stream sends a keep-alive: clients give up after a few minutes.
 const KEEP_ALIVE: Duration = Duration::from_secs(60);
 
-/// What callers may take up.
+/// Limits for HTTP clients.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
+    /// Concurrent connections.
     pub connections: usize,
-    /// Clients that have greeted; one more, and the one that is silent longest is ended.
+    /// Open MCP sessions; for a further one, the session that has been idle longest is closed.
     pub sessions: usize,
-    /// For the head of a request to come, and between two requests.
+    /// How long a client may take to send a request head, also between two requests.
     pub head: Duration,
-    /// For the body of a request to come.
+    /// How long a client may take to send a request body.
     pub body: Duration,
-    /// For what is written to be taken.
+    /// How long a client may take to accept what is written.
     pub write: Duration,
-    /// A client that says nothing for so long is ended.
+    /// How long a session may be idle before it is closed.
     pub silence: Duration,
 }
 
@@ -76,8 +77,10 @@ impl Default for Limits {
     }
 }
 
-/// Serves a session's agent here, until the session is over, or the process that it stands agent. The listener is on
-/// a loopback address; `file` is the session's, which goes with it.
+/// Serves a session's agent over HTTP until the session is over or the agent's process exits.
+///
+/// The listener is on a loopback address. `file` is the session file, which is removed at the end of the session.
+/// `agent` is the pidfd of the agent's process, if this server runs beside it.
 pub fn serve_http(
     session: SessionFile,
     file: &Path,
@@ -85,20 +88,20 @@ pub fn serve_http(
     agent: Option<OwnedFd>,
 ) -> io::Result<()> {
     let runtime = crate::runtime()?;
-    // A client that waits for the answer to its call is not silent.
+    // A client that waits for the result of a call is not idle.
     let silence = SESSION_IDLE_LIMIT.saturating_add(longest_call(&session));
     let limits = Limits { silence, ..Limits::default() };
-    // unbounded: serves as long as the session lasts
+    // unbounded: serves until the session ends
     let served = runtime.block_on(async {
         listener.set_nonblocking(true)?;
-        // unbounded: as above
+        // unbounded: see above
         serve_at(session, file, TcpListener::from_std(listener)?, limits, agent).await
     });
     runtime.shutdown_background();
     served
 }
 
-/// The same, for who has a runtime.
+/// Like [`serve_http`], for a caller that already has a runtime.
 pub async fn serve_at(
     session: SessionFile,
     file: &Path,
@@ -114,8 +117,8 @@ pub async fn serve_at(
     let guard = Guard::new(&session.token, listener.local_addr()?);
     let (run, notes) = RunClient::new(session);
     let run = Arc::new(run);
-    let passing = tokio::spawn(run_client::forward_notes(Arc::clone(&run), notes));
-    let side = AgentServer { proxy: Arc::new(Proxy::new(Arc::clone(&run))), run: Arc::clone(&run) };
+    let forwarding = tokio::spawn(run_client::forward_notes(Arc::clone(&run), notes));
+    let server = AgentServer { proxy: Arc::new(Proxy::new(Arc::clone(&run))), run: Arc::clone(&run) };
     let streams = CancellationToken::new();
     let config = StreamableHttpServerConfig::default()
         .enforce_origin_validation()
@@ -126,7 +129,7 @@ pub async fn serve_at(
     let mut manager = LocalSessionManager::default();
     manager.session_config = session_config(limits.silence);
     let manager = Arc::new(manager);
-    let service = StreamableHttpService::new(move || Ok(side.clone()), Arc::clone(&manager), config);
+    let service = StreamableHttpService::new(move || Ok(server.clone()), Arc::clone(&manager), config);
     let handler = Handler {
         guard,
         service,
@@ -136,16 +139,16 @@ pub async fn serve_at(
     };
     let closing = CancellationToken::new();
     let ended = async {
-        // unbounded: the session lasts as long as it lasts
-        until(run.session_over(), end.wait()).await;
+        // unbounded: until the session ends
+        until(run.session_over(), end.reached()).await;
         closing.cancel();
     };
     let connections = listener::accept_connections(listener, Arc::new(handler), limits, closing.clone());
-    // unbounded: ends when the session does, and then in time
+    // unbounded: until the session ends; the shutdown has a limit
     tokio::join!(ended, connections);
     streams.cancel();
     run.finish();
-    let _ = within(RUN_LIMIT, passing).await;
+    let _ = within(RUN_LIMIT, forwarding).await;
     Ok(())
 }
 
@@ -155,9 +158,10 @@ fn session_config(silence: Duration) -> SessionConfig {
     config
 }
 
-/// The longest that any call may take.
+/// Returns the longest time that any call may take.
 fn longest_call(session: &SessionFile) -> Duration {
-    let of = |server: &McpServer| server.tools.iter().map(|(_, limit)| *limit).fold(server.timeout, Dur::max);
-    let servers = session.servers.iter().map(of).map(duration).max().unwrap_or_default();
+    let longest =
+        |server: &McpServer| server.tools.iter().map(|(_, limit)| *limit).fold(server.timeout, Dur::max);
+    let servers = session.servers.iter().map(longest).map(duration).max().unwrap_or_default();
     check_limit(session).max(servers.saturating_add(4 * START_LIMIT)).saturating_add(2 * TOOL_LIMIT)
 }

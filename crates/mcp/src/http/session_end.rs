@@ -1,5 +1,5 @@
-//! How the end of a session is seen from outside of its process tree: its file is removed with it. And how the end of
-//! the agent is seen by who stands agent it.
+//! Detects the end of a session: the session file is removed. Outside of the session's process tree there is no
+//! other signal. A server that runs beside an agent also detects the exit of the agent's process.
 
 use crate::bound::until;
 use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
@@ -9,23 +9,24 @@ use std::path::{Path, PathBuf};
 use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe;
 
-/// More than the few events that can come of one file take.
+/// The size of the inotify buffer, in bytes: more than the few events of one file need.
 const EVENTS: usize = 4096;
 
+/// Watches for the end of a session.
 pub struct SessionEnd {
     file: PathBuf,
     inotify: pipe::Receiver,
-    /// The agent's process, if this stands agent it.
+    /// The agent's pidfd, if this server runs beside an agent.
     agent: Option<pipe::Receiver>,
 }
 
 impl SessionEnd {
-    /// Sees the end of the session with this file, or of the process that the system has opened.
+    /// Starts watching a session file and, optionally, the agent's pidfd.
     pub fn watch(file: &Path, agent: Option<OwnedFd>) -> io::Result<SessionEnd> {
         let inotify = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC)?;
         let flags = WatchFlags::ATTRIB | WatchFlags::DELETE_SELF | WatchFlags::MOVE_SELF;
         inotify::add_watch(&inotify, file, flags)?;
-        // They are waited for as a pipe is: what comes is of no interest but that it comes.
+        // Both descriptors become readable at the event, so they can be awaited like pipes.
         let agent = agent.map(pipe::Receiver::from_owned_fd_unchecked).transpose()?;
         Ok(SessionEnd {
             file: file.to_owned(),
@@ -34,26 +35,26 @@ impl SessionEnd {
         })
     }
 
-    /// Returns when the file is gone, or the process.
-    pub async fn wait(mut self) {
+    /// Waits until the file is gone or the process has exited.
+    pub async fn reached(mut self) {
         let process = self.agent.take();
         let gone = async {
             while self.file.exists() {
-                // unbounded: the session lasts as long as it lasts
+                // unbounded: until the session ends
                 if self.inotify.read(&mut [0; EVENTS]).await.is_err() {
                     return;
                 }
             }
         };
         match process {
-            // unbounded: as above
+            // unbounded: see above
             None => gone.await,
             Some(process) => {
                 let ended = async {
-                    // unbounded: the agent lives as long as it lives
+                    // unbounded: until the agent exits
                     let _ = process.readable().await;
                 };
-                // unbounded: as above
+                // unbounded: see above
                 until(ended, gone).await;
             }
         }

@@ -1,5 +1,5 @@
-//! Who has greeted. A client that leaves without a word stays until somebody needs its place, or until it has been
-//! silent for too long.
+//! The open MCP sessions. A session that its client abandoned stays open until it reaches the idle limit, or until
+//! its slot is needed.
 
 use crate::bound::within;
 use crate::limits::TOOL_LIMIT;
@@ -10,22 +10,24 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-/// Where clients say who they are.
+/// The header that identifies a session.
 const HEADER: &str = "mcp-session-id";
 
+/// The open sessions with the time of their last request.
 pub struct Sessions {
     manager: Arc<LocalSessionManager>,
     max: usize,
-    /// When each was last last_seen of.
+    /// The time of each session's last request or response.
     last_seen: Mutex<BTreeMap<String, Instant>>,
 }
 
 impl Sessions {
+    /// Creates an empty list with room for `max` sessions.
     pub fn new(manager: Arc<LocalSessionManager>, max: usize) -> Sessions {
         Sessions { manager, max, last_seen: Mutex::default() }
     }
 
-    /// Somebody is spoken to, or speaks. An id that was never given is not kept: it meets no session.
+    /// Records a request or response of a session. Unknown ids are dropped with the next `make_room`.
     pub fn touch(&self, headers: &HeaderMap) {
         let Some(id) = headers.get(HEADER).and_then(|id| id.to_str().ok()) else { return };
         let mut last_seen = self.last_seen.lock().unwrap_or_else(PoisonError::into_inner);
@@ -34,7 +36,7 @@ impl Sessions {
         }
     }
 
-    /// Makes room for one more: whoever has been silent longest goes.
+    /// Makes room for one more session: closes the one that has been idle longest.
     pub async fn make_room(&self) {
         let known = within(TOOL_LIMIT, self.manager.sessions.read()).await;
         let Ok(alive) = known.map(|all| all.keys().cloned().collect::<Vec<_>>()) else { return };

@@ -1,4 +1,4 @@
-//! A connection whose writes end in time: a caller who does not read what it is told is given up.
+//! A connection with a write timeout, so that a peer that stops reading is disconnected.
 
 use std::future::Future;
 use std::io;
@@ -8,19 +8,21 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
 
+/// A stream whose writes fail when the peer does not read for longer than the limit.
 pub struct TimedStream<S> {
     stream: S,
     limit: Duration,
-    /// Runs while a write waits for the other end.
+    /// The deadline of the pending write.
     deadline: Option<Pin<Box<Sleep>>>,
 }
 
 impl<S> TimedStream<S> {
+    /// Wraps a stream.
     pub fn new(stream: S, limit: Duration) -> TimedStream<S> {
         TimedStream { stream, limit, deadline: None }
     }
 
-    /// What came of a try to write; a wait that lasts too long is an error.
+    /// Returns the result of a write attempt, or an error if a pending write has reached its deadline.
     fn check_deadline<T>(
         &mut self,
         result: Poll<io::Result<T>>,
@@ -57,7 +59,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for TimedStream<S> {
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let result = Pin::new(&mut self.stream).poll_flush(cx);
-        // What flushes a socket is its writes, and these are timed already.
+        // Flushing a socket writes nothing; only a write may clear the deadline of a pending write.
         if self.deadline.is_some() && result.is_ready() { result } else { self.check_deadline(result, cx) }
     }
 

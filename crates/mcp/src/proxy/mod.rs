@@ -1,11 +1,11 @@
-//! The proxy: the user's other MCP servers, behind ours. They are started when somebody asks for tools, their
-//! tools are offered beside ours, and every call ends in time, whatever a server does.
+//! The proxy for the user's other MCP servers. It starts them when the agent lists the tools, offers their tools
+//! together with ours, and puts a time limit on every call.
 //!
 //! ```text
-//! names.rs     under which names their tools are offered (pure)
-//! upstream.rs  one server: its start, its calls, its end
+//! names.rs     the names under which tools are offered (pure)
+//! upstream.rs  one server: start, calls, shutdown
 //! remote/      a server behind a URL, over HTTP
-//! relay.rs     progress, from a server to the agent that called
+//! relay.rs     progress notifications from a server to the agent
 //! ```
 
 pub mod names;
@@ -27,6 +27,7 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use upstream::{CallError, ToolCall, Upstream};
 
+/// The servers behind the proxy and the names of their tools.
 pub struct Proxy {
     run: Arc<RunClient>,
     servers: Vec<Arc<Upstream>>,
@@ -35,6 +36,7 @@ pub struct Proxy {
 }
 
 impl Proxy {
+    /// Creates the proxy for the servers of a session. No server is started yet.
     pub fn new(run: Arc<RunClient>) -> Proxy {
         let servers =
             run.session().servers.iter().cloned().map(|plan| Arc::new(Upstream::new(plan))).collect();
@@ -42,8 +44,8 @@ impl Proxy {
         Proxy { run, servers, relay, names: Mutex::default() }
     }
 
-    /// The tools of all servers that are ready in time, under the names they are offered by. One that is not
-    /// goes on starting; the agent is told when there is more to see.
+    /// Returns the tools of all servers that are ready within the limit, under their offered names. The other servers
+    /// continue to start, and the agent is notified when the list has changed.
     pub async fn tools(&self, context: &RequestContext<RoleServer>) -> Vec<Tool> {
         let mut starting = JoinSet::new();
         for server in &self.servers {
@@ -56,13 +58,13 @@ impl Proxy {
             });
         }
         let all = async {
-            // unbounded: every one of them ends in time
+            // unbounded: each start has its own limit
             while starting.join_next().await.is_some() {}
         };
         if within(LIST_LIMIT, all).await.is_err() {
             let agent = context.peer.clone();
             tokio::spawn(async move {
-                // unbounded: every one of them ends in time
+                // unbounded: each start has its own limit
                 while starting.join_next().await.is_some() {}
                 let _ = within(LIST_LIMIT, agent.notify_tool_list_changed()).await;
             });
@@ -85,17 +87,17 @@ impl Proxy {
         offered
     }
 
-    /// Where a tool of this name is.
+    /// Returns the target of a tool name.
     pub fn find(&self, name: &str) -> Option<Target> {
         self.names.lock().unwrap_or_else(PoisonError::into_inner).find(name).cloned()
     }
 
-    /// How long a call may take, the start of its server included.
+    /// Returns the time limit of a call, including the start of its server.
     pub fn limit(&self, target: &Target) -> Duration {
         self.servers[target.server].limit(&target.tool) + 3 * START_LIMIT
     }
 
-    /// Passes a call on. Its start and its end are evidence; there is always an answer.
+    /// Forwards a call and always returns a result. The start and the end of the call are evidence.
     pub async fn call(
         &self,
         target: &Target,

@@ -1,5 +1,5 @@
-//! What servers say unasked: of a call's progress it is passed on to the agent that called, and to the run as
-//! evidence. All else they say finds nobody.
+//! Forwards progress notifications from a server to the agent that made the call, and to the run as evidence. Other
+//! notifications of servers are ignored.
 
 use crate::bound::within;
 use crate::limits::WRITE_LIMIT;
@@ -13,14 +13,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Progress of one call is evidence at most this often.
+/// The shortest interval between two evidence notes for one call.
 const EVIDENCE_EVERY: Duration = Duration::from_secs(1);
 
-/// Who called, and how they know the call.
+/// The agent that made a call, and how it identifies the call.
 #[derive(Clone)]
 pub struct Caller {
     pub agent: Peer<RoleServer>,
-    /// None: the agent does not want to hear of it; it is evidence all the same.
+    /// `None` if the agent did not ask for progress; the progress is evidence anyway.
     pub token: Option<ProgressToken>,
     pub server: String,
     pub tool: String,
@@ -32,10 +32,10 @@ struct Entry {
     lock: NotifyLock,
 }
 
-/// Whoever tells the agent of a call has it: first come, first served, and the answer comes last.
+/// Held while a progress notification is sent, so that all notifications precede the result.
 type NotifyLock = Arc<tokio::sync::Mutex<()>>;
 
-/// One per server; the calls that are open, by the token that the server knows.
+/// The open calls by the progress token that the server knows.
 #[derive(Clone)]
 pub struct Relay {
     run: Arc<RunClient>,
@@ -43,7 +43,7 @@ pub struct Relay {
     numbers: Arc<AtomicU64>,
 }
 
-/// Takes a call off the list when it is over.
+/// An open call. Dropping it removes the call from the relay.
 pub struct OpenCall {
     relay: Relay,
     key: String,
@@ -51,14 +51,17 @@ pub struct OpenCall {
 }
 
 impl Relay {
+    /// Creates a relay without open calls.
     pub fn new(run: Arc<RunClient>) -> Relay {
         Relay { run, open: Arc::default(), numbers: Arc::new(AtomicU64::new(1)) }
     }
 
+    /// Returns a number that identifies one start of a server.
     pub fn next_number(&self) -> u64 {
         self.numbers.fetch_add(1, Ordering::Relaxed)
     }
 
+    /// Forwards the progress of a call to its caller until the returned value is dropped.
     pub fn forward(&self, token: ProgressToken, progress: Caller) -> OpenCall {
         let key = format!("{:?}", token.0);
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
@@ -67,7 +70,7 @@ impl Relay {
         OpenCall { relay: self.clone(), key, lock }
     }
 
-    /// Who is to be last_evidence, and whether it is evidence too.
+    /// Returns the caller to notify, whether the progress is also evidence, and the notification lock.
     fn find(&self, key: &str) -> Option<(Caller, bool, NotifyLock)> {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         let call = open.get_mut(key)?;
@@ -80,7 +83,7 @@ impl Relay {
 }
 
 impl OpenCall {
-    /// Waits until what the server has last_evidence so far is passed on: progress after the answer finds nobody.
+    /// Waits until the current notification is sent. Clients drop progress that arrives after the result.
     pub async fn settled(&self) {
         let _ = within(WRITE_LIMIT, self.lock.lock()).await;
     }

@@ -1,4 +1,4 @@
-//! A caller of the server over HTTP, by hand: what it sends is exactly what stands here.
+//! A hand-written HTTP client for the server, so that tests control every byte of a request.
 
 use super::{FakeRun, PATIENCE, session};
 use dogwatch_core::settings::McpServer;
@@ -11,6 +11,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 
+/// A server under test with its fake run.
 pub struct HttpServer {
     pub address: SocketAddr,
     pub run: FakeRun,
@@ -19,7 +20,7 @@ pub struct HttpServer {
     pub serving: JoinHandle<std::io::Result<()>>,
 }
 
-/// An answer, whole.
+/// A complete response.
 #[derive(Debug)]
 pub struct Response {
     pub status: u16,
@@ -28,7 +29,7 @@ pub struct Response {
 }
 
 impl Response {
-    /// The messages of an answer, however they came.
+    /// Returns the MCP messages of the response, from JSON or from an event stream.
     pub fn messages(&self) -> Vec<Value> {
         let lines = self.body.lines().filter_map(|line| line.strip_prefix("data:")).map(str::trim);
         let events: Vec<Value> = lines.filter_map(|line| serde_json::from_str(line).ok()).collect();
@@ -57,7 +58,7 @@ impl HttpServer {
         TcpStream::connect(self.address).await.unwrap()
     }
 
-    /// The head of a request as a well-behaved client sends it, with these lines more or instead.
+    /// Returns a valid request head, with `more` headers added or replaced. The value `-` removes a header.
     pub fn head(&self, method: &str, more: &[(&str, &str)], length: usize) -> String {
         let address = self.address.to_string();
         let mut headers = vec![
@@ -76,7 +77,7 @@ impl HttpServer {
     pub async fn send(&self, method: &str, more: &[(&str, &str)], body: &str) -> Response {
         let mut stream = self.connect().await;
         let head = self.head(method, more, body.len());
-        // A body that is refused unread may be cut off.
+        // The server may close the connection before it has read a refused body.
         let _ = stream.write_all((head + body).as_bytes()).await;
         read(stream).await.expect("an answer")
     }
@@ -85,7 +86,7 @@ impl HttpServer {
         self.send("POST", more, &message.to_string()).await
     }
 
-    /// Greets; answers the id by which it is known.
+    /// Initializes a session and returns its id.
     pub async fn initialize(&self) -> String {
         let response = self.post(&[], &initialize_request()).await;
         assert_eq!(response.status, 200, "{response:?}");
@@ -107,7 +108,7 @@ pub fn initialize_request() -> Value {
         "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}})
 }
 
-/// All that comes, until the other end closes.
+/// Reads a response until the server closes the connection.
 pub async fn read(mut stream: TcpStream) -> Option<Response> {
     let mut bytes = Vec::new();
     let end = tokio::time::timeout(PATIENCE, stream.read_to_end(&mut bytes)).await.expect("an end in time");

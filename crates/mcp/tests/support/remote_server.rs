@@ -1,4 +1,4 @@
-//! A server behind a URL that misbehaves on purpose: its mode says how.
+//! A remote MCP server that misbehaves on purpose, depending on its mode.
 
 use dogwatch_core::dur::Dur;
 use dogwatch_core::settings::{McpPlace, McpServer};
@@ -9,26 +9,28 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 
-/// How it answers.
+/// How the server answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// Each answer one JSON text.
+    /// Each response is a JSON document.
     Json,
-    /// Each answer a stream of events.
+    /// Each response is an event stream.
     Events,
-    /// Events, and no end of them before the answer to a call.
+    /// Thousands of events precede the result of a call.
     Flood,
-    /// It takes every question and answers none.
+    /// Reads requests and never answers.
     Silent,
-    /// A page.
+    /// Answers with an HTML page.
     Page,
-    /// JSON that is none.
+    /// Answers with invalid JSON.
     Nonsense,
-    /// An event that never ends.
+    /// Sends an event that never ends.
     Endless,
-    /// Garbage for events, without end.
+    /// Sends invalid events without end.
     Garbage,
+    /// Answers with 401.
     Locked,
+    /// Answers with a redirect.
     Redirects,
 }
 
@@ -36,9 +38,9 @@ pub enum Mode {
 pub struct RemoteServer {
     pub port: u16,
     mode: Mode,
-    /// Every message, with the head it came with.
+    /// Every received message, with its request head.
     pub heard: Arc<Mutex<Vec<(String, Value)>>>,
-    /// By which session it is to be known; another is unknown.
+    /// The only valid session number.
     session: Arc<Mutex<u64>>,
     serving: Arc<Mutex<Option<JoinHandle<()>>>>,
 }
@@ -63,7 +65,7 @@ impl RemoteServer {
         remote
     }
 
-    /// As it stands in the settings.
+    /// Returns the server's entry in the settings.
     pub fn server(&self, name: &str, timeout: Duration) -> McpServer {
         McpServer {
             name: name.to_owned(),
@@ -75,12 +77,12 @@ impl RemoteServer {
         }
     }
 
-    /// How often this was asked.
+    /// Returns how many requests with this method arrived.
     pub fn count(&self, method: &str) -> usize {
         self.heard.lock().unwrap().iter().filter(|(_, message)| message["method"] == method).count()
     }
 
-    /// It knows nobody any more.
+    /// Forgets all sessions.
     pub fn forget(&self) {
         *self.session.lock().unwrap() += 1_000;
     }
@@ -210,7 +212,7 @@ impl RemoteServer {
                 .await;
         }
         stream(out, extra).await?;
-        chunk(out, ": a word before\n\n").await?;
+        chunk(out, ": a comment\n\n").await?;
         event(out, message).await?;
         chunk(out, "").await
     }
@@ -236,7 +238,7 @@ async fn event(out: &mut TcpStream, message: &Value) -> Option<()> {
     chunk(out, &format!("event: message\ndata: {message}\n\n")).await
 }
 
-/// A piece of a stream; an empty one is its end.
+/// Sends a chunk; an empty one ends the stream.
 async fn chunk(out: &mut TcpStream, text: &str) -> Option<()> {
     out.write_all(format!("{:x}\r\n{text}\r\n", text.len()).as_bytes()).await.ok()
 }

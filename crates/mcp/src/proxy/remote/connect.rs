@@ -1,5 +1,5 @@
-//! Connections to a server on a network: made in bounded time, with TLS if the address says so, and idle for the
-//! next question while the server keeps them.
+//! A connection pool for a remote server. Connecting has a time limit and uses TLS for `https`. Idle connections are
+//! reused while the server keeps them open.
 
 use super::RemoteError;
 use crate::bound::within;
@@ -21,16 +21,17 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-/// For a server to be reached: its name looked up, its port, its certificate.
+/// How long connecting may take: name lookup, TCP connection and TLS handshake.
 pub const CONNECT_LIMIT: Duration = Duration::from_secs(10);
-/// The largest head of an answer, and its headers.
+/// The largest response head in bytes, and the number of its headers.
 const MAX_HEAD: usize = 64 * 1024;
 const MAX_HEADERS: usize = 100;
-/// Connections that are idle for the next question.
+/// How many idle connections are kept.
 const MAX_IDLE: usize = 4;
 
 type Sender = SendRequest<Full<Bytes>>;
 
+/// The connections to one server.
 pub struct Pool {
     address: Address,
     tls: Option<(TlsConnector, ServerName<'static>)>,
@@ -38,16 +39,18 @@ pub struct Pool {
 }
 
 impl Pool {
+    /// Creates an empty pool for an address.
     pub fn new(address: Address) -> Result<Pool, RemoteError> {
         let tls = address.https.then(|| tls(&address.host)).transpose()?;
         Ok(Pool { address, tls, idle: Mutex::default() })
     }
 
+    /// Returns the server's address.
     pub fn address(&self) -> &Address {
         &self.address
     }
 
-    /// Sends it; the head of the answer must be there within the limit.
+    /// Sends a request. The response head must arrive within the limit.
     pub async fn send(
         &self,
         mut request: Request<Full<Bytes>>,
@@ -59,7 +62,7 @@ impl Pool {
                     self.keep(idle);
                     return Ok(answer);
                 }
-                // It was closed meanwhile, and nothing of the question has gone out: it is asked anew.
+                // The server closed the idle connection before the request was sent. Retry on a new one.
                 Err(mut error) => match error.take_message() {
                     Some(unsent) => request = unsent,
                     None => return Err(broken(&error.into_error())),
@@ -72,7 +75,7 @@ impl Pool {
         Ok(answer)
     }
 
-    /// A connection that is ready for a question.
+    /// Takes an idle connection that is ready for a request.
     fn take(&self) -> Option<Sender> {
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         idle.retain(|sender| !sender.is_closed());
@@ -80,7 +83,7 @@ impl Pool {
         Some(idle.swap_remove(ready))
     }
 
-    /// It is ready again once its answer was read.
+    /// Returns a connection to the pool. It is ready again once its response has been read.
     fn keep(&self, sender: Sender) {
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         if idle.len() < MAX_IDLE {
@@ -90,17 +93,17 @@ impl Pool {
 
     async fn connect(&self) -> Result<Sender, RemoteError> {
         let Address { host, port, authority, .. } = &self.address;
-        let cannot = |error: io::Error| RemoteError(format!("{authority} cannot be reached: {error}"));
+        let cannot = |error: io::Error| RemoteError(format!("cannot connect to {authority}: {error}"));
         let stream =
             within(CONNECT_LIMIT, TcpStream::connect((host.as_str(), *port))).await?.map_err(cannot)?;
-        // Small questions must not wait for each other.
+        // Send small requests without delay.
         let _ = stream.set_nodelay(true);
         let Some((connector, name)) = &self.tls else {
             return within(CONNECT_LIMIT, handshake(stream)).await?;
         };
         let secured = within(CONNECT_LIMIT, connector.connect(name.clone(), stream)).await?;
         let secured =
-            secured.map_err(|e| RemoteError(format!("{authority} cannot be trusted or has no TLS: {e}")))?;
+            secured.map_err(|e| RemoteError(format!("no trusted TLS connection to {authority}: {e}")))?;
         within(CONNECT_LIMIT, handshake(secured)).await?
     }
 }
@@ -114,7 +117,7 @@ where
     let (sender, connection) =
         within(CONNECT_LIMIT, handshake).await?.map_err(|error| RemoteError(error.to_string()))?;
     tokio::spawn(async move {
-        // unbounded: ends with the last answer that it carries, and every answer has its bound
+        // unbounded: ends with its last response, and every response has a limit
         let _ = connection.await;
     });
     Ok(sender)
@@ -122,11 +125,11 @@ where
 
 fn broken(error: &hyper::Error) -> RemoteError {
     let cause = std::error::Error::source(error).map(|cause| format!(": {cause}")).unwrap_or_default();
-    RemoteError(format!("the connection broke: {error}{cause}"))
+    RemoteError(format!("connection lost: {error}{cause}"))
 }
 
 fn tls(host: &str) -> Result<(TlsConnector, ServerName<'static>), RemoteError> {
-    let unusable = |error: rustls::Error| RemoteError(format!("TLS cannot be used: {error}"));
+    let unusable = |error: rustls::Error| RemoteError(format!("cannot set up TLS: {error}"));
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = rustls::ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
@@ -134,6 +137,6 @@ fn tls(host: &str) -> Result<(TlsConnector, ServerName<'static>), RemoteError> {
         .map_err(unusable)?
         .with_no_client_auth();
     let name = ServerName::try_from(host.to_owned())
-        .map_err(|_| RemoteError(format!("`{host}` cannot stand in a certificate")))?;
+        .map_err(|_| RemoteError(format!("`{host}` is not a valid TLS server name")))?;
     Ok((TlsConnector::from(Arc::new(config)), name))
 }

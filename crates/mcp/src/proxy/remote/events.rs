@@ -1,4 +1,4 @@
-//! The events of an answer that comes bit by bit: read in bounded memory, not too fast, and not for ever.
+//! Reads a response that is an event stream, with limits on memory, rate and time.
 
 use crate::limits::MAX_ANSWERED;
 use crate::lines::{Line, Lines};
@@ -13,16 +13,17 @@ use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 use tokio::time::{Sleep, sleep};
 
-/// An event has a few lines.
+/// The limit on lines per second: an event has a few lines.
 const LINES_PER_SECOND: u32 = 4 * MAX_PER_SECOND;
 
-/// Lines to events, as the standard has it; what is too long ends it.
+/// A parser for server-sent events. An oversized event ends the stream.
 struct Parser {
     lines: Lines,
     open: Sse,
     garbage: u64,
 }
 
+/// Why the stream is abandoned.
 #[derive(Debug, PartialEq, Eq)]
 struct GiveUp(&'static str);
 
@@ -31,12 +32,12 @@ impl Parser {
         Parser { lines: Lines::new(max), open: Sse::default(), garbage: 0 }
     }
 
-    /// The next event, if one is whole; and how many lines were lines_seen at for it.
+    /// Returns the next complete event, and adds the number of parsed lines to `lines_seen`.
     fn next(&mut self, lines_seen: &mut u32) -> Result<Option<Sse>, GiveUp> {
         while let Some(line) = self.lines.next() {
             *lines_seen += 1;
             let Line::Whole(bytes) = line else { return Err(GiveUp("an event is too long")) };
-            let text = String::from_utf8(bytes).map_err(|_| GiveUp("an event is no text"))?;
+            let text = String::from_utf8(bytes).map_err(|_| GiveUp("an event is not valid UTF-8"))?;
             let text = text.strip_suffix('\r').unwrap_or(&text);
             if text.is_empty() {
                 let event = std::mem::take(&mut self.open);
@@ -47,7 +48,7 @@ impl Parser {
                 self.field(text)?;
             }
         }
-        // Its end is not waited for: there may be none.
+        // Do not wait for the end of an oversized line: it may never come.
         if self.lines.is_too_long() { Err(GiveUp("an event is too long")) } else { Ok(None) }
     }
 
@@ -67,13 +68,13 @@ impl Parser {
             }
             "event" => self.open.event = Some(value.to_owned()),
             "id" if !value.contains('\0') => self.open.id = Some(value.to_owned()),
-            // How soon to come again is ours to say.
+            // `retry` is ignored: reconnecting is our decision.
             _ => {}
         }
         Ok(())
     }
 
-    /// Whether it is one; of those that are no messages a few are borne with.
+    /// Returns whether the event has data. Tolerates a limited number of invalid messages.
     fn is_event(&mut self, event: &Sse) -> Result<bool, GiveUp> {
         let Some(data) = event.data.as_deref() else { return Ok(false) };
         let message = matches!(event.event.as_deref(), None | Some("" | "message"));
@@ -81,25 +82,27 @@ impl Parser {
             self.garbage += 1;
         }
         if self.garbage > MAX_GARBAGE_LINES {
-            return Err(GiveUp("too much of it is no message"));
+            return Err(GiveUp("too many invalid messages"));
         }
         Ok(true)
     }
 }
 
+/// The events of a response body.
 pub struct Events<B> {
     body: B,
     parser: Parser,
-    /// Lines of this second, and when it began.
+    /// The lines of the current second, and the start of that second.
     lines_seen: u32,
     since: Instant,
     pause: Option<Pin<Box<Sleep>>>,
-    /// No answer takes longer.
+    /// The time limit of the whole response.
     end: Pin<Box<Sleep>>,
     finished: bool,
 }
 
 impl<B> Events<B> {
+    /// Reads events from a body for at most `longest`.
     pub fn new(body: B, longest: Duration) -> Events<B> {
         Events {
             body,
@@ -145,7 +148,7 @@ where
                 return Poll::Ready(None);
             }
             if this.end.as_mut().poll(cx).is_ready() {
-                return Poll::Ready(this.give_up("it takes too long"));
+                return Poll::Ready(this.give_up("the response took too long"));
             }
             if let Some(pause) = &mut this.pause {
                 ready!(pause.as_mut().poll(cx));
@@ -227,7 +230,7 @@ mod tests {
         assert_eq!(parse(100, &[&"data: nonsense\n\n".repeat(max)]).1, None);
         assert_eq!(
             parse(100, &[&"data: nonsense\n\n".repeat(max + 1)]).1,
-            Some(GiveUp("too much of it is no message"))
+            Some(GiveUp("too many invalid messages"))
         );
     }
 }

@@ -1,12 +1,12 @@
-//! A server behind a URL, spoken to over streamable HTTP: rmcp knows the protocol, and everything that goes over the
-//! network goes through here, in bounded time and memory.
+//! A server behind a URL, over streamable HTTP. rmcp implements the protocol; this module does all network I/O, with
+//! limits on time and memory.
 //!
 //! ```text
-//! connect.rs  a connection, with TLS if the address says so    events.rs  a stream of events, read with care
+//! connect.rs  connection pool, with TLS for https    events.rs  event streams
 //! ```
 //!
-//! Redirects are not followed: the headers are for whom the user named. No stream is kept open for what a server
-//! says unasked, because nobody listens to that.
+//! Redirects are not followed, because the headers are only meant for the configured server. No stream is kept open
+//! for unsolicited messages of the server, because they would be ignored.
 
 mod connect;
 mod events;
@@ -38,14 +38,14 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Of what a server says beside a status that is none of success.
+/// How much of the body of an error response is read, in bytes.
 const MAX_REFUSAL: usize = 4 * 1024;
 const SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
 const LAST_EVENT: HeaderName = HeaderName::from_static("last-event-id");
 const JSON: &str = "application/json";
 const EVENT_STREAM: &str = "text/event-stream";
 
-/// What went wrong, for people.
+/// A network or protocol error, as a message for the user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RemoteError(pub String);
 
@@ -66,16 +66,17 @@ impl From<TimedOut> for RemoteError {
 type Failed = StreamableHttpError<RemoteError>;
 type Stream = std::pin::Pin<Box<dyn futures_core::Stream<Item = Result<Sse, SseError>> + Send>>;
 
+/// The HTTP client for one server.
 #[derive(Clone)]
 pub struct Remote {
     pool: Arc<Pool>,
-    /// For any answer to be there, whole.
+    /// How long a complete response may take.
     longest: Duration,
-    /// What went wrong last, for who tells of the server's end.
+    /// The latest errors, for the message about a lost server.
     errors: Tail,
 }
 
-/// What speaks to the server of this plan; nothing is sent yet.
+/// Creates the transport to a server. Nothing is sent yet.
 pub fn transport(
     plan: &McpServer,
     url: &str,
@@ -87,9 +88,9 @@ pub fn transport(
     let mut headers = HashMap::new();
     for (name, value) in &plan.headers {
         let value = fill(value, variable).map_err(|bad| format!("header `{name}`: {bad}"))?;
-        let name = HeaderName::try_from(name).map_err(|_| format!("`{name}` is no header"))?;
+        let name = HeaderName::try_from(name).map_err(|_| format!("`{name}` is not a valid header name"))?;
         let value = HeaderValue::try_from(value.trim())
-            .map_err(|_| format!("header `{name}`: its value holds what a header cannot"))?;
+            .map_err(|_| format!("header `{name}`: the value contains invalid characters"))?;
         headers.insert(name, value);
     }
     let calls = plan.tools.iter().map(|(_, limit)| *limit).fold(plan.timeout, dogwatch_core::dur::Dur::max);
@@ -126,12 +127,12 @@ impl StreamableHttpClient for Remote {
         headers: HashMap<HeaderName, HeaderValue>,
     ) -> Result<(), Failed> {
         let request = self.request(Method::DELETE, Some(&session), headers)?;
-        // Whether it cares is its own affair.
+        // Ignore the response: the session is over either way.
         let _ = within(WRITE_LIMIT, self.pool.send(request, WRITE_LIMIT)).await;
         Ok(())
     }
 
-    /// Only to hear the rest of an answer that was cut off.
+    /// Resumes a response that was interrupted. No other stream is opened.
     async fn get_stream(
         &self,
         _uri: Arc<str>,
@@ -183,21 +184,21 @@ impl Remote {
                 Ok(StreamableHttpPostResponse::Json(message, session_id))
             }
             other => Err(Failed::Client(RemoteError(format!(
-                "answers with `{}`, which is no MCP",
+                "answered with `{}`, which is not MCP",
                 clip(other, 100)
             )))),
         }
     }
 
-    /// An answer of one message.
+    /// Reads a response that is a single message.
     async fn whole(&self, body: Incoming) -> Result<ServerJsonRpcMessage, RemoteError> {
         let body = within(self.longest, Limited::new(body, MAX_ANSWERED).collect()).await?;
         let body = body.map_err(|error| match error.is::<http_body_util::LengthLimitError>() {
             true => RemoteError(format!("a message has at most {MAX_ANSWERED} bytes")),
-            false => RemoteError(format!("the answer is broken off: {error}")),
+            false => RemoteError(format!("the response is incomplete: {error}")),
         })?;
         serde_json::from_slice(&body.to_bytes())
-            .map_err(|error| RemoteError(format!("its answer is no message that can be read: {error}")))
+            .map_err(|error| RemoteError(format!("invalid message in the response: {error}")))
     }
 
     async fn resume(
@@ -243,7 +244,7 @@ impl Remote {
         Ok(request)
     }
 
-    /// Remembers what went wrong.
+    /// Records the error of a failed request.
     fn remember<T>(&self, result: Result<T, Failed>) -> Result<T, Failed> {
         if let Err(error) = &result
             && !matches!(error, Failed::SessionExpired | Failed::ServerDoesNotSupportSse)
@@ -258,24 +259,24 @@ impl Remote {
     }
 }
 
-/// What stands beside a status that is none of success.
+/// Builds the error for an unsuccessful status, with the beginning of the response body.
 async fn refusal(status: StatusCode, body: Incoming) -> RemoteError {
     if status.is_redirection() {
-        return RemoteError(format!("answers with a redirect ({}), which is not followed", status.as_u16()));
+        return RemoteError(format!("answered with a redirect ({}), which is not followed", status.as_u16()));
     }
     let body = within(WRITE_LIMIT, Limited::new(body, MAX_REFUSAL).collect()).await;
     let text = match body {
         Ok(Ok(body)) => String::from_utf8_lossy(&body.to_bytes()).trim().to_owned(),
         Ok(Err(_)) => String::new(),
-        Err(TimedOut(limit)) => format!("and nothing more within {}", seconds(limit)),
+        Err(TimedOut(limit)) => format!("no response body within {}", seconds(limit)),
     };
     match one_line(&text, 200).as_str() {
-        "" => RemoteError(format!("answers with status {}", status.as_u16())),
-        text => RemoteError(format!("answers with status {}: {text}", status.as_u16())),
+        "" => RemoteError(format!("answered with status {}", status.as_u16())),
+        text => RemoteError(format!("answered with status {}: {text}", status.as_u16())),
     }
 }
 
-/// The kind of a body, without its parameters.
+/// Returns the content type without its parameters.
 fn kind(headers: &HeaderMap) -> &str {
     let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or("");
     let kind = kind.split(';').next().unwrap_or("").trim();
