@@ -1,4 +1,4 @@
-//! What a report holds, and that it stays small whatever the record is.
+//! The content of a report, and its size limit.
 
 use dogwatch_core::dur::Dur;
 use dogwatch_core::event::{Cause, Event, IterationEnd, Observation, Recorded};
@@ -63,11 +63,11 @@ impl Journal {
     }
 }
 
-/// The record as a page would read it.
+/// Returns the record as the page would read it.
 fn record(page: &str) -> Value {
-    let (_, rest) = page.split_once("id=\"record\">").expect("the record is there");
-    let (json, _) = rest.split_once("</script>").expect("it ends");
-    serde_json::from_str(json).expect("it is JSON")
+    let (_, rest) = page.split_once("id=\"record\">").expect("a record");
+    let (json, _) = rest.split_once("</script>").expect("the end of the record");
+    serde_json::from_str(json).expect("JSON")
 }
 
 fn events<'a>(record: &'a Value, name: &str) -> Vec<&'a Value> {
@@ -86,7 +86,7 @@ fn a_short_record_is_included_in_full() {
     let record = record(&page);
     assert_eq!(record["events"].as_array().map(Vec::len), Some(journal.events.len()));
     assert_eq!(record["run"]["status"]["counts"]["completed"], 1);
-    assert!(!page.contains("src=\"") && !page.contains("href=\"http"), "it loads something");
+    assert!(!page.contains("src=\"") && !page.contains("href=\"http"), "the report loads something");
 }
 
 // promise: 8
@@ -116,16 +116,12 @@ fn a_long_record_is_thinned_without_losing_counts() {
     let seen = events(&record, "observed");
     let count: u64 = seen.iter().map(|e| e["count"].as_u64().expect("a number")).sum();
     assert_eq!(count, all * 7);
-    assert!(seen.len() > 2_000, "only {} records of a night are left", seen.len());
+    assert!(seen.len() > 2_000, "only {} records are left", seen.len());
     let numbers: Vec<u64> =
         record["events"].as_array().expect("a list").iter().filter_map(|e| e["seq"].as_u64()).collect();
     assert!(numbers.is_sorted_by(|a, b| a < b), "the page reads them in order");
     assert_eq!(events(&record, "iteration_completed").len(), 1);
-    assert!(
-        record["notes"][0].as_str().is_some_and(|note| note.contains("put together")),
-        "{}",
-        record["notes"]
-    );
+    assert!(record["notes"][0].as_str().is_some_and(|note| note.contains("merged")), "{}", record["notes"]);
 }
 
 #[test]
@@ -167,12 +163,12 @@ fn an_oversized_record_keeps_its_beginning_and_end() {
             iteration: Iteration(n),
             cause: Cause::Next,
         });
-        // Every character of it takes six in the file.
+        // Each character takes six bytes in the file.
         journal.end(n, &"<".repeat(40));
     }
     let page = journal.report();
     assert!(page.len() <= MAX_REPORT, "{} bytes", page.len());
-    assert!(page.len() > MAX_REPORT / 2, "{} bytes: more would have fitted", page.len());
+    assert!(page.len() > MAX_REPORT / 2, "{} bytes: more would have fit", page.len());
     let record = record(&page);
     let kept = record["events"].as_array().expect("a list");
     assert_eq!(kept.first().expect("some")["event"], "run_started");

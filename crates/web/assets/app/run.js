@@ -1,4 +1,4 @@
-// One run: how it stands, its time axis, its nodes, its log and what its agent printed.
+// The page of one run: state, time axis, nodes, log and output.
 
 import { el, button, put, say, toast } from "./dom.js";
 import { day, money, amount, plural, shortClock, span, ticking } from "./time.js";
@@ -13,12 +13,12 @@ import { canSteer, pauseOrResume, stop, tell, wake } from "./steer.js";
 import { listenKeys } from "./keys.js";
 import * as api from "./api.js";
 
-/** A status is asked for at most so often, after events came. */
+/** The shortest interval between two status requests, in milliseconds. */
 const STATUS_EVERY = 250;
-/** The longest text that can be told. */
+/** The longest message to the agent, in characters. */
 const MAX_TELL = 4000;
 
-/** The page of a run. Without `live` it is a report: it has all it will ever have, and asks nobody. */
+/** The page of a run. Without `live` it is a report: it has the complete record and sends no requests. */
 export class RunPage {
   constructor(id, { connection, live = true }) {
     Object.assign(this, { id, connection, live, run: { run: id, alive: false, state: "unknown", status: null, name: id }, gone: new AbortController(), only: null });
@@ -43,8 +43,8 @@ export class RunPage {
     this.wakeButton = button("Wake", act(wake), { class: "button", key: "W" });
     this.pauseButton = button("Pause", act(pauseOrResume), { class: "button", key: "P" });
     this.stopButton = button("Stop", act(stop), { class: "button danger", key: "S" });
-    this.tellField = el("input", { class: "field tell-field", maxlength: String(MAX_TELL), placeholder: "Tell the agent something", "aria-label": "Tell the agent something; it goes into the next prompt" });
-    this.tellForm = el("form", { class: "tell", on: { submit: (e) => { e.preventDefault(); this.send(); } } }, this.tellField, el("button", { class: "button", type: "submit" }, "Tell"));
+    this.tellField = el("input", { class: "field tell-field", maxlength: String(MAX_TELL), placeholder: "Message to the agent", "aria-label": "Message to the agent, sent with the next prompt" });
+    this.tellForm = el("form", { class: "tell", on: { submit: (e) => { e.preventDefault(); this.send(); } } }, this.tellField, el("button", { class: "button", type: "submit" }, "Send"));
     this.steer = el("div", { class: "steer" }, el("div", { class: "buttons" }, this.wakeButton, this.pauseButton, this.stopButton), this.tellForm);
     this.steer.hidden = true;
     this.node = el("div", { class: `run-page${this.live ? "" : " report"}` },
@@ -101,13 +101,13 @@ export class RunPage {
     if (!this.running()) { this.connection(null); return; }
     await api.follow(this.id, {
       after: () => this.model.seq, signal, over: () => this.model.ended !== null, report: (state) => { this.connection(state); if (state === "live") this.refresh().catch(() => {}); },
-      // What is no event tells whether anybody supervises the run.
+      // A batch can also contain a notice that the run has lost its supervisor.
       take: (batch) => { this.model.take(batch); this.soon(); if (batch.some((e) => e.alive === false)) this.refresh().catch(() => {}); },
     });
     if (!signal.aborted && this.model.ended) { await this.refresh(); this.connection(null); }
   }
 
-  /** Not at every piece: to show it costs more than to read it. */
+  /** Shows the progress at a limited rate, because drawing costs more than reading. */
   showLoading() {
     if (performance.now() - (this.loadingShownAt ?? 0) < 200) return;
     this.loadingShownAt = performance.now();
@@ -116,10 +116,10 @@ export class RunPage {
 
   missing(error) {
     this.connection("live");
-    put(this.node, el("div", { class: "empty-sea" }, el("p", { class: "sentence" }, "There is no such run."), el("p", { class: "quiet" }, error.message), el("a", { href: "#/" }, "All runs")));
+    put(this.node, el("div", { class: "empty-sea" }, el("p", { class: "sentence" }, "Run not found."), el("p", { class: "quiet" }, error.message), el("a", { href: "#/" }, "All runs")));
   }
 
-  /** Draws once for many events that come together. */
+  /** Draws once for many events that arrive together. */
   soon() {
     if (this.waiting) return;
     this.waiting = true;
@@ -137,7 +137,7 @@ export class RunPage {
     this.show(run);
   }
 
-  /** Takes how the run stands: `{run, project, path, alive, state, status}`. */
+  /** Shows a run: `{run, project, path, alive, state, status}`. */
   show(run) {
     this.run = { ...run, name: nameOf(run) };
     document.title = `${this.run.name} \u2013 dogwatch`;
@@ -164,7 +164,7 @@ export class RunPage {
     this.steer.hidden = !steer;
     this.timeline.followButton.hidden = !this.running();
     this.wakeButton.disabled = run.state !== "waiting";
-    say(this.pauseButton.firstChild, run.status?.paused ? "Go on" : "Pause");
+    say(this.pauseButton.firstChild, run.status?.paused ? "Resume" : "Pause");
     this.drawFacts();
     this.tickHead();
   }
@@ -177,16 +177,16 @@ export class RunPage {
     const lasted = model.first === null ? null : ((model.ended || !run.alive ? model.last : this.now()) - model.first) / 1000;
     const agent = (model.started?.agent ?? "").trim();
     put(this.facts,
-      model.first === null ? null : fact("Began", `${day(model.first)} ${shortClock(model.first)}`),
-      lasted === null ? null : fact(model.ended ? "Lasted" : "So far", span(Math.round(lasted))),
+      model.first === null ? null : fact("Started", `${day(model.first)} ${shortClock(model.first)}`),
+      lasted === null ? null : fact(model.ended ? "Duration" : "Elapsed", span(Math.round(lasted))),
       fact("Iterations", el("b", {}, String(status?.counts?.iterations ?? model.iterations.length)), " ", pills(status)),
       fact("Cost", spent.cost === null ? (spent.unknown ? "unknown" : "\u2013") : `${money(spent.cost)}${spent.unknown ? " and more" : ""}`, spent.tokens === null ? "" : `, ${amount(spent.tokens)} tokens`),
       agent ? fact("Agent", el("code", {}, oneLine(agent, 80))) : null,
-      status?.told?.length ? fact("To be told", oneLine(status.told.join("; "), 120)) : null,
+      status?.told?.length ? fact("Pending messages", oneLine(status.told.join("; "), 120)) : null,
       status?.troubles?.last ? fact("Last trouble", oneLine(status.troubles.last.detail, 160)) : null);
   }
 
-  /** Every second. */
+  /** Called every second. */
   tick() {
     this.tickHead();
     if (this.running() && !document.hidden) this.timeline.update();
@@ -199,7 +199,7 @@ export class RunPage {
     const seen = run.status?.last_evidence;
     const parts = [];
     if (next) parts.push(next.at > now ? `wakes in ${ticking((next.at - now) / 1000)}, at ${shortClock(next.at)}` : "wakes now");
-    if (seen && this.running()) parts.push(`last sign of work on ${seen.channel}, ${span(Math.max(0, Math.round((now - Date.parse(seen.at)) / 1000)))} ago`);
+    if (seen && this.running()) parts.push(`last activity on ${seen.channel}, ${span(Math.max(0, Math.round((now - Date.parse(seen.at)) / 1000)))} ago`);
     say(this.next, parts.join("; "));
   }
 
@@ -216,7 +216,7 @@ export class RunPage {
     if (focused) [...this.graph.querySelectorAll("[aria-label]")].find((node) => node.getAttribute("aria-label").startsWith(`${focused}:`))?.focus();
   }
 
-  /** Shows one node alone, or all of them. */
+  /** Shows only one node, or all nodes. */
   choose(ix) {
     this.only = ix;
     this.timeline.only = ix;
@@ -231,7 +231,7 @@ export class RunPage {
     if (i.event) this.list.reveal(i.event);
   }
 
-  /** Somebody clicked on the time axis. */
+  /** Handles a click on the time axis. */
   pick(found) {
     const event = found.event ?? found.mark?.event ?? found.check?.event ?? found.session?.stop ?? found.session?.event;
     if (event) this.list.reveal(event);
@@ -241,7 +241,7 @@ export class RunPage {
 
   async send() {
     const text = this.tellField.value.trim();
-    if (text === "") return toast("There is nothing to tell yet.");
+    if (text === "") return toast("The message is empty.");
     if (await tell(this.run, text)) { this.tellField.value = ""; this.refreshSoon(); }
   }
 }
