@@ -104,11 +104,11 @@ def idle():
     client = bridge()
     client.ask("tools/list", {})
     client.call("heartbeat")
-    tell(client.process.pid)
+    write_result(client.process.pid)
     time.sleep(600)
 
 
-def tell(what):
+def write_result(what):
     path = os.environ["RESULT"]
     with open(path + ".new", "w") as file:
         json.dump(what, file)
@@ -120,4 +120,4 @@ if role == "serve":
     serve()
 else:
     sys.stdin.read()
-    {"calls": lambda: tell(calls()), "many": many, "idle": idle}[role]()
+    {"calls": lambda: write_result(calls()), "many": many, "idle": idle}[role]()

@@ -55,16 +55,16 @@ pub enum WaitError {
 /// Like [`within`], but also ends when the caller cancels.
 pub fn within_unless<T>(
     limit: Duration,
-    cancelled: impl Future<Output = ()>,
+    canceled: impl Future<Output = ()>,
     future: impl Future<Output = T>,
 ) -> impl Future<Output = Result<T, WaitError>> {
-    let (cancelled, future) = (Box::pin(cancelled), Box::pin(future));
+    let (canceled, future) = (Box::pin(canceled), Box::pin(future));
     async move {
         // unbounded: the first branch has a timeout
         tokio::select! {
             biased;
             met = tokio::time::timeout(limit, future) => met.map_err(|_| WaitError::TimedOut(limit)),
-            () = cancelled => Err(WaitError::Canceled),
+            () = canceled => Err(WaitError::Canceled),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The actor as a program of its own, for the tests of this crate.
+//! The actor as a separate program for the tests of this crate.
 
 use std::process::ExitCode;
 

@@ -164,7 +164,7 @@ impl RemoteServer {
             }
         };
         let extra = if greets { known } else { String::new() };
-        self.tell(out, &extra, &json!({"jsonrpc": "2.0", "id": message["id"], "result": result})).await
+        self.respond(out, &extra, &json!({"jsonrpc": "2.0", "id": message["id"], "result": result})).await
     }
 
     async fn call(&self, out: &mut TcpStream, message: &Value) -> Option<()> {
@@ -178,7 +178,7 @@ impl RemoteServer {
             }
             "refuse" => {
                 let error = json!({"code": -32000, "message": "not today"});
-                return self.tell(out, "", &json!({"jsonrpc": "2.0", "id": id, "error": error})).await;
+                return self.respond(out, "", &json!({"jsonrpc": "2.0", "id": id, "error": error})).await;
             }
             "large" => "x".repeat(usize::try_from(arguments["bytes"].as_u64().unwrap()).unwrap()),
             "progress" => {
@@ -202,10 +202,10 @@ impl RemoteServer {
             event(out, &answer(id, &text)).await?;
             return chunk(out, "").await;
         }
-        self.tell(out, "", &answer(id, &text)).await
+        self.respond(out, "", &answer(id, &text)).await
     }
 
-    async fn tell(&self, out: &mut TcpStream, extra: &str, message: &Value) -> Option<()> {
+    async fn respond(&self, out: &mut TcpStream, extra: &str, message: &Value) -> Option<()> {
         if self.mode == Mode::Json {
             let status = format!("200 OK\r\n{}", extra.trim_end());
             return whole(out, status.trim_end(), "application/json; charset=utf-8", &message.to_string())

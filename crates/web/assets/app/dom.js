@@ -25,7 +25,7 @@ export function svg(tag, props, ...children) {
 }
 
 /** Sets a text only if it differs, so that the user's selection is kept. */
-export function say(node, text) {
+export function setText(node, text) {
   const fit = printable(text);
   if (node.textContent !== fit) node.textContent = fit;
 }

@@ -1,6 +1,6 @@
 // The frame of every page: name, clock, connection state and theme.
 
-import { el, button, put, say } from "./dom.js";
+import { el, button, put, setText } from "./dom.js";
 import { shortClock, span, watchOf } from "./time.js";
 import { help } from "./keys.js";
 
@@ -44,13 +44,13 @@ export class Frame {
 
   showTheme() {
     const theme = stored();
-    say(this.theme.firstChild, { auto: "auto", light: "light", dark: "dark" }[theme]);
+    setText(this.theme.firstChild, { auto: "auto", light: "light", dark: "dark" }[theme]);
   }
 
   tick() {
     const now = Date.now();
-    say(this.watch, watchOf(now).name);
-    say(this.clock, shortClock(now));
+    setText(this.watch, watchOf(now).name);
+    setText(this.clock, shortClock(now));
     if (this.lost) this.showLost();
   }
 
@@ -71,7 +71,7 @@ export class Frame {
 
   showLost() {
     const ago = span(Math.round((Date.now() - this.since) / 1000));
-    say(this.link, `disconnected for ${ago}; reconnecting`);
+    setText(this.link, `disconnected for ${ago}; reconnecting`);
   }
 
   show(page) {

@@ -1,6 +1,6 @@
 // A virtual list of events: only the visible rows are in the page. Arrow keys select an event.
 
-import { el, put, say } from "./dom.js";
+import { el, put, setText } from "./dom.js";
 import { clock, plural } from "./time.js";
 import { describe, tone } from "./words.js";
 import { summary } from "./evidence.js";
@@ -99,7 +99,7 @@ export class EventList {
     put(this.body, el("div", { class: "window" }, rows));
     this.body.firstChild.style.transform = `translateY(${shift}px)`;
     const all = this.model.events.length;
-    say(this.count, this.rows.length === all ? plural(all, "event") : `${this.rows.length} of ${all}`);
+    setText(this.count, this.rows.length === all ? plural(all, "event") : `${this.rows.length} of ${all}`);
     if (!this.rows.length) put(this.body, el("p", { class: "quiet empty" }, this.query ? "No matches." : "No events of this kind yet."));
   }
 

@@ -1,6 +1,6 @@
 // The entry point of the dashboard: routing and the clock.
 
-import { el, say } from "./dom.js";
+import { el, setText } from "./dom.js";
 import { Frame } from "./frame.js";
 import { help, listenKeys } from "./keys.js";
 import { Overview } from "./overview.js";
@@ -49,5 +49,5 @@ listenKeys({ "?": help, t: () => frame.nextTheme() });
 addEventListener("hashchange", route);
 addEventListener("offline", () => connection({ lost: true }));
 setInterval(() => { if (!document.hidden) { frame.tick(); page?.tick?.(); } }, 1000);
-say(document.querySelector("title"), "dogwatch");
+setText(document.querySelector("title"), "dogwatch");
 route();

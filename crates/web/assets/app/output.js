@@ -1,6 +1,6 @@
 // The output and the prompt of an iteration, with search.
 
-import { el, put, say } from "./dom.js";
+import { el, put, setText } from "./dom.js";
 import { printable } from "./text.js";
 import { bytes, plural } from "./time.js";
 import { readable } from "./readable.js";
@@ -124,7 +124,7 @@ export class Output {
   clear(why) {
     Object.assign(this, { body: new Uint8Array(), start: 0, size: 0 });
     put(this.text, el("p", { class: "quiet empty" }, why));
-    say(this.state, "");
+    setText(this.state, "");
     this.more.hidden = true;
     this.rawButton.hidden = true;
   }
@@ -160,7 +160,7 @@ export class Output {
     put(this.text, shown.map(([kind, line]) => this.line(kind, line)));
     if (!shown.length) put(this.text, el("p", { class: "quiet empty" }, this.query ? "No matches." : "No output yet."));
     this.more.hidden = this.start === 0 || this.body.length >= MAX_SHOWN;
-    say(this.state, this.query ? plural(shown.length, "line") : this.start > 0 ? `the last ${bytes(this.body.length)} of ${bytes(this.size)}` : bytes(this.size));
+    setText(this.state, this.query ? plural(shown.length, "line") : this.start > 0 ? `the last ${bytes(this.body.length)} of ${bytes(this.size)}` : bytes(this.size));
     if (toEnd && (atEnd || !this.query)) this.text.scrollTop = this.text.scrollHeight;
   }
 

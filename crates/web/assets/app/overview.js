@@ -1,6 +1,6 @@
 // The overview of all runs on the machine, live runs first.
 
-import { el, button, put, say } from "./dom.js";
+import { el, button, put, setText } from "./dom.js";
 import { plural, shortClock, span, ticking, when } from "./time.js";
 import { canSteer, pauseOrResume, stop, wake } from "./steer.js";
 import { cost, lamp, nameOf, nextWake, pills, placeOf, stateText } from "./state.js";
@@ -75,7 +75,7 @@ export class Overview {
     this.place(this.past, few);
     this.pastHead.hidden = past.length === 0;
     this.more.hidden = few.length === past.length;
-    say(this.more.firstChild, `Show all ${past.length}`);
+    setText(this.more.firstChild, `Show all ${past.length}`);
     put(this.head, sentence(this.runs));
     if (!this.runs.length) put(this.live, el("div", { class: "empty-sea" }, el("p", { class: "sentence" }, "No runs yet."),
       el("p", { class: "quiet" }, "Start one with ", el("code", {}, "dogwatch run my-loop"), ", or try ", el("code", {}, "dogwatch demo"), ".")));
@@ -173,20 +173,20 @@ class Row {
     this.run = run;
     const [state, why] = stateText(run);
     put(this.lamp, lamp(run));
-    say(this.name, run.name);
-    say(this.where, placeOf(run));
+    setText(this.name, run.name);
+    setText(this.where, placeOf(run));
     this.where.title = run.project ?? "";
-    say(this.state, state);
-    say(this.why, why);
+    setText(this.state, state);
+    setText(this.why, why);
     this.why.title = why;
     put(this.tally, pills(run.status));
     const n = run.status?.counts?.iterations;
-    say(this.count, n === undefined ? "" : plural(n, "iteration"));
-    say(this.cost, cost(run.status?.spent));
+    setText(this.count, n === undefined ? "" : plural(n, "iteration"));
+    setText(this.cost, cost(run.status?.spent));
     const steer = canSteer(run);
     this.buttons.hidden = !steer;
     this.wake.disabled = run.state !== "waiting";
-    say(this.pause.firstChild, run.status?.paused ? "Resume" : "Pause");
+    setText(this.pause.firstChild, run.status?.paused ? "Resume" : "Pause");
     this.node.className = `run ${run.state}`;
     this.tick();
   }
@@ -198,13 +198,13 @@ class Row {
     this.gauge.hidden = !next || !next.long;
     if (next) {
       const left = (next.at - now) / 1000;
-      say(this.next, left > 0 ? `wakes in ${ticking(left)}` : "wakes now");
+      setText(this.next, left > 0 ? `wakes in ${ticking(left)}` : "wakes now");
       this.gauge.firstChild.style.width = `${Math.max(0, Math.min(100, 100 - (100 * (next.at - now)) / Math.max(1, next.long)))}%`;
     } else {
-      say(this.next, run.state === "ended" || run.state === "lost" ? ended(run) : "");
+      setText(this.next, run.state === "ended" || run.state === "lost" ? ended(run) : "");
     }
     const seen = run.status?.last_evidence;
-    say(this.seen, !seen || run.state === "ended" || run.state === "lost" ? "" : `${seen.channel}, ${span(Math.max(0, Math.round((now - Date.parse(seen.at)) / 1000)))} ago`);
+    setText(this.seen, !seen || run.state === "ended" || run.state === "lost" ? "" : `${seen.channel}, ${span(Math.max(0, Math.round((now - Date.parse(seen.at)) / 1000)))} ago`);
   }
 }
 

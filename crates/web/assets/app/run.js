@@ -1,6 +1,6 @@
 // The page of one run: state, time axis, nodes, log and output.
 
-import { el, button, put, say, toast } from "./dom.js";
+import { el, button, put, setText, toast } from "./dom.js";
 import { day, money, amount, plural, shortClock, span, ticking } from "./time.js";
 import { oneLine } from "./text.js";
 import { Model } from "./model.js";
@@ -85,7 +85,7 @@ export class RunPage {
     for (let tries = 0; !signal.aborted; tries++) {
       try {
         await this.refresh();
-        say(this.loading, "Reading the record\u2026");
+        setText(this.loading, "Reading the record\u2026");
         await api.pastEvents(this.id, this.model.seq, (batch) => { this.model.take(batch); this.showLoading(); }, signal);
         break;
       } catch (error) {
@@ -95,7 +95,7 @@ export class RunPage {
         await api.pause(Math.min(1000 * 2 ** tries, 20_000), signal);
       }
     }
-    say(this.loading, "");
+    setText(this.loading, "");
     this.drawAll();
     this.node.dataset.ready = String(this.model.events.length);
     if (!this.running()) { this.connection(null); return; }
@@ -111,7 +111,7 @@ export class RunPage {
   showLoading() {
     if (performance.now() - (this.loadingShownAt ?? 0) < 200) return;
     this.loadingShownAt = performance.now();
-    say(this.loading, `Reading the record: ${plural(this.model.events.length, "event")}\u2026`);
+    setText(this.loading, `Reading the record: ${plural(this.model.events.length, "event")}\u2026`);
   }
 
   missing(error) {
@@ -156,15 +156,15 @@ export class RunPage {
     const { run } = this;
     const [state, why] = stateText(run);
     put(this.lamp, lamp(run));
-    say(this.title, run.name);
-    say(this.where, [run.project ?? run.status?.work_dir, run.run].filter(Boolean).join("  \u00b7  "));
-    say(this.state, state);
-    say(this.why, why);
+    setText(this.title, run.name);
+    setText(this.where, [run.project ?? run.status?.work_dir, run.run].filter(Boolean).join("  \u00b7  "));
+    setText(this.state, state);
+    setText(this.why, why);
     const steer = this.live && canSteer(run);
     this.steer.hidden = !steer;
     this.timeline.followButton.hidden = !this.running();
     this.wakeButton.disabled = run.state !== "waiting";
-    say(this.pauseButton.firstChild, run.status?.paused ? "Resume" : "Pause");
+    setText(this.pauseButton.firstChild, run.status?.paused ? "Resume" : "Pause");
     this.drawFacts();
     this.tickHead();
   }
@@ -200,7 +200,7 @@ export class RunPage {
     const parts = [];
     if (next) parts.push(next.at > now ? `wakes in ${ticking((next.at - now) / 1000)}, at ${shortClock(next.at)}` : "wakes now");
     if (seen && this.running()) parts.push(`last activity on ${seen.channel}, ${span(Math.max(0, Math.round((now - Date.parse(seen.at)) / 1000)))} ago`);
-    say(this.next, parts.join("; "));
+    setText(this.next, parts.join("; "));
   }
 
   drawNodes() {

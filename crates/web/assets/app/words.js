@@ -47,7 +47,7 @@ function attempt(e) {
   return e.converged ? `${ran} passed` : `${failing.length} of ${ran} failed: ${oneLine(failing.map((r) => r.cmd).join("; "), 160)}`;
 }
 
-const SAY = {
+const DESCRIPTIONS = {
   run_started: (e) => `run ${e.run} started: ${e.path ?? ""}`,
   run_resumed: () => "the run was resumed",
   node_transition: (e) => `${e.node}: ${e.from} \u2192 ${e.to}${e.reason ? ` (${e.reason})` : ""}`,
@@ -91,7 +91,7 @@ const SAY = {
 
 /** Describes an event in one line. Unknown events of later versions are shown as JSON. */
 export function describe(e) {
-  if (SAY[e.event]) return SAY[e.event](e);
+  if (DESCRIPTIONS[e.event]) return DESCRIPTIONS[e.event](e);
   if (ENDINGS[e.event]) return `iteration ${e.iteration} ${ENDINGS[e.event][1]}: ${oneLine(e.because, 300)}`;
   const { v, seq, at, awake_ms, boot_ms, event, prev, node, ...rest } = e;
   return oneLine(JSON.stringify(rest), 300);

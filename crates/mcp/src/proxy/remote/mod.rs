@@ -5,7 +5,7 @@
 //! connect.rs  connection pool, with TLS for https    events.rs  event streams
 //! ```
 //!
-//! Redirects are not followed, because the headers are only meant for the configured server. No stream is kept open
+//! Redirects are not followed, because the headers are only for the configured server. No stream is kept open
 //! for unsolicited messages of the server, because they would be ignored.
 
 mod connect;
