@@ -115,7 +115,7 @@ impl<B> Events<B> {
         }
     }
 
-    /// Too many lines in a second: the pause of it nothing is read.
+    /// Pauses reading for the rest of the second if it had too many lines.
     fn pace(&mut self) {
         let left = Duration::from_secs(1).checked_sub(self.since.elapsed());
         match left {
