@@ -22,7 +22,7 @@ fn calls() -> Vec<(&'static str, Value, &'static str, &'static str)> {
         ("report_state", json!({}), "refused", "report_state: missing field `state`"),
         ("report_state", json!({"state": "two words"}), "error", "a state is one word"),
         ("report_progress", json!({"message": "half", "done": 1, "total": 2}), "text", "Noted."),
-        ("report_progress", json!({"message": "half", "done": 1, "total": 2}), "text", "nothing new"),
+        ("report_progress", json!({"message": "half", "done": 1, "total": 2}), "text", "not new"),
         ("report_progress", json!({"message": 5}), "refused", "report_progress: invalid type"),
         ("heartbeat", json!({}), "text", "Alive."),
         ("heartbeat", json!({"more": 1}), "refused", "takes no arguments"),
@@ -41,7 +41,7 @@ fn calls() -> Vec<(&'static str, Value, &'static str, &'static str)> {
         ("files_heartbeat", json!({"text": "theirs"}), "text", "theirs"),
         ("refuse", json!({}), "error", "server `files`: not today"),
         ("hang", json!({}), "error", "server `files`: `hang` did not answer within its limit of 0.5 s"),
-        ("die", json!({}), "error", "server `files` has ended"),
+        ("die", json!({}), "error", "server `files` has exited"),
         ("echo", json!({"text": "back"}), "text", "back"),
     ]
 }
@@ -109,7 +109,7 @@ fn what_was_recorded(project: &Project, events: &[Value]) {
     ] {
         assert!(told.contains(&wanted), "{wanted:?} is not in {told:?}");
     }
-    assert!(told.iter().any(|(kind, text)| *kind == "server" && text.contains("has ended")), "{told:?}");
+    assert!(told.iter().any(|(kind, text)| *kind == "server" && text.contains("has exited")), "{told:?}");
     assert_eq!(told.iter().filter(|said| **said == ("progress", "half")).count(), 1, "{told:?}");
     let journal = project.journal();
     let seen = |e: &&Value| e["event"] == "observed" && e["channel"] == "mcp_tool";
