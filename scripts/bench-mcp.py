@@ -1,6 +1,6 @@
-"""The agent, and the server behind the proxy, of scripts/bench: `bench-mcp.py ROLE`, with BIN and RESULT set.
+"""The agent and the proxied server for scripts/bench: `bench-mcp.py ROLE`, with BIN and RESULT set.
 
-Nothing but the standard library, pipes and JSON: what a call takes here is as little ours as can be.
+Uses only the standard library, pipes and JSON, so that the client adds little to the measured time.
 """
 
 import json
@@ -15,7 +15,7 @@ CLIENTS, EACH, PACE = 20, 50, 0.02
 
 
 class Wire:
-    """A client at the end of two pipes."""
+    """An MCP client over two pipes."""
 
     def __init__(self, command):
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
@@ -66,7 +66,7 @@ def serve():
 
 
 def calls():
-    """Our own tool; then somebody else's, straight and through the proxy, alternately."""
+    """Calls our own tool, and the tool of another server directly and through the proxy, alternately."""
     through, straight = bridge(), Wire([sys.executable, __file__, "serve"])
     through.ask("tools/list", {})
     took = {"progress": [], "straight": [], "proxied": []}
@@ -78,7 +78,7 @@ def calls():
 
 
 def many():
-    """Twenty clients that say "alive" fifty times a second each, until the watchdog ends them."""
+    """Twenty clients that each send fifty heartbeats per second until the watchdog stops them."""
     clients = [bridge() for _ in range(CLIENTS)]
     made = [0] * CLIENTS
 
@@ -100,15 +100,15 @@ def many():
 
 
 def idle():
-    """A client that has begun, and then has nothing to say."""
+    """A client that is initialized and then idle."""
     client = bridge()
     client.ask("tools/list", {})
     client.call("heartbeat")
-    tell(client.process.pid)
+    write_result(client.process.pid)
     time.sleep(600)
 
 
-def tell(what):
+def write_result(what):
     path = os.environ["RESULT"]
     with open(path + ".new", "w") as file:
         json.dump(what, file)
@@ -120,4 +120,4 @@ if role == "serve":
     serve()
 else:
     sys.stdin.read()
-    {"calls": lambda: tell(calls()), "many": many, "idle": idle}[role]()
+    {"calls": lambda: write_result(calls()), "many": many, "idle": idle}[role]()

@@ -1,3 +1,3 @@
 #!/bin/sh
-# Its output goes into the prompt. DOGWATCH_ITERATION says which turn it is.
+# The output becomes part of the prompt. DOGWATCH_ITERATION is the number of the iteration.
 echo "- step $DOGWATCH_ITERATION"

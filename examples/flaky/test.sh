@@ -1,5 +1,5 @@
 #!/bin/sh
-# Stands for a test that fails when the network does: the first time, and never again.
+# Simulates a flaky test: it fails the first time and passes afterwards.
 if test -e .flaky-seen; then
   echo "ok: $1"
   exit 0

@@ -1,6 +1,6 @@
-"""The four agent CLIs: which version is tried, and what makes each of them ask a model on loopback.
+"""The four agent CLIs: the tested versions, and the settings that make each of them use a model on loopback.
 
-All settings lie in a home of their own, as a user would have them, so that a loop file says no more than `agent: codex`.
+All settings are in a separate home, as a user would have them, so that a loop file only needs `agent: codex`.
 """
 
 import json
@@ -11,29 +11,29 @@ from pathlib import Path
 
 
 class Cli:
-    """`silence` is the `watchdog.idle` that is tried: longer than the CLI takes to start on a busy machine."""
+    """An agent CLI. `silence` is the tested `watchdog.idle`, longer than the CLI takes to start on a busy machine."""
 
     def __init__(self, name, package, version, silence, files, env):
         self.name, self.package, self.version, self.silence = name, package, version, silence
         self.files, self.env = files, env
 
     def install(self, below):
-        """Into a directory of its own, once; answers where its program is."""
+        """Installs the CLI into its own directory, once, and returns the directory of its program."""
         place = below / f"{self.name}-{self.version}"
         program = place / "node_modules" / ".bin" / self.name
         mark = place / "installed"
         if not mark.exists():
             place.mkdir(parents=True, exist_ok=True)
-            # Some say that they need a newer node than they do.
+            # Some packages declare a newer node than they need.
             npm = ["npm", "install", "--no-audit", "--no-fund", "--force", "--prefix", str(place)]
             done = subprocess.run([*npm, f"{self.package}@{self.version}"], capture_output=True, text=True, timeout=600)
             if done.returncode != 0 or not program.exists():
-                sys.exit(f"{self.package}@{self.version} cannot be installed:\n{done.stderr[-2000:]}")
+                sys.exit(f"{self.package}@{self.version} failed to install:\n{done.stderr[-2000:]}")
             mark.write_text(done.stdout)
         return program.parent
 
     def settle(self, home, work, url):
-        """Writes the user's settings; answers which files these are."""
+        """Writes the user's settings and returns the files."""
         written = []
         for name, text in self.files(url, work).items():
             path = home / name
@@ -44,7 +44,7 @@ class Cli:
 
 
 KEY = "made-up"
-# A server that the user has in the settings of the CLI already.
+# An MCP server in the user's own settings of the CLI.
 OWN = [sys.executable, str(Path(__file__).resolve().parent / "own_server.py")]
 
 
@@ -61,13 +61,13 @@ def claude_env(url):
         "ANTHROPIC_BASE_URL": url,
         "ANTHROPIC_API_KEY": KEY,
         "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
-        # Else a refused login is tried again for minutes.
+        # Otherwise the CLI retries a refused login for minutes.
         "CLAUDE_CODE_MAX_RETRIES": "2",
     }
 
 
 def codex_files(url, work):
-    # It writes that it trusts the project if that is not said.
+    # Codex would otherwise add the trust level of the project itself.
     return {
         ".codex/config.toml": f"""\
 model = "gpt-5.5"
@@ -103,7 +103,7 @@ def opencode_files(url, work):
         "options": {"baseURL": f"{url}/v1", "apiKey": KEY},
         "models": {"one": {"name": "one", "limit": {"context": 200_000, "output": 32_000}, "cost": {"input": 3, "output": 15}}},
     }
-    # It writes the first of these if it is not there.
+    # opencode would otherwise add `$schema` itself.
     settings = {"$schema": "https://opencode.ai/config.json", "autoupdate": False, "share": "disabled", "model": "play/one", "small_model": "play/one"}
     settings.update(enabled_providers=["play"], provider={"play": provider})
     settings.update(mcp={"mine": {"type": "local", "command": OWN, "enabled": True}})
@@ -121,7 +121,7 @@ def gemini_files(url, work):
         "security": {"auth": {"selectedType": "gemini-api-key"}},
         "telemetry": {"enabled": False},
         "privacy": {"usageStatisticsEnabled": False},
-        # Else an overload is tried again for minutes.
+        # Otherwise the CLI retries an overload for minutes.
         "general": {"enableAutoUpdate": False, "enableAutoUpdateNotification": False, "maxAttempts": 2},
     }
     return {".gemini/settings.json": json.dumps(settings)}
@@ -140,9 +140,9 @@ CLIS = [
 
 
 def environment(programs, home, more):
-    """What a session sees: nothing of the caller's but where programs are, so that no account is ever used."""
+    """Returns the environment of a session. It takes only PATH from the caller, so that no account is ever used."""
     path = os.pathsep.join([str(programs), os.environ.get("PATH", os.defpath)])
     own = {"PATH": path, "HOME": str(home), "TMPDIR": str(home / "tmp"), "LANG": "C.UTF-8", "TERM": "dumb", "USER": "tester"}
-    # Where packages come from may be set; opencode asks once in a new home.
+    # Keep the npm configuration: opencode downloads packages once in a new home.
     kept = {name: value for name, value in os.environ.items() if name.lower().startswith("npm_config_")}
     return {**kept, **own, **more}

@@ -1,4 +1,4 @@
-"""What is tried with each of the CLIs. A case plays a loop and says what its record must hold."""
+"""The cases that are run with each CLI. A case plays a loop and checks its record."""
 
 import json
 import tempfile
@@ -9,7 +9,7 @@ WROTE = "I have written it."
 
 
 def works(stage):
-    """A working session: messages, calls and usage are read, the work tree changes, the check proves it."""
+    """A normal session: dogwatch reads messages, calls and usage, the work tree changes, and the check passes."""
     played = stage.play(
         {
             "answers": [
@@ -22,18 +22,18 @@ def works(stage):
     )
     played.expect_ended("clean", 0)
     session = played.one("session_ended")
-    expect(session["ended_by"] == "itself" and session["exit_code"] == 0, "the session ends by itself", session)
-    expect(session["messages"] >= 2 and session["tools"] == 2, "two calls and the words around them", session)
-    expect(session.get("tokens", 0) >= 3300, "all tokens are counted", session)
-    expect(session.get("said") == WROTE, "the last words", session)
-    expect(session.get("session"), "the session has a name", session)
-    expect(played.one("node_attempt")["converged"], "the check passes", played.story())
-    expect(not played.of("agent_drifted") and not played.of("trouble"), "no drift, no trouble", played.story())
-    expect(played.of("observed", channel="workspace"), "the change is seen", played.story())
+    expect(session["ended_by"] == "itself" and session["exit_code"] == 0, "the session exits by itself", session)
+    expect(session["messages"] >= 2 and session["tools"] == 2, "two calls and the messages", session)
+    expect(session.get("tokens", 0) >= 3300, "the token count", session)
+    expect(session.get("said") == WROTE, "the result text", session)
+    expect(session.get("session"), "the session id", session)
+    expect(played.one("node_attempt")["converged"], "the check passes", played.summary())
+    expect(not played.of("agent_drifted") and not played.of("trouble"), "no drift, no trouble", played.summary())
+    expect(played.of("observed", channel="workspace"), "the change is evidence", played.summary())
 
 
 def reports(stage):
-    """The agent is given dogwatch's server and calls it; the call is evidence."""
+    """The agent gets dogwatch's MCP server and calls it; the calls are evidence."""
     note = "half of it is ported"
     calls = [
         {"say": "I report.", "calls": [{"mcp": ["report_progress", {"message": note, "done": 1, "total": 2}]}]},
@@ -43,17 +43,17 @@ def reports(stage):
     look = [{"calls": [{"find_tools": "dogwatch report progress state own note"}]}] if stage.cli.name == "codex" else []
     played = stage.play({"answers": look + calls}, {"idle": "{delay: 1s, stop_after: 1}"})
     played.expect_ended("idle", 0)
-    told = played.one("agent_reported", kind="progress")
-    expect((told["text"], told.get("done"), told.get("total")) == (note, 1, 2), "the note", told)
-    expect(played.one("iteration_idle")["reason"] == "no_pending_tasks", "the state is taken", played.story())
-    expect(played.of("agent_reported", kind="state"), "the state is in the record", played.story())
-    expect(evidence(played, "mcp_tool"), "the calls are evidence", played.story())
-    expect(knows_own_server(played), "the user's own server stays", played.asked)
-    expect(not played.of("trouble"), "no trouble", played.story())
+    reported = played.one("agent_reported", kind="progress")
+    expect((reported["text"], reported.get("done"), reported.get("total")) == (note, 1, 2), "the note", reported)
+    expect(played.one("iteration_idle")["reason"] == "no_pending_tasks", "the reported state is used", played.summary())
+    expect(played.of("agent_reported", kind="state"), "the state is in the record", played.summary())
+    expect(evidence(played, "mcp_tool"), "the calls are evidence", played.summary())
+    expect(knows_own_server(played), "the user's own server is still available", played.asked)
+    expect(not played.of("trouble"), "no trouble", played.summary())
 
 
 def reports_from_an_open_place(stage):
-    """The same, where others may write to a directory above the home."""
+    """The same in a home below a directory that other users can write to."""
     reports(stage)
 
 
@@ -61,25 +61,25 @@ reports_from_an_open_place.place = tempfile.gettempdir()
 
 
 def knows_own_server(played):
-    """Whether the user's own server is there beside ours."""
+    """Returns whether the user's own server is available together with ours."""
     offered = {name for asked in played.asked for name in asked["tools"] if name}
-    # Claude Code shows a server's tools to the model when it looks for them, but tells at the start who is there.
+    # Claude Code shows the tools of a server to the model only on a search, but lists the servers at the start.
     begun = [json.loads(line) for line in played.stdout().splitlines() if '"subtype":"init"' in line]
     there = {server["name"] for init in begun for server in init.get("mcp_servers", []) if server["status"] == "connected"}
     return any("own_note" in name for name in offered) or {"mine", "dogwatch"} <= there
 
 
 def is_not_told(stage):
-    """`mcp: false`: the server is not there."""
+    """With `mcp: false`, the agent does not get the server."""
     played = stage.play({"answers": [{"say": "Nothing to report."}]}, {"mcp": "false"}, "-n", "1")
     played.expect_ended("clean", 0)
-    told = [name for asked in played.asked for name in asked["tools"] if name and "report_progress" in name]
+    reported = [name for asked in played.asked for name in asked["tools"] if name and "report_progress" in name]
     argv = played.one("session_started")["argv"]
-    expect(not told and not any("dogwatch" in word for word in argv), "no server of ours", (told, argv))
+    expect(not reported and not any("dogwatch" in word for word in argv), "no server of ours", (reported, argv))
 
 
 def hangs(stage):
-    """The model begins an answer and never goes on: the session is ended at its limit."""
+    """The model stops in the middle of an answer; the session is stopped at its limit."""
     limit = stage.silence
     words = {"say": "I begin.", "calls": [{"shell": "echo begun > begun.txt"}]}
     played = stage.play(
@@ -90,7 +90,7 @@ def hangs(stage):
 
 
 def never_answers(stage):
-    """The model takes the request and sends not even a status line."""
+    """The model accepts the request and does not even send a status line."""
     limit = stage.silence
     played = stage.play(
         {"answers": [{"hang": "headers"}]},
@@ -102,23 +102,23 @@ def never_answers(stage):
 def ended_as_silent(played, limit):
     slack = played.stage.slack
     stop = played.one("hard_stop")
-    expect(stop["reason"] in ("NO_OUTPUT_DEADLINE", "NO_OUTPUT_AT_START"), "silence is the reason", stop)
+    expect(stop["reason"] in ("NO_OUTPUT_DEADLINE", "NO_OUTPUT_AT_START"), "the reason is silence", stop)
     printed = bool(played.stdout())
-    expect((stop["reason"] == "NO_OUTPUT_DEADLINE") == printed, "at the start only if nothing was printed", stop)
+    expect((stop["reason"] == "NO_OUTPUT_DEADLINE") == printed, "NO_OUTPUT_AT_START only without any output", stop)
     began = played.one("session_started")["awake_ms"]
     seen = [row for row in stop["evidence_summary"] if row["last_at"] is not None]
     last = max((row["last_at"] for row in seen), default=0)
     late = (stop["awake_ms"] - began) / 1000 - last - limit
-    expect(-0.1 <= late <= slack, "within a second of its limit, on an idle machine", (late, slack, stop))
+    expect(-0.1 <= late <= slack, "the verdict comes within a second of the limit on an idle machine", (late, slack, stop))
     session = played.one("session_ended")
-    expect(session["ended_by"] == "watchdog", "the watchdog ends it", session)
-    # Asked, then told twice: three graces of 3 s, and what it takes to look.
+    expect(session["ended_by"] == "watchdog", "the watchdog stopped the session", session)
+    # Interrupt, terminate and kill: three graces of 3 s, plus some time to notice.
     took = (session["awake_ms"] - stop["awake_ms"]) / 1000
-    expect(took <= 15 * slack, "the tree is gone soon", took)
+    expect(took <= 15 * slack, "the process tree is gone in time", took)
 
 
 def is_limited(stage):
-    """429 with a time: a limit that is waited for, no failure. Here nobody does."""
+    """429 with a reset time: dogwatch waits for the limit and counts no failure. This case does not wait that long."""
     waits_itself = stage.cli.name in ("codex", "opencode")
     played = stage.play(
         {"answers": [{"refuse": 429, "retry_after": 3600, "text": "You have hit your usage limit. Try again in 1 hour."}]},
@@ -126,40 +126,40 @@ def is_limited(stage):
         until="wait_started",
     )
     if waits_itself:
-        # These wait by themselves, but say that they were refused: that is waited for when they had to be ended.
+        # These CLIs wait on their own but report the refusal. After stopping them, dogwatch waits for the limit.
         ended_as_silent(played, stage.silence)
-        expect(played.one("agent_retrying").get("status") == 429, "the refusal is known", played.story())
+        expect(played.one("agent_retrying").get("status") == 429, "the refusal is recorded", played.summary())
     else:
         limited = played.one("iteration_rate_limited")
-        expect(limited["limit"] == "rate_limit", "a limit", limited)
+        expect(limited["limit"] == "rate_limit", "a rate limit", limited)
     waits = played.one("wait_started")
-    expect(waits["why"] == "rate_limit", "it is waited for as a limit", waits)
-    expect(not played.of("iteration_failed"), "no failure", played.story())
+    expect(waits["why"] == "rate_limit", "the wait is for the rate limit", waits)
+    expect(not played.of("iteration_failed"), "no failure", played.summary())
 
 
 def is_refused(stage):
-    """401: the run ends at once, and says why."""
+    """401: the run ends at once with the reason."""
     played = stage.play(
         {"answers": [{"refuse": 401, "text": "Invalid API key provided."}]},
         {"mcp": "false", "errors": "{max: 3}"},
     )
     played.expect_ended("auth_failed", 1)
-    expect(len(played.of("session_started")) == 1, "one session is enough to know", played.story())
-    expect(not played.of("hard_stop"), "no verdict", played.story())
+    expect(len(played.of("session_started")) == 1, "only one session", played.summary())
+    expect(not played.of("hard_stop"), "no hard stop", played.summary())
 
 
 def is_overloaded(stage):
-    """529: backed off from."""
+    """529: dogwatch backs off."""
     played = stage.play(
         {"answers": [{"refuse": 529, "text": "Overloaded"}]}, {"mcp": "false"}, until="wait_started"
     )
     limited = played.one("iteration_rate_limited")
-    expect((limited["limit"], limited["resets_at"]) == ("overload", None), "an overload", limited)
-    expect(played.one("wait_started")["why"] == "rate_limit", "it is waited for", played.story())
+    expect((limited["limit"], limited["resets_at"]) == ("overload", None), "an overload limit", limited)
+    expect(played.one("wait_started")["why"] == "rate_limit", "the wait is for the limit", played.summary())
 
 
 def goes_on(stage):
-    """A session that hung is gone on with: the CLI remembers what was said in it."""
+    """A hung session is resumed: the CLI remembers its conversation."""
     words = "REMEMBERED-WORDS"
     played = stage.play(
         {
@@ -176,19 +176,19 @@ def goes_on(stage):
     )
     played.expect_ended("clean_with_flake", 0)
     first, second = played.of("session_ended")
-    expect(first.get("session") and first["ended_by"] == "watchdog", "the first is ended", first)
+    expect(first.get("session") and first["ended_by"] == "watchdog", "the watchdog stopped the first session", first)
     resumed = played.of("session_started")[1]
-    expect(resumed.get("resumes") == first["session"], "the second goes on with it", resumed)
-    expect(second.get("session") == first["session"], "the CLI says that it is the same", (first, second))
-    # Three answers were given whole, of 1050 tokens each; Gemini CLI does not tell of the one before it was ended.
+    expect(resumed.get("resumes") == first["session"], "the second session resumes it", resumed)
+    expect(second.get("session") == first["session"], "the CLI reports the same session", (first, second))
+    # Three complete answers have 1050 tokens each. Gemini CLI does not report the one before it was stopped.
     spent = played.status["spent"]["tokens"]
     expect(2100 <= spent <= 3150, "nothing is charged twice", played.status["spent"])
     after = [asked for asked in played.asked if asked["whose"] == "answers"][2:]
-    expect(all(words in asked["holds"] for asked in after), "what was said is remembered", after)
+    expect(all(words in asked["holds"] for asked in after), "the conversation is remembered", after)
 
 
 def delegates(stage):
-    """A subagent works for longer than the silence that is allowed: seen, and left alone."""
+    """A subagent works longer than the idle limit; its work is evidence, so the session continues."""
     limit = stage.silence
     pause = max(limit // 3, 4)
     nap = {"calls": [{"shell": f"python3 -c 'import time; time.sleep({pause})'"}]}
@@ -203,15 +203,15 @@ def delegates(stage):
         {"watchdog": f"{{idle: {limit}s, grace: 3s}}", "recovery": "{budget: 0}", "mcp": "false"},
         "-n", "1",
     )
-    expect([a for a in played.asked if a["whose"] == "delegated"], "a subagent was asked", played.asked)
-    expect(evidence(played, "subagent"), "its work is seen", played.story())
+    expect([a for a in played.asked if a["whose"] == "delegated"], "a subagent was started", played.asked)
+    expect(evidence(played, "subagent"), "its work is evidence", played.summary())
     played.expect_ended("clean", 0)
     session = played.one("session_ended")
-    expect(session["duration_s"] > limit, "it took longer than the silence allowed", session)
+    expect(session["duration_s"] > limit, "the session lasted longer than the idle limit", session)
 
 
 def evidence(played, channel):
-    """Whether work was seen on the channel, coalesced or singly."""
+    """Returns whether there is evidence on the channel, as observations or as facts."""
     if played.of("observed", channel=channel):
         return True
     facts = played.of("fact")

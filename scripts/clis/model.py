@@ -1,28 +1,28 @@
 #!/usr/bin/env python3
-"""A model that follows a script, for trying agent CLIs without an account: `model.py PLAY.json`.
+"""A scripted model for testing agent CLIs without an account: `model.py PLAY.json`.
 
-Listens on loopback and prints `{"port": N}`, its only line on stdout; lives until its stdin is closed, and for at
-most LIFETIME. What it was asked it writes to the file that the play names as `log`, one JSON object a line.
+Listens on loopback and prints `{"port": N}`, its only line on stdout. Runs until its stdin is closed, and for at most
+LIFETIME. Writes every request to the `log` file of the play, one JSON object per line.
 
 The play is a JSON object:
 
-  answers     the answers of the conversation, one for each request; the last one is given again and again
-  delegated   the same, for the conversation of a subagent: one that was asked with a text that holds DELEGATED
-  look_for    texts; the log says of each request which of them it holds
+  answers     the answers of the conversation, one for each request; the last one is repeated
+  delegated   the same for the conversation of a subagent, whose prompt contains DELEGATED
+  look_for    texts; the log lists for each request which of them it contains
   log         a file
 
-An answer is one of
+An answer is one of:
 
-  {"say": TEXT, "calls": [CALL, …], "tokens": [READ, WRITTEN]}       each of them may be left out
+  {"say": TEXT, "calls": [CALL, …], "tokens": [READ, WRITTEN]}       all fields are optional
   {"refuse": STATUS, "text": TEXT, "retry_after": SECONDS}
-  {"hang": "headers"}                         the request is taken, not even a status line is sent
-  {"hang": "stream"}                          the stream begins, and nothing is in it
-  {"hang": "midway", "say": TEXT}             it breaks off within the text
+  {"hang": "headers"}                         accept the request, send nothing
+  {"hang": "stream"}                          start the stream, send no events
+  {"hang": "midway", "say": TEXT}             stop in the middle of the text
 
 A call is one of {"shell": COMMAND}, {"write": [PATH, CONTENT]}, {"mcp": [TOOL, ARGUMENTS]} (a tool of dogwatch's
-server), {"delegate": PROMPT}, and for Codex, which hides tools until they are looked for, {"find_tools": QUERY} and
-{"await": SECONDS} (until its subagent is through). It becomes the tool call of the CLI that asks.
-A request without tools (for a title, a summary) is answered with a word, and is no part of the conversation.
+server), {"delegate": PROMPT}, and for Codex, which hides tools until a search, {"find_tools": QUERY} and
+{"await": SECONDS} (until its subagent has finished). It is translated to a tool call of the CLI.
+A request without tools (for a title or a summary) gets a short answer and is not part of the conversation.
 """
 
 import json
@@ -34,7 +34,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import wire
 
-# Nothing in here waits longer, whatever the play says.
+# The longest wait in seconds.
 LIFETIME = 900
 MAX_BODY = 64 * 1024 * 1024
 MAX_CONNECTIONS = 64
@@ -49,7 +49,7 @@ class Play:
         self.log_file = open(self.script["log"], "a", buffering=1) if "log" in self.script else None
 
     def next(self, asked):
-        """Whose turn it is, and what comes in it."""
+        """Returns the conversation and the next answer."""
         if not asked.tools:
             return "aside", {"say": "Very well."}
         whose = "delegated" if any(DELEGATED in text for text in asked.texts) else "answers"
@@ -73,7 +73,7 @@ class Handler(BaseHTTPRequestHandler):
         pass
 
     def do_GET(self):
-        """Lists of models and the like."""
+        """Answers requests for lists of models."""
         self.send_json(200, {"object": "list", "data": [], "models": []})
 
     def do_HEAD(self):
@@ -88,15 +88,15 @@ class Handler(BaseHTTPRequestHandler):
         path = self.path.split("?")[0]
         protocol = next((p for p in wire.PROTOCOLS if path.endswith(p.ending)), None)
         if protocol is None:
-            return self.send_json(404, {"error": {"message": "there is nothing at this address"}})
+            return self.send_json(404, {"error": {"message": "not found"}})
         try:
             body = json.loads(raw)
         except ValueError:
-            return self.send_json(400, {"error": {"message": "this is no JSON"}})
+            return self.send_json(400, {"error": {"message": "invalid JSON"}})
         self.answer(protocol, body, raw)
 
     def body(self):
-        """All of it; none if it is too long."""
+        """Returns the request body; None if it is too long."""
         if self.headers.get("Transfer-Encoding", "").lower() == "chunked":
             return self.chunked()
         length = int(self.headers.get("Content-Length") or 0)
@@ -115,7 +115,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def too_long(self):
         self.close_connection = True
-        self.send_json(413, {"error": {"message": f"a request may have {MAX_BODY} bytes"}})
+        self.send_json(413, {"error": {"message": f"a request has at most {MAX_BODY} bytes"}})
 
     def answer(self, protocol, body, raw):
         asked = protocol.asked(body)
@@ -131,7 +131,7 @@ class Handler(BaseHTTPRequestHandler):
             return self.hang()
         speaker = protocol(body.get("model", "scripted"), answer.get("tokens", [1000, 50]))
         if protocol is not wire.Gemini and not body.get("stream"):
-            return self.send_json(501, {"error": {"message": "this model only streams"}})
+            return self.send_json(501, {"error": {"message": "this model only supports streaming"}})
         self.stream(speaker, asked, answer)
 
     def refuse(self, protocol, answer):
@@ -164,7 +164,7 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.flush()
 
     def hang(self):
-        """Until the other side goes."""
+        """Waits until the client disconnects."""
         self.close_connection = True
         self.wfile.flush()
         self.connection.recv(1)
@@ -189,7 +189,7 @@ class Server(ThreadingHTTPServer):
             super().process_request_thread(request, client_address)
 
     def handle_error(self, request, client_address):
-        # A CLI that was killed leaves its connections broken: nothing of ours.
+        # Ignore broken connections of a killed CLI.
         if not isinstance(sys.exc_info()[1], OSError):
             super().handle_error(request, client_address)
 

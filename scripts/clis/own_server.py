@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""An MCP server as a user may have one in the settings of an agent CLI: it must stay, whatever dogwatch adds.
+"""An MCP server in the user's own settings of an agent CLI. It must stay available when dogwatch adds its server.
 
-JSON-RPC, a message a line, on stdin and stdout; ends with its stdin. One tool, `own_note`.
+Uses JSON-RPC, one message per line, on stdin and stdout, and exits when stdin is closed. It has one tool, `own_note`.
 """
 
 import json
@@ -9,7 +9,7 @@ import sys
 
 TOOL = {
     "name": "own_note",
-    "description": "Keeps a note of the user's own.",
+    "description": "Saves a note for the user.",
     "inputSchema": {"type": "object", "properties": {"text": {"type": "string"}}},
 }
 
@@ -31,7 +31,7 @@ def main():
         if "id" not in message or "method" not in message:
             continue
         result = answer(message["method"], message.get("params") or {})
-        said = {"result": result} if result is not None else {"error": {"code": -32601, "message": "not known here"}}
+        said = {"result": result} if result is not None else {"error": {"code": -32601, "message": "method not found"}}
         print(json.dumps({"jsonrpc": "2.0", "id": message["id"], **said}), flush=True)
 
 

@@ -1,4 +1,4 @@
-"""One run of the real dogwatch with a real agent CLI and a scripted model, and what can be asked about it afterwards."""
+"""One run of the real dogwatch with a real agent CLI and a scripted model, and access to its record."""
 
 import hashlib
 import json
@@ -11,34 +11,34 @@ from pathlib import Path
 import agents
 
 HERE = Path(__file__).resolve().parent
-# The longest run of a play.
+# The longest run of a case, in seconds.
 LONGEST = 400
-# What dogwatch may take to end a run that it is asked to end.
+# How long dogwatch may take to stop a run, in seconds.
 LAST = 60
-# The runs that are under way.
+# The runs in progress.
 RUNS = set()
 
 
 class Failed(Exception):
-    """What was expected, and what was seen."""
+    """A failed expectation."""
 
 
 def expect(true, what, seen=None):
     if not true:
-        raise Failed(what if seen is None else f"{what}; seen: {seen}")
+        raise Failed(f"expected: {what}" if seen is None else f"expected: {what}; got: {seen}")
 
 
-def strain():
-    """How much longer things take on this machine now than on one that is idle: 1 to 3 times."""
+def load_factor():
+    """Returns how much slower this machine is than an idle one, as a factor from 1 to 3."""
     return max(1, min(3, os.getloadavg()[0] / (2 * os.cpu_count())))
 
 
 class Stage:
-    """`silence` is the `watchdog.idle` of its loop, `slack` how much later than its limit a verdict may come."""
+    """The setup of one case. `silence` is the `watchdog.idle` of its loop, `slack` the allowed delay of a verdict."""
 
     def __init__(self, directory, cli, programs, dogwatch):
         self.directory, self.cli, self.dogwatch = directory, cli, dogwatch
-        self.slack = strain()
+        self.slack = load_factor()
         self.silence = round(cli.silence * self.slack)
         self.home, self.work = directory / "home", directory / "work"
         (self.home / "tmp").mkdir(parents=True, exist_ok=True)
@@ -51,7 +51,7 @@ class Stage:
         self.programs = programs
 
     def play(self, play, settings, *args, until=None):
-        """Runs the loop to its end, or until an event comes; answers what came of it."""
+        """Runs the loop to its end, or until an event occurs, and returns the record."""
         log = self.directory / "asked.jsonl"
         script = self.directory / "play.json"
         script.write_text(json.dumps({**play, "log": str(log)}))
@@ -74,12 +74,12 @@ class Stage:
             model.wait(timeout=10)
         played = Played(self, log)
         for path, was in before.items():
-            expect(digest(path) == was, f"{path.name} of the user's was changed")
+            expect(digest(path) == was, f"the user's {path.name} is unchanged")
         played.expect_nothing_left()
         return played
 
     def run(self, command, url, until):
-        """In a session of its own, so that a signal of the terminal does not reach what is below it."""
+        """Runs dogwatch in its own session, so that terminal signals do not reach its processes."""
         env = agents.environment(self.programs, self.home, self.cli.env(url))
         with open(self.directory / "stderr", "w") as errors:
             child = subprocess.Popen(
@@ -87,7 +87,7 @@ class Stage:
                 text=True, start_new_session=True,
             )
         RUNS.add(child)
-        # dogwatch ends what it has started when it is asked to.
+        # On SIGTERM dogwatch stops everything that it started.
         late = threading.Timer(LONGEST, child.terminate)
         late.start()
         for line in child.stdout:
@@ -100,7 +100,7 @@ class Stage:
 
 
 def end_all():
-    """Somebody ended us: nothing of ours stays."""
+    """Stops all runs after a signal."""
     for child in list(RUNS):
         child.terminate()
     for child in list(RUNS):
@@ -120,17 +120,17 @@ class Played:
         self.directory = runs[0]
         self.events = lines_of(self.directory / "events.jsonl")
         self.asked = lines_of(log)
-        self.status = self.tell_status()
+        self.status = self.read_status()
 
-    def tell_status(self):
+    def read_status(self):
         stage = self.stage
         env = agents.environment(stage.programs, stage.home, {})
-        told = subprocess.run(
+        found = subprocess.run(
             [stage.dogwatch, "status", self.directory.name, "--json"],
             cwd=stage.work, env=env, capture_output=True, text=True, timeout=30,
         )
-        expect(told.returncode == 0, "the status of the run", told.stderr)
-        return json.loads(told.stdout)
+        expect(found.returncode == 0, "the status of the run", found.stderr)
+        return json.loads(found.stdout)
 
     def of(self, name, **fields):
         same = lambda event: all(event.get(key) == value for key, value in fields.items())
@@ -148,10 +148,10 @@ class Played:
     def expect_ended(self, outcome, exit_code):
         ended = self.one("run_ended")
         seen = (ended["outcome"], self.exit_code, self.status["ended"]["outcome"])
-        expect(seen == (outcome, exit_code, outcome), f"the run ends as {outcome}, {exit_code}", (seen, self.story()))
+        expect(seen == (outcome, exit_code, outcome), f"the run ends as {outcome}, {exit_code}", (seen, self.summary()))
 
     def expect_nothing_left(self):
-        """Every process of a session has this home in its environment, or in its words."""
+        """Checks that no process with this home in its environment or command line is left."""
         left = []
         for entry in Path("/proc").glob("[0-9]*"):
             try:
@@ -160,14 +160,14 @@ class Played:
                     left.append((entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace"))
             except OSError:
                 continue
-        expect(not left, "nothing is left in the process table", left)
+        expect(not left, "no process is left", left)
 
-    def story(self):
-        """The endings and stops of the run, for a person who has to find out."""
+    def summary(self):
+        """Returns the endings and stops of the run, for debugging."""
         words = ("hard_stop", "trouble", "agent_drifted", "run_ended", "session_ended", "notice")
-        told = [e for e in self.events if e["event"] in words or e["event"].startswith("iteration_")]
+        found = [e for e in self.events if e["event"] in words or e["event"].startswith("iteration_")]
         keep = ("event", "reason", "message", "because", "said", "exit_code", "kind", "detail", "outcome")
-        return [{key: e[key] for key in keep if key in e} for e in told]
+        return [{key: e[key] for key in keep if key in e} for e in found]
 
 
 def lines_of(path):
@@ -175,7 +175,7 @@ def lines_of(path):
 
 
 def digest(path):
-    # Claude Code keeps its own books in the file where a user's servers stand.
+    # Claude Code stores its own data in the file with the user's servers.
     if path.name == ".claude.json":
         return json.loads(path.read_text())["mcpServers"]
     return hashlib.sha256(path.read_bytes()).hexdigest()

@@ -1,8 +1,7 @@
-"""How the four agent CLIs speak with their models: what a request asks, and an answer as each of them reads it.
+"""The protocols between the four agent CLIs and their models: parsing requests and writing answers.
 
-One class per protocol. `asked` reads a request; an object of the class turns one answer into the pieces of a stream
-(server-sent events). Which tool of the CLI's own a call of the play means is known here too, because nobody else
-knows which tools were offered.
+One class per protocol. `asked` parses a request; an object of the class turns one answer into the parts of an event
+stream. The classes also map the calls of a play to the CLI's own tools, because only they know the offered tools.
 """
 
 import json
@@ -19,7 +18,7 @@ def event(data, name=None):
 
 
 class Asked:
-    """What a request says: the user's texts, and the names of the tools that are offered."""
+    """A parsed request: the user's texts, and the names of the offered tools."""
 
     def __init__(self, texts, tools):
         self.texts = texts
@@ -27,7 +26,7 @@ class Asked:
 
 
 def texts_of(content, kinds):
-    """The texts of a message's content: a text, or a list of parts."""
+    """Returns the texts of a message, whose content is a text or a list of parts."""
     if isinstance(content, str):
         return [content]
     return [part.get("text", "") for part in content or [] if part.get("type") in kinds]
@@ -79,7 +78,7 @@ class Anthropic:
         yield from self.block({"type": "text", "text": ""}, {"type": "text_delta", "text": text})
 
     def part_of(self, text):
-        """The beginning of a text whose end never comes."""
+        """Returns the beginning of a text that is never finished."""
         start = {"type": "content_block_start", "index": self.index, "content_block": {"type": "text", "text": ""}}
         delta = {"type": "text_delta", "text": text}
         yield event(start, "content_block_start")
@@ -114,7 +113,7 @@ class Responses:
         texts = [text for item in users for text in texts_of(item.get("content"), ("input_text",))]
         asked = Asked(texts, [])
         asked.spaces = {}
-        # What was found by a search stands among the items, not among the request's own tools.
+        # Tools found by a search are listed in the items, not in the tools of the request.
         found = [tool for item in items if isinstance(item, dict) for tool in item.get("tools") or []]
         for tool in body.get("tools", []) + found:
             Responses.note(asked, tool)
@@ -131,7 +130,7 @@ class Responses:
 
     @staticmethod
     def agents_in(item):
-        """The subagents that were started so far."""
+        """Returns the subagents that were started so far."""
         if not isinstance(item, dict) or item.get("type") != "function_call_output":
             return []
         try:
@@ -154,7 +153,7 @@ class Responses:
             patch = f"*** Begin Patch\n*** Add File: {value[0]}\n{lines}*** End Patch"
             return {"name": "apply_patch", "input": patch}
         if kind == "mcp":
-            # Under its own name in a namespace, or under both names in one.
+            # The tool is either in a namespace, or its name contains the namespace.
             whole = f"mcp__dogwatch__{value[0]}"
             return named(whole if whole in asked.tools else value[0], value[1])
         if kind == "find_tools":

@@ -1,36 +1,36 @@
-//! Lines in the shape of Claude Code's `--output-format stream-json` (2.1.325, from recordings). Only
-//! what a reader may look at is there; key order follows the recordings, whose results do not start
-//! with `type`.
+//! Lines in the format of Claude Code's `--output-format stream-json` (2.1.325, from recordings). They contain only
+//! the fields that a reader may use. The key order follows the recordings, whose results do not start with `type`.
 
 use serde_json::{Value, json};
 use std::time::Instant;
 
 const MODEL: &str = "claude-sonnet-4-5";
 const TOOLS: [&str; 8] = ["Task", "Bash", "Edit", "Monitor", "Read", "Skill", "WebFetch", "Write"];
-/// What one answer costs here; the recordings' own scripted model counts about the same.
+/// The usage of one answer, about the same as in the recordings.
 const INPUT_TOKENS: u64 = 21_353;
 const OUTPUT_TOKENS: u64 = 17;
 const COST_USD: f64 = 0.064_314;
 
-/// One conversation: gives out the ids, knows the calls that are open.
+/// One conversation: assigns ids and tracks open tool calls.
 pub struct Session {
-    /// Makes the ids of two sessions differ.
+    /// Distinguishes the ids of two sessions.
     stem: String,
     given: u64,
     answers: u64,
     results: u64,
-    /// (id, name), the latest last.
+    /// The open calls as (id, name), the latest last.
     open: Vec<(String, String)>,
     heartbeats: u64,
     started: Instant,
 }
 
 impl Session {
+    /// Creates a session whose ids contain the pid.
     pub fn of_this_process() -> Session {
         Session::named(&format!("{:08}", std::process::id()))
     }
 
-    /// `stem` has eight characters.
+    /// Creates a session whose ids begin with `stem`, which has eight characters.
     pub fn named(stem: &str) -> Session {
         Session {
             stem: stem.to_owned(),
@@ -52,6 +52,7 @@ impl Session {
         format!("{}-0000-4000-8000-{:012}", self.stem, self.given)
     }
 
+    /// Returns the first line of a session.
     pub fn init(&mut self) -> Value {
         let cwd = std::env::current_dir().map(|d| d.to_string_lossy().into_owned()).unwrap_or_default();
         json!({
@@ -62,15 +63,18 @@ impl Session {
         })
     }
 
+    /// Returns a text message.
     pub fn message(&mut self, text: &str) -> Value {
         self.answers += 1;
         self.assistant(json!({"type": "text", "text": text}))
     }
 
+    /// Returns a thinking block.
     pub fn thinking(&mut self, text: &str) -> Value {
         self.assistant(json!({"type": "thinking", "thinking": text, "signature": ""}))
     }
 
+    /// Opens a tool call.
     pub fn call(&mut self, name: &str, input: &str) -> Value {
         self.answers += 1;
         let id = format!("toolu_{}{:06}", self.stem, self.given);
@@ -79,6 +83,7 @@ impl Session {
         self.assistant(json!({"type": "tool_use", "id": id, "name": name, "input": tool_input(name, input)}))
     }
 
+    /// Closes the latest open call with a result.
     pub fn reply(&mut self, ok: bool, text: &str) -> Value {
         let (id, _) = self.open.pop().unwrap_or_else(|| self.no_call());
         let structured = match ok {
@@ -96,6 +101,7 @@ impl Session {
         })
     }
 
+    /// Returns a message of a subagent under the latest open call.
     pub fn subagent(&mut self, text: &str) -> Value {
         let (parent, _) = self.open.last().cloned().unwrap_or_else(|| self.no_call());
         let mut line = self.assistant(json!({"type": "text", "text": text}));
@@ -106,6 +112,7 @@ impl Session {
         line
     }
 
+    /// Returns a heartbeat of the latest open call.
     pub fn heartbeat(&mut self) -> Value {
         let (id, name) = self.open.last().cloned().unwrap_or_else(|| self.no_call());
         let count = self.heartbeats;
@@ -117,6 +124,7 @@ impl Session {
         })
     }
 
+    /// Returns an API retry with this HTTP status.
     pub fn retry(&mut self, status: u16) -> Value {
         json!({
             "type": "system", "subtype": "api_retry", "attempt": 1, "max_retries": 10, "retry_delay_ms": 580,
@@ -125,6 +133,7 @@ impl Session {
         })
     }
 
+    /// Returns a successful result.
     pub fn result(&mut self, text: &str) -> Value {
         self.ending(
             "end_turn",
@@ -133,6 +142,7 @@ impl Session {
         )
     }
 
+    /// Returns the result of a turn that failed.
     pub fn error(&mut self, text: &str) -> Value {
         self.ending(
             "tool_use",
@@ -141,7 +151,7 @@ impl Session {
         )
     }
 
-    /// An API failure: the text as a synthetic message, then the result.
+    /// Returns an API failure: a synthetic message with the text, then the result.
     pub fn api_error(&mut self, status: Option<u16>, text: &str) -> [Value; 2] {
         let (word, kind) = api_words(status);
         let mut message = self.assistant(json!({"type": "text", "text": text}));
@@ -173,7 +183,7 @@ impl Session {
         })
     }
 
-    /// A result line: usage is of this turn, cost and modelUsage of the whole process.
+    /// Returns a result line. `usage` covers this turn; cost and `modelUsage` cover the whole process.
     fn ending(&mut self, stop_reason: &str, own: Value) -> Value {
         let cost = COST_USD * self.answers as f64;
         let (input, output) = (INPUT_TOKENS * self.answers, OUTPUT_TOKENS * self.answers);
@@ -200,7 +210,7 @@ impl Session {
         line
     }
 
-    /// A script may end a call that it never started; readers must bear that too.
+    /// Returns a placeholder id: a script may end a call that it never started, and readers must cope with that.
     fn no_call(&self) -> (String, String) {
         (format!("toolu_{}unknown", self.stem), "Bash".to_owned())
     }

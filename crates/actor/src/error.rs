@@ -1,17 +1,17 @@
-//! What is wrong with a script, and where: file, line, column, the line itself, the nearest name.
+//! Mistakes in a script, shown with file, line, column, the line itself and a suggestion.
 
 use dogwatch_core::text::printable;
 use std::fmt::Write;
 use std::ops::Range;
 
-/// Where a script came from.
+/// The text of a script and its name.
 #[derive(Debug, Default)]
 pub struct Source {
     pub name: String,
     pub text: String,
 }
 
-/// A mistake in a script. The span is in bytes of the source.
+/// A mistake in a script. The span is a byte range of the source.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Mistake {
     pub span: Range<usize>,
@@ -20,16 +20,18 @@ pub struct Mistake {
 }
 
 impl Mistake {
+    /// Creates a mistake without a hint.
     pub fn new(span: Range<usize>, what: impl Into<String>) -> Mistake {
         Mistake { span, what: what.into(), hint: None }
     }
 
+    /// Adds a hint.
     pub fn hint(mut self, hint: impl Into<String>) -> Mistake {
         self.hint = Some(hint.into());
         self
     }
 
-    /// As people read it; the script's own bytes are made printable first.
+    /// Formats the mistake for the user. Text from the script is made printable.
     pub fn shown(&self, source: &Source) -> String {
         let (line, column) = position(&source.text, self.span.start);
         let text = source.text.lines().nth(line - 1).unwrap_or("");
@@ -37,7 +39,7 @@ impl Mistake {
             source.text.get(self.span.clone()).map_or(1, |s| s.lines().next().unwrap_or("").chars().count());
         let gutter = " ".repeat(line.to_string().len());
         let mut shown = format!("Error: {}:{line}:{column}: {}\n", printable(&source.name), self.what);
-        // A tab would shift the marks below it.
+        // A tab would misalign the markers below it.
         let text = printable(text).replace('\t', " ");
         let _ = writeln!(shown, " {line} | {text}");
         let _ = writeln!(shown, " {gutter} | {}{}", " ".repeat(column - 1), "^".repeat(width.max(1)));
@@ -48,21 +50,22 @@ impl Mistake {
     }
 }
 
-/// Line and column, both from 1, the column in characters.
+/// Returns line and column, both from 1. The column counts characters.
 pub fn position(text: &str, offset: usize) -> (usize, usize) {
     let before = text.get(..offset).unwrap_or(text);
     let line_start = before.rfind('\n').map_or(0, |i| i + 1);
     (before.matches('\n').count() + 1, before[line_start..].chars().count() + 1)
 }
 
-/// The name that was probably meant, if one is near enough to be worth saying.
+/// Returns the most similar name, if one is similar enough to suggest.
 pub fn nearest<'a>(word: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let allowed = (word.chars().count() / 3).max(1);
     let best = names.into_iter().map(|name| (distance(word, name), name)).min_by_key(|(d, _)| *d)?;
     (best.0 <= allowed).then_some(best.1)
 }
 
-/// Edits between two words: insert, delete, replace, swap of neighbours (optimal string alignment).
+/// Returns the edit distance of two words: insertions, deletions, replacements and swaps of neighbors (optimal string
+/// alignment).
 fn distance(a: &str, b: &str) -> usize {
     let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
     let mut rows: Vec<Vec<usize>> = vec![(0..=b.len()).collect()];
@@ -96,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mistake_at_the_very_end_is_shown_too() {
+    fn a_mistake_at_the_end_of_the_script_is_shown() {
         let source = Source { name: "-e".into(), text: "repeat 2 {".into() };
         let shown = Mistake::new(10..10, "the block is not closed").shown(&source);
         assert_eq!(shown, "Error: -e:1:11: the block is not closed\n 1 | repeat 2 {\n   |           ^\n");

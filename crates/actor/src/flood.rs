@@ -1,7 +1,7 @@
-//! Output by the gigabyte: one prepared block, written again and again.
+//! Writes gigabytes of output from one prepared block.
 //!
-//! Each line of the block has a field that gets the number of the round, so that no two lines of a
-//! flood are the same and no tool id comes twice; that costs a few bytes a line, not a line.
+//! Each line of the block has a field for the number of the round, so that all lines and tool ids of a flood are
+//! unique. Only that field is rewritten in each round, not the whole line.
 
 use crate::claude::Session;
 use crate::out::{Wrote, write_all};
@@ -9,12 +9,12 @@ use crate::script::Flood;
 use std::io;
 use std::os::fd::BorrowedFd;
 
-/// Fits into a core's second-level cache together with the pipe it is copied to.
+/// The size of the block: it fits into the L2 cache together with the pipe buffer.
 const BLOCK: usize = 256 * 1024;
-/// Stands where the number of the round goes; as wide as that number.
+/// The placeholder for the number of the round, which has the same width.
 const FIELD: &str = "@@@@@@@@";
 
-/// Writes `bytes` bytes. `round` goes on over all floods of a process.
+/// Writes a flood of `bytes` bytes. `round` continues over all floods of a process.
 pub fn flood(kind: Flood, to: BorrowedFd<'_>, bytes: u64, round: &mut u64) -> io::Result<Wrote> {
     match kind {
         Flood::Lines => lines(to, bytes, round),
@@ -28,8 +28,8 @@ fn one_line(to: BorrowedFd<'_>, bytes: u64) -> io::Result<Wrote> {
     let mut left = bytes;
     while left > 0 {
         let part = part_of(&block, left);
-        if write_all(to, part)? == Wrote::PipeGone {
-            return Ok(Wrote::PipeGone);
+        if write_all(to, part)? == Wrote::PipeClosed {
+            return Ok(Wrote::PipeClosed);
         }
         left -= part.len() as u64;
     }
@@ -48,11 +48,11 @@ fn lines(to: BorrowedFd<'_>, bytes: u64, round: &mut u64) -> io::Result<Wrote> {
         let part = part_of(&pattern.block, left);
         left -= part.len() as u64;
         let wrote = match part.split_last() {
-            // The last line is cut to size, and is still a line.
+            // Cut the last line to the requested length, but keep its newline.
             Some((_, but_last)) if left == 0 => write_all(to, &[but_last, b"\n"].concat())?,
             _ => write_all(to, part)?,
         };
-        if wrote == Wrote::PipeGone {
+        if wrote == Wrote::PipeClosed {
             return Ok(wrote);
         }
     }
@@ -66,20 +66,20 @@ fn json(to: BorrowedFd<'_>, bytes: u64, round: &mut u64) -> io::Result<Wrote> {
     while left >= pattern.block.len() as u64 + shortest {
         pattern.stamp(round);
         left -= pattern.block.len() as u64;
-        if write_all(to, &pattern.block)? == Wrote::PipeGone {
-            return Ok(Wrote::PipeGone);
+        if write_all(to, &pattern.block)? == Wrote::PipeClosed {
+            return Ok(Wrote::PipeClosed);
         }
     }
     pattern.stamp(round);
     let room = usize::try_from(left.saturating_sub(shortest)).unwrap_or(0);
     let whole = &pattern.block[..pattern.whole_lines_within(room)];
-    if write_all(to, whole)? == Wrote::PipeGone {
-        return Ok(Wrote::PipeGone);
+    if write_all(to, whole)? == Wrote::PipeClosed {
+        return Ok(Wrote::PipeClosed);
     }
     write_all(to, closing_line(room - whole.len()).as_bytes())
 }
 
-/// A message whose text is `filling` bytes long: it makes the flood as long as it was asked for.
+/// Returns a message with `filling` bytes of text, which brings the flood to its requested length.
 fn closing_line(filling: usize) -> String {
     let line = Session::named("closing-").message(&"z".repeat(filling));
     format!("{line}\n")
@@ -96,7 +96,7 @@ impl Pattern {
         Pattern { block: text.into_bytes(), fields }
     }
 
-    /// Lines of 30 to 130 bytes, as programs print them.
+    /// Creates lines of 30 to 130 bytes, like those of typical programs.
     fn of_text() -> Pattern {
         const WORDS: [&str; 8] =
             ["compiling", "test", "crates/core", "ok", "warning:", "retrying", "in", "0.42s"];
@@ -114,16 +114,16 @@ impl Pattern {
         Pattern::new(text)
     }
 
-    /// Messages, calls and results of 0.3 to 4 kB, in the mix of a busy session.
+    /// Creates messages, calls and results of 0.3 to 4 kB, in the mix of a busy session.
     fn of_json() -> Pattern {
         let mut session = Session::named(FIELD);
         let mut text = String::with_capacity(BLOCK + 8192);
         let mut size = 0usize;
         while text.len() < BLOCK {
-            // A stride that is prime to the range visits every size.
+            // A stride that is coprime to the range visits every size.
             size = (size + 997) % 3_300;
             let filling = "lorem ipsum ".repeat(1 + size / 12);
-            // A result holds its text twice, as the recordings do.
+            // A result contains its text twice, as in the recordings.
             let half = &filling[..filling.len() / 2];
             let printed = [
                 session.message(&filling),
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flood_has_exactly_the_bytes_it_was_asked_for() {
+    fn a_flood_has_exactly_the_requested_length() {
         let block = BLOCK as u64;
         for bytes in [0, 1, 2, 100, block - 1, block, block + 1, 3 * block + 17] {
             for kind in [Flood::Lines, Flood::OneLine] {
@@ -176,11 +176,11 @@ mod tests {
         for bytes in [shortest, shortest + 1, 5_000, block, block + shortest, 3 * block + 17] {
             assert_eq!(flooded(Flood::Json, bytes).len() as u64, bytes);
         }
-        assert_eq!(flooded(Flood::Json, 1).len() as u64, shortest, "one line at least");
+        assert_eq!(flooded(Flood::Json, 1).len() as u64, shortest, "at least one line");
     }
 
     #[test]
-    fn no_two_lines_of_a_flood_are_the_same_and_the_last_is_whole() {
+    fn flood_lines_are_unique_and_the_last_is_complete() {
         let text = String::from_utf8(flooded(Flood::Lines, 3 * BLOCK as u64 + 17)).expect("text");
         assert!(text.ends_with('\n'));
         let mut lines: Vec<&str> = text.lines().collect();
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn every_line_of_a_json_flood_is_valid_and_no_call_comes_twice() {
+    fn json_flood_lines_are_valid_and_tool_ids_are_unique() {
         let text = String::from_utf8(flooded(Flood::Json, 3 * BLOCK as u64 + 17)).expect("text");
         let mut ids = Vec::new();
         let mut sizes = Vec::new();

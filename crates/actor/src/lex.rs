@@ -1,28 +1,31 @@
-//! Bytes of a script to tokens.
+//! The lexer: splits a script into tokens.
 //!
-//! A word ends at white space or `;`. A quote opens a string only at the start of a word, a brace is
-//! one only when it stands alone, `#` starts a comment only at the start of a word: so `it's`,
-//! `{"a":1}` and `a#b` are ordinary words.
+//! A word ends at white space or `;`. A quote opens a string only at the start of a word, a brace is a token only when
+//! it is a word by itself, and `#` starts a comment only at the start of a word. So `it's`, `{"a":1}` and `a#b` are
+//! ordinary words.
 
 use crate::error::{Mistake, nearest};
 use crate::text::{Piece, Text};
 use std::ops::Range;
 
+/// The kinds of tokens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Kind {
     Word(Text),
     Open,
     Close,
-    /// A line's end or `;`.
+    /// The end of a line, or `;`.
     End,
 }
 
+/// A token with its byte range.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Token {
     pub kind: Kind,
     pub span: Range<usize>,
 }
 
+/// Splits a script into tokens.
 pub fn tokens(source: &str) -> Result<Vec<Token>, Mistake> {
     let mut lexer = Lexer { source, at: 0 };
     let mut tokens = Vec::new();
@@ -99,7 +102,7 @@ impl Lexer<'_> {
         let mut text = Text::default();
         loop {
             match (self.peek(), quote) {
-                (None, _) => return Err(Mistake::new(start..start + 1, format!("no closing {quote}"))),
+                (None, _) => return Err(Mistake::new(start..start + 1, format!("missing closing {quote}"))),
                 (Some(c), _) if c == quote => break,
                 (Some('\\'), '"') => text.push(Piece::Bytes(self.escape()?)),
                 (Some('$'), '"') => text.push(self.placeholder()?),
@@ -113,7 +116,7 @@ impl Lexer<'_> {
         match self.peek() {
             Some(c) if !ends_word(c) => {
                 let what = format!("a closing {quote} ends the word, but `{}` follows", c.escape_default());
-                Err(Mistake::new(self.at..self.at + c.len_utf8(), what).hint("leave a space between the two"))
+                Err(Mistake::new(self.at..self.at + c.len_utf8(), what).hint("put a space between the two"))
             }
             _ => Ok(text),
         }
@@ -154,8 +157,8 @@ impl Lexer<'_> {
         Ok(c.to_string().into_bytes())
     }
 
-    /// `$` before anything but a letter is a dollar; before a letter it must be a name we know, so
-    /// that `$pdi` is an error and not an output.
+    /// Parses a placeholder. A `$` that is not followed by a letter is a literal dollar. Before a letter it must begin a
+    /// known name, so that `$pdi` is an error instead of output.
     fn placeholder(&mut self) -> Result<Piece, Mistake> {
         const NAMES: [&str; 6] = ["pid", "child", "n", "prompt", "env", "arg"];
         let start = self.at;
@@ -185,7 +188,7 @@ impl Lexer<'_> {
     fn arg(&mut self, start: usize) -> Result<Piece, Mistake> {
         let number = self.suffix(start, |c| c.is_ascii_digit())?.parse().unwrap_or(0);
         if number == 0 {
-            return Err(Mistake::new(start..self.at, "arguments are counted from 1"));
+            return Err(Mistake::new(start..self.at, "arguments are numbered from 1"));
         }
         Ok(Piece::Arg(number))
     }
@@ -198,7 +201,7 @@ impl Lexer<'_> {
         let from = self.at;
         self.take_while(fits);
         if !colon || self.at == from {
-            let what = "a placeholder without its name";
+            let what = "placeholder without a name";
             return Err(Mistake::new(start..self.at, what).hint("`$env:NAME`, `$arg:1`"));
         }
         Ok(&self.source[from..self.at])
@@ -231,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn a_brace_alone_is_a_brace_and_a_semicolon_ends_a_step() {
+    fn standalone_braces_and_semicolons_are_tokens() {
         assert_eq!(
             words("on { say hi; }"),
             [word("on"), Kind::Open, word("say"), word("hi"), Kind::End, Kind::Close]
@@ -239,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn double_quotes_know_escapes_and_single_quotes_nothing() {
+    fn only_double_quotes_process_escapes() {
         let bytes = |b: &[u8]| {
             let mut text = Text::default();
             text.push_bytes(b);
@@ -250,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn placeholders_are_known_or_a_mistake() {
+    fn unknown_placeholders_are_mistakes() {
         let Kind::Word(text) = words("a$pid-$n.$env:HOME/$arg:12$5$$n").remove(0) else { panic!("a word") };
         assert_eq!(
             text.pieces(),
@@ -270,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn every_broken_word_names_its_place() {
+    fn every_malformed_word_reports_its_position() {
         for (source, at) in [
             ("say \"open", 4),
             ("say 'open", 4),

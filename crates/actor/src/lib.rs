@@ -1,83 +1,83 @@
-//! The scripted agent behind the hidden `dogwatch actor`: a program that prints, works, idles, hangs,
-//! forks, floods and ignores signals, as a script tells it. The examples and the demo run on it without
-//! any API key, and the process tests use it as the agent that misbehaves on purpose.
+//! The scripted agent behind the hidden `dogwatch actor` command. A script makes it print, work, idle, hang,
+//! fork, flood and ignore signals. The examples and the demo use it to run without an API key, and the process
+//! tests use it as an agent that misbehaves on purpose.
 //!
-//! `docs/actor.md` describes the scripts; [`script::STEPS`] is the table of their steps. A script is
-//! read completely before the first step is played: what is wrong with it is said with file, line and
-//! column, exit 2. Nothing is buffered between steps. One thread, so that it may fork.
+//! `docs/actor.md` describes the scripts; [`script::STEPS`] is the table of their steps. A script is parsed
+//! completely before the first step is played. A mistake is reported with file, line and column, and the exit code
+//! is 2. Output is not buffered. The actor has a single thread, so that it can fork.
 //!
 //! | module | |
 //! |---|---|
-//! | `call` | the command line |
-//! | `lex`, `parse`, `words` | text to steps; pure |
-//! | `play` | steps to deeds |
-//! | `kin` | new processes |
-//! | `flood`, `claude`, `out`, `work` | what the deeds are made of |
+//! | `cli` | the command line |
+//! | `lex`, `parse`, `words` | from text to steps (pure) |
+//! | `play` | runs the steps |
+//! | `processes` | new processes |
+//! | `flood`, `claude`, `out`, `work` | implementation of the steps |
 //!
-//! This crate decides nothing about agents and is no part of supervising them.
+//! This crate only plays an agent. It is not involved in supervision.
 
-mod call;
 mod claude;
+mod cli;
 mod error;
 mod flood;
-mod kin;
 mod lex;
 mod out;
 mod parse;
 mod play;
+mod processes;
 pub mod script;
 mod text;
 mod words;
 mod work;
 
-use call::{Call, Called};
+use cli::{Invocation, Play};
 use error::Source;
-use kin::Myself;
 use play::Actor;
+use processes::SelfCommand;
 use script::{Block, CLAUDE, STEPS, Stream};
 use std::ffi::OsString;
 use std::process::ExitCode;
 
 const EXIT_USAGE: u8 = 2;
 
-/// Runs the actor with its own arguments: those after `dogwatch actor`, or after a bare `actor`.
+/// Runs the actor with its own arguments, those after `dogwatch actor` or after a bare `actor`.
 pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
     let args: Vec<OsString> = args.collect();
     let argv: Vec<OsString> = std::env::args_os().collect();
-    let myself = Myself::new(&argv, &args);
-    ExitCode::from(match Called::from(args) {
-        Ok(Called::Help) => complain(Stream::Stdout, &help(), 0),
-        Ok(Called::Away(args)) => match kin::go_away(&myself, args) {
+    let self_command = SelfCommand::new(&argv, &args);
+    ExitCode::from(match Invocation::parse(args) {
+        Ok(Invocation::Help) => write_message(Stream::Stdout, &help(), 0),
+        Ok(Invocation::Detach(args)) => match processes::detach(&self_command, args) {
             Ok(()) => 0,
-            Err(error) => complain(Stream::Stderr, &format!("Error: {error}\n"), play::EXIT_FAILED),
+            Err(error) => write_message(Stream::Stderr, &format!("Error: {error}\n"), play::EXIT_FAILED),
         },
-        Ok(Called::Check(source)) => read(&source).map_or_else(|code| code, |_| 0),
-        Ok(Called::Play(call)) => perform(call, myself),
-        Err(message) => complain(Stream::Stderr, &format!("Error: {message}\n"), EXIT_USAGE),
+        Ok(Invocation::Check(source)) => read(&source).map_or_else(|code| code, |_| 0),
+        Ok(Invocation::Play(call)) => perform(call, self_command),
+        Err(message) => write_message(Stream::Stderr, &format!("Error: {message}\n"), EXIT_USAGE),
     })
 }
 
-/// The script, or the exit code after saying what is wrong with it.
+/// Parses the script, or reports the mistake and returns the exit code.
 fn read(source: &Source) -> Result<Block, u8> {
-    parse::parse(&source.text).map_err(|m| complain(Stream::Stderr, &m.shown(source), EXIT_USAGE))
+    parse::parse(&source.text).map_err(|m| write_message(Stream::Stderr, &m.shown(source), EXIT_USAGE))
 }
 
-fn perform(call: Call, myself: Myself) -> u8 {
+fn perform(call: Play, self_command: SelfCommand) -> u8 {
     let script = match read(&call.source) {
         Ok(script) => script,
         Err(code) => return code,
     };
     if let Some(between) = call.after {
-        kin::wait_to_be_an_orphan(between);
+        processes::wait_until_orphaned(between);
     }
-    let mut actor = Actor::new(call.source, myself, call.args);
+    let mut actor = Actor::new(call.source, self_command, call.args);
     actor.count = call.count;
     actor.epipe_ok = call.epipe_ok;
     actor.perform(&script)
 }
 
-/// Says it; if nobody listens the code has to do.
-fn complain(to: Stream, message: &str, code: u8) -> u8 {
+/// Writes a message and returns the exit code. Write errors are ignored: the exit code still reports the failure.
+fn write_message(to: Stream, message: &str, code: u8) -> u8 {
     let _ = out::write_all(out::descriptor(to), message.as_bytes());
     code
 }

@@ -1,4 +1,4 @@
-//! Writing without a buffer: what a step prints has left the process when the step is over.
+//! Unbuffered output: everything a step prints is written before the step ends.
 
 use crate::script::Stream;
 use rustix::event::{PollFd, PollFlags, poll};
@@ -6,13 +6,15 @@ use rustix::io::Errno;
 use std::io;
 use std::os::fd::BorrowedFd;
 
+/// The result of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wrote {
     All,
-    /// Nobody reads any more.
-    PipeGone,
+    /// The reader has closed the pipe.
+    PipeClosed,
 }
 
+/// Returns the file descriptor of a stream.
 pub fn descriptor(stream: Stream) -> BorrowedFd<'static> {
     match stream {
         Stream::Stdin => rustix::stdio::stdin(),
@@ -21,14 +23,14 @@ pub fn descriptor(stream: Stream) -> BorrowedFd<'static> {
     }
 }
 
-/// Writes everything, in as many pieces as the reader takes.
+/// Writes all bytes, in as many pieces as necessary.
 pub fn write_all(to: BorrowedFd<'_>, mut bytes: &[u8]) -> io::Result<Wrote> {
     while !bytes.is_empty() {
         match rustix::io::write(to, bytes) {
             Ok(n) => bytes = &bytes[n..],
             Err(Errno::INTR) => {}
-            Err(Errno::PIPE) => return Ok(Wrote::PipeGone),
-            // Whoever shares the pipe with us may have made it non-blocking.
+            Err(Errno::PIPE) => return Ok(Wrote::PipeClosed),
+            // Another process may have made the shared pipe non-blocking.
             Err(Errno::AGAIN) => wait_until_writable(to)?,
             Err(error) => return Err(error.into()),
         }
@@ -43,9 +45,9 @@ fn wait_until_writable(to: BorrowedFd<'_>) -> io::Result<()> {
     }
 }
 
-/// The pipe's other end sees us gone, and the number stays taken: a file that is opened later cannot
-/// become stdout by accident.
-pub fn let_go(stream: Stream) -> io::Result<()> {
+/// Redirects a stream to `/dev/null`. The other end of the pipe sees it closed, and the descriptor number stays in use,
+/// so that a file opened later cannot become stdout by accident.
+pub fn redirect_to_null(stream: Stream) -> io::Result<()> {
     let null = std::fs::File::options().read(true).write(true).open("/dev/null")?;
     match stream {
         Stream::Stdin => rustix::stdio::dup2_stdin(&null)?,

@@ -1,5 +1,4 @@
-//! Tokens to steps. Everything that can be wrong with a script is found here, before the first step
-//! is played.
+//! The parser: turns tokens into steps. It finds all mistakes in a script before the first step is played.
 
 use crate::error::{Mistake, nearest};
 use crate::lex::{Kind, Token, tokens};
@@ -8,15 +7,16 @@ use crate::text::Text;
 use crate::words::{Words, text_line};
 use std::ops::Range;
 
+/// Parses a script.
 pub fn parse(source: &str) -> Result<Block, Mistake> {
     if source.len() > SCRIPT_MAX {
-        return Err(Mistake::new(0..0, format!("longer than {SCRIPT_MAX} bytes")));
+        return Err(Mistake::new(0..0, format!("the script is longer than {SCRIPT_MAX} bytes")));
     }
     let mut parser = Parser { tokens: tokens(source)?, at: 0, source, depth: 0 };
     let steps = parser.steps()?;
     match parser.peek() {
         None => Ok(Block { steps, span: 0..source.len() }),
-        Some(stray) => Err(Mistake::new(stray.span.clone(), "a `}` without its `{`")),
+        Some(stray) => Err(Mistake::new(stray.span.clone(), "`}` without a matching `{`")),
     }
 }
 
@@ -32,7 +32,7 @@ impl Parser<'_> {
         self.tokens.get(self.at)
     }
 
-    /// Steps up to a `}` or the end, which stays for the caller.
+    /// Parses steps up to a `}` or the end, which is left for the caller.
     fn steps(&mut self) -> Result<Vec<Node>, Mistake> {
         let mut steps = Vec::new();
         loop {
@@ -40,7 +40,7 @@ impl Parser<'_> {
                 None | Some((Kind::Close, _)) => return Ok(steps),
                 Some((Kind::End, _)) => self.at += 1,
                 Some((Kind::Open, span)) => {
-                    return Err(Mistake::new(span, "a block without its step").hint("e.g. `repeat 3 { … }`"));
+                    return Err(Mistake::new(span, "block without a step").hint("e.g. `repeat 3 { … }`"));
                 }
                 Some((Kind::Word(name), span)) => {
                     self.at += 1;
@@ -57,7 +57,7 @@ impl Parser<'_> {
             "say" => Step::Print { to: Stream::Stdout, text: text_line(words.rest()) },
             "err" => Step::Print { to: Stream::Stderr, text: text_line(words.rest()) },
             "print" => Step::Print { to: Stream::Stdout, text: words.rest() },
-            "raw" => Step::Print { to: Stream::Stdout, text: words.glued()? },
+            "raw" => Step::Print { to: Stream::Stdout, text: words.concatenated()? },
             "marker" => Step::Print { to: Stream::Stdout, text: words.marker()? },
             "say-prompt" => Step::SayPrompt,
             "read-prompt" => Step::ReadPrompt,
@@ -96,24 +96,24 @@ impl Parser<'_> {
 
     fn step_with_block(&mut self, name: &str, mut words: Words, span: Range<usize>) -> Result<Step, Mistake> {
         let step = match name {
-            "child" => Step::Start(Kin::Child, self.block(words, span)?),
-            "orphan" => Step::Start(Kin::Orphan, self.block(words, span)?),
-            "bare" => Step::Start(Kin::Bare, self.block(words, span)?),
-            "repeat" => Step::Repeat(words.number("how often")?, self.block(words, span)?),
+            "child" => Step::Start(Spawn::Child, self.block(words, span)?),
+            "orphan" => Step::Start(Spawn::Orphan, self.block(words, span)?),
+            "bare" => Step::Start(Spawn::Bare, self.block(words, span)?),
+            "repeat" => Step::Repeat(words.number("a count")?, self.block(words, span)?),
             "forever" => Step::Forever(self.block(words, span)?),
-            "once" => Step::Once(words.one("a path")?, self.fork(words, span)?),
-            "on" => Step::On(words.range()?, self.fork(words, span)?),
-            "if-prompt" => Step::IfPrompt(words.rest(), self.fork(words, span)?),
+            "once" => Step::Once(words.one("a path")?, self.branches(words, span)?),
+            "on" => Step::On(words.range()?, self.branches(words, span)?),
+            "if-prompt" => Step::IfPrompt(words.rest(), self.branches(words, span)?),
             "else" => {
-                return Err(Mistake::new(span, "`else` without its block")
-                    .hint("it follows the `}` of `once`, `on` or `if-prompt`"));
+                return Err(Mistake::new(span, "`else` without a preceding block")
+                    .hint("`else` follows the `}` of `once`, `on` or `if-prompt`"));
             }
             other => return Err(unknown_step(other, span)),
         };
         Ok(step)
     }
 
-    /// The words of the step that begins here.
+    /// Returns the words after the name of a step.
     fn words(&mut self, name: Range<usize>) -> Words {
         let mut words = Vec::new();
         while let Some(Token { kind: Kind::Word(text), span }) = self.peek() {
@@ -127,8 +127,8 @@ impl Parser<'_> {
     fn step_ends(&self, name: Range<usize>) -> Result<(), Mistake> {
         match self.peek() {
             Some(Token { kind: Kind::Open, span }) => {
-                let what = format!("`{}` takes no block", &self.source[name]);
-                Err(Mistake::new(span.clone(), what).hint("a `{` in a text needs quotes"))
+                let what = format!("`{}` does not take a block", &self.source[name]);
+                Err(Mistake::new(span.clone(), what).hint("quote a `{` in a text"))
             }
             _ => Ok(()),
         }
@@ -140,24 +140,24 @@ impl Parser<'_> {
             Some(Token { kind: Kind::Open, span }) => span.clone(),
             _ => {
                 let what = format!("`{}` needs a block", &self.source[name.clone()]);
-                return Err(Mistake::new(name, what).hint("`{` and `}` stand alone: `{ say hello }`"));
+                return Err(Mistake::new(name, what).hint("put spaces around braces: `{ say hello }`"));
             }
         };
         self.at += 1;
         self.depth += 1;
         if self.depth > DEPTH_MAX {
-            return Err(Mistake::new(open, format!("more than {DEPTH_MAX} blocks inside each other")));
+            return Err(Mistake::new(open, format!("more than {DEPTH_MAX} nested blocks")));
         }
         let steps = self.steps()?;
         let Some(close) = self.peek().map(|t| t.span.clone()) else {
-            return Err(Mistake::new(open, "this block is not closed").hint("`}` stands alone"));
+            return Err(Mistake::new(open, "this block is not closed").hint("put spaces around `}`"));
         };
         self.at += 1;
         self.depth -= 1;
         Ok(Block { steps, span: open.end..close.start })
     }
 
-    fn fork(&mut self, words: Words, name: Range<usize>) -> Result<Fork, Mistake> {
+    fn branches(&mut self, words: Words, name: Range<usize>) -> Result<Branches, Mistake> {
         let then = self.block(words, name)?;
         let after = self.at;
         while matches!(self.peek(), Some(Token { kind: Kind::End, .. })) {
@@ -175,7 +175,7 @@ impl Parser<'_> {
                 None
             }
         };
-        Ok(Fork { then, otherwise })
+        Ok(Branches { then, otherwise })
     }
 }
 
@@ -214,9 +214,9 @@ mod tests {
     }
 
     #[test]
-    fn a_block_knows_its_own_text() {
+    fn a_block_keeps_the_span_of_its_text() {
         let source = "child { say hi; hang }";
-        let [Step::Start(Kin::Child, block)] = &steps(source)[..] else { panic!("one child") };
+        let [Step::Start(Spawn::Child, block)] = &steps(source)[..] else { panic!("one child") };
         assert_eq!(&source[block.span.clone()], " say hi; hang ");
         assert_eq!(parse(&source[block.span.clone()]).expect("reads").steps.len(), 2);
     }
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn every_step_of_the_table_is_read_and_every_one_without_words_refuses_one() {
+    fn every_listed_step_parses_and_rejects_surplus_words() {
         let filled = |syntax: &str| match syntax {
             "TEXT" => "a b",
             "NAME" | "PATH" => "x",
@@ -274,9 +274,9 @@ mod tests {
             ("child", 0, "needs a block"),
             ("repeat 3 {say x}", 9, "`{say`"),
             ("repeat 2 {\n say x", 9, "not closed"),
-            ("say x\n}", 6, "without its `{`"),
-            ("{ say x }", 0, "without its step"),
-            ("say hello { x }", 10, "takes no block"),
+            ("say x\n}", 6, "without a matching `{`"),
+            ("{ say x }", 0, "block without a step"),
+            ("say hello { x }", 10, "does not take a block"),
             ("else { cwd }", 0, "`else`"),
         ] {
             let mistake = mistake(source);
@@ -288,23 +288,23 @@ mod tests {
     }
 
     #[test]
-    fn blocks_nest_to_the_limit_and_not_deeper() {
+    fn blocks_nest_up_to_the_limit() {
         let nested = |n: usize| format!("{} cwd {}", "repeat 1 { ".repeat(n), "} ".repeat(n));
         assert!(parse(&nested(DEPTH_MAX)).is_ok());
-        assert!(mistake(&nested(DEPTH_MAX + 1)).what.contains("inside each other"));
-        // The depth falls again when a block closes.
+        assert!(mistake(&nested(DEPTH_MAX + 1)).what.contains("nested blocks"));
+        // Closing a block reduces the depth.
         assert!(parse(&"repeat 1 { cwd }\n".repeat(DEPTH_MAX + 1)).is_ok());
     }
 
     #[test]
-    fn a_script_has_a_longest_size() {
+    fn oversized_scripts_are_rejected() {
         let filler = |n: usize| format!("#{}", "x".repeat(n - 1));
         assert!(parse(&filler(SCRIPT_MAX)).is_ok());
         assert!(mistake(&filler(SCRIPT_MAX + 1)).what.contains("longer than"));
     }
 
     #[test]
-    fn a_rabbit_is_never_without_an_end() {
+    fn a_rabbit_always_has_a_limit() {
         assert_eq!(steps("rabbit"), [Step::Rabbit(RABBIT_DEFAULT)]);
         assert_eq!(steps("rabbit 300ms"), [Step::Rabbit(Dur::from_millis(300))]);
     }

@@ -1,11 +1,11 @@
-//! Plays a script, step by step, in one thread.
+//! Plays a script step by step in a single thread.
 
 use crate::claude::Session;
 use crate::error::{Source, position};
 use crate::flood;
-use crate::kin::{self, Inheritance, Myself};
 use crate::out::{self, Wrote, write_all};
-use crate::script::{Block, Call, Claude, Fork, Kin, Node, Reply, Step, Stream};
+use crate::processes::{self, Inherited, SelfCommand};
+use crate::script::{Block, Branches, Call, Claude, Node, Reply, Spawn, Step, Stream};
 use crate::text::{Piece, Text};
 use crate::work;
 use dogwatch_core::dur::Dur;
@@ -20,12 +20,12 @@ use std::path::PathBuf;
 use std::process::Child;
 use std::time::Duration;
 
-/// As a shell says of a program that SIGPIPE killed.
-const EXIT_PIPE_GONE: u8 = 128 + 13;
-/// A step could not be played (EX_SOFTWARE): not a code that scripts give by themselves.
+/// The exit code that a shell reports for a program killed by SIGPIPE.
+const EXIT_PIPE_CLOSED: u8 = 128 + 13;
+/// The exit code when a step fails (EX_SOFTWARE). Scripts do not use it themselves.
 pub const EXIT_FAILED: u8 = 70;
 
-/// Why a script ends before its last step.
+/// Why a script ended before its last step.
 #[derive(Debug)]
 pub enum Ended {
     Exit(u8),
@@ -46,28 +46,30 @@ impl From<rustix::io::Errno> for Ended {
 
 type Played = Result<(), Ended>;
 
+/// The state of a script that is being played.
 pub struct Actor {
     pub source: Source,
-    pub myself: Myself,
-    /// After the script's name.
+    pub self_command: SelfCommand,
+    /// The arguments after the script.
     pub args: Vec<OsString>,
     pub count: Option<u64>,
-    /// A reader that has gone does not end us.
+    /// Whether a closed pipe is ignored.
     pub epipe_ok: bool,
     prompt: Option<Vec<u8>>,
     children: Vec<Child>,
     latest_child: Option<u32>,
-    /// Kept open until death.
+    /// Descriptors that stay open until the process exits.
     held: Vec<OwnedFd>,
     claude: Session,
     flood_round: u64,
 }
 
 impl Actor {
-    pub fn new(source: Source, myself: Myself, args: Vec<OsString>) -> Actor {
+    /// Creates an actor for a script.
+    pub fn new(source: Source, self_command: SelfCommand, args: Vec<OsString>) -> Actor {
         Actor {
             source,
-            myself,
+            self_command,
             args,
             count: None,
             epipe_ok: false,
@@ -80,7 +82,7 @@ impl Actor {
         }
     }
 
-    /// Plays it all; gives the exit code.
+    /// Plays the whole script and returns the exit code.
     pub fn perform(&mut self, script: &Block) -> u8 {
         match self.play(script) {
             Ok(()) => 0,
@@ -88,7 +90,7 @@ impl Actor {
             Err(Ended::Failed { at, what }) => {
                 let (line, column) = position(&self.source.text, at.unwrap_or(0));
                 let message = format!("Error: {}:{line}:{column}: {what}\n", self.source.name);
-                // Nobody may be there to read it; the code tells it too.
+                // Ignore write errors: the exit code also reports the failure.
                 let _ = write_all(out::descriptor(Stream::Stderr), message.as_bytes());
                 EXIT_FAILED
             }
@@ -117,7 +119,7 @@ impl Actor {
                 let wrote = flood::flood(*kind, out::descriptor(*to), *bytes, &mut self.flood_round)?;
                 self.after_write(wrote)
             }
-            Step::Close(stream) => Ok(out::let_go(*stream)?),
+            Step::Close(stream) => Ok(out::redirect_to_null(*stream)?),
             Step::Write { path, text } => Ok(std::fs::write(self.path(path)?, self.bytes(text)?)?),
             Step::Append { path, text } => Ok(work::append(&self.path(path)?, &self.bytes(text)?)?),
             Step::Touch(path) => Ok(work::touch(&self.path(path)?)?),
@@ -143,34 +145,34 @@ impl Actor {
                 self.held.push(held);
                 Ok(())
             }
-            Step::Start(kin, block) => self.start(*kin, block),
+            Step::Start(spawn, block) => self.start(*spawn, block),
             Step::Wait => self.wait(),
-            Step::Rabbit(limit) => Ok(kin::run_away(*limit)?),
+            Step::Rabbit(limit) => Ok(processes::run_rabbit(*limit)?),
             Step::Repeat(times, block) => (0..*times).try_for_each(|_| self.play(block)),
             Step::Forever(block) => loop {
                 self.play(block)?;
             },
-            Step::Once(path, fork) => {
+            Step::Once(path, branches) => {
                 let first = work::create_new(&self.path(path)?)?;
-                self.branch(first, fork)
+                self.branch(first, branches)
             }
             Step::Counter(path) => {
                 self.count = Some(work::count_up(&self.path(path)?)?);
                 Ok(())
             }
-            Step::On(range, fork) => self.branch(range.contains(&self.counted()?), fork),
-            Step::IfPrompt(text, fork) => {
+            Step::On(range, branches) => self.branch(range.contains(&self.counted()?), branches),
+            Step::IfPrompt(text, branches) => {
                 let wanted = self.bytes(text)?;
                 let found = contains(self.read_prompt()?, &wanted);
-                self.branch(found, fork)
+                self.branch(found, branches)
             }
             Step::Claude(what) => self.claude(what),
         }
     }
 
-    fn branch(&mut self, holds: bool, fork: &Fork) -> Played {
-        match (holds, &fork.otherwise) {
-            (true, _) => self.play(&fork.then),
+    fn branch(&mut self, holds: bool, branches: &Branches) -> Played {
+        match (holds, &branches.otherwise) {
+            (true, _) => self.play(&branches.then),
             (false, Some(otherwise)) => self.play(otherwise),
             (false, None) => Ok(()),
         }
@@ -201,11 +203,11 @@ impl Actor {
     }
 
     fn counted(&self) -> Result<u64, Ended> {
-        self.count.ok_or_else(|| failed("nothing was counted yet: `counter PATH` comes first"))
+        self.count.ok_or_else(|| failed("`$n` has no value yet; use `counter PATH` first"))
     }
 
     fn child(&self) -> Result<u32, Ended> {
-        self.latest_child.ok_or_else(|| failed("there is no child yet"))
+        self.latest_child.ok_or_else(|| failed("`$child` has no value yet; use `child { … }` first"))
     }
 
     fn read_prompt(&mut self) -> Result<&[u8], Ended> {
@@ -222,7 +224,7 @@ impl Actor {
 
     fn say_env(&mut self, name: &Text) -> Played {
         let name = OsString::from_vec(self.bytes(name)?);
-        // The standard library panics on such names.
+        // The standard library panics on invalid names.
         let legal = !name.is_empty() && !name.as_bytes().iter().any(|b| *b == b'=' || *b == 0);
         let value = if legal { std::env::var_os(&name) } else { None };
         self.write_line(value.map_or(b"(unset)".to_vec(), OsString::into_vec).as_slice())
@@ -244,8 +246,8 @@ impl Actor {
 
     fn after_write(&self, wrote: Wrote) -> Played {
         match wrote {
-            Wrote::PipeGone if !self.epipe_ok => Err(Ended::Exit(EXIT_PIPE_GONE)),
-            Wrote::PipeGone | Wrote::All => Ok(()),
+            Wrote::PipeClosed if !self.epipe_ok => Err(Ended::Exit(EXIT_PIPE_CLOSED)),
+            Wrote::PipeClosed | Wrote::All => Ok(()),
         }
     }
 
@@ -257,14 +259,16 @@ impl Actor {
         Ok(())
     }
 
-    fn start(&mut self, kin: Kin, block: &Block) -> Played {
-        let with = Inheritance {
+    fn start(&mut self, spawn: Spawn, block: &Block) -> Played {
+        let with = Inherited {
             count: self.count,
             epipe_ok: self.epipe_ok,
             prompt: self.prompt.as_deref(),
             args: &self.args,
         };
-        if let Some(child) = kin::start(&self.myself, kin, &self.source.text[block.span.clone()], &with)? {
+        if let Some(child) =
+            processes::start(&self.self_command, spawn, &self.source.text[block.span.clone()], &with)?
+        {
             self.latest_child = Some(child.id());
             self.children.push(child);
         }
@@ -311,8 +315,8 @@ impl Actor {
     }
 
     fn reply(&mut self, reply: &Reply) -> Result<Value, Ended> {
-        let unsaid = Text::from(if reply.ok { "done" } else { "Exit code 1\nfailed" });
-        let text = self.string(reply.text.as_ref().unwrap_or(&unsaid))?;
+        let default = Text::from(if reply.ok { "done" } else { "Exit code 1\nfailed" });
+        let text = self.string(reply.text.as_ref().unwrap_or(&default))?;
         Ok(self.claude.reply(reply.ok, &text))
     }
 }
@@ -331,7 +335,7 @@ fn hang() -> Played {
     }
 }
 
-/// CPU time, not time on the wall: on a busy machine it is the same effort.
+/// Uses this much CPU time, not wall time, so that the effort is the same on a busy machine.
 fn burn(dur: Dur) {
     let used = || {
         let now = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
@@ -349,7 +353,7 @@ fn signal_myself(signal: Signal) -> rustix::io::Result<()> {
     rustix::process::kill_process(rustix::process::getpid(), signal)
 }
 
-/// Dies by the signal, though it was ignored or the runtime has a handler for it; without a core file.
+/// Dies by the signal even if it is ignored or the runtime handles it, without a core dump.
 fn crash(signal: Signal) -> Played {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let maximum = getrlimit(Resource::Core).maximum;

@@ -1,32 +1,34 @@
-//! A script as it was read: steps, and the table of their names.
+//! A parsed script: the steps, and the tables of their names.
 
 use crate::text::Text;
 use dogwatch_core::dur::Dur;
 use rustix::process::Signal;
 use std::ops::{Range, RangeInclusive};
 
-/// The longest script: a block must fit into one argument (128 KiB on Linux) when a child gets it.
+/// The longest script, in bytes. A block must fit into one argument (128 KiB on Linux) when a child is started.
 pub const SCRIPT_MAX: usize = 64 * 1024;
-/// Blocks inside blocks; more is a script gone wrong.
+/// The deepest nesting of blocks.
 pub const DEPTH_MAX: usize = 32;
-/// How long a `rabbit` runs when nothing is said: a failing test cannot leave one behind for ever.
+/// The default limit of `rabbit`, so that a failing test cannot leave one behind forever.
 pub const RABBIT_DEFAULT: Dur = Dur::from_secs(20);
 
-/// Steps between braces, or the whole script.
+/// The steps between braces, or the whole script.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Block {
     pub steps: Vec<Node>,
-    /// Where it stands in the source, without the braces: a child is given this text.
+    /// The byte range in the source without the braces: the text that a child is started with.
     pub span: Range<usize>,
 }
 
+/// A step with its position.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Node {
     pub step: Step,
-    /// Offset of the step's name, for messages.
+    /// The offset of the step's name, for messages.
     pub at: usize,
 }
 
+/// The standard streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stream {
     Stdin,
@@ -34,32 +36,34 @@ pub enum Stream {
     Stderr,
 }
 
-/// How far away from its parent a new process goes.
+/// How a new process is related to its parent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kin {
-    /// Same session, same group.
+pub enum Spawn {
+    /// In the same session and group.
     Child,
-    /// Own session, reparented.
+    /// In its own session, reparented.
     Orphan,
-    /// As an orphan, and nothing in its environment.
+    /// Like an orphan, with an empty environment.
     Bare,
 }
 
+/// The kinds of floods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flood {
     Lines,
     Json,
-    /// One line that never ends.
+    /// One line without a newline.
     OneLine,
 }
 
-/// A block that is played when a condition holds, and the one that is played when not.
+/// A block for when a condition holds, and optionally one for when it does not.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Fork {
+pub struct Branches {
     pub then: Block,
     pub otherwise: Option<Block>,
 }
 
+/// One step of a script.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Step {
     Print { to: Stream, text: Text },
@@ -89,117 +93,119 @@ pub enum Step {
     Await(Text),
     Hold(Text),
 
-    Start(Kin, Block),
+    Start(Spawn, Block),
     Wait,
     Rabbit(Dur),
 
     Repeat(u64, Block),
     Forever(Block),
-    Once(Text, Fork),
+    Once(Text, Branches),
     Counter(Text),
-    On(RangeInclusive<u64>, Fork),
-    IfPrompt(Text, Fork),
+    On(RangeInclusive<u64>, Branches),
+    IfPrompt(Text, Branches),
 
     Claude(Claude),
 }
 
-/// One or two lines in the shape of Claude Code's stream-json.
+/// One or two lines in the format of Claude Code's stream-json.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Claude {
     Init,
     Text(Text),
     Thinking(Text),
-    /// Start and end of a call.
+    /// The start and the end of a call.
     Tool(Call, Reply),
     ToolStart(Call),
-    /// End of the latest open call.
+    /// The end of the latest open call.
     ToolEnd(Reply),
-    /// A line of a subagent's own, under the latest open call.
+    /// A message of a subagent under the latest open call.
     Subagent(Text),
     Heartbeat,
     Retry(u16),
     Result(Text),
-    /// The result of a turn that broke: `error_during_execution`.
+    /// The result of a failed turn: `error_during_execution`.
     Error(Text),
-    /// An API failure: subtype success, yet `is_error`.
+    /// An API failure: subtype `success` with `is_error`.
     IsError(Option<u16>, Text),
 }
 
+/// A tool call.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Call {
     pub name: Text,
     pub input: Option<Text>,
 }
 
+/// The result of a tool call.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Reply {
     pub ok: bool,
     pub text: Option<Text>,
 }
 
-/// Every step: name, what follows it, what it does. `--help` prints it, `docs/actor.md` is tested
-/// against it, and the nearest name to a typing error is looked for here.
+/// Every step: name, arguments, description. `--help` prints this table, `docs/actor.md` is tested against it, and
+/// suggestions for misspelled names come from it.
 pub const STEPS: &[(&str, &str, &str)] = &[
-    ("say", "TEXT", "a line on stdout"),
-    ("err", "TEXT", "a line on stderr"),
-    ("print", "TEXT", "as say, without the newline"),
-    ("raw", "\"BYTES\"…", "bytes on stdout, nothing between the words"),
-    ("say-prompt", "", "reads stdin to its end and prints it"),
-    ("read-prompt", "", "reads stdin to its end"),
-    ("env", "NAME", "a variable's value, or (unset)"),
-    ("cwd", "", "the working directory"),
-    ("argv", "", "the arguments after the script, one a line"),
-    ("marker", "NAME [REASON] [key=value]…", "a state marker on its own line"),
-    ("flood", "BYTES [stdout|stderr]", "numbered text lines, as fast as they are taken"),
-    ("flood-json", "BYTES [stdout|stderr]", "stream-json lines of 0.3 to 4 kB, as fast as they are taken"),
-    ("line", "BYTES [stdout|stderr]", "one line, without its newline"),
-    ("close", "stdin|stdout|stderr", "lets go of the pipe (the descriptor then leads to /dev/null)"),
-    ("claude", "WHAT …", "lines in the shape of Claude Code's stream-json"),
-    ("write", "PATH TEXT", "a file with this line"),
-    ("append", "PATH TEXT", "a line more in a file"),
-    ("touch", "PATH", "creates a file, or renews its time"),
-    ("remove", "PATH", "a file or an empty directory; no error if it is not there"),
-    ("mkdir", "PATH", "a directory and those above it"),
+    ("say", "TEXT", "prints a line on stdout"),
+    ("err", "TEXT", "prints a line on stderr"),
+    ("print", "TEXT", "like say, without the newline"),
+    ("raw", "\"BYTES\"…", "prints bytes on stdout, with nothing between the words"),
+    ("say-prompt", "", "reads stdin to the end and prints it"),
+    ("read-prompt", "", "reads stdin to the end"),
+    ("env", "NAME", "prints the value of a variable, or (unset)"),
+    ("cwd", "", "prints the working directory"),
+    ("argv", "", "prints the arguments after the script, one per line"),
+    ("marker", "NAME [REASON] [key=value]…", "prints a state marker on its own line"),
+    ("flood", "BYTES [stdout|stderr]", "prints numbered text lines as fast as possible"),
+    ("flood-json", "BYTES [stdout|stderr]", "prints stream-json lines of 0.3 to 4 kB as fast as possible"),
+    ("line", "BYTES [stdout|stderr]", "prints one line without a newline"),
+    ("close", "stdin|stdout|stderr", "closes the pipe (the descriptor then refers to /dev/null)"),
+    ("claude", "WHAT …", "prints lines in the format of Claude Code's stream-json"),
+    ("write", "PATH TEXT", "writes a file with this line"),
+    ("append", "PATH TEXT", "appends a line to a file"),
+    ("touch", "PATH", "creates a file, or updates its modification time"),
+    ("remove", "PATH", "removes a file or an empty directory, if it exists"),
+    ("mkdir", "PATH", "creates a directory and its parents"),
     ("sleep", "DUR", "sleeps"),
-    ("hang", "", "for ever, without CPU"),
+    ("hang", "", "sleeps forever"),
     ("burn", "DUR", "uses that much CPU time"),
     ("stop", "", "stops itself (SIGSTOP) until SIGCONT"),
-    ("exit", "N", "ends with this code"),
-    ("crash", "SIGNAL", "kills itself by it"),
-    ("ignore", "SIGNAL…", "ignores them; so do the processes it starts"),
+    ("exit", "N", "exits with this code"),
+    ("crash", "SIGNAL", "kills itself with the signal"),
+    ("ignore", "SIGNAL…", "ignores the signals, also in the processes it starts"),
     ("ready", "PATH", "writes its pid and a newline to a FIFO or file"),
-    ("await", "PATH", "reads a FIFO to its end"),
-    ("hold", "PATH", "keeps a FIFO open for writing till death, inherited by those it starts"),
-    ("child", "{ … }", "plays the block in a child of the same group"),
-    ("orphan", "{ … }", "plays the block in a session of its own, reparented"),
-    ("bare", "{ … }", "as orphan, with an empty environment"),
-    ("wait", "", "for all its children"),
-    ("rabbit", "[DUR]", "forks, setsids and lets the parent exit, for at most DUR (20 s)"),
-    ("repeat", "N { … }", "N times"),
-    ("forever", "{ … }", "without end"),
-    ("once", "PATH { … } else { … }", "the first block if PATH was not there; creates it"),
-    ("counter", "PATH", "adds one to the number in the file and remembers it as $n"),
-    ("on", "N|N..|N..M { … } else { … }", "when the counter is N, or from N on, or N to M"),
-    ("if-prompt", "TEXT { … } else { … }", "when the prompt contains the text"),
+    ("await", "PATH", "reads a FIFO to the end"),
+    ("hold", "PATH", "keeps a FIFO open for writing until it exits; its processes inherit it"),
+    ("child", "{ … }", "plays the block in a child in the same process group"),
+    ("orphan", "{ … }", "plays the block in a reparented process in its own session"),
+    ("bare", "{ … }", "like orphan, with an empty environment"),
+    ("wait", "", "waits for all children"),
+    ("rabbit", "[DUR]", "forks, calls setsid and exits the parent, repeatedly for DUR (20 s)"),
+    ("repeat", "N { … }", "plays the block N times"),
+    ("forever", "{ … }", "plays the block without end"),
+    ("once", "PATH { … } else { … }", "plays the first block if PATH does not exist, and creates it"),
+    ("counter", "PATH", "adds one to the number in the file and keeps it as $n"),
+    ("on", "N|N..|N..M { … } else { … }", "plays the block if the counter is N, at least N, or N to M"),
+    ("if-prompt", "TEXT { … } else { … }", "plays the block if the prompt contains the text"),
 ];
 
-/// What may follow `claude`.
+/// The arguments of `claude`: name, arguments, description.
 pub const CLAUDE: &[(&str, &str, &str)] = &[
     ("init", "", "the first line of a turn"),
     ("text", "TEXT", "a message"),
     ("thinking", "TEXT", "a thinking block"),
-    ("tool", "NAME [ok|fail] [INPUT [RESULT]]", "a call and its result"),
-    ("tool-start", "NAME [INPUT]", "a call that stays open"),
+    ("tool", "NAME [ok|fail] [INPUT [RESULT]]", "a tool call and its result"),
+    ("tool-start", "NAME [INPUT]", "a tool call that stays open"),
     ("tool-end", "[ok|fail] [RESULT]", "the end of the latest open call"),
     ("subagent", "TEXT", "a message of a subagent, under the latest open call"),
     ("heartbeat", "", "tool_progress of the latest open call"),
     ("retry", "[STATUS]", "api_retry (529)"),
-    ("result", "TEXT", "a good result"),
-    ("error", "TEXT", "a result error_during_execution"),
-    ("is_error", "[STATUS] TEXT", "a result success with is_error, as API failures are"),
+    ("result", "TEXT", "a successful result"),
+    ("error", "TEXT", "a result with error_during_execution"),
+    ("is_error", "[STATUS] TEXT", "an API failure: a result success with is_error"),
 ];
 
-/// The signals a script may name; numbers differ between systems, names do not.
+/// The signals that a script can name. Unlike numbers, names are the same on all systems.
 pub const SIGNALS: &[(&str, Signal)] = &[
     ("HUP", Signal::HUP),
     ("INT", Signal::INT),

@@ -1,19 +1,19 @@
-//! Text with placeholders: what a step prints, writes or takes for a path.
+//! Text with placeholders: the output of a step, the content of a file, or a path.
 //!
-//! The pieces are known when the script has been read; their values only when the step is played.
+//! The pieces are known after parsing, their values only when the step is played.
 
 /// One part of a text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Piece {
-    /// Bytes, not characters: `"\xff"` must come out as one byte.
+    /// Literal bytes, not characters: `"\xff"` is one byte.
     Bytes(Vec<u8>),
-    /// `$pid`: of the process that plays the step.
+    /// `$pid`: the pid of the process that plays the step.
     Pid,
-    /// `$child`: pid of the latest `child { … }`.
+    /// `$child`: the pid of the latest `child { … }`.
     Child,
-    /// `$n`: what `counter` counted.
+    /// `$n`: the value of `counter`.
     Count,
-    /// `$prompt`: all of stdin.
+    /// `$prompt`: the whole of stdin.
     Prompt,
     /// `$env:NAME`, empty when unset.
     Env(String),
@@ -21,14 +21,17 @@ pub enum Piece {
     Arg(usize),
 }
 
+/// A sequence of pieces.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Text(Vec<Piece>);
 
 impl Text {
+    /// Returns the pieces.
     pub fn pieces(&self) -> &[Piece] {
         &self.0
     }
 
+    /// Appends a piece, merging adjacent literal bytes.
     pub fn push(&mut self, piece: Piece) {
         match (self.0.last_mut(), piece) {
             (Some(Piece::Bytes(last)), Piece::Bytes(more)) => last.extend(more),
@@ -36,11 +39,12 @@ impl Text {
         }
     }
 
+    /// Appends literal bytes.
     pub fn push_bytes(&mut self, bytes: &[u8]) {
         self.push(Piece::Bytes(bytes.to_vec()));
     }
 
-    /// The text itself, if nothing in it waits for its value.
+    /// Returns the text if it has no placeholders.
     pub fn plain(&self) -> Option<&str> {
         match self.0.as_slice() {
             [] => Some(""),
@@ -49,7 +53,7 @@ impl Text {
         }
     }
 
-    /// Several words as one text, `between` each two of them.
+    /// Joins words with the separator `between`.
     pub fn join<'a>(words: impl IntoIterator<Item = &'a Text>, between: &[u8]) -> Text {
         let mut joined = Text::default();
         for (i, word) in words.into_iter().enumerate() {

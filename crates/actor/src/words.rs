@@ -1,4 +1,4 @@
-//! The words after a step's name, taken one by one into types that cannot be wrong.
+//! Parses the words after the name of a step into typed arguments.
 
 use crate::error::{Mistake, nearest};
 use crate::script::*;
@@ -7,50 +7,55 @@ use dogwatch_core::dur::{BadDur, Dur};
 use rustix::process::Signal;
 use std::ops::{Range, RangeInclusive};
 
+/// The remaining words of a step.
 pub struct Words {
     words: std::vec::IntoIter<(Text, Range<usize>)>,
-    /// Where the step ends: a missing word is shown there.
+    /// The end of the step, where a missing word is reported.
     end: usize,
 }
 
 impl Words {
+    /// Creates the list of words of a step that ends at `end`.
     pub fn new(words: Vec<(Text, Range<usize>)>, end: usize) -> Words {
         Words { words: words.into_iter(), end }
     }
 
+    /// Returns whether no words are left.
     pub fn is_empty(&self) -> bool {
         self.words.len() == 0
     }
 
-    /// Nothing may be left.
+    /// Fails if words are left.
     pub fn end(&self) -> Result<(), Mistake> {
         match self.words.as_slice().first() {
             None => Ok(()),
             Some((text, span)) => {
-                let what = format!("`{}` is more than this step takes", shown(text));
+                let what = format!("unexpected word `{}`", shown(text));
                 let brace = shown(text).starts_with(['{', '}']);
                 let hint = if brace {
-                    "a brace stands alone: `{ say hello }`"
+                    "put spaces around braces: `{ say hello }`"
                 } else {
-                    "one step a line, or `;` between two"
+                    "write one step per line, or `;` between steps"
                 };
                 Err(Mistake::new(span.clone(), what).hint(hint))
             }
         }
     }
 
-    /// All that is left, one space between the words.
+    /// Returns the remaining words, joined by spaces.
     pub fn rest(&mut self) -> Text {
         Text::join(self.words.by_ref().map(|(text, _)| text).collect::<Vec<_>>().iter(), b" ")
     }
 
-    pub fn glued(&mut self) -> Result<Text, Mistake> {
+    /// Returns the remaining words, joined without a separator.
+    pub fn concatenated(&mut self) -> Result<Text, Mistake> {
         let first = self.one("bytes")?;
         let words: Vec<Text> =
             std::iter::once(first).chain(self.words.by_ref().map(|(text, _)| text)).collect();
         Ok(Text::join(&words, b""))
     }
 
+    /// Returns the next word; `what` names it if it is missing.
     pub fn one(&mut self, what: &str) -> Result<Text, Mistake> {
         Ok(self.spanned(what)?.0)
     }
@@ -59,16 +64,16 @@ impl Words {
         self.words.next().ok_or_else(|| Mistake::new(self.end..self.end, format!("{what} is missing")))
     }
 
-    /// A word that means something to us: no placeholder in it.
+    /// Returns the next word, which must not contain a placeholder.
     fn plain(&mut self, what: &str) -> Result<(String, Range<usize>), Mistake> {
         let (text, span) = self.spanned(what)?;
         match text.plain() {
             Some(word) => Ok((word.to_owned(), span)),
-            None => Err(Mistake::new(span, format!("{what} must be written out"))),
+            None => Err(Mistake::new(span, format!("{what} cannot contain a placeholder"))),
         }
     }
 
-    /// Takes the next word if it is this one.
+    /// Consumes the next word if it is `wanted`.
     fn take(&mut self, wanted: &str) -> bool {
         let found = self.words.as_slice().first().is_some_and(|(text, _)| text.plain() == Some(wanted));
         if found {
@@ -77,23 +82,26 @@ impl Words {
         found
     }
 
+    /// Parses a whole number.
     pub fn number(&mut self, what: &str) -> Result<u64, Mistake> {
         let (word, span) = self.plain(what)?;
         word.parse()
             .map_err(|_| Mistake::new(span, format!("`{}` is not a whole number", word.escape_debug())))
     }
 
+    /// Parses an exit code.
     pub fn exit_code(&mut self) -> Result<u8, Mistake> {
         let (word, span) = self.plain("an exit code")?;
         word.parse().map_err(|_| Mistake::new(span, "an exit code is a number from 0 to 255"))
     }
 
+    /// Parses a duration.
     pub fn dur(&mut self) -> Result<Dur, Mistake> {
         let (word, span) = self.plain("a duration")?;
         word.parse().map_err(|bad: BadDur| Mistake::new(span, bad.to_string()).hint(BadDur::FORMS))
     }
 
-    /// `N`, `N..`, `N..M`; M is meant too.
+    /// Parses `N`, `N..` or `N..M`. The range includes M.
     pub fn range(&mut self) -> Result<RangeInclusive<u64>, Mistake> {
         let (word, span) = self.plain("a number or a range")?;
         let range = match word.split_once("..") {
@@ -102,25 +110,28 @@ impl Words {
             Some((from, to)) => from.parse().ok().zip(to.parse().ok()).map(|(n, m)| n..=m),
         };
         range.filter(|r: &RangeInclusive<u64>| !r.is_empty()).ok_or_else(|| {
-            Mistake::new(span, format!("`{}` is no range", word.escape_debug())).hint("`3`, `3..` or `3..5`")
+            Mistake::new(span, format!("`{}` is not a range", word.escape_debug()))
+                .hint("`3`, `3..` or `3..5`")
         })
     }
 
+    /// Parses the name of a stream.
     pub fn stream(&mut self) -> Result<Stream, Mistake> {
         let (word, span) = self.plain("stdin, stdout or stderr")?;
         match word.as_str() {
             "stdin" => Ok(Stream::Stdin),
             "stdout" => Ok(Stream::Stdout),
             "stderr" => Ok(Stream::Stderr),
-            _ => Err(Mistake::new(span, "stdin, stdout or stderr")),
+            _ => Err(Mistake::new(span, "expected stdin, stdout or stderr")),
         }
     }
 
+    /// Parses the arguments of a flood.
     pub fn flood(&mut self, kind: Flood) -> Result<Step, Mistake> {
         let (word, span) = self.plain("a number of bytes")?;
         let bytes = bytes(&word).ok_or_else(|| {
-            Mistake::new(span, format!("`{}` is no number of bytes", word.escape_debug()))
-                .hint("`4096`, `64k`, `10M`, `2G` (of 1024)")
+            Mistake::new(span, format!("`{}` is not a number of bytes", word.escape_debug()))
+                .hint("`4096`, `64k`, `10M`, `2G` (powers of 1024)")
         })?;
         let to = if self.take("stderr") { Stream::Stderr } else { Stream::Stdout };
         if to == Stream::Stdout {
@@ -129,6 +140,7 @@ impl Words {
         Ok(Step::Flood { kind, bytes, to })
     }
 
+    /// Parses a signal name, with or without `SIG`.
     pub fn signal(&mut self) -> Result<Signal, Mistake> {
         let (word, span) = self.plain("a signal")?;
         let upper = word.to_ascii_uppercase();
@@ -141,13 +153,14 @@ impl Words {
         Err(mistake.hint(near.map_or("e.g. `TERM`".into(), |near| format!("did you mean `{near}`?"))))
     }
 
+    /// Parses one or more signals that can be ignored.
     pub fn ignored(&mut self) -> Result<Vec<Signal>, Mistake> {
         let mut signals = Vec::new();
         loop {
             let span = self.words.as_slice().first().map(|(_, span)| span.clone());
             let signal = self.signal()?;
             if signal == Signal::KILL || signal == Signal::STOP {
-                return Err(Mistake::new(span.unwrap_or(0..0), "nobody can ignore this signal"));
+                return Err(Mistake::new(span.unwrap_or(0..0), "this signal cannot be ignored"));
             }
             signals.push(signal);
             if self.is_empty() {
@@ -156,7 +169,7 @@ impl Words {
         }
     }
 
-    /// `idle REASON`, `NAME`, `NAME key=value …`.
+    /// Parses a marker: `idle REASON`, `NAME`, `NAME key=value …`.
     pub fn marker(&mut self) -> Result<Text, Mistake> {
         let mut words = vec!["<!-- ralph:state".into(), self.one("a state")?];
         for (i, (text, _)) in self.words.by_ref().enumerate() {
@@ -168,8 +181,9 @@ impl Words {
         Ok(Text::join(&words, b" "))
     }
 
+    /// Parses the arguments of `claude`.
     pub fn claude(&mut self) -> Result<Claude, Mistake> {
-        let (word, span) = self.plain("what Claude prints")?;
+        let (word, span) = self.plain("the kind of line")?;
         Ok(match word.as_str() {
             "init" => Claude::Init,
             "text" => Claude::Text(self.rest()),
@@ -187,16 +201,18 @@ impl Words {
                 let near = nearest(other, CLAUDE.iter().map(|(name, ..)| *name));
                 let hint =
                     near.map_or("`actor --help` lists them".into(), |near| format!("did you mean `{near}`?"));
-                return Err(
-                    Mistake::new(span, format!("Claude has no `{}`", other.escape_debug())).hint(hint)
-                );
+                return Err(Mistake::new(
+                    span,
+                    format!("unknown argument `{}` of `claude`", other.escape_debug()),
+                )
+                .hint(hint));
             }
         })
     }
 
     fn tool(&mut self) -> Result<Claude, Mistake> {
         let name = self.one("a tool's name")?;
-        let ok = self.verdict();
+        let ok = self.status_word();
         let input = self.words.next().map(|(text, _)| text);
         Ok(Claude::Tool(Call { name, input }, Reply { ok, text: self.some_rest() }))
     }
@@ -206,10 +222,10 @@ impl Words {
     }
 
     fn reply(&mut self) -> Reply {
-        Reply { ok: self.verdict(), text: self.some_rest() }
+        Reply { ok: self.status_word(), text: self.some_rest() }
     }
 
-    fn verdict(&mut self) -> bool {
+    fn status_word(&mut self) -> bool {
         if self.take("fail") {
             return false;
         }
@@ -221,7 +237,7 @@ impl Words {
         (!self.is_empty()).then(|| self.rest())
     }
 
-    /// An HTTP status, if the next word is one.
+    /// Consumes the next word if it is an HTTP status.
     fn status(&mut self) -> Option<u16> {
         let word = self.words.as_slice().first()?.0.plain()?;
         let status = word.parse().ok().filter(|n| (100..600).contains(n))?;
@@ -230,7 +246,7 @@ impl Words {
     }
 }
 
-/// A text that is a line.
+/// Appends a newline to a text.
 pub fn text_line(text: Text) -> Text {
     Text::join([&text, &"\n".into()], b"")
 }
@@ -239,7 +255,7 @@ fn shown(text: &Text) -> String {
     text.plain().unwrap_or("$…").escape_debug().to_string()
 }
 
-/// As head(1) reads it: `k M G` and `KiB MiB GiB` are powers of 1024, `kB MB GB` of 1000.
+/// Parses a size like head(1): `k M G` and `KiB MiB GiB` are powers of 1024, `kB MB GB` of 1000.
 fn bytes(word: &str) -> Option<u64> {
     let digits = word.find(|c: char| !c.is_ascii_digit()).unwrap_or(word.len());
     let (number, unit) = word.split_at(digits);
@@ -266,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_are_read_as_head_reads_them() {
+    fn sizes_use_the_units_of_head() {
         for (word, n) in [
             ("0", 0),
             ("7B", 7),
@@ -320,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn every_claude_line_is_read() {
+    fn every_claude_line_parses() {
         for (name, syntax, _) in CLAUDE {
             let filled = if syntax.contains("NAME") {
                 "Bash"
@@ -335,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tool_takes_its_verdict_its_input_and_its_result() {
+    fn a_tool_takes_a_status_an_input_and_a_result() {
         let call = |input: Option<&str>| Call { name: "Bash".into(), input: input.map(Text::from) };
         let reply = |ok, text: Option<&str>| Reply { ok, text: text.map(Text::from) };
         for (source, tool) in [
@@ -355,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn a_word_that_must_be_known_may_not_be_a_placeholder() {
+    fn literal_arguments_reject_placeholders_and_invalid_values() {
         for source in [
             "sleep $n",
             "exit $n",

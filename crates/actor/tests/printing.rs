@@ -1,14 +1,14 @@
-//! What an actor prints, byte for byte.
+//! The output of an actor, byte for byte.
 
 mod common;
 
-use common::{How, Props, play};
+use common::{Exit, Setup, play};
 use serde_json::Value;
 
 fn printed(steps: &str) -> String {
-    let mut stage = play(steps);
-    let out = stage.stdout();
-    assert_eq!(stage.how(), How::Code(0), "{}", stage.stderr());
+    let mut harness = play(steps);
+    let out = harness.stdout();
+    assert_eq!(harness.exit(), Exit::Code(0), "{}", harness.stderr());
     out
 }
 
@@ -26,8 +26,8 @@ fn say_prints_a_line_and_print_does_not_end_it() {
 
 #[test]
 fn err_prints_on_stderr_only() {
-    let mut stage = play("err oh no; say fine");
-    assert_eq!((stage.stderr(), stage.stdout()), ("oh no\n".into(), "fine\n".into()));
+    let mut harness = play("err oh no; say fine");
+    assert_eq!((harness.stderr(), harness.stdout()), ("oh no\n".into(), "fine\n".into()));
 }
 
 #[test]
@@ -39,38 +39,38 @@ fn raw_prints_exactly_its_bytes() {
 fn say_prompt_prints_stdin_and_read_prompt_only_reads_it() {
     let prompt = "do this\nand that";
     assert_eq!(
-        Props::new().prompt(prompt).play("say-prompt; say; say-prompt").stdout(),
+        Setup::new().prompt(prompt).play("say-prompt; say; say-prompt").stdout(),
         "do this\nand that\ndo this\nand that"
     );
-    assert_eq!(Props::new().prompt(prompt).play("read-prompt; say done").stdout(), "done\n");
-    assert_eq!(Props::new().prompt(prompt).play("say got: $prompt").stdout(), "got: do this\nand that\n");
+    assert_eq!(Setup::new().prompt(prompt).play("read-prompt; say done").stdout(), "done\n");
+    assert_eq!(Setup::new().prompt(prompt).play("say got: $prompt").stdout(), "got: do this\nand that\n");
 }
 
 #[test]
 fn placeholders_are_filled_in() {
-    let mut stage = Props::new()
+    let mut harness = Setup::new()
         .arg("one")
         .arg("--two")
         .env("ACTOR_TEST", "v")
         .play("counter c; say $pid,$n,$env:ACTOR_TEST,$arg:2,$arg:9,$$5");
-    let out = stage.stdout();
-    assert_eq!(out, format!("{},1,v,--two,,$5\n", stage.pid));
+    let out = harness.stdout();
+    assert_eq!(out, format!("{},1,v,--two,,$5\n", harness.pid));
 }
 
 #[test]
-fn env_cwd_and_argv_tell_how_it_was_started() {
-    let mut stage = Props::new()
+fn env_cwd_and_argv_print_how_the_actor_was_started() {
+    let mut harness = Setup::new()
         .arg("a b")
         .arg("-x")
         .env("ACTOR_TEST", "v")
         .play("env ACTOR_TEST; env ACTOR_NOT_SET; env 'a='; cwd; argv");
-    let out = stage.stdout();
-    let cwd = stage.props.dir.path().canonicalize().expect("there");
+    let out = harness.stdout();
+    let cwd = harness.setup.dir.path().canonicalize().expect("there");
     assert_eq!(out, format!("v\n(unset)\n(unset)\n{}\na b\n-x\n", cwd.display()));
 }
 
 #[test]
-fn a_marker_stands_on_its_own_line() {
+fn a_marker_is_printed_on_its_own_line() {
     assert_eq!(
         printed("marker idle no_pending_tasks; marker done"),
         "<!-- ralph:state idle reason=no_pending_tasks -->\n<!-- ralph:state done -->\n"
@@ -78,22 +78,22 @@ fn a_marker_stands_on_its_own_line() {
 }
 
 #[test]
-fn a_flood_is_as_long_as_asked_on_the_stream_that_was_asked_for() {
+fn a_flood_has_the_requested_length_and_stream() {
     let out = printed("flood 3M");
     assert_eq!(out.len(), 3 << 20);
     assert!(out.ends_with('\n') && out.lines().all(|line| line.len() < 200));
-    let mut stage = play("flood 100kB stderr; say done");
-    assert_eq!((stage.stderr().len(), stage.stdout().as_str()), (100_000, "done\n"));
+    let mut harness = play("flood 100kB stderr; say done");
+    assert_eq!((harness.stderr().len(), harness.stdout().as_str()), (100_000, "done\n"));
 }
 
 #[test]
-fn two_floods_of_one_actor_repeat_no_line() {
+fn two_floods_of_one_actor_do_not_repeat_lines() {
     let out = printed("flood 300k; flood 300k");
     let mut lines: Vec<&str> = out.lines().collect();
     let all = lines.len();
     lines.sort_unstable();
     lines.dedup();
-    // Of the two that were cut to size, one may be a part of the other's twin.
+    // The two truncated last lines may be equal to a part of another line.
     assert!(lines.len() >= all - 1);
 }
 
@@ -105,33 +105,33 @@ fn a_json_flood_is_json() {
 }
 
 #[test]
-fn a_line_has_no_end_until_one_is_printed() {
+fn line_prints_no_newline() {
     let out = printed("line 5M; say");
     assert_eq!((out.len(), out.lines().count()), ((5 << 20) + 1, 1));
 }
 
 #[test]
-fn a_closed_stdout_ends_for_the_reader_while_the_actor_lives_on() {
-    let props = Props::new();
-    let (gate, fifo) = (props.gate("go"), props.fifo("ready"));
-    let mut stage =
-        props.play("say a; close stdout; close stderr; say lost; err lost; await go; ready ready");
-    assert_eq!((stage.stdout().as_str(), stage.stderr().as_str()), ("a\n", ""));
+fn closing_stdout_gives_the_reader_eof_while_the_actor_runs() {
+    let setup = Setup::new();
+    let (gate, fifo) = (setup.gate("go"), setup.fifo("ready"));
+    let mut harness =
+        setup.play("say a; close stdout; close stderr; say lost; err lost; await go; ready ready");
+    assert_eq!((harness.stdout().as_str(), harness.stderr().as_str()), ("a\n", ""));
     gate.open();
-    assert_eq!(fifo.pid(), stage.pid);
-    assert_eq!(stage.how(), How::Code(0));
+    assert_eq!(fifo.pid(), harness.pid);
+    assert_eq!(harness.exit(), Exit::Code(0));
 }
 
 #[test]
 fn a_closed_stdin_has_no_prompt() {
     assert_eq!(
-        Props::new().prompt("hello").play("close stdin; say-prompt; say nothing").stdout(),
+        Setup::new().prompt("hello").play("close stdin; say-prompt; say nothing").stdout(),
         "nothing\n"
     );
 }
 
 #[test]
-fn claude_prints_a_session_as_the_recordings_have_it() {
+fn claude_prints_a_session_in_the_recorded_format() {
     let lines = json_lines(
         "claude init; claude thinking hm; claude text hello; claude tool Bash ok 'make x' all good; claude tool Read fail; claude result 'bye'",
     );
@@ -161,7 +161,7 @@ fn claude_prints_a_session_as_the_recordings_have_it() {
 }
 
 #[test]
-fn a_claude_tool_may_stay_open_with_heartbeats_and_a_subagent_under_it() {
+fn a_claude_tool_can_stay_open_with_heartbeats_and_a_subagent() {
     let lines = json_lines(
         "claude tool-start Task 'look'; claude heartbeat; claude heartbeat; claude subagent seen; claude tool-end ok found",
     );
@@ -179,7 +179,7 @@ fn a_claude_tool_may_stay_open_with_heartbeats_and_a_subagent_under_it() {
 }
 
 #[test]
-fn claude_fails_in_its_three_ways() {
+fn claude_prints_all_three_kinds_of_failure() {
     let lines = json_lines(
         "claude retry 401; claude error broken; claude is_error 529 overloaded; claude is_error refused",
     );
@@ -203,22 +203,22 @@ fn claude_fails_in_its_three_ways() {
 }
 
 #[test]
-fn a_reader_that_has_gone_ends_the_actor_quietly_unless_it_ignores_that() {
+fn a_closed_pipe_ends_the_actor_unless_it_ignores_sigpipe() {
     for steps in ["say lost", "flood 1G", "flood-json 1G", "line 1G"] {
-        let props = Props::new();
-        let gate = props.gate("go");
-        let mut stage = props.play(&format!("await go; {steps}"));
-        stage.drop_stdout();
+        let setup = Setup::new();
+        let gate = setup.gate("go");
+        let mut harness = setup.play(&format!("await go; {steps}"));
+        harness.drop_stdout();
         gate.open();
-        assert_eq!((stage.how(), stage.stderr().as_str()), (How::Code(141), ""), "{steps}");
+        assert_eq!((harness.exit(), harness.stderr().as_str()), (Exit::Code(141), ""), "{steps}");
     }
     for steps in ["say lost", "flood 1G", "child { say lost; touch child }; wait"] {
-        let props = Props::new();
-        let gate = props.gate("go");
-        let mut stage = props.play(&format!("ignore PIPE; await go; {steps}; exit 7"));
-        stage.drop_stdout();
+        let setup = Setup::new();
+        let gate = setup.gate("go");
+        let mut harness = setup.play(&format!("ignore PIPE; await go; {steps}; exit 7"));
+        harness.drop_stdout();
         gate.open();
-        assert_eq!(stage.how(), How::Code(7), "{steps}");
-        assert_eq!(stage.props.path("child").exists(), steps.starts_with("child"));
+        assert_eq!(harness.exit(), Exit::Code(7), "{steps}");
+        assert_eq!(harness.setup.path("child").exists(), steps.starts_with("child"));
     }
 }

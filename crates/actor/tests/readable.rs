@@ -1,4 +1,4 @@
-//! The readers of real agents must understand the actor, or it drives nothing.
+//! The readers for real agents must understand the actor's output.
 
 mod common;
 
@@ -17,18 +17,18 @@ fn signs(name: ReaderName, steps: &str) -> Vec<Sign> {
     signs
 }
 
-fn tally(signs: Vec<Sign>) -> Tally {
-    let mut tally = Tally::default();
-    signs.iter().for_each(|sign| tally.add(sign));
-    tally
+fn totals(signs: Vec<Sign>) -> Tally {
+    let mut totals = Tally::default();
+    signs.iter().for_each(|sign| totals.add(sign));
+    totals
 }
 
-fn idle_marker(tally: &Tally, structured: bool) -> Option<Marker> {
-    last_marker(&tally.result.as_ref().expect("a result").text, structured, "")
+fn idle_marker(totals: &Tally, structured: bool) -> Option<Marker> {
+    last_marker(&totals.result.as_ref().expect("a result").text, structured, "")
 }
 
 #[test]
-fn a_claude_session_is_read_as_what_it_plays() {
+fn the_claude_reader_understands_a_played_session() {
     let signs = signs(
         ReaderName::Claude,
         r#"claude init; claude text hi; claude tool Bash ok make fine; claude tool Bash fail; claude tool-start Bash
@@ -39,39 +39,39 @@ fn a_claude_session_is_read_as_what_it_plays() {
         signs.iter().filter(|s| matches!(s, Sign::ToolEnded { ok, .. } if *ok == wanted)).count()
     };
     assert_eq!((ends(true), ends(false)), (2, 1));
-    let tally = tally(signs);
-    assert_eq!((tally.tools, tally.unknown), (3, 0));
-    assert!(tally.messages >= 1 && tally.tokens.is_some() && tally.cost_usd.is_some(), "{tally:?}");
-    assert!(tally.result.as_ref().is_some_and(|r| !r.is_error));
-    assert!(idle_marker(&tally, true).is_some());
+    let totals = totals(signs);
+    assert_eq!((totals.tools, totals.unknown), (3, 0));
+    assert!(totals.messages >= 1 && totals.tokens.is_some() && totals.cost_usd.is_some(), "{totals:?}");
+    assert!(totals.result.as_ref().is_some_and(|r| !r.is_error));
+    assert!(idle_marker(&totals, true).is_some());
 }
 
 #[test]
-fn the_failures_of_claude_are_read_as_failures() {
+fn the_claude_reader_recognizes_failures() {
     for (steps, status) in [
         ("claude is_error 529 overloaded", Some(529)),
         ("claude error broken", None),
         ("claude is_error refused", None),
     ] {
-        let result = tally(signs(ReaderName::Claude, steps)).result.expect("a result");
+        let result = totals(signs(ReaderName::Claude, steps)).result.expect("a result");
         assert_eq!((result.is_error, result.api_status), (true, status), "{steps}");
     }
 }
 
 #[test]
-fn a_json_flood_is_read_without_a_line_that_nobody_knows() {
-    let tally = tally(signs(ReaderName::Claude, "flood-json 1M"));
-    assert!(tally.unknown == 0 && tally.messages > 100 && tally.tools > 100, "{tally:?}");
+fn the_claude_reader_knows_every_line_of_a_json_flood() {
+    let totals = totals(signs(ReaderName::Claude, "flood-json 1M"));
+    assert!(totals.unknown == 0 && totals.messages > 100 && totals.tools > 100, "{totals:?}");
 }
 
 #[test]
-fn a_subagent_is_no_message_of_the_agent() {
+fn a_subagent_line_is_subagent_progress() {
     let signs = signs(ReaderName::Claude, "claude tool-start Task look; claude subagent seen");
     assert!(signs.iter().any(|s| matches!(s, Sign::SubagentProgress { .. })), "{signs:?}");
 }
 
 #[test]
-fn a_plain_actor_goes_idle_by_its_marker() {
-    let tally = tally(signs(ReaderName::Plain, "say nothing to do; marker idle no_pending_tasks"));
-    assert!(idle_marker(&tally, false).is_some(), "{tally:?}");
+fn the_plain_reader_finds_the_idle_marker() {
+    let totals = totals(signs(ReaderName::Plain, "say nothing to do; marker idle no_pending_tasks"));
+    assert!(idle_marker(&totals, false).is_some(), "{totals:?}");
 }

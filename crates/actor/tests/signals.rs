@@ -1,20 +1,20 @@
-//! How an actor ends, and how it refuses to.
+//! Exit codes and signals of an actor.
 
 mod common;
 
-use common::{How, Props, play};
+use common::{Exit, Setup, play};
 use rustix::process::Signal;
 use std::time::{Duration, Instant};
 
 #[test]
-fn a_script_ends_with_0_or_with_the_code_it_says() {
-    assert_eq!(play("say x").how(), How::Code(0));
-    assert_eq!(play("exit 3; say never").how(), How::Code(3));
-    assert_eq!(play("repeat 9 { exit 255 }").how(), How::Code(255));
+fn a_script_exits_with_0_or_the_given_code() {
+    assert_eq!(play("say x").exit(), Exit::Code(0));
+    assert_eq!(play("exit 3; say never").exit(), Exit::Code(3));
+    assert_eq!(play("repeat 9 { exit 255 }").exit(), Exit::Code(255));
 }
 
 #[test]
-fn crash_dies_by_the_signal_even_if_it_was_ignored() {
+fn crash_dies_by_the_signal_even_if_ignored() {
     for (name, signal) in [
         ("TERM", Signal::TERM),
         ("SEGV", Signal::SEGV),
@@ -24,69 +24,69 @@ fn crash_dies_by_the_signal_even_if_it_was_ignored() {
         ("PIPE", Signal::PIPE),
         ("HUP", Signal::HUP),
     ] {
-        assert_eq!(play(&format!("crash {name}")).how(), How::Signal(signal.as_raw()), "{name}");
+        assert_eq!(play(&format!("crash {name}")).exit(), Exit::Signal(signal.as_raw()), "{name}");
     }
-    let mut stage = play("ignore TERM; crash TERM");
-    assert_eq!(stage.how(), How::Signal(Signal::TERM.as_raw()));
+    let mut harness = play("ignore TERM; crash TERM");
+    assert_eq!(harness.exit(), Exit::Signal(Signal::TERM.as_raw()));
 }
 
 #[test]
-fn an_actor_that_ignores_a_signal_lives_and_one_that_does_not_dies_of_it() {
-    let props = Props::new();
-    let (ready, gate) = (props.fifo("ready"), props.gate("go"));
-    let mut stage = props.play("ignore TERM int HUP; ready ready; await go; exit 4");
+fn ignored_signals_do_not_kill_the_actor() {
+    let setup = Setup::new();
+    let (ready, gate) = (setup.fifo("ready"), setup.gate("go"));
+    let mut harness = setup.play("ignore TERM int HUP; ready ready; await go; exit 4");
     let pid = ready.pid();
     for signal in [Signal::TERM, Signal::INT, Signal::HUP] {
-        stage.kill(pid, signal);
+        harness.kill(pid, signal);
     }
     gate.open();
-    assert_eq!(stage.how(), How::Code(4));
+    assert_eq!(harness.exit(), Exit::Code(4));
 
-    let props = Props::new();
-    let ready = props.fifo("ready");
-    let mut stage = props.play("ready ready; hang");
-    stage.kill(ready.pid(), Signal::TERM);
-    assert_eq!(stage.how(), How::Signal(Signal::TERM.as_raw()));
+    let setup = Setup::new();
+    let ready = setup.fifo("ready");
+    let mut harness = setup.play("ready ready; hang");
+    harness.kill(ready.pid(), Signal::TERM);
+    assert_eq!(harness.exit(), Exit::Signal(Signal::TERM.as_raw()));
 }
 
 #[test]
-fn a_child_ignores_what_its_parent_ignored() {
-    let props = Props::new();
-    let (ready, gate) = (props.fifo("ready"), props.gate("go"));
-    let mut stage = props.play("ignore TERM; child { ready ready; await go; say lived }; wait");
-    stage.kill(ready.pid(), Signal::TERM);
+fn a_child_inherits_ignored_signals() {
+    let setup = Setup::new();
+    let (ready, gate) = (setup.fifo("ready"), setup.gate("go"));
+    let mut harness = setup.play("ignore TERM; child { ready ready; await go; say lived }; wait");
+    harness.kill(ready.pid(), Signal::TERM);
     gate.open();
-    assert_eq!((stage.stdout().as_str(), stage.how()), ("lived\n", How::Code(0)));
+    assert_eq!((harness.stdout().as_str(), harness.exit()), ("lived\n", Exit::Code(0)));
 }
 
 #[test]
 fn hang_sleeps_without_cpu_until_it_is_killed() {
-    let props = Props::new();
-    let ready = props.fifo("ready");
-    let mut stage = props.play("ready ready; hang; say never");
+    let setup = Setup::new();
+    let ready = setup.fifo("ready");
+    let mut harness = setup.play("ready ready; hang; say never");
     let pid = ready.pid();
-    stage.wait_for_state(pid, "S");
-    stage.kill(pid, Signal::KILL);
-    let (how, cpu) = stage.ended();
-    assert_eq!((how, stage.stdout().as_str()), (How::Signal(Signal::KILL.as_raw()), ""));
+    harness.wait_for_state(pid, "S");
+    harness.kill(pid, Signal::KILL);
+    let (how, cpu) = harness.ended();
+    assert_eq!((how, harness.stdout().as_str()), (Exit::Signal(Signal::KILL.as_raw()), ""));
     assert!(cpu < Duration::from_millis(200), "{cpu:?}");
 }
 
 #[test]
-fn stop_stops_until_somebody_says_go_on() {
-    let mut stage = play("stop; say on");
-    stage.wait_for_state(stage.pid, "T");
-    stage.kill(stage.pid, Signal::CONT);
-    assert_eq!((stage.stdout().as_str(), stage.how()), ("on\n", How::Code(0)));
+fn stop_suspends_the_actor_until_sigcont() {
+    let mut harness = play("stop; say on");
+    harness.wait_for_state(harness.pid, "T");
+    harness.kill(harness.pid, Signal::CONT);
+    assert_eq!((harness.stdout().as_str(), harness.exit()), ("on\n", Exit::Code(0)));
 }
 
 #[test]
-fn burn_uses_cpu_and_sleep_uses_time() {
+fn burn_uses_cpu_and_sleep_does_not() {
     let (how, cpu) = play("burn 80ms").ended();
-    assert_eq!(how, How::Code(0));
+    assert_eq!(how, Exit::Code(0));
     assert!(cpu >= Duration::from_millis(70), "{cpu:?}");
     let before = Instant::now();
     let (how, cpu) = play("sleep 80ms").ended();
-    assert_eq!(how, How::Code(0));
+    assert_eq!(how, Exit::Code(0));
     assert!(before.elapsed() >= Duration::from_millis(80) && cpu < Duration::from_millis(80), "{cpu:?}");
 }

@@ -1,30 +1,30 @@
-//! What an actor does to files, and what it makes of its script.
+//! File operations, control flow and script errors of an actor.
 
 mod common;
 
-use common::{How, Props, play};
+use common::{Exit, Setup, play};
 use std::fs;
 
 #[test]
 fn files_are_written_appended_touched_and_removed() {
-    let mut stage = play(
+    let mut harness = play(
         "mkdir a/b; write a/b/x one; write a/b/x two $pid; append a/b/x three; touch a/t; touch gone; remove gone; remove never; mkdir e; remove e",
     );
-    assert_eq!(stage.how(), How::Code(0));
-    let text = fs::read_to_string(stage.props.path("a/b/x")).expect("written");
-    assert_eq!(text, format!("two {}\nthree\n", stage.pid));
-    assert_eq!(fs::read(stage.props.path("a/t")).expect("touched"), b"");
-    assert!(!stage.props.path("gone").exists() && !stage.props.path("e").exists());
+    assert_eq!(harness.exit(), Exit::Code(0));
+    let text = fs::read_to_string(harness.setup.path("a/b/x")).expect("written");
+    assert_eq!(text, format!("two {}\nthree\n", harness.pid));
+    assert_eq!(fs::read(harness.setup.path("a/t")).expect("touched"), b"");
+    assert!(!harness.setup.path("gone").exists() && !harness.setup.path("e").exists());
 }
 
 #[test]
 fn touch_renews_the_time_and_keeps_the_content() {
-    let props = Props::new();
-    let file = fs::File::create(props.path("old")).expect("creates");
+    let setup = Setup::new();
+    let file = fs::File::create(setup.path("old")).expect("creates");
     file.set_modified(std::time::UNIX_EPOCH).expect("sets");
-    let mut stage = props.play("append old x; touch old");
-    assert_eq!(stage.how(), How::Code(0));
-    let meta = fs::metadata(stage.props.path("old")).expect("there");
+    let mut harness = setup.play("append old x; touch old");
+    assert_eq!(harness.exit(), Exit::Code(0));
+    let meta = fs::metadata(harness.setup.path("old")).expect("there");
     assert!(
         meta.modified().expect("known")
             > std::time::UNIX_EPOCH + std::time::Duration::from_secs(1_000_000_000)
@@ -33,18 +33,18 @@ fn touch_renews_the_time_and_keeps_the_content() {
 }
 
 #[test]
-fn a_step_that_fails_says_where_and_ends_with_70() {
-    let mut stage = play("say a\n  write no/such/dir x\nsay b");
-    assert_eq!((stage.stdout().as_str(), stage.how()), ("a\n", How::Code(70)));
-    let error = stage.stderr();
+fn a_failing_step_reports_its_position_and_exits_70() {
+    let mut harness = play("say a\n  write no/such/dir x\nsay b");
+    assert_eq!((harness.stdout().as_str(), harness.exit()), ("a\n", Exit::Code(70)));
+    let error = harness.stderr();
     assert!(error.starts_with("Error: -e:2:3: No such file"), "{error}");
-    let mut stage = play("repeat 2 { say $n }");
-    assert_eq!(stage.how(), How::Code(70));
-    assert!(stage.stderr().contains("-e:1:12: nothing was counted yet"));
+    let mut harness = play("repeat 2 { say $n }");
+    assert_eq!(harness.exit(), Exit::Code(70));
+    assert!(harness.stderr().contains("-e:1:12: `$n` has no value yet"));
 }
 
 #[test]
-fn once_does_its_block_once_and_then_the_other() {
+fn once_runs_its_block_once_and_then_the_else_block() {
     assert_eq!(
         play("repeat 3 { once mark { say first } else { say again } }; once mark { say never }").stdout(),
         "first\nagain\nagain\n"
@@ -52,11 +52,11 @@ fn once_does_its_block_once_and_then_the_other() {
 }
 
 #[test]
-fn a_counter_counts_over_processes_and_on_tells_them_apart() {
-    let props = Props::new();
+fn a_counter_persists_across_processes_and_on_selects_by_it() {
+    let setup = Setup::new();
     let script = "counter n; on 1 { print one }; on 2..3 { print some }; on 4.. { print many } else { print -few }; say ' ' $n";
     let mut out = Vec::new();
-    let dir = props.dir.path().to_owned();
+    let dir = setup.dir.path().to_owned();
     let full = script.replace("counter n", &format!("counter {}", dir.join("n").display()));
     for _ in 0..5 {
         out.push(play(&full).stdout());
@@ -65,61 +65,61 @@ fn a_counter_counts_over_processes_and_on_tells_them_apart() {
 }
 
 #[test]
-fn a_counter_that_is_no_number_is_a_failure() {
-    let mut stage = play("write n many; counter n");
-    assert_eq!(stage.how(), How::Code(70));
-    assert!(stage.stderr().contains("holds no number"));
+fn a_counter_file_without_a_number_is_a_failure() {
+    let mut harness = play("write n many; counter n");
+    assert_eq!(harness.exit(), Exit::Code(70));
+    assert!(harness.stderr().contains("does not contain a number"));
 }
 
 #[test]
 fn if_prompt_looks_for_the_text_in_the_prompt() {
     let steps = "if-prompt fix the bug { say fixing } else { say what }";
-    assert_eq!(Props::new().prompt("please fix the bug now").play(steps).stdout(), "fixing\n");
-    assert_eq!(Props::new().prompt("please fix").play(steps).stdout(), "what\n");
+    assert_eq!(Setup::new().prompt("please fix the bug now").play(steps).stdout(), "fixing\n");
+    assert_eq!(Setup::new().prompt("please fix").play(steps).stdout(), "what\n");
     assert_eq!(play(steps).stdout(), "what\n");
 }
 
 #[test]
-fn repeat_repeats_and_forever_goes_on_until_exit() {
+fn repeat_runs_n_times_and_forever_runs_until_exit() {
     assert_eq!(play("repeat 3 { print a }; repeat 0 { print b }").stdout(), "aaa");
-    let mut stage = play("forever { counter n; on 1..4 { print $n } else { exit 9 } }");
-    assert_eq!((stage.stdout().as_str(), stage.how()), ("1234", How::Code(9)));
+    let mut harness = play("forever { counter n; on 1..4 { print $n } else { exit 9 } }");
+    assert_eq!((harness.stdout().as_str(), harness.exit()), ("1234", Exit::Code(9)));
 }
 
 #[test]
 fn a_script_file_is_played_with_its_arguments() {
-    let props = Props::new();
-    let path = props.file("x.actor", "# a script\nsay $arg:1\n\nrepeat 2 {\n  say in\n}\n");
-    let mut stage = props.arg("hello").call(&[path.to_str().expect("text")]);
-    assert_eq!((stage.stdout().as_str(), stage.how()), ("hello\nin\nin\n", How::Code(0)));
+    let setup = Setup::new();
+    let path = setup.file("x.actor", "# a script\nsay $arg:1\n\nrepeat 2 {\n  say in\n}\n");
+    let mut harness = setup.arg("hello").call(&[path.to_str().expect("text")]);
+    assert_eq!((harness.stdout().as_str(), harness.exit()), ("hello\nin\nin\n", Exit::Code(0)));
 }
 
 #[test]
-fn a_wrong_script_plays_nothing_and_says_where() {
-    let props = Props::new();
-    let path = props.file("x.actor", "say hello\nrepeat 2 {\n\tsya in\n}\n");
-    let mut stage = props.call(&[path.to_str().expect("text")]);
-    assert_eq!((stage.stdout().as_str(), stage.how()), ("", How::Code(2)));
+fn an_invalid_script_plays_nothing_and_reports_the_position() {
+    let setup = Setup::new();
+    let path = setup.file("x.actor", "say hello\nrepeat 2 {\n\tsya in\n}\n");
+    let mut harness = setup.call(&[path.to_str().expect("text")]);
+    assert_eq!((harness.stdout().as_str(), harness.exit()), ("", Exit::Code(2)));
     let shown = format!(
         "Error: {}:3:2: unknown step `sya`\n 3 |  sya in\n   |  ^^^\nHint: did you mean `say`?\n",
         path.display()
     );
-    assert_eq!(stage.stderr(), shown);
+    assert_eq!(harness.stderr(), shown);
 }
 
 #[test]
-fn a_wrong_call_is_exit_2() {
+fn invalid_usage_exits_2() {
     for args in [&[][..], &["-"], &["-e"], &["--wat"], &["no/such/file"], &["--check"], &["-e", "sya"]] {
-        let mut stage = Props::new().call(args);
-        assert_eq!((stage.how(), stage.stdout().as_str()), (How::Code(2), ""), "{args:?}");
-        assert!(stage.stderr().starts_with("Error: "), "{args:?}");
+        let mut harness = Setup::new().call(args);
+        assert_eq!((harness.exit(), harness.stdout().as_str()), (Exit::Code(2), ""), "{args:?}");
+        assert!(harness.stderr().starts_with("Error: "), "{args:?}");
     }
 }
 
 #[test]
-fn help_and_the_document_name_every_step() {
-    let help = Props::new().call(&["--help"]).stdout();
-    // In a table a bar is escaped.
+fn help_and_docs_list_every_step() {
+    let help = Setup::new().call(&["--help"]).stdout();
+    // Bars are escaped in Markdown tables.
     let document = include_str!("../../../docs/actor.md").replace("\\|", "|");
     for (name, syntax, _) in dogwatch_actor::script::STEPS {
         let written = format!("{name} {syntax}");
@@ -136,13 +136,13 @@ fn help_and_the_document_name_every_step() {
 }
 
 #[test]
-fn every_example_is_a_right_script() {
+fn every_example_script_is_valid() {
     let examples = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/actors");
     let mut seen = 0;
     for entry in fs::read_dir(examples).expect("the examples are there") {
         let path = entry.expect("readable").path();
-        let mut stage = Props::new().call(&["--check", path.to_str().expect("text")]);
-        assert_eq!(stage.how(), How::Code(0), "{}", stage.stderr());
+        let mut harness = Setup::new().call(&["--check", path.to_str().expect("text")]);
+        assert_eq!(harness.exit(), Exit::Code(0), "{}", harness.stderr());
         seen += 1;
     }
     assert!(seen > 0);

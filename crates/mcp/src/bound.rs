@@ -1,32 +1,32 @@
-//! The one way to wait: nothing in this crate is awaited but through here, and everything here ends in time.
+//! Waits with a time limit. Every `.await` in this crate goes through one of these functions.
 //!
-//! `tests/audit.rs` reads the sources of this crate and finds every other wait. What is without a bound by
-//! design says so where it stands, in a comment that begins with `unbounded:`, and is listed there.
+//! `tests/audit.rs` scans the sources of this crate for any other wait. A wait that is unbounded by design has a
+//! comment that begins with `unbounded:` right above it, and an entry in the audit's list.
 
 use std::fmt;
 use std::future::Future;
 use std::io;
 use std::time::Duration;
 
-/// It did not come in time.
+/// A wait that reached its time limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Late(pub Duration);
+pub struct TimedOut(pub Duration);
 
-impl fmt::Display for Late {
+impl fmt::Display for TimedOut {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "no answer within {}", seconds(self.0))
     }
 }
 
-impl std::error::Error for Late {}
+impl std::error::Error for TimedOut {}
 
-impl From<Late> for io::Error {
-    fn from(late: Late) -> io::Error {
+impl From<TimedOut> for io::Error {
+    fn from(late: TimedOut) -> io::Error {
         io::Error::new(io::ErrorKind::TimedOut, late)
     }
 }
 
-/// `60 s`, `0.4 s`.
+/// Formats a limit in seconds: `60 s`, `0.4 s`.
 pub fn seconds(limit: Duration) -> String {
     match limit.subsec_millis() {
         0 => format!("{} s", limit.as_secs()),
@@ -34,50 +34,54 @@ pub fn seconds(limit: Duration) -> String {
     }
 }
 
-/// Waits no longer than this. What was waited for is dropped when it is late, and whatever it held with it.
+/// Awaits a future for at most `limit`, and drops it when the limit is reached.
 ///
-/// It is held on the heap: bounds stand within bounds here, and all of them on the stack would be too much for it.
-pub fn within<T>(limit: Duration, what: impl Future<Output = T>) -> impl Future<Output = Result<T, Late>> {
-    let what = Box::pin(what);
-    async move { tokio::time::timeout(limit, what).await.map_err(|_| Late(limit)) }
+/// The future is boxed: bounded waits nest deeply in this crate, and their futures would overflow the stack.
+pub fn within<T>(
+    limit: Duration,
+    future: impl Future<Output = T>,
+) -> impl Future<Output = Result<T, TimedOut>> {
+    let future = Box::pin(future);
+    async move { tokio::time::timeout(limit, future).await.map_err(|_| TimedOut(limit)) }
 }
 
-/// Why a wait ended without what was waited for.
+/// Why a wait ended without a result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unmet {
-    Late(Duration),
-    Cancelled,
+pub enum WaitError {
+    TimedOut(Duration),
+    Canceled,
 }
 
-/// As `within`, and no longer than until whoever asked has lost interest.
+/// Like [`within`], but also ends when the caller cancels.
 pub fn within_unless<T>(
     limit: Duration,
-    cancelled: impl Future<Output = ()>,
-    what: impl Future<Output = T>,
-) -> impl Future<Output = Result<T, Unmet>> {
-    let (cancelled, what) = (Box::pin(cancelled), Box::pin(what));
+    canceled: impl Future<Output = ()>,
+    future: impl Future<Output = T>,
+) -> impl Future<Output = Result<T, WaitError>> {
+    let (canceled, future) = (Box::pin(canceled), Box::pin(future));
     async move {
-        // unbounded: the first of them has its limit
+        // unbounded: the first branch has a timeout
         tokio::select! {
             biased;
-            met = tokio::time::timeout(limit, what) => met.map_err(|_| Unmet::Late(limit)),
-            () = cancelled => Err(Unmet::Cancelled),
+            met = tokio::time::timeout(limit, future) => met.map_err(|_| WaitError::TimedOut(limit)),
+            () = canceled => Err(WaitError::Canceled),
         }
     }
 }
 
-/// Waits until what ends the wait comes to pass; then there is nothing. Its end is an event, not a limit, so whoever
-/// uses it says why that is right, as for any other wait.
+/// Awaits a future until `ended` completes; then returns `None`.
+///
+/// An event ends this wait, not a limit. Each caller therefore needs an `unbounded:` comment.
 pub fn until<T>(
     ended: impl Future<Output = ()>,
-    what: impl Future<Output = T>,
+    future: impl Future<Output = T>,
 ) -> impl Future<Output = Option<T>> {
-    let (ended, what) = (Box::pin(ended), Box::pin(what));
+    let (ended, future) = (Box::pin(ended), Box::pin(future));
     async move {
-        // unbounded: whoever uses it says why that is right
+        // unbounded: each caller has its own reason
         tokio::select! {
             biased;
-            met = what => Some(met),
+            met = future => Some(met),
             () = ended => None,
         }
     }

@@ -1,5 +1,5 @@
-//! The user's checks, run for the agent: in its own process tree, so that whatever they start ends with the
-//! session. What decides is dogwatch's own run of them after the session.
+//! Runs the user's checks for the agent. They run in the agent's process tree, so that everything they start ends
+//! with the session. Only dogwatch's own run of the checks after the session decides.
 
 use crate::bound::within;
 use crate::child::{self, Tail};
@@ -10,57 +10,59 @@ use std::path::Path;
 use std::process::ExitStatus;
 use std::time::Duration;
 
-/// After the exit, for the rest of the output to be read.
+/// How long to read the rest of the output after the exit.
 const DRAIN_LIMIT: Duration = Duration::from_secs(1);
 
-/// What came of one check.
-pub struct Checked {
+/// The result of one check.
+pub struct CheckResult {
     pub command: String,
-    /// As a shell says it; none if it took too long or could not be started.
+    /// The exit status; `None` if the check timed out or could not be started.
     pub exit: Option<ExitStatus>,
     pub tail: String,
+    /// Why there is no exit status.
     pub why: Option<String>,
 }
 
-impl Checked {
+impl CheckResult {
+    /// Returns whether the check exited with code 0.
     pub fn passed(&self) -> bool {
         self.exit.is_some_and(|exit| exit.success())
     }
 }
 
-/// Runs one check in the work tree.
-pub async fn run(command: &str, work_dir: &Path, limit: Duration) -> Checked {
+/// Runs one check in the work tree for at most `limit`.
+pub async fn run(command: &str, work_dir: &Path, limit: Duration) -> CheckResult {
     let argv = ["sh", "-c", command].map(str::to_owned);
     let started = match child::start(&argv, work_dir, false) {
         Ok(started) => started,
         Err(error) => {
             let why = Some(format!("could not be started: {error}"));
-            return Checked { command: command.to_owned(), exit: None, tail: String::new(), why };
+            return CheckResult { command: command.to_owned(), exit: None, tail: String::new(), why };
         }
     };
     let tail = Tail::default();
     let readers = [started.stdout, started.stderr].map(|pipe| tokio::spawn(child::drain(pipe, tail.clone())));
-    let exit = within(limit + 2 * DRAIN_LIMIT, started.child.end_within(limit)).await.ok().flatten();
+    let exit = within(limit + 2 * DRAIN_LIMIT, started.child.wait_at_most(limit)).await.ok().flatten();
     for reader in readers {
         let _ = within(DRAIN_LIMIT, reader).await;
     }
-    let why = exit.is_none().then(|| format!("ended after {}", crate::bound::seconds(limit)));
-    Checked { command: command.to_owned(), exit, tail: tail.text(), why }
+    let why = exit.is_none().then(|| format!("killed after {}", crate::bound::seconds(limit)));
+    CheckResult { command: command.to_owned(), exit, tail: tail.text(), why }
 }
 
-/// What became of the files that the checks rest on.
+/// Changes to the pinned files that the checks depend on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tampering {
-    /// Those that are not what they were, or why that cannot be told.
+    /// The changed files, or the reason why the comparison failed.
     pub files: Vec<String>,
-    /// Nothing that the checks would say counts.
+    /// Whether the policy makes the checks fail because of it.
     pub fatal: bool,
     unknown: bool,
 }
 
-/// So many changed files are named.
+/// How many changed files are named.
 pub const MAX_NAMED: usize = 20;
-/// For the files to be read.
+/// How long reading the pinned files may take.
 pub const PINS_LIMIT: Duration = Duration::from_secs(2 * PIN_BOUND.as_secs());
 
 impl Tampering {
@@ -70,36 +72,38 @@ impl Tampering {
         Tampering { fatal: policy == Tampered::Fail && !files.is_empty(), files, unknown }
     }
 
-    /// The first of them, for the record.
+    /// Returns the first changed files, for the record.
     pub fn named(&self) -> Vec<String> {
         self.files.iter().take(MAX_NAMED).cloned().collect()
     }
 
-    /// For a model to read; nothing if nothing was changed.
-    pub fn tell(&self) -> String {
+    /// Returns a message for the model; empty if no file was changed.
+    pub fn message(&self) -> String {
         let more = self.files.len().saturating_sub(MAX_NAMED);
         let more = if more == 0 { String::new() } else { format!(" and {more} more") };
         let files = self.named().join(", ");
         match (self.files.is_empty(), self.unknown, self.fatal) {
             (true, ..) => String::new(),
             (_, true, true) => format!(
-                "The checks were NOT run: whether the files that they rest on are what they were cannot be told \
-                 ({files}), and without that no check counts."
+                "The checks were NOT run: dogwatch cannot verify the pinned files they depend on ({files}). \
+                 No check counts until it can."
             ),
             (_, true, false) => {
-                format!("Whether the pinned files are what they were cannot be told: {files}.")
+                format!("dogwatch cannot verify the pinned files: {files}.")
             }
             (_, false, true) => format!(
-                "The checks FAIL and were not run: files that they rest on were changed ({files}{more}). These \
-                 are pinned; no check counts until they are as they were when the work began. Restore them."
+                "The checks FAIL and were not run: pinned files they depend on were changed ({files}{more}). \
+                 No check counts until these files have their original content. Restore them."
             ),
-            (_, false, false) => format!("Pinned files were changed, which the user is told: {files}{more}."),
+            (_, false, false) => {
+                format!("Pinned files were changed; the user will be notified: {files}{more}.")
+            }
         }
     }
 }
 
-/// Looks whether the files that the checks rest on are what they were.
-pub async fn tampering(pinned: Option<Pinned>, work_dir: &Path) -> Tampering {
+/// Compares the pinned files with their recorded hashes.
+pub async fn find_tampering(pinned: Option<Pinned>, work_dir: &Path) -> Tampering {
     let Some(pinned) = pinned else { return Tampering::default() };
     let (policy, work_dir) = (pinned.policy, work_dir.to_owned());
     let looked = tokio::task::spawn_blocking(move || pinned.changed(&work_dir));
@@ -111,8 +115,8 @@ pub async fn tampering(pinned: Option<Pinned>, work_dir: &Path) -> Tampering {
     Tampering::of(changed, policy)
 }
 
-/// The results, for a model to read.
-pub fn tell(results: &[Checked]) -> String {
+/// Returns a summary of the results for the model.
+pub fn summary(results: &[CheckResult]) -> String {
     let failed = results.iter().filter(|r| !r.passed()).count();
     let mut text = match failed {
         0 => format!("All {} checks pass.", results.len()),
@@ -121,13 +125,13 @@ pub fn tell(results: &[Checked]) -> String {
     for result in results {
         let how = match (&result.why, result.exit.and_then(|exit| exit.code())) {
             _ if result.passed() => "passes".to_owned(),
-            (Some(why), _) => format!("FAILS, {why}"),
+            (Some(why), _) => format!("FAILS: {why}"),
             (None, Some(code)) => format!("FAILS with exit code {code}"),
-            (None, None) => "FAILS by a signal".to_owned(),
+            (None, None) => "FAILS: killed by a signal".to_owned(),
         };
         text.push_str(&format!("\n\n$ {}\n{how}", result.command));
         if !result.passed() && !result.tail.is_empty() {
-            text.push_str(&format!(", and prints at the end:\n{}", result.tail));
+            text.push_str(&format!("; end of its output:\n{}", result.tail));
         }
     }
     text

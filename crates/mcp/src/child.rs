@@ -1,5 +1,5 @@
-//! A process that this one starts: a server behind the proxy, or a check. It gets a process group of its own,
-//! so that all of it can be ended; what gets away from that the session's keeper ends.
+//! Child processes: servers behind the proxy, and checks. Each child gets its own process group, so that the whole
+//! group can be killed. The session's keeper kills descendants that left the group.
 
 use crate::bound::within;
 use rustix::process::{Pid, Signal, kill_process_group};
@@ -13,17 +13,18 @@ use std::time::Duration;
 use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe;
 
-/// How long a process that was killed may take to be gone.
+/// How long to wait for a killed process to exit.
 const KILL_LIMIT: Duration = Duration::from_secs(5);
-/// Of what it prints for people, so much of the end is kept.
+/// How much of the end of a child's output is kept, in bytes.
 pub const MAX_TAIL: usize = 4 * 1024;
 
+/// A child process. Dropping it kills its process group.
 pub struct Child {
     process: Option<Process>,
     group: Option<Pid>,
 }
 
-/// A process with its pipes.
+/// A started process with its pipes.
 pub struct Started {
     pub child: Child,
     pub stdin: Option<pipe::Sender>,
@@ -31,18 +32,18 @@ pub struct Started {
     pub stderr: pipe::Receiver,
 }
 
-/// Starts it in a group of its own. Without `talks` there is nothing on its stdin.
-pub fn start(argv: &[String], cwd: &Path, talks: bool) -> io::Result<Started> {
+/// Starts a process in its own group. Without `with_stdin` its stdin is `/dev/null`.
+pub fn start(argv: &[String], cwd: &Path, with_stdin: bool) -> io::Result<Started> {
     let (program, arguments) = argv.split_first().ok_or(io::ErrorKind::InvalidInput)?;
     let mut process = Command::new(program)
         .args(arguments)
         .current_dir(cwd)
-        .stdin(if talks { Stdio::piped() } else { Stdio::null() })
+        .stdin(if with_stdin { Stdio::piped() } else { Stdio::null() })
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .process_group(0)
         .spawn()?;
-    let gone = || io::Error::other("a pipe that was asked for is not there");
+    let gone = || io::Error::other("a requested pipe is missing");
     let stdin = process.stdin.take().map(OwnedFd::from);
     let stdout = OwnedFd::from(process.stdout.take().ok_or_else(gone)?);
     let stderr = OwnedFd::from(process.stderr.take().ok_or_else(gone)?);
@@ -56,11 +57,12 @@ pub fn start(argv: &[String], cwd: &Path, talks: bool) -> io::Result<Started> {
 }
 
 impl Child {
-    /// How it ended, if it does within the limit; then its group is killed, and so it is at the end of the limit.
-    pub async fn end_within(mut self, limit: Duration) -> Option<ExitStatus> {
+    /// Waits for the process to exit and returns its status; `None` if it reaches the limit. Kills the process group
+    /// in both cases.
+    pub async fn wait_at_most(mut self, limit: Duration) -> Option<ExitStatus> {
         let mut process = self.process.take()?;
-        // Whoever waits may lose interest; then it is killed as well, when `self` goes.
-        // unbounded: in a thread of its own, and ended by the signals below
+        // If the caller drops this future, dropping `self` kills the process.
+        // unbounded: runs in its own thread; the kill below ends it
         let mut exited = tokio::task::spawn_blocking(move || process.wait());
         let in_time = within(limit, &mut exited).await;
         kill(self.group.take());
@@ -74,15 +76,14 @@ impl Child {
     }
 }
 
-/// A child that nobody waits for any more is ended, with all its group.
 impl Drop for Child {
     fn drop(&mut self) {
         kill(self.group.take());
         let Some(mut process) = self.process.take() else { return };
         if matches!(process.try_wait(), Ok(None)) {
-            // unbounded: it was killed; a thread waits that nobody waits for, and nobody stays in the process table
+            // unbounded: the process was killed; a detached thread reaps it
             let reaper = std::thread::Builder::new().spawn(move || process.wait());
-            // Without one the session's keeper reaps it in the end.
+            // If the thread cannot start, the session's keeper reaps the process.
             drop(reaper);
         }
     }
@@ -90,22 +91,24 @@ impl Drop for Child {
 
 fn kill(group: Option<Pid>) {
     if let Some(group) = group {
-        // It may be gone already.
+        // The group may already be gone.
         let _ = kill_process_group(group, Signal::KILL);
     }
 }
 
-/// The end of what a process prints.
+/// The end of a process's output, in bounded memory.
 #[derive(Clone, Debug, Default)]
 pub struct Tail(Arc<Mutex<Vec<u8>>>);
 
 impl Tail {
+    /// Returns the kept output as printable text.
     pub fn text(&self) -> String {
         let bytes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let text = dogwatch_core::text::printable_bytes(&bytes);
         text.trim().to_owned()
     }
 
+    /// Appends output and discards the oldest bytes beyond the limit.
     pub fn push(&self, bytes: &[u8]) {
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         kept.extend_from_slice(&bytes[bytes.len().saturating_sub(MAX_TAIL)..]);
@@ -114,10 +117,10 @@ impl Tail {
     }
 }
 
-/// Keeps the end of what comes out of a pipe, until nobody writes to it any more.
+/// Reads a pipe until all writers have closed it, and keeps the end of the output.
 pub async fn drain(mut from: pipe::Receiver, tail: Tail) {
     let mut chunk = vec![0; 16 * 1024];
-    // unbounded: ends when the process and its kin do, and these are ended
+    // unbounded: ends with the process and its descendants, which are killed
     while let Ok(n) = from.read(&mut chunk).await {
         if n == 0 {
             return;

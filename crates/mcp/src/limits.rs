@@ -1,41 +1,42 @@
-//! Named limits: whatever an agent or a server does, no call hangs and nothing grows.
+//! Named limits on time and memory, so that no agent or server can make a call hang or memory grow.
 
 use std::time::Duration;
 
-/// The longest message that an agent may send, in bytes: an artifact, and the words around it.
+/// The longest message that an agent may send, in bytes: an artifact plus the message around it.
 pub const MAX_ASKED: usize = 4 * 1024 * 1024;
 /// The longest message of a server behind the proxy, in bytes.
 pub const MAX_ANSWERED: usize = 16 * 1024 * 1024;
-/// The most of a text that is passed on to the run, in bytes.
+/// How much of a text is forwarded to the run, in bytes.
 pub const MAX_TEXT: usize = 4 * 1024;
 
-/// For a message to be taken by who it is for.
+/// How long the receiver may take to accept a message.
 pub const WRITE_LIMIT: Duration = Duration::from_secs(10);
-/// For the run to answer.
-pub const HOME_LIMIT: Duration = Duration::from_secs(5);
-/// For one of our own tools, the checks excepted.
+/// How long the run may take to answer.
+pub const RUN_LIMIT: Duration = Duration::from_secs(5);
+/// How long one of our own tools may take, except for the checks.
 pub const TOOL_LIMIT: Duration = Duration::from_secs(15);
-/// For an artifact to be written.
+/// How long writing an artifact may take.
 pub const DISK_LIMIT: Duration = Duration::from_secs(10);
-/// For the agent to say who it is, once it has started us.
-pub const GREETING_LIMIT: Duration = Duration::from_secs(60);
-/// For a server behind the proxy to start, to answer `initialize` and to tell its tools.
+/// How long the agent may take to send `initialize` after it started this server.
+pub const INITIALIZE_LIMIT: Duration = Duration::from_secs(60);
+/// How long a server behind the proxy may take to start, answer `initialize` and list its tools.
 pub const START_LIMIT: Duration = Duration::from_secs(20);
-/// A list of tools waits no longer for servers that still start: agents give up on us after 10 s.
+/// How long a tool list waits for servers that are still starting. Agents give up on a list after 10 s.
 pub const LIST_LIMIT: Duration = Duration::from_secs(7);
-/// A server that could not be started is not started again before that.
+/// How long to wait before restarting a server that failed to start.
 pub const RETRY_AFTER: Duration = Duration::from_secs(5);
-/// Connections to our server over HTTP at a time; one more is answered with 503.
+/// Concurrent HTTP connections to our server; further ones are answered with 503.
 pub const MAX_CONNECTIONS: usize = 64;
-/// Clients that have greeted it and not left; for one more, the one that is silent longest is ended.
+/// Open MCP sessions over HTTP; for a further one, the session that has been idle longest is closed.
 pub const MAX_SESSIONS: usize = 32;
-/// Over HTTP, for the head of a request to come and between two of them: longer than clients keep a connection.
+/// How long an HTTP client may take to send a request head, also between two requests. Longer than clients keep a
+/// connection open.
 pub const HEAD_LIMIT: Duration = Duration::from_secs(120);
-/// Over HTTP, for the body of a request to come.
+/// How long an HTTP client may take to send a request body.
 pub const BODY_LIMIT: Duration = Duration::from_secs(10);
-/// Over HTTP, a client that says nothing for so long, and for the longest call, is ended.
-pub const LONGEST_SILENCE: Duration = Duration::from_secs(60 * 60);
-/// The largest answer of the run, in bytes.
-pub const MAX_HOME_ANSWER: usize = 64 * 1024;
-/// Notes that wait to be passed on to the run; more are dropped.
+/// How long an MCP session over HTTP may be idle, in addition to the longest call, before it is closed.
+pub const SESSION_IDLE_LIMIT: Duration = Duration::from_secs(60 * 60);
+/// The largest response of the run, in bytes.
+pub const MAX_RUN_ANSWER: usize = 64 * 1024;
+/// Notes that are queued for the run; further ones are dropped.
 pub const MAX_NOTES: usize = 64;

@@ -1,11 +1,12 @@
-//! Lines out of bytes, in bounded memory; and whose request a line is that cannot be read.
+//! Splits bytes into lines in bounded memory, and finds the request id in an unreadable line.
 
 use serde_json::Value;
 use std::collections::VecDeque;
 
-/// Of a line that is too long, so much of its beginning and of its end is kept.
+/// How much of the beginning and of the end of an oversized line is kept, in bytes.
 const KEPT: usize = 1024;
 
+/// One line of input, without its newline.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Line {
     Whole(Vec<u8>),
@@ -13,40 +14,45 @@ pub enum Line {
 }
 
 impl Line {
+    /// Returns whether the line is empty or only white space.
     pub fn is_blank(&self) -> bool {
         matches!(self, Line::Whole(bytes) if bytes.trim_ascii().is_empty())
     }
 }
 
-/// Splits what it is given at newlines.
+/// A line splitter with a maximum line length.
 #[derive(Debug)]
 pub struct Lines {
     max: usize,
-    /// The line that is not ended yet, if it is not too long.
+    /// The unfinished line, unless it is too long.
     open: Vec<u8>,
-    /// The ends of one that is.
+    /// The beginning and the end of an unfinished line that is too long.
     long: Option<(Vec<u8>, VecDeque<u8>)>,
     ready: VecDeque<Line>,
 }
 
 impl Lines {
+    /// Creates a splitter for lines of at most `max` bytes.
     pub fn new(max: usize) -> Lines {
         Lines { max, open: Vec::new(), long: None, ready: VecDeque::new() }
     }
 
+    /// Returns the maximum line length in bytes.
     pub fn max(&self) -> usize {
         self.max
     }
 
-    /// Whether the line that is not ended yet is too long already.
+    /// Returns whether the unfinished line already exceeds the maximum.
     pub fn is_too_long(&self) -> bool {
         self.long.is_some()
     }
 
+    /// Returns the next complete line.
     pub fn next(&mut self) -> Option<Line> {
         self.ready.pop_front()
     }
 
+    /// Adds input.
     pub fn push(&mut self, mut bytes: &[u8]) {
         while let Some(end) = bytes.iter().position(|b| *b == b'\n') {
             self.take(&bytes[..end]);
@@ -83,8 +89,8 @@ fn keep_end(tail: &mut VecDeque<u8>, bytes: &[u8]) {
     tail.drain(..tail.len().saturating_sub(KEPT));
 }
 
-/// The id of the request that a line would have been, as far as its ends tell. Writers of JSON put the id
-/// before the parameters, or last.
+/// Returns the request id of an unreadable line, if the beginning or the end of the line contains it. JSON
+/// writers put the id before the parameters, or last.
 pub fn id_of(line: &Line) -> Option<Value> {
     let (head, tail) = match line {
         Line::Whole(bytes) => (&bytes[..bytes.len().min(KEPT)], &bytes[bytes.len().saturating_sub(KEPT)..]),
@@ -92,7 +98,7 @@ pub fn id_of(line: &Line) -> Option<Value> {
     };
     let (head, tail) = (String::from_utf8_lossy(head), String::from_utf8_lossy(tail));
     let before = head.split(r#""params""#).next().unwrap_or("");
-    // A line without parameters is all head, and then the id must not be one that stands deeper.
+    // Without parameters the whole line is the head. Ignore an id inside a nested object.
     let first = before.find(r#""id""#).filter(|at| before[..*at].matches('{').count() == 1);
     first.and_then(|at| scalar(&before[at + 4..])).map(|(id, _)| id).or_else(|| {
         let at = tail.rfind(r#""id""#)?;
@@ -102,7 +108,7 @@ pub fn id_of(line: &Line) -> Option<Value> {
     })
 }
 
-/// The number or text behind a colon, and what follows it.
+/// Parses the number or string after a colon, and returns it with the rest of the text.
 fn scalar(text: &str) -> Option<(Value, &str)> {
     let text = text.trim_start().strip_prefix(':')?.trim_start();
     let end = match text.strip_prefix('"') {
@@ -131,12 +137,12 @@ mod tests {
     }
 
     #[test]
-    fn lines_come_out_whole_however_they_come_in() {
+    fn splits_lines_across_chunks() {
         assert_eq!(split(9, &["ab", "c\nde", "\n\nhalf"]), [whole("abc"), whole("de"), whole("")]);
     }
 
     #[test]
-    fn a_line_is_whole_up_to_its_limit_and_not_beyond() {
+    fn truncates_lines_beyond_the_limit() {
         assert_eq!(split(3, &["abc\n"]), [whole("abc")]);
         assert_eq!(
             split(3, &["ab", "cd\nxy\n"]),
@@ -145,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_without_end_takes_little_memory() {
+    fn an_endless_line_uses_bounded_memory() {
         let mut lines = Lines::new(10_000);
         for _ in 0..10_000 {
             lines.push(&[b'x'; 10_000]);
@@ -163,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_that_cannot_be_read_is_known_by_its_id() {
+    fn finds_the_id_of_an_unreadable_request() {
         let padding = "x".repeat(5_000);
         for (line, id) in [
             (

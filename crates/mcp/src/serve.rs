@@ -1,12 +1,12 @@
-//! The server that a session's agent speaks to: its tools, and those of the servers behind it.
+//! The MCP server for a session's agent: dogwatch's own tools, and those of the servers behind the proxy.
 
 use crate::artifact;
-use crate::bound::{Late, Unmet, within, within_unless};
+use crate::bound::{TimedOut, WaitError, within, within_unless};
 use crate::checks;
-use crate::home::Home;
 use crate::limits::{LIST_LIMIT, TOOL_LIMIT};
 use crate::proxy::Proxy;
-use crate::tools::{Call, INSTRUCTIONS, Tool, understand};
+use crate::run_client::RunClient;
+use crate::tools::{Call, INSTRUCTIONS, Tool, parse_call};
 use dogwatch_core::dur::Dur;
 use dogwatch_core::side::{Answer, Said};
 use dogwatch_host::door::SessionFile;
@@ -20,13 +20,14 @@ use sha2::{Digest, Sha256};
 use std::sync::Arc;
 use std::time::Duration;
 
+/// The MCP server for one agent.
 #[derive(Clone)]
-pub struct Side {
-    pub home: Arc<Home>,
+pub struct AgentServer {
+    pub run: Arc<RunClient>,
     pub proxy: Arc<Proxy>,
 }
 
-impl ServerHandler for Side {
+impl ServerHandler for AgentServer {
     fn get_info(&self) -> ServerConfig {
         let capabilities = ServerCapabilities::builder().enable_tools().enable_tool_list_changed().build();
         ServerConfig::new(capabilities)
@@ -40,7 +41,7 @@ impl ServerHandler for Side {
         context: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
         let mut tools = own_tools();
-        // What is not there by then is left out.
+        // Tools that are not available by then are left out.
         tools.extend(within(2 * LIST_LIMIT, self.proxy.tools(&context)).await.unwrap_or_default());
         Ok(ListToolsResult::with_all_items(tools))
     }
@@ -53,42 +54,42 @@ impl ServerHandler for Side {
         if let Some(target) = self.proxy.find(&request.name) {
             let limit = self.proxy.limit(&target) + TOOL_LIMIT;
             let passed = within(limit, self.proxy.call(&target, request, &context)).await;
-            let late = |late: Late| CallToolResult::error(vec![ContentBlock::text(late.to_string())]);
+            let late = |late: TimedOut| CallToolResult::error(vec![ContentBlock::text(late.to_string())]);
             return Ok(passed.unwrap_or_else(late).into());
         }
-        let Some(tool) = Tool::named(&request.name) else {
-            let why = format!("there is no tool `{}` here", dogwatch_core::text::clip(&request.name, 200));
+        let Some(tool) = Tool::from_name(&request.name) else {
+            let why = format!("unknown tool `{}`", dogwatch_core::text::clip(&request.name, 200));
             return Err(ErrorData::invalid_params(why, None));
         };
-        let call = understand(tool, request.arguments.unwrap_or_default())
+        let call = parse_call(tool, request.arguments.unwrap_or_default())
             .map_err(|why| ErrorData::invalid_params(format!("{}: {why}", tool.name()), None))?;
         let limit = match call {
             Call::Say(_) | Call::Save { .. } => TOOL_LIMIT,
-            Call::Check => TOOL_LIMIT + check_limit(self.home.session()),
+            Call::Check => TOOL_LIMIT + check_limit(self.run.session()),
         };
-        // Whoever asked may lose interest, or be gone: then what was begun for it ends.
-        let done = within_unless(limit, context.ct.cancelled(), self.carry_out(call)).await;
+        // If the agent cancels or disconnects, dropping the future stops what the call started.
+        let done = within_unless(limit, context.ct.cancelled(), self.run_call(call)).await;
         let failed = |why: String| CallToolResult::error(vec![ContentBlock::text(why)]);
         let result = match done {
             Ok(Ok(text)) => CallToolResult::success(vec![ContentBlock::text(text)]),
             Ok(Err(why)) => failed(why),
-            Err(Unmet::Late(limit)) => failed(format!("{}: {}", tool.name(), Late(limit))),
-            Err(Unmet::Cancelled) => failed("cancelled".to_owned()),
+            Err(WaitError::TimedOut(limit)) => failed(format!("{}: {}", tool.name(), TimedOut(limit))),
+            Err(WaitError::Canceled) => failed("canceled".to_owned()),
         };
         Ok(result.into())
     }
 }
 
-impl Side {
-    /// Does what was called for; the text is for the model.
-    async fn carry_out(&self, call: Call) -> Result<String, String> {
+impl AgentServer {
+    /// Carries out a call and returns a text for the model.
+    async fn run_call(&self, call: Call) -> Result<String, String> {
         match call {
             Call::Say(said) => within(TOOL_LIMIT, self.say(said)).await.map_err(|late| late.to_string())?,
             Call::Save { name, content } => {
                 within(TOOL_LIMIT, self.save(&name, content)).await.map_err(|late| late.to_string())?
             }
             Call::Check => {
-                let limit = TOOL_LIMIT + check_limit(self.home.session());
+                let limit = TOOL_LIMIT + check_limit(self.run.session());
                 within(limit, self.check()).await.map_err(|late| late.to_string())?
             }
         }
@@ -98,14 +99,14 @@ impl Side {
         let idle = matches!(&said, Said::State { state, .. } if state == "idle");
         let claim = matches!(&said, Said::State { state, .. } if state == "done");
         let heartbeat = said == Said::Heartbeat;
-        let answer = within(TOOL_LIMIT, self.home.say(said)).await.map_err(|late| late.to_string())?;
-        match answer.map_err(|why| format!("{why}. Go on with your work."))? {
+        let answer = within(TOOL_LIMIT, self.run.request(said)).await.map_err(|late| late.to_string())?;
+        match answer.map_err(|why| format!("{why}. Continue your work."))? {
             Answer::Noted { .. } if idle => Ok("Noted. End your turn now without further work.".to_owned()),
             Answer::Noted { .. } if claim => Ok("Noted as a claim. The user's checks decide.".to_owned()),
             Answer::Noted { .. } if heartbeat => Ok("Alive. This does not count as progress.".to_owned()),
             Answer::Noted { evidence: true } | Answer::Granted => Ok("Noted.".to_owned()),
             Answer::Noted { evidence: false } => {
-                Ok("Noted; it says nothing new, so it does not count as progress.".to_owned())
+                Ok("Noted. This is not new, so it does not count as progress.".to_owned())
             }
             Answer::Refused { why } => Err(why),
             Answer::Failed { text } => Ok(text),
@@ -116,41 +117,39 @@ impl Side {
         let bytes = content.len() as u64;
         let sha256 = hex(&Sha256::digest(content.as_bytes()));
         let ask = Said::Artifact { name: name.to_owned(), bytes, sha256 };
-        let answer = within(TOOL_LIMIT, self.home.say(ask)).await.map_err(|late| late.to_string())?;
+        let answer = within(TOOL_LIMIT, self.run.request(ask)).await.map_err(|late| late.to_string())?;
         match answer.map_err(|why| why.to_string())? {
             Answer::Granted => {}
             Answer::Refused { why } => return Err(why),
             Answer::Noted { .. } | Answer::Failed { .. } => return Err("dogwatch did not say yes".to_owned()),
         }
-        let kept = artifact::keep(&self.home.session().artifacts, name, content);
+        let kept = artifact::keep(&self.run.session().artifacts, name, content);
         let path = within(TOOL_LIMIT, kept).await.map_err(|late| late.to_string())?;
-        let path = path.map_err(|error| format!("it could not be written: {error}"))?;
+        let path = path.map_err(|error| format!("cannot write the artifact: {error}"))?;
         Ok(format!("Saved as {}.", path.display()))
     }
 
     async fn check(&self) -> Result<String, String> {
-        let session = self.home.session();
+        let session = self.run.session();
         if session.checks.is_empty() {
             return Ok(
-                "This loop has no checks: nothing decides but your own judgement. Verify your work by other \
-                       means, then end your turn."
-                    .to_owned(),
+                "This loop has no checks. Verify your work by other means, then end your turn.".to_owned()
             );
         }
         let answer =
-            within(TOOL_LIMIT, self.home.say(Said::CheckDone)).await.map_err(|late| late.to_string())?;
+            within(TOOL_LIMIT, self.run.request(Said::CheckDone)).await.map_err(|late| late.to_string())?;
         match answer.map_err(|why| why.to_string())? {
             Answer::Granted => {}
             Answer::Refused { why } => return Err(why),
             Answer::Noted { .. } | Answer::Failed { .. } => return Err("dogwatch did not say yes".to_owned()),
         }
-        let looked = checks::tampering(session.pinned.clone(), &session.work_dir);
+        let compared = checks::find_tampering(session.pinned.clone(), &session.work_dir);
         let tampering =
-            within(checks::PINS_LIMIT + TOOL_LIMIT, looked).await.map_err(|late| late.to_string())?;
+            within(checks::PINS_LIMIT + TOOL_LIMIT, compared).await.map_err(|late| late.to_string())?;
         let of = session.checks.len() as u64;
         if tampering.fatal {
-            self.home.note(Said::Checked { failed: of, of, tampered: tampering.named() });
-            return Ok(tampering.tell());
+            self.run.note(Said::Checked { failed: of, of, tampered: tampering.named() });
+            return Ok(tampering.message());
         }
         let limit = duration(session.check_timeout);
         let mut results = Vec::new();
@@ -159,13 +158,13 @@ impl Side {
             results.push(ran.map_err(|late| format!("`{command}`: {late}"))?);
         }
         let failed = results.iter().filter(|r| !r.passed()).count() as u64;
-        self.home.note(Said::Checked { failed, of, tampered: tampering.named() });
-        let told = [checks::tell(&results), tampering.tell()];
-        Ok(told.iter().filter(|text| !text.is_empty()).cloned().collect::<Vec<_>>().join("\n\n"))
+        self.run.note(Said::Checked { failed, of, tampered: tampering.named() });
+        let texts = [checks::summary(&results), tampering.message()];
+        Ok(texts.iter().filter(|text| !text.is_empty()).cloned().collect::<Vec<_>>().join("\n\n"))
     }
 }
 
-/// The longest that all checks may take.
+/// Returns the time limit for running all checks.
 pub fn check_limit(session: &SessionFile) -> Duration {
     let count = u32::try_from(session.checks.len()).unwrap_or(u32::MAX);
     let checks = (2 * duration(session.check_timeout) + TOOL_LIMIT).saturating_mul(count);
@@ -176,6 +175,7 @@ fn own_tools() -> Vec<ToolModel> {
     Tool::ALL.map(|tool| ToolModel::new(tool.name(), tool.description(), Arc::new(tool.schema()))).into()
 }
 
+/// Converts a setting to a standard duration.
 pub fn duration(dur: Dur) -> Duration {
     Duration::from_millis(dur.as_millis())
 }

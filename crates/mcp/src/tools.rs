@@ -1,4 +1,4 @@
-//! What an agent can say: the tools, in words that a model uses rightly, and from a call to what it says.
+//! The tools: descriptions and schemas for the model, and parsing of calls.
 
 use crate::limits::MAX_TEXT;
 use dogwatch_core::side::{HEARTBEAT_TOOL, MAX_ARTIFACT_BYTES, Said};
@@ -6,12 +6,13 @@ use dogwatch_core::text::clip;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-/// What a model reads before all tools.
-pub const INSTRUCTIONS: &str = "You are run unattended by dogwatch, which watches whether you are at work, ends \
-sessions that are stuck, and starts the next one. These tools tell it what your output does not show. During long \
-quiet work call report_progress whenever something new is achieved. When there is nothing for you to do, call \
+/// The server instructions, which the model reads before the tools.
+pub const INSTRUCTIONS: &str = "You run unattended under dogwatch, which monitors your progress, stops sessions \
+that are stuck, and starts the next one. Use these tools to report what your output does not show. During long work \
+without output, call report_progress whenever you have achieved something new. When there is nothing to do, call \
 report_state with state `idle` as your last action. Before you claim that the task is finished, call check_done.";
 
+/// The tools that dogwatch offers to an agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tool {
     ReportState,
@@ -24,6 +25,7 @@ pub enum Tool {
 }
 
 impl Tool {
+    /// All tools, in the order in which they are listed.
     pub const ALL: [Tool; 7] = [
         Tool::ReportState,
         Tool::ReportProgress,
@@ -34,10 +36,12 @@ impl Tool {
         Tool::WhatFailed,
     ];
 
-    pub fn named(name: &str) -> Option<Tool> {
+    /// Returns the tool with this name.
+    pub fn from_name(name: &str) -> Option<Tool> {
         Tool::ALL.into_iter().find(|tool| tool.name() == name)
     }
 
+    /// Returns the name by which agents call the tool.
     pub fn name(self) -> &'static str {
         match self {
             Tool::ReportState => "report_state",
@@ -50,64 +54,65 @@ impl Tool {
         }
     }
 
+    /// Returns the description for the model.
     pub fn description(self) -> &'static str {
         match self {
             Tool::ReportState => {
-                "Say in which state your work is. Call it as your last action; the last call counts. `idle`: there \
-                 is nothing for you to do now; give a short reason in one word, `no_pending_tasks` if all work is \
-                 done. The next session is then started later. `done`: you believe that the whole task is \
-                 finished; this is a claim, and the user's own checks decide. Other words are recorded. Do not \
-                 call it with `idle` because a step is hard, failed, or waits for a tool."
+                "Report the state of your work. Call this as your last action; the last call counts. `idle`: there \
+                 is nothing to do now, and the next session starts later. Give a one-word reason, \
+                 `no_pending_tasks` if all work is done. `done`: you believe that the whole task is finished. This \
+                 is a claim; the user's checks decide. Other states are recorded. Do not report `idle` because a \
+                 step is hard, has failed, or waits for a tool."
             }
             Tool::ReportProgress => {
-                "Say in one line what you have just achieved, or found out, that your output does not show. Use it \
-                 during long quiet work, so that you are not taken for stuck. Say something new each time: the \
-                 same message again does not count as work. `done` and `total` count whatever you count."
+                "Report in one line what you have just achieved or found out and your output does not show. Use \
+                 this during long work without output, so that the session is not stopped as stuck. Report \
+                 something new each time: a repeated message does not count as progress. `done` and `total` are \
+                 counts of any unit you choose."
             }
             Tool::Heartbeat => {
-                "Says that you are alive, and no more. It is not progress and does not keep a silent session from \
-                 being ended; call report_progress when there is something new to say."
+                "Signal that you are alive. This is not progress and does not prevent a silent session from being \
+                 stopped; call report_progress when you have something new to report."
             }
             Tool::ReportError => {
-                "Report an error that keeps you from going on: a missing permission or credential, a broken tool, \
-                 a contradiction in the task. It is recorded for the user, who is not there to answer. Errors \
-                 that you can fix yourself need no report. The same error reported again and again ends the \
-                 session."
+                "Report an error that blocks you: a missing permission or credential, a broken tool, a \
+                 contradiction in the task. It is recorded for the user, who cannot answer now. Do not report \
+                 errors that you can fix yourself. Reporting the same error repeatedly stops the session."
             }
             Tool::SaveArtifact => {
-                "Keep a text beside the record of this session, for the user: a report, a plan, a log. `name` is a \
-                 plain file name such as `report.md`, not a path; the same name again replaces the text. At most \
-                 1 MiB. Files that belong to the work itself are written to the work tree as always, not here."
+                "Save a text for the user with the record of this session: a report, a plan, a log. `name` is a \
+                 plain file name such as `report.md`, not a path; saving the same name again replaces the text. \
+                 At most 1 MiB. Write files that belong to the work itself to the work tree instead."
             }
             Tool::CheckDone => {
-                "Run the user's checks now and see their results, with the end of the output of those that fail. \
-                 Call it before you claim that the task is done, and again after a fix; not more often than every \
-                 30 seconds. It does not end the session."
+                "Run the user's checks now and get their results, with the end of the output of failing checks. \
+                 Call this before you claim that the task is done, and again after a fix, at most every 30 \
+                 seconds. It does not end the session."
             }
             Tool::WhatFailed => {
-                "What went wrong in the session before this one, as dogwatch recorded it: why it was ended or how \
-                 it failed. Call it once at the beginning if you continue somebody's work."
+                "Get what went wrong in the previous session, as dogwatch recorded it: why it was stopped or how \
+                 it failed. Call this once at the start if you continue existing work."
             }
         }
     }
 
-    /// The arguments, as a JSON Schema.
+    /// Returns the JSON Schema of the arguments.
     pub fn schema(self) -> Map<String, Value> {
         let text = |doc: &str| json!({"type": "string", "description": doc});
         let number = |doc: &str| json!({"type": "integer", "minimum": 0, "description": doc});
         let (properties, required) = match self {
             Tool::ReportState => (
                 json!({
-                    "state": text("`idle`, `done`, or another word of letters, digits, `_` and `-`"),
-                    "reason": text("a short word for why, such as `no_pending_tasks` or `waiting_for_review`"),
+                    "state": text("`idle`, `done`, or another word made of letters, digits, `_` and `-`"),
+                    "reason": text("a one-word reason, such as `no_pending_tasks` or `waiting_for_review`"),
                 }),
                 json!(["state"]),
             ),
             Tool::ReportProgress => (
                 json!({
-                    "message": text("one line"),
-                    "done": number("how many of them are done"),
-                    "total": number("how many there are"),
+                    "message": text("one line of text"),
+                    "done": number("how many units are done"),
+                    "total": number("how many units there are"),
                 }),
                 json!(["message"]),
             ),
@@ -115,7 +120,7 @@ impl Tool {
                 (json!({"text": text("what happened, and what you tried")}), json!(["text"]))
             }
             Tool::SaveArtifact => (
-                json!({"name": text("a file name, not a path"), "content": text("the text")}),
+                json!({"name": text("a file name, not a path"), "content": text("the text to save")}),
                 json!(["name", "content"]),
             ),
             Tool::Heartbeat | Tool::CheckDone | Tool::WhatFailed => (json!({}), json!([])),
@@ -130,7 +135,7 @@ impl Tool {
     }
 }
 
-/// A call that is understood.
+/// A valid tool call.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Call {
     Say(Said),
@@ -138,13 +143,13 @@ pub enum Call {
     Check,
 }
 
-/// From arguments to what is meant, or what is wrong with them.
-pub fn understand(tool: Tool, arguments: Map<String, Value>) -> Result<Call, String> {
+/// Parses the arguments of a call, or returns what is wrong with them.
+pub fn parse_call(tool: Tool, arguments: Map<String, Value>) -> Result<Call, String> {
     let value = Value::Object(arguments);
     Ok(match tool {
-        Tool::Heartbeat => none(value).map(|()| Call::Say(Said::Heartbeat))?,
-        Tool::WhatFailed => none(value).map(|()| Call::Say(Said::WhatFailed))?,
-        Tool::CheckDone => none(value).map(|()| Call::Check)?,
+        Tool::Heartbeat => no_arguments(value).map(|()| Call::Say(Said::Heartbeat))?,
+        Tool::WhatFailed => no_arguments(value).map(|()| Call::Say(Said::WhatFailed))?,
+        Tool::CheckDone => no_arguments(value).map(|()| Call::Check)?,
         Tool::ReportState => {
             #[derive(Deserialize)]
             #[serde(deny_unknown_fields)]
@@ -165,7 +170,7 @@ pub fn understand(tool: Tool, arguments: Map<String, Value>) -> Result<Call, Str
             }
             let Progress { message, done, total } = read(value)?;
             if message.trim().is_empty() {
-                return Err("`message` says nothing".to_owned());
+                return Err("`message` is empty".to_owned());
             }
             Call::Say(Said::Progress { message: short(&message), done, total })
         }
@@ -177,7 +182,7 @@ pub fn understand(tool: Tool, arguments: Map<String, Value>) -> Result<Call, Str
             }
             let Error { text } = read(value)?;
             if text.trim().is_empty() {
-                return Err("`text` says nothing".to_owned());
+                return Err("`text` is empty".to_owned());
             }
             Call::Say(Said::Error { text: short(&text) })
         }
@@ -205,7 +210,7 @@ fn read<T: for<'de> Deserialize<'de>>(value: Value) -> Result<T, String> {
     serde_json::from_value(value).map_err(|error| error.to_string())
 }
 
-fn none(value: Value) -> Result<(), String> {
+fn no_arguments(value: Value) -> Result<(), String> {
     match value {
         Value::Object(fields) if fields.is_empty() => Ok(()),
         _ => Err("this tool takes no arguments".to_owned()),
@@ -222,11 +227,11 @@ mod tests {
 
     fn call(name: &str, arguments: Value) -> Result<Call, String> {
         let Value::Object(arguments) = arguments else { panic!("an object") };
-        understand(Tool::named(name).expect("is a tool"), arguments)
+        parse_call(Tool::from_name(name).expect("is a tool"), arguments)
     }
 
     #[test]
-    fn calls_are_understood() {
+    fn parses_valid_calls() {
         assert_eq!(call("heartbeat", json!({})), Ok(Call::Say(Said::Heartbeat)));
         assert_eq!(
             call("report_state", json!({"state": "idle", "reason": "no_pending_tasks"})),
@@ -243,11 +248,11 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_wrong_or_too_much_is_said() {
+    fn reports_missing_invalid_and_oversized_arguments() {
         for (name, arguments, wrong) in [
             ("report_state", json!({}), "missing field `state`"),
             ("report_state", json!({"state": 5}), "invalid type"),
-            ("report_progress", json!({"message": " "}), "`message` says nothing"),
+            ("report_progress", json!({"message": " "}), "`message` is empty"),
             ("report_progress", json!({"message": "x", "done": -1}), "invalid value"),
             ("heartbeat", json!({"x": 1}), "takes no arguments"),
             ("report_error", json!({"text": "x", "more": 1}), "unknown field `more`"),
@@ -265,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_text_is_passed_on_cut() {
+    fn truncates_long_text() {
         let Ok(Call::Say(Said::Error { text })) = call("report_error", json!({"text": "é".repeat(MAX_TEXT)}))
         else {
             panic!("is understood");

@@ -1,7 +1,7 @@
-//! Messages as lines, one JSON object each, from an agent or from a server behind the proxy.
+//! MCP messages as lines, one JSON object each, exchanged with an agent or with a server behind the proxy.
 //!
-//! A line has a longest length, whoever writes it; what is longer is passed over in bounded memory. A request
-//! that cannot be read is answered as such, so that nobody waits for it. Writing ends in time.
+//! Lines have a maximum length; longer ones are skipped in bounded memory. An unreadable request gets an error
+//! response, so that the agent does not wait for it. Writes have a time limit.
 
 use crate::bound::within;
 use crate::limits::WRITE_LIMIT;
@@ -15,22 +15,23 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::Mutex;
 
-/// Read at a time.
+/// How much is read at once, in bytes.
 const CHUNK: usize = 64 * 1024;
-/// Lines of a server's that are no messages; one more, and it is given up.
+/// How many invalid lines a server may print before it is disconnected.
 pub const MAX_GARBAGE_LINES: u64 = 1_000;
-/// Messages that are taken from a server in a second; then the rest of that second nothing is read of it.
+/// Messages accepted from a server per second. Beyond that, reading pauses for the rest of the second.
 pub const MAX_PER_SECOND: u32 = 2_000;
 
-/// Who is at the other end.
+/// The kind of peer at the other end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Peer {
-    /// Its requests are answered, even those that cannot be read.
+    /// Every request gets a response, even an unreadable one.
     Agent,
-    /// It may print what is no message, a little, and not too fast.
+    /// A limited number of invalid lines is tolerated, and the message rate is limited.
     Server,
 }
 
+/// A transport for JSON lines over a reader and a writer.
 pub struct Wire<R, W> {
     read: R,
     write: Arc<Mutex<Option<W>>>,
@@ -42,6 +43,7 @@ pub struct Wire<R, W> {
 }
 
 impl<R, W> Wire<R, W> {
+    /// Creates a transport for messages of at most `max` bytes.
     pub fn new(read: R, write: W, peer: Peer, max: usize) -> Wire<R, W> {
         Wire {
             read,
@@ -75,26 +77,26 @@ where
         }
     }
 
-    /// Cancelled at any moment it loses nothing: what was read stays in `lines`.
+    /// Cancel-safe: bytes that were read stay in `lines`.
     async fn receive(&mut self) -> Option<RxJsonRpcMessage<Role>> {
         loop {
             while let Some(line) = self.lines.next() {
                 match self.message::<Role>(&line) {
                     Ok(message) => return Some(message),
-                    Err(Unread::Passed) => {}
-                    Err(Unread::GiveUp) => return None,
-                    Err(Unread::Answer(answer)) => {
+                    Err(Unread::Skip) => {}
+                    Err(Unread::Close) => return None,
+                    Err(Unread::Reply(answer)) => {
                         let answered = put(Arc::clone(&self.write), answer);
                         within(WRITE_LIMIT, answered).await.ok()?.ok()?;
                     }
                 }
             }
-            if let Some(rest) = self.pace.rest() {
-                // unbounded: sleeps for what is left of a second
-                tokio::time::sleep(rest).await;
+            if let Some(pause) = self.pace.pause() {
+                // unbounded: sleeps for at most one second
+                tokio::time::sleep(pause).await;
                 self.pace = Pace::default();
             }
-            // unbounded: the other end speaks when it has something to say; every question has its own bound
+            // unbounded: the peer decides when to send a message; every request has its own limit
             let read = self.read.read(&mut self.chunk).await;
             match read {
                 Ok(0) | Err(_) => return None,
@@ -110,17 +112,17 @@ where
     }
 }
 
-/// Why a line is no message.
+/// What to do about a line that is not a valid message.
 enum Unread {
-    Passed,
-    Answer(Vec<u8>),
-    GiveUp,
+    Skip,
+    Reply(Vec<u8>),
+    Close,
 }
 
 impl<R, W> Wire<R, W> {
     fn message<Role: ServiceRole>(&mut self, line: &Line) -> Result<RxJsonRpcMessage<Role>, Unread> {
         if line.is_blank() {
-            return Err(Unread::Passed);
+            return Err(Unread::Skip);
         }
         let why = match line {
             Line::Whole(bytes) => match serde_json::from_slice(bytes) {
@@ -128,21 +130,21 @@ impl<R, W> Wire<R, W> {
                     self.pace.count += u32::from(self.peer == Peer::Server);
                     return Ok(message);
                 }
-                Err(error) => format!("this is no message that can be read: {error}"),
+                Err(error) => format!("invalid message: {error}"),
             },
             Line::TooLong { .. } => format!("a message has at most {} bytes", self.lines.max()),
         };
         match self.peer {
-            Peer::Agent => Err(id_of(line).map_or(Unread::Passed, |id| Unread::Answer(refusal(&id, &why)))),
+            Peer::Agent => Err(id_of(line).map_or(Unread::Skip, |id| Unread::Reply(refusal(&id, &why)))),
             Peer::Server => {
                 self.garbage += 1;
-                Err(if self.garbage > MAX_GARBAGE_LINES { Unread::GiveUp } else { Unread::Passed })
+                Err(if self.garbage > MAX_GARBAGE_LINES { Unread::Close } else { Unread::Skip })
             }
         }
     }
 }
 
-/// How many messages came in this second.
+/// The number of messages in the current second.
 #[derive(Default)]
 struct Pace {
     count: u32,
@@ -150,8 +152,8 @@ struct Pace {
 }
 
 impl Pace {
-    /// How long to rest, if there were too many.
-    fn rest(&mut self) -> Option<Duration> {
+    /// Returns how long to pause, if the limit is reached.
+    fn pause(&mut self) -> Option<Duration> {
         let since = *self.since.get_or_insert_with(std::time::Instant::now);
         let left = Duration::from_secs(1).checked_sub(since.elapsed());
         match left {
@@ -173,7 +175,7 @@ fn refusal(id: &serde_json::Value, why: &str) -> Vec<u8> {
 
 async fn put<W: AsyncWrite + Unpin>(write: Arc<Mutex<Option<W>>>, line: Vec<u8>) -> io::Result<()> {
     let mut write = within(WRITE_LIMIT, write.lock()).await?;
-    let gone = || io::Error::new(io::ErrorKind::NotConnected, "the other end is gone");
+    let gone = || io::Error::new(io::ErrorKind::NotConnected, "the peer has disconnected");
     let out = write.as_mut().ok_or_else(gone)?;
     let written = within(WRITE_LIMIT, out.write_all(&line)).await;
     let written = match written {
@@ -181,7 +183,7 @@ async fn put<W: AsyncWrite + Unpin>(write: Arc<Mutex<Option<W>>>, line: Vec<u8>)
         other => other,
     };
     if !matches!(written, Ok(Ok(()))) {
-        // Half a line may be out: nothing that follows it could be read.
+        // The peer may have received half a line, so nothing after it would be readable.
         drop(write.take());
     }
     written?

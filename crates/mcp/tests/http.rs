@@ -1,5 +1,4 @@
-//! The server over HTTP, with real sockets: who may speak to it, what is contained, and that it ends with its
-//! session.
+//! The server over HTTP, with real sockets: authorization, limits, and shutdown at the end of the session.
 #![allow(clippy::unwrap_used)]
 
 mod support;
@@ -7,20 +6,20 @@ mod support;
 use dogwatch_mcp::http::Limits;
 use serde_json::json;
 use std::time::{Duration, Instant};
-use support::http::{Door, hello, read};
-use support::{PATIENCE, runtime, said, server};
+use support::http::{HttpServer, initialize_request, read};
+use support::{PATIENCE, runtime, server, tool_result};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 const MINUTE: Duration = Duration::from_secs(60);
 const SHORT: Duration = Duration::from_millis(300);
 
 #[test]
-fn an_agent_that_takes_a_url_says_what_it_does() {
+fn an_http_agent_lists_and_calls_tools() {
     runtime().block_on(async {
-        let door = Door::open(vec![server("files", "good", MINUTE)], Limits::default()).await;
-        let id = door.greet().await;
+        let server = HttpServer::start(vec![server("files", "good", MINUTE)], Limits::default()).await;
+        let id = server.initialize().await;
         let list = json!({"jsonrpc": "2.0", "id": 2, "method": "tools/list", "params": {}});
-        let listed = door.post(&[("mcp-session-id", &id)], &list).await.answer();
+        let listed = server.post(&[("mcp-session-id", &id)], &list).await.answer();
         let names: Vec<&str> = listed["result"]["tools"]
             .as_array()
             .unwrap()
@@ -28,19 +27,19 @@ fn an_agent_that_takes_a_url_says_what_it_does() {
             .map(|tool| tool["name"].as_str().unwrap())
             .collect();
         assert!(names.contains(&"report_progress") && names.contains(&"echo"), "{names:?}");
-        let told = door.call(&id, "report_progress", json!({"message": "half of it"})).await;
-        assert_eq!(said(&told), ("Noted.".to_owned(), false));
-        door.run.wait_for(|s| s["say"] == "progress" && s["message"] == "half of it").await;
-        let echoed = door.call(&id, "echo", json!({"text": "hello"})).await;
-        assert_eq!(said(&echoed), ("hello".to_owned(), false));
-        assert!(door.run.keys.lock().unwrap().iter().all(|key| key == "Bearer key"));
+        let response = server.call(&id, "report_progress", json!({"message": "half of it"})).await;
+        assert_eq!(tool_result(&response), ("Noted.".to_owned(), false));
+        server.run.wait_for(|s| s["say"] == "progress" && s["message"] == "half of it").await;
+        let echoed = server.call(&id, "echo", json!({"text": "hello"})).await;
+        assert_eq!(tool_result(&echoed), ("hello".to_owned(), false));
+        assert!(server.run.keys.lock().unwrap().iter().all(|key| key == "Bearer key"));
     });
 }
 
 #[test]
-fn a_client_of_the_newest_protocol_needs_no_greeting() {
+fn a_client_of_the_newest_protocol_needs_no_initialize() {
     runtime().block_on(async {
-        let door = Door::open(Vec::new(), Limits::default()).await;
+        let server = HttpServer::start(Vec::new(), Limits::default()).await;
         let meta = json!({"io.modelcontextprotocol/protocolVersion": "2026-07-28",
             "io.modelcontextprotocol/clientInfo": {"name": "t", "version": "1"},
             "io.modelcontextprotocol/clientCapabilities": {}});
@@ -48,65 +47,76 @@ fn a_client_of_the_newest_protocol_needs_no_greeting() {
             "params": {"name": "heartbeat", "arguments": {}, "_meta": meta}});
         let headers =
             [("mcp-protocol-version", "2026-07-28"), ("mcp-method", "tools/call"), ("mcp-name", "heartbeat")];
-        let told = door.post(&headers, &message).await;
-        assert_eq!(said(&told.answer()).0, "Alive. This does not count as progress.", "{told:?}");
+        let response = server.post(&headers, &message).await;
+        assert_eq!(
+            tool_result(&response.answer()).0,
+            "Alive. This does not count as progress.",
+            "{response:?}"
+        );
     });
 }
 
 // promise: 14
 #[test]
-fn who_has_not_the_key_of_this_session_is_refused_before_anything_is_read() {
+fn requests_without_the_session_token_are_refused_before_the_body_is_read() {
     runtime().block_on(async {
-        let door = Door::open(Vec::new(), Limits::default()).await;
+        let server = HttpServer::start(Vec::new(), Limits::default()).await;
         for wrong in ["-", "Bearer", "Bearer wrong", "Basic key", "key", "Bearer key2"] {
-            let told = door.post(&[("authorization", wrong)], &hello()).await;
-            assert_eq!(told.status, 401, "{wrong}");
-            assert_eq!(told.headers["www-authenticate"], "Bearer");
-            assert!(told.body.contains("DOGWATCH_TOKEN") && !told.body.contains("Bearer key\""), "{told:?}");
+            let response = server.post(&[("authorization", wrong)], &initialize_request()).await;
+            assert_eq!(response.status, 401, "{wrong}");
+            assert_eq!(response.headers["www-authenticate"], "Bearer");
+            assert!(
+                response.body.contains("DOGWATCH_TOKEN") && !response.body.contains("Bearer key\""),
+                "{response:?}"
+            );
         }
-        // Nothing of a body is waited for.
-        let mut stream = door.connect().await;
-        stream.write_all(door.head("POST", &[("authorization", "-")], 1_000_000).as_bytes()).await.unwrap();
+        // The server does not wait for the body.
+        let mut stream = server.connect().await;
+        stream.write_all(server.head("POST", &[("authorization", "-")], 1_000_000).as_bytes()).await.unwrap();
         assert_eq!(read(stream).await.unwrap().status, 401);
-        assert_eq!(door.run.said().len(), 0);
+        assert_eq!(server.run.requests().len(), 0);
     });
 }
 
 // promise: 14
 #[test]
-fn requests_for_other_hosts_and_from_pages_are_refused_with_the_key_too() {
+fn requests_with_a_wrong_host_or_origin_are_refused_even_with_the_token() {
     runtime().block_on(async {
-        let door = Door::open(Vec::new(), Limits::default()).await;
+        let server = HttpServer::start(Vec::new(), Limits::default()).await;
         for host in ["evil.example", "127.0.0.1:1", "localhost"] {
-            assert_eq!(door.post(&[("host", host)], &hello()).await.status, 403, "{host}");
+            assert_eq!(server.post(&[("host", host)], &initialize_request()).await.status, 403, "{host}");
         }
         for origin in ["http://evil.example", "null", "https://localhost"] {
-            assert_eq!(door.post(&[("origin", origin)], &hello()).await.status, 403, "{origin}");
+            assert_eq!(
+                server.post(&[("origin", origin)], &initialize_request()).await.status,
+                403,
+                "{origin}"
+            );
         }
-        let named = format!("localhost:{}", door.address.port());
-        assert_eq!(door.post(&[("host", &named)], &hello()).await.status, 200);
+        let named = format!("localhost:{}", server.address.port());
+        assert_eq!(server.post(&[("host", &named)], &initialize_request()).await.status, 200);
     });
 }
 
 #[test]
-fn an_unknown_session_is_refused_and_one_that_has_left_is_unknown() {
+fn unknown_and_deleted_sessions_are_refused() {
     runtime().block_on(async {
-        let door = Door::open(Vec::new(), Limits::default()).await;
+        let server = HttpServer::start(Vec::new(), Limits::default()).await;
         let list = json!({"jsonrpc": "2.0", "id": 2, "method": "tools/list", "params": {}});
-        assert_eq!(door.post(&[("mcp-session-id", "none")], &list).await.status, 404);
-        let without = door.post(&[], &list).await.status;
+        assert_eq!(server.post(&[("mcp-session-id", "none")], &list).await.status, 404);
+        let without = server.post(&[], &list).await.status;
         assert!((400..500).contains(&without), "{without}");
-        let id = door.greet().await;
-        assert_eq!(door.send("DELETE", &[("mcp-session-id", &id)], "").await.status, 200);
-        assert_eq!(door.post(&[("mcp-session-id", &id)], &list).await.status, 404);
+        let id = server.initialize().await;
+        assert_eq!(server.send("DELETE", &[("mcp-session-id", &id)], "").await.status, 200);
+        assert_eq!(server.post(&[("mcp-session-id", &id)], &list).await.status, 404);
     });
 }
 
 #[test]
-fn what_cannot_be_read_is_refused_and_the_next_is_answered() {
+fn unreadable_requests_are_refused_and_the_next_is_answered() {
     runtime().block_on(async {
-        let door = Door::open(Vec::new(), Limits { body: 5 * SHORT, ..Limits::default() }).await;
-        let id = door.greet().await;
+        let server = HttpServer::start(Vec::new(), Limits { body: 5 * SHORT, ..Limits::default() }).await;
+        let id = server.initialize().await;
         let deep = format!("{}{}", "[".repeat(500), "]".repeat(500));
         let deep = format!(
             r#"{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{{"name":"heartbeat","arguments":{{"x":{deep}}}}}}}"#
@@ -115,62 +125,62 @@ fn what_cannot_be_read_is_refused_and_the_next_is_answered() {
             "params": {"name": "report_error", "arguments": {"text": "x".repeat(5 << 20)}}})
         .to_string();
         for (body, wrong) in [("nonsense", 415), (r#"{"jsonrpc":"#, 415), ("", 415), (&deep, 415), (&huge, 413)] {
-            // One that is too large may be cut off before its answer was read.
-            let mut stream = door.connect().await;
-            let head = door.head("POST", &[("mcp-session-id", &id)], body.len());
+            // The server may close the connection of an oversized request before the client has read the response.
+            let mut stream = server.connect().await;
+            let head = server.head("POST", &[("mcp-session-id", &id)], body.len());
             let written = stream.write_all((head + body).as_bytes()).await.is_ok();
             match read(stream).await {
-                Some(told) => assert_eq!(told.status, wrong, "{told:?}"),
+                Some(response) => assert_eq!(response.status, wrong, "{response:?}"),
                 None => assert!(!written || wrong == 413, "no answer to {:.40}", body),
             }
         }
-        // Half a body, and then nothing.
-        let mut stream = door.connect().await;
-        stream.write_all((door.head("POST", &[], 100) + "{\"jsonrpc\"").as_bytes()).await.unwrap();
+        // Half a body.
+        let mut stream = server.connect().await;
+        stream.write_all((server.head("POST", &[], 100) + "{\"jsonrpc\"").as_bytes()).await.unwrap();
         assert_eq!(read(stream).await.unwrap().status, 408);
-        // Half a head, and gone.
-        let mut stream = door.connect().await;
+        // Half a head, then the client disconnects.
+        let mut stream = server.connect().await;
         stream.write_all(b"POST /mcp HTT").await.unwrap();
         drop(stream);
         for (path, wrong) in [("/", 404), ("/v1/mcp", 404)] {
-            let mut stream = door.connect().await;
-            let head = door.head("POST", &[], 2).replacen("/mcp", path, 1);
+            let mut stream = server.connect().await;
+            let head = server.head("POST", &[], 2).replacen("/mcp", path, 1);
             stream.write_all((head + "{}").as_bytes()).await.unwrap();
             assert_eq!(read(stream).await.unwrap().status, wrong, "{path}");
         }
         for (tool, arguments, wrong) in
-            [("no_such_tool", json!({}), "there is no tool"), ("save_artifact", json!({"name": "../x", "content": ""}), "not a path")]
+            [("no_such_tool", json!({}), "unknown tool"), ("save_artifact", json!({"name": "../x", "content": ""}), "not a path")]
         {
-            let refused = door.call(&id, tool, arguments).await;
+            let refused = server.call(&id, tool, arguments).await;
             assert!(refused["error"]["message"].as_str().unwrap_or_default().contains(wrong), "{refused}");
         }
-        assert_eq!(said(&door.call(&id, "heartbeat", json!({})).await).0, "Alive. This does not count as progress.");
+        assert_eq!(tool_result(&server.call(&id, "heartbeat", json!({})).await).0, "Alive. This does not count as progress.");
     });
 }
 
 #[test]
-fn a_full_door_says_so_and_lets_in_again() {
+fn excess_connections_get_503_until_one_closes() {
     runtime().block_on(async {
-        let door = Door::open(Vec::new(), Limits { connections: 2, ..Limits::default() }).await;
-        let held = [door.connect().await, door.connect().await];
-        let turned_away = read(door.connect().await).await.unwrap();
+        let server = HttpServer::start(Vec::new(), Limits { connections: 2, ..Limits::default() }).await;
+        let held = [server.connect().await, server.connect().await];
+        let turned_away = read(server.connect().await).await.unwrap();
         assert_eq!(turned_away.status, 503);
         drop(held);
         let again = async {
-            while door.post(&[], &hello()).await.status == 503 {
+            while server.post(&[], &initialize_request()).await.status == 503 {
                 tokio::task::yield_now().await;
             }
         };
-        tokio::time::timeout(PATIENCE, again).await.expect("lets in again");
+        tokio::time::timeout(PATIENCE, again).await.expect("a connection is accepted again");
     });
 }
 
 #[test]
-fn a_connection_that_says_nothing_is_closed() {
+fn an_idle_connection_is_closed() {
     runtime().block_on(async {
-        let door = Door::open(Vec::new(), Limits { head: SHORT, ..Limits::default() }).await;
+        let server = HttpServer::start(Vec::new(), Limits { head: SHORT, ..Limits::default() }).await;
         let began = Instant::now();
-        let mut stream = door.connect().await;
+        let mut stream = server.connect().await;
         stream.write_all(b"POST /mcp HTTP/1.1\r\nhost: ").await.unwrap();
         let _ = read(stream).await;
         assert!(began.elapsed() >= SHORT, "{:?}", began.elapsed());
@@ -178,69 +188,69 @@ fn a_connection_that_says_nothing_is_closed() {
 }
 
 #[test]
-fn a_client_that_is_silent_for_too_long_is_ended() {
+fn an_idle_session_is_closed() {
     runtime().block_on(async {
-        let door = Door::open(Vec::new(), Limits { silence: 10 * SHORT, ..Limits::default() }).await;
-        let id = door.greet().await;
-        // A stream that is open is closed with its session.
-        let mut stream = door.connect().await;
-        stream.write_all(door.head("GET", &[("mcp-session-id", &id)], 0).as_bytes()).await.unwrap();
+        let server = HttpServer::start(Vec::new(), Limits { silence: 10 * SHORT, ..Limits::default() }).await;
+        let id = server.initialize().await;
+        // Closing the session closes its open stream.
+        let mut stream = server.connect().await;
+        stream.write_all(server.head("GET", &[("mcp-session-id", &id)], 0).as_bytes()).await.unwrap();
         assert_eq!(read(stream).await.unwrap().status, 200);
         let message = json!({"jsonrpc": "2.0", "id": 2, "method": "tools/list", "params": {}});
         let gone = async {
-            while door.post(&[("mcp-session-id", &id)], &message).await.status != 404 {
+            while server.post(&[("mcp-session-id", &id)], &message).await.status != 404 {
                 tokio::time::sleep(2 * SHORT).await;
             }
         };
-        tokio::time::timeout(PATIENCE, gone).await.expect("it is ended");
-        door.greet().await;
+        tokio::time::timeout(PATIENCE, gone).await.expect("the session is closed");
+        server.initialize().await;
     });
 }
 
 #[test]
-fn where_many_have_greeted_the_one_that_is_silent_longest_goes() {
+fn the_longest_idle_session_is_closed_to_make_room() {
     runtime().block_on(async {
         let limits = Limits { sessions: 2, ..Limits::default() };
-        let door = Door::open(Vec::new(), limits).await;
-        let [first, second] = [door.greet().await, door.greet().await];
+        let server = HttpServer::start(Vec::new(), limits).await;
+        let [first, second] = [server.initialize().await, server.initialize().await];
         assert_eq!(
-            said(&door.call(&first, "heartbeat", json!({})).await).0,
+            tool_result(&server.call(&first, "heartbeat", json!({})).await).0,
             "Alive. This does not count as progress."
         );
-        // There is room for two: the second was silent longer than the first.
-        let third = door.greet().await;
+        // There is room for two, and the second has been idle longer than the first.
+        let third = server.initialize().await;
         for (id, alive) in [(&first, true), (&second, false), (&third, true)] {
             let message = json!({"jsonrpc": "2.0", "id": 2, "method": "tools/list", "params": {}});
-            let status = door.post(&[("mcp-session-id", id)], &message).await.status;
+            let status = server.post(&[("mcp-session-id", id)], &message).await.status;
             assert_eq!(status == 200, alive, "{status}");
         }
     });
 }
 
 #[test]
-fn a_caller_who_does_not_read_is_given_up() {
+fn a_client_that_stops_reading_is_disconnected() {
     runtime().block_on(async {
-        let door = Door::open(
+        let server = HttpServer::start(
             vec![server("files", "good", MINUTE)],
             Limits { write: SHORT, connections: 1, ..Limits::default() },
         )
         .await;
-        let id = door.greet().await;
+        let id = server.initialize().await;
         let list = json!({"jsonrpc": "2.0", "id": 2, "method": "tools/list", "params": {}});
-        door.post(&[("mcp-session-id", &id)], &list).await;
-        // An answer that fits no socket's buffer, and nobody takes it. It is alone at the door.
+        server.post(&[("mcp-session-id", &id)], &list).await;
+        // A response that exceeds the socket buffers and that the client does not read. It uses the only connection.
         let message = json!({"jsonrpc": "2.0", "id": 7, "method": "tools/call",
             "params": {"name": "large", "arguments": {"bytes": 12 << 20}}})
         .to_string();
-        let mut stuck = door.connect().await;
-        let head = door.head("POST", &[("mcp-session-id", &id)], message.len());
+        let mut stuck = server.connect().await;
+        let head = server.head("POST", &[("mcp-session-id", &id)], message.len());
         stuck.write_all((head + &message).as_bytes()).await.unwrap();
         let free = async {
-            while door.post(&[], &hello()).await.status != 200 {
+            while server.post(&[], &initialize_request()).await.status != 200 {
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
         };
-        tokio::time::timeout(PATIENCE, free).await.expect("its place is free again");
+        tokio::time::timeout(PATIENCE, free).await.expect("the slot is free again");
         let mut rest = Vec::new();
         let _ = tokio::time::timeout(PATIENCE, stuck.read_to_end(&mut rest)).await.expect("is closed");
         assert!(rest.len() < 12 << 20, "it was cut off");
@@ -248,57 +258,60 @@ fn a_caller_who_does_not_read_is_given_up() {
 }
 
 #[test]
-fn a_client_that_vanishes_in_a_call_costs_the_others_nothing() {
+fn a_client_that_disconnects_during_a_call_does_not_affect_others() {
     runtime().block_on(async {
-        let door = Door::open(vec![server("files", "good", MINUTE)], Limits::default()).await;
-        let id = door.greet().await;
+        let server = HttpServer::start(vec![server("files", "good", MINUTE)], Limits::default()).await;
+        let id = server.initialize().await;
         let list = json!({"jsonrpc": "2.0", "id": 2, "method": "tools/list", "params": {}});
-        door.post(&[("mcp-session-id", &id)], &list).await;
+        server.post(&[("mcp-session-id", &id)], &list).await;
         let message = json!({"jsonrpc": "2.0", "id": 77, "method": "tools/call",
             "params": {"name": "hang", "arguments": {}}})
         .to_string();
-        let mut gone = door.connect().await;
-        let head = door.head("POST", &[("mcp-session-id", &id)], message.len());
+        let mut gone = server.connect().await;
+        let head = server.head("POST", &[("mcp-session-id", &id)], message.len());
         gone.write_all((head + &message).as_bytes()).await.unwrap();
-        door.run.wait_for(|s| s["say"] == "call" && s["tool"] == "hang" && s["phase"] == "start").await;
+        server.run.wait_for(|s| s["say"] == "call" && s["tool"] == "hang" && s["phase"] == "start").await;
         drop(gone);
-        assert_eq!(said(&door.call(&id, "echo", json!({"text": "x"})).await), ("x".to_owned(), false));
-        // It is known by its id, and may still take the call back.
+        assert_eq!(
+            tool_result(&server.call(&id, "echo", json!({"text": "x"})).await),
+            ("x".to_owned(), false)
+        );
+        // The session still exists, so its client can cancel the call.
         let cancel =
             json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 77}});
-        assert_eq!(door.post(&[("mcp-session-id", &id)], &cancel).await.status, 202);
-        door.run.wait_for(|s| s["say"] == "call" && s["tool"] == "hang" && s["phase"] == "end").await;
+        assert_eq!(server.post(&[("mcp-session-id", &id)], &cancel).await.status, 202);
+        server.run.wait_for(|s| s["say"] == "call" && s["tool"] == "hang" && s["phase"] == "end").await;
     });
 }
 
 #[test]
-fn it_ends_with_its_session() {
+fn server_exits_when_the_session_file_is_removed() {
     runtime().block_on(async {
-        let door = Door::open(Vec::new(), Limits::default()).await;
-        let id = door.greet().await;
-        // Somebody listens for news, as clients do.
-        let mut stream = door.connect().await;
-        stream.write_all(door.head("GET", &[("mcp-session-id", &id)], 0).as_bytes()).await.unwrap();
+        let server = HttpServer::start(Vec::new(), Limits::default()).await;
+        let id = server.initialize().await;
+        // A client keeps an event stream open, as usual.
+        let mut stream = server.connect().await;
+        stream.write_all(server.head("GET", &[("mcp-session-id", &id)], 0).as_bytes()).await.unwrap();
         let mut head = [0; 12];
         stream.read_exact(&mut head).await.unwrap();
         assert_eq!(&head, b"HTTP/1.1 200");
-        let Door { file, serving, address, .. } = door;
+        let HttpServer { file, serving, address, .. } = server;
         std::fs::remove_file(&file).unwrap();
         let ended = tokio::time::timeout(PATIENCE, serving).await.expect("it ends");
         ended.unwrap().unwrap();
-        assert!(tokio::net::TcpStream::connect(address).await.is_err(), "nobody listens any more");
+        assert!(tokio::net::TcpStream::connect(address).await.is_err(), "the port is closed");
     });
 }
 
 #[test]
-fn it_ends_when_the_run_says_that_the_session_is_over() {
+fn server_exits_when_the_run_reports_the_session_over() {
     runtime().block_on(async {
-        let door = Door::open(Vec::new(), Limits::default()).await;
-        let id = door.greet().await;
-        *door.run.over.lock().unwrap() = true;
-        let (text, failed) = said(&door.call(&id, "report_progress", json!({"message": "x"})).await);
+        let server = HttpServer::start(Vec::new(), Limits::default()).await;
+        let id = server.initialize().await;
+        *server.run.over.lock().unwrap() = true;
+        let (text, failed) = tool_result(&server.call(&id, "report_progress", json!({"message": "x"})).await);
         assert!(failed && text.starts_with("dogwatch refuses: this session is over"), "{text}");
-        let ended = tokio::time::timeout(PATIENCE, door.serving).await.expect("it ends");
+        let ended = tokio::time::timeout(PATIENCE, server.serving).await.expect("it ends");
         ended.unwrap().unwrap();
     });
 }

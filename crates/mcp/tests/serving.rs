@@ -1,4 +1,4 @@
-//! The server that an agent speaks to: what it takes, what it refuses, and how quick it is.
+//! The MCP server for an agent: the calls that it accepts and refuses, and its latency.
 #![allow(clippy::unwrap_used)]
 
 mod support;
@@ -8,10 +8,10 @@ use dogwatch_host::door::Pinned;
 use dogwatch_host::pins;
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
-use support::{Agent, runtime, said};
+use support::{Agent, runtime, tool_result};
 
 #[test]
-fn an_agent_finds_seven_tools_each_with_words_and_a_schema() {
+fn lists_seven_tools_with_descriptions_and_schemas() {
     runtime().block_on(async {
         let mut agent = Agent::start(Vec::new(), &[]).await;
         let listed = agent.ask("tools/list", json!({})).await;
@@ -25,14 +25,14 @@ fn an_agent_finds_seven_tools_each_with_words_and_a_schema() {
 }
 
 #[test]
-fn what_is_said_goes_to_the_run_in_its_own_words() {
+fn reports_reach_the_run_unchanged() {
     runtime().block_on(async {
         let mut agent = Agent::start(Vec::new(), &[]).await;
         agent.call("report_progress", json!({"message": "half", "done": 1, "total": 2})).await;
         agent.call("report_state", json!({"state": "idle", "reason": "no_pending_tasks"})).await;
         agent.call("report_error", json!({"text": "no key"})).await;
         assert_eq!(
-            agent.run.said(),
+            agent.run.requests(),
             [
                 json!({"say": "progress", "message": "half", "done": 1, "total": 2}),
                 json!({"say": "state", "state": "idle", "reason": "no_pending_tasks"}),
@@ -45,13 +45,13 @@ fn what_is_said_goes_to_the_run_in_its_own_words() {
 }
 
 #[test]
-fn an_artifact_is_kept_whole_and_for_its_owner_alone() {
+fn an_artifact_is_written_atomically_with_mode_0600() {
     use std::os::unix::fs::PermissionsExt;
     runtime().block_on(async {
         let mut agent = Agent::start(Vec::new(), &[]).await;
         for text in ["first", "second"] {
             let (answer, failed) =
-                said(&agent.call("save_artifact", json!({"name": "a.md", "content": text})).await);
+                tool_result(&agent.call("save_artifact", json!({"name": "a.md", "content": text})).await);
             assert!(!failed, "{answer}");
         }
         let path = agent.dir.path().join("artifacts/a.md");
@@ -60,27 +60,27 @@ fn an_artifact_is_kept_whole_and_for_its_owner_alone() {
         assert_eq!(
             std::fs::read_dir(path.parent().unwrap()).unwrap().count(),
             1,
-            "nothing is left beside it"
+            "no temporary file is left"
         );
     });
 }
 
 #[test]
-fn the_checks_are_run_and_told_with_their_ends() {
+fn check_done_reports_results_with_output_tails() {
     runtime().block_on(async {
         let checks = ["true", "echo wrong number of dots >&2; exit 7", "kill -9 $$"];
         let mut agent = Agent::start(Vec::new(), &checks).await;
-        let (text, failed) = said(&agent.call("check_done", json!({})).await);
+        let (text, failed) = tool_result(&agent.call("check_done", json!({})).await);
         assert!(!failed);
         assert!(text.starts_with("2 of 3 checks fail."), "{text}");
-        assert!(text.contains("exit code 7, and prints at the end:\nwrong number of dots"), "{text}");
-        assert!(text.contains("$ true\npasses") && text.contains("FAILS by a signal"), "{text}");
+        assert!(text.contains("exit code 7; end of its output:\nwrong number of dots"), "{text}");
+        assert!(text.contains("$ true\npasses") && text.contains("FAILS: killed by a signal"), "{text}");
         agent.run.wait_for(|s| s["say"] == "checked" && s["failed"] == 2 && s["of"] == 3).await;
     });
 }
 
 #[test]
-fn a_check_that_nobody_waits_for_any_more_is_ended() {
+fn canceling_check_done_kills_the_check() {
     runtime().block_on(async {
         let mut agent =
             Agent::start(Vec::new(), &["echo $$ > pid.new; mv pid.new pid; exec sleep 1000"]).await;
@@ -98,12 +98,12 @@ fn a_check_that_nobody_waits_for_any_more_is_ended() {
         while std::path::Path::new(&process).exists() && Instant::now() < until {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
-        assert!(!std::path::Path::new(&process).exists(), "it is gone, and reaped");
-        is_well(&mut agent).await;
+        assert!(!std::path::Path::new(&process).exists(), "the process is gone and reaped");
+        assert_responsive(&mut agent).await;
     });
 }
 
-/// A work tree with a test in it that is pinned as it is, and an agent in it.
+/// Starts an agent in a work tree with a pinned test.
 async fn pinned(policy: Tampered) -> Agent {
     let dir = tempfile::tempdir().unwrap();
     std::fs::create_dir(dir.path().join("tests")).unwrap();
@@ -122,10 +122,10 @@ async fn pinned(policy: Tampered) -> Agent {
 }
 
 #[test]
-fn a_check_that_was_tampered_with_is_not_told_as_passing() {
+fn checks_fail_when_pinned_files_changed() {
     runtime().block_on(async {
         let mut agent = pinned(Tampered::Fail).await;
-        let (text, _) = said(&agent.call("check_done", json!({})).await);
+        let (text, _) = tool_result(&agent.call("check_done", json!({})).await);
         assert!(text.starts_with("1 of 1 checks fail."), "{text}");
         for change in ["changed", "new", "gone"] {
             let tests = agent.dir.path().join("tests");
@@ -134,70 +134,76 @@ fn a_check_that_was_tampered_with_is_not_told_as_passing() {
                 "new" => std::fs::write(tests.join("more.sh"), "").unwrap(),
                 _ => std::fs::remove_file(tests.join("all.sh")).unwrap(),
             }
-            let (text, failed) = said(&agent.call("check_done", json!({})).await);
+            let (text, failed) = tool_result(&agent.call("check_done", json!({})).await);
             assert!(!failed && text.starts_with("The checks FAIL and were not run"), "{change}: {text}");
             assert!(text.contains("tests/all.sh") && !text.contains("pass"), "{change}: {text}");
         }
-        let told = |s: &Value| s["say"] == "checked" && s["tampered"] == json!(["tests/all.sh"]);
-        agent.run.wait_for(|s| told(s) && s["failed"] == 1 && s["of"] == 1).await;
+        let tampered = |s: &Value| s["say"] == "checked" && s["tampered"] == json!(["tests/all.sh"]);
+        agent.run.wait_for(|s| tampered(s) && s["failed"] == 1 && s["of"] == 1).await;
     });
 }
 
 #[test]
-fn where_tampering_is_only_told_the_checks_run_and_it_is_told() {
+fn the_warn_policy_runs_the_checks_and_reports_changed_files() {
     runtime().block_on(async {
         let mut agent = pinned(Tampered::Warn).await;
         std::fs::write(agent.dir.path().join("tests/all.sh"), "exit 0\n").unwrap();
-        let (text, _) = said(&agent.call("check_done", json!({})).await);
+        let (text, _) = tool_result(&agent.call("check_done", json!({})).await);
         assert!(text.starts_with("All 1 checks pass."), "{text}");
-        assert!(text.contains("Pinned files were changed, which the user is told: tests/all.sh."), "{text}");
+        assert!(
+            text.contains("Pinned files were changed; the user will be notified: tests/all.sh."),
+            "{text}"
+        );
     });
 }
 
 #[test]
-fn a_loop_without_checks_says_so() {
+fn check_done_without_checks_explains_that() {
     runtime().block_on(async {
         let mut agent = Agent::start(Vec::new(), &[]).await;
-        let (text, failed) = said(&agent.call("check_done", json!({})).await);
+        let (text, failed) = tool_result(&agent.call("check_done", json!({})).await);
         assert!(!failed && text.starts_with("This loop has no checks"), "{text}");
     });
 }
 
-/// It still answers.
-async fn is_well(agent: &mut Agent) {
-    assert_eq!(said(&agent.call("heartbeat", json!({})).await).0, "Alive. This does not count as progress.");
+/// Asserts that the server still answers.
+async fn assert_responsive(agent: &mut Agent) {
+    assert_eq!(
+        tool_result(&agent.call("heartbeat", json!({})).await).0,
+        "Alive. This does not count as progress."
+    );
 }
 
 #[test]
-fn what_cannot_be_read_is_refused_and_the_next_is_answered() {
+fn unreadable_requests_are_refused_and_the_next_is_answered() {
     runtime().block_on(async {
         let mut agent = Agent::start(Vec::new(), &[]).await;
-        // A message that is too long.
+        // An oversized message.
         let id = agent.send("tools/call", json!({"name": "report_error", "arguments": {"text": "x".repeat(5 << 20)}})).await;
         let refused = agent.answer(id).await;
         assert!(refused["error"]["message"].as_str().unwrap().contains("at most 4194304 bytes"), "{refused}");
-        is_well(&mut agent).await;
-        // JSON that is too deep.
+        assert_responsive(&mut agent).await;
+        // JSON that is nested too deeply.
         let deep = format!("{}{}", "[".repeat(500), "]".repeat(500));
         agent
             .put(&format!(r#"{{"jsonrpc":"2.0","id":4711,"method":"tools/call","params":{{"name":"heartbeat","arguments":{{"x":{deep}}}}}}}"#))
             .await;
         assert!(agent.answer(4711).await["error"]["message"].as_str().unwrap().contains("recursion limit"));
-        is_well(&mut agent).await;
+        assert_responsive(&mut agent).await;
         // Half a message, and nonsense.
         for line in ["{\"jsonrpc\":\"2.0\",\"id\":", "nonsense", "", "[1,2", "\u{0}"] {
             agent.put(line).await;
         }
-        is_well(&mut agent).await;
+        assert_responsive(&mut agent).await;
     });
 }
 
 #[test]
-fn unknown_tools_and_wrong_arguments_are_refused_by_name() {
+fn unknown_tools_and_invalid_arguments_are_refused() {
     runtime().block_on(async {
         let mut agent = Agent::start(Vec::new(), &[]).await;
         for (tool, arguments, wrong) in [
-            ("no_such_tool", json!({}), "there is no tool `no_such_tool` here"),
+            ("no_such_tool", json!({}), "unknown tool `no_such_tool`"),
             ("save_artifact", json!({"name": "../../x", "content": ""}), "not a path"),
             (
                 "save_artifact",
@@ -211,24 +217,24 @@ fn unknown_tools_and_wrong_arguments_are_refused_by_name() {
             let message = refused["error"]["message"].as_str().unwrap_or_default().to_owned();
             assert!(message.contains(wrong), "{tool}: {refused}");
         }
-        assert_eq!(agent.run.said(), Vec::<Value>::new(), "the run hears nothing of it");
+        assert_eq!(agent.run.requests(), Vec::<Value>::new(), "the run receives nothing");
         assert!(!agent.dir.path().join("artifacts").exists());
     });
 }
 
 #[test]
-fn a_run_that_is_gone_costs_an_agent_nothing_but_the_answer() {
+fn an_unreachable_run_returns_an_error_and_lets_the_agent_continue() {
     runtime().block_on(async {
         let mut agent = Agent::start(Vec::new(), &[]).await;
         std::fs::remove_file(agent.dir.path().join("socket")).unwrap();
-        let (text, failed) = said(&agent.call("report_progress", json!({"message": "x"})).await);
+        let (text, failed) = tool_result(&agent.call("report_progress", json!({"message": "x"})).await);
         assert!(failed && text.starts_with("dogwatch does not answer"), "{text}");
-        assert!(text.ends_with("Go on with your work."), "{text}");
+        assert!(text.ends_with("Continue your work."), "{text}");
     });
 }
 
 #[test]
-fn a_call_is_quick() {
+fn a_call_is_fast() {
     runtime().block_on(async {
         let mut agent = Agent::start(Vec::new(), &[]).await;
         let mut took = Vec::new();
@@ -238,8 +244,8 @@ fn a_call_is_quick() {
             took.push(began.elapsed());
         }
         took.sort();
-        println!("a call: median {:?}, 99th of 100 {:?}", took[100], took[198]);
-        // The bar is 2 ms; a machine that is busy with other tests is given more.
+        println!("a call: median {:?}, p99 {:?}", took[100], took[198]);
+        // The target is 2 ms. The limit is higher because other tests keep the machine busy.
         assert!(took[100].as_millis() < 100, "{:?}", took[100]);
     });
 }

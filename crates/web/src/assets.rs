@@ -1,12 +1,12 @@
-//! The files of the dashboard, as they lie under `assets/`.
+//! The files of the dashboard, embedded from `assets/`.
 
-/// All files together are at most this long: the page must be there before anybody misses it.
+/// The maximum total size of all files in bytes, so that the page loads quickly.
 pub const MAX_ASSETS: usize = 150 * 1024;
 
 /// A file of the dashboard.
 #[derive(Clone, Copy, Debug)]
 pub struct Asset {
-    /// The path of the request.
+    /// The request path.
     pub path: &'static str,
     pub content_type: &'static str,
     pub bytes: &'static [u8],
@@ -40,7 +40,7 @@ const ALL: &[Asset] = assets![
     SCRIPT "/app/readable.js" = "app/readable.js",
     SCRIPT "/app/output.js" = "app/output.js",
     SCRIPT "/app/steer.js" = "app/steer.js",
-    SCRIPT "/app/standing.js" = "app/standing.js",
+    SCRIPT "/app/state.js" = "app/state.js",
     SCRIPT "/app/keys.js" = "app/keys.js",
     SCRIPT "/app/frame.js" = "app/frame.js",
     SCRIPT "/app/overview.js" = "app/overview.js",
@@ -49,12 +49,12 @@ const ALL: &[Asset] = assets![
     SCRIPT "/app/report.js" = "app/report.js",
 ];
 
-/// Every file, in the order in which modules need each other.
+/// Returns all files. Each module comes after the modules that it imports.
 pub fn all() -> &'static [Asset] {
     ALL
 }
 
-/// The content type and the bytes of what a request asks for: `/`, or a file below `/app/`.
+/// Returns the content type and the bytes for a request path: `/`, or a file below `/app/`.
 pub fn asset(path: &str) -> Option<(&'static str, &'static [u8])> {
     ALL.iter().find(|asset| asset.path == path).map(|asset| (asset.content_type, asset.bytes))
 }
@@ -66,8 +66,8 @@ mod tests {
     use std::path::Path;
 
     #[test]
-    fn the_first_page_is_there_and_nothing_else_is_guessed_at() {
-        let (kind, page) = asset("/").expect("the page is there");
+    fn only_listed_paths_are_served() {
+        let (kind, page) = asset("/").expect("the page exists");
         assert_eq!(kind, HTML);
         assert!(page.starts_with(b"<!doctype html>"));
         for path in
@@ -78,20 +78,20 @@ mod tests {
     }
 
     #[test]
-    fn every_file_that_lies_there_is_served() {
+    fn every_asset_file_is_served() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("assets");
         let mut found = BTreeSet::from(["/".to_owned()]);
-        for entry in std::fs::read_dir(root.join("app")).expect("the folder is there") {
-            let name = entry.expect("it can be read").file_name();
+        for entry in std::fs::read_dir(root.join("app")).expect("the directory exists") {
+            let name = entry.expect("a readable entry").file_name();
             found.insert(format!("/app/{}", name.to_str().expect("plain names")));
         }
         assert_eq!(found, all().iter().map(|asset| asset.path.to_owned()).collect());
     }
 
-    /// Who has to read one module to know of the next asks for them one after the other.
+    /// Without preloading, the browser would request each module only after parsing the one that imports it.
     #[test]
-    fn every_module_is_asked_for_at_once() {
-        let page = std::str::from_utf8(asset("/").expect("the page is there").1).expect("it is text");
+    fn every_module_is_preloaded() {
+        let page = std::str::from_utf8(asset("/").expect("the page exists").1).expect("UTF-8");
         let modules = all().iter().filter(|asset| asset.content_type == SCRIPT);
         for module in modules.filter(|asset| !matches!(asset.path, "/app/main.js" | "/app/report.js")) {
             let link = format!("<link rel=\"modulepreload\" href=\"{}\">", module.path);
@@ -100,15 +100,15 @@ mod tests {
     }
 
     #[test]
-    fn the_files_together_stay_small() {
+    fn total_asset_size_is_within_the_limit() {
         let sum: usize = all().iter().map(|asset| asset.bytes.len()).sum();
         assert!(sum <= MAX_ASSETS, "{sum} bytes");
     }
 
-    /// Strings become text, never markup or code.
+    /// Strings must become text, never markup or code.
     // promise: 8
     #[test]
-    fn nothing_in_the_pages_makes_markup_or_code_of_a_string() {
+    fn pages_never_turn_strings_into_markup_or_code() {
         const FORBIDDEN: [&str; 12] = [
             "innerHTML",
             "outerHTML",
@@ -124,10 +124,10 @@ mod tests {
             "import(",
         ];
         for asset in all() {
-            let text = std::str::from_utf8(asset.bytes).expect("the files are text");
+            let text = std::str::from_utf8(asset.bytes).expect("UTF-8");
             let found = FORBIDDEN.iter().find(|word| text.contains(*word));
-            assert!(found.is_none(), "{} holds {found:?}", asset.path);
-            // The policy refuses these, and the browser would say so to nobody.
+            assert!(found.is_none(), "{} contains {found:?}", asset.path);
+            // The content security policy blocks these, and users would not see the error.
             assert!(
                 !text.contains(" style=\"") && !text.contains(" onclick"),
                 "{} has inline style or code",

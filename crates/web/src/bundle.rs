@@ -1,19 +1,20 @@
-//! The modules in one piece, for a page that has nobody to ask for them.
+//! Bundles the modules into one script, for a page without a server.
 //!
-//! The modules keep to one way of writing imports and exports (a test holds them to it), so that this needs no
-//! parser: each becomes a function that answers what it exports.
+//! The modules use a single style of imports and exports, which a test enforces, so this needs no parser. Each module
+//! becomes a function that returns its exports.
 
 use crate::assets::{Asset, all};
 
-/// What only the served page needs.
+/// Modules that only the served page needs.
 const NOT_IN_A_REPORT: [&str; 2] = ["/app/main.js", "/app/overview.js"];
 
-/// One script that does what `report.js` does.
+/// Returns one script with `report.js` and everything that it imports.
 pub(crate) fn script() -> String {
     let modules = all().iter().filter(|a| a.path.ends_with(".js") && !NOT_IN_A_REPORT.contains(&a.path));
     modules.map(|module| wrapped(name(module), text(module))).collect()
 }
 
+/// Returns the style sheet.
 pub(crate) fn style() -> &'static str {
     all().iter().find(|asset| asset.path == "/app/style.css").map_or("", text)
 }
@@ -22,7 +23,7 @@ fn text(asset: &Asset) -> &'static str {
     std::str::from_utf8(asset.bytes).unwrap_or_default()
 }
 
-/// `/app/words.js` is `words`.
+/// Returns the module name: `words` for `/app/words.js`.
 fn name(asset: &Asset) -> &'static str {
     asset.path.trim_start_matches("/app/").trim_end_matches(".js")
 }
@@ -44,13 +45,13 @@ fn wrapped(name: &str, source: &str) -> String {
     format!("const ${name} = (() => {{\n{body}return {{ {} }};\n}})();\n", exports.join(", "))
 }
 
-/// The name that a declaration gives: `async function follow(…` gives `follow`.
+/// Returns the name of a declaration: `follow` for `async function follow(…`.
 fn declared(line: &str) -> Option<&str> {
     let mut words = line.split(|c: char| !(c.is_alphanumeric() || c == '_'));
     words.find(|word| !["async", "function", "const", "class", ""].contains(word))
 }
 
-/// `import { a } from "./b.js";` takes from what the function of `b` answered.
+/// Translates an import: `import { a } from "./b.js";` becomes `const { a } = $b;`.
 fn imported(line: &str) -> Option<String> {
     let (what, from) = line.strip_prefix("import ")?.split_once(" from ")?;
     let module = from.trim_start_matches("\"./").trim_end_matches(';').trim_end_matches(".js\"");
@@ -62,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn imports_and_exports_become_names_of_one_script() {
+    fn imports_and_exports_become_local_names() {
         let source = "import { el, put } from \"./dom.js\";\nimport * as api from \"./api.js\";\n\
                       export const A = 1;\nexport async function go(x) {}\nexport class B {}\nfunction own() {}\n";
         let seen = wrapped("page", source);
@@ -73,9 +74,9 @@ mod tests {
         assert!(!seen.contains("import ") && !seen.contains("export "));
     }
 
-    /// What a module needs stands before it: the list is in order, and nothing goes round in a circle.
+    /// The list is in dependency order, so there are no import cycles.
     #[test]
-    fn modules_need_only_those_before_them() {
+    fn modules_import_only_earlier_modules() {
         let mut known: Vec<&str> = Vec::new();
         for asset in all().iter().filter(|asset| asset.path.ends_with(".js")) {
             for line in text(asset).lines().filter(|line| line.starts_with("import")) {
@@ -87,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn a_report_holds_nothing_that_would_end_its_own_script() {
+    fn a_report_cannot_end_its_own_script_element() {
         let script = script();
         for end in ["</script", "<!--", "<script"] {
             assert!(!script.to_lowercase().contains(end), "{end}");

@@ -1,16 +1,16 @@
-//! The pages: the dashboard's files, embedded, and a run's report as one file.
+//! The web pages: the embedded files of the dashboard, and the report of a run as one HTML file.
 //!
-//! Everything under `assets/` is written by hand and served as it stands: plain ES modules and one style
-//! sheet, no build step. The server asks for an [`asset`] by the path of the request; `dogwatch report --html`
-//! asks for a [`report`], which is the same page of a run with its record beside it.
+//! Everything under `assets/` is written by hand and served unchanged: plain ES modules and one style sheet, without a
+//! build step. The server looks up an [`asset`] by request path. `dogwatch report --html` writes a [`report`], which is
+//! the page of one run with its record embedded.
 //!
 //! ```text
-//! assets.rs   which files there are     bundle.rs   the modules as one script
-//! report.rs   the one file              thin.rs     a record of any length in a bounded number of bytes
+//! assets.rs   the list of files         bundle.rs   the modules as one script
+//! report.rs   the HTML report           thin.rs     reduces a record to a size limit
 //! ```
 //!
-//! What never happens here: reading a run, listening, deciding. The pages themselves show text as text:
-//! nothing in them makes markup of a string (a test holds them to it).
+//! This crate does not read runs, listen on sockets or make decisions. The pages show strings only as text, never as
+//! markup, which a test enforces.
 
 mod assets;
 mod bundle;

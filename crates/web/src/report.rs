@@ -1,4 +1,4 @@
-//! A run's report: the dashboard's page of one run, with its record, in one file that needs nothing else.
+//! The report of a run: the dashboard's page of one run with its record, in one self-contained HTML file.
 
 use crate::bundle;
 use crate::thin::{self, Thinned};
@@ -8,22 +8,22 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};
 
-/// A report is at most this long, so that it can be sent to somebody.
+/// The maximum size of a report in bytes, so that it can be sent by mail.
 pub const MAX_REPORT: usize = 2_000_000;
-/// What is kept free for the few lines around script, style and record.
+/// Space reserved for the markup around script, style and record, in bytes.
 const MARGIN: usize = 4 * 1024;
-/// And for what is said about what was left out.
+/// Space reserved for the notes about omitted records, in bytes.
 const NOTES: usize = 1024;
 
-/// What a report tells of.
+/// The run that a report shows.
 pub struct Subject<'a> {
-    /// The directory that the run's record lies in, as people know it.
+    /// The project directory, as shown to the user.
     pub project: &'a str,
     pub status: &'a Status,
     pub events: &'a [Recorded],
 }
 
-/// The record, as `report.js` reads it.
+/// The record as `report.js` reads it.
 #[derive(Serialize)]
 struct Record<'a> {
     run: Run<'a>,
@@ -31,7 +31,7 @@ struct Record<'a> {
     events: &'a [Box<RawValue>],
 }
 
-/// As in the list of runs, but for one that nobody can ask any more.
+/// A run in the format of the API's list of runs.
 #[derive(Serialize)]
 struct Run<'a> {
     run: String,
@@ -42,7 +42,8 @@ struct Run<'a> {
     status: &'a Status,
 }
 
-/// One self-contained HTML file. It runs its own script and no other, asks nobody, and loads nothing.
+/// Returns the report as one HTML file. Its content security policy allows only its own script and style, and no
+/// requests.
 pub fn report(subject: &Subject<'_>) -> String {
     let (script, style) = (bundle::script(), bundle::style());
     let record = record(subject, MAX_REPORT.saturating_sub(script.len() + style.len() + MARGIN));
@@ -58,22 +59,22 @@ pub fn report(subject: &Subject<'_>) -> String {
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
          <meta name=\"color-scheme\" content=\"light dark\">\n<meta name=\"referrer\" content=\"no-referrer\">\n\
          <title>{title} - dogwatch</title>\n<style>{style}</style>\n</head>\n<body>\n\
-         <noscript>This report needs JavaScript. `dogwatch report` without `--html` tells the same in plain text.</noscript>\n\
+         <noscript>This report needs JavaScript. `dogwatch report` without `--html` shows the same as plain text.</noscript>\n\
          <script type=\"application/json\" id=\"record\">{record}</script>\n\
          <script type=\"module\">{script}</script>\n</body>\n</html>\n"
     )
 }
 
-/// The JSON of the record, of at most `room` bytes. It holds no `<`, so nothing in it can end its element.
+/// Returns the record as JSON of at most `room` bytes. It contains no `<`, so it cannot end its script element.
 fn record(subject: &Subject<'_>, room: usize) -> String {
     let around = json(subject, Thinned::default()).len();
     json(subject, thin::thin(subject.events, room.saturating_sub(around + NOTES)))
 }
 
 fn json(subject: &Subject<'_>, thinned: Thinned) -> String {
-    let notes = told(subject.status, thinned.notes);
+    let notes = all_notes(subject.status, thinned.notes);
     let record = Record { run: Run::of(subject), notes, events: &thinned.lines };
-    // What was read from JSON can be written as JSON.
+    // Serialization cannot fail: the events were read from JSON.
     in_script(&serde_json::to_string(&record).unwrap_or_default())
 }
 
@@ -95,16 +96,16 @@ fn name(status: &Status) -> String {
     status.run.as_ref().map_or_else(String::new, ToString::to_string)
 }
 
-fn told(status: &Status, mut notes: Vec<String>) -> Vec<String> {
+fn all_notes(status: &Status, mut notes: Vec<String>) -> Vec<String> {
     if status.live {
         let at = status.last_event.map_or_else(String::new, |last| format!(", after {}", last.at));
-        notes.insert(0, format!("The run was still going on when this was written{at}."));
+        notes.insert(0, format!("The run was still in progress when this report was written{at}."));
     }
-    notes.push("What agents printed is not in this file: `dogwatch logs` shows it.".to_owned());
+    notes.push("Agent output is not in this file; use `dogwatch logs` to see it.".to_owned());
     notes
 }
 
-/// JSON that can stand in a script element.
+/// Escapes JSON for a script element.
 fn in_script(json: &str) -> String {
     json.replace('<', thin::ESCAPED)
 }
@@ -113,7 +114,7 @@ fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
-/// SHA-256 in base 64, as a policy names what it lets run.
+/// Returns the SHA-256 hash in base64, as a content security policy uses it.
 fn fingerprint(text: &str) -> String {
     const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut out = String::with_capacity(44);
@@ -133,8 +134,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_fingerprint_is_what_browsers_compute() {
-        // The example of the specification, and what `openssl dgst -sha256 -binary | base64` says.
+    fn fingerprints_match_the_csp_specification() {
+        // The example from the specification, and the output of `openssl dgst -sha256 -binary | base64`.
         assert_eq!(fingerprint("alert('Hello, world.');"), "qznLcsROx4GACP2dm0UCKCzCG+HiZ1guq6ZZDob/Tng=");
         assert_eq!(fingerprint(""), "47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU=");
     }

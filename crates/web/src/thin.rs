@@ -1,5 +1,5 @@
-//! The events of a run in a bounded number of bytes. What people look for stays; mere progress is put together
-//! in coarser and coarser steps until the rest fits.
+//! Reduces the events of a run to a size limit. Important events are kept; progress records are merged in coarser and
+//! coarser steps until the rest fits.
 
 use dogwatch_core::dur::Dur;
 use dogwatch_core::event::{Event, Observation, Recorded};
@@ -10,13 +10,13 @@ use serde::Serialize;
 use serde_json::value::{RawValue, to_raw_value};
 use std::collections::BTreeMap;
 
-/// How much is given up, one after the other, until it fits.
+/// One level of reduction. Levels are tried in order until the record fits.
 struct Level {
-    /// Progress within one such step becomes one record.
+    /// Progress within one step of this length becomes one record.
     step: Option<Dur>,
-    /// Starts and ends of tools stay single.
+    /// Whether starts and ends of tools are kept as separate records.
     tools: bool,
-    /// Prompts, commands, snapshots, usage and samples stay.
+    /// Whether records of prompts, commands, snapshots, usage and samples are kept.
     small_things: bool,
 }
 
@@ -29,17 +29,17 @@ const LEVELS: [Level; 6] = [
     Level { step: Some(Dur::from_mins(30)), tools: false, small_things: false },
 ];
 
-/// Of a record that fits at no level, so many lines of its beginning are kept; the rest is of its end.
+/// How many lines of the beginning are kept if the record fits at no level. The remaining space is for the end.
 pub const KEPT_OF_BEGINNING: usize = 200;
 
-/// The events as JSON, and what was done to them, for people.
+/// The events as JSON, and notes for the user about the reduction.
 #[derive(Default)]
 pub(crate) struct Thinned {
     pub lines: Vec<Box<RawValue>>,
     pub notes: Vec<String>,
 }
 
-/// At most `room` bytes of lines, their separators included.
+/// Reduces events to at most `room` bytes, including separators.
 pub(crate) fn thin(events: &[Recorded], room: usize) -> Thinned {
     let mut last = Thinned::default();
     for level in &LEVELS {
@@ -51,16 +51,16 @@ pub(crate) fn thin(events: &[Recorded], room: usize) -> Thinned {
     cut_middle(last, room)
 }
 
-/// What `<` becomes in the file. What agents print may be full of it.
+/// The escape for `<` in the file. Agent output may contain many of them.
 pub(crate) const ESCAPED: &str = "\\u003c";
 
-/// What a line takes in the file, with its separator.
+/// Returns the size of a line in the file, including its separator.
 fn bytes(line: &RawValue) -> usize {
     let text = line.get();
     text.len() + 1 + text.bytes().filter(|b| *b == b'<').count() * (ESCAPED.len() - 1)
 }
 
-/// A line of the record, without what no page shows.
+/// A line of the record with the fields that the page shows.
 #[derive(Serialize)]
 struct Line<'a> {
     seq: u64,
@@ -73,11 +73,11 @@ struct Line<'a> {
 type Numbered = (u64, Box<RawValue>);
 
 fn line(seq: u64, at: Wall, awake_ms: Awake, event: &Event) -> Numbered {
-    // An event that was read from JSON can be written as JSON.
+    // Serialization cannot fail: the event was read from JSON.
     (seq, to_raw_value(&Line { seq, at, awake_ms, event }).unwrap_or_default())
 }
 
-/// Progress that is being put together: as one record it stands where its last piece stood.
+/// Progress that is being merged. The merged record takes the position of its last part.
 struct Open {
     seq: u64,
     at: Wall,
@@ -119,7 +119,7 @@ fn at_level(events: &[Recorded], level: &Level) -> Thinned {
     Thinned { lines: out.into_iter().map(|(_, line)| line).collect(), notes: notes(level, merged, dropped) }
 }
 
-/// What counts as mere progress at this level.
+/// Returns the observation if the event counts as progress at this level.
 fn progress(recorded: &Recorded, level: &Level) -> Option<(NodeName, Iteration, Observation)> {
     level.step?;
     match &recorded.event {
@@ -172,7 +172,9 @@ fn closed(key: &(NodeName, Iteration, &'static str), held: &Open) -> Numbered {
 fn notes(level: &Level, merged: u64, dropped: u64) -> Vec<String> {
     let mut notes = Vec::new();
     if let Some(step) = level.step.filter(|_| merged > 0) {
-        notes.push(format!("To keep this file small, progress is shown in steps of {step}; {merged} records were put together."));
+        notes.push(format!(
+            "To keep this file small, progress is shown in steps of {step}; {merged} records were merged."
+        ));
     }
     if dropped > 0 {
         notes.push(format!("{dropped} records of prompts, commands, snapshots and usage were left out."));
@@ -180,7 +182,7 @@ fn notes(level: &Level, merged: u64, dropped: u64) -> Vec<String> {
     notes
 }
 
-/// Keeps the beginning and the end. The first line tells what the run is.
+/// Keeps the beginning and the end. The first line describes the run.
 fn cut_middle(mut thinned: Thinned, room: usize) -> Thinned {
     let all = thinned.lines.len();
     let mut used = 0;

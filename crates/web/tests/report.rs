@@ -1,4 +1,4 @@
-//! What a report holds, and that it stays small whatever the record is.
+//! The content of a report, and its size limit.
 
 use dogwatch_core::dur::Dur;
 use dogwatch_core::event::{Cause, Event, IterationEnd, Observation, Recorded};
@@ -23,11 +23,11 @@ impl Journal {
     fn new() -> Journal {
         let started = plan::started(plan::plan(|_| {}));
         let mut journal = Journal { events: Vec::new(), now: BEGAN, node: started.nodes[0].clone() };
-        journal.tell(Event::RunStarted(Box::new(started)));
+        journal.record(Event::RunStarted(Box::new(started)));
         journal
     }
 
-    fn tell(&mut self, event: Event) {
+    fn record(&mut self, event: Event) {
         self.events.push(Recorded::new(self.events.len() as u64 + 1, self.now, event));
     }
 
@@ -43,7 +43,7 @@ impl Journal {
         let (node, last_ms) = (self.node(), self.now.awake);
         let seen =
             Observation { count: 7, max_gap_ms: 900, messages: 2, ..Observation::single(channel, last_ms) };
-        self.tell(Event::Observed { node, iteration: Iteration(1), seen });
+        self.record(Event::Observed { node, iteration: Iteration(1), seen });
     }
 
     fn end(&mut self, n: u64, because: &str) {
@@ -54,7 +54,7 @@ impl Journal {
             because: because.to_owned(),
             fingerprint: None,
         };
-        self.tell(Event::IterationCompleted(end));
+        self.record(Event::IterationCompleted(end));
     }
 
     fn report(&self) -> String {
@@ -63,11 +63,11 @@ impl Journal {
     }
 }
 
-/// The record as a page would read it.
+/// Returns the record as the page would read it.
 fn record(page: &str) -> Value {
-    let (_, rest) = page.split_once("id=\"record\">").expect("the record is there");
-    let (json, _) = rest.split_once("</script>").expect("it ends");
-    serde_json::from_str(json).expect("it is JSON")
+    let (_, rest) = page.split_once("id=\"record\">").expect("a record");
+    let (json, _) = rest.split_once("</script>").expect("the end of the record");
+    serde_json::from_str(json).expect("JSON")
 }
 
 fn events<'a>(record: &'a Value, name: &str) -> Vec<&'a Value> {
@@ -75,7 +75,7 @@ fn events<'a>(record: &'a Value, name: &str) -> Vec<&'a Value> {
 }
 
 #[test]
-fn a_short_record_is_told_whole() {
+fn a_short_record_is_included_in_full() {
     let mut journal = Journal::new();
     for _ in 0..20 {
         journal.pass(1000);
@@ -86,7 +86,7 @@ fn a_short_record_is_told_whole() {
     let record = record(&page);
     assert_eq!(record["events"].as_array().map(Vec::len), Some(journal.events.len()));
     assert_eq!(record["run"]["status"]["counts"]["completed"], 1);
-    assert!(!page.contains("src=\"") && !page.contains("href=\"http"), "it loads something");
+    assert!(!page.contains("src=\"") && !page.contains("href=\"http"), "the report loads something");
 }
 
 // promise: 8
@@ -102,7 +102,7 @@ fn markup_in_the_record_cannot_end_its_element() {
 }
 
 #[test]
-fn a_night_of_progress_is_thinned_and_nothing_of_it_is_lost_count_of() {
+fn a_long_record_is_thinned_without_losing_counts() {
     let mut journal = Journal::new();
     let all = 100_000;
     for n in 0..all {
@@ -116,16 +116,12 @@ fn a_night_of_progress_is_thinned_and_nothing_of_it_is_lost_count_of() {
     let seen = events(&record, "observed");
     let count: u64 = seen.iter().map(|e| e["count"].as_u64().expect("a number")).sum();
     assert_eq!(count, all * 7);
-    assert!(seen.len() > 2_000, "only {} records of a night are left", seen.len());
+    assert!(seen.len() > 2_000, "only {} records are left", seen.len());
     let numbers: Vec<u64> =
         record["events"].as_array().expect("a list").iter().filter_map(|e| e["seq"].as_u64()).collect();
     assert!(numbers.is_sorted_by(|a, b| a < b), "the page reads them in order");
     assert_eq!(events(&record, "iteration_completed").len(), 1);
-    assert!(
-        record["notes"][0].as_str().is_some_and(|note| note.contains("put together")),
-        "{}",
-        record["notes"]
-    );
+    assert!(record["notes"][0].as_str().is_some_and(|note| note.contains("merged")), "{}", record["notes"]);
 }
 
 #[test]
@@ -143,7 +139,7 @@ fn tools_become_progress_when_there_are_too_many_to_show() {
             mcp: false,
             heartbeat: false,
         };
-        journal.tell(Event::Fact {
+        journal.record(Event::Fact {
             node: node.clone(),
             iteration: Iteration(1),
             fact: Fact::ToolStarted(tool),
@@ -157,22 +153,22 @@ fn tools_become_progress_when_there_are_too_many_to_show() {
 }
 
 #[test]
-fn a_record_that_fits_at_no_level_keeps_its_beginning_and_its_end() {
+fn an_oversized_record_keeps_its_beginning_and_end() {
     let mut journal = Journal::new();
     let node = journal.node();
     for n in 1..=20_000 {
         journal.pass(1000);
-        journal.tell(Event::IterationStarted {
+        journal.record(Event::IterationStarted {
             node: node.clone(),
             iteration: Iteration(n),
             cause: Cause::Next,
         });
-        // Every character of it takes six in the file.
+        // Each character takes six bytes in the file.
         journal.end(n, &"<".repeat(40));
     }
     let page = journal.report();
     assert!(page.len() <= MAX_REPORT, "{} bytes", page.len());
-    assert!(page.len() > MAX_REPORT / 2, "{} bytes: more would have fitted", page.len());
+    assert!(page.len() > MAX_REPORT / 2, "{} bytes: more would have fit", page.len());
     let record = record(&page);
     let kept = record["events"].as_array().expect("a list");
     assert_eq!(kept.first().expect("some")["event"], "run_started");

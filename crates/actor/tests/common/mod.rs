@@ -1,5 +1,5 @@
-//! A stage for one actor: its directory, its FIFOs, its output, how it ended. Whatever happens to the
-//! test, the stage ends all that was started on it. Nothing here sleeps, and nothing waits without end.
+//! A harness for one actor: its directory, FIFOs, output and exit status. It kills everything that was started under it,
+//! even if the test panics. Nothing here sleeps, and every wait has a limit.
 #![allow(dead_code, reason = "each test file uses its own part")]
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -15,46 +15,47 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// Far more than anything here needs, on any machine.
+/// A timeout that is long enough on any machine.
 const PATIENCE: Duration = Duration::from_secs(30);
 
+/// How a process ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum How {
+pub enum Exit {
     Code(i32),
     Signal(i32),
 }
 
-/// What is set before the actor starts.
-pub struct Props {
+/// The environment of an actor that is not started yet.
+pub struct Setup {
     pub dir: TempDir,
     prompt: Option<PathBuf>,
     args: Vec<String>,
     env: Vec<(String, String)>,
 }
 
-impl Props {
-    pub fn new() -> Props {
+impl Setup {
+    pub fn new() -> Setup {
         let dir = TempDir::new().expect("a directory for the test");
-        Props { dir, prompt: None, args: Vec::new(), env: Vec::new() }
+        Setup { dir, prompt: None, args: Vec::new(), env: Vec::new() }
     }
 
     pub fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
 
-    pub fn prompt(mut self, text: &str) -> Props {
+    pub fn prompt(mut self, text: &str) -> Setup {
         let path = self.path("prompt");
         std::fs::write(&path, text).expect("a small file");
         self.prompt = Some(path);
         self
     }
 
-    pub fn arg(mut self, arg: &str) -> Props {
+    pub fn arg(mut self, arg: &str) -> Setup {
         self.args.push(arg.to_owned());
         self
     }
 
-    pub fn env(mut self, name: &str, value: &str) -> Props {
+    pub fn env(mut self, name: &str, value: &str) -> Setup {
         self.env.push((name.to_owned(), value.to_owned()));
         self
     }
@@ -64,29 +65,29 @@ impl Props {
         self.path(name)
     }
 
-    /// A FIFO whose writers we see come and go.
+    /// Creates a FIFO that the test reads.
     pub fn fifo(&self, name: &str) -> Fifo {
         Fifo::new(&self.path(name))
     }
 
-    /// A FIFO that an actor may `await`.
+    /// Creates a FIFO that an actor can `await`.
     pub fn gate(&self, name: &str) -> Gate {
         let path = self.path(name);
         mkfifoat(CWD, &path, Mode::RUSR | Mode::WUSR).expect("a FIFO");
         Gate { path }
     }
 
-    pub fn play(self, steps: &str) -> Stage {
-        Stage::start(self, &["-e", steps])
+    pub fn play(self, steps: &str) -> Harness {
+        Harness::start(self, &["-e", steps])
     }
 
-    pub fn call(self, args: &[&str]) -> Stage {
-        Stage::start(self, args)
+    pub fn call(self, args: &[&str]) -> Harness {
+        Harness::start(self, args)
     }
 }
 
-pub fn play(steps: &str) -> Stage {
-    Props::new().play(steps)
+pub fn play(steps: &str) -> Harness {
+    Setup::new().play(steps)
 }
 
 pub struct Gate {
@@ -94,13 +95,13 @@ pub struct Gate {
 }
 
 impl Gate {
-    /// Lets the actor pass, once it is there.
+    /// Waits for the actor at the gate, then lets it continue.
     pub fn open(self) {
         let until = Instant::now() + PATIENCE;
         let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        // Refused as long as nobody reads; a reader that is let in sees our end at once.
+        // Opening fails until a reader is there. The reader then sees the end of file at once.
         while rustix::fs::open(&self.path, flags, Mode::empty()).is_err() {
-            assert!(Instant::now() < until, "nobody came to {}", self.path.display());
+            assert!(Instant::now() < until, "no reader of {}", self.path.display());
             std::thread::yield_now();
         }
     }
@@ -117,14 +118,14 @@ impl Fifo {
         Fifo { reader: rustix::fs::open(path, flags, Mode::empty()).expect("opens without waiting") }
     }
 
-    /// All that is written until the last writer has gone; at least one must come.
+    /// Reads until the last writer has closed the FIFO. At least one writer must appear.
     pub fn read_to_end(&self) -> String {
         let mut all = Vec::new();
         let until = Instant::now() + PATIENCE;
         loop {
             assert!(
                 self.poll(until.saturating_duration_since(Instant::now())),
-                "nobody wrote, or nobody let go"
+                "no writer, or a writer still holds the FIFO"
             );
             let mut chunk = [0; 4096];
             match rustix::io::read(&self.reader, &mut chunk) {
@@ -136,13 +137,13 @@ impl Fifo {
         }
     }
 
-    /// The pid that `ready` has written.
+    /// Returns the pid that `ready` has written.
     pub fn pid(&self) -> i32 {
         self.read_to_end().trim().parse().expect("a pid and a newline")
     }
 
-    /// Whether there is something to read or the last writer has gone, now.
-    pub fn stirs(&self) -> bool {
+    /// Returns whether there is data or the last writer has closed the FIFO.
+    pub fn is_readable(&self) -> bool {
         self.poll(Duration::ZERO)
     }
 
@@ -154,37 +155,38 @@ impl Fifo {
     }
 }
 
-pub struct Stage {
-    pub props: Props,
+pub struct Harness {
+    pub setup: Setup,
     pub pid: i32,
     process: Child,
     control: BufReader<UnixStream>,
-    ended: Option<(How, Duration)>,
+    ended: Option<(Exit, Duration)>,
 }
 
-impl Stage {
-    fn start(props: Props, args: &[&str]) -> Stage {
+impl Harness {
+    fn start(setup: Setup, args: &[&str]) -> Harness {
         let (ours, theirs) = UnixStream::pair().expect("a socket");
         ours.set_read_timeout(Some(PATIENCE)).expect("a timeout");
-        let mut command = Command::new(env!("CARGO_BIN_EXE_actor-stage"));
-        if let Some(prompt) = &props.prompt {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_actor-harness"));
+        if let Some(prompt) = &setup.prompt {
             command.arg("--stdin").arg(prompt);
         }
-        command.arg(env!("CARGO_BIN_EXE_actor")).args(args).args(&props.args);
-        command.current_dir(&props.dir).envs(props.env.iter().cloned());
-        // A signal to the group of the tests (Ctrl-C, timeout(1)) must not end it before it has cleaned up.
+        command.arg(env!("CARGO_BIN_EXE_actor")).args(args).args(&setup.args);
+        command.current_dir(&setup.dir).envs(setup.env.iter().cloned());
+        // A signal to the process group of the tests (Ctrl-C, timeout(1)) must not kill the harness before it has
+        // cleaned up.
         command.process_group(0);
         command.stdin(OwnedFd::from(theirs)).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let process = command.spawn().expect("the stage starts");
-        // The command still holds the other end of the socket.
+        let process = command.spawn().expect("the harness starts");
+        // The command still holds the other end of the socket; close it.
         drop(command);
-        let mut stage = Stage { props, pid: 0, process, control: BufReader::new(ours), ended: None };
-        stage.pid = stage.told("pid").parse().expect("a pid");
-        stage
+        let mut harness = Harness { setup, pid: 0, process, control: BufReader::new(ours), ended: None };
+        harness.pid = harness.expect_line("pid").parse().expect("a pid");
+        harness
     }
 
-    /// The next line from the stage, which must start with `word`; what follows it.
-    fn told(&mut self, word: &str) -> String {
+    /// Reads the next line from the harness, which must start with `word`, and returns the rest.
+    fn expect_line(&mut self, word: &str) -> String {
         let line = self.line();
         let rest = line.strip_prefix(word).unwrap_or_else(|| panic!("wanted {word}, got {line}"));
         rest.trim().to_owned()
@@ -192,12 +194,12 @@ impl Stage {
 
     fn line(&mut self) -> String {
         let mut line = String::new();
-        self.control.read_line(&mut line).expect("the stage speaks in time");
+        self.control.read_line(&mut line).expect("a line within the timeout");
         line
     }
 
-    /// How the actor itself ended, and the CPU time it used.
-    pub fn ended(&mut self) -> (How, Duration) {
+    /// Returns how the actor itself ended, and the CPU time it used.
+    pub fn ended(&mut self) -> (Exit, Duration) {
         if let Some(ended) = self.ended {
             return ended;
         }
@@ -206,8 +208,8 @@ impl Stage {
         let number =
             |i: usize| words.get(i).and_then(|w| w.parse().ok()).unwrap_or_else(|| panic!("{line:?}"));
         let how = match words.first() {
-            Some(&"code") => How::Code(number(1)),
-            Some(&"signal") => How::Signal(number(1)),
+            Some(&"code") => Exit::Code(number(1)),
+            Some(&"signal") => Exit::Signal(number(1)),
             _ => panic!("{line:?}"),
         };
         let ended = (how, Duration::from_millis(number(3).unsigned_abs().into()));
@@ -215,11 +217,11 @@ impl Stage {
         ended
     }
 
-    pub fn how(&mut self) -> How {
+    pub fn exit(&mut self) -> Exit {
         self.ended().0
     }
 
-    /// All of stdout: until everybody who holds it is gone.
+    /// Reads stdout until every process has closed it.
     pub fn stdout(&mut self) -> String {
         String::from_utf8(self.stdout_bytes()).expect("text")
     }
@@ -236,19 +238,19 @@ impl Stage {
         all
     }
 
-    /// The reader goes away.
+    /// Closes the reading end of stdout.
     pub fn drop_stdout(&mut self) {
         drop(self.process.stdout.take());
     }
 
-    /// Ends everything; how many were left besides the actor.
+    /// Kills everything and returns how many processes were left besides the actor.
     pub fn end(&mut self) -> u64 {
-        self.control.get_ref().shutdown(Shutdown::Write).expect("the stage is there");
+        self.control.get_ref().shutdown(Shutdown::Write).expect("the harness is there");
         loop {
             let line = self.line();
             match line.strip_prefix("killed ") {
                 Some(count) => return count.trim().parse().expect("a number"),
-                None => assert!(!line.is_empty(), "the stage died"),
+                None => assert!(!line.is_empty(), "the harness died"),
             }
         }
     }
@@ -258,25 +260,25 @@ impl Stage {
         rustix::process::kill_process(pid, signal).expect("it is there");
     }
 
-    /// Waits until the process is in this state (`S` sleeps, `T` stopped).
+    /// Waits until the process is in this state (`S` sleeping, `T` stopped).
     pub fn wait_for_state(&self, pid: i32, state: &str) {
         let until = Instant::now() + PATIENCE;
         while stat(pid).first().map(String::as_str) != Some(state) {
-            assert!(Instant::now() < until, "{pid} never was {state}: {:?}", stat(pid));
+            assert!(Instant::now() < until, "{pid} was never {state}: {:?}", stat(pid));
             std::thread::yield_now();
         }
     }
 }
 
-impl Drop for Stage {
+impl Drop for Harness {
     fn drop(&mut self) {
-        // The stage then kills all and ends; it does so too if this process just dies.
+        // Closing the socket makes the harness kill everything and exit. It does the same if this process dies.
         let _ = self.control.get_ref().shutdown(Shutdown::Both);
         let _ = self.process.wait();
     }
 }
 
-/// State, parent, group, session and so on: `/proc/PID/stat` after the name.
+/// Returns the fields of `/proc/PID/stat` after the name: state, parent, group, session and so on.
 pub fn stat(pid: i32) -> Vec<String> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     text.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace().map(str::to_owned).collect()

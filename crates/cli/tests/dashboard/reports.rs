@@ -22,7 +22,7 @@ fn a_report_opens_from_a_file_and_asks_nobody() {
     page.wait(&format!("{DRAWN} > 2000"), "the time axis");
     page.screenshot("report");
     assert_eq!(page.text("document.querySelector('h1').textContent"), "fix-tests");
-    assert!(page.text("document.body.innerText").contains("What agents printed is not in this file"));
+    assert!(page.text("document.body.innerText").contains("Agent output is not in this file"));
     assert!(page.eval("document.querySelector('.steer').hidden").as_bool().expect("a truth"));
     page.assert_no_complaints();
 }

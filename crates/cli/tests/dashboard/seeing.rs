@@ -72,7 +72,7 @@ fn a_page_that_lost_its_server_says_so_and_comes_back() {
     project.call(&["tell", "mind the gap"]).assert_code(0);
     let _serve = Serve::at(&project, &address);
     page.wait("document.querySelector('.link-state.live')", "the connection");
-    page.wait_for_text("told: mind the gap");
+    page.wait_for_text("operator message: mind the gap");
 }
 
 #[test]
@@ -84,7 +84,7 @@ fn who_has_no_token_is_asked_for_it() {
     let (plain, token) = serve.url.split_once("#token=").expect("the address holds it");
     let mut page = crate::browser::Page::open(&project);
     page.go(plain);
-    page.wait_for_text("Who goes there?");
+    page.wait_for_text("Token required");
     page.type_in(token);
     page.key("Enter");
     page.wait("document.querySelector('.run .state')?.textContent === 'waiting'", "the overview");

@@ -215,5 +215,5 @@ fn a_graph_runs_in_the_order_of_its_dependencies() {
     }
     assert_eq!(crate::read(&played.dir.path().join("build/schema.md")).trim(), "The tables of the database.");
     let release = crate::read(&played.dir.path().join("build/release.md"));
-    assert!(release.contains("say so to the world"), "{release}");
+    assert!(release.contains("announce the release"), "{release}");
 }

@@ -22,12 +22,12 @@ fn calls() -> Vec<(&'static str, Value, &'static str, &'static str)> {
         ("report_state", json!({}), "refused", "report_state: missing field `state`"),
         ("report_state", json!({"state": "two words"}), "error", "a state is one word"),
         ("report_progress", json!({"message": "half", "done": 1, "total": 2}), "text", "Noted."),
-        ("report_progress", json!({"message": "half", "done": 1, "total": 2}), "text", "nothing new"),
+        ("report_progress", json!({"message": "half", "done": 1, "total": 2}), "text", "not new"),
         ("report_progress", json!({"message": 5}), "refused", "report_progress: invalid type"),
         ("heartbeat", json!({}), "text", "Alive."),
         ("heartbeat", json!({"more": 1}), "refused", "takes no arguments"),
         ("report_error", json!({"text": "no key"}), "text", "Noted."),
-        ("report_error", json!({"text": " "}), "refused", "`text` says nothing"),
+        ("report_error", json!({"text": " "}), "refused", "`text` is empty"),
         ("save_artifact", json!({"name": "plan.md", "content": "# the plan"}), "text", "Saved as"),
         ("save_artifact", json!({"name": "../plan.md", "content": "x"}), "refused", "not a path"),
         ("save_artifact", json!({"name": "long", "content": long}), "refused", "at most 1048576 bytes"),
@@ -36,12 +36,12 @@ fn calls() -> Vec<(&'static str, Value, &'static str, &'static str)> {
         ("check_done", json!({}), "error", "ask again in"),
         ("what_failed", json!({}), "text", "Nothing has failed"),
         ("what_failed", json!({"x": 1}), "refused", "takes no arguments"),
-        ("no_such_tool", json!({}), "refused", "there is no tool `no_such_tool` here"),
+        ("no_such_tool", json!({}), "refused", "unknown tool `no_such_tool`"),
         ("echo", json!({"text": "hello"}), "text", "hello"),
         ("files_heartbeat", json!({"text": "theirs"}), "text", "theirs"),
         ("refuse", json!({}), "error", "server `files`: not today"),
-        ("hang", json!({}), "error", "server `files`: `hang` gave no answer within its limit of 0.5 s"),
-        ("die", json!({}), "error", "server `files` has ended"),
+        ("hang", json!({}), "error", "server `files`: `hang` did not answer within its limit of 0.5 s"),
+        ("die", json!({}), "error", "server `files` has exited"),
         ("echo", json!({"text": "back"}), "text", "back"),
     ]
 }
@@ -109,7 +109,7 @@ fn what_was_recorded(project: &Project, events: &[Value]) {
     ] {
         assert!(told.contains(&wanted), "{wanted:?} is not in {told:?}");
     }
-    assert!(told.iter().any(|(kind, text)| *kind == "server" && text.contains("has ended")), "{told:?}");
+    assert!(told.iter().any(|(kind, text)| *kind == "server" && text.contains("has exited")), "{told:?}");
     assert_eq!(told.iter().filter(|said| **said == ("progress", "half")).count(), 1, "{told:?}");
     let journal = project.journal();
     let seen = |e: &&Value| e["event"] == "observed" && e["channel"] == "mcp_tool";

@@ -122,8 +122,8 @@ fn a_server_behind_https_is_called_with_its_key_and_one_that_cannot_be_trusted_i
     let told: Vec<&str> =
         all(&events, "agent_reported").iter().filter_map(|event| event["text"].as_str()).collect();
     let tells = |name: &str, why: &str| told.iter().any(|text| text.starts_with(name) && text.contains(why));
-    assert!(tells("other: ", "cannot be trusted"), "{told:?}");
-    assert!(tells("keyless: ", "answers with status 401"), "{told:?}");
+    assert!(tells("other: ", "no trusted TLS connection"), "{told:?}");
+    assert!(tells("keyless: ", "answered with status 401"), "{told:?}");
     let journal = std::fs::read_to_string(project.run_dir().join("events.jsonl")).expect("the record");
     assert!(!journal.contains("Bearer open"), "the record holds the key of a server");
     project.assert_nobody_is_left();

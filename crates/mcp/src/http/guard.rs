@@ -1,7 +1,7 @@
-//! Who may come in, on a port where every process of the machine can knock and every page of a browser can send.
+//! Authorizes requests. Every process on the machine can connect to the port, and so can every page in a browser.
 //!
-//! The session's key shows that the caller belongs to the session. Host keeps away names that were made to lead
-//! here, Origin keeps away pages.
+//! The session's token proves that the client belongs to the session. The Host check prevents DNS rebinding, and the
+//! Origin check rejects browser pages.
 
 use bytes::Bytes;
 use dogwatch_host::door::same;
@@ -13,12 +13,13 @@ use http_body_util::{BodyExt, Full, combinators::BoxBody};
 use std::convert::Infallible;
 use std::net::SocketAddr;
 
-/// The one path.
+/// The path of the MCP endpoint, the only one that is served.
 pub const PATH: &str = "/mcp";
 
+/// An HTTP response.
 pub type Reply = Response<BoxBody<Bytes, Infallible>>;
 
-/// Every way of saying no before MCP begins.
+/// Why a request is refused before it reaches the MCP service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
     BadHost,
@@ -32,35 +33,35 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    fn said(self) -> (StatusCode, &'static str, &'static str) {
+    /// Returns the status, the error code and the message.
+    fn parts(self) -> (StatusCode, &'static str, &'static str) {
         match self {
-            Refusal::BadHost => {
-                (StatusCode::FORBIDDEN, "bad_host", "this request was meant for another host")
-            }
+            Refusal::BadHost => (StatusCode::FORBIDDEN, "bad_host", "the Host header names another host"),
             Refusal::BadOrigin => {
-                (StatusCode::FORBIDDEN, "bad_origin", "pages of a browser have no business here")
+                (StatusCode::FORBIDDEN, "bad_origin", "requests from browser pages are not allowed")
             }
             Refusal::NoToken => (
                 StatusCode::UNAUTHORIZED,
                 "wrong_token",
-                "the key of this session is needed: `Authorization: Bearer KEY`, and KEY is in DOGWATCH_TOKEN",
+                "the session token is missing or wrong; send `Authorization: Bearer TOKEN` with the TOKEN from DOGWATCH_TOKEN",
             ),
             Refusal::NoSuchPath => (StatusCode::NOT_FOUND, "not_found", "the MCP server is at /mcp"),
             Refusal::TooLarge => {
                 (StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", "a message has at most 4194304 bytes")
             }
             Refusal::TooSlow => {
-                (StatusCode::REQUEST_TIMEOUT, "body_too_slow", "the body of the request did not come in time")
+                (StatusCode::REQUEST_TIMEOUT, "body_too_slow", "the request body took too long")
             }
-            Refusal::Broken => (StatusCode::BAD_REQUEST, "bad_body", "the body of the request is broken off"),
+            Refusal::Broken => (StatusCode::BAD_REQUEST, "bad_body", "the request body is incomplete"),
             Refusal::TooLong => {
-                (StatusCode::GATEWAY_TIMEOUT, "no_answer", "there was no answer within the longest limit")
+                (StatusCode::GATEWAY_TIMEOUT, "no_answer", "no response within the time limit")
             }
         }
     }
 
+    /// Returns the error response.
     pub fn reply(self) -> Reply {
-        let (status, code, message) = self.said();
+        let (status, code, message) = self.parts();
         let body = serde_json::json!({"error": {"code": code, "message": message}}).to_string();
         let mut reply = Response::new(Full::new(Bytes::from(body)).boxed());
         *reply.status_mut() = status;
@@ -72,24 +73,29 @@ impl Refusal {
     }
 }
 
+/// Checks requests against the session's token and the listener's address.
 pub struct Guard {
     token: String,
     names: Names,
 }
 
 impl Guard {
+    /// Creates a guard for a token and a listener address.
     pub fn new(token: &str, address: SocketAddr) -> Guard {
         Guard { token: token.to_owned(), names: Names::of(address) }
     }
 
+    /// Returns the accepted values of the Host header.
     pub fn hosts(&self) -> Vec<String> {
         self.names.iter().map(str::to_owned).collect()
     }
 
+    /// Returns the accepted values of the Origin header.
     pub fn origins(&self) -> Vec<String> {
         self.names.iter().map(|name| format!("http://{name}")).collect()
     }
 
+    /// Checks the host, the origin, the token and the path of a request.
     pub fn check(&self, uri: &Uri, headers: &HeaderMap) -> Result<(), Refusal> {
         let hosts = headers.get_all(HOST).iter().map(HeaderValue::as_bytes);
         if !self.names.are_meant(hosts, uri.authority().map(Authority::as_str)) {
@@ -130,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_sessions_key_in_its_header_opens_the_door() {
+    fn requires_the_session_token_in_the_authorization_header() {
         assert_eq!(check(PATH, &[HOST_HERE, KEY]), Ok(()));
         assert_eq!(check(PATH, &[HOST_HERE, ("authorization", "bearer 00ff")]), Ok(()));
         for wrong in
@@ -148,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_that_was_meant_for_another_host_is_refused_with_the_key_too() {
+    fn rejects_a_wrong_host_even_with_a_valid_token() {
         assert_eq!(check(PATH, &[("host", "LOCALHOST:4711"), KEY]), Ok(()));
         for bad in ["", "127.0.0.1", "localhost", "127.0.0.1:80", "evil.example:4711", "0.0.0.0:4711"] {
             assert_eq!(check(PATH, &[("host", bad), KEY]), Err(Refusal::BadHost), "{bad}");
@@ -159,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_is_refused_with_the_key_too() {
+    fn rejects_foreign_origins_even_with_a_valid_token() {
         for bad in ["null", "", "http://evil.example", "https://127.0.0.1:4711", "http://127.0.0.1:1"] {
             assert_eq!(check(PATH, &[HOST_HERE, KEY, ("origin", bad)]), Err(Refusal::BadOrigin), "{bad}");
         }
@@ -167,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn there_is_one_path() {
+    fn rejects_other_paths() {
         for other in ["/", "/mcp/", "/MCP", "/v1/mcp", "//mcp"] {
             assert_eq!(check(other, &[HOST_HERE, KEY]), Err(Refusal::NoSuchPath), "{other}");
         }

@@ -1,38 +1,38 @@
-//! The same server over HTTP: for an agent, or a program of its own making, that takes a URL and no command.
+//! The same MCP server over HTTP, for an agent or a program that accepts a URL instead of a command.
 //!
-//! `dogwatch mcp --http` is a process of its own, which listens on the loopback address alone and serves one
-//! session. Every process of the machine can knock there, so every request proves itself by the session's key
-//! before a byte of its body is read.
+//! `dogwatch mcp --http` runs in a separate process, listens only on the loopback address, and serves one session.
+//! Every process on the machine can connect to the port, so each request must carry the session's token. The token
+//! is checked before any of the body is read.
 //!
 //! ```text
-//! guard.rs     who may come in (pure)               door.rs   lets callers in, a bounded number of them
-//! answer.rs    from a request to its answer         line.rs   a connection whose writes end in time
-//! sessions.rs  who has greeted, and who is silent   over.rs   how the end of the session is seen
+//! guard.rs     authorization of requests (pure)     listener.rs      a bounded number of connections
+//! handler.rs   handling of one request              timed_stream.rs  a connection with a write timeout
+//! sessions.rs  open MCP sessions                    session_end.rs   detects the end of the session
 //! ```
 
-mod answer;
-mod door;
 mod guard;
-pub(crate) mod line;
-mod over;
+mod handler;
+mod listener;
+mod session_end;
 mod sessions;
+pub(crate) mod timed_stream;
 
 use crate::bound::{until, within};
-use crate::home::{self, Home};
 use crate::limits::{
-    BODY_LIMIT, HEAD_LIMIT, HOME_LIMIT, LONGEST_SILENCE, MAX_CONNECTIONS, MAX_SESSIONS, START_LIMIT,
+    BODY_LIMIT, HEAD_LIMIT, MAX_CONNECTIONS, MAX_SESSIONS, RUN_LIMIT, SESSION_IDLE_LIMIT, START_LIMIT,
     TOOL_LIMIT, WRITE_LIMIT,
 };
 use crate::proxy::Proxy;
-use crate::serve::{Side, check_limit, duration};
-use answer::Answering;
+use crate::run_client::{self, RunClient};
+use crate::serve::{AgentServer, check_limit, duration};
 use dogwatch_core::dur::Dur;
 use dogwatch_core::settings::McpServer;
 use dogwatch_host::door::SessionFile;
 use guard::Guard;
-use over::Over;
+use handler::Handler;
 use rmcp::transport::streamable_http_server::session::local::{LocalSessionManager, SessionConfig};
 use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
+use session_end::SessionEnd;
 use sessions::Sessions;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -44,22 +44,23 @@ use tokio_util::sync::CancellationToken;
 
 pub use guard::PATH;
 
-/// How often a stream that has nothing to say shows that it is alive: clients give up after some minutes.
-const SIGN_OF_LIFE: Duration = Duration::from_secs(60);
+/// How often an idle event stream sends a keep-alive: clients give up after a few minutes.
+const KEEP_ALIVE: Duration = Duration::from_secs(60);
 
-/// What callers may take up.
+/// Limits for HTTP clients.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
+    /// Concurrent connections.
     pub connections: usize,
-    /// Clients that have greeted; one more, and the one that is silent longest is ended.
+    /// Open MCP sessions; for a further one, the session that has been idle longest is closed.
     pub sessions: usize,
-    /// For the head of a request to come, and between two requests.
+    /// How long a client may take to send a request head, also between two requests.
     pub head: Duration,
-    /// For the body of a request to come.
+    /// How long a client may take to send a request body.
     pub body: Duration,
-    /// For what is written to be taken.
+    /// How long a client may take to accept what is written.
     pub write: Duration,
-    /// A client that says nothing for so long is ended.
+    /// How long a session may be idle before it is closed.
     pub silence: Duration,
 }
 
@@ -71,63 +72,65 @@ impl Default for Limits {
             head: HEAD_LIMIT,
             body: BODY_LIMIT,
             write: WRITE_LIMIT,
-            silence: LONGEST_SILENCE,
+            silence: SESSION_IDLE_LIMIT,
         }
     }
 }
 
-/// Serves a session's agent here, until the session is over, or the process that it stands beside. The listener is on
-/// a loopback address; `file` is the session's, which goes with it.
+/// Serves a session's agent over HTTP until the session is over or the agent's process exits.
+///
+/// The listener is on a loopback address. `file` is the session file, which is removed at the end of the session.
+/// `agent` is the pidfd of the agent's process, if this server runs beside it.
 pub fn serve_http(
     session: SessionFile,
     file: &Path,
     listener: std::net::TcpListener,
-    beside: Option<OwnedFd>,
+    agent: Option<OwnedFd>,
 ) -> io::Result<()> {
     let runtime = crate::runtime()?;
-    // A client that waits for the answer to its call is not silent.
-    let silence = LONGEST_SILENCE.saturating_add(longest_call(&session));
+    // A client that waits for the result of a call is not idle.
+    let silence = SESSION_IDLE_LIMIT.saturating_add(longest_call(&session));
     let limits = Limits { silence, ..Limits::default() };
-    // unbounded: serves as long as the session lasts
+    // unbounded: serves until the session ends
     let served = runtime.block_on(async {
         listener.set_nonblocking(true)?;
-        // unbounded: as above
-        serve_at(session, file, TcpListener::from_std(listener)?, limits, beside).await
+        // unbounded: see above
+        serve_at(session, file, TcpListener::from_std(listener)?, limits, agent).await
     });
     runtime.shutdown_background();
     served
 }
 
-/// The same, for who has a runtime.
+/// Like [`serve_http`], for a caller that already has a runtime.
 pub async fn serve_at(
     session: SessionFile,
     file: &Path,
     listener: TcpListener,
     limits: Limits,
-    beside: Option<OwnedFd>,
+    agent: Option<OwnedFd>,
 ) -> io::Result<()> {
-    let over = match Over::of(file, beside) {
+    let end = match SessionEnd::watch(file, agent) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        over => over?,
+        end => end?,
     };
     let longest = longest_call(&session);
     let guard = Guard::new(&session.token, listener.local_addr()?);
-    let (home, notes) = Home::of(session);
-    let home = Arc::new(home);
-    let passing = tokio::spawn(home::pass_on(Arc::clone(&home), notes));
-    let side = Side { proxy: Arc::new(Proxy::new(Arc::clone(&home))), home: Arc::clone(&home) };
+    let (run, notes) = RunClient::new(session);
+    let run = Arc::new(run);
+    let forwarding = tokio::spawn(run_client::forward_notes(Arc::clone(&run), notes));
+    let server = AgentServer { proxy: Arc::new(Proxy::new(Arc::clone(&run))), run: Arc::clone(&run) };
     let streams = CancellationToken::new();
     let config = StreamableHttpServerConfig::default()
         .enforce_origin_validation()
         .with_allowed_origins(guard.origins())
         .with_allowed_hosts(guard.hosts())
-        .with_sse_keep_alive(Some(SIGN_OF_LIFE))
+        .with_sse_keep_alive(Some(KEEP_ALIVE))
         .with_cancellation_token(streams.clone());
     let mut manager = LocalSessionManager::default();
     manager.session_config = session_config(limits.silence);
     let manager = Arc::new(manager);
-    let service = StreamableHttpService::new(move || Ok(side.clone()), Arc::clone(&manager), config);
-    let answering = Answering {
+    let service = StreamableHttpService::new(move || Ok(server.clone()), Arc::clone(&manager), config);
+    let handler = Handler {
         guard,
         service,
         sessions: Sessions::new(manager, limits.sessions),
@@ -136,16 +139,16 @@ pub async fn serve_at(
     };
     let closing = CancellationToken::new();
     let ended = async {
-        // unbounded: the session lasts as long as it lasts
-        until(home.over(), over.seen()).await;
+        // unbounded: until the session ends
+        until(run.session_over(), end.reached()).await;
         closing.cancel();
     };
-    let doors = door::let_in(listener, Arc::new(answering), limits, closing.clone());
-    // unbounded: ends when the session does, and then in time
-    tokio::join!(ended, doors);
+    let connections = listener::accept_connections(listener, Arc::new(handler), limits, closing.clone());
+    // unbounded: until the session ends; the shutdown has a limit
+    tokio::join!(ended, connections);
     streams.cancel();
-    home.leave();
-    let _ = within(HOME_LIMIT, passing).await;
+    run.finish();
+    let _ = within(RUN_LIMIT, forwarding).await;
     Ok(())
 }
 
@@ -155,9 +158,10 @@ fn session_config(silence: Duration) -> SessionConfig {
     config
 }
 
-/// The longest that any call may take.
+/// Returns the longest time that any call may take.
 fn longest_call(session: &SessionFile) -> Duration {
-    let of = |server: &McpServer| server.tools.iter().map(|(_, limit)| *limit).fold(server.timeout, Dur::max);
-    let servers = session.servers.iter().map(of).map(duration).max().unwrap_or_default();
+    let longest =
+        |server: &McpServer| server.tools.iter().map(|(_, limit)| *limit).fold(server.timeout, Dur::max);
+    let servers = session.servers.iter().map(longest).map(duration).max().unwrap_or_default();
     check_limit(session).max(servers.saturating_add(4 * START_LIMIT)).saturating_add(2 * TOOL_LIMIT)
 }

@@ -1,11 +1,11 @@
-//! The proxy: the user's other MCP servers, behind ours. They are started when somebody asks for tools, their
-//! tools are offered beside ours, and every call ends in time, whatever a server does.
+//! The proxy for the user's other MCP servers. It starts them when the agent lists the tools, offers their tools
+//! together with ours, and puts a time limit on every call.
 //!
 //! ```text
-//! names.rs     under which names their tools are offered (pure)
-//! upstream.rs  one server: its start, its calls, its end
+//! names.rs     the names under which tools are offered (pure)
+//! upstream.rs  one server: start, calls, shutdown
 //! remote/      a server behind a URL, over HTTP
-//! relay.rs     progress, from a server to the agent that called
+//! relay.rs     progress notifications from a server to the agent
 //! ```
 
 pub mod names;
@@ -14,55 +14,57 @@ mod remote;
 mod upstream;
 
 use crate::bound::within;
-use crate::home::Home;
 use crate::limits::{LIST_LIMIT, START_LIMIT};
+use crate::run_client::RunClient;
 use crate::tools;
 use dogwatch_core::side::{Phase, Said};
 use names::{Names, Target};
-use relay::{Progress, Relay};
+use relay::{Caller, Relay};
 use rmcp::model::{CallToolRequestParams, CallToolResult, ContentBlock, Tool};
 use rmcp::service::{RequestContext, RoleServer};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::task::JoinSet;
-use upstream::{NoAnswer, OneCall, Upstream};
+use upstream::{CallError, ToolCall, Upstream};
 
+/// The servers behind the proxy and the names of their tools.
 pub struct Proxy {
-    home: Arc<Home>,
+    run: Arc<RunClient>,
     servers: Vec<Arc<Upstream>>,
     relay: Relay,
     names: Mutex<Names>,
 }
 
 impl Proxy {
-    pub fn new(home: Arc<Home>) -> Proxy {
+    /// Creates the proxy for the servers of a session. No server is started yet.
+    pub fn new(run: Arc<RunClient>) -> Proxy {
         let servers =
-            home.session().servers.iter().cloned().map(|plan| Arc::new(Upstream::new(plan))).collect();
-        let relay = Relay::new(Arc::clone(&home));
-        Proxy { home, servers, relay, names: Mutex::default() }
+            run.session().servers.iter().cloned().map(|plan| Arc::new(Upstream::new(plan))).collect();
+        let relay = Relay::new(Arc::clone(&run));
+        Proxy { run, servers, relay, names: Mutex::default() }
     }
 
-    /// The tools of all servers that are ready in time, under the names they are offered by. One that is not
-    /// goes on starting; the agent is told when there is more to see.
+    /// Returns the tools of all servers that are ready within the limit, under their offered names. The other servers
+    /// continue to start, and the agent is notified when the list has changed.
     pub async fn tools(&self, context: &RequestContext<RoleServer>) -> Vec<Tool> {
         let mut starting = JoinSet::new();
         for server in &self.servers {
-            let (server, relay, home) = (Arc::clone(server), self.relay.clone(), Arc::clone(&self.home));
+            let (server, relay, run) = (Arc::clone(server), self.relay.clone(), Arc::clone(&self.run));
             starting.spawn(async move {
-                let ready = within(2 * START_LIMIT, server.ready(&home.session().work_dir, &relay)).await;
+                let ready = within(2 * START_LIMIT, server.ready(&run.session().work_dir, &relay)).await;
                 if let Some(why) = ready.map_err(|late| late.to_string()).and_then(|r| r).err() {
-                    home.note(Said::ServerTrouble { server: server.plan.name.clone(), text: why });
+                    run.note(Said::ServerTrouble { server: server.plan.name.clone(), text: why });
                 }
             });
         }
         let all = async {
-            // unbounded: every one of them ends in time
+            // unbounded: each start has its own limit
             while starting.join_next().await.is_some() {}
         };
         if within(LIST_LIMIT, all).await.is_err() {
             let agent = context.peer.clone();
             tokio::spawn(async move {
-                // unbounded: every one of them ends in time
+                // unbounded: each start has its own limit
                 while starting.join_next().await.is_some() {}
                 let _ = within(LIST_LIMIT, agent.notify_tool_list_changed()).await;
             });
@@ -85,17 +87,17 @@ impl Proxy {
         offered
     }
 
-    /// Where a tool of this name is.
+    /// Returns the target of a tool name.
     pub fn find(&self, name: &str) -> Option<Target> {
         self.names.lock().unwrap_or_else(PoisonError::into_inner).find(name).cloned()
     }
 
-    /// How long a call may take, the start of its server included.
+    /// Returns the time limit of a call, including the start of its server.
     pub fn limit(&self, target: &Target) -> Duration {
         self.servers[target.server].limit(&target.tool) + 3 * START_LIMIT
     }
 
-    /// Passes a call on. Its start and its end are evidence; there is always an answer.
+    /// Forwards a call and always returns a result. The start and the end of the call are evidence.
     pub async fn call(
         &self,
         target: &Target,
@@ -104,33 +106,33 @@ impl Proxy {
     ) -> CallToolResult {
         let server = &self.servers[target.server];
         let (name, tool) = (server.plan.name.clone(), target.tool.clone());
-        let note = |phase| self.home.note(Said::Call { server: name.clone(), tool: tool.clone(), phase });
+        let note = |phase| self.run.note(Said::Call { server: name.clone(), tool: tool.clone(), phase });
         note(Phase::Start);
-        let progress = Progress {
+        let progress = Caller {
             agent: context.peer.clone(),
             token: context.meta.get_progress_token(),
             server: name.clone(),
             tool: tool.clone(),
         };
-        let call = OneCall {
+        let call = ToolCall {
             tool: &target.tool,
             arguments: request.arguments,
-            cancelled: &context.ct,
+            canceled: &context.ct,
             progress: Some(progress),
         };
-        let answered = server.call(&self.home.session().work_dir, &self.relay, call);
+        let answered = server.call(&self.run.session().work_dir, &self.relay, call);
         let answer = within(self.limit(target), answered).await;
-        let answer =
-            answer.unwrap_or_else(|late| Err(NoAnswer::Late(format!("server `{name}`: `{tool}`: {late}"))));
+        let answer = answer
+            .unwrap_or_else(|late| Err(CallError::TimedOut(format!("server `{name}`: `{tool}`: {late}"))));
         note(match &answer {
-            Err(NoAnswer::Late(_)) => Phase::TimedOut,
+            Err(CallError::TimedOut(_)) => Phase::TimedOut,
             Ok(_) | Err(_) => Phase::End,
         });
         match answer {
             Ok(result) => result,
             Err(why) => {
-                if let NoAnswer::Down(text) = &why {
-                    self.home.note(Said::ServerTrouble { server: name.clone(), text: text.clone() });
+                if let CallError::Down(text) = &why {
+                    self.run.note(Said::ServerTrouble { server: name.clone(), text: text.clone() });
                 }
                 CallToolResult::error(vec![ContentBlock::text(why.text())])
             }

@@ -1,22 +1,22 @@
-//! Under which names the tools of many servers are offered as one list: each under its own, with the server's
-//! before it where two would have the same. A name that was given stays; a server that comes later takes what
-//! is free.
+//! The names under which the tools of several servers are offered as one list. Each tool keeps its own name; on a
+//! clash, the server's name becomes a prefix. Assigned names do not change when a server starts later.
 
 use std::collections::BTreeMap;
 
-/// Tools that are offered, of all servers together; more are left out.
+/// How many tools of all servers are offered; further ones are left out.
 pub const MAX_OFFERED: usize = 1_000;
-/// The longest name of a tool, in bytes.
+/// The longest tool name, in bytes.
 pub const MAX_TOOL_NAME: usize = 128;
 
 /// A tool behind the proxy.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Target {
-    /// Which server, by its place in the settings.
+    /// The index of the server in the settings.
     pub server: usize,
     pub tool: String,
 }
 
+/// The assigned names.
 #[derive(Debug, Default)]
 pub struct Names {
     by_name: BTreeMap<String, Target>,
@@ -24,7 +24,7 @@ pub struct Names {
 }
 
 impl Names {
-    /// The name under which a tool is offered; none if there is no room or no name for it.
+    /// Returns the name under which a tool is offered, or `None` if it has no valid free name or the list is full.
     pub fn offer(&mut self, server: usize, server_name: &str, tool: &str, ours: &[&str]) -> Option<&str> {
         let target = Target { server, tool: tool.to_owned() };
         if !self.by_target.contains_key(&target) {
@@ -40,15 +40,16 @@ impl Names {
         self.by_target.get(&target).map(String::as_str)
     }
 
+    /// Returns the tool with this offered name.
     pub fn find(&self, name: &str) -> Option<&Target> {
         self.by_name.get(name)
     }
 }
 
-/// Agents take no other names.
+/// Returns whether agents accept the name.
 fn is_name(tool: &str) -> bool {
-    let fine = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.' | b'/');
-    !tool.is_empty() && tool.len() <= MAX_TOOL_NAME && tool.bytes().all(fine)
+    let allowed = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.' | b'/');
+    !tool.is_empty() && tool.len() <= MAX_TOOL_NAME && tool.bytes().all(allowed)
 }
 
 #[cfg(test)]
@@ -58,20 +59,20 @@ mod tests {
     const OURS: [&str; 1] = ["heartbeat"];
 
     #[test]
-    fn a_tool_keeps_its_name_and_gets_its_servers_before_it_only_where_two_clash() {
+    fn prefixes_the_server_name_only_on_a_name_clash() {
         let mut names = Names::default();
         assert_eq!(names.offer(0, "files", "search", &OURS), Some("search"));
         assert_eq!(names.offer(1, "web", "search", &OURS), Some("web_search"));
         assert_eq!(names.offer(1, "web", "fetch", &OURS), Some("fetch"));
         assert_eq!(names.offer(1, "web", "heartbeat", &OURS), Some("web_heartbeat"));
-        // Asked again, nothing has moved.
+        // A second offer returns the same name.
         assert_eq!(names.offer(1, "web", "search", &OURS), Some("web_search"));
         assert_eq!(names.find("web_search"), Some(&Target { server: 1, tool: "search".into() }));
         assert_eq!(names.find("heartbeat"), None);
     }
 
     #[test]
-    fn names_that_no_agent_takes_and_tools_beyond_the_limit_are_left_out() {
+    fn leaves_out_invalid_names_and_tools_beyond_the_limit() {
         let mut names = Names::default();
         for bad in ["", "a b", "a\n", &"x".repeat(MAX_TOOL_NAME + 1)] {
             assert_eq!(names.offer(0, "s", bad, &OURS), None, "{bad:?}");

@@ -1,9 +1,9 @@
-//! What servers say unasked: of a call's progress it is passed on to the agent that called, and to the run as
-//! evidence. All else they say finds nobody.
+//! Forwards progress notifications from a server to the agent that made the call, and to the run as evidence. Other
+//! notifications of servers are ignored.
 
 use crate::bound::within;
-use crate::home::Home;
 use crate::limits::WRITE_LIMIT;
+use crate::run_client::RunClient;
 use dogwatch_core::side::{Phase, Said};
 use rmcp::handler::client::ClientHandler;
 use rmcp::model::{ClientConfig, Implementation, ProgressNotificationParam, ProgressToken};
@@ -13,80 +13,83 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Progress of one call is evidence at most this often.
+/// The shortest interval between two evidence notes for one call.
 const EVIDENCE_EVERY: Duration = Duration::from_secs(1);
 
-/// Who called, and how they know the call.
+/// The agent that made a call, and how it identifies the call.
 #[derive(Clone)]
-pub struct Progress {
+pub struct Caller {
     pub agent: Peer<RoleServer>,
-    /// None: the agent does not want to hear of it; it is evidence all the same.
+    /// `None` if the agent did not ask for progress; the progress is evidence anyway.
     pub token: Option<ProgressToken>,
     pub server: String,
     pub tool: String,
 }
 
-struct Open {
-    progress: Progress,
-    told: Option<Instant>,
-    turn: Turn,
+struct Entry {
+    progress: Caller,
+    last_evidence: Option<Instant>,
+    lock: NotifyLock,
 }
 
-/// Whoever tells the agent of a call has it: first come, first served, and the answer comes last.
-type Turn = Arc<tokio::sync::Mutex<()>>;
+/// Held while a progress notification is sent, so that all notifications precede the result.
+type NotifyLock = Arc<tokio::sync::Mutex<()>>;
 
-/// One per server; the calls that are open, by the token that the server knows.
+/// The open calls by the progress token that the server knows.
 #[derive(Clone)]
 pub struct Relay {
-    home: Arc<Home>,
-    open: Arc<Mutex<BTreeMap<String, Open>>>,
+    run: Arc<RunClient>,
+    open: Arc<Mutex<BTreeMap<String, Entry>>>,
     numbers: Arc<AtomicU64>,
 }
 
-/// Takes a call off the list when it is over.
-pub struct Relayed {
+/// An open call. Dropping it removes the call from the relay.
+pub struct OpenCall {
     relay: Relay,
     key: String,
-    turn: Turn,
+    lock: NotifyLock,
 }
 
 impl Relay {
-    pub fn new(home: Arc<Home>) -> Relay {
-        Relay { home, open: Arc::default(), numbers: Arc::new(AtomicU64::new(1)) }
+    /// Creates a relay without open calls.
+    pub fn new(run: Arc<RunClient>) -> Relay {
+        Relay { run, open: Arc::default(), numbers: Arc::new(AtomicU64::new(1)) }
     }
 
+    /// Returns a number that identifies one start of a server.
     pub fn next_number(&self) -> u64 {
         self.numbers.fetch_add(1, Ordering::Relaxed)
     }
 
-    pub fn forward(&self, token: ProgressToken, progress: Progress) -> Relayed {
+    /// Forwards the progress of a call to its caller until the returned value is dropped.
+    pub fn forward(&self, token: ProgressToken, progress: Caller) -> OpenCall {
         let key = format!("{:?}", token.0);
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        let turn = Turn::default();
-        open.insert(key.clone(), Open { progress, told: None, turn: Arc::clone(&turn) });
-        Relayed { relay: self.clone(), key, turn }
+        let lock = NotifyLock::default();
+        open.insert(key.clone(), Entry { progress, last_evidence: None, lock: Arc::clone(&lock) });
+        OpenCall { relay: self.clone(), key, lock }
     }
 
-    /// Who is to be told, and whether it is evidence too.
-    fn find(&self, key: &str) -> Option<(Progress, bool, Turn)> {
+    /// Returns the caller to notify, whether the progress is also evidence, and the notification lock.
+    fn find(&self, key: &str) -> Option<(Caller, bool, NotifyLock)> {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         let call = open.get_mut(key)?;
-        let evidence = call.told.is_none_or(|at| at.elapsed() >= EVIDENCE_EVERY);
+        let evidence = call.last_evidence.is_none_or(|at| at.elapsed() >= EVIDENCE_EVERY);
         if evidence {
-            call.told = Some(Instant::now());
+            call.last_evidence = Some(Instant::now());
         }
-        Some((call.progress.clone(), evidence, Arc::clone(&call.turn)))
+        Some((call.progress.clone(), evidence, Arc::clone(&call.lock)))
     }
 }
 
-impl Relayed {
-    /// Waits until what the server has told so far is passed on: progress after the answer finds nobody.
+impl OpenCall {
+    /// Waits until the current notification is sent. Clients drop progress that arrives after the result.
     pub async fn settled(&self) {
-        let _ = within(WRITE_LIMIT, self.turn.lock()).await;
+        let _ = within(WRITE_LIMIT, self.lock.lock()).await;
     }
 }
 
-impl Drop for Relayed {
+impl Drop for OpenCall {
     fn drop(&mut self) {
         self.relay.open.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.key);
     }
@@ -100,15 +103,15 @@ impl ClientHandler for Relay {
     }
 
     async fn on_progress(&self, said: ProgressNotificationParam, _context: NotificationContext<RoleClient>) {
-        let Some((call, evidence, turn)) = self.find(&format!("{:?}", said.progress_token.0)) else { return };
+        let Some((call, evidence, lock)) = self.find(&format!("{:?}", said.progress_token.0)) else { return };
         if evidence {
-            let Progress { server, tool, .. } = call.clone();
-            self.home.note(Said::Call { server, tool, phase: Phase::Progress });
+            let Caller { server, tool, .. } = call.clone();
+            self.run.note(Said::Call { server, tool, phase: Phase::Progress });
         }
         if let Some(token) = call.token {
             let mut passed = said;
             passed.progress_token = token;
-            let Ok(_turn) = within(WRITE_LIMIT, turn.lock()).await else { return };
+            let Ok(_lock) = within(WRITE_LIMIT, lock.lock()).await else { return };
             let _ = within(WRITE_LIMIT, call.agent.notify_progress(passed)).await;
         }
     }

@@ -1,10 +1,10 @@
-//! One server behind the proxy: started or connected to when it is first needed, spoken to within limits, ended or
-//! left when it hangs.
+//! One server behind the proxy. It is started, or connected to, when it is first needed. Each call has a time limit,
+//! and a server that hangs repeatedly is restarted.
 
-use crate::bound::{Late, Unmet, seconds, within, within_unless};
+use crate::bound::{TimedOut, WaitError, seconds, within, within_unless};
 use crate::child::{self, Child, Tail};
 use crate::limits::{MAX_ANSWERED, RETRY_AFTER, START_LIMIT, WRITE_LIMIT};
-use crate::proxy::relay::{Progress, Relay};
+use crate::proxy::relay::{Caller, Relay};
 use crate::proxy::remote;
 use crate::serve::duration;
 use crate::wire::{Peer, Wire};
@@ -19,28 +19,29 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
-use tokio::sync::Mutex as Turn;
+use tokio::sync::Mutex as AsyncMutex;
 use tokio_util::sync::CancellationToken;
 
-/// Pages of a list of tools that are read, and tools of one server that are taken.
+/// How many pages of a tool list are read, and how many tools of one server are used.
 const MAX_PAGES: usize = 20;
 const MAX_TOOLS: usize = 500;
 
+/// A server behind the proxy.
 pub struct Upstream {
     pub plan: McpServer,
-    /// Whoever holds it starts the server or looks at it; nobody waits for an answer with it.
-    state: Turn<State>,
+    /// Locked while the server is started or inspected, never while a call waits for its result.
+    state: AsyncMutex<State>,
     tools: Mutex<Vec<Tool>>,
-    /// What the last start of it prints for people, or what went wrong on the way to it.
-    said: Mutex<Tail>,
-    /// Calls in a row that took too long, and the start that is given up for it.
-    late: AtomicU32,
+    /// The stderr of the current process, or the connection errors of a remote server.
+    stderr: Mutex<Tail>,
+    /// Consecutive calls that timed out, and the number of the start that is abandoned for it.
+    timeouts: AtomicU32,
     given_up: AtomicU64,
 }
 
 enum State {
     Down {
-        /// Not before then, if it has failed: a server that dies at once is not started in a row.
+        /// After a failure, the earliest time of the next start. Prevents restarting a failing server in a loop.
         until: Option<Instant>,
         why: String,
     },
@@ -51,51 +52,53 @@ type Service = RunningService<RoleClient, Relay>;
 
 struct Up {
     service: Service,
-    /// Dropped, it is ended.
+    /// Dropping it kills the process.
     _child: Option<Child>,
-    /// Tells this start from a later one.
+    /// Identifies this start of the server.
     number: u64,
 }
 
-/// Why a call has no answer. The text is for a model.
+/// Why a call has no result. The text is for the model.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum NoAnswer {
-    /// The server could not be started, or died.
+pub enum CallError {
+    /// The server failed to start, or died.
     Down(String),
-    Late(String),
-    Cancelled,
-    /// The server itself said no.
+    TimedOut(String),
+    Canceled,
+    /// The server returned an error.
     Refused(String),
 }
 
-impl NoAnswer {
+impl CallError {
+    /// Returns the message for the model.
     pub fn text(&self) -> String {
         match self {
-            NoAnswer::Down(text) | NoAnswer::Late(text) | NoAnswer::Refused(text) => text.clone(),
-            NoAnswer::Cancelled => "cancelled".to_owned(),
+            CallError::Down(text) | CallError::TimedOut(text) | CallError::Refused(text) => text.clone(),
+            CallError::Canceled => "canceled".to_owned(),
         }
     }
 }
 
 impl Upstream {
+    /// Creates a server that is not started yet.
     pub fn new(plan: McpServer) -> Upstream {
-        let state = Turn::new(State::Down { until: None, why: String::new() });
+        let state = AsyncMutex::new(State::Down { until: None, why: String::new() });
         Upstream {
             plan,
             state,
             tools: Mutex::default(),
-            said: Mutex::default(),
-            late: AtomicU32::new(0),
+            stderr: Mutex::default(),
+            timeouts: AtomicU32::new(0),
             given_up: AtomicU64::new(0),
         }
     }
 
-    /// The tools it had when it was last asked.
+    /// Returns the tools that the server listed at its last start.
     pub fn tools(&self) -> Vec<Tool> {
         self.tools.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Makes sure that it runs; the error is for people.
+    /// Starts the server if it is not running. The error is for the user.
     pub async fn ready(&self, cwd: &Path, relay: &Relay) -> Result<(), String> {
         let peer = within(2 * START_LIMIT, self.peer(cwd, relay)).await;
         peer.map_err(|late| format!("{}: {late}", self.plan.name))?.map(drop)
@@ -111,7 +114,7 @@ impl Upstream {
             if !given_up && !up.service.is_closed() && !up.service.peer().is_transport_closed() {
                 return Ok((up.service.peer().clone(), up.number));
             }
-            self.late.store(0, Ordering::Relaxed);
+            self.timeouts.store(0, Ordering::Relaxed);
             *state = State::Down { until: None, why: String::new() };
         }
         if let State::Down { until: Some(until), why } = &*state
@@ -130,37 +133,37 @@ impl Upstream {
                 Err(why)
             }
             Err(late) => {
-                let why = format!("server `{name}` does not start: {late}");
+                let why = format!("server `{name}` did not start: {late}");
                 *state = State::Down { until: Some(Instant::now() + RETRY_AFTER), why: why.clone() };
                 Err(why)
             }
         }
     }
 
-    /// Starts it, greets it and asks for its tools, all within one limit.
+    /// Starts the server, sends `initialize` and lists its tools, all within one limit.
     async fn start(&self, cwd: &Path, relay: &Relay) -> Result<Up, String> {
         let name = &self.plan.name;
-        let said = Tail::default();
-        *self.said.lock().unwrap_or_else(PoisonError::into_inner) = said.clone();
+        let stderr = Tail::default();
+        *self.stderr.lock().unwrap_or_else(PoisonError::into_inner) = stderr.clone();
         let began = Instant::now();
         let (service, child) = match &self.plan.place {
             McpPlace::Command(argv) => {
-                let started = within(START_LIMIT, self.start_process(argv, cwd, relay, said)).await;
-                let (service, child) = started.map_err(|late| self.no_greeting(late))??;
+                let started = within(START_LIMIT, self.start_process(argv, cwd, relay, stderr)).await;
+                let (service, child) = started.map_err(|late| self.no_initialize(late))??;
                 (service, Some(child))
             }
             McpPlace::Url(url) => {
-                let wire = remote::transport(&self.plan, url, said)
+                let wire = remote::transport(&self.plan, url, stderr)
                     .map_err(|why| format!("server `{name}` cannot be called: {why}"))?;
-                let greeted = within(START_LIMIT, rmcp::serve_client(relay.clone(), wire)).await;
-                (greeted.map_err(|late| self.no_greeting(late))?.map_err(|_| self.died())?, None)
+                let initialized = within(START_LIMIT, rmcp::serve_client(relay.clone(), wire)).await;
+                (initialized.map_err(|late| self.no_initialize(late))?.map_err(|_| self.gone())?, None)
             }
         };
         let left = START_LIMIT.saturating_sub(began.elapsed());
         let tools = match within(left, list(service.peer())).await {
             Ok(Ok(tools)) => tools,
-            Ok(Err(why)) => return Err(format!("server `{name}` does not tell its tools: {why}")),
-            Err(late) => return Err(format!("server `{name}` does not tell its tools: {late}")),
+            Ok(Err(why)) => return Err(format!("server `{name}` did not list its tools: {why}")),
+            Err(late) => return Err(format!("server `{name}` did not list its tools: {late}")),
         };
         *self.tools.lock().unwrap_or_else(PoisonError::into_inner) = tools;
         Ok(Up { service, _child: child, number: relay.next_number() })
@@ -171,40 +174,40 @@ impl Upstream {
         argv: &[String],
         cwd: &Path,
         relay: &Relay,
-        said: Tail,
+        stderr: Tail,
     ) -> Result<(Service, Child), String> {
         let cannot = |why: String| format!("server `{}` cannot be started: {why}", self.plan.name);
         let started = child::start(argv, cwd, true).map_err(|error| cannot(error.to_string()))?;
         let stdin = started.stdin.ok_or_else(|| cannot("it has no stdin".to_owned()))?;
-        tokio::spawn(child::drain(started.stderr, said));
+        tokio::spawn(child::drain(started.stderr, stderr));
         let wire = Wire::new(started.stdout, stdin, Peer::Server, MAX_ANSWERED);
-        let greeted = within(START_LIMIT, rmcp::serve_client(relay.clone(), wire)).await;
-        let service = greeted.map_err(|late| self.no_greeting(late))?.map_err(|_| self.died())?;
+        let initialized = within(START_LIMIT, rmcp::serve_client(relay.clone(), wire)).await;
+        let service = initialized.map_err(|late| self.no_initialize(late))?.map_err(|_| self.gone())?;
         Ok((service, started.child))
     }
 
-    fn no_greeting(&self, late: Late) -> String {
-        format!("server `{}` does not answer `initialize`: {late}", self.plan.name)
+    fn no_initialize(&self, late: TimedOut) -> String {
+        format!("server `{}` did not answer `initialize`: {late}", self.plan.name)
     }
 
-    /// The limit of a call to this tool.
+    /// Returns the time limit of a call to this tool.
     pub fn limit(&self, tool: &str) -> Duration {
         let own = self.plan.tools.iter().find(|(name, _)| name == tool).map(|(_, limit)| *limit);
         duration(own.unwrap_or(self.plan.timeout))
     }
 
-    /// One call. Whatever the server does, there is an answer within the limit, and the time to start it.
+    /// Makes one call. Always returns within the tool's limit plus the time to start the server.
     pub async fn call(
         &self,
         cwd: &Path,
         relay: &Relay,
-        call: OneCall<'_>,
-    ) -> Result<CallToolResult, NoAnswer> {
+        call: ToolCall<'_>,
+    ) -> Result<CallToolResult, CallError> {
         let name = &self.plan.name;
         let (peer, number) = within(2 * START_LIMIT, self.peer(cwd, relay))
             .await
-            .map_err(|late| NoAnswer::Down(format!("server `{name}`: {late}")))?
-            .map_err(NoAnswer::Down)?;
+            .map_err(|late| CallError::Down(format!("server `{name}`: {late}")))?
+            .map_err(CallError::Down)?;
         let limit = self.limit(call.tool);
         let mut params = CallToolRequestParams::new(call.tool.to_owned());
         params.arguments = call.arguments;
@@ -213,73 +216,74 @@ impl Upstream {
         let sent = within(WRITE_LIMIT.min(limit), peer.send_cancellable_request(request, options)).await;
         let mut handle = match sent {
             Ok(Ok(handle)) => handle,
-            Ok(Err(_)) => return Err(self.was_lost(number)),
-            Err(_) => return Err(self.was_late(number, call.tool, limit)),
+            Ok(Err(_)) => return Err(self.lost(number)),
+            Err(_) => return Err(self.timed_out(number, call.tool, limit)),
         };
         let relayed = call.progress.map(|progress| relay.forward(handle.progress_token.clone(), progress));
-        let answered = within_unless(limit, call.cancelled.cancelled(), &mut handle.rx).await;
+        let answered = within_unless(limit, call.canceled.cancelled(), &mut handle.rx).await;
         if let Some(relayed) = relayed {
             let _ = within(WRITE_LIMIT, relayed.settled()).await;
         }
         match answered {
             Ok(Ok(Ok(ServerResult::CallToolResult(mut result)))) => {
-                self.late.store(0, Ordering::Relaxed);
-                // A server of the old protocol does not say, and a strict agent wants it said.
+                self.timeouts.store(0, Ordering::Relaxed);
+                // Servers of the old protocol omit the result type, and strict agents require it.
                 result.result_type.get_or_insert(ResultType::COMPLETE);
                 Ok(result)
             }
             Ok(Ok(Ok(_))) => {
                 let text = format!(
-                    "server `{name}` asks back in answer to `{}`, which nobody can answer",
+                    "server `{name}` answered `{}` with a question, which is not supported",
                     call.tool
                 );
-                Err(NoAnswer::Refused(text))
+                Err(CallError::Refused(text))
             }
             Ok(Ok(Err(ServiceError::McpError(error)))) => {
-                self.late.store(0, Ordering::Relaxed);
-                Err(NoAnswer::Refused(format!("server `{name}`: {}", clip(&error.message, 4_000))))
+                self.timeouts.store(0, Ordering::Relaxed);
+                Err(CallError::Refused(format!("server `{name}`: {}", clip(&error.message, 4_000))))
             }
-            Ok(Ok(Err(_)) | Err(_)) => Err(self.was_lost(number)),
-            Err(unmet) => {
-                let reason = if unmet == Unmet::Cancelled { "cancelled" } else { "took too long" };
-                // The server is told; whether it cares is its own affair. A late answer finds nobody.
+            Ok(Ok(Err(_)) | Err(_)) => Err(self.lost(number)),
+            Err(error) => {
+                let reason = if error == WaitError::Canceled { "canceled" } else { "took too long" };
+                // Notify the server. A late result is dropped.
                 let _ = within(WRITE_LIMIT, handle.cancel(Some(reason.to_owned()))).await;
-                match unmet {
-                    Unmet::Cancelled => Err(NoAnswer::Cancelled),
-                    Unmet::Late(_) => Err(self.was_late(number, call.tool, limit)),
+                match error {
+                    WaitError::Canceled => Err(CallError::Canceled),
+                    WaitError::TimedOut(_) => Err(self.timed_out(number, call.tool, limit)),
                 }
             }
         }
     }
 
-    /// It took too long. After so many in a row it is given up, and started afresh when it is next needed.
-    fn was_late(&self, number: u64, tool: &str, limit: Duration) -> NoAnswer {
-        let late = self.late.fetch_add(1, Ordering::Relaxed) + 1;
+    /// Counts a timeout. After `restart_after` consecutive ones the server is restarted at its next use.
+    fn timed_out(&self, number: u64, tool: &str, limit: Duration) -> CallError {
+        let timeouts = self.timeouts.fetch_add(1, Ordering::Relaxed) + 1;
         let name = &self.plan.name;
         let mut text =
-            format!("server `{name}`: `{tool}` gave no answer within its limit of {}", seconds(limit));
-        if late >= self.plan.restart_after {
+            format!("server `{name}`: `{tool}` did not answer within its limit of {}", seconds(limit));
+        if timeouts >= self.plan.restart_after {
             self.given_up.store(number, Ordering::Relaxed);
-            text.push_str(&format!("; after {late} such calls the server is started afresh"));
+            text.push_str(&format!("; the server will be restarted after {timeouts} timeouts in a row"));
         }
-        NoAnswer::Late(text)
+        CallError::TimedOut(text)
     }
 
-    /// There is no way to it any more. One behind a url is greeted anew for the next call: it may have forgotten us.
-    fn was_lost(&self, number: u64) -> NoAnswer {
+    /// Handles a lost connection. A server behind a URL is initialized again for the next call, because it may have
+    /// forgotten the session.
+    fn lost(&self, number: u64) -> CallError {
         if matches!(self.plan.place, McpPlace::Url(_)) {
             self.given_up.store(number, Ordering::Relaxed);
         }
-        NoAnswer::Down(self.died())
+        CallError::Down(self.gone())
     }
 
-    /// Its connection is gone.
-    fn died(&self) -> String {
-        let said = self.said.lock().unwrap_or_else(PoisonError::into_inner).text();
-        let last = said.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("").trim();
+    /// Returns the message for a server whose connection is gone, with its last line of output.
+    fn gone(&self) -> String {
+        let stderr = self.stderr.lock().unwrap_or_else(PoisonError::into_inner).text();
+        let last = stderr.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("").trim();
         let what = match &self.plan.place {
-            McpPlace::Command(_) => "has ended, or does not speak MCP",
-            McpPlace::Url(_) => "does not answer as an MCP server does",
+            McpPlace::Command(_) => "has exited or does not speak MCP",
+            McpPlace::Url(_) => "does not respond as an MCP server",
         };
         let name = &self.plan.name;
         match last {
@@ -289,16 +293,16 @@ impl Upstream {
     }
 }
 
-/// What is called, and by whom.
-pub struct OneCall<'a> {
+/// A call of one tool.
+pub struct ToolCall<'a> {
     pub tool: &'a str,
     pub arguments: Option<JsonObject>,
-    pub cancelled: &'a CancellationToken,
-    /// Where the server's word of its progress goes.
-    pub progress: Option<Progress>,
+    pub canceled: &'a CancellationToken,
+    /// The caller that receives progress notifications.
+    pub progress: Option<Caller>,
 }
 
-/// All its tools, a bounded number of them.
+/// Lists the tools of a server, up to the limits.
 async fn list(peer: &Remote<RoleClient>) -> Result<Vec<Tool>, String> {
     let (mut tools, mut cursor) = (Vec::new(), None);
     for _ in 0..MAX_PAGES {

@@ -1,4 +1,4 @@
-//! A caller of the server over HTTP, by hand: what it sends is exactly what stands here.
+//! A hand-written HTTP client for the server, so that tests control every byte of a request.
 
 use super::{FakeRun, PATIENCE, session};
 use dogwatch_core::settings::McpServer;
@@ -11,7 +11,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 
-pub struct Door {
+/// A server under test with its fake run.
+pub struct HttpServer {
     pub address: SocketAddr,
     pub run: FakeRun,
     pub dir: tempfile::TempDir,
@@ -19,16 +20,16 @@ pub struct Door {
     pub serving: JoinHandle<std::io::Result<()>>,
 }
 
-/// An answer, whole.
+/// A complete response.
 #[derive(Debug)]
-pub struct Told {
+pub struct Response {
     pub status: u16,
     pub headers: BTreeMap<String, String>,
     pub body: String,
 }
 
-impl Told {
-    /// The messages of an answer, however they came.
+impl Response {
+    /// Returns the MCP messages of the response, from JSON or from an event stream.
     pub fn messages(&self) -> Vec<Value> {
         let lines = self.body.lines().filter_map(|line| line.strip_prefix("data:")).map(str::trim);
         let events: Vec<Value> = lines.filter_map(|line| serde_json::from_str(line).ok()).collect();
@@ -40,8 +41,8 @@ impl Told {
     }
 }
 
-impl Door {
-    pub async fn open(servers: Vec<McpServer>, limits: Limits) -> Door {
+impl HttpServer {
+    pub async fn start(servers: Vec<McpServer>, limits: Limits) -> HttpServer {
         let dir = tempfile::tempdir().unwrap();
         let (session, run) = session(dir.path(), servers, &[]);
         let file = dir.path().join("mcp.json");
@@ -50,14 +51,14 @@ impl Door {
         let address = listener.local_addr().unwrap();
         let path = file.clone();
         let serving = tokio::spawn(async move { serve_at(session, &path, listener, limits, None).await });
-        Door { address, run, dir, file, serving }
+        HttpServer { address, run, dir, file, serving }
     }
 
     pub async fn connect(&self) -> TcpStream {
         TcpStream::connect(self.address).await.unwrap()
     }
 
-    /// The head of a request as a well-behaved client sends it, with these lines more or instead.
+    /// Returns a valid request head, with `more` headers added or replaced. The value `-` removes a header.
     pub fn head(&self, method: &str, more: &[(&str, &str)], length: usize) -> String {
         let address = self.address.to_string();
         let mut headers = vec![
@@ -73,23 +74,23 @@ impl Door {
         format!("{method} /mcp HTTP/1.1\r\n{lines}content-length: {length}\r\n\r\n")
     }
 
-    pub async fn send(&self, method: &str, more: &[(&str, &str)], body: &str) -> Told {
+    pub async fn send(&self, method: &str, more: &[(&str, &str)], body: &str) -> Response {
         let mut stream = self.connect().await;
         let head = self.head(method, more, body.len());
-        // A body that is refused unread may be cut off.
+        // The server may close the connection before it has read a refused body.
         let _ = stream.write_all((head + body).as_bytes()).await;
         read(stream).await.expect("an answer")
     }
 
-    pub async fn post(&self, more: &[(&str, &str)], message: &Value) -> Told {
+    pub async fn post(&self, more: &[(&str, &str)], message: &Value) -> Response {
         self.send("POST", more, &message.to_string()).await
     }
 
-    /// Greets; answers the id by which it is known.
-    pub async fn greet(&self) -> String {
-        let told = self.post(&[], &hello()).await;
-        assert_eq!(told.status, 200, "{told:?}");
-        let id = told.headers["mcp-session-id"].clone();
+    /// Initializes a session and returns its id.
+    pub async fn initialize(&self) -> String {
+        let response = self.post(&[], &initialize_request()).await;
+        assert_eq!(response.status, 200, "{response:?}");
+        let id = response.headers["mcp-session-id"].clone();
         let ready = json!({"jsonrpc": "2.0", "method": "notifications/initialized"});
         assert_eq!(self.post(&[("mcp-session-id", &id)], &ready).await.status, 202);
         id
@@ -102,13 +103,13 @@ impl Door {
     }
 }
 
-pub fn hello() -> Value {
+pub fn initialize_request() -> Value {
     json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {"protocolVersion": "2025-11-25",
         "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}})
 }
 
-/// All that comes, until the other end closes.
-pub async fn read(mut stream: TcpStream) -> Option<Told> {
+/// Reads a response until the server closes the connection.
+pub async fn read(mut stream: TcpStream) -> Option<Response> {
     let mut bytes = Vec::new();
     let end = tokio::time::timeout(PATIENCE, stream.read_to_end(&mut bytes)).await.expect("an end in time");
     let text = String::from_utf8_lossy(&bytes).into_owned();
@@ -120,5 +121,5 @@ pub async fn read(mut stream: TcpStream) -> Option<Told> {
     let mut lines = head.lines();
     let status = lines.next().unwrap().split(' ').nth(1).unwrap().parse().unwrap();
     let header = |line: &str| line.split_once(": ").map(|(n, v)| (n.to_lowercase(), v.to_owned()));
-    Some(Told { status, headers: lines.filter_map(header).collect(), body: body.to_owned() })
+    Some(Response { status, headers: lines.filter_map(header).collect(), body: body.to_owned() })
 }

@@ -1,8 +1,8 @@
-//! A session with everything around it: a run that listens, an agent that speaks, servers that misbehave.
+//! Test support: a fake run that answers requests, an agent client, and servers that misbehave.
 #![allow(dead_code, clippy::unwrap_used)]
 
-pub mod far;
 pub mod http;
+pub mod remote_server;
 
 use dogwatch_core::dur::Dur;
 use dogwatch_core::ids::{Iteration, NodeName, RunId};
@@ -19,36 +19,36 @@ use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, DuplexStream, ReadHalf, WriteHalf};
 use tokio::net::UnixListener;
 
-/// Longer than anything takes on a machine that is busy.
+/// A timeout that is long enough on a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
 pub fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
 }
 
-/// The run's end of the socket: takes every letter, and answers as it is told to.
+/// The run's end of the socket: records every request and answers it.
 #[derive(Clone, Default)]
 pub struct FakeRun {
     pub letters: Arc<Mutex<Vec<Letter>>>,
     pub keys: Arc<Mutex<Vec<String>>>,
-    /// It wants to hear no more.
+    /// Whether to answer that the session is over.
     pub over: Arc<Mutex<bool>>,
 }
 
 impl FakeRun {
-    pub fn said(&self) -> Vec<Value> {
+    pub fn requests(&self) -> Vec<Value> {
         let letters = self.letters.lock().unwrap();
         letters.iter().map(|letter| serde_json::to_value(&letter.said).unwrap()).collect()
     }
 
-    /// Waits until something like this was said.
+    /// Waits for a matching request.
     pub async fn wait_for(&self, wanted: impl Fn(&Value) -> bool) {
         let heard = async {
-            while !self.said().iter().any(&wanted) {
+            while !self.requests().iter().any(&wanted) {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         };
-        tokio::time::timeout(PATIENCE, heard).await.expect("it is said");
+        tokio::time::timeout(PATIENCE, heard).await.expect("the request arrives");
     }
 
     async fn serve(self, listener: UnixListener) {
@@ -98,14 +98,14 @@ impl FakeRun {
     }
 }
 
-/// An agent's end of the wire.
+/// The agent's end of the connection.
 pub struct Agent {
     write: WriteHalf<DuplexStream>,
     read: BufReader<ReadHalf<DuplexStream>>,
     next: u64,
     pub run: FakeRun,
     pub dir: tempfile::TempDir,
-    /// Notifications that came in between.
+    /// Notifications that arrived between responses.
     pub notes: Vec<Value>,
 }
 
@@ -121,7 +121,7 @@ pub fn server(name: &str, mode: &str, timeout: Duration) -> McpServer {
     }
 }
 
-/// A session in this directory, with these servers behind it and these checks; and its run, which listens.
+/// Creates a session with servers and checks in a directory, and starts its fake run.
 pub fn session(
     dir: &std::path::Path,
     mut servers: Vec<McpServer>,
@@ -152,12 +152,12 @@ pub fn session(
 }
 
 impl Agent {
-    /// A session that has begun, with these servers behind it and these checks.
+    /// Starts an initialized session with servers and checks.
     pub async fn start(servers: Vec<McpServer>, checks: &[&str]) -> Agent {
         Agent::start_in(tempfile::tempdir().unwrap(), servers, checks, None).await
     }
 
-    /// The same in a work tree that is there already, whose checks rest on this.
+    /// Like `start`, in an existing work tree with pinned files.
     pub async fn start_in(
         dir: tempfile::TempDir,
         servers: Vec<McpServer>,
@@ -171,9 +171,9 @@ impl Agent {
         tokio::spawn(dogwatch_mcp::serve_on(session, Wire::new(read, write, Peer::Agent, MAX_ASKED)));
         let (read, write) = tokio::io::split(ours);
         let mut agent = Agent { write, read: BufReader::new(read), next: 0, run, dir, notes: Vec::new() };
-        let hello = json!({"protocolVersion": "2025-11-25", "capabilities": {},
+        let initialize_request = json!({"protocolVersion": "2025-11-25", "capabilities": {},
             "clientInfo": {"name": "test", "version": "1"}});
-        agent.ask("initialize", hello).await;
+        agent.ask("initialize", initialize_request).await;
         agent.put(&json!({"jsonrpc": "2.0", "method": "notifications/initialized"}).to_string()).await;
         agent
     }
@@ -183,7 +183,7 @@ impl Agent {
         self.write.write_all(b"\n").await.unwrap();
     }
 
-    /// Sends a request; answers its id.
+    /// Sends a request and returns its id.
     pub async fn send(&mut self, method: &str, params: Value) -> u64 {
         self.next += 1;
         let id = self.next;
@@ -191,12 +191,12 @@ impl Agent {
         id
     }
 
-    /// The answer to a request, whole.
+    /// Returns the response to a request.
     pub async fn answer(&mut self, id: u64) -> Value {
         loop {
             let mut line = String::new();
             let read = tokio::time::timeout(PATIENCE, self.read.read_line(&mut line)).await;
-            assert!(read.expect("an answer in time").unwrap() > 0, "the server is gone");
+            assert!(read.expect("an answer in time").unwrap() > 0, "the server has exited");
             let message: Value = serde_json::from_str(&line).unwrap();
             if message["id"] == json!(id) {
                 return message;
@@ -229,8 +229,8 @@ impl Agent {
     }
 }
 
-/// What a tool said, and whether it was an error.
-pub fn said(answer: &Value) -> (String, bool) {
+/// Returns the text of a tool result, and whether it is an error.
+pub fn tool_result(answer: &Value) -> (String, bool) {
     let text = answer["result"]["content"][0]["text"].as_str().unwrap_or("").to_owned();
     (text, answer["result"]["isError"] == json!(true))
 }

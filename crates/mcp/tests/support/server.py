@@ -1,4 +1,4 @@
-"""An MCP server that misbehaves on purpose: the first argument says how."""
+"""An MCP server that misbehaves on purpose. The first argument selects how."""
 import json, os, sys, threading, time
 
 mode = sys.argv[1]
@@ -28,7 +28,7 @@ if mode == "dies":
     sys.exit(3)
 if mode == "garbage":
     while True:
-        sys.stdout.write("this is no JSON at all\n")
+        sys.stdout.write("this is not JSON\n")
         sys.stdout.flush()
 if mode == "endless":
     while True:

@@ -1,16 +1,15 @@
-// The other end: questions, requests and the stream of events. The token goes into a header, so EventSource,
-// which can send none, is not used.
+// The API client: requests and the event stream. The token is sent in a header, which EventSource does not support.
 
 const KEY = "dogwatch.token";
-/** Between two tries to connect again: it doubles from the first to the last. */
+/** The delay between reconnects; it doubles from the first to the last value. */
 const RETRY_FIRST = 1000;
 const RETRY_LAST = 20_000;
-/** The server says that it is there every 15 s; a stream that is silent for so long is dead. */
-const SILENCE = 45_000;
-/** A page that nobody has looked at for so long lets go of its stream: browsers have few for all pages together. */
-const UNSEEN = 20_000;
-/** A question that gets no answer for so long is given up. */
-const PATIENCE = 10_000;
+/** The server sends a keep-alive every 15 s. A stream that is silent for this long is dead. */
+const SILENCE_LIMIT = 45_000;
+/** A page that is hidden for this long closes its stream: browsers limit the connections of all pages together. */
+const HIDDEN_LIMIT = 20_000;
+/** The default timeout of a request. */
+const REQUEST_TIMEOUT = 10_000;
 
 export class Refused extends Error {
   constructor(status, code, message) {
@@ -20,7 +19,7 @@ export class Refused extends Error {
   }
 }
 
-/** Takes the token out of the address bar, where it would be seen and kept. */
+/** Moves the token from the address bar, where it would be visible and saved in the history, to the session. */
 export function takeToken() {
   const match = /[#&]token=([^&]+)/.exec(location.hash);
   if (match) {
@@ -43,43 +42,43 @@ function headers(more) {
 async function checked(response) {
   if (response.ok) return response;
   let refusal = {};
-  try { refusal = (await response.json()).error ?? {}; } catch { /* no JSON: the status says enough */ }
-  throw new Refused(response.status, refusal.code ?? "", refusal.message ?? `the answer was ${response.status}`);
+  try { refusal = (await response.json()).error ?? {}; } catch { /* not JSON: the status is enough */ }
+  throw new Refused(response.status, refusal.code ?? "", refusal.message ?? `the server answered with status ${response.status}`);
 }
 
 async function request(path, options = {}) {
-  const { signal, patience = PATIENCE, ...rest } = options;
-  const limits = [signal, patience ? AbortSignal.timeout(patience) : null].filter(Boolean);
+  const { signal, timeout = REQUEST_TIMEOUT, ...rest } = options;
+  const limits = [signal, timeout ? AbortSignal.timeout(timeout) : null].filter(Boolean);
   const answer = await fetch(path, { cache: "no-store", ...rest, headers: headers(rest.headers), signal: AbortSignal.any(limits) });
   return checked(answer);
 }
 
-const place = (run) => `/v1/runs/${encodeURIComponent(run)}`;
+const runPath = (run) => `/v1/runs/${encodeURIComponent(run)}`;
 
 export async function runs(signal) {
   return (await (await request("/v1/runs", { signal })).json()).runs;
 }
 
-/** A run as the list of runs has it. */
+/** Returns a run in the format of the list of runs. */
 export async function run(id, signal) {
-  const status = await (await request(place(id), { signal })).json();
+  const status = await (await request(runPath(id), { signal })).json();
   return { run: id, project: status.work_dir, path: status.path, alive: status.live, state: status.state, status };
 }
 
-/** The files that lie there of an iteration, with their lengths. */
+/** Returns the output files of an iteration with their lengths. */
 export async function outputs(id, node, iteration) {
-  return (await (await request(`${place(id)}/output/${encodeURIComponent(node)}/${iteration}`)).json()).files;
+  return (await (await request(`${runPath(id)}/output/${encodeURIComponent(node)}/${iteration}`)).json()).files;
 }
 
 export async function post(id, verb, body) {
   const json = body === undefined ? {} : { body: JSON.stringify(body), headers: { "Content-Type": "application/json" } };
-  await request(`${place(id)}/${verb}`, { method: "POST", ...json });
+  await request(`${runPath(id)}/${verb}`, { method: "POST", ...json });
 }
 
-/** A piece of an iteration's output: bytes `from` to the end, or the last `last` bytes. */
+/** Returns a part of an iteration's output: bytes `from` to the end, or the last `last` bytes. */
 export async function output(id, node, iteration, stream, { from, last, signal } = {}) {
   const range = from !== undefined ? `bytes=${from}-` : `bytes=-${last}`;
-  const path = `${place(id)}/output/${encodeURIComponent(node)}/${iteration}/${stream}`;
+  const path = `${runPath(id)}/output/${encodeURIComponent(node)}/${iteration}/${stream}`;
   try {
     const answer = await request(path, { headers: { Range: range }, signal });
     const body = new Uint8Array(await answer.arrayBuffer());
@@ -91,7 +90,7 @@ export async function output(id, node, iteration, stream, { from, last, signal }
   }
 }
 
-/** Calls back with whole lines as they come. */
+/** Calls `take` with complete lines as they arrive. */
 async function eachLine(response, take, silence = 0) {
   const reader = response.body.getReader();
   const decoder = new TextDecoder();
@@ -112,47 +111,47 @@ function parsed(line) {
   try { return JSON.parse(line); } catch { return null; }
 }
 
-/** The record so far, in batches. */
-export async function history_of(id, after, take, signal) {
-  const answer = await request(`${place(id)}/events?after=${after}&observed=true`, { signal, patience: 0 });
+/** Reads the existing events in batches. */
+export async function pastEvents(id, after, take, signal) {
+  const answer = await request(`${runPath(id)}/events?after=${after}&observed=true`, { signal, timeout: 0 });
   await eachLine(answer, (lines) => take(lines.filter((line) => line !== "").map(parsed).filter(Boolean)));
 }
 
 /**
- * The record as it grows, until the signal. `take` gets batches of events, `tell` what becomes of the
- * connection: `live`, or `{ lost }`. `over` says whether anything can still come.
+ * Follows the event stream until `signal` is aborted. `take` receives batches of events, `report` the state of the
+ * connection: `live`, `{ lost }` or `{ refused }`. `over` returns whether the run has ended.
  */
-export async function follow(id, { after, take, tell, over, signal }) {
+export async function follow(id, { after, take, report, over, signal }) {
   let wait = RETRY_FIRST;
   while (!signal.aborted && !over()) {
-    await inSight(signal);
-    const sight = whileSeen(signal);
+    await untilVisible(signal);
+    const visible = whileVisible(signal);
     try {
-      const answer = await request(`${place(id)}/events?observed=true`, {
-        headers: { Accept: "text/event-stream", "Last-Event-ID": String(after()) }, signal: sight.signal, patience: 0,
+      const answer = await request(`${runPath(id)}/events?observed=true`, {
+        headers: { Accept: "text/event-stream", "Last-Event-ID": String(after()) }, signal: visible.signal, timeout: 0,
       });
-      tell("live");
+      report("live");
       wait = RETRY_FIRST;
       await eachLine(answer, (lines) => {
         const data = lines.filter((line) => line.startsWith("data:")).map((line) => parsed(line.slice(5)));
         if (data.length) take(data.filter(Boolean));
-      }, SILENCE);
+      }, SILENCE_LIMIT);
     } catch (error) {
       if (signal.aborted) return;
-      if (error instanceof Refused && [401, 403, 404].includes(error.status)) return tell({ refused: error });
+      if (error instanceof Refused && [401, 403, 404].includes(error.status)) return report({ refused: error });
     } finally {
-      sight.close();
+      visible.close();
     }
     if (signal.aborted || over()) return;
-    if (sight.signal.aborted) continue;
-    tell({ lost: true });
+    if (visible.signal.aborted) continue;
+    report({ lost: true });
     await pause(wait, signal);
     wait = Math.min(wait * 2, RETRY_LAST);
   }
 }
 
-/** Until somebody looks. */
-function inSight(signal) {
+/** Waits until the page is visible. */
+function untilVisible(signal) {
   if (!document.hidden) return null;
   return new Promise((resolve) => {
     const look = () => { if (!document.hidden || signal.aborted) { document.removeEventListener("visibilitychange", look); resolve(); } };
@@ -161,16 +160,16 @@ function inSight(signal) {
   });
 }
 
-/** A signal that comes with the other one, or when nobody has looked for a while. */
-function whileSeen(signal) {
-  const unseen = new AbortController();
+/** Returns a signal that is aborted with `signal`, or when the page has been hidden for a while. */
+function whileVisible(signal) {
+  const hidden = new AbortController();
   let timer = null;
-  const look = () => { clearTimeout(timer); timer = document.hidden ? setTimeout(() => unseen.abort(), UNSEEN) : null; };
+  const look = () => { clearTimeout(timer); timer = document.hidden ? setTimeout(() => hidden.abort(), HIDDEN_LIMIT) : null; };
   document.addEventListener("visibilitychange", look);
-  return { signal: AbortSignal.any([signal, unseen.signal]), close: () => { clearTimeout(timer); document.removeEventListener("visibilitychange", look); } };
+  return { signal: AbortSignal.any([signal, hidden.signal]), close: () => { clearTimeout(timer); document.removeEventListener("visibilitychange", look); } };
 }
 
-/** Waits, at most until the signal, and no longer than until the page is looked at again with a connection. */
+/** Waits for `ms`, or until `signal` is aborted or the browser is online again. */
 export function pause(ms, signal) {
   return new Promise((resolve) => {
     const done = () => { clearTimeout(timer); removeEventListener("online", done); resolve(); };

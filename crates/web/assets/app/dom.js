@@ -1,4 +1,4 @@
-// Elements, made of names and text. A string is only ever text.
+// Creates elements. Strings always become text.
 
 import { printable } from "./text.js";
 
@@ -24,8 +24,8 @@ export function svg(tag, props, ...children) {
   return fill(document.createElementNS(SVG, tag), props, children);
 }
 
-/** Sets a text only if it is another one, so that what a person has selected stays selected. */
-export function say(node, text) {
+/** Sets a text only if it differs, so that the user's selection is kept. */
+export function setText(node, text) {
   const fit = printable(text);
   if (node.textContent !== fit) node.textContent = fit;
 }
@@ -36,14 +36,14 @@ export function put(node, ...children) {
   return fill(node, null, children);
 }
 
-/** A button with its key, if it has one. */
+/** Creates a button, optionally with its key. */
 export function button(label, act, props = {}) {
   const { key, ...rest } = props;
   const keycap = key ? el("kbd", { "aria-hidden": "true" }, key) : null;
   return el("button", { type: "button", on: { click: act }, "aria-keyshortcuts": key, ...rest }, el("span", {}, label), keycap);
 }
 
-/** A message that says itself to screen readers and goes away. */
+/** Shows a message for a few seconds, also to screen readers. */
 export function toast(text, kind = "plain") {
   let shelf = document.querySelector(".toasts");
   if (!shelf) {
@@ -56,14 +56,14 @@ export function toast(text, kind = "plain") {
   setTimeout(() => note.remove(), 6000);
 }
 
-/** Asks before something that cannot be taken back. */
+/** Asks for confirmation. */
 export function ask(title, text, yes) {
   return new Promise((resolve) => {
     const close = (answer) => { dialog.close(); dialog.remove(); resolve(answer); };
     const go = button(yes, () => close(true), { class: "button danger" });
     const dialog = el("dialog", { class: "dialog", "aria-label": title, on: { cancel: () => close(false) } },
       el("h2", {}, title), el("p", {}, text),
-      el("div", { class: "dialog-buttons" }, button("Leave it", () => close(false), { class: "button" }), go));
+      el("div", { class: "dialog-buttons" }, button("Cancel", () => close(false), { class: "button" }), go));
     document.body.append(dialog);
     dialog.showModal();
     go.focus();

@@ -1,4 +1,4 @@
-// What the record knows about a moment: shown where somebody points.
+// Tooltips: what the record contains about a point in time.
 
 import { el } from "./dom.js";
 import { clock, money, plural, span } from "./time.js";
@@ -8,7 +8,7 @@ import { oneLine } from "./text.js";
 const head = (tone, title, at) => el("header", { class: `tip-head ${tone}` }, el("b", {}, title), el("time", {}, clock(at, true)));
 const line = (text) => (text ? el("p", {}, text) : null);
 
-/** The four channels at a verdict, as the watchdog saw them. */
+/** A table of the four channels at a verdict, as the watchdog saw them. */
 export function summary(list, active) {
   const row = (e) => el("tr", { class: e.channel === active ? "active" : null },
     el("th", { scope: "row" }, e.channel),
@@ -23,14 +23,14 @@ function ages(model, at) {
 
 function ofMark(model, { mark }) {
   const e = mark.event;
-  const titles = { hard_stop: "Hard stop", watchdog_continue: "Deferred", trouble: "Trouble", notice: "Notice", told: "Told", marker_seen: "Marker", run_resumed: "Taken up again", recovery_planned: "Recovery", run_ended: "The end", needs_human: "Needs somebody", check_tampered: "Checks tampered with" };
+  const titles = { hard_stop: "Hard stop", watchdog_continue: "Deferred", trouble: "Trouble", notice: "Notice", told: "Operator message", marker_seen: "Marker", run_resumed: "Resumed", recovery_planned: "Recovery", run_ended: "Run ended", needs_human: "Needs human input", check_tampered: "Checks tampered with" };
   const tone = ["hard_stop", "trouble", "check_tampered"].includes(mark.kind) ? "bad" : "wait";
   return [head(tone, titles[mark.kind] ?? mark.kind, mark.at), line(describe(e)),
     e.evidence_summary ? summary(e.evidence_summary, e.active_channel) : ages(model, mark.at)];
 }
 
 function ofSession(model, { session: s, at }) {
-  const ending = s.stop ? ["bad", "ended by the watchdog"] : ENDINGS[s.ending] ?? ["blue", s.end === null ? "at work" : "ended"];
+  const ending = s.stop ? ["bad", "stopped by the watchdog"] : ENDINGS[s.ending] ?? ["blue", s.end === null ? "working" : "ended"];
   const e = s.event;
   const used = e && [plural(e.messages ?? 0, "message"), plural(e.tools ?? 0, "tool call"), e.tokens !== undefined ? `${e.tokens} tokens` : null,
     e.cost_usd !== undefined ? money(e.cost_usd) : null].filter(Boolean).join(", ");
@@ -57,7 +57,7 @@ function ofChannel(model, { channel, tool, at }) {
   return [head("plain", channel, at), line(t), ages(model, at)];
 }
 
-/** The content of the tip for what was found under a point. */
+/** Returns the content of the tooltip for an item. */
 export function about(model, found) {
   if (found.mark) return ofMark(model, found);
   if (found.session) return ofSession(model, found);

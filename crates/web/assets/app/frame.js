@@ -1,6 +1,6 @@
-// What stands around every page: the name, the clock with its watch, the connection, the light.
+// The frame of every page: name, clock, connection state and theme.
 
-import { el, button, put, say } from "./dom.js";
+import { el, button, put, setText } from "./dom.js";
 import { shortClock, span, watchOf } from "./time.js";
 import { help } from "./keys.js";
 
@@ -22,13 +22,13 @@ export class Frame {
     this.watch = el("span", { class: "watch-name" });
     this.clock = el("time", { class: "watch-clock" });
     this.link = el("span", { class: "link-state", role: "status" });
-    this.theme = button("", () => this.nextTheme(), { class: "button small quiet-button", "aria-label": "Light or dark", title: "Light or dark (T)" });
+    this.theme = button("", () => this.nextTheme(), { class: "button small quiet-button", "aria-label": "Change theme", title: "Change theme (T)" });
     this.main = el("main", { id: "main", tabindex: "-1" });
     const brand = el(home ? "a" : "span", { class: "brand", href: home, "aria-label": "dogwatch: all runs" }, el("span", { class: "dial", "aria-hidden": "true" }), "dogwatch");
     this.node = el("div", { class: "frame" },
-      el("a", { class: "unseen skip", href: "#main", on: { click: (e) => { e.preventDefault(); this.main.focus(); } } }, "To the content"),
+      el("a", { class: "unseen skip", href: "#main", on: { click: (e) => { e.preventDefault(); this.main.focus(); } } }, "Skip to content"),
       el("header", { class: "top" }, brand, el("span", { class: "watch" }, this.watch, this.clock), this.link,
-        el("span", { class: "grow" }), this.theme, button("?", help, { class: "button small quiet-button", "aria-label": "Keys", title: "Keys (?)" })),
+        el("span", { class: "grow" }), this.theme, button("?", help, { class: "button small quiet-button", "aria-label": "Keyboard shortcuts", title: "Keyboard shortcuts (?)" })),
       this.main);
     this.showTheme();
     this.tick();
@@ -36,7 +36,7 @@ export class Frame {
 
   nextTheme() {
     const next = THEMES[(THEMES.indexOf(stored()) + 1) % THEMES.length];
-    try { localStorage.setItem(THEME, next); } catch { /* then it lasts as long as the page */ }
+    try { localStorage.setItem(THEME, next); } catch { /* the theme is not saved */ }
     applyTheme(next);
     this.showTheme();
     dispatchEvent(new Event("dogwatch:theme"));
@@ -44,17 +44,17 @@ export class Frame {
 
   showTheme() {
     const theme = stored();
-    say(this.theme.firstChild, { auto: "auto", light: "day", dark: "night" }[theme]);
+    setText(this.theme.firstChild, { auto: "auto", light: "light", dark: "dark" }[theme]);
   }
 
   tick() {
     const now = Date.now();
-    say(this.watch, watchOf(now).name);
-    say(this.clock, shortClock(now));
-    if (this.lost) this.tellLost();
+    setText(this.watch, watchOf(now).name);
+    setText(this.clock, shortClock(now));
+    if (this.lost) this.showLost();
   }
 
-  /** Says whether what is shown is the present. */
+  /** Shows whether the page is up to date. */
   connection(state) {
     this.lost = state !== "live" && state !== null ? state : null;
     if (state === "live" || state === null) {
@@ -64,14 +64,14 @@ export class Frame {
     } else {
       this.since ??= Date.now();
       this.link.className = "link-state lost";
-      this.tellLost();
+      this.showLost();
     }
     document.body.classList.toggle("stale", this.lost !== null);
   }
 
-  tellLost() {
+  showLost() {
     const ago = span(Math.round((Date.now() - this.since) / 1000));
-    say(this.link, `disconnected for ${ago}; trying again`);
+    setText(this.link, `disconnected for ${ago}; reconnecting`);
   }
 
   show(page) {

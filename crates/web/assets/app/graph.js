@@ -1,4 +1,4 @@
-// The nodes of a run, in layers: what a node depends on stands to its left. States are live.
+// The nodes of a run in layers: dependencies are to the left of a node.
 
 import { el, svg } from "./dom.js";
 import { clip } from "./text.js";
@@ -6,12 +6,12 @@ import { ENDINGS } from "./words.js";
 import { plural } from "./time.js";
 
 const [WIDE, TALL, GAP_X, GAP_Y] = [168, 46, 52, 14];
-/** More nodes than this are told, not drawn. */
+/** The most nodes that are drawn. */
 export const MAX_DRAWN = 300;
-/** Of the iterations of a node, the last so many are shown as a row of ticks. */
+/** How many of the latest iterations of a node are shown as ticks. */
 const MAX_TICKS = 48;
 
-/** The layer of each node: one more than the deepest that it depends on. A cycle, which cannot be, ends anyway. */
+/** Groups nodes by layer: one more than the deepest dependency. Terminates even on a cycle, which cannot occur. */
 function layers(nodes) {
   const byName = new Map(nodes.map((node) => [node.name, node]));
   const depth = new Map();
@@ -29,16 +29,16 @@ function layers(nodes) {
   return Array.from(rows, (row) => row ?? []);
 }
 
-/** The state of a node in one word that the style knows. */
+/** Returns the state of a node as a CSS class. */
 export function stateOf(node) {
   if (node.state !== "running") return node.state;
   return { working: "working", checking: "working", waiting: "waiting", asking: "waiting" }[node.doing] ?? "running";
 }
 
-function tellState(node) {
+function stateLabel(node) {
   const word = stateOf(node);
-  if (node.state === "done") return node.flake ? "done, after a failed try" : "done";
-  if (node.doing === "asking") return `needs somebody, iteration ${node.iteration}`;
+  if (node.state === "done") return node.flake ? "done after a failed attempt" : "done";
+  if (node.doing === "asking") return `needs human input, iteration ${node.iteration}`;
   if (word === "working") return `${node.doing}, iteration ${node.iteration}`;
   if (word === "waiting") return `waiting (${node.wait?.why ?? "?"}), after iteration ${node.iteration}`;
   return node.reason ? `${node.state}: ${node.reason}` : node.state;
@@ -46,7 +46,7 @@ function tellState(node) {
 
 export function drawGraph(model, { chosen, choose }) {
   const nodes = model.order;
-  if (nodes.length > MAX_DRAWN) return el("p", { class: "quiet" }, `${plural(nodes.length, "node")}: too many to draw; the list of events can be filtered by name.`);
+  if (nodes.length > MAX_DRAWN) return el("p", { class: "quiet" }, `${plural(nodes.length, "node")}: too many to draw. Use the search in the log instead.`);
   const columns = layers(nodes);
   const at = new Map();
   const tallest = Math.max(...columns.map((column) => column.length));
@@ -72,24 +72,24 @@ function box(node, { x, y }, isChosen, choose) {
   const key = (e) => { if (e.key === "Enter" || e.key === " ") { e.preventDefault(); act(); } };
   return svg("g", {
     class: `node ${stateOf(node)}${isChosen ? " chosen" : ""}${node.flake ? " flake" : ""}`, transform: `translate(${x} ${y})`, tabindex: "0", role: "button",
-    "aria-pressed": String(isChosen), "aria-label": `${node.name}: ${tellState(node)}`, on: { click: act, keydown: key },
+    "aria-pressed": String(isChosen), "aria-label": `${node.name}: ${stateLabel(node)}`, on: { click: act, keydown: key },
   },
-  svg("title", {}, `${node.name}: ${tellState(node)}`),
+  svg("title", {}, `${node.name}: ${stateLabel(node)}`),
   svg("rect", { class: "node-box", width: WIDE, height: TALL, rx: 6 }),
   svg("circle", { class: "node-lamp", cx: 15, cy: 16, r: 4.5 }),
   svg("text", { class: "node-name", x: 28, y: 20 }, clip(node.name, 20)),
-  svg("text", { class: "node-state", x: 28, y: 36 }, clip(tellState(node), 24)));
+  svg("text", { class: "node-state", x: 28, y: 36 }, clip(stateLabel(node), 24)));
 }
 
-/** A tick for each of the last iterations: how they ended, at a glance. */
+/** Creates a tick for each of the latest iterations, colored by how they ended. */
 export function ticks(node, pick) {
   const last = node.endings.slice(-MAX_TICKS);
   const left = node.endings.length - last.length;
   return el("div", { class: "ticks" }, left > 0 ? el("span", { class: "quiet" }, `\u2026${left}`) : null,
     last.map((i) => {
-      const [tone, word] = i.stop ? ["bad", "ended by the watchdog"] : ENDINGS[i.ending] ?? ["dim", "?"];
+      const [tone, word] = i.stop ? ["bad", "stopped by the watchdog"] : ENDINGS[i.ending] ?? ["dim", "?"];
       const label = `iteration ${i.iteration}: ${word}`;
       return el("button", { type: "button", class: `tick ${tone}`, title: label, "aria-label": label, on: { click: () => pick(i) } });
     }),
-    node.open ? el("span", { class: "tick open", title: `iteration ${node.open.iteration}: at work` }) : null);
+    node.open ? el("span", { class: "tick open", title: `iteration ${node.open.iteration}: in progress` }) : null);
 }

@@ -1,5 +1,5 @@
-// The time axis: a lane per channel, sessions, waits, checks and verdicts, on a canvas. It draws when something
-// changed, never else.
+// The time axis on a canvas: a lane for each channel, and lanes for sessions, waits, checks and verdicts. It is drawn
+// only when something has changed.
 
 import { CHANNELS } from "./model.js";
 import { el, button, put } from "./dom.js";
@@ -9,25 +9,25 @@ import { about } from "./evidence.js";
 const AXIS = 40;
 const ROW = { session: 20, channel: 26, wait: 18, check: 18, verdict: 26 };
 const GAP = 5;
-/** Sessions of nodes that work at the same time stand in rows of their own, up to this many. */
+/** The most rows for sessions that run at the same time. */
 const MAX_ROWS = 6;
-/** The shortest and the longest span the axis shows, in milliseconds. */
+/** The shortest and the longest span of the axis, in milliseconds. */
 const SHORTEST = 2_000;
 const LONGEST = 400 * 86_400_000;
 const STEPS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 28800, 43200, 86400, 172800, 604800, 2592000];
 const LABELS = { stdout: "stdout", mcp_tool: "mcp tool", subagent: "subagent", workspace: "work tree" };
-const ENDING_COLOUR = {
+const ENDING_COLOR = {
   iteration_completed: "good", iteration_idle: "calm", iteration_failed: "bad", iteration_timed_out: "bad",
   iteration_rate_limited: "wait", iteration_auth_failed: "bad", iteration_interrupted: "dim",
 };
 
 export class Timeline {
-  /** `now` says what time it is for the record: the present, or its last moment. `pick` hears of a click. */
+  /** `now` returns the current time, or the end of the record. `pick` is called with a clicked item. */
   constructor(model, { now, pick, live }) {
     Object.assign(this, { model, now, pick, from: 0, to: 1, follow: true, fitted: true, only: null, hot: null, mark: -1, drawn: false });
     this.canvas = el("canvas", {
       class: "lanes", tabindex: "0", role: "img", "aria-describedby": "lanes-said",
-      "aria-label": "Time axis. Arrow keys left and right move it, plus and minus zoom, up and down go from verdict to verdict, F follows.",
+      "aria-label": "Time axis. Left and right arrow keys move it, plus and minus zoom, up and down select a verdict, F follows new events.",
     });
     this.tip = el("div", { class: "tip", hidden: true });
     this.said = el("p", { class: "unseen", id: "lanes-said", "aria-live": "polite" });
@@ -44,23 +44,23 @@ export class Timeline {
   }
 
   mount() {
-    this.colours();
+    this.colors();
     this.sizes = new ResizeObserver(() => this.dirty());
     this.sizes.observe(this.canvas.parentElement);
     this.dark = matchMedia("(prefers-color-scheme: dark)");
-    this.recolour = () => { this.colours(); this.dirty(); };
-    this.dark.addEventListener("change", this.recolour);
-    addEventListener("dogwatch:theme", this.recolour);
+    this.recolor = () => { this.colors(); this.dirty(); };
+    this.dark.addEventListener("change", this.recolor);
+    addEventListener("dogwatch:theme", this.recolor);
     this.fit();
   }
 
   unmount() {
     this.sizes?.disconnect();
-    this.dark?.removeEventListener("change", this.recolour);
-    removeEventListener("dogwatch:theme", this.recolour);
+    this.dark?.removeEventListener("change", this.recolor);
+    removeEventListener("dogwatch:theme", this.recolor);
   }
 
-  colours() {
+  colors() {
     const style = getComputedStyle(document.documentElement);
     const read = (name) => style.getPropertyValue(`--${name}`).trim();
     const names = ["deck", "sea", "line", "ink", "ink-2", "ink-3", "good", "bad", "wait", "calm", "dim", "blue", "brass", "stdout", "mcp_tool", "subagent", "workspace", "band"];
@@ -74,7 +74,7 @@ export class Timeline {
     requestAnimationFrame(() => { this.drawn = false; this.draw(); });
   }
 
-  /** New events, or a second has passed. */
+  /** Called for new events, and every second. */
   update() {
     if (this.fitted) return this.fit();
     if (this.follow) this.followNow();
@@ -132,7 +132,7 @@ export class Timeline {
     this.followButton.setAttribute("aria-pressed", String(on));
   }
 
-  /** Shows a span, with some room around it. */
+  /** Shows a span with a margin. */
   reveal(start, end) {
     const span = Math.max(end - start, SHORTEST);
     this.fitted = false;
@@ -140,7 +140,7 @@ export class Timeline {
     this.setWindow(start - span * 0.15, end + span * 0.15);
   }
 
-  // ---- where things stand
+  // ---- layout
 
   layout() {
     const width = this.canvas.parentElement.clientWidth;
@@ -157,7 +157,7 @@ export class Timeline {
     return { width, gutter, lanes, rows, height: y + 4 };
   }
 
-  /** Gives each session a row, so that those of the same time do not cover each other. */
+  /** Assigns a row to each session, so that concurrent sessions do not overlap. */
   pack() {
     if (this.model.order.length < 2 || this.only !== null) return 1;
     if (this.packedFor === this.model.sessions.length) return this.packedRows;
@@ -214,7 +214,7 @@ export class Timeline {
     const room = Math.max(2, (width - gutter) / 78);
     const step = (STEPS.find((s) => seconds / s <= room) ?? STEPS.at(-1)) * 1000;
     this.drawWatches(p);
-    // Ticks stand on the local clock's round times.
+    // Ticks are at round times of the local clock.
     const shift = new Date(this.from).getTimezoneOffset() * 60_000;
     p.fillStyle = this.c["ink-3"];
     p.textAlign = "center";
@@ -229,7 +229,7 @@ export class Timeline {
     }
   }
 
-  /** The watches of the day, as a band above the clock: they say at a glance when in the night this was. */
+  /** The watches of the day as a band above the clock. They show the time of day at a glance. */
   drawWatches(p) {
     const { gutter, width } = this.g;
     if (this.to - this.from > 12 * 86_400_000) return;
@@ -290,8 +290,8 @@ export class Timeline {
       drawn = x1;
       const y = lane.y + (this.g.rows > 1 ? (s.row ?? 0) * ROW.session : 0);
       const live = s.end === null;
-      const colour = live ? this.c.blue : this.c[s.stop ? "bad" : ENDING_COLOUR[s.ending] ?? "dim"];
-      p.fillStyle = colour;
+      const color = live ? this.c.blue : this.c[s.stop ? "bad" : ENDING_COLOR[s.ending] ?? "dim"];
+      p.fillStyle = color;
       p.globalAlpha = live ? 0.32 : 0.22;
       this.bar(p, x0, x1, y, ROW.session - 2);
       p.fill();
@@ -306,7 +306,7 @@ export class Timeline {
     }
   }
 
-  /** Progress as a sounding: the taller, the more of it. Many records in one column are added up. */
+  /** Progress as bars: a taller bar means more progress. Records in the same column are added up. */
   draw_channel(p, lane) {
     const { gutter, width } = this.g;
     const mid = lane.y + lane.height / 2;
@@ -345,7 +345,7 @@ export class Timeline {
     let drawn = -Infinity;
     for (const tool of visible(this.model.tools, this.from, this.to, now)) {
       const [x0, x1] = [this.x(tool.start), this.x(tool.end ?? now)];
-      // A hundred thousand calls in a thousand columns: what would change no column is not drawn.
+      // There may be many more calls than columns: skip calls that would not change a column.
       if (!this.shown(tool) || x1 < drawn + 0.75) continue;
       drawn = x1;
       p.fillStyle = tool.ok === false ? this.c.bad : this.c.stdout;
@@ -369,7 +369,7 @@ export class Timeline {
       p.lineTo(Math.max(x0 + 1.5, x1), mid);
       p.stroke();
       p.setLineDash([]);
-      // What is still to come, to the planned end.
+      // The rest of the wait, up to its planned end.
       if (w.end === null && w.until !== null && w.until > now) {
         p.globalAlpha = 0.4;
         p.setLineDash([1, 4]);
@@ -425,7 +425,7 @@ export class Timeline {
     p.lineWidth = 1;
   }
 
-  // ---- pointing
+  // ---- input
 
   listen() {
     const c = this.canvas;
@@ -456,7 +456,7 @@ export class Timeline {
     c.addEventListener("blur", () => { this.mark = -1; this.hideTip(); this.dirty(); });
   }
 
-  /** The wheel scrolls the page as ever; with Ctrl, or from side to side, it is ours. */
+  /** The wheel scrolls the page. With Ctrl it zooms the axis, and sideways it moves the axis. */
   wheel(e) {
     if (e.ctrlKey || e.metaKey) {
       e.preventDefault();
@@ -481,10 +481,10 @@ export class Timeline {
     act();
   }
 
-  /** Goes to the next verdict, and says it. */
+  /** Selects the next or previous verdict, and announces it. */
   step(by) {
     const marks = this.model.marks;
-    if (!marks.length) { this.said.textContent = "There is no verdict yet."; return; }
+    if (!marks.length) { this.said.textContent = "No verdicts yet."; return; }
     if (this.mark < 0) this.mark = by > 0 ? Math.min(marks.findIndex((m) => m.at >= this.from), marks.length - 1) : marks.length;
     else this.mark += by;
     this.mark = Math.max(0, Math.min(marks.length - 1, this.mark === marks.length ? this.mark - 1 : this.mark));
@@ -501,7 +501,7 @@ export class Timeline {
     this.said.textContent = this.tip.textContent;
   }
 
-  /** What lies under a point. */
+  /** Returns the item at a point. */
   under(x, y) {
     if (!this.g || x < this.g.gutter) return null;
     const at = this.ms(x);
@@ -544,7 +544,7 @@ export class Timeline {
     const [w, h] = [this.tip.offsetWidth, this.tip.offsetHeight];
     const left = x + 16 + w > width ? Math.max(0, x - w - 14) : x + 16;
     this.tip.style.left = `${left}px`;
-    // Below the pointer, unless that would leave the window.
+    // Show the tooltip below the pointer if it fits into the window.
     const box = this.canvas.getBoundingClientRect();
     const below = box.top + y + 18 + h < innerHeight;
     this.tip.style.top = `${below ? y + 18 : y - h - 12}px`;
@@ -553,7 +553,7 @@ export class Timeline {
   hideTip() { this.tip.hidden = true; }
 }
 
-/** Of items in order of their start, those that touch the span. Few are longer than what lies between. */
+/** Returns the items that overlap the span. Items are sorted by start, and few of them are long. */
 function visible(items, from, to, now) {
   let [low, high] = [0, items.length];
   while (low < high) {
@@ -561,7 +561,7 @@ function visible(items, from, to, now) {
     if (items[mid].start <= to) low = mid + 1; else high = mid;
   }
   const found = [];
-  // Backwards from the end of the window; those that began long before it are looked for a little longer.
+  // Search backward from the end of the window, and a little further for items that began long before it.
   for (let i = low - 1, misses = 0; i >= 0 && misses < 64; i--) {
     if ((items[i].end ?? now) >= from) { found.push(items[i]); misses = 0; } else misses += 1;
   }
@@ -584,12 +584,12 @@ const PATHS = {
   check_tampered: [[0, -7], [7, 6], [-7, 6]],
   told: [[-3, -7], [6, -3.5], [-3, 0]], notice: [[-4, -4], [4, -4], [4, 4], [-4, 4]], recovery_planned: [[-5, -6], [6, 0], [-5, 6]],
 };
-const COLOURS = { hard_stop: "bad", trouble: "bad", watchdog_continue: "brass", notice: "brass", told: "blue", run_resumed: "blue", recovery_planned: "brass", marker_seen: "calm", needs_human: "brass", check_tampered: "bad" };
+const COLORS = { hard_stop: "bad", trouble: "bad", watchdog_continue: "brass", notice: "brass", told: "blue", run_resumed: "blue", recovery_planned: "brass", marker_seen: "calm", needs_human: "brass", check_tampered: "bad" };
 const HOLLOW = new Set(["watchdog_continue", "notice", "marker_seen", "run_resumed"]);
 
-/** A mark has a shape as well as a colour. */
+/** Draws a mark. Kinds differ in shape as well as in color. */
 function shape(p, kind, x, y, c) {
-  const colour = c[COLOURS[kind] ?? "ink-2"];
+  const color = c[COLORS[kind] ?? "ink-2"];
   p.beginPath();
   if (PATHS[kind]) PATHS[kind].forEach(([dx, dy], i) => (i ? p.lineTo(x + dx, y + dy) : p.moveTo(x + dx, y + dy)));
   else if (kind === "run_ended") p.rect(x - 1.5, y - 9, 3, 18);
@@ -598,13 +598,13 @@ function shape(p, kind, x, y, c) {
   if (HOLLOW.has(kind)) {
     p.fillStyle = c.deck;
     p.fill();
-    p.strokeStyle = colour;
+    p.strokeStyle = color;
     p.lineWidth = 1.5;
     p.stroke();
     p.lineWidth = 1;
   } else {
-    p.fillStyle = colour;
+    p.fillStyle = color;
     p.fill();
   }
-  if (kind === "told") { p.fillStyle = colour; p.fillRect(x - 4, y - 7, 1.5, 14); }
+  if (kind === "told") { p.fillStyle = color; p.fillRect(x - 4, y - 7, 1.5, 14); }
 }

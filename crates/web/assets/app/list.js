@@ -1,24 +1,24 @@
-// A list of events of any length: only the rows in sight are in the page. Arrow keys move, Enter opens.
+// A virtual list of events: only the visible rows are in the page. Arrow keys select an event.
 
-import { el, put, say } from "./dom.js";
+import { el, put, setText } from "./dom.js";
 import { clock, plural } from "./time.js";
 import { describe, tone } from "./words.js";
 import { summary } from "./evidence.js";
 
 const ROW = 30;
-/** Rows beyond the edges that are kept ready for a flick of the wheel. */
+/** How many rows are rendered beyond the visible ones, for smooth scrolling. */
 const SPARE = 12;
-/** Browsers draw no taller element: beyond it the scroll position stands for more than one pixel. */
+/** The tallest element that browsers support. Longer lists scale the scroll position. */
 const MAX_HEIGHT = 8_000_000;
 
 const QUIET = new Set(["observed", "used"]);
 const isQuiet = (e) => QUIET.has(e.event) || (e.event === "fact" && e.fact !== "error");
 
 const KINDS = {
-  told: "Milestones", all: "Everything", verdicts: "Verdicts and trouble", ends: "Iterations", tools: "Tools and errors",
+  milestones: "Milestones", all: "Everything", verdicts: "Verdicts and trouble", ends: "Iterations", tools: "Tools and errors",
 };
 const PASSES = {
-  told: (e) => !isQuiet(e),
+  milestones: (e) => !isQuiet(e),
   all: () => true,
   verdicts: (e) => ["hard_stop", "watchdog_continue", "trouble", "notice", "node_attempt", "recovery_planned"].includes(e.event),
   ends: (e) => e.event.startsWith("iteration_") || e.event.startsWith("run_") || e.event === "node_transition",
@@ -27,9 +27,9 @@ const PASSES = {
 
 export class EventList {
   constructor(model, { fromEnd }) {
-    Object.assign(this, { model, fromEnd, rows: [], seen: 0, forgotten: 0, kind: "told", query: "", only: null, chosen: -1, stick: fromEnd });
+    Object.assign(this, { model, fromEnd, rows: [], seen: 0, forgotten: 0, kind: "milestones", query: "", only: null, chosen: -1, stick: fromEnd });
     this.search = el("input", { type: "search", class: "field", placeholder: "Search events", "aria-label": "Search events", on: { input: () => this.filter({ query: this.search.value.toLowerCase() }) } });
-    this.choice = el("select", { class: "field", "aria-label": "Which events", on: { change: () => this.filter({ kind: this.choice.value }) } },
+    this.choice = el("select", { class: "field", "aria-label": "Kind of events", on: { change: () => this.filter({ kind: this.choice.value }) } },
       Object.entries(KINDS).map(([value, label]) => el("option", { value }, label)));
     this.count = el("span", { class: "quiet count" });
     this.body = el("div", { class: "rows" });
@@ -60,7 +60,7 @@ export class EventList {
     return this.query === "" || this.textOf(e).includes(this.query);
   }
 
-  /** What a search looks at: the line as it is shown, and every field of what is not mere progress. */
+  /** Returns the searchable text: the displayed line and, except for progress, all fields. */
   textOf(e) {
     const more = e.event === "observed" ? "" : JSON.stringify(e);
     return `${e.event} ${e.node ?? ""} ${describe(e)} ${more}`.toLowerCase();
@@ -99,8 +99,8 @@ export class EventList {
     put(this.body, el("div", { class: "window" }, rows));
     this.body.firstChild.style.transform = `translateY(${shift}px)`;
     const all = this.model.events.length;
-    say(this.count, this.rows.length === all ? plural(all, "event") : `${this.rows.length} of ${all}`);
-    if (!this.rows.length) put(this.body, el("p", { class: "quiet empty" }, this.query ? "Nothing fits the search." : "Nothing of this kind yet."));
+    setText(this.count, this.rows.length === all ? plural(all, "event") : `${this.rows.length} of ${all}`);
+    if (!this.rows.length) put(this.body, el("p", { class: "quiet empty" }, this.query ? "No matches." : "No events of this kind yet."));
   }
 
   row(e, index) {
@@ -131,7 +131,7 @@ export class EventList {
     this.show(this.rows[index]);
   }
 
-  /** Goes to an event, whatever the filter says. */
+  /** Selects an event, and clears the filter if it hides the event. */
   reveal(event) {
     if (!this.passes(event)) {
       this.choice.value = "all";
@@ -142,7 +142,7 @@ export class EventList {
     this.choose(this.rows.indexOf(event));
   }
 
-  /** The whole event, as it stands in the record. */
+  /** Shows the whole event as recorded. */
   show(e) {
     const { ms, ...record } = e;
     this.detail.hidden = false;

@@ -1,6 +1,6 @@
-// The dashboard begins here: which page is shown, and the one clock of them all.
+// The entry point of the dashboard: routing and the clock.
 
-import { el, say } from "./dom.js";
+import { el, setText } from "./dom.js";
 import { Frame } from "./frame.js";
 import { help, listenKeys } from "./keys.js";
 import { Overview } from "./overview.js";
@@ -25,7 +25,7 @@ function show(next) {
 }
 
 function route() {
-  // A link that came with a token, opened in a page that is there already.
+  // A link with a token was opened in an existing page.
   if (location.hash.includes("token=")) api.takeToken();
   const run = /^#\/run\/([\w-]+)$/.exec(location.hash)?.[1];
   document.title = "dogwatch";
@@ -33,13 +33,13 @@ function route() {
   show(run ? new RunPage(run, { connection }) : new Overview({ connection }));
 }
 
-/** Without a token nothing is answered; whoever ran `dogwatch serve` has it. */
+/** Asks for the token that `dogwatch serve` printed; the API requires it. */
 function askToken(refusal) {
   const field = el("input", { type: "password", class: "field", autocomplete: "off", "aria-label": "Token", placeholder: "Token" });
   const form = el("form", { class: "empty-sea", on: { submit: (e) => { e.preventDefault(); api.keepToken(field.value.trim()); route(); } } },
-    el("p", { class: "sentence" }, "Who goes there?"),
-    el("p", { class: "quiet" }, "This page needs the token. Open the address that ", el("code", {}, "dogwatch serve"), " printed, or paste the token here."),
-    el("p", { class: "ask-token" }, field, el("button", { type: "submit", class: "button" }, "Go on")), el("p", { class: "quiet" }, refusal.message));
+    el("p", { class: "sentence" }, "Token required"),
+    el("p", { class: "quiet" }, "Open the URL that ", el("code", {}, "dogwatch serve"), " printed, or paste the token here."),
+    el("p", { class: "ask-token" }, field, el("button", { type: "submit", class: "button" }, "Continue")), el("p", { class: "quiet" }, refusal.message));
   frame.connection(null);
   show({ node: form });
   field.focus();
@@ -49,5 +49,5 @@ listenKeys({ "?": help, t: () => frame.nextTheme() });
 addEventListener("hashchange", route);
 addEventListener("offline", () => connection({ lost: true }));
 setInterval(() => { if (!document.hidden) { frame.tick(); page?.tick?.(); } }, 1000);
-say(document.querySelector("title"), "dogwatch");
+setText(document.querySelector("title"), "dogwatch");
 route();

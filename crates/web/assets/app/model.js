@@ -1,15 +1,15 @@
-// A run as its events tell it: what the time axis, the graph and the lists draw. Only ever a fold of events.
+// The model of a run, folded from its events. The time axis, the graph and the lists draw it.
 
 import { ENDINGS } from "./words.js";
 
 export const CHANNELS = ["stdout", "mcp_tool", "subagent", "workspace"];
 
-/** Beyond so many events mere progress is forgotten by the list, then the older half; the time axis keeps it. */
+/** Beyond this many events the list drops progress, then the older half. The time axis keeps the progress. */
 export const MAX_EVENTS = 400_000;
-/** Beyond so many records of one channel two neighbours become one. */
+/** Beyond this many records of one channel, neighboring records are merged in pairs. */
 export const MAX_RECORDS = 1_000_000;
 
-/** Numbers that grow, without an object for each. */
+/** A growing array of numbers, without an object for each. */
 class Numbers {
   constructor() { this.all = new Float64Array(1024); this.length = 0; }
   push(n) {
@@ -20,7 +20,7 @@ class Numbers {
     }
     this.all[this.length++] = n;
   }
-  /** The first index whose number is not below `n`; numbers stand in order. */
+  /** Returns the first index whose number is not below `n`. The numbers are sorted. */
   from(n) {
     let [low, high] = [0, this.length];
     while (low < high) {
@@ -31,7 +31,7 @@ class Numbers {
   }
 }
 
-/** What was seen on one channel. Ends stand in order, so the last sign before a moment is found by halving. */
+/** The observations of one channel. Ends are sorted, so that a binary search finds the last one before a time. */
 export class Lane {
   constructor() {
     this.start = new Numbers();
@@ -41,7 +41,7 @@ export class Lane {
     this.longest = 0;
   }
   add(start, end, count, node) {
-    // A line that was written late must not break the order.
+    // Keep the order even if a line was written late.
     const last = this.end.length ? this.end.all[this.end.length - 1] : -Infinity;
     const till = Math.max(end, last);
     this.start.push(Math.min(start, till));
@@ -51,7 +51,7 @@ export class Lane {
     this.longest = Math.max(this.longest, till - start);
     if (this.end.length >= MAX_RECORDS) this.halve();
   }
-  /** What is a million records wide has no single pixel that would show it. */
+  /** Merges neighboring records. With a million records, no pixel would show the difference. */
   halve() {
     const old = { start: this.start.all, end: this.end.all, count: this.count.all, node: this.node.all, length: this.end.length };
     for (const name of ["start", "end", "count", "node"]) this[name] = new Numbers();
@@ -64,7 +64,7 @@ export class Lane {
       this.longest = Math.max(this.longest, old.end[j] - old.start[i]);
     }
   }
-  /** When this channel was last seen at a moment. */
+  /** Returns the time of the last observation before `at`. */
   lastBefore(at) {
     const next = this.end.from(at + 0.5);
     if (next < this.end.length && this.start.all[next] <= at) return at;
@@ -72,7 +72,7 @@ export class Lane {
   }
 }
 
-/** Marks on the verdict lane, in the order of how much they matter. */
+/** The events that are marks on the verdict lane. */
 const MARKS = new Set(["hard_stop", "trouble", "watchdog_continue", "notice", "told", "run_resumed", "recovery_planned", "marker_seen", "run_ended", "needs_human", "check_tampered"]);
 
 export class Model {
@@ -109,7 +109,7 @@ export class Model {
     return node;
   }
 
-  /** Takes events in order; one that is known already, or stands out of order, is passed over. */
+  /** Adds events in order. Skips known and out-of-order events. */
   take(batch) {
     for (const e of batch) {
       if (!(e.seq > this.seq)) continue;
@@ -125,7 +125,7 @@ export class Model {
     if (this.events.length > MAX_EVENTS) this.forget();
   }
 
-  /** The list of events does not grow without end; what tells the story goes last. */
+  /** Limits the list of events. Important events are dropped last. */
   forget() {
     const before = this.events.length;
     this.events = this.events.filter((e) => e.event !== "observed" && e.event !== "fact" && e.event !== "used");
@@ -138,11 +138,11 @@ export class Model {
     if (e.event === "fact") return this.fact(e, at, node);
     if (ENDINGS[e.event]) return this.iterationEnded(e, at, node);
     if (MARKS.has(e.event)) this.marks.push({ at, kind: e.event, event: e });
-    this.mile(e, at, node);
+    this.milestone(e, at, node);
   }
 
-  /** The milestones of a run's life. */
-  mile(e, at, node) {
+  /** Applies an event that changes the state of a node or of the run. */
+  milestone(e, at, node) {
     switch (e.event) {
       case "run_started": return this.start(e);
       case "run_resumed": return this.resume(at);
@@ -185,7 +185,7 @@ export class Model {
     }
   }
 
-  /** What was open when the dogwatch before was lost ended with its last event. */
+  /** Closes what was open when the previous supervisor was lost, at the time of its last event. */
   resume(at) {
     const before = this.events.length > 1 ? this.events[this.events.length - 2].ms : at;
     this.order.forEach((node) => this.close(node, before));
@@ -251,7 +251,7 @@ export class Model {
     lane.add(wall(e.first_ms), wall(e.last_ms), e.count ?? 1, node.ix);
   }
 
-  /** A tool's start or end is progress of the agent itself, and of MCP if the tool is one. A heartbeat is none. */
+  /** The start or end of a tool is progress on stdout, and on mcp_tool for an MCP tool. Heartbeats do not count. */
   fact(e, at, node) {
     if (e.fact === "tool_started") {
       if (!e.heartbeat) this.lanes.stdout.add(at, at, 1, node.ix);
@@ -271,7 +271,7 @@ export class Model {
     }
   }
 
-  /** Tokens and money of all sessions so far; null while no session has said. */
+  /** Returns the tokens and the cost of all sessions; null while unknown. */
   spent() {
     const sum = { tokens: null, cost: null, unknown: 0 };
     for (const node of this.order) {
@@ -282,7 +282,7 @@ export class Model {
     return sum;
   }
 
-  /** How long ago each channel was last seen at a moment. */
+  /** Returns the age of the last observation of each channel at a time. */
   evidenceAt(at) {
     return CHANNELS.map((channel) => {
       const last = this.lanes[channel].lastBefore(at);

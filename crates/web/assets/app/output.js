@@ -1,19 +1,19 @@
-// What an agent printed, and what it was asked: the raw files of an iteration, with search.
+// The output and the prompt of an iteration, with search.
 
-import { el, put, say } from "./dom.js";
+import { el, put, setText } from "./dom.js";
 import { printable } from "./text.js";
 import { bytes, plural } from "./time.js";
 import { readable } from "./readable.js";
 import * as api from "./api.js";
 
-/** What is asked for at first, and with every wish for more. */
+/** How many bytes are loaded at once. */
 const PIECE = 128 * 1024;
-/** Beyond it nothing more is shown at once. */
+/** The most bytes that are shown at once. */
 const MAX_SHOWN = 2 * 1024 * 1024;
-/** A line is shown up to here; of what a tool answered, so many lines. */
+/** The longest line in characters, and the most lines of a tool result. */
 const MAX_LINE = 4000;
 const MAX_RESULT = 6;
-/** Between two looks at a file that grows. */
+/** The delay between two requests for a growing file. */
 const FRESH = 1500;
 
 export class Output {
@@ -31,12 +31,12 @@ export class Output {
       el("div", { class: "panel-bar" }, el("h2", {}, "Output"), this.which, this.tabs, this.rawButton, this.search, this.state), this.more, this.text);
   }
 
-  /** New events: perhaps a new iteration, perhaps more of the present one. */
+  /** Called for new events: shows a new iteration, or more output of the current one. */
   update() {
     const all = this.model.iterations;
     if (all.length !== this.listed) {
       this.listed = all.length;
-      // The select holds the latest thousand: nobody scrolls through more.
+      // The select lists only the latest thousand iterations.
       const from = Math.max(0, all.length - 1000);
       put(this.which, all.slice(from).map((i, k) => el("option", { value: String(from + k) }, this.model.order.length > 1 ? `${i.node} \u00b7 ${i.iteration}` : `iteration ${i.iteration}`)).reverse());
       if (this.latest && all.length) this.pick(all[all.length - 1]);
@@ -46,7 +46,7 @@ export class Output {
     if (this.unfinished) this.growSoon();
   }
 
-  /** Looks for more, not too often; once more after the end. */
+  /** Loads more output at a limited rate, and once more after the end of the iteration. */
   growSoon() {
     if (this.timer) return;
     this.timer = setTimeout(async () => {
@@ -103,13 +103,13 @@ export class Output {
       this.draw();
     } catch (error) {
       if (asked !== this.picked || grow) return;
-      this.clear(error.status === 404 ? "Nothing was kept of it." : `It cannot be read: ${error.message}`);
+      this.clear(error.status === 404 ? "No output was kept." : `Cannot read the output: ${error.message}`);
     } finally {
       this.busy = false;
     }
   }
 
-  /** How much there is; an iteration that has not begun a session may have nothing at all. */
+  /** Returns the length of the output. An iteration without a session has none. */
   async lengthOf(asked, stream) {
     if (!asked.session && asked.end !== null) return 0;
     const files = await api.outputs(this.run, asked.node, asked.iteration);
@@ -118,13 +118,13 @@ export class Output {
 
   nothing(stream, asked) {
     const uncalled = !asked.session && asked.end !== null;
-    this.clear(uncalled ? "The agent was not called." : asked.end === null ? `Nothing on ${stream} yet.` : `Nothing on ${stream}.`);
+    this.clear(uncalled ? "The agent was not called." : asked.end === null ? `No output on ${stream} yet.` : `No output on ${stream}.`);
   }
 
   clear(why) {
     Object.assign(this, { body: new Uint8Array(), start: 0, size: 0 });
     put(this.text, el("p", { class: "quiet empty" }, why));
-    say(this.state, "");
+    setText(this.state, "");
     this.more.hidden = true;
     this.rawButton.hidden = true;
   }
@@ -155,28 +155,28 @@ export class Output {
     let lines = printable(new TextDecoder().decode(this.body)).split("\n");
     if (lines.at(-1) === "") lines.pop();
     if (this.start > 0) lines = lines.slice(1);
-    const told = this.told(lines);
-    const shown = this.query ? told.filter(([, line]) => line.toLowerCase().includes(this.query)) : told;
+    const rendered = this.render(lines);
+    const shown = this.query ? rendered.filter(([, line]) => line.toLowerCase().includes(this.query)) : rendered;
     put(this.text, shown.map(([kind, line]) => this.line(kind, line)));
-    if (!shown.length) put(this.text, el("p", { class: "quiet empty" }, this.query ? "Nothing fits the search." : "Nothing yet."));
+    if (!shown.length) put(this.text, el("p", { class: "quiet empty" }, this.query ? "No matches." : "No output yet."));
     this.more.hidden = this.start === 0 || this.body.length >= MAX_SHOWN;
-    say(this.state, this.query ? plural(shown.length, "line") : this.start > 0 ? `the last ${bytes(this.body.length)} of ${bytes(this.size)}` : bytes(this.size));
+    setText(this.state, this.query ? plural(shown.length, "line") : this.start > 0 ? `the last ${bytes(this.body.length)} of ${bytes(this.size)}` : bytes(this.size));
     if (toEnd && (atEnd || !this.query)) this.text.scrollTop = this.text.scrollHeight;
   }
 
-  /** Lines as [kind, text]: what an agent printed in JSON is made readable, unless somebody wants it raw. */
-  told(lines) {
+  /** Returns lines as [kind, text]. JSON output of agents is made readable, except in raw mode. */
+  render(lines) {
     let known = 0;
     const plain = lines.map((line) => ["plain", line]);
     if (this.stream !== "stdout") { this.rawButton.hidden = true; return plain; }
-    const told = lines.flatMap((line) => {
+    const rendered = lines.flatMap((line) => {
       const parts = readable(line);
       if (parts === null) return [["plain", line]];
       known += 1;
       return parts.flatMap(([kind, text]) => cut(kind, text.trimEnd().split("\n")));
     });
     this.rawButton.hidden = known === 0;
-    return this.raw ? plain : told;
+    return this.raw ? plain : rendered;
   }
 
   line(kind, line) {

@@ -1,15 +1,15 @@
-// All runs of the machine: a row each, those that live first.
+// The overview of all runs on the machine, live runs first.
 
-import { el, button, put, say } from "./dom.js";
+import { el, button, put, setText } from "./dom.js";
 import { plural, shortClock, span, ticking, when } from "./time.js";
 import { canSteer, pauseOrResume, stop, wake } from "./steer.js";
-import { cost, lamp, nameOf, nextWake, pills, placeOf, standing } from "./standing.js";
+import { cost, lamp, nameOf, nextWake, pills, placeOf, stateText } from "./state.js";
 import { listenKeys } from "./keys.js";
 import * as api from "./api.js";
 
-/** Between two looks, while somebody looks. Unseen pages ask nothing. */
+/** The polling interval. Hidden pages do not poll. */
 const EVERY = 2000;
-/** Ended runs that are shown before somebody asks for all. */
+/** How many ended runs are shown at first. */
 const FEW = 30;
 
 export class Overview {
@@ -17,8 +17,8 @@ export class Overview {
     Object.assign(this, { connection, open, runs: [], all: false, query: "", gone: new AbortController(), rows: new Map() });
     this.head = el("p", { class: "sentence" });
     this.search = el("input", { type: "search", class: "field", placeholder: "Search runs", "aria-label": "Search runs", on: { input: () => { this.query = this.search.value.toLowerCase(); this.draw(); } } });
-    this.live = el("div", { class: "runs", role: "list", "aria-label": "Runs that go on, or should" });
-    this.past = el("div", { class: "runs past", role: "list", "aria-label": "Runs that ended" });
+    this.live = el("div", { class: "runs", role: "list", "aria-label": "Active and lost runs" });
+    this.past = el("div", { class: "runs past", role: "list", "aria-label": "Ended runs" });
     this.pastHead = el("h2", { class: "divider" }, "Ended");
     this.more = button("Show all", () => { this.all = true; this.draw(); }, { class: "button small" });
     this.node = el("div", { class: "overview" }, el("div", { class: "overview-head" }, this.head, this.search), this.live, this.pastHead, this.past, this.more);
@@ -28,7 +28,7 @@ export class Overview {
 
   mount() {
     const on = (act) => () => { const run = this.current(); if (run && canSteer(run)) act(run).then(() => this.look()); };
-    this.deaf = listenKeys({
+    this.unlisten = listenKeys({
       ArrowDown: () => this.move(1), ArrowUp: () => this.move(-1), j: () => this.move(1), k: () => this.move(-1),
       w: on(wake), p: on(pauseOrResume), s: on(stop), "/": () => this.search.focus(),
       Home: () => this.move(-Infinity), End: () => this.move(Infinity),
@@ -40,7 +40,7 @@ export class Overview {
 
   unmount() {
     this.gone.abort();
-    this.deaf();
+    this.unlisten();
     document.removeEventListener("visibilitychange", this.seen);
   }
 
@@ -63,7 +63,7 @@ export class Overview {
   }
 
   fits(run) {
-    return this.query === "" || `${run.run} ${run.name} ${run.project} ${run.path} ${standing(run).join(" ")}`.toLowerCase().includes(this.query);
+    return this.query === "" || `${run.run} ${run.name} ${run.project} ${run.path} ${stateText(run).join(" ")}`.toLowerCase().includes(this.query);
   }
 
   draw() {
@@ -75,14 +75,14 @@ export class Overview {
     this.place(this.past, few);
     this.pastHead.hidden = past.length === 0;
     this.more.hidden = few.length === past.length;
-    say(this.more.firstChild, `Show all ${past.length}`);
+    setText(this.more.firstChild, `Show all ${past.length}`);
     put(this.head, sentence(this.runs));
-    if (!this.runs.length) put(this.live, el("div", { class: "empty-sea" }, el("p", { class: "sentence" }, "Nobody is on watch."),
-      el("p", { class: "quiet" }, "Begin one with ", el("code", {}, "dogwatch run my-loop"), ", or see what it does with ", el("code", {}, "dogwatch demo"), ".")));
+    if (!this.runs.length) put(this.live, el("div", { class: "empty-sea" }, el("p", { class: "sentence" }, "No runs yet."),
+      el("p", { class: "quiet" }, "Start one with ", el("code", {}, "dogwatch run my-loop"), ", or try ", el("code", {}, "dogwatch demo"), ".")));
     this.tick();
   }
 
-  /** Rows are kept and filled anew, so that focus and selection stay where they are. */
+  /** Reuses existing rows, so that focus and selection are kept. */
   place(shelf, runs) {
     const rows = runs.map((run) => this.row(run));
     const wanted = rows.map((row) => row.node);
@@ -115,7 +115,7 @@ export class Overview {
     links[Math.max(0, Math.min(links.length - 1, at < 0 ? (by > 0 ? 0 : links.length - 1) : at + by))]?.focus();
   }
 
-  /** Every second: the clocks that run. */
+  /** Updates the clocks every second. */
   tick() {
     for (const row of this.rows.values()) if (row.node.isConnected) row.tick();
   }
@@ -124,21 +124,21 @@ export class Overview {
 const cmp = (a, b) => (a < b ? -1 : a > b ? 1 : 0);
 const rank = (run) => ({ needs_human: -1, working: 0, checking: 0, preparing: 0, starting: 1, waiting: 2, paused: 3 }[run.state] ?? 4);
 
-/** The state of the watch in one sentence. */
+/** Summarizes all runs in one sentence. */
 function sentence(runs) {
   const count = (...states) => runs.filter((run) => states.includes(run.state)).length;
   const [works, waits, paused, lost] = [count("working", "preparing", "starting", "checking"), count("waiting"), count("paused"), count("lost")];
   const asks = count("needs_human");
   const parts = [];
   if (asks) parts.push(`${spelled(asks)} ${asks === 1 ? "needs" : "need"} you`);
-  if (works) parts.push(`${spelled(works)} at work`);
+  if (works) parts.push(`${spelled(works)} working`);
   if (waits) {
     const next = Math.min(...runs.filter((run) => run.state === "waiting").map((run) => nextWake(run.status)?.at ?? Infinity));
     parts.push(`${spelled(waits)} waiting${Number.isFinite(next) ? `, the next wakes at ${shortClock(next)}` : ""}`);
   }
   if (paused) parts.push(`${spelled(paused)} paused`);
   if (lost) parts.push(`${spelled(lost)} lost`);
-  if (!parts.length) return runs.length ? "All quiet: nobody is at work." : "";
+  if (!parts.length) return runs.length ? "No active runs." : "";
   const text = parts.join("; ");
   return `${text[0].toUpperCase()}${text.slice(1)}.`;
 }
@@ -161,7 +161,7 @@ class Row {
     this.cost = el("span", { class: "cost" });
     const act = (f) => () => f(this.run).then(() => page.look());
     this.wake = button("Wake", act(wake), { class: "button small", title: "Wake (W)" });
-    this.pause = button("Pause", act(pauseOrResume), { class: "button small", title: "Pause or go on (P)" });
+    this.pause = button("Pause", act(pauseOrResume), { class: "button small", title: "Pause or resume (P)" });
     this.stop = button("Stop", act(stop), { class: "button small", title: "Stop (S)" });
     this.buttons = el("span", { class: "buttons" }, this.wake, this.pause, this.stop);
     this.node = el("article", { class: "run", role: "listitem", data: { run: run.run } },
@@ -171,22 +171,22 @@ class Row {
 
   show(run) {
     this.run = run;
-    const [state, why] = standing(run);
+    const [state, why] = stateText(run);
     put(this.lamp, lamp(run));
-    say(this.name, run.name);
-    say(this.where, placeOf(run));
+    setText(this.name, run.name);
+    setText(this.where, placeOf(run));
     this.where.title = run.project ?? "";
-    say(this.state, state);
-    say(this.why, why);
+    setText(this.state, state);
+    setText(this.why, why);
     this.why.title = why;
     put(this.tally, pills(run.status));
     const n = run.status?.counts?.iterations;
-    say(this.count, n === undefined ? "" : plural(n, "iteration"));
-    say(this.cost, cost(run.status?.spent));
+    setText(this.count, n === undefined ? "" : plural(n, "iteration"));
+    setText(this.cost, cost(run.status?.spent));
     const steer = canSteer(run);
     this.buttons.hidden = !steer;
     this.wake.disabled = run.state !== "waiting";
-    say(this.pause.firstChild, run.status?.paused ? "Go on" : "Pause");
+    setText(this.pause.firstChild, run.status?.paused ? "Resume" : "Pause");
     this.node.className = `run ${run.state}`;
     this.tick();
   }
@@ -198,13 +198,13 @@ class Row {
     this.gauge.hidden = !next || !next.long;
     if (next) {
       const left = (next.at - now) / 1000;
-      say(this.next, left > 0 ? `wakes in ${ticking(left)}` : "wakes now");
+      setText(this.next, left > 0 ? `wakes in ${ticking(left)}` : "wakes now");
       this.gauge.firstChild.style.width = `${Math.max(0, Math.min(100, 100 - (100 * (next.at - now)) / Math.max(1, next.long)))}%`;
     } else {
-      say(this.next, run.state === "ended" || run.state === "lost" ? ended(run) : "");
+      setText(this.next, run.state === "ended" || run.state === "lost" ? ended(run) : "");
     }
     const seen = run.status?.last_evidence;
-    say(this.seen, !seen || run.state === "ended" || run.state === "lost" ? "" : `${seen.channel}, ${span(Math.max(0, Math.round((now - Date.parse(seen.at)) / 1000)))} ago`);
+    setText(this.seen, !seen || run.state === "ended" || run.state === "lost" ? "" : `${seen.channel}, ${span(Math.max(0, Math.round((now - Date.parse(seen.at)) / 1000)))} ago`);
   }
 }
 

@@ -1,10 +1,10 @@
-// The streams of agents that print JSON, as people read them. What is not known is shown as it stands.
+// Makes the JSON output of agents readable. Unknown lines are shown unchanged.
 
 import { clip } from "./text.js";
 
 const MAX_ARGS = 200;
 
-/** What a tool was asked, in one line: the one argument that says most. */
+/** Summarizes the arguments of a tool in one line: the most informative argument. */
 function args(input) {
   if (input === null || typeof input !== "object") return String(input ?? "");
   const said = input.command ?? input.file_path ?? input.path ?? input.pattern ?? input.prompt ?? input.description ?? input.query ?? input.url;
@@ -28,11 +28,11 @@ function block(part) {
 function claude(e) {
   if (e.type === "assistant" || e.type === "user") return (Array.isArray(e.message?.content) ? e.message.content : [{ type: "text", text: e.message?.content }]).flatMap(block);
   if (e.type === "result") return [[e.is_error ? "failed" : "end", textOf(e.result) || e.subtype]];
-  if (e.type === "system") return [["note", e.subtype === "init" ? `session begins, ${e.model ?? ""}` : e.subtype]];
+  if (e.type === "system") return [["note", e.subtype === "init" ? `session started, ${e.model ?? ""}` : e.subtype]];
   return null;
 }
 
-/** Codex: items that begin and end. */
+/** Codex: items that start and complete. */
 function codex(e) {
   const item = e.item;
   if (!item || !String(e.type).startsWith("item.")) return /^(thread|turn)\./.test(e.type ?? "") ? [["note", e.error?.message ?? e.type]] : null;
@@ -57,11 +57,11 @@ function gemini(e) {
   if (e.type === "message") return [[e.role === "user" ? "note" : "said", textOf(e.content)]];
   if (e.type === "tool_use") return [["tool", `${e.tool_name} ${args(e.parameters)}`]];
   if (e.type === "tool_result") return [[e.status === "error" ? "failed" : "result", textOf(e.output)]];
-  if (e.type === "init") return [["note", `session begins, ${e.model ?? ""}`]];
+  if (e.type === "init") return [["note", `session started, ${e.model ?? ""}`]];
   return null;
 }
 
-/** A line as [kind, text] pairs; null if it is no line of an agent that is known. */
+/** Returns a line as [kind, text] pairs; null if the format is unknown. */
 export function readable(line) {
   if (!line.startsWith("{")) return null;
   let e;

@@ -1,4 +1,4 @@
-// A report begins here: the page of one run, from the record that lies in the same file.
+// The entry point of a report: the page of one run, from the record in the same file.
 
 import { el } from "./dom.js";
 import { Frame } from "./frame.js";

@@ -1,6 +1,6 @@
-// One run: how it stands, its time axis, its nodes, its log and what its agent printed.
+// The page of one run: state, time axis, nodes, log and output.
 
-import { el, button, put, say, toast } from "./dom.js";
+import { el, button, put, setText, toast } from "./dom.js";
 import { day, money, amount, plural, shortClock, span, ticking } from "./time.js";
 import { oneLine } from "./text.js";
 import { Model } from "./model.js";
@@ -8,17 +8,17 @@ import { Timeline } from "./lanes.js";
 import { drawGraph, ticks } from "./graph.js";
 import { EventList } from "./list.js";
 import { Output } from "./output.js";
-import { lamp, nameOf, nextWake, pills, standing } from "./standing.js";
+import { lamp, nameOf, nextWake, pills, stateText } from "./state.js";
 import { canSteer, pauseOrResume, stop, tell, wake } from "./steer.js";
 import { listenKeys } from "./keys.js";
 import * as api from "./api.js";
 
-/** A status is asked for at most so often, after events came. */
+/** The shortest interval between two status requests, in milliseconds. */
 const STATUS_EVERY = 250;
-/** The longest text that can be told. */
+/** The longest message to the agent, in characters. */
 const MAX_TELL = 4000;
 
-/** The page of a run. Without `live` it is a report: it has all it will ever have, and asks nobody. */
+/** The page of a run. Without `live` it is a report: it has the complete record and sends no requests. */
 export class RunPage {
   constructor(id, { connection, live = true }) {
     Object.assign(this, { id, connection, live, run: { run: id, alive: false, state: "unknown", status: null, name: id }, gone: new AbortController(), only: null });
@@ -43,8 +43,8 @@ export class RunPage {
     this.wakeButton = button("Wake", act(wake), { class: "button", key: "W" });
     this.pauseButton = button("Pause", act(pauseOrResume), { class: "button", key: "P" });
     this.stopButton = button("Stop", act(stop), { class: "button danger", key: "S" });
-    this.tellField = el("input", { class: "field tell-field", maxlength: String(MAX_TELL), placeholder: "Tell the agent something", "aria-label": "Tell the agent something; it goes into the next prompt" });
-    this.tellForm = el("form", { class: "tell", on: { submit: (e) => { e.preventDefault(); this.send(); } } }, this.tellField, el("button", { class: "button", type: "submit" }, "Tell"));
+    this.tellField = el("input", { class: "field tell-field", maxlength: String(MAX_TELL), placeholder: "Message to the agent", "aria-label": "Message to the agent, sent with the next prompt" });
+    this.tellForm = el("form", { class: "tell", on: { submit: (e) => { e.preventDefault(); this.send(); } } }, this.tellField, el("button", { class: "button", type: "submit" }, "Send"));
     this.steer = el("div", { class: "steer" }, el("div", { class: "buttons" }, this.wakeButton, this.pauseButton, this.stopButton), this.tellForm);
     this.steer.hidden = true;
     this.node = el("div", { class: `run-page${this.live ? "" : " report"}` },
@@ -66,7 +66,7 @@ export class RunPage {
     this.timeline.mount();
     const steer = (f) => () => { if (canSteer(this.run)) f(this.run).then(() => this.refreshSoon()); };
     const t = this.timeline;
-    this.deaf = listenKeys({
+    this.unlisten = listenKeys({
       ...(this.live ? { w: steer(wake), p: steer(pauseOrResume), s: steer(stop), m: () => this.tellField.focus(), Escape: () => { location.hash = "#/"; } } : {}),
       f: () => t.setFollow(!t.follow), "+": () => t.zoom(0.5), "=": () => t.zoom(0.5), "-": () => t.zoom(2), 0: () => t.fit(),
       ArrowLeft: () => t.pan(-0.1), ArrowRight: () => t.pan(0.1), "/": () => this.list.search.focus(),
@@ -77,7 +77,7 @@ export class RunPage {
   unmount() {
     this.gone.abort();
     this.timeline.unmount();
-    this.deaf();
+    this.unlisten();
   }
 
   async load() {
@@ -85,8 +85,8 @@ export class RunPage {
     for (let tries = 0; !signal.aborted; tries++) {
       try {
         await this.refresh();
-        say(this.loading, "Reading the record\u2026");
-        await api.history_of(this.id, this.model.seq, (batch) => { this.model.take(batch); this.tellLoading(); }, signal);
+        setText(this.loading, "Reading the record\u2026");
+        await api.pastEvents(this.id, this.model.seq, (batch) => { this.model.take(batch); this.showLoading(); }, signal);
         break;
       } catch (error) {
         if (signal.aborted) return;
@@ -95,31 +95,31 @@ export class RunPage {
         await api.pause(Math.min(1000 * 2 ** tries, 20_000), signal);
       }
     }
-    say(this.loading, "");
+    setText(this.loading, "");
     this.drawAll();
     this.node.dataset.ready = String(this.model.events.length);
     if (!this.running()) { this.connection(null); return; }
     await api.follow(this.id, {
-      after: () => this.model.seq, signal, over: () => this.model.ended !== null, tell: (state) => { this.connection(state); if (state === "live") this.refresh().catch(() => {}); },
-      // What is no event tells whether anybody supervises the run.
+      after: () => this.model.seq, signal, over: () => this.model.ended !== null, report: (state) => { this.connection(state); if (state === "live") this.refresh().catch(() => {}); },
+      // A batch can also contain a notice that the run has lost its supervisor.
       take: (batch) => { this.model.take(batch); this.soon(); if (batch.some((e) => e.alive === false)) this.refresh().catch(() => {}); },
     });
     if (!signal.aborted && this.model.ended) { await this.refresh(); this.connection(null); }
   }
 
-  /** Not at every piece: to show it costs more than to read it. */
-  tellLoading() {
-    if (performance.now() - (this.toldLoading ?? 0) < 200) return;
-    this.toldLoading = performance.now();
-    say(this.loading, `Reading the record: ${plural(this.model.events.length, "event")}\u2026`);
+  /** Shows the progress at a limited rate, because drawing costs more than reading. */
+  showLoading() {
+    if (performance.now() - (this.loadingShownAt ?? 0) < 200) return;
+    this.loadingShownAt = performance.now();
+    setText(this.loading, `Reading the record: ${plural(this.model.events.length, "event")}\u2026`);
   }
 
   missing(error) {
     this.connection("live");
-    put(this.node, el("div", { class: "empty-sea" }, el("p", { class: "sentence" }, "There is no such run."), el("p", { class: "quiet" }, error.message), el("a", { href: "#/" }, "All runs")));
+    put(this.node, el("div", { class: "empty-sea" }, el("p", { class: "sentence" }, "Run not found."), el("p", { class: "quiet" }, error.message), el("a", { href: "#/" }, "All runs")));
   }
 
-  /** Draws once for many events that come together. */
+  /** Draws once for many events that arrive together. */
   soon() {
     if (this.waiting) return;
     this.waiting = true;
@@ -137,7 +137,7 @@ export class RunPage {
     this.show(run);
   }
 
-  /** Takes how the run stands: `{run, project, path, alive, state, status}`. */
+  /** Shows a run: `{run, project, path, alive, state, status}`. */
   show(run) {
     this.run = { ...run, name: nameOf(run) };
     document.title = `${this.run.name} \u2013 dogwatch`;
@@ -154,17 +154,17 @@ export class RunPage {
 
   drawHead() {
     const { run } = this;
-    const [state, why] = standing(run);
+    const [state, why] = stateText(run);
     put(this.lamp, lamp(run));
-    say(this.title, run.name);
-    say(this.where, [run.project ?? run.status?.work_dir, run.run].filter(Boolean).join("  \u00b7  "));
-    say(this.state, state);
-    say(this.why, why);
+    setText(this.title, run.name);
+    setText(this.where, [run.project ?? run.status?.work_dir, run.run].filter(Boolean).join("  \u00b7  "));
+    setText(this.state, state);
+    setText(this.why, why);
     const steer = this.live && canSteer(run);
     this.steer.hidden = !steer;
     this.timeline.followButton.hidden = !this.running();
     this.wakeButton.disabled = run.state !== "waiting";
-    say(this.pauseButton.firstChild, run.status?.paused ? "Go on" : "Pause");
+    setText(this.pauseButton.firstChild, run.status?.paused ? "Resume" : "Pause");
     this.drawFacts();
     this.tickHead();
   }
@@ -177,16 +177,16 @@ export class RunPage {
     const lasted = model.first === null ? null : ((model.ended || !run.alive ? model.last : this.now()) - model.first) / 1000;
     const agent = (model.started?.agent ?? "").trim();
     put(this.facts,
-      model.first === null ? null : fact("Began", `${day(model.first)} ${shortClock(model.first)}`),
-      lasted === null ? null : fact(model.ended ? "Lasted" : "So far", span(Math.round(lasted))),
+      model.first === null ? null : fact("Started", `${day(model.first)} ${shortClock(model.first)}`),
+      lasted === null ? null : fact(model.ended ? "Duration" : "Elapsed", span(Math.round(lasted))),
       fact("Iterations", el("b", {}, String(status?.counts?.iterations ?? model.iterations.length)), " ", pills(status)),
       fact("Cost", spent.cost === null ? (spent.unknown ? "unknown" : "\u2013") : `${money(spent.cost)}${spent.unknown ? " and more" : ""}`, spent.tokens === null ? "" : `, ${amount(spent.tokens)} tokens`),
       agent ? fact("Agent", el("code", {}, oneLine(agent, 80))) : null,
-      status?.told?.length ? fact("To be told", oneLine(status.told.join("; "), 120)) : null,
+      status?.told?.length ? fact("Pending messages", oneLine(status.told.join("; "), 120)) : null,
       status?.troubles?.last ? fact("Last trouble", oneLine(status.troubles.last.detail, 160)) : null);
   }
 
-  /** Every second. */
+  /** Called every second. */
   tick() {
     this.tickHead();
     if (this.running() && !document.hidden) this.timeline.update();
@@ -199,8 +199,8 @@ export class RunPage {
     const seen = run.status?.last_evidence;
     const parts = [];
     if (next) parts.push(next.at > now ? `wakes in ${ticking((next.at - now) / 1000)}, at ${shortClock(next.at)}` : "wakes now");
-    if (seen && this.running()) parts.push(`last sign of work on ${seen.channel}, ${span(Math.max(0, Math.round((now - Date.parse(seen.at)) / 1000)))} ago`);
-    say(this.next, parts.join("; "));
+    if (seen && this.running()) parts.push(`last activity on ${seen.channel}, ${span(Math.max(0, Math.round((now - Date.parse(seen.at)) / 1000)))} ago`);
+    setText(this.next, parts.join("; "));
   }
 
   drawNodes() {
@@ -216,7 +216,7 @@ export class RunPage {
     if (focused) [...this.graph.querySelectorAll("[aria-label]")].find((node) => node.getAttribute("aria-label").startsWith(`${focused}:`))?.focus();
   }
 
-  /** Shows one node alone, or all of them. */
+  /** Shows only one node, or all nodes. */
   choose(ix) {
     this.only = ix;
     this.timeline.only = ix;
@@ -231,7 +231,7 @@ export class RunPage {
     if (i.event) this.list.reveal(i.event);
   }
 
-  /** Somebody clicked on the time axis. */
+  /** Handles a click on the time axis. */
   pick(found) {
     const event = found.event ?? found.mark?.event ?? found.check?.event ?? found.session?.stop ?? found.session?.event;
     if (event) this.list.reveal(event);
@@ -241,7 +241,7 @@ export class RunPage {
 
   async send() {
     const text = this.tellField.value.trim();
-    if (text === "") return toast("There is nothing to tell yet.");
+    if (text === "") return toast("The message is empty.");
     if (await tell(this.run, text)) { this.tellField.value = ""; this.refreshSoon(); }
   }
 }

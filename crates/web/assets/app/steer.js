@@ -1,11 +1,11 @@
-// Waking, pausing, stopping, telling: what can be asked of a run from a page.
+// Controls a run: wake, pause, resume, stop and send a message.
 
 import { ask, toast } from "./dom.js";
 import * as api from "./api.js";
 
 const DONE = {
-  wake: "Woken: the wait ends now, or the next one does.", pause: "Paused: no iteration begins until somebody goes on.",
-  resume: "It goes on.", stop: "It will stop after this iteration.", tell: "Told: it goes into the next prompt.",
+  wake: "The current or next wait ends now.", pause: "The run pauses after the current iteration.",
+  resume: "The run continues.", stop: "The run stops after the current iteration.", tell: "The message is sent with the next prompt.",
 };
 
 async function send(run, verb, body) {
@@ -26,6 +26,6 @@ export const pauseOrResume = (run) => send(run.run, run.status?.paused ? "resume
 export const tell = (run, text) => send(run.run, "tell", { text });
 
 export async function stop(run) {
-  const sure = await ask(`Stop ${run.name}?`, "What works now is let finish; then the run ends. It can be taken up again with `dogwatch resume`.", "Stop it");
+  const sure = await ask(`Stop ${run.name}?`, "The run stops after the current iteration. You can continue it with `dogwatch resume`.", "Stop");
   return sure ? send(run.run, "stop") : false;
 }

@@ -1,4 +1,4 @@
-// Spans, clocks and the watches of a ship's day.
+// Formats durations, times and amounts, and computes the nautical watch of a time.
 
 const two = (n) => String(n).padStart(2, "0");
 
@@ -14,7 +14,7 @@ export function span(seconds) {
   return `${Math.floor(s / 86400)} d ${Math.floor((s % 86400) / 3600)} h`;
 }
 
-/** Of something that counts up or down every second: no tenths. */
+/** Formats a counter that changes every second, without fractions. */
 export function ticking(seconds) {
   const s = Math.max(0, Math.round(seconds));
   const [h, m] = [Math.floor(s / 3600), Math.floor((s % 3600) / 60)];
@@ -44,11 +44,11 @@ export function when(ms, now = Date.now()) {
   return `${day(ms)} ${shortClock(ms)}`;
 }
 
-// The day at sea is kept in watches; the two short ones are the dog watches.
+// The nautical watches of a day. The two short ones are the dog watches.
 const WATCHES = [[0, "middle watch"], [4, "morning watch"], [8, "forenoon watch"], [12, "afternoon watch"],
   [16, "first dog watch"], [18, "last dog watch"], [20, "first watch"], [24, "middle watch"]];
 
-/** The watch that a moment lies in, with its beginning and end. */
+/** Returns the watch of a time, with its start and end. */
 export function watchOf(ms) {
   const d = new Date(ms);
   const at = WATCHES.findLastIndex(([hour]) => hour <= d.getHours());
@@ -56,7 +56,7 @@ export function watchOf(ms) {
   return { name: WATCHES[at][1], from: edge(WATCHES[at][0]), to: edge(WATCHES[at + 1][0]) };
 }
 
-/** `$0.41`, `$12.30`; null is unknown, never zero */
+/** Formats `$0.41`, `$12.30`; null means unknown, never zero. */
 export function money(usd) {
   if (usd === null || usd === undefined) return "?";
   return usd > 0 && usd < 0.01 ? "<$0.01" : `$${usd.toFixed(2)}`;

@@ -1,4 +1,4 @@
-//! The events of an answer that comes bit by bit: read in bounded memory, not too fast, and not for ever.
+//! Reads a response that is an event stream, with limits on memory, rate and time.
 
 use crate::limits::MAX_ANSWERED;
 use crate::lines::{Line, Lines};
@@ -13,16 +13,17 @@ use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 use tokio::time::{Sleep, sleep};
 
-/// An event has a few lines.
+/// The limit on lines per second: an event has a few lines.
 const LINES_PER_SECOND: u32 = 4 * MAX_PER_SECOND;
 
-/// Lines to events, as the standard has it; what is too long ends it.
+/// A parser for server-sent events. An oversized event ends the stream.
 struct Parser {
     lines: Lines,
     open: Sse,
     garbage: u64,
 }
 
+/// Why the stream is abandoned.
 #[derive(Debug, PartialEq, Eq)]
 struct GiveUp(&'static str);
 
@@ -31,12 +32,12 @@ impl Parser {
         Parser { lines: Lines::new(max), open: Sse::default(), garbage: 0 }
     }
 
-    /// The next event, if one is whole; and how many lines were looked at for it.
-    fn next(&mut self, looked: &mut u32) -> Result<Option<Sse>, GiveUp> {
+    /// Returns the next complete event, and adds the number of parsed lines to `lines_seen`.
+    fn next(&mut self, lines_seen: &mut u32) -> Result<Option<Sse>, GiveUp> {
         while let Some(line) = self.lines.next() {
-            *looked += 1;
+            *lines_seen += 1;
             let Line::Whole(bytes) = line else { return Err(GiveUp("an event is too long")) };
-            let text = String::from_utf8(bytes).map_err(|_| GiveUp("an event is no text"))?;
+            let text = String::from_utf8(bytes).map_err(|_| GiveUp("an event is not valid UTF-8"))?;
             let text = text.strip_suffix('\r').unwrap_or(&text);
             if text.is_empty() {
                 let event = std::mem::take(&mut self.open);
@@ -47,7 +48,7 @@ impl Parser {
                 self.field(text)?;
             }
         }
-        // Its end is not waited for: there may be none.
+        // Do not wait for the end of an oversized line: it may never come.
         if self.lines.is_too_long() { Err(GiveUp("an event is too long")) } else { Ok(None) }
     }
 
@@ -67,13 +68,13 @@ impl Parser {
             }
             "event" => self.open.event = Some(value.to_owned()),
             "id" if !value.contains('\0') => self.open.id = Some(value.to_owned()),
-            // How soon to come again is ours to say.
+            // `retry` is ignored: reconnecting is our decision.
             _ => {}
         }
         Ok(())
     }
 
-    /// Whether it is one; of those that are no messages a few are borne with.
+    /// Returns whether the event has data. Tolerates a limited number of invalid messages.
     fn is_event(&mut self, event: &Sse) -> Result<bool, GiveUp> {
         let Some(data) = event.data.as_deref() else { return Ok(false) };
         let message = matches!(event.event.as_deref(), None | Some("" | "message"));
@@ -81,44 +82,46 @@ impl Parser {
             self.garbage += 1;
         }
         if self.garbage > MAX_GARBAGE_LINES {
-            return Err(GiveUp("too much of it is no message"));
+            return Err(GiveUp("too many invalid messages"));
         }
         Ok(true)
     }
 }
 
+/// The events of a response body.
 pub struct Events<B> {
     body: B,
     parser: Parser,
-    /// Lines of this second, and when it began.
-    looked: u32,
+    /// The lines of the current second, and the start of that second.
+    lines_seen: u32,
     since: Instant,
-    rest: Option<Pin<Box<Sleep>>>,
-    /// No answer takes longer.
+    pause: Option<Pin<Box<Sleep>>>,
+    /// The time limit of the whole response.
     end: Pin<Box<Sleep>>,
-    over: bool,
+    finished: bool,
 }
 
 impl<B> Events<B> {
-    pub fn of(body: B, longest: Duration) -> Events<B> {
+    /// Reads events from a body for at most `longest`.
+    pub fn new(body: B, longest: Duration) -> Events<B> {
         Events {
             body,
             parser: Parser::new(MAX_ANSWERED),
-            looked: 0,
+            lines_seen: 0,
             since: Instant::now(),
-            rest: None,
+            pause: None,
             end: Box::pin(sleep(longest)),
-            over: false,
+            finished: false,
         }
     }
 
-    /// Too many lines in a second: the rest of it nothing is read.
+    /// Pauses reading for the rest of the second if it had too many lines.
     fn pace(&mut self) {
         let left = Duration::from_secs(1).checked_sub(self.since.elapsed());
         match left {
-            Some(left) if self.looked >= LINES_PER_SECOND => self.rest = Some(Box::pin(sleep(left))),
+            Some(left) if self.lines_seen >= LINES_PER_SECOND => self.pause = Some(Box::pin(sleep(left))),
             Some(_) => {}
-            None => (self.looked, self.since) = (0, Instant::now()),
+            None => (self.lines_seen, self.since) = (0, Instant::now()),
         }
     }
 
@@ -126,7 +129,7 @@ impl<B> Events<B> {
         &mut self,
         why: impl Into<Box<dyn std::error::Error + Send + Sync>>,
     ) -> Option<Result<Sse, SseError>> {
-        self.over = true;
+        self.finished = true;
         Some(Err(SseError::Body(why.into())))
     }
 }
@@ -141,17 +144,17 @@ where
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let this = &mut *self;
         loop {
-            if this.over {
+            if this.finished {
                 return Poll::Ready(None);
             }
             if this.end.as_mut().poll(cx).is_ready() {
-                return Poll::Ready(this.give_up("it takes too long"));
+                return Poll::Ready(this.give_up("the response took too long"));
             }
-            if let Some(rest) = &mut this.rest {
-                ready!(rest.as_mut().poll(cx));
-                (this.rest, this.looked, this.since) = (None, 0, Instant::now());
+            if let Some(pause) = &mut this.pause {
+                ready!(pause.as_mut().poll(cx));
+                (this.pause, this.lines_seen, this.since) = (None, 0, Instant::now());
             }
-            match this.parser.next(&mut this.looked) {
+            match this.parser.next(&mut this.lines_seen) {
                 Ok(Some(event)) => {
                     this.pace();
                     return Poll::Ready(Some(Ok(event)));
@@ -159,7 +162,7 @@ where
                 Ok(None) => this.pace(),
                 Err(GiveUp(why)) => return Poll::Ready(this.give_up(why)),
             }
-            if this.rest.is_some() {
+            if this.pause.is_some() {
                 continue;
             }
             match ready!(Pin::new(&mut this.body).poll_frame(cx)) {
@@ -169,7 +172,7 @@ where
                     }
                 }
                 Some(Err(error)) => return Poll::Ready(this.give_up(error)),
-                None => this.over = true,
+                None => this.finished = true,
             }
         }
     }
@@ -180,11 +183,11 @@ mod tests {
     use super::*;
 
     fn parse(max: usize, pieces: &[&str]) -> (Vec<Sse>, Option<GiveUp>) {
-        let (mut parser, mut looked, mut found) = (Parser::new(max), 0, Vec::new());
+        let (mut parser, mut lines_seen, mut found) = (Parser::new(max), 0, Vec::new());
         for piece in pieces {
             parser.lines.push(piece.as_bytes());
             loop {
-                match parser.next(&mut looked) {
+                match parser.next(&mut lines_seen) {
                     Ok(Some(event)) => found.push(event),
                     Ok(None) => break,
                     Err(give_up) => return (found, Some(give_up)),
@@ -195,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn events_come_out_whole_however_they_come_in() {
+    fn parses_events_across_chunks() {
         let (found, wrong) = parse(
             100,
             &[
@@ -212,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_is_whole_up_to_its_limit_and_not_beyond() {
+    fn rejects_events_beyond_the_limit() {
         assert_eq!(parse(9, &["data: 123\n\n"]).0.len(), 1);
         for long in ["data: 1234\n\n", "data: 1234"] {
             assert_eq!(parse(9, &[long]).1, Some(GiveUp("an event is too long")));
@@ -222,12 +225,12 @@ mod tests {
     }
 
     #[test]
-    fn a_little_garbage_is_borne_with() {
+    fn tolerates_a_limited_number_of_garbage_events() {
         let max = usize::try_from(MAX_GARBAGE_LINES).expect("fits");
         assert_eq!(parse(100, &[&"data: nonsense\n\n".repeat(max)]).1, None);
         assert_eq!(
             parse(100, &[&"data: nonsense\n\n".repeat(max + 1)]).1,
-            Some(GiveUp("too much of it is no message"))
+            Some(GiveUp("too many invalid messages"))
         );
     }
 }

@@ -1,21 +1,21 @@
-//! A server behind a URL, spoken to over streamable HTTP: rmcp knows the protocol, and everything that goes over the
-//! network goes through here, in bounded time and memory.
+//! A server behind a URL, over streamable HTTP. rmcp implements the protocol; this module does all network I/O, with
+//! limits on time and memory.
 //!
 //! ```text
-//! connect.rs  a connection, with TLS if the address says so    events.rs  a stream of events, read with care
+//! connect.rs  connection pool, with TLS for https    events.rs  event streams
 //! ```
 //!
-//! Redirects are not followed: the headers are for whom the user named. No stream is kept open for what a server
-//! says unasked, because nobody listens to that.
+//! Redirects are not followed, because the headers are only for the configured server. No stream is kept open
+//! for unsolicited messages of the server, because they would be ignored.
 
 mod connect;
 mod events;
 
-use crate::bound::{Late, seconds, within};
+use crate::bound::{TimedOut, seconds, within};
 use crate::child::Tail;
 use crate::limits::{MAX_ANSWERED, START_LIMIT, WRITE_LIMIT};
 use bytes::Bytes;
-use connect::Line;
+use connect::Pool;
 use dogwatch_core::address::{Address, fill};
 use dogwatch_core::redact;
 use dogwatch_core::settings::McpServer;
@@ -38,48 +38,49 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Of what a server says beside a status that is none of success.
+/// How much of the body of an error response is read, in bytes.
 const MAX_REFUSAL: usize = 4 * 1024;
 const SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
 const LAST_EVENT: HeaderName = HeaderName::from_static("last-event-id");
 const JSON: &str = "application/json";
 const EVENT_STREAM: &str = "text/event-stream";
 
-/// What went wrong, for people.
+/// A network or protocol error, as a message for the user.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Trouble(pub String);
+pub struct RemoteError(pub String);
 
-impl fmt::Display for Trouble {
+impl fmt::Display for RemoteError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
 }
 
-impl std::error::Error for Trouble {}
+impl std::error::Error for RemoteError {}
 
-impl From<Late> for Trouble {
-    fn from(late: Late) -> Trouble {
-        Trouble(late.to_string())
+impl From<TimedOut> for RemoteError {
+    fn from(late: TimedOut) -> RemoteError {
+        RemoteError(late.to_string())
     }
 }
 
-type Failed = StreamableHttpError<Trouble>;
+type Failed = StreamableHttpError<RemoteError>;
 type Stream = std::pin::Pin<Box<dyn futures_core::Stream<Item = Result<Sse, SseError>> + Send>>;
 
+/// The HTTP client for one server.
 #[derive(Clone)]
 pub struct Remote {
-    line: Arc<Line>,
-    /// For any answer to be there, whole.
+    pool: Arc<Pool>,
+    /// How long a complete response may take.
     longest: Duration,
-    /// What went wrong last, for who tells of the server's end.
-    said: Tail,
+    /// The latest errors, for the message about a lost server.
+    errors: Tail,
 }
 
-/// What speaks to the server of this plan; nothing is sent yet.
+/// Creates the transport to a server. Nothing is sent yet.
 pub fn transport(
     plan: &McpServer,
     url: &str,
-    said: Tail,
+    errors: Tail,
 ) -> Result<StreamableHttpClientTransport<Remote>, String> {
     let variable = |name: &str| std::env::var(name).ok();
     let url = fill(url, variable).map_err(|bad| bad.to_string())?;
@@ -87,24 +88,24 @@ pub fn transport(
     let mut headers = HashMap::new();
     for (name, value) in &plan.headers {
         let value = fill(value, variable).map_err(|bad| format!("header `{name}`: {bad}"))?;
-        let name = HeaderName::try_from(name).map_err(|_| format!("`{name}` is no header"))?;
+        let name = HeaderName::try_from(name).map_err(|_| format!("`{name}` is not a valid header name"))?;
         let value = HeaderValue::try_from(value.trim())
-            .map_err(|_| format!("header `{name}`: its value holds what a header cannot"))?;
+            .map_err(|_| format!("header `{name}`: the value contains invalid characters"))?;
         headers.insert(name, value);
     }
     let calls = plan.tools.iter().map(|(_, limit)| *limit).fold(plan.timeout, dogwatch_core::dur::Dur::max);
     let longest = crate::serve::duration(calls).max(START_LIMIT).saturating_add(2 * WRITE_LIMIT);
     let shown = redact::url(&url);
-    let line = Line::new(address).map_err(|trouble| format!("{shown}: {trouble}"))?;
+    let pool = Pool::new(address).map_err(|error| format!("{shown}: {error}"))?;
     let mut config = StreamableHttpClientTransportConfig::with_uri(shown).custom_headers(headers);
     config.retry_config = Arc::new(NeverRetry::default());
     config.max_sse_event_size = MAX_ANSWERED;
-    let remote = Remote { line: Arc::new(line), longest, said };
+    let remote = Remote { pool: Arc::new(pool), longest, errors };
     Ok(StreamableHttpClientTransport::with_client(remote, config))
 }
 
 impl StreamableHttpClient for Remote {
-    type Error = Trouble;
+    type Error = RemoteError;
 
     async fn post_message(
         &self,
@@ -115,7 +116,7 @@ impl StreamableHttpClient for Remote {
         headers: HashMap<HeaderName, HeaderValue>,
     ) -> Result<StreamableHttpPostResponse, Failed> {
         let posted = within(self.longest, self.post(message, session.as_deref(), headers)).await;
-        self.tell(posted.unwrap_or_else(|late| Err(Failed::Client(late.into()))))
+        self.remember(posted.unwrap_or_else(|late| Err(Failed::Client(late.into()))))
     }
 
     async fn delete_session(
@@ -126,12 +127,12 @@ impl StreamableHttpClient for Remote {
         headers: HashMap<HeaderName, HeaderValue>,
     ) -> Result<(), Failed> {
         let request = self.request(Method::DELETE, Some(&session), headers)?;
-        // Whether it cares is its own affair.
-        let _ = within(WRITE_LIMIT, self.line.send(request, WRITE_LIMIT)).await;
+        // Ignore the response: the session is over either way.
+        let _ = within(WRITE_LIMIT, self.pool.send(request, WRITE_LIMIT)).await;
         Ok(())
     }
 
-    /// Only to hear the rest of an answer that was cut off.
+    /// Resumes a response that was interrupted. No other stream is opened.
     async fn get_stream(
         &self,
         _uri: Arc<str>,
@@ -142,7 +143,7 @@ impl StreamableHttpClient for Remote {
     ) -> Result<Stream, Failed> {
         let Some(last_event) = last_event else { return Err(Failed::ServerDoesNotSupportSse) };
         let resumed = within(self.longest, self.resume(&last_event, session.as_deref(), headers)).await;
-        self.tell(resumed.unwrap_or_else(|late| Err(Failed::Client(late.into()))))
+        self.remember(resumed.unwrap_or_else(|late| Err(Failed::Client(late.into()))))
     }
 }
 
@@ -153,11 +154,11 @@ impl Remote {
         session: Option<&str>,
         headers: HashMap<HeaderName, HeaderValue>,
     ) -> Result<StreamableHttpPostResponse, Failed> {
-        let asks = matches!(message, ClientJsonRpcMessage::Request(_));
+        let is_request = matches!(message, ClientJsonRpcMessage::Request(_));
         let mut request = self.request(Method::POST, session, headers)?;
         *request.body_mut() = Full::new(Bytes::from(serde_json::to_vec(&message)?));
-        let sent = within(self.longest, self.line.send(request, self.longest)).await;
-        let answer = sent.map_err(Trouble::from).and_then(|sent| sent).map_err(Failed::Client)?;
+        let sent = within(self.longest, self.pool.send(request, self.longest)).await;
+        let answer = sent.map_err(RemoteError::from).and_then(|sent| sent).map_err(Failed::Client)?;
         let (head, body) = answer.into_parts();
         let status = head.status;
         if status == StatusCode::NOT_FOUND && session.is_some() {
@@ -165,38 +166,39 @@ impl Remote {
         }
         if !status.is_success() {
             return Err(Failed::Client(
-                within(WRITE_LIMIT, refusal(status, body)).await.unwrap_or_else(Trouble::from),
+                within(WRITE_LIMIT, refusal(status, body)).await.unwrap_or_else(RemoteError::from),
             ));
         }
-        if !asks || matches!(status, StatusCode::ACCEPTED | StatusCode::NO_CONTENT) {
+        if !is_request || matches!(status, StatusCode::ACCEPTED | StatusCode::NO_CONTENT) {
             return Ok(StreamableHttpPostResponse::Accepted);
         }
-        let known_by = head.headers.get(SESSION).and_then(|id| id.to_str().ok()).map(str::to_owned);
+        let session_id = head.headers.get(SESSION).and_then(|id| id.to_str().ok()).map(str::to_owned);
         match kind(&head.headers) {
             EVENT_STREAM => {
-                let events = Events::of(body, self.longest);
-                Ok(StreamableHttpPostResponse::Sse(Box::pin(events), known_by))
+                let events = Events::new(body, self.longest);
+                Ok(StreamableHttpPostResponse::Sse(Box::pin(events), session_id))
             }
             JSON => {
-                let whole = within(self.longest, self.whole(body)).await.map_err(Trouble::from);
+                let whole = within(self.longest, self.whole(body)).await.map_err(RemoteError::from);
                 let message = whole.and_then(|whole| whole).map_err(Failed::Client)?;
-                Ok(StreamableHttpPostResponse::Json(message, known_by))
+                Ok(StreamableHttpPostResponse::Json(message, session_id))
             }
-            other => {
-                Err(Failed::Client(Trouble(format!("answers with `{}`, which is no MCP", clip(other, 100)))))
-            }
+            other => Err(Failed::Client(RemoteError(format!(
+                "answered with `{}`, which is not MCP",
+                clip(other, 100)
+            )))),
         }
     }
 
-    /// An answer of one message.
-    async fn whole(&self, body: Incoming) -> Result<ServerJsonRpcMessage, Trouble> {
+    /// Reads a response that is a single message.
+    async fn whole(&self, body: Incoming) -> Result<ServerJsonRpcMessage, RemoteError> {
         let body = within(self.longest, Limited::new(body, MAX_ANSWERED).collect()).await?;
         let body = body.map_err(|error| match error.is::<http_body_util::LengthLimitError>() {
-            true => Trouble(format!("a message has at most {MAX_ANSWERED} bytes")),
-            false => Trouble(format!("the answer is broken off: {error}")),
+            true => RemoteError(format!("a message has at most {MAX_ANSWERED} bytes")),
+            false => RemoteError(format!("the response is incomplete: {error}")),
         })?;
         serde_json::from_slice(&body.to_bytes())
-            .map_err(|error| Trouble(format!("its answer is no message that can be read: {error}")))
+            .map_err(|error| RemoteError(format!("invalid message in the response: {error}")))
     }
 
     async fn resume(
@@ -210,11 +212,11 @@ impl Remote {
         if let Ok(id) = HeaderValue::try_from(last_event) {
             request.headers_mut().insert(LAST_EVENT, id);
         }
-        let sent = within(self.longest, self.line.send(request, self.longest)).await;
-        let answer = sent.map_err(Trouble::from).and_then(|sent| sent).map_err(Failed::Client)?;
+        let sent = within(self.longest, self.pool.send(request, self.longest)).await;
+        let answer = sent.map_err(RemoteError::from).and_then(|sent| sent).map_err(Failed::Client)?;
         let (head, body) = answer.into_parts();
         match (head.status, kind(&head.headers)) {
-            (StatusCode::OK, EVENT_STREAM) => Ok(Box::pin(Events::of(body, self.longest))),
+            (StatusCode::OK, EVENT_STREAM) => Ok(Box::pin(Events::new(body, self.longest))),
             _ => Err(Failed::ServerDoesNotSupportSse),
         }
     }
@@ -225,7 +227,7 @@ impl Remote {
         session: Option<&str>,
         headers: HashMap<HeaderName, HeaderValue>,
     ) -> Result<Request<Full<Bytes>>, Failed> {
-        let address = self.line.address();
+        let address = self.pool.address();
         let request = Request::builder()
             .method(method)
             .uri(&address.path)
@@ -234,7 +236,7 @@ impl Remote {
             .header(CONTENT_TYPE, JSON)
             .header("user-agent", concat!("dogwatch/", env!("CARGO_PKG_VERSION")))
             .body(Full::default());
-        let mut request = request.map_err(|error| Failed::Client(Trouble(error.to_string())))?;
+        let mut request = request.map_err(|error| Failed::Client(RemoteError(error.to_string())))?;
         request.headers_mut().extend(headers);
         if let Some(id) = session.and_then(|id| HeaderValue::try_from(id).ok()) {
             request.headers_mut().insert(SESSION, id);
@@ -242,39 +244,39 @@ impl Remote {
         Ok(request)
     }
 
-    /// Remembers what went wrong.
-    fn tell<T>(&self, came: Result<T, Failed>) -> Result<T, Failed> {
-        if let Err(error) = &came
+    /// Records the error of a failed request.
+    fn remember<T>(&self, result: Result<T, Failed>) -> Result<T, Failed> {
+        if let Err(error) = &result
             && !matches!(error, Failed::SessionExpired | Failed::ServerDoesNotSupportSse)
         {
             let text = match error {
-                Failed::Client(trouble) => trouble.to_string(),
+                Failed::Client(error) => error.to_string(),
                 other => other.to_string(),
             };
-            self.said.push(format!("{}\n", one_line(&text, 400)).as_bytes());
+            self.errors.push(format!("{}\n", one_line(&text, 400)).as_bytes());
         }
-        came
+        result
     }
 }
 
-/// What stands beside a status that is none of success.
-async fn refusal(status: StatusCode, body: Incoming) -> Trouble {
+/// Builds the error for an unsuccessful status, with the beginning of the response body.
+async fn refusal(status: StatusCode, body: Incoming) -> RemoteError {
     if status.is_redirection() {
-        return Trouble(format!("answers with a redirect ({}), which is not followed", status.as_u16()));
+        return RemoteError(format!("answered with a redirect ({}), which is not followed", status.as_u16()));
     }
     let body = within(WRITE_LIMIT, Limited::new(body, MAX_REFUSAL).collect()).await;
     let text = match body {
         Ok(Ok(body)) => String::from_utf8_lossy(&body.to_bytes()).trim().to_owned(),
         Ok(Err(_)) => String::new(),
-        Err(Late(limit)) => format!("and nothing more within {}", seconds(limit)),
+        Err(TimedOut(limit)) => format!("no response body within {}", seconds(limit)),
     };
     match one_line(&text, 200).as_str() {
-        "" => Trouble(format!("answers with status {}", status.as_u16())),
-        text => Trouble(format!("answers with status {}: {text}", status.as_u16())),
+        "" => RemoteError(format!("answered with status {}", status.as_u16())),
+        text => RemoteError(format!("answered with status {}: {text}", status.as_u16())),
     }
 }
 
-/// The kind of a body, without its parameters.
+/// Returns the content type without its parameters.
 fn kind(headers: &HeaderMap) -> &str {
     let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or("");
     let kind = kind.split(';').next().unwrap_or("").trim();

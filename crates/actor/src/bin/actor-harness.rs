@@ -1,9 +1,9 @@
-//! Where the tests let an actor play: nothing that was started on a stage outlives it.
+//! The test harness for actors: no process that was started under it outlives it.
 //!
-//! `actor-stage [--stdin FILE] PROGRAM [ARG]…` is a child subreaper. Its stdin is a socket: it says
-//! there `pid N` once the program runs and `code N cpu_ms N` or `signal N cpu_ms N` when it has ended.
-//! When the other side shuts the socket (or dies), or after a minute, it kills all that is left until
-//! `waitpid` knows of nobody, says `killed N`, and ends.
+//! `actor-harness [--stdin FILE] PROGRAM [ARG]…` is a child subreaper. Its stdin is a socket, on which it sends
+//! `pid N` once the program runs, and `code N cpu_ms N` or `signal N cpu_ms N` when the program has exited. When the
+//! test closes the socket or dies, or after a minute, the harness kills all remaining descendants until `waitpid`
+//! reports no child. It then sends `killed N` and exits.
 
 use dogwatch_host::sys::{HowEnded, SignalFd, Waited, block_all, wait_any};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -13,43 +13,43 @@ use std::io::{self, Write};
 use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
-/// No test takes so long; one that hangs is ended by its own output ending.
-const LONGEST: Duration = Duration::from_secs(60);
-/// Between two rounds of killing, if nobody's end wakes us.
-const ROUND: Duration = Duration::from_millis(10);
+/// The longest run time. No test takes that long; a hanging test fails when its output ends.
+const MAX_RUNTIME: Duration = Duration::from_secs(60);
+/// The pause between two rounds of killing, unless a child exits earlier.
+const KILL_INTERVAL: Duration = Duration::from_millis(10);
 
 fn main() -> ExitCode {
-    match stage() {
+    match run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            say(&format!("failed {error}"));
+            send(&format!("failed {error}"));
             ExitCode::FAILURE
         }
     }
 }
 
-fn stage() -> io::Result<()> {
+fn run() -> io::Result<()> {
     set_child_subreaper(Some(getpid()))?;
     let main = start()?;
-    // After the start, because the program would inherit the blocked signals.
+    // Block signals only after the start, because the program would inherit the mask.
     block_all()?;
     let ended = SignalFd::new(&[Signal::CHILD])?;
-    say(&format!("pid {main}"));
-    let until = Instant::now() + LONGEST;
+    send(&format!("pid {main}"));
+    let until = Instant::now() + MAX_RUNTIME;
     while Instant::now() < until {
-        if reap(main)?.nobody {
+        if reap(main)?.no_children {
             break;
         }
-        if told_to_end(&ended, until)? {
+        if wait_for_child_or_socket(&ended, until)? {
             break;
         }
     }
-    wait_to_be_told(until)?;
-    say(&format!("killed {}", kill_all(main, &ended)?));
+    wait_for_socket(until)?;
+    send(&format!("killed {}", kill_all(main, &ended)?));
     Ok(())
 }
 
-/// Starts the program and lets go of its output, so that the reader sees the end when it is there.
+/// Starts the program and closes our copies of its output, so that the reader sees the end of file.
 fn start() -> io::Result<i32> {
     let mut args = std::env::args_os().skip(1).peekable();
     let stdin = match args.next_if(|arg| arg == "--stdin").and_then(|_| args.next()) {
@@ -64,15 +64,15 @@ fn start() -> io::Result<i32> {
     i32::try_from(child.id()).map_err(io::Error::other)
 }
 
-fn say(line: &str) {
-    // The other side may be gone; then there is nobody to tell.
+fn send(line: &str) {
+    // Ignore errors: the test may be gone.
     if let Ok(socket) = rustix::io::dup(rustix::stdio::stdin()) {
         let _ = File::from(socket).write_all(format!("{line}\n").as_bytes());
     }
 }
 
 struct Reaped {
-    nobody: bool,
+    no_children: bool,
     others: u64,
 }
 
@@ -85,53 +85,53 @@ fn reap(main: i32) -> io::Result<Reaped> {
                     HowEnded::Code(code) => ("code", code),
                     HowEnded::Signal(signal) => ("signal", signal),
                 };
-                say(&format!("{what} {number} cpu_ms {}", gone.cpu.as_millis()));
+                send(&format!("{what} {number} cpu_ms {}", gone.cpu.as_millis()));
             }
             Waited::Gone(_) => others += 1,
-            Waited::NotYet => return Ok(Reaped { nobody: false, others }),
-            Waited::Nobody => return Ok(Reaped { nobody: true, others }),
+            Waited::NotYet => return Ok(Reaped { no_children: false, others }),
+            Waited::Nobody => return Ok(Reaped { no_children: true, others }),
         }
     }
 }
 
-/// Waits for the end of a child or of the socket; true for the latter.
-fn told_to_end(ended: &SignalFd, until: Instant) -> io::Result<bool> {
+/// Waits until a child exits or the socket closes. Returns true if the socket closed.
+fn wait_for_child_or_socket(ended: &SignalFd, until: Instant) -> io::Result<bool> {
     let socket = rustix::stdio::stdin();
     let mut fds = [PollFd::new(&socket, PollFlags::IN), PollFd::new(ended, PollFlags::IN)];
     poll(&mut fds, Some(&span(until.saturating_duration_since(Instant::now()))))?;
-    let told = !fds[0].revents().is_empty();
+    let socket_ready = !fds[0].revents().is_empty();
     ended.take()?;
-    Ok(told)
+    Ok(socket_ready)
 }
 
-fn wait_to_be_told(until: Instant) -> io::Result<()> {
+fn wait_for_socket(until: Instant) -> io::Result<()> {
     let socket = rustix::stdio::stdin();
     let left = until.saturating_duration_since(Instant::now());
     poll(&mut [PollFd::new(&socket, PollFlags::IN)], Some(&span(left)))?;
     Ok(())
 }
 
-/// Kills until nobody is left. A rabbit may win some rounds; its own limit ends it then.
+/// Kills until no child is left. A `rabbit` may escape some rounds, but its own limit ends it.
 fn kill_all(main: i32, ended: &SignalFd) -> io::Result<u64> {
-    // Those who went by themselves are not counted.
+    // Do not count processes that have already exited.
     reap(main)?;
     let mut killed = 0;
     loop {
         for pid in children()?.into_iter().filter_map(Pid::from_raw) {
-            // It may be a zombie by now.
+            // The process may already be a zombie.
             let _ = kill_process(pid, Signal::KILL);
         }
         let reaped = reap(main)?;
         killed += reaped.others;
-        if reaped.nobody {
+        if reaped.no_children {
             return Ok(killed);
         }
-        poll(&mut [PollFd::new(ended, PollFlags::IN)], Some(&span(ROUND)))?;
+        poll(&mut [PollFd::new(ended, PollFlags::IN)], Some(&span(KILL_INTERVAL)))?;
         ended.take()?;
     }
 }
 
-/// Our own children: only we reap them, so their numbers mean nobody else.
+/// Returns the pids of our own children. Only we reap them, so their pids cannot have been reused.
 fn children() -> io::Result<Vec<i32>> {
     let me = getpid().as_raw_nonzero().get();
     let pids = std::fs::read_dir("/proc")?.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
@@ -140,7 +140,7 @@ fn children() -> io::Result<Vec<i32>> {
 
 fn parent(pid: i32) -> Option<i32> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name stands in parentheses and may contain anything; state and parent follow it.
+    // The name is in parentheses and may contain anything; state and parent follow it.
     stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
 }
 

@@ -1,11 +1,11 @@
-// How a run stands, in words: for the overview's rows and the head of a run's page.
+// The state of a run as text, for the overview and the header of a run's page.
 
 import { el } from "./dom.js";
 import { oneLine } from "./text.js";
 import { amount, money, ordinal, plural, span } from "./time.js";
 import { outcomeTone, outcomeWord, wait } from "./words.js";
 
-/** The name people know a run by: its loop's. */
+/** Returns the display name of a run: the name of its loop. */
 export function nameOf(run) {
   const status = run.status;
   if (status?.nodes?.length === 1) return status.nodes[0].name;
@@ -15,20 +15,20 @@ export function nameOf(run) {
   return plain || run.run;
 }
 
-/** Where it works, short: the end of the path says most. */
+/** Returns the end of the project path. */
 export function placeOf(run) {
   const place = run.project ?? run.status?.work_dir ?? "";
   return place.length > 44 ? `\u2026${place.slice(-43)}` : place;
 }
 
-/** The node that speaks for the run: one that works, else one that waits. */
+/** Returns the most active node. */
 export function busiest(status) {
   const rank = { working: 5, checking: 4, preparing: 3, waiting: 2, nothing: 1 };
   const of = (node) => (node?.doing?.needs_human ? 9 : rank[node?.doing?.what] ?? 0);
   return (status?.nodes ?? []).reduce((best, node) => (of(node) > of(best) ? node : best), null);
 }
 
-/** The lamp that burns for a state. */
+/** Returns the CSS class of the status lamp. */
 export function lampOf(run) {
   const state = run.state ?? run.status?.state;
   if (state === "ended") return outcomeTone(run.status?.ended?.outcome);
@@ -39,8 +39,8 @@ export function lamp(run) {
   return el("span", { class: `lamp ${lampOf(run)}`, "aria-hidden": "true" });
 }
 
-/** One word, and the reason for it. */
-export function standing(run) {
+/** Returns the state of a run in one word, and the reason. */
+export function stateText(run) {
   const status = run.status;
   const state = run.state ?? status?.state ?? "unknown";
   const node = busiest(status);
@@ -51,9 +51,9 @@ export function standing(run) {
     case "checking": return ["checking", `${of}after iteration ${node?.iteration ?? "?"}`];
     case "preparing": return ["preparing", `${of}iteration ${node?.iteration ?? "?"}`];
     case "waiting": return ["waiting", `${of}${waitReason(node)}`];
-    case "paused": return ["paused", "until somebody goes on"];
+    case "paused": return ["paused", "until resumed"];
     case "ended": return [outcomeWord(status?.ended?.outcome), oneLine(status?.ended?.reason, 160)];
-    case "lost": return ["lost", "its dogwatch died; `dogwatch resume` goes on with it"];
+    case "lost": return ["lost", "the supervisor died; continue with `dogwatch resume`"];
     default: return [run.error ? "unreadable" : state, oneLine(run.error, 160)];
   }
 }
@@ -65,7 +65,7 @@ function waitReason(node) {
   return wait(why);
 }
 
-/** When the run wakes by itself, in milliseconds, and how long the wait is. */
+/** Returns the end of the next wait in milliseconds, and its length. */
 export function nextWake(status) {
   const waits = (status?.nodes ?? []).map((node) => node.doing).filter((doing) => doing?.what === "waiting" && doing.until);
   const ends = waits.map((doing) => ({ at: Date.parse(doing.until), long: (doing.delay_s ?? 0) * 1000, why: doing.why }));
@@ -74,18 +74,18 @@ export function nextWake(status) {
 
 const pill = (tone, n, word) => (n > 0 ? el("span", { class: `pill ${tone}`, title: `${n} ${word}` }, el("b", {}, amount(n)), ` ${word}`) : null);
 
-/** How the iterations ended, and how the run did. */
+/** Badges for the endings of the iterations and the result of the run. */
 export function pills(status) {
   const c = status?.counts ?? {};
   const ended = status?.ended;
   return el("span", { class: "pills" },
-    ended?.verified ? el("span", { class: "pill good", title: "the checks have proved it" }, "verified") : null,
+    ended?.verified ? el("span", { class: "pill good", title: "the checks passed" }, "verified") : null,
     ended?.flake_retries > 0 ? el("span", { class: "pill flake", title: "passed only after a failed attempt" }, plural(ended.flake_retries, "flake")) : null,
     pill("good", (c.completed ?? 0) - (c.idle ?? 0), "completed"), pill("calm", c.idle, "idle"), pill("bad", c.failed, "failed"),
     pill("bad", c.timed_out, "timed out"), pill("dim", c.interrupted, "interrupted"), pill("bad", status?.troubles?.count, "trouble"));
 }
 
-/** What it cost. Unknown is said, never taken for nothing. */
+/** Formats the cost. An unknown cost is shown as unknown, never as zero. */
 export function cost(spent) {
   if (!spent) return "";
   const known = spent.cost_usd > 0 || spent.tokens > 0;

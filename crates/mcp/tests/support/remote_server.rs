@@ -1,4 +1,4 @@
-//! A server behind a URL that misbehaves on purpose: its mode says how.
+//! A remote MCP server that misbehaves on purpose, depending on its mode.
 
 use dogwatch_core::dur::Dur;
 use dogwatch_core::settings::{McpPlace, McpServer};
@@ -9,55 +9,63 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 
-/// How it answers.
+/// How the server answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// Each answer one JSON text.
+    /// Each response is a JSON document.
     Json,
-    /// Each answer a stream of events.
+    /// Each response is an event stream.
     Events,
-    /// Events, and no end of them before the answer to a call.
+    /// Thousands of events precede the result of a call.
     Flood,
-    /// It takes every question and answers none.
+    /// Reads requests and never answers.
     Silent,
-    /// A page.
+    /// Answers with an HTML page.
     Page,
-    /// JSON that is none.
+    /// Answers with invalid JSON.
     Nonsense,
-    /// An event that never ends.
+    /// Sends an event that never ends.
     Endless,
-    /// Garbage for events, without end.
+    /// Sends invalid events without end.
     Garbage,
+    /// Answers with 401.
     Locked,
+    /// Answers with a redirect.
     Redirects,
 }
 
 #[derive(Clone)]
-pub struct Far {
+pub struct RemoteServer {
     pub port: u16,
     mode: Mode,
-    /// Every message, with the head it came with.
+    /// Every received message, with its request head.
     pub heard: Arc<Mutex<Vec<(String, Value)>>>,
-    /// By which session it is to be known; another is unknown.
+    /// The only valid session number.
     session: Arc<Mutex<u64>>,
     serving: Arc<Mutex<Option<JoinHandle<()>>>>,
 }
 
-impl Far {
-    pub async fn start(mode: Mode) -> Far {
-        Far::start_at(mode, 0).await
+impl RemoteServer {
+    pub async fn start(mode: Mode) -> RemoteServer {
+        RemoteServer::start_at(mode, 0).await
     }
 
-    pub async fn start_at(mode: Mode, port: u16) -> Far {
+    pub async fn start_at(mode: Mode, port: u16) -> RemoteServer {
         let listener = TcpListener::bind(("127.0.0.1", port)).await.unwrap();
         let port = listener.local_addr().unwrap().port();
-        let far = Far { port, mode, heard: Arc::default(), session: Arc::default(), serving: Arc::default() };
-        let serving = tokio::spawn(far.clone().serve(listener));
-        *far.serving.lock().unwrap() = Some(serving);
-        far
+        let remote = RemoteServer {
+            port,
+            mode,
+            heard: Arc::default(),
+            session: Arc::default(),
+            serving: Arc::default(),
+        };
+        let serving = tokio::spawn(remote.clone().serve(listener));
+        *remote.serving.lock().unwrap() = Some(serving);
+        remote
     }
 
-    /// As it stands in the settings.
+    /// Returns the server's entry in the settings.
     pub fn server(&self, name: &str, timeout: Duration) -> McpServer {
         McpServer {
             name: name.to_owned(),
@@ -69,12 +77,12 @@ impl Far {
         }
     }
 
-    /// How often this was asked.
+    /// Returns how many requests with this method arrived.
     pub fn count(&self, method: &str) -> usize {
         self.heard.lock().unwrap().iter().filter(|(_, message)| message["method"] == method).count()
     }
 
-    /// It knows nobody any more.
+    /// Forgets all sessions.
     pub fn forget(&self) {
         *self.session.lock().unwrap() += 1_000;
     }
@@ -148,7 +156,7 @@ impl Far {
         }
         let result = match message["method"].as_str().unwrap() {
             "initialize" => json!({"protocolVersion": message["params"]["protocolVersion"],
-                "capabilities": {"tools": {}}, "serverInfo": {"name": "far", "version": "1"}}),
+                "capabilities": {"tools": {}}, "serverInfo": {"name": "remote", "version": "1"}}),
             _ => {
                 let names = ["echo", "large", "hang", "late", "die", "refuse", "progress"];
                 let tool = |name: &&str| json!({"name": name, "inputSchema": {"type": "object"}});
@@ -156,7 +164,7 @@ impl Far {
             }
         };
         let extra = if greets { known } else { String::new() };
-        self.tell(out, &extra, &json!({"jsonrpc": "2.0", "id": message["id"], "result": result})).await
+        self.respond(out, &extra, &json!({"jsonrpc": "2.0", "id": message["id"], "result": result})).await
     }
 
     async fn call(&self, out: &mut TcpStream, message: &Value) -> Option<()> {
@@ -170,7 +178,7 @@ impl Far {
             }
             "refuse" => {
                 let error = json!({"code": -32000, "message": "not today"});
-                return self.tell(out, "", &json!({"jsonrpc": "2.0", "id": id, "error": error})).await;
+                return self.respond(out, "", &json!({"jsonrpc": "2.0", "id": id, "error": error})).await;
             }
             "large" => "x".repeat(usize::try_from(arguments["bytes"].as_u64().unwrap()).unwrap()),
             "progress" => {
@@ -194,17 +202,17 @@ impl Far {
             event(out, &answer(id, &text)).await?;
             return chunk(out, "").await;
         }
-        self.tell(out, "", &answer(id, &text)).await
+        self.respond(out, "", &answer(id, &text)).await
     }
 
-    async fn tell(&self, out: &mut TcpStream, extra: &str, message: &Value) -> Option<()> {
+    async fn respond(&self, out: &mut TcpStream, extra: &str, message: &Value) -> Option<()> {
         if self.mode == Mode::Json {
             let status = format!("200 OK\r\n{}", extra.trim_end());
             return whole(out, status.trim_end(), "application/json; charset=utf-8", &message.to_string())
                 .await;
         }
         stream(out, extra).await?;
-        chunk(out, ": a word before\n\n").await?;
+        chunk(out, ": a comment\n\n").await?;
         event(out, message).await?;
         chunk(out, "").await
     }
@@ -230,7 +238,7 @@ async fn event(out: &mut TcpStream, message: &Value) -> Option<()> {
     chunk(out, &format!("event: message\ndata: {message}\n\n")).await
 }
 
-/// A piece of a stream; an empty one is its end.
+/// Sends a chunk; an empty one ends the stream.
 async fn chunk(out: &mut TcpStream, text: &str) -> Option<()> {
     out.write_all(format!("{:x}\r\n{text}\r\n", text.len()).as_bytes()).await.ok()
 }

@@ -1,11 +1,11 @@
-//! From a request to its answer: who may not is refused, what is too large or too slow is not read, and the rest
-//! is MCP's.
+//! Handles one HTTP request: checks that it is authorized, reads its body within limits, and passes it to the MCP
+//! service.
 
 use super::guard::{Guard, Refusal, Reply};
 use super::sessions::Sessions;
 use crate::bound::within;
 use crate::limits::MAX_ASKED;
-use crate::serve::Side;
+use crate::serve::AgentServer;
 use bytes::Bytes;
 use http::{Method, Request, StatusCode};
 use http_body_util::{BodyExt, Full, Limited};
@@ -14,23 +14,25 @@ use rmcp::transport::streamable_http_server::StreamableHttpService;
 use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
 use std::time::Duration;
 
-pub struct Answering {
+/// Everything that a connection needs to answer requests.
+pub struct Handler {
     pub guard: Guard,
-    pub service: StreamableHttpService<Side, LocalSessionManager>,
+    pub service: StreamableHttpService<AgentServer, LocalSessionManager>,
     pub sessions: Sessions,
-    /// For the body of a request to come.
+    /// How long a client may take to send a request body.
     pub body: Duration,
-    /// For an answer to begin: the longest that any call may take.
+    /// How long a response may take to begin: the longest that any call may take.
     pub longest: Duration,
 }
 
-impl Answering {
-    pub async fn answer(&self, request: Request<Incoming>) -> Reply {
-        let told = within(self.body + 2 * self.longest, self.pass(request)).await;
-        told.unwrap_or(Err(Refusal::TooLong)).unwrap_or_else(Refusal::reply)
+impl Handler {
+    /// Answers a request; refusals and timeouts become error responses.
+    pub async fn handle(&self, request: Request<Incoming>) -> Reply {
+        let handled = within(self.body + 2 * self.longest, self.try_handle(request)).await;
+        handled.unwrap_or(Err(Refusal::TooLong)).unwrap_or_else(Refusal::reply)
     }
 
-    async fn pass(&self, request: Request<Incoming>) -> Result<Reply, Refusal> {
+    async fn try_handle(&self, request: Request<Incoming>) -> Result<Reply, Refusal> {
         self.guard.check(request.uri(), request.headers())?;
         let (head, body) = request.into_parts();
         let read = within(self.body, Limited::new(body, MAX_ASKED).collect()).await;
@@ -39,28 +41,28 @@ impl Answering {
             Err(error) if error.is::<http_body_util::LengthLimitError>() => return Err(Refusal::TooLarge),
             Err(_) => return Err(Refusal::Broken),
         };
-        let greets = greets(&body);
-        if greets {
+        let initializes = is_initialize(&body);
+        if initializes {
             within(self.longest, self.sessions.make_room()).await.map_err(|_| Refusal::TooLong)?;
         }
-        self.sessions.heard(&head.headers);
-        let leaves = head.method == Method::DELETE;
+        self.sessions.touch(&head.headers);
+        let is_delete = head.method == Method::DELETE;
         let request = Request::from_parts(head, Full::new(body));
         let mut reply =
             within(self.longest, self.service.handle(request)).await.map_err(|_| Refusal::TooLong)?;
-        if greets {
-            self.sessions.heard(reply.headers());
+        if initializes {
+            self.sessions.touch(reply.headers());
         }
-        // It has left by now; some clients take "accepted" for a refusal.
-        if leaves && reply.status_mut() == &StatusCode::ACCEPTED {
+        // The session is already closed. Some clients treat "accepted" as an error.
+        if is_delete && reply.status_mut() == &StatusCode::ACCEPTED {
             *reply.status_mut() = StatusCode::OK;
         }
         Ok(reply)
     }
 }
 
-/// Whether this begins a session.
-fn greets(body: &Bytes) -> bool {
+/// Returns whether the body is an `initialize` request, which begins a session.
+fn is_initialize(body: &Bytes) -> bool {
     #[derive(serde::Deserialize)]
     struct Message<'a> {
         #[serde(borrow)]
@@ -74,8 +76,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_greeting_is_known() {
-        let is = |text: &'static str| greets(&Bytes::from_static(text.as_bytes()));
+    fn recognizes_initialize_requests() {
+        let is = |text: &'static str| is_initialize(&Bytes::from_static(text.as_bytes()));
         assert!(is(r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{}}"#));
         assert!(is(r#"{"method":"init\u0069alize"}"#));
         assert!(!is(r#"{"method":"tools/call","params":{"method":"initialize"}}"#));

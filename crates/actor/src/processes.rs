@@ -1,8 +1,8 @@
-//! New processes. A child plays its block by running this same program again with the block's text;
-//! what it must know besides goes along as options, and the prompt, when it was read, as its stdin.
-//! Only the rabbit forks: it must be faster than a program start.
+//! Starts new processes. A child runs this program again with the text of its block. State that the block needs is
+//! passed as options, and the prompt, if it was already read, as stdin. Only `rabbit` forks directly, because it must
+//! be faster than a program start.
 
-use crate::script::Kin;
+use crate::script::Spawn;
 use dogwatch_core::dur::Dur;
 use dogwatch_host::sys::{Forked, fork};
 use rustix::fs::MemfdFlags;
@@ -12,32 +12,34 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Tells a process to start its block once more, in a new session, and exit: the second half of an
-/// orphan's birth.
-pub const AWAY: &str = "--away";
-/// With the pid of the process between, for the orphan: its block begins when that one is gone.
+/// Makes a process start its block in a new session and exit, which orphans the new process.
+pub const DETACH: &str = "--away";
+/// Gives an orphan the pid of the intermediate process. The orphan waits until that process is gone.
 pub const AFTER: &str = "--after";
+/// Passes the value of the counter.
 pub const COUNT: &str = "--count";
+/// Passes on that a closed pipe is ignored.
 pub const EPIPE_OK: &str = "--epipe-ok";
 
-/// How this program was called, up to where the actor's own arguments begin.
+/// The command line of this program up to the actor's own arguments.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Myself {
+pub struct SelfCommand {
     argv0: OsString,
     prefix: Vec<OsString>,
 }
 
-impl Myself {
-    /// `own` is what the actor was given of the whole `argv`: `dogwatch actor …` or a bare `actor …`.
-    pub fn new(argv: &[OsString], own: &[OsString]) -> Myself {
+impl SelfCommand {
+    /// Splits `argv` before `own`, the actor's own arguments: `dogwatch actor …` or a bare `actor …`.
+    pub fn new(argv: &[OsString], own: &[OsString]) -> SelfCommand {
         let argv0 = argv.first().cloned().unwrap_or_else(|| "actor".into());
         let prefix = match argv.get(1..).and_then(|rest| rest.strip_suffix(own)) {
             Some(prefix) => prefix.to_vec(),
             None => vec!["actor".into()],
         };
-        Myself { argv0, prefix }
+        SelfCommand { argv0, prefix }
     }
 
+    /// Returns a command that runs this program with other actor arguments.
     pub fn command(&self, args: impl IntoIterator<Item = OsString>) -> Command {
         let mut command = Command::new(program());
         command.arg0(&self.argv0).args(&self.prefix).args(args);
@@ -45,21 +47,21 @@ impl Myself {
     }
 }
 
-/// On Linux the link is followed in the new process, so it works after the file was replaced too.
+/// Returns the path of this program. On Linux this is a link that still works after the file was replaced.
 fn program() -> std::path::PathBuf {
     let link = std::path::Path::new("/proc/self/exe");
     if link.exists() { link.to_owned() } else { std::env::current_exe().unwrap_or_default() }
 }
 
-/// What a block needs besides its text.
-pub struct Inheritance<'a> {
+/// The state that a block inherits.
+pub struct Inherited<'a> {
     pub count: Option<u64>,
     pub epipe_ok: bool,
     pub prompt: Option<&'a [u8]>,
     pub args: &'a [OsString],
 }
 
-impl Inheritance<'_> {
+impl Inherited<'_> {
     fn options(&self) -> Vec<OsString> {
         let count = self.count.into_iter().flat_map(|n| [COUNT.into(), n.to_string().into()]);
         count.chain(self.epipe_ok.then(|| EPIPE_OK.into())).collect()
@@ -74,46 +76,55 @@ impl Inheritance<'_> {
     }
 }
 
-/// Starts a process that plays `block`. A child is given back; an orphan is on its own, reparented and
-/// in its new session, when this returns.
-pub fn start(myself: &Myself, kin: Kin, block: &str, with: &Inheritance<'_>) -> io::Result<Option<Child>> {
+/// Starts a process that plays `block`, and returns it if it is a child. An orphan is already reparented and in its
+/// own session when this function returns.
+pub fn start(
+    self_command: &SelfCommand,
+    spawn: Spawn,
+    block: &str,
+    with: &Inherited<'_>,
+) -> io::Result<Option<Child>> {
     let mut args = with.options();
-    if kin != Kin::Child {
-        args.insert(0, AWAY.into());
+    if spawn != Spawn::Child {
+        args.insert(0, DETACH.into());
     }
     args.extend(["-e".into(), block.into()]);
     args.extend(with.args.iter().cloned());
-    let mut command = myself.command(args);
+    let mut command = self_command.command(args);
     command.stdin(with.stdin()?);
-    if kin == Kin::Bare {
+    if spawn == Spawn::Bare {
         command.env_clear();
     }
     let mut child = command.spawn()?;
-    if kin == Kin::Child {
+    if spawn == Spawn::Child {
         return Ok(Some(child));
     }
     let status = child.wait()?;
-    if status.success() { Ok(None) } else { Err(io::Error::other(format!("the process between: {status}"))) }
+    if status.success() {
+        Ok(None)
+    } else {
+        Err(io::Error::other(format!("the intermediate process failed: {status}")))
+    }
 }
 
-/// The process between parent and orphan: a new session, the orphan in it, and gone.
-pub fn go_away(myself: &Myself, args: Vec<OsString>) -> io::Result<()> {
-    // A session leader already (started so by hand): then there is nothing to leave.
+/// Runs as the intermediate process: creates a new session, starts the orphan in it, and returns.
+pub fn detach(self_command: &SelfCommand, args: Vec<OsString>) -> io::Result<()> {
+    // This fails if the process is already a session leader, which is fine.
     let _ = rustix::process::setsid();
     let after = [AFTER.into(), std::process::id().to_string().into()];
-    myself.command(after.into_iter().chain(args)).spawn().map(drop)
+    self_command.command(after.into_iter().chain(args)).spawn().map(drop)
 }
 
-/// So that an orphan is one from its first step on, whoever looks.
-pub fn wait_to_be_an_orphan(of: i32) {
+/// Waits until the process is reparented, so that it is an orphan from its first step on.
+pub fn wait_until_orphaned(of: i32) {
     let still = || rustix::process::getppid().is_some_and(|parent| parent.as_raw_nonzero().get() == of);
     while still() {
         std::thread::sleep(Duration::from_micros(50));
     }
 }
 
-/// Runs from process to process until the time is over; only the last one returns.
-pub fn run_away(limit: Dur) -> io::Result<()> {
+/// Forks repeatedly until the limit: each parent exits, and only the last process returns.
+pub fn run_rabbit(limit: Dur) -> io::Result<()> {
     let until = Instant::now() + Duration::from(limit);
     while Instant::now() < until {
         match fork()? {
@@ -133,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_child_is_called_as_its_parent_was() {
+    fn a_child_uses_the_command_line_prefix_of_its_parent() {
         for (argv, own, prefix) in [
             ("dogwatch actor x.actor a", "x.actor a", "actor"),
             ("dogwatch --quiet actor x.actor", "x.actor", "--quiet actor"),
@@ -141,7 +152,7 @@ mod tests {
             ("dogwatch odd", "x.actor", "actor"),
             ("", "x.actor", "actor"),
         ] {
-            assert_eq!(Myself::new(&words(argv), &words(own)).prefix, words(prefix), "{argv}");
+            assert_eq!(SelfCommand::new(&words(argv), &words(own)).prefix, words(prefix), "{argv}");
         }
     }
 }
