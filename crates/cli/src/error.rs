@@ -71,6 +71,11 @@ impl Failure {
     }
 }
 
+/// Reports what went wrong on the way.
+pub fn warn(message: &str) {
+    error_line(message);
+}
+
 fn error_line(message: &str) {
     say(&format!("Error: {}", printable(message)));
 }

@@ -64,8 +64,13 @@ fn main() -> ExitCode {
         Ok(cli) => finish(cli.command.map_or_else(commands::tell_last, Command::run)),
         Err(error) => {
             // Help and version go to stdout with 0, mistakes to stderr with 2: clap knows which is which.
-            let _ = error.print();
-            ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2))
+            let code = u8::try_from(error.exit_code()).unwrap_or(2);
+            match error.print() {
+                Err(lost) if code == 0 && lost.kind() != std::io::ErrorKind::BrokenPipe => {
+                    finish(Err(Failure::internal(format!("cannot print: {lost}"))))
+                }
+                Ok(()) | Err(_) => ExitCode::from(code),
+            }
         }
     }
 }

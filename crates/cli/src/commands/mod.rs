@@ -107,7 +107,8 @@ pub fn tell_last() -> Result<u8, Failure> {
 /// Prints to stdout. A reader who has seen enough (`| head`) is no error.
 fn print(bytes: &[u8]) -> Result<u8, Failure> {
     use std::io::{ErrorKind, Write};
-    match std::io::stdout().write_all(bytes) {
+    let mut out = std::io::stdout().lock();
+    match out.write_all(bytes).and_then(|()| out.flush()) {
         Err(e) if e.kind() != ErrorKind::BrokenPipe => Err(Failure::internal(format!("cannot print: {e}"))),
         Ok(()) | Err(_) => Ok(0),
     }

@@ -3,6 +3,7 @@
 //! A thread copies whole lines from the journal itself, so a slow reader costs neither memory nor
 //! supervision, and misses nothing.
 
+use super::Lost;
 use dogwatch_core::event::Recorded;
 use dogwatch_core::moment::Moment;
 use dogwatch_core::view::View;
@@ -23,6 +24,7 @@ pub struct Json {
     /// Where the journal ended when we began: what a run that is resumed did before was printed then.
     from: u64,
     shared: Arc<Shared>,
+    lost: Lost,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -41,10 +43,10 @@ struct State {
 }
 
 impl Json {
-    pub fn new(run_dir: &Path) -> Json {
+    pub fn new(run_dir: &Path, lost: Lost) -> Json {
         let path = run_dir.join(journal::FILE);
         let from = path.metadata().map_or(0, |meta| meta.len());
-        Json { path, from, shared: Arc::default(), thread: None }
+        Json { path, from, shared: Arc::default(), lost, thread: None }
     }
 }
 
@@ -53,8 +55,8 @@ impl Front for Json {
         self.shared.change(|s| s.written = event.seq);
         if self.thread.is_none() {
             let (path, from, shared) = (self.path.clone(), self.from, Arc::clone(&self.shared));
-            let before = event.seq.saturating_sub(1);
-            self.thread = Some(std::thread::spawn(move || shared.copy(&path, from, before)));
+            let (before, lost) = (event.seq.saturating_sub(1), self.lost.clone());
+            self.thread = Some(std::thread::spawn(move || shared.copy(&path, from, before, &lost)));
         }
     }
 
@@ -80,7 +82,7 @@ impl Shared {
     }
 
     /// Copies what stands after the first `from` bytes, which are the first `printed` events.
-    fn copy(&self, path: &Path, from: u64, mut printed: u64) {
+    fn copy(&self, path: &Path, from: u64, mut printed: u64, lost: &Lost) {
         let Ok(mut file) = File::open(path) else { return self.change(|s| s.printed = u64::MAX) };
         if file.seek(SeekFrom::Start(from)).is_err() {
             return self.change(|s| s.printed = u64::MAX);
@@ -97,8 +99,11 @@ impl Shared {
                 continue;
             }
             printed += 1;
-            let seen = is_observation(&line) || std::io::stdout().write_all(&line).is_ok();
-            if !seen {
+            let mut out = std::io::stdout().lock();
+            if !is_observation(&line)
+                && let Err(error) = out.write_all(&line).and_then(|()| out.flush())
+            {
+                lost.note(error);
                 return self.change(|s| s.printed = u64::MAX);
             }
             self.change(|s| s.printed = printed);

@@ -1,5 +1,6 @@
 //! Plain lines: one tidy block per iteration, no control characters. The terminal shows the same lines.
 
+use super::Lost;
 use super::whose::whose;
 use super::words;
 use super::writer::Writer;
@@ -135,9 +136,7 @@ fn told(event: &Event) -> Vec<Line> {
         Event::Unpaused {} => line(Tone::Quiet, "  going on".into()),
         Event::Notice { message, .. } => line(Tone::Quiet, format!("  {message}")),
         Event::Trouble { kind, detail } => line(Tone::Bad, format!("  trouble: {detail} [{kind}]")),
-        Event::Suspended { for_s } => {
-            line(Tone::Quiet, format!("  nobody watched for {for_s}; it does not count"))
-        }
+        Event::Suspended { for_s, .. } => line(Tone::Quiet, format!("  suspended for {for_s} (not counted)")),
         _ => Vec::new(),
     }
 }
@@ -280,8 +279,8 @@ pub struct Lines {
 }
 
 impl Lines {
-    pub fn new(run_dir: &Path) -> Lines {
-        Lines { teller: Teller::new(run_dir), writer: Writer::new() }
+    pub fn new(run_dir: &Path, lost: Lost) -> Lines {
+        Lines { teller: Teller::new(run_dir), writer: Writer::new(lost) }
     }
 }
 

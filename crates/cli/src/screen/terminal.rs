@@ -3,6 +3,7 @@
 //! Nothing about the terminal is changed that would have to be restored: no raw mode, no other screen, no
 //! hidden cursor. The live line is cleared before anything else is written.
 
+use super::Lost;
 use super::lines::{Teller, Tone};
 use super::words;
 use super::writer::Writer;
@@ -30,7 +31,9 @@ pub struct Terminal {
 
 impl Terminal {
     pub fn new(run_dir: &Path, colour: bool) -> Terminal {
-        Terminal { teller: Teller::new(run_dir), writer: Writer::new(), colour, live: false, busy: false }
+        // A terminal that has gone away is no lost data.
+        let writer = Writer::new(Lost::default());
+        Terminal { teller: Teller::new(run_dir), writer, colour, live: false, busy: false }
     }
 
     fn draw(&mut self, text: &str) {

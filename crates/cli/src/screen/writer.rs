@@ -1,5 +1,6 @@
 //! A thread that writes to stdout, so that nobody else ever waits for a terminal.
 
+use super::Lost;
 use std::io::Write;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::thread::JoinHandle;
@@ -14,11 +15,12 @@ pub struct Writer {
     /// Made with the first text: threads may only begin once the driver has taken the signals.
     line: Option<(SyncSender<String>, JoinHandle<()>)>,
     dropped: u64,
+    lost: Lost,
 }
 
 impl Writer {
-    pub fn new() -> Writer {
-        Writer { line: None, dropped: 0 }
+    pub fn new(lost: Lost) -> Writer {
+        Writer { line: None, dropped: 0, lost }
     }
 
     pub fn write(&mut self, text: String) {
@@ -37,7 +39,8 @@ impl Writer {
     fn send(&mut self, text: String) -> Result<(), TrySendError<String>> {
         let (sender, _) = self.line.get_or_insert_with(|| {
             let (sender, receiver) = sync_channel(MAX_WAITING);
-            (sender, std::thread::spawn(move || write_all(&receiver)))
+            let lost = self.lost.clone();
+            (sender, std::thread::spawn(move || write_all(&receiver, &lost)))
         });
         sender.try_send(text)
     }
@@ -55,12 +58,12 @@ impl Drop for Writer {
     }
 }
 
-fn write_all(texts: &Receiver<String>) {
+fn write_all(texts: &Receiver<String>, lost: &Lost) {
     let mut out = std::io::stdout().lock();
     for text in texts {
-        // A reader that went away is no reason to stop the run; the record goes on.
-        if out.write_all(text.as_bytes()).and_then(|()| out.flush()).is_err() {
-            return;
+        // The run continues without its output: the record has it all.
+        if let Err(error) = out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+            return lost.note(error);
         }
     }
 }

@@ -108,7 +108,7 @@ fn sentence(event: &Event) -> Option<(Tone, String)> {
         Event::WatchdogContinue { deferred_by, .. } => {
             (Tone::Quiet, format!("silence would have ended it; {deferred_by} deferred that"))
         }
-        Event::Suspended { for_s } => (Tone::Quiet, format!("nobody watched for {for_s}; it does not count")),
+        Event::Suspended { for_s, .. } => (Tone::Quiet, format!("suspended for {for_s} (not counted)")),
         Event::MarkerSeen { state, .. } => (Tone::Plain, format!("the agent says {state}")),
         Event::HardStop { reason, message, .. } => (Tone::Bad, format!("hard stop: {message} [{reason}]")),
         Event::SessionSignalled { step, ended_by, .. } => {

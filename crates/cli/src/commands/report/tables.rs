@@ -128,7 +128,7 @@ fn what(told: &Told, what: &What) -> String {
             format!("node {} {to}{why}", code(node.as_str()))
         }
         What::Suspended { lasted } => {
-            format!("nobody watched for {}; it does not count", words::span(*lasted))
+            format!("suspended for {} (not counted)", words::span(*lasted))
         }
         What::Told { text } => format!("told by a person: \"{}\"", plain(text)),
         What::Paused => "asked to pause".to_owned(),
