@@ -47,6 +47,7 @@ fn hard_stops(world: &World) -> Vec<String> {
     world.events.iter().filter_map(reason).collect()
 }
 
+// promise: 12
 #[test]
 fn a_ceiling_ends_every_kind_of_wait_at_its_moment() {
     let act = |job: dogwatch_core::job::Job, first: Act| match job.kind {

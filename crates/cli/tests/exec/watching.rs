@@ -112,6 +112,7 @@ fn time_in_which_dogwatch_was_stopped_does_not_count() {
     assert!(!all(&events, "suspended").is_empty(), "{:?}", names(&events));
 }
 
+// promise: 12
 #[test]
 fn a_sigcont_without_a_stop_moves_no_ceiling() {
     let project = Project::new();
