@@ -70,6 +70,11 @@ impl Failure {
     }
 }
 
+/// Reports what went wrong on the way.
+pub fn warn(message: &str) {
+    error_line(message);
+}
+
 fn error_line(message: &str) {
     print_line(&format!("error: {}", printable(message)));
 }

@@ -82,8 +82,13 @@ fn main() -> ExitCode {
         }
         Err(error) => {
             // clap prints help and version to stdout (exit code 0) and usage errors to stderr (exit code 2).
-            let _ = error.print();
-            ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2))
+            let code = u8::try_from(error.exit_code()).unwrap_or(2);
+            match error.print() {
+                Err(lost) if code == 0 && lost.kind() != std::io::ErrorKind::BrokenPipe => {
+                    finish(Err(Failure::internal(format!("cannot write to stdout: {lost}"))))
+                }
+                Ok(()) | Err(_) => ExitCode::from(code),
+            }
         }
     }
 }

@@ -1,6 +1,6 @@
 //! From a run that is ready to its end: the lock, the record, the API, the screen, the driver.
 
-use crate::error::Failure;
+use crate::error::{Failure, warn};
 use crate::run_handle::{Announcing, DriverHandle};
 use crate::screen;
 use dogwatch_core::Run;
@@ -14,6 +14,9 @@ use dogwatch_host::{clock, orphans};
 use dogwatch_server::{serve, socket_path};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+
+/// The exit code of a run that did its work but could not print what it was asked to.
+const OUTPUT_LOST: u8 = 1;
 
 /// A loop that nobody else is at.
 pub struct Held {
@@ -85,7 +88,8 @@ pub fn supervise(mut held: Held, ready: Ready) -> Result<u8, Failure> {
     register(&ready, &mut news);
     news.extend(ready.news);
 
-    let mut front = Announcing::new(screen::choose(ready.json, &ready.run_dir));
+    let lost = screen::Lost::default();
+    let mut front = Announcing::new(screen::choose(ready.json, &ready.run_dir, lost.clone()));
     let changed = front.changed();
     let run_dir = ready.run_dir.clone();
     let setup = Setup {
@@ -116,7 +120,14 @@ pub fn supervise(mut held: Held, ready: Ready) -> Result<u8, Failure> {
     if let Some(served) = served {
         served.shut_down();
     }
-    code
+    code.map(|code| with_output(code, &lost))
+}
+
+/// A run that did its work fails all the same if its output was lost; the record has all of it.
+fn with_output(code: u8, lost: &screen::Lost) -> u8 {
+    let Some(error) = lost.error() else { return code };
+    warn(&format!("cannot write to stdout: {error}; `dogwatch events` prints what was lost"));
+    if code == 0 { OUTPUT_LOST } else { code }
 }
 
 /// Where `ps` finds it. A run that is not in the list runs all the same.

@@ -136,9 +136,12 @@ pub enum Event {
         evidence_summary: Vec<Evidence>,
         active_channel: Option<Channel>,
     },
-    /// The host slept, or nobody watched. The watchdog's clocks stood still.
+    /// The host slept, or dogwatch could not run. The watchdog's clocks stood still.
     Suspended {
         for_s: Dur,
+        /// The host was awake meanwhile: dogwatch itself was stopped or got no processor.
+        #[serde(skip_serializing_if = "is_false", default)]
+        unwatched: bool,
     },
     MarkerSeen {
         node: NodeName,
@@ -607,6 +610,8 @@ words! {
         Timer = "timer", Operator = "operator", Path = "path", Probe = "probe", Api = "api", Signal = "signal",
         /// The node's own time is up.
         Budget = "budget",
+        /// The node has reached `watchdog.node`.
+        Ceiling = "ceiling",
     }
 }
 

@@ -83,13 +83,16 @@ fn fibonacci(n: u64) -> f64 {
     a
 }
 
-/// Whether the spell has reached a limit on its count.
-pub fn count_reached(policy: &IdlePolicy, spell: &Spell) -> bool {
+/// How many iterations of the idle streak counted, if they have reached a limit: all of them, or only those with the
+/// reason that the limit is for.
+pub fn count_reached(policy: &IdlePolicy, spell: &Spell) -> Option<u64> {
     match &policy.stop_after {
-        StopAfter::Never => false,
-        StopAfter::Count(n) => spell.count >= u64::from(*n),
+        StopAfter::Never => None,
+        StopAfter::Count(n) => Some(spell.count).filter(|count| *count >= u64::from(*n)),
         StopAfter::PerReason(limits) => {
-            limits.iter().any(|(reason, n)| *reason == spell.reason && spell.same_reason >= u64::from(*n))
+            let reached =
+                |(reason, n): &(String, u32)| *reason == spell.reason && spell.same_reason >= u64::from(*n);
+            limits.iter().any(reached).then_some(spell.same_reason)
         }
     }
 }
@@ -144,11 +147,12 @@ mod tests {
             spell.add(Boot(0), "at_capacity");
         }
         spell.add(Boot(0), "no_pending_tasks");
-        assert!(!count_reached(&policy, &spell));
+        assert_eq!(count_reached(&policy, &spell), None);
         for _ in 0..7 {
-            assert!(!count_reached(&policy, &spell));
+            assert_eq!(count_reached(&policy, &spell), None);
             spell.add(Boot(0), "no_pending_tasks");
         }
-        assert!(count_reached(&policy, &spell));
+        assert_eq!(count_reached(&policy, &spell), Some(8), "the seven with another reason do not count");
+        assert_eq!(spell.count, 15);
     }
 }

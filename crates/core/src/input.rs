@@ -109,7 +109,7 @@ pub enum Input {
     ResultSeen {
         job: Job,
     },
-    /// The host slept for so long, or nobody watched.
+    /// The host slept for so long, or dogwatch could not run.
     Suspended {
         lasted: Dur,
         /// The awake clock ran on meanwhile.

@@ -41,5 +41,6 @@ pub mod touch;
 pub mod tune;
 pub mod view;
 pub mod watch;
+pub mod watched;
 
 pub use run::Run;

@@ -11,6 +11,10 @@ pub enum Timer {
     Errand(NodeIx),
     /// The watchdog's next due moment (awake).
     Watch(NodeIx),
+    /// `watchdog.node` (awake). Taken after the watch, which knows more about a session.
+    NodeCeiling(NodeIx),
+    /// `watchdog.run` (awake).
+    RunCeiling,
     /// When an agent that has given its result must be gone (awake).
     Result(NodeIx),
     /// Between two steps of ending a tree (awake).
@@ -36,11 +40,12 @@ pub enum Timer {
 }
 
 impl Timer {
-    /// The node whose agent's silence it judges. That needs all that the agent has said.
+    /// The node whose agent it judges. That needs all that the agent has said.
     fn judges(self) -> Option<NodeIx> {
         match self {
-            Timer::Watch(ix) | Timer::Result(ix) => Some(ix),
-            Timer::Errand(_)
+            Timer::Watch(ix) | Timer::Result(ix) | Timer::NodeCeiling(ix) => Some(ix),
+            Timer::RunCeiling
+            | Timer::Errand(_)
             | Timer::Grace(_)
             | Timer::Leak(_)
             | Timer::Keeper(_)
@@ -52,6 +57,12 @@ impl Timer {
             | Timer::LastNews
             | Timer::RecordRetry => None,
         }
+    }
+
+    /// Whether it must not be taken before the pipes are drained. The watch of every session is due by the run's
+    /// ceiling, so the sessions that it ends are drained for their own timers.
+    fn needs_drained_pipes(self) -> bool {
+        self == Timer::RunCeiling || self.judges().is_some()
     }
 }
 
@@ -95,10 +106,10 @@ impl Timers {
     /// Takes one timer that is due, in the order of the table. Those that judge silence must have been due by `heard`:
     /// up to then all that was said is known.
     pub fn take_due(&mut self, now: Moment, heard: Option<Awake>) -> Option<Timer> {
-        let is_due = |timer: &Timer, deadline: &Deadline| match (timer.judges(), heard) {
-            (None, _) => deadline.is_due(now),
-            (Some(_), Some(heard)) => deadline.is_due(Moment { awake: heard.min(now.awake), ..now }),
-            (Some(_), None) => false,
+        let is_due = |timer: &Timer, deadline: &Deadline| match (timer.needs_drained_pipes(), heard) {
+            (false, _) => deadline.is_due(now),
+            (true, Some(heard)) => deadline.is_due(Moment { awake: heard.min(now.awake), ..now }),
+            (true, None) => false,
         };
         let due = self.set.iter().find(|(t, d)| is_due(t, d)).map(|(t, _)| *t)?;
         self.set.remove(&due);

@@ -18,6 +18,7 @@ use crate::news::{self, NewsDesk};
 use crate::recovery::Action;
 use crate::sign::LimitKind;
 use crate::watch::{Channel, Fact, StopReason};
+use crate::watched::WatchedTime;
 use std::collections::BTreeMap;
 
 /// A run as its record tells it.
@@ -33,6 +34,8 @@ pub struct View {
     /// Supervised time of earlier processes of this run, and where the present one began.
     time_before: Dur,
     segment: Boot,
+    /// How long it has lasted for its ceiling.
+    pub watched: WatchedTime,
     pub paused: bool,
     /// What people said that no prompt has carried yet.
     pub told: Vec<String>,
@@ -68,6 +71,8 @@ pub struct NodeView {
     /// Time it was under way in earlier processes of this run, and where the present stretch began.
     time_before: Dur,
     under_way: Option<Boot>,
+    /// How long it was under way for its ceiling.
+    pub watched: WatchedTime,
     /// Which agent of its chain worked last.
     pub agent: u32,
     /// Its own worktree: where, and on which branch.
@@ -227,6 +232,11 @@ impl View {
         self.day == Some(*day) && self.since_told == Used::default()
     }
 
+    /// How long the node has lasted for its ceiling.
+    pub fn node_watched(&self, node: &NodeName, now: Awake) -> Dur {
+        self.by_name.get(node).map_or(Dur::ZERO, |ix| self.nodes[*ix].watched.lasted(now))
+    }
+
     /// Whether the node's last iteration was refused by a service.
     pub fn is_limited(&self, node: &NodeName) -> bool {
         let node = self.by_name.get(node).map(|ix| &self.nodes[*ix]);
@@ -262,7 +272,7 @@ impl View {
             Event::RunStarted(s) => self.start(at, s),
             Event::RunResumed(_) => self.resume(at),
             Event::NodeTransition { node, to, reason, .. } => {
-                self.on(node, |n| n.change(at.boot, *to, reason.clone()));
+                self.on(node, |n| n.change(at, *to, reason.clone()));
             }
             Event::IterationStarted { node, iteration, .. } => {
                 self.on(node, |n| n.begin(at.awake, *iteration))
@@ -365,7 +375,12 @@ impl View {
             Event::RecoveryPlanned(plan) => self.plan_recovery(plan),
             Event::PartialKept { .. } => {}
             Event::SnapshotTaken { node, name, .. } => self.on(node, |n| n.snapshot = Some(name.clone())),
-            Event::Fact { .. } | Event::WatchdogContinue { .. } | Event::Suspended { .. } => {}
+            Event::Suspended { for_s, unwatched: true } => {
+                self.watched.take_out(*for_s);
+                self.nodes.iter_mut().for_each(|n| n.watched.take_out(*for_s));
+            }
+            Event::Suspended { unwatched: false, .. } => {}
+            Event::Fact { .. } | Event::WatchdogContinue { .. } => {}
             Event::IterationInterrupted { end, .. } => self.on(&end.node, |n| {
                 n.counts.interrupted += 1;
                 n.over(end, Ending::Interrupted { by: EndedBy::Operator });
@@ -393,6 +408,7 @@ impl View {
     fn start(&mut self, at: Moment, s: &RunStarted) {
         self.began = at;
         self.segment = at.boot;
+        self.watched.start(at.awake);
         self.nodes = s.nodes.iter().map(NodeView::new).collect();
         for (node, plan) in self.nodes.iter_mut().zip(&s.settings.nodes) {
             node.structured = plan.settings.reader.is_structured();
@@ -404,6 +420,7 @@ impl View {
     /// Time between the last event of the dead process and now was not supervised.
     fn resume(&mut self, at: Moment) {
         self.time_before = self.supervised(self.last.boot);
+        self.watched.resume(self.last.awake, at.awake);
         for node in &mut self.nodes {
             node.spell.before = node.spell.lasted(self.last.boot);
             node.spell.since = node.spell.since.map(|_| at.boot);
@@ -412,6 +429,7 @@ impl View {
             node.worktree_found = false;
             node.time_before = node.lasted(self.last.boot);
             node.under_way = node.under_way.map(|_| at.boot);
+            node.watched.resume(self.last.awake, at.awake);
         }
         self.segment = at.boot;
         self.ended = None;
@@ -464,6 +482,7 @@ impl NodeView {
             recovery: Recoveries::default(),
             time_before: Dur::ZERO,
             under_way: None,
+            watched: WatchedTime::default(),
             agent: 0,
             worktree: None,
             worktree_found: false,
@@ -511,16 +530,20 @@ impl NodeView {
         self.time_before.saturating_add(self.under_way.map_or(Dur::ZERO, |since| now.since(since)))
     }
 
-    fn change(&mut self, at: Boot, to: NodeState, reason: Option<String>) {
+    fn change(&mut self, at: Moment, to: NodeState, reason: Option<String>) {
         match to {
-            NodeState::Running => self.under_way = Some(at),
+            NodeState::Running => {
+                self.under_way = Some(at.boot);
+                self.watched.start(at.awake);
+            }
             NodeState::Pending
             | NodeState::Ready
             | NodeState::Done
             | NodeState::Failed
             | NodeState::Blocked => {
-                self.time_before = self.lasted(at);
+                self.time_before = self.lasted(at.boot);
                 self.under_way = None;
+                self.watched.stop(at.awake);
             }
         }
         (self.state, self.reason) = (to, reason);

@@ -4,6 +4,7 @@
 //! `journal` is the record and `lock` keeps two runs apart; `exec` runs one command without a run. Nothing in here decides when something has
 //! lasted too long or what comes next: that is the core's.
 
+pub(crate) mod absence;
 pub mod ask;
 pub mod clock;
 pub mod day;
@@ -21,6 +22,7 @@ pub mod lock;
 pub mod loopback;
 pub mod notify;
 pub mod orphans;
+pub(crate) mod outputs;
 pub mod pins;
 pub mod prompt;
 pub mod pump;

@@ -142,6 +142,12 @@ fn some_loop(dice: &mut Dice) -> Plan {
     });
     plan.stop_on_error = dice.one_in(8);
     plan.snapshots = dice.one_in(3);
+    let ceiling = |dice: &mut Dice| {
+        let limited = dice.one_in(6);
+        if limited { Limit::At(Dur::from_secs(20 + dice.below(3_000))) } else { Limit::Off }
+    };
+    plan.nodes[0].settings.watchdog.node = ceiling(dice);
+    plan.nodes[0].settings.watchdog.run = ceiling(dice);
     plan
 }
 

@@ -259,3 +259,20 @@ fn killed_between_the_checks_and_the_end_it_is_done_all_the_same() {
     let end = run.view().ended.as_ref().expect("ended");
     assert_eq!((end.outcome, end.verified, end.exit_code), (Outcome::Clean, true, 0));
 }
+
+#[test]
+fn the_reason_of_an_end_names_the_first_failing_checks_and_counts_the_rest() {
+    let names: Vec<String> = (0..50).map(|n| format!("check {n} {}", "x".repeat(500))).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    for (checks, rest) in [(50, "and 45 more checks fail"), (6, "and 1 more check fails"), (5, "exits 1")] {
+        let plan = checked(&names[..checks], |s| s.max_iterations = Some(1));
+        let mut world =
+            World::new(
+                plan,
+                |job| if is_check(job) { Act::check_fails(1, "no") } else { Act::works(MINUTE) },
+            );
+        let reason = world.end().reason;
+        assert!(reason.starts_with("1 of 1 attempts used, and `check 0 xxx"), "{reason}");
+        assert!(reason.ends_with(rest) && reason.len() < 700, "{reason}");
+    }
+}

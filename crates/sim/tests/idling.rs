@@ -428,3 +428,14 @@ fn a_year_of_idling_takes_no_time_to_simulate() {
     world.drive(Drive::Until(Dur::from_hours(24 * 365)));
     assert!(world.run().view().totals().idle > 100_000);
 }
+
+#[test]
+fn the_line_of_an_idle_stop_counts_only_the_iterations_that_its_limit_counts() {
+    let mut world = World::new(idle_plan(|_| {}), |job| match job.iteration.0 {
+        ..=7 => Act::idles("at_capacity"),
+        _ => Act::idles("no_pending_tasks"),
+    });
+    let end = world.end();
+    assert_eq!((end.iterations, end.idle), (15, 15));
+    assert_eq!(end.reason, "no pending tasks; entering sleep mode after 8 idle iterations");
+}

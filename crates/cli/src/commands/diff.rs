@@ -80,19 +80,26 @@ fn copied(mut git: Command) -> Result<u8, Failure> {
 fn shown(mut git: Command) -> Result<u8, Failure> {
     let mut child = git.stdout(Stdio::piped()).spawn().map_err(|e| cannot(&e))?;
     let mut out = std::io::stdout().lock();
+    let mut written = Ok(());
     if let Some(stdout) = child.stdout.take() {
         let mut lines = BufReader::new(stdout);
         let mut line = Vec::new();
         while matches!((&mut lines).take(MAX_LINE).read_until(b'\n', &mut line), Ok(read) if read > 0) {
             let whole = line.pop_if(|byte| *byte == b'\n').is_some();
             let text = only_colors(&line) + if whole { "\n" } else { "" };
-            if out.write_all(text.as_bytes()).is_err() {
+            written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+            if written.is_err() {
                 break;
             }
             line.clear();
         }
     }
     let status = child.wait().map_err(|e| cannot(&e))?;
+    if let Err(error) = written
+        && error.kind() != ErrorKind::BrokenPipe
+    {
+        return Err(Failure::internal(format!("cannot print: {error}")));
+    }
     match status.code() {
         Some(0) | None => Ok(0),
         Some(code) => Err(Failure::usage(format!("git diff failed with exit code {code}"))),

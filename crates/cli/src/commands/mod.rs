@@ -107,7 +107,8 @@ pub fn list_latest() -> Result<u8, Failure> {
 /// Prints to stdout. A closed pipe (`| head`) is not an error.
 fn print(bytes: &[u8]) -> Result<u8, Failure> {
     use std::io::{ErrorKind, Write};
-    match std::io::stdout().write_all(bytes) {
+    let mut out = std::io::stdout().lock();
+    match out.write_all(bytes).and_then(|()| out.flush()) {
         Err(e) if e.kind() != ErrorKind::BrokenPipe => {
             Err(Failure::internal(format!("cannot write to stdout: {e}")))
         }

@@ -3,6 +3,7 @@
 //! A thread copies whole lines from the journal, so a slow reader needs no memory, does not delay supervision and
 //! misses no events.
 
+use super::Lost;
 use dogwatch_core::event::Recorded;
 use dogwatch_core::moment::Moment;
 use dogwatch_core::view::View;
@@ -23,6 +24,7 @@ pub struct Json {
     /// The size of the journal at the start. The events of a resumed run before that were printed earlier.
     from: u64,
     shared: Arc<Shared>,
+    lost: Lost,
 }
 
 #[derive(Default)]
@@ -43,19 +45,20 @@ struct State {
 }
 
 impl Json {
-    pub fn new(run_dir: &Path) -> Json {
+    pub fn new(run_dir: &Path, lost: Lost) -> Json {
         let path = run_dir.join(journal::FILE);
         let from = path.metadata().map_or(0, |meta| meta.len());
-        Json { path, from, shared: Arc::default() }
+        Json { path, from, shared: Arc::default(), lost }
     }
 }
 
 impl Front for Json {
     fn begin(&mut self) -> io::Result<()> {
         let (path, from, shared) = (self.path.clone(), self.from, Arc::clone(&self.shared));
+        let lost = self.lost.clone();
         let copy = move || {
             if let Some(before) = shared.wait_for_the_first() {
-                shared.copy(&path, from, before);
+                shared.copy(&path, from, before, &lost);
             }
         };
         std::thread::Builder::new().name("json".into()).spawn(copy).map(drop)
@@ -97,7 +100,7 @@ impl Shared {
     }
 
     /// Copies the journal from byte `from` on. The bytes before that hold the first `printed` events.
-    fn copy(&self, path: &Path, from: u64, mut printed: u64) {
+    fn copy(&self, path: &Path, from: u64, mut printed: u64, lost: &Lost) {
         let Ok(mut file) = File::open(path) else { return self.change(|s| s.printed = u64::MAX) };
         if file.seek(SeekFrom::Start(from)).is_err() {
             return self.change(|s| s.printed = u64::MAX);
@@ -114,8 +117,11 @@ impl Shared {
                 continue;
             }
             printed += 1;
-            let seen = is_observation(&line) || std::io::stdout().write_all(&line).is_ok();
-            if !seen {
+            let mut out = std::io::stdout().lock();
+            if !is_observation(&line)
+                && let Err(error) = out.write_all(&line).and_then(|()| out.flush())
+            {
+                lost.note(error);
                 return self.change(|s| s.printed = u64::MAX);
             }
             self.change(|s| s.printed = printed);

@@ -1,5 +1,6 @@
 //! Formats events as lines without control characters, one block per iteration. The terminal shows the same lines.
 
+use super::Lost;
 use super::event_node::event_node;
 use super::terminal::paint;
 use super::words;
@@ -136,7 +137,7 @@ fn run_lines(event: &Event) -> Vec<Line> {
         Event::Unpaused {} => line(Tone::Quiet, "  resumed".into()),
         Event::Notice { message, .. } => line(Tone::Quiet, format!("  {message}")),
         Event::Trouble { kind, detail } => line(Tone::Bad, format!("  trouble: {detail} [{kind}]")),
-        Event::Suspended { for_s } => line(Tone::Quiet, format!("  suspended for {for_s} (not counted)")),
+        Event::Suspended { for_s, .. } => line(Tone::Quiet, format!("  suspended for {for_s} (not counted)")),
         _ => Vec::new(),
     }
 }
@@ -271,8 +272,8 @@ pub struct Lines {
 }
 
 impl Lines {
-    pub fn new(run_dir: &Path, color: bool) -> Lines {
-        Lines { formatter: Formatter::new(run_dir), writer: Writer::new(), color }
+    pub fn new(run_dir: &Path, lost: Lost, color: bool) -> Lines {
+        Lines { formatter: Formatter::new(run_dir), writer: Writer::new(lost), color }
     }
 }
 

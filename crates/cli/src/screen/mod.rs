@@ -15,17 +15,36 @@ pub use terminal::{fit, paint, width};
 
 use crate::color;
 use dogwatch_host::driver::Front;
-use std::io::IsTerminal;
+use std::io::{self, IsTerminal};
 use std::path::Path;
+use std::sync::{Arc, OnceLock};
+
+/// Output that could not be written, if any: shared by the thread that writes and the one that reports it.
+#[derive(Clone, Default)]
+pub struct Lost(Arc<OnceLock<io::Error>>);
+
+impl Lost {
+    /// A reader who has seen enough is no error.
+    fn note(&self, error: io::Error) {
+        if error.kind() != io::ErrorKind::BrokenPipe {
+            // The first error says it all.
+            let _ = self.0.set(error);
+        }
+    }
+
+    pub fn error(&self) -> Option<&io::Error> {
+        self.0.get()
+    }
+}
 
 /// Returns the reporter that fits the destination of stdout.
-pub fn choose(json: bool, run_dir: &Path) -> Box<dyn Front> {
+pub fn choose(json: bool, run_dir: &Path, lost: Lost) -> Box<dyn Front> {
     if json {
-        return Box::new(json::Json::new(run_dir));
+        return Box::new(json::Json::new(run_dir, lost));
     }
     let dumb = std::env::var_os("TERM").is_some_and(|t| t == "dumb");
     if std::io::stdout().is_terminal() && !dumb {
         return Box::new(terminal::Terminal::new(run_dir, color::on_stdout()));
     }
-    Box::new(lines::Lines::new(run_dir, color::on_stdout()))
+    Box::new(lines::Lines::new(run_dir, lost, color::on_stdout()))
 }

@@ -3,6 +3,7 @@
 //! It changes no terminal state that would have to be restored: no raw mode, no alternate screen, no hidden
 //! cursor. The live line is cleared before anything else is written.
 
+use super::Lost;
 use super::lines::{Formatter, Tone};
 use super::words;
 use super::writer::Writer;
@@ -31,13 +32,9 @@ pub struct Terminal {
 
 impl Terminal {
     pub fn new(run_dir: &Path, color: bool) -> Terminal {
-        Terminal {
-            formatter: Formatter::new(run_dir),
-            writer: Writer::new(),
-            color,
-            live: false,
-            busy: false,
-        }
+        // A terminal that was closed has lost no data.
+        let writer = Writer::new(Lost::default());
+        Terminal { formatter: Formatter::new(run_dir), writer, color, live: false, busy: false }
     }
 
     fn draw(&mut self, text: &str) {

@@ -1,6 +1,6 @@
 //! A thread that writes to stdout, so that no other thread waits for a slow terminal.
 
-use super::words;
+use super::{Lost, words};
 use std::io::{self, Write};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::thread::JoinHandle;
@@ -16,16 +16,19 @@ pub struct Writer {
     /// Created by `begin`, because threads may start only after the driver has blocked the signals.
     line: Option<(SyncSender<String>, JoinHandle<()>)>,
     dropped: u64,
+    lost: Lost,
 }
 
 impl Writer {
-    pub fn new() -> Writer {
-        Writer { line: None, dropped: 0 }
+    pub fn new(lost: Lost) -> Writer {
+        Writer { line: None, dropped: 0, lost }
     }
 
     pub fn begin(&mut self) -> io::Result<()> {
         let (sender, receiver) = sync_channel(MAX_WAITING);
-        let thread = std::thread::Builder::new().name("screen".into()).spawn(move || write_all(&receiver))?;
+        let lost = self.lost.clone();
+        let write = move || write_all(&receiver, &lost);
+        let thread = std::thread::Builder::new().name("screen".into()).spawn(write)?;
         self.line = Some((sender, thread));
         Ok(())
     }
@@ -63,12 +66,12 @@ impl Drop for Writer {
     }
 }
 
-fn write_all(texts: &Receiver<String>) {
+fn write_all(texts: &Receiver<String>, lost: &Lost) {
     let mut out = std::io::stdout().lock();
     for text in texts {
         // A closed stdout does not stop the run; the record still gets every event.
-        if out.write_all(text.as_bytes()).and_then(|()| out.flush()).is_err() {
-            return;
+        if let Err(error) = out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+            return lost.note(error);
         }
     }
 }

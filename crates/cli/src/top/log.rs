@@ -107,7 +107,7 @@ fn sentence(event: &Event) -> Option<(Tone, String)> {
         Event::WatchdogContinue { deferred_by, .. } => {
             (Tone::Quiet, format!("idle timeout deferred by activity on {deferred_by}"))
         }
-        Event::Suspended { for_s } => (Tone::Quiet, format!("suspended for {for_s} (not counted)")),
+        Event::Suspended { for_s, .. } => (Tone::Quiet, format!("suspended for {for_s} (not counted)")),
         Event::MarkerSeen { state, .. } => (Tone::Plain, format!("agent state: {state}")),
         Event::HardStop { reason, message, .. } => (Tone::Bad, format!("hard stop: {message} [{reason}]")),
         Event::SessionSignalled { step, ended_by, .. } => {

@@ -19,6 +19,33 @@ fn bytes() -> Vec<u8> {
 }
 
 #[test]
+fn output_that_cannot_be_written_is_reported_and_no_success() {
+    let full = || File::options().write(true).open("/dev/full").expect("there is one");
+    for (script, code) in [("echo hi", 1), ("echo hi; exit 3", 3), ("echo hi; sleep 60", 124)] {
+        let project = Project::new();
+        let mut exec = command(&project, &["--idle", "300ms"], &["sh", "-c", script]);
+        let done = exec.stdout(full()).stderr(Stdio::piped()).output().expect("runs");
+        let said = String::from_utf8_lossy(&done.stderr).into_owned();
+        assert_eq!(done.status.code(), Some(code), "{script}: {said}");
+        assert!(said.contains("dogwatch exec: cannot write to stdout: No space left on device"), "{said}");
+        project.assert_nobody_is_left();
+    }
+    let project = Project::new();
+    let mut exec = command(&project, &[], &["sh", "-c", "echo hi >&2; echo still here"]);
+    let done = exec.stdout(Stdio::piped()).stderr(full()).output().expect("runs");
+    assert_eq!((done.status.code(), &done.stdout[..]), (Some(1), &b"still here\n"[..]));
+}
+
+#[test]
+fn a_command_whose_output_is_lost_runs_to_its_end() {
+    let project = Project::new();
+    let script = "for i in 1 2 3 4 5; do echo $i || exit 9; sleep 0.05; done; echo done > witness";
+    let full = File::options().write(true).open("/dev/full").expect("there is one");
+    let status = command(&project, &[], &["sh", "-c", script]).stdout(full).status().expect("runs");
+    assert_eq!((status.code(), project.read("witness").as_str()), (Some(1), "done\n"));
+}
+
+#[test]
 fn every_byte_passes_both_ways_and_stderr_apart() {
     let project = Project::new();
     let given = bytes();

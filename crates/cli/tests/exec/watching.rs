@@ -112,6 +112,51 @@ fn time_in_which_dogwatch_was_stopped_does_not_count() {
     assert!(!all(&events, "suspended").is_empty(), "{:?}", names(&events));
 }
 
+// promise: 12
+#[test]
+fn a_sigcont_without_a_stop_moves_no_ceiling() {
+    let project = Project::new();
+    let ready = project.fifo("ready");
+    let options = ["--session", "2s", "--json", "events"];
+    let running = Running::start(actor(&project, &options, "ready ready; hang"));
+    ready.pid();
+    for _ in 0..6 {
+        std::thread::sleep(Duration::from_millis(250));
+        running.signal(Signal::CONT);
+    }
+    running.finish().assert_code(124);
+    let events = lines(&project.read("events"));
+    let awake = |name: &str| one(&events, name)["awake_ms"].as_u64().expect("a number");
+    let lasted = awake("hard_stop") - awake("session_started");
+    assert!((2_000..3_000).contains(&lasted), "{lasted} ms; {:?}", names(&events));
+}
+
+#[test]
+fn a_stop_takes_out_as_much_time_as_it_lasted() {
+    let project = Project::new();
+    let (ready, gate) = (project.fifo("ready"), project.gate("gate"));
+    let running = Running::start(actor(&project, &["--json", "events"], "ready ready; await gate"));
+    ready.pid();
+    // The last wake-up is long ago when the stop begins.
+    std::thread::sleep(Duration::from_millis(1_200));
+    let began = Instant::now();
+    let at_least = running.stop_for(Duration::from_millis(500));
+    while !project.read("events").contains("suspended") {
+        assert!(began.elapsed() < Duration::from_secs(20), "{}", project.read("events"));
+        std::thread::yield_now();
+    }
+    let at_most = began.elapsed();
+    gate.open();
+    running.finish().assert_code(0);
+    let events = lines(&project.read("events"));
+    let suspended = one(&events, "suspended");
+    let seconds = suspended["for_s"].as_f64().expect("seconds");
+    let slack = 0.005;
+    assert!(seconds + slack >= at_least.as_secs_f64(), "{seconds} {at_least:?}");
+    assert!(seconds <= at_most.as_secs_f64() + slack, "{seconds} {at_most:?}");
+    assert_eq!(suspended["unwatched"], true);
+}
+
 #[test]
 fn a_reader_that_does_not_read_stops_the_command_and_not_the_watch() {
     let project = Project::new();

@@ -9,7 +9,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::thread::JoinHandle;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 pub struct Running {
     child: Child,
@@ -51,6 +51,22 @@ impl Running {
     pub fn signal(&self, signal: Signal) {
         let pid = Pid::from_raw(self.pid()).expect("a pid");
         kill_process(pid, signal).expect("it has not been waited for, so its pid is its own");
+    }
+
+    /// Stops it, lets it be for `span`, and continues it. Returns how long it was stopped for certain.
+    pub fn stop_for(&self, span: Duration) -> Duration {
+        self.signal(Signal::STOP);
+        let until = Instant::now() + PATIENCE;
+        let stat = || std::fs::read_to_string(format!("/proc/{}/stat", self.pid())).expect("it lives");
+        while !stat().contains(") T ") {
+            assert!(Instant::now() < until, "it does not stop: {}", stat());
+            std::thread::yield_now();
+        }
+        let stopped = Instant::now();
+        std::thread::sleep(span);
+        let lasted = stopped.elapsed();
+        self.signal(Signal::CONT);
+        lasted
     }
 
     /// Reads `--json` lines until one is as wanted.

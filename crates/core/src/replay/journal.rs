@@ -97,11 +97,10 @@ impl<P: Fn(&WatchPolicy) -> WatchPolicy> JournalReplay<P> {
         let Some(plan) = self.plan.as_ref().and_then(|p| p.nodes.iter().find(|n| n.name == *node)) else {
             return;
         };
-        let lasted = self.view.supervised(recorded.boot_ms);
         let structured = plan.settings.reader.is_structured();
         let session = Session {
-            node_before: lasted,
-            run_before: lasted,
+            node_before: self.view.node_watched(node, recorded.awake_ms),
+            run_before: self.view.watched.lasted(recorded.awake_ms),
             ..Session::new(recorded.awake_ms, structured)
         };
         let own = &plan.settings.watchdog;

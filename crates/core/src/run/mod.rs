@@ -5,6 +5,7 @@
 //! very events it records.
 
 mod budget;
+mod ceiling;
 mod cx;
 mod news;
 mod next;
@@ -218,6 +219,8 @@ impl Run {
                 let iteration = self.nodes[ix.0].iteration;
                 self.tell_node(ix, iteration, Fact::Due(timer));
             }
+            Timer::NodeCeiling(ix) => self.node_ceiling_reached(ix),
+            Timer::RunCeiling => self.run_ceiling_reached(),
             Timer::NodeBudget(ix) => self.node_time_is_up(ix),
             Timer::Budget => self.time_is_up(),
         }
@@ -229,6 +232,7 @@ impl Run {
         }
         self.cx.record_start();
         self.arm_budget();
+        self.arm_run_ceiling();
         if self.scheduler.is_some() {
             self.take_up_graph();
             return self.fill();
@@ -254,6 +258,7 @@ impl Run {
     fn start_node(&mut self, ix: NodeIx) {
         self.cx.transition(ix, NodeState::Running, None);
         self.arm_node_budget(ix);
+        self.arm_node_ceiling(ix);
         let turn = self.nodes[ix.0].prepare(&mut self.cx, Cause::First);
         self.turn(ix, turn);
     }

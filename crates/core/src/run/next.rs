@@ -4,18 +4,20 @@ use super::Run;
 use super::over::{End, NodeEnd};
 use crate::dur::Dur;
 use crate::ending::Ending;
-use crate::event::{Cause, Event, Outcome, WaitEndedBy, WaitWhy};
+use crate::event::{Cause, CheckResult, Event, Outcome, WaitEndedBy, WaitWhy};
 use crate::idle;
 use crate::ids::NodeIx;
 use crate::settings::IdlePolicy;
 use crate::text::one_line;
-use crate::watch::StopReason;
 
 /// Clocks differ: a limit is asked again so much after it should have ended.
 const AFTER_RESET: Dur = Dur::from_secs(15);
 /// The first wait for a service that does not say when, in seconds, and the longest.
 const FIRST_REFUSAL: u64 = 15;
 const LONGEST_REFUSAL: Dur = Dur::from_mins(10);
+/// How many failing checks the reason of a node's end names, and how much it shows of each.
+const MAX_NAMED_CHECKS: usize = 5;
+const MAX_CHECK_SHOWN: usize = 80;
 
 pub(super) enum Next {
     Begin,
@@ -32,7 +34,13 @@ impl Run {
         if let Some(over) = self.converged(ix) {
             return Next::NodeOver(over);
         }
-        if let Some(end) = self.end_by_stop().or_else(|| self.end_by_failure(ix, ending)) {
+        if let Some(end) = self.end_by_stop() {
+            return Next::Finish(end);
+        }
+        if let Some(over) = self.end_by_node_ceiling(ix) {
+            return Next::NodeOver(over);
+        }
+        if let Some(end) = self.end_by_run_ceiling(ix).or_else(|| self.end_by_failure(ix, ending)) {
             return Next::Finish(end);
         }
         let over = self
@@ -54,9 +62,12 @@ impl Run {
 
     /// What was decided before stands only if nothing forbids it now.
     pub(super) fn or_end(&self, ix: NodeIx, next: Next) -> Next {
-        let over =
-            self.converged(ix).or_else(|| self.end_by_count(ix)).or_else(|| self.end_by_node_budget(ix));
-        match (over, self.end_by_budget()) {
+        let over = self
+            .converged(ix)
+            .or_else(|| self.end_by_node_ceiling(ix))
+            .or_else(|| self.end_by_count(ix))
+            .or_else(|| self.end_by_node_budget(ix));
+        match (over, self.end_by_run_ceiling(ix).or_else(|| self.end_by_budget())) {
             (Some(over), _) => Next::NodeOver(over),
             (None, Some(end)) => Next::Finish(end),
             (None, None) if self.cx.view.paused => Next::Wait(WaitWhy::Paused, None),
@@ -93,14 +104,10 @@ impl Run {
     fn end_by_failure(&self, ix: NodeIx, ending: &Ending) -> Option<End> {
         let node = self.cx.view.node(ix);
         let because = || node.last_end.as_ref().map(|e| e.because.clone()).unwrap_or_default();
-        let run_ceiling = node.recovery.last.as_ref().filter(|s| s.reason == StopReason::RunCeilingExceeded);
         match ending {
             // Another agent may be known where this one is not.
             Ending::AuthFailed if self.free_agent(ix).is_some_and(|n| n != self.nodes[ix.0].agent) => None,
             Ending::AuthFailed => Some(End::new(Outcome::AuthFailed, 1, because())),
-            Ending::TimedOut if run_ceiling.is_some() => {
-                run_ceiling.map(|stopped| End::new(Outcome::Ceiling, 3, stopped.message.clone()))
-            }
             Ending::Failed | Ending::TimedOut if self.cx.plan.stop_on_error => Some(End::new(
                 Outcome::StoppedOnError,
                 1,
@@ -131,13 +138,8 @@ impl Run {
         let max = settings.max_iterations?;
         if settings.checks.any() {
             return (node.attempts.count >= max).then(|| {
-                let failing: Vec<String> = node
-                    .attempts
-                    .failing()
-                    .map(|r| format!("`{}` exits {}", one_line(&r.cmd, 80), r.rc))
-                    .collect();
-                let why =
-                    format!("{} of {max} attempts used, and {}", node.attempts.count, failing.join(", "));
+                let failing = named_checks(node.attempts.failing());
+                let why = format!("{} of {max} attempts used, and {failing}", node.attempts.count);
                 NodeEnd::failed("max_iterations_reached", End::new(Outcome::Catastrophic, 1, why))
             });
         }
@@ -167,8 +169,9 @@ impl Run {
         let spell = &self.cx.view.node(ix).spell;
         let lasted = spell.lasted(self.cx.now.boot);
         let alone = || !self.every().any(|other| other != ix && self.nodes[other.0].is_working());
-        let why = if idle::count_reached(policy, spell) && alone() {
-            format!("{}; entering sleep mode after {} idle iterations", reason.replace('_', " "), spell.count)
+        let counted = idle::count_reached(policy, spell).filter(|_| alone());
+        let why = if let Some(count) = counted {
+            format!("{}; entering sleep mode after {count} idle iterations", reason.replace('_', " "))
         } else if policy.max.is_some_and(|max| max <= lasted) {
             format!("idle for {lasted} ({reason}); entering sleep mode after {} idle iterations", spell.count)
         } else {
@@ -293,6 +296,17 @@ impl Run {
     }
 }
 
+/// The first failing checks by name, and how many more there are.
+fn named_checks<'a>(mut failing: impl Iterator<Item = &'a CheckResult>) -> String {
+    let name = |r: &CheckResult| format!("`{}` exits {}", one_line(&r.cmd, MAX_CHECK_SHOWN), r.rc);
+    let named: Vec<String> = failing.by_ref().take(MAX_NAMED_CHECKS).map(name).collect();
+    match failing.count() {
+        0 => named.join(", "),
+        1 => format!("{}, and 1 more check fails", named.join(", ")),
+        more => format!("{}, and {more} more checks fail", named.join(", ")),
+    }
+}
+
 /// People end any wait. Files and probes tell of work, so they end a wait for work: an agent that fails
 /// after touching a file must not talk itself out of its own backoff.
 fn may_end(why: WaitWhy, by: WaitEndedBy) -> bool {
@@ -302,6 +316,7 @@ fn may_end(why: WaitWhy, by: WaitEndedBy) -> bool {
         | WaitEndedBy::Operator
         | WaitEndedBy::Api
         | WaitEndedBy::Signal
-        | WaitEndedBy::Budget => true,
+        | WaitEndedBy::Budget
+        | WaitEndedBy::Ceiling => true,
     }
 }

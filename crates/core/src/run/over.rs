@@ -4,6 +4,7 @@ use super::Run;
 use crate::decision::{ContextEntry, Decision};
 use crate::event::{Event, NodeState, Outcome, RunEnded};
 use crate::ids::NodeIx;
+use crate::timer::Timer;
 
 /// How the run ends.
 #[derive(Clone, Debug, PartialEq)]
@@ -43,11 +44,12 @@ impl Run {
         if over.state == NodeState::Failed && over.word == "budget_exceeded" {
             self.keep_partial(ix);
         }
+        self.cx.timers.clear(Timer::NodeBudget(ix));
+        self.cx.timers.clear(Timer::NodeCeiling(ix));
         if self.scheduler.is_none() {
             self.cx.transition(ix, over.state, Some(over.word));
             return self.finish(over.end);
         }
-        self.cx.timers.clear(crate::timer::Timer::NodeBudget(ix));
         self.cx.transition(ix, over.state, Some(over.word));
         self.go_on_below(ix, over.state);
         self.fill();
@@ -87,7 +89,7 @@ impl Run {
         if self.end_by_stop().is_some() {
             return self.finish_if_quiet();
         }
-        if self.cx.view.paused || self.is_leaving() {
+        if self.is_leaving() {
             return;
         }
         // A node may end as soon as it begins, and ask for the next: the loop that runs already sees to it.

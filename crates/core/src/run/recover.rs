@@ -174,10 +174,6 @@ impl Run {
         }
         let (recovery, budget) = (&self.cx.view.node(ix).recovery, self.cx.settings(ix).recovery.budget);
         let stopped = recovery.last.as_ref()?;
-        if stopped.reason == StopReason::NodeCeilingExceeded {
-            let end = End::new(Outcome::Ceiling, 3, stopped.message.clone());
-            return Some(NodeEnd::failed("node_ceiling_exceeded", end));
-        }
         if !self.recovers(ix) || stopped.refused.is_some() {
             return None;
         }

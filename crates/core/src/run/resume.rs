@@ -79,6 +79,7 @@ impl Run {
         self.cx.record(Event::RunResumed(resumed));
         self.tell_again();
         self.arm_budget();
+        self.arm_run_ceiling();
         for (ix, before) in &before {
             if let Before::InIteration(lasted) = before {
                 self.close_lost_iteration(*ix, *lasted);
@@ -89,6 +90,7 @@ impl Run {
             if !self.is_leaving() {
                 self.cx.transition(ix, NodeState::Running, None);
                 self.arm_node_budget(ix);
+                self.arm_node_ceiling(ix);
                 self.go_on(ix, before, woken);
             }
         }

@@ -45,6 +45,8 @@ enum Why {
     Signal(EndSignal),
     Time,
     Spent(String),
+    /// The run has reached `watchdog.run`.
+    Ceiling(String),
     RecordLost(String),
     /// A node's end that is the run's.
     Reached(End),
@@ -56,6 +58,7 @@ impl Why {
             Why::Operator | Why::Interrupt | Why::RecordLost(_) => EndedBy::Operator,
             Why::Signal(_) => EndedBy::Signal,
             Why::Time | Why::Spent(_) => EndedBy::Budget,
+            Why::Ceiling(_) => EndedBy::Watchdog,
             Why::Reached(end) if end.outcome == Outcome::BudgetExceeded => EndedBy::Budget,
             Why::Reached(_) => EndedBy::Operator,
         }
@@ -75,6 +78,7 @@ impl Run {
                 End::new(Outcome::BudgetExceeded, 3, format!("budget.time: {max} used up"))
             }
             Why::Spent(what) => End::new(Outcome::BudgetExceeded, 3, what.clone()),
+            Why::Ceiling(message) => End::new(Outcome::Ceiling, 3, message.clone()),
             Why::RecordLost(detail) => End::new(Outcome::RecordLost, 5, detail.clone()),
             Why::Reached(end) => end.clone(),
         })
@@ -124,11 +128,24 @@ impl Run {
         }
     }
 
-    /// The awake clock stands still while the host sleeps, so only time in which nobody watched must be taken
-    /// out; both are written down.
+    /// Whether the run ends as soon as its process trees are empty.
+    pub(super) fn is_stopping_now(&self) -> bool {
+        matches!(self.stop.wish, Wish::Now(_))
+    }
+
+    /// The run ends at its ceiling. Its nodes have been asked to end already.
+    pub(super) fn stop_at_ceiling(&mut self, message: String) {
+        self.stop.wish = Wish::Now(Why::Ceiling(message));
+        self.finish_if_hopeless();
+        self.finish_if_quiet();
+    }
+
+    /// The awake clock stands still while the host sleeps, so only time in which dogwatch could not run must be
+    /// taken out. Both are recorded.
     pub(super) fn suspended(&mut self, lasted: Dur, unwatched: bool) {
-        self.cx.record(Event::Suspended { for_s: lasted });
+        self.cx.record(Event::Suspended { for_s: lasted, unwatched });
         if unwatched {
+            self.rearm_ceilings();
             for ix in self.every() {
                 let iteration = self.nodes[ix.0].iteration;
                 let fact = watch::Fact::Suspended { for_ms: lasted.as_millis() };

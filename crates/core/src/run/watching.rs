@@ -7,9 +7,10 @@ use crate::decision::Decision;
 use crate::dur::Dur;
 use crate::event::{EndedBy, Event, HumanEndedBy, Observation};
 use crate::ids::{Iteration, NodeIx};
+use crate::job::Job;
 use crate::moment::Awake;
 use crate::timer::{Deadline, Timer};
-use crate::watch::{Attend, Fact, Session, StopReason, Verdict};
+use crate::watch::{Attend, Fact, Session, StopReason, Verdict, Watch};
 
 /// So long a wanted sample may take until it is judged without it.
 const SAMPLE_FIRST: Dur = Dur::from_millis(100);
@@ -21,8 +22,8 @@ impl Watching {
     pub fn new(cx: &Cx, ix: NodeIx, agent: u32) -> Watching {
         let settings = cx.settings(ix);
         let session = Session {
-            node_before: cx.view.node(ix).lasted(cx.now.boot),
-            run_before: cx.view.supervised(cx.now.boot),
+            node_before: cx.view.node(ix).watched.lasted(cx.now.awake),
+            run_before: cx.view.watched.lasted(cx.now.awake),
             ..Session::new(cx.now.awake, cx.agent(ix, agent).1.is_structured())
         };
         Watching(Attend::new(settings.watchdog.clone(), session))
@@ -87,7 +88,7 @@ impl Watching {
 
     /// Asks for an answer and does what follows from it. A verdict stands in the record, with its evidence,
     /// before the first signal is sent.
-    fn judge(&mut self, cx: &mut Cx, ix: NodeIx, tree: &mut Tree) {
+    pub fn judge(&mut self, cx: &mut Cx, ix: NodeIx, tree: &mut Tree) {
         let Some(answer) = self.0.judge(cx.now.awake) else { return self.arm(cx, ix) };
         let reason = match answer.verdict {
             Verdict::HardStop { reason, .. } => Some(reason),
@@ -112,6 +113,15 @@ impl Watching {
             self.arm(cx, ix);
         }
     }
+}
+
+/// Records the verdict on a job that no watch looks after: nothing was seen on any channel.
+pub(super) fn record_ceiling(cx: &mut Cx, job: Job, reason: StopReason, message: &str) {
+    let now = cx.now.awake;
+    let watch = Watch::new(cx.settings(job.node).watchdog.clone(), Session::new(now, false));
+    let answer = watch.answer(now, Verdict::HardStop { reason, message: message.to_owned() });
+    let event = answer.event(cx.name(job.node), job.iteration, false);
+    event.into_iter().for_each(|event| cx.record(event));
 }
 
 /// What ails the agent is written down when it begins.

@@ -287,7 +287,7 @@ impl Story {
                 self.waiting.insert(node.clone(), (*why, recorded.moment()));
             }
             Event::WaitEnded { node, by } => self.wait_over(recorded.moment(), node, *by),
-            Event::Suspended { for_s } => self.row(at, What::Suspended { lasted: *for_s }),
+            Event::Suspended { for_s, .. } => self.row(at, What::Suspended { lasted: *for_s }),
             Event::Told { text } => self.row(at, What::Told { text: text.clone() }),
             Event::Paused {} => self.row(at, What::Paused),
             Event::Unpaused {} => self.row(at, What::Unpaused),

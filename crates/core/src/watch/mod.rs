@@ -17,6 +17,7 @@ pub use attend::Attend;
 pub use evidence::{Channel, Evidence};
 pub use fact::{Fact, ToolStarted};
 pub use loops::{MAX_PERIOD, MAX_REMEMBERED, NOTICE_AT};
+pub(crate) use rows::{NODE_TIMEOUT, RUN_TIMEOUT, exceeded};
 
 use crate::dur::Dur;
 use crate::event::{Observation, words};

@@ -9,6 +9,10 @@ use crate::watch::Channel;
 /// How much of an error a message shows.
 const MAX_SHOWN: usize = 160;
 
+/// How the messages of row 3 begin.
+pub(crate) const NODE_TIMEOUT: &str = "Node timeout";
+pub(crate) const RUN_TIMEOUT: &str = "Run timeout";
+
 impl Watch {
     /// The first row that fires; else a notice; else continue, and who deferred the end.
     pub(super) fn verdict(&self, now: Awake) -> Verdict {
@@ -32,12 +36,7 @@ impl Watch {
         let ran = now.since(self.session.started);
         let total = |limit: Limit, lasted: Dur, what: &str| {
             let limit = limit.duration().filter(|l| lasted >= *l)?;
-            Some(format!(
-                "{what}: exceeded {} limit (ran {:.1}s, {} messages)",
-                seconds(limit),
-                lasted.as_secs_f64(),
-                self.messages
-            ))
+            Some(exceeded(what, limit, lasted, Some(self.messages)))
         };
         let p = &self.policy;
         if let Some(message) = total(p.session, ran, "Total timeout") {
@@ -52,10 +51,10 @@ impl Watch {
             );
             return Some((StopReason::ChildrenPersistTooLong, message));
         }
-        if let Some(message) = total(p.node, self.session.node_before.saturating_add(ran), "Node timeout") {
+        if let Some(message) = total(p.node, self.session.node_before.saturating_add(ran), NODE_TIMEOUT) {
             return Some((StopReason::NodeCeilingExceeded, message));
         }
-        let message = total(p.run, self.session.run_before.saturating_add(ran), "Run timeout")?;
+        let message = total(p.run, self.session.run_before.saturating_add(ran), RUN_TIMEOUT)?;
         Some((StopReason::RunCeilingExceeded, message))
     }
 
@@ -234,6 +233,12 @@ impl Watch {
         .flatten()
         .min()
     }
+}
+
+/// The message of a ceiling. Outside of a session there are no messages to count.
+pub(crate) fn exceeded(what: &str, limit: Dur, lasted: Dur, messages: Option<u64>) -> String {
+    let messages = messages.map(|count| format!(", {count} messages")).unwrap_or_default();
+    format!("{what}: exceeded {} limit (ran {:.1}s{messages})", seconds(limit), lasted.as_secs_f64())
 }
 
 /// `900s`, `0.5s`: whole seconds without a point.

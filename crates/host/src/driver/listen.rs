@@ -2,6 +2,7 @@
 
 use super::slots::{Slot, Whose};
 use super::{Driver, jobs};
+use crate::absence::Gap;
 use crate::clock;
 use crate::inbox::Mail;
 use crate::keeper::{Report, is_lost};
@@ -22,8 +23,6 @@ use std::time::{Duration, Instant};
 
 /// How long we wait for a pump to hand over what is in the pipes before silence is judged.
 const FLUSH_BOUND: Duration = Duration::from_millis(500);
-/// The clocks drift apart by less than this when nobody slept.
-const SUSPENDED: Dur = Dur::from_secs(1);
 /// How long after a signal its echo may come.
 const ECHO: Duration = Duration::from_millis(2);
 /// Changes that follow each other closer than this are a storm, and then so long nothing more is heard of them.
@@ -50,7 +49,7 @@ impl Driver<'_> {
             let mut ready = [false; 6];
             let keepers = self.slots.keepers();
             fds.extend(keepers.map(|(_, fd)| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
-            self.looked = clock::now();
+            self.absence.sleeps(self.armed.awake);
             match poll(&mut fds, patience) {
                 Ok(_) => {}
                 Err(Errno::INTR) => return Ok(()),
@@ -65,15 +64,14 @@ impl Driver<'_> {
             let speaking: Vec<Whose> = keepers.map(|((whose, _), _)| whose).collect();
             (ready, speaking)
         };
-        self.note_suspend();
+        let interrupted = self.absence.woke();
         let [mail, signals, awake, boot, tick, calm] = ready;
         // Words first: who speaks and then signals means both in this order.
         if mail {
             self.take_mail();
         }
-        if signals {
-            self.take_signals()?;
-        }
+        let continued = (signals || interrupted) && self.take_signals()?;
+        self.note_absence(continued);
         for whose in speaking {
             match whose {
                 Whose::Node(node) => self.take_reports(node),
@@ -93,13 +91,10 @@ impl Driver<'_> {
         Ok(())
     }
 
-    /// The boot clock runs on while the host sleeps and the awake clock does not.
-    fn note_suspend(&mut self) {
-        let now = clock::now();
-        let (boot, awake) = (now.boot.since(self.looked.boot), now.awake.since(self.looked.awake));
-        let lasted = boot.saturating_sub(awake);
-        if lasted >= SUSPENDED {
-            self.todo.push_back(Input::Suspended { lasted, unwatched: false });
+    /// Time in which dogwatch could not run is taken out before anything is judged.
+    fn note_absence(&mut self, continued: bool) {
+        for Gap { lasted, unwatched } in self.absence.gaps(continued) {
+            self.todo.push_front(Input::Suspended { lasted, unwatched });
         }
     }
 
@@ -124,26 +119,26 @@ impl Driver<'_> {
         Ok(())
     }
 
-    fn take_signals(&mut self) -> io::Result<()> {
+    /// Takes the signals that have come. True if SIGCONT was among them.
+    fn take_signals(&mut self) -> io::Result<bool> {
         // `timeout` and shells signal a process and then its group. Signals of one kind that wait together are
         // one to the kernel, so the echo of the first is given the time to come.
         std::thread::sleep(ECHO);
+        let mut continued = false;
         while let Some(number) = self.signals.take()? {
             let input = match number {
                 n if n == Signal::INT.as_raw() => Input::Interrupted,
                 n if n == Signal::TERM.as_raw() => Input::EndAsked(EndSignal::Terminate),
                 n if n == Signal::HUP.as_raw() => Input::EndAsked(EndSignal::HangUp),
                 n if n == Signal::CONT.as_raw() => {
-                    // Stopped, we saw nothing; since when is not known, but not before we last looked.
-                    let lasted = clock::awake().since(self.looked.awake);
-                    self.todo.push_front(Input::Suspended { lasted, unwatched: true });
+                    continued = true;
                     continue;
                 }
                 _ => Input::WakeAsked(WaitEndedBy::Signal),
             };
             self.todo.push_back(input);
         }
-        Ok(())
+        Ok(continued)
     }
 
     /// A change counts for every session that works in this tree; what it was, and whose, is not asked.

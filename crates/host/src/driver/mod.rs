@@ -17,6 +17,7 @@ mod record;
 mod side;
 mod slots;
 
+use crate::absence::Absence;
 use crate::clock;
 use crate::day::DayBook;
 use crate::digest::Digester;
@@ -26,6 +27,7 @@ use crate::journal::Journal;
 use crate::keeper::Order;
 use crate::lock::Lock;
 use crate::notify::Notifier;
+use crate::outputs;
 use crate::prompt::Prompter;
 use crate::recovery::Templates;
 use crate::sample::Sampler;
@@ -116,8 +118,8 @@ pub struct Driver<'f> {
     /// Jobs that wait for their turn to be started, and whether the record that each needs is on disk.
     waiting: VecDeque<(Job, bool)>,
     exit_code: Option<u8>,
-    /// When we last went to sleep: what passed since then passed unseen if we were stopped.
-    looked: Moment,
+    /// Finds time in which this process could not run.
+    absence: Absence,
     /// Watches the work tree for the `workspace` channel.
     work_tree: Option<PathWaker>,
     /// Tells of news, once there is some.
@@ -152,6 +154,7 @@ impl<'f> Driver<'f> {
         let inbox = Inbox::new()?;
         let waker = start_waker(&setup, &inbox)?;
         let work_tree = watch_work_tree(&setup, &inbox);
+        let digester = Digester::new(&setup.work_dir, &ours(&setup));
         let loop_dir = setup.loop_file.parent().map_or_else(|| setup.work_dir.clone(), PathBuf::from);
         let names = setup.run.plan().nodes.iter().filter_map(|n| n.settings.recovery.template.as_deref());
         let templates = Templates::read(&loop_dir, names);
@@ -168,7 +171,7 @@ impl<'f> Driver<'f> {
             woken: Awake(0),
             calm: Timer::new(Clock::Awake)?,
             coverage_told: false,
-            digester: Digester::new(&setup.work_dir, std::slice::from_ref(&setup.state_dir)),
+            digester,
             prompter: Prompter::new(setup.loop_file, &setup.loop_text, templates),
             drafts: BTreeMap::new(),
             setup: Paths {
@@ -192,7 +195,7 @@ impl<'f> Driver<'f> {
             effects: Vec::new(),
             waiting: VecDeque::new(),
             exit_code: None,
-            looked: clock::now(),
+            absence: Absence::new(),
             work_tree,
             notifier: None,
             drowsy: false,
@@ -429,14 +432,19 @@ impl Driver<'_> {
         let tell = move |_| {
             inbox.post(Mail::WorkTreeChanged(Some(job.node)));
         };
-        PathWaker::start_held(&own, &everything, &[], tell).ok()
+        PathWaker::start_held(&own, &everything, &outputs::own_files(), tell).ok()
     }
+}
+
+/// What dogwatch itself writes in the work tree: its state, and its output if that goes into files there.
+fn ours(setup: &Setup) -> Vec<PathBuf> {
+    [vec![setup.state_dir.clone()], outputs::own_files()].concat()
 }
 
 /// Evidence of work is welcome, not needed: without a watcher the other channels decide.
 fn watch_work_tree(setup: &Setup, inbox: &Inbox) -> Option<PathWaker> {
     let inbox = inbox.clone();
-    let ours = [setup.state_dir.clone()];
+    let ours = ours(setup);
     let everything = ["**".to_owned()];
     PathWaker::start_held(&setup.work_dir, &everything, &ours, move |_| {
         inbox.post(Mail::WorkTreeChanged(None));
@@ -453,7 +461,7 @@ fn start_waker(setup: &Setup, inbox: &Inbox) -> io::Result<Option<PathWaker>> {
     }
     let globs: Vec<String> = globs.into_iter().cloned().collect();
     let inbox = inbox.clone();
-    let ours = [setup.state_dir.clone()];
+    let ours = ours(setup);
     PathWaker::start(&setup.work_dir, &globs, &ours, move |_| {
         inbox.post(Mail::Asked(Input::WakeAsked(WaitEndedBy::Path)));
     })

@@ -3,6 +3,7 @@
 use super::Driver;
 use crate::digest::Digester;
 use crate::inbox::Mail;
+use crate::outputs;
 use crate::prompt::Ask;
 use crate::{journal, pins};
 use dogwatch_config::placeholders::CommandOutput;
@@ -94,7 +95,7 @@ impl Driver<'_> {
     /// What the agent is about to see. If the work tree cannot be told in time, nothing is skipped.
     fn sight(&mut self, node: NodeIx, key: &str) -> Option<Sight> {
         let digest = match self.own_tree(node) {
-            Some(own) => Digester::new(&own, &[]).digest(DIGEST_BOUND),
+            Some(own) => Digester::new(&own, &outputs::own_files()).digest(DIGEST_BOUND),
             None => self.digester.digest(DIGEST_BOUND),
         };
         let tree = match digest {

@@ -2,7 +2,8 @@
 //!
 //! A copier reads, lets the bytes be heard, and writes. When the reader of our output is slow it waits in the write,
 //! and the command is held up as by any pipe; nobody else waits for a copier. When the reader has gone the command's
-//! pipe is closed, and its next write fails as it would without us.
+//! pipe is closed, and its next write fails as it would without us. Any other write error (a full disk) is remembered
+//! and reported at the end; the command continues, and later output is written if there is room again.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -32,6 +33,15 @@ pub enum Stream {
     Stderr,
 }
 
+impl Stream {
+    pub fn name(self) -> &'static str {
+        match self {
+            Stream::Stdout => "stdout",
+            Stream::Stderr => "stderr",
+        }
+    }
+}
+
 /// What the copiers have heard, and how far they are.
 #[derive(Clone)]
 pub struct Ears(Arc<Shared>);
@@ -57,6 +67,8 @@ struct Pipe {
     writing: Option<Awake>,
     /// The last byte ended no line.
     midline: bool,
+    /// The first write error by which output was lost.
+    lost: Option<Errno>,
 }
 
 impl Ears {
@@ -139,6 +151,13 @@ impl Ears {
         since.map_or(Dur::ZERO, |since| now.since(since))
     }
 
+    /// The first write error of each stream by which output was lost.
+    pub fn lost(&self) -> Vec<(Stream, Errno)> {
+        let state = self.lock();
+        let lost = |stream| state.pipes[stream as usize].lost.map(|error| (stream, error));
+        [Stream::Stdout, Stream::Stderr].into_iter().filter_map(lost).collect()
+    }
+
     pub fn midline(&self, stream: Stream) -> bool {
         self.lock().pipes[stream as usize].midline
     }
@@ -184,9 +203,13 @@ impl Copier {
     fn run(mut self) {
         while let Some(got) = self.take() {
             let written = write_all(target(self.stream), &self.buffer[..got]);
-            self.ears.lock().pipes[self.stream as usize].writing = None;
-            if written.is_err() {
-                break;
+            let mut state = self.ears.lock();
+            let pipe = &mut state.pipes[self.stream as usize];
+            pipe.writing = None;
+            match written {
+                Ok(()) => {}
+                Err(Errno::PIPE) => break,
+                Err(error) => pipe.lost = pipe.lost.or(Some(error)),
             }
         }
         self.close();

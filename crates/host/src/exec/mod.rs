@@ -23,7 +23,7 @@ use std::time::Duration;
 use dogwatch_agents::Trail;
 use dogwatch_core::dur::Dur;
 use dogwatch_core::event::{EndStep, EndedBy, Event, HumanEndedBy, SessionEnded};
-use dogwatch_core::moment::{Awake, Moment};
+use dogwatch_core::moment::Awake;
 use dogwatch_core::owed::{KEEPER_END_BOUND, Looked, Owed};
 use dogwatch_core::redact;
 use dogwatch_core::settings::{ReaderName, WatchPolicy};
@@ -32,6 +32,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::process::Signal;
 
+use crate::absence::{Absence, Gap};
 use crate::clock;
 use crate::keeper::{self, HowEnded, Keeper, Order, Report};
 use crate::orphans;
@@ -47,8 +48,8 @@ use watching::{Follows, Watching};
 
 /// How long we wait for what is in the pipes before silence is judged.
 const DRAIN_BOUND: Duration = Duration::from_millis(500);
-/// The clocks drift apart by less than this when the host did not sleep.
-const SUSPENDED: Dur = Dur::from_secs(1);
+/// A reader of our output that keeps the command waiting for longer than this is named in the message of a stop.
+const HELD_UP: Dur = Dur::from_secs(1);
 
 /// What to run, and how it is watched.
 #[derive(Debug)]
@@ -120,10 +121,10 @@ struct Exec {
     /// The last signal that was passed on.
     passed: Option<i32>,
     stragglers: u64,
-    /// When we last went to sleep: what passed since then passed unseen if we were stopped.
-    looked: Moment,
     /// What the keeper has yet to report or to take.
     owed: Option<Owed>,
+    /// Finds time in which this process could not run.
+    absence: Absence,
     /// It was never started, or lost: the exit code.
     failed: Option<u8>,
     said: Vec<String>,
@@ -151,17 +152,16 @@ impl Exec {
             PollFd::from_borrowed_fd(self.keeper.as_fd(), PollFlags::IN),
             PollFd::from_borrowed_fd(self.timer.as_fd(), PollFlags::IN),
         ];
-        self.looked = clock::now();
+        self.absence.sleeps(self.armed);
         match poll(&mut fds, None) {
             Ok(_) => {}
             Err(Errno::INTR) => return Ok(()),
             Err(error) => return Err(error.into()),
         }
         let [signals, bell, keeper, time] = fds.map(|fd| !fd.revents().is_empty());
-        self.note_suspend();
-        if signals {
-            self.take_signals()?;
-        }
+        let interrupted = self.absence.woke();
+        let continued = (signals || interrupted) && self.take_signals()?;
+        self.note_absence(continued);
         if bell {
             self.ears.quiet();
             self.listen();
@@ -191,32 +191,28 @@ impl Exec {
         Ok(())
     }
 
-    /// The watchdog counts awake time, which stands still while the host sleeps: this is only written down.
-    fn note_suspend(&mut self) {
-        let now = clock::now();
-        let (boot, awake) = (now.boot.since(self.looked.boot), now.awake.since(self.looked.awake));
-        let lasted = boot.saturating_sub(awake);
-        if lasted >= SUSPENDED {
-            self.add(Event::Suspended { for_s: lasted });
+    /// The watchdog counts awake time, which stands still while the host sleeps, so that is only recorded. Time in
+    /// which this process alone could not run is taken out.
+    fn note_absence(&mut self, continued: bool) {
+        for Gap { lasted, unwatched } in self.absence.gaps(continued) {
+            self.add(Event::Suspended { for_s: lasted, unwatched });
+            if unwatched {
+                self.tell(Fact::Suspended { for_ms: lasted.as_millis() });
+            }
         }
     }
 
-    fn take_signals(&mut self) -> io::Result<()> {
+    /// Takes the signals that have come. True if SIGCONT was among them.
+    fn take_signals(&mut self) -> io::Result<bool> {
+        let mut continued = false;
         while let Some(number) = self.signals.take()? {
             if number == Signal::CONT.as_raw() {
-                self.was_stopped();
+                continued = true;
             } else if let Some(signal) = Signal::from_named_raw(number) {
                 self.pass(signal);
             }
         }
-        Ok(())
-    }
-
-    /// Stopped, we saw nothing; since when is not known, but not before we last looked.
-    fn was_stopped(&mut self) {
-        let lasted = clock::awake().since(self.looked.awake);
-        self.add(Event::Suspended { for_s: lasted });
-        self.tell(Fact::Suspended { for_ms: lasted.as_millis() });
+        Ok(continued)
     }
 
     /// A signal that was meant for the command, or for its end.
@@ -358,7 +354,7 @@ impl Exec {
     /// Silence may be that of somebody who waits to be read.
     fn with_reader(&self, message: String) -> String {
         match self.ears.held_up(clock::awake()) {
-            held if held >= SUSPENDED => {
+            held if held >= HELD_UP => {
                 format!("{message}; nobody has read its output for {:.1}s", held.as_secs_f64())
             }
             _ => message,
@@ -582,6 +578,11 @@ impl Exec {
         if let Some(error) = self.record.lost.take() {
             self.said.push(format!("events were lost: {error}"));
         }
+        let lost = self.ears.lost();
+        for (stream, error) in &lost {
+            let (stream, error) = (stream.name(), io::Error::from(*error));
+            self.said.push(format!("cannot write to {stream}: {error}; output of the command was lost"));
+        }
         let code = match (self.failed, &self.stop, self.life.how(), self.passed) {
             (Some(code), ..) => code,
             (None, Some(message), ..) => {
@@ -592,6 +593,7 @@ impl Exec {
             (None, None, Some(HowEnded::Signal(signal)), _) => by_signal(signal),
             (None, None, None, signal) => signal.map_or(INTERNAL, by_signal),
         };
+        let code = if code == 0 && !lost.is_empty() { OUTPUT_LOST } else { code };
         let stream = if self.merged { Stream::Stdout } else { Stream::Stderr };
         Outcome { code, midline: self.ears.midline(stream), said: self.said }
     }
@@ -600,6 +602,8 @@ impl Exec {
 /// The watchdog ended it: the same code as that of `timeout(1)`.
 const TIMED_OUT: u8 = 124;
 const INTERNAL: u8 = 5;
+/// The command succeeded, but its output could not be written: as the core utilities do.
+const OUTPUT_LOST: u8 = 1;
 
 fn went_on() -> Event {
     Event::NeedsHumanEnded { node: node(), iteration: iteration(), by: HumanEndedBy::Progress }

@@ -12,10 +12,11 @@ use super::hearing::Hearing;
 use super::life::Life;
 use super::record::Record;
 use super::{Exec, Plan, Refused};
+use crate::absence::Absence;
 use crate::keeper::{Keeper, Order, StartOrder};
 use crate::sys::{Clock, SignalFd, Timer, block, ignores};
 use crate::wake::PathWaker;
-use crate::{clock, orphans};
+use crate::{clock, orphans, outputs};
 
 /// What is passed on to the command, and CONT: that we were stopped.
 const TAKEN: [Signal; 7] =
@@ -57,8 +58,8 @@ pub(super) fn start(plan: Plan) -> Result<Exec, Refused> {
         stop: None,
         passed: None,
         stragglers: 0,
-        looked: clock::now(),
         owed: None,
+        absence: Absence::new(),
         failed: None,
         said: Vec::new(),
     };
@@ -121,9 +122,7 @@ fn watch(dir: &Path, json: Option<&Path>, ears: &Ears) -> Result<PathWaker, Refu
     if !std::fs::metadata(dir).map_err(refused)?.is_dir() {
         return Err(refused(io::ErrorKind::NotADirectory.into()));
     }
-    let outputs = [1, 2].into_iter().filter_map(|fd| std::fs::read_link(format!("/proc/self/fd/{fd}")).ok());
-    let ours: Vec<PathBuf> =
-        outputs.filter(|path| path.is_absolute()).chain(json.map(Path::to_owned)).collect();
+    let ours: Vec<PathBuf> = outputs::own_files().into_iter().chain(json.map(Path::to_owned)).collect();
     let ears = ears.clone();
     let everything = ["**".to_owned()];
     PathWaker::start_held(dir, &everything, &ours, move |_| ears.workspace_changed()).map_err(refused)

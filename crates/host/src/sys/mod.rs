@@ -9,6 +9,7 @@ mod memory;
 mod process;
 mod signal;
 mod spawn;
+mod stopped;
 mod timer;
 
 pub use memory::give_back_code;
@@ -19,4 +20,5 @@ pub use signal::{
     SignalFd, block, block_all, block_pipe_signal_here, default_action, ignore, ignores, reset_pipe_signal,
 };
 pub use spawn::{Spawn, spawn};
+pub use stopped::StopClock;
 pub use timer::{Clock, Timer};

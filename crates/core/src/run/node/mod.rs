@@ -8,7 +8,7 @@ mod preparing;
 use super::cx::Cx;
 use super::tree::Tree;
 use super::wait::Wait;
-use super::watching::{Watching, is_progress, strained};
+use super::watching::{Watching, is_progress, record_ceiling, strained};
 use crate::condition::Strain;
 use crate::decision::Decision;
 use crate::dur::Dur;
@@ -22,7 +22,7 @@ use crate::moment::Awake;
 use crate::settings::{CommandPlan, NO_PENDING_TASKS};
 use crate::timer::{Deadline, Timer};
 use crate::view::NodeView;
-use crate::watch;
+use crate::watch::{self, StopReason};
 use checking::Checking;
 use std::cmp::Ordering;
 
@@ -254,6 +254,31 @@ impl Node {
         if let Some(tree) = self.tree_mut() {
             tree.reported(cx);
         }
+    }
+
+    /// The node or the run has reached its ceiling: what runs is ended, with a verdict in the record before the first
+    /// signal. A snapshot finishes within its own bound.
+    pub fn reach_ceiling(&mut self, cx: &mut Cx, reason: StopReason, message: &str) {
+        self.ending.get_or_insert(EndedBy::Watchdog);
+        let ix = self.ix;
+        match &mut self.phase {
+            Phase::Keeping(..) => return,
+            // The watch of a session comes to the same verdict and has the evidence.
+            Phase::Session(tree, Some(watching)) => watching.judge(cx, ix, tree),
+            Phase::Session(_, None)
+            | Phase::Resting
+            | Phase::Errand(_)
+            | Phase::Prompting
+            | Phase::Arranging(_)
+            | Phase::Pinning(_)
+            | Phase::Checking(_)
+            | Phase::Waiting(_) => {}
+        }
+        let Some(tree) = self.tree_mut() else { return };
+        if tree.exit().is_none() && tree.ended_by().is_none() {
+            record_ceiling(cx, tree.job, reason, message);
+        }
+        tree.end(cx, EndedBy::Watchdog);
     }
 
     /// Takes a fact; answers what it made of the node.

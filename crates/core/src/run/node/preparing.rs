@@ -21,7 +21,7 @@ impl Node {
         self.prepares = cause;
         let (settings, view) = (cx.settings(self.ix), cx.view.node(self.ix));
         if self.ending.is_some() {
-            self.phase = Phase::Resting;
+            return self.ended_unprepared();
         } else if !self.has_place(cx) {
             let job = Job { node: self.ix, iteration: self.iteration, kind: JobKind::Worktree };
             self.phase = Phase::Arranging(Tree::start(cx, job));
@@ -38,6 +38,12 @@ impl Node {
         Turn::Stay
     }
 
+    /// The node was asked to end before its iteration began: the run decides what follows.
+    fn ended_unprepared(&mut self) -> Turn {
+        self.phase = Phase::Resting;
+        Turn::WaitOver(self.prepares)
+    }
+
     pub(super) fn arranged(&mut self, cx: &mut Cx, worktree: Option<Worktree>) -> Turn {
         let Phase::Arranging(tree) = std::mem::replace(&mut self.phase, Phase::Resting) else {
             return Turn::Stay;
@@ -49,7 +55,7 @@ impl Node {
                 cx.record(Event::WorktreeReady { node: cx.name(self.ix), path, branch });
                 self.prepare(cx, self.prepares)
             }
-            Worktree::Failed { .. } if self.ending.is_some() => Turn::Stay,
+            Worktree::Failed { .. } if self.ending.is_some() => self.ended_unprepared(),
             Worktree::Failed { why } => Turn::CannotBegin(format!("no worktree: {why}")),
         }
     }
@@ -61,7 +67,7 @@ impl Node {
                 cx.record(Event::ChecksPinned { node: cx.name(self.ix), files });
                 self.prepare(cx, self.prepares)
             }
-            Err(_) if self.ending.is_some() => Turn::Stay,
+            Err(_) if self.ending.is_some() => self.ended_unprepared(),
             Err(why) => Turn::CannotBegin(format!("the checks cannot be pinned: {why}")),
         }
     }

@@ -1,0 +1,53 @@
+//! A stdout that takes nothing (`/dev/full`): whoever asked for data learns that it was lost.
+
+use crate::kit::Project;
+use std::fs::File;
+use std::process::{Output, Stdio};
+
+fn to_full(project: &Project, args: &[&str]) -> Output {
+    let full = File::options().write(true).open("/dev/full").expect("there is one");
+    project.command(args).stdout(full).stderr(Stdio::piped()).output().expect("runs")
+}
+
+#[test]
+fn no_command_that_prints_succeeds_without_its_output() {
+    let project = Project::acting("say hi");
+    project.run(&["-n", "1"]).assert_code(0);
+    let commands: [&[&str]; 14] = [
+        &["status"],
+        &["status", "--json"],
+        &["events"],
+        &["logs"],
+        &["history"],
+        &["report"],
+        &["ps", "--all"],
+        &["check", "loop"],
+        &["check", "loop", "--explain"],
+        &["completions", "bash"],
+        &["man"],
+        &["--help"],
+        &["--version"],
+        &[],
+    ];
+    for args in commands {
+        let done = to_full(&project, args);
+        let said = String::from_utf8_lossy(&done.stderr).into_owned();
+        assert_ne!(done.status.code(), Some(0), "{args:?}: {said}");
+        assert!(said.contains("No space left on device"), "{args:?}: {said}");
+    }
+}
+
+#[test]
+fn a_run_whose_output_is_lost_ends_as_it_would_and_with_1() {
+    for args in [&["run", "loop", "-n", "1", "--json"][..], &["run", "loop", "-n", "1"]] {
+        let project = Project::acting("say hi");
+        let done = to_full(&project, args);
+        let said = String::from_utf8_lossy(&done.stderr).into_owned();
+        assert_eq!(done.status.code(), Some(1), "{said}");
+        assert!(said.contains("cannot write to stdout: No space left on device"), "{said}");
+        let journal = project.journal();
+        let end = journal.last().expect("an end");
+        assert_eq!((&end["event"], &end["outcome"]), (&"run_ended".into(), &"clean".into()));
+        project.assert_nobody_is_left();
+    }
+}

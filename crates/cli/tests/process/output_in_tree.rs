@@ -1,0 +1,51 @@
+//! dogwatch's own output, redirected into the work tree: it is no work of the agent's and wakes no run.
+
+use crate::kit::{Project, all, one};
+use serde_json::{Value, json};
+use std::fs::File;
+use std::process::Command;
+
+/// `dogwatch run loop` with both outputs in files of the work tree.
+fn redirected(project: &Project, args: &[&str]) -> Command {
+    let mut command = project.command(&[&["run", "loop"], args].concat());
+    let file = |name| File::create(project.path(name)).expect("a file");
+    command.stdout(file("out.log")).stderr(file("err.log"));
+    command
+}
+
+fn of_workspace(events: &[Value]) -> Vec<&Value> {
+    all(events, "observed").into_iter().filter(|event| event["channel"] == "workspace").collect()
+}
+
+// promise: 12
+#[test]
+fn a_hanging_agent_is_ended_for_silence_whatever_dogwatch_prints_there() {
+    for args in [&["-n", "1", "--json"][..], &["-n", "1"]] {
+        let front = "watchdog: {idle: 1s, tool: 1ms, grace: 200ms, leak: 300ms}";
+        let project = Project::acting_with(front, "say hello; hang");
+        let status = redirected(&project, args).status().expect("runs");
+        assert_eq!(status.code(), Some(1));
+        let events = project.journal();
+        let stop = one(&events, "hard_stop");
+        assert_eq!(stop["reason"], "NO_OUTPUT_DEADLINE");
+        assert_eq!(of_workspace(&events), [&Value::Null; 0]);
+        assert_eq!(all(&events, "watchdog_continue"), [&Value::Null; 0]);
+        project.assert_nobody_is_left();
+    }
+}
+
+#[test]
+fn it_neither_wakes_an_idle_run_nor_makes_its_work_tree_another() {
+    let front = "idle: {delay: 300ms, backoff: 1, max_delay: 300ms, stop_after: 4, skip_unchanged: true}\n\
+                 wake_on: {paths: ['*.log']}\nwatchdog: {grace: 200ms, leak: 300ms}";
+    let project = Project::acting_with(front, "marker idle no_pending_tasks");
+    let status = redirected(&project, &["--json"]).status().expect("runs");
+    assert_eq!(status.code(), Some(0));
+    let events = project.journal();
+    let skipped: Vec<bool> =
+        all(&events, "iteration_idle").iter().map(|event| event["skipped"] == json!(true)).collect();
+    assert_eq!(skipped, [false, true, true, true]);
+    let by: Vec<&Value> = all(&events, "wait_ended").iter().map(|event| &event["by"]).collect();
+    assert_eq!(by, [&json!("timer"); 3]);
+    project.assert_nobody_is_left();
+}

@@ -1,0 +1,108 @@
+//! Row 3 of the watchdog's table: `watchdog.node` and `watchdog.run` hold at every moment of the run, also in waits,
+//! commands, gates, probes and checks.
+//!
+//! While a session runs its watch comes to the same verdict at the same moment, with evidence. The timers here cover
+//! everything else, and no iteration begins past a ceiling.
+
+use super::Run;
+use super::over::{End, NodeEnd};
+use crate::dur::{Dur, Limit};
+use crate::event::{NodeState, Outcome, WaitEndedBy};
+use crate::ids::NodeIx;
+use crate::timer::{Deadline, Timer};
+use crate::watch::{NODE_TIMEOUT, RUN_TIMEOUT, StopReason, exceeded};
+use crate::watched::WatchedTime;
+
+impl Run {
+    /// All nodes have the limit of their run; if they differ the shortest holds.
+    fn run_limit(&self) -> Limit {
+        let limits = self.cx.plan.nodes.iter().filter_map(|node| node.settings.watchdog.run.duration());
+        limits.min().map_or(Limit::Off, Limit::At)
+    }
+
+    pub(super) fn arm_run_ceiling(&mut self) {
+        self.arm_ceiling(Timer::RunCeiling, self.run_limit(), self.cx.view.watched);
+    }
+
+    pub(super) fn arm_node_ceiling(&mut self, ix: NodeIx) {
+        let limit = self.cx.settings(ix).watchdog.node;
+        self.arm_ceiling(Timer::NodeCeiling(ix), limit, self.cx.view.node(ix).watched);
+    }
+
+    fn arm_ceiling(&mut self, timer: Timer, limit: Limit, watched: WatchedTime) {
+        if let Some(limit) = limit.duration() {
+            let now = self.cx.now.awake;
+            let left = limit.saturating_sub(watched.lasted(now));
+            self.cx.timers.set(timer, Deadline::Awake(now.plus(left)));
+        }
+    }
+
+    /// Time was taken out of the clocks, so that every ceiling is reached later.
+    pub(super) fn rearm_ceilings(&mut self) {
+        self.arm_run_ceiling();
+        for ix in self.every() {
+            if self.cx.view.node(ix).state == NodeState::Running {
+                self.arm_node_ceiling(ix);
+            }
+        }
+    }
+
+    pub(super) fn end_by_node_ceiling(&self, ix: NodeIx) -> Option<NodeEnd> {
+        let message = self
+            .stopped_for(ix, StopReason::NodeCeilingExceeded)
+            .or_else(|| self.node_ceiling_message(ix))?;
+        Some(NodeEnd::failed("node_ceiling_exceeded", End::new(Outcome::Ceiling, 3, message)))
+    }
+
+    pub(super) fn end_by_run_ceiling(&self, ix: NodeIx) -> Option<End> {
+        let limit = self.cx.settings(ix).watchdog.run;
+        let message = self
+            .stopped_for(ix, StopReason::RunCeilingExceeded)
+            .or_else(|| self.run_ceiling_message(limit))?;
+        Some(End::new(Outcome::Ceiling, 3, message))
+    }
+
+    /// The message of a verdict on the present iteration: it has more figures than the clock alone.
+    fn stopped_for(&self, ix: NodeIx, reason: StopReason) -> Option<String> {
+        let node = self.cx.view.node(ix);
+        let stopped = node.recovery.last.as_ref();
+        stopped.filter(|s| s.reason == reason && s.iteration == node.iteration).map(|s| s.message.clone())
+    }
+
+    fn node_ceiling_message(&self, ix: NodeIx) -> Option<String> {
+        let limit = self.cx.settings(ix).watchdog.node.duration()?;
+        reached(NODE_TIMEOUT, limit, self.cx.view.node(ix).watched.lasted(self.cx.now.awake))
+    }
+
+    fn run_ceiling_message(&self, limit: Limit) -> Option<String> {
+        reached(RUN_TIMEOUT, limit.duration()?, self.cx.view.watched.lasted(self.cx.now.awake))
+    }
+
+    /// In a graph the other nodes continue.
+    pub(super) fn node_ceiling_reached(&mut self, ix: NodeIx) {
+        if self.is_leaving() || self.is_stopping_now() {
+            return;
+        }
+        let Some(message) = self.node_ceiling_message(ix) else { return self.arm_node_ceiling(ix) };
+        let node = &mut self.nodes[ix.0];
+        node.reach_ceiling(&mut self.cx, StopReason::NodeCeilingExceeded, &message);
+        if node.waiting().is_some() {
+            self.leave_wait(ix, WaitEndedBy::Ceiling);
+        }
+    }
+
+    pub(super) fn run_ceiling_reached(&mut self) {
+        if self.is_leaving() || self.is_stopping_now() {
+            return;
+        }
+        let Some(message) = self.run_ceiling_message(self.run_limit()) else { return self.arm_run_ceiling() };
+        for node in self.nodes.iter_mut().filter(|node| node.is_busy()) {
+            node.reach_ceiling(&mut self.cx, StopReason::RunCeilingExceeded, &message);
+        }
+        self.stop_at_ceiling(message);
+    }
+}
+
+fn reached(what: &str, limit: Dur, lasted: Dur) -> Option<String> {
+    (lasted >= limit).then(|| exceeded(what, limit, lasted, None))
+}

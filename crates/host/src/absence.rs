@@ -1,0 +1,208 @@
+//! Time in which dogwatch could not run: the host slept, the process was stopped, or it got no processor.
+//!
+//! A thread that sleeps in `poll` asks here before and after. The watchdog's clocks stand still for exactly the spans
+//! that come out; time in which dogwatch merely had nothing to do is no such span, and neither is a SIGCONT without a
+//! stop.
+
+use crate::clock;
+use crate::sys::StopClock;
+use dogwatch_core::dur::Dur;
+use dogwatch_core::moment::{Awake, Moment};
+
+/// The clocks drift apart by less than this when the host did not sleep.
+const HOST_SLEPT: Dur = Dur::from_secs(1);
+/// A deadline that is missed by less than this was missed on a busy machine, as usual.
+const STARVED: Dur = Dur::from_secs(1);
+
+/// A span in which dogwatch could not run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Gap {
+    pub lasted: Dur,
+    /// The host was awake meanwhile, so that the awake clock ran on.
+    pub unwatched: bool,
+}
+
+/// Finds the gaps of one thread that sleeps and wakes.
+#[derive(Debug)]
+pub struct Absence {
+    stops: StopClock,
+    spans: Spans,
+}
+
+impl Absence {
+    pub fn new() -> Absence {
+        Absence { stops: StopClock::start(), spans: Spans::new(clock::now()) }
+    }
+
+    /// Call this before going to sleep until `due`, or until something happens.
+    pub fn sleeps(&mut self, due: Option<Awake>) {
+        self.spans.sleeps(clock::now(), due);
+    }
+
+    /// Call this first after waking up. True: the process was interrupted, so that its signals must be taken now even
+    /// if none was seen. If a stop was the reason SIGCONT is among them.
+    pub fn woke(&mut self) -> bool {
+        // The clock comes first: a stop that is not seen by the second line began after the first.
+        let now = clock::now();
+        self.spans.woke(now, self.last_stop())
+    }
+
+    /// Call this after the signals were taken. `continued`: SIGCONT was among them.
+    pub fn gaps(&mut self, continued: bool) -> Vec<Gap> {
+        let stop = self.last_stop();
+        self.spans.gaps(continued, clock::awake(), stop)
+    }
+
+    fn last_stop(&self) -> Option<Awake> {
+        let at = self.stops.last_stop()?;
+        u64::try_from(at.as_millis()).ok().map(Awake)
+    }
+}
+
+/// The arithmetic, without a clock.
+#[derive(Debug)]
+struct Spans {
+    /// The last stop that is accounted for.
+    counted: Option<Awake>,
+    /// When this thread is known to have run before the present sleep.
+    ran: Awake,
+    slept: Moment,
+    due: Option<Awake>,
+    woke: Moment,
+    /// The last stop as it was known on waking up.
+    stop: Option<Awake>,
+}
+
+impl Spans {
+    fn new(now: Moment) -> Spans {
+        Spans { counted: None, ran: now.awake, slept: now, due: None, woke: now, stop: None }
+    }
+
+    fn sleeps(&mut self, now: Moment, due: Option<Awake>) {
+        (self.slept, self.due) = (now, due);
+    }
+
+    fn woke(&mut self, now: Moment, stop: Option<Awake>) -> bool {
+        (self.woke, self.stop) = (now, stop);
+        stop != self.counted
+    }
+
+    fn gaps(&mut self, continued: bool, now: Awake, stop: Option<Awake>) -> Vec<Gap> {
+        let woke = self.woke;
+        let boot = woke.boot.since(self.slept.boot);
+        let host = boot.saturating_sub(woke.awake.since(self.slept.awake));
+        let mut gaps = Vec::new();
+        if host >= HOST_SLEPT {
+            gaps.push(Gap { lasted: host, unwatched: false });
+        }
+        // A stop that came after waking up is told by a SIGCONT that may not have been taken yet. Then it is left for
+        // the next time.
+        let until = if self.stop == self.counted { now } else { woke.awake };
+        let seen = if continued { stop } else { self.stop };
+        let interrupted = seen.filter(|_| seen != self.counted);
+        self.counted = seen;
+        let away = match interrupted {
+            Some(at) if continued => Some((at.max(self.ran), until)),
+            // Frozen or traced: when that ended is not known, unless a deadline was missed by it.
+            frozen => self.starved_since(frozen).map(|since| (since, woke.awake)),
+        };
+        self.ran = woke.awake;
+        let lasted = away.map_or(Dur::ZERO, |(since, until)| until.since(since));
+        if !lasted.is_zero() {
+            gaps.push(Gap { lasted, unwatched: true });
+        }
+        gaps
+    }
+
+    /// The deadline passed while this thread slept, and it was not woken.
+    fn starved_since(&self, frozen: Option<Awake>) -> Option<Awake> {
+        let due = self.due?;
+        let since = frozen.map_or(due, |at| at.min(due)).max(self.slept.awake);
+        let late = self.woke.awake.since(due.max(self.slept.awake));
+        (late >= STARVED).then_some(since)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(ms: u64) -> Moment {
+        Moment::default().plus(Dur::from_millis(ms))
+    }
+
+    /// Milliseconds of one sleep, from `slept` until `woke` with this deadline, that come out with this stop.
+    fn gaps(spans: &mut Spans, slept: u64, due: u64, woke: u64, stop: Option<u64>, continued: bool) -> u64 {
+        let stop = stop.map(Awake);
+        spans.sleeps(at(slept), Some(Awake(due)));
+        spans.woke(at(woke), stop);
+        let found = spans.gaps(continued, Awake(woke + 2), stop);
+        assert!(found.iter().all(|gap| gap.unwatched));
+        found.iter().map(|gap| gap.lasted.as_millis()).sum()
+    }
+
+    #[test]
+    fn a_stop_counts_from_its_beginning_until_the_process_runs_again() {
+        let mut spans = Spans::new(at(0));
+        assert_eq!(gaps(&mut spans, 10, 90_000, 9_000, Some(7_900), true), 1_100);
+        assert_eq!(
+            gaps(&mut spans, 9_010, 90_000, 9_100, Some(7_900), true),
+            0,
+            "a SIGCONT alone is nothing"
+        );
+        assert_eq!(gaps(&mut spans, 9_110, 90_000, 9_200, Some(9_150), true), 50);
+    }
+
+    #[test]
+    fn a_stop_before_the_thread_went_to_sleep_counts_in_full() {
+        let mut spans = Spans::new(at(0));
+        assert_eq!(gaps(&mut spans, 100, 90_000, 200, None, false), 0);
+        // It worked until 250 and was stopped then; SIGCONT waits when it comes to sleep at 3 s.
+        assert_eq!(gaps(&mut spans, 3_000, 90_000, 3_000, Some(250), true), 2_750);
+    }
+
+    #[test]
+    fn a_stop_between_waking_up_and_taking_the_signals_counts_once() {
+        let mut spans = Spans::new(at(0));
+        spans.sleeps(at(100), None);
+        spans.woke(at(200), None);
+        let gap = Gap { lasted: Dur::from_millis(1_800), unwatched: true };
+        assert_eq!(spans.gaps(true, Awake(2_010), Some(Awake(210))), [gap]);
+        // And if its SIGCONT was not among the signals it is left for the next time.
+        spans.sleeps(at(2_020), None);
+        spans.woke(at(2_030), Some(Awake(210)));
+        assert_eq!(spans.gaps(false, Awake(4_000), Some(Awake(2_040))), []);
+        spans.sleeps(at(4_000), None);
+        assert!(spans.woke(at(4_001), Some(Awake(2_040))));
+        let gap = Gap { lasted: Dur::from_millis(1_961), unwatched: true };
+        assert_eq!(spans.gaps(true, Awake(4_001), Some(Awake(2_040))), [gap]);
+    }
+
+    #[test]
+    fn a_missed_deadline_is_time_without_a_processor() {
+        let mut spans = Spans::new(at(0));
+        assert_eq!(gaps(&mut spans, 100, 5_000, 5_900, None, false), 0, "a busy machine");
+        assert_eq!(gaps(&mut spans, 6_000, 8_000, 11_000, None, false), 3_000);
+        assert_eq!(gaps(&mut spans, 30_000, 20_000, 30_001, None, false), 0, "it was at work itself");
+        // The freezer of a container: it began at 32 s and lasted beyond the deadline.
+        assert_eq!(gaps(&mut spans, 31_000, 40_000, 52_000, Some(32_000), false), 20_000);
+        // One that was over before the deadline is not known to have lasted at all.
+        assert_eq!(gaps(&mut spans, 53_000, 60_000, 60_000, Some(54_000), false), 0);
+        assert_eq!(
+            gaps(&mut spans, 61_000, 90_000, 62_000, Some(54_000), true),
+            0,
+            "a SIGCONT later is nothing"
+        );
+    }
+
+    #[test]
+    fn sleep_of_the_host_is_told_apart() {
+        let mut spans = Spans::new(at(0));
+        spans.sleeps(at(100), None);
+        let mut woke = at(200);
+        woke.boot = woke.boot.plus(Dur::from_secs(60));
+        spans.woke(woke, None);
+        let gap = Gap { lasted: Dur::from_secs(60), unwatched: false };
+        assert_eq!(spans.gaps(false, Awake(201), None), [gap]);
+    }
+}

@@ -1,0 +1,57 @@
+//! `watchdog.node` and `watchdog.run` hold at every moment of the run.
+
+use dogwatch_core::dur::Dur;
+use dogwatch_core::event::{Event, NodeState, Outcome, Recorded};
+use dogwatch_core::ids::NodeName;
+use dogwatch_core::view::View;
+
+/// What may follow a ceiling: two graces, the leak limit and a sweep, a snapshot within its bound and its own end, and
+/// the last notifications.
+const SLACK: Dur = Dur::from_secs(90);
+
+/// Nothing begins past a ceiling, and what runs then is over soon.
+pub(super) fn hold(events: &[Recorded], live: &View) {
+    let Some(plan) = live.started.as_ref().map(|s| &s.settings) else { return };
+    let limits = |name: &NodeName| {
+        let watchdog =
+            &plan.nodes.iter().find(|n| n.name == *name).expect("a node of the plan").settings.watchdog;
+        (watchdog.node.duration(), watchdog.run.duration())
+    };
+    let mut view = View::default();
+    for e in events {
+        let begins = match &e.event {
+            Event::IterationStarted { node, .. }
+            | Event::ChecksStarted { node, .. }
+            | Event::WaitStarted { node, .. } => Some(node),
+            _ => None,
+        };
+        if let Some((name, (node, run))) = begins.map(|name| (name, limits(name))) {
+            let (in_node, in_run) = (view.node_watched(name, e.awake_ms), view.watched.lasted(e.awake_ms));
+            assert!(node.is_none_or(|limit| in_node < limit), "past the node's ceiling ({in_node}): {e:?}");
+            assert!(run.is_none_or(|limit| in_run < limit), "past the run's ceiling ({in_run}): {e:?}");
+        }
+        let is_resume = matches!(e.event, Event::RunResumed(_));
+        view.apply(e);
+        // While no supervisor is there nothing counts, and the next one needs a moment to find out.
+        if is_resume || view.is_over() {
+            continue;
+        }
+        let in_run = view.watched.lasted(e.awake_ms);
+        for node in &view.nodes {
+            let (limit, run_limit) = limits(&node.name);
+            let lasted = node.watched.lasted(e.awake_ms);
+            let running = node.state == NodeState::Running;
+            assert!(
+                !running || limit.is_none_or(|limit| lasted <= limit.saturating_add(SLACK)),
+                "{} still runs after {lasted}: {e:?}",
+                node.name
+            );
+            assert!(
+                run_limit.is_none_or(|limit| in_run <= limit.saturating_add(SLACK)),
+                "the run still runs after {in_run}: {e:?}"
+            );
+        }
+    }
+    let ceiling = view.ended.as_ref().filter(|end| end.outcome == Outcome::Ceiling);
+    assert!(ceiling.is_none_or(|end| end.exit_code == 3 && end.reason.contains("exceeded")), "{ceiling:?}");
+}
