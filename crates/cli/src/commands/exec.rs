@@ -17,8 +17,8 @@ use std::path::PathBuf;
 /// A timeout(1) that looks whether the command is at work: it ends a command that has shown nothing new for too long
 /// (--idle, 5 minutes), or that has lasted too long at all (--session, 15 minutes), and leaves a slow one alone.
 ///
-/// A line on stdout or stderr that says something new is progress; the same line again, with another time in it or
-/// not, is none. A silent command that uses the processor gets up to 10 minutes more (watchdog.tool). Time in which
+/// A line on stdout or stderr that says something new is progress. The same line again, with another time in it or
+/// not, counts only if files changed or the processor was used since. A silent command that uses the processor gets up to 10 minutes more (watchdog.tool). Time in which
 /// the machine sleeps does not count.
 ///
 /// stdin, stdout, stderr and the exit code are the command's own, byte for byte; INT, TERM, HUP, QUIT, USR1 and USR2
@@ -68,11 +68,12 @@ Exit codes:
   128+n it died by signal n            else its own";
 
 pub fn run(args: Args) -> Result<u8, Failure> {
-    let policy = policy(&args)?;
+    let reader = named(ReaderName::ALL, ReaderName::as_str, &args.agent).unwrap_or(ReaderName::Plain);
+    let policy = policy(&args, reader)?;
     let plan = Plan {
         argv: args.command.into_iter().map(OsString::into_vec).collect(),
         policy,
-        reader: named(ReaderName::ALL, ReaderName::as_str, &args.agent).unwrap_or(ReaderName::Plain),
+        reader,
         workspace: args.workspace,
         json: args.json,
     };
@@ -89,24 +90,28 @@ fn named<T: Copy, const N: usize>(all: [T; N], name_of: fn(T) -> &'static str, n
 }
 
 /// `--idle` and `--session` are stronger than `--set`, and that than the profile.
-fn policy(args: &Args) -> Result<WatchPolicy, Failure> {
+fn policy(args: &Args, reader: ReaderName) -> Result<WatchPolicy, Failure> {
     let profile = named(Profile::ALL, Profile::as_str, &args.profile).unwrap_or(Profile::Quick);
-    let mut policy =
-        if args.set.is_empty() { WatchPolicy::of(profile) } else { with_set(profile, &args.set)? };
+    let mut policy = if args.set.is_empty() {
+        WatchPolicy::for_reader(profile, reader)
+    } else {
+        with_set(profile, reader, &args.set)?
+    };
     policy.idle = args.idle.unwrap_or(policy.idle);
     policy.session = args.session.unwrap_or(policy.session);
     Ok(policy)
 }
 
 /// Keys are read by the same rules as those of `run`, which want a loop file: this one says nothing.
-fn with_set(profile: Profile, set: &[String]) -> Result<WatchPolicy, Failure> {
+fn with_set(profile: Profile, reader: ReaderName, set: &[String]) -> Result<WatchPolicy, Failure> {
     if let Some(other) = set.iter().find(|set| !set.trim_start().starts_with("watchdog.")) {
         let message = format!("--set {other}: there is no run here, only the watchdog has settings");
         return Err(Failure::with_hint(message, "write --set watchdog.KEY=VALUE"));
     }
     let flags = Flags { set: set.to_vec(), profile: Some(profile.as_str().to_owned()), ..Flags::default() };
+    let text = format!("---\nagent: nobody\nreader: {reader}\n---\n");
     let loaded = load(&Sources {
-        loop_file: Source { name: "exec", text: "---\nagent: nobody\n---\n" },
+        loop_file: Source { name: "exec", text: &text },
         user: None,
         project: None,
         flags: &flags,

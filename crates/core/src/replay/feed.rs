@@ -7,7 +7,7 @@ use crate::hash;
 use crate::moment::Awake;
 use crate::side::HEARTBEAT_TOOL;
 use crate::sign::{Heartbeats, Sign, Tally};
-use crate::watch::{Channel, Fact};
+use crate::watch::{Channel, Fact, MAX_REMEMBERED};
 use std::collections::BTreeSet;
 
 /// Something that happened, as a timeline tells it.
@@ -89,14 +89,18 @@ impl Counts {
             Fact::ToolStarted(tool) => {
                 self.tools += u64::from(self.open.insert(hash::bytes(tool.id.as_bytes())));
             }
-            Fact::ToolEnded { id, ok, error, .. } => {
+            Fact::ToolEnded { id, ok, error, canceled, .. } => {
                 let id = hash::bytes(id.as_bytes());
                 self.open.remove(&id);
                 let failure = || hash::mix(id, hash::bytes(error.as_bytes()));
-                self.errors += u64::from(!ok && self.failures.insert(failure()));
+                if self.failures.len() >= MAX_REMEMBERED {
+                    self.failures.clear();
+                }
+                self.errors += u64::from(!ok && !canceled && self.failures.insert(failure()));
             }
             Fact::Error { .. } => self.errors += 1,
             Fact::Printed
+            | Fact::Repeated
             | Fact::SubagentStarted { .. }
             | Fact::SubagentEnded { .. }
             | Fact::Sampled { .. }
@@ -121,6 +125,29 @@ impl Feed {
             tally: Tally::default(),
             counts: Counts::default(),
         }
+    }
+
+    /// The work tree changed in a live session. A record carries the last state of its stretch: one record for each
+    /// state would let a storm of writes fill the journal.
+    pub fn changed(&mut self, at: Awake, digest: Option<u64>, out: &mut Vec<Fact>) {
+        for record in self.channels[Channel::Workspace as usize].changed(at, digest) {
+            self.pass(record, out);
+        }
+    }
+
+    /// What a structured agent printed on stderr: it is no progress and does not show that the agent has begun.
+    pub fn aside(&mut self, at: Awake, signs: &mut Vec<Sign>, out: &mut Vec<Fact>) {
+        for sign in signs.drain(..) {
+            self.tally.add(&sign);
+            if let Some(fact) = sign.into_fact() {
+                self.single(at, fact, out);
+            }
+        }
+    }
+
+    /// So many starts and ends of calls of which nothing else is passed on.
+    pub fn calls(&mut self, at: Awake, count: u64, out: &mut Vec<Fact>) {
+        self.saw(at, Channel::Stdout, count, 0, out);
     }
 
     /// A line of stdout that is not blank, as the agent's reader understood it.
@@ -171,6 +198,9 @@ impl Feed {
     }
 
     fn sign(&mut self, at: Awake, sign: Sign, out: &mut Vec<Fact>) {
+        if sign == Sign::Repeated && !self.channels[Channel::Stdout as usize].is_after_pause(at) {
+            return;
+        }
         if let Some(channel) = sign.progress() {
             self.saw(at, channel, 1, u64::from(sign == Sign::Message), out);
         }
@@ -237,10 +267,10 @@ impl Feed {
         }
     }
 
-    /// All that waits tells of the same state of the work tree: another one would have flushed it.
+    /// In a timeline all that waits has the same state of the work tree: another state would have flushed it.
     fn pass(&mut self, mut seen: Observation, out: &mut Vec<Fact>) {
-        if seen.channel == Channel::Workspace {
-            seen.digest = self.digest.flatten();
+        if let Some(digest) = self.digest.filter(|_| seen.channel == Channel::Workspace) {
+            seen.digest = digest;
         }
         let fact = Fact::Observed(seen);
         self.counts.note(&fact);

@@ -9,7 +9,7 @@ use crate::error::Failure;
 use dogwatch_config::nearest;
 use dogwatch_core::event::Recorded;
 use dogwatch_core::replay::{JournalReplay, Replayed};
-use dogwatch_core::settings::{ReaderName, WatchPolicy};
+use dogwatch_core::settings::{Profile, ReaderName, WatchPolicy};
 use dogwatch_host::journal;
 use policy::Chosen;
 use read::Lines;
@@ -52,8 +52,9 @@ pub fn run(args: &Args) -> Result<u8, Failure> {
     let replayed = match lines.next()? {
         Some(first) if is_event(first) => from_journal(lines, &chosen)?,
         Some(_) | None => {
-            let policy = chosen.over(&WatchPolicy::default());
-            vec![timeline::replay(lines, agent.unwrap_or(ReaderName::Plain), policy)?]
+            let agent = agent.unwrap_or(ReaderName::Plain);
+            let policy = chosen.over(&WatchPolicy::for_reader(Profile::Standard, agent), agent);
+            vec![timeline::replay(lines, agent, policy)?]
         }
     };
     let text = if args.json { json_lines(&replayed)? } else { table::draw(&replayed) };
@@ -85,7 +86,8 @@ fn is_event(line: &[u8]) -> bool {
 }
 
 fn from_journal(mut lines: Lines, chosen: &Chosen) -> Result<Vec<Replayed>, Failure> {
-    let other = (!chosen.is_own()).then_some(|own: &WatchPolicy| chosen.over(own));
+    let other =
+        (!chosen.is_own()).then_some(|own: &WatchPolicy, reader: ReaderName| chosen.over(own, reader));
     let mut replay = JournalReplay::new(other);
     loop {
         match serde_json::from_slice::<Recorded>(lines.current()) {
