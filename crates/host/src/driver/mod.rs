@@ -414,11 +414,10 @@ impl Driver<'_> {
     fn watch_own_tree(&self, job: Job) -> Option<PathWaker> {
         let own = self.own_tree(job.node).filter(|_| job.kind == JobKind::Session)?;
         let inbox = self.inbox.clone();
-        let everything = ["**".to_owned()];
-        let tell = move |_| {
-            inbox.post(Mail::WorkTreeChanged(Some(job.node)));
+        let tell = move |digest| {
+            inbox.post(Mail::WorkTreeChanged { node: Some(job.node), digest });
         };
-        PathWaker::start_held(&own, &everything, &[], tell).ok()
+        PathWaker::watch_tree(&own, &[], tell).ok()
     }
 }
 
@@ -426,9 +425,8 @@ impl Driver<'_> {
 fn watch_work_tree(setup: &Setup, inbox: &Inbox) -> Option<PathWaker> {
     let inbox = inbox.clone();
     let ours = [setup.state_dir.clone()];
-    let everything = ["**".to_owned()];
-    PathWaker::start_held(&setup.work_dir, &everything, &ours, move |_| {
-        inbox.post(Mail::WorkTreeChanged(None));
+    PathWaker::watch_tree(&setup.work_dir, &ours, move |digest| {
+        inbox.post(Mail::WorkTreeChanged { node: None, digest });
     })
     .ok()
 }

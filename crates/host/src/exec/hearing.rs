@@ -135,7 +135,7 @@ impl Hearing {
         }
         self.note_strains(at);
         match stream {
-            Stream::Stderr if self.structured => self.aside(at),
+            Stream::Stderr if self.structured => self.feed.aside(at, &mut self.signs, &mut self.facts),
             Stream::Stdout | Stream::Stderr => self.feed.line(at, &mut self.signs, &mut self.facts),
         }
     }
@@ -154,20 +154,9 @@ impl Hearing {
         }
     }
 
-    /// What an agent prints on stderr is no progress, nor has it begun to speak by it.
-    fn aside(&mut self, at: Awake) {
-        for sign in self.signs.drain(..) {
-            self.feed.tally.add(&sign);
-            if let Some(fact) = sign.into_fact() {
-                self.feed.flush(at, &mut self.facts);
-                self.facts.push(fact);
-            }
-        }
-    }
-
-    /// Something in the workspace changed.
-    pub fn changed(&mut self, at: Awake) {
-        self.feed.take(at, Input::Workspace { digest: None }, &mut self.facts);
+    /// The workspace changed and is now in this state, if it is known.
+    pub fn changed(&mut self, at: Awake, digest: Option<u64>) {
+        self.feed.changed(at, digest, &mut self.facts);
     }
 
     pub fn subagents_did(&mut self, at: Awake, count: u64) {
