@@ -271,7 +271,9 @@ fn block<'a>(event: &mut Event<'a>, json: &mut Json<'a>, signs: &mut Vec<Sign>) 
             signs.push(started(ReaderName::Claude, id, name.decode_head(MAX_NAME), args));
         }
         // `tool_result`, and the kinds that the API's own tools have.
-        kind if kind.ends_with(b"tool_result") => signs.push(ended(id, !is_error, content, None)),
+        kind if kind.ends_with(b"tool_result") => {
+            signs.push(ended(ReaderName::Claude, id, !is_error, content, None));
+        }
         _ => {}
     }
 }

@@ -128,7 +128,7 @@ impl Codex {
         // Searches have no status; a cut line has not come to it.
         let ok = matches!(item.status.0, b"" | b"completed" | b"in_progress");
         let failed = item.exit_code.is_some_and(|code| code != 0);
-        signs.push(ended(item.id, ok && !failed, item.result, item.exit_code));
+        signs.push(ended(ReaderName::Codex, item.id, ok && !failed, item.result, item.exit_code));
         if item.kind.0 == b"collab_tool_call" {
             self.collab.told(item.tool.0 == b"spawn_agent", item.receivers, item.states, signs);
         }

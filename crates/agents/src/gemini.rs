@@ -104,7 +104,7 @@ impl Gemini {
             self.delegated.swap_remove(at);
             signs.extend([Sign::SubagentProgress { id: id.clone() }, Sign::SubagentEnded { id }]);
         }
-        signs.push(ended(event.id, event.status.0 != b"error", event.output, None));
+        signs.push(ended(ReaderName::Gemini, event.id, event.status.0 != b"error", event.output, None));
     }
 
     fn result(&mut self, event: &Event<'_>, signs: &mut Vec<Sign>) {

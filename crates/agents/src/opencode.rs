@@ -163,7 +163,7 @@ impl Opencode {
         }
         // A command that failed is a call that succeeded, to opencode.
         let ok = part.state.0 != b"error" && part.exit_code.is_none_or(|code| code == 0);
-        signs.push(ended(part.call, ok, part.output, part.exit_code));
+        signs.push(ended(ReaderName::Opencode, part.call, ok, part.output, part.exit_code));
     }
 
     fn step_finished(&mut self, part: &Part<'_>, signs: &mut Vec<Sign>) {

@@ -23,12 +23,12 @@ impl Plain {
         Plain::judge(line, novelty, signs);
     }
 
-    /// The same line again, with another time in it or not, is a sign of life and no more.
+    /// The same line again, with another time in it or not, says nothing new. The core decides whether it counts.
     pub fn judge(line: &[u8], novelty: &mut Novelty, signs: &mut Vec<Sign>) {
         if novelty.is_new(line) {
             signs.push(Sign::Message);
         } else if !is_blank(line) {
-            signs.push(Sign::Keepalive);
+            signs.push(Sign::Repeated);
         }
     }
 

@@ -150,23 +150,35 @@ pub(crate) fn started(reader: ReaderName, id: Raw<'_>, name: String, args: Args)
 }
 
 /// The end of a call. `result` is a JSON value as written, `code` an exit code that is not in it.
-pub(crate) fn ended(id: Raw<'_>, ok: bool, result: &[u8], code: Option<i64>) -> Sign {
-    end(id, ok, &unescape(&ends(result)), result, code)
+pub(crate) fn ended(reader: ReaderName, id: Raw<'_>, ok: bool, result: &[u8], code: Option<i64>) -> Sign {
+    end(reader, id, ok, &unescape(&ends(result)), result, code)
 }
 
 /// The end of a call whose result is a text.
-pub(crate) fn ended_with_text(id: Raw<'_>, ok: bool, text: &str, code: Option<i64>) -> Sign {
-    end(id, ok, text, b"", code)
+pub(crate) fn ended_with_text(reader: ReaderName, id: Raw<'_>, ok: bool, text: &str, code: Option<i64>) -> Sign {
+    end(reader, id, ok, text, b"", code)
 }
 
-fn end(id: Raw<'_>, ok: bool, text: &str, written: &[u8], code: Option<i64>) -> Sign {
-    let error = match ok {
-        true => String::new(),
-        false => complaint(text, written, code),
-    };
+fn end(reader: ReaderName, id: Raw<'_>, ok: bool, text: &str, written: &[u8], code: Option<i64>) -> Sign {
+    let words = if ok { String::new() } else { words_of(text, written) };
+    let canceled = !ok && is_canceled(reader, &words);
+    let error = if ok { String::new() } else { complaint(&words, code) };
     let sum = digest(text.as_bytes());
     let result = code.map_or(sum, |code| hash::mix(sum, code.unsigned_abs()));
-    Sign::ToolEnded { id: id.decode_head(MAX_NAME), ok, result, error, heartbeat: false }
+    Sign::ToolEnded { id: id.decode_head(MAX_NAME), ok, result, error, heartbeat: false, canceled }
+}
+
+/// Whether an error says that the call never ran because a parallel call failed, in the words of Claude Code's versions.
+pub fn is_canceled(reader: ReaderName, error: &str) -> bool {
+    if reader != ReaderName::Claude {
+        return false;
+    }
+    let error = error.trim();
+    let inner =
+        error.strip_prefix("<tool_use_error>").and_then(|rest| rest.strip_suffix("</tool_use_error>"));
+    let inner = inner.unwrap_or(error);
+    inner == "Sibling tool call errored"
+        || (inner.starts_with("Cancelled: parallel tool call ") && inner.ends_with(" errored"))
 }
 
 /// The two ends of what may be megabytes; as much as a digest looks at.
@@ -179,11 +191,15 @@ fn ends(written: &[u8]) -> std::borrow::Cow<'_, [u8]> {
     [head, b" ", tail].concat().into()
 }
 
-/// What went wrong: the words of the result, not its brackets.
-fn complaint(text: &str, written: &[u8], code: Option<i64>) -> String {
+/// The words of a result, without its brackets and quotes.
+fn words_of(text: &str, written: &[u8]) -> String {
     let mut words = String::new();
     first_text(&mut Json::value(written), &mut words);
-    let words = if words.is_empty() { text.trim_matches('"') } else { &words };
+    if words.is_empty() { text.trim_matches('"').to_owned() } else { words }
+}
+
+/// What went wrong.
+fn complaint(words: &str, code: Option<i64>) -> String {
     let code = code.filter(|code| *code != 0).map(|code| format!("exit {code} "));
     match code.unwrap_or_default() + &fingerprint_ends(words) {
         nothing if nothing.is_empty() => "failed".to_owned(),

@@ -408,3 +408,26 @@ fn item_26_no_recording_but_the_loops_shows_one_error_three_times() {
         assert!(!errors.contains_key(""), "{agent}/{capture}: an error without words");
     }
 }
+
+#[test]
+fn claude_marks_calls_that_it_canceled_because_a_parallel_call_failed() {
+    let canceled = |is_error: bool, content: &str| {
+        let line = format!(
+            r#"{{"type":"user","message":{{"role":"user","content":[{{"type":"tool_result","content":{content},"is_error":{is_error},"tool_use_id":"toolu_2"}}]}}}}"#
+        );
+        match &read(ReaderName::Claude, &[&line])[..] {
+            [Sign::ToolEnded { canceled, .. }] => *canceled,
+            other => panic!("{other:?}"),
+        }
+    };
+    let sibling = r#""<tool_use_error>Sibling tool call errored</tool_use_error>""#;
+    assert!(canceled(true, sibling));
+    assert!(canceled(true, &format!(r#"[{{"type":"text","text":{sibling}}}]"#)));
+    assert!(canceled(
+        true,
+        r#""<tool_use_error>Cancelled: parallel tool call Bash(cargo test \u2026) errored</tool_use_error>""#
+    ));
+    assert!(!canceled(false, sibling), "a file that holds these words");
+    assert!(!canceled(true, r#""grep: Sibling tool call errored""#));
+    assert!(!canceled(true, r#""Exit code 1""#));
+}

@@ -115,8 +115,8 @@ impl Layers<'_> {
     }
 }
 
-pub fn watchdog(layers: &Layers<'_>) -> WatchPolicy {
-    let built_in = WatchPolicy::of(layers.profile());
+pub fn watchdog(layers: &Layers<'_>, reader: ReaderName) -> WatchPolicy {
+    let built_in = WatchPolicy::for_reader(layers.profile(), reader);
     WatchPolicy {
         session: layers.limit("watchdog.session", built_in.session),
         children: layers.limit("watchdog.children", built_in.children),

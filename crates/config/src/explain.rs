@@ -5,7 +5,7 @@ use crate::keys::{KEYS, Key, Standing};
 use crate::layers::{Idle, Layers};
 use crate::mcp;
 use crate::words::quote;
-use dogwatch_core::settings::{GraphPlan, IdlePolicy, Settings, StopAfter, Tampered, Ttl};
+use dogwatch_core::settings::{GraphPlan, IdlePolicy, Profile, Settings, StopAfter, Tampered, Ttl};
 use dogwatch_core::text::one_line;
 use serde::Serialize;
 use std::fmt::Write as _;
@@ -41,8 +41,16 @@ fn origin(key: &Key, settings: &Settings, layers: &Layers<'_>) -> String {
         return assigned.origin.show();
     }
     match key.path {
-        "watchdog.session" | "watchdog.children" | "watchdog.tool" | "watchdog.start" | "watchdog.idle" => {
+        "watchdog.session" | "watchdog.children" | "watchdog.tool" | "watchdog.start" => {
             format!("built-in (profile {})", settings.profile.as_str())
+        }
+        "watchdog.idle" => {
+            let by_agent = match (settings.profile, settings.reader.is_structured()) {
+                (Profile::Standard, true) => ", structured agent",
+                (Profile::Standard, false) => ", plain agent",
+                (Profile::Quick | Profile::Deep, _) => "",
+            };
+            format!("built-in (profile {}{by_agent})", settings.profile.as_str())
         }
         "reader" => "from `agent`".to_owned(),
         "max_iterations" if settings.checks.any() => "built-in (`done_when` is set)".to_owned(),

@@ -211,8 +211,9 @@ pub fn complete(
     let notify = effective::notify(layers, findings);
     let agent = layers.words("agent")?;
     let checks = effective::checks(layers);
+    let reader = layers.reader().unwrap_or_else(|| detect(&agent));
     Some(Settings {
-        reader: layers.reader().unwrap_or_else(|| detect(&agent)),
+        reader,
         agent,
         commands: layers.commands(),
         args,
@@ -220,7 +221,7 @@ pub fn complete(
         delay: layers.dur("delay", Dur::ZERO),
         profile: layers.profile(),
         max_iterations: effective::max_iterations(layers, &checks),
-        watchdog: effective::watchdog(layers),
+        watchdog: effective::watchdog(layers, reader),
         errors: effective::errors(layers),
         budget: effective::budget(layers),
         limits: effective::limits(layers),

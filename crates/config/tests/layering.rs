@@ -33,6 +33,7 @@ fn a_later_layer_replaces_single_keys_and_every_value_knows_its_origin() {
         ("idle.max_delay", "20m", "RALPH.md:4:14"),
         ("idle.backoff", "2", "built-in"),
         ("watchdog.session", "1h", "built-in (profile standard)"),
+        ("watchdog.idle", "11m", "built-in (profile standard, plain agent)"),
         ("watchdog.grace", "10s", "built-in"),
         ("reader", "plain", "from `agent`"),
     ] {
@@ -236,7 +237,7 @@ watchdog.cycles          5            built-in
 watchdog.poll            10m          built-in
 watchdog.tool            15m          built-in (profile standard)
 watchdog.start           6m           built-in (profile standard)
-watchdog.idle            10m          built-in (profile standard)
+watchdog.idle            8m           built-in (profile standard, structured agent)
 watchdog.evidence_ttl    auto         built-in
 watchdog.human           10m          built-in
 errors.max               5            built-in
@@ -275,4 +276,18 @@ fn the_default_number_of_attempts_says_why_it_is_one() {
         Case::file(&file).set(&["done_when=[test -s out]", "recovery.agents=[claude]"]).load().unwrap();
     assert_eq!(origin(&loaded, "done_when"), ("test -s out".to_owned(), "flag --set".to_owned()));
     assert_eq!(origin(&loaded, "recovery.agents"), ("claude".to_owned(), "flag --set".to_owned()));
+}
+
+#[test]
+fn the_idle_limit_of_standard_depends_on_the_agent() {
+    let idle = |settings: &str| {
+        let file = with(settings);
+        origin(&Case::file(&file).load().unwrap(), "watchdog.idle")
+    };
+    let built_in = |value: &str, why: &str| (value.to_owned(), format!("built-in (profile {why})"));
+    assert_eq!(idle("reader: codex"), built_in("8m", "standard, structured agent"));
+    assert_eq!(idle("reader: plain"), built_in("11m", "standard, plain agent"));
+    assert_eq!(idle("reader: codex\nprofile: deep"), built_in("15m", "deep"));
+    assert_eq!(idle("profile: quick"), built_in("5m", "quick"));
+    assert_eq!(idle("watchdog: {idle: 10m}").0, "10m");
 }

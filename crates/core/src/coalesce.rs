@@ -17,29 +17,57 @@ pub struct Coalescer {
     channel: Channel,
     waiting: Option<Observation>,
     last_record: Option<Awake>,
+    /// When something was last heard, progress or not.
+    heard: Option<Awake>,
 }
 
 impl Coalescer {
     pub fn new(channel: Channel) -> Coalescer {
-        Coalescer { channel, waiting: None, last_record: None }
+        Coalescer { channel, waiting: None, last_record: None, heard: None }
     }
 
     /// `count` pieces of progress were seen, `messages` of them messages. What has waited since before a quiet time
     /// comes as a record of its own.
     pub fn saw(&mut self, at: Awake, count: u64, messages: u64) -> impl Iterator<Item = Observation> + use<> {
+        self.seen(at, count, messages, None)
+    }
+
+    /// The work tree changed to this state. A record carries the last state of its stretch.
+    pub fn changed(&mut self, at: Awake, digest: Option<u64>) -> impl Iterator<Item = Observation> + use<> {
+        self.seen(at, 1, 0, digest)
+    }
+
+    /// Something came that is no progress by itself. True if nothing was heard for a while before it, so that at most
+    /// one in `PERIOD` passes.
+    pub fn is_after_pause(&mut self, at: Awake) -> bool {
+        let before = self.heard.replace(at);
+        before.is_none_or(|before| at.since(before) >= PERIOD)
+    }
+
+    fn seen(
+        &mut self,
+        at: Awake,
+        count: u64,
+        messages: u64,
+        digest: Option<u64>,
+    ) -> impl Iterator<Item = Observation> + use<> {
+        if count > 0 {
+            self.heard = Some(at);
+        }
         let quiet = count > 0 && self.waiting.is_some_and(|w| at.since(w.last_ms) >= PERIOD);
         let before = if quiet { self.waiting.take() } else { None };
-        let now = if count > 0 { self.add(at, count, messages) } else { None };
+        let now = if count > 0 { self.add(at, count, messages, digest) } else { None };
         before.into_iter().chain(now)
     }
 
-    fn add(&mut self, at: Awake, count: u64, messages: u64) -> Option<Observation> {
+    fn add(&mut self, at: Awake, count: u64, messages: u64, digest: Option<u64>) -> Option<Observation> {
         self.waiting = Some(match self.waiting {
             Some(w) => Observation {
                 last_ms: at,
                 count: w.count.saturating_add(count),
                 messages: w.messages.saturating_add(messages),
                 max_gap_ms: w.max_gap_ms.max(at.since(w.last_ms).as_millis()),
+                digest,
                 ..w
             },
             None => Observation {
@@ -49,7 +77,7 @@ impl Coalescer {
                 count,
                 messages,
                 max_gap_ms: 0,
-                digest: None,
+                digest,
             },
         });
         let due = self.last_record.is_none_or(|last| at.since(last) >= PERIOD);
@@ -107,6 +135,26 @@ mod tests {
             (o.first_ms, o.last_ms, o.count, o.messages, o.max_gap_ms),
             (Awake(1_000), Awake(4_000), 3, 1, 3_000)
         );
+    }
+
+    #[test]
+    fn a_record_carries_the_last_state_of_its_stretch() {
+        let mut c = Coalescer::new(Channel::Workspace);
+        let states = |records: Vec<Observation>| records.iter().map(|o| o.digest).collect::<Vec<_>>();
+        assert_eq!(states(c.changed(Awake(0), Some(1)).collect()), [Some(1)]);
+        assert_eq!(states(c.changed(Awake(100), Some(2)).collect()), []);
+        assert_eq!(states(c.changed(Awake(200), Some(3)).collect()), []);
+        assert_eq!(states(c.changed(Awake(90_000), None).collect()), [Some(3), None]);
+    }
+
+    #[test]
+    fn a_repeated_line_passes_after_a_pause_only() {
+        let mut c = Coalescer::new(Channel::Stdout);
+        assert_eq!(spans(c.saw(Awake(0), 1, 1)).len(), 1);
+        let passed: Vec<u64> = (1..=300).map(|n| n * 100).filter(|ms| c.is_after_pause(Awake(*ms))).collect();
+        assert_eq!(passed, [] as [u64; 0], "a line every 100 ms never pauses");
+        assert!(c.is_after_pause(Awake(35_000)) && !c.is_after_pause(Awake(39_999)));
+        assert!(c.is_after_pause(Awake(44_999)));
     }
 
     #[test]

@@ -174,7 +174,7 @@ impl Settings {
             delay: Dur::ZERO,
             profile: Profile::Standard,
             max_iterations: None,
-            watchdog: WatchPolicy::of(Profile::Standard),
+            watchdog: WatchPolicy::for_reader(Profile::Standard, reader),
             errors: ErrorPolicy::default(),
             budget: Budget::default(),
             limits: LimitPolicy::default(),
@@ -344,6 +344,17 @@ impl Profile {
             Profile::Deep => "deep",
         }
     }
+
+    /// How long an agent may be silent. Real turns of structured agents pause for up to 8 minutes; a plain agent shows
+    /// less of its work, so `standard` gives it more.
+    pub fn idle(self, reader: ReaderName) -> Limit {
+        Limit::At(Dur::from_mins(match (self, reader.is_structured()) {
+            (Profile::Quick, _) => 5,
+            (Profile::Standard, true) => 8,
+            (Profile::Standard, false) => 11,
+            (Profile::Deep, _) => 15,
+        }))
+    }
 }
 
 /// The watchdog's limits: one key for each row of its table (docs/watchdog.md), and what follows a verdict.
@@ -397,6 +408,12 @@ impl Default for WatchPolicy {
 }
 
 impl WatchPolicy {
+    /// The limits of a profile for an agent that this reader understands.
+    pub fn for_reader(profile: Profile, reader: ReaderName) -> WatchPolicy {
+        WatchPolicy { idle: profile.idle(reader), ..WatchPolicy::of(profile) }
+    }
+
+    /// The limits of a profile for a structured agent.
     pub fn of(profile: Profile) -> WatchPolicy {
         let mins = |quick, standard, deep| {
             Limit::At(Dur::from_mins(match profile {
@@ -415,7 +432,7 @@ impl WatchPolicy {
             poll: Limit::At(Dur::from_mins(10)),
             tool: mins(10, 15, 60),
             start: mins(3, 6, 10),
-            idle: mins(5, 10, 15),
+            idle: profile.idle(ReaderName::Claude),
             evidence_ttl: Ttl::Auto,
             human: Limit::At(Dur::from_mins(10)),
             grace: Dur::from_secs(10),

@@ -39,6 +39,8 @@ pub enum Sign {
         error: String,
         /// It is the end of a heartbeat; `Heartbeats` knows.
         heartbeat: bool,
+        /// The CLI canceled the call because a parallel call failed.
+        canceled: bool,
     },
     SubagentStarted {
         id: String,
@@ -81,6 +83,8 @@ pub enum Sign {
     },
     /// What the agent answers. The last one of a session counts.
     Result(AgentResult),
+    /// A plain agent printed a line that it has printed before.
+    Repeated,
     /// Alive, and no more than that: heartbeats, lifecycle lines.
     Keepalive,
     /// A line the reader cannot place.
@@ -99,12 +103,13 @@ impl Sign {
     pub fn into_fact(self) -> Option<Fact> {
         Some(match self {
             Sign::ToolStarted(tool) => Fact::ToolStarted(tool),
-            Sign::ToolEnded { id, ok, result, error, heartbeat } => {
-                Fact::ToolEnded { id, ok, result, error, heartbeat }
+            Sign::ToolEnded { id, ok, result, error, heartbeat, canceled } => {
+                Fact::ToolEnded { id, ok, result, error, heartbeat, canceled }
             }
             Sign::Error { fingerprint, .. } => Fact::Error { fingerprint },
             Sign::SubagentStarted { id } => Fact::SubagentStarted { id },
             Sign::SubagentEnded { id } => Fact::SubagentEnded { id },
+            Sign::Repeated => Fact::Repeated,
             Sign::NeedsHuman { text } => Fact::NeedsHuman { what: one_line(&text, MAX_ASKED) },
             _ => return None,
         })
@@ -136,6 +141,7 @@ impl Sign {
             | Sign::NeedsHuman { .. }
             | Sign::BackgroundWork { .. }
             | Sign::Usage { .. }
+            | Sign::Repeated
             | Sign::Keepalive
             | Sign::Unknown
             | Sign::Drift => None,
@@ -219,6 +225,7 @@ impl Tally {
             | Sign::SubagentProgress { .. }
             | Sign::SubagentEnded { .. }
             | Sign::Retrying { .. }
+            | Sign::Repeated
             | Sign::Keepalive => {}
         }
     }

@@ -53,7 +53,11 @@ pub enum Mail {
         input: Input,
     },
     /// Something in the work tree changed, or in that of one node alone.
-    WorkTreeChanged(Option<NodeIx>),
+    WorkTreeChanged {
+        node: Option<NodeIx>,
+        /// The state it is in now, if it is known.
+        digest: Option<u64>,
+    },
     PipesClosed {
         job: Job,
     },

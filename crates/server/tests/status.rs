@@ -362,7 +362,14 @@ fn the_last_sign_of_work_and_what_was_spent_outlive_the_session() {
     story.pass(3).tell(Event::Fact {
         node: node(),
         iteration: Iteration(1),
-        fact: Fact::ToolEnded { id: "t".into(), ok: true, result: 1, error: String::new(), heartbeat: false },
+        fact: Fact::ToolEnded {
+            id: "t".into(),
+            ok: true,
+            result: 1,
+            error: String::new(),
+            heartbeat: false,
+            canceled: false,
+        },
     });
     let seen = story.now.wall;
     story.pass(40);

@@ -2,7 +2,7 @@
 
 use dogwatch_core::event::{Event, Recorded, WaitEndedBy};
 use dogwatch_core::replay::JournalReplay;
-use dogwatch_core::settings::WatchPolicy;
+use dogwatch_core::settings::{ReaderName, WatchPolicy};
 use dogwatch_core::view::View;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -130,7 +130,7 @@ fn numbers_are_never_used_twice(events: &[Recorded]) {
 
 /// Under the policy they were given by, and no others.
 fn a_replay_comes_to_the_same_verdicts(events: &[Recorded]) {
-    let mut replay = JournalReplay::new(None::<fn(&WatchPolicy) -> WatchPolicy>);
+    let mut replay = JournalReplay::new(None::<fn(&WatchPolicy, ReaderName) -> WatchPolicy>);
     events.iter().for_each(|e| replay.take(e));
     let replayed = replay.finish();
     let differing: Vec<&String> = replayed.iter().flat_map(|session| &session.differing).collect();

@@ -206,7 +206,7 @@ impl Codex {
             return signs.push(Sign::Keepalive);
         }
         let failed = code.is_some_and(|code| code != 0) || FAILURES.iter().any(|f| text.starts_with(f));
-        signs.push(ended_with_text(Raw(call.as_bytes()), success && !failed, &text, code));
+        signs.push(ended_with_text(ReaderName::Codex, Raw(call.as_bytes()), success && !failed, &text, code));
     }
 
     fn at_once(&mut self, row: &Row<'_>, signs: &mut Vec<Sign>) {
@@ -214,7 +214,7 @@ impl Codex {
         let own = format!("unnamed-{}", self.unnamed);
         let id = if row.id.0.is_empty() { Raw(own.as_bytes()) } else { row.id };
         signs.push(started(ReaderName::Codex, id, name(row), args(row)));
-        signs.push(ended_with_text(id, true, "", None));
+        signs.push(ended_with_text(ReaderName::Codex, id, true, "", None));
     }
 }
 

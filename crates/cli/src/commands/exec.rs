@@ -17,8 +17,9 @@ use std::path::PathBuf;
 /// An activity-aware timeout(1). It stops a command that makes no progress for too long (--idle, 5 minutes) or that
 /// runs for too long (--session, 15 minutes), and leaves a slow command alone.
 ///
-/// A new line on stdout or stderr is progress; a repeated line is not, even if a time in it changes. A silent command
-/// that uses CPU gets up to 10 more minutes (watchdog.tool). Time in which the machine is suspended does not count.
+/// A new line on stdout or stderr is progress. A repeated line, even with another time in it, is progress only if files
+/// changed or CPU was used since the last one. A silent command that uses CPU gets up to 10 more minutes
+/// (watchdog.tool). Time in which the machine is suspended does not count.
 ///
 /// stdin, stdout, stderr and the exit code are those of the command, byte for byte. INT, TERM, HUP, QUIT, USR1 and
 /// USR2 are forwarded to it. When it ends, no process that it started is left, even if dogwatch itself was killed
@@ -67,11 +68,12 @@ Exit codes:
   128+n killed by signal n             otherwise the command's own exit code";
 
 pub fn run(args: Args) -> Result<u8, Failure> {
-    let policy = policy(&args)?;
+    let reader = named(ReaderName::ALL, ReaderName::as_str, &args.agent).unwrap_or(ReaderName::Plain);
+    let policy = policy(&args, reader)?;
     let plan = Plan {
         argv: args.command.into_iter().map(OsString::into_vec).collect(),
         policy,
-        reader: named(ReaderName::ALL, ReaderName::as_str, &args.agent).unwrap_or(ReaderName::Plain),
+        reader,
         workspace: args.workspace,
         json: args.json,
     };
@@ -88,24 +90,28 @@ fn named<T: Copy, const N: usize>(all: [T; N], name_of: fn(T) -> &'static str, n
 }
 
 /// `--idle` and `--session` are stronger than `--set`, and that than the profile.
-fn policy(args: &Args) -> Result<WatchPolicy, Failure> {
+fn policy(args: &Args, reader: ReaderName) -> Result<WatchPolicy, Failure> {
     let profile = named(Profile::ALL, Profile::as_str, &args.profile).unwrap_or(Profile::Quick);
-    let mut policy =
-        if args.set.is_empty() { WatchPolicy::of(profile) } else { with_set(profile, &args.set)? };
+    let mut policy = if args.set.is_empty() {
+        WatchPolicy::for_reader(profile, reader)
+    } else {
+        with_set(profile, reader, &args.set)?
+    };
     policy.idle = args.idle.unwrap_or(policy.idle);
     policy.session = args.session.unwrap_or(policy.session);
     Ok(policy)
 }
 
 /// Keys are read by the same rules as those of `run`, which want a loop file: this one says nothing.
-fn with_set(profile: Profile, set: &[String]) -> Result<WatchPolicy, Failure> {
+fn with_set(profile: Profile, reader: ReaderName, set: &[String]) -> Result<WatchPolicy, Failure> {
     if let Some(other) = set.iter().find(|set| !set.trim_start().starts_with("watchdog.")) {
         let message = format!("--set {other}: there is no run here, only the watchdog has settings");
         return Err(Failure::with_hint(message, "write --set watchdog.KEY=VALUE"));
     }
     let flags = Flags { set: set.to_vec(), profile: Some(profile.as_str().to_owned()), ..Flags::default() };
+    let text = format!("---\nagent: nobody\nreader: {reader}\n---\n");
     let loaded = load(&Sources {
-        loop_file: Source { name: "exec", text: "---\nagent: nobody\n---\n" },
+        loop_file: Source { name: "exec", text: &text },
         user: None,
         project: None,
         flags: &flags,

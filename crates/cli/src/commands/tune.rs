@@ -4,7 +4,7 @@ use crate::screen::words;
 use dogwatch_core::dur::Limit;
 use dogwatch_core::event::{Event, Recorded};
 use dogwatch_core::replay::{JournalReplay, Replayed};
-use dogwatch_core::settings::WatchPolicy;
+use dogwatch_core::settings::{ReaderName, WatchPolicy};
 use dogwatch_core::tune::{Advice, Key, Kind, Trial, advise};
 use std::path::PathBuf;
 
@@ -82,11 +82,11 @@ impl Past {
     }
 
     fn tune(&self) -> Tuned {
-        let own = self.replay(None::<fn(&WatchPolicy) -> WatchPolicy>);
+        let own = self.replay(None::<fn(&WatchPolicy, ReaderName) -> WatchPolicy>);
         let count = |kind| own.iter().filter(|s| Kind::of(&s.summary) == kind).count();
         let limits = Key::ALL.into_iter().map(|key| {
             advise(key, self.now(key), &own, |limit| {
-                let other = |own: &WatchPolicy| {
+                let other = |own: &WatchPolicy, _: ReaderName| {
                     let mut policy = own.clone();
                     key.set(&mut policy, Limit::At(limit));
                     policy
@@ -104,7 +104,7 @@ impl Past {
         }
     }
 
-    fn replay(&self, policy: Option<impl Fn(&WatchPolicy) -> WatchPolicy>) -> Vec<Replayed> {
+    fn replay(&self, policy: Option<impl Fn(&WatchPolicy, ReaderName) -> WatchPolicy>) -> Vec<Replayed> {
         let one = |events: &Vec<Recorded>| {
             let mut replay = JournalReplay::new(policy.as_ref());
             events.iter().for_each(|recorded| replay.take(recorded));

@@ -141,7 +141,7 @@ fn tune_proposes_nothing_for_limits_that_were_hardly_exercised() {
     let tuned: Value = serde_json::from_slice(&done.stdout).expect("a document");
     assert_eq!((&tuned["runs"], &tuned["good"], &tuned["stuck"]), (&json!(2), &json!(25), &json!(0)));
     let idle = &tuned["limits"][0];
-    assert_eq!((&idle["key"], &idle["now_s"]), (&json!("idle"), &json!(600)));
+    assert_eq!((&idle["key"], &idle["now_s"]), (&json!("idle"), &json!(660)));
     assert_eq!(idle["proposed_s"], Value::Null, "{idle}");
     assert_eq!((&idle["samples"]["unit"], &idle["samples"]["needed"]), (&json!("gaps"), &json!(1000)));
     assert!(idle["samples"]["seen"].as_u64().is_some_and(|n| (25..1000).contains(&n)), "{idle}");

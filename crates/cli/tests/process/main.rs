@@ -14,6 +14,7 @@ mod day;
 mod doctor;
 mod endings;
 mod far;
+mod flipping;
 mod full_disk;
 mod full_output;
 mod graphs;

@@ -74,16 +74,17 @@ fn case_24_nothing_printed_at_all_is_told_apart_from_silence() {
         shown(&lines).join("; ")
     };
     let at_start = "360 hard_stop NO_OUTPUT_AT_START";
-    let silence = "600 hard_stop NO_OUTPUT_DEADLINE";
+    let silence = "480 hard_stop NO_OUTPUT_DEADLINE";
+    let plain = "660 hard_stop NO_OUTPUT_DEADLINE";
     assert_eq!(reason(json!({"t_ms": 0, "input": "heartbeat"}), "claude"), at_start);
     assert_eq!(reason(json!({"t_ms": 0, "input": "stderr", "bytes": 9}), "claude"), at_start);
     assert_eq!(reason(json!({"t_ms": 5000, "input": "stdout", "bytes": 9}), "claude"), silence);
     assert_eq!(reason(json!({"t_ms": 5000, "input": "keepalive"}), "claude"), silence);
-    assert_eq!(reason(json!({"t_ms": 0, "input": "heartbeat"}), "plain"), silence);
-    assert_eq!(reason(json!({"t_ms": 0, "input": "stdout", "bytes": 0}), "plain"), silence);
+    assert_eq!(reason(json!({"t_ms": 0, "input": "heartbeat"}), "plain"), plain);
+    assert_eq!(reason(json!({"t_ms": 0, "input": "stdout", "bytes": 0}), "plain"), plain);
     assert_eq!(
         reason(json!({"t_ms": 5000, "input": "stderr", "bytes": 1}), "plain"),
-        "605 hard_stop NO_OUTPUT_DEADLINE"
+        "665 hard_stop NO_OUTPUT_DEADLINE"
     );
 }
 
@@ -109,7 +110,7 @@ fn case_20_tools_hold_silence_up_to_their_cap_and_delegation_is_waiting() {
     };
     assert_eq!(start(json!({})), "910 hard_stop TOOL_CEILING_EXCEEDED");
     assert_eq!(start(json!({"timeout_s": 120})), "190 hard_stop TOOL_CEILING_EXCEEDED");
-    assert_eq!(start(json!({"delegates": true})), "610 hard_stop NO_OUTPUT_DEADLINE");
+    assert_eq!(start(json!({"delegates": true})), "670 hard_stop NO_OUTPUT_DEADLINE");
 }
 
 #[test]
@@ -131,6 +132,84 @@ fn case_19_a_heartbeat_of_a_subagent_is_no_progress_but_makes_it_a_child() {
     };
     assert_eq!(beats("progress"), "");
     assert_eq!(beats("heartbeat"), "631 hard_stop CHILDREN_PERSIST_TOO_LONG");
+}
+
+/// The shape of a turn whose subagent takes quick steps, and then slower ones, behind a parent that cannot speak.
+#[test]
+fn a_subagent_at_work_behind_a_delegating_call_is_not_silence() {
+    let mut all = vec![
+        json!({"t_ms": 1000, "input": "message"}),
+        json!({"t_ms": 9000, "input": "tool_started", "id": "d", "name": "Task"}),
+    ];
+    let steps = (1..=60).map(|n| n * 10).chain([670, 740, 810, 880]);
+    all.extend(
+        steps.map(|s| json!({"t_ms": 10_000 + s * 1000, "input": "subagent", "id": "s", "what": "tool"})),
+    );
+    all.push(json!({"t_ms": 3_600_000, "input": "end"}));
+    let told = |profile| shown(&timeline(&all).told(&["--agent", "claude", "--profile", profile]).0);
+    let last = |profile| told(profile).pop().expect("it ends");
+    assert_eq!(last("standard"), "1370 hard_stop NO_OUTPUT_DEADLINE", "8 minutes after its last step");
+    assert_eq!(last("quick"), "900 hard_stop SESSION_CEILING_EXCEEDED");
+}
+
+/// The shape of a turn in which one call of a parallel batch fails and the CLI cancels the others.
+#[test]
+fn canceled_siblings_of_a_failed_call_are_no_loop() {
+    let call = |n: u64, result: &str| {
+        let (id, at) = (format!("t{n}"), 10_000 + n * 1500);
+        [
+            json!({"t_ms": at, "input": "tool_started", "id": id, "name": "Edit", "args": {"n": n}}),
+            json!({"t_ms": at + 1, "input": "tool_ended", "id": id, "ok": false, "result": result}),
+        ]
+    };
+    let batch = |sibling: &str| {
+        let mut all: Vec<Value> = call(0, "String to replace not found in file").into();
+        all.extend((1..9).flat_map(|n| call(n, sibling)));
+        all.push(json!({"t_ms": 60_000, "input": "exited", "code": 0}));
+        let (lines, summary) = timeline(&all).told(&["--agent", "claude"]);
+        (shown(&lines), summary["errors"].as_u64())
+    };
+    for sibling in [
+        "<tool_use_error>Sibling tool call errored</tool_use_error>",
+        "<tool_use_error>Cancelled: parallel tool call Bash(make) errored</tool_use_error>",
+    ] {
+        assert_eq!(batch(sibling), (vec![], Some(1)), "{sibling}");
+    }
+    let same = batch("String to replace not found in file").0;
+    assert_eq!(same.last().map(String::as_str), Some("16.001 hard_stop ERROR_LOOP"));
+}
+
+#[test]
+fn calls_that_overlap_fail_as_one() {
+    let mut all: Vec<Value> = (0..8)
+        .map(|n| json!({"t_ms": 1000 + n, "input": "tool_started", "id": n.to_string(), "name": "Read", "args": {"n": n}}))
+        .collect();
+    all.extend((0..8).map(
+        |n| json!({"t_ms": 2000 + n, "input": "tool_ended", "id": n.to_string(), "ok": false, "result": "no such file"}),
+    ));
+    all.push(json!({"t_ms": 60_000, "input": "exited", "code": 0}));
+    assert_eq!(timeline(&all).told(&["--agent", "codex"]).0, Vec::<Value>::new());
+}
+
+#[test]
+fn a_constant_line_counts_after_work_and_not_by_itself() {
+    let session = |work: &dyn Fn(u64) -> Option<Value>| {
+        let mut all = Vec::new();
+        for minute in 0..50u64 {
+            all.extend(work(minute * 60_000));
+            all.push(json!({"t_ms": minute * 60_000 + 30_000, "line": "step done"}));
+        }
+        all.push(json!({"t_ms": 3_200_000, "input": "end"}));
+        let (lines, _) = timeline(&all).told(&["--set", "watchdog.evidence_ttl=0"]);
+        shown(&lines).pop()
+    };
+    assert_eq!(session(&|_| None).as_deref(), Some("690 hard_stop NO_OUTPUT_DEADLINE"));
+    let writes = |at| Some(json!({"t_ms": at, "input": "workspace", "path": "a", "digest": at}));
+    assert_eq!(session(&writes), None);
+    let burns = |at: u64| Some(json!({"t_ms": at, "input": "children", "live": 0, "cpu_ms": at / 10}));
+    assert_eq!(session(&burns), None);
+    let sleeps = |at: u64| Some(json!({"t_ms": at, "input": "children", "live": 0, "cpu_ms": at / 100}));
+    assert_eq!(session(&sleeps).as_deref(), Some("690 hard_stop NO_OUTPUT_DEADLINE"));
 }
 
 #[test]
@@ -193,7 +272,9 @@ fn what_happens_at_a_due_moment_counts_and_the_end_of_the_look_is_judged() {
 fn a_policy_comes_from_flags_or_from_a_file() {
     let t = timeline(&[json!({"t_ms": 0, "input": "message"}), json!({"t_ms": 36_000_000, "input": "end"})]);
     let at = |args: &[&str]| t.told(args).1["ended_at_s"].as_f64();
-    assert_eq!(at(&[]), Some(600.0));
+    assert_eq!(at(&[]), Some(660.0), "a plain agent");
+    assert_eq!(at(&["--agent", "codex"]), Some(480.0));
+    assert_eq!(at(&["--agent", "codex", "--profile", "standard"]), Some(480.0));
     assert_eq!(at(&["--profile", "deep"]), Some(900.0));
     assert_eq!(at(&["--profile", "deep", "--set", "watchdog.idle=90s"]), Some(90.0));
     let file = t.dir.path().join("dogwatch.toml");
@@ -248,15 +329,15 @@ fn an_empty_file_is_a_session_without_anything() {
 fn people_get_a_table() {
     let t = timeline(&[
         json!({"t_ms": 1000, "input": "message"}),
-        json!({"t_ms": 590_000, "input": "workspace", "path": "a"}),
+        json!({"t_ms": 470_000, "input": "workspace", "path": "a"}),
         json!({"t_ms": 3_600_000, "input": "end"}),
     ]);
     let out = replay(&["--agent", "claude"], &t.path());
     assert_eq!(
         String::from_utf8(out.stdout).expect("UTF-8"),
-        " 0:10:01.0  continue   deferred by workspace, seen 11.0s ago\n\
-         \x200:10:20.0  hard_stop  NO_OUTPUT_DEADLINE  Idle timeout: no progress for 619.0s (limit 600s, 1 messages)\n\
-         \x200:10:20.0  timed_out by NO_OUTPUT_DEADLINE; 1 messages, 0 tools, 0 errors\n"
+        " 0:08:01.0  continue   deferred by workspace, seen 11.0s ago\n\
+         \x200:08:20.0  hard_stop  NO_OUTPUT_DEADLINE  Idle timeout: no progress for 499.0s (limit 480s, 1 messages)\n\
+         \x200:08:20.0  timed_out by NO_OUTPUT_DEADLINE; 1 messages, 0 tools, 0 errors\n"
     );
 }
 

@@ -1,7 +1,7 @@
 //! Counts the facts that the watchdog took of one session.
 
 use crate::hash;
-use crate::watch::{Channel, Fact};
+use crate::watch::{Channel, Fact, MAX_REMEMBERED};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The counts of a session up to now.
@@ -45,7 +45,7 @@ impl Counts {
                 let new = self.open.insert(hash::bytes(tool.id.as_bytes()), tool.delegates).is_none();
                 self.tools += u64::from(new);
             }
-            Fact::ToolEnded { id, ok, error, heartbeat, .. } => {
+            Fact::ToolEnded { id, ok, error, heartbeat, canceled, .. } => {
                 self.note_gap(!heartbeat);
                 let id = hash::bytes(id.as_bytes());
                 match self.open.remove(&id) {
@@ -54,11 +54,15 @@ impl Counts {
                     None => {}
                 }
                 let failure = || hash::mix(id, hash::bytes(error.as_bytes()));
-                self.errors += u64::from(!ok && self.failures.insert(failure()));
+                if self.failures.len() >= MAX_REMEMBERED {
+                    self.failures.clear();
+                }
+                self.errors += u64::from(!ok && !canceled && self.failures.insert(failure()));
             }
             Fact::Error { .. } => self.errors += 1,
             Fact::SubagentEnded { .. } => self.subagents += 1,
-            Fact::SubagentStarted { .. }
+            Fact::Repeated
+            | Fact::SubagentStarted { .. }
             | Fact::Sampled { .. }
             | Fact::NeedsHuman { .. }
             | Fact::Suspended { .. } => {}

@@ -92,6 +92,19 @@ impl Feed {
         }
     }
 
+    /// The work tree changed in a live session. A record carries the last state of its stretch: one record for each
+    /// state would let a storm of writes fill the journal.
+    pub fn changed(&mut self, at: Awake, digest: Option<u64>, out: &mut Vec<Fact>) {
+        for record in self.channels[Channel::Workspace as usize].changed(at, digest) {
+            self.pass(record, out);
+        }
+    }
+
+    /// So many starts and ends of calls of which nothing else is passed on.
+    pub fn calls(&mut self, at: Awake, count: u64, out: &mut Vec<Fact>) {
+        self.saw(at, Channel::Stdout, count, 0, out);
+    }
+
     /// A line of stdout that is not blank, as the agent's reader understood it.
     pub fn line(&mut self, at: Awake, signs: &mut Vec<Sign>, out: &mut Vec<Fact>) {
         self.printed(at, out);
@@ -100,8 +113,8 @@ impl Feed {
         }
     }
 
-    /// A line of stderr that is not blank, as the agent's reader understood it. For a structured agent it is no
-    /// progress, and the agent has not printed anything yet by it.
+    /// Takes a line of stderr that is not blank, as the agent's reader understood it. For a structured agent it is not
+    /// progress and does not show that the agent has started.
     pub fn stderr_line(&mut self, at: Awake, signs: &mut Vec<Sign>, out: &mut Vec<Fact>) {
         if !self.structured {
             return self.line(at, signs, out);
@@ -158,6 +171,9 @@ impl Feed {
     }
 
     fn sign(&mut self, at: Awake, sign: Sign, out: &mut Vec<Fact>) {
+        if sign == Sign::Repeated && !self.channels[Channel::Stdout as usize].is_after_pause(at) {
+            return;
+        }
         if let Some(channel) = sign.progress() {
             self.saw(at, channel, 1, u64::from(sign == Sign::Message), out);
         }
@@ -235,10 +251,10 @@ impl Feed {
         }
     }
 
-    /// All that waits tells of the same state of the work tree: another one would have flushed it.
+    /// In a timeline all that waits has the same state of the work tree: another state would have flushed it.
     fn pass(&mut self, mut seen: Observation, out: &mut Vec<Fact>) {
-        if seen.channel == Channel::Workspace {
-            seen.digest = self.digest.flatten();
+        if let Some(digest) = self.digest.filter(|_| seen.channel == Channel::Workspace) {
+            seen.digest = digest;
         }
         out.push(Fact::Observed(seen));
     }

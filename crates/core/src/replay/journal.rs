@@ -9,7 +9,7 @@ use super::player::{Finish, Looks, Player};
 use crate::event::{EndStep, Event, Recorded};
 use crate::ids::{Iteration, NodeName};
 use crate::moment::Awake;
-use crate::settings::{Plan, WatchPolicy};
+use crate::settings::{Plan, ReaderName, WatchPolicy};
 use crate::view::View;
 use crate::watch::{Fact, Session};
 
@@ -37,7 +37,7 @@ struct Running {
     differing: Vec<String>,
 }
 
-impl<P: Fn(&WatchPolicy) -> WatchPolicy> JournalReplay<P> {
+impl<P: Fn(&WatchPolicy, ReaderName) -> WatchPolicy> JournalReplay<P> {
     pub fn new(policy: Option<P>) -> JournalReplay<P> {
         let view = View::default();
         JournalReplay { view, plan: None, policy, open: vec![], done: vec![], begun: 0, last: Awake(0) }
@@ -105,7 +105,7 @@ impl<P: Fn(&WatchPolicy) -> WatchPolicy> JournalReplay<P> {
         };
         let own = &plan.settings.watchdog;
         let (policy, looks) = match &self.policy {
-            Some(policy) => (policy(own), Looks::EveryDue),
+            Some(policy) => (policy(own, plan.settings.reader), Looks::EveryDue),
             None => (own.clone(), Looks::AsWritten),
         };
         let name = IterationName { node: node.clone(), iteration };

@@ -153,6 +153,7 @@ pub(super) fn is_progress(fact: &Fact) -> bool {
         Fact::ToolStarted(_) | Fact::ToolEnded { .. } => !fact.is_heartbeat(),
         Fact::Observed(_) | Fact::SubagentStarted { .. } => true,
         Fact::Printed
+        | Fact::Repeated
         | Fact::Error { .. }
         | Fact::SubagentEnded { .. }
         | Fact::Sampled { .. }

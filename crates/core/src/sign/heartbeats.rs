@@ -64,7 +64,14 @@ mod tests {
     }
 
     fn ends(id: &str) -> Sign {
-        Sign::ToolEnded { id: id.to_owned(), ok: true, result: 1, error: String::new(), heartbeat: false }
+        Sign::ToolEnded {
+            id: id.to_owned(),
+            ok: true,
+            result: 1,
+            error: String::new(),
+            heartbeat: false,
+            canceled: false,
+        }
     }
 
     fn marked(signs: Vec<Sign>) -> Vec<bool> {

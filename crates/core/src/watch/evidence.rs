@@ -97,11 +97,6 @@ impl Channels {
         }
     }
 
-    /// When the channel's evidence stops being fresh.
-    pub fn fresh_until(&self, channel: Channel, ttl: Ttl, idle: Limit) -> Option<Awake> {
-        Some(self.last(channel)?.plus(self.ttl(channel, ttl, idle)))
-    }
-
     /// The freshest channel; of equals the first: stdout is what people look for.
     pub fn freshest(&self) -> Option<Channel> {
         let seen = Channel::ALL.iter().filter_map(|c| Some((self.last(*c)?, *c)));

@@ -11,6 +11,8 @@ pub enum Fact {
     /// The agent has printed something on stdout, were it only that it has begun. Told once, for agents whose
     /// stream is known: to have said nothing at all is something else than to have gone silent.
     Printed,
+    /// A plain agent printed a line again after a pause. The work that went on meanwhile decides whether it counts.
+    Repeated,
     /// A stretch of progress on a channel.
     Observed(Observation),
     ToolStarted(ToolStarted),
@@ -26,6 +28,10 @@ pub enum Fact {
         /// As in its start.
         #[serde(skip_serializing_if = "std::ops::Not::not", default)]
         heartbeat: bool,
+        /// The CLI canceled the call because a parallel call failed. It never ran, so it is no error and no part of
+        /// a loop.
+        #[serde(skip_serializing_if = "std::ops::Not::not", default)]
+        canceled: bool,
     },
     /// An error that is no tool's.
     Error {
@@ -59,6 +65,7 @@ impl Fact {
             Fact::ToolStarted(tool) => tool.heartbeat,
             Fact::ToolEnded { heartbeat, .. } => *heartbeat,
             Fact::Printed
+            | Fact::Repeated
             | Fact::Observed(_)
             | Fact::Error { .. }
             | Fact::SubagentStarted { .. }

@@ -3,6 +3,9 @@
 //!
 //! Both are cleared only by something new: a state of the work tree that this session has not had, or an ok
 //! result that this call has not given. Talk clears nothing.
+//!
+//! Calls that overlap in time are one step of the agent: it saw none of their results when it made them. Equal failures
+//! of such calls count once, and so do equal calls with equal results.
 
 use crate::dur::Limit;
 use crate::hash;
@@ -23,30 +26,55 @@ const MAX_CALLS: usize = MAX_PERIOD * 100;
 /// The same errors in a streak.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Errors {
-    streak: BTreeMap<String, u32>,
+    streak: BTreeMap<String, Streak>,
     /// When an error last made its streak worth a notice, and which.
     pub noticed: Option<(Awake, String)>,
     /// The failures of tools that were counted: each once per call and kind of failure.
     of_tools: BTreeSet<u64>,
 }
 
+/// One error in a streak.
+#[derive(Clone, Copy, Debug, Default)]
+struct Streak {
+    count: u32,
+    /// The end of the last call that was counted.
+    ended: u64,
+}
+
+/// When a call began and ended, in the order of all starts and ends of the session.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Span {
+    pub began: u64,
+    pub ended: u64,
+}
+
 impl Errors {
     pub fn add(&mut self, at: Awake, fingerprint: &str) {
+        self.count(at, fingerprint, None);
+    }
+
+    fn count(&mut self, at: Awake, fingerprint: &str, call: Option<Span>) {
         if self.streak.len() >= MAX_FINGERPRINTS && !self.streak.contains_key(fingerprint) {
             self.streak.clear();
         }
-        let count = self.streak.entry(fingerprint.to_owned()).or_default();
-        *count = count.saturating_add(1);
-        if *count == NOTICE_AT {
+        let streak = self.streak.entry(fingerprint.to_owned()).or_default();
+        if let Some(call) = call {
+            if call.began < streak.ended {
+                return;
+            }
+            streak.ended = call.ended;
+        }
+        streak.count = streak.count.saturating_add(1);
+        if streak.count == NOTICE_AT {
             self.noticed = Some((at, fingerprint.to_owned()));
         }
     }
 
-    /// A stream may tell the end of a call twice.
-    pub fn add_of_tool(&mut self, at: Awake, id: &str, fingerprint: &str) {
+    /// Counts the failure of a call, unless the stream has reported it before or a parallel call failed alike.
+    pub fn add_of_tool(&mut self, at: Awake, id: &str, fingerprint: &str, call: Span) {
         let key = hash::mix(hash::bytes(id.as_bytes()), hash::bytes(fingerprint.as_bytes()));
         if self.of_tools.len() >= MAX_REMEMBERED || self.of_tools.insert(key) {
-            self.add(at, fingerprint);
+            self.count(at, fingerprint, Some(call));
         }
     }
 
@@ -58,7 +86,7 @@ impl Errors {
     /// The error that has come so often.
     pub fn reached(&self, limit: Option<u32>) -> Option<(&str, u32)> {
         let limit = limit?;
-        self.streak.iter().find(|(_, n)| **n >= limit).map(|(text, n)| (text.as_str(), *n))
+        self.streak.iter().find(|(_, s)| s.count >= limit).map(|(text, s)| (text.as_str(), s.count))
     }
 }
 
@@ -75,6 +103,8 @@ struct Call {
 pub(super) struct Loops {
     pub errors: Errors,
     calls: VecDeque<Call>,
+    /// The end of each of them, in the order of all starts and ends.
+    ends: VecDeque<u64>,
     /// When the last call's result last differed from the one before it of the same call.
     changed: Option<Awake>,
     results: BTreeSet<(u64, u64)>,
@@ -102,24 +132,32 @@ impl Loops {
         }
     }
 
-    pub fn ended(&mut self, at: Awake, what: u64, result: u64, ok: bool) {
+    pub fn ended(&mut self, at: Awake, what: u64, result: u64, ok: bool, span: Span) {
+        let call = Call { what, result, ok, tree: self.tree };
+        let overlapping =
+            self.calls.iter().zip(&self.ends).rev().take_while(|(_, ended)| span.began < **ended);
+        if overlapping.into_iter().any(|(other, _)| *other == call) {
+            return;
+        }
         let new = ok && (self.results.len() >= MAX_REMEMBERED || self.results.insert((what, result)));
         if new {
             self.clear();
         }
-        let call = Call { what, result, ok, tree: self.tree };
         if self.calls.back() != Some(&call) {
             self.changed = Some(at);
         }
         if self.calls.len() == MAX_CALLS {
             self.calls.pop_front();
+            self.ends.pop_front();
         }
         self.calls.push_back(call);
+        self.ends.push_back(span.ended);
     }
 
     fn clear(&mut self) {
         self.errors.clear();
         self.calls.clear();
+        self.ends.clear();
     }
 
     /// The shortest cycle that has gone round so often. Polling, one ok call again and again, must also have

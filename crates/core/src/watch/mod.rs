@@ -24,7 +24,7 @@ use crate::event::{Observation, words};
 use crate::moment::Awake;
 use crate::settings::{Ttl, WatchPolicy};
 use evidence::{Channels, Piece};
-use loops::Loops;
+use loops::{Loops, Span};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use tools::Tools;
@@ -151,16 +151,22 @@ impl Watch {
         });
         match fact {
             Fact::Printed => self.spoke = true,
+            Fact::Repeated => self.repeated(at),
             Fact::Observed(seen) => self.observe(seen),
             // Presence is no call: it is neither in flight nor part of a loop, and clears none.
             Fact::ToolStarted(tool) if tool.heartbeat => self.spoke = true,
             Fact::ToolEnded { ok: true, heartbeat: true, .. } => {}
             Fact::ToolEnded { id, error, heartbeat: true, .. } => {
-                self.loops.errors.add_of_tool(at, id, error);
+                let now = self.tools.steps();
+                self.loops.errors.add_of_tool(at, id, error, Span { began: now, ended: now });
             }
             Fact::ToolStarted(tool) => {
                 self.progress(at, tool.mcp);
                 self.tools.started(at, tool);
+            }
+            Fact::ToolEnded { id, canceled: true, .. } => {
+                let tool = self.tools.ended(id);
+                self.progress(at, tool.is_some_and(|t| t.mcp));
             }
             Fact::ToolEnded { id, ok, result, error, .. } => self.tool_ended(at, id, *ok, *result, error),
             Fact::Error { fingerprint } => self.loops.errors.add(at, fingerprint),
@@ -192,8 +198,7 @@ impl Watch {
         let ahead = seen.last_ms.since(last).as_millis();
         self.channels.observe(&Piece { channel, first, last, count, max_gap_ms }, ahead);
         self.messages = self.messages.saturating_add(seen.messages);
-        let ttl = self.channels.ttl(channel, self.policy.evidence_ttl, self.policy.idle);
-        self.waited.take_out(first, last.plus(ttl));
+        self.waited.take_out(first, last.plus(self.ttl(channel)));
         self.waited.upto = self.waited.upto.max(last);
         match seen.channel {
             Channel::Stdout => {
@@ -202,6 +207,19 @@ impl Watch {
             }
             Channel::Workspace => self.loops.workspace(seen.digest),
             Channel::McpTool | Channel::Subagent => {}
+        }
+    }
+
+    /// A constant line, printed once per step, says nothing by itself. It is progress if the work tree changed or a
+    /// sample showed CPU at work since the last progress on stdout, so each of these counts for one line only.
+    fn repeated(&mut self, at: Awake) {
+        let since = self.channels.last(Channel::Stdout).unwrap_or(self.session.started);
+        let moved = self.channels.last(Channel::Workspace).is_some_and(|last| last > since);
+        let worked = self.effort.working && self.effort.last.is_some_and(|(last, _)| last > since);
+        if moved || worked {
+            self.spoke = true;
+            let line = Piece { channel: Channel::Stdout, first: at, last: at, count: 1, max_gap_ms: 0 };
+            self.channels.observe(&line, self.frozen);
         }
     }
 
@@ -220,11 +238,13 @@ impl Watch {
     fn tool_ended(&mut self, at: Awake, id: &str, ok: bool, result: u64, error: &str) {
         let tool = self.tools.ended(id);
         self.progress(at, tool.as_ref().is_some_and(|t| t.mcp));
+        let ended = self.tools.steps();
+        let span = Span { began: tool.as_ref().map_or(ended, |t| t.began), ended };
         if !ok {
-            self.loops.errors.add_of_tool(at, id, error);
+            self.loops.errors.add_of_tool(at, id, error, span);
         }
         if let Some(tool) = tool {
-            self.loops.ended(at, tool.call, result, ok);
+            self.loops.ended(at, tool.call, result, ok, span);
         }
     }
 
@@ -244,7 +264,16 @@ impl Watch {
     }
 
     fn fresh_until_on(&self, channel: Channel) -> Option<Awake> {
-        self.channels.fresh_until(channel, self.policy.evidence_ttl, self.policy.idle)
+        Some(self.channels.last(channel)?.plus(self.ttl(channel)))
+    }
+
+    /// How long evidence on this channel stays fresh. While work is delegated the parent cannot speak, so an automatic
+    /// ttl gives every channel as much time as stdout has.
+    fn ttl(&self, channel: Channel) -> Dur {
+        match (self.policy.evidence_ttl, self.policy.idle.duration()) {
+            (Ttl::Auto, Some(idle)) if self.tools.delegating() => idle,
+            (ttl, _) => self.channels.ttl(channel, ttl, self.policy.idle),
+        }
     }
 
     /// The other channel whose evidence lasts longest, and until when. A ttl of zero: stdout only.

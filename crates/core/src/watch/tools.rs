@@ -16,6 +16,8 @@ pub(super) struct InFlight {
     pub name: String,
     pub call: u64,
     pub since: Awake,
+    /// Its place in the order of starts and ends.
+    pub began: u64,
     timeout: Option<Dur>,
     pub delegates: bool,
     pub mcp: bool,
@@ -35,17 +37,22 @@ pub(super) struct Tools {
     subagents: BTreeSet<String>,
     /// Children alive in the last sample.
     children: u32,
+    /// Counts starts and ends, to know which calls overlap. Times do not tell: calls of one chunk share one.
+    steps: u64,
 }
 
 impl Tools {
     /// A second start with the same id is the same call, told better.
     pub fn started(&mut self, at: Awake, tool: &ToolStarted) {
-        let known = self.open.get(&tool.id).map(|open| open.since);
+        self.steps += 1;
+        let known = self.open.get(&tool.id).map(|open| (open.since, open.began));
+        let (since, began) = known.unwrap_or((at, self.steps));
         if self.open.len() < MAX_OPEN || known.is_some() {
             let call = InFlight {
                 name: tool.name.clone(),
                 call: tool.call,
-                since: known.unwrap_or(at),
+                since,
+                began,
                 timeout: tool.timeout,
                 delegates: tool.delegates,
                 mcp: tool.mcp,
@@ -56,7 +63,13 @@ impl Tools {
 
     /// An end without a start tells nothing about a call.
     pub fn ended(&mut self, id: &str) -> Option<InFlight> {
+        self.steps += 1;
         self.open.remove(id)
+    }
+
+    /// The number of starts and ends so far.
+    pub fn steps(&self) -> u64 {
+        self.steps
     }
 
     pub fn subagent_started(&mut self, id: &str) {
@@ -82,9 +95,12 @@ impl Tools {
         self.ordinary().next().is_some()
     }
 
+    /// A delegating call or a subagent is open, so that the parent cannot speak.
+    pub fn delegating(&self) -> bool {
+        self.open.values().any(|t| t.delegates) || !self.subagents.is_empty()
+    }
+
     pub fn waiting_on_children(&self) -> bool {
-        self.open.values().any(|t| t.delegates)
-            || !self.subagents.is_empty()
-            || (self.children > 0 && !self.any_ordinary())
+        self.delegating() || (self.children > 0 && !self.any_ordinary())
     }
 }

@@ -51,7 +51,7 @@ pub fn starts(id: &str, call: u64) -> ToolStarted {
 
 pub fn ends(id: &str, ok: bool, result: u64) -> Fact {
     let error = if ok { String::new() } else { format!("error {result}") };
-    Fact::ToolEnded { id: id.to_owned(), ok, result, error, heartbeat: false }
+    Fact::ToolEnded { id: id.to_owned(), ok, result, error, heartbeat: false, canceled: false }
 }
 
 fn error(text: &str) -> Fact {
@@ -115,6 +115,9 @@ pub fn going_round() -> Vec<Fact> {
         ends("a", true, 2),
         ends("a", false, 1),
         ends("other", false, 1),
+        Fact::ToolStarted(starts("b", 1)),
+        ends("b", false, 1),
+        canceled("a"),
     ]
 }
 
@@ -133,13 +136,18 @@ pub fn alive() -> Vec<Fact> {
     ]
 }
 
+pub fn canceled(id: &str) -> Fact {
+    let Fact::ToolEnded { id, result, error, .. } = ends(id, false, 1) else { unreachable!("an end") };
+    Fact::ToolEnded { id, ok: false, result, error, heartbeat: false, canceled: true }
+}
+
 pub fn beats(id: &str) -> Fact {
     Fact::ToolStarted(ToolStarted { mcp: true, heartbeat: true, ..starts(id, 7) })
 }
 
 pub fn beaten(id: &str, ok: bool) -> Fact {
     let Fact::ToolEnded { id, ok, result, error, .. } = ends(id, ok, 1) else { unreachable!("an end") };
-    Fact::ToolEnded { id, ok, result, error, heartbeat: true }
+    Fact::ToolEnded { id, ok, result, error, heartbeat: true, canceled: false }
 }
 
 /// What was told, and the moments at which nobody may ask: within a suspend, and before a late record.
@@ -333,7 +341,7 @@ impl Drawn {
     fn fact(&mut self) -> Fact {
         let id = ["a", "b", "c"][self.below(3)];
         let small = self.below(3) as u64;
-        match self.below(18) {
+        match self.below(19) {
             0 => Fact::Printed,
             1 | 2 => seen(Channel::ALL[self.below(4)], None),
             3 => seen(Channel::Workspace, Some(1 << (40 + small))),
@@ -343,7 +351,8 @@ impl Drawn {
                 timeout: (self.below(4) == 0).then(|| Dur::from_secs(10 * small)),
                 ..starts(id, small)
             }),
-            6..=9 => ends(id, self.below(2) == 0, small),
+            6..=8 => ends(id, self.below(2) == 0, small),
+            9 => canceled(id),
             10 => error(["x", "y"][self.below(2)]),
             11 => Fact::SubagentStarted { id: id.to_owned() },
             12 => Fact::SubagentEnded { id: id.to_owned() },
@@ -352,6 +361,7 @@ impl Drawn {
                 Fact::Sampled { children: u32::try_from(small).expect("small"), cpu_ms: self.cpu_ms }
             }
             15 => beats("h"),
+            17 => Fact::Repeated,
             16 => beaten("h", self.below(3) > 0),
             _ => Fact::Suspended { for_ms: 5_000 * small },
         }

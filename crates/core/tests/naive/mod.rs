@@ -46,6 +46,8 @@ struct Call {
     id: String,
     what: u64,
     since: u64,
+    /// The number of the fact that started it.
+    began: usize,
     cap: Option<u64>,
     delegates: bool,
     mcp: bool,
@@ -66,6 +68,15 @@ struct Ended {
     result: u64,
     ok: bool,
     tree: Tree,
+}
+
+/// A finished call in its place among the facts.
+#[derive(Clone, Copy, Debug)]
+struct Placed {
+    at: u64,
+    began: usize,
+    number: usize,
+    what: Ended,
 }
 
 impl<'a> Oracle<'a> {
@@ -128,6 +139,16 @@ impl<'a> Oracle<'a> {
                 // A heartbeat says "alive": that is no progress.
                 Fact::ToolStarted(ToolStarted { heartbeat: true, .. })
                 | Fact::ToolEnded { heartbeat: true, .. } => {}
+                // A plain agent's constant line counts if the work tree or the CPU moved since the last progress.
+                Fact::Repeated => {
+                    let last = |of| pieces.iter().filter(|p: &&Piece| p.channel == of).map(|p| p.last).max();
+                    let spoke = last(Channel::Stdout).unwrap_or(0);
+                    let moved = last(Channel::Workspace).is_some_and(|at| at > spoke);
+                    let sampled = self.samples(n).last().is_some_and(|(at, ..)| *at > spoke);
+                    if moved || (sampled && self.works_after(n)) {
+                        pieces.push(single(Channel::Stdout, at));
+                    }
+                }
                 Fact::ToolStarted(tool) => {
                     pieces.push(single(Channel::Stdout, at));
                     pieces.extend(tool.mcp.then(|| single(Channel::McpTool, at)));
@@ -143,10 +164,14 @@ impl<'a> Oracle<'a> {
         pieces
     }
 
-    /// How long evidence of such pieces stays fresh.
-    fn ttl(&self, pieces: &[Piece]) -> u64 {
+    /// How long evidence of such pieces stays fresh after the first `n` facts. While a delegating call or a subagent is
+    /// open that is the idle limit.
+    fn ttl(&self, pieces: &[Piece], n: usize) -> u64 {
         if let Ttl::Fixed(ttl) = self.policy.evidence_ttl {
             return ttl.as_millis();
+        }
+        if let Some(idle) = self.policy.idle.duration().filter(|_| self.delegates_after(n)) {
+            return idle.as_millis();
         }
         let mut gaps = Vec::new();
         for (n, piece) in pieces.iter().enumerate() {
@@ -169,17 +194,18 @@ impl<'a> Oracle<'a> {
     /// Calls in flight after the first `n` facts. A second start is the same call, told better.
     fn open(&self, n: usize) -> BTreeMap<String, Call> {
         let mut open: BTreeMap<String, Call> = BTreeMap::new();
-        for (at, fact) in self.facts().into_iter().take(n) {
+        for (k, (at, fact)) in self.facts().into_iter().take(n).enumerate() {
             match fact {
                 // A heartbeat is no call: nobody waits for it.
                 Fact::ToolStarted(t) if t.heartbeat => {}
                 Fact::ToolEnded { heartbeat: true, .. } => {}
                 Fact::ToolStarted(t) => {
-                    let since = open.get(&t.id).map_or(at, |call| call.since);
+                    let (since, began) = open.get(&t.id).map_or((at, k), |call| (call.since, call.began));
                     let declared = t.timeout.map(|d| d.as_millis() + 60_000);
                     let cap = self.policy.tool.duration().map(|d| declared.unwrap_or(d.as_millis()));
                     let (what, delegates, mcp) = (t.call, t.delegates, t.mcp);
-                    open.insert(t.id.clone(), Call { id: t.id.clone(), what, since, cap, delegates, mcp });
+                    let call = Call { id: t.id.clone(), what, since, began, cap, delegates, mcp };
+                    open.insert(t.id.clone(), call);
                 }
                 Fact::ToolEnded { id, .. } => {
                     open.remove(id);

@@ -1,6 +1,6 @@
 //! The rows, one function each, in the order of the table.
 
-use super::{CELL, Ended, Oracle, Piece, Tree};
+use super::{CELL, Ended, Oracle, Piece, Placed, Tree};
 use dogwatch_core::settings::Ttl;
 use dogwatch_core::watch::{Channel, Fact};
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,7 +20,10 @@ impl Oracle<'_> {
         let pieces = self.pieces();
         let cells = (0..now).step_by(usize::try_from(CELL).expect("small"));
         let waited: u64 = cells
-            .filter(|s| self.waits_at(*s) && !Channel::ALL.iter().any(|c| self.is_fresh_at(&pieces, *c, *s)))
+            .filter(|s| {
+                let n = self.told_by(*s);
+                self.waits_after(n) && !Channel::ALL.iter().any(|c| self.is_fresh_at(&pieces, *c, *s, n))
+            })
             .map(|s| CELL.min(now - s))
             .sum();
         waited >= limit.as_millis()
@@ -28,23 +31,29 @@ impl Oracle<'_> {
 
     /// A delegating call open, a subagent started and not ended, or children alive in the last sample while
     /// no ordinary tool is in flight.
-    fn waits_at(&self, s: u64) -> bool {
-        self.waits_after(self.facts().iter().filter(|(at, _)| *at <= s).count())
-    }
-
     fn waits_after(&self, n: usize) -> bool {
         let open = self.open(n);
         let ordinary = open.values().any(|call| !call.delegates);
         let children = self.samples(n).last().is_some_and(|(_, children, _)| *children > 0);
-        open.values().any(|call| call.delegates) || !self.subagents(n).is_empty() || (children && !ordinary)
+        self.delegates_after(n) || (children && !ordinary)
+    }
+
+    /// A delegating call is open, or a subagent has started and not ended.
+    pub(super) fn delegates_after(&self, n: usize) -> bool {
+        self.open(n).values().any(|call| call.delegates) || !self.subagents(n).is_empty()
+    }
+
+    /// The number of facts told by then.
+    fn told_by(&self, s: u64) -> usize {
+        self.facts().iter().filter(|(at, _)| *at <= s).count()
     }
 
     /// Fresh while age < ttl. What was told later of this moment counts too.
-    fn is_fresh_at(&self, pieces: &[Piece], channel: Channel, s: u64) -> bool {
+    fn is_fresh_at(&self, pieces: &[Piece], channel: Channel, s: u64, told: usize) -> bool {
         let so_far: Vec<Piece> =
             pieces.iter().filter(|p| p.channel == channel && p.first <= s).copied().collect();
         let Some(last) = so_far.last() else { return false };
-        s < last.last || s - last.last < self.ttl(&so_far)
+        s < last.last || s - last.last < self.ttl(&so_far, told)
     }
 
     /// Row 4, and whether a notice is due at this very moment: the n-th error of one fingerprint in a
@@ -52,16 +61,27 @@ impl Oracle<'_> {
     pub(super) fn errors(&self, now: u64) -> (bool, bool) {
         let (mut streaks, mut noticed) = (BTreeMap::<String, u32>::new(), None);
         let mut told = BTreeSet::new();
+        // Where the last failure of each kind that was counted stands: calls that overlap it fail as one with it.
+        let mut counted = BTreeMap::<String, usize>::new();
         for (n, (at, fact)) in self.facts().into_iter().enumerate() {
             if self.clears(n) {
                 streaks.clear();
+                counted.clear();
                 noticed = None;
             }
             let error = match fact {
                 Fact::Error { fingerprint } => Some(fingerprint.clone()),
-                // Once per tool id and fingerprint.
-                Fact::ToolEnded { id, ok: false, error, .. } => {
-                    told.insert((id.clone(), error.clone())).then(|| error.clone())
+                // A canceled call never ran.
+                Fact::ToolEnded { canceled: true, .. } => None,
+                // Once per tool id and fingerprint, and once for calls that overlap.
+                Fact::ToolEnded { id, ok: false, error, heartbeat, .. } => {
+                    let began = self.open(n).get(id).filter(|_| !heartbeat).map_or(n, |call| call.began);
+                    let first = told.insert((id.clone(), error.clone()));
+                    let overlaps = counted.get(error).is_some_and(|end| began < *end);
+                    (first && !overlaps).then(|| {
+                        counted.insert(error.clone(), n);
+                        error.clone()
+                    })
                 }
                 _ => None,
             };
@@ -88,18 +108,35 @@ impl Oracle<'_> {
                 });
                 o.digest.is_none_or(|new| digests.clone().all(|old| old != new))
             }
-            Fact::ToolEnded { heartbeat: true, .. } => false,
+            Fact::ToolEnded { heartbeat: true, .. } | Fact::ToolEnded { canceled: true, .. } => false,
             Fact::ToolEnded { id, ok: true, result, .. } => {
                 let Some(call) = self.open(n).remove(id) else { return false };
                 let same = |e: &&Ended| (e.what, e.result, e.ok) == (call.what, *result, true);
-                !self.ended(n).iter().map(|(_, e)| e).any(|e| same(&e))
+                !self.all_ended(n).iter().any(|placed| same(&&placed.what))
             }
             _ => false,
         }
     }
 
-    /// The calls that ended among the first `n` facts, with when they did.
+    /// The calls that ended among the first `n` facts, with when they did; of equal calls that overlap, and that nothing
+    /// new lies between, the first.
     fn ended(&self, n: usize) -> Vec<(u64, Ended)> {
+        let mut kept: Vec<Placed> = Vec::new();
+        for call in self.all_ended(n) {
+            if kept.iter().all(|other| other.number <= call.began) {
+                kept.push(call);
+                continue;
+            }
+            let cleared = (0..=call.number).rev().find(|k| self.clears(*k)).unwrap_or(0);
+            let with_it = |other: &&Placed| other.number > call.began && other.number >= cleared;
+            if !kept.iter().filter(with_it).any(|other| other.what == call.what) {
+                kept.push(call);
+            }
+        }
+        kept.into_iter().map(|call| (call.at, call.what)).collect()
+    }
+
+    fn all_ended(&self, n: usize) -> Vec<Placed> {
         let (mut ended, mut tree) = (Vec::new(), Tree::Untouched);
         for (k, (at, fact)) in self.facts().into_iter().take(n).enumerate() {
             match fact {
@@ -107,10 +144,11 @@ impl Oracle<'_> {
                     tree = o.digest.map_or(Tree::Unknown(k), Tree::Known);
                 }
                 // It is no call, whatever came of it.
-                Fact::ToolEnded { heartbeat: true, .. } => {}
+                Fact::ToolEnded { heartbeat: true, .. } | Fact::ToolEnded { canceled: true, .. } => {}
                 Fact::ToolEnded { id, ok, result, .. } => {
                     if let Some(call) = self.open(k).remove(id) {
-                        ended.push((at, Ended { what: call.what, result: *result, ok: *ok, tree }));
+                        let what = Ended { what: call.what, result: *result, ok: *ok, tree };
+                        ended.push(Placed { at, began: call.began, number: k, what });
                     }
                 }
                 _ => {}
@@ -219,7 +257,11 @@ impl Oracle<'_> {
 
     /// CPU grew by at least 5 % of the time between the last two samples.
     fn works(&self) -> bool {
-        let samples = self.samples(self.told.len());
+        self.works_after(self.told.len())
+    }
+
+    pub(super) fn works_after(&self, n: usize) -> bool {
+        let samples = self.samples(n);
         let [.., (then, _, before), (at, _, used)] = &samples[..] else { return false };
         at > then && used.saturating_sub(*before) * 100 >= (at - then) * 5
     }
@@ -230,7 +272,7 @@ impl Oracle<'_> {
         }
         let until = |channel: Channel| {
             let pieces = self.on(channel);
-            Some((pieces.iter().map(|p| p.last).max()? + self.ttl(&pieces), channel))
+            Some((pieces.iter().map(|p| p.last).max()? + self.ttl(&pieces, self.told.len()), channel))
         };
         [Channel::McpTool, Channel::Subagent, Channel::Workspace].into_iter().filter_map(until).collect()
     }

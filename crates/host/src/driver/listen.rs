@@ -142,7 +142,7 @@ impl Driver<'_> {
     }
 
     /// A change counts for every session that works in this tree; what it was, and whose, is not asked.
-    fn work_tree_changed(&mut self, owner: Option<NodeIx>) {
+    fn work_tree_changed(&mut self, owner: Option<NodeIx>, digest: Option<u64>) {
         if let (None, Some(watcher)) = (owner, &self.work_tree) {
             watcher.rearm();
         }
@@ -155,7 +155,8 @@ impl Driver<'_> {
             let works_there = own.is_some() || (owner.is_none() && live.watcher.is_none());
             if works_there && live.started && live.job.kind == JobKind::Session {
                 let job = live.job;
-                self.todo.extend(live.workspace.saw(now, 1, 0).map(|seen| Input::Observed { job, seen }));
+                self.todo
+                    .extend(live.workspace.changed(now, digest).map(|seen| Input::Observed { job, seen }));
             }
         }
     }
@@ -194,8 +195,8 @@ impl Driver<'_> {
                         }
                     }
                 }
-                Mail::WorkTreeChanged(node) => {
-                    self.work_tree_changed(node);
+                Mail::WorkTreeChanged { node, digest } => {
+                    self.work_tree_changed(node, digest);
                     continue;
                 }
                 Mail::PipesClosed { job } => Input::PipesClosed { job },

@@ -428,11 +428,10 @@ impl Driver<'_> {
     fn watch_own_tree(&self, job: Job) -> Option<PathWaker> {
         let own = self.own_tree(job.node).filter(|_| job.kind == JobKind::Session)?;
         let inbox = self.inbox.clone();
-        let everything = ["**".to_owned()];
-        let tell = move |_| {
-            inbox.post(Mail::WorkTreeChanged(Some(job.node)));
+        let tell = move |digest| {
+            inbox.post(Mail::WorkTreeChanged { node: Some(job.node), digest });
         };
-        PathWaker::start_held(&own, &everything, &outputs::own_files(), tell).ok()
+        PathWaker::watch_tree(&own, &outputs::own_files(), tell).ok()
     }
 }
 
@@ -444,10 +443,8 @@ fn ours(setup: &Setup) -> Vec<PathBuf> {
 /// Evidence of work is welcome, not needed: without a watcher the other channels decide.
 fn watch_work_tree(setup: &Setup, inbox: &Inbox) -> Option<PathWaker> {
     let inbox = inbox.clone();
-    let ours = ours(setup);
-    let everything = ["**".to_owned()];
-    PathWaker::start_held(&setup.work_dir, &everything, &ours, move |_| {
-        inbox.post(Mail::WorkTreeChanged(None));
+    PathWaker::watch_tree(&setup.work_dir, &ours(setup), move |digest| {
+        inbox.post(Mail::WorkTreeChanged { node: None, digest });
     })
     .ok()
 }

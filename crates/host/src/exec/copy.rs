@@ -117,9 +117,9 @@ impl Ears {
         act(&mut self.lock().hearing)
     }
 
-    pub fn workspace_changed(&self) {
+    pub fn workspace_changed(&self, digest: Option<u64>) {
         let mut state = self.lock();
-        state.hearing.changed(clock::awake());
+        state.hearing.changed(clock::awake(), digest);
         state.stirred = true;
         drop(state);
         self.ring();

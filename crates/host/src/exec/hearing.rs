@@ -154,9 +154,9 @@ impl Hearing {
         }
     }
 
-    /// Something in the workspace changed.
-    pub fn changed(&mut self, at: Awake) {
-        self.feed.take(at, Input::Workspace { path: None, digest: None }, &mut self.facts);
+    /// The workspace changed and is now in this state, if it is known.
+    pub fn changed(&mut self, at: Awake, digest: Option<u64>) {
+        self.feed.changed(at, digest, &mut self.facts);
     }
 
     pub fn subagents_did(&mut self, at: Awake, count: u64) {

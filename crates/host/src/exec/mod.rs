@@ -8,6 +8,8 @@
 //!
 //! The binary calls [`run`] from its only thread. What a verdict is, the core says; how a tree is ended, the keeper.
 
+#[cfg(test)]
+mod agreement;
 mod copy;
 mod hearing;
 mod life;

@@ -124,6 +124,5 @@ fn watch(dir: &Path, json: Option<&Path>, ears: &Ears) -> Result<PathWaker, Refu
     }
     let ours: Vec<PathBuf> = outputs::own_files().into_iter().chain(json.map(Path::to_owned)).collect();
     let ears = ears.clone();
-    let everything = ["**".to_owned()];
-    PathWaker::start_held(dir, &everything, &ours, move |_| ears.workspace_changed()).map_err(refused)
+    PathWaker::watch_tree(dir, &ours, move |digest| ears.workspace_changed(digest)).map_err(refused)
 }

@@ -11,12 +11,13 @@ use dogwatch_core::condition::Strain;
 use dogwatch_core::event::{Observation, Usage};
 use dogwatch_core::input::Input;
 use dogwatch_core::job::{Exit, Job, JobReport};
-use dogwatch_core::moment::Wall;
+use dogwatch_core::moment::{Awake, Wall};
+use dogwatch_core::replay::{Feed, Input as Happened};
 use dogwatch_core::settings::ReaderName;
-use dogwatch_core::sign::{ResetsAt, Sign, Tally};
+use dogwatch_core::sign::{ResetsAt, Sign};
 use dogwatch_core::text::{clip, printable_bytes};
 use dogwatch_core::watch::{Channel, Fact};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::mem::take;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -24,9 +25,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// How much of the last line of stderr is kept.
 const MAX_LAST_LINE: usize = 500;
 
-/// More facts than this in one piece of output is a flood: calls that both begin and end within it are then
-/// progress and no more, so that a flood costs neither memory nor the record.
-const MAX_FACTS: usize = 16;
+/// Whole calls of one piece of output that are passed on, enough to see a cycle of the longest period. In a flood of
+/// more the rest is progress and no more, so that a flood costs neither memory nor the record.
+const MAX_WHOLE_CALLS: usize = 64;
 
 pub struct SessionSink {
     out: RawFile,
@@ -37,6 +38,12 @@ pub struct SessionSink {
     news: News,
     name: ReaderName,
     subagents: Subagents,
+}
+
+#[derive(Clone, Copy)]
+enum Stream {
+    Stdout,
+    Stderr,
 }
 
 /// Where the agent's CLI writes what its subagents do: followed once the stream has told the session's id.
@@ -67,54 +74,75 @@ impl Subagents {
 /// What the output means so far.
 struct Meaning {
     reader: Reader,
-    tally: Tally,
+    structured: bool,
     signs: Vec<Sign>,
-    /// What there is to tell since it was last told.
+    feed: Feed,
+    /// Facts and observations that were not posted yet, in the order of the lines.
     facts: Vec<Fact>,
-    strains: Vec<Strain>,
-    stdout: u64,
-    subagent: u64,
-    messages: u64,
+    /// What ails the agent, with the number of facts that come before it.
+    strains: Vec<(usize, Strain)>,
     used: bool,
     result: bool,
     last_error_line: Vec<u8>,
 }
 
 impl Meaning {
-    fn take_signs(&mut self) {
-        for sign in self.signs.drain(..) {
-            match sign.progress() {
-                Some(Channel::Subagent) => self.subagent += 1,
-                Some(Channel::Stdout | Channel::McpTool | Channel::Workspace) => self.stdout += 1,
-                None => {}
-            }
-            self.messages += u64::from(matches!(sign, Sign::Message));
+    fn take_signs(&mut self, at: Awake, stream: Stream) {
+        for sign in &self.signs {
             self.used |= matches!(sign, Sign::Usage { .. });
             self.result |= matches!(sign, Sign::Result(_));
-            // Of a chunk that retries a hundred times one word is enough.
-            self.strains.extend(sign.strain().filter(|s| self.strains.last() != Some(s)));
-            self.tally.add(&sign);
-            self.facts.extend(sign.into_fact());
+            if let Some(strain) = sign.strain() {
+                self.feed.flush(at, &mut self.facts);
+                // One of a hundred retries in a chunk is enough.
+                let place = (self.facts.len(), strain);
+                self.strains.extend((self.strains.last() != Some(&place)).then_some(place));
+            }
+        }
+        match stream {
+            Stream::Stderr => self.feed.stderr_line(at, &mut self.signs, &mut self.facts),
+            Stream::Stdout if self.signs.is_empty() => {}
+            Stream::Stdout => self.feed.line(at, &mut self.signs, &mut self.facts),
         }
     }
 
-    /// In a flood, calls that are over already are taken out and counted as progress, heartbeats excepted.
-    fn thin_out(&mut self) {
-        if self.facts.len() <= MAX_FACTS {
+    /// In a flood, calls that began and ended within it are counted as progress beyond the first few. The last ok one
+    /// stays: a new result of it clears what the first ones left.
+    fn thin_out(&mut self, at: Awake) {
+        if self.facts.len() <= 2 * MAX_WHOLE_CALLS {
             return;
         }
-        let id_of = |f: &Fact| match f {
-            Fact::ToolStarted(t) => Some((t.id.clone(), true)),
-            Fact::ToolEnded { id, .. } => Some((id.clone(), false)),
+        let mut ends: BTreeMap<String, bool> = BTreeMap::new();
+        for fact in self.facts.iter().rev() {
+            if let Fact::ToolEnded { id, ok, .. } = fact {
+                ends.entry(id.clone()).or_insert(*ok);
+            }
+        }
+        let started = |fact: &Fact| match fact {
+            Fact::ToolStarted(tool) if ends.contains_key(&tool.id) => Some(tool.id.clone()),
             _ => None,
         };
-        let ids = |starts: bool| -> BTreeSet<String> {
-            self.facts.iter().filter_map(id_of).filter(|(_, s)| *s == starts).map(|(id, _)| id).collect()
+        let whole: Vec<String> = self.facts.iter().filter_map(started).collect();
+        let last_ok = whole.iter().rev().find(|id| ends.get(*id) == Some(&true)).cloned();
+        let beyond = whole.into_iter().skip(MAX_WHOLE_CALLS).filter(|id| Some(id) != last_ok.as_ref());
+        let beyond: BTreeSet<String> = beyond.collect();
+        let is_beyond = |fact: &Fact| match fact {
+            Fact::ToolStarted(tool) => beyond.contains(&tool.id),
+            Fact::ToolEnded { id, .. } => beyond.contains(id),
+            _ => false,
         };
-        let whole: BTreeSet<String> = ids(true).intersection(&ids(false)).cloned().collect();
-        let is_over = |f: &Fact| id_of(f).is_some_and(|(id, _)| whole.contains(&id));
-        self.stdout += self.facts.iter().filter(|f| is_over(f) && !f.is_heartbeat()).count() as u64;
-        self.facts.retain(|f| !is_over(f));
+        let progress = self.facts.iter().filter(|fact| is_beyond(fact) && !fact.is_heartbeat()).count();
+        let mut kept = 0;
+        let strains = &mut self.strains;
+        let mut place = 0;
+        self.facts.retain(|fact| {
+            strains.iter_mut().filter(|(before, _)| *before == place).for_each(|(before, _)| *before = kept);
+            place += 1;
+            let keep = !is_beyond(fact);
+            kept += usize::from(keep);
+            keep
+        });
+        strains.iter_mut().for_each(|(before, _)| *before = (*before).min(kept));
+        self.feed.calls(at, progress as u64, &mut self.facts);
     }
 
     fn keep_error_line(&mut self, line: &[u8]) {
@@ -129,9 +157,7 @@ impl Meaning {
 struct News {
     job: Job,
     inbox: Inbox,
-    stdout: Coalescer,
-    subagent: Coalescer,
-    /// The same, from files.
+    /// What subagents did, as files of the CLI show.
     files: Arc<Mutex<Coalescer>>,
 }
 
@@ -151,40 +177,38 @@ impl News {
         }
     }
 
-    /// Progress first: a fact is judged with all that came before it.
-    fn tell(&mut self, meaning: &mut Meaning) {
-        meaning.thin_out();
-        let now = clock::awake();
-        let (stdout, messages) = (take(&mut meaning.stdout), take(&mut meaning.messages));
-        let seen = self.stdout.saw(now, stdout, messages);
-        self.seen(seen);
-        let seen = self.subagent.saw(now, take(&mut meaning.subagent), 0);
-        self.seen(seen);
-        if !meaning.facts.is_empty() || !meaning.strains.is_empty() {
-            self.flush();
+    /// Posts everything in the order of the lines.
+    fn tell(&mut self, meaning: &mut Meaning, at: Awake) {
+        meaning.thin_out(at);
+        if meaning.facts.iter().any(|fact| !matches!(fact, Fact::Observed(_))) || !meaning.strains.is_empty()
+        {
+            self.flush_files(at);
         }
-        for fact in meaning.facts.drain(..) {
-            self.post(Input::Noted { job: self.job, fact });
+        let mut strains = meaning.strains.drain(..).peekable();
+        for (n, fact) in meaning.facts.drain(..).enumerate() {
+            while let Some((_, strain)) = strains.next_if(|(before, _)| *before <= n) {
+                self.post(Input::Strained { job: self.job, strain });
+            }
+            self.post(match fact {
+                Fact::Observed(seen) => Input::Observed { job: self.job, seen },
+                fact => Input::Noted { job: self.job, fact },
+            });
         }
-        for strain in meaning.strains.drain(..) {
+        for (_, strain) in strains {
             self.post(Input::Strained { job: self.job, strain });
         }
+        let tally = &meaning.feed.tally;
         if take(&mut meaning.used) {
-            let usage = Usage { tokens: meaning.tally.tokens, cost_usd: meaning.tally.cost_usd };
+            let usage = Usage { tokens: tally.tokens, cost_usd: tally.cost_usd };
             self.post(Input::Used { job: self.job, usage });
         }
-        if take(&mut meaning.result) && meaning.tally.background == 0 {
+        if take(&mut meaning.result) && tally.background == 0 {
             self.post(Input::ResultSeen { job: self.job });
         }
     }
 
-    fn flush(&mut self) {
-        let now = clock::awake();
-        let seen = self.stdout.flush(now);
-        self.seen(seen);
-        let seen = self.subagent.flush(now);
-        self.seen(seen);
-        let seen = lock(&self.files).flush(now);
+    fn flush_files(&self, at: Awake) {
+        let seen = lock(&self.files).flush(at);
         self.seen(seen);
     }
 }
@@ -198,24 +222,16 @@ impl SessionSink {
             err_lines: Splitter::new(),
             meaning: Meaning {
                 reader: Reader::for_name(name),
-                tally: Tally::default(),
+                structured: name.is_structured(),
                 signs: Vec::new(),
+                feed: Feed::new(name.is_structured()),
                 facts: Vec::new(),
                 strains: Vec::new(),
-                stdout: 0,
-                subagent: 0,
-                messages: 0,
                 used: false,
                 result: false,
                 last_error_line: Vec::new(),
             },
-            news: News {
-                job,
-                inbox,
-                stdout: Coalescer::new(Channel::Stdout),
-                subagent: Coalescer::new(Channel::Subagent),
-                files: Arc::new(Mutex::new(Coalescer::new(Channel::Subagent))),
-            },
+            news: News { job, inbox, files: Arc::new(Mutex::new(Coalescer::new(Channel::Subagent))) },
             name,
             subagents: Subagents::Nowhere,
         }
@@ -234,39 +250,43 @@ impl SessionSink {
 
     pub fn stdout(&mut self, bytes: &[u8]) {
         self.out.write(bytes);
-        let meaning = &mut self.meaning;
+        let (meaning, now) = (&mut self.meaning, clock::awake());
         meaning.reader.begin_chunk();
-        if self.out.seen == bytes.len() as u64 && self.name.is_structured() {
-            meaning.facts.push(Fact::Printed);
+        if meaning.structured {
+            // An agent has begun to speak before its first line is whole.
+            meaning.feed.take(now, Happened::Stdout { bytes: bytes.len() as u64 }, &mut meaning.facts);
         }
         self.out_lines.feed(bytes, |line| {
             meaning.reader.read_line(line, &mut meaning.signs);
-            meaning.take_signs();
+            meaning.take_signs(now, Stream::Stdout);
         });
-        if let Some(session) = &meaning.tally.session_id {
+        if let Some(session) = &meaning.feed.tally.session_id {
             self.subagents.follow(session, &self.news);
         }
-        self.news.tell(meaning);
+        self.news.tell(meaning, now);
     }
 
     pub fn stderr(&mut self, bytes: &[u8]) {
         self.err.write(bytes);
-        let meaning = &mut self.meaning;
+        let (meaning, now) = (&mut self.meaning, clock::awake());
         meaning.reader.begin_chunk();
         self.err_lines.feed(bytes, |line| {
             meaning.reader.read_stderr(line.bytes, &mut meaning.signs);
-            meaning.take_signs();
+            meaning.take_signs(now, Stream::Stderr);
             meaning.keep_error_line(line.bytes);
         });
-        self.news.tell(meaning);
+        self.news.tell(meaning, now);
     }
 
-    /// Hands over what still waits, because somebody is about to judge.
+    /// Hands over what still waits before the session is judged.
     pub fn report_progress(&mut self) {
         if let Subagents::Followed(following) = &self.subagents {
             following.look();
         }
-        self.news.flush();
+        let now = clock::awake();
+        self.meaning.feed.flush(now, &mut self.meaning.facts);
+        self.news.tell(&mut self.meaning, now);
+        self.news.flush_files(now);
     }
 
     /// The process tree is empty and the pipes are drained: what came of it.
@@ -283,11 +303,12 @@ impl SessionSink {
             meaning.keep_error_line(line.bytes);
         });
         meaning.reader.finish(&mut meaning.signs);
-        meaning.take_signs();
+        let tally = &mut meaning.feed.tally;
+        meaning.signs.drain(..).for_each(|sign| tally.add(&sign));
         let code = exit.and_then(Exit::code);
-        meaning.signs.extend(code.and_then(|code| from_exit(self.name, code, &meaning.tally)));
-        meaning.take_signs();
-        let tally = std::mem::take(&mut self.meaning.tally);
+        let from_exit = code.and_then(|code| from_exit(self.name, code, tally));
+        from_exit.into_iter().for_each(|sign| tally.add(&sign));
+        let tally = take(tally);
         let marker =
             tally.result.as_ref().and_then(|r| last_marker(&r.text, self.name.is_structured(), prompt));
         let last_line = match self.meaning.last_error_line.as_slice() {

@@ -15,6 +15,8 @@ pub const MAX_FIRST_BYTES: u64 = 64 * 1024 * 1024;
 pub const MAX_SURVEYED: u64 = 1_000_000;
 /// New files that wait for their writer to close them; more count at once.
 pub const MAX_UNFINISHED: usize = 1_024;
+/// Files that changed before the last change was taken and are read again for the tree's state; more leave it unknown.
+pub const MAX_DOUBTED: usize = 16;
 /// What cannot be watched is looked at this often.
 pub const SCAN_EVERY: Duration = Duration::from_secs(5);
 /// A scan may take this part of one core: 1/20.

@@ -34,8 +34,8 @@ use rustix::io::Errno;
 
 use crate::clock;
 pub use bounds::{
-    Bounds, CLOSED_WITHIN, Coverage, MAX_FIRST_BYTES, MAX_KNOWN_BYTES, MAX_KNOWN_FILES, MAX_SURVEYED,
-    MAX_UNFINISHED, MAX_WATCHES, SCAN_EVERY, Shortage,
+    Bounds, CLOSED_WITHIN, Coverage, MAX_DOUBTED, MAX_FIRST_BYTES, MAX_KNOWN_BYTES, MAX_KNOWN_FILES,
+    MAX_SURVEYED, MAX_UNFINISHED, MAX_WATCHES, SCAN_EVERY, Shortage,
 };
 pub use globs::{BadGlob, MAX_GLOB_BYTES, MAX_GLOBS};
 use scope::Scope;
@@ -91,7 +91,19 @@ impl PathWaker {
         state_dirs: &[PathBuf],
         on_wake: impl Fn(PathBuf) + Send + 'static,
     ) -> io::Result<PathWaker> {
-        PathWaker::begin(Bounds::default(), root, globs, state_dirs, true, on_wake)
+        PathWaker::begin(Bounds::default(), root, globs, state_dirs, true, move |path, _| on_wake(path))
+    }
+
+    /// Watches all of a work tree, as [`PathWaker::start_held`] does, and gives its state with each change: a number
+    /// that is equal for equal contents. None while it is unknown.
+    pub fn watch_tree(
+        root: &Path,
+        state_dirs: &[PathBuf],
+        on_change: impl Fn(Option<u64>) + Send + 'static,
+    ) -> io::Result<PathWaker> {
+        let everything = ["**".to_owned()];
+        let on_wake = move |_, digest| on_change(digest);
+        PathWaker::begin(Bounds::default(), root, &everything, state_dirs, true, on_wake)
     }
 
     /// As [`PathWaker::start`], with other limits.
@@ -102,7 +114,7 @@ impl PathWaker {
         state_dirs: &[PathBuf],
         on_wake: impl Fn(PathBuf) + Send + 'static,
     ) -> io::Result<PathWaker> {
-        PathWaker::begin(bounds, root, globs, state_dirs, false, on_wake)
+        PathWaker::begin(bounds, root, globs, state_dirs, false, move |path, _| on_wake(path))
     }
 
     fn begin(
@@ -111,7 +123,7 @@ impl PathWaker {
         globs: &[String],
         state_dirs: &[PathBuf],
         held: bool,
-        on_wake: impl Fn(PathBuf) + Send + 'static,
+        on_wake: impl Fn(PathBuf, Option<u64>) + Send + 'static,
     ) -> io::Result<PathWaker> {
         let scope = Scope::new(root, globs, state_dirs)
             .map_err(|bad| io::Error::new(io::ErrorKind::InvalidInput, bad))?;
@@ -128,6 +140,7 @@ impl PathWaker {
             root: scope.root.clone(),
             armed: true,
             missed: None,
+            digest: None,
             on_wake: Box::new(on_wake),
         };
         let tree = Tree::new(scope, bounds, gate);
@@ -201,13 +214,15 @@ struct Gate {
     armed: bool,
     /// The first change since the last wake.
     missed: Option<PathBuf>,
-    on_wake: Box<dyn Fn(PathBuf) + Send>,
+    /// The state of the tree, if it is known.
+    digest: Option<u64>,
+    on_wake: Box<dyn Fn(PathBuf, Option<u64>) + Send>,
 }
 
 impl Gate {
     fn rearm(&mut self) {
         match self.missed.take() {
-            Some(path) => (self.on_wake)(path),
+            Some(path) => (self.on_wake)(path, self.digest),
             None => self.armed = true,
         }
     }
@@ -217,10 +232,14 @@ impl Changes for Gate {
     fn changed(&mut self, path: &Path) {
         let told = path.strip_prefix(&self.root).unwrap_or(path).to_path_buf();
         if std::mem::replace(&mut self.armed, false) {
-            (self.on_wake)(told);
+            (self.on_wake)(told, self.digest);
         } else {
             self.missed.get_or_insert(told);
         }
+    }
+
+    fn state(&mut self, digest: Option<u64>) {
+        self.digest = digest;
     }
 
     fn sated(&self) -> bool {
@@ -242,6 +261,7 @@ fn run(mut tree: Tree<Gate>) {
         let asked = control.rearm.swap(false, Ordering::AcqRel);
         tree.turn();
         if asked {
+            tree.recheck();
             tree.changes.rearm();
             // A survey may have waited for it.
             tree.turn();

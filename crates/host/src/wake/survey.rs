@@ -51,7 +51,7 @@ impl<C: Changes> Tree<C> {
         let (gone, other_crowd) = self.known.end_survey(self.turn);
         let root = other_crowd.then(|| self.scope.root.clone());
         if let Some(path) = gone.or(root).filter(|_| mode != Look::First) {
-            self.changes.changed(&path);
+            self.changed(&path);
         }
     }
 
@@ -133,7 +133,7 @@ impl<C: Changes> Tree<C> {
             self.known.put(path, seen);
         }
         if facts.ctime_ns >= self.since_ns {
-            self.changes.changed(path);
+            self.changed(path);
         }
     }
 

@@ -13,7 +13,7 @@ use rustix::fs::CWD;
 use rustix::fs::inotify::ReadFlags;
 use rustix::time::{ClockId, clock_gettime};
 
-use super::bounds::{Bounds, Coverage, SCAN_SHARE, Shortage};
+use super::bounds::{Bounds, Coverage, MAX_DOUBTED, SCAN_SHARE, Shortage};
 use super::known::{Known, Seen};
 use super::scope::Scope;
 use super::watches::{Dir, Happened, Watches};
@@ -27,6 +27,8 @@ const READS_PER_TURN: usize = 16;
 /// Who is told of changes.
 pub(super) trait Changes {
     fn changed(&mut self, path: &Path);
+    /// The state of the tree, if it is known; given before every change.
+    fn state(&mut self, digest: Option<u64>);
     /// True while further changes would tell nothing new; then nobody looks at files.
     fn sated(&self) -> bool;
     /// True when all is over: a survey is cut short.
@@ -57,6 +59,8 @@ pub(super) struct Tree<C> {
     scan_every: Duration,
     /// New files and until when they are given time to be closed; in that order.
     unfinished: VecDeque<(Awake, PathBuf)>,
+    /// Files that changed while further changes told nothing new; read again before the next one is told.
+    doubted: Vec<PathBuf>,
 }
 
 impl<C: Changes> Tree<C> {
@@ -80,6 +84,7 @@ impl<C: Changes> Tree<C> {
             scan_at: None,
             scan_every: bounds.scan_every,
             unfinished: VecDeque::new(),
+            doubted: Vec::new(),
         }
     }
 
@@ -189,7 +194,7 @@ impl<C: Changes> Tree<C> {
             self.watches.drop_below(path);
             let may_hold = self.scope.enter(path, &above.rules).is_some();
             if let Some(gone) = self.known.remove_below(path).filter(|_| may_hold) {
-                self.changes.changed(&gone);
+                self.changed(&gone);
             }
         }
     }
@@ -197,7 +202,7 @@ impl<C: Changes> Tree<C> {
     fn file_event(&mut self, path: &Path, what: ReadFlags) {
         if what.intersects(ReadFlags::DELETE | ReadFlags::MOVED_FROM) {
             if self.known.remove(path) {
-                self.changes.changed(path);
+                self.changed(path);
             }
         } else if what.contains(ReadFlags::CREATE) {
             self.created(path);
@@ -230,17 +235,37 @@ impl<C: Changes> Tree<C> {
     pub(super) fn compare(&mut self, path: &Path) {
         if self.changes.sated() {
             self.known.doubt(path, self.turn);
+            if self.doubted.len() < MAX_DOUBTED && !self.doubted.iter().any(|known| known == path) {
+                self.doubted.push(path.to_path_buf());
+            }
             return;
         }
-        let changed = match Facts::of(path) {
+        if self.differs(path) {
+            self.changed(path);
+        }
+    }
+
+    /// Reads the files that were passed over, so that the state of the tree is known again. Of a storm only a few are
+    /// read: the tree is then in a new state anyhow.
+    pub(super) fn recheck(&mut self) {
+        for path in std::mem::take(&mut self.doubted) {
+            self.differs(&path);
+        }
+        self.changes.state(self.known.digest());
+    }
+
+    pub(super) fn changed(&mut self, path: &Path) {
+        self.changes.state(self.known.digest());
+        self.changes.changed(path);
+    }
+
+    fn differs(&mut self, path: &Path) -> bool {
+        match Facts::of(path) {
             Ok(facts) => {
                 let seen = self.look(path, &facts);
                 self.known.put(path, seen)
             }
             Err(_) => self.known.remove(path),
-        };
-        if changed {
-            self.changes.changed(path);
         }
     }
 

@@ -11,7 +11,7 @@ use crate::error::Failure;
 use dogwatch_config::nearest;
 use dogwatch_core::event::Recorded;
 use dogwatch_core::replay::{JournalReplay, Replayed};
-use dogwatch_core::settings::{ReaderName, WatchPolicy};
+use dogwatch_core::settings::{Profile, ReaderName, WatchPolicy};
 use dogwatch_host::journal;
 use policy::Chosen;
 use read::Lines;
@@ -54,13 +54,14 @@ pub fn run(args: &Args) -> Result<u8, Failure> {
     let path = if args.file.is_dir() { args.file.join(journal::FILE) } else { args.file.clone() };
     let source = Source::of(&path)?;
     let mut lines = Lines::open(&path)?;
-    let policy = || chosen.over(&WatchPolicy::default());
+    let policy = |agent| chosen.over(&WatchPolicy::for_reader(Profile::Standard, agent), agent);
     let replayed = match source {
         Source::Journal => from_journal(lines, &chosen)?,
         Source::Timeline => {
             let spans = timeline::spans(Lines::open(&path)?)?;
             lines.next()?;
-            vec![timeline::replay(lines, spans, agent.unwrap_or(ReaderName::Plain), policy())?]
+            let agent = agent.unwrap_or(ReaderName::Plain);
+            vec![timeline::replay(lines, spans, agent, policy(agent))?]
         }
         Source::Transcript(format) => {
             if let Some(other) = agent.filter(|agent| *agent != format.agent()) {
@@ -70,7 +71,7 @@ pub fn run(args: &Args) -> Result<u8, Failure> {
                     format!("omit --agent, or pass --agent {}", format.agent().as_str()),
                 ));
             }
-            transcript::replay(lines, format, &policy())?
+            transcript::replay(lines, format, &policy(format.agent()))?
         }
     };
     let text = if args.json { json_lines(&replayed)? } else { table::draw(&replayed) };
@@ -90,7 +91,8 @@ fn reader(name: &str) -> Result<ReaderName, Failure> {
 }
 
 fn from_journal(mut lines: Lines, chosen: &Chosen) -> Result<Vec<Replayed>, Failure> {
-    let other = (!chosen.is_own()).then_some(|own: &WatchPolicy| chosen.over(own));
+    let other =
+        (!chosen.is_own()).then_some(|own: &WatchPolicy, reader: ReaderName| chosen.over(own, reader));
     let mut replay = JournalReplay::new(other);
     while lines.next()?.is_some() {
         match serde_json::from_slice::<Recorded>(lines.current()) {

@@ -2,17 +2,14 @@
 
 use crate::error::{Failure, print_findings};
 use dogwatch_config::{Flags, Source, Sources, load};
-use dogwatch_core::settings::WatchPolicy;
+use dogwatch_core::settings::{ReaderName, WatchPolicy};
 use dogwatch_host::prompt::read_bounded;
 use serde_json::{Map, Value};
 use std::path::Path;
 
-/// The rules want a loop file; this one says nothing about the watchdog.
-const NO_LOOP: &str = "---\nagent: nobody\n---\n";
-
 pub struct Chosen {
-    /// The policy that the flags make, all by themselves.
-    policy: WatchPolicy,
+    /// The policy that the flags make, all by themselves, for a plain and for a structured agent.
+    policies: [WatchPolicy; 2],
     /// The keys that `--set` names; `None`: everything is given, by a profile or a file.
     keys: Option<Vec<&'static str>>,
 }
@@ -25,22 +22,33 @@ impl Chosen {
         })?;
         let name = file.map(|f| f.display().to_string()).unwrap_or_default();
         let flags = Flags { set: set.to_vec(), profile: profile.map(str::to_owned), ..Flags::default() };
-        let loaded = load(&Sources {
-            loop_file: Source { name: "replay", text: NO_LOOP },
-            user: None,
-            project: text.as_ref().map(|text| Source { name: &name, text }),
-            flags: &flags,
-            args: &[],
-            node_name: "replay",
-            detect: &dogwatch_agents::detect,
-            machine: None,
-        })
-        .map_err(Failure::Findings)?;
+        // The rules want a loop file; this one says nothing about the watchdog.
+        let loaded = |reader: ReaderName| {
+            load(&Sources {
+                loop_file: Source {
+                    name: "replay",
+                    text: &format!("---\nagent: nobody\nreader: {reader}\n---\n"),
+                },
+                user: None,
+                project: text.as_ref().map(|text| Source { name: &name, text }),
+                flags: &flags,
+                args: &[],
+                node_name: "replay",
+                detect: &dogwatch_agents::detect,
+                machine: None,
+            })
+            .map_err(Failure::Findings)
+        };
+        let structured = loaded(ReaderName::Claude)?.plan.nodes[0].settings.watchdog.clone();
+        let loaded = loaded(ReaderName::Plain)?;
         print_findings(&loaded.warnings);
         let by_flag = loaded.explain.iter().filter(|setting| setting.origin == "flag --set");
         let named = by_flag.filter_map(|setting| setting.key.strip_prefix("watchdog.")).collect();
-        let policy = loaded.plan.nodes[0].settings.watchdog.clone();
-        Ok(Chosen { policy, keys: (profile.is_none() && file.is_none()).then_some(named) })
+        let plain = loaded.plan.nodes[0].settings.watchdog.clone();
+        Ok(Chosen {
+            policies: [plain, structured],
+            keys: (profile.is_none() && file.is_none()).then_some(named),
+        })
     }
 
     /// Nothing was chosen: a journal's own policy stands.
@@ -48,10 +56,11 @@ impl Chosen {
         self.keys.as_ref().is_some_and(Vec::is_empty)
     }
 
-    /// What was chosen, laid over a policy.
-    pub fn over(&self, own: &WatchPolicy) -> WatchPolicy {
-        let Some(keys) = &self.keys else { return self.policy.clone() };
-        let (mut mixed, chosen) = (fields(own), fields(&self.policy));
+    /// What was chosen, laid over the policy of an agent with this reader.
+    pub fn over(&self, own: &WatchPolicy, reader: ReaderName) -> WatchPolicy {
+        let policy = &self.policies[usize::from(reader.is_structured())];
+        let Some(keys) = &self.keys else { return policy.clone() };
+        let (mut mixed, chosen) = (fields(own), fields(policy));
         for key in keys {
             mixed.extend(chosen.get(*key).map(|value| ((*key).to_owned(), value.clone())));
         }

@@ -2,7 +2,7 @@
 
 use super::read::Lines;
 use crate::error::Failure;
-use dogwatch_agents::tools::{call, declared_timeout, delegates, is_heartbeat, is_mcp, result};
+use dogwatch_agents::tools::{call, declared_timeout, delegates, is_canceled, is_heartbeat, is_mcp, result};
 use dogwatch_agents::{Line, MAX_LINE, Reader, last_marker};
 use dogwatch_config::nearest;
 use dogwatch_core::dur::Dur;
@@ -245,7 +245,7 @@ fn input<'a>(kind: &str, raw: Raw<'a>, agent: ReaderName) -> Result<(u64, Told<'
         "stderr" => Input::Stderr { bytes: need(raw.bytes, kind, "bytes")? },
         "message" => Input::Message { count: raw.count },
         "tool_started" => Input::Sign(tool_started(raw, agent)?),
-        "tool_ended" => Input::Sign(tool_ended(raw)?),
+        "tool_ended" => Input::Sign(tool_ended(raw, agent)?),
         "error" => Input::Sign(Sign::error(need(raw.text, kind, "text")?.as_str())),
         "mcp_call" => {
             one_of("phase", need(raw.phase, kind, "phase")?.as_str(), &["start", "end"])?;
@@ -307,7 +307,7 @@ fn tool_started(raw: Raw<'_>, agent: ReaderName) -> Result<Sign, Wrong> {
     }))
 }
 
-fn tool_ended(raw: Raw<'_>) -> Result<Sign, Wrong> {
+fn tool_ended(raw: Raw<'_>, agent: ReaderName) -> Result<Sign, Wrong> {
     let kind = "tool_ended";
     let text = raw.result.map_or(Cow::Borrowed(""), words);
     let ok = need(raw.ok, kind, "ok")?;
@@ -317,7 +317,8 @@ fn tool_ended(raw: Raw<'_>) -> Result<Sign, Wrong> {
         false => fingerprint_ends(&text),
     };
     let id = need(raw.id, kind, "id")?.into_string();
-    Ok(Sign::ToolEnded { id, ok, result: result(&text), error, heartbeat: false })
+    let canceled = !ok && is_canceled(agent, &text);
+    Ok(Sign::ToolEnded { id, ok, result: result(&text), error, heartbeat: false, canceled })
 }
 
 fn subagent(raw: Raw<'_>) -> Result<Input, Wrong> {
