@@ -50,12 +50,13 @@ fn hard_stops(world: &World) -> Vec<String> {
 // promise: 12
 #[test]
 fn a_ceiling_ends_every_kind_of_wait_at_its_moment() {
+    type Session = fn() -> Act;
     let act = |job: dogwatch_core::job::Job, first: Act| match job.kind {
         JobKind::Session => first,
         _ => Act::check_fails(1, "no"),
     };
     let idle = || IdlePolicy { delay: HOUR, max_delay: HOUR, ..IdlePolicy::default() };
-    let waits: Vec<(&str, Plan, fn() -> Act)> = vec![
+    let waits: Vec<(&str, Plan, Session)> = vec![
         ("delay", plan(|s| s.delay = HOUR), || Act::works(MINUTE)),
         ("idle", plan(|s| s.idle = Some(idle())), || Act::idles("no_pending_tasks")),
         ("error", plan(|s| s.errors.max = 50), Act::fails),
