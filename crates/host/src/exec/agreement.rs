@@ -27,7 +27,7 @@ impl Chunk {
         self
     }
 
-    fn is_refused(mut self) -> Chunk {
+    fn refused(mut self) -> Chunk {
         self.0.push(r#"{"type":"system","subtype":"permission_denied","message":"may I?"}"#.to_owned());
         self
     }
@@ -76,6 +76,11 @@ fn judged(facts: impl IntoIterator<Item = Fact>) -> Option<StopReason> {
 }
 
 fn in_a_run(bytes: &[u8]) -> Option<StopReason> {
+    judged(posted(bytes))
+}
+
+/// What a run's driver gets of this chunk.
+fn posted(bytes: &[u8]) -> Vec<Fact> {
     let dir = tempfile::tempdir().expect("a directory");
     let inbox = Inbox::new().expect("an inbox");
     let job = Job { node: NodeIx(0), iteration: Iteration(1), kind: JobKind::Session };
@@ -87,7 +92,7 @@ fn in_a_run(bytes: &[u8]) -> Option<StopReason> {
         Mail::FromSession { input: Input::Noted { fact, .. }, .. } => Some(fact),
         _ => None,
     });
-    judged(facts)
+    facts.collect()
 }
 
 fn in_exec(bytes: &[u8]) -> Option<StopReason> {
@@ -119,8 +124,8 @@ fn all_say(chunk: &Chunk, wanted: StopReason) {
 
 #[test]
 fn a_question_and_what_comes_after_it_in_one_chunk_keep_their_order() {
-    all_say(&Chunk::new().says("I try").is_refused().says("then without"), StopReason::NoOutputDeadline);
-    all_say(&Chunk::new().says("I try").is_refused(), StopReason::HumanDeadlineExceeded);
+    all_say(&Chunk::new().says("I try").refused().says("then without"), StopReason::NoOutputDeadline);
+    all_say(&Chunk::new().says("I try").refused(), StopReason::HumanDeadlineExceeded);
 }
 
 #[test]
@@ -129,6 +134,13 @@ fn equal_errors_in_one_chunk_are_a_loop_however_many() {
         let errors = (0..count).fold(Chunk::new(), |chunk, n| chunk.calls(n, false, "no rule"));
         all_say(&errors, StopReason::ErrorLoop);
     }
+}
+
+#[test]
+fn a_flood_of_calls_and_texts_is_passed_on_within_a_bound() {
+    let flood =
+        (0..1_000).fold(Chunk::new(), |c, n| c.says(&format!("{n}")).calls(n, true, &format!("r {n}")));
+    assert!(posted(&flood.bytes()).len() < 200, "{}", posted(&flood.bytes()).len());
 }
 
 #[test]

@@ -29,6 +29,9 @@ const MAX_LAST_LINE: usize = 500;
 /// more the rest is progress and no more, so that a flood costs neither memory nor the record.
 const MAX_WHOLE_CALLS: usize = 64;
 
+/// Words about the agent's condition in one piece of output; more would tell nothing new.
+const MAX_STRAINS: usize = 16;
+
 pub struct SessionSink {
     out: RawFile,
     err: RawFile,
@@ -91,7 +94,7 @@ impl Meaning {
         for sign in &self.signs {
             self.used |= matches!(sign, Sign::Usage { .. });
             self.result |= matches!(sign, Sign::Result(_));
-            if let Some(strain) = sign.strain() {
+            if let Some(strain) = sign.strain().filter(|_| self.strains.len() < MAX_STRAINS) {
                 self.feed.flush(at, &mut self.facts);
                 // One of a hundred retries in a chunk is enough.
                 let place = (self.facts.len(), strain);
@@ -131,17 +134,25 @@ impl Meaning {
             _ => false,
         };
         let progress = self.facts.iter().filter(|fact| is_beyond(fact) && !fact.is_heartbeat()).count();
-        let mut kept = 0;
-        let strains = &mut self.strains;
-        let mut place = 0;
-        self.facts.retain(|fact| {
-            strains.iter_mut().filter(|(before, _)| *before == place).for_each(|(before, _)| *before = kept);
-            place += 1;
-            let keep = !is_beyond(fact);
-            kept += usize::from(keep);
-            keep
-        });
-        strains.iter_mut().for_each(|(before, _)| *before = (*before).min(kept));
+        let mut kept: Vec<Fact> = Vec::new();
+        for (place, fact) in take(&mut self.facts).into_iter().enumerate() {
+            let here = self.strains.iter_mut().filter(|(before, _)| *before == place);
+            here.for_each(|(before, _)| *before = kept.len());
+            match (&fact, kept.last_mut()) {
+                _ if is_beyond(&fact) => {}
+                // What stood between two records of one moment is gone, so they become one.
+                (Fact::Observed(seen), Some(Fact::Observed(last)))
+                    if (seen.channel, seen.first_ms) == (last.channel, last.last_ms) =>
+                {
+                    last.last_ms = seen.last_ms;
+                    last.count = last.count.saturating_add(seen.count);
+                    last.messages = last.messages.saturating_add(seen.messages);
+                }
+                _ => kept.push(fact),
+            }
+        }
+        self.strains.iter_mut().for_each(|(before, _)| *before = (*before).min(kept.len()));
+        self.facts = kept;
         self.feed.calls(at, progress as u64, &mut self.facts);
     }
 
