@@ -27,8 +27,8 @@ fn a_thousand_seeds_hold_everything_that_must_hold() {
         *outcomes.entry(told.outcome.map_or("none", |o| o.as_str())).or_default() += 1;
     }
     println!("{sum:?} {outcomes:?}");
-    // A simulation that never crashes, works or ends in different ways tests nothing.
-    assert!(sum.crashes > 500 && sum.sessions > 4_000, "{sum:?}");
+    // A simulation that never crashes, works or ends in different ways tests nothing. Random ceilings end some runs early.
+    assert!(sum.crashes > 500 && sum.sessions > 3_500, "{sum:?}");
     assert!(outcomes.len() >= 8, "{outcomes:?}");
 }
 
