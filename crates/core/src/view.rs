@@ -1,6 +1,7 @@
 //! The view: the fold of a run's events. Status, screen, report and resume read only this, and so does
 //! the core itself when it decides, so what was decided can always be seen from the record.
 
+use crate::artifacts::Artifacts;
 use crate::attempts::{Attempts, Recoveries, Stopped};
 use crate::circuit::Failures;
 use crate::condition::{Asking, Condition, Retrying};
@@ -103,6 +104,8 @@ pub struct NodeView {
     pub last_seen: Option<LastSeen>,
     /// What the agent told of its progress in this iteration, beside its output.
     pub reported: Option<Report>,
+    /// Files that its agents saved.
+    pub artifacts: Artifacts,
 }
 
 /// A sign of work: where it was seen, and when.
@@ -284,11 +287,14 @@ impl View {
                 });
             }
             Event::Observed { node, seen, .. } => self.on(node, |n| n.observe(at, seen)),
-            Event::AgentReported { node, report, .. } => {
-                if report.kind == ReportKind::Progress {
-                    self.on(node, |n| n.reported = Some(report.clone()));
+            Event::AgentReported { node, iteration, report } => match report.kind {
+                ReportKind::Progress => self.on(node, |n| n.reported = Some(report.clone())),
+                ReportKind::Artifact => {
+                    let bytes = report.bytes.unwrap_or(0);
+                    self.on(node, |n| n.artifacts.add(*iteration, &report.text, bytes));
                 }
-            }
+                ReportKind::State | ReportKind::Error | ReportKind::Checks | ReportKind::Server => {}
+            },
             Event::HardStop { node, iteration, reason, message, evidence_summary, .. } => {
                 let silent = matches!(reason, StopReason::NoOutputAtStart | StopReason::NoOutputDeadline);
                 let mut stopped = Stopped {
@@ -484,6 +490,7 @@ impl NodeView {
             sight: None,
             last_seen: None,
             reported: None,
+            artifacts: Artifacts::default(),
         }
     }
 

@@ -47,6 +47,15 @@ function attempt(e) {
   return e.converged ? `${ran} passed` : `${failing.length} of ${ran} failed: ${oneLine(failing.map((r) => r.cmd).join("; "), 160)}`;
 }
 
+const REPORTS = {
+  state: "the agent says", progress: "progress", error: "the agent reports an error", artifact: "artifact saved", checks: "checks", server: "MCP server",
+};
+
+function report(e) {
+  const share = e.bytes !== undefined ? ` (${bytes(e.bytes)})` : e.total !== undefined ? ` (${e.done ?? 0}/${e.total})` : "";
+  return `${REPORTS[e.kind] ?? e.kind}: ${oneLine(e.text, 300)}${share}`;
+}
+
 const SAY = {
   run_started: (e) => `run ${e.run} began: ${e.path ?? ""}`,
   run_resumed: () => "a new dogwatch took the run up",
@@ -86,6 +95,7 @@ const SAY = {
   check_tampered: (e) => `changed since the start: ${oneLine((e.files ?? []).join(", "), 200)} (${e.policy})`,
   notified: (e) => `news ${e.ok ? "told" : "could not be told"} by ${e.how}: ${oneLine(e.key, 100)}${e.detail ? ` (${oneLine(e.detail, 120)})` : ""}`,
   partial_kept: (e) => `what there is of it was kept: ${e.file}`,
+  agent_reported: report,
   run_ended: (e) => `ended: ${outcomeWord(e.outcome)} (${oneLine(e.reason, 200)}), exit code ${e.exit_code}`,
 };
 

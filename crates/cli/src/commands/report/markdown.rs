@@ -23,6 +23,7 @@ pub fn page(told: &Told) -> String {
         ("Cost", tables::cost(told)),
         ("Trouble", paragraphs::troubles(told)),
         ("What is left", paragraphs::left(told)),
+        ("Artifacts", tables::artifacts(told)),
         ("Snapshots", tables::snapshots(told)),
     ];
     for (name, text) in sections.into_iter().filter(|(_, text)| !text.is_empty()) {

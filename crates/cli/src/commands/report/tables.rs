@@ -9,7 +9,7 @@ use dogwatch_core::ids::{Iteration, NodeName};
 use dogwatch_core::moment::{Moment, Wall};
 use dogwatch_core::story::{Idle, Kept, Row, Turn, What};
 use dogwatch_core::view::{Counts, Used};
-use dogwatch_host::clock;
+use dogwatch_host::{clock, door, home};
 
 impl Told {
     /// The moment up to which it is told.
@@ -207,6 +207,25 @@ pub fn waits(told: &Told) -> String {
     }
 }
 
+/// The files that agents saved, newest of each name.
+pub fn artifacts(told: &Told) -> String {
+    let nodes = told.view().nodes.iter();
+    let saved = nodes.flat_map(|node| node.artifacts.iter().map(|saved| (&node.name, saved)));
+    let rows: String = saved
+        .take(MAX_ROWS)
+        .map(|(node, saved)| {
+            let dir = home::iteration_dir(&told.found.dir, node, saved.iteration);
+            let file = dir.join(door::ARTIFACTS).join(&saved.name).display().to_string();
+            let which = told.turn(node, saved.iteration);
+            format!("| {} | {which} | {} | {} |\n", cell(&saved.name), words::size(saved.bytes), cell(&file))
+        })
+        .collect();
+    if rows.is_empty() {
+        return rows;
+    }
+    format!("| name | saved in | size | file |\n|---|---|---|---|\n{rows}")
+}
+
 /// Of each node, and of all.
 pub fn cost(told: &Told) -> String {
     let nodes = &told.view().nodes;
@@ -221,7 +240,7 @@ pub fn cost(told: &Told) -> String {
     format!("| node | tokens | cost |\n|---|---|---|\n{rows}")
 }
 
-/// Nodes with a row of their own.
+/// Nodes or artifacts with a row of their own.
 const MAX_ROWS: usize = 200;
 
 pub fn snapshots(told: &Told) -> String {
