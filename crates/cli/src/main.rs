@@ -2,6 +2,7 @@
 
 mod commands;
 mod desk;
+mod detached;
 mod drawing;
 mod error;
 mod kept;

@@ -194,6 +194,12 @@ impl View {
         &self.nodes[ix.0]
     }
 
+    /// An idle limit stopped it, and it waits to be woken.
+    pub fn is_asleep(&self) -> bool {
+        let asleep = |doing: &Doing| matches!(doing, Doing::Waiting { why: WaitWhy::Asleep, .. });
+        self.ended.is_none() && self.nodes.iter().any(|node| asleep(&node.doing))
+    }
+
     pub fn is_over(&self) -> bool {
         self.ended.is_some()
     }
@@ -380,6 +386,7 @@ impl View {
                 self.on(node, |n| n.wait(*why, *delay_s, *until))
             }
             Event::WaitEnded { node, by } => self.on(node, |n| n.wait_over(*by)),
+            Event::RunSlept { .. } => {}
             Event::WakeRemembered { node, by } => self.on(node, |n| n.wake = Some(*by)),
             Event::Paused {} => self.paused = true,
             Event::Unpaused {} => self.paused = false,
@@ -642,7 +649,7 @@ impl NodeView {
         match why {
             WaitWhy::Idle => self.spell.last_delay = delay,
             WaitWhy::Backoff | WaitWhy::Recovery => self.attempts.backoff = Some(delay),
-            WaitWhy::Paused | WaitWhy::RateLimit | WaitWhy::Error | WaitWhy::Delay => {}
+            WaitWhy::Paused | WaitWhy::RateLimit | WaitWhy::Error | WaitWhy::Delay | WaitWhy::Asleep => {}
         }
         let was = std::mem::replace(&mut self.doing, Doing::Waiting { why, delay, until });
         match (why, was) {

@@ -303,6 +303,9 @@ impl World {
                     }
                 }
                 Decision::RetryRecord => {}
+                Decision::ReleaseKeepers => {
+                    assert!(self.live.is_empty(), "a sleeping run has no process tree");
+                }
                 Decision::Finish { exit_code } => {
                     assert!(
                         self.live.is_empty(),
@@ -390,7 +393,8 @@ fn leaves_trace(decision: &Decision) -> bool {
         | Decision::AssemblePrompt { .. }
         | Decision::HashPins { .. }
         | Decision::Sweep { .. }
-        | Decision::RetryRecord => false,
+        | Decision::RetryRecord
+        | Decision::ReleaseKeepers => false,
         Decision::Start(_)
         | Decision::Interrupt(_)
         | Decision::Terminate(_)

@@ -90,6 +90,7 @@ fn how(status: &Status, view: &View, run: &FoundRun) -> (Tone, String) {
         (State::Lost, _) => (Tone::Bad, format!("lost: `dogwatch resume {}` goes on with it", run.tail())),
         (State::Waiting, _) => (Tone::Plain, waiting(status)),
         (State::Paused, _) => (Tone::Plain, format!("paused: `dogwatch resume {}` goes on", run.tail())),
+        (State::Asleep, _) => (Tone::Plain, format!("asleep: `dogwatch wake {}` continues it", run.tail())),
         (state, _) => (Tone::Plain, state.as_str().to_owned()),
     }
 }

@@ -204,7 +204,17 @@ pub fn wait(why: WaitWhy) -> &'static str {
         WaitWhy::Recovery => "before recovery",
         WaitWhy::Backoff => "before the next attempt",
         WaitWhy::Delay => "between iterations",
+        WaitWhy::Asleep => "asleep",
     }
+}
+
+/// What to do about a run that sleeps.
+pub const ASLEEP: &str = "asleep: `dogwatch wake` continues it, Ctrl-C ends it";
+
+/// `no pending tasks; entering sleep mode after 8 idle iterations`
+pub fn slept(reason: &str, consecutive: u64) -> String {
+    let count = count(consecutive, "idle iteration");
+    format!("{}; entering sleep mode after {count}", reason.replace('_', " "))
 }
 
 /// A reader that does not know most of what it reads.

@@ -153,6 +153,7 @@ fn sentence(event: &Event) -> Option<(Tone, String)> {
         }
         Event::WaitEnded { by: WaitEndedBy::Timer, .. } => return None,
         Event::WaitEnded { by, .. } => (Tone::Plain, format!("woken ({by})")),
+        Event::RunSlept { reason, consecutive, .. } => (Tone::Plain, words::slept(reason, *consecutive)),
         Event::WakeRemembered { by, .. } => {
             (Tone::Quiet, format!("woken ({by}) while at work: the next wait ends at once"))
         }

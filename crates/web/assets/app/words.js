@@ -4,7 +4,7 @@ import { oneLine } from "./text.js";
 import { bytes, money, ordinal, plural, span } from "./time.js";
 
 const WAITS = {
-  paused: "paused", rate_limit: "rate limited", idle: "idle", error: "after a failure", recovery: "before a recovery",
+  asleep: "asleep", paused: "paused", rate_limit: "rate limited", idle: "idle", error: "after a failure", recovery: "before a recovery",
   backoff: "before another try", delay: "between iterations",
 };
 
@@ -76,6 +76,7 @@ const SAY = {
   snapshot_taken: (e) => `work tree kept as ${e.ref}`,
   iteration_idle: (e) => `iteration ${e.iteration} idle (${ordinal(e.consecutive ?? 1)} in a row, ${e.reason})${e.skipped ? ", the agent was not called" : ""}`,
   wait_started: (e) => `waiting (${wait(e.why)})${e.delay_s !== null && e.delay_s !== undefined ? ` for ${span(e.delay_s)}` : ""}`,
+  run_slept: (e) => `${String(e.reason ?? "").replaceAll("_", " ")}; entering sleep mode after ${plural(e.consecutive ?? 0, "idle iteration")}`,
   wait_ended: (e) => `the wait ended (${e.by})`,
   wake_remembered: (e) => `woken (${e.by}) while at work: the next wait ends at once`,
   paused: () => "paused",
@@ -94,8 +95,8 @@ const SAY = {
   checks_started: () => "the checks run",
   check_tampered: (e) => `changed since the start: ${oneLine((e.files ?? []).join(", "), 200)} (${e.policy})`,
   notified: (e) => `news ${e.ok ? "told" : "could not be told"} by ${e.how}: ${oneLine(e.key, 100)}${e.detail ? ` (${oneLine(e.detail, 120)})` : ""}`,
-  partial_kept: (e) => `what there is of it was kept: ${e.file}`,
   agent_reported: report,
+  partial_kept: (e) => `what there is of it was kept: ${e.file}`,
   run_ended: (e) => `ended: ${outcomeWord(e.outcome)} (${oneLine(e.reason, 200)}), exit code ${e.exit_code}`,
 };
 
@@ -109,7 +110,7 @@ export function describe(e) {
 
 const TONES = {
   hard_stop: "bad", trouble: "bad", watchdog_continue: "wait", notice: "wait", wait_started: "wait", told: "blue", marker_seen: "calm",
-  paused: "wait", recovery_planned: "wait", needs_human: "wait", agent_retrying: "wait", agent_drifted: "wait", check_tampered: "bad",
+  paused: "wait", run_slept: "calm", recovery_planned: "wait", needs_human: "wait", agent_retrying: "wait", agent_drifted: "wait", check_tampered: "bad",
 };
 
 export function tone(e) {
