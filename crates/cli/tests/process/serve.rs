@@ -176,8 +176,8 @@ fn a_run_that_cannot_be_continued_is_a_refusal_with_the_reason() {
     assert!(message.contains("RALPH.md"), "{message}");
     // Pausing it makes no sense and starts nothing.
     assert_eq!(server.ask(&format!("POST /v1/runs/{id}/pause")).0, "409");
-    drop(server);
-    project.assert_nobody_is_left();
+    server.process.kill();
+    project.wait_till_nobody_is_left();
 }
 
 #[test]

@@ -122,9 +122,7 @@ fn advice(view: &View, pointer: &Pointer, what: &str) -> String {
     match &view.ended {
         None => format!("the dogwatch of run {run} died; type `dogwatch resume {run}` to go on with it"),
         Some(end) if end.outcome == Outcome::Idle && what == "resume" => {
-            format!(
-                "run {run} went to sleep; wake it, or type `dogwatch wake {run}` to continue it in a terminal"
-            )
+            format!("run {run} went to sleep; wake it, or type `dogwatch wake {run}`")
         }
         Some(end) => format!(
             "run {run} has ended ({}); type `dogwatch run {}` to start a new one",
