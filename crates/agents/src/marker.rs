@@ -1,44 +1,72 @@
 //! The state that an agent declares at the end of its final text: `<!-- ralph:state idle reason=… -->`.
 //!
-//! A marker must be the agent's own word. What stands in a code fence or a quote is shown, not said. A plain
-//! agent's output is all there is of it, tool output and the prompt included, so there a marker must have a
-//! line to itself and must not be an echo of the prompt (see `Echo`).
+//! A marker must be the agent's own statement. Code (fenced, indented or between backticks) and quotes show a marker
+//! without stating it. The output of a plain agent also holds tool output and the prompt, so there a marker must have a
+//! line to itself. A marker that only echoes the prompt does not count either (see `Echo`).
 
 pub use dogwatch_core::job::Marker;
 use dogwatch_core::sign::AgentResult;
 use dogwatch_core::text::{clip, printable};
+use std::collections::BTreeSet;
+use std::ops::Range;
+
+const COMMENT: &str = "<!--";
+const COMMENT_END: &str = "-->";
 
 /// The last marker in the final text of an agent. `prompt` is what the agent was given.
 pub fn last_marker(text: &str, structured: bool, prompt: &str) -> Option<Marker> {
     let text = printable(text);
     let text = text.as_ref();
-    let spoken = spoken_lines(text);
+    let lines = text_lines(text);
+    let code = inline_code(text, &lines);
     let echo = Echo::of(prompt);
     let mut found = None;
-    for (at, line) in spoken.iter().enumerate() {
-        let Some(marker) = (if structured { within(line.text) } else { alone(line.text) }) else { continue };
-        if line.spoken && !echo.covers(&spoken, at, structured) {
-            found = Some(marker);
+    for (at, line) in lines.iter().enumerate().filter(|(_, line)| line.spoken) {
+        let marker = if structured { within(line, &code) } else { alone(line.text) };
+        if marker.is_some() && !echo.covers(&lines, at, structured) {
+            found = marker;
         }
     }
     found
 }
 
-/// A line that is not blank, trimmed; `spoken` unless it stands in a fence or a quote.
+/// A line that is not blank, trimmed; `spoken` unless it stands in a code block or a quote.
 struct TextLine<'a> {
     text: &'a str,
+    /// Where it begins in the whole text.
+    at: usize,
     spoken: bool,
+    /// It continues the paragraph of the line before it.
+    continues: bool,
 }
 
-fn spoken_lines(text: &str) -> Vec<TextLine<'_>> {
+fn text_lines(text: &str) -> Vec<TextLine<'_>> {
     let mut lines: Vec<TextLine<'_>> = Vec::new();
     // The fence that is open, and the line behind it.
     let mut open: Option<(Fence<'_>, usize)> = None;
-    for line in text.lines().map(str::trim).filter(|line| !line.is_empty()) {
+    let mut indents = Indents::default();
+    let mut start = 0;
+    for whole in text.split_inclusive('\n') {
+        let (begin, line) = (start, whole.trim());
+        start += whole.len();
+        if line.is_empty() {
+            indents.blank();
+            continue;
+        }
         let fence = Fence::of(line);
-        let spoken = open.is_none() && fence.is_none() && !line.starts_with('>');
-        lines.push(TextLine { text: line, spoken });
+        let indented = open.is_none() && indents.is_code(whole);
+        let plain = open.is_none() && fence.is_none() && !indented && !line.starts_with('>');
+        let begins = indents.item || line.starts_with(COMMENT) || line.starts_with('#');
+        let continues = plain && indents.after_paragraph && !begins;
+        lines.push(TextLine {
+            text: line,
+            at: begin + (whole.len() - whole.trim_start().len()),
+            spoken: plain,
+            continues,
+        });
+        indents.after_paragraph = plain && !line.starts_with(COMMENT) && !line.starts_with('#');
         open = match (open, fence) {
+            (None, Some(_)) if indented => None,
             (None, Some(fence)) => Some((fence, lines.len())),
             (Some((opened, _)), Some(fence)) if fence.closes(&opened) => None,
             (open, _) => open,
@@ -52,6 +80,142 @@ fn spoken_lines(text: &str) -> Vec<TextLine<'_>> {
         lines[from..].iter_mut().for_each(|line| line.spoken = !line.text.starts_with('>'));
     }
     lines
+}
+
+/// A line that is indented by so many columns more than the text around it is code.
+const CODE_INDENT: usize = 4;
+
+/// Tells indented code from text that is indented because it belongs to a list.
+#[derive(Default)]
+struct Indents {
+    /// Where the text of the open list items begins, outermost first.
+    lists: Vec<usize>,
+    after_paragraph: bool,
+    /// The last line begins a list item.
+    item: bool,
+}
+
+impl Indents {
+    fn blank(&mut self) {
+        self.after_paragraph = false;
+    }
+
+    fn is_code(&mut self, line: &str) -> bool {
+        let indent = columns(line);
+        // Within a paragraph indentation means nothing.
+        if !self.after_paragraph {
+            self.leave_lists(indent);
+            if indent >= self.lists.last().copied().unwrap_or(0) + CODE_INDENT {
+                self.item = false;
+                return true;
+            }
+        }
+        let text = item_text(line.trim());
+        self.item = text.is_some();
+        if let Some(offset) = text {
+            self.leave_lists(indent);
+            self.lists.push(indent + offset);
+        }
+        false
+    }
+
+    fn leave_lists(&mut self, indent: usize) {
+        while self.lists.last().is_some_and(|from| indent < *from) {
+            self.lists.pop();
+        }
+    }
+}
+
+/// How far behind the mark of a list item its text begins: further paragraphs of the item are measured from there.
+fn item_text(line: &str) -> Option<usize> {
+    let digits = line.bytes().take_while(u8::is_ascii_digit).count();
+    let mark = match line.as_bytes().get(digits)? {
+        b'.' | b')' if (1..=9).contains(&digits) => digits + 1,
+        b'-' | b'*' | b'+' if digits == 0 => 1,
+        _ => return None,
+    };
+    let behind = &line[mark..];
+    let blanks = behind.len() - behind.trim_start().len();
+    match blanks {
+        0 if !behind.is_empty() => None,
+        1..=CODE_INDENT => Some(mark + blanks),
+        // Nothing behind the mark, or code: the text of the item counts as beginning one column behind.
+        _ => Some(mark + 1),
+    }
+}
+
+/// The column at which a line's text begins; a tab leads to the next multiple of four.
+fn columns(line: &str) -> usize {
+    line.chars().take_while(|c| matches!(c, ' ' | '\t')).fold(0, |column, c| match c {
+        '\t' => (column / CODE_INDENT + 1) * CODE_INDENT,
+        _ => column + 1,
+    })
+}
+
+/// The parts of the text between backticks, in order. They may reach over the lines of one paragraph.
+fn inline_code(text: &str, lines: &[TextLine<'_>]) -> Vec<Range<usize>> {
+    let mut code = Vec::new();
+    let mut rest = lines.iter().peekable();
+    while let Some(line) = rest.next() {
+        let mut end = line.at + line.text.len();
+        while let Some(next) = rest.next_if(|next| line.spoken && next.continues) {
+            end = next.at + next.text.len();
+        }
+        if line.spoken {
+            code_spans(&text[line.at..end], line.at, &mut code);
+        }
+    }
+    code
+}
+
+/// A span is a run of backticks up to the next run of the same length. A comment that begins before it is no part of
+/// one, and a run without a partner is text.
+fn code_spans(paragraph: &str, from: usize, code: &mut Vec<Range<usize>>) {
+    let bytes = paragraph.as_bytes();
+    // Lengths that have no partner any more: looking for one again would take time and find none.
+    let mut alone = BTreeSet::new();
+    let mut at = 0;
+    while at < bytes.len() {
+        let run = ticks(&bytes[at..]);
+        if bytes[at] == b'\\' {
+            at += 1 + paragraph[at + 1..].chars().next().map_or(0, char::len_utf8);
+        } else if let Some(length) = comment(&paragraph[at..]) {
+            at += length;
+        } else if run == 0 {
+            at += paragraph[at..].chars().next().map_or(1, char::len_utf8);
+        } else if let Some(length) =
+            (!alone.contains(&run)).then(|| partner(&bytes[at + run..], run)).flatten()
+        {
+            code.push(from + at..from + at + run + length);
+            at += run + length;
+        } else {
+            alone.insert(run);
+            at += run;
+        }
+    }
+}
+
+fn ticks(bytes: &[u8]) -> usize {
+    bytes.iter().take_while(|byte| **byte == b'`').count()
+}
+
+/// How far the end of the next run of exactly `run` backticks is.
+fn partner(bytes: &[u8], run: usize) -> Option<usize> {
+    let mut at = 0;
+    while at < bytes.len() {
+        match ticks(&bytes[at..]) {
+            0 => at += 1,
+            found if found == run => return Some(at + run),
+            found => at += found,
+        }
+    }
+    None
+}
+
+/// The length of the comment that the text begins with.
+fn comment(text: &str) -> Option<usize> {
+    let inside = text.strip_prefix(COMMENT)?;
+    Some(COMMENT.len() + inside.find(COMMENT_END)? + COMMENT_END.len())
 }
 
 /// Cutting between characters leaves up to three bytes less.
@@ -121,15 +285,19 @@ impl<'a> Echo<'a> {
 
 /// The marker that is the whole line.
 fn alone(line: &str) -> Option<Marker> {
-    let inside = line.strip_prefix("<!--")?.strip_suffix("-->")?;
-    parse(inside).filter(|_| !inside.contains("-->"))
+    let inside = line.strip_prefix(COMMENT)?.strip_suffix(COMMENT_END)?;
+    parse(inside).filter(|_| !inside.contains(COMMENT_END))
 }
 
-/// The last marker in the line.
-fn within(line: &str) -> Option<Marker> {
-    line.rmatch_indices("<!--").find_map(|(at, open)| {
-        let inside = &line[at + open.len()..];
-        parse(&inside[..inside.find("-->")?])
+/// The last marker in the line that is not inline code.
+fn within(line: &TextLine<'_>, code: &[Range<usize>]) -> Option<Marker> {
+    let is_code = |at: usize| {
+        let next = code.partition_point(|span| span.end <= at);
+        code.get(next).is_some_and(|span| span.contains(&at))
+    };
+    line.text.rmatch_indices(COMMENT).filter(|(at, _)| !is_code(line.at + at)).find_map(|(at, open)| {
+        let inside = &line.text[at + open.len()..];
+        parse(&inside[..inside.find(COMMENT_END)?])
     })
 }
 

@@ -104,6 +104,49 @@ fn a_structured_agent_may_say_it_anywhere_a_plain_one_on_a_line_of_its_own() {
 }
 
 #[test]
+fn a_marker_in_code_is_shown_and_not_stated() {
+    for (text, structured, plain) in [
+        // Between backticks, on one line and over the lines of a paragraph.
+        (format!("I would print `{IDLE}` then."), false, false),
+        (format!("`{IDLE}`"), false, false),
+        (format!("``{IDLE} ` ``"), false, false),
+        (format!("I would print `x\nor {IDLE}\nthen`."), false, false),
+        (format!("Shown: `{IDLE}`. Said: {IDLE}"), true, false),
+        (format!("Use `x` now. {IDLE}"), true, false),
+        (format!("A lone ` here. {IDLE}"), true, false),
+        (format!("A lone `` here. {IDLE} and a ` there."), true, false),
+        (format!("An escaped \\` here. {IDLE} `"), true, false),
+        // The next paragraph, and a line that begins with the comment, are no part of the code before.
+        (format!("A lone ` here.\n\n{IDLE}\n\nAnd ` there."), true, true),
+        (format!("A lone ` here.\n{IDLE}\nAnd ` there."), true, true),
+        ("<!-- ralph:state idle note=`x -->`".to_owned(), true, false),
+        // Indented by four columns or a tab, unless it belongs to a paragraph or a list.
+        (format!("    {IDLE}"), false, false),
+        (format!("Example:\n\n    {IDLE}"), false, false),
+        (format!("Example:\n\n\t{IDLE}\n\nEnd."), false, false),
+        (format!("Example:\n\n    code\n    \n    {IDLE}"), false, false),
+        (format!("   {IDLE}"), true, true),
+        (format!("Nothing to do.\n    {IDLE}"), true, true),
+        (format!("- one\n- two\n\n    {IDLE}"), true, true),
+        (format!("10. ten\n\n    {IDLE}"), true, true),
+        (format!("- one\n\n      {IDLE}"), false, false),
+        (format!("- one\n  - two\n\n      {IDLE}"), true, true),
+        (format!("- one\n\nText.\n\n    {IDLE}"), false, false),
+        (format!("    code\n\n{IDLE}"), true, true),
+    ] {
+        assert_eq!(said(&text).is_some(), structured, "structured: {text}");
+        assert_eq!(printed(&text).is_some(), plain, "plain: {text}");
+    }
+}
+
+#[test]
+fn backticks_without_end_cost_no_more_than_the_text_is_long() {
+    let odd: String = (1..350).map(|n| format!("{} ", "`".repeat(n))).collect();
+    assert_eq!(said(&format!("{odd}{IDLE}")).as_deref(), Some("idle"));
+    assert_eq!(said(&format!("{}{IDLE}", "` `` ".repeat(12_000))), Some("idle".to_owned()));
+}
+
+#[test]
 fn a_text_whose_beginning_was_cut_off_within_a_fence_keeps_its_marker() {
     let cut = format!("{}\n```\nDone.\n{IDLE}", "code();\n".repeat(64 * 1024 / 8));
     let cut = &cut[cut.len() - 64 * 1024..];
@@ -157,6 +200,10 @@ fn no_text_makes_it_panic() {
         "é",
         "=",
         "\u{1b}[",
+        "`",
+        "\\",
+        "\n\n    ",
+        "1. ",
     ];
     for a in parts {
         for b in parts {

@@ -4,9 +4,11 @@ use crate::error::Failure;
 use dogwatch_config::diagnostic::Source;
 use dogwatch_config::frontmatter;
 use dogwatch_config::limits::{MAX_FILE_BYTES, MAX_GRAPH_BYTES};
-use dogwatch_config::{Diagnostic, Flags, Format, GraphSources, Machine, Setting, Sources, load, load_graph};
+use dogwatch_config::{
+    Diagnostic, Flags, Format, GraphSources, Machine, Setting, Sources, load, load_external, load_graph,
+};
 use dogwatch_core::ids::NodeName;
-use dogwatch_core::settings::Plan;
+use dogwatch_core::settings::{Plan, WatchPolicy};
 use dogwatch_host::{home, journal, prompt, wake};
 use sha2::{Digest, Sha256};
 use std::io::ErrorKind;
@@ -157,6 +159,15 @@ impl LoopFile {
             prompt_bytes: 0,
         })
     }
+}
+
+/// Returns the limits for external agents, from the user's and this directory's `dogwatch.toml`.
+pub fn external_policy() -> Result<WatchPolicy, Failure> {
+    let user = read_settings(home::user_config_file())?;
+    let project = read_settings(Some(PathBuf::from(PROJECT_FILE)))?;
+    let user = user.as_ref().map(|(name, text)| Source { name, text });
+    let project = project.as_ref().map(|(name, text)| Source { name, text });
+    load_external(user, project).map_err(Failure::Findings)
 }
 
 /// This machine, as the validation sees it: programs and globs are resolved from the directory where sessions run,

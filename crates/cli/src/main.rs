@@ -2,6 +2,7 @@
 
 mod color;
 mod commands;
+mod detached;
 mod drawing;
 mod error;
 mod loading;

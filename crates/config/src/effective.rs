@@ -6,9 +6,9 @@ use crate::parsed::Parsed;
 use dogwatch_core::dur::{Dur, Limit};
 use dogwatch_core::news::{NewsKind, NotifyPolicy};
 use dogwatch_core::settings::{
-    AgentPlan, Budget, CheckPolicy, CommandPlan, DayBudget, ErrorPolicy, GraphPlan, IdlePolicy, LimitPolicy,
-    McpPolicy, Profile, ReaderName, RecoveryPolicy, StopAfter, Strategy, Tampered, Ttl, WakePolicy,
-    WatchPolicy,
+    AfterStop, AgentPlan, Budget, CheckPolicy, CommandPlan, DayBudget, ErrorPolicy, GraphPlan, IdlePolicy,
+    LimitPolicy, McpPolicy, Profile, ReaderName, RecoveryPolicy, StopAfter, Strategy, Tampered, Ttl,
+    WakePolicy, WatchPolicy,
 };
 
 /// Typed looks into the layers. A key's kind decides its type, so a mismatch cannot come from a file.
@@ -133,6 +133,25 @@ pub fn watchdog(layers: &Layers<'_>, reader: ReaderName) -> WatchPolicy {
         grace: layers.dur("watchdog.grace", built_in.grace),
         leak: layers.dur("watchdog.leak", built_in.leak),
         result_grace: layers.dur("watchdog.result_grace", built_in.result_grace),
+    }
+}
+
+/// The profile of external agents: built in it is `quick`, the numbers that a sub-agent needs.
+pub fn external_profile(layers: &Layers<'_>) -> Profile {
+    match layers.value("external.profile") {
+        Some(Parsed::Profile(profile)) => *profile,
+        _ => Profile::Quick,
+    }
+}
+
+/// The limits for external agents that bring none of their own.
+pub fn external(layers: &Layers<'_>) -> WatchPolicy {
+    let built_in = WatchPolicy::of(external_profile(layers));
+    WatchPolicy {
+        session: layers.limit("external.session", built_in.session),
+        idle: layers.limit("external.idle", built_in.idle),
+        errors: layers.times("external.errors", built_in.errors),
+        ..built_in
     }
 }
 
@@ -278,6 +297,10 @@ pub fn idle(layers: &Layers<'_>, findings: &mut Findings) -> Option<IdlePolicy> 
         },
         skip_unchanged: layers.flag("idle.skip_unchanged", built_in.skip_unchanged),
         instruct: layers.flag("idle.instruct", built_in.instruct),
+        after_stop: match layers.text("idle.after_stop").as_deref() {
+            Some("watch") => AfterStop::Watch,
+            Some(_) | None => AfterStop::Exit,
+        },
     };
     check_delays(layers, &policy, findings);
     Some(policy)

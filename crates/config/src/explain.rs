@@ -1,11 +1,12 @@
 //! Every setting in force and where it comes from, for `dogwatch check --explain`.
 
 use crate::commands;
+use crate::effective;
 use crate::keys::{KEYS, Key, Standing};
 use crate::layers::{Idle, Layers};
 use crate::mcp;
 use crate::words::quote;
-use dogwatch_core::settings::{GraphPlan, IdlePolicy, Profile, Settings, StopAfter, Tampered, Ttl};
+use dogwatch_core::settings::{AfterStop, GraphPlan, IdlePolicy, Profile, Settings, StopAfter, Tampered, Ttl};
 use dogwatch_core::text::one_line;
 use serde::Serialize;
 use std::fmt::Write as _;
@@ -29,7 +30,7 @@ pub fn explain(settings: &Settings, graph: Option<&GraphPlan>, layers: &Layers<'
         .filter(|key| key.standing == Standing::InForce && (graph.is_some() || key.path != MAX_PARALLEL))
         .map(|key| Setting {
             key: key.path,
-            value: value(key.path, settings, graph).unwrap_or_default(),
+            value: value(key.path, settings, graph, layers).unwrap_or_default(),
             origin: origin(key, settings, layers),
             doc: key.doc,
         })
@@ -52,6 +53,9 @@ fn origin(key: &Key, settings: &Settings, layers: &Layers<'_>) -> String {
             };
             format!("built-in (profile {}{by_agent})", settings.profile.as_str())
         }
+        "external.session" | "external.idle" => {
+            format!("built-in (profile {})", effective::external_profile(layers).as_str())
+        }
         "reader" => "from `agent`".to_owned(),
         "max_iterations" if settings.checks.any() => "built-in (`done_when` is set)".to_owned(),
         path if path.starts_with("idle.") => match &layers.idle {
@@ -68,7 +72,10 @@ fn origin(key: &Key, settings: &Settings, layers: &Layers<'_>) -> String {
 }
 
 /// A setting as people write it; none for a path that is no setting in force.
-fn value(path: &str, settings: &Settings, graph: Option<&GraphPlan>) -> Option<String> {
+fn value(path: &str, settings: &Settings, graph: Option<&GraphPlan>, layers: &Layers<'_>) -> Option<String> {
+    if let Some(key) = path.strip_prefix("external.") {
+        return external_value(key, layers);
+    }
     if let Some(key) = path.strip_prefix("idle.") {
         return settings.idle.as_ref().map_or(Some("off".to_owned()), |idle| idle_value(key, idle));
     }
@@ -139,6 +146,18 @@ fn value(path: &str, settings: &Settings, graph: Option<&GraphPlan>) -> Option<S
     })
 }
 
+/// External agents belong to `dogwatch serve`, not to a run: no run carries their limits.
+fn external_value(key: &str, layers: &Layers<'_>) -> Option<String> {
+    let policy = effective::external(layers);
+    Some(match key {
+        "profile" => effective::external_profile(layers).as_str().to_owned(),
+        "session" => policy.session.to_string(),
+        "idle" => policy.idle.to_string(),
+        "errors" => or_off(policy.errors),
+        _ => return None,
+    })
+}
+
 fn idle_value(key: &str, idle: &IdlePolicy) -> Option<String> {
     Some(match key {
         "delay" => idle.delay.to_string(),
@@ -155,6 +174,10 @@ fn idle_value(key: &str, idle: &IdlePolicy) -> Option<String> {
         "strategy" => idle.strategy.as_str().to_owned(),
         "skip_unchanged" => idle.skip_unchanged.to_string(),
         "instruct" => idle.instruct.to_string(),
+        "after_stop" => match idle.after_stop {
+            AfterStop::Exit => "exit".to_owned(),
+            AfterStop::Watch => "watch".to_owned(),
+        },
         _ => return None,
     })
 }
@@ -211,7 +234,7 @@ mod tests {
         };
         let graph = GraphPlan { max_parallel: 4, budget: Budget::default() };
         for key in KEYS.iter().filter(|key| key.standing == Standing::InForce) {
-            assert!(value(key.path, &settings, Some(&graph)).is_some(), "{} has no value to show", key.path);
+            assert!(value(key.path, &settings, Some(&graph), &Layers::default()).is_some(), "{}", key.path);
         }
     }
 

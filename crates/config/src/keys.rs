@@ -105,6 +105,7 @@ pub const KEYS: &[Key] = &[
     key("idle.strategy",          Strategy,    InForce, "how idle waits grow"),
     key("idle.skip_unchanged",    Flag,        InForce, "while idle, call the agent only if prompt or tree changed"),
     key("idle.instruct",          Flag,        InForce, "tell the agent about the idle marker"),
+    key("idle.after_stop",        OneOf(&["exit", "watch"]), InForce, "exit after the idle stop, or stay asleep until woken"),
 
     key("wake_on.paths",          Texts,       InForce, "a change in these ends a wait"),
     key("wake_on.probe",          Text,        InForce, "a command that ends a wait by exit 0"),
@@ -150,6 +151,11 @@ pub const KEYS: &[Key] = &[
     key("notify.on",              News,        InForce, "what is news"),
     key("notify.command",         Text,        InForce, "run with the news on its stdin"),
     key("notify.webhook",         Webhook,     InForce, "where the news is posted to"),
+
+    key("external.profile",       Profile,     InForce, "limits for the external agents that `dogwatch serve` watches"),
+    key("external.session",       Limit,       InForce, "the longest time for an external agent"),
+    key("external.idle",          Limit,       InForce, "the longest time an external agent may go without a new message"),
+    key("external.errors",        CountLimit,  InForce, "equal errors in a row of an external agent"),
 ];
 
 /// Other names for keys, from files written for other tools.
@@ -157,7 +163,14 @@ const ALIASES: &[(&str, &str)] = &[
     ("max_ralph_iters", "max_iterations"),
     ("agent_idle_activity_evidence_ttl_seconds", "watchdog.evidence_ttl"),
     ("watchdog.agent_idle_activity_evidence_ttl_seconds", "watchdog.evidence_ttl"),
+    ("general.agent_idle_activity_evidence_ttl_seconds", "watchdog.evidence_ttl"),
+    ("external.total_timeout_seconds", "external.session"),
+    ("external.idle_timeout_seconds", "external.idle"),
+    ("external.max_errors", "external.errors"),
 ];
+
+/// Blocks of other tools that hold only other names for keys.
+const FOREIGN_BLOCKS: &[&str] = &["general"];
 
 /// The key at a path, by its own name or another.
 pub fn find(path: &str) -> Option<&'static Key> {
@@ -175,9 +188,19 @@ pub fn is_ours(path: &str) -> bool {
     path.split_once('.').is_some_and(|(block, _)| inside(block).next().is_some())
 }
 
+/// Whether other tools keep keys of their own in this block, beside the names that we know there.
+pub fn is_shared(block: &str) -> bool {
+    FOREIGN_BLOCKS.contains(&block)
+}
+
+/// Whether keys may stand in this block.
+pub fn is_block(path: &str) -> bool {
+    is_shared(path) || inside(path).next().is_some()
+}
+
 /// Nothing that dogwatch knows: other tools may keep notes of their own.
 pub fn is_foreign(name: &str) -> bool {
-    find(name).is_none() && inside(name).next().is_none() && !is_ours(name)
+    find(name).is_none() && !is_block(name) && !is_ours(name)
 }
 
 /// The keys inside a block; none if there is no such block.
@@ -195,6 +218,9 @@ pub fn names_in(block: &str) -> Vec<&'static str> {
         })
         .map(|rest| rest.split('.').next().unwrap_or(rest))
         .collect();
+    if is_shared(block) {
+        names.extend(ALIASES.iter().filter_map(|(alias, _)| alias.strip_prefix(block)?.strip_prefix('.')));
+    }
     names.dedup();
     names
 }
@@ -212,7 +238,7 @@ mod tests {
                 .map(str::to_owned)
                 .collect();
         for (block, keys) in [
-            ("idle", "delay backoff max_delay max stop_after strategy skip_unchanged instruct"),
+            ("idle", "delay backoff max_delay max stop_after strategy skip_unchanged instruct after_stop"),
             ("wake_on", "paths probe every"),
             (
                 "watchdog",
@@ -224,6 +250,7 @@ mod tests {
             ("checks", "timeout tampered"),
             ("recovery", "budget template resume agents"),
             ("notify", "on command webhook"),
+            ("external", "profile session idle errors"),
         ] {
             expected.extend(keys.split(' ').map(|key| format!("{block}.{key}")));
         }
@@ -247,5 +274,7 @@ mod tests {
         assert_eq!(inside("agent").count(), 0);
         assert!(find("mcpx").is_none() && find("agent.x").is_none());
         assert!(is_ours("idle.x") && !is_ours("idle") && !is_ours("x.idle"));
+        assert_eq!(names_in("general"), ["agent_idle_activity_evidence_ttl_seconds"]);
+        assert!(!is_ours("general.x") && !is_foreign("general"));
     }
 }

@@ -169,9 +169,10 @@ impl<'l, 's> Layer<'l, 's> {
         let path = if block.is_empty() { entry.key.clone() } else { format!("{block}.{}", entry.key) };
         if let Some(key) = keys::find(&path) {
             self.key(key, &path, entry);
-        } else if keys::inside(&path).next().is_none() {
+        } else if !keys::is_block(&path) {
             self.unknown(block, entry);
-        } else if keys::inside(&path).all(|key| key.standing == Standing::Refused) {
+        } else if !keys::is_shared(&path) && keys::inside(&path).all(|key| key.standing == Standing::Refused)
+        {
             self.refuse(&path, entry);
         } else {
             self.known_block(&path, entry);
@@ -220,7 +221,10 @@ impl<'l, 's> Layer<'l, 's> {
         // By two names, or by its own name and a dotted one: the reader of YAML cannot see that.
         if !self.seen.insert(key.path) {
             let message = format!("`{}` is given twice", key.path);
-            self.findings.error(self.source, entry.key_span.clone(), message);
+            let found = self.findings.error(self.source, entry.key_span.clone(), message);
+            if path != key.path {
+                found.help(format!("`{path}` is another name for it; keep one of the two"));
+            }
             return;
         }
         if key.path.starts_with("idle.") {
@@ -255,7 +259,7 @@ impl<'l, 's> Layer<'l, 's> {
             block => format!("unknown key `{}` in `{block}`", entry.key),
         };
         let help = suggestion(block, &entry.key);
-        let foreign = block.is_empty() && !keys::is_ours(&entry.key);
+        let foreign = keys::is_shared(block) || (block.is_empty() && !keys::is_ours(&entry.key));
         let found = if foreign && self.strictness == Strictness::LoopFile {
             self.findings.warning(self.source, entry.key_span.clone(), message).label("ignored")
         } else {

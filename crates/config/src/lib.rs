@@ -36,6 +36,6 @@ pub use diagnostic::{Diagnostic, Severity, Source, Style};
 pub use explain::Setting;
 pub use flags::Flags;
 pub use graph::{Format, GraphSources, LoadedGraph, load_graph};
-pub use load::{Loaded, Sources, load};
+pub use load::{Loaded, Sources, load, load_external};
 pub use machine::Machine;
 pub use nearest::nearest;

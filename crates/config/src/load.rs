@@ -6,6 +6,7 @@ use crate::effective;
 use crate::explain::{Setting, explain};
 use crate::flags::{FlagLine, Flags};
 use crate::frontmatter::{self, Shape};
+use crate::keys;
 use crate::layers::{Layer, Layers, Strictness};
 use crate::limits::{MAX_FILE_BYTES, MAX_SET_FLAGS, MAX_SETTINGS_BYTES};
 use crate::machine::{Inquiry, Machine};
@@ -13,7 +14,7 @@ use crate::placeholders;
 use crate::{toml, yaml};
 use dogwatch_core::dur::Dur;
 use dogwatch_core::ids::NodeName;
-use dogwatch_core::settings::{NodePlan, Plan, ReaderName, Settings};
+use dogwatch_core::settings::{NodePlan, Plan, ReaderName, Settings, WatchPolicy};
 
 /// What a run is made from. The caller has read the files; this crate touches none.
 pub struct Sources<'a> {
@@ -59,6 +60,7 @@ pub fn load(sources: &Sources<'_>) -> Result<Loaded, Vec<Diagnostic>> {
         return Err(findings.into_vec());
     };
     no_graph(&layers, &mut findings);
+    only_for_serve(&layers, &mut findings);
     let mut inquiry = Inquiry::new(sources.machine, sources.loop_file);
     inquiry.settings(&settings, &layers);
     Ok(Loaded {
@@ -84,6 +86,33 @@ fn no_graph(layers: &Layers<'_>, findings: &mut Findings) {
         let message = "`max_parallel` has no effect here: a loop is one node";
         findings.warning(origin.source, origin.span.clone(), message).help("it belongs into a graph file");
     }
+}
+
+/// External agents are watched by `dogwatch serve`, which reads `dogwatch.toml` and no loop or graph file.
+pub fn only_for_serve(layers: &Layers<'_>, findings: &mut Findings) {
+    for key in keys::inside("external") {
+        let Some(assigned) = layers.get(key.path) else { continue };
+        let origin = &assigned.origin;
+        if !origin.source.name.ends_with("dogwatch.toml") {
+            let message = format!("`{}` has no effect here: a run has no external agents", key.path);
+            findings
+                .warning(origin.source, origin.span.clone(), message)
+                .help("`dogwatch serve` reads it from dogwatch.toml");
+        }
+    }
+}
+
+/// Reads the limits for external agents from the user's and the project's `dogwatch.toml`. What else the files hold is
+/// checked too, so that `serve` and `run` refuse the same files.
+pub fn load_external(
+    user: Option<Source<'_>>,
+    project: Option<Source<'_>>,
+) -> Result<WatchPolicy, Vec<Diagnostic>> {
+    let (mut layers, mut findings) = (Layers::default(), Findings::default());
+    for source in [user, project].into_iter().flatten() {
+        lay_toml(source, &mut layers, &mut findings);
+    }
+    if findings.has_errors() { Err(findings.into_vec()) } else { Ok(effective::external(&layers)) }
 }
 
 /// Never look into a file that is too long, whatever else is wrong.

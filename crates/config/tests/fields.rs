@@ -6,7 +6,8 @@ mod common;
 use common::{Case, error, lines, settings, with};
 use dogwatch_core::dur::{Dur, Limit};
 use dogwatch_core::settings::{
-    AgentPlan, CheckPolicy, IdlePolicy, McpPlace, ReaderName, RecoveryPolicy, StopAfter, Strategy, Tampered,
+    AfterStop, AgentPlan, CheckPolicy, IdlePolicy, McpPlace, ReaderName, RecoveryPolicy, StopAfter, Strategy,
+    Tampered,
 };
 
 fn secs(s: u64) -> Dur {
@@ -297,6 +298,7 @@ fn an_idle_block_fills_itself_up() {
             strategy: Strategy::Fibonacci,
             skip_unchanged: true,
             instruct: false,
+            after_stop: AfterStop::Exit,
         }
     );
     assert_eq!(error("idle: off\nwork_when: x"), "3:7: `work_when` needs idling, but `idle` is off");

@@ -222,6 +222,7 @@ idle.stop_after          off          built-in (`idle.max` is set)
 idle.strategy            exponential  built-in
 idle.skip_unchanged      false        built-in
 idle.instruct            true         built-in
+idle.after_stop          exit         built-in
 wake_on.paths            none         built-in
 wake_on.probe            none         built-in
 wake_on.every            1m           built-in
@@ -259,6 +260,10 @@ recovery.agents          none         built-in
 notify.on                none         built-in
 notify.command           none         built-in
 notify.webhook           none         built-in
+external.profile         quick        built-in
+external.session         15m          built-in (profile quick)
+external.idle            5m           built-in (profile quick)
+external.errors          5            built-in
 "
     );
 }
@@ -290,4 +295,58 @@ fn the_idle_limit_of_standard_depends_on_the_agent() {
     assert_eq!(idle("reader: codex\nprofile: deep"), built_in("15m", "deep"));
     assert_eq!(idle("profile: quick"), built_in("5m", "quick"));
     assert_eq!(idle("watchdog: {idle: 10m}").0, "10m");
+}
+
+#[test]
+fn the_evidence_ttl_may_stand_in_a_general_table() {
+    let file = with("");
+    let key = "agent_idle_activity_evidence_ttl_seconds";
+    let text = format!("[general]\n{key} = 45.0\n");
+    let case = Case { project: Some(&text), ..Case::file(&file) };
+    let loaded = case.load().unwrap();
+    assert_eq!(origin(&loaded, "watchdog.evidence_ttl"), ("45s".to_owned(), "dogwatch.toml:2:44".to_owned()));
+    // In one file both names are one too many; between files the stronger one counts.
+    let both = format!("[general]\n{key} = 0.0\n[watchdog]\nevidence_ttl = \"1m\"\n");
+    let case = Case { project: Some(&both), ..Case::file(&file) };
+    assert_eq!(case.errors(), ["dogwatch.toml:4:1: `watchdog.evidence_ttl` is given twice"]);
+    let case = Case { user: Some("watchdog.evidence_ttl = 9"), project: Some(&text), ..Case::file(&file) };
+    assert_eq!(origin(&case.load().unwrap(), "watchdog.evidence_ttl").0, "45s");
+    // Another tool may keep keys of its own there in a loop file; dogwatch.toml is ours.
+    let foreign = with("general: {theme: dark}");
+    assert_eq!(
+        lines(&Case::file(&foreign).load().unwrap().warnings),
+        ["RALPH.md:3:11: unknown key `theme` in `general`"]
+    );
+    let case = Case { project: Some("[general]\nagent_idle_ttl = 1\n"), ..Case::file(&file) };
+    assert_eq!(case.errors(), ["dogwatch.toml:2:1: unknown key `agent_idle_ttl` in `general`"]);
+}
+
+#[test]
+fn limits_for_external_agents_come_from_dogwatch_toml() {
+    use dogwatch_config::{Source, load_external};
+    let read = |user: Option<&str>, project: Option<&str>| {
+        let user = user.map(|text| Source { name: "~/.config/dogwatch/dogwatch.toml", text });
+        let project = project.map(|text| Source { name: "dogwatch.toml", text });
+        load_external(user, project)
+    };
+    let built_in = read(None, None).unwrap();
+    assert_eq!((built_in.idle, built_in.errors), (Limit::At(Dur::from_mins(5)), Some(5)));
+    let user = "[external]\nidle_timeout_seconds = 600\ntotal_timeout_seconds = 1800\nmax_errors = 10\n";
+    let policy = read(Some(user), Some("external.errors = \"off\"\nexternal.profile = \"deep\"")).unwrap();
+    assert_eq!(policy.idle, Limit::At(Dur::from_mins(10)));
+    assert_eq!(policy.session, Limit::At(Dur::from_mins(30)));
+    assert_eq!((policy.errors, policy.tool), (None, Limit::At(Dur::from_hours(1))));
+    let bad = read(None, Some("[external]\nidle = 0\n")).unwrap_err();
+    assert_eq!(lines(&bad), ["dogwatch.toml:2:8: `external.idle` must be more than zero"]);
+    // A run has no external agents: said in a loop file it is a warning.
+    let file = with("external: {idle: 1m}");
+    let loaded = Case::file(&file).load().unwrap();
+    assert_eq!(
+        lines(&loaded.warnings),
+        ["RALPH.md:3:18: `external.idle` has no effect here: a run has no external agents"]
+    );
+    assert_eq!(
+        origin(&loaded, "external.session"),
+        ("15m".to_owned(), "built-in (profile quick)".to_owned())
+    );
 }

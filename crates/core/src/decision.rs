@@ -3,8 +3,9 @@
 
 use crate::dur::Dur;
 use crate::event::{CheckResult, Recorded};
-use crate::ids::{Iteration, NodeIx};
+use crate::ids::{Iteration, NodeIx, RunId};
 use crate::job::Job;
+use crate::moment::Wall;
 use crate::news::Delivery;
 use crate::recovery::Class;
 use crate::watch::Evidence;
@@ -62,6 +63,8 @@ pub enum Decision {
     DropKeeper(Job),
     /// Keep why the run went to sleep where other programs look for it.
     KeepContext(Box<ContextEntry>),
+    /// Send the resting keepers home: the run sleeps and needs none.
+    ReleaseKeepers,
     /// Tell somebody of something. Nothing waits for it but the end of the run, and that not for long.
     Notify(Box<Delivery>),
     /// Try again to write what the record still misses.
@@ -106,6 +109,9 @@ pub struct Diagnosis {
 /// Why the run stopped by itself, in the form that context files have.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ContextEntry {
+    /// When the run stopped.
+    pub at: Wall,
+    pub run: Option<RunId>,
     pub entry_type: &'static str,
     pub topic: &'static str,
     pub content: String,
@@ -129,8 +135,10 @@ pub struct LastDecision {
 }
 
 impl ContextEntry {
-    pub fn sleep(reason: &str, ticks: u64) -> ContextEntry {
+    pub fn sleep(at: Wall, run: Option<RunId>, reason: &str, ticks: u64) -> ContextEntry {
         ContextEntry {
+            at,
+            run,
             entry_type: "decision",
             topic: "orchestrator_sleep",
             content: format!("Stopped orchestrator after {ticks} idle ticks ({reason})"),

@@ -39,7 +39,8 @@ impl Facts<'_> {
     fn good(&self, because: &str) -> (Ending, String) {
         match self.marker {
             Some(m) if m.state == "idle" => {
-                let reason = one_line(m.attr("reason").unwrap_or(UNSPECIFIED), MAX_REASON);
+                let given = one_line(m.attr("reason").unwrap_or(""), MAX_REASON);
+                let reason = if given.is_empty() { UNSPECIFIED.to_owned() } else { given };
                 let because = format!("the agent said idle ({reason})");
                 (Ending::Idle { reason, skipped: false }, because)
             }
@@ -200,6 +201,11 @@ mod tests {
         let bare = Marker { state: "idle".into(), attrs: vec![] };
         let f = Facts { marker: Some(&bare), ..facts(EndedBy::Itself, Some(Exit::Code(0)), Some(&ok)) };
         assert_eq!(ending(f), Ending::Idle { reason: UNSPECIFIED.into(), skipped: false });
+        for nothing in ["", " ", "\u{1b}[0m"] {
+            let empty = Marker { state: "idle".into(), attrs: vec![("reason".into(), nothing.into())] };
+            let f = Facts { marker: Some(&empty), ..facts(EndedBy::Itself, Some(Exit::Code(0)), Some(&ok)) };
+            assert_eq!(ending(f), Ending::Idle { reason: UNSPECIFIED.into(), skipped: false }, "{nothing:?}");
+        }
     }
 
     #[test]

@@ -9,7 +9,7 @@ use crate::ids::{Iteration, NodeName, RunId};
 use crate::moment::{Awake, Boot, Moment, Wall};
 use crate::news::How;
 use crate::recovery::{Action, Class};
-use crate::settings::{Plan, Tampered};
+use crate::settings::{AfterStop, Plan, Tampered};
 use crate::sign::LimitKind;
 use crate::watch::{Channel, Evidence, Fact, StopReason};
 use serde::{Deserialize, Serialize};
@@ -252,6 +252,16 @@ pub enum Event {
     WaitEnded {
         node: NodeName,
         by: WaitEndedBy,
+    },
+    /// An idle limit stopped the loop. `run_ended` follows, or with `after: watch` a wait that has no end.
+    RunSlept {
+        node: NodeName,
+        reason: String,
+        /// Idle iterations in a row.
+        consecutive: u64,
+        /// Since the first of them ended.
+        spell_s: Dur,
+        after: AfterStop,
     },
     /// A wake that came while there was nothing to end; the next wait ends by it.
     WakeRemembered {
@@ -591,7 +601,7 @@ words! {
     /// Why a run waits. The order is the order of precedence.
     WaitWhy {
         Paused = "paused", RateLimit = "rate_limit", Idle = "idle", Error = "error",
-        Recovery = "recovery", Backoff = "backoff", Delay = "delay",
+        Recovery = "recovery", Backoff = "backoff", Delay = "delay", Asleep = "asleep",
     }
 }
 

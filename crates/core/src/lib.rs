@@ -5,6 +5,7 @@
 //! `Decision`s. Everything that was decided is an `Event`; every view of a run is a fold of its events.
 
 pub mod address;
+pub mod artifacts;
 pub mod attempts;
 pub mod circuit;
 pub mod coalesce;

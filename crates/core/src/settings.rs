@@ -521,6 +521,20 @@ pub struct IdlePolicy {
     pub skip_unchanged: bool,
     /// Tell the agent about the marker at the end of the prompt.
     pub instruct: bool,
+    /// What the process does once an idle limit has stopped the loop.
+    #[serde(default)]
+    pub after_stop: AfterStop,
+}
+
+/// What follows an idle stop.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum AfterStop {
+    /// The run ends with outcome `idle`.
+    #[default]
+    Exit,
+    /// The run sleeps, without an agent and without a timer, until it is woken.
+    Watch,
 }
 
 impl Default for IdlePolicy {
@@ -534,6 +548,7 @@ impl Default for IdlePolicy {
             strategy: Strategy::Exponential,
             skip_unchanged: false,
             instruct: true,
+            after_stop: AfterStop::Exit,
         }
     }
 }

@@ -59,6 +59,8 @@ pub enum State {
     Checking,
     Waiting,
     Paused,
+    /// An idle limit stopped it; its dogwatch waits to be woken (`idle.after_stop: watch`).
+    Asleep,
     Ended,
     /// It did not end, and nobody supervises it: resume it.
     Lost,
@@ -74,6 +76,7 @@ impl State {
             State::Checking => "checking",
             State::Waiting => "waiting",
             State::Paused => "paused",
+            State::Asleep => "asleep",
             State::Ended => "ended",
             State::Lost => "lost",
         }
@@ -308,6 +311,7 @@ fn state_of(node: &NodeView) -> State {
         Doing::Working { .. } => State::Working,
         Doing::Checking => State::Checking,
         Doing::Waiting { why: WaitWhy::Paused, .. } => State::Paused,
+        Doing::Waiting { why: WaitWhy::Asleep, .. } => State::Asleep,
         Doing::Waiting { .. } => State::Waiting,
     }
 }
@@ -316,7 +320,7 @@ fn rank(state: State) -> u8 {
     match state {
         State::Ended | State::Lost => 0,
         State::Starting => 1,
-        State::Paused => 2,
+        State::Paused | State::Asleep => 2,
         State::Waiting => 3,
         State::Preparing => 4,
         State::Checking => 5,
@@ -486,7 +490,7 @@ impl OrchestratorStatus {
         let at = now.unwrap_or(view.last).boot;
         let config = settings.map(OrchestratorConfig::of).unwrap_or_default();
         OrchestratorStatus {
-            running: now.is_some() && !view.is_over(),
+            running: now.is_some() && !view.is_over() && !view.is_asleep(),
             tick_count: totals.iterations,
             error_count: totals.failed + totals.timed_out,
             recent_errors: match (node, settings) {

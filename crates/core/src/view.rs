@@ -1,6 +1,7 @@
 //! The view: the fold of a run's events. Status, screen, report and resume read only this, and so does
 //! the core itself when it decides, so what was decided can always be seen from the record.
 
+use crate::artifacts::Artifacts;
 use crate::attempts::{Attempts, Recoveries, Stopped};
 use crate::circuit::Failures;
 use crate::condition::{Asking, Condition, Retrying};
@@ -108,6 +109,8 @@ pub struct NodeView {
     pub last_seen: Option<LastSeen>,
     /// What the agent told of its progress in this iteration, beside its output.
     pub reported: Option<Report>,
+    /// Files that its agents saved.
+    pub artifacts: Artifacts,
 }
 
 /// A sign of work: where it was seen, and when.
@@ -194,6 +197,12 @@ impl View {
 
     pub fn node(&self, ix: NodeIx) -> &NodeView {
         &self.nodes[ix.0]
+    }
+
+    /// An idle limit stopped it, and it waits to be woken.
+    pub fn is_asleep(&self) -> bool {
+        let asleep = |doing: &Doing| matches!(doing, Doing::Waiting { why: WaitWhy::Asleep, .. });
+        self.ended.is_none() && self.nodes.iter().any(|node| asleep(&node.doing))
     }
 
     pub fn is_over(&self) -> bool {
@@ -294,11 +303,14 @@ impl View {
                 });
             }
             Event::Observed { node, seen, .. } => self.on(node, |n| n.observe(at, seen)),
-            Event::AgentReported { node, report, .. } => {
-                if report.kind == ReportKind::Progress {
-                    self.on(node, |n| n.reported = Some(report.clone()));
+            Event::AgentReported { node, iteration, report } => match report.kind {
+                ReportKind::Progress => self.on(node, |n| n.reported = Some(report.clone())),
+                ReportKind::Artifact => {
+                    let bytes = report.bytes.unwrap_or(0);
+                    self.on(node, |n| n.artifacts.add(*iteration, &report.text, bytes));
                 }
-            }
+                ReportKind::State | ReportKind::Error | ReportKind::Checks | ReportKind::Server => {}
+            },
             Event::HardStop { node, iteration, reason, message, evidence_summary, .. } => {
                 let silent = matches!(reason, StopReason::NoOutputAtStart | StopReason::NoOutputDeadline);
                 let mut stopped = Stopped {
@@ -389,6 +401,7 @@ impl View {
                 self.on(node, |n| n.wait(*why, *delay_s, *until))
             }
             Event::WaitEnded { node, by } => self.on(node, |n| n.wait_over(*by)),
+            Event::RunSlept { .. } => {}
             Event::WakeRemembered { node, by } => self.on(node, |n| n.wake = Some(*by)),
             Event::Paused {} => self.paused = true,
             Event::Unpaused {} => self.paused = false,
@@ -503,6 +516,7 @@ impl NodeView {
             sight: None,
             last_seen: None,
             reported: None,
+            artifacts: Artifacts::default(),
         }
     }
 
@@ -658,7 +672,7 @@ impl NodeView {
         match why {
             WaitWhy::Idle => self.spell.last_delay = delay,
             WaitWhy::Backoff | WaitWhy::Recovery => self.attempts.backoff = Some(delay),
-            WaitWhy::Paused | WaitWhy::RateLimit | WaitWhy::Error | WaitWhy::Delay => {}
+            WaitWhy::Paused | WaitWhy::RateLimit | WaitWhy::Error | WaitWhy::Delay | WaitWhy::Asleep => {}
         }
         let was = std::mem::replace(&mut self.doing, Doing::Waiting { why, delay, until });
         match (why, was) {

@@ -6,6 +6,7 @@
 use dogwatch_core::event::{Event, Recorded};
 use dogwatch_core::ids::RunId;
 use dogwatch_core::moment::Wall;
+use dogwatch_core::settings::{Profile, WatchPolicy};
 use dogwatch_host::journal::Journal;
 use dogwatch_host::registry::{Alive, Pointer, Registry};
 use dogwatch_host::{clock, token::Token};
@@ -45,6 +46,8 @@ fn measure(dir: &Path, seconds: u64) -> std::io::Result<()> {
         tcp: Some((listener, token.clone())),
         socket: Some(socket.clone()),
         limits: MachineSetup::limits(),
+        external: WatchPolicy::of(Profile::Quick),
+        continue_run: std::sync::Arc::new(|_| Err("nothing continues here".to_owned())),
     })?;
     let began = Instant::now();
     let size = Client::connect(&socket)?.get("/v1/runs")?.body.len();

@@ -64,6 +64,10 @@ impl Client {
         self.ask("POST", path, "content-type: application/json\r\n", &body)?.whole()
     }
 
+    pub fn delete(&mut self, path: &str) -> io::Result<Response> {
+        self.ask("DELETE", path, "", b"")?.whole()
+    }
+
     /// Follows the events at `path`. Ends when the run does, or with an error when the run is lost.
     pub fn stream(&mut self, path: &str) -> io::Result<Events> {
         let answer = self.ask("GET", path, "accept: text/event-stream\r\n", b"")?;

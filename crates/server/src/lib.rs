@@ -26,7 +26,7 @@ mod tail;
 pub use client::{Client, Response, SseEvent};
 pub use dogwatch_host::socket::path as socket_path;
 pub use door::{Limits, Served};
-pub use machine::{MachineSetup, serve_machine};
+pub use machine::{ContinueRun, MachineSetup, serve_machine};
 pub use serve::{serve, serve_within};
 /// What [`Desk::changed`] answers with.
 pub use tokio::sync::watch;

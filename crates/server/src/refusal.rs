@@ -24,6 +24,8 @@ pub(crate) enum Refusal {
     BadRange(u64),
     /// The run does not run; what to type instead.
     NotRunning(String),
+    /// The run went to sleep and could not be continued; why.
+    CannotContinue(String),
     NoSuchAgent,
     /// It is registered and has not ended.
     AgentTaken,
@@ -67,6 +69,7 @@ impl Refusal {
             Refusal::NoSuchOutput,
             Refusal::BadRange(0),
             Refusal::NotRunning(text()),
+            Refusal::CannotContinue(text()),
             Refusal::NoSuchAgent,
             Refusal::AgentTaken,
             Refusal::AgentEnded,
@@ -101,9 +104,11 @@ impl Refusal {
                 StatusCode::BAD_REQUEST
             }
             Refusal::BadRange(_) => StatusCode::RANGE_NOT_SATISFIABLE,
-            Refusal::NotRunning(_) | Refusal::AgentTaken | Refusal::AgentEnded | Refusal::SessionOver => {
-                StatusCode::CONFLICT
-            }
+            Refusal::NotRunning(_)
+            | Refusal::CannotContinue(_)
+            | Refusal::AgentTaken
+            | Refusal::AgentEnded
+            | Refusal::SessionOver => StatusCode::CONFLICT,
             Refusal::NotJson => StatusCode::UNSUPPORTED_MEDIA_TYPE,
             Refusal::EmptyText => StatusCode::UNPROCESSABLE_ENTITY,
             Refusal::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
@@ -130,6 +135,7 @@ impl Refusal {
             Refusal::NoSuchOutput => "no_such_output",
             Refusal::BadRange(_) => "bad_range",
             Refusal::NotRunning(_) => "not_running",
+            Refusal::CannotContinue(_) => "cannot_continue",
             Refusal::NoSuchAgent => "no_such_agent",
             Refusal::AgentTaken => "agent_taken",
             Refusal::AgentEnded => "agent_ended",
@@ -167,9 +173,10 @@ impl Refusal {
             Refusal::NoSuchOutput => "the run has no such output",
             Refusal::BadRange(length) => return format!("nothing lies there: it has {length} bytes").into(),
             Refusal::NotRunning(what_to_do) => return what_to_do.clone().into(),
-            Refusal::NoSuchAgent => "nobody has registered under this name",
-            Refusal::AgentTaken => "somebody has registered under this name and has not ended",
-            Refusal::AgentEnded => "it has ended; who comes back registers anew",
+            Refusal::CannotContinue(why) => return format!("the run cannot be continued: {why}").into(),
+            Refusal::NoSuchAgent => "no agent has registered under this name",
+            Refusal::AgentTaken => "an agent has registered under this name and has not ended",
+            Refusal::AgentEnded => "it has ended; register it again to watch it again",
             Refusal::TooManyAgents => "no more than 10,000 agents are watched at once",
             Refusal::BadQuery(how) => how,
             Refusal::BadLastEventId => "Last-Event-ID is a sequence number",

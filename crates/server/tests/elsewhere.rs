@@ -104,6 +104,99 @@ fn reports_that_are_not_as_they_should_be_are_refused() {
 }
 
 #[test]
+fn an_agent_brings_limits_of_its_own_and_hangs_by_them() {
+    let machine = Machine::new();
+    let get = |path: &str| -> Value { machine.client().get(path).expect("answers").json().expect("is JSON") };
+    let body =
+        json!({"id": "a", "idle_timeout_seconds": 600, "total_timeout_seconds": 1800.5, "max_errors": 2.0});
+    assert_eq!(post(&machine, "/v1/agents", &body).status, 201);
+    let agent = get("/v1/agents/a");
+    assert_eq!(agent["idle_timeout_seconds"], 600.0);
+    assert_eq!(agent["total_timeout_seconds"], 1800.5);
+    assert_eq!((&agent["max_errors"], &agent["state"]), (&json!(2), &json!("working")));
+    assert_eq!(agent["reason"], Value::Null);
+    for _ in 0..2 {
+        post(&machine, "/v1/agents/a/error", &json!({"error_message": "timeout"}));
+    }
+    let agent = get("/v1/agents/a");
+    assert_eq!((&agent["state"], &agent["reason"]), (&json!("hung"), &json!("ERROR_LOOP")));
+    // An agent over its total limit at once.
+    post(&machine, "/v1/agents", &json!({"id": "b", "total_timeout_seconds": 0.001}));
+    let late = std::time::Instant::now() + PATIENCE;
+    while get("/v1/agents/b")["state"] != "hung" {
+        assert!(std::time::Instant::now() < late, "a millisecond passes");
+    }
+    assert_eq!(get("/v1/agents/b")["reason"], "SESSION_CEILING_EXCEEDED");
+}
+
+#[test]
+fn limits_that_are_none_are_refused_with_the_name_of_the_field() {
+    let machine = Machine::new();
+    for (field, bad) in [
+        ("idle_timeout_seconds", json!(0)),
+        ("idle_timeout_seconds", json!(-1)),
+        ("idle_timeout_seconds", json!("5m")),
+        ("idle_timeout_seconds", json!(1e300)),
+        ("total_timeout_seconds", json!(0.0001)),
+        ("total_timeout_seconds", json!(true)),
+        ("max_errors", json!(0)),
+        ("max_errors", json!(1.5)),
+        ("max_errors", json!(-3)),
+        ("max_errors", json!("3")),
+        ("max_errors", json!(4_294_967_296_u64)),
+    ] {
+        let answer = post(&machine, "/v1/agents", &json!({"id": "a", field: bad}));
+        assert_eq!(code(&answer), refused(400, "bad_body"), "{field} {bad}");
+        let said: Value = answer.json().expect("is JSON");
+        let message = said["error"]["message"].as_str().expect("a message");
+        assert!(message.starts_with(&format!("`{field}` must be")), "{message}");
+    }
+    assert_eq!(machine.client().get("/v1/agents/a").expect("answers").status, 404);
+}
+
+#[test]
+fn errors_and_messages_are_counted_and_the_third_error_warns() {
+    let machine = Machine::new();
+    let get = |path: &str| -> Value { machine.client().get(path).expect("answers").json().expect("is JSON") };
+    post(&machine, "/v1/agents", &json!({"id": "a"}));
+    post(&machine, "/v1/agents/a/activity", &json!({"messages": 5}));
+    post(&machine, "/v1/agents/a/activity", &json!({"message_count": 23}));
+    let error = |text: &str| -> Value {
+        post(&machine, "/v1/agents/a/error", &json!({"text": text})).json().expect("is JSON")
+    };
+    assert_eq!(error("one"), json!({"ok": true, "error_count": 1, "warning": null}));
+    error("two");
+    let third = error("\u{1b}[31mInvalid JSON at line 5\u{1b}[0m");
+    assert_eq!(third["warning"], "3 errors, last: Invalid JSON at line 5");
+    let agent = get("/v1/agents/a");
+    assert_eq!((&agent["messages"], &agent["message_count"]), (&json!(23), &json!(23)));
+    assert_eq!(agent["last_message_count"], 5);
+    assert_eq!((&agent["error_count"], &agent["last_error"]), (&json!(3), &json!("Invalid JSON at line 5")));
+    assert_eq!(agent["warning"], third["warning"]);
+    assert_eq!(get("/v1/agents")["agents"][0]["last_error"], agent["last_error"]);
+}
+
+#[test]
+fn the_reason_of_an_agent_that_was_cleaned_up_stays_readable() {
+    let machine = Machine::new();
+    let get = |path: &str| machine.client().get(path).expect("answers");
+    post(&machine, "/v1/agents", &json!({"id": "a b", "max_errors": 1}));
+    post(&machine, "/v1/agents/a%20b/error", &json!({"text": "no such file"}));
+    let ended: Value = machine.client().delete("/v1/agents/a%20b").expect("answers").json().expect("is JSON");
+    assert_eq!((&ended["state"], &ended["reason"]), (&json!("ended"), &json!("ERROR_LOOP")));
+    assert_eq!(ended["message"], "Loop detected: 1 errors, last: no such file");
+    let again: Value = get("/v1/agents/a%20b").json().expect("is JSON");
+    assert_eq!(again, ended);
+    assert_eq!(machine.client().delete("/v1/agents/a%20b").expect("answers").status, 200);
+    let late = post(&machine, "/v1/agents/a%20b/activity", &json!({"messages": 1}));
+    assert_eq!(code(&late), refused(409, "agent_ended"));
+    assert_eq!(get("/v1/agents/hung").json::<Value>().expect("is JSON"), json!({"hung": []}));
+    assert_eq!(code(&get("/v1/agents/nobody")), refused(404, "no_such_agent"));
+    let unknown = machine.client().delete("/v1/agents/nobody").expect("answers");
+    assert_eq!(code(&unknown), refused(404, "no_such_agent"));
+}
+
+#[test]
 fn the_numbers_are_those_of_the_records() {
     let machine = Machine::new();
     let (mut ended, mut alive) = (machine.run(1), machine.run(2));
@@ -148,6 +241,13 @@ fn the_document_describes_the_routes_that_there_are() {
         if methods.get("get").is_some() {
             let status = machine.client().get(&path).expect("answers").status;
             assert!(methods["get"]["responses"].get(status.to_string()).is_some(), "GET {path}: {status}");
+        }
+        if methods.get("delete").is_some() {
+            let status = machine.client().delete(&path).expect("answers").status;
+            assert!(
+                methods["delete"]["responses"].get(status.to_string()).is_some(),
+                "DELETE {path}: {status}"
+            );
         }
         if methods.get("post").is_some() {
             let status = post(&machine, &path, &json!({})).status;

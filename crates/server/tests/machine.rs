@@ -260,7 +260,11 @@ fn a_run_that_does_not_run_is_not_started_and_what_to_type_is_named() {
     let expected = format!("type `dogwatch resume {}`", lost.id);
     assert!(said(lost.path("/wake")).contains(&expected));
     let expected = format!("type `dogwatch wake {}`", asleep.id);
-    assert!(said(asleep.path("/wake")).contains(&expected));
+    assert!(said(asleep.path("/resume")).contains(&expected));
+    // A wake is tried, and here nothing can continue it.
+    let woken = machine.client().post(&asleep.path("/wake"), &json!({})).expect("answers");
+    assert_eq!(code(&woken), (409, "cannot_continue".to_owned()));
+    assert!(woken.message().contains("stays asleep"), "{}", woken.message());
     assert!(said(stopped.path("/resume")).contains("type `dogwatch run "));
     assert!(said(stopped.path("/stop")).contains("has ended (stopped)"));
 }

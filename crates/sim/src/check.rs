@@ -199,6 +199,7 @@ pub fn word(event: &Event) -> Option<String> {
         Event::IterationInterrupted { by, .. } => format!("iteration_interrupted {by}"),
         Event::WaitStarted { why, delay_s: Some(delay), .. } => format!("wait_started {why} {delay}"),
         Event::WaitStarted { why, delay_s: None, .. } => format!("wait_started {why}"),
+        Event::RunSlept { reason, consecutive, .. } => format!("run_slept {reason} {consecutive}"),
         Event::WakeRemembered { by, .. } => format!("wake_remembered {by}"),
         Event::Paused {} => "paused".to_owned(),
         Event::Unpaused {} => "unpaused".to_owned(),

@@ -313,6 +313,9 @@ impl World {
                     }
                 }
                 Decision::RetryRecord => {}
+                Decision::ReleaseKeepers => {
+                    assert!(self.live.is_empty(), "a sleeping run has no process tree");
+                }
                 Decision::Finish { exit_code } => {
                     assert!(
                         self.live.is_empty(),
@@ -410,7 +413,8 @@ fn leaves_trace(decision: &Decision) -> bool {
         | Decision::HashPins { .. }
         | Decision::Sweep { .. }
         | Decision::Nudge(_)
-        | Decision::RetryRecord => false,
+        | Decision::RetryRecord
+        | Decision::ReleaseKeepers => false,
         Decision::Start(_)
         | Decision::Interrupt(_)
         | Decision::Terminate(_)

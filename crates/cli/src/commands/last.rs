@@ -88,6 +88,7 @@ fn how(status: &Status, view: &View, run: &FoundRun) -> (Tone, String) {
         (State::Paused, _) => {
             (Tone::Plain, format!("paused; continue with `dogwatch resume {}`", run.tail()))
         }
+        (State::Asleep, _) => (Tone::Plain, format!("asleep; continue with `dogwatch wake {}`", run.tail())),
         (state, _) => (Tone::Plain, state.as_str().to_owned()),
     }
 }

@@ -1,4 +1,5 @@
 use crate::error::Failure;
+use crate::{detached, loading};
 use dogwatch_host::registry::Registry;
 use dogwatch_host::sys::{self, SignalFd};
 use dogwatch_host::token::Token;
@@ -9,6 +10,7 @@ use rustix::process::Signal;
 use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::path::PathBuf;
+use std::sync::Arc;
 
 /// The default port: "dogw" on a phone keypad.
 const PORT: u16 = 3649;
@@ -72,6 +74,8 @@ pub fn run(args: &Args) -> Result<u8, Failure> {
         tcp,
         socket: args.socket.clone(),
         limits: MachineSetup::limits(),
+        external: loading::external_policy()?,
+        continue_run: Arc::new(detached::continue_run),
     };
     let served = serve_machine(setup).map_err(|e| match &args.socket {
         Some(path) => Failure::usage(format!("cannot serve on {}: {e}", path.display())),

@@ -1,4 +1,5 @@
 use super::resume::go_on;
+use crate::detached;
 use crate::error::Failure;
 use crate::runs::Which;
 use dogwatch_core::event::Outcome;
@@ -6,25 +7,37 @@ use dogwatch_core::event::Outcome;
 /// Start the next iteration of a waiting run now
 ///
 /// If a session is running, the run skips the next wait instead. A run that ended because it was idle continues in
-/// this terminal.
+/// this terminal, or with --detach in the background.
 #[derive(clap::Args)]
 pub struct Args {
     #[command(flatten)]
     which: Which,
     /// If the run continues in this terminal, print its events as JSON lines
-    #[arg(long)]
+    #[arg(long, conflicts_with = "detach")]
     json: bool,
+    /// If the run continues: do so in the background, in a session of its own
+    #[arg(long)]
+    detach: bool,
+    /// Continue here, away from the terminal and session of the caller
+    #[arg(long, hide = true, conflicts_with = "detach")]
+    in_own_session: bool,
 }
 
 pub fn run(args: &Args) -> Result<u8, Failure> {
+    if args.in_own_session {
+        detached::leave_session()?;
+    }
     let found = args.which.find()?;
     match found.post("wake", &()) {
         Ok(()) => return super::print(format!("woke run {}\n", found.id).as_bytes()),
         Err(failure) if found.is_live() => return Err(failure),
         Err(_) => {}
     }
-    match found.view()?.ended {
-        Some(end) if end.outcome == Outcome::Idle => go_on(&found, true, args.json),
+    let view = found.view()?;
+    let asleep = view.is_asleep() || view.ended.as_ref().is_some_and(|end| end.outcome == Outcome::Idle);
+    match view.ended {
+        _ if asleep && args.detach => super::print(format!("{}\n", detached::wake(&found)?).as_bytes()),
+        _ if asleep => go_on(&found, true, args.json),
         Some(end) => Err(Failure::with_hint(
             format!("run {} has ended ({})", found.id, end.outcome),
             "start a new run with `dogwatch run`",

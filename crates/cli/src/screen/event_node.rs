@@ -30,6 +30,7 @@ pub fn event_node(event: &Event) -> Option<&NodeName> {
         | Event::AgentReported { node, .. }
         | Event::WaitStarted { node, .. }
         | Event::WaitEnded { node, .. }
+        | Event::RunSlept { node, .. }
         | Event::WakeRemembered { node, .. } => Some(node),
         Event::CommandFinished(c) => Some(&c.node),
         Event::SessionEnded(s) => Some(&s.node),

@@ -11,7 +11,7 @@ use dogwatch_core::event::{
 };
 use dogwatch_core::ids::NodeName;
 use dogwatch_core::moment::Moment;
-use dogwatch_core::settings::Tampered;
+use dogwatch_core::settings::{AfterStop, Tampered};
 use dogwatch_core::text::{one_line, printable};
 use dogwatch_core::view::View;
 use dogwatch_host::driver::Front;
@@ -210,6 +210,7 @@ impl Pieces {
                     let why = if self.idle.is_empty() { "idle" } else { &self.idle };
                     line(Tone::Quiet, format!("  {why}, backing off to {}", words::seconds(*delay)))
                 }
+                (WaitWhy::Asleep, _) => line(Tone::Quiet, format!("  {}", words::ASLEEP)),
                 (WaitWhy::Paused, _) | (_, None) => {
                     line(Tone::Quiet, "  paused; continue with `dogwatch resume`".into())
                 }
@@ -217,6 +218,11 @@ impl Pieces {
                     line(Tone::Quiet, format!("  waiting {} {}", words::length(*delay), words::wait(*other)))
                 }
             },
+            Event::RunSlept { reason, consecutive, after: AfterStop::Watch, .. } => {
+                line(Tone::Quiet, words::slept(reason, *consecutive))
+            }
+            // The line about the end says the same.
+            Event::RunSlept { after: AfterStop::Exit, .. } => Vec::new(),
             Event::WaitEnded { by, .. } => match by {
                 WaitEndedBy::Timer => Vec::new(),
                 by => line(Tone::Quiet, format!("  woken ({by})")),

@@ -220,7 +220,17 @@ pub fn wait(why: WaitWhy) -> &'static str {
         WaitWhy::Recovery => "before recovery",
         WaitWhy::Backoff => "before the next attempt",
         WaitWhy::Delay => "between iterations",
+        WaitWhy::Asleep => "asleep",
     }
+}
+
+/// What to do about a run that is asleep.
+pub const ASLEEP: &str = "asleep: `dogwatch wake` continues it, Ctrl-C ends it";
+
+/// Describes an idle stop: `no pending tasks; entering sleep mode after 8 idle iterations`.
+pub fn slept(reason: &str, consecutive: u64) -> String {
+    let count = count(consecutive, "idle iteration");
+    format!("{}; entering sleep mode after {count}", reason.replace('_', " "))
 }
 
 /// The health issue of an agent that waits for an answer.

@@ -1,6 +1,6 @@
 //! `dogwatch serve` from outside: one address, all runs, and a run that is killed while somebody looks.
 
-use crate::kit::{GRACES, PATIENCE, Project, Running};
+use crate::kit::{GRACES, PATIENCE, Project, Running, all, one};
 use rustix::process::Signal;
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -120,4 +120,74 @@ fn a_socket_needs_no_token_and_goes_with_its_server() {
     assert!(!socket.exists());
     run.signal(Signal::TERM);
     run.wait_for("run_ended");
+}
+
+/// A loop that has gone to sleep; woken, its agent waits at a gate.
+fn asleep() -> (Project, String) {
+    let project = Project::acting_with(
+        &format!("idle: {{delay: 10ms, stop_after: 1}}\n{GRACES}"),
+        "counter ../count; on 1 { marker idle no_pending_tasks } else { ready up; hang }",
+    );
+    let done = project.run(&[]);
+    assert_eq!(done.assert_code(0).end()["outcome"], "idle");
+    let id = one(&done.events(), "run_started")["run"].as_str().expect("an id").to_owned();
+    (project, id)
+}
+
+/// The parent of a process, and its session.
+fn parent_and_session(pid: i32) -> (i32, i32) {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("it lives");
+    let behind: Vec<i32> =
+        stat.rsplit(')').next().expect("a name").split_whitespace().filter_map(|n| n.parse().ok()).collect();
+    (behind[0], behind[2])
+}
+
+#[test]
+fn a_wake_over_http_continues_a_run_that_went_to_sleep_and_outlives_the_server() {
+    let (project, id) = asleep();
+    let up = project.fifo("up");
+    let server = Server::start(&project);
+    let (status, body) = server.ask(&format!("POST /v1/runs/{id}/wake"));
+    assert_eq!((status.as_str(), &body["continued"]), ("202", &Value::from(true)), "{body}");
+    up.pid();
+    let (_, entry) = server.ask("GET /v1/runs");
+    let pid = i32::try_from(entry["runs"][0]["pid"].as_i64().expect("a pid")).expect("small");
+    let (parent, session) = parent_and_session(pid);
+    assert_ne!(parent, server.process.pid(), "it is no child of the server");
+    assert_eq!(session, pid, "and leads a session of its own");
+    // A second wake finds it alive.
+    let (status, body) = server.ask(&format!("POST /v1/runs/{id}/wake"));
+    assert_eq!((status.as_str(), &body["continued"]), ("202", &Value::Null), "{body}");
+    server.process.kill();
+    assert_eq!(parent_and_session(pid).1, pid, "it lives on without the server");
+    let events = project.journal();
+    assert_eq!(all(&events, "run_resumed").len(), 1);
+    assert_eq!(all(&events, "iteration_started")[1]["cause"], "wake");
+    project.call(&["stop", &id]).assert_code(0);
+    let run = rustix::process::Pid::from_raw(pid).expect("a pid");
+    rustix::process::kill_process(run, Signal::TERM).expect("it lives");
+    project.wait_till_nobody_is_left();
+}
+
+#[test]
+fn a_run_that_cannot_be_continued_is_a_refusal_with_the_reason() {
+    let (project, id) = asleep();
+    let server = Server::start(&project);
+    std::fs::remove_file(project.path("loop/RALPH.md")).expect("it is there");
+    let (status, body) = server.ask(&format!("POST /v1/runs/{id}/wake"));
+    assert_eq!((status.as_str(), &body["error"]["code"]), ("409", &Value::from("cannot_continue")), "{body}");
+    let message = body["error"]["message"].as_str().expect("a message");
+    assert!(message.contains("RALPH.md"), "{message}");
+    // Pausing it makes no sense and starts nothing.
+    assert_eq!(server.ask(&format!("POST /v1/runs/{id}/pause")).0, "409");
+    server.process.kill();
+    project.wait_till_nobody_is_left();
+}
+
+#[test]
+fn a_wake_over_http_without_the_token_starts_nothing() {
+    let (project, id) = asleep();
+    let server = Server { token: "0".repeat(64), ..Server::start(&project) };
+    assert_eq!(server.ask(&format!("POST /v1/runs/{id}/wake")).0, "401");
+    assert_eq!(all(&project.journal(), "run_resumed").len(), 0);
 }

@@ -103,6 +103,29 @@ fn what_an_agent_calls_its_state_counts_as_the_marker_would() {
 }
 
 #[test]
+fn seed_001_a_file_that_an_agent_saved_is_named_after_it_was_given_up() {
+    let front =
+        "watchdog: {session: 4s, grace: 100ms, leak: 300ms}\nrecovery: {budget: 1}\ndone_when: ['false']";
+    let save = json!(["save_artifact", {"name": "plan.md", "content": "# the plan"}]);
+    let project = agent(front, 1, "60", &[save]);
+    let done = project.run(&[]);
+    assert_ne!(done.code, Some(0), "{}", done.text());
+    let file =
+        |n: u32| project.run_dir().join(format!("loop/{n:06}/artifacts/plan.md")).display().to_string();
+    let prompt = project.prompt(2);
+    assert!(prompt.contains(&format!("- {} (10 bytes, iteration 1)", file(1))), "{prompt}");
+    let partial = std::fs::read_to_string(project.run_dir().join("loop.partial.md")).expect("it is there");
+    assert!(partial.contains(&format!("- `{}` (10 bytes, iteration 2)", file(2))), "{partial}");
+    let report = project.call(&["report"]);
+    let row = format!("| `plan.md` | iteration 2 | 10 B | `{}` |", file(2));
+    assert!(report.text().contains(&row), "{row} in\n{}", report.text());
+    project.call(&["report", "--html", "page.html"]).assert_code(0);
+    let page = project.read("page.html");
+    assert!(page.contains("\"kind\":\"artifact\",\"text\":\"plan.md\""), "the page has its report");
+    assert!(page.contains("artifact saved"), "and the words for it");
+}
+
+#[test]
 fn the_checks_of_a_loop_can_be_run_by_its_agent() {
     let front = "done_when: [test -e done]\nmax_iterations: 1";
     let project = agent(front, 1, "0", &[json!(["check_done", {}])]);

@@ -224,3 +224,46 @@ fn a_wake_path_given_as_a_flag_is_pointed_at_there() {
     assert!(done.stderr.contains("wake_on.paths"), "{}", done.stderr);
     assert!(!project.path(".dogwatch").exists());
 }
+
+#[test]
+fn a_run_that_watches_after_its_idle_stop_holds_no_process_and_wakes_by_a_file() {
+    let front = "idle: {delay: 10ms, stop_after: 1, after_stop: watch}\nwake_on: {paths: [todo]}";
+    let project = Project::acting_with(
+        &format!("{front}\n{GRACES}"),
+        "counter ../count; on 2 { say I work } else { marker idle no_pending_tasks }",
+    );
+    let mut run = project.start_run(&[]);
+    run.wait_until("asleep", |e| e["event"] == "wait_started" && e["why"] == "asleep");
+    let status: serde_json::Value =
+        serde_json::from_slice(&project.call(&["status", "--json"]).stdout).expect("is JSON");
+    assert_eq!(status["state"], "asleep");
+    let until = Instant::now() + Duration::from_secs(10);
+    while children(run.pid()) > 0 {
+        assert!(Instant::now() < until, "a sleeping run has no keeper");
+        std::thread::yield_now();
+    }
+    project.file("todo", "work");
+    run.wait_until("woken", |e| e["event"] == "wait_ended" && e["by"] == "path");
+    run.wait_for("iteration_completed");
+    // It works, idles again and sleeps again; one Ctrl-C then ends it as the idle stop would have.
+    run.wait_until("asleep", |e| e["event"] == "wait_started" && e["why"] == "asleep");
+    run.signal(Signal::INT);
+    let done = run.finish();
+    let end = done.assert_code(0).end();
+    assert_eq!(end["outcome"], "idle");
+    assert_eq!(all(&done.events(), "run_slept").len(), 2);
+    let kept = project.lines(".dogwatch/decisions.jsonl");
+    let entry: serde_json::Value = serde_json::from_str(&kept[0]).expect("is JSON");
+    assert_eq!(entry["topic"], "orchestrator_sleep");
+    assert_eq!(entry["run"], one(&done.events(), "run_started")["run"]);
+    assert!(entry["at"].as_str().is_some_and(|at| at.ends_with('Z')), "{entry}");
+    project.assert_nobody_is_left();
+}
+
+/// How many children a process has.
+fn children(pid: i32) -> usize {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).expect("it lives").flatten();
+    let of =
+        |task: std::fs::DirEntry| std::fs::read_to_string(task.path().join("children")).unwrap_or_default();
+    tasks.map(of).map(|text| text.split_whitespace().count()).sum()
+}

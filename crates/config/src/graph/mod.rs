@@ -17,7 +17,7 @@ use crate::flags::Flags;
 use crate::keys;
 use crate::layers::{Layer, Layers, Strictness};
 use crate::limits::MAX_EXPLAINED;
-use crate::load::{complete, lay_flags, lay_toml};
+use crate::load::{complete, lay_flags, lay_toml, only_for_serve};
 use crate::machine::{Inquiry, Machine};
 use crate::placeholders;
 use crate::tree::{Entry, Node, Value};
@@ -190,6 +190,7 @@ impl<'a, 's> Builder<'a, 's> {
             nodes.push(plan(draft, prompt, settings));
         }
         self.missing_agent(&without_agent);
+        only_for_serve(&self.run, &mut self.findings);
         if self.findings.has_errors() {
             return Err(self.findings.into_vec());
         }

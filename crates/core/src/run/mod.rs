@@ -69,6 +69,8 @@ pub struct Run {
     resuming: Option<Resuming>,
     /// The end that waits for the context entry to be kept.
     ending: Option<End>,
+    /// The idle end of a run that sleeps until it is woken.
+    asleep: Option<End>,
     /// The end that waits for the last news to be told.
     last_words: Option<LastWords>,
     finished: bool,
@@ -88,6 +90,7 @@ impl Run {
             stop: Stop::default(),
             resuming: None,
             ending: None,
+            asleep: None,
             last_words: None,
             finished: false,
         }

@@ -162,7 +162,7 @@ impl Run {
             .then(|| NodeEnd::done("completed", End::new(Outcome::Clean, 0, "an iteration completed")))
     }
 
-    fn end_by_idling(&self, ix: NodeIx, ending: &Ending) -> Option<NodeEnd> {
+    pub(super) fn end_by_idling(&self, ix: NodeIx, ending: &Ending) -> Option<NodeEnd> {
         let (Ending::Idle { reason, .. }, Some(policy)) = (ending, &self.cx.settings(ix).idle) else {
             return None;
         };
@@ -291,6 +291,7 @@ impl Run {
         if self.end_by_stop().is_some() {
             return self.finish_if_quiet();
         }
+        self.asleep = None;
         let next = self.or_end(ix, Next::Begin);
         self.follow(ix, next, cause);
     }
@@ -311,7 +312,9 @@ fn named_checks<'a>(mut failing: impl Iterator<Item = &'a CheckResult>) -> Strin
 /// after touching a file must not talk itself out of its own backoff.
 fn may_end(why: WaitWhy, by: WaitEndedBy) -> bool {
     match by {
-        WaitEndedBy::Path | WaitEndedBy::Probe => matches!(why, WaitWhy::Idle | WaitWhy::Delay),
+        WaitEndedBy::Path | WaitEndedBy::Probe => {
+            matches!(why, WaitWhy::Idle | WaitWhy::Delay | WaitWhy::Asleep)
+        }
         WaitEndedBy::Timer
         | WaitEndedBy::Operator
         | WaitEndedBy::Api

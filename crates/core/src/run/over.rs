@@ -1,9 +1,11 @@
 //! The end of a node and the end of the run.
 
-use super::Run;
+use super::{Next, Run};
 use crate::decision::{ContextEntry, Decision};
-use crate::event::{Event, NodeState, Outcome, RunEnded};
+use crate::ending::Ending;
+use crate::event::{Event, NodeState, Outcome, RunEnded, WaitWhy};
 use crate::ids::NodeIx;
+use crate::settings::AfterStop;
 use crate::timer::Timer;
 
 /// How the run ends.
@@ -47,6 +49,9 @@ impl Run {
         self.cx.timers.clear(Timer::NodeBudget(ix));
         self.cx.timers.clear(Timer::NodeCeiling(ix));
         if self.scheduler.is_none() {
+            if over.end.outcome == Outcome::Idle && self.after_stop(ix) == AfterStop::Watch {
+                return self.fall_asleep(ix, over.end);
+            }
             self.cx.transition(ix, over.state, Some(over.word));
             return self.finish(over.end);
         }
@@ -137,27 +142,63 @@ impl Run {
         if self.nodes.iter().any(|n| n.is_busy()) { self.stop_for(end) } else { self.finish(end) }
     }
 
-    /// Ends the run. One that goes to sleep leaves word where other programs look for it first.
+    /// Ends the run. An idle stop is recorded first, in the journal and where other programs look for it; a run that
+    /// slept has done so already.
     pub(super) fn finish(&mut self, end: End) {
         if self.is_leaving() {
             return;
         }
-        if end.outcome == Outcome::Idle {
-            let spell = self.cx.view.nodes.iter().map(|n| &n.spell).max_by_key(|s| s.count);
-            let entry = spell.map(|s| ContextEntry::sleep(&s.reason, s.count));
+        if end.outcome == Outcome::Idle && self.asleep.is_none() {
             self.ending = Some(end);
-            self.cx.out.extend(entry.map(|e| Decision::KeepContext(Box::new(e))));
+            self.record_sleep();
         } else {
             self.close(end);
         }
     }
 
     pub(super) fn context_kept(&mut self, error: Option<String>) {
-        let Some(end) = self.ending.take() else { return };
         if let Some(error) = error {
             self.cx.trouble("context_not_kept", error);
         }
-        self.close(end);
+        if let Some(end) = self.ending.take() {
+            self.close(end);
+        }
+    }
+
+    fn after_stop(&self, ix: NodeIx) -> AfterStop {
+        self.cx.settings(ix).idle.as_ref().map_or(AfterStop::Exit, |idle| idle.after_stop)
+    }
+
+    /// Records the idle stop of the node with the longest streak.
+    fn record_sleep(&mut self) {
+        let Some(ix) = self.every().max_by_key(|ix| self.cx.view.node(*ix).spell.count) else { return };
+        let spell = &self.cx.view.node(ix).spell;
+        let (reason, consecutive, spell_s) =
+            (spell.reason.clone(), spell.count, spell.lasted(self.cx.now.boot));
+        let run = self.cx.view.started.as_ref().map(|started| started.run.clone());
+        let entry = ContextEntry::sleep(self.cx.now.wall, run, &reason, consecutive);
+        let (node, after) = (self.cx.name(ix), self.after_stop(ix));
+        self.cx.record(Event::RunSlept { node, reason, consecutive, spell_s, after });
+        self.cx.out.push(Decision::KeepContext(Box::new(entry)));
+    }
+
+    /// Stays after an idle stop, without an agent and without a timer, until the run is woken. `end` is how the run
+    /// ends if it never is.
+    fn fall_asleep(&mut self, ix: NodeIx, end: End) {
+        self.record_sleep();
+        self.asleep = Some(end);
+        self.wait(ix, WaitWhy::Asleep, None);
+    }
+
+    /// Sleeps on after the supervisor of a sleeping run was lost. The stop itself was recorded then.
+    pub(super) fn sleep_on(&mut self, ix: NodeIx, ending: &Ending) -> Next {
+        match self.end_by_idling(ix, ending) {
+            Some(over) => {
+                self.asleep = Some(over.end);
+                self.or_end(ix, Next::Wait(WaitWhy::Asleep, None))
+            }
+            None => self.decide_next(ix, ending),
+        }
     }
 
     fn close(&mut self, end: End) {

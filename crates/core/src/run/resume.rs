@@ -50,7 +50,7 @@ impl Run {
             (None | Some(Outcome::Idle), _) | (Some(Outcome::Stopped | Outcome::Interrupted), false) => {}
             (Some(outcome), _) => return Err(CannotResume::Ended(outcome)),
         }
-        let woken = wake && view.ended.is_some();
+        let woken = wake && (view.ended.is_some() || view.is_asleep());
         let cx = Cx::resume(view, plan).ok_or(CannotResume::NeverStarted)?;
         let nodes =
             (0..cx.plan.nodes.len()).map(|i| Node::resume(NodeIx(i), cx.view.node(NodeIx(i)))).collect();
@@ -64,6 +64,7 @@ impl Run {
             stop: Stop::default(),
             resuming,
             ending: None,
+            asleep: None,
             last_words: None,
             finished: false,
         })
@@ -112,6 +113,7 @@ impl Run {
             (Doing::Waiting { why, delay, until: Some(until) }, None) => {
                 Before::Waiting(*why, *delay, *until)
             }
+            (Doing::Waiting { why: WaitWhy::Asleep, .. }, None) => Before::Asleep,
             (
                 Doing::Nothing
                 | Doing::Preparing
@@ -130,13 +132,14 @@ impl Run {
             (Before::Waiting(why, delay, until), _) => {
                 self.or_end(ix, self.rest_of_wait(*why, *delay, *until))
             }
+            (Before::Asleep, Some(ending)) => self.sleep_on(ix, &ending),
             (Before::Between, Some(ending)) => self.decide_next(ix, &ending),
             // It had not come to its first iteration.
             (Before::Between, None) if !woken => {
                 let turn = self.nodes[ix.0].prepare(&mut self.cx, Cause::First);
                 return self.turn(ix, turn);
             }
-            (Before::InIteration(_) | Before::Between, _) => self.or_end(ix, Next::Begin),
+            (Before::InIteration(_) | Before::Asleep | Before::Between, _) => self.or_end(ix, Next::Begin),
         };
         let cause = if woken { Cause::Wake } else { Cause::Resumed };
         self.follow(ix, next, cause);
@@ -172,5 +175,7 @@ enum Before {
     /// It had lasted so long when the last event was written.
     InIteration(Dur),
     Waiting(WaitWhy, Dur, Wall),
+    /// An idle limit had stopped it, and it waited to be woken.
+    Asleep,
     Between,
 }

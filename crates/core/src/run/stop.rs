@@ -69,6 +69,10 @@ impl Run {
     /// The end that was asked for, if one was.
     pub(super) fn end_by_stop(&self) -> Option<End> {
         let (Wish::After(why) | Wish::Now(why)) = &self.stop.wish else { return None };
+        // A sleeping run has stopped by itself already; only a signal or a lost record makes another end of it.
+        if let (Some(end), false) = (&self.asleep, matches!(why, Why::Signal(_) | Why::RecordLost(_))) {
+            return Some(end.clone());
+        }
         Some(match why {
             Why::Operator => End::new(Outcome::Stopped, 0, "stopped on request"),
             Why::Interrupt => End::new(Outcome::Interrupted, 130, "interrupted by Ctrl-C"),
@@ -85,8 +89,11 @@ impl Run {
     }
 
     /// Ctrl-C. In a wait: the next iteration now; a second within 2 s stops the loop, even if a session
-    /// has begun. While an agent works: stop after this iteration, then interrupt, then kill.
+    /// has begun. While an agent works: stop after this iteration, then interrupt, then kill. A sleeping run ends.
     pub(super) fn interrupted(&mut self) {
+        if self.asleep.is_some() {
+            return self.stop_now(Why::Interrupt);
+        }
         let now = self.cx.now.boot;
         let woke_just_now = self.stop.woken.is_some_and(|at| now.since(at) <= DOUBLE_INTERRUPT);
         if woke_just_now {

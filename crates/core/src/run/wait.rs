@@ -4,6 +4,7 @@ use super::cx::Cx;
 use super::node::{Fact, Turn, clear_job_timers, clear_limits};
 use super::resume::left_of;
 use super::tree::Tree;
+use crate::decision::Decision;
 use crate::dur::Dur;
 use crate::event::{Cause, EndedBy, Event, WaitEndedBy, WaitWhy};
 use crate::ids::{Iteration, NodeIx};
@@ -62,12 +63,21 @@ impl Wait {
         self.arm_probe(cx);
         let until = delay.map(|d| cx.now.wall.plus(d));
         cx.record(Event::WaitStarted { node: cx.name(self.ix), why: self.why, delay_s: delay, until });
+        self.release_keepers(cx);
+    }
+
+    /// A sleeping run holds no process but itself, between two probes too.
+    fn release_keepers(&self, cx: &mut Cx) {
+        if self.why == WaitWhy::Asleep {
+            cx.out.push(Decision::ReleaseKeepers);
+        }
     }
 
     /// Only a loop that has nothing to do looks for work.
     fn arm_probe(&self, cx: &mut Cx) {
         let wake_on = &cx.settings(self.ix).wake_on;
-        let wanted = wake_on.probe.is_some() && self.why == WaitWhy::Idle && self.leaving.is_none();
+        let idle = matches!(self.why, WaitWhy::Idle | WaitWhy::Asleep);
+        let wanted = wake_on.probe.is_some() && idle && self.leaving.is_none();
         let at = cx.now.boot.plus(wake_on.every);
         match wanted {
             true => cx.timers.set(Timer::Probe(self.ix), Deadline::Boot(at)),
@@ -156,6 +166,7 @@ impl Wait {
             (None, Some(Exit::Code(0))) => self.leave(cx, WaitEndedBy::Probe, Cause::Wake),
             (None, _) => {
                 self.arm_probe(cx);
+                self.release_keepers(cx);
                 Turn::Stay
             }
         }
@@ -175,7 +186,11 @@ impl Wait {
     }
 
     /// A pause puts the present wait off. A probe that runs is left to end by itself.
+    /// A sleeping run sleeps on: nothing would begin anyway, and the pause holds once it is woken.
     pub fn pause(&mut self, cx: &mut Cx) {
+        if self.why == WaitWhy::Asleep {
+            return;
+        }
         if let Some(until) = self.until {
             self.put_off = Some((self.why, until));
         }

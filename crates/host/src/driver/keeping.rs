@@ -2,7 +2,8 @@
 //! it is made from the record and the raw files, fit to be shown.
 
 use super::Driver;
-use crate::home;
+use crate::recovery::Artifact;
+use crate::{door, home};
 use dogwatch_core::event::{CheckResult, SessionEnded};
 use dogwatch_core::ids::{Iteration, NodeIx};
 use dogwatch_core::input::Input;
@@ -94,9 +95,31 @@ impl Driver<'_> {
             let _ =
                 write!(text, "\n`{}`, exit code {}\n\n{}\n", check.cmd, check.rc, quoted(&printable(tail)));
         }
+        let artifacts = self.artifacts(node);
+        if !artifacts.is_empty() {
+            text.push_str("\n## Files that the agent saved\n\n");
+        }
+        for Artifact { path, bytes, iteration, .. } in artifacts {
+            let _ = writeln!(text, "- `{path}` ({bytes} bytes, iteration {iteration})");
+        }
         text.push_str(&self.how_to_look(view, iteration));
         let file = self.setup.run_dir.join(file);
         self.keep_file(&file, &text, "partial_not_kept");
+    }
+
+    /// The files that the node's agents saved and that are still there, oldest first.
+    pub(super) fn artifacts(&self, node: NodeIx) -> Vec<Artifact> {
+        let saved = self.run.view().node(node).artifacts.iter();
+        saved
+            .map(|saved| (self.dir_of(node, saved.iteration).join(door::ARTIFACTS).join(&saved.name), saved))
+            .filter(|(path, _)| path.is_file())
+            .map(|(path, saved)| Artifact {
+                name: saved.name.clone(),
+                path: path.display().to_string(),
+                bytes: saved.bytes,
+                iteration: saved.iteration.0,
+            })
+            .collect()
     }
 
     fn how_to_look(&self, view: &NodeView, iteration: Iteration) -> String {

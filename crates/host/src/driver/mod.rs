@@ -370,6 +370,7 @@ impl<'f> Driver<'f> {
             Decision::Sweep { job, grace } => self.sweep(job, grace),
             Decision::Notify(delivery) => self.notify(*delivery),
             Decision::RetryRecord => self.retry_record(),
+            Decision::ReleaseKeepers => self.slots.release_idle(),
             Decision::Finish { exit_code } => self.exit_code = Some(exit_code),
         }
     }

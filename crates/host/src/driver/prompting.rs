@@ -53,6 +53,7 @@ impl Driver<'_> {
     pub(super) fn assemble(&mut self, node: NodeIx, iteration: Iteration, wanted: &Wanted) {
         let stopped = wanted.brief.diagnosis.as_ref().map(|diagnosis| diagnosis.iteration);
         let last_output = stopped.map(|stopped| self.last_output(node, stopped)).unwrap_or_default();
+        let artifacts = if stopped.is_some() { self.artifacts(node) } else { Vec::new() };
         let draft = self.drafts.entry(node).or_default();
         let outputs = std::mem::take(&mut draft.outputs);
         let assembled = self.prompter.assemble(&Ask {
@@ -63,6 +64,7 @@ impl Driver<'_> {
             told: &wanted.told,
             brief: &wanted.brief,
             last_output: &last_output,
+            artifacts: &artifacts,
         });
         let (bytes, sha256) = (assembled.text.len() as u64, sha256(&assembled.text));
         (draft.prompt, draft.fault) = (assembled.text, assembled.fault);

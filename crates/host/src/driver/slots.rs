@@ -82,6 +82,12 @@ impl Slots {
         }
     }
 
+    /// Sends the keepers home that rest: no job will need them soon.
+    pub fn release_idle(&mut self) {
+        self.idle.iter().for_each(Keeper::dismiss);
+        self.idle.clear();
+    }
+
     pub fn fill(&mut self, slot: Slot) {
         self.busy.insert(slot.live.job.node, slot);
     }

@@ -139,6 +139,7 @@ fn must_last(event: &Event) -> bool {
         | Event::Told { .. }
         | Event::NeedsHuman { .. }
         | Event::Notified { .. }
+        | Event::RunSlept { .. }
         | Event::RunEnded(_) => true,
         Event::NodeTransition { .. }
         | Event::CommandFinished(_)

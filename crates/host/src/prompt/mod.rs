@@ -6,7 +6,7 @@
 
 mod failing;
 
-use crate::recovery::{Facts, Templates};
+use crate::recovery::{Artifact, Facts, Templates};
 use dogwatch_config::frontmatter;
 use dogwatch_config::placeholders::{CommandOutput, Values, asks_for_checks, expand};
 use dogwatch_core::decision::Brief;
@@ -58,6 +58,8 @@ pub struct Ask<'a> {
     pub brief: &'a Brief,
     /// The last words of the session that had to be ended.
     pub last_output: &'a str,
+    /// Files that the node's agents saved.
+    pub artifacts: &'a [Artifact],
 }
 
 pub struct Prompter {
@@ -151,6 +153,7 @@ impl Prompter {
                 brief: ask.brief,
                 diagnosis,
                 last_output: ask.last_output,
+                artifacts: ask.artifacts,
                 node: ask.node.name.as_str(),
                 iteration: iteration.0,
             };

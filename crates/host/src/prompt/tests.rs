@@ -32,7 +32,7 @@ fn assemble_with(
     brief: &Brief,
 ) -> Assembled {
     let (ix, iteration) = (NodeIx(0), Iteration(iteration));
-    p.assemble(&Ask { ix, node, iteration, outputs: &[], told, brief, last_output: "hm" })
+    p.assemble(&Ask { ix, node, iteration, outputs: &[], told, brief, last_output: "hm", artifacts: &[] })
 }
 
 fn ask(p: &mut Prompter, node: &NodePlan, iteration: u64) -> (String, Option<Input>) {

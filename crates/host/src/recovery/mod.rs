@@ -38,7 +38,17 @@ pub struct Facts<'a> {
     pub brief: &'a Brief,
     pub diagnosis: &'a Diagnosis,
     pub last_output: &'a str,
+    pub artifacts: &'a [Artifact],
     pub node: &'a str,
+    pub iteration: u64,
+}
+
+/// A file that an agent saved.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Artifact {
+    pub name: String,
+    pub path: String,
+    pub bytes: u64,
     pub iteration: u64,
 }
 
@@ -56,6 +66,7 @@ struct Variables<'a> {
     diagnostic: Diagnostic<'a>,
     evidence: &'a [dogwatch_core::watch::Evidence],
     last_output: &'a str,
+    artifacts: &'a [Artifact],
     checks: Vec<Check<'a>>,
     tried: &'a [String],
     attempt: u32,
@@ -140,6 +151,7 @@ fn variables<'a>(facts: &Facts<'a>) -> Variables<'a> {
         diagnostic: Diagnostic { class: class.as_str(), reason, message, iteration: iteration.0 },
         evidence,
         last_output: facts.last_output,
+        artifacts: facts.artifacts,
         checks: facts.brief.failed.iter().map(check).collect(),
         tried,
         attempt: *attempt,

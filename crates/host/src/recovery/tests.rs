@@ -40,6 +40,12 @@ fn rendered(template: &str) -> Result<String, String> {
         brief: &brief,
         diagnosis: &diagnosis,
         last_output: "I run the tests now.",
+        artifacts: &[Artifact {
+            name: "plan.md".into(),
+            path: "/r/fix/4/artifacts/plan.md".into(),
+            bytes: 12,
+            iteration: 4,
+        }],
         node: "fix",
         iteration: 5,
     };
@@ -67,6 +73,10 @@ The last that it said:
 
     I run the tests now.
 
+Files that were saved with `save_artifact`; read them before you begin:
+
+- /r/fix/4/artifacts/plan.md (12 bytes, iteration 4)
+
 These checks fail:
 
 - `cargo test` (exit code 101), the end of its output:
@@ -86,12 +96,12 @@ This is try 2 of 3 to recover. What was done so far is in the work tree: look at
 #[test]
 fn every_variable_is_there() {
     let template = "{{ prompt }}|{{ diagnostic.class }} {{ diagnostic.reason }} {{ diagnostic.message }}|\
-        {{ evidence[0].channel }} {{ evidence[1].age_seconds }}|{{ last_output }}|{{ checks[0].cmd }} {{ checks[0].rc }} \
+        {{ evidence[0].channel }} {{ evidence[1].age_seconds }}|{{ last_output }}|{{ artifacts[0].name }}|{{ checks[0].cmd }} {{ checks[0].rc }} \
         {{ checks[0].duration_s }} {{ checks[0].truncated }}|{{ tried | length }}|{{ attempt }}/{{ budget }}|{{ node }} {{ iteration }}";
     assert_eq!(
         rendered(template).expect("renders"),
         "Fix the {{ bug }}.|stuck NO_OUTPUT_DEADLINE Idle timeout: no progress for 305.1s (limit 300s, 23 messages)|\
-         stdout None|I run the tests now.|cargo test 101 3.0 False|1|2/3|fix 5"
+         stdout None|I run the tests now.|plan.md|cargo test 101 3.0 False|1|2/3|fix 5"
     );
 }
 
@@ -129,6 +139,7 @@ fn a_broken_template_is_trouble_with_its_line_and_ours_serves() {
         brief: &brief,
         diagnosis: &diagnosis,
         last_output: "",
+        artifacts: &[],
         node: "fix",
         iteration: 5,
     };

@@ -1,7 +1,7 @@
-//! Agents that are not our children: programs elsewhere that report what they do, watched by the same watchdog.
+//! External agents: programs that dogwatch did not start and that report what they do, watched by the same watchdog.
 //!
-//! What is known of them lives as long as this server does. Nothing runs for them: who asks which of them hang
-//! gets the answer of that moment, and who follows is woken when the next of them may have crossed a limit.
+//! The server keeps them in memory only. No timer runs for them: a caller that asks which agents hang gets the answer
+//! of that moment, and a caller that follows the stream is woken when the next agent may have crossed a limit.
 
 use super::routes::{Asked, Machine};
 use super::stream::{Caller, Out};
@@ -16,14 +16,15 @@ use axum::http::header::HeaderMap;
 use axum::http::{Request, StatusCode};
 use bytes::Bytes;
 use dogwatch_core::dur::Dur;
-use dogwatch_core::external::{ExternalAgents, Hung, Refused, Seen};
+use dogwatch_core::external::{self, ExternalAgents, Hung, Refused, Seen};
 use dogwatch_core::moment::Awake;
 use dogwatch_core::settings::{Profile, WatchPolicy};
-use dogwatch_core::watch::{Channel, Evidence, StopReason, Verdict};
+use dogwatch_core::watch::{Channel, Evidence, StopReason};
 use dogwatch_host::clock;
 use schemars::JsonSchema;
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::Value;
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -40,26 +41,25 @@ pub(crate) struct Agents {
     reported: watch::Sender<u64>,
 }
 
-impl Default for Agents {
-    fn default() -> Agents {
-        let known = ExternalAgents::new(WatchPolicy::of(Profile::Quick));
+impl Agents {
+    /// `policy` holds for agents that register without limits of their own.
+    pub fn under(policy: WatchPolicy) -> Agents {
+        let known = ExternalAgents::new(policy);
         Agents { known: Mutex::new(known), reported: watch::Sender::new(0) }
     }
-}
 
-impl Agents {
     fn with<T>(&self, act: impl FnOnce(&mut ExternalAgents, Awake) -> T) -> T {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         act(&mut known, clock::awake())
     }
 
-    fn report(
+    fn report<T>(
         &self,
-        act: impl FnOnce(&mut ExternalAgents, Awake) -> Result<(), Refused>,
-    ) -> Result<(), Refusal> {
-        self.with(act).map_err(refusal)?;
+        act: impl FnOnce(&mut ExternalAgents, Awake) -> Result<T, Refused>,
+    ) -> Result<T, Refusal> {
+        let done = self.with(act).map_err(refusal)?;
         self.reported.send_modify(|n| *n = n.wrapping_add(1));
-        Ok(())
+        Ok(done)
     }
 
     /// How many work, hang and have ended.
@@ -80,23 +80,59 @@ fn refusal(refused: Refused) -> Refusal {
     }
 }
 
-/// Who registers, and under which limits it is watched.
+/// An agent that registers, and the limits it is held to.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Register {
     /// Its name: 1 to 200 bytes, no control characters.
     #[schemars(length(min = 1, max = 200))]
     id: String,
-    /// `quick` if it is not said: 5 minutes of silence, 15 in all.
+    /// Without it the settings of `dogwatch serve` count; built in they are `quick`: 5 minutes of silence, 15 in all.
     #[serde(default)]
     profile: Option<Profile>,
+    /// The longest time without a new message, in seconds.
+    #[serde(default)]
+    #[schemars(with = "Option<f64>", extend("exclusiveMinimum" = 0))]
+    idle_timeout_seconds: Option<Value>,
+    /// The longest time in all, in seconds.
+    #[serde(default)]
+    #[schemars(with = "Option<f64>", extend("exclusiveMinimum" = 0))]
+    total_timeout_seconds: Option<Value>,
+    /// So many equal errors in a row are a loop.
+    #[serde(default)]
+    #[schemars(with = "Option<u32>", extend("minimum" = 1))]
+    max_errors: Option<Value>,
 }
 
-/// How many messages it has had in all. A number that has not grown, or none, is a sign of life and no more.
+impl Register {
+    fn asked(&self) -> Result<external::Asked, Refusal> {
+        const IDLE: &str = "`idle_timeout_seconds` must be a number of seconds from 0.001 to 315360000";
+        const TOTAL: &str = "`total_timeout_seconds` must be a number of seconds from 0.001 to 315360000";
+        Ok(external::Asked {
+            idle: seconds(self.idle_timeout_seconds.as_ref(), IDLE)?,
+            total: seconds(self.total_timeout_seconds.as_ref(), TOTAL)?,
+            errors: self.max_errors.as_ref().map(max_errors).transpose()?,
+        })
+    }
+}
+
+fn seconds(given: Option<&Value>, shape: &'static str) -> Result<Option<Dur>, Refusal> {
+    let Some(given) = given else { return Ok(None) };
+    let read = given.as_f64().and_then(|secs| Dur::from_secs_f64(secs).ok());
+    read.filter(|dur| !dur.is_zero()).map(Some).ok_or(Refusal::BadBody(shape))
+}
+
+fn max_errors(given: &Value) -> Result<u32, Refusal> {
+    let read = whole(given).ok().flatten().and_then(|n| u32::try_from(n).ok());
+    read.filter(|n| *n > 0)
+        .ok_or(Refusal::BadBody("`max_errors` must be a whole number from 1 to 4294967295"))
+}
+
+/// The number of messages it has had in all. A number that has not grown, or none, is a sign of life and no more.
 #[derive(Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Activity {
-    #[serde(default, deserialize_with = "whole")]
+    #[serde(default, alias = "message_count", deserialize_with = "whole")]
     messages: Option<u64>,
 }
 
@@ -112,7 +148,18 @@ fn whole<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u64>, D::Error> {
 #[serde(deny_unknown_fields)]
 pub(crate) struct AgentError {
     /// What went wrong; at most 16 KiB.
+    #[serde(alias = "error_message")]
     text: String,
+}
+
+/// The error was taken.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct ErrorTaken {
+    ok: bool,
+    /// All errors that this agent has reported.
+    error_count: u64,
+    /// From the third error on.
+    warning: Option<String>,
 }
 
 /// All agents that have registered.
@@ -121,12 +168,31 @@ pub(crate) struct AgentsAnswer {
     agents: Vec<AgentStatus>,
 }
 
+/// One external agent.
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct AgentStatus {
     id: String,
     state: AgentState,
     messages: u64,
-    /// Since it registered; of one that has ended, until then.
+    /// The same as `messages`.
+    message_count: u64,
+    /// The count before it last grew.
+    last_message_count: u64,
+    /// All errors that it reported, alike or not.
+    error_count: u64,
+    /// The text of the last one, at most 1000 bytes of it, without control characters and secrets.
+    last_error: Option<String>,
+    /// From the third error on.
+    warning: Option<String>,
+    /// The limit that it is over, or was over when it ended; `null` if there is none.
+    reason: Option<StopReason>,
+    /// The same as a sentence.
+    message: Option<String>,
+    /// Its limits; `null` is no limit.
+    idle_timeout_seconds: Option<Dur>,
+    total_timeout_seconds: Option<Dur>,
+    max_errors: Option<u32>,
+    /// Since it registered; until its end if it has ended.
     watched_s: Dur,
     evidence_summary: Vec<Evidence>,
     active_channel: Option<Channel>,
@@ -157,15 +223,28 @@ pub(crate) struct HungAgent {
 
 impl From<Seen> for AgentStatus {
     fn from(seen: Seen) -> AgentStatus {
-        let state = match seen.answer.verdict {
+        let stop = seen.stop().map(|(reason, message)| (reason, message.to_owned()));
+        let state = match &stop {
             _ if seen.ended => AgentState::Ended,
-            Verdict::HardStop { .. } => AgentState::Hung,
-            Verdict::Continue { .. } | Verdict::Notice { .. } => AgentState::Working,
+            Some(_) => AgentState::Hung,
+            None => AgentState::Working,
         };
+        let warning = seen.warning();
+        let (reason, message) = stop.unzip();
         AgentStatus {
             id: seen.id,
             state,
             messages: seen.messages,
+            message_count: seen.messages,
+            last_message_count: seen.last_messages,
+            error_count: seen.errors,
+            last_error: seen.last_error,
+            warning,
+            reason,
+            message,
+            idle_timeout_seconds: seen.limits.idle,
+            total_timeout_seconds: seen.limits.total,
+            max_errors: seen.limits.errors,
             watched_s: seen.lasted,
             evidence_summary: seen.answer.evidence_summary,
             active_channel: seen.answer.active_channel,
@@ -193,16 +272,31 @@ pub(crate) async fn list(State(machine): Asked) -> Answer {
 }
 
 pub(crate) async fn register(State(machine): Asked, request: Request<Body>) -> Answer {
-    const SHAPE: &str = "the body must be {\"id\": \"…\"}, maybe with \"profile\": quick, standard or deep";
+    const SHAPE: &str = "the body must be {\"id\": \"…\"}, optionally with \"profile\" (quick, standard or deep), \
+                         \"idle_timeout_seconds\", \"total_timeout_seconds\" and \"max_errors\"";
     let body: Register = read_json(machine.limits, request, SHAPE).await?;
-    let policy = WatchPolicy::of(body.profile.unwrap_or(Profile::Quick));
-    machine.agents.report(|known, now| known.register_under(now, &body.id, policy))?;
+    let (policy, asked) = (body.profile.map(WatchPolicy::of), body.asked()?);
+    machine.agents.report(|known, now| known.register_under(now, &body.id, policy, asked))?;
     json(StatusCode::CREATED, &serde_json::json!({"ok": true}))
+}
+
+/// The state of one agent, also of an ended one.
+pub(crate) async fn agent(State(machine): Asked, id: Named) -> Answer {
+    let Path(id) = id.map_err(|_| Refusal::BadPath)?;
+    let seen = machine.agents.with(|known, now| known.get(now, &id)).ok_or(Refusal::NoSuchAgent)?;
+    json(StatusCode::OK, &AgentStatus::from(seen))
+}
+
+/// Ends one agent for its caller. The answer holds the reason, and so does every later `GET`.
+pub(crate) async fn clean_up(State(machine): Asked, id: Named) -> Answer {
+    let Path(id) = id.map_err(|_| Refusal::BadPath)?;
+    let seen = machine.agents.report(|known, now| known.clean_up(now, &id))?;
+    json(StatusCode::OK, &AgentStatus::from(seen))
 }
 
 /// Without a body it is a sign of life.
 pub(crate) async fn activity(State(machine): Asked, id: Named, request: Request<Body>) -> Answer {
-    const SHAPE: &str = "the body must be {\"messages\": NUMBER}, or nothing at all";
+    const SHAPE: &str = "the body must be {\"messages\": NUMBER}, or empty";
     let Path(id) = id.map_err(|_| Refusal::BadPath)?;
     let body = read_body(machine.limits, request).await?;
     let body: Activity = match body.is_empty() {
@@ -220,8 +314,9 @@ pub(crate) async fn error(State(machine): Asked, id: Named, request: Request<Bod
     if body.text.len() > MAX_ERROR {
         return Err(Refusal::BodyTooLarge);
     }
-    machine.agents.report(|known, now| known.error(now, &id, &body.text))?;
-    taken()
+    let seen = machine.agents.report(|known, now| known.error(now, &id, &body.text))?;
+    let answer = ErrorTaken { ok: true, error_count: seen.errors, warning: seen.warning() };
+    json(StatusCode::ACCEPTED, &answer)
 }
 
 pub(crate) async fn done(State(machine): Asked, id: Named, request: Request<Body>) -> Answer {

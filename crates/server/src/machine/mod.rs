@@ -30,7 +30,8 @@ mod table;
 use crate::door::{Limits, Served, let_in, runtime};
 use agents::Agents;
 use axum::middleware;
-use dogwatch_host::registry::Registry;
+use dogwatch_core::settings::WatchPolicy;
+use dogwatch_host::registry::{Pointer, Registry};
 use dogwatch_host::socket;
 use dogwatch_host::token::Token;
 use guard::Guard;
@@ -58,7 +59,14 @@ pub struct MachineSetup {
     /// A Unix socket that only its owner can open; nobody is asked for a token there.
     pub socket: Option<PathBuf>,
     pub limits: Limits,
+    /// Holds for external agents that register without limits of their own.
+    pub external: WatchPolicy,
+    /// Continues a run that went to sleep, in a process that outlives this one; an error is a sentence for people.
+    pub continue_run: ContinueRun,
 }
+
+/// See [`MachineSetup::continue_run`].
+pub type ContinueRun = Arc<dyn Fn(&Pointer) -> Result<(), String> + Send + Sync>;
 
 impl MachineSetup {
     pub fn limits() -> Limits {
@@ -74,7 +82,8 @@ pub fn serve_machine(setup: MachineSetup) -> io::Result<Served> {
     let machine = Arc::new(Machine {
         runs: Runs::new(setup.registry),
         hub: Arc::new(Hub::default()),
-        agents: Agents::default(),
+        agents: Agents::under(setup.external),
+        continue_run: setup.continue_run,
         limits,
         streams: Arc::new(Semaphore::new(limits.streams)),
         closing: closing.clone(),

@@ -1,5 +1,6 @@
 //! Which question about the machine's runs gets which answer.
 
+use super::ContinueRun;
 use super::agents::Agents;
 use super::assets::asset;
 use super::hub::Hub;
@@ -39,6 +40,7 @@ pub(crate) struct Machine {
     pub runs: Runs,
     pub hub: Arc<Hub>,
     pub agents: Agents,
+    pub continue_run: ContinueRun,
     pub limits: Limits,
     pub streams: Arc<Semaphore>,
     pub closing: watch::Receiver<bool>,

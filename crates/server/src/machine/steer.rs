@@ -1,10 +1,10 @@
-//! Wake, pause, resume, stop and tell, passed on to the run's own socket. One that does not run is not started
-//! from here: what a person can type is named instead.
+//! Wake, pause, resume, stop and tell, passed on to the run's own socket. A wake also continues a run that went to
+//! sleep, in a process of its own. For every other run that does not run the refusal names the command to type.
 
 use super::routes::{Asked, Machine, beside, find};
 use crate::client::Client;
 use crate::refusal::Refusal;
-use crate::routes::{Answer, answer, read_body, told};
+use crate::routes::{Answer, answer, json, read_body, told};
 use axum::body::Body;
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
@@ -13,8 +13,8 @@ use dogwatch_core::event::Outcome;
 use dogwatch_core::view::View;
 use dogwatch_host::registry::{self, Pointer};
 use dogwatch_host::socket;
+use schemars::JsonSchema;
 use serde::Serialize;
-use serde_json::json;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -43,14 +43,14 @@ pub(crate) async fn tell(State(machine): Asked, path: RunPath, request: Request<
     let Path(run) = path.map_err(|_| Refusal::BadPath)?;
     let text = told(machine.limits, request).await?;
     let pointer = find(&machine, &run).await?;
-    pass_on(&machine, pointer, "tell", json!({"text": text})).await
+    pass_on(&machine, pointer, "tell", serde_json::json!({"text": text})).await
 }
 
 async fn simple(State(machine): Asked, path: RunPath, request: Request<Body>, what: &'static str) -> Answer {
     let Path(run) = path.map_err(|_| Refusal::BadPath)?;
     read_body(machine.limits, request).await?;
     let pointer = find(&machine, &run).await?;
-    pass_on(&machine, pointer, what, json!({})).await
+    pass_on(&machine, pointer, what, serde_json::json!({})).await
 }
 
 async fn pass_on(
@@ -64,7 +64,11 @@ async fn pass_on(
 
 fn ask(machine: &Machine, pointer: &Pointer, what: &str, body: &impl Serialize) -> Answer {
     if !registry::is_live(&pointer.run_dir) {
-        return Err(not_running(machine, pointer, what));
+        return if what == "wake" && sleeps(machine, pointer)? {
+            continue_run(machine, pointer)
+        } else {
+            Err(not_running(machine, pointer, what))
+        };
     }
     let asked = Client::connect_within(&socket::path(&pointer.run_dir), PATIENCE)
         .and_then(|mut client| client.post(&format!("/v1/{what}"), body));
@@ -79,6 +83,33 @@ fn ask(machine: &Machine, pointer: &Pointer, what: &str, body: &impl Serialize) 
     }
 }
 
+/// Whether an idle limit stopped the run and no dogwatch is there to be woken.
+fn sleeps(machine: &Machine, pointer: &Pointer) -> Result<bool, Refusal> {
+    machine.runs.look(pointer, |view, _| {
+        view.is_asleep() || view.ended.as_ref().is_some_and(|end| end.outcome == Outcome::Idle)
+    })
+}
+
+/// Starts a dogwatch that continues the run. Two callers may wake it at once: the run that lives answers both.
+fn continue_run(machine: &Machine, pointer: &Pointer) -> Answer {
+    match (machine.continue_run)(pointer) {
+        Ok(()) => json(StatusCode::ACCEPTED, &Woken { ok: true, continued: true }),
+        Err(_) if registry::is_live(&pointer.run_dir) => {
+            json(StatusCode::ACCEPTED, &Woken { ok: true, continued: true })
+        }
+        Err(why) => Err(Refusal::CannotContinue(why)),
+    }
+}
+
+/// The wake was taken.
+#[derive(JsonSchema, Serialize)]
+pub(crate) struct Woken {
+    ok: bool,
+    /// The run had gone to sleep and continues in a process of its own. Absent if a wait was ended.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    continued: bool,
+}
+
 fn not_running(machine: &Machine, pointer: &Pointer, what: &str) -> Refusal {
     match machine.runs.look(pointer, |view, _| advice(view, pointer, what)) {
         Ok(text) => Refusal::NotRunning(text),
@@ -90,8 +121,8 @@ fn advice(view: &View, pointer: &Pointer, what: &str) -> String {
     let run = &pointer.run;
     match &view.ended {
         None => format!("the dogwatch of run {run} died; type `dogwatch resume {run}` to go on with it"),
-        Some(end) if end.outcome == Outcome::Idle && matches!(what, "wake" | "resume") => {
-            format!("run {run} went to sleep; type `dogwatch wake {run}` to go on with it")
+        Some(end) if end.outcome == Outcome::Idle && what == "resume" => {
+            format!("run {run} went to sleep; wake it, or type `dogwatch wake {run}`")
         }
         Some(end) => format!(
             "run {run} has ended ({}); type `dogwatch run {}` to start a new one",

@@ -1,7 +1,9 @@
 //! All routes in one table: how each is asked, what it answers, how it may refuse. The router is made from it,
 //! and so is the OpenAPI document.
 
-use super::agents::{self, Activity, AgentError, AgentsAnswer, HungAnswer, Register};
+use super::agents::{
+    self, Activity, AgentError, AgentStatus, AgentsAnswer, ErrorTaken, HungAnswer, Register,
+};
 use super::metrics::metrics;
 use super::openapi::openapi;
 use super::output::Outputs;
@@ -9,7 +11,7 @@ use super::routes::{Machine, RunsAnswer, events, orchestrator, output, outputs, 
 use super::steer;
 use crate::refusal::Refusal;
 use crate::routes::Told;
-use axum::routing::{MethodRouter, get, post};
+use axum::routing::{MethodRouter, delete, get, post};
 use dogwatch_core::ids::{NodeName, RunId};
 use dogwatch_core::status::{OrchestratorStatus, Status};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
@@ -67,7 +69,10 @@ impl Op {
             refusals.extend([Refusal::BadPath, Refusal::NoSuchRun, Refusal::NoRecord(String::new())]);
         }
         if path.contains("{id}") {
-            refusals.extend([Refusal::BadPath, Refusal::NoSuchAgent, Refusal::AgentEnded]);
+            refusals.extend([Refusal::BadPath, Refusal::NoSuchAgent]);
+        }
+        if method == "post" && path.contains("{id}") {
+            refusals.push(Refusal::AgentEnded);
         }
         if method == "post" {
             refusals.extend([Refusal::BodyTooLarge, Refusal::BodyTooSlow]);
@@ -91,6 +96,10 @@ impl Op {
 
     fn post(path: &'static str, summary: &'static str, handler: MethodRouter<Arc<Machine>>) -> Op {
         Op::new("post", path, summary, handler)
+    }
+
+    fn delete(path: &'static str, summary: &'static str, handler: MethodRouter<Arc<Machine>>) -> Op {
+        Op::new("delete", path, summary, handler)
     }
 
     fn says<T: JsonSchema>(mut self, status: u16) -> Op {
@@ -228,12 +237,17 @@ pub(crate) fn table() -> Vec<Op> {
 }
 
 fn steering() -> Vec<Op> {
-    let passed_on = |op: Op| {
-        let refusals = [Refusal::NotRunning(String::new()), Refusal::NoAnswer, Refusal::Busy];
-        op.says::<Taken>(202).refuses(refusals)
-    };
+    let refusals = || [Refusal::NotRunning(String::new()), Refusal::NoAnswer, Refusal::Busy];
+    let passed_on = |op: Op| op.says::<Taken>(202).refuses(refusals());
     vec![
-        passed_on(Op::post("/v1/runs/{run}/wake", "End the wait now", post(steer::wake))),
+        Op::post(
+            "/v1/runs/{run}/wake",
+            "End the wait now, or continue a run that went to sleep",
+            post(steer::wake),
+        )
+        .says::<steer::Woken>(202)
+        .refuses(refusals())
+        .refuses([Refusal::CannotContinue(String::new())]),
         passed_on(Op::post("/v1/runs/{run}/pause", "Begin no iteration until resumed", post(steer::pause))),
         passed_on(Op::post("/v1/runs/{run}/resume", "Lift a pause", post(steer::resume))),
         passed_on(Op::post("/v1/runs/{run}/stop", "Stop after this iteration", post(steer::stop))),
@@ -267,7 +281,11 @@ fn external() -> Vec<Op> {
         .says::<Taken>(202),
         Op::post("/v1/agents/{id}/error", "It met an error", post(agents::error))
             .takes::<AgentError>(true)
-            .says::<Taken>(202),
+            .says::<ErrorTaken>(202),
         Op::post("/v1/agents/{id}/done", "It has ended", post(agents::done)).says::<Taken>(202),
+        Op::get("/v1/agents/{id}", "One external agent, also an ended one", get(agents::agent))
+            .says::<AgentStatus>(200),
+        Op::delete("/v1/agents/{id}", "End an external agent and say why", delete(agents::clean_up))
+            .says::<AgentStatus>(200),
     ]
 }

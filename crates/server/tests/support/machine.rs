@@ -4,6 +4,7 @@ use super::{FakeDesk, PATIENCE, notice};
 use dogwatch_core::event::{Event, Recorded};
 use dogwatch_core::ids::RunId;
 use dogwatch_core::moment::{Moment, Wall};
+use dogwatch_core::settings::{Profile, WatchPolicy};
 use dogwatch_core::view::View;
 use dogwatch_host::journal::Journal;
 use dogwatch_host::registry::{Alive, Pointer, Registry};
@@ -41,6 +42,8 @@ impl Machine {
             tcp: Some((listener, token.clone())),
             socket: Some(socket.clone()),
             limits,
+            external: WatchPolicy::of(Profile::Quick),
+            continue_run: Arc::new(|pointer| Err(format!("{} stays asleep", pointer.run))),
         })
         .expect("serves");
         Machine { served: Some(served), token, at, socket, registry, dir }

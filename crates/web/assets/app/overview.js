@@ -2,7 +2,7 @@
 
 import { el, button, put, setText } from "./dom.js";
 import { plural, shortClock, span, ticking, when } from "./time.js";
-import { canSteer, pauseOrResume, stop, wake } from "./steer.js";
+import { canSteer, pauseOrResume, stop, wake, wakeable } from "./steer.js";
 import { cost, lamp, nameOf, nextWake, pills, placeOf, stateText } from "./state.js";
 import { listenKeys } from "./keys.js";
 import * as api from "./api.js";
@@ -122,7 +122,7 @@ export class Overview {
 }
 
 const cmp = (a, b) => (a < b ? -1 : a > b ? 1 : 0);
-const rank = (run) => ({ needs_human: -1, working: 0, checking: 0, preparing: 0, starting: 1, waiting: 2, paused: 3 }[run.state] ?? 4);
+const rank = (run) => ({ needs_human: -1, working: 0, checking: 0, preparing: 0, starting: 1, waiting: 2, paused: 3, asleep: 3 }[run.state] ?? 4);
 
 /** Summarizes all runs in one sentence. */
 function sentence(runs) {
@@ -137,6 +137,8 @@ function sentence(runs) {
     parts.push(`${spelled(waits)} waiting${Number.isFinite(next) ? `, the next wakes at ${shortClock(next)}` : ""}`);
   }
   if (paused) parts.push(`${spelled(paused)} paused`);
+  const asleep = count("asleep");
+  if (asleep) parts.push(`${spelled(asleep)} asleep`);
   if (lost) parts.push(`${spelled(lost)} lost`);
   if (!parts.length) return runs.length ? "No active runs." : "";
   const text = parts.join("; ");
@@ -185,7 +187,7 @@ class Row {
     setText(this.cost, cost(run.status?.spent));
     const steer = canSteer(run);
     this.buttons.hidden = !steer;
-    this.wake.disabled = run.state !== "waiting";
+    this.wake.disabled = !wakeable(run);
     setText(this.pause.firstChild, run.status?.paused ? "Resume" : "Pause");
     this.node.className = `run ${run.state}`;
     this.tick();

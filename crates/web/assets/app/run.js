@@ -9,7 +9,7 @@ import { drawGraph, ticks } from "./graph.js";
 import { EventList } from "./list.js";
 import { Output } from "./output.js";
 import { lamp, nameOf, nextWake, pills, stateText } from "./state.js";
-import { canSteer, pauseOrResume, stop, tell, wake } from "./steer.js";
+import { canSteer, pauseOrResume, stop, tell, wake, wakeable } from "./steer.js";
 import { listenKeys } from "./keys.js";
 import * as api from "./api.js";
 
@@ -163,7 +163,7 @@ export class RunPage {
     const steer = this.live && canSteer(run);
     this.steer.hidden = !steer;
     this.timeline.followButton.hidden = !this.running();
-    this.wakeButton.disabled = run.state !== "waiting";
+    this.wakeButton.disabled = !wakeable(run);
     setText(this.pauseButton.firstChild, run.status?.paused ? "Resume" : "Pause");
     this.drawFacts();
     this.tickHead();

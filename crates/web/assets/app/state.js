@@ -32,7 +32,7 @@ export function busiest(status) {
 export function lampOf(run) {
   const state = run.state ?? run.status?.state;
   if (state === "ended") return outcomeTone(run.status?.ended?.outcome);
-  return { working: "working", preparing: "working", checking: "working", starting: "working", needs_human: "asks", waiting: "waiting", paused: "paused", lost: "bad" }[state] ?? "dim";
+  return { working: "working", preparing: "working", checking: "working", starting: "working", needs_human: "asks", waiting: "waiting", paused: "paused", asleep: "paused", lost: "bad" }[state] ?? "dim";
 }
 
 export function lamp(run) {
@@ -51,6 +51,7 @@ export function stateText(run) {
     case "checking": return ["checking", `${of}after iteration ${node?.iteration ?? "?"}`];
     case "preparing": return ["preparing", `${of}iteration ${node?.iteration ?? "?"}`];
     case "waiting": return ["waiting", `${of}${waitReason(node)}`];
+    case "asleep": return ["asleep", "until woken"];
     case "paused": return ["paused", "until resumed"];
     case "ended": return [outcomeWord(status?.ended?.outcome), oneLine(status?.ended?.reason, 160)];
     case "lost": return ["lost", "the supervisor died; continue with `dogwatch resume`"];

@@ -21,6 +21,9 @@ async function send(run, verb, body) {
 
 export const canSteer = (run) => run.alive && run.state !== "ended";
 
+/** Whether there is a wait to end. */
+export const wakeable = (run) => run.state === "waiting" || run.state === "asleep";
+
 export const wake = (run) => send(run.run, "wake");
 export const pauseOrResume = (run) => send(run.run, run.status?.paused ? "resume" : "pause");
 export const tell = (run, text) => send(run.run, "tell", { text });

@@ -4,7 +4,7 @@ import { oneLine } from "./text.js";
 import { bytes, money, ordinal, plural, span } from "./time.js";
 
 const WAITS = {
-  paused: "paused", rate_limit: "rate limited", idle: "idle", error: "after a failure", recovery: "before a recovery",
+  asleep: "asleep", paused: "paused", rate_limit: "rate limited", idle: "idle", error: "after a failure", recovery: "before a recovery",
   backoff: "before the next attempt", delay: "between iterations",
 };
 
@@ -47,6 +47,15 @@ function attempt(e) {
   return e.converged ? `${ran} passed` : `${failing.length} of ${ran} failed: ${oneLine(failing.map((r) => r.cmd).join("; "), 160)}`;
 }
 
+const REPORTS = {
+  state: "the agent says", progress: "progress", error: "the agent reports an error", artifact: "artifact saved", checks: "checks", server: "MCP server",
+};
+
+function report(e) {
+  const share = e.bytes !== undefined ? ` (${bytes(e.bytes)})` : e.total !== undefined ? ` (${e.done ?? 0}/${e.total})` : "";
+  return `${REPORTS[e.kind] ?? e.kind}: ${oneLine(e.text, 300)}${share}`;
+}
+
 const DESCRIPTIONS = {
   run_started: (e) => `run ${e.run} started: ${e.path ?? ""}`,
   run_resumed: () => "the run was resumed",
@@ -67,6 +76,7 @@ const DESCRIPTIONS = {
   snapshot_taken: (e) => `work tree saved as ${e.ref}`,
   iteration_idle: (e) => `iteration ${e.iteration} idle (${ordinal(e.consecutive ?? 1)} in a row, ${e.reason})${e.skipped ? ", the agent was not called" : ""}`,
   wait_started: (e) => `waiting (${wait(e.why)})${e.delay_s !== null && e.delay_s !== undefined ? ` for ${span(e.delay_s)}` : ""}`,
+  run_slept: (e) => `${String(e.reason ?? "").replaceAll("_", " ")}; entering sleep mode after ${plural(e.consecutive ?? 0, "idle iteration")}`,
   wait_ended: (e) => `the wait ended (${e.by})`,
   wake_remembered: (e) => `woken (${e.by}) while working: the next wait ends at once`,
   paused: () => "paused",
@@ -85,6 +95,7 @@ const DESCRIPTIONS = {
   checks_started: () => "checks started",
   check_tampered: (e) => `changed since the start: ${oneLine((e.files ?? []).join(", "), 200)} (${e.policy})`,
   notified: (e) => `notification ${e.ok ? "sent" : "failed"} (${e.how}): ${oneLine(e.key, 100)}${e.detail ? ` (${oneLine(e.detail, 120)})` : ""}`,
+  agent_reported: report,
   partial_kept: (e) => `partial work saved: ${e.file}`,
   run_ended: (e) => `ended: ${outcomeWord(e.outcome)} (${oneLine(e.reason, 200)}), exit code ${e.exit_code}`,
 };
@@ -99,7 +110,7 @@ export function describe(e) {
 
 const TONES = {
   hard_stop: "bad", trouble: "bad", watchdog_continue: "wait", notice: "wait", wait_started: "wait", told: "blue", marker_seen: "calm",
-  paused: "wait", recovery_planned: "wait", needs_human: "wait", agent_retrying: "wait", agent_drifted: "wait", check_tampered: "bad",
+  paused: "wait", run_slept: "calm", recovery_planned: "wait", needs_human: "wait", agent_retrying: "wait", agent_drifted: "wait", check_tampered: "bad",
 };
 
 export function tone(e) {

@@ -23,6 +23,7 @@ pub fn page(report: &Report) -> String {
         ("Cost", tables::cost(report)),
         ("Problems", paragraphs::troubles(report)),
         ("Unfinished work", paragraphs::left(report)),
+        ("Artifacts", tables::artifacts(report)),
         ("Snapshots", tables::snapshots(report)),
     ];
     for (name, text) in sections.into_iter().filter(|(_, text)| !text.is_empty()) {

@@ -9,7 +9,7 @@ use dogwatch_core::ids::{Iteration, NodeName};
 use dogwatch_core::moment::{Moment, Wall};
 use dogwatch_core::story::{Idle, Kept, Row, Turn, What};
 use dogwatch_core::view::{Counts, Used};
-use dogwatch_host::clock;
+use dogwatch_host::{clock, door, home};
 
 impl Report {
     /// Returns the end of the reported time.
@@ -207,6 +207,25 @@ pub fn waits(report: &Report) -> String {
     }
 }
 
+/// Returns the files that agents saved, the newest of each name.
+pub fn artifacts(report: &Report) -> String {
+    let nodes = report.view().nodes.iter();
+    let saved = nodes.flat_map(|node| node.artifacts.iter().map(|saved| (&node.name, saved)));
+    let rows: String = saved
+        .take(MAX_ROWS)
+        .map(|(node, saved)| {
+            let dir = home::iteration_dir(&report.found.dir, node, saved.iteration);
+            let file = dir.join(door::ARTIFACTS).join(&saved.name).display().to_string();
+            let which = report.turn(node, saved.iteration);
+            format!("| {} | {which} | {} | {} |\n", cell(&saved.name), words::size(saved.bytes), cell(&file))
+        })
+        .collect();
+    if rows.is_empty() {
+        return rows;
+    }
+    format!("| name | saved in | size | file |\n|---|---|---|---|\n{rows}")
+}
+
 /// Returns the cost of each node and of the whole run.
 pub fn cost(report: &Report) -> String {
     let nodes = &report.view().nodes;
@@ -221,7 +240,7 @@ pub fn cost(report: &Report) -> String {
     format!("| node | tokens | cost |\n|---|---|---|\n{rows}")
 }
 
-/// The most nodes to list in the cost table.
+/// The most nodes or artifacts to list in a table.
 const MAX_ROWS: usize = 200;
 
 pub fn snapshots(report: &Report) -> String {

@@ -122,7 +122,7 @@ fn line(now: Moment, row: &Row, at: &Columns, look: Look, area: Rect, y: u16, bu
 pub fn state(status: &Status, look: Look) -> (String, Style) {
     let style = match status.state {
         State::Working | State::Preparing | State::Checking | State::Starting => look.fg(Color::Cyan),
-        State::Waiting | State::Paused => look.fg(Color::Yellow),
+        State::Waiting | State::Paused | State::Asleep => look.fg(Color::Yellow),
         State::NeedsHuman => look.fg(Color::Magenta),
         State::Lost => look.tone(Tone::Bad),
         State::Ended => status.ended.as_ref().map_or_else(Style::new, |e| outcome_style(e.outcome, look)),

@@ -195,6 +195,7 @@ fn letter(why: WaitWhy) -> &'static str {
         WaitWhy::Recovery => "r",
         WaitWhy::Backoff => "b",
         WaitWhy::Delay => "d",
+        WaitWhy::Asleep => "z",
     }
 }
 
