@@ -76,6 +76,10 @@ pub struct NodeView {
     pub worktree_found: bool,
     /// The work tree as it was kept last.
     pub snapshot: Option<String>,
+    /// The iteration of that snapshot.
+    pub kept: Option<Iteration>,
+    /// How long the open iteration had lasted when its supervisor was lost.
+    pub lost_after: Option<Dur>,
     /// What its agent prints is known, so that talk can be told from work.
     structured: bool,
     /// How long the session of the current iteration lasted, once it has.
@@ -364,7 +368,10 @@ impl View {
             Event::NodeAttempt(a) => self.on(&a.node, |n| n.attempts.add(a)),
             Event::RecoveryPlanned(plan) => self.plan_recovery(plan),
             Event::PartialKept { .. } => {}
-            Event::SnapshotTaken { node, name, .. } => self.on(node, |n| n.snapshot = Some(name.clone())),
+            Event::SnapshotTaken { node, name, iteration, .. } => self.on(node, |n| {
+                n.snapshot = Some(name.clone());
+                n.kept = Some(*iteration);
+            }),
             Event::Fact { .. } | Event::WatchdogContinue { .. } | Event::Suspended { .. } => {}
             Event::IterationInterrupted { end, .. } => self.on(&end.node, |n| {
                 n.counts.interrupted += 1;
@@ -407,6 +414,8 @@ impl View {
         for node in &mut self.nodes {
             node.spell.before = node.spell.lasted(self.last.boot);
             node.spell.since = node.spell.since.map(|_| at.boot);
+            let lasted = node.open.map(|began| self.last.awake.since(began));
+            node.lost_after = node.lost_after.or(lasted);
             node.doing = Doing::Nothing;
             node.condition = Condition::default();
             node.worktree_found = false;
@@ -469,6 +478,8 @@ impl NodeView {
             worktree_found: false,
             put_off: None,
             snapshot: None,
+            kept: None,
+            lost_after: None,
             structured: false,
             session: Dur::ZERO,
             used: Used::default(),
@@ -544,6 +555,7 @@ impl NodeView {
         self.put_off = None;
         self.attempts.just_failed = false;
         self.session = Dur::ZERO;
+        self.lost_after = None;
     }
 
     fn observe(&mut self, at: Moment, seen: &Observation) {
