@@ -2,6 +2,7 @@
 //! its exit code.
 
 use dogwatch_config::diagnostic::{Diagnostic, Style};
+use dogwatch_core::ids::RunId;
 use dogwatch_core::text::printable;
 use std::io::{IsTerminal, Write};
 
@@ -12,8 +13,8 @@ pub enum Failure {
     Usage { message: String, hint: Option<String> },
     /// Findings in files or flags; nothing was started.
     Findings(Vec<Diagnostic>),
-    /// Another run holds this loop.
-    Held { message: String },
+    /// Another run holds this loop; its id, if it is known and alive.
+    Held { message: String, run: Option<RunId> },
     /// Ours to answer for.
     Internal { message: String },
 }
@@ -34,9 +35,9 @@ impl Failure {
     /// What happened, on one line or a few; for where an error is one entry among others.
     pub fn message(&self) -> String {
         match self {
-            Failure::Usage { message, .. } | Failure::Held { message } | Failure::Internal { message } => {
-                message.clone()
-            }
+            Failure::Usage { message, .. }
+            | Failure::Held { message, .. }
+            | Failure::Internal { message } => message.clone(),
             Failure::Findings(findings) => {
                 findings.iter().map(|f| f.render(Style::Plain)).collect::<Vec<_>>().join("\n")
             }
@@ -60,11 +61,12 @@ impl Failure {
                 }
             }
             Failure::Findings(findings) => print_findings(findings),
-            Failure::Held { message } => {
+            Failure::Held { message, run } => {
                 error_line(message);
-                say(
-                    "Hint: one run at a time per work tree and loop file; wait for it, or end it with `kill PID`",
-                );
+                let stop = run
+                    .as_ref()
+                    .map_or(String::new(), |run| format!(", or stop it with `dogwatch stop {run}`"));
+                say(&format!("Hint: one run at a time per work tree and loop file; wait for it{stop}"));
             }
             Failure::Internal { message } => error_line(message),
         }
