@@ -19,9 +19,8 @@ pub async fn keep(dir: &Path, name: &str, content: String) -> io::Result<PathBuf
 fn write(dir: &Path, path: &Path, content: &[u8]) -> io::Result<()> {
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
     let new = dir.join(format!(".{}.new", std::process::id()));
-    // unbounded: on a thread of its own, which is waited for within a limit
     let mut file = safe_file::create(&new, safe_file::PRIVATE)?;
-    // unbounded: as above
+    // unbounded: on a thread of its own, which is waited for within a limit
     file.write_all(content)?;
     std::fs::rename(&new, path)
 }

@@ -7,9 +7,8 @@
 use std::path::{Path, PathBuf};
 
 /// Every wait without a bound, where it stands and why.
-const BYPASSES: [(&str, &str); 29] = [
+const BYPASSES: [(&str, &str); 28] = [
     ("artifact.rs", "on a thread of its own, which is waited for within a limit"),
-    ("artifact.rs", "as above"),
     ("bound.rs", "the first of them has its limit"),
     ("bound.rs", "whoever uses it says why that is right"),
     ("child.rs", "in a thread of its own, and ended by the signals below"),
