@@ -155,7 +155,13 @@ pub(crate) fn ended(reader: ReaderName, id: Raw<'_>, ok: bool, result: &[u8], co
 }
 
 /// The end of a call whose result is a text.
-pub(crate) fn ended_with_text(reader: ReaderName, id: Raw<'_>, ok: bool, text: &str, code: Option<i64>) -> Sign {
+pub(crate) fn ended_with_text(
+    reader: ReaderName,
+    id: Raw<'_>,
+    ok: bool,
+    text: &str,
+    code: Option<i64>,
+) -> Sign {
     end(reader, id, ok, text, b"", code)
 }
 

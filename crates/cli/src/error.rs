@@ -3,6 +3,7 @@
 
 use crate::color;
 use dogwatch_config::diagnostic::{Diagnostic, Style};
+use dogwatch_core::ids::RunId;
 use dogwatch_core::text::printable;
 use std::io::Write;
 
@@ -13,8 +14,8 @@ pub enum Failure {
     Usage { message: String, hint: Option<String> },
     /// Diagnostics about files or flags; nothing was started.
     Findings(Vec<Diagnostic>),
-    /// Another run holds this loop.
-    Held { message: String },
+    /// Another run holds this loop; its id, if it is known and alive.
+    Held { message: String, run: Option<RunId> },
     /// An internal error, or a failure of the operating system.
     Internal { message: String },
 }
@@ -35,9 +36,9 @@ impl Failure {
     /// Returns what failed, without the help line. Diagnostics may take several lines.
     pub fn message(&self) -> String {
         match self {
-            Failure::Usage { message, .. } | Failure::Held { message } | Failure::Internal { message } => {
-                message.clone()
-            }
+            Failure::Usage { message, .. }
+            | Failure::Held { message, .. }
+            | Failure::Internal { message } => message.clone(),
             Failure::Findings(findings) => {
                 findings.iter().map(|f| f.render(Style::Plain)).collect::<Vec<_>>().join("\n")
             }
@@ -61,9 +62,12 @@ impl Failure {
                 }
             }
             Failure::Findings(findings) => print_findings(findings),
-            Failure::Held { message } => {
+            Failure::Held { message, run } => {
                 error_line(message);
-                print_line("help: wait for that run to end, or stop it with `dogwatch stop` or `kill PID`");
+                let stop = run
+                    .as_ref()
+                    .map_or(String::new(), |run| format!(", or stop it with `dogwatch stop {run}`"));
+                print_line(&format!("help: wait for that run to end{stop}"));
             }
             Failure::Internal { message } => error_line(message),
         }

@@ -2,8 +2,8 @@
 //! file that only this user can read, so that the run can be resumed.
 
 use dogwatch_core::settings::Plan;
+use dogwatch_host::safe_file;
 use std::io::{self, Read, Write};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 const FILE: &str = "plan.json";
@@ -14,8 +14,7 @@ pub fn keep(run_dir: &Path, plan: &Plan) -> io::Result<()> {
     if plan.redacted() == *plan {
         return Ok(());
     }
-    let mut file =
-        std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(run_dir.join(FILE))?;
+    let mut file = safe_file::create_new(&run_dir.join(FILE), safe_file::PRIVATE)?;
     file.write_all(&serde_json::to_vec(plan)?)?;
     file.sync_all()
 }
@@ -23,6 +22,6 @@ pub fn keep(run_dir: &Path, plan: &Plan) -> io::Result<()> {
 /// Returns the stored plan, if there is one.
 pub fn kept(run_dir: &Path) -> Option<Plan> {
     let mut text = Vec::new();
-    std::fs::File::open(run_dir.join(FILE)).ok()?.take(MAX_BYTES).read_to_end(&mut text).ok()?;
+    safe_file::read(&run_dir.join(FILE)).ok()?.take(MAX_BYTES).read_to_end(&mut text).ok()?;
     serde_json::from_slice(&text).ok()
 }

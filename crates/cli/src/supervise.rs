@@ -8,11 +8,11 @@ use dogwatch_core::ids::RunId;
 use dogwatch_core::input::Input;
 use dogwatch_host::driver::{Driver, Setup};
 use dogwatch_host::journal::{self, Journal};
-use dogwatch_host::lock::{Holder, Lock, LockError};
+use dogwatch_host::lock::{Holder, Lock, LockError, Mark, Place};
 use dogwatch_host::registry::{Alive, Pointer, Registry};
 use dogwatch_host::{clock, orphans};
 use dogwatch_server::{serve, socket_path};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 /// The exit code of a run that did its work but could not print what it was asked to.
@@ -21,39 +21,50 @@ const OUTPUT_LOST: u8 = 1;
 /// A loop that nobody else is at.
 pub struct Held {
     lock: Lock,
-    /// What there is to tell about whoever held it before.
+    nonce: String,
+    /// Notices about the runs that held it before.
     news: Vec<Input>,
 }
 
-/// Takes the loop for this process. Whatever an earlier run left behind is ended first.
-pub fn hold(work_dir: &Path, loop_file: &Path) -> Result<Held, Failure> {
-    let (lock, before) = Lock::take(work_dir, loop_file).map_err(|error| match error {
-        LockError::Held(_) | LockError::HeldBySomebody | LockError::StillEnding(_) => {
-            Failure::Held { message: error.to_string() }
-        }
-        LockError::Io { .. } => Failure::with_hint(
-            error.to_string(),
-            "dogwatch keeps its locks in $XDG_STATE_HOME/dogwatch, or ~/.local/state/dogwatch: it must be writable",
-        ),
-    })?;
-    Ok(Held { lock, news: end_orphans(before)? })
+/// Takes the loop for a run of this process. Leftover processes of earlier runs are ended first.
+pub fn hold(place: Place<'_>, run: &RunId) -> Result<Held, Failure> {
+    let nonce = journal::hex(&random::<16>()?);
+    let holder = holder(run, &nonce);
+    let (mut lock, before) = Lock::take(place, &holder).map_err(|error| refuse(&error))?;
+    let news = end_orphans(&before)?;
+    lock.sign(&holder).map_err(|e| Failure::internal(format!("cannot write the lock file: {e}")))?;
+    Ok(Held { lock, nonce, news })
 }
 
-fn end_orphans(before: Option<Holder>) -> Result<Vec<Input>, Failure> {
-    let Some(holder) = before else { return Ok(Vec::new()) };
-    if holder.boot_id != clock::boot_id() {
-        return Ok(Vec::new());
+fn refuse(error: &LockError) -> Failure {
+    let message = error.to_string();
+    match error {
+        LockError::Held(holder) => Failure::Held { message, run: Some(holder.run.clone()) },
+        LockError::HeldUnsigned | LockError::StillEnding(_) => Failure::Held { message, run: None },
+        LockError::Io { .. } => Failure::with_hint(
+            message,
+            "dogwatch keeps its locks in $XDG_STATE_HOME/dogwatch, or ~/.local/state/dogwatch: it must be writable",
+        ),
+        LockError::StateDir { .. } => Failure::with_hint(message, "give another place with --state-dir"),
     }
-    match orphans::end_all(&holder.nonce, holder.start_time) {
-        (0, true) => Ok(Vec::new()),
-        (n, true) => {
-            let message = format!("{n} processes that run {} had left behind were ended", holder.run);
-            Ok(vec![Input::Noticed { kind: "orphans_ended", message }])
+}
+
+fn end_orphans(before: &[Mark]) -> Result<Vec<Input>, Failure> {
+    let mut news = Vec::new();
+    for mark in before.iter().filter(|mark| mark.boot_id == clock::boot_id()) {
+        match orphans::end_all(&mark.nonce, mark.start_time) {
+            (0, true) => {}
+            (n, true) => {
+                let message = format!("{n} processes that run {} had left behind were ended", mark.run);
+                news.push(Input::Noticed { kind: "orphans_ended", message });
+            }
+            (_, false) => {
+                let message = format!("run {} left processes behind that cannot be ended", mark.run);
+                return Err(Failure::Held { message, run: None });
+            }
         }
-        (_, false) => Err(Failure::Held {
-            message: format!("run {} left processes behind that cannot be ended", holder.run),
-        }),
     }
+    Ok(news)
 }
 
 /// A run that is ready to be driven.
@@ -71,13 +82,11 @@ pub struct Ready {
 }
 
 /// Drives the run to its end; answers the exit code.
-pub fn supervise(mut held: Held, ready: Ready) -> Result<u8, Failure> {
+pub fn supervise(held: Held, ready: Ready) -> Result<u8, Failure> {
     let cannot = |what: &str| {
         let what = what.to_owned();
         move |e: std::io::Error| Failure::internal(format!("cannot {what}: {e}"))
     };
-    let nonce = journal::hex(&random::<16>()?);
-    held.lock.sign(&holder(&ready.run_id, &nonce)).map_err(cannot("write the lock file"))?;
     let mut news = held.news;
     // A file system without locks: whether the run is alive is then told by its socket alone.
     let alive = Alive::hold(&ready.run_dir);
@@ -102,7 +111,7 @@ pub fn supervise(mut held: Held, ready: Ready) -> Result<u8, Failure> {
         loop_file: ready.loop_file,
         loop_text: ready.loop_text,
         lock: held.lock,
-        nonce,
+        nonce: held.nonce,
     };
     let driver = Driver::new(setup, &mut front).map_err(cannot("start the run"))?;
     let desk = Arc::new(DriverHandle::new(driver.inbox(), changed));
@@ -154,6 +163,7 @@ fn holder(run: &RunId, nonce: &str) -> Holder {
         run: run.clone(),
         since: clock::now().wall,
         nonce: nonce.to_owned(),
+        earlier: Vec::new(),
     }
 }
 

@@ -6,7 +6,9 @@ use crate::keys::{KEYS, Key, Standing};
 use crate::layers::{Idle, Layers};
 use crate::mcp;
 use crate::words::quote;
-use dogwatch_core::settings::{AfterStop, GraphPlan, IdlePolicy, Profile, Settings, StopAfter, Tampered, Ttl};
+use dogwatch_core::settings::{
+    AfterStop, GraphPlan, IdlePolicy, Profile, Settings, StopAfter, Tampered, Ttl,
+};
 use dogwatch_core::text::one_line;
 use serde::Serialize;
 use std::fmt::Write as _;

@@ -103,6 +103,10 @@ impl Timers {
         self.set.remove(&timer);
     }
 
+    pub fn is_set(&self, timer: Timer) -> bool {
+        self.set.contains_key(&timer)
+    }
+
     /// Takes one timer that is due, in the order of the table. Those that judge silence must have been due by `heard`:
     /// up to then all that was said is known.
     pub fn take_due(&mut self, now: Moment, heard: Option<Awake>) -> Option<Timer> {

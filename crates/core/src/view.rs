@@ -82,6 +82,10 @@ pub struct NodeView {
     pub worktree_found: bool,
     /// The work tree as it was kept last.
     pub snapshot: Option<String>,
+    /// The iteration of that snapshot.
+    pub kept: Option<Iteration>,
+    /// How long the open iteration had lasted when its supervisor was lost.
+    pub lost_after: Option<Dur>,
     /// What its agent prints is known, so that talk can be told from work.
     structured: bool,
     /// How long the session of the current iteration lasted, once it has.
@@ -386,7 +390,10 @@ impl View {
             Event::NodeAttempt(a) => self.on(&a.node, |n| n.attempts.add(a)),
             Event::RecoveryPlanned(plan) => self.plan_recovery(plan),
             Event::PartialKept { .. } => {}
-            Event::SnapshotTaken { node, name, .. } => self.on(node, |n| n.snapshot = Some(name.clone())),
+            Event::SnapshotTaken { node, name, iteration, .. } => self.on(node, |n| {
+                n.snapshot = Some(name.clone());
+                n.kept = Some(*iteration);
+            }),
             Event::Suspended { for_s, unwatched: true } => {
                 self.watched.take_out(*for_s);
                 self.nodes.iter_mut().for_each(|n| n.watched.take_out(*for_s));
@@ -437,6 +444,8 @@ impl View {
         for node in &mut self.nodes {
             node.spell.before = node.spell.lasted(self.last.boot);
             node.spell.since = node.spell.since.map(|_| at.boot);
+            let lasted = node.open.map(|began| self.last.awake.since(began));
+            node.lost_after = node.lost_after.or(lasted);
             node.doing = Doing::Nothing;
             node.condition = Condition::default();
             node.worktree_found = false;
@@ -501,6 +510,8 @@ impl NodeView {
             worktree_found: false,
             put_off: None,
             snapshot: None,
+            kept: None,
+            lost_after: None,
             structured: false,
             session: Dur::ZERO,
             used: Used::default(),
@@ -581,6 +592,7 @@ impl NodeView {
         self.put_off = None;
         self.attempts.just_failed = false;
         self.session = Dur::ZERO;
+        self.lost_after = None;
     }
 
     fn observe(&mut self, at: Moment, seen: &Observation) {

@@ -10,7 +10,6 @@ use dogwatch_core::view::Used;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
@@ -97,7 +96,7 @@ fn of_open(usage: &Usage) -> Used {
 
 impl Book {
     fn read_on(&mut self, path: &Path, since: Wall) -> io::Result<()> {
-        let file = File::open(path)?;
+        let file = crate::safe_file::read(path)?;
         if file.metadata()?.len() <= self.offset {
             return Ok(());
         }

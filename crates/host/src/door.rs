@@ -6,7 +6,7 @@ mod gemini;
 
 pub use gemini::remove_home;
 
-use crate::{home, journal, pins, socket};
+use crate::{home, journal, pins, safe_file, socket};
 use dogwatch_agents::{Door, Injection, Launch, inject};
 use dogwatch_core::attempts::changed_pins;
 use dogwatch_core::dur::Dur;
@@ -16,10 +16,8 @@ use dogwatch_core::settings::{McpServer, Settings, Tampered};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::fmt::Display;
-use std::fs::OpenOptions;
 use std::hint::black_box;
-use std::io::{self, Read, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 /// The session's file, within the iteration's directory.
@@ -279,8 +277,7 @@ fn read_file(path: &Path, max: u64) -> io::Result<Vec<u8>> {
 }
 
 fn write_private(path: &Path, text: &[u8]) -> io::Result<()> {
-    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;
-    file.write_all(text)
+    safe_file::write(path, safe_file::PRIVATE, text)
 }
 
 #[cfg(test)]

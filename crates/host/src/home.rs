@@ -1,7 +1,8 @@
 //! Where things lie: the project's `.dogwatch/`, and the user's own state directory.
 
+use crate::safe_file;
 use dogwatch_core::ids::{Iteration, NodeName, RunId};
-use std::io;
+use std::io::{self, Write};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
@@ -29,13 +30,21 @@ impl StateDir {
         self.runs().join(run.as_str())
     }
 
-    /// Makes the directory of a new run. The state directory keeps itself out of git.
-    pub fn make_run(&self, run: &RunId) -> io::Result<PathBuf> {
+    /// Makes the state directory, which keeps itself out of git.
+    pub fn make(&self) -> io::Result<()> {
         make_private(&self.runs())?;
         let ignore = self.0.join(".gitignore");
-        if !ignore.exists() {
-            std::fs::write(ignore, "*\n")?;
-        }
+        let made = match safe_file::create_new(&ignore, safe_file::PLAIN) {
+            Ok(mut file) => file.write_all(b"*\n"),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => safe_file::read(&ignore).map(drop),
+            Err(error) => Err(error),
+        };
+        made.map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", ignore.display())))
+    }
+
+    /// Makes the directory of a new run.
+    pub fn make_run(&self, run: &RunId) -> io::Result<PathBuf> {
+        self.make()?;
         let dir = self.run(run);
         std::fs::DirBuilder::new().mode(0o700).create(&dir)?;
         Ok(dir)
@@ -64,9 +73,20 @@ pub fn user_config_file() -> Option<PathBuf> {
     Some(base.join("dogwatch").join("dogwatch.toml"))
 }
 
-/// Makes a directory, and its parents, for this user alone.
+/// Makes a directory, and its parents, for this user alone. Refuses one that another user put in its place, or in
+/// place of its parent.
 pub fn make_private(path: &Path) -> io::Result<()> {
-    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path)
+    let parent = path.parent().filter(|parent| parent.parent().is_some());
+    // Before anything is made in it; one that is missing is ours to make.
+    match parent.map_or(Ok(()), safe_file::check_dir) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        Ok(()) | Err(_) => {}
+    }
+    match std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path) {
+        // `check_dir` names what is in its place.
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+        Ok(()) | Err(_) => safe_file::check_dir(path),
+    }
 }
 
 /// The work tree a directory belongs to: the nearest parent with a `.git`, else the directory itself.

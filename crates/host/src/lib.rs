@@ -29,6 +29,7 @@ pub mod pump;
 pub mod recovery;
 pub mod registry;
 pub mod retire;
+pub mod safe_file;
 pub mod sample;
 pub mod sinks;
 pub mod snapshot;

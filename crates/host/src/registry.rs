@@ -3,13 +3,12 @@
 //! The registry is a directory of pointers, one small file per run. A pointer is no proof of life: that is
 //! the lock on the run's `alive` file, which the kernel lets go the moment its holder dies.
 
-use crate::{home, socket};
+use crate::{home, safe_file, socket};
 use dogwatch_core::ids::RunId;
 use dogwatch_core::moment::Wall;
 use serde::{Deserialize, Serialize};
-use std::fs::{File, OpenOptions, TryLockError};
-use std::io::{self, Read, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs::{File, TryLockError};
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::sync_channel;
 use std::time::{Duration, SystemTime};
@@ -52,8 +51,7 @@ impl Registry {
     pub fn add(&self, pointer: &Pointer) -> io::Result<()> {
         home::make_private(&self.dir)?;
         let new = self.dir.join(format!("{}.{}.new", pointer.run, std::process::id()));
-        let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
-        file.write_all(&serde_json::to_vec(pointer)?)?;
+        safe_file::write(&new, safe_file::PRIVATE, &serde_json::to_vec(pointer)?)?;
         std::fs::rename(&new, self.file(&pointer.run))
     }
 
@@ -74,13 +72,22 @@ impl Registry {
         self.follow(run)
     }
 
+    /// Whether no other user put the directory, or the one around it, in its place.
+    fn is_ours(&self) -> bool {
+        let around = self.dir.parent().is_none_or(|parent| safe_file::check_dir(parent).is_ok());
+        around && safe_file::check_dir(&self.dir).is_ok()
+    }
+
     fn names(&self) -> Vec<RunId> {
+        if !self.is_ours() {
+            return Vec::new();
+        }
         let entries = std::fs::read_dir(&self.dir).into_iter().flatten().flatten();
         entries.filter_map(|e| e.file_name().to_str()?.strip_suffix(".json")?.parse().ok()).collect()
     }
 
     fn follow(&self, run: &RunId) -> Option<Pointer> {
-        let pointer = read(&self.file(run)).filter(|p| p.run == *run)?;
+        let pointer = read(&self.file(run)).filter(|p| p.run == *run && self.is_ours())?;
         match std::fs::symlink_metadata(&pointer.run_dir) {
             Ok(_) => Some(pointer),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -99,7 +106,7 @@ impl Registry {
 
 fn read(path: &Path) -> Option<Pointer> {
     let mut text = Vec::new();
-    File::open(path).ok()?.take(MAX_BYTES).read_to_end(&mut text).ok()?;
+    safe_file::read(path).ok()?.take(MAX_BYTES).read_to_end(&mut text).ok()?;
     serde_json::from_slice(&text).ok()
 }
 
@@ -119,9 +126,8 @@ impl Drop for Alive {
 
 impl Alive {
     pub fn hold(run_dir: &Path) -> io::Result<Alive> {
-        let mut options = OpenOptions::new();
         let path = run_dir.join(ALIVE);
-        let file = options.write(true).create(true).truncate(false).mode(0o600).open(&path)?;
+        let file = safe_file::update(&path, safe_file::PRIVATE)?;
         match file.try_lock() {
             Ok(()) => Ok(Alive { _file: file, path }),
             Err(TryLockError::WouldBlock) => match lock_within(file, PATIENCE, File::lock)? {
@@ -160,13 +166,13 @@ pub fn is_gone_within(run_dir: &Path, bound: Duration) -> bool {
     if !is_live(run_dir) {
         return true;
     }
-    let Ok(file) = File::open(run_dir.join(ALIVE)) else { return !answers(run_dir) };
+    let Ok(file) = safe_file::read(&run_dir.join(ALIVE)) else { return !answers(run_dir) };
     lock_within(file, bound, File::lock_shared).is_ok_and(|file| file.is_some())
 }
 
 /// Whether somebody supervises the run now. Its age says nothing about that, and neither does its pid.
 pub fn is_live(run_dir: &Path) -> bool {
-    let Ok(file) = File::open(run_dir.join(ALIVE)) else { return answers(run_dir) };
+    let Ok(file) = safe_file::read(&run_dir.join(ALIVE)) else { return answers(run_dir) };
     // Shared, so that many may ask at once.
     match file.try_lock_shared() {
         Ok(()) => false,

@@ -90,6 +90,10 @@ pub fn connect(path: &Path, patience: Duration) -> io::Result<UnixStream> {
         rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
     // The bound on sending is also that on connecting.
     set_socket_timeout(&socket, Timeout::Send, Some(patience))?;
+    // A link leads to a socket that is not this run's.
+    if std::fs::symlink_metadata(path)?.is_symlink() {
+        return Err(io::Error::other(format!("{} is a symbolic link, not a socket", path.display())));
+    }
     let address = Address::of(path)?;
     rustix::net::connect(&socket, &address.name)?;
     Ok(UnixStream::from(socket))
@@ -157,6 +161,18 @@ mod tests {
             listener.accept().expect("accepts").0.read_exact(&mut byte).expect("reads");
             assert_eq!(byte, *b"x", "{length}");
         }
+    }
+
+    // promise: 14
+    #[test]
+    fn a_link_in_place_of_the_socket_is_not_followed_and_is_replaced() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let (other, at) = (dir.path().join("other"), path(dir.path()));
+        let _other = UnixListener::bind(&other).expect("binds");
+        std::os::unix::fs::symlink(&other, &at).expect("links");
+        assert!(connect(&at, PATIENCE).is_err());
+        let (_listener, _bound) = bind(&at).expect("replaces it");
+        assert!(answered(&at) && answered(&other));
     }
 
     #[test]

@@ -3,13 +3,13 @@
 //! Every process of the machine can reach a port of the loopback address, whoever owns it; a file of mode
 //! 0600 only its owner can read. It is made once and stays, so that scripts and open pages go on working.
 
-use crate::home;
 use crate::journal::hex;
+use crate::{home, safe_file};
 use rustix::fs::{Mode, OFlags};
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::hint::black_box;
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// The file's name in the user's state directory.
@@ -77,7 +77,7 @@ fn read(path: &Path) -> Result<Token, TokenError> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = File::from(rustix::fs::open(path, flags, Mode::empty()).map_err(|e| io(e.into()))?);
     let meta = file.metadata().map_err(io)?;
-    let own = rustix::process::getuid().as_raw();
+    let own = rustix::process::geteuid().as_raw();
     if meta.uid() != own || meta.mode() & 0o077 != 0 {
         return Err(TokenError::Open { path: path.to_owned(), mode: meta.mode() & 0o777, owner: meta.uid() });
     }
@@ -101,7 +101,7 @@ fn make(path: &Path) -> io::Result<()> {
     getrandom::fill(&mut random).map_err(|e| io::Error::other(format!("no randomness: {e}")))?;
     let new = path.with_extension(format!("{}.new", std::process::id()));
     let _ = std::fs::remove_file(&new);
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
+    let mut file = safe_file::create_new(&new, safe_file::PRIVATE)?;
     let written = file.write_all(format!("{}\n", hex(&random)).as_bytes());
     let linked = written.and_then(|()| std::fs::hard_link(&new, path));
     std::fs::remove_file(&new)?;

@@ -14,8 +14,9 @@ use dogwatch_core::moment::{Moment, Wall};
 use dogwatch_core::settings::Plan;
 use dogwatch_core::view::View;
 use dogwatch_host::driver::{Driver, Front, Setup};
+use dogwatch_host::home::StateDir;
 use dogwatch_host::journal::{self, Journal};
-use dogwatch_host::lock::Lock;
+use dogwatch_host::lock::{Holder, Lock, Place};
 use dogwatch_host::sys::{self, Waited};
 use serde_json::json;
 
@@ -36,6 +37,7 @@ fn main() -> ExitCode {
     };
     let code = rig::play_or_test(tests![
         two_nodes_are_at_work_at_the_same_time,
+        a_lock_that_cannot_be_cleared_does_not_change_how_the_run_ended,
         a_lost_keeper_takes_no_other_node_with_it,
         many_nodes_share_a_few_keepers,
         measure_two_hundred_trivial_nodes,
@@ -80,8 +82,28 @@ fn plan(agents: &[(&str, &str)]) -> Plan {
     serde_json::from_value(plan).expect("these are settings")
 }
 
+fn take_lock(dir: &Path, loop_file: &Path, run: &RunId, nonce: &str) -> Lock {
+    let holder = Holder {
+        pid: std::process::id(),
+        start_time: 0,
+        boot_id: String::new(),
+        run: run.clone(),
+        since: Wall(0),
+        nonce: nonce.to_owned(),
+        earlier: Vec::new(),
+    };
+    let state_dir = StateDir::at(dir.join(".dogwatch"));
+    let place = Place { work_dir: dir, loop_file, state_dir: &state_dir };
+    Lock::take(place, &holder).expect("nobody has it").0
+}
+
 /// Drives a run of these nodes in `dir`; gives what was recorded.
 fn drive(dir: &Path, plan: &Plan, heard: impl FnMut(&Event)) -> Vec<Event> {
+    drive_under(None, dir, plan, heard).1
+}
+
+/// The same under this lock; gives the exit code too.
+fn drive_under(lock: Option<Lock>, dir: &Path, plan: &Plan, heard: impl FnMut(&Event)) -> (u8, Vec<Event>) {
     let run_id = RunId::new(Wall(1_794_773_733_007), [0, 1, 2, 3]);
     let state_dir = dir.join(".dogwatch");
     std::fs::create_dir(&state_dir).expect("a directory");
@@ -101,23 +123,35 @@ fn drive(dir: &Path, plan: &Plan, heard: impl FnMut(&Event)) -> Vec<Event> {
         seed: 0,
         settings_sha256: String::new(),
     };
+    let nonce = format!("driver-test-{}", std::process::id());
+    let lock = lock.unwrap_or_else(|| take_lock(dir, &loop_file, &run_id, &nonce));
     let setup = Setup {
         run: Run::new(started, plan.clone()),
         run_id,
         journal: Journal::create(&state_dir).expect("a journal"),
         run_dir: state_dir.clone(),
-        lock: Lock::take(dir, &loop_file).expect("nobody has it").0,
+        lock,
         state_dir: state_dir.clone(),
         work_dir: dir.to_owned(),
         loop_file,
         loop_text,
-        nonce: format!("driver-test-{}", std::process::id()),
+        nonce,
     };
     let mut front = Listener(heard);
     let driver = Driver::new(setup, &mut front).expect("a driver");
-    driver.drive(Vec::new()).expect("an end");
+    let code = driver.drive(Vec::new()).expect("an end");
     let loaded = journal::load(&state_dir).expect("a record");
-    loaded.events.into_iter().map(|recorded| recorded.event).collect()
+    (code, loaded.events.into_iter().map(|recorded| recorded.event).collect())
+}
+
+/// The descriptor is read-only, so that the lock cannot be cleared: that is trouble and no failure of the run.
+fn a_lock_that_cannot_be_cleared_does_not_change_how_the_run_ended() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let lock = Lock::of_files(vec![File::open("/proc/self/stat").expect("readable")]);
+    let plan = plan(&[("one", "true")]);
+    let (code, events) = drive_under(Some(lock), dir.path(), &plan, |_| {});
+    assert_eq!(code, 0);
+    assert!(matches!(events.last(), Some(Event::RunEnded(end)) if end.exit_code == 0), "{events:#?}");
 }
 
 fn fifo(path: &Path) -> File {

@@ -2,9 +2,9 @@
 
 use crate::bound::within;
 use crate::limits::DISK_LIMIT;
-use std::fs::OpenOptions;
+use dogwatch_host::safe_file;
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 /// Writes it whole or not at all. The name has been looked at: it is one, and no path.
@@ -19,9 +19,8 @@ pub async fn keep(dir: &Path, name: &str, content: String) -> io::Result<PathBuf
 fn write(dir: &Path, path: &Path, content: &[u8]) -> io::Result<()> {
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
     let new = dir.join(format!(".{}.new", std::process::id()));
+    let mut file = safe_file::create(&new, safe_file::PRIVATE)?;
     // unbounded: on a thread of its own, which is waited for within a limit
-    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
-    // unbounded: as above
     file.write_all(content)?;
     std::fs::rename(&new, path)
 }

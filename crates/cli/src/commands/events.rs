@@ -48,7 +48,7 @@ fn from_record(args: &Args, found: &FoundRun) -> Result<u8, Failure> {
     }
     let path = found.dir.join(journal::FILE);
     let cannot = |e: std::io::Error| Failure::usage(format!("cannot read {}: {e}", path.display()));
-    let file = BufReader::new(std::fs::File::open(&path).map_err(cannot)?);
+    let file = BufReader::new(dogwatch_host::safe_file::read(&path).map_err(cannot)?);
     for line in file.split(b'\n') {
         let line = line.map_err(cannot)?;
         // Only a torn last line is not an event. `status` and `resume` report it.

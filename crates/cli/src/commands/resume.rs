@@ -9,7 +9,9 @@ use dogwatch_core::input::Input;
 use dogwatch_core::run::CannotResume;
 use dogwatch_core::view::View;
 use dogwatch_host::clock;
+use dogwatch_host::home::StateDir;
 use dogwatch_host::journal::{Journal, Loaded, repair};
+use dogwatch_host::lock::Place;
 use std::path::Path;
 
 /// Unpause a run, or continue one whose supervisor died
@@ -45,7 +47,8 @@ pub fn go_on(found: &FoundRun, wake: bool, json: bool) -> Result<u8, Failure> {
     })?;
     let file = LoopFile::find(loop_file)?;
     // The lock first: only who holds it may read the record as its last word, and write on.
-    let held = hold(work_dir, loop_file)?;
+    let state_dir = StateDir::at(found.state_dir());
+    let held = hold(Place { work_dir, loop_file, state_dir: &state_dir }, &found.id)?;
     let loaded = found.record()?;
     let mut news = mend(found, &loaded)?;
     news.extend(settings_news(&started, &file));

@@ -10,6 +10,7 @@ use dogwatch_core::redact;
 use dogwatch_host::clock;
 use dogwatch_host::home::{STATE_DIR, StateDir};
 use dogwatch_host::journal::{Journal, MAX_LINE};
+use dogwatch_host::lock::Place;
 use std::path::PathBuf;
 
 /// Loop an agent over a prompt, or run a graph of nodes
@@ -48,12 +49,13 @@ pub fn run(args: Args) -> Result<u8, Failure> {
     loaded.runs_here()?;
     fits_the_record(&loaded)?;
 
-    let held = hold(&file.work_dir, &file.path)?;
+    let run_id = RunId::new(clock::now().wall, random()?);
+    let state = StateDir::at(args.state_dir.unwrap_or_else(|| file.work_dir.join(STATE_DIR)));
+    let place = Place { work_dir: &file.work_dir, loop_file: &file.path, state_dir: &state };
+    let held = hold(place, &run_id)?;
     let mut loaded = loaded;
     let git = dogwatch_host::home::work_tree(&file.work_dir).join(".git").exists();
     loaded.plan.snapshots = git;
-    let run_id = RunId::new(clock::now().wall, random()?);
-    let state = StateDir::at(args.state_dir.unwrap_or_else(|| file.work_dir.join(STATE_DIR)));
     let no_record = |e: std::io::Error| {
         Failure::with_hint(
             format!("cannot write the record to {}: {e}", state.path().display()),

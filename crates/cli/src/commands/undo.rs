@@ -6,6 +6,8 @@ use crate::supervise::hold;
 use dogwatch_core::ids::{Iteration, NodeName};
 use dogwatch_core::status::Status;
 use dogwatch_core::text::printable;
+use dogwatch_host::home::StateDir;
+use dogwatch_host::lock::Place;
 use dogwatch_host::{clock, home, snapshot};
 use std::fmt::Write as _;
 use std::io::{BufRead, IsTerminal, Write};
@@ -74,7 +76,13 @@ pub fn run(args: &Args) -> Result<u8, Failure> {
     refuse_if_live(&found, &dir)?;
     // Prevents another process from starting the loop during the undo.
     let started = index.started();
-    let _held = hold(Path::new(&started.work_dir), Path::new(&started.path))?;
+    let state_dir = StateDir::at(found.state_dir());
+    let place = Place {
+        work_dir: Path::new(&started.work_dir),
+        loop_file: Path::new(&started.path),
+        state_dir: &state_dir,
+    };
+    let _held = hold(place, &found.id)?;
     let keep_as = snapshot::undo_name(&found.id, &node, clock::now().wall);
     let undo = snapshot::Undo {
         work_dir: dir.clone(),

@@ -9,7 +9,6 @@ use dogwatch_core::moment::Moment;
 use dogwatch_core::view::View;
 use dogwatch_host::driver::Front;
 use dogwatch_host::journal;
-use std::fs::File;
 use std::io::{self, BufRead, BufReader, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -101,7 +100,9 @@ impl Shared {
 
     /// Copies the journal from byte `from` on. The bytes before that hold the first `printed` events.
     fn copy(&self, path: &Path, from: u64, mut printed: u64, lost: &Lost) {
-        let Ok(mut file) = File::open(path) else { return self.change(|s| s.printed = u64::MAX) };
+        let Ok(mut file) = dogwatch_host::safe_file::read(path) else {
+            return self.change(|s| s.printed = u64::MAX);
+        };
         if file.seek(SeekFrom::Start(from)).is_err() {
             return self.change(|s| s.printed = u64::MAX);
         }

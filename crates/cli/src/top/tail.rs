@@ -64,14 +64,14 @@ impl Tail {
     /// A journal that is shorter than the complete lines read so far is a different one.
     fn open(&mut self) -> io::Result<bool> {
         let Some(file) = &mut self.file else {
-            self.file = Some(File::open(&self.path)?);
+            self.file = Some(dogwatch_host::safe_file::read(&self.path)?);
             return Ok(false);
         };
         let whole = self.read - self.rest.len() as u64;
         let length = file.metadata()?.len();
         if length < whole || (self.skipping && length < self.read) {
             self.rewind();
-            self.file = Some(File::open(&self.path)?);
+            self.file = Some(dogwatch_host::safe_file::read(&self.path)?);
             return Ok(true);
         }
         let mut there = vec![0; self.rest.len()];

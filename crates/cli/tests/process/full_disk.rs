@@ -1,7 +1,7 @@
 //! A disk without room: what runs is supervised on, nothing new starts, and the run goes on when there
 //! is room again. The disk is a small tmpfs, so these need the right to mount one.
 
-use crate::kit::{GRACES, PATIENCE, Project, all, journal, kinds, names, one};
+use crate::kit::{GRACES, PATIENCE, Project, Running, all, journal, kinds, names, one};
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use rustix::process::Signal;
 use std::io::Write;
@@ -106,5 +106,63 @@ fn a_run_that_waits_for_room_can_be_stopped() {
     run.finish().assert_code(143);
     assert!(began.elapsed() < PATIENCE / 3);
     assert_eq!(project.lines("starts").len(), 1);
+    project.assert_nobody_is_left();
+}
+
+/// A run of one iteration on this disk, up to the moment at which its agent waits for the gate. The journal's last
+/// page is full, so that its end needs room.
+fn up_to_the_last_page(project: &Project, disk: &SmallDisk) -> Running {
+    let there = project.fifo("there");
+    let run = project.start(&["run", "loop", "-n", "1", "--state-dir", "small/state"]);
+    there.pid();
+    let until = Instant::now() + PATIENCE;
+    let left =
+        || 4096 - std::fs::metadata(disk.run_dir().join("events.jsonl")).expect("is there").len() % 4096;
+    while left() > 700 {
+        assert!(Instant::now() < until, "{} bytes are left", left());
+        let before = left();
+        let words = "x".repeat(usize::try_from(before - 500).expect("small"));
+        let id = disk.run_dir().file_name().expect("a name").to_string_lossy().into_owned();
+        project.call(&["tell", &id, &words, "--state-dir", "small/state"]).assert_code(0);
+        while left() == before {
+            assert!(Instant::now() < until, "nothing was written");
+            std::thread::yield_now();
+        }
+    }
+    disk.fill();
+    run
+}
+
+// promise: 10, 13
+#[test]
+fn the_end_of_a_run_waits_for_room_and_is_not_forgotten() {
+    let project = Project::acting_with(&format!("{GRACES}\nmcp: false"), "ready there; await gate");
+    let Some(disk) = SmallDisk::mount(&project.path("small")) else { return };
+    let gate = project.gate("gate");
+    let mut run = up_to_the_last_page(&project, &disk);
+    gate.open();
+    run.wait_for_line("1 completed");
+    disk.make_room();
+    let done = run.finish();
+    done.assert_code(0);
+    assert!(done.stderr.contains("waiting up to 30 s for room"), "{}", done.stderr);
+    assert_eq!(one(&journal(&disk.run_dir()), "run_ended")["outcome"], "clean");
+}
+
+// promise: 10, 13
+#[test]
+fn a_run_whose_end_finds_no_room_does_not_exit_with_0() {
+    let project = Project::acting_with(&format!("{GRACES}\nmcp: false"), "ready there; await gate");
+    let Some(disk) = SmallDisk::mount(&project.path("small")) else { return };
+    let gate = project.gate("gate");
+    let mut run = up_to_the_last_page(&project, &disk);
+    gate.open();
+    run.wait_for_line("1 completed");
+    // The operator does not want to wait for room.
+    run.signal(Signal::TERM);
+    let done = run.finish();
+    done.assert_code(5);
+    assert!(done.stderr.contains("cannot write the end of the run to"), "{}", done.stderr);
+    assert!(all(&journal(&disk.run_dir()), "run_ended").is_empty());
     project.assert_nobody_is_left();
 }

@@ -37,7 +37,11 @@ fn a_second_run_of_a_loop_exits_with_4_and_names_the_first() {
             assert!(second.stderr.contains(&wanted), "{wanted} in {}", second.stderr);
         }
         assert!(second.stderr.contains(&format!("since {since}")), "{}", second.stderr);
-        assert!(second.stderr.contains("help: "), "{}", second.stderr);
+        assert!(
+            second.stderr.contains("help: ") && second.stderr.contains("dogwatch stop"),
+            "{}",
+            second.stderr
+        );
         assert!(second.stdout.is_empty());
     }
     gate.open();

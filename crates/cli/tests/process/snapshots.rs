@@ -1,6 +1,7 @@
 //! Snapshots as people use them: `diff`, `undo` and `gc`.
 
-use crate::kit::{Project, one};
+use crate::kit::{Fifo, GRACES, Project, names, one};
+use serde_json::Value;
 use std::process::Command;
 
 /// A loop in a repository; every turn adds a line to `count` and makes a file `made-N`.
@@ -45,6 +46,59 @@ fn diff_shows_what_an_iteration_changed_as_a_patch_that_git_takes() {
     assert!(one_file.text().contains("count") && !one_file.text().contains("made-2"), "{}", one_file.text());
     std::fs::write(project.outside("patch"), &last.stdout).expect("writes");
     git(&project, &["apply", "--check", "-R", project.outside("patch").to_str().expect("plain")]);
+}
+
+/// A shell that writes a file in its first session and hangs, and deletes the file in its second.
+fn precious(project: &Project, front: &str) -> Fifo {
+    let there = project.fifo("there");
+    let at = project.path("").display().to_string();
+    let agent = format!(
+        "if [ -e made ]; then rm made; else echo precious > made; echo $$ > {at}/there; sleep 1000; fi"
+    );
+    project.ralph(&format!("agent: {}\n{GRACES}\n{front}", Value::from(format!("sh -c '{agent}'"))), "Go.");
+    git(project, &["init", "-q"]);
+    git(project, &["add", "loop"]);
+    git(project, &["commit", "-q", "-m", "first"]);
+    there
+}
+
+/// The content of a file in the snapshot of an iteration of the loop.
+fn in_snapshot(project: &Project, iteration: u64, file: &str) -> String {
+    let run = project.run_dir().file_name().expect("a name").to_string_lossy().into_owned();
+    git(project, &["show", &format!("refs/dogwatch/{run}/loop/{iteration}:{file}")])
+}
+
+// promise: 15
+#[test]
+fn after_kill_9_the_work_of_the_session_is_in_a_snapshot_before_the_next_one_deletes_it() {
+    for front in ["", "worktree: true"] {
+        let project = Project::new();
+        let there = precious(&project, front);
+        let run = project.start_run(&["-n", "1"]);
+        there.pid();
+        assert_eq!(run.kill().signal, Some(9));
+        project.wait_till_nobody_is_left();
+        let done = project.start(&["resume", "--json"]).finish();
+        done.assert_code(0);
+        assert_eq!(in_snapshot(&project, 1, "made"), "precious", "{front}");
+        let events = done.events();
+        let is_step = |n: &&str| n.starts_with("snapshot") || n.starts_with("iteration");
+        let order: Vec<&str> = names(&events).into_iter().filter(is_step).collect();
+        assert_eq!(order[..3], ["snapshot_taken", "iteration_interrupted", "iteration_started"]);
+    }
+}
+
+// promise: 15
+#[test]
+fn after_a_lost_keeper_the_work_of_the_session_is_in_a_snapshot() {
+    let project = Project::new();
+    let there = precious(&project, "");
+    let run = project.start_run(&["-n", "2"]);
+    there.pid();
+    let keeper = rustix::process::Pid::from_raw(project.keeper()).expect("a pid");
+    rustix::process::kill_process(keeper, rustix::process::Signal::KILL).expect("ours");
+    run.finish().assert_code(0);
+    assert_eq!(in_snapshot(&project, 1, "made"), "precious");
 }
 
 // promise: 17

@@ -38,7 +38,7 @@ use news::LastWords;
 use next::Next;
 use node::{Fact, Node, Prompt, Turn};
 use over::{End, NodeEnd};
-use resume::Resuming;
+use resume::{Rescue, Resuming};
 use schedule::{Found, Scheduler};
 use std::collections::BTreeSet;
 use stop::Stop;
@@ -67,6 +67,8 @@ pub struct Run {
     stop: Stop,
     /// What goes on after its dogwatch died, until it has begun again.
     resuming: Option<Resuming>,
+    /// Snapshots of the work that a lost supervisor left are being taken; nothing else starts before they are.
+    rescue: Option<Rescue>,
     /// The end that waits for the context entry to be kept.
     ending: Option<End>,
     /// The idle end of a run that sleeps until it is woken.
@@ -89,6 +91,7 @@ impl Run {
             filling: false,
             stop: Stop::default(),
             resuming: None,
+            rescue: None,
             ending: None,
             asleep: None,
             last_words: None,
@@ -293,6 +296,7 @@ impl Run {
                 self.cx.trouble("node_cannot_begin", format!("{}: {why}", self.cx.name(ix)));
                 self.node_over(ix, NodeEnd::failed("cannot_begin", end));
             }
+            Turn::Rescued => self.rescued(ix),
         }
     }
 

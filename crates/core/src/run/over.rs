@@ -94,7 +94,7 @@ impl Run {
         if self.end_by_stop().is_some() {
             return self.finish_if_quiet();
         }
-        if self.is_leaving() {
+        if self.is_leaving() || self.rescue.is_some() {
             return;
         }
         // A node may end as soon as it begins, and ask for the next: the loop that runs already sees to it.

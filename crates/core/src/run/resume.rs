@@ -1,7 +1,8 @@
 //! Going on after the supervisor was lost: same run, same numbers, same budgets.
 //!
-//! The iteration that was open is closed as interrupted and counts for nothing; a wait goes on for what is
-//! left of it; a pause stays a pause; a decision that was not written down is made again.
+//! First the work of every open iteration is kept in a snapshot, in all nodes, before anything can change it.
+//! Then the iteration is closed as interrupted and counts for nothing; a wait continues for the rest of its time; a
+//! pause stays a pause; a decision that was not recorded is made again.
 
 use super::cx::Cx;
 use super::node::Node;
@@ -21,6 +22,12 @@ pub const SUPERVISOR_LOST: &str = "supervisor_lost";
 pub(super) struct Resuming {
     resumed: RunResumed,
     /// The run had gone to sleep and is woken.
+    woken: bool,
+}
+
+/// What continues once the snapshots of the open iterations are taken.
+pub(super) struct Rescue {
+    before: Vec<(NodeIx, Before)>,
     woken: bool,
 }
 
@@ -63,6 +70,7 @@ impl Run {
             filling: false,
             stop: Stop::default(),
             resuming,
+            rescue: None,
             ending: None,
             asleep: None,
             last_words: None,
@@ -83,8 +91,39 @@ impl Run {
         self.arm_run_ceiling();
         for (ix, before) in &before {
             if let Before::InIteration(lasted) = before {
-                self.close_lost_iteration(*ix, *lasted);
+                self.rescue_or_close(*ix, *lasted);
             }
+        }
+        self.rescue = Some(Rescue { before, woken });
+        self.go_on_if_rescued();
+    }
+
+    /// Keeps the work of an open iteration, unless its snapshot was taken before the supervisor was lost.
+    fn rescue_or_close(&mut self, ix: NodeIx, lasted: Dur) {
+        let node = self.cx.view.node(ix);
+        if self.cx.plan.snapshots && node.kept != Some(node.iteration) {
+            self.nodes[ix.0].keep_lost(&mut self.cx);
+        } else {
+            self.close_lost_iteration(ix, lasted);
+        }
+    }
+
+    /// The node's lost work is kept. The nodes may share a work tree, so each waits for the snapshots of all.
+    pub(super) fn rescued(&mut self, ix: NodeIx) {
+        let before = self.rescue.as_ref().and_then(|r| r.before.iter().find(|(node, _)| *node == ix));
+        if let Some((_, Before::InIteration(lasted))) = before {
+            self.close_lost_iteration(ix, *lasted);
+        }
+        self.go_on_if_rescued();
+    }
+
+    fn go_on_if_rescued(&mut self) {
+        if self.nodes.iter().any(Node::is_rescuing) {
+            return;
+        }
+        let Some(Rescue { before, woken }) = self.rescue.take() else { return };
+        if self.end_by_stop().is_some() {
+            return self.finish_if_quiet();
         }
         self.take_up_graph();
         for (ix, before) in before {
@@ -104,7 +143,10 @@ impl Run {
     fn before(&self, ix: NodeIx) -> Before {
         let node = self.cx.view.node(ix);
         match (&node.doing, node.open) {
-            (_, Some(began)) => Before::InIteration(self.cx.view.last.awake.since(began)),
+            (_, Some(began)) => {
+                let lasted = self.cx.view.last.awake.since(began);
+                Before::InIteration(node.lost_after.unwrap_or(lasted))
+            }
             (Doing::Waiting { why: WaitWhy::Paused, .. }, None)
                 if let Some((why, delay, until)) = node.put_off =>
             {

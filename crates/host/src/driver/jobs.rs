@@ -8,7 +8,7 @@ use crate::keeper::{self, HowEnded, Order, Remnant, StartOrder, is_lost};
 use crate::pump::{self, Pump};
 use crate::sample::Sample;
 use crate::sinks::{Capture, JobSink};
-use crate::{orphans, snapshot, worktree};
+use crate::{home, orphans, safe_file, snapshot, worktree};
 use dogwatch_config::placeholders::CommandOutput;
 use dogwatch_core::coalesce::Coalescer;
 use dogwatch_core::dur::Dur;
@@ -20,7 +20,7 @@ use dogwatch_core::redact;
 use dogwatch_core::watch::{Channel, Fact};
 use rustix::io::Errno;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 
 impl Driver<'_> {
     pub(super) fn start(&mut self, job: Job) {
@@ -48,8 +48,8 @@ impl Driver<'_> {
             | JobKind::Worktree => Ok(()),
             JobKind::Session => {
                 let dir = self.iteration_dir(job);
-                std::fs::create_dir_all(&dir)?;
-                std::fs::write(dir.join("prompt.md"), self.prompt_of(job))
+                home::make_private(&dir)?;
+                safe_file::write(&dir.join("prompt.md"), safe_file::PLAIN, self.prompt_of(job).as_bytes())
             }
         }
     }
@@ -94,7 +94,7 @@ impl Driver<'_> {
             cwd: command.cwd,
             stdio: [child_stdin.unwrap_or(stdin), stdout, stderr],
         };
-        let mut keeper = self.slots.take_keeper(self.setup.lock.as_fd())?;
+        let mut keeper = self.slots.take_keeper(&self.setup.lock.fds())?;
         match keeper.send(Order::Start(order)) {
             Ok(()) => {
                 self.slots.fill(Slot { keeper: Some(keeper), live });

@@ -3,7 +3,7 @@
 
 use super::Driver;
 use crate::recovery::Artifact;
-use crate::{door, home};
+use crate::{door, home, safe_file};
 use dogwatch_core::event::{CheckResult, SessionEnded};
 use dogwatch_core::ids::{Iteration, NodeIx};
 use dogwatch_core::input::Input;
@@ -11,7 +11,6 @@ use dogwatch_core::job::Job;
 use dogwatch_core::text::{printable, printable_bytes};
 use dogwatch_core::view::NodeView;
 use std::fmt::Write as _;
-use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
@@ -31,7 +30,8 @@ impl Driver<'_> {
         if text.trim().is_empty() {
             return Ok(());
         }
-        std::fs::write(self.iteration_dir(job).join(RESULT), printable(text).as_bytes())
+        let file = self.iteration_dir(job).join(RESULT);
+        safe_file::write(&file, safe_file::PLAIN, printable(text).as_bytes())
     }
 
     /// What the session of an iteration said last: its result, else the end of what it printed.
@@ -156,7 +156,8 @@ impl Driver<'_> {
     fn keep_file(&mut self, file: &Path, text: &str, trouble: &'static str) {
         let mut aside = file.as_os_str().to_owned();
         aside.push(".new");
-        let kept = std::fs::write(&aside, text).and_then(|()| std::fs::rename(&aside, file));
+        let written = safe_file::write(Path::new(&aside), safe_file::PLAIN, text.as_bytes());
+        let kept = written.and_then(|()| std::fs::rename(&aside, file));
         if let Err(error) = kept {
             let detail = format!("{}: {error}", file.display());
             self.todo.push_back(Input::TroubleMet { kind: trouble, detail });
@@ -195,7 +196,7 @@ fn quoted(text: &str) -> String {
 
 /// The last bytes of a file as text, and how many it has in all.
 fn end_of(file: &Path, max: u64) -> io::Result<(String, u64)> {
-    let mut file = File::open(file)?;
+    let mut file = safe_file::read(file)?;
     let all = file.metadata()?.len();
     file.seek(SeekFrom::Start(all.saturating_sub(max)))?;
     let mut bytes = Vec::new();

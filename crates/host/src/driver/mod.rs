@@ -7,6 +7,7 @@
 //! The rule of the record: what stands before an effect is on disk before the effect. If it cannot be
 //! written, what runs is supervised on, and starts are withheld until it can.
 
+mod closing;
 mod commands;
 mod jobs;
 mod keeping;
@@ -30,6 +31,7 @@ use crate::notify::Notifier;
 use crate::outputs;
 use crate::prompt::Prompter;
 use crate::recovery::Templates;
+use crate::safe_file;
 use crate::sample::Sampler;
 use crate::sys::{Clock, SignalFd, Timer, block, give_back_code, ignores};
 use crate::wake::{Coverage, PathWaker};
@@ -44,7 +46,7 @@ use dogwatch_core::moment::{Awake, Moment};
 use dogwatch_core::timer::Wakeup;
 use dogwatch_core::view::View;
 use prompting::{Draft, Wanted};
-use record::Record;
+use record::{Record, Retried};
 use rustix::process::Signal;
 use slots::Slots;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -68,6 +70,11 @@ pub trait Front {
     /// Called once a second if `ticks` says so, and never otherwise.
     fn tick(&mut self, now: Moment, view: &View);
     fn ticks(&self) -> bool;
+
+    /// Reports what nobody would see otherwise: the run is over, or its record is.
+    fn warn(&mut self, text: &str) {
+        let _ = writeln!(io::stderr(), "dogwatch: {text}");
+    }
 }
 
 /// All that a run needs from the world.
@@ -233,7 +240,7 @@ impl<'f> Driver<'f> {
                 continue;
             }
             if let Some(code) = self.exit_code.filter(|_| self.waiting.is_empty()) {
-                return self.close(code);
+                return Ok(self.close(code));
             }
             self.settle();
             if self.todo.is_empty() {
@@ -288,12 +295,10 @@ impl<'f> Driver<'f> {
     }
 
     fn start_its_turn(&mut self, job: Job, durable: bool) {
-        if !self.record.is_in_place() {
-            let detail = format!("{} is gone", self.record.path().display());
+        if let Some(detail) = self.record.lost(&mut self.todo) {
             let error = format!("the record is lost: {detail}");
             self.todo.push_back(Input::JobRefused { job, error });
-            self.todo.push_front(Input::RecordLost { detail });
-        } else if durable || self.settle() {
+        } else if (durable && !self.record.is_broken()) || self.settle() {
             self.start(job);
         } else {
             self.record.withhold(job);
@@ -395,32 +400,33 @@ impl<'f> Driver<'f> {
         let mut line = serde_json::to_vec(entry)?;
         line.push(b'\n');
         let path = self.setup.state_dir.join(CONTEXT_FILE);
-        let mut file = std::fs::OpenOptions::new().create(true).append(true).open(path)?;
-        file.write_all(&line)?;
-        file.sync_data()
+        let kept = safe_file::append(&path, safe_file::PLAIN).and_then(|mut file| {
+            file.write_all(&line)?;
+            file.sync_data()
+        });
+        kept.map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))
     }
 
     fn retry_record(&mut self) {
         let room = self.record.withheld().iter().all(|job| self.keep_prompt(*job).is_ok());
-        if room && self.record.retry() {
-            self.todo.push_back(Input::RecordRecovered);
-            for job in self.record.take_withheld() {
-                self.start(job);
+        if !room {
+            return;
+        }
+        match self.record.retry(&mut self.todo) {
+            Retried::NotYet => {}
+            Retried::Written => {
+                self.todo.push_back(Input::RecordRecovered);
+                for job in self.record.take_withheld() {
+                    self.start(job);
+                }
+            }
+            Retried::Lost => {
+                for job in self.record.take_withheld() {
+                    let error = "not started: the record is lost".to_owned();
+                    self.todo.push_back(Input::JobRefused { job, error });
+                }
             }
         }
-    }
-
-    /// The run is over: the keepers go first, then the lock is free.
-    fn close(mut self, code: u8) -> io::Result<u8> {
-        self.settle();
-        // There may be room by now, and the last words matter most.
-        self.record.retry();
-        let clean = self.slots.is_empty();
-        self.slots.shut_down()?;
-        if clean {
-            self.setup.lock.clear()?;
-        }
-        Ok(code)
     }
 }
 

@@ -1,53 +1,120 @@
 //! The record as the driver keeps it: written before it is shown, shown before anything is done.
 
-use crate::journal::Journal;
+use crate::journal::{Fault, Journal};
 use dogwatch_core::event::Recorded;
 use dogwatch_core::input::Input;
 use dogwatch_core::job::Job;
 use std::collections::VecDeque;
+use std::io;
 use std::path::Path;
+
+/// How often in a row, 5 s apart, the state of the journal may be unknown before it counts as lost.
+const MAX_BLIND: u32 = 12;
 
 pub(super) struct Record {
     journal: Journal,
     unshown: Vec<Recorded>,
     broken: bool,
-    /// Too much waited for the disk: the record has a hole and ends before it.
-    lost: bool,
+    /// How often in a row the state of the file could not be read.
+    blind: u32,
+    /// Why the record has ended before the run.
+    lost: Option<String>,
+    /// Nothing more goes into the file: it has a hole, or another program changed it.
+    closed: bool,
     /// Starts that wait until the record can be written again.
     withheld: Vec<Job>,
 }
 
+/// What came of trying to write the record again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Retried {
+    NotYet,
+    /// It is whole again.
+    Written,
+    /// It is lost, and waiting for it is over.
+    Lost,
+}
+
+/// Why the end of the record is not on disk.
+#[derive(Debug)]
+pub(super) enum Unwritten {
+    /// It never will be.
+    Lost(String),
+    /// There may be room in a moment.
+    NotNow(io::Error),
+}
+
 impl Record {
     pub fn new(journal: Journal) -> Record {
-        Record { journal, unshown: Vec::new(), broken: false, lost: false, withheld: Vec::new() }
+        Record {
+            journal,
+            unshown: Vec::new(),
+            broken: false,
+            blind: 0,
+            lost: None,
+            closed: false,
+            withheld: Vec::new(),
+        }
     }
 
     pub fn path(&self) -> &Path {
         self.journal.path()
     }
 
-    pub fn is_in_place(&self) -> bool {
-        self.journal.is_in_place()
-    }
-
     pub fn add(&mut self, recorded: Recorded, todo: &mut VecDeque<Input>) {
-        if !self.lost
+        if !self.closed
             && let Err(error) = self.journal.append(&recorded)
         {
-            // A run without a record is not to go on. Told once: the telling is an event as well.
-            self.lost = true;
-            todo.push_back(Input::RecordLost { detail: error.to_string() });
+            self.closed = true;
+            self.lose(error.to_string(), todo);
         }
         self.unshown.push(recorded);
     }
 
+    /// A run without a record must not go on. Reported once: the report is an event as well.
+    fn lose(&mut self, detail: String, todo: &mut VecDeque<Input>) {
+        if self.lost.is_none() {
+            self.lost = Some(detail.clone());
+            todo.push_front(Input::RecordLost { detail });
+        }
+    }
+
+    /// Why the record is lost, if it is. Looks at the file first, because a start is about to depend on it.
+    pub fn lost(&mut self, todo: &mut VecDeque<Input>) -> Option<&str> {
+        if self.lost.is_none()
+            && let Err(fault) = self.journal.verify()
+        {
+            self.take_fault(fault, todo);
+        }
+        self.lost.as_deref()
+    }
+
+    /// False while it cannot be written.
     pub fn settle(&mut self, todo: &mut VecDeque<Input>) -> bool {
         if self.broken {
             return false;
         }
         match self.journal.sync() {
             Ok(()) => true,
-            Err(error) => {
+            Err(fault) => self.take_fault(fault, todo),
+        }
+    }
+
+    /// Whether the record can still be written to.
+    fn take_fault(&mut self, fault: Fault, todo: &mut VecDeque<Input>) -> bool {
+        match fault {
+            Fault::Moved(detail) => {
+                self.lose(detail, todo);
+                self.journal.write_on();
+                self.journal.sync().is_ok()
+            }
+            Fault::Changed(detail) => {
+                self.lose(detail, todo);
+                self.closed = true;
+                self.journal.abandon();
+                true
+            }
+            Fault::Unknown(error) | Fault::Io(error) => {
                 self.fail(&error, todo);
                 false
             }
@@ -55,7 +122,7 @@ impl Record {
     }
 
     /// Something that belongs to the record could not be written: from now on starts are withheld.
-    pub fn fail(&mut self, error: &std::io::Error, todo: &mut VecDeque<Input>) {
+    pub fn fail(&mut self, error: &io::Error, todo: &mut VecDeque<Input>) {
         if !std::mem::replace(&mut self.broken, true) {
             let shown = self.path().display();
             let detail = format!("{shown}: {error}; nothing new is started until it can be written");
@@ -67,13 +134,47 @@ impl Record {
         std::mem::take(&mut self.unshown)
     }
 
-    /// Tries to write what waits; true if the record is whole again.
-    pub fn retry(&mut self) -> bool {
-        if self.broken && self.journal.sync().is_ok() {
-            self.broken = false;
-            return true;
+    /// Whether writing failed and was not possible since.
+    pub fn is_broken(&self) -> bool {
+        self.broken
+    }
+
+    /// Tries to write what waits.
+    pub fn retry(&mut self, todo: &mut VecDeque<Input>) -> Retried {
+        if !self.broken {
+            return Retried::NotYet;
         }
-        false
+        let retried = match self.journal.verify().and_then(|()| self.journal.sync()) {
+            Ok(()) => Retried::Written,
+            Err(Fault::Unknown(error)) => {
+                self.blind += 1;
+                if self.blind < MAX_BLIND {
+                    return Retried::NotYet;
+                }
+                let detail = format!("{}: {error}", self.path().display());
+                self.take_fault(Fault::Changed(detail), todo);
+                Retried::Lost
+            }
+            Err(Fault::Io(_)) => return Retried::NotYet,
+            Err(fault @ (Fault::Moved(_) | Fault::Changed(_))) => {
+                self.take_fault(fault, todo);
+                Retried::Lost
+            }
+        };
+        (self.broken, self.blind) = (false, 0);
+        retried
+    }
+
+    /// Writes the end of the record.
+    pub fn finish(&mut self) -> Result<(), Unwritten> {
+        let synced = match &self.lost {
+            Some(detail) => return Err(Unwritten::Lost(detail.clone())),
+            None => self.journal.sync().and_then(|()| self.journal.verify()),
+        };
+        synced.map_err(|fault| match fault {
+            Fault::Moved(detail) | Fault::Changed(detail) => Unwritten::Lost(detail),
+            Fault::Unknown(error) | Fault::Io(error) => Unwritten::NotNow(error),
+        })
     }
 
     pub fn withhold(&mut self, job: Job) {
@@ -103,18 +204,85 @@ mod tests {
     use dogwatch_core::event::Event;
     use dogwatch_core::moment::Moment;
 
+    fn notice(seq: u64, bytes: usize) -> Recorded {
+        let event = Event::Notice { kind: "test".into(), message: "x".repeat(bytes) };
+        Recorded::new(seq, Moment::default(), event)
+    }
+
     #[test]
     fn a_record_that_can_take_no_more_is_told_once_and_has_no_line_after_the_hole() {
         let dir = tempfile::tempdir().expect("a directory");
         let mut record = Record::new(Journal::create(dir.path()).expect("creates"));
         let mut todo = VecDeque::new();
         for (seq, bytes) in [(1, MAX_PENDING / 2), (2, MAX_PENDING), (3, 10), (4, 10)] {
-            let event = Event::Notice { kind: "test".into(), message: "x".repeat(bytes) };
-            record.add(Recorded::new(seq, Moment::default(), event), &mut todo);
+            record.add(notice(seq, bytes), &mut todo);
         }
         assert_eq!(todo.len(), 1);
         assert!(record.settle(&mut todo));
         let text = std::fs::read_to_string(record.path()).expect("reads");
         assert_eq!(text.lines().count(), 1, "only what came before the hole");
+        assert!(matches!(record.finish(), Err(Unwritten::Lost(_))), "its end is not in the file");
+    }
+
+    // promise: 10
+    #[test]
+    fn a_journal_that_another_program_changed_is_lost_once_and_never_written_to_again() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let mut record = Record::new(Journal::create(dir.path()).expect("creates"));
+        let mut todo = VecDeque::new();
+        record.add(notice(1, 10), &mut todo);
+        assert!(record.settle(&mut todo));
+        std::fs::write(record.path(), "").expect("cuts it");
+        for seq in 2..5 {
+            record.add(notice(seq, 10), &mut todo);
+            record.settle(&mut todo);
+        }
+        assert!(
+            matches!(&todo.make_contiguous(), [Input::RecordLost { detail }] if detail.contains("0 bytes"))
+        );
+        assert!(record.lost(&mut todo).is_some());
+        assert_eq!(std::fs::metadata(record.path()).expect("is there").len(), 0);
+        assert!(matches!(record.finish(), Err(Unwritten::Lost(_))));
+    }
+
+    /// A directory whose path cannot be walked for a while: stat says ELOOP, also to root.
+    fn hide(run: &Path, hidden: &Path) {
+        std::fs::rename(run, hidden).expect("moves");
+        std::os::unix::fs::symlink(run, run).expect("a link to itself");
+    }
+
+    // promise: 10
+    #[test]
+    fn a_state_that_cannot_be_read_for_a_moment_holds_starts_back_and_loses_nothing() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let (run, hidden) = (dir.path().join("run"), dir.path().join("hidden"));
+        std::fs::create_dir(&run).expect("a directory");
+        let mut record = Record::new(Journal::create(&run).expect("creates"));
+        let mut todo = VecDeque::new();
+        hide(&run, &hidden);
+        record.add(notice(1, 10), &mut todo);
+        assert!(!record.settle(&mut todo));
+        assert!(matches!(todo.make_contiguous(), [Input::RecordFailed { .. }]), "{todo:?}");
+        assert_eq!(record.retry(&mut todo), Retried::NotYet);
+        assert_eq!(record.lost(&mut todo), None);
+        std::fs::remove_file(&run).and_then(|()| std::fs::rename(&hidden, &run)).expect("moves back");
+        assert_eq!(record.retry(&mut todo), Retried::Written);
+        record.finish().expect("whole again");
+        assert_eq!(std::fs::read_to_string(record.path()).expect("reads").lines().count(), 1);
+    }
+
+    // promise: 10
+    #[test]
+    fn a_state_that_can_never_be_read_again_is_lost_after_so_many_tries() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let (run, hidden) = (dir.path().join("run"), dir.path().join("hidden"));
+        std::fs::create_dir(&run).expect("a directory");
+        let mut record = Record::new(Journal::create(&run).expect("creates"));
+        let mut todo = VecDeque::new();
+        hide(&run, &hidden);
+        assert_eq!(record.lost(&mut todo), None);
+        let tries = (1..).find(|_| record.retry(&mut todo) == Retried::Lost).expect("gives up");
+        assert_eq!(tries, MAX_BLIND);
+        assert!(matches!(todo.make_contiguous(), [Input::RecordLost { .. }, Input::RecordFailed { .. }]));
     }
 }

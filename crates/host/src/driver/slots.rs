@@ -67,11 +67,11 @@ pub(super) struct Slots {
 }
 
 impl Slots {
-    /// A keeper for a new job: one that rests, else a new one that holds the lock.
-    pub fn take_keeper(&mut self, lock: BorrowedFd<'_>) -> io::Result<Keeper> {
+    /// A keeper for a new job: one that rests, else a new one that holds the locks.
+    pub fn take_keeper(&mut self, locks: &[BorrowedFd<'_>]) -> io::Result<Keeper> {
         match self.idle.pop() {
             Some(keeper) => Ok(keeper),
-            None => Keeper::start(Some(lock)),
+            None => Keeper::start_holding(locks),
         }
     }
 

@@ -1,8 +1,8 @@
 //! Reading a journal back: every whole line, and an honest word about anything that is wrong with it.
 
 use super::{FILE, GENESIS, chain_hash};
+use crate::safe_file;
 use dogwatch_core::event::{FORMAT, Recorded};
-use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 
@@ -39,7 +39,7 @@ pub enum ReadError {
 pub fn load(dir: &Path) -> Result<Loaded, ReadError> {
     let path = dir.join(FILE);
     let io = |error| ReadError::Io { path: path.clone(), error };
-    let mut reader = BufReader::with_capacity(256 * 1024, File::open(&path).map_err(io)?);
+    let mut reader = BufReader::with_capacity(256 * 1024, safe_file::read(&path).map_err(io)?);
     let mut loaded = Loaded::default();
     let mut prev = GENESIS.to_owned();
     let mut line = Vec::new();
@@ -72,10 +72,10 @@ pub fn repair(dir: &Path, loaded: &Loaded) -> io::Result<Option<PathBuf>> {
         return Ok(None);
     }
     let aside = dir.join(format!("torn-{}.jsonl", loaded.whole));
-    let mut kept = OpenOptions::new().create(true).append(true).open(&aside)?;
+    let mut kept = safe_file::append(&aside, safe_file::PLAIN)?;
     kept.write_all(&loaded.torn)?;
     kept.sync_all()?;
-    let journal = OpenOptions::new().write(true).open(dir.join(FILE))?;
+    let journal = safe_file::append_existing(&dir.join(FILE))?;
     journal.set_len(loaded.whole)?;
     journal.sync_all()?;
     Ok(Some(aside))

@@ -92,12 +92,34 @@ fn an_event_of_a_later_version_of_the_same_format_is_passed_over() {
 #[test]
 fn a_journal_that_was_deleted_or_replaced_is_noticed() {
     let dir = tempfile::tempdir().expect("a directory");
-    let journal = written(dir.path(), 1);
-    assert!(journal.is_in_place());
+    let mut journal = written(dir.path(), 1);
+    journal.verify().expect("it is in place");
     std::fs::rename(dir.path().join(FILE), dir.path().join("moved")).expect("moves");
-    assert!(!journal.is_in_place());
-    std::fs::write(dir.path().join(FILE), "").expect("writes");
-    assert!(!journal.is_in_place());
+    assert!(matches!(journal.verify(), Err(Fault::Moved(why)) if why.ends_with("is gone")));
+    std::os::unix::fs::symlink(dir.path().join("moved"), dir.path().join(FILE)).expect("links");
+    journal.append(&notice(2, "two")).expect("takes it");
+    assert!(
+        matches!(journal.flush(), Err(Fault::Moved(why)) if why.ends_with("was replaced by another file"))
+    );
+    journal.write_on();
+    journal.flush().expect("those who have it open still read it");
+}
+
+// promise: 10
+#[test]
+fn a_journal_that_was_cut_or_added_to_is_noticed_before_the_next_write() {
+    for (change, how) in [(0, "has 0 bytes instead of"), (1_000_000, "another program wrote to it")] {
+        let dir = tempfile::tempdir().expect("a directory");
+        let mut journal = written(dir.path(), 2);
+        let path = dir.path().join(FILE);
+        std::fs::File::options().write(true).open(&path).and_then(|f| f.set_len(change)).expect("changes it");
+        journal.append(&notice(3, "three")).expect("takes it");
+        match journal.sync() {
+            Err(Fault::Changed(why)) => assert!(why.contains(how) && why.contains(FILE), "{why}"),
+            other => panic!("{other:?}"),
+        }
+        assert_eq!(std::fs::metadata(&path).expect("is there").len(), change, "nothing was written");
+    }
 }
 
 // promise: 4

@@ -55,12 +55,17 @@ impl Keeper {
     /// first argument is [`ARGUMENT`]. Does not wait for it: [`Report::Ready`] tells. `hold` is kept
     /// open by the keeper for as long as it lives.
     pub fn start(hold: Option<BorrowedFd<'_>>) -> io::Result<Self> {
+        Self::start_holding(hold.as_slice())
+    }
+
+    /// Starts a keeper that keeps all of these open for as long as it lives: at most three.
+    pub fn start_holding(hold: &[BorrowedFd<'_>]) -> io::Result<Self> {
         let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
         let mut link = Link::new(ours);
-        if let Some(fd) = hold {
+        if !hold.is_empty() {
             // The socket is new and empty: this never has to wait.
-            link.push(&wire::hold_body())?;
-            link.send_some(&[fd])?;
+            hold.iter().try_for_each(|_| link.push(&wire::hold_body()))?;
+            link.send_some(hold)?;
         }
         // The link, not the name: it stays right when the file was replaced or removed meanwhile.
         let mut command = Command::new("/proc/self/exe");

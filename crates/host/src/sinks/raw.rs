@@ -1,5 +1,6 @@
 //! A file with every byte an agent printed, up to a cap. It is made when the first byte comes.
 
+use crate::safe_file;
 use std::fs::File;
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -46,7 +47,7 @@ impl RawFile {
     fn write_some(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let file = match &mut self.file {
             Some(file) => file,
-            none => none.insert(File::create(&self.path)?),
+            none => none.insert(safe_file::create(&self.path, safe_file::PLAIN)?),
         };
         match file.write(bytes)? {
             0 => Err(io::ErrorKind::WriteZero.into()),
@@ -77,7 +78,8 @@ mod tests {
     // promise: 9
     #[test]
     fn a_disk_that_takes_nothing_loses_nothing_silently() {
-        let mut raw = RawFile::new(PathBuf::from("/dev/full"), 100);
+        let mut raw = RawFile::new(PathBuf::from("not opened"), 100);
+        raw.file = Some(File::options().write(true).open("/dev/full").expect("every Linux has it"));
         raw.write(b"hello");
         assert_eq!((raw.seen, raw.cut), (5, 5));
         assert_eq!(raw.error.map(|e| e.kind()), Some(io::ErrorKind::StorageFull));

@@ -29,7 +29,7 @@ impl Fold {
             *self = Fold { file: (meta.dev(), meta.ino()), ..Fold::default() };
         }
         if self.seen != Some(state(&meta)) && self.broken.is_none() {
-            let file = File::open(&path).map_err(|e| e.to_string())?;
+            let file = dogwatch_host::safe_file::read(&path).map_err(|e| e.to_string())?;
             self.broken = self.read_on(file).err();
             self.seen = Some(state(&meta));
         }

@@ -107,7 +107,7 @@ pub fn look_at_last(found: &FoundRun) -> Result<Look, Failure> {
 fn read(found: &FoundRun, wanted: Option<u64>, mut each: impl FnMut(&Look)) -> Result<Look, Failure> {
     let path = found.dir.join(journal::FILE);
     let cannot = |e: std::io::Error| Failure::usage(format!("cannot read {}: {e}", path.display()));
-    let mut file = BufReader::new(std::fs::File::open(&path).map_err(cannot)?);
+    let mut file = BufReader::new(dogwatch_host::safe_file::read(&path).map_err(cannot)?);
     let mut look = Look::default();
     let mut line = Vec::new();
     loop {

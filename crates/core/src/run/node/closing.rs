@@ -4,13 +4,14 @@
 use super::super::cx::Cx;
 use super::super::tree::Tree;
 use super::super::watching::asking_over;
-use super::{Closing, Node, Phase, Turn, clear_job_timers};
+use super::{Closing, KeptFor, Node, Phase, SNAPSHOT_BOUND, Turn, clear_job_timers};
 use crate::ending::{Ending, Facts, judge};
 use crate::event::{EndedBy, Event, HumanEndedBy, IterationEnd, SessionEnded};
 use crate::fingerprint::fingerprint;
 use crate::ids::{Iteration, NodeIx};
 use crate::job::{Exit, Job, JobKind, JobReport, Snapshot};
 use crate::text::one_line;
+use crate::timer::{Deadline, Timer};
 
 /// How much of an agent's words goes into the record.
 const MAX_SAID: usize = 300;
@@ -89,24 +90,48 @@ impl Node {
         if !cx.plan.snapshots {
             return self.verify(cx, closing);
         }
-        self.keep(cx, self.iteration, Some(Box::new(closing)));
+        self.keep(cx, self.iteration, KeptFor::Session(Box::new(closing)));
         Turn::Stay
     }
 
     /// Keeps the work tree as it is before the first iteration.
     pub(super) fn keep_first(&mut self, cx: &mut Cx) {
-        self.keep(cx, Iteration(0), None);
+        self.keep(cx, Iteration(0), KeptFor::First);
+    }
+
+    /// Keeps the work of the open iteration, whose supervisor was lost. The iteration stays open until then, so
+    /// that a second crash does not forget the snapshot.
+    pub(in crate::run) fn keep_lost(&mut self, cx: &mut Cx) {
+        self.keep(cx, self.iteration, KeptFor::Lost);
+    }
+
+    /// Whether the snapshot of an iteration whose supervisor was lost is still being taken.
+    pub(in crate::run) fn is_rescuing(&self) -> bool {
+        matches!(self.phase, Phase::Keeping(_, KeptFor::Lost))
+    }
+
+    /// Whether a snapshot that holds the work of a session is being taken. A stop waits for it.
+    pub(super) fn keeps_work(&self) -> bool {
+        matches!(self.phase, Phase::Keeping(_, KeptFor::Session(_) | KeptFor::Lost))
+    }
+
+    /// Limits a snapshot that has not started when the run is asked to stop: on a full disk it may never start.
+    pub(super) fn bound_snapshot(&self, cx: &mut Cx) {
+        let at = Deadline::Awake(cx.now.awake.plus(SNAPSHOT_BOUND));
+        if !cx.timers.is_set(Timer::Errand(self.ix)) {
+            cx.timers.set(Timer::Errand(self.ix), at);
+        }
     }
 
     /// Before anything else touches it.
-    fn keep(&mut self, cx: &mut Cx, iteration: Iteration, closing: Option<Box<Closing>>) {
+    fn keep(&mut self, cx: &mut Cx, iteration: Iteration, why: KeptFor) {
         let job = Job { node: self.ix, iteration, kind: JobKind::Snapshot };
-        self.phase = Phase::Keeping(Tree::start(cx, job), closing);
+        self.phase = Phase::Keeping(Tree::start(cx, job), why);
     }
 
     /// A snapshot that failed leaves the work tree as it is; the run goes on.
     pub(super) fn kept(&mut self, cx: &mut Cx, snapshot: Option<Snapshot>) -> Turn {
-        let Phase::Keeping(tree, closing) = std::mem::replace(&mut self.phase, Phase::Resting) else {
+        let Phase::Keeping(tree, why) = std::mem::replace(&mut self.phase, Phase::Resting) else {
             return Turn::Stay;
         };
         clear_job_timers(cx, self.ix);
@@ -122,9 +147,10 @@ impl Node {
             }
             Snapshot::Failed { why } => cx.trouble("snapshot", format!("iteration {iteration}: {why}")),
         }
-        match closing {
-            Some(closing) => self.verify(cx, *closing),
-            None => self.prepare(cx, self.prepares),
+        match why {
+            KeptFor::Session(closing) => self.verify(cx, *closing),
+            KeptFor::First => self.prepare(cx, self.prepares),
+            KeptFor::Lost => Turn::Rescued,
         }
     }
 

@@ -53,14 +53,24 @@ enum Phase {
     Errand(Tree),
     Prompting,
     Session(Tree, Option<Box<Watching>>),
-    /// The work tree is being kept: before the first iteration, or after a session whose end is known.
-    Keeping(Tree, Option<Box<Closing>>),
+    /// A snapshot of the work tree is being taken.
+    Keeping(Tree, KeptFor),
     /// The node's own worktree is being made.
     Arranging(Tree),
     /// The files that the checks rest on are being read: before the first iteration, or before the checks.
     Pinning(Option<Box<Closing>>),
     Checking(Box<Checking>),
     Waiting(Wait),
+}
+
+/// Why a snapshot is taken; this decides what follows it.
+enum KeptFor {
+    /// The first iteration is about to start.
+    First,
+    /// A session ended; its iteration closes next.
+    Session(Box<Closing>),
+    /// The supervisor of the open iteration was lost.
+    Lost,
 }
 
 /// How the iteration ended; it is closed as soon as the work tree is kept.
@@ -84,6 +94,8 @@ pub(super) enum Turn {
     WaitOver(Cause),
     /// What it needs before its first iteration cannot be had.
     CannotBegin(String),
+    /// The work of the iteration whose supervisor was lost is in a snapshot, or a trouble says why it is not.
+    Rescued,
 }
 
 /// Something that happened to the node's present iteration.
@@ -236,6 +248,9 @@ impl Node {
     /// The run wants the present iteration over.
     pub fn end(&mut self, cx: &mut Cx, by: EndedBy) {
         self.ending.get_or_insert(by);
+        if self.keeps_work() {
+            return self.bound_snapshot(cx);
+        }
         if let Some(tree) = self.tree_mut() {
             tree.end(cx, by);
         }

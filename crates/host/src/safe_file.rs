@@ -1,0 +1,268 @@
+//! How dogwatch opens its own files: journal, locks, token, registry, session files, raw output, logs.
+//!
+//! A link is never followed in place of a file, and nothing but a regular file is opened, so that a FIFO, a
+//! directory or a dangling link is an error at once and never a hang. A file that is written to belongs to us, to
+//! root, or to the owner of its directory: root may work in the tree of a user, and a mount may give all files one
+//! owner. A file that another user has put into our directory is refused.
+//!
+//! Directories are judged less strictly, because people move and link them: only in a directory that everybody may
+//! write to, such as `/tmp`, must a directory of ours, or a link to it, belong to us, to root or to that
+//! directory's owner.
+
+use rustix::fs::{Mode, OFlags};
+use std::fs::{File, FileType, Metadata};
+use std::io::{self, Write};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::Path;
+
+/// Readable and writable by the user alone.
+pub const PRIVATE: u32 = 0o600;
+/// The mode of files that hold no secret; the umask applies.
+pub const PLAIN: u32 = 0o666;
+
+/// Opens a file to append to it, and creates it if it is missing.
+pub fn append(path: &Path, mode: u32) -> io::Result<File> {
+    ours(path, OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE, mode)
+}
+
+/// Opens an existing file to append to it.
+pub fn append_existing(path: &Path) -> io::Result<File> {
+    ours(path, OFlags::WRONLY | OFlags::APPEND, 0)
+}
+
+/// Opens a file to read and write it, and creates it if it is missing. Its content stays.
+pub fn update(path: &Path, mode: u32) -> io::Result<File> {
+    ours(path, OFlags::RDWR | OFlags::CREATE, mode)
+}
+
+/// Opens an empty file to write to it. An existing one is emptied only after it has proved to be ours.
+pub fn create(path: &Path, mode: u32) -> io::Result<File> {
+    let file = ours(path, OFlags::WRONLY | OFlags::CREATE, mode)?;
+    file.set_len(0)?;
+    Ok(file)
+}
+
+/// Creates a file to append to it. Fails if there is one, or a link.
+pub fn create_new(path: &Path, mode: u32) -> io::Result<File> {
+    open(path, OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE | OFlags::EXCL, mode)
+}
+
+/// Opens a regular file to read it, whoever owns it.
+pub fn read(path: &Path) -> io::Result<File> {
+    let file = open(path, OFlags::RDONLY, 0)?;
+    regular(&file.metadata()?)?;
+    Ok(file)
+}
+
+/// Writes a file in place.
+pub fn write(path: &Path, mode: u32, content: &[u8]) -> io::Result<()> {
+    create(path, mode)?.write_all(content)
+}
+
+/// Checks that a directory may hold files of ours: see the head of this module.
+pub fn check_dir(path: &Path) -> io::Result<()> {
+    let named = std::fs::symlink_metadata(path)?;
+    let mut place = path.to_owned();
+    placed(path, &named)?;
+    if named.is_symlink() {
+        place = path.canonicalize()?;
+        placed(&place, &std::fs::symlink_metadata(&place)?)?;
+    }
+    match std::fs::metadata(&place)?.file_type() {
+        kind if kind.is_dir() => Ok(()),
+        kind => Err(io::Error::other(format!("{} is {}, not a directory", path.display(), name_of(kind)))),
+    }
+}
+
+fn placed(path: &Path, found: &Metadata) -> io::Result<()> {
+    let around = around(path)?;
+    let shared = around.mode() & 0o002 != 0;
+    if shared && !is_trusted(found.uid(), &around) {
+        return Err(io::Error::new(
+            io::ErrorKind::PermissionDenied,
+            format!(
+                "{} belongs to user {}, and everybody may write to the directory it is in; remove it, or set HOME or \
+                 XDG_STATE_HOME",
+                path.display(),
+                found.uid()
+            ),
+        ));
+    }
+    Ok(())
+}
+
+fn ours(path: &Path, flags: OFlags, mode: u32) -> io::Result<File> {
+    let file = open(path, flags, mode)?;
+    let meta = file.metadata()?;
+    regular(&meta)?;
+    if is_trusted(meta.uid(), &around(path)?) {
+        return Ok(file);
+    }
+    let text = format!("it belongs to user {}, neither to us nor to the owner of its directory", meta.uid());
+    Err(io::Error::new(io::ErrorKind::PermissionDenied, text))
+}
+
+fn open(path: &Path, flags: OFlags, mode: u32) -> io::Result<File> {
+    let flags = flags | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let opened = rustix::fs::open(path, flags, Mode::from_raw_mode(mode));
+    opened.map(File::from).map_err(|errno| match std::fs::symlink_metadata(path) {
+        // The kernel's words for these do not name the cause.
+        Ok(found) if !flags.contains(OFlags::EXCL) => regular(&found).err().unwrap_or_else(|| errno.into()),
+        Ok(_) | Err(_) => errno.into(),
+    })
+}
+
+fn regular(found: &Metadata) -> io::Result<()> {
+    match found.file_type() {
+        kind if kind.is_file() => Ok(()),
+        kind => Err(io::Error::other(format!("it is {}, not a regular file; remove it", name_of(kind)))),
+    }
+}
+
+fn name_of(kind: FileType) -> &'static str {
+    match kind {
+        _ if kind.is_file() => "a file",
+        _ if kind.is_dir() => "a directory",
+        _ if kind.is_symlink() => "a symbolic link",
+        _ if kind.is_fifo() => "a FIFO",
+        _ if kind.is_socket() => "a socket",
+        _ => "a device",
+    }
+}
+
+/// The directory that an entry is in.
+fn around(path: &Path) -> io::Result<Metadata> {
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    std::fs::metadata(parent.unwrap_or(Path::new(".")))
+}
+
+fn is_trusted(owner: u32, around: &Metadata) -> bool {
+    [rustix::process::geteuid().as_raw(), 0, around.uid()].contains(&owner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::{PermissionsExt, chown, symlink};
+    use std::path::PathBuf;
+    use std::sync::mpsc::channel;
+    use std::time::Duration;
+
+    type Open = fn(&Path) -> io::Result<File>;
+
+    const WAYS: [(&str, Open); 5] = [
+        ("append", |path| append(path, PLAIN)),
+        ("append_existing", append_existing),
+        ("update", |path| update(path, PLAIN)),
+        ("create", |path| create(path, PLAIN)),
+        ("read", read),
+    ];
+
+    /// What the call says, within a bound: a hang fails the test.
+    fn refused(way: Open, path: &Path) -> String {
+        let (said, heard) = channel();
+        let path = path.to_owned();
+        std::thread::spawn(move || said.send(way(&path).map(drop).map_err(|e| e.to_string())));
+        heard.recv_timeout(Duration::from_secs(10)).expect("no open waits").expect_err("refused")
+    }
+
+    fn in_place_of_a_file(dir: &Path) -> Vec<(PathBuf, &'static str)> {
+        let places = ["fifo", "dir", "dangling", "link"].map(|name| dir.join(name));
+        rustix::fs::mknodat(
+            rustix::fs::CWD,
+            &places[0],
+            rustix::fs::FileType::Fifo,
+            Mode::RUSR | Mode::WUSR,
+            0,
+        )
+        .expect("a FIFO");
+        std::fs::create_dir(&places[1]).expect("a directory");
+        symlink(dir.join("nowhere"), &places[2]).expect("a link");
+        std::fs::write(dir.join("target"), "precious").expect("a file");
+        symlink(dir.join("target"), &places[3]).expect("a link");
+        let words = ["a FIFO", "a directory", "a symbolic link", "a symbolic link"];
+        places.into_iter().zip(words).collect()
+    }
+
+    // promise: 14
+    #[test]
+    fn what_is_no_regular_file_is_refused_at_once_and_named() {
+        let dir = tempfile::tempdir().expect("a directory");
+        for (path, word) in in_place_of_a_file(dir.path()) {
+            for (name, way) in WAYS {
+                let said = refused(way, &path);
+                assert!(
+                    said.contains(word) && said.contains("remove it"),
+                    "{name} {}: {said}",
+                    path.display()
+                );
+            }
+            assert!(create_new(&path, PLAIN).is_err());
+        }
+        assert_eq!(std::fs::read_to_string(dir.path().join("target")).expect("reads"), "precious");
+        assert!(!dir.path().join("nowhere").exists(), "nothing was created through a link");
+    }
+
+    // promise: 14
+    #[test]
+    fn what_another_user_put_into_our_directory_is_refused() {
+        if !rustix::process::geteuid().is_root() {
+            println!("skipped: only root can give files away");
+            return;
+        }
+        let dir = tempfile::tempdir().expect("a directory");
+        let file = dir.path().join("theirs");
+        std::fs::write(&file, "theirs").expect("writes");
+        chown(&file, Some(4711), None).expect("root may");
+        for (name, way) in WAYS.into_iter().filter(|(name, _)| *name != "read") {
+            let said = refused(way, &file);
+            assert!(said.contains("belongs to user 4711"), "{name}: {said}");
+        }
+        assert_eq!(std::fs::read_to_string(&file).expect("reads"), "theirs", "it was not emptied");
+        // Root in the tree of a user: the directory and the file are the user's.
+        chown(dir.path(), Some(4711), None).expect("root may");
+        append(&file, PLAIN).expect("the user's own file in the user's directory");
+    }
+
+    // promise: 14
+    #[test]
+    fn a_directory_of_another_user_is_refused_where_everybody_may_write() {
+        if !rustix::process::geteuid().is_root() {
+            println!("skipped: only root can give files away");
+            return;
+        }
+        let dir = tempfile::tempdir().expect("a directory");
+        let shared = dir.path().join("shared");
+        std::fs::create_dir(&shared).expect("a directory");
+        std::fs::set_permissions(&shared, std::fs::Permissions::from_mode(0o1777)).expect("ours");
+        let (theirs, link) = (shared.join("theirs"), shared.join("link"));
+        std::fs::create_dir(&theirs).expect("a directory");
+        symlink(dir.path(), &link).expect("a link");
+        check_dir(&link).expect("a link of our own");
+        for path in [&theirs, &link] {
+            std::os::unix::fs::lchown(path, Some(4711), None).expect("root may");
+            let said = check_dir(path).expect_err("refused").to_string();
+            assert!(said.contains("belongs to user 4711") && said.contains("XDG_STATE_HOME"), "{said}");
+        }
+        // The same directory where only its owner may write.
+        std::fs::set_permissions(&shared, std::fs::Permissions::from_mode(0o755)).expect("ours");
+        check_dir(&theirs).expect("an administrator put it there");
+        std::fs::write(dir.path().join("plain"), "").expect("writes");
+        assert!(check_dir(&dir.path().join("plain")).is_err());
+    }
+
+    #[test]
+    fn a_file_is_made_emptied_and_appended_to() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("file");
+        write(&path, PRIVATE, b"one").expect("writes");
+        append(&path, PLAIN).expect("opens").write_all(b" two").expect("writes");
+        assert_eq!(std::fs::read_to_string(&path).expect("reads"), "one two");
+        assert_eq!(std::fs::metadata(&path).expect("is there").mode() & 0o777, 0o600);
+        write(&path, PLAIN, b"x").expect("writes");
+        assert_eq!(std::fs::read_to_string(&path).expect("reads"), "x");
+        let error = create_new(&path, PLAIN).expect_err("there is one").kind();
+        assert_eq!(error, io::ErrorKind::AlreadyExists);
+        assert_eq!(read(&dir.path().join("gone")).expect_err("none").kind(), io::ErrorKind::NotFound);
+    }
+}
