@@ -13,15 +13,15 @@ pub fn parse(ctx: &mut Ctx<'_, '_>, node: &Node) -> Option<Vec<CommandPlan>> {
     let items = list(ctx, node, "a list of commands, each with `name` and `run`", MAX_COMMANDS)?;
     let read = all(items, |item| command(ctx, item))?;
     let names = read.iter().map(|plan| plan.name.as_str()).zip(items.iter().map(name_span));
-    are_unique(ctx, &names.collect::<Vec<_>>()).then_some(read)
+    check_unique(ctx, &names.collect::<Vec<_>>()).then_some(read)
 }
 
 /// `args`: a list of names.
 pub fn names(ctx: &mut Ctx<'_, '_>, node: &Node) -> Option<Vec<String>> {
     let items = list(ctx, node, "a list of texts", MAX_ARGS)?;
-    let read = all(items, |item| text(ctx, item).filter(|name| is_name(ctx, name, &item.span)))?;
+    let read = all(items, |item| text(ctx, item).filter(|name| check_name(ctx, name, &item.span)))?;
     let names = read.iter().map(String::as_str).zip(items.iter().map(|item| &item.span));
-    are_unique(ctx, &names.collect::<Vec<_>>()).then_some(read)
+    check_unique(ctx, &names.collect::<Vec<_>>()).then_some(read)
 }
 
 fn list<'n>(ctx: &mut Ctx<'_, '_>, node: &'n Node, what: &str, max: usize) -> Option<&'n [Node]> {
@@ -45,23 +45,23 @@ fn command(ctx: &mut Ctx<'_, '_>, item: &Node) -> Option<CommandPlan> {
             .label(format!("this is {}", item.kind()));
         return None;
     };
-    note_unknown(ctx, fields);
+    warn_unknown(ctx, fields);
     // All four are read before any is given up on, so that all errors are reported.
     let name = required(ctx, item, fields, "name");
     let run = required(ctx, item, fields, "run");
     let timeout = optional(ctx, fields, "timeout", CommandPlan::DEFAULT_TIMEOUT, span);
     let shell = optional(ctx, fields, "shell", false, flag);
-    let name = name.filter(|name| is_name(ctx, name, name_span(item)))?;
+    let name = name.filter(|name| check_name(ctx, name, name_span(item)))?;
     Some(CommandPlan { name, run: run?, timeout: timeout?, shell: shell? })
 }
 
 /// Never fatal: other tools may keep notes of their own here.
-fn note_unknown(ctx: &mut Ctx<'_, '_>, fields: &[Entry]) {
+fn warn_unknown(ctx: &mut Ctx<'_, '_>, fields: &[Entry]) {
     for field in fields.iter().filter(|field| !FIELDS.contains(&field.key.as_str())) {
         let message = format!("a command has no field `{}`; it is ignored", field.key);
-        let found = ctx.findings.warning(ctx.source, field.key_span.clone(), message);
+        let diagnostic = ctx.diagnostics.warning(ctx.source, field.key_span.clone(), message);
         if let Some(near) = nearest(&field.key, FIELDS) {
-            found.help(format!("did you mean `{near}`?"));
+            diagnostic.help(format!("did you mean `{near}`?"));
         }
     }
 }
@@ -102,14 +102,14 @@ fn name_span(item: &Node) -> &Span {
 }
 
 /// What can stand in a placeholder.
-pub fn is_fit_name(name: &str) -> bool {
+pub fn is_valid_name(name: &str) -> bool {
     !name.is_empty()
         && name.len() <= MAX_NAME_BYTES
         && name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-'))
 }
 
-fn is_name(ctx: &mut Ctx<'_, '_>, name: &str, at: &Span) -> bool {
-    if !is_fit_name(name) {
+fn check_name(ctx: &mut Ctx<'_, '_>, name: &str, at: &Span) -> bool {
+    if !is_valid_name(name) {
         ctx.error(at, format!("`{name}` is not a name"))
             .help(format!("a name has letters, digits, `-` and `_` only, at most {MAX_NAME_BYTES}"));
         return false;
@@ -117,7 +117,7 @@ fn is_name(ctx: &mut Ctx<'_, '_>, name: &str, at: &Span) -> bool {
     true
 }
 
-fn are_unique(ctx: &mut Ctx<'_, '_>, names: &[(&str, &Span)]) -> bool {
+fn check_unique(ctx: &mut Ctx<'_, '_>, names: &[(&str, &Span)]) -> bool {
     let mut unique = true;
     for (i, (name, at)) in names.iter().enumerate() {
         if names[..i].iter().any(|(earlier, _)| earlier == name) {

@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn item_12_html_comments_are_removed_but_not_in_fences() {
+    fn loop_12_html_comments_are_removed_but_not_in_fences() {
         for (text, kept) in [
             ("a <!-- x --> b", "a  b"),
             ("a\n<!-- x\ny\n-->\nb", "a\n\nb"),
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn item_13_a_marker_in_the_body_is_kept() {
+    fn loop_13_a_marker_in_the_body_is_kept() {
         for text in [
             "say <!-- ralph:state idle --> when done",
             "<!--ralph:state idle reason=no_pending_tasks-->",

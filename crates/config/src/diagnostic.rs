@@ -1,7 +1,7 @@
 //! What is wrong with a file or a flag, where, and what to do about it.
 //!
 //! A diagnostic carries the line it points at, made fit to be shown, so it can be rendered, stored or
-//! sent anywhere without the file. All findings of a load are collected; nobody fixes one per attempt.
+//! sent anywhere without the file. All diagnostics of a load are collected; nobody fixes one per attempt.
 
 use crate::limits::MAX_DIAGNOSTICS;
 use crate::tree::Span;
@@ -67,8 +67,8 @@ impl Diagnostic {
     pub fn new(severity: Severity, source: Source<'_>, span: Option<Span>, message: &str) -> Diagnostic {
         Diagnostic {
             severity,
-            message: shown(message),
-            file: shown(source.name),
+            message: sanitize(message),
+            file: sanitize(source.name),
             place: span.map(|span| Place::of(source.text, span)),
             label: None,
             help: None,
@@ -76,12 +76,12 @@ impl Diagnostic {
     }
 
     pub fn label(&mut self, label: impl AsRef<str>) -> &mut Diagnostic {
-        self.label = Some(shown(label.as_ref()));
+        self.label = Some(sanitize(label.as_ref()));
         self
     }
 
     pub fn help(&mut self, help: impl AsRef<str>) -> &mut Diagnostic {
-        self.help = Some(shown(help.as_ref()));
+        self.help = Some(sanitize(help.as_ref()));
         self
     }
 
@@ -138,9 +138,9 @@ impl Place {
         if line_start == 0 && text.starts_with(BOM) && start >= BOM.len_utf8() {
             line_start = BOM.len_utf8();
         }
-        let before = fit(&text[line_start..start]);
-        let marked = fit(text[start..end.min(line_end)].trim_end());
-        let line = fit(text[line_start..line_end].trim_end_matches('\r'));
+        let before = replace_unprintable(&text[line_start..start]);
+        let marked = replace_unprintable(text[start..end.min(line_end)].trim_end());
+        let line = replace_unprintable(text[line_start..line_end].trim_end_matches('\r'));
         Place {
             line: text.as_bytes()[..start].iter().filter(|b| **b == b'\n').count() + 1,
             column: before.chars().count() + 1,
@@ -152,7 +152,7 @@ impl Place {
 }
 
 /// Character for character, so that columns stay true.
-fn fit(line: &str) -> String {
+fn replace_unprintable(line: &str) -> String {
     let mut buffer = [0; 4];
     line.chars()
         .map(|c| {
@@ -163,7 +163,7 @@ fn fit(line: &str) -> String {
 }
 
 /// One line, fit to be shown, of bounded length.
-fn shown(text: &str) -> String {
+fn sanitize(text: &str) -> String {
     let clean = printable(text).replace('\n', " ");
     let clipped = clip(&clean, MAX_MESSAGE_BYTES);
     if clipped.len() < clean.len() { format!("{clipped}…") } else { clean }
@@ -171,14 +171,14 @@ fn shown(text: &str) -> String {
 
 /// What was found so far, in order.
 #[derive(Debug, Default)]
-pub struct Findings {
-    found: Vec<Diagnostic>,
+pub struct Diagnostics {
+    kept: Vec<Diagnostic>,
     /// The last finding beyond the limit, which is not kept.
     spare: Option<Diagnostic>,
     dropped: usize,
 }
 
-impl Findings {
+impl Diagnostics {
     pub fn error(&mut self, source: Source<'_>, span: Span, message: impl AsRef<str>) -> &mut Diagnostic {
         self.push(Severity::Error, source, Some(span), message.as_ref())
     }
@@ -194,7 +194,7 @@ impl Findings {
 
     /// Whether one more would be shown. Who looks for a hint in a large file should ask before.
     pub fn has_room(&self, severity: Severity) -> bool {
-        self.found.iter().filter(|d| d.severity == severity).count() < MAX_DIAGNOSTICS
+        self.kept.iter().filter(|d| d.severity == severity).count() < MAX_DIAGNOSTICS
     }
 
     /// The same is not told twice: the nodes of a graph share most of their settings.
@@ -213,28 +213,28 @@ impl Findings {
         let new = Diagnostic::new(severity, source, span, message);
         let same =
             |old: &Diagnostic| (&old.message, &old.file, &old.place) == (&new.message, &new.file, &new.place);
-        let at = self.found.iter().position(same).unwrap_or(self.found.len());
-        if at == self.found.len() {
-            self.found.push(new);
+        let at = self.kept.iter().position(same).unwrap_or(self.kept.len());
+        if at == self.kept.len() {
+            self.kept.push(new);
         }
-        &mut self.found[at]
+        &mut self.kept[at]
     }
 
     pub fn has_errors(&self) -> bool {
-        self.found.iter().any(|d| d.severity == Severity::Error)
+        self.kept.iter().any(|d| d.severity == Severity::Error)
     }
 
     /// Everything found, errors first; if there was more, the last says so.
     pub fn into_vec(mut self) -> Vec<Diagnostic> {
-        self.found.sort_by_key(|d| d.severity == Severity::Warning);
+        self.kept.sort_by_key(|d| d.severity == Severity::Warning);
         if let Some(spare) = self.spare {
             let message = match self.dropped {
                 1 => "1 more finding is not shown".to_owned(),
-                n => format!("{n} more findings are not shown"),
+                n => format!("{n} more diagnostics are not shown"),
             };
             let rest = Source { name: &spare.file, text: "" };
-            self.found.push(Diagnostic::new(Severity::Warning, rest, None, &message));
+            self.kept.push(Diagnostic::new(Severity::Warning, rest, None, &message));
         }
-        self.found
+        self.kept
     }
 }

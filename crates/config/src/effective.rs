@@ -1,6 +1,6 @@
 //! From what was said to what holds: every setting filled in, and the rules between settings checked.
 
-use crate::diagnostic::Findings;
+use crate::diagnostic::Diagnostics;
 use crate::layers::{Idle, Layers, Origin};
 use crate::parsed::Parsed;
 use dogwatch_core::dur::{Dur, Limit};
@@ -88,7 +88,7 @@ impl Layers<'_> {
     }
 
     /// How often something may happen; `off` is no limit.
-    fn times(&self, path: &str, default: Option<u32>) -> Option<u32> {
+    fn count_limit(&self, path: &str, default: Option<u32>) -> Option<u32> {
         match self.value(path) {
             Some(Parsed::Count(count)) => count.map(|n| u32::try_from(n).unwrap_or(u32::MAX)),
             _ => default,
@@ -103,7 +103,7 @@ impl Layers<'_> {
     }
 
     /// A whole number of a key that has no `off`.
-    fn whole(&self, path: &str, default: u32) -> u32 {
+    fn count_u32(&self, path: &str, default: u32) -> u32 {
         self.count(path).and_then(|n| u32::try_from(n).ok()).unwrap_or(default)
     }
 
@@ -122,8 +122,8 @@ pub fn watchdog(layers: &Layers<'_>) -> WatchPolicy {
         children: layers.limit("watchdog.children", built_in.children),
         node: layers.limit("watchdog.node", built_in.node),
         run: layers.limit("watchdog.run", built_in.run),
-        errors: layers.times("watchdog.errors", built_in.errors),
-        cycles: layers.times("watchdog.cycles", built_in.cycles),
+        errors: layers.count_limit("watchdog.errors", built_in.errors),
+        cycles: layers.count_limit("watchdog.cycles", built_in.cycles),
         poll: layers.limit("watchdog.poll", built_in.poll),
         tool: layers.limit("watchdog.tool", built_in.tool),
         start: layers.limit("watchdog.start", built_in.start),
@@ -139,7 +139,7 @@ pub fn watchdog(layers: &Layers<'_>) -> WatchPolicy {
 pub fn errors(layers: &Layers<'_>) -> ErrorPolicy {
     let built_in = ErrorPolicy::default();
     ErrorPolicy {
-        max: layers.whole("errors.max", built_in.max),
+        max: layers.count_u32("errors.max", built_in.max),
         window: layers.dur("errors.window", built_in.window),
     }
 }
@@ -153,7 +153,7 @@ pub fn checks(layers: &Layers<'_>) -> CheckPolicy {
             Some("warn") => Tampered::Warn,
             Some(_) | None => Tampered::Fail,
         },
-        recheck: layers.whole("recheck", built_in.recheck),
+        recheck: layers.count_u32("recheck", built_in.recheck),
         pin: layers.texts("pin"),
     }
 }
@@ -169,7 +169,7 @@ pub fn max_iterations(layers: &Layers<'_>, checks: &CheckPolicy) -> Option<u64> 
 pub fn recovery(layers: &Layers<'_>, detect: &dyn Fn(&[String]) -> ReaderName) -> RecoveryPolicy {
     let built_in = RecoveryPolicy::default();
     RecoveryPolicy {
-        budget: layers.whole("recovery.budget", built_in.budget),
+        budget: layers.count_u32("recovery.budget", built_in.budget),
         template: layers.text("recovery.template"),
         resume: layers.flag("recovery.resume", built_in.resume),
         agents: match layers.value("recovery.agents") {
@@ -186,7 +186,7 @@ pub fn recovery(layers: &Layers<'_>, detect: &dyn Fn(&[String]) -> ReaderName) -
 }
 
 pub fn max_parallel(layers: &Layers<'_>) -> u32 {
-    layers.whole("max_parallel", GraphPlan::DEFAULT_PARALLEL)
+    layers.count_u32("max_parallel", GraphPlan::DEFAULT_PARALLEL)
 }
 
 pub fn budget(layers: &Layers<'_>) -> Budget {
@@ -206,7 +206,7 @@ pub fn limits(layers: &Layers<'_>) -> LimitPolicy {
     let built_in = LimitPolicy::default();
     LimitPolicy {
         max_wait: layers.dur("limits.max_wait", built_in.max_wait),
-        overload_retries: layers.whole("limits.overload_retries", built_in.overload_retries),
+        overload_retries: layers.count_u32("limits.overload_retries", built_in.overload_retries),
     }
 }
 
@@ -226,23 +226,23 @@ pub fn wake_on(layers: &Layers<'_>) -> WakePolicy {
 }
 
 /// Who is told, and of what. What is asked for with nobody to tell is an error.
-pub fn notify(layers: &Layers<'_>, findings: &mut Findings) -> NotifyPolicy {
+pub fn notify(layers: &Layers<'_>, diagnostics: &mut Diagnostics) -> NotifyPolicy {
     let webhook = match layers.value("notify.webhook") {
         Some(Parsed::Webhook(webhook)) => Some(webhook.clone()),
         _ => None,
     };
     let command = layers.text("notify.command");
     let said = layers.get("notify.on");
-    let wrong = layers.is_wrong("notify.command") || layers.is_wrong("notify.webhook");
+    let wrong = layers.is_invalid("notify.command") || layers.is_invalid("notify.webhook");
     let nobody = command.is_none() && webhook.is_none();
     let on = match said.map(|assigned| &assigned.value) {
-        Some(Parsed::News(on)) => on.clone(),
+        Some(Parsed::NotifyOn(on)) => on.clone(),
         _ if nobody => Vec::new(),
         _ => NewsKind::ALL.to_vec(),
     };
     if let (Some(said), true, false) = (said, nobody, wrong) {
         let Origin { source, span, .. } = &said.origin;
-        findings
+        diagnostics
             .error(*source, span.clone(), "`notify` names nobody who is to be told")
             .help("set `notify.command` or `notify.webhook` too");
     }
@@ -250,13 +250,13 @@ pub fn notify(layers: &Layers<'_>, findings: &mut Findings) -> NotifyPolicy {
 }
 
 /// The idle policy, if there is any: from an `idle` block or because `work_when` needs one.
-pub fn idle(layers: &Layers<'_>, findings: &mut Findings) -> Option<IdlePolicy> {
+pub fn idle(layers: &Layers<'_>, diagnostics: &mut Diagnostics) -> Option<IdlePolicy> {
     let gate = layers.get("work_when").map(|gate| &gate.origin);
     match (&layers.idle, gate) {
         (Some(Idle::On(_)), _) | (None, Some(_)) => {}
         (None | Some(Idle::Off(_)), None) => return None,
         (Some(Idle::Off(off)), Some(_)) => {
-            findings
+            diagnostics
                 .error(off.source, off.span.clone(), "`work_when` needs idling, but `idle` is off")
                 .help("remove one of the two");
             return None;
@@ -279,7 +279,7 @@ pub fn idle(layers: &Layers<'_>, findings: &mut Findings) -> Option<IdlePolicy> 
         skip_unchanged: layers.flag("idle.skip_unchanged", built_in.skip_unchanged),
         instruct: layers.flag("idle.instruct", built_in.instruct),
     };
-    check_delays(layers, &policy, findings);
+    check_delays(layers, &policy, diagnostics);
     Some(policy)
 }
 
@@ -292,8 +292,8 @@ fn stop_after(layers: &Layers<'_>, built_in: StopAfter) -> StopAfter {
     }
 }
 
-fn check_delays(layers: &Layers<'_>, policy: &IdlePolicy, findings: &mut Findings) {
-    let wrong = layers.is_wrong("idle.delay") || layers.is_wrong("idle.max_delay");
+fn check_delays(layers: &Layers<'_>, policy: &IdlePolicy, diagnostics: &mut Diagnostics) {
+    let wrong = layers.is_invalid("idle.delay") || layers.is_invalid("idle.max_delay");
     if wrong || policy.max_delay >= policy.delay {
         return;
     }
@@ -301,8 +301,8 @@ fn check_delays(layers: &Layers<'_>, policy: &IdlePolicy, findings: &mut Finding
     let Some(Origin { source, span, .. }) = said("idle.max_delay").or(said("idle.delay")) else { return };
     let message =
         format!("`idle.max_delay` ({}) is less than `idle.delay` ({})", policy.max_delay, policy.delay);
-    let found = findings.error(*source, span.clone(), message);
+    let diagnostic = diagnostics.error(*source, span.clone(), message);
     if said("idle.max_delay").is_none() {
-        found.help(format!("`idle.max_delay` is {} unless set; set it too", policy.max_delay));
+        diagnostic.help(format!("`idle.max_delay` is {} unless set; set it too", policy.max_delay));
     }
 }

@@ -1,6 +1,6 @@
 //! Settings from the command line. Each flag is a small text of its own, so that errors can point at it.
 
-use crate::diagnostic::{Findings, Source};
+use crate::diagnostic::{Diagnostics, Source};
 use crate::layers::{Layer, Layers};
 use crate::limits::MAX_SET_FLAGS;
 use crate::tree::{Entry, Node, Span, Value};
@@ -71,18 +71,18 @@ impl FlagLine {
     }
 
     /// Lays this flag over everything else.
-    pub fn lay<'s>(&'s self, layers: &mut Layers<'s>, findings: &mut Findings) {
+    pub fn apply<'s>(&'s self, layers: &mut Layers<'s>, diagnostics: &mut Diagnostics) {
         let source = Source { name: COMMAND_LINE, text: &self.text };
         let Some(span) = self.value_span.clone().filter(|span| !self.text[span.clone()].trim().is_empty())
         else {
-            findings
+            diagnostics
                 .error(source, self.key_span.clone(), format!("`{}` needs a value", self.key))
                 .help(self.form());
             return;
         };
         let value = scalar(&self.text[span.clone()], span);
         let entry = Entry { key: self.key.clone(), key_span: self.key_span.clone(), value };
-        Layer::of_flag(source, self.flag, layers, findings).entry("", &entry);
+        Layer::of_flag(source, self.flag, layers, diagnostics).entry("", &entry);
     }
 
     fn form(&self) -> String {

@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn items_1_to_9_the_fences_divide_settings_from_prompt() {
+    fn loop_1_to_9_the_fences_divide_settings_from_prompt() {
         for (item, text, yaml, prompt) in [
             (1, "---\nagent: claude\n---\nHello", "agent: claude\n", "Hello"),
             (2, "Just a prompt\n", "", "Just a prompt"),
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn item_14_crlf_files_read_like_any_other() {
+    fn loop_14_crlf_files_read_like_any_other() {
         let text = "---\r\nagent: a\r\n---\r\nOne\r\nTwo\r\n";
         assert_eq!(parts(text), ("agent: a\r\n", "One\nTwo".to_owned()));
         assert_eq!(settings(text), "agent: a");
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn item_44_a_changed_frontmatter_shows_and_a_changed_body_does_not() {
+    fn loop_44_a_changed_frontmatter_shows_and_a_changed_body_does_not() {
         let first = settings("---\nagent: a\n---\nOne");
         assert_eq!(settings("---\r\nagent: a  \r\n---\r\nTwo"), first);
         assert_ne!(settings("---\nagent: b\n---\nOne"), first);

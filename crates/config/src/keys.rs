@@ -57,7 +57,7 @@ pub enum Kind {
     Amount,
     StopAfter,
     /// A list of what is news, or one.
-    News,
+    NotifyOn,
     /// An address that news may be posted to.
     Webhook,
     OneOf(&'static [&'static str]),
@@ -147,7 +147,7 @@ pub const KEYS: &[Key] = &[
     key("recovery.resume",        Flag,        InForce, "go on in the agent's own session"),
     key("recovery.agents",        Agents,      InForce, "agents that stand in, in their order"),
 
-    key("notify.on",              News,        InForce, "what is news"),
+    key("notify.on",              NotifyOn,        InForce, "what is news"),
     key("notify.command",         Text,        InForce, "run with the news on its stdin"),
     key("notify.webhook",         Webhook,     InForce, "where the news is posted to"),
 ];
@@ -166,23 +166,23 @@ pub fn find(path: &str) -> Option<&'static Key> {
 }
 
 /// Whether a key stands in a block.
-pub fn is_below(path: &str, block: &str) -> bool {
+pub fn is_in_block(path: &str, block: &str) -> bool {
     path.strip_prefix(block).is_some_and(|rest| rest.starts_with('.'))
 }
 
 /// Whether a dotted key is meant for one of our blocks, whatever stands behind the dot.
-pub fn is_ours(path: &str) -> bool {
-    path.split_once('.').is_some_and(|(block, _)| inside(block).next().is_some())
+pub fn is_in_known_block(path: &str) -> bool {
+    path.split_once('.').is_some_and(|(block, _)| keys_in(block).next().is_some())
 }
 
 /// Nothing that dogwatch knows: other tools may keep notes of their own.
 pub fn is_foreign(name: &str) -> bool {
-    find(name).is_none() && inside(name).next().is_none() && !is_ours(name)
+    find(name).is_none() && keys_in(name).next().is_none() && !is_in_known_block(name)
 }
 
 /// The keys inside a block; none if there is no such block.
-pub fn inside(block: &str) -> impl Iterator<Item = &'static Key> {
-    KEYS.iter().filter(move |key| is_below(key.path, block))
+pub fn keys_in(block: &str) -> impl Iterator<Item = &'static Key> {
+    KEYS.iter().filter(move |key| is_in_block(key.path, block))
 }
 
 /// The names that may stand directly in a block (`""` is the top level), each once.
@@ -244,8 +244,8 @@ mod tests {
         assert_eq!(names_in("budget"), ["iterations", "time", "tokens", "cost_usd", "day"]);
         assert_eq!(names_in("budget.day"), ["tokens", "cost_usd"]);
         assert!(names_in("").contains(&"watchdog"));
-        assert_eq!(inside("agent").count(), 0);
+        assert_eq!(keys_in("agent").count(), 0);
         assert!(find("mcpx").is_none() && find("agent.x").is_none());
-        assert!(is_ours("idle.x") && !is_ours("idle") && !is_ours("x.idle"));
+        assert!(is_in_known_block("idle.x") && !is_in_known_block("idle") && !is_in_known_block("x.idle"));
     }
 }

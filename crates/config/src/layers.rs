@@ -4,7 +4,7 @@
 //! Layers are laid in that order; a later one replaces single keys, not whole blocks. Every value keeps
 //! the place it came from.
 
-use crate::diagnostic::{Findings, Place, Source};
+use crate::diagnostic::{Diagnostics, Place, Source};
 use crate::keys::{self, Key, Standing};
 use crate::nearest::nearest;
 use crate::parsed::{self, Ctx, Parsed, is_off};
@@ -15,9 +15,9 @@ use std::collections::{BTreeMap, BTreeSet};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Strictness {
     /// A loop file may carry keys of other tools at its top level; they are noted.
-    LoopFile,
+    Lenient,
     /// Nobody but dogwatch reads this.
-    Ours,
+    Strict,
 }
 
 /// Where a value was written.
@@ -60,7 +60,7 @@ pub enum Idle<'s> {
 pub struct Layers<'s> {
     values: BTreeMap<&'static str, Assigned<'s>>,
     /// Keys with a value that was wrong. What follows from them is not reported on top.
-    wrong: BTreeSet<&'static str>,
+    invalid: BTreeSet<&'static str>,
     pub idle: Option<Idle<'s>>,
     /// Idling was switched off at some point: what a weaker layer says about it is void.
     cleared_idle: bool,
@@ -72,7 +72,7 @@ pub struct Layer<'l, 's> {
     source: Source<'s>,
     strictness: Strictness,
     flag: Option<&'s str>,
-    findings: &'l mut Findings,
+    diagnostics: &'l mut Diagnostics,
     seen: BTreeSet<&'static str>,
 }
 
@@ -81,17 +81,17 @@ impl<'s> Layers<'s> {
         self.values.get(path)
     }
 
-    pub fn is_wrong(&self, path: &str) -> bool {
-        self.wrong.contains(path)
+    pub fn is_invalid(&self, path: &str) -> bool {
+        self.invalid.contains(path)
     }
 
     /// Nothing was said at all.
     pub fn is_empty(&self) -> bool {
-        self.values.is_empty() && self.wrong.is_empty() && self.idle.is_none()
+        self.values.is_empty() && self.invalid.is_empty() && self.idle.is_none()
     }
 
     /// These with `stronger` laid over them. Who names an agent means its own reader, not that of another agent.
-    pub fn under(&self, stronger: &Layers<'s>) -> Layers<'s> {
+    pub fn overlaid_with(&self, stronger: &Layers<'s>) -> Layers<'s> {
         let mut all = self.clone();
         if stronger.cleared_idle {
             all.clear_idle();
@@ -100,19 +100,19 @@ impl<'s> Layers<'s> {
             all.values.remove("reader");
         }
         all.values.extend(stronger.values.iter().map(|(path, assigned)| (*path, assigned.clone())));
-        all.wrong.extend(&stronger.wrong);
+        all.invalid.extend(&stronger.invalid);
         all.idle = stronger.idle.clone().or(all.idle);
         all
     }
 
     /// Takes a block out.
     pub fn without(mut self, block: &str) -> Layers<'s> {
-        self.values.retain(|path, _| !keys::is_below(path, block));
+        self.values.retain(|path, _| !keys::is_in_block(path, block));
         self
     }
 
     fn clear_idle(&mut self) {
-        self.values.retain(|path, _| !keys::is_below(path, "idle"));
+        self.values.retain(|path, _| !keys::is_in_block(path, "idle"));
         self.cleared_idle = true;
     }
 }
@@ -122,23 +122,23 @@ impl<'l, 's> Layer<'l, 's> {
         source: Source<'s>,
         strictness: Strictness,
         layers: &'l mut Layers<'s>,
-        findings: &'l mut Findings,
+        diagnostics: &'l mut Diagnostics,
     ) -> Layer<'l, 's> {
-        Layer { layers, source, strictness, flag: None, findings, seen: BTreeSet::new() }
+        Layer { layers, source, strictness, flag: None, diagnostics, seen: BTreeSet::new() }
     }
 
     pub fn of_flag(
         source: Source<'s>,
         flag: &'s str,
         layers: &'l mut Layers<'s>,
-        findings: &'l mut Findings,
+        diagnostics: &'l mut Diagnostics,
     ) -> Layer<'l, 's> {
         Layer {
             layers,
             source,
-            strictness: Strictness::Ours,
+            strictness: Strictness::Strict,
             flag: Some(flag),
-            findings,
+            diagnostics,
             seen: BTreeSet::new(),
         }
     }
@@ -149,9 +149,9 @@ impl<'l, 's> Layer<'l, 's> {
             Value::Null => {}
             Value::Map(entries) => self.block("", entries),
             _ => {
-                let found =
-                    self.findings.error(self.source, tree.span.clone(), "the settings must be a mapping");
-                found.label(format!("this is {}", tree.kind())).help("write `key: value` lines");
+                let diagnostic =
+                    self.diagnostics.error(self.source, tree.span.clone(), "the settings must be a mapping");
+                diagnostic.label(format!("this is {}", tree.kind())).help("write `key: value` lines");
                 return false;
             }
         }
@@ -169,9 +169,9 @@ impl<'l, 's> Layer<'l, 's> {
         let path = if block.is_empty() { entry.key.clone() } else { format!("{block}.{}", entry.key) };
         if let Some(key) = keys::find(&path) {
             self.key(key, &path, entry);
-        } else if keys::inside(&path).next().is_none() {
+        } else if keys::keys_in(&path).next().is_none() {
             self.unknown(block, entry);
-        } else if keys::inside(&path).all(|key| key.standing == Standing::Refused) {
+        } else if keys::keys_in(&path).all(|key| key.standing == Standing::Refused) {
             self.refuse(&path, entry);
         } else {
             self.known_block(&path, entry);
@@ -197,7 +197,7 @@ impl<'l, 's> Layer<'l, 's> {
                 self.layers.idle = Some(Idle::Off(self.origin(&entry.value.span)));
             }
             _ => {
-                let mut ctx = Ctx { source: self.source, path, findings: self.findings };
+                let mut ctx = Ctx { source: self.source, path, diagnostics: self.diagnostics };
                 let known = keys::names_in(path).join("`, `");
                 ctx.must_be(&entry.value, "a mapping").help(format!("its keys are `{known}`"));
             }
@@ -209,7 +209,7 @@ impl<'l, 's> Layer<'l, 's> {
             Standing::Refused => return self.refuse(key.path, entry),
             Standing::NoEffect => {
                 let message = format!("`{}` has no effect in this version yet", key.path);
-                self.findings.warning(self.source, entry.key_span.clone(), message);
+                self.diagnostics.warning(self.source, entry.key_span.clone(), message);
             }
             Standing::InForce => {}
         }
@@ -220,20 +220,20 @@ impl<'l, 's> Layer<'l, 's> {
         // By two names, or by its own name and a dotted one: the reader of YAML cannot see that.
         if !self.seen.insert(key.path) {
             let message = format!("`{}` is given twice", key.path);
-            self.findings.error(self.source, entry.key_span.clone(), message);
+            self.diagnostics.error(self.source, entry.key_span.clone(), message);
             return;
         }
         if key.path.starts_with("idle.") {
             self.layers.idle = Some(Idle::On(self.origin(&entry.key_span)));
         }
-        let mut ctx = Ctx { source: self.source, path, findings: self.findings };
+        let mut ctx = Ctx { source: self.source, path, diagnostics: self.diagnostics };
         match parsed::parse(&mut ctx, &entry.value, key.kind) {
             Some(value) => {
                 let origin = self.origin(&entry.value.span);
                 self.layers.values.insert(key.path, Assigned { value, origin });
             }
             None => {
-                self.layers.wrong.insert(key.path);
+                self.layers.invalid.insert(key.path);
             }
         }
     }
@@ -244,7 +244,7 @@ impl<'l, 's> Layer<'l, 's> {
 
     fn refuse(&mut self, path: &str, entry: &Entry) {
         let message = format!("this version of dogwatch cannot do `{path}` yet");
-        self.findings
+        self.diagnostics
             .error(self.source, entry.key_span.clone(), message)
             .help("remove it, or use a later version");
     }
@@ -255,26 +255,27 @@ impl<'l, 's> Layer<'l, 's> {
             block => format!("unknown key `{}` in `{block}`", entry.key),
         };
         let help = suggestion(block, &entry.key);
-        let foreign = block.is_empty() && !keys::is_ours(&entry.key);
-        let found = if foreign && self.strictness == Strictness::LoopFile {
-            self.findings.warning(self.source, entry.key_span.clone(), message).label("ignored")
+        let foreign = block.is_empty() && !keys::is_in_known_block(&entry.key);
+        let diagnostic = if foreign && self.strictness == Strictness::Lenient {
+            self.diagnostics.warning(self.source, entry.key_span.clone(), message).label("ignored")
         } else {
-            self.findings.error(self.source, entry.key_span.clone(), message)
+            self.diagnostics.error(self.source, entry.key_span.clone(), message)
         };
         if let Some(help) = help {
-            found.help(help);
+            diagnostic.help(help);
         }
     }
 }
 
 impl Layer<'_, '_> {
     /// A key of another tool in a node of a graph; `near` is the node's own field that may have been meant.
-    pub fn note_foreign(&mut self, entry: &Entry, near: Option<&str>) {
+    pub fn warn_foreign(&mut self, entry: &Entry, near: Option<&str>) {
         let help = near.map(|near| format!("did you mean `{near}`?")).or_else(|| suggestion("", &entry.key));
         let message = format!("a node has no key `{}`", entry.key);
-        let found = self.findings.warning(self.source, entry.key_span.clone(), message).label("ignored");
+        let diagnostic =
+            self.diagnostics.warning(self.source, entry.key_span.clone(), message).label("ignored");
         if let Some(help) = help {
-            found.help(help);
+            diagnostic.help(help);
         }
     }
 }

@@ -40,7 +40,7 @@ pub const MAX_NODES: usize = 20_000;
 pub const MAX_PROMPT_BYTES: usize = 64 << 10;
 /// Nodes whose settings are explained one by one.
 pub const MAX_EXPLAINED: usize = 100;
-/// More findings than this help nobody.
+/// More diagnostics than this help nobody.
 pub const MAX_DIAGNOSTICS: usize = 50;
 
 /// Nesting of lists and mappings; our own keys need three.

@@ -19,7 +19,7 @@ pub fn checks(ctx: &mut Ctx<'_, '_>, node: &Node) -> Option<Vec<String>> {
         return Some(Vec::new());
     }
     let checks = items(ctx, node, "a list of shell commands", MAX_CHECKS, |ctx, item| {
-        text(ctx, item).filter(|check| is_short(ctx, item, check, MAX_CHECK_BYTES))
+        text(ctx, item).filter(|check| check_length(ctx, item, check, MAX_CHECK_BYTES))
     })?;
     if checks.is_empty() {
         let message = format!("`{}` is empty: nothing would be checked", ctx.path);
@@ -41,8 +41,8 @@ pub fn touches(ctx: &mut Ctx<'_, '_>, node: &Node) -> Option<Vec<String>> {
 
 fn globs(ctx: &mut Ctx<'_, '_>, node: &Node, max: usize) -> Option<Vec<String>> {
     items(ctx, node, "a list of globs", max, |ctx, item| {
-        let glob = text(ctx, item).filter(|glob| is_short(ctx, item, glob, MAX_GLOB_BYTES))?;
-        if let Some(why) = glob_fault(&glob) {
+        let glob = text(ctx, item).filter(|glob| check_length(ctx, item, glob, MAX_GLOB_BYTES))?;
+        if let Some(why) = glob_error(&glob) {
             let message = format!("`{glob}` is no glob: {why}");
             ctx.error(&item.span, message).help("`[*]` stands for the character itself");
             return None;
@@ -52,7 +52,7 @@ fn globs(ctx: &mut Ctx<'_, '_>, node: &Node, max: usize) -> Option<Vec<String>> 
 }
 
 /// Why a text is no glob. Which files it stands for is not known here.
-fn glob_fault(glob: &str) -> Option<&'static str> {
+fn glob_error(glob: &str) -> Option<&'static str> {
     let mut braces = 0_u32;
     let mut chars = glob.chars();
     while let Some(c) = chars.next() {
@@ -84,9 +84,9 @@ fn agent(ctx: &mut Ctx<'_, '_>, item: &Node) -> Option<Agent> {
     let Value::Map(fields) = &item.value else { return Some((command_line(ctx, item)?, None)) };
     for field in fields.iter().filter(|field| !matches!(field.key.as_str(), "agent" | "reader")) {
         let message = format!("an agent has no field `{}`", field.key);
-        let found = ctx.findings.error(ctx.source, field.key_span.clone(), message);
+        let diagnostic = ctx.diagnostics.error(ctx.source, field.key_span.clone(), message);
         if let Some(near) = nearest(&field.key, ["agent", "reader"]) {
-            found.help(format!("did you mean `{near}`?"));
+            diagnostic.help(format!("did you mean `{near}`?"));
         }
     }
     let get = |name: &str| fields.iter().find(|field| field.key == name).map(|field: &Entry| &field.value);
@@ -108,7 +108,7 @@ fn agent(ctx: &mut Ctx<'_, '_>, item: &Node) -> Option<Agent> {
 
 /// As words, without a shell.
 pub fn command_line(ctx: &mut Ctx<'_, '_>, node: &Node) -> Option<Vec<String>> {
-    let line = text(ctx, node).filter(|line| is_short(ctx, node, line, MAX_AGENT_BYTES))?;
+    let line = text(ctx, node).filter(|line| check_length(ctx, node, line, MAX_AGENT_BYTES))?;
     match words(&line) {
         Ok(words) => Some(words),
         Err(bad) => {
@@ -119,7 +119,7 @@ pub fn command_line(ctx: &mut Ctx<'_, '_>, node: &Node) -> Option<Vec<String>> {
     }
 }
 
-fn is_short(ctx: &mut Ctx<'_, '_>, node: &Node, text: &str, max: usize) -> bool {
+fn check_length(ctx: &mut Ctx<'_, '_>, node: &Node, text: &str, max: usize) -> bool {
     if text.len() > max {
         let message = format!("{} bytes are too many for `{}`", text.len(), ctx.path);
         ctx.error(&node.span, message).help(format!("at most {max} are read; put more into a file"));
@@ -168,7 +168,7 @@ mod tests {
             ("a}b", Some("`}` closes nothing")),
             ("a\\", Some("nothing follows the last backslash")),
         ] {
-            assert_eq!(glob_fault(glob), fault, "{glob}");
+            assert_eq!(glob_error(glob), fault, "{glob}");
         }
     }
 }

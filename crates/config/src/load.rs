@@ -1,14 +1,14 @@
 //! Everything together: texts in, a plan out, or all that is wrong with them.
 
 use crate::args::{self, Known};
-use crate::diagnostic::{Diagnostic, Findings, Source};
+use crate::diagnostic::{Diagnostic, Diagnostics, Source};
 use crate::effective;
 use crate::explain::{Setting, explain};
 use crate::flags::{FlagLine, Flags};
 use crate::frontmatter::{self, Shape};
 use crate::layers::{Layer, Layers, Strictness};
 use crate::limits::{MAX_FILE_BYTES, MAX_SET_FLAGS, MAX_SETTINGS_BYTES};
-use crate::machine::{Inquiry, Machine};
+use crate::machine::{Machine, MachineCheck};
 use crate::placeholders;
 use crate::{toml, yaml};
 use dogwatch_core::dur::Dur;
@@ -49,21 +49,21 @@ pub struct Loaded {
 
 /// Reads and checks everything. All errors are reported at once, with the warnings after them.
 pub fn load(sources: &Sources<'_>) -> Result<Loaded, Vec<Diagnostic>> {
-    let mut findings = Findings::default();
+    let mut diagnostics = Diagnostics::default();
     let lines = sources.flags.lines();
     let mut layers = Layers::default();
-    let readable = lay(sources, &lines, &mut layers, &mut findings);
+    let readable = apply_all(sources, &lines, &mut layers, &mut diagnostics);
     let body = frontmatter::body(bounded(sources.loop_file.text));
-    let settings = if readable { settings(sources, &layers, &body, &mut findings) } else { None };
-    let Some(settings) = settings.filter(|_| !findings.has_errors()) else {
-        return Err(findings.into_vec());
+    let settings = if readable { settings(sources, &layers, &body, &mut diagnostics) } else { None };
+    let Some(settings) = settings.filter(|_| !diagnostics.has_errors()) else {
+        return Err(diagnostics.into_vec());
     };
-    no_graph(&layers, &mut findings);
-    let mut inquiry = Inquiry::new(sources.machine, sources.loop_file);
-    inquiry.settings(&settings, &layers);
+    warn_graph_keys(&layers, &mut diagnostics);
+    let mut machine_check = MachineCheck::new(sources.machine, sources.loop_file);
+    machine_check.settings(&settings, &layers);
     Ok(Loaded {
         explain: explain(&settings, None, &layers),
-        faults: inquiry.faults.into_vec(),
+        faults: machine_check.faults.into_vec(),
         plan: Plan {
             nodes: vec![NodePlan::alone(NodeName::new(sources.node_name), settings)],
             stop_on_error: sources.flags.stop_on_error,
@@ -72,17 +72,17 @@ pub fn load(sources: &Sources<'_>) -> Result<Loaded, Vec<Diagnostic>> {
         },
         body,
         frontmatter: frontmatter::settings(bounded(sources.loop_file.text)),
-        warnings: findings.into_vec(),
+        warnings: diagnostics.into_vec(),
     })
 }
 
 /// A loop is one node. Said only to who means this very loop: `dogwatch.toml` is for graphs too.
-fn no_graph(layers: &Layers<'_>, findings: &mut Findings) {
+fn warn_graph_keys(layers: &Layers<'_>, diagnostics: &mut Diagnostics) {
     let Some(assigned) = layers.get("max_parallel") else { return };
     let origin = &assigned.origin;
     if !origin.source.name.ends_with(".toml") {
         let message = "`max_parallel` has no effect here: a loop is one node";
-        findings.warning(origin.source, origin.span.clone(), message).help("it belongs into a graph file");
+        diagnostics.warning(origin.source, origin.span.clone(), message).help("it belongs into a graph file");
     }
 }
 
@@ -93,40 +93,45 @@ fn bounded(text: &str) -> &str {
 
 /// Lays all sources on, weakest first. False if a file could not be read at all: then what it did not
 /// say is unknown, and nothing must be concluded from it.
-fn lay<'s>(
+fn apply_all<'s>(
     sources: &Sources<'s>,
     lines: &'s [FlagLine],
     layers: &mut Layers<'s>,
-    findings: &mut Findings,
+    diagnostics: &mut Diagnostics,
 ) -> bool {
     let mut readable = true;
     for source in [sources.user, sources.project].into_iter().flatten() {
-        readable &= lay_toml(source, layers, findings);
+        readable &= apply_toml(source, layers, diagnostics);
     }
-    readable &= lay_loop_file(sources.loop_file, layers, findings);
-    lay_flags(sources.flags, lines, layers, findings);
+    readable &= apply_loop_file(sources.loop_file, layers, diagnostics);
+    apply_flags(sources.flags, lines, layers, diagnostics);
     readable
 }
 
-pub fn lay_flags<'s>(flags: &Flags, lines: &'s [FlagLine], layers: &mut Layers<'s>, findings: &mut Findings) {
+pub fn apply_flags<'s>(
+    flags: &Flags,
+    lines: &'s [FlagLine],
+    layers: &mut Layers<'s>,
+    diagnostics: &mut Diagnostics,
+) {
     if flags.set.len() > MAX_SET_FLAGS {
         let source = Source { name: crate::flags::COMMAND_LINE, text: "" };
-        findings.error_in(source, format!("more than {MAX_SET_FLAGS} `--set` flags"));
+        diagnostics.error_in(source, format!("more than {MAX_SET_FLAGS} `--set` flags"));
     }
     for line in lines {
-        line.lay(layers, findings);
+        line.apply(layers, diagnostics);
     }
 }
 
-pub fn lay_toml<'s>(source: Source<'s>, layers: &mut Layers<'s>, findings: &mut Findings) -> bool {
-    if is_too_long(source, source.text, MAX_SETTINGS_BYTES, findings) {
+pub fn apply_toml<'s>(source: Source<'s>, layers: &mut Layers<'s>, diagnostics: &mut Diagnostics) -> bool {
+    if is_too_long(source, source.text, MAX_SETTINGS_BYTES, diagnostics) {
         return false;
     }
     match toml::parse(source.text) {
-        Ok(tree) => Layer::of_file(source, Strictness::Ours, layers, findings).document(&tree),
+        Ok(tree) => Layer::of_file(source, Strictness::Strict, layers, diagnostics).document(&tree),
         Err(all) => {
             for bad in all {
-                findings.error(
+                diagnostics.error(
                     source,
                     bad.span.unwrap_or(0..0),
                     format!("this is not TOML: {}", bad.message),
@@ -137,20 +142,21 @@ pub fn lay_toml<'s>(source: Source<'s>, layers: &mut Layers<'s>, findings: &mut 
     }
 }
 
-fn lay_loop_file<'s>(source: Source<'s>, layers: &mut Layers<'s>, findings: &mut Findings) -> bool {
+fn apply_loop_file<'s>(source: Source<'s>, layers: &mut Layers<'s>, diagnostics: &mut Diagnostics) -> bool {
     let split = frontmatter::split(source.text);
-    if is_too_long(source, source.text, MAX_FILE_BYTES, findings)
-        || is_too_long(source, split.yaml, MAX_SETTINGS_BYTES, findings)
+    if is_too_long(source, source.text, MAX_FILE_BYTES, diagnostics)
+        || is_too_long(source, split.yaml, MAX_SETTINGS_BYTES, diagnostics)
     {
         return false;
     }
     match yaml::parse(split.yaml, split.offset) {
-        Ok(tree) => Layer::of_file(source, Strictness::LoopFile, layers, findings).document(&tree),
+        Ok(tree) => Layer::of_file(source, Strictness::Lenient, layers, diagnostics).document(&tree),
         Err(bad) => {
             let span = bad.span.unwrap_or(split.offset..split.offset);
-            let found = findings.error(source, span, format!("the frontmatter is not YAML: {}", bad.message));
+            let diagnostic =
+                diagnostics.error(source, span, format!("the frontmatter is not YAML: {}", bad.message));
             if let Some(help) = bad.help {
-                found.help(help);
+                diagnostic.help(help);
             }
             false
         }
@@ -158,24 +164,24 @@ fn lay_loop_file<'s>(source: Source<'s>, layers: &mut Layers<'s>, findings: &mut
 }
 
 /// `part` is the whole text or the settings in it.
-pub fn is_too_long(source: Source<'_>, part: &str, max: usize, findings: &mut Findings) -> bool {
+pub fn is_too_long(source: Source<'_>, part: &str, max: usize, diagnostics: &mut Diagnostics) -> bool {
     let too_long = part.len() > max;
     if too_long {
         let what = if part.len() < source.text.len() { "settings" } else { "file" };
         let message = format!("{} bytes are too many for the {what}", part.len());
-        findings.error_in(source, message).help(format!("at most {max} are read"));
+        diagnostics.error_in(source, message).help(format!("at most {max} are read"));
     }
     too_long
 }
 
-fn missing_agent(source: Source<'_>, findings: &mut Findings) {
+fn missing_agent(source: Source<'_>, diagnostics: &mut Diagnostics) {
     let help = match frontmatter::split(source.text).shape {
         Shape::Fenced => "say which agent to run, e.g. `agent: claude`",
         Shape::NoFence => "begin the file with `---`, `agent: claude`, `---`",
         Shape::NeverClosed => "the frontmatter is never closed; end it with a line of `---`",
         Shape::NotAtStart => "the opening `---` must be the first line, without blanks before it",
     };
-    findings
+    diagnostics
         .error(source, 0..source.text.lines().next().unwrap_or("").len(), "`agent` is missing")
         .help(help);
 }
@@ -184,18 +190,18 @@ fn settings(
     sources: &Sources<'_>,
     layers: &Layers<'_>,
     body: &str,
-    findings: &mut Findings,
+    diagnostics: &mut Diagnostics,
 ) -> Option<Settings> {
     let declared = layers.texts("args");
-    let asked = asked(body, layers.commands().iter().map(|c| c.run.as_str()));
-    let args = if layers.is_wrong("args") {
+    let referenced = referenced_args(body, layers.commands().iter().map(|c| c.run.as_str()));
+    let args = if layers.is_invalid("args") {
         Vec::new()
     } else {
-        args::assign(sources.args, &Known { declared: &declared, asked: &asked }, findings)
+        args::assign(sources.args, &Known { declared: &declared, referenced: &referenced }, diagnostics)
     };
-    let settings = complete(layers, args, sources.detect, findings);
-    if settings.is_none() && !layers.is_wrong("agent") {
-        missing_agent(sources.loop_file, findings);
+    let settings = complete(layers, args, sources.detect, diagnostics);
+    if settings.is_none() && !layers.is_invalid("agent") {
+        missing_agent(sources.loop_file, diagnostics);
     }
     settings
 }
@@ -205,10 +211,10 @@ pub fn complete(
     layers: &Layers<'_>,
     args: Vec<(String, String)>,
     detect: &dyn Fn(&[String]) -> ReaderName,
-    findings: &mut Findings,
+    diagnostics: &mut Diagnostics,
 ) -> Option<Settings> {
-    let idle = effective::idle(layers, findings);
-    let notify = effective::notify(layers, findings);
+    let idle = effective::idle(layers, diagnostics);
+    let notify = effective::notify(layers, diagnostics);
     let agent = layers.words("agent")?;
     let checks = effective::checks(layers);
     Some(Settings {
@@ -236,10 +242,10 @@ pub fn complete(
 }
 
 /// The arguments that prompt and commands mention.
-pub fn asked<'t>(body: &str, runs: impl Iterator<Item = &'t str>) -> Vec<String> {
-    let mut asked = placeholders::args_in(body);
-    asked.extend(runs.flat_map(placeholders::args_in));
-    asked.sort();
-    asked.dedup();
-    asked
+pub fn referenced_args<'t>(body: &str, runs: impl Iterator<Item = &'t str>) -> Vec<String> {
+    let mut referenced = placeholders::args_in(body);
+    referenced.extend(runs.flat_map(placeholders::args_in));
+    referenced.sort();
+    referenced.dedup();
+    referenced
 }

@@ -3,7 +3,7 @@
 //! This crate asks and touches nothing; the caller answers. What it says is kept apart from errors in the files:
 //! a plan that cannot run here is still a plan that can be explained.
 
-use crate::diagnostic::{Findings, Source};
+use crate::diagnostic::{Diagnostics, Source};
 use crate::layers::Layers;
 use dogwatch_core::settings::Settings;
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,28 +19,28 @@ pub trait Machine {
 }
 
 /// Asks every question once, and reports every fault once, however many nodes share a setting.
-pub struct Inquiry<'m, 's> {
+pub struct MachineCheck<'m, 's> {
     machine: Option<&'m dyn Machine>,
     /// Where a fault is reported that no place was given for.
     source: Source<'s>,
     programs: BTreeMap<String, bool>,
     wake_paths: BTreeSet<Vec<String>>,
     texts: BTreeMap<String, Result<(), String>>,
-    told: BTreeSet<(&'static str, String, usize)>,
-    pub faults: Findings,
+    reported: BTreeSet<(&'static str, String, usize)>,
+    pub faults: Diagnostics,
 }
 
-impl<'m, 's> Inquiry<'m, 's> {
+impl<'m, 's> MachineCheck<'m, 's> {
     /// Without a machine nothing is asked.
-    pub fn new(machine: Option<&'m dyn Machine>, source: Source<'s>) -> Inquiry<'m, 's> {
-        Inquiry {
+    pub fn new(machine: Option<&'m dyn Machine>, source: Source<'s>) -> MachineCheck<'m, 's> {
+        MachineCheck {
             machine,
             source,
             programs: BTreeMap::new(),
             wake_paths: BTreeSet::new(),
             texts: BTreeMap::new(),
-            told: BTreeSet::new(),
-            faults: Findings::default(),
+            reported: BTreeSet::new(),
+            faults: Diagnostics::default(),
         }
     }
 
@@ -94,12 +94,12 @@ impl<'m, 's> Inquiry<'m, 's> {
         let origin = layers.get(key).map(|assigned| &assigned.origin);
         let (source, span) =
             origin.map_or((self.source, 0..0), |origin| (origin.source, origin.span.clone()));
-        if !self.told.insert((key, message.to_owned(), span.start)) {
+        if !self.reported.insert((key, message.to_owned(), span.start)) {
             return;
         }
-        let found = self.faults.error(source, span, message);
+        let diagnostic = self.faults.error(source, span, message);
         if let Some(label) = label {
-            found.label(label);
+            diagnostic.label(label);
         }
     }
 }

@@ -18,9 +18,9 @@ use dogwatch_core::settings::{McpPlace, McpPolicy, McpServer};
 
 const FIELDS: [&str; 6] = ["command", "url", "headers", "timeout", "tools", "restart_after"];
 /// The name of our own server, which no other may have.
-const OURS: &str = "dogwatch";
+const OWN_SERVER: &str = "dogwatch";
 /// Headers that belong to HTTP and MCP themselves.
-const OUR_HEADERS: [&str; 10] = [
+const RESERVED_HEADERS: [&str; 10] = [
     "accept",
     "connection",
     "content-length",
@@ -45,7 +45,7 @@ pub fn parse(ctx: &mut Ctx<'_, '_>, node: &Node) -> Option<McpPolicy> {
             }
         };
     };
-    only(ctx, entries, &["servers"], "mcp")?;
+    reject_unknown_keys(ctx, entries, &["servers"], "mcp")?;
     let servers = match field(entries, "servers") {
         Some(node) => servers(ctx, node)?,
         None => Vec::new(),
@@ -72,10 +72,10 @@ fn servers(ctx: &mut Ctx<'_, '_>, node: &Node) -> Option<Vec<McpServer>> {
 fn server(ctx: &mut Ctx<'_, '_>, entry: &Entry) -> Option<McpServer> {
     let name = &entry.key;
     let fine = |b: u8| b.is_ascii_alphanumeric() || b == b'-' || b == b'_';
-    if name.is_empty() || name.len() > MAX_NAME_BYTES || !name.bytes().all(fine) || name == OURS {
+    if name.is_empty() || name.len() > MAX_NAME_BYTES || !name.bytes().all(fine) || name == OWN_SERVER {
         let message = format!("`{name}` cannot be the name of a server");
         ctx.error(&entry.key_span, message)
-            .help(format!("letters, digits, `-` and `_`, and not `{OURS}`, which is our own"));
+            .help(format!("letters, digits, `-` and `_`, and not `{OWN_SERVER}`, which is our own"));
         return None;
     }
     let Value::Map(fields) = &entry.value.value else {
@@ -83,7 +83,7 @@ fn server(ctx: &mut Ctx<'_, '_>, entry: &Entry) -> Option<McpServer> {
         ctx.error(&entry.value.span, message).label(format!("this is {}", entry.value.kind()));
         return None;
     };
-    only(ctx, fields, &FIELDS, &format!("mcp.servers.{name}"))?;
+    reject_unknown_keys(ctx, fields, &FIELDS, &format!("mcp.servers.{name}"))?;
     let place = place(ctx, entry, fields);
     let headers = optional(fields, "headers", Vec::new(), |node| headers(ctx, name, fields, node));
     let timeout = optional(fields, "timeout", McpServer::DEFAULT_TIMEOUT, |node| span(ctx, node));
@@ -163,7 +163,7 @@ fn header(ctx: &mut Ctx<'_, '_>, entry: &Entry) -> Option<(String, String)> {
         ctx.error(&entry.key_span, format!("`{name}` cannot be the name of a header"));
         return None;
     }
-    if OUR_HEADERS.contains(&lower.as_str()) || lower.starts_with("mcp-") {
+    if RESERVED_HEADERS.contains(&lower.as_str()) || lower.starts_with("mcp-") {
         ctx.error(&entry.key_span, format!("the header `{name}` is dogwatch's own to send"));
         return None;
     }
@@ -219,7 +219,7 @@ fn tool(ctx: &mut Ctx<'_, '_>, server: &str, entry: &Entry) -> Option<(String, D
         ctx.error(&entry.value.span, format!("`{path}` must be a mapping with `timeout`"));
         return None;
     };
-    only(ctx, fields, &["timeout"], &path)?;
+    reject_unknown_keys(ctx, fields, &["timeout"], &path)?;
     let Some(node) = field(fields, "timeout") else {
         ctx.error(&entry.key_span, format!("`{path}` needs a `timeout`"));
         return None;
@@ -254,14 +254,14 @@ fn optional<T>(
 }
 
 /// Nothing but these; a typing error here would leave a call without its bound.
-fn only(ctx: &mut Ctx<'_, '_>, entries: &[Entry], known: &[&str], block: &str) -> Option<()> {
+fn reject_unknown_keys(ctx: &mut Ctx<'_, '_>, entries: &[Entry], known: &[&str], block: &str) -> Option<()> {
     let mut fine = Some(());
     for entry in entries.iter().filter(|entry| !known.contains(&entry.key.as_str())) {
         let near = nearest(&entry.key, known.iter().copied());
-        let found = ctx.error(&entry.key_span, format!("unknown key `{}` in `{block}`", entry.key));
+        let diagnostic = ctx.error(&entry.key_span, format!("unknown key `{}` in `{block}`", entry.key));
         match near {
-            Some(near) => found.help(format!("did you mean `{near}`?")),
-            None => found.help(format!("its keys are {}", listed(known))),
+            Some(near) => diagnostic.help(format!("did you mean `{near}`?")),
+            None => diagnostic.help(format!("its keys are {}", listed(known))),
         };
         fine = None;
     }

@@ -1,7 +1,7 @@
 //! One value, read as its key's kind: from a node of the tree to a type that cannot be wrong.
 
 use crate::commands;
-use crate::diagnostic::{Diagnostic, Findings, Source};
+use crate::diagnostic::{Diagnostic, Diagnostics, Source};
 use crate::keys::Kind;
 use crate::limits::{MAX_STOP_REASONS, MAX_TEXTS};
 use crate::lists;
@@ -32,10 +32,10 @@ pub enum Parsed {
     Ttl(Ttl),
     Mcp(McpPolicy),
     Agents(Vec<lists::Agent>),
-    News(Vec<NewsKind>),
+    NotifyOn(Vec<NewsKind>),
     Webhook(Webhook),
     /// Right, but for a key that this version does not obey.
-    Unused,
+    Off,
 }
 
 /// What a value is read with: where it stands, and where errors go.
@@ -43,17 +43,17 @@ pub struct Ctx<'a, 's> {
     pub source: Source<'s>,
     /// The key as people write it, for messages.
     pub path: &'a str,
-    pub findings: &'a mut Findings,
+    pub diagnostics: &'a mut Diagnostics,
 }
 
 impl<'s> Ctx<'_, 's> {
     pub fn error(&mut self, span: &Span, message: impl AsRef<str>) -> &mut Diagnostic {
-        self.findings.error(self.source, span.clone(), message)
+        self.diagnostics.error(self.source, span.clone(), message)
     }
 
     /// The same for a field of the value.
     pub fn of<'c>(&'c mut self, field: &'c str) -> Ctx<'c, 's> {
-        Ctx { source: self.source, path: field, findings: self.findings }
+        Ctx { source: self.source, path: field, diagnostics: self.diagnostics }
     }
 
     /// "`key` must be …", with what it is instead.
@@ -90,10 +90,10 @@ pub fn parse(ctx: &mut Ctx<'_, '_>, node: &Node, kind: Kind) -> Option<Parsed> {
         Kind::CountLimit => count(ctx, node).map(|n| Parsed::Count(Some(n))),
         Kind::UpTo(max) => up_to(ctx, node, max).map(|n| Parsed::Count(Some(n))),
         Kind::Factor => number(ctx, node, 1.0).map(Parsed::Number),
-        Kind::Amount if is_off(node) => Some(Parsed::Unused),
+        Kind::Amount if is_off(node) => Some(Parsed::Off),
         Kind::Amount => number(ctx, node, 0.0).map(Parsed::Number),
         Kind::StopAfter => stop_after(ctx, node).map(Parsed::StopAfter),
-        Kind::News => news(ctx, node).map(Parsed::News),
+        Kind::NotifyOn => news(ctx, node).map(Parsed::NotifyOn),
         Kind::Webhook => webhook(ctx, node).map(Parsed::Webhook),
         Kind::Mcp => mcp::parse(ctx, node).map(Parsed::Mcp),
     }
@@ -119,9 +119,9 @@ fn one_of<T: Copy>(
     let names: Vec<&str> = all.iter().map(|choice| name(*choice)).collect();
     let message = format!("`{}` must be one of {}", ctx.path, listed(&names));
     let near = nearest(given, names);
-    let found = ctx.error(&node.span, message);
+    let diagnostic = ctx.error(&node.span, message);
     if let Some(near) = near {
-        found.help(format!("did you mean `{near}`?"));
+        diagnostic.help(format!("did you mean `{near}`?"));
     }
     None
 }
@@ -167,9 +167,9 @@ pub fn text(ctx: &mut Ctx<'_, '_>, node: &Node) -> Option<String> {
         Value::Text(text) => Some(text.clone()),
         _ => {
             let quoted = matches!(node.value, Value::Int(_) | Value::Float(_) | Value::Bool(_));
-            let found = ctx.must_be(node, "a text");
+            let diagnostic = ctx.must_be(node, "a text");
             if quoted {
-                found.help("put it in quotes");
+                diagnostic.help("put it in quotes");
             }
             None
         }

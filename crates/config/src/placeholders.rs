@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn item_27_placeholders_are_filled_in_and_other_braces_left_alone() {
+    fn loop_27_placeholders_are_filled_in_and_other_braces_left_alone() {
         for (body, expected) in [
             ("{{ commands.tests }}", "3 failed"),
             ("{{ args.dir }}/{{ args.empty }}.", "src/."),
@@ -206,20 +206,20 @@ mod tests {
     }
 
     #[test]
-    fn item_28_blanks_inside_the_braces_do_not_matter() {
+    fn loop_28_blanks_inside_the_braces_do_not_matter() {
         for body in ["{{args.dir}}", "{{   args.dir\t}}", "{{\nargs.dir\n}}"] {
             assert_eq!(filled(body), "src", "{body:?}");
         }
     }
 
     #[test]
-    fn item_29_inserted_text_is_never_scanned_again() {
+    fn loop_29_inserted_text_is_never_scanned_again() {
         assert_eq!(filled("{{ commands.log }}"), "{{ args.dir }} {{ commands.tests }}");
         assert_eq!(filled("{{ args.odd }}"), "it's {{ args.dir }}");
     }
 
     #[test]
-    fn item_30_a_command_sees_only_arguments_each_as_one_word() {
+    fn loop_30_a_command_sees_only_arguments_each_as_one_word() {
         for (run, expected) in [
             ("ls {{ args.dir }}", "ls src"),
             ("ls {{ args.empty }}", "ls ''"),
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn item_35_the_exit_code_of_a_command_is_available() {
+    fn loop_35_the_exit_code_of_a_command_is_available() {
         assert_eq!(filled("{{ commands.tests.exit_code }}"), "1");
         assert_eq!(filled("[{{ commands.log.exit_code }}]"), "[]");
         assert_eq!(filled("{{ commands.tests.other }}"), "{{ commands.tests.other }}");

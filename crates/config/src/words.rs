@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn item_32_a_command_is_split_like_a_shell_would() {
+    fn loop_32_a_command_is_split_like_a_shell_would() {
         for (line, expected) in [
             ("claude -p", vec!["claude", "-p"]),
             ("  a\t b\nc  ", vec!["a", "b", "c"]),
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn item_37_what_cannot_be_split_says_why() {
+    fn loop_37_what_cannot_be_split_says_why() {
         assert_eq!(words("a 'b"), Err(BadWords::Unclosed { quote: '\'', at: 2 }));
         assert_eq!(words("é \"b"), Err(BadWords::Unclosed { quote: '"', at: 3 }));
         assert_eq!(words("a \\"), Err(BadWords::NothingEscaped));

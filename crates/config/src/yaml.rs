@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn item_11_broken_yaml_says_what_and_where() {
+    fn loop_11_broken_yaml_says_what_and_where() {
         for (text, message, at) in [
             ("a: [1", "unclosed bracket '['", 3),
             ("a: 'x", "unclosed quote", 3),

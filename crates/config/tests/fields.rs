@@ -14,7 +14,7 @@ fn secs(s: u64) -> Dur {
 }
 
 #[test]
-fn items_1_to_9_a_file_is_settings_and_a_prompt() {
+fn loop_1_to_9_a_file_is_settings_and_a_prompt() {
     let loaded =
         Case::file("\u{feff}---\r\nagent: claude\r\n---\r\n\r\nHello <!-- note -->\r\n").load().unwrap();
     assert_eq!(loaded.body, "Hello");
@@ -25,7 +25,7 @@ fn items_1_to_9_a_file_is_settings_and_a_prompt() {
 }
 
 #[test]
-fn item_10_settings_must_be_a_mapping() {
+fn loop_10_settings_must_be_a_mapping() {
     for yaml in ["- a\n- b", "just words", "5"] {
         let file = format!("---\n{yaml}\n---\nHello");
         let errors = Case::file(&file).errors();
@@ -35,7 +35,7 @@ fn item_10_settings_must_be_a_mapping() {
 }
 
 #[test]
-fn item_15_an_agent_is_needed() {
+fn loop_15_an_agent_is_needed() {
     for (file, error) in [
         ("---\ndelay: 1\n---\nHi", "RALPH.md:1:1: `agent` is missing"),
         ("---\nagent:\n---\nHi", "RALPH.md:1:1: `agent` is missing"),
@@ -52,7 +52,7 @@ fn item_15_an_agent_is_needed() {
 }
 
 #[test]
-fn item_16_an_agent_with_bad_quotes_is_malformed() {
+fn loop_16_an_agent_with_bad_quotes_is_malformed() {
     let file = "---\nagent: claude 'x\n---\nHi";
     assert_eq!(
         Case::file(file).errors(),
@@ -63,7 +63,7 @@ fn item_16_an_agent_with_bad_quotes_is_malformed() {
 }
 
 #[test]
-fn items_18_to_19_commands_are_a_list_or_nothing() {
+fn loop_18_to_19_commands_are_a_list_or_nothing() {
     for yaml in ["commands:", "commands: null", "commands: []", "delay: 0"] {
         assert!(settings(yaml).commands.is_empty(), "{yaml}");
     }
@@ -74,7 +74,7 @@ fn items_18_to_19_commands_are_a_list_or_nothing() {
 }
 
 #[test]
-fn item_20_every_command_has_a_name_and_a_run() {
+fn loop_20_every_command_has_a_name_and_a_run() {
     for (item, message) in [
         ("ls", "4:5: each command must be a mapping with `name` and `run`"),
         ("{run: ls}", "4:5: this command has no `name`"),
@@ -90,7 +90,7 @@ fn item_20_every_command_has_a_name_and_a_run() {
 }
 
 #[test]
-fn item_21_names_are_plain_and_unique() {
+fn loop_21_names_are_plain_and_unique() {
     for name in ["a b", "a.b", "é", "a/b", "{{x}}"] {
         assert_eq!(error(&format!("args: ['{name}']")), format!("3:8: `{name}` is not a name"));
         let yaml = format!("commands:\n  - {{name: '{name}', run: ls}}");
@@ -104,7 +104,7 @@ fn item_21_names_are_plain_and_unique() {
 }
 
 #[test]
-fn item_22_a_command_timeout_is_a_minute_unless_set() {
+fn loop_22_a_command_timeout_is_a_minute_unless_set() {
     let timeout = |value: &str| {
         let yaml = format!("commands:\n  - name: a\n    run: ls\n    {value}");
         settings(&yaml).commands[0].timeout
@@ -123,7 +123,7 @@ fn item_22_a_command_timeout_is_a_minute_unless_set() {
 }
 
 #[test]
-fn item_23_what_is_no_timeout_is_refused() {
+fn loop_23_what_is_no_timeout_is_refused() {
     for (value, message) in [
         ("fast", "6:14: `timeout` must be a duration"),
         ("-10", "6:14: `timeout` must be a duration"),
@@ -139,14 +139,14 @@ fn item_23_what_is_no_timeout_is_refused() {
 }
 
 #[test]
-fn item_24_args_are_a_list_of_texts() {
+fn loop_24_args_are_a_list_of_texts() {
     assert_eq!(error("args: dir"), "3:7: `args` must be a list of texts");
     assert_eq!(error("args: [dir, 5]"), "3:13: `args` must be a text");
     assert!(settings("args:").args.is_empty());
 }
 
 #[test]
-fn item_25_credit_is_off_unless_asked_for() {
+fn loop_25_credit_is_off_unless_asked_for() {
     for (yaml, expected) in [
         ("", false),
         ("credit:", false),
@@ -163,7 +163,7 @@ fn item_25_credit_is_off_unless_asked_for() {
 }
 
 #[test]
-fn item_26_unknown_keys_of_a_loop_file_are_noted_and_in_our_blocks_refused() {
+fn loop_26_unknown_keys_of_a_loop_file_are_noted_and_in_our_blocks_refused() {
     let loaded = Case::file(&with("agnet: x\ndescription: y\nsession: 5m")).load().unwrap();
     assert_eq!(
         lines(&loaded.warnings),
@@ -188,14 +188,14 @@ fn item_26_unknown_keys_of_a_loop_file_are_noted_and_in_our_blocks_refused() {
 }
 
 #[test]
-fn item_26_a_command_may_carry_notes_of_other_tools() {
+fn loop_26_a_command_may_carry_notes_of_other_tools() {
     let loaded = Case::file(&with("commands:\n  - {name: a, run: ls, tiemout: 5}")).load().unwrap();
     assert_eq!(lines(&loaded.warnings), ["RALPH.md:4:24: a command has no field `tiemout`; it is ignored"]);
     assert_eq!(loaded.warnings[0].help.as_deref(), Some("did you mean `timeout`?"));
 }
 
 #[test]
-fn item_32_a_command_may_ask_for_a_shell() {
+fn loop_32_a_command_may_ask_for_a_shell() {
     let commands =
         settings("commands:\n  - {name: a, run: 'ls | wc', shell: true}\n  - {name: b, run: ls}").commands;
     assert_eq!((commands[0].shell, commands[1].shell), (true, false));
@@ -203,12 +203,12 @@ fn item_32_a_command_may_ask_for_a_shell() {
 }
 
 #[test]
-fn item_37_bad_quotes_in_a_command_are_left_to_the_run() {
+fn loop_37_bad_quotes_in_a_command_are_left_to_the_run() {
     assert_eq!(settings("commands:\n  - {name: a, run: \"ls 'x\"}").commands[0].run, "ls 'x");
 }
 
 #[test]
-fn item_52_the_reader_is_the_key_or_else_told_by_the_agent() {
+fn loop_52_the_reader_is_the_key_or_else_told_by_the_agent() {
     assert_eq!(Case::file("---\nagent: claude\n---\n").settings().reader, ReaderName::Claude);
     assert_eq!(settings("reader: claude").reader, ReaderName::Claude);
     assert_eq!(settings("").reader, ReaderName::Plain);
@@ -219,7 +219,7 @@ fn item_52_the_reader_is_the_key_or_else_told_by_the_agent() {
 }
 
 #[test]
-fn item_56_arguments_reach_the_settings() {
+fn loop_56_arguments_reach_the_settings() {
     let file = with("args: [dir, focus]\ncommands:\n  - {name: a, run: 'ls {{ args.extra }}'}");
     let mut case = Case::file(&file);
     case.args = &["--focus=x y", "src", "--extra", ""];
@@ -231,7 +231,7 @@ fn item_56_arguments_reach_the_settings() {
 }
 
 #[test]
-fn item_58_durations_are_read_in_every_form() {
+fn loop_58_durations_are_read_in_every_form() {
     for (value, ms) in [
         ("5", 5_000),
         ("0.25", 250),
@@ -256,7 +256,7 @@ fn item_58_durations_are_read_in_every_form() {
 }
 
 #[test]
-fn item_66_idle_waits_never_shrink() {
+fn loop_66_idle_waits_never_shrink() {
     for (yaml, message) in [
         ("idle: {backoff: 0.5}", "3:17: `idle.backoff` must be a number of at least 1"),
         ("idle: {backoff: .nan}", "3:17: `idle.backoff` must be a number of at least 1"),

@@ -409,7 +409,7 @@ fn ten_thousand_errors_are_counted_not_listed() {
     let text = format!("agent: sh\nnodes:\n{items}");
     let found = Graph::yaml(&text).load().unwrap_err();
     assert_eq!(found.len(), MAX_DIAGNOSTICS + 1);
-    assert_eq!(found[MAX_DIAGNOSTICS].message, "19950 more findings are not shown");
+    assert_eq!(found[MAX_DIAGNOSTICS].message, "19950 more diagnostics are not shown");
 }
 
 /// A fixed walk: every run of the test sees the same graphs.

@@ -149,7 +149,7 @@ fn an_agent_may_come_from_anywhere() {
 }
 
 #[test]
-fn item_26_an_unknown_key_anywhere_in_dogwatch_toml_is_an_error() {
+fn loop_26_an_unknown_key_anywhere_in_dogwatch_toml_is_an_error() {
     let file = with("");
     let case =
         Case { project: Some("dealy = 5\n[idle]\nmaximum = 1\n[nonsense]\na = 1\n"), ..Case::file(&file) };

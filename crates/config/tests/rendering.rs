@@ -7,7 +7,7 @@ use common::{Case, rendered};
 use dogwatch_config::Style;
 
 #[test]
-fn item_11_broken_yaml_shows_file_line_column_and_the_line_itself() {
+fn loop_11_broken_yaml_shows_file_line_column_and_the_line_itself() {
     assert_eq!(
         rendered("---\nagent: claude\ncommands: [a\n---\nHi"),
         "\
@@ -46,7 +46,7 @@ error: `idle.delay` must be a duration
 }
 
 #[test]
-fn item_26_an_unknown_key_shows_the_nearest_known_one() {
+fn loop_26_an_unknown_key_shows_the_nearest_known_one() {
     assert_eq!(
         rendered("---\nagent: claude\nwatchdog:\n  sesion: 5m\ncomands: []\n---\nHi"),
         "\
@@ -130,8 +130,8 @@ fn nothing_a_terminal_would_obey_gets_through() {
         format!("---\n{nasty}---\n"),
     ] {
         let text = rendered(&file);
-        let unfit = |c: &char| (c.is_control() && *c != '\n') || matches!(c, '\u{202e}' | '\u{200b}');
-        assert_eq!(text.chars().find(unfit), None, "{text:?}");
+        let control = |c: &char| (c.is_control() && *c != '\n') || matches!(c, '\u{202e}' | '\u{200b}');
+        assert_eq!(text.chars().find(control), None, "{text:?}");
     }
     let found = Case::file("---\nagent: a\n---\n").set(&[&format!("{nasty}=1")]).load().unwrap_err();
     assert!(!found[0].render(Style::Plain).contains('\u{1b}'));
@@ -146,7 +146,7 @@ fn columns_count_characters_also_behind_wide_and_odd_ones() {
 }
 
 #[test]
-fn item_17_a_missing_program_can_be_shown_where_it_is_named() {
+fn loop_17_a_missing_program_can_be_shown_where_it_is_named() {
     let faults = Case::file("---\nagent: cloude -p\n---\nHi").faults();
     assert_eq!(faults.len(), 1);
     assert_eq!(

@@ -1,6 +1,6 @@
 //! A graph file as a tree, whatever it is written in.
 
-use crate::diagnostic::{Findings, Source};
+use crate::diagnostic::{Diagnostics, Source};
 use crate::limits::{MAX_GRAPH_BYTES, MAX_GRAPH_EVENTS};
 use crate::load::is_too_long;
 use crate::tree::Node;
@@ -29,21 +29,21 @@ impl Format {
 }
 
 /// Reads a file; what is wrong with it as YAML, TOML or JSON is reported.
-pub fn read(source: Source<'_>, format: Format, findings: &mut Findings) -> Option<Node> {
-    if is_too_long(source, source.text, MAX_GRAPH_BYTES, findings) {
+pub fn read(source: Source<'_>, format: Format, diagnostics: &mut Diagnostics) -> Option<Node> {
+    if is_too_long(source, source.text, MAX_GRAPH_BYTES, diagnostics) {
         return None;
     }
     match format {
         Format::Yaml => match yaml::parse_within(source.text, 0, Bounds { events: MAX_GRAPH_EVENTS }) {
             Ok(tree) => Some(tree),
             Err(bad) => {
-                let found = findings.error(
+                let diagnostic = diagnostics.error(
                     source,
                     bad.span.unwrap_or(0..0),
                     format!("this is not YAML: {}", bad.message),
                 );
                 if let Some(help) = bad.help {
-                    found.help(help);
+                    diagnostic.help(help);
                 }
                 None
             }
@@ -52,13 +52,13 @@ pub fn read(source: Source<'_>, format: Format, findings: &mut Findings) -> Opti
             .map_err(|all| {
                 for bad in all {
                     let message = format!("this is not TOML: {}", bad.message);
-                    findings.error(source, bad.span.unwrap_or(0..0), message);
+                    diagnostics.error(source, bad.span.unwrap_or(0..0), message);
                 }
             })
             .ok(),
         Format::Json => json::parse(source.text)
             .map_err(|bad| {
-                findings.error(source, bad.span, format!("this is not JSON: {}", bad.message));
+                diagnostics.error(source, bad.span, format!("this is not JSON: {}", bad.message));
             })
             .ok(),
     }

@@ -1,8 +1,8 @@
 //! What the nodes of a graph say of each other: every id is fit and unique, every dependency is there, and
 //! nothing waits for itself. All of it in one pass over nodes and dependencies, however many there are.
 
-use super::node::Draft;
-use crate::diagnostic::{Findings, Severity, Source};
+use super::node::NodeDraft;
+use crate::diagnostic::{Diagnostics, Severity, Source};
 use crate::nearest::nearest;
 use dogwatch_core::ids::NodeName;
 use std::collections::BTreeMap;
@@ -12,59 +12,63 @@ const SHOWN_FIRST: usize = 12;
 const SHOWN_LAST: usize = 3;
 
 /// The dependencies of every node, as indices.
-pub fn check(drafts: &[Draft<'_>], source: Source<'_>, findings: &mut Findings) -> Vec<Vec<usize>> {
-    let ids = ids(drafts, source, findings);
+pub fn check(drafts: &[NodeDraft<'_>], source: Source<'_>, diagnostics: &mut Diagnostics) -> Vec<Vec<usize>> {
+    let ids = ids(drafts, source, diagnostics);
     let links: Vec<Vec<usize>> =
-        (0..drafts.len()).map(|at| resolve(drafts, at, &ids, source, findings)).collect();
+        (0..drafts.len()).map(|at| resolve(drafts, at, &ids, source, diagnostics)).collect();
     for cycle in cycles(&links) {
-        report(drafts, &links, &cycle, source, findings);
+        report(drafts, &links, &cycle, source, diagnostics);
     }
     links
 }
 
-fn ids<'d>(drafts: &'d [Draft<'_>], source: Source<'_>, findings: &mut Findings) -> BTreeMap<&'d str, usize> {
+fn ids<'d>(
+    drafts: &'d [NodeDraft<'_>],
+    source: Source<'_>,
+    diagnostics: &mut Diagnostics,
+) -> BTreeMap<&'d str, usize> {
     let mut ids = BTreeMap::new();
     let mut files: BTreeMap<String, usize> = BTreeMap::new();
     for (at, draft) in drafts.iter().enumerate() {
-        if let Some(why) = unfit(&draft.id) {
+        if let Some(why) = invalid_id_reason(&draft.id) {
             let message = format!("`{}` cannot be an id: {why}", draft.id);
-            findings
+            diagnostics
                 .error(source, draft.at.clone(), message)
                 .help("an id names files: letters, digits, `-`, `_` and `.` are safe");
         }
         if let Some(first) = ids.insert(draft.id.as_str(), at) {
             ids.insert(draft.id.as_str(), first);
-            if findings.has_room(Severity::Error) {
+            if diagnostics.has_room(Severity::Error) {
                 let line = crate::diagnostic::Place::of(source.text, drafts[first].at.clone()).line;
-                findings
+                diagnostics
                     .error(source, draft.at.clone(), format!("the id `{}` is given twice", draft.id))
                     .help(format!("the first stands in line {line}"));
             }
             continue;
         }
-        share_no_file(drafts, at, &mut files, source, findings);
+        check_file_names(drafts, at, &mut files, source, diagnostics);
     }
     ids
 }
 
 /// A node has a directory and a log named after it, on file systems that may not tell `a` from `A`.
-fn share_no_file(
-    drafts: &[Draft<'_>],
+fn check_file_names(
+    drafts: &[NodeDraft<'_>],
     at: usize,
     files: &mut BTreeMap<String, usize>,
     source: Source<'_>,
-    findings: &mut Findings,
+    diagnostics: &mut Diagnostics,
 ) {
     let name = drafts[at].id.to_lowercase();
     for file in [format!("{name}.log"), name] {
         let Some(other) = files.insert(file, at).filter(|other| *other != at) else { continue };
         let message = format!("`{}` and `{}` would become the same file", drafts[other].id, drafts[at].id);
-        findings.error(source, drafts[at].at.clone(), message).help("give one of them another id");
+        diagnostics.error(source, drafts[at].at.clone(), message).help("give one of them another id");
     }
 }
 
 /// Why an id is not fit. A node's name never differs from its id.
-fn unfit(id: &str) -> Option<&'static str> {
+fn invalid_id_reason(id: &str) -> Option<&'static str> {
     if id.len() > NodeName::MAX_BYTES {
         return Some("it is longer than 100 bytes");
     }
@@ -85,33 +89,33 @@ fn unfit(id: &str) -> Option<&'static str> {
 }
 
 fn resolve(
-    drafts: &[Draft<'_>],
+    drafts: &[NodeDraft<'_>],
     at: usize,
     ids: &BTreeMap<&str, usize>,
     source: Source<'_>,
-    findings: &mut Findings,
+    diagnostics: &mut Diagnostics,
 ) -> Vec<usize> {
     let draft = &drafts[at];
     let mut links = Vec::with_capacity(draft.depends_on.len());
     for (id, span) in &draft.depends_on {
         match ids.get(id.as_str()) {
             Some(on) if *on == at || drafts[*on].id == draft.id => {
-                findings.error(source, span.clone(), format!("`{id}` depends on itself"));
+                diagnostics.error(source, span.clone(), format!("`{id}` depends on itself"));
             }
             Some(on) => links.push(*on),
-            None if findings.has_room(Severity::Error) => {
+            None if diagnostics.has_room(Severity::Error) => {
                 let near = nearest(id, ids.keys().copied());
-                let found = findings.error(
+                let diagnostic = diagnostics.error(
                     source,
                     span.clone(),
                     format!("`{}` depends on `{id}`, which is not there", draft.id),
                 );
                 if let Some(near) = near {
-                    found.help(format!("did you mean `{near}`?"));
+                    diagnostic.help(format!("did you mean `{near}`?"));
                 }
             }
             None => {
-                findings.error(source, span.clone(), "a dependency is not there");
+                diagnostics.error(source, span.clone(), "a dependency is not there");
             }
         }
     }
@@ -172,11 +176,11 @@ fn walk(links: &[Vec<usize>], start: usize, state: &mut [State], found: &mut Vec
 }
 
 fn report(
-    drafts: &[Draft<'_>],
+    drafts: &[NodeDraft<'_>],
     links: &[Vec<usize>],
     cycle: &[usize],
     source: Source<'_>,
-    findings: &mut Findings,
+    diagnostics: &mut Diagnostics,
 ) {
     debug_assert!(cycle.iter().enumerate().all(|(i, at)| links[*at].contains(&cycle[(i + 1) % cycle.len()])));
     // From the node that stands first in the file.
@@ -186,13 +190,17 @@ fn report(
     let next = turned.get(1).map_or(start.id.as_str(), |at| drafts[*at].id.as_str());
     let span = start.depends_on.iter().find(|(id, _)| id == next).map_or(&start.at, |(_, span)| span);
     let names: Vec<&str> = turned.iter().chain(turned.first()).map(|at| drafts[*at].id.as_str()).collect();
-    findings
-        .error(source, span.clone(), format!("the nodes wait for each other in a circle: {}", shown(&names)))
+    diagnostics
+        .error(
+            source,
+            span.clone(),
+            format!("the nodes wait for each other in a circle: {}", abbreviate(&names)),
+        )
         .label(format!("`{}` waits for `{next}`", start.id))
         .help("take one of these dependencies away");
 }
 
-fn shown(names: &[&str]) -> String {
+fn abbreviate(names: &[&str]) -> String {
     if names.len() <= SHOWN_FIRST + SHOWN_LAST + 1 {
         return names.join(" → ");
     }
@@ -228,8 +236,8 @@ mod tests {
     fn a_long_path_is_shown_by_its_ends() {
         let names: Vec<String> = (0..100).map(|n| format!("n{n}")).collect();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
-        assert_eq!(shown(&names[..4]), "n0 → n1 → n2 → n3");
-        let long = shown(&names);
+        assert_eq!(abbreviate(&names[..4]), "n0 → n1 → n2 → n3");
+        let long = abbreviate(&names);
         assert!(long.contains("n11 → … 85 more … → n97 → n98 → n99"), "{long}");
     }
 }

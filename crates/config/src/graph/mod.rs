@@ -10,20 +10,20 @@ mod node;
 pub use document::Format;
 
 use crate::args::{self, Known};
-use crate::diagnostic::{Diagnostic, Findings, Source};
+use crate::diagnostic::{Diagnostic, Diagnostics, Source};
 use crate::effective;
 use crate::explain::{Setting, explain};
 use crate::flags::Flags;
 use crate::keys;
 use crate::layers::{Layer, Layers, Strictness};
 use crate::limits::MAX_EXPLAINED;
-use crate::load::{complete, lay_flags, lay_toml};
-use crate::machine::{Inquiry, Machine};
+use crate::load::{apply_flags, apply_toml, complete};
+use crate::machine::{Machine, MachineCheck};
 use crate::placeholders;
 use crate::tree::{Entry, Node, Value};
 use dogwatch_core::ids::NodeName;
 use dogwatch_core::settings::{GraphPlan, NodePlan, Plan, PromptSource, ReaderName, Settings};
-use node::{Draft, Nodes};
+use node::{NodeDraft, Nodes};
 use std::collections::BTreeSet;
 
 /// What a graph is made from. The caller has read the files; this crate touches none.
@@ -61,57 +61,59 @@ pub struct LoadedGraph {
 
 /// Reads and checks everything. All errors are reported at once, with the warnings after them.
 pub fn load_graph(sources: &GraphSources<'_>) -> Result<LoadedGraph, Vec<Diagnostic>> {
-    let mut findings = Findings::default();
+    let mut diagnostics = Diagnostics::default();
     let lines = sources.flags.lines();
-    let Some(tree) = document::read(sources.graph, sources.format, &mut findings) else {
-        return Err(findings.into_vec());
+    let Some(tree) = document::read(sources.graph, sources.format, &mut diagnostics) else {
+        return Err(diagnostics.into_vec());
     };
     let mut readable = true;
     let mut files = Layers::default();
     for source in [sources.user, sources.project].into_iter().flatten() {
-        readable &= lay_toml(source, &mut files, &mut findings);
+        readable &= apply_toml(source, &mut files, &mut diagnostics);
     }
-    let nodes = lay_top(sources.graph, &tree, &mut files, &mut findings);
+    let nodes = apply_top_level(sources.graph, &tree, &mut files, &mut diagnostics);
     let mut flags = Layers::default();
-    lay_flags(sources.flags, &lines, &mut flags, &mut findings);
+    apply_flags(sources.flags, &lines, &mut flags, &mut diagnostics);
     let drafts = match nodes {
         Some(nodes) => {
-            Nodes { source: sources.graph, findings: &mut findings, foreign: BTreeSet::new() }.read(nodes)
+            Nodes { source: sources.graph, diagnostics: &mut diagnostics, foreign: BTreeSet::new() }
+                .read(nodes)
         }
         None => Vec::new(),
     };
-    links::check(&drafts, sources.graph, &mut findings);
+    links::check(&drafts, sources.graph, &mut diagnostics);
     if !readable {
-        return Err(findings.into_vec());
+        return Err(diagnostics.into_vec());
     }
-    Builder::new(sources, files, flags, findings).build(drafts)
+    Builder::new(sources, files, flags, diagnostics).build(drafts)
 }
 
 /// Lays the top level on and gives what stands under `nodes`. A file that is a list is a list of nodes.
-fn lay_top<'t, 's>(
+fn apply_top_level<'t, 's>(
     source: Source<'s>,
     tree: &'t Node,
     files: &mut Layers<'s>,
-    findings: &mut Findings,
+    diagnostics: &mut Diagnostics,
 ) -> Option<&'t Node> {
     let entries = match &tree.value {
         Value::List(_) => return Some(tree),
         Value::Map(entries) => entries.as_slice(),
         Value::Null => &[],
         _ => {
-            let found = findings.error(source, tree.span.clone(), "a graph must be a mapping with `nodes`");
-            found.label(format!("this is {}", tree.kind()));
+            let diagnostic =
+                diagnostics.error(source, tree.span.clone(), "a graph must be a mapping with `nodes`");
+            diagnostic.label(format!("this is {}", tree.kind()));
             return None;
         }
     };
-    let mut layer = Layer::of_file(source, Strictness::LoopFile, files, findings);
+    let mut layer = Layer::of_file(source, Strictness::Lenient, files, diagnostics);
     for entry in entries.iter().filter(|entry| entry.key != NODES) {
         layer.entry("", entry);
     }
     let nodes = entries.iter().find(|entry| entry.key == NODES && !entry.value.is_null());
     if nodes.is_none() {
         let end = source.text.lines().next().map_or(0, str::len);
-        findings
+        diagnostics
             .error(source, 0..end, "the graph has no nodes")
             .help("write `nodes:`, and below it a list of `{id: …, prompt: …}`");
     }
@@ -131,8 +133,8 @@ struct Builder<'a, 's> {
     /// The same with what holds for the run.
     run: Layers<'s>,
     graph: GraphPlan,
-    findings: Findings,
-    inquiry: Inquiry<'a, 's>,
+    diagnostics: Diagnostics,
+    machine_check: MachineCheck<'a, 's>,
 }
 
 impl<'a, 's> Builder<'a, 's> {
@@ -140,9 +142,9 @@ impl<'a, 's> Builder<'a, 's> {
         sources: &'a GraphSources<'s>,
         files: Layers<'s>,
         flags: Layers<'s>,
-        findings: Findings,
+        diagnostics: Diagnostics,
     ) -> Builder<'a, 's> {
-        let all = files.under(&flags);
+        let all = files.overlaid_with(&flags);
         // Above the nodes a budget is the run's, and each node's own is its own.
         let graph =
             GraphPlan { max_parallel: effective::max_parallel(&all), budget: effective::budget(&all) };
@@ -154,14 +156,14 @@ impl<'a, 's> Builder<'a, 's> {
             files,
             flags,
             graph,
-            findings,
-            inquiry: Inquiry::new(sources.machine, sources.graph),
+            diagnostics,
+            machine_check: MachineCheck::new(sources.machine, sources.graph),
         }
     }
 
-    fn build(mut self, drafts: Vec<Draft<'s>>) -> Result<LoadedGraph, Vec<Diagnostic>> {
+    fn build(mut self, drafts: Vec<NodeDraft<'s>>) -> Result<LoadedGraph, Vec<Diagnostic>> {
         let args = self.args(&drafts);
-        let common = complete(&self.shared, args.clone(), self.sources.detect, &mut Findings::default());
+        let common = complete(&self.shared, args.clone(), self.sources.detect, &mut Diagnostics::default());
         let mut nodes = Vec::with_capacity(drafts.len());
         let mut explain_nodes = Vec::new();
         let top = self.explained(&common, &args);
@@ -172,26 +174,26 @@ impl<'a, 's> Builder<'a, 's> {
             // Most nodes of a large graph say nothing but their prompt: what is the same for all is made once.
             let settings = match &common {
                 Some(common) if draft.own.is_empty() && shared_checked => Some(common.clone()),
-                _ => complete(&layers, args.clone(), self.sources.detect, &mut self.findings),
+                _ => complete(&layers, args.clone(), self.sources.detect, &mut self.diagnostics),
             };
             shared_checked |= draft.own.is_empty();
-            if settings.is_none() && !layers.is_wrong("agent") {
+            if settings.is_none() && !layers.is_invalid("agent") {
                 without_agent.push((draft.id.clone(), draft.at.clone()));
             }
             let Some((prompt, settings)) = self.prompt(&draft).zip(settings) else { continue };
-            self.inquiry.settings(&settings, &layers);
+            self.machine_check.settings(&settings, &layers);
             if self.sources.explain && explain_nodes.len() < MAX_EXPLAINED {
                 let own = explain(&settings, Some(&self.graph), &layers);
                 // Without a word of its own a node has no budget but the run's.
-                let of_run = |key: &str| keys::is_below(key, "budget") && draft.own.get(key).is_none();
+                let of_run = |key: &str| keys::is_in_block(key, "budget") && draft.own.get(key).is_none();
                 let otherwise = own.into_iter().filter(|s| !top.contains(s) && !of_run(s.key)).collect();
                 explain_nodes.push((NodeName::new(&draft.id), otherwise));
             }
             nodes.push(plan(draft, prompt, settings));
         }
         self.missing_agent(&without_agent);
-        if self.findings.has_errors() {
-            return Err(self.findings.into_vec());
+        if self.diagnostics.has_errors() {
+            return Err(self.diagnostics.into_vec());
         }
         Ok(LoadedGraph {
             plan: Plan {
@@ -200,57 +202,61 @@ impl<'a, 's> Builder<'a, 's> {
                 snapshots: false,
                 graph: Some(self.graph),
             },
-            warnings: self.findings.into_vec(),
-            faults: self.inquiry.faults.into_vec(),
+            warnings: self.diagnostics.into_vec(),
+            faults: self.machine_check.faults.into_vec(),
             explain: top,
             explain_nodes,
         })
     }
 
-    fn layers(&self, draft: &Draft<'s>) -> Layers<'s> {
+    fn layers(&self, draft: &NodeDraft<'s>) -> Layers<'s> {
         if draft.own.is_empty() {
             self.shared.clone()
         } else {
-            self.files.under(&draft.own).under(&self.flags)
+            self.files.overlaid_with(&draft.own).overlaid_with(&self.flags)
         }
     }
 
     /// The arguments that any node asks for; each gets all.
-    fn args(&mut self, drafts: &[Draft<'s>]) -> Vec<(String, String)> {
-        if self.shared.is_wrong("args") {
+    fn args(&mut self, drafts: &[NodeDraft<'s>]) -> Vec<(String, String)> {
+        if self.shared.is_invalid("args") {
             return Vec::new();
         }
-        let mut asked = BTreeSet::new();
-        let mut ask = |text: &str| asked.extend(placeholders::args_in(text));
+        let mut referenced = BTreeSet::new();
+        let mut ask = |text: &str| referenced.extend(placeholders::args_in(text));
         self.shared.commands().iter().for_each(|command| ask(&command.run));
         for draft in drafts {
             draft.own.commands().iter().for_each(|command| ask(&command.run));
             match &draft.prompt {
                 Some((PromptSource::Text(text), _)) => ask(text),
                 // What cannot be read is reported with its node.
-                Some((PromptSource::File(path), _)) => drop(self.inquiry.text(path, &mut ask)),
+                Some((PromptSource::File(path), _)) => drop(self.machine_check.text(path, &mut ask)),
                 Some((PromptSource::LoopFile, _)) | None => {}
             }
         }
-        let (declared, asked) = (self.shared.texts("args"), Vec::from_iter(asked));
-        args::assign(self.sources.args, &Known { declared: &declared, asked: &asked }, &mut self.findings)
+        let (declared, referenced) = (self.shared.texts("args"), Vec::from_iter(referenced));
+        args::assign(
+            self.sources.args,
+            &Known { declared: &declared, referenced: &referenced },
+            &mut self.diagnostics,
+        )
     }
 
-    fn prompt(&mut self, draft: &Draft<'s>) -> Option<PromptSource> {
+    fn prompt(&mut self, draft: &NodeDraft<'s>) -> Option<PromptSource> {
         let Some((prompt, span)) = &draft.prompt else {
-            if draft.says_prompt {
+            if draft.has_prompt_field {
                 return None;
             }
             let message = format!("the node `{}` has no prompt", draft.id);
-            let found = self.findings.error(self.sources.graph, draft.at.clone(), message);
-            found.help("give it a `prompt`, a `prompt_file` or a `deliverable`");
+            let diagnostic = self.diagnostics.error(self.sources.graph, draft.at.clone(), message);
+            diagnostic.help("give it a `prompt`, a `prompt_file` or a `deliverable`");
             return None;
         };
         if let PromptSource::File(path) = prompt
-            && let Err(why) = self.inquiry.text(path, &mut |_| {})
+            && let Err(why) = self.machine_check.text(path, &mut |_| {})
         {
             let message = format!("the prompt file `{path}` cannot be read");
-            self.inquiry.faults.error(self.sources.graph, span.clone(), message).label(why);
+            self.machine_check.faults.error(self.sources.graph, span.clone(), message).label(why);
         }
         Some(prompt.clone())
     }
@@ -261,7 +267,7 @@ impl<'a, 's> Builder<'a, 's> {
             1 => format!("the node `{first}` has no `agent`"),
             n => format!("the node `{first}` has no `agent`, nor have {} more", n - 1),
         };
-        self.findings.error(self.sources.graph, at.clone(), message).help(
+        self.diagnostics.error(self.sources.graph, at.clone(), message).help(
             "say `agent: claude` at the top level of the graph, in dogwatch.toml, or with `--set agent=claude`",
         );
     }
@@ -278,7 +284,7 @@ impl<'a, 's> Builder<'a, 's> {
     }
 }
 
-fn plan(draft: Draft<'_>, prompt: PromptSource, settings: Settings) -> NodePlan {
+fn plan(draft: NodeDraft<'_>, prompt: PromptSource, settings: Settings) -> NodePlan {
     NodePlan {
         name: NodeName::new(&draft.id),
         depends_on: draft.depends_on.iter().map(|(id, _)| NodeName::new(id)).collect(),

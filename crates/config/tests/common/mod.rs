@@ -113,7 +113,7 @@ pub fn error(yaml: &str) -> String {
     errors[0].strip_prefix("RALPH.md:").unwrap().to_owned()
 }
 
-/// All findings of a file, rendered.
+/// All diagnostics of a file, rendered.
 pub fn rendered(file: &str) -> String {
     let found = match Case::file(file).load() {
         Ok(loaded) => loaded.warnings,
