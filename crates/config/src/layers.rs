@@ -1,36 +1,38 @@
-//! Which value counts: built-in < user's `dogwatch.toml` < the project's < the loop file < flags; in a graph
-//! built-in < user < project < the file's top level < the node < flags.
+//! Combines the sources of settings by precedence.
 //!
-//! Layers are laid in that order; a later one replaces single keys, not whole blocks. Every value keeps
-//! the place it came from.
+//! For a loop: built-in < user's `dogwatch.toml` < project's `dogwatch.toml` < loop file < flags. For a graph:
+//! built-in < user < project < top level of the file < node < flags.
+//!
+//! Layers are applied in that order. A later layer replaces single keys, not whole blocks. Every value keeps
+//! its origin.
 
 use crate::diagnostic::{Diagnostics, Place, Source};
-use crate::keys::{self, Key, Standing};
+use crate::keys::{self, Key};
 use crate::nearest::nearest;
 use crate::parsed::{self, Ctx, Parsed, is_off};
 use crate::tree::{Entry, Node, Span, Value};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// How unknown keys are taken.
+/// How unknown top-level keys are handled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Strictness {
-    /// A loop file may carry keys of other tools at its top level; they are noted.
+    /// They are warnings: loop and graph files may contain keys of other tools.
     Lenient,
-    /// Nobody but dogwatch reads this.
+    /// They are errors: only dogwatch reads this source.
     Strict,
 }
 
-/// Where a value was written.
+/// The place where a value was set.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Origin<'s> {
     pub source: Source<'s>,
     pub span: Span,
-    /// Set for flags: `--delay`.
+    /// The flag, such as `--delay`, if the value comes from the command line.
     pub flag: Option<&'s str>,
 }
 
 impl Origin<'_> {
-    /// `RALPH.md:4:8` or `flag --delay`.
+    /// Formats the origin as `RALPH.md:4:8` or `flag --delay`.
     pub fn show(&self) -> String {
         match self.flag {
             Some(flag) => format!("flag {flag}"),
@@ -42,31 +44,33 @@ impl Origin<'_> {
     }
 }
 
+/// A valid value and its origin.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Assigned<'s> {
     pub value: Parsed,
     pub origin: Origin<'s>,
 }
 
-/// Whether there is an `idle` block: it means something by being there.
+/// Whether idle waits are on. An `idle` block turns them on even if it is empty.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Idle<'s> {
     On(Origin<'s>),
     Off(Origin<'s>),
 }
 
-/// All that was said, the strongest word per key.
+/// The combined settings of all applied layers.
 #[derive(Clone, Debug, Default)]
 pub struct Layers<'s> {
     values: BTreeMap<&'static str, Assigned<'s>>,
-    /// Keys with a value that was wrong. What follows from them is not reported on top.
+    /// Keys with an invalid value. Errors that follow from them are not reported.
     invalid: BTreeSet<&'static str>,
+    /// Whether a layer turned idle waits on or off.
     pub idle: Option<Idle<'s>>,
-    /// Idling was switched off at some point: what a weaker layer says about it is void.
+    /// A layer turned idle waits off, so the `idle` keys of weaker layers do not apply.
     cleared_idle: bool,
 }
 
-/// One source being laid on.
+/// Applies one source on top of the existing layers.
 pub struct Layer<'l, 's> {
     layers: &'l mut Layers<'s>,
     source: Source<'s>,
@@ -77,20 +81,23 @@ pub struct Layer<'l, 's> {
 }
 
 impl<'s> Layers<'s> {
+    /// Returns the value of a key, if a layer sets it.
     pub fn get(&self, path: &str) -> Option<&Assigned<'s>> {
         self.values.get(path)
     }
 
+    /// Returns whether a layer has an invalid value for a key.
     pub fn is_invalid(&self, path: &str) -> bool {
         self.invalid.contains(path)
     }
 
-    /// Nothing was said at all.
+    /// Returns whether no key is set.
     pub fn is_empty(&self) -> bool {
         self.values.is_empty() && self.invalid.is_empty() && self.idle.is_none()
     }
 
-    /// These with `stronger` laid over them. Who names an agent means its own reader, not that of another agent.
+    /// Returns these layers with `stronger` applied on top. An `agent` in `stronger` also resets `reader`, which
+    /// belongs to the other agent.
     pub fn overlaid_with(&self, stronger: &Layers<'s>) -> Layers<'s> {
         let mut all = self.clone();
         if stronger.cleared_idle {
@@ -105,7 +112,7 @@ impl<'s> Layers<'s> {
         all
     }
 
-    /// Takes a block out.
+    /// Removes a block.
     pub fn without(mut self, block: &str) -> Layers<'s> {
         self.values.retain(|path, _| !keys::is_in_block(path, block));
         self
@@ -118,6 +125,7 @@ impl<'s> Layers<'s> {
 }
 
 impl<'l, 's> Layer<'l, 's> {
+    /// Creates the layer of a file.
     pub fn of_file(
         source: Source<'s>,
         strictness: Strictness,
@@ -127,6 +135,7 @@ impl<'l, 's> Layer<'l, 's> {
         Layer { layers, source, strictness, flag: None, diagnostics, seen: BTreeSet::new() }
     }
 
+    /// Creates the layer of a flag.
     pub fn of_flag(
         source: Source<'s>,
         flag: &'s str,
@@ -143,7 +152,7 @@ impl<'l, 's> Layer<'l, 's> {
         }
     }
 
-    /// Lays a whole file on. False if it is not a mapping, so that nothing can be said about its keys.
+    /// Applies a whole file. Returns false if it is not a mapping.
     pub fn document(&mut self, tree: &Node) -> bool {
         match &tree.value {
             Value::Null => {}
@@ -164,15 +173,13 @@ impl<'l, 's> Layer<'l, 's> {
         }
     }
 
-    /// Lays one key on, which may be a block.
+    /// Applies one key or block.
     pub fn entry(&mut self, block: &str, entry: &Entry) {
         let path = if block.is_empty() { entry.key.clone() } else { format!("{block}.{}", entry.key) };
         if let Some(key) = keys::find(&path) {
             self.key(key, &path, entry);
         } else if keys::keys_in(&path).next().is_none() {
             self.unknown(block, entry);
-        } else if keys::keys_in(&path).all(|key| key.standing == Standing::Refused) {
-            self.refuse(&path, entry);
         } else {
             self.known_block(&path, entry);
         }
@@ -187,7 +194,7 @@ impl<'l, 's> Layer<'l, 's> {
                 }
                 self.block(path, entries);
             }
-            // `idle:` with nothing under it asks for idling as it comes.
+            // An empty `idle:` enables idle waits with the defaults.
             Value::Null | Value::Bool(true) if idle => {
                 self.layers.idle = Some(Idle::On(self.origin(&entry.key_span)));
             }
@@ -205,21 +212,13 @@ impl<'l, 's> Layer<'l, 's> {
     }
 
     fn key(&mut self, key: &'static Key, path: &str, entry: &Entry) {
-        match key.standing {
-            Standing::Refused => return self.refuse(key.path, entry),
-            Standing::NoEffect => {
-                let message = format!("`{}` has no effect in this version yet", key.path);
-                self.diagnostics.warning(self.source, entry.key_span.clone(), message);
-            }
-            Standing::InForce => {}
-        }
-        // A key without a value says nothing, as in `commands:` with all lines commented out.
+        // A key without a value counts as unset, for example `commands:` with all its items commented out.
         if entry.value.is_null() {
             return;
         }
-        // By two names, or by its own name and a dotted one: the reader of YAML cannot see that.
+        // The YAML parser cannot detect a key that is set by two names, or once with dots and once in a block.
         if !self.seen.insert(key.path) {
-            let message = format!("`{}` is given twice", key.path);
+            let message = format!("`{}` is set twice", key.path);
             self.diagnostics.error(self.source, entry.key_span.clone(), message);
             return;
         }
@@ -242,13 +241,6 @@ impl<'l, 's> Layer<'l, 's> {
         Origin { source: self.source, span: span.clone(), flag: self.flag }
     }
 
-    fn refuse(&mut self, path: &str, entry: &Entry) {
-        let message = format!("this version of dogwatch cannot do `{path}` yet");
-        self.diagnostics
-            .error(self.source, entry.key_span.clone(), message)
-            .help("remove it, or use a later version");
-    }
-
     fn unknown(&mut self, block: &str, entry: &Entry) {
         let message = match block {
             "" => format!("unknown key `{}`", entry.key),
@@ -268,10 +260,10 @@ impl<'l, 's> Layer<'l, 's> {
 }
 
 impl Layer<'_, '_> {
-    /// A key of another tool in a node of a graph; `near` is the node's own field that may have been meant.
+    /// Warns about an unknown key in a graph node. `near` is the most similar field of a node.
     pub fn warn_foreign(&mut self, entry: &Entry, near: Option<&str>) {
         let help = near.map(|near| format!("did you mean `{near}`?")).or_else(|| suggestion("", &entry.key));
-        let message = format!("a node has no key `{}`", entry.key);
+        let message = format!("unknown key `{}` in a node", entry.key);
         let diagnostic =
             self.diagnostics.warning(self.source, entry.key_span.clone(), message).label("ignored");
         if let Some(help) = help {
@@ -280,15 +272,15 @@ impl Layer<'_, '_> {
     }
 }
 
-/// What may have been meant by an unknown key.
+/// Returns the help text for an unknown key.
 fn suggestion(block: &str, key: &str) -> Option<String> {
     if let Some(near) = nearest(key, keys::names_in(block)) {
         return Some(format!("did you mean `{near}`?"));
     }
     if !block.is_empty() {
-        return keys::find(key).map(|_| format!("`{key}` is a key of the top level"));
+        return keys::find(key).map(|_| format!("`{key}` is a top-level key"));
     }
-    // The right word in the wrong place, or a dotted path with a typing error.
+    // Suggest a key of the same name in a block, or a similar dotted path.
     let leaf = |key: &&Key| key.path.rsplit('.').next();
     let same_leaf = keys::KEYS.iter().find(|known| leaf(known) == Some(key)).map(|known| known.path);
     let near_path = || nearest(key, keys::KEYS.iter().map(|known| known.path));
