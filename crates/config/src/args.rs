@@ -1,4 +1,4 @@
-//! Arguments for the loop, after `--` on the command line: `--name value`, `--name=value`, positionals.
+//! Loop arguments after `--` on the command line: `--name value`, `--name=value`, and positional arguments.
 
 use crate::commands::is_valid_name;
 use crate::diagnostic::{Diagnostics, Source};
@@ -8,15 +8,15 @@ use crate::parsed::listed;
 use crate::tree::Span;
 use crate::words::quote;
 
-/// What the loop file knows about arguments.
+/// The arguments that a loop file accepts.
 pub struct Known<'a> {
-    /// `args:` of the file; positionals go to these in order.
+    /// The names under `args:`. Positional arguments are assigned to these in order.
     pub declared: &'a [String],
-    /// Asked for by a placeholder; these can be given by name without being declared.
+    /// The names used in placeholders. They can be passed by name without being declared.
     pub referenced: &'a [String],
 }
 
-/// A value for every known argument, empty when none was given.
+/// Returns a value for every accepted argument; it is empty if the argument was not passed.
 pub fn assign(given: &[String], known: &Known<'_>, diagnostics: &mut Diagnostics) -> Vec<(String, String)> {
     let line = Line::of(given);
     let mut values: Vec<(String, Option<String>)> =
@@ -98,11 +98,11 @@ fn positional(
     } else {
         diagnostics
             .error(line.source(), span, "too many arguments")
-            .help(format!("the loop takes {}, each once", listed(&names).replace(" or ", " and ")));
+            .help(format!("the loop takes {}", listed(&names).replace(" or ", " and ")));
     }
 }
 
-/// The arguments as one line to point at.
+/// The arguments joined into one line, so that errors can point into it.
 struct Line {
     text: String,
     spans: Vec<Span>,
@@ -140,7 +140,7 @@ mod tests {
     }
 
     fn values(tokens: &[&str]) -> [String; 3] {
-        let values = given(tokens, &["a", "b"]).expect("all fit");
+        let values = given(tokens, &["a", "b"]).expect("all arguments are accepted");
         assert_eq!(
             values.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(),
             ["a", "b", "referenced"]
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn loop_56_arguments_come_by_name_or_in_order() {
+    fn loop_56_arguments_are_passed_by_name_or_in_order() {
         for (tokens, expected) in [
             (&[][..], ["", "", ""]),
             (&["--a", "1"], ["1", "", ""]),
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn loop_56_too_many_and_undeclared_arguments_are_refused() {
+    fn loop_56_too_many_and_undeclared_arguments_are_errors() {
         for (tokens, message) in [
             (&["1", "2", "3"][..], "command line:1:8: too many arguments"),
             (&["--a", "1", "2", "3"], "command line:1:12: too many arguments"),
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn loop_57_two_dashes_really_end_options() {
+    fn loop_57_a_second_double_dash_ends_options() {
         assert_eq!(values(&["--", "--a", "--"]), ["--a", "--", ""]);
         assert_eq!(values(&["--b", "--", "--", "--b"]), ["--b", "--", ""]);
         assert_eq!(values(&["1", "--", "--b"]), ["1", "--b", ""]);

@@ -1,4 +1,4 @@
-//! The `commands` list and the names of arguments.
+//! Parses the `commands` list and the names under `args`.
 
 use crate::limits::{MAX_ARGS, MAX_COMMANDS, MAX_NAME_BYTES};
 use crate::nearest::nearest;
@@ -9,6 +9,7 @@ use dogwatch_core::settings::CommandPlan;
 
 const FIELDS: [&str; 4] = ["name", "run", "timeout", "shell"];
 
+/// Parses the value of `commands`.
 pub fn parse(ctx: &mut Ctx<'_, '_>, node: &Node) -> Option<Vec<CommandPlan>> {
     let items = list(ctx, node, "a list of commands, each with `name` and `run`", MAX_COMMANDS)?;
     let read = all(items, |item| command(ctx, item))?;
@@ -16,7 +17,7 @@ pub fn parse(ctx: &mut Ctx<'_, '_>, node: &Node) -> Option<Vec<CommandPlan>> {
     check_unique(ctx, &names.collect::<Vec<_>>()).then_some(read)
 }
 
-/// `args`: a list of names.
+/// Parses the value of `args`, a list of names.
 pub fn names(ctx: &mut Ctx<'_, '_>, node: &Node) -> Option<Vec<String>> {
     let items = list(ctx, node, "a list of texts", MAX_ARGS)?;
     let read = all(items, |item| text(ctx, item).filter(|name| check_name(ctx, name, &item.span)))?;
@@ -46,7 +47,7 @@ fn command(ctx: &mut Ctx<'_, '_>, item: &Node) -> Option<CommandPlan> {
         return None;
     };
     warn_unknown(ctx, fields);
-    // All four are read before any is given up on, so that all errors are reported.
+    // Read all four fields before returning early, so that every error is reported.
     let name = required(ctx, item, fields, "name");
     let run = required(ctx, item, fields, "run");
     let timeout = optional(ctx, fields, "timeout", CommandPlan::DEFAULT_TIMEOUT, span);
@@ -55,10 +56,10 @@ fn command(ctx: &mut Ctx<'_, '_>, item: &Node) -> Option<CommandPlan> {
     Some(CommandPlan { name, run: run?, timeout: timeout?, shell: shell? })
 }
 
-/// Never fatal: other tools may keep notes of their own here.
+/// Warns about unknown fields. They are not errors because other tools may store their own fields here.
 fn warn_unknown(ctx: &mut Ctx<'_, '_>, fields: &[Entry]) {
     for field in fields.iter().filter(|field| !FIELDS.contains(&field.key.as_str())) {
-        let message = format!("a command has no field `{}`; it is ignored", field.key);
+        let message = format!("unknown field `{}` in a command; it is ignored", field.key);
         let diagnostic = ctx.diagnostics.warning(ctx.source, field.key_span.clone(), message);
         if let Some(near) = nearest(&field.key, FIELDS) {
             diagnostic.help(format!("did you mean `{near}`?"));
@@ -71,7 +72,7 @@ fn required(ctx: &mut Ctx<'_, '_>, item: &Node, fields: &[Entry], field: &str) -
         Some(node) => text(&mut ctx.of(field), node),
         None => {
             ctx.error(&item.span, format!("this command has no `{field}`"))
-                .help("each needs `name` and `run`");
+                .help("each command needs `name` and `run`");
             None
         }
     }
@@ -101,7 +102,7 @@ fn name_span(item: &Node) -> &Span {
     }
 }
 
-/// What can stand in a placeholder.
+/// Returns whether a name can be used in a placeholder.
 pub fn is_valid_name(name: &str) -> bool {
     !name.is_empty()
         && name.len() <= MAX_NAME_BYTES
@@ -110,8 +111,8 @@ pub fn is_valid_name(name: &str) -> bool {
 
 fn check_name(ctx: &mut Ctx<'_, '_>, name: &str, at: &Span) -> bool {
     if !is_valid_name(name) {
-        ctx.error(at, format!("`{name}` is not a name"))
-            .help(format!("a name has letters, digits, `-` and `_` only, at most {MAX_NAME_BYTES}"));
+        ctx.error(at, format!("`{name}` is not a valid name"))
+            .help(format!("use only letters, digits, `-` and `_`, at most {MAX_NAME_BYTES} characters"));
         return false;
     }
     true
@@ -128,7 +129,7 @@ fn check_unique(ctx: &mut Ctx<'_, '_>, names: &[(&str, &Span)]) -> bool {
     unique
 }
 
-/// Shown by `check --explain`.
+/// Formats a command for `check --explain`.
 pub fn show(plan: &CommandPlan) -> String {
     let timeout = if plan.timeout == CommandPlan::DEFAULT_TIMEOUT {
         String::new()
@@ -139,5 +140,5 @@ pub fn show(plan: &CommandPlan) -> String {
 }
 
 fn shown_timeout(timeout: Dur) -> String {
-    format!(" (at most {timeout})")
+    format!(" (timeout {timeout})")
 }

@@ -1,4 +1,4 @@
-//! From what was said to what holds: every setting filled in, and the rules between settings checked.
+//! Computes the effective settings: fills in defaults and checks the rules between settings.
 
 use crate::diagnostic::Diagnostics;
 use crate::layers::{Idle, Layers, Origin};
@@ -11,12 +11,13 @@ use dogwatch_core::settings::{
     WatchPolicy,
 };
 
-/// Typed looks into the layers. A key's kind decides its type, so a mismatch cannot come from a file.
+/// Typed accessors. The kind of a key determines the type of its value, so no file can cause a mismatch.
 impl Layers<'_> {
     fn value(&self, path: &str) -> Option<&Parsed> {
         self.get(path).map(|assigned| &assigned.value)
     }
 
+    /// Returns the words of a command line.
     pub fn words(&self, path: &str) -> Option<Vec<String>> {
         match self.value(path)? {
             Parsed::Words(words) => Some(words.clone()),
@@ -24,6 +25,7 @@ impl Layers<'_> {
         }
     }
 
+    /// Returns the value of `commands`.
     pub fn commands(&self) -> Vec<CommandPlan> {
         match self.value("commands") {
             Some(Parsed::Commands(commands)) => commands.clone(),
@@ -31,6 +33,7 @@ impl Layers<'_> {
         }
     }
 
+    /// Returns a list; it is empty if the key is not set.
     pub fn texts(&self, path: &str) -> Vec<String> {
         match self.value(path) {
             Some(Parsed::Texts(texts)) => texts.clone(),
@@ -38,6 +41,7 @@ impl Layers<'_> {
         }
     }
 
+    /// Returns the value of `reader`.
     pub fn reader(&self) -> Option<ReaderName> {
         match self.value("reader")? {
             Parsed::Reader(reader) => Some(*reader),
@@ -45,6 +49,7 @@ impl Layers<'_> {
         }
     }
 
+    /// Returns the value of `profile`, or the standard profile.
     pub fn profile(&self) -> Profile {
         match self.value("profile") {
             Some(Parsed::Profile(profile)) => *profile,
@@ -52,6 +57,7 @@ impl Layers<'_> {
         }
     }
 
+    /// Returns a text value.
     pub fn text(&self, path: &str) -> Option<String> {
         match self.value(path)? {
             Parsed::Text(text) => Some(text.clone()),
@@ -59,6 +65,7 @@ impl Layers<'_> {
         }
     }
 
+    /// Returns a flag, or `default` if the key is not set.
     pub fn flag(&self, path: &str, default: bool) -> bool {
         match self.value(path) {
             Some(Parsed::Flag(flag)) => *flag,
@@ -66,6 +73,7 @@ impl Layers<'_> {
         }
     }
 
+    /// Returns a duration, or `default` if the key is not set.
     pub fn dur(&self, path: &str, default: Dur) -> Dur {
         match self.value(path) {
             Some(Parsed::Dur(dur)) => *dur,
@@ -87,7 +95,7 @@ impl Layers<'_> {
         }
     }
 
-    /// How often something may happen; `off` is no limit.
+    /// Returns a count, where none means no limit.
     fn count_limit(&self, path: &str, default: Option<u32>) -> Option<u32> {
         match self.value(path) {
             Some(Parsed::Count(count)) => count.map(|n| u32::try_from(n).unwrap_or(u32::MAX)),
@@ -102,11 +110,12 @@ impl Layers<'_> {
         }
     }
 
-    /// A whole number of a key that has no `off`.
+    /// Returns a count of a key that cannot be `off`.
     fn count_u32(&self, path: &str, default: u32) -> u32 {
         self.count(path).and_then(|n| u32::try_from(n).ok()).unwrap_or(default)
     }
 
+    /// Returns a count; none if the key is `off` or not set.
     pub fn count(&self, path: &str) -> Option<u64> {
         match self.value(path)? {
             Parsed::Count(count) => *count,
@@ -115,6 +124,7 @@ impl Layers<'_> {
     }
 }
 
+/// Returns the watchdog limits; the profile supplies the defaults.
 pub fn watchdog(layers: &Layers<'_>) -> WatchPolicy {
     let built_in = WatchPolicy::of(layers.profile());
     WatchPolicy {
@@ -136,6 +146,7 @@ pub fn watchdog(layers: &Layers<'_>) -> WatchPolicy {
     }
 }
 
+/// Returns the limits for failed sessions.
 pub fn errors(layers: &Layers<'_>) -> ErrorPolicy {
     let built_in = ErrorPolicy::default();
     ErrorPolicy {
@@ -144,6 +155,7 @@ pub fn errors(layers: &Layers<'_>) -> ErrorPolicy {
     }
 }
 
+/// Returns the checks and their policy.
 pub fn checks(layers: &Layers<'_>) -> CheckPolicy {
     let built_in = CheckPolicy::default();
     CheckPolicy {
@@ -158,7 +170,7 @@ pub fn checks(layers: &Layers<'_>) -> CheckPolicy {
     }
 }
 
-/// Who has checks and says nothing else tries a few times; who has none goes on for ever.
+/// Returns the iteration limit. It defaults to a few attempts with checks, and to no limit without.
 pub fn max_iterations(layers: &Layers<'_>, checks: &CheckPolicy) -> Option<u64> {
     match layers.get("max_iterations") {
         Some(_) => layers.count("max_iterations"),
@@ -166,6 +178,7 @@ pub fn max_iterations(layers: &Layers<'_>, checks: &CheckPolicy) -> Option<u64> 
     }
 }
 
+/// Returns the recovery policy; `detect` chooses the reader of agents that do not name one.
 pub fn recovery(layers: &Layers<'_>, detect: &dyn Fn(&[String]) -> ReaderName) -> RecoveryPolicy {
     let built_in = RecoveryPolicy::default();
     RecoveryPolicy {
@@ -185,10 +198,12 @@ pub fn recovery(layers: &Layers<'_>, detect: &dyn Fn(&[String]) -> ReaderName) -
     }
 }
 
+/// Returns the number of graph nodes that may run at once.
 pub fn max_parallel(layers: &Layers<'_>) -> u32 {
     layers.count_u32("max_parallel", GraphPlan::DEFAULT_PARALLEL)
 }
 
+/// Returns the budget of the run or node.
 pub fn budget(layers: &Layers<'_>) -> Budget {
     Budget {
         iterations: layers.count("budget.iterations"),
@@ -202,6 +217,7 @@ pub fn budget(layers: &Layers<'_>) -> Budget {
     }
 }
 
+/// Returns the limits for rate limits and overload.
 pub fn limits(layers: &Layers<'_>) -> LimitPolicy {
     let built_in = LimitPolicy::default();
     LimitPolicy {
@@ -210,6 +226,7 @@ pub fn limits(layers: &Layers<'_>) -> LimitPolicy {
     }
 }
 
+/// Returns the MCP policy.
 pub fn mcp(layers: &Layers<'_>) -> McpPolicy {
     match layers.value("mcp") {
         Some(Parsed::Mcp(policy)) => policy.clone(),
@@ -217,6 +234,7 @@ pub fn mcp(layers: &Layers<'_>) -> McpPolicy {
     }
 }
 
+/// Returns the conditions that end an idle wait.
 pub fn wake_on(layers: &Layers<'_>) -> WakePolicy {
     WakePolicy {
         paths: layers.texts("wake_on.paths"),
@@ -225,31 +243,31 @@ pub fn wake_on(layers: &Layers<'_>) -> WakePolicy {
     }
 }
 
-/// Who is told, and of what. What is asked for with nobody to tell is an error.
+/// Returns the notification policy. `notify.on` without a command or a webhook is an error.
 pub fn notify(layers: &Layers<'_>, diagnostics: &mut Diagnostics) -> NotifyPolicy {
     let webhook = match layers.value("notify.webhook") {
         Some(Parsed::Webhook(webhook)) => Some(webhook.clone()),
         _ => None,
     };
     let command = layers.text("notify.command");
-    let said = layers.get("notify.on");
-    let wrong = layers.is_invalid("notify.command") || layers.is_invalid("notify.webhook");
-    let nobody = command.is_none() && webhook.is_none();
-    let on = match said.map(|assigned| &assigned.value) {
+    let assigned = layers.get("notify.on");
+    let invalid = layers.is_invalid("notify.command") || layers.is_invalid("notify.webhook");
+    let no_target = command.is_none() && webhook.is_none();
+    let on = match assigned.map(|assigned| &assigned.value) {
         Some(Parsed::NotifyOn(on)) => on.clone(),
-        _ if nobody => Vec::new(),
+        _ if no_target => Vec::new(),
         _ => NewsKind::ALL.to_vec(),
     };
-    if let (Some(said), true, false) = (said, nobody, wrong) {
-        let Origin { source, span, .. } = &said.origin;
+    if let (Some(assigned), true, false) = (assigned, no_target, invalid) {
+        let Origin { source, span, .. } = &assigned.origin;
         diagnostics
-            .error(*source, span.clone(), "`notify` names nobody who is to be told")
-            .help("set `notify.command` or `notify.webhook` too");
+            .error(*source, span.clone(), "`notify` needs a `command` or a `webhook`")
+            .help("set `notify.command` or `notify.webhook`");
     }
     NotifyPolicy { on, command, webhook }
 }
 
-/// The idle policy, if there is any: from an `idle` block or because `work_when` needs one.
+/// Returns the idle policy. An `idle` block or `work_when` enables it.
 pub fn idle(layers: &Layers<'_>, diagnostics: &mut Diagnostics) -> Option<IdlePolicy> {
     let gate = layers.get("work_when").map(|gate| &gate.origin);
     match (&layers.idle, gate) {
@@ -257,7 +275,7 @@ pub fn idle(layers: &Layers<'_>, diagnostics: &mut Diagnostics) -> Option<IdlePo
         (None | Some(Idle::Off(_)), None) => return None,
         (Some(Idle::Off(off)), Some(_)) => {
             diagnostics
-                .error(off.source, off.span.clone(), "`work_when` needs idling, but `idle` is off")
+                .error(off.source, off.span.clone(), "`work_when` needs an `idle` policy, but `idle` is off")
                 .help("remove one of the two");
             return None;
         }
@@ -283,7 +301,7 @@ pub fn idle(layers: &Layers<'_>, diagnostics: &mut Diagnostics) -> Option<IdlePo
     Some(policy)
 }
 
-/// The built-in stop is for those who set no limit of their own, neither by time nor by count.
+/// Returns the idle stop. The built-in stop applies only if neither `idle.stop_after` nor `idle.max` is set.
 fn stop_after(layers: &Layers<'_>, built_in: StopAfter) -> StopAfter {
     match layers.value("idle.stop_after") {
         Some(Parsed::StopAfter(stop_after)) => stop_after.clone(),
@@ -293,16 +311,16 @@ fn stop_after(layers: &Layers<'_>, built_in: StopAfter) -> StopAfter {
 }
 
 fn check_delays(layers: &Layers<'_>, policy: &IdlePolicy, diagnostics: &mut Diagnostics) {
-    let wrong = layers.is_invalid("idle.delay") || layers.is_invalid("idle.max_delay");
-    if wrong || policy.max_delay >= policy.delay {
+    let invalid = layers.is_invalid("idle.delay") || layers.is_invalid("idle.max_delay");
+    if invalid || policy.max_delay >= policy.delay {
         return;
     }
-    let said = |path: &str| layers.get(path).map(|assigned| &assigned.origin);
-    let Some(Origin { source, span, .. }) = said("idle.max_delay").or(said("idle.delay")) else { return };
+    let origin = |path: &str| layers.get(path).map(|assigned| &assigned.origin);
+    let Some(Origin { source, span, .. }) = origin("idle.max_delay").or(origin("idle.delay")) else { return };
     let message =
         format!("`idle.max_delay` ({}) is less than `idle.delay` ({})", policy.max_delay, policy.delay);
     let diagnostic = diagnostics.error(*source, span.clone(), message);
-    if said("idle.max_delay").is_none() {
-        diagnostic.help(format!("`idle.max_delay` is {} unless set; set it too", policy.max_delay));
+    if origin("idle.max_delay").is_none() {
+        diagnostic.help(format!("`idle.max_delay` defaults to {}; set it too", policy.max_delay));
     }
 }

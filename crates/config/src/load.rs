@@ -1,4 +1,4 @@
-//! Everything together: texts in, a plan out, or all that is wrong with them.
+//! Loads a loop file: combines all sources into a plan, or returns all errors.
 
 use crate::args::{self, Known};
 use crate::diagnostic::{Diagnostic, Diagnostics, Source};
@@ -15,39 +15,44 @@ use dogwatch_core::dur::Dur;
 use dogwatch_core::ids::NodeName;
 use dogwatch_core::settings::{NodePlan, Plan, ReaderName, Settings};
 
-/// What a run is made from. The caller has read the files; this crate touches none.
+/// The inputs of [`load`]. The caller reads the files; this crate does no I/O.
 pub struct Sources<'a> {
+    /// The loop file.
     pub loop_file: Source<'a>,
     /// The user's `dogwatch.toml`.
     pub user: Option<Source<'a>>,
     /// The project's `dogwatch.toml`.
     pub project: Option<Source<'a>>,
+    /// The flags of the command line.
     pub flags: &'a Flags,
-    /// What follows `--` on the command line.
+    /// The arguments after `--` on the command line.
     pub args: &'a [String],
-    /// The loop file's directory, by name.
+    /// The name of the loop file's directory.
     pub node_name: &'a str,
-    /// Which reader fits an agent's command line, when no key says so.
+    /// Chooses the reader for an agent's command line if the `reader` key is not set.
     pub detect: &'a dyn Fn(&[String]) -> ReaderName,
-    /// Where the loop would run. Without it only the files are looked at.
+    /// Answers questions about the machine. Without it only the files are checked.
     pub machine: Option<&'a dyn Machine>,
 }
 
-/// A loop, ready to be run.
+/// A validated loop that is ready to run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Loaded {
+    /// The plan, with one node.
     pub plan: Plan,
-    /// The prompt, before placeholders are filled in. Read afresh by `frontmatter::body` every iteration.
+    /// The prompt with its placeholders. `frontmatter::body` reads it again before every iteration.
     pub body: String,
-    /// The settings as written; compare with `frontmatter::settings` to see whether they changed.
+    /// The text of the settings. Compare it with `frontmatter::settings` to detect changes.
     pub frontmatter: String,
+    /// Problems that do not prevent a run.
     pub warnings: Vec<Diagnostic>,
-    /// Why it could not run on the machine that was asked, whatever the files say.
+    /// Reasons why the loop cannot run on this machine, although its files are valid.
     pub faults: Vec<Diagnostic>,
+    /// All settings with their values and origins.
     pub explain: Vec<Setting>,
 }
 
-/// Reads and checks everything. All errors are reported at once, with the warnings after them.
+/// Parses and checks a loop file. Returns all errors at once, followed by the warnings.
 pub fn load(sources: &Sources<'_>) -> Result<Loaded, Vec<Diagnostic>> {
     let mut diagnostics = Diagnostics::default();
     let lines = sources.flags.lines();
@@ -76,23 +81,23 @@ pub fn load(sources: &Sources<'_>) -> Result<Loaded, Vec<Diagnostic>> {
     })
 }
 
-/// A loop is one node. Said only to who means this very loop: `dogwatch.toml` is for graphs too.
+/// Warns about keys that only apply to graphs. `dogwatch.toml` may set them, because it applies to graphs too.
 fn warn_graph_keys(layers: &Layers<'_>, diagnostics: &mut Diagnostics) {
     let Some(assigned) = layers.get("max_parallel") else { return };
     let origin = &assigned.origin;
     if !origin.source.name.ends_with(".toml") {
-        let message = "`max_parallel` has no effect here: a loop is one node";
-        diagnostics.warning(origin.source, origin.span.clone(), message).help("it belongs into a graph file");
+        let message = "`max_parallel` has no effect in a loop: a loop has one node";
+        diagnostics.warning(origin.source, origin.span.clone(), message).help("set it in a graph file");
     }
 }
 
-/// Never look into a file that is too long, whatever else is wrong.
+/// Returns the text, or an empty text if the file is too large to be parsed.
 fn bounded(text: &str) -> &str {
     if text.len() > MAX_FILE_BYTES { "" } else { text }
 }
 
-/// Lays all sources on, weakest first. False if a file could not be read at all: then what it did not
-/// say is unknown, and nothing must be concluded from it.
+/// Applies all sources in ascending precedence. Returns false if a file could not be parsed; then no key can be
+/// reported as missing.
 fn apply_all<'s>(
     sources: &Sources<'s>,
     lines: &'s [FlagLine],
@@ -108,6 +113,7 @@ fn apply_all<'s>(
     readable
 }
 
+/// Applies the flags of the command line.
 pub fn apply_flags<'s>(
     flags: &Flags,
     lines: &'s [FlagLine],
@@ -116,13 +122,14 @@ pub fn apply_flags<'s>(
 ) {
     if flags.set.len() > MAX_SET_FLAGS {
         let source = Source { name: crate::flags::COMMAND_LINE, text: "" };
-        diagnostics.error_in(source, format!("more than {MAX_SET_FLAGS} `--set` flags"));
+        diagnostics.error_in(source, format!("too many `--set` flags: at most {MAX_SET_FLAGS} are allowed"));
     }
     for line in lines {
         line.apply(layers, diagnostics);
     }
 }
 
+/// Applies a `dogwatch.toml`. Returns false if it could not be parsed.
 pub fn apply_toml<'s>(source: Source<'s>, layers: &mut Layers<'s>, diagnostics: &mut Diagnostics) -> bool {
     if is_too_long(source, source.text, MAX_SETTINGS_BYTES, diagnostics) {
         return false;
@@ -131,11 +138,7 @@ pub fn apply_toml<'s>(source: Source<'s>, layers: &mut Layers<'s>, diagnostics: 
         Ok(tree) => Layer::of_file(source, Strictness::Strict, layers, diagnostics).document(&tree),
         Err(all) => {
             for bad in all {
-                diagnostics.error(
-                    source,
-                    bad.span.unwrap_or(0..0),
-                    format!("this is not TOML: {}", bad.message),
-                );
+                diagnostics.error(source, bad.span.unwrap_or(0..0), format!("invalid TOML: {}", bad.message));
             }
             false
         }
@@ -154,7 +157,7 @@ fn apply_loop_file<'s>(source: Source<'s>, layers: &mut Layers<'s>, diagnostics:
         Err(bad) => {
             let span = bad.span.unwrap_or(split.offset..split.offset);
             let diagnostic =
-                diagnostics.error(source, span, format!("the frontmatter is not YAML: {}", bad.message));
+                diagnostics.error(source, span, format!("invalid YAML in the frontmatter: {}", bad.message));
             if let Some(help) = bad.help {
                 diagnostic.help(help);
             }
@@ -163,23 +166,23 @@ fn apply_loop_file<'s>(source: Source<'s>, layers: &mut Layers<'s>, diagnostics:
     }
 }
 
-/// `part` is the whole text or the settings in it.
+/// Reports an error if `part`, the whole file or its settings, is too large.
 pub fn is_too_long(source: Source<'_>, part: &str, max: usize, diagnostics: &mut Diagnostics) -> bool {
     let too_long = part.len() > max;
     if too_long {
-        let what = if part.len() < source.text.len() { "settings" } else { "file" };
-        let message = format!("{} bytes are too many for the {what}", part.len());
-        diagnostics.error_in(source, message).help(format!("at most {max} are read"));
+        let what = if part.len() < source.text.len() { "the settings are" } else { "the file is" };
+        let message = format!("{what} too large: {} bytes", part.len());
+        diagnostics.error_in(source, message).help(format!("at most {max} bytes are allowed"));
     }
     too_long
 }
 
 fn missing_agent(source: Source<'_>, diagnostics: &mut Diagnostics) {
     let help = match frontmatter::split(source.text).shape {
-        Shape::Fenced => "say which agent to run, e.g. `agent: claude`",
-        Shape::NoFence => "begin the file with `---`, `agent: claude`, `---`",
-        Shape::NeverClosed => "the frontmatter is never closed; end it with a line of `---`",
-        Shape::NotAtStart => "the opening `---` must be the first line, without blanks before it",
+        Shape::Fenced => "name the agent to run, for example `agent: claude`",
+        Shape::NoFence => "start the file with the lines `---`, `agent: claude`, `---`",
+        Shape::NeverClosed => "the frontmatter is not closed; end it with a `---` line",
+        Shape::NotAtStart => "the opening `---` must be the first line, with no whitespace before it",
     };
     diagnostics
         .error(source, 0..source.text.lines().next().unwrap_or("").len(), "`agent` is missing")
@@ -206,7 +209,7 @@ fn settings(
     settings
 }
 
-/// Everything filled in; none without an agent.
+/// Returns the complete settings, or none if there is no agent.
 pub fn complete(
     layers: &Layers<'_>,
     args: Vec<(String, String)>,
@@ -241,7 +244,7 @@ pub fn complete(
     })
 }
 
-/// The arguments that prompt and commands mention.
+/// Returns the arguments that the prompt and the commands refer to.
 pub fn referenced_args<'t>(body: &str, runs: impl Iterator<Item = &'t str>) -> Vec<String> {
     let mut referenced = placeholders::args_in(body);
     referenced.extend(runs.flat_map(placeholders::args_in));

@@ -1,4 +1,4 @@
-//! A graph file as a tree, whatever it is written in.
+//! Parses a graph file in any of its formats.
 
 use crate::diagnostic::{Diagnostics, Source};
 use crate::limits::{MAX_GRAPH_BYTES, MAX_GRAPH_EVENTS};
@@ -7,7 +7,7 @@ use crate::tree::Node;
 use crate::yaml::Bounds;
 use crate::{json, toml, yaml};
 
-/// What a graph is written in, by the end of its file's name.
+/// The format of a graph file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     Yaml,
@@ -16,10 +16,10 @@ pub enum Format {
 }
 
 impl Format {
-    /// None if such a file is no graph.
+    /// Returns the format for a file name, or none if its extension is not one of a graph file.
     pub fn of(file_name: &str) -> Option<Format> {
-        let (_, ending) = file_name.rsplit_once('.')?;
-        match ending {
+        let (_, extension) = file_name.rsplit_once('.')?;
+        match extension {
             "yaml" | "yml" => Some(Format::Yaml),
             "toml" => Some(Format::Toml),
             "json" => Some(Format::Json),
@@ -28,7 +28,7 @@ impl Format {
     }
 }
 
-/// Reads a file; what is wrong with it as YAML, TOML or JSON is reported.
+/// Parses a graph file and reports syntax errors.
 pub fn read(source: Source<'_>, format: Format, diagnostics: &mut Diagnostics) -> Option<Node> {
     if is_too_long(source, source.text, MAX_GRAPH_BYTES, diagnostics) {
         return None;
@@ -40,7 +40,7 @@ pub fn read(source: Source<'_>, format: Format, diagnostics: &mut Diagnostics) -
                 let diagnostic = diagnostics.error(
                     source,
                     bad.span.unwrap_or(0..0),
-                    format!("this is not YAML: {}", bad.message),
+                    format!("invalid YAML: {}", bad.message),
                 );
                 if let Some(help) = bad.help {
                     diagnostic.help(help);
@@ -51,14 +51,14 @@ pub fn read(source: Source<'_>, format: Format, diagnostics: &mut Diagnostics) -
         Format::Toml => toml::parse(source.text)
             .map_err(|all| {
                 for bad in all {
-                    let message = format!("this is not TOML: {}", bad.message);
+                    let message = format!("invalid TOML: {}", bad.message);
                     diagnostics.error(source, bad.span.unwrap_or(0..0), message);
                 }
             })
             .ok(),
         Format::Json => json::parse(source.text)
             .map_err(|bad| {
-                diagnostics.error(source, bad.span, format!("this is not JSON: {}", bad.message));
+                diagnostics.error(source, bad.span, format!("invalid JSON: {}", bad.message));
             })
             .ok(),
     }

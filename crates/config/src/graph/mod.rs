@@ -1,7 +1,7 @@
-//! Graph files: many nodes, each with a prompt and settings of its own, from a text to a plan.
+//! Parses graph files: many nodes, each with its own prompt and settings.
 //!
-//! The file's top level holds settings for all nodes and `nodes`; a node may say any of them otherwise. What the
-//! graph says about itself (`links`) is checked before anything can start.
+//! The top level of the file holds `nodes` and the settings of all nodes. A node can override most of these
+//! settings. `links` checks the ids and dependencies before the run starts.
 
 mod document;
 mod links;
@@ -26,40 +26,44 @@ use dogwatch_core::settings::{GraphPlan, NodePlan, Plan, PromptSource, ReaderNam
 use node::{NodeDraft, Nodes};
 use std::collections::BTreeSet;
 
-/// What a graph is made from. The caller has read the files; this crate touches none.
+/// The inputs of [`load_graph`]. The caller reads the files; this crate does no I/O.
 pub struct GraphSources<'a> {
+    /// The graph file.
     pub graph: Source<'a>,
+    /// Its format.
     pub format: Format,
     /// The user's `dogwatch.toml`.
     pub user: Option<Source<'a>>,
     /// The project's `dogwatch.toml`.
     pub project: Option<Source<'a>>,
+    /// The flags of the command line.
     pub flags: &'a Flags,
-    /// What follows `--` on the command line.
+    /// The arguments after `--` on the command line.
     pub args: &'a [String],
-    /// Which reader fits an agent's command line, when no key says so.
+    /// Chooses the reader for an agent's command line if the `reader` key is not set.
     pub detect: &'a dyn Fn(&[String]) -> ReaderName,
-    /// Where the graph would run. Without it only the files are looked at.
+    /// Answers questions about the machine. Without it only the files are checked.
     pub machine: Option<&'a dyn Machine>,
-    /// Explain the settings, too.
+    /// Whether to fill in the `explain` fields of the result.
     pub explain: bool,
 }
 
-/// A graph, ready to be run.
+/// A validated graph that is ready to run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LoadedGraph {
     /// The nodes in the order of the file.
     pub plan: Plan,
+    /// Problems that do not prevent a run.
     pub warnings: Vec<Diagnostic>,
-    /// Why it could not run on the machine that was asked, whatever the files say.
+    /// Reasons why the graph cannot run on this machine, although its files are valid.
     pub faults: Vec<Diagnostic>,
-    /// What holds for every node that says nothing else; empty unless asked for.
+    /// The settings of nodes that override nothing; empty unless requested.
     pub explain: Vec<Setting>,
-    /// What is otherwise for a node: of the first [`MAX_EXPLAINED`].
+    /// The settings that differ in each of the first [`MAX_EXPLAINED`] nodes.
     pub explain_nodes: Vec<(NodeName, Vec<Setting>)>,
 }
 
-/// Reads and checks everything. All errors are reported at once, with the warnings after them.
+/// Parses and checks a graph. Returns all errors at once, followed by the warnings.
 pub fn load_graph(sources: &GraphSources<'_>) -> Result<LoadedGraph, Vec<Diagnostic>> {
     let mut diagnostics = Diagnostics::default();
     let lines = sources.flags.lines();
@@ -88,7 +92,7 @@ pub fn load_graph(sources: &GraphSources<'_>) -> Result<LoadedGraph, Vec<Diagnos
     Builder::new(sources, files, flags, diagnostics).build(drafts)
 }
 
-/// Lays the top level on and gives what stands under `nodes`. A file that is a list is a list of nodes.
+/// Applies the top-level settings and returns the value of `nodes`. A file that is a list is a list of nodes.
 fn apply_top_level<'t, 's>(
     source: Source<'s>,
     tree: &'t Node,
@@ -115,22 +119,23 @@ fn apply_top_level<'t, 's>(
         let end = source.text.lines().next().map_or(0, str::len);
         diagnostics
             .error(source, 0..end, "the graph has no nodes")
-            .help("write `nodes:`, and below it a list of `{id: …, prompt: …}`");
+            .help("add `nodes:` with a list of `{id: …, prompt: …}`");
     }
     nodes.map(|entry: &Entry| &entry.value)
 }
 
 const NODES: &str = "nodes";
 
-/// Makes the plan from what was read.
+/// Builds the plan from the parsed nodes and layers.
 struct Builder<'a, 's> {
     sources: &'a GraphSources<'s>,
-    /// All files, without what holds for the run as a whole.
+    /// The layers of all files, without the run's budget.
     files: Layers<'s>,
+    /// The layers of all flags, without the run's budget.
     flags: Layers<'s>,
-    /// What a node has that says nothing.
+    /// The settings of a node that overrides nothing.
     shared: Layers<'s>,
-    /// The same with what holds for the run.
+    /// The same with the run's budget.
     run: Layers<'s>,
     graph: GraphPlan,
     diagnostics: Diagnostics,
@@ -145,7 +150,7 @@ impl<'a, 's> Builder<'a, 's> {
         diagnostics: Diagnostics,
     ) -> Builder<'a, 's> {
         let all = files.overlaid_with(&flags);
-        // Above the nodes a budget is the run's, and each node's own is its own.
+        // A top-level budget applies to the run, and a node's budget to that node.
         let graph =
             GraphPlan { max_parallel: effective::max_parallel(&all), budget: effective::budget(&all) };
         let (files, flags) = (files.without("budget"), flags.without("budget"));
@@ -171,7 +176,7 @@ impl<'a, 's> Builder<'a, 's> {
         let mut shared_checked = false;
         for draft in drafts {
             let layers = self.layers(&draft);
-            // Most nodes of a large graph say nothing but their prompt: what is the same for all is made once.
+            // Most nodes of a large graph only have a prompt, so their shared settings are computed once.
             let settings = match &common {
                 Some(common) if draft.own.is_empty() && shared_checked => Some(common.clone()),
                 _ => complete(&layers, args.clone(), self.sources.detect, &mut self.diagnostics),
@@ -184,10 +189,10 @@ impl<'a, 's> Builder<'a, 's> {
             self.machine_check.settings(&settings, &layers);
             if self.sources.explain && explain_nodes.len() < MAX_EXPLAINED {
                 let own = explain(&settings, Some(&self.graph), &layers);
-                // Without a word of its own a node has no budget but the run's.
+                // A node without its own budget has only the run's budget, which is listed with the run.
                 let of_run = |key: &str| keys::is_in_block(key, "budget") && draft.own.get(key).is_none();
-                let otherwise = own.into_iter().filter(|s| !top.contains(s) && !of_run(s.key)).collect();
-                explain_nodes.push((NodeName::new(&draft.id), otherwise));
+                let different = own.into_iter().filter(|s| !top.contains(s) && !of_run(s.key)).collect();
+                explain_nodes.push((NodeName::new(&draft.id), different));
             }
             nodes.push(plan(draft, prompt, settings));
         }
@@ -217,20 +222,20 @@ impl<'a, 's> Builder<'a, 's> {
         }
     }
 
-    /// The arguments that any node asks for; each gets all.
+    /// Returns the arguments that any node uses. Every node gets all of them.
     fn args(&mut self, drafts: &[NodeDraft<'s>]) -> Vec<(String, String)> {
         if self.shared.is_invalid("args") {
             return Vec::new();
         }
         let mut referenced = BTreeSet::new();
-        let mut ask = |text: &str| referenced.extend(placeholders::args_in(text));
-        self.shared.commands().iter().for_each(|command| ask(&command.run));
+        let mut collect = |text: &str| referenced.extend(placeholders::args_in(text));
+        self.shared.commands().iter().for_each(|command| collect(&command.run));
         for draft in drafts {
-            draft.own.commands().iter().for_each(|command| ask(&command.run));
+            draft.own.commands().iter().for_each(|command| collect(&command.run));
             match &draft.prompt {
-                Some((PromptSource::Text(text), _)) => ask(text),
-                // What cannot be read is reported with its node.
-                Some((PromptSource::File(path), _)) => drop(self.machine_check.text(path, &mut ask)),
+                Some((PromptSource::Text(text), _)) => collect(text),
+                // An unreadable file is reported with its node.
+                Some((PromptSource::File(path), _)) => drop(self.machine_check.text(path, &mut collect)),
                 Some((PromptSource::LoopFile, _)) | None => {}
             }
         }
@@ -247,15 +252,15 @@ impl<'a, 's> Builder<'a, 's> {
             if draft.has_prompt_field {
                 return None;
             }
-            let message = format!("the node `{}` has no prompt", draft.id);
+            let message = format!("node `{}` has no prompt", draft.id);
             let diagnostic = self.diagnostics.error(self.sources.graph, draft.at.clone(), message);
-            diagnostic.help("give it a `prompt`, a `prompt_file` or a `deliverable`");
+            diagnostic.help("add a `prompt`, a `prompt_file` or a `deliverable`");
             return None;
         };
         if let PromptSource::File(path) = prompt
             && let Err(why) = self.machine_check.text(path, &mut |_| {})
         {
-            let message = format!("the prompt file `{path}` cannot be read");
+            let message = format!("cannot read the prompt file `{path}`");
             self.machine_check.faults.error(self.sources.graph, span.clone(), message).label(why);
         }
         Some(prompt.clone())
@@ -264,21 +269,21 @@ impl<'a, 's> Builder<'a, 's> {
     fn missing_agent(&mut self, nodes: &[(String, crate::tree::Span)]) {
         let Some((first, at)) = nodes.first() else { return };
         let message = match nodes.len() {
-            1 => format!("the node `{first}` has no `agent`"),
-            n => format!("the node `{first}` has no `agent`, nor have {} more", n - 1),
+            1 => format!("node `{first}` has no `agent`"),
+            n => format!("node `{first}` and {} more have no `agent`", n - 1),
         };
         self.diagnostics.error(self.sources.graph, at.clone(), message).help(
-            "say `agent: claude` at the top level of the graph, in dogwatch.toml, or with `--set agent=claude`",
+            "set `agent: claude` at the top level of the graph, in dogwatch.toml, or with `--set agent=claude`",
         );
     }
 
-    /// What holds for all. Where every node names its own agent there is none to show.
+    /// Returns the settings that all nodes share. If every node names its own agent, the shared agent is empty.
     fn explained(&self, common: &Option<Settings>, args: &[(String, String)]) -> Vec<Setting> {
         if !self.sources.explain {
             return Vec::new();
         }
-        let nobody = Settings::of(Vec::new(), ReaderName::Plain);
-        let settings = common.clone().unwrap_or(Settings { args: args.to_vec(), ..nobody });
+        let no_agent = Settings::of(Vec::new(), ReaderName::Plain);
+        let settings = common.clone().unwrap_or(Settings { args: args.to_vec(), ..no_agent });
         let settings = Settings { budget: self.graph.budget.clone(), ..settings };
         explain(&settings, Some(&self.graph), &self.run)
     }

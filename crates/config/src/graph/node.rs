@@ -1,4 +1,4 @@
-//! One node of a graph file: what is its own, and the settings it says besides.
+//! Parses one node of a graph file: its own fields and the settings it overrides.
 
 use crate::diagnostic::{Diagnostics, Severity, Source};
 use crate::keys;
@@ -11,40 +11,40 @@ use crate::tree::{Entry, Node, Span, Value};
 use dogwatch_core::settings::PromptSource;
 use std::collections::BTreeSet;
 
-/// The fields that only a node has. `deliverable` is another name for `prompt`, `name` for `id`.
+/// The fields that only nodes have. `deliverable` is an alias of `prompt`, and `name` of `id`.
 const FIELDS: [&str; 8] =
     ["id", "name", "prompt", "prompt_file", "deliverable", "depends_on", "touches", "parallel_safe"];
 
-/// Settings that hold for the whole run.
+/// Settings that apply to the whole run and cannot be set in a node.
 const RUN_KEYS: [&str; 6] =
     ["args", "max_parallel", "watchdog.run", "notify.on", "notify.command", "notify.webhook"];
 
-/// A node as it was written, before it is known whether what it names is there.
+/// A parsed node whose dependencies and files are not checked yet.
 #[derive(Debug)]
 pub struct NodeDraft<'s> {
     pub id: String,
-    /// Where it is named.
+    /// The span of its id.
     pub at: Span,
     pub depends_on: Vec<(String, Span)>,
     pub touches: Vec<String>,
     pub parallel_safe: bool,
     pub prompt: Option<(PromptSource, Span)>,
-    /// It says something about a prompt, right or wrong.
+    /// Whether it has a prompt field, valid or not.
     pub has_prompt_field: bool,
-    /// What it says itself.
+    /// The settings that it overrides.
     pub own: Layers<'s>,
 }
 
-/// Reads nodes one after the other.
+/// Parses the nodes of a graph.
 pub struct Nodes<'f, 's> {
     pub source: Source<'s>,
     pub diagnostics: &'f mut Diagnostics,
-    /// Keys of other tools, each noted once.
+    /// Unknown keys that already caused a warning. Each is reported once.
     pub foreign: BTreeSet<String>,
 }
 
 impl<'s> Nodes<'_, 's> {
-    /// All nodes, from a list, or from a mapping by id.
+    /// Parses all nodes from a list, or from a mapping by id.
     pub fn read(&mut self, nodes: &Node) -> Vec<NodeDraft<'s>> {
         let count = match &nodes.value {
             Value::List(items) => items.len(),
@@ -62,7 +62,7 @@ impl<'s> Nodes<'_, 's> {
             let message = format!("the graph has {count} nodes; at most {MAX_NODES} are allowed");
             self.diagnostics
                 .error(self.source, nodes.span.clone(), message)
-                .help("divide it into several graphs");
+                .help("split it into several graphs");
             return Vec::new();
         }
         match &nodes.value {
@@ -81,7 +81,7 @@ impl<'s> Nodes<'_, 's> {
             return None;
         };
         let id = match &named.value.value {
-            // `id: 7` means what it says; `1.10` might not.
+            // `id: 7` is unambiguous. `1.10` is not, because YAML reads it as 1.1.
             Value::Int(n) => n.to_string(),
             _ => text(&mut self.ctx(&named.key), &named.value)?,
         };
@@ -93,7 +93,7 @@ impl<'s> Nodes<'_, 's> {
         if let Some(id) = fields.iter().find(|field| field.key == "id")
             && id.value.text() != Some(&entry.key)
         {
-            let message = format!("this node is called `{}`, and `id` says otherwise", entry.key);
+            let message = format!("the `id` of node `{}` differs from its key", entry.key);
             self.diagnostics.error(self.source, id.key_span.clone(), message).help("remove the `id`");
         }
         self.draft(entry.key.clone(), entry.key_span.clone(), fields)
@@ -137,7 +137,7 @@ impl<'s> Nodes<'_, 's> {
         deliverable: Option<&Entry>,
     ) -> Option<(PromptSource, Span)> {
         if let (Some(_), Some(second)) = (prompt, file) {
-            let message = "a node has a `prompt` or a `prompt_file`, not both";
+            let message = "a node cannot have both `prompt` and `prompt_file`";
             self.diagnostics.error(self.source, second.key_span.clone(), message);
             return None;
         }
@@ -145,16 +145,17 @@ impl<'s> Nodes<'_, 's> {
             let path = text(&mut self.ctx("prompt_file"), &file.value)?;
             return Some((PromptSource::File(path), file.value.span.clone()));
         }
-        let said = prompt.or(deliverable)?;
-        let words = text(&mut self.ctx(&said.key), &said.value)?;
+        let field = prompt.or(deliverable)?;
+        let words = text(&mut self.ctx(&field.key), &field.value)?;
         if words.len() > MAX_PROMPT_BYTES {
-            let message = format!("{} bytes are too many for `{}`", words.len(), said.key);
-            let diagnostic = self.diagnostics.error(self.source, said.value.span.clone(), message);
-            diagnostic
-                .help(format!("at most {MAX_PROMPT_BYTES}; put it into a file and name that: `prompt_file`"));
+            let message = format!("`{}` is too long: {} bytes", field.key, words.len());
+            let diagnostic = self.diagnostics.error(self.source, field.value.span.clone(), message);
+            diagnostic.help(format!(
+                "at most {MAX_PROMPT_BYTES} bytes are allowed; move it to a file and set `prompt_file`"
+            ));
             return None;
         }
-        Some((PromptSource::Text(words), said.value.span.clone()))
+        Some((PromptSource::Text(words), field.value.span.clone()))
     }
 
     fn dependencies(&mut self, node: &Node) -> Option<Vec<(String, Span)>> {
@@ -170,7 +171,7 @@ impl<'s> Nodes<'_, 's> {
         })
     }
 
-    /// The settings of the node itself.
+    /// Parses the settings that the node overrides.
     fn own(&mut self, fields: &[Entry]) -> Layers<'s> {
         let mut own = Layers::default();
         let mut layer = Layer::of_file(self.source, Strictness::Lenient, &mut own, self.diagnostics);
@@ -187,9 +188,9 @@ impl<'s> Nodes<'_, 's> {
             if let Some(assigned) = own.get(key)
                 && self.diagnostics.has_room(Severity::Error)
             {
-                let message = format!("`{key}` holds for the whole graph, not for a node");
+                let message = format!("`{key}` applies to the whole graph, not to a node");
                 let diagnostic = self.diagnostics.error(self.source, assigned.origin.span.clone(), message);
-                diagnostic.help("put it at the top level of the file");
+                diagnostic.help("move it to the top level of the file");
             }
         }
         own
