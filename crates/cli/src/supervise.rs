@@ -45,7 +45,9 @@ fn refuse(error: &LockError) -> Failure {
             message,
             "dogwatch keeps its locks in $XDG_STATE_HOME/dogwatch, or ~/.local/state/dogwatch: it must be writable",
         ),
-        LockError::StateDir { .. } => Failure::with_hint(message, "give another place with --state-dir"),
+        LockError::StateDir { .. } => {
+            Failure::with_hint(message, "choose another directory with --state-dir")
+        }
     }
 }
 

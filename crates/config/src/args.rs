@@ -1,27 +1,27 @@
-//! Arguments for the loop, after `--` on the command line: `--name value`, `--name=value`, positionals.
+//! Loop arguments after `--` on the command line: `--name value`, `--name=value`, and positional arguments.
 
-use crate::commands::is_fit_name;
-use crate::diagnostic::{Findings, Source};
+use crate::commands::is_valid_name;
+use crate::diagnostic::{Diagnostics, Source};
 use crate::flags::COMMAND_LINE;
 use crate::nearest::nearest;
 use crate::parsed::listed;
 use crate::tree::Span;
 use crate::words::quote;
 
-/// What the loop file knows about arguments.
+/// The arguments that a loop file accepts.
 pub struct Known<'a> {
-    /// `args:` of the file; positionals go to these in order.
+    /// The names under `args:`. Positional arguments are assigned to these in order.
     pub declared: &'a [String],
-    /// Asked for by a placeholder; these can be given by name without being declared.
-    pub asked: &'a [String],
+    /// The names used in placeholders. They can be passed by name without being declared.
+    pub referenced: &'a [String],
 }
 
-/// A value for every known argument, empty when none was given.
-pub fn assign(given: &[String], known: &Known<'_>, findings: &mut Findings) -> Vec<(String, String)> {
+/// Returns a value for every accepted argument; it is empty if the argument was not passed.
+pub fn assign(given: &[String], known: &Known<'_>, diagnostics: &mut Diagnostics) -> Vec<(String, String)> {
     let line = Line::of(given);
     let mut values: Vec<(String, Option<String>)> =
         known.declared.iter().map(|name| (name.clone(), None)).collect();
-    for name in known.asked.iter().filter(|name| !known.declared.contains(name)) {
+    for name in known.referenced.iter().filter(|name| !known.declared.contains(name)) {
         if !values.iter().any(|(earlier, _)| earlier == name) {
             values.push((name.clone(), None));
         }
@@ -41,9 +41,9 @@ pub fn assign(given: &[String], known: &Known<'_>, findings: &mut Findings) -> V
                     (option, given.get(at - 1).map(String::as_str))
                 }
             };
-            named(name, value, &mut values, &line, span, findings);
+            named(name, value, &mut values, &line, span, diagnostics);
         } else {
-            positional(token, known, &mut values, &line, span, findings);
+            positional(token, known, &mut values, &line, span, diagnostics);
         }
     }
     values.into_iter().map(|(name, value)| (name, value.unwrap_or_default())).collect()
@@ -55,23 +55,25 @@ fn named(
     values: &mut [(String, Option<String>)],
     line: &Line,
     span: Span,
-    findings: &mut Findings,
+    diagnostics: &mut Diagnostics,
 ) {
     if let Some(slot) = values.iter_mut().find(|(known, _)| known == name) {
         match value {
             Some(value) => slot.1 = Some(value.to_owned()),
             None => {
-                findings.error(line.source(), span, format!("`--{name}` needs a value"));
+                diagnostics.error(line.source(), span, format!("`--{name}` needs a value"));
             }
         }
         return;
     }
     let near = nearest(name, values.iter().map(|(known, _)| known.as_str())).map(str::to_owned);
-    let found = findings.error(line.source(), span, format!("the loop has no argument `{name}`"));
+    let diagnostic = diagnostics.error(line.source(), span, format!("the loop has no argument `{name}`"));
     match near {
-        Some(near) => found.help(format!("did you mean `--{near}`?")),
-        None if is_fit_name(name) => found.help(format!("declare it in the loop file: `args: [{name}]`")),
-        None => found,
+        Some(near) => diagnostic.help(format!("did you mean `--{near}`?")),
+        None if is_valid_name(name) => {
+            diagnostic.help(format!("declare it in the loop file: `args: [{name}]`"))
+        }
+        None => diagnostic,
     };
 }
 
@@ -81,7 +83,7 @@ fn positional(
     values: &mut [(String, Option<String>)],
     line: &Line,
     span: Span,
-    findings: &mut Findings,
+    diagnostics: &mut Diagnostics,
 ) {
     let declared = values.iter_mut().take(known.declared.len());
     if let Some(slot) = { declared }.find(|(_, value)| value.is_none()) {
@@ -90,17 +92,17 @@ fn positional(
     }
     let names: Vec<&str> = known.declared.iter().map(String::as_str).collect();
     if names.is_empty() {
-        findings
+        diagnostics
             .error(line.source(), span, format!("the loop declares no arguments, but got `{token}`"))
             .help("declare them in the loop file: `args: [name]`, or pass `--name value`");
     } else {
-        findings
+        diagnostics
             .error(line.source(), span, "too many arguments")
-            .help(format!("the loop takes {}, each once", listed(&names).replace(" or ", " and ")));
+            .help(format!("the loop takes {}", listed(&names).replace(" or ", " and ")));
     }
 }
 
-/// The arguments as one line to point at.
+/// The arguments joined into one line, so that errors can point into it.
 struct Line {
     text: String,
     spans: Vec<Span>,
@@ -129,21 +131,25 @@ mod tests {
 
     fn given(tokens: &[&str], declared: &[&str]) -> Result<Vec<(String, String)>, Vec<String>> {
         let own = |texts: &[&str]| texts.iter().map(|t| t.to_string()).collect::<Vec<_>>();
-        let mut findings = Findings::default();
-        let (declared, asked) = (own(declared), own(&["asked"]));
-        let values = assign(&own(tokens), &Known { declared: &declared, asked: &asked }, &mut findings);
-        let found = findings.into_vec();
+        let mut diagnostics = Diagnostics::default();
+        let (declared, referenced) = (own(declared), own(&["referenced"]));
+        let values =
+            assign(&own(tokens), &Known { declared: &declared, referenced: &referenced }, &mut diagnostics);
+        let found = diagnostics.into_vec();
         if found.is_empty() { Ok(values) } else { Err(found.iter().map(|d| d.to_string()).collect()) }
     }
 
     fn values(tokens: &[&str]) -> [String; 3] {
-        let values = given(tokens, &["a", "b"]).expect("all fit");
-        assert_eq!(values.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(), ["a", "b", "asked"]);
+        let values = given(tokens, &["a", "b"]).expect("all arguments are accepted");
+        assert_eq!(
+            values.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(),
+            ["a", "b", "referenced"]
+        );
         [0, 1, 2].map(|i: usize| values[i].1.clone())
     }
 
     #[test]
-    fn item_56_arguments_come_by_name_or_in_order() {
+    fn loop_56_arguments_are_passed_by_name_or_in_order() {
         for (tokens, expected) in [
             (&[][..], ["", "", ""]),
             (&["--a", "1"], ["1", "", ""]),
@@ -156,7 +162,7 @@ mod tests {
             (&["--a", "", "2"], ["", "2", ""]),
             (&["-x", "y"], ["-x", "y", ""]),
             (&["--a", "--b", "2"], ["--b", "2", ""]),
-            (&["--asked", "x"], ["", "", "x"]),
+            (&["--referenced", "x"], ["", "", "x"]),
             (&["--a", "1", "--a", "2"], ["2", "", ""]),
         ] {
             assert_eq!(values(tokens), expected, "{tokens:?}");
@@ -164,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn item_56_too_many_and_undeclared_arguments_are_refused() {
+    fn loop_56_too_many_and_undeclared_arguments_are_errors() {
         for (tokens, message) in [
             (&["1", "2", "3"][..], "command line:1:8: too many arguments"),
             (&["--a", "1", "2", "3"], "command line:1:12: too many arguments"),
@@ -179,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn item_57_two_dashes_really_end_options() {
+    fn loop_57_a_second_double_dash_ends_options() {
         assert_eq!(values(&["--", "--a", "--"]), ["--a", "--", ""]);
         assert_eq!(values(&["--b", "--", "--", "--b"]), ["--b", "--", ""]);
         assert_eq!(values(&["1", "--", "--b"]), ["1", "--b", ""]);

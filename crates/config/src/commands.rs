@@ -1,4 +1,4 @@
-//! The `commands` list and the names of arguments.
+//! Parses the `commands` list and the names under `args`.
 
 use crate::limits::{MAX_ARGS, MAX_COMMANDS, MAX_NAME_BYTES};
 use crate::nearest::nearest;
@@ -9,19 +9,20 @@ use dogwatch_core::settings::CommandPlan;
 
 const FIELDS: [&str; 4] = ["name", "run", "timeout", "shell"];
 
+/// Parses the value of `commands`.
 pub fn parse(ctx: &mut Ctx<'_, '_>, node: &Node) -> Option<Vec<CommandPlan>> {
     let items = list(ctx, node, "a list of commands, each with `name` and `run`", MAX_COMMANDS)?;
     let read = all(items, |item| command(ctx, item))?;
     let names = read.iter().map(|plan| plan.name.as_str()).zip(items.iter().map(name_span));
-    are_unique(ctx, &names.collect::<Vec<_>>()).then_some(read)
+    check_unique(ctx, &names.collect::<Vec<_>>()).then_some(read)
 }
 
-/// `args`: a list of names.
+/// Parses the value of `args`, a list of names.
 pub fn names(ctx: &mut Ctx<'_, '_>, node: &Node) -> Option<Vec<String>> {
     let items = list(ctx, node, "a list of texts", MAX_ARGS)?;
-    let read = all(items, |item| text(ctx, item).filter(|name| is_name(ctx, name, &item.span)))?;
+    let read = all(items, |item| text(ctx, item).filter(|name| check_name(ctx, name, &item.span)))?;
     let names = read.iter().map(String::as_str).zip(items.iter().map(|item| &item.span));
-    are_unique(ctx, &names.collect::<Vec<_>>()).then_some(read)
+    check_unique(ctx, &names.collect::<Vec<_>>()).then_some(read)
 }
 
 fn list<'n>(ctx: &mut Ctx<'_, '_>, node: &'n Node, what: &str, max: usize) -> Option<&'n [Node]> {
@@ -45,23 +46,23 @@ fn command(ctx: &mut Ctx<'_, '_>, item: &Node) -> Option<CommandPlan> {
             .label(format!("this is {}", item.kind()));
         return None;
     };
-    note_unknown(ctx, fields);
-    // All four are read before any is given up on, so that all errors are reported.
+    warn_unknown(ctx, fields);
+    // Read all four fields before returning early, so that every error is reported.
     let name = required(ctx, item, fields, "name");
     let run = required(ctx, item, fields, "run");
     let timeout = optional(ctx, fields, "timeout", CommandPlan::DEFAULT_TIMEOUT, span);
     let shell = optional(ctx, fields, "shell", false, flag);
-    let name = name.filter(|name| is_name(ctx, name, name_span(item)))?;
+    let name = name.filter(|name| check_name(ctx, name, name_span(item)))?;
     Some(CommandPlan { name, run: run?, timeout: timeout?, shell: shell? })
 }
 
-/// Never fatal: other tools may keep notes of their own here.
-fn note_unknown(ctx: &mut Ctx<'_, '_>, fields: &[Entry]) {
+/// Warns about unknown fields. They are not errors because other tools may store their own fields here.
+fn warn_unknown(ctx: &mut Ctx<'_, '_>, fields: &[Entry]) {
     for field in fields.iter().filter(|field| !FIELDS.contains(&field.key.as_str())) {
-        let message = format!("a command has no field `{}`; it is ignored", field.key);
-        let found = ctx.findings.warning(ctx.source, field.key_span.clone(), message);
+        let message = format!("unknown field `{}` in a command; it is ignored", field.key);
+        let diagnostic = ctx.diagnostics.warning(ctx.source, field.key_span.clone(), message);
         if let Some(near) = nearest(&field.key, FIELDS) {
-            found.help(format!("did you mean `{near}`?"));
+            diagnostic.help(format!("did you mean `{near}`?"));
         }
     }
 }
@@ -71,7 +72,7 @@ fn required(ctx: &mut Ctx<'_, '_>, item: &Node, fields: &[Entry], field: &str) -
         Some(node) => text(&mut ctx.of(field), node),
         None => {
             ctx.error(&item.span, format!("this command has no `{field}`"))
-                .help("each needs `name` and `run`");
+                .help("each command needs `name` and `run`");
             None
         }
     }
@@ -101,23 +102,23 @@ fn name_span(item: &Node) -> &Span {
     }
 }
 
-/// What can stand in a placeholder.
-pub fn is_fit_name(name: &str) -> bool {
+/// Returns whether a name can be used in a placeholder.
+pub fn is_valid_name(name: &str) -> bool {
     !name.is_empty()
         && name.len() <= MAX_NAME_BYTES
         && name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-'))
 }
 
-fn is_name(ctx: &mut Ctx<'_, '_>, name: &str, at: &Span) -> bool {
-    if !is_fit_name(name) {
-        ctx.error(at, format!("`{name}` is not a name"))
-            .help(format!("a name has letters, digits, `-` and `_` only, at most {MAX_NAME_BYTES}"));
+fn check_name(ctx: &mut Ctx<'_, '_>, name: &str, at: &Span) -> bool {
+    if !is_valid_name(name) {
+        ctx.error(at, format!("`{name}` is not a valid name"))
+            .help(format!("use only letters, digits, `-` and `_`, at most {MAX_NAME_BYTES} characters"));
         return false;
     }
     true
 }
 
-fn are_unique(ctx: &mut Ctx<'_, '_>, names: &[(&str, &Span)]) -> bool {
+fn check_unique(ctx: &mut Ctx<'_, '_>, names: &[(&str, &Span)]) -> bool {
     let mut unique = true;
     for (i, (name, at)) in names.iter().enumerate() {
         if names[..i].iter().any(|(earlier, _)| earlier == name) {
@@ -128,7 +129,7 @@ fn are_unique(ctx: &mut Ctx<'_, '_>, names: &[(&str, &Span)]) -> bool {
     unique
 }
 
-/// Shown by `check --explain`.
+/// Formats a command for `check --explain`.
 pub fn show(plan: &CommandPlan) -> String {
     let timeout = if plan.timeout == CommandPlan::DEFAULT_TIMEOUT {
         String::new()
@@ -139,5 +140,5 @@ pub fn show(plan: &CommandPlan) -> String {
 }
 
 fn shown_timeout(timeout: Dur) -> String {
-    format!(" (at most {timeout})")
+    format!(" (timeout {timeout})")
 }

@@ -1,18 +1,19 @@
-//! HTML comments in a prompt are notes between people: the agent does not see them. Two exceptions:
-//! inside a code fence they are part of the example, and `<!-- ralph:… -->` is a marker, whose very
-//! text the agent must read to be able to repeat it.
+//! Removes HTML comments from a prompt. They are notes for people, and the agent does not see them.
+//!
+//! Two kinds of comments are kept: those inside a code fence, because they are part of the example, and
+//! `<!-- ralph:… -->` markers, because the agent must read the exact text to be able to print it.
 
 const OPEN: &str = "<!--";
 const CLOSE: &str = "-->";
 const MARKER: &str = "ralph:";
 
-/// `text` without its comments. A comment that is never closed is no comment.
+/// Returns `text` without its comments. An unclosed comment is kept as plain text.
 pub fn strip(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
     let mut fence: Option<Fence> = None;
     let mut at_line_start = true;
-    // Beyond the last close nothing can end a comment; looking again for each open would be quadratic.
+    // No comment can end after the last `-->`. Searching again for every `<!--` would be quadratic.
     let last_close = text.rfind(CLOSE).unwrap_or(0);
     while !rest.is_empty() {
         let line_len = rest.find('\n').map_or(rest.len(), |at| at + 1);
@@ -41,7 +42,7 @@ pub fn strip(text: &str) -> String {
     out
 }
 
-/// The first comment that begins within the first `line_len` bytes; it may end on any later line.
+/// Finds the first comment that starts within the first `line_len` bytes. It may end on any later line.
 fn first_comment(rest: &str, line_len: usize) -> Option<(usize, usize)> {
     let start = rest[..line_len].find(OPEN)?;
     let inside = start + OPEN.len();
@@ -53,14 +54,14 @@ fn is_marker(comment: &str) -> bool {
     comment[OPEN.len()..].trim_start().starts_with(MARKER)
 }
 
-/// An open code fence: three or more of one character.
+/// An open code fence: three or more backticks or tildes.
 struct Fence {
     mark: char,
     len: usize,
 }
 
 impl Fence {
-    /// Any indentation is allowed, since fences stand inside list items too.
+    /// Parses an opening fence. Any indentation is allowed because list items can contain fences.
     fn opened_by(line: &str) -> Option<Fence> {
         let line = line.trim();
         let mark = line.chars().next().filter(|c| matches!(c, '`' | '~'))?;
@@ -81,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn item_12_html_comments_are_removed_but_not_in_fences() {
+    fn loop_12_html_comments_are_removed_outside_fences() {
         for (text, kept) in [
             ("a <!-- x --> b", "a  b"),
             ("a\n<!-- x\ny\n-->\nb", "a\n\nb"),
@@ -106,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn item_13_a_marker_in_the_body_is_kept() {
+    fn loop_13_a_marker_in_the_body_is_kept() {
         for text in [
             "say <!-- ralph:state idle --> when done",
             "<!--ralph:state idle reason=no_pending_tasks-->",
@@ -118,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_full_of_unclosed_comments_is_read_in_no_time() {
+    fn many_unclosed_comments_take_linear_time() {
         let text = "<!-- \n".repeat(100_000);
         assert_eq!(strip(&text), text);
     }

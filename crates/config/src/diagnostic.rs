@@ -1,7 +1,7 @@
-//! What is wrong with a file or a flag, where, and what to do about it.
+//! Errors and warnings about files and flags, with their place and a suggested fix.
 //!
-//! A diagnostic carries the line it points at, made fit to be shown, so it can be rendered, stored or
-//! sent anywhere without the file. All findings of a load are collected; nobody fixes one per attempt.
+//! A diagnostic contains a printable copy of the line it points at, so it can be rendered, stored or sent
+//! without the file. A load collects all diagnostics, so that the user can fix them in one pass.
 
 use crate::limits::MAX_DIAGNOSTICS;
 use crate::tree::Span;
@@ -10,82 +10,96 @@ use dogwatch_core::text::{clip, printable};
 use serde::Serialize;
 use std::fmt;
 
-/// A text and the name people know it by.
+/// The text of a file and the file name used in messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Source<'a> {
+    /// The name used in messages.
     pub name: &'a str,
+    /// The whole text.
     pub text: &'a str,
 }
 
+/// Whether a diagnostic prevents the run from starting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
+    /// The settings cannot be used.
     Error,
+    /// The settings can be used, but part of them has no effect.
     Warning,
 }
 
+/// An error or a warning about a file or a flag.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Diagnostic {
+    /// Error or warning.
     pub severity: Severity,
+    /// One line that names the problem.
     pub message: String,
     /// The file's name as given, or `command line`.
     pub file: String,
+    /// The place in the file; none if the diagnostic is about the file as a whole.
     pub place: Option<Place>,
-    /// Stands beside the caret.
+    /// The text beside the caret.
     pub label: Option<String>,
-    /// What to do about it.
+    /// How to fix the problem.
     pub help: Option<String>,
 }
 
-/// A place in a file, with the line itself.
+/// A place in a file, with a copy of its line.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Place {
-    /// Bytes of the whole file.
+    /// The byte range in the whole file.
     pub span: Span,
-    /// From 1.
+    /// The line number, from 1.
     pub line: usize,
-    /// In characters, from 1.
+    /// The column in characters, from 1.
     pub column: usize,
-    /// The line without anything a terminal might obey.
+    /// The line, with control characters replaced.
     pub text: String,
-    /// Bytes of `text` to put the caret under.
+    /// The byte range of `text` to underline.
     pub mark: Span,
 }
 
+/// How a diagnostic is rendered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Style {
+    /// Without escape sequences.
     Plain,
-    /// With ANSI colours.
+    /// With ANSI colors.
     Styled,
 }
 
-/// Messages quote what people wrote; nobody reads more of it than this.
+/// The maximum length of a message. Messages quote values from files, which can be long.
 const MAX_MESSAGE_BYTES: usize = 1_000;
 const BOM: char = '\u{feff}';
 
 impl Diagnostic {
+    /// Creates a diagnostic without a label or a help text.
     pub fn new(severity: Severity, source: Source<'_>, span: Option<Span>, message: &str) -> Diagnostic {
         Diagnostic {
             severity,
-            message: shown(message),
-            file: shown(source.name),
+            message: sanitize(message),
+            file: sanitize(source.name),
             place: span.map(|span| Place::of(source.text, span)),
             label: None,
             help: None,
         }
     }
 
+    /// Sets the text beside the caret.
     pub fn label(&mut self, label: impl AsRef<str>) -> &mut Diagnostic {
-        self.label = Some(shown(label.as_ref()));
+        self.label = Some(sanitize(label.as_ref()));
         self
     }
 
+    /// Sets the suggested fix.
     pub fn help(&mut self, help: impl AsRef<str>) -> &mut Diagnostic {
-        self.help = Some(shown(help.as_ref()));
+        self.help = Some(sanitize(help.as_ref()));
         self
     }
 
-    /// `RALPH.md:4:8`, or only the file.
+    /// Returns the position as `RALPH.md:4:8`, or only the file name.
     pub fn position(&self) -> String {
         match &self.place {
             Some(place) => format!("{}:{}:{}", self.file, place.line, place.column),
@@ -93,7 +107,7 @@ impl Diagnostic {
         }
     }
 
-    /// The whole finding as lines of text, without a newline at the end.
+    /// Renders the diagnostic as lines of text, without a final newline.
     pub fn render(&self, style: Style) -> String {
         let level = match self.severity {
             Severity::Error => Level::ERROR,
@@ -119,7 +133,7 @@ impl Diagnostic {
     }
 }
 
-/// In one line, for logs.
+/// Formats the diagnostic as one line, for logs.
 impl fmt::Display for Diagnostic {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.position(), self.message)
@@ -129,7 +143,7 @@ impl fmt::Display for Diagnostic {
 impl std::error::Error for Diagnostic {}
 
 impl Place {
-    /// The line that holds the span's first byte. A span over several lines is marked on the first.
+    /// Returns the place of a span. A span of several lines is underlined on its first line only.
     pub fn of(text: &str, span: Span) -> Place {
         let start = clip(text, span.start).len();
         let end = clip(text, span.end).len().max(start);
@@ -138,9 +152,9 @@ impl Place {
         if line_start == 0 && text.starts_with(BOM) && start >= BOM.len_utf8() {
             line_start = BOM.len_utf8();
         }
-        let before = fit(&text[line_start..start]);
-        let marked = fit(text[start..end.min(line_end)].trim_end());
-        let line = fit(text[line_start..line_end].trim_end_matches('\r'));
+        let before = replace_unprintable(&text[line_start..start]);
+        let marked = replace_unprintable(text[start..end.min(line_end)].trim_end());
+        let line = replace_unprintable(text[line_start..line_end].trim_end_matches('\r'));
         Place {
             line: text.as_bytes()[..start].iter().filter(|b| **b == b'\n').count() + 1,
             column: before.chars().count() + 1,
@@ -151,8 +165,8 @@ impl Place {
     }
 }
 
-/// Character for character, so that columns stay true.
-fn fit(line: &str) -> String {
+/// Replaces every unprintable character with one other character, so that columns stay correct.
+fn replace_unprintable(line: &str) -> String {
     let mut buffer = [0; 4];
     line.chars()
         .map(|c| {
@@ -162,42 +176,46 @@ fn fit(line: &str) -> String {
         .collect()
 }
 
-/// One line, fit to be shown, of bounded length.
-fn shown(text: &str) -> String {
+/// Returns the text as one printable line of limited length.
+fn sanitize(text: &str) -> String {
     let clean = printable(text).replace('\n', " ");
     let clipped = clip(&clean, MAX_MESSAGE_BYTES);
     if clipped.len() < clean.len() { format!("{clipped}…") } else { clean }
 }
 
-/// What was found so far, in order.
+/// Collects the diagnostics of a load, in order.
 #[derive(Debug, Default)]
-pub struct Findings {
-    found: Vec<Diagnostic>,
-    /// The last finding beyond the limit, which is not kept.
+pub struct Diagnostics {
+    kept: Vec<Diagnostic>,
+    /// The last diagnostic over the limit. Callers may modify it, but it is not reported.
     spare: Option<Diagnostic>,
+    /// The number of diagnostics over the limit.
     dropped: usize,
 }
 
-impl Findings {
+impl Diagnostics {
+    /// Adds an error at a place in a file.
     pub fn error(&mut self, source: Source<'_>, span: Span, message: impl AsRef<str>) -> &mut Diagnostic {
         self.push(Severity::Error, source, Some(span), message.as_ref())
     }
 
+    /// Adds a warning at a place in a file.
     pub fn warning(&mut self, source: Source<'_>, span: Span, message: impl AsRef<str>) -> &mut Diagnostic {
         self.push(Severity::Warning, source, Some(span), message.as_ref())
     }
 
-    /// For what is wrong with a file as a whole.
+    /// Adds an error about a file as a whole.
     pub fn error_in(&mut self, source: Source<'_>, message: impl AsRef<str>) -> &mut Diagnostic {
         self.push(Severity::Error, source, None, message.as_ref())
     }
 
-    /// Whether one more would be shown. Who looks for a hint in a large file should ask before.
+    /// Returns whether another diagnostic of this severity would be reported. Check it before computing an
+    /// expensive help text.
     pub fn has_room(&self, severity: Severity) -> bool {
-        self.found.iter().filter(|d| d.severity == severity).count() < MAX_DIAGNOSTICS
+        self.kept.iter().filter(|d| d.severity == severity).count() < MAX_DIAGNOSTICS
     }
 
-    /// The same is not told twice: the nodes of a graph share most of their settings.
+    /// Adds a diagnostic unless an equal one exists: the nodes of a graph share most of their settings.
     fn push(
         &mut self,
         severity: Severity,
@@ -207,34 +225,35 @@ impl Findings {
     ) -> &mut Diagnostic {
         if !self.has_room(severity) {
             self.dropped += 1;
-            // Without its place: to count the lines of a large file again and again would take for ever.
+            // Skip the place: counting the lines of a large file for every diagnostic is too slow.
             return self.spare.insert(Diagnostic::new(severity, source, None, message));
         }
         let new = Diagnostic::new(severity, source, span, message);
         let same =
             |old: &Diagnostic| (&old.message, &old.file, &old.place) == (&new.message, &new.file, &new.place);
-        let at = self.found.iter().position(same).unwrap_or(self.found.len());
-        if at == self.found.len() {
-            self.found.push(new);
+        let at = self.kept.iter().position(same).unwrap_or(self.kept.len());
+        if at == self.kept.len() {
+            self.kept.push(new);
         }
-        &mut self.found[at]
+        &mut self.kept[at]
     }
 
+    /// Returns whether an error was added.
     pub fn has_errors(&self) -> bool {
-        self.found.iter().any(|d| d.severity == Severity::Error)
+        self.kept.iter().any(|d| d.severity == Severity::Error)
     }
 
-    /// Everything found, errors first; if there was more, the last says so.
+    /// Returns all diagnostics, errors first. If some were dropped, the last entry gives their number.
     pub fn into_vec(mut self) -> Vec<Diagnostic> {
-        self.found.sort_by_key(|d| d.severity == Severity::Warning);
+        self.kept.sort_by_key(|d| d.severity == Severity::Warning);
         if let Some(spare) = self.spare {
             let message = match self.dropped {
-                1 => "1 more finding is not shown".to_owned(),
-                n => format!("{n} more findings are not shown"),
+                1 => "1 more diagnostic not shown".to_owned(),
+                n => format!("{n} more diagnostics not shown"),
             };
             let rest = Source { name: &spare.file, text: "" };
-            self.found.push(Diagnostic::new(Severity::Warning, rest, None, &message));
+            self.kept.push(Diagnostic::new(Severity::Warning, rest, None, &message));
         }
-        self.found
+        self.kept
     }
 }

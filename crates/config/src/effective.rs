@@ -1,6 +1,6 @@
-//! From what was said to what holds: every setting filled in, and the rules between settings checked.
+//! Computes the effective settings: fills in defaults and checks the rules between settings.
 
-use crate::diagnostic::Findings;
+use crate::diagnostic::Diagnostics;
 use crate::layers::{Idle, Layers, Origin};
 use crate::parsed::Parsed;
 use dogwatch_core::dur::{Dur, Limit};
@@ -11,12 +11,13 @@ use dogwatch_core::settings::{
     WakePolicy, WatchPolicy,
 };
 
-/// Typed looks into the layers. A key's kind decides its type, so a mismatch cannot come from a file.
+/// Typed accessors. The kind of a key determines the type of its value, so no file can cause a mismatch.
 impl Layers<'_> {
     fn value(&self, path: &str) -> Option<&Parsed> {
         self.get(path).map(|assigned| &assigned.value)
     }
 
+    /// Returns the words of a command line.
     pub fn words(&self, path: &str) -> Option<Vec<String>> {
         match self.value(path)? {
             Parsed::Words(words) => Some(words.clone()),
@@ -24,6 +25,7 @@ impl Layers<'_> {
         }
     }
 
+    /// Returns the value of `commands`.
     pub fn commands(&self) -> Vec<CommandPlan> {
         match self.value("commands") {
             Some(Parsed::Commands(commands)) => commands.clone(),
@@ -31,6 +33,7 @@ impl Layers<'_> {
         }
     }
 
+    /// Returns a list; it is empty if the key is not set.
     pub fn texts(&self, path: &str) -> Vec<String> {
         match self.value(path) {
             Some(Parsed::Texts(texts)) => texts.clone(),
@@ -38,6 +41,7 @@ impl Layers<'_> {
         }
     }
 
+    /// Returns the value of `reader`.
     pub fn reader(&self) -> Option<ReaderName> {
         match self.value("reader")? {
             Parsed::Reader(reader) => Some(*reader),
@@ -45,6 +49,7 @@ impl Layers<'_> {
         }
     }
 
+    /// Returns the value of `profile`, or the standard profile.
     pub fn profile(&self) -> Profile {
         match self.value("profile") {
             Some(Parsed::Profile(profile)) => *profile,
@@ -52,6 +57,7 @@ impl Layers<'_> {
         }
     }
 
+    /// Returns a text value.
     pub fn text(&self, path: &str) -> Option<String> {
         match self.value(path)? {
             Parsed::Text(text) => Some(text.clone()),
@@ -59,6 +65,7 @@ impl Layers<'_> {
         }
     }
 
+    /// Returns a flag, or `default` if the key is not set.
     pub fn flag(&self, path: &str, default: bool) -> bool {
         match self.value(path) {
             Some(Parsed::Flag(flag)) => *flag,
@@ -66,6 +73,7 @@ impl Layers<'_> {
         }
     }
 
+    /// Returns a duration, or `default` if the key is not set.
     pub fn dur(&self, path: &str, default: Dur) -> Dur {
         match self.value(path) {
             Some(Parsed::Dur(dur)) => *dur,
@@ -87,8 +95,8 @@ impl Layers<'_> {
         }
     }
 
-    /// How often something may happen; `off` is no limit.
-    fn times(&self, path: &str, default: Option<u32>) -> Option<u32> {
+    /// Returns a count, where none means no limit.
+    fn count_limit(&self, path: &str, default: Option<u32>) -> Option<u32> {
         match self.value(path) {
             Some(Parsed::Count(count)) => count.map(|n| u32::try_from(n).unwrap_or(u32::MAX)),
             _ => default,
@@ -102,11 +110,12 @@ impl Layers<'_> {
         }
     }
 
-    /// A whole number of a key that has no `off`.
-    fn whole(&self, path: &str, default: u32) -> u32 {
+    /// Returns a count of a key that cannot be `off`.
+    fn count_u32(&self, path: &str, default: u32) -> u32 {
         self.count(path).and_then(|n| u32::try_from(n).ok()).unwrap_or(default)
     }
 
+    /// Returns a count; none if the key is `off` or not set.
     pub fn count(&self, path: &str) -> Option<u64> {
         match self.value(path)? {
             Parsed::Count(count) => *count,
@@ -115,6 +124,7 @@ impl Layers<'_> {
     }
 }
 
+/// Returns the watchdog limits; the profile and the agent's reader supply the defaults.
 pub fn watchdog(layers: &Layers<'_>, reader: ReaderName) -> WatchPolicy {
     let built_in = WatchPolicy::for_reader(layers.profile(), reader);
     WatchPolicy {
@@ -122,8 +132,8 @@ pub fn watchdog(layers: &Layers<'_>, reader: ReaderName) -> WatchPolicy {
         children: layers.limit("watchdog.children", built_in.children),
         node: layers.limit("watchdog.node", built_in.node),
         run: layers.limit("watchdog.run", built_in.run),
-        errors: layers.times("watchdog.errors", built_in.errors),
-        cycles: layers.times("watchdog.cycles", built_in.cycles),
+        errors: layers.count_limit("watchdog.errors", built_in.errors),
+        cycles: layers.count_limit("watchdog.cycles", built_in.cycles),
         poll: layers.limit("watchdog.poll", built_in.poll),
         tool: layers.limit("watchdog.tool", built_in.tool),
         start: layers.limit("watchdog.start", built_in.start),
@@ -136,7 +146,7 @@ pub fn watchdog(layers: &Layers<'_>, reader: ReaderName) -> WatchPolicy {
     }
 }
 
-/// The profile of external agents: built in it is `quick`, the numbers that a sub-agent needs.
+/// Returns the profile of external agents; the default is `quick`.
 pub fn external_profile(layers: &Layers<'_>) -> Profile {
     match layers.value("external.profile") {
         Some(Parsed::Profile(profile)) => *profile,
@@ -144,25 +154,27 @@ pub fn external_profile(layers: &Layers<'_>) -> Profile {
     }
 }
 
-/// The limits for external agents that bring none of their own.
+/// Returns the limits for external agents that register without limits of their own.
 pub fn external(layers: &Layers<'_>) -> WatchPolicy {
     let built_in = WatchPolicy::of(external_profile(layers));
     WatchPolicy {
         session: layers.limit("external.session", built_in.session),
         idle: layers.limit("external.idle", built_in.idle),
-        errors: layers.times("external.errors", built_in.errors),
+        errors: layers.count_limit("external.errors", built_in.errors),
         ..built_in
     }
 }
 
+/// Returns the limits for failed sessions.
 pub fn errors(layers: &Layers<'_>) -> ErrorPolicy {
     let built_in = ErrorPolicy::default();
     ErrorPolicy {
-        max: layers.whole("errors.max", built_in.max),
+        max: layers.count_u32("errors.max", built_in.max),
         window: layers.dur("errors.window", built_in.window),
     }
 }
 
+/// Returns the checks and their policy.
 pub fn checks(layers: &Layers<'_>) -> CheckPolicy {
     let built_in = CheckPolicy::default();
     CheckPolicy {
@@ -172,12 +184,12 @@ pub fn checks(layers: &Layers<'_>) -> CheckPolicy {
             Some("warn") => Tampered::Warn,
             Some(_) | None => Tampered::Fail,
         },
-        recheck: layers.whole("recheck", built_in.recheck),
+        recheck: layers.count_u32("recheck", built_in.recheck),
         pin: layers.texts("pin"),
     }
 }
 
-/// Who has checks and says nothing else tries a few times; who has none goes on for ever.
+/// Returns the iteration limit. It defaults to a few attempts with checks, and to no limit without.
 pub fn max_iterations(layers: &Layers<'_>, checks: &CheckPolicy) -> Option<u64> {
     match layers.get("max_iterations") {
         Some(_) => layers.count("max_iterations"),
@@ -185,10 +197,11 @@ pub fn max_iterations(layers: &Layers<'_>, checks: &CheckPolicy) -> Option<u64> 
     }
 }
 
+/// Returns the recovery policy; `detect` chooses the reader of agents that do not name one.
 pub fn recovery(layers: &Layers<'_>, detect: &dyn Fn(&[String]) -> ReaderName) -> RecoveryPolicy {
     let built_in = RecoveryPolicy::default();
     RecoveryPolicy {
-        budget: layers.whole("recovery.budget", built_in.budget),
+        budget: layers.count_u32("recovery.budget", built_in.budget),
         template: layers.text("recovery.template"),
         resume: layers.flag("recovery.resume", built_in.resume),
         agents: match layers.value("recovery.agents") {
@@ -204,10 +217,12 @@ pub fn recovery(layers: &Layers<'_>, detect: &dyn Fn(&[String]) -> ReaderName) -
     }
 }
 
+/// Returns the number of graph nodes that may run at once.
 pub fn max_parallel(layers: &Layers<'_>) -> u32 {
-    layers.whole("max_parallel", GraphPlan::DEFAULT_PARALLEL)
+    layers.count_u32("max_parallel", GraphPlan::DEFAULT_PARALLEL)
 }
 
+/// Returns the budget of the run or node.
 pub fn budget(layers: &Layers<'_>) -> Budget {
     Budget {
         iterations: layers.count("budget.iterations"),
@@ -221,14 +236,16 @@ pub fn budget(layers: &Layers<'_>) -> Budget {
     }
 }
 
+/// Returns the limits for rate limits and overload.
 pub fn limits(layers: &Layers<'_>) -> LimitPolicy {
     let built_in = LimitPolicy::default();
     LimitPolicy {
         max_wait: layers.dur("limits.max_wait", built_in.max_wait),
-        overload_retries: layers.whole("limits.overload_retries", built_in.overload_retries),
+        overload_retries: layers.count_u32("limits.overload_retries", built_in.overload_retries),
     }
 }
 
+/// Returns the MCP policy.
 pub fn mcp(layers: &Layers<'_>) -> McpPolicy {
     match layers.value("mcp") {
         Some(Parsed::Mcp(policy)) => policy.clone(),
@@ -236,6 +253,7 @@ pub fn mcp(layers: &Layers<'_>) -> McpPolicy {
     }
 }
 
+/// Returns the conditions that end an idle wait.
 pub fn wake_on(layers: &Layers<'_>) -> WakePolicy {
     WakePolicy {
         paths: layers.texts("wake_on.paths"),
@@ -244,39 +262,39 @@ pub fn wake_on(layers: &Layers<'_>) -> WakePolicy {
     }
 }
 
-/// Who is told, and of what. What is asked for with nobody to tell is an error.
-pub fn notify(layers: &Layers<'_>, findings: &mut Findings) -> NotifyPolicy {
+/// Returns the notification policy. `notify.on` without a command or a webhook is an error.
+pub fn notify(layers: &Layers<'_>, diagnostics: &mut Diagnostics) -> NotifyPolicy {
     let webhook = match layers.value("notify.webhook") {
         Some(Parsed::Webhook(webhook)) => Some(webhook.clone()),
         _ => None,
     };
     let command = layers.text("notify.command");
-    let said = layers.get("notify.on");
-    let wrong = layers.is_wrong("notify.command") || layers.is_wrong("notify.webhook");
-    let nobody = command.is_none() && webhook.is_none();
-    let on = match said.map(|assigned| &assigned.value) {
-        Some(Parsed::News(on)) => on.clone(),
-        _ if nobody => Vec::new(),
+    let assigned = layers.get("notify.on");
+    let invalid = layers.is_invalid("notify.command") || layers.is_invalid("notify.webhook");
+    let no_target = command.is_none() && webhook.is_none();
+    let on = match assigned.map(|assigned| &assigned.value) {
+        Some(Parsed::NotifyOn(on)) => on.clone(),
+        _ if no_target => Vec::new(),
         _ => NewsKind::ALL.to_vec(),
     };
-    if let (Some(said), true, false) = (said, nobody, wrong) {
-        let Origin { source, span, .. } = &said.origin;
-        findings
-            .error(*source, span.clone(), "`notify` names nobody who is to be told")
-            .help("set `notify.command` or `notify.webhook` too");
+    if let (Some(assigned), true, false) = (assigned, no_target, invalid) {
+        let Origin { source, span, .. } = &assigned.origin;
+        diagnostics
+            .error(*source, span.clone(), "`notify` needs a `command` or a `webhook`")
+            .help("set `notify.command` or `notify.webhook`");
     }
     NotifyPolicy { on, command, webhook }
 }
 
-/// The idle policy, if there is any: from an `idle` block or because `work_when` needs one.
-pub fn idle(layers: &Layers<'_>, findings: &mut Findings) -> Option<IdlePolicy> {
+/// Returns the idle policy. An `idle` block or `work_when` enables it.
+pub fn idle(layers: &Layers<'_>, diagnostics: &mut Diagnostics) -> Option<IdlePolicy> {
     let gate = layers.get("work_when").map(|gate| &gate.origin);
     match (&layers.idle, gate) {
         (Some(Idle::On(_)), _) | (None, Some(_)) => {}
         (None | Some(Idle::Off(_)), None) => return None,
         (Some(Idle::Off(off)), Some(_)) => {
-            findings
-                .error(off.source, off.span.clone(), "`work_when` needs idling, but `idle` is off")
+            diagnostics
+                .error(off.source, off.span.clone(), "`work_when` needs an `idle` policy, but `idle` is off")
                 .help("remove one of the two");
             return None;
         }
@@ -302,11 +320,11 @@ pub fn idle(layers: &Layers<'_>, findings: &mut Findings) -> Option<IdlePolicy> 
             Some(_) | None => AfterStop::Exit,
         },
     };
-    check_delays(layers, &policy, findings);
+    check_delays(layers, &policy, diagnostics);
     Some(policy)
 }
 
-/// The built-in stop is for those who set no limit of their own, neither by time nor by count.
+/// Returns the idle stop. The built-in stop applies only if neither `idle.stop_after` nor `idle.max` is set.
 fn stop_after(layers: &Layers<'_>, built_in: StopAfter) -> StopAfter {
     match layers.value("idle.stop_after") {
         Some(Parsed::StopAfter(stop_after)) => stop_after.clone(),
@@ -315,17 +333,17 @@ fn stop_after(layers: &Layers<'_>, built_in: StopAfter) -> StopAfter {
     }
 }
 
-fn check_delays(layers: &Layers<'_>, policy: &IdlePolicy, findings: &mut Findings) {
-    let wrong = layers.is_wrong("idle.delay") || layers.is_wrong("idle.max_delay");
-    if wrong || policy.max_delay >= policy.delay {
+fn check_delays(layers: &Layers<'_>, policy: &IdlePolicy, diagnostics: &mut Diagnostics) {
+    let invalid = layers.is_invalid("idle.delay") || layers.is_invalid("idle.max_delay");
+    if invalid || policy.max_delay >= policy.delay {
         return;
     }
-    let said = |path: &str| layers.get(path).map(|assigned| &assigned.origin);
-    let Some(Origin { source, span, .. }) = said("idle.max_delay").or(said("idle.delay")) else { return };
+    let origin = |path: &str| layers.get(path).map(|assigned| &assigned.origin);
+    let Some(Origin { source, span, .. }) = origin("idle.max_delay").or(origin("idle.delay")) else { return };
     let message =
         format!("`idle.max_delay` ({}) is less than `idle.delay` ({})", policy.max_delay, policy.delay);
-    let found = findings.error(*source, span.clone(), message);
-    if said("idle.max_delay").is_none() {
-        found.help(format!("`idle.max_delay` is {} unless set; set it too", policy.max_delay));
+    let diagnostic = diagnostics.error(*source, span.clone(), message);
+    if origin("idle.max_delay").is_none() {
+        diagnostic.help(format!("`idle.max_delay` defaults to {}; set it too", policy.max_delay));
     }
 }

@@ -1,8 +1,8 @@
-//! Every setting in force and where it comes from, for `dogwatch check --explain`.
+//! Lists every setting with its value and origin, for `dogwatch check --explain`.
 
 use crate::commands;
 use crate::effective;
-use crate::keys::{KEYS, Key, Standing};
+use crate::keys::{KEYS, Key};
 use crate::layers::{Idle, Layers};
 use crate::mcp;
 use crate::words::quote;
@@ -13,23 +13,26 @@ use dogwatch_core::text::one_line;
 use serde::Serialize;
 use std::fmt::Write as _;
 
-/// One line of the explanation.
+/// One setting with its value and origin.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Setting {
+    /// The dotted path of the key.
     pub key: &'static str,
+    /// The effective value, as it would be written in a file.
     pub value: String,
-    /// `built-in (profile standard)`, `RALPH.md:4:8`, `flag --delay`.
+    /// Where the value comes from: `built-in (profile standard)`, `RALPH.md:4:8`, `flag --delay`.
     pub origin: String,
+    /// The description of the key.
     pub doc: &'static str,
 }
 
-/// Means nothing for a loop.
+/// The only key that does not apply to loops.
 const MAX_PARALLEL: &str = "max_parallel";
 
-/// All keys in force, in the table's order.
+/// Returns all settings in the order of the key table.
 pub fn explain(settings: &Settings, graph: Option<&GraphPlan>, layers: &Layers<'_>) -> Vec<Setting> {
     KEYS.iter()
-        .filter(|key| key.standing == Standing::InForce && (graph.is_some() || key.path != MAX_PARALLEL))
+        .filter(|key| graph.is_some() || key.path != MAX_PARALLEL)
         .map(|key| Setting {
             key: key.path,
             value: value(key.path, settings, graph, layers).unwrap_or_default(),
@@ -73,7 +76,7 @@ fn origin(key: &Key, settings: &Settings, layers: &Layers<'_>) -> String {
     }
 }
 
-/// A setting as people write it; none for a path that is no setting in force.
+/// Returns the value of a setting as it would be written in a file; none if the path is unknown.
 fn value(path: &str, settings: &Settings, graph: Option<&GraphPlan>, layers: &Layers<'_>) -> Option<String> {
     if let Some(key) = path.strip_prefix("external.") {
         return external_value(key, layers);
@@ -83,7 +86,7 @@ fn value(path: &str, settings: &Settings, graph: Option<&GraphPlan>, layers: &La
     }
     let watchdog = &settings.watchdog;
     Some(match path {
-        "agent" => line(&settings.agent),
+        "agent" => command_line(&settings.agent),
         "reader" => settings.reader.to_string(),
         "commands" => list(settings.commands.iter().map(commands::show), "; "),
         "args" => list(settings.args.iter().map(|(name, value)| format!("{name}={}", quote(value))), " "),
@@ -135,10 +138,12 @@ fn value(path: &str, settings: &Settings, graph: Option<&GraphPlan>, layers: &La
         "recovery.budget" => settings.recovery.budget.to_string(),
         "recovery.template" => settings.recovery.template.clone().unwrap_or_else(none),
         "recovery.resume" => settings.recovery.resume.to_string(),
-        "recovery.agents" => list(settings.recovery.agents.iter().map(|other| line(&other.agent)), "; "),
+        "recovery.agents" => {
+            list(settings.recovery.agents.iter().map(|other| command_line(&other.agent)), "; ")
+        }
         "notify.on" => list(settings.notify.on.iter().map(ToString::to_string), ", "),
         "notify.command" => settings.notify.command.clone().unwrap_or_else(none),
-        // Whoever sees the address may post to it.
+        // Redacted: anyone who knows the address can post to it.
         "notify.webhook" => {
             settings.notify.webhook.as_ref().map_or_else(none, |hook| hook.redacted().as_str().to_owned())
         }
@@ -184,8 +189,8 @@ fn idle_value(key: &str, idle: &IdlePolicy) -> Option<String> {
     })
 }
 
-/// A command line, as it may be shown.
-fn line(agent: &[String]) -> String {
+/// Formats a command line.
+fn command_line(agent: &[String]) -> String {
     if agent.is_empty() {
         return none();
     }
@@ -205,10 +210,10 @@ fn list(items: impl Iterator<Item = String>, between: &str) -> String {
     if items.is_empty() { none() } else { items.join(between) }
 }
 
-/// Longer values are cut in the table; the record holds them whole.
+/// The table truncates longer values. The journal holds them in full.
 const MAX_VALUE_BYTES: usize = 60;
 
-/// An aligned table: key, value, origin.
+/// Formats the settings as an aligned table of key, value and origin.
 pub fn table(settings: &[Setting]) -> String {
     let rows: Vec<[String; 3]> = settings
         .iter()
@@ -229,19 +234,20 @@ mod tests {
     use dogwatch_core::settings::{Budget, ReaderName};
 
     #[test]
-    fn every_key_in_force_can_be_shown() {
+    fn every_key_has_a_value_to_show() {
         let settings = Settings {
             idle: Some(IdlePolicy::default()),
             ..Settings::of(vec!["a".to_owned()], ReaderName::Plain)
         };
         let graph = GraphPlan { max_parallel: 4, budget: Budget::default() };
-        for key in KEYS.iter().filter(|key| key.standing == Standing::InForce) {
-            assert!(value(key.path, &settings, Some(&graph), &Layers::default()).is_some(), "{}", key.path);
+        for key in KEYS {
+            let value = value(key.path, &settings, Some(&graph), &Layers::default());
+            assert!(value.is_some(), "{} has no value to show", key.path);
         }
     }
 
     #[test]
-    fn the_table_is_aligned_and_holds_no_control_characters() {
+    fn the_table_is_aligned_and_has_no_control_characters() {
         let row = |key, value: &str| Setting {
             key,
             value: value.to_owned(),

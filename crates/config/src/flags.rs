@@ -1,18 +1,19 @@
-//! Settings from the command line. Each flag is a small text of its own, so that errors can point at it.
+//! Settings from the command line. Each flag becomes a line of text, so that errors can point into it.
 
-use crate::diagnostic::{Findings, Source};
+use crate::diagnostic::{Diagnostics, Source};
 use crate::layers::{Layer, Layers};
 use crate::limits::MAX_SET_FLAGS;
 use crate::tree::{Entry, Node, Span, Value};
 use crate::yaml;
 
+/// The source name of flags in error messages.
 pub const COMMAND_LINE: &str = "command line";
 
-/// What `dogwatch run` was called with, as texts: this crate reads them, so that a flag and a file that
-/// say the same are refused with the same words.
+/// The flags of `dogwatch run`, unparsed. This crate parses them, so that an invalid value produces the same
+/// error in a flag and in a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Flags {
-    /// `--set key=value`, each as written after `--set`.
+    /// The arguments of `--set key=value`.
     pub set: Vec<String>,
     /// `-n N`
     pub max_iterations: Option<String>,
@@ -26,7 +27,7 @@ pub struct Flags {
     pub stop_on_error: bool,
 }
 
-/// A flag as a line of text, with the places of its key and its value.
+/// A flag as a line of text, with the spans of its key and its value.
 #[derive(Debug)]
 pub struct FlagLine {
     flag: &'static str,
@@ -37,7 +38,7 @@ pub struct FlagLine {
 }
 
 impl Flags {
-    /// Every flag in the order in which they count: one with a name of its own is stronger than `--set`.
+    /// Returns all flags in ascending precedence: named flags such as `--delay` override `--set`.
     pub fn lines(&self) -> Vec<FlagLine> {
         let named = [
             ("-n", "max_iterations", &self.max_iterations),
@@ -70,19 +71,19 @@ impl FlagLine {
         FlagLine { flag, key: key.trim().to_owned(), key_span: start..start + key.len(), value_span, text }
     }
 
-    /// Lays this flag over everything else.
-    pub fn lay<'s>(&'s self, layers: &mut Layers<'s>, findings: &mut Findings) {
+    /// Applies this flag on top of all earlier layers.
+    pub fn apply<'s>(&'s self, layers: &mut Layers<'s>, diagnostics: &mut Diagnostics) {
         let source = Source { name: COMMAND_LINE, text: &self.text };
         let Some(span) = self.value_span.clone().filter(|span| !self.text[span.clone()].trim().is_empty())
         else {
-            findings
+            diagnostics
                 .error(source, self.key_span.clone(), format!("`{}` needs a value", self.key))
                 .help(self.form());
             return;
         };
         let value = scalar(&self.text[span.clone()], span);
         let entry = Entry { key: self.key.clone(), key_span: self.key_span.clone(), value };
-        Layer::of_flag(source, self.flag, layers, findings).entry("", &entry);
+        Layer::of_flag(source, self.flag, layers, diagnostics).entry("", &entry);
     }
 
     fn form(&self) -> String {
@@ -93,8 +94,8 @@ impl FlagLine {
     }
 }
 
-/// Read as YAML where that makes a scalar or a bracketed list or mapping; else it is the text itself,
-/// since nobody expects `--set agent='echo a: b'` to be a mapping.
+/// Parses a value as YAML if that gives a scalar or a bracketed list or mapping, and takes it as text otherwise:
+/// `--set agent='echo a: b'` must not become a mapping.
 fn scalar(text: &str, span: Span) -> Node {
     let bracketed = text.trim_start().starts_with(['[', '{']);
     match yaml::parse(text, span.start) {

@@ -1,7 +1,8 @@
-//! A loop file in two: the settings between the `---` fences, and the prompt after them.
+//! Splits a loop file into the settings between the `---` fences and the prompt after them.
 //!
-//! The settings are read once, when the run starts. The body is read afresh before every iteration, so
-//! `body` stands alone and is cheap; `settings` gives the text to compare when the file has changed.
+//! The settings are read once, when the run starts. The prompt is read again before every iteration, so
+//! [`body`] is cheap and does not parse the settings. [`settings`] returns the text of the settings, to detect
+//! changes.
 
 use crate::{comments, yaml};
 
@@ -11,26 +12,31 @@ const BOM: char = '\u{feff}';
 /// The two parts of a loop file, as slices of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Split<'a> {
-    /// What stands between the fences; empty when there are none.
+    /// The text between the fences; empty if there are none.
     pub yaml: &'a str,
-    /// Where `yaml` begins in the file, in bytes.
+    /// The byte offset of `yaml` in the file.
     pub offset: usize,
-    /// What follows the closing fence, as written.
+    /// The text after the closing fence, unchanged.
     pub rest: &'a str,
+    /// Whether the file has fences.
     pub shape: Shape,
 }
 
-/// Why a file has no settings, for the hint under "`agent` is missing".
+/// Whether a file has frontmatter, and if not, why. It selects the help text of "`agent` is missing".
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {
+    /// The frontmatter is complete.
     Fenced,
+    /// The file has no opening fence.
     NoFence,
+    /// The closing fence is missing.
     NeverClosed,
-    /// The opening fence is there, but blanks or lines stand before it.
+    /// Whitespace precedes the opening fence.
     NotAtStart,
 }
 
-/// Splits at the fences. The opening one is the very first line; without a closing one all is body.
+/// Splits a file at its fences. The opening fence must be the first line. Without a closing fence the whole
+/// file is the prompt.
 pub fn split(text: &str) -> Split<'_> {
     let start = if text.starts_with(BOM) { BOM.len_utf8() } else { 0 };
     let all = &text[start..];
@@ -57,15 +63,15 @@ pub fn split(text: &str) -> Split<'_> {
     whole(Shape::NeverClosed)
 }
 
-/// The prompt: what follows the frontmatter, without HTML comments, trimmed, with `\n` line ends.
+/// Returns the prompt: the text after the frontmatter, trimmed, without HTML comments and with `\n` line ends.
 pub fn body(text: &str) -> String {
     let rest = split(text).rest;
     let unix = rest.replace("\r\n", "\n");
     comments::strip(&unix).trim().to_owned()
 }
 
-/// The settings as written, fit to be kept and compared with a later reading: a different line ending
-/// or blanks at the end are no change.
+/// Returns the text of the settings, normalized for comparison: line endings and trailing whitespace do not
+/// count as changes.
 pub fn settings(text: &str) -> String {
     let mut out = String::new();
     for line in split(text).yaml.lines() {
@@ -76,8 +82,8 @@ pub fn settings(text: &str) -> String {
     out
 }
 
-/// What keeps the settings from being read, if anything does. For a file that is read again while its
-/// loop runs: it may have been caught half-written.
+/// Returns why the settings are not valid YAML. A file that is read again during a run may be only
+/// half written.
 pub fn fault(text: &str) -> Option<String> {
     yaml::parse(split(text).yaml, 0).err().map(|bad| bad.message)
 }
@@ -95,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn items_1_to_9_the_fences_divide_settings_from_prompt() {
+    fn loop_1_to_9_fences_separate_settings_from_the_prompt() {
         for (item, text, yaml, prompt) in [
             (1, "---\nagent: claude\n---\nHello", "agent: claude\n", "Hello"),
             (2, "Just a prompt\n", "", "Just a prompt"),
@@ -116,14 +122,14 @@ mod tests {
     }
 
     #[test]
-    fn item_14_crlf_files_read_like_any_other() {
+    fn loop_14_crlf_line_endings_are_accepted() {
         let text = "---\r\nagent: a\r\n---\r\nOne\r\nTwo\r\n";
         assert_eq!(parts(text), ("agent: a\r\n", "One\nTwo".to_owned()));
         assert_eq!(settings(text), "agent: a");
     }
 
     #[test]
-    fn the_offset_is_that_of_the_whole_file() {
+    fn the_offset_is_relative_to_the_whole_file() {
         for text in ["---\nagent: a\n---\nHi", "\u{feff}---\r\nagent: a\r\n---\r\nHi", "no fence", ""] {
             let parts = split(text);
             assert_eq!(&text[parts.offset..parts.offset + parts.yaml.len()], parts.yaml, "{text:?}");
@@ -131,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn the_shape_says_why_there_are_no_settings() {
+    fn the_shape_explains_missing_settings() {
         for (text, shape) in [
             ("---\n---", Shape::Fenced),
             ("Hello", Shape::NoFence),
@@ -145,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn item_44_a_changed_frontmatter_shows_and_a_changed_body_does_not() {
+    fn loop_44_settings_detect_a_changed_frontmatter_but_not_a_changed_body() {
         let first = settings("---\nagent: a\n---\nOne");
         assert_eq!(settings("---\r\nagent: a  \r\n---\r\nTwo"), first);
         assert_ne!(settings("---\nagent: b\n---\nOne"), first);

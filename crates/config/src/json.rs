@@ -1,7 +1,7 @@
-//! JSON, with the place of every value: text in, the same tree as from YAML out.
+//! Parses JSON into the same tree as YAML, with the span of every value.
 //!
-//! YAML is nearly a superset of JSON, and only nearly: tabs, `\/` and surrogate pairs are what files made by
-//! programs hold.
+//! YAML is almost a superset of JSON. Files written by programs contain the exceptions: tabs, `\/` and
+//! surrogate pairs.
 
 use crate::limits::MAX_DEPTH;
 use crate::tree::{Entry, Node, Span, Value};
@@ -9,21 +9,21 @@ use std::collections::BTreeSet;
 
 const BOM: char = '\u{feff}';
 
-/// Why a text is not JSON, and where.
+/// A JSON syntax error and its place.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BadJson {
     pub message: String,
     pub span: Span,
 }
 
-/// Reads one document.
+/// Parses one document.
 pub fn parse(text: &str) -> Result<Node, BadJson> {
     let mut reader = Reader { text, at: if text.starts_with(BOM) { BOM.len_utf8() } else { 0 } };
     let node = reader.value(0)?;
     reader.skip_blanks();
     match reader.peek() {
         None => Ok(node),
-        Some(_) => Err(reader.bad("something follows the end of the document")),
+        Some(_) => Err(reader.bad("unexpected text after the end of the document")),
     }
 }
 
@@ -43,7 +43,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Something is wrong with the character that comes next.
+    /// Returns an error at the next character.
     fn bad(&self, message: &str) -> BadJson {
         let len = self.text[self.at..].chars().next().map_or(0, char::len_utf8);
         BadJson { message: message.to_owned(), span: self.at..self.at + len }
@@ -66,7 +66,7 @@ impl Reader<'_> {
         self.skip_blanks();
         let start = self.at;
         if depth > MAX_DEPTH {
-            return Err(self.bad("it is too deeply nested"));
+            return Err(self.bad("nested too deeply"));
         }
         let value = match self.peek() {
             Some(b'{') => self.map(depth)?,
@@ -95,7 +95,7 @@ impl Reader<'_> {
             let key = self.string()?;
             let key_span = start..self.at;
             if !seen.insert(key.clone()) {
-                return Err(BadJson { message: format!("the key `{key}` is given twice"), span: key_span });
+                return Err(BadJson { message: format!("duplicate key `{key}`"), span: key_span });
             }
             self.skip_blanks();
             if !self.take(b':') {
@@ -141,7 +141,7 @@ impl Reader<'_> {
                 return Ok(value);
             }
         }
-        Err(self.expected("a value; texts stand in double quotes"))
+        Err(self.expected("a value (strings need double quotes)"))
     }
 
     fn number(&mut self) -> Result<Value, BadJson> {
@@ -154,7 +154,7 @@ impl Reader<'_> {
             Ok(whole) => Some(Value::Int(whole)),
             Err(_) => text.parse::<f64>().ok().map(Value::Float),
         };
-        value.ok_or_else(|| BadJson { message: format!("`{text}` is no number"), span: start..self.at })
+        value.ok_or_else(|| BadJson { message: format!("`{text}` is not a number"), span: start..self.at })
     }
 
     fn string(&mut self) -> Result<String, BadJson> {
@@ -162,7 +162,7 @@ impl Reader<'_> {
         self.at += 1;
         let mut out = String::new();
         loop {
-            // Everything up to what needs a closer look, in one piece.
+            // Copy everything up to the next special character at once.
             let rest = &self.text[self.at..];
             let len = rest.bytes().position(|b| b == b'"' || b == b'\\' || b < b' ').unwrap_or(rest.len());
             out.push_str(&rest[..len]);
@@ -173,12 +173,11 @@ impl Reader<'_> {
                     return Ok(out);
                 }
                 Some(b'\\') => out.push(self.escape()?),
-                Some(_) => return Err(self.bad("a text ends on its line; write `\\n` for a line break")),
+                Some(_) => {
+                    return Err(self.bad("a string must end on the same line; write `\\n` for a line break"));
+                }
                 None => {
-                    return Err(BadJson {
-                        message: "this text is never closed".to_owned(),
-                        span: start..start + 1,
-                    });
+                    return Err(BadJson { message: "unclosed string".to_owned(), span: start..start + 1 });
                 }
             }
         }
@@ -199,15 +198,15 @@ impl Reader<'_> {
             Some(b'u') => return self.code_point(start),
             _ => {
                 self.at = start;
-                return Err(self.bad("no such escape"));
+                return Err(self.bad("unknown escape sequence"));
             }
         };
         Ok(plain)
     }
 
-    /// `\u1234`, or a pair of them for what needs more than 16 bits.
+    /// Parses `\u1234`, or a surrogate pair of two such escapes.
     fn code_point(&mut self, start: usize) -> Result<char, BadJson> {
-        let bad = BadJson { message: "this is no character".to_owned(), span: start..start + 2 };
+        let bad = BadJson { message: "invalid Unicode escape".to_owned(), span: start..start + 2 };
         let Some(first) = self.hex4() else { return Err(bad) };
         if !(0xd800..0xe000).contains(&first) {
             return char::from_u32(first).ok_or(bad);
@@ -231,7 +230,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_are_what_they_look_like_and_know_their_place() {
+    fn values_have_their_types_and_spans() {
         let text =
             "\u{feff}{\n\t\"a\": [1, -2.5e1, true, null],\r\n \"é\\/\": \"x\\u00e9\\ud83d\\ude00\\n\"}\n";
         let Value::Map(top) = parse(text).expect("is JSON").value else { panic!("a map") };
@@ -246,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn broken_json_says_what_and_where() {
+    fn syntax_errors_have_a_message_and_a_place() {
         for (text, message, at) in [
             ("", "expected a value, found the end of the file", 0),
             ("{a: 1}", "expected a key in double quotes, found `a`", 1),
@@ -255,15 +254,15 @@ mod tests {
             ("[1, ]", "expected a value, found `]`", 4),
             ("[1 2]", "expected `,` or `]`, found `2`", 3),
             ("{\"a\": 1 \"b\"}", "expected `,` or `}`, found `\"`", 8),
-            ("{\"a\": 1, \"a\": 2}", "the key `a` is given twice", 9),
-            ("[nul]", "expected a value; texts stand in double quotes, found `n`", 1),
-            ("[1-]", "`1-` is no number", 1),
-            ("[\"a]", "this text is never closed", 1),
-            ("[\"a\nb\"]", "a text ends on its line; write `\\n` for a line break", 3),
-            (r#"["\x"]"#, "no such escape", 2),
-            (r#"["\ud83d"]"#, "this is no character", 2),
-            (r#"["\u12é"]"#, "this is no character", 2),
-            ("{} x", "something follows the end of the document", 3),
+            ("{\"a\": 1, \"a\": 2}", "duplicate key `a`", 9),
+            ("[nul]", "expected a value (strings need double quotes), found `n`", 1),
+            ("[1-]", "`1-` is not a number", 1),
+            ("[\"a]", "unclosed string", 1),
+            ("[\"a\nb\"]", "a string must end on the same line; write `\\n` for a line break", 3),
+            (r#"["\x"]"#, "unknown escape sequence", 2),
+            (r#"["\ud83d"]"#, "invalid Unicode escape", 2),
+            (r#"["\u12é"]"#, "invalid Unicode escape", 2),
+            ("{} x", "unexpected text after the end of the document", 3),
         ] {
             let bad = parse(text).expect_err(text);
             assert_eq!((bad.message.as_str(), bad.span.start), (message, at), "{text:?}");
@@ -273,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_cut_anywhere_is_never_a_panic() {
+    fn a_truncated_text_is_an_error_and_never_a_panic() {
         let text = "{\"é\": [1, \"\\u00e9\\ud83d\\ude00\\\\\", true, -1e5], \"b\": {\"c\": null}}";
         for at in (0..text.len()).filter(|at| text.is_char_boundary(*at)) {
             assert!(parse(&text[..at]).is_err(), "{at}");

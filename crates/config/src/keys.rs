@@ -1,164 +1,224 @@
-//! The one table of all keys: what they hold, what they are for, and whether this version obeys them.
-//!
-//! A later version that obeys a key changes one word here.
+//! The table of all keys, from which settings are parsed, explained and documented.
 
 use crate::limits::{MAX_RECHECKS, MAX_RECOVERIES};
+use crate::parsed::listed;
 use Kind::*;
-use Standing::*;
+use dogwatch_core::news::NewsKind;
+use dogwatch_core::settings::{self, ReaderName};
+use std::fmt;
 
-/// A key and what is known about it.
+/// A key of the settings.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Key {
-    /// With dots between block and key.
+    /// The name of the key, with dots between blocks.
     pub path: &'static str,
+    /// The type of its value.
     pub kind: Kind,
-    pub standing: Standing,
+    /// Its default as Markdown.
+    pub default: &'static str,
+    /// A line of YAML that sets it.
+    pub example: &'static str,
+    /// Its description as Markdown.
     pub doc: &'static str,
 }
 
-/// What a key holds.
+/// The type of a key's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// A command line, as words.
+    /// A command line, split into words.
     CommandLine,
+    /// The name of a reader.
     Reader,
+    /// The name of a watchdog profile.
     Profile,
+    /// The name of an idle strategy.
     Strategy,
+    /// A list of commands with `name` and `run`.
     Commands,
     /// A list of argument names.
     Names,
+    /// True or false.
     Flag,
+    /// A text that is not empty.
     Text,
-    /// A list of texts, or one.
+    /// A list of texts, or a single one.
     Texts,
-    /// A list of shell commands, or one; not an empty one.
+    /// A list of shell commands, or a single one; an empty list is an error.
     Checks,
-    /// A list of globs, or one.
+    /// A list of globs, or a single one.
     Globs,
     /// A list of command lines, or of mappings with `agent` and `reader`.
     Agents,
-    /// May be zero.
+    /// A duration, which may be zero.
     Duration,
-    /// More than zero.
+    /// A duration of more than zero.
     Span,
-    /// More than zero, or `off`.
+    /// A duration of more than zero, or `off`.
     Limit,
-    /// `auto`, or a duration that may be zero.
+    /// A duration, which may be zero, or `auto`.
     Ttl,
-    /// At least 1.
+    /// A whole number of at least 1.
     Count,
-    /// At least 1, or `off`.
+    /// A whole number of at least 1, or `off`.
     CountLimit,
-    /// From 0 to this.
+    /// A whole number from 0 to this one.
     UpTo(u32),
-    /// At least 1, and not only whole ones.
+    /// A number of at least 1.
     Factor,
-    /// More than zero, or `off`.
+    /// A number of at least 0, or `off`.
     Amount,
+    /// A count, a mapping from reasons to counts, or `off`.
     StopAfter,
-    /// A list of what is news, or one.
-    News,
-    /// An address that news may be posted to.
+    /// A list of notification events, or a single one.
+    NotifyOn,
+    /// A URL that notifications are posted to.
     Webhook,
+    /// One of these words.
     OneOf(&'static [&'static str]),
-    /// True or false, or a mapping with servers.
+    /// True, false, or a mapping with servers.
     Mcp,
 }
 
-/// What this version does with a key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
-    InForce,
-    /// Checked, and said to have no effect: its absence is not dangerous.
-    NoEffect,
-    /// An error: to ignore a check or a budget in silence would be a lie.
-    Refused,
+/// Formats the kind in plain words, as Markdown.
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            CommandLine => "command line",
+            Reader => return f.write_str(&listed(&ReaderName::ALL.map(ReaderName::as_str))),
+            Profile => return f.write_str(&listed(&settings::Profile::ALL.map(settings::Profile::as_str))),
+            Strategy => {
+                return f.write_str(&listed(&settings::Strategy::ALL.map(settings::Strategy::as_str)));
+            }
+            Commands => "list of commands",
+            Names => "list of names",
+            Flag => "flag",
+            Text => "text",
+            Texts => "list of texts",
+            Checks => "list of checks",
+            Globs => "list of globs",
+            Agents => "list of agents",
+            Duration => "duration",
+            Span => "positive duration",
+            Limit => "limit",
+            Ttl => "duration or `auto`",
+            Count => "count",
+            CountLimit => "count or `off`",
+            UpTo(max) => return write!(f, "whole number from 0 to {max}"),
+            Factor => "number of at least 1",
+            Amount => "amount or `off`",
+            StopAfter => "count, mapping from reasons to counts, or `off`",
+            NotifyOn => {
+                let events: Vec<&str> = NewsKind::ALL.iter().map(|kind| kind.as_str()).collect();
+                return write!(f, "list of {}", listed(&events));
+            }
+            Webhook => "URL",
+            OneOf(choices) => return f.write_str(&listed(choices)),
+            Mcp => "`true`, `false`, or a mapping with `servers`",
+        })
+    }
 }
 
-const fn key(path: &'static str, kind: Kind, standing: Standing, doc: &'static str) -> Key {
-    Key { path, kind, standing, doc }
+const fn key(
+    path: &'static str,
+    kind: Kind,
+    default: &'static str,
+    example: &'static str,
+    doc: &'static str,
+) -> Key {
+    Key { path, kind, default, example, doc }
 }
 
+/// All keys, in the order in which they are explained and documented.
 #[rustfmt::skip]
 pub const KEYS: &[Key] = &[
-    key("agent",                  CommandLine, InForce, "the agent's command line; the prompt goes to its stdin"),
-    key("reader",                 Reader,      InForce, "how the agent's output is read, if its name does not tell"),
-    key("commands",               Commands,    InForce, "run before every prompt, which may quote their output"),
-    key("args",                   Names,       InForce, "names of the arguments that the loop takes"),
-    key("credit",                 Flag,        InForce, "ask the agent to credit dogwatch in its commits"),
-    key("delay",                  Duration,    InForce, "between iterations"),
-    key("profile",                Profile,     InForce, "a named set of watchdog limits"),
-    key("max_iterations",         CountLimit,  InForce, "end after so many iterations"),
-    key("work_when",              Text,        InForce, "a gate before the agent is called: exit 0 is work, 1 is none"),
-    key("mcp",                    Mcp,         InForce, "the MCP server that agents are given, and the servers behind it"),
-    key("recheck",                UpTo(MAX_RECHECKS), InForce, "run a failed check so often again before it counts"),
-    key("pin",                    Globs,       InForce, "files that must not change while checks depend on them"),
-    key("worktree",               Flag,        InForce, "give the node a git worktree of its own"),
-    key("max_parallel",           Count,       InForce, "how many nodes of a graph may run at once"),
-    key("done_when",              Checks,      InForce, "shell commands that prove the work is done, all of them"),
+    //  path                     kind         default, example, doc
+    key("agent",                    CommandLine, "required", "agent: claude", "command line of the agent, which gets the prompt on stdin"),
+    key("reader",                   Reader,      "from the program's name", "reader: claude", "how to read the agent's output"),
+    key("commands",                 Commands,    "none", "commands: [{name: tests, run: make test}]", "commands to run before every prompt, which can include their output"),
+    key("args",                     Names,       "none", "args: [area]", "names of the arguments that the loop accepts"),
+    key("credit",                   Flag,        "`false`", "credit: true", "ask the agent to credit dogwatch in its commits"),
+    key("delay",                    Duration,    "`0s`", "delay: 30s", "wait between iterations, not after the last"),
+    key("profile",                  Profile,     "`standard`", "profile: deep", "named set of watchdog limits"),
+    key("max_iterations",           CountLimit,  "`6` with `done_when`, else `off`", "max_iterations: 10", "number of iterations after which the run ends; also `max_ralph_iters` and `-n`"),
+    key("work_when",                Text,        "none", "work_when: test -s TODO", "command to run before the agent: exit 0 means that there is work, exit 1 that there is none"),
+    key("mcp",                      Mcp,         "`true`", "mcp: false", "MCP server for the agent, and the servers behind it"),
+    key("recheck",                  UpTo(MAX_RECHECKS), "`0`", "recheck: 1", "how many times to rerun a failing check before it counts as failed"),
+    key("pin",                      Globs,       "none", "pin: [tests/**]", "files that must not change because the checks depend on them"),
+    key("worktree",                 Flag,        "`false`", "worktree: true", "run the node in its own git worktree"),
+    key("max_parallel",             Count,       "`4`", "max_parallel: 8", "number of graph nodes that may run at the same time"),
+    key("done_when",                Checks,      "none", "done_when: [make test]", "shell commands that must all succeed for the work to be done"),
 
-    key("idle.delay",             Span,        InForce, "the first wait of an idle spell"),
-    key("idle.backoff",           Factor,      InForce, "by how much each further wait grows"),
-    key("idle.max_delay",         Span,        InForce, "the longest wait of an idle spell"),
-    key("idle.max",               Limit,       InForce, "end once a spell has lasted that long"),
-    key("idle.stop_after",        StopAfter,   InForce, "end after so many idle iterations in a row"),
-    key("idle.strategy",          Strategy,    InForce, "how idle waits grow"),
-    key("idle.skip_unchanged",    Flag,        InForce, "while idle, call the agent only if prompt or tree changed"),
-    key("idle.instruct",          Flag,        InForce, "tell the agent about the idle marker"),
-    key("idle.after_stop",        OneOf(&["exit", "watch"]), InForce, "exit after the idle stop, or stay asleep until woken"),
+    key("idle.delay",               Span,        "`30s`", "idle: {delay: 1m}", "first wait of an idle streak"),
+    key("idle.backoff",             Factor,      "`2`", "idle: {backoff: 1.5}", "factor by which each further idle wait grows"),
+    key("idle.max_delay",           Span,        "`5m`", "idle: {max_delay: 10m}", "longest idle wait"),
+    key("idle.max",                 Limit,       "`off`", "idle: {max: 6h}", "length of an idle streak after which the run ends"),
+    key("idle.stop_after",          StopAfter,   "`{no_pending_tasks: 8}`; `off` if `idle.max` is set", "idle: {stop_after: {no_pending_tasks: 3}}", "number of idle iterations in a row after which the run ends"),
+    key("idle.strategy",            Strategy,    "`exponential`", "idle: {strategy: fixed}", "how idle waits grow"),
+    key("idle.skip_unchanged",      Flag,        "`false`", "idle: {skip_unchanged: true}", "while idle, skip the agent if neither the prompt nor the work tree changed"),
+    key("idle.instruct",            Flag,        "`true`", "idle: {instruct: false}", "describe the idle marker to the agent"),
+    key("idle.after_stop",          OneOf(&["exit", "watch"]), "`exit`", "idle: {after_stop: watch}", "what to do after the idle stop: exit, or stay asleep until woken"),
 
-    key("wake_on.paths",          Texts,       InForce, "a change in these ends a wait"),
-    key("wake_on.probe",          Text,        InForce, "a command that ends a wait by exit 0"),
-    key("wake_on.every",          Span,        InForce, "how often the probe runs"),
+    key("wake_on.paths",            Texts,       "none", "wake_on: {paths: [TODO.md]}", "globs of files whose changes end a wait"),
+    key("wake_on.probe",            Text,        "none", "wake_on: {probe: test -s TODO}", "command that ends a wait when it exits 0"),
+    key("wake_on.every",            Span,        "`1m`", "wake_on: {every: 5m}", "interval between runs of the probe"),
 
-    key("watchdog.session",       Limit,       InForce, "the longest session"),
-    key("watchdog.grace",         Duration,    InForce, "between interrupt, TERM and KILL"),
-    key("watchdog.leak",          Duration,    InForce, "how long pipes may stay open after the agent's exit"),
-    key("watchdog.result_grace",  Duration,    InForce, "how long the agent may live on after its final result"),
-    key("watchdog.children",      Limit,       InForce, "the longest wait on children without progress"),
-    key("watchdog.node",          Limit,       InForce, "the longest time for a node"),
-    key("watchdog.run",           Limit,       InForce, "the longest run"),
-    key("watchdog.errors",        CountLimit,  InForce, "equal errors in a row"),
-    key("watchdog.cycles",        CountLimit,  InForce, "repetitions of a cycle of calls"),
-    key("watchdog.poll",          Limit,       InForce, "how long a poll may see no change"),
-    key("watchdog.tool",          Limit,       InForce, "the longest tool call"),
-    key("watchdog.start",         Limit,       InForce, "until the first output"),
-    key("watchdog.idle",          Limit,       InForce, "the longest silence"),
-    key("watchdog.evidence_ttl",  Ttl,         InForce, "how long evidence on other channels stays fresh"),
-    key("watchdog.human",         Limit,       InForce, "how long an agent may wait for a person's answer"),
+    key("watchdog.session",         Limit,       "15m, 1h or 4h by profile", "watchdog: {session: 20m}", "longest session; also `--timeout`"),
+    key("watchdog.grace",           Duration,    "`10s`", "watchdog: {grace: 5s}", "time between interrupt, SIGTERM and SIGKILL"),
+    key("watchdog.leak",            Duration,    "`2s`", "watchdog: {leak: 0s}", "how long pipes may stay open after the agent exits"),
+    key("watchdog.result_grace",    Duration,    "`10s`", "watchdog: {result_grace: 30s}", "how long the agent may keep running after its final result"),
+    key("watchdog.children",        Limit,       "10m, 30m or 1h by profile", "watchdog: {children: 1h}", "longest wait for child processes without progress"),
+    key("watchdog.node",            Limit,       "`off`", "watchdog: {node: 12h}", "longest time for a node"),
+    key("watchdog.run",             Limit,       "`off`", "watchdog: {run: 12h}", "longest run"),
+    key("watchdog.errors",          CountLimit,  "`5`", "watchdog: {errors: 8}", "number of equal errors in a row that stops the session"),
+    key("watchdog.cycles",          CountLimit,  "`5`", "watchdog: {cycles: off}", "number of repeated cycles of tool calls that stops the session"),
+    key("watchdog.poll",            Limit,       "`10m`", "watchdog: {poll: 30m}", "longest polling without a change"),
+    key("watchdog.tool",            Limit,       "10m, 15m or 1h by profile", "watchdog: {tool: 30m}", "longest tool call"),
+    key("watchdog.start",           Limit,       "3m, 6m or 10m by profile", "watchdog: {start: 2m}", "longest wait for the first output"),
+    key("watchdog.idle",            Limit,       "5m, 8m (plain agents 11m) or 15m by profile", "watchdog: {idle: 20m}", "longest silence"),
+    key("watchdog.evidence_ttl",    Ttl,         "`auto`", "watchdog: {evidence_ttl: 2m}", "how long evidence on other channels stays fresh; also `agent_idle_activity_evidence_ttl_seconds`"),
+    key("watchdog.human",           Limit,       "`10m`", "watchdog: {human: 1h}", "longest wait for a person's answer, which does not count as silence"),
 
-    key("errors.max",             Count,       InForce, "failed sessions, alike or instant, that end the run"),
-    key("errors.window",          Span,        InForce, "the time within which they count"),
+    key("errors.max",               Count,       "`5`", "errors: {max: 3}", "number of sessions failing alike, or within 5s, that ends the run"),
+    key("errors.window",            Span,        "`5m`", "errors: {window: 1h}", "time window in which failed sessions count"),
 
-    key("budget.iterations",      CountLimit,  InForce, "iterations the run may use"),
-    key("budget.time",            Limit,       InForce, "time the run may use"),
-    key("budget.tokens",          CountLimit,  InForce, "tokens the run may use"),
-    key("budget.cost_usd",        Amount,      InForce, "money the run may use"),
-    key("budget.day.tokens",      CountLimit,  InForce, "tokens all runs of the project may use in a day"),
-    key("budget.day.cost_usd",    Amount,      InForce, "money all runs of the project may use in a day"),
+    key("budget.iterations",        CountLimit,  "`off`", "budget: {iterations: 100}", "iterations that the run may use"),
+    key("budget.time",              Limit,       "`off`", "budget: {time: 8h}", "time that the run may use"),
+    key("budget.tokens",            CountLimit,  "`off`", "budget: {tokens: 2000000}", "tokens that the run may use"),
+    key("budget.cost_usd",          Amount,      "`off`", "budget: {cost_usd: 20}", "US dollars that the run may cost"),
+    key("budget.day.tokens",        CountLimit,  "`off`", "budget: {day: {tokens: 5000000}}", "tokens that all runs of the project may use per day"),
+    key("budget.day.cost_usd",      Amount,      "`off`", "budget: {day: {cost_usd: 20}}", "US dollars that all runs of the project may cost per day"),
 
-    key("limits.max_wait",        Span,        InForce, "the longest wait for a rate limit to end"),
-    key("limits.overload_retries", Count,      InForce, "tries while the service is overloaded"),
+    key("limits.max_wait",          Span,        "`6h`", "limits: {max_wait: 12h}", "longest wait for a rate limit to reset"),
+    key("limits.overload_retries",  Count,       "`10`", "limits: {overload_retries: 3}", "number of retries while the service is overloaded"),
 
-    key("checks.timeout",         Span,        InForce, "the longest check"),
-    key("checks.tampered",        OneOf(&["fail", "warn"]), InForce, "what to do when a pinned file changed"),
+    key("checks.timeout",           Span,        "`10m`", "checks: {timeout: 2m}", "longest check"),
+    key("checks.tampered",          OneOf(&["fail", "warn"]), "`fail`", "checks: {tampered: warn}", "what to do if a pinned file changes"),
 
-    key("recovery.budget",        UpTo(MAX_RECOVERIES), InForce, "hard stops in a row that are recovered from"),
-    key("recovery.template",      Text,        InForce, "a file with the prompt after a hard stop"),
-    key("recovery.resume",        Flag,        InForce, "go on in the agent's own session"),
-    key("recovery.agents",        Agents,      InForce, "agents that stand in, in their order"),
+    key("recovery.budget",          UpTo(MAX_RECOVERIES), "`3`", "recovery: {budget: 5}", "number of hard stops in a row to recover from"),
+    key("recovery.template",        Text,        "built in", "recovery: {template: again.md}", "file with the prompt after a hard stop, relative to the loop file"),
+    key("recovery.resume",          Flag,        "`false`", "recovery: {resume: true}", "continue the agent's own session if its CLI can"),
+    key("recovery.agents",          Agents,      "none", "recovery: {agents: [codex]}", "fallback agents, in order"),
 
-    key("notify.on",              News,        InForce, "what is news"),
-    key("notify.command",         Text,        InForce, "run with the news on its stdin"),
-    key("notify.webhook",         Webhook,     InForce, "where the news is posted to"),
+    key("notify.on",                NotifyOn,    "all", "notify: {on: [ended], command: ./notify.sh}", "events that send a notification"),
+    key("notify.command",           Text,        "none", "notify: {command: ./notify.sh}", "command that gets each notification on stdin"),
+    key("notify.webhook",           Webhook,     "none", "notify: {webhook: \"https://hooks.example/x\"}", "URL to which each notification is posted"),
 
-    key("external.profile",       Profile,     InForce, "limits for the external agents that `dogwatch serve` watches"),
-    key("external.session",       Limit,       InForce, "the longest time for an external agent"),
-    key("external.idle",          Limit,       InForce, "the longest time an external agent may go without a new message"),
-    key("external.errors",        CountLimit,  InForce, "equal errors in a row of an external agent"),
+    key("external.profile",         Profile,     "`quick`", "external: {profile: deep}", "limits for the external agents that `dogwatch serve` watches; only in `dogwatch.toml`"),
+    key("external.session",         Limit,       "15m, 1h or 4h by profile", "external: {session: 30m}", "longest time for an external agent; also `total_timeout_seconds`"),
+    key("external.idle",            Limit,       "5m, 8m or 15m by profile", "external: {idle: 10m}", "longest time without a new message from an external agent; also `idle_timeout_seconds`"),
+    key("external.errors",          CountLimit,  "`5`", "external: {errors: 10}", "number of equal errors in a row of an external agent; also `max_errors`"),
 ];
 
-/// Other names for keys, from files written for other tools.
+/// Renders the key reference as a Markdown table.
+pub fn markdown_table() -> String {
+    let mut table = "| key | type | default | example | |\n|---|---|---|---|---|\n".to_owned();
+    for Key { path, kind, default, example, doc } in KEYS {
+        table.push_str(&format!("| `{path}` | {kind} | {default} | `{example}` | {doc} |\n"));
+    }
+    table
+}
+
+/// Aliases of keys, for files written for other tools.
 const ALIASES: &[(&str, &str)] = &[
     ("max_ralph_iters", "max_iterations"),
     ("agent_idle_activity_evidence_ttl_seconds", "watchdog.evidence_ttl"),
@@ -169,46 +229,46 @@ const ALIASES: &[(&str, &str)] = &[
     ("external.max_errors", "external.errors"),
 ];
 
-/// Blocks of other tools that hold only other names for keys.
+/// Blocks of other tools that contain only aliases of our keys.
 const FOREIGN_BLOCKS: &[&str] = &["general"];
 
-/// The key at a path, by its own name or another.
+/// Returns the key with this path or alias.
 pub fn find(path: &str) -> Option<&'static Key> {
     let path = ALIASES.iter().find(|(alias, _)| *alias == path).map_or(path, |(_, path)| path);
     KEYS.iter().find(|key| key.path == path)
 }
 
-/// Whether a key stands in a block.
-pub fn is_below(path: &str, block: &str) -> bool {
+/// Returns whether a key is inside a block.
+pub fn is_in_block(path: &str, block: &str) -> bool {
     path.strip_prefix(block).is_some_and(|rest| rest.starts_with('.'))
 }
 
-/// Whether a dotted key is meant for one of our blocks, whatever stands behind the dot.
-pub fn is_ours(path: &str) -> bool {
-    path.split_once('.').is_some_and(|(block, _)| inside(block).next().is_some())
+/// Returns whether a dotted path starts with a known block, even if the rest of it is unknown.
+pub fn is_in_known_block(path: &str) -> bool {
+    path.split_once('.').is_some_and(|(block, _)| keys_in(block).next().is_some())
 }
 
-/// Whether other tools keep keys of their own in this block, beside the names that we know there.
+/// Returns whether other tools keep keys of their own in this block, next to the aliases that we know.
 pub fn is_shared(block: &str) -> bool {
     FOREIGN_BLOCKS.contains(&block)
 }
 
-/// Whether keys may stand in this block.
+/// Returns whether a block with this path may contain keys.
 pub fn is_block(path: &str) -> bool {
-    is_shared(path) || inside(path).next().is_some()
+    is_shared(path) || keys_in(path).next().is_some()
 }
 
-/// Nothing that dogwatch knows: other tools may keep notes of their own.
+/// Returns whether a name is neither a known key nor in a known block. It may belong to another tool.
 pub fn is_foreign(name: &str) -> bool {
-    find(name).is_none() && !is_block(name) && !is_ours(name)
+    find(name).is_none() && !is_block(name) && !is_in_known_block(name)
 }
 
-/// The keys inside a block; none if there is no such block.
-pub fn inside(block: &str) -> impl Iterator<Item = &'static Key> {
-    KEYS.iter().filter(move |key| is_below(key.path, block))
+/// Returns the keys inside a block; none if the block does not exist.
+pub fn keys_in(block: &str) -> impl Iterator<Item = &'static Key> {
+    KEYS.iter().filter(move |key| is_in_block(key.path, block))
 }
 
-/// The names that may stand directly in a block (`""` is the top level), each once.
+/// Returns the names allowed directly in a block, each once. The block `""` is the top level.
 pub fn names_in(block: &str) -> Vec<&'static str> {
     let mut names: Vec<&'static str> = KEYS
         .iter()
@@ -228,10 +288,12 @@ pub fn names_in(block: &str) -> Vec<&'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::diagnostic::{Diagnostic, Diagnostics, Source};
+    use crate::layers::{Layer, Layers, Strictness};
     use std::collections::BTreeSet;
 
     #[test]
-    fn every_key_of_the_interface_is_in_the_table_once() {
+    fn the_table_contains_every_key_once() {
         let mut expected: BTreeSet<String> =
             "agent reader commands args credit delay profile mcp max_iterations work_when recheck pin worktree max_parallel done_when"
                 .split(' ')
@@ -260,21 +322,75 @@ mod tests {
     }
 
     #[test]
-    fn other_names_lead_to_keys() {
+    fn every_alias_belongs_to_a_key() {
         for (alias, path) in ALIASES {
             assert_eq!(find(alias).map(|key| key.path), Some(*path));
         }
     }
 
     #[test]
-    fn blocks_know_their_keys() {
+    fn blocks_contain_their_keys() {
         assert_eq!(names_in("budget"), ["iterations", "time", "tokens", "cost_usd", "day"]);
         assert_eq!(names_in("budget.day"), ["tokens", "cost_usd"]);
         assert!(names_in("").contains(&"watchdog"));
-        assert_eq!(inside("agent").count(), 0);
+        assert_eq!(keys_in("agent").count(), 0);
         assert!(find("mcpx").is_none() && find("agent.x").is_none());
-        assert!(is_ours("idle.x") && !is_ours("idle") && !is_ours("x.idle"));
+        assert!(is_in_known_block("idle.x") && !is_in_known_block("idle") && !is_in_known_block("x.idle"));
         assert_eq!(names_in("general"), ["agent_idle_activity_evidence_ttl_seconds"]);
-        assert!(!is_ours("general.x") && !is_foreign("general"));
+        assert!(!is_in_known_block("general.x") && !is_foreign("general"));
+    }
+
+    /// Loads a loop file with this frontmatter.
+    fn load(frontmatter: &str) -> Result<crate::Loaded, Vec<Diagnostic>> {
+        let text = format!("---\n{frontmatter}\n---\nHi\n");
+        crate::load(&crate::Sources {
+            loop_file: Source { name: "RALPH.md", text: &text },
+            user: None,
+            project: None,
+            flags: &crate::Flags::default(),
+            args: &[],
+            node_name: "n",
+            detect: &|_| ReaderName::Plain,
+            machine: None,
+        })
+    }
+
+    #[test]
+    fn every_key_has_a_default_an_example_that_sets_it_and_a_doc() {
+        for Key { path, kind, default, example, doc } in KEYS {
+            assert!(!default.is_empty() && !doc.is_empty() && !kind.to_string().is_empty(), "{path}");
+            assert!(![default, example, doc].iter().any(|cell| cell.contains(['|', '\n'])), "{path}");
+            let tree = crate::yaml::parse(example, 0).expect(path);
+            let (mut layers, mut diagnostics) = (Layers::default(), Diagnostics::default());
+            let source = Source { name: "example", text: example };
+            Layer::of_file(source, Strictness::Strict, &mut layers, &mut diagnostics).document(&tree);
+            assert_eq!(diagnostics.into_vec(), [], "{path}");
+            assert!(layers.get(path).is_some(), "{path} is not set by `{example}`");
+            let agent = if *path == "agent" { "" } else { "agent: sh\n" };
+            load(&format!("{agent}{example}")).expect(path);
+        }
+    }
+
+    #[test]
+    fn documented_defaults_are_the_effective_ones() {
+        let loaded = load("agent: sh\nidle:").expect("the settings are valid");
+        // `mcp` is shown as `on`.
+        for setting in loaded.explain.iter().filter(|setting| setting.key != "mcp") {
+            let default = find(setting.key).expect("the key exists").default;
+            let word = default.strip_prefix('`').and_then(|rest| rest.strip_suffix('`'));
+            if let Some(word) = word.filter(|word| !word.contains('`')) {
+                assert_eq!(setting.value, word, "{}", setting.key);
+            }
+        }
+    }
+
+    #[test]
+    fn the_reference_has_a_row_for_every_key() {
+        let table = markdown_table();
+        assert_eq!(table.lines().count(), KEYS.len() + 2);
+        assert!(table.contains(
+            "\n| `delay` | duration | `0s` | `delay: 30s` | wait between iterations, not after the last |\n"
+        ));
+        assert!(table.contains("| `checks.tampered` | `fail` or `warn` | `fail` |"));
     }
 }

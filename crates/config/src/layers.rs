@@ -1,36 +1,38 @@
-//! Which value counts: built-in < user's `dogwatch.toml` < the project's < the loop file < flags; in a graph
-//! built-in < user < project < the file's top level < the node < flags.
+//! Combines the sources of settings by precedence.
 //!
-//! Layers are laid in that order; a later one replaces single keys, not whole blocks. Every value keeps
-//! the place it came from.
+//! For a loop: built-in < user's `dogwatch.toml` < project's `dogwatch.toml` < loop file < flags. For a graph:
+//! built-in < user < project < top level of the file < node < flags.
+//!
+//! Layers are applied in that order. A later layer replaces single keys, not whole blocks. Every value keeps
+//! its origin.
 
-use crate::diagnostic::{Findings, Place, Source};
-use crate::keys::{self, Key, Standing};
+use crate::diagnostic::{Diagnostics, Place, Source};
+use crate::keys::{self, Key};
 use crate::nearest::nearest;
 use crate::parsed::{self, Ctx, Parsed, is_off};
 use crate::tree::{Entry, Node, Span, Value};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// How unknown keys are taken.
+/// How unknown top-level keys are handled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Strictness {
-    /// A loop file may carry keys of other tools at its top level; they are noted.
-    LoopFile,
-    /// Nobody but dogwatch reads this.
-    Ours,
+    /// They are warnings: loop and graph files may contain keys of other tools.
+    Lenient,
+    /// They are errors: only dogwatch reads this source.
+    Strict,
 }
 
-/// Where a value was written.
+/// The place where a value was set.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Origin<'s> {
     pub source: Source<'s>,
     pub span: Span,
-    /// Set for flags: `--delay`.
+    /// The flag, such as `--delay`, if the value comes from the command line.
     pub flag: Option<&'s str>,
 }
 
 impl Origin<'_> {
-    /// `RALPH.md:4:8` or `flag --delay`.
+    /// Formats the origin as `RALPH.md:4:8` or `flag --delay`.
     pub fn show(&self) -> String {
         match self.flag {
             Some(flag) => format!("flag {flag}"),
@@ -42,56 +44,61 @@ impl Origin<'_> {
     }
 }
 
+/// A valid value and its origin.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Assigned<'s> {
     pub value: Parsed,
     pub origin: Origin<'s>,
 }
 
-/// Whether there is an `idle` block: it means something by being there.
+/// Whether idle waits are on. An `idle` block turns them on even if it is empty.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Idle<'s> {
     On(Origin<'s>),
     Off(Origin<'s>),
 }
 
-/// All that was said, the strongest word per key.
+/// The combined settings of all applied layers.
 #[derive(Clone, Debug, Default)]
 pub struct Layers<'s> {
     values: BTreeMap<&'static str, Assigned<'s>>,
-    /// Keys with a value that was wrong. What follows from them is not reported on top.
-    wrong: BTreeSet<&'static str>,
+    /// Keys with an invalid value. Errors that follow from them are not reported.
+    invalid: BTreeSet<&'static str>,
+    /// Whether a layer turned idle waits on or off.
     pub idle: Option<Idle<'s>>,
-    /// Idling was switched off at some point: what a weaker layer says about it is void.
+    /// A layer turned idle waits off, so the `idle` keys of weaker layers do not apply.
     cleared_idle: bool,
 }
 
-/// One source being laid on.
+/// Applies one source on top of the existing layers.
 pub struct Layer<'l, 's> {
     layers: &'l mut Layers<'s>,
     source: Source<'s>,
     strictness: Strictness,
     flag: Option<&'s str>,
-    findings: &'l mut Findings,
+    diagnostics: &'l mut Diagnostics,
     seen: BTreeSet<&'static str>,
 }
 
 impl<'s> Layers<'s> {
+    /// Returns the value of a key, if a layer sets it.
     pub fn get(&self, path: &str) -> Option<&Assigned<'s>> {
         self.values.get(path)
     }
 
-    pub fn is_wrong(&self, path: &str) -> bool {
-        self.wrong.contains(path)
+    /// Returns whether a layer has an invalid value for a key.
+    pub fn is_invalid(&self, path: &str) -> bool {
+        self.invalid.contains(path)
     }
 
-    /// Nothing was said at all.
+    /// Returns whether no key is set.
     pub fn is_empty(&self) -> bool {
-        self.values.is_empty() && self.wrong.is_empty() && self.idle.is_none()
+        self.values.is_empty() && self.invalid.is_empty() && self.idle.is_none()
     }
 
-    /// These with `stronger` laid over them. Who names an agent means its own reader, not that of another agent.
-    pub fn under(&self, stronger: &Layers<'s>) -> Layers<'s> {
+    /// Returns these layers with `stronger` applied on top. An `agent` in `stronger` also resets `reader`, which
+    /// belongs to the other agent.
+    pub fn overlaid_with(&self, stronger: &Layers<'s>) -> Layers<'s> {
         let mut all = self.clone();
         if stronger.cleared_idle {
             all.clear_idle();
@@ -100,58 +107,60 @@ impl<'s> Layers<'s> {
             all.values.remove("reader");
         }
         all.values.extend(stronger.values.iter().map(|(path, assigned)| (*path, assigned.clone())));
-        all.wrong.extend(&stronger.wrong);
+        all.invalid.extend(&stronger.invalid);
         all.idle = stronger.idle.clone().or(all.idle);
         all
     }
 
-    /// Takes a block out.
+    /// Removes a block.
     pub fn without(mut self, block: &str) -> Layers<'s> {
-        self.values.retain(|path, _| !keys::is_below(path, block));
+        self.values.retain(|path, _| !keys::is_in_block(path, block));
         self
     }
 
     fn clear_idle(&mut self) {
-        self.values.retain(|path, _| !keys::is_below(path, "idle"));
+        self.values.retain(|path, _| !keys::is_in_block(path, "idle"));
         self.cleared_idle = true;
     }
 }
 
 impl<'l, 's> Layer<'l, 's> {
+    /// Creates the layer of a file.
     pub fn of_file(
         source: Source<'s>,
         strictness: Strictness,
         layers: &'l mut Layers<'s>,
-        findings: &'l mut Findings,
+        diagnostics: &'l mut Diagnostics,
     ) -> Layer<'l, 's> {
-        Layer { layers, source, strictness, flag: None, findings, seen: BTreeSet::new() }
+        Layer { layers, source, strictness, flag: None, diagnostics, seen: BTreeSet::new() }
     }
 
+    /// Creates the layer of a flag.
     pub fn of_flag(
         source: Source<'s>,
         flag: &'s str,
         layers: &'l mut Layers<'s>,
-        findings: &'l mut Findings,
+        diagnostics: &'l mut Diagnostics,
     ) -> Layer<'l, 's> {
         Layer {
             layers,
             source,
-            strictness: Strictness::Ours,
+            strictness: Strictness::Strict,
             flag: Some(flag),
-            findings,
+            diagnostics,
             seen: BTreeSet::new(),
         }
     }
 
-    /// Lays a whole file on. False if it is not a mapping, so that nothing can be said about its keys.
+    /// Applies a whole file. Returns false if it is not a mapping.
     pub fn document(&mut self, tree: &Node) -> bool {
         match &tree.value {
             Value::Null => {}
             Value::Map(entries) => self.block("", entries),
             _ => {
-                let found =
-                    self.findings.error(self.source, tree.span.clone(), "the settings must be a mapping");
-                found.label(format!("this is {}", tree.kind())).help("write `key: value` lines");
+                let diagnostic =
+                    self.diagnostics.error(self.source, tree.span.clone(), "the settings must be a mapping");
+                diagnostic.label(format!("this is {}", tree.kind())).help("write `key: value` lines");
                 return false;
             }
         }
@@ -164,16 +173,13 @@ impl<'l, 's> Layer<'l, 's> {
         }
     }
 
-    /// Lays one key on, which may be a block.
+    /// Applies one key or block.
     pub fn entry(&mut self, block: &str, entry: &Entry) {
         let path = if block.is_empty() { entry.key.clone() } else { format!("{block}.{}", entry.key) };
         if let Some(key) = keys::find(&path) {
             self.key(key, &path, entry);
         } else if !keys::is_block(&path) {
             self.unknown(block, entry);
-        } else if !keys::is_shared(&path) && keys::inside(&path).all(|key| key.standing == Standing::Refused)
-        {
-            self.refuse(&path, entry);
         } else {
             self.known_block(&path, entry);
         }
@@ -188,7 +194,7 @@ impl<'l, 's> Layer<'l, 's> {
                 }
                 self.block(path, entries);
             }
-            // `idle:` with nothing under it asks for idling as it comes.
+            // An empty `idle:` enables idle waits with the defaults.
             Value::Null | Value::Bool(true) if idle => {
                 self.layers.idle = Some(Idle::On(self.origin(&entry.key_span)));
             }
@@ -198,7 +204,7 @@ impl<'l, 's> Layer<'l, 's> {
                 self.layers.idle = Some(Idle::Off(self.origin(&entry.value.span)));
             }
             _ => {
-                let mut ctx = Ctx { source: self.source, path, findings: self.findings };
+                let mut ctx = Ctx { source: self.source, path, diagnostics: self.diagnostics };
                 let known = keys::names_in(path).join("`, `");
                 ctx.must_be(&entry.value, "a mapping").help(format!("its keys are `{known}`"));
             }
@@ -206,38 +212,30 @@ impl<'l, 's> Layer<'l, 's> {
     }
 
     fn key(&mut self, key: &'static Key, path: &str, entry: &Entry) {
-        match key.standing {
-            Standing::Refused => return self.refuse(key.path, entry),
-            Standing::NoEffect => {
-                let message = format!("`{}` has no effect in this version yet", key.path);
-                self.findings.warning(self.source, entry.key_span.clone(), message);
-            }
-            Standing::InForce => {}
-        }
-        // A key without a value says nothing, as in `commands:` with all lines commented out.
+        // A key without a value counts as unset, for example `commands:` with all its items commented out.
         if entry.value.is_null() {
             return;
         }
-        // By two names, or by its own name and a dotted one: the reader of YAML cannot see that.
+        // The YAML parser cannot detect a key that is set by two names, or once with dots and once in a block.
         if !self.seen.insert(key.path) {
-            let message = format!("`{}` is given twice", key.path);
-            let found = self.findings.error(self.source, entry.key_span.clone(), message);
+            let message = format!("`{}` is set twice", key.path);
+            let diagnostic = self.diagnostics.error(self.source, entry.key_span.clone(), message);
             if path != key.path {
-                found.help(format!("`{path}` is another name for it; keep one of the two"));
+                diagnostic.help(format!("`{path}` is another name for it; keep one of the two"));
             }
             return;
         }
         if key.path.starts_with("idle.") {
             self.layers.idle = Some(Idle::On(self.origin(&entry.key_span)));
         }
-        let mut ctx = Ctx { source: self.source, path, findings: self.findings };
+        let mut ctx = Ctx { source: self.source, path, diagnostics: self.diagnostics };
         match parsed::parse(&mut ctx, &entry.value, key.kind) {
             Some(value) => {
                 let origin = self.origin(&entry.value.span);
                 self.layers.values.insert(key.path, Assigned { value, origin });
             }
             None => {
-                self.layers.wrong.insert(key.path);
+                self.layers.invalid.insert(key.path);
             }
         }
     }
@@ -246,52 +244,46 @@ impl<'l, 's> Layer<'l, 's> {
         Origin { source: self.source, span: span.clone(), flag: self.flag }
     }
 
-    fn refuse(&mut self, path: &str, entry: &Entry) {
-        let message = format!("this version of dogwatch cannot do `{path}` yet");
-        self.findings
-            .error(self.source, entry.key_span.clone(), message)
-            .help("remove it, or use a later version");
-    }
-
     fn unknown(&mut self, block: &str, entry: &Entry) {
         let message = match block {
             "" => format!("unknown key `{}`", entry.key),
             block => format!("unknown key `{}` in `{block}`", entry.key),
         };
         let help = suggestion(block, &entry.key);
-        let foreign = keys::is_shared(block) || (block.is_empty() && !keys::is_ours(&entry.key));
-        let found = if foreign && self.strictness == Strictness::LoopFile {
-            self.findings.warning(self.source, entry.key_span.clone(), message).label("ignored")
+        let foreign = keys::is_shared(block) || (block.is_empty() && !keys::is_in_known_block(&entry.key));
+        let diagnostic = if foreign && self.strictness == Strictness::Lenient {
+            self.diagnostics.warning(self.source, entry.key_span.clone(), message).label("ignored")
         } else {
-            self.findings.error(self.source, entry.key_span.clone(), message)
+            self.diagnostics.error(self.source, entry.key_span.clone(), message)
         };
         if let Some(help) = help {
-            found.help(help);
+            diagnostic.help(help);
         }
     }
 }
 
 impl Layer<'_, '_> {
-    /// A key of another tool in a node of a graph; `near` is the node's own field that may have been meant.
-    pub fn note_foreign(&mut self, entry: &Entry, near: Option<&str>) {
+    /// Warns about an unknown key in a graph node. `near` is the most similar field of a node.
+    pub fn warn_foreign(&mut self, entry: &Entry, near: Option<&str>) {
         let help = near.map(|near| format!("did you mean `{near}`?")).or_else(|| suggestion("", &entry.key));
-        let message = format!("a node has no key `{}`", entry.key);
-        let found = self.findings.warning(self.source, entry.key_span.clone(), message).label("ignored");
+        let message = format!("unknown key `{}` in a node", entry.key);
+        let diagnostic =
+            self.diagnostics.warning(self.source, entry.key_span.clone(), message).label("ignored");
         if let Some(help) = help {
-            found.help(help);
+            diagnostic.help(help);
         }
     }
 }
 
-/// What may have been meant by an unknown key.
+/// Returns the help text for an unknown key.
 fn suggestion(block: &str, key: &str) -> Option<String> {
     if let Some(near) = nearest(key, keys::names_in(block)) {
         return Some(format!("did you mean `{near}`?"));
     }
     if !block.is_empty() {
-        return keys::find(key).map(|_| format!("`{key}` is a key of the top level"));
+        return keys::find(key).map(|_| format!("`{key}` is a top-level key"));
     }
-    // The right word in the wrong place, or a dotted path with a typing error.
+    // Suggest a key of the same name in a block, or a similar dotted path.
     let leaf = |key: &&Key| key.path.rsplit('.').next();
     let same_leaf = keys::KEYS.iter().find(|known| leaf(known) == Some(key)).map(|known| known.path);
     let near_path = || nearest(key, keys::KEYS.iter().map(|known| known.path));

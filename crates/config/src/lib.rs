@@ -1,11 +1,11 @@
-//! Loop files and `dogwatch.toml`: from the text people write to a plan that cannot be wrong.
+//! Parses loop files, graph files and `dogwatch.toml` into a validated plan.
 //!
-//! Pure: the caller reads the files and passes their text; no clock, environment or disk in here. What
-//! is wrong is reported all at once, each finding with file, line, column and a way out.
+//! This crate is pure: the caller reads the files and passes their text. It uses no clock, environment or
+//! disk. A load reports all errors at once, each with file, line, column and a suggested fix.
 //!
-//! The way of a setting: [`frontmatter`] cuts the file, `yaml` and `toml` make the same `tree` of it,
-//! `layers` looks every key up in the one table of [`keys`] and has its value read by `parsed`, and
-//! [`load`] fills in what nobody said. [`placeholders`] and [`words`] are for run time.
+//! A setting passes through these modules: [`frontmatter`] splits the file; `yaml`, `toml` and `json` parse it
+//! into the same `tree`; `layers` looks up every key in the table of [`keys`]; `parsed` reads its value; and
+//! [`load()`] fills in the defaults. [`placeholders`] and [`words`] are used while a run is active.
 
 mod args;
 mod commands;

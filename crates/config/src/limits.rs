@@ -1,51 +1,59 @@
-//! Named limits: whatever a file holds, reading it stays small and quick.
+//! Limits that bound the time and memory needed to parse any file.
 
-/// A loop file. The prompt goes to an agent; a mebibyte is more than any can read.
+/// Bytes in a loop file. No agent can read a longer prompt.
 pub const MAX_FILE_BYTES: usize = 1 << 20;
-/// The frontmatter of a loop file, or a `dogwatch.toml`: every finding carries its line.
+/// Bytes in the frontmatter of a loop file, or in a `dogwatch.toml`. Every diagnostic copies its line.
 pub const MAX_SETTINGS_BYTES: usize = 64 << 10;
+/// Entries in `commands`.
 pub const MAX_COMMANDS: usize = 100;
+/// Entries in `args`.
 pub const MAX_ARGS: usize = 100;
-/// Of a command or an argument.
+/// Bytes in the name of a command, an argument, an MCP server or a header.
 pub const MAX_NAME_BYTES: usize = 100;
-/// Items of any plain list of texts (`wake_on.paths`, …).
+/// Items in a plain list, such as `wake_on.paths`.
 pub const MAX_TEXTS: usize = 1_000;
+/// Reasons in `idle.stop_after`.
 pub const MAX_STOP_REASONS: usize = 100;
-/// Checks of one node: `done_when`.
+/// Checks in `done_when`.
 pub const MAX_CHECKS: usize = 100;
-/// Of a check; what a shell is given in one argument ends at 128 KiB.
+/// Bytes in a check. Linux limits one argument, and so the script passed to `sh -c`, to 128 KiB.
 pub const MAX_CHECK_BYTES: usize = 16 << 10;
-/// Runs of a failed check on the same tree, besides the first.
+/// Additional runs of a failed check on the same work tree.
 pub const MAX_RECHECKS: u32 = 10;
-/// Globs of one `pin`.
+/// Globs in `pin`.
 pub const MAX_PINS: usize = 100;
-/// Of a glob in `pin` or `touches`: as long as a path can be.
+/// Bytes in a glob of `pin` or `touches`: the maximum length of a path.
 pub const MAX_GLOB_BYTES: usize = 4 << 10;
-/// Agents that stand in for the first.
+/// Fallback agents in `recovery.agents`.
 pub const MAX_AGENTS: usize = 10;
-/// Of an agent's command line.
+/// Bytes in an agent's command line.
 pub const MAX_AGENT_BYTES: usize = 16 << 10;
-/// Hard stops that may follow one another.
+/// The maximum value of `recovery.budget`.
 pub const MAX_RECOVERIES: u32 = 1_000;
-/// `mcp.servers`, tools of one of them with a timeout of their own, and its headers.
+/// Entries in `mcp.servers`.
 pub const MAX_MCP_SERVERS: usize = 32;
+/// Tools of one MCP server with their own timeout.
 pub const MAX_MCP_TOOLS: usize = 200;
+/// Headers of one MCP server.
 pub const MAX_MCP_HEADERS: usize = 32;
 /// `--set` flags on one command line.
 pub const MAX_SET_FLAGS: usize = 1_000;
-/// A graph file. Long prompts lie in files of their own.
+/// Bytes in a graph file. Long prompts belong in separate files.
 pub const MAX_GRAPH_BYTES: usize = 8 << 20;
+/// Nodes in a graph.
 pub const MAX_NODES: usize = 20_000;
-/// Of a node's prompt in the graph file itself.
+/// Bytes in a prompt that is written in the graph file itself.
 pub const MAX_PROMPT_BYTES: usize = 64 << 10;
-/// Nodes whose settings are explained one by one.
+/// Nodes whose settings `check --explain` lists separately.
 pub const MAX_EXPLAINED: usize = 100;
-/// More findings than this help nobody.
+/// Errors, and separately warnings, that one load reports.
 pub const MAX_DIAGNOSTICS: usize = 50;
 
-/// Nesting of lists and mappings; our own keys need three.
+/// Nesting depth of lists and mappings. The known keys need three levels.
 pub const MAX_DEPTH: usize = 32;
+/// YAML parser events in the settings of a loop file.
 pub const MAX_YAML_EVENTS: usize = 50_000;
-/// Of a graph file.
+/// YAML parser events in a graph file.
 pub const MAX_GRAPH_EVENTS: usize = 1_000_000;
+/// Anchors, aliases and merge keys in a YAML document, each.
 pub const MAX_YAML_ALIASES: usize = 100;

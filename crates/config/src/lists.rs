@@ -1,4 +1,4 @@
-//! Lists with limits of their own: checks, globs, and agents that stand in.
+//! Parses lists of checks, globs and fallback agents, and command lines.
 
 use crate::keys::Kind;
 use crate::limits::{
@@ -10,72 +10,74 @@ use crate::tree::{Entry, Node, Value};
 use crate::words::words;
 use dogwatch_core::settings::ReaderName;
 
-/// An agent that stands in: its words, and its reader if one was named.
+/// A fallback agent: the words of its command line, and its reader if one is named.
 pub type Agent = (Vec<String>, Option<ReaderName>);
 
-/// `done_when`. An empty list would prove anything, so it is an error; `off` takes away what a weaker layer said.
+/// Parses `done_when`. An empty list is an error, because it would prove nothing. `off` removes the checks of
+/// weaker layers.
 pub fn checks(ctx: &mut Ctx<'_, '_>, node: &Node) -> Option<Vec<String>> {
     if is_off(node) {
         return Some(Vec::new());
     }
     let checks = items(ctx, node, "a list of shell commands", MAX_CHECKS, |ctx, item| {
-        text(ctx, item).filter(|check| is_short(ctx, item, check, MAX_CHECK_BYTES))
+        text(ctx, item).filter(|check| check_length(ctx, item, check, MAX_CHECK_BYTES))
     })?;
     if checks.is_empty() {
         let message = format!("`{}` is empty: nothing would be checked", ctx.path);
         ctx.error(&node.span, message)
-            .help("name a command that exits 0 when the work is done, or remove it");
+            .help("add a command that exits 0 when the work is done, or remove the key");
         return None;
     }
     Some(checks)
 }
 
+/// Parses `pin`.
 pub fn pins(ctx: &mut Ctx<'_, '_>, node: &Node) -> Option<Vec<String>> {
     globs(ctx, node, MAX_PINS)
 }
 
-/// Of a node in a graph.
+/// Parses `touches` of a graph node.
 pub fn touches(ctx: &mut Ctx<'_, '_>, node: &Node) -> Option<Vec<String>> {
     globs(ctx, node, MAX_TEXTS)
 }
 
 fn globs(ctx: &mut Ctx<'_, '_>, node: &Node, max: usize) -> Option<Vec<String>> {
     items(ctx, node, "a list of globs", max, |ctx, item| {
-        let glob = text(ctx, item).filter(|glob| is_short(ctx, item, glob, MAX_GLOB_BYTES))?;
-        if let Some(why) = glob_fault(&glob) {
-            let message = format!("`{glob}` is no glob: {why}");
-            ctx.error(&item.span, message).help("`[*]` stands for the character itself");
+        let glob = text(ctx, item).filter(|glob| check_length(ctx, item, glob, MAX_GLOB_BYTES))?;
+        if let Some(why) = glob_error(&glob) {
+            let message = format!("`{glob}` is not a valid glob: {why}");
+            ctx.error(&item.span, message).help("write `[*]` to match the character `*` itself");
             return None;
         }
         Some(glob)
     })
 }
 
-/// Why a text is no glob. Which files it stands for is not known here.
-fn glob_fault(glob: &str) -> Option<&'static str> {
+/// Returns why a glob is invalid. It checks only the syntax, not whether files match.
+fn glob_error(glob: &str) -> Option<&'static str> {
     let mut braces = 0_u32;
     let mut chars = glob.chars();
     while let Some(c) = chars.next() {
         match c {
-            '\\' if chars.next().is_none() => return Some("nothing follows the last backslash"),
-            // A `]` that stands first is one of the characters.
+            '\\' if chars.next().is_none() => return Some("trailing backslash"),
+            // A `]` in first position is part of the set.
             '[' => {
                 let rest = chars.as_str();
                 let inside = rest.strip_prefix(['!', '^']).unwrap_or(rest);
                 let first = inside.chars().next().map_or(0, char::len_utf8);
-                let Some(close) = inside[first..].find(']') else { return Some("`[` is never closed") };
+                let Some(close) = inside[first..].find(']') else { return Some("unclosed `[`") };
                 chars = inside[first + close + 1..].chars();
             }
             '{' => braces += 1,
-            '}' if braces == 0 => return Some("`}` closes nothing"),
+            '}' if braces == 0 => return Some("unmatched `}`"),
             '}' => braces -= 1,
             _ => {}
         }
     }
-    (braces > 0).then_some("`{` is never closed")
+    (braces > 0).then_some("unclosed `{`")
 }
 
-/// `recovery.agents`.
+/// Parses `recovery.agents`.
 pub fn agents(ctx: &mut Ctx<'_, '_>, node: &Node) -> Option<Vec<Agent>> {
     items(ctx, node, "a list of command lines", MAX_AGENTS, agent)
 }
@@ -83,10 +85,10 @@ pub fn agents(ctx: &mut Ctx<'_, '_>, node: &Node) -> Option<Vec<Agent>> {
 fn agent(ctx: &mut Ctx<'_, '_>, item: &Node) -> Option<Agent> {
     let Value::Map(fields) = &item.value else { return Some((command_line(ctx, item)?, None)) };
     for field in fields.iter().filter(|field| !matches!(field.key.as_str(), "agent" | "reader")) {
-        let message = format!("an agent has no field `{}`", field.key);
-        let found = ctx.findings.error(ctx.source, field.key_span.clone(), message);
+        let message = format!("unknown field `{}` in an agent", field.key);
+        let diagnostic = ctx.diagnostics.error(ctx.source, field.key_span.clone(), message);
         if let Some(near) = nearest(&field.key, ["agent", "reader"]) {
-            found.help(format!("did you mean `{near}`?"));
+            diagnostic.help(format!("did you mean `{near}`?"));
         }
     }
     let get = |name: &str| fields.iter().find(|field| field.key == name).map(|field: &Entry| &field.value);
@@ -100,15 +102,15 @@ fn agent(ctx: &mut Ctx<'_, '_>, item: &Node) -> Option<Agent> {
     match get("agent") {
         Some(line) => Some((command_line(&mut ctx.of("agent"), line)?, reader)),
         None => {
-            ctx.error(&item.span, "this has no `agent`").help("write `{agent: COMMAND, reader: NAME}`");
+            ctx.error(&item.span, "this entry has no `agent`").help("write `{agent: COMMAND, reader: NAME}`");
             None
         }
     }
 }
 
-/// As words, without a shell.
+/// Parses a command line into words, without a shell.
 pub fn command_line(ctx: &mut Ctx<'_, '_>, node: &Node) -> Option<Vec<String>> {
-    let line = text(ctx, node).filter(|line| is_short(ctx, node, line, MAX_AGENT_BYTES))?;
+    let line = text(ctx, node).filter(|line| check_length(ctx, node, line, MAX_AGENT_BYTES))?;
     match words(&line) {
         Ok(words) => Some(words),
         Err(bad) => {
@@ -119,16 +121,17 @@ pub fn command_line(ctx: &mut Ctx<'_, '_>, node: &Node) -> Option<Vec<String>> {
     }
 }
 
-fn is_short(ctx: &mut Ctx<'_, '_>, node: &Node, text: &str, max: usize) -> bool {
+fn check_length(ctx: &mut Ctx<'_, '_>, node: &Node, text: &str, max: usize) -> bool {
     if text.len() > max {
-        let message = format!("{} bytes are too many for `{}`", text.len(), ctx.path);
-        ctx.error(&node.span, message).help(format!("at most {max} are read; put more into a file"));
+        let message = format!("`{}` is too long: {} bytes", ctx.path, text.len());
+        ctx.error(&node.span, message)
+            .help(format!("at most {max} bytes are allowed; move the rest to a file"));
         return false;
     }
     true
 }
 
-/// The items of a list; anything else stands for a list of itself.
+/// Parses a list. A single value counts as a list of one item.
 pub fn items<T>(
     ctx: &mut Ctx<'_, '_>,
     node: &Node,
@@ -156,19 +159,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_glob_says_why() {
+    fn invalid_globs_have_a_reason() {
         for (glob, fault) in [
             ("src/**/*.rs", None),
             ("a[!x]b[]]{c,d{e,f}}", None),
             (r"a\[b", None),
             ("é[é]", None),
-            ("a[b", Some("`[` is never closed")),
-            ("a[]", Some("`[` is never closed")),
-            ("a{b", Some("`{` is never closed")),
-            ("a}b", Some("`}` closes nothing")),
-            ("a\\", Some("nothing follows the last backslash")),
+            ("a[b", Some("unclosed `[`")),
+            ("a[]", Some("unclosed `[`")),
+            ("a{b", Some("unclosed `{`")),
+            ("a}b", Some("unmatched `}`")),
+            ("a\\", Some("trailing backslash")),
         ] {
-            assert_eq!(glob_fault(glob), fault, "{glob}");
+            assert_eq!(glob_error(glob), fault, "{glob}");
         }
     }
 }

@@ -1,7 +1,7 @@
-//! Everything together: texts in, a plan out, or all that is wrong with them.
+//! Loads a loop file: combines all sources into a plan, or returns all errors.
 
 use crate::args::{self, Known};
-use crate::diagnostic::{Diagnostic, Findings, Source};
+use crate::diagnostic::{Diagnostic, Diagnostics, Source};
 use crate::effective;
 use crate::explain::{Setting, explain};
 use crate::flags::{FlagLine, Flags};
@@ -9,63 +9,68 @@ use crate::frontmatter::{self, Shape};
 use crate::keys;
 use crate::layers::{Layer, Layers, Strictness};
 use crate::limits::{MAX_FILE_BYTES, MAX_SET_FLAGS, MAX_SETTINGS_BYTES};
-use crate::machine::{Inquiry, Machine};
+use crate::machine::{Machine, MachineCheck};
 use crate::placeholders;
 use crate::{toml, yaml};
 use dogwatch_core::dur::Dur;
 use dogwatch_core::ids::NodeName;
 use dogwatch_core::settings::{NodePlan, Plan, ReaderName, Settings, WatchPolicy};
 
-/// What a run is made from. The caller has read the files; this crate touches none.
+/// The inputs of [`load`]. The caller reads the files; this crate does no I/O.
 pub struct Sources<'a> {
+    /// The loop file.
     pub loop_file: Source<'a>,
     /// The user's `dogwatch.toml`.
     pub user: Option<Source<'a>>,
     /// The project's `dogwatch.toml`.
     pub project: Option<Source<'a>>,
+    /// The flags of the command line.
     pub flags: &'a Flags,
-    /// What follows `--` on the command line.
+    /// The arguments after `--` on the command line.
     pub args: &'a [String],
-    /// The loop file's directory, by name.
+    /// The name of the loop file's directory.
     pub node_name: &'a str,
-    /// Which reader fits an agent's command line, when no key says so.
+    /// Chooses the reader for an agent's command line if the `reader` key is not set.
     pub detect: &'a dyn Fn(&[String]) -> ReaderName,
-    /// Where the loop would run. Without it only the files are looked at.
+    /// Answers questions about the machine. Without it only the files are checked.
     pub machine: Option<&'a dyn Machine>,
 }
 
-/// A loop, ready to be run.
+/// A validated loop that is ready to run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Loaded {
+    /// The plan, with one node.
     pub plan: Plan,
-    /// The prompt, before placeholders are filled in. Read afresh by `frontmatter::body` every iteration.
+    /// The prompt with its placeholders. `frontmatter::body` reads it again before every iteration.
     pub body: String,
-    /// The settings as written; compare with `frontmatter::settings` to see whether they changed.
+    /// The text of the settings. Compare it with `frontmatter::settings` to detect changes.
     pub frontmatter: String,
+    /// Problems that do not prevent a run.
     pub warnings: Vec<Diagnostic>,
-    /// Why it could not run on the machine that was asked, whatever the files say.
+    /// Reasons why the loop cannot run on this machine, although its files are valid.
     pub faults: Vec<Diagnostic>,
+    /// All settings with their values and origins.
     pub explain: Vec<Setting>,
 }
 
-/// Reads and checks everything. All errors are reported at once, with the warnings after them.
+/// Parses and checks a loop file. Returns all errors at once, followed by the warnings.
 pub fn load(sources: &Sources<'_>) -> Result<Loaded, Vec<Diagnostic>> {
-    let mut findings = Findings::default();
+    let mut diagnostics = Diagnostics::default();
     let lines = sources.flags.lines();
     let mut layers = Layers::default();
-    let readable = lay(sources, &lines, &mut layers, &mut findings);
+    let readable = apply_all(sources, &lines, &mut layers, &mut diagnostics);
     let body = frontmatter::body(bounded(sources.loop_file.text));
-    let settings = if readable { settings(sources, &layers, &body, &mut findings) } else { None };
-    let Some(settings) = settings.filter(|_| !findings.has_errors()) else {
-        return Err(findings.into_vec());
+    let settings = if readable { settings(sources, &layers, &body, &mut diagnostics) } else { None };
+    let Some(settings) = settings.filter(|_| !diagnostics.has_errors()) else {
+        return Err(diagnostics.into_vec());
     };
-    no_graph(&layers, &mut findings);
-    only_for_serve(&layers, &mut findings);
-    let mut inquiry = Inquiry::new(sources.machine, sources.loop_file);
-    inquiry.settings(&settings, &layers);
+    warn_graph_keys(&layers, &mut diagnostics);
+    warn_external_keys(&layers, &mut diagnostics);
+    let mut machine_check = MachineCheck::new(sources.machine, sources.loop_file);
+    machine_check.settings(&settings, &layers);
     Ok(Loaded {
         explain: explain(&settings, None, &layers),
-        faults: inquiry.faults.into_vec(),
+        faults: machine_check.faults.into_vec(),
         plan: Plan {
             nodes: vec![NodePlan::alone(NodeName::new(sources.node_name), settings)],
             stop_on_error: sources.flags.stop_on_error,
@@ -74,137 +79,141 @@ pub fn load(sources: &Sources<'_>) -> Result<Loaded, Vec<Diagnostic>> {
         },
         body,
         frontmatter: frontmatter::settings(bounded(sources.loop_file.text)),
-        warnings: findings.into_vec(),
+        warnings: diagnostics.into_vec(),
     })
 }
 
-/// A loop is one node. Said only to who means this very loop: `dogwatch.toml` is for graphs too.
-fn no_graph(layers: &Layers<'_>, findings: &mut Findings) {
+/// Warns about keys that only apply to graphs. `dogwatch.toml` may set them, because it applies to graphs too.
+fn warn_graph_keys(layers: &Layers<'_>, diagnostics: &mut Diagnostics) {
     let Some(assigned) = layers.get("max_parallel") else { return };
     let origin = &assigned.origin;
     if !origin.source.name.ends_with(".toml") {
-        let message = "`max_parallel` has no effect here: a loop is one node";
-        findings.warning(origin.source, origin.span.clone(), message).help("it belongs into a graph file");
+        let message = "`max_parallel` has no effect in a loop: a loop has one node";
+        diagnostics.warning(origin.source, origin.span.clone(), message).help("set it in a graph file");
     }
 }
 
-/// External agents are watched by `dogwatch serve`, which reads `dogwatch.toml` and no loop or graph file.
-pub fn only_for_serve(layers: &Layers<'_>, findings: &mut Findings) {
-    for key in keys::inside("external") {
+/// Warns about keys for external agents. `dogwatch serve` watches those, and it reads `dogwatch.toml` only.
+pub fn warn_external_keys(layers: &Layers<'_>, diagnostics: &mut Diagnostics) {
+    for key in keys::keys_in("external") {
         let Some(assigned) = layers.get(key.path) else { continue };
         let origin = &assigned.origin;
         if !origin.source.name.ends_with("dogwatch.toml") {
             let message = format!("`{}` has no effect here: a run has no external agents", key.path);
-            findings
+            diagnostics
                 .warning(origin.source, origin.span.clone(), message)
                 .help("`dogwatch serve` reads it from dogwatch.toml");
         }
     }
 }
 
-/// Reads the limits for external agents from the user's and the project's `dogwatch.toml`. What else the files hold is
-/// checked too, so that `serve` and `run` refuse the same files.
+/// Reads the limits for external agents from the user's and the project's `dogwatch.toml`. Other keys in these files are
+/// validated too, so that `serve` and `run` reject the same files.
 pub fn load_external(
     user: Option<Source<'_>>,
     project: Option<Source<'_>>,
 ) -> Result<WatchPolicy, Vec<Diagnostic>> {
-    let (mut layers, mut findings) = (Layers::default(), Findings::default());
+    let (mut layers, mut diagnostics) = (Layers::default(), Diagnostics::default());
     for source in [user, project].into_iter().flatten() {
-        lay_toml(source, &mut layers, &mut findings);
+        apply_toml(source, &mut layers, &mut diagnostics);
     }
-    if findings.has_errors() { Err(findings.into_vec()) } else { Ok(effective::external(&layers)) }
+    if diagnostics.has_errors() { Err(diagnostics.into_vec()) } else { Ok(effective::external(&layers)) }
 }
 
-/// Never look into a file that is too long, whatever else is wrong.
+/// Returns the text, or an empty text if the file is too large to be parsed.
 fn bounded(text: &str) -> &str {
     if text.len() > MAX_FILE_BYTES { "" } else { text }
 }
 
-/// Lays all sources on, weakest first. False if a file could not be read at all: then what it did not
-/// say is unknown, and nothing must be concluded from it.
-fn lay<'s>(
+/// Applies all sources in ascending precedence. Returns false if a file could not be parsed; then no key can be
+/// reported as missing.
+fn apply_all<'s>(
     sources: &Sources<'s>,
     lines: &'s [FlagLine],
     layers: &mut Layers<'s>,
-    findings: &mut Findings,
+    diagnostics: &mut Diagnostics,
 ) -> bool {
     let mut readable = true;
     for source in [sources.user, sources.project].into_iter().flatten() {
-        readable &= lay_toml(source, layers, findings);
+        readable &= apply_toml(source, layers, diagnostics);
     }
-    readable &= lay_loop_file(sources.loop_file, layers, findings);
-    lay_flags(sources.flags, lines, layers, findings);
+    readable &= apply_loop_file(sources.loop_file, layers, diagnostics);
+    apply_flags(sources.flags, lines, layers, diagnostics);
     readable
 }
 
-pub fn lay_flags<'s>(flags: &Flags, lines: &'s [FlagLine], layers: &mut Layers<'s>, findings: &mut Findings) {
+/// Applies the flags of the command line.
+pub fn apply_flags<'s>(
+    flags: &Flags,
+    lines: &'s [FlagLine],
+    layers: &mut Layers<'s>,
+    diagnostics: &mut Diagnostics,
+) {
     if flags.set.len() > MAX_SET_FLAGS {
         let source = Source { name: crate::flags::COMMAND_LINE, text: "" };
-        findings.error_in(source, format!("more than {MAX_SET_FLAGS} `--set` flags"));
+        diagnostics.error_in(source, format!("too many `--set` flags: at most {MAX_SET_FLAGS} are allowed"));
     }
     for line in lines {
-        line.lay(layers, findings);
+        line.apply(layers, diagnostics);
     }
 }
 
-pub fn lay_toml<'s>(source: Source<'s>, layers: &mut Layers<'s>, findings: &mut Findings) -> bool {
-    if is_too_long(source, source.text, MAX_SETTINGS_BYTES, findings) {
+/// Applies a `dogwatch.toml`. Returns false if it could not be parsed.
+pub fn apply_toml<'s>(source: Source<'s>, layers: &mut Layers<'s>, diagnostics: &mut Diagnostics) -> bool {
+    if is_too_long(source, source.text, MAX_SETTINGS_BYTES, diagnostics) {
         return false;
     }
     match toml::parse(source.text) {
-        Ok(tree) => Layer::of_file(source, Strictness::Ours, layers, findings).document(&tree),
+        Ok(tree) => Layer::of_file(source, Strictness::Strict, layers, diagnostics).document(&tree),
         Err(all) => {
             for bad in all {
-                findings.error(
-                    source,
-                    bad.span.unwrap_or(0..0),
-                    format!("this is not TOML: {}", bad.message),
-                );
+                diagnostics.error(source, bad.span.unwrap_or(0..0), format!("invalid TOML: {}", bad.message));
             }
             false
         }
     }
 }
 
-fn lay_loop_file<'s>(source: Source<'s>, layers: &mut Layers<'s>, findings: &mut Findings) -> bool {
+fn apply_loop_file<'s>(source: Source<'s>, layers: &mut Layers<'s>, diagnostics: &mut Diagnostics) -> bool {
     let split = frontmatter::split(source.text);
-    if is_too_long(source, source.text, MAX_FILE_BYTES, findings)
-        || is_too_long(source, split.yaml, MAX_SETTINGS_BYTES, findings)
+    if is_too_long(source, source.text, MAX_FILE_BYTES, diagnostics)
+        || is_too_long(source, split.yaml, MAX_SETTINGS_BYTES, diagnostics)
     {
         return false;
     }
     match yaml::parse(split.yaml, split.offset) {
-        Ok(tree) => Layer::of_file(source, Strictness::LoopFile, layers, findings).document(&tree),
+        Ok(tree) => Layer::of_file(source, Strictness::Lenient, layers, diagnostics).document(&tree),
         Err(bad) => {
             let span = bad.span.unwrap_or(split.offset..split.offset);
-            let found = findings.error(source, span, format!("the frontmatter is not YAML: {}", bad.message));
+            let diagnostic =
+                diagnostics.error(source, span, format!("invalid YAML in the frontmatter: {}", bad.message));
             if let Some(help) = bad.help {
-                found.help(help);
+                diagnostic.help(help);
             }
             false
         }
     }
 }
 
-/// `part` is the whole text or the settings in it.
-pub fn is_too_long(source: Source<'_>, part: &str, max: usize, findings: &mut Findings) -> bool {
+/// Reports an error if `part`, the whole file or its settings, is too large.
+pub fn is_too_long(source: Source<'_>, part: &str, max: usize, diagnostics: &mut Diagnostics) -> bool {
     let too_long = part.len() > max;
     if too_long {
-        let what = if part.len() < source.text.len() { "settings" } else { "file" };
-        let message = format!("{} bytes are too many for the {what}", part.len());
-        findings.error_in(source, message).help(format!("at most {max} are read"));
+        let what = if part.len() < source.text.len() { "the settings are" } else { "the file is" };
+        let message = format!("{what} too large: {} bytes", part.len());
+        diagnostics.error_in(source, message).help(format!("at most {max} bytes are allowed"));
     }
     too_long
 }
 
-fn missing_agent(source: Source<'_>, findings: &mut Findings) {
+fn missing_agent(source: Source<'_>, diagnostics: &mut Diagnostics) {
     let help = match frontmatter::split(source.text).shape {
-        Shape::Fenced => "say which agent to run, e.g. `agent: claude`",
-        Shape::NoFence => "begin the file with `---`, `agent: claude`, `---`",
-        Shape::NeverClosed => "the frontmatter is never closed; end it with a line of `---`",
-        Shape::NotAtStart => "the opening `---` must be the first line, without blanks before it",
+        Shape::Fenced => "name the agent to run, for example `agent: claude`",
+        Shape::NoFence => "start the file with the lines `---`, `agent: claude`, `---`",
+        Shape::NeverClosed => "the frontmatter is not closed; end it with a `---` line",
+        Shape::NotAtStart => "the opening `---` must be the first line, with no whitespace before it",
     };
-    findings
+    diagnostics
         .error(source, 0..source.text.lines().next().unwrap_or("").len(), "`agent` is missing")
         .help(help);
 }
@@ -213,31 +222,31 @@ fn settings(
     sources: &Sources<'_>,
     layers: &Layers<'_>,
     body: &str,
-    findings: &mut Findings,
+    diagnostics: &mut Diagnostics,
 ) -> Option<Settings> {
     let declared = layers.texts("args");
-    let asked = asked(body, layers.commands().iter().map(|c| c.run.as_str()));
-    let args = if layers.is_wrong("args") {
+    let referenced = referenced_args(body, layers.commands().iter().map(|c| c.run.as_str()));
+    let args = if layers.is_invalid("args") {
         Vec::new()
     } else {
-        args::assign(sources.args, &Known { declared: &declared, asked: &asked }, findings)
+        args::assign(sources.args, &Known { declared: &declared, referenced: &referenced }, diagnostics)
     };
-    let settings = complete(layers, args, sources.detect, findings);
-    if settings.is_none() && !layers.is_wrong("agent") {
-        missing_agent(sources.loop_file, findings);
+    let settings = complete(layers, args, sources.detect, diagnostics);
+    if settings.is_none() && !layers.is_invalid("agent") {
+        missing_agent(sources.loop_file, diagnostics);
     }
     settings
 }
 
-/// Everything filled in; none without an agent.
+/// Returns the complete settings, or none if there is no agent.
 pub fn complete(
     layers: &Layers<'_>,
     args: Vec<(String, String)>,
     detect: &dyn Fn(&[String]) -> ReaderName,
-    findings: &mut Findings,
+    diagnostics: &mut Diagnostics,
 ) -> Option<Settings> {
-    let idle = effective::idle(layers, findings);
-    let notify = effective::notify(layers, findings);
+    let idle = effective::idle(layers, diagnostics);
+    let notify = effective::notify(layers, diagnostics);
     let agent = layers.words("agent")?;
     let checks = effective::checks(layers);
     let reader = layers.reader().unwrap_or_else(|| detect(&agent));
@@ -265,11 +274,11 @@ pub fn complete(
     })
 }
 
-/// The arguments that prompt and commands mention.
-pub fn asked<'t>(body: &str, runs: impl Iterator<Item = &'t str>) -> Vec<String> {
-    let mut asked = placeholders::args_in(body);
-    asked.extend(runs.flat_map(placeholders::args_in));
-    asked.sort();
-    asked.dedup();
-    asked
+/// Returns the arguments that the prompt and the commands refer to.
+pub fn referenced_args<'t>(body: &str, runs: impl Iterator<Item = &'t str>) -> Vec<String> {
+    let mut referenced = placeholders::args_in(body);
+    referenced.extend(runs.flat_map(placeholders::args_in));
+    referenced.sort();
+    referenced.dedup();
+    referenced
 }

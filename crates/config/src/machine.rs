@@ -1,49 +1,52 @@
-//! What only a machine can tell about settings: whether a program is there, a file can be read.
+//! Checks settings against the machine: whether programs exist and files can be read.
 //!
-//! This crate asks and touches nothing; the caller answers. What it says is kept apart from errors in the files:
-//! a plan that cannot run here is still a plan that can be explained.
+//! The caller answers these questions, because this crate does no I/O. The results are kept separate from errors
+//! in the files: `check --explain` can still explain a plan that cannot run on this machine.
 
-use crate::diagnostic::{Findings, Source};
+use crate::diagnostic::{Diagnostics, Source};
 use crate::layers::Layers;
 use dogwatch_core::settings::Settings;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Answers for the place where the run would be.
+/// Answers questions about the machine on which a run would start.
 pub trait Machine {
-    /// Sessions could start it.
+    /// Returns whether a session can start the program.
     fn has_program(&self, program: &str) -> bool;
-    /// Finds fault with `wake_on.paths`.
+    /// Checks the globs of `wake_on.paths`.
     fn wake_paths(&self, globs: &[String]) -> Result<(), String>;
-    /// A file's text. Paths are relative to the directory of the loop or graph file.
+    /// Reads a file. Paths are relative to the directory of the loop or graph file.
     fn read(&self, path: &str) -> Result<String, String>;
 }
 
-/// Asks every question once, and reports every fault once, however many nodes share a setting.
-pub struct Inquiry<'m, 's> {
+/// Checks settings against a machine. It asks every question once and reports every error once, even if many
+/// nodes share a setting.
+pub struct MachineCheck<'m, 's> {
     machine: Option<&'m dyn Machine>,
-    /// Where a fault is reported that no place was given for.
+    /// The source for errors about settings that no file sets.
     source: Source<'s>,
     programs: BTreeMap<String, bool>,
     wake_paths: BTreeSet<Vec<String>>,
     texts: BTreeMap<String, Result<(), String>>,
-    told: BTreeSet<(&'static str, String, usize)>,
-    pub faults: Findings,
+    reported: BTreeSet<(&'static str, String, usize)>,
+    /// The errors.
+    pub faults: Diagnostics,
 }
 
-impl<'m, 's> Inquiry<'m, 's> {
-    /// Without a machine nothing is asked.
-    pub fn new(machine: Option<&'m dyn Machine>, source: Source<'s>) -> Inquiry<'m, 's> {
-        Inquiry {
+impl<'m, 's> MachineCheck<'m, 's> {
+    /// Creates a check. Without a machine it reports nothing.
+    pub fn new(machine: Option<&'m dyn Machine>, source: Source<'s>) -> MachineCheck<'m, 's> {
+        MachineCheck {
             machine,
             source,
             programs: BTreeMap::new(),
             wake_paths: BTreeSet::new(),
             texts: BTreeMap::new(),
-            told: BTreeSet::new(),
-            faults: Findings::default(),
+            reported: BTreeSet::new(),
+            faults: Diagnostics::default(),
         }
     }
 
+    /// Checks the programs, globs and files of one node's settings.
     pub fn settings(&mut self, settings: &Settings, layers: &Layers<'_>) {
         self.program("agent", "the agent's program", &settings.agent, layers);
         for other in &settings.recovery.agents {
@@ -53,7 +56,7 @@ impl<'m, 's> Inquiry<'m, 's> {
         if let Some(template) = &settings.recovery.template
             && let Err(why) = self.text(template, &mut |_| {})
         {
-            let message = format!("the template `{template}` cannot be read");
+            let message = format!("cannot read the template `{template}`");
             self.fault(layers, "recovery.template", &message, Some(&why));
         }
     }
@@ -76,11 +79,11 @@ impl<'m, 's> Inquiry<'m, 's> {
             return;
         }
         if let Err(why) = machine.wake_paths(paths) {
-            self.fault(layers, "wake_on.paths", "a wake path is no glob", Some(&why));
+            self.fault(layers, "wake_on.paths", "`wake_on.paths` contains an invalid glob", Some(&why));
         }
     }
 
-    /// Whether a file can be read; its text is shown to `look` the first time.
+    /// Checks that a file can be read. The first time, its text is passed to `look`.
     pub fn text(&mut self, path: &str, look: &mut dyn FnMut(&str)) -> Result<(), String> {
         let Some(machine) = self.machine else { return Ok(()) };
         if !self.texts.contains_key(path) {
@@ -94,12 +97,12 @@ impl<'m, 's> Inquiry<'m, 's> {
         let origin = layers.get(key).map(|assigned| &assigned.origin);
         let (source, span) =
             origin.map_or((self.source, 0..0), |origin| (origin.source, origin.span.clone()));
-        if !self.told.insert((key, message.to_owned(), span.start)) {
+        if !self.reported.insert((key, message.to_owned(), span.start)) {
             return;
         }
-        let found = self.faults.error(source, span, message);
+        let diagnostic = self.faults.error(source, span, message);
         if let Some(label) = label {
-            found.label(label);
+            diagnostic.label(label);
         }
     }
 }

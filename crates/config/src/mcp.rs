@@ -1,4 +1,4 @@
-//! The `mcp` key: `false`, or a mapping with the servers that are called through dogwatch.
+//! Parses the `mcp` key: `true`, `false`, or a mapping with the servers behind the dogwatch proxy.
 //!
 //! ```yaml
 //! mcp:
@@ -17,10 +17,10 @@ use dogwatch_core::dur::Dur;
 use dogwatch_core::settings::{McpPlace, McpPolicy, McpServer};
 
 const FIELDS: [&str; 6] = ["command", "url", "headers", "timeout", "tools", "restart_after"];
-/// The name of our own server, which no other may have.
-const OURS: &str = "dogwatch";
-/// Headers that belong to HTTP and MCP themselves.
-const OUR_HEADERS: [&str; 10] = [
+/// The name of dogwatch's own server, which is reserved.
+const OWN_SERVER: &str = "dogwatch";
+/// Headers that the HTTP and MCP clients set themselves.
+const RESERVED_HEADERS: [&str; 10] = [
     "accept",
     "connection",
     "content-length",
@@ -33,6 +33,7 @@ const OUR_HEADERS: [&str; 10] = [
     "upgrade",
 ];
 
+/// Parses the value of `mcp`.
 pub fn parse(ctx: &mut Ctx<'_, '_>, node: &Node) -> Option<McpPolicy> {
     let Value::Map(entries) = &node.value else {
         return match node.value {
@@ -45,7 +46,7 @@ pub fn parse(ctx: &mut Ctx<'_, '_>, node: &Node) -> Option<McpPolicy> {
             }
         };
     };
-    only(ctx, entries, &["servers"], "mcp")?;
+    reject_unknown_keys(ctx, entries, &["servers"], "mcp")?;
     let servers = match field(entries, "servers") {
         Some(node) => servers(ctx, node)?,
         None => Vec::new(),
@@ -55,7 +56,7 @@ pub fn parse(ctx: &mut Ctx<'_, '_>, node: &Node) -> Option<McpPolicy> {
 
 fn servers(ctx: &mut Ctx<'_, '_>, node: &Node) -> Option<Vec<McpServer>> {
     let Value::Map(entries) = &node.value else {
-        ctx.error(&node.span, "`mcp.servers` must be a mapping from a name to a server")
+        ctx.error(&node.span, "`mcp.servers` must be a mapping from names to servers")
             .label(format!("this is {}", node.kind()));
         return None;
     };
@@ -71,11 +72,11 @@ fn servers(ctx: &mut Ctx<'_, '_>, node: &Node) -> Option<Vec<McpServer>> {
 
 fn server(ctx: &mut Ctx<'_, '_>, entry: &Entry) -> Option<McpServer> {
     let name = &entry.key;
-    let fine = |b: u8| b.is_ascii_alphanumeric() || b == b'-' || b == b'_';
-    if name.is_empty() || name.len() > MAX_NAME_BYTES || !name.bytes().all(fine) || name == OURS {
-        let message = format!("`{name}` cannot be the name of a server");
+    let allowed = |b: u8| b.is_ascii_alphanumeric() || b == b'-' || b == b'_';
+    if name.is_empty() || name.len() > MAX_NAME_BYTES || !name.bytes().all(allowed) || name == OWN_SERVER {
+        let message = format!("`{name}` is not a valid server name");
         ctx.error(&entry.key_span, message)
-            .help(format!("letters, digits, `-` and `_`, and not `{OURS}`, which is our own"));
+            .help(format!("use letters, digits, `-` and `_`; `{OWN_SERVER}` is reserved"));
         return None;
     }
     let Value::Map(fields) = &entry.value.value else {
@@ -83,7 +84,7 @@ fn server(ctx: &mut Ctx<'_, '_>, entry: &Entry) -> Option<McpServer> {
         ctx.error(&entry.value.span, message).label(format!("this is {}", entry.value.kind()));
         return None;
     };
-    only(ctx, fields, &FIELDS, &format!("mcp.servers.{name}"))?;
+    reject_unknown_keys(ctx, fields, &FIELDS, &format!("mcp.servers.{name}"))?;
     let place = place(ctx, entry, fields);
     let headers = optional(fields, "headers", Vec::new(), |node| headers(ctx, name, fields, node));
     let timeout = optional(fields, "timeout", McpServer::DEFAULT_TIMEOUT, |node| span(ctx, node));
@@ -105,7 +106,7 @@ fn place(ctx: &mut Ctx<'_, '_>, entry: &Entry, fields: &[Entry]) -> Option<McpPl
         (Some(node), None) => command(ctx, node).map(McpPlace::Command),
         (None, Some(node)) => url(ctx, node).map(McpPlace::Url),
         (Some(_), Some(node)) => {
-            ctx.error(&node.span, "a server has a `command` or a `url`, not both");
+            ctx.error(&node.span, "a server cannot have both `command` and `url`");
             None
         }
         (None, None) => {
@@ -118,8 +119,8 @@ fn place(ctx: &mut Ctx<'_, '_>, entry: &Entry, fields: &[Entry]) -> Option<McpPl
 
 fn url(ctx: &mut Ctx<'_, '_>, node: &Node) -> Option<String> {
     let url = text(ctx, node)?;
-    // What a variable stands for is known when the server is called.
-    let wrong = match fill(&url, |_| Some("x".to_owned())) {
+    // Variables have no values yet, so check the URL with a placeholder.
+    let reason = match fill(&url, |_| Some("x".to_owned())) {
         Err(bad) => bad.to_string(),
         Ok(filled) => match Address::parse(&filled) {
             Ok(_) => return Some(url),
@@ -127,7 +128,7 @@ fn url(ctx: &mut Ctx<'_, '_>, node: &Node) -> Option<String> {
             Err(bad) => bad.to_string(),
         },
     };
-    ctx.error(&node.span, format!("the server's `url` is malformed: {wrong}"));
+    ctx.error(&node.span, format!("the server's `url` is malformed: {reason}"));
     None
 }
 
@@ -138,7 +139,7 @@ fn headers(
     node: &Node,
 ) -> Option<Vec<(String, String)>> {
     if field(fields, "url").is_none() {
-        ctx.error(&node.span, "only a server with a `url` has `headers`");
+        ctx.error(&node.span, "only a server with a `url` can have `headers`");
         return None;
     }
     let entries = match &node.value {
@@ -157,29 +158,29 @@ fn headers(
 
 fn header(ctx: &mut Ctx<'_, '_>, entry: &Entry) -> Option<(String, String)> {
     let name = &entry.key;
-    let fine = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
+    let allowed = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
     let lower = name.to_ascii_lowercase();
-    if name.is_empty() || name.len() > MAX_NAME_BYTES || !name.bytes().all(fine) {
-        ctx.error(&entry.key_span, format!("`{name}` cannot be the name of a header"));
+    if name.is_empty() || name.len() > MAX_NAME_BYTES || !name.bytes().all(allowed) {
+        ctx.error(&entry.key_span, format!("`{name}` is not a valid header name"));
         return None;
     }
-    if OUR_HEADERS.contains(&lower.as_str()) || lower.starts_with("mcp-") {
-        ctx.error(&entry.key_span, format!("the header `{name}` is dogwatch's own to send"));
+    if RESERVED_HEADERS.contains(&lower.as_str()) || lower.starts_with("mcp-") {
+        ctx.error(&entry.key_span, format!("the header `{name}` is reserved for dogwatch"));
         return None;
     }
     let value = text(ctx, &entry.value)?;
-    let wrong = match fill(&value, |_| Some(String::new())) {
+    let reason = match fill(&value, |_| Some(String::new())) {
         Err(bad) => bad.to_string(),
         Ok(_) if !value.bytes().all(|b| b == b' ' || b.is_ascii_graphic()) => {
-            "it holds what a header cannot".to_owned()
+            "it contains characters that are not allowed in a header".to_owned()
         }
         Ok(_) => return Some((name.clone(), value)),
     };
-    ctx.error(&entry.value.span, format!("the value of `{name}` is malformed: {wrong}"));
+    ctx.error(&entry.value.span, format!("the value of `{name}` is malformed: {reason}"));
     None
 }
 
-/// As words, or as a line that is split into words.
+/// Parses a command: a list of words, or a line that is split into words.
 fn command(ctx: &mut Ctx<'_, '_>, node: &Node) -> Option<Vec<String>> {
     let read = match &node.value {
         Value::List(items) if items.len() <= MAX_TEXTS => all(items, |item| text(ctx, item))?,
@@ -219,7 +220,7 @@ fn tool(ctx: &mut Ctx<'_, '_>, server: &str, entry: &Entry) -> Option<(String, D
         ctx.error(&entry.value.span, format!("`{path}` must be a mapping with `timeout`"));
         return None;
     };
-    only(ctx, fields, &["timeout"], &path)?;
+    reject_unknown_keys(ctx, fields, &["timeout"], &path)?;
     let Some(node) = field(fields, "timeout") else {
         ctx.error(&entry.key_span, format!("`{path}` needs a `timeout`"));
         return None;
@@ -253,27 +254,27 @@ fn optional<T>(
     }
 }
 
-/// Nothing but these; a typing error here would leave a call without its bound.
-fn only(ctx: &mut Ctx<'_, '_>, entries: &[Entry], known: &[&str], block: &str) -> Option<()> {
-    let mut fine = Some(());
+/// Reports unknown keys as errors. A misspelled `timeout` would otherwise be ignored silently.
+fn reject_unknown_keys(ctx: &mut Ctx<'_, '_>, entries: &[Entry], known: &[&str], block: &str) -> Option<()> {
+    let mut result = Some(());
     for entry in entries.iter().filter(|entry| !known.contains(&entry.key.as_str())) {
         let near = nearest(&entry.key, known.iter().copied());
-        let found = ctx.error(&entry.key_span, format!("unknown key `{}` in `{block}`", entry.key));
+        let diagnostic = ctx.error(&entry.key_span, format!("unknown key `{}` in `{block}`", entry.key));
         match near {
-            Some(near) => found.help(format!("did you mean `{near}`?")),
-            None => found.help(format!("its keys are {}", listed(known))),
+            Some(near) => diagnostic.help(format!("did you mean `{near}`?")),
+            None => diagnostic.help(format!("its keys are {}", listed(known))),
         };
-        fine = None;
+        result = None;
     }
-    fine
+    result
 }
 
-/// As `check --explain` shows it.
+/// Formats the policy for `check --explain`.
 pub fn show(policy: &McpPolicy) -> String {
     if !policy.enabled {
         return "off".to_owned();
     }
     let servers: Vec<String> =
         policy.servers.iter().map(|server| format!("{} (timeout {})", server.name, server.timeout)).collect();
-    if servers.is_empty() { "on".to_owned() } else { format!("on, before {}", servers.join(", ")) }
+    if servers.is_empty() { "on".to_owned() } else { format!("on, with {}", servers.join(", ")) }
 }

@@ -1,28 +1,28 @@
-//! "Did you mean": the known word that is nearest to a mistyped one.
+//! Finds the known word that is most similar to a misspelled one, for "did you mean" hints.
 
-/// Words longer than this are no typing errors of ours.
+/// Longer words get no suggestion. No known word is this long.
 const MAX_WORD_BYTES: usize = 64;
 
-/// The nearest of `known`, if it is near enough to be what was meant.
+/// Returns the most similar known word, if it is similar enough.
 pub fn nearest<'k>(word: &str, known: impl IntoIterator<Item = &'k str>) -> Option<&'k str> {
     if word.len() > MAX_WORD_BYTES {
         return None;
     }
-    let word = normal(word);
+    let word = normalize(word);
     known
         .into_iter()
-        .map(|candidate| (distance(&word, &normal(candidate)), candidate))
+        .map(|candidate| (distance(&word, &normalize(candidate)), candidate))
         .filter(|(far, candidate)| *far <= (candidate.len() / 3).max(1))
         .min_by_key(|(far, _)| *far)
         .map(|(_, candidate)| candidate)
 }
 
-/// `max-delay`, `maxDelay` and `Max_Delay` are all nearly `max_delay`.
-fn normal(word: &str) -> Vec<char> {
+/// Normalizes case and separators, so that `max-delay`, `maxDelay` and `Max_Delay` all match `max_delay`.
+fn normalize(word: &str) -> Vec<char> {
     word.chars().filter(|c| !matches!(c, '-' | '_')).map(|c| c.to_ascii_lowercase()).collect()
 }
 
-/// Edits between two words, where swapping two neighbours is one edit.
+/// Returns the edit distance of two words. Swapping two adjacent characters is one edit.
 fn distance(a: &[char], b: &[char]) -> usize {
     let mut before_last: Vec<usize> = Vec::new();
     let mut last: Vec<usize> = (0..=b.len()).collect();
@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn typing_errors_are_near_and_other_words_are_not() {
+    fn misspelled_words_get_a_suggestion_and_other_words_do_not() {
         let known = ["agent", "commands", "delay", "max_delay", "idle"];
         for (word, meant) in [
             ("agnet", Some("agent")),

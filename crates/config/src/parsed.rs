@@ -1,7 +1,7 @@
-//! One value, read as its key's kind: from a node of the tree to a type that cannot be wrong.
+//! Parses a value according to the kind of its key.
 
 use crate::commands;
-use crate::diagnostic::{Diagnostic, Findings, Source};
+use crate::diagnostic::{Diagnostic, Diagnostics, Source};
 use crate::keys::Kind;
 use crate::limits::{MAX_STOP_REASONS, MAX_TEXTS};
 use crate::lists;
@@ -12,7 +12,7 @@ use dogwatch_core::dur::{BadDur, Dur, Limit};
 use dogwatch_core::news::{NewsKind, Webhook};
 use dogwatch_core::settings::{CommandPlan, McpPolicy, Profile, ReaderName, StopAfter, Strategy, Ttl};
 
-/// A value that is right.
+/// A valid value.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Parsed {
     Words(Vec<String>),
@@ -25,38 +25,39 @@ pub enum Parsed {
     Text(String),
     Dur(Dur),
     Limit(Limit),
-    /// None is `off`.
+    /// A count, or none for `off`.
     Count(Option<u64>),
     Number(f64),
     StopAfter(StopAfter),
     Ttl(Ttl),
     Mcp(McpPolicy),
     Agents(Vec<lists::Agent>),
-    News(Vec<NewsKind>),
+    NotifyOn(Vec<NewsKind>),
     Webhook(Webhook),
-    /// Right, but for a key that this version does not obey.
-    Unused,
+    /// `off`, for an amount without a limit.
+    Off,
 }
 
-/// What a value is read with: where it stands, and where errors go.
+/// The context of a value: its source, its key, and the diagnostics to add to.
 pub struct Ctx<'a, 's> {
     pub source: Source<'s>,
-    /// The key as people write it, for messages.
+    /// The key as the user wrote it, for messages.
     pub path: &'a str,
-    pub findings: &'a mut Findings,
+    pub diagnostics: &'a mut Diagnostics,
 }
 
 impl<'s> Ctx<'_, 's> {
+    /// Adds an error at a span of the source.
     pub fn error(&mut self, span: &Span, message: impl AsRef<str>) -> &mut Diagnostic {
-        self.findings.error(self.source, span.clone(), message)
+        self.diagnostics.error(self.source, span.clone(), message)
     }
 
-    /// The same for a field of the value.
+    /// Returns the context of a field of the value.
     pub fn of<'c>(&'c mut self, field: &'c str) -> Ctx<'c, 's> {
-        Ctx { source: self.source, path: field, findings: self.findings }
+        Ctx { source: self.source, path: field, diagnostics: self.diagnostics }
     }
 
-    /// "`key` must be …", with what it is instead.
+    /// Adds the error "`key` must be …", labeled with the actual type.
     pub fn must_be(&mut self, node: &Node, what: &str) -> &mut Diagnostic {
         let message = format!("`{}` must be {what}", self.path);
         let label = format!("this is {}", node.kind());
@@ -64,7 +65,7 @@ impl<'s> Ctx<'_, 's> {
     }
 }
 
-/// Reads `node` as `kind`, or says what is wrong with it.
+/// Parses `node` as `kind`, or reports an error.
 pub fn parse(ctx: &mut Ctx<'_, '_>, node: &Node, kind: Kind) -> Option<Parsed> {
     match kind {
         Kind::CommandLine => lists::command_line(ctx, node).map(Parsed::Words),
@@ -90,15 +91,16 @@ pub fn parse(ctx: &mut Ctx<'_, '_>, node: &Node, kind: Kind) -> Option<Parsed> {
         Kind::CountLimit => count(ctx, node).map(|n| Parsed::Count(Some(n))),
         Kind::UpTo(max) => up_to(ctx, node, max).map(|n| Parsed::Count(Some(n))),
         Kind::Factor => number(ctx, node, 1.0).map(Parsed::Number),
-        Kind::Amount if is_off(node) => Some(Parsed::Unused),
+        Kind::Amount if is_off(node) => Some(Parsed::Off),
         Kind::Amount => number(ctx, node, 0.0).map(Parsed::Number),
         Kind::StopAfter => stop_after(ctx, node).map(Parsed::StopAfter),
-        Kind::News => news(ctx, node).map(Parsed::News),
+        Kind::NotifyOn => notify_on(ctx, node).map(Parsed::NotifyOn),
         Kind::Webhook => webhook(ctx, node).map(Parsed::Webhook),
         Kind::Mcp => mcp::parse(ctx, node).map(Parsed::Mcp),
     }
 }
 
+/// Returns whether a value is `off` or `false`.
 pub fn is_off(node: &Node) -> bool {
     node.text() == Some("off") || node.value == Value::Bool(false)
 }
@@ -119,14 +121,14 @@ fn one_of<T: Copy>(
     let names: Vec<&str> = all.iter().map(|choice| name(*choice)).collect();
     let message = format!("`{}` must be one of {}", ctx.path, listed(&names));
     let near = nearest(given, names);
-    let found = ctx.error(&node.span, message);
+    let diagnostic = ctx.error(&node.span, message);
     if let Some(near) = near {
-        found.help(format!("did you mean `{near}`?"));
+        diagnostic.help(format!("did you mean `{near}`?"));
     }
     None
 }
 
-/// `a`, `b` or `c`.
+/// Formats names as "`a`, `b` or `c`".
 pub fn listed(names: &[&str]) -> String {
     let quoted: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
     match quoted.split_last() {
@@ -136,7 +138,7 @@ pub fn listed(names: &[&str]) -> String {
     }
 }
 
-/// `yes` and `no` are texts to a strict YAML reader, but people mean what they say.
+/// Parses a flag. A strict YAML parser reads `yes` and `no` as text, so they are accepted here.
 pub fn flag(ctx: &mut Ctx<'_, '_>, node: &Node) -> Option<bool> {
     match &node.value {
         Value::Bool(flag) => return Some(*flag),
@@ -152,6 +154,7 @@ pub fn flag(ctx: &mut Ctx<'_, '_>, node: &Node) -> Option<bool> {
     None
 }
 
+/// Parses a text that is not empty.
 pub fn text(ctx: &mut Ctx<'_, '_>, node: &Node) -> Option<String> {
     match &node.value {
         Value::Text(text) if text.trim().is_empty() => {
@@ -160,16 +163,16 @@ pub fn text(ctx: &mut Ctx<'_, '_>, node: &Node) -> Option<String> {
             None
         }
         Value::Text(text) if text.contains('\0') => {
-            let message = format!("`{}` holds a NUL character", ctx.path);
+            let message = format!("`{}` contains a NUL character", ctx.path);
             ctx.error(&node.span, message);
             None
         }
         Value::Text(text) => Some(text.clone()),
         _ => {
             let quoted = matches!(node.value, Value::Int(_) | Value::Float(_) | Value::Bool(_));
-            let found = ctx.must_be(node, "a text");
+            let diagnostic = ctx.must_be(node, "text");
             if quoted {
-                found.help("put it in quotes");
+                diagnostic.help("put it in quotes");
             }
             None
         }
@@ -186,13 +189,13 @@ fn texts(ctx: &mut Ctx<'_, '_>, node: &Node) -> Option<Vec<String>> {
     }
 }
 
-/// Reads every item, so that every wrong one is reported, and gives all of them or none.
+/// Parses every item, so that every error is reported. Returns all values, or none if any item is invalid.
 pub fn all<T>(items: &[Node], mut read: impl FnMut(&Node) -> Option<T>) -> Option<Vec<T>> {
     let read: Vec<Option<T>> = items.iter().map(&mut read).collect();
     read.into_iter().collect()
 }
 
-/// A duration that may be zero.
+/// Parses a duration, which may be zero.
 pub fn duration(ctx: &mut Ctx<'_, '_>, node: &Node) -> Option<Dur> {
     let read = match &node.value {
         Value::Int(n) => Dur::from_secs_f64(*n as f64),
@@ -210,7 +213,7 @@ pub fn duration(ctx: &mut Ctx<'_, '_>, node: &Node) -> Option<Dur> {
     }
 }
 
-/// A duration of more than zero.
+/// Parses a duration of more than zero.
 pub fn span(ctx: &mut Ctx<'_, '_>, node: &Node) -> Option<Dur> {
     let dur = duration(ctx, node)?;
     if dur.is_zero() {
@@ -239,7 +242,7 @@ fn count(ctx: &mut Ctx<'_, '_>, node: &Node) -> Option<u64> {
         Value::Int(n) => u64::try_from(*n).ok(),
         _ => None,
     };
-    // Beyond 32 bits a count is a typing error, and every counter of ours could still hold it.
+    // A count of more than 32 bits is a mistake. Every counter is at least that wide.
     match whole {
         Some(n) if n >= 1 && n <= u64::from(u32::MAX) => Some(n),
         _ => {
@@ -250,7 +253,7 @@ fn count(ctx: &mut Ctx<'_, '_>, node: &Node) -> Option<u64> {
     }
 }
 
-/// A whole number that may be zero.
+/// Parses a whole number from 0 to `max`.
 fn up_to(ctx: &mut Ctx<'_, '_>, node: &Node, max: u32) -> Option<u64> {
     match &node.value {
         Value::Int(n) if (0..=i128::from(max)).contains(n) => u64::try_from(*n).ok(),
@@ -300,7 +303,7 @@ fn stop_after(ctx: &mut Ctx<'_, '_>, node: &Node) -> Option<StopAfter> {
     }
 }
 
-fn news(ctx: &mut Ctx<'_, '_>, node: &Node) -> Option<Vec<NewsKind>> {
+fn notify_on(ctx: &mut Ctx<'_, '_>, node: &Node) -> Option<Vec<NewsKind>> {
     let mut one = |node: &Node| one_of(ctx, node, NewsKind::ALL, NewsKind::as_str);
     let mut kinds = match &node.value {
         Value::List(items) => all(items, one)?,
@@ -321,7 +324,7 @@ fn webhook(ctx: &mut Ctx<'_, '_>, node: &Node) -> Option<Webhook> {
     match Webhook::parse(url.trim()) {
         Ok(webhook) => Some(webhook),
         Err(bad) => {
-            let message = format!("`{}` cannot be used", ctx.path);
+            let message = format!("`{}` is not a valid address", ctx.path);
             ctx.error(&node.span, message).label(bad.to_string());
             None
         }

@@ -1,38 +1,46 @@
-//! `{{ … }}` in prompts and commands. One pass: what is inserted is never looked at again, so neither
-//! a command's output nor an argument can smuggle in a placeholder.
+//! Expands `{{ … }}` placeholders in prompts and commands.
+//!
+//! Expansion takes one pass: inserted text is not scanned again, so neither a command's output nor an argument
+//! can inject a placeholder.
 
 use crate::words::quote;
 
-/// What a prompt's placeholders stand for in one iteration.
+/// The values of a prompt's placeholders in one iteration.
 #[derive(Clone, Copy, Debug)]
 pub struct Values<'a> {
+    /// The results of this iteration's commands.
     pub commands: &'a [CommandOutput],
+    /// The arguments as pairs of name and value.
     pub args: &'a [(String, String)],
     /// The node's name.
     pub name: &'a str,
-    /// From 1.
+    /// The number of the iteration, from 1.
     pub iteration: u64,
+    /// The iteration limit, if there is one.
     pub max_iterations: Option<u64>,
-    /// What the checks of the attempt before had to say; empty when none failed.
+    /// The output of the failed checks of the previous attempt; empty if none failed.
     pub failed_checks: &'a str,
 }
 
-/// What a command left behind.
+/// The result of a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CommandOutput {
+    /// The name of the command.
     pub name: String,
+    /// Its output, as it appears in the prompt.
     pub text: String,
-    /// None when it did not exit by itself.
+    /// None if the command did not exit by itself.
     pub exit_code: Option<i32>,
 }
 
-/// A prompt with its placeholders filled in. An unknown name within our namespaces becomes nothing;
-/// all other braces stay as they are.
+/// Expands the placeholders of a prompt. An unknown name in a known namespace expands to nothing. All other
+/// braces stay unchanged.
 pub fn expand(body: &str, values: &Values<'_>) -> String {
     replace(body, |name| Some(values.get(name)))
 }
 
-/// A command with its `{{ args.… }}` filled in, each value as one shell word. Nothing else is replaced.
+/// Expands the `{{ args.… }}` placeholders of a command, each value as one shell word. Other placeholders stay
+/// unchanged.
 pub fn expand_run(run: &str, args: &[(String, String)]) -> String {
     replace(run, |name| match name {
         Name::Arg(arg) => Some(lookup(args, arg).map(|value| quote(value)).unwrap_or_default()),
@@ -40,7 +48,7 @@ pub fn expand_run(run: &str, args: &[(String, String)]) -> String {
     })
 }
 
-/// Which arguments a text asks for; these may be given by name even if the file does not declare them.
+/// Returns the arguments used in a text. They can be passed by name even if the file does not declare them.
 pub fn args_in(text: &str) -> Vec<String> {
     let mut found = Vec::new();
     replace(text, |name| {
@@ -52,7 +60,7 @@ pub fn args_in(text: &str) -> Vec<String> {
     found
 }
 
-/// Whether a prompt says by itself where the failed checks go.
+/// Returns whether a prompt contains the `{{ checks.failed }}` placeholder.
 pub fn asks_for_checks(text: &str) -> bool {
     let mut found = false;
     replace(text, |name| {
@@ -85,18 +93,18 @@ fn lookup<'a>(args: &'a [(String, String)], name: &str) -> Option<&'a String> {
     args.iter().find(|(arg, _)| arg == name).map(|(_, value)| value)
 }
 
-/// What stands between the braces.
+/// The name between the braces.
 #[derive(Clone, Copy)]
 enum Name<'a> {
     Command(&'a str),
     ExitCode(&'a str),
     Arg(&'a str),
     Checks(&'a str),
-    /// `ralph.…` or `dogwatch.…`.
+    /// A name in `ralph.…` or `dogwatch.…`.
     Loop(&'a str),
 }
 
-/// Copies `text`, with every placeholder for which `value` has an answer replaced by it.
+/// Copies `text` and replaces every placeholder for which `value` returns a text.
 fn replace<'a>(text: &'a str, mut value: impl FnMut(Name<'a>) -> Option<String>) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
@@ -109,7 +117,7 @@ fn replace<'a>(text: &'a str, mut value: impl FnMut(Name<'a>) -> Option<String>)
                 rest = &rest[len..];
             }
             None => {
-                // One brace only: in `{{{ args.x }}}` the placeholder begins at the second.
+                // Skip one brace only: in `{{{ args.x }}}` the placeholder starts at the second.
                 out.push('{');
                 rest = &rest[1..];
             }
@@ -119,7 +127,7 @@ fn replace<'a>(text: &'a str, mut value: impl FnMut(Name<'a>) -> Option<String>)
     out
 }
 
-/// Reads a placeholder at the very start of `text`; gives its name and its length in bytes.
+/// Parses a placeholder at the start of `text`. Returns its name and its length in bytes.
 fn placeholder(text: &str) -> Option<(Name<'_>, usize)> {
     let inner = text.strip_prefix("{{")?.trim_start();
     let (space, inner) = ["commands", "args", "checks", "ralph", "dogwatch"]
@@ -179,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn item_27_placeholders_are_filled_in_and_other_braces_left_alone() {
+    fn loop_27_placeholders_are_expanded_and_other_braces_are_unchanged() {
         for (body, expected) in [
             ("{{ commands.tests }}", "3 failed"),
             ("{{ args.dir }}/{{ args.empty }}.", "src/."),
@@ -206,20 +214,20 @@ mod tests {
     }
 
     #[test]
-    fn item_28_blanks_inside_the_braces_do_not_matter() {
+    fn loop_28_whitespace_inside_the_braces_is_ignored() {
         for body in ["{{args.dir}}", "{{   args.dir\t}}", "{{\nargs.dir\n}}"] {
             assert_eq!(filled(body), "src", "{body:?}");
         }
     }
 
     #[test]
-    fn item_29_inserted_text_is_never_scanned_again() {
+    fn loop_29_inserted_text_is_never_scanned_again() {
         assert_eq!(filled("{{ commands.log }}"), "{{ args.dir }} {{ commands.tests }}");
         assert_eq!(filled("{{ args.odd }}"), "it's {{ args.dir }}");
     }
 
     #[test]
-    fn item_30_a_command_sees_only_arguments_each_as_one_word() {
+    fn loop_30_commands_expand_only_arguments_each_as_one_word() {
         for (run, expected) in [
             ("ls {{ args.dir }}", "ls src"),
             ("ls {{ args.empty }}", "ls ''"),
@@ -232,14 +240,14 @@ mod tests {
     }
 
     #[test]
-    fn item_35_the_exit_code_of_a_command_is_available() {
+    fn loop_35_the_exit_code_of_a_command_is_available() {
         assert_eq!(filled("{{ commands.tests.exit_code }}"), "1");
         assert_eq!(filled("[{{ commands.log.exit_code }}]"), "[]");
         assert_eq!(filled("{{ commands.tests.other }}"), "{{ commands.tests.other }}");
     }
 
     #[test]
-    fn failed_checks_stand_where_the_prompt_wants_them() {
+    fn failed_checks_are_inserted_at_their_placeholder() {
         assert_eq!(filled("<{{checks.failed}}>"), "<`make test` exited with 2 {{ args.dir }}>");
         assert_eq!(filled("[{{ checks.passed }}]"), "[]");
         assert!(asks_for_checks("see {{ checks.failed }}"));
@@ -248,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn the_arguments_a_text_asks_for_are_found() {
+    fn the_arguments_used_in_a_text_are_found() {
         assert_eq!(args_in("{{ args.a }} {{ commands.b }} {{args.c}}"), ["a", "c"]);
     }
 }

@@ -1,17 +1,17 @@
-//! The only module that knows the TOML library: text in, the same tree as from YAML out.
+//! Parses TOML into the same tree as YAML. Only this module uses the TOML library.
 
 use crate::tree::{Entry, Node, Span, Value};
 use ::toml::Spanned;
 use ::toml::de::{DeTable, DeValue};
 
-/// Why a text is not TOML, and where.
+/// A TOML syntax error and its place.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BadToml {
     pub message: String,
     pub span: Option<Span>,
 }
 
-/// Reads a document, always a mapping; all that is wrong with it is reported at once.
+/// Parses a document into a mapping, or returns all syntax errors.
 pub fn parse(text: &str) -> Result<Node, Vec<BadToml>> {
     let (table, errors) = DeTable::parse_recoverable(text);
     if errors.is_empty() {
@@ -19,7 +19,7 @@ pub fn parse(text: &str) -> Result<Node, Vec<BadToml>> {
     }
     let mut bad: Vec<BadToml> =
         errors.iter().map(|e| BadToml { message: e.message().to_owned(), span: e.span() }).collect();
-    // The library reports by phase; people read from the top.
+    // The library reports errors by phase. Report them in the order of the file.
     bad.sort_by_key(|bad| bad.span.as_ref().map(|span| span.start));
     Err(bad)
 }
@@ -33,7 +33,7 @@ fn entries(table: &DeTable<'_>) -> Value {
             value: node(value),
         })
         .collect();
-    // The library sorts by name; people read, and are told, in the order of the file.
+    // The library sorts by name. Keep the order of the file, so that errors are reported in that order.
     entries.sort_by_key(|entry| entry.key_span.start);
     Value::Map(entries)
 }
@@ -46,7 +46,7 @@ fn node(spanned: &Spanned<DeValue<'_>>) -> Node {
         }
         DeValue::Float(n) => Value::Float(n.as_str().parse().unwrap_or(f64::NAN)),
         DeValue::Boolean(flag) => Value::Bool(*flag),
-        // No key of ours is a date; as a text it is refused with the right words.
+        // No key holds a date. As text it gets the error message of its key.
         DeValue::Datetime(date) => Value::Text(date.to_string()),
         DeValue::Array(items) => Value::List(items.iter().map(node).collect()),
         DeValue::Table(table) => entries(table),
@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_and_values_know_their_place() {
+    fn keys_and_values_have_spans() {
         let text = "delay = \"5s\"\n[idle]\nmax = 0x10\nbackoff = 1_0.5\n[[commands]]\nname = 'a'\n";
         let Value::Map(top) = parse(text).expect("is TOML").value else { panic!("a document is a mapping") };
         let keys: Vec<&str> = top.iter().map(|e| &text[e.key_span.clone()]).collect();
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn deep_nesting_is_refused_not_followed() {
+    fn deep_nesting_is_an_error() {
         assert!(parse(&format!("a = {}", "[".repeat(100_000))).is_err());
     }
 }

@@ -1,16 +1,18 @@
-//! What a settings file says, whatever it was written in: values that know where they stand.
+//! The parsed form of a file in any format: values with their spans.
 
 use std::ops::Range;
 
-/// Byte offsets into the whole file, frontmatter fences and all.
+/// A byte range in the whole file, including the frontmatter fences.
 pub type Span = Range<usize>;
 
+/// A value and its span.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Node {
     pub value: Value,
     pub span: Span,
 }
 
+/// A value of any type.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
     Null,
@@ -23,6 +25,7 @@ pub enum Value {
     Map(Vec<Entry>),
 }
 
+/// One key of a mapping with its value.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Entry {
     pub key: String,
@@ -31,26 +34,29 @@ pub struct Entry {
 }
 
 impl Node {
+    /// Creates a node.
     pub fn new(value: Value, span: Span) -> Node {
         Node { value, span }
     }
 
-    /// A word for error messages.
+    /// Returns the type as a noun phrase, for "this is …" in error messages.
     pub fn kind(&self) -> &'static str {
         match &self.value {
-            Value::Null => "nothing",
+            Value::Null => "empty",
             Value::Bool(_) => "a boolean",
             Value::Int(_) | Value::Float(_) => "a number",
-            Value::Text(_) => "a text",
+            Value::Text(_) => "text",
             Value::List(_) => "a list",
             Value::Map(_) => "a mapping",
         }
     }
 
+    /// Returns whether the value is missing or null.
     pub fn is_null(&self) -> bool {
         matches!(self.value, Value::Null)
     }
 
+    /// Returns the text, if the value is one.
     pub fn text(&self) -> Option<&str> {
         match &self.value {
             Value::Text(text) => Some(text),

@@ -1,22 +1,26 @@
-//! A command line as words, the way a shell would see them, without a shell.
+//! Splits a command line into words like a shell, without running one.
 //!
-//! `#` is an ordinary character here: `gh issue view #5` means what it says.
+//! Unlike in a shell, `#` does not start a comment: `gh issue view #5` passes `#5`.
 
 use std::fmt;
 
+/// An error in a command line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BadWords {
+    /// A quote at byte offset `at` is not closed.
     Unclosed { quote: char, at: usize },
+    /// The line ends with a backslash.
     NothingEscaped,
+    /// The line names no program.
     Empty,
 }
 
 impl fmt::Display for BadWords {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            BadWords::Unclosed { quote, .. } => write!(f, "the quote {quote} is never closed"),
-            BadWords::NothingEscaped => f.write_str("nothing follows the last backslash"),
-            BadWords::Empty => f.write_str("there is no program in it"),
+            BadWords::Unclosed { quote, .. } => write!(f, "unclosed quote {quote}"),
+            BadWords::NothingEscaped => f.write_str("trailing backslash"),
+            BadWords::Empty => f.write_str("no program is named"),
         }
     }
 }
@@ -25,7 +29,7 @@ impl std::error::Error for BadWords {}
 
 type Chars<'a> = std::iter::Peekable<std::str::CharIndices<'a>>;
 
-/// Splits `line` into words; at least one, or it is an error.
+/// Splits `line` into words. A line without a program is an error.
 pub fn words(line: &str) -> Result<Vec<String>, BadWords> {
     let mut words = Vec::new();
     let mut chars = line.char_indices().peekable();
@@ -39,7 +43,7 @@ pub fn words(line: &str) -> Result<Vec<String>, BadWords> {
     if words.first().is_none_or(|program| program.is_empty()) { Err(BadWords::Empty) } else { Ok(words) }
 }
 
-/// One word, up to a blank outside quotes. None if all there was is a line continuation.
+/// Reads one word, up to whitespace outside quotes. Returns none for a bare line continuation.
 fn word(chars: &mut Chars<'_>) -> Result<Option<String>, BadWords> {
     let mut word = None::<String>;
     while let Some((at, c)) = chars.next_if(|(_, c)| !c.is_ascii_whitespace()) {
@@ -71,7 +75,7 @@ fn double_quoted(at: usize, chars: &mut Chars<'_>, word: &mut String) -> Result<
     while let Some((_, c)) = chars.next() {
         match c {
             '"' => return Ok(()),
-            // Inside double quotes a backslash escapes only what would otherwise be special there.
+            // Inside double quotes a backslash only escapes characters that are special there.
             '\\' => match chars.next_if(|(_, c)| matches!(c, '"' | '\\' | '$' | '`' | '\n')) {
                 Some((_, '\n')) => {}
                 Some((_, escaped)) => word.push(escaped),
@@ -83,7 +87,7 @@ fn double_quoted(at: usize, chars: &mut Chars<'_>, word: &mut String) -> Result<
     Err(BadWords::Unclosed { quote: '"', at })
 }
 
-/// `text` as exactly one word, whatever is in it.
+/// Quotes `text` so that a shell reads it as one word.
 pub fn quote(text: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "_-./:=@%+,".contains(c);
     if !text.is_empty() && text.chars().all(plain) {
@@ -97,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn item_32_a_command_is_split_like_a_shell_would() {
+    fn loop_32_a_command_is_split_like_in_a_shell() {
         for (line, expected) in [
             ("claude -p", vec!["claude", "-p"]),
             ("  a\t b\nc  ", vec!["a", "b", "c"]),
@@ -117,18 +121,18 @@ mod tests {
     }
 
     #[test]
-    fn item_37_what_cannot_be_split_says_why() {
+    fn loop_37_a_malformed_command_line_has_a_reason() {
         assert_eq!(words("a 'b"), Err(BadWords::Unclosed { quote: '\'', at: 2 }));
         assert_eq!(words("é \"b"), Err(BadWords::Unclosed { quote: '"', at: 3 }));
         assert_eq!(words("a \\"), Err(BadWords::NothingEscaped));
         for line in ["", "  \n", "''", "\\\n"] {
             assert_eq!(words(line), Err(BadWords::Empty), "{line:?}");
         }
-        assert_eq!(words("x 'y").expect_err("open").to_string(), "the quote ' is never closed");
+        assert_eq!(words("x 'y").expect_err("open").to_string(), "unclosed quote '");
     }
 
     #[test]
-    fn a_quoted_text_is_one_word_and_the_same_text() {
+    fn a_quoted_text_is_split_into_the_same_single_word() {
         for text in ["", "plain", "a b", "it's", "\"$x\" `y` \\", "a\nb", "#", "*", "'", "''", "é", "-n", "~"]
         {
             assert_eq!(

@@ -1,4 +1,4 @@
-//! The only module that knows the YAML library: text in, our own tree out.
+//! Parses YAML into a tree. Only this module uses the YAML library.
 
 use crate::limits;
 use crate::tree::{Entry, Node, Span, Value};
@@ -9,7 +9,7 @@ use serde_saphyr::options::{NonFiniteFloatPolicy, Options};
 use serde_saphyr::{Error, Location, MessageFormatter, Spanned, UserMessageFormatter};
 use std::fmt;
 
-/// Why a text is not YAML, and where: offsets are within that text.
+/// A YAML syntax error and its place.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BadYaml {
     pub message: String,
@@ -17,21 +17,23 @@ pub struct BadYaml {
     pub help: Option<&'static str>,
 }
 
-/// How much a text may hold.
+/// Limits for a document.
 #[derive(Clone, Copy)]
 pub struct Bounds {
+    /// The number of parser events.
     pub events: usize,
 }
 
-/// For settings, which are a page of text.
+/// The limits for the settings of a loop file.
 const SETTINGS: Bounds = Bounds { events: limits::MAX_YAML_EVENTS };
 
-/// Reads one document. `base` is where `text` begins within its file, so that every span is the file's.
-/// A document without any content is `Null`.
+/// Parses one document. `base` is the offset of `text` in its file, so that spans refer to the file. An empty
+/// document is `Null`.
 pub fn parse(text: &str, base: usize) -> Result<Node, BadYaml> {
     parse_within(text, base, SETTINGS)
 }
 
+/// Parses one document within the given limits.
 pub fn parse_within(text: &str, base: usize, bounds: Bounds) -> Result<Node, BadYaml> {
     let shift = |span: Span| span.start + base..span.end + base;
     match serde_saphyr::from_str_with_options::<Option<Spanned<Raw>>>(text, options(bounds)) {
@@ -44,8 +46,8 @@ pub fn parse_within(text: &str, base: usize, bounds: Bounds) -> Result<Node, Bad
     }
 }
 
-/// Strict where YAML surprises (`no` is a text, keys are unique), and bounded: what needs more than this is a
-/// mistake or an alias bomb.
+/// Returns strict options with limits. `no` is text and keys are unique, which avoids common surprises of YAML.
+/// A document that exceeds the limits is a mistake or an alias bomb.
 fn options(bounds: Bounds) -> Options {
     let mut options = Options::default();
     let mut budget = options.budget.take().unwrap_or_default();
@@ -61,7 +63,7 @@ fn options(bounds: Bounds) -> Options {
     options.budget = Some(budget);
     options.alias_limits.max_total_replayed_events = limits::MAX_YAML_EVENTS;
     options.strict_booleans = true;
-    // Passed through so that `.nan` is refused by the key it stands under, with a better word.
+    // Pass `.nan` through: the key that holds it reports a better error.
     options.non_finite_float_policy = NonFiniteFloatPolicy::PassThrough;
     options.with_snippet = false;
     options
@@ -69,26 +71,26 @@ fn options(bounds: Bounds) -> Options {
 
 fn message_of(error: &serde_saphyr::Error) -> String {
     match error.without_snippet() {
-        Error::DuplicateMappingKey { key: Some(key), .. } => format!("the key `{key}` is given twice"),
+        Error::DuplicateMappingKey { key: Some(key), .. } => format!("duplicate key `{key}`"),
         Error::Budget { breach: BudgetBreach::Documents { .. }, .. } => "more than one document".to_owned(),
-        Error::Budget { .. } => "it is too large or too deeply nested".to_owned(),
+        Error::Budget { .. } => "too large or nested too deeply".to_owned(),
         error => UserMessageFormatter.format_message(error).into_owned(),
     }
 }
 
-/// The two mistakes everybody makes.
+/// Returns the help text for two common mistakes.
 fn help_for(error: &serde_saphyr::Error) -> Option<&'static str> {
     let message = UserMessageFormatter.format_message(error.without_snippet());
     if message.contains("mapping values are not allowed") {
-        Some("a text with `: ` in it needs quotes; keys of one block are indented alike")
+        Some("quote a value that contains `: `; indent all keys of a block equally")
     } else if message.contains("unexpected character") {
-        Some("a text that begins with this character needs quotes")
+        Some("quote a value that starts with this character")
     } else {
         None
     }
 }
 
-/// A location as a byte range of `text`, or none if the library did not know.
+/// Converts a location to a byte range of `text`. Returns none if the library does not know the location.
 fn span_of(location: Location, text: &str) -> Option<Span> {
     if location == Location::UNKNOWN {
         return None;
@@ -104,7 +106,7 @@ fn span_of(location: Location, text: &str) -> Option<Span> {
     Some(start..end)
 }
 
-/// For errors that only know line and column, both from 1.
+/// Returns the byte offset of a line and column, both from 1.
 fn offset_of(text: &str, line: u64, column: u64) -> usize {
     let skip = usize::try_from(line.saturating_sub(1)).unwrap_or(usize::MAX);
     let Some(row) = text.split_inclusive('\n').nth(skip) else { return text.len() };
@@ -113,7 +115,7 @@ fn offset_of(text: &str, line: u64, column: u64) -> usize {
     start + row.char_indices().nth(chars).map_or(row.trim_end().len(), |(at, _)| at)
 }
 
-/// A value as the library hands it over, before its place is worked out.
+/// A value as the library returns it, before its span is computed.
 enum Raw {
     Scalar(Value),
     List(Vec<Spanned<Raw>>),
@@ -121,7 +123,7 @@ enum Raw {
 }
 
 fn node(raw: Spanned<Raw>, text: &str, base: usize) -> Result<Node, BadYaml> {
-    // An alias is shown where it is used: that is the line whose meaning is in doubt.
+    // Errors in an alias point at its use, because that key has the invalid value.
     let place = span_of(raw.referenced, text).or_else(|| span_of(raw.defined, text)).unwrap_or(0..0);
     let span = place.start + base..place.end + base;
     Ok(match raw.value {
@@ -134,7 +136,7 @@ fn node(raw: Spanned<Raw>, text: &str, base: usize) -> Result<Node, BadYaml> {
         Raw::Map(pairs) => {
             let entries: Vec<Entry> =
                 pairs.into_iter().map(|p| entry(p, text, base)).collect::<Result<_, _>>()?;
-            // A block mapping has no bracket to point at; its first key stands for it.
+            // A block mapping has no bracket to point at, so point at its first key.
             let first = entries.first().map(|first| first.key_span.clone());
             let span = if span.is_empty() { first.unwrap_or(span) } else { span };
             Node::new(Value::Map(entries), span)
@@ -237,10 +239,10 @@ mod tests {
     }
 
     #[test]
-    fn every_value_and_key_knows_its_place_in_the_whole_file() {
+    fn values_and_keys_have_spans_in_the_whole_file() {
         let file = "\u{feff}---\r\nagent: claude -p # c\r\nidle:\r\n  max: \"x é\"\r\nl:\r\n  - é\r\n  - {b: .nan, c: no}\r\n1: x\r\nn:\r\n---\r\n";
-        let base = file.find("agent").expect("is there");
-        let end = file.rfind("---").expect("is there");
+        let base = file.find("agent").expect("the marker exists");
+        let end = file.rfind("---").expect("the marker exists");
         let mut out = Vec::new();
         leaves(&parse(&file[base..end], base).expect("is YAML"), file, "", &mut out);
         assert_eq!(
@@ -250,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn scalars_are_what_they_look_like() {
+    fn scalars_have_the_expected_types() {
         let value = |text: &str| parse(text, 0).expect("is YAML").value;
         for (text, expected) in [
             ("true", Value::Bool(true)),
@@ -272,12 +274,12 @@ mod tests {
     }
 
     #[test]
-    fn item_11_broken_yaml_says_what_and_where() {
+    fn loop_11_syntax_errors_have_a_message_and_a_place() {
         for (text, message, at) in [
             ("a: [1", "unclosed bracket '['", 3),
             ("a: 'x", "unclosed quote", 3),
             ("a: b: c", "mapping values are not allowed in this context", 4),
-            ("a: 1\na: 2", "the key `a` is given twice", 5),
+            ("a: 1\na: 2", "duplicate key `a`", 5),
             ("a: *x", "reference to unknown value", 3),
             ("a: 1\n--- \nb: 1", "more than one document", 5),
             ("? [a]\n: b", "a key must be a plain word", 2),
@@ -288,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn an_alias_bomb_and_deep_nesting_are_refused_at_once() {
+    fn an_alias_bomb_and_deep_nesting_are_errors() {
         let mut bomb = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n".to_owned();
         for i in 1..12 {
             let items = vec![format!("*a{}", i - 1); 10].join(", ");

@@ -1,4 +1,4 @@
-//! Every named limit, below it, at it and beyond it; and no panic whatever a file holds.
+//! Tests every limit below, at and above its value, and that no file causes a panic.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -10,7 +10,7 @@ use dogwatch_config::placeholders::{Values, expand, expand_run};
 use dogwatch_config::{frontmatter, words};
 use dogwatch_core::text::clip;
 
-/// Loads three sizes of a file: the first two are fine, the third has one error.
+/// Loads a file below, at and above a limit. Only the third one has an error.
 fn at_limit(limit: usize, file: impl Fn(usize) -> String) {
     for n in [limit - 1, limit] {
         assert_eq!(Case::file(&file(n)).errors(), Vec::<String>::new(), "{n}");
@@ -19,7 +19,7 @@ fn at_limit(limit: usize, file: impl Fn(usize) -> String) {
 }
 
 #[test]
-fn a_file_may_have_so_many_bytes() {
+fn the_size_of_a_file_is_limited() {
     at_limit(MAX_FILE_BYTES, |n| {
         let head = "---\nagent: a\n---\n";
         format!("{head}{}", "x".repeat(n - head.len()))
@@ -27,7 +27,7 @@ fn a_file_may_have_so_many_bytes() {
 }
 
 #[test]
-fn the_settings_of_a_loop_file_may_have_so_many_bytes() {
+fn the_size_of_the_settings_of_a_loop_file_is_limited() {
     at_limit(MAX_SETTINGS_BYTES, |n| {
         let head = "agent: a\n#";
         format!("---\n{head}{}\n---\nHi", "x".repeat(n - head.len() - 1))
@@ -35,14 +35,14 @@ fn the_settings_of_a_loop_file_may_have_so_many_bytes() {
 }
 
 #[test]
-fn a_very_long_line_is_shown_in_no_time() {
+fn a_very_long_line_is_rendered_in_part() {
     let file = format!("---\nagent: [{}\n---\nHi", "a, ".repeat(MAX_SETTINGS_BYTES / 3 - 10));
     let found = Case::file(&file).load().unwrap_err();
     assert!(found[0].render(Style::Plain).len() < 1_000);
 }
 
 #[test]
-fn dogwatch_toml_may_have_so_many_bytes() {
+fn the_size_of_dogwatch_toml_is_limited() {
     let file = with("");
     for (n, errors) in [(MAX_SETTINGS_BYTES, 0), (MAX_SETTINGS_BYTES + 1, 1)] {
         let toml = format!("#{}", "x".repeat(n - 1));
@@ -51,7 +51,7 @@ fn dogwatch_toml_may_have_so_many_bytes() {
 }
 
 #[test]
-fn a_loop_may_have_so_many_commands_and_arguments() {
+fn the_number_of_commands_and_arguments_is_limited() {
     at_limit(MAX_COMMANDS, |n| {
         let items: String = (0..n).map(|i| format!("  - {{name: c{i}, run: ls}}\n")).collect();
         with(&format!("commands:\n{items}"))
@@ -63,7 +63,7 @@ fn a_loop_may_have_so_many_commands_and_arguments() {
 }
 
 #[test]
-fn lists_and_maps_may_have_so_many_items() {
+fn the_number_of_items_in_lists_and_maps_is_limited() {
     at_limit(MAX_TEXTS, |n| with(&format!("wake_on: {{paths: [{}]}}", vec!["a"; n].join(", "))));
     at_limit(MAX_STOP_REASONS, |n| {
         let reasons: Vec<String> = (0..n).map(|i| format!("r{i}: 1")).collect();
@@ -72,7 +72,7 @@ fn lists_and_maps_may_have_so_many_items() {
 }
 
 #[test]
-fn checks_pins_and_agents_have_limits_in_number_and_length() {
+fn the_number_and_length_of_checks_pins_and_agents_are_limited() {
     let listed = |n: usize| vec!["a"; n].join(", ");
     at_limit(MAX_CHECKS, |n| with(&format!("done_when: [{}]", listed(n))));
     at_limit(MAX_CHECK_BYTES, |n| with(&format!("done_when: {}", "a".repeat(n))));
@@ -86,7 +86,7 @@ fn checks_pins_and_agents_have_limits_in_number_and_length() {
 }
 
 #[test]
-fn a_command_line_may_have_so_many_set_flags() {
+fn the_number_of_set_flags_is_limited() {
     let file = with("");
     for (n, errors) in [(MAX_SET_FLAGS, 0), (MAX_SET_FLAGS + 1, 1)] {
         let set = vec!["delay=1"; n];
@@ -95,11 +95,11 @@ fn a_command_line_may_have_so_many_set_flags() {
 }
 
 #[test]
-fn so_many_findings_of_each_kind_are_reported() {
+fn the_number_of_errors_and_of_warnings_is_limited() {
     let keys = |n: usize| (0..n).map(|i| format!("unknown{i}: 1\n")).collect::<String>();
     let loaded = Case::file(&with(&keys(MAX_DIAGNOSTICS + 1))).load().unwrap();
     assert_eq!(loaded.warnings.len(), MAX_DIAGNOSTICS + 1);
-    assert_eq!(loaded.warnings[MAX_DIAGNOSTICS].to_string(), "RALPH.md: 1 more finding is not shown");
+    assert_eq!(loaded.warnings[MAX_DIAGNOSTICS].to_string(), "RALPH.md: 1 more diagnostic not shown");
     let toml = keys(MAX_DIAGNOSTICS + 1).replace(':', " =");
     let file = with(&format!("{}credit: 5", keys(MAX_DIAGNOSTICS + 1)));
     let found = Case { project: Some(&toml), ..Case::file(&file) }.load().unwrap_err();
@@ -133,7 +133,7 @@ const INSERTS: [&str; 22] = [
     "? ",
 ];
 
-/// Everything that may be called with a file's text.
+/// Calls every function that takes the text of a file.
 fn exercise(text: &str, toml: &str) {
     let case = Case { user: Some(toml), args: &["--dir", "x", "y"], ..Case::file(text) };
     let found = match case.load() {
@@ -164,17 +164,17 @@ fn exercise(text: &str, toml: &str) {
 }
 
 #[test]
-fn a_file_cut_anywhere_is_never_a_panic() {
+fn a_truncated_file_never_causes_a_panic() {
     for at in (0..SEED.len()).filter(|at| SEED.is_char_boundary(*at)) {
         exercise(&SEED[..at], TOML_SEED.get(..at).unwrap_or(TOML_SEED));
-        // Closed again, so that the broken part is really read.
+        // Close the frontmatter, so that the truncated part is parsed.
         exercise(&format!("{}\n---\nx", &SEED[..at]), "");
     }
 }
 
 #[test]
-fn a_file_with_anything_put_in_anywhere_is_never_a_panic() {
-    // A fixed walk: every run of the test sees the same files.
+fn a_randomly_modified_file_never_causes_a_panic() {
+    // A fixed seed: every run of the test uses the same files.
     let mut state = 0x2545_f491_4f6c_dd1d_u64;
     let mut next = |below: usize| {
         state ^= state << 13;

@@ -1,4 +1,4 @@
-//! Conformance of single keys: items 10–26, 52, 56, 58 and 66.
+//! Tests single keys: rows 10–26, 52, 56, 58 and 66 of the loop-file requirements, and newer keys.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -15,7 +15,7 @@ fn secs(s: u64) -> Dur {
 }
 
 #[test]
-fn items_1_to_9_a_file_is_settings_and_a_prompt() {
+fn loop_1_to_9_a_file_consists_of_settings_and_a_prompt() {
     let loaded =
         Case::file("\u{feff}---\r\nagent: claude\r\n---\r\n\r\nHello <!-- note -->\r\n").load().unwrap();
     assert_eq!(loaded.body, "Hello");
@@ -26,7 +26,7 @@ fn items_1_to_9_a_file_is_settings_and_a_prompt() {
 }
 
 #[test]
-fn item_10_settings_must_be_a_mapping() {
+fn loop_10_settings_must_be_a_mapping() {
     for yaml in ["- a\n- b", "just words", "5"] {
         let file = format!("---\n{yaml}\n---\nHello");
         let errors = Case::file(&file).errors();
@@ -36,7 +36,7 @@ fn item_10_settings_must_be_a_mapping() {
 }
 
 #[test]
-fn item_15_an_agent_is_needed() {
+fn loop_15_an_agent_is_required() {
     for (file, error) in [
         ("---\ndelay: 1\n---\nHi", "RALPH.md:1:1: `agent` is missing"),
         ("---\nagent:\n---\nHi", "RALPH.md:1:1: `agent` is missing"),
@@ -44,27 +44,24 @@ fn item_15_an_agent_is_needed() {
         ("", "RALPH.md:1:1: `agent` is missing"),
         ("---\nagent: ''\n---\nHi", "RALPH.md:2:8: `agent` is empty"),
         ("---\nagent: '  '\n---\nHi", "RALPH.md:2:8: `agent` is empty"),
-        ("---\nagent: 5\n---\nHi", "RALPH.md:2:8: `agent` must be a text"),
-        ("---\nagent: [claude, -p]\n---\nHi", "RALPH.md:2:8: `agent` must be a text"),
-        ("---\nagent: true\n---\nHi", "RALPH.md:2:8: `agent` must be a text"),
+        ("---\nagent: 5\n---\nHi", "RALPH.md:2:8: `agent` must be text"),
+        ("---\nagent: [claude, -p]\n---\nHi", "RALPH.md:2:8: `agent` must be text"),
+        ("---\nagent: true\n---\nHi", "RALPH.md:2:8: `agent` must be text"),
     ] {
         assert_eq!(Case::file(file).errors(), [error], "{file:?}");
     }
 }
 
 #[test]
-fn item_16_an_agent_with_bad_quotes_is_malformed() {
+fn loop_16_an_agent_with_bad_quotes_is_malformed() {
     let file = "---\nagent: claude 'x\n---\nHi";
-    assert_eq!(
-        Case::file(file).errors(),
-        ["RALPH.md:2:8: `agent` is malformed: the quote ' is never closed"]
-    );
+    assert_eq!(Case::file(file).errors(), ["RALPH.md:2:8: `agent` is malformed: unclosed quote '"]);
     let file = "---\nagent: claude -p 'two words'\n---\nHi";
     assert_eq!(Case::file(file).settings().agent, ["claude", "-p", "two words"]);
 }
 
 #[test]
-fn items_18_to_19_commands_are_a_list_or_nothing() {
+fn loop_18_to_19_commands_are_a_list_or_nothing() {
     for yaml in ["commands:", "commands: null", "commands: []", "delay: 0"] {
         assert!(settings(yaml).commands.is_empty(), "{yaml}");
     }
@@ -75,37 +72,37 @@ fn items_18_to_19_commands_are_a_list_or_nothing() {
 }
 
 #[test]
-fn item_20_every_command_has_a_name_and_a_run() {
+fn loop_20_every_command_needs_a_name_and_a_run() {
     for (item, message) in [
         ("ls", "4:5: each command must be a mapping with `name` and `run`"),
         ("{run: ls}", "4:5: this command has no `name`"),
         ("{name: a}", "4:5: this command has no `run`"),
         ("{name: '', run: ls}", "4:12: `name` is empty"),
         ("{name: a, run: ' '}", "4:20: `run` is empty"),
-        ("{name: 5, run: ls}", "4:12: `name` must be a text"),
-        ("{name: a, run: [ls]}", "4:20: `run` must be a text"),
-        ("{name: a, run: }", "4:18: `run` must be a text"),
+        ("{name: 5, run: ls}", "4:12: `name` must be text"),
+        ("{name: a, run: [ls]}", "4:20: `run` must be text"),
+        ("{name: a, run: }", "4:18: `run` must be text"),
     ] {
         assert_eq!(error(&format!("commands:\n  - {item}")), message, "{item}");
     }
 }
 
 #[test]
-fn item_21_names_are_plain_and_unique() {
+fn loop_21_names_are_plain_and_unique() {
     for name in ["a b", "a.b", "é", "a/b", "{{x}}"] {
-        assert_eq!(error(&format!("args: ['{name}']")), format!("3:8: `{name}` is not a name"));
+        assert_eq!(error(&format!("args: ['{name}']")), format!("3:8: `{name}` is not a valid name"));
         let yaml = format!("commands:\n  - {{name: '{name}', run: ls}}");
-        assert_eq!(error(&yaml), format!("4:12: `{name}` is not a name"));
+        assert_eq!(error(&yaml), format!("4:12: `{name}` is not a valid name"));
     }
     assert_eq!(error("args: [a, b, a]"), "3:14: the name `a` is used twice");
     let yaml = "commands:\n  - {name: a, run: ls}\n  - {name: a, run: pwd}";
     assert_eq!(error(yaml), "5:12: the name `a` is used twice");
-    // Commands and arguments have namespaces of their own.
+    // Commands and arguments have separate namespaces.
     settings("args: [a-B_9]\ncommands:\n  - {name: a-B_9, run: ls}");
 }
 
 #[test]
-fn item_22_a_command_timeout_is_a_minute_unless_set() {
+fn loop_22_a_command_timeout_defaults_to_one_minute() {
     let timeout = |value: &str| {
         let yaml = format!("commands:\n  - name: a\n    run: ls\n    {value}");
         settings(&yaml).commands[0].timeout
@@ -124,7 +121,7 @@ fn item_22_a_command_timeout_is_a_minute_unless_set() {
 }
 
 #[test]
-fn item_23_what_is_no_timeout_is_refused() {
+fn loop_23_an_invalid_timeout_is_an_error() {
     for (value, message) in [
         ("fast", "6:14: `timeout` must be a duration"),
         ("-10", "6:14: `timeout` must be a duration"),
@@ -140,14 +137,14 @@ fn item_23_what_is_no_timeout_is_refused() {
 }
 
 #[test]
-fn item_24_args_are_a_list_of_texts() {
+fn loop_24_args_are_a_list_of_texts() {
     assert_eq!(error("args: dir"), "3:7: `args` must be a list of texts");
-    assert_eq!(error("args: [dir, 5]"), "3:13: `args` must be a text");
+    assert_eq!(error("args: [dir, 5]"), "3:13: `args` must be text");
     assert!(settings("args:").args.is_empty());
 }
 
 #[test]
-fn item_25_credit_is_off_unless_asked_for() {
+fn loop_25_credit_is_off_by_default() {
     for (yaml, expected) in [
         ("", false),
         ("credit:", false),
@@ -164,7 +161,7 @@ fn item_25_credit_is_off_unless_asked_for() {
 }
 
 #[test]
-fn item_26_unknown_keys_of_a_loop_file_are_noted_and_in_our_blocks_refused() {
+fn loop_26_unknown_keys_are_warnings_at_the_top_level_and_errors_in_blocks() {
     let loaded = Case::file(&with("agnet: x\ndescription: y\nsession: 5m")).load().unwrap();
     assert_eq!(
         lines(&loaded.warnings),
@@ -189,14 +186,17 @@ fn item_26_unknown_keys_of_a_loop_file_are_noted_and_in_our_blocks_refused() {
 }
 
 #[test]
-fn item_26_a_command_may_carry_notes_of_other_tools() {
+fn loop_26_unknown_fields_of_a_command_are_warnings() {
     let loaded = Case::file(&with("commands:\n  - {name: a, run: ls, tiemout: 5}")).load().unwrap();
-    assert_eq!(lines(&loaded.warnings), ["RALPH.md:4:24: a command has no field `tiemout`; it is ignored"]);
+    assert_eq!(
+        lines(&loaded.warnings),
+        ["RALPH.md:4:24: unknown field `tiemout` in a command; it is ignored"]
+    );
     assert_eq!(loaded.warnings[0].help.as_deref(), Some("did you mean `timeout`?"));
 }
 
 #[test]
-fn item_32_a_command_may_ask_for_a_shell() {
+fn loop_32_a_command_can_use_a_shell() {
     let commands =
         settings("commands:\n  - {name: a, run: 'ls | wc', shell: true}\n  - {name: b, run: ls}").commands;
     assert_eq!((commands[0].shell, commands[1].shell), (true, false));
@@ -204,12 +204,12 @@ fn item_32_a_command_may_ask_for_a_shell() {
 }
 
 #[test]
-fn item_37_bad_quotes_in_a_command_are_left_to_the_run() {
+fn loop_37_bad_quotes_in_a_command_are_not_an_error_at_load_time() {
     assert_eq!(settings("commands:\n  - {name: a, run: \"ls 'x\"}").commands[0].run, "ls 'x");
 }
 
 #[test]
-fn item_52_the_reader_is_the_key_or_else_told_by_the_agent() {
+fn loop_52_the_reader_comes_from_its_key_or_from_the_agent() {
     assert_eq!(Case::file("---\nagent: claude\n---\n").settings().reader, ReaderName::Claude);
     assert_eq!(settings("reader: claude").reader, ReaderName::Claude);
     assert_eq!(settings("").reader, ReaderName::Plain);
@@ -220,7 +220,7 @@ fn item_52_the_reader_is_the_key_or_else_told_by_the_agent() {
 }
 
 #[test]
-fn item_56_arguments_reach_the_settings() {
+fn loop_56_arguments_reach_the_settings() {
     let file = with("args: [dir, focus]\ncommands:\n  - {name: a, run: 'ls {{ args.extra }}'}");
     let mut case = Case::file(&file);
     case.args = &["--focus=x y", "src", "--extra", ""];
@@ -232,7 +232,7 @@ fn item_56_arguments_reach_the_settings() {
 }
 
 #[test]
-fn item_58_durations_are_read_in_every_form() {
+fn loop_58_durations_are_accepted_in_every_form() {
     for (value, ms) in [
         ("5", 5_000),
         ("0.25", 250),
@@ -257,7 +257,7 @@ fn item_58_durations_are_read_in_every_form() {
 }
 
 #[test]
-fn item_66_idle_waits_never_shrink() {
+fn loop_66_idle_waits_never_shrink() {
     for (yaml, message) in [
         ("idle: {backoff: 0.5}", "3:17: `idle.backoff` must be a number of at least 1"),
         ("idle: {backoff: .nan}", "3:17: `idle.backoff` must be a number of at least 1"),
@@ -268,13 +268,13 @@ fn item_66_idle_waits_never_shrink() {
     ] {
         assert_eq!(error(yaml), message, "{yaml}");
     }
-    // A wrong value is one error, not two: what it would have meant is unknown.
+    // An invalid value is reported once: rules that depend on it are not checked.
     assert_eq!(error("idle: {delay: x, max_delay: 1s}"), "3:15: `idle.delay` must be a duration");
     assert_eq!(settings("idle: {backoff: 1, max_delay: 30s}").idle.unwrap().backoff, 1.0);
 }
 
 #[test]
-fn an_idle_block_fills_itself_up() {
+fn an_idle_block_is_completed_with_defaults() {
     assert_eq!(settings("").idle, None);
     for yaml in ["idle: {}", "idle:", "idle: true", "idle: {delay: 30s}", "work_when: test -s todo"] {
         assert_eq!(settings(yaml).idle, Some(IdlePolicy::default()), "{yaml}");
@@ -301,11 +301,14 @@ fn an_idle_block_fills_itself_up() {
             after_stop: AfterStop::Exit,
         }
     );
-    assert_eq!(error("idle: off\nwork_when: x"), "3:7: `work_when` needs idling, but `idle` is off");
+    assert_eq!(
+        error("idle: off\nwork_when: x"),
+        "3:7: `work_when` needs an `idle` policy, but `idle` is off"
+    );
 }
 
 #[test]
-fn the_built_in_idle_stop_holds_only_when_no_other_is_set() {
+fn the_built_in_idle_stop_applies_only_if_no_other_is_set() {
     let stop_after = |yaml: &str| settings(yaml).idle.unwrap().stop_after;
     let per_reason = |pairs: &[(&str, u32)]| {
         StopAfter::PerReason(pairs.iter().map(|(reason, n)| (reason.to_string(), *n)).collect())
@@ -350,23 +353,23 @@ fn limits_may_be_off_and_counts_start_at_one() {
             "idle: {strategy: learned}",
             "3:18: `idle.strategy` must be one of `exponential`, `fixed`, `fibonacci` or `decorrelated`",
         ),
-        ("max_iterations: 1\nmax_ralph_iters: 2", "4:1: `max_iterations` is given twice"),
+        ("max_iterations: 1\nmax_ralph_iters: 2", "4:1: `max_iterations` is set twice"),
         ("wake_on: {paths: 5}", "3:18: `wake_on.paths` must be a list of texts"),
-        ("work_when: [a]", "3:12: `work_when` must be a text"),
+        ("work_when: [a]", "3:12: `work_when` must be text"),
     ] {
         assert_eq!(error(yaml), message, "{yaml}");
     }
 }
 
 #[test]
-fn a_day_has_a_budget_of_its_own() {
+fn a_day_has_its_own_budget() {
     let day = settings("budget: {tokens: 9, day: {tokens: 5, cost_usd: 2.5}}").budget.day;
     assert_eq!((day.tokens, day.cost_usd), (Some(5), Some(2.5)));
     assert!(!settings("budget: {tokens: 9, day: {tokens: off}}").budget.day.is_set());
 }
 
 #[test]
-fn who_is_told_is_named_by_a_command_or_an_address_that_is_safe() {
+fn notifications_need_a_command_or_a_safe_address() {
     use dogwatch_core::news::NewsKind;
     let policy = settings("notify: {command: notify-send}").notify;
     assert_eq!((policy.on, policy.command), (NewsKind::ALL.to_vec(), Some("notify-send".into())));
@@ -376,14 +379,14 @@ fn who_is_told_is_named_by_a_command_or_an_address_that_is_safe() {
     assert_eq!(settings("notify: {on: ended, command: x}").notify.on, [NewsKind::Ended]);
     assert_eq!(settings("delay: 0").notify, dogwatch_core::news::NotifyPolicy::default());
     for (yaml, message) in [
-        ("notify: {webhook: 'http://example.com/x'}", "3:19: `notify.webhook` cannot be used"),
-        ("notify:\n  webhook: ftp://localhost/", "4:12: `notify.webhook` cannot be used"),
-        ("notify: {on: [ended]}", "3:14: `notify` names nobody who is to be told"),
+        ("notify: {webhook: 'http://example.com/x'}", "3:19: `notify.webhook` is not a valid address"),
+        ("notify:\n  webhook: ftp://localhost/", "4:12: `notify.webhook` is not a valid address"),
+        ("notify: {on: [ended]}", "3:14: `notify` needs a `command` or a `webhook`"),
         (
             "notify: {on: [stuck], command: x}",
             "3:15: `notify.on` must be one of `ended`, `hard_stop`, `needs_human` or `rate_limited`",
         ),
-        ("notify: {command: [a]}", "3:19: `notify.command` must be a text"),
+        ("notify: {command: [a]}", "3:19: `notify.command` must be text"),
         ("notify: [a]", "3:9: `notify` must be a mapping"),
     ] {
         assert_eq!(error(yaml), message, "{yaml}");
@@ -393,7 +396,7 @@ fn who_is_told_is_named_by_a_command_or_an_address_that_is_safe() {
 }
 
 #[test]
-fn the_side_door_is_open_unless_closed_and_may_have_servers_behind_it() {
+fn the_mcp_server_is_on_by_default_and_can_proxy_other_servers() {
     let mcp = |yaml: &str| Case::file(&with(yaml)).load().unwrap().plan.nodes[0].settings.mcp.clone();
     assert!(mcp("credit: true").enabled);
     assert!(!mcp("mcp: false").enabled);
@@ -411,7 +414,7 @@ fn the_side_door_is_open_unless_closed_and_may_have_servers_behind_it() {
 }
 
 #[test]
-fn a_server_behind_a_url_may_have_headers_and_their_values_are_shown_to_nobody() {
+fn a_server_with_a_url_can_have_headers_and_their_values_are_redacted() {
     let yaml = "mcp: {servers: {a: {url: \"https://h/x?k=${K}\", headers: {Authorization: \"Bearer ${KEY}\", X: plain}}}}";
     let loaded = Case::file(&with(yaml)).load().unwrap();
     let server = &loaded.plan.nodes[0].settings.mcp.servers[0];
@@ -426,13 +429,13 @@ fn a_server_behind_a_url_may_have_headers_and_their_values_are_shown_to_nobody()
 }
 
 #[test]
-fn a_server_that_is_written_wrong_is_refused_with_its_place() {
+fn an_invalid_server_is_an_error_with_its_place() {
     for (yaml, message) in [
         ("mcp: 5", "3:6: `mcp` must be true, false, or a mapping with `servers`"),
         ("mcp: {server: {}}", "3:7: unknown key `server` in `mcp`"),
-        ("mcp: {servers: [a]}", "3:16: `mcp.servers` must be a mapping from a name to a server"),
-        ("mcp: {servers: {a b: {command: [x]}}}", "3:17: `a b` cannot be the name of a server"),
-        ("mcp: {servers: {dogwatch: {command: [x]}}}", "3:17: `dogwatch` cannot be the name of a server"),
+        ("mcp: {servers: [a]}", "3:16: `mcp.servers` must be a mapping from names to servers"),
+        ("mcp: {servers: {a b: {command: [x]}}}", "3:17: `a b` is not a valid server name"),
+        ("mcp: {servers: {dogwatch: {command: [x]}}}", "3:17: `dogwatch` is not a valid server name"),
         ("mcp: {servers: {a: {}}}", "3:17: `mcp.servers.a` needs a `command` or a `url`"),
         ("mcp: {servers: {a: {command: []}}}", "3:30: a server's `command` must be a list of words"),
         (
@@ -449,7 +452,7 @@ fn a_server_that_is_written_wrong_is_refused_with_its_place() {
         ),
         (
             "mcp: {servers: {a: {command: [x], headers: {A: b}}}}",
-            "3:44: only a server with a `url` has `headers`",
+            "3:44: only a server with a `url` can have `headers`",
         ),
         (
             "mcp: {servers: {a: {url: \"http://x\", headers: [A]}}}",
@@ -457,15 +460,15 @@ fn a_server_that_is_written_wrong_is_refused_with_its_place() {
         ),
         (
             "mcp: {servers: {a: {url: \"http://x\", headers: {\"A B\": b}}}}",
-            "3:48: `A B` cannot be the name of a header",
+            "3:48: `A B` is not a valid header name",
         ),
         (
             "mcp: {servers: {a: {url: \"http://x\", headers: {Mcp-Session-Id: b}}}}",
-            "3:48: the header `Mcp-Session-Id` is dogwatch's own to send",
+            "3:48: the header `Mcp-Session-Id` is reserved for dogwatch",
         ),
         (
             "mcp: {servers: {a: {url: \"http://x\", headers: {A: \"b\\nc\"}}}}",
-            "3:51: the value of `A` is malformed: it holds what a header cannot",
+            "3:51: the value of `A` is malformed: it contains characters that are not allowed in a header",
         ),
         (
             "mcp: {servers: {a: {url: \"http://x\", headers: {A: \"${b\"}}}}",
@@ -473,7 +476,7 @@ fn a_server_that_is_written_wrong_is_refused_with_its_place() {
         ),
         (
             "mcp: {servers: {a: {command: [x], url: \"http://h\"}}}",
-            "3:40: a server has a `command` or a `url`, not both",
+            "3:40: a server cannot have both `command` and `url`",
         ),
         ("mcp: {servers: {a: {command: [x], timout: 5s}}}", "3:35: unknown key `timout` in `mcp.servers.a`"),
         (
@@ -490,7 +493,7 @@ fn a_server_that_is_written_wrong_is_refused_with_its_place() {
 }
 
 #[test]
-fn every_row_of_the_watchdog_has_its_key() {
+fn every_limit_of_the_watchdog_has_a_key() {
     let yaml = "watchdog: {children: 5m, node: off, run: 1h, errors: 5, cycles: off, poll: 1m, tool: 1m, start: 1m, idle: off, evidence_ttl: auto}";
     let loaded = Case::file(&with(yaml)).load().unwrap();
     assert_eq!(lines(&loaded.warnings), [""; 0]);
@@ -508,7 +511,7 @@ fn every_row_of_the_watchdog_has_its_key() {
 }
 
 #[test]
-fn checks_are_a_list_or_one_and_never_none() {
+fn checks_are_a_list_or_a_single_command_and_never_empty() {
     for (yaml, commands) in [
         ("", &[][..]),
         ("done_when:", &[]),
@@ -522,16 +525,16 @@ fn checks_are_a_list_or_one_and_never_none() {
         ("done_when: []", "3:12: `done_when` is empty: nothing would be checked"),
         ("done_when: ''", "3:12: `done_when` is empty"),
         ("done_when: [a, ' ']", "3:16: `done_when` is empty"),
-        ("done_when: [a, 5]", "3:16: `done_when` must be a text"),
+        ("done_when: [a, 5]", "3:16: `done_when` must be text"),
         ("done_when: 5", "3:12: `done_when` must be a list of shell commands"),
-        ("done_when: {cmd: a}", "3:12: `done_when` must be a text"),
+        ("done_when: {cmd: a}", "3:12: `done_when` must be text"),
     ] {
         assert_eq!(error(yaml), message, "{yaml}");
     }
 }
 
 #[test]
-fn a_loop_with_checks_tries_six_times_unless_told_otherwise() {
+fn a_loop_with_checks_has_six_attempts_by_default() {
     for (yaml, expected) in [
         ("", None),
         ("done_when: a", Some(6)),
@@ -545,7 +548,7 @@ fn a_loop_with_checks_tries_six_times_unless_told_otherwise() {
 }
 
 #[test]
-fn checks_have_a_policy() {
+fn the_check_policy_is_configurable() {
     assert_eq!(settings("").checks, CheckPolicy::default());
     let checks = settings(
         "done_when: a\nrecheck: 2\npin: [tests/**, 'x[ab]']\nchecks: {timeout: 90s, tampered: warn}\nworktree: true",
@@ -566,7 +569,7 @@ fn checks_have_a_policy() {
         ("recheck: -1", "3:10: `recheck` must be a whole number from 0 to 10"),
         ("recheck: off", "3:10: `recheck` must be a whole number from 0 to 10"),
         ("pin: 5", "3:6: `pin` must be a list of globs"),
-        ("pin: [a, 'b[']", "3:10: `b[` is no glob: `[` is never closed"),
+        ("pin: [a, 'b[']", "3:10: `b[` is not a valid glob: unclosed `[`"),
         ("checks: {timeout: 0}", "3:19: `checks.timeout` must be more than zero"),
         ("checks: {timeout: off}", "3:19: `checks.timeout` must be a duration"),
         ("checks: {tampered: ignore}", "3:20: `checks.tampered` must be one of `fail` or `warn`"),
@@ -578,7 +581,7 @@ fn checks_have_a_policy() {
 }
 
 #[test]
-fn recovery_has_a_budget_a_template_and_agents_that_stand_in() {
+fn recovery_has_a_budget_a_template_and_fallback_agents() {
     assert_eq!(settings("").recovery, RecoveryPolicy::default());
     let recovery = settings(
         "recovery:\n  budget: 0\n  template: again.md\n  resume: true\n  agents: [claude -p, {agent: mine 'x y', reader: codex}]",
@@ -602,12 +605,9 @@ fn recovery_has_a_budget_a_template_and_agents_that_stand_in() {
         ("recovery: {template: ''}", "3:22: `recovery.template` is empty"),
         ("recovery: {resume: 1}", "3:20: `recovery.resume` must be true or false"),
         ("recovery: {agents: 5}", "3:20: `recovery.agents` must be a list of command lines"),
-        (
-            "recovery: {agents: [\"a 'b\"]}",
-            "3:21: `recovery.agents` is malformed: the quote ' is never closed",
-        ),
-        ("recovery: {agents: [{agent: a, raeder: codex}]}", "3:32: an agent has no field `raeder`"),
-        ("recovery: {agents: [{reader: codex}]}", "3:21: this has no `agent`"),
+        ("recovery: {agents: [\"a 'b\"]}", "3:21: `recovery.agents` is malformed: unclosed quote '"),
+        ("recovery: {agents: [{agent: a, raeder: codex}]}", "3:32: unknown field `raeder` in an agent"),
+        ("recovery: {agents: [{reader: codex}]}", "3:21: this entry has no `agent`"),
         (
             "recovery: {agents: [{agent: a, reader: x}]}",
             "3:40: `reader` must be one of `plain`, `claude`, `codex`, `opencode` or `gemini`",
@@ -618,16 +618,16 @@ fn recovery_has_a_budget_a_template_and_agents_that_stand_in() {
 }
 
 #[test]
-fn a_loop_has_nothing_to_run_in_parallel_and_says_so() {
+fn max_parallel_in_a_loop_is_a_warning() {
     let file = with("max_parallel: 4");
     let loaded = Case::file(&file).load().unwrap();
     assert_eq!(
         lines(&loaded.warnings),
-        ["RALPH.md:3:15: `max_parallel` has no effect here: a loop is one node"]
+        ["RALPH.md:3:15: `max_parallel` has no effect in a loop: a loop has one node"]
     );
     assert!(loaded.explain.iter().all(|setting| setting.key != "max_parallel"));
     let file = with("");
-    // In `dogwatch.toml` it is meant for graphs.
+    // `dogwatch.toml` also applies to graphs.
     let loaded = Case { project: Some("max_parallel = 4"), ..Case::file(&file) }.load().unwrap();
     assert_eq!(lines(&loaded.warnings), [""; 0]);
     assert!(error("max_parallel: 0").ends_with("must be a whole number from 1 to 4294967295"));

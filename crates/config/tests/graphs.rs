@@ -1,4 +1,4 @@
-//! Graph files: what they may say, what they mean, and what is refused before anything starts.
+//! Tests graph files: their formats, settings, errors and limits.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -17,7 +17,7 @@ fn names(nodes: &[dogwatch_core::ids::NodeName]) -> Vec<&str> {
     nodes.iter().map(|name| name.as_str()).collect()
 }
 
-/// A graph of these nodes, each with a prompt, on lines of their own from line 3.
+/// Returns a graph of these nodes, each with a prompt, one per line from line 3.
 fn graph(nodes: &[&str]) -> String {
     let items: String = nodes.iter().map(|node| format!("  - {{{node}, prompt: x}}\n")).collect();
     format!("agent: sh\nnodes:\n{items}")
@@ -44,7 +44,7 @@ nodes:
 ";
 
 #[test]
-fn a_graph_is_nodes_with_settings_of_their_own() {
+fn nodes_have_their_own_settings() {
     let loaded = Graph::yaml(YAML).loaded();
     assert_eq!(lines(&loaded.warnings), [""; 0]);
     let graph = loaded.plan.graph.as_ref().unwrap();
@@ -64,7 +64,7 @@ fn a_graph_is_nodes_with_settings_of_their_own() {
 }
 
 #[test]
-fn the_same_graph_may_be_written_in_four_ways() {
+fn the_same_graph_can_be_written_in_every_format() {
     let expected =
         Graph::yaml("agent: sh\nnodes:\n  - {id: a, prompt: x}\n  - {id: b, prompt: y, depends_on: [a]}\n")
             .loaded()
@@ -110,7 +110,7 @@ const KAHN: &str = r#"{
 }"#;
 
 #[test]
-fn a_graph_of_kahn_runs_unchanged_with_an_agent_from_elsewhere() {
+fn a_kahn_graph_loads_unchanged_with_an_agent_from_another_layer() {
     let case = Graph { project: Some("agent = 'claude'"), ..Graph::file("graph.json", KAHN) };
     let loaded = case.loaded();
     let first = node(&loaded, "db-auth");
@@ -122,17 +122,17 @@ fn a_graph_of_kahn_runs_unchanged_with_an_agent_from_elsewhere() {
     assert_eq!(names(&api.depends_on), ["db-auth"]);
     assert_eq!(
         lines(&loaded.warnings),
-        ["graph.json:2:2: unknown key `name`", "graph.json:20:4: a node has no key `owner`"]
+        ["graph.json:2:2: unknown key `name`", "graph.json:20:4: unknown key `owner` in a node"]
     );
-    // Without any agent that is said, once.
+    // A missing agent is reported once.
     let found = Graph::file("graph.json", KAHN).load().unwrap_err();
-    assert_eq!(found[0].to_string(), "graph.json:6:10: the node `db-auth` has no `agent`, nor have 1 more");
+    assert_eq!(found[0].to_string(), "graph.json:6:10: node `db-auth` and 1 more have no `agent`");
     assert!(found[0].help.as_ref().unwrap().contains("--set agent=claude"));
     assert_eq!(Graph::file("graph.json", KAHN).set(&["agent=claude"]).errors(), [""; 0]);
 }
 
 #[test]
-fn a_stronger_layer_counts_and_every_node_tells_where_from() {
+fn stronger_layers_win_and_every_node_explains_its_origins() {
     let text = "\
 agent: sh
 delay: 3
@@ -150,7 +150,7 @@ nodes:
     let delays: Vec<u64> = loaded.plan.nodes.iter().map(|n| n.settings.delay.as_millis() / 1000).collect();
     assert_eq!(delays, [4, 3, 3]);
     assert!(loaded.plan.nodes.iter().all(|n| n.settings.max_iterations == Some(9) && n.settings.credit));
-    // Who names an agent means its own reader.
+    // A node with its own agent does not inherit `reader`.
     let readers: Vec<ReaderName> = loaded.plan.nodes.iter().map(|n| n.settings.reader).collect();
     assert_eq!(readers, [ReaderName::Codex, ReaderName::Claude, ReaderName::Codex]);
     assert!(node(&loaded, "b").settings.idle.is_none() && node(&loaded, "c").settings.idle.is_some());
@@ -185,7 +185,7 @@ nodes:
 }
 
 #[test]
-fn a_budget_above_the_nodes_is_the_runs_and_in_a_node_the_nodes() {
+fn a_top_level_budget_applies_to_the_run_and_a_nodes_budget_to_the_node() {
     let text = "agent: sh\nnodes:\n  - {id: a, prompt: x, budget: {iterations: 2}}\n  - {id: b, prompt: x}\n";
     let case = Graph { project: Some("budget.cost_usd = 5"), ..Graph::yaml(text) }.set(&["budget.time=1h"]);
     let loaded = case.loaded();
@@ -203,36 +203,33 @@ fn a_budget_above_the_nodes_is_the_runs_and_in_a_node_the_nodes() {
 }
 
 #[test]
-fn what_is_wrong_with_a_graph_is_said_with_its_place() {
+fn graph_errors_have_a_place() {
     for (nodes, message) in [
-        (&["id: a", "id: b, depends_on: [c]"][..], "4:26: `b` depends on `c`, which is not there"),
-        (&["id: a", "id: b", "id: a"], "5:10: the id `a` is given twice"),
+        (&["id: a", "id: b, depends_on: [c]"][..], "4:26: `b` depends on `c`, which does not exist"),
+        (&["id: a", "id: b", "id: a"], "5:10: duplicate node id `a`"),
         (&["id: a, depends_on: a"], "3:25: `a` depends on itself"),
         (&["id: a, done_when: []"], "3:24: `done_when` is empty: nothing would be checked"),
-        (&["id: a/b"], "3:10: `a/b` cannot be an id: it holds a character of paths"),
-        (&["id: '..'"], "3:10: `..` cannot be an id: it begins with a dot or a dash"),
-        (&["id: -a"], "3:10: `-a` cannot be an id: it begins with a dot or a dash"),
-        (&["id: ' a'"], "3:10: ` a` cannot be an id: it does not begin and end with a letter or digit"),
-        (&["id: Alive"], "3:10: `Alive` cannot be an id: a file of the record has this name"),
+        (&["id: a/b"], "3:10: invalid node id `a/b`: contains a path separator"),
+        (&["id: '..'"], "3:10: invalid node id `..`: starts with a dot or a dash"),
+        (&["id: -a"], "3:10: invalid node id `-a`: starts with a dot or a dash"),
+        (&["id: ' a'"], "3:10: invalid node id ` a`: must start and end with a letter or digit"),
+        (&["id: Alive"], "3:10: invalid node id `Alive`: reserved for a file of the record"),
         (&["id: ''"], "3:10: `id` is empty"),
-        (&["id: [a]"], "3:10: `id` must be a text"),
-        (&["id: 1.5"], "3:10: `id` must be a text"),
+        (&["id: [a]"], "3:10: `id` must be text"),
+        (&["id: 1.5"], "3:10: `id` must be text"),
         (&["depends_on: []"], "3:5: this node has no `id`"),
-        (&["id: a", "id: A"], "4:10: `a` and `A` would become the same file"),
-        (&["id: a", "id: A.log"], "4:10: `a` and `A.log` would become the same file"),
+        (&["id: a", "id: A"], "4:10: `a` and `A` would use the same file"),
+        (&["id: a", "id: A.log"], "4:10: `a` and `A.log` would use the same file"),
         (&["id: a, depends_on: 1.5"], "3:25: `depends_on` must be a list of ids"),
-        (&["id: a, depends_on: [[b]]"], "3:26: `depends_on` must be a text"),
-        (&["id: a, touches: ['x[']"], "3:23: `x[` is no glob: `[` is never closed"),
+        (&["id: a, depends_on: [[b]]"], "3:26: `depends_on` must be text"),
+        (&["id: a, touches: ['x[']"], "3:23: `x[` is not a valid glob: unclosed `[`"),
         (&["id: a, parallel_safe: maybe"], "3:28: `parallel_safe` must be true or false"),
-        (&["id: a, prompt_file: b"], "3:13: a node has a `prompt` or a `prompt_file`, not both"),
-        (&["id: a, max_parallel: 2"], "3:27: `max_parallel` holds for the whole graph, not for a node"),
-        (&["id: a, watchdog: {run: 2h}"], "3:29: `watchdog.run` holds for the whole graph, not for a node"),
+        (&["id: a, prompt_file: b"], "3:13: a node cannot have both `prompt` and `prompt_file`"),
+        (&["id: a, max_parallel: 2"], "3:27: `max_parallel` applies to the whole graph, not to a node"),
+        (&["id: a, watchdog: {run: 2h}"], "3:29: `watchdog.run` applies to the whole graph, not to a node"),
         (&["id: a, idle: {dealy: 2h}"], "3:20: unknown key `dealy` in `idle`"),
         (&["id: a, delay: soon"], "3:20: `delay` must be a duration"),
-        (
-            &["id: a, depends_on: b", "id: b, depends_on: a"],
-            "3:25: the nodes wait for each other in a circle: a → b → a",
-        ),
+        (&["id: a, depends_on: b", "id: b, depends_on: a"], "3:25: dependency cycle: a → b → a"),
     ] {
         let text = graph(nodes);
         assert_eq!(Graph::yaml(&text).errors(), [format!("graph.yaml:{message}")], "{text}");
@@ -240,7 +237,7 @@ fn what_is_wrong_with_a_graph_is_said_with_its_place() {
 }
 
 #[test]
-fn a_file_that_is_no_graph_says_so() {
+fn a_file_that_is_not_a_graph_is_an_error() {
     for (name, text, message) in [
         ("graph.yaml", "agent: sh\nnodes: []\n", "graph.yaml:2:8: the graph has no nodes"),
         ("graph.yaml", "agent: sh\n", "graph.yaml:1:1: the graph has no nodes"),
@@ -248,13 +245,13 @@ fn a_file_that_is_no_graph_says_so() {
         ("graph.json", "{}", "graph.json:1:1: the graph has no nodes"),
         ("graph.json", "[]", "graph.json:1:1: the graph has no nodes"),
         ("graph.json", "5", "graph.json:1:1: a graph must be a mapping with `nodes`"),
-        ("graph.json", "{\"nodes\": [}", "graph.json:1:12: this is not JSON: expected a value, found `}`"),
+        ("graph.json", "{\"nodes\": [}", "graph.json:1:12: invalid JSON: expected a value, found `}`"),
         (
             "graph.toml",
             "nodes = \n",
-            "graph.toml:1:9: this is not TOML: string values must be quoted, expected literal string",
+            "graph.toml:1:9: invalid TOML: string values must be quoted, expected literal string",
         ),
-        ("graph.yaml", "nodes: [\n", "graph.yaml:1:8: this is not YAML: unclosed bracket '['"),
+        ("graph.yaml", "nodes: [\n", "graph.yaml:1:8: invalid YAML: unclosed bracket '['"),
         (
             "graph.yaml",
             "nodes: 5\n",
@@ -264,9 +261,9 @@ fn a_file_that_is_no_graph_says_so() {
         (
             "graph.yaml",
             "agent: sh\nnodes:\n  a: {id: b, prompt: x}\n",
-            "graph.yaml:3:7: this node is called `a`, and `id` says otherwise",
+            "graph.yaml:3:7: the `id` of node `a` differs from its key",
         ),
-        ("graph.yaml", "agent: sh\nnodes:\n  a: {delay: 1}\n", "graph.yaml:3:3: the node `a` has no prompt"),
+        ("graph.yaml", "agent: sh\nnodes:\n  a: {delay: 1}\n", "graph.yaml:3:3: node `a` has no prompt"),
         ("graph.yaml", "agent: ''\nnodes:\n  a: {prompt: x}\n", "graph.yaml:1:8: `agent` is empty"),
     ] {
         assert_eq!(Graph::file(name, text).errors(), [message], "{text:?}");
@@ -274,7 +271,7 @@ fn a_file_that_is_no_graph_says_so() {
 }
 
 #[test]
-fn a_cycle_is_shown_with_its_path_even_beside_a_valid_root() {
+fn a_cycle_is_reported_with_its_path() {
     let text = graph(&[
         "id: root",
         "id: a, depends_on: [root, c]",
@@ -287,18 +284,18 @@ fn a_cycle_is_shown_with_its_path_even_beside_a_valid_root() {
     assert_eq!(
         found[0].render(Style::Plain),
         "\
-error: the nodes wait for each other in a circle: a → c → b → a
+error: dependency cycle: a → c → b → a
  --> graph.yaml:4:32
   |
 4 |   - {id: a, depends_on: [root, c], prompt: x}
-  |                                ^ `a` waits for `c`
+  |                                ^ `a` depends on `c`
   |
-  = help: take one of these dependencies away"
+  = help: remove one of these dependencies"
     );
 }
 
 #[test]
-fn a_mistyped_id_or_field_is_told_what_it_is_near() {
+fn a_misspelled_id_or_field_gets_a_suggestion() {
     let help = |nodes: &[&str]| {
         let text = graph(nodes);
         let loaded = Graph::yaml(&text).load();
@@ -308,11 +305,11 @@ fn a_mistyped_id_or_field_is_told_what_it_is_near() {
     assert_eq!(help(&["id: schema", "id: b, depends_on: shcema"]), "did you mean `schema`?");
     assert_eq!(help(&["id: a, depend_on: []"]), "did you mean `depends_on`?");
     assert_eq!(help(&["id: a, donewhen: x"]), "did you mean `done_when`?");
-    assert_eq!(help(&["id: a", "id: a"]), "the first stands in line 3");
+    assert_eq!(help(&["id: a", "id: a"]), "first used on line 3");
 }
 
 #[test]
-fn an_error_that_all_nodes_share_is_told_once() {
+fn an_error_shared_by_all_nodes_is_reported_once() {
     let text = "agent: sh\nidle: {delay: 10m}\nnodes:\n  - {id: a, prompt: x}\n  - {id: b, prompt: x, delay: 1}\n  - {id: c, prompt: x}\n";
     assert_eq!(
         Graph::yaml(text).errors(),
@@ -321,7 +318,7 @@ fn an_error_that_all_nodes_share_is_told_once() {
 }
 
 #[test]
-fn what_the_machine_lacks_is_told_once_and_where() {
+fn missing_programs_and_files_are_reported_once_with_their_place() {
     let text = "\
 agent: gone
 nodes:
@@ -335,14 +332,14 @@ nodes:
         lines(&loaded.faults),
         [
             "graph.yaml:1:8: the agent's program `gone` was not found on PATH",
-            "graph.yaml:5:26: the prompt file `nowhere.md` cannot be read",
+            "graph.yaml:5:26: cannot read the prompt file `nowhere.md`",
             "graph.yaml:6:43: the agent's program `other` was not found on PATH",
         ]
     );
 }
 
 #[test]
-fn arguments_are_the_graphs_whoever_asks_for_them() {
+fn arguments_belong_to_the_graph_and_reach_every_node() {
     let text = "\
 agent: sh
 args: [area]
@@ -359,12 +356,12 @@ nodes:
     let text = graph(&["id: a, args: [x]"]);
     assert_eq!(
         Graph::yaml(&text).errors(),
-        ["graph.yaml:3:19: `args` holds for the whole graph, not for a node"]
+        ["graph.yaml:3:19: `args` applies to the whole graph, not to a node"]
     );
 }
 
 #[test]
-fn a_number_is_an_id() {
+fn a_whole_number_is_a_valid_id() {
     let text = graph(&["id: 1", "id: 2, depends_on: [1]", "id: 3, depends_on: 2"]);
     let loaded = Graph::yaml(&text).loaded();
     assert_eq!(names(&node(&loaded, "3").depends_on), ["2"]);
@@ -372,7 +369,7 @@ fn a_number_is_an_id() {
 }
 
 #[test]
-fn a_graph_may_have_so_many_nodes_and_bytes() {
+fn the_number_of_nodes_and_the_size_of_a_graph_are_limited() {
     let many = |n: usize| {
         let items: Vec<String> = (0..n).map(|i| format!("{{\"id\":\"n{i}\",\"prompt\":\"x\"}}")).collect();
         format!("{{\"agent\":\"sh\",\"nodes\":[{}]}}", items.join(",\n"))
@@ -402,17 +399,17 @@ fn only_the_first_nodes_are_explained() {
 }
 
 #[test]
-fn ten_thousand_errors_are_counted_not_listed() {
+fn errors_over_the_limit_are_counted() {
     let items: String = (0..10_000)
         .map(|n| format!("  - {{id: n{n}, prompt: x, depends_on: [gone{n}], delay: x}}\n"))
         .collect();
     let text = format!("agent: sh\nnodes:\n{items}");
     let found = Graph::yaml(&text).load().unwrap_err();
     assert_eq!(found.len(), MAX_DIAGNOSTICS + 1);
-    assert_eq!(found[MAX_DIAGNOSTICS].message, "19950 more findings are not shown");
+    assert_eq!(found[MAX_DIAGNOSTICS].message, "19950 more diagnostics not shown");
 }
 
-/// A fixed walk: every run of the test sees the same graphs.
+/// A random number generator with a fixed seed, so that every run of the test uses the same graphs.
 struct Dice(u64);
 
 impl Dice {
@@ -424,7 +421,7 @@ impl Dice {
     }
 }
 
-/// Nodes in any order, whose dependencies follow one hidden order; with `back`, one that goes against it.
+/// Returns a random acyclic graph in shuffled order. With `back`, adds dependencies that form a cycle.
 fn random_graph(dice: &mut Dice, back: bool) -> (usize, Vec<(usize, usize)>) {
     let n = 2 + dice.below(12);
     let mut order: Vec<usize> = (0..n).collect();
@@ -455,7 +452,7 @@ fn written(n: usize, links: &[(usize, usize)]) -> String {
 }
 
 #[test]
-fn any_graph_without_a_cycle_loads_and_any_with_one_shows_a_true_one() {
+fn acyclic_graphs_load_and_cyclic_graphs_report_a_real_cycle() {
     let mut dice = Dice(0x9e37_79b9_7f4a_7c15);
     for round in 0..300 {
         let (n, links) = random_graph(&mut dice, round % 2 == 1);
@@ -469,14 +466,14 @@ fn any_graph_without_a_cycle_loads_and_any_with_one_shows_a_true_one() {
         let errors = case.errors();
         assert!(!errors.is_empty(), "{text}");
         for error in errors {
-            let path = error.split("in a circle: ").nth(1).unwrap_or_else(|| panic!("{error}"));
+            let path = error.split("dependency cycle: ").nth(1).unwrap_or_else(|| panic!("{error}"));
             let path: Vec<usize> = path.split(" → ").map(|name| name[1..].parse().unwrap()).collect();
             assert_eq!(path.first(), path.last(), "{error}");
             assert!(path.windows(2).all(|pair| links.contains(&(pair[0], pair[1]))), "{error} in {text}");
             let mut inner = path[1..].to_vec();
             inner.sort_unstable();
             inner.dedup();
-            assert_eq!(inner.len(), path.len() - 1, "{error} goes through a node twice");
+            assert_eq!(inner.len(), path.len() - 1, "{error} visits a node twice");
         }
     }
 }

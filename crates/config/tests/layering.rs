@@ -1,4 +1,4 @@
-//! Which word counts, and where it is said to come from.
+//! Tests the precedence of layers and the origins of values.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -15,7 +15,7 @@ fn origin(loaded: &Loaded, key: &str) -> (String, String) {
 }
 
 #[test]
-fn a_later_layer_replaces_single_keys_and_every_value_knows_its_origin() {
+fn a_later_layer_replaces_single_keys_and_values_keep_their_origin() {
     let file = with("idle:\n  max_delay: 20m");
     let case = Case {
         user: Some("delay = 1\ncredit = true\n[idle]\ndelay = \"1m\"\nmax_delay = \"10m\""),
@@ -43,7 +43,7 @@ fn a_later_layer_replaces_single_keys_and_every_value_knows_its_origin() {
 }
 
 #[test]
-fn an_explicit_limit_from_any_layer_beats_a_profile_from_any_layer() {
+fn an_explicit_limit_overrides_a_profile_from_any_layer() {
     let file = with("profile: deep");
     let mut case = Case { user: Some("watchdog.session = \"7m\""), ..Case::file(&file) };
     assert_eq!(case.settings().watchdog.session, Limit::At(Dur::from_mins(7)));
@@ -82,7 +82,7 @@ fn set_flags_are_yaml_scalars() {
     assert_eq!(settings.agent, ["sh", "-c", "echo a: b"]);
     assert_eq!(settings.wake_on.paths, ["src", "a b"]);
     assert_eq!(settings.wake_on.probe.as_deref(), Some("test -e x"));
-    // The last of two counts, and a flag with a name of its own more than both.
+    // The last `--set` wins, and a named flag overrides both.
     let mut case = Case::file(&file).set(&["delay=1", "delay=2"]);
     assert_eq!(case.settings().delay, Dur::from_secs(2));
     case.flags.delay = Some("3s".to_owned());
@@ -124,7 +124,7 @@ fn errors_in_flags_point_at_the_flag() {
 }
 
 #[test]
-fn idling_can_be_switched_off_and_on_again_by_a_stronger_layer() {
+fn a_stronger_layer_can_turn_idle_waits_off_and_on_again() {
     let file = with("idle: off");
     let mut case = Case { project: Some("[idle]\ndelay = \"1m\"\n"), ..Case::file(&file) };
     assert_eq!(case.settings().idle, None);
@@ -135,7 +135,7 @@ fn idling_can_be_switched_off_and_on_again_by_a_stronger_layer() {
 }
 
 #[test]
-fn the_same_file_may_be_the_users_and_the_projects() {
+fn the_user_and_the_project_can_have_equal_files() {
     let file = with("");
     let case =
         Case { user: Some("\u{feff}delay = 5"), project: Some("\u{feff}delay = 5"), ..Case::file(&file) };
@@ -143,14 +143,14 @@ fn the_same_file_may_be_the_users_and_the_projects() {
 }
 
 #[test]
-fn an_agent_may_come_from_anywhere() {
+fn the_agent_can_come_from_any_layer() {
     let case = Case { project: Some("agent = 'claude'"), ..Case::file("Just a prompt") };
     assert_eq!(case.settings().agent, ["claude"]);
     assert_eq!(Case::file("Just a prompt").set(&["agent=claude"]).settings().agent, ["claude"]);
 }
 
 #[test]
-fn item_26_an_unknown_key_anywhere_in_dogwatch_toml_is_an_error() {
+fn loop_26_an_unknown_key_anywhere_in_dogwatch_toml_is_an_error() {
     let file = with("");
     let case =
         Case { project: Some("dealy = 5\n[idle]\nmaximum = 1\n[nonsense]\na = 1\n"), ..Case::file(&file) };
@@ -178,7 +178,7 @@ fn all_errors_of_all_sources_are_reported_at_once_before_the_warnings() {
             "RALPH.md:4:8: `delay` must be a duration",
             "RALPH.md:6:5: this command has no `run`",
             "RALPH.md:6:28: `timeout` must be more than zero",
-            "RALPH.md:6:12: `a b` is not a name",
+            "RALPH.md:6:12: `a b` is not a valid name",
             "command line:1:14: `credit` must be true or false",
             "RALPH.md:2:1: unknown key `foo`",
         ]
@@ -186,7 +186,7 @@ fn all_errors_of_all_sources_are_reported_at_once_before_the_warnings() {
 }
 
 #[test]
-fn a_file_that_cannot_be_read_does_not_stop_the_others_from_being_checked() {
+fn a_file_with_syntax_errors_does_not_prevent_checks_of_the_others() {
     let case =
         Case { user: Some("delay = \n"), project: Some("delay = true"), ..Case::file("---\na: [\n---\nHi") };
     let positions: Vec<String> = case.load().unwrap_err().iter().map(|d| d.position()).collect();
@@ -194,7 +194,7 @@ fn a_file_that_cannot_be_read_does_not_stop_the_others_from_being_checked() {
 }
 
 #[test]
-fn the_explanation_is_a_table_of_every_key_in_force() {
+fn the_explanation_lists_every_key() {
     let mut case = Case::file("---\nagent: claude -p\nidle:\n  max: 6h\n---\nHi");
     case.flags.max_iterations = Some("3".to_owned());
     assert_eq!(
@@ -269,7 +269,7 @@ external.errors          5            built-in
 }
 
 #[test]
-fn the_default_number_of_attempts_says_why_it_is_one() {
+fn the_default_iteration_limit_explains_its_origin() {
     let file = with("done_when: [make test, make lint]");
     let loaded = Case::file(&file).load().unwrap();
     assert_eq!(
@@ -308,7 +308,7 @@ fn the_evidence_ttl_may_stand_in_a_general_table() {
     // In one file both names are one too many; between files the stronger one counts.
     let both = format!("[general]\n{key} = 0.0\n[watchdog]\nevidence_ttl = \"1m\"\n");
     let case = Case { project: Some(&both), ..Case::file(&file) };
-    assert_eq!(case.errors(), ["dogwatch.toml:4:1: `watchdog.evidence_ttl` is given twice"]);
+    assert_eq!(case.errors(), ["dogwatch.toml:4:1: `watchdog.evidence_ttl` is set twice"]);
     let case = Case { user: Some("watchdog.evidence_ttl = 9"), project: Some(&text), ..Case::file(&file) };
     assert_eq!(origin(&case.load().unwrap(), "watchdog.evidence_ttl").0, "45s");
     // Another tool may keep keys of its own there in a loop file; dogwatch.toml is ours.

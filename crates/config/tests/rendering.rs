@@ -1,4 +1,4 @@
-//! What a user sees, in full.
+//! Tests the full text of rendered diagnostics.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -7,11 +7,11 @@ use common::{Case, rendered};
 use dogwatch_config::Style;
 
 #[test]
-fn item_11_broken_yaml_shows_file_line_column_and_the_line_itself() {
+fn loop_11_a_yaml_error_shows_its_file_line_and_column() {
     assert_eq!(
         rendered("---\nagent: claude\ncommands: [a\n---\nHi"),
         "\
-error: the frontmatter is not YAML: unclosed bracket '['
+error: invalid YAML in the frontmatter: unclosed bracket '['
  --> RALPH.md:3:11
   |
 3 | commands: [a
@@ -20,18 +20,18 @@ error: the frontmatter is not YAML: unclosed bracket '['
     assert_eq!(
         rendered("\u{feff}---\r\nagent: echo a: b\r\n---\r\nHi"),
         "\
-error: the frontmatter is not YAML: mapping values are not allowed in this context
+error: invalid YAML in the frontmatter: mapping values are not allowed in this context
  --> RALPH.md:2:14
   |
 2 | agent: echo a: b
   |              ^
   |
-  = help: a text with `: ` in it needs quotes; keys of one block are indented alike"
+  = help: quote a value that contains `: `; indent all keys of a block equally"
     );
 }
 
 #[test]
-fn a_wrong_value_is_underlined_with_what_would_be_right() {
+fn an_invalid_value_is_underlined_and_has_help() {
     assert_eq!(
         rendered("---\nagent: claude\nidle:\n  delay: 6 hourz # soon\n---\nHi"),
         "\
@@ -46,7 +46,7 @@ error: `idle.delay` must be a duration
 }
 
 #[test]
-fn item_26_an_unknown_key_shows_the_nearest_known_one() {
+fn loop_26_an_unknown_key_suggests_a_similar_one() {
     assert_eq!(
         rendered("---\nagent: claude\nwatchdog:\n  sesion: 5m\ncomands: []\n---\nHi"),
         "\
@@ -69,7 +69,7 @@ warning: unknown key `comands`
 }
 
 #[test]
-fn a_missing_agent_shows_where_it_belongs() {
+fn a_missing_agent_has_help_for_the_shape_of_the_file() {
     assert_eq!(
         rendered("---\nagent: claude\n\nDo the work."),
         "\
@@ -79,7 +79,7 @@ error: `agent` is missing
 1 | ---
   | ^^^
   |
-  = help: the frontmatter is never closed; end it with a line of `---`"
+  = help: the frontmatter is not closed; end it with a `---` line"
     );
 }
 
@@ -100,26 +100,26 @@ error: `idle.max` must be a duration
 }
 
 #[test]
-fn a_file_that_is_too_long_has_no_line_to_show() {
+fn an_error_about_a_whole_file_shows_no_line() {
     let long = "x".repeat(dogwatch_config::limits::MAX_FILE_BYTES + 1);
     assert_eq!(
         rendered(&long),
         "\
-error: 1048577 bytes are too many for the file
+error: the file is too large: 1048577 bytes
 --> RALPH.md
- = help: at most 1048576 are read"
+ = help: at most 1048576 bytes are allowed"
     );
 }
 
 #[test]
-fn colours_are_only_in_the_styled_form() {
+fn only_the_styled_form_has_colors() {
     let found = Case::file("---\nagent: 5\n---\n").load().unwrap_err();
     assert!(found[0].render(Style::Styled).contains("\u{1b}["));
     assert!(!found[0].render(Style::Plain).contains('\u{1b}'));
 }
 
 #[test]
-fn nothing_a_terminal_would_obey_gets_through() {
+fn control_characters_are_not_rendered() {
     let nasty = "\u{1b}[2J\u{1b}]0;title\u{7}\u{9b}31m\u{202e}\u{8}\r\0\u{200b}\u{7f}";
     for file in [
         format!("---\nagent: [\"{nasty}\"]\n---\n"),
@@ -130,15 +130,15 @@ fn nothing_a_terminal_would_obey_gets_through() {
         format!("---\n{nasty}---\n"),
     ] {
         let text = rendered(&file);
-        let unfit = |c: &char| (c.is_control() && *c != '\n') || matches!(c, '\u{202e}' | '\u{200b}');
-        assert_eq!(text.chars().find(unfit), None, "{text:?}");
+        let control = |c: &char| (c.is_control() && *c != '\n') || matches!(c, '\u{202e}' | '\u{200b}');
+        assert_eq!(text.chars().find(control), None, "{text:?}");
     }
     let found = Case::file("---\nagent: a\n---\n").set(&[&format!("{nasty}=1")]).load().unwrap_err();
     assert!(!found[0].render(Style::Plain).contains('\u{1b}'));
 }
 
 #[test]
-fn columns_count_characters_also_behind_wide_and_odd_ones() {
+fn columns_count_characters_even_after_wide_ones() {
     let file = "---\nagent: a\nargs: [日本, é, \t'x y']\n---\n";
     let found = Case::file(file).load().unwrap_err();
     let positions: Vec<String> = found.iter().map(|d| d.position()).collect();
@@ -146,7 +146,7 @@ fn columns_count_characters_also_behind_wide_and_odd_ones() {
 }
 
 #[test]
-fn item_17_a_missing_program_can_be_shown_where_it_is_named() {
+fn loop_17_a_missing_program_is_reported_with_its_place() {
     let faults = Case::file("---\nagent: cloude -p\n---\nHi").faults();
     assert_eq!(faults.len(), 1);
     assert_eq!(
@@ -161,7 +161,7 @@ error: the agent's program `cloude` was not found on PATH
 }
 
 #[test]
-fn what_the_machine_lacks_is_shown_where_it_is_asked_for() {
+fn missing_programs_and_files_are_reported_with_their_place() {
     let file = "---\nagent: sh\nwake_on: {paths: ['a[']}\nrecovery:\n  template: gone.md\n  agents: [./x, sh, y]\n---\nHi";
     let faults = Case::file(file).faults();
     let shown: Vec<(String, Option<&str>)> =
@@ -171,8 +171,8 @@ fn what_the_machine_lacks_is_shown_where_it_is_asked_for() {
         [
             ("RALPH.md:6:11: the program `./x` is not an executable file".to_owned(), None),
             ("RALPH.md:6:11: the program `y` was not found on PATH".to_owned(), None),
-            ("RALPH.md:3:18: a wake path is no glob".to_owned(), Some("`a[`: unclosed")),
-            ("RALPH.md:5:13: the template `gone.md` cannot be read".to_owned(), Some("no such file")),
+            ("RALPH.md:3:18: `wake_on.paths` contains an invalid glob".to_owned(), Some("`a[`: unclosed")),
+            ("RALPH.md:5:13: cannot read the template `gone.md`".to_owned(), Some("no such file")),
         ]
     );
     let file = "---\nagent: sh\nrecovery: {template: there.md, agents: [sh]}\n---\nHi";
@@ -180,20 +180,20 @@ fn what_the_machine_lacks_is_shown_where_it_is_asked_for() {
 }
 
 #[test]
-fn broken_toml_shows_every_place() {
+fn every_toml_error_is_reported_with_its_place() {
     let case = Case { project: Some("delay = 5s\n[idle\nmax = 1\n"), ..Case::file("---\nagent: a\n---\n") };
     let found = case.load().unwrap_err();
     let shown: Vec<String> = found.iter().map(|d| d.render(Style::Plain)).collect();
     assert_eq!(
         shown.join("\n\n"),
         "\
-error: this is not TOML: string values must be quoted, expected literal string
+error: invalid TOML: string values must be quoted, expected literal string
  --> dogwatch.toml:1:9
   |
 1 | delay = 5s
   |         ^^
 
-error: this is not TOML: unclosed table, expected `]`
+error: invalid TOML: unclosed table, expected `]`
  --> dogwatch.toml:2:6
   |
 2 | [idle

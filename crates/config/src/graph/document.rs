@@ -1,13 +1,13 @@
-//! A graph file as a tree, whatever it is written in.
+//! Parses a graph file in any of its formats.
 
-use crate::diagnostic::{Findings, Source};
+use crate::diagnostic::{Diagnostics, Source};
 use crate::limits::{MAX_GRAPH_BYTES, MAX_GRAPH_EVENTS};
 use crate::load::is_too_long;
 use crate::tree::Node;
 use crate::yaml::Bounds;
 use crate::{json, toml, yaml};
 
-/// What a graph is written in, by the end of its file's name.
+/// The format of a graph file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     Yaml,
@@ -16,10 +16,10 @@ pub enum Format {
 }
 
 impl Format {
-    /// None if such a file is no graph.
+    /// Returns the format for a file name, or none if its extension is not one of a graph file.
     pub fn of(file_name: &str) -> Option<Format> {
-        let (_, ending) = file_name.rsplit_once('.')?;
-        match ending {
+        let (_, extension) = file_name.rsplit_once('.')?;
+        match extension {
             "yaml" | "yml" => Some(Format::Yaml),
             "toml" => Some(Format::Toml),
             "json" => Some(Format::Json),
@@ -28,22 +28,22 @@ impl Format {
     }
 }
 
-/// Reads a file; what is wrong with it as YAML, TOML or JSON is reported.
-pub fn read(source: Source<'_>, format: Format, findings: &mut Findings) -> Option<Node> {
-    if is_too_long(source, source.text, MAX_GRAPH_BYTES, findings) {
+/// Parses a graph file and reports syntax errors.
+pub fn read(source: Source<'_>, format: Format, diagnostics: &mut Diagnostics) -> Option<Node> {
+    if is_too_long(source, source.text, MAX_GRAPH_BYTES, diagnostics) {
         return None;
     }
     match format {
         Format::Yaml => match yaml::parse_within(source.text, 0, Bounds { events: MAX_GRAPH_EVENTS }) {
             Ok(tree) => Some(tree),
             Err(bad) => {
-                let found = findings.error(
+                let diagnostic = diagnostics.error(
                     source,
                     bad.span.unwrap_or(0..0),
-                    format!("this is not YAML: {}", bad.message),
+                    format!("invalid YAML: {}", bad.message),
                 );
                 if let Some(help) = bad.help {
-                    found.help(help);
+                    diagnostic.help(help);
                 }
                 None
             }
@@ -51,14 +51,14 @@ pub fn read(source: Source<'_>, format: Format, findings: &mut Findings) -> Opti
         Format::Toml => toml::parse(source.text)
             .map_err(|all| {
                 for bad in all {
-                    let message = format!("this is not TOML: {}", bad.message);
-                    findings.error(source, bad.span.unwrap_or(0..0), message);
+                    let message = format!("invalid TOML: {}", bad.message);
+                    diagnostics.error(source, bad.span.unwrap_or(0..0), message);
                 }
             })
             .ok(),
         Format::Json => json::parse(source.text)
             .map_err(|bad| {
-                findings.error(source, bad.span, format!("this is not JSON: {}", bad.message));
+                diagnostics.error(source, bad.span, format!("invalid JSON: {}", bad.message));
             })
             .ok(),
     }

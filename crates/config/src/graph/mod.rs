@@ -1,7 +1,7 @@
-//! Graph files: many nodes, each with a prompt and settings of its own, from a text to a plan.
+//! Parses graph files: many nodes, each with its own prompt and settings.
 //!
-//! The file's top level holds settings for all nodes and `nodes`; a node may say any of them otherwise. What the
-//! graph says about itself (`links`) is checked before anything can start.
+//! The top level of the file holds `nodes` and the settings of all nodes. A node can override most of these
+//! settings. `links` checks the ids and dependencies before the run starts.
 
 mod document;
 mod links;
@@ -10,129 +10,136 @@ mod node;
 pub use document::Format;
 
 use crate::args::{self, Known};
-use crate::diagnostic::{Diagnostic, Findings, Source};
+use crate::diagnostic::{Diagnostic, Diagnostics, Source};
 use crate::effective;
 use crate::explain::{Setting, explain};
 use crate::flags::Flags;
 use crate::keys;
 use crate::layers::{Layer, Layers, Strictness};
 use crate::limits::MAX_EXPLAINED;
-use crate::load::{complete, lay_flags, lay_toml, only_for_serve};
-use crate::machine::{Inquiry, Machine};
+use crate::load::{apply_flags, apply_toml, complete, warn_external_keys};
+use crate::machine::{Machine, MachineCheck};
 use crate::placeholders;
 use crate::tree::{Entry, Node, Value};
 use dogwatch_core::ids::NodeName;
 use dogwatch_core::settings::{GraphPlan, NodePlan, Plan, PromptSource, ReaderName, Settings};
-use node::{Draft, Nodes};
+use node::{NodeDraft, Nodes};
 use std::collections::BTreeSet;
 
-/// What a graph is made from. The caller has read the files; this crate touches none.
+/// The inputs of [`load_graph`]. The caller reads the files; this crate does no I/O.
 pub struct GraphSources<'a> {
+    /// The graph file.
     pub graph: Source<'a>,
+    /// Its format.
     pub format: Format,
     /// The user's `dogwatch.toml`.
     pub user: Option<Source<'a>>,
     /// The project's `dogwatch.toml`.
     pub project: Option<Source<'a>>,
+    /// The flags of the command line.
     pub flags: &'a Flags,
-    /// What follows `--` on the command line.
+    /// The arguments after `--` on the command line.
     pub args: &'a [String],
-    /// Which reader fits an agent's command line, when no key says so.
+    /// Chooses the reader for an agent's command line if the `reader` key is not set.
     pub detect: &'a dyn Fn(&[String]) -> ReaderName,
-    /// Where the graph would run. Without it only the files are looked at.
+    /// Answers questions about the machine. Without it only the files are checked.
     pub machine: Option<&'a dyn Machine>,
-    /// Explain the settings, too.
+    /// Whether to fill in the `explain` fields of the result.
     pub explain: bool,
 }
 
-/// A graph, ready to be run.
+/// A validated graph that is ready to run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LoadedGraph {
     /// The nodes in the order of the file.
     pub plan: Plan,
+    /// Problems that do not prevent a run.
     pub warnings: Vec<Diagnostic>,
-    /// Why it could not run on the machine that was asked, whatever the files say.
+    /// Reasons why the graph cannot run on this machine, although its files are valid.
     pub faults: Vec<Diagnostic>,
-    /// What holds for every node that says nothing else; empty unless asked for.
+    /// The settings of nodes that override nothing; empty unless requested.
     pub explain: Vec<Setting>,
-    /// What is otherwise for a node: of the first [`MAX_EXPLAINED`].
+    /// The settings that differ in each of the first [`MAX_EXPLAINED`] nodes.
     pub explain_nodes: Vec<(NodeName, Vec<Setting>)>,
 }
 
-/// Reads and checks everything. All errors are reported at once, with the warnings after them.
+/// Parses and checks a graph. Returns all errors at once, followed by the warnings.
 pub fn load_graph(sources: &GraphSources<'_>) -> Result<LoadedGraph, Vec<Diagnostic>> {
-    let mut findings = Findings::default();
+    let mut diagnostics = Diagnostics::default();
     let lines = sources.flags.lines();
-    let Some(tree) = document::read(sources.graph, sources.format, &mut findings) else {
-        return Err(findings.into_vec());
+    let Some(tree) = document::read(sources.graph, sources.format, &mut diagnostics) else {
+        return Err(diagnostics.into_vec());
     };
     let mut readable = true;
     let mut files = Layers::default();
     for source in [sources.user, sources.project].into_iter().flatten() {
-        readable &= lay_toml(source, &mut files, &mut findings);
+        readable &= apply_toml(source, &mut files, &mut diagnostics);
     }
-    let nodes = lay_top(sources.graph, &tree, &mut files, &mut findings);
+    let nodes = apply_top_level(sources.graph, &tree, &mut files, &mut diagnostics);
     let mut flags = Layers::default();
-    lay_flags(sources.flags, &lines, &mut flags, &mut findings);
+    apply_flags(sources.flags, &lines, &mut flags, &mut diagnostics);
     let drafts = match nodes {
         Some(nodes) => {
-            Nodes { source: sources.graph, findings: &mut findings, foreign: BTreeSet::new() }.read(nodes)
+            Nodes { source: sources.graph, diagnostics: &mut diagnostics, foreign: BTreeSet::new() }
+                .read(nodes)
         }
         None => Vec::new(),
     };
-    links::check(&drafts, sources.graph, &mut findings);
+    links::check(&drafts, sources.graph, &mut diagnostics);
     if !readable {
-        return Err(findings.into_vec());
+        return Err(diagnostics.into_vec());
     }
-    Builder::new(sources, files, flags, findings).build(drafts)
+    Builder::new(sources, files, flags, diagnostics).build(drafts)
 }
 
-/// Lays the top level on and gives what stands under `nodes`. A file that is a list is a list of nodes.
-fn lay_top<'t, 's>(
+/// Applies the top-level settings and returns the value of `nodes`. A file that is a list is a list of nodes.
+fn apply_top_level<'t, 's>(
     source: Source<'s>,
     tree: &'t Node,
     files: &mut Layers<'s>,
-    findings: &mut Findings,
+    diagnostics: &mut Diagnostics,
 ) -> Option<&'t Node> {
     let entries = match &tree.value {
         Value::List(_) => return Some(tree),
         Value::Map(entries) => entries.as_slice(),
         Value::Null => &[],
         _ => {
-            let found = findings.error(source, tree.span.clone(), "a graph must be a mapping with `nodes`");
-            found.label(format!("this is {}", tree.kind()));
+            let diagnostic =
+                diagnostics.error(source, tree.span.clone(), "a graph must be a mapping with `nodes`");
+            diagnostic.label(format!("this is {}", tree.kind()));
             return None;
         }
     };
-    let mut layer = Layer::of_file(source, Strictness::LoopFile, files, findings);
+    let mut layer = Layer::of_file(source, Strictness::Lenient, files, diagnostics);
     for entry in entries.iter().filter(|entry| entry.key != NODES) {
         layer.entry("", entry);
     }
     let nodes = entries.iter().find(|entry| entry.key == NODES && !entry.value.is_null());
     if nodes.is_none() {
         let end = source.text.lines().next().map_or(0, str::len);
-        findings
+        diagnostics
             .error(source, 0..end, "the graph has no nodes")
-            .help("write `nodes:`, and below it a list of `{id: …, prompt: …}`");
+            .help("add `nodes:` with a list of `{id: …, prompt: …}`");
     }
     nodes.map(|entry: &Entry| &entry.value)
 }
 
 const NODES: &str = "nodes";
 
-/// Makes the plan from what was read.
+/// Builds the plan from the parsed nodes and layers.
 struct Builder<'a, 's> {
     sources: &'a GraphSources<'s>,
-    /// All files, without what holds for the run as a whole.
+    /// The layers of all files, without the run's budget.
     files: Layers<'s>,
+    /// The layers of all flags, without the run's budget.
     flags: Layers<'s>,
-    /// What a node has that says nothing.
+    /// The settings of a node that overrides nothing.
     shared: Layers<'s>,
-    /// The same with what holds for the run.
+    /// The same with the run's budget.
     run: Layers<'s>,
     graph: GraphPlan,
-    findings: Findings,
-    inquiry: Inquiry<'a, 's>,
+    diagnostics: Diagnostics,
+    machine_check: MachineCheck<'a, 's>,
 }
 
 impl<'a, 's> Builder<'a, 's> {
@@ -140,10 +147,10 @@ impl<'a, 's> Builder<'a, 's> {
         sources: &'a GraphSources<'s>,
         files: Layers<'s>,
         flags: Layers<'s>,
-        findings: Findings,
+        diagnostics: Diagnostics,
     ) -> Builder<'a, 's> {
-        let all = files.under(&flags);
-        // Above the nodes a budget is the run's, and each node's own is its own.
+        let all = files.overlaid_with(&flags);
+        // A top-level budget applies to the run, and a node's budget to that node.
         let graph =
             GraphPlan { max_parallel: effective::max_parallel(&all), budget: effective::budget(&all) };
         let (files, flags) = (files.without("budget"), flags.without("budget"));
@@ -154,14 +161,14 @@ impl<'a, 's> Builder<'a, 's> {
             files,
             flags,
             graph,
-            findings,
-            inquiry: Inquiry::new(sources.machine, sources.graph),
+            diagnostics,
+            machine_check: MachineCheck::new(sources.machine, sources.graph),
         }
     }
 
-    fn build(mut self, drafts: Vec<Draft<'s>>) -> Result<LoadedGraph, Vec<Diagnostic>> {
+    fn build(mut self, drafts: Vec<NodeDraft<'s>>) -> Result<LoadedGraph, Vec<Diagnostic>> {
         let args = self.args(&drafts);
-        let common = complete(&self.shared, args.clone(), self.sources.detect, &mut Findings::default());
+        let common = complete(&self.shared, args.clone(), self.sources.detect, &mut Diagnostics::default());
         let mut nodes = Vec::with_capacity(drafts.len());
         let mut explain_nodes = Vec::new();
         let top = self.explained(&common, &args);
@@ -169,30 +176,30 @@ impl<'a, 's> Builder<'a, 's> {
         let mut shared_checked = false;
         for draft in drafts {
             let layers = self.layers(&draft);
-            // Most nodes of a large graph say nothing but their prompt: what is the same for all is made once.
+            // Most nodes of a large graph only have a prompt, so their shared settings are computed once.
             let settings = match &common {
                 Some(common) if draft.own.is_empty() && shared_checked => Some(common.clone()),
-                _ => complete(&layers, args.clone(), self.sources.detect, &mut self.findings),
+                _ => complete(&layers, args.clone(), self.sources.detect, &mut self.diagnostics),
             };
             shared_checked |= draft.own.is_empty();
-            if settings.is_none() && !layers.is_wrong("agent") {
+            if settings.is_none() && !layers.is_invalid("agent") {
                 without_agent.push((draft.id.clone(), draft.at.clone()));
             }
             let Some((prompt, settings)) = self.prompt(&draft).zip(settings) else { continue };
-            self.inquiry.settings(&settings, &layers);
+            self.machine_check.settings(&settings, &layers);
             if self.sources.explain && explain_nodes.len() < MAX_EXPLAINED {
                 let own = explain(&settings, Some(&self.graph), &layers);
-                // Without a word of its own a node has no budget but the run's.
-                let of_run = |key: &str| keys::is_below(key, "budget") && draft.own.get(key).is_none();
-                let otherwise = own.into_iter().filter(|s| !top.contains(s) && !of_run(s.key)).collect();
-                explain_nodes.push((NodeName::new(&draft.id), otherwise));
+                // A node without its own budget has only the run's budget, which is listed with the run.
+                let of_run = |key: &str| keys::is_in_block(key, "budget") && draft.own.get(key).is_none();
+                let different = own.into_iter().filter(|s| !top.contains(s) && !of_run(s.key)).collect();
+                explain_nodes.push((NodeName::new(&draft.id), different));
             }
             nodes.push(plan(draft, prompt, settings));
         }
         self.missing_agent(&without_agent);
-        only_for_serve(&self.run, &mut self.findings);
-        if self.findings.has_errors() {
-            return Err(self.findings.into_vec());
+        warn_external_keys(&self.run, &mut self.diagnostics);
+        if self.diagnostics.has_errors() {
+            return Err(self.diagnostics.into_vec());
         }
         Ok(LoadedGraph {
             plan: Plan {
@@ -201,57 +208,61 @@ impl<'a, 's> Builder<'a, 's> {
                 snapshots: false,
                 graph: Some(self.graph),
             },
-            warnings: self.findings.into_vec(),
-            faults: self.inquiry.faults.into_vec(),
+            warnings: self.diagnostics.into_vec(),
+            faults: self.machine_check.faults.into_vec(),
             explain: top,
             explain_nodes,
         })
     }
 
-    fn layers(&self, draft: &Draft<'s>) -> Layers<'s> {
+    fn layers(&self, draft: &NodeDraft<'s>) -> Layers<'s> {
         if draft.own.is_empty() {
             self.shared.clone()
         } else {
-            self.files.under(&draft.own).under(&self.flags)
+            self.files.overlaid_with(&draft.own).overlaid_with(&self.flags)
         }
     }
 
-    /// The arguments that any node asks for; each gets all.
-    fn args(&mut self, drafts: &[Draft<'s>]) -> Vec<(String, String)> {
-        if self.shared.is_wrong("args") {
+    /// Returns the arguments that any node uses. Every node gets all of them.
+    fn args(&mut self, drafts: &[NodeDraft<'s>]) -> Vec<(String, String)> {
+        if self.shared.is_invalid("args") {
             return Vec::new();
         }
-        let mut asked = BTreeSet::new();
-        let mut ask = |text: &str| asked.extend(placeholders::args_in(text));
-        self.shared.commands().iter().for_each(|command| ask(&command.run));
+        let mut referenced = BTreeSet::new();
+        let mut collect = |text: &str| referenced.extend(placeholders::args_in(text));
+        self.shared.commands().iter().for_each(|command| collect(&command.run));
         for draft in drafts {
-            draft.own.commands().iter().for_each(|command| ask(&command.run));
+            draft.own.commands().iter().for_each(|command| collect(&command.run));
             match &draft.prompt {
-                Some((PromptSource::Text(text), _)) => ask(text),
-                // What cannot be read is reported with its node.
-                Some((PromptSource::File(path), _)) => drop(self.inquiry.text(path, &mut ask)),
+                Some((PromptSource::Text(text), _)) => collect(text),
+                // An unreadable file is reported with its node.
+                Some((PromptSource::File(path), _)) => drop(self.machine_check.text(path, &mut collect)),
                 Some((PromptSource::LoopFile, _)) | None => {}
             }
         }
-        let (declared, asked) = (self.shared.texts("args"), Vec::from_iter(asked));
-        args::assign(self.sources.args, &Known { declared: &declared, asked: &asked }, &mut self.findings)
+        let (declared, referenced) = (self.shared.texts("args"), Vec::from_iter(referenced));
+        args::assign(
+            self.sources.args,
+            &Known { declared: &declared, referenced: &referenced },
+            &mut self.diagnostics,
+        )
     }
 
-    fn prompt(&mut self, draft: &Draft<'s>) -> Option<PromptSource> {
+    fn prompt(&mut self, draft: &NodeDraft<'s>) -> Option<PromptSource> {
         let Some((prompt, span)) = &draft.prompt else {
-            if draft.says_prompt {
+            if draft.has_prompt_field {
                 return None;
             }
-            let message = format!("the node `{}` has no prompt", draft.id);
-            let found = self.findings.error(self.sources.graph, draft.at.clone(), message);
-            found.help("give it a `prompt`, a `prompt_file` or a `deliverable`");
+            let message = format!("node `{}` has no prompt", draft.id);
+            let diagnostic = self.diagnostics.error(self.sources.graph, draft.at.clone(), message);
+            diagnostic.help("add a `prompt`, a `prompt_file` or a `deliverable`");
             return None;
         };
         if let PromptSource::File(path) = prompt
-            && let Err(why) = self.inquiry.text(path, &mut |_| {})
+            && let Err(why) = self.machine_check.text(path, &mut |_| {})
         {
-            let message = format!("the prompt file `{path}` cannot be read");
-            self.inquiry.faults.error(self.sources.graph, span.clone(), message).label(why);
+            let message = format!("cannot read the prompt file `{path}`");
+            self.machine_check.faults.error(self.sources.graph, span.clone(), message).label(why);
         }
         Some(prompt.clone())
     }
@@ -259,27 +270,27 @@ impl<'a, 's> Builder<'a, 's> {
     fn missing_agent(&mut self, nodes: &[(String, crate::tree::Span)]) {
         let Some((first, at)) = nodes.first() else { return };
         let message = match nodes.len() {
-            1 => format!("the node `{first}` has no `agent`"),
-            n => format!("the node `{first}` has no `agent`, nor have {} more", n - 1),
+            1 => format!("node `{first}` has no `agent`"),
+            n => format!("node `{first}` and {} more have no `agent`", n - 1),
         };
-        self.findings.error(self.sources.graph, at.clone(), message).help(
-            "say `agent: claude` at the top level of the graph, in dogwatch.toml, or with `--set agent=claude`",
+        self.diagnostics.error(self.sources.graph, at.clone(), message).help(
+            "set `agent: claude` at the top level of the graph, in dogwatch.toml, or with `--set agent=claude`",
         );
     }
 
-    /// What holds for all. Where every node names its own agent there is none to show.
+    /// Returns the settings that all nodes share. If every node names its own agent, the shared agent is empty.
     fn explained(&self, common: &Option<Settings>, args: &[(String, String)]) -> Vec<Setting> {
         if !self.sources.explain {
             return Vec::new();
         }
-        let nobody = Settings::of(Vec::new(), ReaderName::Plain);
-        let settings = common.clone().unwrap_or(Settings { args: args.to_vec(), ..nobody });
+        let no_agent = Settings::of(Vec::new(), ReaderName::Plain);
+        let settings = common.clone().unwrap_or(Settings { args: args.to_vec(), ..no_agent });
         let settings = Settings { budget: self.graph.budget.clone(), ..settings };
         explain(&settings, Some(&self.graph), &self.run)
     }
 }
 
-fn plan(draft: Draft<'_>, prompt: PromptSource, settings: Settings) -> NodePlan {
+fn plan(draft: NodeDraft<'_>, prompt: PromptSource, settings: Settings) -> NodePlan {
     NodePlan {
         name: NodeName::new(&draft.id),
         depends_on: draft.depends_on.iter().map(|(id, _)| NodeName::new(id)).collect(),

@@ -1,6 +1,6 @@
-//! One node of a graph file: what is its own, and the settings it says besides.
+//! Parses one node of a graph file: its own fields and the settings it overrides.
 
-use crate::diagnostic::{Findings, Severity, Source};
+use crate::diagnostic::{Diagnostics, Severity, Source};
 use crate::keys;
 use crate::layers::{Layer, Layers, Strictness};
 use crate::limits::{MAX_NODES, MAX_PROMPT_BYTES};
@@ -11,58 +11,58 @@ use crate::tree::{Entry, Node, Span, Value};
 use dogwatch_core::settings::PromptSource;
 use std::collections::BTreeSet;
 
-/// The fields that only a node has. `deliverable` is another name for `prompt`, `name` for `id`.
+/// The fields that only nodes have. `deliverable` is an alias of `prompt`, and `name` of `id`.
 const FIELDS: [&str; 8] =
     ["id", "name", "prompt", "prompt_file", "deliverable", "depends_on", "touches", "parallel_safe"];
 
-/// Settings that hold for the whole run.
-const OF_THE_RUN: [&str; 6] =
+/// Settings that apply to the whole run and cannot be set in a node.
+const RUN_KEYS: [&str; 6] =
     ["args", "max_parallel", "watchdog.run", "notify.on", "notify.command", "notify.webhook"];
 
-/// A node as it was written, before it is known whether what it names is there.
+/// A parsed node whose dependencies and files are not checked yet.
 #[derive(Debug)]
-pub struct Draft<'s> {
+pub struct NodeDraft<'s> {
     pub id: String,
-    /// Where it is named.
+    /// The span of its id.
     pub at: Span,
     pub depends_on: Vec<(String, Span)>,
     pub touches: Vec<String>,
     pub parallel_safe: bool,
     pub prompt: Option<(PromptSource, Span)>,
-    /// It says something about a prompt, right or wrong.
-    pub says_prompt: bool,
-    /// What it says itself.
+    /// Whether it has a prompt field, valid or not.
+    pub has_prompt_field: bool,
+    /// The settings that it overrides.
     pub own: Layers<'s>,
 }
 
-/// Reads nodes one after the other.
+/// Parses the nodes of a graph.
 pub struct Nodes<'f, 's> {
     pub source: Source<'s>,
-    pub findings: &'f mut Findings,
-    /// Keys of other tools, each noted once.
+    pub diagnostics: &'f mut Diagnostics,
+    /// Unknown keys that already caused a warning. Each is reported once.
     pub foreign: BTreeSet<String>,
 }
 
 impl<'s> Nodes<'_, 's> {
-    /// All nodes, from a list, or from a mapping by id.
-    pub fn read(&mut self, nodes: &Node) -> Vec<Draft<'s>> {
+    /// Parses all nodes from a list, or from a mapping by id.
+    pub fn read(&mut self, nodes: &Node) -> Vec<NodeDraft<'s>> {
         let count = match &nodes.value {
             Value::List(items) => items.len(),
             Value::Map(entries) => entries.len(),
             _ => {
-                let mut ctx = Ctx { source: self.source, path: "nodes", findings: self.findings };
+                let mut ctx = Ctx { source: self.source, path: "nodes", diagnostics: self.diagnostics };
                 ctx.must_be(nodes, "a list of nodes, or a mapping from id to node");
                 return Vec::new();
             }
         };
         if count == 0 {
-            self.findings.error(self.source, nodes.span.clone(), "the graph has no nodes");
+            self.diagnostics.error(self.source, nodes.span.clone(), "the graph has no nodes");
         }
         if count > MAX_NODES {
             let message = format!("the graph has {count} nodes; at most {MAX_NODES} are allowed");
-            self.findings
+            self.diagnostics
                 .error(self.source, nodes.span.clone(), message)
-                .help("divide it into several graphs");
+                .help("split it into several graphs");
             return Vec::new();
         }
         match &nodes.value {
@@ -72,29 +72,29 @@ impl<'s> Nodes<'_, 's> {
         }
     }
 
-    fn listed(&mut self, item: &Node) -> Option<Draft<'s>> {
+    fn listed(&mut self, item: &Node) -> Option<NodeDraft<'s>> {
         let fields = self.fields(item, "each node must be a mapping with `id` and `prompt`")?;
         let get = |name: &str| fields.iter().find(|field| field.key == name);
         let Some(named) = get("id").or_else(|| get("name")) else {
-            let found = self.findings.error(self.source, item.span.clone(), "this node has no `id`");
-            found.help("each node needs `id` and `prompt`, `prompt_file` or `deliverable`");
+            let diagnostic = self.diagnostics.error(self.source, item.span.clone(), "this node has no `id`");
+            diagnostic.help("each node needs `id` and `prompt`, `prompt_file` or `deliverable`");
             return None;
         };
         let id = match &named.value.value {
-            // `id: 7` means what it says; `1.10` might not.
+            // `id: 7` is unambiguous. `1.10` is not, because YAML reads it as 1.1.
             Value::Int(n) => n.to_string(),
             _ => text(&mut self.ctx(&named.key), &named.value)?,
         };
         self.draft(id, named.value.span.clone(), fields)
     }
 
-    fn mapped(&mut self, entry: &Entry) -> Option<Draft<'s>> {
+    fn mapped(&mut self, entry: &Entry) -> Option<NodeDraft<'s>> {
         let fields = self.fields(&entry.value, "each node must be a mapping with `prompt`")?;
         if let Some(id) = fields.iter().find(|field| field.key == "id")
             && id.value.text() != Some(&entry.key)
         {
-            let message = format!("this node is called `{}`, and `id` says otherwise", entry.key);
-            self.findings.error(self.source, id.key_span.clone(), message).help("remove the `id`");
+            let message = format!("the `id` of node `{}` differs from its key", entry.key);
+            self.diagnostics.error(self.source, id.key_span.clone(), message).help("remove the `id`");
         }
         self.draft(entry.key.clone(), entry.key_span.clone(), fields)
     }
@@ -103,31 +103,31 @@ impl<'s> Nodes<'_, 's> {
         if let Value::Map(fields) = &item.value {
             return Some(fields);
         }
-        let found = self.findings.error(self.source, item.span.clone(), what);
-        found.label(format!("this is {}", item.kind()));
+        let diagnostic = self.diagnostics.error(self.source, item.span.clone(), what);
+        diagnostic.label(format!("this is {}", item.kind()));
         None
     }
 
-    fn draft(&mut self, id: String, at: Span, fields: &[Entry]) -> Option<Draft<'s>> {
+    fn draft(&mut self, id: String, at: Span, fields: &[Entry]) -> Option<NodeDraft<'s>> {
         let get = |name: &str| fields.iter().find(|field| field.key == name && !field.value.is_null());
         let prompt = self.prompt(get("prompt"), get("prompt_file"), get("deliverable"));
         let depends_on = get("depends_on").map(|field| self.dependencies(&field.value));
         let touches = get("touches").map(|field| lists::touches(&mut self.ctx("touches"), &field.value));
         let parallel_safe = get("parallel_safe").map(|f| flag(&mut self.ctx("parallel_safe"), &f.value));
-        Some(Draft {
+        Some(NodeDraft {
             id,
             at,
             depends_on: depends_on.flatten().unwrap_or_default(),
             touches: touches.flatten().unwrap_or_default(),
             parallel_safe: parallel_safe.flatten().unwrap_or(true),
             prompt,
-            says_prompt: ["prompt", "prompt_file", "deliverable"].iter().any(|name| get(name).is_some()),
+            has_prompt_field: ["prompt", "prompt_file", "deliverable"].iter().any(|name| get(name).is_some()),
             own: self.own(fields),
         })
     }
 
     fn ctx<'c>(&'c mut self, path: &'c str) -> Ctx<'c, 's> {
-        Ctx { source: self.source, path, findings: self.findings }
+        Ctx { source: self.source, path, diagnostics: self.diagnostics }
     }
 
     fn prompt(
@@ -137,24 +137,25 @@ impl<'s> Nodes<'_, 's> {
         deliverable: Option<&Entry>,
     ) -> Option<(PromptSource, Span)> {
         if let (Some(_), Some(second)) = (prompt, file) {
-            let message = "a node has a `prompt` or a `prompt_file`, not both";
-            self.findings.error(self.source, second.key_span.clone(), message);
+            let message = "a node cannot have both `prompt` and `prompt_file`";
+            self.diagnostics.error(self.source, second.key_span.clone(), message);
             return None;
         }
         if let Some(file) = file {
             let path = text(&mut self.ctx("prompt_file"), &file.value)?;
             return Some((PromptSource::File(path), file.value.span.clone()));
         }
-        let said = prompt.or(deliverable)?;
-        let words = text(&mut self.ctx(&said.key), &said.value)?;
+        let field = prompt.or(deliverable)?;
+        let words = text(&mut self.ctx(&field.key), &field.value)?;
         if words.len() > MAX_PROMPT_BYTES {
-            let message = format!("{} bytes are too many for `{}`", words.len(), said.key);
-            let found = self.findings.error(self.source, said.value.span.clone(), message);
-            found
-                .help(format!("at most {MAX_PROMPT_BYTES}; put it into a file and name that: `prompt_file`"));
+            let message = format!("`{}` is too long: {} bytes", field.key, words.len());
+            let diagnostic = self.diagnostics.error(self.source, field.value.span.clone(), message);
+            diagnostic.help(format!(
+                "at most {MAX_PROMPT_BYTES} bytes are allowed; move it to a file and set `prompt_file`"
+            ));
             return None;
         }
-        Some((PromptSource::Text(words), said.value.span.clone()))
+        Some((PromptSource::Text(words), field.value.span.clone()))
     }
 
     fn dependencies(&mut self, node: &Node) -> Option<Vec<(String, Span)>> {
@@ -170,26 +171,26 @@ impl<'s> Nodes<'_, 's> {
         })
     }
 
-    /// The settings of the node itself.
+    /// Parses the settings that the node overrides.
     fn own(&mut self, fields: &[Entry]) -> Layers<'s> {
         let mut own = Layers::default();
-        let mut layer = Layer::of_file(self.source, Strictness::LoopFile, &mut own, self.findings);
+        let mut layer = Layer::of_file(self.source, Strictness::Lenient, &mut own, self.diagnostics);
         for field in fields.iter().filter(|field| !FIELDS.contains(&field.key.as_str())) {
             if keys::is_foreign(&field.key) {
                 if self.foreign.insert(field.key.clone()) {
-                    layer.note_foreign(field, near_field(&field.key));
+                    layer.warn_foreign(field, near_field(&field.key));
                 }
             } else {
                 layer.entry("", field);
             }
         }
-        for key in OF_THE_RUN {
+        for key in RUN_KEYS {
             if let Some(assigned) = own.get(key)
-                && self.findings.has_room(Severity::Error)
+                && self.diagnostics.has_room(Severity::Error)
             {
-                let message = format!("`{key}` holds for the whole graph, not for a node");
-                let found = self.findings.error(self.source, assigned.origin.span.clone(), message);
-                found.help("put it at the top level of the file");
+                let message = format!("`{key}` applies to the whole graph, not to a node");
+                let diagnostic = self.diagnostics.error(self.source, assigned.origin.span.clone(), message);
+                diagnostic.help("move it to the top level of the file");
             }
         }
         own

@@ -1,4 +1,4 @@
-//! Loading texts without files.
+//! Helpers that load settings from strings.
 #![allow(dead_code, clippy::unwrap_used)]
 
 use dogwatch_config::{
@@ -7,6 +7,7 @@ use dogwatch_config::{
 };
 use dogwatch_core::settings::{ReaderName, Settings};
 
+/// The inputs of one load of a loop file.
 pub struct Case<'a> {
     pub file: &'a str,
     pub user: Option<&'a str>,
@@ -29,7 +30,7 @@ impl<'a> Case<'a> {
         self.load_on(None)
     }
 
-    /// On a machine that has `sh`, a file `there.md`, and nothing else.
+    /// Returns the errors for a machine that only has `sh` and the file `there.md`.
     pub fn faults(&self) -> Vec<Diagnostic> {
         self.load_on(Some(&Bare)).unwrap().faults
     }
@@ -57,7 +58,7 @@ impl<'a> Case<'a> {
             .settings
     }
 
-    /// Every error as `position: message`.
+    /// Returns every error as `position: message`.
     pub fn errors(&self) -> Vec<String> {
         match self.load() {
             Ok(_) => Vec::new(),
@@ -68,7 +69,7 @@ impl<'a> Case<'a> {
     }
 }
 
-/// A machine with next to nothing on it.
+/// A machine that only has `sh` and the file `there.md`.
 pub struct Bare;
 
 impl Machine for Bare {
@@ -97,7 +98,7 @@ pub fn lines(found: &[Diagnostic]) -> Vec<String> {
     found.iter().map(|d| d.to_string()).collect()
 }
 
-/// A loop file with these settings besides its agent.
+/// Returns a loop file with an agent and these settings.
 pub fn with(yaml: &str) -> String {
     format!("---\nagent: echo\n{yaml}\n---\nHello\n")
 }
@@ -106,14 +107,14 @@ pub fn settings(yaml: &str) -> Settings {
     Case::file(&with(yaml)).settings()
 }
 
-/// The only error of a file with these settings, as `line:column: message`.
+/// Returns the only error of a file with these settings, as `line:column: message`.
 pub fn error(yaml: &str) -> String {
     let errors = Case::file(&with(yaml)).errors();
     assert_eq!(errors.len(), 1, "{yaml:?} gave {errors:#?}");
     errors[0].strip_prefix("RALPH.md:").unwrap().to_owned()
 }
 
-/// All findings of a file, rendered.
+/// Returns all diagnostics of a file, rendered.
 pub fn rendered(file: &str) -> String {
     let found = match Case::file(file).load() {
         Ok(loaded) => loaded.warnings,
@@ -122,7 +123,7 @@ pub fn rendered(file: &str) -> String {
     found.iter().map(|d| d.render(Style::Plain)).collect::<Vec<_>>().join("\n\n")
 }
 
-/// A graph file, and what stands around it.
+/// The inputs of one load of a graph file.
 pub struct Graph<'a> {
     pub name: &'a str,
     pub text: &'a str,
@@ -130,6 +131,7 @@ pub struct Graph<'a> {
     pub project: Option<&'a str>,
     pub flags: Flags,
     pub args: &'a [&'a str],
+    /// Check against the machine [`Bare`].
     pub bare: bool,
 }
 
@@ -166,7 +168,7 @@ impl<'a> Graph<'a> {
         self.load().unwrap_or_else(|found| panic!("{}", lines(&found).join("\n")))
     }
 
-    /// Every error as `position: message`.
+    /// Returns every error as `position: message`.
     pub fn errors(&self) -> Vec<String> {
         let found = self.load().err().unwrap_or_default();
         lines(&found.into_iter().filter(|d| d.severity == Severity::Error).collect::<Vec<_>>())
