@@ -95,7 +95,7 @@ pub enum LockError {
     StillEnding(Box<Holder>),
     #[error("cannot lock {path}: {error}")]
     Io { path: PathBuf, error: io::Error },
-    #[error("cannot keep a record in {path}: {error}")]
+    #[error("cannot write the record to {path}: {error}")]
     StateDir { path: PathBuf, error: io::Error },
 }
 
