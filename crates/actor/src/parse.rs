@@ -191,7 +191,7 @@ fn unknown_step(name: &str, span: Range<usize>) -> Mistake {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use dogwatch_core::dur::Dur;
+    use dogwatch_core::time::dur::Dur;
 
     fn steps(source: &str) -> Vec<Step> {
         parse(source)

@@ -8,7 +8,7 @@ use crate::processes::{self, Inherited, SelfCommand};
 use crate::script::{Block, Branches, Call, Claude, Node, Reply, Spawn, Step, Stream};
 use crate::text::{Piece, Text};
 use crate::work;
-use dogwatch_core::dur::Dur;
+use dogwatch_core::time::dur::Dur;
 use dogwatch_host::sys;
 use rustix::process::Signal;
 use serde_json::Value;

@@ -3,7 +3,7 @@
 //! be faster than a program start.
 
 use crate::script::Spawn;
-use dogwatch_core::dur::Dur;
+use dogwatch_core::time::dur::Dur;
 use dogwatch_host::sys::{Forked, fork};
 use rustix::fs::MemfdFlags;
 use std::ffi::OsString;

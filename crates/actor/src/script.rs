@@ -1,7 +1,7 @@
 //! A parsed script: the steps, and the tables of their names.
 
 use crate::text::Text;
-use dogwatch_core::dur::Dur;
+use dogwatch_core::time::dur::Dur;
 use rustix::process::Signal;
 use std::ops::{Range, RangeInclusive};
 

@@ -3,7 +3,7 @@
 use crate::error::{Mistake, nearest};
 use crate::script::*;
 use crate::text::Text;
-use dogwatch_core::dur::{BadDur, Dur};
+use dogwatch_core::time::dur::{BadDur, Dur};
 use rustix::process::Signal;
 use std::ops::{Range, RangeInclusive};
 

@@ -5,7 +5,7 @@ mod common;
 use common::play;
 use dogwatch_agents::{Marker, Reader, last_marker};
 use dogwatch_core::settings::ReaderName;
-use dogwatch_core::sign::{Sign, Tally};
+use dogwatch_core::watch::sign::{Sign, Tally};
 
 fn signs(name: ReaderName, steps: &str) -> Vec<Sign> {
     let mut reader = Reader::for_name(name);

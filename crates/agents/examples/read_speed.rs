@@ -6,7 +6,7 @@
 
 use dogwatch_agents::{Reader, Splitter};
 use dogwatch_core::settings::ReaderName;
-use dogwatch_core::sign::Tally;
+use dogwatch_core::watch::sign::Tally;
 use std::time::Instant;
 
 const TOTAL: usize = 200_000_000;

@@ -9,9 +9,9 @@ use crate::limits;
 use crate::lines::Line;
 use crate::reader::{MAX_ERROR, MAX_NAME};
 use crate::tools::{Args, ended, started};
-use dogwatch_core::dur::Dur;
 use dogwatch_core::settings::ReaderName;
-use dogwatch_core::sign::{AgentResult, ResetsAt, Sign};
+use dogwatch_core::time::dur::Dur;
+use dogwatch_core::watch::sign::{AgentResult, ResetsAt, Sign};
 use tasks::{Task, Tasks};
 
 mod tasks;

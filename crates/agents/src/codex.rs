@@ -11,8 +11,8 @@ use crate::tail::Tail;
 use crate::tools::{Args, COLLAB, ended, mcp_name, started};
 use collab::Collab;
 use dogwatch_core::settings::ReaderName;
-use dogwatch_core::sign::{AgentResult, Sign};
 use dogwatch_core::text::clip;
+use dogwatch_core::watch::sign::{AgentResult, Sign};
 
 mod collab;
 

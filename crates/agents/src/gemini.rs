@@ -11,7 +11,7 @@ use crate::reader::{MAX_ERROR, MAX_NAME};
 use crate::tail::Tail;
 use crate::tools::{Args, delegates, ended, started};
 use dogwatch_core::settings::ReaderName;
-use dogwatch_core::sign::{AgentResult, Sign};
+use dogwatch_core::watch::sign::{AgentResult, Sign};
 
 #[derive(Debug)]
 pub struct Gemini {

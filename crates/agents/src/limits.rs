@@ -5,8 +5,8 @@
 use crate::reader::MAX_ERROR;
 use crate::resets;
 use dogwatch_core::settings::ReaderName;
-use dogwatch_core::sign::{Limit, LimitKind, ResetsAt, Sign, Tally};
 use dogwatch_core::text::clip;
+use dogwatch_core::watch::sign::{Limit, LimitKind, ResetsAt, Sign, Tally};
 
 /// The sign of a refusal, if that is what made a request fail.
 pub(crate) fn refusal(status: Option<u16>, text: &str, known: Option<ResetsAt>) -> Option<Sign> {
@@ -130,7 +130,7 @@ pub(crate) fn status_in(text: &str) -> Option<u16> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use dogwatch_core::dur::Dur;
+    use dogwatch_core::time::dur::Dur;
 
     fn kind(status: Option<u16>, text: &str) -> &'static str {
         match refusal(status, text, None) {

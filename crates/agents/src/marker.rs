@@ -4,9 +4,9 @@
 //! without stating it. The output of a plain agent also holds tool output and the prompt, so there a marker must have a
 //! line to itself. A marker that only echoes the prompt does not count either (see `Echo`).
 
-pub use dogwatch_core::job::Marker;
-use dogwatch_core::sign::AgentResult;
+pub use dogwatch_core::run::job::Marker;
 use dogwatch_core::text::{clip, printable};
+use dogwatch_core::watch::sign::AgentResult;
 use std::collections::BTreeSet;
 use std::ops::Range;
 

@@ -7,8 +7,8 @@
 //! with another time in it is taken for busy.
 
 use crate::reader::is_blank;
-use dogwatch_core::fingerprint::digest;
-use dogwatch_core::hash;
+use dogwatch_core::record::hash;
+use dogwatch_core::text::fingerprint::digest;
 
 /// So many lines are remembered.
 const LAST: usize = 8;

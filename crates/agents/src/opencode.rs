@@ -10,10 +10,10 @@ use crate::lines::Line;
 use crate::reader::{MAX_ERROR, MAX_NAME};
 use crate::tail::Tail;
 use crate::tools::{Args, delegates, ended, started};
-use dogwatch_core::dur::Dur;
 use dogwatch_core::settings::ReaderName;
-use dogwatch_core::sign::{AgentResult, ResetsAt, Sign};
 use dogwatch_core::text::clip;
+use dogwatch_core::time::dur::Dur;
+use dogwatch_core::watch::sign::{AgentResult, ResetsAt, Sign};
 
 #[derive(Debug)]
 pub struct Opencode {

@@ -3,7 +3,7 @@
 use crate::novelty::Novelty;
 use crate::reader::is_blank;
 use crate::tail::Tail;
-use dogwatch_core::sign::{AgentResult, Sign};
+use dogwatch_core::watch::sign::{AgentResult, Sign};
 
 #[derive(Debug)]
 pub struct Plain {

@@ -9,9 +9,9 @@ use crate::lines::Line;
 use crate::novelty::Novelty;
 use crate::opencode::{self, Opencode};
 use crate::plain::Plain;
-use dogwatch_core::event::Usage;
+use dogwatch_core::record::event::Usage;
 use dogwatch_core::settings::ReaderName;
-use dogwatch_core::sign::{Heartbeats, Sign};
+use dogwatch_core::watch::sign::{Heartbeats, Sign};
 
 /// An id or a name of a tool is clipped to so many bytes.
 pub(crate) const MAX_NAME: usize = 256;

@@ -4,9 +4,9 @@
 //! in 3 days 2 hours`, `try again at May 11th, 2026 1:36 PM`, `retry after 5s`, `"retryDelay":"34s"`.
 
 use crate::reader::MAX_NAME;
-use dogwatch_core::dur::Dur;
-use dogwatch_core::sign::{Clock, ResetsAt};
 use dogwatch_core::text::clip;
+use dogwatch_core::time::dur::Dur;
+use dogwatch_core::watch::sign::{Clock, ResetsAt};
 
 /// What stands before a time; longer ones first, so that `resets at` is not read as `resets`.
 const BEFORE: [&str; 8] =
@@ -140,7 +140,7 @@ fn zone(text: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use dogwatch_core::moment::Wall;
+    use dogwatch_core::time::moment::Wall;
 
     fn at(hour: u8, minute: u8) -> Option<ResetsAt> {
         Some(ResetsAt::Clock(Clock { hour, minute, ..Clock::default() }))

@@ -3,13 +3,13 @@
 use crate::inject::SERVER;
 use crate::json::{Json, Raw, unescape};
 use crate::reader::MAX_NAME;
-use dogwatch_core::dur::Dur;
-use dogwatch_core::fingerprint::{digest, fingerprint_ends};
-use dogwatch_core::hash;
+use dogwatch_core::record::hash;
+use dogwatch_core::run::agent_channel::HEARTBEAT_TOOL;
 use dogwatch_core::settings::ReaderName;
-use dogwatch_core::side::HEARTBEAT_TOOL;
-use dogwatch_core::sign::Sign;
+use dogwatch_core::text::fingerprint::{digest, fingerprint_ends};
+use dogwatch_core::time::dur::Dur;
 use dogwatch_core::watch::ToolStarted;
+use dogwatch_core::watch::sign::Sign;
 
 /// The name that a reader gives to a call of an MCP server's tool where the CLI has no single name for it.
 pub(crate) fn mcp_name(server: &str, tool: &str) -> String {

@@ -3,11 +3,11 @@
 #![allow(clippy::disallowed_methods, clippy::disallowed_types, clippy::disallowed_macros)] // reads the recordings
 
 use dogwatch_agents::{Reader, tools};
-use dogwatch_core::moment::Awake;
-use dogwatch_core::replay::{Finish, Line, Looks, Player};
 use dogwatch_core::settings::{Profile, ReaderName, WatchPolicy};
-use dogwatch_core::sign::Sign;
+use dogwatch_core::time::moment::Awake;
 use dogwatch_core::watch::Session;
+use dogwatch_core::watch::replay::{Finish, Line, Looks, Player};
+use dogwatch_core::watch::sign::Sign;
 
 const AGENTS: [ReaderName; 4] =
     [ReaderName::Claude, ReaderName::Codex, ReaderName::Opencode, ReaderName::Gemini];

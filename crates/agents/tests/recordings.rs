@@ -5,7 +5,7 @@
 
 use dogwatch_agents::{Reader, Splitter};
 use dogwatch_core::settings::ReaderName;
-use dogwatch_core::sign::{Sign, Tally};
+use dogwatch_core::watch::sign::{Sign, Tally};
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};

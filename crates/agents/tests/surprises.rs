@@ -3,7 +3,7 @@
 
 use dogwatch_agents::{Reader, last_marker, tools};
 use dogwatch_core::settings::ReaderName;
-use dogwatch_core::sign::{AgentResult, Sign, Tally};
+use dogwatch_core::watch::sign::{AgentResult, Sign, Tally};
 
 fn read(name: ReaderName, lines: &[&str]) -> Vec<Sign> {
     let mut reader = Reader::for_name(name);

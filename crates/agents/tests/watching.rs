@@ -2,10 +2,10 @@
 #![allow(clippy::disallowed_methods, clippy::disallowed_types, clippy::disallowed_macros)] // reads the recordings
 
 use dogwatch_agents::{Reader, tools};
-use dogwatch_core::dur::Dur;
-use dogwatch_core::moment::Wall;
 use dogwatch_core::settings::ReaderName;
-use dogwatch_core::sign::{LimitKind, ResetsAt, Sign, Tally};
+use dogwatch_core::time::dur::Dur;
+use dogwatch_core::time::moment::Wall;
+use dogwatch_core::watch::sign::{LimitKind, ResetsAt, Sign, Tally};
 use dogwatch_core::watch::{Channel, Fact, ToolStarted};
 use std::collections::BTreeMap;
 

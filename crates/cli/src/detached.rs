@@ -7,7 +7,7 @@
 use crate::error::Failure;
 use crate::runs::FoundRun;
 use dogwatch_core::text::one_line;
-use dogwatch_host::registry::Pointer;
+use dogwatch_host::store::registry::Pointer;
 use std::fs::File;
 use std::io::{self, Read, Seek};
 use std::path::Path;

@@ -1,8 +1,8 @@
 //! Draws a plan: level by level for the terminal, or as a Mermaid flowchart.
 
+use dogwatch_core::run::touch::Touches;
 use dogwatch_core::settings::{NodePlan, Plan};
 use dogwatch_core::text::printable;
-use dogwatch_core::touch::Touches;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
@@ -167,7 +167,7 @@ fn escaped(label: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use dogwatch_core::ids::NodeName;
+    use dogwatch_core::record::ids::NodeName;
     use dogwatch_core::settings::{Budget, GraphPlan, ReaderName, Settings};
 
     fn node(name: &str, on: &[&str]) -> NodePlan {

@@ -3,7 +3,7 @@
 
 use crate::color;
 use dogwatch_config::diagnostic::{Diagnostic, Style};
-use dogwatch_core::ids::RunId;
+use dogwatch_core::record::ids::RunId;
 use dogwatch_core::text::printable;
 use std::io::Write;
 

@@ -7,9 +7,12 @@ use dogwatch_config::limits::{MAX_FILE_BYTES, MAX_GRAPH_BYTES};
 use dogwatch_config::{
     Diagnostic, Flags, Format, GraphSources, Machine, Setting, Sources, load, load_external, load_graph,
 };
-use dogwatch_core::ids::NodeName;
+use dogwatch_core::record::ids::NodeName;
 use dogwatch_core::settings::{Plan, WatchPolicy};
-use dogwatch_host::{home, journal, prompt, wake};
+use dogwatch_host::fs::wake;
+use dogwatch_host::prompt;
+use dogwatch_host::store::home;
+use dogwatch_host::store::journal;
 use sha2::{Digest, Sha256};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};

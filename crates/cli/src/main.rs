@@ -62,16 +62,20 @@ fn main() -> ExitCode {
     // This binary also serves as the keeper, the scripted agent and other helper processes. Those roles must
     // start fast, so they skip the command-line parser.
     match std::env::args_os().nth(1) {
-        Some(role) if role == dogwatch_host::keeper::ARGUMENT => return dogwatch_host::keeper::main(),
-        Some(role) if role == dogwatch_host::snapshot::ARGUMENT => {
-            ignore_file_size_signal();
-            return dogwatch_host::snapshot::main(std::env::args_os().skip(2));
+        Some(role) if role == dogwatch_host::process::keeper::ARGUMENT => {
+            return dogwatch_host::process::keeper::main();
         }
-        Some(role) if role == dogwatch_host::worktree::ARGUMENT => {
+        Some(role) if role == dogwatch_host::git::snapshot::ARGUMENT => {
             ignore_file_size_signal();
-            return dogwatch_host::worktree::main(std::env::args_os().skip(2));
+            return dogwatch_host::git::snapshot::main(std::env::args_os().skip(2));
         }
-        Some(role) if role == dogwatch_host::notify::ARGUMENT => return dogwatch_host::notify::main(),
+        Some(role) if role == dogwatch_host::git::worktree::ARGUMENT => {
+            ignore_file_size_signal();
+            return dogwatch_host::git::worktree::main(std::env::args_os().skip(2));
+        }
+        Some(role) if role == dogwatch_host::net::notify::ARGUMENT => {
+            return dogwatch_host::net::notify::main();
+        }
         Some(role) if role == "actor" => return dogwatch_actor::main(std::env::args_os().skip(2)),
         Some(_) | None => {}
     }

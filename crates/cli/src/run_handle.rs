@@ -1,13 +1,13 @@
 //! Connects the driver with the API: a handle through which the API talks to the driver, and a reporter that
 //! announces new events to the API.
 
-use dogwatch_core::event::{Recorded, WaitEndedBy};
-use dogwatch_core::input::Input;
-use dogwatch_core::moment::Moment;
-use dogwatch_core::side::Letter;
-use dogwatch_core::view::View;
+use dogwatch_core::record::event::{Recorded, WaitEndedBy};
+use dogwatch_core::record::view::View;
+use dogwatch_core::run::agent_channel::Letter;
+use dogwatch_core::run::input::Input;
+use dogwatch_core::time::moment::Moment;
 use dogwatch_host::driver::Front;
-use dogwatch_host::inbox::{Inbox, Mail};
+use dogwatch_host::driver::inbox::{Inbox, Mail};
 use dogwatch_server::{Busy, Desk, Reply, Request, watch};
 use std::sync::mpsc::sync_channel;
 use std::time::Duration;

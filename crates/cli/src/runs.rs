@@ -1,11 +1,11 @@
 //! Finds the run that a command line names, and talks to it or reads its record.
 
 use crate::error::Failure;
-use dogwatch_core::ids::RunId;
-use dogwatch_core::view::View;
-use dogwatch_host::home::{STATE_DIR, StateDir};
-use dogwatch_host::journal::{self, Loaded};
-use dogwatch_host::registry::{self, Registry};
+use dogwatch_core::record::ids::RunId;
+use dogwatch_core::record::view::View;
+use dogwatch_host::store::home::{STATE_DIR, StateDir};
+use dogwatch_host::store::journal::{self, Loaded};
+use dogwatch_host::store::registry::{self, Registry};
 use dogwatch_server::{Client, Response, socket_path};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};

@@ -2,7 +2,7 @@
 //! file that only this user can read, so that the run can be resumed.
 
 use dogwatch_core::settings::Plan;
-use dogwatch_host::safe_file;
+use dogwatch_host::store::safe_file;
 use std::io::{self, Read, Write};
 use std::path::Path;
 

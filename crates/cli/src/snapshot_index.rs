@@ -2,9 +2,10 @@
 
 use crate::error::Failure;
 use crate::runs::FoundRun;
-use dogwatch_core::event::{Event, RunStarted};
-use dogwatch_core::ids::{Iteration, NodeName};
-use dogwatch_host::{snapshot, worktree};
+use dogwatch_core::record::event::{Event, RunStarted};
+use dogwatch_core::record::ids::{Iteration, NodeName};
+use dogwatch_host::git::snapshot;
+use dogwatch_host::git::worktree;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 

@@ -4,8 +4,8 @@ use crate::limits::{MAX_ARGS, MAX_COMMANDS, MAX_NAME_BYTES};
 use crate::nearest::nearest;
 use crate::parsed::{Ctx, all, flag, span, text};
 use crate::tree::{Entry, Node, Span, Value};
-use dogwatch_core::dur::Dur;
 use dogwatch_core::settings::CommandPlan;
+use dogwatch_core::time::dur::Dur;
 
 const FIELDS: [&str; 4] = ["name", "run", "timeout", "shell"];
 

@@ -3,13 +3,13 @@
 use crate::diagnostic::Diagnostics;
 use crate::layers::{Idle, Layers, Origin};
 use crate::parsed::Parsed;
-use dogwatch_core::dur::{Dur, Limit};
-use dogwatch_core::news::{NewsKind, NotifyPolicy};
+use dogwatch_core::record::notification::{NewsKind, NotifyPolicy};
 use dogwatch_core::settings::{
     AfterStop, AgentPlan, Budget, CheckPolicy, CommandPlan, DayBudget, ErrorPolicy, GraphPlan, IdlePolicy,
     LimitPolicy, McpPolicy, Profile, ReaderName, RecoveryPolicy, StopAfter, Strategy, Tampered, Ttl,
     WakePolicy, WatchPolicy,
 };
+use dogwatch_core::time::dur::{Dur, Limit};
 
 /// Typed accessors. The kind of a key determines the type of its value, so no file can cause a mismatch.
 impl Layers<'_> {

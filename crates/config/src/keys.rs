@@ -3,7 +3,7 @@
 use crate::limits::{MAX_RECHECKS, MAX_RECOVERIES};
 use crate::parsed::listed;
 use Kind::*;
-use dogwatch_core::news::NewsKind;
+use dogwatch_core::record::notification::NewsKind;
 use dogwatch_core::settings::{self, ReaderName};
 use std::fmt;
 

@@ -11,10 +11,11 @@ use crate::layers::{Layer, Layers, Strictness};
 use crate::limits::{MAX_FILE_BYTES, MAX_SET_FLAGS, MAX_SETTINGS_BYTES};
 use crate::machine::{Machine, MachineCheck};
 use crate::placeholders;
-use crate::{toml, yaml};
-use dogwatch_core::dur::Dur;
-use dogwatch_core::ids::NodeName;
+use crate::toml;
+use crate::yaml;
+use dogwatch_core::record::ids::NodeName;
 use dogwatch_core::settings::{NodePlan, Plan, ReaderName, Settings, WatchPolicy};
+use dogwatch_core::time::dur::Dur;
 
 /// The inputs of [`load`]. The caller reads the files; this crate does no I/O.
 pub struct Sources<'a> {

@@ -12,9 +12,9 @@ use crate::nearest::nearest;
 use crate::parsed::{Ctx, all, flag, listed, span, text};
 use crate::tree::{Entry, Node, Value};
 use crate::words::words;
-use dogwatch_core::address::{Address, BadAddress, fill};
-use dogwatch_core::dur::Dur;
 use dogwatch_core::settings::{McpPlace, McpPolicy, McpServer};
+use dogwatch_core::text::address::{Address, BadAddress, fill};
+use dogwatch_core::time::dur::Dur;
 
 const FIELDS: [&str; 6] = ["command", "url", "headers", "timeout", "tools", "restart_after"];
 /// The name of dogwatch's own server, which is reserved.

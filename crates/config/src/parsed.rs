@@ -8,9 +8,9 @@ use crate::lists;
 use crate::mcp;
 use crate::nearest::nearest;
 use crate::tree::{Node, Span, Value};
-use dogwatch_core::dur::{BadDur, Dur, Limit};
-use dogwatch_core::news::{NewsKind, Webhook};
+use dogwatch_core::record::notification::{NewsKind, Webhook};
 use dogwatch_core::settings::{CommandPlan, McpPolicy, Profile, ReaderName, StopAfter, Strategy, Ttl};
+use dogwatch_core::time::dur::{BadDur, Dur, Limit};
 
 /// A valid value.
 #[derive(Clone, Debug, PartialEq)]

@@ -4,11 +4,11 @@
 mod common;
 
 use common::{Case, error, lines, settings, with};
-use dogwatch_core::dur::{Dur, Limit};
 use dogwatch_core::settings::{
     AfterStop, AgentPlan, CheckPolicy, IdlePolicy, McpPlace, ReaderName, RecoveryPolicy, StopAfter, Strategy,
     Tampered,
 };
+use dogwatch_core::time::dur::{Dur, Limit};
 
 fn secs(s: u64) -> Dur {
     Dur::from_secs(s)
@@ -370,14 +370,14 @@ fn a_day_has_its_own_budget() {
 
 #[test]
 fn notifications_need_a_command_or_a_safe_address() {
-    use dogwatch_core::news::NewsKind;
+    use dogwatch_core::record::notification::NewsKind;
     let policy = settings("notify: {command: notify-send}").notify;
     assert_eq!((policy.on, policy.command), (NewsKind::ALL.to_vec(), Some("notify-send".into())));
     let policy = settings("notify: {on: [ended, ended, hard_stop], webhook: 'https://h.example/x'}").notify;
     assert_eq!(policy.on, [NewsKind::Ended, NewsKind::HardStop]);
     assert_eq!(policy.webhook.unwrap().as_str(), "https://h.example/x");
     assert_eq!(settings("notify: {on: ended, command: x}").notify.on, [NewsKind::Ended]);
-    assert_eq!(settings("delay: 0").notify, dogwatch_core::news::NotifyPolicy::default());
+    assert_eq!(settings("delay: 0").notify, dogwatch_core::record::notification::NotifyPolicy::default());
     for (yaml, message) in [
         ("notify: {webhook: 'http://example.com/x'}", "3:19: `notify.webhook` is not a valid address"),
         ("notify:\n  webhook: ftp://localhost/", "4:12: `notify.webhook` is not a valid address"),
@@ -507,7 +507,7 @@ fn every_limit_of_the_watchdog_has_a_key() {
     );
     let loaded = Case::file(&with("agent_idle_activity_evidence_ttl_seconds: 0")).load().unwrap();
     let ttl = loaded.plan.nodes[0].settings.watchdog.evidence_ttl;
-    assert_eq!(ttl, dogwatch_core::settings::Ttl::Fixed(dogwatch_core::dur::Dur::ZERO));
+    assert_eq!(ttl, dogwatch_core::settings::Ttl::Fixed(dogwatch_core::time::dur::Dur::ZERO));
 }
 
 #[test]

@@ -6,14 +6,14 @@ mod common;
 use common::{Graph, lines};
 use dogwatch_config::limits::*;
 use dogwatch_config::{LoadedGraph, Style};
-use dogwatch_core::dur::Dur;
 use dogwatch_core::settings::{NodePlan, PromptSource, ReaderName};
+use dogwatch_core::time::dur::Dur;
 
 fn node<'l>(loaded: &'l LoadedGraph, id: &str) -> &'l NodePlan {
     loaded.plan.nodes.iter().find(|node| node.name.as_str() == id).unwrap()
 }
 
-fn names(nodes: &[dogwatch_core::ids::NodeName]) -> Vec<&str> {
+fn names(nodes: &[dogwatch_core::record::ids::NodeName]) -> Vec<&str> {
     nodes.iter().map(|name| name.as_str()).collect()
 }
 

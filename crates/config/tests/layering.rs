@@ -6,8 +6,8 @@ mod common;
 use common::{Case, lines, with};
 use dogwatch_config::explain::table;
 use dogwatch_config::{Flags, Loaded};
-use dogwatch_core::dur::{Dur, Limit};
 use dogwatch_core::settings::{Profile, StopAfter};
+use dogwatch_core::time::dur::{Dur, Limit};
 
 fn origin(loaded: &Loaded, key: &str) -> (String, String) {
     let setting = loaded.explain.iter().find(|s| s.key == key).unwrap();

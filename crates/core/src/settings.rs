@@ -3,9 +3,9 @@
 //! `dogwatch-config` makes these from files and flags; `run_started` holds them; resume reads them back.
 //! Nothing in here is optional because it was forgotten: an `Option` means "no limit" or "not asked for".
 
-use crate::dur::{Dur, Limit};
-use crate::ids::NodeName;
-use crate::news::NotifyPolicy;
+use crate::record::ids::NodeName;
+use crate::record::notification::NotifyPolicy;
+use crate::time::dur::{Dur, Limit};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -49,18 +49,18 @@ impl Plan {
     pub fn redacted(&self) -> Plan {
         let mut plan = self.clone();
         for node in &mut plan.nodes {
-            node.settings.agent = crate::redact::argv(&node.settings.agent);
+            node.settings.agent = crate::text::redact::argv(&node.settings.agent);
             for other in &mut node.settings.recovery.agents {
-                other.agent = crate::redact::argv(&other.agent);
+                other.agent = crate::text::redact::argv(&other.agent);
             }
             node.settings.notify = node.settings.notify.redacted();
             for server in &mut node.settings.mcp.servers {
                 server.place = match &server.place {
-                    McpPlace::Command(argv) => McpPlace::Command(crate::redact::argv(argv)),
-                    McpPlace::Url(url) => McpPlace::Url(crate::redact::url(url)),
+                    McpPlace::Command(argv) => McpPlace::Command(crate::text::redact::argv(argv)),
+                    McpPlace::Url(url) => McpPlace::Url(crate::text::redact::url(url)),
                 };
                 for (_, value) in &mut server.headers {
-                    crate::redact::HIDDEN.clone_into(value);
+                    crate::text::redact::HIDDEN.clone_into(value);
                 }
             }
         }

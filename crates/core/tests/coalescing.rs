@@ -4,13 +4,13 @@
 mod histories;
 mod naive;
 
-use dogwatch_core::coalesce::PERIOD;
-use dogwatch_core::dur::{Dur, Limit};
-use dogwatch_core::event::Observation;
-use dogwatch_core::moment::Awake;
-use dogwatch_core::replay::{Finish, Input, Looks, Player};
+use dogwatch_core::record::event::Observation;
 use dogwatch_core::settings::{Ttl, WatchPolicy};
-use dogwatch_core::sign::Sign;
+use dogwatch_core::time::dur::{Dur, Limit};
+use dogwatch_core::time::moment::Awake;
+use dogwatch_core::watch::coalesce::PERIOD;
+use dogwatch_core::watch::replay::{Finish, Input, Looks, Player};
+use dogwatch_core::watch::sign::Sign;
 use dogwatch_core::watch::{Channel, Fact, Session, StopReason, ToolStarted, Verdict, Watch};
 use histories::{Drawn, policies, starts};
 

@@ -2,8 +2,8 @@
 
 mod scene;
 
-use dogwatch_core::dur::{Dur, Limit};
 use dogwatch_core::settings::{Ttl, WatchPolicy};
+use dogwatch_core::time::dur::{Dur, Limit};
 use dogwatch_core::watch::Channel::Subagent;
 use dogwatch_core::watch::Fact;
 use dogwatch_core::watch::StopReason::{ErrorLoop, NoOutputDeadline, Repetition};

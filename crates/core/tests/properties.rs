@@ -3,8 +3,8 @@
 mod histories;
 mod naive;
 
-use dogwatch_core::moment::Awake;
 use dogwatch_core::settings::{Ttl, WatchPolicy};
+use dogwatch_core::time::moment::Awake;
 use dogwatch_core::watch::{Channel, Fact, StopReason, Verdict, Watch};
 use histories::{Drawn, History, policies};
 use naive::CELL;
@@ -150,7 +150,7 @@ fn more_progress_never_ends_a_session_sooner() {
 #[test]
 fn ceilings_are_never_deferred() {
     for policy in policies() {
-        let policy = WatchPolicy { children: dogwatch_core::dur::Limit::Off, errors: None, ..policy };
+        let policy = WatchPolicy { children: dogwatch_core::time::dur::Limit::Off, errors: None, ..policy };
         let mut history = History::new(&policy, true);
         for n in 0..500 {
             history.then(CELL, &histories::seen(Channel::ALL[n % 4], None));

@@ -4,10 +4,10 @@ mod scene;
 
 use Channel::{McpTool, Subagent, Workspace};
 use StopReason::*;
-use dogwatch_core::dur::{Dur, Limit};
-use dogwatch_core::event::Observation;
-use dogwatch_core::moment::Awake;
+use dogwatch_core::record::event::Observation;
 use dogwatch_core::settings::{Ttl, WatchPolicy};
+use dogwatch_core::time::dur::{Dur, Limit};
+use dogwatch_core::time::moment::Awake;
 use dogwatch_core::watch::{Channel, Fact, Session, StopReason, ToolStarted, Verdict, Watch};
 use scene::{Scene, quick, standard};
 

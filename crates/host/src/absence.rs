@@ -6,8 +6,8 @@
 
 use crate::clock;
 use crate::sys::StopClock;
-use dogwatch_core::dur::Dur;
-use dogwatch_core::moment::{Awake, Moment};
+use dogwatch_core::time::dur::Dur;
+use dogwatch_core::time::moment::{Awake, Moment};
 
 /// The clocks drift apart by less than this when the host did not sleep.
 const HOST_SLEPT: Dur = Dur::from_secs(1);

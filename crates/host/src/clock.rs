@@ -1,6 +1,6 @@
 //! The clocks: the only place that asks what time it is.
 
-use dogwatch_core::moment::{Awake, Boot, Moment, Wall};
+use dogwatch_core::time::moment::{Awake, Boot, Moment, Wall};
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
 /// Now, on all three clocks.

@@ -1,6 +1,6 @@
 //! The work tree's digest, on real files and real git repositories.
 
-use dogwatch_host::digest::{DigestError, Digester, work_tree_digest};
+use dogwatch_host::fs::digest::{DigestError, Digester, work_tree_digest};
 use rustix::time::{ClockId, clock_gettime};
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};

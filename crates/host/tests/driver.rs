@@ -8,15 +8,15 @@ use std::path::Path;
 use std::process::{Command, ExitCode};
 
 use dogwatch_core::Run;
-use dogwatch_core::event::{Event, Recorded, RunStarted};
-use dogwatch_core::ids::RunId;
-use dogwatch_core::moment::{Moment, Wall};
+use dogwatch_core::record::event::{Event, Recorded, RunStarted};
+use dogwatch_core::record::ids::RunId;
+use dogwatch_core::record::view::View;
 use dogwatch_core::settings::Plan;
-use dogwatch_core::view::View;
+use dogwatch_core::time::moment::{Moment, Wall};
 use dogwatch_host::driver::{Driver, Front, Setup};
-use dogwatch_host::home::StateDir;
-use dogwatch_host::journal::{self, Journal};
-use dogwatch_host::lock::{Holder, Lock, Place};
+use dogwatch_host::store::home::StateDir;
+use dogwatch_host::store::journal::{self, Journal};
+use dogwatch_host::store::lock::{Holder, Lock, Place};
 use dogwatch_host::sys::{self, Waited};
 use serde_json::json;
 

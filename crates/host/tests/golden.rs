@@ -1,8 +1,8 @@
 //! Journals of earlier versions fold as they always did: fields may be added to a status, never changed.
 
-use dogwatch_core::status::Status;
-use dogwatch_core::view::View;
-use dogwatch_host::journal::load;
+use dogwatch_core::record::status::Status;
+use dogwatch_core::record::view::View;
+use dogwatch_host::store::journal::load;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

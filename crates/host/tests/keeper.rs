@@ -4,8 +4,8 @@ use std::os::fd::AsFd;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use dogwatch_host::keeper::{HowEnded, Keeper, MAX_FRAME, Order, Report, StartOrder, is_lost};
-use dogwatch_host::pump::{ParentEnds, pipes};
+use dogwatch_host::process::keeper::{HowEnded, Keeper, MAX_FRAME, Order, Report, StartOrder, is_lost};
+use dogwatch_host::process::pump::{ParentEnds, pipes};
 use dogwatch_host::sys::{self, Waited};
 use rustix::io::Errno;
 use rustix::process::Signal;

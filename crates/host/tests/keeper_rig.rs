@@ -12,8 +12,8 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
-use dogwatch_host::keeper::{self, HowEnded, Keeper, Order, Report, StartOrder};
-use dogwatch_host::pump::{ParentEnds, pipes};
+use dogwatch_host::process::keeper::{self, HowEnded, Keeper, Order, Report, StartOrder};
+use dogwatch_host::process::pump::{ParentEnds, pipes};
 use dogwatch_host::sys::{self, Forked, Waited};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, Signal};

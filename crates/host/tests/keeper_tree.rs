@@ -8,8 +8,8 @@ use std::os::unix::net::UnixStream;
 use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
-use dogwatch_host::keeper::{self, HowEnded, Order, Report};
-use dogwatch_host::pump::{Pump, Sink, pipes};
+use dogwatch_host::process::keeper::{self, HowEnded, Order, Report};
+use dogwatch_host::process::pump::{Pump, Sink, pipes};
 use rustix::io::Errno;
 use rustix::process::Signal;
 

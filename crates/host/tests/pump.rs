@@ -4,7 +4,7 @@ use std::os::fd::OwnedFd;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
-use dogwatch_host::pump::{ParentEnds, Pump, Sink, pipes};
+use dogwatch_host::process::pump::{ParentEnds, Pump, Sink, pipes};
 
 /// The longest wait for what comes at once.
 const PATIENCE: Duration = Duration::from_secs(30);

@@ -5,7 +5,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use dogwatch_host::snapshot::{self, Limits, Outcome, Request, Restored, Undo};
+use dogwatch_host::git::snapshot::{self, Limits, Outcome, Request, Restored, Undo};
 use tempfile::TempDir;
 
 const THEN: &str = "refs/dogwatch/20261115-201533-k3f9/loop/0";

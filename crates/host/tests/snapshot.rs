@@ -7,7 +7,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use dogwatch_host::snapshot::{self, Limits, Outcome, Request, Taken};
+use dogwatch_host::git::snapshot::{self, Limits, Outcome, Request, Taken};
 use tempfile::TempDir;
 
 const REF: &str = "refs/dogwatch/20261115-201533-k3f9/loop/1";

@@ -2,7 +2,7 @@
 
 use dogwatch_agents::Trail;
 use dogwatch_core::settings::ReaderName;
-use dogwatch_host::trail::Following;
+use dogwatch_host::fs::subagent_log::Following;
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use std::fs::{self, OpenOptions};
 use std::io::Write;

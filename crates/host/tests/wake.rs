@@ -5,7 +5,7 @@
 
 mod wake_rig;
 
-use dogwatch_host::wake::{Coverage, MAX_HELD, PathWaker};
+use dogwatch_host::fs::wake::{Coverage, MAX_HELD, PathWaker};
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;

@@ -1,6 +1,6 @@
 //! A hundred thousand files at once, alone in its process: memory is measured. And how soon a wake comes.
 
-use dogwatch_host::wake::PathWaker;
+use dogwatch_host::fs::wake::PathWaker;
 use std::fs;
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 /// More than this test needs.
 const AMPLE: Duration = Duration::from_secs(120);
-/// What is remembered of [`dogwatch_host::wake::MAX_KNOWN_FILES`] files, their names, the events at hand, and air.
+/// What is remembered of [`dogwatch_host::fs::wake::MAX_KNOWN_FILES`] files, their names, the events at hand, and air.
 const MAX_GROWTH_KIB: u64 = 12 * 1024;
 
 #[test]

@@ -2,7 +2,7 @@
 
 mod wake_rig;
 
-use dogwatch_host::wake::{Bounds, Coverage, Shortage};
+use dogwatch_host::fs::wake::{Bounds, Coverage, Shortage};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;

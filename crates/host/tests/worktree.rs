@@ -5,8 +5,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use dogwatch_core::ids::{NodeName, RunId};
-use dogwatch_host::worktree::{self, Outcome, Ready, Request, Tidied};
+use dogwatch_core::record::ids::{NodeName, RunId};
+use dogwatch_host::git::worktree::{self, Outcome, Ready, Request, Tidied};
 use tempfile::TempDir;
 
 struct Repo {

@@ -2,7 +2,7 @@
 
 use crate::bound::within;
 use crate::limits::DISK_LIMIT;
-use dogwatch_host::safe_file;
+use dogwatch_host::store::safe_file;
 use std::io::{self, Write};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};

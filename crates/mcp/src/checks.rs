@@ -4,8 +4,8 @@
 use crate::bound::within;
 use crate::child::{self, Tail};
 use dogwatch_core::settings::Tampered;
-use dogwatch_host::door::Pinned;
-use dogwatch_host::pins::PIN_BOUND;
+use dogwatch_host::driver::mcp_setup::Pinned;
+use dogwatch_host::fs::pins::PIN_BOUND;
 use std::path::Path;
 use std::process::ExitStatus;
 use std::time::Duration;

@@ -31,7 +31,7 @@ pub mod tools;
 pub mod wire;
 
 use bound::within;
-use dogwatch_host::door::SessionFile;
+use dogwatch_host::driver::mcp_setup::SessionFile;
 use limits::{INITIALIZE_LIMIT, MAX_ASKED, RUN_LIMIT};
 use proxy::Proxy;
 use run_client::RunClient;

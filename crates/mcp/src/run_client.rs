@@ -2,9 +2,9 @@
 
 use crate::bound::{TimedOut, until, within};
 use crate::limits::{MAX_NOTES, MAX_RUN_ANSWER, RUN_LIMIT};
-use dogwatch_core::side::{Answer, Letter, Said};
-use dogwatch_host::door::SessionFile;
-use dogwatch_host::socket;
+use dogwatch_core::run::agent_channel::{Answer, Letter, Said};
+use dogwatch_host::driver::mcp_setup::SessionFile;
+use dogwatch_host::store::socket;
 use std::fmt;
 use std::io;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};

@@ -7,9 +7,9 @@ use crate::limits::{LIST_LIMIT, TOOL_LIMIT};
 use crate::proxy::Proxy;
 use crate::run_client::RunClient;
 use crate::tools::{Call, INSTRUCTIONS, Tool, parse_call};
-use dogwatch_core::dur::Dur;
-use dogwatch_core::side::{Answer, Said};
-use dogwatch_host::door::SessionFile;
+use dogwatch_core::run::agent_channel::{Answer, Said};
+use dogwatch_core::time::dur::Dur;
+use dogwatch_host::driver::mcp_setup::SessionFile;
 use rmcp::handler::server::ServerHandler;
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, ErrorData, Implementation,

@@ -1,7 +1,7 @@
 //! The tools: descriptions and schemas for the model, and parsing of calls.
 
 use crate::limits::MAX_TEXT;
-use dogwatch_core::side::{HEARTBEAT_TOOL, MAX_ARTIFACT_BYTES, Said};
+use dogwatch_core::run::agent_channel::{HEARTBEAT_TOOL, MAX_ARTIFACT_BYTES, Said};
 use dogwatch_core::text::clip;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -194,7 +194,7 @@ pub fn parse_call(tool: Tool, arguments: Map<String, Value>) -> Result<Call, Str
                 content: String,
             }
             let Artifact { name, content } = read(value)?;
-            dogwatch_core::side::artifact_name(&name)?;
+            dogwatch_core::run::agent_channel::artifact_name(&name)?;
             if content.len() as u64 > MAX_ARTIFACT_BYTES {
                 let bytes = content.len();
                 return Err(format!(

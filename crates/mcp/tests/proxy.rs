@@ -58,7 +58,7 @@ fn a_hanging_call_times_out_and_repeated_timeouts_restart_the_server() {
 fn a_tool_can_have_its_own_timeout() {
     runtime().block_on(async {
         let mut plan = server("s", "good", SHORT);
-        plan.tools = vec![("late".to_owned(), dogwatch_core::dur::Dur::from_secs(60))];
+        plan.tools = vec![("late".to_owned(), dogwatch_core::time::dur::Dur::from_secs(60))];
         let mut agent = Agent::start(vec![plan], &[]).await;
         agent.tools().await;
         assert_eq!(

@@ -4,8 +4,8 @@
 mod support;
 
 use dogwatch_core::settings::Tampered;
-use dogwatch_host::door::Pinned;
-use dogwatch_host::pins;
+use dogwatch_host::driver::mcp_setup::Pinned;
+use dogwatch_host::fs::pins;
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 use support::{Agent, runtime, tool_result};

@@ -3,13 +3,14 @@
 //!
 //! `cargo run --release -p dogwatch-server --example machine_cost [SECONDS]`
 
-use dogwatch_core::event::{Event, Recorded};
-use dogwatch_core::ids::RunId;
-use dogwatch_core::moment::Wall;
+use dogwatch_core::record::event::{Event, Recorded};
+use dogwatch_core::record::ids::RunId;
 use dogwatch_core::settings::{Profile, WatchPolicy};
-use dogwatch_host::journal::Journal;
-use dogwatch_host::registry::{Alive, Pointer, Registry};
-use dogwatch_host::{clock, token::Token};
+use dogwatch_core::time::moment::Wall;
+use dogwatch_host::clock;
+use dogwatch_host::store::journal::Journal;
+use dogwatch_host::store::registry::{Alive, Pointer, Registry};
+use dogwatch_host::store::token::Token;
 use dogwatch_server::{Client, MachineSetup, serve_machine};
 use dogwatch_sim::plan;
 use std::io::{Read, Write};

@@ -3,7 +3,7 @@
 //!
 //! `cargo run --release -p dogwatch-server --example serving_cost`
 
-use dogwatch_core::view::View;
+use dogwatch_core::record::view::View;
 use dogwatch_server::{Busy, Client, Desk, Request, serve, socket_path, watch};
 use std::io::Write;
 use std::sync::Arc;

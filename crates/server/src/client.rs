@@ -3,7 +3,7 @@
 mod body;
 
 use body::Body;
-use dogwatch_host::socket;
+use dogwatch_host::store::socket;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::io::{self, BufRead, BufReader, Read, Write};

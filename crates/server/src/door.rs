@@ -2,7 +2,7 @@
 
 use crate::refusal::FULL;
 use axum::Router;
-use dogwatch_host::socket::Bound;
+use dogwatch_host::store::socket::Bound;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::Service;

@@ -24,17 +24,17 @@ mod side;
 mod tail;
 
 pub use client::{Client, Response, SseEvent};
-pub use dogwatch_host::socket::path as socket_path;
+pub use dogwatch_host::store::socket::path as socket_path;
 pub use door::{Limits, Served};
 pub use machine::{ContinueRun, MachineSetup, serve_machine};
 pub use serve::{serve, serve_within};
 /// What [`Desk::changed`] answers with.
 pub use tokio::sync::watch;
 
-pub use dogwatch_host::inbox::Reply;
+pub use dogwatch_host::driver::inbox::Reply;
 
-use dogwatch_core::side::Letter;
-use dogwatch_core::view::View;
+use dogwatch_core::record::view::View;
+use dogwatch_core::run::agent_channel::Letter;
 
 /// The driver, as the API sees it. Called from the API's threads; must not wait for long.
 pub trait Desk: Send + Sync {

@@ -1,11 +1,14 @@
 //! Which question gets which answer.
 
+use crate::Busy;
+use crate::Desk;
+use crate::MAX_TELL;
+use crate::Request;
 use crate::door::Limits;
 use crate::events::{self, Form, Signals, Wanted};
 use crate::refusal::Refusal;
 use crate::side;
 use crate::tail::Tail;
-use crate::{Busy, Desk, MAX_TELL, Request};
 use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::extract::rejection::QueryRejection;
@@ -15,10 +18,11 @@ use axum::http::{self, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use bytes::Bytes;
-use dogwatch_core::moment::Moment;
-use dogwatch_core::status::{OrchestratorStatus, Status};
-use dogwatch_core::view::View;
-use dogwatch_host::{clock, journal};
+use dogwatch_core::record::status::{OrchestratorStatus, Status};
+use dogwatch_core::record::view::View;
+use dogwatch_core::time::moment::Moment;
+use dogwatch_host::clock;
+use dogwatch_host::store::journal;
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};

@@ -3,7 +3,7 @@
 use crate::Desk;
 use crate::door::{Limits, Served, let_in, runtime};
 use crate::routes::{Shared, router};
-use dogwatch_host::socket;
+use dogwatch_host::store::socket;
 use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, mpsc};

@@ -10,8 +10,8 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::http::header::{AUTHORIZATION, CONTENT_TYPE};
 use axum::http::{self, HeaderMap, StatusCode};
-use dogwatch_core::side::{self, Letter};
-use dogwatch_host::inbox::{NotHeard, Reply};
+use dogwatch_core::run::agent_channel::{self, Letter};
+use dogwatch_host::driver::inbox::{NotHeard, Reply};
 use std::time::Duration;
 use tokio::sync::oneshot;
 
@@ -31,7 +31,7 @@ pub(crate) async fn said(State(shared): Asked, request: http::Request<Body>) -> 
     json(StatusCode::OK, &ask(&shared, token, letter).await?)
 }
 
-async fn ask(shared: &Shared, token: String, letter: Letter) -> Result<side::Answer, Refusal> {
+async fn ask(shared: &Shared, token: String, letter: Letter) -> Result<agent_channel::Answer, Refusal> {
     let (send, answer) = oneshot::channel();
     // Whoever asked may have gone; that is theirs.
     let reply = Reply::new(move |heard| drop(send.send(heard)));

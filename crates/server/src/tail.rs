@@ -27,7 +27,7 @@ pub(crate) struct Tail {
 impl Tail {
     /// All that is ever written.
     pub fn follow(path: &Path) -> io::Result<Tail> {
-        Ok(Tail::from(dogwatch_host::safe_file::read(path)?, 0))
+        Ok(Tail::from(dogwatch_host::store::safe_file::read(path)?, 0))
     }
 
     /// What is there now, and no more, however fast it grows.

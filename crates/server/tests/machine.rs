@@ -2,8 +2,8 @@
 
 mod support;
 
-use dogwatch_core::event::{Event, Outcome};
-use dogwatch_core::status::Status;
+use dogwatch_core::record::event::{Event, Outcome};
+use dogwatch_core::record::status::Status;
 use dogwatch_server::{Request, Response};
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Write};

@@ -2,7 +2,7 @@
 
 mod support;
 
-use dogwatch_core::status::Status;
+use dogwatch_core::record::status::Status;
 use dogwatch_server::{Client, Limits, MAX_TELL, Request};
 use serde_json::{Value, json};
 use std::io::{Read, Write};

@@ -1,15 +1,15 @@
 //! What the status says, and that its ages are those of the moment it is read.
 
-use dogwatch_core::dur::Dur;
-use dogwatch_core::event::{
+use dogwatch_core::record::event::{
     Cause, EndedBy, Event, IterationEnd, NodeCounts, Outcome, Recorded, RunEnded, SessionEnded, WaitEndedBy,
     WaitWhy,
 };
-use dogwatch_core::ids::{Iteration, NodeName};
-use dogwatch_core::moment::{Awake, Boot, Moment, Wall};
+use dogwatch_core::record::ids::{Iteration, NodeName};
+use dogwatch_core::record::status::{DoingStatus, OrchestratorStatus, State, Status};
+use dogwatch_core::record::view::View;
 use dogwatch_core::settings::{IdlePolicy, Settings, StopAfter};
-use dogwatch_core::status::{DoingStatus, OrchestratorStatus, State, Status};
-use dogwatch_core::view::View;
+use dogwatch_core::time::dur::Dur;
+use dogwatch_core::time::moment::{Awake, Boot, Moment, Wall};
 use dogwatch_core::watch::{Channel, Fact};
 use dogwatch_sim::plan;
 use serde_json::{Value, json};

@@ -1,10 +1,10 @@
 //! What a scripted process does.
 
-use dogwatch_core::dur::Dur;
-use dogwatch_core::event::EndStep;
-use dogwatch_core::job::{Exit, JobReport, Marker, Tail};
-use dogwatch_core::moment::Wall;
-use dogwatch_core::sign::{AgentResult, Limit, LimitKind};
+use dogwatch_core::record::event::EndStep;
+use dogwatch_core::run::job::{Exit, JobReport, Marker, Tail};
+use dogwatch_core::time::dur::Dur;
+use dogwatch_core::time::moment::Wall;
+use dogwatch_core::watch::sign::{AgentResult, Limit, LimitKind};
 
 /// What a keeper does with its orders.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,19 +1,21 @@
 //! A whole run from one seed: a plan, agents that do anything, an operator who asks for anything and kills
 //! and resumes at any step. First everything may break; then nothing does any more, and the run must end.
 
+use crate::Act;
+use crate::World;
 use crate::dice::Dice;
-use crate::{Act, World, plan};
-use dogwatch_core::dur::{Dur, Limit};
-use dogwatch_core::event::{Outcome, WaitEndedBy};
-use dogwatch_core::ids::NodeName;
-use dogwatch_core::input::{EndSignal, Input};
-use dogwatch_core::job::JobKind;
-use dogwatch_core::moment::Wall;
+use crate::plan;
+use dogwatch_core::record::event::{Outcome, WaitEndedBy};
+use dogwatch_core::record::ids::NodeName;
 use dogwatch_core::run::CannotResume;
+use dogwatch_core::run::input::{EndSignal, Input};
+use dogwatch_core::run::job::JobKind;
 use dogwatch_core::settings::{
     AgentPlan, GraphPlan, IdlePolicy, NodePlan, Plan, ReaderName, StopAfter, Strategy, WakePolicy,
 };
-use dogwatch_core::sign::AgentResult;
+use dogwatch_core::time::dur::{Dur, Limit};
+use dogwatch_core::time::moment::Wall;
+use dogwatch_core::watch::sign::AgentResult;
 
 /// When a service that refuses will answer again: an hour into the night.
 const SOON: i64 = 1_794_777_333_000;

@@ -1,9 +1,9 @@
 //! What must hold of every run, whatever was scripted.
 
-use dogwatch_core::event::{Event, Recorded, WaitEndedBy};
-use dogwatch_core::replay::JournalReplay;
+use dogwatch_core::record::event::{Event, Recorded, WaitEndedBy};
+use dogwatch_core::record::view::View;
 use dogwatch_core::settings::{ReaderName, WatchPolicy};
-use dogwatch_core::view::View;
+use dogwatch_core::watch::replay::JournalReplay;
 use std::collections::{BTreeMap, BTreeSet};
 
 mod ceilings;

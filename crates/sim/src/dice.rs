@@ -1,7 +1,7 @@
 //! Chance that a seed repeats.
 
-use dogwatch_core::dur::Dur;
-use dogwatch_core::idle::draw;
+use dogwatch_core::run::idle::draw;
+use dogwatch_core::time::dur::Dur;
 
 /// Numbers drawn from a seed, one after the other.
 pub struct Dice {

@@ -1,12 +1,12 @@
 //! A plan with every default, to be changed where a test needs it.
 
-use dogwatch_core::dur::{Dur, Limit};
-use dogwatch_core::event::{RunResumed, RunStarted};
-use dogwatch_core::ids::{NodeName, RunId};
-use dogwatch_core::moment::Wall;
+use dogwatch_core::record::event::{RunResumed, RunStarted};
+use dogwatch_core::record::ids::{NodeName, RunId};
 use dogwatch_core::settings::{
     Budget, CheckPolicy, CommandPlan, GraphPlan, NodePlan, Plan, ReaderName, Settings,
 };
+use dogwatch_core::time::dur::{Dur, Limit};
+use dogwatch_core::time::moment::Wall;
 
 pub fn settings() -> Settings {
     Settings::of(vec!["agent".to_owned()], ReaderName::Plain)

@@ -1,19 +1,20 @@
 //! The world: it owns time and jumps from one thing that happens to the next.
 
 use crate::act::{Act, Keeper};
-use crate::{check, plan};
+use crate::check;
+use crate::plan;
 use dogwatch_core::Run;
-use dogwatch_core::decision::{Brief, ContextEntry, Decision};
-use dogwatch_core::dur::Dur;
-use dogwatch_core::event::{EndStep, Event, Pin, Recorded, RunEnded, Sight, WaitEndedBy};
-use dogwatch_core::ids::{Iteration, NodeIx};
-use dogwatch_core::input::Input;
-use dogwatch_core::job::{Exit, Job, JobKind, Snapshot, Worktree};
-use dogwatch_core::moment::{Awake, Boot, Moment, Wall};
-use dogwatch_core::news::Delivery;
+use dogwatch_core::record::event::{EndStep, Event, Pin, Recorded, RunEnded, Sight, WaitEndedBy};
+use dogwatch_core::record::ids::{Iteration, NodeIx};
+use dogwatch_core::record::notification::Delivery;
+use dogwatch_core::record::view::View;
 use dogwatch_core::run::CannotResume;
+use dogwatch_core::run::decision::{Brief, ContextEntry, Decision};
+use dogwatch_core::run::input::Input;
+use dogwatch_core::run::job::{Exit, Job, JobKind, Snapshot, Worktree};
 use dogwatch_core::settings::Plan;
-use dogwatch_core::view::View;
+use dogwatch_core::time::dur::Dur;
+use dogwatch_core::time::moment::{Awake, Boot, Moment, Wall};
 use dogwatch_core::watch::Fact;
 use std::collections::BTreeMap;
 

@@ -1,14 +1,14 @@
 //! Agents in a bad way, in virtual time: one that asks for a person, one that tries again, one that nobody understands.
 
-use dogwatch_core::condition::Strain;
-use dogwatch_core::dur::{Dur, Limit};
-use dogwatch_core::event::{Event, Observation, Outcome};
-use dogwatch_core::ids::{Iteration, NodeIx};
-use dogwatch_core::input::Input;
-use dogwatch_core::job::{Job, JobKind};
-use dogwatch_core::moment::Awake;
+use dogwatch_core::record::event::{Event, Observation, Outcome};
+use dogwatch_core::record::ids::{Iteration, NodeIx};
+use dogwatch_core::record::status::{DoingStatus, State, Status};
+use dogwatch_core::run::input::Input;
+use dogwatch_core::run::job::{Job, JobKind};
 use dogwatch_core::settings::{Plan, ReaderName};
-use dogwatch_core::status::{DoingStatus, State, Status};
+use dogwatch_core::time::dur::{Dur, Limit};
+use dogwatch_core::time::moment::Awake;
+use dogwatch_core::watch::health::Strain;
 use dogwatch_core::watch::{Channel, Fact, ToolStarted};
 use dogwatch_sim::plan::plan;
 use dogwatch_sim::{Act, Drive, World};
@@ -188,7 +188,7 @@ fn a_silent_agent_whose_children_work_gets_the_time_that_effort_buys_and_no_more
         })
     };
     let stopped = |world: &World| {
-        let stop = |r: &dogwatch_core::event::Recorded| match &r.event {
+        let stop = |r: &dogwatch_core::record::event::Recorded| match &r.event {
             Event::HardStop { .. } => Some(r.awake_ms.0 / 1000 - 1),
             _ => None,
         };

@@ -1,11 +1,11 @@
 //! `watchdog.node` and `watchdog.run` in virtual time: they hold in waits, commands, gates, probes and checks.
 
-use dogwatch_core::dur::{Dur, Limit};
-use dogwatch_core::event::{Event, Outcome, RunEnded};
-use dogwatch_core::input::Input;
-use dogwatch_core::job::JobKind;
-use dogwatch_core::moment::Wall;
+use dogwatch_core::record::event::{Event, Outcome, RunEnded};
+use dogwatch_core::run::input::Input;
+use dogwatch_core::run::job::JobKind;
 use dogwatch_core::settings::{IdlePolicy, Plan, Settings, WakePolicy};
+use dogwatch_core::time::dur::{Dur, Limit};
+use dogwatch_core::time::moment::Wall;
 use dogwatch_sim::plan::{checked, command, graph, plan};
 use dogwatch_sim::{Act, Drive, World};
 
@@ -37,7 +37,7 @@ fn assert_ceiling(end: &RunEnded, what: &str) {
 }
 
 fn hard_stops(world: &World) -> Vec<String> {
-    let reason = |e: &dogwatch_core::event::Recorded| match &e.event {
+    let reason = |e: &dogwatch_core::record::event::Recorded| match &e.event {
         Event::HardStop { reason, recoverable, evidence_summary, .. } => {
             assert!(!recoverable && evidence_summary.len() == 4);
             Some(reason.to_string())
@@ -51,7 +51,7 @@ fn hard_stops(world: &World) -> Vec<String> {
 #[test]
 fn a_ceiling_ends_every_kind_of_wait_at_its_moment() {
     type Session = fn() -> Act;
-    let act = |job: dogwatch_core::job::Job, first: Act| match job.kind {
+    let act = |job: dogwatch_core::run::job::Job, first: Act| match job.kind {
         JobKind::Session => first,
         _ => Act::check_fails(1, "no"),
     };
@@ -149,7 +149,7 @@ fn what_a_node_needs_before_its_first_iteration_counts() {
 
 #[test]
 fn in_a_graph_a_ceiling_of_a_node_ends_that_node_and_one_of_the_run_ends_all() {
-    let slow_check = |job: dogwatch_core::job::Job| match job.kind {
+    let slow_check = |job: dogwatch_core::run::job::Job| match job.kind {
         JobKind::Check(_) if job.node.0 == 0 => Act::check_fails(1, "no"),
         _ => Act::works(secs(40)),
     };

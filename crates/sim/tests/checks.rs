@@ -1,14 +1,14 @@
 //! Checks in virtual time: what they decide, what counts as an attempt, and what the next one is told.
 
 use dogwatch_core::Run;
-use dogwatch_core::decision::Decision;
-use dogwatch_core::dur::Dur;
-use dogwatch_core::event::{Event, NodeAttempt, Outcome, Pin};
-use dogwatch_core::input::{EndSignal, Input};
-use dogwatch_core::job::{Job, JobKind};
-use dogwatch_core::moment::Wall;
+use dogwatch_core::record::event::{Event, NodeAttempt, Outcome, Pin};
+use dogwatch_core::record::view::View;
+use dogwatch_core::run::decision::Decision;
+use dogwatch_core::run::input::{EndSignal, Input};
+use dogwatch_core::run::job::{Job, JobKind};
 use dogwatch_core::settings::{IdlePolicy, Tampered};
-use dogwatch_core::view::View;
+use dogwatch_core::time::dur::Dur;
+use dogwatch_core::time::moment::Wall;
 use dogwatch_sim::plan::{checked, resumed};
 use dogwatch_sim::{Act, World};
 

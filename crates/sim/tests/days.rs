@@ -1,13 +1,13 @@
 //! The budget of a day, in virtual time.
 
-use dogwatch_core::day::DayUse;
-use dogwatch_core::dur::Dur;
-use dogwatch_core::event::{Event, Outcome, Usage};
-use dogwatch_core::ids::{Iteration, NodeIx};
-use dogwatch_core::input::Input;
-use dogwatch_core::job::{Job, JobKind};
-use dogwatch_core::moment::Wall;
+use dogwatch_core::record::day::DayUse;
+use dogwatch_core::record::event::{Event, Outcome, Usage};
+use dogwatch_core::record::ids::{Iteration, NodeIx};
+use dogwatch_core::run::input::Input;
+use dogwatch_core::run::job::{Job, JobKind};
 use dogwatch_core::settings::{DayBudget, Plan};
+use dogwatch_core::time::dur::Dur;
+use dogwatch_core::time::moment::Wall;
 use dogwatch_sim::plan::plan;
 use dogwatch_sim::{Act, World};
 

@@ -1,10 +1,10 @@
 //! Graphs in virtual time: order, parallelism, touches, outcomes, budgets, resume.
 
-use dogwatch_core::dur::Dur;
-use dogwatch_core::event::{Event, NodeState, Outcome};
-use dogwatch_core::input::{EndSignal, Input};
-use dogwatch_core::job::{Job, JobKind};
+use dogwatch_core::record::event::{Event, NodeState, Outcome};
+use dogwatch_core::run::input::{EndSignal, Input};
+use dogwatch_core::run::job::{Job, JobKind};
 use dogwatch_core::settings::{IdlePolicy, Plan};
+use dogwatch_core::time::dur::Dur;
 use dogwatch_sim::plan::{graph, plan};
 use dogwatch_sim::{Act, World};
 use std::time::Instant;
@@ -161,7 +161,7 @@ fn an_agent_that_is_not_known_ends_the_whole_graph_at_once() {
 
 #[test]
 fn a_limit_that_one_node_meets_is_waited_for_by_all_with_that_agent() {
-    let resets = dogwatch_core::moment::Wall(1_794_773_733_000 + 600_000);
+    let resets = dogwatch_core::time::moment::Wall(1_794_773_733_000 + 600_000);
     let (word, _, world) = outcome(graph(1, &[("a", &[]), ("b", &["a"]), ("c", &[])]), move |job| {
         match (job.node.0, job.kind, job.iteration.0) {
             (0, JobKind::Session, 1) => Act::limited(Some(resets)),
@@ -270,7 +270,7 @@ fn after_a_resume_a_worktree_is_looked_for_before_anybody_works_in_it() {
 fn an_idle_node_does_not_stop_by_its_count_while_others_work() {
     let mut plan = graph(2, &[("idle", &[]), ("busy", &[])]);
     plan.nodes[0].settings = dogwatch_sim::plan::settings();
-    plan.nodes[1].settings.watchdog.idle = dogwatch_core::dur::Limit::Off;
+    plan.nodes[1].settings.watchdog.idle = dogwatch_core::time::dur::Limit::Off;
     plan.nodes[0].settings.idle =
         Some(IdlePolicy { delay: Dur::from_secs(1), backoff: 1.0, ..IdlePolicy::default() });
     let (word, _, world) = outcome(plan, |job| match (job.node.0, job.kind) {
@@ -291,9 +291,9 @@ fn ten_thousand_nodes_are_scheduled_without_quadratic_cost() {
     plan.nodes = (0..10_000)
         .map(|i| {
             let mut node = template.clone();
-            node.name = dogwatch_core::ids::NodeName::new(&format!("n{i}"));
+            node.name = dogwatch_core::record::ids::NodeName::new(&format!("n{i}"));
             if i >= 100 {
-                node.depends_on = vec![dogwatch_core::ids::NodeName::new(&format!("n{}", i - 100))];
+                node.depends_on = vec![dogwatch_core::record::ids::NodeName::new(&format!("n{}", i - 100))];
             }
             node.touches = vec![format!("src/{i}/**")];
             node

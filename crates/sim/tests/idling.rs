@@ -1,11 +1,11 @@
 //! Idle spells in virtual time: waits, limits, skipping, gates, wakes, pauses.
 
-use dogwatch_core::dur::Dur;
-use dogwatch_core::event::{Event, Outcome, Sight, WaitEndedBy, WaitWhy};
-use dogwatch_core::input::Input;
-use dogwatch_core::job::JobKind;
+use dogwatch_core::record::event::{Event, Outcome, Sight, WaitEndedBy, WaitWhy};
+use dogwatch_core::record::view::Doing;
+use dogwatch_core::run::input::Input;
+use dogwatch_core::run::job::JobKind;
 use dogwatch_core::settings::{IdlePolicy, Plan, Settings, StopAfter, Strategy, WakePolicy};
-use dogwatch_core::view::Doing;
+use dogwatch_core::time::dur::Dur;
 use dogwatch_sim::plan::{command, plan};
 use dogwatch_sim::{Act, Drive, World};
 

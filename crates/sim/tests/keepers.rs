@@ -1,9 +1,9 @@
 //! Keepers that cannot report, and starts that fail for lack of a resource, in virtual time.
 
-use dogwatch_core::dur::Dur;
-use dogwatch_core::event::Event;
-use dogwatch_core::input::{EndSignal, Input};
-use dogwatch_core::job::Job;
+use dogwatch_core::record::event::Event;
+use dogwatch_core::run::input::{EndSignal, Input};
+use dogwatch_core::run::job::Job;
+use dogwatch_core::time::dur::Dur;
 use dogwatch_sim::plan::plan;
 use dogwatch_sim::{Act, Keeper, World};
 use std::cell::Cell;

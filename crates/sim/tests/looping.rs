@@ -1,10 +1,10 @@
 //! The loop in virtual time: iterations, failures, the circuit, budgets, limits.
 
-use dogwatch_core::dur::{Dur, Limit};
-use dogwatch_core::event::{Event, Outcome};
-use dogwatch_core::job::JobKind;
-use dogwatch_core::sign::AgentResult;
+use dogwatch_core::record::event::{Event, Outcome};
+use dogwatch_core::run::job::JobKind;
+use dogwatch_core::time::dur::{Dur, Limit};
 use dogwatch_core::watch::StopReason;
+use dogwatch_core::watch::sign::AgentResult;
 use dogwatch_sim::plan::{command, plan, session_limit};
 use dogwatch_sim::{Act, World};
 
@@ -287,7 +287,7 @@ fn an_authentication_failure_stops_at_once() {
 
 #[test]
 fn a_late_or_spurious_wake_up_changes_nothing() {
-    use dogwatch_core::input::Input;
+    use dogwatch_core::run::input::Input;
     let mut world = World::new(plan(|s| s.max_iterations = Some(2)), |_| Act::works(MINUTE));
     for second in 0..200 {
         world = world.at(Dur::from_secs(second), Input::TimePassed);

@@ -1,14 +1,14 @@
 //! Every row of the recovery table in virtual time: stuck, error loop, crash, limits, authentication, a missing
 //! program, failing checks, ceilings.
 
-use dogwatch_core::condition::Strain;
-use dogwatch_core::dur::{Dur, Limit};
-use dogwatch_core::event::{Event, Observation, Outcome, RecoveryPlanned};
-use dogwatch_core::ids::{Iteration, NodeIx};
-use dogwatch_core::input::Input;
-use dogwatch_core::job::{Job, JobKind};
-use dogwatch_core::moment::{Awake, Wall};
+use dogwatch_core::record::event::{Event, Observation, Outcome, RecoveryPlanned};
+use dogwatch_core::record::ids::{Iteration, NodeIx};
+use dogwatch_core::run::input::Input;
+use dogwatch_core::run::job::{Job, JobKind};
 use dogwatch_core::settings::{AgentPlan, ReaderName, Settings};
+use dogwatch_core::time::dur::{Dur, Limit};
+use dogwatch_core::time::moment::{Awake, Wall};
+use dogwatch_core::watch::health::Strain;
 use dogwatch_core::watch::{Channel, Fact};
 use dogwatch_sim::plan::{checked, plan, session_limit};
 use dogwatch_sim::{Act, Drive, World};

@@ -1,10 +1,10 @@
 //! Work that a killed supervisor left is in a snapshot before anything can change it.
 
-use dogwatch_core::dur::Dur;
-use dogwatch_core::event::{Event, Outcome};
-use dogwatch_core::input::{EndSignal, Input};
-use dogwatch_core::job::{Job, JobKind};
+use dogwatch_core::record::event::{Event, Outcome};
+use dogwatch_core::run::input::{EndSignal, Input};
+use dogwatch_core::run::job::{Job, JobKind};
 use dogwatch_core::settings::Plan;
+use dogwatch_core::time::dur::Dur;
 use dogwatch_sim::plan::{command, graph, plan};
 use dogwatch_sim::{Act, Drive, World};
 

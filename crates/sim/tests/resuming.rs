@@ -1,10 +1,10 @@
 //! Killed at any moment, the run goes on where it was.
 
-use dogwatch_core::dur::Dur;
-use dogwatch_core::event::{Outcome, WaitEndedBy};
-use dogwatch_core::input::Input;
+use dogwatch_core::record::event::{Outcome, WaitEndedBy};
 use dogwatch_core::run::CannotResume;
+use dogwatch_core::run::input::Input;
 use dogwatch_core::settings::{IdlePolicy, Plan};
+use dogwatch_core::time::dur::Dur;
 use dogwatch_sim::plan::plan;
 use dogwatch_sim::{Act, Drive, World};
 
@@ -134,7 +134,7 @@ fn wake_continues_a_run_that_went_to_sleep_and_resume_does_not() {
 
 #[test]
 fn what_a_person_stopped_a_person_may_go_on_with() {
-    for stop in [Input::StopAsked, Input::EndAsked(dogwatch_core::input::EndSignal::HangUp)] {
+    for stop in [Input::StopAsked, Input::EndAsked(dogwatch_core::run::input::EndSignal::HangUp)] {
         let mut world = World::new(five(), |_| Act::works(MINUTE)).at(Dur::from_secs(90), stop);
         let end = world.end();
         assert!(matches!(end.outcome, Outcome::Stopped | Outcome::Interrupted));

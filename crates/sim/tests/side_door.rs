@@ -1,13 +1,13 @@
 //! Seed 001, the MCP part: calls are evidence, heartbeats are not. Virtual time.
 
-use dogwatch_core::dur::{Dur, Limit};
-use dogwatch_core::event::Event;
-use dogwatch_core::ids::{Iteration, NodeIx};
-use dogwatch_core::input::Input;
-use dogwatch_core::job::{Job, JobKind};
-use dogwatch_core::moment::Awake;
-use dogwatch_core::side::{Answer, Heard, Phase, Said, SideDoor};
-use dogwatch_core::view::NodeView;
+use dogwatch_core::record::event::Event;
+use dogwatch_core::record::ids::{Iteration, NodeIx};
+use dogwatch_core::record::view::NodeView;
+use dogwatch_core::run::agent_channel::{Answer, Heard, Phase, Said, SideDoor};
+use dogwatch_core::run::input::Input;
+use dogwatch_core::run::job::{Job, JobKind};
+use dogwatch_core::time::dur::{Dur, Limit};
+use dogwatch_core::time::moment::Awake;
 use dogwatch_core::watch::StopReason;
 use dogwatch_sim::{Act, Drive, World, plan};
 
@@ -44,7 +44,7 @@ fn node() -> NodeView {
 }
 
 fn stops(world: &World) -> Vec<(StopReason, u64)> {
-    let stop = |e: &dogwatch_core::event::Recorded| match &e.event {
+    let stop = |e: &dogwatch_core::record::event::Recorded| match &e.event {
         Event::HardStop { reason, .. } => Some((*reason, e.awake_ms.0 - 1_000)),
         _ => None,
     };

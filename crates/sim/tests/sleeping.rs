@@ -1,12 +1,12 @@
 //! What follows an idle stop, in virtual time: the run ends, or sleeps until it is woken.
 
-use dogwatch_core::dur::Dur;
-use dogwatch_core::event::{Event, Outcome, WaitEndedBy};
-use dogwatch_core::input::{EndSignal, Input};
-use dogwatch_core::job::JobKind;
+use dogwatch_core::record::event::{Event, Outcome, WaitEndedBy};
+use dogwatch_core::record::status::{OrchestratorStatus, State, Status};
+use dogwatch_core::run::input::{EndSignal, Input};
+use dogwatch_core::run::job::JobKind;
 use dogwatch_core::settings::{AfterStop, IdlePolicy, Plan, StopAfter, WakePolicy};
-use dogwatch_core::status::{OrchestratorStatus, State, Status};
-use dogwatch_core::timer::Wakeup;
+use dogwatch_core::time::dur::Dur;
+use dogwatch_core::time::timer::Wakeup;
 use dogwatch_sim::plan::plan;
 use dogwatch_sim::{Act, Drive, World};
 

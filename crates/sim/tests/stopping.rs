@@ -1,9 +1,9 @@
 //! Stopping in virtual time: Ctrl-C once, twice, three times; TERM, HUP; in a session and in a wait.
 
-use dogwatch_core::dur::Dur;
-use dogwatch_core::event::{Outcome, WaitEndedBy};
-use dogwatch_core::input::{EndSignal, Input};
+use dogwatch_core::record::event::{Outcome, WaitEndedBy};
+use dogwatch_core::run::input::{EndSignal, Input};
 use dogwatch_core::settings::Plan;
+use dogwatch_core::time::dur::Dur;
 use dogwatch_sim::plan::plan;
 use dogwatch_sim::{Act, World};
 

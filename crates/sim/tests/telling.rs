@@ -1,11 +1,11 @@
 //! Telling those who do not look, in virtual time: what is news, told once, and delaying nothing.
 
-use dogwatch_core::dur::{Dur, Limit};
-use dogwatch_core::event::{Observation, Outcome};
-use dogwatch_core::input::{EndSignal, Input};
-use dogwatch_core::news::{How, MAX_UNTOLD, NewsKind, NotifyPolicy, Webhook};
+use dogwatch_core::record::event::{Observation, Outcome};
+use dogwatch_core::record::notification::{How, MAX_UNTOLD, NewsKind, NotifyPolicy, Webhook};
+use dogwatch_core::run::input::{EndSignal, Input};
 use dogwatch_core::settings::{Plan, Settings};
-use dogwatch_core::sign::{Limit as Refusal, LimitKind};
+use dogwatch_core::time::dur::{Dur, Limit};
+use dogwatch_core::watch::sign::{Limit as Refusal, LimitKind};
 use dogwatch_core::watch::{Channel, Fact};
 use dogwatch_sim::plan::plan;
 use dogwatch_sim::{Act, Drive, World};
@@ -35,7 +35,7 @@ fn hangs_twice(s: &mut Settings) {
     s.max_iterations = Some(3);
 }
 
-fn twice(job: dogwatch_core::job::Job) -> Act {
+fn twice(job: dogwatch_core::run::job::Job) -> Act {
     if job.iteration.0 <= 2 { Act::hangs() } else { Act::works(MINUTE) }
 }
 
@@ -130,7 +130,7 @@ fn nothing_begins_while_only_the_end_is_left_to_tell() {
     let plan = telling(|s| s.delay = Dur::from_secs(5));
     let mut world = World::new(plan, |_| Act::works(MINUTE)).at(Dur::from_secs(62), Input::StopAsked);
     world.telling_takes = None;
-    world.now(Input::WakeAsked(dogwatch_core::event::WaitEndedBy::Api));
+    world.now(Input::WakeAsked(dogwatch_core::record::event::WaitEndedBy::Api));
     let end = world.end();
     assert_eq!((end.outcome, end.completed), (Outcome::Stopped, 1));
     assert_eq!(world.sessions.len(), 1, "the wait of 5 s was over within the 12 s, and nothing began");
@@ -205,17 +205,17 @@ fn secrets_are_not_told() {
 
 #[test]
 fn a_question_is_told_and_a_second_one_is_another() {
-    let job = dogwatch_core::job::Job {
-        node: dogwatch_core::ids::NodeIx(0),
-        iteration: dogwatch_core::ids::Iteration(1),
-        kind: dogwatch_core::job::JobKind::Session,
+    let job = dogwatch_core::run::job::Job {
+        node: dogwatch_core::record::ids::NodeIx(0),
+        iteration: dogwatch_core::record::ids::Iteration(1),
+        kind: dogwatch_core::run::job::JobKind::Session,
     };
     let asks = |what: &str| Input::Noted { job, fact: Fact::NeedsHuman { what: what.to_owned() } };
     let plan = telling(|s| {
         s.notify.on = vec![NewsKind::NeedsHuman];
         s.max_iterations = Some(1);
     });
-    let works_on = Observation::single(Channel::Stdout, dogwatch_core::moment::Awake(31_000));
+    let works_on = Observation::single(Channel::Stdout, dogwatch_core::time::moment::Awake(31_000));
     let mut world = World::new(plan, |_| Act::works(MINUTE))
         .at(Dur::from_secs(10), asks("may I delete it?"))
         .at(Dur::from_secs(30), Input::Observed { job, seen: works_on })

@@ -2,8 +2,8 @@
 
 use crate::bundle;
 use crate::thin::{self, Thinned};
-use dogwatch_core::event::Recorded;
-use dogwatch_core::status::Status;
+use dogwatch_core::record::event::Recorded;
+use dogwatch_core::record::status::Status;
 use serde::Serialize;
 use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};

@@ -1,10 +1,10 @@
 //! Reduces the events of a run to a size limit. Important events are kept; progress records are merged in coarser and
 //! coarser steps until the rest fits.
 
-use dogwatch_core::dur::Dur;
-use dogwatch_core::event::{Event, Observation, Recorded};
-use dogwatch_core::ids::{Iteration, NodeName};
-use dogwatch_core::moment::{Awake, Wall};
+use dogwatch_core::record::event::{Event, Observation, Recorded};
+use dogwatch_core::record::ids::{Iteration, NodeName};
+use dogwatch_core::time::dur::Dur;
+use dogwatch_core::time::moment::{Awake, Wall};
 use dogwatch_core::watch::{Channel, Fact};
 use serde::Serialize;
 use serde_json::value::{RawValue, to_raw_value};

@@ -1,11 +1,11 @@
 //! The content of a report, and its size limit.
 
-use dogwatch_core::dur::Dur;
-use dogwatch_core::event::{Cause, Event, IterationEnd, Observation, Recorded};
-use dogwatch_core::ids::{Iteration, NodeName};
-use dogwatch_core::moment::{Awake, Boot, Moment, Wall};
-use dogwatch_core::status::Status;
-use dogwatch_core::view::View;
+use dogwatch_core::record::event::{Cause, Event, IterationEnd, Observation, Recorded};
+use dogwatch_core::record::ids::{Iteration, NodeName};
+use dogwatch_core::record::status::Status;
+use dogwatch_core::record::view::View;
+use dogwatch_core::time::dur::Dur;
+use dogwatch_core::time::moment::{Awake, Boot, Moment, Wall};
 use dogwatch_core::watch::{Channel, Fact, ToolStarted};
 use dogwatch_sim::plan;
 use dogwatch_web::{MAX_REPORT, Subject, report};

@@ -5,7 +5,7 @@
 
 use crate::json::{Json, Raw};
 use crate::reader::MAX_NAME;
-use dogwatch_core::sign::{Heartbeats, Sign};
+use dogwatch_core::watch::sign::{Heartbeats, Sign};
 
 /// So many running subagents, and so many tasks in the background, are remembered.
 const MAX_TASKS: usize = 64;

@@ -3,8 +3,8 @@
 
 use crate::json::{Json, Raw};
 use crate::reader::MAX_NAME;
-use dogwatch_core::hash;
-use dogwatch_core::sign::Sign;
+use dogwatch_core::record::hash;
+use dogwatch_core::watch::sign::Sign;
 
 /// So many running subagents are remembered.
 const MAX_AGENTS: usize = 64;

@@ -7,9 +7,9 @@ use crate::limits::status_in;
 use crate::lines::Line;
 use crate::reader::{MAX_ERROR, Reader};
 use crate::trail::claude_did_something;
-use dogwatch_core::moment::Wall;
 use dogwatch_core::settings::ReaderName;
-use dogwatch_core::sign::Sign;
+use dogwatch_core::time::moment::Wall;
+use dogwatch_core::watch::sign::Sign;
 
 /// The most calls in flight that are remembered.
 const MAX_OPEN: usize = 256;

@@ -6,9 +6,9 @@ use crate::json::{Json, Raw};
 use crate::limits::status_in;
 use crate::reader::{MAX_ERROR, MAX_NAME};
 use crate::tools::{Args, COLLAB, ended_with_text, started};
-use dogwatch_core::moment::Wall;
 use dogwatch_core::settings::ReaderName;
-use dogwatch_core::sign::Sign;
+use dogwatch_core::time::moment::Wall;
+use dogwatch_core::watch::sign::Sign;
 use std::borrow::Cow;
 
 /// The lines of a command's output in which Codex writes how the command ended.

@@ -10,9 +10,9 @@ mod codex;
 use crate::json::Json;
 use claude::Claude;
 use codex::Codex;
-use dogwatch_core::moment::Wall;
 use dogwatch_core::settings::ReaderName;
-use dogwatch_core::sign::Sign;
+use dogwatch_core::time::moment::Wall;
+use dogwatch_core::watch::sign::Sign;
 
 /// The format of a transcript.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -65,7 +65,7 @@ fn loop_summary(file: &LoopFile, planned: &Planned) -> String {
     format!(
         "{}: ok (agent `{}` read as {}, {}, {checks}prompt of {})\n",
         file.shown(),
-        dogwatch_core::redact::argv(&settings.agent).join(" "),
+        dogwatch_core::text::redact::argv(&settings.agent).join(" "),
         settings.reader,
         words::count(settings.commands.len() as u64, "command"),
         words::count(planned.prompt_bytes as u64, "byte"),

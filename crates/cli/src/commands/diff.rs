@@ -2,9 +2,9 @@ use crate::color;
 use crate::error::Failure;
 use crate::runs::Which;
 use crate::snapshot_index::SnapshotIndex;
-use dogwatch_core::ids::Iteration;
+use dogwatch_core::record::ids::Iteration;
 use dogwatch_core::text::printable_bytes;
-use dogwatch_host::snapshot::{self, DiffWish};
+use dogwatch_host::git::snapshot::{self, DiffWish};
 use std::io::{BufRead, BufReader, ErrorKind, IsTerminal, Read, Write};
 use std::process::{Command, Stdio};
 

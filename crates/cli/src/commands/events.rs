@@ -1,6 +1,6 @@
 use crate::error::Failure;
 use crate::runs::{FoundRun, Which};
-use dogwatch_host::journal;
+use dogwatch_host::store::journal;
 use std::io::{BufRead, BufReader, ErrorKind, Write};
 
 /// Print the events of a run as JSON lines
@@ -48,7 +48,7 @@ fn from_record(args: &Args, found: &FoundRun) -> Result<u8, Failure> {
     }
     let path = found.dir.join(journal::FILE);
     let cannot = |e: std::io::Error| Failure::usage(format!("cannot read {}: {e}", path.display()));
-    let file = BufReader::new(dogwatch_host::safe_file::read(&path).map_err(cannot)?);
+    let file = BufReader::new(dogwatch_host::store::safe_file::read(&path).map_err(cannot)?);
     for line in file.split(b'\n') {
         let line = line.map_err(cannot)?;
         // Only a torn last line is not an event. `status` and `resume` report it.

@@ -3,9 +3,9 @@
 use crate::error::{Failure, print_findings};
 use clap::builder::PossibleValuesParser;
 use dogwatch_config::{Flags, Source, Sources, load};
-use dogwatch_core::dur::Limit;
 use dogwatch_core::settings::{Profile, ReaderName, WatchPolicy};
 use dogwatch_core::text::printable;
+use dogwatch_core::time::dur::Limit;
 use dogwatch_host::exec::{self, Outcome, Plan, Refused};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::ffi::OsString;

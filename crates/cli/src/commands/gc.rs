@@ -1,8 +1,8 @@
 use crate::error::Failure;
 use crate::runs::{registered, state_dir};
 use crate::screen::words;
-use dogwatch_core::dur::Dur;
 use dogwatch_core::text::printable;
+use dogwatch_core::time::dur::Dur;
 use dogwatch_host::clock;
 use plan::{Plan, Retention};
 use std::collections::BTreeSet;

@@ -2,7 +2,7 @@ use crate::color;
 use crate::error::Failure;
 use crate::runs::{FoundRun, registered, runs_in, state_dir};
 use crate::screen::{fit, paint, width};
-use dogwatch_host::registry::MAX_LISTED;
+use dogwatch_host::store::registry::MAX_LISTED;
 use past::{Past, Project, Unreadable};
 use std::io::IsTerminal;
 use std::path::PathBuf;

@@ -4,11 +4,11 @@ use crate::color;
 use crate::error::Failure;
 use crate::runs::{FoundRun, runs_in, state_dir};
 use crate::screen::{Line, Tone, fit, paint, width, words};
-use dogwatch_core::event::RunEnded;
-use dogwatch_core::moment::Wall;
-use dogwatch_core::status::{DoingStatus, State, Status};
+use dogwatch_core::record::event::RunEnded;
+use dogwatch_core::record::status::{DoingStatus, State, Status};
+use dogwatch_core::record::view::View;
 use dogwatch_core::text::{one_line, printable};
-use dogwatch_core::view::View;
+use dogwatch_core::time::moment::Wall;
 use dogwatch_host::clock;
 use std::io::IsTerminal;
 

@@ -1,5 +1,5 @@
 use crate::error::Failure;
-use dogwatch_host::door::{FILE_VAR, SessionFile};
+use dogwatch_host::driver::mcp_setup::{FILE_VAR, SessionFile};
 use rustix::process::{Pid, PidfdFlags, getppid, pidfd_open};
 use std::ffi::OsString;
 use std::io;
@@ -56,7 +56,7 @@ pub fn run(args: &Args) -> Result<u8, Failure> {
     let session = SessionFile::read(&path)
         .map_err(|e| Failure::usage(format!("cannot read the session file {}: {e}", path.display())))?;
     // `exec` resets this mark, so a process that becomes the command does not keep it.
-    dogwatch_host::sample::be_a_door();
+    dogwatch_host::process::sample::be_a_door();
     match (args.http, args.beside) {
         (Some(_), Some(pid)) => serve_beside(session, &path, pid),
         (Some(at), None) => serve_http(session, &path, at, &args.command),

@@ -1,7 +1,7 @@
 use crate::error::Failure;
 use crate::runs::{FoundRun, Which};
-use dogwatch_core::story::Story;
-use dogwatch_core::view::View;
+use dogwatch_core::record::summary::Story;
+use dogwatch_core::record::view::View;
 use std::path::PathBuf;
 
 mod html;

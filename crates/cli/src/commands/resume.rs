@@ -4,14 +4,14 @@ use crate::runs::{FoundRun, Which};
 use crate::secrets;
 use crate::supervise::{Ready, hold, supervise};
 use dogwatch_core::Run;
-use dogwatch_core::event::{RunResumed, RunStarted};
-use dogwatch_core::input::Input;
+use dogwatch_core::record::event::{RunResumed, RunStarted};
+use dogwatch_core::record::view::View;
 use dogwatch_core::run::CannotResume;
-use dogwatch_core::view::View;
+use dogwatch_core::run::input::Input;
 use dogwatch_host::clock;
-use dogwatch_host::home::StateDir;
-use dogwatch_host::journal::{Journal, Loaded, repair};
-use dogwatch_host::lock::Place;
+use dogwatch_host::store::home::StateDir;
+use dogwatch_host::store::journal::{Journal, Loaded, repair};
+use dogwatch_host::store::lock::Place;
 use std::path::Path;
 
 /// Unpause a run, or continue one whose supervisor died

@@ -3,14 +3,14 @@ use crate::loading::{LoopFile, Planned, SettingFlags};
 use crate::secrets;
 use crate::supervise::{Ready, hold, random, supervise};
 use dogwatch_core::Run;
-use dogwatch_core::event::RunStarted;
-use dogwatch_core::ids::RunId;
-use dogwatch_core::input::Input;
-use dogwatch_core::redact;
+use dogwatch_core::record::event::RunStarted;
+use dogwatch_core::record::ids::RunId;
+use dogwatch_core::run::input::Input;
+use dogwatch_core::text::redact;
 use dogwatch_host::clock;
-use dogwatch_host::home::{STATE_DIR, StateDir};
-use dogwatch_host::journal::{Journal, MAX_LINE};
-use dogwatch_host::lock::Place;
+use dogwatch_host::store::home::{STATE_DIR, StateDir};
+use dogwatch_host::store::journal::{Journal, MAX_LINE};
+use dogwatch_host::store::lock::Place;
 use std::path::PathBuf;
 
 /// Loop an agent over a prompt, or run a graph of nodes
@@ -54,7 +54,7 @@ pub fn run(args: Args) -> Result<u8, Failure> {
     let place = Place { work_dir: &file.work_dir, loop_file: &file.path, state_dir: &state };
     let held = hold(place, &run_id)?;
     let mut loaded = loaded;
-    let git = dogwatch_host::home::work_tree(&file.work_dir).join(".git").exists();
+    let git = dogwatch_host::store::home::work_tree(&file.work_dir).join(".git").exists();
     loaded.plan.snapshots = git;
     let no_record = |e: std::io::Error| {
         Failure::with_hint(

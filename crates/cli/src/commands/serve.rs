@@ -1,8 +1,9 @@
+use crate::detached;
 use crate::error::Failure;
-use crate::{detached, loading};
-use dogwatch_host::registry::Registry;
+use crate::loading;
+use dogwatch_host::store::registry::Registry;
+use dogwatch_host::store::token::Token;
 use dogwatch_host::sys::{self, SignalFd};
-use dogwatch_host::token::Token;
 use dogwatch_server::{MachineSetup, serve_machine};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;

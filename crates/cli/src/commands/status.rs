@@ -2,7 +2,7 @@ mod text;
 
 use crate::error::Failure;
 use crate::runs::{FoundRun, Which};
-use dogwatch_core::status::{OrchestratorStatus, Status};
+use dogwatch_core::record::status::{OrchestratorStatus, Status};
 use dogwatch_host::clock;
 pub use text::{headline, text};
 

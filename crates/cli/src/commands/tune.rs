@@ -1,11 +1,11 @@
 use crate::error::Failure;
 use crate::runs::{FoundRun, registered, runs_in, state_dir};
 use crate::screen::words;
-use dogwatch_core::dur::Limit;
-use dogwatch_core::event::{Event, Recorded};
-use dogwatch_core::replay::{JournalReplay, Replayed};
+use dogwatch_core::record::event::{Event, Recorded};
 use dogwatch_core::settings::{ReaderName, WatchPolicy};
-use dogwatch_core::tune::{Advice, Key, Kind, Trial, advise};
+use dogwatch_core::time::dur::Limit;
+use dogwatch_core::watch::replay::{JournalReplay, Replayed};
+use dogwatch_core::watch::tune::{Advice, Key, Kind, Trial, advise};
 use std::path::PathBuf;
 
 /// Propose watchdog limits from the recorded sessions
@@ -187,8 +187,8 @@ fn of_trial(trial: &Trial, advice: &Advice, tuned: &Tuned) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use dogwatch_core::dur::Dur;
-    use dogwatch_core::tune::Samples;
+    use dogwatch_core::time::dur::Dur;
+    use dogwatch_core::watch::tune::Samples;
 
     #[test]
     fn what_is_proposed_can_be_put_into_a_file() {

@@ -2,7 +2,7 @@ use super::resume::go_on;
 use crate::detached;
 use crate::error::Failure;
 use crate::runs::Which;
-use dogwatch_core::event::Outcome;
+use dogwatch_core::record::event::Outcome;
 
 /// Start the next iteration of a waiting run now
 ///

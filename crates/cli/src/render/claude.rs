@@ -3,7 +3,7 @@
 use super::page::Page;
 use super::{content, subject, text};
 use crate::screen::words;
-use dogwatch_core::dur::Dur;
+use dogwatch_core::time::dur::Dur;
 use serde_json::Value;
 use std::borrow::Cow;
 

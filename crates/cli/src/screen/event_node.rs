@@ -1,7 +1,7 @@
 //! Finds the node that an event belongs to.
 
-use dogwatch_core::event::Event;
-use dogwatch_core::ids::NodeName;
+use dogwatch_core::record::event::Event;
+use dogwatch_core::record::ids::NodeName;
 
 /// Returns the node of an event, or `None` if the event concerns the whole run.
 pub fn event_node(event: &Event) -> Option<&NodeName> {

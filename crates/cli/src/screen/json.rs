@@ -4,11 +4,11 @@
 //! misses no events.
 
 use super::Lost;
-use dogwatch_core::event::Recorded;
-use dogwatch_core::moment::Moment;
-use dogwatch_core::view::View;
+use dogwatch_core::record::event::Recorded;
+use dogwatch_core::record::view::View;
+use dogwatch_core::time::moment::Moment;
 use dogwatch_host::driver::Front;
-use dogwatch_host::journal;
+use dogwatch_host::store::journal;
 use std::io::{self, BufRead, BufReader, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -100,7 +100,7 @@ impl Shared {
 
     /// Copies the journal from byte `from` on. The bytes before that hold the first `printed` events.
     fn copy(&self, path: &Path, from: u64, mut printed: u64, lost: &Lost) {
-        let Ok(mut file) = dogwatch_host::safe_file::read(path) else {
+        let Ok(mut file) = dogwatch_host::store::safe_file::read(path) else {
             return self.change(|s| s.printed = u64::MAX);
         };
         if file.seek(SeekFrom::Start(from)).is_err() {

@@ -5,15 +5,15 @@ use super::event_node::event_node;
 use super::terminal::paint;
 use super::words;
 use super::writer::Writer;
-use dogwatch_core::dur::Dur;
-use dogwatch_core::event::{
+use dogwatch_core::record::event::{
     Event, HumanEndedBy, NodeState, Outcome, Recorded, RunEnded, RunStarted, WaitEndedBy, WaitWhy,
 };
-use dogwatch_core::ids::NodeName;
-use dogwatch_core::moment::Moment;
+use dogwatch_core::record::ids::NodeName;
+use dogwatch_core::record::view::View;
 use dogwatch_core::settings::{AfterStop, Tampered};
 use dogwatch_core::text::{one_line, printable};
-use dogwatch_core::view::View;
+use dogwatch_core::time::dur::Dur;
+use dogwatch_core::time::moment::Moment;
 use dogwatch_host::driver::Front;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -1,15 +1,15 @@
 //! Formats durations, sizes, counts and events as text.
 
 use super::lines::{Line, Tone, line};
-use dogwatch_core::dur::Dur;
-use dogwatch_core::event::{
+use dogwatch_core::record::event::{
     CommandFinished, EndStep, EndedBy, NodeAttempt, RecoveryPlanned, Report, ReportKind, SessionEnded,
     WaitWhy,
 };
-use dogwatch_core::moment::Wall;
-use dogwatch_core::recovery::Action;
+use dogwatch_core::record::view::Used;
+use dogwatch_core::run::recovery::Action;
 use dogwatch_core::text::one_line;
-use dogwatch_core::view::Used;
+use dogwatch_core::time::dur::Dur;
+use dogwatch_core::time::moment::Wall;
 
 /// The most of an agent's text to show on a line, in bytes.
 const MAX_SAID: usize = 100;

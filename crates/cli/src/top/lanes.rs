@@ -1,10 +1,10 @@
 //! The activity of a run on a time axis: a lane per channel, and lanes for sessions, waits, checks and verdicts. The
 //! lanes are folded from the events and bounded in size: when a lane is full, neighboring stretches are merged.
 
-use dogwatch_core::dur::Dur;
-use dogwatch_core::event::{Event, Recorded, WaitWhy};
-use dogwatch_core::ids::NodeName;
-use dogwatch_core::moment::Awake;
+use dogwatch_core::record::event::{Event, Recorded, WaitWhy};
+use dogwatch_core::record::ids::NodeName;
+use dogwatch_core::time::dur::Dur;
+use dogwatch_core::time::moment::Awake;
 use dogwatch_core::watch::{Channel, Fact};
 use std::collections::{BTreeMap, BTreeSet};
 

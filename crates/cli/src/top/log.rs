@@ -2,10 +2,10 @@
 
 use crate::screen::event_node::event_node;
 use crate::screen::{Tone, words};
-use dogwatch_core::event::{Event, IterationEnd, Recorded, WaitEndedBy};
-use dogwatch_core::ids::NodeName;
-use dogwatch_core::moment::Wall;
+use dogwatch_core::record::event::{Event, IterationEnd, Recorded, WaitEndedBy};
+use dogwatch_core::record::ids::NodeName;
 use dogwatch_core::text::printable;
+use dogwatch_core::time::moment::Wall;
 use dogwatch_core::watch::{Channel, Evidence};
 use std::collections::VecDeque;
 
@@ -176,7 +176,7 @@ fn sentence(event: &Event) -> Option<(Tone, String)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use dogwatch_core::moment::Moment;
+    use dogwatch_core::time::moment::Moment;
 
     fn message(seq: u64, text: &str) -> Recorded {
         Recorded::new(seq, Moment::default(), Event::Told { text: text.to_owned() })

@@ -4,12 +4,12 @@
 use super::keys::Key;
 use super::page::Page;
 use crate::screen::Tone;
-use dogwatch_core::event::{Outcome, Recorded};
-use dogwatch_core::ids::RunId;
-use dogwatch_core::moment::Moment;
-use dogwatch_core::status::{DoingStatus, State, Status};
+use dogwatch_core::record::event::{Outcome, Recorded};
+use dogwatch_core::record::ids::RunId;
+use dogwatch_core::record::status::{DoingStatus, State, Status};
+use dogwatch_core::record::view::View;
 use dogwatch_core::text::one_line;
-use dogwatch_core::view::View;
+use dogwatch_core::time::moment::Moment;
 use std::collections::BTreeSet;
 use std::path::Path;
 
@@ -132,7 +132,7 @@ impl Row {
 
     /// Returns whether the row shows something that changes with time.
     fn counts(&self, now: Moment) -> bool {
-        let doing = |n: &dogwatch_core::status::NodeStatus| match &n.doing {
+        let doing = |n: &dogwatch_core::record::status::NodeStatus| match &n.doing {
             DoingStatus::Working { .. } => true,
             DoingStatus::Waiting { left_s, .. } => left_s.is_some(),
             DoingStatus::Nothing | DoingStatus::Preparing | DoingStatus::Checking => false,

@@ -3,8 +3,8 @@
 use super::keys::Key;
 use super::lanes::Lanes;
 use super::log::{Entry, Log};
-use dogwatch_core::event::Recorded;
-use dogwatch_core::ids::RunId;
+use dogwatch_core::record::event::Recorded;
+use dogwatch_core::record::ids::RunId;
 
 /// The shortest window, in milliseconds.
 const MIN_SPAN: i64 = 10_000;

@@ -1,7 +1,7 @@
 //! Reads a journal as it grows: only new lines, in bounded pieces.
 
-use dogwatch_core::event::Recorded;
-use dogwatch_host::journal;
+use dogwatch_core::record::event::Recorded;
+use dogwatch_host::store::journal;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::os::unix::fs::FileExt;
@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 /// The most bytes to read at once, so that keys are handled while a long journal is read.
 pub const PIECE: usize = 512 * 1024;
 /// The longest line. dogwatch writes no longer ones, so a longer line is skipped.
-pub const MAX_TAIL_LINE: usize = dogwatch_host::journal::MAX_LINE;
+pub const MAX_TAIL_LINE: usize = dogwatch_host::store::journal::MAX_LINE;
 
 /// A journal that is read as it grows.
 pub struct Tail {
@@ -64,14 +64,14 @@ impl Tail {
     /// A journal that is shorter than the complete lines read so far is a different one.
     fn open(&mut self) -> io::Result<bool> {
         let Some(file) = &mut self.file else {
-            self.file = Some(dogwatch_host::safe_file::read(&self.path)?);
+            self.file = Some(dogwatch_host::store::safe_file::read(&self.path)?);
             return Ok(false);
         };
         let whole = self.read - self.rest.len() as u64;
         let length = file.metadata()?.len();
         if length < whole || (self.skipping && length < self.read) {
             self.rewind();
-            self.file = Some(dogwatch_host::safe_file::read(&self.path)?);
+            self.file = Some(dogwatch_host::store::safe_file::read(&self.path)?);
             return Ok(true);
         }
         let mut there = vec![0; self.rest.len()];
@@ -107,8 +107,8 @@ impl Tail {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use dogwatch_core::event::Event;
-    use dogwatch_core::moment::Moment;
+    use dogwatch_core::record::event::Event;
+    use dogwatch_core::time::moment::Moment;
     use std::io::Write;
 
     fn line(seq: u64) -> String {

@@ -3,13 +3,13 @@
 use super::draw::{Look, draw};
 use super::keys::Key;
 use super::model::{Act, Input, Known, MAX_ROWS, Order, Top};
-use dogwatch_core::dur::Dur;
-use dogwatch_core::event::{
+use dogwatch_core::record::event::{
     Event, Observation, Outcome, Recorded, RunEnded, RunStarted, WaitEndedBy, WaitWhy,
 };
-use dogwatch_core::ids::{Iteration, NodeName, RunId};
-use dogwatch_core::moment::{Awake, Boot, Moment, Wall};
+use dogwatch_core::record::ids::{Iteration, NodeName, RunId};
 use dogwatch_core::settings::{NodePlan, Plan, ReaderName, Settings};
+use dogwatch_core::time::dur::Dur;
+use dogwatch_core::time::moment::{Awake, Boot, Moment, Wall};
 use dogwatch_core::watch::{Channel, Evidence, StopReason};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
@@ -74,7 +74,11 @@ impl Book {
         let iteration = Iteration(1);
         self.add(
             second,
-            Event::IterationStarted { node: node(), iteration, cause: dogwatch_core::event::Cause::First },
+            Event::IterationStarted {
+                node: node(),
+                iteration,
+                cause: dogwatch_core::record::event::Cause::First,
+            },
         );
         self.add(
             second,
@@ -473,7 +477,7 @@ fn checks_have_a_lane_and_lines_of_a_graph_name_their_node() {
     let Event::RunStarted(started) = &mut book.events[0].event else { panic!("the first") };
     started.nodes.push(NodeName::new("docs"));
     let attempt = |converged| {
-        Event::NodeAttempt(dogwatch_core::event::NodeAttempt {
+        Event::NodeAttempt(dogwatch_core::record::event::NodeAttempt {
             node: node(),
             iteration: Iteration(1),
             duration_s: Dur::from_secs(50),

@@ -1,7 +1,7 @@
 //! The sources that wake `top`: journals that grow, the list of runs, and supervisors that exit. The kernel reports
 //! all of them; nothing polls.
 
-use dogwatch_core::ids::RunId;
+use dogwatch_core::record::ids::RunId;
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
@@ -121,7 +121,7 @@ mod tests {
         std::fs::write(&journal, "").expect("writes");
         let list = dir.path().join("runs");
         std::fs::create_dir(&list).expect("makes it");
-        let id = RunId::new(dogwatch_core::moment::Wall(1_794_773_733_000), [1, 2, 3, 4]);
+        let id = RunId::new(dogwatch_core::time::moment::Wall(1_794_773_733_000), [1, 2, 3, 4]);
         let mut watch = Watch::new();
         watch.list(&list);
         watch.run(&id, &journal, std::process::id());

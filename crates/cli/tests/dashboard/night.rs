@@ -1,13 +1,13 @@
 //! Made-up nights: records of runs as they would have been written, the same every time.
 
 use crate::kit::Project;
-use dogwatch_core::dur::Dur;
-use dogwatch_core::event::{Event, Recorded};
-use dogwatch_core::ids::{NodeName, RunId};
-use dogwatch_core::moment::{Awake, Boot, Moment, Wall};
+use dogwatch_core::record::event::{Event, Recorded};
+use dogwatch_core::record::ids::{NodeName, RunId};
 use dogwatch_core::settings::NodePlan;
+use dogwatch_core::time::dur::Dur;
+use dogwatch_core::time::moment::{Awake, Boot, Moment, Wall};
 use dogwatch_host::clock;
-use dogwatch_host::registry::{Alive, Pointer, Registry};
+use dogwatch_host::store::registry::{Alive, Pointer, Registry};
 use dogwatch_sim::plan;
 use serde_json::{Value, json};
 use std::path::Path;

@@ -38,7 +38,7 @@ fn snake(name: &str) -> String {
 
 /// The variants of `enum Event`, as they stand in its source.
 fn events() -> BTreeSet<String> {
-    let source = read(&root().join("crates/core/src/event.rs"));
+    let source = read(&root().join("crates/core/src/record/event.rs"));
     let body = source.split("pub enum Event {").nth(1).expect("the enum is there");
     let body = body.split("\n}").next().expect("it ends");
     let variants = body

@@ -205,7 +205,7 @@ impl Drop for Project {
 
 /// A journal's events, after the reader of dogwatch itself has found no fault with it.
 pub fn journal(run_dir: &Path) -> Vec<Value> {
-    let loaded = dogwatch_host::journal::load(run_dir).unwrap_or_else(|e| panic!("{e}"));
+    let loaded = dogwatch_host::store::journal::load(run_dir).unwrap_or_else(|e| panic!("{e}"));
     assert_eq!(loaded.broken_chain, None, "the chain is unbroken");
     assert!(loaded.torn.is_empty(), "no torn line: {:?}", String::from_utf8_lossy(&loaded.torn));
     let text = std::fs::read_to_string(run_dir.join("events.jsonl")).expect("the journal is text");

@@ -2,12 +2,13 @@
 //! that show a hang, followed by an hour of silence, are ended for the right reason at the right second.
 //! `recordings.tsv` was worked out from the rules and the recordings, not by a replay.
 
+use crate::Timeline;
 use crate::naive::{Oracle, Said};
-use crate::{Timeline, told};
+use crate::told;
 use dogwatch_agents::Reader;
-use dogwatch_core::moment::Awake;
-use dogwatch_core::replay::Feed;
 use dogwatch_core::settings::{ReaderName, WatchPolicy};
+use dogwatch_core::time::moment::Awake;
+use dogwatch_core::watch::replay::Feed;
 use dogwatch_core::watch::{Fact, StopReason};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

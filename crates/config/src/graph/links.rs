@@ -5,7 +5,7 @@
 use super::node::NodeDraft;
 use crate::diagnostic::{Diagnostics, Severity, Source};
 use crate::nearest::nearest;
-use dogwatch_core::ids::NodeName;
+use dogwatch_core::record::ids::NodeName;
 use std::collections::BTreeMap;
 
 /// The number of nodes shown from the start and from the end of a long cycle.

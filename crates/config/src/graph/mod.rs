@@ -21,7 +21,7 @@ use crate::load::{apply_flags, apply_toml, complete, warn_external_keys};
 use crate::machine::{Machine, MachineCheck};
 use crate::placeholders;
 use crate::tree::{Entry, Node, Value};
-use dogwatch_core::ids::NodeName;
+use dogwatch_core::record::ids::NodeName;
 use dogwatch_core::settings::{GraphPlan, NodePlan, Plan, PromptSource, ReaderName, Settings};
 use node::{NodeDraft, Nodes};
 use std::collections::BTreeSet;

@@ -2,13 +2,13 @@
 
 use super::Run;
 use super::over::{End, NodeEnd};
-use crate::day::DayUse;
-use crate::dur::Dur;
-use crate::event::{EndedBy, Event, Outcome, WaitEndedBy};
-use crate::ids::NodeIx;
+use crate::record::day::DayUse;
+use crate::record::event::{EndedBy, Event, Outcome, WaitEndedBy};
+use crate::record::ids::NodeIx;
+use crate::record::view::Used;
 use crate::settings::Budget;
-use crate::timer::{Deadline, Timer};
-use crate::view::Used;
+use crate::time::dur::Dur;
+use crate::time::timer::{Deadline, Timer};
 
 impl Run {
     pub(super) fn arm_budget(&mut self) {

@@ -6,12 +6,12 @@
 
 use super::Run;
 use super::over::{End, NodeEnd};
-use crate::dur::{Dur, Limit};
-use crate::event::{NodeState, Outcome, WaitEndedBy};
-use crate::ids::NodeIx;
-use crate::timer::{Deadline, Timer};
+use crate::record::event::{NodeState, Outcome, WaitEndedBy};
+use crate::record::ids::NodeIx;
+use crate::time::dur::{Dur, Limit};
+use crate::time::timer::{Deadline, Timer};
+use crate::time::watched::WatchedTime;
 use crate::watch::{NODE_TIMEOUT, RUN_TIMEOUT, StopReason, exceeded};
-use crate::watched::WatchedTime;
 
 impl Run {
     /// All nodes have the limit of their run; if they differ the shortest holds.

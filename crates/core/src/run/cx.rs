@@ -1,15 +1,15 @@
 //! What a run and its nodes share: the record and its fold, the timers, the decisions of this step.
 
-use crate::decision::Decision;
-use crate::event::{Event, NodeState, Recorded, RunStarted};
-use crate::ids::{NodeIx, NodeName};
-use crate::moment::Moment;
-use crate::news::{self, How, MAX_UNTOLD};
-use crate::redact;
+use crate::record::event::{Event, NodeState, Recorded, RunStarted};
+use crate::record::ids::{NodeIx, NodeName};
+use crate::record::notification::{self, How, MAX_UNTOLD};
+use crate::record::view::View;
+use crate::run::decision::Decision;
 use crate::settings::{Budget, Plan, ReaderName, Settings};
 use crate::text::clip;
-use crate::timer::Timers;
-use crate::view::View;
+use crate::text::redact;
+use crate::time::moment::Moment;
+use crate::time::timer::Timers;
 
 /// How much of an agent's command line names it.
 const MAX_LABEL: usize = 200;
@@ -58,7 +58,7 @@ impl Cx {
     /// The one place where an event comes into being: numbered, folded, handed out.
     pub fn record(&mut self, event: Event) {
         let recorded = Recorded::new(self.view.seq + 1, self.now, event);
-        let fresh = news::of_event(&recorded, &self.view);
+        let fresh = notification::of_event(&recorded, &self.view);
         self.view.apply(&recorded);
         self.out.push(Decision::Record(Box::new(recorded)));
         for delivery in fresh {

@@ -4,17 +4,28 @@
 //! nothing happens. Everything the run knows about its past is in its `View`, which is the fold of the
 //! very events it records.
 
+pub mod agent_channel;
+pub mod attempts;
 mod budget;
 mod ceiling;
+pub mod circuit;
 mod cx;
+pub mod decision;
+pub mod ending;
+pub mod idle;
+pub mod input;
+pub mod job;
 mod news;
 mod next;
 mod node;
 mod over;
+pub mod owed;
 mod recover;
+pub mod recovery;
 mod resume;
 mod schedule;
 mod stop;
+pub mod touch;
 mod tree;
 mod wait;
 mod watching;
@@ -22,17 +33,17 @@ mod watching;
 pub use resume::{CannotResume, SUPERVISOR_LOST};
 pub use stop::{MAX_TOLD, MAX_TOLD_BYTES};
 
-use crate::decision::Decision;
-use crate::dur::Dur;
-use crate::ending::Ending;
-use crate::event::{Cause, Event, NodeState, Outcome, RunStarted, Usage, WaitEndedBy, WaitWhy};
-use crate::ids::{Iteration, NodeIx};
-use crate::input::Input;
-use crate::job::Job;
-use crate::moment::{Awake, Moment};
+use crate::record::event::{Cause, Event, NodeState, Outcome, RunStarted, Usage, WaitEndedBy, WaitWhy};
+use crate::record::ids::{Iteration, NodeIx};
+use crate::record::view::View;
+use crate::run::decision::Decision;
+use crate::run::ending::Ending;
+use crate::run::input::Input;
+use crate::run::job::Job;
 use crate::settings::{Plan, ReaderName};
-use crate::timer::{Deadline, Timer, Wakeup};
-use crate::view::View;
+use crate::time::dur::Dur;
+use crate::time::moment::{Awake, Moment};
+use crate::time::timer::{Deadline, Timer, Wakeup};
 use cx::Cx;
 use news::LastWords;
 use next::Next;

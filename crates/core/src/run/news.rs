@@ -1,12 +1,12 @@
 //! Telling those who do not look: when, and how long the end of a run waits for it.
 
 use super::Run;
-use crate::decision::Decision;
-use crate::dur::Dur;
-use crate::event::{Event, RunEnded};
-use crate::input::Input;
-use crate::news::{self, How};
-use crate::timer::{Deadline, Timer};
+use crate::record::event::{Event, RunEnded};
+use crate::record::notification::{self, How};
+use crate::run::decision::Decision;
+use crate::run::input::Input;
+use crate::time::dur::Dur;
+use crate::time::timer::{Deadline, Timer};
 
 /// How long the end of a run waits for the last news to be told.
 const LAST_NEWS: Dur = Dur::from_secs(12);
@@ -20,7 +20,7 @@ pub(super) struct LastWords {
 impl Run {
     /// The last thing a run does: whoever is to be told of its end is told, then the end is written down.
     pub(super) fn leave(&mut self, ended: RunEnded) {
-        let fresh = news::of_end(&ended, self.cx.now.wall, &self.cx.view);
+        let fresh = notification::of_end(&ended, self.cx.now.wall, &self.cx.view);
         let before = self.cx.view.news.untold.iter().map(|d| (d.news.key.clone(), d.how));
         let waiting: Vec<_> = before.chain(fresh.iter().map(|d| (d.news.key.clone(), d.how))).collect();
         self.cx.out.extend(fresh.into_iter().map(|d| Decision::Notify(Box::new(d))));

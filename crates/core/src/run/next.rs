@@ -2,13 +2,13 @@
 
 use super::Run;
 use super::over::{End, NodeEnd};
-use crate::dur::Dur;
-use crate::ending::Ending;
-use crate::event::{Cause, CheckResult, Event, Outcome, WaitEndedBy, WaitWhy};
-use crate::idle;
-use crate::ids::NodeIx;
+use crate::record::event::{Cause, CheckResult, Event, Outcome, WaitEndedBy, WaitWhy};
+use crate::record::ids::NodeIx;
+use crate::run::ending::Ending;
+use crate::run::idle;
 use crate::settings::IdlePolicy;
 use crate::text::one_line;
+use crate::time::dur::Dur;
 
 /// Clocks differ: a limit is asked again so much after it should have ended.
 const AFTER_RESET: Dur = Dur::from_secs(15);

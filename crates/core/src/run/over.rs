@@ -1,12 +1,12 @@
 //! The end of a node and the end of the run.
 
 use super::{Next, Run};
-use crate::decision::{ContextEntry, Decision};
-use crate::ending::Ending;
-use crate::event::{Event, NodeState, Outcome, RunEnded, WaitWhy};
-use crate::ids::NodeIx;
+use crate::record::event::{Event, NodeState, Outcome, RunEnded, WaitWhy};
+use crate::record::ids::NodeIx;
+use crate::run::decision::{ContextEntry, Decision};
+use crate::run::ending::Ending;
 use crate::settings::AfterStop;
-use crate::timer::Timer;
+use crate::time::timer::Timer;
 
 /// How the run ends.
 #[derive(Clone, Debug, PartialEq)]

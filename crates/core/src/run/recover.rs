@@ -3,12 +3,12 @@
 
 use super::Run;
 use super::over::{End, NodeEnd};
-use crate::dur::Dur;
-use crate::ending::Ending;
-use crate::event::{Event, Outcome, RecoveryPlanned};
-use crate::ids::NodeIx;
-use crate::moment::Wall;
-use crate::recovery::{Action, Class};
+use crate::record::event::{Event, Outcome, RecoveryPlanned};
+use crate::record::ids::NodeIx;
+use crate::run::ending::Ending;
+use crate::run::recovery::{Action, Class};
+use crate::time::dur::Dur;
+use crate::time::moment::Wall;
 use crate::watch::StopReason;
 
 /// An agent whose service keeps refusing without saying for how long rests that long.

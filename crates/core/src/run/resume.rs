@@ -9,12 +9,12 @@ use super::node::Node;
 use super::schedule::Scheduler;
 use super::stop::Stop;
 use super::{Next, Run};
-use crate::dur::Dur;
-use crate::event::{Cause, Event, IterationEnd, NodeState, Outcome, RunResumed, WaitWhy};
-use crate::ids::NodeIx;
-use crate::moment::Wall;
+use crate::record::event::{Cause, Event, IterationEnd, NodeState, Outcome, RunResumed, WaitWhy};
+use crate::record::ids::NodeIx;
+use crate::record::view::{Doing, View};
 use crate::settings::Plan;
-use crate::view::{Doing, View};
+use crate::time::dur::Dur;
+use crate::time::moment::Wall;
 
 /// By whom an iteration was interrupted that nobody ended.
 pub const SUPERVISOR_LOST: &str = "supervisor_lost";

@@ -4,11 +4,11 @@
 //! Nothing in here looks at all nodes but the beginning, so that a graph of ten thousand costs what its edges
 //! cost.
 
-use crate::event::NodeState;
-use crate::ids::{NodeIx, NodeName};
+use crate::record::event::NodeState;
+use crate::record::ids::{NodeIx, NodeName};
+use crate::record::view::View;
+use crate::run::touch::Touches;
 use crate::settings::Plan;
-use crate::touch::Touches;
-use crate::view::View;
 use std::collections::{BTreeMap, BTreeSet};
 
 pub(super) struct Scheduler {

@@ -3,12 +3,12 @@
 use super::Run;
 use super::node::Fact;
 use super::over::End;
-use crate::dur::Dur;
-use crate::event::{EndedBy, Event, Outcome, WaitEndedBy};
-use crate::input::EndSignal;
-use crate::job::Job;
-use crate::moment::Boot;
+use crate::record::event::{EndedBy, Event, Outcome, WaitEndedBy};
+use crate::run::input::EndSignal;
+use crate::run::job::Job;
 use crate::text::{clip, printable};
+use crate::time::dur::Dur;
+use crate::time::moment::Boot;
 use crate::watch;
 
 /// Two Ctrl-C within this, the first of which ended a wait, stop the loop.

@@ -5,13 +5,13 @@
 //! grace between them.
 
 use super::cx::Cx;
-use crate::decision::Decision;
-use crate::dur::Dur;
-use crate::event::{EndStep, EndedBy, Event};
-use crate::job::{Exit, Job, JobKind};
-use crate::moment::Awake;
-use crate::owed::{KEEPER_END_BOUND, KEEPER_START_BOUND, Looked, Owed, Seen};
-use crate::timer::{Deadline, Timer};
+use crate::record::event::{EndStep, EndedBy, Event};
+use crate::run::decision::Decision;
+use crate::run::job::{Exit, Job, JobKind};
+use crate::run::owed::{KEEPER_END_BOUND, KEEPER_START_BOUND, Looked, Owed, Seen};
+use crate::time::dur::Dur;
+use crate::time::moment::Awake;
+use crate::time::timer::{Deadline, Timer};
 
 /// What processes that outlived the main one get between TERM and KILL.
 pub(super) const SWEEP_GRACE: Dur = Dur::from_millis(500);

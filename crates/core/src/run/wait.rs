@@ -4,14 +4,14 @@ use super::cx::Cx;
 use super::node::{Fact, Turn, clear_job_timers, clear_limits};
 use super::resume::left_of;
 use super::tree::Tree;
-use crate::decision::Decision;
-use crate::dur::Dur;
-use crate::event::{Cause, EndedBy, Event, WaitEndedBy, WaitWhy};
-use crate::ids::{Iteration, NodeIx};
-use crate::job::{Exit, Job, JobKind};
-use crate::moment::Boot;
+use crate::record::event::{Cause, EndedBy, Event, WaitEndedBy, WaitWhy};
+use crate::record::ids::{Iteration, NodeIx};
+use crate::run::decision::Decision;
+use crate::run::job::{Exit, Job, JobKind};
 use crate::settings::CommandPlan;
-use crate::timer::{Deadline, Timer};
+use crate::time::dur::Dur;
+use crate::time::moment::Boot;
+use crate::time::timer::{Deadline, Timer};
 
 pub(super) struct Wait {
     ix: NodeIx,

@@ -2,14 +2,14 @@
 
 use super::cx::Cx;
 use super::tree::Tree;
-use crate::condition::Strain;
-use crate::decision::Decision;
-use crate::dur::Dur;
-use crate::event::{EndedBy, Event, HumanEndedBy, Observation};
-use crate::ids::{Iteration, NodeIx};
-use crate::job::Job;
-use crate::moment::Awake;
-use crate::timer::{Deadline, Timer};
+use crate::record::event::{EndedBy, Event, HumanEndedBy, Observation};
+use crate::record::ids::{Iteration, NodeIx};
+use crate::run::decision::Decision;
+use crate::run::job::Job;
+use crate::time::dur::Dur;
+use crate::time::moment::Awake;
+use crate::time::timer::{Deadline, Timer};
+use crate::watch::health::Strain;
 use crate::watch::{Attend, Fact, Session, StopReason, Verdict, Watch};
 
 /// So long a wanted sample may take until it is judged without it.

@@ -2,11 +2,11 @@
 //! whoever else looks after a session.
 
 use super::{Answer, Channel, Fact, Session, Verdict, Watch};
-use crate::dur::Dur;
-use crate::event::Event;
-use crate::ids::{Iteration, NodeName};
-use crate::moment::Awake;
+use crate::record::event::Event;
+use crate::record::ids::{Iteration, NodeName};
 use crate::settings::WatchPolicy;
+use crate::time::dur::Dur;
+use crate::time::moment::Awake;
 
 /// A deferral is written down at most once in this time, per channel.
 const DEFERRAL_PERIOD: Dur = Dur::from_secs(30);
@@ -101,7 +101,7 @@ impl Answer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::event::Observation;
+    use crate::record::event::Observation;
     use crate::settings::Profile;
 
     fn attend() -> Attend {

@@ -1,9 +1,9 @@
 //! What was seen on each channel: how often, when last, with which gaps.
 
-use crate::dur::{Dur, Limit};
-use crate::event::{Observation, words};
-use crate::moment::Awake;
+use crate::record::event::{Observation, words};
 use crate::settings::Ttl;
+use crate::time::dur::{Dur, Limit};
+use crate::time::moment::Awake;
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 use std::fmt;

@@ -1,7 +1,7 @@
 //! What the watchdog is told. Everything here is journalled as it is, so that a replay sees the same.
 
-use crate::dur::Dur;
-use crate::event::Observation;
+use crate::record::event::Observation;
+use crate::time::dur::Dur;
 use serde::{Deserialize, Serialize};
 
 /// One fact about a session.

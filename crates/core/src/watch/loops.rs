@@ -7,9 +7,9 @@
 //! Calls that overlap in time are one step of the agent: it saw none of their results when it made them. Equal failures
 //! of such calls count once, and so do equal calls with equal results.
 
-use crate::dur::Limit;
-use crate::hash;
-use crate::moment::Awake;
+use crate::record::hash;
+use crate::time::dur::Limit;
+use crate::time::moment::Awake;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// The longest cycle that is looked for.

@@ -6,11 +6,17 @@
 //! reasons for its order, is in docs/watchdog.md.
 
 mod attend;
+pub mod coalesce;
 mod evidence;
+pub mod external;
 mod fact;
+pub mod health;
 mod loops;
+pub mod replay;
 mod rows;
+pub mod sign;
 mod tools;
+pub mod tune;
 mod waited;
 
 pub use attend::Attend;
@@ -19,10 +25,10 @@ pub use fact::{Fact, ToolStarted};
 pub use loops::{MAX_PERIOD, MAX_REMEMBERED, NOTICE_AT};
 pub(crate) use rows::{NODE_TIMEOUT, RUN_TIMEOUT, exceeded};
 
-use crate::dur::Dur;
-use crate::event::{Observation, words};
-use crate::moment::Awake;
+use crate::record::event::{Observation, words};
 use crate::settings::{Ttl, WatchPolicy};
+use crate::time::dur::Dur;
+use crate::time::moment::Awake;
 use evidence::{Channels, Piece};
 use loops::{Loops, Span};
 use serde::{Deserialize, Serialize};

@@ -1,9 +1,9 @@
 //! The rows of the table, in their order.
 
 use super::{NOTICE_AT, StopReason, Verdict, Watch};
-use crate::dur::{Dur, Limit};
-use crate::moment::Awake;
 use crate::text::one_line;
+use crate::time::dur::{Dur, Limit};
+use crate::time::moment::Awake;
 use crate::watch::Channel;
 
 /// How much of an error a message shows.

@@ -1,8 +1,8 @@
 //! Tools in flight, and whom the agent waits for.
 
 use super::fact::ToolStarted;
-use crate::dur::{Dur, Limit};
-use crate::moment::Awake;
+use crate::time::dur::{Dur, Limit};
+use crate::time::moment::Awake;
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
 

@@ -3,8 +3,8 @@
 //! Progress is told in records, channel by channel, so that what one channel saw may become known after a later record
 //! of another: the last spans are kept open, and what turns out to have been fresh is taken out of them again.
 
-use crate::dur::Dur;
-use crate::moment::Awake;
+use crate::time::dur::Dur;
+use crate::time::moment::Awake;
 use std::collections::VecDeque;
 
 /// Spans that are still open to what is told late; older ones are only a sum.

@@ -2,11 +2,11 @@
 #![allow(dead_code, reason = "each test file uses its own part")]
 
 use crate::naive::{CELL, Oracle, Said, Told};
-use dogwatch_core::dur::{Dur, Limit};
-use dogwatch_core::event::Observation;
-use dogwatch_core::idle::draw;
-use dogwatch_core::moment::Awake;
+use dogwatch_core::record::event::Observation;
+use dogwatch_core::run::idle::draw;
 use dogwatch_core::settings::{Profile, Ttl, WatchPolicy};
+use dogwatch_core::time::dur::{Dur, Limit};
+use dogwatch_core::time::moment::Awake;
 use dogwatch_core::watch::{Channel, Fact, Session, ToolStarted, Verdict, Watch};
 
 /// The ticks at which both are asked.

@@ -1,9 +1,9 @@
 //! A watched session in virtual time. It starts at 0; times are seconds.
 #![allow(dead_code, reason = "each test file uses its own part")]
 
-use dogwatch_core::event::Observation;
-use dogwatch_core::moment::Awake;
+use dogwatch_core::record::event::Observation;
 use dogwatch_core::settings::{Profile, WatchPolicy};
+use dogwatch_core::time::moment::Awake;
 use dogwatch_core::watch::{Channel, Fact, Session, StopReason, ToolStarted, Verdict, Watch};
 
 /// A session and its watch, driven to every due moment as the shell would.

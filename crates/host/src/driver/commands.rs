@@ -2,13 +2,16 @@
 
 use super::side::OpenDoor;
 use super::{Driver, Paths};
-use crate::sinks::{COMMAND_CAP, Capture, JobSink, RAW_CAP, SessionSink, Tails};
-use crate::{home, orphans, snapshot, worktree};
+use crate::git::snapshot;
+use crate::git::worktree;
+use crate::process::orphans;
+use crate::process::sinks::{COMMAND_CAP, Capture, JobSink, RAW_CAP, SessionSink, Tails};
+use crate::store::home;
 use dogwatch_agents::{EnvChange, launch, resuming};
 use dogwatch_config::placeholders::expand_run;
 use dogwatch_config::words::words;
-use dogwatch_core::ids::NodeIx;
-use dogwatch_core::job::{Job, JobKind};
+use dogwatch_core::record::ids::NodeIx;
+use dogwatch_core::run::job::{Job, JobKind};
 use dogwatch_core::settings::{CommandPlan, NodePlan};
 use std::path::PathBuf;
 
@@ -116,7 +119,7 @@ impl Driver<'_> {
         });
         env.extend(launch.env.iter().filter_map(|(name, change)| env_change(name, *change)));
         let resumed = resumes.and_then(|session| resuming(&launch.argv, &session));
-        let trail = crate::trail::of(reader, &self.work_dir(job.node));
+        let trail = crate::fs::subagent_log::of(reader, &self.work_dir(job.node));
         let mut sink = SessionSink::new(job, reader, &dir, RAW_CAP, self.inbox.clone()).following(trail);
         if resumed.is_some() {
             sink.going_on(charged);

@@ -3,20 +3,24 @@
 use super::Driver;
 use super::commands::Command;
 use super::slots::{Live, Slot};
-use crate::inbox::Mail;
-use crate::keeper::{self, HowEnded, Order, Remnant, StartOrder, is_lost};
-use crate::pump::{self, Pump};
-use crate::sample::Sample;
-use crate::sinks::{Capture, JobSink};
-use crate::{home, orphans, safe_file, snapshot, worktree};
+use crate::driver::inbox::Mail;
+use crate::git::snapshot;
+use crate::git::worktree;
+use crate::process::keeper::{self, HowEnded, Order, Remnant, StartOrder, is_lost};
+use crate::process::orphans;
+use crate::process::pump::{self, Pump};
+use crate::process::sample::Sample;
+use crate::process::sinks::{Capture, JobSink};
+use crate::store::home;
+use crate::store::safe_file;
 use dogwatch_config::placeholders::CommandOutput;
-use dogwatch_core::coalesce::Coalescer;
-use dogwatch_core::dur::Dur;
-use dogwatch_core::ids::NodeIx;
-use dogwatch_core::input::Input;
-use dogwatch_core::job::{Exit, Job, JobKind, JobReport, Snapshot, Worktree};
-use dogwatch_core::owed::Seen;
-use dogwatch_core::redact;
+use dogwatch_core::record::ids::NodeIx;
+use dogwatch_core::run::input::Input;
+use dogwatch_core::run::job::{Exit, Job, JobKind, JobReport, Snapshot, Worktree};
+use dogwatch_core::run::owed::Seen;
+use dogwatch_core::text::redact;
+use dogwatch_core::time::dur::Dur;
+use dogwatch_core::watch::coalesce::Coalescer;
 use dogwatch_core::watch::{Channel, Fact};
 use rustix::io::Errno;
 use std::io;
@@ -340,7 +344,7 @@ pub(super) fn standing(left: u64, detail: &[Remnant]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::keeper::KeeperLost;
+    use crate::process::keeper::KeeperLost;
 
     #[test]
     fn a_start_is_retried_for_lack_of_a_resource_and_for_nothing_else() {

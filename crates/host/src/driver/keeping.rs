@@ -2,14 +2,16 @@
 //! it is made from the record and the raw files, fit to be shown.
 
 use super::Driver;
-use crate::recovery::Artifact;
-use crate::{door, home, safe_file};
-use dogwatch_core::event::{CheckResult, SessionEnded};
-use dogwatch_core::ids::{Iteration, NodeIx};
-use dogwatch_core::input::Input;
-use dogwatch_core::job::Job;
+use crate::driver::mcp_setup;
+use crate::prompt::recovery::Artifact;
+use crate::store::home;
+use crate::store::safe_file;
+use dogwatch_core::record::event::{CheckResult, SessionEnded};
+use dogwatch_core::record::ids::{Iteration, NodeIx};
+use dogwatch_core::record::view::NodeView;
+use dogwatch_core::run::input::Input;
+use dogwatch_core::run::job::Job;
 use dogwatch_core::text::{printable, printable_bytes};
-use dogwatch_core::view::NodeView;
 use std::fmt::Write as _;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
@@ -111,7 +113,7 @@ impl Driver<'_> {
     pub(super) fn artifacts(&self, node: NodeIx) -> Vec<Artifact> {
         let saved = self.run.view().node(node).artifacts.iter();
         saved
-            .map(|saved| (self.dir_of(node, saved.iteration).join(door::ARTIFACTS).join(&saved.name), saved))
+            .map(|saved| (self.dir_of(node, saved.iteration).join(mcp_setup::ARTIFACTS).join(&saved.name), saved))
             .filter(|(path, _)| path.is_file())
             .map(|(path, saved)| Artifact {
                 name: saved.name.clone(),

@@ -1,10 +1,10 @@
 //! News go to a thread of their own; what came of it comes back by the inbox.
 
 use super::Driver;
-use crate::notify::{Means, Notifier};
-use crate::orphans;
-use dogwatch_core::input::Input;
-use dogwatch_core::news::Delivery;
+use crate::net::notify::{Means, Notifier};
+use crate::process::orphans;
+use dogwatch_core::record::notification::Delivery;
+use dogwatch_core::run::input::Input;
 use std::io;
 
 impl Driver<'_> {

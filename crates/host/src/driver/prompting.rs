@@ -1,17 +1,18 @@
 //! What is made ready for a node's session: the outputs of its commands, then the prompt.
 
 use super::Driver;
-use crate::digest::Digester;
-use crate::inbox::Mail;
-use crate::outputs;
+use crate::driver::inbox::Mail;
+use crate::fs::digest::Digester;
+use crate::fs::outputs;
+use crate::fs::pins;
 use crate::prompt::Ask;
-use crate::{journal, pins};
+use crate::store::journal;
 use dogwatch_config::placeholders::CommandOutput;
-use dogwatch_core::decision::Brief;
-use dogwatch_core::event::{NodeState, Sight};
-use dogwatch_core::ids::{Iteration, NodeIx};
-use dogwatch_core::input::Input;
-use dogwatch_core::job::Job;
+use dogwatch_core::record::event::{NodeState, Sight};
+use dogwatch_core::record::ids::{Iteration, NodeIx};
+use dogwatch_core::run::decision::Brief;
+use dogwatch_core::run::input::Input;
+use dogwatch_core::run::job::Job;
 use sha2::{Digest, Sha256};
 use std::time::Duration;
 

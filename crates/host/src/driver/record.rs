@@ -1,9 +1,9 @@
 //! The record as the driver keeps it: written before it is shown, shown before anything is done.
 
-use crate::journal::{Fault, Journal};
-use dogwatch_core::event::Recorded;
-use dogwatch_core::input::Input;
-use dogwatch_core::job::Job;
+use crate::store::journal::{Fault, Journal};
+use dogwatch_core::record::event::Recorded;
+use dogwatch_core::run::input::Input;
+use dogwatch_core::run::job::Job;
 use std::collections::VecDeque;
 use std::io;
 use std::path::Path;
@@ -200,9 +200,9 @@ impl Record {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::journal::MAX_PENDING;
-    use dogwatch_core::event::Event;
-    use dogwatch_core::moment::Moment;
+    use crate::store::journal::MAX_PENDING;
+    use dogwatch_core::record::event::Event;
+    use dogwatch_core::time::moment::Moment;
 
     fn notice(seq: u64, bytes: usize) -> Recorded {
         let event = Event::Notice { kind: "test".into(), message: "x".repeat(bytes) };

@@ -3,13 +3,13 @@
 use super::Driver;
 use super::slots::Slot;
 use crate::clock;
-use crate::door::{self, Doorstep, Pinned, Place};
-use crate::inbox::{NotHeard, Reply};
+use crate::driver::inbox::{NotHeard, Reply};
+use crate::driver::mcp_setup::{self, Doorstep, Pinned, Place};
 use dogwatch_agents::Launch;
-use dogwatch_core::ids::NodeIx;
-use dogwatch_core::input::Input;
-use dogwatch_core::job::{Job, Marker};
-use dogwatch_core::side::{Answer, Heard, Letter, SideDoor};
+use dogwatch_core::record::ids::NodeIx;
+use dogwatch_core::run::agent_channel::{Answer, Heard, Letter, SideDoor};
+use dogwatch_core::run::input::Input;
+use dogwatch_core::run::job::{Job, Marker};
 use std::path::{Path, PathBuf};
 
 /// The open door of a session.
@@ -36,7 +36,7 @@ impl OpenDoor {
             // A file that stays behind holds a key to nothing.
             let _ = std::fs::remove_file(file);
         }
-        self.homes.iter().for_each(|home| door::remove_home(home));
+        self.homes.iter().for_each(|home| mcp_setup::remove_home(home));
         self.side.marker().cloned()
     }
 }
@@ -64,10 +64,10 @@ impl Driver<'_> {
             iteration: job.iteration,
             pinned: self.pinned(job.node),
         };
-        let step = match door::lay(place, &node.settings, agent, launch) {
+        let step = match mcp_setup::lay(place, &node.settings, agent, launch) {
             Ok(step) => step,
             Err(error) => {
-                self.untold(format!("{}: {error}", dir.join(door::FILE).display()));
+                self.untold(format!("{}: {error}", dir.join(mcp_setup::FILE).display()));
                 return None;
             }
         };
@@ -106,7 +106,7 @@ impl Driver<'_> {
         };
         let live = &mut self.slots.all().find(is_it).ok_or(NotHeard::SessionOver)?.live;
         let open = live.door.as_mut().ok_or(NotHeard::SessionOver)?;
-        if !door::same(&open.token, token) {
+        if !mcp_setup::same(&open.token, token) {
             return Err(NotHeard::WrongToken);
         }
         let node = self.run.view().node(live.job.node);

@@ -4,14 +4,14 @@
 //! All of it follows the jobs that run, never the nodes that there are.
 
 use super::side::OpenDoor;
-use crate::keeper::Keeper;
-use crate::pump::Pump;
-use crate::sinks::JobSink;
-use crate::wake::PathWaker;
-use dogwatch_core::coalesce::Coalescer;
-use dogwatch_core::ids::NodeIx;
-use dogwatch_core::input::Input;
-use dogwatch_core::job::{Exit, Job};
+use crate::fs::wake::PathWaker;
+use crate::process::keeper::Keeper;
+use crate::process::pump::Pump;
+use crate::process::sinks::JobSink;
+use dogwatch_core::record::ids::NodeIx;
+use dogwatch_core::run::input::Input;
+use dogwatch_core::run::job::{Exit, Job};
+use dogwatch_core::watch::coalesce::Coalescer;
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};

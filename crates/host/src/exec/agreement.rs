@@ -2,15 +2,15 @@
 
 use super::copy::Stream;
 use super::hearing::{Heard, Hearing};
-use crate::inbox::{Inbox, Mail};
-use crate::sinks::SessionSink;
+use crate::driver::inbox::{Inbox, Mail};
+use crate::process::sinks::SessionSink;
 use dogwatch_agents::{Reader, Splitter};
-use dogwatch_core::ids::{Iteration, NodeIx};
-use dogwatch_core::input::Input;
-use dogwatch_core::job::{Job, JobKind};
-use dogwatch_core::moment::Awake;
-use dogwatch_core::replay::{Finish, Looks, Player};
+use dogwatch_core::record::ids::{Iteration, NodeIx};
+use dogwatch_core::run::input::Input;
+use dogwatch_core::run::job::{Job, JobKind};
 use dogwatch_core::settings::{Profile, ReaderName, WatchPolicy};
+use dogwatch_core::time::moment::Awake;
+use dogwatch_core::watch::replay::{Finish, Looks, Player};
 use dogwatch_core::watch::{Fact, Session, StopReason, Verdict, Watch};
 
 /// One chunk of Claude's output, line by line.

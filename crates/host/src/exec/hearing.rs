@@ -2,12 +2,12 @@
 //! or keeps more than a bounded piece.
 
 use dogwatch_agents::{Line, Reader, Splitter};
-use dogwatch_core::condition::Strain;
-use dogwatch_core::moment::Awake;
-use dogwatch_core::replay::{Feed, Input};
 use dogwatch_core::settings::ReaderName;
-use dogwatch_core::sign::{Sign, Tally};
+use dogwatch_core::time::moment::Awake;
 use dogwatch_core::watch::Fact;
+use dogwatch_core::watch::health::Strain;
+use dogwatch_core::watch::replay::{Feed, Input};
+use dogwatch_core::watch::sign::{Sign, Tally};
 use memchr::{memchr_iter, memrchr_iter};
 use std::time::Instant;
 

@@ -3,11 +3,11 @@
 //! Exit, not end of output, ends it: whoever holds its pipes after that has the leak limit, then all that is left
 //! is swept. What was printed is still delivered after that, however slowly it is read.
 
-use dogwatch_core::dur::Dur;
-use dogwatch_core::event::EndStep;
-use dogwatch_core::moment::Awake;
+use dogwatch_core::record::event::EndStep;
+use dogwatch_core::time::dur::Dur;
+use dogwatch_core::time::moment::Awake;
 
-use crate::keeper::HowEnded;
+use crate::process::keeper::HowEnded;
 
 /// What processes that outlived the main one get between TERM and KILL.
 const SWEEP_GRACE: Dur = Dur::from_millis(500);

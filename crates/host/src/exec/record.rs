@@ -5,9 +5,9 @@ use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-use dogwatch_core::event::{Event, Recorded};
-use dogwatch_core::ids::{Iteration, NodeName};
-use dogwatch_core::moment::Moment;
+use dogwatch_core::record::event::{Event, Recorded};
+use dogwatch_core::record::ids::{Iteration, NodeName};
+use dogwatch_core::time::moment::Moment;
 use rustix::fs::OFlags;
 
 /// Where a run has its node's name.

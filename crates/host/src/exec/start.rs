@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
-use dogwatch_core::owed::{KEEPER_START_BOUND, Owed};
+use dogwatch_core::run::owed::{KEEPER_START_BOUND, Owed};
 use rustix::process::Signal;
 
 use super::copy::{Ears, Stream};
@@ -13,10 +13,12 @@ use super::life::Life;
 use super::record::Record;
 use super::{Exec, Plan, Refused};
 use crate::absence::Absence;
-use crate::keeper::{Keeper, Order, StartOrder};
+use crate::clock;
+use crate::fs::outputs;
+use crate::fs::wake::PathWaker;
+use crate::process::keeper::{Keeper, Order, StartOrder};
+use crate::process::orphans;
 use crate::sys::{Clock, SignalFd, Timer, block, ignores};
-use crate::wake::PathWaker;
-use crate::{clock, orphans, outputs};
 
 /// What is passed on to the command, and CONT: that we were stopped.
 const TAKEN: [Signal; 7] =
@@ -46,7 +48,7 @@ pub(super) fn start(plan: Plan) -> Result<Exec, Refused> {
         ears,
         merged,
         workspace,
-        trail: crate::trail::of(plan.reader, &here()),
+        trail: crate::fs::subagent_log::of(plan.reader, &here()),
         following: None,
         signals: SignalFd::new(&taken)?,
         timer: Timer::new(Clock::Awake)?,
@@ -113,7 +115,7 @@ fn nonce() -> io::Result<Option<String>> {
     }
     let mut random = [0; 16];
     getrandom::fill(&mut random).map_err(|error| io::Error::other(error.to_string()))?;
-    Ok(Some(crate::journal::hex(&random)))
+    Ok(Some(crate::store::journal::hex(&random)))
 }
 
 /// What we write ourselves is no work of the command: its events, and its output if that goes into files there.

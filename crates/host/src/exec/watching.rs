@@ -1,9 +1,9 @@
 //! When the watchdog is asked about the command, and what becomes of its answers: the same rules as within a run.
 
-use dogwatch_core::condition::{Condition, Retrying, Strain};
-use dogwatch_core::event::Event;
-use dogwatch_core::moment::Awake;
+use dogwatch_core::record::event::Event;
 use dogwatch_core::settings::WatchPolicy;
+use dogwatch_core::time::moment::Awake;
+use dogwatch_core::watch::health::{Condition, Retrying, Strain};
 use dogwatch_core::watch::{Answer, Attend, Fact, Session, Verdict};
 
 use super::record::{iteration, node};

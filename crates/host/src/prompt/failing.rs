@@ -1,7 +1,7 @@
 //! What failed, in words for an agent: each check, how it ended, and the end of its output.
 
-use dogwatch_core::decision::Brief;
-use dogwatch_core::event::CheckResult;
+use dogwatch_core::record::event::CheckResult;
+use dogwatch_core::run::decision::Brief;
 
 /// What `{{ checks.failed }}` stands for; nothing if nothing failed.
 pub(super) fn text(brief: &Brief) -> String {

@@ -5,13 +5,14 @@
 //! trouble is told. Settings are read once, at the start; a change to them is told as well.
 
 mod failing;
+pub mod recovery;
 
-use crate::recovery::{Artifact, Facts, Templates};
+use crate::prompt::recovery::{Artifact, Facts, Templates};
 use dogwatch_config::frontmatter;
 use dogwatch_config::placeholders::{CommandOutput, Values, asks_for_checks, expand};
-use dogwatch_core::decision::Brief;
-use dogwatch_core::ids::{Iteration, NodeIx};
-use dogwatch_core::input::Input;
+use dogwatch_core::record::ids::{Iteration, NodeIx};
+use dogwatch_core::run::decision::Brief;
+use dogwatch_core::run::input::Input;
 use dogwatch_core::settings::{NodePlan, PromptSource};
 use std::collections::BTreeMap;
 use std::io::{self, Read};

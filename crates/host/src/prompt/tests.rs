@@ -1,10 +1,10 @@
 use super::*;
-use dogwatch_core::decision::Diagnosis;
-use dogwatch_core::dur::Dur;
-use dogwatch_core::event::CheckResult;
-use dogwatch_core::ids::NodeName;
-use dogwatch_core::recovery::Class;
+use dogwatch_core::record::event::CheckResult;
+use dogwatch_core::record::ids::NodeName;
+use dogwatch_core::run::decision::Diagnosis;
+use dogwatch_core::run::recovery::Class;
 use dogwatch_core::settings::{IdlePolicy, ReaderName, Settings};
+use dogwatch_core::time::dur::Dur;
 
 fn node() -> NodePlan {
     NodePlan::alone(NodeName::new("demo"), Settings::of(vec!["true".into()], ReaderName::Plain))

@@ -3,7 +3,7 @@
 // Each test binary uses a part of it.
 #![allow(dead_code)]
 
-use dogwatch_host::wake::{Bounds, Coverage, PathWaker};
+use dogwatch_host::fs::wake::{Bounds, Coverage, PathWaker};
 use rustix::time::{ClockId, clock_gettime};
 use std::fs;
 use std::path::{Path, PathBuf};

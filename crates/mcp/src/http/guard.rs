@@ -4,8 +4,8 @@
 //! Origin check rejects browser pages.
 
 use bytes::Bytes;
-use dogwatch_host::door::same;
-use dogwatch_host::loopback::Names;
+use dogwatch_host::driver::mcp_setup::same;
+use dogwatch_host::net::loopback::Names;
 use http::header::{AUTHORIZATION, CONTENT_TYPE, HOST, HeaderMap, HeaderValue, ORIGIN, WWW_AUTHENTICATE};
 use http::uri::Authority;
 use http::{Response, StatusCode, Uri};

@@ -25,9 +25,9 @@ use crate::limits::{
 use crate::proxy::Proxy;
 use crate::run_client::{self, RunClient};
 use crate::serve::{AgentServer, check_limit, duration};
-use dogwatch_core::dur::Dur;
 use dogwatch_core::settings::McpServer;
-use dogwatch_host::door::SessionFile;
+use dogwatch_core::time::dur::Dur;
+use dogwatch_host::driver::mcp_setup::SessionFile;
 use guard::Guard;
 use handler::Handler;
 use rmcp::transport::streamable_http_server::session::local::{LocalSessionManager, SessionConfig};

@@ -17,7 +17,7 @@ use crate::bound::within;
 use crate::limits::{LIST_LIMIT, START_LIMIT};
 use crate::run_client::RunClient;
 use crate::tools;
-use dogwatch_core::side::{Phase, Said};
+use dogwatch_core::run::agent_channel::{Phase, Said};
 use names::{Names, Target};
 use relay::{Caller, Relay};
 use rmcp::model::{CallToolRequestParams, CallToolResult, ContentBlock, Tool};

@@ -4,7 +4,7 @@
 use crate::bound::within;
 use crate::limits::WRITE_LIMIT;
 use crate::run_client::RunClient;
-use dogwatch_core::side::{Phase, Said};
+use dogwatch_core::run::agent_channel::{Phase, Said};
 use rmcp::handler::client::ClientHandler;
 use rmcp::model::{ClientConfig, Implementation, ProgressNotificationParam, ProgressToken};
 use rmcp::service::{NotificationContext, Peer, RoleClient, RoleServer};

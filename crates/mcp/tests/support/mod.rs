@@ -4,12 +4,12 @@
 pub mod http;
 pub mod remote_server;
 
-use dogwatch_core::dur::Dur;
-use dogwatch_core::ids::{Iteration, NodeName, RunId};
-use dogwatch_core::moment::Wall;
+use dogwatch_core::record::ids::{Iteration, NodeName, RunId};
+use dogwatch_core::run::agent_channel::Letter;
 use dogwatch_core::settings::{McpPlace, McpServer};
-use dogwatch_core::side::Letter;
-use dogwatch_host::door::{Pinned, SessionFile};
+use dogwatch_core::time::dur::Dur;
+use dogwatch_core::time::moment::Wall;
+use dogwatch_host::driver::mcp_setup::{Pinned, SessionFile};
 use dogwatch_mcp::limits::MAX_ASKED;
 use dogwatch_mcp::wire::{Peer, Wire};
 use serde_json::{Value, json};

@@ -1,7 +1,7 @@
 //! A remote MCP server that misbehaves on purpose, depending on its mode.
 
-use dogwatch_core::dur::Dur;
 use dogwatch_core::settings::{McpPlace, McpServer};
+use dogwatch_core::time::dur::Dur;
 use serde_json::{Value, json};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

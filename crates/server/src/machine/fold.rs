@@ -1,9 +1,9 @@
 //! A run's record, folded as far as it has been written: only what is new is read.
 
 use crate::tail::Tail;
-use dogwatch_core::event::{FORMAT, Recorded};
-use dogwatch_core::view::View;
-use dogwatch_host::journal;
+use dogwatch_core::record::event::{FORMAT, Recorded};
+use dogwatch_core::record::view::View;
+use dogwatch_host::store::journal;
 use std::fs::{File, Metadata};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -29,7 +29,7 @@ impl Fold {
             *self = Fold { file: (meta.dev(), meta.ino()), ..Fold::default() };
         }
         if self.seen != Some(state(&meta)) && self.broken.is_none() {
-            let file = dogwatch_host::safe_file::read(&path).map_err(|e| e.to_string())?;
+            let file = dogwatch_host::store::safe_file::read(&path).map_err(|e| e.to_string())?;
             self.broken = self.read_on(file).err();
             self.seen = Some(state(&meta));
         }
@@ -72,9 +72,9 @@ fn state(meta: &Metadata) -> (u64, i64, i64) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use dogwatch_core::event::Event;
-    use dogwatch_core::moment::Moment;
-    use dogwatch_host::journal::Journal;
+    use dogwatch_core::record::event::Event;
+    use dogwatch_core::time::moment::Moment;
+    use dogwatch_host::store::journal::Journal;
     use std::fs::OpenOptions;
     use std::io::Write;
 

@@ -11,8 +11,8 @@ use axum::http::header::{AUTHORIZATION, HOST, HeaderMap, HeaderValue, ORIGIN};
 use axum::http::uri::Authority;
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use dogwatch_host::loopback::Names;
-use dogwatch_host::token::Token;
+use dogwatch_host::net::loopback::Names;
+use dogwatch_host::store::token::Token;
 use std::net::SocketAddr;
 use std::sync::Arc;
 

@@ -1,7 +1,7 @@
 //! Tells those who read a run's record that it grew. A directory is watched while somebody reads, and no longer.
 
-use dogwatch_host::growth::{Growth, Heard, Watched};
-use dogwatch_host::journal;
+use dogwatch_host::fs::growth::{Growth, Heard, Watched};
+use dogwatch_host::store::journal;
 use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;

@@ -5,8 +5,8 @@ use super::runs::{RUNS_LISTED, RunEntry, RunsQuery};
 use crate::routes::{Answer, answer};
 use axum::extract::State;
 use axum::http::StatusCode;
-use dogwatch_core::moment::Wall;
-use dogwatch_core::status::{State as RunState, Status};
+use dogwatch_core::record::status::{State as RunState, Status};
+use dogwatch_core::time::moment::Wall;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 

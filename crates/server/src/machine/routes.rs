@@ -24,12 +24,12 @@ use axum::http::header::{
 };
 use axum::response::Response;
 use axum::routing::get;
-use dogwatch_core::ids::RunId;
-use dogwatch_core::moment::Moment;
-use dogwatch_core::status::{OrchestratorStatus, Status};
-use dogwatch_core::view::View;
-use dogwatch_host::journal;
-use dogwatch_host::registry::Pointer;
+use dogwatch_core::record::ids::RunId;
+use dogwatch_core::record::status::{OrchestratorStatus, Status};
+use dogwatch_core::record::view::View;
+use dogwatch_core::time::moment::Moment;
+use dogwatch_host::store::journal;
+use dogwatch_host::store::registry::Pointer;
 use schemars::JsonSchema;
 use serde::Serialize;
 use std::sync::Arc;

@@ -2,12 +2,12 @@
 
 use super::fold::Fold;
 use crate::refusal::Refusal;
-use dogwatch_core::ids::RunId;
-use dogwatch_core::moment::{Moment, Wall};
-use dogwatch_core::status::{State, Status};
-use dogwatch_core::view::View;
+use dogwatch_core::record::ids::RunId;
+use dogwatch_core::record::status::{State, Status};
+use dogwatch_core::record::view::View;
+use dogwatch_core::time::moment::{Moment, Wall};
 use dogwatch_host::clock;
-use dogwatch_host::registry::{self, MAX_LISTED, Pointer, Registry};
+use dogwatch_host::store::registry::{self, MAX_LISTED, Pointer, Registry};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;

@@ -8,7 +8,7 @@ use crate::door::Cut;
 use crate::events::{GREETING, Pieces, Wanted};
 use crate::tail::Tail;
 use bytes::Bytes;
-use dogwatch_host::registry;
+use dogwatch_host::store::registry;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, mpsc, watch};

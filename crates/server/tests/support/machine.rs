@@ -1,14 +1,14 @@
 //! A machine of its own: a registry, runs in it that the test writes, and a server for all of them.
 
 use super::{FakeDesk, PATIENCE, notice};
-use dogwatch_core::event::{Event, Recorded};
-use dogwatch_core::ids::RunId;
-use dogwatch_core::moment::{Moment, Wall};
+use dogwatch_core::record::event::{Event, Recorded};
+use dogwatch_core::record::ids::RunId;
+use dogwatch_core::record::view::View;
 use dogwatch_core::settings::{Profile, WatchPolicy};
-use dogwatch_core::view::View;
-use dogwatch_host::journal::Journal;
-use dogwatch_host::registry::{Alive, Pointer, Registry};
-use dogwatch_host::token::Token;
+use dogwatch_core::time::moment::{Moment, Wall};
+use dogwatch_host::store::journal::Journal;
+use dogwatch_host::store::registry::{Alive, Pointer, Registry};
+use dogwatch_host::store::token::Token;
 use dogwatch_server::{Client, Limits, MachineSetup, Served, serve, serve_machine, socket_path, watch};
 use dogwatch_sim::plan;
 use std::io::{Read, Write};

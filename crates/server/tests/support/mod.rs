@@ -4,11 +4,11 @@
 
 pub mod machine;
 
-use dogwatch_core::dur::Dur;
-use dogwatch_core::event::{Event, NodeCounts, Outcome, Recorded, RunEnded};
-use dogwatch_core::moment::Moment;
-use dogwatch_core::view::View;
-use dogwatch_host::journal::Journal;
+use dogwatch_core::record::event::{Event, NodeCounts, Outcome, Recorded, RunEnded};
+use dogwatch_core::record::view::View;
+use dogwatch_core::time::dur::Dur;
+use dogwatch_core::time::moment::Moment;
+use dogwatch_host::store::journal::Journal;
 use dogwatch_server::{Busy, Client, Desk, Limits, Request, Served, serve_within, socket_path, watch};
 use dogwatch_sim::plan;
 use std::io::{BufRead, BufReader, Read, Write};

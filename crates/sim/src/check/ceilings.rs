@@ -1,9 +1,9 @@
 //! `watchdog.node` and `watchdog.run` hold at every moment of the run.
 
-use dogwatch_core::dur::Dur;
-use dogwatch_core::event::{Event, NodeState, Outcome, Recorded};
-use dogwatch_core::ids::NodeName;
-use dogwatch_core::view::View;
+use dogwatch_core::record::event::{Event, NodeState, Outcome, Recorded};
+use dogwatch_core::record::ids::NodeName;
+use dogwatch_core::record::view::View;
+use dogwatch_core::time::dur::Dur;
 
 /// What may follow a ceiling: two graces, the leak limit and a sweep, a snapshot within its bound and its own end, and
 /// the last notifications.

@@ -1,11 +1,11 @@
 //! What must hold of checks, graphs and recovery.
 
-use dogwatch_core::event::{Event, NodeState, Outcome, Recorded};
-use dogwatch_core::ids::NodeName;
-use dogwatch_core::recovery::{Action, Class};
+use dogwatch_core::record::event::{Event, NodeState, Outcome, Recorded};
+use dogwatch_core::record::ids::NodeName;
+use dogwatch_core::record::view::View;
+use dogwatch_core::run::recovery::{Action, Class};
+use dogwatch_core::run::touch::Touches;
 use dogwatch_core::settings::{NodePlan, Plan};
-use dogwatch_core::touch::Touches;
-use dogwatch_core::view::View;
 use std::collections::{BTreeMap, BTreeSet};
 
 pub(super) fn all(events: &[Recorded], live: &View) {

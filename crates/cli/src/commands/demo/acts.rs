@@ -1,9 +1,9 @@
 //! The acts that the demo promises to show, and a record of those that really happened.
 
 use crate::screen::words;
-use dogwatch_core::dur::Dur;
-use dogwatch_core::event::{Event, Outcome, Recorded, WaitEndedBy, WaitWhy};
-use dogwatch_core::moment::Boot;
+use dogwatch_core::record::event::{Event, Outcome, Recorded, WaitEndedBy, WaitWhy};
+use dogwatch_core::time::dur::Dur;
+use dogwatch_core::time::moment::Boot;
 use dogwatch_core::watch::StopReason;
 
 /// The number of the idle wait in which the file appears.
@@ -128,8 +128,8 @@ impl Acts {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use dogwatch_core::ids::NodeName;
-    use dogwatch_core::moment::{Awake, Moment, Wall};
+    use dogwatch_core::record::ids::NodeName;
+    use dogwatch_core::time::moment::{Awake, Moment, Wall};
 
     fn at(ms: u64, event: Event) -> Recorded {
         Recorded::new(1, Moment { awake: Awake(ms), boot: Boot(ms), wall: Wall(0) }, event)

@@ -2,7 +2,7 @@
 
 use crate::error::Failure;
 use crate::supervise::random;
-use dogwatch_host::journal::hex;
+use dogwatch_host::store::journal::hex;
 use rustix::fs::{CWD, Mode, OFlags};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::DirBuilderExt;

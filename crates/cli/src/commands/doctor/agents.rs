@@ -3,8 +3,8 @@
 use super::Finding;
 use crate::loading::find_program;
 use dogwatch_core::text::one_line;
-use dogwatch_host::ask::{Answer, Asker};
-use dogwatch_host::keeper::HowEnded;
+use dogwatch_host::process::ask::{Answer, Asker};
+use dogwatch_host::process::keeper::HowEnded;
 use std::path::Path;
 use std::time::Duration;
 

@@ -2,9 +2,10 @@
 
 use super::Finding;
 use dogwatch_core::text::one_line;
-use dogwatch_host::ask::{Answer, Asker, Containment};
-use dogwatch_host::keeper::HowEnded;
-use dogwatch_host::{clock, home};
+use dogwatch_host::clock;
+use dogwatch_host::process::ask::{Answer, Asker, Containment};
+use dogwatch_host::process::keeper::HowEnded;
+use dogwatch_host::store::home;
 use std::path::Path;
 use std::time::Duration;
 

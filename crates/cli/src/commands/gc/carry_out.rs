@@ -2,8 +2,9 @@
 //! run stays in place so that the next `gc` can retry.
 
 use super::plan::{Gone, Plan};
-use dogwatch_host::worktree::{self, Tidied};
-use dogwatch_host::{retire, snapshot};
+use dogwatch_host::git::snapshot;
+use dogwatch_host::git::worktree::{self, Tidied};
+use dogwatch_host::store::retire;
 
 /// What `gc` removed, and what it failed to remove.
 #[derive(Default)]

@@ -1,13 +1,14 @@
 //! Decides which runs to remove, and which to keep and why. This module changes nothing.
 
 use crate::runs::{FoundRun, registered, runs_in, state_dir};
-use dogwatch_core::dur::Dur;
-use dogwatch_core::ids::RunId;
-use dogwatch_core::moment::Wall;
-use dogwatch_core::view::View;
-use dogwatch_host::snapshot::{self, Stored};
-use dogwatch_host::worktree::{self, Tidied};
-use dogwatch_host::{home, retire};
+use dogwatch_core::record::ids::RunId;
+use dogwatch_core::record::view::View;
+use dogwatch_core::time::dur::Dur;
+use dogwatch_core::time::moment::Wall;
+use dogwatch_host::git::snapshot::{self, Stored};
+use dogwatch_host::git::worktree::{self, Tidied};
+use dogwatch_host::store::home;
+use dogwatch_host::store::retire;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 

@@ -2,12 +2,12 @@
 
 use crate::error::Failure;
 use crate::runs::FoundRun;
-use dogwatch_core::dur::Dur;
-use dogwatch_core::event::Outcome;
-use dogwatch_core::ids::RunId;
-use dogwatch_core::moment::Wall;
-use dogwatch_core::status::{CountsStatus, State, Status};
-use dogwatch_core::view::{Used, View};
+use dogwatch_core::record::event::Outcome;
+use dogwatch_core::record::ids::RunId;
+use dogwatch_core::record::status::{CountsStatus, State, Status};
+use dogwatch_core::record::view::{Used, View};
+use dogwatch_core::time::dur::Dur;
+use dogwatch_core::time::moment::Wall;
 use dogwatch_host::clock;
 use serde::Serialize;
 use std::collections::BTreeMap;

@@ -3,10 +3,10 @@
 use super::History;
 use super::past::{Past, Project};
 use crate::screen::{Line, Tone, words};
-use dogwatch_core::event::Outcome;
-use dogwatch_core::moment::Wall;
-use dogwatch_core::status::State;
+use dogwatch_core::record::event::Outcome;
+use dogwatch_core::record::status::State;
 use dogwatch_core::text::one_line;
+use dogwatch_core::time::moment::Wall;
 use unicode_width::UnicodeWidthStr;
 
 /// The longest loop name to show, in bytes.

@@ -5,12 +5,13 @@ use super::source::Source;
 use crate::error::Failure;
 use crate::runs::FoundRun;
 use crate::screen::{Line, Tone, words};
-use dogwatch_core::event::{Event, IterationEnd, Recorded, RunStarted};
-use dogwatch_core::ids::{Iteration, NodeName};
-use dogwatch_core::moment::Wall;
+use dogwatch_core::record::event::{Event, IterationEnd, Recorded, RunStarted};
+use dogwatch_core::record::ids::{Iteration, NodeName};
 use dogwatch_core::settings::ReaderName;
 use dogwatch_core::text::printable;
-use dogwatch_host::{home, journal};
+use dogwatch_core::time::moment::Wall;
+use dogwatch_host::store::home;
+use dogwatch_host::store::journal;
 use std::borrow::Cow;
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
@@ -107,7 +108,7 @@ pub fn look_at_last(found: &FoundRun) -> Result<Look, Failure> {
 fn read(found: &FoundRun, wanted: Option<u64>, mut each: impl FnMut(&Look)) -> Result<Look, Failure> {
     let path = found.dir.join(journal::FILE);
     let cannot = |e: std::io::Error| Failure::usage(format!("cannot read {}: {e}", path.display()));
-    let mut file = BufReader::new(dogwatch_host::safe_file::read(&path).map_err(cannot)?);
+    let mut file = BufReader::new(dogwatch_host::store::safe_file::read(&path).map_err(cannot)?);
     let mut look = Look::default();
     let mut line = Vec::new();
     loop {

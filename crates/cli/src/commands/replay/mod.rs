@@ -9,10 +9,10 @@ mod transcript;
 
 use crate::error::Failure;
 use dogwatch_config::nearest;
-use dogwatch_core::event::Recorded;
-use dogwatch_core::replay::{JournalReplay, Replayed};
+use dogwatch_core::record::event::Recorded;
 use dogwatch_core::settings::{Profile, ReaderName, WatchPolicy};
-use dogwatch_host::journal;
+use dogwatch_core::watch::replay::{JournalReplay, Replayed};
+use dogwatch_host::store::journal;
 use policy::Chosen;
 use read::Lines;
 use serde_json::json;

@@ -1,7 +1,7 @@
 //! Draws a replay as a table.
 
-use dogwatch_core::replay::{IterationName, Line, Replayed, SessionName, Summary};
 use dogwatch_core::text::printable;
+use dogwatch_core::watch::replay::{IterationName, Line, Replayed, SessionName, Summary};
 use std::fmt::Write;
 
 pub fn draw(replayed: &[Replayed]) -> String {

@@ -3,11 +3,11 @@
 use super::read::Lines;
 use crate::error::Failure;
 use dogwatch_agents::{Format, Record, Transcript};
-use dogwatch_core::moment::{Awake, Wall};
-use dogwatch_core::replay::{Finish, Looks, Player, Replayed, SessionName};
 use dogwatch_core::settings::WatchPolicy;
-use dogwatch_core::sign::Sign;
+use dogwatch_core::time::moment::{Awake, Wall};
 use dogwatch_core::watch::Session;
+use dogwatch_core::watch::replay::{Finish, Looks, Player, Replayed, SessionName};
+use dogwatch_core::watch::sign::Sign;
 use std::collections::BTreeMap;
 
 /// The most unknown types of records that are counted by name.

@@ -2,8 +2,8 @@
 
 use crate::error::Failure;
 use crate::runs::FoundRun;
-use dogwatch_core::status::Status;
-use dogwatch_core::view::View;
+use dogwatch_core::record::status::Status;
+use dogwatch_core::record::view::View;
 use dogwatch_host::clock;
 use dogwatch_web::Subject;
 use std::path::Path;

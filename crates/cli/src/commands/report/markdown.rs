@@ -2,7 +2,7 @@
 
 use super::Report;
 use super::{paragraphs, tables};
-use dogwatch_core::story::Ends;
+use dogwatch_core::record::summary::Ends;
 use dogwatch_core::text::{one_line, printable};
 
 /// The most of a foreign text to show on a line, in bytes.

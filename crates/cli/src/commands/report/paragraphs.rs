@@ -4,10 +4,10 @@ use super::Report;
 use super::markdown::{code, escaped, fenced, lines, plain};
 use super::tables::{clock, counts, spent};
 use crate::screen::words;
-use dogwatch_core::event::{CheckResult, NodeAttempt, NodeState, Outcome, RunEnded};
-use dogwatch_core::story::{Attempted, How, Judged, Judgement, Row, What};
-use dogwatch_core::view::NodeView;
-use dogwatch_host::home;
+use dogwatch_core::record::event::{CheckResult, NodeAttempt, NodeState, Outcome, RunEnded};
+use dogwatch_core::record::summary::{Attempted, How, Judged, Judgement, Row, What};
+use dogwatch_core::record::view::NodeView;
+use dogwatch_host::store::home;
 
 /// The most nodes to name.
 const MAX_NODES: usize = 20;

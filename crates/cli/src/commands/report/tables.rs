@@ -4,12 +4,14 @@ use super::Report;
 use super::markdown::{cell, code, escaped, lines, plain};
 use super::paragraphs::how;
 use crate::screen::words;
-use dogwatch_core::event::{RecoveryPlanned, WaitEndedBy};
-use dogwatch_core::ids::{Iteration, NodeName};
-use dogwatch_core::moment::{Moment, Wall};
-use dogwatch_core::story::{Idle, Kept, Row, Turn, What};
-use dogwatch_core::view::{Counts, Used};
-use dogwatch_host::{clock, door, home};
+use dogwatch_core::record::event::{RecoveryPlanned, WaitEndedBy};
+use dogwatch_core::record::ids::{Iteration, NodeName};
+use dogwatch_core::record::summary::{Idle, Kept, Row, Turn, What};
+use dogwatch_core::record::view::{Counts, Used};
+use dogwatch_core::time::moment::{Moment, Wall};
+use dogwatch_host::clock;
+use dogwatch_host::driver::mcp_setup;
+use dogwatch_host::store::home;
 
 impl Report {
     /// Returns the end of the reported time.
@@ -215,7 +217,7 @@ pub fn artifacts(report: &Report) -> String {
         .take(MAX_ROWS)
         .map(|(node, saved)| {
             let dir = home::iteration_dir(&report.found.dir, node, saved.iteration);
-            let file = dir.join(door::ARTIFACTS).join(&saved.name).display().to_string();
+            let file = dir.join(mcp_setup::ARTIFACTS).join(&saved.name).display().to_string();
             let which = report.turn(node, saved.iteration);
             format!("| {} | {which} | {} | {} |\n", cell(&saved.name), words::size(saved.bytes), cell(&file))
         })
@@ -231,7 +233,7 @@ pub fn cost(report: &Report) -> String {
     let nodes = &report.view().nodes;
     let row =
         |name: &str, used: &Used| format!("| {name} | {} | {} |\n", words::tokens(used), words::cost(used));
-    let used = |n: &&dogwatch_core::view::NodeView| n.iteration.0 > 0;
+    let used = |n: &&dogwatch_core::record::view::NodeView| n.iteration.0 > 0;
     let mut rows = String::new();
     if nodes.len() > 1 {
         rows.extend(nodes.iter().filter(used).take(MAX_ROWS).map(|n| row(&cell(n.name.as_str()), &n.used)));

@@ -1,9 +1,9 @@
 //! Formats a status as a few lines of text: active and failed nodes first, in bounded length.
 
 use crate::screen::words;
-use dogwatch_core::event::NodeState;
-use dogwatch_core::status::{DoingStatus, NodeStatus, SpentStatus, State, Status};
-use dogwatch_core::view::Used;
+use dogwatch_core::record::event::NodeState;
+use dogwatch_core::record::status::{DoingStatus, NodeStatus, SpentStatus, State, Status};
+use dogwatch_core::record::view::Used;
 
 /// The most nodes to list; the others are only counted.
 const MAX_NODES: usize = 12;
@@ -207,7 +207,7 @@ fn doing(doing: &DoingStatus) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use dogwatch_core::view::View;
+    use dogwatch_core::record::view::View;
     use serde_json::{Value, json};
 
     fn node(name: &str, state: &str, doing: &Value) -> Value {

@@ -3,11 +3,11 @@
 use super::{Look, cell, text};
 use crate::screen::{Tone, words};
 use crate::top::model::{Row, Top, tail};
-use dogwatch_core::event::Outcome;
-use dogwatch_core::moment::{Moment, Wall};
-use dogwatch_core::status::{DoingStatus, NodeStatus, State, Status};
+use dogwatch_core::record::event::Outcome;
+use dogwatch_core::record::status::{DoingStatus, NodeStatus, State, Status};
+use dogwatch_core::record::view::Used;
 use dogwatch_core::text::{one_line, printable};
-use dogwatch_core::view::Used;
+use dogwatch_core::time::moment::{Moment, Wall};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::{Color, Style};

@@ -7,10 +7,10 @@ use crate::top::lanes::{Checked, Lane, Lanes, Mark, Session};
 use crate::top::log::Entry;
 use crate::top::model::{Row, Top, tail};
 use crate::top::page::Page;
-use dogwatch_core::dur::Dur;
-use dogwatch_core::event::{NodeState, WaitWhy};
-use dogwatch_core::status::Status;
+use dogwatch_core::record::event::{NodeState, WaitWhy};
+use dogwatch_core::record::status::Status;
 use dogwatch_core::text::printable;
+use dogwatch_core::time::dur::Dur;
 use dogwatch_core::watch::{Channel, Evidence};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -101,7 +101,7 @@ fn labels(from: i64, to: i64, look: Look, area: Rect, buffer: &mut Buffer) {
 
 /// Formats a label as a date, as minutes or as seconds, depending on the distance between labels.
 fn label(at: i64, step: i64) -> String {
-    let text = dogwatch_core::moment::Wall(at).to_string();
+    let text = dogwatch_core::time::moment::Wall(at).to_string();
     let part = match step {
         86_400_000.. => 5..10,
         60_000.. => 11..16,

@@ -4,12 +4,12 @@
 use super::super::cx::Cx;
 use super::super::tree::Tree;
 use super::{Closing, Node, Phase, Turn, clear_job_timers};
-use crate::decision::Decision;
-use crate::dur::Dur;
-use crate::ending::Ending;
-use crate::event::{CheckResult, EndedBy, Event, NodeAttempt, Pin};
-use crate::job::{Exit, Job, JobKind, JobReport, Tail};
+use crate::record::event::{CheckResult, EndedBy, Event, NodeAttempt, Pin};
+use crate::run::decision::Decision;
+use crate::run::ending::Ending;
+use crate::run::job::{Exit, Job, JobKind, JobReport, Tail};
 use crate::settings::Tampered;
+use crate::time::dur::Dur;
 
 /// What a shell says of a command that could not be started, and `timeout` of one that took too long.
 const NOT_STARTED: i32 = 127;

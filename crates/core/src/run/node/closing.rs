@@ -5,13 +5,13 @@ use super::super::cx::Cx;
 use super::super::tree::Tree;
 use super::super::watching::asking_over;
 use super::{Closing, KeptFor, Node, Phase, SNAPSHOT_BOUND, Turn, clear_job_timers};
-use crate::ending::{Ending, Facts, judge};
-use crate::event::{EndedBy, Event, HumanEndedBy, IterationEnd, SessionEnded};
-use crate::fingerprint::fingerprint;
-use crate::ids::{Iteration, NodeIx};
-use crate::job::{Exit, Job, JobKind, JobReport, Snapshot};
+use crate::record::event::{EndedBy, Event, HumanEndedBy, IterationEnd, SessionEnded};
+use crate::record::ids::{Iteration, NodeIx};
+use crate::run::ending::{Ending, Facts, judge};
+use crate::run::job::{Exit, Job, JobKind, JobReport, Snapshot};
+use crate::text::fingerprint::fingerprint;
 use crate::text::one_line;
-use crate::timer::{Deadline, Timer};
+use crate::time::timer::{Deadline, Timer};
 
 /// How much of an agent's words goes into the record.
 const MAX_SAID: usize = 300;

@@ -9,19 +9,19 @@ use super::cx::Cx;
 use super::tree::Tree;
 use super::wait::Wait;
 use super::watching::{Watching, is_progress, record_ceiling, strained};
-use crate::condition::Strain;
-use crate::decision::Decision;
-use crate::dur::Dur;
-use crate::ending::{Ending, Judged};
-use crate::event::{
+use crate::record::event::{
     Cause, CommandFinished, EndedBy, Event, Observation, Pin, Report, Sight, Usage, WaitEndedBy, WaitWhy,
 };
-use crate::ids::{Iteration, NodeIx};
-use crate::job::{Exit, Job, JobKind, JobReport, Snapshot, Worktree};
-use crate::moment::Awake;
+use crate::record::ids::{Iteration, NodeIx};
+use crate::record::view::NodeView;
+use crate::run::decision::Decision;
+use crate::run::ending::{Ending, Judged};
+use crate::run::job::{Exit, Job, JobKind, JobReport, Snapshot, Worktree};
 use crate::settings::{CommandPlan, NO_PENDING_TASKS};
-use crate::timer::{Deadline, Timer};
-use crate::view::NodeView;
+use crate::time::dur::Dur;
+use crate::time::moment::Awake;
+use crate::time::timer::{Deadline, Timer};
+use crate::watch::health::Strain;
 use crate::watch::{self, StopReason};
 use checking::Checking;
 use std::cmp::Ordering;

@@ -5,9 +5,9 @@
 use super::super::cx::Cx;
 use super::super::tree::Tree;
 use super::{Node, Phase, Turn, clear_job_timers};
-use crate::decision::{Brief, Decision, Diagnosis};
-use crate::event::{Cause, Event, Pin};
-use crate::job::{Job, JobKind, Worktree};
+use crate::record::event::{Cause, Event, Pin};
+use crate::run::decision::{Brief, Decision, Diagnosis};
+use crate::run::job::{Job, JobKind, Worktree};
 use crate::settings::CheckPolicy;
 
 impl Node {

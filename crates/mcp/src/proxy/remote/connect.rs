@@ -6,7 +6,7 @@ use crate::bound::within;
 use crate::http::timed_stream::TimedStream;
 use crate::limits::WRITE_LIMIT;
 use bytes::Bytes;
-use dogwatch_core::address::Address;
+use dogwatch_core::text::address::Address;
 use http::{Request, Response};
 use http_body_util::Full;
 use hyper::body::Incoming;

@@ -16,9 +16,9 @@ use crate::child::Tail;
 use crate::limits::{MAX_ANSWERED, START_LIMIT, WRITE_LIMIT};
 use bytes::Bytes;
 use connect::Pool;
-use dogwatch_core::address::{Address, fill};
-use dogwatch_core::redact;
 use dogwatch_core::settings::McpServer;
+use dogwatch_core::text::address::{Address, fill};
+use dogwatch_core::text::redact;
 use dogwatch_core::text::{clip, one_line};
 use events::Events;
 use http::header::{ACCEPT, CONTENT_TYPE, HOST, HeaderMap, HeaderName, HeaderValue};
@@ -93,7 +93,8 @@ pub fn transport(
             .map_err(|_| format!("header `{name}`: the value contains invalid characters"))?;
         headers.insert(name, value);
     }
-    let calls = plan.tools.iter().map(|(_, limit)| *limit).fold(plan.timeout, dogwatch_core::dur::Dur::max);
+    let calls =
+        plan.tools.iter().map(|(_, limit)| *limit).fold(plan.timeout, dogwatch_core::time::dur::Dur::max);
     let longest = crate::serve::duration(calls).max(START_LIMIT).saturating_add(2 * WRITE_LIMIT);
     let shown = redact::url(&url);
     let pool = Pool::new(address).map_err(|error| format!("{shown}: {error}"))?;

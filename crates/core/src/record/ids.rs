@@ -1,0 +1,180 @@
+//! Names that are checked once, at the edge, and right ever after.
+
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::str::FromStr;
+
+/// Identifies a run: `YYYYMMDD-HHMMSS-xxxx` in UTC, sortable as text, safe as a file name.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct RunId(String);
+
+/// The letters of the random tail: no vowels, so no words; no look-alikes.
+const TAIL: &[u8; 27] = b"23456789bcdfghjkmnpqrstvwxz";
+const TAIL_LEN: usize = 4;
+
+impl RunId {
+    /// Made from the wall clock and four random bytes, both of which the shell supplies.
+    pub fn new(at: crate::time::moment::Wall, random: [u8; TAIL_LEN]) -> RunId {
+        let stamp: String =
+            at.to_string().chars().take(19).filter(|c| c.is_ascii_digit() || *c == 'T').collect();
+        let tail: String = random.iter().map(|b| TAIL[usize::from(*b) % TAIL.len()] as char).collect();
+        RunId(format!("{}-{tail}", stamp.replace('T', "-")))
+    }
+
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// A text that is no run id.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BadRunId(pub String);
+
+impl fmt::Display for BadRunId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "`{}` is not a run id (they look like 20261115-201533-k3f9)", self.0.escape_default())
+    }
+}
+
+impl std::error::Error for BadRunId {}
+
+impl FromStr for RunId {
+    type Err = BadRunId;
+
+    fn from_str(text: &str) -> Result<RunId, BadRunId> {
+        let shape = |b: &[u8]| {
+            b.len() == 20
+                && b.iter().enumerate().all(|(i, c)| match i {
+                    8 | 15 => *c == b'-',
+                    16.. => TAIL.contains(c),
+                    _ => c.is_ascii_digit(),
+                })
+        };
+        if shape(text.as_bytes()) { Ok(RunId(text.to_owned())) } else { Err(BadRunId(text.to_owned())) }
+    }
+}
+
+impl TryFrom<String> for RunId {
+    type Error = BadRunId;
+
+    fn try_from(text: String) -> Result<RunId, BadRunId> {
+        text.parse()
+    }
+}
+
+impl From<RunId> for String {
+    fn from(id: RunId) -> String {
+        id.0
+    }
+}
+
+impl fmt::Display for RunId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// A node's name: what people see. A loop file's only node is named after its directory.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct NodeName(String);
+
+impl NodeName {
+    pub const MAX_BYTES: usize = 100;
+    /// What lies in a run's directory beside the nodes' own.
+    const OF_THE_RECORD: [&str; 5] = ["events.jsonl", "plan.json", "alive", "socket", "undo"];
+
+    /// Whether a file of the record has this name.
+    pub fn is_taken(text: &str) -> bool {
+        NodeName::OF_THE_RECORD.contains(&text.to_lowercase().as_str())
+    }
+
+    /// Any text can name a node: what would be no good in a path or on a screen becomes `_`, and what the record needs
+    /// for itself is called a loop.
+    pub fn new(text: &str) -> NodeName {
+        let clean: String =
+            text.chars().map(|c| if c.is_control() || c == '/' || c == '\\' { '_' } else { c }).collect();
+        let clean = crate::text::clip(clean.trim(), NodeName::MAX_BYTES);
+        match clean {
+            "" | "." | ".." => NodeName("loop".to_owned()),
+            name if NodeName::is_taken(name) => NodeName(format!("{name}-loop")),
+            name => NodeName(name.to_owned()),
+        }
+    }
+
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for NodeName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// Index of a node within its run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct NodeIx(pub usize);
+
+/// The number of an iteration of a node, from 1. Numbers are never used twice within a run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Iteration(pub u64);
+
+impl Iteration {
+    pub fn next(self) -> Iteration {
+        Iteration(self.0.saturating_add(1))
+    }
+}
+
+impl fmt::Display for Iteration {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::time::moment::Wall;
+
+    #[test]
+    fn a_run_id_is_sortable_and_reads_back() {
+        let early = RunId::new(Wall(1_794_773_733_007), [0, 1, 2, 255]);
+        let late = RunId::new(Wall(1_794_773_734_007), [0, 0, 0, 0]);
+        assert_eq!(early.as_str(), "20261115-201533-234g");
+        assert!(early < late);
+        assert_eq!(early.as_str().parse(), Ok(early));
+    }
+
+    #[test]
+    fn a_loop_that_is_called_like_a_file_of_the_record_is_called_a_loop() {
+        for (text, name) in [
+            ("events.jsonl", "events.jsonl-loop"),
+            ("Alive", "Alive-loop"),
+            ("undo", "undo-loop"),
+            ("logs", "logs"),
+        ] {
+            assert_eq!(NodeName::new(text).as_str(), name);
+        }
+    }
+
+    #[test]
+    fn what_is_no_run_id_is_refused() {
+        for text in
+            ["", "../../etc/passwd", "20261115-201533-k3f", "20261115-201533-k3f9x", "2026111a-201533-k3f9"]
+        {
+            assert!(text.parse::<RunId>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_node_name_is_fit_for_paths_and_screens() {
+        assert_eq!(NodeName::new("fix-bugs").as_str(), "fix-bugs");
+        assert_eq!(NodeName::new("a/b\u{1b}[2Jc").as_str(), "a_b_[2Jc");
+        assert_eq!(NodeName::new("..").as_str(), "loop");
+        assert_eq!(NodeName::new(&"é".repeat(200)).as_str().len(), NodeName::MAX_BYTES);
+    }
+}

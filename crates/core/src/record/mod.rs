@@ -1,0 +1,13 @@
+//! The record of a run: events, the view folded from them, and what is derived from both.
+
+pub mod artifacts;
+pub mod day;
+pub mod event;
+pub mod hash;
+pub mod ids;
+pub mod notification;
+#[cfg(feature = "schema")]
+pub(crate) mod schema;
+pub mod status;
+pub mod summary;
+pub mod view;

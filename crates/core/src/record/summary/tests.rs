@@ -1,0 +1,191 @@
+use super::*;
+use crate::time::dur::Dur;
+
+const NODE: &str = "tidy";
+
+/// A record, one event after the other, a second apart.
+#[derive(Default)]
+struct Book {
+    events: Vec<Recorded>,
+}
+
+impl Book {
+    fn add(&mut self, event: Event) -> &mut Book {
+        let at = Moment::default().plus(Dur::from_secs(self.events.len() as u64));
+        let seq = self.events.len() as u64 + 1;
+        self.events.push(Recorded::new(seq, at, event));
+        self
+    }
+
+    fn began(&mut self, iteration: u64) -> &mut Book {
+        self.add(Event::IterationStarted {
+            node: node(),
+            iteration: Iteration(iteration),
+            cause: Cause::Next,
+        })
+    }
+
+    fn idled(&mut self, iteration: u64, reason: &str) -> &mut Book {
+        self.began(iteration).add(Event::IterationIdle {
+            end: end(iteration),
+            reason: reason.to_owned(),
+            consecutive: 1,
+            spell_s: Dur::ZERO,
+            skipped: iteration.is_multiple_of(2),
+        })
+    }
+
+    fn waited(&mut self, why: WaitWhy, by: WaitEndedBy) -> &mut Book {
+        self.add(Event::WaitStarted { node: node(), why, delay_s: None, until: None });
+        self.add(Event::WaitEnded { node: node(), by })
+    }
+
+    fn story(&self) -> Story {
+        Story::fold(&self.events)
+    }
+}
+
+fn node() -> NodeName {
+    NodeName::new(NODE)
+}
+
+fn end(iteration: u64) -> IterationEnd {
+    IterationEnd {
+        node: node(),
+        iteration: Iteration(iteration),
+        duration_s: Dur::from_secs(1),
+        because: "it said so".to_owned(),
+        fingerprint: None,
+    }
+}
+
+#[test]
+fn a_row_of_idle_turns_is_one_entry_and_its_waits_are_none() {
+    let mut book = Book::default();
+    for n in 1..=4 {
+        book.idled(n, "no_pending_tasks").waited(WaitWhy::Idle, WaitEndedBy::Timer);
+    }
+    book.idled(5, "at_capacity").waited(WaitWhy::Idle, WaitEndedBy::Path);
+    let story = book.story();
+    let rows: Vec<&Row> = story.timeline.iter().collect();
+    assert_eq!(rows.len(), 2, "{rows:?}");
+    let What::Idle(idle) = &rows[0].what else { panic!("{rows:?}") };
+    assert_eq!((idle.first.0, idle.last.0, idle.count, idle.skipped), (1, 4, 4, 2));
+    let waits = story.waits.iter().find(|w| w.why == WaitWhy::Idle).expect("idle waits");
+    assert_eq!((waits.count, waits.lasted, waits.woken), (5, Dur::from_secs(5), 1));
+    assert!(story.open.is_empty());
+}
+
+#[test]
+fn a_wait_for_a_limit_is_worth_a_line_and_one_between_turns_is_not() {
+    let mut book = Book::default();
+    book.waited(WaitWhy::RateLimit, WaitEndedBy::Timer).waited(WaitWhy::Delay, WaitEndedBy::Timer);
+    book.waited(WaitWhy::Delay, WaitEndedBy::Operator);
+    let story = book.story();
+    let whys: Vec<WaitWhy> = story
+        .timeline
+        .iter()
+        .filter_map(|row| match row.what {
+            What::Waited { why, .. } => Some(why),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(whys, [WaitWhy::RateLimit, WaitWhy::Delay]);
+}
+
+#[test]
+fn a_turn_that_nobody_closed_stays_open_and_one_that_ended_tells_how() {
+    let mut book = Book::default();
+    book.began(1).add(Event::IterationFailed(end(1))).began(2);
+    let story = book.story();
+    assert_eq!(story.open.get(&node()).map(|t| t.iteration), Some(Iteration(2)));
+    let rows: Vec<&Row> = story.timeline.iter().collect();
+    let What::Turn(turn) = &rows[0].what else { panic!("{rows:?}") };
+    assert_eq!(turn.end.as_ref().map(|e| e.how), Some(How::Failed));
+    assert_eq!(turn.began, Wall(0));
+    assert_eq!(rows[0].at, Wall(1_000));
+}
+
+#[test]
+fn a_long_night_is_told_in_bounded_space() {
+    let mut book = Book::default();
+    let all = (MAX_FIRST + MAX_LAST) as u64 + 10;
+    for n in 1..=all {
+        book.began(n).add(Event::IterationCompleted(end(n)));
+    }
+    let story = book.story();
+    assert_eq!(story.timeline.iter().count(), MAX_FIRST + MAX_LAST);
+    assert_eq!(story.timeline.count(), all);
+}
+
+#[test]
+fn every_verdict_keeps_its_evidence() {
+    let evidence =
+        vec![Evidence { channel: Channel::Stdout, last_at: Some(1.0), age_seconds: Some(300.0), counter: 4 }];
+    let mut book = Book::default();
+    book.began(1).add(Event::WatchdogContinue {
+        node: node(),
+        iteration: Iteration(1),
+        deferred_by: Channel::Workspace,
+        evidence_summary: evidence.clone(),
+        active_channel: Some(Channel::Workspace),
+    });
+    book.add(Event::HardStop {
+        node: node(),
+        iteration: Iteration(1),
+        reason: StopReason::NoOutputDeadline,
+        message: "no progress".to_owned(),
+        evidence_summary: evidence.clone(),
+        active_channel: None,
+        recoverable: true,
+    });
+    let story = book.story();
+    assert_eq!(story.verdicts.count(), 2);
+    assert!(story.verdicts.iter().all(|v| v.evidence == evidence));
+    assert_eq!(story.hard_stops().count(), 1);
+}
+
+fn attempt(iteration: u64, codes: &[i32]) -> Event {
+    let result = |rc: &i32| crate::record::event::CheckResult {
+        cmd: "make test".to_owned(),
+        rc: *rc,
+        duration_s: Dur::from_secs(1),
+        tail: (*rc != 0).then(|| "1 test failed".to_owned()),
+        truncated: false,
+        timed_out: false,
+        flaky: false,
+        first_rc: None,
+    };
+    Event::NodeAttempt(NodeAttempt {
+        node: node(),
+        iteration: Iteration(iteration),
+        duration_s: Dur::from_secs(1),
+        converged: codes.iter().all(|rc| *rc == 0),
+        backoff_s: None,
+        uncounted: false,
+        results: codes.iter().map(result).collect(),
+    })
+}
+
+#[test]
+fn failing_checks_are_remembered_with_their_output_until_they_pass() {
+    let mut book = Book::default();
+    book.began(1).add(attempt(1, &[0, 1])).add(Event::IterationCompleted(end(1)));
+    let story = book.story();
+    let failing = story.failing.get(&node()).expect("it fails");
+    assert_eq!(failing.results[1].tail.as_deref(), Some("1 test failed"));
+    assert!(story.attempts.iter().all(|a| a.attempt.results.iter().all(|r| r.tail.is_none())));
+    book.began(2).add(attempt(2, &[0, 0]));
+    let story = book.story();
+    assert!(story.failing.is_empty());
+    let checked: Vec<(usize, usize, bool)> = story
+        .timeline
+        .iter()
+        .filter_map(|row| match row.what {
+            What::Checked { checks, failed, converged, .. } => Some((checks, failed, converged)),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(checked, [(2, 1, false), (2, 0, true)]);
+    assert_eq!(story.attempts.count(), 2);
+}

@@ -1,0 +1,158 @@
+//! How long to wait when there is nothing to do, and when to stop waiting.
+
+use crate::record::event::Sight;
+use crate::settings::{IdlePolicy, StopAfter, Strategy};
+use crate::time::dur::Dur;
+use crate::time::moment::Boot;
+
+/// A row of consecutive idle iterations.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Spell {
+    pub count: u64,
+    /// When its first idle iteration ended.
+    pub since: Option<Boot>,
+    /// Time of the spell that passed under an earlier dogwatch process.
+    pub before: Dur,
+    pub reason: String,
+    /// How many of the last iterations in a row had that reason.
+    pub same_reason: u64,
+    /// The wait before the next look, for strategies that build on it.
+    pub last_delay: Dur,
+    /// What the agent saw when it last said that there is nothing to do.
+    pub sight: Option<Sight>,
+    /// Waits of this spell that ended by a path that had changed while the agent worked.
+    pub own_wakes: u32,
+}
+
+/// An agent that touches a file it is woken by would wake itself for ever; so many times it may.
+pub const MAX_OWN_WAKES: u32 = 2;
+
+/// A number drawn from the run's seed for the event with this number: the same in every replay.
+pub fn draw(seed: u64, seq: u64) -> u64 {
+    // SplitMix64: one round is enough to spread neighbouring numbers over all bits.
+    let mut z = seed.wrapping_add(seq.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+impl Spell {
+    pub fn add(&mut self, at: Boot, reason: &str) {
+        self.count = self.count.saturating_add(1);
+        self.since.get_or_insert(at);
+        if self.reason == reason {
+            self.same_reason = self.same_reason.saturating_add(1);
+        } else {
+            self.reason = reason.to_owned();
+            self.same_reason = 1;
+        }
+    }
+
+    /// Since the end of the spell's first idle iteration, without the time nobody supervised.
+    pub fn lasted(&self, now: Boot) -> Dur {
+        self.before.saturating_add(self.since.map_or(Dur::ZERO, |s| now.since(s)))
+    }
+}
+
+/// The wait after the spell's n-th idle iteration, before `idle.max` shortens it. `random` is a draw
+/// from the run's seed; only jitter uses it.
+pub fn delay(policy: &IdlePolicy, n: u64, last: Dur, random: u64) -> Dur {
+    let base = policy.delay.as_millis() as f64;
+    let cap = policy.max_delay.as_millis();
+    let ms = match policy.strategy {
+        Strategy::Fixed => base,
+        // Beyond 2^1000 every base exceeds every cap; the bound keeps the power finite and cheap.
+        Strategy::Exponential => {
+            base * policy.backoff.powi(i32::try_from(n.saturating_sub(1)).unwrap_or(i32::MAX).min(1000))
+        }
+        Strategy::Fibonacci => base * fibonacci(n),
+        Strategy::Decorrelated => {
+            let top = (last.as_millis() as f64 * 3.0).max(base);
+            base + (top - base) * (random as f64 / u64::MAX as f64)
+        }
+    };
+    // A comparison first: an infinite product must become the cap, not an overflow.
+    if ms.is_nan() || ms >= cap as f64 { policy.max_delay } else { Dur::from_millis(ms as u64) }
+}
+
+fn fibonacci(n: u64) -> f64 {
+    let (mut a, mut b) = (1.0f64, 1.0f64);
+    for _ in 1..n.min(1000) {
+        (a, b) = (b, a + b);
+    }
+    a
+}
+
+/// How many iterations of the idle streak counted, if they have reached a limit: all of them, or only those with the
+/// reason that the limit is for.
+pub fn count_reached(policy: &IdlePolicy, spell: &Spell) -> Option<u64> {
+    match &policy.stop_after {
+        StopAfter::Never => None,
+        StopAfter::Count(n) => Some(spell.count).filter(|count| *count >= u64::from(*n)),
+        StopAfter::PerReason(limits) => {
+            let reached =
+                |(reason, n): &(String, u32)| *reason == spell.reason && spell.same_reason >= u64::from(*n);
+            limits.iter().any(reached).then_some(spell.same_reason)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seconds(policy: &IdlePolicy, n: u64) -> u64 {
+        delay(policy, n, Dur::ZERO, 0).as_millis() / 1000
+    }
+
+    #[test]
+    fn seed_003_layer_1_the_wait_doubles_up_to_the_cap() {
+        let policy = IdlePolicy::default();
+        let waits: Vec<u64> = (1..=7).map(|n| seconds(&policy, n)).collect();
+        assert_eq!(waits, [30, 60, 120, 240, 300, 300, 300]);
+    }
+
+    #[test]
+    fn item_64_the_delay_never_overflows_however_long_the_spell() {
+        for strategy in Strategy::ALL {
+            let policy = IdlePolicy { strategy, backoff: 1e300, ..IdlePolicy::default() };
+            for n in [1, 2, 1_000_000, u64::MAX] {
+                let d = delay(&policy, n, Dur::from_millis(u64::MAX), u64::MAX);
+                assert!(d <= policy.max_delay && d >= policy.delay, "{strategy:?} {n} {d}");
+            }
+        }
+    }
+
+    #[test]
+    fn fixed_stays_and_fibonacci_grows_gently() {
+        let fixed = IdlePolicy { strategy: Strategy::Fixed, ..IdlePolicy::default() };
+        assert_eq!((1..=3).map(|n| seconds(&fixed, n)).collect::<Vec<_>>(), [30, 30, 30]);
+        let fib = IdlePolicy { strategy: Strategy::Fibonacci, ..IdlePolicy::default() };
+        assert_eq!((1..=7).map(|n| seconds(&fib, n)).collect::<Vec<_>>(), [30, 30, 60, 90, 150, 240, 300]);
+    }
+
+    #[test]
+    fn jitter_stays_between_the_delay_and_three_times_the_last_wait() {
+        let policy = IdlePolicy { strategy: Strategy::Decorrelated, ..IdlePolicy::default() };
+        assert_eq!(delay(&policy, 2, Dur::from_secs(40), 0), Dur::from_secs(30));
+        assert_eq!(delay(&policy, 2, Dur::from_secs(40), u64::MAX), Dur::from_secs(120));
+        assert_eq!(delay(&policy, 1, Dur::ZERO, u64::MAX), Dur::from_secs(30));
+    }
+
+    #[test]
+    fn seed_003_a_limit_per_reason_counts_only_that_reason_in_a_row() {
+        let policy = IdlePolicy::default();
+        let mut spell = Spell::default();
+        for _ in 0..7 {
+            spell.add(Boot(0), "at_capacity");
+        }
+        spell.add(Boot(0), "no_pending_tasks");
+        assert_eq!(count_reached(&policy, &spell), None);
+        for _ in 0..7 {
+            assert_eq!(count_reached(&policy, &spell), None);
+            spell.add(Boot(0), "no_pending_tasks");
+        }
+        assert_eq!(count_reached(&policy, &spell), Some(8), "the seven with another reason do not count");
+        assert_eq!(spell.count, 15);
+    }
+}

@@ -1,0 +1,114 @@
+//! What a keeper owes its supervisor, and when the supervisor stops waiting for it.
+//!
+//! A keeper that is stopped or starved can neither carry out an order nor report. The supervisor looks at
+//! it again and again and continues it each time. A keeper that is stopped whenever the supervisor looks,
+//! or that does not report within the bound, is given up: it is killed and its processes are ended without it.
+
+use crate::time::dur::Dur;
+use crate::time::moment::Awake;
+
+/// How long a keeper may take to report that a job has started or was refused.
+pub const KEEPER_START_BOUND: Dur = Dur::from_secs(30);
+/// How long a keeper may take to prove that a tree is empty once it kills. It reports after 5 s of killing in
+/// any case, so this passes only when the keeper cannot run.
+pub const KEEPER_END_BOUND: Dur = Dur::from_secs(8);
+/// The pause between two looks at a keeper that owes something.
+pub const KEEPER_LOOK: Dur = Dur::from_millis(500);
+/// A keeper that was found stopped this many times is given up: each look continues it, so another process
+/// stops it again and again.
+pub const MAX_STOPPED: u32 = 3;
+
+/// A report that is due from a keeper, or an order that the keeper has yet to take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Owed {
+    /// When the report is overdue; `None` for an order that has no report.
+    until: Option<Awake>,
+    look: Awake,
+    stopped: u32,
+}
+
+/// What a look at a keeper has shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Seen {
+    /// It was stopped. The look continued it.
+    Stopped,
+    /// It can run, and has not read all of its orders yet, or that is not known.
+    Running,
+    /// It can run and has read all of its orders.
+    Idle,
+}
+
+/// What follows from a look at a keeper.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Looked {
+    /// Look again at [`Owed::due`].
+    Wait,
+    /// The keeper has taken the order that it was sent.
+    Settled,
+    /// Kill the keeper and end its processes.
+    GiveUp,
+}
+
+impl Owed {
+    /// A report that is due within this time.
+    pub fn report(now: Awake, within: Dur) -> Owed {
+        Owed { until: Some(now.plus(within)), ..Owed::order(now) }
+    }
+
+    /// An order without a report of its own: the keeper only has to read it.
+    pub fn order(now: Awake) -> Owed {
+        Owed { until: None, look: now.plus(KEEPER_LOOK), stopped: 0 }
+    }
+
+    /// When to look at the keeper next.
+    pub fn due(&self) -> Awake {
+        self.look
+    }
+
+    /// Takes the result of a look.
+    pub fn looked(&mut self, now: Awake, seen: Seen) -> Looked {
+        self.look = now.plus(KEEPER_LOOK);
+        self.stopped += u32::from(seen == Seen::Stopped);
+        let overdue = self.until.is_some_and(|until| now >= until);
+        if overdue || self.stopped >= MAX_STOPPED {
+            Looked::GiveUp
+        } else if self.until.is_none() && seen == Seen::Idle {
+            Looked::Settled
+        } else {
+            Looked::Wait
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_report_is_waited_for_up_to_its_bound_and_no_longer() {
+        let mut owed = Owed::report(Awake(0), Dur::from_secs(8));
+        let mut looks = 0;
+        while owed.looked(owed.due(), Seen::Idle) == Looked::Wait {
+            looks += 1;
+        }
+        assert_eq!(looks, 15, "one look each half second, the last at 8 s");
+    }
+
+    #[test]
+    fn a_keeper_that_is_stopped_again_and_again_is_given_up_early() {
+        for mut owed in [Owed::report(Awake(0), Dur::from_secs(8)), Owed::order(Awake(0))] {
+            assert_eq!(owed.looked(owed.due(), Seen::Stopped), Looked::Wait);
+            assert_eq!(owed.looked(owed.due(), Seen::Stopped), Looked::Wait);
+            assert_eq!(owed.looked(owed.due(), Seen::Stopped), Looked::GiveUp);
+            assert_eq!(owed.due(), Awake(2_000), "it was given up after 1.5 s");
+        }
+    }
+
+    #[test]
+    fn an_order_without_a_report_is_settled_once_the_keeper_has_read_it() {
+        let mut owed = Owed::order(Awake(0));
+        assert_eq!(owed.looked(owed.due(), Seen::Running), Looked::Wait);
+        assert_eq!(owed.looked(owed.due(), Seen::Stopped), Looked::Wait);
+        assert_eq!(owed.looked(owed.due(), Seen::Idle), Looked::Settled);
+    }
+}

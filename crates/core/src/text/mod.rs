@@ -1,0 +1,137 @@
+//! Text from outside, made fit to be shown. Nothing an agent prints reaches a terminal, a page or the
+//! record except through here; the raw files keep every byte.
+
+pub mod address;
+pub mod fingerprint;
+pub mod redact;
+use std::borrow::Cow;
+
+/// The longest prefix of at most `max` bytes that ends between characters.
+pub fn clip(text: &str, max: usize) -> &str {
+    &text[..text.floor_char_boundary(max)]
+}
+
+/// One line, without control characters, escape sequences or direction tricks, at most `max` bytes.
+pub fn one_line(text: &str, max: usize) -> String {
+    let first = text.lines().map(str::trim).find(|l| !l.is_empty()).unwrap_or("");
+    let clean = printable(first);
+    let clipped = clip(&clean, max);
+    if clipped.len() < clean.len() { format!("{clipped}…") } else { clipped.to_owned() }
+}
+
+/// Escape sequences removed, other control characters shown as `�`; newlines and tabs stay.
+pub fn printable(text: &str) -> Cow<'_, str> {
+    if !text.chars().any(is_unfit) {
+        return Cow::Borrowed(text);
+    }
+    let mut out = String::with_capacity(text.len());
+    let mut chars = text.chars().peekable();
+    while let Some(c) = chars.next() {
+        match c {
+            '\u{1b}' => skip_escape(&mut chars),
+            '\u{9b}' => skip_csi(&mut chars),
+            '\r' => {}
+            c if is_unfit(c) => out.push('\u{fffd}'),
+            c => out.push(c),
+        }
+    }
+    Cow::Owned(out)
+}
+
+/// As `printable`, for bytes that may be anything.
+pub fn printable_bytes(bytes: &[u8]) -> String {
+    printable(&String::from_utf8_lossy(bytes)).into_owned()
+}
+
+/// Controls, and the invisible characters that reorder or hide what is around them.
+fn is_unfit(c: char) -> bool {
+    (c.is_control() && c != '\n' && c != '\t')
+        || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}')
+}
+
+type Chars<'a> = std::iter::Peekable<std::str::Chars<'a>>;
+
+fn skip_escape(chars: &mut Chars<'_>) {
+    match chars.peek() {
+        Some('[') => {
+            chars.next();
+            skip_csi(chars);
+        }
+        // OSC, DCS, SOS, PM, APC: a string that ends with BEL or ST. An unended one takes the line, no more.
+        Some(']' | 'P' | 'X' | '^' | '_') => {
+            while let Some(c) = chars.peek().copied() {
+                if c == '\n' {
+                    return;
+                }
+                chars.next();
+                if c == '\u{7}' || c == '\u{9c}' {
+                    return;
+                }
+                if c == '\u{1b}' {
+                    chars.next_if_eq(&'\\');
+                    return;
+                }
+            }
+        }
+        // Two-character sequences, with or without intermediates.
+        _ => {
+            while chars.next_if(|c| (' '..='/').contains(c)).is_some() {}
+            chars.next_if(|c| ('0'..='~').contains(c));
+        }
+    }
+}
+
+fn skip_csi(chars: &mut Chars<'_>) {
+    while chars.next_if(|c| (' '..='?').contains(c)).is_some() {}
+    chars.next_if(|c| ('@'..='~').contains(c));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // promise: 8
+    #[test]
+    fn escape_sequences_vanish_and_the_words_stay() {
+        for (raw, shown) in [
+            ("plain text, ünïcode", "plain text, ünïcode"),
+            ("\u{1b}[31mred\u{1b}[0m", "red"),
+            ("\u{1b}]0;evil title\u{7}ok", "ok"),
+            ("\u{1b}]8;;http://x\u{1b}\\link\u{1b}]8;;\u{1b}\\", "link"),
+            ("\u{1b}Pq#0\u{1b}\\sixel", "sixel"),
+            ("a\u{1b}(Bb", "ab"),
+            ("a\u{9b}2Jb", "ab"),
+            ("bell\u{7}nul\0", "bell\u{fffd}nul\u{fffd}"),
+            ("ab\r\ncd", "ab\ncd"),
+            ("\u{202e}txt.exe", "\u{fffd}txt.exe"),
+            ("\u{1b}]unended\nnext", "\nnext"),
+            ("\u{1b}", ""),
+        ] {
+            assert_eq!(printable(raw), shown, "{raw:?}");
+        }
+    }
+
+    // promise: 8
+    #[test]
+    fn nothing_unfit_is_left_whatever_comes_in() {
+        // Every pair and triple of the characters that matter, around an escape.
+        let parts =
+            ["\u{1b}", "[", "]", "P", "\\", "\u{7}", "m", "3", ";", "\u{9b}", "\n", "\u{202e}", "x", "\r"];
+        for a in parts {
+            for b in parts {
+                for c in parts {
+                    let raw = format!("{a}{b}{c}\u{1b}{a}{c}");
+                    assert!(!printable(&raw).chars().any(is_unfit), "{raw:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_line_is_clipped_between_characters() {
+        assert_eq!(one_line("\n  éé  \nmore", 3), "é…");
+        assert_eq!(one_line("short\nmore", 80), "short");
+        assert_eq!(one_line("", 80), "");
+        assert_eq!(clip("éé", 4), "éé");
+    }
+}

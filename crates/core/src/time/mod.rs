@@ -1,0 +1,6 @@
+//! Time: durations, moments on three clocks, and the timer table.
+
+pub mod dur;
+pub mod moment;
+pub mod timer;
+pub mod watched;

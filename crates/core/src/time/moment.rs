@@ -1,0 +1,106 @@
+//! When something happened, on the three clocks that matter.
+//!
+//! The core never asks for the time; every input carries its moment. Awake time stands still while the
+//! machine is suspended and is what sessions are measured by; boot time runs on and is what waits are
+//! measured by; wall time is for people, calendars and reset times.
+
+use crate::time::dur::Dur;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// Milliseconds of the awake clock (stands still in suspend). Watchdog rows count this.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Awake(pub u64);
+
+/// Milliseconds of the boot clock (runs on in suspend). Waits and idle spells count this.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Boot(pub u64);
+
+/// Milliseconds since the Unix epoch. Written as RFC 3339 with milliseconds, in UTC.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Wall(pub i64);
+
+macro_rules! clock {
+    ($clock:ident) => {
+        impl $clock {
+            pub const fn plus(self, d: Dur) -> $clock {
+                $clock(self.0.saturating_add(d.as_millis()))
+            }
+            /// Time since `earlier`; zero if `earlier` is later.
+            pub const fn since(self, earlier: $clock) -> Dur {
+                Dur::from_millis(self.0.saturating_sub(earlier.0))
+            }
+        }
+    };
+}
+clock!(Awake);
+clock!(Boot);
+
+impl Wall {
+    /// Parses a time in RFC 3339.
+    pub fn from_rfc3339(text: &str) -> Option<Wall> {
+        let at: jiff::Timestamp = text.parse().ok()?;
+        Some(Wall(at.as_millisecond()))
+    }
+
+    pub fn plus(self, d: Dur) -> Wall {
+        Wall(self.0.saturating_add_unsigned(d.as_millis()))
+    }
+}
+
+impl fmt::Display for Wall {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let at = jiff::Timestamp::from_millisecond(self.0).unwrap_or(jiff::Timestamp::UNIX_EPOCH);
+        write!(f, "{at:.3}")
+    }
+}
+
+impl Serialize for Wall {
+    fn serialize<S: serde::Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        s.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Wall {
+    fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Wall, D::Error> {
+        let text = std::borrow::Cow::<str>::deserialize(d)?;
+        let at: jiff::Timestamp = text.parse().map_err(serde::de::Error::custom)?;
+        Ok(Wall(at.as_millisecond()))
+    }
+}
+
+/// One point in time on all three clocks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Moment {
+    pub awake: Awake,
+    pub boot: Boot,
+    pub wall: Wall,
+}
+
+impl Moment {
+    /// The moment `d` later, if the machine is not suspended in between. Tests and simulation use this.
+    pub fn plus(self, d: Dur) -> Moment {
+        Moment { awake: self.awake.plus(d), boot: self.boot.plus(d), wall: self.wall.plus(d) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wall_time_is_written_as_rfc_3339_with_milliseconds() {
+        let at = Wall(1_794_773_733_007);
+        assert_eq!(at.to_string(), "2026-11-15T20:15:33.007Z");
+        let json = serde_json::to_string(&at).expect("serialises");
+        assert_eq!(serde_json::from_str::<Wall>(&json).expect("reads back"), at);
+    }
+
+    #[test]
+    fn a_clock_never_runs_below_zero_or_over_the_edge() {
+        assert_eq!(Awake(5).since(Awake(9)), Dur::ZERO);
+        assert_eq!(Boot(u64::MAX).plus(Dur::from_secs(1)), Boot(u64::MAX));
+    }
+}

@@ -1,0 +1,322 @@
+//! External agents: programs that dogwatch did not start, watched by what they report.
+//!
+//! A report with a message count that has grown is progress; a report without one is presence and buys nothing. The
+//! same watchdog judges them. An agent that has ended stays ended: later reports change nothing, and the reason stays
+//! readable until newer ends replace it.
+
+use crate::record::event::Observation;
+use crate::settings::WatchPolicy;
+use crate::text::fingerprint::fingerprint;
+use crate::text::redact;
+use crate::text::{clip, printable};
+use crate::time::dur::{Dur, Limit};
+use crate::time::moment::Awake;
+use crate::watch::{Answer, Channel, Fact, NOTICE_AT, Session, StopReason, Verdict, Watch};
+use std::collections::BTreeMap;
+
+/// The number of agents that are watched at once; the next one is refused.
+pub const MAX_AGENTS: usize = 10_000;
+/// The number of ended agents whose reason is kept; the one that ended first is forgotten first.
+pub const MAX_ENDED: usize = 1_000;
+/// The longest name, in bytes.
+pub const MAX_NAME: usize = 200;
+/// The most of an agent's last error that is kept, in bytes.
+pub const MAX_LAST_ERROR: usize = 1_000;
+
+/// All agents that have registered.
+#[derive(Clone, Debug)]
+pub struct ExternalAgents {
+    policy: WatchPolicy,
+    agents: BTreeMap<String, Agent>,
+}
+
+#[derive(Clone, Debug)]
+struct Agent {
+    limits: Limits,
+    messages: u64,
+    last_messages: u64,
+    errors: u64,
+    last_error: Option<String>,
+    since: Awake,
+    life: Life,
+}
+
+/// Only a living agent needs its watch; of an ended one the last answer is kept.
+#[derive(Clone, Debug)]
+enum Life {
+    Watched(Box<Watch>),
+    Ended { at: Awake, answer: Box<Answer> },
+}
+
+/// The limits that one agent is held to; `None` is no limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    pub idle: Option<Dur>,
+    pub total: Option<Dur>,
+    pub errors: Option<u32>,
+}
+
+/// Limits that a caller sets for one agent at its registration; the others come from the profile or the settings.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Asked {
+    pub idle: Option<Dur>,
+    pub total: Option<Dur>,
+    pub errors: Option<u32>,
+}
+
+impl Asked {
+    fn over(self, mut policy: WatchPolicy) -> WatchPolicy {
+        if let Some(idle) = self.idle {
+            policy.idle = Limit::At(idle);
+        }
+        if let Some(total) = self.total {
+            policy.session = Limit::At(total);
+        }
+        policy.errors = self.errors.or(policy.errors);
+        policy
+    }
+}
+
+/// The state of one agent.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Seen {
+    pub id: String,
+    pub limits: Limits,
+    pub messages: u64,
+    /// The message count before it last grew.
+    pub last_messages: u64,
+    /// All errors that it reported, alike or not.
+    pub errors: u64,
+    /// The text of the last one, without control characters and secrets.
+    pub last_error: Option<String>,
+    /// Since it registered; until its end if it has ended.
+    pub lasted: Dur,
+    pub ended: bool,
+    /// As of now, or as of its end.
+    pub answer: Answer,
+}
+
+impl Seen {
+    /// The limit that it is over, or was over when it ended.
+    pub fn stop(&self) -> Option<(StopReason, &str)> {
+        stop(&self.answer)
+    }
+
+    /// A warning after three errors, for a loop that the watchdog has not ended yet.
+    pub fn warning(&self) -> Option<String> {
+        let last = self.last_error.as_deref().filter(|_| self.errors >= u64::from(NOTICE_AT))?;
+        Some(format!("{} errors, last: {last}", self.errors))
+    }
+}
+
+/// Why a report was not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refused {
+    TooMany,
+    /// No agent of that name is registered.
+    Unknown,
+    /// It has ended.
+    Ended,
+    /// It is registered and has not ended.
+    Taken,
+    BadName,
+}
+
+/// An agent over a limit.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Hung {
+    pub id: String,
+    pub reason: StopReason,
+    pub message: String,
+    pub answer: Answer,
+}
+
+impl ExternalAgents {
+    /// `policy` holds for agents that register without limits of their own.
+    pub fn new(policy: WatchPolicy) -> ExternalAgents {
+        ExternalAgents { policy, agents: BTreeMap::new() }
+    }
+
+    /// Registers a new agent, or again one that has ended.
+    pub fn register(&mut self, now: Awake, id: &str) -> Result<(), Refused> {
+        self.register_under(now, id, None, Asked::default())
+    }
+
+    /// Registers an agent under `policy`, else that of the settings, with `asked` laid over it.
+    pub fn register_under(
+        &mut self,
+        now: Awake,
+        id: &str,
+        policy: Option<WatchPolicy>,
+        asked: Asked,
+    ) -> Result<(), Refused> {
+        if id.is_empty() || clip(id, MAX_NAME).len() < id.len() || id.chars().any(char::is_control) {
+            return Err(Refused::BadName);
+        }
+        match self.agents.get(id) {
+            Some(agent) if agent.ended().is_none() => return Err(Refused::Taken),
+            None if self.agents.len() >= MAX_AGENTS => self.forget_one().ok_or(Refused::TooMany)?,
+            Some(_) | None => {}
+        }
+        let policy = asked.over(policy.unwrap_or_else(|| self.policy.clone()));
+        let limits =
+            Limits { idle: policy.idle.duration(), total: policy.session.duration(), errors: policy.errors };
+        let life = Life::Watched(Box::new(Watch::new(policy, Session::new(now, false))));
+        let agent =
+            Agent { limits, messages: 0, last_messages: 0, errors: 0, last_error: None, since: now, life };
+        self.agents.insert(id.to_owned(), agent);
+        Ok(())
+    }
+
+    /// Forgets the agent that ended first; a living one is never forgotten.
+    fn forget_one(&mut self) -> Option<()> {
+        let ended = self.agents.iter().filter_map(|(id, agent)| Some((agent.ended()?, id)));
+        let oldest = ended.min().map(|(_, id)| id.clone())?;
+        self.agents.remove(&oldest);
+        Some(())
+    }
+
+    /// Takes a sign of life; with a message count that has grown it is progress.
+    pub fn activity(&mut self, now: Awake, id: &str, messages: Option<u64>) -> Result<(), Refused> {
+        let agent = self.living(id)?;
+        let new = messages.unwrap_or(0).saturating_sub(agent.messages);
+        if new > 0 {
+            agent.last_messages = agent.messages;
+            agent.messages += new;
+            let seen = Observation { count: new, messages: new, ..Observation::single(Channel::Stdout, now) };
+            agent.take(now, &Fact::Observed(seen));
+        }
+        Ok(())
+    }
+
+    /// Takes an error and returns the state of its agent: at the third it carries a warning.
+    pub fn error(&mut self, now: Awake, id: &str, text: &str) -> Result<Seen, Refused> {
+        let agent = self.living(id)?;
+        agent.errors = agent.errors.saturating_add(1);
+        agent.last_error = Some(shown(text));
+        agent.take(now, &Fact::Error { fingerprint: fingerprint(text) });
+        Ok(agent.seen(id, now))
+    }
+
+    /// The agent says that it has ended.
+    pub fn done(&mut self, now: Awake, id: &str) -> Result<(), Refused> {
+        self.living(id)?.end(now);
+        if self.agents.values().filter(|agent| agent.ended().is_some()).count() > MAX_ENDED {
+            self.forget_one();
+        }
+        Ok(())
+    }
+
+    /// Ends the agent on behalf of its caller and returns the reason. An ended one stays as it ended.
+    pub fn clean_up(&mut self, now: Awake, id: &str) -> Result<Seen, Refused> {
+        match self.done(now, id) {
+            Ok(()) | Err(Refused::Ended) => self.get(now, id).ok_or(Refused::Unknown),
+            Err(refused) => Err(refused),
+        }
+    }
+
+    /// Returns the state of one agent, also of an ended one. Looking changes nothing.
+    pub fn get(&self, now: Awake, id: &str) -> Option<Seen> {
+        self.agents.get(id).map(|agent| agent.seen(id, now))
+    }
+
+    /// Returns the state of all agents. Looking changes nothing.
+    pub fn list(&self, now: Awake) -> Vec<Seen> {
+        self.agents.iter().map(|(id, agent)| agent.seen(id, now)).collect()
+    }
+
+    /// Returns the living agents that are over a limit now. Looking changes nothing.
+    pub fn hung(&self, now: Awake) -> Vec<Hung> {
+        let living = self.agents.iter().filter_map(|(id, agent)| Some((id, agent.watch()?)));
+        living
+            .filter_map(|(id, watch)| {
+                let answer = watch.clone().evaluate(now);
+                let (reason, message) = stop(&answer)?;
+                Some(Hung { id: id.clone(), reason, message: message.to_owned(), answer })
+            })
+            .collect()
+    }
+
+    /// When one of them may next be over a limit.
+    pub fn due(&self) -> Option<Awake> {
+        self.agents.values().filter_map(|agent| agent.watch()?.due()).min()
+    }
+
+    /// When the next of those that do not hang may be over a limit, if nothing more is reported.
+    pub fn due_after(&self, now: Awake) -> Option<Awake> {
+        self.agents.values().filter_map(|agent| agent.watch()?.due()).filter(|due| *due > now).min()
+    }
+
+    fn living(&mut self, id: &str) -> Result<&mut Agent, Refused> {
+        match self.agents.get_mut(id) {
+            Some(agent) if agent.ended().is_some() => Err(Refused::Ended),
+            Some(agent) => Ok(agent),
+            None => Err(Refused::Unknown),
+        }
+    }
+}
+
+impl Agent {
+    fn watch(&self) -> Option<&Watch> {
+        match &self.life {
+            Life::Watched(watch) => Some(watch),
+            Life::Ended { .. } => None,
+        }
+    }
+
+    fn ended(&self) -> Option<Awake> {
+        match self.life {
+            Life::Watched(_) => None,
+            Life::Ended { at, .. } => Some(at),
+        }
+    }
+
+    fn take(&mut self, now: Awake, fact: &Fact) {
+        match &mut self.life {
+            Life::Watched(watch) => watch.take(now, fact),
+            Life::Ended { .. } => {}
+        }
+    }
+
+    fn end(&mut self, now: Awake) {
+        if let Life::Watched(watch) = &mut self.life {
+            let answer = Box::new(watch.evaluate(now));
+            self.life = Life::Ended { at: now, answer };
+        }
+    }
+
+    fn seen(&self, id: &str, now: Awake) -> Seen {
+        let (at, answer) = match &self.life {
+            Life::Watched(watch) => (now, watch.as_ref().clone().evaluate(now)),
+            Life::Ended { at, answer } => (*at, answer.as_ref().clone()),
+        };
+        Seen {
+            id: id.to_owned(),
+            limits: self.limits,
+            messages: self.messages,
+            last_messages: self.last_messages,
+            errors: self.errors,
+            last_error: self.last_error.clone(),
+            lasted: at.since(self.since),
+            ended: self.ended().is_some(),
+            answer,
+        }
+    }
+}
+
+fn stop(answer: &Answer) -> Option<(StopReason, &str)> {
+    match &answer.verdict {
+        Verdict::HardStop { reason, message } => Some((*reason, message)),
+        Verdict::Continue { .. } | Verdict::Notice { .. } => None,
+    }
+}
+
+/// An error's text as it may be shown, at most `MAX_LAST_ERROR` bytes of it.
+fn shown(text: &str) -> String {
+    let clean = redact::text(printable(text).trim());
+    let cut = clip(&clean, MAX_LAST_ERROR);
+    if cut.len() < clean.len() { format!("{cut}…") } else { clean }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,182 @@
+//! Replays the sessions of a run from its journal, each alone.
+//!
+//! Under its own policy a session is judged when the journal says that it was, and must come to the same
+//! verdicts. Under another one it is judged at every due moment, and what happened after the agent was told
+//! to go is not looked at: it says nothing about an agent that would have been left alone.
+
+use super::line::{IterationName, Replayed, SessionName};
+use super::player::{Finish, Looks, Player};
+use crate::record::event::{EndStep, Event, Recorded};
+use crate::record::ids::{Iteration, NodeName};
+use crate::record::view::View;
+use crate::settings::{Plan, ReaderName, WatchPolicy};
+use crate::time::moment::Awake;
+use crate::watch::{Fact, Session};
+
+/// Reads a journal event by event.
+pub struct JournalReplay<P> {
+    view: View,
+    plan: Option<Plan>,
+    /// Makes another policy of a node's own; `None` leaves it.
+    policy: Option<P>,
+    open: Vec<Running>,
+    done: Vec<(usize, Replayed)>,
+    begun: usize,
+    last: Awake,
+}
+
+/// A session that is being replayed.
+struct Running {
+    number: usize,
+    name: IterationName,
+    player: Player,
+    /// When the look ended, if it has.
+    over: Option<Awake>,
+    /// The agent was ended because of a verdict.
+    by_verdict: bool,
+    differing: Vec<String>,
+}
+
+impl<P: Fn(&WatchPolicy, ReaderName) -> WatchPolicy> JournalReplay<P> {
+    pub fn new(policy: Option<P>) -> JournalReplay<P> {
+        let view = View::default();
+        JournalReplay { view, plan: None, policy, open: vec![], done: vec![], begun: 0, last: Awake(0) }
+    }
+
+    pub fn take(&mut self, recorded: &Recorded) {
+        let at = recorded.awake_ms;
+        self.last = at;
+        match &recorded.event {
+            Event::RunStarted(run) => self.plan = Some(run.settings.clone()),
+            // A lost supervisor saw no more of its sessions, and the clock may be another one.
+            Event::RunResumed(_) => self.close_all(),
+            Event::SessionStarted { node, iteration, .. } => self.begin(recorded, node, *iteration),
+            Event::Observed { node, iteration, seen } => {
+                self.with(node, *iteration, |r| r.player.fact(at, &Fact::Observed(*seen)));
+            }
+            Event::Fact { node, iteration, fact } => {
+                self.with(node, *iteration, |r| r.player.fact(at, fact));
+            }
+            Event::NeedsHuman { node, iteration, what, .. } => {
+                let fact = Fact::NeedsHuman { what: what.clone() };
+                self.with(node, *iteration, |r| r.player.fact(at, &fact));
+            }
+            Event::WatchdogContinue { node, iteration, deferred_by, .. } => {
+                let own = self.policy.is_none();
+                self.with(node, *iteration, |r| r.written(at, own, ("continue", deferred_by.as_str())));
+            }
+            Event::HardStop { node, iteration, reason, .. } => {
+                let own = self.policy.is_none();
+                self.with(node, *iteration, |r| {
+                    r.by_verdict = true;
+                    r.written(at, own, ("hard_stop", reason.as_str()));
+                    r.over = Some(at);
+                });
+            }
+            Event::SessionSignalled { node, iteration, step: EndStep::Interrupt, .. } => {
+                self.with(node, *iteration, |r| r.over = Some(at));
+            }
+            Event::SessionEnded(end) => self.with(&end.node, end.iteration, |r| r.over = Some(at)),
+            event => {
+                if let Some((node, iteration, word)) = ending(event) {
+                    self.close(node, iteration, Some(word));
+                }
+            }
+        }
+        self.view.apply(recorded);
+    }
+
+    /// The journal ends here. Sessions come in the order in which they began.
+    pub fn finish(mut self) -> Vec<Replayed> {
+        self.close_all();
+        self.done.sort_by_key(|(number, _)| *number);
+        self.done.into_iter().map(|(_, replayed)| replayed).collect()
+    }
+
+    fn begin(&mut self, recorded: &Recorded, node: &NodeName, iteration: Iteration) {
+        let Some(plan) = self.plan.as_ref().and_then(|p| p.nodes.iter().find(|n| n.name == *node)) else {
+            return;
+        };
+        let structured = plan.settings.reader.is_structured();
+        let session = Session {
+            node_before: self.view.node_watched(node, recorded.awake_ms),
+            run_before: self.view.watched.lasted(recorded.awake_ms),
+            ..Session::new(recorded.awake_ms, structured)
+        };
+        let own = &plan.settings.watchdog;
+        let (policy, looks) = match &self.policy {
+            Some(policy) => (policy(own, plan.settings.reader), Looks::EveryDue),
+            None => (own.clone(), Looks::AsWritten),
+        };
+        let name = IterationName { node: node.clone(), iteration };
+        let player = Player::new(policy, session, Some(SessionName::Iteration(name.clone())), looks);
+        let number = self.begun;
+        self.begun += 1;
+        self.open.push(Running { number, name, player, over: None, by_verdict: false, differing: vec![] });
+    }
+
+    /// Does it if the session is there and the look at it is not over.
+    fn with(&mut self, node: &NodeName, iteration: Iteration, act: impl FnOnce(&mut Running)) {
+        let is_it = |r: &&mut Running| r.name.node == *node && r.name.iteration == iteration;
+        if let Some(running) = self.open.iter_mut().find(is_it).filter(|r| r.over.is_none()) {
+            act(running);
+        }
+    }
+
+    fn close(&mut self, node: &NodeName, iteration: Iteration, word: Option<&'static str>) {
+        let is_it = |r: &Running| r.name.node == *node && r.name.iteration == iteration;
+        if let Some(at) = self.open.iter().position(is_it) {
+            let running = self.open.remove(at);
+            self.done.push(running.close(self.last, word));
+        }
+    }
+
+    fn close_all(&mut self) {
+        let last = self.last;
+        self.done.extend(self.open.drain(..).map(|running| running.close(last, None)));
+    }
+}
+
+impl Running {
+    /// The journal says that the watchdog was asked, and what it answered.
+    fn written(&mut self, at: Awake, own: bool, (verdict, detail): (&'static str, &'static str)) {
+        if !own {
+            return;
+        }
+        self.player.look(at);
+        let last = self.player.last();
+        if last != (verdict, Some(detail)) {
+            let (ours, about) = (last.0, last.1.unwrap_or("nothing"));
+            let IterationName { node, iteration } = &self.name;
+            self.differing.push(format!(
+                "{node}, iteration {iteration}: the journal says {verdict} ({detail}), the replay {ours} ({about})"
+            ));
+        }
+    }
+
+    fn close(self, last: Awake, word: Option<&'static str>) -> (usize, Replayed) {
+        // How an agent ended that was ended for a verdict says nothing about one that would have been spared.
+        let finish = match word.filter(|_| !self.by_verdict) {
+            Some(word) => Finish::Known(word),
+            None => Finish::Looked,
+        };
+        let mut replayed = self.player.finish(self.over.unwrap_or(last), &finish);
+        replayed.differing = self.differing;
+        (self.number, replayed)
+    }
+}
+
+/// How an iteration ended, in the words of its last event.
+fn ending(event: &Event) -> Option<(&NodeName, Iteration, &'static str)> {
+    let (end, word) = match event {
+        Event::IterationCompleted(end) => (end, "completed"),
+        Event::IterationIdle { end, .. } => (end, "idle"),
+        Event::IterationFailed(end) => (end, "failed"),
+        Event::IterationTimedOut(end) => (end, "timed_out"),
+        Event::IterationRateLimited { end, .. } => (end, "rate_limited"),
+        Event::IterationAuthFailed(end) => (end, "auth_failed"),
+        Event::IterationInterrupted { end, .. } => (end, "interrupted"),
+        _ => return None,
+    };
+    Some((&end.node, end.iteration, word))
+}

@@ -1,0 +1,271 @@
+//! Replays one session: takes what happened in the order of time and asks the watchdog as a live session
+//! would.
+
+use super::counts::Counts;
+use super::feed::{Feed, Input};
+use super::line::{Line, Mark, Replayed, SessionName, Summary};
+use crate::record::event::EndedBy;
+use crate::run::ending::{Ending, Facts, judge};
+use crate::run::job::{Exit, Marker};
+use crate::settings::WatchPolicy;
+use crate::time::moment::Awake;
+use crate::watch::sign::{Sign, Tally};
+use crate::watch::{Fact, Session, Watch};
+
+/// When the watchdog is asked, besides at every singly passed fact.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Looks {
+    /// At every due moment: for a policy that was not there when it happened.
+    EveryDue,
+    /// Only when the journal says that it was asked.
+    AsWritten,
+}
+
+/// How the look at a session ends.
+#[derive(Clone, Debug)]
+pub enum Finish {
+    /// Nobody looked further.
+    Looked,
+    Exited {
+        exit: Exit,
+        marker: Option<Marker>,
+    },
+    /// It is known from elsewhere.
+    Known(&'static str),
+}
+
+#[derive(Debug)]
+pub struct Player {
+    watch: Watch,
+    feed: Feed,
+    counts: Counts,
+    name: Option<SessionName>,
+    started: Awake,
+    structured: bool,
+    looks: Looks,
+    facts: Vec<Fact>,
+    lines: Vec<Line>,
+    mark: Mark,
+    stopped: Option<Awake>,
+    /// The next due moment, as long as nothing was told since it was asked for.
+    due: Option<Option<Awake>>,
+    looked: Option<Awake>,
+}
+
+impl Player {
+    pub fn new(policy: WatchPolicy, session: Session, name: Option<SessionName>, looks: Looks) -> Player {
+        Player {
+            watch: Watch::new(policy, session),
+            feed: Feed::new(session.structured),
+            counts: Counts::default(),
+            name,
+            started: session.started,
+            structured: session.structured,
+            looks,
+            facts: Vec::new(),
+            lines: Vec::new(),
+            mark: Mark::PLAIN,
+            stopped: None,
+            due: None,
+            looked: None,
+        }
+    }
+
+    /// Nothing more is taken once the watchdog has ended the session.
+    pub fn has_stopped(&self) -> bool {
+        self.stopped.is_some()
+    }
+
+    /// The sum of the agent's signs so far.
+    pub fn tally(&self) -> &Tally {
+        &self.feed.tally
+    }
+
+    /// A line of stdout that is not blank, as the agent's reader understood it.
+    pub fn line(&mut self, at: Awake, signs: &mut Vec<Sign>) {
+        self.look_before(at);
+        if self.stopped.is_none() {
+            self.feed.line(at, signs, &mut self.facts);
+            self.tell(at);
+        }
+    }
+
+    /// A line of stderr that is not blank, as the agent's reader understood it.
+    pub fn stderr_line(&mut self, at: Awake, signs: &mut Vec<Sign>) {
+        self.look_before(at);
+        if self.stopped.is_none() {
+            self.feed.stderr_line(at, signs, &mut self.facts);
+            self.tell(at);
+        }
+    }
+
+    /// Moves every deadline by a suspension that ends later, at `until`. Lines that lie within the span are then
+    /// judged as after it. The caller calls `look` at `until`.
+    pub fn suspend_ahead(&mut self, until: Awake, for_ms: u64) {
+        let from = Awake(until.0.saturating_sub(for_ms));
+        self.look_before(from);
+        if self.stopped.is_none() {
+            self.feed.flush(from, &mut self.facts);
+            self.tell(from);
+            self.watch.take(until, &Fact::Suspended { for_ms });
+            self.due = None;
+        }
+    }
+
+    /// What the agent's reader makes of all it has read, once the process has ended.
+    pub fn last_sign(&mut self, sign: &Sign) {
+        self.feed.tally.add(sign);
+    }
+
+    pub fn input(&mut self, at: Awake, input: Input) {
+        // The watchdog was not asked during a suspension.
+        let from = match input {
+            Input::Suspended { for_ms } => Awake(at.0.saturating_sub(for_ms)),
+            _ => at,
+        };
+        self.look_before(from);
+        if self.stopped.is_none() {
+            self.feed.take(at, input, &mut self.facts);
+            self.tell(at);
+        }
+    }
+
+    /// A fact that went through the coalescer when it happened.
+    pub fn fact(&mut self, at: Awake, fact: &Fact) {
+        let from = match fact {
+            Fact::Suspended { for_ms } => Awake(at.0.saturating_sub(*for_ms)),
+            _ => at,
+        };
+        self.look_before(from);
+        if self.stopped.is_none() {
+            self.facts.push(fact.clone());
+            self.tell(at);
+        }
+    }
+
+    /// Asks now. What still waits is told first.
+    pub fn look(&mut self, at: Awake) {
+        if self.stopped.is_none() {
+            self.feed.flush(at, &mut self.facts);
+            self.tell(at);
+            self.judge(at);
+        }
+    }
+
+    /// Every due moment before this one. Pipes are drained before silence is judged, so what happens at a due
+    /// moment counts.
+    fn look_before(&mut self, at: Awake) {
+        while let Some(due) = self.next_due().filter(|due| *due < at) {
+            self.look(due);
+        }
+    }
+
+    fn next_due(&mut self) -> Option<Awake> {
+        if self.looks == Looks::AsWritten || self.stopped.is_some() {
+            return None;
+        }
+        let due = *self.due.get_or_insert_with(|| self.watch.due());
+        // A moment that was looked at is over, whatever is said of it.
+        due.filter(|due| self.looked.is_none_or(|looked| *due > looked))
+    }
+
+    fn tell(&mut self, at: Awake) {
+        let mut facts = std::mem::take(&mut self.facts);
+        for fact in facts.drain(..) {
+            if self.stopped.is_some() {
+                break;
+            }
+            self.counts.note(&fact);
+            self.watch.take(at, &fact);
+            self.due = None;
+            // Every singly passed fact is judged.
+            if !matches!(fact, Fact::Observed(_)) {
+                self.judge(at);
+            }
+        }
+        self.facts = facts;
+    }
+
+    fn judge(&mut self, at: Awake) {
+        let verdict = self.watch.judge(at);
+        (self.due, self.looked) = (None, Some(at));
+        let mark = Mark::of(&verdict);
+        if mark.reason.is_some() {
+            self.stopped = Some(at);
+        }
+        if mark != self.mark {
+            self.mark = mark;
+            let answer = self.watch.answer(at, verdict);
+            self.lines.push(Line::new(self.name.clone(), self.seconds(at), answer));
+        }
+    }
+
+    fn seconds(&self, at: Awake) -> f64 {
+        at.since(self.started).as_secs_f64()
+    }
+
+    /// What the last answer was: verdict, reason and channel, in words.
+    pub fn last(&self) -> (&'static str, Option<&'static str>) {
+        let detail = self.mark.reason.map(|r| r.as_str()).or(self.mark.deferred_by.map(|c| c.as_str()));
+        (self.mark.verdict, detail)
+    }
+
+    /// The look ends here.
+    pub fn finish(mut self, at: Awake, finish: &Finish) -> Replayed {
+        self.look_before(at);
+        // Who has exited at the very moment is not silent.
+        if matches!(finish, Finish::Looked) && self.next_due() == Some(at) {
+            self.look(at);
+        }
+        if self.stopped.is_none() {
+            self.feed.flush(at, &mut self.facts);
+            self.facts.iter().for_each(|fact| self.counts.note(fact));
+        }
+        let counts = &self.counts;
+        let summary = Summary {
+            session: self.name.clone(),
+            ended_at_s: self.seconds(self.stopped.unwrap_or(at)),
+            verdict: self.mark.verdict,
+            reason: self.mark.reason,
+            messages: counts.messages,
+            tools: counts.tools,
+            errors: counts.errors,
+            outcome: self.outcome(finish),
+        };
+        Replayed { lines: self.lines, summary, exercised: counts.exercised, differing: Vec::new() }
+    }
+
+    fn outcome(&self, finish: &Finish) -> Option<&'static str> {
+        let (ended_by, exit, marker) = match (self.stopped, finish) {
+            (Some(_), _) => (EndedBy::Watchdog, None, None),
+            (None, Finish::Exited { exit, marker }) => (EndedBy::Itself, Some(*exit), marker.as_ref()),
+            (None, Finish::Known(word)) => return Some(word),
+            (None, Finish::Looked) => return None,
+        };
+        let tally = &self.feed.tally;
+        let facts = Facts {
+            ended_by,
+            exit,
+            structured: self.structured,
+            result: tally.result.as_ref(),
+            marker,
+            limit: tally.limit.as_ref().map(|limit| limit.kind),
+            resets_at: None,
+            auth_failed: tally.auth_failed.is_some(),
+            complaint: "",
+        };
+        Some(word(&judge(&facts).ending))
+    }
+}
+
+fn word(ending: &Ending) -> &'static str {
+    match ending {
+        Ending::Completed => "completed",
+        Ending::Idle { .. } => "idle",
+        Ending::Failed => "failed",
+        Ending::TimedOut => "timed_out",
+        Ending::RateLimited { .. } => "rate_limited",
+        Ending::AuthFailed => "auth_failed",
+        Ending::Interrupted { .. } => "interrupted",
+    }
+}

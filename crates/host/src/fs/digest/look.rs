@@ -1,0 +1,180 @@
+//! Looking at one file: its facts from the inode, and its content where that can be read without waiting.
+//!
+//! Links are not followed; FIFOs, sockets and devices are never opened.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+
+use dogwatch_core::time::moment::Awake;
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat, fstat, openat, readlinkat, statat};
+use rustix::io::Errno;
+use sha2::{Digest, Sha256};
+
+use crate::clock;
+
+/// Read at a time; also how often the clock is looked at while a large file is read.
+const BUFFER: usize = 64 * 1024;
+/// A change this soon after another may leave the same time stamps: the coarsest in use (FAT) count 2 s.
+pub(crate) const SETTLES_AFTER_NS: i64 = 2_000_000_000;
+
+/// Half of a SHA-256. Nobody attacks here; it is in the house already, and the disk is slower anyhow.
+pub(crate) type Hash128 = [u8; 16];
+
+pub(crate) fn half(hash: Sha256) -> Hash128 {
+    let whole = hash.finalize();
+    std::array::from_fn(|at| whole[at])
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Kind {
+    File {
+        executable: bool,
+    },
+    Link,
+    Dir,
+    /// Not to be opened.
+    Other,
+}
+
+/// What the inode says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Facts {
+    pub(crate) kind: Kind,
+    pub(crate) size: u64,
+    pub(crate) links: u64,
+    pub(crate) inode: u64,
+    pub(crate) mtime_ns: i64,
+    pub(crate) ctime_ns: i64,
+}
+
+impl Facts {
+    /// Of `name` in `dir`; a link is not followed.
+    pub(crate) fn at(dir: impl AsFd, name: impl rustix::path::Arg) -> Result<Facts, Errno> {
+        Ok(Facts::from(&statat(dir, name, AtFlags::SYMLINK_NOFOLLOW)?))
+    }
+
+    pub(crate) fn of(path: &Path) -> Result<Facts, Errno> {
+        Facts::at(CWD, path)
+    }
+
+    /// One number for all of them: 64 bits are enough to tell one state of a file from its last.
+    pub(crate) fn stamp(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        self.hash(&mut hasher);
+        hasher.finish()
+    }
+
+    /// Whether a later change is sure to show in the facts, seen from `now_ns` on the wall.
+    pub(crate) fn settled(&self, now_ns: i64) -> bool {
+        self.ctime_ns.max(self.mtime_ns).saturating_add(SETTLES_AFTER_NS) <= now_ns
+    }
+}
+
+impl From<&Stat> for Facts {
+    fn from(stat: &Stat) -> Facts {
+        let nanos = |secs: i64, nanos: i64| secs.saturating_mul(1_000_000_000).saturating_add(nanos);
+        let kind = match FileType::from_raw_mode(stat.st_mode) {
+            FileType::RegularFile => Kind::File { executable: stat.st_mode & 0o111 != 0 },
+            FileType::Symlink => Kind::Link,
+            FileType::Directory => Kind::Dir,
+            _ => Kind::Other,
+        };
+        // The types of these fields differ between platforms.
+        #[allow(clippy::useless_conversion, clippy::unnecessary_fallible_conversions)]
+        Facts {
+            kind,
+            size: u64::try_from(stat.st_size).unwrap_or(0),
+            links: u64::from(stat.st_nlink),
+            inode: stat.st_ino,
+            mtime_ns: nanos(stat.st_mtime, i64::try_from(stat.st_mtime_nsec).unwrap_or(0)),
+            ctime_ns: nanos(stat.st_ctime, i64::try_from(stat.st_ctime_nsec).unwrap_or(0)),
+        }
+    }
+}
+
+/// Now on the wall, in nanoseconds: comparable with the time stamps of files.
+pub(crate) fn wall_ns() -> i64 {
+    clock::now().wall.0.saturating_mul(1_000_000)
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Content {
+    Is(Hash128),
+    /// Larger than was asked for.
+    TooLarge,
+    Unreadable,
+    OutOfTime,
+}
+
+/// Reads contents; keeps its buffer between files.
+#[derive(Debug)]
+pub(crate) struct Reader {
+    buffer: Vec<u8>,
+    pub(crate) max_bytes: u64,
+    /// No reading goes on past this.
+    pub(crate) until: Option<Awake>,
+}
+
+impl Reader {
+    pub(crate) fn new(max_bytes: u64) -> Reader {
+        Reader { buffer: vec![0; BUFFER], max_bytes, until: None }
+    }
+
+    pub(crate) fn content(&mut self, dir: impl AsFd, name: impl rustix::path::Arg, facts: &Facts) -> Content {
+        match facts.kind {
+            Kind::File { .. } if facts.size > self.max_bytes => Content::TooLarge,
+            Kind::File { .. } => self.file(dir, name),
+            Kind::Link => match readlinkat(dir, name, Vec::new()) {
+                Ok(target) => Content::Is(half(Sha256::new().chain_update(target.as_bytes()))),
+                Err(_) => Content::Unreadable,
+            },
+            // That it is there is all that can be said.
+            Kind::Dir | Kind::Other => Content::Is([0; 16]),
+        }
+    }
+
+    fn file(&mut self, dir: impl AsFd, name: impl rustix::path::Arg) -> Content {
+        let Some(file) = open_plain(dir, name) else { return Content::Unreadable };
+        let mut hash = Sha256::new();
+        let mut bytes = 0;
+        loop {
+            match rustix::io::read(&file, &mut self.buffer[..]) {
+                Ok(0) => return Content::Is(half(hash)),
+                Ok(read) => {
+                    hash.update(&self.buffer[..read]);
+                    bytes += read as u64;
+                }
+                Err(Errno::INTR) => {}
+                Err(_) => return Content::Unreadable,
+            }
+            // It grows while it is read.
+            if bytes > self.max_bytes {
+                return Content::TooLarge;
+            }
+            if bytes >= BUFFER as u64 && self.until.is_some_and(|until| clock::awake() >= until) {
+                return Content::OutOfTime;
+            }
+        }
+    }
+}
+
+/// Opens a plain file; nothing else, not even if it has just taken the place of one.
+fn open_plain(dir: impl AsFd, name: impl rustix::path::Arg) -> Option<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let file = openat(dir, name, flags, Mode::empty()).ok()?;
+    let stat = fstat(&file).ok()?;
+    (FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile).then_some(file)
+}
+
+/// The first `max` bytes of a plain file. None when there is none, or it cannot be read.
+pub(crate) fn read_plain(path: &Path, max: usize) -> Option<Vec<u8>> {
+    use std::io::Read;
+    // Most directories have no such file, and what is no plain file is never opened.
+    if !matches!(Facts::of(path).ok()?.kind, Kind::File { .. }) {
+        return None;
+    }
+    let mut text = Vec::new();
+    std::fs::File::from(open_plain(CWD, path)?).take(max as u64).read_to_end(&mut text).ok()?;
+    Some(text)
+}

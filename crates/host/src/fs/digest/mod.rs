@@ -1,0 +1,151 @@
+//! What a work tree is, in one short text: the same while nothing in it changed.
+//!
+//! [`Digester::digest`] walks all that is not ignored and gives a digest over path, kind, exec bit and content of
+//! every file. It depends on nothing else, so it compares across processes. Contents are read once; later only
+//! those of files whose inode says something new, so that a touch costs one read and changes nothing. `.git`,
+//! ignored files and dogwatch's own state are left out; empty directories are not seen, as in git. The driver
+//! calls it before it pays for an idle agent; every error means that the agent is called.
+//!
+//! When in doubt the digest differs: a file too large to read counts by its inode, so that a touch of it is a
+//! change.
+
+pub(crate) mod ignored;
+pub(crate) mod look;
+mod walk;
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use dogwatch_core::time::moment::Awake;
+use sha2::{Digest, Sha256};
+
+use crate::clock;
+use look::Hash128;
+use walk::Walk;
+
+/// More files than this have no digest. Each costs 40 bytes here.
+pub const MAX_FILES: usize = 500_000;
+/// Files above this count by their inode: reading them each time they grow would cost more than an agent's call.
+pub const MAX_READ_BYTES: u64 = 16 * 1024 * 1024;
+
+#[derive(Debug, thiserror::Error)]
+pub enum DigestError {
+    #[error("the work tree was not read within {0:?}")]
+    TookTooLong(Duration),
+    #[error("the work tree has more than {MAX_FILES} files")]
+    TooMany,
+    #[error("cannot read the work tree: {0}")]
+    Unreadable(#[from] io::Error),
+}
+
+/// The digest of a work tree, read afresh. Whoever asks twice keeps a [`Digester`].
+pub fn work_tree_digest(root: &Path, state_dirs: &[PathBuf], bound: Duration) -> Result<String, DigestError> {
+    Digester::new(root, state_dirs).digest(bound)
+}
+
+/// Digests one work tree again and again; remembers what it read.
+#[derive(Debug)]
+pub struct Digester {
+    root: PathBuf,
+    ours: Vec<PathBuf>,
+    /// By path, for a binary search: smaller than a map.
+    known: Vec<Known>,
+    /// Told into the digest where it must differ from the last.
+    serial: u64,
+    max_files: usize,
+    max_read_bytes: u64,
+}
+
+/// One file as it was last read.
+#[derive(Clone, Copy, Debug)]
+struct Known {
+    /// A hash of the path: paths themselves would be most of the memory.
+    path: Hash128,
+    /// Of the facts at that time; None when a later change might leave the same ones.
+    stamp: Option<std::num::NonZeroU64>,
+    /// A hash of kind, exec bit and content.
+    what: Hash128,
+}
+
+impl Digester {
+    /// `state_dirs` are dogwatch's own and never looked at.
+    pub fn new(root: &Path, state_dirs: &[PathBuf]) -> Digester {
+        Digester {
+            root: real(root),
+            ours: state_dirs.iter().map(|dir| real(dir)).collect(),
+            known: Vec::new(),
+            serial: 0,
+            max_files: MAX_FILES,
+            max_read_bytes: MAX_READ_BYTES,
+        }
+    }
+
+    /// As [`Digester::new`] with other limits than [`MAX_FILES`] and [`MAX_READ_BYTES`].
+    pub fn with_limits(mut self, max_files: usize, max_read_bytes: u64) -> Digester {
+        self.max_files = max_files;
+        self.max_read_bytes = max_read_bytes;
+        self
+    }
+
+    /// The digest now, or an error once `bound` has passed. What was read by then is kept: the next call goes on
+    /// from there.
+    pub fn digest(&mut self, bound: Duration) -> Result<String, DigestError> {
+        let bound_ms = u64::try_from(bound.as_millis()).unwrap_or(u64::MAX);
+        let until = Awake(clock::awake().0.saturating_add(bound_ms));
+        self.serial += 1;
+        let mut walk = Walk::new(self, until);
+        let walked = walk.run();
+        let seen = walk.seen;
+        match walked {
+            Ok(()) => {
+                self.known = sorted(seen);
+                Ok(self.sum())
+            }
+            Err(error) => {
+                self.keep(seen);
+                Err(error.into_error(bound))
+            }
+        }
+    }
+
+    fn sum(&self) -> String {
+        let mut hash = Sha256::new();
+        for file in &self.known {
+            hash.update(file.path);
+            hash.update(file.what);
+        }
+        crate::store::journal::hex(&hash.finalize())
+    }
+
+    /// A walk was cut short: what it did not come to is still as it was.
+    fn keep(&mut self, seen: Vec<Known>) {
+        let seen = sorted(seen);
+        let mut all = std::mem::take(&mut self.known);
+        all.retain(|file| seen.binary_search_by_key(&file.path, |s| s.path).is_err());
+        all.extend(seen);
+        all.truncate(self.max_files);
+        self.known = sorted(all);
+    }
+
+    fn known(&self, path: &Hash128) -> Option<&Known> {
+        self.known.binary_search_by_key(path, |file| file.path).ok().map(|at| &self.known[at])
+    }
+}
+
+fn sorted(mut files: Vec<Known>) -> Vec<Known> {
+    files.sort_unstable_by_key(|file| file.path);
+    files.shrink_to_fit();
+    files
+}
+
+/// The path without links, as far as it exists: paths are compared by their text.
+pub(crate) fn real(path: &Path) -> PathBuf {
+    let whole = std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
+    for dir in whole.ancestors() {
+        let (Ok(found), Ok(rest)) = (dir.canonicalize(), whole.strip_prefix(dir)) else { continue };
+        // Joining nothing would add a slash.
+        return if rest.as_os_str().is_empty() { found } else { found.join(rest) };
+    }
+    whole
+}

@@ -1,0 +1,275 @@
+//! The files that a node's checks rest on, and what they contain: those that `pin:` names, and the programs of the
+//! checks that lie in the work tree. A check that its agent may rewrite proves nothing.
+//!
+//! It works on a thread of its own and within bounds. What is beyond them cannot be told, and says so.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Component, Path, PathBuf};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use dogwatch_config::words::words;
+use dogwatch_core::record::event::Pin;
+use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
+use rustix::fs::OFlags;
+use sha2::{Digest, Sha256};
+
+use crate::store::journal::hex;
+
+/// So many files can be pinned for a node.
+pub const MAX_PINS: usize = 10_000;
+/// So many files and directories are looked at for them.
+pub const MAX_LOOKED_AT: usize = 1_000_000;
+/// So much is read of all of them together.
+pub const MAX_PINNED_BYTES: u64 = 1024 * 1024 * 1024;
+/// So many bytes their names have together: they stand in the record.
+pub const MAX_PIN_NAMES: usize = 1024 * 1024;
+/// So long it may take.
+pub const PIN_BOUND: Duration = Duration::from_secs(30);
+
+/// Read at a time.
+const BUFFER: usize = 64 * 1024;
+
+/// What to look at.
+#[derive(Clone, Debug)]
+pub struct Request {
+    pub work_dir: PathBuf,
+    pub globs: Vec<String>,
+    /// The checks, if it is not known yet what they rest on.
+    pub checks: Vec<String>,
+    /// The files that were pinned when the node began: they are looked at whatever became of them.
+    pub known: Vec<String>,
+    /// dogwatch's own, where nothing is pinned.
+    pub state_dirs: Vec<PathBuf>,
+}
+
+/// Hashes them on another thread and hands the answer to `tell`, in any case and in bounded time: a file system
+/// that does not answer holds up a thread, not the run.
+pub fn hash_aside(
+    request: Request,
+    tell: impl FnOnce(Result<Vec<Pin>, String>) + Send + 'static,
+) -> io::Result<()> {
+    let waiting = move || {
+        let (done, answer) = mpsc::sync_channel(1);
+        let work = move || {
+            // Nobody listens any more if it took too long.
+            let _ = done.send(hash(&request, &Limits::default()));
+        };
+        tell(match std::thread::Builder::new().name("pins".into()).spawn(work) {
+            Ok(_) => answer.recv_timeout(2 * PIN_BOUND).unwrap_or_else(|_| Err(took_too_long(PIN_BOUND))),
+            Err(error) => Err(error.to_string()),
+        });
+    };
+    std::thread::Builder::new().name("pins".into()).spawn(waiting).map(drop)
+}
+
+/// How much is done before it is given up.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    pub files: usize,
+    pub looked_at: usize,
+    pub bytes: u64,
+    /// Bytes of all names.
+    pub names: usize,
+    pub time: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits {
+            files: MAX_PINS,
+            looked_at: MAX_LOOKED_AT,
+            bytes: MAX_PINNED_BYTES,
+            names: MAX_PIN_NAMES,
+            time: PIN_BOUND,
+        }
+    }
+}
+
+/// The pinned files and their contents, in the order of their names.
+pub fn hash(request: &Request, limits: &Limits) -> Result<Vec<Pin>, String> {
+    let mut look = Look { request, limits, until: Instant::now() + limits.time, looked_at: 0, read: 0 };
+    let mut paths: BTreeSet<PathBuf> = request.known.iter().map(PathBuf::from).collect();
+    paths.extend(request.checks.iter().filter_map(|check| program_of(&request.work_dir, check)));
+    look.find(&mut paths)?;
+    if paths.iter().map(|path| path.as_os_str().len()).sum::<usize>() > limits.names {
+        return Err(format!("the names of the pinned files have more than {} bytes", limits.names));
+    }
+    paths.into_iter().map(|path| look.pin(path)).collect()
+}
+
+/// The program of a check, if it is a file of the work tree: what a later change of would go unseen.
+fn program_of(work_dir: &Path, check: &str) -> Option<PathBuf> {
+    let words = words(check).ok()?;
+    let program = words.iter().find(|word| !is_assignment(word))?;
+    if !program.contains('/') {
+        return None;
+    }
+    let path = plain(&work_dir.join(program))?;
+    let inside = path.strip_prefix(work_dir).ok()?;
+    path.is_file().then(|| inside.to_owned())
+}
+
+/// `NAME=value` before a program.
+fn is_assignment(word: &str) -> bool {
+    word.split_once('=').is_some_and(|(name, _)| {
+        !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
+    })
+}
+
+/// Without `.` and `..`, by the letters alone; None if it leads above the root.
+fn plain(path: &Path) -> Option<PathBuf> {
+    let mut out = PathBuf::new();
+    for part in path.components() {
+        match part {
+            Component::CurDir => {}
+            Component::ParentDir if !out.pop() => return None,
+            Component::ParentDir => {}
+            Component::RootDir | Component::Normal(_) | Component::Prefix(_) => out.push(part),
+        }
+    }
+    Some(out)
+}
+
+struct Look<'a> {
+    request: &'a Request,
+    limits: &'a Limits,
+    until: Instant,
+    looked_at: usize,
+    read: u64,
+}
+
+impl Look<'_> {
+    /// Adds every file that a glob means. Links to directories are not followed.
+    fn find(&mut self, paths: &mut BTreeSet<PathBuf>) -> Result<(), String> {
+        let globs = globs(&self.request.globs)?;
+        let mut todo: Vec<PathBuf> = starts(&self.request.globs).into_iter().collect();
+        while let Some(inside) = todo.pop() {
+            self.look()?;
+            let whole = self.request.work_dir.join(&inside);
+            let listing = match fs::read_dir(&whole) {
+                Ok(listing) => listing,
+                // Nothing is pinned where there is nothing.
+                Err(e) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+                    if globs.is_match(&inside) && whole.is_file() {
+                        paths.insert(inside);
+                    }
+                    continue;
+                }
+                Err(error) => return Err(format!("{}: {error}", whole.display())),
+            };
+            for entry in listing {
+                self.look()?;
+                let entry = entry.map_err(|error| format!("{}: {error}", whole.display()))?;
+                let inside = inside.join(entry.file_name());
+                let kind = entry.file_type().map_err(|error| format!("{}: {error}", inside.display()))?;
+                if kind.is_dir() {
+                    if entry.file_name() != ".git" && !self.request.state_dirs.contains(&entry.path()) {
+                        todo.push(inside);
+                    }
+                } else if globs.is_match(&inside) {
+                    paths.insert(inside);
+                }
+                if paths.len() > self.limits.files {
+                    return Err(format!("more than {} files are pinned", self.limits.files));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn look(&mut self) -> Result<(), String> {
+        self.looked_at += 1;
+        if self.looked_at > self.limits.looked_at {
+            return Err(format!("more than {} files to look at for pinned ones", self.limits.looked_at));
+        }
+        self.look_at_the_clock()
+    }
+
+    fn look_at_the_clock(&self) -> Result<(), String> {
+        if Instant::now() > self.until { Err(took_too_long(self.limits.time)) } else { Ok(()) }
+    }
+
+    /// What is no file any more has no content, which is a change as well.
+    fn pin(&mut self, inside: PathBuf) -> Result<Pin, String> {
+        let path = inside.to_string_lossy().into_owned();
+        let sha256 = match self.content(&self.request.work_dir.join(&inside)) {
+            Ok(hash) => hash.transpose()?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(error) => return Err(format!("{path}: {error}")),
+        };
+        Ok(Pin { path, sha256 })
+    }
+
+    /// None if it is no file. The inner error is one of our bounds.
+    fn content(&mut self, path: &Path) -> io::Result<Option<Result<String, String>>> {
+        // A FIFO would be waited for, a device may do anything.
+        let no_waiting = i32::try_from(OFlags::NONBLOCK.bits()).expect("a flag of open(2)");
+        if !fs::metadata(path)?.is_file() {
+            return Ok(None);
+        }
+        let mut file = File::options().read(true).custom_flags(no_waiting).open(path)?;
+        let (mut hash, mut buffer) = (Sha256::new(), vec![0; BUFFER]);
+        loop {
+            let got = file.read(&mut buffer)?;
+            if got == 0 {
+                return Ok(Some(Ok(hex(&hash.finalize()))));
+            }
+            hash.update(&buffer[..got]);
+            self.read += got as u64;
+            if self.read > self.limits.bytes {
+                return Ok(Some(Err(format!("the pinned files have more than {} bytes", self.limits.bytes))));
+            }
+            if let Err(late) = self.look_at_the_clock() {
+                return Ok(Some(Err(late)));
+            }
+        }
+    }
+}
+
+fn took_too_long(bound: Duration) -> String {
+    format!("reading the pinned files took longer than {} s", bound.as_secs())
+}
+
+/// The globs as matchers. A directory means all that is in it.
+fn globs(texts: &[String]) -> Result<GlobSet, String> {
+    let mut set = GlobSetBuilder::new();
+    let bad = |text: &str, error: globset::Error| format!("pin `{text}`: {}", error.kind());
+    for text in texts {
+        let text = tidy(text);
+        for text in [text.clone(), format!("{text}/**")] {
+            let glob = GlobBuilder::new(&text).literal_separator(true).build();
+            set.add(glob.map_err(|error| bad(&text, error))?);
+        }
+    }
+    set.build().map_err(|error| format!("pin: {}", error.kind()))
+}
+
+fn tidy(glob: &str) -> String {
+    let parts: Vec<&str> = glob.split('/').filter(|part| !matches!(*part, "" | ".")).collect();
+    parts.join("/")
+}
+
+/// Where to begin: the directories down to the first wildcard, none of them below another.
+fn starts(globs: &[String]) -> BTreeSet<PathBuf> {
+    let fixed = globs.iter().map(|glob| {
+        let glob = tidy(glob);
+        let parts = glob.split('/').take_while(|part| !part.contains(['*', '?', '[', '{', '\\']));
+        parts.collect::<PathBuf>()
+    });
+    let all: BTreeSet<PathBuf> = fixed.collect();
+    let mut starts = BTreeSet::new();
+    for path in all {
+        // In the order of the set a directory comes before what is below it.
+        if !starts.iter().any(|above: &PathBuf| path.starts_with(above)) {
+            starts.insert(path);
+        }
+    }
+    starts
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,318 @@
+//! Running git: the same way each time, with nothing of the user's that could run or wait, and bounded answers.
+
+pub mod snapshot;
+pub mod worktree;
+use std::ffi::{OsStr, OsString};
+use std::io::{self, Read};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use dogwatch_core::text::clip;
+
+/// The longest answer that is read: a list of some 500,000 paths.
+pub(crate) const MAX_ANSWER: u64 = 32 * 1024 * 1024;
+/// How much of what git says on stderr is kept.
+const MAX_SAID: u64 = 4096;
+/// How much of it is told.
+const MAX_TOLD: usize = 300;
+
+/// Settings that hold whatever the user's say.
+const FIXED: [&str; 15] = [
+    "core.hooksPath=/dev/null",
+    "core.fsmonitor=false",
+    // A shared index would be written beside the user's.
+    "core.splitIndex=false",
+    "core.logAllRefUpdates=false",
+    "core.safecrlf=false",
+    "core.quotePath=false",
+    // For names that only other systems cannot hold: they are kept, not checked out.
+    "core.protectNTFS=false",
+    "core.protectHFS=false",
+    "commit.gpgSign=false",
+    "gc.auto=0",
+    "maintenance.auto=false",
+    "advice.addEmbeddedRepo=false",
+    "index.threads=true",
+    // Written for safety, read seldom.
+    "core.compression=1",
+    "pack.compression=1",
+];
+
+/// Variables of git that say who may be trusted and where settings lie; all others would lead it elsewhere.
+const KEPT: [&str; 3] = ["GIT_CONFIG", "GIT_CEILING_DIRECTORIES", "GIT_EXEC_PATH"];
+
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum GitError {
+    #[error("git is not installed")]
+    NotInstalled,
+    #[error("{0}")]
+    Io(#[from] io::Error),
+    #[error("git {what}: {said}")]
+    Refused { what: String, code: Option<i32>, said: String },
+    #[error("git {what} answers with more than {MAX_ANSWER} bytes")]
+    TooMuch { what: String },
+    #[error("git {what} took too long and was ended")]
+    TookTooLong { what: String },
+}
+
+/// git in one directory.
+#[derive(Clone, Debug)]
+pub(crate) struct Git {
+    dir: PathBuf,
+    index: Option<PathBuf>,
+    filters_off: Vec<OsString>,
+    until: Option<Instant>,
+}
+
+impl Git {
+    /// Not bounded in time: for a job, which somebody else bounds.
+    pub(crate) fn at(dir: &Path) -> Git {
+        Git { dir: dir.to_owned(), index: None, filters_off: Vec::new(), until: None }
+    }
+
+    /// The same for who is not in a job: from this moment on every git is ended.
+    pub(crate) fn until(mut self, until: Option<Instant>) -> Git {
+        self.until = until;
+        self
+    }
+
+    pub(crate) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// From now on with this index.
+    pub(crate) fn use_index(&mut self, index: &Path) {
+        self.index = Some(index.to_owned());
+    }
+
+    /// From now on without the filters that these keys of settings are about. Attributes name a filter, but
+    /// only settings say which program it is: without one there is none.
+    pub(crate) fn turn_off_filters(&mut self, keys: &[Vec<u8>]) {
+        let mut names: Vec<&[u8]> = keys.iter().filter_map(|key| filter_name(key)).collect();
+        names.sort_unstable();
+        names.dedup();
+        for name in names {
+            for (key, value) in [("clean", ""), ("smudge", ""), ("process", ""), ("required", "false")] {
+                self.filters_off.extend(setting(name, key, value));
+            }
+        }
+    }
+
+    pub(crate) fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new("git");
+        let foreign = |name: &OsStr| {
+            let name = name.as_bytes();
+            name.starts_with(b"GIT_") && !KEPT.iter().any(|kept| name.starts_with(kept.as_bytes()))
+        };
+        std::env::vars_os().filter(|(name, _)| foreign(name)).for_each(|(name, _)| {
+            command.env_remove(name);
+        });
+        command
+            .current_dir(&self.dir)
+            .env("LC_ALL", "C")
+            .env("GIT_TERMINAL_PROMPT", "0")
+            .env("GIT_OPTIONAL_LOCKS", "0")
+            .env("GIT_NO_LAZY_FETCH", "1")
+            .env("DOGWATCH_EMPTY", "")
+            .env("DOGWATCH_FALSE", "false");
+        // The one command that wants none of it; its paths begin with `./`, so that they mean what they say.
+        if args.first() != Some(&"check-ignore") {
+            command.arg("--literal-pathspecs");
+        }
+        FIXED.iter().for_each(|setting| {
+            command.args(["-c", setting]);
+        });
+        command.args(&self.filters_off).args(args);
+        if let Some(index) = &self.index {
+            command.env("GIT_INDEX_FILE", index);
+        }
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    }
+
+    /// Runs it to its end and gives what it printed.
+    pub(crate) fn run(&self, args: &[&str]) -> Result<Vec<u8>, GitError> {
+        self.start(self.command(args), args)?.finish()
+    }
+
+    /// Starts what [`Git::command`] gave.
+    pub(crate) fn start(&self, command: Command, args: &[&str]) -> Result<Running, GitError> {
+        Running::start(command, args, self.until)
+    }
+
+    /// The first line of what it prints.
+    pub(crate) fn word(&self, args: &[&str]) -> Result<String, GitError> {
+        let answer = self.run(args)?;
+        Ok(String::from_utf8_lossy(&answer).lines().next().unwrap_or_default().to_owned())
+    }
+
+    /// The path that it prints, which may be any bytes.
+    pub(crate) fn path(&self, args: &[&str]) -> Result<PathBuf, GitError> {
+        let mut answer = self.run(args)?;
+        answer.pop_if(|byte| *byte == b'\n');
+        Ok(self.dir.join(OsString::from_vec(answer)))
+    }
+
+    /// What was begun in this work tree and not ended: a merge, a rebase …
+    pub(crate) fn under_way(&self) -> Result<Option<&'static str>, GitError> {
+        for (file, what) in UNDER_WAY {
+            if self.path(&["rev-parse", "--git-path", file])?.exists() {
+                return Ok(Some(what));
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// `filter.NAME.key`; the name may have dots in it.
+fn filter_name(key: &[u8]) -> Option<&[u8]> {
+    let rest = key.strip_prefix(b"filter.")?;
+    let end = rest.iter().rposition(|byte| *byte == b'.')?;
+    Some(&rest[..end])
+}
+
+/// `-c` splits at the first `=`, the other form at the last.
+fn setting(name: &[u8], key: &str, value: &str) -> Vec<OsString> {
+    let key = [b"filter.", name, b".", key.as_bytes()].concat();
+    if name.contains(&b'=') {
+        let variable: &[u8] = if value.is_empty() { b"DOGWATCH_EMPTY" } else { b"DOGWATCH_FALSE" };
+        return vec![OsString::from_vec([b"--config-env=", &key[..], b"=", variable].concat())];
+    }
+    vec!["-c".into(), OsString::from_vec([&key[..], b"=", value.as_bytes()].concat())]
+}
+
+/// The files by which git knows what it is in the middle of.
+const UNDER_WAY: [(&str, &str); 6] = [
+    ("rebase-merge", "rebase"),
+    ("rebase-apply", "rebase"),
+    ("MERGE_HEAD", "merge"),
+    ("CHERRY_PICK_HEAD", "cherry-pick"),
+    ("REVERT_HEAD", "revert"),
+    ("BISECT_LOG", "bisect"),
+];
+
+/// A git that runs, its stderr drained.
+pub(crate) struct Running {
+    pub(crate) child: Child,
+    what: String,
+    said: JoinHandle<Vec<u8>>,
+    bound: Option<JoinHandle<bool>>,
+}
+
+impl Running {
+    fn start(mut command: Command, args: &[&str], until: Option<Instant>) -> Result<Running, GitError> {
+        let mut child = command.spawn().map_err(|error| match error.kind() {
+            // A directory that is gone gives the same error.
+            io::ErrorKind::NotFound if command.get_current_dir().is_some_and(Path::exists) => {
+                GitError::NotInstalled
+            }
+            _ => GitError::Io(error),
+        })?;
+        let stderr = child.stderr.take();
+        let drain = move || stderr.map(head).unwrap_or_default();
+        let started = std::thread::Builder::new().name("git-stderr".into()).spawn(drain);
+        let both = started.and_then(|said| Ok((said, until.map(|until| bound(&child, until)).transpose()?)));
+        match both {
+            Ok((said, bound)) => {
+                let what = args.first().copied().unwrap_or_default().to_owned();
+                Ok(Running { child, what, said, bound })
+            }
+            // A git without a bound, or one that may block on its stderr, must not run on.
+            Err(error) => {
+                let _ = child.kill();
+                let _ = child.wait();
+                Err(GitError::Io(error))
+            }
+        }
+    }
+
+    /// Reads what it prints and waits for its end.
+    pub(crate) fn finish(mut self) -> Result<Vec<u8>, GitError> {
+        let mut answer = Vec::new();
+        if let Some(stdout) = self.child.stdout.take() {
+            let read = stdout.take(MAX_ANSWER + 1).read_to_end(&mut answer)?;
+            if read as u64 > MAX_ANSWER {
+                let _ = self.child.kill();
+                let _ = self.child.wait();
+                return Err(GitError::TooMuch { what: self.what });
+            }
+        }
+        let status = self.child.wait()?;
+        let said = self.said.join().unwrap_or_default();
+        if self.bound.is_some_and(|bound| bound.join().unwrap_or(false)) {
+            return Err(GitError::TookTooLong { what: self.what });
+        }
+        if status.success() { Ok(answer) } else { Err(refused(self.what, status, &said)) }
+    }
+}
+
+/// Ends it at that moment, unless it has ended before; answers whether it had to. By a descriptor of the process,
+/// so that a later one with the same number is never hit.
+fn bound(child: &Child, until: Instant) -> io::Result<JoinHandle<bool>> {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+    let pid = Pid::from_child(child);
+    let process = pidfd_open(pid, PidfdFlags::empty())?;
+    std::thread::Builder::new().name("git-bound".into()).spawn(move || {
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            if left == Duration::ZERO {
+                return pidfd_send_signal(&process, Signal::KILL).is_ok();
+            }
+            let left = Timespec::try_from(left).ok();
+            // A signal to this process ends the poll early, and then it begins again.
+            if poll(&mut [PollFd::new(&process, PollFlags::IN)], left.as_ref()).is_ok_and(|n| n > 0) {
+                return false;
+            }
+        }
+    })
+}
+
+/// The beginning of what is said; the rest is read and forgotten, so that nobody waits for us.
+fn head(mut stderr: ChildStderr) -> Vec<u8> {
+    let mut said = Vec::new();
+    let _ = (&mut stderr).take(MAX_SAID).read_to_end(&mut said);
+    let _ = io::copy(&mut stderr, &mut io::sink());
+    said
+}
+
+fn refused(what: String, status: ExitStatus, said: &[u8]) -> GitError {
+    let text = String::from_utf8_lossy(said);
+    let line = text.lines().find(|line| line.starts_with("fatal:")).or_else(|| text.lines().next());
+    let said = match line.map(|line| clip(line.trim_start_matches("fatal:").trim(), MAX_TOLD)) {
+        Some(line) if !line.is_empty() => line.to_owned(),
+        Some(_) | None => status.to_string(),
+    };
+    GitError::Refused { what, code: status.code(), said }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_git_that_takes_too_long_is_ended_and_one_in_time_is_not() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let git = |secs| Git::at(dir.path()).until(Some(Instant::now() + Duration::from_secs(secs)));
+        assert!(git(600).word(&["version"]).is_ok_and(|said| said.starts_with("git version")));
+        git(600).run(&["init", "-q"]).expect("a repository");
+        // It reads what it is never given.
+        let (late, args) = (git(0), ["cat-file", "--batch"]);
+        let mut command = late.command(&args);
+        command.stdin(Stdio::piped());
+        let held = late.start(command, &args).expect("starts");
+        assert!(matches!(held.finish(), Err(GitError::TookTooLong { .. })));
+    }
+
+    #[test]
+    fn filter_of_any_name_is_overridden() {
+        assert_eq!(filter_name(b"filter.lfs.clean"), Some(&b"lfs"[..]));
+        assert_eq!(filter_name(b"filter.a.b.process"), Some(&b"a.b"[..]));
+        assert_eq!(filter_name(b"filter.broken"), None);
+        assert_eq!(setting(b"lfs", "clean", ""), ["-c", "filter.lfs.clean="]);
+        assert_eq!(setting(b"a=b", "required", "false"), ["--config-env=filter.a=b.required=DOGWATCH_FALSE"]);
+    }
+}

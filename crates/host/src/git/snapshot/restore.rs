@@ -1,0 +1,441 @@
+//! Restoring a work tree as a snapshot has it.
+//!
+//! What stands there now is snapshotted first, and only what that snapshot holds is changed: a file that is
+//! ignored, too large, or in a repository of its own is neither written nor removed, and is named. A file that the
+//! wanted snapshot had left out is not removed either: it may have been there. Files alone change. The index stays as
+//! it is, HEAD and all branches stay where they are, and no hook, filter or other program of the user's runs.
+
+use super::left_out::LeftOut;
+use super::put::{self, Content};
+use super::tree::{self, Nothing};
+use super::{Limits, MAX_NAMED, Outcome, Request, Skipped, Taken, take_until};
+use crate::fs::digest::real;
+use crate::git::{Git, GitError};
+use dogwatch_core::text::clip;
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+/// How long all of it may take; what is not restored by then is left and named.
+pub const RESTORE_BOUND: Duration = Duration::from_secs(300);
+
+/// How much of a path is told.
+const MAX_TOLD: usize = 200;
+
+/// What is to be undone.
+#[derive(Clone, Debug)]
+pub struct Undo {
+    /// Any directory of the work tree.
+    pub work_dir: PathBuf,
+    /// The snapshot that is wanted.
+    pub to: String,
+    /// Where the present state is kept: a ref that is not there yet.
+    pub keep_as: String,
+    /// A directory of our own: made, used, removed.
+    pub scratch: PathBuf,
+    /// dogwatch's own directories, never touched.
+    pub state_dirs: Vec<PathBuf>,
+    pub limits: Limits,
+}
+
+/// One path that differs: what stands there now, and what is wanted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Step {
+    path: Vec<u8>,
+    from: Option<Entry>,
+    to: Option<Entry>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Entry {
+    mode: String,
+    id: String,
+}
+
+impl Entry {
+    fn is_submodule(&self) -> bool {
+        self.mode == "160000"
+    }
+}
+
+/// An undo that is known and not done yet. The present state is kept.
+#[derive(Debug)]
+pub struct Prepared {
+    undo: Undo,
+    git: Git,
+    steps: Vec<Step>,
+    /// The paths that the wanted snapshot holds byte by byte; others stood as git checks them out.
+    as_they_are: BTreeSet<Vec<u8>>,
+    /// Not to be touched, and why.
+    then: LeftOut,
+    now: LeftOut,
+    filtered: BTreeSet<Vec<u8>>,
+    pub kept: Taken,
+    /// A merge, a rebase or the like that is not ended.
+    pub under_way: Option<&'static str>,
+    /// The commit that HEAD meant then and means now, if they differ.
+    pub moved_head: Option<(String, String)>,
+}
+
+/// What came of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Restored {
+    pub written: u64,
+    pub removed: u64,
+    /// Not restored: all of them, and the first by name.
+    pub left: u64,
+    pub named: Vec<Skipped>,
+}
+
+/// Keeps the present state and finds out what would change.
+pub fn prepare(undo: Undo) -> Result<Prepared, String> {
+    let until = Some(Instant::now() + RESTORE_BOUND);
+    let top = tree::top_of(&Git::at(&undo.work_dir).until(until)).map_err(|nothing| match nothing {
+        Nothing::NoWorkTree(why) | Nothing::Failed(why) => why,
+    })?;
+    let mut git = Git::at(&top).until(until);
+    let text = |error: GitError| error.to_string();
+    if git.run(&["rev-parse", "--verify", "--quiet", &undo.keep_as]).is_ok() {
+        return Err(format!("{} is there already", undo.keep_as));
+    }
+    let filters = tree::filter_keys(&git).map_err(text)?;
+    git.turn_off_filters(&filters);
+    let kept = keep(&undo, until)?;
+    let prepared = survey(&git, &undo, &kept.ref_name, !filters.is_empty());
+    let survey = prepared
+        .inspect_err(|_| drop(super::forget(&undo.work_dir, std::slice::from_ref(&kept.ref_name))))?;
+    Ok(Prepared {
+        undo,
+        git,
+        steps: survey.steps,
+        as_they_are: survey.as_they_are,
+        then: survey.then,
+        now: survey.now,
+        filtered: survey.filtered,
+        kept,
+        under_way: survey.under_way,
+        moved_head: survey.moved_head,
+    })
+}
+
+fn keep(undo: &Undo, until: Option<Instant>) -> Result<Taken, String> {
+    let request = Request {
+        work_dir: undo.work_dir.clone(),
+        ref_name: undo.keep_as.clone(),
+        scratch: undo.scratch.clone(),
+        state_dirs: undo.state_dirs.clone(),
+        limits: undo.limits,
+        keep: None,
+    };
+    match take_until(&request, until) {
+        Outcome::Taken(taken) => Ok(taken),
+        Outcome::NoWorkTree { why } | Outcome::Failed { why } => {
+            Err(format!("what stands in the work tree now cannot be kept, so nothing is changed: {why}"))
+        }
+    }
+}
+
+struct Survey {
+    steps: Vec<Step>,
+    as_they_are: BTreeSet<Vec<u8>>,
+    then: LeftOut,
+    now: LeftOut,
+    filtered: BTreeSet<Vec<u8>>,
+    under_way: Option<&'static str>,
+    moved_head: Option<(String, String)>,
+}
+
+fn survey(git: &Git, undo: &Undo, kept: &str, has_filters: bool) -> Result<Survey, String> {
+    let text = |error: GitError| error.to_string();
+    let left_out = |name: &str| git.run(&["cat-file", "commit", name]).map(|commit| LeftOut::read(&commit));
+    let (then, now) = (left_out(&undo.to).map_err(text)?, left_out(kept).map_err(text)?);
+    if now.more {
+        return Err("the work tree has more files than a snapshot holds, so nothing is changed".to_owned());
+    }
+    let parents = parents(git, &undo.to).map_err(text)?;
+    let index = parents.last().ok_or_else(|| format!("{} is no snapshot of dogwatch", undo.to))?;
+    let as_they_are =
+        differing(git, index, &undo.to).map_err(text)?.into_iter().map(|step| step.path).collect();
+    let steps = differing(git, kept, &undo.to).map_err(text)?;
+    let filtered = if has_filters { filtered(git, &steps).map_err(text)? } else { BTreeSet::new() };
+    let head_then = parents.first().filter(|_| parents.len() > 1).cloned();
+    let head_now = git.word(&["rev-parse", "--verify", "--quiet", "HEAD^{commit}"]).ok();
+    let moved_head = head_then.zip(head_now).filter(|(then, now)| then != now);
+    let under_way = git.under_way().map_err(text)?;
+    Ok(Survey { steps, as_they_are, then, now, filtered, under_way, moved_head })
+}
+
+/// Of a snapshot: the commit that HEAD meant, if it meant one, then that of the index.
+fn parents(git: &Git, name: &str) -> Result<Vec<String>, GitError> {
+    let answer = git.run(&["rev-parse", &format!("{name}^@")])?;
+    Ok(String::from_utf8_lossy(&answer).lines().map(str::to_owned).collect())
+}
+
+/// Of `diff-tree -z --raw`: `:old-mode new-mode old-id new-id status`, then the path.
+fn differing(git: &Git, from: &str, to: &str) -> Result<Vec<Step>, GitError> {
+    let args =
+        ["diff-tree", "-r", "-z", "--raw", "--no-renames", "--no-ext-diff", "--full-index", from, to, "--"];
+    let listing = git.run(&args)?;
+    let mut fields = listing.split(|byte| *byte == 0);
+    let mut steps = Vec::new();
+    while let (Some(facts), Some(path)) = (fields.next(), fields.next()) {
+        let facts = String::from_utf8_lossy(facts);
+        let mut facts = facts.trim_start_matches(':').split(' ');
+        let (from, to) = (facts.next().unwrap_or_default(), facts.next().unwrap_or_default());
+        let entry = |mode: &str, id: Option<&str>| {
+            let entry = Entry { mode: mode.to_owned(), id: id.unwrap_or_default().to_owned() };
+            (mode != "000000").then_some(entry)
+        };
+        let from = entry(from, facts.next());
+        steps.push(Step { path: path.to_vec(), from, to: entry(to, facts.next()) });
+    }
+    Ok(steps)
+}
+
+/// Those that go through a program on their way to the work tree.
+fn filtered(git: &Git, steps: &[Step]) -> Result<BTreeSet<Vec<u8>>, GitError> {
+    let paths = steps.iter().map(|s| s.path.clone());
+    let listing = asked(git, &["check-attr", "-z", "--stdin", "filter"], paths)?;
+    let mut fields = listing.split(|byte| *byte == 0);
+    let mut found = BTreeSet::new();
+    while let (Some(path), Some(_), Some(value)) = (fields.next(), fields.next(), fields.next()) {
+        if !matches!(value, b"unspecified" | b"unset") {
+            found.insert(path.to_vec());
+        }
+    }
+    Ok(found)
+}
+
+/// Those that git ignores by the rules that stand in the work tree at this moment.
+fn ignored<'a>(
+    git: &Git,
+    steps: impl Iterator<Item = &'a Step> + Send,
+) -> Result<BTreeSet<Vec<u8>>, GitError> {
+    let listing =
+        match asked(git, &["check-ignore", "-z", "--stdin"], steps.map(|s| [b"./", &s.path[..]].concat())) {
+            // None of them is.
+            Err(GitError::Refused { code: Some(1), .. }) => Vec::new(),
+            answer => answer?,
+        };
+    Ok(listing
+        .split(|byte| *byte == 0)
+        .filter_map(|path| path.strip_prefix(b"./"))
+        .map(<[u8]>::to_vec)
+        .collect())
+}
+
+/// What git answers to a list of paths.
+fn asked(
+    git: &Git,
+    args: &[&str],
+    mut paths: impl Iterator<Item = Vec<u8>> + Send,
+) -> Result<Vec<u8>, GitError> {
+    let mut command = git.command(args);
+    command.stdin(Stdio::piped());
+    let mut running = git.start(command, args)?;
+    let stdin = running.child.stdin.take();
+    std::thread::scope(|scope| {
+        // It answers while it is asked, so that both must go on at once.
+        scope.spawn(move || {
+            stdin.map(|mut stdin| paths.try_for_each(|path| stdin.write_all(&[&path[..], b"\0"].concat())))
+        });
+        running.finish()
+    })
+}
+
+impl Prepared {
+    /// How many files would be written, and how many removed.
+    pub fn counts(&self) -> (usize, usize) {
+        let written = self.steps.iter().filter(|s| s.to.is_some()).count();
+        (written, self.steps.len() - written)
+    }
+
+    /// Nothing is to be changed after all: what was kept for it goes.
+    pub fn give_up(self) -> Result<(), String> {
+        super::forget(&self.undo.work_dir, &[self.kept.ref_name]).map(drop)
+    }
+
+    /// Changes the work tree. What cannot be restored is left and named; the rest goes on.
+    pub fn restore(self) -> Result<Restored, String> {
+        let _ = fs::remove_dir_all(&self.undo.scratch);
+        crate::store::home::make_private(&self.undo.scratch).map_err(|error| error.to_string())?;
+        let mut restored = Restored::default();
+        let done = self.all_steps(&mut restored);
+        let _ = fs::remove_dir_all(&self.undo.scratch);
+        done.map(|()| restored)
+    }
+
+    fn all_steps(&self, restored: &mut Restored) -> Result<(), String> {
+        let (fit, unfit): (Vec<&Step>, Vec<&Step>) =
+            self.steps.iter().partition(|s| self.untouchable(s).is_none());
+        for step in unfit {
+            restored.leave(&step.path, self.untouchable(step).unwrap_or_default());
+        }
+        // The rules of that time say what was ignored then and must stay: they come first.
+        let (rules, others): (Vec<&Step>, Vec<&Step>) = fit.into_iter().partition(|s| is_rules(s));
+        self.all_of(&rules, restored)?;
+        let gone = || others.iter().copied().filter(|s| s.to.is_none());
+        let ignored = match gone().next() {
+            Some(_) => ignored(&self.git, gone()).map_err(|error| error.to_string())?,
+            None => BTreeSet::new(),
+        };
+        let (kept, others): (Vec<&Step>, Vec<&Step>) =
+            others.iter().copied().partition(|s| s.to.is_none() && ignored.contains(&s.path));
+        for step in kept {
+            restored.leave(&step.path, "git ignored it then, so it may have been there".to_owned());
+        }
+        self.all_of(&others, restored)
+    }
+
+    fn all_of(&self, steps: &[&Step], restored: &mut Restored) -> Result<(), String> {
+        // What must go first: a file may come where a directory was.
+        for step in steps.iter().filter(|s| s.to.is_none()) {
+            match put::remove(self.git.dir(), &step.path) {
+                Ok(()) => restored.removed += 1,
+                Err(why) => restored.leave(&step.path, why),
+            }
+        }
+        let wanted = steps.iter().copied().filter(|s| s.to.is_some());
+        let (raw, checked_out): (Vec<&Step>, Vec<&Step>) =
+            wanted.partition(|s| self.as_they_are.contains(&s.path) || is_link(s));
+        self.put_raw(&raw, restored)?;
+        self.put_checked_out(&checked_out, restored)
+    }
+
+    /// Why a path must be left alone.
+    fn untouchable(&self, step: &Step) -> Option<String> {
+        let is = |entry: &Option<Entry>| entry.as_ref().is_some_and(Entry::is_submodule);
+        let ours = || {
+            let top = real(self.git.dir());
+            let path = top.join(OsStr::from_bytes(&step.path));
+            // A node's own worktree lies below the state directory; what is in it is not dogwatch's.
+            let within = |dir: &PathBuf| path.starts_with(real(dir)) && !top.starts_with(real(dir));
+            self.undo.state_dirs.iter().any(within)
+        };
+        if is(&step.from) || is(&step.to) {
+            return Some("a repository of its own".to_owned());
+        }
+        if self.now.holds(&step.path) {
+            return Some("it could not be kept, so it stays as it is".to_owned());
+        }
+        if step.to.is_none() && (self.then.more || self.then.holds(&step.path)) {
+            return Some("the snapshot had left it out, so it may have been there".to_owned());
+        }
+        if self.filtered.contains(&step.path) && step.to.is_some() && !self.as_they_are.contains(&step.path) {
+            return Some("it goes through a filter, which is not run: `git checkout` restores it".to_owned());
+        }
+        ours().then(|| "it is dogwatch's own".to_owned())
+    }
+
+    /// Contents byte by byte, from one git that is asked for one after the other.
+    fn put_raw(&self, steps: &[&Step], restored: &mut Restored) -> Result<(), String> {
+        if steps.is_empty() {
+            return Ok(());
+        }
+        let args = ["cat-file", "--batch"];
+        let mut command = self.git.command(&args);
+        command.stdin(Stdio::piped());
+        let mut running = self.git.start(command, &args).map_err(|error| error.to_string())?;
+        let (stdin, stdout) = (running.child.stdin.take(), running.child.stdout.take());
+        let (Some(mut stdin), Some(stdout)) = (stdin, stdout) else {
+            return Err("git has no pipes".to_owned());
+        };
+        let mut answers = BufReader::new(stdout);
+        for step in steps {
+            let Some(to) = &step.to else { continue };
+            let asked = writeln!(stdin, "{}", to.id).and_then(|()| stdin.flush());
+            let content = asked.map_err(|error| error.to_string()).and_then(|()| one_object(&mut answers));
+            match content {
+                Ok(Some(content)) => self.put(step, Content::Bytes(&content), restored),
+                Ok(None) => restored.leave(&step.path, "git does not have its content any more".to_owned()),
+                Err(why) => restored.leave(&step.path, why),
+            }
+        }
+        drop(stdin);
+        running.finish().map(drop).map_err(|error| error.to_string())
+    }
+
+    /// Files that stood as git checks them out: into a directory of ours, and from there into place.
+    fn put_checked_out(&self, steps: &[&Step], restored: &mut Restored) -> Result<(), String> {
+        if steps.is_empty() {
+            return Ok(());
+        }
+        let text = |error: GitError| error.to_string();
+        let mut git = self.git.clone();
+        git.use_index(&self.undo.scratch.join("index"));
+        git.run(&["read-tree", &self.undo.to]).map_err(text)?;
+        let out = self.undo.scratch.join("out");
+        let _ = fs::remove_dir_all(&out);
+        crate::store::home::make_private(&out).map_err(|error| error.to_string())?;
+        let prefix = out.to_str().ok_or("the path of the state directory is not UTF-8")?;
+        let prefix = format!("--prefix={prefix}/");
+        let args = ["checkout-index", "-z", "--force", "--stdin", &prefix];
+        let mut command = git.command(&args);
+        command.stdin(Stdio::piped());
+        let mut running = git.start(command, &args).map_err(text)?;
+        if let Some(mut stdin) = running.child.stdin.take() {
+            // If it ends early its own word says more than that its pipe broke.
+            let _ = steps.iter().try_for_each(|s| stdin.write_all(&[&s.path[..], b"\0"].concat()));
+        }
+        let finished = running.finish();
+        for step in steps {
+            let from = out.join(OsStr::from_bytes(&step.path));
+            if from.is_file() {
+                self.put(step, Content::File(&from), restored);
+            } else {
+                let why = finished
+                    .as_ref()
+                    .err()
+                    .map_or("git did not check it out".to_owned(), ToString::to_string);
+                restored.leave(&step.path, why);
+            }
+        }
+        Ok(())
+    }
+
+    fn put(&self, step: &Step, content: Content<'_>, restored: &mut Restored) {
+        let Some(to) = &step.to else { return };
+        match put::put(self.git.dir(), &step.path, &to.mode, content, step.from.is_some()) {
+            Ok(()) => restored.written += 1,
+            Err(why) => restored.leave(&step.path, why),
+        }
+    }
+}
+
+fn is_rules(step: &Step) -> bool {
+    step.path.rsplit(|byte| *byte == b'/').next() == Some(b".gitignore")
+}
+
+fn is_link(step: &Step) -> bool {
+    step.to.as_ref().is_some_and(|to| to.mode == "120000")
+}
+
+/// `id type size`, a line break, the content, a line break; or `id missing`.
+fn one_object(answers: &mut impl BufRead) -> Result<Option<Vec<u8>>, String> {
+    let mut head = String::new();
+    answers.read_line(&mut head).map_err(|error| error.to_string())?;
+    let mut words = head.trim_end().split(' ');
+    let (Some("blob"), Some(size)) = (words.nth(1), words.next()) else {
+        return if head.is_empty() { Err("git ended before its answer".to_owned()) } else { Ok(None) };
+    };
+    let size: usize = size.parse().map_err(|_| format!("git answered `{}`", head.trim_end()))?;
+    let mut content = vec![0; size + 1];
+    answers.read_exact(&mut content).map_err(|error| error.to_string())?;
+    content.pop();
+    Ok(Some(content))
+}
+
+impl Restored {
+    fn leave(&mut self, path: &[u8], why: String) {
+        self.left += 1;
+        if self.named.len() < MAX_NAMED {
+            let path = String::from_utf8_lossy(path);
+            self.named.push(Skipped { path: clip(&path, MAX_TOLD).to_owned(), why });
+        }
+    }
+}

@@ -1,0 +1,246 @@
+//! Taking a snapshot: the steps, in order, and the reading of what has changed.
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::io::{self, BufWriter, Read, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Instant;
+
+use super::left_out::LeftOut;
+use super::prune::prune_node;
+use super::stream::Stream;
+use super::tree::{self, Change, Changes, Nothing};
+use super::{Limits, MAX_NAMED, Outcome, Request, Skipped, Taken};
+use crate::fs::digest::real;
+use crate::git::{Git, MAX_ANSWER};
+
+/// How much of a path is told.
+const MAX_TOLD: usize = 200;
+
+/// Takes a snapshot here and now; for [`super::main`] and for tests. It runs processes and may take long.
+pub fn take(request: &Request) -> Outcome {
+    take_until(request, None)
+}
+
+/// The same for who is in no job, with an end to it.
+pub fn take_until(request: &Request, until: Option<Instant>) -> Outcome {
+    let git = Git::at(&request.work_dir).until(until);
+    let taken = tree::top_of(&git).and_then(|top| with_scratch(request, &Git::at(&top).until(until)));
+    match taken {
+        Ok(taken) => Outcome::Taken(taken),
+        Err(Nothing::NoWorkTree(why)) => Outcome::NoWorkTree { why },
+        Err(Nothing::Failed(why)) => Outcome::Failed { why },
+    }
+}
+
+fn with_scratch(request: &Request, git: &Git) -> Result<Taken, Nothing> {
+    // What one that was killed has left.
+    let _ = fs::remove_dir_all(&request.scratch);
+    crate::store::home::make_private(&request.scratch)?;
+    let taken = take_at(request, git.clone());
+    let _ = fs::remove_dir_all(&request.scratch);
+    taken
+}
+
+fn take_at(request: &Request, mut git: Git) -> Result<Taken, Nothing> {
+    let changes = tree::changes(&mut git, &request.scratch)?;
+    let mut taken = Taken { ref_name: request.ref_name.clone(), ..Taken::default() };
+    import(&git, request, &changes, &mut taken)?;
+    let answer = git.run(&["rev-parse", &request.ref_name, &format!("{}^{{tree}}", request.ref_name)])?;
+    let text = String::from_utf8_lossy(&answer);
+    let mut lines = text.lines().map(str::to_owned);
+    (taken.commit, taken.tree) = (lines.next().unwrap_or_default(), lines.next().unwrap_or_default());
+    if let Some(keep) = request.keep {
+        match prune_node(&git, &request.ref_name, keep) {
+            Ok(pruned) => taken.pruned = pruned,
+            Err(error) => taken.prune_failed = Some(error.to_string()),
+        }
+    }
+    Ok(taken)
+}
+
+/// Hands all that has changed to git, which makes the commit and the ref in the end.
+fn import(git: &Git, request: &Request, changes: &Changes, taken: &mut Taken) -> Result<(), Nothing> {
+    let args = ["fast-import", "--quiet", "--force", "--depth=0"];
+    let mut command = git.command(&args);
+    command.stdin(Stdio::piped());
+    let mut running = git.start(command, &args)?;
+    let pid = running.child.id();
+    let stdin = running.child.stdin.take();
+    let written = match stdin {
+        Some(stdin) => write(BufWriter::new(stdin), git.dir(), request, changes, taken),
+        None => Err(io::ErrorKind::BrokenPipe.into()),
+    };
+    // Its own word says more than that its pipe broke.
+    let finished = running.finish();
+    if finished.is_err() {
+        remove_crash_report(git, pid);
+    }
+    finished?;
+    Ok(written?)
+}
+
+/// git leaves one in the repository when it does not like what it is given.
+fn remove_crash_report(git: &Git, pid: u32) {
+    let name = format!("fast_import_crash_{pid}");
+    if let Ok(path) = git.run(&["rev-parse", "--git-path", &name]) {
+        let path = path.strip_suffix(b"\n").unwrap_or(&path);
+        let _ = fs::remove_file(git.dir().join(OsStr::from_bytes(path)));
+    }
+}
+
+fn write(
+    out: impl Write,
+    top: &Path,
+    request: &Request,
+    changes: &Changes,
+    taken: &mut Taken,
+) -> io::Result<()> {
+    let mut stream = Stream::new(out, crate::clock::now().wall.0 / 1000)?;
+    let mut reading = Reading {
+        top,
+        modes_count: changes.modes_count,
+        limits: request.limits,
+        until: Instant::now() + request.limits.reading,
+        taken,
+        left_out: LeftOut::default(),
+    };
+    if !changes.all_others {
+        reading.taken.skipped += 1;
+        reading.name(b"(untracked files)", format!("their list is longer than {MAX_ANSWER} bytes"));
+        reading.left_out.more = true;
+    }
+    let mut contents = Vec::new();
+    for (path, change) in in_order(top, &request.state_dirs, &changes.changes) {
+        match reading.read(path, change) {
+            Ok((mode, content)) => contents.push((mode, path, stream.content(&content)?)),
+            Err(why) => reading.skip(path, why),
+        }
+    }
+    let words = reading.left_out.to_words();
+    stream.begin(&request.ref_name, changes.head.as_deref(), &changes.index_tree, &words)?;
+    // What went first: a file may stand now where a directory was.
+    for (path, _) in changes.changes.iter().filter(|(_, change)| **change == Change::Deleted) {
+        stream.remove(path)?;
+        reading.taken.deleted += 1;
+    }
+    for (mode, path, content) in contents {
+        stream.put(mode, path, content)?;
+    }
+    stream.end()
+}
+
+/// What is to be read: tracked files first, then others from the smallest, so that one heap of data does not
+/// take the room of all the sources.
+fn in_order<'a>(
+    top: &Path,
+    state_dirs: &[PathBuf],
+    changes: &'a BTreeMap<Vec<u8>, Change>,
+) -> Vec<(&'a [u8], Change)> {
+    let top = real(top);
+    let ours: Vec<PathBuf> =
+        state_dirs.iter().filter_map(|dir| Some(real(dir).strip_prefix(&top).ok()?.to_owned())).collect();
+    let is_ours = |path: &[u8]| ours.iter().any(|dir| Path::new(OsStr::from_bytes(path)).starts_with(dir));
+    let size =
+        |path: &[u8]| fs::symlink_metadata(top.join(OsStr::from_bytes(path))).map_or(0, |facts| facts.len());
+    let mut order: Vec<(u64, &[u8], Change)> = changes
+        .iter()
+        .filter(|(path, change)| **change != Change::Deleted && !is_ours(path))
+        .map(|(path, change)| {
+            let rank = if *change == Change::Untracked { size(path).saturating_add(1) } else { 0 };
+            (rank, path.as_slice(), *change)
+        })
+        .collect();
+    order.sort_by_key(|(rank, ..)| *rank);
+    order.into_iter().map(|(_, path, change)| (path, change)).collect()
+}
+
+struct Reading<'a> {
+    top: &'a Path,
+    modes_count: bool,
+    limits: Limits,
+    until: Instant,
+    taken: &'a mut Taken,
+    left_out: LeftOut,
+}
+
+impl Reading<'_> {
+    /// The mode and the content of a file, or why it is left out.
+    fn read(&mut self, path: &[u8], change: Change) -> Result<(&'static str, Vec<u8>), String> {
+        if path.ends_with(b"/") {
+            return Err("a repository of its own".to_owned());
+        }
+        if path.split(|byte| *byte == b'/').any(|part| part.eq_ignore_ascii_case(b".git")) {
+            return Err("git stores no such name".to_owned());
+        }
+        if self.taken.files >= self.limits.files {
+            return Err(format!("more than {} files", self.limits.files));
+        }
+        if Instant::now() >= self.until {
+            return Err("out of time".to_owned());
+        }
+        let file = self.top.join(OsStr::from_bytes(path));
+        let facts = fs::symlink_metadata(&file).map_err(|error| error.to_string())?;
+        let (mode, content) = if facts.is_symlink() {
+            (
+                "120000",
+                fs::read_link(&file).map_err(|error| error.to_string())?.as_os_str().as_bytes().to_vec(),
+            )
+        } else if facts.is_file() {
+            let executable = match change {
+                Change::Tracked { executable } => executable,
+                Change::Untracked | Change::Deleted => {
+                    self.modes_count && facts.permissions().mode() & 0o100 != 0
+                }
+            };
+            (if executable { "100755" } else { "100644" }, self.content(&file, facts.len())?)
+        } else {
+            return Err("not a file".to_owned());
+        };
+        self.taken.files += 1;
+        self.taken.untracked += u64::from(change == Change::Untracked);
+        self.taken.bytes += content.len() as u64;
+        Ok((mode, content))
+    }
+
+    fn content(&self, path: &Path, size: u64) -> Result<Vec<u8>, String> {
+        self.has_room(size)?;
+        let flags = rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK;
+        let flags = i32::try_from(flags.bits()).expect("flags of open are a C int");
+        let open = File::options().read(true).custom_flags(flags).open(path);
+        let mut content = Vec::with_capacity(usize::try_from(size).unwrap_or(0));
+        // It may grow while it is read.
+        let read = open.and_then(|file| file.take(self.limits.file_bytes + 1).read_to_end(&mut content));
+        read.map_err(|error| error.to_string())?;
+        self.has_room(content.len() as u64)?;
+        Ok(content)
+    }
+
+    fn has_room(&self, size: u64) -> Result<(), String> {
+        if size > self.limits.file_bytes {
+            return Err(format!("larger than {} bytes", self.limits.file_bytes));
+        }
+        if self.taken.bytes.saturating_add(size) > self.limits.total_bytes {
+            return Err(format!("more than {} bytes in all", self.limits.total_bytes));
+        }
+        Ok(())
+    }
+
+    fn skip(&mut self, path: &[u8], why: String) {
+        self.taken.skipped += 1;
+        self.left_out.add(path);
+        self.name(path, why);
+    }
+
+    fn name(&mut self, path: &[u8], why: String) {
+        if self.taken.named.len() < MAX_NAMED {
+            let path = String::from_utf8_lossy(path);
+            let path = dogwatch_core::text::clip(&path, MAX_TOLD).to_owned();
+            self.taken.named.push(Skipped { path, why });
+        }
+    }
+}

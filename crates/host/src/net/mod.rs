@@ -1,0 +1,4 @@
+//! Notifications and loopback addresses.
+
+pub mod loopback;
+pub mod notify;

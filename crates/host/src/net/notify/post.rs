@@ -1,0 +1,95 @@
+//! The process that posts one piece of news: reads a letter on stdin, posts it, says in one line what went wrong.
+
+use super::{Letter, MAX_DOCUMENT};
+use dogwatch_core::record::notification::{MAX_URL, Webhook};
+use dogwatch_core::text::one_line;
+use std::io::{self, Read, Write};
+use std::process::ExitCode;
+use std::time::Duration;
+use ureq::Agent;
+
+/// How long one try may take: connecting, sending, and the answer's head.
+const POST_BOUND: Duration = Duration::from_secs(3);
+/// How often a server that does not answer, or says that it cannot now, is tried.
+const TRIES: u32 = 2;
+/// Between two tries.
+const PAUSE: Duration = Duration::from_secs(1);
+/// Of what is said about a failure.
+const MAX_SAID: usize = 300;
+/// A letter: the document as a JSON text may be twice as long, and the address.
+const MAX_LETTER: u64 = (2 * MAX_DOCUMENT + MAX_URL + 100) as u64;
+
+/// The role's `main`.
+pub fn main() -> ExitCode {
+    match read(io::stdin().lock()).and_then(|(url, body)| post(&url, &body)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            let _ = writeln!(io::stdout(), "{}", one_line(&why, MAX_SAID));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn read(from: impl Read) -> Result<(Webhook, String), String> {
+    let mut text = String::new();
+    from.take(MAX_LETTER).read_to_string(&mut text).map_err(|e| e.to_string())?;
+    let letter: Letter = serde_json::from_str(&text).map_err(|e| e.to_string())?;
+    let url = Webhook::parse(&letter.url).map_err(|bad| bad.to_string())?;
+    Ok((url, letter.body))
+}
+
+/// What a try came to.
+enum Tried {
+    Done,
+    /// It may go better soon.
+    Again(String),
+    Failed(String),
+}
+
+fn post(url: &Webhook, body: &str) -> Result<(), String> {
+    // The only time it can fail is when one is installed already, and then that serves.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let agent = agent(url);
+    let mut said = String::new();
+    for number in 0..TRIES {
+        if number > 0 {
+            std::thread::sleep(PAUSE);
+        }
+        match try_once(&agent, url, body) {
+            Tried::Done => return Ok(()),
+            Tried::Again(why) => said = why,
+            Tried::Failed(why) => return Err(why),
+        }
+    }
+    Err(format!("{said} ({TRIES} tries)"))
+}
+
+fn agent(url: &Webhook) -> Agent {
+    let tls = ureq::tls::TlsConfig::builder().root_certs(ureq::tls::RootCerts::PlatformVerifier).build();
+    let config = Agent::config_builder()
+        .https_only(url.is_https())
+        // A redirect would send the news to somebody whom the user did not name.
+        .max_redirects(0)
+        .http_status_as_error(false)
+        .timeout_global(Some(POST_BOUND))
+        .user_agent(concat!("dogwatch/", env!("CARGO_PKG_VERSION")))
+        .tls_config(tls);
+    // Nobody between this machine and itself.
+    let config = if url.is_https() { config } else { config.proxy(None) };
+    config.build().into()
+}
+
+fn try_once(agent: &Agent, url: &Webhook, body: &str) -> Tried {
+    let answer = agent.post(url.as_str()).content_type("application/json").send(body);
+    let status = match answer {
+        Ok(answer) => answer.status().as_u16(),
+        // Its words may hold the address, which is a secret.
+        Err(error) => return Tried::Again(error.to_string().replace(url.as_str(), url.redacted().as_str())),
+    };
+    match status {
+        200..300 => Tried::Done,
+        300..400 => Tried::Failed(format!("answered with a redirect ({status}), which is not followed")),
+        429 | 500..600 => Tried::Again(format!("answered with status {status}")),
+        _ => Tried::Failed(format!("answered with status {status}")),
+    }
+}

@@ -1,0 +1,45 @@
+//! Where a job's output goes, on the pump's thread: raw bytes first, meaning second.
+
+mod capture;
+mod raw;
+mod session;
+mod tail;
+
+pub use capture::{COMMAND_CAP, Capture};
+pub use raw::{RAW_CAP, RawFile};
+pub use session::SessionSink;
+pub use tail::Tails;
+
+use crate::process::pump;
+
+/// The sink of any kind of job.
+pub enum JobSink {
+    Command(Capture),
+    Check(Tails),
+    Session(Box<SessionSink>),
+}
+
+impl pump::Sink for JobSink {
+    fn stdout(&mut self, bytes: &[u8]) {
+        match self {
+            JobSink::Command(c) => c.stdout.push(bytes),
+            JobSink::Check(c) => c.stdout.push(bytes),
+            JobSink::Session(s) => s.stdout(bytes),
+        }
+    }
+
+    fn stderr(&mut self, bytes: &[u8]) {
+        match self {
+            JobSink::Command(c) => c.stderr.push(bytes),
+            JobSink::Check(c) => c.stderr.push(bytes),
+            JobSink::Session(s) => s.stderr(bytes),
+        }
+    }
+
+    fn flush(&mut self) {
+        match self {
+            JobSink::Command(_) | JobSink::Check(_) => {}
+            JobSink::Session(s) => s.report_progress(),
+        }
+    }
+}

@@ -1,0 +1,360 @@
+//! An agent's output: raw bytes to the iteration's files, lines to the reader, progress to the driver.
+
+use super::RawFile;
+use crate::clock;
+use crate::driver::inbox::{Inbox, Mail};
+use crate::fs::subagent_log::Following;
+use dogwatch_agents::limits::from_exit;
+use dogwatch_agents::{Reader, Splitter, Trail, last_marker};
+use dogwatch_core::record::event::{Observation, Usage};
+use dogwatch_core::run::input::Input;
+use dogwatch_core::run::job::{Exit, Job, JobReport};
+use dogwatch_core::settings::ReaderName;
+use dogwatch_core::text::{clip, printable_bytes};
+use dogwatch_core::time::moment::{Awake, Wall};
+use dogwatch_core::watch::coalesce::Coalescer;
+use dogwatch_core::watch::health::Strain;
+use dogwatch_core::watch::replay::{Feed, Input as Happened};
+use dogwatch_core::watch::sign::{ResetsAt, Sign};
+use dogwatch_core::watch::{Channel, Fact};
+use std::collections::{BTreeMap, BTreeSet};
+use std::mem::take;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// How much of the last line of stderr is kept.
+const MAX_LAST_LINE: usize = 500;
+
+/// Whole calls of one piece of output that are passed on, enough to see a cycle of the longest period. In a flood of
+/// more the rest is progress and no more, so that a flood costs neither memory nor the record.
+const MAX_WHOLE_CALLS: usize = 64;
+
+/// Words about the agent's condition in one piece of output; more would tell nothing new.
+const MAX_STRAINS: usize = 16;
+
+pub struct SessionSink {
+    out: RawFile,
+    err: RawFile,
+    out_lines: Splitter,
+    err_lines: Splitter,
+    meaning: Meaning,
+    news: News,
+    name: ReaderName,
+    subagents: Subagents,
+}
+
+#[derive(Clone, Copy)]
+enum Stream {
+    Stdout,
+    Stderr,
+}
+
+/// Where the agent's CLI writes what its subagents do: followed once the stream has told the session's id.
+enum Subagents {
+    Nowhere,
+    Unknown(Trail),
+    Followed(Following),
+}
+
+impl Subagents {
+    fn follow(&mut self, session: &str, news: &News) {
+        if !matches!(self, Subagents::Unknown(_)) {
+            return;
+        }
+        if let Subagents::Unknown(trail) = std::mem::replace(self, Subagents::Nowhere) {
+            let (job, inbox, files) = (news.job, news.inbox.clone(), Arc::clone(&news.files));
+            let tell = move |count| {
+                let records = lock(&files).saw(clock::awake(), count, 0);
+                for seen in records {
+                    inbox.post(Mail::FromSession { job, input: Input::Observed { job, seen } });
+                }
+            };
+            *self = Following::start(trail, session, tell).map_or(Subagents::Nowhere, Subagents::Followed);
+        }
+    }
+}
+
+/// What the output means so far.
+struct Meaning {
+    reader: Reader,
+    structured: bool,
+    signs: Vec<Sign>,
+    feed: Feed,
+    /// Facts and observations that were not posted yet, in the order of the lines.
+    facts: Vec<Fact>,
+    /// What ails the agent, with the number of facts that come before it.
+    strains: Vec<(usize, Strain)>,
+    used: bool,
+    result: bool,
+    last_error_line: Vec<u8>,
+}
+
+impl Meaning {
+    fn take_signs(&mut self, at: Awake, stream: Stream) {
+        for sign in &self.signs {
+            self.used |= matches!(sign, Sign::Usage { .. });
+            self.result |= matches!(sign, Sign::Result(_));
+            if let Some(strain) = sign.strain().filter(|_| self.strains.len() < MAX_STRAINS) {
+                self.feed.flush(at, &mut self.facts);
+                // One of a hundred retries in a chunk is enough.
+                let place = (self.facts.len(), strain);
+                self.strains.extend((self.strains.last() != Some(&place)).then_some(place));
+            }
+        }
+        match stream {
+            Stream::Stderr => self.feed.stderr_line(at, &mut self.signs, &mut self.facts),
+            Stream::Stdout if self.signs.is_empty() => {}
+            Stream::Stdout => self.feed.line(at, &mut self.signs, &mut self.facts),
+        }
+    }
+
+    /// In a flood, calls that began and ended within it are counted as progress beyond the first few. The last ok one
+    /// stays: a new result of it clears what the first ones left.
+    fn thin_out(&mut self, at: Awake) {
+        if self.facts.len() <= 2 * MAX_WHOLE_CALLS {
+            return;
+        }
+        let mut ends: BTreeMap<String, bool> = BTreeMap::new();
+        for fact in self.facts.iter().rev() {
+            if let Fact::ToolEnded { id, ok, .. } = fact {
+                ends.entry(id.clone()).or_insert(*ok);
+            }
+        }
+        let started = |fact: &Fact| match fact {
+            Fact::ToolStarted(tool) if ends.contains_key(&tool.id) => Some(tool.id.clone()),
+            _ => None,
+        };
+        let whole: Vec<String> = self.facts.iter().filter_map(started).collect();
+        let last_ok = whole.iter().rev().find(|id| ends.get(*id) == Some(&true)).cloned();
+        let beyond = whole.into_iter().skip(MAX_WHOLE_CALLS).filter(|id| Some(id) != last_ok.as_ref());
+        let beyond: BTreeSet<String> = beyond.collect();
+        let is_beyond = |fact: &Fact| match fact {
+            Fact::ToolStarted(tool) => beyond.contains(&tool.id),
+            Fact::ToolEnded { id, .. } => beyond.contains(id),
+            _ => false,
+        };
+        let progress = self.facts.iter().filter(|fact| is_beyond(fact) && !fact.is_heartbeat()).count();
+        let mut kept: Vec<Fact> = Vec::new();
+        for (place, fact) in take(&mut self.facts).into_iter().enumerate() {
+            let here = self.strains.iter_mut().filter(|(before, _)| *before == place);
+            here.for_each(|(before, _)| *before = kept.len());
+            match (&fact, kept.last_mut()) {
+                _ if is_beyond(&fact) => {}
+                // What stood between two records of one moment is gone, so they become one.
+                (Fact::Observed(seen), Some(Fact::Observed(last)))
+                    if (seen.channel, seen.first_ms) == (last.channel, last.last_ms) =>
+                {
+                    last.last_ms = seen.last_ms;
+                    last.count = last.count.saturating_add(seen.count);
+                    last.messages = last.messages.saturating_add(seen.messages);
+                }
+                _ => kept.push(fact),
+            }
+        }
+        self.strains.iter_mut().for_each(|(before, _)| *before = (*before).min(kept.len()));
+        self.facts = kept;
+        self.feed.calls(at, progress as u64, &mut self.facts);
+    }
+
+    fn keep_error_line(&mut self, line: &[u8]) {
+        if !line.trim_ascii().is_empty() && !self.reader.is_log(line) {
+            self.last_error_line.clear();
+            self.last_error_line.extend_from_slice(&line[..line.len().min(MAX_LAST_LINE)]);
+        }
+    }
+}
+
+/// What the driver hears of the session.
+struct News {
+    job: Job,
+    inbox: Inbox,
+    /// What subagents did, as files of the CLI show.
+    files: Arc<Mutex<Coalescer>>,
+}
+
+fn lock(files: &Mutex<Coalescer>) -> MutexGuard<'_, Coalescer> {
+    // Who panicked with it has told; what it holds is still right.
+    files.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl News {
+    fn post(&self, input: Input) {
+        self.inbox.post(Mail::FromSession { job: self.job, input });
+    }
+
+    fn seen(&self, records: impl IntoIterator<Item = Observation>) {
+        for seen in records {
+            self.post(Input::Observed { job: self.job, seen });
+        }
+    }
+
+    /// Posts everything in the order of the lines.
+    fn tell(&mut self, meaning: &mut Meaning, at: Awake) {
+        meaning.thin_out(at);
+        if meaning.facts.iter().any(|fact| !matches!(fact, Fact::Observed(_))) || !meaning.strains.is_empty()
+        {
+            self.flush_files(at);
+        }
+        let mut strains = meaning.strains.drain(..).peekable();
+        for (n, fact) in meaning.facts.drain(..).enumerate() {
+            while let Some((_, strain)) = strains.next_if(|(before, _)| *before <= n) {
+                self.post(Input::Strained { job: self.job, strain });
+            }
+            self.post(match fact {
+                Fact::Observed(seen) => Input::Observed { job: self.job, seen },
+                fact => Input::Noted { job: self.job, fact },
+            });
+        }
+        for (_, strain) in strains {
+            self.post(Input::Strained { job: self.job, strain });
+        }
+        let tally = &meaning.feed.tally;
+        if take(&mut meaning.used) {
+            let usage = Usage { tokens: tally.tokens, cost_usd: tally.cost_usd };
+            self.post(Input::Used { job: self.job, usage });
+        }
+        if take(&mut meaning.result) && tally.background == 0 {
+            self.post(Input::ResultSeen { job: self.job });
+        }
+    }
+
+    fn flush_files(&self, at: Awake) {
+        let seen = lock(&self.files).flush(at);
+        self.seen(seen);
+    }
+}
+
+impl SessionSink {
+    pub fn new(job: Job, name: ReaderName, dir: &Path, cap: u64, inbox: Inbox) -> SessionSink {
+        SessionSink {
+            out: RawFile::new(dir.join("stdout"), cap),
+            err: RawFile::new(dir.join("stderr"), cap),
+            out_lines: Splitter::new(),
+            err_lines: Splitter::new(),
+            meaning: Meaning {
+                reader: Reader::for_name(name),
+                structured: name.is_structured(),
+                signs: Vec::new(),
+                feed: Feed::new(name.is_structured()),
+                facts: Vec::new(),
+                strains: Vec::new(),
+                used: false,
+                result: false,
+                last_error_line: Vec::new(),
+            },
+            news: News { job, inbox, files: Arc::new(Mutex::new(Coalescer::new(Channel::Subagent))) },
+            name,
+            subagents: Subagents::Nowhere,
+        }
+    }
+
+    /// What the agent's CLI writes about its subagents counts too; this is the way to it.
+    pub fn following(mut self, trail: Option<Trail>) -> SessionSink {
+        self.subagents = trail.map_or(Subagents::Nowhere, Subagents::Unknown);
+        self
+    }
+
+    /// The agent goes on with a session of its own for which this was charged before.
+    pub fn going_on(&mut self, charged: Usage) {
+        self.meaning.reader.going_on(charged);
+    }
+
+    pub fn stdout(&mut self, bytes: &[u8]) {
+        self.out.write(bytes);
+        let (meaning, now) = (&mut self.meaning, clock::awake());
+        meaning.reader.begin_chunk();
+        if meaning.structured {
+            // An agent has begun to speak before its first line is whole.
+            meaning.feed.take(now, Happened::Stdout { bytes: bytes.len() as u64 }, &mut meaning.facts);
+        }
+        self.out_lines.feed(bytes, |line| {
+            meaning.reader.read_line(line, &mut meaning.signs);
+            meaning.take_signs(now, Stream::Stdout);
+        });
+        if let Some(session) = &meaning.feed.tally.session_id {
+            self.subagents.follow(session, &self.news);
+        }
+        self.news.tell(meaning, now);
+    }
+
+    pub fn stderr(&mut self, bytes: &[u8]) {
+        self.err.write(bytes);
+        let (meaning, now) = (&mut self.meaning, clock::awake());
+        meaning.reader.begin_chunk();
+        self.err_lines.feed(bytes, |line| {
+            meaning.reader.read_stderr(line.bytes, &mut meaning.signs);
+            meaning.take_signs(now, Stream::Stderr);
+            meaning.keep_error_line(line.bytes);
+        });
+        self.news.tell(meaning, now);
+    }
+
+    /// Hands over what still waits before the session is judged.
+    pub fn report_progress(&mut self) {
+        if let Subagents::Followed(following) = &self.subagents {
+            following.look();
+        }
+        let now = clock::awake();
+        self.meaning.feed.flush(now, &mut self.meaning.facts);
+        self.news.tell(&mut self.meaning, now);
+        self.news.flush_files(now);
+    }
+
+    /// The process tree is empty and the pipes are drained: what came of it.
+    pub fn finish(
+        mut self,
+        prompt: &str,
+        exit: Option<Exit>,
+        stragglers: u64,
+    ) -> (JobReport, Option<std::io::Error>) {
+        let meaning = &mut self.meaning;
+        self.out_lines.finish(|line| meaning.reader.read_line(line, &mut meaning.signs));
+        self.err_lines.finish(|line| {
+            meaning.reader.read_stderr(line.bytes, &mut meaning.signs);
+            meaning.keep_error_line(line.bytes);
+        });
+        meaning.reader.finish(&mut meaning.signs);
+        let tally = &mut meaning.feed.tally;
+        meaning.signs.drain(..).for_each(|sign| tally.add(&sign));
+        let code = exit.and_then(Exit::code);
+        let from_exit = code.and_then(|code| from_exit(self.name, code, tally));
+        from_exit.into_iter().for_each(|sign| tally.add(&sign));
+        let tally = take(tally);
+        let marker =
+            tally.result.as_ref().and_then(|r| last_marker(&r.text, self.name.is_structured(), prompt));
+        let last_line = match self.meaning.last_error_line.as_slice() {
+            b"" => tally
+                .result
+                .as_ref()
+                .and_then(|r| r.text.lines().rfind(|l| !l.trim().is_empty()))
+                .unwrap_or("")
+                .to_owned(),
+            line => printable_bytes(line),
+        };
+        let resets_at = tally.limit.as_ref().and_then(|l| resolve(l.resets_at.as_ref()?));
+        let report = JobReport {
+            tally,
+            marker,
+            resets_at,
+            stdout_bytes: self.out.seen,
+            stderr_bytes: self.err.seen,
+            cut_bytes: self.out.cut + self.err.cut,
+            stragglers,
+            last_line: clip(&last_line, MAX_LAST_LINE).to_owned(),
+            ..JobReport::default()
+        };
+        (report, self.out.error.or(self.err.error))
+    }
+}
+
+/// When a limit ends, by the machine's own zone where none is named.
+fn resolve(resets_at: &ResetsAt) -> Option<Wall> {
+    resets_at.resolve(clock::now().wall, |zone, at| {
+        let zone = match zone {
+            Some(name) => jiff::tz::TimeZone::get(name).ok()?,
+            None => jiff::tz::TimeZone::system(),
+        };
+        let at = jiff::Timestamp::from_millisecond(at.0).ok()?;
+        Some(zone.to_offset(at).seconds())
+    })
+}

@@ -1,0 +1,105 @@
+//! The end of a check's output: what is told to the agent, and to whoever reads the record.
+
+use dogwatch_core::run::job::Tail;
+
+/// The last bytes of both streams of a check.
+#[derive(Default)]
+pub struct Tails {
+    pub stdout: LastBytes,
+    pub stderr: LastBytes,
+}
+
+impl Tails {
+    pub fn seen(&self) -> u64 {
+        self.stdout.seen + self.stderr.seen
+    }
+
+    /// stderr, then stdout, and of that the end: whole characters, never more than the limit.
+    pub fn tail(&self) -> Tail {
+        let both = [self.stderr.bytes(), self.stdout.bytes()].concat();
+        let mut kept = &both[both.len().saturating_sub(Tail::MAX_BYTES)..];
+        let mut truncated = self.seen() > kept.len() as u64;
+        if truncated {
+            // The rest of a character whose beginning was cut.
+            let rest = kept.iter().take(3).take_while(|byte| (**byte & 0xC0) == 0x80).count();
+            kept = &kept[rest..];
+        }
+        let text = String::from_utf8_lossy(kept);
+        // Bytes that are no text became longer.
+        let from = text.ceil_char_boundary(text.len().saturating_sub(Tail::MAX_BYTES));
+        truncated |= from > 0;
+        Tail { text: text[from..].to_owned(), truncated }
+    }
+}
+
+/// The last bytes of a stream.
+#[derive(Default)]
+pub struct LastBytes {
+    /// Up to twice what is needed, so that it is cut seldom.
+    held: Vec<u8>,
+    pub seen: u64,
+}
+
+impl LastBytes {
+    pub fn push(&mut self, bytes: &[u8]) {
+        self.seen += bytes.len() as u64;
+        let bytes = &bytes[bytes.len().saturating_sub(Tail::MAX_BYTES)..];
+        if self.held.len() + bytes.len() > 2 * Tail::MAX_BYTES {
+            let keep = Tail::MAX_BYTES - bytes.len();
+            self.held.drain(..self.held.len().saturating_sub(keep));
+        }
+        self.held.extend_from_slice(bytes);
+    }
+
+    fn bytes(&self) -> &[u8] {
+        &self.held[self.held.len().saturating_sub(Tail::MAX_BYTES)..]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MAX: usize = Tail::MAX_BYTES;
+
+    fn tail(stderr: &[u8], stdout: &[u8]) -> Tail {
+        let mut tails = Tails::default();
+        // In odd pieces, as pipes give them.
+        stdout.chunks(1000).for_each(|piece| tails.stdout.push(piece));
+        stderr.chunks(7).for_each(|piece| tails.stderr.push(piece));
+        tails.tail()
+    }
+
+    // promise: 4
+    #[test]
+    fn a_tail_holds_so_many_bytes_and_says_when_there_were_more() {
+        for (bytes, kept, truncated) in [(MAX - 1, MAX - 1, false), (MAX, MAX, false), (MAX + 1, MAX, true)] {
+            let got = tail(b"", &vec![b'x'; bytes]);
+            assert_eq!((got.text.len(), got.truncated), (kept, truncated));
+        }
+        let flood = tail(&vec![b'e'; 1_000_000], &vec![b'o'; 3_000_000]);
+        assert_eq!((flood.text.len(), flood.truncated), (MAX, true));
+    }
+
+    #[test]
+    fn stderr_comes_before_stdout_and_is_the_first_to_be_cut() {
+        assert_eq!(tail(b"err\n", b"out\n").text, "err\nout\n");
+        let got = tail(&[b'e'; 100], &vec![b'o'; MAX - 10]);
+        assert!(got.text.starts_with("eeeeeeeeeeo") && got.truncated);
+    }
+
+    #[test]
+    fn a_character_at_the_cut_goes_as_a_whole() {
+        let got = tail(b"", "é".repeat(MAX).as_bytes());
+        assert_eq!(got.text, "é".repeat(MAX / 2));
+        let odd = tail(b"", format!("x{}", "€".repeat(MAX)).as_bytes());
+        assert!(odd.text.chars().all(|c| c == '€') && odd.text.len() <= MAX, "{}", odd.text.len());
+    }
+
+    #[test]
+    fn bytes_that_are_no_text_do_not_make_it_longer() {
+        let got = tail(b"", &vec![0xff; MAX]);
+        assert!(got.text.len() <= MAX && got.truncated);
+        assert!(got.text.chars().all(|c| c == '\u{fffd}'));
+    }
+}

@@ -1,0 +1,198 @@
+//! The prompt after a hard stop: the usual prompt, and what the agent should know of the session before. It is made
+//! from a template, ours or the user's; one that does not work is trouble, and then ours serves.
+//!
+//! Templates are read once, when the run begins: what an agent writes during the run changes none.
+
+use crate::prompt::read_at_most;
+use dogwatch_core::record::event::CheckResult;
+use dogwatch_core::run::decision::{Brief, Diagnosis};
+use dogwatch_core::run::input::Input;
+use minijinja::value::Serde;
+use minijinja::{AutoEscape, Environment, UndefinedBehavior, Value};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+use std::path::Path;
+
+/// The template that serves unless a file is named.
+pub const TEMPLATE: &str = include_str!("recovery.md.j2");
+
+/// A larger template file is refused.
+pub const MAX_TEMPLATE_BYTES: usize = 64 * 1024;
+/// So many different templates one run may have.
+pub const MAX_TEMPLATES: usize = 100;
+/// So much a template may add to the prompt.
+pub const MAX_ADDED_BYTES: usize = 1024 * 1024;
+/// So many steps a template may take; ours takes a few hundred.
+pub const FUEL: u64 = 100_000;
+
+/// The templates of a run, by the name that the settings give.
+#[derive(Default)]
+pub struct Templates {
+    texts: BTreeMap<String, Result<String, String>>,
+}
+
+/// What a template can speak of.
+pub struct Facts<'a> {
+    pub prompt: &'a str,
+    pub brief: &'a Brief,
+    pub diagnosis: &'a Diagnosis,
+    pub last_output: &'a str,
+    pub artifacts: &'a [Artifact],
+    pub node: &'a str,
+    pub iteration: u64,
+}
+
+/// A file that an agent saved.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Artifact {
+    pub name: String,
+    pub path: String,
+    pub bytes: u64,
+    pub iteration: u64,
+}
+
+#[derive(Serialize)]
+struct Diagnostic<'a> {
+    class: &'a str,
+    reason: &'a str,
+    message: &'a str,
+    iteration: u64,
+}
+
+#[derive(Serialize)]
+struct Variables<'a> {
+    prompt: &'a str,
+    diagnostic: Diagnostic<'a>,
+    evidence: &'a [dogwatch_core::watch::Evidence],
+    last_output: &'a str,
+    artifacts: &'a [Artifact],
+    checks: Vec<Check<'a>>,
+    tried: &'a [String],
+    attempt: u32,
+    budget: u32,
+    node: &'a str,
+    iteration: u64,
+}
+
+/// A failing check, with every field there so that a template can ask for any.
+#[derive(Serialize)]
+struct Check<'a> {
+    cmd: &'a str,
+    rc: i32,
+    duration_s: f64,
+    tail: &'a str,
+    truncated: bool,
+    timed_out: bool,
+}
+
+impl Templates {
+    /// Reads the files that the settings name, relative to `dir`.
+    pub fn read<'a>(dir: &Path, names: impl Iterator<Item = &'a str>) -> Templates {
+        let mut texts = BTreeMap::new();
+        for name in names {
+            if !texts.contains_key(name) {
+                let text = if texts.len() < MAX_TEMPLATES {
+                    read_at_most(&dir.join(name), MAX_TEMPLATE_BYTES).map_err(|error| error.to_string())
+                } else {
+                    Err(format!("this run has more than {MAX_TEMPLATES} templates"))
+                };
+                texts.insert(name.to_owned(), text);
+            }
+        }
+        Templates { texts }
+    }
+
+    /// The prompt, and the trouble with the user's template if there is some.
+    pub fn render(&self, name: Option<&str>, facts: &Facts<'_>) -> (String, Option<Input>) {
+        let Some(name) = name else { return (ours(facts), None) };
+        let text = match self.texts.get(name) {
+            Some(text) => text.as_ref().map_err(String::clone),
+            None => Err("it was not read when the run began".to_owned()),
+        };
+        match text.and_then(|text| render(text, facts)) {
+            Ok(prompt) => (prompt, None),
+            Err(why) => {
+                let detail = format!("recovery.template {name}: {why}; the built-in one serves");
+                (ours(facts), Some(Input::TroubleMet { kind: "recovery_template", detail }))
+            }
+        }
+    }
+}
+
+fn ours(facts: &Facts<'_>) -> String {
+    // Even if it were broken the agent has its prompt.
+    render(TEMPLATE, facts).unwrap_or_else(|_| facts.prompt.to_owned())
+}
+
+fn render(template: &str, facts: &Facts<'_>) -> Result<String, String> {
+    let mut environment = Environment::new();
+    environment.set_undefined_behavior(UndefinedBehavior::Strict);
+    environment.set_auto_escape_callback(|_| AutoEscape::None);
+    environment.set_fuel(Some(FUEL));
+    let in_words = |error: minijinja::Error| match error.line() {
+        Some(line) => format!("line {line}: {error}"),
+        None => error.to_string(),
+    };
+    let template = environment.template_from_str(template).map_err(in_words)?;
+    let mut out = Bounded { text: Vec::new(), room: facts.prompt.len() + MAX_ADDED_BYTES };
+    let rendered = template.render_captured_to(Value::from(Serde(variables(facts))), &mut out).map(drop);
+    if out.room == 0 {
+        return Err(format!("it adds more than {MAX_ADDED_BYTES} bytes to the prompt"));
+    }
+    rendered.map_err(in_words)?;
+    String::from_utf8(out.text).map_err(|error| error.to_string())
+}
+
+fn variables<'a>(facts: &Facts<'a>) -> Variables<'a> {
+    let Diagnosis { class, iteration, reason, message, evidence, tried, attempt, budget } = facts.diagnosis;
+    Variables {
+        prompt: facts.prompt,
+        diagnostic: Diagnostic { class: class.as_str(), reason, message, iteration: iteration.0 },
+        evidence,
+        last_output: facts.last_output,
+        artifacts: facts.artifacts,
+        checks: facts.brief.failed.iter().map(check).collect(),
+        tried,
+        attempt: *attempt,
+        budget: *budget,
+        node: facts.node,
+        iteration: facts.iteration,
+    }
+}
+
+fn check(result: &CheckResult) -> Check<'_> {
+    Check {
+        cmd: &result.cmd,
+        rc: result.rc,
+        duration_s: result.duration_s.as_secs_f64(),
+        tail: result.tail.as_deref().unwrap_or(""),
+        truncated: result.truncated,
+        timed_out: result.timed_out,
+    }
+}
+
+/// Takes so many bytes and no more; without room left it was one too many.
+struct Bounded {
+    text: Vec<u8>,
+    room: usize,
+}
+
+impl Write for Bounded {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if bytes.len() >= self.room {
+            self.room = 0;
+            return Err(io::ErrorKind::FileTooLarge.into());
+        }
+        self.room -= bytes.len();
+        self.text.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

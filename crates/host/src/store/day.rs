@@ -1,0 +1,236 @@
+//! What all runs of a project have used today, from their journals.
+//!
+//! Read when somebody asked for a limit of the day, before each session. Only journals that were written today are
+//! opened, and of those only what was appended since they were last read.
+
+use dogwatch_core::record::day::DayUse;
+use dogwatch_core::record::event::Usage;
+use dogwatch_core::record::view::Used;
+use dogwatch_core::time::moment::Wall;
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use crate::store::journal;
+
+/// Runs that are looked at; the youngest ones, which are those of today.
+const MAX_RUNS: usize = 10_000;
+/// A longer line is none that matters here.
+const MAX_LINE: u64 = 1024 * 1024;
+
+/// Keeps what was read of each journal.
+pub struct DayBook {
+    runs_dir: PathBuf,
+    /// This run: what its open sessions use is known without us.
+    own: OsString,
+    day: (Wall, Wall),
+    books: BTreeMap<PathBuf, Book>,
+}
+
+/// One journal, up to where it was read.
+#[derive(Default)]
+struct Book {
+    offset: u64,
+    ended: Used,
+    open: BTreeMap<(String, u64), Usage>,
+}
+
+#[derive(Deserialize)]
+struct Row {
+    at: Wall,
+    event: String,
+    node: String,
+    iteration: u64,
+    #[serde(flatten)]
+    usage: Usage,
+}
+
+impl DayBook {
+    pub fn new(runs_dir: PathBuf, own: OsString) -> DayBook {
+        DayBook { runs_dir, own, day: (Wall(0), Wall(0)), books: BTreeMap::new() }
+    }
+
+    /// What was used from the beginning of this day on, in the machine's zone.
+    pub fn read(&mut self, now: Wall) -> io::Result<DayUse> {
+        let day = day_of(now);
+        if day != self.day {
+            self.day = day;
+            self.books.clear();
+        }
+        for dir in self.todays_runs()? {
+            let book = self.books.entry(dir.clone()).or_default();
+            // A journal that cannot be read now is read the next time.
+            let _ = book.read_on(&dir.join(journal::FILE), day.0);
+        }
+        let mut sum = Used::default();
+        for (dir, book) in &self.books {
+            sum = sum.plus(book.ended);
+            if dir.file_name() != Some(&self.own) {
+                sum = book.open.values().map(of_open).fold(sum, Used::plus);
+            }
+        }
+        let Used { tokens, cost_usd, unknown_tokens, unknown_cost } = sum;
+        Ok(DayUse { since: day.0, until: day.1, tokens, cost_usd, unknown_tokens, unknown_cost })
+    }
+
+    fn todays_runs(&self) -> io::Result<Vec<PathBuf>> {
+        let since = SystemTime::UNIX_EPOCH + Duration::from_millis(u64::try_from(self.day.0.0).unwrap_or(0));
+        // Their names begin with their time, so the youngest are the last.
+        let mut runs: Vec<PathBuf> = std::fs::read_dir(&self.runs_dir)?.flatten().map(|e| e.path()).collect();
+        runs.sort_unstable_by(|a, b| b.cmp(a));
+        runs.truncate(MAX_RUNS);
+        let written =
+            |dir: &PathBuf| std::fs::metadata(dir.join(journal::FILE)).and_then(|meta| meta.modified());
+        runs.retain(|dir| written(dir).is_ok_and(|at| at >= since));
+        Ok(runs)
+    }
+}
+
+/// What an open session of another run has used so far; what it does not say is not known yet.
+fn of_open(usage: &Usage) -> Used {
+    Used { tokens: usage.tokens.unwrap_or(0), cost_usd: usage.cost_usd.unwrap_or(0.0), ..Used::default() }
+}
+
+impl Book {
+    fn read_on(&mut self, path: &Path, since: Wall) -> io::Result<()> {
+        let file = crate::store::safe_file::read(path)?;
+        if file.metadata()?.len() <= self.offset {
+            return Ok(());
+        }
+        let mut lines = BufReader::new(file);
+        lines.seek(SeekFrom::Start(self.offset))?;
+        let mut line = Vec::new();
+        loop {
+            line.clear();
+            let read = (&mut lines).take(MAX_LINE).read_until(b'\n', &mut line)? as u64;
+            // The last line may still be in the writing.
+            if read == 0 || (!line.ends_with(b"\n") && read < MAX_LINE) {
+                return Ok(());
+            }
+            self.offset += read;
+            self.take(&line, since);
+        }
+    }
+
+    fn take(&mut self, line: &[u8], since: Wall) {
+        let says = |event: &str| memchr::memmem::find(line, event.as_bytes()).is_some();
+        if !says("\"session_ended\"") && !says("\"used\"") {
+            return;
+        }
+        let Ok(row) = serde_json::from_slice::<Row>(line) else { return };
+        let session = (row.node, row.iteration);
+        match row.event.as_str() {
+            "used" if row.at >= since => drop(self.open.insert(session, row.usage)),
+            "session_ended" => {
+                self.open.remove(&session);
+                if row.at >= since {
+                    self.ended = self.ended.plus(of_ended(&row.usage));
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+fn of_ended(usage: &Usage) -> Used {
+    Used {
+        unknown_tokens: u64::from(usage.tokens.is_none()),
+        unknown_cost: u64::from(usage.cost_usd.is_none()),
+        ..of_open(usage)
+    }
+}
+
+/// Where the day of this moment begins and ends.
+fn day_of(now: Wall) -> (Wall, Wall) {
+    let whole = || {
+        let at = jiff::Timestamp::from_millisecond(now.0).ok()?.to_zoned(jiff::tz::TimeZone::system());
+        let begin = at.start_of_day().ok()?;
+        let end = at.tomorrow().and_then(|next| next.start_of_day()).ok()?;
+        Some((Wall(begin.timestamp().as_millisecond()), Wall(end.timestamp().as_millisecond())))
+    };
+    // Beyond what a calendar knows there are days of 24 hours.
+    const DAY: i64 = 24 * 3600 * 1000;
+    whole().unwrap_or_else(|| {
+        let begin = now.0.div_euclid(DAY) * DAY;
+        (Wall(begin), Wall(begin.saturating_add(DAY)))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    struct Project(tempfile::TempDir);
+
+    impl Project {
+        fn append(&self, run: &str, line: &str) {
+            let dir = self.0.path().join(run);
+            std::fs::create_dir_all(&dir).expect("creates");
+            let file = std::fs::OpenOptions::new().create(true).append(true).open(dir.join(journal::FILE));
+            file.expect("opens").write_all(line.as_bytes()).expect("writes");
+        }
+
+        fn book(&self) -> DayBook {
+            DayBook::new(self.0.path().to_owned(), "own".into())
+        }
+    }
+
+    fn row(event: &str, at: Wall, iteration: u64, usage: &str) -> String {
+        format!(
+            "{{\"v\":1,\"seq\":1,\"at\":\"{at}\",\"event\":\"{event}\",\"node\":\"n\",\"iteration\":{iteration}{usage}}}\n"
+        )
+    }
+
+    #[test]
+    fn all_runs_of_today_are_added_up_and_read_on_from_where_they_were_read() {
+        let project = Project(tempfile::tempdir().expect("a directory"));
+        let now = crate::clock::now().wall;
+        let (today, tomorrow) = day_of(now);
+        assert!(today <= now && now < tomorrow);
+        let yesterday = Wall(today.0 - 1);
+        project.append("a", &row("session_ended", yesterday, 1, ",\"tokens\":1000000,\"cost_usd\":99.0"));
+        project.append("a", &row("session_ended", now, 2, ",\"tokens\":10,\"cost_usd\":0.5"));
+        project.append("b", &row("session_ended", now, 1, ",\"tokens\":5"));
+        let mut book = project.book();
+        let day = book.read(now).expect("reads");
+        assert_eq!((day.since, day.until), (today, tomorrow));
+        assert_eq!((day.tokens, day.cost_usd, day.unknown_cost, day.unknown_tokens), (15, 0.5, 1, 0));
+
+        // Another run's open session counts as far as it is known, ours is known to the core.
+        for run in ["b", "own"] {
+            project.append(run, &row("used", now, 2, ",\"tokens\":100"));
+            project.append(run, &row("used", now, 2, ",\"tokens\":200,\"cost_usd\":1.0"));
+        }
+        assert_eq!(book.read(now).map(|day| (day.tokens, day.cost_usd)).ok(), Some((215, 1.5)));
+        project.append("b", &row("session_ended", now, 2, ",\"tokens\":250,\"cost_usd\":1.5"));
+        project.append("own", &row("session_ended", now, 2, ",\"tokens\":300,\"cost_usd\":1.0"));
+        assert_eq!(book.read(now).map(|day| (day.tokens, day.cost_usd)).ok(), Some((565, 3.0)));
+        assert_eq!(
+            project.book().read(now).map(|day| day.tokens).ok(),
+            Some(565),
+            "the same from the beginning"
+        );
+    }
+
+    #[test]
+    fn torn_foreign_and_huge_lines_are_passed_over() {
+        let project = Project(tempfile::tempdir().expect("a directory"));
+        let now = crate::clock::now().wall;
+        project.append("a", "no json but \"used\"\n");
+        project.append("a", &format!("\"used\"{}\n", "x".repeat(3 * 1024 * 1024)));
+        project.append("a", &row("session_ended", now, 1, ",\"tokens\":7,\"cost_usd\":0.0"));
+        let torn = row("session_ended", now, 2, ",\"tokens\":8,\"cost_usd\":0.0");
+        let (half, rest) = torn.split_at(30);
+        project.append("a", half);
+        std::fs::create_dir_all(project.0.path().join("empty")).expect("creates");
+        let mut book = project.book();
+        assert_eq!(book.read(now).map(|day| day.tokens).ok(), Some(7));
+        project.append("a", rest);
+        assert_eq!(book.read(now).map(|day| day.tokens).ok(), Some(15));
+        assert!(DayBook::new("/nowhere".into(), "own".into()).read(now).is_err());
+    }
+}

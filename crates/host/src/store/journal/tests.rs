@@ -1,0 +1,133 @@
+use super::*;
+use dogwatch_core::time::moment::Moment;
+
+fn notice(seq: u64, message: &str) -> Recorded {
+    let event = Event::Notice { kind: "test".into(), message: message.into() };
+    Recorded::new(seq, Moment::default(), event)
+}
+
+fn written(dir: &Path, n: u64) -> Journal {
+    let mut journal = Journal::create(dir).expect("a fresh directory takes a journal");
+    for seq in 1..=n {
+        journal.append(&notice(seq, &format!("number {seq}"))).expect("takes it");
+    }
+    journal.sync().expect("writes");
+    journal
+}
+
+// promise: 5
+#[test]
+fn what_was_written_is_read_back_whole() {
+    let dir = tempfile::tempdir().expect("a directory");
+    written(dir.path(), 5);
+    let loaded = load(dir.path()).expect("reads");
+    assert_eq!(loaded.events.len(), 5);
+    assert_eq!(loaded.events[4], notice(5, "number 5"));
+    assert_eq!((loaded.torn.len(), loaded.broken_chain), (0, None));
+}
+
+// promise: 5
+#[test]
+fn a_torn_last_line_is_cut_and_kept_aside_wherever_it_is_torn() {
+    let dir = tempfile::tempdir().expect("a directory");
+    written(dir.path(), 3);
+    let path = dir.path().join(FILE);
+    let whole = std::fs::read(&path).expect("reads");
+    let last_line = whole[..whole.len() - 1].iter().rposition(|b| *b == b'\n').expect("three lines") + 1;
+    for cut in last_line..whole.len() {
+        std::fs::write(&path, &whole[..cut]).expect("writes");
+        let loaded = load(dir.path()).expect("a torn tail is no error");
+        assert_eq!(loaded.events.len(), 2);
+        let aside = repair(dir.path(), &loaded).expect("repairs");
+        match aside {
+            Some(aside) => {
+                assert_eq!(std::fs::read(&aside).expect("kept"), &whole[last_line..cut]);
+                std::fs::remove_file(aside).expect("removes");
+            }
+            None => assert_eq!(cut, last_line),
+        }
+        assert_eq!(std::fs::read(&path).expect("reads"), &whole[..last_line]);
+    }
+}
+
+// promise: 5
+#[test]
+fn a_changed_or_missing_line_shows() {
+    let dir = tempfile::tempdir().expect("a directory");
+    written(dir.path(), 4);
+    let path = dir.path().join(FILE);
+    let text = std::fs::read_to_string(&path).expect("reads");
+    std::fs::write(&path, text.replace("number 2", "number Z")).expect("writes");
+    assert_eq!(load(dir.path()).expect("still reads").broken_chain, Some(3));
+    let without_2: String =
+        text.lines().filter(|l| !l.contains("number 2")).map(|l| format!("{l}\n")).collect();
+    std::fs::write(&path, without_2).expect("writes");
+    assert!(matches!(load(dir.path()), Err(ReadError::Gap { line: 2, last: 1, found: 3, .. })));
+}
+
+#[test]
+fn a_newer_format_is_refused_and_named() {
+    let dir = tempfile::tempdir().expect("a directory");
+    written(dir.path(), 1);
+    let path = dir.path().join(FILE);
+    let text = std::fs::read_to_string(&path).expect("reads").replace("\"v\":1", "\"v\":2");
+    std::fs::write(&path, text).expect("writes");
+    let error = load(dir.path()).expect_err("refused").to_string();
+    assert!(error.contains("line 1: written by a newer dogwatch (format 2"), "{error}");
+}
+
+// promise: 7
+#[test]
+fn an_event_of_a_later_version_of_the_same_format_is_passed_over() {
+    let dir = tempfile::tempdir().expect("a directory");
+    written(dir.path(), 2);
+    let path = dir.path().join(FILE);
+    let text =
+        std::fs::read_to_string(&path).expect("reads").replace("\"event\":\"notice\"", "\"event\":\"sang\"");
+    std::fs::write(&path, text).expect("writes");
+    assert_eq!(load(dir.path()).expect("reads").events[1].event, Event::Unknown);
+}
+
+// promise: 10
+#[test]
+fn a_journal_that_was_deleted_or_replaced_is_noticed() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut journal = written(dir.path(), 1);
+    journal.verify().expect("it is in place");
+    std::fs::rename(dir.path().join(FILE), dir.path().join("moved")).expect("moves");
+    assert!(matches!(journal.verify(), Err(Fault::Moved(why)) if why.ends_with("is gone")));
+    std::os::unix::fs::symlink(dir.path().join("moved"), dir.path().join(FILE)).expect("links");
+    journal.append(&notice(2, "two")).expect("takes it");
+    assert!(
+        matches!(journal.flush(), Err(Fault::Moved(why)) if why.ends_with("was replaced by another file"))
+    );
+    journal.write_on();
+    journal.flush().expect("those who have it open still read it");
+}
+
+// promise: 10
+#[test]
+fn a_journal_that_was_cut_or_added_to_is_noticed_before_the_next_write() {
+    for (change, how) in [(0, "has 0 bytes instead of"), (1_000_000, "another program wrote to it")] {
+        let dir = tempfile::tempdir().expect("a directory");
+        let mut journal = written(dir.path(), 2);
+        let path = dir.path().join(FILE);
+        std::fs::File::options().write(true).open(&path).and_then(|f| f.set_len(change)).expect("changes it");
+        journal.append(&notice(3, "three")).expect("takes it");
+        match journal.sync() {
+            Err(Fault::Changed(why)) => assert!(why.contains(how) && why.contains(FILE), "{why}"),
+            other => panic!("{other:?}"),
+        }
+        assert_eq!(std::fs::metadata(&path).expect("is there").len(), change, "nothing was written");
+    }
+}
+
+// promise: 4
+#[test]
+fn what_may_wait_for_a_full_disk_is_bounded() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut journal = Journal::create(dir.path()).expect("creates");
+    let big = notice(1, &"x".repeat(MAX_PENDING / 2));
+    journal.append(&big).expect("fits");
+    assert_eq!(journal.append(&big).expect_err("does not fit").kind(), io::ErrorKind::StorageFull);
+}

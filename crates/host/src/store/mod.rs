@@ -1,0 +1,11 @@
+//! Files that dogwatch keeps: journal, lock, registry, token and sockets.
+
+pub mod day;
+pub mod home;
+pub mod journal;
+pub mod lock;
+pub mod registry;
+pub mod retire;
+pub mod safe_file;
+pub mod socket;
+pub mod token;

@@ -1,0 +1,102 @@
+//! Removing the directory of a run that is over: as a whole, or not at all.
+
+use crate::store::registry::Alive;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Files that are looked at to tell the size of a directory; of more it is told that it is at least so much.
+pub const MAX_LOOKED_AT: usize = 1_000_000;
+
+/// What a directory is called while it goes. No run has such a name.
+const GOING: &str = ".going-";
+
+/// Removes a run's directory. It is renamed first, so that a half removed one is never taken for a run; what is left
+/// of one after a kill goes with [`clear`].
+pub fn retire(run_dir: &Path) -> io::Result<()> {
+    // Nobody may go on with it meanwhile, and if somebody does it is not ours to remove.
+    let alive = Alive::hold(run_dir)?;
+    let name = run_dir.file_name().ok_or(io::ErrorKind::InvalidInput)?;
+    let mut going = std::ffi::OsString::from(GOING);
+    going.push(name);
+    let going = run_dir.with_file_name(going);
+    fs::rename(run_dir, &going)?;
+    drop(alive);
+    fs::remove_dir_all(going)
+}
+
+/// Removes what is left of directories whose removal was cut short. Answers how many there were.
+pub fn clear(runs: &Path) -> u64 {
+    let entries = fs::read_dir(runs).into_iter().flatten().flatten();
+    let left: Vec<PathBuf> = entries
+        .filter(|entry| entry.file_name().to_string_lossy().starts_with(GOING))
+        .map(|entry| entry.path())
+        .collect();
+    left.iter().filter(|path| fs::remove_dir_all(path).is_ok()).count() as u64
+}
+
+/// The bytes of all files in a directory, links not followed.
+pub fn size(dir: &Path) -> u64 {
+    let mut waiting = vec![dir.to_owned()];
+    let (mut bytes, mut looked_at) = (0_u64, 0);
+    while let Some(dir) = waiting.pop() {
+        for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
+            looked_at += 1;
+            if looked_at > MAX_LOOKED_AT {
+                return bytes;
+            }
+            match entry.metadata() {
+                Ok(facts) if facts.is_dir() => waiting.push(entry.path()),
+                Ok(facts) => bytes = bytes.saturating_add(facts.len()),
+                Err(_) => {}
+            }
+        }
+    }
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run_in(runs: &Path) -> PathBuf {
+        let run = runs.join("20261115-201533-k3f9");
+        fs::create_dir_all(run.join("loop/000001")).expect("a directory");
+        fs::write(run.join("events.jsonl"), "12345").expect("written");
+        fs::write(run.join("loop/000001/stdout"), "1234567").expect("written");
+        run
+    }
+
+    #[test]
+    fn a_run_goes_as_a_whole_and_its_size_is_known_before() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let run = run_in(dir.path());
+        std::os::unix::fs::symlink("/", run.join("link")).expect("a link");
+        assert_eq!(size(&run), 12 + 1);
+        retire(&run).expect("goes");
+        assert_eq!(fs::read_dir(dir.path()).expect("readable").count(), 0);
+    }
+
+    // promise: 16
+    #[test]
+    fn a_run_that_is_alive_stays() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let run = run_in(dir.path());
+        let alive = Alive::hold(&run).expect("takes it");
+        assert!(retire(&run).is_err());
+        assert!(run.join("loop/000001/stdout").exists());
+        drop(alive);
+        retire(&run).expect("goes");
+    }
+
+    #[test]
+    fn what_a_kill_left_of_one_goes_and_nothing_else() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let run = run_in(dir.path());
+        fs::create_dir(dir.path().join(".going-20261115-201533-x9x9")).expect("a directory");
+        fs::write(dir.path().join(".going-20261115-201533-x9x9/stdout"), "").expect("written");
+        assert_eq!(clear(dir.path()), 1);
+        assert_eq!(clear(dir.path()), 0);
+        assert!(run.exists());
+    }
+}

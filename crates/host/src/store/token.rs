@@ -1,0 +1,176 @@
+//! The key to the API on TCP: 256 random bits in a file that only this user can read.
+//!
+//! Every process of the machine can reach a port of the loopback address, whoever owns it; a file of mode
+//! 0600 only its owner can read. It is made once and stays, so that scripts and open pages go on working.
+
+use crate::store::home;
+use crate::store::journal::hex;
+use crate::store::safe_file;
+use rustix::fs::{Mode, OFlags};
+use std::fs::File;
+use std::hint::black_box;
+use std::io::{self, Read, Write};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// The file's name in the user's state directory.
+const FILE: &str = "token";
+const RANDOM_BYTES: usize = 32;
+const DIGITS: usize = 2 * RANDOM_BYTES;
+
+/// 64 hexadecimal digits. Never printed by accident: it has no `Display`.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Token(String);
+
+#[derive(Debug, thiserror::Error)]
+pub enum TokenError {
+    #[error("cannot read or make {path}: {error}")]
+    Io { path: PathBuf, error: io::Error },
+    #[error(
+        "{path} can be read by others (mode {mode:03o}, owner {owner}); remove it, and a new one is made"
+    )]
+    Open { path: PathBuf, mode: u32, owner: u32 },
+    #[error("{path} holds no token; remove it, and a new one is made")]
+    NoToken { path: PathBuf },
+}
+
+impl Token {
+    /// Where this user's token lies.
+    pub fn file() -> PathBuf {
+        home::user_state_dir().join(FILE)
+    }
+
+    /// This user's token. The first who asks makes it.
+    pub fn of_user() -> Result<Token, TokenError> {
+        Token::at(&Token::file())
+    }
+
+    pub fn at(path: &Path) -> Result<Token, TokenError> {
+        let io = |error| TokenError::Io { path: path.to_owned(), error };
+        match read(path) {
+            Err(TokenError::Io { error, .. }) if error.kind() == io::ErrorKind::NotFound => {}
+            known => return known,
+        }
+        make(path).map_err(io)?;
+        // Whoever was first: theirs it is.
+        read(path)
+    }
+
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Whether this is the token. How long that takes tells nothing about it but its length.
+    pub fn fits(&self, given: &[u8]) -> bool {
+        let differing = self.0.bytes().zip(given).fold(0, |all, (own, other)| all | (own ^ other));
+        black_box(differing) == 0 && given.len() == DIGITS
+    }
+}
+
+impl std::fmt::Debug for Token {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Token(…)")
+    }
+}
+
+fn read(path: &Path) -> Result<Token, TokenError> {
+    let io = |error: io::Error| TokenError::Io { path: path.to_owned(), error };
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = File::from(rustix::fs::open(path, flags, Mode::empty()).map_err(|e| io(e.into()))?);
+    let meta = file.metadata().map_err(io)?;
+    let own = rustix::process::geteuid().as_raw();
+    if meta.uid() != own || meta.mode() & 0o077 != 0 {
+        return Err(TokenError::Open { path: path.to_owned(), mode: meta.mode() & 0o777, owner: meta.uid() });
+    }
+    let mut text = String::new();
+    let read = file.take(DIGITS as u64 + 2).read_to_string(&mut text);
+    let token = text.trim_end();
+    let whole =
+        token.len() == DIGITS && token.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b));
+    if read.is_err() || !whole {
+        return Err(TokenError::NoToken { path: path.to_owned() });
+    }
+    Ok(Token(token.to_owned()))
+}
+
+/// Under a name of its own first, so that nobody reads half a token; the link fails if there is one already.
+fn make(path: &Path) -> io::Result<()> {
+    if let Some(dir) = path.parent() {
+        home::make_private(dir)?;
+    }
+    let mut random = [0; RANDOM_BYTES];
+    getrandom::fill(&mut random).map_err(|e| io::Error::other(format!("no randomness: {e}")))?;
+    let new = path.with_extension(format!("{}.new", std::process::id()));
+    let _ = std::fs::remove_file(&new);
+    let mut file = safe_file::create_new(&new, safe_file::PRIVATE)?;
+    let written = file.write_all(format!("{}\n", hex(&random)).as_bytes());
+    let linked = written.and_then(|()| std::fs::hard_link(&new, path));
+    std::fs::remove_file(&new)?;
+    match linked {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    fn chmod(path: &Path, mode: u32) {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).expect("it is ours");
+    }
+
+    // promise: 14
+    #[test]
+    fn a_token_is_made_once_for_its_owner_alone() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("state/token");
+        let token = Token::at(&path).expect("makes it");
+        assert_eq!(Token::at(&path).expect("reads it"), token);
+        assert_eq!(std::fs::metadata(&path).expect("is there").permissions().mode() & 0o777, 0o600);
+        assert_eq!(std::fs::read_dir(dir.path().join("state")).expect("lists").count(), 1);
+        let other = Token::at(&dir.path().join("other")).expect("makes it");
+        assert_ne!(other, token);
+        assert!(!format!("{token:?}").contains(token.as_str()));
+    }
+
+    // promise: 14
+    #[test]
+    fn only_the_token_itself_fits() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let token = Token::at(&dir.path().join("token")).expect("makes it");
+        let text = token.as_str();
+        assert!(token.fits(text.as_bytes()));
+        let longer = format!("{text}0");
+        let last = if text.ends_with('0') { "1" } else { "0" };
+        let near = format!("{}{last}", &text[..DIGITS - 1]);
+        for wrong in [
+            "",
+            &text[..DIGITS - 1],
+            &longer,
+            &near,
+            &text.to_uppercase().replace(|c: char| c.is_ascii_digit(), "A"),
+        ] {
+            assert!(!token.fits(wrong.as_bytes()), "{wrong}");
+        }
+    }
+
+    // promise: 14
+    #[test]
+    fn a_file_that_others_can_read_or_that_holds_something_else_is_refused() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("token");
+        Token::at(&path).expect("makes it");
+        chmod(&path, 0o640);
+        assert!(matches!(Token::at(&path), Err(TokenError::Open { mode: 0o640, .. })));
+        chmod(&path, 0o600);
+        for text in ["", "short\n", &"g".repeat(DIGITS), &"a".repeat(DIGITS + 1)] {
+            std::fs::write(&path, text).expect("writes");
+            assert!(matches!(Token::at(&path), Err(TokenError::NoToken { .. })), "{text}");
+        }
+        let link = dir.path().join("link");
+        std::os::unix::fs::symlink(&path, &link).expect("links");
+        assert!(matches!(Token::at(&link), Err(TokenError::Io { .. })));
+    }
+}
