@@ -5,7 +5,7 @@ mod common;
 use common::play;
 use dogwatch_agents::{Marker, Reader, last_marker};
 use dogwatch_core::settings::ReaderName;
-use dogwatch_core::watch::sign::{Sign, Tally};
+use dogwatch_core::watch::sign::{Sign, Totals};
 
 fn signs(name: ReaderName, steps: &str) -> Vec<Sign> {
     let mut reader = Reader::for_name(name);
@@ -17,13 +17,13 @@ fn signs(name: ReaderName, steps: &str) -> Vec<Sign> {
     signs
 }
 
-fn totals(signs: Vec<Sign>) -> Tally {
-    let mut totals = Tally::default();
+fn totals(signs: Vec<Sign>) -> Totals {
+    let mut totals = Totals::default();
     signs.iter().for_each(|sign| totals.add(sign));
     totals
 }
 
-fn idle_marker(totals: &Tally, structured: bool) -> Option<Marker> {
+fn idle_marker(totals: &Totals, structured: bool) -> Option<Marker> {
     last_marker(&totals.result.as_ref().expect("a result").text, structured, "")
 }
 

@@ -6,7 +6,7 @@
 
 use dogwatch_agents::{Reader, Splitter};
 use dogwatch_core::settings::ReaderName;
-use dogwatch_core::watch::sign::Tally;
+use dogwatch_core::watch::sign::Totals;
 use std::time::Instant;
 
 const TOTAL: usize = 200_000_000;
@@ -38,9 +38,9 @@ fn main() {
     }
 }
 
-fn measure(name: ReaderName, bytes: &[u8]) -> (f64, Tally) {
+fn measure(name: ReaderName, bytes: &[u8]) -> (f64, Totals) {
     let mut reader = Reader::for_name(name);
-    let (mut splitter, mut signs, mut tally) = (Splitter::new(), Vec::new(), Tally::default());
+    let (mut splitter, mut signs, mut tally) = (Splitter::new(), Vec::new(), Totals::default());
     let start = Instant::now();
     for chunk in bytes.chunks(CHUNK) {
         reader.begin_chunk();

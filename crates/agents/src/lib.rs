@@ -22,8 +22,8 @@ pub mod limits;
 pub mod lines;
 pub mod marker;
 pub mod reader;
+pub mod subagent_log;
 pub mod tools;
-pub mod trail;
 pub mod transcript;
 
 pub use inject::{Door, Injection, inject};
@@ -31,5 +31,5 @@ pub use launch::{EnvChange, Launch, detect, launch, resuming};
 pub use lines::{Line, MAX_LINE, Splitter};
 pub use marker::{Marker, last_marker};
 pub use reader::Reader;
-pub use trail::{Entry, MAX_TRAIL_LINE, Reading, Trail};
+pub use subagent_log::{Entry, MAX_SUBAGENT_LOG_LINE, Reading, SubagentLog};
 pub use transcript::{Format, Record, Transcript};

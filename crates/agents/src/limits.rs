@@ -6,7 +6,7 @@ use crate::reader::MAX_ERROR;
 use crate::resets;
 use dogwatch_core::settings::ReaderName;
 use dogwatch_core::text::clip;
-use dogwatch_core::watch::sign::{Limit, LimitKind, ResetsAt, Sign, Tally};
+use dogwatch_core::watch::sign::{Limit, LimitKind, ResetsAt, Sign, Totals};
 
 /// The sign of a refusal, if that is what made a request fail.
 pub(crate) fn refusal(status: Option<u16>, text: &str, known: Option<ResetsAt>) -> Option<Sign> {
@@ -90,7 +90,7 @@ fn is_missing_key(lower: &str) -> bool {
 
 /// What an exit code alone tells. Gemini's is the HTTP status modulo 256, or one of its own. What the agent has said
 /// already tells more: a code knows no reset time.
-pub fn from_exit(reader: ReaderName, code: i32, said: &Tally) -> Option<Sign> {
+pub fn from_exit(reader: ReaderName, code: i32, said: &Totals) -> Option<Sign> {
     if reader != ReaderName::Gemini || said.limit.is_some() || said.auth_failed.is_some() {
         return None;
     }
@@ -193,7 +193,7 @@ mod tests {
 
     #[test]
     fn geminis_exit_codes_are_http_statuses_and_others_say_nothing() {
-        let of = |code| match from_exit(ReaderName::Gemini, code, &Tally::default()) {
+        let of = |code| match from_exit(ReaderName::Gemini, code, &Totals::default()) {
             Some(Sign::AuthFailed { .. }) => "auth",
             Some(Sign::Limit(Limit { kind: LimitKind::Overload, resets_at: None, .. })) => "overload",
             None => "none",
@@ -218,16 +218,16 @@ mod tests {
             assert_eq!(of(code), wanted, "{code}");
         }
         for reader in [ReaderName::Plain, ReaderName::Claude, ReaderName::Codex, ReaderName::Opencode] {
-            assert_eq!(from_exit(reader, 41, &Tally::default()), None, "{reader}");
+            assert_eq!(from_exit(reader, 41, &Totals::default()), None, "{reader}");
         }
     }
 
     #[test]
     fn an_exit_code_does_not_take_back_what_was_said() {
-        let mut said = Tally::default();
+        let mut said = Totals::default();
         said.add(&refusal(Some(429), "usage limit; try again in 1 hour", None).expect("a limit"));
         assert_eq!(from_exit(ReaderName::Gemini, 173, &said), None);
-        let mut refused = Tally::default();
+        let mut refused = Totals::default();
         refused.add(&Sign::AuthFailed { text: "no".into() });
         assert_eq!(from_exit(ReaderName::Gemini, 173, &refused), None);
     }

@@ -5,7 +5,7 @@
 
 use dogwatch_agents::{Reader, Splitter};
 use dogwatch_core::settings::ReaderName;
-use dogwatch_core::watch::sign::{Sign, Tally};
+use dogwatch_core::watch::sign::{Sign, Totals};
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -53,7 +53,7 @@ fn row_of(agent: &str, capture: &str) -> String {
     let failed_tools = of(|sign| matches!(sign, Sign::ToolEnded { ok: false, .. }));
     let results = of(|sign| matches!(sign, Sign::Result(_)));
     let drift = of(|sign| *sign == Sign::Drift);
-    let mut tally = Tally::default();
+    let mut tally = Totals::default();
     signs.iter().for_each(|sign| tally.add(sign));
     let or_dash = |value: Option<String>| value.unwrap_or("-".to_owned());
     let result = tally.result.as_ref();

@@ -3,7 +3,7 @@
 
 use dogwatch_agents::{Reader, last_marker, tools};
 use dogwatch_core::settings::ReaderName;
-use dogwatch_core::watch::sign::{AgentResult, Sign, Tally};
+use dogwatch_core::watch::sign::{AgentResult, Sign, Totals};
 
 fn read(name: ReaderName, lines: &[&str]) -> Vec<Sign> {
     let mut reader = Reader::for_name(name);
@@ -17,8 +17,8 @@ fn claude(lines: &[&str]) -> Vec<Sign> {
     read(ReaderName::Claude, lines)
 }
 
-fn tally(signs: Vec<Sign>) -> Tally {
-    let mut tally = Tally::default();
+fn tally(signs: Vec<Sign>) -> Totals {
+    let mut tally = Totals::default();
     signs.iter().for_each(|sign| tally.add(sign));
     tally
 }

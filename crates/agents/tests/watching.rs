@@ -5,7 +5,7 @@ use dogwatch_agents::{Reader, tools};
 use dogwatch_core::settings::ReaderName;
 use dogwatch_core::time::dur::Dur;
 use dogwatch_core::time::moment::Wall;
-use dogwatch_core::watch::sign::{LimitKind, ResetsAt, Sign, Tally};
+use dogwatch_core::watch::sign::{LimitKind, ResetsAt, Sign, Totals};
 use dogwatch_core::watch::{Channel, Fact, ToolStarted};
 use std::collections::BTreeMap;
 
@@ -32,8 +32,8 @@ fn replayed(name: ReaderName, capture: &str) -> Vec<Sign> {
     read(name, &lines.iter().map(String::as_str).collect::<Vec<_>>())
 }
 
-fn tally(signs: &[Sign]) -> Tally {
-    let mut tally = Tally::default();
+fn tally(signs: &[Sign]) -> Totals {
+    let mut tally = Totals::default();
     signs.iter().for_each(|sign| tally.add(sign));
     tally
 }

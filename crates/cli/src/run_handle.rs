@@ -3,12 +3,12 @@
 
 use dogwatch_core::record::event::{Recorded, WaitEndedBy};
 use dogwatch_core::record::view::View;
-use dogwatch_core::run::agent_channel::Letter;
+use dogwatch_core::run::agent_channel::AgentRequest;
 use dogwatch_core::run::input::Input;
 use dogwatch_core::time::moment::Moment;
-use dogwatch_host::driver::Front;
+use dogwatch_host::driver::Reporter;
 use dogwatch_host::driver::inbox::{Inbox, Mail};
-use dogwatch_server::{Busy, Desk, Reply, Request, watch};
+use dogwatch_server::{Busy, Reply, Request, RunHandle, watch};
 use std::sync::mpsc::sync_channel;
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ impl DriverHandle {
     }
 }
 
-impl Desk for DriverHandle {
+impl RunHandle for DriverHandle {
     fn view(&self) -> Option<View> {
         let (reply, view) = sync_channel(1);
         if !self.inbox.post(Mail::ViewAsked(reply)) {
@@ -47,7 +47,7 @@ impl Desk for DriverHandle {
         if self.inbox.post(Mail::Asked(input)) { Ok(()) } else { Err(Busy) }
     }
 
-    fn hear(&self, token: String, letter: Letter, reply: Reply) -> Result<(), Busy> {
+    fn hear(&self, token: String, letter: AgentRequest, reply: Reply) -> Result<(), Busy> {
         let mail = Mail::Said { token, letter: Box::new(letter), reply };
         if self.inbox.post(mail) { Ok(()) } else { Err(Busy) }
     }
@@ -59,12 +59,12 @@ impl Desk for DriverHandle {
 
 /// A reporter that also publishes the sequence number of the last event, for clients that follow the record.
 pub struct Announcing {
-    inner: Box<dyn Front>,
+    inner: Box<dyn Reporter>,
     last: watch::Sender<u64>,
 }
 
 impl Announcing {
-    pub fn new(inner: Box<dyn Front>) -> Announcing {
+    pub fn new(inner: Box<dyn Reporter>) -> Announcing {
         Announcing { inner, last: watch::Sender::new(0) }
     }
 
@@ -73,7 +73,7 @@ impl Announcing {
     }
 }
 
-impl Front for Announcing {
+impl Reporter for Announcing {
     fn begin(&mut self) -> std::io::Result<()> {
         self.inner.begin()
     }

@@ -3,7 +3,7 @@
 use crate::diagnostic::Diagnostics;
 use crate::layers::{Idle, Layers, Origin};
 use crate::parsed::Parsed;
-use dogwatch_core::record::notification::{NewsKind, NotifyPolicy};
+use dogwatch_core::record::notification::{NotificationKind, NotifyPolicy};
 use dogwatch_core::settings::{
     AfterStop, AgentPlan, Budget, CheckPolicy, CommandPlan, DayBudget, ErrorPolicy, GraphPlan, IdlePolicy,
     LimitPolicy, McpPolicy, Profile, ReaderName, RecoveryPolicy, StopAfter, Strategy, Tampered, Ttl,
@@ -275,7 +275,7 @@ pub fn notify(layers: &Layers<'_>, diagnostics: &mut Diagnostics) -> NotifyPolic
     let on = match assigned.map(|assigned| &assigned.value) {
         Some(Parsed::NotifyOn(on)) => on.clone(),
         _ if no_target => Vec::new(),
-        _ => NewsKind::ALL.to_vec(),
+        _ => NotificationKind::ALL.to_vec(),
     };
     if let (Some(assigned), true, false) = (assigned, no_target, invalid) {
         let Origin { source, span, .. } = &assigned.origin;

@@ -3,7 +3,7 @@
 use crate::limits::{MAX_RECHECKS, MAX_RECOVERIES};
 use crate::parsed::listed;
 use Kind::*;
-use dogwatch_core::record::notification::NewsKind;
+use dogwatch_core::record::notification::NotificationKind;
 use dogwatch_core::settings::{self, ReaderName};
 use std::fmt;
 
@@ -108,7 +108,7 @@ impl fmt::Display for Kind {
             Amount => "amount or `off`",
             StopAfter => "count, mapping from reasons to counts, or `off`",
             NotifyOn => {
-                let events: Vec<&str> = NewsKind::ALL.iter().map(|kind| kind.as_str()).collect();
+                let events: Vec<&str> = NotificationKind::ALL.iter().map(|kind| kind.as_str()).collect();
                 return write!(f, "list of {}", listed(&events));
             }
             Webhook => "URL",

@@ -8,7 +8,7 @@ use crate::lists;
 use crate::mcp;
 use crate::nearest::nearest;
 use crate::tree::{Node, Span, Value};
-use dogwatch_core::record::notification::{NewsKind, Webhook};
+use dogwatch_core::record::notification::{NotificationKind, Webhook};
 use dogwatch_core::settings::{CommandPlan, McpPolicy, Profile, ReaderName, StopAfter, Strategy, Ttl};
 use dogwatch_core::time::dur::{BadDur, Dur, Limit};
 
@@ -32,7 +32,7 @@ pub enum Parsed {
     Ttl(Ttl),
     Mcp(McpPolicy),
     Agents(Vec<lists::Agent>),
-    NotifyOn(Vec<NewsKind>),
+    NotifyOn(Vec<NotificationKind>),
     Webhook(Webhook),
     /// `off`, for an amount without a limit.
     Off,
@@ -303,8 +303,8 @@ fn stop_after(ctx: &mut Ctx<'_, '_>, node: &Node) -> Option<StopAfter> {
     }
 }
 
-fn notify_on(ctx: &mut Ctx<'_, '_>, node: &Node) -> Option<Vec<NewsKind>> {
-    let mut one = |node: &Node| one_of(ctx, node, NewsKind::ALL, NewsKind::as_str);
+fn notify_on(ctx: &mut Ctx<'_, '_>, node: &Node) -> Option<Vec<NotificationKind>> {
+    let mut one = |node: &Node| one_of(ctx, node, NotificationKind::ALL, NotificationKind::as_str);
     let mut kinds = match &node.value {
         Value::List(items) => all(items, one)?,
         _ => vec![one(node)?],

@@ -370,13 +370,13 @@ fn a_day_has_its_own_budget() {
 
 #[test]
 fn notifications_need_a_command_or_a_safe_address() {
-    use dogwatch_core::record::notification::NewsKind;
+    use dogwatch_core::record::notification::NotificationKind;
     let policy = settings("notify: {command: notify-send}").notify;
-    assert_eq!((policy.on, policy.command), (NewsKind::ALL.to_vec(), Some("notify-send".into())));
+    assert_eq!((policy.on, policy.command), (NotificationKind::ALL.to_vec(), Some("notify-send".into())));
     let policy = settings("notify: {on: [ended, ended, hard_stop], webhook: 'https://h.example/x'}").notify;
-    assert_eq!(policy.on, [NewsKind::Ended, NewsKind::HardStop]);
+    assert_eq!(policy.on, [NotificationKind::Ended, NotificationKind::HardStop]);
     assert_eq!(policy.webhook.unwrap().as_str(), "https://h.example/x");
-    assert_eq!(settings("notify: {on: ended, command: x}").notify.on, [NewsKind::Ended]);
+    assert_eq!(settings("notify: {on: ended, command: x}").notify.on, [NotificationKind::Ended]);
     assert_eq!(settings("delay: 0").notify, dogwatch_core::record::notification::NotifyPolicy::default());
     for (yaml, message) in [
         ("notify: {webhook: 'http://example.com/x'}", "3:19: `notify.webhook` is not a valid address"),

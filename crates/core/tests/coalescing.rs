@@ -24,7 +24,7 @@ enum Happened {
     Suspended(u64),
 }
 
-type Story = Vec<(u64, Happened)>;
+type RunSummary = Vec<(u64, Happened)>;
 type End = Option<(u64, StopReason)>;
 
 fn delegates() -> ToolStarted {
@@ -32,7 +32,7 @@ fn delegates() -> ToolStarted {
 }
 
 /// Every piece is told by itself at its own moment.
-fn told_singly(policy: &WatchPolicy, story: &Story, end: u64) -> End {
+fn told_singly(policy: &WatchPolicy, story: &RunSummary, end: u64) -> End {
     let mut watch = Watch::new(policy.clone(), Session::new(Awake(0), false));
     let stop = |watch: &mut Watch, at: u64| match watch.evaluate(Awake(at)).verdict {
         Verdict::HardStop { reason, .. } => Some((at, reason)),
@@ -67,7 +67,7 @@ fn told_singly(policy: &WatchPolicy, story: &Story, end: u64) -> End {
 }
 
 /// The same through the coalescers, as a live session and a replay tell it.
-fn told_in_records(policy: &WatchPolicy, story: &Story, end: u64) -> End {
+fn told_in_records(policy: &WatchPolicy, story: &RunSummary, end: u64) -> End {
     let session = Session::new(Awake(0), false);
     let mut player = Player::new(policy.clone(), session, None, Looks::EveryDue);
     for (at, happened) in story {
@@ -87,7 +87,7 @@ fn told_in_records(policy: &WatchPolicy, story: &Story, end: u64) -> End {
     Some(((summary.ended_at_s * 1000.0).round() as u64, summary.reason?))
 }
 
-fn drawn_story(drawn: &mut Drawn) -> Story {
+fn drawn_story(drawn: &mut Drawn) -> RunSummary {
     let mut now = 0;
     let mut story = vec![(0, Happened::Delegated)];
     for _ in 0..5 + drawn.below(40) {

@@ -13,7 +13,7 @@ use dogwatch_core::record::ids::RunId;
 use dogwatch_core::record::view::View;
 use dogwatch_core::settings::Plan;
 use dogwatch_core::time::moment::{Moment, Wall};
-use dogwatch_host::driver::{Driver, Front, Setup};
+use dogwatch_host::driver::{Driver, Reporter, Setup};
 use dogwatch_host::store::home::StateDir;
 use dogwatch_host::store::journal::{self, Journal};
 use dogwatch_host::store::lock::{Holder, Lock, Place};
@@ -49,7 +49,7 @@ fn main() -> ExitCode {
 /// Shows nobody anything, but may do something about it.
 struct Listener<F: FnMut(&Event)>(F);
 
-impl<F: FnMut(&Event)> Front for Listener<F> {
+impl<F: FnMut(&Event)> Reporter for Listener<F> {
     fn show(&mut self, event: &Recorded, _: &View) {
         (self.0)(&event.event);
     }

@@ -1,6 +1,6 @@
 //! Subagents that are seen only in the files that their CLI writes: real files, real inotify.
 
-use dogwatch_agents::Trail;
+use dogwatch_agents::SubagentLog;
 use dogwatch_core::settings::ReaderName;
 use dogwatch_host::fs::subagent_log::Following;
 use rustix::fs::{CWD, FileType, Mode, mknodat};
@@ -30,7 +30,7 @@ impl Rig {
     /// The stream has told the session's id.
     fn begin(&mut self) {
         let home = self.home.path().to_str().expect("a path that is text").to_owned();
-        let trail = Trail::new(self.name, "/srv/project", |var| (var == "HOME").then(|| home.clone()));
+        let trail = SubagentLog::new(self.name, "/srv/project", |var| (var == "HOME").then(|| home.clone()));
         let (tell, heard) = channel();
         // Who does not listen any more has heard enough.
         let told = move |count| _ = tell.send(count);

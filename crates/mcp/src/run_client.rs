@@ -2,7 +2,7 @@
 
 use crate::bound::{TimedOut, until, within};
 use crate::limits::{MAX_NOTES, MAX_RUN_ANSWER, RUN_LIMIT};
-use dogwatch_core::run::agent_channel::{Answer, Letter, Said};
+use dogwatch_core::run::agent_channel::{AgentRequest, Answer, Said};
 use dogwatch_host::driver::mcp_setup::SessionFile;
 use dogwatch_host::store::socket;
 use std::fmt;
@@ -90,7 +90,7 @@ impl RunClient {
     /// Sends a request and returns the run's answer.
     pub async fn request(&self, said: Said) -> Result<Answer, RunError> {
         let SessionFile { node, iteration, .. } = &self.session;
-        let letter = Letter { node: node.clone(), iteration: *iteration, said };
+        let letter = AgentRequest { node: node.clone(), iteration: *iteration, said };
         let body = serde_json::to_vec(&letter).map_err(io::Error::from)?;
         let mut line = within(RUN_LIMIT, self.connection.lock()).await?;
         // The run may have closed the idle connection. If it fails, retry on a new one.

@@ -4,14 +4,14 @@
 //! `cargo run --release -p dogwatch-server --example serving_cost`
 
 use dogwatch_core::record::view::View;
-use dogwatch_server::{Busy, Client, Desk, Request, serve, socket_path, watch};
+use dogwatch_server::{Busy, Client, Request, RunHandle, serve, socket_path, watch};
 use std::io::Write;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 struct Quiet(watch::Sender<u64>);
 
-impl Desk for Quiet {
+impl RunHandle for Quiet {
     fn view(&self) -> Option<View> {
         Some(View::default())
     }

@@ -1,6 +1,6 @@
 //! Shows and listens: the HTTP API on a run's Unix socket, and the client that the commands use.
 //!
-//! The driver owns the run; this crate asks it through a [`Desk`] and never decides anything. One thread
+//! The driver owns the run; this crate asks it through a [`RunHandle`] and never decides anything. One thread
 //! serves all callers ([`serve`]); while nobody calls it sleeps in `epoll` and costs nothing. Events are
 //! read from the journal on disk, so a slow caller costs neither memory nor supervision.
 //!
@@ -13,37 +13,37 @@
 //!
 //! What never happens here: writing the record, starting or ending processes, changing anything by GET.
 
+mod agent_channel;
 pub mod client;
-mod door;
 mod events;
+mod listener;
 mod machine;
 mod refusal;
 mod routes;
 mod serve;
-mod side;
 mod tail;
 
 pub use client::{Client, Response, SseEvent};
 pub use dogwatch_host::store::socket::path as socket_path;
-pub use door::{Limits, Served};
+pub use listener::{Limits, Served};
 pub use machine::{ContinueRun, MachineSetup, serve_machine};
 pub use serve::{serve, serve_within};
-/// What [`Desk::changed`] answers with.
+/// What [`RunHandle::changed`] answers with.
 pub use tokio::sync::watch;
 
 pub use dogwatch_host::driver::inbox::Reply;
 
 use dogwatch_core::record::view::View;
-use dogwatch_core::run::agent_channel::Letter;
+use dogwatch_core::run::agent_channel::AgentRequest;
 
 /// The driver, as the API sees it. Called from the API's threads; must not wait for long.
-pub trait Desk: Send + Sync {
+pub trait RunHandle: Send + Sync {
     /// The run as it stands; `None` if the driver does not answer within a second or so.
     fn view(&self) -> Option<View>;
     /// Leaves a request for the driver, which answers by events.
     fn ask(&self, request: Request) -> Result<(), Busy>;
     /// Passes on what a session says; the answer comes by `reply`, from the driver's thread.
-    fn hear(&self, token: String, letter: Letter, reply: Reply) -> Result<(), Busy> {
+    fn hear(&self, token: String, letter: AgentRequest, reply: Reply) -> Result<(), Busy> {
         drop((token, letter, reply));
         Err(Busy)
     }

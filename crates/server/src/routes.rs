@@ -1,13 +1,13 @@
 //! Which question gets which answer.
 
 use crate::Busy;
-use crate::Desk;
 use crate::MAX_TELL;
 use crate::Request;
-use crate::door::Limits;
+use crate::RunHandle;
+use crate::agent_channel;
 use crate::events::{self, Form, Signals, Wanted};
+use crate::listener::Limits;
 use crate::refusal::Refusal;
-use crate::side;
 use crate::tail::Tail;
 use axum::Router;
 use axum::body::{Body, to_bytes};
@@ -32,7 +32,7 @@ use tokio::sync::{Semaphore, watch};
 
 /// What every answer may need.
 pub(crate) struct Shared {
-    pub desk: Arc<dyn Desk>,
+    pub desk: Arc<dyn RunHandle>,
     pub run_dir: PathBuf,
     pub limits: Limits,
     pub streams: Arc<Semaphore>,
@@ -55,7 +55,7 @@ pub(crate) fn router(shared: Arc<Shared>) -> Router {
         )
         .route("/v1/stop", post(async |s: Asked, r: http::Request<Body>| simple(s, r, Request::Stop).await))
         .route("/v1/tell", post(tell))
-        .route("/v1/mcp", post(side::said))
+        .route("/v1/mcp", post(agent_channel::said))
         .fallback(async || Refusal::NoSuchRoute)
         .method_not_allowed_fallback(async || Refusal::WrongMethod)
         .with_state(shared)

@@ -1,7 +1,7 @@
 //! One run, served at its own socket.
 
-use crate::Desk;
-use crate::door::{Limits, Served, let_in, runtime};
+use crate::RunHandle;
+use crate::listener::{Limits, Served, let_in, runtime};
 use crate::routes::{Shared, router};
 use dogwatch_host::store::socket;
 use std::io;
@@ -12,7 +12,7 @@ use tokio::net::UnixListener;
 use tokio::sync::{Semaphore, watch};
 
 /// Serves a run at `socket`, in a thread of its own.
-pub fn serve(socket: PathBuf, run_dir: PathBuf, desk: Arc<dyn Desk>) -> io::Result<Served> {
+pub fn serve(socket: PathBuf, run_dir: PathBuf, desk: Arc<dyn RunHandle>) -> io::Result<Served> {
     serve_within(Limits::default(), socket, run_dir, desk)
 }
 
@@ -21,7 +21,7 @@ pub fn serve_within(
     limits: Limits,
     socket: PathBuf,
     run_dir: PathBuf,
-    desk: Arc<dyn Desk>,
+    desk: Arc<dyn RunHandle>,
 ) -> io::Result<Served> {
     let (listener, bound) = socket::bind(&socket)?;
     let runtime = runtime()?;

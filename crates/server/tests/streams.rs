@@ -166,7 +166,7 @@ fn a_stream_carries_what_was_written_last_before_the_end() {
 #[test]
 fn a_driver_that_never_answers_does_not_hold_up_the_end() {
     struct Deaf(support::FakeDesk);
-    impl dogwatch_server::Desk for Deaf {
+    impl dogwatch_server::RunHandle for Deaf {
         fn view(&self) -> Option<dogwatch_core::record::view::View> {
             std::thread::park_timeout(PATIENCE);
             None

@@ -4,12 +4,12 @@ use crate::act::{Act, Keeper};
 use crate::check;
 use crate::plan;
 use dogwatch_core::Run;
-use dogwatch_core::record::event::{EndStep, Event, Pin, Recorded, RunEnded, Sight, WaitEndedBy};
+use dogwatch_core::record::event::{EndStep, Event, InputDigest, Pin, Recorded, RunEnded, WaitEndedBy};
 use dogwatch_core::record::ids::{Iteration, NodeIx};
 use dogwatch_core::record::notification::Delivery;
 use dogwatch_core::record::view::View;
 use dogwatch_core::run::CannotResume;
-use dogwatch_core::run::decision::{Brief, ContextEntry, Decision};
+use dogwatch_core::run::decision::{ContextEntry, Decision, PromptContext};
 use dogwatch_core::run::input::Input;
 use dogwatch_core::run::job::{Exit, Job, JobKind, Snapshot, Worktree};
 use dogwatch_core::settings::Plan;
@@ -37,11 +37,11 @@ pub struct World {
     pub sessions: Vec<u64>,
     pub exit_code: Option<u8>,
     keep_events: bool,
-    sees: Box<dyn FnMut(u64) -> Sight>,
+    sees: Box<dyn FnMut(u64) -> InputDigest>,
     /// What the files that checks rest on contain.
     pins: Box<dyn FnMut(Iteration) -> Result<Vec<Pin>, String>>,
     /// What the agents were told of what went before.
-    pub briefs: Vec<Brief>,
+    pub briefs: Vec<PromptContext>,
     /// The files in which unfinished work was kept.
     pub partials: Vec<String>,
     /// The context entries that were kept.
@@ -88,7 +88,7 @@ impl World {
             sessions: Vec::new(),
             exit_code: None,
             keep_events: true,
-            sees: Box::new(|_| Sight { prompt: "p".to_owned(), tree: "t".to_owned() }),
+            sees: Box::new(|_| InputDigest { prompt: "p".to_owned(), tree: "t".to_owned() }),
             pins: Box::new(|_| Ok(Vec::new())),
             briefs: Vec::new(),
             partials: Vec::new(),
@@ -111,7 +111,7 @@ impl World {
     }
 
     /// What the agent would see at this many milliseconds.
-    pub fn seeing(mut self, sees: impl FnMut(u64) -> Sight + 'static) -> World {
+    pub fn seeing(mut self, sees: impl FnMut(u64) -> InputDigest + 'static) -> World {
         self.sees = Box::new(sees);
         self
     }

@@ -8,7 +8,7 @@ use dogwatch_core::run::job::{Job, JobKind};
 use dogwatch_core::settings::{Plan, ReaderName};
 use dogwatch_core::time::dur::{Dur, Limit};
 use dogwatch_core::time::moment::Awake;
-use dogwatch_core::watch::health::Strain;
+use dogwatch_core::watch::health::HealthIssue;
 use dogwatch_core::watch::{Channel, Fact, ToolStarted};
 use dogwatch_sim::plan::plan;
 use dogwatch_sim::{Act, Drive, World};
@@ -32,7 +32,7 @@ fn says(at_s: u64) -> Input {
 }
 
 fn retries() -> Input {
-    let strain = Strain::Retrying { status: Some(529), delay: Some(secs(30)) };
+    let strain = HealthIssue::Retrying { status: Some(529), delay: Some(secs(30)) };
     Input::Strained { job: job(1), strain }
 }
 
@@ -169,7 +169,7 @@ fn retrying_is_told_once_until_there_is_progress() {
 
 #[test]
 fn drift_is_told_once_and_stays_for_the_session() {
-    let drift = Input::Strained { job: job(1), strain: Strain::Drifted };
+    let drift = Input::Strained { job: job(1), strain: HealthIssue::Drifted };
     let mut world = World::new(quick(), |_| Act::hangs())
         .at(secs(5), drift.clone())
         .at(secs(6), says(6))

@@ -1,6 +1,6 @@
 //! Idle spells in virtual time: waits, limits, skipping, gates, wakes, pauses.
 
-use dogwatch_core::record::event::{Event, Outcome, Sight, WaitEndedBy, WaitWhy};
+use dogwatch_core::record::event::{Event, InputDigest, Outcome, WaitEndedBy, WaitWhy};
 use dogwatch_core::record::view::Doing;
 use dogwatch_core::run::input::Input;
 use dogwatch_core::run::job::JobKind;
@@ -214,7 +214,10 @@ fn a_change_in_the_night_calls_the_agent_again() {
         }),
         |_| Act::idles("no_pending_tasks"),
     )
-    .seeing(move |now| Sight { prompt: "p".into(), tree: if now < changed_at { "a" } else { "b" }.into() });
+    .seeing(move |now| InputDigest {
+        prompt: "p".into(),
+        tree: if now < changed_at { "a" } else { "b" }.into(),
+    });
     world.drive(Drive::Until(Dur::from_hours(8)));
     assert_eq!(world.sessions.len(), 2);
     assert!(world.sessions[1] >= changed_at && world.sessions[1] <= changed_at + 300_000);

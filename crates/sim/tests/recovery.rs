@@ -8,7 +8,7 @@ use dogwatch_core::run::job::{Job, JobKind};
 use dogwatch_core::settings::{AgentPlan, ReaderName, Settings};
 use dogwatch_core::time::dur::{Dur, Limit};
 use dogwatch_core::time::moment::{Awake, Wall};
-use dogwatch_core::watch::health::Strain;
+use dogwatch_core::watch::health::HealthIssue;
 use dogwatch_core::watch::{Channel, Fact};
 use dogwatch_sim::plan::{checked, plan, session_limit};
 use dogwatch_sim::{Act, Drive, World};
@@ -219,7 +219,7 @@ fn refused_in_silence(set: impl FnOnce(&mut Settings)) -> World {
     });
     for (iteration, at) in [(1, 5), (2, 140)] {
         let job = Job { node: NodeIx(0), iteration: Iteration(iteration), kind: JobKind::Session };
-        let strain = Strain::Retrying { status: Some(429), delay: None };
+        let strain = HealthIssue::Retrying { status: Some(429), delay: None };
         world = world.at(Dur::from_secs(at), Input::Strained { job, strain });
     }
     world

@@ -1,7 +1,7 @@
 //! Telling those who do not look, in virtual time: what is news, told once, and delaying nothing.
 
 use dogwatch_core::record::event::{Observation, Outcome};
-use dogwatch_core::record::notification::{How, MAX_UNTOLD, NewsKind, NotifyPolicy, Webhook};
+use dogwatch_core::record::notification::{How, MAX_UNTOLD, NotificationKind, NotifyPolicy, Webhook};
 use dogwatch_core::run::input::{EndSignal, Input};
 use dogwatch_core::settings::{Plan, Settings};
 use dogwatch_core::time::dur::{Dur, Limit};
@@ -14,8 +14,11 @@ const MINUTE: Dur = Dur::from_mins(1);
 
 fn telling(change: impl FnOnce(&mut Settings)) -> Plan {
     plan(|s| {
-        s.notify =
-            NotifyPolicy { on: NewsKind::ALL.to_vec(), command: Some("tell".to_owned()), webhook: None };
+        s.notify = NotifyPolicy {
+            on: NotificationKind::ALL.to_vec(),
+            command: Some("tell".to_owned()),
+            webhook: None,
+        };
         change(s);
     })
 }
@@ -66,7 +69,7 @@ fn every_hard_stop_and_the_end_are_told_once_and_the_end_before_it_is_written_do
 fn only_what_was_asked_for_is_told_and_each_way_counts_for_itself() {
     let plan = telling(|s| {
         hangs_twice(s);
-        s.notify.on = vec![NewsKind::Ended];
+        s.notify.on = vec![NotificationKind::Ended];
         s.notify.webhook = Webhook::parse("https://example.com/x").ok();
     });
     let mut world = World::new(plan, twice);
@@ -212,7 +215,7 @@ fn a_question_is_told_and_a_second_one_is_another() {
     };
     let asks = |what: &str| Input::Noted { job, fact: Fact::NeedsHuman { what: what.to_owned() } };
     let plan = telling(|s| {
-        s.notify.on = vec![NewsKind::NeedsHuman];
+        s.notify.on = vec![NotificationKind::NeedsHuman];
         s.max_iterations = Some(1);
     });
     let works_on = Observation::single(Channel::Stdout, dogwatch_core::time::moment::Awake(31_000));

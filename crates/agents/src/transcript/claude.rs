@@ -6,7 +6,7 @@ use crate::json::{Json, Raw};
 use crate::limits::status_in;
 use crate::lines::Line;
 use crate::reader::{MAX_ERROR, Reader};
-use crate::trail::claude_did_something;
+use crate::subagent_log::claude_did_something;
 use dogwatch_core::settings::ReaderName;
 use dogwatch_core::time::moment::Wall;
 use dogwatch_core::watch::sign::Sign;

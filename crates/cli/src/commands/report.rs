@@ -1,6 +1,6 @@
 use crate::error::Failure;
 use crate::runs::{FoundRun, Which};
-use dogwatch_core::record::summary::Story;
+use dogwatch_core::record::summary::RunSummary;
 use dogwatch_core::record::view::View;
 use std::path::PathBuf;
 
@@ -35,7 +35,7 @@ pub fn run(args: &Args) -> Result<u8, Failure> {
 /// A run's summary and where its record is.
 pub struct Report {
     pub found: FoundRun,
-    pub story: Story,
+    pub story: RunSummary,
     pub live: bool,
     /// The first line of the record whose hash does not match the line before it.
     pub broken_chain: Option<u64>,
@@ -45,7 +45,7 @@ impl Report {
     pub fn of(found: &FoundRun) -> Result<Report, Failure> {
         let live = found.is_live();
         let record = found.record()?;
-        let story = Story::fold(&record.events);
+        let story = RunSummary::fold(&record.events);
         Ok(Report { found: found.clone(), story, live, broken_chain: record.broken_chain })
     }
 

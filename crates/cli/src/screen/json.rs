@@ -7,7 +7,7 @@ use super::Lost;
 use dogwatch_core::record::event::Recorded;
 use dogwatch_core::record::view::View;
 use dogwatch_core::time::moment::Moment;
-use dogwatch_host::driver::Front;
+use dogwatch_host::driver::Reporter;
 use dogwatch_host::store::journal;
 use std::io::{self, BufRead, BufReader, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
@@ -51,7 +51,7 @@ impl Json {
     }
 }
 
-impl Front for Json {
+impl Reporter for Json {
     fn begin(&mut self) -> io::Result<()> {
         let (path, from, shared) = (self.path.clone(), self.from, Arc::clone(&self.shared));
         let lost = self.lost.clone();

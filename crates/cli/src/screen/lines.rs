@@ -14,7 +14,7 @@ use dogwatch_core::settings::{AfterStop, Tampered};
 use dogwatch_core::text::{one_line, printable};
 use dogwatch_core::time::dur::Dur;
 use dogwatch_core::time::moment::Moment;
-use dogwatch_host::driver::Front;
+use dogwatch_host::driver::Reporter;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -283,7 +283,7 @@ impl Lines {
     }
 }
 
-impl Front for Lines {
+impl Reporter for Lines {
     fn begin(&mut self) -> std::io::Result<()> {
         self.writer.begin()
     }

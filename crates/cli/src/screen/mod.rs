@@ -14,7 +14,7 @@ pub use lines::{Formatter, Line, Tone};
 pub use terminal::{fit, paint, width};
 
 use crate::color;
-use dogwatch_host::driver::Front;
+use dogwatch_host::driver::Reporter;
 use std::io::{self, IsTerminal};
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
@@ -38,7 +38,7 @@ impl Lost {
 }
 
 /// Returns the reporter that fits the destination of stdout.
-pub fn choose(json: bool, run_dir: &Path, lost: Lost) -> Box<dyn Front> {
+pub fn choose(json: bool, run_dir: &Path, lost: Lost) -> Box<dyn Reporter> {
     if json {
         return Box::new(json::Json::new(run_dir, lost));
     }

@@ -12,7 +12,7 @@ use dogwatch_core::record::view::{Doing, NodeView, View};
 use dogwatch_core::text::printable;
 use dogwatch_core::time::dur::Dur;
 use dogwatch_core::time::moment::Moment;
-use dogwatch_host::driver::Front;
+use dogwatch_host::driver::Reporter;
 use std::path::Path;
 use unicode_width::UnicodeWidthChar;
 
@@ -48,7 +48,7 @@ impl Terminal {
     }
 }
 
-impl Front for Terminal {
+impl Reporter for Terminal {
     fn begin(&mut self) -> std::io::Result<()> {
         self.writer.begin()
     }

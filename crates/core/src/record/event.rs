@@ -66,7 +66,7 @@ pub enum Event {
         sha256: String,
         /// What the agent is about to see, when `idle.skip_unchanged` wants it remembered.
         #[serde(skip_serializing_if = "Option::is_none", default)]
-        sight: Option<Sight>,
+        sight: Option<InputDigest>,
     },
     SessionStarted {
         node: NodeName,
@@ -483,7 +483,7 @@ pub struct NodeCounts {
 
 /// What an agent was about to see: its prompt, without what changes by itself, and the work tree.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Sight {
+pub struct InputDigest {
     pub prompt: String,
     pub tree: String,
 }

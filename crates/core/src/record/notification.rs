@@ -27,7 +27,7 @@ pub const MAX_URL: usize = 2_048;
 
 words! {
     /// What can be news.
-    NewsKind {
+    NotificationKind {
         /// The run has ended.
         Ended = "ended",
         /// The watchdog ended a session.
@@ -47,7 +47,7 @@ words! {
 /// Who is told, and of what.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct NotifyPolicy {
-    pub on: Vec<NewsKind>,
+    pub on: Vec<NotificationKind>,
     /// Run by a shell, with the news on its stdin.
     pub command: Option<String>,
     /// Where the news is posted to.
@@ -55,7 +55,7 @@ pub struct NotifyPolicy {
 }
 
 impl NotifyPolicy {
-    fn hows(&self, kind: NewsKind) -> impl Iterator<Item = How> {
+    fn hows(&self, kind: NotificationKind) -> impl Iterator<Item = How> {
         let wanted = self.on.contains(&kind);
         let command = self.command.is_some().then_some(How::Command);
         let webhook = self.webhook.is_some().then_some(How::Webhook);
@@ -180,7 +180,7 @@ pub struct News {
     pub v: u32,
     /// The same news has the same key.
     pub key: String,
-    pub news: NewsKind,
+    pub news: NotificationKind,
     /// A sentence for people.
     pub text: String,
     pub at: Wall,
@@ -220,14 +220,14 @@ pub struct Delivery {
 
 /// What has been told and what has not, as the record says.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct NewsDesk {
+pub struct NotificationQueue {
     pub untold: Vec<Delivery>,
     told: VecDeque<(String, How)>,
     /// How often the run has ended.
     ends: u64,
 }
 
-impl NewsDesk {
+impl NotificationQueue {
     fn was_told(&self, key: &str, how: How) -> bool {
         self.told.iter().any(|(k, h)| k == key && *h == how)
     }
@@ -261,13 +261,13 @@ pub fn of_event(recorded: &Recorded, view: &View) -> Vec<Delivery> {
                 evidence_summary: evidence_summary.clone(),
                 recoverable: *recoverable,
             };
-            let news = news(view, NewsKind::HardStop, recorded.at, &about);
+            let news = news(view, NotificationKind::HardStop, recorded.at, &about);
             news.map(|n| News { hard_stop: Some(stop), ..n.about(node, *iteration) })
         }
         // An agent may ask more than once in an iteration: its question has the event's number.
         Event::NeedsHuman { node, iteration, what, until } => {
             let about = format!("{node}, iteration {iteration}: the agent waits for a person: {what}");
-            let news = news(view, NewsKind::NeedsHuman, recorded.at, &about);
+            let news = news(view, NotificationKind::NeedsHuman, recorded.at, &about);
             news.map(|n| n.about(node, *iteration)).map(|n| News {
                 key: format!("{}:{}", n.key, recorded.seq),
                 until: *until,
@@ -278,7 +278,7 @@ pub fn of_event(recorded: &Recorded, view: &View) -> Vec<Delivery> {
         Event::IterationRateLimited { end, resets_at, .. } if !view.is_limited(&end.node) => {
             let until = resets_at.map_or_else(String::new, |at| format!("; it answers again at {at}"));
             let about = format!("{}, iteration {}: rate limited{until}", end.node, end.iteration);
-            let news = news(view, NewsKind::RateLimited, recorded.at, &about);
+            let news = news(view, NotificationKind::RateLimited, recorded.at, &about);
             news.map(|n| News { resets_at: *resets_at, ..n.about(&end.node, end.iteration) })
         }
         _ => None,
@@ -293,16 +293,16 @@ pub fn of_end(end: &RunEnded, at: Wall, view: &View) -> Vec<Delivery> {
         _ => "",
     };
     let about = format!("the run ended: {}{verified}: {}", end.outcome, end.reason);
-    let news = news(view, NewsKind::Ended, at, &about);
+    let news = news(view, NotificationKind::Ended, at, &about);
     let news = news.map(|n| News {
-        key: format!("{}:{}", NewsKind::Ended, view.news.ends + 1),
+        key: format!("{}:{}", NotificationKind::Ended, view.news.ends + 1),
         ended: Some(RunEnded { reason: fit(&end.reason), ..end.clone() }),
         ..n
     });
     deliveries(view, news)
 }
 
-fn news(view: &View, kind: NewsKind, at: Wall, about: &str) -> Option<News> {
+fn news(view: &View, kind: NotificationKind, at: Wall, about: &str) -> Option<News> {
     let started = view.started.as_ref()?;
     Some(News {
         v: 1,

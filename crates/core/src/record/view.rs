@@ -4,20 +4,20 @@
 use crate::record::artifacts::Artifacts;
 use crate::record::day::DayUse;
 use crate::record::event::{
-    EndedBy, Event, IterationEnd, NodeCounts, NodeState, Observation, Recorded, RecoveryPlanned, Report,
-    ReportKind, RunEnded, RunStarted, SessionEnded, Sight, Usage, WaitEndedBy, WaitWhy,
+    EndedBy, Event, InputDigest, IterationEnd, NodeCounts, NodeState, Observation, Recorded, RecoveryPlanned,
+    Report, ReportKind, RunEnded, RunStarted, SessionEnded, Usage, WaitEndedBy, WaitWhy,
 };
 use crate::record::ids::{Iteration, NodeIx, NodeName};
-use crate::record::notification::{self, NewsDesk};
+use crate::record::notification::{self, NotificationQueue};
 use crate::run::attempts::{Attempts, Recoveries, Stopped};
 use crate::run::circuit::Failures;
 use crate::run::ending::Ending;
-use crate::run::idle::Spell;
+use crate::run::idle::IdleStreak;
 use crate::run::recovery::Action;
 use crate::time::dur::Dur;
 use crate::time::moment::{Awake, Boot, Moment, Wall};
 use crate::time::watched::WatchedTime;
-use crate::watch::health::{Asking, Condition, Retrying};
+use crate::watch::health::{Asking, Health, Retrying};
 use crate::watch::{Channel, Fact, StopReason};
 use std::collections::BTreeMap;
 
@@ -50,7 +50,7 @@ pub struct View {
     since_told: Used,
     pub ended: Option<RunEnded>,
     /// Of what somebody is to be told, and has been.
-    pub news: NewsDesk,
+    pub news: NotificationQueue,
 }
 
 /// A node as the record tells it.
@@ -67,7 +67,7 @@ pub struct NodeView {
     /// The wait that a pause has put off: why, how long it was to be, until when.
     pub put_off: Option<(WaitWhy, Dur, Wall)>,
     pub failures: Failures,
-    pub spell: Spell,
+    pub spell: IdleStreak,
     pub attempts: Attempts,
     pub recovery: Recoveries,
     /// Time it was under way in earlier processes of this run, and where the present stretch began.
@@ -99,7 +99,7 @@ pub struct NodeView {
     /// How often in a row a service has refused without saying for how long.
     pub refusals: u32,
     /// What ails the present session.
-    pub condition: Condition,
+    pub condition: Health,
     pub last_session: Option<SessionEnded>,
     pub last_end: Option<IterationEnd>,
     /// How the last iteration ended that is not open any more.
@@ -109,7 +109,7 @@ pub struct NodeView {
     /// A wake that came while there was no wait to end.
     pub wake: Option<WaitEndedBy>,
     /// What this iteration's agent was about to see.
-    pub sight: Option<Sight>,
+    pub sight: Option<InputDigest>,
     /// The last sign of work, of whichever session.
     pub last_seen: Option<LastSeen>,
     /// What the agent told of its progress in this iteration, beside its output.
@@ -300,7 +300,7 @@ impl View {
                 let doing = Doing::Working { pid: *pid, since: at.awake, messages: 0, last_output: None };
                 self.on(node, |n| {
                     n.doing = doing;
-                    n.condition = Condition::default();
+                    n.condition = Health::default();
                     n.agent = *agent;
                     n.recovery.due = None;
                     // What changed before the agent began it can see.
@@ -448,7 +448,7 @@ impl View {
             let lasted = node.open.map(|began| self.last.awake.since(began));
             node.lost_after = node.lost_after.or(lasted);
             node.doing = Doing::Nothing;
-            node.condition = Condition::default();
+            node.condition = Health::default();
             node.worktree_found = false;
             node.time_before = node.lasted(self.last.boot);
             node.under_way = node.under_way.map(|_| at.boot);

@@ -41,7 +41,7 @@ const CHECK_EVERY_MS: u64 = 30_000;
 
 /// Whose words these are.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Letter {
+pub struct AgentRequest {
     pub node: NodeName,
     pub iteration: Iteration,
     #[serde(flatten)]

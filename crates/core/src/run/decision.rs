@@ -25,7 +25,7 @@ pub enum Decision {
         /// Also say what the agent is about to see.
         sight: bool,
         /// What went before that the agent should know.
-        brief: Box<Brief>,
+        brief: Box<PromptContext>,
     },
     /// Say what the files that the node's checks rest on contain.
     HashPins {
@@ -77,7 +77,7 @@ pub enum Decision {
 
 /// What an agent is told of what went before.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Brief {
+pub struct PromptContext {
     /// The checks that failed in the last attempt.
     pub failed: Vec<CheckResult>,
     /// Pinned files that were changed.

@@ -1,13 +1,13 @@
 //! How long to wait when there is nothing to do, and when to stop waiting.
 
-use crate::record::event::Sight;
+use crate::record::event::InputDigest;
 use crate::settings::{IdlePolicy, StopAfter, Strategy};
 use crate::time::dur::Dur;
 use crate::time::moment::Boot;
 
 /// A row of consecutive idle iterations.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Spell {
+pub struct IdleStreak {
     pub count: u64,
     /// When its first idle iteration ended.
     pub since: Option<Boot>,
@@ -19,7 +19,7 @@ pub struct Spell {
     /// The wait before the next look, for strategies that build on it.
     pub last_delay: Dur,
     /// What the agent saw when it last said that there is nothing to do.
-    pub sight: Option<Sight>,
+    pub sight: Option<InputDigest>,
     /// Waits of this spell that ended by a path that had changed while the agent worked.
     pub own_wakes: u32,
 }
@@ -36,7 +36,7 @@ pub fn draw(seed: u64, seq: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-impl Spell {
+impl IdleStreak {
     pub fn add(&mut self, at: Boot, reason: &str) {
         self.count = self.count.saturating_add(1);
         self.since.get_or_insert(at);
@@ -85,7 +85,7 @@ fn fibonacci(n: u64) -> f64 {
 
 /// How many iterations of the idle streak counted, if they have reached a limit: all of them, or only those with the
 /// reason that the limit is for.
-pub fn count_reached(policy: &IdlePolicy, spell: &Spell) -> Option<u64> {
+pub fn count_reached(policy: &IdlePolicy, spell: &IdleStreak) -> Option<u64> {
     match &policy.stop_after {
         StopAfter::Never => None,
         StopAfter::Count(n) => Some(spell.count).filter(|count| *count >= u64::from(*n)),
@@ -142,7 +142,7 @@ mod tests {
     #[test]
     fn seed_003_a_limit_per_reason_counts_only_that_reason_in_a_row() {
         let policy = IdlePolicy::default();
-        let mut spell = Spell::default();
+        let mut spell = IdleStreak::default();
         for _ in 0..7 {
             spell.add(Boot(0), "at_capacity");
         }

@@ -1,14 +1,14 @@
 //! What happened: past tense, told by the shell, each with a moment.
 
 use crate::record::day::DayUse;
-use crate::record::event::{Observation, Pin, Report, Sight, Usage, WaitEndedBy};
+use crate::record::event::{InputDigest, Observation, Pin, Report, Usage, WaitEndedBy};
 use crate::record::ids::{Iteration, NodeIx};
 use crate::record::notification::How;
 use crate::run::job::{Exit, Job, JobReport};
 use crate::time::dur::Dur;
 use crate::time::moment::Awake;
 use crate::watch::Fact;
-use crate::watch::health::Strain;
+use crate::watch::health::HealthIssue;
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum Input {
@@ -71,7 +71,7 @@ pub enum Input {
         iteration: Iteration,
         bytes: u64,
         sha256: String,
-        sight: Option<Sight>,
+        sight: Option<InputDigest>,
     },
     /// What the files that the node's checks rest on contain, or why nobody can tell.
     PinsHashed {
@@ -91,7 +91,7 @@ pub enum Input {
     /// Something ails the agent.
     Strained {
         job: Job,
-        strain: Strain,
+        strain: HealthIssue,
     },
     /// The agent told us something beside its output.
     Reported {

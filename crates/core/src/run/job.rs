@@ -3,7 +3,7 @@
 
 use crate::record::ids::{Iteration, NodeIx};
 use crate::time::moment::Wall;
-use crate::watch::sign::Tally;
+use crate::watch::sign::Totals;
 
 /// Which process tree. Facts about a job whose iteration has closed are dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -56,7 +56,7 @@ impl Exit {
 /// What the shell knows of a job once its tree is empty and its pipes are drained.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct JobReport {
-    pub tally: Tally,
+    pub tally: Totals,
     /// A marker in the agent's result text.
     pub marker: Option<Marker>,
     pub stdout_bytes: u64,

@@ -15,9 +15,9 @@ pub mod ending;
 pub mod idle;
 pub mod input;
 pub mod job;
-mod news;
 mod next;
 mod node;
+mod notifying;
 mod over;
 pub mod owed;
 mod recover;
@@ -45,9 +45,9 @@ use crate::time::dur::Dur;
 use crate::time::moment::{Awake, Moment};
 use crate::time::timer::{Deadline, Timer, Wakeup};
 use cx::Cx;
-use news::LastWords;
 use next::Next;
 use node::{Fact, Node, Prompt, Turn};
+use notifying::LastWords;
 use over::{End, NodeEnd};
 use resume::{Rescue, Resuming};
 use schedule::{Found, Scheduler};
@@ -224,7 +224,7 @@ impl Run {
             }
             // Only the telling of the end is left to do.
             _ if self.last_words.is_some() => {}
-            Timer::Errand(ix)
+            Timer::PrepJob(ix)
             | Timer::Watch(ix)
             | Timer::Result(ix)
             | Timer::Grace(ix)

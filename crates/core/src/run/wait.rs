@@ -95,9 +95,9 @@ impl Wait {
             (Fact::Started { .. }, Some(probe)) => {
                 probe.started(cx);
                 let at = cx.now.awake.plus(CommandPlan::DEFAULT_TIMEOUT);
-                cx.timers.set(Timer::Errand(self.ix), Deadline::Awake(at));
+                cx.timers.set(Timer::PrepJob(self.ix), Deadline::Awake(at));
             }
-            (Fact::Due(Timer::Errand(_)), Some(probe)) => probe.end(cx, EndedBy::Watchdog),
+            (Fact::Due(Timer::PrepJob(_)), Some(probe)) => probe.end(cx, EndedBy::Watchdog),
             (Fact::Due(Timer::Grace(_)), Some(probe)) => probe.next_step(cx),
             (Fact::Due(Timer::Leak(_)), Some(probe)) => probe.sweep(cx),
             (Fact::PipesClosed, Some(probe)) => probe.pipes_closed(cx),

@@ -9,14 +9,14 @@ use crate::run::job::Job;
 use crate::time::dur::Dur;
 use crate::time::moment::Awake;
 use crate::time::timer::{Deadline, Timer};
-use crate::watch::health::Strain;
-use crate::watch::{Attend, Fact, Session, StopReason, Verdict, Watch};
+use crate::watch::health::HealthIssue;
+use crate::watch::{Fact, Monitor, Session, StopReason, Verdict, Watch};
 
 /// So long a wanted sample may take until it is judged without it.
 const SAMPLE_FIRST: Dur = Dur::from_millis(100);
 
 /// The watch over a session.
-pub(super) struct Watching(Attend);
+pub(super) struct Watching(Monitor);
 
 impl Watching {
     pub fn new(cx: &Cx, ix: NodeIx, agent: u32) -> Watching {
@@ -26,7 +26,7 @@ impl Watching {
             run_before: cx.view.watched.lasted(cx.now.awake),
             ..Session::new(cx.now.awake, cx.agent(ix, agent).1.is_structured())
         };
-        Watching(Attend::new(settings.watchdog.clone(), session))
+        Watching(Monitor::new(settings.watchdog.clone(), session))
     }
 
     /// Sets the timer to the next moment at which the answer may change, or a sample is wanted.
@@ -125,14 +125,14 @@ pub(super) fn record_ceiling(cx: &mut Cx, job: Job, reason: StopReason, message:
 }
 
 /// What ails the agent is written down when it begins.
-pub(super) fn strained(cx: &mut Cx, ix: NodeIx, iteration: Iteration, strain: Strain) {
+pub(super) fn strained(cx: &mut Cx, ix: NodeIx, iteration: Iteration, strain: HealthIssue) {
     if cx.view.node(ix).condition.knows(strain) {
         return;
     }
     let node = cx.name(ix);
     cx.record(match strain {
-        Strain::Drifted => Event::AgentDrifted { node, iteration },
-        Strain::Retrying { status, delay } => {
+        HealthIssue::Drifted => Event::AgentDrifted { node, iteration },
+        HealthIssue::Retrying { status, delay } => {
             Event::AgentRetrying { node, iteration, status, delay_s: delay }
         }
     });

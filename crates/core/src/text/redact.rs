@@ -1,6 +1,6 @@
 //! Command lines without the secrets people put into them.
 
-/// Stands for what is not shown.
+/// Unkillable for what is not shown.
 pub(crate) const HIDDEN: &str = "***";
 /// Parts of a name that say: what follows is nobody's business.
 const SECRET_NAMES: [&str; 7] = ["api-key", "api_key", "apikey", "token", "secret", "password", "passwd"];

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Timer {
     /// The timeout of a command, gate or probe (awake).
-    Errand(NodeIx),
+    PrepJob(NodeIx),
     /// The watchdog's next due moment (awake).
     Watch(NodeIx),
     /// `watchdog.node` (awake). Taken after the watch, which knows more about a session.
@@ -45,7 +45,7 @@ impl Timer {
         match self {
             Timer::Watch(ix) | Timer::Result(ix) | Timer::NodeCeiling(ix) => Some(ix),
             Timer::RunCeiling
-            | Timer::Errand(_)
+            | Timer::PrepJob(_)
             | Timer::Grace(_)
             | Timer::Leak(_)
             | Timer::Keeper(_)

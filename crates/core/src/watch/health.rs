@@ -8,7 +8,7 @@ use crate::watch::Channel;
 
 /// The condition of the present session.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Condition {
+pub struct Health {
     /// Most of its lines are unknown: they count as bytes do. It stays so for the session.
     pub drifted: bool,
     pub retrying: Option<Retrying>,
@@ -35,12 +35,12 @@ pub struct Asking {
 
 /// What a reader tells of an agent's condition, besides what the watchdog hears.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Strain {
+pub enum HealthIssue {
     Drifted,
     Retrying { status: Option<u16>, delay: Option<Dur> },
 }
 
-impl Condition {
+impl Health {
     /// What the service answered, if it refuses for now and there has been no progress since.
     pub fn refused(&self) -> Option<u16> {
         self.retrying?.status.filter(|status| matches!(status, 429 | 500..))
@@ -54,10 +54,10 @@ impl Condition {
     }
 
     /// A second word of the same is none.
-    pub fn knows(&self, strain: Strain) -> bool {
+    pub fn knows(&self, strain: HealthIssue) -> bool {
         match strain {
-            Strain::Drifted => self.drifted,
-            Strain::Retrying { .. } => self.retrying.is_some(),
+            HealthIssue::Drifted => self.drifted,
+            HealthIssue::Retrying { .. } => self.retrying.is_some(),
         }
     }
 }

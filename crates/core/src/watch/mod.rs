@@ -5,13 +5,13 @@
 //! channels. Progress moves a deadline, effort buys bounded time, presence buys nothing. The table, with the
 //! reasons for its order, is in docs/watchdog.md.
 
-mod attend;
 pub mod coalesce;
 mod evidence;
 pub mod external;
 mod fact;
 pub mod health;
 mod loops;
+mod monitor;
 pub mod replay;
 mod rows;
 pub mod sign;
@@ -19,10 +19,10 @@ mod tools;
 pub mod tune;
 mod waited;
 
-pub use attend::Attend;
 pub use evidence::{Channel, Evidence};
 pub use fact::{Fact, ToolStarted};
 pub use loops::{MAX_PERIOD, MAX_REMEMBERED, NOTICE_AT};
+pub use monitor::Monitor;
 pub(crate) use rows::{NODE_TIMEOUT, RUN_TIMEOUT, exceeded};
 
 use crate::record::event::{Observation, words};

@@ -1,10 +1,10 @@
-//! What a piece of agent output means. The agents' readers turn bytes into signs; a `Tally` adds up the
+//! What a piece of agent output means. The agents' readers turn bytes into signs; a `Totals` adds up the
 //! signs of one session; `Sign::into_fact` is what the watchdog is told of one, `Sign::progress` where it shows
 //! work. Nothing here keeps more than a bounded piece of what the agent said.
 
 use crate::text::{clip, one_line};
 use crate::time::dur::Dur;
-use crate::watch::health::Strain;
+use crate::watch::health::HealthIssue;
 use crate::watch::{Channel, Fact, ToolStarted};
 use serde::{Deserialize, Serialize};
 
@@ -116,10 +116,12 @@ impl Sign {
     }
 
     /// What it tells of the agent's condition that is no matter of the watchdog.
-    pub fn strain(&self) -> Option<Strain> {
+    pub fn strain(&self) -> Option<HealthIssue> {
         match self {
-            Sign::Drift => Some(Strain::Drifted),
-            Sign::Retrying { status, delay } => Some(Strain::Retrying { status: *status, delay: *delay }),
+            Sign::Drift => Some(HealthIssue::Drifted),
+            Sign::Retrying { status, delay } => {
+                Some(HealthIssue::Retrying { status: *status, delay: *delay })
+            }
             _ => None,
         }
     }
@@ -175,7 +177,7 @@ pub fn tail(text: &str, max: usize) -> &str {
 
 /// The sum of a session's signs.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Tally {
+pub struct Totals {
     pub messages: u64,
     pub tools: u64,
     pub errors: u64,
@@ -196,7 +198,7 @@ pub struct Tally {
     pub last_error: Option<String>,
 }
 
-impl Tally {
+impl Totals {
     const MAX_ERROR: usize = 500;
 
     pub fn add(&mut self, sign: &Sign) {
@@ -207,7 +209,7 @@ impl Tally {
             Sign::SubagentStarted { .. } => self.subagents += 1,
             Sign::Error { text, .. } => {
                 self.errors += 1;
-                self.last_error = Some(clip(text, Tally::MAX_ERROR).to_owned());
+                self.last_error = Some(clip(text, Totals::MAX_ERROR).to_owned());
             }
             Sign::Limit(limit) => self.limit = Some(limit.clone()),
             Sign::AuthFailed { text } => self.auth_failed = Some(text.clone()),
@@ -250,7 +252,7 @@ mod tests {
 
     #[test]
     fn a_refusal_stands_until_a_good_result() {
-        let mut tally = Tally::default();
+        let mut tally = Totals::default();
         tally.add(&limit());
         tally.add(&Sign::AuthFailed { text: "401".into() });
         tally.add(&Sign::Result(AgentResult::new("no", true)));

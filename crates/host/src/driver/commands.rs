@@ -1,6 +1,6 @@
 //! What is started for each kind of job: its words, its environment, where it runs and who takes its output.
 
-use super::side::OpenDoor;
+use super::agent_channel::McpSession;
 use super::{Driver, Paths};
 use crate::git::snapshot;
 use crate::git::worktree;
@@ -27,7 +27,7 @@ pub(super) struct Command {
     pub cwd: PathBuf,
     pub prompt: Option<Vec<u8>>,
     pub sink: JobSink,
-    pub door: Option<OpenDoor>,
+    pub door: Option<McpSession>,
 }
 
 impl Driver<'_> {
@@ -115,7 +115,7 @@ impl Driver<'_> {
             if let Some(injection) = step.injection.take() {
                 launch.argv.splice(injection.at..injection.at, injection.words);
             }
-            OpenDoor::new(job, step)
+            McpSession::new(job, step)
         });
         env.extend(launch.env.iter().filter_map(|(name, change)| env_change(name, *change)));
         let resumed = resumes.and_then(|session| resuming(&launch.argv, &session));

@@ -2,7 +2,7 @@
 
 use dogwatch_core::record::ids::NodeIx;
 use dogwatch_core::record::view::View;
-use dogwatch_core::run::agent_channel::{Answer, Letter};
+use dogwatch_core::run::agent_channel::{AgentRequest, Answer};
 use dogwatch_core::run::input::Input;
 use dogwatch_core::run::job::Job;
 use dogwatch_core::watch::Fact;
@@ -66,7 +66,7 @@ pub enum Mail {
     /// Somebody speaks for a session, through its side door.
     Said {
         token: String,
-        letter: Box<Letter>,
+        letter: Box<AgentRequest>,
         reply: Reply,
     },
     /// Somebody wants to know how the run stands; a copy is made only then.

@@ -113,7 +113,9 @@ impl Driver<'_> {
     pub(super) fn artifacts(&self, node: NodeIx) -> Vec<Artifact> {
         let saved = self.run.view().node(node).artifacts.iter();
         saved
-            .map(|saved| (self.dir_of(node, saved.iteration).join(mcp_setup::ARTIFACTS).join(&saved.name), saved))
+            .map(|saved| {
+                (self.dir_of(node, saved.iteration).join(mcp_setup::ARTIFACTS).join(&saved.name), saved)
+            })
             .filter(|(path, _)| path.is_file())
             .map(|(path, saved)| Artifact {
                 name: saved.name.clone(),

@@ -311,7 +311,7 @@ impl Driver<'_> {
                 self.todo.push_back(Input::JobExited { job: live.job, exit });
             }
             Report::Empty { job, killed } if of_live(job) => self.job_ended(node, killed),
-            Report::Stands { job, left, detail } if of_live(job) => {
+            Report::Unkillable { job, left, detail } if of_live(job) => {
                 self.todo
                     .push_back(Input::TreeStands { job: live.job, detail: jobs::standing(left, &detail) });
             }
@@ -321,7 +321,7 @@ impl Driver<'_> {
             | Report::Refused { .. }
             | Report::Exited { .. }
             | Report::Empty { .. }
-            | Report::Stands { .. } => {}
+            | Report::Unkillable { .. } => {}
         }
     }
 }

@@ -112,7 +112,7 @@ pub struct Place<'a> {
 
 /// What a session is started with.
 #[derive(Debug, Default)]
-pub struct Doorstep {
+pub struct SessionSetup {
     pub token: String,
     pub env: Vec<(String, String)>,
     pub injection: Option<Injection>,
@@ -125,7 +125,12 @@ pub struct Doorstep {
 }
 
 /// Makes all that a session needs to speak to us.
-pub fn lay(place: Place<'_>, settings: &Settings, agent: &[String], launch: &Launch) -> io::Result<Doorstep> {
+pub fn lay(
+    place: Place<'_>,
+    settings: &Settings,
+    agent: &[String],
+    launch: &Launch,
+) -> io::Result<SessionSetup> {
     let token = token()?;
     let path = place.iteration_dir.join(FILE);
     let file = SessionFile {
@@ -143,7 +148,7 @@ pub fn lay(place: Place<'_>, settings: &Settings, agent: &[String], launch: &Lau
     };
     file.write(&path)?;
     let text = |path: &Path| path.to_string_lossy().into_owned();
-    let mut step = Doorstep {
+    let mut step = SessionSetup {
         env: vec![
             (FILE_VAR.to_owned(), text(&path)),
             (SOCKET_VAR.to_owned(), text(&file.socket)),
@@ -151,7 +156,7 @@ pub fn lay(place: Place<'_>, settings: &Settings, agent: &[String], launch: &Lau
         ],
         token,
         files: vec![path.clone()],
-        ..Doorstep::default()
+        ..SessionSetup::default()
     };
     let own_state = home::user_state_dir().join("mcp").join(format!("{}-{}.json", place.run, place.node));
     if let Err(why) = tell(&mut step, settings, (agent, launch), &text(&path), &own_state) {
@@ -162,7 +167,7 @@ pub fn lay(place: Place<'_>, settings: &Settings, agent: &[String], launch: &Lau
 
 /// Tells the agent of its server. What cannot be done leaves the session as it is.
 fn tell(
-    step: &mut Doorstep,
+    step: &mut SessionSetup,
     settings: &Settings,
     (agent, launch): (&[String], &Launch),
     session: &str,

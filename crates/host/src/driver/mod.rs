@@ -7,6 +7,7 @@
 //! The rule of the record: what stands before an effect is on disk before the effect. If it cannot be
 //! written, what runs is supervised on, and starts are withheld until it can.
 
+mod agent_channel;
 mod closing;
 mod commands;
 pub mod inbox;
@@ -14,10 +15,9 @@ mod jobs;
 mod keeping;
 mod listen;
 pub mod mcp_setup;
-mod news;
+mod notifying;
 mod prompting;
 mod record;
-mod side;
 mod slots;
 
 use crate::absence::Absence;
@@ -47,7 +47,7 @@ use dogwatch_core::run::job::{Job, JobKind};
 use dogwatch_core::time::dur::Dur;
 use dogwatch_core::time::moment::{Awake, Moment};
 use dogwatch_core::time::timer::Wakeup;
-use prompting::{Draft, Wanted};
+use prompting::{PendingPrompt, Wanted};
 use record::{Record, Retried};
 use rustix::process::Signal;
 use slots::Slots;
@@ -63,7 +63,7 @@ pub const CONTEXT_FILE: &str = "decisions.jsonl";
 const REST: Dur = Dur::from_secs(1);
 
 /// What is shown while a run goes on. It must not block: a stuck terminal must not stop supervision.
-pub trait Front {
+pub trait Reporter {
     /// Starts what the front needs. Called once, after the driver has taken the signals and before the run begins.
     fn begin(&mut self) -> io::Result<()> {
         Ok(())
@@ -98,7 +98,7 @@ pub struct Setup {
 
 pub struct Driver<'f> {
     run: Run,
-    front: &'f mut dyn Front,
+    front: &'f mut dyn Reporter,
     record: Record,
     /// The jobs that run, and the keepers.
     slots: Slots,
@@ -113,7 +113,7 @@ pub struct Driver<'f> {
     /// What it cannot look after has been told.
     coverage_told: bool,
     /// What is made ready for the sessions of open iterations.
-    drafts: BTreeMap<NodeIx, Draft>,
+    drafts: BTreeMap<NodeIx, PendingPrompt>,
     setup: Paths,
     inbox: Inbox,
     signals: SignalFd,
@@ -154,7 +154,7 @@ struct Paths {
 
 impl<'f> Driver<'f> {
     /// Must be called before any other thread exists: it takes the process's signals.
-    pub fn new(setup: Setup, front: &'f mut dyn Front) -> io::Result<Driver<'f>> {
+    pub fn new(setup: Setup, front: &'f mut dyn Reporter) -> io::Result<Driver<'f>> {
         // What is ignored stays so: HUP under nohup, INT of a shell script's background job.
         let mut taken = vec![Signal::INT, Signal::TERM, Signal::HUP, Signal::USR1, Signal::CONT];
         taken.retain(|signal| !ignores(*signal));

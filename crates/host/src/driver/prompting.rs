@@ -8,9 +8,9 @@ use crate::fs::pins;
 use crate::prompt::Ask;
 use crate::store::journal;
 use dogwatch_config::placeholders::CommandOutput;
-use dogwatch_core::record::event::{NodeState, Sight};
+use dogwatch_core::record::event::{InputDigest, NodeState};
 use dogwatch_core::record::ids::{Iteration, NodeIx};
-use dogwatch_core::run::decision::Brief;
+use dogwatch_core::run::decision::PromptContext;
 use dogwatch_core::run::input::Input;
 use dogwatch_core::run::job::Job;
 use sha2::{Digest, Sha256};
@@ -21,7 +21,7 @@ const DIGEST_BOUND: Duration = Duration::from_secs(2);
 
 /// Of an iteration that is open; forgotten when it closes.
 #[derive(Default)]
-pub(super) struct Draft {
+pub(super) struct PendingPrompt {
     pub outputs: Vec<CommandOutput>,
     pub prompt: String,
     /// Why there is no prompt: the session is not started.
@@ -32,11 +32,11 @@ pub(super) struct Draft {
 pub(super) struct Wanted {
     pub told: Vec<String>,
     pub sight: bool,
-    pub brief: Box<Brief>,
+    pub brief: Box<PromptContext>,
 }
 
 impl Driver<'_> {
-    pub(super) fn draft(&mut self, job: Job) -> &mut Draft {
+    pub(super) fn draft(&mut self, job: Job) -> &mut PendingPrompt {
         self.drafts.entry(job.node).or_default()
     }
 
@@ -96,7 +96,7 @@ impl Driver<'_> {
     }
 
     /// What the agent is about to see. If the work tree cannot be told in time, nothing is skipped.
-    fn sight(&mut self, node: NodeIx, key: &str) -> Option<Sight> {
+    fn sight(&mut self, node: NodeIx, key: &str) -> Option<InputDigest> {
         let digest = match self.own_tree(node) {
             Some(own) => Digester::new(&own, &outputs::own_files()).digest(DIGEST_BOUND),
             None => self.digester.digest(DIGEST_BOUND),
@@ -109,7 +109,7 @@ impl Driver<'_> {
                 return None;
             }
         };
-        Some(Sight { prompt: sha256(key), tree })
+        Some(InputDigest { prompt: sha256(key), tree })
     }
 }
 

@@ -3,7 +3,7 @@
 //!
 //! All of it follows the jobs that run, never the nodes that there are.
 
-use super::side::OpenDoor;
+use super::agent_channel::McpSession;
 use crate::fs::wake::PathWaker;
 use crate::process::keeper::Keeper;
 use crate::process::pump::Pump;
@@ -33,7 +33,7 @@ pub(super) struct Live {
     /// Changes in the work tree while it runs.
     pub workspace: Coalescer,
     /// A session may speak to us.
-    pub door: Option<OpenDoor>,
+    pub door: Option<McpSession>,
     /// Its command line, fit to be shown.
     pub argv: Vec<String>,
     /// Nothing but the main process was left when that exited.

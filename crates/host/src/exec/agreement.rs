@@ -101,7 +101,7 @@ fn in_exec(bytes: &[u8]) -> Option<StopReason> {
     hearing.flush(Awake(1));
     judged(hearing.take().into_iter().filter_map(|heard| match heard {
         Heard::Fact(fact) => Some(fact),
-        Heard::Strain(_) => None,
+        Heard::HealthIssue(_) => None,
     }))
 }
 

@@ -5,9 +5,9 @@ use dogwatch_agents::{Line, Reader, Splitter};
 use dogwatch_core::settings::ReaderName;
 use dogwatch_core::time::moment::Awake;
 use dogwatch_core::watch::Fact;
-use dogwatch_core::watch::health::Strain;
+use dogwatch_core::watch::health::HealthIssue;
 use dogwatch_core::watch::replay::{Feed, Input};
-use dogwatch_core::watch::sign::{Sign, Tally};
+use dogwatch_core::watch::sign::{Sign, Totals};
 use memchr::{memchr_iter, memrchr_iter};
 use std::time::Instant;
 
@@ -27,7 +27,7 @@ const REST: u32 = 8;
 /// What was heard, in its order.
 pub enum Heard {
     Fact(Fact),
-    Strain(Strain),
+    HealthIssue(HealthIssue),
 }
 
 /// Listens to both streams of one command.
@@ -42,7 +42,7 @@ pub struct Hearing {
     /// What the watchdog has not been told yet.
     facts: Vec<Fact>,
     /// What ails the agent, with the number of facts that come before it.
-    strains: Vec<(usize, Strain)>,
+    strains: Vec<(usize, HealthIssue)>,
     pub bytes: [u64; 2],
 }
 
@@ -73,11 +73,11 @@ impl Hearing {
         let mut heard = Vec::new();
         for (n, fact) in std::mem::take(&mut self.facts).into_iter().enumerate() {
             while let Some((_, strain)) = strains.next_if(|(before, _)| *before <= n) {
-                heard.push(Heard::Strain(strain));
+                heard.push(Heard::HealthIssue(strain));
             }
             heard.push(Heard::Fact(fact));
         }
-        heard.extend(strains.map(|(_, strain)| Heard::Strain(strain)));
+        heard.extend(strains.map(|(_, strain)| Heard::HealthIssue(strain)));
         heard
     }
 
@@ -174,7 +174,7 @@ impl Hearing {
     }
 
     /// Lines without an end count when there will be no more.
-    pub fn finish(&mut self, at: Awake) -> &Tally {
+    pub fn finish(&mut self, at: Awake) -> &Totals {
         for stream in [Stream::Stdout, Stream::Stderr] {
             let mut lines = std::mem::take(&mut self.lines[stream as usize]);
             lines.finish(|line| self.line(stream, line, at));
@@ -263,7 +263,7 @@ mod tests {
             Heard::Fact(Fact::Printed) => "printed",
             Heard::Fact(Fact::Observed(_)) => "progress",
             Heard::Fact(_) => "another fact",
-            Heard::Strain(_) => "retries",
+            Heard::HealthIssue(_) => "retries",
         });
         assert_eq!(
             words.collect::<Vec<_>>(),

@@ -22,7 +22,7 @@ use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use dogwatch_agents::Trail;
+use dogwatch_agents::SubagentLog;
 use dogwatch_core::record::event::{EndStep, EndedBy, Event, HumanEndedBy, SessionEnded};
 use dogwatch_core::run::owed::{KEEPER_END_BOUND, Looked, Owed};
 use dogwatch_core::settings::{ReaderName, WatchPolicy};
@@ -108,7 +108,7 @@ struct Exec {
     merged: bool,
     workspace: Option<PathWaker>,
     /// Where a known agent's CLI writes what its subagents do, until that is followed.
-    trail: Option<Trail>,
+    trail: Option<SubagentLog>,
     following: Option<Following>,
     signals: SignalFd,
     timer: Timer,
@@ -300,7 +300,7 @@ impl Exec {
         for heard in self.ears.heard() {
             match heard {
                 Heard::Fact(fact) => self.tell(fact),
-                Heard::Strain(strain) => {
+                Heard::HealthIssue(strain) => {
                     let told = self.watching.as_mut().and_then(|w| w.strained(clock::awake(), strain));
                     told.into_iter().for_each(|event| self.add(event));
                 }
@@ -428,7 +428,7 @@ impl Exec {
             Report::Refused { .. }
             | Report::Exited { alone: true, .. }
             | Report::Empty { .. }
-            | Report::Stands { .. } => self.owed = None,
+            | Report::Unkillable { .. } => self.owed = None,
             Report::Ready { .. } | Report::Exited { alone: false, .. } => {}
         }
         match report {
@@ -449,7 +449,7 @@ impl Exec {
                 let closed = self.ears.closed();
                 self.life.emptied(clock::awake(), closed, self.policy.leak);
             }
-            Report::Stands { left, .. } => {
+            Report::Unkillable { left, .. } => {
                 self.said.push(format!("{left} processes do not go, even by SIGKILL"));
                 self.life.give_up();
             }

@@ -3,14 +3,14 @@
 use dogwatch_core::record::event::Event;
 use dogwatch_core::settings::WatchPolicy;
 use dogwatch_core::time::moment::Awake;
-use dogwatch_core::watch::health::{Condition, Retrying, Strain};
-use dogwatch_core::watch::{Answer, Attend, Fact, Session, Verdict};
+use dogwatch_core::watch::health::{Health, HealthIssue, Retrying};
+use dogwatch_core::watch::{Answer, Fact, Monitor, Session, Verdict};
 
 use super::record::{iteration, node};
 
 pub struct Watching {
-    attend: Attend,
-    condition: Condition,
+    attend: Monitor,
+    condition: Health,
 }
 
 /// What follows from an answer.
@@ -23,8 +23,8 @@ pub struct Follows {
 
 impl Watching {
     pub fn new(policy: WatchPolicy, started: Awake, structured: bool) -> Watching {
-        let attend = Attend::new(policy, Session::new(started, structured));
-        Watching { attend, condition: Condition::default() }
+        let attend = Monitor::new(policy, Session::new(started, structured));
+        Watching { attend, condition: Health::default() }
     }
 
     /// The next moment at which the answer may change, or a sample is wanted.
@@ -58,17 +58,17 @@ impl Watching {
     }
 
     /// What ails the agent is written down when it begins.
-    pub fn strained(&mut self, now: Awake, strain: Strain) -> Option<Event> {
+    pub fn strained(&mut self, now: Awake, strain: HealthIssue) -> Option<Event> {
         if self.condition.knows(strain) {
             return None;
         }
         let (node, iteration) = (node(), iteration());
         Some(match strain {
-            Strain::Drifted => {
+            HealthIssue::Drifted => {
                 self.condition.drifted = true;
                 Event::AgentDrifted { node, iteration }
             }
-            Strain::Retrying { status, delay } => {
+            HealthIssue::Retrying { status, delay } => {
                 self.condition.retrying = Some(Retrying { since: now, status, delay });
                 Event::AgentRetrying { node, iteration, status, delay_s: delay }
             }

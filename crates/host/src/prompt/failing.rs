@@ -1,10 +1,10 @@
 //! What failed, in words for an agent: each check, how it ended, and the end of its output.
 
 use dogwatch_core::record::event::CheckResult;
-use dogwatch_core::run::decision::Brief;
+use dogwatch_core::run::decision::PromptContext;
 
 /// What `{{ checks.failed }}` stands for; nothing if nothing failed.
-pub(super) fn text(brief: &Brief) -> String {
+pub(super) fn text(brief: &PromptContext) -> String {
     let mut parts: Vec<String> = brief.failed.iter().map(one).collect();
     if !brief.tampered.is_empty() {
         parts.push(format!(
@@ -16,7 +16,7 @@ pub(super) fn text(brief: &Brief) -> String {
 }
 
 /// The same for a prompt that does not say where it goes.
-pub(super) fn block(brief: &Brief, text: &str) -> String {
+pub(super) fn block(brief: &PromptContext, text: &str) -> String {
     let of = brief.max_attempts.map(|max| format!(" of {max}")).unwrap_or_default();
     format!(
         "The work is done when all checks pass. This is attempt {}{of}. In the last one these did not:\n\n{text}",

@@ -11,7 +11,7 @@ use crate::prompt::recovery::{Artifact, Facts, Templates};
 use dogwatch_config::frontmatter;
 use dogwatch_config::placeholders::{CommandOutput, Values, asks_for_checks, expand};
 use dogwatch_core::record::ids::{Iteration, NodeIx};
-use dogwatch_core::run::decision::Brief;
+use dogwatch_core::run::decision::PromptContext;
 use dogwatch_core::run::input::Input;
 use dogwatch_core::settings::{NodePlan, PromptSource};
 use std::collections::BTreeMap;
@@ -56,7 +56,7 @@ pub struct Ask<'a> {
     pub outputs: &'a [CommandOutput],
     /// What people said.
     pub told: &'a [String],
-    pub brief: &'a Brief,
+    pub brief: &'a PromptContext,
     /// The last words of the session that had to be ended.
     pub last_output: &'a str,
     /// Files that the node's agents saved.

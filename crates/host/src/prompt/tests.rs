@@ -21,7 +21,7 @@ fn prompter() -> (tempfile::TempDir, Prompter) {
 }
 
 fn assemble(p: &mut Prompter, node: &NodePlan, iteration: u64, told: &[String]) -> Assembled {
-    assemble_with(p, node, iteration, told, &Brief::default())
+    assemble_with(p, node, iteration, told, &PromptContext::default())
 }
 
 fn assemble_with(
@@ -29,7 +29,7 @@ fn assemble_with(
     node: &NodePlan,
     iteration: u64,
     told: &[String],
-    brief: &Brief,
+    brief: &PromptContext,
 ) -> Assembled {
     let (ix, iteration) = (NodeIx(0), Iteration(iteration));
     p.assemble(&Ask { ix, node, iteration, outputs: &[], told, brief, last_output: "hm", artifacts: &[] })
@@ -149,10 +149,10 @@ fn failed(cmd: &str, tail: &str, truncated: bool) -> CheckResult {
     }
 }
 
-fn after_a_failure() -> Brief {
+fn after_a_failure() -> PromptContext {
     let failed =
         vec![failed("make test", "FAIL a\n<!-- ralph:state done -->\n", false), failed("lint", "", false)];
-    Brief { failed, attempt: 2, max_attempts: Some(6), ..Brief::default() }
+    PromptContext { failed, attempt: 2, max_attempts: Some(6), ..PromptContext::default() }
 }
 
 const FAILED: &str = "\
@@ -186,10 +186,10 @@ fn what_failed_stands_where_the_prompt_says() {
 #[test]
 fn changed_pins_and_cut_tails_are_told() {
     let (_dir, mut p) = prompter();
-    let brief = Brief {
+    let brief = PromptContext {
         failed: vec![failed("x", "end", true)],
         tampered: vec!["tests/a".into(), "tests/b".into()],
-        ..Brief::default()
+        ..PromptContext::default()
     };
     let text = assemble_with(&mut p, &node(), 1, &[], &brief).text;
     assert!(text.contains("; the end of its output:\n\n    end\n\n- files that"), "{text}");
@@ -212,7 +212,7 @@ fn after_a_hard_stop_the_template_holds_the_prompt() {
         attempt: 1,
         budget: 3,
     };
-    let brief = Brief { diagnosis: Some(diagnosis), ..after_a_failure() };
+    let brief = PromptContext { diagnosis: Some(diagnosis), ..after_a_failure() };
     let mut node = node();
     node.settings.recovery.template = Some("t".into());
     let asked = assemble_with(&mut p, &node, 2, &["be brief".into()], &brief);

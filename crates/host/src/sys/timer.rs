@@ -12,7 +12,7 @@ use rustix::time::{
 /// Which clock a timer follows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Clock {
-    /// Stands still while the host is suspended (CLOCK_MONOTONIC).
+    /// Unkillable still while the host is suspended (CLOCK_MONOTONIC).
     Awake,
     /// Goes on in suspend; the timer fires when the host wakes (CLOCK_BOOTTIME).
     Boot,

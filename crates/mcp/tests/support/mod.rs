@@ -5,7 +5,7 @@ pub mod http;
 pub mod remote_server;
 
 use dogwatch_core::record::ids::{Iteration, NodeName, RunId};
-use dogwatch_core::run::agent_channel::Letter;
+use dogwatch_core::run::agent_channel::AgentRequest;
 use dogwatch_core::settings::{McpPlace, McpServer};
 use dogwatch_core::time::dur::Dur;
 use dogwatch_core::time::moment::Wall;
@@ -29,7 +29,7 @@ pub fn runtime() -> tokio::runtime::Runtime {
 /// The run's end of the socket: records every request and answers it.
 #[derive(Clone, Default)]
 pub struct FakeRun {
-    pub letters: Arc<Mutex<Vec<Letter>>>,
+    pub letters: Arc<Mutex<Vec<AgentRequest>>>,
     pub keys: Arc<Mutex<Vec<String>>>,
     /// Whether to answer that the session is over.
     pub over: Arc<Mutex<bool>>,
@@ -77,7 +77,7 @@ impl FakeRun {
             }
             let mut body = vec![0; length];
             stream.read_exact(&mut body).await.ok()?;
-            let letter: Letter = serde_json::from_slice(&body).ok()?;
+            let letter: AgentRequest = serde_json::from_slice(&body).ok()?;
             let said = serde_json::to_value(&letter.said).unwrap();
             self.letters.lock().unwrap().push(letter);
             if *self.over.lock().unwrap() {

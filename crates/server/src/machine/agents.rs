@@ -5,8 +5,8 @@
 
 use super::routes::{Asked, Machine};
 use super::stream::{Caller, Out};
-use crate::door::Cut;
 use crate::events::{GREETING, Pieces};
+use crate::listener::Cut;
 use crate::refusal::Refusal;
 use crate::routes::{Answer, answer, json, object, read_body, read_json, wants_sse};
 use axum::body::Body;

@@ -125,7 +125,7 @@ mod tests {
 
     #[test]
     fn a_directory_is_watched_while_somebody_reads_and_no_longer() {
-        let runtime = crate::door::runtime().expect("a runtime");
+        let runtime = crate::listener::runtime().expect("a runtime");
         let dir = tempfile::tempdir().expect("a directory");
         runtime.block_on(async {
             let hub = Arc::new(Hub::default());
@@ -145,7 +145,7 @@ mod tests {
 
     #[test]
     fn who_reads_in_a_directory_that_goes_away_is_told() {
-        let runtime = crate::door::runtime().expect("a runtime");
+        let runtime = crate::listener::runtime().expect("a runtime");
         let dir = tempfile::tempdir().expect("a directory");
         runtime.block_on(async {
             let hub = Arc::new(Hub::default());

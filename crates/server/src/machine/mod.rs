@@ -27,7 +27,7 @@ mod steer;
 mod stream;
 mod table;
 
-use crate::door::{Limits, Served, let_in, runtime};
+use crate::listener::{Limits, Served, let_in, runtime};
 use agents::Agents;
 use axum::middleware;
 use dogwatch_core::settings::WatchPolicy;

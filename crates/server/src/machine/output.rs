@@ -2,8 +2,8 @@
 //! finds in it, it shows and does not run.
 
 use super::stream::{Out, Pace};
-use crate::door::Cut;
 use crate::events::Pieces;
+use crate::listener::Cut;
 use crate::refusal::Refusal;
 use axum::body::Body;
 use axum::http::StatusCode;

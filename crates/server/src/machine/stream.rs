@@ -4,8 +4,8 @@
 //! take stock anew and is cut off; who takes nothing at all is cut off.
 
 use super::hub::Interest;
-use crate::door::Cut;
 use crate::events::{GREETING, Pieces, Wanted};
+use crate::listener::Cut;
 use crate::tail::Tail;
 use bytes::Bytes;
 use dogwatch_host::store::registry;
@@ -196,7 +196,7 @@ mod tests {
 
     #[test]
     fn who_takes_nothing_is_cut_off_and_who_takes_their_time_is_not() {
-        crate::door::runtime().expect("a runtime").block_on(async {
+        crate::listener::runtime().expect("a runtime").block_on(async {
             let (to, mut pieces) = mpsc::channel(1);
             let pace = Pace { stalled: Duration::from_millis(20), ..Pace::default() };
             let cut = Cut::default();

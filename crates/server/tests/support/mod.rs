@@ -9,7 +9,7 @@ use dogwatch_core::record::view::View;
 use dogwatch_core::time::dur::Dur;
 use dogwatch_core::time::moment::Moment;
 use dogwatch_host::store::journal::Journal;
-use dogwatch_server::{Busy, Client, Desk, Limits, Request, Served, serve_within, socket_path, watch};
+use dogwatch_server::{Busy, Client, Limits, Request, RunHandle, Served, serve_within, socket_path, watch};
 use dogwatch_sim::plan;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -28,7 +28,7 @@ pub struct FakeDesk {
     pub written: watch::Sender<u64>,
 }
 
-impl Desk for FakeDesk {
+impl RunHandle for FakeDesk {
     fn view(&self) -> Option<View> {
         self.view.lock().expect("not poisoned").clone()
     }

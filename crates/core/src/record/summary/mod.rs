@@ -23,7 +23,7 @@ use std::fmt;
 
 /// A run, told.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Story {
+pub struct RunSummary {
     pub view: View,
     pub timeline: Ends<Row>,
     pub verdicts: Ends<Judged>,
@@ -216,9 +216,9 @@ pub struct Waits {
     pub woken: u64,
 }
 
-impl Story {
-    pub fn fold<'a>(events: impl IntoIterator<Item = &'a Recorded>) -> Story {
-        let mut story = Story::default();
+impl RunSummary {
+    pub fn fold<'a>(events: impl IntoIterator<Item = &'a Recorded>) -> RunSummary {
+        let mut story = RunSummary::default();
         for event in events {
             story.apply(event);
         }

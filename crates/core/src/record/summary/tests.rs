@@ -40,8 +40,8 @@ impl Book {
         self.add(Event::WaitEnded { node: node(), by })
     }
 
-    fn story(&self) -> Story {
-        Story::fold(&self.events)
+    fn story(&self) -> RunSummary {
+        RunSummary::fold(&self.events)
     }
 }
 

@@ -7,12 +7,12 @@ use crate::record::ids::{Iteration, NodeName};
 use crate::run::attempts::{Attempts, Recoveries};
 use crate::run::circuit::Failures;
 use crate::run::ending::Ending;
-use crate::run::idle::{MAX_OWN_WAKES, Spell};
+use crate::run::idle::{IdleStreak, MAX_OWN_WAKES};
 use crate::time::dur::Dur;
 use crate::time::moment::{Awake, Boot, Moment, Wall};
 use crate::time::watched::WatchedTime;
 use crate::watch::Channel;
-use crate::watch::health::Condition;
+use crate::watch::health::Health;
 use crate::watch::sign::LimitKind;
 
 impl NodeView {
@@ -25,7 +25,7 @@ impl NodeView {
             counts: Counts::default(),
             doing: Doing::Nothing,
             failures: Failures::default(),
-            spell: Spell::default(),
+            spell: IdleStreak::default(),
             attempts: Attempts::default(),
             recovery: Recoveries::default(),
             time_before: Dur::ZERO,
@@ -44,7 +44,7 @@ impl NodeView {
             using: Usage::default(),
             charged: (None, Used::default()),
             refusals: 0,
-            condition: Condition::default(),
+            condition: Health::default(),
             last_session: None,
             last_end: None,
             last_ending: None,
@@ -142,7 +142,7 @@ impl NodeView {
             self.charged = (s.session.clone(), Used::default());
         }
         self.charged.1.add(s);
-        self.condition = Condition::default();
+        self.condition = Health::default();
         self.last_session = Some(s.clone());
         self.doing = Doing::Preparing;
     }
@@ -152,7 +152,7 @@ impl NodeView {
         self.counts.completed += 1;
         self.failures.clear();
         self.recovery.refill();
-        self.spell = Spell::default();
+        self.spell = IdleStreak::default();
         self.over(end, Ending::Completed);
     }
 
@@ -173,7 +173,7 @@ impl NodeView {
         self.counts.iterations += 1;
         self.counts.failed += 1;
         self.failures.add(at, end.fingerprint.as_deref().unwrap_or(""), self.session);
-        self.spell = Spell::default();
+        self.spell = IdleStreak::default();
         self.over(end, ending);
     }
 
@@ -188,7 +188,7 @@ impl NodeView {
     pub(super) fn timed_out(&mut self, end: &IterationEnd) {
         self.counts.iterations += 1;
         self.counts.timed_out += 1;
-        self.spell = Spell::default();
+        self.spell = IdleStreak::default();
         let refused = self.recovery.last.as_ref().is_some_and(|stopped| stopped.refused.is_some());
         let refusals = if refused { self.refusals.saturating_add(1) } else { 0 };
         self.over(end, Ending::TimedOut);

@@ -118,8 +118,8 @@ impl Node {
     /// Limits a snapshot that has not started when the run is asked to stop: on a full disk it may never start.
     pub(super) fn bound_snapshot(&self, cx: &mut Cx) {
         let at = Deadline::Awake(cx.now.awake.plus(SNAPSHOT_BOUND));
-        if !cx.timers.is_set(Timer::Errand(self.ix)) {
-            cx.timers.set(Timer::Errand(self.ix), at);
+        if !cx.timers.is_set(Timer::PrepJob(self.ix)) {
+            cx.timers.set(Timer::PrepJob(self.ix), at);
         }
     }
 

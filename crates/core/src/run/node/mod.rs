@@ -10,7 +10,8 @@ use super::tree::Tree;
 use super::wait::Wait;
 use super::watching::{Watching, is_progress, record_ceiling, strained};
 use crate::record::event::{
-    Cause, CommandFinished, EndedBy, Event, Observation, Pin, Report, Sight, Usage, WaitEndedBy, WaitWhy,
+    Cause, CommandFinished, EndedBy, Event, InputDigest, Observation, Pin, Report, Usage, WaitEndedBy,
+    WaitWhy,
 };
 use crate::record::ids::{Iteration, NodeIx};
 use crate::record::view::NodeView;
@@ -21,7 +22,7 @@ use crate::settings::{CommandPlan, NO_PENDING_TASKS};
 use crate::time::dur::Dur;
 use crate::time::moment::Awake;
 use crate::time::timer::{Deadline, Timer};
-use crate::watch::health::Strain;
+use crate::watch::health::HealthIssue;
 use crate::watch::{self, StopReason};
 use checking::Checking;
 use std::cmp::Ordering;
@@ -50,7 +51,7 @@ pub(super) struct Node {
 enum Phase {
     Resting,
     /// A command or the gate runs.
-    Errand(Tree),
+    PrepJob(Tree),
     Prompting,
     Session(Tree, Option<Box<Watching>>),
     /// A snapshot of the work tree is being taken.
@@ -108,7 +109,7 @@ pub(super) enum Fact {
     KeeperSeen { stopped: bool },
     Observed(Observation),
     Noted(watch::Fact),
-    Strained(Strain),
+    Strained(HealthIssue),
     Reported(Box<Report>),
     Used(Usage),
     ResultSeen,
@@ -125,7 +126,7 @@ pub(super) enum Fact {
 pub(super) struct Prompt {
     pub bytes: u64,
     pub sha256: String,
-    pub sight: Option<Sight>,
+    pub sight: Option<InputDigest>,
 }
 
 impl Node {
@@ -156,7 +157,7 @@ impl Node {
     pub fn is_working(&self) -> bool {
         match self.phase {
             Phase::Resting | Phase::Waiting(_) => false,
-            Phase::Errand(_)
+            Phase::PrepJob(_)
             | Phase::Prompting
             | Phase::Session(..)
             | Phase::Keeping(..)
@@ -176,7 +177,7 @@ impl Node {
         match &self.phase {
             Phase::Waiting(wait) => Some(wait.why()),
             Phase::Resting
-            | Phase::Errand(_)
+            | Phase::PrepJob(_)
             | Phase::Prompting
             | Phase::Session(..)
             | Phase::Keeping(..)
@@ -188,7 +189,7 @@ impl Node {
 
     fn tree(&self) -> Option<&Tree> {
         match &self.phase {
-            Phase::Errand(tree)
+            Phase::PrepJob(tree)
             | Phase::Session(tree, _)
             | Phase::Keeping(tree, _)
             | Phase::Arranging(tree) => Some(tree),
@@ -282,7 +283,7 @@ impl Node {
             Phase::Session(tree, Some(watching)) => watching.judge(cx, ix, tree),
             Phase::Session(_, None)
             | Phase::Resting
-            | Phase::Errand(_)
+            | Phase::PrepJob(_)
             | Phase::Prompting
             | Phase::Arranging(_)
             | Phase::Pinning(_)
@@ -322,9 +323,9 @@ impl Node {
             Fact::Started { .. } if tree.job.kind != JobKind::Session => {
                 tree.started(cx);
                 let timeout = errand_timeout(cx, tree.job);
-                cx.timers.set(Timer::Errand(ix), Deadline::Awake(cx.now.awake.plus(timeout)));
+                cx.timers.set(Timer::PrepJob(ix), Deadline::Awake(cx.now.awake.plus(timeout)));
             }
-            Fact::Due(Timer::Errand(_)) => tree.end(cx, EndedBy::Watchdog),
+            Fact::Due(Timer::PrepJob(_)) => tree.end(cx, EndedBy::Watchdog),
             other => return Some(other),
         }
         None
@@ -332,11 +333,11 @@ impl Node {
 
     fn go_on(&mut self, cx: &mut Cx, fact: Fact) -> Turn {
         match (&mut self.phase, fact) {
-            (Phase::Errand(_), Fact::Refused { error }) => {
+            (Phase::PrepJob(_), Fact::Refused { error }) => {
                 cx.trouble("command_not_started", error);
                 self.errand_over(cx, &JobReport::default())
             }
-            (Phase::Errand(_), Fact::Ended(report)) => self.errand_over(cx, &report),
+            (Phase::PrepJob(_), Fact::Ended(report)) => self.errand_over(cx, &report),
             (Phase::Keeping(..), Fact::Refused { error }) => {
                 self.kept(cx, Some(Snapshot::Failed { why: error }))
             }
@@ -417,7 +418,7 @@ impl Node {
             }
             // What cannot be in this phase is late or foreign, and harmless.
             (
-                Phase::Errand(_)
+                Phase::PrepJob(_)
                 | Phase::Keeping(..)
                 | Phase::Session(..)
                 | Phase::Arranging(_)
@@ -438,7 +439,7 @@ impl Node {
             Ordering::Equal if settings.work_when.is_some() => JobKind::Gate,
             Ordering::Equal | Ordering::Less => return self.ask_for_prompt(cx),
         };
-        self.phase = Phase::Errand(Tree::start(cx, Job { node: self.ix, iteration: self.iteration, kind }));
+        self.phase = Phase::PrepJob(Tree::start(cx, Job { node: self.ix, iteration: self.iteration, kind }));
     }
 
     fn ask_for_prompt(&mut self, cx: &mut Cx) {
@@ -456,7 +457,7 @@ impl Node {
     }
 
     fn errand_over(&mut self, cx: &mut Cx, report: &JobReport) -> Turn {
-        let Phase::Errand(tree) = &self.phase else { return Turn::Stay };
+        let Phase::PrepJob(tree) = &self.phase else { return Turn::Stay };
         let (kind, exit, timed_out) =
             (tree.job.kind, tree.exit(), tree.ended_by() == Some(EndedBy::Watchdog));
         let lasted = tree.lasted(cx);
@@ -555,7 +556,7 @@ fn refused(error: String) -> Fact {
 /// The tree of the iteration itself; a wait looks after its probe alone.
 fn own_tree(phase: &mut Phase) -> Option<&mut Tree> {
     match phase {
-        Phase::Errand(tree) | Phase::Session(tree, _) | Phase::Keeping(tree, _) | Phase::Arranging(tree) => {
+        Phase::PrepJob(tree) | Phase::Session(tree, _) | Phase::Keeping(tree, _) | Phase::Arranging(tree) => {
             Some(tree)
         }
         Phase::Checking(checking) => Some(&mut checking.tree),
@@ -573,7 +574,7 @@ pub(super) fn clear_job_timers(cx: &mut Cx, ix: NodeIx) {
 
 /// The main process is gone: how long it may last is no question any more.
 pub(super) fn clear_limits(cx: &mut Cx, ix: NodeIx) {
-    cx.timers.clear(Timer::Errand(ix));
+    cx.timers.clear(Timer::PrepJob(ix));
     cx.timers.clear(Timer::Watch(ix));
     cx.timers.clear(Timer::Result(ix));
 }

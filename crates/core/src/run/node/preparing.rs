@@ -6,7 +6,7 @@ use super::super::cx::Cx;
 use super::super::tree::Tree;
 use super::{Node, Phase, Turn, clear_job_timers};
 use crate::record::event::{Cause, Event, Pin};
-use crate::run::decision::{Brief, Decision, Diagnosis};
+use crate::run::decision::{Decision, Diagnosis, PromptContext};
 use crate::run::job::{Job, JobKind, Worktree};
 use crate::settings::CheckPolicy;
 
@@ -73,7 +73,7 @@ impl Node {
     }
 
     /// What went before that the agent should know.
-    pub(super) fn brief(&self, cx: &Cx) -> Brief {
+    pub(super) fn brief(&self, cx: &Cx) -> PromptContext {
         let (view, settings) = (cx.view.node(self.ix), cx.settings(self.ix));
         let CheckPolicy { commands, .. } = &settings.checks;
         let diagnosis =
@@ -87,7 +87,7 @@ impl Node {
                 attempt: view.recovery.used,
                 budget: settings.recovery.budget,
             });
-        Brief {
+        PromptContext {
             failed: view.attempts.failing().cloned().collect(),
             tampered: view.attempts.tampered.clone(),
             attempt: if commands.is_empty() { self.iteration.0 } else { view.attempts.count + 1 },

@@ -4,7 +4,7 @@ use crate::record::event::Observation;
 use crate::run::agent_channel::HEARTBEAT_TOOL;
 use crate::time::moment::Awake;
 use crate::watch::coalesce::Coalescer;
-use crate::watch::sign::{Heartbeats, Sign, Tally};
+use crate::watch::sign::{Heartbeats, Sign, Totals};
 use crate::watch::{Channel, Fact};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -72,7 +72,7 @@ pub struct Feed {
     subagents: BTreeSet<String>,
     heartbeats: Heartbeats,
     cpu_ms: u64,
-    pub tally: Tally,
+    pub tally: Totals,
 }
 
 impl Feed {
@@ -88,7 +88,7 @@ impl Feed {
             subagents: BTreeSet::new(),
             heartbeats: Heartbeats::default(),
             cpu_ms: 0,
-            tally: Tally::default(),
+            tally: Totals::default(),
         }
     }
 

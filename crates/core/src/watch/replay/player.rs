@@ -9,7 +9,7 @@ use crate::run::ending::{Ending, Facts, judge};
 use crate::run::job::{Exit, Marker};
 use crate::settings::WatchPolicy;
 use crate::time::moment::Awake;
-use crate::watch::sign::{Sign, Tally};
+use crate::watch::sign::{Sign, Totals};
 use crate::watch::{Fact, Session, Watch};
 
 /// When the watchdog is asked, besides at every singly passed fact.
@@ -77,7 +77,7 @@ impl Player {
     }
 
     /// The sum of the agent's signs so far.
-    pub fn tally(&self) -> &Tally {
+    pub fn tally(&self) -> &Totals {
         &self.feed.tally
     }
 

@@ -1,7 +1,7 @@
 //! The way to the files: directories on it are watched, files at its end are read as they grow.
 
 use super::tail::Tail;
-use dogwatch_agents::{Entry, Trail};
+use dogwatch_agents::{Entry, SubagentLog};
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags};
 use rustix::io::Errno;
 use std::collections::{BTreeMap, HashMap};
@@ -26,7 +26,7 @@ const BUFFER: usize = 16 * 1024;
 const MAX_ROUNDS: usize = 64;
 
 pub struct Follower {
-    trail: Trail,
+    trail: SubagentLog,
     inotify: OwnedFd,
     /// How deep below the trail's root each watched directory lies.
     dirs: HashMap<i32, (PathBuf, usize)>,
@@ -47,7 +47,7 @@ struct Happened {
 }
 
 impl Follower {
-    pub fn new(trail: Trail) -> io::Result<Follower> {
+    pub fn new(trail: SubagentLog) -> io::Result<Follower> {
         let inotify = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC)?;
         Ok(Follower {
             trail,

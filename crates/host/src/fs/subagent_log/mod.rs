@@ -1,6 +1,6 @@
 //! What subagents do where their agent's stdout says nothing of it: the files that its CLI writes are followed.
 //!
-//! Where these files are and what a line means, `dogwatch_agents::Trail` knows; here directories are watched and files
+//! Where these files are and what a line means, `dogwatch_agents::SubagentLog` knows; here directories are watched and files
 //! read. One thread per session, begun when the stream has told the session's id, sleeps in `poll` on inotify and a
 //! bell; whoever is about to judge looks himself first (`Following::look`), so that nothing that is written by then
 //! is missed because a thread was slow. A file is taken for evidence only from the moment of its creation on, a shared
@@ -10,7 +10,7 @@
 mod follow;
 mod tail;
 
-use dogwatch_agents::Trail;
+use dogwatch_agents::SubagentLog;
 use dogwatch_core::settings::ReaderName;
 use follow::Follower;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
@@ -20,8 +20,8 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The trail of an agent that is started by us, so in our environment.
-pub fn of(name: ReaderName, work_dir: &Path) -> Option<Trail> {
-    Trail::new(name, work_dir.to_str()?, |var| std::env::var(var).ok())
+pub fn of(name: ReaderName, work_dir: &Path) -> Option<SubagentLog> {
+    SubagentLog::new(name, work_dir.to_str()?, |var| std::env::var(var).ok())
 }
 
 /// What is told: so many signs that a subagent did something.
@@ -41,7 +41,7 @@ struct Shared {
 impl Following {
     /// Follows the trail of the session with this id. `tell` is called from the thread, and from `look`.
     pub fn start(
-        mut trail: Trail,
+        mut trail: SubagentLog,
         session: &str,
         tell: impl Fn(u64) + Send + Sync + 'static,
     ) -> Option<Following> {

@@ -1,6 +1,6 @@
 //! The end of one file, as it grows.
 
-use dogwatch_agents::{MAX_TRAIL_LINE, Reading, Splitter, Trail};
+use dogwatch_agents::{MAX_SUBAGENT_LOG_LINE, Reading, Splitter, SubagentLog};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, fstat, open, statat};
 use std::fs::File;
 use std::io;
@@ -34,19 +34,19 @@ impl Tail {
         Ok(Tail {
             file: File::from(fd),
             offset,
-            lines: Splitter::with_max(MAX_TRAIL_LINE),
+            lines: Splitter::with_max(MAX_SUBAGENT_LOG_LINE),
             reading: Reading::default(),
         })
     }
 
     /// Reads what was appended; answers how many lines of it show a subagent at work.
-    pub fn read(&mut self, trail: &mut Trail, buffer: &mut Vec<u8>) -> u64 {
+    pub fn read(&mut self, trail: &mut SubagentLog, buffer: &mut Vec<u8>) -> u64 {
         buffer.resize(CHUNK, 0);
         let size = self.file.metadata().map_or(0, |meta| meta.len());
         if size < self.offset {
             // It was cut off: what is in it now is not new.
             self.offset = size;
-            self.lines = Splitter::with_max(MAX_TRAIL_LINE);
+            self.lines = Splitter::with_max(MAX_SUBAGENT_LOG_LINE);
         }
         if size - self.offset > MAX_GROWTH {
             self.offset = size - MAX_GROWTH;

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal, WaitOptions, waitpid};
 
-use super::kin::{Held, Stat, kill_below, own_children, stat_of};
+use super::descendants::{Held, Stat, kill_below, own_children, stat_of};
 
 /// How long adopted processes are killed before they count as unkillable.
 const ADOPTED_BOUND: Duration = Duration::from_secs(5);

@@ -13,7 +13,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 use dogwatch_core::run::owed::{Looked, Owed, Seen};
 
 use super::adopted::{self, Ended};
-use super::kin::stat_of;
+use super::descendants::stat_of;
 use super::link::{Link, Received};
 use super::order::{Order, Report};
 use super::{ARGUMENT, NAME, wire};

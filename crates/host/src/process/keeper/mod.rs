@@ -11,7 +11,7 @@
 //!
 //! One job at a time. The life of a job, as reports: `Started` (or `Refused`) → `Exited` → `Empty`,
 //! the last only when asked for by `Sweep` or `Kill`; each of these orders is answered by an `Empty`,
-//! at once if nothing is left. `Stands` may come before it. A job is refused (EBUSY) while the tree of
+//! at once if nothing is left. `Unkillable` may come before it. A job is refused (EBUSY) while the tree of
 //! the one before is not empty. A refused job has no tree and is not to be swept; the orders that end
 //! speak of the last job that started, and before the first one they mean nothing.
 //!
@@ -19,8 +19,8 @@
 //! signals its own descendants only, and never a process that it has not proven to be one.
 
 mod adopted;
+mod descendants;
 mod handle;
-mod kin;
 mod link;
 mod order;
 mod process;
@@ -30,8 +30,8 @@ mod tree;
 mod wire;
 
 pub use adopted::{Ended, end_all as end_adopted};
+pub(crate) use descendants::stat_of;
 pub use handle::{Keeper, KeeperLost, is_lost};
-pub(crate) use kin::stat_of;
 pub use order::{EnvChange, Order, Remnant, Report, StartOrder};
 pub use process::main;
 pub use stale::release as release_stale;
@@ -51,7 +51,7 @@ pub const MAX_FRAME: usize = 4 * 1024 * 1024;
 /// The most descriptors that the keeper keeps open for the supervisor.
 pub const MAX_HELD: usize = 8;
 
-/// How many of the processes that stand are named in [`Report::Stands`].
+/// How many of the processes that stand are named in [`Report::Unkillable`].
 pub const MAX_REMNANTS: usize = 16;
 
 /// How long the tree has between TERM and KILL when the supervisor is gone.

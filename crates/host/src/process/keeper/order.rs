@@ -62,7 +62,7 @@ pub enum Report {
     Empty { job: u64, killed: u64 },
     /// Something outlived five seconds of SIGKILL (a hung disk, another user's process). The keeper goes
     /// on trying and reports `Empty` when it has gone. `left` counts all, `detail` names the first.
-    Stands { job: u64, left: u64, detail: Vec<Remnant> },
+    Unkillable { job: u64, left: u64, detail: Vec<Remnant> },
 }
 
 /// A process that does not go.

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 
-use super::kin::{Held, kill_below, stat_of};
+use super::descendants::{Held, kill_below, stat_of};
 
 /// A stopped keeper is only continued before this; after it, what could stop the keeper again is killed first.
 const STALE_PATIENCE: Duration = Duration::from_secs(2);

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process_group};
 
-use super::kin::Kin;
+use super::descendants::Descendants;
 use super::order::Report;
 use crate::sys::{Gone, Waited, wait_any};
 
@@ -52,14 +52,14 @@ struct Job {
 
 #[derive(Debug)]
 pub struct Tree {
-    kin: Kin,
+    kin: Descendants,
     phase: Phase,
     job: Option<Job>,
 }
 
 impl Tree {
     pub fn new() -> Self {
-        Self { kin: Kin::new(), phase: Phase::Nothing, job: None }
+        Self { kin: Descendants::new(), phase: Phase::Nothing, job: None }
     }
 
     /// Proven: `waitpid` has said that there is no child, and none was started since.
@@ -218,7 +218,7 @@ impl Tree {
         }
         if let Some(job) = &self.job {
             let (left, detail) = self.kin.remnants();
-            reports.push(Report::Stands { job: job.id, left, detail });
+            reports.push(Report::Unkillable { job: job.id, left, detail });
         }
     }
 }

@@ -195,7 +195,7 @@ pub fn encode_report(report: &Report) -> Vec<u8> {
             out.byte(EXITED).number(*job).byte(kind).signed(value).span(*cpu).byte(u8::from(*alone))
         }
         Report::Empty { job, killed } => out.byte(EMPTY).number(*job).number(*killed),
-        Report::Stands { job, left, detail } => {
+        Report::Unkillable { job, left, detail } => {
             let out = out.byte(STANDS).number(*job).number(*left).count(detail.len());
             detail.iter().fold(out, |out, remnant| {
                 let state = u64::from(u32::from(remnant.state));
@@ -216,7 +216,7 @@ pub fn decode_report(body: &[u8]) -> Result<Report, Garbage> {
         EMPTY => Report::Empty { job: input.number()?, killed: input.number()? },
         STANDS => {
             let (job, left) = (input.number()?, input.number()?);
-            Report::Stands { job, left, detail: input.list(decode_remnant)? }
+            Report::Unkillable { job, left, detail: input.list(decode_remnant)? }
         }
         _ => return Err(Garbage),
     };
@@ -253,7 +253,7 @@ mod tests {
             Report::Exited { job: 3, how: HowEnded::Code(255), cpu, alone: true },
             Report::Exited { job: 3, how: HowEnded::Signal(9), cpu, alone: false },
             Report::Empty { job: 4, killed: 5 },
-            Report::Stands { job: 6, left: 7, detail: vec![remnant.clone(), remnant] },
+            Report::Unkillable { job: 6, left: 7, detail: vec![remnant.clone(), remnant] },
         ]
     }
 

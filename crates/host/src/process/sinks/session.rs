@@ -5,7 +5,7 @@ use crate::clock;
 use crate::driver::inbox::{Inbox, Mail};
 use crate::fs::subagent_log::Following;
 use dogwatch_agents::limits::from_exit;
-use dogwatch_agents::{Reader, Splitter, Trail, last_marker};
+use dogwatch_agents::{Reader, Splitter, SubagentLog, last_marker};
 use dogwatch_core::record::event::{Observation, Usage};
 use dogwatch_core::run::input::Input;
 use dogwatch_core::run::job::{Exit, Job, JobReport};
@@ -13,7 +13,7 @@ use dogwatch_core::settings::ReaderName;
 use dogwatch_core::text::{clip, printable_bytes};
 use dogwatch_core::time::moment::{Awake, Wall};
 use dogwatch_core::watch::coalesce::Coalescer;
-use dogwatch_core::watch::health::Strain;
+use dogwatch_core::watch::health::HealthIssue;
 use dogwatch_core::watch::replay::{Feed, Input as Happened};
 use dogwatch_core::watch::sign::{ResetsAt, Sign};
 use dogwatch_core::watch::{Channel, Fact};
@@ -52,7 +52,7 @@ enum Stream {
 /// Where the agent's CLI writes what its subagents do: followed once the stream has told the session's id.
 enum Subagents {
     Nowhere,
-    Unknown(Trail),
+    Unknown(SubagentLog),
     Followed(Following),
 }
 
@@ -83,7 +83,7 @@ struct Meaning {
     /// Facts and observations that were not posted yet, in the order of the lines.
     facts: Vec<Fact>,
     /// What ails the agent, with the number of facts that come before it.
-    strains: Vec<(usize, Strain)>,
+    strains: Vec<(usize, HealthIssue)>,
     used: bool,
     result: bool,
     last_error_line: Vec<u8>,
@@ -249,7 +249,7 @@ impl SessionSink {
     }
 
     /// What the agent's CLI writes about its subagents counts too; this is the way to it.
-    pub fn following(mut self, trail: Option<Trail>) -> SessionSink {
+    pub fn following(mut self, trail: Option<SubagentLog>) -> SessionSink {
         self.subagents = trail.map_or(Subagents::Nowhere, Subagents::Unknown);
         self
     }

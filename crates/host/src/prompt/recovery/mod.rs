@@ -5,7 +5,7 @@
 
 use crate::prompt::read_at_most;
 use dogwatch_core::record::event::CheckResult;
-use dogwatch_core::run::decision::{Brief, Diagnosis};
+use dogwatch_core::run::decision::{Diagnosis, PromptContext};
 use dogwatch_core::run::input::Input;
 use minijinja::value::Serde;
 use minijinja::{AutoEscape, Environment, UndefinedBehavior, Value};
@@ -35,7 +35,7 @@ pub struct Templates {
 /// What a template can speak of.
 pub struct Facts<'a> {
     pub prompt: &'a str,
-    pub brief: &'a Brief,
+    pub brief: &'a PromptContext,
     pub diagnosis: &'a Diagnosis,
     pub last_output: &'a str,
     pub artifacts: &'a [Artifact],

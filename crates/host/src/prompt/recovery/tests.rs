@@ -19,7 +19,7 @@ fn diagnosis(class: Class) -> Diagnosis {
     }
 }
 
-fn brief() -> Brief {
+fn brief() -> PromptContext {
     let failed = CheckResult {
         cmd: "cargo test".into(),
         rc: 101,
@@ -30,7 +30,7 @@ fn brief() -> Brief {
         flaky: false,
         first_rc: None,
     };
-    Brief { failed: vec![failed], ..Brief::default() }
+    PromptContext { failed: vec![failed], ..PromptContext::default() }
 }
 
 fn rendered(template: &str) -> Result<String, String> {

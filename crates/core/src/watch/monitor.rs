@@ -13,16 +13,16 @@ const DEFERRAL_PERIOD: Dur = Dur::from_secs(30);
 
 /// A watch with somebody who attends to it.
 #[derive(Clone, Debug)]
-pub struct Attend {
+pub struct Monitor {
     watch: Watch,
     deferrals: Vec<(Channel, Awake)>,
     /// A sample was last asked for at this moment of silence; its answer comes as a fact.
     sampled_at: Option<Awake>,
 }
 
-impl Attend {
-    pub fn new(policy: WatchPolicy, session: Session) -> Attend {
-        Attend { watch: Watch::new(policy, session), deferrals: Vec::new(), sampled_at: None }
+impl Monitor {
+    pub fn new(policy: WatchPolicy, session: Session) -> Monitor {
+        Monitor { watch: Watch::new(policy, session), deferrals: Vec::new(), sampled_at: None }
     }
 
     pub fn watch(&self) -> &Watch {
@@ -104,8 +104,8 @@ mod tests {
     use crate::record::event::Observation;
     use crate::settings::Profile;
 
-    fn attend() -> Attend {
-        Attend::new(WatchPolicy::of(Profile::Quick), Session::new(Awake(0), true))
+    fn attend() -> Monitor {
+        Monitor::new(WatchPolicy::of(Profile::Quick), Session::new(Awake(0), true))
     }
 
     fn changed(at: u64) -> Fact {

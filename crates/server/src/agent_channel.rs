@@ -10,7 +10,7 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::http::header::{AUTHORIZATION, CONTENT_TYPE};
 use axum::http::{self, HeaderMap, StatusCode};
-use dogwatch_core::run::agent_channel::{self, Letter};
+use dogwatch_core::run::agent_channel::{self as channel, AgentRequest};
 use dogwatch_host::driver::inbox::{NotHeard, Reply};
 use std::time::Duration;
 use tokio::sync::oneshot;
@@ -27,11 +27,11 @@ pub(crate) async fn said(State(shared): Asked, request: http::Request<Body>) -> 
     }
     let token = bearer(request.headers()).ok_or(Refusal::WrongToken)?;
     let body = read_body(shared.limits, request).await?;
-    let letter: Letter = serde_json::from_slice(&body).map_err(|_| Refusal::BadBody(BAD_LETTER))?;
+    let letter: AgentRequest = serde_json::from_slice(&body).map_err(|_| Refusal::BadBody(BAD_LETTER))?;
     json(StatusCode::OK, &ask(&shared, token, letter).await?)
 }
 
-async fn ask(shared: &Shared, token: String, letter: Letter) -> Result<agent_channel::Answer, Refusal> {
+async fn ask(shared: &Shared, token: String, letter: AgentRequest) -> Result<channel::Answer, Refusal> {
     let (send, answer) = oneshot::channel();
     // Whoever asked may have gone; that is theirs.
     let reply = Reply::new(move |heard| drop(send.send(heard)));

@@ -20,12 +20,12 @@ const MAX_PASS: usize = 4096;
 
 /// Our own children, zombies included. `None` where /proc does not tell (no CONFIG_PROC_CHILDREN).
 #[derive(Debug)]
-pub struct Kin {
+pub struct Descendants {
     me: i32,
     own: Option<File>,
 }
 
-impl Kin {
+impl Descendants {
     pub fn new() -> Self {
         let me = rustix::process::getpid().as_raw_nonzero().get();
         // Kept open: in the race with a process that forks away every microsecond counts.
@@ -107,7 +107,7 @@ impl Kin {
 /// Kills every process below this one that can be found and proven, but not the process itself.
 pub fn kill_below(root: Held) {
     let own = File::open(format!("/proc/{0}/task/{0}/children", root.pid)).ok();
-    Kin { me: root.pid, own }.signal_below(vec![root], &[Signal::KILL]);
+    Descendants { me: root.pid, own }.signal_below(vec![root], &[Signal::KILL]);
 }
 
 /// Signals an own child, which cannot have been reaped by anybody else. One that refuses (another

@@ -4,16 +4,16 @@ use super::Driver;
 use super::slots::Slot;
 use crate::clock;
 use crate::driver::inbox::{NotHeard, Reply};
-use crate::driver::mcp_setup::{self, Doorstep, Pinned, Place};
+use crate::driver::mcp_setup::{self, Pinned, Place, SessionSetup};
 use dogwatch_agents::Launch;
 use dogwatch_core::record::ids::NodeIx;
-use dogwatch_core::run::agent_channel::{Answer, Heard, Letter, SideDoor};
+use dogwatch_core::run::agent_channel::{AgentRequest, Answer, Heard, SideDoor};
 use dogwatch_core::run::input::Input;
 use dogwatch_core::run::job::{Job, Marker};
 use std::path::{Path, PathBuf};
 
 /// The open door of a session.
-pub(super) struct OpenDoor {
+pub(super) struct McpSession {
     token: String,
     side: SideDoor,
     /// They go with the session.
@@ -21,9 +21,9 @@ pub(super) struct OpenDoor {
     homes: Vec<PathBuf>,
 }
 
-impl OpenDoor {
-    pub fn new(job: Job, step: Doorstep) -> OpenDoor {
-        OpenDoor { token: step.token, side: SideDoor::new(job), files: step.files, homes: step.homes }
+impl McpSession {
+    pub fn new(job: Job, step: SessionSetup) -> McpSession {
+        McpSession { token: step.token, side: SideDoor::new(job), files: step.files, homes: step.homes }
     }
 
     pub fn flush(&mut self, job: Job) -> Option<Input> {
@@ -49,7 +49,7 @@ impl Driver<'_> {
         agent: &[String],
         launch: &Launch,
         dir: &Path,
-    ) -> Option<Doorstep> {
+    ) -> Option<SessionSetup> {
         let work_dir = self.work_dir(job.node);
         let node = &self.run.plan().nodes[job.node.0];
         if !node.settings.mcp.enabled {
@@ -94,12 +94,12 @@ impl Driver<'_> {
     }
 
     /// Somebody speaks for a session. The answer is given at once; nothing waits here.
-    pub(super) fn hear(&mut self, token: &str, letter: &Letter, reply: Reply) {
+    pub(super) fn hear(&mut self, token: &str, letter: &AgentRequest, reply: Reply) {
         let heard = self.heard(token, letter);
         reply.send(heard);
     }
 
-    fn heard(&mut self, token: &str, letter: &Letter) -> Result<Answer, NotHeard> {
+    fn heard(&mut self, token: &str, letter: &AgentRequest) -> Result<Answer, NotHeard> {
         let is_it = |slot: &&mut Slot| {
             let job = slot.live.job;
             job.iteration == letter.iteration && self.run.plan().nodes[job.node.0].name == letter.node

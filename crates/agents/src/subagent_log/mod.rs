@@ -1,6 +1,6 @@
 //! Where an agent's CLI writes down what its subagents do, and what a line of it means.
 //!
-//! Some CLIs say nothing on stdout about what goes on inside a subagent, but keep a file of it. A `Trail` knows the
+//! Some CLIs say nothing on stdout about what goes on inside a subagent, but keep a file of it. A `SubagentLog` knows the
 //! way to these files, step by step from a directory that is there, and tells of a line whether the subagent did
 //! something by it. That a file grows is not enough: much of what is in it is bookkeeping, and its beginning is the
 //! parent's own text, which is no sign of the subagent. Only the session's own files count; which those are is known
@@ -20,11 +20,11 @@ use dogwatch_core::settings::ReaderName;
 use opencode::Children;
 
 /// A longer line is cut; what matters stands at its beginning.
-pub const MAX_TRAIL_LINE: usize = 256 * 1024;
+pub const MAX_SUBAGENT_LOG_LINE: usize = 256 * 1024;
 
 /// The way to the files of one session's subagents.
 #[derive(Debug)]
-pub struct Trail {
+pub struct SubagentLog {
     kind: Kind,
     root: String,
     session: String,
@@ -62,10 +62,14 @@ pub struct Reading {
     begun: bool,
 }
 
-impl Trail {
+impl SubagentLog {
     /// The trail of an agent that works in this directory; none for agents that leave none. `env` is what the agent
     /// will see of its environment.
-    pub fn new(name: ReaderName, work_dir: &str, env: impl Fn(&str) -> Option<String>) -> Option<Trail> {
+    pub fn new(
+        name: ReaderName,
+        work_dir: &str,
+        env: impl Fn(&str) -> Option<String>,
+    ) -> Option<SubagentLog> {
         let dir = |var: &str| env(var).filter(|value| !value.is_empty());
         let home = |rest: &str| dir("HOME").map(|home| format!("{home}/{rest}"));
         let (kind, root) = match name {
@@ -86,7 +90,7 @@ impl Trail {
                 (Kind::Gemini, home)
             }
         };
-        root.starts_with('/').then(|| Trail {
+        root.starts_with('/').then(|| SubagentLog {
             kind,
             root,
             session: String::new(),

@@ -6,22 +6,22 @@ const PARENT: &str = "01a1e198-1dda-7730-8986-27bb90dc0594";
 const CHILD: &str = "01a1e198-2013-7222-93f7-5bf90a112f61";
 const NOTHING: [usize; 0] = [];
 
-fn trail(name: ReaderName) -> Trail {
+fn trail(name: ReaderName) -> SubagentLog {
     let env = |var: &str| (var == "HOME").then(|| "/h".to_owned());
-    let mut trail = Trail::new(name, "/srv/my_project", env).expect("it leaves a trail");
+    let mut trail = SubagentLog::new(name, "/srv/my_project", env).expect("it leaves a trail");
     trail.of_session(PARENT);
     trail
 }
 
 /// Which of these lines are work.
-fn work(trail: &mut Trail, lines: &[String]) -> Vec<usize> {
+fn work(trail: &mut SubagentLog, lines: &[String]) -> Vec<usize> {
     let mut reading = Reading::default();
     let did =
         |(_, line): &(usize, &String)| trail.read(&mut reading, Line { bytes: line.as_bytes(), cut: false });
     lines.iter().enumerate().filter(did).map(|(n, _)| n).collect()
 }
 
-fn steps(trail: &Trail, path: &[&str]) -> Vec<Entry> {
+fn steps(trail: &SubagentLog, path: &[&str]) -> Vec<Entry> {
     path.iter().enumerate().map(|(depth, name)| trail.entry(depth, name)).collect()
 }
 
@@ -162,9 +162,9 @@ fn an_id_that_is_no_name_and_one_that_is_not_known_leave_no_trail() {
         claude.of_session(id);
         assert_eq!(claude.entry(0, "projects"), Entry::Nothing, "{id:?}");
     }
-    assert!(Trail::new(ReaderName::Plain, "/srv", |_| None).is_none());
-    assert!(Trail::new(ReaderName::Codex, "/srv", |_| None).is_none(), "without a home");
-    assert!(Trail::new(ReaderName::Codex, "/srv", |_| Some("here".into())).is_none());
+    assert!(SubagentLog::new(ReaderName::Plain, "/srv", |_| None).is_none());
+    assert!(SubagentLog::new(ReaderName::Codex, "/srv", |_| None).is_none(), "without a home");
+    assert!(SubagentLog::new(ReaderName::Codex, "/srv", |_| Some("here".into())).is_none());
 }
 
 #[test]
