@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn item_52_an_agent_is_known_by_its_program_and_by_nothing_else() {
+    fn loop_52_an_agent_is_known_by_its_program_and_by_nothing_else() {
         for (line, reader) in [
             ("claude", ReaderName::Claude),
             ("/usr/local/bin/claude -p", ReaderName::Claude),
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn item_52_the_bare_name_is_a_preset_that_works_unattended() {
+    fn loop_52_the_bare_name_is_a_preset_that_works_unattended() {
         assert_eq!(
             argv("claude"),
             "claude -p --output-format stream-json --verbose --dangerously-skip-permissions"
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn item_52_the_stream_is_asked_for_when_no_format_was_chosen() {
+    fn loop_52_the_stream_is_asked_for_when_no_format_was_chosen() {
         for (line, wanted) in [
             ("claude -p", "claude -p --output-format stream-json --verbose"),
             ("claude -p --verbose", "claude -p --verbose --output-format stream-json"),
@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn item_52_a_chosen_format_is_kept_and_read_as_what_it_is() {
+    fn loop_52_a_chosen_format_is_kept_and_read_as_what_it_is() {
         for (line, reader) in [
             ("claude -p --output-format text", ReaderName::Plain),
             ("claude -p --output-format=text", ReaderName::Plain),
@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn item_52_a_wrapper_that_names_its_reader_keeps_its_words() {
+    fn loop_52_a_wrapper_that_names_its_reader_keeps_its_words() {
         let wrapped = launch(&words("env -u X claude -p"), Some(ReaderName::Claude), false);
         assert_eq!(wrapped.argv.join(" "), "env -u X claude -p");
         assert_eq!(wrapped.reader, ReaderName::Claude);

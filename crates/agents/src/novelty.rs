@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn item_4_blank_lines_are_no_news() {
+    fn watchdog_4_blank_lines_are_no_news() {
         assert_eq!(news(&["", "  ", "\t", "a", ""]), [false, false, false, true, false]);
     }
 

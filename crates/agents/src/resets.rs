@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn item_46_times_are_found_as_services_write_them() {
+    fn watchdog_46_times_are_found_as_services_write_them() {
         for (text, wanted) in [
             ("Claude AI usage limit reached|1762952400", Some(ResetsAt::At(Wall(1_762_952_400_000)))),
             ("5-hour limit reached ∙ resets 3pm", at(15, 0)),

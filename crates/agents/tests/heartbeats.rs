@@ -61,7 +61,7 @@ fn stops(lines: &[Line]) -> Vec<(f64, Option<String>)> {
 }
 
 #[test]
-fn seed_001_a_structured_agent_that_only_heartbeats_is_ended_whichever_cli_it_is() {
+fn origin_1_a_structured_agent_that_only_heartbeats_is_ended_whichever_cli_it_is() {
     for agent in AGENTS {
         let lines = calls(agent, "dogwatch");
         assert!(!lines.is_empty(), "{agent:?}: the recording has a call");

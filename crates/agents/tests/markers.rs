@@ -154,7 +154,7 @@ fn a_text_whose_beginning_was_cut_off_within_a_fence_keeps_its_marker() {
 }
 
 #[test]
-fn item_63_an_agent_that_prints_its_prompt_says_nothing_by_it() {
+fn loop_63_an_agent_that_prints_its_prompt_says_nothing_by_it() {
     for prompt in [
         format!("Do the work.\n\nIf there is none, print\n{IDLE}\nand stop."),
         format!("Do the work. If there is none, print\n{IDLE}"),
@@ -174,7 +174,7 @@ fn item_63_an_agent_that_prints_its_prompt_says_nothing_by_it() {
 }
 
 #[test]
-fn item_63_an_agent_that_does_as_the_prompt_says_is_heard() {
+fn loop_63_an_agent_that_does_as_the_prompt_says_is_heard() {
     let prompt = format!("Do the work. If there is none, print\n{IDLE}\nand stop.");
     for text in [IDLE.to_owned(), format!("Nothing to do.\n{IDLE}"), format!("Looked.\n{IDLE}\nBye.")] {
         assert_eq!(state(&text, false, &prompt).as_deref(), Some("idle"), "{text}");

@@ -46,7 +46,7 @@ fn replayed(name: ReaderName, capture: &str) -> Vec<Sign> {
 const TEXT: &str = r#"{"type":"assistant","message":{"content":[{"type":"text","text":"hello"}]}}"#;
 
 #[test]
-fn item_53_what_is_no_json_object_is_ignored_and_is_no_error() {
+fn loop_53_what_is_no_json_object_is_ignored_and_is_no_error() {
     for name in ReaderName::ALL.into_iter().filter(|name| name.is_structured()) {
         for line in
             ["", "   ", "not json", "[1,2]", "42", "\"text\"", "null", "true", "{", r#"{"type":"#, "\u{0}"]
@@ -57,7 +57,7 @@ fn item_53_what_is_no_json_object_is_ignored_and_is_no_error() {
 }
 
 #[test]
-fn item_53_an_event_that_nobody_knows_is_unknown_and_no_error() {
+fn loop_53_an_event_that_nobody_knows_is_unknown_and_no_error() {
     for name in ReaderName::ALL.into_iter().filter(|name| name.is_structured()) {
         for line in ["{}", r#"{"type":"novelty"}"#, r#"{"type":7}"#, r#"{"type":null,"x":[]}"#] {
             assert_eq!(read(name, &[line]), [Sign::Unknown], "{name}: {line:?}");
@@ -66,13 +66,13 @@ fn item_53_an_event_that_nobody_knows_is_unknown_and_no_error() {
 }
 
 #[test]
-fn item_54_the_last_result_wins() {
+fn loop_54_the_last_result_wins() {
     let lines = [r#"{"type":"result","result":"first"}"#, TEXT, r#"{"result":"second","type":"result"}"#];
     assert_eq!(result(ReaderName::Claude, &lines).expect("there were two").text, "second");
 }
 
 #[test]
-fn item_54_a_result_that_is_no_string_is_ignored() {
+fn loop_54_a_result_that_is_no_string_is_ignored() {
     for other in ["42", "null", "{\"a\":\"b\"}", "[\"x\"]", "true"] {
         let second = format!(r#"{{"type":"result","result":{other}}}"#);
         let found = result(ReaderName::Claude, &[r#"{"type":"result","result":"first"}"#, &second]);
@@ -82,7 +82,7 @@ fn item_54_a_result_that_is_no_string_is_ignored() {
 }
 
 #[test]
-fn item_55_is_error_is_carried_whatever_else_the_result_says() {
+fn loop_55_is_error_is_carried_whatever_else_the_result_says() {
     for rest in [
         r#""subtype":"success","result":"all done""#,
         r#""subtype":"error_max_turns","errors":["Reached maximum number of turns (2)"]"#,
@@ -97,7 +97,7 @@ fn item_55_is_error_is_carried_whatever_else_the_result_says() {
 }
 
 #[test]
-fn item_63_a_marker_in_a_tool_result_or_an_echoed_prompt_is_not_in_the_result() {
+fn loop_63_a_marker_in_a_tool_result_or_an_echoed_prompt_is_not_in_the_result() {
     let marker = "<!-- ralph:state idle -->";
     let gemini = [
         format!(r#"{{"type":"message","role":"user","content":"print {marker}"}}"#),

@@ -61,7 +61,7 @@ fn claude_call(name: &str, input: &str) -> ToolStarted {
 }
 
 #[test]
-fn item_32_nested_arguments_are_part_of_a_call_and_their_order_and_blanks_are_not() {
+fn watchdog_32_nested_arguments_are_part_of_a_call_and_their_order_and_blanks_are_not() {
     let hash = |args: &str| claude_call("X", args).call;
     let one = hash(r#"{"a":1,"b":{"c":[1,2],"d":"e"}}"#);
     assert_eq!(one, hash(r#"{ "b" : { "d" : "e", "c" : [ 1 , 2 ] } , "a" : 1 }"#));
@@ -82,7 +82,7 @@ fn item_32_nested_arguments_are_part_of_a_call_and_their_order_and_blanks_are_no
 }
 
 #[test]
-fn item_33_a_placeholder_is_another_call_than_what_it_becomes_and_streamed_input_starts_nothing() {
+fn watchdog_33_a_placeholder_is_another_call_than_what_it_becomes_and_streamed_input_starts_nothing() {
     assert_ne!(tools::call("Bash", "{}"), tools::call("Bash", r#"{"command":"ls"}"#));
     let partial = replayed(ReaderName::Claude, "quiet_tool_partial");
     let starts = starts(&partial);
@@ -91,7 +91,7 @@ fn item_33_a_placeholder_is_another_call_than_what_it_becomes_and_streamed_input
 }
 
 #[test]
-fn item_27_results_are_the_same_but_for_their_volatile_parts() {
+fn watchdog_27_results_are_the_same_but_for_their_volatile_parts() {
     let result = |text: &str| {
         let line = format!(
             r#"{{"type":"user","message":{{"content":[{{"type":"tool_result","tool_use_id":"1","content":"{text}"}}]}}}}"#
@@ -131,7 +131,7 @@ fn different_work_is_different_calls() {
 }
 
 #[test]
-fn item_20_a_call_may_declare_its_own_timeout_and_only_shells_do() {
+fn watchdog_20_a_call_may_declare_its_own_timeout_and_only_shells_do() {
     let timeout = |name: &str, input: &str| claude_call(name, input).timeout;
     assert_eq!(timeout("Bash", r#"{"command":"x","timeout":300000}"#), Some(Dur::from_mins(5)));
     assert_eq!(timeout("Bash", r#"{"command":"x"}"#), None);
@@ -142,7 +142,7 @@ fn item_20_a_call_may_declare_its_own_timeout_and_only_shells_do() {
 }
 
 #[test]
-fn item_16_calls_of_mcp_servers_are_marked_in_all_four() {
+fn watchdog_16_calls_of_mcp_servers_are_marked_in_all_four() {
     for name in [ReaderName::Claude, ReaderName::Codex, ReaderName::Opencode, ReaderName::Gemini] {
         let signs = replayed(name, "mcp");
         assert!(starts(&signs).iter().any(|tool| tool.mcp && tool.name.contains("heartbeat")), "{name}");
@@ -171,7 +171,7 @@ fn subagents_begin_and_end_in_all_four() {
 }
 
 #[test]
-fn item_19_a_live_subagent_that_uses_nothing_more_is_no_progress() {
+fn watchdog_19_a_live_subagent_that_uses_nothing_more_is_no_progress() {
     let began = r#"{"type":"system","subtype":"task_started","task_id":"a1","task_type":"local_agent"}"#;
     let at = |tokens: u32| {
         format!(
@@ -206,7 +206,7 @@ fn codex_abandons_its_subagents_when_the_turn_is_over() {
 }
 
 #[test]
-fn item_39_background_work_goes_on_after_the_result_and_is_told_when_it_ends() {
+fn watchdog_39_background_work_goes_on_after_the_result_and_is_told_when_it_ends() {
     for capture in ["bash_timeout_bg", "claude_bg_tool", "subagent"] {
         let signs = replayed(ReaderName::Claude, capture);
         let open: Vec<u32> = signs
@@ -267,7 +267,7 @@ fn who_waited_out_a_limit_was_not_stopped_by_it() {
 }
 
 #[test]
-fn item_46_a_limit_tells_when_it_ends() {
+fn watchdog_46_a_limit_tells_when_it_ends() {
     let result = |text: &str| {
         format!(
             r#"{{"type":"result","subtype":"success","is_error":true,"api_error_status":429,"result":"{text}"}}"#
@@ -334,7 +334,7 @@ fn what_an_agent_says_about_limits_and_keys_is_only_talk() {
 }
 
 #[test]
-fn item_49_a_missing_login_is_told_on_stderr_before_anything_else_is() {
+fn watchdog_49_a_missing_login_is_told_on_stderr_before_anything_else_is() {
     let line = b"When using Gemini API, you must specify the GEMINI_API_KEY environment variable.";
     let (mut reader, mut signs) = (Reader::for_name(ReaderName::Gemini), Vec::new());
     reader.read_stderr(line, &mut signs);
@@ -390,7 +390,7 @@ const LOOPS: [(&str, &str); 4] = [
 ];
 
 #[test]
-fn item_26_no_recording_but_the_loops_shows_one_error_three_times() {
+fn watchdog_26_no_recording_but_the_loops_shows_one_error_three_times() {
     for row in include_str!("expected.tsv").lines().skip(1) {
         let mut cells = row.split('\t');
         let (agent, capture) = (cells.next().expect("an agent"), cells.next().expect("a capture"));

@@ -10,7 +10,7 @@ use dogwatch_core::watch::StopReason::{ErrorLoop, NoOutputDeadline, Repetition};
 use scene::{Scene, quick, standard};
 
 #[test]
-fn case_15_while_work_is_delegated_every_channel_stays_fresh_for_the_idle_limit() {
+fn watchdog_15_while_work_is_delegated_every_channel_stays_fresh_for_the_idle_limit() {
     let policy = WatchPolicy { session: Limit::Off, ..standard() };
     // Quick steps, and once the parent has been silent for too long four slow ones.
     let steps: Vec<f64> = (1..=70).map(|n| f64::from(n) * 10.0).chain([770.0, 840.0, 910.0, 980.0]).collect();
@@ -39,7 +39,7 @@ fn once_the_subagent_has_ended_the_ttl_comes_from_the_gaps_again() {
 }
 
 #[test]
-fn case_26_calls_that_overlap_fail_as_one() {
+fn watchdog_26_calls_that_overlap_fail_as_one() {
     let mut s = Scene::new(standard(), true);
     for batch in 0..5u32 {
         let at = f64::from(batch) * 30.0;
@@ -74,7 +74,7 @@ fn a_long_call_does_not_join_the_failures_beside_it() {
 }
 
 #[test]
-fn case_28_equal_calls_that_overlap_are_one_step_of_a_cycle() {
+fn watchdog_28_equal_calls_that_overlap_are_one_step_of_a_cycle() {
     let mut s = Scene::new(WatchPolicy { errors: None, ..standard() }, true);
     for batch in 0..5u32 {
         let at = f64::from(batch) * 30.0;

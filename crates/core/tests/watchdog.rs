@@ -12,14 +12,14 @@ use dogwatch_core::watch::{Channel, Fact, Session, StopReason, ToolStarted, Verd
 use scene::{Scene, quick, standard};
 
 #[test]
-fn case_1_an_idle_limit_that_is_off_never_fires() {
+fn watchdog_1_an_idle_limit_that_is_off_never_fires() {
     let policy = WatchPolicy { idle: Limit::Off, session: Limit::Off, ..standard() };
     assert_eq!(Scene::new(policy, true).until(1e6).stopped(), None);
 }
 
 // promise: 12
 #[test]
-fn case_2_silence_fires_at_the_limit_and_not_before() {
+fn watchdog_2_silence_fires_at_the_limit_and_not_before() {
     let mut s = Scene::new(quick(), true);
     s.says(10.0);
     assert_eq!(s.watch.due(), Some(Awake(310_000)));
@@ -33,7 +33,7 @@ fn case_2_silence_fires_at_the_limit_and_not_before() {
 }
 
 #[test]
-fn case_3_asking_twice_gives_the_same_answer_and_counts_nothing_twice() {
+fn watchdog_3_asking_twice_gives_the_same_answer_and_counts_nothing_twice() {
     let mut s = Scene::new(quick(), true);
     s.fails(1.0, "x").fails(2.0, "x");
     let first = s.watch.evaluate(Awake(5_000));
@@ -46,7 +46,7 @@ fn case_3_asking_twice_gives_the_same_answer_and_counts_nothing_twice() {
 
 // promise: 12
 #[test]
-fn case_7_a_suspend_freezes_the_clocks() {
+fn watchdog_7_a_suspend_freezes_the_clocks() {
     let mut s = Scene::new(quick(), true);
     s.says(10.0);
     // Nobody watched for half an hour; the line that says so ends the span.
@@ -60,7 +60,7 @@ fn case_7_a_suspend_freezes_the_clocks() {
 
 // promise: 12
 #[test]
-fn case_8_activity_every_second_ends_exactly_at_the_session_ceiling() {
+fn watchdog_8_activity_every_second_ends_exactly_at_the_session_ceiling() {
     let mut s = Scene::new(quick(), true);
     for second in 1..1_000 {
         s.says(f64::from(second));
@@ -73,7 +73,7 @@ fn case_8_activity_every_second_ends_exactly_at_the_session_ceiling() {
 }
 
 #[test]
-fn case_9_the_session_ceiling_wins_over_everything() {
+fn watchdog_9_the_session_ceiling_wins_over_everything() {
     let policy = WatchPolicy { session: Limit::At(Dur::from_secs(300)), ..quick() };
     let mut s = Scene::new(policy, true);
     for n in 0..4 {
@@ -87,7 +87,7 @@ fn case_9_the_session_ceiling_wins_over_everything() {
 
 // promise: 11
 #[test]
-fn case_12_fresh_evidence_at_the_deadline_defers_and_is_named() {
+fn watchdog_12_fresh_evidence_at_the_deadline_defers_and_is_named() {
     for channel in [McpTool, Subagent, Workspace] {
         let mut s = Scene::new(quick(), true);
         s.says(1.0).seen(290.0, channel).until(300.9);
@@ -100,14 +100,14 @@ fn case_12_fresh_evidence_at_the_deadline_defers_and_is_named() {
 }
 
 #[test]
-fn case_13_evidence_older_than_its_ttl_does_not_defer() {
+fn watchdog_13_evidence_older_than_its_ttl_does_not_defer() {
     let mut s = Scene::new(quick(), true);
     s.says(1.0).seen(271.0, Workspace).until(1e6);
     assert_eq!(s.stopped(), Some((301.0, NoOutputDeadline)));
 }
 
 #[test]
-fn case_14_a_ttl_of_zero_means_stdout_only() {
+fn watchdog_14_a_ttl_of_zero_means_stdout_only() {
     let policy = WatchPolicy { evidence_ttl: Ttl::Fixed(Dur::ZERO), ..quick() };
     let mut s = Scene::new(policy, true);
     s.says(1.0);
@@ -118,7 +118,7 @@ fn case_14_a_ttl_of_zero_means_stdout_only() {
 }
 
 #[test]
-fn case_15_steady_evidence_every_40_s_does_not_fire_although_the_floor_is_30() {
+fn watchdog_15_steady_evidence_every_40_s_does_not_fire_although_the_floor_is_30() {
     let policy = WatchPolicy { session: Limit::Off, ..quick() };
     let mut s = Scene::new(policy, true);
     s.says(1.0);
@@ -147,7 +147,7 @@ fn a_ttl_from_gaps_is_bounded_by_the_idle_limit() {
 }
 
 #[test]
-fn case_20_a_tool_in_flight_suspends_the_silence_clock_and_its_end_restarts_it() {
+fn watchdog_20_a_tool_in_flight_suspends_the_silence_clock_and_its_end_restarts_it() {
     let mut s = Scene::new(standard(), true);
     s.says(1.0).starts(10.0, "t", 1).until(890.0);
     assert_eq!(s.stopped(), None);
@@ -157,7 +157,7 @@ fn case_20_a_tool_in_flight_suspends_the_silence_clock_and_its_end_restarts_it()
 }
 
 #[test]
-fn case_21_past_its_cap_it_fires_and_names_the_tool() {
+fn watchdog_21_past_its_cap_it_fires_and_names_the_tool() {
     let mut s = Scene::new(standard(), true);
     s.says(1.0).starts(10.0, "t", 1).until(1e6);
     assert_eq!(s.stopped(), Some((910.0, ToolCeilingExceeded)));
@@ -169,7 +169,7 @@ fn case_21_past_its_cap_it_fires_and_names_the_tool() {
 }
 
 #[test]
-fn case_20_a_declared_timeout_and_a_minute_replace_the_cap() {
+fn watchdog_20_a_declared_timeout_and_a_minute_replace_the_cap() {
     let mut s = Scene::new(standard(), true);
     let timeout = Some(Dur::from_secs(120));
     let tool = ToolStarted {
@@ -186,7 +186,7 @@ fn case_20_a_declared_timeout_and_a_minute_replace_the_cap() {
 }
 
 #[test]
-fn case_22_a_silence_below_210_s_after_a_tool_is_normal() {
+fn watchdog_22_a_silence_below_210_s_after_a_tool_is_normal() {
     for policy in [quick(), standard()] {
         let mut s = Scene::new(policy, true);
         s.says(1.0).calls(2.0, 1, true, 1).says(213.0).until(214.0);
@@ -195,7 +195,7 @@ fn case_22_a_silence_below_210_s_after_a_tool_is_normal() {
 }
 
 #[test]
-fn case_24_a_structured_agent_that_says_nothing_fires_at_the_start_limit() {
+fn watchdog_24_a_structured_agent_that_says_nothing_fires_at_the_start_limit() {
     assert_eq!(Scene::new(standard(), true).until(1e6).stopped(), Some((360.0, NoOutputAtStart)));
     assert_eq!(Scene::new(quick(), true).until(1e6).stopped(), Some((180.0, NoOutputAtStart)));
     let short = WatchPolicy { idle: Limit::At(Dur::from_secs(60)), ..standard() };
@@ -211,7 +211,7 @@ fn evidence_defers_the_start_row_as_it_does_silence() {
 }
 
 #[test]
-fn case_26_the_fifth_error_of_one_fingerprint_fires_with_a_notice_at_three() {
+fn watchdog_26_the_fifth_error_of_one_fingerprint_fires_with_a_notice_at_three() {
     let mut s = Scene::new(standard(), true);
     for n in 1..=5 {
         s.fails(f64::from(n) * 10.0, "Invalid JSON").says(f64::from(n) * 10.0 + 1.0);
@@ -222,7 +222,7 @@ fn case_26_the_fifth_error_of_one_fingerprint_fires_with_a_notice_at_three() {
 }
 
 #[test]
-fn case_26_a_workspace_change_or_a_new_ok_result_clears_the_streak() {
+fn watchdog_26_a_workspace_change_or_a_new_ok_result_clears_the_streak() {
     for clear in [true, false] {
         let mut s = Scene::new(standard(), true);
         for n in 0..50u32 {
@@ -254,7 +254,7 @@ fn an_old_state_of_the_work_tree_clears_nothing() {
 }
 
 #[test]
-fn case_28_cycles_of_any_period_up_to_eight_are_found() {
+fn watchdog_28_cycles_of_any_period_up_to_eight_are_found() {
     for period in 1..=8u64 {
         let mut s =
             Scene::new(WatchPolicy { session: Limit::Off, poll: Limit::At(Dur::ZERO), ..standard() }, true);
@@ -273,7 +273,7 @@ fn case_28_cycles_of_any_period_up_to_eight_are_found() {
 }
 
 #[test]
-fn case_29_eight_distinct_calls_are_nothing() {
+fn watchdog_29_eight_distinct_calls_are_nothing() {
     let mut s = Scene::new(standard(), true);
     for n in 0..8u64 {
         s.calls(n as f64 * 2.0, n, true, 7);
@@ -282,7 +282,7 @@ fn case_29_eight_distinct_calls_are_nothing() {
 }
 
 #[test]
-fn case_30_a_failing_test_with_file_changes_in_between_is_work() {
+fn watchdog_30_a_failing_test_with_file_changes_in_between_is_work() {
     let mut s = Scene::new(standard(), true);
     for n in 0..40u32 {
         let at = f64::from(n) * 20.0;
@@ -292,7 +292,7 @@ fn case_30_a_failing_test_with_file_changes_in_between_is_work() {
 }
 
 #[test]
-fn case_31_polling_needs_five_times_and_ten_minutes_without_a_change() {
+fn watchdog_31_polling_needs_five_times_and_ten_minutes_without_a_change() {
     let mut s = Scene::new(WatchPolicy { session: Limit::Off, ..standard() }, true);
     for n in 0..100u32 {
         s.calls(f64::from(n) * 30.0, 1, true, 1);
@@ -316,7 +316,7 @@ fn failing_results_are_an_error_loop_before_they_are_a_repetition() {
 }
 
 #[test]
-fn case_34_waiting_on_children_does_not_reset_silence_and_its_sum_survives_going_back_and_forth() {
+fn watchdog_34_waiting_on_children_does_not_reset_silence_and_its_sum_survives_going_back_and_forth() {
     let policy = WatchPolicy {
         children: Limit::At(Dur::from_secs(100)),
         session: Limit::Off,
@@ -333,7 +333,7 @@ fn case_34_waiting_on_children_does_not_reset_silence_and_its_sum_survives_going
 }
 
 #[test]
-fn case_35_when_all_children_are_gone_nobody_waits() {
+fn watchdog_35_when_all_children_are_gone_nobody_waits() {
     let policy = WatchPolicy { children: Limit::At(Dur::from_secs(60)), idle: Limit::Off, ..standard() };
     let mut s = Scene::new(policy, true);
     s.fact(1.0, &Fact::Sampled { children: 3, cpu_ms: 0 })
@@ -404,7 +404,7 @@ fn duplicate_ids_and_ends_without_starts_are_harmless() {
 }
 
 #[test]
-fn seed_004_scenario_1_a_slow_web_search_is_allowed() {
+fn origin_4_scenario_1_a_slow_web_search_is_allowed() {
     let mut s = Scene::new(quick(), true);
     for (at, count) in [(30.0, 5), (60.0, 7), (120.0, 11), (270.0, 22), (300.0, 72)] {
         let mut seen = Observation::single(Channel::Stdout, Awake((at * 1000.0) as u64));
@@ -415,7 +415,7 @@ fn seed_004_scenario_1_a_slow_web_search_is_allowed() {
 }
 
 #[test]
-fn seed_004_scenario_2_three_errors_and_silence_end_at_the_idle_limit_after_the_last_message() {
+fn origin_4_scenario_2_three_errors_and_silence_end_at_the_idle_limit_after_the_last_message() {
     let mut s = Scene::new(quick(), true);
     for at in [10.0, 30.0, 50.0] {
         s.fails(at, "Invalid JSON at line 5");
@@ -425,7 +425,7 @@ fn seed_004_scenario_2_three_errors_and_silence_end_at_the_idle_limit_after_the_
 }
 
 #[test]
-fn seed_004_scenario_3_twelve_minutes_of_progress_are_allowed() {
+fn origin_4_scenario_3_twelve_minutes_of_progress_are_allowed() {
     let mut s = Scene::new(quick(), true);
     for minute in [2, 4, 6, 8, 10, 12] {
         s.says(f64::from(minute) * 60.0);
@@ -434,7 +434,7 @@ fn seed_004_scenario_3_twelve_minutes_of_progress_are_allowed() {
 }
 
 #[test]
-fn seed_004_scenario_4_progress_until_the_end_still_ends_at_fifteen_minutes() {
+fn origin_4_scenario_4_progress_until_the_end_still_ends_at_fifteen_minutes() {
     let mut s = Scene::new(quick(), true);
     for n in 1..=179 {
         s.says(f64::from(n) * 5.0);

@@ -30,7 +30,7 @@ fn status_is_the_view_in_our_own_shape() {
 }
 
 #[test]
-fn seed_003_the_status_document_has_exactly_its_keys() {
+fn origin_3_the_status_document_has_exactly_its_keys() {
     let rig = Rig::new();
     let body: Value = rig.client().get("/v1/status/orchestrator").expect("answers").json().expect("is JSON");
     let keys = |v: &Value| v.as_object().expect("an object").keys().cloned().collect::<Vec<_>>();

@@ -254,7 +254,7 @@ fn a_status_is_read_back_as_it_was_written() {
 
 /// Its table says 300000 at the fifth tick; its formula, which stands, says so too.
 #[test]
-fn seed_003_the_status_document_during_backoff() {
+fn origin_3_the_status_document_during_backoff() {
     let mut story = Story::idling();
     for (n, wait) in [(1, 30), (2, 60), (3, 120), (4, 240)] {
         story.idle(n, "no_pending_tasks").wait(WaitWhy::Idle, wait).pass(wait).wake();
@@ -281,7 +281,7 @@ fn seed_003_the_status_document_during_backoff() {
 }
 
 #[test]
-fn seed_003_the_status_document_after_auto_stop() {
+fn origin_3_the_status_document_after_auto_stop() {
     let mut story = Story::idling();
     for (n, wait) in [(1, 30), (2, 60), (3, 120), (4, 240), (5, 300), (6, 300), (7, 300)] {
         story.idle(n, "no_pending_tasks").wait(WaitWhy::Idle, wait).pass(wait).wake();
@@ -294,7 +294,7 @@ fn seed_003_the_status_document_after_auto_stop() {
 }
 
 #[test]
-fn seed_003_the_status_document_after_work_resumed() {
+fn origin_3_the_status_document_after_work_resumed() {
     let mut story = Story::idling();
     story.idle(1, "no_pending_tasks").wait(WaitWhy::Idle, 30).pass(30).wake();
     story.begin(2).tell(Event::IterationCompleted(end(2)));
@@ -304,7 +304,7 @@ fn seed_003_the_status_document_after_work_resumed() {
 }
 
 #[test]
-fn seed_003_errors_are_counted_for_ever_and_recent_ones_within_the_window() {
+fn origin_3_errors_are_counted_for_ever_and_recent_ones_within_the_window() {
     let mut story = Story::idling();
     for n in 1..=3 {
         story.begin(n).tell(Event::IterationFailed(end(n))).pass(200);

@@ -23,7 +23,7 @@ fn never_stops(p: &mut IdlePolicy) {
 }
 
 #[test]
-fn seed_000_the_night_after_iteration_4_costs_less_and_less_and_ends_by_itself() {
+fn origin_0_the_night_after_iteration_4_costs_less_and_less_and_ends_by_itself() {
     // Iterations 1 to 4 work, all later ones say that there is nothing to do.
     let mut world = World::new(
         idle_plan(|p| {
@@ -47,7 +47,7 @@ fn seed_000_the_night_after_iteration_4_costs_less_and_less_and_ends_by_itself()
 }
 
 #[test]
-fn seed_003_layer_2_eight_times_no_pending_tasks_enter_sleep_mode() {
+fn origin_3_layer_2_eight_times_no_pending_tasks_enter_sleep_mode() {
     let mut world = World::new(idle_plan(|_| {}), |_| Act::idles("no_pending_tasks"));
     let end = world.end();
     assert_eq!(world.sessions.len(), 8);
@@ -61,7 +61,7 @@ fn seed_003_layer_2_eight_times_no_pending_tasks_enter_sleep_mode() {
 }
 
 #[test]
-fn seed_003_work_resumption_resets_delay_count_and_reason() {
+fn origin_3_work_resumption_resets_delay_count_and_reason() {
     let mut world = World::new(idle_plan(|_| {}), |job| match job.iteration.0 {
         5 => Act::works(MINUTE),
         _ => Act::idles("no_pending_tasks"),
@@ -73,7 +73,7 @@ fn seed_003_work_resumption_resets_delay_count_and_reason() {
 }
 
 #[test]
-fn seed_003_mixed_idle_reasons_do_not_add_up() {
+fn origin_3_mixed_idle_reasons_do_not_add_up() {
     let mut world = World::new(idle_plan(|_| {}), |job| match job.iteration.0 {
         8 => Act::idles("no_pending_tasks"),
         n if n < 20 => Act::idles("at_capacity"),
@@ -84,7 +84,7 @@ fn seed_003_mixed_idle_reasons_do_not_add_up() {
 }
 
 #[test]
-fn seed_003_the_limit_can_be_overridden() {
+fn origin_3_the_limit_can_be_overridden() {
     for n in [1, 3] {
         let mut world = World::new(idle_plan(|p| p.stop_after = StopAfter::Count(n)), |_| Act::idles("x"));
         assert_eq!(world.end().iterations, u64::from(n));
@@ -99,7 +99,7 @@ fn seed_003_the_limit_can_be_overridden() {
 }
 
 #[test]
-fn seed_003_a_context_entry_that_cannot_be_kept_is_trouble_and_the_stop_happens_all_the_same() {
+fn origin_3_a_context_entry_that_cannot_be_kept_is_trouble_and_the_stop_happens_all_the_same() {
     let mut world = World::new(idle_plan(|_| {}), |_| Act::idles("no_pending_tasks"));
     world.context_fails = true;
     let end = world.end();
@@ -108,7 +108,7 @@ fn seed_003_a_context_entry_that_cannot_be_kept_is_trouble_and_the_stop_happens_
 }
 
 #[test]
-fn item_60_an_idle_wait_replaces_the_delay() {
+fn loop_60_an_idle_wait_replaces_the_delay() {
     let mut plan = idle_plan(|_| {});
     plan.nodes[0].settings.delay = Dur::from_hours(2);
     let mut world = World::new(plan, |_| Act::idles("no_pending_tasks"));
@@ -117,7 +117,7 @@ fn item_60_an_idle_wait_replaces_the_delay() {
 }
 
 #[test]
-fn item_61_failed_and_timed_out_iterations_end_the_spell_and_interrupted_ones_do_not() {
+fn loop_61_failed_and_timed_out_iterations_end_the_spell_and_interrupted_ones_do_not() {
     let mut world = World::new(idle_plan(never_stops), |job| match job.iteration.0 {
         3 => Act::fails(),
         6 => Act::hangs(),
@@ -136,7 +136,7 @@ fn item_61_failed_and_timed_out_iterations_end_the_spell_and_interrupted_ones_do
 }
 
 #[test]
-fn item_62_a_marker_without_an_idle_block_is_an_event_and_no_wait() {
+fn loop_62_a_marker_without_an_idle_block_is_an_event_and_no_wait() {
     let mut world = World::new(plan(|s| s.max_iterations = Some(3)), |_| Act::idles("no_pending_tasks"));
     let end = world.end();
     assert_eq!((world.waits().len(), end.idle, end.outcome), (0, 3, Outcome::Clean));
@@ -144,7 +144,7 @@ fn item_62_a_marker_without_an_idle_block_is_an_event_and_no_wait() {
 }
 
 #[test]
-fn item_65_the_wait_that_would_pass_the_maximum_ends_at_it_and_one_last_look_follows() {
+fn loop_65_the_wait_that_would_pass_the_maximum_ends_at_it_and_one_last_look_follows() {
     let mut world = World::new(
         idle_plan(|p| {
             never_stops(p);

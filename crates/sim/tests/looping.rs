@@ -11,7 +11,7 @@ use dogwatch_sim::{Act, World};
 const MINUTE: Dur = Dur::from_mins(1);
 
 #[test]
-fn item_40_n_3_means_three_agent_starts() {
+fn loop_40_n_3_means_three_agent_starts() {
     let mut world = World::new(plan(|s| s.max_iterations = Some(3)), |_| Act::works(MINUTE));
     let end = world.end();
     assert_eq!(world.sessions, [0, 60_000, 120_000]);
@@ -19,7 +19,7 @@ fn item_40_n_3_means_three_agent_starts() {
 }
 
 #[test]
-fn item_41_failures_are_counted_and_the_loop_goes_on() {
+fn loop_41_failures_are_counted_and_the_loop_goes_on() {
     let mut world = World::new(plan(|s| s.max_iterations = Some(3)), |job| {
         if job.iteration.0 == 2 { Act::fails() } else { Act::works(MINUTE) }
     });
@@ -28,7 +28,7 @@ fn item_41_failures_are_counted_and_the_loop_goes_on() {
 }
 
 #[test]
-fn item_42_stop_on_error_means_one_start() {
+fn loop_42_stop_on_error_means_one_start() {
     let mut plan = plan(|_| {});
     plan.stop_on_error = true;
     let mut world = World::new(plan, |_| Act::fails());
@@ -39,7 +39,7 @@ fn item_42_stop_on_error_means_one_start() {
 
 // promise: 12
 #[test]
-fn item_43_a_session_over_its_limit_has_its_own_event_and_is_ended_step_by_step() {
+fn loop_43_a_session_over_its_limit_has_its_own_event_and_is_ended_step_by_step() {
     let limit = Dur::from_secs(900);
     let mut world = World::new(
         plan(|s| {
@@ -93,7 +93,7 @@ fn a_verdict_stores_its_evidence_and_stands_before_the_first_signal() {
 
 // promise: 7
 #[test]
-fn item_45_events_come_in_their_order() {
+fn loop_45_events_come_in_their_order() {
     let mut world = World::new(plan(|s| s.max_iterations = Some(1)), |_| Act::works(MINUTE));
     world.end();
     assert_eq!(
@@ -111,7 +111,7 @@ fn item_45_events_come_in_their_order() {
 }
 
 #[test]
-fn item_48_a_failing_agent_does_not_spin_and_the_circuit_opens() {
+fn loop_48_a_failing_agent_does_not_spin_and_the_circuit_opens() {
     let mut world = World::new(plan(|_| {}), |_| Act::fails());
     let end = world.end();
     assert_eq!(world.sessions.len(), 5);
@@ -148,7 +148,7 @@ fn success_closes_the_circuit_and_resets_the_wait() {
 }
 
 #[test]
-fn item_49_the_delay_stands_between_iterations_and_not_after_the_last() {
+fn loop_49_the_delay_stands_between_iterations_and_not_after_the_last() {
     let mut world = World::new(
         plan(|s| {
             s.max_iterations = Some(3);
@@ -229,7 +229,7 @@ fn commands_run_one_after_the_other_in_every_iteration() {
 }
 
 #[test]
-fn item_36_a_command_over_its_timeout_is_ended_and_the_run_goes_on() {
+fn loop_36_a_command_over_its_timeout_is_ended_and_the_run_goes_on() {
     let mut world = World::new(
         plan(|s| {
             s.commands = vec![command("stuck", Dur::from_secs(60))];
@@ -248,7 +248,7 @@ fn item_36_a_command_over_its_timeout_is_ended_and_the_run_goes_on() {
 }
 
 #[test]
-fn item_37_a_command_that_cannot_be_started_is_trouble_and_the_run_goes_on() {
+fn loop_37_a_command_that_cannot_be_started_is_trouble_and_the_run_goes_on() {
     let mut world = World::new(
         plan(|s| {
             s.commands = vec![command("absent", MINUTE)];

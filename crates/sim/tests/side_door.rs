@@ -52,7 +52,7 @@ fn stops(world: &World) -> Vec<(StopReason, u64)> {
 }
 
 #[test]
-fn seed_001_an_agent_that_is_silent_on_stdout_and_makes_calls_is_not_ended() {
+fn origin_1_an_agent_that_is_silent_on_stdout_and_makes_calls_is_not_ended() {
     let mut world =
         speaking(|n| Said::Progress { message: format!("file {n} is ported"), done: Some(n), total: None });
     let end = world.end();
@@ -63,7 +63,7 @@ fn seed_001_an_agent_that_is_silent_on_stdout_and_makes_calls_is_not_ended() {
 }
 
 #[test]
-fn seed_001_calls_through_the_proxy_are_evidence() {
+fn origin_1_calls_through_the_proxy_are_evidence() {
     let mut world = speaking(|n| Said::Call {
         server: "files".into(),
         tool: "search".into(),
@@ -74,7 +74,7 @@ fn seed_001_calls_through_the_proxy_are_evidence() {
 }
 
 #[test]
-fn seed_001_an_agent_that_only_sends_heartbeats_is_ended_at_the_limit() {
+fn origin_1_an_agent_that_only_sends_heartbeats_is_ended_at_the_limit() {
     let mut world = speaking(|_| Said::Heartbeat);
     world.end();
     assert_eq!(stops(&world), [(StopReason::NoOutputDeadline, IDLE.as_millis())]);

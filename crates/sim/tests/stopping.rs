@@ -18,7 +18,7 @@ fn with_delay() -> Plan {
 }
 
 #[test]
-fn item_50_one_ctrl_c_lets_the_iteration_finish() {
+fn loop_50_one_ctrl_c_lets_the_iteration_finish() {
     let mut world = World::new(plan(|_| {}), |_| Act::works(MINUTE)).at(secs(90), Input::Interrupted);
     let end = world.end();
     assert_eq!((end.outcome, end.exit_code, end.completed), (Outcome::Stopped, 0, 2));

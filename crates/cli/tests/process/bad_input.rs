@@ -158,7 +158,7 @@ fn an_agent_that_closes_stdout_and_hangs_times_out() {
 }
 
 #[test]
-fn item_51_a_200_kb_prompt_and_200_kb_of_stderr_do_not_wait_for_each_other() {
+fn loop_51_a_200_kb_prompt_and_200_kb_of_stderr_do_not_wait_for_each_other() {
     let project = Project::new();
     project.act_on(GRACES, "flood 200kB stderr; say-prompt; flood 200kB stderr", &"word ".repeat(40_000));
     let done = project.run(&["-n", "1"]);
@@ -168,7 +168,7 @@ fn item_51_a_200_kb_prompt_and_200_kb_of_stderr_do_not_wait_for_each_other() {
 }
 
 #[test]
-fn item_51_an_agent_that_never_reads_a_200_kb_prompt_times_out() {
+fn loop_51_an_agent_that_never_reads_a_200_kb_prompt_times_out() {
     let project = Project::new();
     project.act_on(GRACES, "hang", &"word ".repeat(40_000));
     let done = project.run(&["-n", "1", "--timeout", "500ms"]);

@@ -10,7 +10,7 @@ fn prompt_of(project: &Project, commands: &str, body: &str) -> String {
 }
 
 #[test]
-fn item_32_commands_are_words_and_a_shell_only_if_asked() {
+fn loop_32_commands_are_words_and_a_shell_only_if_asked() {
     let commands = "  - {name: words, run: \"printf '%s-' a '$HOME' | cat\"}
   - {name: shell, run: \"printf '%s-' a | tr a b\", shell: true}";
     let prompt = prompt_of(&Project::new(), commands, "{{ commands.words }}\n{{ commands.shell }}");
@@ -18,7 +18,7 @@ fn item_32_commands_are_words_and_a_shell_only_if_asked() {
 }
 
 #[test]
-fn item_33_a_command_of_the_loop_runs_in_its_directory_and_others_where_dogwatch_was_started() {
+fn loop_33_a_command_of_the_loop_runs_in_its_directory_and_others_where_dogwatch_was_started() {
     use std::os::unix::fs::PermissionsExt;
     let project = Project::new();
     project.file("loop/here", "#!/bin/sh\npwd\n");
@@ -31,13 +31,13 @@ fn item_33_a_command_of_the_loop_runs_in_its_directory_and_others_where_dogwatch
 }
 
 #[test]
-fn item_34_stdout_comes_first_and_then_stderr() {
+fn loop_34_stdout_comes_first_and_then_stderr() {
     let commands = "  - {name: both, run: 'printf err >&2; printf out', shell: true}";
     assert_eq!(prompt_of(&Project::new(), commands, "{{ commands.both }}"), "out\nerr");
 }
 
 #[test]
-fn item_35_a_failed_command_is_used_and_its_code_is_there() {
+fn loop_35_a_failed_command_is_used_and_its_code_is_there() {
     let project = Project::new();
     let commands = "  - {name: bad, run: 'echo half; exit 3', shell: true}";
     let prompt = prompt_of(&project, commands, "{{ commands.bad }}={{ commands.bad.exit_code }}");
@@ -46,7 +46,7 @@ fn item_35_a_failed_command_is_used_and_its_code_is_there() {
 }
 
 #[test]
-fn item_36_a_command_that_takes_too_long_is_ended_whole_and_what_it_said_is_kept() {
+fn loop_36_a_command_that_takes_too_long_is_ended_whole_and_what_it_said_is_kept() {
     let project = Project::new();
     let hold = project.fifo("hold");
     project.file("slow", "hold hold; say partial; orphan { ignore TERM; hang }; ignore TERM; hang");
@@ -60,7 +60,7 @@ fn item_36_a_command_that_takes_too_long_is_ended_whole_and_what_it_said_is_kept
 }
 
 #[test]
-fn item_37_a_command_that_cannot_be_started_says_so_and_the_run_goes_on() {
+fn loop_37_a_command_that_cannot_be_started_says_so_and_the_run_goes_on() {
     let project = Project::new();
     let commands = "  - {name: gone, run: no-such-program}\n  - {name: odd, run: \"echo 'a\"}\n  - {name: ok, run: echo ok}";
     let prompt = prompt_of(&project, commands, "{{ commands.gone }}\n{{ commands.odd }}\n{{ commands.ok }}");
@@ -74,7 +74,7 @@ fn item_37_a_command_that_cannot_be_started_says_so_and_the_run_goes_on() {
 }
 
 #[test]
-fn item_38_a_command_reads_dev_null_and_never_dogwatchs_own_stdin() {
+fn loop_38_a_command_reads_dev_null_and_never_dogwatchs_own_stdin() {
     let project = Project::new();
     project.act_on(
         &format!("{GRACES}\ncommands: [{{name: c, run: cat}}, {{name: l, run: readlink /proc/self/fd/0}}]"),
@@ -91,7 +91,7 @@ fn item_38_a_command_reads_dev_null_and_never_dogwatchs_own_stdin() {
 }
 
 #[test]
-fn item_39_what_a_command_prints_is_capped_and_the_cut_is_marked() {
+fn loop_39_what_a_command_prints_is_capped_and_the_cut_is_marked() {
     let project = Project::new();
     project.file("loud", "flood 2M");
     let run = serde_json::Value::from(project.actor("loud"));

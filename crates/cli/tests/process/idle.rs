@@ -19,7 +19,7 @@ fn starts(project: &Project) -> usize {
 }
 
 #[test]
-fn item_58_a_marker_of_a_plain_agent_backs_off_and_every_wait_is_recorded() {
+fn loop_58_a_marker_of_a_plain_agent_backs_off_and_every_wait_is_recorded() {
     let project = idling("{delay: 10ms, stop_after: 4}", "say nothing left; marker idle no_pending_tasks");
     let done = project.run(&[]);
     let end = done.assert_code(0).end();
@@ -34,7 +34,7 @@ fn item_58_a_marker_of_a_plain_agent_backs_off_and_every_wait_is_recorded() {
 }
 
 #[test]
-fn item_58_a_marker_in_the_result_of_a_structured_agent_counts_and_one_in_its_talk_does_not() {
+fn loop_58_a_marker_in_the_result_of_a_structured_agent_counts_and_one_in_its_talk_does_not() {
     let script = r#"counter ../count
         on 1 { claude init; claude text "<!-- ralph:state idle -->"; claude result "I did it." } else {
           claude init; claude result "All done.\n<!-- ralph:state idle reason=blocked -->" }"#;
@@ -62,7 +62,7 @@ fn a_marker_in_a_prompt_that_the_agent_echoes_is_no_marker() {
 }
 
 #[test]
-fn item_63_eight_times_no_pending_tasks_is_enough_and_leaves_word_in_the_decisions() {
+fn loop_63_eight_times_no_pending_tasks_is_enough_and_leaves_word_in_the_decisions() {
     let project = idling("{delay: 10ms, max_delay: 10ms}", "marker idle no_pending_tasks");
     let done = project.run(&[]);
     let end = done.assert_code(0).end();

@@ -4,7 +4,7 @@ use crate::kit::{GRACES, Project, all, kinds, names, one};
 use serde_json::{Value, json};
 
 #[test]
-fn item_40_n_3_starts_the_agent_three_times() {
+fn loop_40_n_3_starts_the_agent_three_times() {
     let project = Project::acting("append starts $pid");
     let done = project.run(&["-n", "3"]);
     let end = done.assert_code(0).end();
@@ -17,7 +17,7 @@ fn item_40_n_3_starts_the_agent_three_times() {
 }
 
 #[test]
-fn item_41_failures_are_counted_and_the_loop_goes_on() {
+fn loop_41_failures_are_counted_and_the_loop_goes_on() {
     let project = Project::acting("counter count; on 1 { err it broke; exit 3 }");
     let done = project.run(&["-n", "2"]);
     let end = done.assert_code(0).end();
@@ -27,7 +27,7 @@ fn item_41_failures_are_counted_and_the_loop_goes_on() {
 }
 
 #[test]
-fn item_42_stop_on_error_means_one_start_and_the_outcome_says_so() {
+fn loop_42_stop_on_error_means_one_start_and_the_outcome_says_so() {
     let project = Project::acting("append starts $pid; exit 1");
     let end = project.run(&["--stop-on-error", "-n", "5"]).assert_code(1).end();
     assert_eq!(project.lines("starts").len(), 1);
@@ -36,7 +36,7 @@ fn item_42_stop_on_error_means_one_start_and_the_outcome_says_so() {
 
 // promise: 6
 #[test]
-fn item_43_a_timeout_is_an_event_of_its_own_and_the_verdict_stands_before_the_signal() {
+fn loop_43_a_timeout_is_an_event_of_its_own_and_the_verdict_stands_before_the_signal() {
     let project = Project::acting("counter count; on 1 { say busy; hang }");
     let done = project.run(&["-n", "2", "--timeout", "1s"]);
     done.assert_code(0);
@@ -59,7 +59,7 @@ fn item_43_a_timeout_is_an_event_of_its_own_and_the_verdict_stands_before_the_si
 }
 
 #[test]
-fn item_44_the_body_is_read_afresh_and_the_frontmatter_only_once() {
+fn loop_44_the_body_is_read_afresh_and_the_frontmatter_only_once() {
     let script = "counter count
         on 1 { append loop/RALPH.md 'More.' }
         on 2 { write loop/RALPH.md \"---\\nagent: no-such-agent\\n---\\nOther.\" }";
@@ -71,7 +71,7 @@ fn item_44_the_body_is_read_afresh_and_the_frontmatter_only_once() {
 }
 
 #[test]
-fn item_45_events_come_in_the_order_of_life() {
+fn loop_45_events_come_in_the_order_of_life() {
     let project = Project::acting_with(&format!("{GRACES}\ncommands: [{{name: a, run: echo a}}]"), "say hi");
     let done = project.run(&["-n", "2", "--delay", "10ms"]);
     let iteration = [
@@ -97,13 +97,13 @@ fn item_45_events_come_in_the_order_of_life() {
 
 // promise: 13
 #[test]
-fn item_46_no_completed_iteration_is_exit_code_1() {
+fn loop_46_no_completed_iteration_is_exit_code_1() {
     let end = Project::acting("exit 1").run(&["-n", "1"]).assert_code(1).end();
     assert_eq!((&end["outcome"], &end["exit_code"]), (&json!("catastrophic"), &json!(1)));
 }
 
 #[test]
-fn item_47_the_prompt_comes_on_stdin_and_then_its_end() {
+fn loop_47_the_prompt_comes_on_stdin_and_then_its_end() {
     let project = Project::acting("say-prompt");
     project.run(&["-n", "1"]).assert_code(0);
     assert_eq!(String::from_utf8_lossy(&project.raw(1, "stdout")).trim_end(), "Go on.");
@@ -111,7 +111,7 @@ fn item_47_the_prompt_comes_on_stdin_and_then_its_end() {
 }
 
 #[test]
-fn item_48_a_failing_agent_waits_and_then_opens_the_circuit() {
+fn loop_48_a_failing_agent_waits_and_then_opens_the_circuit() {
     let front = format!("{GRACES}\nerrors: {{max: 2, window: 5m}}");
     let project = Project::acting_with(&front, "append starts $pid; err no luck; exit 1");
     let done = project.run(&[]);
@@ -123,7 +123,7 @@ fn item_48_a_failing_agent_waits_and_then_opens_the_circuit() {
 }
 
 #[test]
-fn item_48_an_agent_that_cannot_be_started_any_more_does_not_spin_either() {
+fn loop_48_an_agent_that_cannot_be_started_any_more_does_not_spin_either() {
     let project = Project::new();
     project.ralph("agent: ./agent\nerrors: {max: 2}", "Go.");
     project.file("agent", "#!/bin/sh\nrm agent\n");
@@ -139,7 +139,7 @@ fn item_48_an_agent_that_cannot_be_started_any_more_does_not_spin_either() {
 }
 
 #[test]
-fn item_49_the_delay_is_between_iterations_and_not_after_the_last() {
+fn loop_49_the_delay_is_between_iterations_and_not_after_the_last() {
     let done = Project::acting("say hi").run(&["-n", "3", "--delay", "30ms"]);
     done.assert_code(0);
     let events = done.events();
@@ -186,7 +186,7 @@ fn a_refused_login_ends_the_run_at_once_with_1() {
 }
 
 #[test]
-fn item_54_the_last_result_is_what_was_said_and_its_marker_counts() {
+fn loop_54_the_last_result_is_what_was_said_and_its_marker_counts() {
     let script = r#"claude init
         claude result first
         claude tool Bash ok ls out
@@ -202,7 +202,7 @@ fn item_54_the_last_result_is_what_was_said_and_its_marker_counts() {
 
 // promise: 13
 #[test]
-fn item_55_is_error_is_a_failure_though_the_exit_code_is_0() {
+fn loop_55_is_error_is_a_failure_though_the_exit_code_is_0() {
     let project = Project::acting_with(
         &format!("reader: claude\n{GRACES}"),
         "claude init; claude is_error 400 Bad request",
@@ -214,7 +214,7 @@ fn item_55_is_error_is_a_failure_though_the_exit_code_is_0() {
 }
 
 #[test]
-fn item_56_arguments_come_by_name_and_in_order_and_57_two_dashes_end_options() {
+fn loop_56_arguments_come_by_name_and_in_order_and_57_two_dashes_end_options() {
     let project = Project::new();
     project.act_on(
         "args: [one, two, three]\ncommands: [{name: c, run: 'printf %s {{ args.two }}'}]",

@@ -56,7 +56,7 @@ fn answers(project: &Project) -> Vec<Value> {
 }
 
 #[test]
-fn seed_001_an_agent_that_prints_nothing_and_makes_calls_is_not_ended() {
+fn origin_1_an_agent_that_prints_nothing_and_makes_calls_is_not_ended() {
     let front = "watchdog: {idle: 6s, grace: 200ms, leak: 300ms}";
     let call = json!(["report_progress", {"message": "file N is ported"}]);
     let project = agent(front, 18, "0.5", &[call]);
@@ -69,7 +69,7 @@ fn seed_001_an_agent_that_prints_nothing_and_makes_calls_is_not_ended() {
 }
 
 #[test]
-fn seed_001_an_agent_that_only_sends_heartbeats_is_ended() {
+fn origin_1_an_agent_that_only_sends_heartbeats_is_ended() {
     let project =
         agent("watchdog: {idle: 6s, grace: 200ms, leak: 300ms}", 1000, "0.5", &[json!(["heartbeat", {}])]);
     let done = project.run(&["-n", "1"]);
@@ -103,7 +103,7 @@ fn what_an_agent_calls_its_state_counts_as_the_marker_would() {
 }
 
 #[test]
-fn seed_001_a_file_that_an_agent_saved_is_named_after_it_was_given_up() {
+fn origin_1_a_file_that_an_agent_saved_is_named_after_it_was_given_up() {
     let front =
         "watchdog: {session: 4s, grace: 100ms, leak: 300ms}\nrecovery: {budget: 1}\ndone_when: ['false']";
     let save = json!(["save_artifact", {"name": "plan.md", "content": "# the plan"}]);

@@ -12,7 +12,7 @@ fn steps(events: &[Value]) -> Vec<&str> {
 }
 
 #[test]
-fn item_50_ctrl_c_once_lets_the_iteration_finish_and_stops() {
+fn loop_50_ctrl_c_once_lets_the_iteration_finish_and_stops() {
     let project = Project::acting("ready there; await gate; say finished");
     let (there, gate) = (project.fifo("there"), project.gate("gate"));
     let mut run = project.start_run(&[]);

@@ -16,7 +16,7 @@ fn refused(front: &str) -> Done {
 }
 
 #[test]
-fn item_11_broken_yaml_is_shown_with_file_line_column_and_the_line_itself() {
+fn loop_11_broken_yaml_is_shown_with_file_line_column_and_the_line_itself() {
     let done = refused("delay: [1, 2");
     assert!(done.stderr.contains("loop/RALPH.md:"), "{}", done.stderr);
     assert!(done.stderr.contains("delay: [1, 2"), "{}", done.stderr);
@@ -46,7 +46,7 @@ fn absurd_durations_in_flags_are_refused_with_the_flag() {
 }
 
 #[test]
-fn item_26_an_unknown_key_is_a_warning_with_the_nearest_name_and_within_our_blocks_an_error() {
+fn loop_26_an_unknown_key_is_a_warning_with_the_nearest_name_and_within_our_blocks_an_error() {
     let project = Project::acting_with(&format!("{GRACES}\ncomands: []"), "say hi");
     let done = project.run(&["-n", "1"]);
     done.assert_code(0);
@@ -57,7 +57,7 @@ fn item_26_an_unknown_key_is_a_warning_with_the_nearest_name_and_within_our_bloc
 }
 
 #[test]
-fn item_15_and_17_an_agent_that_is_not_given_or_not_there_is_told_before_anything_starts() {
+fn loop_15_and_17_an_agent_that_is_not_given_or_not_there_is_told_before_anything_starts() {
     let project = Project::new();
     for (front, wanted) in [
         ("delay: 1s", "agent"),

@@ -29,7 +29,7 @@ fn shown(lines: &[Value]) -> Vec<String> {
 }
 
 #[test]
-fn case_12_a_deferral_is_a_line_with_its_evidence_and_then_the_end() {
+fn watchdog_12_a_deferral_is_a_line_with_its_evidence_and_then_the_end() {
     let t = timeline(&[
         json!({"t_ms": 1000, "input": "message"}),
         json!({"t_ms": 290_000, "input": "workspace", "path": "src/a.rs"}),
@@ -55,7 +55,7 @@ fn case_12_a_deferral_is_a_line_with_its_evidence_and_then_the_end() {
 }
 
 #[test]
-fn case_7_a_suspend_moves_every_deadline_and_nothing_fires_within_it() {
+fn watchdog_7_a_suspend_moves_every_deadline_and_nothing_fires_within_it() {
     let t = timeline(&[
         json!({"t_ms": 10_000, "input": "message"}),
         json!({"t_ms": 1_900_000, "input": "suspended", "for_ms": 1_800_000}),
@@ -67,7 +67,7 @@ fn case_7_a_suspend_moves_every_deadline_and_nothing_fires_within_it() {
 }
 
 #[test]
-fn case_24_nothing_printed_at_all_is_told_apart_from_silence() {
+fn watchdog_24_nothing_printed_at_all_is_told_apart_from_silence() {
     let end = json!({"t_ms": 3_600_000, "input": "end"});
     let reason = |first: Value, agent: &str| {
         let (lines, _) = timeline(&[first, end.clone()]).told(&["--agent", agent]);
@@ -89,7 +89,7 @@ fn case_24_nothing_printed_at_all_is_told_apart_from_silence() {
 }
 
 #[test]
-fn case_26_errors_are_noticed_and_end_it_and_nothing_after_the_end_is_fed() {
+fn watchdog_26_errors_are_noticed_and_end_it_and_nothing_after_the_end_is_fed() {
     let mut all: Vec<Value> = (1..=9)
         .map(|n| json!({"t_ms": n * 10_000, "input": "error", "text": format!("[20:15:0{n}] no route")}))
         .collect();
@@ -101,7 +101,7 @@ fn case_26_errors_are_noticed_and_end_it_and_nothing_after_the_end_is_fed() {
 }
 
 #[test]
-fn case_20_tools_hold_silence_up_to_their_cap_and_delegation_is_waiting() {
+fn watchdog_20_tools_hold_silence_up_to_their_cap_and_delegation_is_waiting() {
     let start = |more: Value| {
         let mut line = json!({"t_ms": 10_000, "input": "tool_started", "id": "t", "name": "Bash"});
         line.as_object_mut().expect("an object").extend(more.as_object().expect("an object").clone());
@@ -114,7 +114,7 @@ fn case_20_tools_hold_silence_up_to_their_cap_and_delegation_is_waiting() {
 }
 
 #[test]
-fn case_19_a_heartbeat_of_a_subagent_is_no_progress_but_makes_it_a_child() {
+fn watchdog_19_a_heartbeat_of_a_subagent_is_no_progress_but_makes_it_a_child() {
     let beats = |what: &str| {
         let mut all = vec![json!({"t_ms": 1000, "input": "message"})];
         all.extend(
@@ -411,7 +411,7 @@ fn a_timeout_in_the_arguments_counts_as_the_reader_derives_it() {
 }
 
 #[test]
-fn case_17_the_same_content_of_a_path_again_is_no_progress() {
+fn watchdog_17_the_same_content_of_a_path_again_is_no_progress() {
     let write = |t_ms: u64, path: &str, digest: Value| json!({"t_ms": t_ms, "input": "workspace", "path": path, "digest": digest});
     let ends = |digest: &dyn Fn(u64) -> Value| {
         let mut all = vec![json!({"t_ms": 1000, "input": "message"})];
@@ -442,7 +442,7 @@ fn case_17_the_same_content_of_a_path_again_is_no_progress() {
 }
 
 #[test]
-fn case_7_lines_within_a_suspension_are_judged_with_the_deadlines_moved() {
+fn watchdog_7_lines_within_a_suspension_are_judged_with_the_deadlines_moved() {
     let all = |inside: &[Value]| {
         let mut all = vec![json!({"t_ms": 10_000, "input": "message"})];
         all.extend_from_slice(inside);

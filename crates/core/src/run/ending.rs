@@ -160,7 +160,7 @@ mod tests {
 
     // promise: 13
     #[test]
-    fn item_55_success_with_an_error_in_it_is_a_failure() {
+    fn loop_55_success_with_an_error_in_it_is_a_failure() {
         let bad = AgentResult::new("API Error", true);
         assert_eq!(ending(facts(EndedBy::Itself, Some(Exit::Code(0)), Some(&bad))), Ending::Failed);
     }
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn item_59_idle_counts_only_if_the_iteration_did_not_fail() {
+    fn loop_59_idle_counts_only_if_the_iteration_did_not_fail() {
         let marker = Marker { state: "idle".into(), attrs: vec![("reason".into(), "at_capacity".into())] };
         let ok = AgentResult::new("nothing to do", false);
         let idle = |exit| Facts { marker: Some(&marker), ..facts(EndedBy::Itself, Some(exit), Some(&ok)) };

@@ -106,14 +106,14 @@ mod tests {
     }
 
     #[test]
-    fn seed_003_layer_1_the_wait_doubles_up_to_the_cap() {
+    fn origin_3_layer_1_the_wait_doubles_up_to_the_cap() {
         let policy = IdlePolicy::default();
         let waits: Vec<u64> = (1..=7).map(|n| seconds(&policy, n)).collect();
         assert_eq!(waits, [30, 60, 120, 240, 300, 300, 300]);
     }
 
     #[test]
-    fn item_64_the_delay_never_overflows_however_long_the_spell() {
+    fn loop_64_the_delay_never_overflows_however_long_the_spell() {
         for strategy in Strategy::ALL {
             let policy = IdlePolicy { strategy, backoff: 1e300, ..IdlePolicy::default() };
             for n in [1, 2, 1_000_000, u64::MAX] {
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn seed_003_a_limit_per_reason_counts_only_that_reason_in_a_row() {
+    fn origin_3_a_limit_per_reason_counts_only_that_reason_in_a_row() {
         let policy = IdlePolicy::default();
         let mut spell = IdleStreak::default();
         for _ in 0..7 {

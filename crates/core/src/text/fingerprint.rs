@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn item_27_volatile_parts_are_stripped_within_words_too() {
+    fn loop_27_volatile_parts_are_stripped_within_words_too() {
         for (text, wanted) in [
             ("request req_7f3c2b1a99 failed", "request req_<hex> failed"),
             ("key=12345678, path=/tmp/a1/b", "key=<n>, path=<tmp>"),
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn item_27_digests_are_equal_exactly_for_texts_that_are_alike() {
+    fn loop_27_digests_are_equal_exactly_for_texts_that_are_alike() {
         let digest = |text: &str| digest(text.as_bytes());
         assert_eq!(digest("at 20:15:33\nin /tmp/a/b  ok"), digest("at 21:00:00 in /tmp/c ok"));
         for other in ["exit 4", "exit  33", "exit", "3 exit", "exit3"] {

@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn item_18_the_parents_own_text_never_marks_the_subagent_channel() {
+    fn loop_18_the_parents_own_text_never_marks_the_subagent_channel() {
         for sign in [Sign::Message, Sign::Text, Sign::Result(AgentResult::default())] {
             assert_eq!(sign.progress(), Some(Channel::Stdout));
         }
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn item_5_keepalives_retries_and_lifecycle_lines_are_neither_progress_nor_facts() {
+    fn loop_5_keepalives_retries_and_lifecycle_lines_are_neither_progress_nor_facts() {
         for sign in [
             Sign::Keepalive,
             Sign::Unknown,

@@ -73,7 +73,7 @@ fn an_idle_block_tells_the_agent_about_the_marker_and_an_echo_of_it_is_none() {
 }
 
 #[test]
-fn item_44_the_body_is_read_afresh_and_a_changed_frontmatter_is_a_notice() {
+fn loop_44_the_body_is_read_afresh_and_a_changed_frontmatter_is_a_notice() {
     let (dir, mut p) = prompter();
     assert_eq!(ask(&mut p, &node(), 1), ("Go 1".into(), None));
     std::fs::write(dir.path().join("RALPH.md"), "---\nagent: true\n---\nStay {{ ralph.iteration }}")
@@ -129,7 +129,7 @@ fn a_file_that_is_no_text_or_no_file_is_trouble() {
 }
 
 #[test]
-fn item_25_credit_adds_our_own_trailer_when_asked() {
+fn loop_25_credit_adds_our_own_trailer_when_asked() {
     let (_dir, mut p) = prompter();
     let mut node = node();
     node.settings.credit = true;

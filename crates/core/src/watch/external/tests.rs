@@ -19,7 +19,7 @@ fn hung(agents: &ExternalAgents, now: Awake) -> Option<(StopReason, String)> {
 }
 
 #[test]
-fn seed_004_scenario_1_a_slow_web_search_completes() {
+fn origin_4_scenario_1_a_slow_web_search_completes() {
     let mut a = one();
     for (m, s, count) in [(0, 30, 5), (1, 0, 12), (2, 0, 23), (4, 30, 45), (5, 0, 117)] {
         assert_eq!(hung(&a, at(m, s)), None);
@@ -30,7 +30,7 @@ fn seed_004_scenario_1_a_slow_web_search_completes() {
 }
 
 #[test]
-fn seed_004_scenario_2_a_loop_of_errors_ends_by_silence_or_by_the_fifth_error() {
+fn origin_4_scenario_2_a_loop_of_errors_ends_by_silence_or_by_the_fifth_error() {
     let mut silent = one();
     for (s, count) in [(10, 0), (20, 2), (30, 2), (40, 4), (50, 4), (55, 6)] {
         if s % 20 == 10 {
@@ -50,7 +50,7 @@ fn seed_004_scenario_2_a_loop_of_errors_ends_by_silence_or_by_the_fifth_error() 
 }
 
 #[test]
-fn seed_004_scenario_3_twelve_minutes_of_analysis_complete() {
+fn origin_4_scenario_3_twelve_minutes_of_analysis_complete() {
     let mut a = one();
     for minute in [2, 4, 6, 8, 10, 12] {
         assert_eq!(hung(&a, at(minute, 0)), None);
@@ -60,7 +60,7 @@ fn seed_004_scenario_3_twelve_minutes_of_analysis_complete() {
 }
 
 #[test]
-fn seed_004_scenario_4_a_runaway_ends_at_fifteen_minutes_whatever_it_does() {
+fn origin_4_scenario_4_a_runaway_ends_at_fifteen_minutes_whatever_it_does() {
     let mut a = one();
     for second in (5..=895).step_by(5) {
         a.activity(at(0, second), "a", Some(second)).expect("it lives");
@@ -72,7 +72,7 @@ fn seed_004_scenario_4_a_runaway_ends_at_fifteen_minutes_whatever_it_does() {
 }
 
 #[test]
-fn seed_004_a_heartbeat_without_a_count_or_with_the_same_one_does_not_reset_the_idle_timer() {
+fn origin_4_a_heartbeat_without_a_count_or_with_the_same_one_does_not_reset_the_idle_timer() {
     let mut a = one();
     a.activity(at(0, 1), "a", Some(23)).expect("it lives");
     for second in (10..=300).step_by(10) {
@@ -140,7 +140,7 @@ fn the_list_has_all_with_their_ages_and_the_ended_grow_no_older() {
 }
 
 #[test]
-fn seed_004_each_agent_may_have_limits_of_its_own() {
+fn origin_4_each_agent_may_have_limits_of_its_own() {
     let mut a = ExternalAgents::new(WatchPolicy::of(Profile::Quick));
     let asked =
         Asked { idle: Some(Dur::from_secs(600)), total: Some(Dur::from_secs(1800)), errors: Some(10) };
@@ -162,7 +162,7 @@ fn seed_004_each_agent_may_have_limits_of_its_own() {
 }
 
 #[test]
-fn seed_004_errors_are_counted_the_last_one_is_kept_and_the_third_warns() {
+fn origin_4_errors_are_counted_the_last_one_is_kept_and_the_third_warns() {
     let mut a = one();
     let first = a.error(at(0, 1), "a", "line 7: bad").expect("it lives");
     assert_eq!((first.errors, first.last_error.as_deref(), first.warning()), (1, Some("line 7: bad"), None));
@@ -177,7 +177,7 @@ fn seed_004_errors_are_counted_the_last_one_is_kept_and_the_third_warns() {
 }
 
 #[test]
-fn seed_004_message_counts_are_kept_with_the_one_before() {
+fn origin_4_message_counts_are_kept_with_the_one_before() {
     let mut a = one();
     for (count, now, before) in [(Some(5), 5, 0), (Some(12), 12, 5), (Some(12), 12, 5), (None, 12, 5)] {
         a.activity(at(0, 1), "a", count).expect("it lives");
@@ -187,7 +187,7 @@ fn seed_004_message_counts_are_kept_with_the_one_before() {
 }
 
 #[test]
-fn seed_004_after_a_cleanup_the_reason_stays_readable() {
+fn origin_4_after_a_cleanup_the_reason_stays_readable() {
     let mut a = one();
     a.register(at(0, 0), "fine").expect("there is room");
     let ended = a.clean_up(Awake(305_100), "a").expect("it lives");

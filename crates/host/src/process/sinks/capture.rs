@@ -93,7 +93,7 @@ mod tests {
 
     // promise: 4
     #[test]
-    fn item_39_output_is_capped_and_the_cut_is_marked() {
+    fn loop_39_output_is_capped_and_the_cut_is_marked() {
         assert_eq!(kept(8, &[b"1234567"]), ("1234567".into(), 0));
         assert_eq!(kept(8, &[b"12345678"]), ("12345678".into(), 0));
         assert_eq!(kept(8, &[b"123456789"]), ("1234\n[… 1 bytes cut by dogwatch …]\n6789".into(), 1));
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn item_34_stdout_comes_before_stderr_with_a_newline_between() {
+    fn loop_34_stdout_comes_before_stderr_with_a_newline_between() {
         let mut c = Capture::new(100);
         c.stderr.push(b"err\n");
         c.stdout.push(b"out");
