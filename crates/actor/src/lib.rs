@@ -2,7 +2,7 @@
 //! fork, flood and ignore signals. The examples and the demo use it to run without an API key, and the process
 //! tests use it as an agent that misbehaves on purpose.
 //!
-//! `docs/actor.md` describes the scripts; [`script::STEPS`] is the table of their steps. A script is parsed
+//! `docs/internals/actor.md` describes the scripts; [`script::STEPS`] is the table of their steps. A script is parsed
 //! completely before the first step is played. A mistake is reported with file, line and column, and the exit code
 //! is 2. Output is not buffered. The actor has a single thread, so that it can fork.
 //!

@@ -143,7 +143,7 @@ pub struct Reply {
     pub text: Option<Text>,
 }
 
-/// Every step: name, arguments, description. `--help` prints this table, `docs/actor.md` is tested against it, and
+/// Every step: name, arguments, description. `--help` prints this table, `docs/internals/actor.md` is tested against it, and
 /// suggestions for misspelled names come from it.
 pub const STEPS: &[(&str, &str, &str)] = &[
     ("say", "TEXT", "prints a line on stdout"),

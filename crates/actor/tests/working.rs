@@ -120,7 +120,7 @@ fn invalid_usage_exits_2() {
 fn help_and_docs_list_every_step() {
     let help = Setup::new().call(&["--help"]).stdout();
     // Bars are escaped in Markdown tables.
-    let document = include_str!("../../../docs/actor.md").replace("\\|", "|");
+    let document = include_str!("../../../docs/internals/actor.md").replace("\\|", "|");
     for (name, syntax, _) in dogwatch_actor::script::STEPS {
         let written = format!("{name} {syntax}");
         assert!(help.contains(written.trim()), "{written}");

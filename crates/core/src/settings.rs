@@ -357,7 +357,7 @@ impl Profile {
     }
 }
 
-/// The watchdog's limits: one key for each row of its table (docs/watchdog.md), and what follows a verdict.
+/// The watchdog's limits: one key for each row of its table (docs/guide/watchdog.md), and what follows a verdict.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct WatchPolicy {

@@ -238,7 +238,7 @@ mod tests {
 
     #[test]
     fn every_refusal_is_documented_with_its_status() {
-        let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/api.md");
+        let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/api.md");
         let page = std::fs::read_to_string(page).expect("the page is there");
         for refusal in Refusal::all() {
             let (status, code) = (refusal.status(), refusal.code());

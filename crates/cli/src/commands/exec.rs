@@ -23,7 +23,7 @@ use std::path::PathBuf;
 ///
 /// stdin, stdout, stderr and the exit code are those of the command, byte for byte. INT, TERM, HUP, QUIT, USR1 and
 /// USR2 are forwarded to it. When it ends, no process that it started is left, even if dogwatch itself was killed
-/// with kill -9. See docs/exec.md.
+/// with kill -9. See docs/guide/exec.md.
 #[derive(clap::Args)]
 #[command(override_usage = "dogwatch exec [OPTIONS] [--] COMMAND [ARG]...", after_help = AFTER_HELP)]
 pub struct Args {
@@ -47,7 +47,7 @@ pub struct Args {
     #[arg(long, value_name = "NAME", default_value = "plain", hide_default_value = true,
         value_parser = PossibleValuesParser::new(ReaderName::ALL.map(ReaderName::as_str)))]
     agent: String,
-    /// Append the events to this file, as JSON lines (docs/events.md)
+    /// Append the events to this file, as JSON lines (docs/reference/events.md)
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
     /// Command to run; put `--` before it if its own options come first

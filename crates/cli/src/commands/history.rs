@@ -23,7 +23,7 @@ pub struct Args {
     #[arg(long, short = 'n', value_name = "N", default_value_t = SHOWN,
           value_parser = clap::value_parser!(u64).range(1..=MAX_LISTED as u64))]
     limit: u64,
-    /// Print the history as JSON (docs/history.md)
+    /// Print the history as JSON (docs/guide/watching-runs.md)
     #[arg(long)]
     json: bool,
     /// State directory of the project [default: .dogwatch]

@@ -23,7 +23,7 @@ const URL_VAR: &str = "DOGWATCH_MCP_URL";
 /// session's token (`Authorization: Bearer $DOGWATCH_TOKEN`) until the session ends. With a command after `--` it
 /// replaces itself with that command and keeps serving in a second process.
 #[derive(clap::Args)]
-#[command(after_help = "Set `mcp: false` in a loop file to turn it off. See docs/mcp.md.")]
+#[command(after_help = "Set `mcp: false` in a loop file to turn it off. See docs/guide/mcp.md.")]
 pub struct Args {
     /// Session file [default: the file that $DOGWATCH_MCP names]
     #[arg(long, value_name = "FILE")]
@@ -50,7 +50,7 @@ pub fn run(args: &Args) -> Result<u8, Failure> {
     let Some(path) = named else {
         return Err(Failure::with_hint(
             "no session to serve: DOGWATCH_MCP is not set",
-            "dogwatch starts this command for its agents; see docs/mcp.md",
+            "dogwatch starts this command for its agents; see docs/guide/mcp.md",
         ));
     };
     let session = SessionFile::read(&path)

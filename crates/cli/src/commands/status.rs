@@ -13,7 +13,7 @@ pub use text::{headline, text};
 pub struct Args {
     #[command(flatten)]
     which: Which,
-    /// Print the status as JSON (docs/status.md)
+    /// Print the status as JSON (docs/reference/status.md)
     #[arg(long)]
     json: bool,
     /// Print the orchestrator's status document as JSON

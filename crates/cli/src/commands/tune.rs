@@ -12,7 +12,7 @@ use std::path::PathBuf;
 ///
 /// Replays the sessions of this project's runs under different limits. For each limit it shows how many good sessions
 /// it would have stopped, and how much sooner it would have stopped the stuck ones. A limit that the good sessions have
-/// hardly exercised gets no proposal. It changes nothing: copy the limits you like into dogwatch.toml. See docs/tune.md.
+/// hardly exercised gets no proposal. It changes nothing: copy the limits you like into dogwatch.toml. See docs/guide/replay.md.
 #[derive(clap::Args)]
 pub struct Args {
     /// Use the runs of all your projects on this machine
@@ -21,7 +21,7 @@ pub struct Args {
     /// Number of runs to use, newest first
     #[arg(long, short = 'n', value_name = "N", default_value_t = RUNS, value_parser = clap::value_parser!(u64).range(1..=MAX_RUNS))]
     limit: u64,
-    /// Print the proposal as JSON (docs/tune.md)
+    /// Print the proposal as JSON (docs/guide/replay.md)
     #[arg(long)]
     json: bool,
     /// State directory of the project [default: .dogwatch]

@@ -5,7 +5,7 @@ use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
 
-/// The pure crates, and all that they may depend on. A longer list is a decision: see docs/dependencies.md.
+/// The pure crates, and all that they may depend on. A longer list is a decision: see docs/internals/dependencies.md.
 const PURE: [(&str, &[&str]); 3] = [
     ("dogwatch-core", &["jiff", "schemars", "serde"]),
     ("dogwatch-agents", &["dogwatch-core", "memchr"]),
@@ -117,17 +117,23 @@ fn no_crate_is_built_in_two_versions() {
 
 #[test]
 fn every_direct_dependency_is_explained() {
-    let document = read(&root().join("docs/dependencies.md"));
+    let document = read(&root().join("docs/internals/dependencies.md"));
     let metadata = Metadata::read();
     let ours = metadata.packages().filter(|package| package["source"].is_null());
     let names = ours.flat_map(|package| package["dependencies"].as_array().expect("a list"));
     let names: BTreeSet<&str> =
         names.map(|dep| text(&dep["name"])).filter(|name| !name.starts_with("dogwatch")).collect();
     let missing = names.iter().filter(|name| !document.contains(&format!("| `{name}` |")));
-    assert_none("not in docs/dependencies.md", &missing.map(|name| (*name).to_owned()).collect::<Vec<_>>());
+    assert_none(
+        "not in docs/internals/dependencies.md",
+        &missing.map(|name| (*name).to_owned()).collect::<Vec<_>>(),
+    );
     let rows = document.lines().filter_map(|line| line.strip_prefix("| `")?.split_once('`'));
     let stale = rows.map(|(name, _)| name).filter(|name| !names.contains(name));
-    assert_none("in docs/dependencies.md and not used", &stale.map(str::to_owned).collect::<Vec<_>>());
+    assert_none(
+        "in docs/internals/dependencies.md and not used",
+        &stale.map(str::to_owned).collect::<Vec<_>>(),
+    );
 }
 
 /// Reads an SPDX expression: `OR` binds less than `AND`; `A/B` is how it used to be written.

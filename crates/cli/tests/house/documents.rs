@@ -14,14 +14,97 @@ fn quoted(cell: &str) -> Option<&str> {
     cell.strip_prefix('`')?.strip_suffix('`')
 }
 
+/// Compares a generated page with the file, or writes it if `DOGWATCH_BLESS` is set.
+fn assert_generated(page: &str, text: &str) {
+    let path = root().join("docs").join(page);
+    if std::env::var_os("DOGWATCH_BLESS").is_some() {
+        std::fs::write(&path, text).expect("the page can be written");
+    }
+    let hint = "generate it again with DOGWATCH_BLESS=1 cargo nextest run -p dogwatch --test house";
+    assert!(std::fs::read_to_string(&path).is_ok_and(|found| found == text), "docs/{page} is stale: {hint}");
+}
+
 #[test]
-fn the_key_table_is_the_one_of_the_code() {
+fn the_key_reference_is_generated_from_the_code() {
     let table = dogwatch_config::keys::markdown_table();
-    let text = read(&root().join("docs/loop-file.md"));
-    let section = text.split("\n## Keys\n").nth(1).expect("the page has a section for the keys");
-    let rows = section.lines().skip_while(|line| !line.starts_with('|'));
-    let documented: Vec<&str> = rows.take_while(|line| line.starts_with('|')).collect();
-    assert_eq!(documented.join("\n"), table.trim_end(), "copy this table to docs/loop-file.md:\n{table}");
+    let text = read(&root().join("docs/reference/keys.md"));
+    let (before, rest) = text.split_once("| key | type |").expect("the page has a table of keys");
+    let (_, after) = rest.split_once("\n\n").expect("the table ends");
+    assert_generated("reference/keys.md", &format!("{before}{}\n\n{after}", table.trim_end()));
+}
+
+#[test]
+fn the_command_line_reference_is_generated_from_the_program() {
+    let printed = std::process::Command::new(env!("CARGO_BIN_EXE_dogwatch"))
+        .args(["man", "--markdown"])
+        .output()
+        .expect("the program starts");
+    assert!(printed.status.success());
+    assert_generated("reference/cli.md", &String::from_utf8(printed.stdout).expect("the page is UTF-8"));
+}
+
+/// A constant with its value and the first sentence of its doc comment.
+struct Limit {
+    name: String,
+    value: String,
+    doc: String,
+}
+
+/// The documented constants of a source file that hold a number or a length of time.
+fn limits(source: &str) -> Vec<Limit> {
+    const TYPES: [&str; 9] = ["Dur", "Duration", "usize", "u64", "u32", "u16", "i64", "u8", "Limit"];
+    let source = source.split("#[cfg(test)]").next().unwrap_or_default();
+    let mut found = Vec::new();
+    let mut doc = String::new();
+    let mut lines = source.lines().map(str::trim);
+    while let Some(line) = lines.next() {
+        if let Some(text) = line.strip_prefix("///") {
+            doc = format!("{doc} {}", text.trim());
+            continue;
+        }
+        let declared = line.strip_prefix("pub(crate) ").or(line.strip_prefix("pub(super) "));
+        let declared = declared.or(line.strip_prefix("pub ")).unwrap_or(line).strip_prefix("const ");
+        if let Some((name, rest)) = declared.and_then(|rest| rest.split_once(": ")) {
+            let mut rest = rest.to_owned();
+            while !rest.ends_with(';') {
+                let Some(more) = lines.next() else { break };
+                rest = format!("{rest} {more}");
+            }
+            let (kind, value) = rest.split_once(" = ").unwrap_or((&rest, ""));
+            if TYPES.contains(&kind) && !doc.is_empty() {
+                let (name, value) = (name.to_owned(), value.trim_end_matches(';').to_owned());
+                found.push(Limit { name, value, doc: doc.trim().to_owned() });
+            }
+        }
+        if !line.starts_with("#[") {
+            doc.clear();
+        }
+    }
+    found
+}
+
+#[test]
+fn the_limits_reference_is_generated_from_the_constants() {
+    let mut page = String::from(
+        "# Limits\n\nThis page is generated from the constants in the code. Limits that you can set are in the [key reference](keys.md).\n",
+    );
+    let mut count = 0;
+    for krate in ["core", "config", "agents", "host", "server", "web", "mcp", "cli"] {
+        page.push_str(&format!("\n## {krate}\n\n| constant | value | meaning | file |\n|---|---|---|---|\n"));
+        let below = format!("crates/{krate}/src/");
+        let files: Vec<String> =
+            crate::sources(&below).into_iter().filter(|name| !name.contains("/tests")).collect();
+        for file in files {
+            for limit in limits(&read(&root().join(&file))) {
+                let (value, doc) = (limit.value.replace('|', "\\|"), limit.doc.replace('|', "\\|"));
+                let file = file.trim_start_matches(&below);
+                page.push_str(&format!("| `{}` | `{value}` | {doc} | `{file}` |\n", limit.name));
+                count += 1;
+            }
+        }
+    }
+    assert!(count > 200, "{count} constants are too few: the scan is broken");
+    assert_generated("reference/limits.md", &page);
 }
 
 /// `IterationStarted` -> `iteration_started`.
@@ -53,7 +136,7 @@ fn events() -> BTreeSet<String> {
 fn every_event_is_documented() {
     let events = events();
     assert!(events.contains("run_started") && events.contains("iteration_idle"), "{events:?}");
-    let text = read(&root().join("docs/events.md"));
+    let text = read(&root().join("docs/reference/events.md"));
     let documented: BTreeSet<String> = text
         .lines()
         .filter_map(|line| line.strip_prefix("## `")?.strip_suffix('`'))
@@ -62,9 +145,9 @@ fn every_event_is_documented() {
     assert_eq!(documented, events);
 }
 
-/// The fields that a section of docs/events.md tells of.
+/// The fields that a section of docs/reference/events.md tells of.
 fn fields(event: &str) -> BTreeSet<String> {
-    let text = read(&root().join("docs/events.md"));
+    let text = read(&root().join("docs/reference/events.md"));
     let section = text
         .split("\n## ")
         .find(|part| part.starts_with(&format!("`{event}`")))
@@ -86,23 +169,7 @@ pub fn assert_documented(events: &[serde_json::Value]) {
         let given = event.as_object().expect("an object").keys().filter(|key| !ALL.contains(&key.as_str()));
         found.extend(given.filter(|key| !known.contains(*key)).map(|key| format!("{name}.{key}")));
     }
-    assert_none("fields that docs/events.md misses", &found.into_iter().collect::<Vec<_>>());
-}
-
-#[test]
-fn every_limit_stands_where_the_document_says() {
-    let rows = rows("architecture.md");
-    let limits: Vec<_> = rows.iter().filter(|row| row.len() == 4 && row[3].starts_with("`crates/")).collect();
-    assert!(limits.len() > 30, "{} limits are too few", limits.len());
-    let missing = limits.iter().filter(|row| {
-        let (name, place) = (quoted(&row[0]).unwrap_or_default(), quoted(&row[3]).unwrap_or_default());
-        !std::fs::read_to_string(root().join(place))
-            .is_ok_and(|text| text.contains(&format!("const {name}:")))
-    });
-    assert_none(
-        "limits that are not there",
-        &missing.map(|row| format!("{} in {}", row[0], row[3])).collect::<Vec<_>>(),
-    );
+    assert_none("fields that docs/reference/events.md misses", &found.into_iter().collect::<Vec<_>>());
 }
 
 #[test]
@@ -110,7 +177,7 @@ fn every_pain_has_tests_that_are_there() {
     // Some names are given to macros, so that a name is looked for and not a function.
     let sources: String = crate::sources("crates/").iter().map(|name| read(&root().join(name))).collect();
     let pains: Vec<Vec<String>> =
-        rows("pains.md").into_iter().filter(|row| row[0].trim().parse::<u32>().is_ok()).collect();
+        rows("internals/pains.md").into_iter().filter(|row| row[0].trim().parse::<u32>().is_ok()).collect();
     assert_eq!(pains.len(), 25);
     let missing = pains.iter().flat_map(|row| {
         let named: Vec<&str> = row[3].split(", ").filter_map(quoted).collect();
@@ -118,5 +185,5 @@ fn every_pain_has_tests_that_are_there() {
         let none = named.is_empty().then(|| format!("{}: no test", row[0]));
         gone.chain(none).collect::<Vec<_>>()
     });
-    assert_none("tests of docs/pains.md that are not there", &missing.collect::<Vec<_>>());
+    assert_none("tests of docs/internals/pains.md that are not there", &missing.collect::<Vec<_>>());
 }

@@ -1,6 +1,6 @@
 //! What is written down: past tense, numbered, the only truth about a run.
 //!
-//! Names and fields are a public interface (docs/events.md): they change only by adding. A line of the
+//! Names and fields are a public interface (docs/reference/events.md): they change only by adding. A line of the
 //! journal is one `Recorded`.
 
 use crate::record::day::DayUse;
@@ -434,7 +434,7 @@ pub struct CheckResult {
     pub first_rc: Option<i32>,
 }
 
-/// What follows from an end that was no good one, by the table of docs/recovery.md.
+/// What follows from an end that was no good one, by the table of docs/guide/recovery.md.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RecoveryPlanned {
     pub node: NodeName,

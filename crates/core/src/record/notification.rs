@@ -174,7 +174,7 @@ fn is_loopback(host: &str) -> bool {
     (number && host.split('.').count() == 4) || host.eq_ignore_ascii_case("localhost") || host == "[::1]"
 }
 
-/// A piece of news, as it is sent: one JSON document (docs/notify.md). Fields are only ever added.
+/// A piece of news, as it is sent: one JSON document (docs/guide/notifications.md). Fields are only ever added.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct News {
     pub v: u32,

@@ -1,6 +1,6 @@
 //! What a run is at, for people and programs: the view, with ages computed at the moment it is read.
 //!
-//! `Status` is dogwatch's own shape (docs/status.md); `OrchestratorStatus` is the same in the words of an
+//! `Status` is dogwatch's own shape (docs/reference/status.md); `OrchestratorStatus` is the same in the words of an
 //! orchestrator that ticks. Both only ever gain fields.
 
 use crate::record::event::{NodeState, Outcome, RunEnded, WaitWhy};

@@ -3,7 +3,7 @@
 //!
 //! Rows are checked in a fixed order and the first that fires wins; every answer carries the evidence of all
 //! channels. Progress moves a deadline, effort buys bounded time, presence buys nothing. The table, with the
-//! reasons for its order, is in docs/watchdog.md.
+//! reasons for its order, is in docs/guide/watchdog.md.
 
 pub mod coalesce;
 mod evidence;

@@ -24,7 +24,7 @@ use std::path::PathBuf;
 /// FILE is the journal of a run (events.jsonl, or its directory), a timeline, a transcript of Claude Code
 /// (~/.claude/projects/*/*.jsonl) or a rollout of Codex (~/.codex/sessions/**/rollout-*.jsonl). A timeline is JSON
 /// lines in order of time, each {"t_ms": n, "line": "..."} or {"t_ms": n, "input": KIND, ...}. Each user turn of a
-/// transcript is replayed alone. A line is printed whenever the verdict changes, then a summary. See docs/replay.md.
+/// transcript is replayed alone. A line is printed whenever the verdict changes, then a summary. See docs/guide/replay.md.
 ///
 /// A journal is evaluated under its own policy unless a flag changes it.
 #[derive(clap::Args)]
@@ -43,7 +43,7 @@ pub struct Args {
     /// Read the policy from a dogwatch.toml
     #[arg(long, value_name = "FILE")]
     policy: Option<PathBuf>,
-    /// Print the verdicts as JSON lines (docs/replay.md)
+    /// Print the verdicts as JSON lines (docs/guide/replay.md)
     #[arg(long)]
     json: bool,
 }

@@ -61,6 +61,6 @@ fn unknown(path: &Path) -> Failure {
             "{} is not a journal, a timeline, a Claude Code transcript or a Codex rollout",
             path.display()
         ),
-        "see docs/replay.md for the formats; lines of an agent's stdout need times: {\"t_ms\": n, \"line\": \"...\"}",
+        "see docs/guide/replay.md for the formats; lines of an agent's stdout need times: {\"t_ms\": n, \"line\": \"...\"}",
     )
 }

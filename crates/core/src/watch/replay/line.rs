@@ -1,5 +1,5 @@
 //! What a replay prints: a line for every change of the verdict, and a summary. Names and fields are a public
-//! interface (docs/replay.md): they change only by adding.
+//! interface (docs/guide/replay.md): they change only by adding.
 
 use super::counts::Exercised;
 use crate::record::ids::{Iteration, NodeName};
