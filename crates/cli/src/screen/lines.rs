@@ -225,7 +225,7 @@ impl Pieces {
             Event::RunSlept { after: AfterStop::Exit, .. } => Vec::new(),
             Event::WaitEnded { by, .. } => match by {
                 WaitEndedBy::Timer => Vec::new(),
-                by => line(Tone::Quiet, format!("  woken ({by})")),
+                by => line(Tone::Quiet, format!("  {}", words::wait_ended(*by))),
             },
             Event::NeedsHuman { what, until, .. } => {
                 line(Tone::Bad, format!("  {}{}: {what}", words::NEEDS_HUMAN, words::until(*until)))

@@ -3,7 +3,7 @@
 use super::lines::{Line, Tone, line};
 use dogwatch_core::record::event::{
     CommandFinished, EndStep, EndedBy, NodeAttempt, RecoveryPlanned, Report, ReportKind, SessionEnded,
-    WaitWhy,
+    WaitEndedBy, WaitWhy,
 };
 use dogwatch_core::record::view::Used;
 use dogwatch_core::run::recovery::Action;
@@ -231,6 +231,19 @@ pub const ASLEEP: &str = "asleep: `dogwatch wake` continues it, Ctrl-C ends it";
 pub fn slept(reason: &str, consecutive: u64) -> String {
     let count = count(consecutive, "idle iteration");
     format!("{}; entering sleep mode after {count}", reason.replace('_', " "))
+}
+
+/// Describes the early end of a wait: `woken (api)`, or `wait ended (budget)` if the run is about to end.
+pub fn wait_ended(by: WaitEndedBy) -> String {
+    match by {
+        WaitEndedBy::Budget | WaitEndedBy::Ceiling => format!("wait ended ({by})"),
+        WaitEndedBy::Timer
+        | WaitEndedBy::Operator
+        | WaitEndedBy::Path
+        | WaitEndedBy::Probe
+        | WaitEndedBy::Api
+        | WaitEndedBy::Signal => format!("woken ({by})"),
+    }
 }
 
 /// The health issue of an agent that waits for an answer.

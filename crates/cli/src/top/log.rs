@@ -151,7 +151,7 @@ fn sentence(event: &Event) -> Option<(Tone, String)> {
             (Tone::Quiet, format!("waiting ({}){long}", words::wait(*why)))
         }
         Event::WaitEnded { by: WaitEndedBy::Timer, .. } => return None,
-        Event::WaitEnded { by, .. } => (Tone::Plain, format!("woken ({by})")),
+        Event::WaitEnded { by, .. } => (Tone::Plain, words::wait_ended(*by)),
         Event::RunSlept { reason, consecutive, .. } => (Tone::Plain, words::slept(reason, *consecutive)),
         Event::WakeRemembered { by, .. } => {
             (Tone::Quiet, format!("woken ({by}) during a session; the next wait will be skipped"))

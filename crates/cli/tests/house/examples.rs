@@ -217,3 +217,15 @@ fn a_graph_runs_in_the_order_of_its_dependencies() {
     let release = crate::read(&played.dir.path().join("build/release.md"));
     assert!(release.contains("announce the release"), "{release}");
 }
+
+#[test]
+fn recovers_works_hangs_is_stopped_recovers_and_converges() {
+    let played = play("recovers", &[]);
+    played.assert_ended("clean_with_flake", 0);
+    let stops = played.of("hard_stop");
+    assert_eq!(stops.len(), 1, "{}", played.said());
+    assert_eq!(stops[0]["reason"], "NO_OUTPUT_DEADLINE");
+    let converged: Vec<_> =
+        played.of("node_attempt").iter().map(|attempt| attempt["converged"].as_bool()).collect();
+    assert_eq!(converged, [Some(false), Some(false), Some(true)]);
+}

@@ -155,7 +155,7 @@ fn other_line(event: &Event) -> Option<Line> {
         }
         Event::WaitStarted { delay_s: None, .. } => (Tone::Quiet, "paused".to_owned()),
         Event::WaitEnded { by: WaitEndedBy::Timer, .. } => return None,
-        Event::WaitEnded { by, .. } => (Tone::Quiet, format!("woken ({by})")),
+        Event::WaitEnded { by, .. } => (Tone::Quiet, words::wait_ended(*by)),
         Event::Trouble { kind, detail } => (Tone::Bad, format!("trouble: {detail} [{kind}]")),
         _ => return None,
     };
