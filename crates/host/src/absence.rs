@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missed_deadline_is_time_without_a_processor() {
+    fn a_missed_deadline_counts_as_time_without_cpu() {
         let mut spans = Spans::new(at(0));
         assert_eq!(gaps(&mut spans, 100, 5_000, 5_900, None, false), 0, "a busy machine");
         assert_eq!(gaps(&mut spans, 6_000, 8_000, 11_000, None, false), 3_000);
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn sleep_of_the_host_is_told_apart() {
+    fn host_suspend_is_reported_as_watched() {
         let mut spans = Spans::new(at(0));
         spans.sleeps(at(100), None);
         let mut woke = at(200);

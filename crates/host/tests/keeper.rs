@@ -17,14 +17,14 @@ use rig::{exited, next, read_to_end, read_until, ready_keeper, start, start_role
 fn main() -> ExitCode {
     rig::play_or_test(tests![
         clean_exit_is_reported_as_alone,
-        exit_code_and_signal_are_told_apart,
+        exit_code_and_signal_are_distinguished,
         cpu_time_of_the_job_is_reported,
-        what_cannot_start_is_refused_with_its_errno,
+        a_job_that_cannot_start_is_refused_with_its_errno,
         order_over_the_limit_is_not_sent,
         program_is_searched_on_the_childs_path_from_its_directory,
         script_without_interpreter_line_runs_in_the_shell,
         environment_changes_reach_the_child,
-        child_has_no_descriptor_but_its_three,
+        child_has_only_the_standard_descriptors,
         child_has_no_signal_blocked_or_ignored,
         keeper_inherits_nothing_from_the_supervisor,
         lost_keeper_is_a_clear_error,
@@ -60,7 +60,7 @@ fn clean_exit_is_reported_as_alone() {
     keeper.shut_down().expect("nothing is left");
 }
 
-fn exit_code_and_signal_are_told_apart() {
+fn exit_code_and_signal_are_distinguished() {
     let mut keeper = ready_keeper();
     let cases = [
         (["exit", "0"], HowEnded::Code(0)),
@@ -86,7 +86,7 @@ fn cpu_time_of_the_job_is_reported() {
     }
 }
 
-fn what_cannot_start_is_refused_with_its_errno() {
+fn a_job_that_cannot_start_is_refused_with_its_errno() {
     let mut keeper = ready_keeper();
     let long = vec![b'x'; 200 * 1024];
     let cases: [(&[&[u8]], &str, Errno, &str); 7] = [
@@ -164,7 +164,7 @@ fn environment_changes_reach_the_child() {
     assert_eq!(output(&mut keeper, order, &ends), "ONE=1 = one\n");
 }
 
-fn child_has_no_descriptor_but_its_three() {
+fn child_has_only_the_standard_descriptors() {
     let mut keeper = ready_keeper();
     // By name, because a shell that lists them opens one more.
     let script = b"for fd in 0 1 2 3 4 5 6 7 8 9; do [ -e /proc/$$/fd/$fd ] && echo $fd; done; true";
@@ -241,7 +241,7 @@ fn two_hundred_jobs_leak_no_descriptor() {
 }
 
 /// How often a process has gone to sleep and woken.
-fn wakings_of(pid: u32) -> String {
+fn sleep_count_of(pid: u32) -> String {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("it lives");
     status.lines().find(|line| line.starts_with("voluntary_ctxt")).expect("Linux counts them").to_owned()
 }
@@ -267,9 +267,9 @@ fn keeper_sleeps_while_a_job_runs() {
     while !is_asleep(idle.pid()) && Instant::now() < deadline {
         run_one(&mut busy, 0);
     }
-    let before = wakings_of(idle.pid());
+    let before = sleep_count_of(idle.pid());
     (0..50).for_each(|job| run_one(&mut busy, job));
-    assert_eq!(wakings_of(idle.pid()), before);
+    assert_eq!(sleep_count_of(idle.pid()), before);
 }
 
 fn keeper_is_small() {

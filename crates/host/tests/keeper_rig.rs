@@ -21,7 +21,7 @@ use rustix::process::{Pid, Signal};
 /// The longest that any test waits for one thing; far more than it takes, even on a loaded machine.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 /// The age at which a misbehaving child dies by itself.
-const OLD_AGE: Duration = Duration::from_secs(20);
+const MAX_AGE: Duration = Duration::from_secs(20);
 
 pub type Test = (&'static str, fn());
 
@@ -207,7 +207,7 @@ fn play(role: &[String]) -> ExitCode {
             daemon();
             stay();
         }
-        ["rabbit"] => rabbit(Instant::now() + OLD_AGE),
+        ["rabbit"] => rabbit(Instant::now() + MAX_AGE),
         ["short-rabbit"] => rabbit(Instant::now() + Duration::from_millis(200)),
         ["heir"] => heir(),
         ["mute"] => mute(),
@@ -224,26 +224,26 @@ fn die_of(signal: i32) {
 }
 
 /// Says so on stdout, at once.
-fn say(word: &str) {
+fn print_word(word: &str) {
     let mut out = std::io::stdout();
     out.write_all(word.as_bytes()).and_then(|()| out.flush()).expect("somebody reads");
 }
 
 /// Does nothing until it is ended, or old.
-fn rest() {
-    let bound = OLD_AGE.try_into().expect("seconds fit");
+fn sleep() {
+    let bound = MAX_AGE.try_into().expect("seconds fit");
     let _ = poll(&mut [], Some(&bound));
 }
 
 fn stay() {
-    say("ready");
-    rest();
+    print_word("ready");
+    sleep();
 }
 
 fn stop() {
-    say("ready");
+    print_word("ready");
     die_of(Signal::STOP.as_raw());
-    rest();
+    sleep();
 }
 
 fn ignore_requests() {
@@ -271,9 +271,9 @@ fn daemon() {
         std::process::exit(0);
     }
     ignore_requests();
-    say("ready");
+    print_word("ready");
     drop((ready, tell));
-    rest();
+    sleep();
     std::process::exit(0);
 }
 
@@ -289,7 +289,7 @@ fn bare_daemon() {
 /// Forks, changes its session and lets the parent exit, as fast as it can.
 fn rabbit(until: Instant) {
     ignore_requests();
-    say("ready");
+    print_word("ready");
     while Instant::now() < until {
         match forked() {
             Forked::Parent(_) => std::process::exit(0),
@@ -301,8 +301,8 @@ fn rabbit(until: Instant) {
 /// Leaves a grandchild that holds stdout, in the same group.
 fn heir() {
     match forked() {
-        Forked::Parent(_) => say("bye"),
-        Forked::Child => rest(),
+        Forked::Parent(_) => print_word("bye"),
+        Forked::Child => sleep(),
     }
 }
 
@@ -319,7 +319,7 @@ fn talk() {
     std::io::stderr().write_all(&vec![b'e'; 200_000]).expect("somebody reads");
     let mut given = Vec::new();
     std::io::stdin().read_to_end(&mut given).expect("stdin can be read");
-    say(&given.len().to_string());
+    print_word(&given.len().to_string());
 }
 
 /// A supervisor that starts a role under a keeper, with its own stdout and stderr, and waits. The
@@ -332,7 +332,7 @@ fn supervisor(role: &[&str]) {
     let stdio = [null.into(), copy(std::io::stdout().as_fd()), copy(std::io::stderr().as_fd())];
     keeper.send(Order::Start(role_order(1, role, stdio))).expect("the keeper reads");
     started(&mut keeper);
-    rest();
+    sleep();
 }
 
 /// On its own, this file tests that what it starts is mortal.

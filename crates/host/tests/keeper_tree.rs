@@ -21,9 +21,9 @@ fn main() -> ExitCode {
     rig::play_or_test(tests![
         second_job_is_refused_while_the_first_is_there,
         interrupt_and_terminate_reach_the_group,
-        terminate_reaches_what_the_main_process_left,
+        terminate_reaches_processes_left_by_the_main_process,
         stopped_child_ends_by_terminate_sweep_and_kill,
-        sweep_of_nothing_is_answered_at_once,
+        sweep_of_an_empty_tree_is_answered_immediately,
         sweep_gives_the_willing_their_grace_and_no_more,
         daemon_is_gone_after_sweep,
         daemon_is_gone_after_kill,
@@ -35,8 +35,8 @@ fn main() -> ExitCode {
         rabbit_is_gone_after_the_supervisor_was_killed,
         garbage_ends_everything,
         prompt_and_errors_cross_without_deadlock,
-        prompt_that_nobody_reads_is_no_error,
-        child_that_closes_its_streams_may_live_on,
+        a_prompt_that_is_not_read_is_not_an_error,
+        a_child_may_outlive_its_closed_streams,
         grandchild_that_holds_stdout_holds_up_nobody,
         measure_rabbit_kills,
     ])
@@ -73,7 +73,7 @@ fn interrupt_and_terminate_reach_the_group() {
     }
 }
 
-fn terminate_reaches_what_the_main_process_left() {
+fn terminate_reaches_processes_left_by_the_main_process() {
     let mut keeper = ready_keeper();
     let ends = start_role(&mut keeper, 1, &["heir"]);
     started(&mut keeper);
@@ -102,7 +102,7 @@ fn stopped_child_ends_by_terminate_sweep_and_kill() {
     }
 }
 
-fn sweep_of_nothing_is_answered_at_once() {
+fn sweep_of_an_empty_tree_is_answered_immediately() {
     let mut keeper = ready_keeper();
     let _ends = start(&mut keeper, 1, &["true"]);
     started(&mut keeper);
@@ -286,7 +286,7 @@ fn prompt_and_errors_cross_without_deadlock() {
     assert_eq!((kept.stdout.as_slice(), kept.stderr.len()), (&b"200000"[..], 200_000));
 }
 
-fn prompt_that_nobody_reads_is_no_error() {
+fn a_prompt_that_is_not_read_is_not_an_error() {
     let mut keeper = ready_keeper();
     let ends = start(&mut keeper, 1, &["echo", "hello"]);
     // More than any pipe takes.
@@ -296,7 +296,7 @@ fn prompt_that_nobody_reads_is_no_error() {
     assert_eq!(pump.join().stdout, b"hello\n");
 }
 
-fn child_that_closes_its_streams_may_live_on() {
+fn a_child_may_outlive_its_closed_streams() {
     let mut keeper = ready_keeper();
     let mut ends = start_role(&mut keeper, 1, &["mute"]);
     let stdin = ends.stdin.take();

@@ -66,8 +66,8 @@ impl Asker {
         cwd: &Path,
         bound: Duration,
     ) -> io::Result<Answer> {
-        let stdout = self.begin(argv, env, cwd, null()?)?;
-        self.hear(stdout, bound)
+        let stdout = self.start_job(argv, env, cwd, null()?)?;
+        self.wait_for_answer(stdout, bound)
     }
 
     /// As `ask`, of a program that reads `input`, which must be shorter than a pipe.
@@ -83,11 +83,11 @@ impl Asker {
         // What does not fit would wait for a program that has not started.
         fcntl_setfl(&ours, OFlags::NONBLOCK)?;
         std::fs::File::from(ours).write_all(input)?;
-        let stdout = self.begin(argv, env, cwd, stdin)?;
-        self.hear(stdout, bound)
+        let stdout = self.start_job(argv, env, cwd, stdin)?;
+        self.wait_for_answer(stdout, bound)
     }
 
-    fn hear(&mut self, stdout: OwnedFd, bound: Duration) -> io::Result<Answer> {
+    fn wait_for_answer(&mut self, stdout: OwnedFd, bound: Duration) -> io::Result<Answer> {
         let until = Instant::now() + bound;
         let how = loop {
             match self.next(until)? {
@@ -110,7 +110,7 @@ impl Asker {
 
     /// Tries whether a process that was left behind is found and ended.
     pub fn try_containment(&mut self, bound: Duration) -> io::Result<Containment> {
-        let _stdout = self.begin(&["sh", "-c", ABANDON], Vec::new(), Path::new("/"), null()?)?;
+        let _stdout = self.start_job(&["sh", "-c", ABANDON], Vec::new(), Path::new("/"), null()?)?;
         let until = Instant::now() + bound;
         let alone = loop {
             match self.next(until)? {
@@ -131,7 +131,7 @@ impl Asker {
         Ok(if killed > 0 { Containment::Holds { within: began.elapsed() } } else { Containment::Leaks })
     }
 
-    fn begin(
+    fn start_job(
         &mut self,
         argv: &[&str],
         env: Vec<EnvChange>,
@@ -216,7 +216,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn directories_are_counted_without_the_ignored_and_up_to_a_limit() {
+    fn ignored_directories_are_not_counted_and_the_limit_holds() {
         let dir = tempfile::tempdir().expect("a directory");
         for path in ["a/b", "c", "node_modules/x/y", ".git/objects"] {
             std::fs::create_dir_all(dir.path().join(path)).expect("made");

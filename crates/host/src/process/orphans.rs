@@ -29,7 +29,7 @@ const CERTAIN: u32 = 3;
 /// A process that just executes another program shows an empty environment for a moment. While there is one that may
 /// be ours, all are looked at again after this pause, at most so many times.
 const UNKNOWN_PAUSE: Duration = Duration::from_millis(25);
-const MAX_UNKNOWN_LOOKS: u32 = 20;
+const MAX_UNKNOWN_SCANS: u32 = 20;
 
 /// Ends every process that carries the nonce. Answers how many were found, and whether all are gone. No process of the
 /// run is older than `since`, in clock ticks since boot.
@@ -46,7 +46,7 @@ pub fn end_job(nonce: &str, job: u64) -> (usize, bool) {
 /// Whether a process carries the nonce.
 pub fn has_nonce(pid: i32, nonce: &str) -> bool {
     let marks = Marks { all: vec![format!("{NONCE_VAR}={nonce}")], since: 0 };
-    look_at(pid, &marks) == Carries::Yes
+    check(pid, &marks) == Carries::Yes
 }
 
 /// Variables, all of which a process must carry to be meant, and when the oldest of them can have been started.
@@ -71,17 +71,17 @@ struct Found {
 }
 
 fn end(marks: &Marks) -> (usize, bool) {
-    end_found(|| look(marks), |pid| kill_carrier(pid, marks))
+    end_found(|| scan(marks), |pid| kill_carrier(pid, marks))
 }
 
-fn end_found(mut look: impl FnMut() -> Found, mut kill: impl FnMut(i32) -> Option<OwnedFd>) -> (usize, bool) {
+fn end_found(mut scan: impl FnMut() -> Found, mut kill: impl FnMut(i32) -> Option<OwnedFd>) -> (usize, bool) {
     let until = Instant::now() + KILL_BOUND;
     let mut ended = BTreeSet::new();
-    let (mut clean, mut unknown_looks) = (0, 0);
+    let (mut clean, mut unknown_scans) = (0, 0);
     loop {
-        let found = look();
-        if found.carriers.is_empty() && found.unknown && unknown_looks < MAX_UNKNOWN_LOOKS {
-            unknown_looks += 1;
+        let found = scan();
+        if found.carriers.is_empty() && found.unknown && unknown_scans < MAX_UNKNOWN_SCANS {
+            unknown_scans += 1;
             std::thread::sleep(UNKNOWN_PAUSE);
             continue;
         }
@@ -116,16 +116,16 @@ pub fn start_time(pid: u32) -> Option<u64> {
 /// The pidfd pins the process before its environment is looked at, so a reused pid is never hit.
 fn kill_carrier(pid: i32, marks: &Marks) -> Option<OwnedFd> {
     let fd = pidfd_open(Pid::from_raw(pid)?, PidfdFlags::empty()).ok()?;
-    (look_at(pid, marks) == Carries::Yes && pidfd_send_signal(&fd, Signal::KILL).is_ok()).then_some(fd)
+    (check(pid, marks) == Carries::Yes && pidfd_send_signal(&fd, Signal::KILL).is_ok()).then_some(fd)
 }
 
-fn look(marks: &Marks) -> Found {
+fn scan(marks: &Marks) -> Found {
     let own = i32::try_from(std::process::id()).unwrap_or(0);
     let mut found = Found { carriers: Vec::new(), unknown: false };
     let Ok(entries) = fs::read_dir("/proc") else { return found };
     let pids = entries.flatten().filter_map(|e| e.file_name().to_str()?.parse::<i32>().ok());
     for pid in pids.filter(|pid| *pid > 1 && *pid != own) {
-        match look_at(pid, marks) {
+        match check(pid, marks) {
             Carries::Yes => found.carriers.push(pid),
             Carries::No => {}
             Carries::Unknown => found.unknown = true,
@@ -134,7 +134,7 @@ fn look(marks: &Marks) -> Found {
     found
 }
 
-fn look_at(pid: i32, marks: &Marks) -> Carries {
+fn check(pid: i32, marks: &Marks) -> Carries {
     let env = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
     if env.is_empty() {
         let stat = stat_of(pid).filter(|stat| stat.start >= marks.since && stat.parent != KERNEL_THREADS);
@@ -161,34 +161,34 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_process_whose_environment_cannot_be_seen_yet_is_looked_at_again() {
-        let mut looks = [(vec![], true), (vec![], true), (vec![7], false), (vec![7], true)].into_iter();
+    fn a_process_with_an_unreadable_environment_is_scanned_again() {
+        let mut scans = [(vec![], true), (vec![], true), (vec![7], false), (vec![7], true)].into_iter();
         let mut killed = Vec::new();
-        let look = || {
-            let (carriers, unknown) = looks.next().unwrap_or_default();
+        let scan = || {
+            let (carriers, unknown) = scans.next().unwrap_or_default();
             Found { carriers, unknown }
         };
         let kill = |pid| {
             killed.push(pid);
             fs::File::open("/dev/null").ok().map(OwnedFd::from)
         };
-        assert_eq!(end_found(look, kill), (1, true));
+        assert_eq!(end_found(scan, kill), (1, true));
         assert_eq!(killed, [7, 7]);
     }
 
     #[test]
-    fn a_process_that_stays_unknown_holds_up_nothing_for_long() {
-        let mut looks = 0;
-        let look = || {
-            looks += 1;
+    fn a_process_that_stays_unknown_causes_only_a_bounded_delay() {
+        let mut scans = 0;
+        let scan = || {
+            scans += 1;
             Found { carriers: Vec::new(), unknown: true }
         };
-        assert_eq!(end_found(look, |_| None), (0, true));
-        assert_eq!(looks, MAX_UNKNOWN_LOOKS + CERTAIN);
+        assert_eq!(end_found(scan, |_| None), (0, true));
+        assert_eq!(scans, MAX_UNKNOWN_SCANS + CERTAIN);
     }
 
     #[test]
-    fn only_a_young_process_of_our_user_without_an_environment_is_unknown() {
+    fn only_a_new_process_of_this_user_without_an_environment_is_unknown() {
         let mut child = std::process::Command::new("/bin/cat")
             .env_clear()
             .stdin(std::process::Stdio::piped())
@@ -196,8 +196,8 @@ mod tests {
             .expect("there is cat");
         let pid = i32::try_from(child.id()).expect("a pid");
         let started = start_time(child.id()).expect("it lives");
-        let look = |since| look_at(pid, &Marks { all: vec!["X=1".to_owned()], since });
-        assert_eq!((look(started), look(started + 1)), (Carries::Unknown, Carries::No));
+        let scan = |since| check(pid, &Marks { all: vec!["X=1".to_owned()], since });
+        assert_eq!((scan(started), scan(started + 1)), (Carries::Unknown, Carries::No));
         drop(child.stdin.take());
         child.wait().expect("it ends with its input");
     }

@@ -71,7 +71,7 @@ fn enlarge(pipe: BorrowedFd<'_>) {
 
 /// What others ask of the thread, and how far it is.
 #[derive(Debug, Default)]
-struct Asked {
+struct Requests {
     stop: bool,
     /// Flushes are counted; all up to `flushed` are done.
     flushes: u64,
@@ -82,14 +82,14 @@ struct Asked {
 #[derive(Debug)]
 struct Control {
     bell: OwnedFd,
-    asked: Mutex<Asked>,
+    requests: Mutex<Requests>,
     changed: Condvar,
 }
 
 impl Control {
-    fn lock(&self) -> MutexGuard<'_, Asked> {
+    fn lock(&self) -> MutexGuard<'_, Requests> {
         // Whoever panicked with it left plain counters: still right.
-        self.asked.lock().unwrap_or_else(PoisonError::into_inner)
+        self.requests.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn ring(&self) {
@@ -119,7 +119,7 @@ impl<S: Sink> Pump<S> {
         done: impl FnOnce() + Send + 'static,
     ) -> io::Result<Self> {
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        let control = Arc::new(Control { bell, asked: Mutex::default(), changed: Condvar::new() });
+        let control = Arc::new(Control { bell, requests: Mutex::default(), changed: Condvar::new() });
         if let Some(stdin) = ends.stdin.as_ref().filter(|_| prompt.len() > DEFAULT_PIPE_SIZE) {
             enlarge(stdin.as_fd());
         }
@@ -155,15 +155,15 @@ impl<S: Sink> Pump<S> {
 
     /// Asks for what is in the pipes now and does not wait; gives what to wait for.
     pub fn ask_flush(&self) -> Flush {
-        let mut asked = self.control.lock();
-        asked.flushes += 1;
+        let mut requests = self.control.lock();
+        requests.flushes += 1;
         self.control.ring();
-        Flush(asked.flushes)
+        Flush(requests.flushes)
     }
 
     /// Waits for a flush that was asked for. True when it is done, false when `bound` passed.
     pub fn await_flush(&self, flush: Flush, bound: Duration) -> bool {
-        let pending = |asked: &mut Asked| asked.flushed < flush.0 && !asked.ended;
+        let pending = |requests: &mut Requests| requests.flushed < flush.0 && !requests.ended;
         let waited = self.control.changed.wait_timeout_while(self.control.lock(), bound, pending);
         !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
     }
@@ -246,7 +246,7 @@ impl<S: Sink> Pumping<S> {
     /// Sleeps until something can be done and does it. True when told to stop.
     fn round(&mut self) -> bool {
         let [rung, stdin, stdout, stderr] = self.wait();
-        if rung && self.answer() {
+        if rung && self.handle_requests() {
             return true;
         }
         if stdin {
@@ -309,11 +309,11 @@ impl<S: Sink> Pumping<S> {
     }
 
     /// Does what was asked for. True when that was to stop.
-    fn answer(&mut self) -> bool {
+    fn handle_requests(&mut self) -> bool {
         let _ = rustix::io::read(&self.control.0.bell, &mut [0_u8; 8]);
         let (stop, flushes) = {
-            let asked = self.control.0.lock();
-            (asked.stop, asked.flushes)
+            let requests = self.control.0.lock();
+            (requests.stop, requests.flushes)
         };
         self.drain(Stream::Stdout);
         self.drain(Stream::Stderr);

@@ -13,7 +13,7 @@ use std::fs;
 /// The most processes that are looked at; a machine with more gives a sample that knows less.
 const MAX_PROCESSES: usize = 100_000;
 /// What dogwatch's own MCP server calls itself, so that it is told from what an agent starts.
-const DOOR: &CStr = c"dogwatch-mcp";
+const MCP_SERVER: &CStr = c"dogwatch-mcp";
 /// What /proc counts CPU time in. It is 100 on every Linux that matters; user space sees no other.
 const TICKS_PER_SECOND: u64 = 100;
 
@@ -23,7 +23,7 @@ struct Process {
     session: i32,
     ticks: u64,
     /// It is dogwatch's own MCP server.
-    is_door: bool,
+    is_mcp_server: bool,
 }
 
 /// Children alive, and the CPU time of all of them so far.
@@ -41,33 +41,33 @@ const MAX_FRESH: Dur = Dur::from_secs(1);
 
 /// Marks this process as dogwatch's own MCP server.
 pub fn be_a_door() {
-    let _ = rustix::thread::set_name(DOOR);
+    let _ = rustix::thread::set_name(MCP_SERVER);
 }
 
 /// Samples for many sessions, with few looks.
 #[derive(Default)]
 pub struct Sampler {
-    looked: Option<Looked>,
+    scan: Option<Scan>,
 }
 
-struct Looked {
+struct Scan {
     at: Awake,
     fresh: Dur,
-    there: Processes,
+    processes: Processes,
 }
 
-impl Looked {
-    fn now() -> Looked {
+impl Scan {
+    fn now() -> Scan {
         let at = clock::awake();
-        let there = Processes::look();
+        let processes = Processes::scan();
         let cost = clock::awake().since(at).saturating_mul(FRESH_TIMES);
-        Looked { at, fresh: cost.max(FRESH).min(MAX_FRESH), there }
+        Scan { at, fresh: cost.max(FRESH).min(MAX_FRESH), processes }
     }
 
     /// Who has come since is not known to it.
     fn serves(&self, now: Awake, keeper: u32) -> bool {
         now.since(self.at) < self.fresh
-            && i32::try_from(keeper).is_ok_and(|keeper| self.there.all.contains_key(&keeper))
+            && i32::try_from(keeper).is_ok_and(|keeper| self.processes.all.contains_key(&keeper))
     }
 }
 
@@ -81,10 +81,9 @@ struct Processes {
 impl Sampler {
     pub fn sample(&mut self, keeper: u32, main: u32, structured: bool) -> Sample {
         let now = clock::awake();
-        let looked =
-            self.looked.take().filter(|looked| looked.serves(now, keeper)).unwrap_or_else(Looked::now);
-        let sample = sample_of(&looked.there, keeper, main, structured);
-        self.looked = Some(looked);
+        let scan = self.scan.take().filter(|scan| scan.serves(now, keeper)).unwrap_or_else(Scan::now);
+        let sample = sample_of(&scan.processes, keeper, main, structured);
+        self.scan = Some(scan);
         sample
     }
 }
@@ -94,24 +93,24 @@ impl Sampler {
 /// and the servers that stand behind it: they are there as long as the agent, whether it works or not. What they use of
 /// the processor is effort all the same: a check that the agent asked for runs there.
 pub fn sample(keeper: u32, main: u32, structured: bool) -> Sample {
-    sample_of(&Processes::look(), keeper, main, structured)
+    sample_of(&Processes::scan(), keeper, main, structured)
 }
 
-fn sample_of(there: &Processes, keeper: u32, main: u32, structured: bool) -> Sample {
+fn sample_of(processes: &Processes, keeper: u32, main: u32, structured: bool) -> Sample {
     let (Ok(keeper), Ok(main)) = (i32::try_from(keeper), i32::try_from(main)) else {
         return Sample::default();
     };
     let own = |pid: i32, p: &Process| pid == main || (structured && p.session == main);
     let mut sample = Sample::default();
     // Nobody is met twice: each has one parent, and the keeper is not looked for below itself.
-    let mut below: Vec<(i32, bool)> = there.below(keeper).iter().map(|pid| (*pid, false)).collect();
-    while let Some((pid, behind)) = below.pop() {
-        let Some(process) = there.all.get(&pid) else { continue };
-        let behind = behind || process.is_door;
-        let children = there.below(pid).iter().filter(|child| **child != keeper);
-        below.extend(children.map(|child| (*child, behind)));
+    let mut below: Vec<(i32, bool)> = processes.below(keeper).iter().map(|pid| (*pid, false)).collect();
+    while let Some((pid, below_mcp)) = below.pop() {
+        let Some(process) = processes.all.get(&pid) else { continue };
+        let below_mcp = below_mcp || process.is_mcp_server;
+        let children = processes.below(pid).iter().filter(|child| **child != keeper);
+        below.extend(children.map(|child| (*child, below_mcp)));
         if !own(pid, process) {
-            sample.children += u32::from(!behind);
+            sample.children += u32::from(!below_mcp);
             sample.cpu_ms += process.ticks.saturating_mul(1000 / TICKS_PER_SECOND);
         }
     }
@@ -119,7 +118,7 @@ fn sample_of(there: &Processes, keeper: u32, main: u32, structured: bool) -> Sam
 }
 
 impl Processes {
-    fn look() -> Processes {
+    fn scan() -> Processes {
         let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
         let pids = entries.filter_map(|e| e.file_name().to_str()?.parse::<i32>().ok());
         let all = pids.take(MAX_PROCESSES).filter_map(|pid| Some((pid, read(pid)?)));
@@ -154,7 +153,7 @@ fn parse(stat: &str) -> Option<Process> {
         session: fields.get(3)?.parse().ok()?,
         // Its own time and that of the children it has waited for, user and system.
         ticks: number(11)? + number(12)? + number(13)? + number(14)?,
-        is_door: head.split_once('(')?.1.as_bytes() == DOOR.to_bytes(),
+        is_mcp_server: head.split_once('(')?.1.as_bytes() == MCP_SERVER.to_bytes(),
     };
     (!is_dead).then_some(process)
 }
@@ -164,7 +163,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_process_is_read_whatever_it_is_called() {
+    fn a_process_with_any_name_is_parsed() {
         let stat = "71 (a ) R 1 (b) S 40 71 60 0 -1 4194304 9 9 9 9 1 20 300 4000 20 0 1 0 5 6 7";
         let process = parse(stat).expect("it lives");
         assert_eq!((process.parent, process.session, process.ticks), (40, 60, 4321));
@@ -173,8 +172,8 @@ mod tests {
         assert!(parse(&stat.replace(") S ", ") Z ")).is_none(), "the dead count for nothing");
         assert!(parse("71 (cut) S 40 71").is_none());
         assert!(
-            !process.is_door
-                && parse(&stat.replace("(a ) R 1 (b)", "(dogwatch-mcp)")).expect("lives").is_door
+            !process.is_mcp_server
+                && parse(&stat.replace("(a ) R 1 (b)", "(dogwatch-mcp)")).expect("lives").is_mcp_server
         );
     }
 
@@ -187,33 +186,33 @@ mod tests {
     }
 
     #[test]
-    fn looks_that_follow_each_other_closely_are_one_for_whom_the_first_has_seen() {
-        let at = |sampler: &Sampler| sampler.looked.as_ref().map(|looked| looked.at).expect("it has looked");
+    fn a_recent_scan_is_reused_for_the_keepers_it_knows() {
+        let at = |sampler: &Sampler| sampler.scan.as_ref().map(|scan| scan.at).expect("there is a scan");
         let (mut sampler, own) = (Sampler::default(), std::process::id());
         sampler.sample(own, own, true);
         let first = at(&sampler);
         sampler.sample(own, own, false);
         // A busy machine may take longer than that between the two.
         assert!(at(&sampler) == first || at(&sampler).since(first) >= FRESH);
-        let looked = sampler.looked.as_ref().expect("it has looked");
-        assert!(looked.fresh >= FRESH && looked.fresh <= MAX_FRESH);
-        assert!(looked.serves(looked.at, own) && !looked.serves(looked.at.plus(looked.fresh), own));
-        assert!(!looked.serves(looked.at, u32::MAX), "nobody has seen that one");
+        let scan = sampler.scan.as_ref().expect("there is a scan");
+        assert!(scan.fresh >= FRESH && scan.fresh <= MAX_FRESH);
+        assert!(scan.serves(scan.at, own) && !scan.serves(scan.at.plus(scan.fresh), own));
+        assert!(!scan.serves(scan.at, u32::MAX), "nobody has seen that one");
     }
 
     #[test]
-    fn of_all_processes_only_those_below_the_keeper_count_and_not_the_agents_own() {
+    fn only_processes_below_the_keeper_count_without_those_of_the_agent() {
         let list =
             [(10, 1, 10), (11, 10, 11), (12, 11, 11), (13, 12, 13), (14, 10, 14), (20, 1, 20), (21, 20, 21)];
-        let process = |parent, session| Process { parent, session, ticks: 7, is_door: false };
+        let process = |parent, session| Process { parent, session, ticks: 7, is_mcp_server: false };
         let all = list.into_iter().map(|(pid, parent, session)| (pid, process(parent, session)));
-        let there = Processes::of(all.collect());
-        assert_eq!(sample_of(&there, 10, 11, false), Sample { children: 3, cpu_ms: 210 });
-        assert_eq!(sample_of(&there, 10, 11, true), Sample { children: 2, cpu_ms: 140 });
+        let processes = Processes::of(all.collect());
+        assert_eq!(sample_of(&processes, 10, 11, false), Sample { children: 3, cpu_ms: 210 });
+        assert_eq!(sample_of(&processes, 10, 11, true), Sample { children: 2, cpu_ms: 140 });
         // Our own MCP server is no child, and the servers behind it are none.
-        let all = list
-            .into_iter()
-            .map(|(pid, parent, session)| (pid, Process { is_door: pid == 12, ..process(parent, session) }));
+        let all = list.into_iter().map(|(pid, parent, session)| {
+            (pid, Process { is_mcp_server: pid == 12, ..process(parent, session) })
+        });
         assert_eq!(
             sample_of(&Processes::of(all.collect()), 10, 11, false),
             Sample { children: 1, cpu_ms: 210 }
@@ -225,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tree_of_nobody_is_empty() {
+    fn the_tree_of_an_unknown_keeper_is_empty() {
         assert_eq!(sample(u32::MAX, 1, true), Sample::default());
     }
 }

@@ -69,7 +69,7 @@ impl DayBook {
         for (dir, book) in &self.books {
             sum = sum.plus(book.ended);
             if dir.file_name() != Some(&self.own) {
-                sum = book.open.values().map(of_open).fold(sum, Used::plus);
+                sum = book.open.values().map(open_usage).fold(sum, Used::plus);
             }
         }
         let Used { tokens, cost_usd, unknown_tokens, unknown_cost } = sum;
@@ -90,7 +90,7 @@ impl DayBook {
 }
 
 /// What an open session of another run has used so far; what it does not say is not known yet.
-fn of_open(usage: &Usage) -> Used {
+fn open_usage(usage: &Usage) -> Used {
     Used { tokens: usage.tokens.unwrap_or(0), cost_usd: usage.cost_usd.unwrap_or(0.0), ..Used::default() }
 }
 
@@ -127,7 +127,7 @@ impl Book {
             "session_ended" => {
                 self.open.remove(&session);
                 if row.at >= since {
-                    self.ended = self.ended.plus(of_ended(&row.usage));
+                    self.ended = self.ended.plus(ended_usage(&row.usage));
                 }
             }
             _ => {}
@@ -135,11 +135,11 @@ impl Book {
     }
 }
 
-fn of_ended(usage: &Usage) -> Used {
+fn ended_usage(usage: &Usage) -> Used {
     Used {
         unknown_tokens: u64::from(usage.tokens.is_none()),
         unknown_cost: u64::from(usage.cost_usd.is_none()),
-        ..of_open(usage)
+        ..open_usage(usage)
     }
 }
 
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn all_runs_of_today_are_added_up_and_read_on_from_where_they_were_read() {
+    fn all_runs_of_today_are_summed_and_read_incrementally() {
         let project = Project(tempfile::tempdir().expect("a directory"));
         let now = crate::clock::now().wall;
         let (today, tomorrow) = day_of(now);
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn torn_foreign_and_huge_lines_are_passed_over() {
+    fn torn_foreign_and_huge_lines_are_skipped() {
         let project = Project(tempfile::tempdir().expect("a directory"));
         let now = crate::clock::now().wall;
         project.append("a", "no json but \"used\"\n");

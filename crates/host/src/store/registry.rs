@@ -147,12 +147,12 @@ impl Alive {
 /// got it too late finds nobody, and lets it go with the file.
 fn lock_within(file: File, bound: Duration, lock: fn(&File) -> io::Result<()>) -> io::Result<Option<File>> {
     let (send, taken) = sync_channel(1);
-    let waits = move || {
+    let wait = move || {
         let locked = lock(&file).map(|()| file);
         // Nobody waits any more: that is theirs.
         let _ = send.send(locked);
     };
-    let thread = std::thread::Builder::new().name("lock".into()).spawn(waits)?;
+    let thread = std::thread::Builder::new().name("lock".into()).spawn(wait)?;
     match taken.recv_timeout(bound) {
         Ok(locked) => {
             // Gone before whoever takes the process's signals looks for other threads.
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn runs_are_listed_newest_first_and_only_so_many() {
+    fn runs_are_listed_newest_first_up_to_the_limit() {
         let dir = tempfile::tempdir().expect("a directory");
         let registry = Registry::at(dir.path().join("runs"));
         assert_eq!(registry.list(), []);
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pointer_to_nowhere_is_passed_over_and_removed_and_rubbish_is_left_alone() {
+    fn a_dangling_pointer_is_removed_and_other_files_stay() {
         let dir = tempfile::tempdir().expect("a directory");
         let registry = Registry::at(dir.path().join("runs"));
         let (gone, kept) = (pointer(1, &dir.path().join("gone")), pointer(2, dir.path()));
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_lives_as_long_as_its_lock_is_held_however_often_one_asks() {
+    fn a_run_is_live_while_its_lock_is_held() {
         let dir = tempfile::tempdir().expect("a directory");
         assert!(!is_live(dir.path()));
         let alive = Alive::hold(dir.path()).expect("takes it");
@@ -258,20 +258,20 @@ mod tests {
     }
 
     #[test]
-    fn one_who_waits_for_a_run_to_go_is_told_at_once_and_not_for_ever() {
+    fn waiting_for_a_run_to_end_returns_at_once_and_is_bounded() {
         let dir = tempfile::tempdir().expect("a directory");
         assert!(is_gone_within(dir.path(), Duration::ZERO));
         let alive = Alive::hold(dir.path()).expect("takes it");
         assert!(!is_gone_within(dir.path(), Duration::from_millis(20)));
         std::thread::scope(|s| {
-            let waits = s.spawn(|| is_gone_within(dir.path(), Duration::from_secs(60)));
+            let wait = s.spawn(|| is_gone_within(dir.path(), Duration::from_secs(60)));
             drop(alive);
-            assert!(waits.join().expect("it does not panic"));
+            assert!(wait.join().expect("it does not panic"));
         });
     }
 
     #[test]
-    fn those_who_ask_do_not_keep_a_run_from_starting() {
+    fn liveness_checks_do_not_keep_a_run_from_starting() {
         let dir = tempfile::tempdir().expect("a directory");
         drop(Alive::hold(dir.path()).expect("takes it"));
         std::thread::scope(|s| {

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 pub const MAX_LOOKED_AT: usize = 1_000_000;
 
 /// What a directory is called while it goes. No run has such a name.
-const GOING: &str = ".going-";
+const REMOVING: &str = ".going-";
 
 /// Removes a run's directory. It is renamed first, so that a half removed one is never taken for a run; what is left
 /// of one after a kill goes with [`clear`].
@@ -17,19 +17,19 @@ pub fn retire(run_dir: &Path) -> io::Result<()> {
     // Nobody may go on with it meanwhile, and if somebody does it is not ours to remove.
     let alive = Alive::hold(run_dir)?;
     let name = run_dir.file_name().ok_or(io::ErrorKind::InvalidInput)?;
-    let mut going = std::ffi::OsString::from(GOING);
-    going.push(name);
-    let going = run_dir.with_file_name(going);
-    fs::rename(run_dir, &going)?;
+    let mut renamed = std::ffi::OsString::from(REMOVING);
+    renamed.push(name);
+    let renamed = run_dir.with_file_name(renamed);
+    fs::rename(run_dir, &renamed)?;
     drop(alive);
-    fs::remove_dir_all(going)
+    fs::remove_dir_all(renamed)
 }
 
 /// Removes what is left of directories whose removal was cut short. Answers how many there were.
 pub fn clear(runs: &Path) -> u64 {
     let entries = fs::read_dir(runs).into_iter().flatten().flatten();
     let left: Vec<PathBuf> = entries
-        .filter(|entry| entry.file_name().to_string_lossy().starts_with(GOING))
+        .filter(|entry| entry.file_name().to_string_lossy().starts_with(REMOVING))
         .map(|entry| entry.path())
         .collect();
     left.iter().filter(|path| fs::remove_dir_all(path).is_ok()).count() as u64
@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_goes_as_a_whole_and_its_size_is_known_before() {
+    fn a_run_is_removed_completely_and_its_size_is_reported() {
         let dir = tempfile::tempdir().expect("a directory");
         let run = run_in(dir.path());
         std::os::unix::fs::symlink("/", run.join("link")).expect("a link");
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_kill_left_of_one_goes_and_nothing_else() {
+    fn only_interrupted_removals_are_cleared() {
         let dir = tempfile::tempdir().expect("a directory");
         let run = run_in(dir.path());
         fs::create_dir(dir.path().join(".going-20261115-201533-x9x9")).expect("a directory");

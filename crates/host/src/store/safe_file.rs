@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_made_emptied_and_appended_to() {
+    fn a_file_is_created_truncated_and_appended_to() {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("file");
         write(&path, PRIVATE, b"one").expect("writes");

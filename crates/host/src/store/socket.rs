@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_of_any_length_is_bound_and_called() {
+    fn a_path_of_any_length_works() {
         for length in [99, 100, 101, 107, 108, 300, 1000] {
             let dir = tempfile::tempdir().expect("a directory");
             let mut deep = dir.path().to_owned();
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_dead_run_left_is_replaced_and_what_lives_is_not() {
+    fn the_socket_of_a_dead_run_is_replaced_and_a_live_one_is_not() {
         let dir = tempfile::tempdir().expect("a directory");
         let at = path(dir.path());
         drop(UnixListener::bind(&at).expect("binds"));

@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_nobody_has_written_to_is_given_back() {
+    fn only_unmodified_mappings_are_released() {
         let code = "55d0c7a00000-55d0c8800000 r-xp 00338000 fe:00 77 /usr/bin/dogwatch";
         assert_eq!(unchanging(code), Some(0x55d0_c7a0_0000..0x55d0_c880_0000));
         let head = "7f0000000000-7f0000028000 r--p 00000000 fe:00 78 /usr/lib/libc.so.6";
@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn the_process_goes_on_as_before_and_is_smaller() {
+    fn the_process_still_works_and_is_smaller() {
         let resident = || {
             let statm = std::fs::read_to_string("/proc/self/statm").expect("it can be read");
             statm.split(' ').nth(1).and_then(|pages| pages.parse::<u64>().ok()).expect("a number")

@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn status_of_waitpid_is_read_as_posix_says() {
+    fn a_wait_status_is_decoded_by_the_rules_of_posix() {
         assert_eq!(how_ended(0), HowEnded::Code(0));
         assert_eq!(how_ended(255 << 8), HowEnded::Code(255));
         assert_eq!(how_ended(9), HowEnded::Signal(9));

@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn the_moment_of_a_stop_is_known_and_a_cont_alone_is_none() {
+    fn a_stop_is_dated_and_sigcont_alone_is_not_a_stop() {
         let mut child = Command::new(std::env::current_exe().expect("this test"))
             .args(["stopped_child", "--nocapture", "--test-threads=1"])
             .env(CHILD, "1")

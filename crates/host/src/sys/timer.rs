@@ -74,7 +74,7 @@ mod tests {
     use rustix::event::{PollFd, PollFlags, poll};
 
     #[test]
-    fn moment_that_is_past_fires_once() {
+    fn a_past_moment_fires_once() {
         for clock in [Clock::Awake, Clock::Boot] {
             let timer = Timer::new(clock).expect("a timer");
             timer.set_at(Duration::ZERO).expect("set");
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn cleared_timer_does_not_fire() {
+    fn a_cleared_timer_does_not_fire() {
         let timer = Timer::new(Clock::Boot).expect("a timer");
         timer.set_at(Duration::from_nanos(1)).expect("set");
         timer.clear().expect("clear");

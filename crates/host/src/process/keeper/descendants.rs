@@ -113,13 +113,13 @@ pub fn kill_below(root: Held) {
 /// Signals an own child, which cannot have been reaped by anybody else. One that refuses (another
 /// user's, for a set-uid program) is found out by its staying.
 fn signal_child(pid: i32, signal: Signal) {
-    if let Some(pid) = proper(pid) {
+    if let Some(pid) = single_process(pid) {
         let _ = kill_process(pid, signal);
     }
 }
 
 /// No pid of ours is 1 or less; as an argument of kill these mean many processes at once.
-fn proper(pid: i32) -> Option<Pid> {
+fn single_process(pid: i32) -> Option<Pid> {
     if pid > 1 { Pid::from_raw(pid) } else { None }
 }
 
@@ -132,7 +132,7 @@ pub struct Held {
 
 impl Held {
     pub fn take(pid: i32) -> Option<Self> {
-        let fd = pidfd_open(proper(pid)?, PidfdFlags::empty()).ok()?;
+        let fd = pidfd_open(single_process(pid)?, PidfdFlags::empty()).ok()?;
         Some(Self { pid, fd })
     }
 
@@ -243,7 +243,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn name_of_a_process_may_look_like_the_rest_of_its_line() {
+    fn a_process_name_with_parentheses_is_parsed() {
         let line = b"42 (a) Z 1 (\xff) S 7 41 40 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 98765 10 11";
         let stat = parse_stat(line).expect("it is whole");
         assert_eq!((stat.comm.as_str(), stat.state, stat.parent), ("a) Z 1 (\u{fffd}", 'S', 7));
@@ -252,8 +252,8 @@ mod tests {
     }
 
     #[test]
-    fn pid_that_means_many_is_never_signalled() {
-        assert!([-1, 0, 1, i32::MIN].into_iter().all(|pid| proper(pid).is_none()));
+    fn a_pid_that_addresses_many_processes_is_never_signaled() {
+        assert!([-1, 0, 1, i32::MIN].into_iter().all(|pid| single_process(pid).is_none()));
     }
 
     #[test]

@@ -53,15 +53,15 @@ impl Link {
     pub fn receive(&mut self) -> io::Result<Received> {
         let mut chunk = [0_u8; CHUNK];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
-        let mut beside = RecvAncillaryBuffer::new(&mut space);
+        let mut attached = RecvAncillaryBuffer::new(&mut space);
         let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
-        let got = match recvmsg(&self.socket, &mut [IoSliceMut::new(&mut chunk)], &mut beside, flags) {
+        let got = match recvmsg(&self.socket, &mut [IoSliceMut::new(&mut chunk)], &mut attached, flags) {
             Ok(message) => message.bytes,
             Err(Errno::AGAIN | Errno::INTR) => return Ok(Received::Nothing),
             Err(Errno::CONNRESET) => return Ok(Received::Closed),
             Err(error) => return Err(error.into()),
         };
-        for message in beside.drain() {
+        for message in attached.drain() {
             if let RecvAncillaryMessage::ScmRights(fds) = message {
                 self.fds.extend(fds);
             }
@@ -82,7 +82,7 @@ impl Link {
         }
         let body = rest[..length].to_vec();
         self.input.drain(..HEADER + length);
-        give_back(&mut self.input);
+        free_if_large(&mut self.input);
         Ok(Some(body))
     }
 
@@ -112,15 +112,15 @@ impl Link {
             return Ok(true);
         }
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
-        let mut beside = SendAncillaryBuffer::new(&mut space);
-        if !fds.is_empty() && !beside.push(SendAncillaryMessage::ScmRights(fds)) {
+        let mut attached = SendAncillaryBuffer::new(&mut space);
+        if !fds.is_empty() && !attached.push(SendAncillaryMessage::ScmRights(fds)) {
             return Err(io::ErrorKind::InvalidInput.into());
         }
         let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-        match sendmsg(&self.socket, &[IoSlice::new(&self.output)], &mut beside, flags) {
+        match sendmsg(&self.socket, &[IoSlice::new(&self.output)], &mut attached, flags) {
             Ok(sent) => {
                 self.output.drain(..sent);
-                give_back(&mut self.output);
+                free_if_large(&mut self.output);
                 Ok(sent > 0)
             }
             Err(Errno::AGAIN | Errno::INTR) => Ok(false),
@@ -147,7 +147,7 @@ impl AsFd for Link {
     }
 }
 
-fn give_back(buffer: &mut Vec<u8>) {
+fn free_if_large(buffer: &mut Vec<u8>) {
     if buffer.is_empty() && buffer.capacity() > KEEP {
         *buffer = Vec::new();
     }
@@ -159,7 +159,7 @@ mod tests {
     use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
     #[test]
-    fn what_the_other_end_has_not_read_is_known() {
+    fn unread_bytes_are_detected() {
         let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
             .expect("a pair of sockets");
         let (mut ours, mut theirs) = (Link::new(ours), Link::new(theirs));

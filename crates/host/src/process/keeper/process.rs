@@ -17,8 +17,8 @@ use crate::sys;
 
 /// The keeper process. Never returns to the caller's own business: exit with what it gives.
 pub fn main() -> ExitCode {
-    let keeping = Keeping::set_up();
-    match keeping.and_then(Keeping::run) {
+    let keeper = KeeperProcess::set_up();
+    match keeper.and_then(KeeperProcess::run) {
         Ok(()) => ExitCode::SUCCESS,
         // Standard error is /dev/null when a supervisor started us; a person who did sees this.
         Err(error) => {
@@ -28,23 +28,23 @@ pub fn main() -> ExitCode {
     }
 }
 
-struct Keeping {
+struct KeeperProcess {
     /// Stays open to the last: its end of file tells the supervisor that this process is gone.
     link: Link,
     /// The supervisor is gone, or we are to go: all that is left to do is to end the tree.
-    over: bool,
+    ending: bool,
     signals: sys::SignalFd,
     base: BaseEnv,
     held: Vec<OwnedFd>,
     tree: Tree,
     /// When the code that starts jobs was last given back.
-    rested: Option<Instant>,
+    released: Option<Instant>,
 }
 
 /// Jobs that follow each other closer than this need the code again at once.
-const REST: Duration = Duration::from_secs(1);
+const RELEASE_INTERVAL: Duration = Duration::from_secs(1);
 
-impl Keeping {
+impl KeeperProcess {
     fn set_up() -> io::Result<Self> {
         let socket = rustix::io::fcntl_dupfd_cloexec(io::stdin(), 3)?;
         let null = rustix::fs::open("/dev/null", rustix::fs::OFlags::RDWR, rustix::fs::Mode::empty())?;
@@ -67,7 +67,7 @@ impl Keeping {
         let _ = std::ffi::CString::new(super::NAME).map(|name| rustix::thread::set_name(&name));
         let base = BaseEnv::of_this_process();
         let (link, tree) = (Link::new(socket), Tree::new());
-        Ok(Self { link, over: false, signals, base, held: Vec::new(), tree, rested: None })
+        Ok(Self { link, ending: false, signals, base, held: Vec::new(), tree, released: None })
     }
 
     fn run(mut self) -> io::Result<()> {
@@ -75,7 +75,7 @@ impl Keeping {
         self.report(&Report::Ready { pid });
         loop {
             self.settle()?;
-            if self.over && self.tree.is_empty() {
+            if self.ending && self.tree.is_empty() {
                 return Ok(());
             }
             self.wait()?;
@@ -99,7 +99,7 @@ impl Keeping {
         let timeout = timeout.map(|span| span.try_into().expect("a grace is far less than 2^63 seconds"));
         let mut fds = vec![PollFd::new(&self.signals, PollFlags::IN)];
         // A closed socket is always ready: it must not wake us once we know.
-        if !self.over {
+        if !self.ending {
             let out = if self.link.unsent() > 0 { PollFlags::OUT } else { PollFlags::empty() };
             fds.push(PollFd::from_borrowed_fd(self.link.as_fd(), PollFlags::IN | out));
         }
@@ -113,7 +113,7 @@ impl Keeping {
         while let Some(number) = self.signals.take()? {
             // A child's end needs no note: `advance` asks waitpid in any case.
             if number != Signal::CHILD.as_raw() {
-                self.wind_up();
+                self.shut_down();
             }
         }
         Ok(())
@@ -121,36 +121,36 @@ impl Keeping {
 
     fn take_orders(&mut self) {
         if self.link.send_some(&[]).is_err() {
-            self.wind_up();
+            self.shut_down();
         }
-        while !self.over {
+        while !self.ending {
             match self.link.receive() {
-                Ok(Received::Some) => self.obey_all(),
+                Ok(Received::Some) => self.run_orders(),
                 Ok(Received::Nothing) => return,
-                Ok(Received::Closed) | Err(_) => self.wind_up(),
+                Ok(Received::Closed) | Err(_) => self.shut_down(),
             }
         }
     }
 
-    fn obey_all(&mut self) {
-        while !self.over {
+    fn run_orders(&mut self) {
+        while !self.ending {
             let order = match self.link.next_frame() {
                 Ok(Some(body)) => wire::decode_order(&body, &mut self.link.fds),
                 Ok(None) => return,
                 Err(garbage) => Err(garbage),
             };
             match order {
-                Ok(order) => self.obey(order),
-                Err(wire::Garbage) => self.wind_up(),
+                Ok(order) => self.run_order(order),
+                Err(wire::Garbage) => self.shut_down(),
             }
         }
     }
 
-    fn obey(&mut self, order: Order) {
+    fn run_order(&mut self, order: Order) {
         match order {
             Order::Hold(fd) if self.held.len() < MAX_HELD => self.held.push(fd),
             // More than that is a supervisor gone mad.
-            Order::Hold(_) => self.wind_up(),
+            Order::Hold(_) => self.shut_down(),
             Order::Start(start) => self.start(start),
             Order::Interrupt => self.tree.signal(&[Signal::INT]),
             Order::Terminate => self.tree.signal(&[Signal::TERM, Signal::CONT]),
@@ -177,15 +177,15 @@ impl Keeping {
             Err(Refusal { errno, message }) => Report::Refused { job, errno, message },
         };
         self.report(&report);
-        self.rest();
+        self.release_memory();
     }
 
     /// A job may run for hours, and all that we need meanwhile is to wait.
-    fn rest(&mut self) {
+    fn release_memory(&mut self) {
         let now = Instant::now();
-        if self.rested.is_none_or(|at| now.duration_since(at) >= REST) {
+        if self.released.is_none_or(|at| now.duration_since(at) >= RELEASE_INTERVAL) {
             sys::give_back_code();
-            self.rested = Some(now);
+            self.released = Some(now);
         }
     }
 
@@ -193,13 +193,13 @@ impl Keeping {
         let sent = self.link.push(&wire::encode_report(report)).and_then(|()| self.link.send_some(&[]));
         // A supervisor that lets megabytes of reports pile up is broken.
         if sent.is_err() || self.link.unsent() > MAX_FRAME {
-            self.wind_up();
+            self.shut_down();
         }
     }
 
     /// The supervisor is gone or mad, or somebody wants us gone: end everything, then ourselves.
-    fn wind_up(&mut self) {
-        if !std::mem::replace(&mut self.over, true) {
+    fn shut_down(&mut self) {
+        if !std::mem::replace(&mut self.ending, true) {
             self.tree.sweep(Instant::now(), super::LAST_GRACE);
         }
     }

@@ -28,13 +28,13 @@ enum Phase {
     /// There are children, and nobody has asked for their end.
     Living,
     /// All were told to go; at `until` they will be killed.
-    Asked {
+    Terminating {
         until: Instant,
     },
     Killing {
         since: Instant,
         pause: Duration,
-        said: bool,
+        reported: bool,
     },
 }
 
@@ -52,14 +52,14 @@ struct Job {
 
 #[derive(Debug)]
 pub struct Tree {
-    kin: Descendants,
+    descendants: Descendants,
     phase: Phase,
     job: Option<Job>,
 }
 
 impl Tree {
     pub fn new() -> Self {
-        Self { kin: Descendants::new(), phase: Phase::Nothing, job: None }
+        Self { descendants: Descendants::new(), phase: Phase::Nothing, job: None }
     }
 
     /// Proven: `waitpid` has said that there is no child, and none was started since.
@@ -81,32 +81,32 @@ impl Tree {
                 }
             }
             None if self.is_empty() => {}
-            None => self.kin.signal_all(signals),
+            None => self.descendants.signal_all(signals),
         }
     }
 
     pub fn sweep(&mut self, now: Instant, grace: Duration) {
-        self.owe();
+        self.expect_report();
         match self.phase {
             Phase::Nothing | Phase::Killing { .. } => {}
             Phase::Living => {
-                self.kin.signal_all(&[Signal::TERM, Signal::CONT]);
-                self.phase = Phase::Asked { until: now + grace };
+                self.descendants.signal_all(&[Signal::TERM, Signal::CONT]);
+                self.phase = Phase::Terminating { until: now + grace };
             }
             // The shorter grace holds, and nobody is told twice.
-            Phase::Asked { until } => self.phase = Phase::Asked { until: until.min(now + grace) },
+            Phase::Terminating { until } => self.phase = Phase::Terminating { until: until.min(now + grace) },
         }
     }
 
     pub fn kill(&mut self, now: Instant) {
-        self.owe();
+        self.expect_report();
         match self.phase {
             Phase::Nothing | Phase::Killing { .. } => {}
-            Phase::Living | Phase::Asked { .. } => self.begin_killing(now),
+            Phase::Living | Phase::Terminating { .. } => self.begin_killing(now),
         }
     }
 
-    fn owe(&mut self) {
+    fn expect_report(&mut self) {
         if let Some(job) = &mut self.job {
             job.owed = true;
         }
@@ -114,17 +114,17 @@ impl Tree {
 
     fn begin_killing(&mut self, now: Instant) {
         // One pass over the whole tree first: the fewer live, the fewer fork.
-        self.kin.signal_all(&[Signal::KILL]);
-        self.phase = Phase::Killing { since: now, pause: FIRST_PAUSE, said: false };
+        self.descendants.signal_all(&[Signal::KILL]);
+        self.phase = Phase::Killing { since: now, pause: FIRST_PAUSE, reported: false };
     }
 
     /// When `advance` must be called again at the latest, if no child ends before.
     pub fn timeout(&self, now: Instant) -> Option<Duration> {
         match self.phase {
             Phase::Nothing | Phase::Living => None,
-            Phase::Asked { until } => Some(until.saturating_duration_since(now)),
-            Phase::Killing { pause, said: true, .. } => Some(pause),
-            Phase::Killing { since, pause, said: false } => {
+            Phase::Terminating { until } => Some(until.saturating_duration_since(now)),
+            Phase::Killing { pause, reported: true, .. } => Some(pause),
+            Phase::Killing { since, pause, reported: false } => {
                 Some(pause.min((since + KILL_BOUND).saturating_duration_since(now)))
             }
         }
@@ -134,7 +134,7 @@ impl Tree {
     pub fn advance(&mut self, now: Instant) -> io::Result<Vec<Report>> {
         let mut reports = Vec::new();
         self.reap(&mut reports)?;
-        if let Phase::Asked { until } = self.phase
+        if let Phase::Terminating { until } = self.phase
             && now >= until
         {
             self.begin_killing(now);
@@ -179,14 +179,14 @@ impl Tree {
 
     /// Notes a reaped child; gives it back if it was the main one.
     fn note(&mut self, gone: Gone) -> Option<Gone> {
-        let told = matches!(self.phase, Phase::Asked { .. } | Phase::Killing { .. });
+        let ending = matches!(self.phase, Phase::Terminating { .. } | Phase::Killing { .. });
         let job = self.job.as_mut()?;
         job.cpu += gone.cpu;
         if job.main == Some(gone.pid) {
             job.main = None;
             return Some(gone);
         }
-        job.killed += u64::from(told);
+        job.killed += u64::from(ending);
         None
     }
 
@@ -195,13 +195,13 @@ impl Tree {
     fn kill_rounds(&mut self, reports: &mut Vec<Report>) -> io::Result<()> {
         let mut before = Vec::new();
         for _ in 0..MAX_ROUNDS {
-            let children = self.kin.signal_children(Signal::KILL);
+            let children = self.descendants.signal_children(Signal::KILL);
             let reaped = self.reap(reports)?;
             if self.is_empty() {
                 return Ok(());
             }
             if reaped == 0 && children == before {
-                self.stand_by(reports);
+                self.pause_killing(reports);
                 return Ok(());
             }
             before = children;
@@ -210,14 +210,14 @@ impl Tree {
     }
 
     /// Nothing more can be done until a child ends; says so once when that takes too long.
-    fn stand_by(&mut self, reports: &mut Vec<Report>) {
-        let Phase::Killing { since, pause, said } = &mut self.phase else { return };
+    fn pause_killing(&mut self, reports: &mut Vec<Report>) {
+        let Phase::Killing { since, pause, reported } = &mut self.phase else { return };
         *pause = (*pause * 2).min(LAST_PAUSE);
-        if since.elapsed() < KILL_BOUND || std::mem::replace(said, true) {
+        if since.elapsed() < KILL_BOUND || std::mem::replace(reported, true) {
             return;
         }
         if let Some(job) = &self.job {
-            let (left, detail) = self.kin.remnants();
+            let (left, detail) = self.descendants.remnants();
             reports.push(Report::Unkillable { job: job.id, left, detail });
         }
     }

@@ -177,7 +177,7 @@ const STARTED: u8 = 2;
 const REFUSED: u8 = 3;
 const EXITED: u8 = 4;
 const EMPTY: u8 = 5;
-const STANDS: u8 = 6;
+const UNKILLABLE: u8 = 6;
 
 pub fn encode_report(report: &Report) -> Vec<u8> {
     let out = Writer::default();
@@ -196,7 +196,7 @@ pub fn encode_report(report: &Report) -> Vec<u8> {
         }
         Report::Empty { job, killed } => out.byte(EMPTY).number(*job).number(*killed),
         Report::Unkillable { job, left, detail } => {
-            let out = out.byte(STANDS).number(*job).number(*left).count(detail.len());
+            let out = out.byte(UNKILLABLE).number(*job).number(*left).count(detail.len());
             detail.iter().fold(out, |out, remnant| {
                 let state = u64::from(u32::from(remnant.state));
                 out.number(u64::from(remnant.pid)).bytes(remnant.comm.as_bytes()).number(state)
@@ -214,7 +214,7 @@ pub fn decode_report(body: &[u8]) -> Result<Report, Garbage> {
         REFUSED => Report::Refused { job: input.number()?, errno: input.signed()?, message: input.text()? },
         EXITED => decode_exited(&mut input)?,
         EMPTY => Report::Empty { job: input.number()?, killed: input.number()? },
-        STANDS => {
+        UNKILLABLE => {
             let (job, left) = (input.number()?, input.number()?);
             Report::Unkillable { job, left, detail: input.list(decode_remnant)? }
         }
@@ -258,14 +258,14 @@ mod tests {
     }
 
     #[test]
-    fn report_is_read_as_it_was_written() {
+    fn a_report_survives_encoding_and_decoding() {
         for report in reports() {
             assert_eq!(decode_report(&encode_report(&report)), Ok(report));
         }
     }
 
     #[test]
-    fn report_that_is_cut_or_has_more_behind_it_is_garbage() {
+    fn a_truncated_or_too_long_report_is_garbage() {
         for report in reports() {
             let whole = encode_report(&report);
             for length in 0..whole.len() {
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn order_that_is_cut_or_lacks_its_descriptors_is_garbage() {
+    fn an_order_that_is_truncated_or_lacks_descriptors_is_garbage() {
         let null = || OwnedFd::from(std::fs::File::open("/dev/null").expect("it is there"));
         let start = StartOrder {
             job: 1,

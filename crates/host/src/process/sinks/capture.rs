@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn a_character_across_the_border_stays_whole() {
+    fn a_character_that_spans_both_halves_is_preserved() {
         assert_eq!(kept(8, &["aaaé".as_bytes(), b"bb"]).0, "aaaébb");
     }
 

@@ -30,15 +30,15 @@ const MAX_LAST_LINE: usize = 500;
 const MAX_WHOLE_CALLS: usize = 64;
 
 /// Words about the agent's condition in one piece of output; more would tell nothing new.
-const MAX_STRAINS: usize = 16;
+const MAX_ISSUES: usize = 16;
 
 pub struct SessionSink {
     out: RawFile,
     err: RawFile,
     out_lines: Splitter,
     err_lines: Splitter,
-    meaning: Meaning,
-    news: News,
+    interpreter: Interpreter,
+    outbox: Outbox,
     name: ReaderName,
     subagents: Subagents,
 }
@@ -57,25 +57,25 @@ enum Subagents {
 }
 
 impl Subagents {
-    fn follow(&mut self, session: &str, news: &News) {
+    fn follow(&mut self, session: &str, outbox: &Outbox) {
         if !matches!(self, Subagents::Unknown(_)) {
             return;
         }
-        if let Subagents::Unknown(trail) = std::mem::replace(self, Subagents::Nowhere) {
-            let (job, inbox, files) = (news.job, news.inbox.clone(), Arc::clone(&news.files));
-            let tell = move |count| {
+        if let Subagents::Unknown(log) = std::mem::replace(self, Subagents::Nowhere) {
+            let (job, inbox, files) = (outbox.job, outbox.inbox.clone(), Arc::clone(&outbox.files));
+            let report = move |count| {
                 let records = lock(&files).saw(clock::awake(), count, 0);
                 for seen in records {
                     inbox.post(Mail::FromSession { job, input: Input::Observed { job, seen } });
                 }
             };
-            *self = Following::start(trail, session, tell).map_or(Subagents::Nowhere, Subagents::Followed);
+            *self = Following::start(log, session, report).map_or(Subagents::Nowhere, Subagents::Followed);
         }
     }
 }
 
 /// What the output means so far.
-struct Meaning {
+struct Interpreter {
     reader: Reader,
     structured: bool,
     signs: Vec<Sign>,
@@ -83,22 +83,22 @@ struct Meaning {
     /// Facts and observations that were not posted yet, in the order of the lines.
     facts: Vec<Fact>,
     /// What ails the agent, with the number of facts that come before it.
-    strains: Vec<(usize, HealthIssue)>,
+    issues: Vec<(usize, HealthIssue)>,
     used: bool,
     result: bool,
     last_error_line: Vec<u8>,
 }
 
-impl Meaning {
+impl Interpreter {
     fn take_signs(&mut self, at: Awake, stream: Stream) {
         for sign in &self.signs {
             self.used |= matches!(sign, Sign::Usage { .. });
             self.result |= matches!(sign, Sign::Result(_));
-            if let Some(strain) = sign.strain().filter(|_| self.strains.len() < MAX_STRAINS) {
+            if let Some(strain) = sign.strain().filter(|_| self.issues.len() < MAX_ISSUES) {
                 self.feed.flush(at, &mut self.facts);
                 // One of a hundred retries in a chunk is enough.
                 let place = (self.facts.len(), strain);
-                self.strains.extend((self.strains.last() != Some(&place)).then_some(place));
+                self.issues.extend((self.issues.last() != Some(&place)).then_some(place));
             }
         }
         match stream {
@@ -136,7 +136,7 @@ impl Meaning {
         let progress = self.facts.iter().filter(|fact| is_beyond(fact) && !fact.is_heartbeat()).count();
         let mut kept: Vec<Fact> = Vec::new();
         for (place, fact) in take(&mut self.facts).into_iter().enumerate() {
-            let here = self.strains.iter_mut().filter(|(before, _)| *before == place);
+            let here = self.issues.iter_mut().filter(|(before, _)| *before == place);
             here.for_each(|(before, _)| *before = kept.len());
             match (&fact, kept.last_mut()) {
                 _ if is_beyond(&fact) => {}
@@ -151,7 +151,7 @@ impl Meaning {
                 _ => kept.push(fact),
             }
         }
-        self.strains.iter_mut().for_each(|(before, _)| *before = (*before).min(kept.len()));
+        self.issues.iter_mut().for_each(|(before, _)| *before = (*before).min(kept.len()));
         self.facts = kept;
         self.feed.calls(at, progress as u64, &mut self.facts);
     }
@@ -165,7 +165,7 @@ impl Meaning {
 }
 
 /// What the driver hears of the session.
-struct News {
+struct Outbox {
     job: Job,
     inbox: Inbox,
     /// What subagents did, as files of the CLI show.
@@ -177,7 +177,7 @@ fn lock(files: &Mutex<Coalescer>) -> MutexGuard<'_, Coalescer> {
     files.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl News {
+impl Outbox {
     fn post(&self, input: Input) {
         self.inbox.post(Mail::FromSession { job: self.job, input });
     }
@@ -189,15 +189,16 @@ impl News {
     }
 
     /// Posts everything in the order of the lines.
-    fn tell(&mut self, meaning: &mut Meaning, at: Awake) {
-        meaning.thin_out(at);
-        if meaning.facts.iter().any(|fact| !matches!(fact, Fact::Observed(_))) || !meaning.strains.is_empty()
+    fn post_all(&mut self, interpreter: &mut Interpreter, at: Awake) {
+        interpreter.thin_out(at);
+        if interpreter.facts.iter().any(|fact| !matches!(fact, Fact::Observed(_)))
+            || !interpreter.issues.is_empty()
         {
             self.flush_files(at);
         }
-        let mut strains = meaning.strains.drain(..).peekable();
-        for (n, fact) in meaning.facts.drain(..).enumerate() {
-            while let Some((_, strain)) = strains.next_if(|(before, _)| *before <= n) {
+        let mut issues = interpreter.issues.drain(..).peekable();
+        for (n, fact) in interpreter.facts.drain(..).enumerate() {
+            while let Some((_, strain)) = issues.next_if(|(before, _)| *before <= n) {
                 self.post(Input::Strained { job: self.job, strain });
             }
             self.post(match fact {
@@ -205,15 +206,15 @@ impl News {
                 fact => Input::Noted { job: self.job, fact },
             });
         }
-        for (_, strain) in strains {
+        for (_, strain) in issues {
             self.post(Input::Strained { job: self.job, strain });
         }
-        let tally = &meaning.feed.tally;
-        if take(&mut meaning.used) {
+        let tally = &interpreter.feed.tally;
+        if take(&mut interpreter.used) {
             let usage = Usage { tokens: tally.tokens, cost_usd: tally.cost_usd };
             self.post(Input::Used { job: self.job, usage });
         }
-        if take(&mut meaning.result) && tally.background == 0 {
+        if take(&mut interpreter.result) && tally.background == 0 {
             self.post(Input::ResultSeen { job: self.job });
         }
     }
@@ -231,62 +232,66 @@ impl SessionSink {
             err: RawFile::new(dir.join("stderr"), cap),
             out_lines: Splitter::new(),
             err_lines: Splitter::new(),
-            meaning: Meaning {
+            interpreter: Interpreter {
                 reader: Reader::for_name(name),
                 structured: name.is_structured(),
                 signs: Vec::new(),
                 feed: Feed::new(name.is_structured()),
                 facts: Vec::new(),
-                strains: Vec::new(),
+                issues: Vec::new(),
                 used: false,
                 result: false,
                 last_error_line: Vec::new(),
             },
-            news: News { job, inbox, files: Arc::new(Mutex::new(Coalescer::new(Channel::Subagent))) },
+            outbox: Outbox { job, inbox, files: Arc::new(Mutex::new(Coalescer::new(Channel::Subagent))) },
             name,
             subagents: Subagents::Nowhere,
         }
     }
 
     /// What the agent's CLI writes about its subagents counts too; this is the way to it.
-    pub fn following(mut self, trail: Option<SubagentLog>) -> SessionSink {
-        self.subagents = trail.map_or(Subagents::Nowhere, Subagents::Unknown);
+    pub fn following(mut self, log: Option<SubagentLog>) -> SessionSink {
+        self.subagents = log.map_or(Subagents::Nowhere, Subagents::Unknown);
         self
     }
 
     /// The agent goes on with a session of its own for which this was charged before.
     pub fn going_on(&mut self, charged: Usage) {
-        self.meaning.reader.going_on(charged);
+        self.interpreter.reader.going_on(charged);
     }
 
     pub fn stdout(&mut self, bytes: &[u8]) {
         self.out.write(bytes);
-        let (meaning, now) = (&mut self.meaning, clock::awake());
-        meaning.reader.begin_chunk();
-        if meaning.structured {
+        let (interpreter, now) = (&mut self.interpreter, clock::awake());
+        interpreter.reader.begin_chunk();
+        if interpreter.structured {
             // An agent has begun to speak before its first line is whole.
-            meaning.feed.take(now, Happened::Stdout { bytes: bytes.len() as u64 }, &mut meaning.facts);
+            interpreter.feed.take(
+                now,
+                Happened::Stdout { bytes: bytes.len() as u64 },
+                &mut interpreter.facts,
+            );
         }
         self.out_lines.feed(bytes, |line| {
-            meaning.reader.read_line(line, &mut meaning.signs);
-            meaning.take_signs(now, Stream::Stdout);
+            interpreter.reader.read_line(line, &mut interpreter.signs);
+            interpreter.take_signs(now, Stream::Stdout);
         });
-        if let Some(session) = &meaning.feed.tally.session_id {
-            self.subagents.follow(session, &self.news);
+        if let Some(session) = &interpreter.feed.tally.session_id {
+            self.subagents.follow(session, &self.outbox);
         }
-        self.news.tell(meaning, now);
+        self.outbox.post_all(interpreter, now);
     }
 
     pub fn stderr(&mut self, bytes: &[u8]) {
         self.err.write(bytes);
-        let (meaning, now) = (&mut self.meaning, clock::awake());
-        meaning.reader.begin_chunk();
+        let (interpreter, now) = (&mut self.interpreter, clock::awake());
+        interpreter.reader.begin_chunk();
         self.err_lines.feed(bytes, |line| {
-            meaning.reader.read_stderr(line.bytes, &mut meaning.signs);
-            meaning.take_signs(now, Stream::Stderr);
-            meaning.keep_error_line(line.bytes);
+            interpreter.reader.read_stderr(line.bytes, &mut interpreter.signs);
+            interpreter.take_signs(now, Stream::Stderr);
+            interpreter.keep_error_line(line.bytes);
         });
-        self.news.tell(meaning, now);
+        self.outbox.post_all(interpreter, now);
     }
 
     /// Hands over what still waits before the session is judged.
@@ -295,9 +300,9 @@ impl SessionSink {
             following.look();
         }
         let now = clock::awake();
-        self.meaning.feed.flush(now, &mut self.meaning.facts);
-        self.news.tell(&mut self.meaning, now);
-        self.news.flush_files(now);
+        self.interpreter.feed.flush(now, &mut self.interpreter.facts);
+        self.outbox.post_all(&mut self.interpreter, now);
+        self.outbox.flush_files(now);
     }
 
     /// The process tree is empty and the pipes are drained: what came of it.
@@ -307,22 +312,22 @@ impl SessionSink {
         exit: Option<Exit>,
         stragglers: u64,
     ) -> (JobReport, Option<std::io::Error>) {
-        let meaning = &mut self.meaning;
-        self.out_lines.finish(|line| meaning.reader.read_line(line, &mut meaning.signs));
+        let interpreter = &mut self.interpreter;
+        self.out_lines.finish(|line| interpreter.reader.read_line(line, &mut interpreter.signs));
         self.err_lines.finish(|line| {
-            meaning.reader.read_stderr(line.bytes, &mut meaning.signs);
-            meaning.keep_error_line(line.bytes);
+            interpreter.reader.read_stderr(line.bytes, &mut interpreter.signs);
+            interpreter.keep_error_line(line.bytes);
         });
-        meaning.reader.finish(&mut meaning.signs);
-        let tally = &mut meaning.feed.tally;
-        meaning.signs.drain(..).for_each(|sign| tally.add(&sign));
+        interpreter.reader.finish(&mut interpreter.signs);
+        let tally = &mut interpreter.feed.tally;
+        interpreter.signs.drain(..).for_each(|sign| tally.add(&sign));
         let code = exit.and_then(Exit::code);
         let from_exit = code.and_then(|code| from_exit(self.name, code, tally));
         from_exit.into_iter().for_each(|sign| tally.add(&sign));
         let tally = take(tally);
         let marker =
             tally.result.as_ref().and_then(|r| last_marker(&r.text, self.name.is_structured(), prompt));
-        let last_line = match self.meaning.last_error_line.as_slice() {
+        let last_line = match self.interpreter.last_error_line.as_slice() {
             b"" => tally
                 .result
                 .as_ref()

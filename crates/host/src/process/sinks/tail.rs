@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn a_character_at_the_cut_goes_as_a_whole() {
+    fn a_character_at_the_cut_is_dropped_as_a_whole() {
         let got = tail(b"", "é".repeat(MAX).as_bytes());
         assert_eq!(got.text, "é".repeat(MAX / 2));
         let odd = tail(b"", format!("x{}", "€".repeat(MAX)).as_bytes());
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_are_no_text_do_not_make_it_longer() {
+    fn invalid_bytes_do_not_exceed_the_limit() {
         let got = tail(b"", &vec![0xff; MAX]);
         assert!(got.text.len() <= MAX && got.truncated);
         assert!(got.text.chars().all(|c| c == '\u{fffd}'));

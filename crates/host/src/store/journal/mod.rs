@@ -96,7 +96,7 @@ impl Journal {
         }
         self.prev = chain_hash(line.trim_end().as_bytes());
         self.pending.extend_from_slice(line.as_bytes());
-        self.unsynced |= must_last(&recorded.event);
+        self.unsynced |= must_be_durable(&recorded.event);
         Ok(())
     }
 
@@ -105,14 +105,14 @@ impl Journal {
         if self.pending.is_empty() {
             return Ok(());
         }
-        self.cut_back()?;
+        self.truncate_torn()?;
         if !self.moved {
             self.verify()?;
         }
         if let Err(error) = self.file.write_all(&self.pending) {
             // Cutting back needs no space; if even that fails the next flush or the reader does it.
             self.torn = true;
-            let _ = self.cut_back();
+            let _ = self.truncate_torn();
             return Err(error.into());
         }
         self.good_len += self.pending.len() as u64;
@@ -120,7 +120,7 @@ impl Journal {
         Ok(())
     }
 
-    fn cut_back(&mut self) -> io::Result<()> {
+    fn truncate_torn(&mut self) -> io::Result<()> {
         if self.torn {
             self.file.set_len(self.good_len)?;
             self.torn = false;
@@ -141,8 +141,8 @@ impl Journal {
     /// Compares the file with what was written to it: not removed, not replaced, not cut, not added to.
     pub fn verify(&self) -> Result<(), Fault> {
         let shown = self.path.display();
-        let open = tried(|| self.file.metadata()).map_err(Fault::Unknown)?;
-        let named = match tried(|| std::fs::symlink_metadata(&self.path)) {
+        let open = retry(|| self.file.metadata()).map_err(Fault::Unknown)?;
+        let named = match retry(|| std::fs::symlink_metadata(&self.path)) {
             Ok(named) => named,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 return Err(Fault::Moved(format!("{shown} is gone")));
@@ -180,7 +180,7 @@ impl Journal {
 }
 
 /// Asks again at once: an interrupted call, or a network file system that lost its handle, mostly answers then.
-fn tried(ask: impl Fn() -> io::Result<Metadata>) -> io::Result<Metadata> {
+fn retry(ask: impl Fn() -> io::Result<Metadata>) -> io::Result<Metadata> {
     let mut answer = ask();
     for _ in 1..STAT_TRIES {
         match &answer {
@@ -192,7 +192,7 @@ fn tried(ask: impl Fn() -> io::Result<Metadata>) -> io::Result<Metadata> {
 }
 
 /// Intents and endings: what must be on disk before an effect, and what must never be forgotten.
-fn must_last(event: &Event) -> bool {
+fn must_be_durable(event: &Event) -> bool {
     match event {
         Event::RunStarted(_)
         | Event::RunResumed(_)
