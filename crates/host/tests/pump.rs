@@ -1,4 +1,4 @@
-//! The pump over bare pipes: what reaches the sink and when, without any process.
+//! Tests the pump with bare pipes and without processes: what reaches the sink, and when.
 
 use std::os::fd::OwnedFd;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use dogwatch_host::process::pump::{ParentEnds, Pump, Sink, pipes};
 
-/// The longest wait for what comes at once.
+/// How long to wait for an event that should happen immediately.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Keeps what came, and can be made to wait inside the sink.
+/// Keeps the received bytes, and can block inside the sink.
 #[derive(Default)]
 struct Kept {
     stdout: Vec<u8>,
@@ -22,7 +22,7 @@ impl Sink for Kept {
         self.stdout.extend_from_slice(bytes);
         if let Some((entered, leave)) = &self.gate {
             entered.send(()).expect("the test listens");
-            leave.recv_timeout(PATIENCE).expect("the test lets go");
+            leave.recv_timeout(PATIENCE).expect("the test releases the sink");
         }
     }
     fn stderr(&mut self, bytes: &[u8]) {
@@ -70,7 +70,7 @@ fn streams_are_separate_and_done_is_called_when_both_end() {
     assert!(pump.flush(PATIENCE));
     assert!(is_done.try_recv().is_err(), "stderr is still open");
     drop(stderr);
-    is_done.recv_timeout(PATIENCE).expect("both have ended");
+    is_done.recv_timeout(PATIENCE).expect("both streams have ended");
     let kept = pump.join();
     assert_eq!((kept.stdout.as_slice(), kept.stderr.as_slice()), (&b"out"[..], &b"err"[..]));
 }
@@ -84,7 +84,7 @@ fn flush_returns_after_earlier_output_reached_the_sink() {
     let pump = Pump::start(ends, Vec::new(), sink, || {}).expect("a thread");
     put(&stdout, b"first");
     is_in.recv_timeout(PATIENCE).expect("it is read at once");
-    // The thread is in the sink now: a flush cannot be done, and must not wait longer than its bound.
+    // The thread is blocked in the sink: a flush cannot finish and must return after its bound.
     assert!(!pump.flush(Duration::from_millis(1)));
     put(&stderr, b"second");
     let_go.send(()).expect("the sink waits");
@@ -113,11 +113,11 @@ fn stop_works_during_a_flood() {
     assert!(pump.flush(PATIENCE));
     pump.stop();
     pump.join();
-    // The reading end is closed now, which ends the flood.
+    // The read end is closed now, which ends the flood.
     flood.join().expect("it ends by EPIPE");
 }
 
-/// Writes until nobody reads; the Rust runtime ignores SIGPIPE.
+/// Writes until the read end is closed. The Rust runtime ignores SIGPIPE.
 fn write_until_refused(fd: &OwnedFd) -> rustix::io::Result<()> {
     loop {
         rustix::io::write(fd, &[b'x'; 65_536])?;

@@ -1,4 +1,4 @@
-//! The keeper process: one thread, one poll, no timer while a job simply runs.
+//! The keeper process: one thread and one `poll`, without a timer while a job runs.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -15,12 +15,13 @@ use super::tree::Tree;
 use super::{MAX_FRAME, MAX_HELD, wire};
 use crate::sys;
 
-/// The keeper process. Never returns to the caller's own business: exit with what it gives.
+/// Runs the keeper process. Exit with the code it returns.
 pub fn main() -> ExitCode {
     let keeper = KeeperProcess::set_up();
     match keeper.and_then(KeeperProcess::run) {
         Ok(()) => ExitCode::SUCCESS,
-        // Standard error is /dev/null when a supervisor started us; a person who did sees this.
+        // stderr is /dev/null if a supervisor started the keeper. An operator who starts it by hand sees this
+        // message.
         Err(error) => {
             eprintln!("dogwatch keeper: {error}");
             ExitCode::FAILURE
@@ -29,19 +30,19 @@ pub fn main() -> ExitCode {
 }
 
 struct KeeperProcess {
-    /// Stays open to the last: its end of file tells the supervisor that this process is gone.
+    /// Stays open until exit: its end of file signals the supervisor that this process is gone.
     link: Link,
-    /// The supervisor is gone, or we are to go: all that is left to do is to end the tree.
+    /// The keeper is shutting down: it only has to end the tree.
     ending: bool,
     signals: sys::SignalFd,
     base: BaseEnv,
     held: Vec<OwnedFd>,
     tree: Tree,
-    /// When the code that starts jobs was last given back.
+    /// When the memory of code pages was last released.
     released: Option<Instant>,
 }
 
-/// Jobs that follow each other closer than this need the code again at once.
+/// The shortest interval between two releases: jobs in quick succession need the same code again.
 const RELEASE_INTERVAL: Duration = Duration::from_secs(1);
 
 impl KeeperProcess {
@@ -50,20 +51,20 @@ impl KeeperProcess {
         let null = rustix::fs::open("/dev/null", rustix::fs::OFlags::RDWR, rustix::fs::Mode::empty())?;
         rustix::stdio::dup2_stdin(&null)?;
         drop(null);
-        // What we were started with beyond the three is of no concern to us or our jobs. The socket
-        // goes to 3 first, so that it is the only one below the cut.
+        // Close all inherited descriptors except the standard three. The socket moves to 3 first, below the cut.
         let socket = at_three(socket)?;
         sys::close_from(4)?;
         sys::block_all()?;
-        // Ignored SIGCHLD is inherited, and would have the kernel reap behind our back.
+        // An ignored SIGCHLD is inherited, and would make the kernel reap children before the keeper sees their
+        // status.
         sys::default_action(Signal::CHILD)?;
         let signals = sys::SignalFd::new(&[Signal::CHILD, Signal::TERM, Signal::INT, Signal::HUP])?;
-        // Fails only for a group leader, which we are when a shell started us: then that is as good.
+        // Fails only for a group leader, for example when started from a shell. That works as well.
         let _ = rustix::process::setsid();
         rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
-        // Keeps no mount busy.
+        // Do not keep a mount busy.
         rustix::process::chdir("/")?;
-        // Otherwise it would be called `exe`, after the link that we were started by.
+        // Without this, the process would be named `exe` after the link that started it.
         let _ = std::ffi::CString::new(super::NAME).map(|name| rustix::thread::set_name(&name));
         let base = BaseEnv::of_this_process();
         let (link, tree) = (Link::new(socket), Tree::new());
@@ -80,25 +81,25 @@ impl KeeperProcess {
             }
             self.wait()?;
             self.take_signals()?;
-            // Before the orders: what the last job left may have gone by itself.
+            // Before taking orders: the remaining processes of the last job may have exited.
             self.settle()?;
             self.take_orders();
         }
     }
 
-    /// Takes note of what has ended and does what is due.
+    /// Reaps ended processes, performs due steps and sends the reports.
     fn settle(&mut self) -> io::Result<()> {
         let reports = self.tree.advance(Instant::now())?;
         reports.iter().for_each(|report| self.report(report));
         Ok(())
     }
 
-    /// Sleeps until a child ends, an order comes, or the tree has a deadline: none while a job runs.
+    /// Sleeps until a child ends, an order arrives, or the tree has a deadline. A running job has none.
     fn wait(&self) -> io::Result<()> {
         let timeout = self.tree.timeout(Instant::now());
         let timeout = timeout.map(|span| span.try_into().expect("a grace is far less than 2^63 seconds"));
         let mut fds = vec![PollFd::new(&self.signals, PollFlags::IN)];
-        // A closed socket is always ready: it must not wake us once we know.
+        // A closed socket is always ready, so stop polling it once the shutdown has begun.
         if !self.ending {
             let out = if self.link.unsent() > 0 { PollFlags::OUT } else { PollFlags::empty() };
             fds.push(PollFd::from_borrowed_fd(self.link.as_fd(), PollFlags::IN | out));
@@ -111,7 +112,7 @@ impl KeeperProcess {
 
     fn take_signals(&mut self) -> io::Result<()> {
         while let Some(number) = self.signals.take()? {
-            // A child's end needs no note: `advance` asks waitpid in any case.
+            // SIGCHLD needs no action: `advance` always calls waitpid.
             if number != Signal::CHILD.as_raw() {
                 self.shut_down();
             }
@@ -149,7 +150,7 @@ impl KeeperProcess {
     fn run_order(&mut self, order: Order) {
         match order {
             Order::Hold(fd) if self.held.len() < MAX_HELD => self.held.push(fd),
-            // More than that is a supervisor gone mad.
+            // More descriptors mean that the supervisor is broken.
             Order::Hold(_) => self.shut_down(),
             Order::Start(start) => self.start(start),
             Order::Interrupt => self.tree.signal(&[Signal::INT]),
@@ -165,9 +166,9 @@ impl KeeperProcess {
         let started = if self.tree.is_empty() {
             start::start(&order, &self.base)
         } else {
-            Err(Refusal::new(rustix::io::Errno::BUSY, "the job before has not ended"))
+            Err(Refusal::new(rustix::io::Errno::BUSY, "the previous job has not ended"))
         };
-        // Our copies of its pipes must go before anybody waits for their end.
+        // Close the copies of the pipes before the supervisor waits for their end of file.
         drop(order);
         let report = match started {
             Ok(main) => {
@@ -180,7 +181,7 @@ impl KeeperProcess {
         self.release_memory();
     }
 
-    /// A job may run for hours, and all that we need meanwhile is to wait.
+    /// Releases code pages. A job may run for hours, in which the keeper only waits.
     fn release_memory(&mut self) {
         let now = Instant::now();
         if self.released.is_none_or(|at| now.duration_since(at) >= RELEASE_INTERVAL) {
@@ -191,13 +192,14 @@ impl KeeperProcess {
 
     fn report(&mut self, report: &Report) {
         let sent = self.link.push(&wire::encode_report(report)).and_then(|()| self.link.send_some(&[]));
-        // A supervisor that lets megabytes of reports pile up is broken.
+        // A supervisor that leaves megabytes of reports unread is broken.
         if sent.is_err() || self.link.unsent() > MAX_FRAME {
             self.shut_down();
         }
     }
 
-    /// The supervisor is gone or mad, or somebody wants us gone: end everything, then ourselves.
+    /// Starts the shutdown: ends the tree, then the keeper. The supervisor is gone or broken, or the keeper received
+    /// a signal to exit.
     fn shut_down(&mut self) {
         if !std::mem::replace(&mut self.ending, true) {
             self.tree.sweep(Instant::now(), super::LAST_GRACE);
@@ -205,7 +207,7 @@ impl KeeperProcess {
     }
 }
 
-/// Moves the socket to descriptor 3, whatever lay there.
+/// Moves the socket to descriptor 3, replacing any descriptor there.
 fn at_three(socket: OwnedFd) -> io::Result<OwnedFd> {
     use std::os::fd::AsRawFd;
     if socket.as_raw_fd() == 3 {

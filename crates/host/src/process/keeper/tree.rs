@@ -1,7 +1,7 @@
-//! The job's process tree: what is known of it, and ending it.
+//! The process tree of a job: its state, and how it is ended.
 //!
-//! `advance` does what is due and can be called at any time; it never sleeps. Phases, in order of life:
-//! none → running → left (main gone, others there) → asked (TERM sent, grace runs) → killing → none.
+//! `advance` performs the due steps. It never sleeps and can be called at any time. The phases are: nothing, living
+//! (with or without the main process), terminating (TERM sent, grace period running), killing, nothing.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -12,44 +12,41 @@ use super::descendants::Descendants;
 use super::order::Report;
 use crate::sys::{Gone, Waited, wait_any};
 
-/// After so much killing what is left is reported as standing.
+/// Processes that survive SIGKILL for this long are reported as unkillable.
 const KILL_BOUND: Duration = Duration::from_secs(5);
-/// Between two rounds of killing when no child's end wakes us: at first, and at most. Only met when
-/// something is stuck in the kernel or belongs to another user.
+/// The first and the longest pause between two rounds of killing when no exiting child wakes the keeper. Only reached
+/// if a process is stuck in the kernel or belongs to another user.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LAST_PAUSE: Duration = Duration::from_secs(1);
-/// Rounds of killing in one go before orders are looked at again.
+/// The most rounds of killing before orders are read again.
 const MAX_ROUNDS: u32 = 1000;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
-    /// No child at all.
+    /// The tree is empty.
     Nothing,
-    /// There are children, and nobody has asked for their end.
+    /// There are children, and no order to end them.
     Living,
-    /// All were told to go; at `until` they will be killed.
-    Terminating {
-        until: Instant,
-    },
-    Killing {
-        since: Instant,
-        pause: Duration,
-        reported: bool,
-    },
+    /// All processes got SIGTERM. They are killed at `until`.
+    Terminating { until: Instant },
+    /// All processes get SIGKILL until none is left.
+    Killing { since: Instant, pause: Duration, reported: bool },
 }
 
 #[derive(Debug)]
 struct Job {
     id: u64,
-    /// None once it was reaped: its pid, which is its group's too, may then mean somebody else.
+    /// The pid of the main process and of its group. `None` once it is reaped, since the pid may belong to another
+    /// process then.
     main: Option<i32>,
     cpu: Duration,
-    /// Reaped after we had told all to go, the main process not counted.
+    /// Processes reaped after they were signaled to stop, excluding the main process.
     killed: u64,
-    /// A `Sweep` or `Kill` waits for its answer.
+    /// A `Sweep` or `Kill` waits for its `Empty` report.
     owed: bool,
 }
 
+/// The process tree of the current job.
 #[derive(Debug)]
 pub struct Tree {
     descendants: Descendants,
@@ -58,21 +55,23 @@ pub struct Tree {
 }
 
 impl Tree {
+    /// Creates an empty tree.
     pub fn new() -> Self {
         Self { descendants: Descendants::new(), phase: Phase::Nothing, job: None }
     }
 
-    /// Proven: `waitpid` has said that there is no child, and none was started since.
+    /// Returns whether the tree is proven empty: `waitpid` found no child, and no job started since.
     pub fn is_empty(&self) -> bool {
         self.phase == Phase::Nothing
     }
 
+    /// Records that a job started with the main process `main`.
     pub fn began(&mut self, id: u64, main: i32) {
         self.job = Some(Job { id, main: Some(main), cpu: Duration::ZERO, killed: 0, owed: false });
         self.phase = Phase::Living;
     }
 
-    /// To the group while the main process holds its pid, else to each that is left.
+    /// Sends signals to the process group while the main process is unreaped, then to each remaining descendant.
     pub fn signal(&self, signals: &[Signal]) {
         match self.job.as_ref().and_then(|job| job.main).and_then(Pid::from_raw) {
             Some(group) => {
@@ -85,6 +84,7 @@ impl Tree {
         }
     }
 
+    /// Sends SIGTERM to all descendants and kills them after `grace`.
     pub fn sweep(&mut self, now: Instant, grace: Duration) {
         self.expect_report();
         match self.phase {
@@ -93,11 +93,12 @@ impl Tree {
                 self.descendants.signal_all(&[Signal::TERM, Signal::CONT]);
                 self.phase = Phase::Terminating { until: now + grace };
             }
-            // The shorter grace holds, and nobody is told twice.
+            // The shorter grace period applies, and SIGTERM is sent only once.
             Phase::Terminating { until } => self.phase = Phase::Terminating { until: until.min(now + grace) },
         }
     }
 
+    /// Kills all descendants.
     pub fn kill(&mut self, now: Instant) {
         self.expect_report();
         match self.phase {
@@ -113,12 +114,12 @@ impl Tree {
     }
 
     fn begin_killing(&mut self, now: Instant) {
-        // One pass over the whole tree first: the fewer live, the fewer fork.
+        // Kill the whole tree once first: fewer live processes fork less.
         self.descendants.signal_all(&[Signal::KILL]);
         self.phase = Phase::Killing { since: now, pause: FIRST_PAUSE, reported: false };
     }
 
-    /// When `advance` must be called again at the latest, if no child ends before.
+    /// Returns the longest time until `advance` must be called again if no child exits first.
     pub fn timeout(&self, now: Instant) -> Option<Duration> {
         match self.phase {
             Phase::Nothing | Phase::Living => None,
@@ -130,7 +131,7 @@ impl Tree {
         }
     }
 
-    /// Reaps all that has ended and does what is due.
+    /// Reaps ended processes, performs the due steps and returns the reports.
     pub fn advance(&mut self, now: Instant) -> io::Result<Vec<Report>> {
         let mut reports = Vec::new();
         self.reap(&mut reports)?;
@@ -150,7 +151,7 @@ impl Tree {
         Ok(reports)
     }
 
-    /// Reaps until nothing has ended any more; gives how many there were.
+    /// Reaps all ended children and returns how many there were.
     fn reap(&mut self, reports: &mut Vec<Report>) -> io::Result<u64> {
         if self.is_empty() {
             return Ok(0);
@@ -177,7 +178,7 @@ impl Tree {
         Ok(reaped)
     }
 
-    /// Notes a reaped child; gives it back if it was the main one.
+    /// Records a reaped child. Returns it if it was the main process.
     fn note(&mut self, gone: Gone) -> Option<Gone> {
         let ending = matches!(self.phase, Phase::Terminating { .. } | Phase::Killing { .. });
         let job = self.job.as_mut()?;
@@ -190,8 +191,8 @@ impl Tree {
         None
     }
 
-    /// Kills own children for as long as that brings anything. What forks away becomes our child the
-    /// moment its parent is gone, and a process with SIGKILL pending cannot fork.
+    /// Kills direct children as long as that makes progress. A process that forks away becomes a direct child as soon
+    /// as its parent is gone, and a process with SIGKILL pending cannot fork.
     fn kill_rounds(&mut self, reports: &mut Vec<Report>) -> io::Result<()> {
         let mut before = Vec::new();
         for _ in 0..MAX_ROUNDS {
@@ -209,7 +210,7 @@ impl Tree {
         Ok(())
     }
 
-    /// Nothing more can be done until a child ends; says so once when that takes too long.
+    /// Pauses until a child exits, and reports the tree as unkillable once if that takes too long.
     fn pause_killing(&mut self, reports: &mut Vec<Report>) {
         let Phase::Killing { since, pause, reported } = &mut self.phase else { return };
         *pause = (*pause * 2).min(LAST_PAUSE);

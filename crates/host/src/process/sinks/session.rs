@@ -1,4 +1,5 @@
-//! An agent's output: raw bytes to the iteration's files, lines to the reader, progress to the driver.
+//! Processes the output of an agent: stores the raw bytes, passes lines to the reader, and reports progress to the
+//! driver.
 
 use super::RawFile;
 use crate::clock;
@@ -22,16 +23,17 @@ use std::mem::take;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// How much of the last line of stderr is kept.
+/// The most bytes kept of the last line of stderr.
 const MAX_LAST_LINE: usize = 500;
 
-/// Whole calls of one piece of output that are passed on, enough to see a cycle of the longest period. In a flood of
-/// more the rest is progress and no more, so that a flood costs neither memory nor the record.
+/// The most complete tool calls reported per chunk of output, enough to detect a cycle of the longest period. In a
+/// flood, further calls count only as progress, so that they cost neither memory nor space in the record.
 const MAX_WHOLE_CALLS: usize = 64;
 
-/// Words about the agent's condition in one piece of output; more would tell nothing new.
+/// The most health issues reported per chunk of output.
 const MAX_ISSUES: usize = 16;
 
+/// The sink of an agent session.
 pub struct SessionSink {
     out: RawFile,
     err: RawFile,
@@ -49,7 +51,7 @@ enum Stream {
     Stderr,
 }
 
-/// Where the agent's CLI writes what its subagents do: followed once the stream has told the session's id.
+/// The log in which the agent's CLI records its subagents. It is followed once the output contains the session id.
 enum Subagents {
     Nowhere,
     Unknown(SubagentLog),
@@ -74,15 +76,15 @@ impl Subagents {
     }
 }
 
-/// What the output means so far.
+/// The interpretation of the output so far.
 struct Interpreter {
     reader: Reader,
     structured: bool,
     signs: Vec<Sign>,
     feed: Feed,
-    /// Facts and observations that were not posted yet, in the order of the lines.
+    /// Facts and observations to post, in the order of the lines.
     facts: Vec<Fact>,
-    /// What ails the agent, with the number of facts that come before it.
+    /// Health issues, each with the number of facts that precede it.
     issues: Vec<(usize, HealthIssue)>,
     used: bool,
     result: bool,
@@ -96,7 +98,7 @@ impl Interpreter {
             self.result |= matches!(sign, Sign::Result(_));
             if let Some(strain) = sign.strain().filter(|_| self.issues.len() < MAX_ISSUES) {
                 self.feed.flush(at, &mut self.facts);
-                // One of a hundred retries in a chunk is enough.
+                // Report repeated retries in one chunk only once.
                 let place = (self.facts.len(), strain);
                 self.issues.extend((self.issues.last() != Some(&place)).then_some(place));
             }
@@ -108,8 +110,8 @@ impl Interpreter {
         }
     }
 
-    /// In a flood, calls that began and ended within it are counted as progress beyond the first few. The last ok one
-    /// stays: a new result of it clears what the first ones left.
+    /// Replaces calls beyond the first few that began and ended within one flood by a progress count. Keeps the last
+    /// successful one: a new result of it clears the state that the first calls left.
     fn thin_out(&mut self, at: Awake) {
         if self.facts.len() <= 2 * MAX_WHOLE_CALLS {
             return;
@@ -140,7 +142,7 @@ impl Interpreter {
             here.for_each(|(before, _)| *before = kept.len());
             match (&fact, kept.last_mut()) {
                 _ if is_beyond(&fact) => {}
-                // What stood between two records of one moment is gone, so they become one.
+                // The facts between two observations of one moment are gone, so merge the observations.
                 (Fact::Observed(seen), Some(Fact::Observed(last)))
                     if (seen.channel, seen.first_ms) == (last.channel, last.last_ms) =>
                 {
@@ -164,16 +166,16 @@ impl Interpreter {
     }
 }
 
-/// What the driver hears of the session.
+/// Posts the inputs of the session to the driver.
 struct Outbox {
     job: Job,
     inbox: Inbox,
-    /// What subagents did, as files of the CLI show.
+    /// Activity of subagents, as seen in the files of the CLI.
     files: Arc<Mutex<Coalescer>>,
 }
 
 fn lock(files: &Mutex<Coalescer>) -> MutexGuard<'_, Coalescer> {
-    // Who panicked with it has told; what it holds is still right.
+    // Ignore poisoning: the panic was already reported and the data is still valid.
     files.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -226,6 +228,7 @@ impl Outbox {
 }
 
 impl SessionSink {
+    /// Creates the sink of a session that stores raw output in `dir`.
     pub fn new(job: Job, name: ReaderName, dir: &Path, cap: u64, inbox: Inbox) -> SessionSink {
         SessionSink {
             out: RawFile::new(dir.join("stdout"), cap),
@@ -249,23 +252,24 @@ impl SessionSink {
         }
     }
 
-    /// What the agent's CLI writes about its subagents counts too; this is the way to it.
+    /// Also follows the subagent log of the agent's CLI.
     pub fn following(mut self, log: Option<SubagentLog>) -> SessionSink {
         self.subagents = log.map_or(Subagents::Nowhere, Subagents::Unknown);
         self
     }
 
-    /// The agent goes on with a session of its own for which this was charged before.
+    /// Marks the session as a resumed one that was already charged with this usage.
     pub fn going_on(&mut self, charged: Usage) {
         self.interpreter.reader.going_on(charged);
     }
 
+    /// Receives bytes of stdout.
     pub fn stdout(&mut self, bytes: &[u8]) {
         self.out.write(bytes);
         let (interpreter, now) = (&mut self.interpreter, clock::awake());
         interpreter.reader.begin_chunk();
         if interpreter.structured {
-            // An agent has begun to speak before its first line is whole.
+            // The first bytes count as activity, even before the first line is complete.
             interpreter.feed.take(
                 now,
                 Happened::Stdout { bytes: bytes.len() as u64 },
@@ -282,6 +286,7 @@ impl SessionSink {
         self.outbox.post_all(interpreter, now);
     }
 
+    /// Receives bytes of stderr.
     pub fn stderr(&mut self, bytes: &[u8]) {
         self.err.write(bytes);
         let (interpreter, now) = (&mut self.interpreter, clock::awake());
@@ -294,7 +299,7 @@ impl SessionSink {
         self.outbox.post_all(interpreter, now);
     }
 
-    /// Hands over what still waits before the session is judged.
+    /// Posts all pending observations, so that the session is judged on current data.
     pub fn report_progress(&mut self) {
         if let Subagents::Followed(following) = &self.subagents {
             following.look();
@@ -305,7 +310,8 @@ impl SessionSink {
         self.outbox.flush_files(now);
     }
 
-    /// The process tree is empty and the pipes are drained: what came of it.
+    /// Returns the report of the session and the first write error. Call it once the process tree is empty and the
+    /// pipes are drained.
     pub fn finish(
         mut self,
         prompt: &str,
@@ -352,7 +358,7 @@ impl SessionSink {
     }
 }
 
-/// When a limit ends, by the machine's own zone where none is named.
+/// Returns when a rate limit ends. Uses the time zone of the machine if the agent named none.
 fn resolve(resets_at: &ResetsAt) -> Option<Wall> {
     resets_at.resolve(clock::now().wall, |zone, at| {
         let zone = match zone {
