@@ -1,28 +1,29 @@
-//! Time in which dogwatch could not run: the host slept, the process was stopped, or it got no processor.
+//! Detects time in which dogwatch could not run: the host was suspended, the process was stopped, or it got no CPU
+//! time.
 //!
-//! A thread that sleeps in `poll` asks here before and after. The watchdog's clocks stand still for exactly the spans
-//! that come out; time in which dogwatch merely had nothing to do is no such span, and neither is a SIGCONT without a
-//! stop.
+//! A thread calls [`Absence`] before and after it sleeps in `poll`. The watchdog's clocks do not advance during the
+//! gaps that it returns. Idle time is not a gap, and neither is a SIGCONT without a stop.
 
 use crate::clock;
 use crate::sys::StopClock;
 use dogwatch_core::time::dur::Dur;
 use dogwatch_core::time::moment::{Awake, Moment};
 
-/// The clocks drift apart by less than this when the host did not sleep.
+/// Clock drift below this is not a suspend.
 const HOST_SLEPT: Dur = Dur::from_secs(1);
-/// A deadline that is missed by less than this was missed on a busy machine, as usual.
+/// A deadline missed by less than this is normal on a busy machine.
 const STARVED: Dur = Dur::from_secs(1);
 
 /// A span in which dogwatch could not run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Gap {
+    /// How long the gap lasted.
     pub lasted: Dur,
-    /// The host was awake meanwhile, so that the awake clock ran on.
+    /// Whether the awake clock kept running, because the host itself was not suspended.
     pub unwatched: bool,
 }
 
-/// Finds the gaps of one thread that sleeps and wakes.
+/// Finds the gaps of one thread that alternates between sleeping and running.
 #[derive(Debug)]
 pub struct Absence {
     stops: StopClock,
@@ -30,24 +31,28 @@ pub struct Absence {
 }
 
 impl Absence {
+    /// Starts to watch for gaps.
     pub fn new() -> Absence {
         Absence { stops: StopClock::start(), spans: Spans::new(clock::now()) }
     }
 
-    /// Call this before going to sleep until `due`, or until something happens.
+    /// Records that the thread goes to sleep until `due`, or until an event wakes it.
     pub fn sleeps(&mut self, due: Option<Awake>) {
         self.spans.sleeps(clock::now(), due);
     }
 
-    /// Call this first after waking up. True: the process was interrupted, so that its signals must be taken now even
-    /// if none was seen. If a stop was the reason SIGCONT is among them.
+    /// Records that the thread woke up. Call it first after waking.
+    ///
+    /// Returns whether the process was interrupted. If it was, take its pending signals even if `poll` reported none:
+    /// after a stop, SIGCONT is one of them.
     pub fn woke(&mut self) -> bool {
-        // The clock comes first: a stop that is not seen by the second line began after the first.
+        // Read the clock first: a stop that the next line does not see began after this moment.
         let now = clock::now();
         self.spans.woke(now, self.last_stop())
     }
 
-    /// Call this after the signals were taken. `continued`: SIGCONT was among them.
+    /// Returns the gaps since the last call. Call it after taking signals; `continued` says whether SIGCONT was one
+    /// of them.
     pub fn gaps(&mut self, continued: bool) -> Vec<Gap> {
         let stop = self.last_stop();
         self.spans.gaps(continued, clock::awake(), stop)
@@ -59,17 +64,17 @@ impl Absence {
     }
 }
 
-/// The arithmetic, without a clock.
+/// The calculation, separated from the clocks so that tests can feed it.
 #[derive(Debug)]
 struct Spans {
-    /// The last stop that is accounted for.
+    /// The last stop that is already counted.
     counted: Option<Awake>,
-    /// When this thread is known to have run before the present sleep.
+    /// The last moment before the current sleep at which this thread is known to have run.
     ran: Awake,
     slept: Moment,
     due: Option<Awake>,
     woke: Moment,
-    /// The last stop as it was known on waking up.
+    /// The last stop as known at wake-up.
     stop: Option<Awake>,
 }
 
@@ -95,15 +100,14 @@ impl Spans {
         if host >= HOST_SLEPT {
             gaps.push(Gap { lasted: host, unwatched: false });
         }
-        // A stop that came after waking up is told by a SIGCONT that may not have been taken yet. Then it is left for
-        // the next time.
+        // A stop after wake-up may have a SIGCONT that was not taken yet. Such a stop is counted by the next call.
         let until = if self.stop == self.counted { now } else { woke.awake };
         let seen = if continued { stop } else { self.stop };
         let interrupted = seen.filter(|_| seen != self.counted);
         self.counted = seen;
         let away = match interrupted {
             Some(at) if continued => Some((at.max(self.ran), until)),
-            // Frozen or traced: when that ended is not known, unless a deadline was missed by it.
+            // Frozen or traced: the end is unknown unless the thread missed a deadline.
             frozen => self.starved_since(frozen).map(|since| (since, woke.awake)),
         };
         self.ran = woke.awake;
@@ -114,7 +118,7 @@ impl Spans {
         gaps
     }
 
-    /// The deadline passed while this thread slept, and it was not woken.
+    /// Returns when the thread stopped getting CPU time, if it slept well past its deadline.
     fn starved_since(&self, frozen: Option<Awake>) -> Option<Awake> {
         let due = self.due?;
         let since = frozen.map_or(due, |at| at.min(due)).max(self.slept.awake);
@@ -131,7 +135,7 @@ mod tests {
         Moment::default().plus(Dur::from_millis(ms))
     }
 
-    /// Milliseconds of one sleep, from `slept` until `woke` with this deadline, that come out with this stop.
+    /// Returns the milliseconds counted for one sleep from `slept` until `woke` with the given deadline and stop.
     fn gaps(spans: &mut Spans, slept: u64, due: u64, woke: u64, stop: Option<u64>, continued: bool) -> u64 {
         let stop = stop.map(Awake);
         spans.sleeps(at(slept), Some(Awake(due)));
@@ -148,7 +152,7 @@ mod tests {
         assert_eq!(
             gaps(&mut spans, 9_010, 90_000, 9_100, Some(7_900), true),
             0,
-            "a SIGCONT alone is nothing"
+            "a SIGCONT without a stop does not count"
         );
         assert_eq!(gaps(&mut spans, 9_110, 90_000, 9_200, Some(9_150), true), 50);
     }
@@ -157,7 +161,7 @@ mod tests {
     fn a_stop_before_the_thread_went_to_sleep_counts_in_full() {
         let mut spans = Spans::new(at(0));
         assert_eq!(gaps(&mut spans, 100, 90_000, 200, None, false), 0);
-        // It worked until 250 and was stopped then; SIGCONT waits when it comes to sleep at 3 s.
+        // The thread runs until 250 and is stopped. SIGCONT is pending when it sleeps at 3 s.
         assert_eq!(gaps(&mut spans, 3_000, 90_000, 3_000, Some(250), true), 2_750);
     }
 
@@ -168,7 +172,7 @@ mod tests {
         spans.woke(at(200), None);
         let gap = Gap { lasted: Dur::from_millis(1_800), unwatched: true };
         assert_eq!(spans.gaps(true, Awake(2_010), Some(Awake(210))), [gap]);
-        // And if its SIGCONT was not among the signals it is left for the next time.
+        // If its SIGCONT was not taken yet, the next call counts the stop.
         spans.sleeps(at(2_020), None);
         spans.woke(at(2_030), Some(Awake(210)));
         assert_eq!(spans.gaps(false, Awake(4_000), Some(Awake(2_040))), []);
@@ -179,24 +183,24 @@ mod tests {
     }
 
     #[test]
-    fn a_missed_deadline_is_time_without_a_processor() {
+    fn a_missed_deadline_counts_as_time_without_cpu() {
         let mut spans = Spans::new(at(0));
         assert_eq!(gaps(&mut spans, 100, 5_000, 5_900, None, false), 0, "a busy machine");
         assert_eq!(gaps(&mut spans, 6_000, 8_000, 11_000, None, false), 3_000);
-        assert_eq!(gaps(&mut spans, 30_000, 20_000, 30_001, None, false), 0, "it was at work itself");
-        // The freezer of a container: it began at 32 s and lasted beyond the deadline.
+        assert_eq!(gaps(&mut spans, 30_000, 20_000, 30_001, None, false), 0, "the thread itself was busy");
+        // A container freezer: it begins at 32 s and lasts past the deadline.
         assert_eq!(gaps(&mut spans, 31_000, 40_000, 52_000, Some(32_000), false), 20_000);
-        // One that was over before the deadline is not known to have lasted at all.
+        // A freeze that ended before the deadline has no known length.
         assert_eq!(gaps(&mut spans, 53_000, 60_000, 60_000, Some(54_000), false), 0);
         assert_eq!(
             gaps(&mut spans, 61_000, 90_000, 62_000, Some(54_000), true),
             0,
-            "a SIGCONT later is nothing"
+            "a later SIGCONT does not count"
         );
     }
 
     #[test]
-    fn sleep_of_the_host_is_told_apart() {
+    fn host_suspend_is_reported_as_watched() {
         let mut spans = Spans::new(at(0));
         spans.sleeps(at(100), None);
         let mut woke = at(200);

@@ -1,9 +1,9 @@
-//! The clocks: the only place that asks what time it is.
+//! The clocks. No other module reads the time.
 
 use dogwatch_core::time::moment::{Awake, Boot, Moment, Wall};
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
-/// Now, on all three clocks.
+/// Returns the current moment on all three clocks.
 pub fn now() -> Moment {
     Moment {
         awake: awake(),
@@ -12,7 +12,7 @@ pub fn now() -> Moment {
     }
 }
 
-/// Now, on the clock that stands still in suspend.
+/// Returns the current time on the clock that stops while the host is suspended.
 pub fn awake() -> Awake {
     Awake(millis(clock_gettime(ClockId::Monotonic)))
 }
@@ -22,7 +22,7 @@ fn millis(t: Timespec) -> u64 {
     secs.saturating_mul(1_000).saturating_add(u64::try_from(t.tv_nsec).unwrap_or(0) / 1_000_000)
 }
 
-/// Tells this boot of the machine from others: pids and the boot clock mean nothing across boots.
+/// Returns the id of this boot. Pids and boot clock values are comparable only within one boot.
 pub fn boot_id() -> String {
     std::fs::read_to_string("/proc/sys/kernel/random/boot_id")
         .map(|s| s.trim().to_owned())

@@ -1,8 +1,8 @@
-//! The host: it does. Processes, pipes, files, clocks and signals, on the word of the core.
+//! The host carries out what the core decides: processes, pipes, files, clocks and signals.
 //!
-//! `driver` is the one thread that puts everything into one order; `keeper` and `pump` run what it starts;
-//! `journal` is the record and `lock` keeps two runs apart; `exec` runs one command without a run. Nothing in here decides when something has
-//! lasted too long or what comes next: that is the core's.
+//! `driver` is the single thread that orders all inputs. `process` runs child processes under keepers and drains
+//! their output. `store` keeps the journal, the locks and the registry. `exec` runs one command without a run. The
+//! host contains no policy: the core decides when something has timed out and what happens next.
 
 pub(crate) mod absence;
 pub mod clock;

@@ -1,4 +1,4 @@
-//! The keeper with real processes: how jobs are started, what is reported, what it costs.
+//! Tests the keeper with real processes: how it starts jobs, what it reports, and what it costs.
 
 use std::os::fd::AsFd;
 use std::process::ExitCode;
@@ -17,14 +17,14 @@ use rig::{exited, next, read_to_end, read_until, ready_keeper, start, start_role
 fn main() -> ExitCode {
     rig::play_or_test(tests![
         clean_exit_is_reported_as_alone,
-        exit_code_and_signal_are_told_apart,
+        exit_code_and_signal_are_distinguished,
         cpu_time_of_the_job_is_reported,
-        what_cannot_start_is_refused_with_its_errno,
+        a_job_that_cannot_start_is_refused_with_its_errno,
         order_over_the_limit_is_not_sent,
         program_is_searched_on_the_childs_path_from_its_directory,
         script_without_interpreter_line_runs_in_the_shell,
         environment_changes_reach_the_child,
-        child_has_no_descriptor_but_its_three,
+        child_has_only_the_standard_descriptors,
         child_has_no_signal_blocked_or_ignored,
         keeper_inherits_nothing_from_the_supervisor,
         lost_keeper_is_a_clear_error,
@@ -60,7 +60,7 @@ fn clean_exit_is_reported_as_alone() {
     keeper.shut_down().expect("nothing is left");
 }
 
-fn exit_code_and_signal_are_told_apart() {
+fn exit_code_and_signal_are_distinguished() {
     let mut keeper = ready_keeper();
     let cases = [
         (["exit", "0"], HowEnded::Code(0)),
@@ -86,7 +86,7 @@ fn cpu_time_of_the_job_is_reported() {
     }
 }
 
-fn what_cannot_start_is_refused_with_its_errno() {
+fn a_job_that_cannot_start_is_refused_with_its_errno() {
     let mut keeper = ready_keeper();
     let long = vec![b'x'; 200 * 1024];
     let cases: [(&[&[u8]], &str, Errno, &str); 7] = [
@@ -101,7 +101,7 @@ fn what_cannot_start_is_refused_with_its_errno() {
     for (argv, cwd, errno, about) in cases {
         let (mut order, _ends) = order(argv);
         order.cwd = cwd.into();
-        // One that anybody may search: a closed directory on it would rightly be EACCES.
+        // A PATH that every user may search: an unreadable directory on it would cause EACCES.
         order.env = vec![(b"PATH".to_vec(), Some(b"/usr/bin:/bin".to_vec()))];
         keeper.send(Order::Start(order)).expect("the keeper reads");
         match next(&mut keeper) {
@@ -116,7 +116,7 @@ fn what_cannot_start_is_refused_with_its_errno() {
 
 fn order_over_the_limit_is_not_sent() {
     let mut keeper = ready_keeper();
-    // tag, job, count of argv, length of its one, count of env, length of cwd and its one byte
+    // tag, job, argument count, argument length, environment count, directory length and its one byte
     let around = 1 + 8 + 8 + 8 + 8 + 8 + 1;
     for (length, fits) in [(MAX_FRAME - around, true), (MAX_FRAME - around + 1, false)] {
         let (order, _ends) = order(&[&vec![b'/'; length]]);
@@ -164,9 +164,9 @@ fn environment_changes_reach_the_child() {
     assert_eq!(output(&mut keeper, order, &ends), "ONE=1 = one\n");
 }
 
-fn child_has_no_descriptor_but_its_three() {
+fn child_has_only_the_standard_descriptors() {
     let mut keeper = ready_keeper();
-    // By name, because a shell that lists them opens one more.
+    // Test each number: a shell that lists the directory opens one more descriptor.
     let script = b"for fd in 0 1 2 3 4 5 6 7 8 9; do [ -e /proc/$$/fd/$fd ] && echo $fd; done; true";
     let (order, ends) = order(&[b"sh", b"-c", script]);
     assert_eq!(output(&mut keeper, order, &ends), "0\n1\n2\n");
@@ -179,7 +179,7 @@ fn child_has_no_signal_blocked_or_ignored() {
     assert_eq!(output(&mut keeper, order, &ends), format!("SigBlk:\t{none}\nSigIgn:\t{none}\n"));
 }
 
-/// Neither an open file, nor an ignored SIGCHLD, which would hide the children's ends from it.
+/// It inherits neither an open file nor an ignored SIGCHLD, which would hide the exit of its children.
 fn keeper_inherits_nothing_from_the_supervisor() {
     let (witness, inheritable) = rustix::pipe::pipe().expect("a pipe");
     sys::ignore(Signal::CHILD).expect("it can be ignored");
@@ -191,7 +191,9 @@ fn keeper_inherits_nothing_from_the_supervisor() {
     assert_eq!(read_to_end(&witness), b"");
     let (order, ends) = order(&[b"true"]);
     output(&mut keeper, order, &ends);
-    let link = |name: &str| std::fs::read_link(format!("/proc/{}/{name}", keeper.pid())).expect("it lives");
+    let link = |name: &str| {
+        std::fs::read_link(format!("/proc/{}/{name}", keeper.pid())).expect("the process is alive")
+    };
     for name in ["fd/0", "fd/1", "fd/2"] {
         assert_eq!(link(name), std::path::Path::new("/dev/null"));
     }
@@ -217,13 +219,13 @@ fn held_descriptor_stays_open_until_the_keeper_ends() {
     let (order, ends) = order(&[b"true"]);
     output(&mut keeper, order, &ends);
     rustix::io::ioctl_fionbio(&witness, true).expect("a pipe can be non-blocking");
-    assert_eq!(rustix::io::read(&witness, &mut [0_u8]), Err(Errno::AGAIN), "somebody still holds it");
+    assert_eq!(rustix::io::read(&witness, &mut [0_u8]), Err(Errno::AGAIN), "the keeper still holds it");
     keeper.shut_down().expect("nothing is left");
-    assert_eq!(rustix::io::read(&witness, &mut [0_u8]), Ok(0), "and now nobody does");
+    assert_eq!(rustix::io::read(&witness, &mut [0_u8]), Ok(0), "no process holds it any more");
 }
 
 fn descriptors_of(pid: u32) -> usize {
-    std::fs::read_dir(format!("/proc/{pid}/fd")).expect("it lives").count()
+    std::fs::read_dir(format!("/proc/{pid}/fd")).expect("the process is alive").count()
 }
 
 fn two_hundred_jobs_leak_no_descriptor() {
@@ -240,18 +242,18 @@ fn two_hundred_jobs_leak_no_descriptor() {
     assert_eq!(descriptors_of(std::process::id()), ours);
 }
 
-/// How often a process has gone to sleep and woken.
-fn wakings_of(pid: u32) -> String {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("it lives");
+/// Returns how often a process has gone to sleep.
+fn sleep_count_of(pid: u32) -> String {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("the process is alive");
     status.lines().find(|line| line.starts_with("voluntary_ctxt")).expect("Linux counts them").to_owned()
 }
 
 fn is_asleep(pid: u32) -> bool {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("it lives");
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("the process is alive");
     status.lines().any(|line| line.starts_with("State:\tS"))
 }
 
-/// The span is as long as fifty jobs of another keeper take.
+/// Measures over the time that another keeper takes to run fifty jobs.
 fn keeper_sleeps_while_a_job_runs() {
     let (mut idle, mut busy) = (ready_keeper(), ready_keeper());
     let ends = start_role(&mut idle, 1, &["stay"]);
@@ -262,14 +264,14 @@ fn keeper_sleeps_while_a_job_runs() {
         started(keeper);
         exited(keeper);
     };
-    // It may still be on its way to sleep when we hear of the job; nothing but the poll lies between.
+    // The keeper may not sleep yet when it reports the job. It only has to reach the poll.
     let deadline = Instant::now() + rig::PATIENCE;
     while !is_asleep(idle.pid()) && Instant::now() < deadline {
         run_one(&mut busy, 0);
     }
-    let before = wakings_of(idle.pid());
+    let before = sleep_count_of(idle.pid());
     (0..50).for_each(|job| run_one(&mut busy, job));
-    assert_eq!(wakings_of(idle.pid()), before);
+    assert_eq!(sleep_count_of(idle.pid()), before);
 }
 
 fn keeper_is_small() {
@@ -278,14 +280,15 @@ fn keeper_is_small() {
         let (order, ends) = order(&[b"true"]);
         output(&mut keeper, order, &ends);
     });
-    let status = std::fs::read_to_string(format!("/proc/{}/status", keeper.pid())).expect("it lives");
+    let status =
+        std::fs::read_to_string(format!("/proc/{}/status", keeper.pid())).expect("the process is alive");
     let size = |name: &str| -> u64 {
-        let line = status.lines().find(|line| line.starts_with(name)).expect("Linux tells");
+        let line = status.lines().find(|line| line.starts_with(name)).expect("Linux reports it");
         line.split_whitespace().nth(1).and_then(|number| number.parse().ok()).expect("kB")
     };
     let (all, own) = (size("VmRSS"), size("RssAnon"));
-    println!("    resident {all} kB, of its own {own} kB");
-    // The bound is a promise of the release build.
+    println!("    resident {all} kB, anonymous {own} kB");
+    // Only the release build guarantees this limit.
     assert!(cfg!(debug_assertions) || all <= 3 * 1024, "{all} kB");
 }
 
@@ -323,6 +326,6 @@ fn bare_spawns(count: u32) -> Duration {
         rustix::process::wait(rustix::process::WaitOptions::empty()).expect("it ends");
     }
     let each = begun.elapsed() / count;
-    assert_eq!(sys::wait_any().expect("no other way"), Waited::Nobody);
+    assert_eq!(sys::wait_any().expect("wait4 works"), Waited::Nobody);
     each
 }

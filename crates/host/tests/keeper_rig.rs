@@ -1,9 +1,9 @@
-//! What the process tests stand on: a main that is a test runner, a keeper, or a child that misbehaves;
-//! and the proof, after each test, that no process is left.
+//! Support for the process tests: a `main` that is a test runner, a keeper or a misbehaving child, and a check after
+//! each test that no process is left.
 //!
-//! The test process is itself a child subreaper. Whatever a keeper should let slip becomes our child,
-//! is found by `waitpid` after the test, fails it, and is killed. Every misbehaving role also dies of
-//! old age, so that not even a killed test run leaves one behind.
+//! The test process is a child subreaper. A process that escapes a keeper becomes its child, is found by `waitpid`
+//! after the test, fails the test, and is killed. Every misbehaving role also exits by itself after a while, so that
+//! even a killed test run leaves no process behind.
 #![allow(dead_code)]
 
 use std::io::{Read, Write};
@@ -18,20 +18,21 @@ use dogwatch_host::sys::{self, Forked, Waited};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, Signal};
 
-/// The longest that any test waits for one thing; far more than it takes, even on a loaded machine.
+/// How long a test waits for one event: far more than needed, even on a loaded machine.
 pub const PATIENCE: Duration = Duration::from_secs(30);
-/// The age at which a misbehaving child dies by itself.
-const OLD_AGE: Duration = Duration::from_secs(20);
+/// How long a misbehaving child lives before it exits by itself.
+const MAX_AGE: Duration = Duration::from_secs(20);
 
+/// The name and the function of a test.
 pub type Test = (&'static str, fn());
 
-/// Names the test functions, as the test runner shows them.
+/// Lists the test functions with their names.
 #[macro_export]
 macro_rules! tests {
     ($($name:ident),* $(,)?) => { &[$((stringify!($name), $name as fn())),*] };
 }
 
-/// The main of a process test: plays the role that its first argument names, else runs the tests.
+/// Runs the role named by the first argument, or the tests if there is none.
 pub fn play_or_test(tests: &[Test]) -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     match arguments.first().map(String::as_str) {
@@ -41,8 +42,8 @@ pub fn play_or_test(tests: &[Test]) -> ExitCode {
     }
 }
 
-/// Understands as much of the usual runner's arguments as cargo and nextest use. Tests that measure
-/// run only when asked for by name.
+/// Supports the arguments of the standard test runner that cargo and nextest use. Tests whose name starts with
+/// `measure` run only if named.
 fn run(tests: &[Test], arguments: &[String]) -> ExitCode {
     let (flags, names): (Vec<&String>, Vec<&String>) = arguments.iter().partition(|one| one.starts_with('-'));
     let flag = |name: &str| flags.iter().any(|flag| *flag == name);
@@ -52,7 +53,7 @@ fn run(tests: &[Test], arguments: &[String]) -> ExitCode {
         [] => !test.0.starts_with("measure"),
         names => names.iter().any(|name| named(name, test.0)),
     };
-    // No test here is of the kind that is ignored by default.
+    // No test here is ignored by default.
     let tests: Vec<&Test> = tests.iter().filter(|_| !flag("--ignored")).filter(chosen).collect();
     if flag("--list") {
         tests.iter().for_each(|(name, _)| println!("{name}: test"));
@@ -76,12 +77,12 @@ fn passes((name, test): &Test) -> bool {
     passed
 }
 
-/// Kills and reaps every child of this process; gives how many there were.
+/// Kills and reaps every child of this process. Returns how many there were.
 fn end_leftovers() -> usize {
     let mut left = 0;
     let deadline = Instant::now() + PATIENCE;
     while Instant::now() < deadline {
-        match sys::wait_any().expect("wait4 fails in no other way") {
+        match sys::wait_any().expect("wait4 does not fail otherwise") {
             Waited::Nobody => return left,
             Waited::Gone(_) => left += 1,
             Waited::NotYet => kill_children(),
@@ -99,7 +100,7 @@ fn kill_children() {
     }
 }
 
-/// An order for a role of this binary, with the given stdin, stdout and stderr.
+/// Returns an order to start a role of this binary with the given stdin, stdout and stderr.
 fn role_order(job: u64, role: &[&str], stdio: [OwnedFd; 3]) -> StartOrder {
     let me = std::env::current_exe().expect("proc is mounted");
     let me = me.to_str().expect("cargo builds below a path of plain characters");
@@ -107,13 +108,14 @@ fn role_order(job: u64, role: &[&str], stdio: [OwnedFd; 3]) -> StartOrder {
     StartOrder { job, argv, env: Vec::new(), cwd: "/".into(), stdio }
 }
 
-/// Starts a role of this binary under a keeper, and gives the parent's ends of its pipes.
+/// Starts a role of this binary under a keeper. Returns the parent's ends of its pipes.
 pub fn start_role(keeper: &mut Keeper, job: u64, role: &[&str]) -> ParentEnds {
     let pipes = pipes().expect("three pipes");
     keeper.send(Order::Start(role_order(job, role, pipes.child))).expect("the keeper reads");
     pipes.parent
 }
 
+/// Starts a program under a keeper. Returns the parent's ends of its pipes.
 pub fn start(keeper: &mut Keeper, job: u64, argv: &[&str]) -> ParentEnds {
     let pipes = pipes().expect("three pipes");
     let argv = argv.iter().map(|argument| argument.as_bytes().to_vec()).collect();
@@ -122,7 +124,7 @@ pub fn start(keeper: &mut Keeper, job: u64, argv: &[&str]) -> ParentEnds {
     pipes.parent
 }
 
-/// A keeper that has said that it is ready.
+/// Starts a keeper and waits until it is ready.
 pub fn ready_keeper() -> Keeper {
     let mut keeper = Keeper::start(None).expect("the keeper starts");
     let pid = keeper.pid();
@@ -130,6 +132,7 @@ pub fn ready_keeper() -> Keeper {
     keeper
 }
 
+/// Waits for the next report.
 pub fn next(keeper: &mut Keeper) -> Report {
     loop {
         if let Some(report) = keeper.receive().expect("the keeper lives") {
@@ -139,6 +142,7 @@ pub fn next(keeper: &mut Keeper) -> Report {
     }
 }
 
+/// Expects `Started` as the next report and returns the pid.
 pub fn started(keeper: &mut Keeper) -> u32 {
     match next(keeper) {
         Report::Started { pid, .. } => pid,
@@ -146,6 +150,7 @@ pub fn started(keeper: &mut Keeper) -> u32 {
     }
 }
 
+/// Expects `Exited` as the next report and returns how it ended and whether it was alone.
 pub fn exited(keeper: &mut Keeper) -> (HowEnded, bool) {
     match next(keeper) {
         Report::Exited { how, alone, .. } => (how, alone),
@@ -153,6 +158,7 @@ pub fn exited(keeper: &mut Keeper) -> (HowEnded, bool) {
     }
 }
 
+/// Expects `Empty` as the next report and returns the number of killed processes.
 pub fn emptied(keeper: &mut Keeper) -> u64 {
     match next(keeper) {
         Report::Empty { killed, .. } => killed,
@@ -160,18 +166,20 @@ pub fn emptied(keeper: &mut Keeper) -> u64 {
     }
 }
 
+/// Sends a signal to a keeper.
 pub fn signal_keeper(keeper: &Keeper, signal: Signal) {
     let pid = i32::try_from(keeper.pid()).ok().and_then(Pid::from_raw).expect("a pid");
     rustix::process::kill_process(pid, signal).expect("it is our child");
 }
 
+/// Waits until a descriptor is readable.
 pub fn wait_readable(fd: BorrowedFd<'_>) {
     let bound = PATIENCE.try_into().expect("half a minute fits");
     let ready = poll(&mut [PollFd::from_borrowed_fd(fd, PollFlags::IN)], Some(&bound)).expect("poll");
     assert!(ready > 0, "waited {PATIENCE:?} for nothing");
 }
 
-/// Reads what comes until `wanted` is in it.
+/// Reads until the output contains `wanted`.
 pub fn read_until(fd: &OwnedFd, wanted: &[u8]) {
     let mut seen = Vec::new();
     while !seen.windows(wanted.len()).any(|window| window == wanted) {
@@ -179,7 +187,7 @@ pub fn read_until(fd: &OwnedFd, wanted: &[u8]) {
     }
 }
 
-/// Reads until the last process that holds the other end is gone: nobody can hide from this.
+/// Reads until the last process that holds the other end is gone. No process can escape this check.
 pub fn read_to_end(fd: &OwnedFd) -> Vec<u8> {
     let mut seen = Vec::new();
     while read_more(fd, &mut seen) > 0 {}
@@ -207,7 +215,7 @@ fn play(role: &[String]) -> ExitCode {
             daemon();
             stay();
         }
-        ["rabbit"] => rabbit(Instant::now() + OLD_AGE),
+        ["rabbit"] => rabbit(Instant::now() + MAX_AGE),
         ["short-rabbit"] => rabbit(Instant::now() + Duration::from_millis(200)),
         ["heir"] => heir(),
         ["mute"] => mute(),
@@ -223,27 +231,27 @@ fn die_of(signal: i32) {
     let _ = rustix::process::kill_process(rustix::process::getpid(), signal);
 }
 
-/// Says so on stdout, at once.
-fn say(word: &str) {
+/// Writes a word to stdout and flushes it.
+fn print_word(word: &str) {
     let mut out = std::io::stdout();
-    out.write_all(word.as_bytes()).and_then(|()| out.flush()).expect("somebody reads");
+    out.write_all(word.as_bytes()).and_then(|()| out.flush()).expect("the test reads");
 }
 
-/// Does nothing until it is ended, or old.
-fn rest() {
-    let bound = OLD_AGE.try_into().expect("seconds fit");
+/// Sleeps until it is killed or its maximum age is reached.
+fn sleep() {
+    let bound = MAX_AGE.try_into().expect("seconds fit");
     let _ = poll(&mut [], Some(&bound));
 }
 
 fn stay() {
-    say("ready");
-    rest();
+    print_word("ready");
+    sleep();
 }
 
 fn stop() {
-    say("ready");
+    print_word("ready");
     die_of(Signal::STOP.as_raw());
-    rest();
+    sleep();
 }
 
 fn ignore_requests() {
@@ -256,13 +264,13 @@ fn forked() -> Forked {
     sys::fork().expect("a role has one thread")
 }
 
-/// Leaves a process behind that has another session, no parent, and ignores all requests. The first
-/// process goes on only after that one has said `ready`.
+/// Leaves a process behind that has its own session, no parent, and ignores all requests. Returns in the first
+/// process only after that one has printed `ready`.
 fn daemon() {
     let (ready, tell) = rustix::pipe::pipe().expect("a pipe");
     if let Forked::Parent(_) = forked() {
         drop(tell);
-        // Its end of file is the sign.
+        // The end of file is the signal.
         let _ = rustix::io::read(&ready, &mut [0_u8]);
         return;
     }
@@ -271,13 +279,13 @@ fn daemon() {
         std::process::exit(0);
     }
     ignore_requests();
-    say("ready");
+    print_word("ready");
     drop((ready, tell));
-    rest();
+    sleep();
     std::process::exit(0);
 }
 
-/// As the daemon, and it has nothing in its environment that could give it away.
+/// Like the daemon, but with an empty environment, so that it cannot be identified by it.
 fn bare_daemon() {
     if std::env::vars_os().next().is_none() {
         return daemon();
@@ -286,10 +294,10 @@ fn bare_daemon() {
     panic!("{error}");
 }
 
-/// Forks, changes its session and lets the parent exit, as fast as it can.
+/// Forks, changes the session and lets the parent exit, as fast as possible.
 fn rabbit(until: Instant) {
     ignore_requests();
-    say("ready");
+    print_word("ready");
     while Instant::now() < until {
         match forked() {
             Forked::Parent(_) => std::process::exit(0),
@@ -298,15 +306,15 @@ fn rabbit(until: Instant) {
     }
 }
 
-/// Leaves a grandchild that holds stdout, in the same group.
+/// Leaves a grandchild that holds stdout, in the same process group.
 fn heir() {
     match forked() {
-        Forked::Parent(_) => say("bye"),
-        Forked::Child => rest(),
+        Forked::Parent(_) => print_word("bye"),
+        Forked::Child => sleep(),
     }
 }
 
-/// Closes stdout and stderr and lives on, until its stdin ends.
+/// Closes stdout and stderr and stays alive until its stdin closes.
 fn mute() {
     let null = std::fs::File::options().write(true).open("/dev/null").expect("there is /dev/null");
     rustix::stdio::dup2_stdout(&null).expect("dup2");
@@ -314,16 +322,16 @@ fn mute() {
     let _ = std::io::stdin().read_to_end(&mut Vec::new());
 }
 
-/// Writes 200 kB to stderr before it reads anything, then tells how much it was given.
+/// Writes 200 kB to stderr before it reads stdin, then prints how many bytes it read.
 fn talk() {
-    std::io::stderr().write_all(&vec![b'e'; 200_000]).expect("somebody reads");
+    std::io::stderr().write_all(&vec![b'e'; 200_000]).expect("the test reads");
     let mut given = Vec::new();
     std::io::stdin().read_to_end(&mut given).expect("stdin can be read");
-    say(&given.len().to_string());
+    print_word(&given.len().to_string());
 }
 
-/// A supervisor that starts a role under a keeper, with its own stdout and stderr, and waits. The
-/// keeper holds stderr too: its end of file means that the keeper has gone as well.
+/// A supervisor that starts a role under a keeper, with its own stdout and stderr, and waits. The keeper holds stderr
+/// as well, so the end of file means that the keeper has exited too.
 fn supervisor(role: &[&str]) {
     let mut keeper = Keeper::start(Some(std::io::stderr().as_fd())).expect("the keeper starts");
     assert!(matches!(next(&mut keeper), Report::Ready { .. }));
@@ -332,10 +340,10 @@ fn supervisor(role: &[&str]) {
     let stdio = [null.into(), copy(std::io::stdout().as_fd()), copy(std::io::stderr().as_fd())];
     keeper.send(Order::Start(role_order(1, role, stdio))).expect("the keeper reads");
     started(&mut keeper);
-    rest();
+    sleep();
 }
 
-/// On its own, this file tests that what it starts is mortal.
+/// Run alone, this file tests that its roles exit by themselves.
 fn main() -> ExitCode {
     play_or_test(tests![a_rabbit_dies_of_old_age])
 }

@@ -1,7 +1,7 @@
-//! The keeper with real processes: nothing that a job started outlives its end.
+//! Tests the keeper with real processes: no process that a job started outlives the job.
 //!
-//! The proof in each test is the job's stderr: every descendant has inherited it, so its end of file
-//! says that the last of them is gone.
+//! Each test proves this with the stderr of the job: every descendant inherits it, so its end of file shows that the
+//! last of them is gone.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -21,9 +21,9 @@ fn main() -> ExitCode {
     rig::play_or_test(tests![
         second_job_is_refused_while_the_first_is_there,
         interrupt_and_terminate_reach_the_group,
-        terminate_reaches_what_the_main_process_left,
+        terminate_reaches_processes_left_by_the_main_process,
         stopped_child_ends_by_terminate_sweep_and_kill,
-        sweep_of_nothing_is_answered_at_once,
+        sweep_of_an_empty_tree_is_answered_immediately,
         sweep_gives_the_willing_their_grace_and_no_more,
         daemon_is_gone_after_sweep,
         daemon_is_gone_after_kill,
@@ -35,8 +35,8 @@ fn main() -> ExitCode {
         rabbit_is_gone_after_the_supervisor_was_killed,
         garbage_ends_everything,
         prompt_and_errors_cross_without_deadlock,
-        prompt_that_nobody_reads_is_no_error,
-        child_that_closes_its_streams_may_live_on,
+        a_prompt_that_is_not_read_is_not_an_error,
+        a_child_may_outlive_its_closed_streams,
         grandchild_that_holds_stdout_holds_up_nobody,
         measure_rabbit_kills,
     ])
@@ -73,7 +73,7 @@ fn interrupt_and_terminate_reach_the_group() {
     }
 }
 
-fn terminate_reaches_what_the_main_process_left() {
+fn terminate_reaches_processes_left_by_the_main_process() {
     let mut keeper = ready_keeper();
     let ends = start_role(&mut keeper, 1, &["heir"]);
     started(&mut keeper);
@@ -102,7 +102,7 @@ fn stopped_child_ends_by_terminate_sweep_and_kill() {
     }
 }
 
-fn sweep_of_nothing_is_answered_at_once() {
+fn sweep_of_an_empty_tree_is_answered_immediately() {
     let mut keeper = ready_keeper();
     let _ends = start(&mut keeper, 1, &["true"]);
     started(&mut keeper);
@@ -116,7 +116,7 @@ fn sweep_of_nothing_is_answered_at_once() {
 // promise: 3
 fn sweep_gives_the_willing_their_grace_and_no_more() {
     let mut keeper = ready_keeper();
-    // Answers TERM at once: a grace of half a minute must not be waited out.
+    // Exits on TERM immediately: the test must not wait for the whole grace of half a minute.
     let ends = start_role(&mut keeper, 1, &["heir"]);
     started(&mut keeper);
     assert_eq!(exited(&mut keeper), (HowEnded::Code(0), false));
@@ -125,7 +125,7 @@ fn sweep_gives_the_willing_their_grace_and_no_more() {
     assert_eq!(emptied(&mut keeper), 1);
     assert!(asked.elapsed() < rig::PATIENCE / 2);
     read_to_end(&ends.stderr);
-    // Ignores TERM: it has its grace, not less.
+    // Ignores TERM: it gets its full grace period.
     let grace = Duration::from_millis(200);
     let ends = start_role(&mut keeper, 2, &["daemon"]);
     started(&mut keeper);
@@ -172,7 +172,7 @@ fn daemon_is_gone_after_shut_down() {
     assert_eq!(read_to_end(&ends.stderr), b"");
 }
 
-/// Runs a supervisor as a child of the test, kills it with -9 and waits until nobody holds its stderr.
+/// Runs a supervisor as a child of the test, kills it with SIGKILL and waits until no process holds its stderr.
 fn kill_supervisor_of(role: &str) {
     let pipes = pipes().expect("three pipes");
     let [stdin, stdout, stderr] = pipes.child;
@@ -187,7 +187,7 @@ fn kill_supervisor_of(role: &str) {
     supervisor.kill().expect("it lives");
     supervisor.wait().expect("it is ours");
     assert_eq!(read_to_end(&pipes.parent.stderr), b"");
-    // Its keeper has become our child, and has closed its last descriptor: only its status is left.
+    // Its keeper has become a child of this process and has closed its last descriptor. Only its exit status is left.
     rustix::process::wait(rustix::process::WaitOptions::empty()).expect("the keeper is our child now");
 }
 
@@ -240,7 +240,7 @@ fn rabbit_is_gone_after_sweep() {
 }
 
 // promise: 1
-/// Speaks to a keeper by hand: what is no frame, no order, or lacks its descriptors.
+/// Sends a keeper invalid frames, invalid orders, and an order without its descriptors.
 fn garbage_ends_everything() {
     let cases: [&[u8]; 4] = [b"\xff\xff\xff\xff", b"\x01\0\0\0\xee", b"\x01\0\0\0\x01", b"\x02\0\0\0\x05\0"];
     for garbage in cases {
@@ -255,7 +255,7 @@ fn garbage_ends_everything() {
         ours.write_all(garbage).expect("it reads");
         let mut answer = Vec::new();
         ours.set_read_timeout(Some(rig::PATIENCE)).expect("a bound");
-        // Ready, then the end; or a reset, when it went without reading all.
+        // `Ready`, then end of file; or a reset if the keeper exited without reading everything.
         let _ = ours.read_to_end(&mut answer);
         assert!(child.wait().expect("it ends").success(), "{garbage:?}");
     }
@@ -286,17 +286,17 @@ fn prompt_and_errors_cross_without_deadlock() {
     assert_eq!((kept.stdout.as_slice(), kept.stderr.len()), (&b"200000"[..], 200_000));
 }
 
-fn prompt_that_nobody_reads_is_no_error() {
+fn a_prompt_that_is_not_read_is_not_an_error() {
     let mut keeper = ready_keeper();
     let ends = start(&mut keeper, 1, &["echo", "hello"]);
-    // More than any pipe takes.
+    // More than any pipe holds.
     let pump = Pump::start(ends, vec![b'p'; 4 << 20], Kept::default(), || {}).expect("a thread");
     started(&mut keeper);
     assert_eq!(exited(&mut keeper), (HowEnded::Code(0), true));
     assert_eq!(pump.join().stdout, b"hello\n");
 }
 
-fn child_that_closes_its_streams_may_live_on() {
+fn a_child_may_outlive_its_closed_streams() {
     let mut keeper = ready_keeper();
     let mut ends = start_role(&mut keeper, 1, &["mute"]);
     let stdin = ends.stdin.take();
@@ -306,7 +306,7 @@ fn child_that_closes_its_streams_may_live_on() {
     })
     .expect("a thread");
     started(&mut keeper);
-    is_done.recv_timeout(rig::PATIENCE).expect("both have ended");
+    is_done.recv_timeout(rig::PATIENCE).expect("both streams have ended");
     pump.join();
     assert_eq!(keeper.receive().expect("the keeper lives"), None, "the child lives");
     drop(stdin);

@@ -1,4 +1,4 @@
-//! The pump over bare pipes: what reaches the sink and when, without any process.
+//! Tests the pump with bare pipes and without processes: what reaches the sink, and when.
 
 use std::os::fd::OwnedFd;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use dogwatch_host::process::pump::{ParentEnds, Pump, Sink, pipes};
 
-/// The longest wait for what comes at once.
+/// How long to wait for an event that should happen immediately.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Keeps what came, and can be made to wait inside the sink.
+/// Keeps the received bytes, and can block inside the sink.
 #[derive(Default)]
 struct Kept {
     stdout: Vec<u8>,
@@ -22,7 +22,7 @@ impl Sink for Kept {
         self.stdout.extend_from_slice(bytes);
         if let Some((entered, leave)) = &self.gate {
             entered.send(()).expect("the test listens");
-            leave.recv_timeout(PATIENCE).expect("the test lets go");
+            leave.recv_timeout(PATIENCE).expect("the test releases the sink");
         }
     }
     fn stderr(&mut self, bytes: &[u8]) {
@@ -30,7 +30,7 @@ impl Sink for Kept {
     }
 }
 
-fn setting() -> (ParentEnds, [OwnedFd; 3]) {
+fn pipe_ends() -> (ParentEnds, [OwnedFd; 3]) {
     let pipes = pipes().expect("three pipes");
     (pipes.parent, pipes.child)
 }
@@ -48,7 +48,7 @@ fn prompt_read_from(fd: OwnedFd) -> Vec<u8> {
 #[test]
 fn prompt_is_written_and_stdin_closed() {
     for length in [0, 1, 65_536, 65_537, 3_000_000] {
-        let (ends, [stdin, stdout, stderr]) = setting();
+        let (ends, [stdin, stdout, stderr]) = pipe_ends();
         let pump = Pump::start(ends, vec![b'p'; length], Kept::default(), || {}).expect("a thread");
         assert_eq!(prompt_read_from(stdin).len(), length);
         drop((stdout, stderr));
@@ -57,8 +57,8 @@ fn prompt_is_written_and_stdin_closed() {
 }
 
 #[test]
-fn both_streams_are_kept_apart_and_done_is_called_at_the_end_of_both() {
-    let (ends, [stdin, stdout, stderr]) = setting();
+fn streams_are_separate_and_done_is_called_when_both_end() {
+    let (ends, [stdin, stdout, stderr]) = pipe_ends();
     let (done, is_done) = channel();
     let pump = Pump::start(ends, Vec::new(), Kept::default(), move || {
         done.send(()).expect("the test listens");
@@ -70,21 +70,21 @@ fn both_streams_are_kept_apart_and_done_is_called_at_the_end_of_both() {
     assert!(pump.flush(PATIENCE));
     assert!(is_done.try_recv().is_err(), "stderr is still open");
     drop(stderr);
-    is_done.recv_timeout(PATIENCE).expect("both have ended");
+    is_done.recv_timeout(PATIENCE).expect("both streams have ended");
     let kept = pump.join();
     assert_eq!((kept.stdout.as_slice(), kept.stderr.as_slice()), (&b"out"[..], &b"err"[..]));
 }
 
 #[test]
-fn flush_answers_after_what_was_written_before_has_reached_the_sink() {
-    let (ends, [_stdin, stdout, stderr]) = setting();
+fn flush_returns_after_earlier_output_reached_the_sink() {
+    let (ends, [_stdin, stdout, stderr]) = pipe_ends();
     let (entered, is_in) = channel();
     let (let_go, leave) = channel();
     let sink = Kept { gate: Some((entered, leave)), ..Kept::default() };
     let pump = Pump::start(ends, Vec::new(), sink, || {}).expect("a thread");
     put(&stdout, b"first");
     is_in.recv_timeout(PATIENCE).expect("it is read at once");
-    // The thread is in the sink now: a flush cannot be done, and must not wait longer than its bound.
+    // The thread is blocked in the sink: a flush cannot finish and must return after its bound.
     assert!(!pump.flush(Duration::from_millis(1)));
     put(&stderr, b"second");
     let_go.send(()).expect("the sink waits");
@@ -95,8 +95,8 @@ fn flush_answers_after_what_was_written_before_has_reached_the_sink() {
 }
 
 #[test]
-fn stop_takes_what_is_there_though_the_writer_lives_on() {
-    let (ends, [_stdin, stdout, _stderr]) = setting();
+fn stop_drains_the_pipe_while_the_writer_is_alive() {
+    let (ends, [_stdin, stdout, _stderr]) = pipe_ends();
     let pump = Pump::start(ends, vec![b'p'; 4 << 20], Kept::default(), || {}).expect("a thread");
     put(&stdout, &[b'x'; 60_000]);
     pump.stop();
@@ -104,8 +104,8 @@ fn stop_takes_what_is_there_though_the_writer_lives_on() {
 }
 
 #[test]
-fn stop_ends_while_a_flood_goes_on() {
-    let (ends, [_stdin, stdout, _stderr]) = setting();
+fn stop_works_during_a_flood() {
+    let (ends, [_stdin, stdout, _stderr]) = pipe_ends();
     let flood = std::thread::spawn(move || {
         let _ = write_until_refused(&stdout);
     });
@@ -113,11 +113,11 @@ fn stop_ends_while_a_flood_goes_on() {
     assert!(pump.flush(PATIENCE));
     pump.stop();
     pump.join();
-    // The reading end is closed now, which ends the flood.
+    // The read end is closed now, which ends the flood.
     flood.join().expect("it ends by EPIPE");
 }
 
-/// Writes until nobody reads; the Rust runtime ignores SIGPIPE.
+/// Writes until the read end is closed. The Rust runtime ignores SIGPIPE.
 fn write_until_refused(fd: &OwnedFd) -> rustix::io::Result<()> {
     loop {
         rustix::io::write(fd, &[b'x'; 65_536])?;
@@ -125,8 +125,8 @@ fn write_until_refused(fd: &OwnedFd) -> rustix::io::Result<()> {
 }
 
 #[test]
-fn flush_of_an_ended_pump_is_done_at_once() {
-    let (ends, child) = setting();
+fn flush_of_an_ended_pump_returns_immediately() {
+    let (ends, child) = pipe_ends();
     let (done, is_done) = channel::<()>();
     let pump = Pump::start(ends, Vec::new(), Kept::default(), move || drop(done)).expect("a thread");
     drop(child);
@@ -136,7 +136,7 @@ fn flush_of_an_ended_pump_is_done_at_once() {
 }
 
 #[test]
-fn panic_in_the_sink_leaves_nobody_waiting_and_comes_out_of_join() {
+fn a_panic_in_the_sink_unblocks_waiters_and_reaches_join() {
     struct Bad;
     impl Sink for Bad {
         fn stdout(&mut self, _: &[u8]) {
@@ -144,7 +144,7 @@ fn panic_in_the_sink_leaves_nobody_waiting_and_comes_out_of_join() {
         }
         fn stderr(&mut self, _: &[u8]) {}
     }
-    let (ends, [_stdin, stdout, _stderr]) = setting();
+    let (ends, [_stdin, stdout, _stderr]) = pipe_ends();
     let pump = Pump::start(ends, Vec::new(), Bad, || {}).expect("a thread");
     put(&stdout, b"x");
     assert!(pump.flush(PATIENCE));
@@ -153,8 +153,8 @@ fn panic_in_the_sink_leaves_nobody_waiting_and_comes_out_of_join() {
 }
 
 #[test]
-fn childs_ends_block_and_none_is_inherited() {
-    let (ends, child) = setting();
+fn child_ends_block_and_no_end_is_inherited() {
+    let (ends, child) = pipe_ends();
     let nonblocking =
         |fd: &OwnedFd| rustix::fs::fcntl_getfl(fd).expect("flags").contains(rustix::fs::OFlags::NONBLOCK);
     let inherited =

@@ -1,7 +1,7 @@
-//! Asking a program a short question: run under a keeper, bounded in time and in what is read of it.
+//! Runs short helper programs under a keeper, with limits on time and output.
 //!
-//! For `dogwatch doctor`, which wants versions and a proof that the keeper holds what it starts, and for `notify`,
-//! which tells programs of news. Sessions and checks are not run by it.
+//! `dogwatch doctor` uses it to query versions and to prove containment, `notify` to run notification commands.
+//! Sessions and checks use their own path.
 
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
@@ -17,48 +17,50 @@ use crate::fs::digest::ignored::Rules;
 use crate::process::keeper::{EnvChange, HowEnded, Keeper, Order, Report, StartOrder};
 use crate::process::pump;
 
-/// So much of an answer is read.
+/// The most output that is read from a program.
 const MAX_ANSWER: u64 = 4096;
-/// Ending what was started: the keeper's own five seconds of KILL, and slack.
+/// How long to wait for the process tree to end: the keeper kills for five seconds, plus slack.
 const END_BOUND: Duration = Duration::from_secs(7);
-/// A child that its parent leaves behind, as agents do. If nobody finds it, it goes by itself.
+/// A shell script that leaves a background process, as agents do. The process exits by itself if the keeper misses
+/// it.
 const ABANDON: &str = "(setsid sleep 10 || sleep 10) >/dev/null 2>&1 & exit 0";
 
-/// A keeper that asks.
+/// A keeper that runs one short program at a time.
 #[derive(Debug)]
 pub struct Asker {
     keeper: Keeper,
     jobs: u64,
 }
 
+/// The result of running a program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer {
-    /// It ended; the beginning of its stdout.
-    Said {
-        how: HowEnded,
-        stdout: String,
-    },
+    /// The program ended. `stdout` holds the beginning of its output.
+    Said { how: HowEnded, stdout: String },
+    /// The program could not be started, and why.
     Refused(String),
+    /// The time limit expired first.
     TookTooLong,
 }
 
-/// What became of a process whose parent left it behind.
+/// Whether the keeper ended a process that its parent left behind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Containment {
-    /// It was ours and is gone: ended in that time.
+    /// The keeper found the process and ended it in this time.
     Holds { within: Duration },
-    /// It got away: this system does not hand orphans to the keeper.
+    /// The process escaped: this system does not hand orphans to the keeper.
     Leaks,
-    /// There is no shell to try it with, or it took too long.
+    /// Unknown: no shell to run the test with, or the test timed out.
     Untried,
 }
 
 impl Asker {
+    /// Starts the keeper.
     pub fn start() -> io::Result<Asker> {
         Ok(Asker { keeper: Keeper::start(None)?, jobs: 0 })
     }
 
-    /// Runs a program with `/dev/null` as its stdin, ends whatever is left of it, and gives its answer.
+    /// Runs a program with `/dev/null` as stdin, kills its leftover processes and returns its answer.
     pub fn ask(
         &mut self,
         argv: &[&str],
@@ -66,11 +68,11 @@ impl Asker {
         cwd: &Path,
         bound: Duration,
     ) -> io::Result<Answer> {
-        let stdout = self.begin(argv, env, cwd, null()?)?;
-        self.hear(stdout, bound)
+        let stdout = self.start_job(argv, env, cwd, null()?)?;
+        self.wait_for_answer(stdout, bound)
     }
 
-    /// As `ask`, of a program that reads `input`, which must be shorter than a pipe.
+    /// Like [`Asker::ask`], but passes `input` on stdin. The input must fit in a pipe buffer.
     pub fn tell(
         &mut self,
         argv: &[&str],
@@ -80,14 +82,14 @@ impl Asker {
         bound: Duration,
     ) -> io::Result<Answer> {
         let (stdin, ours) = pipe_with(PipeFlags::CLOEXEC)?;
-        // What does not fit would wait for a program that has not started.
+        // Non-blocking: input that does not fit would wait for a program that has not started.
         fcntl_setfl(&ours, OFlags::NONBLOCK)?;
         std::fs::File::from(ours).write_all(input)?;
-        let stdout = self.begin(argv, env, cwd, stdin)?;
-        self.hear(stdout, bound)
+        let stdout = self.start_job(argv, env, cwd, stdin)?;
+        self.wait_for_answer(stdout, bound)
     }
 
-    fn hear(&mut self, stdout: OwnedFd, bound: Duration) -> io::Result<Answer> {
+    fn wait_for_answer(&mut self, stdout: OwnedFd, bound: Duration) -> io::Result<Answer> {
         let until = Instant::now() + bound;
         let how = loop {
             match self.next(until)? {
@@ -99,7 +101,8 @@ impl Asker {
         };
         self.end()?;
         let Some(how) = how else { return Ok(Answer::TookTooLong) };
-        // All who could write are gone: what is in the pipe is all. Should somebody else hold it, it says so.
+        // Every process of the job is gone, so the pipe holds all of its output. The read end is non-blocking, so a
+        // foreign holder of the write end cannot block this read.
         let mut text = Vec::new();
         match std::fs::File::from(stdout).take(MAX_ANSWER).read_to_end(&mut text) {
             Err(error) if error.kind() != io::ErrorKind::WouldBlock => return Err(error),
@@ -108,9 +111,9 @@ impl Asker {
         Ok(Answer::Said { how, stdout: String::from_utf8_lossy(&text).into_owned() })
     }
 
-    /// Tries whether a process that was left behind is found and ended.
+    /// Tests whether the keeper finds and ends a process that was left behind.
     pub fn try_containment(&mut self, bound: Duration) -> io::Result<Containment> {
-        let _stdout = self.begin(&["sh", "-c", ABANDON], Vec::new(), Path::new("/"), null()?)?;
+        let _stdout = self.start_job(&["sh", "-c", ABANDON], Vec::new(), Path::new("/"), null()?)?;
         let until = Instant::now() + bound;
         let alone = loop {
             match self.next(until)? {
@@ -131,7 +134,7 @@ impl Asker {
         Ok(if killed > 0 { Containment::Holds { within: began.elapsed() } } else { Containment::Leaks })
     }
 
-    fn begin(
+    fn start_job(
         &mut self,
         argv: &[&str],
         env: Vec<EnvChange>,
@@ -152,7 +155,7 @@ impl Asker {
         Ok(pipes.parent.stdout)
     }
 
-    /// Kills what is left; gives how many there were besides the main process.
+    /// Kills all processes of the job. Returns how many there were, excluding the main process.
     fn end(&mut self) -> io::Result<u64> {
         self.keeper.send(Order::Kill)?;
         let until = Instant::now() + END_BOUND;
@@ -165,7 +168,7 @@ impl Asker {
         }
     }
 
-    /// The next report, or none when the time has come.
+    /// Returns the next report, or `None` once `until` has passed.
     fn next(&mut self, until: Instant) -> io::Result<Option<Report>> {
         loop {
             if let Some(report) = self.keeper.receive()? {
@@ -188,8 +191,8 @@ fn null() -> io::Result<OwnedFd> {
     Ok(std::fs::File::options().read(true).write(true).open("/dev/null")?.into())
 }
 
-/// The directories of a work tree that watching it needs, ignored ones left out: exactly, or with false when
-/// `max` or the time was reached first.
+/// Counts the directories of a work tree that need a watch, without ignored ones. Returns false with the count if
+/// `max` or the time limit was reached first.
 pub fn count_directories(root: &Path, max: u64, bound: Duration) -> (u64, bool) {
     let until = Instant::now() + bound;
     let mut open = vec![(root.to_owned(), Rules::at_root(root))];
@@ -216,7 +219,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn directories_are_counted_without_the_ignored_and_up_to_a_limit() {
+    fn ignored_directories_are_not_counted_and_the_limit_holds() {
         let dir = tempfile::tempdir().expect("a directory");
         for path in ["a/b", "c", "node_modules/x/y", ".git/objects"] {
             std::fs::create_dir_all(dir.path().join(path)).expect("made");

@@ -1,4 +1,4 @@
-//! Processes: keepers, pumps, sinks, orphans and samples.
+//! Child processes: keepers, pumps, sinks, orphan cleanup and CPU samples.
 
 pub mod ask;
 pub mod keeper;

@@ -1,7 +1,7 @@
-//! The pump: one thread per running child that feeds its stdin and drains its stdout and stderr.
+//! The pump: one thread per child process that writes its stdin and drains its stdout and stderr.
 //!
-//! It waits for nobody: `poll` and the sink are all that it ever spends time in, so a child can always
-//! write, whatever the rest of dogwatch does. It judges nothing; bytes go to the [`Sink`] as they come.
+//! The thread blocks only in `poll` and in the sink, so a child can always write, whatever the rest of dogwatch does.
+//! The pump does not interpret the output; it passes bytes to the [`Sink`] as they arrive.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -15,46 +15,54 @@ use rustix::pipe::{PipeFlags, fcntl_setpipe_size, pipe_with};
 
 use crate::sys;
 
-/// Read at a time, one buffer for both streams: so much in a flood, and this little until there is one. Most agents say
-/// little, and there may be hundreds of them.
+/// The largest and the initial size of the read buffer, shared by both streams. Most agents print little, and there
+/// may be hundreds of them, so the buffer grows only in a flood.
 const BUFFER: usize = 256 * 1024;
 const FIRST_BUFFER: usize = 8 * 1024;
 const GROWTH: usize = 4;
-/// Asked for the pipes: what a child can write while this thread is not scheduled. The default is 64 KiB.
+/// The requested size of a pipe: how much a child can write while this thread is not scheduled. The default is 64
+/// KiB.
 const PIPE_SIZE: usize = 1024 * 1024;
 const DEFAULT_PIPE_SIZE: usize = 64 * 1024;
 
-/// Where a child's output goes. Runs on the pump's thread; while it works, nothing is drained.
+/// The receiver of a child's output. It runs on the pump's thread; nothing is drained while it works.
 pub trait Sink: Send + 'static {
+    /// Receives bytes of stdout.
     fn stdout(&mut self, bytes: &[u8]);
+    /// Receives bytes of stderr.
     fn stderr(&mut self, bytes: &[u8]);
-    /// All that was in the pipes when somebody asked has come; hand over what was held back.
+    /// Hands over buffered results. Called after everything that was in the pipes at the time of the request has been
+    /// passed to the sink.
     fn flush(&mut self) {}
 }
 
-/// The parent's ends, non-blocking. Without `stdin` the child reads from elsewhere (/dev/null).
+/// The parent's ends of the pipes, non-blocking. Without `stdin`, the child has another stdin, such as /dev/null.
 #[derive(Debug)]
 pub struct ParentEnds {
+    /// Writes to the stdin of the child.
     pub stdin: Option<OwnedFd>,
+    /// Reads the stdout of the child.
     pub stdout: OwnedFd,
+    /// Reads the stderr of the child.
     pub stderr: OwnedFd,
 }
 
 /// Three pipes between a parent and a child.
 #[derive(Debug)]
 pub struct Pipes {
+    /// The parent's ends.
     pub parent: ParentEnds,
-    /// stdin, stdout, stderr of the child, blocking.
+    /// stdin, stdout and stderr of the child, blocking.
     pub child: [OwnedFd; 3],
 }
 
-/// Makes the three pipes, all closed on exec.
+/// Creates three pipes, all closed on exec.
 pub fn pipes() -> io::Result<Pipes> {
     let (child_in, stdin) = pipe_with(PipeFlags::CLOEXEC)?;
     let (stdout, child_out) = pipe_with(PipeFlags::CLOEXEC)?;
     let (stderr, child_err) = pipe_with(PipeFlags::CLOEXEC)?;
     for ours in [&stdin, &stdout, &stderr] {
-        // The flag belongs to one end of a pipe: the child's stays blocking.
+        // The flag applies to one end of a pipe: the end of the child stays blocking.
         let flags = rustix::fs::fcntl_getfl(ours)?;
         rustix::fs::fcntl_setfl(ours, flags | rustix::fs::OFlags::NONBLOCK)?;
     }
@@ -64,16 +72,16 @@ pub fn pipes() -> io::Result<Pipes> {
     Ok(Pipes { parent, child: [child_in, child_out, child_err] })
 }
 
-/// Best effort: a user's pipes together are limited, and a small pipe is only slower.
+/// Enlarges a pipe, best effort: the total size of a user's pipes is limited, and a small pipe is only slower.
 fn enlarge(pipe: BorrowedFd<'_>) {
     let _ = fcntl_setpipe_size(pipe, PIPE_SIZE);
 }
 
-/// What others ask of the thread, and how far it is.
+/// The requests to the thread, and its progress.
 #[derive(Debug, Default)]
-struct Asked {
+struct Requests {
     stop: bool,
-    /// Flushes are counted; all up to `flushed` are done.
+    /// The number of flushes requested. All up to `flushed` are done.
     flushes: u64,
     flushed: u64,
     ended: bool,
@@ -82,27 +90,27 @@ struct Asked {
 #[derive(Debug)]
 struct Control {
     bell: OwnedFd,
-    asked: Mutex<Asked>,
+    requests: Mutex<Requests>,
     changed: Condvar,
 }
 
 impl Control {
-    fn lock(&self) -> MutexGuard<'_, Asked> {
-        // Whoever panicked with it left plain counters: still right.
-        self.asked.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Requests> {
+        // Ignore poisoning: the panic was already reported and the counters are still valid.
+        self.requests.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn ring(&self) {
-        // Fails only when the counter is full: then it is ringing already.
+        // Fails only if the counter is full, and then the thread wakes up anyway.
         let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
     }
 }
 
-/// A flush of a pump, by its number.
+/// The number of a requested flush.
 #[derive(Clone, Copy, Debug)]
 pub struct Flush(u64);
 
-/// A running pump. Dropped without `join` it stops by itself.
+/// A running pump. Dropping it without `join` stops the thread.
 #[derive(Debug)]
 pub struct Pump<S> {
     control: Arc<Control>,
@@ -110,8 +118,8 @@ pub struct Pump<S> {
 }
 
 impl<S: Sink> Pump<S> {
-    /// Starts pumping: writes `prompt` to stdin and closes it, drains the others into `sink`. `done` is
-    /// called once, on the pump's thread, when both have come to their end; not when stopped before.
+    /// Starts the thread. It writes `prompt` to stdin and closes it, and drains stdout and stderr into `sink`. It
+    /// calls `done` once, when both streams have ended, but not if the pump is stopped first.
     pub fn start(
         ends: ParentEnds,
         prompt: Vec<u8>,
@@ -119,7 +127,7 @@ impl<S: Sink> Pump<S> {
         done: impl FnOnce() + Send + 'static,
     ) -> io::Result<Self> {
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        let control = Arc::new(Control { bell, asked: Mutex::default(), changed: Condvar::new() });
+        let control = Arc::new(Control { bell, requests: Mutex::default(), changed: Condvar::new() });
         if let Some(stdin) = ends.stdin.as_ref().filter(|_| prompt.len() > DEFAULT_PIPE_SIZE) {
             enlarge(stdin.as_fd());
         }
@@ -135,35 +143,35 @@ impl<S: Sink> Pump<S> {
         Ok(Self { control, thread: Some(thread) })
     }
 
-    /// Takes what is in the pipes now, then ends the thread. Does not wait for it.
+    /// Passes what is in the pipes now to the sink, then ends the thread. Does not wait for it.
     pub fn stop(&self) {
         self.control.lock().stop = true;
         self.control.ring();
     }
 
-    /// Waits until the thread has ended (both streams at their end and stdin written or refused, or
-    /// stopped) and gives the sink back.
+    /// Waits until the thread ends and returns the sink. The thread ends when both streams have ended and the prompt
+    /// is written or refused, or after `stop`.
     pub fn join(mut self) -> S {
         let thread = self.thread.take().expect("only join takes it, and it takes self");
         thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }
 
-    /// Has what is in the pipes now go to the sink. True when that is done, false when `bound` passed.
+    /// Passes what is in the pipes now to the sink. Returns false if `bound` expired first.
     pub fn flush(&self, bound: Duration) -> bool {
         self.await_flush(self.ask_flush(), bound)
     }
 
-    /// Asks for what is in the pipes now and does not wait; gives what to wait for.
+    /// Requests a flush without waiting. Pass the result to [`Pump::await_flush`].
     pub fn ask_flush(&self) -> Flush {
-        let mut asked = self.control.lock();
-        asked.flushes += 1;
+        let mut requests = self.control.lock();
+        requests.flushes += 1;
         self.control.ring();
-        Flush(asked.flushes)
+        Flush(requests.flushes)
     }
 
-    /// Waits for a flush that was asked for. True when it is done, false when `bound` passed.
+    /// Waits for a requested flush. Returns false if `bound` expired first.
     pub fn await_flush(&self, flush: Flush, bound: Duration) -> bool {
-        let pending = |asked: &mut Asked| asked.flushed < flush.0 && !asked.ended;
+        let pending = |requests: &mut Requests| requests.flushed < flush.0 && !requests.ended;
         let waited = self.control.changed.wait_timeout_while(self.control.lock(), bound, pending);
         !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
     }
@@ -176,7 +184,7 @@ impl<S> Drop for Pump<S> {
     }
 }
 
-/// Says that the thread has ended, also when the sink panicked.
+/// Marks the thread as ended when dropped, also if the sink panics.
 struct EndMark(Arc<Control>);
 
 impl Drop for EndMark {
@@ -193,8 +201,8 @@ struct Feed {
 }
 
 impl Feed {
-    /// Writes what fits. False when there is no more to write, or nobody to read it: not an error,
-    /// many programs never look at their stdin.
+    /// Writes as much as fits. Returns false if all is written or the child closed its stdin, which is not an error:
+    /// many programs never read stdin.
     fn write_some(&mut self) -> bool {
         match rustix::io::write(&self.fd, &self.prompt[self.written..]) {
             Ok(count) => {
@@ -215,7 +223,7 @@ enum Stream {
 
 struct Pumping<S> {
     control: EndMark,
-    /// None once it is closed; so for the two below.
+    /// `None` once closed, as are the two fields below.
     feed: Option<Feed>,
     stdout: Option<OwnedFd>,
     stderr: Option<OwnedFd>,
@@ -225,7 +233,7 @@ struct Pumping<S> {
 
 impl<S: Sink> Pumping<S> {
     fn run(mut self, done: impl FnOnce()) -> S {
-        // Where the process has given SIGPIPE its deadly action back, ours must still be a mere EPIPE.
+        // Get EPIPE instead of a deadly SIGPIPE, even if the process restored the default action of the signal.
         let _ = sys::block_pipe_signal_here();
         self.feed();
         let mut done = Some(done);
@@ -243,10 +251,10 @@ impl<S: Sink> Pumping<S> {
         }
     }
 
-    /// Sleeps until something can be done and does it. True when told to stop.
+    /// Waits for and handles one round of events. Returns true on a stop request.
     fn round(&mut self) -> bool {
         let [rung, stdin, stdout, stderr] = self.wait();
-        if rung && self.answer() {
+        if rung && self.handle_requests() {
             return true;
         }
         if stdin {
@@ -261,7 +269,7 @@ impl<S: Sink> Pumping<S> {
         false
     }
 
-    /// Which of bell, stdin, stdout and stderr are ready.
+    /// Waits, and returns which of the bell, stdin, stdout and stderr are ready.
     fn wait(&self) -> [bool; 4] {
         let watched = [
             Some((self.control.0.bell.as_fd(), PollFlags::IN)),
@@ -271,7 +279,7 @@ impl<S: Sink> Pumping<S> {
         ];
         let mut fds: Vec<PollFd<'_>> =
             watched.iter().flatten().map(|(fd, flags)| PollFd::from_borrowed_fd(*fd, *flags)).collect();
-        // A poll that fails (out of memory) says nothing: reading without blocking finds out.
+        // If poll fails (out of memory), treat all as ready: non-blocking reads sort it out.
         let failed = poll(&mut fds, None).is_err();
         let mut ready = fds.iter().map(|fd| failed || !fd.revents().is_empty());
         watched.map(|one| one.is_some() && ready.next().unwrap_or(false))
@@ -283,7 +291,7 @@ impl<S: Sink> Pumping<S> {
         }
     }
 
-    /// Reads once. Gives how much there was; closes what has come to its end.
+    /// Reads once and returns the number of bytes. Closes a stream that has ended.
     fn read(&mut self, stream: Stream) -> usize {
         let place = match stream {
             Stream::Stdout => &mut self.stdout,
@@ -308,12 +316,12 @@ impl<S: Sink> Pumping<S> {
         got
     }
 
-    /// Does what was asked for. True when that was to stop.
-    fn answer(&mut self) -> bool {
+    /// Handles pending requests. Returns true on a stop request.
+    fn handle_requests(&mut self) -> bool {
         let _ = rustix::io::read(&self.control.0.bell, &mut [0_u8; 8]);
         let (stop, flushes) = {
-            let asked = self.control.0.lock();
-            (asked.stop, asked.flushes)
+            let requests = self.control.0.lock();
+            (requests.stop, requests.flushes)
         };
         self.drain(Stream::Stdout);
         self.drain(Stream::Stderr);
@@ -323,7 +331,7 @@ impl<S: Sink> Pumping<S> {
         stop
     }
 
-    /// Reads what is in the pipe at this moment, not what a flood adds meanwhile.
+    /// Reads what is in the pipe at this moment, but not what arrives meanwhile.
     fn drain(&mut self, stream: Stream) {
         let fd = match stream {
             Stream::Stdout => &self.stdout,

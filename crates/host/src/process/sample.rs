@@ -1,7 +1,7 @@
-//! What the agent has started and whether it is at work: children alive and CPU time used, from /proc.
+//! Samples the processes that an agent started: how many are alive, and how much CPU time they used, from /proc.
 //!
-//! Taken only when an agent has been silent for a while. A process that is gone by the time it is looked at
-//! counts for nothing.
+//! A sample is taken only after an agent has been silent for a while. A process that exits before it is read is not
+//! counted.
 
 use crate::clock;
 use dogwatch_core::time::dur::Dur;
@@ -10,68 +10,71 @@ use std::collections::BTreeMap;
 use std::ffi::CStr;
 use std::fs;
 
-/// The most processes that are looked at; a machine with more gives a sample that knows less.
+/// The most processes that are read. On a machine with more, the sample is incomplete.
 const MAX_PROCESSES: usize = 100_000;
-/// What dogwatch's own MCP server calls itself, so that it is told from what an agent starts.
-const DOOR: &CStr = c"dogwatch-mcp";
-/// What /proc counts CPU time in. It is 100 on every Linux that matters; user space sees no other.
+/// The name of dogwatch's MCP server process, which distinguishes it from the processes of an agent.
+const MCP_SERVER: &CStr = c"dogwatch-mcp";
+/// The unit of CPU time in /proc. User space sees 100 on every relevant Linux.
 const TICKS_PER_SECOND: u64 = 100;
 
-/// One process, as far as it matters here.
+/// The fields of a process that a sample needs.
 struct Process {
     parent: i32,
     session: i32,
     ticks: u64,
-    /// It is dogwatch's own MCP server.
-    is_door: bool,
+    /// Whether it is dogwatch's MCP server.
+    is_mcp_server: bool,
 }
 
-/// Children alive, and the CPU time of all of them so far.
+/// The live child processes of an agent and the CPU time used by the session so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sample {
+    /// Live processes that the agent started, without MCP servers.
     pub children: u32,
+    /// CPU time in milliseconds, including that of MCP servers.
     pub cpu_ms: u64,
 }
 
-/// So long a look at all processes serves: sessions that began together fall silent together, and each look reads
-/// about every process of the machine. Where that takes long it serves longer, so that looking is never what we do most.
+/// How long one scan of all processes is reused. Sessions that started together fall silent together, and each scan
+/// reads nearly every process of the machine. A slow scan is reused longer, up to a limit, so that dogwatch does not
+/// spend most of its time scanning.
 const FRESH: Dur = Dur::from_millis(50);
 const FRESH_TIMES: u64 = 5;
 const MAX_FRESH: Dur = Dur::from_secs(1);
 
-/// Marks this process as dogwatch's own MCP server.
+/// Marks this process as dogwatch's MCP server.
 pub fn be_a_door() {
-    let _ = rustix::thread::set_name(DOOR);
+    let _ = rustix::thread::set_name(MCP_SERVER);
 }
 
-/// Samples for many sessions, with few looks.
+/// Takes samples for many sessions with few scans.
 #[derive(Default)]
 pub struct Sampler {
-    looked: Option<Looked>,
+    scan: Option<Scan>,
 }
 
-struct Looked {
+struct Scan {
     at: Awake,
     fresh: Dur,
-    there: Processes,
+    processes: Processes,
 }
 
-impl Looked {
-    fn now() -> Looked {
+impl Scan {
+    fn now() -> Scan {
         let at = clock::awake();
-        let there = Processes::look();
+        let processes = Processes::scan();
         let cost = clock::awake().since(at).saturating_mul(FRESH_TIMES);
-        Looked { at, fresh: cost.max(FRESH).min(MAX_FRESH), there }
+        Scan { at, fresh: cost.max(FRESH).min(MAX_FRESH), processes }
     }
 
-    /// Who has come since is not known to it.
+    /// Returns whether this scan is recent enough and knows the keeper.
     fn serves(&self, now: Awake, keeper: u32) -> bool {
         now.since(self.at) < self.fresh
-            && i32::try_from(keeper).is_ok_and(|keeper| self.there.all.contains_key(&keeper))
+            && i32::try_from(keeper).is_ok_and(|keeper| self.processes.all.contains_key(&keeper))
     }
 }
 
-/// All processes, and who was started by whom: of a machine full of sessions each is found without the others.
+/// All processes, indexed by parent, so that one session is found without visiting the others.
 #[derive(Default)]
 struct Processes {
     all: BTreeMap<i32, Process>,
@@ -79,39 +82,41 @@ struct Processes {
 }
 
 impl Sampler {
+    /// Samples the tree below a keeper, from a recent scan if there is one. See [`sample`].
     pub fn sample(&mut self, keeper: u32, main: u32, structured: bool) -> Sample {
         let now = clock::awake();
-        let looked =
-            self.looked.take().filter(|looked| looked.serves(now, keeper)).unwrap_or_else(Looked::now);
-        let sample = sample_of(&looked.there, keeper, main, structured);
-        self.looked = Some(looked);
+        let scan = self.scan.take().filter(|scan| scan.serves(now, keeper)).unwrap_or_else(Scan::now);
+        let sample = sample_of(&scan.processes, keeper, main, structured);
+        self.scan = Some(scan);
         sample
     }
 }
 
-/// Samples the tree below a keeper. The agent's own processes are no children of it: its main process, and
-/// for the known CLIs all of its session, since they start every tool in a session of its own. Nor are our MCP server
-/// and the servers that stand behind it: they are there as long as the agent, whether it works or not. What they use of
-/// the processor is effort all the same: a check that the agent asked for runs there.
+/// Samples the tree below a keeper, from a new scan.
+///
+/// The agent's own processes do not count: its main process and, for `structured` CLIs, its whole session, since
+/// those start every tool in a session of its own. Dogwatch's MCP server and the servers behind it do not count as
+/// children, because they live as long as the agent, whether it works or not. Their CPU time does count, because a
+/// check that the agent requested runs there.
 pub fn sample(keeper: u32, main: u32, structured: bool) -> Sample {
-    sample_of(&Processes::look(), keeper, main, structured)
+    sample_of(&Processes::scan(), keeper, main, structured)
 }
 
-fn sample_of(there: &Processes, keeper: u32, main: u32, structured: bool) -> Sample {
+fn sample_of(processes: &Processes, keeper: u32, main: u32, structured: bool) -> Sample {
     let (Ok(keeper), Ok(main)) = (i32::try_from(keeper), i32::try_from(main)) else {
         return Sample::default();
     };
     let own = |pid: i32, p: &Process| pid == main || (structured && p.session == main);
     let mut sample = Sample::default();
-    // Nobody is met twice: each has one parent, and the keeper is not looked for below itself.
-    let mut below: Vec<(i32, bool)> = there.below(keeper).iter().map(|pid| (*pid, false)).collect();
-    while let Some((pid, behind)) = below.pop() {
-        let Some(process) = there.all.get(&pid) else { continue };
-        let behind = behind || process.is_door;
-        let children = there.below(pid).iter().filter(|child| **child != keeper);
-        below.extend(children.map(|child| (*child, behind)));
+    // No process is visited twice: each has one parent, and the keeper is skipped below itself.
+    let mut below: Vec<(i32, bool)> = processes.below(keeper).iter().map(|pid| (*pid, false)).collect();
+    while let Some((pid, below_mcp)) = below.pop() {
+        let Some(process) = processes.all.get(&pid) else { continue };
+        let below_mcp = below_mcp || process.is_mcp_server;
+        let children = processes.below(pid).iter().filter(|child| **child != keeper);
+        below.extend(children.map(|child| (*child, below_mcp)));
         if !own(pid, process) {
-            sample.children += u32::from(!behind);
+            sample.children += u32::from(!below_mcp);
             sample.cpu_ms += process.ticks.saturating_mul(1000 / TICKS_PER_SECOND);
         }
     }
@@ -119,7 +124,7 @@ fn sample_of(there: &Processes, keeper: u32, main: u32, structured: bool) -> Sam
 }
 
 impl Processes {
-    fn look() -> Processes {
+    fn scan() -> Processes {
         let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
         let pids = entries.filter_map(|e| e.file_name().to_str()?.parse::<i32>().ok());
         let all = pids.take(MAX_PROCESSES).filter_map(|pid| Some((pid, read(pid)?)));
@@ -144,7 +149,7 @@ fn read(pid: i32) -> Option<Process> {
 }
 
 fn parse(stat: &str) -> Option<Process> {
-    // The command's name may hold blanks and parentheses; the fields begin after the last one, with the state.
+    // The command name may contain spaces and parentheses. The other fields start after the last parenthesis.
     let (head, rest) = stat.rsplit_once(')')?;
     let fields: Vec<&str> = rest.split_whitespace().collect();
     let number = |i: usize| fields.get(i)?.parse::<u64>().ok();
@@ -152,9 +157,9 @@ fn parse(stat: &str) -> Option<Process> {
     let process = Process {
         parent: fields.get(1)?.parse().ok()?,
         session: fields.get(3)?.parse().ok()?,
-        // Its own time and that of the children it has waited for, user and system.
+        // The CPU time of the process and of the children it has reaped, user and system.
         ticks: number(11)? + number(12)? + number(13)? + number(14)?,
-        is_door: head.split_once('(')?.1.as_bytes() == DOOR.to_bytes(),
+        is_mcp_server: head.split_once('(')?.1.as_bytes() == MCP_SERVER.to_bytes(),
     };
     (!is_dead).then_some(process)
 }
@@ -164,17 +169,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_process_is_read_whatever_it_is_called() {
+    fn a_process_with_any_name_is_parsed() {
         let stat = "71 (a ) R 1 (b) S 40 71 60 0 -1 4194304 9 9 9 9 1 20 300 4000 20 0 1 0 5 6 7";
         let process = parse(stat).expect("it lives");
         assert_eq!((process.parent, process.session, process.ticks), (40, 60, 4321));
-        // Whose session began outside of this pid namespace has the session 0.
+        // A session that began outside of this pid namespace has the id 0.
         assert_eq!(parse(&stat.replace(" 60 ", " 0 ")).expect("it lives").session, 0);
-        assert!(parse(&stat.replace(") S ", ") Z ")).is_none(), "the dead count for nothing");
+        assert!(parse(&stat.replace(") S ", ") Z ")).is_none(), "dead processes do not count");
         assert!(parse("71 (cut) S 40 71").is_none());
         assert!(
-            !process.is_door
-                && parse(&stat.replace("(a ) R 1 (b)", "(dogwatch-mcp)")).expect("lives").is_door
+            !process.is_mcp_server
+                && parse(&stat.replace("(a ) R 1 (b)", "(dogwatch-mcp)")).expect("lives").is_mcp_server
         );
     }
 
@@ -187,45 +192,45 @@ mod tests {
     }
 
     #[test]
-    fn looks_that_follow_each_other_closely_are_one_for_whom_the_first_has_seen() {
-        let at = |sampler: &Sampler| sampler.looked.as_ref().map(|looked| looked.at).expect("it has looked");
+    fn a_recent_scan_is_reused_for_the_keepers_it_knows() {
+        let at = |sampler: &Sampler| sampler.scan.as_ref().map(|scan| scan.at).expect("there is a scan");
         let (mut sampler, own) = (Sampler::default(), std::process::id());
         sampler.sample(own, own, true);
         let first = at(&sampler);
         sampler.sample(own, own, false);
-        // A busy machine may take longer than that between the two.
+        // On a busy machine more time may pass between the two.
         assert!(at(&sampler) == first || at(&sampler).since(first) >= FRESH);
-        let looked = sampler.looked.as_ref().expect("it has looked");
-        assert!(looked.fresh >= FRESH && looked.fresh <= MAX_FRESH);
-        assert!(looked.serves(looked.at, own) && !looked.serves(looked.at.plus(looked.fresh), own));
-        assert!(!looked.serves(looked.at, u32::MAX), "nobody has seen that one");
+        let scan = sampler.scan.as_ref().expect("there is a scan");
+        assert!(scan.fresh >= FRESH && scan.fresh <= MAX_FRESH);
+        assert!(scan.serves(scan.at, own) && !scan.serves(scan.at.plus(scan.fresh), own));
+        assert!(!scan.serves(scan.at, u32::MAX), "not in the scan");
     }
 
     #[test]
-    fn of_all_processes_only_those_below_the_keeper_count_and_not_the_agents_own() {
+    fn only_processes_below_the_keeper_count_without_those_of_the_agent() {
         let list =
             [(10, 1, 10), (11, 10, 11), (12, 11, 11), (13, 12, 13), (14, 10, 14), (20, 1, 20), (21, 20, 21)];
-        let process = |parent, session| Process { parent, session, ticks: 7, is_door: false };
+        let process = |parent, session| Process { parent, session, ticks: 7, is_mcp_server: false };
         let all = list.into_iter().map(|(pid, parent, session)| (pid, process(parent, session)));
-        let there = Processes::of(all.collect());
-        assert_eq!(sample_of(&there, 10, 11, false), Sample { children: 3, cpu_ms: 210 });
-        assert_eq!(sample_of(&there, 10, 11, true), Sample { children: 2, cpu_ms: 140 });
-        // Our own MCP server is no child, and the servers behind it are none.
-        let all = list
-            .into_iter()
-            .map(|(pid, parent, session)| (pid, Process { is_door: pid == 12, ..process(parent, session) }));
+        let processes = Processes::of(all.collect());
+        assert_eq!(sample_of(&processes, 10, 11, false), Sample { children: 3, cpu_ms: 210 });
+        assert_eq!(sample_of(&processes, 10, 11, true), Sample { children: 2, cpu_ms: 140 });
+        // Dogwatch's MCP server and the servers behind it do not count as children.
+        let all = list.into_iter().map(|(pid, parent, session)| {
+            (pid, Process { is_mcp_server: pid == 12, ..process(parent, session) })
+        });
         assert_eq!(
             sample_of(&Processes::of(all.collect()), 10, 11, false),
             Sample { children: 1, cpu_ms: 210 }
         );
-        // Looked at one after the other, a pid may have come to mean somebody else, who is below himself.
+        // A pid may be reused between two reads, so a process may appear below itself.
         let round = [(10, 12, 10), (11, 10, 11), (12, 11, 11)];
         let all = round.into_iter().map(|(pid, parent, session)| (pid, process(parent, session)));
         assert_eq!(sample_of(&Processes::of(all.collect()), 10, 11, false).children, 1);
     }
 
     #[test]
-    fn a_tree_of_nobody_is_empty() {
+    fn the_tree_of_an_unknown_keeper_is_empty() {
         assert_eq!(sample(u32::MAX, 1, true), Sample::default());
     }
 }

@@ -1,7 +1,7 @@
-//! What all runs of a project have used today, from their journals.
+//! Sums up the usage of all runs of a project today, from their journals.
 //!
-//! Read when somebody asked for a limit of the day, before each session. Only journals that were written today are
-//! opened, and of those only what was appended since they were last read.
+//! If a day limit is set, the driver reads this usage before each session. Only journals written today are opened, and only the lines
+//! appended since the last read are parsed.
 
 use dogwatch_core::record::day::DayUse;
 use dogwatch_core::record::event::Usage;
@@ -16,21 +16,21 @@ use std::time::{Duration, SystemTime};
 
 use crate::store::journal;
 
-/// Runs that are looked at; the youngest ones, which are those of today.
+/// The most runs that are read, newest first, so that those of today are included.
 const MAX_RUNS: usize = 10_000;
-/// A longer line is none that matters here.
+/// The longest line that is parsed. The relevant events are much shorter.
 const MAX_LINE: u64 = 1024 * 1024;
 
-/// Keeps what was read of each journal.
+/// The usage read from each journal so far.
 pub struct DayBook {
     runs_dir: PathBuf,
-    /// This run: what its open sessions use is known without us.
+    /// The name of this run. The core already knows the usage of its open sessions.
     own: OsString,
     day: (Wall, Wall),
     books: BTreeMap<PathBuf, Book>,
 }
 
-/// One journal, up to where it was read.
+/// The usage in one journal, up to `offset`.
 #[derive(Default)]
 struct Book {
     offset: u64,
@@ -49,11 +49,12 @@ struct Row {
 }
 
 impl DayBook {
+    /// Creates an empty day book for the runs in `runs_dir`; `own` is the name of the current run.
     pub fn new(runs_dir: PathBuf, own: OsString) -> DayBook {
         DayBook { runs_dir, own, day: (Wall(0), Wall(0)), books: BTreeMap::new() }
     }
 
-    /// What was used from the beginning of this day on, in the machine's zone.
+    /// Returns the usage since the start of the current day, in the time zone of the machine.
     pub fn read(&mut self, now: Wall) -> io::Result<DayUse> {
         let day = day_of(now);
         if day != self.day {
@@ -62,14 +63,14 @@ impl DayBook {
         }
         for dir in self.todays_runs()? {
             let book = self.books.entry(dir.clone()).or_default();
-            // A journal that cannot be read now is read the next time.
+            // A journal that cannot be read now is retried by the next call.
             let _ = book.read_on(&dir.join(journal::FILE), day.0);
         }
         let mut sum = Used::default();
         for (dir, book) in &self.books {
             sum = sum.plus(book.ended);
             if dir.file_name() != Some(&self.own) {
-                sum = book.open.values().map(of_open).fold(sum, Used::plus);
+                sum = book.open.values().map(open_usage).fold(sum, Used::plus);
             }
         }
         let Used { tokens, cost_usd, unknown_tokens, unknown_cost } = sum;
@@ -78,7 +79,7 @@ impl DayBook {
 
     fn todays_runs(&self) -> io::Result<Vec<PathBuf>> {
         let since = SystemTime::UNIX_EPOCH + Duration::from_millis(u64::try_from(self.day.0.0).unwrap_or(0));
-        // Their names begin with their time, so the youngest are the last.
+        // Names start with the time of the run, so the newest sort last.
         let mut runs: Vec<PathBuf> = std::fs::read_dir(&self.runs_dir)?.flatten().map(|e| e.path()).collect();
         runs.sort_unstable_by(|a, b| b.cmp(a));
         runs.truncate(MAX_RUNS);
@@ -89,8 +90,9 @@ impl DayBook {
     }
 }
 
-/// What an open session of another run has used so far; what it does not say is not known yet.
-fn of_open(usage: &Usage) -> Used {
+/// Returns the usage of an open session of another run so far. Unreported values count as zero, because they are not
+/// known yet.
+fn open_usage(usage: &Usage) -> Used {
     Used { tokens: usage.tokens.unwrap_or(0), cost_usd: usage.cost_usd.unwrap_or(0.0), ..Used::default() }
 }
 
@@ -106,7 +108,7 @@ impl Book {
         loop {
             line.clear();
             let read = (&mut lines).take(MAX_LINE).read_until(b'\n', &mut line)? as u64;
-            // The last line may still be in the writing.
+            // The last line may be incomplete while it is being written.
             if read == 0 || (!line.ends_with(b"\n") && read < MAX_LINE) {
                 return Ok(());
             }
@@ -127,7 +129,7 @@ impl Book {
             "session_ended" => {
                 self.open.remove(&session);
                 if row.at >= since {
-                    self.ended = self.ended.plus(of_ended(&row.usage));
+                    self.ended = self.ended.plus(ended_usage(&row.usage));
                 }
             }
             _ => {}
@@ -135,15 +137,15 @@ impl Book {
     }
 }
 
-fn of_ended(usage: &Usage) -> Used {
+fn ended_usage(usage: &Usage) -> Used {
     Used {
         unknown_tokens: u64::from(usage.tokens.is_none()),
         unknown_cost: u64::from(usage.cost_usd.is_none()),
-        ..of_open(usage)
+        ..open_usage(usage)
     }
 }
 
-/// Where the day of this moment begins and ends.
+/// Returns the start and the end of the day of this moment.
 fn day_of(now: Wall) -> (Wall, Wall) {
     let whole = || {
         let at = jiff::Timestamp::from_millisecond(now.0).ok()?.to_zoned(jiff::tz::TimeZone::system());
@@ -151,7 +153,7 @@ fn day_of(now: Wall) -> (Wall, Wall) {
         let end = at.tomorrow().and_then(|next| next.start_of_day()).ok()?;
         Some((Wall(begin.timestamp().as_millisecond()), Wall(end.timestamp().as_millisecond())))
     };
-    // Beyond what a calendar knows there are days of 24 hours.
+    // Outside the range of the calendar, use days of 24 hours.
     const DAY: i64 = 24 * 3600 * 1000;
     whole().unwrap_or_else(|| {
         let begin = now.0.div_euclid(DAY) * DAY;
@@ -186,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn all_runs_of_today_are_added_up_and_read_on_from_where_they_were_read() {
+    fn all_runs_of_today_are_summed_and_read_incrementally() {
         let project = Project(tempfile::tempdir().expect("a directory"));
         let now = crate::clock::now().wall;
         let (today, tomorrow) = day_of(now);
@@ -200,7 +202,7 @@ mod tests {
         assert_eq!((day.since, day.until), (today, tomorrow));
         assert_eq!((day.tokens, day.cost_usd, day.unknown_cost, day.unknown_tokens), (15, 0.5, 1, 0));
 
-        // Another run's open session counts as far as it is known, ours is known to the core.
+        // The open session of another run counts as far as it is known. The core knows the one of this run.
         for run in ["b", "own"] {
             project.append(run, &row("used", now, 2, ",\"tokens\":100"));
             project.append(run, &row("used", now, 2, ",\"tokens\":200,\"cost_usd\":1.0"));
@@ -212,12 +214,12 @@ mod tests {
         assert_eq!(
             project.book().read(now).map(|day| day.tokens).ok(),
             Some(565),
-            "the same from the beginning"
+            "a fresh day book reads the same sum"
         );
     }
 
     #[test]
-    fn torn_foreign_and_huge_lines_are_passed_over() {
+    fn torn_foreign_and_huge_lines_are_skipped() {
         let project = Project(tempfile::tempdir().expect("a directory"));
         let now = crate::clock::now().wall;
         project.append("a", "no json but \"used\"\n");

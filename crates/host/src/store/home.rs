@@ -1,4 +1,4 @@
-//! Where things lie: the project's `.dogwatch/`, and the user's own state directory.
+//! The directories of dogwatch: `.dogwatch/` in the project, and the user's state directory.
 
 use crate::store::safe_file;
 use dogwatch_core::record::ids::{Iteration, NodeName, RunId};
@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-/// The state directory's name in a project.
+/// The name of the state directory in a project.
 pub const STATE_DIR: &str = ".dogwatch";
 
 /// A project's state directory.
@@ -14,23 +14,27 @@ pub const STATE_DIR: &str = ".dogwatch";
 pub struct StateDir(PathBuf);
 
 impl StateDir {
+    /// Returns the state directory at this path, without creating it.
     pub fn at(path: PathBuf) -> StateDir {
         StateDir(path)
     }
 
+    /// Returns the path of the state directory.
     pub fn path(&self) -> &Path {
         &self.0
     }
 
+    /// Returns the directory that holds all runs.
     pub fn runs(&self) -> PathBuf {
         self.0.join("runs")
     }
 
+    /// Returns the directory of a run.
     pub fn run(&self, run: &RunId) -> PathBuf {
         self.runs().join(run.as_str())
     }
 
-    /// Makes the state directory, which keeps itself out of git.
+    /// Creates the state directory, with a `.gitignore` that excludes it from git.
     pub fn make(&self) -> io::Result<()> {
         make_private(&self.runs())?;
         let ignore = self.0.join(".gitignore");
@@ -42,7 +46,7 @@ impl StateDir {
         made.map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", ignore.display())))
     }
 
-    /// Makes the directory of a new run.
+    /// Creates the directory of a new run and returns it.
     pub fn make_run(&self, run: &RunId) -> io::Result<PathBuf> {
         self.make()?;
         let dir = self.run(run);
@@ -51,12 +55,13 @@ impl StateDir {
     }
 }
 
-/// Where an iteration's prompt and raw output lie, below the run's directory.
+/// Returns the directory of an iteration's prompt and raw output, below the directory of the run.
 pub fn iteration_dir(run: &Path, node: &NodeName, iteration: Iteration) -> PathBuf {
     run.join(node.as_str()).join(format!("{:06}", iteration.0))
 }
 
-/// The user's own state directory (`$XDG_STATE_HOME/dogwatch`): locks and what outlives a project.
+/// Returns the user's state directory (`$XDG_STATE_HOME/dogwatch`), which holds locks and data that outlives a
+/// project.
 pub fn user_state_dir() -> PathBuf {
     let xdg = std::env::var_os("XDG_STATE_HOME").map(PathBuf::from).filter(|p| p.is_absolute());
     let home = || std::env::var_os("HOME").map(PathBuf::from).filter(|p| p.is_absolute());
@@ -66,30 +71,30 @@ pub fn user_state_dir() -> PathBuf {
     }
 }
 
-/// The user's own settings (`$XDG_CONFIG_HOME/dogwatch/dogwatch.toml`).
+/// Returns the user's settings file (`$XDG_CONFIG_HOME/dogwatch/dogwatch.toml`).
 pub fn user_config_file() -> Option<PathBuf> {
     let xdg = std::env::var_os("XDG_CONFIG_HOME").map(PathBuf::from).filter(|p| p.is_absolute());
     let base = xdg.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".config")))?;
     Some(base.join("dogwatch").join("dogwatch.toml"))
 }
 
-/// Makes a directory, and its parents, for this user alone. Refuses one that another user put in its place, or in
-/// place of its parent.
+/// Creates a directory and its parents for this user only. Fails if another user put something in place of the
+/// directory or its parent.
 pub fn make_private(path: &Path) -> io::Result<()> {
     let parent = path.parent().filter(|parent| parent.parent().is_some());
-    // Before anything is made in it; one that is missing is ours to make.
+    // Check the parent before creating anything in it. A missing parent is created below.
     match parent.map_or(Ok(()), safe_file::check_dir) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         Ok(()) | Err(_) => {}
     }
     match std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path) {
-        // `check_dir` names what is in its place.
+        // If something else is in its place, `check_dir` reports it.
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
         Ok(()) | Err(_) => safe_file::check_dir(path),
     }
 }
 
-/// The work tree a directory belongs to: the nearest parent with a `.git`, else the directory itself.
+/// Returns the work tree of a directory: the nearest ancestor with a `.git`, or the directory itself.
 pub fn work_tree(dir: &Path) -> PathBuf {
     dir.ancestors().find(|p| p.join(".git").exists()).unwrap_or(dir).to_owned()
 }

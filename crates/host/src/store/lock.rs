@@ -1,10 +1,10 @@
-//! One run at a time for a work tree and loop file.
+//! Locks a work tree and loop file, so that only one run uses them at a time.
 //!
-//! There are two locks, and a run holds both: one in the user's state directory, one in the project's. So two runs
-//! of a loop exclude each other even if one of the lock files is removed, or if cron and a shell have different
-//! values of `XDG_STATE_HOME`. A lock is an open file. The keeper holds the same open files, so after `kill -9` of
-//! dogwatch the locks stay taken until the keeper has ended every process of the session: a process that gets the
-//! locks knows that the tree is empty.
+//! A run holds two locks: one in the user's state directory, one in the project's. Two runs of a loop exclude each
+//! other even if one of the lock files is removed, or if cron and a shell have different values of `XDG_STATE_HOME`.
+//! A lock is an open file that the keeper holds as well. So after `kill -9` of dogwatch the locks stay taken until
+//! the keeper has ended every process of the session: a process that gets the locks knows that the process tree is
+//! empty.
 
 use crate::clock;
 use crate::process::keeper;
@@ -27,46 +27,54 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-/// How long a dead dogwatch's keeper may take to end what it holds before we give up.
+/// How long to wait for the keeper of a dead dogwatch to end its processes.
 const KEEPER_PATIENCE: Dur = Dur::from_secs(15);
-/// How long a killed process may still look alive.
+/// How long a killed process may still appear alive.
 const DYING: Dur = Dur::from_millis(300);
-/// How often we look while we wait whether somebody else has got it.
+/// How often to check whether another process got the lock first.
 const LOOK_AGAIN: Dur = Dur::from_millis(100);
 /// How long the holder of a lock may take to sign it.
 const SIGNING: Dur = Dur::from_secs(2);
-/// How often an unsigned lock is looked at meanwhile.
+/// How often to read an unsigned lock during that time.
 const SIGNING_LOOK: Dur = Dur::from_millis(10);
-/// How often a lock is taken anew because its file was removed or replaced at that moment.
+/// The most attempts to take a lock whose file is removed or replaced at that moment.
 const MAX_TRIES: usize = 5;
-/// Earlier runs whose leftover processes were not looked for; of more the oldest are forgotten.
+/// The most earlier runs recorded in a lock because their leftover processes were not ended yet. The oldest are
+/// dropped first.
 const MAX_EARLIER: usize = 16;
-/// The most that is read of a lock file.
+/// The most bytes read from a lock file.
 const MAX_BYTES: u64 = 64 * 1024;
 
-/// The holder of a lock, or its last one.
+/// The current or last holder of a lock.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Holder {
+    /// The pid of the supervisor.
     pub pid: u32,
-    /// Tells this pid from a later process with the same number.
+    /// The start time of the process, which distinguishes it from a later process with the same pid.
     pub start_time: u64,
+    /// The boot in which the pid is valid.
     pub boot_id: String,
+    /// The run that holds the lock.
     pub run: RunId,
+    /// When the run took the lock.
     pub since: Wall,
-    /// Every process of the run carries this in its environment.
+    /// The nonce that every process of the run carries in its environment.
     pub nonce: String,
-    /// Runs before this one whose leftover processes may not have been ended yet.
+    /// Earlier runs whose leftover processes may not have been ended yet.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub earlier: Vec<Mark>,
 }
 
-/// By what the processes of a run are found.
+/// Identifies the processes of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Mark {
+    /// The run.
     pub run: RunId,
+    /// The boot in which the run started.
     pub boot_id: String,
+    /// The nonce in the environment of its processes.
     pub nonce: String,
-    /// When its dogwatch started; no process of the run is older.
+    /// When the supervisor of the run started. No process of the run is older.
     #[serde(default)]
     pub start_time: u64,
 }
@@ -77,34 +85,44 @@ impl Holder {
     }
 }
 
-/// What a lock is for.
+/// The work tree and loop file to lock.
 #[derive(Clone, Copy, Debug)]
 pub struct Place<'a> {
+    /// The working directory of the run.
     pub work_dir: &'a Path,
+    /// The loop file.
     pub loop_file: &'a Path,
+    /// The state directory of the project.
     pub state_dir: &'a StateDir,
 }
 
+/// The locks that a run holds. They are released once it is dropped and no keeper holds the files.
 pub struct Lock {
     files: Vec<File>,
 }
 
+/// Why a lock could not be taken.
 #[derive(Debug, thiserror::Error)]
 pub enum LockError {
+    /// Another live run holds the lock.
     #[error("another dogwatch runs this loop: pid {}, run {}, since {}", .0.pid, .0.run, .0.since)]
     Held(Box<Holder>),
+    /// Another process holds the lock and has not signed it.
     #[error("another dogwatch runs this loop")]
     HeldUnsigned,
+    /// The keeper of a dead run still holds the lock.
     #[error("run {} was killed and its processes are still being ended; try again in a moment", .0.run)]
     StillEnding(Box<Holder>),
+    /// The lock file cannot be opened, locked or written.
     #[error("cannot lock {path}: {error}")]
     Io { path: PathBuf, error: io::Error },
+    /// The state directory cannot be created.
     #[error("cannot write the record to {path}: {error}")]
     StateDir { path: PathBuf, error: io::Error },
 }
 
 impl Lock {
-    /// Takes both locks and signs them. Returns the marks of the runs that held them before and did not clear them.
+    /// Takes and signs both locks. Returns the marks of the earlier runs that did not clear them.
     pub fn take(place: Place<'_>, holder: &Holder) -> Result<(Lock, Vec<Mark>), LockError> {
         let path = user_lock(&place);
         let cannot = |error| LockError::Io { path: path.clone(), error };
@@ -112,7 +130,7 @@ impl Lock {
         let mut of_user = locked(&path)?.ok_or_else(|| cannot(Errno::OPNOTSUPP.into()))?;
         let before = read_holder(&mut of_user);
         let mut earlier = marks(before.iter());
-        // At once: a process that comes second reads the name of the first.
+        // Sign immediately, so that a competing process can name this run.
         sign(&of_user, Some(&Holder { earlier: earlier.clone(), ..holder.clone() })).map_err(cannot)?;
         match lock_of_project(&place) {
             Ok(None) => Ok((Lock { files: vec![of_user] }, earlier)),
@@ -124,35 +142,35 @@ impl Lock {
                 Ok((lock, earlier))
             }
             Err(error) => {
-                // As it was: this process never held the loop.
+                // Restore the previous signature: this process never held the loop.
                 let _ = sign(&of_user, before.as_ref());
                 Err(error)
             }
         }
     }
 
-    /// A lock on files that are locked already.
+    /// Wraps files that are already locked.
     pub fn of_files(files: Vec<File>) -> Lock {
         Lock { files }
     }
 
-    /// Writes down who holds it now.
+    /// Records the holder in the lock files.
     pub fn sign(&mut self, holder: &Holder) -> io::Result<()> {
         self.files.iter().try_for_each(|file| sign(file, Some(holder)))
     }
 
-    /// Everything was ended in good order: the next run need not look for leftover processes.
+    /// Clears the signature after a clean end, so that the next run does not search for leftover processes.
     pub fn clear(&mut self) -> io::Result<()> {
         self.files.iter().try_for_each(|file| sign(file, None))
     }
 
-    /// The open files, for the keepers to hold.
+    /// Returns the open files, which the keepers hold as well.
     pub fn fds(&self) -> Vec<BorrowedFd<'_>> {
         self.files.iter().map(AsFd::as_fd).collect()
     }
 }
 
-/// Writes the holder over what the file has. A reader sees the old holder or the new one, whenever it looks.
+/// Overwrites the signature in the file. A concurrent reader sees either the old or the new holder.
 fn sign(file: &File, holder: Option<&Holder>) -> io::Result<()> {
     let Some(holder) = holder else { return file.set_len(0) };
     let mut text = serde_json::to_vec(holder)?;
@@ -161,6 +179,7 @@ fn sign(file: &File, holder: Option<&Holder>) -> io::Result<()> {
     file.set_len(text.len() as u64)
 }
 
+/// Collects the marks of these holders and of their earlier runs, without duplicates.
 fn marks<'a>(holders: impl Iterator<Item = &'a Holder>) -> Vec<Mark> {
     let mut all: Vec<Mark> = Vec::new();
     for holder in holders {
@@ -179,7 +198,7 @@ fn marks<'a>(holders: impl Iterator<Item = &'a Holder>) -> Vec<Mark> {
     all.split_off(all.len().saturating_sub(MAX_EARLIER))
 }
 
-/// The lock in the state directory; `None` where the file system has no locks.
+/// Takes the lock in the state directory. Returns `None` if the file system does not support locks.
 fn lock_of_project(place: &Place<'_>) -> Result<Option<File>, LockError> {
     let made = place.state_dir.make();
     let path = project_lock(place);
@@ -188,7 +207,7 @@ fn lock_of_project(place: &Place<'_>) -> Result<Option<File>, LockError> {
     locked(&path)
 }
 
-/// Opens and locks a file, once nobody else holds it.
+/// Opens and locks a file. Waits for the keeper of a dead run.
 fn locked(path: &Path) -> Result<Option<File>, LockError> {
     let io = |error| LockError::Io { path: path.to_owned(), error };
     for _ in 0..MAX_TRIES {
@@ -199,12 +218,12 @@ fn locked(path: &Path) -> Result<Option<File>, LockError> {
             Err(TryLockError::Error(error)) if has_no_locks(&error) => return Ok(None),
             Err(TryLockError::Error(error)) => return Err(io(error)),
         }
-        // A lock on a file that was removed meanwhile excludes no one.
+        // A lock on a file that was removed meanwhile excludes no other process.
         if is_at(&file, path) {
             return Ok(Some(file));
         }
     }
-    Err(io(io::Error::other("the file is removed or replaced again and again")))
+    Err(io(io::Error::other("the file keeps being removed or replaced")))
 }
 
 fn is_at(file: &File, path: &Path) -> bool {
@@ -218,12 +237,12 @@ fn has_no_locks(error: &io::Error) -> bool {
     matches!(errno, Some(Errno::NOLCK | Errno::OPNOTSUPP | Errno::NOSYS))
 }
 
-/// The lock is taken. A living dogwatch that holds it is an error; the keeper of a dead one lets go of it soon.
+/// Waits for a lock that is taken. Fails if a live dogwatch holds it; the keeper of a dead one releases it soon.
 fn wait_for_keeper(mut file: File, path: &Path) -> Result<File, LockError> {
     let Some(holder) = signature(&mut file) else {
         return if file.try_lock().is_ok() { Ok(file) } else { Err(LockError::HeldUnsigned) };
     };
-    // A blocking lock has no bound of its own; a thread gives it one.
+    // A blocking lock call has no timeout, so a thread waits for it.
     let io = |error| LockError::Io { path: path.to_owned(), error };
     let ours = file.try_clone().map_err(io)?;
     let (done, taken) = mpsc::channel();
@@ -233,7 +252,7 @@ fn wait_for_keeper(mut file: File, path: &Path) -> Result<File, LockError> {
     std::thread::Builder::new().name("lock".into()).spawn(wait).map_err(io)?;
     let began = Instant::now();
     let until = began + Duration::from(KEEPER_PATIENCE);
-    // A process that was just killed looks alive until the kernel is done with it.
+    // A process that was just killed appears alive until the kernel has removed it.
     let mut look_after = DYING;
     while Instant::now() < until {
         match taken.recv_timeout(look_after.into()) {
@@ -241,18 +260,18 @@ fn wait_for_keeper(mut file: File, path: &Path) -> Result<File, LockError> {
             Ok(Err(error)) => return Err(LockError::Io { path: path.to_owned(), error }),
             Err(_) => look_after = LOOK_AGAIN,
         }
-        // Another process may have waited for the keeper too, and been first.
+        // Another process may have waited for the same keeper and got the lock first.
         let signed = safe_file::read(path).ok().and_then(|mut file| read_holder(&mut file));
         if let Some(alive) = signed.filter(Holder::is_alive) {
             return Err(LockError::Held(Box::new(alive)));
         }
-        // A keeper that is stopped ends nothing and would hold the lock forever.
+        // A stopped keeper ends no process and would hold the lock forever.
         keeper::release_stale(&ours, holder.pid, began.elapsed());
     }
     Err(LockError::StillEnding(Box::new(holder)))
 }
 
-/// The holder of a lock that is taken. It signs right after it got the lock, so an empty file is looked at again.
+/// Returns the holder of a taken lock. It signs right after it gets the lock, so read an empty file again.
 fn signature(file: &mut File) -> Option<Holder> {
     let until = Instant::now() + Duration::from(SIGNING);
     loop {
@@ -267,7 +286,7 @@ fn read_holder(file: &mut File) -> Option<Holder> {
     let mut text = Vec::new();
     file.rewind().ok()?;
     file.take(MAX_BYTES).read_to_end(&mut text).ok()?;
-    // While a shorter signature replaces a longer one, the end of the old one follows it.
+    // A shorter signature may be followed by the end of a longer old one. Parse only the first value.
     serde_json::Deserializer::from_slice(&text).into_iter().next()?.ok()
 }
 
@@ -277,7 +296,8 @@ fn user_lock(place: &Place<'_>) -> PathBuf {
     home::user_state_dir().join("locks").join(key)
 }
 
-/// Named by the loop file as seen from the work tree, so that the tree may be mounted at several places.
+/// Returns the path of the project lock. Its name depends on the path of the loop file within the work tree, so that
+/// the tree may be mounted at several places.
 fn project_lock(place: &Place<'_>) -> PathBuf {
     let tree = home::work_tree(place.work_dir);
     let file = place.loop_file.strip_prefix(&tree).unwrap_or(place.loop_file);
@@ -300,7 +320,7 @@ mod tests {
     fn holder(n: u8) -> Holder {
         Holder {
             pid: std::process::id(),
-            start_time: orphans::start_time(std::process::id()).expect("we live"),
+            start_time: orphans::start_time(std::process::id()).expect("this process is alive"),
             boot_id: clock::boot_id(),
             run: RunId::new(Wall(1_794_773_733_000), [0, 0, 0, n]),
             since: Wall(1_794_773_733_000),
@@ -317,7 +337,7 @@ mod tests {
         let won = locked(&path).expect("free").expect("a lock");
         std::thread::scope(|s| {
             let lost = s.spawn(|| locked(&path).map(drop));
-            // The winner signs while the other one looks.
+            // The winner signs while the loser reads.
             std::thread::sleep(Duration::from(SIGNING_LOOK) * 5);
             sign(&won, Some(&holder(1))).expect("writes");
             match lost.join().expect("it does not panic") {
@@ -336,7 +356,7 @@ mod tests {
         let mut long = holder(1);
         long.earlier = (0..MAX_EARLIER).flat_map(|n| marks([&holder(n as u8)].into_iter())).collect();
         sign(&file, Some(&long)).expect("writes");
-        // The moment between writing the shorter one and cutting the rest off.
+        // Simulate the moment between writing the shorter signature and truncating the file.
         let mut short = serde_json::to_vec(&holder(2)).expect("JSON");
         short.push(b'\n');
         file.write_all_at(&short, 0).expect("writes");

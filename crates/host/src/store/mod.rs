@@ -1,4 +1,4 @@
-//! Files that dogwatch keeps: journal, lock, registry, token and sockets.
+//! The files that dogwatch keeps: journal, locks, registry, token and sockets.
 
 pub mod day;
 pub mod home;

@@ -1,7 +1,7 @@
-//! All runs of this user on this machine, wherever their state lies, and which of them are alive.
+//! The registry of all runs of this user on this machine, and a check whether a run is alive.
 //!
-//! The registry is a directory of pointers, one small file per run. A pointer is no proof of life: that is
-//! the lock on the run's `alive` file, which the kernel lets go the moment its holder dies.
+//! The registry is a directory of pointers, one small file per run. A pointer does not prove that a run is alive. The
+//! lock on the `alive` file of the run does: the kernel releases it when its holder dies.
 
 use crate::store::home;
 use crate::store::safe_file;
@@ -15,41 +15,47 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::sync_channel;
 use std::time::{Duration, SystemTime};
 
-/// The most runs that are listed; older ones are found by their directory.
+/// The most runs listed. Older ones can be found by their directory.
 pub const MAX_LISTED: usize = 1_000;
-/// The most that is read of a pointer.
+/// The most bytes read from a pointer.
 const MAX_BYTES: u64 = 64 * 1024;
-/// The file whose lock says that a run is supervised.
+/// The file whose lock shows that a run is supervised.
 const ALIVE: &str = "alive";
-/// Somebody who asks whether we live holds the lock for microseconds; so long we wait for it at most.
+/// How long to wait for the lock. A process that checks whether the run is alive holds it for microseconds.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Where a run is.
+/// The location of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Pointer {
+    /// The run.
     pub run: RunId,
-    /// Its record and its socket.
+    /// The directory of its record and its socket.
     pub run_dir: PathBuf,
     /// Its loop file.
     pub path: PathBuf,
+    /// The pid of its supervisor.
     pub pid: u32,
+    /// When it started.
     pub since: Wall,
 }
 
+/// The registry directory.
 pub struct Registry {
     dir: PathBuf,
 }
 
 impl Registry {
+    /// Returns the registry of this user.
     pub fn of_user() -> Registry {
         Registry::at(home::user_state_dir().join("runs"))
     }
 
+    /// Returns the registry in this directory.
     pub fn at(dir: PathBuf) -> Registry {
         Registry { dir }
     }
 
-    /// Writes a run's pointer, in place of an earlier one of the same run.
+    /// Writes the pointer of a run, replacing an earlier one of the same run.
     pub fn add(&self, pointer: &Pointer) -> io::Result<()> {
         home::make_private(&self.dir)?;
         let new = self.dir.join(format!("{}.{}.new", pointer.run, std::process::id()));
@@ -57,24 +63,24 @@ impl Registry {
         std::fs::rename(&new, self.file(&pointer.run))
     }
 
-    /// The newest runs, newest first. Pointers to what is not there any more are removed.
+    /// Returns the newest runs, newest first. Removes pointers to directories that no longer exist.
     pub fn list(&self) -> Vec<Pointer> {
         let mut runs = self.names();
         runs.sort_unstable_by(|a, b| b.cmp(a));
         runs.iter().filter_map(|run| self.follow(run)).take(MAX_LISTED).collect()
     }
 
-    /// When a pointer last came or went. `None` if there has never been one.
+    /// Returns when a pointer was last added or removed. `None` if the registry does not exist.
     pub fn changed_at(&self) -> Option<SystemTime> {
         std::fs::metadata(&self.dir).and_then(|meta| meta.modified()).ok()
     }
 
-    /// The pointer of one run.
+    /// Returns the pointer of one run.
     pub fn find(&self, run: &RunId) -> Option<Pointer> {
         self.follow(run)
     }
 
-    /// Whether no other user put the directory, or the one around it, in its place.
+    /// Returns whether the directory and its parent were not put there by another user.
     fn is_ours(&self) -> bool {
         let around = self.dir.parent().is_none_or(|parent| safe_file::check_dir(parent).is_ok());
         around && safe_file::check_dir(&self.dir).is_ok()
@@ -96,7 +102,7 @@ impl Registry {
                 let _ = std::fs::remove_file(self.file(run));
                 None
             }
-            // It may be there and only be out of our sight.
+            // The directory may exist but be inaccessible.
             Err(_) => Some(pointer),
         }
     }
@@ -112,7 +118,7 @@ fn read(path: &Path) -> Option<Pointer> {
     serde_json::from_slice(&text).ok()
 }
 
-/// While this is held, the run counts as supervised. Held by the driver for its whole life.
+/// A lock that marks the run as supervised. The driver holds it until it exits.
 #[derive(Debug)]
 pub struct Alive {
     _file: File,
@@ -120,13 +126,14 @@ pub struct Alive {
 }
 
 impl Drop for Alive {
-    /// A run that is over leaves no such file; one that was killed does, and nobody holds it.
+    /// Removes the file. A killed run leaves it behind, unlocked.
     fn drop(&mut self) {
         let _ = std::fs::remove_file(&self.path);
     }
 }
 
 impl Alive {
+    /// Takes the lock. Fails if another process supervises the run.
     pub fn hold(run_dir: &Path) -> io::Result<Alive> {
         let path = run_dir.join(ALIVE);
         let file = safe_file::update(&path, safe_file::PRIVATE)?;
@@ -143,19 +150,19 @@ impl Alive {
     }
 }
 
-/// Takes a lock as soon as it is free, if it is within this time. There is no such call, so a thread waits; one that
-/// got it too late finds nobody, and lets it go with the file.
+/// Takes a lock as soon as it is free. Returns `None` if `bound` expires first. Lock calls have no timeout, so a
+/// thread wait; if it gets the lock too late, it releases the lock by dropping the file.
 fn lock_within(file: File, bound: Duration, lock: fn(&File) -> io::Result<()>) -> io::Result<Option<File>> {
     let (send, taken) = sync_channel(1);
-    let waits = move || {
+    let wait = move || {
         let locked = lock(&file).map(|()| file);
-        // Nobody waits any more: that is theirs.
+        // Fails if the receiver timed out. The file is dropped with the value.
         let _ = send.send(locked);
     };
-    let thread = std::thread::Builder::new().name("lock".into()).spawn(waits)?;
+    let thread = std::thread::Builder::new().name("lock".into()).spawn(wait)?;
     match taken.recv_timeout(bound) {
         Ok(locked) => {
-            // Gone before whoever takes the process's signals looks for other threads.
+            // Join the thread before the caller checks for other threads in order to handle signals.
             let _ = thread.join();
             locked.map(Some)
         }
@@ -163,7 +170,7 @@ fn lock_within(file: File, bound: Duration, lock: fn(&File) -> io::Result<()>) -
     }
 }
 
-/// Waits until nobody supervises the run any more, at most for this time. True once nobody does.
+/// Waits up to `bound` until no process supervises the run. Returns whether that is so.
 pub fn is_gone_within(run_dir: &Path, bound: Duration) -> bool {
     if !is_live(run_dir) {
         return true;
@@ -172,10 +179,10 @@ pub fn is_gone_within(run_dir: &Path, bound: Duration) -> bool {
     lock_within(file, bound, File::lock_shared).is_ok_and(|file| file.is_some())
 }
 
-/// Whether somebody supervises the run now. Its age says nothing about that, and neither does its pid.
+/// Returns whether a process supervises the run now. Neither the age nor the pid of a run proves that.
 pub fn is_live(run_dir: &Path) -> bool {
     let Ok(file) = safe_file::read(&run_dir.join(ALIVE)) else { return answers(run_dir) };
-    // Shared, so that many may ask at once.
+    // A shared lock, so that several processes can check at once.
     match file.try_lock_shared() {
         Ok(()) => false,
         Err(TryLockError::WouldBlock) => true,
@@ -183,7 +190,7 @@ pub fn is_live(run_dir: &Path) -> bool {
     }
 }
 
-/// Where there are no locks, or no such file, a socket that answers is proof enough.
+/// Returns whether the socket of the run accepts connections: the fallback if there is no lock or no such file.
 fn answers(run_dir: &Path) -> bool {
     socket::connect(&socket::path(run_dir), Duration::from_secs(1)).is_ok()
 }
@@ -205,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn runs_are_listed_newest_first_and_only_so_many() {
+    fn runs_are_listed_newest_first_up_to_the_limit() {
         let dir = tempfile::tempdir().expect("a directory");
         let registry = Registry::at(dir.path().join("runs"));
         assert_eq!(registry.list(), []);
@@ -219,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pointer_to_nowhere_is_passed_over_and_removed_and_rubbish_is_left_alone() {
+    fn a_dangling_pointer_is_removed_and_other_files_stay() {
         let dir = tempfile::tempdir().expect("a directory");
         let registry = Registry::at(dir.path().join("runs"));
         let (gone, kept) = (pointer(1, &dir.path().join("gone")), pointer(2, dir.path()));
@@ -247,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_lives_as_long_as_its_lock_is_held_however_often_one_asks() {
+    fn a_run_is_live_while_its_lock_is_held() {
         let dir = tempfile::tempdir().expect("a directory");
         assert!(!is_live(dir.path()));
         let alive = Alive::hold(dir.path()).expect("takes it");
@@ -258,20 +265,20 @@ mod tests {
     }
 
     #[test]
-    fn one_who_waits_for_a_run_to_go_is_told_at_once_and_not_for_ever() {
+    fn waiting_for_a_run_to_end_returns_at_once_and_is_bounded() {
         let dir = tempfile::tempdir().expect("a directory");
         assert!(is_gone_within(dir.path(), Duration::ZERO));
         let alive = Alive::hold(dir.path()).expect("takes it");
         assert!(!is_gone_within(dir.path(), Duration::from_millis(20)));
         std::thread::scope(|s| {
-            let waits = s.spawn(|| is_gone_within(dir.path(), Duration::from_secs(60)));
+            let wait = s.spawn(|| is_gone_within(dir.path(), Duration::from_secs(60)));
             drop(alive);
-            assert!(waits.join().expect("it does not panic"));
+            assert!(wait.join().expect("it does not panic"));
         });
     }
 
     #[test]
-    fn those_who_ask_do_not_keep_a_run_from_starting() {
+    fn liveness_checks_do_not_keep_a_run_from_starting() {
         let dir = tempfile::tempdir().expect("a directory");
         drop(Alive::hold(dir.path()).expect("takes it"));
         std::thread::scope(|s| {
@@ -279,7 +286,7 @@ mod tests {
                 s.spawn(|| (0..500).filter(|_| is_live(dir.path())).count());
             }
             for _ in 0..50 {
-                Alive::hold(dir.path()).expect("takes it in the end");
+                Alive::hold(dir.path()).expect("takes it eventually");
             }
         });
     }

@@ -1,41 +1,41 @@
-//! Removing the directory of a run that is over: as a whole, or not at all.
+//! Removes the directory of a finished run, completely or not at all.
 
 use crate::store::registry::Alive;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Files that are looked at to tell the size of a directory; of more it is told that it is at least so much.
+/// The most files counted to find the size of a directory. The size of a larger one is a lower bound.
 pub const MAX_LOOKED_AT: usize = 1_000_000;
 
-/// What a directory is called while it goes. No run has such a name.
-const GOING: &str = ".going-";
+/// The name prefix of a directory that is being removed. No run has such a name.
+const REMOVING: &str = ".going-";
 
-/// Removes a run's directory. It is renamed first, so that a half removed one is never taken for a run; what is left
-/// of one after a kill goes with [`clear`].
+/// Removes the directory of a run. Renames it first, so that a partly removed one is never taken for a run. If the
+/// removal is interrupted, [`clear`] removes the rest.
 pub fn retire(run_dir: &Path) -> io::Result<()> {
-    // Nobody may go on with it meanwhile, and if somebody does it is not ours to remove.
+    // Hold the run so that no other process resumes it meanwhile. Fails if the run is alive.
     let alive = Alive::hold(run_dir)?;
     let name = run_dir.file_name().ok_or(io::ErrorKind::InvalidInput)?;
-    let mut going = std::ffi::OsString::from(GOING);
-    going.push(name);
-    let going = run_dir.with_file_name(going);
-    fs::rename(run_dir, &going)?;
+    let mut renamed = std::ffi::OsString::from(REMOVING);
+    renamed.push(name);
+    let renamed = run_dir.with_file_name(renamed);
+    fs::rename(run_dir, &renamed)?;
     drop(alive);
-    fs::remove_dir_all(going)
+    fs::remove_dir_all(renamed)
 }
 
-/// Removes what is left of directories whose removal was cut short. Answers how many there were.
+/// Removes the rest of directories whose removal was interrupted. Returns how many it removed.
 pub fn clear(runs: &Path) -> u64 {
     let entries = fs::read_dir(runs).into_iter().flatten().flatten();
     let left: Vec<PathBuf> = entries
-        .filter(|entry| entry.file_name().to_string_lossy().starts_with(GOING))
+        .filter(|entry| entry.file_name().to_string_lossy().starts_with(REMOVING))
         .map(|entry| entry.path())
         .collect();
     left.iter().filter(|path| fs::remove_dir_all(path).is_ok()).count() as u64
 }
 
-/// The bytes of all files in a directory, links not followed.
+/// Returns the total size of all files in a directory. Does not follow links.
 pub fn size(dir: &Path) -> u64 {
     let mut waiting = vec![dir.to_owned()];
     let (mut bytes, mut looked_at) = (0_u64, 0);
@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_goes_as_a_whole_and_its_size_is_known_before() {
+    fn a_run_is_removed_completely_and_its_size_is_reported() {
         let dir = tempfile::tempdir().expect("a directory");
         let run = run_in(dir.path());
         std::os::unix::fs::symlink("/", run.join("link")).expect("a link");
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_kill_left_of_one_goes_and_nothing_else() {
+    fn only_interrupted_removals_are_cleared() {
         let dir = tempfile::tempdir().expect("a directory");
         let run = run_in(dir.path());
         fs::create_dir(dir.path().join(".going-20261115-201533-x9x9")).expect("a directory");

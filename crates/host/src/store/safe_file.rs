@@ -1,13 +1,12 @@
-//! How dogwatch opens its own files: journal, locks, token, registry, session files, raw output, logs.
+//! Opens the files of dogwatch safely: journal, locks, token, registry, session files, raw output, logs.
 //!
-//! A link is never followed in place of a file, and nothing but a regular file is opened, so that a FIFO, a
-//! directory or a dangling link is an error at once and never a hang. A file that is written to belongs to us, to
-//! root, or to the owner of its directory: root may work in the tree of a user, and a mount may give all files one
-//! owner. A file that another user has put into our directory is refused.
+//! These functions never follow a link in place of a file and open only regular files, so a FIFO, a directory or a
+//! dangling link fails immediately and never hangs. A file opened for writing must belong to this user, to root, or
+//! to the owner of its directory: root may work in the tree of a user, and a mount may assign one owner to all files.
+//! A file that another user put into a directory of this user is refused.
 //!
-//! Directories are judged less strictly, because people move and link them: only in a directory that everybody may
-//! write to, such as `/tmp`, must a directory of ours, or a link to it, belong to us, to root or to that
-//! directory's owner.
+//! The rules for directories are looser, because people move and link them. Only in a world-writable directory such
+//! as `/tmp` must a directory, or a link to it, belong to this user, to root or to the owner of that directory.
 
 use rustix::fs::{Mode, OFlags};
 use std::fs::{File, FileType, Metadata};
@@ -15,51 +14,51 @@ use std::io::{self, Write};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 
-/// Readable and writable by the user alone.
+/// The mode of files that only this user may read and write.
 pub const PRIVATE: u32 = 0o600;
 /// The mode of files that hold no secret; the umask applies.
 pub const PLAIN: u32 = 0o666;
 
-/// Opens a file to append to it, and creates it if it is missing.
+/// Opens a file for appending. Creates it if it is missing.
 pub fn append(path: &Path, mode: u32) -> io::Result<File> {
     ours(path, OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE, mode)
 }
 
-/// Opens an existing file to append to it.
+/// Opens an existing file for appending.
 pub fn append_existing(path: &Path) -> io::Result<File> {
     ours(path, OFlags::WRONLY | OFlags::APPEND, 0)
 }
 
-/// Opens a file to read and write it, and creates it if it is missing. Its content stays.
+/// Opens a file for reading and writing. Creates it if it is missing and keeps its content.
 pub fn update(path: &Path, mode: u32) -> io::Result<File> {
     ours(path, OFlags::RDWR | OFlags::CREATE, mode)
 }
 
-/// Opens an empty file to write to it. An existing one is emptied only after it has proved to be ours.
+/// Opens a file for writing and truncates it, but only after its owner is checked.
 pub fn create(path: &Path, mode: u32) -> io::Result<File> {
     let file = ours(path, OFlags::WRONLY | OFlags::CREATE, mode)?;
     file.set_len(0)?;
     Ok(file)
 }
 
-/// Creates a file to append to it. Fails if there is one, or a link.
+/// Creates a file for appending. Fails if a file or a link exists.
 pub fn create_new(path: &Path, mode: u32) -> io::Result<File> {
     open(path, OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE | OFlags::EXCL, mode)
 }
 
-/// Opens a regular file to read it, whoever owns it.
+/// Opens a regular file of any owner for reading.
 pub fn read(path: &Path) -> io::Result<File> {
     let file = open(path, OFlags::RDONLY, 0)?;
     regular(&file.metadata()?)?;
     Ok(file)
 }
 
-/// Writes a file in place.
+/// Replaces the content of a file, in place.
 pub fn write(path: &Path, mode: u32, content: &[u8]) -> io::Result<()> {
     create(path, mode)?.write_all(content)
 }
 
-/// Checks that a directory may hold files of ours: see the head of this module.
+/// Checks that a directory is safe to hold files of dogwatch: see the module documentation.
 pub fn check_dir(path: &Path) -> io::Result<()> {
     let named = std::fs::symlink_metadata(path)?;
     let mut place = path.to_owned();
@@ -81,7 +80,7 @@ fn placed(path: &Path, found: &Metadata) -> io::Result<()> {
         return Err(io::Error::new(
             io::ErrorKind::PermissionDenied,
             format!(
-                "{} belongs to user {}, and everybody may write to the directory it is in; remove it, or set HOME or \
+                "{} belongs to user {} and is in a world-writable directory; remove it, or set HOME or \
                  XDG_STATE_HOME",
                 path.display(),
                 found.uid()
@@ -98,7 +97,7 @@ fn ours(path: &Path, flags: OFlags, mode: u32) -> io::Result<File> {
     if is_trusted(meta.uid(), &around(path)?) {
         return Ok(file);
     }
-    let text = format!("it belongs to user {}, neither to us nor to the owner of its directory", meta.uid());
+    let text = format!("it belongs to user {}, not to you or to the owner of its directory", meta.uid());
     Err(io::Error::new(io::ErrorKind::PermissionDenied, text))
 }
 
@@ -106,7 +105,7 @@ fn open(path: &Path, flags: OFlags, mode: u32) -> io::Result<File> {
     let flags = flags | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let opened = rustix::fs::open(path, flags, Mode::from_raw_mode(mode));
     opened.map(File::from).map_err(|errno| match std::fs::symlink_metadata(path) {
-        // The kernel's words for these do not name the cause.
+        // The error of the kernel does not name the cause in these cases.
         Ok(found) if !flags.contains(OFlags::EXCL) => regular(&found).err().unwrap_or_else(|| errno.into()),
         Ok(_) | Err(_) => errno.into(),
     })
@@ -130,7 +129,7 @@ fn name_of(kind: FileType) -> &'static str {
     }
 }
 
-/// The directory that an entry is in.
+/// Returns the metadata of the directory that contains an entry.
 fn around(path: &Path) -> io::Result<Metadata> {
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     std::fs::metadata(parent.unwrap_or(Path::new(".")))
@@ -158,7 +157,7 @@ mod tests {
         ("read", read),
     ];
 
-    /// What the call says, within a bound: a hang fails the test.
+    /// Returns the error of the call. Fails the test if the call hangs.
     fn refused(way: Open, path: &Path) -> String {
         let (said, heard) = channel();
         let path = path.to_owned();
@@ -219,7 +218,7 @@ mod tests {
             assert!(said.contains("belongs to user 4711"), "{name}: {said}");
         }
         assert_eq!(std::fs::read_to_string(&file).expect("reads"), "theirs", "it was not emptied");
-        // Root in the tree of a user: the directory and the file are the user's.
+        // Root in the tree of a user: both the directory and the file belong to the user.
         chown(dir.path(), Some(4711), None).expect("root may");
         append(&file, PLAIN).expect("the user's own file in the user's directory");
     }
@@ -244,7 +243,7 @@ mod tests {
             let said = check_dir(path).expect_err("refused").to_string();
             assert!(said.contains("belongs to user 4711") && said.contains("XDG_STATE_HOME"), "{said}");
         }
-        // The same directory where only its owner may write.
+        // The same directory, where only the owner may write.
         std::fs::set_permissions(&shared, std::fs::Permissions::from_mode(0o755)).expect("ours");
         check_dir(&theirs).expect("an administrator put it there");
         std::fs::write(dir.path().join("plain"), "").expect("writes");
@@ -252,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_made_emptied_and_appended_to() {
+    fn a_file_is_created_truncated_and_appended_to() {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("file");
         write(&path, PRIVATE, b"one").expect("writes");

@@ -1,7 +1,7 @@
-//! A run's socket: born for its owner alone, reachable however long its path is.
+//! The socket of a run: accessible to its owner only, and usable with a path of any length.
 //!
-//! An address holds 107 bytes of path. A longer one is taken through `/proc/self/fd/N/`, where N is the
-//! open directory of the socket; that always works on Linux and leaves the socket where the run is.
+//! A socket address holds at most 107 bytes of path. A longer path is reached through `/proc/self/fd/N/`, where N is
+//! the open directory of the socket. That works on every Linux and keeps the socket in the directory of the run.
 
 use rustix::fs::{Mode, OFlags};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
@@ -14,31 +14,34 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// The socket's name within a run's directory.
+/// The name of the socket in the directory of a run.
 pub const FILE: &str = "socket";
-/// Paths up to this length fit an address on every Unix.
+/// The longest path that fits a socket address on every Unix.
 const FITS: usize = 100;
-/// Callers that wait to be let in; more than the server takes at once.
+/// The length of the accept queue, more than the server accepts at once.
 const BACKLOG: i32 = 128;
 
-/// Where a run listens.
+/// Returns the socket path of a run.
 pub fn path(run_dir: &Path) -> PathBuf {
     run_dir.join(FILE)
 }
 
-/// A listening socket and the name it stands under, which goes when this is dropped.
+/// The file of a listening socket. Dropping it removes the file.
 pub struct Bound {
     path: PathBuf,
-    /// Device and inode: a successor's socket of the same name is not ours to remove.
+    /// Device and inode, to avoid removing the socket of a successor with the same name.
     file: (u64, u64),
 }
 
-/// Listens at `path`. What a dead run left there is replaced; where somebody answers, this is refused.
+/// Listens at `path`. Replaces the socket of a dead run. Fails if another process accepts connections there.
 pub fn bind(path: &Path) -> io::Result<(UnixListener, Bound)> {
     if connect(path, Duration::from_secs(1)).is_ok() {
-        return Err(io::Error::new(io::ErrorKind::AddrInUse, format!("{} is being served", path.display())));
+        return Err(io::Error::new(
+            io::ErrorKind::AddrInUse,
+            format!("another process listens at {}", path.display()),
+        ));
     }
-    // Under a name of its own first: who finds the socket finds it with its mode set and listening.
+    // Use a temporary name first, so that a socket at `path` always has its mode set and listens.
     let new = path.with_extension(format!("{}.new", std::process::id()));
     let _ = std::fs::remove_file(&new);
     let listener = listen(&new)?;
@@ -56,7 +59,7 @@ fn listen(path: &Path) -> io::Result<UnixListener> {
         SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
         None,
     )?;
-    // On Linux the file takes its mode from the socket, so there is no moment at which others may enter.
+    // On Linux the file inherits its mode from the socket, so other users never have access.
     rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
     let address = Address::of(path)?;
     rustix::net::bind(&socket, &address.name)?;
@@ -84,13 +87,13 @@ fn identity(path: &Path) -> io::Result<(u64, u64)> {
     Ok((file.dev(), file.ino()))
 }
 
-/// Calls whoever listens at `path`, and waits no longer than `patience` to be let in.
+/// Connects to the process that listens at `path`. Waits at most `patience`.
 pub fn connect(path: &Path, patience: Duration) -> io::Result<UnixStream> {
     let socket =
         rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
-    // The bound on sending is also that on connecting.
+    // The send timeout also limits connecting.
     set_socket_timeout(&socket, Timeout::Send, Some(patience))?;
-    // A link leads to a socket that is not this run's.
+    // A link would lead to a socket of another run.
     if std::fs::symlink_metadata(path)?.is_symlink() {
         return Err(io::Error::other(format!("{} is a symbolic link, not a socket", path.display())));
     }
@@ -99,7 +102,7 @@ pub fn connect(path: &Path, patience: Duration) -> io::Result<UnixStream> {
     Ok(UnixStream::from(socket))
 }
 
-/// A path as an address, and the directory that must stay open while it is used.
+/// A path as a socket address, and the directory that must stay open while it is used.
 struct Address {
     name: SocketAddrUnix,
     _dir: Option<OwnedFd>,
@@ -137,14 +140,14 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         let at = path(dir.path());
         let (_listener, bound) = bind(&at).expect("binds");
-        let mode = std::fs::metadata(&at).expect("stands there").permissions().mode();
+        let mode = std::fs::metadata(&at).expect("exists").permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
         drop(bound);
         assert_eq!(std::fs::read_dir(dir.path()).expect("lists").count(), 0);
     }
 
     #[test]
-    fn a_path_of_any_length_is_bound_and_called() {
+    fn a_path_of_any_length_works() {
         for length in [99, 100, 101, 107, 108, 300, 1000] {
             let dir = tempfile::tempdir().expect("a directory");
             let mut deep = dir.path().to_owned();
@@ -176,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_dead_run_left_is_replaced_and_what_lives_is_not() {
+    fn the_socket_of_a_dead_run_is_replaced_and_a_live_one_is_not() {
         let dir = tempfile::tempdir().expect("a directory");
         let at = path(dir.path());
         drop(UnixListener::bind(&at).expect("binds"));
@@ -187,7 +190,7 @@ mod tests {
         drop(listener);
         let (_second, kept) = bind(&at).expect("replaces it again");
         drop(bound);
-        assert!(answered(&at), "the first one's end took the second one's socket away");
+        assert!(answered(&at), "dropping the first socket must not remove the second one");
         drop(kept);
     }
 }

@@ -1,7 +1,7 @@
-//! The key to the API on TCP: 256 random bits in a file that only this user can read.
+//! The token for the API on TCP: 256 random bits in a file that only this user can read.
 //!
-//! Every process of the machine can reach a port of the loopback address, whoever owns it; a file of mode
-//! 0600 only its owner can read. It is made once and stays, so that scripts and open pages go on working.
+//! Every process of the machine can connect to a loopback port, but only the owner can read a file of mode 0600. The
+//! token is created once and kept, so that scripts and open pages keep working.
 
 use crate::store::home;
 use crate::store::journal::hex;
@@ -13,38 +13,41 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// The file's name in the user's state directory.
+/// The name of the file in the user's state directory.
 const FILE: &str = "token";
 const RANDOM_BYTES: usize = 32;
 const DIGITS: usize = 2 * RANDOM_BYTES;
 
-/// 64 hexadecimal digits. Never printed by accident: it has no `Display`.
+/// A token of 64 hexadecimal digits. It has no `Display`, to avoid printing it by accident.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Token(String);
 
+/// Why the token cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum TokenError {
-    #[error("cannot read or make {path}: {error}")]
+    /// The file cannot be read or created.
+    #[error("cannot read or create {path}: {error}")]
     Io { path: PathBuf, error: io::Error },
-    #[error(
-        "{path} can be read by others (mode {mode:03o}, owner {owner}); remove it, and a new one is made"
-    )]
+    /// Other users can read the file.
+    #[error("{path} can be read by others (mode {mode:03o}, owner {owner}); remove it to get a new one")]
     Open { path: PathBuf, mode: u32, owner: u32 },
-    #[error("{path} holds no token; remove it, and a new one is made")]
+    /// The file does not hold a token.
+    #[error("{path} does not hold a token; remove it to get a new one")]
     NoToken { path: PathBuf },
 }
 
 impl Token {
-    /// Where this user's token lies.
+    /// Returns the path of this user's token.
     pub fn file() -> PathBuf {
         home::user_state_dir().join(FILE)
     }
 
-    /// This user's token. The first who asks makes it.
+    /// Returns this user's token. Creates it if it is missing.
     pub fn of_user() -> Result<Token, TokenError> {
         Token::at(&Token::file())
     }
 
+    /// Returns the token in this file. Creates it if it is missing.
     pub fn at(path: &Path) -> Result<Token, TokenError> {
         let io = |error| TokenError::Io { path: path.to_owned(), error };
         match read(path) {
@@ -52,15 +55,16 @@ impl Token {
             known => return known,
         }
         make(path).map_err(io)?;
-        // Whoever was first: theirs it is.
+        // Another process may have been first; use the token that is in the file.
         read(path)
     }
 
+    /// Returns the digits of the token.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// Whether this is the token. How long that takes tells nothing about it but its length.
+    /// Returns whether `given` is the token. The time of the comparison reveals only the length.
     pub fn fits(&self, given: &[u8]) -> bool {
         let differing = self.0.bytes().zip(given).fold(0, |all, (own, other)| all | (own ^ other));
         black_box(differing) == 0 && given.len() == DIGITS
@@ -93,7 +97,8 @@ fn read(path: &Path) -> Result<Token, TokenError> {
     Ok(Token(token.to_owned()))
 }
 
-/// Under a name of its own first, so that nobody reads half a token; the link fails if there is one already.
+/// Creates the file. Uses a temporary name first, so that no process reads half a token; the link fails if the file
+/// exists.
 fn make(path: &Path) -> io::Result<()> {
     if let Some(dir) = path.parent() {
         home::make_private(dir)?;

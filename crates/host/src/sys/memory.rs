@@ -1,30 +1,30 @@
-//! Code that has run and will not run soon is given back: a process that sleeps for hours is as small as what wakes it.
+//! Releases the memory of code pages, so that a process that sleeps for hours stays small.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::ops::Range;
 
-/// The most of the kernel's list of mappings that is read.
+/// The most bytes read from the list of mappings.
 const MAX_MAPS: u64 = 1024 * 1024;
 
-/// Takes the code and the constants of this process out of its memory. They are pages of files that the kernel keeps
-/// as long as it likes; what is needed again is mapped again when it is touched, at about a microsecond a page.
+/// Drops the code and constants of this process from memory. The pages belong to files, so the kernel maps them again
+/// on the next access, at about a microsecond per page.
 ///
-/// Best effort: without /proc nothing happens.
+/// Best effort: does nothing without /proc.
 pub fn give_back_code() {
     let Ok(maps) = File::open("/proc/self/maps") else { return };
     let lines = BufReader::new(maps.take(MAX_MAPS)).lines().map_while(Result::ok);
-    // First all are known: the list changes with what is done to the mappings.
+    // Collect all ranges first, because changing the mappings changes the list.
     let found: Vec<Range<usize>> = lines.filter_map(|line| unchanging(&line)).collect();
     for Range { start, end } in found {
-        // SAFETY: the range is a whole private mapping of a file which nothing has written to since it was mapped
-        // (see `unchanging`): what a page of it holds is what the file holds, and the next touch reads that.
+        // SAFETY: the range is a whole private mapping of a file that nothing has written to since it was mapped (see
+        // `unchanging`). Its pages equal the file, and the next access reads them from there.
         unsafe { libc::madvise(start as *mut libc::c_void, end - start, libc::MADV_DONTNEED) };
     }
 }
 
-/// The range of a mapping that holds what its file holds, for certain: code, or what stands before the code. A part
-/// that can be read only, further on, may be data that the loader has changed and then locked.
+/// Returns the range of a mapping that certainly equals its file: code, or the read-only segment at the start of the
+/// file. A later read-only segment may be data that the loader relocated and then protected.
 fn unchanging(line: &str) -> Option<Range<usize>> {
     let mut words = line.split_ascii_whitespace();
     let (range, rights, offset) = (words.next()?, words.next()?, words.next()?);
@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_nobody_has_written_to_is_given_back() {
+    fn only_unmodified_mappings_are_released() {
         let code = "55d0c7a00000-55d0c8800000 r-xp 00338000 fe:00 77 /usr/bin/dogwatch";
         assert_eq!(unchanging(code), Some(0x55d0_c7a0_0000..0x55d0_c880_0000));
         let head = "7f0000000000-7f0000028000 r--p 00000000 fe:00 78 /usr/lib/libc.so.6";
@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn the_process_goes_on_as_before_and_is_smaller() {
+    fn the_process_still_works_and_is_smaller() {
         let resident = || {
             let statm = std::fs::read_to_string("/proc/self/statm").expect("it can be read");
             statm.split(' ').nth(1).and_then(|pages| pages.parse::<u64>().ok()).expect("a number")
@@ -73,7 +73,7 @@ mod tests {
         give_back_code();
         let after = resident();
         assert!(after < before, "{after} pages, {before} before");
-        // Formatting, sorting, allocating, threads and unwinding: code from all over.
+        // Run code from many places: formatting, sorting, allocating, threads and unwinding.
         let caught =
             std::thread::spawn(|| std::panic::catch_unwind(|| std::panic::resume_unwind(Box::new(7))));
         assert!(caught.join().expect("it is caught within").is_err());

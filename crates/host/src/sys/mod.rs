@@ -1,8 +1,8 @@
-//! What the standard library and rustix do not offer as a safe call: the only `unsafe` of dogwatch.
+//! Safe wrappers for system calls that the standard library and rustix lack. The only `unsafe` code of dogwatch.
 //!
-//! Every function here is safe to call; each `unsafe` block says why it holds. Platform code lives
-//! here and nowhere else. The keeper and the pump are the callers, and the scripted agent, which
-//! needs a bare `fork` to misbehave. Nothing in here knows what a session is.
+//! Every function here is safe to call, and each `unsafe` block explains why it is sound. All platform code is here.
+//! The callers are the host and the scripted agent, which needs a bare `fork` to misbehave. This module knows nothing
+//! about sessions.
 #![allow(unsafe_code)]
 
 mod memory;

@@ -1,37 +1,42 @@
-//! Waiting, forking and closing.
+//! Waits for children, forks, and closes descriptors.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 
-/// How a process ended, as `waitpid` tells it.
+/// How a process ended, as reported by `waitpid`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HowEnded {
+    /// It exited with this code.
     Code(i32),
+    /// This signal killed it.
     Signal(i32),
 }
 
-/// A child that was reaped. `cpu` is user plus system time of it and of all that it waited for itself.
+/// A reaped child.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Gone {
+    /// Its former pid.
     pub pid: i32,
+    /// How it ended.
     pub how: HowEnded,
+    /// User and system time of the process and of the children that it reaped.
     pub cpu: Duration,
 }
 
-/// One answer of [`wait_any`].
+/// The result of [`wait_any`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Waited {
-    /// A child had ended; it is reaped now.
+    /// A child ended and was reaped.
     Gone(Gone),
-    /// Children live, none has ended.
+    /// All children are alive.
     NotYet,
-    /// There is no child at all. For a subreaper: no descendant either.
+    /// There is no child. For a subreaper this means that there is no descendant either.
     Nobody,
 }
 
-/// Reaps any one child without blocking. Only for processes that own all their children: elsewhere it
-/// steals the exit status that somebody else waits for.
+/// Reaps any one child without blocking. Use it only in a process that owns all its children: elsewhere it takes an
+/// exit status that other code waits for.
 pub fn wait_any() -> io::Result<Waited> {
     let mut status = 0;
     let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
@@ -44,7 +49,7 @@ pub fn wait_any() -> io::Result<Waited> {
             error => Err(error),
         },
         pid => {
-            // SAFETY: zeroed above, and all-zero bytes are a valid rusage; wait4 has filled it in.
+            // SAFETY: zeroed above, and all-zero bytes are a valid rusage; wait4 has written to it.
             let usage = unsafe { usage.assume_init() };
             Ok(Waited::Gone(Gone { pid, how: how_ended(status), cpu: cpu_of(&usage) }))
         }
@@ -67,52 +72,52 @@ fn cpu_of(usage: &libc::rusage) -> Duration {
     span(usage.ru_utime) + span(usage.ru_stime)
 }
 
-/// Whether the process behind a pidfd still has its pid: alive, or a zombie that nobody has reaped.
+/// Returns whether the process of a pidfd still has its pid: it is alive, or a zombie that is not reaped.
 pub fn is_unreaped(pidfd: BorrowedFd<'_>) -> bool {
     let nothing = std::ptr::null::<libc::siginfo_t>();
     // SAFETY: signal 0 sends nothing; a null siginfo is allowed. The descriptor is borrowed, so valid.
     let sent = unsafe { libc::syscall(libc::SYS_pidfd_send_signal, pidfd.as_raw_fd(), 0, nothing, 0) };
-    // Not permitted means that it is there all the same.
+    // EPERM means that the process exists.
     sent == 0 || io::Error::last_os_error().raw_os_error() == Some(libc::EPERM)
 }
 
-/// How much of what was written to a socket the other end has yet to read. Zero when it has read all of it.
+/// Returns how many bytes written to a socket the other end has not read yet.
 pub fn unread_by_peer(socket: BorrowedFd<'_>) -> io::Result<libc::c_int> {
     let mut unread: libc::c_int = 0;
-    // SAFETY: the descriptor is borrowed, so valid; the call writes one int to a valid place and keeps no pointer.
-    // TIOCOUTQ is the number that sockets know as SIOCOUTQ.
+    // SAFETY: the descriptor is borrowed, so it is valid. The call writes one int to a valid place and keeps no
+    // pointer. TIOCOUTQ has the same value as SIOCOUTQ, its name for sockets.
     let done = unsafe { libc::ioctl(socket.as_raw_fd(), libc::TIOCOUTQ, &raw mut unread) };
     if done == 0 { Ok(unread) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Closes every descriptor from `first` on. Only for the start of a process, while nothing in it owns
-/// such a descriptor yet: an owner that is left would close a stranger's file later.
+/// Closes every descriptor from `first` on. Use it only at the start of a process, before any code owns such a
+/// descriptor: a remaining owner would close an unrelated file later.
 pub fn close_from(first: RawFd) -> io::Result<()> {
     let first = libc::c_uint::try_from(first).map_err(|_| io::ErrorKind::InvalidInput)?;
-    // SAFETY: closes numbers only; the caller holds no owner of them (documented above). The raw
-    // system call, because older C libraries do not have the wrapper.
+    // SAFETY: only closes descriptor numbers; the caller has no owner of them (documented above). Uses the raw system
+    // call because older C libraries lack the wrapper.
     let done = unsafe { libc::syscall(libc::SYS_close_range, first, libc::c_uint::MAX, 0) };
     if done == 0 { Ok(()) } else { close_each_from(first) }
 }
 
-/// For kernels before 5.9, which have no `close_range`.
+/// Closes descriptors one by one, for kernels before 5.9 without `close_range`.
 fn close_each_from(first: libc::c_uint) -> io::Result<()> {
     let open: Vec<RawFd> = std::fs::read_dir("/proc/self/fd")?
         .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
         .filter(|fd| u32::try_from(*fd).is_ok_and(|fd| fd >= first))
         .collect();
     for fd in open {
-        // SAFETY: as in `close_from`. The directory's own descriptor is closed already: EBADF, ignored.
+        // SAFETY: as in `close_from`. The descriptor of the directory itself is already closed; its EBADF is ignored.
         unsafe { libc::close(fd) };
     }
     Ok(())
 }
 
-/// Moves a descriptor to a number of choice, closed on exec. Only for the start of a process, as
-/// [`close_from`]: whatever lay there is closed.
+/// Moves a descriptor to the given number, closed on exec, and closes the descriptor that was there. Use it only at
+/// the start of a process, like [`close_from`].
 pub fn move_to(fd: OwnedFd, number: RawFd) -> io::Result<OwnedFd> {
-    // SAFETY: the caller holds no owner of `number` (documented above), so that the new descriptor has
-    // one owner, the one made here.
+    // SAFETY: the caller has no owner of `number` (documented above), so the new descriptor has a single owner,
+    // created here.
     unsafe {
         if libc::dup3(fd.as_raw_fd(), number, libc::O_CLOEXEC) < 0 {
             return Err(io::Error::last_os_error());
@@ -124,19 +129,20 @@ pub fn move_to(fd: OwnedFd, number: RawFd) -> io::Result<OwnedFd> {
 /// Which side of a [`fork`] this is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Forked {
-    /// In the parent, with the child's pid.
+    /// The parent, with the pid of the child.
     Parent(i32),
+    /// The child.
     Child,
 }
 
-/// Forks. Only for single-threaded processes: in the child of a threaded one any lock, the
-/// allocator's too, may be held by a thread that no longer exists. Refused with `EBUSY` there.
+/// Forks a single-threaded process. Fails with `EBUSY` in a threaded one: in its child any lock, including that of
+/// the allocator, may be held by a thread that no longer exists.
 pub fn fork() -> io::Result<Forked> {
     if std::fs::read_dir("/proc/self/task")?.count() != 1 {
         return Err(io::Error::from_raw_os_error(libc::EBUSY));
     }
-    // SAFETY: this is the only thread (just counted, and only this thread could start another), so the
-    // child is a complete copy and may do all that the parent may.
+    // SAFETY: this is the only thread (counted above, and only this thread could start another), so the child is a
+    // complete copy and may do everything that the parent may.
     match unsafe { libc::fork() } {
         -1 => Err(io::Error::last_os_error()),
         0 => Ok(Forked::Child),
@@ -150,7 +156,7 @@ mod tests {
 
     #[test]
     fn fork_is_refused_in_a_threaded_process() {
-        // The test runner has a thread of its own beside this one; make sure of it.
+        // The test runner has its own thread; start another one to be sure.
         let (stay, go) = std::sync::mpsc::channel::<()>();
         let other = std::thread::spawn(move || go.recv().is_err());
         assert_eq!(fork().expect_err("two threads").raw_os_error(), Some(libc::EBUSY));
@@ -159,11 +165,11 @@ mod tests {
     }
 
     #[test]
-    fn status_of_waitpid_is_read_as_posix_says() {
+    fn a_wait_status_is_decoded_by_the_rules_of_posix() {
         assert_eq!(how_ended(0), HowEnded::Code(0));
         assert_eq!(how_ended(255 << 8), HowEnded::Code(255));
         assert_eq!(how_ended(9), HowEnded::Signal(9));
-        // 0x80: it dumped its core.
+        // 0x80 is the core dump flag.
         assert_eq!(how_ended(0x80 | 6), HowEnded::Signal(6));
     }
 }

@@ -1,16 +1,16 @@
-//! When this process was last stopped by a signal.
+//! Detects when this process was last stopped by a signal.
 //!
-//! Nothing tells a process that it was stopped: SIGSTOP cannot be caught, SIGCONT comes without a stop too
-//! (`timeout(1)` sends one with every TERM), and no clock stands still. What does tell is an interrupted sleep.
+//! A process gets no notice of a stop: SIGSTOP cannot be caught, SIGCONT also arrives without a stop (`timeout(1)`
+//! sends one with every TERM), and no clock pauses. An interrupted sleep does reveal it.
 //!
-//! A thread sleeps in one relative `clock_nanosleep` for longer than any run lasts. To stop a process the kernel wakes
-//! each of its threads. The sleep is interrupted by that, so the kernel writes the time that remains of it into the
-//! memory that the caller has named, at the moment at which the stop begins. After SIGCONT the kernel restarts the
-//! sleep by itself, without a return to user space. So the thread never runs and costs no wake-up, and
-//! `start + length − remaining` is the moment of the last stop.
+//! A thread sleeps in one relative `clock_nanosleep` for longer than any run lasts. To stop a process, the kernel
+//! wakes each of its threads. That interrupts the sleep, so at the moment the stop begins the kernel writes the
+//! remaining time to the memory that the caller passed. After SIGCONT the kernel restarts the sleep by itself,
+//! without returning to user space. So the thread never runs and causes no wake-ups, and `start + length − remaining`
+//! is the moment of the last stop.
 //!
-//! A tracer and the freezer of cgroup v2 interrupt the sleep in the same way. The caller tells a stop from them by the
-//! SIGCONT that ended it.
+//! A tracer and the cgroup v2 freezer interrupt the sleep in the same way. The caller recognizes a real stop by the
+//! SIGCONT that ends it.
 
 use std::cell::UnsafeCell;
 use std::io;
@@ -22,31 +22,31 @@ use rustix::time::{ClockId, clock_gettime};
 
 use super::signal::block_all;
 
-/// How long the thread sleeps at a time, in seconds: 68 years.
+/// The length of one sleep in seconds: 68 years.
 const SLEEP: i64 = i32::MAX as i64;
-/// The thread calls nothing but the kernel.
+/// The stack size. The thread only makes system calls.
 const STACK: usize = 16 * 1024;
-/// `tv_sec` of a remaining time that the kernel has not written.
+/// The `tv_sec` of a remaining time that the kernel has not written yet.
 const UNWRITTEN: libc::time_t = -1;
 
-/// Knows when this process was last stopped.
+/// Records when this process was last stopped.
 #[derive(Debug)]
 pub struct StopClock(Option<Arc<Sleeper>>);
 
 #[derive(Debug)]
 struct Sleeper {
-    /// When the sleep began, in nanoseconds of the awake clock.
+    /// The start of the sleep, in nanoseconds of the awake clock.
     start: AtomicU64,
-    /// What the kernel writes to.
+    /// The remaining time, written by the kernel.
     remaining: UnsafeCell<libc::timespec>,
 }
 
-// SAFETY: `remaining` is written by the kernel on behalf of the sleeping thread, or by that thread between two sleeps,
-// and read by others with volatile reads only. A half-written value is found by reading twice.
+// SAFETY: `remaining` is written by the kernel on behalf of the sleeping thread, or by that thread between two
+// sleeps. Other threads use only volatile reads, and read twice to detect a partly written value.
 unsafe impl Sync for Sleeper {}
 
 impl StopClock {
-    /// Starts the thread. Without it no stop is ever seen; nothing else depends on it.
+    /// Starts the thread. If that fails, no stop is ever detected, but everything else works.
     pub fn start() -> StopClock {
         let sleeper = Arc::new(Sleeper {
             start: AtomicU64::new(0),
@@ -57,7 +57,7 @@ impl StopClock {
         StopClock(thread.spawn(move || its.sleep()).is_ok().then_some(sleeper))
     }
 
-    /// The moment on the awake clock at which the last stop began, if there was one.
+    /// Returns the moment on the awake clock at which the last stop began, if there was one.
     pub fn last_stop(&self) -> Option<Duration> {
         let sleeper = self.0.as_ref()?;
         let remaining = sleeper.read();
@@ -69,23 +69,23 @@ impl StopClock {
 }
 
 impl Sleeper {
-    /// Sleeps for as long as the process lives.
+    /// Sleeps until the process exits.
     fn sleep(&self) {
-        // A signal that this thread took would end the sleep, and it would be lost to the one who waits for it.
+        // A signal handled by this thread would end the sleep and be lost to the thread that waits for it.
         if block_all().is_err() {
             return;
         }
         let length = libc::timespec { tv_sec: SLEEP as libc::time_t, tv_nsec: 0 };
         loop {
-            // SAFETY: only this thread writes, and it does not sleep now; see `Sync` about the readers.
+            // SAFETY: only this thread writes, and it does not sleep now. See `Sync` about the readers.
             unsafe {
                 self.remaining.get().write_volatile(libc::timespec { tv_sec: UNWRITTEN, tv_nsec: 0 });
             }
             let now = clock_gettime(ClockId::Monotonic);
             let (secs, nanos) = (now.tv_sec.unsigned_abs(), now.tv_nsec.unsigned_abs());
             self.start.store(secs.saturating_mul(1_000_000_000).saturating_add(nanos), Ordering::Release);
-            // SAFETY: both pointers are valid for the whole call: `length` is this function's, and `self` is kept by
-            // the thread. The raw call, because a C library may hand the remaining time over only when it returns.
+            // SAFETY: both pointers are valid for the whole call: `length` is a local variable, and the thread keeps
+            // `self` alive. Uses the raw call because a C library may write the remaining time only when it returns.
             let result = unsafe {
                 libc::syscall(
                     libc::SYS_clock_nanosleep,
@@ -102,10 +102,10 @@ impl Sleeper {
         }
     }
 
-    /// Seconds and nanoseconds, read until two reads agree.
+    /// Returns seconds and nanoseconds, once two reads agree.
     fn read(&self) -> (i64, i64) {
         let read = || {
-            // SAFETY: the memory is valid as long as `self` is; a volatile read sees what the kernel has written.
+            // SAFETY: the memory is valid as long as `self`. A volatile read sees what the kernel has written.
             let now = unsafe { self.remaining.get().read_volatile() };
             (now.tv_sec, now.tv_nsec)
         };
@@ -134,7 +134,7 @@ mod tests {
         Duration::new(now.tv_sec.unsigned_abs(), u32::try_from(now.tv_nsec).expect("nanoseconds"))
     }
 
-    /// Not a test of its own: the process that the test below stops. It answers every line with its last stop.
+    /// Not a test: the process that the test below stops. It answers every line with its last stop.
     #[test]
     fn stopped_child() {
         if std::env::var_os(CHILD).is_none() {
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn the_moment_of_a_stop_is_known_and_a_cont_alone_is_none() {
+    fn a_stop_is_dated_and_sigcont_alone_is_not_a_stop() {
         let mut child = Command::new(std::env::current_exe().expect("this test"))
             .args(["stopped_child", "--nocapture", "--test-threads=1"])
             .env(CHILD, "1")
@@ -186,7 +186,7 @@ mod tests {
         for _ in 0..6 {
             send(rustix::process::Signal::CONT);
         }
-        assert_eq!(ask(), Duration::ZERO, "SIGCONT alone is no stop");
+        assert_eq!(ask(), Duration::ZERO, "SIGCONT alone is not a stop");
         let mut last = Duration::ZERO;
         for _ in 0..3 {
             let before = awake();

@@ -1,4 +1,4 @@
-//! One timer as a descriptor: waiting costs no wake-up, however long it is.
+//! A timer as a descriptor, which causes no wake-ups while it waits.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -12,16 +12,18 @@ use rustix::time::{
 /// Which clock a timer follows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Clock {
-    /// Unkillable still while the host is suspended (CLOCK_MONOTONIC).
+    /// Pauses while the host is suspended (CLOCK_MONOTONIC).
     Awake,
-    /// Goes on in suspend; the timer fires when the host wakes (CLOCK_BOOTTIME).
+    /// Keeps running in suspend; the timer fires when the host wakes (CLOCK_BOOTTIME).
     Boot,
 }
 
+/// A timer that fires once.
 #[derive(Debug)]
 pub struct Timer(OwnedFd);
 
 impl Timer {
+    /// Creates a timer that is not set.
     pub fn new(clock: Clock) -> io::Result<Self> {
         let clock = match clock {
             Clock::Awake => TimerfdClockId::Monotonic,
@@ -30,18 +32,18 @@ impl Timer {
         Ok(Self(timerfd_create(clock, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?))
     }
 
-    /// Makes the descriptor readable once the clock itself reads `at` (not a span from now).
+    /// Makes the descriptor readable once the clock reaches `at`, an absolute time.
     pub fn set_at(&self, at: Duration) -> io::Result<()> {
-        // All zero would disarm the timer: moment zero is past anyhow, as is its first nanosecond.
+        // Zero would disarm the timer. The first nanosecond is in the past as well.
         self.set(at.max(Duration::from_nanos(1)))
     }
 
-    /// No moment is set any more.
+    /// Disarms the timer.
     pub fn clear(&self) -> io::Result<()> {
         self.set(Duration::ZERO)
     }
 
-    /// Takes note of a firing: not readable until the next one. True when it had fired.
+    /// Clears the readable state. Returns whether the timer had fired.
     pub fn drain(&self) -> io::Result<bool> {
         let mut count = [0_u8; 8];
         match rustix::io::read(&self.0, &mut count) {
@@ -74,7 +76,7 @@ mod tests {
     use rustix::event::{PollFd, PollFlags, poll};
 
     #[test]
-    fn moment_that_is_past_fires_once() {
+    fn a_past_moment_fires_once() {
         for clock in [Clock::Awake, Clock::Boot] {
             let timer = Timer::new(clock).expect("a timer");
             timer.set_at(Duration::ZERO).expect("set");
@@ -85,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn cleared_timer_does_not_fire() {
+    fn a_cleared_timer_does_not_fire() {
         let timer = Timer::new(Clock::Boot).expect("a timer");
         timer.set_at(Duration::from_nanos(1)).expect("set");
         timer.clear().expect("clear");

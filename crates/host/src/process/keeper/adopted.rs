@@ -1,13 +1,13 @@
-//! The supervisor as the subreaper of last resort.
+//! Adopts and ends the processes of a dead keeper: the supervisor is the subreaper of last resort.
 //!
-//! When a keeper dies, its children become children of the nearest living subreaper. That is this process:
-//! it finds them by /proc, kills them and reaps them one by one until none is left. `waitpid(-1)` is not an
-//! option here, because it would also reap keepers, whose exit status the standard library waits for.
+//! When a keeper dies, its children become children of the nearest living subreaper, which is this process. It finds
+//! them in /proc, kills them and reaps them one by one until none is left. It cannot use `waitpid(-1)`, because that
+//! would also reap keepers, whose exit status the standard library waits for.
 //!
-//! A child of this process was adopted if it is not a keeper of ours, is not in our session (every keeper and
-//! every job has a session of its own, and no process can join another one), and was not there before the first
-//! keeper. A shell may have started background jobs before it replaced itself with dogwatch. If it did, a child
-//! that appears later may descend from one of those jobs, so only children with a proof of origin are ended.
+//! A child of this process was adopted if it is not a keeper, is not in the session of this process (every keeper and
+//! every job has its own session, and a process cannot join another one), and did not exist before the first keeper.
+//! A shell may have started background jobs before it replaced itself with dogwatch. In that case a later child may
+//! descend from one of those jobs, so only children with a proof of origin are ended.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -20,17 +20,19 @@ use rustix::process::{Pid, Signal, WaitOptions, waitpid};
 
 use super::descendants::{Held, Stat, kill_below, own_children, stat_of};
 
-/// How long adopted processes are killed before they count as unkillable.
+/// How long to keep killing adopted processes before they count as unkillable.
 const ADOPTED_BOUND: Duration = Duration::from_secs(5);
-/// How long one round waits for a killed process before it looks at all of them again.
+/// How long one round waits for a killed process before it scans again.
 const DEATH_PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
-/// Looks without a find that prove that none is left: a list that changes while it is read may lack an entry.
+/// How many empty scans in a row prove that no process is left. A list that changes while it is read may miss an
+/// entry.
 const CERTAIN: u32 = 3;
 
-/// The children of this process that must never be taken for adopted ones.
+/// The children of this process that are never adopted ones.
 struct Known {
     keepers: BTreeSet<i32>,
-    /// The children that were there before the first keeper, with their start times; `None` until then.
+    /// The children that existed before the first keeper, with their start times. `None` until the first keeper
+    /// starts.
     before: Option<BTreeMap<i32, u64>>,
 }
 
@@ -41,16 +43,16 @@ fn known() -> MutexGuard<'static, Known> {
     KNOWN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What became of the adopted processes.
+/// The result of ending the adopted processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ended {
-    /// How many were killed.
+    /// The number of killed processes.
     pub killed: usize,
-    /// None is left.
+    /// Whether no adopted process is left.
     pub all: bool,
 }
 
-/// Starts a keeper. The lock is held across the fork, so that no keeper is ever taken for an adopted process.
+/// Starts a keeper. The lock is held across the fork, so a new keeper is never mistaken for an adopted process.
 pub fn spawn(command: &mut Command) -> io::Result<Child> {
     let mut known = known();
     if known.before.is_none() {
@@ -63,7 +65,8 @@ pub fn spawn(command: &mut Command) -> io::Result<Child> {
     Ok(child)
 }
 
-/// Reaps a keeper that is dead, and forgets it. A debugger that is attached to it may hold it back: `None` then.
+/// Reaps a dead keeper and forgets it. Returns `None` if it cannot be reaped yet, for example because a debugger is
+/// attached.
 pub fn reap(child: &mut Child) -> io::Result<Option<ExitStatus>> {
     let mut known = known();
     let status = child.try_wait()?;
@@ -77,14 +80,14 @@ fn pid_of(child: &Child) -> i32 {
     Pid::from_child(child).as_raw_nonzero().get()
 }
 
-/// Kills and reaps every adopted process. `is_ours` proves the origin of a process; it is asked only where this
-/// process had other children before its first keeper.
+/// Kills and reaps every adopted process. `is_ours` proves the origin of a process; it is called only if this process
+/// had other children before its first keeper.
 pub fn end_all(is_ours: impl Fn(i32) -> bool) -> Ended {
     let until = Instant::now() + ADOPTED_BOUND;
     let mut killed = BTreeSet::new();
     let mut clean = 0;
     loop {
-        // Held for the whole round: meanwhile no keeper can be started or reaped.
+        // Hold the lock for the whole round, so that no keeper is started or reaped meanwhile.
         let known = known();
         let found = find(&known, &is_ours);
         clean = if found.is_empty() { clean + 1 } else { 0 };
@@ -103,7 +106,7 @@ pub fn end_all(is_ours: impl Fn(i32) -> bool) -> Ended {
         }
         drop(known);
         for held in &dying {
-            // An error only means that the next round comes a little sooner.
+            // An error only makes the next round start a little sooner.
             let _ = poll(&mut [PollFd::new(held, PollFlags::IN)], Some(&DEATH_PAUSE));
         }
     }
@@ -124,9 +127,9 @@ fn find(known: &Known, is_ours: &impl Fn(i32) -> bool) -> Vec<(i32, Stat)> {
     adopted.collect()
 }
 
-/// Kills a child of ours with all that can be found below it. Returns it unless it is dead and reaped.
+/// Kills an adopted child and all descendants that can be found. Returns the child unless it is already reaped.
 fn kill(pid: i32) -> Option<Held> {
-    // Nobody else reaps this child, so the pid keeps its meaning until it is reaped here.
+    // No other code reaps this child, so its pid stays valid until it is reaped here.
     let held = Held::take(pid)?;
     held.signal(Signal::KILL);
     let child = Pid::from_raw(pid)?;

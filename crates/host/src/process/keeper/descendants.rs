@@ -1,8 +1,8 @@
-//! Finding and signalling the keeper's own descendants, and nobody else.
+//! Finds and signals the descendants of this process, and no other process.
 //!
-//! A pid is a proof of identity only while its process cannot be reaped by others: that holds for our
-//! own children, since only we reap them. Everything deeper is held by a pidfd first and signalled
-//! through it only after its parentage was seen *while* held.
+//! A pid identifies a process reliably only while no other process can reap it. That is true for direct children,
+//! because only this process reaps them. Deeper descendants are pinned with a pidfd first, and signaled through it
+//! only after their parentage was checked *while* pinned.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::{self, File};
@@ -15,10 +15,11 @@ use super::MAX_REMNANTS;
 use super::order::Remnant;
 use crate::sys::is_unreaped;
 
-/// The most descendants that one broad pass looks at; the rest is met as our own children later.
+/// The most descendants that one pass visits. The rest become direct children later.
 const MAX_PASS: usize = 4096;
 
-/// Our own children, zombies included. `None` where /proc does not tell (no CONFIG_PROC_CHILDREN).
+/// The descendants of one process. `own` is the open list of its children, zombies included; `None` on kernels
+/// without CONFIG_PROC_CHILDREN.
 #[derive(Debug)]
 pub struct Descendants {
     me: i32,
@@ -26,14 +27,15 @@ pub struct Descendants {
 }
 
 impl Descendants {
+    /// Prepares to list the descendants of this process.
     pub fn new() -> Self {
         let me = rustix::process::getpid().as_raw_nonzero().get();
-        // Kept open: in the race with a process that forks away every microsecond counts.
+        // Keep the file open: every microsecond counts in the race with a process that keeps forking.
         Self { me, own: File::open(format!("/proc/self/task/{me}/children")).ok() }
     }
 
-    /// Own children now. A child that is born or handed to us meanwhile may be missing: callers repeat
-    /// until `waitpid` says that there is none.
+    /// Returns the current children. A child that was just forked or adopted may be missing, so callers repeat until
+    /// `waitpid` reports that there is none.
     pub fn children(&self) -> Vec<i32> {
         match &self.own {
             Some(file) => pids_in(&read_all(file)),
@@ -41,7 +43,7 @@ impl Descendants {
         }
     }
 
-    /// Sends a signal to every own child.
+    /// Sends a signal to every child and returns the children.
     pub fn signal_children(&self, signal: Signal) -> Vec<i32> {
         let children = self.children();
         for pid in &children {
@@ -62,7 +64,7 @@ impl Descendants {
         self.signal_below(open, signals);
     }
 
-    /// Sends signals, in order, to every process below these that can be proven to descend from them.
+    /// Sends signals, in order, to every process below `open` that is proven to descend from it.
     fn signal_below(&self, mut open: Vec<Held>, signals: &[Signal]) {
         let table = self.own.is_none().then(all_by_parent);
         let below = |pid| match &table {
@@ -84,8 +86,8 @@ impl Descendants {
         }
     }
 
-    /// True when the held process is ours: its parent is the keeper, or is the held process above
-    /// it, which still has its pid. Both were true at one moment after `held` was taken.
+    /// Returns whether the held process is a descendant: its parent is this process, or the held parent that still
+    /// has its pid. Both were true at one moment after `held` was taken.
     fn proven(&self, held: &Held, parent: &Held) -> bool {
         match stat_of(held.pid) {
             Some(stat) => stat.parent == self.me || (stat.parent == parent.pid && parent.is_there()),
@@ -93,7 +95,7 @@ impl Descendants {
         }
     }
 
-    /// How many own children are left, and who the first of them are.
+    /// Returns the number of children left, and details of the first ones.
     pub fn remnants(&self) -> (u64, Vec<Remnant>) {
         let children = self.children();
         let detail = children.iter().take(MAX_REMNANTS).filter_map(|pid| {
@@ -104,43 +106,46 @@ impl Descendants {
     }
 }
 
-/// Kills every process below this one that can be found and proven, but not the process itself.
+/// Kills every process below `root` that can be found and proven, but not `root` itself.
 pub fn kill_below(root: Held) {
     let own = File::open(format!("/proc/{0}/task/{0}/children", root.pid)).ok();
     Descendants { me: root.pid, own }.signal_below(vec![root], &[Signal::KILL]);
 }
 
-/// Signals an own child, which cannot have been reaped by anybody else. One that refuses (another
-/// user's, for a set-uid program) is found out by its staying.
+/// Signals a child, whose pid is valid because only this process reaps it. Errors are ignored: a child that cannot be
+/// signaled (a set-uid program of another user) shows up later as unkillable.
 fn signal_child(pid: i32, signal: Signal) {
-    if let Some(pid) = proper(pid) {
+    if let Some(pid) = single_process(pid) {
         let _ = kill_process(pid, signal);
     }
 }
 
-/// No pid of ours is 1 or less; as an argument of kill these mean many processes at once.
-fn proper(pid: i32) -> Option<Pid> {
+/// Rejects pids of 1 or less, which `kill` treats as groups of processes or as init.
+fn single_process(pid: i32) -> Option<Pid> {
     if pid > 1 { Pid::from_raw(pid) } else { None }
 }
 
-/// A process that is held: its pidfd never comes to mean another one.
+/// A process pinned by a pidfd, which never refers to another process.
 #[derive(Debug)]
 pub struct Held {
+    /// The pid of the process; valid while it is unreaped.
     pub pid: i32,
     fd: OwnedFd,
 }
 
 impl Held {
+    /// Pins a process. Returns `None` if there is no such process.
     pub fn take(pid: i32) -> Option<Self> {
-        let fd = pidfd_open(proper(pid)?, PidfdFlags::empty()).ok()?;
+        let fd = pidfd_open(single_process(pid)?, PidfdFlags::empty()).ok()?;
         Some(Self { pid, fd })
     }
 
-    /// Not yet reaped, so that its pid still means it.
+    /// Returns whether the process is not reaped yet, so that its pid is still valid.
     pub fn is_there(&self) -> bool {
         is_unreaped(self.fd.as_fd())
     }
 
+    /// Sends a signal. A dead process is not an error.
     pub fn signal(&self, signal: Signal) {
         let _ = pidfd_send_signal(&self.fd, signal);
     }
@@ -152,30 +157,34 @@ impl AsFd for Held {
     }
 }
 
-/// What the kernel says about a process.
+/// Fields of `/proc/PID/stat`.
 #[derive(Debug)]
 pub struct Stat {
+    /// The command name.
     pub comm: String,
+    /// The state letter, such as `S` or `Z`.
     pub state: char,
+    /// The pid of the parent.
     pub parent: i32,
+    /// The session id.
     pub session: i32,
-    /// When it was started, in clock ticks since boot.
+    /// The start time in clock ticks since boot.
     pub start: u64,
 }
 
 impl Stat {
-    /// Dead, and not yet reaped.
+    /// Returns whether the process is dead and waits to be reaped.
     pub fn is_dead(&self) -> bool {
         matches!(self.state, 'Z' | 'X')
     }
 
-    /// Stopped by a signal or by a tracer.
+    /// Returns whether the process is stopped by a signal or a tracer.
     pub fn is_stopped(&self) -> bool {
         matches!(self.state, 'T' | 't')
     }
 }
 
-/// `pid (comm) state ppid …`; the name may hold anything, also brackets and spaces.
+/// Reads and parses `/proc/PID/stat`: `pid (comm) state ppid …`. The name may contain parentheses and spaces.
 pub fn stat_of(pid: i32) -> Option<Stat> {
     parse_stat(&fs::read(format!("/proc/{pid}/stat")).ok()?)
 }
@@ -208,14 +217,14 @@ fn pids_in(text: &[u8]) -> Vec<i32> {
     words.filter_map(|word| std::str::from_utf8(word).ok()?.parse().ok()).collect()
 }
 
-/// Children hang off the thread that made them.
+/// Returns the children of a process. The kernel lists them per thread that forked them.
 fn children_of(pid: i32) -> Vec<i32> {
     let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else { return Vec::new() };
     let lists = threads.flatten().filter_map(|thread| fs::read(thread.path().join("children")).ok());
     lists.flat_map(|list| pids_in(&list)).collect()
 }
 
-/// The children of this process, whichever of its threads has them.
+/// Returns the children of this process, from all of its threads.
 pub fn own_children() -> Vec<i32> {
     let me = rustix::process::getpid().as_raw_nonzero().get();
     if fs::exists(format!("/proc/self/task/{me}/children")).unwrap_or(false) {
@@ -225,7 +234,7 @@ pub fn own_children() -> Vec<i32> {
     }
 }
 
-/// Every process by its parent: the slow way, for kernels that do not list children.
+/// Returns every process by its parent: the slow fallback for kernels that do not list children.
 fn all_by_parent() -> HashMap<i32, Vec<i32>> {
     let mut table: HashMap<i32, Vec<i32>> = HashMap::new();
     let Ok(entries) = fs::read_dir("/proc") else { return table };
@@ -243,17 +252,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn name_of_a_process_may_look_like_the_rest_of_its_line() {
+    fn a_process_name_with_parentheses_is_parsed() {
         let line = b"42 (a) Z 1 (\xff) S 7 41 40 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 98765 10 11";
-        let stat = parse_stat(line).expect("it is whole");
+        let stat = parse_stat(line).expect("the line is complete");
         assert_eq!((stat.comm.as_str(), stat.state, stat.parent), ("a) Z 1 (\u{fffd}", 'S', 7));
         assert_eq!((stat.session, stat.start), (40, 98_765));
         assert!(parse_stat(b"42 (cut").is_none());
     }
 
     #[test]
-    fn pid_that_means_many_is_never_signalled() {
-        assert!([-1, 0, 1, i32::MIN].into_iter().all(|pid| proper(pid).is_none()));
+    fn a_pid_that_addresses_many_processes_is_never_signaled() {
+        assert!([-1, 0, 1, i32::MIN].into_iter().all(|pid| single_process(pid).is_none()));
     }
 
     #[test]

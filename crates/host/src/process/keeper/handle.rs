@@ -1,4 +1,4 @@
-//! The supervisor's side of a keeper.
+//! The supervisor's handle to a keeper.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -19,23 +19,24 @@ use super::order::{Order, Report};
 use super::{ARGUMENT, NAME, wire};
 use crate::clock;
 
-/// How long an order may wait for room in the socket. The keeper reads at all times, so this passes
-/// only when it is stopped or starved.
+/// How long an order may wait for room in the socket. The keeper always reads, so this expires only if it is stopped
+/// or gets no CPU time.
 const SEND_BOUND: Duration = Duration::from_secs(5);
-/// How long a shut-down waits for the keeper's end: its own grace of 1 s, 5 s of KILL, and slack.
+/// How long a shutdown waits for the keeper to exit: its own grace of 1 s, 5 s of KILL, and slack.
 const END_BOUND: Duration = Duration::from_secs(8);
-/// How long a killed keeper may take to be gone. It passes only when the keeper is stuck in the kernel.
+/// How long to wait for a killed keeper to die. It expires only if the keeper is stuck in the kernel.
 const DEATH_BOUND: Duration = Duration::from_secs(2);
 
-/// The keeper has gone without being told to: killed, or it gave up on what it was sent. Its children are
-/// then children of this process: see [`super::end_adopted`].
+/// The keeper exited unexpectedly: it was killed, or it rejected the bytes it received. Its children are now children
+/// of this process: see [`super::end_adopted`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the keeper (pid {pid}) is gone")]
 pub struct KeeperLost {
+    /// The pid of the lost keeper.
     pub pid: u32,
 }
 
-/// Whether an error of [`Keeper::send`] or [`Keeper::receive`] means that the keeper is gone.
+/// Returns whether an error of [`Keeper::send`] or [`Keeper::receive`] means that the keeper is gone.
 pub fn is_lost(error: &io::Error) -> bool {
     error.get_ref().is_some_and(|inner| inner.is::<KeeperLost>())
 }
@@ -46,28 +47,28 @@ pub struct Keeper {
     link: Link,
     child: Child,
     ended: bool,
-    /// It was reaped: its pid may mean another process by now.
+    /// Whether the keeper was reaped. Its pid may belong to another process then.
     reaped: bool,
 }
 
 impl Keeper {
-    /// Starts a keeper from this process's own binary, whose `main` must call [`super::main`] when its
-    /// first argument is [`ARGUMENT`]. Does not wait for it: [`Report::Ready`] tells. `hold` is kept
-    /// open by the keeper for as long as it lives.
+    /// Starts a keeper from the binary of this process, whose `main` must call [`super::main`] if its first argument
+    /// is [`ARGUMENT`]. Does not wait until it is up: [`Report::Ready`] reports that. The keeper holds `hold` open
+    /// until it exits.
     pub fn start(hold: Option<BorrowedFd<'_>>) -> io::Result<Self> {
         Self::start_holding(hold.as_slice())
     }
 
-    /// Starts a keeper that keeps all of these open for as long as it lives: at most three.
+    /// Starts a keeper that holds up to three descriptors open until it exits.
     pub fn start_holding(hold: &[BorrowedFd<'_>]) -> io::Result<Self> {
         let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
         let mut link = Link::new(ours);
         if !hold.is_empty() {
-            // The socket is new and empty: this never has to wait.
+            // The socket is new and empty, so this never blocks.
             hold.iter().try_for_each(|_| link.push(&wire::hold_body()))?;
             link.send_some(hold)?;
         }
-        // The link, not the name: it stays right when the file was replaced or removed meanwhile.
+        // Use the link: it works even if the binary was replaced or removed since.
         let mut command = Command::new("/proc/self/exe");
         command
             .arg0(NAME)
@@ -79,13 +80,13 @@ impl Keeper {
         Ok(Self { link, child, ended: false, reaped: false })
     }
 
+    /// Returns the pid of the keeper.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// Sends an order, and continues the keeper in case it was stopped. Waits for room in the socket if it must, up
-    /// to five seconds. After any error but `InvalidInput` (too long, nothing was sent) the keeper is of no more use:
-    /// drop it.
+    /// Sends an order and resumes the keeper in case it was stopped. Waits up to five seconds for room in the socket.
+    /// After any error except `InvalidInput` (too long, nothing was sent), the keeper is unusable: drop it.
     pub fn send(&mut self, order: Order) -> io::Result<()> {
         self.signal(Signal::CONT);
         let (body, fds) = wire::encode_order(order);
@@ -93,7 +94,7 @@ impl Keeper {
         self.push_out(&fds).map_err(|error| self.lost_if_broken(error))
     }
 
-    /// The next report, if one is there. Call it until it answers `None` each time [`AsFd`] is readable.
+    /// Returns the next report, if there is one. Each time [`AsFd`] is readable, call this until it returns `None`.
     pub fn receive(&mut self) -> io::Result<Option<Report>> {
         loop {
             if let Some(body) = self.link.next_frame().map_err(io::Error::other)? {
@@ -107,7 +108,7 @@ impl Keeper {
         }
     }
 
-    /// Continues the keeper. Returns what it was found doing.
+    /// Resumes the keeper with SIGCONT. Returns the state it was in before.
     pub fn nudge(&self) -> Seen {
         let stopped = i32::try_from(self.pid()).ok().and_then(stat_of).is_some_and(|stat| stat.is_stopped());
         self.signal(Signal::CONT);
@@ -118,27 +119,27 @@ impl Keeper {
         }
     }
 
-    /// Tells the keeper to end its job's tree and itself, and waits for neither.
+    /// Orders the keeper to end its tree and exit, without waiting.
     pub fn dismiss(&self) {
         self.link.hang_up();
         self.signal(Signal::CONT);
     }
 
-    /// Ends the job's tree, if there is one, and the keeper. A keeper that another process stops again and again is
-    /// killed, and what it leaves is ended without it. Fails with `TimedOut` when a process is left after eight seconds;
-    /// a keeper that can run goes on by itself then.
+    /// Ends the process tree of the job, if there is one, and the keeper. Kills a keeper that another process keeps
+    /// stopping, and ends its tree without it. Fails with `TimedOut` if a process is left after eight seconds; a
+    /// keeper that can run keeps trying.
     pub fn shut_down(mut self) -> io::Result<()> {
         self.end()
     }
 
-    /// Kills the keeper, whatever it does. Its children are then children of this process; see
-    /// [`super::end_adopted`]. Fails with `TimedOut` when the keeper does not go.
+    /// Kills the keeper in any state. Its children become children of this process; see [`super::end_adopted`]. Fails
+    /// with `TimedOut` if the keeper does not die.
     pub fn bury(&mut self) -> io::Result<()> {
         self.ended = true;
         self.kill().map(drop)
     }
 
-    /// Kills the keeper and waits until it is dead. Returns whether it had ended by itself with an empty tree.
+    /// Kills the keeper and waits until it is dead. Returns whether it had already exited with an empty tree.
     fn kill(&mut self) -> io::Result<bool> {
         let pid = Pid::from_child(&self.child);
         let fd = pidfd_open(pid, PidfdFlags::empty())?;
@@ -151,8 +152,8 @@ impl Keeper {
         Ok(status.is_some_and(|status| status.success()))
     }
 
-    /// The keeper is a child that only this handle reaps, so its pid keeps its meaning. It may be dead, and then the
-    /// signal means nothing.
+    /// Signals the keeper. Only this handle reaps it, so its pid stays valid. A signal to a dead keeper has no
+    /// effect.
     fn signal(&self, signal: Signal) {
         if !self.reaped {
             let _ = kill_process(Pid::from_child(&self.child), signal);
@@ -178,7 +179,7 @@ impl Keeper {
         }
         self.dismiss();
         let mut owed = Owed::report(clock::awake(), END_BOUND.into());
-        // The keeper's exit closes its end: our end of file.
+        // The exit of the keeper closes its end of the socket, which reads as end of file here.
         while matches!(self.link.receive(), Ok(Received::Some | Received::Nothing)) {
             while self.link.next_frame().is_ok_and(|frame| frame.is_some()) {}
             let pause = Duration::from(owed.due().since(clock::awake()));
@@ -189,16 +190,16 @@ impl Keeper {
             match owed.looked(clock::awake(), seen) {
                 Looked::Wait | Looked::Settled => {}
                 Looked::GiveUp if seen == Seen::Stopped => break,
-                // It runs and tries to end what cannot be ended. It keeps the lock until it is done.
+                // The keeper runs, but some process is unkillable. It holds the lock until it is done.
                 Looked::GiveUp => return Err(io::ErrorKind::TimedOut.into()),
             }
         }
-        // A keeper that has closed its end is exiting: the signal does not change its exit code.
+        // A keeper that closed its end is exiting, so this signal does not change its exit code.
         if self.kill()? {
             return Ok(());
         }
-        // It was killed, by us or by another process, and may have left its tree. Nothing here tells its processes
-        // from those of others, so only the certain ones are ended.
+        // The keeper was killed and may have left its tree. Its processes cannot be distinguished from those of other
+        // keepers here, so end only the certain ones.
         let Ended { all, .. } = adopted::end_all(|_| false);
         if all { Ok(()) } else { Err(io::ErrorKind::TimedOut.into()) }
     }
@@ -223,12 +224,12 @@ impl AsFd for Keeper {
 
 impl Drop for Keeper {
     fn drop(&mut self) {
-        // No caller is left that could handle the error.
+        // Drop cannot return the error.
         let _ = self.end();
     }
 }
 
-/// Waits until the socket is ready; false when the deadline came first.
+/// Waits until the descriptor is ready. Returns false if the deadline passed first.
 fn wait_for(fd: BorrowedFd<'_>, what: PollFlags, deadline: Instant) -> io::Result<bool> {
     loop {
         let left = deadline.saturating_duration_since(Instant::now());

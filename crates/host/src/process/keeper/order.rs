@@ -1,4 +1,4 @@
-//! What the supervisor asks of a keeper and what the keeper answers.
+//! Orders from the supervisor to a keeper, and the reports it sends back.
 
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
@@ -8,69 +8,71 @@ use rustix::process::Signal;
 
 use crate::sys::HowEnded;
 
-/// A variable to set, or with `None` to remove, relative to the keeper's own environment.
+/// An environment variable to set, or to remove if the value is `None`, relative to the environment of the keeper.
 pub type EnvChange = (Vec<u8>, Option<Vec<u8>>);
 
 /// An order to the keeper.
 #[derive(Debug)]
 pub enum Order {
-    /// Keep this open until the keeper exits: the lock file, so that a keeper that is still cleaning
-    /// up after a killed supervisor keeps the next one out.
+    /// Keep this descriptor open until the keeper exits. It is the lock file: while a keeper cleans up after a killed
+    /// supervisor, the next one cannot take the lock.
     Hold(OwnedFd),
+    /// Start a job.
     Start(StartOrder),
-    /// SIGINT to the session's group; once the main process is gone, to every descendant that is left.
+    /// Send SIGINT to the process group of the job, or to every remaining descendant once the main process is gone.
     Interrupt,
-    /// SIGTERM, then SIGCONT so that the stopped see it: to the group, or to those left as above.
+    /// Send SIGTERM, then SIGCONT so that stopped processes handle it. Same recipients as `Interrupt`.
     Terminate,
-    /// A signal that somebody sent to the supervisor and that is the job's: to the group, or as above.
+    /// Forward a signal that the supervisor received on behalf of the job. Same recipients as `Interrupt`.
     Pass(Signal),
-    /// SIGKILL until nothing is left. Answered by `Empty`, and `Exited` before it if still owed.
+    /// Send SIGKILL until the tree is empty. The reply is `Empty`, preceded by `Exited` if that is still due.
     Kill,
-    /// TERM+CONT to every descendant, up to `grace` for them to go, then as `Kill`.
-    Sweep {
-        grace: Duration,
-    },
+    /// Send SIGTERM and SIGCONT to every descendant, wait up to `grace` for them to exit, then proceed as `Kill`.
+    Sweep { grace: Duration },
 }
 
-/// What to start as a job.
+/// The description of a job to start.
 #[derive(Debug)]
 pub struct StartOrder {
+    /// The id of the job, repeated in its reports.
     pub job: u64,
-    /// The program, searched on the *child's* PATH if it has no slash, then its arguments.
+    /// The program and its arguments. A program without a slash is searched on the PATH of the *child*.
     pub argv: Vec<Vec<u8>>,
+    /// Changes to the environment, applied in order.
     pub env: Vec<EnvChange>,
-    /// Absolute.
+    /// The working directory, an absolute path.
     pub cwd: PathBuf,
-    /// stdin, stdout, stderr. The supervisor's copies are closed once the order is sent.
+    /// stdin, stdout and stderr. The copies of the supervisor are closed once the order is sent.
     pub stdio: [OwnedFd; 3],
 }
 
 /// A report from the keeper.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Report {
-    /// The keeper is up.
+    /// The keeper is ready for orders.
     Ready { pid: u32 },
-    /// The job's main process runs; its pid is also that of its group and session.
+    /// The main process of the job is running. Its pid is also its process group id and session id.
     Started { job: u64, pid: u32 },
-    /// The job did not start: the program was not found, cannot be executed, the directory is bad…
+    /// The job did not start, for example because the program was not found or the working directory is invalid.
     Refused { job: u64, errno: i32, message: String },
-    /// The main process ended. `cpu` is what it and all reaped so far have used, user plus system.
-    /// `alone`: nothing else of the job was left at that moment.
+    /// The main process ended. `cpu` is the user and system time of all processes reaped so far. `alone` means that
+    /// no other process of the job was left at that moment.
     Exited { job: u64, how: HowEnded, cpu: Duration, alone: bool },
-    /// Nothing of the job is left. `killed`: how many processes besides the main one went after we
-    /// had told them to.
+    /// The process tree is empty. `killed` counts the processes, excluding the main one, that ended after the keeper
+    /// signaled them to stop.
     Empty { job: u64, killed: u64 },
-    /// Something outlived five seconds of SIGKILL (a hung disk, another user's process). The keeper goes
-    /// on trying and reports `Empty` when it has gone. `left` counts all, `detail` names the first.
+    /// A process survived five seconds of SIGKILL (a hung disk, or a process of another user). The keeper keeps
+    /// trying and reports `Empty` once it is gone. `left` counts all survivors, `detail` describes the first ones.
     Unkillable { job: u64, left: u64, detail: Vec<Remnant> },
 }
 
-/// A process that does not go.
+/// A process that survived SIGKILL.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Remnant {
+    /// Its process id.
     pub pid: u32,
-    /// The kernel's name for it, at most 15 bytes.
+    /// Its name in the kernel, at most 15 bytes.
     pub comm: String,
-    /// As in /proc: `D` uninterruptible, `Z` zombie…
+    /// Its state as shown in /proc: `D` uninterruptible, `Z` zombie, and so on.
     pub state: char,
 }

@@ -1,4 +1,4 @@
-//! The keeper process: one thread, one poll, no timer while a job simply runs.
+//! The keeper process: one thread and one `poll`, without a timer while a job runs.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -15,12 +15,13 @@ use super::tree::Tree;
 use super::{MAX_FRAME, MAX_HELD, wire};
 use crate::sys;
 
-/// The keeper process. Never returns to the caller's own business: exit with what it gives.
+/// Runs the keeper process. Exit with the code it returns.
 pub fn main() -> ExitCode {
-    let keeping = Keeping::set_up();
-    match keeping.and_then(Keeping::run) {
+    let keeper = KeeperProcess::set_up();
+    match keeper.and_then(KeeperProcess::run) {
         Ok(()) => ExitCode::SUCCESS,
-        // Standard error is /dev/null when a supervisor started us; a person who did sees this.
+        // stderr is /dev/null if a supervisor started the keeper. An operator who starts it by hand sees this
+        // message.
         Err(error) => {
             eprintln!("dogwatch keeper: {error}");
             ExitCode::FAILURE
@@ -28,46 +29,46 @@ pub fn main() -> ExitCode {
     }
 }
 
-struct Keeping {
-    /// Stays open to the last: its end of file tells the supervisor that this process is gone.
+struct KeeperProcess {
+    /// Stays open until exit: its end of file signals the supervisor that this process is gone.
     link: Link,
-    /// The supervisor is gone, or we are to go: all that is left to do is to end the tree.
-    over: bool,
+    /// The keeper is shutting down: it only has to end the tree.
+    ending: bool,
     signals: sys::SignalFd,
     base: BaseEnv,
     held: Vec<OwnedFd>,
     tree: Tree,
-    /// When the code that starts jobs was last given back.
-    rested: Option<Instant>,
+    /// When the memory of code pages was last released.
+    released: Option<Instant>,
 }
 
-/// Jobs that follow each other closer than this need the code again at once.
-const REST: Duration = Duration::from_secs(1);
+/// The shortest interval between two releases: jobs in quick succession need the same code again.
+const RELEASE_INTERVAL: Duration = Duration::from_secs(1);
 
-impl Keeping {
+impl KeeperProcess {
     fn set_up() -> io::Result<Self> {
         let socket = rustix::io::fcntl_dupfd_cloexec(io::stdin(), 3)?;
         let null = rustix::fs::open("/dev/null", rustix::fs::OFlags::RDWR, rustix::fs::Mode::empty())?;
         rustix::stdio::dup2_stdin(&null)?;
         drop(null);
-        // What we were started with beyond the three is of no concern to us or our jobs. The socket
-        // goes to 3 first, so that it is the only one below the cut.
+        // Close all inherited descriptors except the standard three. The socket moves to 3 first, below the cut.
         let socket = at_three(socket)?;
         sys::close_from(4)?;
         sys::block_all()?;
-        // Ignored SIGCHLD is inherited, and would have the kernel reap behind our back.
+        // An ignored SIGCHLD is inherited, and would make the kernel reap children before the keeper sees their
+        // status.
         sys::default_action(Signal::CHILD)?;
         let signals = sys::SignalFd::new(&[Signal::CHILD, Signal::TERM, Signal::INT, Signal::HUP])?;
-        // Fails only for a group leader, which we are when a shell started us: then that is as good.
+        // Fails only for a group leader, for example when started from a shell. That works as well.
         let _ = rustix::process::setsid();
         rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
-        // Keeps no mount busy.
+        // Do not keep a mount busy.
         rustix::process::chdir("/")?;
-        // Otherwise it would be called `exe`, after the link that we were started by.
+        // Without this, the process would be named `exe` after the link that started it.
         let _ = std::ffi::CString::new(super::NAME).map(|name| rustix::thread::set_name(&name));
         let base = BaseEnv::of_this_process();
         let (link, tree) = (Link::new(socket), Tree::new());
-        Ok(Self { link, over: false, signals, base, held: Vec::new(), tree, rested: None })
+        Ok(Self { link, ending: false, signals, base, held: Vec::new(), tree, released: None })
     }
 
     fn run(mut self) -> io::Result<()> {
@@ -75,31 +76,31 @@ impl Keeping {
         self.report(&Report::Ready { pid });
         loop {
             self.settle()?;
-            if self.over && self.tree.is_empty() {
+            if self.ending && self.tree.is_empty() {
                 return Ok(());
             }
             self.wait()?;
             self.take_signals()?;
-            // Before the orders: what the last job left may have gone by itself.
+            // Before taking orders: the remaining processes of the last job may have exited.
             self.settle()?;
             self.take_orders();
         }
     }
 
-    /// Takes note of what has ended and does what is due.
+    /// Reaps ended processes, performs due steps and sends the reports.
     fn settle(&mut self) -> io::Result<()> {
         let reports = self.tree.advance(Instant::now())?;
         reports.iter().for_each(|report| self.report(report));
         Ok(())
     }
 
-    /// Sleeps until a child ends, an order comes, or the tree has a deadline: none while a job runs.
+    /// Sleeps until a child ends, an order arrives, or the tree has a deadline. A running job has none.
     fn wait(&self) -> io::Result<()> {
         let timeout = self.tree.timeout(Instant::now());
         let timeout = timeout.map(|span| span.try_into().expect("a grace is far less than 2^63 seconds"));
         let mut fds = vec![PollFd::new(&self.signals, PollFlags::IN)];
-        // A closed socket is always ready: it must not wake us once we know.
-        if !self.over {
+        // A closed socket is always ready, so stop polling it once the shutdown has begun.
+        if !self.ending {
             let out = if self.link.unsent() > 0 { PollFlags::OUT } else { PollFlags::empty() };
             fds.push(PollFd::from_borrowed_fd(self.link.as_fd(), PollFlags::IN | out));
         }
@@ -111,9 +112,9 @@ impl Keeping {
 
     fn take_signals(&mut self) -> io::Result<()> {
         while let Some(number) = self.signals.take()? {
-            // A child's end needs no note: `advance` asks waitpid in any case.
+            // SIGCHLD needs no action: `advance` always calls waitpid.
             if number != Signal::CHILD.as_raw() {
-                self.wind_up();
+                self.shut_down();
             }
         }
         Ok(())
@@ -121,36 +122,36 @@ impl Keeping {
 
     fn take_orders(&mut self) {
         if self.link.send_some(&[]).is_err() {
-            self.wind_up();
+            self.shut_down();
         }
-        while !self.over {
+        while !self.ending {
             match self.link.receive() {
-                Ok(Received::Some) => self.obey_all(),
+                Ok(Received::Some) => self.run_orders(),
                 Ok(Received::Nothing) => return,
-                Ok(Received::Closed) | Err(_) => self.wind_up(),
+                Ok(Received::Closed) | Err(_) => self.shut_down(),
             }
         }
     }
 
-    fn obey_all(&mut self) {
-        while !self.over {
+    fn run_orders(&mut self) {
+        while !self.ending {
             let order = match self.link.next_frame() {
                 Ok(Some(body)) => wire::decode_order(&body, &mut self.link.fds),
                 Ok(None) => return,
                 Err(garbage) => Err(garbage),
             };
             match order {
-                Ok(order) => self.obey(order),
-                Err(wire::Garbage) => self.wind_up(),
+                Ok(order) => self.run_order(order),
+                Err(wire::Garbage) => self.shut_down(),
             }
         }
     }
 
-    fn obey(&mut self, order: Order) {
+    fn run_order(&mut self, order: Order) {
         match order {
             Order::Hold(fd) if self.held.len() < MAX_HELD => self.held.push(fd),
-            // More than that is a supervisor gone mad.
-            Order::Hold(_) => self.wind_up(),
+            // More descriptors mean that the supervisor is broken.
+            Order::Hold(_) => self.shut_down(),
             Order::Start(start) => self.start(start),
             Order::Interrupt => self.tree.signal(&[Signal::INT]),
             Order::Terminate => self.tree.signal(&[Signal::TERM, Signal::CONT]),
@@ -165,9 +166,9 @@ impl Keeping {
         let started = if self.tree.is_empty() {
             start::start(&order, &self.base)
         } else {
-            Err(Refusal::new(rustix::io::Errno::BUSY, "the job before has not ended"))
+            Err(Refusal::new(rustix::io::Errno::BUSY, "the previous job has not ended"))
         };
-        // Our copies of its pipes must go before anybody waits for their end.
+        // Close the copies of the pipes before the supervisor waits for their end of file.
         drop(order);
         let report = match started {
             Ok(main) => {
@@ -177,35 +178,36 @@ impl Keeping {
             Err(Refusal { errno, message }) => Report::Refused { job, errno, message },
         };
         self.report(&report);
-        self.rest();
+        self.release_memory();
     }
 
-    /// A job may run for hours, and all that we need meanwhile is to wait.
-    fn rest(&mut self) {
+    /// Releases code pages. A job may run for hours, in which the keeper only waits.
+    fn release_memory(&mut self) {
         let now = Instant::now();
-        if self.rested.is_none_or(|at| now.duration_since(at) >= REST) {
+        if self.released.is_none_or(|at| now.duration_since(at) >= RELEASE_INTERVAL) {
             sys::give_back_code();
-            self.rested = Some(now);
+            self.released = Some(now);
         }
     }
 
     fn report(&mut self, report: &Report) {
         let sent = self.link.push(&wire::encode_report(report)).and_then(|()| self.link.send_some(&[]));
-        // A supervisor that lets megabytes of reports pile up is broken.
+        // A supervisor that leaves megabytes of reports unread is broken.
         if sent.is_err() || self.link.unsent() > MAX_FRAME {
-            self.wind_up();
+            self.shut_down();
         }
     }
 
-    /// The supervisor is gone or mad, or somebody wants us gone: end everything, then ourselves.
-    fn wind_up(&mut self) {
-        if !std::mem::replace(&mut self.over, true) {
+    /// Starts the shutdown: ends the tree, then the keeper. The supervisor is gone or broken, or the keeper received
+    /// a signal to exit.
+    fn shut_down(&mut self) {
+        if !std::mem::replace(&mut self.ending, true) {
             self.tree.sweep(Instant::now(), super::LAST_GRACE);
         }
     }
 }
 
-/// Moves the socket to descriptor 3, whatever lay there.
+/// Moves the socket to descriptor 3, replacing any descriptor there.
 fn at_three(socket: OwnedFd) -> io::Result<OwnedFd> {
     use std::os::fd::AsRawFd;
     if socket.as_raw_fd() == 3 {

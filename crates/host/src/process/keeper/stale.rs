@@ -1,7 +1,7 @@
 //! Keepers that outlived their supervisor and still hold its lock.
 //!
-//! Such a keeper ends its tree and then itself, unless it is stopped. It is identified by the lock: the kernel says
-//! which process took the lock of an open file, and only a keeper of that process shares the open file.
+//! Such a keeper ends its tree and exits, unless it is stopped. It is identified by the lock: the kernel records
+//! which process locked an open file, and only a keeper of that process shares the open file.
 
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
@@ -11,13 +11,14 @@ use rustix::process::Signal;
 
 use super::descendants::{Held, kill_below, stat_of};
 
-/// A stopped keeper is only continued before this; after it, what could stop the keeper again is killed first.
+/// Until this time a stopped keeper is only resumed. After it, the processes that could stop the keeper again are
+/// killed first.
 const STALE_PATIENCE: Duration = Duration::from_secs(2);
 /// A keeper that is still stopped after this is killed.
 const STALE_BOUND: Duration = Duration::from_secs(8);
 
-/// Gets the keepers of a dead supervisor going that hold this lock. Call it again and again; `waited` is the time
-/// since the first call. Keepers that run are left alone: they end by themselves.
+/// Resumes or kills stopped keepers of a dead supervisor that hold this lock. Call it repeatedly; `waited` is the
+/// time since the first call. Running keepers are skipped: they exit by themselves.
 pub fn release(lock: &File, holder: u32, waited: Duration) {
     let Ok(inode) = lock.metadata().map(|meta| meta.ino()) else { return };
     for keeper in keepers_of(inode, holder) {
@@ -25,7 +26,7 @@ pub fn release(lock: &File, holder: u32, waited: Duration) {
             continue;
         }
         if waited >= STALE_PATIENCE {
-            // While the keeper is stopped it reaps nothing, so everything below it can be found.
+            // A stopped keeper reaps nothing, so all processes below it can be found.
             Held::take(keeper.pid).into_iter().for_each(kill_below);
         }
         keeper.signal(if waited >= STALE_BOUND { Signal::KILL } else { Signal::CONT });
@@ -35,19 +36,19 @@ pub fn release(lock: &File, holder: u32, waited: Duration) {
 fn keepers_of(inode: u64, holder: u32) -> Vec<Held> {
     let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
     let pids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
-    // The process is held before it is looked at, so that the answers are about the process that is signaled.
+    // Pin the process before checking it, so that the check applies to the process that is signaled.
     let named = pids.filter(|pid| stat_of(*pid).is_some_and(|stat| stat.comm == super::NAME));
     named.filter_map(Held::take).filter(|held| holds(held.pid, inode, holder) && held.is_there()).collect()
 }
 
-/// Whether the process shares the open file whose lock the holder took.
+/// Returns whether the process shares the open file that the holder locked.
 fn holds(pid: i32, inode: u64, holder: u32) -> bool {
     let Ok(entries) = fs::read_dir(format!("/proc/{pid}/fdinfo")) else { return false };
     let infos = entries.flatten().filter_map(|entry| fs::read_to_string(entry.path()).ok());
     infos.into_iter().any(|info| info.lines().any(|line| is_lock(line, inode, holder)))
 }
 
-/// `lock: 1: FLOCK  ADVISORY  WRITE 1234 fe:01:5678 0 EOF`: the process and the inode.
+/// Parses a line such as `lock: 1: FLOCK ADVISORY WRITE 1234 fe:01:5678 0 EOF` and compares its pid and inode.
 fn is_lock(line: &str, inode: u64, holder: u32) -> bool {
     let Some(lock) = line.strip_prefix("lock:") else { return false };
     let words: Vec<&str> = lock.split_ascii_whitespace().collect();

@@ -1,4 +1,4 @@
-//! Starting a job's main process: environment, search on PATH, and why it could not be done.
+//! Starts the main process of a job: builds its environment, searches PATH, and explains failures.
 
 use std::ffi::{CString, OsStr, OsString};
 use std::io;
@@ -12,39 +12,43 @@ use rustix::io::Errno;
 use super::order::{EnvChange, StartOrder};
 use crate::sys::{Spawn, spawn};
 
-/// Where programs are sought when there is no PATH, as the C library does it.
+/// The search path if PATH is not set, as in the C library.
 const DEFAULT_PATH: &[u8] = b"/bin:/usr/bin";
 
-/// How much of a name is shown, in characters.
+/// The most characters of a name that are shown.
 const MAX_NAME: usize = 256;
 
 /// Why a job was refused.
 #[derive(Debug)]
 pub struct Refusal {
+    /// The error number.
     pub errno: i32,
+    /// The message for the user.
     pub message: String,
 }
 
 impl Refusal {
+    /// Describes a failure. `about` names what it concerns, such as the program.
     pub fn new(errno: Errno, about: &str) -> Self {
         let reason = io::Error::from(errno);
-        // A program's name may be as long as an order: the report must stay a line.
+        // A program name may be very long; keep the report to one line.
         let cut: String = about.chars().take(MAX_NAME).collect();
         Self { errno: errno.raw_os_error(), message: format!("{cut}: {reason}") }
     }
 }
 
-/// The keeper's own environment, read once: nothing in the keeper changes it.
+/// The environment of the keeper, read once because the keeper never changes it.
 #[derive(Debug)]
 pub struct BaseEnv(Vec<(Vec<u8>, Vec<u8>)>);
 
 impl BaseEnv {
+    /// Reads the environment of this process.
     pub fn of_this_process() -> Self {
         let bytes = OsString::into_vec;
         Self(std::env::vars_os().map(|(name, value)| (bytes(name), bytes(value))).collect())
     }
 
-    /// The last change of a name wins.
+    /// Returns the environment with the changes applied. The last change of a name wins.
     fn with(&self, changes: &[EnvChange]) -> Vec<(Vec<u8>, Vec<u8>)> {
         let mut env = self.0.clone();
         for (name, value) in changes {
@@ -57,10 +61,10 @@ impl BaseEnv {
     }
 }
 
-/// Starts the main process and gives its pid.
+/// Starts the main process and returns its pid.
 pub fn start(order: &StartOrder, base: &BaseEnv) -> Result<i32, Refusal> {
     let Some(program) = order.argv.first().filter(|program| !program.is_empty()) else {
-        return Err(Refusal::new(Errno::NOENT, "no program is named"));
+        return Err(Refusal::new(Errno::NOENT, "no program given"));
     };
     let name = String::from_utf8_lossy(program).into_owned();
     if !order.cwd.is_absolute() {
@@ -73,7 +77,7 @@ pub fn start(order: &StartOrder, base: &BaseEnv) -> Result<i32, Refusal> {
     launch.first_that_starts(&candidates).map_err(|errno| why(errno, &name, &order.cwd))
 }
 
-/// The paths to try, in order; relative ones count from the job's directory, as they would for execvp.
+/// Returns the paths to try, in order. Relative ones start at the working directory of the job, as with execvp.
 fn candidates(program: &[u8], path: &[u8]) -> Vec<PathBuf> {
     let program = OsStr::from_bytes(program);
     if program.as_bytes().contains(&b'/') {
@@ -85,7 +89,8 @@ fn candidates(program: &[u8], path: &[u8]) -> Vec<PathBuf> {
     path.split(|byte| *byte == b':').map(|part| directory(part).join(program)).collect()
 }
 
-/// A bad directory and a missing program give the same errno; say which it was.
+/// Explains a failed start. An invalid directory and a missing program give the same errno, so check which one it
+/// was.
 fn why(errno: Errno, name: &str, cwd: &Path) -> Refusal {
     let directory = match rustix::fs::stat(cwd) {
         Ok(stat) if !FileType::from_raw_mode(stat.st_mode).is_dir() => Err(Errno::NOTDIR),
@@ -113,7 +118,8 @@ impl<'a> Launch<'a> {
         Ok(Self { order, argv, env, cwd: c_string(order.cwd.as_os_str().as_bytes())? })
     }
 
-    /// As execvp: what is not there is passed over, what may not be executed is remembered.
+    /// Starts the first candidate that works. Like execvp, skips missing files and remembers that one was not
+    /// executable.
     fn first_that_starts(&self, candidates: &[PathBuf]) -> Result<i32, Errno> {
         let mut worst = Errno::NOENT;
         for candidate in candidates {
@@ -128,7 +134,7 @@ impl<'a> Launch<'a> {
     }
 
     fn attempt(&self, candidate: &Path) -> Result<i32, Errno> {
-        // Asked first, because a system call is far cheaper than a process that fails to exec.
+        // Check first: a system call is much cheaper than a process that fails to exec.
         access(self.order.cwd.join(candidate), Access::EXEC_OK)?;
         let path = c_string(candidate.as_os_str().as_bytes())?;
         match self.spawn(&path, &self.argv) {
@@ -137,7 +143,7 @@ impl<'a> Launch<'a> {
         }
     }
 
-    /// A script without a first line `#!`: execvp hands it to the shell.
+    /// Runs a script without a `#!` line in the shell, as execvp does.
     fn spawn_by_shell(&self, script: CString) -> Result<i32, Errno> {
         let shell = c"/bin/sh";
         let rest = self.argv.iter().skip(1).cloned();

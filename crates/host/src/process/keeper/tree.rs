@@ -1,7 +1,7 @@
-//! The job's process tree: what is known of it, and ending it.
+//! The process tree of a job: its state, and how it is ended.
 //!
-//! `advance` does what is due and can be called at any time; it never sleeps. Phases, in order of life:
-//! none → running → left (main gone, others there) → asked (TERM sent, grace runs) → killing → none.
+//! `advance` performs the due steps. It never sleeps and can be called at any time. The phases are: nothing, living
+//! (with or without the main process), terminating (TERM sent, grace period running), killing, nothing.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -12,67 +12,66 @@ use super::descendants::Descendants;
 use super::order::Report;
 use crate::sys::{Gone, Waited, wait_any};
 
-/// After so much killing what is left is reported as standing.
+/// Processes that survive SIGKILL for this long are reported as unkillable.
 const KILL_BOUND: Duration = Duration::from_secs(5);
-/// Between two rounds of killing when no child's end wakes us: at first, and at most. Only met when
-/// something is stuck in the kernel or belongs to another user.
+/// The first and the longest pause between two rounds of killing when no exiting child wakes the keeper. Only reached
+/// if a process is stuck in the kernel or belongs to another user.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LAST_PAUSE: Duration = Duration::from_secs(1);
-/// Rounds of killing in one go before orders are looked at again.
+/// The most rounds of killing before orders are read again.
 const MAX_ROUNDS: u32 = 1000;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
-    /// No child at all.
+    /// The tree is empty.
     Nothing,
-    /// There are children, and nobody has asked for their end.
+    /// There are children, and no order to end them.
     Living,
-    /// All were told to go; at `until` they will be killed.
-    Asked {
-        until: Instant,
-    },
-    Killing {
-        since: Instant,
-        pause: Duration,
-        said: bool,
-    },
+    /// All processes got SIGTERM. They are killed at `until`.
+    Terminating { until: Instant },
+    /// All processes get SIGKILL until none is left.
+    Killing { since: Instant, pause: Duration, reported: bool },
 }
 
 #[derive(Debug)]
 struct Job {
     id: u64,
-    /// None once it was reaped: its pid, which is its group's too, may then mean somebody else.
+    /// The pid of the main process and of its group. `None` once it is reaped, since the pid may belong to another
+    /// process then.
     main: Option<i32>,
     cpu: Duration,
-    /// Reaped after we had told all to go, the main process not counted.
+    /// Processes reaped after they were signaled to stop, excluding the main process.
     killed: u64,
-    /// A `Sweep` or `Kill` waits for its answer.
+    /// A `Sweep` or `Kill` waits for its `Empty` report.
     owed: bool,
 }
 
+/// The process tree of the current job.
 #[derive(Debug)]
 pub struct Tree {
-    kin: Descendants,
+    descendants: Descendants,
     phase: Phase,
     job: Option<Job>,
 }
 
 impl Tree {
+    /// Creates an empty tree.
     pub fn new() -> Self {
-        Self { kin: Descendants::new(), phase: Phase::Nothing, job: None }
+        Self { descendants: Descendants::new(), phase: Phase::Nothing, job: None }
     }
 
-    /// Proven: `waitpid` has said that there is no child, and none was started since.
+    /// Returns whether the tree is proven empty: `waitpid` found no child, and no job started since.
     pub fn is_empty(&self) -> bool {
         self.phase == Phase::Nothing
     }
 
+    /// Records that a job started with the main process `main`.
     pub fn began(&mut self, id: u64, main: i32) {
         self.job = Some(Job { id, main: Some(main), cpu: Duration::ZERO, killed: 0, owed: false });
         self.phase = Phase::Living;
     }
 
-    /// To the group while the main process holds its pid, else to each that is left.
+    /// Sends signals to the process group while the main process is unreaped, then to each remaining descendant.
     pub fn signal(&self, signals: &[Signal]) {
         match self.job.as_ref().and_then(|job| job.main).and_then(Pid::from_raw) {
             Some(group) => {
@@ -81,60 +80,62 @@ impl Tree {
                 }
             }
             None if self.is_empty() => {}
-            None => self.kin.signal_all(signals),
+            None => self.descendants.signal_all(signals),
         }
     }
 
+    /// Sends SIGTERM to all descendants and kills them after `grace`.
     pub fn sweep(&mut self, now: Instant, grace: Duration) {
-        self.owe();
+        self.expect_report();
         match self.phase {
             Phase::Nothing | Phase::Killing { .. } => {}
             Phase::Living => {
-                self.kin.signal_all(&[Signal::TERM, Signal::CONT]);
-                self.phase = Phase::Asked { until: now + grace };
+                self.descendants.signal_all(&[Signal::TERM, Signal::CONT]);
+                self.phase = Phase::Terminating { until: now + grace };
             }
-            // The shorter grace holds, and nobody is told twice.
-            Phase::Asked { until } => self.phase = Phase::Asked { until: until.min(now + grace) },
+            // The shorter grace period applies, and SIGTERM is sent only once.
+            Phase::Terminating { until } => self.phase = Phase::Terminating { until: until.min(now + grace) },
         }
     }
 
+    /// Kills all descendants.
     pub fn kill(&mut self, now: Instant) {
-        self.owe();
+        self.expect_report();
         match self.phase {
             Phase::Nothing | Phase::Killing { .. } => {}
-            Phase::Living | Phase::Asked { .. } => self.begin_killing(now),
+            Phase::Living | Phase::Terminating { .. } => self.begin_killing(now),
         }
     }
 
-    fn owe(&mut self) {
+    fn expect_report(&mut self) {
         if let Some(job) = &mut self.job {
             job.owed = true;
         }
     }
 
     fn begin_killing(&mut self, now: Instant) {
-        // One pass over the whole tree first: the fewer live, the fewer fork.
-        self.kin.signal_all(&[Signal::KILL]);
-        self.phase = Phase::Killing { since: now, pause: FIRST_PAUSE, said: false };
+        // Kill the whole tree once first: fewer live processes fork less.
+        self.descendants.signal_all(&[Signal::KILL]);
+        self.phase = Phase::Killing { since: now, pause: FIRST_PAUSE, reported: false };
     }
 
-    /// When `advance` must be called again at the latest, if no child ends before.
+    /// Returns the longest time until `advance` must be called again if no child exits first.
     pub fn timeout(&self, now: Instant) -> Option<Duration> {
         match self.phase {
             Phase::Nothing | Phase::Living => None,
-            Phase::Asked { until } => Some(until.saturating_duration_since(now)),
-            Phase::Killing { pause, said: true, .. } => Some(pause),
-            Phase::Killing { since, pause, said: false } => {
+            Phase::Terminating { until } => Some(until.saturating_duration_since(now)),
+            Phase::Killing { pause, reported: true, .. } => Some(pause),
+            Phase::Killing { since, pause, reported: false } => {
                 Some(pause.min((since + KILL_BOUND).saturating_duration_since(now)))
             }
         }
     }
 
-    /// Reaps all that has ended and does what is due.
+    /// Reaps ended processes, performs the due steps and returns the reports.
     pub fn advance(&mut self, now: Instant) -> io::Result<Vec<Report>> {
         let mut reports = Vec::new();
         self.reap(&mut reports)?;
-        if let Phase::Asked { until } = self.phase
+        if let Phase::Terminating { until } = self.phase
             && now >= until
         {
             self.begin_killing(now);
@@ -150,7 +151,7 @@ impl Tree {
         Ok(reports)
     }
 
-    /// Reaps until nothing has ended any more; gives how many there were.
+    /// Reaps all ended children and returns how many there were.
     fn reap(&mut self, reports: &mut Vec<Report>) -> io::Result<u64> {
         if self.is_empty() {
             return Ok(0);
@@ -177,31 +178,31 @@ impl Tree {
         Ok(reaped)
     }
 
-    /// Notes a reaped child; gives it back if it was the main one.
+    /// Records a reaped child. Returns it if it was the main process.
     fn note(&mut self, gone: Gone) -> Option<Gone> {
-        let told = matches!(self.phase, Phase::Asked { .. } | Phase::Killing { .. });
+        let ending = matches!(self.phase, Phase::Terminating { .. } | Phase::Killing { .. });
         let job = self.job.as_mut()?;
         job.cpu += gone.cpu;
         if job.main == Some(gone.pid) {
             job.main = None;
             return Some(gone);
         }
-        job.killed += u64::from(told);
+        job.killed += u64::from(ending);
         None
     }
 
-    /// Kills own children for as long as that brings anything. What forks away becomes our child the
-    /// moment its parent is gone, and a process with SIGKILL pending cannot fork.
+    /// Kills direct children as long as that makes progress. A process that forks away becomes a direct child as soon
+    /// as its parent is gone, and a process with SIGKILL pending cannot fork.
     fn kill_rounds(&mut self, reports: &mut Vec<Report>) -> io::Result<()> {
         let mut before = Vec::new();
         for _ in 0..MAX_ROUNDS {
-            let children = self.kin.signal_children(Signal::KILL);
+            let children = self.descendants.signal_children(Signal::KILL);
             let reaped = self.reap(reports)?;
             if self.is_empty() {
                 return Ok(());
             }
             if reaped == 0 && children == before {
-                self.stand_by(reports);
+                self.pause_killing(reports);
                 return Ok(());
             }
             before = children;
@@ -209,15 +210,15 @@ impl Tree {
         Ok(())
     }
 
-    /// Nothing more can be done until a child ends; says so once when that takes too long.
-    fn stand_by(&mut self, reports: &mut Vec<Report>) {
-        let Phase::Killing { since, pause, said } = &mut self.phase else { return };
+    /// Pauses until a child exits, and reports the tree as unkillable once if that takes too long.
+    fn pause_killing(&mut self, reports: &mut Vec<Report>) {
+        let Phase::Killing { since, pause, reported } = &mut self.phase else { return };
         *pause = (*pause * 2).min(LAST_PAUSE);
-        if since.elapsed() < KILL_BOUND || std::mem::replace(said, true) {
+        if since.elapsed() < KILL_BOUND || std::mem::replace(reported, true) {
             return;
         }
         if let Some(job) = &self.job {
-            let (left, detail) = self.kin.remnants();
+            let (left, detail) = self.descendants.remnants();
             reports.push(Report::Unkillable { job: job.id, left, detail });
         }
     }

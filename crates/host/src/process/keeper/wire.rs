@@ -1,7 +1,7 @@
-//! Orders and reports as bytes: little-endian numbers, length-prefixed strings, one tag byte first.
+//! Encodes orders and reports: one tag byte, then little-endian numbers and length-prefixed strings.
 //!
-//! Both ends are the same binary, so there is no version in it. What cannot be read is [`Garbage`],
-//! which ends the conversation.
+//! Both ends are the same binary, so the format has no version. Unreadable bytes are [`Garbage`] and end the
+//! connection.
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
@@ -15,9 +15,9 @@ use rustix::process::Signal;
 use super::order::{EnvChange, Order, Remnant, Report, StartOrder};
 use crate::sys::HowEnded;
 
-/// Bytes that are no order and no report.
+/// Bytes that are neither an order nor a report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("garbage on the keeper's control socket")]
+#[error("invalid bytes on the control socket of the keeper")]
 pub struct Garbage;
 
 #[derive(Debug, Default)]
@@ -40,7 +40,7 @@ impl Writer {
         self.0.extend_from_slice(value);
         self
     }
-    /// Milliseconds would lose the CPU time of most short commands.
+    /// Writes microseconds: most short commands use less than a millisecond of CPU time.
     fn span(self, value: Duration) -> Self {
         self.number(u64::try_from(value.as_micros()).unwrap_or(u64::MAX))
     }
@@ -64,8 +64,8 @@ impl<'a> Reader<'a> {
         let bytes = self.take(8)?.try_into().map_err(|_| Garbage)?;
         Ok(u64::from_le_bytes(bytes))
     }
-    /// Of things that take a byte at least: a greater count than bytes left is garbage, so nothing
-    /// is ever allocated on the word of a broken peer.
+    /// Reads the count of a list. Each item takes at least one byte, so a count above the remaining bytes is garbage.
+    /// A broken peer cannot cause a large allocation.
     fn count(&mut self) -> Result<usize, Garbage> {
         let count = usize::try_from(self.number()?).map_err(|_| Garbage)?;
         if count <= self.0.len() { Ok(count) } else { Err(Garbage) }
@@ -103,12 +103,12 @@ const KILL: u8 = 5;
 const SWEEP: u8 = 6;
 const PASS: u8 = 7;
 
-/// The body of a `Hold`; its descriptor travels beside it.
+/// Returns the body of a `Hold` order. Its descriptor is attached separately.
 pub fn hold_body() -> Vec<u8> {
     vec![HOLD]
 }
 
-/// An order's body and the descriptors that travel beside it.
+/// Returns the body of an order and the descriptors to attach to it.
 pub fn encode_order(order: Order) -> (Vec<u8>, Vec<OwnedFd>) {
     match order {
         Order::Hold(fd) => (hold_body(), vec![fd]),
@@ -136,7 +136,7 @@ fn encode_start(start: &StartOrder) -> Vec<u8> {
     out.bytes(start.cwd.as_os_str().as_bytes()).0
 }
 
-/// Reads an order; its descriptors are taken from the front of `fds`.
+/// Decodes an order. Takes its descriptors from the front of `fds`.
 pub fn decode_order(body: &[u8], fds: &mut VecDeque<OwnedFd>) -> Result<Order, Garbage> {
     let mut input = Reader(body);
     let order = match input.byte()? {
@@ -177,8 +177,9 @@ const STARTED: u8 = 2;
 const REFUSED: u8 = 3;
 const EXITED: u8 = 4;
 const EMPTY: u8 = 5;
-const STANDS: u8 = 6;
+const UNKILLABLE: u8 = 6;
 
+/// Returns the body of a report.
 pub fn encode_report(report: &Report) -> Vec<u8> {
     let out = Writer::default();
     match report {
@@ -196,7 +197,7 @@ pub fn encode_report(report: &Report) -> Vec<u8> {
         }
         Report::Empty { job, killed } => out.byte(EMPTY).number(*job).number(*killed),
         Report::Unkillable { job, left, detail } => {
-            let out = out.byte(STANDS).number(*job).number(*left).count(detail.len());
+            let out = out.byte(UNKILLABLE).number(*job).number(*left).count(detail.len());
             detail.iter().fold(out, |out, remnant| {
                 let state = u64::from(u32::from(remnant.state));
                 out.number(u64::from(remnant.pid)).bytes(remnant.comm.as_bytes()).number(state)
@@ -206,6 +207,7 @@ pub fn encode_report(report: &Report) -> Vec<u8> {
     .0
 }
 
+/// Decodes a report.
 pub fn decode_report(body: &[u8]) -> Result<Report, Garbage> {
     let mut input = Reader(body);
     let report = match input.byte()? {
@@ -214,7 +216,7 @@ pub fn decode_report(body: &[u8]) -> Result<Report, Garbage> {
         REFUSED => Report::Refused { job: input.number()?, errno: input.signed()?, message: input.text()? },
         EXITED => decode_exited(&mut input)?,
         EMPTY => Report::Empty { job: input.number()?, killed: input.number()? },
-        STANDS => {
+        UNKILLABLE => {
             let (job, left) = (input.number()?, input.number()?);
             Report::Unkillable { job, left, detail: input.list(decode_remnant)? }
         }
@@ -258,14 +260,14 @@ mod tests {
     }
 
     #[test]
-    fn report_is_read_as_it_was_written() {
+    fn a_report_survives_encoding_and_decoding() {
         for report in reports() {
             assert_eq!(decode_report(&encode_report(&report)), Ok(report));
         }
     }
 
     #[test]
-    fn report_that_is_cut_or_has_more_behind_it_is_garbage() {
+    fn a_truncated_or_too_long_report_is_garbage() {
         for report in reports() {
             let whole = encode_report(&report);
             for length in 0..whole.len() {
@@ -276,8 +278,8 @@ mod tests {
     }
 
     #[test]
-    fn order_that_is_cut_or_lacks_its_descriptors_is_garbage() {
-        let null = || OwnedFd::from(std::fs::File::open("/dev/null").expect("it is there"));
+    fn an_order_that_is_truncated_or_lacks_descriptors_is_garbage() {
+        let null = || OwnedFd::from(std::fs::File::open("/dev/null").expect("/dev/null exists"));
         let start = StartOrder {
             job: 1,
             argv: vec![b"a".to_vec(), Vec::new()],
@@ -298,7 +300,7 @@ mod tests {
     #[test]
     fn count_beyond_the_bytes_is_garbage_and_allocates_nothing() {
         let body = Writer::default().byte(START).number(1).number(u64::MAX).0;
-        let null = || OwnedFd::from(std::fs::File::open("/dev/null").expect("it is there"));
+        let null = || OwnedFd::from(std::fs::File::open("/dev/null").expect("/dev/null exists"));
         assert!(decode_order(&body, &mut VecDeque::from([null(), null(), null()])).is_err());
     }
 }

@@ -1,28 +1,33 @@
-//! A command's output for the prompt: the beginning and the end, the cut marked.
+//! Captures the output of a command for the prompt: the beginning and the end, with the cut marked.
 
-/// How much of each stream is kept: half from the beginning, half from the end.
+/// The most bytes kept per stream: half from the beginning, half from the end.
 pub const COMMAND_CAP: usize = 256 * 1024;
 
-/// Both streams of a command.
+/// The captured output of a command.
 pub struct Capture {
+    /// The captured stdout.
     pub stdout: HeadTail,
+    /// The captured stderr.
     pub stderr: HeadTail,
 }
 
 impl Capture {
+    /// Creates a capture that keeps `cap` bytes per stream.
     pub fn new(cap: usize) -> Capture {
         Capture { stdout: HeadTail::new(cap), stderr: HeadTail::new(cap) }
     }
 
+    /// Returns the number of bytes received.
     pub fn seen(&self) -> u64 {
         self.stdout.seen + self.stderr.seen
     }
 
+    /// Returns the number of bytes left out.
     pub fn cut(&self) -> u64 {
         self.stdout.cut() + self.stderr.cut()
     }
 
-    /// stdout, then stderr, a newline between them if there is none.
+    /// Returns stdout, then stderr on a new line.
     pub fn text(&self) -> String {
         let mut text = self.stdout.text();
         let err = self.stderr.text();
@@ -38,8 +43,9 @@ impl Capture {
 pub struct HeadTail {
     half: usize,
     head: Vec<u8>,
-    /// The last bytes; up to twice what is needed, so that it is cut seldom.
+    /// The last bytes. Holds up to twice the needed amount, so that trimming is rare.
     tail: Vec<u8>,
+    /// The number of bytes received.
     pub seen: u64,
 }
 
@@ -48,6 +54,7 @@ impl HeadTail {
         HeadTail { half: cap / 2, head: Vec::new(), tail: Vec::new(), seen: 0 }
     }
 
+    /// Appends bytes of the stream.
     pub fn push(&mut self, mut bytes: &[u8]) {
         self.seen += bytes.len() as u64;
         let room = self.half - self.head.len();
@@ -65,6 +72,7 @@ impl HeadTail {
         &self.tail[self.tail.len().saturating_sub(self.half)..]
     }
 
+    /// Returns the number of bytes left out between the beginning and the end.
     pub fn cut(&self) -> u64 {
         self.seen - (self.head.len() + self.last().len()) as u64
     }
@@ -72,7 +80,7 @@ impl HeadTail {
     fn text(&self) -> String {
         let (head, tail) = (String::from_utf8_lossy(&self.head), String::from_utf8_lossy(self.last()));
         match self.cut() {
-            // A character may lie across the border; joined first, it stays whole.
+            // A character may span both halves. Join them before decoding.
             0 => String::from_utf8_lossy(&[&self.head[..], self.last()].concat()).into_owned(),
             cut => format!("{head}\n[… {cut} bytes cut by dogwatch …]\n{tail}"),
         }
@@ -104,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn a_character_across_the_border_stays_whole() {
+    fn a_character_that_spans_both_halves_is_preserved() {
         assert_eq!(kept(8, &["aaaé".as_bytes(), b"bb"]).0, "aaaébb");
     }
 

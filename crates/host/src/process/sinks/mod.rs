@@ -1,4 +1,4 @@
-//! Where a job's output goes, on the pump's thread: raw bytes first, meaning second.
+//! The receivers of job output, which run on the pump's thread. They store raw bytes first and interpret them second.
 
 mod capture;
 mod raw;
@@ -14,8 +14,11 @@ use crate::process::pump;
 
 /// The sink of any kind of job.
 pub enum JobSink {
+    /// Captures output for the prompt.
     Command(Capture),
+    /// Keeps the end of the output.
     Check(Tails),
+    /// Stores and interprets the output of an agent.
     Session(Box<SessionSink>),
 }
 

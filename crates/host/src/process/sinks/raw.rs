@@ -1,29 +1,33 @@
-//! A file with every byte an agent printed, up to a cap. It is made when the first byte comes.
+//! Stores every byte of one output stream in a file, up to a cap. The first byte creates the file.
 
 use crate::store::safe_file;
 use std::fs::File;
 use std::io::{self, Write};
 use std::path::PathBuf;
 
-/// How much of one stream of one iteration is kept.
+/// The most bytes stored per stream of one iteration.
 pub const RAW_CAP: u64 = 64 * 1024 * 1024;
 
+/// The file of one stream.
 pub struct RawFile {
     path: PathBuf,
     cap: u64,
     file: Option<File>,
-    /// All bytes seen, and how many of them are not in the file.
+    /// The number of bytes received.
     pub seen: u64,
+    /// The number of received bytes that are not in the file.
     pub cut: u64,
-    /// Why bytes are missing, if not because of the cap.
+    /// The first write error, if any.
     pub error: Option<io::Error>,
 }
 
 impl RawFile {
+    /// Prepares a file at `path` without creating it.
     pub fn new(path: PathBuf, cap: u64) -> RawFile {
         RawFile { path, cap, file: None, seen: 0, cut: 0, error: None }
     }
 
+    /// Appends bytes. An error is recorded in `error`, not returned.
     pub fn write(&mut self, bytes: &[u8]) {
         let room = self.cap.saturating_sub(self.seen);
         let keep = usize::try_from(room).unwrap_or(usize::MAX).min(bytes.len());
@@ -35,7 +39,7 @@ impl RawFile {
                 Ok(written) => rest = &rest[written..],
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => {
-                    // The agent must not wait for our disk: what cannot be written is counted and let go.
+                    // Do not make the agent wait for the disk: count the bytes and drop them.
                     self.cut += rest.len() as u64;
                     self.error.get_or_insert(error);
                     return;

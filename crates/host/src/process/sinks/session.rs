@@ -1,4 +1,5 @@
-//! An agent's output: raw bytes to the iteration's files, lines to the reader, progress to the driver.
+//! Processes the output of an agent: stores the raw bytes, passes lines to the reader, and reports progress to the
+//! driver.
 
 use super::RawFile;
 use crate::clock;
@@ -22,23 +23,24 @@ use std::mem::take;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// How much of the last line of stderr is kept.
+/// The most bytes kept of the last line of stderr.
 const MAX_LAST_LINE: usize = 500;
 
-/// Whole calls of one piece of output that are passed on, enough to see a cycle of the longest period. In a flood of
-/// more the rest is progress and no more, so that a flood costs neither memory nor the record.
+/// The most complete tool calls reported per chunk of output, enough to detect a cycle of the longest period. In a
+/// flood, further calls count only as progress, so that they cost neither memory nor space in the record.
 const MAX_WHOLE_CALLS: usize = 64;
 
-/// Words about the agent's condition in one piece of output; more would tell nothing new.
-const MAX_STRAINS: usize = 16;
+/// The most health issues reported per chunk of output.
+const MAX_ISSUES: usize = 16;
 
+/// The sink of an agent session.
 pub struct SessionSink {
     out: RawFile,
     err: RawFile,
     out_lines: Splitter,
     err_lines: Splitter,
-    meaning: Meaning,
-    news: News,
+    interpreter: Interpreter,
+    outbox: Outbox,
     name: ReaderName,
     subagents: Subagents,
 }
@@ -49,7 +51,7 @@ enum Stream {
     Stderr,
 }
 
-/// Where the agent's CLI writes what its subagents do: followed once the stream has told the session's id.
+/// The log in which the agent's CLI records its subagents. It is followed once the output contains the session id.
 enum Subagents {
     Nowhere,
     Unknown(SubagentLog),
@@ -57,48 +59,48 @@ enum Subagents {
 }
 
 impl Subagents {
-    fn follow(&mut self, session: &str, news: &News) {
+    fn follow(&mut self, session: &str, outbox: &Outbox) {
         if !matches!(self, Subagents::Unknown(_)) {
             return;
         }
-        if let Subagents::Unknown(trail) = std::mem::replace(self, Subagents::Nowhere) {
-            let (job, inbox, files) = (news.job, news.inbox.clone(), Arc::clone(&news.files));
-            let tell = move |count| {
+        if let Subagents::Unknown(log) = std::mem::replace(self, Subagents::Nowhere) {
+            let (job, inbox, files) = (outbox.job, outbox.inbox.clone(), Arc::clone(&outbox.files));
+            let report = move |count| {
                 let records = lock(&files).saw(clock::awake(), count, 0);
                 for seen in records {
                     inbox.post(Mail::FromSession { job, input: Input::Observed { job, seen } });
                 }
             };
-            *self = Following::start(trail, session, tell).map_or(Subagents::Nowhere, Subagents::Followed);
+            *self = Following::start(log, session, report).map_or(Subagents::Nowhere, Subagents::Followed);
         }
     }
 }
 
-/// What the output means so far.
-struct Meaning {
+/// The interpretation of the output so far.
+struct Interpreter {
     reader: Reader,
     structured: bool,
     signs: Vec<Sign>,
     feed: Feed,
-    /// Facts and observations that were not posted yet, in the order of the lines.
+    /// Facts and observations to post, in the order of the lines.
     facts: Vec<Fact>,
-    /// What ails the agent, with the number of facts that come before it.
-    strains: Vec<(usize, HealthIssue)>,
+    /// Health issues, each with the number of facts that precede it.
+    issues: Vec<(usize, HealthIssue)>,
     used: bool,
     result: bool,
     last_error_line: Vec<u8>,
 }
 
-impl Meaning {
+impl Interpreter {
     fn take_signs(&mut self, at: Awake, stream: Stream) {
         for sign in &self.signs {
             self.used |= matches!(sign, Sign::Usage { .. });
             self.result |= matches!(sign, Sign::Result(_));
-            if let Some(strain) = sign.strain().filter(|_| self.strains.len() < MAX_STRAINS) {
+            if let Some(strain) = sign.strain().filter(|_| self.issues.len() < MAX_ISSUES) {
                 self.feed.flush(at, &mut self.facts);
-                // One of a hundred retries in a chunk is enough.
+                // Report repeated retries in one chunk only once.
                 let place = (self.facts.len(), strain);
-                self.strains.extend((self.strains.last() != Some(&place)).then_some(place));
+                self.issues.extend((self.issues.last() != Some(&place)).then_some(place));
             }
         }
         match stream {
@@ -108,8 +110,8 @@ impl Meaning {
         }
     }
 
-    /// In a flood, calls that began and ended within it are counted as progress beyond the first few. The last ok one
-    /// stays: a new result of it clears what the first ones left.
+    /// Replaces calls beyond the first few that began and ended within one flood by a progress count. Keeps the last
+    /// successful one: a new result of it clears the state that the first calls left.
     fn thin_out(&mut self, at: Awake) {
         if self.facts.len() <= 2 * MAX_WHOLE_CALLS {
             return;
@@ -136,11 +138,11 @@ impl Meaning {
         let progress = self.facts.iter().filter(|fact| is_beyond(fact) && !fact.is_heartbeat()).count();
         let mut kept: Vec<Fact> = Vec::new();
         for (place, fact) in take(&mut self.facts).into_iter().enumerate() {
-            let here = self.strains.iter_mut().filter(|(before, _)| *before == place);
+            let here = self.issues.iter_mut().filter(|(before, _)| *before == place);
             here.for_each(|(before, _)| *before = kept.len());
             match (&fact, kept.last_mut()) {
                 _ if is_beyond(&fact) => {}
-                // What stood between two records of one moment is gone, so they become one.
+                // The facts between two observations of one moment are gone, so merge the observations.
                 (Fact::Observed(seen), Some(Fact::Observed(last)))
                     if (seen.channel, seen.first_ms) == (last.channel, last.last_ms) =>
                 {
@@ -151,7 +153,7 @@ impl Meaning {
                 _ => kept.push(fact),
             }
         }
-        self.strains.iter_mut().for_each(|(before, _)| *before = (*before).min(kept.len()));
+        self.issues.iter_mut().for_each(|(before, _)| *before = (*before).min(kept.len()));
         self.facts = kept;
         self.feed.calls(at, progress as u64, &mut self.facts);
     }
@@ -164,20 +166,20 @@ impl Meaning {
     }
 }
 
-/// What the driver hears of the session.
-struct News {
+/// Posts the inputs of the session to the driver.
+struct Outbox {
     job: Job,
     inbox: Inbox,
-    /// What subagents did, as files of the CLI show.
+    /// Activity of subagents, as seen in the files of the CLI.
     files: Arc<Mutex<Coalescer>>,
 }
 
 fn lock(files: &Mutex<Coalescer>) -> MutexGuard<'_, Coalescer> {
-    // Who panicked with it has told; what it holds is still right.
+    // Ignore poisoning: the panic was already reported and the data is still valid.
     files.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl News {
+impl Outbox {
     fn post(&self, input: Input) {
         self.inbox.post(Mail::FromSession { job: self.job, input });
     }
@@ -189,15 +191,16 @@ impl News {
     }
 
     /// Posts everything in the order of the lines.
-    fn tell(&mut self, meaning: &mut Meaning, at: Awake) {
-        meaning.thin_out(at);
-        if meaning.facts.iter().any(|fact| !matches!(fact, Fact::Observed(_))) || !meaning.strains.is_empty()
+    fn post_all(&mut self, interpreter: &mut Interpreter, at: Awake) {
+        interpreter.thin_out(at);
+        if interpreter.facts.iter().any(|fact| !matches!(fact, Fact::Observed(_)))
+            || !interpreter.issues.is_empty()
         {
             self.flush_files(at);
         }
-        let mut strains = meaning.strains.drain(..).peekable();
-        for (n, fact) in meaning.facts.drain(..).enumerate() {
-            while let Some((_, strain)) = strains.next_if(|(before, _)| *before <= n) {
+        let mut issues = interpreter.issues.drain(..).peekable();
+        for (n, fact) in interpreter.facts.drain(..).enumerate() {
+            while let Some((_, strain)) = issues.next_if(|(before, _)| *before <= n) {
                 self.post(Input::Strained { job: self.job, strain });
             }
             self.post(match fact {
@@ -205,15 +208,15 @@ impl News {
                 fact => Input::Noted { job: self.job, fact },
             });
         }
-        for (_, strain) in strains {
+        for (_, strain) in issues {
             self.post(Input::Strained { job: self.job, strain });
         }
-        let tally = &meaning.feed.tally;
-        if take(&mut meaning.used) {
+        let tally = &interpreter.feed.tally;
+        if take(&mut interpreter.used) {
             let usage = Usage { tokens: tally.tokens, cost_usd: tally.cost_usd };
             self.post(Input::Used { job: self.job, usage });
         }
-        if take(&mut meaning.result) && tally.background == 0 {
+        if take(&mut interpreter.result) && tally.background == 0 {
             self.post(Input::ResultSeen { job: self.job });
         }
     }
@@ -225,104 +228,112 @@ impl News {
 }
 
 impl SessionSink {
+    /// Creates the sink of a session that stores raw output in `dir`.
     pub fn new(job: Job, name: ReaderName, dir: &Path, cap: u64, inbox: Inbox) -> SessionSink {
         SessionSink {
             out: RawFile::new(dir.join("stdout"), cap),
             err: RawFile::new(dir.join("stderr"), cap),
             out_lines: Splitter::new(),
             err_lines: Splitter::new(),
-            meaning: Meaning {
+            interpreter: Interpreter {
                 reader: Reader::for_name(name),
                 structured: name.is_structured(),
                 signs: Vec::new(),
                 feed: Feed::new(name.is_structured()),
                 facts: Vec::new(),
-                strains: Vec::new(),
+                issues: Vec::new(),
                 used: false,
                 result: false,
                 last_error_line: Vec::new(),
             },
-            news: News { job, inbox, files: Arc::new(Mutex::new(Coalescer::new(Channel::Subagent))) },
+            outbox: Outbox { job, inbox, files: Arc::new(Mutex::new(Coalescer::new(Channel::Subagent))) },
             name,
             subagents: Subagents::Nowhere,
         }
     }
 
-    /// What the agent's CLI writes about its subagents counts too; this is the way to it.
-    pub fn following(mut self, trail: Option<SubagentLog>) -> SessionSink {
-        self.subagents = trail.map_or(Subagents::Nowhere, Subagents::Unknown);
+    /// Also follows the subagent log of the agent's CLI.
+    pub fn following(mut self, log: Option<SubagentLog>) -> SessionSink {
+        self.subagents = log.map_or(Subagents::Nowhere, Subagents::Unknown);
         self
     }
 
-    /// The agent goes on with a session of its own for which this was charged before.
+    /// Marks the session as a resumed one that was already charged with this usage.
     pub fn going_on(&mut self, charged: Usage) {
-        self.meaning.reader.going_on(charged);
+        self.interpreter.reader.going_on(charged);
     }
 
+    /// Receives bytes of stdout.
     pub fn stdout(&mut self, bytes: &[u8]) {
         self.out.write(bytes);
-        let (meaning, now) = (&mut self.meaning, clock::awake());
-        meaning.reader.begin_chunk();
-        if meaning.structured {
-            // An agent has begun to speak before its first line is whole.
-            meaning.feed.take(now, Happened::Stdout { bytes: bytes.len() as u64 }, &mut meaning.facts);
+        let (interpreter, now) = (&mut self.interpreter, clock::awake());
+        interpreter.reader.begin_chunk();
+        if interpreter.structured {
+            // The first bytes count as activity, even before the first line is complete.
+            interpreter.feed.take(
+                now,
+                Happened::Stdout { bytes: bytes.len() as u64 },
+                &mut interpreter.facts,
+            );
         }
         self.out_lines.feed(bytes, |line| {
-            meaning.reader.read_line(line, &mut meaning.signs);
-            meaning.take_signs(now, Stream::Stdout);
+            interpreter.reader.read_line(line, &mut interpreter.signs);
+            interpreter.take_signs(now, Stream::Stdout);
         });
-        if let Some(session) = &meaning.feed.tally.session_id {
-            self.subagents.follow(session, &self.news);
+        if let Some(session) = &interpreter.feed.tally.session_id {
+            self.subagents.follow(session, &self.outbox);
         }
-        self.news.tell(meaning, now);
+        self.outbox.post_all(interpreter, now);
     }
 
+    /// Receives bytes of stderr.
     pub fn stderr(&mut self, bytes: &[u8]) {
         self.err.write(bytes);
-        let (meaning, now) = (&mut self.meaning, clock::awake());
-        meaning.reader.begin_chunk();
+        let (interpreter, now) = (&mut self.interpreter, clock::awake());
+        interpreter.reader.begin_chunk();
         self.err_lines.feed(bytes, |line| {
-            meaning.reader.read_stderr(line.bytes, &mut meaning.signs);
-            meaning.take_signs(now, Stream::Stderr);
-            meaning.keep_error_line(line.bytes);
+            interpreter.reader.read_stderr(line.bytes, &mut interpreter.signs);
+            interpreter.take_signs(now, Stream::Stderr);
+            interpreter.keep_error_line(line.bytes);
         });
-        self.news.tell(meaning, now);
+        self.outbox.post_all(interpreter, now);
     }
 
-    /// Hands over what still waits before the session is judged.
+    /// Posts all pending observations, so that the session is judged on current data.
     pub fn report_progress(&mut self) {
         if let Subagents::Followed(following) = &self.subagents {
             following.look();
         }
         let now = clock::awake();
-        self.meaning.feed.flush(now, &mut self.meaning.facts);
-        self.news.tell(&mut self.meaning, now);
-        self.news.flush_files(now);
+        self.interpreter.feed.flush(now, &mut self.interpreter.facts);
+        self.outbox.post_all(&mut self.interpreter, now);
+        self.outbox.flush_files(now);
     }
 
-    /// The process tree is empty and the pipes are drained: what came of it.
+    /// Returns the report of the session and the first write error. Call it once the process tree is empty and the
+    /// pipes are drained.
     pub fn finish(
         mut self,
         prompt: &str,
         exit: Option<Exit>,
         stragglers: u64,
     ) -> (JobReport, Option<std::io::Error>) {
-        let meaning = &mut self.meaning;
-        self.out_lines.finish(|line| meaning.reader.read_line(line, &mut meaning.signs));
+        let interpreter = &mut self.interpreter;
+        self.out_lines.finish(|line| interpreter.reader.read_line(line, &mut interpreter.signs));
         self.err_lines.finish(|line| {
-            meaning.reader.read_stderr(line.bytes, &mut meaning.signs);
-            meaning.keep_error_line(line.bytes);
+            interpreter.reader.read_stderr(line.bytes, &mut interpreter.signs);
+            interpreter.keep_error_line(line.bytes);
         });
-        meaning.reader.finish(&mut meaning.signs);
-        let tally = &mut meaning.feed.tally;
-        meaning.signs.drain(..).for_each(|sign| tally.add(&sign));
+        interpreter.reader.finish(&mut interpreter.signs);
+        let tally = &mut interpreter.feed.tally;
+        interpreter.signs.drain(..).for_each(|sign| tally.add(&sign));
         let code = exit.and_then(Exit::code);
         let from_exit = code.and_then(|code| from_exit(self.name, code, tally));
         from_exit.into_iter().for_each(|sign| tally.add(&sign));
         let tally = take(tally);
         let marker =
             tally.result.as_ref().and_then(|r| last_marker(&r.text, self.name.is_structured(), prompt));
-        let last_line = match self.meaning.last_error_line.as_slice() {
+        let last_line = match self.interpreter.last_error_line.as_slice() {
             b"" => tally
                 .result
                 .as_ref()
@@ -347,7 +358,7 @@ impl SessionSink {
     }
 }
 
-/// When a limit ends, by the machine's own zone where none is named.
+/// Returns when a rate limit ends. Uses the time zone of the machine if the agent named none.
 fn resolve(resets_at: &ResetsAt) -> Option<Wall> {
     resets_at.resolve(clock::now().wall, |zone, at| {
         let zone = match zone {

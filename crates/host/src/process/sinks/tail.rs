@@ -1,31 +1,34 @@
-//! The end of a check's output: what is told to the agent, and to whoever reads the record.
+//! Keeps the end of a check's output for the agent's next prompt and for the record.
 
 use dogwatch_core::run::job::Tail;
 
 /// The last bytes of both streams of a check.
 #[derive(Default)]
 pub struct Tails {
+    /// The end of stdout.
     pub stdout: LastBytes,
+    /// The end of stderr.
     pub stderr: LastBytes,
 }
 
 impl Tails {
+    /// Returns the number of bytes received.
     pub fn seen(&self) -> u64 {
         self.stdout.seen + self.stderr.seen
     }
 
-    /// stderr, then stdout, and of that the end: whole characters, never more than the limit.
+    /// Returns the end of stderr followed by stdout: whole characters within the limit.
     pub fn tail(&self) -> Tail {
         let both = [self.stderr.bytes(), self.stdout.bytes()].concat();
         let mut kept = &both[both.len().saturating_sub(Tail::MAX_BYTES)..];
         let mut truncated = self.seen() > kept.len() as u64;
         if truncated {
-            // The rest of a character whose beginning was cut.
+            // Drop the rest of a character whose beginning was cut.
             let rest = kept.iter().take(3).take_while(|byte| (**byte & 0xC0) == 0x80).count();
             kept = &kept[rest..];
         }
         let text = String::from_utf8_lossy(kept);
-        // Bytes that are no text became longer.
+        // Invalid bytes became longer replacement characters.
         let from = text.ceil_char_boundary(text.len().saturating_sub(Tail::MAX_BYTES));
         truncated |= from > 0;
         Tail { text: text[from..].to_owned(), truncated }
@@ -35,12 +38,14 @@ impl Tails {
 /// The last bytes of a stream.
 #[derive(Default)]
 pub struct LastBytes {
-    /// Up to twice what is needed, so that it is cut seldom.
+    /// Holds up to twice the needed amount, so that trimming is rare.
     held: Vec<u8>,
+    /// The number of bytes received.
     pub seen: u64,
 }
 
 impl LastBytes {
+    /// Appends bytes of the stream.
     pub fn push(&mut self, bytes: &[u8]) {
         self.seen += bytes.len() as u64;
         let bytes = &bytes[bytes.len().saturating_sub(Tail::MAX_BYTES)..];
@@ -64,7 +69,7 @@ mod tests {
 
     fn tail(stderr: &[u8], stdout: &[u8]) -> Tail {
         let mut tails = Tails::default();
-        // In odd pieces, as pipes give them.
+        // Push odd-sized chunks, as pipes deliver them.
         stdout.chunks(1000).for_each(|piece| tails.stdout.push(piece));
         stderr.chunks(7).for_each(|piece| tails.stderr.push(piece));
         tails.tail()
@@ -89,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn a_character_at_the_cut_goes_as_a_whole() {
+    fn a_character_at_the_cut_is_dropped_as_a_whole() {
         let got = tail(b"", "é".repeat(MAX).as_bytes());
         assert_eq!(got.text, "é".repeat(MAX / 2));
         let odd = tail(b"", format!("x{}", "€".repeat(MAX)).as_bytes());
@@ -97,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_are_no_text_do_not_make_it_longer() {
+    fn invalid_bytes_do_not_exceed_the_limit() {
         let got = tail(b"", &vec![0xff; MAX]);
         assert!(got.text.len() <= MAX && got.truncated);
         assert!(got.text.chars().all(|c| c == '\u{fffd}'));

@@ -1,9 +1,9 @@
-//! The journal: `events.jsonl`, append-only, one writer, the truth about a run.
+//! The journal: `events.jsonl`, the append-only record of a run with a single writer.
 //!
-//! Each line carries the hash of the line before it, so a line that was changed or taken out shows. The
-//! writer keeps what could not be written (a full disk) in memory and tries again; a line is never
-//! half-written for good: the file is cut back to its last whole line first. Before each write it compares the file
-//! with what it has written, so that a file that was removed, replaced, cut or added to is noticed at once.
+//! Each line contains the hash of the previous line, so a changed or removed line is detected. If a write fails (a
+//! full disk), the writer keeps the lines in memory and retries. It never leaves half a line: it truncates the file
+//! to its last complete line first. Before each write it compares the file with what it has written, to detect at
+//! once that the file was removed, replaced, truncated or appended to.
 
 mod read;
 
@@ -17,53 +17,56 @@ use std::io::{self, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// The file's name within a run's directory.
+/// The name of the journal in the directory of a run.
 pub const FILE: &str = "events.jsonl";
-/// What may wait in memory for a disk that is full.
+/// The most bytes kept in memory while the disk is full.
 pub const MAX_PENDING: usize = 32 * 1024 * 1024;
-/// Hexadecimal digits of the chained hash: 128 bits.
+/// The length of the chained hash in hexadecimal digits: 128 bits.
 const CHAIN_DIGITS: usize = 32;
-/// What the first line is chained to.
+/// The hash that the first line is chained to.
 const GENESIS: &str = "00000000000000000000000000000000";
-/// How often the state of the file is asked for in a row before an error counts.
+/// The most attempts to stat the file before an error counts.
 const STAT_TRIES: usize = 3;
 
-/// Why the journal did not take what was to be written.
+/// Why the journal could not be written.
 #[derive(Debug, thiserror::Error)]
 pub enum Fault {
-    /// The file was removed or replaced. The open one still takes lines, but nobody finds them.
+    /// The file was removed or replaced. The open file still accepts lines, but readers cannot find it.
     #[error("{0}")]
     Moved(String),
-    /// Another program cut the file or added to it: what we wrote next would not follow from it.
+    /// Another program truncated the file or appended to it, so the next line would not follow.
     #[error("{0}")]
     Changed(String),
-    /// The state of the file cannot be told, maybe only now.
-    #[error("its state cannot be read: {0}")]
+    /// The state of the file cannot be read, maybe only temporarily.
+    #[error("cannot read its state: {0}")]
     Unknown(io::Error),
+    /// The write failed.
     #[error(transparent)]
     Io(#[from] io::Error),
 }
 
+/// The writer of a journal.
 pub struct Journal {
     file: File,
     path: PathBuf,
-    /// Length of the file up to its last whole line.
+    /// The length of the file up to its last complete line.
     good_len: u64,
     prev: String,
     pending: Vec<u8>,
-    /// Something that must not be lost was written since the last sync.
+    /// Whether a durable event was written since the last sync.
     unsynced: bool,
-    /// Half a line may stand after `good_len`: it could not be cut off.
+    /// Whether half a line may follow `good_len`, because truncating failed.
     torn: bool,
-    /// Lines go on into a file that was removed or replaced.
+    /// Whether to keep writing to a file that was removed or replaced.
     moved: bool,
 }
 
 impl Journal {
+    /// Creates the journal of a new run.
     pub fn create(dir: &Path) -> io::Result<Journal> {
         let path = dir.join(FILE);
         let file = safe_file::create_new(&path, safe_file::PLAIN)?;
-        // The name must survive a power cut as well as the lines.
+        // The directory entry must survive a power failure as well.
         File::open(dir)?.sync_all()?;
         Ok(Journal::at(path, file, 0, GENESIS.to_owned()))
     }
@@ -81,38 +84,38 @@ impl Journal {
         }
     }
 
-    /// Goes on with a journal that was read and, if it was torn, repaired.
+    /// Reopens a journal that was loaded and, if it was torn, repaired.
     pub fn reopen(dir: &Path, loaded: &Loaded) -> io::Result<Journal> {
         let path = dir.join(FILE);
         let file = safe_file::append_existing(&path)?;
         Ok(Journal::at(path, file, loaded.whole, loaded.last_hash.clone()))
     }
 
-    /// Takes an event in; `flush` writes it.
+    /// Queues an event; `flush` writes it.
     pub fn append(&mut self, recorded: &Recorded) -> io::Result<()> {
         let line = chained(recorded, &self.prev)?;
         if self.pending.len() + line.len() > MAX_PENDING {
-            return Err(io::Error::new(io::ErrorKind::StorageFull, "too much waits to be written"));
+            return Err(io::Error::new(io::ErrorKind::StorageFull, "too many unwritten events"));
         }
         self.prev = chain_hash(line.trim_end().as_bytes());
         self.pending.extend_from_slice(line.as_bytes());
-        self.unsynced |= must_last(&recorded.event);
+        self.unsynced |= must_be_durable(&recorded.event);
         Ok(())
     }
 
-    /// Writes what waits. On failure nothing of it is in the file, and all of it still waits.
+    /// Writes the queued lines. On failure, none of them is in the file and all stay queued.
     pub fn flush(&mut self) -> Result<(), Fault> {
         if self.pending.is_empty() {
             return Ok(());
         }
-        self.cut_back()?;
+        self.truncate_torn()?;
         if !self.moved {
             self.verify()?;
         }
         if let Err(error) = self.file.write_all(&self.pending) {
-            // Cutting back needs no space; if even that fails the next flush or the reader does it.
+            // Truncating needs no space. If it fails as well, the next flush or the reader does it.
             self.torn = true;
-            let _ = self.cut_back();
+            let _ = self.truncate_torn();
             return Err(error.into());
         }
         self.good_len += self.pending.len() as u64;
@@ -120,7 +123,7 @@ impl Journal {
         Ok(())
     }
 
-    fn cut_back(&mut self) -> io::Result<()> {
+    fn truncate_torn(&mut self) -> io::Result<()> {
         if self.torn {
             self.file.set_len(self.good_len)?;
             self.torn = false;
@@ -128,7 +131,7 @@ impl Journal {
         Ok(())
     }
 
-    /// Makes intents and endings durable. Cheap when there is nothing new among them.
+    /// Syncs the events that must be durable. Cheap if none is pending.
     pub fn sync(&mut self) -> Result<(), Fault> {
         self.flush()?;
         if self.unsynced {
@@ -138,11 +141,11 @@ impl Journal {
         Ok(())
     }
 
-    /// Compares the file with what was written to it: not removed, not replaced, not cut, not added to.
+    /// Checks that the file was not removed, replaced, truncated or appended to by another program.
     pub fn verify(&self) -> Result<(), Fault> {
         let shown = self.path.display();
-        let open = tried(|| self.file.metadata()).map_err(Fault::Unknown)?;
-        let named = match tried(|| std::fs::symlink_metadata(&self.path)) {
+        let open = retry(|| self.file.metadata()).map_err(Fault::Unknown)?;
+        let named = match retry(|| std::fs::symlink_metadata(&self.path)) {
             Ok(named) => named,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 return Err(Fault::Moved(format!("{shown} is gone")));
@@ -154,7 +157,7 @@ impl Journal {
         }
         if open.len() != self.good_len && !self.torn {
             let (is, was) = (open.len(), self.good_len);
-            let how = if is < was { "cut it" } else { "wrote to it" };
+            let how = if is < was { "truncated it" } else { "wrote to it" };
             return Err(Fault::Changed(format!(
                 "{shown} has {is} bytes instead of {was}: another program {how}"
             )));
@@ -162,25 +165,26 @@ impl Journal {
         Ok(())
     }
 
-    /// From now on lines go into the open file, though it was removed or replaced: those who read it already
-    /// see how the run ends.
+    /// Keeps writing to the open file although it was removed or replaced. Readers that have it open still see how
+    /// the run ends.
     pub fn write_on(&mut self) {
         self.moved = true;
     }
 
-    /// Forgets what waits: nothing more is written.
+    /// Drops the queued lines.
     pub fn abandon(&mut self) {
         self.pending.clear();
         self.unsynced = false;
     }
 
+    /// Returns the path of the journal.
     pub fn path(&self) -> &Path {
         &self.path
     }
 }
 
-/// Asks again at once: an interrupted call, or a network file system that lost its handle, mostly answers then.
-fn tried(ask: impl Fn() -> io::Result<Metadata>) -> io::Result<Metadata> {
+/// Retries a stat immediately: an interrupted call or a stale handle of a network file system usually succeeds then.
+fn retry(ask: impl Fn() -> io::Result<Metadata>) -> io::Result<Metadata> {
     let mut answer = ask();
     for _ in 1..STAT_TRIES {
         match &answer {
@@ -191,8 +195,9 @@ fn tried(ask: impl Fn() -> io::Result<Metadata>) -> io::Result<Metadata> {
     answer
 }
 
-/// Intents and endings: what must be on disk before an effect, and what must never be forgotten.
-fn must_last(event: &Event) -> bool {
+/// Returns whether an event must be durable: intents must be on disk before their effect, and endings must never be
+/// lost.
+fn must_be_durable(event: &Event) -> bool {
     match event {
         Event::RunStarted(_)
         | Event::RunResumed(_)
@@ -261,7 +266,7 @@ fn chain_hash(line: &[u8]) -> String {
     hex
 }
 
-/// Lower-case hexadecimal.
+/// Returns bytes as lower-case hexadecimal digits.
 pub fn hex(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     bytes

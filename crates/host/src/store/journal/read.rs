@@ -1,4 +1,4 @@
-//! Reading a journal back: every whole line, and an honest word about anything that is wrong with it.
+//! Reads a journal: every complete line, and a precise error for anything that is wrong with it.
 
 use super::{FILE, GENESIS, chain_hash};
 use crate::store::safe_file;
@@ -6,31 +6,37 @@ use dogwatch_core::record::event::{FORMAT, Recorded};
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 
-/// The longest line a journal may have; `run_started` with its settings is by far the longest.
+/// The longest line of a journal. `run_started`, which contains the settings, is by far the longest.
 pub const MAX_LINE: usize = 16 * 1024 * 1024;
 
-/// A journal as it was found.
+/// A journal that was read.
 #[derive(Debug, Default)]
 pub struct Loaded {
+    /// All events, in order.
     pub events: Vec<Recorded>,
-    /// Bytes up to the end of the last whole line.
+    /// The length up to the end of the last complete line.
     pub whole: u64,
-    /// What stands after it: a line that was being written when its writer died.
+    /// The incomplete line after it, left by a writer that died.
     pub torn: Vec<u8>,
-    /// The first line whose hash does not fit: somebody changed the record.
+    /// The first line whose hash does not match, because the record was changed.
     pub broken_chain: Option<u64>,
-    /// What the next line is chained to.
+    /// The hash for the next line.
     pub last_hash: String,
 }
 
+/// Why a journal could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
+    /// The file cannot be read.
     #[error("cannot read {path}: {error}")]
     Io { path: PathBuf, error: io::Error },
+    /// A line is not an event.
     #[error("{path}, line {line}: not an event: {error}")]
     NotAnEvent { path: PathBuf, line: u64, error: String },
+    /// A line has a newer format.
     #[error("{path}, line {line}: written by a newer dogwatch (format {v}, this one reads up to {FORMAT})")]
     Newer { path: PathBuf, line: u64, v: u32 },
+    /// Lines are missing.
     #[error("{path}, line {line}: event {found} follows event {last}: lines are missing")]
     Gap { path: PathBuf, line: u64, last: u64, found: u64 },
 }
@@ -66,7 +72,7 @@ pub fn load(dir: &Path) -> Result<Loaded, ReadError> {
     Ok(loaded)
 }
 
-/// Cuts a torn last line off the journal and keeps it beside it.
+/// Moves a torn last line from the journal to a file next to it. Returns that file, if any.
 pub fn repair(dir: &Path, loaded: &Loaded) -> io::Result<Option<PathBuf>> {
     if loaded.torn.is_empty() {
         return Ok(None);

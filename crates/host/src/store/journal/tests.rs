@@ -7,9 +7,9 @@ fn notice(seq: u64, message: &str) -> Recorded {
 }
 
 fn written(dir: &Path, n: u64) -> Journal {
-    let mut journal = Journal::create(dir).expect("a fresh directory takes a journal");
+    let mut journal = Journal::create(dir).expect("creates a journal in a new directory");
     for seq in 1..=n {
-        journal.append(&notice(seq, &format!("number {seq}"))).expect("takes it");
+        journal.append(&notice(seq, &format!("number {seq}"))).expect("appends");
     }
     journal.sync().expect("writes");
     journal
@@ -36,7 +36,7 @@ fn a_torn_last_line_is_cut_and_kept_aside_wherever_it_is_torn() {
     let last_line = whole[..whole.len() - 1].iter().rposition(|b| *b == b'\n').expect("three lines") + 1;
     for cut in last_line..whole.len() {
         std::fs::write(&path, &whole[..cut]).expect("writes");
-        let loaded = load(dir.path()).expect("a torn tail is no error");
+        let loaded = load(dir.path()).expect("a torn tail is not an error");
         assert_eq!(loaded.events.len(), 2);
         let aside = repair(dir.path(), &loaded).expect("repairs");
         match aside {
@@ -97,12 +97,12 @@ fn a_journal_that_was_deleted_or_replaced_is_noticed() {
     std::fs::rename(dir.path().join(FILE), dir.path().join("moved")).expect("moves");
     assert!(matches!(journal.verify(), Err(Fault::Moved(why)) if why.ends_with("is gone")));
     std::os::unix::fs::symlink(dir.path().join("moved"), dir.path().join(FILE)).expect("links");
-    journal.append(&notice(2, "two")).expect("takes it");
+    journal.append(&notice(2, "two")).expect("appends");
     assert!(
         matches!(journal.flush(), Err(Fault::Moved(why)) if why.ends_with("was replaced by another file"))
     );
     journal.write_on();
-    journal.flush().expect("those who have it open still read it");
+    journal.flush().expect("the open file still accepts lines");
 }
 
 // promise: 10
@@ -113,7 +113,7 @@ fn a_journal_that_was_cut_or_added_to_is_noticed_before_the_next_write() {
         let mut journal = written(dir.path(), 2);
         let path = dir.path().join(FILE);
         std::fs::File::options().write(true).open(&path).and_then(|f| f.set_len(change)).expect("changes it");
-        journal.append(&notice(3, "three")).expect("takes it");
+        journal.append(&notice(3, "three")).expect("appends");
         match journal.sync() {
             Err(Fault::Changed(why)) => assert!(why.contains(how) && why.contains(FILE), "{why}"),
             other => panic!("{other:?}"),
