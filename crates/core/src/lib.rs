@@ -1,8 +1,8 @@
-//! The core of dogwatch: it decides, and does nothing else.
+//! The core of dogwatch: it makes every decision and has no side effects.
 //!
-//! There is no clock, no file, no process, no thread and no randomness in here. The shell
-//! (`dogwatch-host`) tells what happened as `Input`s stamped with a `Moment`; the core answers with
-//! `Decision`s. Everything that was decided is an `Event`; every view of a run is a fold of its events.
+//! The core uses no clock, file, process, thread or randomness. The shell (`dogwatch-host`) reports what
+//! happened as `Input`s stamped with a `Moment`; the core returns `Decision`s. Every decision is recorded as an
+//! `Event`, and every view of a run is a fold of its events.
 
 pub mod record;
 pub mod run;

@@ -1,7 +1,7 @@
-//! What a run does and within which limits: validated, complete, the same in the record as in memory.
+//! The work and the limits of a run: validated, complete, and the same in the record as in memory.
 //!
-//! `dogwatch-config` makes these from files and flags; `run_started` holds them; resume reads them back.
-//! Nothing in here is optional because it was forgotten: an `Option` means "no limit" or "not asked for".
+//! `dogwatch-config` builds these types from files and flags; `run_started` records them; resume reads them back.
+//! Every default is filled in: an `Option` means "no limit" or "not requested".
 
 use crate::record::ids::NodeName;
 use crate::record::notification::NotifyPolicy;
@@ -11,41 +11,42 @@ use std::fmt;
 
 mod written;
 
-/// Everything a run was told to do.
+/// The complete plan of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(into = "written::Written", try_from = "written::Written")]
 pub struct Plan {
     pub nodes: Vec<NodePlan>,
     /// End the run at the first failed iteration (`--stop-on-error`).
     pub stop_on_error: bool,
-    /// Keep the work tree after every session: it is one that git knows.
+    /// Take a snapshot of the work tree after every session; the work tree is a git work tree.
     pub snapshots: bool,
-    /// The nodes come from a graph file; without it there is one node, and its end is the run's.
+    /// Set if the nodes come from a graph file. A loop has one node, and the run ends with that node.
     pub graph: Option<GraphPlan>,
 }
 
-/// What holds for a graph as a whole.
+/// The settings of a graph as a whole.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct GraphPlan {
-    /// So many nodes may be under way at once.
+    /// The number of nodes that may run at once.
     pub max_parallel: u32,
-    /// All nodes together.
+    /// The budget of all nodes together.
     #[serde(default)]
     pub budget: Budget,
 }
 
 impl GraphPlan {
+    /// The default of `max_parallel`.
     pub const DEFAULT_PARALLEL: u32 = 4;
 }
 
 impl Plan {
-    /// The limits of a day that somebody in it asks for.
+    /// Returns the day budgets of the graph and of all nodes.
     pub fn days(&self) -> impl Iterator<Item = &DayBudget> {
         let nodes = self.nodes.iter().map(|node| &node.settings.budget.day);
         self.graph.iter().map(|graph| &graph.budget.day).chain(nodes)
     }
 
-    /// As it may be written down and shown: secrets in command lines replaced.
+    /// Returns a copy that is safe to record and show: secrets in command lines, URLs and headers are replaced.
     pub fn redacted(&self) -> Plan {
         let mut plan = self.clone();
         for node in &mut plan.nodes {
@@ -68,22 +69,22 @@ impl Plan {
     }
 }
 
-/// One piece of work.
+/// The plan of one node.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NodePlan {
     pub name: NodeName,
-    /// Nodes that must be done before it begins.
+    /// Nodes that must be done before this node starts.
     pub depends_on: Vec<NodeName>,
-    /// Globs of the files it works on; nodes that touch the same do not run at once.
+    /// Globs of the files that the node works on. Nodes whose globs overlap do not run at once.
     pub touches: Vec<String>,
-    /// It may run beside others.
+    /// The node may run in parallel with others.
     pub parallel_safe: bool,
     pub prompt: PromptSource,
     pub settings: Settings,
 }
 
 impl NodePlan {
-    /// The one node of a loop file.
+    /// Returns the only node of a loop file.
     pub fn alone(name: NodeName, settings: Settings) -> NodePlan {
         NodePlan {
             name,
@@ -100,16 +101,16 @@ fn yes() -> bool {
     true
 }
 
-/// Where a node's prompt comes from.
+/// The source of a node's prompt.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PromptSource {
-    /// The body of the loop file, read afresh for every iteration.
+    /// The body of the loop file, read again for every iteration.
     #[default]
     LoopFile,
-    /// In the graph file itself.
+    /// Text in the graph file itself.
     Text(String),
-    /// A file of its own, read afresh for every iteration; relative to the graph file's directory.
+    /// A separate file, relative to the graph file's directory, read again for every iteration.
     File(String),
 }
 
@@ -122,48 +123,48 @@ impl PromptSource {
 /// The keys of a loop file, with every default filled in.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Settings {
-    /// The agent's command line, as words.
+    /// The agent's command line, split into words.
     pub agent: Vec<String>,
-    /// How its output is read.
+    /// The reader of the agent's output.
     pub reader: ReaderName,
     pub commands: Vec<CommandPlan>,
     /// Declared argument names with the values given on the command line (empty when not given).
     pub args: Vec<(String, String)>,
     /// Ask the agent to credit dogwatch in its commits.
     pub credit: bool,
-    /// Between iterations, not after the last.
+    /// The pause between iterations. No pause follows the last one.
     pub delay: Dur,
     pub profile: Profile,
-    /// `-n`: the loop ends after so many iterations.
+    /// `-n`: the number of iterations after which the loop ends.
     pub max_iterations: Option<u64>,
     pub watchdog: WatchPolicy,
     pub errors: ErrorPolicy,
     pub budget: Budget,
     #[serde(default)]
     pub limits: LimitPolicy,
-    /// Without it an idle marker changes no wait and ends nothing.
+    /// The idle policy. Without one, an idle marker neither changes a wait nor ends the loop.
     pub idle: Option<IdlePolicy>,
     pub wake_on: WakePolicy,
-    /// A gate before any agent is paid: exit 0 is work, 1 is none.
+    /// A gate command that runs before each session: exit code 0 means work, 1 means none.
     pub work_when: Option<String>,
-    /// What decides that the work is done.
+    /// The checks that decide whether the work is done.
     #[serde(default)]
     pub checks: CheckPolicy,
     #[serde(default)]
     pub recovery: RecoveryPolicy,
-    /// Work in a git worktree of its own.
+    /// The node works in its own git worktree.
     #[serde(default)]
     pub worktree: bool,
-    /// Who is told, and of what. The first node's is the run's.
+    /// The notification settings. Those of the first node apply to the run.
     #[serde(default)]
     pub notify: NotifyPolicy,
-    /// What the agent may say beside its output, and its servers that we stand before.
+    /// The MCP server that the agent can call, and the user's servers that dogwatch proxies.
     #[serde(default)]
     pub mcp: McpPolicy,
 }
 
 impl Settings {
-    /// The built-in settings of an agent.
+    /// Returns the built-in settings for an agent.
     pub fn of(agent: Vec<String>, reader: ReaderName) -> Settings {
         Settings {
             agent,
@@ -189,26 +190,26 @@ impl Settings {
         }
     }
 
-    /// The chain of agents: the one asked for, then those that stand in for it.
+    /// Returns the chain of agents: the configured one, then its fallbacks.
     pub fn agents(&self) -> impl Iterator<Item = (&[String], ReaderName)> {
         let first = (self.agent.as_slice(), self.reader);
         std::iter::once(first).chain(self.recovery.agents.iter().map(|a| (a.agent.as_slice(), a.reader)))
     }
 }
 
-/// The user's own checks: all must exit 0, or the work is not done.
+/// The user's checks. The work is done only if all of them exit 0.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct CheckPolicy {
-    /// `done_when`: shell commands in their order.
+    /// `done_when`: shell commands in the order in which they run.
     pub commands: Vec<String>,
-    /// Of each.
+    /// The timeout of each check.
     pub timeout: Dur,
-    /// What a change of a pinned file does.
+    /// The reaction to a changed pinned file.
     pub tampered: Tampered,
     /// How often a failed check is run again on the same tree.
     pub recheck: u32,
-    /// Globs of files that the checks rest on.
+    /// Globs of the files that the checks depend on.
     pub pin: Vec<String>,
 }
 
@@ -225,35 +226,37 @@ impl Default for CheckPolicy {
 }
 
 impl CheckPolicy {
-    /// So many attempts a node with checks has unless it says otherwise.
+    /// The default number of attempts of a node with checks.
     pub const DEFAULT_ATTEMPTS: u64 = 6;
 
+    /// Returns whether there is any check.
     pub fn any(&self) -> bool {
         !self.commands.is_empty()
     }
 }
 
-/// What a change of a pinned file does.
+/// The reaction to a changed pinned file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Tampered {
-    /// The attempt has failed, whatever the checks would say.
+    /// The attempt fails without running the checks.
     #[default]
     Fail,
+    /// The change is recorded and the checks run.
     Warn,
 }
 
-/// What is done about sessions that had to be ended.
+/// The reaction to sessions that the watchdog stopped.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct RecoveryPolicy {
-    /// So many hard stops without a completed iteration between them.
+    /// The number of hard stops allowed without a completed iteration between them.
     pub budget: u32,
     /// A template file for the prompt after a hard stop.
     pub template: Option<String>,
-    /// Go on with the agent's own session, where its CLI can.
+    /// Resume the agent's own session if its CLI supports it.
     pub resume: bool,
-    /// Agents that stand in when the first cannot work, in their order.
+    /// Fallback agents for when the first cannot work, in order.
     pub agents: Vec<AgentPlan>,
 }
 
@@ -263,14 +266,14 @@ impl Default for RecoveryPolicy {
     }
 }
 
-/// An agent that stands in for another.
+/// A fallback agent.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct AgentPlan {
     pub agent: Vec<String>,
     pub reader: ReaderName,
 }
 
-/// Which reader turns the agent's output into signs.
+/// The reader that turns an agent's output into signs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ReaderName {
@@ -295,7 +298,8 @@ impl ReaderName {
         }
     }
 
-    /// Structured agents end with a result event; without one an exit code proves nothing.
+    /// Returns whether the agent's output is structured. Structured agents end with a result event; without one, the
+    /// exit code proves nothing.
     pub fn is_structured(self) -> bool {
         match self {
             ReaderName::Plain => false,
@@ -316,7 +320,7 @@ pub struct CommandPlan {
     pub name: String,
     pub run: String,
     pub timeout: Dur,
-    /// Run by `sh -c` instead of by words.
+    /// Run the command with `sh -c` instead of splitting it into words.
     pub shell: bool,
 }
 
@@ -345,8 +349,8 @@ impl Profile {
         }
     }
 
-    /// How long an agent may be silent. Real turns of structured agents pause for up to 8 minutes; a plain agent shows
-    /// less of its work, so `standard` gives it more.
+    /// Returns how long an agent may be silent. Real turns of structured agents pause for up to 8 minutes; a plain
+    /// agent shows less of its work, so `standard` allows it more.
     pub fn idle(self, reader: ReaderName) -> Limit {
         Limit::At(Dur::from_mins(match (self, reader.is_structured()) {
             (Profile::Quick, _) => 5,
@@ -357,38 +361,40 @@ impl Profile {
     }
 }
 
-/// The watchdog's limits: one key for each row of its table (docs/guide/watchdog.md), and what follows a verdict.
+/// The watchdog's limits: one key for each row of its table (docs/watchdog.md), and the times that apply after a
+/// verdict.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct WatchPolicy {
-    /// Row 1: the session has lasted that long.
+    /// Row 1: how long a session may last.
     pub session: Limit,
-    /// Row 2: so much time was spent waiting on children without progress.
+    /// Row 2: how long an agent may wait on children without progress.
     pub children: Limit,
-    /// Row 3: the node, the run has lasted that long.
+    /// Row 3: how long a node may last.
     pub node: Limit,
+    /// Row 3: how long the run may last.
     pub run: Limit,
-    /// Row 4: so many errors of one fingerprint in a streak.
+    /// Row 4: the number of consecutive errors with the same fingerprint.
     pub errors: Option<u32>,
-    /// Row 5: so many full cycles of the same calls with the same results.
+    /// Row 5: the number of full cycles of the same calls with the same results.
     pub cycles: Option<u32>,
-    /// Row 5: how long polling may see the same ok result.
+    /// Row 5: how long polling may return the same ok result.
     pub poll: Limit,
-    /// Row 6: one tool call has been in flight that long.
+    /// Row 6: how long one tool call may be in flight.
     pub tool: Limit,
-    /// Row 7: a structured agent has printed nothing at all.
+    /// Row 7: how long a structured agent may take to print anything.
     pub start: Limit,
-    /// Row 8: silence.
+    /// Row 8: how long the agent may be silent.
     pub idle: Limit,
     /// How long evidence on other channels defers row 8.
     pub evidence_ttl: Ttl,
-    /// Row 9: it asks for a person and none comes.
+    /// Row 9: how long the agent may wait for a human answer.
     pub human: Limit,
-    /// Between interrupt and TERM, and between TERM and KILL.
+    /// The grace between interrupt and TERM, and between TERM and KILL.
     pub grace: Dur,
     /// How long a process may hold the agent's pipes open after the agent's exit.
     pub leak: Dur,
-    /// How long an agent may live on after its final result.
+    /// How long an agent may keep running after its final result.
     pub result_grace: Dur,
 }
 
@@ -396,8 +402,9 @@ pub struct WatchPolicy {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Ttl {
-    /// From the gaps the channel has shown.
+    /// Derived from the gaps observed on the channel.
     Auto,
+    /// A fixed time.
     Fixed(Dur),
 }
 
@@ -408,12 +415,12 @@ impl Default for WatchPolicy {
 }
 
 impl WatchPolicy {
-    /// The limits of a profile for an agent that this reader understands.
+    /// Returns the limits of a profile for an agent with this reader.
     pub fn for_reader(profile: Profile, reader: ReaderName) -> WatchPolicy {
         WatchPolicy { idle: profile.idle(reader), ..WatchPolicy::of(profile) }
     }
 
-    /// The limits of a profile for a structured agent.
+    /// Returns the limits of a profile for a structured agent.
     pub fn of(profile: Profile) -> WatchPolicy {
         let mins = |quick, standard, deep| {
             Limit::At(Dur::from_mins(match profile {
@@ -443,7 +450,7 @@ impl WatchPolicy {
 }
 
 impl WatchPolicy {
-    /// Without the rows that need more evidence than there is.
+    /// Returns the policy with only its ceilings, for sessions without the evidence that the other rows need.
     pub fn ceilings_only(&self) -> WatchPolicy {
         WatchPolicy {
             children: Limit::Off,
@@ -458,7 +465,7 @@ impl WatchPolicy {
     }
 }
 
-/// When a crash loop ends the run: `max` failures within `window` that are alike or instant.
+/// The limit on crash loops: `max` failures within `window` that are identical or instant end the run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ErrorPolicy {
     pub max: u32,
@@ -471,7 +478,7 @@ impl Default for ErrorPolicy {
     }
 }
 
-/// What a run may use up. `None` is no limit.
+/// The budget of a run or a node. `None` is no limit.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Budget {
     pub iterations: Option<u64>,
@@ -480,24 +487,24 @@ pub struct Budget {
     pub tokens: Option<u64>,
     #[serde(default)]
     pub cost_usd: Option<f64>,
-    /// Of a calendar day, over all runs of the project.
+    /// The budget of a calendar day for all runs of the project.
     #[serde(default)]
     pub day: DayBudget,
 }
 
-/// What all runs of a project together may use up in a day. `None` is no limit.
+/// The budget of a calendar day for all runs of a project together. `None` is no limit.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct DayBudget {
     pub tokens: Option<u64>,
     pub cost_usd: Option<f64>,
 }
 
-/// What to do when the service refuses for now.
+/// The reaction to a service that refuses requests temporarily.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LimitPolicy {
-    /// The longest wait for a limit to end.
+    /// The longest wait for a rate limit to reset.
     pub max_wait: Dur,
-    /// How often in a row a service that does not say when may refuse.
+    /// How often in a row a service may refuse without giving a reset time.
     pub overload_retries: u32,
 }
 
@@ -513,20 +520,20 @@ pub struct IdlePolicy {
     pub delay: Dur,
     pub backoff: f64,
     pub max_delay: Dur,
-    /// Ends the loop once a spell has lasted that long.
+    /// The length of an idle streak that ends the loop.
     pub max: Option<Dur>,
     pub stop_after: StopAfter,
     pub strategy: Strategy,
-    /// Do not call the agent while prompt and work tree are what the last idle answer saw.
+    /// Do not start the agent while the prompt and the work tree are unchanged since its last idle answer.
     pub skip_unchanged: bool,
-    /// Tell the agent about the marker at the end of the prompt.
+    /// Explain the idle marker to the agent at the end of the prompt.
     pub instruct: bool,
-    /// What the process does once an idle limit has stopped the loop.
+    /// What the process does after an idle limit has stopped the loop.
     #[serde(default)]
     pub after_stop: AfterStop,
 }
 
-/// What follows an idle stop.
+/// What the process does after an idle stop.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum AfterStop {
@@ -553,16 +560,16 @@ impl Default for IdlePolicy {
     }
 }
 
-/// The idle reason that says: all there was to do is done.
+/// The idle reason for "all tasks are done".
 pub const NO_PENDING_TASKS: &str = "no_pending_tasks";
 
-/// After how many idle iterations in a row the loop ends.
+/// The number of consecutive idle iterations after which the loop ends.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StopAfter {
     Never,
     Count(u32),
-    /// Each limit counts only iterations with that reason in a row.
+    /// One limit per reason, which counts only consecutive iterations with that reason.
     PerReason(Vec<(String, u32)>),
 }
 
@@ -590,7 +597,7 @@ impl Strategy {
     }
 }
 
-/// The MCP server that agents are given, and the servers behind it.
+/// The MCP server that agents can call, and the servers behind it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct McpPolicy {
     pub enabled: bool,
@@ -604,21 +611,21 @@ impl Default for McpPolicy {
     }
 }
 
-/// An MCP server of the user's that is called through us.
+/// One of the user's MCP servers, called through dogwatch.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct McpServer {
     pub name: String,
     #[serde(flatten)]
     pub place: McpPlace,
-    /// What is sent with every request to a url; `${NAME}` stands for a variable of the session's.
+    /// Headers of every request to a URL. `${NAME}` is replaced by a variable of the session's environment.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub headers: Vec<(String, String)>,
-    /// Of each call.
+    /// The timeout of each call.
     pub timeout: Dur,
-    /// Of the calls to single tools.
+    /// Timeouts of calls to particular tools.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub tools: Vec<(String, Dur)>,
-    /// It is started afresh after so many timeouts in a row.
+    /// The number of consecutive timeouts after which the server is restarted.
     pub restart_after: u32,
 }
 
@@ -627,7 +634,7 @@ impl McpServer {
     pub const DEFAULT_RESTART_AFTER: u32 = 3;
 }
 
-/// Where a server is.
+/// The address of a server: a command to start or a URL.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum McpPlace {
@@ -635,7 +642,7 @@ pub enum McpPlace {
     Url(String),
 }
 
-/// What ends a wait before its time.
+/// The conditions that end a wait early.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct WakePolicy {
     pub paths: Vec<String>,

@@ -171,7 +171,7 @@ fn the_checks_are_run_for_an_agent_every_half_minute_at_most() {
     let refused = hear(&mut door, 39, &Said::CheckDone).answer;
     assert_eq!(
         refused,
-        Answer::Refused { why: "the checks were run 29 s ago; work on, and ask again in 1 s".into() }
+        Answer::Refused { why: "the checks ran 29 s ago; keep working and retry in 1 s".into() }
     );
     assert_eq!(hear(&mut door, 40, &Said::CheckDone).answer, Answer::Granted);
 }

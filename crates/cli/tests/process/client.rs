@@ -33,7 +33,7 @@ fn calls() -> Vec<(&'static str, Value, &'static str, &'static str)> {
         ("save_artifact", json!({"name": "long", "content": long}), "refused", "at most 1048576 bytes"),
         ("check_done", json!({"now": true}), "refused", "takes no arguments"),
         ("check_done", json!({}), "text", "1 of 2 checks fail."),
-        ("check_done", json!({}), "error", "ask again in"),
+        ("check_done", json!({}), "error", "retry in"),
         ("what_failed", json!({}), "text", "Nothing has failed"),
         ("what_failed", json!({"x": 1}), "refused", "takes no arguments"),
         ("no_such_tool", json!({}), "refused", "unknown tool `no_such_tool`"),
@@ -103,8 +103,8 @@ fn what_was_recorded(project: &Project, events: &[Value]) {
         ("progress", "half"),
         ("error", "no key"),
         ("artifact", "plan.md"),
-        ("checks", "1 of 2 checks fail, by the agent's own run"),
-        ("server", "files: hang took too long and was given up"),
+        ("checks", "1 of 2 checks fail (run by the agent)"),
+        ("server", "files: hang timed out"),
         ("progress", "once more"),
     ] {
         assert!(told.contains(&wanted), "{wanted:?} is not in {told:?}");

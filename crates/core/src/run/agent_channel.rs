@@ -1,8 +1,8 @@
-//! The side door: what an agent may say beside its output, and what it is worth.
+//! The agent channel: requests that an agent makes besides its output, and how much they count.
 //!
-//! One `SideDoor` per session. It tells evidence from presence: a call is evidence on `mcp_tool`; a heartbeat,
-//! or the same note again, is not. It keeps the last state that the agent named, which counts at the session's
-//! end as a marker in its text would. Nothing here grows with what an agent says.
+//! There is one `SideDoor` per session. It distinguishes evidence of work from mere presence: a call is evidence on
+//! `mcp_tool`; a heartbeat or a repeated note is not. It keeps the last state that the agent reported, which has the
+//! same effect at the session's end as a marker in the agent's text. Its memory does not grow with the requests.
 
 use crate::record::event::{Observation, Report, ReportKind};
 use crate::record::hash;
@@ -19,27 +19,28 @@ use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 use std::fmt::Write as _;
 
-/// The tool by which an agent says that it is alive, and no more.
+/// The tool that only signals that the agent is alive.
 pub const HEARTBEAT_TOOL: &str = "heartbeat";
-/// So many notes are remembered, to tell a new one from the same again.
+/// The number of notes that are remembered to detect repeats.
 const MAX_KNOWN: usize = 64;
 /// The most of a note that is kept in the record, in bytes.
 pub const MAX_NOTE: usize = 500;
-/// So many reports go into the record at once; after that one each second. The rest is counted.
+/// The number of reports that may be recorded in a burst. After that one report per second is recorded, and the rest
+/// is only counted.
 const BURST: u64 = 20;
 const REPORT_EVERY_MS: u64 = 1_000;
-/// Artifacts that one session may save.
+/// The number of artifacts that one session may save.
 pub const MAX_ARTIFACTS: usize = 100;
 /// The largest artifact, in bytes.
 pub const MAX_ARTIFACT_BYTES: u64 = 1024 * 1024;
 /// The longest name of an artifact, in bytes.
 pub const MAX_ARTIFACT_NAME: usize = 100;
-/// The most of what went wrong that an agent is told, in bytes.
+/// The longest answer to `what_failed`, in bytes.
 const MAX_DIAGNOSIS: usize = 16 * 1024;
-/// The checks are run for an agent at most this often.
+/// The shortest interval between two runs of the checks for an agent, in milliseconds.
 const CHECK_EVERY_MS: u64 = 30_000;
 
-/// Whose words these are.
+/// A request of an agent, with the node and the iteration that it comes from.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct AgentRequest {
     pub node: NodeName,
@@ -48,18 +49,20 @@ pub struct AgentRequest {
     pub said: Said,
 }
 
-/// What comes through the door.
+/// The content of an agent's request.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "say", rename_all = "snake_case")]
 pub enum Said {
-    /// Alive, and no more than that.
+    /// The agent is alive.
     Heartbeat,
-    /// `idle` ends the iteration as the marker would; `done` is a claim, and so is every other word.
+    /// The agent reports its state. `idle` ends the iteration as the marker would; `done` and every other state are
+    /// only claims.
     State {
         state: String,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         reason: Option<String>,
     },
+    /// The agent reports progress.
     Progress {
         message: String,
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -67,92 +70,82 @@ pub enum Said {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         total: Option<u64>,
     },
-    Error {
-        text: String,
-    },
-    /// May it be kept? Whoever asks then writes it.
-    Artifact {
-        name: String,
-        bytes: u64,
-        sha256: String,
-    },
-    /// May the checks be run now?
+    /// The agent reports an error.
+    Error { text: String },
+    /// The agent asks to save an artifact. If this is granted, the requester writes the file.
+    Artifact { name: String, bytes: u64, sha256: String },
+    /// The agent asks to run the checks now.
     CheckDone,
-    /// They were.
+    /// The checks were run for the agent.
     Checked {
         failed: u64,
         of: u64,
-        /// Pinned files that are not what they were, some of them if there are many.
+        /// Pinned files that have changed; only some of them if there are many.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         tampered: Vec<String>,
     },
+    /// The agent asks what went wrong last.
     WhatFailed,
-    /// A call to another server of the agent's, which goes through us.
-    Call {
-        server: String,
-        tool: String,
-        phase: Phase,
-    },
-    /// A server of the agent's does not do what it should.
-    ServerTrouble {
-        server: String,
-        text: String,
-    },
+    /// A call to one of the user's MCP servers, proxied by dogwatch.
+    Call { server: String, tool: String, phase: Phase },
+    /// One of the user's MCP servers misbehaves.
+    ServerTrouble { server: String, text: String },
 }
 
-/// Where a call stands.
+/// The phase of a proxied call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Phase {
+    /// The call was sent.
     Start,
-    /// The server told of its progress.
+    /// The server reported progress.
     Progress,
+    /// The server answered.
     End,
-    /// It took too long and was given up.
+    /// The call timed out.
     TimedOut,
 }
 
-/// What is answered.
+/// The answer to an agent's request.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "answer", rename_all = "snake_case")]
 pub enum Answer {
-    /// Heard. `evidence`: it shows that work goes on.
-    Noted {
-        evidence: bool,
-    },
-    /// Do it.
+    /// The request was noted. `evidence`: it counts as evidence of work.
+    Noted { evidence: bool },
+    /// The agent may proceed.
     Granted,
-    /// Not that, or not now.
-    Refused {
-        why: String,
-    },
-    Failed {
-        text: String,
-    },
+    /// The request is rejected, for good or for now.
+    Refused { why: String },
+    /// The answer to `WhatFailed`.
+    Failed { text: String },
 }
 
-/// What became of something said.
+/// The result of a request: inputs for the run, and the answer for the agent.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Heard {
     pub inputs: Vec<Input>,
     pub answer: Answer,
 }
 
+/// The agent channel of one session.
 #[derive(Clone, Debug)]
 pub struct SideDoor {
     job: Job,
     seen: Coalescer,
     known: VecDeque<u64>,
     state: Option<Marker>,
-    /// What may go into the record now, as of then; and what could not since.
+    /// The number of reports that may be recorded now.
     allowance: u64,
+    /// When the allowance was last increased.
     counted: Awake,
+    /// The number of reports that were not recorded since the last recorded one.
     withheld: u64,
     artifacts: VecDeque<String>,
     checked: Option<Awake>,
 }
 
 impl SideDoor {
+    /// Opens the agent channel of a session.
     pub fn new(job: Job) -> SideDoor {
         SideDoor {
             job,
@@ -167,17 +160,17 @@ impl SideDoor {
         }
     }
 
-    /// The last state that the agent named, as a marker.
+    /// Returns the last state that the agent reported, as a marker.
     pub fn marker(&self) -> Option<&Marker> {
         self.state.as_ref()
     }
 
-    /// Evidence that still waits, before somebody judges.
+    /// Returns pending evidence, so that it counts in a verdict.
     pub fn flush(&mut self, at: Awake) -> Option<Observation> {
         self.seen.flush(at)
     }
 
-    /// Takes what was said. `node` is the node as the record has it.
+    /// Handles a request. `node` is the recorded state of the node.
     pub fn hear(&mut self, at: Awake, node: &NodeView, said: &Said) -> Heard {
         let mut inputs = Vec::new();
         let answer = match said {
@@ -210,7 +203,7 @@ impl SideDoor {
             Said::Call { server, tool, phase } => {
                 self.evidence(at, &mut inputs);
                 if *phase == Phase::TimedOut {
-                    let text = format!("{server}: {tool} took too long and was given up");
+                    let text = format!("{server}: {tool} timed out");
                     self.report(at, report(ReportKind::Server, &text), &mut inputs);
                 }
                 Answer::Noted { evidence: true }
@@ -248,7 +241,7 @@ impl SideDoor {
         Answer::Noted { evidence }
     }
 
-    /// The same error again is no evidence of work, but it counts as an error.
+    /// Handles a reported error. A repeated error is not evidence of work, but it counts as an error.
     fn error(&mut self, at: Awake, text: &str, inputs: &mut Vec<Input>) -> Answer {
         let fingerprint = fingerprint(text);
         let evidence = self.note(at, hash::mix(3, hash::bytes(fingerprint.as_bytes())), inputs);
@@ -286,7 +279,7 @@ impl SideDoor {
         }
         let content = hash::mix(hash::bytes(name.as_bytes()), hash::bytes(sha256.as_bytes()));
         if self.note(at, hash::mix(5, content), inputs) {
-            // A new name is always recorded: the record is where people look for the file, and names are few.
+            // A new name is always recorded: users find the file through the record, and the number of names is limited.
             self.allowance = self.allowance.max(u64::from(!known));
             let report = Report { bytes: Some(bytes), ..report(ReportKind::Artifact, name) };
             self.report(at, report, inputs);
@@ -298,8 +291,7 @@ impl SideDoor {
         let since = self.checked.map(|before| at.since(before).as_millis());
         if let Some(since) = since.filter(|ms| *ms < CHECK_EVERY_MS) {
             let wait = (CHECK_EVERY_MS - since).div_ceil(1_000);
-            let why =
-                format!("the checks were run {} s ago; work on, and ask again in {wait} s", since / 1_000);
+            let why = format!("the checks ran {} s ago; keep working and retry in {wait} s", since / 1_000);
             return Answer::Refused { why };
         }
         self.checked = Some(at);
@@ -307,7 +299,7 @@ impl SideDoor {
         Answer::Granted
     }
 
-    /// Whether this note is a new one; a new one is evidence.
+    /// Remembers a note and returns whether it is new. A new note is evidence.
     fn note(&mut self, at: Awake, note: u64, inputs: &mut Vec<Input>) -> bool {
         if self.known.contains(&note) {
             return false;
@@ -325,7 +317,7 @@ impl SideDoor {
         inputs.extend(seen.map(|seen| Input::Observed { job: self.job, seen }));
     }
 
-    /// Whether there was room in the record for it.
+    /// Records a report if the rate limit allows it. Returns whether it did.
     fn report(&mut self, at: Awake, report: Report, inputs: &mut Vec<Input>) -> bool {
         let earned = at.since(self.counted).as_millis() / REPORT_EVERY_MS;
         if earned > 0 {
@@ -344,15 +336,15 @@ impl SideDoor {
     }
 }
 
-/// What came of the checks, in one line.
+/// Returns the result of the checks in one line.
 fn checked(failed: u64, of: u64, tampered: &[String]) -> String {
     let mut text = match (failed, of) {
         (_, 0) => "the checks were not run for the agent".to_owned(),
-        (0, of) => format!("all {of} checks pass, by the agent's own run"),
-        (failed, of) => format!("{failed} of {of} checks fail, by the agent's own run"),
+        (0, of) => format!("all {of} checks pass (run by the agent)"),
+        (failed, of) => format!("{failed} of {of} checks fail (run by the agent)"),
     };
     if !tampered.is_empty() {
-        let _ = write!(text, "; what they rest on was changed: {}", tampered.join(", "));
+        let _ = write!(text, "; pinned files changed: {}", tampered.join(", "));
     }
     text
 }
@@ -370,7 +362,7 @@ fn is_word(state: &str) -> bool {
     !state.is_empty() && state.len() <= Marker::MAX_STATE && state.bytes().all(fine)
 }
 
-/// Whether an artifact may have this name: a file name that means the same everywhere and leads nowhere.
+/// Checks the name of an artifact: a portable file name without a path.
 pub fn artifact_name(name: &str) -> Result<(), String> {
     let fine = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-');
     if name.is_empty() || name.len() > MAX_ARTIFACT_NAME {
@@ -378,7 +370,7 @@ pub fn artifact_name(name: &str) -> Result<(), String> {
     }
     if name.starts_with('.') || !name.bytes().all(fine) {
         return Err(
-            "an artifact's name is made of letters, digits, `.`, `_` and `-`, and does not begin with \
+            "an artifact's name consists of letters, digits, `.`, `_` and `-` and does not start with \
                     a dot; it is a file name, not a path"
                 .to_owned(),
         );
@@ -386,7 +378,7 @@ pub fn artifact_name(name: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// What is known of the last thing that went wrong in a node.
+/// Returns a description of the last failure in a node, for its agent.
 pub fn what_failed(node: &NodeView) -> String {
     use crate::run::ending::Ending;
     let Some((end, ending)) = node.last_end.as_ref().zip(node.last_ending.as_ref()) else {
@@ -397,34 +389,34 @@ pub fn what_failed(node: &NodeView) -> String {
             let failing = failing(node);
             if failing.is_empty() {
                 let (iteration, because) = (end.iteration, &end.because);
-                return format!("Nothing has failed: iteration {iteration} ended as it should ({because}).");
+                return format!("Nothing has failed: iteration {iteration} ended normally ({because}).");
             }
-            return format!("Iteration {} did its work, but the checks fail.{failing}", end.iteration);
+            return format!("Iteration {} completed, but the checks fail.{failing}", end.iteration);
         }
         Ending::Failed => "failed",
-        Ending::TimedOut => "was ended by the watchdog",
-        Ending::RateLimited { .. } => "met a rate limit",
-        Ending::AuthFailed => "was refused for want of authentication",
+        Ending::TimedOut => "was stopped by the watchdog",
+        Ending::RateLimited { .. } => "hit a rate limit",
+        Ending::AuthFailed => "failed to authenticate",
         Ending::Interrupted { .. } => "was interrupted",
     };
     let mut text = format!("Iteration {} {how}: {}.", end.iteration, end.because);
     if let Some(stop) = node.recovery.last.as_ref().filter(|stop| stop.iteration == end.iteration) {
-        let _ = write!(text, "\nThe watchdog said: {} [{}]", stop.message, stop.reason);
+        let _ = write!(text, "\nWatchdog verdict: {} [{}]", stop.message, stop.reason);
     }
     text.push_str(&failing(node));
     if let Some(session) = node.last_session.as_ref().filter(|s| !s.said.is_empty()) {
-        let _ = write!(text, "\nThe last words of that session: {}", session.said);
+        let _ = write!(text, "\nLast message of that session: {}", session.said);
     }
     text
 }
 
-/// The checks that failed last, with the ends of their output.
+/// Returns the checks that failed last, with the ends of their output.
 fn failing(node: &NodeView) -> String {
     let mut text = String::new();
     for check in node.attempts.last.iter().filter(|check| check.rc != 0) {
-        let _ = write!(text, "\nCheck `{}` fails with {}", check.cmd, check.rc);
+        let _ = write!(text, "\nCheck `{}` fails with exit code {}", check.cmd, check.rc);
         if let Some(tail) = &check.tail {
-            let _ = write!(text, ", and prints at the end:\n{tail}");
+            let _ = write!(text, "; the end of its output:\n{tail}");
         }
     }
     if !node.attempts.tampered.is_empty() {

@@ -1,4 +1,4 @@
-//! What a node's record says of its attempts and of its hard stops: all that checks and recovery decide from.
+//! A node's recorded attempts and hard stops: the input for decisions about checks and recovery.
 
 use crate::record::event::{CheckResult, NodeAttempt, Pin, RecoveryPlanned};
 use crate::record::ids::Iteration;
@@ -9,29 +9,32 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// The longest wait between two attempts.
 const MAX_BACKOFF: Dur = Dur::from_secs(60);
-/// So many earlier tries are told to the agent.
+/// The number of earlier hard stops that the prompt lists.
 pub const MAX_TRIED: usize = 10;
 
-/// The attempts of a node, as far as they matter for the next.
+/// The attempts of a node, as far as they affect the next one.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Attempts {
-    /// Those that count.
+    /// The number of attempts that count.
     pub count: u64,
+    /// The number of failed attempts.
     pub failed: u64,
+    /// All checks passed in the last attempt.
     pub converged: bool,
-    /// The wait before the present iteration.
+    /// The wait before the current iteration.
     pub backoff: Option<Dur>,
-    /// What the checks last said.
+    /// The last results of the checks.
     pub last: Vec<CheckResult>,
     /// The last iteration was an attempt, and it failed.
     pub just_failed: bool,
-    /// Pinned files that the last attempt found changed.
+    /// Pinned files that had changed at the last attempt.
     pub tampered: Vec<String>,
-    /// The files that the checks rest on, as they were when the node began.
+    /// The pinned files with their hashes from before the first iteration.
     pub pins: Option<Vec<Pin>>,
 }
 
 impl Attempts {
+    /// Adds an attempt.
     pub fn add(&mut self, attempt: &NodeAttempt) {
         if !attempt.uncounted {
             self.count = self.count.saturating_add(1);
@@ -43,27 +46,28 @@ impl Attempts {
         self.last = attempt.results.clone();
     }
 
-    /// It converged, but not at the first try.
+    /// Returns whether the node converged, but not at the first attempt.
     pub fn flaked(&self) -> bool {
         self.converged && self.failed > 0
     }
 
+    /// Returns the checks that failed last.
     pub fn failing(&self) -> impl Iterator<Item = &CheckResult> {
         self.last.iter().filter(|r| r.rc != 0)
     }
 
-    /// Before the i-th attempt, i ≥ 2: 2 s, 4 s, 8 s … 60 s.
+    /// Returns the wait before the i-th attempt, i ≥ 2: 2 s, 4 s, 8 s … 60 s.
     pub fn wait(&self) -> Dur {
         doubling(self.count)
     }
 
-    /// The pinned files that are not what they were: changed, gone or new.
+    /// Returns the pinned files that were changed, removed or added.
     pub fn changed(&self, now: &[Pin]) -> Vec<String> {
         changed_pins(self.pins.as_deref().unwrap_or_default(), now)
     }
 }
 
-/// The pinned files that are not what they were: changed, gone or new.
+/// Returns the pinned files that were changed, removed or added.
 pub fn changed_pins(was: &[Pin], now: &[Pin]) -> Vec<String> {
     let of = |pins: &[Pin]| -> BTreeMap<String, Option<String>> {
         pins.iter().map(|p| (p.path.clone(), p.sha256.clone())).collect()
@@ -83,33 +87,35 @@ fn doubling(n: u64) -> Dur {
 pub struct Recoveries {
     /// How much of `recovery.budget` is used.
     pub used: u32,
-    /// The last one, and how many in a row were like it without progress between them.
+    /// The last hard stop.
     pub last: Option<Stopped>,
+    /// The number of consecutive hard stops with the same reason and no progress between them.
     pub alike: u32,
-    /// There was progress since the last one.
+    /// There was progress since the last hard stop.
     progress: bool,
-    /// What was tried, oldest first.
+    /// Descriptions of the hard stops, oldest first.
     pub tried: VecDeque<String>,
-    /// The iteration about which a plan was made last.
+    /// The last iteration that has a recovery plan.
     pub planned: Option<Iteration>,
-    /// The next iteration is told what went wrong.
+    /// Set if the next iteration gets the recovery prompt.
     pub due: Option<Class>,
 }
 
-/// A session that the watchdog ended.
+/// A session that the watchdog stopped.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Stopped {
     pub iteration: Iteration,
     pub reason: StopReason,
     pub message: String,
     pub evidence: Vec<Evidence>,
-    /// It was silent because it waited for a service that had refused, by this status.
+    /// The status with which a service had refused, if the agent was silent because it waited for that service.
     pub refused: Option<u16>,
 }
 
 impl Recoveries {
+    /// Adds a hard stop.
     pub fn stopped(&mut self, stopped: Stopped) {
-        // The service's fault is not the agent's, and has a budget of its own.
+        // A refusal is not the agent's fault and has its own budget.
         if stopped.refused.is_some() {
             self.last = Some(stopped);
             return;
@@ -125,10 +131,12 @@ impl Recoveries {
         self.last = Some(stopped);
     }
 
+    /// Notes progress since the last hard stop.
     pub fn progressed(&mut self) {
         self.progress = true;
     }
 
+    /// Notes a recovery plan.
     pub fn planned(&mut self, plan: &RecoveryPlanned) {
         self.planned = Some(plan.iteration);
         match plan.action {
@@ -141,12 +149,12 @@ impl Recoveries {
         }
     }
 
-    /// A completed iteration refills the budget.
+    /// Refills the budget after a completed iteration.
     pub fn refill(&mut self) {
         *self = Recoveries { planned: self.planned, ..Recoveries::default() };
     }
 
-    /// Before the next try after a hard stop.
+    /// Returns the wait after a hard stop.
     pub fn wait(&self) -> Dur {
         doubling(u64::from(self.used))
     }
@@ -174,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn stops_are_alike_only_in_a_row_and_without_progress() {
+    fn hard_stops_are_alike_only_if_consecutive_and_without_progress() {
         let mut r = Recoveries::default();
         r.stopped(stop(1, StopReason::NoOutputDeadline));
         r.stopped(stop(2, StopReason::NoOutputDeadline));
@@ -189,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_tried_is_remembered_within_bounds() {
+    fn the_list_of_hard_stops_is_bounded() {
         let mut r = Recoveries::default();
         (0..50).for_each(|i| r.stopped(stop(i, StopReason::ErrorLoop)));
         assert_eq!(r.tried.len(), MAX_TRIED);
@@ -197,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pinned_file_is_changed_when_it_differs_is_gone_or_is_new() {
+    fn a_pinned_file_counts_as_changed_if_it_differs_is_missing_or_is_new() {
         let pin = |path: &str, sha: &str| Pin { path: path.into(), sha256: Some(sha.into()) };
         let was = vec![pin("a", "1"), pin("b", "2"), pin("c", "3")];
         let attempts = Attempts { pins: Some(was.clone()), ..Attempts::default() };

@@ -1,4 +1,4 @@
-//! What may be used up: by the run, and by a node of a graph.
+//! The budgets of the run and of the nodes of a graph.
 
 use super::Run;
 use super::over::{End, NodeEnd};
@@ -18,7 +18,7 @@ impl Run {
         }
     }
 
-    /// Before each iteration: is there anything left to spend?
+    /// Returns the end of the run if its budget is used up. Called before each iteration.
     pub(super) fn end_by_budget(&self) -> Option<End> {
         let budget = self.cx.budget();
         let iterations = if budget.iterations.is_some() { self.cx.view.totals().iterations } else { 0 };
@@ -27,7 +27,7 @@ impl Run {
         Some(End::new(Outcome::BudgetExceeded, 3, spent))
     }
 
-    /// Tokens or money of the run beyond its budget.
+    /// Returns the reason if the run has used up its token or cost budget.
     pub(super) fn overspent(&self) -> Option<String> {
         let budget = self.cx.budget();
         let any = budget.tokens.is_some() || budget.cost_usd.is_some();
@@ -35,13 +35,13 @@ impl Run {
         run.or_else(|| self.overspent_today())
     }
 
-    /// The day is that of the whole project, whoever of the run has asked for a limit.
+    /// Returns the reason if a day budget is used up. Day budgets cover the whole project, whichever node sets one.
     fn overspent_today(&self) -> Option<String> {
         let limits = self.cx.plan.days().filter(|day| day.is_set());
         limits.filter_map(|day| day.spent_all(&self.cx.view.spent_today(self.cx.now.wall)?)).next()
     }
 
-    /// What the whole project has used today. Written down if it is news: decisions rest on the record.
+    /// Handles the project's usage today. New figures are recorded, because decisions derive from the record.
     pub(super) fn day_used(&mut self, day: DayUse) {
         if !self.cx.view.knows_day(&day) {
             self.cx.record(Event::DayUsed(day));
@@ -49,7 +49,7 @@ impl Run {
         self.stop_run_if_spent();
     }
 
-    /// A node of a graph has a budget of its own; a loop's is the run's.
+    /// Returns the end of a graph's node if its own budget is used up. The budget of a loop applies to the run.
     pub(super) fn end_by_node_budget(&self, ix: NodeIx) -> Option<NodeEnd> {
         self.cx.plan.graph.as_ref()?;
         let (budget, node) = (&self.cx.settings(ix).budget, self.cx.view.node(ix));
@@ -66,7 +66,7 @@ impl Run {
         }
     }
 
-    /// A node's time is up: what runs is ended, and a wait is over.
+    /// Ends a node whose time budget is used up: stops its iteration or ends its wait.
     pub(super) fn node_time_is_up(&mut self, ix: NodeIx) {
         if self.nodes[ix.0].is_working() {
             self.nodes[ix.0].end(&mut self.cx, EndedBy::Budget);
@@ -75,7 +75,7 @@ impl Run {
         }
     }
 
-    /// Tokens and money count while they are spent.
+    /// Stops the run or the node if its token or cost budget is used up during a session.
     pub(super) fn stop_if_spent(&mut self, ix: NodeIx) {
         self.stop_run_if_spent();
         if self.end_by_node_budget(ix).is_some() {

@@ -1,8 +1,8 @@
-//! Row 3 of the watchdog's table: `watchdog.node` and `watchdog.run` hold at every moment of the run, also in waits,
-//! commands, gates, probes and checks.
+//! Row 3 of the watchdog's table. `watchdog.node` and `watchdog.run` apply at all times, including waits, commands,
+//! gates, probes and checks.
 //!
-//! While a session runs its watch comes to the same verdict at the same moment, with evidence. The timers here cover
-//! everything else, and no iteration begins past a ceiling.
+//! While a session runs, its watch reaches the same verdict at the same moment, with evidence. The timers here cover
+//! everything else, and no iteration starts past a ceiling.
 
 use super::Run;
 use super::over::{End, NodeEnd};
@@ -14,7 +14,7 @@ use crate::time::watched::WatchedTime;
 use crate::watch::{NODE_TIMEOUT, RUN_TIMEOUT, StopReason, exceeded};
 
 impl Run {
-    /// All nodes have the limit of their run; if they differ the shortest holds.
+    /// Returns the run's limit. Every node has one; if they differ, the shortest applies.
     fn run_limit(&self) -> Limit {
         let limits = self.cx.plan.nodes.iter().filter_map(|node| node.settings.watchdog.run.duration());
         limits.min().map_or(Limit::Off, Limit::At)
@@ -37,7 +37,7 @@ impl Run {
         }
     }
 
-    /// Time was taken out of the clocks, so that every ceiling is reached later.
+    /// Sets the ceiling timers again after time was subtracted from the clocks.
     pub(super) fn rearm_ceilings(&mut self) {
         self.arm_run_ceiling();
         for ix in self.every() {
@@ -62,7 +62,7 @@ impl Run {
         Some(End::new(Outcome::Ceiling, 3, message))
     }
 
-    /// The message of a verdict on the present iteration: it has more figures than the clock alone.
+    /// Returns the message of a verdict on the current iteration, which has more detail than the clock alone.
     fn stopped_for(&self, ix: NodeIx, reason: StopReason) -> Option<String> {
         let node = self.cx.view.node(ix);
         let stopped = node.recovery.last.as_ref();
@@ -78,7 +78,7 @@ impl Run {
         reached(RUN_TIMEOUT, limit.duration()?, self.cx.view.watched.lasted(self.cx.now.awake))
     }
 
-    /// In a graph the other nodes continue.
+    /// Handles a node that has reached its ceiling. The other nodes of a graph continue.
     pub(super) fn node_ceiling_reached(&mut self, ix: NodeIx) {
         if self.is_leaving() || self.is_stopping_now() {
             return;

@@ -1,4 +1,4 @@
-//! A failing agent does not spin: waits that grow, and a circuit that opens.
+//! Protection against crash loops: growing waits, and a circuit breaker.
 
 use crate::settings::ErrorPolicy;
 use crate::time::dur::Dur;
@@ -7,13 +7,13 @@ use std::collections::VecDeque;
 
 /// The longest wait after a failure.
 const MAX_WAIT: Dur = Dur::from_secs(60);
-/// A session that fails within this did not work at all.
+/// A session that fails within this time counts as an instant failure.
 const INSTANT: Dur = Dur::from_secs(5);
 
-/// The failed sessions since the last one that was fine.
+/// The failed sessions since the last good one.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Failures {
-    /// In a row, for the wait.
+    /// The number of consecutive failures, which determines the wait.
     pub in_row: u32,
     /// The most recent ones, at most `ErrorPolicy::max`.
     recent: VecDeque<Failure>,
@@ -27,9 +27,10 @@ struct Failure {
 }
 
 impl Failures {
-    /// How many failures are remembered at most, whatever the policy asks for.
+    /// The most failures that are remembered, whatever the policy.
     pub const MAX_REMEMBERED: usize = 1000;
 
+    /// Adds a failure of a session that lasted `session`.
     pub fn add(&mut self, at: Boot, fingerprint: &str, session: Dur) {
         self.in_row = self.in_row.saturating_add(1);
         if self.recent.len() == Failures::MAX_REMEMBERED {
@@ -42,22 +43,23 @@ impl Failures {
         });
     }
 
-    /// How many of those that are remembered lie within `window` before `now`.
+    /// Returns the number of remembered failures within `window` before `now`.
     pub fn within(&self, window: Dur, now: Boot) -> u64 {
         self.recent.iter().filter(|f| now.since(f.at) <= window).count() as u64
     }
 
+    /// Forgets all failures.
     pub fn clear(&mut self) {
         *self = Failures::default();
     }
 
-    /// 1 s, 2 s, 4 s … 60 s.
+    /// Returns the wait after the last failure: 1 s, 2 s, 4 s … 60 s.
     pub fn wait(&self) -> Dur {
         let doublings = self.in_row.saturating_sub(1).min(16);
         Dur::from_secs(1 << doublings).min(MAX_WAIT)
     }
 
-    /// Why the run must end, if it must.
+    /// Returns the reason if the circuit is open: `max` failures within the window are identical or instant.
     pub fn open_circuit(&self, policy: &ErrorPolicy, now: Boot) -> Option<String> {
         let window = || self.recent.iter().filter(|f| now.since(f.at) <= policy.window);
         let last = self.recent.back()?;

@@ -1,4 +1,4 @@
-//! What a run and its nodes share: the record and its fold, the timers, the decisions of this step.
+//! The state that a run and its nodes share: the record and its fold, the timers, and the decisions of this step.
 
 use crate::record::event::{Event, NodeState, Recorded, RunStarted};
 use crate::record::ids::{NodeIx, NodeName};
@@ -11,7 +11,7 @@ use crate::text::redact;
 use crate::time::moment::Moment;
 use crate::time::timer::Timers;
 
-/// How much of an agent's command line names it.
+/// The longest label of an agent, which is the start of its command line, in bytes.
 const MAX_LABEL: usize = 200;
 
 pub(super) struct Cx {
@@ -35,7 +35,7 @@ impl Cx {
         }
     }
 
-    /// A run that goes on; `None` if its record does not even say how it started.
+    /// Restores the state of a resumed run. Returns `None` if its record has no `run_started`.
     pub fn resume(view: View, plan: Option<Plan>) -> Option<Cx> {
         let recorded = view.started.as_ref()?.settings.clone();
         let plan = plan.unwrap_or(recorded);
@@ -55,7 +55,7 @@ impl Cx {
         }
     }
 
-    /// The one place where an event comes into being: numbered, folded, handed out.
+    /// Records an event: numbers it, folds it into the view and hands it to the shell. Every event is created here.
     pub fn record(&mut self, event: Event) {
         let recorded = Recorded::new(self.view.seq + 1, self.now, event);
         let fresh = notification::of_event(&recorded, &self.view);
@@ -65,15 +65,15 @@ impl Cx {
             if self.view.news.untold.contains(&delivery) {
                 self.out.push(Decision::Notify(Box::new(delivery)));
             } else {
-                let why = format!("{MAX_UNTOLD} others wait to be told already");
+                let why = format!("{MAX_UNTOLD} notifications are already pending");
                 self.notified(delivery.news.key, delivery.how, Some(why));
             }
         }
     }
 
-    /// A failure to tell somebody is trouble, and no more.
+    /// Records the result of a notification. A failed delivery is recorded as trouble and has no other effect.
     pub fn notified(&mut self, key: String, how: How, error: Option<String>) {
-        let trouble = error.as_ref().map(|why| format!("{key} could not be told by {how}: {why}"));
+        let trouble = error.as_ref().map(|why| format!("cannot deliver {key} by {how}: {why}"));
         self.record(Event::Notified { key, how, ok: error.is_none(), detail: error });
         if let Some(trouble) = trouble {
             self.trouble("notify", trouble);
@@ -99,7 +99,7 @@ impl Cx {
         self.plan.nodes[ix.0].name.clone()
     }
 
-    /// A loop file's budget is the run's; a graph has one for all its nodes together.
+    /// Returns the budget of the run: that of the loop file, or that of the whole graph.
     pub fn budget(&self) -> &Budget {
         match &self.plan.graph {
             Some(graph) => &graph.budget,
@@ -107,14 +107,14 @@ impl Cx {
         }
     }
 
-    /// An agent of the node's chain: its command line and its reader.
+    /// Returns the command line and the reader of an agent in the node's chain.
     pub fn agent(&self, ix: NodeIx, n: u32) -> (&[String], ReaderName) {
         let settings = self.settings(ix);
         let nth = usize::try_from(n).unwrap_or(usize::MAX);
         settings.agents().nth(nth).unwrap_or((&settings.agent, settings.reader))
     }
 
-    /// By what an agent is known in the record.
+    /// Returns the label that identifies an agent in the record.
     pub fn agent_label(&self, ix: NodeIx, n: u32) -> String {
         clip(&redact::argv(self.agent(ix, n).0).join(" "), MAX_LABEL).to_owned()
     }

@@ -1,5 +1,5 @@
-//! What the core wants done: imperative, in order. The shell makes all records that stand before an
-//! effect durable before it carries the effect out.
+//! Decisions of the core: imperative and in order. The shell makes all records that precede an effect durable
+//! before it carries out the effect.
 
 use crate::record::event::{CheckResult, Recorded};
 use crate::record::ids::{Iteration, NodeIx, RunId};
@@ -11,102 +11,95 @@ use crate::time::moment::Wall;
 use crate::watch::Evidence;
 use serde::Serialize;
 
+/// An effect that the shell carries out.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Decision {
+    /// Append an event to the journal.
     Record(Box<Recorded>),
     /// Start a command or a session under the node's keeper.
     Start(Job),
-    /// Read the loop file's body, fill it in, keep it for the session.
+    /// Read the prompt template, fill it in, and keep the result for the session.
     AssemblePrompt {
         node: NodeIx,
         iteration: Iteration,
-        /// What people said since the last prompt.
+        /// Operator messages since the last prompt.
         told: Vec<String>,
-        /// Also say what the agent is about to see.
+        /// Also return the input digest.
         sight: bool,
-        /// What went before that the agent should know.
+        /// Earlier results that the prompt includes.
         brief: Box<PromptContext>,
     },
-    /// Say what the files that the node's checks rest on contain.
-    HashPins {
-        node: NodeIx,
-        iteration: Iteration,
-    },
-    /// Write the node's log: how its last attempt went.
-    KeepLog {
-        node: NodeIx,
-        iteration: Iteration,
-    },
-    /// Write down what there is of a work that will not be finished.
+    /// Hash the files that the node's checks depend on.
+    HashPins { node: NodeIx, iteration: Iteration },
+    /// Write the log of the node's last attempt.
+    KeepLog { node: NodeIx, iteration: Iteration },
+    /// Write a summary of work that will not be finished.
     KeepPartial {
         node: NodeIx,
         iteration: Iteration,
         /// The file's name within the run's directory.
         file: String,
     },
-    /// Say how many children of the agent live and how much CPU time they have used.
+    /// Sample how many children of the agent are alive and how much CPU time they have used.
     Sample(Job),
-    /// INT to the session's group.
+    /// Send INT to the session's process group.
     Interrupt(Job),
-    /// TERM, then CONT, to the session's group.
+    /// Send TERM, then CONT, to the session's process group.
     Terminate(Job),
-    /// Kill until nothing is left of the tree.
+    /// Kill until the process tree is empty.
     Kill(Job),
-    /// The main process is gone: end what is left of the tree, within the grace, then by force.
-    Sweep {
-        job: Job,
-        grace: Dur,
-    },
+    /// Stop the leftover processes of a tree whose main process has exited: TERM, then KILL after the grace.
+    Sweep { job: Job, grace: Dur },
     /// Continue the job's keeper in case it was stopped, and answer with `Input::KeeperSeen`.
     Nudge(Job),
-    /// The keeper does not report: kill it, end the job's processes without it, and report the job's end.
+    /// Kill a keeper that does not report, end the job's processes without it, and report the job's end.
     DropKeeper(Job),
-    /// Keep why the run went to sleep where other programs look for it.
+    /// Write the reason for an idle stop to the context file that other programs read.
     KeepContext(Box<ContextEntry>),
-    /// Send the resting keepers home: the run sleeps and needs none.
+    /// Release the idle keepers: a sleeping run needs none.
     ReleaseKeepers,
-    /// Tell somebody of something. Nothing waits for it but the end of the run, and that not for long.
+    /// Send a notification. Only the end of the run waits for its delivery, and only for a short time.
     Notify(Box<Delivery>),
-    /// Try again to write what the record still misses.
+    /// Retry writing the events that the record still lacks.
     RetryRecord,
-    /// The run is over; exit with this code.
-    Finish {
-        exit_code: u8,
-    },
+    /// End the run and exit with this code.
+    Finish { exit_code: u8 },
 }
 
-/// What an agent is told of what went before.
+/// Earlier results that a prompt includes.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PromptContext {
     /// The checks that failed in the last attempt.
     pub failed: Vec<CheckResult>,
     /// Pinned files that were changed.
     pub tampered: Vec<String>,
-    /// Which attempt this is, from 1; of how many.
+    /// The number of this attempt, from 1.
     pub attempt: u64,
+    /// The limit on attempts.
     pub max_attempts: Option<u64>,
-    /// What is known of the session that had to be ended.
+    /// The diagnosis of the session that the watchdog stopped.
     pub diagnosis: Option<Diagnosis>,
 }
 
-/// What is known of a session that had to be ended.
+/// The diagnosis of a session that the watchdog stopped.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Diagnosis {
     pub class: Class,
-    /// The iteration it was in: its output lies there.
+    /// The iteration of the session, which holds its output.
     pub iteration: Iteration,
-    /// The watchdog's reason, and its words.
+    /// The watchdog's reason code.
     pub reason: String,
+    /// The watchdog's message.
     pub message: String,
     pub evidence: Vec<Evidence>,
-    /// What came before in the same row, oldest first.
+    /// Earlier hard stops since the last completed iteration, oldest first.
     pub tried: Vec<String>,
-    /// How much of the recovery budget is used, this one included.
+    /// How much of the recovery budget is used, including this attempt.
     pub attempt: u32,
     pub budget: u32,
 }
 
-/// Why the run stopped by itself, in the form that context files have.
+/// The reason for an idle stop, in the format of context files.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ContextEntry {
     /// When the run stopped.
@@ -119,6 +112,7 @@ pub struct ContextEntry {
     pub metadata: ContextMetadata,
 }
 
+/// The metadata of a context entry.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ContextMetadata {
@@ -127,6 +121,7 @@ pub struct ContextMetadata {
     pub last_decision: LastDecision,
 }
 
+/// The decision that led to a context entry.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct LastDecision {
     #[serde(rename = "type")]
@@ -135,6 +130,7 @@ pub struct LastDecision {
 }
 
 impl ContextEntry {
+    /// Returns the entry for an idle stop.
     pub fn sleep(at: Wall, run: Option<RunId>, reason: &str, ticks: u64) -> ContextEntry {
         ContextEntry {
             at,

@@ -1,8 +1,8 @@
-//! How an iteration ended: one table over everything that is known, never one field alone.
+//! The ending of an iteration: one table over all known facts, never one field alone.
 //!
-//! An agent's exit code, its own result and its text contradict each other in the field: exit 0 after
-//! an interrupt, "success" with an error in it, exit 0 without any answer. The rows below are checked in
-//! order; the first that fits decides, and says why.
+//! In practice an agent's exit code, its own result and its text contradict each other: exit 0 after an interrupt,
+//! "success" with an error in it, exit 0 without any answer. The rows below are checked in order; the first match
+//! decides and gives the reason.
 
 use crate::record::event::EndedBy;
 use crate::run::job::{Exit, Marker};
@@ -10,22 +10,22 @@ use crate::text::one_line;
 use crate::time::moment::Wall;
 use crate::watch::sign::{AgentResult, LimitKind};
 
-/// All that is known when a session is over.
+/// The facts about a finished session.
 #[derive(Clone, Debug)]
 pub struct Facts<'a> {
     pub ended_by: EndedBy,
-    /// `None`: it could not be started.
+    /// How the process exited; `None` if it could not be started.
     pub exit: Option<Exit>,
-    /// The reader knows this agent's stream, so an ending without a result proves nothing.
+    /// The reader understands this agent's stream, so a session without a result proves nothing.
     pub structured: bool,
     pub result: Option<&'a AgentResult>,
     pub marker: Option<&'a Marker>,
-    /// The service refused, and the agent gave up.
+    /// The limit with which the service refused, if the agent gave up because of it.
     pub limit: Option<LimitKind>,
     pub resets_at: Option<Wall>,
-    /// The service does not know us.
+    /// The service rejected the credentials.
     pub auth_failed: bool,
-    /// What went wrong, in the best words there are.
+    /// The best description of what went wrong.
     pub complaint: &'a str,
 }
 
@@ -35,7 +35,7 @@ impl Facts<'_> {
         self.auth_failed || by_status
     }
 
-    /// Nothing went wrong: work was done, or there was none.
+    /// Returns the ending of a session without failures: completed, or idle.
     fn good(&self, because: &str) -> (Ending, String) {
         match self.marker {
             Some(m) if m.state == "idle" => {
@@ -49,11 +49,11 @@ impl Facts<'_> {
     }
 }
 
-/// The word for it.
+/// The ending of an iteration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ending {
     Completed,
-    /// `skipped`: nobody had to ask the agent.
+    /// There was nothing to do. `skipped`: this was decided without starting the agent.
     Idle {
         reason: String,
         skipped: bool,
@@ -77,19 +77,19 @@ pub struct Judged {
     pub because: String,
 }
 
-/// The reason of an idle marker that gives none.
+/// The idle reason for a marker without a reason.
 pub const UNSPECIFIED: &str = "unspecified";
 const MAX_COMPLAINT: usize = 200;
 const MAX_REASON: usize = 100;
 
-/// The table.
+/// Applies the table to the facts.
 pub fn judge(facts: &Facts<'_>) -> Judged {
     let says = |text: &str| match one_line(facts.complaint, MAX_COMPLAINT) {
         c if c.is_empty() => text.to_owned(),
         c => format!("{text}: {c}"),
     };
     let (ending, because) = match (facts.ended_by, facts.exit, facts.result) {
-        // Who ended it comes first: what a process says after it was told to go is no news of its own.
+        // A stop by dogwatch takes precedence: output after a stop signal proves nothing.
         (by @ (EndedBy::Operator | EndedBy::Signal | EndedBy::Budget), _, _) => {
             (Ending::Interrupted { by }, format!("ended by {by}"))
         }
@@ -97,7 +97,7 @@ pub fn judge(facts: &Facts<'_>) -> Judged {
         (EndedBy::Nobody, _, _) | (EndedBy::Itself, None, _) => {
             (Ending::Failed, says("could not be started"))
         }
-        // The agent's own word that it failed beats any exit code.
+        // The agent's own failure report takes precedence over any exit code.
         (EndedBy::Itself | EndedBy::ResultGrace, Some(_), _) if facts.refused_login() => {
             (Ending::AuthFailed, says("authentication failed"))
         }
@@ -105,7 +105,7 @@ pub fn judge(facts: &Facts<'_>) -> Judged {
             let limit = facts.limit.unwrap_or(LimitKind::Overload);
             (Ending::RateLimited { limit, resets_at: facts.resets_at }, says(limit.as_str()))
         }
-        // It was told to go after its result, so how it went says nothing: the result stands.
+        // dogwatch stopped the agent after its result, so only the result counts, not the exit.
         (EndedBy::ResultGrace, _, Some(r)) if !r.is_error => {
             facts.good("the result stands; it did not exit by itself")
         }

@@ -1,35 +1,39 @@
-//! How long to wait when there is nothing to do, and when to stop waiting.
+//! Idle streaks: how long to wait when there is nothing to do, and when to stop waiting.
 
 use crate::record::event::InputDigest;
 use crate::settings::{IdlePolicy, StopAfter, Strategy};
 use crate::time::dur::Dur;
 use crate::time::moment::Boot;
 
-/// A row of consecutive idle iterations.
+/// A streak of consecutive idle iterations.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct IdleStreak {
+    /// The number of idle iterations.
     pub count: u64,
-    /// When its first idle iteration ended.
+    /// When the first idle iteration ended.
     pub since: Option<Boot>,
-    /// Time of the spell that passed under an earlier dogwatch process.
+    /// The part of the streak that passed under an earlier dogwatch process.
     pub before: Dur,
+    /// The reason of the last idle iteration.
     pub reason: String,
-    /// How many of the last iterations in a row had that reason.
+    /// The number of consecutive iterations with that reason.
     pub same_reason: u64,
-    /// The wait before the next look, for strategies that build on it.
+    /// The last wait, for strategies that derive the next one from it.
     pub last_delay: Dur,
-    /// What the agent saw when it last said that there is nothing to do.
+    /// The input digest of the agent's last idle answer.
     pub sight: Option<InputDigest>,
-    /// Waits of this spell that ended by a path that had changed while the agent worked.
+    /// Waits of this streak that ended by a path that had changed while the agent worked.
     pub own_wakes: u32,
 }
 
-/// An agent that touches a file it is woken by would wake itself for ever; so many times it may.
+/// The number of times an agent may wake itself in a streak. An agent that changes a file that wakes it would
+/// otherwise wake itself forever.
 pub const MAX_OWN_WAKES: u32 = 2;
 
-/// A number drawn from the run's seed for the event with this number: the same in every replay.
+/// Returns a pseudo-random number for an event, from the run's seed and the event's number. It is the same in
+/// every replay.
 pub fn draw(seed: u64, seq: u64) -> u64 {
-    // SplitMix64: one round is enough to spread neighbouring numbers over all bits.
+    // SplitMix64: one round is enough to spread neighboring numbers over all bits.
     let mut z = seed.wrapping_add(seq.wrapping_mul(0x9e37_79b9_7f4a_7c15));
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -37,6 +41,7 @@ pub fn draw(seed: u64, seq: u64) -> u64 {
 }
 
 impl IdleStreak {
+    /// Adds an idle iteration to the streak.
     pub fn add(&mut self, at: Boot, reason: &str) {
         self.count = self.count.saturating_add(1);
         self.since.get_or_insert(at);
@@ -48,14 +53,14 @@ impl IdleStreak {
         }
     }
 
-    /// Since the end of the spell's first idle iteration, without the time nobody supervised.
+    /// Returns the time since the end of the streak's first idle iteration, without unsupervised time.
     pub fn lasted(&self, now: Boot) -> Dur {
         self.before.saturating_add(self.since.map_or(Dur::ZERO, |s| now.since(s)))
     }
 }
 
-/// The wait after the spell's n-th idle iteration, before `idle.max` shortens it. `random` is a draw
-/// from the run's seed; only jitter uses it.
+/// Returns the wait after the streak's n-th idle iteration, before `idle.max` shortens it. `random` comes from
+/// [`draw`]; only jitter uses it.
 pub fn delay(policy: &IdlePolicy, n: u64, last: Dur, random: u64) -> Dur {
     let base = policy.delay.as_millis() as f64;
     let cap = policy.max_delay.as_millis();
@@ -71,7 +76,7 @@ pub fn delay(policy: &IdlePolicy, n: u64, last: Dur, random: u64) -> Dur {
             base + (top - base) * (random as f64 / u64::MAX as f64)
         }
     };
-    // A comparison first: an infinite product must become the cap, not an overflow.
+    // Compare before converting: an infinite product must become the cap, not an overflow.
     if ms.is_nan() || ms >= cap as f64 { policy.max_delay } else { Dur::from_millis(ms as u64) }
 }
 
@@ -83,8 +88,8 @@ fn fibonacci(n: u64) -> f64 {
     a
 }
 
-/// How many iterations of the idle streak counted, if they have reached a limit: all of them, or only those with the
-/// reason that the limit is for.
+/// Returns the number of idle iterations that counted toward a limit, if a limit is reached. A limit counts all
+/// iterations of the streak, or only those with its reason.
 pub fn count_reached(policy: &IdlePolicy, spell: &IdleStreak) -> Option<u64> {
     match &policy.stop_after {
         StopAfter::Never => None,
@@ -152,7 +157,7 @@ mod tests {
             assert_eq!(count_reached(&policy, &spell), None);
             spell.add(Boot(0), "no_pending_tasks");
         }
-        assert_eq!(count_reached(&policy, &spell), Some(8), "the seven with another reason do not count");
+        assert_eq!(count_reached(&policy, &spell), Some(8), "the seven with a different reason do not count");
         assert_eq!(spell.count, 15);
     }
 }

@@ -1,4 +1,4 @@
-//! What happened: past tense, told by the shell, each with a moment.
+//! Inputs of the core: events in the past tense, reported by the shell, each with a moment.
 
 use crate::record::day::DayUse;
 use crate::record::event::{InputDigest, Observation, Pin, Report, Usage, WaitEndedBy};
@@ -10,62 +10,37 @@ use crate::time::moment::Awake;
 use crate::watch::Fact;
 use crate::watch::health::HealthIssue;
 
+/// Something that happened.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Input {
     /// The shell is ready; the run may begin.
     Began,
-    /// A moment that `next_wakeup` asked for may have come. Harmless at any time. Nothing that was said before it is
-    /// still on its way.
+    /// A moment that `next_wakeup` asked for may have come. Harmless at any time. All earlier output has already been
+    /// reported.
     TimePassed,
-    /// The same, for a shell with pipes: what the nodes of [`Run::to_judge`](crate::Run::to_judge) had said up to that
-    /// moment has been told. Whose limit came later is judged later.
-    Heard {
-        upto: Awake,
-    },
-    JobStarted {
-        job: Job,
-        pid: u32,
-        argv: Vec<String>,
-    },
-    /// The order to start it was sent; the keeper owes a report from now on.
-    JobSent {
-        job: Job,
-    },
-    /// A resource was missing (processes, memory, descriptors) or its keeper was lost before it started. No process of
-    /// it exists. The same start may work later.
-    JobUnstarted {
-        job: Job,
-        error: String,
-    },
-    /// The answer to `Decision::Nudge`: whether the keeper was stopped. It was continued.
-    KeeperSeen {
-        job: Job,
-        stopped: bool,
-    },
-    /// It could not be started; no process of it exists.
-    JobRefused {
-        job: Job,
-        error: String,
-    },
-    /// The job's main process exited. Others of its tree may live on.
-    JobExited {
-        job: Job,
-        exit: Exit,
-    },
-    /// Nobody holds the job's output pipes any more.
-    PipesClosed {
-        job: Job,
-    },
-    /// The tree is empty, proven; the pipes are drained.
-    JobEnded {
-        job: Job,
-        report: Box<JobReport>,
-    },
-    /// Even KILL did not empty the tree yet. It is still being tried.
-    TreeStands {
-        job: Job,
-        detail: String,
-    },
+    /// The same, for a shell with pipes: the output of the nodes of [`Run::to_judge`](crate::Run::to_judge) up to
+    /// `upto` has been reported. Nodes with a later limit are judged later.
+    Heard { upto: Awake },
+    /// The job's main process has started.
+    JobStarted { job: Job, pid: u32, argv: Vec<String> },
+    /// The order to start the job was sent; the keeper owes a report from now on.
+    JobSent { job: Job },
+    /// The job did not start because a resource (processes, memory, descriptors) was missing or its keeper was lost.
+    /// No process of it exists. The same start may succeed later.
+    JobUnstarted { job: Job, error: String },
+    /// The answer to `Decision::Nudge`: whether the keeper was stopped. The shell has continued it.
+    KeeperSeen { job: Job, stopped: bool },
+    /// The job could not be started; no process of it exists.
+    JobRefused { job: Job, error: String },
+    /// The job's main process exited. Other processes of its tree may still be alive.
+    JobExited { job: Job, exit: Exit },
+    /// No process holds the job's output pipes any longer.
+    PipesClosed { job: Job },
+    /// The process tree is proven empty and the pipes are drained.
+    JobEnded { job: Job, report: Box<JobReport> },
+    /// Even KILL has not emptied the process tree yet. The keeper keeps trying.
+    TreeStands { job: Job, detail: String },
+    /// The prompt is ready.
     PromptAssembled {
         node: NodeIx,
         iteration: Iteration,
@@ -73,90 +48,56 @@ pub enum Input {
         sha256: String,
         sight: Option<InputDigest>,
     },
-    /// What the files that the node's checks rest on contain, or why nobody can tell.
-    PinsHashed {
-        node: NodeIx,
-        iteration: Iteration,
-        pins: Result<Vec<Pin>, String>,
-    },
-    Observed {
-        job: Job,
-        seen: Observation,
-    },
-    /// Something the watchdog is told singly.
-    Noted {
-        job: Job,
-        fact: Fact,
-    },
-    /// Something ails the agent.
-    Strained {
-        job: Job,
-        strain: HealthIssue,
-    },
-    /// The agent told us something beside its output.
-    Reported {
-        job: Job,
-        report: Box<Report>,
-    },
-    /// What the session has used so far.
-    Used {
-        job: Job,
-        usage: Usage,
-    },
-    /// What all runs of the project have used today. Told before a session starts, if anybody asked for a limit.
+    /// The hashes of the files that the node's checks depend on, or the reason they cannot be read.
+    PinsHashed { node: NodeIx, iteration: Iteration, pins: Result<Vec<Pin>, String> },
+    /// Progress was observed on a channel.
+    Observed { job: Job, seen: Observation },
+    /// A single fact for the watchdog.
+    Noted { job: Job, fact: Fact },
+    /// The agent has a health issue.
+    Strained { job: Job, strain: HealthIssue },
+    /// The agent sent a report over the agent channel.
+    Reported { job: Job, report: Box<Report> },
+    /// The session's usage so far.
+    Used { job: Job, usage: Usage },
+    /// The usage of all runs of the project today. Reported before a session starts if the plan has a day budget.
     DayUsed(DayUse),
-    /// The agent gave its final result, and no work goes on behind its back.
-    ResultSeen {
-        job: Job,
-    },
-    /// The host slept for so long, or dogwatch could not run.
+    /// The agent gave its final result, and no background work is in progress.
+    ResultSeen { job: Job },
+    /// The host was suspended, or dogwatch could not run.
     Suspended {
         lasted: Dur,
-        /// The awake clock ran on meanwhile.
+        /// The awake clock kept running meanwhile.
         unwatched: bool,
     },
-    /// Ctrl-C.
+    /// The operator pressed Ctrl-C.
     Interrupted,
-    /// TERM or HUP of dogwatch.
+    /// dogwatch received TERM or HUP.
     EndAsked(EndSignal),
-    /// A person or program asks that the run stop after this iteration.
+    /// A person or program requested a stop after this iteration.
     StopAsked,
-    /// End the wait now.
+    /// A person, program or file change requested the end of all waits.
     WakeAsked(WaitEndedBy),
-    /// Begin no iteration until told to go on.
+    /// A person or program requested a pause: no iteration starts until it is lifted.
     PauseAsked,
+    /// A person or program lifted the pause.
     UnpauseAsked,
-    /// A person's words for the agent.
-    Told {
-        text: String,
-    },
-    /// The context entry was kept, or could not be.
-    ContextKept {
-        error: Option<String>,
-    },
-    /// Somebody was told of something, or could not be.
-    Notified {
-        key: String,
-        how: How,
-        error: Option<String>,
-    },
-    Noticed {
-        kind: &'static str,
-        message: String,
-    },
-    TroubleMet {
-        kind: &'static str,
-        detail: String,
-    },
-    /// The record cannot be written just now: supervise on, start nothing new.
-    RecordFailed {
-        detail: String,
-    },
+    /// An operator sent a message for the agent.
+    Told { text: String },
+    /// The context entry was written, or writing it failed.
+    ContextKept { error: Option<String> },
+    /// A notification was delivered, or its delivery failed.
+    Notified { key: String, how: How, error: Option<String> },
+    /// The shell has a notice for the record.
+    Noticed { kind: &'static str, message: String },
+    /// The shell met a problem that belongs in the record.
+    TroubleMet { kind: &'static str, detail: String },
+    /// The record cannot be written at the moment: keep supervising, start nothing new.
+    RecordFailed { detail: String },
+    /// The record can be written again.
     RecordRecovered,
-    /// The record is gone for good.
-    RecordLost {
-        detail: String,
-    },
+    /// The record is lost permanently.
+    RecordLost { detail: String },
 }
 
 /// The signals that end a run at once.
@@ -167,6 +108,7 @@ pub enum EndSignal {
 }
 
 impl EndSignal {
+    /// Returns the exit code of a run that the signal ended.
     pub fn exit_code(self) -> u8 {
         match self {
             EndSignal::Terminate => 143,
@@ -174,6 +116,7 @@ impl EndSignal {
         }
     }
 
+    /// Returns the signal's name.
     pub fn name(self) -> &'static str {
         match self {
             EndSignal::Terminate => "SIGTERM",

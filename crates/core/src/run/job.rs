@@ -1,11 +1,11 @@
-//! A job is one process tree: a session, or a command. The shell runs it under a keeper; the core
-//! decides when it has lasted too long and how it is ended.
+//! Jobs. A job is one process tree: a session or a command. The shell runs it under a keeper; the core decides
+//! when it times out and how it is stopped.
 
 use crate::record::ids::{Iteration, NodeIx};
 use crate::time::moment::Wall;
 use crate::watch::sign::Totals;
 
-/// Which process tree. Facts about a job whose iteration has closed are dropped.
+/// The identity of a process tree. Facts about a job whose iteration has closed are dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Job {
     pub node: NodeIx,
@@ -13,20 +13,22 @@ pub struct Job {
     pub kind: JobKind,
 }
 
+/// The purpose of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum JobKind {
     /// The command with this index in the node's list.
     Command(usize),
-    /// `work_when`: is there anything to do?
+    /// `work_when`: decides whether there is work.
     Gate,
+    /// An agent session.
     Session,
-    /// The work tree is kept as it is now.
+    /// A snapshot of the work tree.
     Snapshot,
-    /// `wake_on.probe`: should the wait end?
+    /// `wake_on.probe`: decides whether the wait ends.
     Probe,
     /// The check with this index in the node's list.
     Check(usize),
-    /// The node's own git worktree is made, or found again.
+    /// The creation of the node's own git worktree, or the search for an existing one.
     Worktree,
 }
 
@@ -38,6 +40,7 @@ pub enum Exit {
 }
 
 impl Exit {
+    /// Returns the exit code, unless a signal killed the process.
     pub fn code(self) -> Option<i32> {
         match self {
             Exit::Code(c) => Some(c),
@@ -45,6 +48,7 @@ impl Exit {
         }
     }
 
+    /// Returns the signal that killed the process.
     pub fn signal(self) -> Option<i32> {
         match self {
             Exit::Code(_) => None,
@@ -53,39 +57,42 @@ impl Exit {
     }
 }
 
-/// What the shell knows of a job once its tree is empty and its pipes are drained.
+/// The final report of a job, made once its tree is empty and its pipes are drained.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct JobReport {
+    /// The totals of the agent's output.
     pub tally: Totals,
     /// A marker in the agent's result text.
     pub marker: Option<Marker>,
     pub stdout_bytes: u64,
     pub stderr_bytes: u64,
+    /// Output bytes that were dropped because they exceeded a limit.
     pub cut_bytes: u64,
-    /// Processes that were still there after the main one's exit and were ended.
+    /// Leftover processes that were alive after the main process exited and were killed.
     pub stragglers: u64,
-    /// What came of a snapshot.
+    /// The result of a snapshot job.
     pub snapshot: Option<Snapshot>,
-    /// What came of making a worktree.
+    /// The result of a worktree job.
     pub worktree: Option<Worktree>,
     /// The end of a check's output.
     pub tail: Tail,
-    /// When the service that refused will answer again, if it said so.
+    /// When the service that refused a request accepts requests again, if it gave a time.
     pub resets_at: Option<Wall>,
-    /// The last line of stderr or stdout, for agents that give no error of their own.
+    /// The last line of stderr or stdout, for agents that report no error themselves.
     pub last_line: String,
 }
 
-/// What came of keeping the work tree.
+/// The result of a snapshot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Snapshot {
+    /// The snapshot was taken.
     Taken {
         name: String,
         files: u64,
         /// Files that are not in it.
         skipped: u64,
     },
-    /// There is nothing to keep here, and there will not be.
+    /// There is no work tree to take snapshots of; later attempts would fail too.
     NoWorkTree {
         why: String,
     },
@@ -94,7 +101,7 @@ pub enum Snapshot {
     },
 }
 
-/// What came of making a node's worktree.
+/// The result of creating a node's worktree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Worktree {
     Ready { path: String, branch: String },
@@ -109,7 +116,7 @@ pub struct Tail {
 }
 
 impl Tail {
-    /// How much of a failing check's output is kept.
+    /// The most of a failing check's output that is kept, in bytes.
     pub const MAX_BYTES: usize = 4096;
 }
 
@@ -125,9 +132,10 @@ impl Marker {
     pub const MAX_ATTRS: usize = 16;
     pub const MAX_KEY: usize = 64;
     pub const MAX_VALUE: usize = 256;
-    /// A longer comment is no marker.
+    /// The longest marker, in bytes. A longer comment is not a marker.
     pub const MAX_LEN: usize = 4 * 1024;
 
+    /// Returns the value of an attribute.
     pub fn attr(&self, key: &str) -> Option<&str> {
         self.attrs.iter().find(|(k, _)| k == key).map(|(_, v)| v.as_str())
     }

@@ -1,8 +1,7 @@
 //! A run: the scheduler, and one `Node` machine for each node.
 //!
-//! `step` takes what happened and answers with what to do; `next_wakeup` says when to step again if
-//! nothing happens. Everything the run knows about its past is in its `View`, which is the fold of the
-//! very events it records.
+//! `step` takes an input and returns decisions; `next_wakeup` returns when to step again if nothing happens.
+//! Everything the run knows about its past is in its `View`, the fold of the events that it records.
 
 pub mod agent_channel;
 pub mod attempts;
@@ -54,44 +53,47 @@ use schedule::{Found, Scheduler};
 use std::collections::BTreeSet;
 use stop::Stop;
 
-/// How long to wait before the record is tried again.
+/// How long to wait before the next attempt to write the record.
 const RECORD_RETRY: Dur = Dur::from_secs(5);
 
-/// What is to be started for a session.
+/// The agent to start for a session.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SessionPlan<'a> {
+    /// The agent's command line.
     pub agent: &'a [String],
+    /// The reader of the agent's output.
     pub reader: ReaderName,
-    /// The agent's own session that it should go on with, by the name it gave.
+    /// The agent's own session to resume, by the agent's name for it.
     pub resumes: Option<&'a str>,
-    /// What was charged for that session before.
+    /// The usage already charged for that session.
     pub charged: Usage,
 }
 
+/// A run: the state machine that turns inputs into decisions.
 pub struct Run {
     cx: Cx,
     nodes: Vec<Node>,
-    /// Which node of a graph is next; a loop has none.
+    /// Selects the next node of a graph; a loop has no scheduler.
     scheduler: Option<Scheduler>,
-    /// Nodes are being begun.
+    /// `fill` is starting nodes.
     filling: bool,
     stop: Stop,
-    /// What goes on after its dogwatch died, until it has begun again.
+    /// Set on a resumed run until its first step.
     resuming: Option<Resuming>,
-    /// Snapshots of the work that a lost supervisor left are being taken; nothing else starts before they are.
+    /// Snapshots of work left by a lost supervisor are in progress; nothing else starts before they finish.
     rescue: Option<Rescue>,
-    /// The end that waits for the context entry to be kept.
+    /// The end that waits until the context entry is written.
     ending: Option<End>,
     /// The idle end of a run that sleeps until it is woken.
     asleep: Option<End>,
-    /// The end that waits for the last news to be told.
+    /// The end that waits for the last notifications.
     last_words: Option<LastWords>,
     finished: bool,
 }
 
 impl Run {
-    /// A run that has not begun. `started` becomes its first event; `plan` is what it does, the same as in the
-    /// event but for secrets.
+    /// Creates a run that has not begun. `started` becomes its first event. `plan` is the plan in that event with its
+    /// secrets intact.
     pub fn new(started: RunStarted, plan: Plan) -> Run {
         let nodes = plan.nodes.iter().enumerate().map(|(i, _)| Node::new(NodeIx(i))).collect();
         let scheduler = Scheduler::new(&plan);
@@ -110,15 +112,17 @@ impl Run {
         }
     }
 
+    /// Returns the fold of all events of the run.
     pub fn view(&self) -> &View {
         &self.cx.view
     }
 
+    /// Returns the plan of the run.
     pub fn plan(&self) -> &Plan {
         &self.cx.plan
     }
 
-    /// What the node's session is: which agent of its chain, and the agent's own session to go on with.
+    /// Returns the node's session: the agent of its chain, and the agent's own session to resume.
     pub fn session(&self, ix: NodeIx) -> SessionPlan<'_> {
         let node = &self.nodes[ix.0];
         let (agent, reader) = self.cx.agent(ix, node.agent);
@@ -127,18 +131,18 @@ impl Run {
         SessionPlan { agent, reader, resumes, charged }
     }
 
-    /// When to step again if nothing happens before.
+    /// Returns when to step again if nothing happens before.
     pub fn next_wakeup(&self) -> Wakeup {
         if self.finished { Wakeup::default() } else { self.cx.timers.next_wakeup() }
     }
 
-    /// The nodes whose agents' silence is to be judged at this moment: what they have said by then must be told
-    /// before [`Input::Heard`].
+    /// Returns the nodes whose agents are judged for silence at this moment. The shell must report their output up
+    /// to then before it sends [`Input::Heard`].
     pub fn to_judge(&self, now: Moment) -> BTreeSet<NodeIx> {
         self.cx.timers.to_judge(now)
     }
 
-    /// Takes what happened, answers with what to do.
+    /// Handles an input and returns the decisions that follow from it.
     pub fn step(&mut self, now: Moment, input: Input) -> Vec<Decision> {
         self.cx.now = now;
         let heard = match input {
@@ -222,7 +226,7 @@ impl Run {
                 self.cx.out.push(Decision::RetryRecord);
                 self.retry_record_later();
             }
-            // Only the telling of the end is left to do.
+            // The run has ended and only waits for its last notifications.
             _ if self.last_words.is_some() => {}
             Timer::PrepJob(ix)
             | Timer::Watch(ix)
@@ -259,7 +263,7 @@ impl Run {
         }
     }
 
-    /// What the record of a graph says already, and what follows from it.
+    /// Restores the states of a graph's nodes from the record and records the states that follow from them.
     fn take_up_graph(&mut self) {
         let Some(scheduler) = &mut self.scheduler else { return };
         let Found { ready, blocked } = scheduler.take_up(&self.cx.view);
@@ -284,7 +288,7 @@ impl Run {
         (0..self.nodes.len()).map(NodeIx)
     }
 
-    /// A fact about a job goes to its node, unless the job's iteration has closed.
+    /// Passes a fact about a job to its node, unless the job's iteration has closed.
     fn tell(&mut self, job: Job, fact: Fact) {
         if self.nodes.get(job.node.0).is_some_and(|n| n.has_job(job)) {
             self.tell_node(job.node, job.iteration, fact);
@@ -311,7 +315,7 @@ impl Run {
         }
     }
 
-    /// Begins an iteration with the first agent that does not rest; if all do, that is waited for.
+    /// Starts an iteration with the first agent that is not resting. If all agents rest, waits for one.
     fn begin_iteration(&mut self, ix: NodeIx, cause: Cause) {
         let Some(agent) = self.free_agent(ix) else {
             return self.wait_for_an_agent(ix);
@@ -334,13 +338,14 @@ impl Run {
                 self.wait(ix, WaitWhy::RateLimit, Some(Dur::from_millis(left)));
             }
             None => {
-                let end = End::new(Outcome::ErrorLimit, 1, "no agent of the chain can work any more");
+                let end = End::new(Outcome::ErrorLimit, 1, "no agent in the chain is available");
                 self.node_over(ix, NodeEnd::failed("no_agent_left", end));
             }
         }
     }
 
-    /// What the next iteration is for, unless a person or the start says otherwise.
+    /// Returns the cause of the next iteration. Only `Next` is refined: an operator or the start gives a more specific
+    /// cause.
     fn cause(&self, ix: NodeIx, cause: Cause) -> Cause {
         let node = self.cx.view.node(ix);
         match cause {
@@ -355,7 +360,7 @@ impl Run {
         self.follow(ix, next, Cause::Next);
     }
 
-    /// What is planned about a bad end is written down before anything follows from it.
+    /// Decides what follows an iteration. A recovery plan is recorded before anything follows from it.
     fn decide_next(&mut self, ix: NodeIx, ending: &Ending) -> Next {
         self.plan_recovery(ix, ending);
         self.what_next(ix, ending)
@@ -378,7 +383,7 @@ impl Run {
 
     fn record_recovered(&mut self) {
         self.cx.timers.clear(Timer::RecordRetry);
-        let message = "the record can be written again; going on".to_owned();
+        let message = "the record can be written again; continuing".to_owned();
         self.cx.record(Event::Notice { kind: "record_recovered".into(), message });
     }
 

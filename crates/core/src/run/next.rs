@@ -1,4 +1,4 @@
-//! What comes after an iteration: the next one, a wait, the node's end, or the run's.
+//! The next step after an iteration: another iteration, a wait, the node's end, or the run's end.
 
 use super::Run;
 use super::over::{End, NodeEnd};
@@ -10,26 +10,29 @@ use crate::settings::IdlePolicy;
 use crate::text::one_line;
 use crate::time::dur::Dur;
 
-/// Clocks differ: a limit is asked again so much after it should have ended.
+/// The extra wait after a rate limit's reset time, because clocks differ.
 const AFTER_RESET: Dur = Dur::from_secs(15);
-/// The first wait for a service that does not say when, in seconds, and the longest.
+/// The first wait for a service that gives no reset time, in seconds.
 const FIRST_REFUSAL: u64 = 15;
+/// The longest wait for a service that gives no reset time.
 const LONGEST_REFUSAL: Dur = Dur::from_mins(10);
-/// How many failing checks the reason of a node's end names, and how much it shows of each.
+/// The number of failing checks that the reason of a node's end names.
 const MAX_NAMED_CHECKS: usize = 5;
+/// The most of a check's command that the reason shows, in bytes.
 const MAX_CHECK_SHOWN: usize = 80;
 
+/// The next step of a node.
 pub(super) enum Next {
     Begin,
-    /// No length is a pause.
+    /// A wait without a length is a pause or a sleep.
     Wait(WaitWhy, Option<Dur>),
     NodeOver(NodeEnd),
     Finish(End),
 }
 
 impl Run {
-    /// The order of the questions matters: that the work is done comes first, then what a person asked for,
-    /// then what makes going on senseless, then what makes it forbidden, and only then how long to wait.
+    /// Returns the next step after an iteration. The order of the tests matters: finished work comes first, then operator
+    /// requests, then conditions that make another iteration pointless, then limits that forbid it, and then the wait.
     pub(super) fn what_next(&self, ix: NodeIx, ending: &Ending) -> Next {
         if let Some(over) = self.converged(ix) {
             return Next::NodeOver(over);
@@ -60,7 +63,7 @@ impl Run {
         }
     }
 
-    /// What was decided before stands only if nothing forbids it now.
+    /// Returns `next` unless a limit or a pause forbids it now.
     pub(super) fn or_end(&self, ix: NodeIx, next: Next) -> Next {
         let over = self
             .converged(ix)
@@ -75,7 +78,7 @@ impl Run {
         }
     }
 
-    /// The checks say that the work is done.
+    /// Returns the node's end if the checks have passed.
     pub(super) fn converged(&self, ix: NodeIx) -> Option<NodeEnd> {
         let attempts = &self.cx.view.node(ix).attempts;
         attempts.converged.then(|| {
@@ -90,7 +93,7 @@ impl Run {
         })
     }
 
-    /// A service that keeps refusing without saying for how long has its own budget.
+    /// Returns the node's end if the service has refused too often without a reset time.
     fn end_by_refusals(&self, ix: NodeIx) -> Option<NodeEnd> {
         let (refusals, max) = (self.cx.view.node(ix).refusals, self.cx.settings(ix).limits.overload_retries);
         (refusals > max).then(|| {
@@ -100,12 +103,12 @@ impl Run {
         })
     }
 
-    /// What ends the whole run, whatever its other nodes do.
+    /// Returns the run's end if this ending stops the whole run, whatever its other nodes do.
     fn end_by_failure(&self, ix: NodeIx, ending: &Ending) -> Option<End> {
         let node = self.cx.view.node(ix);
         let because = || node.last_end.as_ref().map(|e| e.because.clone()).unwrap_or_default();
         match ending {
-            // Another agent may be known where this one is not.
+            // Another agent may have valid credentials.
             Ending::AuthFailed if self.free_agent(ix).is_some_and(|n| n != self.nodes[ix.0].agent) => None,
             Ending::AuthFailed => Some(End::new(Outcome::AuthFailed, 1, because())),
             Ending::Failed | Ending::TimedOut if self.cx.plan.stop_on_error => Some(End::new(
@@ -122,7 +125,7 @@ impl Run {
         }
     }
 
-    /// A crash loop. For nodes with checks their own limit rules.
+    /// Returns the node's end after a crash loop. Nodes with checks have their own limit.
     fn end_by_circuit(&self, ix: NodeIx, ending: &Ending) -> Option<NodeEnd> {
         let settings = self.cx.settings(ix);
         if *ending != Ending::Failed || settings.checks.any() {
@@ -154,7 +157,7 @@ impl Run {
         })
     }
 
-    /// In a graph a node that nobody checks is done when an iteration has completed.
+    /// Returns the end of a graph's node without checks once an iteration has completed.
     fn end_by_completion(&self, ix: NodeIx) -> Option<NodeEnd> {
         let unchecked = self.cx.plan.graph.is_some() && !self.cx.settings(ix).checks.any();
         let counts = self.cx.view.node(ix).counts;
@@ -177,7 +180,7 @@ impl Run {
         } else {
             return None;
         };
-        // What nobody checks ended as it should; what checks do not pass has not.
+        // An idle stop is a success for a node without checks, and a failure if there are checks that do not pass.
         Some(match self.cx.settings(ix).checks.any() {
             false => NodeEnd::done("idle", End::new(Outcome::Idle, 0, why)),
             true => {
@@ -186,7 +189,8 @@ impl Run {
         })
     }
 
-    /// One wait per gap: of those that apply the first in this order counts, whatever its length.
+    /// Returns the wait before the next iteration. There is one wait per gap: the first that applies in this order,
+    /// whatever its length.
     fn wait_for(&self, ix: NodeIx, ending: &Ending) -> Option<(WaitWhy, Dur)> {
         let settings = self.cx.settings(ix);
         let node = self.cx.view.node(ix);
@@ -201,7 +205,7 @@ impl Run {
         if node.recovery.due.is_some() && *ending == Ending::TimedOut {
             return Some((WaitWhy::Recovery, node.recovery.wait()));
         }
-        // Another agent has no reason to wait for the failures of this one.
+        // Another agent need not wait for the failures of this one.
         if node.recovery.due.is_some() {
             return None;
         }
@@ -214,7 +218,8 @@ impl Run {
         (!settings.delay.is_zero()).then_some((WaitWhy::Delay, settings.delay))
     }
 
-    /// Until the limit ends and a little longer, or ever longer if nobody says when; never beyond the maximum.
+    /// Returns the wait for a rate limit: until shortly after the reset time, or with growing delays if there is none, but
+    /// never longer than `limits.max_wait`.
     pub(super) fn limit_delay(&self, ix: NodeIx, ending: &Ending) -> Dur {
         let resets_at = match ending {
             Ending::RateLimited { resets_at, .. } => *resets_at,
@@ -233,7 +238,8 @@ impl Run {
         delay.min(self.cx.settings(ix).limits.max_wait)
     }
 
-    /// The wait that would pass `idle.max` ends at it: one last look, no useless sleep.
+    /// Returns the idle wait. A wait that would exceed `idle.max` ends at that limit, so that the loop makes one last
+    /// attempt.
     fn idle_delay(&self, ix: NodeIx, policy: &IdlePolicy) -> Dur {
         let spell = &self.cx.view.node(ix).spell;
         let seed = self.cx.view.started.as_ref().map_or(0, |s| s.seed);
@@ -244,13 +250,13 @@ impl Run {
         }
     }
 
-    /// Begins a wait, and ends it at once if somebody already said so.
+    /// Starts a wait, and ends it at once if a wake request was remembered.
     pub(super) fn wait(&mut self, ix: NodeIx, why: WaitWhy, delay: Option<Dur>) {
         self.nodes[ix.0].wait(&mut self.cx, why, delay);
         self.wake_if_remembered(ix);
     }
 
-    /// A wake that came when no wait could be ended by it: during a session, or in a pause.
+    /// Ends the wait if a wake request arrived earlier, when no wait could end: during a session or in a pause.
     pub(super) fn wake_if_remembered(&mut self, ix: NodeIx) {
         if let (Some(why), Some(by)) = (self.nodes[ix.0].waiting(), self.cx.view.node(ix).wake)
             && self.may_wake(ix, why, by)
@@ -259,7 +265,7 @@ impl Run {
         }
     }
 
-    /// Ends what may be ended by it; what may not is remembered for the next wait.
+    /// Ends the waits that this request may end. The other nodes remember the request for their next wait.
     pub(super) fn wake_all(&mut self, by: WaitEndedBy) {
         for ix in self.every() {
             match self.nodes[ix.0].waiting() {
@@ -269,14 +275,15 @@ impl Run {
         }
     }
 
-    /// A storm of wakes is one.
+    /// Remembers a wake request. Repeated requests count as one.
     fn remember_wake(&mut self, ix: NodeIx, by: WaitEndedBy) {
         if self.cx.view.node(ix).wake.is_none() {
             self.cx.record(Event::WakeRemembered { node: self.cx.name(ix), by });
         }
     }
 
-    /// An agent that itself touches what it is woken by must not keep itself awake for ever.
+    /// Returns whether a remembered wake may end the wait. An agent that changes a path that wakes it must not keep itself
+    /// awake forever.
     fn may_wake(&self, ix: NodeIx, why: WaitWhy, by: WaitEndedBy) -> bool {
         let own = by == WaitEndedBy::Path && self.cx.view.node(ix).spell.own_wakes >= idle::MAX_OWN_WAKES;
         why != WaitWhy::Paused && may_end(why, by) && !own
@@ -297,7 +304,7 @@ impl Run {
     }
 }
 
-/// The first failing checks by name, and how many more there are.
+/// Names the first failing checks and counts the rest.
 fn named_checks<'a>(mut failing: impl Iterator<Item = &'a CheckResult>) -> String {
     let name = |r: &CheckResult| format!("`{}` exits {}", one_line(&r.cmd, MAX_CHECK_SHOWN), r.rc);
     let named: Vec<String> = failing.by_ref().take(MAX_NAMED_CHECKS).map(name).collect();
@@ -308,8 +315,8 @@ fn named_checks<'a>(mut failing: impl Iterator<Item = &'a CheckResult>) -> Strin
     }
 }
 
-/// People end any wait. Files and probes tell of work, so they end a wait for work: an agent that fails
-/// after touching a file must not talk itself out of its own backoff.
+/// Returns whether a request may end a wait. People may end any wait. Files and probes indicate work, so they end only
+/// waits for work: an agent that fails after changing a file must not cut its own backoff short.
 fn may_end(why: WaitWhy, by: WaitEndedBy) -> bool {
     match by {
         WaitEndedBy::Path | WaitEndedBy::Probe => {

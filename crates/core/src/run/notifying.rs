@@ -1,4 +1,4 @@
-//! Telling those who do not look: when, and how long the end of a run waits for it.
+//! Notifications: when they are sent, and how long the end of a run waits for their delivery.
 
 use super::Run;
 use crate::record::event::{Event, RunEnded};
@@ -8,17 +8,17 @@ use crate::run::input::Input;
 use crate::time::dur::Dur;
 use crate::time::timer::{Deadline, Timer};
 
-/// How long the end of a run waits for the last news to be told.
+/// How long the end of a run waits for the delivery of the last notifications.
 const LAST_NEWS: Dur = Dur::from_secs(12);
 
-/// The end of a run that is not written down before it was told.
+/// The end of a run, which is recorded after its notifications are delivered.
 pub(super) struct LastWords {
     ended: RunEnded,
     waiting: Vec<(String, How)>,
 }
 
 impl Run {
-    /// The last thing a run does: whoever is to be told of its end is told, then the end is written down.
+    /// Ends the run: sends the notifications of its end and then records the end.
     pub(super) fn leave(&mut self, ended: RunEnded) {
         let fresh = notification::of_end(&ended, self.cx.now.wall, &self.cx.view);
         let before = self.cx.view.news.untold.iter().map(|d| (d.news.key.clone(), d.how));
@@ -27,14 +27,14 @@ impl Run {
         let at = self.cx.now.awake.plus(LAST_NEWS);
         self.cx.timers.set(Timer::LastNews, Deadline::Awake(at));
         self.last_words = Some(LastWords { ended, waiting });
-        self.leave_if_told();
+        self.leave_if_notified();
     }
 
-    /// What still matters when only the telling of the end is left to do.
+    /// Handles an input while the run only waits for its last notifications.
     pub(super) fn take_at_the_end(&mut self, input: Input) {
         match input {
             Input::Notified { key, how, error } => self.notified(key, how, error),
-            // Asked again: now.
+            // A further stop request ends the wait.
             Input::Interrupted | Input::EndAsked(_) | Input::RecordLost { .. } => self.leave_now(),
             Input::Noticed { kind, message } => self.cx.record(Event::Notice { kind: kind.into(), message }),
             Input::TroubleMet { kind, detail } => self.cx.trouble(kind, detail),
@@ -49,20 +49,20 @@ impl Run {
             words.waiting.retain(|(k, h)| *k != key || *h != how);
         }
         self.cx.notified(key, how, error);
-        self.leave_if_told();
+        self.leave_if_notified();
     }
 
-    fn leave_if_told(&mut self) {
+    fn leave_if_notified(&mut self) {
         if self.last_words.as_ref().is_some_and(|words| words.waiting.is_empty()) {
             self.leave_now();
         }
     }
 
-    /// What has not been told by now is not told by this run any more.
+    /// Records the end of the run. Notifications that are still pending are recorded as failed.
     pub(super) fn leave_now(&mut self) {
         let Some(LastWords { ended, waiting }) = self.last_words.take() else { return };
         for (key, how) in waiting {
-            self.cx.notified(key, how, Some("the run did not wait for it any longer".to_owned()));
+            self.cx.notified(key, how, Some("not delivered before the run ended".to_owned()));
         }
         let exit_code = ended.exit_code;
         self.cx.record(Event::RunEnded(ended));
@@ -70,8 +70,8 @@ impl Run {
         self.finished = true;
     }
 
-    /// What the dogwatch that died had not told.
-    pub(super) fn tell_again(&mut self) {
+    /// Sends the notifications again that the lost supervisor had not delivered.
+    pub(super) fn resend_notifications(&mut self) {
         let untold = self.cx.view.news.untold.clone();
         self.cx.out.extend(untold.into_iter().map(|d| Decision::Notify(Box::new(d))));
     }

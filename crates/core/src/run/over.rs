@@ -8,7 +8,7 @@ use crate::run::ending::Ending;
 use crate::settings::AfterStop;
 use crate::time::timer::Timer;
 
-/// How the run ends.
+/// The end of the run.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct End {
     pub outcome: Outcome,
@@ -22,10 +22,10 @@ impl End {
     }
 }
 
-/// How a node ends, and how a run that has no other.
+/// The end of a node. If the run has only this node, the run ends the same way.
 pub(super) struct NodeEnd {
     state: NodeState,
-    /// The reason in a word.
+    /// The machine-readable reason.
     word: String,
     end: End,
 }
@@ -41,7 +41,7 @@ impl NodeEnd {
 }
 
 impl Run {
-    /// The node has come to its end: a loop's is the run's, in a graph the next may begin.
+    /// Ends a node. In a loop the run ends with it; in a graph the next nodes may start.
     pub(super) fn node_over(&mut self, ix: NodeIx, over: NodeEnd) {
         if over.state == NodeState::Failed && over.word == "budget_exceeded" {
             self.keep_partial(ix);
@@ -56,12 +56,12 @@ impl Run {
             return self.finish(over.end);
         }
         self.cx.transition(ix, over.state, Some(over.word));
-        self.go_on_below(ix, over.state);
+        self.update_dependents(ix, over.state);
         self.fill();
     }
 
-    /// What waited for this node may begin, or never will.
-    fn go_on_below(&mut self, ix: NodeIx, state: NodeState) {
+    /// Updates the nodes that depend on this one: they become ready or blocked.
+    fn update_dependents(&mut self, ix: NodeIx, state: NodeState) {
         let Some(scheduler) = &mut self.scheduler else { return };
         let (below, to, reason) = match state {
             NodeState::Done => (scheduler.done(ix), NodeState::Ready, None),
@@ -75,7 +75,7 @@ impl Run {
         }
     }
 
-    /// What there is of a work that will not be finished is kept and named.
+    /// Keeps a summary of a node's unfinished work and records its file name.
     fn keep_partial(&mut self, ix: NodeIx) {
         let node = self.cx.view.node(ix);
         let (iteration, snapshot) = (node.iteration, node.snapshot.clone());
@@ -89,7 +89,7 @@ impl Run {
         self.cx.out.push(Decision::KeepPartial { node: ix, iteration, file });
     }
 
-    /// Begins what may begin; a graph that is through ends.
+    /// Starts all nodes that may start. Ends the run if every node of the graph is over.
     pub(super) fn fill(&mut self) {
         if self.end_by_stop().is_some() {
             return self.finish_if_quiet();
@@ -97,7 +97,7 @@ impl Run {
         if self.is_leaving() || self.rescue.is_some() {
             return;
         }
-        // A node may end as soon as it begins, and ask for the next: the loop that runs already sees to it.
+        // A node may end as soon as it starts and call this again. The loop that is already running handles that.
         if std::mem::replace(&mut self.filling, true) {
             return;
         }
@@ -116,7 +116,7 @@ impl Run {
         self.scheduler.as_mut().filter(|_| may)?.next()
     }
 
-    /// One word for what became of all nodes.
+    /// Returns the end of a graph: one outcome for all nodes.
     fn graph_end(&self) -> End {
         let nodes = self.cx.view.node_counts();
         let flakes = self.cx.view.flakes();
@@ -132,18 +132,18 @@ impl Run {
         End::new(outcome, exit_code, reason)
     }
 
-    /// The run has come to its end; nothing more begins.
+    /// Returns whether the run is ending: nothing new starts.
     pub(super) fn is_leaving(&self) -> bool {
         self.finished || self.ending.is_some() || self.last_words.is_some()
     }
 
-    /// Some node says that the run must end: what else is under way is ended first.
+    /// Ends the run for one of its nodes. Other work in progress is stopped first.
     pub(super) fn end_run(&mut self, end: End) {
         if self.nodes.iter().any(|n| n.is_busy()) { self.stop_for(end) } else { self.finish(end) }
     }
 
-    /// Ends the run. An idle stop is recorded first, in the journal and where other programs look for it; a run that
-    /// slept has done so already.
+    /// Ends the run. An idle stop is first recorded in the journal and in the context file; a run that slept has
+    /// already done so.
     pub(super) fn finish(&mut self, end: End) {
         if self.is_leaving() {
             return;
@@ -182,15 +182,15 @@ impl Run {
         self.cx.out.push(Decision::KeepContext(Box::new(entry)));
     }
 
-    /// Stays after an idle stop, without an agent and without a timer, until the run is woken. `end` is how the run
-    /// ends if it never is.
+    /// Puts the run to sleep after an idle stop: no agent and no timer runs until the run is woken. `end` is how the run
+    /// ends if it is never woken.
     fn fall_asleep(&mut self, ix: NodeIx, end: End) {
         self.record_sleep();
         self.asleep = Some(end);
         self.wait(ix, WaitWhy::Asleep, None);
     }
 
-    /// Sleeps on after the supervisor of a sleeping run was lost. The stop itself was recorded then.
+    /// Continues the sleep of a run whose supervisor was lost while it slept. The idle stop is already recorded.
     pub(super) fn sleep_on(&mut self, ix: NodeIx, ending: &Ending) -> Next {
         match self.end_by_idling(ix, ending) {
             Some(over) => {
@@ -222,7 +222,8 @@ impl Run {
         self.leave(ended);
     }
 
-    /// A loop that somebody ended is done if it did anything; with checks only they say so.
+    /// Sets the final state of a loop's node. With checks, the node is done if they passed; without checks, if any
+    /// iteration completed.
     fn close_loop(&mut self, end: &End) {
         for ix in self.every() {
             let node = self.cx.view.node(ix);
@@ -238,7 +239,7 @@ impl Run {
         }
     }
 
-    /// Checks of every node have passed: anything less is somebody's word.
+    /// Returns whether the checks of every node have passed.
     fn verified(&self) -> bool {
         self.every().all(|ix| self.cx.view.node(ix).attempts.converged)
     }

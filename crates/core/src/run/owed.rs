@@ -1,8 +1,8 @@
-//! What a keeper owes its supervisor, and when the supervisor stops waiting for it.
+//! Reports that a keeper owes its supervisor, and when the supervisor stops waiting for them.
 //!
-//! A keeper that is stopped or starved can neither carry out an order nor report. The supervisor looks at
-//! it again and again and continues it each time. A keeper that is stopped whenever the supervisor looks,
-//! or that does not report within the bound, is given up: it is killed and its processes are ended without it.
+//! A keeper that is stopped or starved can neither carry out an order nor report. The supervisor checks it
+//! repeatedly and continues it each time. The supervisor gives up a keeper that is stopped at several checks or
+//! does not report within the bound: it kills the keeper and ends its processes directly.
 
 use crate::time::dur::Dur;
 use crate::time::moment::Awake;
@@ -12,10 +12,10 @@ pub const KEEPER_START_BOUND: Dur = Dur::from_secs(30);
 /// How long a keeper may take to prove that a tree is empty once it kills. It reports after 5 s of killing in
 /// any case, so this passes only when the keeper cannot run.
 pub const KEEPER_END_BOUND: Dur = Dur::from_secs(8);
-/// The pause between two looks at a keeper that owes something.
+/// The pause between two checks of a keeper that owes a report.
 pub const KEEPER_LOOK: Dur = Dur::from_millis(500);
-/// A keeper that was found stopped this many times is given up: each look continues it, so another process
-/// stops it again and again.
+/// The number of checks that may find a keeper stopped before it is given up. Each check continues the keeper, so
+/// another process must be stopping it repeatedly.
 pub const MAX_STOPPED: u32 = 3;
 
 /// A report that is due from a keeper, or an order that the keeper has yet to take.
@@ -27,21 +27,21 @@ pub struct Owed {
     stopped: u32,
 }
 
-/// What a look at a keeper has shown.
+/// The state of a keeper at a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Seen {
-    /// It was stopped. The look continued it.
+    /// The keeper was stopped. The check continued it.
     Stopped,
-    /// It can run, and has not read all of its orders yet, or that is not known.
+    /// The keeper can run. It has not read all of its orders yet, or that is unknown.
     Running,
-    /// It can run and has read all of its orders.
+    /// The keeper can run and has read all of its orders.
     Idle,
 }
 
-/// What follows from a look at a keeper.
+/// The result of a check of a keeper.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Looked {
-    /// Look again at [`Owed::due`].
+    /// Check again at [`Owed::due`].
     Wait,
     /// The keeper has taken the order that it was sent.
     Settled,
@@ -50,22 +50,22 @@ pub enum Looked {
 }
 
 impl Owed {
-    /// A report that is due within this time.
+    /// Returns a report that is due within this time.
     pub fn report(now: Awake, within: Dur) -> Owed {
         Owed { until: Some(now.plus(within)), ..Owed::order(now) }
     }
 
-    /// An order without a report of its own: the keeper only has to read it.
+    /// Returns an order that has no report of its own: the keeper only has to read it.
     pub fn order(now: Awake) -> Owed {
         Owed { until: None, look: now.plus(KEEPER_LOOK), stopped: 0 }
     }
 
-    /// When to look at the keeper next.
+    /// Returns when to check the keeper next.
     pub fn due(&self) -> Awake {
         self.look
     }
 
-    /// Takes the result of a look.
+    /// Handles the result of a check.
     pub fn looked(&mut self, now: Awake, seen: Seen) -> Looked {
         self.look = now.plus(KEEPER_LOOK);
         self.stopped += u32::from(seen == Seen::Stopped);
@@ -91,11 +91,11 @@ mod tests {
         while owed.looked(owed.due(), Seen::Idle) == Looked::Wait {
             looks += 1;
         }
-        assert_eq!(looks, 15, "one look each half second, the last at 8 s");
+        assert_eq!(looks, 15, "one check each half second, the last at 8 s");
     }
 
     #[test]
-    fn a_keeper_that_is_stopped_again_and_again_is_given_up_early() {
+    fn a_keeper_that_is_stopped_repeatedly_is_given_up_early() {
         for mut owed in [Owed::report(Awake(0), Dur::from_secs(8)), Owed::order(Awake(0))] {
             assert_eq!(owed.looked(owed.due(), Seen::Stopped), Looked::Wait);
             assert_eq!(owed.looked(owed.due(), Seen::Stopped), Looked::Wait);

@@ -1,5 +1,5 @@
-//! What is done about an end that was no good one: the table of `recovery`, applied. What is decided is written
-//! down first; what follows is read from the record.
+//! Applies the table of `recovery` to a bad ending. The plan is recorded first; the next steps are derived from the
+//! record.
 
 use super::Run;
 use super::over::{End, NodeEnd};
@@ -11,13 +11,13 @@ use crate::time::dur::Dur;
 use crate::time::moment::Wall;
 use crate::watch::StopReason;
 
-/// An agent whose service keeps refusing without saying for how long rests that long.
+/// How long an agent rests if its service keeps refusing without a reset time.
 const OVERLOAD_REST: Dur = Dur::from_mins(10);
-/// The same hard stop so often in a row without progress between them is the last.
+/// The number of consecutive identical hard stops without progress after which dogwatch gives up.
 const ALIKE: u32 = 2;
 
 impl Run {
-    /// Makes a plan for the end of the present iteration, if there is something to plan and nobody has yet.
+    /// Records a recovery plan for the ending of the current iteration, unless it needs none or already has one.
     pub(super) fn plan_recovery(&mut self, ix: NodeIx, ending: &Ending) {
         let node = self.cx.view.node(ix);
         if node.recovery.planned == Some(node.iteration) {
@@ -56,7 +56,7 @@ impl Run {
                     None => Action::Retry,
                 };
             }
-            // Whom the service does not know, or who is not there, will not be so the next time either.
+            // Rejected credentials and missing programs do not fix themselves, so a retry with this agent is pointless.
             Class::Authentication | Class::MissingProgram if others => {
                 plan.action =
                     if self.send_to_rest(ix, &mut plan, None) { Action::NextAgent } else { Action::Stop };
@@ -88,7 +88,7 @@ impl Run {
         Some(plan)
     }
 
-    /// Which row of the table it is.
+    /// Returns the class of an ending, which selects the row of the table.
     fn class(&self, ix: NodeIx, ending: &Ending) -> Option<Class> {
         let node = self.cx.view.node(ix);
         match ending {
@@ -111,7 +111,8 @@ impl Run {
         }
     }
 
-    /// The last hard stop was of an agent that waited for a service that had refused: by which status.
+    /// Returns the status with which a service had refused, if the last hard stop was of an agent that waited for that
+    /// service.
     pub(super) fn refused(&self, ix: NodeIx) -> Option<u16> {
         self.cx.view.node(ix).recovery.last.as_ref()?.refused
     }
@@ -121,13 +122,13 @@ impl Run {
         node.last_session.as_ref().is_none_or(|s| s.iteration != node.iteration)
     }
 
-    /// A loop that was told how often to go on goes on; its checks, if it has any, are another matter.
+    /// Returns whether recovery applies. A loop with a fixed number of iterations and without checks simply continues.
     pub(super) fn recovers(&self, ix: NodeIx) -> bool {
         let settings = self.cx.settings(ix);
         settings.checks.any() || settings.max_iterations.is_none()
     }
 
-    /// Why there is no sense in trying the same again.
+    /// Returns the reason to give up if a retry with the same agent is pointless.
     fn give_up(&self, ix: NodeIx) -> Option<String> {
         let recovery = &self.cx.view.node(ix).recovery;
         let reason = recovery.last.as_ref()?.reason;
@@ -135,7 +136,8 @@ impl Run {
             .then(|| format!("{} hard stops alike ({reason}) without progress between them", recovery.alike))
     }
 
-    /// Sends the present agent to rest if another can work. For a limit that others share it rests anyway.
+    /// Plans a rest for the current agent if another agent can work. With an `until` it rests in any case, because other
+    /// nodes share the limit. Returns whether another agent can work.
     fn send_to_rest(&self, ix: NodeIx, plan: &mut RecoveryPlanned, until: Option<Wall>) -> bool {
         let present = self.cx.agent_label(ix, self.nodes[ix.0].agent);
         let next = self.free_agents(ix).find(|(_, label)| *label != present);
@@ -155,19 +157,19 @@ impl Run {
             .filter(move |(_, label)| self.cx.view.rests(label, now).is_none())
     }
 
-    /// The agent that works next: the first of the chain that does not rest.
+    /// Returns the agent to use next: the first of the chain that is not resting.
     pub(super) fn free_agent(&self, ix: NodeIx) -> Option<u32> {
         self.free_agents(ix).next().map(|(n, _)| n)
     }
 
-    /// When the first of the chain has rested enough, if any ever has.
+    /// Returns the earliest end of a rest in the chain, if any rest ends.
     pub(super) fn rested_at(&self, ix: NodeIx) -> Option<Wall> {
         let chain = 0..=self.cx.settings(ix).recovery.agents.len();
         let labels = chain.filter_map(|n| u32::try_from(n).ok()).map(|n| self.cx.agent_label(ix, n));
         labels.filter_map(|l| self.cx.view.rests(&l, self.cx.now.wall).flatten()).min()
     }
 
-    /// A hard stop too many, or two alike.
+    /// Returns the node's end if the recovery budget is used up or identical hard stops repeat.
     pub(super) fn end_by_recovery(&self, ix: NodeIx, ending: &Ending) -> Option<NodeEnd> {
         if *ending != Ending::TimedOut {
             return None;
@@ -185,7 +187,8 @@ impl Run {
         Some(NodeEnd::failed("hard_stops_alike", End::new(Outcome::ErrorLimit, 1, why)))
     }
 
-    /// The agent's own session to go on with: after it got stuck, where it can and the policy says so.
+    /// Returns the agent's own session to resume: only after a `stuck` stop, and only if the agent supports it and the
+    /// policy allows it.
     pub(super) fn session_to_resume(&self, ix: NodeIx, agent: u32) -> Option<String> {
         let (node, settings) = (self.cx.view.node(ix), self.cx.settings(ix));
         let wanted = settings.recovery.resume && node.recovery.due == Some(Class::Stuck);

@@ -1,23 +1,23 @@
-//! What follows from an end that was no good one: classes, and one table of what is done about each.
+//! Recovery after a bad ending: the classes of failures and the table of actions.
 //!
-//! | class | what happened | what is done | what bounds it |
+//! | class | cause | action | limit |
 //! |---|---|---|---|
-//! | `stuck` | the watchdog ended a session that was silent or too long | the next iteration, with the recovery prompt | `recovery.budget`; the same twice without progress ends it |
-//! | `error_loop` | the watchdog ended a session that went in circles | as `stuck`, never in the agent's old session | as `stuck` |
-//! | `crash` | the agent failed | wait 1 s, 2 s, 4 s … 60 s, then again | `errors`, then the next agent; for nodes with checks `max_iterations` |
-//! | `rate_limit` | the service refused until a time | the next agent, or wait until then | `limits.max_wait` |
-//! | `overload` | the service refused without a time, or the agent waited for it in silence until the watchdog ended it | wait ever longer | `limits.overload_retries`, then the next agent |
-//! | `authentication` | the service does not know us | the next agent, or stop at once | the chain |
-//! | `missing_program` | the agent's program is not there | the next agent, or as `crash` | the chain, then `errors` |
-//! | `check_failure` | the agent is through, the checks are not | wait 2 s, 4 s, 8 s … 60 s, then again with what failed | `max_iterations` |
-//! | `configuration` | a limit of the user's own was reached for good | stop | nothing is tried |
+//! | `stuck` | the watchdog stopped a session that was silent or lasted too long | next iteration with the recovery prompt | `recovery.budget`; two identical stops without progress end the node |
+//! | `error_loop` | the watchdog stopped a session that repeated itself | as `stuck`, but never in the agent's old session | as `stuck` |
+//! | `crash` | the agent failed | wait 1 s, 2 s, 4 s … 60 s, then retry | `errors`, then the next agent; for nodes with checks `max_iterations` |
+//! | `rate_limit` | the service refused and gave a reset time | next agent, or wait until the reset | `limits.max_wait` |
+//! | `overload` | the service refused without a reset time, or the agent waited for it in silence until the watchdog stopped it | wait with growing delays | `limits.overload_retries`, then the next agent |
+//! | `authentication` | the service rejected the credentials | next agent, or stop at once | the chain |
+//! | `missing_program` | the agent's program does not exist | next agent, or as `crash` | the chain, then `errors` |
+//! | `check_failure` | the agent finished but the checks fail | wait 2 s, 4 s, 8 s … 60 s, then retry with the failed checks in the prompt | `max_iterations` |
+//! | `configuration` | a limit set by the user was reached permanently | stop | no retry |
 
 use crate::record::event::words;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
 words! {
-    /// What kind of trouble it was.
+    /// The class of a failure.
     Class {
         Stuck = "stuck", ErrorLoop = "error_loop", Crash = "crash", RateLimit = "rate_limit", Overload = "overload",
         Authentication = "authentication", MissingProgram = "missing_program", CheckFailure = "check_failure",
@@ -26,6 +26,6 @@ words! {
 }
 
 words! {
-    /// What is done about it.
+    /// The action that recovery takes.
     Action { Retry = "retry", Wait = "wait", NextAgent = "next_agent", Stop = "stop" }
 }

@@ -1,8 +1,8 @@
-//! Going on after the supervisor was lost: same run, same numbers, same budgets.
+//! Resuming a run after its supervisor was lost, with the same numbering and budgets.
 //!
-//! First the work of every open iteration is kept in a snapshot, in all nodes, before anything can change it.
-//! Then the iteration is closed as interrupted and counts for nothing; a wait continues for the rest of its time; a
-//! pause stays a pause; a decision that was not recorded is made again.
+//! First dogwatch takes a snapshot of every open iteration in all nodes, before anything can change the work.
+//! Then it closes those iterations as interrupted; they count toward no limit. A wait continues for the rest of its
+//! time, a pause stays in force, and a decision that was not recorded is made again.
 
 use super::cx::Cx;
 use super::node::Node;
@@ -16,7 +16,7 @@ use crate::settings::Plan;
 use crate::time::dur::Dur;
 use crate::time::moment::Wall;
 
-/// By whom an iteration was interrupted that nobody ended.
+/// The `by` of an iteration that was interrupted by the loss of its supervisor.
 pub const SUPERVISOR_LOST: &str = "supervisor_lost";
 
 pub(super) struct Resuming {
@@ -25,26 +25,26 @@ pub(super) struct Resuming {
     woken: bool,
 }
 
-/// What continues once the snapshots of the open iterations are taken.
+/// The state of the nodes that continue once the snapshots of the open iterations are taken.
 pub(super) struct Rescue {
     before: Vec<(NodeIx, Before)>,
     woken: bool,
 }
 
-/// Why a run cannot go on.
+/// The reason a run cannot be resumed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CannotResume {
-    /// There is no `run_started` in its record.
+    /// The record has no `run_started`.
     NeverStarted,
-    /// It ended, and not by going to sleep.
+    /// The run has ended, and not by going to sleep.
     Ended(Outcome),
-    /// It went to sleep; `wake` continues it.
+    /// The run went to sleep; `wake` continues it.
     Asleep,
 }
 
 impl Run {
-    /// A run that goes on from its record. `plan` stands in for the recorded one if that lacks secrets; `wake`
-    /// continues a run that went to sleep.
+    /// Restores a run from its record. `plan` replaces the recorded plan if that lacks secrets; `wake` continues a run
+    /// that went to sleep.
     pub fn resume(
         view: View,
         plan: Option<Plan>,
@@ -53,7 +53,7 @@ impl Run {
     ) -> Result<Run, CannotResume> {
         match (view.ended.as_ref().map(|e| e.outcome), wake) {
             (Some(Outcome::Idle), false) => return Err(CannotResume::Asleep),
-            // What a person stopped, a person may go on with.
+            // An operator may resume a run that an operator stopped.
             (None | Some(Outcome::Idle), _) | (Some(Outcome::Stopped | Outcome::Interrupted), false) => {}
             (Some(outcome), _) => return Err(CannotResume::Ended(outcome)),
         }
@@ -80,13 +80,13 @@ impl Run {
 
     pub(super) fn begin_again(&mut self) {
         let Some(Resuming { resumed, woken }) = self.resuming.take() else { return };
-        // What is begun on the way was not under way before.
+        // Collect this first: nodes that start during the resume were not in progress before.
         let under_way =
             |ix: &NodeIx| self.scheduler.is_none() || self.cx.view.node(*ix).state == NodeState::Running;
         let before: Vec<(NodeIx, Before)> =
             self.every().filter(under_way).map(|ix| (ix, self.before(ix))).collect();
         self.cx.record(Event::RunResumed(resumed));
-        self.tell_again();
+        self.resend_notifications();
         self.arm_budget();
         self.arm_run_ceiling();
         for (ix, before) in &before {
@@ -95,10 +95,10 @@ impl Run {
             }
         }
         self.rescue = Some(Rescue { before, woken });
-        self.go_on_if_rescued();
+        self.continue_if_rescued();
     }
 
-    /// Keeps the work of an open iteration, unless its snapshot was taken before the supervisor was lost.
+    /// Takes a snapshot of an open iteration, unless it was already taken before the supervisor was lost.
     fn rescue_or_close(&mut self, ix: NodeIx, lasted: Dur) {
         let node = self.cx.view.node(ix);
         if self.cx.plan.snapshots && node.kept != Some(node.iteration) {
@@ -108,16 +108,17 @@ impl Run {
         }
     }
 
-    /// The node's lost work is kept. The nodes may share a work tree, so each waits for the snapshots of all.
+    /// Closes a node's lost iteration after its snapshot. The nodes may share a work tree, so each waits for the
+    /// snapshots of all.
     pub(super) fn rescued(&mut self, ix: NodeIx) {
         let before = self.rescue.as_ref().and_then(|r| r.before.iter().find(|(node, _)| *node == ix));
         if let Some((_, Before::InIteration(lasted))) = before {
             self.close_lost_iteration(ix, *lasted);
         }
-        self.go_on_if_rescued();
+        self.continue_if_rescued();
     }
 
-    fn go_on_if_rescued(&mut self) {
+    fn continue_if_rescued(&mut self) {
         if self.nodes.iter().any(Node::is_rescuing) {
             return;
         }
@@ -131,7 +132,7 @@ impl Run {
                 self.cx.transition(ix, NodeState::Running, None);
                 self.arm_node_budget(ix);
                 self.arm_node_ceiling(ix);
-                self.go_on(ix, before, woken);
+                self.continue_node(ix, before, woken);
             }
         }
         if self.scheduler.is_some() {
@@ -139,7 +140,7 @@ impl Run {
         }
     }
 
-    /// What the node was at when its supervisor was lost.
+    /// Returns what the node was doing when its supervisor was lost.
     fn before(&self, ix: NodeIx) -> Before {
         let node = self.cx.view.node(ix);
         match (&node.doing, node.open) {
@@ -167,7 +168,7 @@ impl Run {
         }
     }
 
-    fn go_on(&mut self, ix: NodeIx, before: Before, woken: bool) {
+    fn continue_node(&mut self, ix: NodeIx, before: Before, woken: bool) {
         let next = match (&before, self.cx.view.node(ix).last_ending.clone()) {
             _ if self.converged(ix).is_some() => self.or_end(ix, Next::Begin),
             _ if woken => self.or_end(ix, Next::Begin),
@@ -176,7 +177,7 @@ impl Run {
             }
             (Before::Asleep, Some(ending)) => self.sleep_on(ix, &ending),
             (Before::Between, Some(ending)) => self.decide_next(ix, &ending),
-            // It had not come to its first iteration.
+            // The node had not started its first iteration.
             (Before::Between, None) if !woken => {
                 let turn = self.nodes[ix.0].prepare(&mut self.cx, Cause::First);
                 return self.turn(ix, turn);
@@ -187,8 +188,8 @@ impl Run {
         self.follow(ix, next, cause);
     }
 
-    /// The wall clock says what is left: the boot clock may be another one by now. A clock that was set
-    /// back cannot make the wait longer than it was.
+    /// Returns the rest of a wait. The wall clock measures it, because the boot clock may have restarted. A clock that
+    /// was set back cannot make the wait longer than it was.
     fn rest_of_wait(&self, why: WaitWhy, delay: Dur, until: Wall) -> Next {
         match left_of(until, self.cx.now.wall).min(delay) {
             Dur::ZERO => Next::Begin,
@@ -208,16 +209,19 @@ impl Run {
     }
 }
 
-/// What the wall clock leaves of a wait.
+/// Returns the time from `now` to `until` on the wall clock, or zero.
 pub(super) fn left_of(until: Wall, now: Wall) -> Dur {
     Dur::from_millis(u64::try_from(until.0 - now.0).unwrap_or(0))
 }
 
+/// What a node was doing when its supervisor was lost.
 enum Before {
-    /// It had lasted so long when the last event was written.
+    /// In an iteration that had lasted this long at the last event.
     InIteration(Dur),
+    /// In a wait: its reason, its length and its end.
     Waiting(WaitWhy, Dur, Wall),
-    /// An idle limit had stopped it, and it waited to be woken.
+    /// Asleep after an idle stop, until woken.
     Asleep,
+    /// Between two iterations, without a wait.
     Between,
 }

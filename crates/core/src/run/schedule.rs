@@ -1,8 +1,7 @@
-//! Which node of a graph may begin: those whose ancestors are done, in the order of the file, as many at once
-//! as allowed, never two that touch the same files, and none beside one that must be alone.
+//! The scheduler of a graph. A node may start once its ancestors are done. Nodes start in the order of the file, up
+//! to the parallel limit, never two that touch the same files, and never beside a node that must run alone.
 //!
-//! Nothing in here looks at all nodes but the beginning, so that a graph of ten thousand costs what its edges
-//! cost.
+//! Only the start of a run scans all nodes, so that the cost of a graph of ten thousand nodes grows with its edges.
 
 use crate::record::event::NodeState;
 use crate::record::ids::{NodeIx, NodeName};
@@ -14,26 +13,28 @@ use std::collections::{BTreeMap, BTreeSet};
 pub(super) struct Scheduler {
     max_parallel: usize,
     children: Vec<Vec<NodeIx>>,
-    /// How many of its ancestors are not done yet.
+    /// For each node, the number of direct dependencies that are not done yet.
     missing: Vec<usize>,
     touches: Vec<Touches>,
-    /// Nodes that run beside no other.
+    /// For each node, whether it must run alone.
     alone: Vec<bool>,
     ready: BTreeSet<NodeIx>,
     running: BTreeSet<NodeIx>,
-    /// Nodes that are not done, failed or blocked.
+    /// The number of nodes that are not done, failed or blocked.
     left: usize,
     over: Vec<bool>,
 }
 
-/// What a look at the record found: nodes that may begin, and nodes that never will, with the one that failed.
+/// The state of a graph according to its record.
 pub(super) struct Found {
+    /// Nodes that may start.
     pub ready: Vec<NodeIx>,
+    /// Nodes that will never start, each with the failed ancestor.
     pub blocked: Vec<(NodeIx, NodeIx)>,
 }
 
 impl Scheduler {
-    /// Of a graph's plan; a loop has nothing to schedule.
+    /// Creates the scheduler of a graph. Returns `None` for a loop, which has nothing to schedule.
     pub fn new(plan: &Plan) -> Option<Scheduler> {
         let graph = plan.graph.as_ref()?;
         let by_name: BTreeMap<&NodeName, NodeIx> =
@@ -46,7 +47,7 @@ impl Scheduler {
             missing[i] = parents.len();
             parents.into_iter().for_each(|p| children[p.0].push(NodeIx(i)));
         }
-        // In a worktree of its own a node touches nobody else's files.
+        // A node in its own worktree cannot touch the files of other nodes.
         let touches = |n: &crate::settings::NodePlan| {
             if n.settings.worktree { Touches::default() } else { Touches::new(&n.touches) }
         };
@@ -63,7 +64,7 @@ impl Scheduler {
         })
     }
 
-    /// Takes up what the record says; for a new run that is nothing.
+    /// Restores the states of the nodes from the record. The record of a new run has none.
     pub fn take_up(&mut self, view: &View) -> Found {
         let mut found = Found { ready: Vec::new(), blocked: Vec::new() };
         for (i, node) in view.nodes.iter().enumerate() {
@@ -92,7 +93,7 @@ impl Scheduler {
         found
     }
 
-    /// The next node that may begin now.
+    /// Returns the next node that may start now and marks it as running.
     pub fn next(&mut self) -> Option<NodeIx> {
         if self.running.len() >= self.max_parallel || self.running.iter().any(|r| self.alone[r.0]) {
             return None;
@@ -109,7 +110,7 @@ impl Scheduler {
             && (touches.is_empty() || !self.running.iter().any(|r| touches.overlap(&self.touches[r.0])))
     }
 
-    /// The node is done: those that waited for nothing else may begin.
+    /// Marks a node as done. Returns the nodes that become ready.
     pub fn done(&mut self, ix: NodeIx) -> Vec<NodeIx> {
         self.end(ix);
         let mut ready = Vec::new();
@@ -123,7 +124,7 @@ impl Scheduler {
         ready
     }
 
-    /// The node failed: all that is below it never begins.
+    /// Marks a node as failed. Returns all its descendants, which are now blocked.
     pub fn failed(&mut self, ix: NodeIx) -> Vec<NodeIx> {
         self.end(ix);
         self.block_below(ix)
@@ -151,7 +152,7 @@ impl Scheduler {
         }
     }
 
-    /// Every node is done, failed or blocked.
+    /// Returns whether every node is done, failed or blocked.
     pub fn is_through(&self) -> bool {
         self.left == 0
     }

@@ -1,4 +1,4 @@
-//! Stopping a run: by Ctrl-C, by signals, by request, by the clock.
+//! Stopping a run by Ctrl-C, a signal, a request or a time limit.
 
 use super::Run;
 use super::node::Fact;
@@ -11,20 +11,21 @@ use crate::time::dur::Dur;
 use crate::time::moment::Boot;
 use crate::watch;
 
-/// Two Ctrl-C within this, the first of which ended a wait, stop the loop.
+/// The window for a double Ctrl-C: after one Ctrl-C has ended a wait, a second within this time stops the loop.
 const DOUBLE_INTERRUPT: Dur = Dur::from_secs(2);
 
-/// Lines that may wait for the next prompt, and the longest of them.
+/// The number of operator messages that may wait for the next prompt.
 pub const MAX_TOLD: usize = 50;
+/// The longest operator message, in bytes.
 pub const MAX_TOLD_BYTES: usize = 4 * 1024;
 
-/// What the run has been asked to do about itself.
+/// The stop requests of a run.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Stop {
     wish: Wish,
     /// When a Ctrl-C last ended a wait.
     woken: Option<Boot>,
-    /// The job whose tree stands although it was killed.
+    /// The job whose process tree is unkillable.
     standing: Option<Job>,
 }
 
@@ -32,9 +33,9 @@ pub(super) struct Stop {
 enum Wish {
     #[default]
     GoOn,
-    /// When the present iteration is over.
+    /// Stop after the current iteration.
     After(Why),
-    /// As soon as the process trees are empty.
+    /// Stop as soon as the process trees are empty.
     Now(Why),
 }
 
@@ -48,7 +49,7 @@ enum Why {
     /// The run has reached `watchdog.run`.
     Ceiling(String),
     RecordLost(String),
-    /// A node's end that is the run's.
+    /// The end of a node ends the run.
     Reached(End),
 }
 
@@ -66,10 +67,10 @@ impl Why {
 }
 
 impl Run {
-    /// The end that was asked for, if one was.
+    /// Returns the end that a stop request leads to, if there is one.
     pub(super) fn end_by_stop(&self) -> Option<End> {
         let (Wish::After(why) | Wish::Now(why)) = &self.stop.wish else { return None };
-        // A sleeping run has stopped by itself already; only a signal or a lost record makes another end of it.
+        // A sleeping run has already stopped by itself; only a signal or a lost record changes its end.
         if let (Some(end), false) = (&self.asleep, matches!(why, Why::Signal(_) | Why::RecordLost(_))) {
             return Some(end.clone());
         }
@@ -88,8 +89,9 @@ impl Run {
         })
     }
 
-    /// Ctrl-C. In a wait: the next iteration now; a second within 2 s stops the loop, even if a session
-    /// has begun. While an agent works: stop after this iteration, then interrupt, then kill. A sleeping run ends.
+    /// Handles Ctrl-C. In a wait, the first Ctrl-C starts the next iteration and a second within 2 s stops the loop, even
+    /// if a session has started. While an agent works, the first stops the run after this iteration, the second
+    /// interrupts the agent and the third kills it. A sleeping run ends.
     pub(super) fn interrupted(&mut self) {
         if self.asleep.is_some() {
             return self.stop_now(Why::Interrupt);
@@ -128,27 +130,27 @@ impl Run {
         self.stop_now(Why::Time);
     }
 
-    /// A budget of tokens or money holds during a session too.
+    /// Stops the run if its token or cost budget is used up. These budgets also apply during a session.
     pub(super) fn stop_run_if_spent(&mut self) {
         if let (Some(what), Wish::GoOn | Wish::After(_)) = (self.overspent(), &self.stop.wish) {
             self.stop_now(Why::Spent(what));
         }
     }
 
-    /// Whether the run ends as soon as its process trees are empty.
+    /// Returns whether the run ends as soon as its process trees are empty.
     pub(super) fn is_stopping_now(&self) -> bool {
         matches!(self.stop.wish, Wish::Now(_))
     }
 
-    /// The run ends at its ceiling. Its nodes have been asked to end already.
+    /// Ends the run at its ceiling. Its nodes are already ending.
     pub(super) fn stop_at_ceiling(&mut self, message: String) {
         self.stop.wish = Wish::Now(Why::Ceiling(message));
         self.finish_if_hopeless();
         self.finish_if_quiet();
     }
 
-    /// The awake clock stands still while the host sleeps, so only time in which dogwatch could not run must be
-    /// taken out. Both are recorded.
+    /// Records a suspension. The awake clock pauses while the host is suspended, so only time in which dogwatch could
+    /// not run is subtracted.
     pub(super) fn suspended(&mut self, lasted: Dur, unwatched: bool) {
         self.cx.record(Event::Suspended { for_s: lasted, unwatched });
         if unwatched {
@@ -161,7 +163,7 @@ impl Run {
         }
     }
 
-    /// The run must end for what became of one of its nodes.
+    /// Stops the run because of the end of one of its nodes.
     pub(super) fn stop_for(&mut self, end: End) {
         self.stop_now(Why::Reached(end));
     }
@@ -171,8 +173,8 @@ impl Run {
         self.stop_after(Why::RecordLost(detail));
     }
 
-    /// Even KILL has not emptied the tree. No new session starts; if the run was to end anyway it ends,
-    /// and the keeper goes on trying.
+    /// Handles a process tree that KILL has not emptied. No new session starts. If the run is stopping, it ends, and the
+    /// keeper keeps trying.
     pub(super) fn tree_stands(&mut self, job: Job, detail: String) {
         if self.nodes.get(job.node.0).is_some_and(|n| n.has_job(job)) {
             self.nodes[job.node.0].keeper_reported(&mut self.cx);
@@ -182,7 +184,7 @@ impl Run {
         }
     }
 
-    /// Asked to end at once, with a tree that will not go: it ends, and the keeper goes on trying.
+    /// Ends a run that is stopping now but has an unkillable process tree. The keeper keeps trying.
     fn finish_if_hopeless(&mut self) {
         let stands =
             self.stop.standing.is_some_and(|job| self.nodes.get(job.node.0).is_some_and(|n| n.has_job(job)));
@@ -198,7 +200,7 @@ impl Run {
         self.finish_if_quiet();
     }
 
-    /// Asked once: end gently. Asked again: no more grace.
+    /// Stops the run now. The first request ends jobs gently; the second kills them.
     fn stop_now(&mut self, why: Why) {
         let again = matches!(self.stop.wish, Wish::Now(_));
         let by = why.ended_by();
@@ -212,7 +214,7 @@ impl Run {
         self.finish_if_quiet();
     }
 
-    /// Begins no iteration until it is lifted; what runs is let finish.
+    /// Pauses the run: no iteration starts until the pause is lifted. A running iteration may finish.
     pub(super) fn pause(&mut self) {
         if self.cx.view.paused {
             return;
@@ -234,14 +236,14 @@ impl Run {
         }
     }
 
-    /// A person is there: every wait ends now.
+    /// Ends every wait at the operator's request.
     fn wake_waiting(&mut self) {
         if self.nodes.iter().any(|n| n.waiting().is_some()) {
             self.wake_all(WaitEndedBy::Operator);
         }
     }
 
-    /// A person's words go into the next prompt, within bounds.
+    /// Accepts an operator message for the next prompt, within limits.
     pub(super) fn told(&mut self, text: &str) {
         let text = clip(&printable(text), MAX_TOLD_BYTES).trim().to_owned();
         if text.is_empty() {
@@ -251,13 +253,13 @@ impl Run {
             self.cx.record(Event::Told { text });
         } else {
             let message =
-                format!("already {MAX_TOLD} lines wait for the next prompt; this one was not taken");
+                format!("{MAX_TOLD} messages already wait for the next prompt; this one was dropped");
             self.cx.record(Event::Notice { kind: "told_too_much".into(), message });
         }
     }
 
     pub(super) fn finish_if_quiet(&mut self) {
-        // Cheap first: this is asked after every fact.
+        // The cheap test comes first: this runs after every fact.
         if let Some(end) = self.end_by_stop()
             && !self.nodes.iter().any(|n| n.is_busy())
         {

@@ -1,19 +1,20 @@
-//! Whether two nodes may touch the same file: two globs overlap if there is a path that both match.
+//! Overlap of globs: two nodes may touch the same file if some path matches a glob of each.
 //!
-//! No file is looked at: what a node is about to create counts as well. `*` and `?` stop at a slash, `**` does
-//! not; `[…]` and `{a,b}` mean what they mean in a shell; a directory means all that is below it.
+//! No file is examined, because a node may also create files. `*` and `?` stop at a slash, `**` does not; `[…]` and
+//! `{a,b}` have the same meaning as in a shell; a directory includes everything below it.
 
 use std::collections::BTreeSet;
 
-/// The longest glob and the most alternatives that are told apart; beyond them two globs are taken to overlap,
-/// which costs time and never correctness.
+/// The longest glob that is parsed. A longer glob is assumed to overlap with every other, which can delay nodes but is
+/// always correct.
 pub const MAX_GLOB_BYTES: usize = 1024;
+/// The most alternatives of a glob. A glob with more is assumed to overlap with every other.
 pub const MAX_ALTERNATIVES: usize = 64;
 
-/// The files that a node says it touches.
+/// The files that a node declares to touch.
 #[derive(Clone, Debug, Default)]
 pub struct Touches {
-    /// As written, to tell at once what is the same.
+    /// The globs as written, to find equal ones quickly.
     texts: Vec<String>,
     globs: Vec<Option<Vec<Token>>>,
 }
@@ -21,44 +22,47 @@ pub struct Touches {
 #[derive(Clone, Debug, PartialEq)]
 enum Token {
     One(char),
-    /// Any one but a slash.
+    /// Any one character except a slash.
     Any,
-    /// `[…]`: one of these, or none of these.
+    /// `[…]`: one character inside the ranges, or outside if negated.
     Class {
         ranges: Vec<(char, char)>,
         negated: bool,
     },
-    /// Any number of anything but slashes.
+    /// Any number of characters except slashes.
     Star,
-    /// Any number of anything.
+    /// Any number of characters.
     Stars,
 }
 
 impl Touches {
+    /// Parses the globs of a node.
     pub fn new(globs: &[String]) -> Touches {
         let texts: Vec<String> = globs.iter().map(|g| normal(g).to_owned()).collect();
         let globs = texts.iter().flat_map(|text| parse_all(text)).collect();
         Touches { texts, globs }
     }
 
+    /// Returns whether the node declares no files.
     pub fn is_empty(&self) -> bool {
         self.texts.is_empty()
     }
 
-    /// There is a path that both may touch.
+    /// Returns whether there is a path that both nodes may touch.
     pub fn overlap(&self, other: &Touches) -> bool {
         self.texts.iter().any(|t| other.texts.contains(t))
             || self.globs.iter().any(|a| other.globs.iter().any(|b| meet(a.as_deref(), b.as_deref())))
     }
 }
 
-/// `./src/` and `src` are the same.
+/// Normalizes a glob: `./src/` and `src` are the same.
 fn normal(glob: &str) -> &str {
     let glob = glob.trim();
     glob.strip_prefix("./").unwrap_or(glob).trim_end_matches('/')
 }
 
-/// One list of tokens for each alternative. What cannot be told is `None`, which meets everything.
+/// Returns one list of tokens for each alternative. A glob over the limits gives `None`, which overlaps with
+/// everything.
 fn parse_all(text: &str) -> Vec<Option<Vec<Token>>> {
     if text.len() > MAX_GLOB_BYTES {
         return vec![None];
@@ -69,7 +73,7 @@ fn parse_all(text: &str) -> Vec<Option<Vec<Token>>> {
     }
 }
 
-/// `a{b,c}` is `ab` and `ac`. `None` if there are too many.
+/// Expands braces: `a{b,c}` gives `ab` and `ac`. Returns `None` if there are too many alternatives.
 fn alternatives(text: &str) -> Option<Vec<String>> {
     let mut done = Vec::new();
     let mut todo = vec![text.to_owned()];
@@ -77,7 +81,7 @@ fn alternatives(text: &str) -> Option<Vec<String>> {
         if done.len() + todo.len() >= MAX_ALTERNATIVES {
             return None;
         }
-        // The first brace that closes holds no other.
+        // The first closing brace ends a pair that contains no other pair.
         let found = text.find('}').and_then(|close| Some((text[..close].rfind('{')?, close)));
         match found {
             None => done.push(text),
@@ -103,7 +107,7 @@ fn parse(text: &str) -> Vec<Token> {
             '[' => class(&chars[i..]).unwrap_or((Token::One('['), 1)),
             c => (Token::One(c), 1),
         };
-        // `**/` may stand for no directory at all.
+        // `**/` may match no directory at all.
         if token == Token::Stars && chars.get(i + taken) == Some(&'/') {
             i += 1;
         }
@@ -116,7 +120,7 @@ fn parse(text: &str) -> Vec<Token> {
 fn class(chars: &[char]) -> Option<(Token, usize)> {
     let negated = matches!(chars.get(1), Some('!' | '^'));
     let start = if negated { 2 } else { 1 };
-    // A bracket that closes at once is a member.
+    // A closing bracket in the first position is a member of the class.
     let close = start + 1 + chars.get(start + 1..)?.iter().position(|c| *c == ']')?;
     let mut ranges = Vec::new();
     let mut i = start;
@@ -132,7 +136,8 @@ fn class(chars: &[char]) -> Option<(Token, usize)> {
     Some((Token::Class { ranges, negated }, close + 1))
 }
 
-/// The places that can be reached in both globs at once, from the beginning on.
+/// Returns whether two globs match a common path, by a search over the pairs of positions that one text can reach in
+/// both.
 fn meet(a: Option<&[Token]>, b: Option<&[Token]>) -> bool {
     let (Some(a), Some(b)) = (a, b) else { return true };
     let mut seen = BTreeSet::new();
@@ -145,14 +150,14 @@ fn meet(a: Option<&[Token]>, b: Option<&[Token]>) -> bool {
         if x.is_none() && y.is_none() {
             return true;
         }
-        // One is through, and is a directory that holds what the other goes on to.
+        // One glob has ended and names a directory that contains the rest of the other.
         if (x.is_none() && y == Some(&Token::One('/')) && is_name(a))
             || (y.is_none() && x == Some(&Token::One('/')) && is_name(b))
         {
             return true;
         }
         let (Some(x), Some(y)) = (x, y) else {
-            // Stars may stand for nothing.
+            // Stars may match nothing.
             if x.is_some_and(is_star) {
                 todo.push((i + 1, j));
             }
@@ -172,7 +177,7 @@ fn meet(a: Option<&[Token]>, b: Option<&[Token]>) -> bool {
                 (false, false) => todo.push((i + 1, j + 1)),
                 (true, false) => todo.push((i, j + 1)),
                 (false, true) => todo.push((i + 1, j)),
-                // Either goes on alone; both at once leads nowhere new.
+                // The moves above already advance either star alone.
                 (true, true) => {}
             }
         }
@@ -180,7 +185,7 @@ fn meet(a: Option<&[Token]>, b: Option<&[Token]>) -> bool {
     false
 }
 
-/// The last part is written out, so that it may be a directory; `src/*` means files.
+/// Returns whether the last component has no wildcard, so that it may name a directory. `src/*` means files.
 fn is_name(glob: &[Token]) -> bool {
     glob.iter().rev().take_while(|t| **t != Token::One('/')).all(|t| matches!(t, Token::One(_)))
 }
@@ -197,7 +202,7 @@ fn share_a_char(x: &Token, y: &Token) -> bool {
         (Token::Class { ranges: a, negated: false }, Token::Class { ranges: b, negated: false }) => {
             a.iter().any(|(low, high)| b.iter().any(|(l, h)| low <= h && l <= high))
         }
-        // All but some meets all but some, and nearly everything else.
+        // A negated class overlaps with another one and with nearly everything else.
         (Token::Class { .. } | Token::Any | Token::Star, Token::Class { .. } | Token::Any | Token::Star) => {
             true
         }
@@ -222,7 +227,7 @@ mod tests {
     fn overlap(a: &str, b: &str) -> bool {
         let touches = |g: &str| Touches::new(&[g.to_owned()]);
         let there = touches(a).overlap(&touches(b));
-        assert_eq!(there, touches(b).overlap(&touches(a)), "{a} and {b} are not alike both ways");
+        assert_eq!(there, touches(b).overlap(&touches(a)), "{a} and {b}: overlap is not symmetric");
         there
     }
 
@@ -272,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_much_to_tell_overlaps_with_everything() {
+    fn a_glob_over_the_limits_overlaps_with_everything() {
         let long = "x".repeat(MAX_GLOB_BYTES + 1);
         assert!(overlap(&long, "src"));
         assert!(!overlap(&long[..MAX_GLOB_BYTES], "src"));
@@ -281,14 +286,14 @@ mod tests {
     }
 
     #[test]
-    fn a_glob_of_many_stars_is_told_in_no_time() {
+    fn a_glob_of_many_stars_is_compared_quickly() {
         let stars = "*a".repeat(200);
         assert!(!overlap(&stars, &format!("{}b", "a".repeat(400))));
         assert!(overlap(&stars, &"a".repeat(400)));
     }
 
     #[test]
-    fn nobody_touches_nothing() {
+    fn a_node_without_globs_overlaps_with_nothing() {
         assert!(!Touches::default().overlap(&Touches::new(&["**".to_owned()])));
     }
 }

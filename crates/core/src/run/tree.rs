@@ -1,8 +1,8 @@
-//! The life of one process tree, from the order to start it to the proof that nothing of it is left.
+//! The life cycle of one process tree, from the order to start it to the proof that it is empty.
 //!
-//! Exit, not end of output, ends a job: after the main process is gone its pipes get the leak limit, then
-//! whatever is left is swept. A tree that must end is asked in steps: interrupt, terminate, kill, with a
-//! grace between them.
+//! A job ends with the exit of its main process, not with the end of its output. After the exit, other processes may
+//! hold the pipes for the leak limit; then the leftover processes are swept. dogwatch stops a tree in steps:
+//! interrupt, terminate, kill, with a grace between them.
 
 use super::cx::Cx;
 use crate::record::event::{EndStep, EndedBy, Event};
@@ -13,37 +13,37 @@ use crate::time::dur::Dur;
 use crate::time::moment::Awake;
 use crate::time::timer::{Deadline, Timer};
 
-/// What processes that outlived the main one get between TERM and KILL.
+/// The grace between TERM and KILL for leftover processes.
 pub(super) const SWEEP_GRACE: Dur = Dur::from_millis(500);
 
-/// A start that fails for lack of a resource is retried this often, after pauses that double.
+/// How often a start that fails for lack of a resource is retried. The pauses double.
 const MAX_START_RETRIES: u32 = 6;
-/// The pause before the first retry; all pauses together are half a minute.
+/// The pause before the first retry. All pauses together take half a minute.
 const START_RETRY: Dur = Dur::from_millis(500);
 
 pub(super) struct Tree {
     pub job: Job,
-    /// When it was started; for one that never was, when it was asked for.
+    /// When the job started, or when the start was requested if it has not started.
     pub since: Awake,
     life: Life,
     pipes_closed: bool,
     ended_by: Option<EndedBy>,
-    /// What its keeper has yet to report.
+    /// The report that its keeper still owes.
     owed: Option<Owed>,
-    /// Starts that failed for lack of a resource.
+    /// The number of starts that failed for lack of a resource.
     failed_starts: u32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Life {
     Starting,
-    /// A resource was missing; it will be started again.
+    /// A resource was missing; the start will be retried.
     Retrying,
     Alive,
     Ending(EndStep),
-    /// The main process is gone; its pipes are still held.
+    /// The main process has exited; other processes still hold its pipes.
     Exited(Exit),
-    /// What is left is being ended.
+    /// The leftover processes are being stopped.
     Sweeping(Exit),
 }
 
@@ -66,13 +66,13 @@ impl Tree {
         if self.life == Life::Starting {
             self.life = Life::Alive;
         }
-        // After a kill the proof that the tree is empty is due, and it stays due.
+        // After a kill, the proof that the tree is empty is still due.
         if self.life != Life::Ending(EndStep::Kill) {
             self.reported(cx);
         }
     }
 
-    /// The keeper has the order to start it.
+    /// Notes that the order to start was sent to the keeper.
     pub fn sent(&mut self, cx: &mut Cx) {
         if matches!(self.life, Life::Starting | Life::Ending(_)) && self.owed.is_none() {
             self.expect_report(cx, KEEPER_START_BOUND);
@@ -88,20 +88,20 @@ impl Tree {
         self.owed = Some(owed);
     }
 
-    /// The keeper owes nothing any more.
+    /// Notes that the keeper owes no report any longer.
     pub fn reported(&mut self, cx: &mut Cx) {
         self.owed = None;
         cx.timers.clear(Timer::Keeper(self.job.node));
     }
 
-    /// A report is still due: look whether the keeper can run.
+    /// Checks whether the keeper can run, if a report is still due.
     pub fn look(&mut self, cx: &mut Cx) {
         if self.owed.is_some() {
             cx.out.push(Decision::Nudge(self.job));
         }
     }
 
-    /// What the look has shown. A keeper that cannot report is given up.
+    /// Handles the result of a check. A keeper that cannot report is given up.
     pub fn keeper_seen(&mut self, cx: &mut Cx, stopped: bool) {
         let Some(mut owed) = self.owed else { return };
         let seen = if stopped { Seen::Stopped } else { Seen::Running };
@@ -109,9 +109,9 @@ impl Tree {
             Looked::Wait => self.wait_for_keeper(cx, owed),
             Looked::Settled => self.reported(cx),
             Looked::GiveUp => {
-                let why = if stopped { "it is stopped again and again" } else { "it does not report" };
+                let why = if stopped { "it is stopped repeatedly" } else { "it does not report" };
                 let what = cx.name(self.job.node);
-                cx.trouble("keeper_silent", format!("the keeper of node {what} is killed: {why}"));
+                cx.trouble("keeper_silent", format!("killing the keeper of node {what}: {why}"));
                 cx.out.push(Decision::DropKeeper(self.job));
                 // A report may have crossed with this decision; if it was not the last one, wait again.
                 self.expect_report(cx, KEEPER_END_BOUND);
@@ -119,7 +119,7 @@ impl Tree {
         }
     }
 
-    /// The start failed for lack of a resource. Returns the error if it is not to be tried again.
+    /// Schedules another start after one failed for lack of a resource. Returns the error if there are no retries left.
     pub fn retry_later(&mut self, cx: &mut Cx, error: String) -> Option<String> {
         self.reported(cx);
         cx.timers.clear(Timer::Grace(self.job.node));
@@ -136,13 +136,13 @@ impl Tree {
         None
     }
 
-    /// The pause before the retry is over. Returns an error if the job was ended in the meantime.
+    /// Retries the start after the pause. Returns an error if the job was stopped in the meantime.
     pub fn start_again(&mut self, cx: &mut Cx) -> Option<String> {
         if self.life != Life::Retrying {
             return None;
         }
         if self.ended_by.is_some() {
-            return Some("not started: it was ended before the retry".to_owned());
+            return Some("not started: stopped before the retry".to_owned());
         }
         self.life = Life::Starting;
         self.since = cx.now.awake;
@@ -150,7 +150,7 @@ impl Tree {
         None
     }
 
-    /// Ends the wait for the next retry: there will be none.
+    /// Cancels the next retry.
     fn give_up_start(&mut self, cx: &mut Cx, by: EndedBy) {
         self.ended_by.get_or_insert(by);
         cx.timers.set(Timer::StartRetry(self.job.node), Deadline::Awake(cx.now.awake));
@@ -167,13 +167,13 @@ impl Tree {
         }
     }
 
-    /// Who ended it, if anybody but itself.
+    /// Returns what stopped the job, unless it ended by itself.
     pub fn ended_by(&self) -> Option<EndedBy> {
         self.ended_by
     }
 
-    /// The main process exited. What we were ending anyway is swept at once; otherwise whoever still
-    /// holds the pipes may write for the length of the leak limit.
+    /// Handles the exit of the main process. If dogwatch was stopping the tree, it is swept at once. Otherwise processes
+    /// that still hold the pipes may write until the leak limit.
     pub fn exited(&mut self, cx: &mut Cx, exit: Exit, leak: Dur) {
         let ours = match self.life {
             Life::Starting | Life::Retrying | Life::Alive => false,
@@ -189,8 +189,8 @@ impl Tree {
         }
     }
 
-    /// The output has ended. Mostly the main process has exited too, and only the keeper's report is missing:
-    /// a stopped keeper is continued so that it can report.
+    /// Handles the end of the output. Usually the main process has also exited and only the keeper's report is missing,
+    /// so a stopped keeper is continued.
     pub fn pipes_closed(&mut self, cx: &mut Cx) {
         self.pipes_closed = true;
         if self.exit().is_none() {
@@ -199,7 +199,7 @@ impl Tree {
         self.sweep(cx);
     }
 
-    /// Ends what the main process left behind. Does nothing while the main process lives.
+    /// Stops the leftover processes. Does nothing while the main process is alive.
     pub fn sweep(&mut self, cx: &mut Cx) {
         if let Life::Exited(exit) = self.life {
             cx.timers.clear(Timer::Leak(self.job.node));
@@ -209,12 +209,12 @@ impl Tree {
         }
     }
 
-    /// Begins to end the tree. The first to ask is the one who ended it.
+    /// Starts to stop the tree. The first request determines `ended_by`.
     pub fn end(&mut self, cx: &mut Cx, by: EndedBy) {
         match self.life {
             Life::Starting | Life::Alive => {
                 self.ended_by = Some(by);
-                // Commands have no turn to finish; they are told to go at once.
+                // Commands have no turn to finish, so they get TERM at once.
                 let first = match self.job.kind {
                     JobKind::Session => EndStep::Interrupt,
                     JobKind::Command(_)
@@ -232,7 +232,7 @@ impl Tree {
         }
     }
 
-    /// The grace is over: the next step.
+    /// Takes the next step after the grace has passed.
     pub fn next_step(&mut self, cx: &mut Cx) {
         match self.life {
             Life::Ending(EndStep::Interrupt) => self.take_step(cx, EndStep::Terminate),
@@ -246,7 +246,7 @@ impl Tree {
         }
     }
 
-    /// No more grace.
+    /// Kills the tree without further grace.
     pub fn kill(&mut self, cx: &mut Cx, by: EndedBy) {
         match self.life {
             Life::Starting | Life::Alive | Life::Ending(EndStep::Interrupt | EndStep::Terminate) => {

@@ -1,4 +1,5 @@
-//! A node's wait: a timer, maybe a probe that looks now and then whether it should end, and a pause on top.
+//! A node's wait: a timer, an optional probe that periodically checks whether the wait should end, and an
+//! optional pause that interrupts it.
 
 use super::cx::Cx;
 use super::node::{Fact, Turn, clear_job_timers, clear_limits};
@@ -17,28 +18,29 @@ pub(super) struct Wait {
     ix: NodeIx,
     iteration: Iteration,
     why: WaitWhy,
-    /// When it ends by itself; a pause does not.
+    /// When the wait ends by itself. A pause has no such time.
     until: Option<Boot>,
-    /// What a pause has put off: why, and until when.
+    /// The wait that a pause interrupted: its reason and its end.
     put_off: Option<(WaitWhy, Boot)>,
     probe: Option<Tree>,
-    /// The wait is over as soon as the probe's tree is empty.
+    /// Set when the wait ends as soon as the probe's process tree is empty.
     leaving: Option<(WaitEndedBy, Cause)>,
-    /// The probe's trouble is told once per wait.
-    told: bool,
+    /// Set once a problem with the probe has been reported; it is reported once per wait.
+    reported: bool,
 }
 
 impl Wait {
     pub fn begin(cx: &mut Cx, ix: NodeIx, iteration: Iteration, why: WaitWhy, delay: Option<Dur>) -> Wait {
         let until = delay.map(|d| cx.now.boot.plus(d));
-        // A pause that goes on after its supervisor was lost: what it had put off is still put off.
+        // A pause that continues after its supervisor was lost still holds the wait that it interrupted.
         let put_off = cx
             .view
             .node(ix)
             .put_off
             .filter(|_| why == WaitWhy::Paused)
             .map(|(why, delay, until)| (why, cx.now.boot.plus(left_of(until, cx.now.wall).min(delay))));
-        let mut wait = Wait { ix, iteration, why, until, put_off, probe: None, leaving: None, told: false };
+        let mut wait =
+            Wait { ix, iteration, why, until, put_off, probe: None, leaving: None, reported: false };
         wait.record_and_arm(cx, delay);
         wait
     }
@@ -66,14 +68,14 @@ impl Wait {
         self.release_keepers(cx);
     }
 
-    /// A sleeping run holds no process but itself, between two probes too.
+    /// Releases the keepers of a sleeping run, which holds no process but itself, even between two probes.
     fn release_keepers(&self, cx: &mut Cx) {
         if self.why == WaitWhy::Asleep {
             cx.out.push(Decision::ReleaseKeepers);
         }
     }
 
-    /// Only a loop that has nothing to do looks for work.
+    /// Sets the timer of the next probe. Only an idle or sleeping node probes for work.
     fn arm_probe(&self, cx: &mut Cx) {
         let wake_on = &cx.settings(self.ix).wake_on;
         let idle = matches!(self.why, WaitWhy::Idle | WaitWhy::Asleep);
@@ -125,7 +127,7 @@ impl Wait {
                 let trouble = timed_out.then(|| format!("ended after {}", CommandPlan::DEFAULT_TIMEOUT));
                 return self.probe_over(cx, exit, trouble);
             }
-            // Late or foreign, and harmless.
+            // A late or foreign fact is harmless.
             (
                 Fact::Due(_)
                 | Fact::Observed(_)
@@ -157,7 +159,7 @@ impl Wait {
         clear_job_timers(cx, self.ix);
         self.probe = None;
         if let Some(detail) = trouble
-            && !std::mem::replace(&mut self.told, true)
+            && !std::mem::replace(&mut self.reported, true)
         {
             cx.trouble("wake_probe", format!("wake_on.probe: {detail}"));
         }
@@ -172,7 +174,7 @@ impl Wait {
         }
     }
 
-    /// Ends the wait; a probe that runs goes first, so that one tree at a time is alive.
+    /// Ends the wait. A running probe is killed first, so that only one process tree is alive at a time.
     pub fn leave(&mut self, cx: &mut Cx, by: WaitEndedBy, cause: Cause) -> Turn {
         cx.timers.clear(Timer::Wait(self.ix));
         cx.timers.clear(Timer::Probe(self.ix));
@@ -185,8 +187,8 @@ impl Wait {
         Turn::WaitOver(cause)
     }
 
-    /// A pause puts the present wait off. A probe that runs is left to end by itself.
-    /// A sleeping run sleeps on: nothing would begin anyway, and the pause holds once it is woken.
+    /// Interrupts the wait with a pause. A running probe may finish. A sleeping run keeps sleeping: nothing would start
+    /// anyway, and the pause applies once it is woken.
     pub fn pause(&mut self, cx: &mut Cx) {
         if self.why == WaitWhy::Asleep {
             return;

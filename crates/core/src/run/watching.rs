@@ -1,4 +1,4 @@
-//! The watchdog within a run: when it is asked, and what becomes of its answers.
+//! The watchdog within a run: when it judges a session, and what follows from its verdicts.
 
 use super::cx::Cx;
 use super::tree::Tree;
@@ -12,7 +12,7 @@ use crate::time::timer::{Deadline, Timer};
 use crate::watch::health::HealthIssue;
 use crate::watch::{Fact, Monitor, Session, StopReason, Verdict, Watch};
 
-/// So long a wanted sample may take until it is judged without it.
+/// How long the watchdog waits for a sample before it judges without one.
 const SAMPLE_FIRST: Dur = Dur::from_millis(100);
 
 /// The watch over a session.
@@ -29,7 +29,7 @@ impl Watching {
         Watching(Monitor::new(settings.watchdog.clone(), session))
     }
 
-    /// Sets the timer to the next moment at which the answer may change, or a sample is wanted.
+    /// Sets the timer to the next moment at which the verdict may change or a sample is needed.
     pub fn arm(&self, cx: &mut Cx, ix: NodeIx) {
         self.arm_from(cx, ix, Awake(0));
     }
@@ -41,29 +41,28 @@ impl Watching {
         }
     }
 
-    /// The timer fired: a sample first if one is wanted, else a look.
+    /// Handles the timer: requests a sample if one is needed, and judges the session otherwise.
     pub fn due(&mut self, cx: &mut Cx, ix: NodeIx, tree: &mut Tree) {
         if self.0.wants_sample(cx.now.awake) {
             cx.out.push(Decision::Sample(tree.job));
-            // The sample is a fact and judged as one. Only if it does not come is there a look without it: at this very
-            // moment nobody can have taken it.
+            // The sample arrives as a fact and is judged then. The timer only covers a sample that does not arrive.
             self.arm_from(cx, ix, cx.now.awake.plus(SAMPLE_FIRST));
         } else {
             self.judge(cx, ix, tree);
         }
     }
 
-    /// A stretch of progress: it moves a deadline and asks for no answer.
+    /// Handles observed progress. It moves a deadline and needs no verdict.
     pub fn observe(&mut self, cx: &mut Cx, ix: NodeIx, seen: Observation) {
         self.0.take(cx.now.awake, &Fact::Observed(seen));
-        self.tell_answered(cx, ix);
+        self.record_answered(cx, ix);
         self.arm(cx, ix);
     }
 
-    /// A fact that is told singly is written down and judged.
+    /// Records a single fact and judges the session.
     pub fn note(&mut self, cx: &mut Cx, ix: NodeIx, tree: &mut Tree, fact: Fact) {
         if matches!(fact, Fact::NeedsHuman { .. }) && self.0.watch().is_asking() {
-            // It waits already; asking again changes nothing.
+            // The agent already waits for an answer; a repeated question changes nothing.
             return;
         }
         self.0.take(cx.now.awake, &fact);
@@ -75,19 +74,19 @@ impl Watching {
             }
             fact => Event::Fact { node, iteration, fact },
         });
-        self.tell_answered(cx, ix);
+        self.record_answered(cx, ix);
         self.judge(cx, ix, tree);
     }
 
-    /// It had asked for a person and has gone on.
-    fn tell_answered(&self, cx: &mut Cx, ix: NodeIx) {
+    /// Records the end of a human wait if the agent has continued.
+    fn record_answered(&self, cx: &mut Cx, ix: NodeIx) {
         if !self.0.watch().is_asking() {
             asking_over(cx, ix, HumanEndedBy::Progress);
         }
     }
 
-    /// Asks for an answer and does what follows from it. A verdict stands in the record, with its evidence,
-    /// before the first signal is sent.
+    /// Judges the session and acts on the verdict. The verdict and its evidence are recorded before the first signal
+    /// is sent.
     pub fn judge(&mut self, cx: &mut Cx, ix: NodeIx, tree: &mut Tree) {
         let Some(answer) = self.0.judge(cx.now.awake) else { return self.arm(cx, ix) };
         let reason = match answer.verdict {
@@ -100,7 +99,7 @@ impl Watching {
         if reason == Some(StopReason::HumanDeadlineExceeded) {
             asking_over(cx, ix, HumanEndedBy::Deadline);
         }
-        // No prompt mends a ceiling of the node or the run.
+        // A recovery prompt cannot help when the node or the run has reached its ceiling.
         let ceiling =
             matches!(reason, Some(StopReason::NodeCeilingExceeded | StopReason::RunCeilingExceeded));
         let recoverable = !ceiling;
@@ -115,7 +114,7 @@ impl Watching {
     }
 }
 
-/// Records the verdict on a job that no watch looks after: nothing was seen on any channel.
+/// Records the verdict on a job without a watch: it has no evidence on any channel.
 pub(super) fn record_ceiling(cx: &mut Cx, job: Job, reason: StopReason, message: &str) {
     let now = cx.now.awake;
     let watch = Watch::new(cx.settings(job.node).watchdog.clone(), Session::new(now, false));
@@ -124,7 +123,7 @@ pub(super) fn record_ceiling(cx: &mut Cx, job: Job, reason: StopReason, message:
     event.into_iter().for_each(|event| cx.record(event));
 }
 
-/// What ails the agent is written down when it begins.
+/// Records a health issue of the agent when it begins.
 pub(super) fn strained(cx: &mut Cx, ix: NodeIx, iteration: Iteration, strain: HealthIssue) {
     if cx.view.node(ix).condition.knows(strain) {
         return;
@@ -138,7 +137,7 @@ pub(super) fn strained(cx: &mut Cx, ix: NodeIx, iteration: Iteration, strain: He
     });
 }
 
-/// If the record says that a person is asked for, it now says that nobody is any more.
+/// Records the end of a human wait, if one is open.
 pub(super) fn asking_over(cx: &mut Cx, ix: NodeIx, by: HumanEndedBy) {
     let node = cx.view.node(ix);
     if node.condition.asking.is_some() {
@@ -147,7 +146,7 @@ pub(super) fn asking_over(cx: &mut Cx, ix: NodeIx, by: HumanEndedBy) {
     }
 }
 
-/// Facts that show the agent at work, so that its result was not the end.
+/// Returns whether a fact shows that the agent still works, so that its result was not final.
 pub(super) fn is_progress(fact: &Fact) -> bool {
     match fact {
         Fact::ToolStarted(_) | Fact::ToolEnded { .. } => !fact.is_heartbeat(),

@@ -1,12 +1,13 @@
-//! A plan as it is written down: what the nodes of a graph share stands once, so that ten thousand of them still
-//! make a line that can be read. The plan of a loop looks as if this were not here.
+//! The serialized form of a plan. Settings that the nodes of a graph share are written once, so that a plan of
+//! ten thousand nodes still fits in one readable line. The plan of a loop has a single node and no shared part.
 
 use super::*;
 use serde::de::Deserializer;
 
+/// A plan as it is serialized.
 #[derive(Serialize, Deserialize)]
 pub struct Written {
-    /// What a node has that says nothing else.
+    /// The settings of every node that does not override them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     shared: Option<Settings>,
     nodes: Vec<WrittenNode>,
@@ -32,14 +33,15 @@ struct WrittenNode {
     own: Own,
 }
 
-/// A field that is there, `null` too: that says "no limit" where the others have one.
+/// Deserializes a field that is present. `null` counts as present: it means "no limit" where the shared settings
+/// have one.
 fn there<'de, T: Deserialize<'de>, D: Deserializer<'de>>(deserializer: D) -> Result<Option<T>, D::Error> {
     T::deserialize(deserializer).map(Some)
 }
 
 macro_rules! own {
     ($($field:ident: $kind:ty,)*) => {
-        /// The settings in which a node differs from what is shared; all of them where nothing is.
+        /// The settings in which a node differs from the shared ones; all settings if none are shared.
         #[derive(Serialize, Deserialize)]
         struct Own {
             $(#[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "there")]
@@ -102,7 +104,7 @@ impl From<Plan> for Written {
     }
 }
 
-/// A record that lost a node's agent is no plan.
+/// The error for a recorded plan with a node that has no agent.
 #[derive(Debug)]
 pub struct NoAgent(NodeName);
 
@@ -158,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plan_reads_back_as_it_was() {
+    fn a_plan_survives_a_round_trip() {
         for n in [1, 2, 5] {
             let plan = plan(n);
             let text = serde_json::to_string(&plan).expect("can be written");
@@ -167,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nodes_share_is_written_once() {
+    fn shared_settings_are_written_once() {
         let text = serde_json::to_string(&plan(1_000)).expect("can be written");
         assert_eq!(text.matches("make test").count(), 1);
         assert!(text.len() < 100 * 1_000, "{} bytes", text.len());

@@ -1,7 +1,7 @@
 //! Spans of time: whole milliseconds, never negative, never overflowing.
 //!
-//! `Dur` is the only duration inside dogwatch; `Limit` is a duration that may be off. Both are parsed
-//! at the edge from what people write (`30s`, `1h30m`, `90`) and shown the same way.
+//! `Dur` is the only duration type inside dogwatch; `Limit` is a duration that may be off. Both are parsed at
+//! the edge from user input (`30s`, `1h30m`, `90`) and displayed in the same format.
 
 use serde::de::{self, Deserialize, Deserializer, Visitor};
 use serde::{Serialize, Serializer};
@@ -18,56 +18,68 @@ const MS_PER_D: u64 = 24 * MS_PER_H;
 pub struct Dur(u64);
 
 impl Dur {
+    /// The empty duration.
     pub const ZERO: Dur = Dur(0);
-    /// The longest duration anybody may write: ten years. Longer is a typing error, not a wish.
+    /// The longest duration that is accepted: ten years. Anything longer is a typing error.
     pub const LONGEST: Dur = Dur(3650 * MS_PER_D);
 
+    /// Returns a duration of this many milliseconds.
     pub const fn from_millis(ms: u64) -> Dur {
         Dur(ms)
     }
 
+    /// Returns a duration of this many seconds.
     pub const fn from_secs(s: u64) -> Dur {
         Dur(s.saturating_mul(MS_PER_S))
     }
 
+    /// Returns a duration of this many minutes.
     pub const fn from_mins(m: u64) -> Dur {
         Dur(m.saturating_mul(MS_PER_M))
     }
 
+    /// Returns a duration of this many hours.
     pub const fn from_hours(h: u64) -> Dur {
         Dur(h.saturating_mul(MS_PER_H))
     }
 
+    /// Returns the duration in milliseconds.
     pub const fn as_millis(self) -> u64 {
         self.0
     }
 
+    /// Returns the duration in seconds, with a fraction.
     pub fn as_secs_f64(self) -> f64 {
         self.0 as f64 / MS_PER_S as f64
     }
 
+    /// Returns whether the duration is zero.
     pub const fn is_zero(self) -> bool {
         self.0 == 0
     }
 
+    /// Adds another duration; the sum saturates instead of overflowing.
     pub const fn saturating_add(self, other: Dur) -> Dur {
         Dur(self.0.saturating_add(other.0))
     }
 
+    /// Subtracts another duration; the difference is never below zero.
     pub const fn saturating_sub(self, other: Dur) -> Dur {
         Dur(self.0.saturating_sub(other.0))
     }
 
+    /// Multiplies the duration; the product saturates instead of overflowing.
     pub const fn saturating_mul(self, factor: u64) -> Dur {
         Dur(self.0.saturating_mul(factor))
     }
 
-    /// So many hundredths of it.
+    /// Returns `n` percent of the duration.
     pub const fn percent(self, n: u64) -> Dur {
         Dur(self.0.saturating_mul(n) / 100)
     }
 
-    /// A number of seconds as people and YAML write it. Refuses what is no time at all.
+    /// Converts a number of seconds, as written in YAML or on the command line. Rejects negative and non-finite
+    /// numbers and durations over [`Dur::LONGEST`].
     pub fn from_secs_f64(secs: f64) -> Result<Dur, BadDur> {
         if !secs.is_finite() {
             return Err(BadDur::NotADuration);
@@ -94,16 +106,19 @@ impl From<std::time::Duration> for Dur {
     }
 }
 
-/// Why a text is not a duration.
+/// The reason a text is not a valid duration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BadDur {
+    /// The text has none of the accepted forms.
     NotADuration,
+    /// The duration is below zero.
     Negative,
+    /// The duration exceeds [`Dur::LONGEST`].
     TooLong,
 }
 
 impl BadDur {
-    /// The forms that are accepted, for the hint under an error.
+    /// The accepted forms, for the hint under an error.
     pub const FORMS: &'static str =
         "a number of seconds, or e.g. `200ms`, `30s`, `5m`, `6h`, `1d`, `1.5h`, `1h30m`";
 }
@@ -126,7 +141,7 @@ impl FromStr for Dur {
     fn from_str(text: &str) -> Result<Dur, BadDur> {
         let text = text.trim();
         if let Some(rest) = text.strip_prefix('-') {
-            // `-5s` deserves a better word than `-abc`.
+            // `-5s` gets a more specific error than `-abc`.
             return Err(if rest.parse::<Dur>().is_ok() { BadDur::Negative } else { BadDur::NotADuration });
         }
         if is_decimal(text) {
@@ -139,7 +154,7 @@ impl FromStr for Dur {
             let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.').ok_or(BadDur::NotADuration)?;
             let (number, tail) = rest.split_at(digits);
             let (unit, tail) = split_unit(tail).ok_or(BadDur::NotADuration)?;
-            // Units fall: `1h30m`, never `30m1h` or `1h1h`, which are typing errors.
+            // Units must get smaller: `1h30m` is valid; `30m1h` and `1h1h` are typing errors.
             if !is_decimal(number) || unit >= last_unit {
                 return Err(BadDur::NotADuration);
             }
@@ -167,7 +182,7 @@ fn split_unit(text: &str) -> Option<(u64, &str)> {
     UNITS.iter().find_map(|(name, ms)| Some((*ms, text.strip_prefix(name)?)))
 }
 
-/// Exact and short: `1h30m`, `90s` becomes `1m30s`, `200ms`.
+/// Formats the exact duration with the largest units that fit: `1h30m`, `1m30s` for 90 s, `200ms`.
 impl fmt::Display for Dur {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.0 == 0 {
@@ -184,7 +199,7 @@ impl fmt::Display for Dur {
     }
 }
 
-/// In the record a duration is a number of seconds.
+/// Serializes the duration as a number of seconds.
 impl Serialize for Dur {
     fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
         if self.0.is_multiple_of(MS_PER_S) {
@@ -223,12 +238,15 @@ impl<'de> Deserialize<'de> for Dur {
 /// A duration that may be off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Limit {
+    /// No limit.
     #[default]
     Off,
+    /// A limit of this duration.
     At(Dur),
 }
 
 impl Limit {
+    /// Returns the duration of the limit, or `None` if the limit is off.
     pub fn duration(self) -> Option<Dur> {
         match self {
             Limit::Off => None,
@@ -283,7 +301,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_documented_form_is_read() {
+    fn every_documented_form_is_parsed() {
         for (text, ms) in [
             ("90", 90_000),
             ("0.5", 500),
@@ -303,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_duration_is_refused() {
+    fn invalid_durations_are_rejected() {
         for text in [
             "", "abc", "30x", "s", "1h1h", "30m1h", "1..5h", ".5h", "5.", "1e3", "NaN", "inf", "30 s s",
             "fast", "--5s",
@@ -323,11 +341,11 @@ mod tests {
     }
 
     #[test]
-    fn what_is_shown_is_read_back_as_the_same() {
+    fn a_displayed_duration_parses_back_to_the_same_value() {
         for ms in [0, 1, 999, 1_000, 61_000, 5_400_000, 93_784_005] {
             let dur = Dur::from_millis(ms);
             assert_eq!(dur.to_string().parse::<Dur>(), Ok(dur));
-            let json = serde_json::to_string(&dur).expect("a number serialises");
+            let json = serde_json::to_string(&dur).expect("a number serializes");
             assert_eq!(serde_json::from_str::<Dur>(&json).expect("reads back"), dur);
         }
     }

@@ -1,34 +1,35 @@
-//! When something happened, on the three clocks that matter.
+//! Points in time on three clocks.
 //!
-//! The core never asks for the time; every input carries its moment. Awake time stands still while the
-//! machine is suspended and is what sessions are measured by; boot time runs on and is what waits are
-//! measured by; wall time is for people, calendars and reset times.
+//! The core never reads a clock; every input carries its moment. The awake clock pauses while the machine is
+//! suspended and measures sessions. The boot clock keeps running and measures waits. The wall clock is for
+//! people, calendars and reset times.
 
 use crate::time::dur::Dur;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// Milliseconds of the awake clock (stands still in suspend). Watchdog rows count this.
+/// Milliseconds of the awake clock, which pauses in suspend. The watchdog's rows use this clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Awake(pub u64);
 
-/// Milliseconds of the boot clock (runs on in suspend). Waits and idle spells count this.
+/// Milliseconds of the boot clock, which keeps running in suspend. Waits and idle streaks use this clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Boot(pub u64);
 
-/// Milliseconds since the Unix epoch. Written as RFC 3339 with milliseconds, in UTC.
+/// Milliseconds since the Unix epoch, serialized as RFC 3339 with milliseconds, in UTC.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Wall(pub i64);
 
 macro_rules! clock {
     ($clock:ident) => {
         impl $clock {
+            /// Returns the point `d` later.
             pub const fn plus(self, d: Dur) -> $clock {
                 $clock(self.0.saturating_add(d.as_millis()))
             }
-            /// Time since `earlier`; zero if `earlier` is later.
+            /// Returns the time since `earlier`, or zero if `earlier` is later.
             pub const fn since(self, earlier: $clock) -> Dur {
                 Dur::from_millis(self.0.saturating_sub(earlier.0))
             }
@@ -45,6 +46,7 @@ impl Wall {
         Some(Wall(at.as_millisecond()))
     }
 
+    /// Returns the time `d` later.
     pub fn plus(self, d: Dur) -> Wall {
         Wall(self.0.saturating_add_unsigned(d.as_millis()))
     }
@@ -80,7 +82,7 @@ pub struct Moment {
 }
 
 impl Moment {
-    /// The moment `d` later, if the machine is not suspended in between. Tests and simulation use this.
+    /// Returns the moment `d` later if the machine is not suspended in between, for tests and the simulation.
     pub fn plus(self, d: Dur) -> Moment {
         Moment { awake: self.awake.plus(d), boot: self.boot.plus(d), wall: self.wall.plus(d) }
     }
@@ -94,12 +96,12 @@ mod tests {
     fn wall_time_is_written_as_rfc_3339_with_milliseconds() {
         let at = Wall(1_794_773_733_007);
         assert_eq!(at.to_string(), "2026-11-15T20:15:33.007Z");
-        let json = serde_json::to_string(&at).expect("serialises");
+        let json = serde_json::to_string(&at).expect("serializes");
         assert_eq!(serde_json::from_str::<Wall>(&json).expect("reads back"), at);
     }
 
     #[test]
-    fn a_clock_never_runs_below_zero_or_over_the_edge() {
+    fn clock_arithmetic_saturates_at_both_ends() {
         assert_eq!(Awake(5).since(Awake(9)), Dur::ZERO);
         assert_eq!(Boot(u64::MAX).plus(Dur::from_secs(1)), Boot(u64::MAX));
     }

@@ -1,46 +1,46 @@
-//! Named timers, all in one table. A late or spurious wake-up is harmless: what is not due stays.
+//! Named timers, all in one table. A late or spurious wake-up is harmless: timers that are not due stay set.
 
 use crate::record::ids::NodeIx;
 use crate::time::moment::{Awake, Boot, Moment};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What a timer is for.
+/// The purpose of a timer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Timer {
     /// The timeout of a command, gate or probe (awake).
     PrepJob(NodeIx),
     /// The watchdog's next due moment (awake).
     Watch(NodeIx),
-    /// `watchdog.node` (awake). Taken after the watch, which knows more about a session.
+    /// `watchdog.node` (awake). Fires after the watch, which has more evidence about a session.
     NodeCeiling(NodeIx),
     /// `watchdog.run` (awake).
     RunCeiling,
-    /// When an agent that has given its result must be gone (awake).
+    /// The time by which an agent that has given its result must exit (awake).
     Result(NodeIx),
-    /// Between two steps of ending a tree (awake).
+    /// The grace between two steps of stopping a process tree (awake).
     Grace(NodeIx),
-    /// How long pipes may be held after the exit (awake).
+    /// How long other processes may hold the pipes open after the main process exits (awake).
     Leak(NodeIx),
-    /// The next look at a keeper that owes a report (awake).
+    /// The next check of a keeper that owes a report (awake).
     Keeper(NodeIx),
-    /// The next attempt to start a job for which a resource was missing (awake).
+    /// The next attempt to start a job that failed to start for lack of a resource (awake).
     StartRetry(NodeIx),
     /// The end of a wait (boot).
     Wait(NodeIx),
-    /// The next look of the wake probe (boot).
+    /// The next run of the wake probe (boot).
     Probe(NodeIx),
     /// A node's time budget (boot).
     NodeBudget(NodeIx),
     /// The run's time budget (boot).
     Budget,
-    /// How long the end waits for the last news to be told (awake).
+    /// How long the end of the run waits for the last notifications (awake).
     LastNews,
-    /// The next try to write the record (awake).
+    /// The next attempt to write the record (awake).
     RecordRetry,
 }
 
 impl Timer {
-    /// The node whose agent it judges. That needs all that the agent has said.
+    /// Returns the node whose agent this timer judges. The verdict needs all output that the agent has produced.
     fn judges(self) -> Option<NodeIx> {
         match self {
             Timer::Watch(ix) | Timer::Result(ix) | Timer::NodeCeiling(ix) => Some(ix),
@@ -59,17 +59,19 @@ impl Timer {
         }
     }
 
-    /// Whether it must not be taken before the pipes are drained. The watch of every session is due by the run's
-    /// ceiling, so the sessions that it ends are drained for their own timers.
+    /// Returns whether the pipes must be drained before the timer fires. The watch of every session is due by the
+    /// run's ceiling, so the sessions that the ceiling stops are drained for their own timers.
     fn needs_drained_pipes(self) -> bool {
         self == Timer::RunCeiling || self.judges().is_some()
     }
 }
 
-/// A point on one of the two clocks timers run on.
+/// A point on one of the two clocks that timers use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Deadline {
+    /// A point on the awake clock.
     Awake(Awake),
+    /// A point on the boot clock.
     Boot(Boot),
 }
 
@@ -82,33 +84,39 @@ impl Deadline {
     }
 }
 
-/// When the core wants to be stepped again, on either clock.
+/// The next time the core needs a step, on either clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Wakeup {
+    /// The earliest deadline on the awake clock.
     pub awake: Option<Awake>,
+    /// The earliest deadline on the boot clock.
     pub boot: Option<Boot>,
 }
 
+/// The table of all timers that are set.
 #[derive(Clone, Debug, Default)]
 pub struct Timers {
     set: BTreeMap<Timer, Deadline>,
 }
 
 impl Timers {
+    /// Sets a timer, replacing its earlier deadline.
     pub fn set(&mut self, timer: Timer, deadline: Deadline) {
         self.set.insert(timer, deadline);
     }
 
+    /// Removes a timer.
     pub fn clear(&mut self, timer: Timer) {
         self.set.remove(&timer);
     }
 
+    /// Returns whether a timer is set.
     pub fn is_set(&self, timer: Timer) -> bool {
         self.set.contains_key(&timer)
     }
 
-    /// Takes one timer that is due, in the order of the table. Those that judge silence must have been due by `heard`:
-    /// up to then all that was said is known.
+    /// Removes and returns one timer that is due, in the order of the table. Timers that judge silence must have been
+    /// due by `heard`, the moment up to which all output is known.
     pub fn take_due(&mut self, now: Moment, heard: Option<Awake>) -> Option<Timer> {
         let is_due = |timer: &Timer, deadline: &Deadline| match (timer.needs_drained_pipes(), heard) {
             (false, _) => deadline.is_due(now),
@@ -120,11 +128,12 @@ impl Timers {
         Some(due)
     }
 
-    /// The nodes whose agents' silence is to be judged at this moment.
+    /// Returns the nodes whose agents are judged for silence at this moment.
     pub fn to_judge(&self, now: Moment) -> BTreeSet<NodeIx> {
         self.set.iter().filter(|(_, d)| d.is_due(now)).filter_map(|(t, _)| t.judges()).collect()
     }
 
+    /// Returns the earliest deadline on each clock.
     pub fn next_wakeup(&self) -> Wakeup {
         let mut next = Wakeup::default();
         for deadline in self.set.values() {
@@ -156,22 +165,23 @@ mod tests {
         assert_eq!(timers.take_due(late, None), None);
         assert_eq!(timers.next_wakeup(), Wakeup::default());
     }
+
     #[test]
-    fn silence_is_judged_only_where_all_that_was_said_by_then_is_known() {
+    fn silence_is_judged_only_after_the_pipes_are_drained_up_to_the_deadline() {
         let at = |ms| Moment::default().plus(Dur::from_millis(ms));
         let mut timers = Timers::default();
         timers.set(Timer::Watch(NodeIx(0)), Deadline::Awake(Awake(20)));
         timers.set(Timer::Result(NodeIx(1)), Deadline::Awake(Awake(30)));
         assert_eq!(timers.to_judge(at(19)), BTreeSet::new());
         assert_eq!(timers.to_judge(at(20)), BTreeSet::from([NodeIx(0)]));
-        assert_eq!(timers.take_due(at(40), None), None, "nobody has asked what it said");
+        assert_eq!(timers.take_due(at(40), None), None, "the pipes are not drained yet");
         assert_eq!(timers.take_due(at(40), Some(Awake(29))), Some(Timer::Watch(NodeIx(0))));
         assert_eq!(
             timers.take_due(at(40), Some(Awake(29))),
             None,
-            "its limit came after the pipes were empty"
+            "its deadline is after the moment up to which the pipes were drained"
         );
-        assert_eq!(timers.take_due(at(25), Some(Awake(99))), None, "nobody can have heard the future");
+        assert_eq!(timers.take_due(at(25), Some(Awake(99))), None, "a drain cannot cover the future");
         assert_eq!(timers.take_due(at(40), Some(Awake(40))), Some(Timer::Result(NodeIx(1))));
     }
 }

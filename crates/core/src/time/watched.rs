@@ -1,29 +1,32 @@
-//! How long a run or a node has lasted as the watchdog counts it: awake time under supervision.
+//! The age of a run or a node as the watchdog counts it: awake time under supervision.
 
 use crate::time::dur::Dur;
 use crate::time::moment::Awake;
 
-/// Awake time, added up over the stretches in which it was counted.
+/// Awake time, summed over the intervals in which it was counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WatchedTime {
-    /// The sum of the finished stretches.
+    /// The sum of the finished intervals.
     before: Dur,
-    /// Where the present stretch began, if one is open.
+    /// The start of the open interval, if there is one.
     since: Option<Awake>,
 }
 
 impl WatchedTime {
+    /// Starts an interval.
     pub fn start(&mut self, at: Awake) {
         self.stop(at);
         self.since = Some(at);
     }
 
+    /// Ends the open interval.
     pub fn stop(&mut self, at: Awake) {
         self.before = self.lasted(at);
         self.since = None;
     }
 
-    /// The supervisor was lost at `last` and is back at `at`. The clock may be another one by now.
+    /// Ends the open interval at `last`, when the supervisor was lost, and starts a new one at `at`. The awake clock
+    /// may have restarted in between.
     pub fn resume(&mut self, last: Awake, at: Awake) {
         if self.since.is_some() {
             self.stop(last);
@@ -31,11 +34,12 @@ impl WatchedTime {
         }
     }
 
-    /// Removes time in which dogwatch could not run from the open stretch.
+    /// Subtracts time in which dogwatch could not run from the open interval.
     pub fn take_out(&mut self, span: Dur) {
         self.since = self.since.map(|since| since.plus(span));
     }
 
+    /// Returns the total up to `now`.
     pub fn lasted(&self, now: Awake) -> Dur {
         self.before.saturating_add(self.since.map_or(Dur::ZERO, |since| now.since(since)))
     }
@@ -46,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn stretches_add_up_without_the_time_between_them() {
+    fn intervals_add_up_without_the_time_between_them() {
         let mut time = WatchedTime::default();
         assert_eq!(time.lasted(Awake(500)), Dur::ZERO);
         time.start(Awake(1_000));

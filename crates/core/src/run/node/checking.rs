@@ -1,5 +1,5 @@
-//! The checks of an iteration: all of them, in their order, each bounded; then what they decided is written
-//! down. What the agent says of its work is no part of it.
+//! The checks of an iteration. All checks run in order, each with a timeout; then the result is recorded. The
+//! agent's own claims about its work are not considered.
 
 use super::super::cx::Cx;
 use super::super::tree::Tree;
@@ -11,23 +11,25 @@ use crate::run::job::{Exit, Job, JobKind, JobReport, Tail};
 use crate::settings::Tampered;
 use crate::time::dur::Dur;
 
-/// What a shell says of a command that could not be started, and `timeout` of one that took too long.
+/// The exit code of a check that could not be started, as in a shell.
 const NOT_STARTED: i32 = 127;
+/// The exit code of a check that timed out, as in `timeout`.
 const TIMED_OUT: i32 = 124;
 
-/// A check that runs, and what those before it said.
+/// The running check, and the results of the checks before it.
 pub(super) struct Checking {
     pub tree: Tree,
     closing: Box<Closing>,
     results: Vec<CheckResult>,
-    /// How often the present check was run already, and what the first time gave.
+    /// How often the current check has been run again.
     tries: u32,
+    /// The exit code of its first run, if that failed.
     first_rc: Option<i32>,
 }
 
 impl Node {
-    /// The iteration is over but for the checks. They run whatever became of the agent, unless the run is to
-    /// end or the agent never got to work.
+    /// Runs the checks, the last step of an iteration. They run however the session ended, unless the run is ending or
+    /// the agent never worked.
     pub(super) fn verify(&mut self, cx: &mut Cx, closing: Closing) -> Turn {
         let judge = match closing.judged.ending {
             Ending::Interrupted { .. } | Ending::AuthFailed => false,
@@ -52,7 +54,7 @@ impl Node {
         Turn::Stay
     }
 
-    /// The contents of the files that the checks rest on, before the first iteration or before the checks.
+    /// Handles the hashes of the pinned files, before the first iteration or before the checks.
     pub(super) fn pinned(&mut self, cx: &mut Cx, pins: Result<Vec<Pin>, String>) -> Turn {
         let Phase::Pinning(closing) = std::mem::replace(&mut self.phase, Phase::Resting) else {
             return Turn::Stay;
@@ -63,7 +65,7 @@ impl Node {
         }
         let (changed, why) = match pins {
             Ok(now) => (cx.view.node(self.ix).attempts.changed(&now), "was changed"),
-            Err(error) => (vec![error], "cannot be told"),
+            Err(error) => (vec![error], "cannot be verified"),
         };
         if changed.is_empty() {
             self.start_check(cx, closing, Vec::new());
@@ -77,7 +79,7 @@ impl Node {
                 self.start_check(cx, closing, Vec::new());
                 Turn::Stay
             }
-            // What would pass now proves nothing.
+            // A check that passes after tampering proves nothing.
             Tampered::Fail => {
                 let results = changed.into_iter().take(MAX_TOLD).map(|file| tampered(&file, why)).collect();
                 self.attempt_over(cx, *closing, results)
@@ -161,7 +163,7 @@ impl Node {
         self.close(cx, closing)
     }
 
-    /// Without an `idle` block the agent's word that there is nothing to do changes nothing.
+    /// Returns whether the ending counts as an attempt. An idle answer does not, unless the node has no `idle` block.
     fn is_attempt(&self, cx: &Cx, ending: &Ending) -> bool {
         match ending {
             Ending::Idle { .. } => cx.settings(self.ix).idle.is_none(),
@@ -171,7 +173,7 @@ impl Node {
     }
 }
 
-/// So many changed files are told one by one.
+/// The number of changed files that are reported individually.
 const MAX_TOLD: usize = 20;
 
 fn tampered(file: &str, why: &str) -> CheckResult {
@@ -180,7 +182,7 @@ fn tampered(file: &str, why: &str) -> CheckResult {
         rc: 1,
         duration_s: Dur::ZERO,
         tail: Some(format!(
-            "{file} {why}; it is pinned, and no check counts until it is as it was when the work began"
+            "{file} {why}; it is pinned, and no check counts until its original content is restored"
         )),
         truncated: false,
         timed_out: false,

@@ -1,5 +1,5 @@
-//! How an iteration comes to its end: what the session did is judged, the work tree is kept, the end is written
-//! down.
+//! The end of an iteration: the session is judged, a snapshot of the work tree is taken, and the ending is
+//! recorded.
 
 use super::super::cx::Cx;
 use super::super::tree::Tree;
@@ -13,7 +13,7 @@ use crate::text::fingerprint::fingerprint;
 use crate::text::one_line;
 use crate::time::timer::{Deadline, Timer};
 
-/// How much of an agent's words goes into the record.
+/// The most of an agent's last message that goes into the record, in bytes.
 const MAX_SAID: usize = 300;
 
 impl Node {
@@ -94,24 +94,24 @@ impl Node {
         Turn::Stay
     }
 
-    /// Keeps the work tree as it is before the first iteration.
+    /// Takes a snapshot of the work tree before the first iteration.
     pub(super) fn keep_first(&mut self, cx: &mut Cx) {
         self.keep(cx, Iteration(0), KeptFor::First);
     }
 
-    /// Keeps the work of the open iteration, whose supervisor was lost. The iteration stays open until then, so
-    /// that a second crash does not forget the snapshot.
+    /// Takes a snapshot of an open iteration whose supervisor was lost. The iteration stays open until the snapshot is
+    /// taken, so that a second crash does not lose it.
     pub(in crate::run) fn keep_lost(&mut self, cx: &mut Cx) {
         self.keep(cx, self.iteration, KeptFor::Lost);
     }
 
-    /// Whether the snapshot of an iteration whose supervisor was lost is still being taken.
+    /// Returns whether the snapshot of an iteration whose supervisor was lost is in progress.
     pub(in crate::run) fn is_rescuing(&self) -> bool {
         matches!(self.phase, Phase::Keeping(_, KeptFor::Lost))
     }
 
-    /// Whether a snapshot that holds the work of a session is being taken. A stop waits for it.
-    pub(super) fn keeps_work(&self) -> bool {
+    /// Returns whether a snapshot of a session's work is in progress. A stop waits for it.
+    pub(super) fn is_keeping_work(&self) -> bool {
         matches!(self.phase, Phase::Keeping(_, KeptFor::Session(_) | KeptFor::Lost))
     }
 
@@ -123,13 +123,14 @@ impl Node {
         }
     }
 
-    /// Before anything else touches it.
+    /// Starts a snapshot of the work tree, before any other job can change it.
     fn keep(&mut self, cx: &mut Cx, iteration: Iteration, why: KeptFor) {
         let job = Job { node: self.ix, iteration, kind: JobKind::Snapshot };
         self.phase = Phase::Keeping(Tree::start(cx, job), why);
     }
 
-    /// A snapshot that failed leaves the work tree as it is; the run goes on.
+    /// Records the result of a snapshot and continues. A failed snapshot leaves the work tree unchanged and does not
+    /// stop the run.
     pub(super) fn kept(&mut self, cx: &mut Cx, snapshot: Option<Snapshot>) -> Turn {
         let Phase::Keeping(tree, why) = std::mem::replace(&mut self.phase, Phase::Resting) else {
             return Turn::Stay;
@@ -154,7 +155,7 @@ impl Node {
         }
     }
 
-    /// Writes down how the iteration ended.
+    /// Records how the iteration ended.
     pub(super) fn close(&mut self, cx: &mut Cx, closing: Closing) -> Turn {
         let Closing { judged, fingerprint } = closing;
         self.phase = Phase::Resting;
@@ -185,12 +186,13 @@ impl Node {
     }
 }
 
-/// What a service answered for which an agent waited in silence until it had to be ended.
+/// Returns the status with which a service had refused the agent, if the agent waited for it in silence until the
+/// watchdog stopped it.
 fn refused(cx: &Cx, ix: NodeIx) -> Option<u16> {
     cx.view.node(ix).recovery.last.as_ref()?.refused
 }
 
-/// The best words for what went wrong: the agent's own error, else its last line.
+/// Returns the best description of what went wrong: the agent's own error, or else its last line.
 fn complaint(report: &JobReport) -> String {
     let tally = &report.tally;
     match (&tally.result, &tally.last_error) {
@@ -200,7 +202,7 @@ fn complaint(report: &JobReport) -> String {
     }
 }
 
-/// The last line that says something: agents sum up at the end.
+/// Returns the last line that is neither empty nor a comment: agents summarize at the end.
 fn last_words(text: &str) -> &str {
     text.lines().rev().map(str::trim).find(|l| !l.is_empty() && !l.starts_with("<!--")).unwrap_or("")
 }

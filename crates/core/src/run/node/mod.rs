@@ -1,5 +1,5 @@
-//! One node: the machine of its iterations. It goes through commands, prompt, session and checks, and tells
-//! the run how each iteration ended; the run decides what comes next.
+//! One node: the state machine of its iterations. Each iteration goes through commands, prompt, session and
+//! checks. The node returns the ending of each iteration; the run decides what comes next.
 
 mod checking;
 mod closing;
@@ -27,9 +27,9 @@ use crate::watch::{self, StopReason};
 use checking::Checking;
 use std::cmp::Ordering;
 
-/// How long keeping the work tree may take.
+/// How long a snapshot of the work tree may take.
 const SNAPSHOT_BOUND: Dur = Dur::from_secs(30);
-/// How long making a worktree may take: a checkout of all files, after those of other nodes.
+/// How long creating a worktree may take: it checks out all files and waits for other nodes' checkouts.
 const WORKTREE_BOUND: Dur = Dur::from_mins(5);
 
 pub(super) struct Node {
@@ -37,28 +37,29 @@ pub(super) struct Node {
     pub iteration: Iteration,
     began: Awake,
     phase: Phase,
-    /// The run wants this iteration over: nothing more of it is started.
+    /// Set when the run has asked for the end of this iteration: no further job of it starts.
     ending: Option<EndedBy>,
-    /// The agent of this iteration, and the agent's own session that it goes on with.
+    /// The agent of this iteration, as an index into the chain.
     pub agent: u32,
+    /// The agent's own session that this iteration resumes.
     pub resumes: Option<String>,
-    /// The work tree was kept as it was before the first iteration, or could not be.
+    /// The snapshot before the first iteration was attempted.
     first_kept: bool,
-    /// What the iteration is for that is being prepared.
+    /// The cause of the iteration that is being prepared.
     prepares: Cause,
 }
 
 enum Phase {
     Resting,
-    /// A command or the gate runs.
+    /// A prep command or the gate is running.
     PrepJob(Tree),
     Prompting,
     Session(Tree, Option<Box<Watching>>),
     /// A snapshot of the work tree is being taken.
     Keeping(Tree, KeptFor),
-    /// The node's own worktree is being made.
+    /// The node's own worktree is being created.
     Arranging(Tree),
-    /// The files that the checks rest on are being read: before the first iteration, or before the checks.
+    /// The pinned files are being hashed: before the first iteration, or before the checks.
     Pinning(Option<Box<Closing>>),
     Checking(Box<Checking>),
     Waiting(Wait),
@@ -74,7 +75,7 @@ enum KeptFor {
     Lost,
 }
 
-/// How the iteration ended; it is closed as soon as the work tree is kept.
+/// The ending of an iteration that closes once the snapshot and the checks are done.
 struct Closing {
     judged: Judged,
     fingerprint: Option<String>,
@@ -86,20 +87,20 @@ impl Closing {
     }
 }
 
-/// What a fact made of the node.
+/// What follows from a fact for the run.
 #[derive(Debug)]
 pub(super) enum Turn {
     Stay,
     IterationOver(Ending),
     /// The wait is over; the next iteration begins for this cause.
     WaitOver(Cause),
-    /// What it needs before its first iteration cannot be had.
+    /// A precondition of its first iteration failed.
     CannotBegin(String),
-    /// The work of the iteration whose supervisor was lost is in a snapshot, or a trouble says why it is not.
+    /// The snapshot of an iteration whose supervisor was lost is done. If it failed, the record says why.
     Rescued,
 }
 
-/// Something that happened to the node's present iteration.
+/// Something that happened in the node's current iteration.
 #[derive(Debug)]
 pub(super) enum Fact {
     Started { pid: u32, argv: Vec<String> },
@@ -144,7 +145,7 @@ impl Node {
         }
     }
 
-    /// A node as its run's record has left it.
+    /// Restores a node from the record of its run.
     pub fn resume(ix: NodeIx, view: &NodeView) -> Node {
         Node { iteration: view.iteration, ..Node::new(ix) }
     }
@@ -153,7 +154,7 @@ impl Node {
         self.tree().is_some_and(|t| t.job == job)
     }
 
-    /// An iteration is under way.
+    /// Returns whether an iteration is in progress.
     pub fn is_working(&self) -> bool {
         match self.phase {
             Phase::Resting | Phase::Waiting(_) => false,
@@ -167,12 +168,12 @@ impl Node {
         }
     }
 
-    /// An iteration is under way, or a process of the node's is alive.
+    /// Returns whether an iteration is in progress or a process of the node is alive.
     pub fn is_busy(&self) -> bool {
         self.is_working() || self.tree().is_some()
     }
 
-    /// What it waits for, if it waits.
+    /// Returns the reason for the current wait.
     pub fn waiting(&self) -> Option<WaitWhy> {
         match &self.phase {
             Phase::Waiting(wait) => Some(wait.why()),
@@ -211,15 +212,15 @@ impl Node {
         self.began = cx.now.awake;
         self.ending = None;
         cx.record(Event::IterationStarted { node: cx.name(self.ix), iteration: self.iteration, cause });
-        self.next_errand(cx, 0);
+        self.next_prep_job(cx, 0);
     }
 
-    /// Waits; `None` is a pause, which has no end of its own.
+    /// Starts a wait. A delay of `None` means that the wait has no end of its own, like a pause.
     pub fn wait(&mut self, cx: &mut Cx, why: WaitWhy, delay: Option<Dur>) {
         self.phase = Phase::Waiting(Wait::begin(cx, self.ix, self.iteration, why, delay));
     }
 
-    /// Ends the wait. What it answers is `Stay` while a probe must go first.
+    /// Ends the wait. Returns `Stay` while a running probe must be stopped first.
     pub fn wake(&mut self, cx: &mut Cx, by: WaitEndedBy, cause: Cause) -> Turn {
         let Phase::Waiting(wait) = &mut self.phase else { return Turn::Stay };
         let turn = wait.leave(cx, by, cause);
@@ -232,7 +233,7 @@ impl Node {
         }
     }
 
-    /// The pause is lifted: what was left of the wait before it goes on.
+    /// Lifts the pause. The wait that it interrupted continues with its remaining time.
     pub fn unpause(&mut self, cx: &mut Cx, by: WaitEndedBy) -> Turn {
         let Phase::Waiting(wait) = &mut self.phase else { return Turn::Stay };
         let turn = wait.unpause(cx, by);
@@ -246,10 +247,10 @@ impl Node {
         turn
     }
 
-    /// The run wants the present iteration over.
+    /// Ends the current iteration gently. A snapshot of a session's work may finish first.
     pub fn end(&mut self, cx: &mut Cx, by: EndedBy) {
         self.ending.get_or_insert(by);
-        if self.keeps_work() {
+        if self.is_keeping_work() {
             return self.bound_snapshot(cx);
         }
         if let Some(tree) = self.tree_mut() {
@@ -257,7 +258,7 @@ impl Node {
         }
     }
 
-    /// The run wants it over without any more grace.
+    /// Kills the processes of the current iteration without any grace.
     pub fn kill(&mut self, cx: &mut Cx, by: EndedBy) {
         self.ending.get_or_insert(by);
         if let Some(tree) = self.tree_mut() {
@@ -265,21 +266,21 @@ impl Node {
         }
     }
 
-    /// The keeper reported that it cannot empty the tree: no other report is due.
+    /// Records that the keeper has reported that it cannot empty the tree: no other report is due.
     pub fn keeper_reported(&mut self, cx: &mut Cx) {
         if let Some(tree) = self.tree_mut() {
             tree.reported(cx);
         }
     }
 
-    /// The node or the run has reached its ceiling: what runs is ended, with a verdict in the record before the first
-    /// signal. A snapshot finishes within its own bound.
+    /// Stops the current job because the node or the run has reached its ceiling. The verdict is recorded before the
+    /// first signal. A snapshot may finish within its own bound.
     pub fn reach_ceiling(&mut self, cx: &mut Cx, reason: StopReason, message: &str) {
         self.ending.get_or_insert(EndedBy::Watchdog);
         let ix = self.ix;
         match &mut self.phase {
             Phase::Keeping(..) => return,
-            // The watch of a session comes to the same verdict and has the evidence.
+            // The watch of a session reaches the same verdict and has the evidence.
             Phase::Session(tree, Some(watching)) => watching.judge(cx, ix, tree),
             Phase::Session(_, None)
             | Phase::Resting
@@ -297,13 +298,13 @@ impl Node {
         tree.end(cx, EndedBy::Watchdog);
     }
 
-    /// Takes a fact; answers what it made of the node.
+    /// Handles a fact and returns what follows from it.
     pub fn handle(&mut self, cx: &mut Cx, fact: Fact) -> Turn {
-        if let Some(fact) = self.live_on(cx, fact) { self.go_on(cx, fact) } else { Turn::Stay }
+        if let Some(fact) = self.handle_tree(cx, fact) { self.advance(cx, fact) } else { Turn::Stay }
     }
 
-    /// What is the same for every tree, whatever it is for. Answers with the fact if it was something else.
-    fn live_on(&mut self, cx: &mut Cx, fact: Fact) -> Option<Fact> {
+    /// Handles facts that mean the same for every process tree. Returns any other fact.
+    fn handle_tree(&mut self, cx: &mut Cx, fact: Fact) -> Option<Fact> {
         let ix = self.ix;
         let Some(tree) = own_tree(&mut self.phase) else { return Some(fact) };
         match fact {
@@ -322,7 +323,7 @@ impl Node {
             Fact::Due(Timer::Leak(_)) => tree.sweep(cx),
             Fact::Started { .. } if tree.job.kind != JobKind::Session => {
                 tree.started(cx);
-                let timeout = errand_timeout(cx, tree.job);
+                let timeout = job_timeout(cx, tree.job);
                 cx.timers.set(Timer::PrepJob(ix), Deadline::Awake(cx.now.awake.plus(timeout)));
             }
             Fact::Due(Timer::PrepJob(_)) => tree.end(cx, EndedBy::Watchdog),
@@ -331,13 +332,13 @@ impl Node {
         None
     }
 
-    fn go_on(&mut self, cx: &mut Cx, fact: Fact) -> Turn {
+    fn advance(&mut self, cx: &mut Cx, fact: Fact) -> Turn {
         match (&mut self.phase, fact) {
             (Phase::PrepJob(_), Fact::Refused { error }) => {
                 cx.trouble("command_not_started", error);
-                self.errand_over(cx, &JobReport::default())
+                self.prep_job_over(cx, &JobReport::default())
             }
-            (Phase::PrepJob(_), Fact::Ended(report)) => self.errand_over(cx, &report),
+            (Phase::PrepJob(_), Fact::Ended(report)) => self.prep_job_over(cx, &report),
             (Phase::Keeping(..), Fact::Refused { error }) => {
                 self.kept(cx, Some(Snapshot::Failed { why: error }))
             }
@@ -416,7 +417,7 @@ impl Node {
                 let turn = wait.handle(cx, fact);
                 self.left(turn)
             }
-            // What cannot be in this phase is late or foreign, and harmless.
+            // A fact that does not belong to this phase is late or foreign, and harmless.
             (
                 Phase::PrepJob(_)
                 | Phase::Keeping(..)
@@ -431,8 +432,8 @@ impl Node {
         }
     }
 
-    /// The commands in their order, then the gate, then the prompt.
-    fn next_errand(&mut self, cx: &mut Cx, index: usize) {
+    /// Starts the next prep job: the commands in order, then the gate, then the prompt.
+    fn next_prep_job(&mut self, cx: &mut Cx, index: usize) {
         let settings = cx.settings(self.ix);
         let kind = match settings.commands.len().cmp(&index) {
             Ordering::Greater => JobKind::Command(index),
@@ -456,7 +457,7 @@ impl Node {
         });
     }
 
-    fn errand_over(&mut self, cx: &mut Cx, report: &JobReport) -> Turn {
+    fn prep_job_over(&mut self, cx: &mut Cx, report: &JobReport) -> Turn {
         let Phase::PrepJob(tree) = &self.phase else { return Turn::Stay };
         let (kind, exit, timed_out) =
             (tree.job.kind, tree.exit(), tree.ended_by() == Some(EndedBy::Watchdog));
@@ -480,7 +481,7 @@ impl Node {
             return self.interrupted(cx, by);
         }
         match kind {
-            JobKind::Command(index) => self.next_errand(cx, index + 1),
+            JobKind::Command(index) => self.next_prep_job(cx, index + 1),
             JobKind::Gate
             | JobKind::Probe
             | JobKind::Session
@@ -493,13 +494,13 @@ impl Node {
         Turn::Stay
     }
 
-    /// 0 is work, 1 is none; anything else says nothing, and then the agent decides.
+    /// Handles the gate's exit: 0 means work, 1 means none. Any other exit is inconclusive, so the agent decides.
     fn gate_over(&mut self, cx: &mut Cx, exit: Option<Exit>, timed_out: bool) -> Turn {
         match exit {
             Some(Exit::Code(0)) => {}
             Some(Exit::Code(1)) => {
                 let reason = NO_PENDING_TASKS.to_owned();
-                let because = "work_when said that there is nothing to do".to_owned();
+                let because = "work_when found nothing to do".to_owned();
                 return self.verify(
                     cx,
                     Closing::of(Judged { ending: Ending::Idle { reason, skipped: true }, because }),
@@ -512,7 +513,7 @@ impl Node {
                     Some(Exit::Signal(s)) => format!("signal {s}"),
                     None => "could not be started".to_owned(),
                 };
-                cx.trouble("work_when", format!("work_when: {how}; taken for work"));
+                cx.trouble("work_when", format!("work_when: {how}; treated as work"));
             }
         }
         self.ask_for_prompt(cx);
@@ -534,7 +535,7 @@ impl Node {
         }
         if unchanged {
             let reason = cx.view.node(self.ix).spell.reason.clone();
-            let because = "prompt and work tree are what the last idle answer saw".to_owned();
+            let because = "prompt and work tree are unchanged since the last idle answer".to_owned();
             return self
                 .verify(cx, Closing::of(Judged { ending: Ending::Idle { reason, skipped: true }, because }));
         }
@@ -553,7 +554,7 @@ fn refused(error: String) -> Fact {
     Fact::Refused { error }
 }
 
-/// The tree of the iteration itself; a wait looks after its probe alone.
+/// Returns the tree of the iteration itself. A wait handles its own probe.
 fn own_tree(phase: &mut Phase) -> Option<&mut Tree> {
     match phase {
         Phase::PrepJob(tree) | Phase::Session(tree, _) | Phase::Keeping(tree, _) | Phase::Arranging(tree) => {
@@ -572,14 +573,14 @@ pub(super) fn clear_job_timers(cx: &mut Cx, ix: NodeIx) {
     cx.timers.clear(Timer::StartRetry(ix));
 }
 
-/// The main process is gone: how long it may last is no question any more.
+/// Clears the time limits of a main process that has exited.
 pub(super) fn clear_limits(cx: &mut Cx, ix: NodeIx) {
     cx.timers.clear(Timer::PrepJob(ix));
     cx.timers.clear(Timer::Watch(ix));
     cx.timers.clear(Timer::Result(ix));
 }
 
-fn errand_timeout(cx: &Cx, job: Job) -> Dur {
+fn job_timeout(cx: &Cx, job: Job) -> Dur {
     match job.kind {
         JobKind::Command(index) => cx.settings(job.node).commands[index].timeout,
         JobKind::Snapshot => SNAPSHOT_BOUND,

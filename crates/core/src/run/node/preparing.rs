@@ -1,6 +1,5 @@
-//! What a node needs before its first iteration, one thing after the other: a worktree of its own, the contents
-//! of the files that its checks rest on, the work tree as it is now. And what an agent is told of what went
-//! before.
+//! Preparation of a node's first iteration, in order: its own worktree, the hashes of its pinned files, and a
+//! snapshot of the work tree. Also the prompt context, which describes earlier results.
 
 use super::super::cx::Cx;
 use super::super::tree::Tree;
@@ -11,12 +10,12 @@ use crate::run::job::{Job, JobKind, Worktree};
 use crate::settings::CheckPolicy;
 
 impl Node {
-    /// Whether what its sessions work in is there.
+    /// Returns whether the directory for the node's sessions exists.
     pub(in crate::run) fn has_place(&self, cx: &Cx) -> bool {
         !cx.settings(self.ix).worktree || cx.view.node(self.ix).worktree_found
     }
 
-    /// The next thing that is missing for an iteration of this cause. What the record has already is not done again.
+    /// Starts the next missing step of the preparation. Steps that the record already contains are skipped.
     pub(in crate::run) fn prepare(&mut self, cx: &mut Cx, cause: Cause) -> Turn {
         self.prepares = cause;
         let (settings, view) = (cx.settings(self.ix), cx.view.node(self.ix));
@@ -38,7 +37,8 @@ impl Node {
         Turn::Stay
     }
 
-    /// The node was asked to end before its iteration began: the run decides what follows.
+    /// Ends the preparation because the run asked for the end before the iteration began. The run decides what
+    /// follows.
     fn ended_unprepared(&mut self) -> Turn {
         self.phase = Phase::Resting;
         Turn::WaitOver(self.prepares)
@@ -60,7 +60,8 @@ impl Node {
         }
     }
 
-    /// Of files that cannot be read nobody can say later whether they were changed.
+    /// Records the initial hashes of the pinned files. If a file cannot be read, a later change could not be detected,
+    /// so the node does not start.
     pub(super) fn pinned_first(&mut self, cx: &mut Cx, pins: Result<Vec<Pin>, String>) -> Turn {
         match pins {
             Ok(files) => {
@@ -72,7 +73,7 @@ impl Node {
         }
     }
 
-    /// What went before that the agent should know.
+    /// Returns the earlier results that the prompt includes.
     pub(super) fn brief(&self, cx: &Cx) -> PromptContext {
         let (view, settings) = (cx.view.node(self.ix), cx.settings(self.ix));
         let CheckPolicy { commands, .. } = &settings.checks;
