@@ -217,7 +217,7 @@ fn watchdog_26_the_fifth_error_of_one_fingerprint_fires_with_a_notice_at_three()
         s.fails(f64::from(n) * 10.0, "Invalid JSON").says(f64::from(n) * 10.0 + 1.0);
     }
     assert_eq!(s.stopped(), Some((50.0, ErrorLoop)));
-    assert_eq!(s.notices, ["3 errors alike, last: Invalid JSON"]);
+    assert_eq!(s.notices, ["3 similar errors, last: Invalid JSON"]);
     assert_eq!(s.stop.as_ref().map(|s| s.2.as_str()), Some("Loop detected: 5 errors, last: Invalid JSON"));
 }
 
