@@ -25,7 +25,7 @@ macro_rules! words {
             /// All variants, in the order of their declaration.
             pub const ALL: &'static [$name] = &[$($name::$variant),+];
 
-            /// Returns the word that stands for this variant in the record and on the screen.
+            /// Returns the word for this variant in the record and on the screen.
             pub fn as_str(self) -> &'static str {
                 match self { $($name::$variant => $word),+ }
             }

@@ -592,7 +592,7 @@ impl OrchestratorStatus {
 }
 
 fn busiest(view: &View) -> (Option<&NodeView>, Option<&Settings>) {
-    // Reversed because `max_by_key` returns the last of equals, and the first is wanted.
+    // Reversed so that `max_by_key` returns the first of equals.
     let Some(node) = view.nodes.iter().rev().max_by_key(|n| rank(state_of(n))) else {
         return (None, None);
     };

@@ -57,7 +57,7 @@ pub struct Row {
     pub what: What,
 }
 
-/// What an entry of the timeline is about.
+/// The subject of an entry of the timeline.
 #[derive(Clone, Debug, PartialEq)]
 pub enum What {
     /// The run started.

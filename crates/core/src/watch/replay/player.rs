@@ -11,7 +11,7 @@ use crate::time::moment::Awake;
 use crate::watch::sign::{Sign, Totals};
 use crate::watch::{Fact, Session, Watch};
 
-/// When the watchdog is evaluated, besides after every single fact.
+/// When the watchdog is evaluated, in addition to after every single fact.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Looks {
     /// At every due moment, for a policy other than the recorded one.
