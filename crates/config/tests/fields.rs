@@ -440,11 +440,11 @@ fn an_invalid_server_is_an_error_with_its_place() {
         ("mcp: {servers: {a: {command: []}}}", "3:30: a server's `command` must be a list of words"),
         (
             "mcp: {servers: {a: {url: \"ftp://x\"}}}",
-            "3:26: the server's `url` is malformed: this is no address; write `https://HOST/PATH`",
+            "3:26: the server's `url` is malformed: not a URL; write `https://HOST/PATH`",
         ),
         (
             "mcp: {servers: {a: {url: \"http://me:pass@x\"}}}",
-            "3:26: the server's `url` is malformed: a user or password does not belong into an address; use `headers`",
+            "3:26: the server's `url` is malformed: a URL must not contain a user or password; use `headers`",
         ),
         (
             "mcp: {servers: {a: {url: \"http://x/${\"}}}",

@@ -1,6 +1,5 @@
-//! The watchdog against an oracle that was written from its description alone: every short history on a
-//! coarse grid of time, then long ones drawn from seeds. At every tick, and a millisecond before it, both
-//! must say the same.
+//! Compares the watchdog with an oracle that was written from its description alone: on every short history on a coarse
+//! time grid, then on long random ones. At every tick, and a millisecond before it, both must give the same verdict.
 
 mod histories;
 mod naive;
@@ -9,10 +8,10 @@ use dogwatch_core::settings::WatchPolicy;
 use dogwatch_core::watch::Fact;
 use histories::{Drawn, History, policies};
 
-/// Facts of which every history up to this length is tried.
+/// The longest history that is tried exhaustively, in facts.
 const LENGTH: usize = 3;
 
-/// All histories of up to `LENGTH` facts, with a short or a long gap before each.
+/// Compares all histories of up to `LENGTH` facts, with a short or a long gap before each fact.
 fn each_history(facts: &[Fact], policy: &WatchPolicy, structured: bool) {
     let (gaps, mut tried) = ([5_000, 40_000], 0_u64);
     let choices = facts.len() * gaps.len();
@@ -34,7 +33,7 @@ fn each_history(facts: &[Fact], policy: &WatchPolicy, structured: bool) {
 #[test]
 fn every_short_history_of_progress_and_tools_is_judged_alike() {
     for policy in policies() {
-        each_history(&histories::at_work(), &policy, true);
+        each_history(&histories::working(), &policy, true);
     }
 }
 
@@ -56,19 +55,19 @@ fn every_short_history_of_questions_to_a_person_is_judged_alike() {
 fn every_short_history_of_heartbeats_is_judged_alike() {
     let policy = WatchPolicy { errors: Some(2), ..policies().remove(0) };
     for policy in [&policy].into_iter().chain(&policies()[1..]) {
-        each_history(&histories::alive(), policy, true);
+        each_history(&histories::heartbeats(), policy, true);
     }
 }
 
 #[test]
 fn every_short_history_of_errors_and_results_is_judged_alike() {
     let policy = WatchPolicy { errors: Some(2), cycles: Some(2), ..policies().remove(0) };
-    each_history(&histories::going_round(), &policy, false);
+    each_history(&histories::repeating(), &policy, false);
 }
 
-/// Every order of seven whole calls of a few kinds: enough for two rounds of three.
+/// Tries every order of seven complete calls of a few kinds, which is enough for two cycles of three calls.
 #[test]
-fn every_row_of_calls_is_judged_alike() {
+fn every_sequence_of_calls_is_judged_alike() {
     let policy = WatchPolicy { errors: Some(6), cycles: Some(2), ..policies().remove(0) };
     let kinds = [(1, true, 1), (1, true, 2), (2, true, 1), (2, false, 1)];
     for number in 0..kinds.len().pow(7) {

@@ -1,4 +1,4 @@
-//! Work that goes on side by side: subagents that speak for a silent parent, and calls that overlap in time.
+//! Parallel work: subagents whose progress counts for a silent parent, and calls that overlap in time.
 
 mod scene;
 
@@ -12,7 +12,7 @@ use scene::{Scene, quick, standard};
 #[test]
 fn watchdog_15_while_work_is_delegated_every_channel_stays_fresh_for_the_idle_limit() {
     let policy = WatchPolicy { session: Limit::Off, ..standard() };
-    // Quick steps, and once the parent has been silent for too long four slow ones.
+    // Quick steps, then four slow ones after the parent has been silent for too long.
     let steps: Vec<f64> = (1..=70).map(|n| f64::from(n) * 10.0).chain([770.0, 840.0, 910.0, 980.0]).collect();
     let ended = |policy: WatchPolicy| {
         let mut s = Scene::new(policy, true);
@@ -25,7 +25,7 @@ fn watchdog_15_while_work_is_delegated_every_channel_stays_fresh_for_the_idle_li
     let idle = policy.idle.duration().expect("it is on").as_secs_f64();
     assert_eq!(ended(policy.clone()), Some((980.0 + idle, NoOutputDeadline)));
     let fixed = WatchPolicy { evidence_ttl: Ttl::Fixed(Dur::from_secs(30)), ..policy };
-    assert_eq!(ended(fixed), Some((730.0, NoOutputDeadline)), "a number means exactly that");
+    assert_eq!(ended(fixed), Some((730.0, NoOutputDeadline)), "a fixed ttl is used as it is");
 }
 
 #[test]

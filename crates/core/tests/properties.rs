@@ -1,4 +1,4 @@
-//! What holds of the watchdog whatever happens, on histories drawn from seeds.
+//! Properties of the watchdog that hold for all histories, tested on random ones.
 
 mod histories;
 mod naive;
@@ -11,7 +11,7 @@ use naive::CELL;
 
 const SEEDS: u64 = 3_000;
 
-/// A history for every seed, under one of the policies.
+/// Calls `check` with a random history for every seed, under one of the policies.
 fn each(seeds: u64, mut check: impl FnMut(&mut Drawn, History<'_>)) {
     let policies = policies();
     for seed in 0..seeds {
@@ -24,8 +24,7 @@ fn each(seeds: u64, mut check: impl FnMut(&mut Drawn, History<'_>)) {
     }
 }
 
-/// When the session is ended and why, asked at every fact and every due moment. The moments at which it was
-/// asked come with it.
+/// Returns when and why the session is stopped. The watch is evaluated after every fact and at every due moment.
 fn end_of(history: &History<'_>, beyond: u64) -> Option<(u64, StopReason)> {
     let mut watch = history.watch();
     let end = history.now + beyond;
@@ -35,11 +34,11 @@ fn end_of(history: &History<'_>, beyond: u64) -> Option<(u64, StopReason)> {
         let due = watch.due().map(|due| due.0).filter(|due| *due <= end);
         match (told, due) {
             (None, None) => return None,
-            // Nobody looks while a record waits to be told, or while nobody watches.
+            // The watch is not evaluated while a record is pending or within an unwatched span.
             (Some((from, at, fact)), due) if due.is_none_or(|due| due >= from) => {
                 watch.take(Awake(at), fact);
                 next += 1;
-                // A record of progress asks for no answer: others may still wait to be told.
+                // No evaluation after a record of progress: records of other channels may still be pending.
                 let judged = !matches!(fact, Fact::Observed(_));
                 if let Some(reason) = judged.then(|| stop(&mut watch, at)).flatten() {
                     return Some((at, reason));
@@ -55,10 +54,10 @@ fn end_of(history: &History<'_>, beyond: u64) -> Option<(u64, StopReason)> {
                     history.shown()
                 );
             }
-            (Some(_), None) => unreachable!("told is taken when nothing is due"),
+            (Some(_), None) => unreachable!("the fact is taken when nothing is due"),
         }
     }
-    panic!("it never comes to an end\n{}", history.shown());
+    panic!("it never ends\n{}", history.shown());
 }
 
 fn stop(watch: &mut Watch, at: u64) -> Option<StopReason> {
@@ -82,7 +81,7 @@ fn between_facts_the_answer_changes_at_due_moments_only() {
             taken = n;
             if last.is_none() || lazy.due().is_some_and(|due| due.0 <= at) {
                 let verdict = lazy.evaluate(Awake(at)).verdict;
-                // A notice stands before a deferral for its own moment only.
+                // A notice replaces a deferral only at its own moment.
                 last = (!matches!(verdict, Verdict::Notice { .. })).then(|| settled(verdict));
             }
             let now = settled(eager.evaluate(Awake(at)).verdict);
@@ -94,7 +93,7 @@ fn between_facts_the_answer_changes_at_due_moments_only() {
     });
 }
 
-/// Without what may differ by the moment of asking: a notice belongs to its fact, a message tells ages.
+/// Removes the parts of a verdict that depend on the moment: notices, and messages, which contain ages.
 fn settled(verdict: Verdict) -> Verdict {
     match verdict {
         Verdict::HardStop { reason, .. } => Verdict::HardStop { reason, message: String::new() },
@@ -109,8 +108,8 @@ fn no_row_fires_a_millisecond_early() {
     each(SEEDS, |_, history| {
         let Some((at, reason)) = end_of(&history, 500_000) else { return };
         ended += 1;
-        // Only the clock can be early; a fact that ends the session has its own moment.
-        if history.told.iter().any(|(told, _)| *told == at) || !history.may_ask(at - 1) {
+        // Only a deadline can fire early; a fact that stops the session has its own moment.
+        if history.told.iter().any(|(told, _)| *told == at) || !history.may_evaluate(at - 1) {
             return;
         }
         let mut watch = history.watch();
@@ -127,8 +126,8 @@ fn no_row_fires_a_millisecond_early() {
     assert!(ended > SEEDS / 2, "only {ended} of {SEEDS} ended");
 }
 
-/// With `auto` a channel that is seen more often is also missed sooner, and a state of the work tree that is
-/// no longer new clears nothing: so a fixed ttl and changes of unknown digest.
+/// The property needs a fixed ttl and changes with unknown digests. With `auto`, more frequent progress shortens the ttl,
+/// and a known state of the work tree clears nothing.
 #[test]
 fn more_progress_never_ends_a_session_sooner() {
     each(SEEDS, |drawn, history| {
@@ -163,7 +162,7 @@ fn ceilings_are_never_deferred() {
     let policy = &policies()[0];
     let mut waiting = History::new(policy, true);
     waiting.then(0, &Fact::SubagentStarted { id: "a".to_owned() });
-    // Effort, keepalives and live children defer nothing of it; only progress is no waiting.
+    // Effort and live children do not defer it; only progress interrupts the waiting.
     for n in 0..100 {
         waiting.then(CELL, &Fact::Sampled { children: 9, cpu_ms: n * 1_000 });
     }
@@ -171,7 +170,7 @@ fn ceilings_are_never_deferred() {
 }
 
 #[test]
-fn asking_again_and_again_changes_nothing_that_follows() {
+fn repeated_evaluation_changes_no_later_verdict() {
     each(SEEDS / 3, |_, history| {
         let (mut once, mut often, mut taken) = (history.watch(), history.watch(), 0);
         for (at, n) in history.moments(100_000) {
@@ -187,10 +186,9 @@ fn asking_again_and_again_changes_nothing_that_follows() {
     });
 }
 
-/// Clocks that jump, sums that are off, a record from before the session: whatever is told, at whatever moment, there is
-/// an answer.
+/// Clocks may jump, counts may be wrong, and a record may be older than the session: there is always a verdict.
 #[test]
-fn moments_in_any_order_and_of_any_size_have_an_answer() {
+fn moments_in_any_order_and_of_any_size_have_a_verdict() {
     let strange = [0, 1, 999, 1_000, 60_000, 3_600_000, u64::MAX / 2, u64::MAX - 1, u64::MAX];
     each(SEEDS, |drawn, history| {
         let (mut watch, mut at) = (history.watch(), 0);

@@ -1,4 +1,4 @@
-//! The watchdog's cases, by their numbers, in virtual time. The session starts at 0; times are seconds.
+//! The numbered cases of the watchdog, in virtual time. The session starts at 0; times are in seconds.
 
 mod scene;
 
@@ -49,7 +49,7 @@ fn watchdog_3_asking_twice_gives_the_same_answer_and_counts_nothing_twice() {
 fn watchdog_7_a_suspend_freezes_the_clocks() {
     let mut s = Scene::new(quick(), true);
     s.says(10.0);
-    // Nobody watched for half an hour; the line that says so ends the span.
+    // dogwatch could not run for half an hour; the fact arrives at the end of the span.
     s.now = Awake(1_900_000);
     s.watch.take(s.now, &Fact::Suspended { for_ms: 1_800_000 });
     s.look();
@@ -126,7 +126,7 @@ fn watchdog_15_steady_evidence_every_40_s_does_not_fire_although_the_floor_is_30
         s.seen(f64::from(n) * 40.0, Workspace);
     }
     assert_eq!(s.stopped(), None);
-    // It stops: three gaps after the last piece.
+    // The evidence expires three gaps after the last piece.
     s.until(1e6);
     assert_eq!(s.stopped(), Some((99.0 * 40.0 + 120.0, NoOutputDeadline)));
     let fixed = WatchPolicy { evidence_ttl: Ttl::Fixed(Dur::from_secs(30)), session: Limit::Off, ..quick() };
@@ -217,7 +217,7 @@ fn watchdog_26_the_fifth_error_of_one_fingerprint_fires_with_a_notice_at_three()
         s.fails(f64::from(n) * 10.0, "Invalid JSON").says(f64::from(n) * 10.0 + 1.0);
     }
     assert_eq!(s.stopped(), Some((50.0, ErrorLoop)));
-    assert_eq!(s.notices, ["3 errors alike, last: Invalid JSON"]);
+    assert_eq!(s.notices, ["3 similar errors, last: Invalid JSON"]);
     assert_eq!(s.stop.as_ref().map(|s| s.2.as_str()), Some("Loop detected: 5 errors, last: Invalid JSON"));
 }
 
@@ -249,7 +249,7 @@ fn an_old_state_of_the_work_tree_clears_nothing() {
         seen.digest = Some(u64::from(n % 2));
         s.fact(at + 0.5, &Fact::Observed(seen)).fails(at + 1.0, "x");
     }
-    // The first two states are new; from then on the fifth error after them counts.
+    // Only the first two states are new, so the errors after them add up.
     assert_eq!(s.stopped().map(|s| s.1), Some(ErrorLoop));
 }
 
@@ -261,7 +261,7 @@ fn watchdog_28_cycles_of_any_period_up_to_eight_are_found() {
         for n in 0..200u64 {
             s.calls(n as f64 * 2.0, n % period, true, n % period);
         }
-        // The last new result, that of call number `period`, is where counting begins.
+        // Counting starts at the last new result, which is that of call number `period`.
         let last = period - 1 + period * 5;
         assert_eq!(s.stopped(), Some((last as f64 * 2.0 - 1.0, Repetition)), "period {period}");
     }
@@ -297,7 +297,7 @@ fn watchdog_31_polling_needs_five_times_and_ten_minutes_without_a_change() {
     for n in 0..100u32 {
         s.calls(f64::from(n) * 30.0, 1, true, 1);
     }
-    // Ten minutes after the first of the equal results, which came at 1 s.
+    // Ten minutes after the first of the equal results, which arrived at 1 s.
     assert_eq!(s.stopped(), Some((601.0, Repetition)));
     let mut changing = Scene::new(WatchPolicy { session: Limit::Off, ..standard() }, true);
     for n in 0..100u32 {
@@ -325,7 +325,7 @@ fn watchdog_34_waiting_on_children_does_not_reset_silence_and_its_sum_survives_g
         ..standard()
     };
     let mut s = Scene::new(policy, true);
-    // Each round: 60 s of delegation, of which the first 10 are fresh. Two rounds: 100 s that count.
+    // Each round has 60 s of delegation, and its first 10 s are fresh. Two rounds count 100 s.
     s.delegates(0.0, "a").ends(60.0, "a", true, 1);
     s.delegates(100.0, "b").until(1e6);
     assert_eq!(s.stopped(), Some((160.0, ChildrenPersistTooLong)));
@@ -362,7 +362,7 @@ fn effort_holds_silence_for_a_bounded_time() {
     let mut s = Scene::new(policy.clone(), true);
     s.says(0.0).fact(150.0, &Fact::Sampled { children: 1, cpu_ms: 0 });
     s.fact(299.0, &Fact::Sampled { children: 1, cpu_ms: 7_450 }).until(1e6);
-    // 5 % of 149 s. Held until last progress + idle + tool.
+    // 7.45 s is 5 % of 149 s, so the deadline is last progress + idle + tool.
     assert_eq!(s.stopped().map(|s| s.0), Some(900.0));
     let mut lazy = Scene::new(policy, true);
     lazy.says(0.0).fact(150.0, &Fact::Sampled { children: 1, cpu_ms: 0 });
@@ -399,7 +399,7 @@ fn duplicate_ids_and_ends_without_starts_are_harmless() {
         s.starts(f64::from(n), "same", 1).ends(f64::from(n) + 0.5, "other", false, 3);
     }
     s.until(1e6);
-    // One call in flight, started once; the foreign ends were progress of the agent.
+    // One call is in flight, started once. The ends without a start were progress.
     assert_eq!(s.stopped(), Some((49.5 + 900.0, ToolCeilingExceeded)));
 }
 

@@ -1,27 +1,30 @@
-//! Files that an agent saved through the agent channel, as the record names them.
+//! Files that agents saved through the agent channel.
 
 use crate::record::ids::Iteration;
 use std::collections::VecDeque;
 
-/// The number of artifacts of a node that are named; the oldest are dropped.
+/// The most artifacts listed per node; older ones are dropped from the list.
 pub const MAX_NAMED: usize = 100;
 
-/// One saved file.
+/// A file that an agent saved.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Saved {
-    /// The iteration whose directory holds it.
+    /// The iteration whose directory holds the file.
     pub iteration: Iteration,
+    /// The file's name.
     pub name: String,
+    /// The file's size in bytes.
     pub bytes: u64,
 }
 
-/// The artifacts of one node, oldest first. Of each name only the newest counts.
+/// The artifacts of one node, oldest first. A newer artifact replaces an older one with the same name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Artifacts {
     saved: VecDeque<Saved>,
 }
 
 impl Artifacts {
+    /// Adds an artifact. The oldest one is dropped if the list is full.
     pub fn add(&mut self, iteration: Iteration, name: &str, bytes: u64) {
         self.saved.retain(|saved| saved.name != name);
         if self.saved.len() == MAX_NAMED {
@@ -30,6 +33,7 @@ impl Artifacts {
         self.saved.push_back(Saved { iteration, name: name.to_owned(), bytes });
     }
 
+    /// Returns the artifacts, oldest first.
     pub fn iter(&self) -> impl Iterator<Item = &Saved> {
         self.saved.iter()
     }
@@ -40,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_newest_of_each_name_is_kept_and_only_so_many() {
+    fn only_the_newest_of_each_name_is_listed_up_to_the_limit() {
         let mut all = Artifacts::default();
         all.add(Iteration(1), "plan.md", 10);
         all.add(Iteration(1), "notes.md", 20);

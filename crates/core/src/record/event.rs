@@ -1,539 +1,19 @@
-//! What is written down: past tense, numbered, the only truth about a run.
+//! The events of a run: numbered, in the past tense, and the only source of truth about it.
 //!
-//! Names and fields are a public interface (docs/reference/events.md): they change only by adding. A line of the
-//! journal is one `Recorded`.
+//! Names and fields are a public interface (docs/events.md): they are added to, never changed or removed. One line of
+//! the journal holds one [`Recorded`]. The fields of the larger events are in `payload`, their words in `kinds`.
 
 use crate::record::day::DayUse;
-use crate::record::ids::{Iteration, NodeName, RunId};
+use crate::record::ids::{Iteration, NodeName};
 use crate::record::notification::How;
-use crate::run::recovery::{Action, Class};
-use crate::settings::{AfterStop, Plan, Tampered};
+use crate::settings::{AfterStop, Tampered};
 use crate::time::dur::Dur;
 use crate::time::moment::{Awake, Boot, Moment, Wall};
 use crate::watch::sign::LimitKind;
 use crate::watch::{Channel, Evidence, Fact, StopReason};
 use serde::{Deserialize, Serialize};
-use std::fmt;
 
-/// The version of the journal's format.
-pub const FORMAT: u32 = 1;
-
-/// An event with its number and moment.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Recorded {
-    pub v: u32,
-    pub seq: u64,
-    pub at: Wall,
-    pub awake_ms: Awake,
-    pub boot_ms: Boot,
-    #[serde(flatten)]
-    pub event: Event,
-}
-
-impl Recorded {
-    pub fn new(seq: u64, at: Moment, event: Event) -> Recorded {
-        Recorded { v: FORMAT, seq, at: at.wall, awake_ms: at.awake, boot_ms: at.boot, event }
-    }
-
-    pub fn moment(&self) -> Moment {
-        Moment { awake: self.awake_ms, boot: self.boot_ms, wall: self.at }
-    }
-}
-
-/// Everything that can be written down, in the order of a run's life.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "event", rename_all = "snake_case")]
-pub enum Event {
-    RunStarted(Box<RunStarted>),
-    RunResumed(RunResumed),
-    NodeTransition {
-        node: NodeName,
-        from: NodeState,
-        to: NodeState,
-        #[serde(skip_serializing_if = "Option::is_none", default)]
-        reason: Option<String>,
-    },
-    IterationStarted {
-        node: NodeName,
-        iteration: Iteration,
-        cause: Cause,
-    },
-    CommandFinished(CommandFinished),
-    PromptAssembled {
-        node: NodeName,
-        iteration: Iteration,
-        bytes: u64,
-        sha256: String,
-        /// What the agent is about to see, when `idle.skip_unchanged` wants it remembered.
-        #[serde(skip_serializing_if = "Option::is_none", default)]
-        sight: Option<InputDigest>,
-    },
-    SessionStarted {
-        node: NodeName,
-        iteration: Iteration,
-        pid: u32,
-        argv: Vec<String>,
-        /// Which agent of the chain; the first is not told.
-        #[serde(skip_serializing_if = "is_first", default)]
-        agent: u32,
-        /// The agent's own session that it goes on with.
-        #[serde(skip_serializing_if = "Option::is_none", default)]
-        resumes: Option<String>,
-    },
-    Observed {
-        node: NodeName,
-        iteration: Iteration,
-        #[serde(flatten)]
-        seen: Observation,
-    },
-    /// What the watchdog was told singly.
-    Fact {
-        node: NodeName,
-        iteration: Iteration,
-        #[serde(flatten)]
-        fact: Fact,
-    },
-    /// The agent asks for something that only a person can give; it is ended at `until`.
-    NeedsHuman {
-        node: NodeName,
-        iteration: Iteration,
-        what: String,
-        until: Option<Wall>,
-    },
-    NeedsHumanEnded {
-        node: NodeName,
-        iteration: Iteration,
-        by: HumanEndedBy,
-    },
-    /// Its CLI tries a request again. Written once until there is progress.
-    AgentRetrying {
-        node: NodeName,
-        iteration: Iteration,
-        #[serde(skip_serializing_if = "Option::is_none", default)]
-        status: Option<u16>,
-        #[serde(skip_serializing_if = "Option::is_none", default)]
-        delay_s: Option<Dur>,
-    },
-    /// Most of its lines are unknown; from now on they count as bytes do.
-    AgentDrifted {
-        node: NodeName,
-        iteration: Iteration,
-    },
-    /// What the session has used so far.
-    Used {
-        node: NodeName,
-        iteration: Iteration,
-        #[serde(flatten)]
-        usage: Usage,
-    },
-    /// What all runs of the project had used on this day before a session was started.
-    DayUsed(DayUse),
-    /// Silence would have ended the session but for this evidence.
-    WatchdogContinue {
-        node: NodeName,
-        iteration: Iteration,
-        deferred_by: Channel,
-        evidence_summary: Vec<Evidence>,
-        active_channel: Option<Channel>,
-    },
-    /// The host slept, or dogwatch could not run. The watchdog's clocks stood still.
-    Suspended {
-        for_s: Dur,
-        /// The host was awake meanwhile: dogwatch itself was stopped or got no processor.
-        #[serde(skip_serializing_if = "is_false", default)]
-        unwatched: bool,
-    },
-    MarkerSeen {
-        node: NodeName,
-        iteration: Iteration,
-        state: String,
-        #[serde(skip_serializing_if = "Vec::is_empty", default)]
-        attrs: Vec<(String, String)>,
-    },
-    HardStop {
-        node: NodeName,
-        iteration: Iteration,
-        reason: StopReason,
-        message: String,
-        evidence_summary: Vec<Evidence>,
-        active_channel: Option<Channel>,
-        recoverable: bool,
-    },
-    /// A step of ending a process tree, written before the signal is sent.
-    SessionSignalled {
-        node: NodeName,
-        iteration: Iteration,
-        step: EndStep,
-        ended_by: EndedBy,
-    },
-    /// The agent told us something beside its output.
-    AgentReported {
-        node: NodeName,
-        iteration: Iteration,
-        #[serde(flatten)]
-        report: Report,
-    },
-    SessionEnded(SessionEnded),
-    SnapshotTaken {
-        node: NodeName,
-        iteration: Iteration,
-        #[serde(rename = "ref")]
-        name: String,
-        /// Files that differ from what git has already.
-        files: u64,
-        /// Files that are not in it.
-        #[serde(skip_serializing_if = "is_zero", default)]
-        skipped: u64,
-    },
-    /// The node has a git worktree of its own.
-    WorktreeReady {
-        node: NodeName,
-        path: String,
-        branch: String,
-    },
-    /// What the files that the checks rest on contained when the node began.
-    ChecksPinned {
-        node: NodeName,
-        files: Vec<Pin>,
-    },
-    ChecksStarted {
-        node: NodeName,
-        iteration: Iteration,
-    },
-    /// Files that the checks rest on are not what they were.
-    CheckTampered {
-        node: NodeName,
-        iteration: Iteration,
-        files: Vec<String>,
-        /// What that does: `fail` or `warn`.
-        policy: Tampered,
-    },
-    NodeAttempt(NodeAttempt),
-    IterationCompleted(IterationEnd),
-    IterationIdle {
-        #[serde(flatten)]
-        end: IterationEnd,
-        reason: String,
-        consecutive: u64,
-        spell_s: Dur,
-        skipped: bool,
-    },
-    IterationFailed(IterationEnd),
-    IterationTimedOut(IterationEnd),
-    IterationRateLimited {
-        #[serde(flatten)]
-        end: IterationEnd,
-        limit: LimitKind,
-        resets_at: Option<Wall>,
-    },
-    IterationAuthFailed(IterationEnd),
-    IterationInterrupted {
-        #[serde(flatten)]
-        end: IterationEnd,
-        by: String,
-    },
-    RecoveryPlanned(RecoveryPlanned),
-    /// What there is of a work that will not be finished lies in this file of the run's directory.
-    PartialKept {
-        node: NodeName,
-        iteration: Iteration,
-        file: String,
-        /// The work tree as it was then.
-        #[serde(skip_serializing_if = "Option::is_none", default)]
-        snapshot: Option<String>,
-    },
-    /// A pause has neither a length nor an end.
-    WaitStarted {
-        node: NodeName,
-        why: WaitWhy,
-        delay_s: Option<Dur>,
-        until: Option<Wall>,
-    },
-    WaitEnded {
-        node: NodeName,
-        by: WaitEndedBy,
-    },
-    /// An idle limit stopped the loop. `run_ended` follows, or with `after: watch` a wait that has no end.
-    RunSlept {
-        node: NodeName,
-        reason: String,
-        /// Idle iterations in a row.
-        consecutive: u64,
-        /// Since the first of them ended.
-        spell_s: Dur,
-        after: AfterStop,
-    },
-    /// A wake that came while there was nothing to end; the next wait ends by it.
-    WakeRemembered {
-        node: NodeName,
-        by: WaitEndedBy,
-    },
-    /// The run was asked to pause: no iteration begins until it is lifted.
-    Paused {},
-    Unpaused {},
-    /// A person has something to say to the agent; it goes into the next prompt.
-    Told {
-        text: String,
-    },
-    Notice {
-        kind: String,
-        message: String,
-    },
-    Trouble {
-        kind: String,
-        detail: String,
-    },
-    /// Somebody was told of something, or could not be. The same key is not told again.
-    Notified {
-        key: String,
-        how: How,
-        ok: bool,
-        #[serde(skip_serializing_if = "Option::is_none", default)]
-        detail: Option<String>,
-    },
-    RunEnded(RunEnded),
-    /// An event of a later version. It is kept and passed over.
-    #[serde(other)]
-    Unknown,
-}
-
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct RunStarted {
-    pub run: RunId,
-    /// The loop file.
-    pub path: String,
-    /// Where sessions and commands run.
-    pub work_dir: String,
-    pub nodes: Vec<NodeName>,
-    /// The agent's command line, secrets replaced.
-    pub agent: String,
-    pub settings: Plan,
-    pub boot_id: String,
-    pub pid: u32,
-    pub dogwatch: String,
-    /// Jitter draws from it, so that a replay draws the same.
-    #[serde(default)]
-    pub seed: u64,
-    /// Of the loop file's settings as they were read, to tell later whether they changed.
-    #[serde(default)]
-    pub settings_sha256: String,
-}
-
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct RunResumed {
-    pub run: RunId,
-    pub boot_id: String,
-    pub pid: u32,
-    pub dogwatch: String,
-}
-
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct CommandFinished {
-    pub node: NodeName,
-    pub iteration: Iteration,
-    pub name: String,
-    /// Absent when the command could not be started or died by a signal.
-    pub exit_code: Option<i32>,
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub signal: Option<i32>,
-    pub timed_out: bool,
-    pub duration_s: Dur,
-    pub bytes: u64,
-    /// Output beyond the cap, not in the prompt.
-    #[serde(skip_serializing_if = "is_zero", default)]
-    pub cut_bytes: u64,
-}
-
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct SessionEnded {
-    pub node: NodeName,
-    pub iteration: Iteration,
-    pub exit_code: Option<i32>,
-    pub signal: Option<i32>,
-    pub ended_by: EndedBy,
-    pub duration_s: Dur,
-    pub messages: u64,
-    pub tools: u64,
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub tokens: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub cost_usd: Option<f64>,
-    /// The agent's own word on it, if it gave one.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub is_error: Option<bool>,
-    /// The first line of the agent's result, or of its last error.
-    #[serde(skip_serializing_if = "String::is_empty", default)]
-    pub said: String,
-    pub stdout_bytes: u64,
-    pub stderr_bytes: u64,
-    /// Output beyond the cap of the raw files.
-    #[serde(skip_serializing_if = "is_zero", default)]
-    pub cut_bytes: u64,
-    /// Processes that outlived the agent and were ended.
-    #[serde(skip_serializing_if = "is_zero", default)]
-    pub stragglers: u64,
-    /// By what name the agent's own session can be gone on with.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub session: Option<String>,
-}
-
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct IterationEnd {
-    pub node: NodeName,
-    pub iteration: Iteration,
-    pub duration_s: Dur,
-    /// Why it counts as what it counts, with the facts.
-    pub because: String,
-    /// What failed, volatile parts stripped; equal for failures that are alike.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub fingerprint: Option<String>,
-}
-
-/// A file that the checks rest on. A file that is not there has no hash.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Pin {
-    pub path: String,
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub sha256: Option<String>,
-}
-
-/// The checks of an iteration, and what they decided.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct NodeAttempt {
-    pub node: NodeName,
-    pub iteration: Iteration,
-    pub duration_s: Dur,
-    pub converged: bool,
-    /// The wait before it; the first attempt has none.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub backoff_s: Option<Dur>,
-    /// It was not the agent's turn to work: it counts for nothing unless it converged.
-    #[serde(skip_serializing_if = "is_false", default)]
-    pub uncounted: bool,
-    pub results: Vec<CheckResult>,
-}
-
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct CheckResult {
-    pub cmd: String,
-    /// As a shell says it: 128 and the signal, 124 after the timeout, 127 if it could not be started.
-    pub rc: i32,
-    pub duration_s: Dur,
-    /// The end of its output, if it failed.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub tail: Option<String>,
-    #[serde(skip_serializing_if = "is_false", default)]
-    pub truncated: bool,
-    #[serde(skip_serializing_if = "is_false", default)]
-    pub timed_out: bool,
-    /// It failed, and passed when it was run again on the same tree.
-    #[serde(skip_serializing_if = "is_false", default)]
-    pub flaky: bool,
-    /// What the first of several tries on the same tree gave.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub first_rc: Option<i32>,
-}
-
-/// What follows from an end that was no good one, by the table of docs/guide/recovery.md.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct RecoveryPlanned {
-    pub node: NodeName,
-    pub iteration: Iteration,
-    pub class: Class,
-    pub action: Action,
-    /// What happened, in words.
-    pub because: String,
-    /// How much of which budget is used.
-    #[serde(skip_serializing_if = "is_first", default)]
-    pub used: u32,
-    #[serde(skip_serializing_if = "is_first", default)]
-    pub budget: u32,
-    /// The agent that rests, by its command line, and until when; without a time it rests for good.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub agent: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub until: Option<Wall>,
-    /// The agent that works next, if it is another.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub next_agent: Option<String>,
-}
-
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct RunEnded {
-    pub outcome: Outcome,
-    pub reason: String,
-    pub verified: bool,
-    pub iterations: u64,
-    /// Idle ones included.
-    pub completed: u64,
-    pub failed: u64,
-    pub idle: u64,
-    pub nodes: NodeCounts,
-    pub flake_retries: u64,
-    pub total_duration_s: Dur,
-    pub exit_code: u8,
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct NodeCounts {
-    pub done: u64,
-    pub failed: u64,
-    pub blocked: u64,
-}
-
-/// What an agent was about to see: its prompt, without what changes by itself, and the work tree.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct InputDigest {
-    pub prompt: String,
-    pub tree: String,
-}
-
-/// Tokens and money. What the agent does not say is unknown, not zero.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Usage {
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub tokens: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub cost_usd: Option<f64>,
-}
-
-/// What an agent, or the server it speaks through, told us beside its output.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Report {
-    pub kind: ReportKind,
-    pub text: String,
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub done: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub total: Option<u64>,
-    /// Of an artifact.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub bytes: Option<u64>,
-    /// Reports before this one that came too fast to be written down.
-    #[serde(skip_serializing_if = "is_zero", default)]
-    pub withheld: u64,
-}
-
-/// Progress seen on a channel: one record for a stretch of it.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Observation {
-    pub channel: Channel,
-    /// Awake milliseconds of the first and last piece.
-    pub first_ms: Awake,
-    pub last_ms: Awake,
-    /// Pieces of progress.
-    pub count: u64,
-    /// How many of them were messages.
-    #[serde(skip_serializing_if = "is_zero", default)]
-    pub messages: u64,
-    /// The longest gap between two pieces of this stretch.
-    pub max_gap_ms: u64,
-    /// On `workspace`: the state the work tree is in now, if it is known.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub digest: Option<u64>,
-}
-
-/// The words of an enum, the same on the screen as in the record.
+/// Defines an enum whose variants have the same word in the record and on the screen.
 macro_rules! words {
     ($(#[$doc:meta])* $name:ident { $($(#[$vdoc:meta])* $variant:ident = $word:literal),+ $(,)? }) => {
         $(#[$doc])*
@@ -542,8 +22,10 @@ macro_rules! words {
         pub enum $name { $($(#[$vdoc])* #[serde(rename = $word)] $variant),+ }
 
         impl $name {
+            /// All variants, in the order of their declaration.
             pub const ALL: &'static [$name] = &[$($name::$variant),+];
 
+            /// Returns the word for this variant in the record and on the screen.
             pub fn as_str(self) -> &'static str {
                 match self { $($name::$variant => $word),+ }
             }
@@ -558,90 +40,450 @@ macro_rules! words {
 }
 pub(crate) use words;
 
-words! {
-    /// Why an iteration began.
-    Cause { First = "first", Next = "next", Wake = "wake", CheckFailed = "check_failed", Recovery = "recovery", Resumed = "resumed" }
+mod kinds;
+mod payload;
+
+pub use kinds::{
+    Cause, EndStep, EndedBy, HumanEndedBy, NodeState, Outcome, ReportKind, WaitEndedBy, WaitWhy,
+};
+pub use payload::{
+    CheckResult, CommandFinished, InputDigest, IterationEnd, NodeAttempt, NodeCounts, Observation, Pin,
+    RecoveryPlanned, Report, RunEnded, RunResumed, RunStarted, SessionEnded, Usage,
+};
+
+/// The version of the journal's format.
+pub const FORMAT: u32 = 1;
+
+/// An event with its number and the time it was recorded, as one line of the journal.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Recorded {
+    /// The version of the journal's format: [`FORMAT`].
+    pub v: u32,
+    /// The number of the event: 1, 2, 3 … without a gap.
+    pub seq: u64,
+    /// The wall-clock time, in RFC 3339 with milliseconds, in UTC.
+    pub at: Wall,
+    /// The awake clock in milliseconds. It stops while the machine is suspended; sessions are measured by it.
+    pub awake_ms: Awake,
+    /// The boot clock in milliseconds. It includes suspends; waits are measured by it.
+    pub boot_ms: Boot,
+    /// The event itself. Its kind is the field `event`.
+    #[serde(flatten)]
+    pub event: Event,
 }
 
-words! {
-    /// Who ended a session.
-    EndedBy {
-        /// The agent exited.
-        Itself = "itself",
-        Watchdog = "watchdog",
-        /// Ctrl-C or a stop command.
-        Operator = "operator",
-        /// TERM or HUP of dogwatch.
-        Signal = "signal",
-        Budget = "budget",
-        /// It had given its result and did not go.
-        ResultGrace = "result_grace",
-        /// It could not be started.
-        Nobody = "never_started",
+impl Recorded {
+    /// Creates the record of an event in the current format.
+    pub fn new(seq: u64, at: Moment, event: Event) -> Recorded {
+        Recorded { v: FORMAT, seq, at: at.wall, awake_ms: at.awake, boot_ms: at.boot, event }
+    }
+
+    /// Returns the time of the event on all three clocks.
+    pub fn moment(&self) -> Moment {
+        Moment { awake: self.awake_ms, boot: self.boot_ms, wall: self.at }
     }
 }
 
-words! {
-    /// What ended the wait for a person.
-    HumanEndedBy {
-        /// The agent went on.
-        Progress = "progress",
-        Deadline = "deadline",
-        /// The session was over first.
-        Session = "session",
-    }
-}
-
-words! {
-    /// The steps of ending a process tree, in their order.
-    EndStep { Interrupt = "interrupt", Terminate = "terminate", Kill = "kill" }
-}
-
-words! {
-    /// Why a run waits. The order is the order of precedence.
-    WaitWhy {
-        Paused = "paused", RateLimit = "rate_limit", Idle = "idle", Error = "error",
-        Recovery = "recovery", Backoff = "backoff", Delay = "delay", Asleep = "asleep",
-    }
-}
-
-words! {
-    /// What a report is about.
-    ReportKind {
-        State = "state", Progress = "progress", Error = "error", Artifact = "artifact", Checks = "checks",
-        /// A server behind the proxy.
-        Server = "server",
-    }
-}
-
-words! {
-    /// What ended a wait.
-    WaitEndedBy {
-        Timer = "timer", Operator = "operator", Path = "path", Probe = "probe", Api = "api", Signal = "signal",
-        /// The node's own time is up.
-        Budget = "budget",
-        /// The node has reached `watchdog.node`.
-        Ceiling = "ceiling",
-    }
-}
-
-words! {
-    /// A node's state.
-    NodeState {
-        Pending = "pending", Ready = "ready", Running = "running", Done = "done", Failed = "failed", Blocked = "blocked",
-    }
-}
-
-words! {
-    /// How a run ended.
-    Outcome {
-        Clean = "clean", CleanWithFlake = "clean_with_flake", Partial = "partial", Stuck = "stuck",
-        Catastrophic = "catastrophic", Idle = "idle", Stopped = "stopped", StoppedOnError = "stopped_on_error",
-        Interrupted = "interrupted", ErrorLimit = "error_limit", AuthFailed = "auth_failed",
-        BudgetExceeded = "budget_exceeded", Ceiling = "ceiling",
-        /// The record could not be kept, so nothing more was started.
-        RecordLost = "record_lost",
-    }
+/// Every kind of event, roughly in the order in which they occur in a run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+pub enum Event {
+    /// The run started. This is the first line of every journal.
+    RunStarted(Box<RunStarted>),
+    /// A new dogwatch process resumed a run whose supervisor was lost.
+    RunResumed(RunResumed),
+    /// A node changed its state.
+    NodeTransition {
+        /// The node's name.
+        node: NodeName,
+        /// The state before.
+        from: NodeState,
+        /// The state after.
+        to: NodeState,
+        /// Why the state changed, if there is more to say: for example the run's outcome.
+        #[serde(skip_serializing_if = "Option::is_none", default)]
+        reason: Option<String>,
+    },
+    /// An iteration is about to start. The line is synced to disk before anything is started.
+    IterationStarted {
+        /// The node's name.
+        node: NodeName,
+        /// The iteration's number, from 1.
+        iteration: Iteration,
+        /// Why the iteration started.
+        cause: Cause,
+    },
+    /// A command of the loop file finished, and no process that it started is left.
+    CommandFinished(CommandFinished),
+    /// The prompt is complete and saved in the record. The line is synced to disk before the session starts.
+    PromptAssembled {
+        /// The node's name.
+        node: NodeName,
+        /// The iteration's number, from 1.
+        iteration: Iteration,
+        /// The length of the prompt in bytes.
+        bytes: u64,
+        /// The SHA-256 hash of the prompt, in hexadecimal.
+        sha256: String,
+        /// The digest of the agent's input. Present only if `idle.skip_unchanged` needs it.
+        #[serde(skip_serializing_if = "Option::is_none", default)]
+        sight: Option<InputDigest>,
+    },
+    /// The agent's process started.
+    SessionStarted {
+        /// The node's name.
+        node: NodeName,
+        /// The iteration's number, from 1.
+        iteration: Iteration,
+        /// The agent's process id, which is also its process group and session id.
+        pid: u32,
+        /// The command line as it was run, including the flags that dogwatch added, with secrets replaced.
+        argv: Vec<String>,
+        /// The agent's index in the chain of agents, from 0. Absent for the first agent.
+        #[serde(skip_serializing_if = "is_first", default)]
+        agent: u32,
+        /// The id of the agent's own session that this session continues, if it continues one.
+        #[serde(skip_serializing_if = "Option::is_none", default)]
+        resumes: Option<String>,
+    },
+    /// The agent made progress on a channel. After 5 s without progress the next piece is recorded at once; otherwise
+    /// a channel is recorded at most every 5 s. `run --json` does not print this event.
+    Observed {
+        /// The node's name.
+        node: NodeName,
+        /// The iteration's number, from 1.
+        iteration: Iteration,
+        /// The stretch of progress.
+        #[serde(flatten)]
+        seen: Observation,
+    },
+    /// The watchdog received a single fact. Facts are recorded so that a replay sees the same input.
+    Fact {
+        /// The node's name.
+        node: NodeName,
+        /// The iteration's number, from 1.
+        iteration: Iteration,
+        /// The fact. Its kind is the field `fact`, which determines the other fields.
+        #[serde(flatten)]
+        fact: Fact,
+    },
+    /// The agent asked for something that only a person can give: an answer or a permission. Until `until` its silence
+    /// does not count against it. Further questions while it waits are not recorded.
+    NeedsHuman {
+        /// The node's name.
+        node: NodeName,
+        /// The iteration's number, from 1.
+        iteration: Iteration,
+        /// The question in the agent's words, at most 200 characters.
+        what: String,
+        /// When the session is stopped if no answer comes (`watchdog.human`). Null means never.
+        until: Option<Wall>,
+    },
+    /// The agent no longer waits for a person.
+    NeedsHumanEnded {
+        /// The node's name.
+        node: NodeName,
+        /// The iteration's number, from 1.
+        iteration: Iteration,
+        /// What ended the wait.
+        by: HumanEndedBy,
+    },
+    /// The agent's CLI retries a request to its service. This shows that the agent is alive but is not progress. It is
+    /// recorded once until there is progress again.
+    AgentRetrying {
+        /// The node's name.
+        node: NodeName,
+        /// The iteration's number, from 1.
+        iteration: Iteration,
+        /// The HTTP status that the service returned, if the agent reports it.
+        #[serde(skip_serializing_if = "Option::is_none", default)]
+        status: Option<u16>,
+        /// The seconds until the next try, if the agent reports them.
+        #[serde(skip_serializing_if = "Option::is_none", default)]
+        delay_s: Option<Dur>,
+    },
+    /// The reader does not recognize most of the agent's recent lines, most likely because the agent's output format
+    /// changed. For the rest of the session every new line counts as progress. Recorded once per session.
+    AgentDrifted {
+        /// The node's name.
+        node: NodeName,
+        /// The iteration's number, from 1.
+        iteration: Iteration,
+    },
+    /// The session's token and cost totals changed.
+    Used {
+        /// The node's name.
+        node: NodeName,
+        /// The iteration's number, from 1.
+        iteration: Iteration,
+        /// The totals of the session so far.
+        #[serde(flatten)]
+        usage: Usage,
+    },
+    /// The project's usage today, computed before a session starts. Recorded only if `budget.day` sets a limit and the
+    /// totals changed.
+    DayUsed(DayUse),
+    /// Stdout was silent past its limit, but evidence on another channel kept the session alive.
+    WatchdogContinue {
+        /// The node's name.
+        node: NodeName,
+        /// The iteration's number, from 1.
+        iteration: Iteration,
+        /// The channel whose evidence deferred the stop.
+        deferred_by: Channel,
+        /// The evidence on all four channels.
+        evidence_summary: Vec<Evidence>,
+        /// The channel with the most recent evidence, or null if there is none.
+        active_channel: Option<Channel>,
+    },
+    /// The machine was suspended, or dogwatch could not run: it was stopped by a signal or got no CPU time for more
+    /// than a second. The watchdog's clocks stopped for exactly that time.
+    Suspended {
+        /// How long, in seconds.
+        for_s: Dur,
+        /// Whether the machine was awake and only dogwatch could not run. Absent if false.
+        #[serde(skip_serializing_if = "is_false", default)]
+        unwatched: bool,
+    },
+    /// The agent's result contained a state marker. Recorded after `session_ended`.
+    MarkerSeen {
+        /// The node's name.
+        node: NodeName,
+        /// The iteration's number, from 1.
+        iteration: Iteration,
+        /// The marker's name. Unknown names are recorded too.
+        state: String,
+        /// The marker's attributes as pairs of key and value, for example `reason`. Absent if there are none.
+        #[serde(skip_serializing_if = "Vec::is_empty", default)]
+        attrs: Vec<(String, String)>,
+    },
+    /// The watchdog decided to stop the session. The line is synced to disk before the first signal.
+    HardStop {
+        /// The node's name.
+        node: NodeName,
+        /// The iteration's number, from 1.
+        iteration: Iteration,
+        /// The rule that fired.
+        reason: StopReason,
+        /// The reason as a sentence for people, with the limit and the measured value.
+        message: String,
+        /// The evidence on all four channels.
+        evidence_summary: Vec<Evidence>,
+        /// The channel with the most recent evidence, or null if there is none.
+        active_channel: Option<Channel>,
+        /// Whether another attempt makes sense.
+        recoverable: bool,
+    },
+    /// A signal is about to be sent to the session's process tree. The line is synced to disk before the signal.
+    SessionSignalled {
+        /// The node's name.
+        node: NodeName,
+        /// The iteration's number, from 1.
+        iteration: Iteration,
+        /// The step of ending the tree.
+        step: EndStep,
+        /// The first cause that asked for the end.
+        ended_by: EndedBy,
+    },
+    /// The agent sent a report over the agent channel, or a server behind the MCP proxy misbehaved. A burst of up to 20
+    /// reports is recorded, then one per second.
+    AgentReported {
+        /// The node's name.
+        node: NodeName,
+        /// The iteration's number, from 1.
+        iteration: Iteration,
+        /// The report.
+        #[serde(flatten)]
+        report: Report,
+    },
+    /// The agent exited, and no process of its tree is left.
+    SessionEnded(SessionEnded),
+    /// A snapshot of the work tree was taken: before the first iteration (number 0) and after each session, once none
+    /// of its processes is left.
+    SnapshotTaken {
+        /// The node's name.
+        node: NodeName,
+        /// The iteration's number; 0 for the snapshot before the first iteration.
+        iteration: Iteration,
+        /// The git ref of the snapshot, under `refs/dogwatch/`. No branch, index or file of the user changes.
+        #[serde(rename = "ref")]
+        name: String,
+        /// The number of files that differ from git's index, including untracked files.
+        files: u64,
+        /// The number of files left out because they are too large or unreadable. Absent if there are none.
+        #[serde(skip_serializing_if = "is_zero", default)]
+        skipped: u64,
+    },
+    /// The node's own git worktree is ready. The node works there, on its own branch.
+    WorktreeReady {
+        /// The node's name.
+        node: NodeName,
+        /// The path of the worktree.
+        path: String,
+        /// The branch that is checked out there.
+        branch: String,
+    },
+    /// The files that the checks depend on were hashed when the node started.
+    ChecksPinned {
+        /// The node's name.
+        node: NodeName,
+        /// The pinned files with their hashes.
+        files: Vec<Pin>,
+    },
+    /// The session is over and the checks started.
+    ChecksStarted {
+        /// The node's name.
+        node: NodeName,
+        /// The iteration's number, from 1.
+        iteration: Iteration,
+    },
+    /// Files that the checks depend on changed since they were pinned.
+    CheckTampered {
+        /// The node's name.
+        node: NodeName,
+        /// The iteration's number, from 1.
+        iteration: Iteration,
+        /// The files that were changed, removed or added, or why this could not be determined.
+        files: Vec<String>,
+        /// The effect: with `fail` the attempt fails, with `warn` the checks run anyway.
+        policy: Tampered,
+    },
+    /// All checks of an iteration finished.
+    NodeAttempt(NodeAttempt),
+    /// The iteration completed: the agent exited by itself with code 0 and reported no error.
+    IterationCompleted(IterationEnd),
+    /// The iteration was idle: the agent reported that there is nothing to do, or it was not called.
+    IterationIdle {
+        /// The fields that all endings share.
+        #[serde(flatten)]
+        end: IterationEnd,
+        /// The reason that the agent gave, for example `no_pending_tasks` or `at_capacity`, or `unspecified`.
+        reason: String,
+        /// The number of consecutive idle iterations, including this one.
+        consecutive: u64,
+        /// The seconds since the first of them ended.
+        spell_s: Dur,
+        /// Whether the iteration was skipped without calling the agent.
+        skipped: bool,
+    },
+    /// The iteration failed.
+    IterationFailed(IterationEnd),
+    /// The watchdog stopped the iteration.
+    IterationTimedOut(IterationEnd),
+    /// The agent's service refused for now. The iteration does not count for `-n`.
+    IterationRateLimited {
+        /// The fields that all endings share.
+        #[serde(flatten)]
+        end: IterationEnd,
+        /// The kind of refusal.
+        limit: LimitKind,
+        /// When the service accepts requests again, or null if it does not say.
+        resets_at: Option<Wall>,
+    },
+    /// The agent's service rejected the login. The run ends, unless another agent can take over.
+    IterationAuthFailed(IterationEnd),
+    /// The iteration was interrupted. It does not count for `-n`.
+    IterationInterrupted {
+        /// The fields that all endings share.
+        #[serde(flatten)]
+        end: IterationEnd,
+        /// The cause: `operator`, `signal`, `budget`, or `supervisor_lost` if the run was resumed.
+        by: String,
+    },
+    /// The next step after a failed iteration was chosen, by the table of docs/recovery.md.
+    RecoveryPlanned(RecoveryPlanned),
+    /// The node was given up, and its partial work was saved.
+    PartialKept {
+        /// The node's name.
+        node: NodeName,
+        /// The number of its last iteration.
+        iteration: Iteration,
+        /// The file that describes the partial work, in the run's directory.
+        file: String,
+        /// The git ref of the snapshot of the work tree, if there is one.
+        #[serde(skip_serializing_if = "Option::is_none", default)]
+        snapshot: Option<String>,
+    },
+    /// The node started to wait. There is one wait between two iterations; if several reasons apply, the first in the
+    /// order of `why` counts.
+    WaitStarted {
+        /// The node's name.
+        node: NodeName,
+        /// Why it waits.
+        why: WaitWhy,
+        /// The length of the wait in seconds. Null for a pause and for a sleeping run.
+        delay_s: Option<Dur>,
+        /// The wall-clock time at which the wait ends, or null if it has no end.
+        until: Option<Wall>,
+    },
+    /// The wait ended.
+    WaitEnded {
+        /// The node's name.
+        node: NodeName,
+        /// What ended the wait.
+        by: WaitEndedBy,
+    },
+    /// An idle limit (`idle.stop_after` or `idle.max`) stopped the loop. With `after: exit` a `run_ended` with outcome
+    /// `idle` follows; with `after: watch` a `wait_started` with `why: asleep` follows.
+    RunSlept {
+        /// The node's name.
+        node: NodeName,
+        /// The reason of the last idle iteration.
+        reason: String,
+        /// The number of consecutive idle iterations.
+        consecutive: u64,
+        /// The seconds since the first of them ended.
+        spell_s: Dur,
+        /// What happens next: the setting `idle.after_stop`.
+        after: AfterStop,
+    },
+    /// A wake arrived while the node was not waiting. It ends the next wait.
+    WakeRemembered {
+        /// The node's name.
+        node: NodeName,
+        /// The source of the wake.
+        by: WaitEndedBy,
+    },
+    /// The operator paused the run. No iteration starts until the pause is lifted.
+    Paused {},
+    /// The operator lifted the pause.
+    Unpaused {},
+    /// The operator sent a message to the agent. The next prompt contains it.
+    Told {
+        /// The message, at most 4 KiB.
+        text: String,
+    },
+    /// Something worth knowing that needs no action.
+    Notice {
+        /// The kind of notice, for example `stopping`, `settings_changed`, `orphans_ended` or `record_recovered`.
+        kind: String,
+        /// The notice as a sentence for people.
+        message: String,
+    },
+    /// Something went wrong, and the run continues.
+    Trouble {
+        /// The kind of problem, for example `record_failed`, `loop_file`, `start_failed` or `notify`.
+        kind: String,
+        /// The details for people.
+        detail: String,
+    },
+    /// A notification was delivered, or its delivery failed. No notification with the same key is sent again.
+    Notified {
+        /// The key of the notification, for example `ended:1` or `hard_stop:fix:7`.
+        key: String,
+        /// How it was delivered.
+        how: How,
+        /// Whether the delivery succeeded.
+        ok: bool,
+        /// Why the delivery failed. Absent if it succeeded.
+        #[serde(skip_serializing_if = "Option::is_none", default)]
+        detail: Option<String>,
+    },
+    /// The run ended. This is the last line of the journal.
+    RunEnded(RunEnded),
+    /// An event of a later version. Readers skip it.
+    #[serde(other)]
+    Unknown,
 }
 
 fn is_false(b: &bool) -> bool {

@@ -1,10 +1,10 @@
-//! Fast hashes for comparing, the same on every machine and in every version: they are written down.
-//! Not for anything that an adversary could gain from.
+//! Fast hashes for comparing values. They are recorded, so they must be the same on every machine and in every
+//! version. They are not cryptographic.
 
 const K1: u64 = 0x9e37_79b9_7f4a_7c15;
 const K2: u64 = 0xc2b2_ae3d_27d4_eb4f;
 
-/// The hash of some bytes.
+/// Returns the hash of a byte string.
 pub fn bytes(bytes: &[u8]) -> u64 {
     let mut state = K1;
     let (pairs, rest) = bytes.as_chunks::<16>();
@@ -16,12 +16,12 @@ pub fn bytes(bytes: &[u8]) -> u64 {
     mix(fold(state ^ word(low), K2 ^ word(high)), bytes.len() as u64)
 }
 
-/// Joins two hashes; the order matters.
+/// Combines two hashes; the order matters.
 pub fn mix(a: u64, b: u64) -> u64 {
     fold(a ^ K1, b.rotate_left(32) ^ K2)
 }
 
-/// At most eight bytes as a number.
+/// Reads at most eight bytes as a little-endian number.
 fn word(bytes: &[u8]) -> u64 {
     match bytes.first_chunk::<8>() {
         Some(eight) => u64::from_le_bytes(*eight),
@@ -29,7 +29,7 @@ fn word(bytes: &[u8]) -> u64 {
     }
 }
 
-/// Both halves of the product, so that every bit of the factors reaches every bit of the answer.
+/// Combines both halves of the product, so that every bit of the factors affects every bit of the result.
 fn fold(a: u64, b: u64) -> u64 {
     let product = u128::from(a) * u128::from(b);
     (product as u64) ^ ((product >> 64) as u64)
@@ -57,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn the_order_of_what_is_mixed_matters() {
+    fn mixing_depends_on_the_order() {
         let (a, b) = (bytes(b"a"), bytes(b"b"));
         assert_ne!(mix(a, b), mix(b, a));
         assert_ne!(mix(mix(0, a), b), mix(mix(0, b), a));

@@ -1,4 +1,4 @@
-//! Names that are checked once, at the edge, and right ever after.
+//! Ids and names that are validated once, when they enter the program.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -9,12 +9,12 @@ use std::str::FromStr;
 #[serde(try_from = "String", into = "String")]
 pub struct RunId(String);
 
-/// The letters of the random tail: no vowels, so no words; no look-alikes.
+/// The characters of the random tail: no vowels, so that it forms no words, and no look-alikes.
 const TAIL: &[u8; 27] = b"23456789bcdfghjkmnpqrstvwxz";
 const TAIL_LEN: usize = 4;
 
 impl RunId {
-    /// Made from the wall clock and four random bytes, both of which the shell supplies.
+    /// Creates an id from the wall clock and four random bytes, which the host supplies.
     pub fn new(at: crate::time::moment::Wall, random: [u8; TAIL_LEN]) -> RunId {
         let stamp: String =
             at.to_string().chars().take(19).filter(|c| c.is_ascii_digit() || *c == 'T').collect();
@@ -22,18 +22,23 @@ impl RunId {
         RunId(format!("{}-{tail}", stamp.replace('T', "-")))
     }
 
+    /// Returns the id as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 }
 
-/// A text that is no run id.
+/// A text that is not a valid run id.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BadRunId(pub String);
 
 impl fmt::Display for BadRunId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "`{}` is not a run id (they look like 20261115-201533-k3f9)", self.0.escape_default())
+        write!(
+            f,
+            "`{}` is not a run id (expected something like 20261115-201533-k3f9)",
+            self.0.escape_default()
+        )
     }
 }
 
@@ -75,23 +80,24 @@ impl fmt::Display for RunId {
     }
 }
 
-/// A node's name: what people see. A loop file's only node is named after its directory.
+/// A node's name, as users see it. The only node of a loop file is named after its directory.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct NodeName(String);
 
 impl NodeName {
+    /// The longest name, in bytes.
     pub const MAX_BYTES: usize = 100;
-    /// What lies in a run's directory beside the nodes' own.
+    /// The names in a run's directory that do not belong to a node.
     const OF_THE_RECORD: [&str; 5] = ["events.jsonl", "plan.json", "alive", "socket", "undo"];
 
-    /// Whether a file of the record has this name.
+    /// Returns whether a file of the record has this name.
     pub fn is_taken(text: &str) -> bool {
         NodeName::OF_THE_RECORD.contains(&text.to_lowercase().as_str())
     }
 
-    /// Any text can name a node: what would be no good in a path or on a screen becomes `_`, and what the record needs
-    /// for itself is called a loop.
+    /// Creates a name from any text. Characters that are unsafe in a path or on a screen become `_`. A name that the
+    /// record uses itself gets the suffix `-loop`.
     pub fn new(text: &str) -> NodeName {
         let clean: String =
             text.chars().map(|c| if c.is_control() || c == '/' || c == '\\' { '_' } else { c }).collect();
@@ -103,6 +109,7 @@ impl NodeName {
         }
     }
 
+    /// Returns the name as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -114,16 +121,17 @@ impl fmt::Display for NodeName {
     }
 }
 
-/// Index of a node within its run.
+/// The index of a node within its run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeIx(pub usize);
 
-/// The number of an iteration of a node, from 1. Numbers are never used twice within a run.
+/// The number of an iteration of a node, from 1. A number is never reused within a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Iteration(pub u64);
 
 impl Iteration {
+    /// Returns the number after this one.
     pub fn next(self) -> Iteration {
         Iteration(self.0.saturating_add(1))
     }
@@ -150,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_loop_that_is_called_like_a_file_of_the_record_is_called_a_loop() {
+    fn a_name_that_the_record_uses_gets_a_suffix() {
         for (text, name) in [
             ("events.jsonl", "events.jsonl-loop"),
             ("Alive", "Alive-loop"),
@@ -162,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_run_id_is_refused() {
+    fn an_invalid_run_id_is_rejected() {
         for text in
             ["", "../../etc/passwd", "20261115-201533-k3f", "20261115-201533-k3f9x", "2026111a-201533-k3f9"]
         {
@@ -171,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_name_is_fit_for_paths_and_screens() {
+    fn a_node_name_is_safe_in_paths_and_on_screens() {
         assert_eq!(NodeName::new("fix-bugs").as_str(), "fix-bugs");
         assert_eq!(NodeName::new("a/b\u{1b}[2Jc").as_str(), "a_b_[2Jc");
         assert_eq!(NodeName::new("..").as_str(), "loop");

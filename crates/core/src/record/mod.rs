@@ -1,4 +1,5 @@
-//! The record of a run: events, the view folded from them, and what is derived from both.
+//! The record of a run: its events, the view folded from them, and the status, summary and notifications derived
+//! from both.
 
 pub mod artifacts;
 pub mod day;

@@ -1,9 +1,9 @@
-//! News: what somebody who does not look is told of (`notify`). What is news is decided here, from the events
-//! alone; how it is delivered is the host's.
+//! Notifications (`notify`). This module decides from the events alone which notifications are sent; the host delivers
+//! them.
 //!
-//! Every piece of news has a key that is the same whenever the same thing is told, so that it is told once, also
-//! by a run that was resumed: `notified` in the record says which keys are done with. Whoever is told may see a
-//! key twice only if dogwatch was killed between the telling and its record.
+//! Every notification has a key that is derived from the event. The event `notified` records which keys were delivered,
+//! so a notification is sent once, even if the run is resumed. A recipient sees a key twice only if dogwatch was killed
+//! between the delivery and its record.
 
 use crate::record::event::{Event, Outcome, Recorded, RunEnded, words};
 use crate::record::ids::{Iteration, NodeName, RunId};
@@ -16,41 +16,47 @@ use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 use std::fmt;
 
-/// Deliveries that may wait; what comes beyond them is recorded as not told.
+/// The most pending deliveries; further notifications are recorded as not delivered.
 pub const MAX_UNTOLD: usize = 32;
-/// The keys of what was told that are remembered.
+/// The most keys of delivered notifications that are remembered.
 pub const MAX_TOLD_KEYS: usize = 256;
-/// Of a sentence in the news.
+/// The longest text of a notification, in bytes.
 pub const MAX_NEWS_TEXT: usize = 1_000;
-/// The longest address of a webhook.
+/// The longest URL of a webhook, in bytes.
 pub const MAX_URL: usize = 2_048;
 
 words! {
-    /// What can be news.
+    /// The kinds of notifications.
     NotificationKind {
-        /// The run has ended.
+        /// The run ended.
         Ended = "ended",
-        /// The watchdog ended a session.
+        /// The watchdog stopped a session.
         HardStop = "hard_stop",
         /// The agent waits for a person.
         NeedsHuman = "needs_human",
-        /// The service refuses for now.
+        /// The agent's service refuses for now.
         RateLimited = "rate_limited",
     }
 }
 
 words! {
-    /// How somebody is told.
-    How { Command = "command", Webhook = "webhook" }
+    /// How a notification is delivered.
+    How {
+        /// A shell command receives it on stdin.
+        Command = "command",
+        /// It is posted to a URL.
+        Webhook = "webhook",
+    }
 }
 
-/// Who is told, and of what.
+/// The notifications to send, and where to send them.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct NotifyPolicy {
+    /// The kinds that are sent.
     pub on: Vec<NotificationKind>,
-    /// Run by a shell, with the news on its stdin.
+    /// A shell command that receives the notification on stdin.
     pub command: Option<String>,
-    /// Where the news is posted to.
+    /// The URL that the notification is posted to.
     pub webhook: Option<Webhook>,
 }
 
@@ -62,7 +68,7 @@ impl NotifyPolicy {
         [command, webhook].into_iter().flatten().filter(move |_| wanted)
     }
 
-    /// As it may be written down and shown.
+    /// Returns the policy without secrets, for the record and the screen.
     pub fn redacted(&self) -> NotifyPolicy {
         NotifyPolicy {
             on: self.on.clone(),
@@ -72,34 +78,39 @@ impl NotifyPolicy {
     }
 }
 
-/// An address that news may be sent to: https, or http on this machine.
+/// The URL of a webhook: https, or http to this machine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Webhook(String);
 
+/// Why a webhook URL is rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BadWebhook {
+    /// The text is not a URL.
     NoUrl,
-    /// http to another machine: who listens on the way reads it.
+    /// The URL uses http to another machine, so the notification could be read on the way.
     NotSecret,
+    /// The URL contains a user or password.
     HoldsPassword,
+    /// The URL is longer than [`MAX_URL`].
     TooLong,
 }
 
 impl fmt::Display for BadWebhook {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            BadWebhook::NoUrl => f.write_str("this is no address; write `https://HOST/PATH`"),
+            BadWebhook::NoUrl => f.write_str("not a URL; write `https://HOST/PATH`"),
             BadWebhook::NotSecret => {
-                f.write_str("http is allowed to this machine only (localhost, 127.0.0.1, [::1]); use https")
+                f.write_str("http is allowed only to this machine (localhost, 127.0.0.1, [::1]); use https")
             }
-            BadWebhook::HoldsPassword => f.write_str("a user or password does not belong into an address"),
-            BadWebhook::TooLong => write!(f, "an address has at most {MAX_URL} bytes"),
+            BadWebhook::HoldsPassword => f.write_str("a URL must not contain a user or password"),
+            BadWebhook::TooLong => write!(f, "a URL has at most {MAX_URL} bytes"),
         }
     }
 }
 
 impl Webhook {
+    /// Parses and validates a URL.
     pub fn parse(text: &str) -> Result<Webhook, BadWebhook> {
         if text.len() > MAX_URL {
             return Err(BadWebhook::TooLong);
@@ -119,16 +130,17 @@ impl Webhook {
         }
     }
 
-    /// The whole of it: whoever knows it may post.
+    /// Returns the complete URL. It may be a secret: anyone who knows it can post to it.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
+    /// Returns whether the URL uses https.
     pub fn is_https(&self) -> bool {
         self.0.get(..8).is_some_and(|start| start.eq_ignore_ascii_case("https://"))
     }
 
-    /// Scheme and host; the path often is the secret.
+    /// Returns the URL with its path hidden, because the path is often a secret.
     pub fn redacted(&self) -> Webhook {
         let (scheme, rest) = self.0.split_once("://").unwrap_or(("https", ""));
         let authority = rest.split(['/', '?', '#']).next().unwrap_or("");
@@ -153,7 +165,7 @@ impl From<Webhook> for String {
     }
 }
 
-/// `example.com`, `127.0.0.1` or `[::1]`, without its port.
+/// Returns the host without its port: `example.com`, `127.0.0.1` or `[::1]`.
 fn host_of(authority: &str) -> Option<&str> {
     let (host, port) = match authority.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
         Some((inner, after)) => (&authority[..inner.len() + 2], after.strip_prefix(':')),
@@ -167,63 +179,79 @@ fn is_host_byte(b: u8) -> bool {
     b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.' | b'_')
 }
 
-/// By name or number; `127.0.0.1.example.com` is somebody else's.
+/// Returns whether the host is this machine, by name or address. `127.0.0.1.example.com` is not.
 fn is_loopback(host: &str) -> bool {
     let mut parts = host.split('.').map(|part| part.parse::<u8>());
     let number = parts.next() == Some(Ok(127)) && parts.filter(Result::is_ok).count() == 3;
     (number && host.split('.').count() == 4) || host.eq_ignore_ascii_case("localhost") || host == "[::1]"
 }
 
-/// A piece of news, as it is sent: one JSON document (docs/guide/notifications.md). Fields are only ever added.
+/// A notification as it is sent: one JSON document (docs/notify.md). Fields are only added.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct News {
+    /// The version of the format: 1.
     pub v: u32,
-    /// The same news has the same key.
+    /// The key; the same notification always has the same key.
     pub key: String,
+    /// The kind of notification.
     pub news: NotificationKind,
-    /// A sentence for people.
+    /// The notification as a sentence for people.
     pub text: String,
+    /// When it happened.
     pub at: Wall,
+    /// The run's id.
     pub run: RunId,
-    /// The loop file.
+    /// The path of the loop file.
     pub path: String,
+    /// The directory in which sessions run.
     pub work_dir: String,
+    /// The node, if the notification is about one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node: Option<NodeName>,
+    /// The iteration, if the notification is about one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub iteration: Option<Iteration>,
+    /// The verdict, for `hard_stop`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hard_stop: Option<HardStopNews>,
+    /// The end of the run, for `ended`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ended: Option<RunEnded>,
-    /// When the service will answer again, if it said so.
+    /// When the service accepts requests again, if it says so.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resets_at: Option<Wall>,
-    /// When an agent that waits for a person is ended.
+    /// When an agent that waits for a person is stopped.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub until: Option<Wall>,
 }
 
+/// The watchdog's verdict in a notification.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct HardStopNews {
+    /// The rule that fired.
     pub reason: StopReason,
+    /// The evidence on all channels.
     pub evidence_summary: Vec<Evidence>,
+    /// Whether another attempt makes sense.
     pub recoverable: bool,
 }
 
-/// One piece of news, to be told in one way.
+/// A notification to be delivered in one way.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Delivery {
+    /// The notification.
     pub news: News,
+    /// How it is delivered.
     pub how: How,
 }
 
-/// What has been told and what has not, as the record says.
+/// The pending and the delivered notifications of a run, folded from its record.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct NotificationQueue {
+    /// Deliveries that are still pending.
     pub untold: Vec<Delivery>,
     told: VecDeque<(String, How)>,
-    /// How often the run has ended.
+    /// How often the run ended; a resumed run can end again.
     ends: u64,
 }
 
@@ -232,7 +260,7 @@ impl NotificationQueue {
         self.told.iter().any(|(k, h)| k == key && *h == how)
     }
 
-    /// Takes in an event; `view` is what was before it.
+    /// Applies an event, with the deliveries that it causes.
     pub(crate) fn apply(&mut self, event: &Event, fresh: Vec<Delivery>) {
         match event {
             Event::Notified { key, how, .. } => {
@@ -251,7 +279,7 @@ impl NotificationQueue {
     }
 }
 
-/// The news in an event, one for each way of telling. `view` is what was before the event.
+/// Returns the deliveries that an event causes. `view` is the view before the event.
 pub fn of_event(recorded: &Recorded, view: &View) -> Vec<Delivery> {
     let news = match &recorded.event {
         Event::HardStop { node, iteration, reason, message, evidence_summary, recoverable, .. } => {
@@ -264,7 +292,7 @@ pub fn of_event(recorded: &Recorded, view: &View) -> Vec<Delivery> {
             let news = news(view, NotificationKind::HardStop, recorded.at, &about);
             news.map(|n| News { hard_stop: Some(stop), ..n.about(node, *iteration) })
         }
-        // An agent may ask more than once in an iteration: its question has the event's number.
+        // An agent may ask more than once in an iteration, so the key contains the event's number.
         Event::NeedsHuman { node, iteration, what, until } => {
             let about = format!("{node}, iteration {iteration}: the agent waits for a person: {what}");
             let news = news(view, NotificationKind::NeedsHuman, recorded.at, &about);
@@ -274,9 +302,9 @@ pub fn of_event(recorded: &Recorded, view: &View) -> Vec<Delivery> {
                 ..n
             })
         }
-        // A row of refusals is one piece of news: its first.
+        // Only the first of consecutive refusals causes a notification.
         Event::IterationRateLimited { end, resets_at, .. } if !view.is_limited(&end.node) => {
-            let until = resets_at.map_or_else(String::new, |at| format!("; it answers again at {at}"));
+            let until = resets_at.map_or_else(String::new, |at| format!("; resets at {at}"));
             let about = format!("{}, iteration {}: rate limited{until}", end.node, end.iteration);
             let news = news(view, NotificationKind::RateLimited, recorded.at, &about);
             news.map(|n| News { resets_at: *resets_at, ..n.about(&end.node, end.iteration) })
@@ -286,7 +314,7 @@ pub fn of_event(recorded: &Recorded, view: &View) -> Vec<Delivery> {
     deliveries(view, news)
 }
 
-/// The news of an end that is about to be written down.
+/// Returns the deliveries for the end of the run, just before `run_ended` is recorded.
 pub fn of_end(end: &RunEnded, at: Wall, view: &View) -> Vec<Delivery> {
     let verified = match end.outcome {
         Outcome::Clean | Outcome::CleanWithFlake if !end.verified => " (not verified)",
@@ -333,7 +361,7 @@ fn fit(text: &str) -> String {
     redact::text(&one_line(text, MAX_NEWS_TEXT))
 }
 
-/// Those who are to be told and have not been.
+/// Returns the deliveries that the policy asks for and that are not done yet.
 fn deliveries(view: &View, news: Option<News>) -> Vec<Delivery> {
     let policy = view.started.as_ref().and_then(|s| s.settings.nodes.first()).map(|n| &n.settings.notify);
     let (Some(news), Some(policy)) = (news, policy) else { return Vec::new() };
@@ -346,7 +374,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn news_go_to_https_or_to_this_machine_and_nowhere_else() {
+    fn a_webhook_is_https_or_on_this_machine() {
         for good in [
             "https://hooks.example.com/services/T/B/x",
             "HTTPS://example.com",
@@ -385,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_is_shown_without_its_path() {
+    fn a_webhook_is_shown_without_its_path() {
         for (given, shown) in [
             ("https://hooks.example.com/services/T/B/secret", "https://hooks.example.com/***"),
             ("https://example.com?token=x", "https://example.com/***"),

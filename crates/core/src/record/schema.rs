@@ -1,4 +1,4 @@
-//! How the types look in JSON whose look cannot be told from their fields.
+//! JSON schemas of types whose JSON form does not follow from their fields.
 
 use crate::record::ids::{Iteration, NodeName, RunId};
 use crate::time::dur::Dur;

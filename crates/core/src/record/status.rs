@@ -1,7 +1,7 @@
-//! What a run is at, for people and programs: the view, with ages computed at the moment it is read.
+//! The status of a run for people and programs: the view, with ages computed when it is read.
 //!
-//! `Status` is dogwatch's own shape (docs/reference/status.md); `OrchestratorStatus` is the same in the words of an
-//! orchestrator that ticks. Both only ever gain fields.
+//! `Status` is dogwatch's own format (docs/status.md); `OrchestratorStatus` is the same in the terms of an orchestrator
+//! that ticks. Fields are only added to both.
 
 use crate::record::event::{NodeState, Outcome, RunEnded, WaitWhy};
 use crate::record::ids::{Iteration, NodeName, RunId};
@@ -12,61 +12,75 @@ use crate::time::moment::{Moment, Wall};
 use crate::watch::Channel;
 use serde::{Deserialize, Serialize};
 
-/// A run as it stands. What is not known is null.
+/// The status of a run. Unknown values are null.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Status {
+    /// The run's id.
     pub run: Option<RunId>,
-    /// The loop file.
+    /// The path of the loop file.
     pub path: Option<String>,
+    /// The directory in which sessions run.
     pub work_dir: Option<String>,
+    /// The state of the run in one word.
     pub state: State,
-    /// Whether a dogwatch supervises it now.
+    /// Whether a dogwatch process supervises the run now.
     pub live: bool,
-    /// A pause was asked for; an iteration that had begun goes on all the same.
+    /// Whether the run is paused. An iteration that has already started continues.
     pub paused: bool,
-    /// What people said that no prompt has carried yet.
+    /// Operator messages that no prompt has contained yet.
     pub told: Vec<String>,
+    /// The status of each node.
     pub nodes: Vec<NodeStatus>,
-    /// Over all nodes.
+    /// The iteration counts of all nodes together.
     pub counts: CountsStatus,
-    /// The last sign of work of any node.
+    /// The most recent evidence of any node.
     #[serde(default)]
     pub last_evidence: Option<SeenStatus>,
-    /// What the sessions have used.
+    /// The tokens and the cost of all sessions.
     #[serde(default)]
     pub spent: SpentStatus,
+    /// The problems recorded so far.
     pub troubles: Troubles,
+    /// How the run ended, if it did.
     pub ended: Option<Ended>,
+    /// When the run started.
     pub started_at: Option<Wall>,
-    /// Time with a supervisor, suspends included.
+    /// How long the run was supervised, in seconds, including suspends.
     pub supervised_s: Dur,
+    /// The last event in the record.
     pub last_event: Option<LastEvent>,
 }
 
-/// A run's state in one word.
+/// The state of a run in one word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum State {
-    /// Between two things, or about to begin.
+    /// The run is about to start, or between two steps.
     Starting,
+    /// The commands run, or the prompt is assembled.
     Preparing,
+    /// An agent works.
     Working,
     /// An agent asks for something that only a person can give.
     NeedsHuman,
-    /// The user's checks run.
+    /// The checks run.
     Checking,
+    /// The run waits before the next iteration.
     Waiting,
+    /// The operator paused the run.
     Paused,
-    /// An idle limit stopped it; its dogwatch waits to be woken (`idle.after_stop: watch`).
+    /// An idle limit stopped the loop, and dogwatch waits for a wake (`idle.after_stop: watch`).
     Asleep,
+    /// The run ended.
     Ended,
-    /// It did not end, and nobody supervises it: resume it.
+    /// The run did not end, but no process supervises it. It can be resumed.
     Lost,
 }
 
 impl State {
+    /// Returns the word for this state in the JSON output.
     pub fn as_str(self) -> &'static str {
         match self {
             State::Starting => "starting",
@@ -83,191 +97,250 @@ impl State {
     }
 }
 
+/// The status of one node.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct NodeStatus {
+    /// The node's name.
     pub name: NodeName,
+    /// The node's state.
     pub state: NodeState,
-    /// Why it is in that state, where there is more to say.
+    /// Why it is in that state, if there is more to say.
     #[serde(default)]
     pub reason: Option<String>,
-    /// The last number given to an iteration.
+    /// The number of the latest iteration.
     pub iteration: Iteration,
+    /// The node's current activity.
     pub doing: DoingStatus,
+    /// The node's iteration counts.
     pub counts: CountsStatus,
-    /// The row of idle iterations it is in, if it is in one.
+    /// The current idle streak, if there is one.
     pub spell: Option<SpellStatus>,
+    /// The number of consecutive failures.
     pub failures_in_row: u32,
-    /// Why the last iteration counted as what it counted.
+    /// Why the last iteration ended the way it did.
     pub last_end: Option<String>,
-    /// Attempts that the checks have judged, and which checks failed last.
+    /// The attempts that the checks have judged, and the checks that failed last.
     #[serde(default)]
     pub attempts: AttemptsStatus,
     /// Hard stops since the last completed iteration.
     #[serde(default)]
     pub recoveries: u32,
-    /// Its own worktree, if it has one.
+    /// The path of the node's own worktree, if it has one.
     #[serde(default)]
     pub worktree: Option<String>,
 }
 
-/// What the checks have said so far.
+/// The results of the checks so far.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct AttemptsStatus {
+    /// The number of attempts that count.
     pub count: u64,
+    /// How many of them failed.
     pub failed: u64,
+    /// Whether all checks passed in the last attempt.
     pub converged: bool,
-    /// The commands that failed last, with their exit codes.
+    /// The checks that failed in the last attempt, with their exit codes.
     pub failing: Vec<FailingStatus>,
 }
 
+/// A check that failed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct FailingStatus {
+    /// The command.
     pub cmd: String,
+    /// Its exit code.
     pub rc: i32,
 }
 
-/// What a node is at. Ages count to the moment of reading; in a run that nobody supervises they are null.
+/// The current activity of a node. Ages are computed when the status is read. They are null for a run without a live
+/// supervisor.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(tag = "what", rename_all = "snake_case")]
 pub enum DoingStatus {
+    /// The node does nothing.
     Nothing,
+    /// The commands run, or the prompt is assembled.
     Preparing,
+    /// The checks run.
     Checking,
+    /// The agent works.
     Working {
+        /// The agent's process id.
         pid: u32,
-        /// How long the session has lasted, suspends left out.
+        /// How long the session has lasted, in seconds, without suspends.
         working_s: Option<Dur>,
+        /// The number of messages so far.
         messages: u64,
+        /// The most recent evidence in this session.
         last_evidence: Option<LastEvidence>,
-        /// It asks for something that only a person can give.
+        /// Set while the agent asks for something that only a person can give.
         #[serde(default)]
         needs_human: Option<NeedsHuman>,
-        /// Its CLI tries a request again, and there has been no progress since.
+        /// Set while the agent's CLI retries a request and there has been no progress since.
         #[serde(default)]
         retrying: Option<RetryingStatus>,
-        /// Most of its lines are unknown; they count as bytes do.
+        /// Whether the reader does not recognize most of the agent's lines.
         #[serde(default)]
         drifted: bool,
     },
+    /// The node waits.
     Waiting {
+        /// Why it waits.
         why: WaitWhy,
+        /// The length of the wait in seconds, or null if it has none.
         delay_s: Option<Dur>,
+        /// When the wait ends, or null if it has no end.
         until: Option<Wall>,
+        /// The remaining seconds, or null if the wait has no end.
         left_s: Option<Dur>,
     },
 }
 
-/// A sign of work: of which node, on which channel, when.
+/// Evidence of work: on which node and channel, and when.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SeenStatus {
+    /// The node's name.
     pub node: NodeName,
+    /// The channel.
     pub channel: Channel,
+    /// When it was seen.
     pub at: Wall,
 }
 
-/// Tokens and money. Sessions that did not say are counted, never taken for zero.
+/// Tokens and cost. Sessions that did not report theirs are counted, not taken as zero.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SpentStatus {
+    /// The number of tokens used.
     pub tokens: u64,
+    /// The cost in US dollars.
     pub cost_usd: f64,
+    /// The number of sessions that did not report their tokens.
     pub unknown_tokens: u64,
+    /// The number of sessions that did not report their cost.
     pub unknown_cost: u64,
 }
 
-/// What a person is asked for, and until when.
+/// The agent's question to a person.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct NeedsHuman {
+    /// The question in the agent's words.
     pub what: String,
-    /// It is ended then; null is never.
+    /// When the session is stopped if unanswered. Null means never.
     pub until: Option<Wall>,
+    /// The remaining seconds, or null.
     pub left_s: Option<Dur>,
 }
 
+/// A request that the agent's CLI retries.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct RetryingStatus {
+    /// How long it has been retrying, in seconds.
     pub since_s: Option<Dur>,
-    /// What the service answered, if the agent says so.
+    /// The HTTP status that the service returned, if the agent reports it.
     pub status: Option<u16>,
-    /// Until the next try, as it was told.
+    /// The announced delay before the next try, in seconds.
     pub delay_s: Option<Dur>,
 }
 
-/// The last sign of work in this session.
+/// The most recent evidence in this session.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LastEvidence {
+    /// Its age in seconds.
     pub age_s: Option<Dur>,
 }
 
+/// The number of iterations by ending.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct CountsStatus {
-    /// Those that count against `-n` and the budget.
+    /// The iterations that count for `-n` and the budget.
     pub iterations: u64,
-    /// Idle ones included.
+    /// The completed iterations, including idle ones.
     pub completed: u64,
+    /// The idle iterations.
     pub idle: u64,
+    /// The failed iterations, without those that timed out.
     pub failed: u64,
+    /// The iterations that the watchdog stopped.
     pub timed_out: u64,
+    /// The interrupted iterations.
     pub interrupted: u64,
 }
 
+/// An idle streak: consecutive idle iterations.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SpellStatus {
+    /// The number of idle iterations.
     pub count: u64,
-    /// The last iteration's reason, and how many in a row gave it.
+    /// The reason of the last iteration.
     pub reason: String,
+    /// How many of the last iterations gave this reason.
     pub same_reason: u64,
+    /// How long the streak has lasted, in seconds.
     pub lasted_s: Dur,
 }
 
+/// The problems recorded so far.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Troubles {
+    /// Their number.
     pub count: u64,
+    /// The last one.
     pub last: Option<Trouble>,
 }
 
+/// A problem that did not end the run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Trouble {
+    /// The kind of problem.
     pub kind: String,
+    /// The details for people.
     pub detail: String,
 }
 
+/// How the run ended.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Ended {
+    /// The outcome.
     pub outcome: Outcome,
+    /// The reason for people.
     pub reason: String,
+    /// The exit code of dogwatch.
     pub exit_code: u8,
-    /// Whether checks have proved it.
+    /// Whether the checks of every node passed.
     #[serde(default)]
     pub verified: bool,
-    /// Nodes that converged after a failed attempt.
+    /// The number of nodes that converged after a failed attempt.
     #[serde(default)]
     pub flake_retries: u64,
 }
 
+/// The last event in the record.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LastEvent {
+    /// Its number.
     pub seq: u64,
+    /// When it was recorded.
     pub at: Wall,
 }
 
 impl Status {
-    /// `now` is the present moment if somebody supervises the run now, and `None` if nobody does: then
-    /// nothing grows older, and its clocks may be those of another boot.
+    /// Returns the status of a run. `now` is the current moment if a process supervises the run, and `None` otherwise:
+    /// without a supervisor ages do not grow, and the clocks in the record may be those of another boot.
     pub fn of(view: &View, now: Option<Moment>) -> Status {
         let started = view.started.as_ref();
         let counted_to = now.unwrap_or(view.last).boot;
@@ -299,7 +372,7 @@ fn state(view: &View, live: bool) -> State {
     if !live {
         return State::Lost;
     }
-    // Of several nodes the busiest speaks for the run.
+    // The busiest node determines the state of the run.
     view.nodes.iter().map(state_of).max_by_key(|s| rank(*s)).unwrap_or(State::Starting)
 }
 
@@ -325,7 +398,7 @@ fn rank(state: State) -> u8 {
         State::Preparing => 4,
         State::Checking => 5,
         State::Working => 6,
-        // A person must hear of it, however many others work.
+        // The question must be visible even if other nodes work.
         State::NeedsHuman => 7,
     }
 }
@@ -407,7 +480,7 @@ impl DoingStatus {
         }
     }
 
-    /// A pause has neither a length nor an end.
+    /// Returns the status of a wait. A pause has neither a length nor an end.
     fn waiting(why: WaitWhy, delay: Dur, until: Option<Wall>, now: Option<Moment>) -> DoingStatus {
         let until = until.filter(|_| why != WaitWhy::Paused);
         let left_s = until.and_then(|until| left(until, now));
@@ -452,38 +525,51 @@ impl From<&RunEnded> for Ended {
     }
 }
 
-/// The status of an orchestrator that ticks: an iteration is a tick, times are milliseconds.
+/// The status in the terms of an orchestrator that ticks: an iteration is a tick, times are in milliseconds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct OrchestratorStatus {
+    /// Whether the run is supervised, not ended and not asleep.
     pub running: bool,
+    /// The number of iterations that count.
     pub tick_count: u64,
-    /// Failed and timed-out iterations.
+    /// The number of failed and timed-out iterations.
     pub error_count: u64,
-    /// Failures since the last success that lie within the error window.
+    /// The number of failures since the last success within the error window.
     pub recent_errors: u64,
+    /// The number of consecutive idle iterations.
     pub consecutive_idle_ticks: u64,
+    /// The current wait between iterations, in milliseconds.
     pub current_tick_interval: Option<u64>,
+    /// The reason of the last idle iteration, during an idle streak.
     pub last_idle_reason: Option<String>,
+    /// The settings.
     pub config: OrchestratorConfig,
 }
 
+/// The settings in the terms of an orchestrator that ticks.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct OrchestratorConfig {
+    /// Always false.
     pub dry_run: bool,
+    /// The configured wait between idle iterations, in milliseconds.
     pub tick_interval: Option<u64>,
-    /// After how many idle ticks without pending tasks it stops; null is never.
+    /// The number of idle iterations without pending tasks after which the run stops. Null means never.
     pub max_idle_ticks_before_stop: Option<u32>,
+    /// The number of errors after which the run ends.
     pub max_errors: Option<u32>,
+    /// The time window in which errors are counted, in milliseconds.
     pub error_window: Option<u64>,
+    /// Always true.
     pub enable_telemetry: bool,
 }
 
 impl OrchestratorStatus {
-    /// `now` as for [`Status::of`]. Of several nodes the counts are summed, the rest is of the busiest.
+    /// Returns the status of a run. `now` is as for [`Status::of`]. Counts are summed over all nodes; the other values
+    /// are those of the busiest node.
     pub fn of(view: &View, now: Option<Moment>) -> OrchestratorStatus {
         let totals = view.totals();
         let (node, settings) = busiest(view);
@@ -506,7 +592,7 @@ impl OrchestratorStatus {
 }
 
 fn busiest(view: &View) -> (Option<&NodeView>, Option<&Settings>) {
-    // The first of equals: `max_by_key` would take the last.
+    // Reversed so that `max_by_key` returns the first of equals.
     let Some(node) = view.nodes.iter().rev().max_by_key(|n| rank(state_of(n))) else {
         return (None, None);
     };
@@ -515,7 +601,7 @@ fn busiest(view: &View) -> (Option<&NodeView>, Option<&Settings>) {
     (Some(node), plan.map(|n| &n.settings))
 }
 
-/// The last wait of the spell, if there was one.
+/// Returns the last wait of the idle streak in milliseconds, if there was one.
 fn idle_wait(node: &NodeView) -> Option<u64> {
     let wait = node.spell.last_delay.as_millis();
     (node.spell.count > 0 && wait > 0).then_some(wait)

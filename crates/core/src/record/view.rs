@@ -1,5 +1,5 @@
-//! The view: the fold of a run's events. Status, screen, report and resume read only this, and so does
-//! the core itself when it decides, so what was decided can always be seen from the record.
+//! The view: the fold of a run's events. The status, the screen, the report and resume read only the view. The core also
+//! decides by it, so every decision can be explained from the record.
 
 use crate::record::artifacts::Artifacts;
 use crate::record::day::DayUse;
@@ -23,132 +23,165 @@ use std::collections::BTreeMap;
 
 mod node;
 
-/// A run as its record tells it.
+/// The state of a run, folded from its events.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct View {
+    /// The first event.
     pub started: Option<RunStarted>,
+    /// When the run started.
     pub began: Moment,
-    /// Number and moment of the last event.
+    /// The number of the last event.
     pub seq: u64,
+    /// The time of the last event.
     pub last: Moment,
+    /// The nodes, in the order of `run_started`.
     pub nodes: Vec<NodeView>,
     by_name: BTreeMap<NodeName, usize>,
-    /// Supervised time of earlier processes of this run, and where the present one began.
+    /// The time that earlier supervisors of this run supervised it.
     time_before: Dur,
+    /// When the current supervisor started.
     segment: Boot,
-    /// How long it has lasted for its ceiling.
+    /// How long the run has lasted for its ceiling.
     pub watched: WatchedTime,
+    /// Whether the run is paused.
     pub paused: bool,
-    /// What people said that no prompt has carried yet.
+    /// Operator messages that no prompt has contained yet.
     pub told: Vec<String>,
+    /// The number of problems recorded.
     pub troubles: u64,
+    /// The kind and the details of the last problem.
     pub last_trouble: Option<(String, String)>,
-    /// Agents that cannot work just now, by their command line, and until when; without a time for good.
+    /// The agents that are set aside, by command line, and until when. `None` means for the rest of the run.
     pub resting: BTreeMap<String, Option<Wall>>,
-    /// What all runs of the project had used today when it was last told, and what sessions of this one have since.
+    /// The project's usage today, as last recorded.
     day: Option<DayUse>,
+    /// The usage of this run's sessions that ended since then.
     since_told: Used,
+    /// The end of the run, if it ended.
     pub ended: Option<RunEnded>,
-    /// Of what somebody is to be told, and has been.
+    /// The pending and the delivered notifications.
     pub news: NotificationQueue,
 }
 
-/// A node as the record tells it.
+/// The state of a node, folded from the run's events.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NodeView {
+    /// The node's name.
     pub name: NodeName,
+    /// The node's state.
     pub state: NodeState,
-    /// Why it came into that state.
+    /// Why the node is in that state.
     pub reason: Option<String>,
-    /// The last number given to an iteration.
+    /// The number of the latest iteration.
     pub iteration: Iteration,
+    /// The iteration counts.
     pub counts: Counts,
+    /// The current activity.
     pub doing: Doing,
-    /// The wait that a pause has put off: why, how long it was to be, until when.
+    /// The wait that a pause interrupted: its reason, length and end.
     pub put_off: Option<(WaitWhy, Dur, Wall)>,
+    /// The recent failures.
     pub failures: Failures,
+    /// The current idle streak.
     pub spell: IdleStreak,
+    /// The attempts that the checks have judged.
     pub attempts: Attempts,
+    /// The hard stops and the recovery from them.
     pub recovery: Recoveries,
-    /// Time it was under way in earlier processes of this run, and where the present stretch began.
+    /// How long the node was running before the current stretch.
     time_before: Dur,
+    /// When the current stretch of running started.
     under_way: Option<Boot>,
-    /// How long it was under way for its ceiling.
+    /// How long the node has been running for its ceiling.
     pub watched: WatchedTime,
-    /// Which agent of its chain worked last.
+    /// The index of the agent in the chain that worked last.
     pub agent: u32,
-    /// Its own worktree: where, and on which branch.
+    /// The path and the branch of the node's own worktree.
     pub worktree: Option<(String, String)>,
-    /// The worktree was there when this supervisor looked. While nobody supervises, people tidy up.
+    /// Whether this supervisor has seen the worktree. It may have been removed while the run had no supervisor.
     pub worktree_found: bool,
-    /// The work tree as it was kept last.
+    /// The git ref of the last snapshot.
     pub snapshot: Option<String>,
     /// The iteration of that snapshot.
     pub kept: Option<Iteration>,
     /// How long the open iteration had lasted when its supervisor was lost.
     pub lost_after: Option<Dur>,
-    /// What its agent prints is known, so that talk can be told from work.
+    /// Whether the reader understands the agent's output, so that messages can be distinguished from work.
     structured: bool,
-    /// How long the session of the current iteration lasted, once it has.
+    /// How long the session of the current iteration lasted, once it has ended.
     session: Dur,
-    /// What the sessions so far have used, and what the present one has.
+    /// The usage of all sessions that ended.
     pub used: Used,
+    /// The usage of the current session so far.
     pub using: Usage,
-    /// The agent's own session that was last told of, and what it was charged: many of ours may be one of its.
+    /// The id of the agent's own latest session, and the usage already counted for it. Several sessions of ours may
+    /// continue the same session of the agent.
     charged: (Option<String>, Used),
-    /// How often in a row a service has refused without saying for how long.
+    /// The number of consecutive refusals of a service without a reset time.
     pub refusals: u32,
-    /// What ails the present session.
+    /// The health of the current session.
     pub condition: Health,
+    /// The last session that ended.
     pub last_session: Option<SessionEnded>,
+    /// The end of the last iteration.
     pub last_end: Option<IterationEnd>,
-    /// How the last iteration ended that is not open any more.
+    /// The kind of ending of the last iteration.
     pub last_ending: Option<Ending>,
-    /// When the present iteration began, if one is open.
+    /// When the current iteration started, if one is open.
     pub open: Option<Awake>,
-    /// A wake that came while there was no wait to end.
+    /// A wake that arrived while the node was not waiting.
     pub wake: Option<WaitEndedBy>,
-    /// What this iteration's agent was about to see.
+    /// The digest of the agent's input in this iteration.
     pub sight: Option<InputDigest>,
-    /// The last sign of work, of whichever session.
+    /// The most recent evidence of any session.
     pub last_seen: Option<LastSeen>,
-    /// What the agent told of its progress in this iteration, beside its output.
+    /// The last progress report of the agent in this iteration.
     pub reported: Option<Report>,
-    /// Files that its agents saved.
+    /// The files that agents saved.
     pub artifacts: Artifacts,
 }
 
-/// A sign of work: where it was seen, and when.
+/// Evidence of work: its channel and its time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LastSeen {
+    /// The channel.
     pub channel: Channel,
+    /// When it was seen.
     pub at: Wall,
 }
 
-/// How the iterations ended so far.
+/// The number of iterations by ending.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Those that count against `-n` and the budget: all but interrupted and rate-limited ones.
+    /// The iterations that count for `-n` and the budget: all but interrupted and rate-limited ones.
     pub iterations: u64,
-    /// Idle ones included.
+    /// The completed iterations, including idle ones.
     pub completed: u64,
+    /// The idle iterations.
     pub idle: u64,
+    /// The failed iterations, without those that timed out.
     pub failed: u64,
+    /// The iterations that the watchdog stopped.
     pub timed_out: u64,
+    /// The interrupted iterations.
     pub interrupted: u64,
 }
 
-/// What sessions have used. Cost that some session did not tell is unknown, never zero.
+/// The usage of sessions. Usage that a session did not report is unknown, not zero.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Used {
+    /// The number of tokens.
     pub tokens: u64,
+    /// The cost in US dollars.
     pub cost_usd: f64,
-    /// Sessions that did not say.
+    /// The number of sessions that did not report their tokens.
     pub unknown_tokens: u64,
+    /// The number of sessions that did not report their cost.
     pub unknown_cost: u64,
 }
 
 impl Used {
+    /// Returns the sum of two usages.
     pub fn plus(self, other: Used) -> Used {
         Used {
             tokens: self.tokens.saturating_add(other.tokens),
@@ -170,28 +203,39 @@ impl Used {
     }
 }
 
-/// What a node is at.
+/// The current activity of a node.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Doing {
+    /// The node does nothing.
     Nothing,
+    /// The commands run, or the prompt is assembled.
     Preparing,
-    /// The checks decide.
+    /// The checks run.
     Checking,
+    /// The agent works.
     Working {
+        /// The agent's process id.
         pid: u32,
+        /// When the session started.
         since: Awake,
+        /// The number of messages so far.
         messages: u64,
+        /// The most recent progress.
         last_output: Option<Awake>,
     },
-    /// A pause has no end.
+    /// The node waits.
     Waiting {
+        /// Why it waits.
         why: WaitWhy,
+        /// The length of the wait.
         delay: Dur,
+        /// When the wait ends. A pause has no end.
         until: Option<Wall>,
     },
 }
 
 impl View {
+    /// Folds a sequence of events into a view.
     pub fn fold<'a>(events: impl IntoIterator<Item = &'a Recorded>) -> View {
         let mut view = View::default();
         for event in events {
@@ -200,26 +244,28 @@ impl View {
         view
     }
 
+    /// Returns a node by its index.
     pub fn node(&self, ix: NodeIx) -> &NodeView {
         &self.nodes[ix.0]
     }
 
-    /// An idle limit stopped it, and it waits to be woken.
+    /// Returns whether an idle limit stopped the run and it waits for a wake.
     pub fn is_asleep(&self) -> bool {
         let asleep = |doing: &Doing| matches!(doing, Doing::Waiting { why: WaitWhy::Asleep, .. });
         self.ended.is_none() && self.nodes.iter().any(|node| asleep(&node.doing))
     }
 
+    /// Returns whether the run ended.
     pub fn is_over(&self) -> bool {
         self.ended.is_some()
     }
 
-    /// Time this run was supervised, up to `now`.
+    /// Returns how long the run was supervised, up to `now`.
     pub fn supervised(&self, now: Boot) -> Dur {
         self.time_before.saturating_add(now.since(self.segment))
     }
 
-    /// What all sessions have used, the present ones included.
+    /// Returns the usage of all sessions, including the current ones.
     pub fn spent(&self) -> Used {
         self.nodes.iter().fold(Used::default(), |sum, n| Used {
             tokens: sum.tokens + n.used.tokens + n.using.tokens.unwrap_or(0),
@@ -229,8 +275,8 @@ impl View {
         })
     }
 
-    /// What all runs of the project have used today, the present sessions of this one included; nothing is known of a
-    /// day that has just begun.
+    /// Returns the usage of all runs of the project today, including the current sessions of this run. Returns `None`
+    /// if nothing is recorded for today yet.
     pub fn spent_today(&self, now: Wall) -> Option<Used> {
         let day = self.day.filter(|day| day.since <= now && now < day.until)?;
         let open = self.nodes.iter().map(|n| Used {
@@ -241,23 +287,23 @@ impl View {
         Some(open.fold(day.used().plus(self.since_told), Used::plus))
     }
 
-    /// Whether the last word on this day's use is still the whole of it.
+    /// Returns whether this usage is already recorded and no session has ended since.
     pub fn knows_day(&self, day: &DayUse) -> bool {
         self.day == Some(*day) && self.since_told == Used::default()
     }
 
-    /// How long the node has lasted for its ceiling.
+    /// Returns how long the node has been running for its ceiling.
     pub fn node_watched(&self, node: &NodeName, now: Awake) -> Dur {
         self.by_name.get(node).map_or(Dur::ZERO, |ix| self.nodes[*ix].watched.lasted(now))
     }
 
-    /// Whether the node's last iteration was refused by a service.
+    /// Returns whether a service refused the node's last iteration.
     pub fn is_limited(&self, node: &NodeName) -> bool {
         let node = self.by_name.get(node).map(|ix| &self.nodes[*ix]);
         node.is_some_and(|n| matches!(n.last_ending, Some(Ending::RateLimited { .. })))
     }
 
-    /// All nodes' counts in one.
+    /// Returns the iteration counts of all nodes together.
     pub fn totals(&self) -> Counts {
         self.nodes.iter().fold(Counts::default(), |sum, n| Counts {
             iterations: sum.iterations + n.counts.iterations,
@@ -269,6 +315,7 @@ impl View {
         })
     }
 
+    /// Returns the number of nodes in each final state.
     pub fn node_counts(&self) -> NodeCounts {
         let count = |state| self.nodes.iter().filter(|n| n.state == state).count() as u64;
         NodeCounts {
@@ -278,6 +325,7 @@ impl View {
         }
     }
 
+    /// Applies the next event.
     pub fn apply(&mut self, recorded: &Recorded) {
         let at = recorded.moment();
         let fresh = notification::of_event(recorded, self);
@@ -303,7 +351,7 @@ impl View {
                     n.condition = Health::default();
                     n.agent = *agent;
                     n.recovery.due = None;
-                    // What changed before the agent began it can see.
+                    // The agent sees every change that happened before it started.
                     n.wake = None;
                 });
             }
@@ -352,7 +400,7 @@ impl View {
                 self.on(&end.node, |n| n.limited(end, *limit, *resets_at));
             }
             Event::Used { node, usage, .. } => self.on(node, |n| n.using = *usage),
-            // A tool's start or end is progress, too; a heartbeat is not.
+            // The start or end of a tool call is progress; a heartbeat is not.
             Event::Fact { fact, .. } if fact.is_heartbeat() => {}
             Event::Fact { node, fact: fact @ (Fact::ToolStarted(_) | Fact::ToolEnded { .. }), .. } => {
                 self.on(node, |n| {
@@ -438,7 +486,7 @@ impl View {
         self.started = Some(s.clone());
     }
 
-    /// Time between the last event of the dead process and now was not supervised.
+    /// Continues after a lost supervisor. The time since its last event was not supervised and does not count.
     fn resume(&mut self, at: Moment) {
         self.time_before = self.supervised(self.last.boot);
         self.watched.resume(self.last.awake, at.awake);
@@ -458,7 +506,8 @@ impl View {
         self.ended = None;
     }
 
-    /// An agent that was sent to rest rests for all nodes; the next one begins afresh.
+    /// Applies a recovery plan. An agent that is set aside is set aside for all nodes; the next agent starts without
+    /// failures.
     fn plan_recovery(&mut self, plan: &RecoveryPlanned) {
         if let Some(agent) = &plan.agent {
             self.resting.insert(agent.clone(), plan.until);
@@ -472,17 +521,17 @@ impl View {
         });
     }
 
-    /// Nodes that converged, but not at the first try.
+    /// Returns the number of nodes that converged, but not on the first attempt.
     pub fn flakes(&self) -> u64 {
         self.nodes.iter().filter(|n| n.attempts.flaked()).count() as u64
     }
 
-    /// Whether an agent rests at this time of day, and until when.
+    /// Returns until when an agent is set aside, if it is at this moment. The inner `None` means for the rest of the run.
     pub fn rests(&self, agent: &str, now: Wall) -> Option<Option<Wall>> {
         self.resting.get(agent).copied().filter(|until| until.is_none_or(|u| now < u))
     }
 
-    /// Events of a node that the run does not have are passed over: the record may be newer than we.
+    /// Changes a node by name. Events of unknown nodes are skipped: a newer version may have written the record.
     fn on(&mut self, name: &NodeName, change: impl FnOnce(&mut NodeView)) {
         if let Some(ix) = self.by_name.get(name) {
             change(&mut self.nodes[*ix]);

@@ -1,41 +1,49 @@
-//! Where a server on a network is: `https://HOST:PORT/PATH`, taken apart once and for all. And texts with `${NAME}` in
-//! them, by which secrets stay out of files: they are filled from the environment where they are used.
+//! URLs of servers, parsed once: `https://HOST:PORT/PATH`. Also texts with `${NAME}`, which are filled in from the
+//! environment where they are used, so that secrets stay out of files.
 
 use std::fmt;
 
-/// The longest address, in bytes.
+/// The longest URL, in bytes.
 pub const MAX_ADDRESS: usize = 2048;
 
+/// The parsed URL of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Address {
+    /// Whether the scheme is https; otherwise it is http.
     pub https: bool,
-    /// A name or a number; `[::1]` without its brackets.
+    /// The host name or IP address; `[::1]` without its brackets.
     pub host: String,
+    /// The port, or the scheme's default port.
     pub port: u16,
-    /// Host and port as they were written.
+    /// The host and the port as written.
     pub authority: String,
-    /// With its query, if it has one.
+    /// The path, including the query.
     pub path: String,
 }
 
+/// Why a URL is rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BadAddress {
+    /// The text is not a URL.
     NoUrl,
+    /// The URL contains a user or password.
     HoldsPassword,
+    /// The URL is longer than [`MAX_ADDRESS`].
     TooLong,
 }
 
 impl fmt::Display for BadAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            BadAddress::NoUrl => f.write_str("this is no address; write `https://HOST/PATH`"),
-            BadAddress::HoldsPassword => f.write_str("a user or password does not belong into an address"),
-            BadAddress::TooLong => write!(f, "an address has at most {MAX_ADDRESS} bytes"),
+            BadAddress::NoUrl => f.write_str("not a URL; write `https://HOST/PATH`"),
+            BadAddress::HoldsPassword => f.write_str("a URL must not contain a user or password"),
+            BadAddress::TooLong => write!(f, "a URL has at most {MAX_ADDRESS} bytes"),
         }
     }
 }
 
 impl Address {
+    /// Parses and validates a URL.
     pub fn parse(text: &str) -> Result<Address, BadAddress> {
         if text.len() > MAX_ADDRESS {
             return Err(BadAddress::TooLong);
@@ -81,12 +89,12 @@ fn host_and_port(authority: &str) -> Option<(&str, Option<u16>)> {
     (!host.is_empty() && port != Some(0)).then_some((host, port))
 }
 
-/// What is wrong with a text that is to be filled.
+/// Why a text with variables cannot be filled in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BadFill {
-    /// `${` without a name and `}`.
+    /// A `${` is not followed by a name and `}`.
     Open,
-    /// This variable is not set.
+    /// The variable with this name is not set.
     Missing(String),
 }
 
@@ -99,7 +107,7 @@ impl fmt::Display for BadFill {
     }
 }
 
-/// The text with every `${NAME}` replaced by what it stands for.
+/// Replaces every `${NAME}` in a text with the value of the variable.
 pub fn fill(text: &str, value: impl Fn(&str) -> Option<String>) -> Result<String, BadFill> {
     let (mut filled, mut rest) = (String::new(), text);
     while let Some((before, after)) = rest.split_once("${") {
@@ -121,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_is_taken_apart() {
+    fn a_url_is_parsed() {
         for (text, https, host, port, path) in [
             ("http://127.0.0.1:80/mcp", false, "127.0.0.1", 80, "/mcp"),
             ("https://example.com", true, "example.com", 443, "/"),
@@ -138,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_address_is_refused() {
+    fn an_invalid_url_is_rejected() {
         for (text, bad) in [
             ("", BadAddress::NoUrl),
             ("example.com/mcp", BadAddress::NoUrl),

@@ -1,28 +1,30 @@
-//! What is the same about two texts that look different: the text without its volatile parts.
+//! Texts without their volatile parts, to recognize similar texts.
 //!
-//! Stripped are times, ids, long hexadecimal and decimal numbers and temporary paths. Short codes stay:
-//! `exit 3` and `HTTP 529` are what tells failures apart. `fingerprint` is such a text for people and for
-//! the record, `digest` its hash for comparing.
+//! Times, ids, long hexadecimal and decimal numbers and temporary paths are replaced. Short codes stay, because `exit 3`
+//! and `HTTP 529` distinguish failures. `fingerprint` returns such a text for people and for the record; `digest`
+//! returns its hash for comparisons.
 
 use crate::record::hash;
 use crate::text::clip;
 
-/// The longest text that is looked at, and the longest fingerprint.
+/// The longest text that is examined, and the longest fingerprint, in bytes.
 const MAX_BYTES: usize = 400;
+/// A hexadecimal number with at least this many digits is volatile.
 const HEX_DIGITS: usize = 8;
+/// A decimal number with at least this many digits is volatile.
 const DECIMAL_DIGITS: usize = 7;
 
-/// Of a text longer than twice this, only its two ends are digested.
+/// Only this many bytes at each end of a longer text are digested.
 const END: usize = 32 * 1024;
 
-/// Equal for failures that are alike.
+/// Returns the fingerprint of a text; similar failures have the same fingerprint.
 pub fn fingerprint(text: &str) -> String {
     let mut out = Vec::new();
-    normalise(clip(text, MAX_BYTES).as_bytes(), &mut |piece| out.extend_from_slice(piece));
+    normalize(clip(text, MAX_BYTES).as_bytes(), &mut |piece| out.extend_from_slice(piece));
     clip(&String::from_utf8_lossy(&out), MAX_BYTES).to_owned()
 }
 
-/// As `fingerprint`, for a long text: both its beginning and its end tell what went wrong.
+/// Returns the fingerprint of the beginning and the end of a long text, since both describe the failure.
 pub fn fingerprint_ends(text: &str) -> String {
     if text.len() <= MAX_BYTES {
         return fingerprint(text);
@@ -33,24 +35,24 @@ pub fn fingerprint_ends(text: &str) -> String {
     clip(&format!("{head} … {tail}"), MAX_BYTES).to_owned()
 }
 
-/// Equal for texts that are alike; costs no more than the two ends of the text.
+/// Returns a hash that is equal for similar texts. Only the two ends of a long text are read.
 pub fn digest(text: &[u8]) -> u64 {
     let mut sum = 0;
     let mut add = |piece: &[u8]| sum = hash::mix(sum, hash::bytes(piece));
     if text.len() <= 2 * END {
-        normalise(text, &mut add);
+        normalize(text, &mut add);
     } else {
-        normalise(&text[..END], &mut add);
+        normalize(&text[..END], &mut add);
         let tail = &text[text.len() - END..];
-        // The first word may be half of one, and another half next time.
+        // Skip the first word: it may be cut, and at another place next time.
         let whole = tail.iter().position(u8::is_ascii_whitespace).unwrap_or(0);
-        normalise(&tail[whole..], &mut add);
+        normalize(&tail[whole..], &mut add);
     }
     sum
 }
 
-/// Calls `out` with the text in pieces: words with one blank between them, volatile parts replaced.
-fn normalise(text: &[u8], out: &mut impl FnMut(&[u8])) {
+/// Calls `out` with the pieces of the normalized text: words separated by one blank, with volatile parts replaced.
+fn normalize(text: &[u8], out: &mut impl FnMut(&[u8])) {
     let mut rest = text.trim_ascii_start();
     let mut first = true;
     while !rest.is_empty() {
@@ -62,14 +64,14 @@ fn normalise(text: &[u8], out: &mut impl FnMut(&[u8])) {
         if plain {
             out(&rest[..length])
         } else {
-            normalise_word(&rest[..length], out)
+            normalize_word(&rest[..length], out)
         }
         rest = rest[length..].trim_ascii_start();
     }
 }
 
-/// The length of the word that stands here, and whether nothing in it can be volatile: ids, times and numbers
-/// have digits, paths have slashes.
+/// Returns the length of the first word, and whether it has no volatile parts. Ids, times and numbers contain digits,
+/// and paths contain slashes.
 fn word(text: &[u8]) -> (usize, bool) {
     let mut plain = true;
     for (at, byte) in text.iter().enumerate() {
@@ -82,7 +84,7 @@ fn word(text: &[u8]) -> (usize, bool) {
     (text.len(), plain)
 }
 
-fn normalise_word(word: &[u8], out: &mut impl FnMut(&[u8])) {
+fn normalize_word(word: &[u8], out: &mut impl FnMut(&[u8])) {
     let mut at = 0;
     while at < word.len() {
         let rest = &word[at..];
@@ -95,7 +97,7 @@ fn normalise_word(word: &[u8], out: &mut impl FnMut(&[u8])) {
             out(&rest[..1]);
             at += 1;
         } else {
-            normalise_token(run, out);
+            normalize_token(run, out);
             at += run.len();
         }
     }
@@ -116,15 +118,15 @@ fn is_joint(byte: u8) -> bool {
     matches!(byte, b'-' | b':' | b'.' | b'_' | b'+')
 }
 
-/// The longest start of the text that could be one id, time or number.
+/// Returns the longest prefix that could be one id, time or number.
 fn token(text: &[u8]) -> &[u8] {
     let end = text.iter().position(|b| !is_inner(*b)).unwrap_or(text.len());
     let trimmed = text[..end].iter().rposition(|b| !is_joint(*b)).map_or(0, |last| last + 1);
     &text[..trimmed]
 }
 
-/// A token may be volatile as a whole, or have parts that are: `req_7f3c2b1a`, `log-2026-11-15`.
-fn normalise_token(run: &[u8], out: &mut impl FnMut(&[u8])) {
+/// Normalizes a token. It may be volatile as a whole or have volatile parts: `req_7f3c2b1a`, `log-2026-11-15`.
+fn normalize_token(run: &[u8], out: &mut impl FnMut(&[u8])) {
     let mut at = 0;
     while at < run.len() {
         let rest = &run[at..];
@@ -160,8 +162,8 @@ fn placeholder(part: &[u8]) -> Option<&'static [u8]> {
     hex.then_some(b"<hex>")
 }
 
-/// The length of the date or clock time that stands here, or 0: only digits, `T`, `Z` and their separators,
-/// with two `:` or two `-` in them, and no letter after it.
+/// Returns the length of the date or time at the start of the text, or 0. It consists of digits, `T`, `Z` and
+/// separators, contains two `:` or two `-`, and no letter follows it.
 fn time(text: &[u8]) -> usize {
     if !text.first().is_some_and(u8::is_ascii_digit) {
         return 0;
@@ -170,8 +172,8 @@ fn time(text: &[u8]) -> usize {
     let end = text.iter().position(|b| !of_time(b)).unwrap_or(text.len());
     let length = text[..end].iter().rposition(|b| !is_joint(*b)).map_or(0, |last| last + 1);
     let count = |wanted: u8| text[..length].iter().filter(|b| **b == wanted).count();
-    let stands_alone = text.get(length).is_none_or(|b| is_joint(*b));
-    let is_time = stands_alone && (count(b':') >= 2 || (length >= 10 && count(b'-') >= 2));
+    let is_separate = text.get(length).is_none_or(|b| is_joint(*b));
+    let is_time = is_separate && (count(b':') >= 2 || (length >= 10 && count(b'-') >= 2));
     if is_time { length } else { 0 }
 }
 
@@ -246,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn both_ends_of_a_long_complaint_are_in_its_fingerprint() {
+    fn both_ends_of_a_long_text_are_in_its_fingerprint() {
         let long = format!("first {} last", "x ".repeat(1_000));
         let print = fingerprint_ends(&long);
         assert!(

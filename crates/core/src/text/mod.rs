@@ -1,17 +1,18 @@
-//! Text from outside, made fit to be shown. Nothing an agent prints reaches a terminal, a page or the
-//! record except through here; the raw files keep every byte.
+//! Makes text from outside safe to show. Everything that an agent prints passes through this module before it reaches a
+//! terminal, a page or the record. Only the raw files keep every byte.
 
 pub mod address;
 pub mod fingerprint;
 pub mod redact;
 use std::borrow::Cow;
 
-/// The longest prefix of at most `max` bytes that ends between characters.
+/// Returns the longest prefix of at most `max` bytes that ends at a character boundary.
 pub fn clip(text: &str, max: usize) -> &str {
     &text[..text.floor_char_boundary(max)]
 }
 
-/// One line, without control characters, escape sequences or direction tricks, at most `max` bytes.
+/// Returns the first nonblank line, without control characters, escape sequences or direction overrides, clipped to
+/// `max` bytes.
 pub fn one_line(text: &str, max: usize) -> String {
     let first = text.lines().map(str::trim).find(|l| !l.is_empty()).unwrap_or("");
     let clean = printable(first);
@@ -19,7 +20,7 @@ pub fn one_line(text: &str, max: usize) -> String {
     if clipped.len() < clean.len() { format!("{clipped}…") } else { clipped.to_owned() }
 }
 
-/// Escape sequences removed, other control characters shown as `�`; newlines and tabs stay.
+/// Removes escape sequences and replaces other control characters with `�`. Newlines and tabs stay.
 pub fn printable(text: &str) -> Cow<'_, str> {
     if !text.chars().any(is_unfit) {
         return Cow::Borrowed(text);
@@ -38,12 +39,12 @@ pub fn printable(text: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// As `printable`, for bytes that may be anything.
+/// Does the same as `printable` for arbitrary bytes.
 pub fn printable_bytes(bytes: &[u8]) -> String {
     printable(&String::from_utf8_lossy(bytes)).into_owned()
 }
 
-/// Controls, and the invisible characters that reorder or hide what is around them.
+/// Returns whether a character is a control, or an invisible character that reorders or hides its neighbors.
 fn is_unfit(c: char) -> bool {
     (c.is_control() && c != '\n' && c != '\t')
         || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}')
@@ -57,7 +58,7 @@ fn skip_escape(chars: &mut Chars<'_>) {
             chars.next();
             skip_csi(chars);
         }
-        // OSC, DCS, SOS, PM, APC: a string that ends with BEL or ST. An unended one takes the line, no more.
+        // OSC, DCS, SOS, PM, APC: a string that ends with BEL or ST. An unterminated one ends with the line.
         Some(']' | 'P' | 'X' | '^' | '_') => {
             while let Some(c) = chars.peek().copied() {
                 if c == '\n' {
@@ -114,7 +115,7 @@ mod tests {
     // promise: 8
     #[test]
     fn nothing_unfit_is_left_whatever_comes_in() {
-        // Every pair and triple of the characters that matter, around an escape.
+        // Try every triple of the characters that matter, around an escape.
         let parts =
             ["\u{1b}", "[", "]", "P", "\\", "\u{7}", "m", "3", ";", "\u{9b}", "\n", "\u{202e}", "x", "\r"];
         for a in parts {

@@ -1,14 +1,15 @@
-//! Command lines without the secrets people put into them.
+//! Removes secrets from command lines, texts and URLs.
 
-/// Unkillable for what is not shown.
+/// The placeholder for a secret.
 pub(crate) const HIDDEN: &str = "***";
-/// Parts of a name that say: what follows is nobody's business.
+/// Parts of names whose values are secrets.
 const SECRET_NAMES: [&str; 7] = ["api-key", "api_key", "apikey", "token", "secret", "password", "passwd"];
-/// How well-known keys begin.
+/// The prefixes of well-known API keys.
 const SECRET_STARTS: [&str; 8] = ["sk-", "sk_", "ghp_", "gho_", "github_pat_", "xox", "AIza", "AKIA"];
+/// The length, in bytes, from which a word with such a prefix counts as a key.
 const MIN_KEY: usize = 16;
 
-/// The words of a command line, fit to be shown and recorded.
+/// Returns the words of a command line with secrets hidden.
 pub fn argv<S: AsRef<str>>(words: &[S]) -> Vec<String> {
     let mut hide_next = false;
     words
@@ -23,7 +24,7 @@ pub fn argv<S: AsRef<str>>(words: &[S]) -> Vec<String> {
         .collect()
 }
 
-/// A sentence, fit to be sent to others: each of its words as if it stood in a command line. Blanks stay.
+/// Returns a text with secrets hidden: each word is treated like a word of a command line. Blanks stay.
 pub fn text(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut hide_next = false;
@@ -37,7 +38,7 @@ pub fn text(text: &str) -> String {
     out
 }
 
-/// `--token`, `Authorization:` or `Bearer`: what comes next is the secret.
+/// Returns whether the next word is a secret: after `--token`, `Authorization:` or `Bearer`.
 fn announces(word: &str) -> bool {
     let name = word.trim_end_matches(':');
     let flag = word.starts_with('-') && !word.contains('=');
@@ -45,7 +46,7 @@ fn announces(word: &str) -> bool {
     (is_secret_name(name) && (flag || header)) || name.eq_ignore_ascii_case("bearer")
 }
 
-/// A URL without what stands in it as user and password, and without its query.
+/// Returns a URL with its user, password and query hidden.
 pub fn url(url: &str) -> String {
     let Some((scheme, rest)) = url.split_once("://") else { return HIDDEN.to_owned() };
     let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
@@ -69,7 +70,7 @@ fn redact_word(word: &str) -> String {
 }
 
 fn is_secret_name(word: &str) -> bool {
-    // A prompt is a word too; only what looks like a name can be one.
+    // A prompt is also a word of a command line, so only short words without blanks can be names.
     word.len() <= 64 && !word.contains(' ') && {
         let lower = word.to_ascii_lowercase();
         SECRET_NAMES.iter().any(|s| lower.contains(s)) && !lower.contains("tokens")

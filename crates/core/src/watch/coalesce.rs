@@ -1,44 +1,46 @@
-//! Between an agent's output and the watchdog: many small pieces of progress become few records.
+//! Combines many small pieces of progress into few records, between an agent's output and the watchdog.
 //!
-//! A record comes at once after a quiet time, else at most once in `PERIOD`; what waits is flushed before
-//! every evaluation. No record spans a quiet time: whoever reads it may take all of it for work. `Watch` sees only
-//! these records and exactly these are written down, so that a replay sees what was seen.
+//! After a quiet time a record is made at once, otherwise at most once per `PERIOD`. Pending progress is flushed before
+//! every evaluation. No record spans a quiet time, so all of a record counts as work. `Watch` sees only these records,
+//! and exactly these are recorded, so a replay sees the same.
 
 use crate::record::event::Observation;
 use crate::time::dur::Dur;
 use crate::time::moment::Awake;
 use crate::watch::Channel;
 
-/// At most one record in this time, per channel.
+/// The shortest time between two records of a channel.
 pub const PERIOD: Dur = Dur::from_secs(5);
 
+/// Combines the progress on one channel.
 #[derive(Clone, Debug)]
 pub struct Coalescer {
     channel: Channel,
     waiting: Option<Observation>,
     last_record: Option<Awake>,
-    /// When something was last heard, progress or not.
+    /// When anything last arrived, progress or not.
     heard: Option<Awake>,
 }
 
 impl Coalescer {
+    /// Creates a coalescer for a channel.
     pub fn new(channel: Channel) -> Coalescer {
         Coalescer { channel, waiting: None, last_record: None, heard: None }
     }
 
-    /// `count` pieces of progress were seen, `messages` of them messages. What has waited since before a quiet time
-    /// comes as a record of its own.
+    /// Takes `count` pieces of progress, `messages` of them messages, and returns the records that are due. Progress from
+    /// before a quiet time becomes a separate record.
     pub fn saw(&mut self, at: Awake, count: u64, messages: u64) -> impl Iterator<Item = Observation> + use<> {
         self.seen(at, count, messages, None)
     }
 
-    /// The work tree changed to this state. A record carries the last state of its stretch.
+    /// Takes a change of the work tree to this state. A record holds the last state of its stretch.
     pub fn changed(&mut self, at: Awake, digest: Option<u64>) -> impl Iterator<Item = Observation> + use<> {
         self.seen(at, 1, 0, digest)
     }
 
-    /// Something came that is no progress by itself. True if nothing was heard for a while before it, so that at most
-    /// one in `PERIOD` passes.
+    /// Takes something that is not progress by itself. Returns whether nothing arrived for a `PERIOD` before it, so that
+    /// at most one per `PERIOD` passes.
     pub fn is_after_pause(&mut self, at: Awake) -> bool {
         let before = self.heard.replace(at);
         before.is_none_or(|before| at.since(before) >= PERIOD)
@@ -84,7 +86,7 @@ impl Coalescer {
         if due { self.flush(at) } else { None }
     }
 
-    /// What still waits, before an evaluation.
+    /// Returns the pending progress as a record, before an evaluation.
     pub fn flush(&mut self, at: Awake) -> Option<Observation> {
         let record = self.waiting.take();
         if record.is_some() {
@@ -98,7 +100,7 @@ impl Coalescer {
 mod tests {
     use super::*;
 
-    /// When the pieces of each record came, the first and the last.
+    /// Returns the times of the first and the last piece of each record.
     fn spans(records: impl Iterator<Item = Observation>) -> Vec<(u64, u64)> {
         records.map(|o| (o.first_ms.0, o.last_ms.0)).collect()
     }
@@ -115,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_is_not_joined_to_what_comes_after_a_quiet_time() {
+    fn pending_progress_is_not_joined_to_progress_after_a_quiet_time() {
         let mut c = Coalescer::new(Channel::Stdout);
         assert_eq!(spans(c.saw(Awake(0), 1, 0)), [(0, 0)]);
         assert_eq!(spans(c.saw(Awake(2_000), 1, 0)), []);
@@ -162,6 +164,6 @@ mod tests {
         let mut c = Coalescer::new(Channel::Workspace);
         assert_eq!(spans(c.saw(Awake(0), 0, 0)), []);
         assert_eq!(spans(c.saw(Awake(0), 1, 0)).len() + spans(c.saw(Awake(1), 1, 0)).len(), 1);
-        assert_eq!(spans(c.saw(Awake(9_000), 0, 0)), [], "nor is what waits told for it");
+        assert_eq!(spans(c.saw(Awake(9_000), 0, 0)), [], "and pending progress is not flushed by it");
     }
 }

@@ -1,4 +1,4 @@
-//! What was seen on each channel: how often, when last, with which gaps.
+//! The evidence on each channel: how often progress was seen, when last, and with which gaps.
 
 use crate::record::event::{Observation, words};
 use crate::settings::Ttl;
@@ -9,35 +9,49 @@ use std::collections::VecDeque;
 use std::fmt;
 
 words! {
-    /// Where work can be seen.
-    Channel { Stdout = "stdout", McpTool = "mcp_tool", Subagent = "subagent", Workspace = "workspace" }
+    /// A channel on which work can be seen.
+    Channel {
+        /// The agent's own output.
+        Stdout = "stdout",
+        /// Calls to MCP tools.
+        McpTool = "mcp_tool",
+        /// The agent's subagents.
+        Subagent = "subagent",
+        /// Changes of the work tree.
+        Workspace = "workspace",
+    }
 }
 
 /// The state of one channel at the moment of a verdict.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Evidence {
+    /// The channel.
     pub channel: Channel,
-    /// Seconds since the session's start; null if never seen.
+    /// The time of the last progress, in seconds since the session's start. Null if there was none.
     pub last_at: Option<f64>,
+    /// The age of the last progress in seconds. Null if there was none.
     pub age_seconds: Option<f64>,
+    /// The number of pieces of progress.
     pub counter: u64,
 }
 
-/// The last gaps of a channel that its ttl is made from.
+/// The number of recent gaps that determine an automatic ttl.
 const GAPS: usize = 5;
-/// A ttl that is made from gaps is never below this, and this many times the longest gap.
+/// The shortest automatic ttl.
 const TTL_FLOOR: Dur = Dur::from_secs(30);
+/// An automatic ttl is this many times the longest recent gap.
 const TTL_FACTOR: u64 = 3;
 
+/// The evidence on one channel.
 #[derive(Clone, Debug, Default)]
 struct Seen {
     last: Option<Awake>,
-    /// How far the clock of the session was ahead of the watch's then.
+    /// How far the awake clock was ahead of the watch's clock at that time, in milliseconds.
     ahead: u64,
     count: u64,
     gaps: VecDeque<u64>,
-    /// The longest of them: asked far more often than one is added.
+    /// The longest of the gaps, cached because it is read far more often than a gap is added.
     longest: u64,
 }
 
@@ -51,7 +65,7 @@ impl Seen {
     }
 }
 
-/// A stretch of progress, on the watch's own clock.
+/// A stretch of progress in the watch's own time.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Piece {
     pub channel: Channel,
@@ -65,7 +79,7 @@ pub(super) struct Piece {
 pub(super) struct Channels([Seen; Channel::ALL.len()]);
 
 impl Channels {
-    /// Times are those of the watch, which stand still while nobody watched.
+    /// Adds a stretch of progress, in the watch's own time.
     pub fn observe(&mut self, piece: &Piece, ahead: u64) {
         let Piece { channel, first, last, count, max_gap_ms } = *piece;
         let seen = &mut self.0[channel as usize];
@@ -84,7 +98,7 @@ impl Channels {
         self.0[channel as usize].last
     }
 
-    /// How long this channel's evidence stays fresh.
+    /// Returns how long the evidence on a channel stays fresh.
     pub fn ttl(&self, channel: Channel, ttl: Ttl, idle: Limit) -> Dur {
         match ttl {
             Ttl::Fixed(d) => d,
@@ -97,7 +111,7 @@ impl Channels {
         }
     }
 
-    /// The freshest channel; of equals the first: stdout is what people look for.
+    /// Returns the channel with the most recent evidence; the first of equals, so that stdout is preferred.
     pub fn freshest(&self) -> Option<Channel> {
         let seen = Channel::ALL.iter().filter_map(|c| Some((self.last(*c)?, *c)));
         seen.rev().max_by_key(|(last, _)| *last).map(|(_, c)| c)
@@ -120,7 +134,7 @@ impl Channels {
 }
 
 impl Observation {
-    /// A single piece of progress at one moment.
+    /// Creates the observation of a single piece of progress.
     pub fn single(channel: Channel, at: Awake) -> Observation {
         Observation { channel, first_ms: at, last_ms: at, count: 1, messages: 0, max_gap_ms: 0, digest: None }
     }

@@ -1,8 +1,8 @@
 //! External agents: programs that dogwatch did not start, watched by what they report.
 //!
-//! A report with a message count that has grown is progress; a report without one is presence and buys nothing. The
-//! same watchdog judges them. An agent that has ended stays ended: later reports change nothing, and the reason stays
-//! readable until newer ends replace it.
+//! A report with a higher message count is progress; any other report only shows presence and moves no deadline. The
+//! same watchdog judges them. An agent that has ended stays ended: later reports are refused, and its reason stays
+//! available until newer ends replace it.
 
 use crate::record::event::Observation;
 use crate::settings::WatchPolicy;
@@ -14,9 +14,9 @@ use crate::time::moment::Awake;
 use crate::watch::{Answer, Channel, Fact, NOTICE_AT, Session, StopReason, Verdict, Watch};
 use std::collections::BTreeMap;
 
-/// The number of agents that are watched at once; the next one is refused.
+/// The most agents that are registered at once; the next one is refused.
 pub const MAX_AGENTS: usize = 10_000;
-/// The number of ended agents whose reason is kept; the one that ended first is forgotten first.
+/// The most ended agents that are kept; the one that ended first is removed first.
 pub const MAX_ENDED: usize = 1_000;
 /// The longest name, in bytes.
 pub const MAX_NAME: usize = 200;
@@ -41,26 +41,32 @@ struct Agent {
     life: Life,
 }
 
-/// Only a living agent needs its watch; of an ended one the last answer is kept.
+/// A live agent with its watch, or an ended agent with its last answer.
 #[derive(Clone, Debug)]
 enum Life {
     Watched(Box<Watch>),
     Ended { at: Awake, answer: Box<Answer> },
 }
 
-/// The limits that one agent is held to; `None` is no limit.
+/// The limits of one agent; `None` means no limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
+    /// The longest time without progress.
     pub idle: Option<Dur>,
+    /// The longest time in all.
     pub total: Option<Dur>,
+    /// The number of equal errors that end the agent.
     pub errors: Option<u32>,
 }
 
-/// Limits that a caller sets for one agent at its registration; the others come from the profile or the settings.
+/// The limits that a caller sets when it registers an agent; the others come from the profile or the settings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Asked {
+    /// The longest time without progress.
     pub idle: Option<Dur>,
+    /// The longest time in all.
     pub total: Option<Dur>,
+    /// The number of equal errors that end the agent.
     pub errors: Option<u32>,
 }
 
@@ -80,69 +86,79 @@ impl Asked {
 /// The state of one agent.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Seen {
+    /// The agent's name.
     pub id: String,
+    /// The agent's limits.
     pub limits: Limits,
+    /// The highest message count that it reported.
     pub messages: u64,
-    /// The message count before it last grew.
+    /// The message count before the last increase.
     pub last_messages: u64,
-    /// All errors that it reported, alike or not.
+    /// The number of errors that it reported, equal or not.
     pub errors: u64,
-    /// The text of the last one, without control characters and secrets.
+    /// The text of the last error, without control characters and secrets.
     pub last_error: Option<String>,
-    /// Since it registered; until its end if it has ended.
+    /// The time since its registration, up to its end if it has ended.
     pub lasted: Dur,
+    /// Whether it has ended.
     pub ended: bool,
-    /// As of now, or as of its end.
+    /// The watchdog's answer, now or at its end.
     pub answer: Answer,
 }
 
 impl Seen {
-    /// The limit that it is over, or was over when it ended.
+    /// Returns the limit that the agent exceeds, or exceeded when it ended.
     pub fn stop(&self) -> Option<(StopReason, &str)> {
         stop(&self.answer)
     }
 
-    /// A warning after three errors, for a loop that the watchdog has not ended yet.
+    /// Returns a warning from the third error on.
     pub fn warning(&self) -> Option<String> {
         let last = self.last_error.as_deref().filter(|_| self.errors >= u64::from(NOTICE_AT))?;
         Some(format!("{} errors, last: {last}", self.errors))
     }
 }
 
-/// Why a report was not taken.
+/// Why a report is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refused {
+    /// There are already [`MAX_AGENTS`] live agents.
     TooMany,
-    /// No agent of that name is registered.
+    /// No agent with this name is registered.
     Unknown,
-    /// It has ended.
+    /// The agent has ended.
     Ended,
-    /// It is registered and has not ended.
+    /// An agent with this name is registered and has not ended.
     Taken,
+    /// The name is empty, too long, or contains control characters.
     BadName,
 }
 
-/// An agent over a limit.
+/// An agent that exceeds a limit.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Hung {
+    /// The agent's name.
     pub id: String,
+    /// The rule that fired.
     pub reason: StopReason,
+    /// The reason as a sentence for people.
     pub message: String,
+    /// The watchdog's answer with its evidence.
     pub answer: Answer,
 }
 
 impl ExternalAgents {
-    /// `policy` holds for agents that register without limits of their own.
+    /// Creates an empty set. `policy` applies to agents that register without their own policy.
     pub fn new(policy: WatchPolicy) -> ExternalAgents {
         ExternalAgents { policy, agents: BTreeMap::new() }
     }
 
-    /// Registers a new agent, or again one that has ended.
+    /// Registers an agent that is new or has ended.
     pub fn register(&mut self, now: Awake, id: &str) -> Result<(), Refused> {
         self.register_under(now, id, None, Asked::default())
     }
 
-    /// Registers an agent under `policy`, else that of the settings, with `asked` laid over it.
+    /// Registers an agent under `policy`, or that of the settings, with the limits in `asked` replaced.
     pub fn register_under(
         &mut self,
         now: Awake,
@@ -168,7 +184,7 @@ impl ExternalAgents {
         Ok(())
     }
 
-    /// Forgets the agent that ended first; a living one is never forgotten.
+    /// Removes the agent that ended first. A live agent is never removed.
     fn forget_one(&mut self) -> Option<()> {
         let ended = self.agents.iter().filter_map(|(id, agent)| Some((agent.ended()?, id)));
         let oldest = ended.min().map(|(_, id)| id.clone())?;
@@ -176,7 +192,7 @@ impl ExternalAgents {
         Some(())
     }
 
-    /// Takes a sign of life; with a message count that has grown it is progress.
+    /// Takes a sign of life. It is progress if the message count has grown.
     pub fn activity(&mut self, now: Awake, id: &str, messages: Option<u64>) -> Result<(), Refused> {
         let agent = self.living(id)?;
         let new = messages.unwrap_or(0).saturating_sub(agent.messages);
@@ -189,7 +205,7 @@ impl ExternalAgents {
         Ok(())
     }
 
-    /// Takes an error and returns the state of its agent: at the third it carries a warning.
+    /// Takes an error and returns the agent's state, which contains a warning from the third error on.
     pub fn error(&mut self, now: Awake, id: &str, text: &str) -> Result<Seen, Refused> {
         let agent = self.living(id)?;
         agent.errors = agent.errors.saturating_add(1);
@@ -198,7 +214,7 @@ impl ExternalAgents {
         Ok(agent.seen(id, now))
     }
 
-    /// The agent says that it has ended.
+    /// Ends an agent that reports its end.
     pub fn done(&mut self, now: Awake, id: &str) -> Result<(), Refused> {
         self.living(id)?.end(now);
         if self.agents.values().filter(|agent| agent.ended().is_some()).count() > MAX_ENDED {
@@ -207,7 +223,7 @@ impl ExternalAgents {
         Ok(())
     }
 
-    /// Ends the agent on behalf of its caller and returns the reason. An ended one stays as it ended.
+    /// Ends the agent on behalf of a caller and returns its state. An ended agent does not change.
     pub fn clean_up(&mut self, now: Awake, id: &str) -> Result<Seen, Refused> {
         match self.done(now, id) {
             Ok(()) | Err(Refused::Ended) => self.get(now, id).ok_or(Refused::Unknown),
@@ -215,17 +231,17 @@ impl ExternalAgents {
         }
     }
 
-    /// Returns the state of one agent, also of an ended one. Looking changes nothing.
+    /// Returns the state of an agent, live or ended, without changing it.
     pub fn get(&self, now: Awake, id: &str) -> Option<Seen> {
         self.agents.get(id).map(|agent| agent.seen(id, now))
     }
 
-    /// Returns the state of all agents. Looking changes nothing.
+    /// Returns the state of all agents without changing them.
     pub fn list(&self, now: Awake) -> Vec<Seen> {
         self.agents.iter().map(|(id, agent)| agent.seen(id, now)).collect()
     }
 
-    /// Returns the living agents that are over a limit now. Looking changes nothing.
+    /// Returns the live agents that exceed a limit now, without changing them.
     pub fn hung(&self, now: Awake) -> Vec<Hung> {
         let living = self.agents.iter().filter_map(|(id, agent)| Some((id, agent.watch()?)));
         living
@@ -237,12 +253,12 @@ impl ExternalAgents {
             .collect()
     }
 
-    /// When one of them may next be over a limit.
+    /// Returns when the next agent may exceed a limit.
     pub fn due(&self) -> Option<Awake> {
         self.agents.values().filter_map(|agent| agent.watch()?.due()).min()
     }
 
-    /// When the next of those that do not hang may be over a limit, if nothing more is reported.
+    /// Returns when the next agent that does not hang yet may exceed a limit, if nothing more is reported.
     pub fn due_after(&self, now: Awake) -> Option<Awake> {
         self.agents.values().filter_map(|agent| agent.watch()?.due()).filter(|due| *due > now).min()
     }
@@ -311,7 +327,7 @@ fn stop(answer: &Answer) -> Option<(StopReason, &str)> {
     }
 }
 
-/// An error's text as it may be shown, at most `MAX_LAST_ERROR` bytes of it.
+/// Returns an error's text without control characters and secrets, at most `MAX_LAST_ERROR` bytes.
 fn shown(text: &str) -> String {
     let clean = redact::text(printable(text).trim());
     let cut = clip(&clean, MAX_LAST_ERROR);

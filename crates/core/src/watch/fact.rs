@@ -1,65 +1,78 @@
-//! What the watchdog is told. Everything here is journalled as it is, so that a replay sees the same.
+//! The facts that the watchdog takes. They are recorded unchanged, so a replay sees the same.
 
 use crate::record::event::Observation;
 use crate::time::dur::Dur;
 use serde::{Deserialize, Serialize};
 
-/// One fact about a session.
+/// A fact about a session.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "fact", rename_all = "snake_case")]
 pub enum Fact {
-    /// The agent has printed something on stdout, were it only that it has begun. Told once, for agents whose
-    /// stream is known: to have said nothing at all is something else than to have gone silent.
+    /// A structured agent printed its first line on stdout. Sent once, because an agent that never printed anything is
+    /// judged differently from one that went silent.
     Printed,
-    /// A plain agent printed a line again after a pause. The work that went on meanwhile decides whether it counts.
+    /// A plain agent printed an old line again after a pause. It counts as progress only if there was work meanwhile.
     Repeated,
     /// A stretch of progress on a channel.
     Observed(Observation),
+    /// A tool call started.
     ToolStarted(ToolStarted),
+    /// A tool call ended.
     ToolEnded {
+        /// The id of the call.
         id: String,
+        /// Whether the call succeeded.
         ok: bool,
-        /// The result with its volatile parts stripped, hashed.
+        /// The hash of the result without its volatile parts.
         #[serde(with = "hex64")]
         result: u64,
-        /// What went wrong, as a fingerprint; for results that are not ok.
+        /// The fingerprint of the error, if the call failed.
         #[serde(skip_serializing_if = "String::is_empty", default)]
         error: String,
-        /// As in its start.
+        /// Whether the call is a heartbeat, as in its start.
         #[serde(skip_serializing_if = "std::ops::Not::not", default)]
         heartbeat: bool,
-        /// The CLI canceled the call because a parallel call failed. It never ran, so it is no error and no part of
-        /// a loop.
+        /// Whether the CLI canceled the call because a parallel call failed. The call never ran, so it is neither an
+        /// error nor part of a loop.
         #[serde(skip_serializing_if = "std::ops::Not::not", default)]
         canceled: bool,
     },
-    /// An error that is no tool's.
+    /// An error outside of a tool call.
     Error {
+        /// The fingerprint of the error.
         fingerprint: String,
     },
+    /// A subagent started.
     SubagentStarted {
+        /// The subagent's id.
         id: String,
     },
+    /// A subagent ended.
     SubagentEnded {
+        /// The subagent's id.
         id: String,
     },
-    /// Children of the agent that are alive, and the CPU time all of them have used so far.
+    /// A sample of the agent's child processes.
     Sampled {
+        /// The number of live children.
         children: u32,
+        /// The CPU time that all of them have used so far, in milliseconds.
         cpu_ms: u64,
     },
-    /// The agent asks for something that only a person can give. Until it goes on nobody blames it for its silence.
+    /// The agent asks for something that only a person can give. Its silence does not count until it makes progress.
     NeedsHuman {
+        /// The question in the agent's words.
         what: String,
     },
-    /// The host slept, or nobody watched: nothing counts for that long.
+    /// The machine was suspended, or dogwatch could not run. This time does not count.
     Suspended {
+        /// How long, in milliseconds.
         for_ms: u64,
     },
 }
 
 impl Fact {
-    /// It says that the agent is alive, and no more.
+    /// Returns whether the fact only shows that the agent is alive.
     pub fn is_heartbeat(&self) -> bool {
         match self {
             Fact::ToolStarted(tool) => tool.heartbeat,
@@ -77,28 +90,31 @@ impl Fact {
     }
 }
 
+/// The start of a tool call.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ToolStarted {
+    /// The id of the call.
     pub id: String,
+    /// The name of the tool.
     pub name: String,
-    /// Name and arguments, nested ones too, hashed.
+    /// The hash of the name and all arguments.
     #[serde(with = "hex64")]
     pub call: u64,
-    /// The timeout the call itself declares.
+    /// The timeout that the call declares.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub timeout: Option<Dur>,
-    /// It hands the work to a subagent, so its time is time spent waiting on children.
+    /// Whether the call delegates to a subagent, so its time counts as waiting on children.
     #[serde(skip_serializing_if = "std::ops::Not::not", default)]
     pub delegates: bool,
-    /// It is a call to an MCP server.
+    /// Whether the call goes to an MCP server.
     #[serde(skip_serializing_if = "std::ops::Not::not", default)]
     pub mcp: bool,
-    /// It tells dogwatch that the agent is alive, and no more: presence, which buys nothing.
+    /// Whether the call is dogwatch's own `heartbeat`, which shows presence but moves no deadline.
     #[serde(skip_serializing_if = "std::ops::Not::not", default)]
     pub heartbeat: bool,
 }
 
-/// A hash is written in hexadecimal: many readers of JSON know no whole numbers beyond 2^53.
+/// Writes a hash in hexadecimal, because many JSON readers do not support integers beyond 2^53.
 mod hex64 {
     use serde::{Deserialize, Deserializer, Serializer, de};
 

@@ -1,61 +1,67 @@
-//! What ails an agent that works: it asks for a person, tries a request again and again, or prints what its reader
-//! does not know. Part of the view; none of it is progress and none of it a failure.
+//! The health of a working agent: whether it asks for a person, retries a request, or prints output that its reader does
+//! not recognize. This is part of the view. None of it is progress, and none of it is a failure.
 
 use crate::record::event::Observation;
 use crate::time::dur::Dur;
 use crate::time::moment::{Awake, Wall};
 use crate::watch::Channel;
 
-/// The condition of the present session.
+/// The health of the current session.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Health {
-    /// Most of its lines are unknown: they count as bytes do. It stays so for the session.
+    /// Whether the reader does not recognize most lines. This lasts for the rest of the session.
     pub drifted: bool,
+    /// Set while the agent's CLI retries a request.
     pub retrying: Option<Retrying>,
+    /// Set while the agent asks for a person.
     pub asking: Option<Asking>,
 }
 
-/// It tries a request again, and there has been no progress since.
+/// The agent's CLI retries a request, and there has been no progress since.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Retrying {
+    /// When it started to retry.
     pub since: Awake,
-    /// What the service answered, if the agent says so.
+    /// The HTTP status that the service returned, if the agent reports it.
     pub status: Option<u16>,
-    /// How long it waits before it tries again, if it says so.
+    /// The delay before the next try, if the agent reports it.
     pub delay: Option<Dur>,
 }
 
-/// It asks for something that only a person can give.
+/// The agent asks for something that only a person can give.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Asking {
+    /// The question in the agent's words.
     pub what: String,
-    /// It is ended then; `None` is never.
+    /// When the session is stopped if unanswered; `None` means never.
     pub until: Option<Wall>,
 }
 
-/// What a reader tells of an agent's condition, besides what the watchdog hears.
+/// A health issue that a reader detects and the watchdog does not judge.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum HealthIssue {
+    /// The reader does not recognize most lines.
     Drifted,
+    /// The agent's CLI retries a request.
     Retrying { status: Option<u16>, delay: Option<Dur> },
 }
 
 impl Health {
-    /// What the service answered, if it refuses for now and there has been no progress since.
+    /// Returns the HTTP status if the service refuses for now and there has been no progress since.
     pub fn refused(&self) -> Option<u16> {
         self.retrying?.status.filter(|status| matches!(status, 429 | 500..))
     }
 
-    /// Progress, told in its order: what came before it tried again was told before that.
+    /// Notes progress. Progress arrives in order, so progress on stdout ends a retry.
     pub fn observed(&mut self, seen: &Observation) {
         if seen.channel == Channel::Stdout {
             self.retrying = None;
         }
     }
 
-    /// A second word of the same is none.
-    pub fn knows(&self, strain: HealthIssue) -> bool {
-        match strain {
+    /// Returns whether this issue is already recorded.
+    pub fn knows(&self, issue: HealthIssue) -> bool {
+        match issue {
             HealthIssue::Drifted => self.drifted,
             HealthIssue::Retrying { .. } => self.retrying.is_some(),
         }

@@ -1,47 +1,47 @@
-//! Going round in circles: the same error again and again (row 4), the same calls with the same results in a
-//! cycle of any period up to eight (row 5).
+//! Loop detection: the same error repeatedly (row 4), and the same calls with the same results in a cycle of up to eight
+//! calls (row 5).
 //!
-//! Both are cleared only by something new: a state of the work tree that this session has not had, or an ok
-//! result that this call has not given. Talk clears nothing.
+//! Both are cleared only by something new: a state of the work tree that this session has not had, or a successful result
+//! that this call has not returned. Messages clear nothing.
 //!
-//! Calls that overlap in time are one step of the agent: it saw none of their results when it made them. Equal failures
-//! of such calls count once, and so do equal calls with equal results.
+//! Calls that overlap in time are one step of the agent, because it saw none of their results when it made them. Equal
+//! failures of such calls count once, and so do equal calls with equal results.
 
 use crate::record::hash;
 use crate::time::dur::Limit;
 use crate::time::moment::Awake;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// The longest cycle that is looked for.
+/// The longest cycle that is detected, in calls.
 pub const MAX_PERIOD: usize = 8;
-/// A streak of an error is worth a notice at this number.
+/// The number of equal errors that causes a notice.
 pub const NOTICE_AT: u32 = 3;
-/// What is remembered of a session; a session that shows more new things than this is not in a loop.
+/// The most results and states that are remembered per session. A session with more new ones is not in a loop.
 pub const MAX_REMEMBERED: usize = 100_000;
-/// Different errors in one streak.
+/// The most different errors that are counted at once.
 const MAX_FINGERPRINTS: usize = 1_000;
-/// The most calls that are held: the longest cycle, as often as anybody may ask for.
+/// The most calls that are kept: the longest cycle, with the highest configurable count.
 const MAX_CALLS: usize = MAX_PERIOD * 100;
 
-/// The same errors in a streak.
+/// The counts of equal errors.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Errors {
     streak: BTreeMap<String, Streak>,
-    /// When an error last made its streak worth a notice, and which.
+    /// The last error that reached the count for a notice, and when.
     pub noticed: Option<(Awake, String)>,
-    /// The failures of tools that were counted: each once per call and kind of failure.
+    /// The failures of tool calls that were counted, once per call and fingerprint.
     of_tools: BTreeSet<u64>,
 }
 
-/// One error in a streak.
+/// The count of one error.
 #[derive(Clone, Copy, Debug, Default)]
 struct Streak {
     count: u32,
-    /// The end of the last call that was counted.
+    /// The end of the last call that was counted, in the order of all starts and ends.
     ended: u64,
 }
 
-/// When a call began and ended, in the order of all starts and ends of the session.
+/// The start and the end of a call, as positions in the order of all starts and ends of the session.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Span {
     pub began: u64,
@@ -49,6 +49,7 @@ pub(super) struct Span {
 }
 
 impl Errors {
+    /// Counts an error outside of a tool call.
     pub fn add(&mut self, at: Awake, fingerprint: &str) {
         self.count(at, fingerprint, None);
     }
@@ -70,7 +71,7 @@ impl Errors {
         }
     }
 
-    /// Counts the failure of a call, unless the stream has reported it before or a parallel call failed alike.
+    /// Counts the failure of a call, unless it was already reported or a parallel call failed in the same way.
     pub fn add_of_tool(&mut self, at: Awake, id: &str, fingerprint: &str, call: Span) {
         let key = hash::mix(hash::bytes(id.as_bytes()), hash::bytes(fingerprint.as_bytes()));
         if self.of_tools.len() >= MAX_REMEMBERED || self.of_tools.insert(key) {
@@ -83,14 +84,14 @@ impl Errors {
         self.noticed = None;
     }
 
-    /// The error that has come so often.
+    /// Returns an error that reached the limit, with its count.
     pub fn reached(&self, limit: Option<u32>) -> Option<(&str, u32)> {
         let limit = limit?;
         self.streak.iter().find(|(_, s)| s.count >= limit).map(|(text, s)| (text.as_str(), s.count))
     }
 }
 
-/// A finished call: what was asked, what came of it, in which state of the work tree.
+/// A finished call: the call, its result, and the state of the work tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Call {
     what: u64,
@@ -99,20 +100,21 @@ struct Call {
     tree: u64,
 }
 
+/// The history of a session that loops are detected in.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Loops {
     pub errors: Errors,
     calls: VecDeque<Call>,
-    /// The end of each of them, in the order of all starts and ends.
+    /// The end of each call, in the order of all starts and ends.
     ends: VecDeque<u64>,
-    /// When the last call's result last differed from the one before it of the same call.
+    /// When the last call last differed from the call before it.
     changed: Option<Awake>,
     results: BTreeSet<(u64, u64)>,
     trees: BTreeSet<u64>,
     tree: u64,
 }
 
-/// A cycle that was found.
+/// A detected cycle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Cycle {
     pub period: usize,
@@ -120,7 +122,7 @@ pub(super) struct Cycle {
 }
 
 impl Loops {
-    /// The work tree changed; an unknown state is a new one.
+    /// Notes a change of the work tree. An unknown state counts as new.
     pub fn workspace(&mut self, digest: Option<u64>) {
         let new = match digest {
             Some(d) => self.trees.len() >= MAX_REMEMBERED || self.trees.insert(d),
@@ -132,6 +134,7 @@ impl Loops {
         }
     }
 
+    /// Notes the end of a call. A successful result that is new clears the history.
     pub fn ended(&mut self, at: Awake, what: u64, result: u64, ok: bool, span: Span) {
         let call = Call { what, result, ok, tree: self.tree };
         let overlapping =
@@ -160,16 +163,16 @@ impl Loops {
         self.ends.clear();
     }
 
-    /// The shortest cycle that has gone round so often. Polling, one ok call again and again, must also have
-    /// seen nothing new for the length of `poll`.
+    /// Returns the shortest cycle that was repeated `cycles` times. Polling, which is one successful call repeated, must
+    /// also have returned the same result for the length of `poll`.
     pub fn cycle(&self, now: Awake, cycles: Option<u32>, poll: Limit) -> Option<Cycle> {
         let times = cycles?.max(1);
         let polling = self.calls.back().is_some_and(|c| c.ok);
         let patient = polling && self.poll_due(poll).is_none_or(|due| now < due);
         let fires = |period: &usize| match period {
-            1 => self.goes_round(1, times) && !patient,
-            // A cycle of one call is none of two, or no polling would be left alone.
-            _ => self.goes_round(*period, times) && !self.all_same(period.saturating_mul(times as usize)),
+            1 => self.repeats(1, times) && !patient,
+            // A cycle of one call is not a cycle of two; otherwise `poll` would have no effect.
+            _ => self.repeats(*period, times) && !self.all_same(period.saturating_mul(times as usize)),
         };
         (1..=MAX_PERIOD).find(fires).map(|period| Cycle { period, times })
     }
@@ -180,18 +183,19 @@ impl Loops {
         calls.all(|call| Some(call) == newest)
     }
 
-    /// When polling, if that is what is going on, has lasted too long.
+    /// Returns when polling has lasted too long, if the agent polls now.
     pub fn polling_until(&self, cycles: Option<u32>, poll: Limit) -> Option<Awake> {
-        let polling = self.calls.back().is_some_and(|c| c.ok) && self.goes_round(1, cycles?.max(1));
+        let polling = self.calls.back().is_some_and(|c| c.ok) && self.repeats(1, cycles?.max(1));
         if polling { self.poll_due(poll) } else { None }
     }
 
-    /// With `poll` off polling is never a loop.
+    /// Returns when polling becomes a loop. With `poll` off it never does.
     fn poll_due(&self, poll: Limit) -> Option<Awake> {
         Some(self.changed?.plus(poll.duration()?))
     }
 
-    fn goes_round(&self, period: usize, times: u32) -> bool {
+    /// Returns whether the last calls are `times` repetitions of a cycle of this period.
+    fn repeats(&self, period: usize, times: u32) -> bool {
         let wanted = period.saturating_mul(times as usize);
         if self.calls.len() < wanted || wanted > MAX_CALLS {
             return false;

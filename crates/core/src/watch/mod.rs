@@ -1,9 +1,9 @@
-//! The watchdog: one verdict function over evidence, pure, separate from runs so that it can also
-//! watch a single command, a foreign program, or a recording.
+//! The watchdog: a pure function from evidence to a verdict. It is separate from runs, so it can also watch a single
+//! command, an external program, or a recording.
 //!
-//! Rows are checked in a fixed order and the first that fires wins; every answer carries the evidence of all
-//! channels. Progress moves a deadline, effort buys bounded time, presence buys nothing. The table, with the
-//! reasons for its order, is in docs/guide/watchdog.md.
+//! The rows of its table are checked in a fixed order, and the first that fires wins. Every answer contains the evidence
+//! on all channels. Progress moves a deadline, effort extends it for a bounded time, and presence does neither. The
+//! table, with the reasons for its order, is in docs/watchdog.md.
 
 pub mod coalesce;
 mod evidence;
@@ -37,70 +37,93 @@ use tools::Tools;
 use waited::Waited;
 
 words! {
-    /// Why a session was ended by force, in the order of the rows.
+    /// Why the watchdog stopped a session, in the order of the rows.
     StopReason {
+        /// The session reached `watchdog.session`.
         SessionCeilingExceeded = "SESSION_CEILING_EXCEEDED",
+        /// The agent waited on children without progress for `watchdog.children`.
         ChildrenPersistTooLong = "CHILDREN_PERSIST_TOO_LONG",
+        /// The node reached `watchdog.node`.
         NodeCeilingExceeded = "NODE_CEILING_EXCEEDED",
+        /// The run reached `watchdog.run`.
         RunCeilingExceeded = "RUN_CEILING_EXCEEDED",
+        /// The same error occurred `watchdog.errors` times.
         ErrorLoop = "ERROR_LOOP",
+        /// The agent repeated the same calls with the same results `watchdog.cycles` times.
         Repetition = "REPETITION",
+        /// A tool call was in flight for `watchdog.tool`.
         ToolCeilingExceeded = "TOOL_CEILING_EXCEEDED",
+        /// A structured agent printed nothing for `watchdog.start`.
         NoOutputAtStart = "NO_OUTPUT_AT_START",
+        /// There was no progress for `watchdog.idle`.
         NoOutputDeadline = "NO_OUTPUT_DEADLINE",
+        /// The agent's question to a person was not answered for `watchdog.human`.
         HumanDeadlineExceeded = "HUMAN_DEADLINE_EXCEEDED",
     }
 }
 
-/// The watchdog's answer.
+/// The watchdog's verdict.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Verdict {
-    /// Work is seen, or not yet missed. `deferred_by`: silence would have ended it, but for this channel.
+    /// The session may continue.
     Continue {
+        /// The channel whose evidence deferred a stop for silence, if one did.
         deferred_by: Option<Channel>,
     },
-    /// Worth telling; nothing is done.
+    /// The session may continue, and a notice is recorded.
     Notice {
+        /// The notice as a sentence for people.
         message: String,
     },
+    /// The session must be stopped.
     HardStop {
+        /// The rule that fired.
         reason: StopReason,
+        /// The reason as a sentence for people.
         message: String,
     },
 }
 
-/// An answer with the evidence it rests on.
+/// A verdict with its evidence.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Answer {
+    /// The verdict.
     pub verdict: Verdict,
+    /// The evidence on all channels.
     pub evidence_summary: Vec<Evidence>,
+    /// The channel with the most recent evidence.
     pub active_channel: Option<Channel>,
 }
 
-/// What a session is measured from, and how its agent speaks.
+/// The start of a session, and the properties of its agent that the watchdog needs.
 #[derive(Clone, Copy, Debug)]
 pub struct Session {
+    /// When the session started.
     pub started: Awake,
-    /// How long node and run had lasted when it started.
+    /// How long the node had been running before.
     pub node_before: Dur,
+    /// How long the run had lasted before.
     pub run_before: Dur,
-    /// Its reader knows its stream, so that saying nothing at all means something.
+    /// Whether the reader understands the agent's output, so that printing nothing at all is suspicious.
     pub structured: bool,
 }
 
 impl Session {
+    /// Creates a session whose node and run start with it.
     pub fn new(started: Awake, structured: bool) -> Session {
         Session { started, node_before: Dur::ZERO, run_before: Dur::ZERO, structured }
     }
 }
 
-/// Watches one session. All times inside are those of the watch: they stand still while nobody watched.
+/// Watches one session. All times inside are on the watch's own clock, which stops while the machine is suspended or
+/// dogwatch cannot run.
 #[derive(Clone, Debug)]
 pub struct Watch {
     policy: WatchPolicy,
     session: Session,
-    /// Time that does not count, and the last span of it, on the awake clock.
+    /// The time that does not count, in milliseconds.
     frozen: u64,
+    /// The last span of such time, on the awake clock.
     froze: (Awake, Awake),
     channels: Channels,
     messages: u64,
@@ -110,21 +133,22 @@ pub struct Watch {
     loops: Loops,
     waited: Waited,
     effort: Effort,
-    /// It asks for a person since then, and for what.
+    /// When the agent asked for a person, and its question.
     asking: Option<(Awake, String)>,
 }
 
-/// CPU time used by what the agent started, from the last two samples.
+/// The CPU time that the agent's children use, from the last two samples.
 #[derive(Clone, Copy, Debug, Default)]
 struct Effort {
     last: Option<(Awake, u64)>,
     working: bool,
 }
 
-/// Used in the time between two samples, this part of it is work.
+/// The children work if they used at least this percentage of the time between two samples.
 const EFFORT_PER_CENT: u64 = 5;
 
 impl Watch {
+    /// Creates a watch for a session that starts now.
     pub fn new(policy: WatchPolicy, session: Session) -> Watch {
         Watch {
             policy,
@@ -142,16 +166,16 @@ impl Watch {
         }
     }
 
-    /// Takes a fact that became known at this moment. Whoever tells one asks for an answer after it.
+    /// Takes a fact that became known at this moment. The caller asks for a verdict afterwards.
     pub fn take(&mut self, now: Awake, fact: &Fact) {
-        // Time in which nobody watched is taken out before anything is added up.
+        // Unwatched time is removed before anything is added up.
         if let Fact::Suspended { for_ms } = fact {
             self.frozen = self.frozen.saturating_add(*for_ms);
             self.froze = (Awake(now.0.saturating_sub(*for_ms)), now);
         }
         let at = self.inner(now);
         self.add_up_waiting(match fact {
-            // It is told late: work was going on since its first piece.
+            // The record arrives late; the work started with its first piece.
             Fact::Observed(seen) => at.min(self.inner(seen.first_ms)),
             _ => at,
         });
@@ -159,7 +183,7 @@ impl Watch {
             Fact::Printed => self.spoke = true,
             Fact::Repeated => self.repeated(at),
             Fact::Observed(seen) => self.observe(seen),
-            // Presence is no call: it is neither in flight nor part of a loop, and clears none.
+            // A heartbeat is not a call: it is neither in flight nor part of a loop, and it clears no loop.
             Fact::ToolStarted(tool) if tool.heartbeat => self.spoke = true,
             Fact::ToolEnded { ok: true, heartbeat: true, .. } => {}
             Fact::ToolEnded { id, error, heartbeat: true, .. } => {
@@ -183,15 +207,15 @@ impl Watch {
                 self.effort.sample(at, *cpu_ms);
             }
             Fact::NeedsHuman { what } => {
-                // What it asks first is what it waits for.
+                // The agent waits for the answer to its first question.
                 self.asking.get_or_insert_with(|| (at, what.clone()));
             }
             Fact::Suspended { .. } => {}
         }
     }
 
-    /// A moment of the awake clock as the watch counts it. What happened before nobody watched, or meanwhile, and is
-    /// told after it happened no earlier for that.
+    /// Converts a moment of the awake clock to the watch's clock. A moment before or within the last unwatched span that
+    /// is reported after it must not be moved back by that span.
     fn inner(&self, at: Awake) -> Awake {
         let (from, to) = self.froze;
         let too_much = to.since(at.max(from)).as_millis();
@@ -216,8 +240,8 @@ impl Watch {
         }
     }
 
-    /// A constant line, printed once per step, says nothing by itself. It is progress if the work tree changed or a
-    /// sample showed CPU at work since the last progress on stdout, so each of these counts for one line only.
+    /// Takes a repeated line. It is progress only if the work tree changed or a sample showed CPU use since the last
+    /// progress on stdout, so each of these counts for one line only.
     fn repeated(&mut self, at: Awake) {
         let since = self.channels.last(Channel::Stdout).unwrap_or(self.session.started);
         let moved = self.channels.last(Channel::Workspace).is_some_and(|last| last > since);
@@ -229,7 +253,7 @@ impl Watch {
         }
     }
 
-    /// A tool's start or end is progress of the agent itself.
+    /// Notes the start or end of a tool call as progress of the agent itself.
     fn progress(&mut self, at: Awake, mcp: bool) {
         self.spoke = true;
         self.asking = None;
@@ -240,7 +264,7 @@ impl Watch {
         }
     }
 
-    /// An end without a start is progress and may be an error, but tells of no call.
+    /// Notes the end of a tool call. An end without a start is progress and may be an error, but is not a call.
     fn tool_ended(&mut self, at: Awake, id: &str, ok: bool, result: u64, error: &str) {
         let tool = self.tools.ended(id);
         self.progress(at, tool.as_ref().is_some_and(|t| t.mcp));
@@ -254,8 +278,7 @@ impl Watch {
         }
     }
 
-    /// Waiting counts only while no channel is fresh, so it is added up lazily: from when the last one stopped
-    /// being fresh.
+    /// Adds up the time spent waiting on children. It counts only from when the last channel stopped being fresh.
     fn add_up_waiting(&mut self, at: Awake) {
         if self.tools.waiting_on_children() {
             let from = self.fresh_until().map_or(self.waited.upto, |f| f.max(self.waited.upto));
@@ -264,7 +287,7 @@ impl Watch {
         self.waited.upto = self.waited.upto.max(at);
     }
 
-    /// When the last channel stops being fresh, or has stopped.
+    /// Returns when the last channel stops, or stopped, being fresh.
     fn fresh_until(&self) -> Option<Awake> {
         Channel::ALL.iter().filter_map(|c| self.fresh_until_on(*c)).max()
     }
@@ -273,8 +296,8 @@ impl Watch {
         Some(self.channels.last(channel)?.plus(self.ttl(channel)))
     }
 
-    /// How long evidence on this channel stays fresh. While work is delegated the parent cannot speak, so an automatic
-    /// ttl gives every channel as much time as stdout has.
+    /// Returns how long evidence on a channel stays fresh. While work is delegated the parent agent cannot print, so with
+    /// an automatic ttl every channel gets as much time as stdout.
     fn ttl(&self, channel: Channel) -> Dur {
         match (self.policy.evidence_ttl, self.policy.idle.duration()) {
             (Ttl::Auto, Some(idle)) if self.tools.delegating() => idle,
@@ -282,7 +305,8 @@ impl Watch {
         }
     }
 
-    /// The other channel whose evidence lasts longest, and until when. A ttl of zero: stdout only.
+    /// Returns the channel other than stdout whose evidence lasts longest, and until when. With a ttl of zero only stdout
+    /// counts.
     fn other_evidence(&self) -> Option<(Awake, Channel)> {
         if self.policy.evidence_ttl == Ttl::Fixed(Dur::ZERO) {
             return None;
@@ -291,20 +315,20 @@ impl Watch {
         others.into_iter().filter_map(|c| Some((self.fresh_until_on(c)?, c))).max_by_key(|(until, _)| *until)
     }
 
-    /// The answer at this moment. Asking twice changes nothing and counts nothing twice.
+    /// Returns the verdict at this moment with its evidence. Evaluating twice changes nothing.
     pub fn evaluate(&mut self, now: Awake) -> Answer {
         let verdict = self.judge(now);
         self.answer(now, verdict)
     }
 
-    /// The verdict alone: mostly it is the same as before, and then nobody wants its evidence.
+    /// Returns the verdict without its evidence, which is not needed while the verdict does not change.
     pub fn judge(&mut self, now: Awake) -> Verdict {
         let at = self.inner(now);
         self.add_up_waiting(at);
         self.verdict(at)
     }
 
-    /// A verdict of this moment with the evidence it rests on.
+    /// Adds the evidence of this moment to a verdict.
     pub fn answer(&self, now: Awake, verdict: Verdict) -> Answer {
         Answer {
             verdict,
@@ -313,23 +337,24 @@ impl Watch {
         }
     }
 
-    /// The earliest moment, on the awake clock, at which the answer may change if nothing more is told.
+    /// Returns the earliest moment, on the awake clock, at which the verdict may change without further facts.
     pub fn due(&self) -> Option<Awake> {
         self.next_deadline().map(|at| Awake(at.0.saturating_add(self.frozen)))
     }
 
-    /// When to look whether what the agent started is at work: with silence half over, and over.
+    /// Returns when to sample the agent's children: at half of the silence limit and at the limit.
     pub fn sample_moments(&self) -> [Option<Awake>; 2] {
         let at = |inner: Option<Awake>| inner.map(|at| Awake(at.0.saturating_add(self.frozen)));
         let [half, over] = self.silence_moments();
         [at(half), at(over)]
     }
 
-    /// It asks for a person, and has not gone on since.
+    /// Returns whether the agent asks for a person and has made no progress since.
     pub fn is_asking(&self) -> bool {
         self.asking.is_some()
     }
 
+    /// Returns the number of messages so far.
     pub fn messages(&self) -> u64 {
         self.messages
     }

@@ -1,4 +1,4 @@
-//! The rows of the table, in their order.
+//! The rows of the watchdog's table, in order.
 
 use super::{NOTICE_AT, StopReason, Verdict, Watch};
 use crate::text::one_line;
@@ -6,15 +6,16 @@ use crate::time::dur::{Dur, Limit};
 use crate::time::moment::Awake;
 use crate::watch::Channel;
 
-/// How much of an error a message shows.
+/// The longest error text in a message, in bytes.
 const MAX_SHOWN: usize = 160;
 
-/// How the messages of row 3 begin.
+/// The start of the message for the node's ceiling (row 3).
 pub(crate) const NODE_TIMEOUT: &str = "Node timeout";
+/// The start of the message for the run's ceiling (row 3).
 pub(crate) const RUN_TIMEOUT: &str = "Run timeout";
 
 impl Watch {
-    /// The first row that fires; else a notice; else continue, and who deferred the end.
+    /// Returns the first row that fires, else a notice, else continue with the channel that deferred a stop.
     pub(super) fn verdict(&self, now: Awake) -> Verdict {
         let stop = self
             .ceilings(now)
@@ -31,7 +32,7 @@ impl Watch {
         }
     }
 
-    /// Rows 1 to 3 are absolute: no evidence defers them.
+    /// Checks rows 1 to 3. They are absolute: no evidence defers them.
     fn ceilings(&self, now: Awake) -> Option<(StopReason, String)> {
         let ran = now.since(self.session.started);
         let total = |limit: Limit, lasted: Dur, what: &str| {
@@ -88,10 +89,10 @@ impl Watch {
         })
     }
 
-    /// The ordinary call that runs out first. Other progress on stdout meanwhile gives it its time anew.
+    /// Returns the deadline of the ordinary call that times out first. Progress on stdout restarts the time of a call.
     fn tool_deadline(&self) -> Option<(Awake, &str, Awake, Dur)> {
         if self.is_asking() {
-            // The call waits for the person, not for itself.
+            // The call waits for the person.
             return None;
         }
         let spoke = self.channels.last(Channel::Stdout);
@@ -103,7 +104,7 @@ impl Watch {
         deadlines.min_by_key(|(due, ..)| *due)
     }
 
-    /// Rows 7 and 8. A tool in flight has its own row; `idle: off` turns both off.
+    /// Checks rows 7 and 8. A tool call in flight has its own row. `idle: off` turns both rows off.
     fn silence(&self, now: Awake) -> Option<(StopReason, String)> {
         let due = self.silence_deadline()?;
         if now < due {
@@ -130,24 +131,24 @@ impl Watch {
         Some(self.policy.start.duration().map_or(idle, |s| s.min(idle)))
     }
 
-    /// Before any, it counts from the session's start.
+    /// Returns the last progress on stdout, or the session's start.
     fn last_progress(&self) -> Awake {
         self.channels.last(Channel::Stdout).unwrap_or(self.session.started)
     }
 
-    /// When stdout alone would have been silent for too long.
+    /// Returns when stdout alone has been silent for too long.
     fn stdout_deadline(&self) -> Option<Awake> {
         let limit = if self.says_nothing() { self.start_limit()? } else { self.policy.idle.duration()? };
         let explained = self.tools.any_ordinary() || self.is_asking();
         (!explained).then(|| self.last_progress().plus(limit))
     }
 
-    /// Row 9: it asked for a person, and none came.
+    /// Checks row 9: the agent asked for a person and got no answer.
     fn unanswered(&self, now: Awake) -> Option<(StopReason, String)> {
         let (since, what) = self.asking.as_ref()?;
         let limit = self.policy.human.duration().filter(|limit| now >= since.plus(*limit))?;
         let message = format!(
-            "Needs human: nobody answered for {:.1}s (limit {}): {}",
+            "Needs human: no answer for {:.1}s (limit {}): {}",
             now.since(*since).as_secs_f64(),
             seconds(limit),
             one_line(what, MAX_SHOWN)
@@ -160,8 +161,8 @@ impl Watch {
         Some(since.plus(self.policy.human.duration()?))
     }
 
-    /// The later of stdout's deadline and the freshness of the other channels; effort holds it, within bounds,
-    /// but not for an agent that has printed nothing at all.
+    /// Returns the later of stdout's deadline and the end of the other channels' freshness. Effort extends it by a bounded
+    /// time, but not for an agent that has printed nothing at all.
     fn silence_deadline(&self) -> Option<Awake> {
         let stdout = self.stdout_deadline()?;
         let evidence = self.other_evidence().map_or(stdout, |(until, _)| until.max(stdout));
@@ -173,34 +174,34 @@ impl Watch {
         Some(evidence.max(held))
     }
 
-    /// The middle and the end of stdout's silence.
+    /// Returns the middle and the end of the time that stdout may be silent.
     pub(super) fn silence_moments(&self) -> [Option<Awake>; 2] {
         let Some(over) = self.stdout_deadline() else { return [None, None] };
         let half = Dur::from_millis(over.since(self.last_progress()).as_millis() / 2);
         [Some(self.last_progress().plus(half)), Some(over)]
     }
 
-    /// The channel without which silence would have ended the session by now.
+    /// Returns the channel without which silence would have stopped the session by now.
     fn deferred_by(&self, now: Awake) -> Option<Channel> {
         let stdout = self.stdout_deadline().filter(|due| now >= *due)?;
         let (until, channel) = self.other_evidence()?;
         (until > stdout && now < until).then_some(channel)
     }
 
-    /// When evidence no longer defers an end that effort holds up even longer.
+    /// Returns when evidence stops deferring, if effort keeps the session alive even longer.
     fn deferral_end(&self) -> Option<Awake> {
         let (until, _) = self.other_evidence()?;
         let (stdout, end) = (self.stdout_deadline()?, self.silence_deadline()?);
         (stdout < until && until < end && until > self.waited.upto).then_some(until)
     }
 
-    /// Something is told once: at the moment of the error that makes a streak worth it.
+    /// Returns a notice at the moment of the error that reached the count. It is reported only once.
     fn notice(&self, now: Awake) -> Option<Verdict> {
         let (at, text) = self.loops.errors.noticed.as_ref()?;
-        (*at == now).then(|| Verdict::Notice { message: format!("{NOTICE_AT} errors alike, last: {text}") })
+        (*at == now).then(|| Verdict::Notice { message: format!("{NOTICE_AT} similar errors, last: {text}") })
     }
 
-    /// When the answer may change next: a row may fire, or silence begins to be deferred.
+    /// Returns when the verdict may change next: a row may fire, or evidence starts to defer a stop.
     pub(super) fn next_deadline(&self) -> Option<Awake> {
         let p = &self.policy;
         let from_start = |limit: Limit, before: Dur| {
@@ -209,13 +210,13 @@ impl Watch {
         let children = || {
             let left = p.children.duration()?.saturating_sub(self.waited.sum());
             if left.is_zero() {
-                // Nobody has asked since it was used up, and what is fresh by now gives nothing back.
+                // The limit is used up but not evaluated yet. Later progress does not restore it.
                 return Some(self.waited.upto);
             }
             let from = self.fresh_until().map_or(self.waited.upto, |f| f.max(self.waited.upto));
             self.tools.waiting_on_children().then(|| from.plus(left))
         };
-        // The moment at which silence would end it but for other evidence is worth an answer too.
+        // The verdict also changes when other evidence starts to defer a stop for silence.
         let deferral = self.stdout_deadline().filter(|due| *due > self.waited.upto);
         [
             from_start(p.session, Dur::ZERO),
@@ -235,13 +236,13 @@ impl Watch {
     }
 }
 
-/// The message of a ceiling. Outside of a session there are no messages to count.
+/// Returns the message of a ceiling. Outside of a session there is no message count.
 pub(crate) fn exceeded(what: &str, limit: Dur, lasted: Dur, messages: Option<u64>) -> String {
     let messages = messages.map(|count| format!(", {count} messages")).unwrap_or_default();
     format!("{what}: exceeded {} limit (ran {:.1}s{messages})", seconds(limit), lasted.as_secs_f64())
 }
 
-/// `900s`, `0.5s`: whole seconds without a point.
+/// Formats a duration in seconds, without a decimal point if possible: `900s`, `0.5s`.
 fn seconds(d: Dur) -> String {
     if d.as_millis().is_multiple_of(1000) {
         format!("{}s", d.as_millis() / 1000)

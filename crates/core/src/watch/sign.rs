@@ -1,6 +1,6 @@
-//! What a piece of agent output means. The agents' readers turn bytes into signs; a `Totals` adds up the
-//! signs of one session; `Sign::into_fact` is what the watchdog is told of one, `Sign::progress` where it shows
-//! work. Nothing here keeps more than a bounded piece of what the agent said.
+//! The meaning of a piece of agent output. The readers turn bytes into signs, and `Totals` adds up the signs of a session.
+//! `Sign::into_fact` returns the fact for the watchdog, and `Sign::progress` the channel on which a sign is progress. All
+//! texts kept here are bounded.
 
 use crate::text::{clip, one_line};
 use crate::time::dur::Dur;
@@ -14,92 +14,87 @@ mod limit;
 pub use heartbeats::Heartbeats;
 pub use limit::{Clock, Limit, LimitKind, ResetsAt};
 
-/// How much of what an agent asks a person is kept.
+/// The longest question to a person that is kept, in bytes.
 const MAX_ASKED: usize = 200;
 
-/// One meaningful thing an agent printed, in the order of a session's life.
+/// A meaningful piece of an agent's output, roughly in the order of a session.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Sign {
-    /// By what name the session can be resumed.
+    /// The agent reported its session.
     SessionId {
+        /// The id under which the session can be resumed.
         id: String,
     },
-    /// The agent said something new.
+    /// A new message of the agent.
     Message,
-    /// New text that is no message of its own: the next piece of one, or the agent's thinking aloud.
+    /// New text that is not a separate message: the next piece of one, or the agent's thinking.
     Text,
-    /// A second start with the same id is the same call, told better: the later one counts.
+    /// A tool call started. A second start with the same id is the same call with better data: the later one counts.
     ToolStarted(ToolStarted),
+    /// A tool call ended.
     ToolEnded {
+        /// The id of the call.
         id: String,
+        /// Whether the call succeeded.
         ok: bool,
-        /// The result with its volatile parts stripped, hashed.
+        /// The hash of the result without its volatile parts.
         result: u64,
-        /// What went wrong, as a fingerprint; empty for results that are ok.
+        /// The fingerprint of the error; empty if the call succeeded.
         error: String,
-        /// It is the end of a heartbeat; `Heartbeats` knows.
+        /// Whether the call is a heartbeat. `Heartbeats` sets this.
         heartbeat: bool,
-        /// The CLI canceled the call because a parallel call failed.
+        /// Whether the CLI canceled the call because a parallel call failed.
         canceled: bool,
     },
-    SubagentStarted {
-        id: String,
-    },
-    /// It said or did something, or used more tokens than before.
-    SubagentProgress {
-        id: String,
-    },
-    SubagentEnded {
-        id: String,
-    },
-    /// The agent's CLI tries a request again. Alive, and no more than that.
+    /// A subagent started.
+    SubagentStarted { id: String },
+    /// A subagent printed or did something, or used more tokens than before.
+    SubagentProgress { id: String },
+    /// A subagent ended.
+    SubagentEnded { id: String },
+    /// The agent's CLI retries a request. This shows that it is alive but is not progress.
     Retrying {
+        /// The HTTP status that the service returned, if the agent reports it.
         status: Option<u16>,
+        /// The delay before the next try, if the agent reports it.
         delay: Option<Dur>,
     },
-    /// Something went wrong; the session goes on.
-    Error {
-        text: String,
-        fingerprint: String,
-    },
-    /// The service refused for now. Told when the CLI gives up, not when it tries again by itself.
+    /// An error that does not end the session.
+    Error { text: String, fingerprint: String },
+    /// The service refused for now, and the CLI gave up. A CLI that retries by itself produces `Retrying`.
     Limit(Limit),
-    /// The service does not know us, or not any more.
-    AuthFailed {
-        text: String,
-    },
+    /// The service rejected the login.
+    AuthFailed { text: String },
     /// The agent was refused something that only a person can grant.
-    NeedsHuman {
-        text: String,
-    },
-    /// So much work goes on behind the agent's back, also after its result.
+    NeedsHuman { text: String },
+    /// Background work of the agent, which may continue after its result.
     BackgroundWork {
+        /// The number of open tasks.
         open: u32,
     },
-    /// Sums of the session so far, not steps.
-    Usage {
-        tokens: Option<u64>,
-        cost_usd: Option<f64>,
-    },
-    /// What the agent answers. The last one of a session counts.
+    /// The totals of the session so far.
+    Usage { tokens: Option<u64>, cost_usd: Option<f64> },
+    /// The agent's result. The last one of a session counts.
     Result(AgentResult),
-    /// A plain agent printed a line that it has printed before.
+    /// A plain agent printed a line that it had printed before.
     Repeated,
-    /// Alive, and no more than that: heartbeats, lifecycle lines.
+    /// A heartbeat or lifecycle line, which only shows that the agent is alive.
     Keepalive,
-    /// A line the reader cannot place.
+    /// A line that the reader does not recognize.
     Unknown,
-    /// Most of the last lines were unknown: the format is not the one the reader knows. Told once; from now
-    /// on a new line counts as text.
+    /// The reader did not recognize most of the last lines, so the output format is a different one. Produced once; from
+    /// now on every new line counts as text.
     Drift,
 }
 
 impl Sign {
+    /// Creates an error with its fingerprint.
     pub fn error(text: &str) -> Sign {
         Sign::Error { text: text.to_owned(), fingerprint: crate::text::fingerprint::fingerprint(text) }
     }
 
-    /// What the watchdog is told singly. Other progress goes through the coalescer.
+    /// Returns the fact that is passed to the watchdog by itself, if there is one. Other progress goes through the
+    /// coalescer.
     pub fn into_fact(self) -> Option<Fact> {
         Some(match self {
             Sign::ToolStarted(tool) => Fact::ToolStarted(tool),
@@ -115,7 +110,7 @@ impl Sign {
         })
     }
 
-    /// What it tells of the agent's condition that is no matter of the watchdog.
+    /// Returns the health issue that the sign reports, if any.
     pub fn strain(&self) -> Option<HealthIssue> {
         match self {
             Sign::Drift => Some(HealthIssue::Drifted),
@@ -126,8 +121,8 @@ impl Sign {
         }
     }
 
-    /// The channel on which this is progress. Starts and ends of tools are progress too, on stdout, but as
-    /// facts of their own they are not counted twice.
+    /// Returns the channel on which the sign is progress. Starts and ends of tool calls are progress on stdout too, but
+    /// they are separate facts and must not count twice.
     pub fn progress(&self) -> Option<Channel> {
         match self {
             Sign::Message | Sign::Text | Sign::Result(_) => Some(Channel::Stdout),
@@ -151,48 +146,63 @@ impl Sign {
     }
 }
 
-/// An agent's own account of how it ended. Recorded, never believed alone.
+/// The agent's own result. It is recorded but never trusted alone.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct AgentResult {
-    /// The final text, at most `AgentResult::MAX_TEXT` bytes of it: the end, where markers stand.
+    /// The last `AgentResult::MAX_TEXT` bytes of the final text; markers are at its end.
     pub text: String,
+    /// Whether the agent reports an error.
     pub is_error: bool,
-    /// The HTTP status the agent's API answered with, if the agent says so.
+    /// The HTTP status that the service returned, if the agent reports it.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub api_status: Option<u16>,
 }
 
 impl AgentResult {
+    /// The longest text that is kept, in bytes.
     pub const MAX_TEXT: usize = 64 * 1024;
 
+    /// Creates a result and clips its text.
     pub fn new(text: &str, is_error: bool) -> AgentResult {
         AgentResult { text: tail(text, AgentResult::MAX_TEXT).to_owned(), is_error, api_status: None }
     }
 }
 
-/// The last at most `max` bytes of a text, beginning between characters.
+/// Returns the longest suffix of at most `max` bytes that starts at a character boundary.
 pub fn tail(text: &str, max: usize) -> &str {
     &text[text.ceil_char_boundary(text.len().saturating_sub(max))..]
 }
 
-/// The sum of a session's signs.
+/// The totals of a session's signs.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Totals {
+    /// The number of messages.
     pub messages: u64,
+    /// The number of tool calls.
     pub tools: u64,
+    /// The number of errors.
     pub errors: u64,
+    /// The number of subagents.
     pub subagents: u64,
+    /// The number of lines that the reader did not recognize.
     pub unknown: u64,
+    /// Whether the reader did not recognize most lines.
     pub drifted: bool,
+    /// The id of the agent's own session.
     pub session_id: Option<String>,
+    /// The number of tokens used, if the agent reports it.
     pub tokens: Option<u64>,
+    /// The cost in US dollars, if the agent reports it.
     pub cost_usd: Option<f64>,
-    /// Work that goes on behind the agent's back.
+    /// The number of open background tasks.
     pub background: u32,
+    /// The last result.
     pub result: Option<AgentResult>,
-    /// Why the service refused, unless a good result came after it.
+    /// The last refusal of the service, unless a good result came after it.
     pub limit: Option<Limit>,
+    /// The text of a rejected login, unless a good result came after it.
     pub auth_failed: Option<String>,
+    /// The last question to a person.
     pub needs_human: Option<String>,
     /// The last error, clipped.
     pub last_error: Option<String>,
@@ -201,6 +211,7 @@ pub struct Totals {
 impl Totals {
     const MAX_ERROR: usize = 500;
 
+    /// Adds a sign.
     pub fn add(&mut self, sign: &Sign) {
         match sign {
             Sign::SessionId { id } => self.session_id = Some(id.clone()),
@@ -232,7 +243,7 @@ impl Totals {
         }
     }
 
-    /// A good result means that the agent got over what stopped it before.
+    /// Notes a result. A good result shows that an earlier refusal is over.
     fn ended(&mut self, result: AgentResult) {
         if !result.is_error {
             self.limit = None;
@@ -251,14 +262,14 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_stands_until_a_good_result() {
-        let mut tally = Totals::default();
-        tally.add(&limit());
-        tally.add(&Sign::AuthFailed { text: "401".into() });
-        tally.add(&Sign::Result(AgentResult::new("no", true)));
-        assert!(tally.limit.is_some() && tally.auth_failed.is_some());
-        tally.add(&Sign::Result(AgentResult::new("yes", false)));
-        assert!(tally.limit.is_none() && tally.auth_failed.is_none());
+    fn a_refusal_lasts_until_a_good_result() {
+        let mut totals = Totals::default();
+        totals.add(&limit());
+        totals.add(&Sign::AuthFailed { text: "401".into() });
+        totals.add(&Sign::Result(AgentResult::new("no", true)));
+        assert!(totals.limit.is_some() && totals.auth_failed.is_some());
+        totals.add(&Sign::Result(AgentResult::new("yes", false)));
+        assert!(totals.limit.is_none() && totals.auth_failed.is_none());
     }
 
     #[test]

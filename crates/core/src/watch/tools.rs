@@ -1,4 +1,4 @@
-//! Tools in flight, and whom the agent waits for.
+//! Tool calls in flight, and whether the agent waits on children.
 
 use super::fact::ToolStarted;
 use crate::time::dur::{Dur, Limit};
@@ -6,17 +6,18 @@ use crate::time::moment::Awake;
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
 
-/// A declared timeout is the tool's own affair; it gets this much more before it is ours.
+/// The extra time that a call with a declared timeout gets, so that the tool can enforce the timeout itself.
 const BEYOND_DECLARED: Dur = Dur::from_secs(60);
-/// Calls and subagents that may be open at once; more are not tracked.
+/// The most calls and subagents that are tracked at once.
 const MAX_OPEN: usize = 10_000;
 
+/// A tool call in flight.
 #[derive(Clone, Debug)]
 pub(super) struct InFlight {
     pub name: String,
     pub call: u64,
     pub since: Awake,
-    /// Its place in the order of starts and ends.
+    /// Its position in the order of starts and ends.
     pub began: u64,
     timeout: Option<Dur>,
     pub delegates: bool,
@@ -24,25 +25,27 @@ pub(super) struct InFlight {
 }
 
 impl InFlight {
-    /// How long it may be in flight.
+    /// Returns how long the call may be in flight.
     pub fn cap(&self, tool: Limit) -> Option<Dur> {
         let tool = tool.duration()?;
         Some(self.timeout.map_or(tool, |declared| declared.saturating_add(BEYOND_DECLARED)))
     }
 }
 
+/// The tool calls and subagents of a session.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Tools {
     open: BTreeMap<String, InFlight>,
     subagents: BTreeSet<String>,
-    /// Children alive in the last sample.
+    /// The number of live children in the last sample.
     children: u32,
-    /// Counts starts and ends, to know which calls overlap. Times do not tell: calls of one chunk share one.
+    /// The number of starts and ends, to detect calls that overlap. Times are not enough, because calls of one chunk of
+    /// output have the same time.
     steps: u64,
 }
 
 impl Tools {
-    /// A second start with the same id is the same call, told better.
+    /// Notes the start of a call. A second start with the same id is the same call with better data.
     pub fn started(&mut self, at: Awake, tool: &ToolStarted) {
         self.steps += 1;
         let known = self.open.get(&tool.id).map(|open| (open.since, open.began));
@@ -61,13 +64,13 @@ impl Tools {
         }
     }
 
-    /// An end without a start tells nothing about a call.
+    /// Notes the end of a call and returns it. Returns `None` for an end without a start.
     pub fn ended(&mut self, id: &str) -> Option<InFlight> {
         self.steps += 1;
         self.open.remove(id)
     }
 
-    /// The number of starts and ends so far.
+    /// Returns the number of starts and ends so far.
     pub fn steps(&self) -> u64 {
         self.steps
     }
@@ -86,7 +89,7 @@ impl Tools {
         self.children = children;
     }
 
-    /// Calls that work, as opposed to calls that wait for somebody who does.
+    /// Returns the calls that do not delegate to a subagent.
     pub fn ordinary(&self) -> impl Iterator<Item = &InFlight> {
         self.open.values().filter(|t| !t.delegates)
     }
@@ -95,7 +98,7 @@ impl Tools {
         self.ordinary().next().is_some()
     }
 
-    /// A delegating call or a subagent is open, so that the parent cannot speak.
+    /// Returns whether a delegating call or a subagent is open, so that the parent agent cannot print.
     pub fn delegating(&self) -> bool {
         self.open.values().any(|t| t.delegates) || !self.subagents.is_empty()
     }

@@ -1,49 +1,56 @@
-//! Proposes limits from past sessions, replayed under one limit after the other.
+//! Proposes limits from past sessions, which are replayed under several limits.
 //!
-//! A *good* session ended by itself and its iteration was completed or idle; a *stuck* one was ended by the watchdog.
-//! A limit is judged by the good sessions it would have ended, and by how much sooner it would have ended the stuck
-//! ones. A limit that the good sessions have hardly exercised gets no proposal. Pure: the caller replays the journals.
+//! A *good* session ended by itself, and its iteration was completed or idle. The watchdog stopped a *stuck* session. A
+//! limit is judged by the good sessions that it would have stopped, and by how much sooner it would have stopped the
+//! stuck ones. A limit that the good sessions hardly exercised gets no proposal. The module is pure: the caller replays
+//! the journals.
 
 use crate::settings::WatchPolicy;
 use crate::time::dur::{Dur, Limit};
 use crate::watch::replay::{Replayed, Summary};
 use serde::Serialize;
 
-/// Fewer good sessions than this say nothing about the next one.
+/// The fewest good sessions for any proposal.
 pub const MIN_GOOD: usize = 20;
-/// A proposal for `idle` needs at least this many gaps in good sessions.
+/// The fewest gaps in good sessions for a proposal for `idle`.
 pub const MIN_GAPS: u64 = 1_000;
-/// A proposal for any other limit needs at least this many exercises of it in good sessions.
+/// The fewest times that good sessions exercised a limit for a proposal, except for `idle`.
 pub const MIN_CALLS: u64 = 100;
-/// A proposal is at least this multiple of what good sessions have needed.
+/// A proposal is at least this many times the limit that spares all good sessions.
 const HEADROOM: u64 = 2;
-/// No proposal is tighter than this. Context compaction alone can take more than three minutes.
+/// The tightest proposal. Context compaction alone can take more than three minutes.
 const FLOOR: Dur = Dur::from_mins(4);
-/// A limit that is tighter by less than a quarter is not worth a change.
+/// A proposal is at most this percentage of the current limit; a smaller change is not worthwhile.
 const WORTH_PERCENT: u64 = 75;
-/// The number of limits shown that would have ended good sessions.
+/// The number of limits shown that would have stopped good sessions.
 const COSTLY_SHOWN: usize = 2;
 
-/// The limits that are tried, in seconds: steps that people use.
+/// The limits that are tried, in seconds. They are the values that people use.
 const LADDER: [u64; 26] = [
     5, 10, 15, 20, 30, 45, 60, 90, 120, 180, 240, 300, 360, 480, 600, 900, 1200, 1800, 2700, 3600, 5400,
     7200, 10_800, 14_400, 21_600, 28_800,
 ];
 
-/// A limit that can be read off the sessions.
+/// A limit that can be proposed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Key {
+    /// `watchdog.idle`.
     Idle,
+    /// `watchdog.start`.
     Start,
+    /// `watchdog.tool`.
     Tool,
+    /// `watchdog.children`.
     Children,
+    /// `watchdog.session`.
     Session,
 }
 
 impl Key {
+    /// All limits.
     pub const ALL: [Key; 5] = [Key::Idle, Key::Start, Key::Tool, Key::Children, Key::Session];
 
-    /// As it stands below `watchdog`.
+    /// Returns the name of the key under `watchdog`.
     pub fn as_str(self) -> &'static str {
         match self {
             Key::Idle => "idle",
@@ -54,7 +61,7 @@ impl Key {
         }
     }
 
-    /// Returns how often the good sessions have exercised this limit.
+    /// Returns how often the good sessions exercised this limit.
     pub fn samples(self, own: &[Replayed]) -> Samples {
         let good = own.iter().filter(|session| Kind::of(&session.summary) == Kind::Good);
         let exercised = good.map(|session| {
@@ -77,6 +84,7 @@ impl Key {
         Samples { unit, seen: exercised.sum(), needed }
     }
 
+    /// Returns the value of this limit in a policy.
     pub fn of(self, policy: &WatchPolicy) -> Limit {
         match self {
             Key::Idle => policy.idle,
@@ -87,6 +95,7 @@ impl Key {
         }
     }
 
+    /// Sets this limit in a policy.
     pub fn set(self, policy: &mut WatchPolicy, limit: Limit) {
         *match self {
             Key::Idle => &mut policy.idle,
@@ -98,24 +107,30 @@ impl Key {
     }
 }
 
-/// How often a limit was exercised in good sessions, and how often it takes for a proposal.
+/// How often good sessions exercised a limit, and how often a proposal requires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Samples {
+    /// The unit that is counted, for people.
     pub unit: &'static str,
+    /// The number in good sessions.
     pub seen: u64,
+    /// The number that a proposal requires.
     pub needed: u64,
 }
 
-/// How a session counts for limits.
+/// The kind of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
+    /// It ended by itself, and its iteration was completed or idle.
     Good,
+    /// The watchdog stopped it.
     Stuck,
-    /// It failed, was interrupted, or met a limit of its service.
+    /// It failed, was interrupted, or its service refused.
     Unclear,
 }
 
 impl Kind {
+    /// Returns the kind of a session from its replay under its own limits.
     pub fn of(summary: &Summary) -> Kind {
         match (summary.verdict, summary.outcome) {
             ("hard_stop", _) => Kind::Stuck,
@@ -128,32 +143,37 @@ impl Kind {
 /// The effect that one limit would have had.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Trial {
+    /// The limit in seconds.
     pub limit_s: Dur,
-    /// Good sessions that it would have ended.
+    /// The number of good sessions that it would have stopped.
     pub good_ended: usize,
-    /// Stuck ones that it would have ended sooner, and by how much in all.
+    /// The number of stuck sessions that it would have stopped sooner.
     pub sooner: usize,
+    /// How much sooner in all, in seconds.
     pub sooner_s: Dur,
 }
 
 /// The advice for one limit.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Advice {
+    /// The name of the key under `watchdog`.
     pub key: &'static str,
-    /// The limit in force, in the newest of the runs; null is none.
+    /// The current limit in seconds, from the newest run. Null means none.
     pub now_s: Option<Dur>,
-    /// The tightest of those tried that spares every good session.
+    /// The tightest limit tried that spares every good session, in seconds.
     pub spares_all_s: Option<Dur>,
-    /// What to set, if a change is worth it.
+    /// The proposed limit in seconds, if a change is worthwhile.
     pub proposed_s: Option<Dur>,
+    /// The reason for people.
     pub why: String,
+    /// How often the good sessions exercised the limit.
     pub samples: Samples,
-    /// From tight to loose.
+    /// The limits tried, from tight to loose.
     pub trials: Vec<Trial>,
 }
 
-/// Returns the advice for one key. `own` holds the sessions under their own limits; `replay` returns their summaries
-/// with this limit for all of them, in the same order.
+/// Returns the advice for one limit. `own` holds the sessions under their own limits. `replay` replays all of them with
+/// another value of the limit and returns their summaries in the same order.
 pub fn advise(key: Key, now: Limit, own: &[Replayed], mut replay: impl FnMut(Dur) -> Vec<Summary>) -> Advice {
     let good = own.iter().filter(|s| Kind::of(&s.summary) == Kind::Good).count();
     let (now_s, samples) = (now.duration(), key.samples(own));
@@ -177,7 +197,7 @@ pub fn advise(key: Key, now: Limit, own: &[Replayed], mut replay: impl FnMut(Dur
     let mut trials: Vec<Option<Trial>> = vec![None; ladder.len()];
     let mut look =
         |at: usize| trials[at].get_or_insert_with(|| trial(ladder[at], own, &replay(ladder[at]))).clone();
-    // A looser limit ends fewer sessions, so a binary search finds the first that ends none.
+    // A looser limit stops fewer sessions, so a binary search finds the first that stops none.
     let (mut costs, mut spares) = (0, ladder.len());
     while costs < spares {
         let middle = usize::midpoint(costs, spares);
@@ -205,7 +225,7 @@ pub fn advise(key: Key, now: Limit, own: &[Replayed], mut replay: impl FnMut(Dur
     }
 }
 
-/// The steps that are tighter than the limit in force. The journals do not show what a looser one would change.
+/// Returns the limits to try that are tighter than the current one. The journals cannot show the effect of a looser one.
 fn below(now: Option<Dur>) -> Vec<Dur> {
     LADDER.into_iter().map(Dur::from_secs).filter(|limit| now.is_none_or(|now| *limit < now)).collect()
 }
@@ -271,7 +291,7 @@ mod tests {
 
     const BUSY: Exercised = Exercised { gaps: 40, calls: 4, delegations: 4, started: true };
 
-    /// Thirty good sessions, the n-th silent for n seconds; two that were stuck and ended after ten minutes.
+    /// Returns thirty good sessions, the n-th silent for n seconds, and two stuck sessions stopped after ten minutes.
     fn own() -> Vec<Replayed> {
         let good = (1..=30).map(|_| replayed(session("continue", Some("completed"), 700.0), BUSY));
         let stuck = || replayed(session("hard_stop", Some("timed_out"), 600.0), Exercised::default());
@@ -336,7 +356,7 @@ mod tests {
             let mut all = own();
             all.iter_mut().for_each(|session| session.exercised = Exercised::default());
             all[0].exercised = exercised;
-            // The stuck ones do not count.
+            // Stuck sessions do not count.
             all[31].exercised = Exercised { gaps: 5_000, calls: 500, delegations: 500, started: true };
             let advice = advise(key, minutes(10), &all, |_| unreachable!("nothing is replayed"));
             assert_eq!((advice.proposed_s, advice.trials.len()), (None, 0));
@@ -353,18 +373,18 @@ mod tests {
     }
 
     #[test]
-    fn what_is_hardly_tighter_is_not_proposed_and_looser_is_never_tried() {
+    fn a_hardly_tighter_limit_is_not_proposed_and_a_looser_one_never_tried() {
         let advice = advise(Key::Idle, Limit::At(Dur::from_secs(300)), &own(), under);
         assert_eq!((advice.spares_all_s, advice.proposed_s), (Some(Dur::from_secs(45)), None));
         assert!(advice.trials.iter().all(|t| t.limit_s < Dur::from_secs(300)));
-        // Nothing below the limit in force spares all of them.
+        // No limit below the current one spares all of them.
         let advice = advise(Key::Idle, Limit::At(Dur::from_secs(40)), &own(), under);
         assert_eq!((advice.spares_all_s, advice.proposed_s), (None, None));
         assert!(advice.why.starts_with("no proposal, nothing tighter"), "{}", advice.why);
     }
 
     #[test]
-    fn without_a_limit_in_force_one_is_proposed() {
+    fn a_limit_is_proposed_if_there_is_none_yet() {
         assert_eq!(advise(Key::Idle, Limit::Off, &own(), under).proposed_s, Some(Dur::from_mins(4)));
     }
 

@@ -1,22 +1,23 @@
-//! Time spent waiting on children while no channel was fresh (row 2).
+//! The time spent waiting on children while no channel was fresh (row 2).
 //!
-//! Progress is told in records, channel by channel, so that what one channel saw may become known after a later record
-//! of another: the last spans are kept open, and what turns out to have been fresh is taken out of them again.
+//! Progress arrives in records per channel, so a record of one channel may arrive after a later record of another. The
+//! last spans are therefore kept, and time that turns out to have been fresh is removed from them.
 
 use crate::time::dur::Dur;
 use crate::time::moment::Awake;
 use std::collections::VecDeque;
 
-/// Spans that are still open to what is told late; older ones are only a sum.
+/// The most spans from which late records can still remove time; older ones are only summed.
 const MAX_SPANS: usize = 16;
 
+/// The time spent waiting on children.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Waited {
-    /// Of spans that are closed.
+    /// The sum of the closed spans.
     closed: Dur,
-    /// The last spans, in order of time, apart from each other.
+    /// The last spans, in order of time and disjoint.
     spans: VecDeque<(Awake, Awake)>,
-    /// Up to when it has been added up.
+    /// The moment up to which waiting was added.
     pub upto: Awake,
 }
 
@@ -29,7 +30,7 @@ impl Waited {
         self.spans.iter().fold(self.closed, |sum, (from, to)| sum.saturating_add(to.since(*from)))
     }
 
-    /// Waiting went on from then to then, which is after all that was added before.
+    /// Adds a span of waiting, which must come after all spans before.
     pub fn add(&mut self, from: Awake, to: Awake) {
         if to <= from {
             return;
@@ -41,7 +42,7 @@ impl Waited {
         self.close_old();
     }
 
-    /// A channel was fresh from then to then, as is known by now.
+    /// Removes a span in which a channel turned out to be fresh.
     pub fn take_out(&mut self, from: Awake, to: Awake) {
         if self.spans.back().is_none_or(|(_, end)| *end <= from) {
             return;
@@ -70,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_fresh_is_taken_out_wherever_it_lies() {
+    fn a_fresh_span_is_removed_wherever_it_is() {
         let cases: [(u64, u64, u64); 7] =
             [(0, 5, 40), (0, 15, 35), (12, 15, 37), (15, 35, 30), (10, 30, 30), (0, 99, 0), (20, 30, 40)];
         for (from, to, left) in cases {
@@ -92,11 +93,11 @@ mod tests {
         }
         assert_eq!((waited.spans.len(), waited.sum().as_millis()), (MAX_SPANS, many));
         waited.take_out(Awake(0), Awake(many * 10));
-        assert_eq!(waited.sum().as_millis(), 3, "what is closed stays");
+        assert_eq!(waited.sum().as_millis(), 3, "closed spans stay");
     }
 
     #[test]
-    fn a_span_that_is_cut_in_two_keeps_to_the_limit() {
+    fn splitting_a_span_respects_the_limit() {
         let mut waited = Waited::default();
         for n in 0..MAX_SPANS as u64 {
             span(&mut waited, n * 10, n * 10 + 5);

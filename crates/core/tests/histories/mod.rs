@@ -1,4 +1,4 @@
-//! Histories of facts, and what the watchdog and the oracle say of them.
+//! Histories of facts, and the comparison of the watchdog with the oracle.
 #![allow(dead_code, reason = "each test file uses its own part")]
 
 use crate::naive::{CELL, Oracle, Said, Told};
@@ -9,14 +9,14 @@ use dogwatch_core::time::dur::{Dur, Limit};
 use dogwatch_core::time::moment::Awake;
 use dogwatch_core::watch::{Channel, Fact, Session, ToolStarted, Verdict, Watch};
 
-/// The ticks at which both are asked.
+/// The interval at which both are evaluated, in milliseconds.
 pub const TICK: u64 = 5 * CELL;
 
 fn at(seconds: u64) -> Limit {
     Limit::At(Dur::from_secs(seconds))
 }
 
-/// Small limits, so that short histories reach all rows, in several proportions to each other.
+/// Returns policies with small limits in several proportions, so that short histories reach all rows.
 pub fn policies() -> Vec<WatchPolicy> {
     let base = WatchPolicy {
         session: at(400),
@@ -58,7 +58,7 @@ fn error(text: &str) -> Fact {
     Fact::Error { fingerprint: text.to_owned() }
 }
 
-pub fn at_work() -> Vec<Fact> {
+pub fn working() -> Vec<Fact> {
     vec![
         Fact::Printed,
         seen(Channel::Stdout, None),
@@ -88,7 +88,7 @@ pub fn waiting() -> Vec<Fact> {
     ]
 }
 
-/// Somebody is asked, and the agent goes on or does not.
+/// Returns facts of an agent that asks a person and then continues or not.
 pub fn asking() -> Vec<Fact> {
     vec![
         Fact::NeedsHuman { what: "may I?".to_owned() },
@@ -102,7 +102,7 @@ pub fn asking() -> Vec<Fact> {
     ]
 }
 
-pub fn going_round() -> Vec<Fact> {
+pub fn repeating() -> Vec<Fact> {
     vec![
         error("x"),
         error("y"),
@@ -121,8 +121,8 @@ pub fn going_round() -> Vec<Fact> {
     ]
 }
 
-/// An agent that says that it is alive, between other things or instead of them.
-pub fn alive() -> Vec<Fact> {
+/// Returns facts of an agent that sends heartbeats, with or without other facts.
+pub fn heartbeats() -> Vec<Fact> {
     vec![
         beats("h"),
         beaten("h", true),
@@ -150,21 +150,21 @@ pub fn beaten(id: &str, ok: bool) -> Fact {
     Fact::ToolEnded { id, ok, result, error, heartbeat: true, canceled: false }
 }
 
-/// What was told, and the moments at which nobody may ask: within a suspend, and before a late record.
+/// The facts, and the spans in which the watch is not evaluated: within a suspend, and before a late record.
 #[derive(Clone)]
 pub struct History<'p> {
     policy: &'p WatchPolicy,
     structured: bool,
     pub told: Told,
     pub now: u64,
-    /// From here up to the fact with this number nobody asks.
-    unasked: Vec<(u64, u64)>,
+    /// The spans in which the watch is not evaluated, in milliseconds.
+    unwatched: Vec<(u64, u64)>,
     name: String,
 }
 
 impl<'p> History<'p> {
     pub fn new(policy: &'p WatchPolicy, structured: bool) -> History<'p> {
-        History { policy, structured, told: vec![], now: 0, unasked: vec![], name: String::new() }
+        History { policy, structured, told: vec![], now: 0, unwatched: vec![], name: String::new() }
     }
 
     pub fn named(mut self, name: &str) -> Self {
@@ -172,7 +172,7 @@ impl<'p> History<'p> {
         self
     }
 
-    /// So long after the last fact comes this one.
+    /// Adds a fact, `gap` milliseconds after the last one.
     pub fn then(&mut self, gap: u64, fact: &Fact) {
         self.now += gap;
         let mut fact = fact.clone();
@@ -180,19 +180,19 @@ impl<'p> History<'p> {
             Fact::Observed(o) => (o.first_ms, o.last_ms) = (Awake(self.now), Awake(self.now)),
             Fact::Suspended { for_ms } => {
                 *for_ms = gap.min(*for_ms);
-                self.unasked.push((self.now - *for_ms, self.now));
+                self.unwatched.push((self.now - *for_ms, self.now));
             }
             _ => {}
         }
         self.told.push((self.now, fact));
     }
 
-    /// A record of progress that is told only some time after it: `pieces` a second apart, then silence.
+    /// Adds a late record of progress: `pieces` one second apart, then silence, then the record.
     pub fn then_late(&mut self, gap: u64, channel: Channel, pieces: u64, silence: u64) {
         let first = self.now + gap;
         let last = first + (pieces - 1) * CELL;
         self.now = last + silence;
-        self.unasked.push((first, self.now));
+        self.unwatched.push((first, self.now));
         let max_gap_ms = if pieces > 1 { CELL } else { 0 };
         let (first_ms, last_ms) = (Awake(first), Awake(last));
         let seen = Observation {
@@ -205,17 +205,17 @@ impl<'p> History<'p> {
         self.told.push((self.now, Fact::Observed(seen)));
     }
 
-    /// Two channels show progress, and the record of what came first is told last. Nobody asks before it is told.
+    /// Adds progress on two channels whose records arrive in reverse order. The watch is not evaluated in between.
     pub fn then_crossed(&mut self, gap: u64, channels: [Channel; 2], apart: u64, silence: u64) {
         let (first, second) = (self.now + gap, self.now + gap + apart);
         self.now = second + silence;
-        self.unasked.push((first, self.now));
+        self.unwatched.push((first, self.now));
         for (channel, seen, told) in [(channels[1], second, second), (channels[0], first, self.now)] {
             self.told.push((told, Fact::Observed(Observation::single(channel, Awake(seen)))));
         }
     }
 
-    /// The ticks after each fact up to the next, with the number of facts told by then.
+    /// Returns the moments of evaluation, with the number of facts passed by then.
     pub fn moments(&self, beyond: u64) -> Vec<(u64, usize)> {
         let end = self.now + beyond;
         let mut moments = Vec::new();
@@ -230,26 +230,26 @@ impl<'p> History<'p> {
                     .filter(|(at, _)| *at > from && (*at < to || n == self.told.len())),
             );
         }
-        moments.retain(|(at, _)| self.may_ask(*at));
+        moments.retain(|(at, _)| self.may_evaluate(*at));
         moments
     }
 
-    pub fn may_ask(&self, at: u64) -> bool {
-        !self.unasked.iter().any(|(from, to)| *from < at && at < *to)
+    pub fn may_evaluate(&self, at: u64) -> bool {
+        !self.unwatched.iter().any(|(from, to)| *from < at && at < *to)
     }
 
     pub fn policy(&self) -> &WatchPolicy {
         self.policy
     }
 
-    /// Since when something is going on that is told as the fact with this number.
+    /// Returns when the activity behind the fact with this number started.
     pub fn known_from(&self, n: usize) -> u64 {
         let at = self.told[n].0;
-        let spans = self.unasked.iter().filter(|(from, to)| *to == at && from <= to);
+        let spans = self.unwatched.iter().filter(|(from, to)| *to == at && from <= to);
         spans.map(|(from, _)| *from + 1).min().unwrap_or(at).min(at)
     }
 
-    /// Progress at the moment of the fact with this number, told just after it.
+    /// Inserts progress at the moment of the fact with this number, just after it.
     pub fn insert(&mut self, n: usize, mut fact: Fact) {
         let at = self.told[n].0;
         if let Fact::Observed(o) = &mut fact {
@@ -266,7 +266,7 @@ impl<'p> History<'p> {
         Oracle { policy: self.policy, structured: self.structured, told: &self.told[..n] }
     }
 
-    /// Asks both at every moment until one of them ends the session.
+    /// Evaluates both at every moment until the session is stopped, and asserts that they agree.
     pub fn compare(&self, beyond: u64) {
         let (mut watch, mut taken) = (self.watch(), 0);
         for (at, n) in self.moments(beyond) {
@@ -276,7 +276,7 @@ impl<'p> History<'p> {
             taken = n;
             let (ours, theirs) = (watch.evaluate(Awake(at)).verdict, self.oracle(n).says(at));
             assert!(alike(&ours, &theirs), "at {at}: {ours:?}, the oracle: {theirs:?}\n{}", self.shown());
-            assert_eq!(watch.evaluate(Awake(at)).verdict, ours, "asked twice at {at}\n{}", self.shown());
+            assert_eq!(watch.evaluate(Awake(at)).verdict, ours, "evaluated twice at {at}\n{}", self.shown());
             if matches!(ours, Verdict::HardStop { .. }) {
                 return;
             }
@@ -305,7 +305,7 @@ pub fn alike(ours: &Verdict, theirs: &Said) -> bool {
     }
 }
 
-/// Histories by chance, the same for the same seed.
+/// A source of random histories, the same for the same seed.
 pub struct Drawn {
     seed: u64,
     drawn: u64,
@@ -319,7 +319,7 @@ impl Drawn {
 
     pub fn below(&mut self, n: usize) -> usize {
         self.drawn += 1;
-        usize::try_from(draw(self.seed, self.drawn) % n as u64).expect("it is below an usize")
+        usize::try_from(draw(self.seed, self.drawn) % n as u64).expect("it fits into usize")
     }
 
     pub fn add_to(&mut self, history: &mut History<'_>) {

@@ -1,8 +1,8 @@
-//! The watchdog's table, written a second time and from its description alone: without any state, from the
-//! whole list of what was told, in the most simple-minded way there is. It shares no code with the one in
-//! use but the types of the facts. Slow, and meant to be.
+//! A second implementation of the watchdog's table, written from its description alone. It has no state: it derives every
+//! verdict from the complete list of facts in the simplest way. It shares only the types of the facts with the real one.
+//! It is slow on purpose.
 //!
-//! Times must lie on a grid of `CELL`: waiting on children is counted cell by cell.
+//! All times must be multiples of `CELL`, because waiting on children is counted cell by cell.
 #![allow(dead_code, reason = "each test file uses its own part")]
 
 mod rows;
@@ -11,27 +11,29 @@ use dogwatch_core::settings::{Ttl, WatchPolicy};
 use dogwatch_core::watch::{Channel, Fact, StopReason, ToolStarted};
 use std::collections::{BTreeMap, BTreeSet};
 
+/// The time grid, in milliseconds.
 pub const CELL: u64 = 1_000;
 
-/// What was told, and when, in milliseconds since the session's start.
+/// The facts with their times in milliseconds since the session's start.
 pub type Told = Vec<(u64, Fact)>;
 
+/// The oracle's verdict.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Said {
     Stop(StopReason),
     Notice,
-    /// Deferred by one of these: those whose evidence lasts longest.
+    /// Continue. The channels are those whose evidence lasts longest, if a stop is deferred.
     Continue(Vec<Channel>),
 }
 
-/// Who is asked, about whom.
+/// The oracle for one session.
 pub struct Oracle<'a> {
     pub policy: &'a WatchPolicy,
     pub structured: bool,
     pub told: &'a [(u64, Fact)],
 }
 
-/// A stretch of progress, on the watch's own clock.
+/// A stretch of progress in the watch's own time.
 #[derive(Clone, Copy, Debug)]
 struct Piece {
     channel: Channel,
@@ -40,7 +42,7 @@ struct Piece {
     max_gap: u64,
 }
 
-/// A call as it was told.
+/// A call in flight.
 #[derive(Clone, Debug)]
 struct Call {
     id: String,
@@ -57,11 +59,11 @@ struct Call {
 enum Tree {
     Untouched,
     Known(u64),
-    /// Every unknown state is another one.
+    /// An unknown state, different from every other.
     Unknown(usize),
 }
 
-/// A finished call with its result, and when it ended.
+/// A finished call with its result.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Ended {
     what: u64,
@@ -70,7 +72,7 @@ struct Ended {
     tree: Tree,
 }
 
-/// A finished call in its place among the facts.
+/// A finished call with its position among the facts.
 #[derive(Clone, Copy, Debug)]
 struct Placed {
     at: u64,
@@ -80,7 +82,7 @@ struct Placed {
 }
 
 impl<'a> Oracle<'a> {
-    /// The answer at this moment, by the facts told up to it.
+    /// Returns the verdict at this moment from all facts.
     pub fn says(&self, now: u64) -> Said {
         let now = now - self.frozen(self.told.len());
         if let Some(reason) = self.first_row(now) {
@@ -104,7 +106,7 @@ impl<'a> Oracle<'a> {
             .or(fires(StopReason::HumanDeadlineExceeded, self.unanswered(now)))
     }
 
-    /// For how long the clocks stood still, by the first `n` facts.
+    /// Returns how long the clocks were stopped, from the first `n` facts.
     fn frozen(&self, n: usize) -> u64 {
         let spans = self.told[..n].iter().map(|(_, fact)| match fact {
             Fact::Suspended { for_ms } => *for_ms,
@@ -113,7 +115,7 @@ impl<'a> Oracle<'a> {
         spans.sum()
     }
 
-    /// Every fact with its time on the watch's clock.
+    /// Returns every fact with its time on the watch's clock.
     fn facts(&self) -> Vec<(u64, &'a Fact)> {
         let mut frozen = 0;
         let mut inner = |(at, fact): &'a (u64, Fact)| {
@@ -125,7 +127,7 @@ impl<'a> Oracle<'a> {
         self.told.iter().map(&mut inner).collect()
     }
 
-    /// All progress, in the order in which it was told.
+    /// Returns all progress in the order of the facts.
     fn pieces(&self) -> Vec<Piece> {
         let mut pieces = Vec::new();
         let single = |channel, at| Piece { channel, first: at, last: at, max_gap: 0 };
@@ -136,10 +138,10 @@ impl<'a> Oracle<'a> {
                     let (first, last) = (o.first_ms.0 - frozen, o.last_ms.0 - frozen);
                     pieces.push(Piece { channel: o.channel, first, last, max_gap: o.max_gap_ms });
                 }
-                // A heartbeat says "alive": that is no progress.
+                // A heartbeat is not progress.
                 Fact::ToolStarted(ToolStarted { heartbeat: true, .. })
                 | Fact::ToolEnded { heartbeat: true, .. } => {}
-                // A plain agent's constant line counts if the work tree or the CPU moved since the last progress.
+                // A repeated line counts if the work tree changed or CPU was used since the last progress.
                 Fact::Repeated => {
                     let last = |of| pieces.iter().filter(|p: &&Piece| p.channel == of).map(|p| p.last).max();
                     let spoke = last(Channel::Stdout).unwrap_or(0);
@@ -164,8 +166,8 @@ impl<'a> Oracle<'a> {
         pieces
     }
 
-    /// How long evidence of such pieces stays fresh after the first `n` facts. While a delegating call or a subagent is
-    /// open that is the idle limit.
+    /// Returns how long evidence of these pieces stays fresh after the first `n` facts. While a delegating call or a
+    /// subagent is open, this is the idle limit.
     fn ttl(&self, pieces: &[Piece], n: usize) -> u64 {
         if let Ttl::Fixed(ttl) = self.policy.evidence_ttl {
             return ttl.as_millis();
@@ -191,12 +193,12 @@ impl<'a> Oracle<'a> {
         self.pieces().into_iter().filter(|p| p.channel == channel).collect()
     }
 
-    /// Calls in flight after the first `n` facts. A second start is the same call, told better.
+    /// Returns the calls in flight after the first `n` facts. A second start is the same call with better data.
     fn open(&self, n: usize) -> BTreeMap<String, Call> {
         let mut open: BTreeMap<String, Call> = BTreeMap::new();
         for (k, (at, fact)) in self.facts().into_iter().take(n).enumerate() {
             match fact {
-                // A heartbeat is no call: nobody waits for it.
+                // A heartbeat is not a call.
                 Fact::ToolStarted(t) if t.heartbeat => {}
                 Fact::ToolEnded { heartbeat: true, .. } => {}
                 Fact::ToolStarted(t) => {
@@ -232,7 +234,7 @@ impl<'a> Oracle<'a> {
         live
     }
 
-    /// Samples as (time, children, CPU).
+    /// Returns the samples as (time, children, CPU time).
     fn samples(&self, n: usize) -> Vec<(u64, u32, u64)> {
         let sample = |(at, fact): (u64, &Fact)| match fact {
             Fact::Sampled { children, cpu_ms } => Some((at, *children, *cpu_ms)),

@@ -6,12 +6,12 @@ use dogwatch_core::watch::{Channel, Fact};
 use std::collections::{BTreeMap, BTreeSet};
 
 impl Oracle<'_> {
-    /// Row 1: the session has lasted that long.
+    /// Row 1: the session reached its ceiling.
     pub(super) fn session(&self, now: u64) -> bool {
         self.policy.session.duration().is_some_and(|limit| now >= limit.as_millis())
     }
 
-    /// Row 2: so much time was spent waiting on children without progress.
+    /// Row 2: the agent waited on children without progress for too long.
     pub(super) fn children(&self, now: u64) -> bool {
         let Some(limit) = self.policy.children.duration() else { return false };
         if (0..=self.told.len()).all(|n| !self.waits_after(n)) {
@@ -29,8 +29,8 @@ impl Oracle<'_> {
         waited >= limit.as_millis()
     }
 
-    /// A delegating call open, a subagent started and not ended, or children alive in the last sample while
-    /// no ordinary tool is in flight.
+    /// Returns whether the agent waits on children: a delegating call or a subagent is open, or the last sample has live
+    /// children while no ordinary call is in flight.
     fn waits_after(&self, n: usize) -> bool {
         let open = self.open(n);
         let ordinary = open.values().any(|call| !call.delegates);
@@ -38,17 +38,17 @@ impl Oracle<'_> {
         self.delegates_after(n) || (children && !ordinary)
     }
 
-    /// A delegating call is open, or a subagent has started and not ended.
+    /// Returns whether a delegating call or a subagent is open.
     pub(super) fn delegates_after(&self, n: usize) -> bool {
         self.open(n).values().any(|call| call.delegates) || !self.subagents(n).is_empty()
     }
 
-    /// The number of facts told by then.
+    /// Returns the number of facts up to this moment.
     fn told_by(&self, s: u64) -> usize {
         self.facts().iter().filter(|(at, _)| *at <= s).count()
     }
 
-    /// Fresh while age < ttl. What was told later of this moment counts too.
+    /// Returns whether a channel is fresh: the age is less than the ttl. Later records about this moment count too.
     fn is_fresh_at(&self, pieces: &[Piece], channel: Channel, s: u64, told: usize) -> bool {
         let so_far: Vec<Piece> =
             pieces.iter().filter(|p| p.channel == channel && p.first <= s).copied().collect();
@@ -56,12 +56,12 @@ impl Oracle<'_> {
         s < last.last || s - last.last < self.ttl(&so_far, told)
     }
 
-    /// Row 4, and whether a notice is due at this very moment: the n-th error of one fingerprint in a
-    /// streak; notice at 3.
+    /// Row 4: the same fingerprint occurred too often. Also returns whether a notice is due at exactly this moment, which
+    /// is at the third error.
     pub(super) fn errors(&self, now: u64) -> (bool, bool) {
         let (mut streaks, mut noticed) = (BTreeMap::<String, u32>::new(), None);
         let mut told = BTreeSet::new();
-        // Where the last failure of each kind that was counted stands: calls that overlap it fail as one with it.
+        // The position of the last counted failure of each kind. Calls that overlap it count as the same failure.
         let mut counted = BTreeMap::<String, usize>::new();
         for (n, (at, fact)) in self.facts().into_iter().enumerate() {
             if self.clears(n) {
@@ -97,8 +97,8 @@ impl Oracle<'_> {
         (fires, noticed == Some(now))
     }
 
-    /// Whether the n-th fact is a workspace change whose digest is new in this session (unknown = new), or
-    /// an ok result whose (call, result) is.
+    /// Returns whether the n-th fact is new in this session: a work tree change with a new or unknown digest, or a
+    /// successful result with a new pair of call and result.
     fn clears(&self, n: usize) -> bool {
         match &self.told[n].1 {
             Fact::Observed(o) if o.channel == Channel::Workspace => {
@@ -118,8 +118,8 @@ impl Oracle<'_> {
         }
     }
 
-    /// The calls that ended among the first `n` facts, with when they did; of equal calls that overlap, and that nothing
-    /// new lies between, the first.
+    /// Returns the calls that ended among the first `n` facts, with their times. Of equal calls that overlap, with nothing
+    /// new between them, only the first is included.
     fn ended(&self, n: usize) -> Vec<(u64, Ended)> {
         let mut kept: Vec<Placed> = Vec::new();
         for call in self.all_ended(n) {
@@ -143,7 +143,7 @@ impl Oracle<'_> {
                 Fact::Observed(o) if o.channel == Channel::Workspace => {
                     tree = o.digest.map_or(Tree::Unknown(k), Tree::Known);
                 }
-                // It is no call, whatever came of it.
+                // A heartbeat is not a call.
                 Fact::ToolEnded { heartbeat: true, .. } | Fact::ToolEnded { canceled: true, .. } => {}
                 Fact::ToolEnded { id, ok, result, .. } => {
                     if let Some(call) = self.open(k).remove(id) {
@@ -157,11 +157,11 @@ impl Oracle<'_> {
         ended
     }
 
-    /// Row 5: a cycle of (call, normalised result, tree digest) of any period 1…8, n full times.
+    /// Row 5: a cycle of (call, normalized result, tree digest) with a period of 1 to 8 was repeated n times.
     pub(super) fn repetition(&self, now: u64) -> bool {
         let Some(times) = self.policy.cycles else { return false };
         let all = self.ended(self.told.len());
-        // What clears a streak begins a new one; an ok result that is new is its first.
+        // A fact that clears the history starts a new one; a new successful result is its first call.
         let last_clear = (0..self.told.len()).rev().find(|n| self.clears(*n));
         let gone = last_clear.map_or(0, |n| self.ended(n).len());
         let calls = &all[gone..];
@@ -171,7 +171,7 @@ impl Oracle<'_> {
                 return false;
             };
             let cycle = |p: usize| (p..window.len()).all(|i| window[i].1 == window[i - p].1);
-            // A cycle of one call is no cycle of two.
+            // A cycle of one call is not a cycle of two.
             if !cycle(period) || (1..period).any(cycle) {
                 return false;
             }
@@ -180,14 +180,14 @@ impl Oracle<'_> {
         })
     }
 
-    /// Polling: `poll` since the result changed.
+    /// Returns whether polling returned the same result for the length of `poll`.
     fn polled_enough(&self, calls: &[(u64, Ended)], now: u64) -> bool {
         let Some((_, last)) = calls.last() else { return false };
         let since = calls.iter().rev().take_while(|(_, e)| e == last).last().map_or(now, |(at, _)| *at);
         self.policy.poll.duration().is_some_and(|poll| now >= since + poll.as_millis())
     }
 
-    /// Row 6: one tool call has been in flight that long with no other stdout progress meanwhile.
+    /// Row 6: a tool call was in flight for too long without progress on stdout.
     pub(super) fn tool(&self, now: u64) -> bool {
         if self.asking().is_some() {
             return false;
@@ -199,7 +199,7 @@ impl Oracle<'_> {
             .any(|call| call.cap.is_some_and(|cap| now >= call.since + cap && now >= spoke + cap))
     }
 
-    /// Whether the agent has printed anything at all.
+    /// Returns whether the agent has printed anything at all.
     fn printed(&self) -> bool {
         let printed = |fact: &Fact| match fact {
             Fact::Printed => true,
@@ -209,7 +209,7 @@ impl Oracle<'_> {
         !self.on(Channel::Stdout).is_empty() || self.told.iter().any(|(_, fact)| printed(fact))
     }
 
-    /// Row 7: a structured agent has printed nothing at all: min(start, idle). Evidence defers it.
+    /// Row 7: a structured agent printed nothing for min(start, idle). Evidence defers it.
     pub(super) fn start(&self, now: u64) -> bool {
         let Some(idle) = self.policy.idle.duration() else { return false };
         let limit = self.policy.start.duration().map_or(idle, |start| start.min(idle)).as_millis();
@@ -217,8 +217,8 @@ impl Oracle<'_> {
         nothing && now >= limit && now >= self.evidence_until()
     }
 
-    /// Row 8: at the later of (last stdout progress + idle) and, over the other channels, the greatest
-    /// (last + ttl); no tool in flight; effort holds it until last progress + idle + tool.
+    /// Row 8: fires at the later of (last stdout progress + idle) and the greatest (last + ttl) of the other channels,
+    /// with no tool in flight. Effort extends it to last progress + idle + tool.
     pub(super) fn silence(&self, now: u64) -> bool {
         let Some(deadline) = self.stdout_deadline() else { return false };
         let held = match self.policy.tool.duration() {
@@ -228,7 +228,7 @@ impl Oracle<'_> {
         now >= held && now >= self.evidence_until()
     }
 
-    /// When stdout alone has been silent for too long. Before any progress it counts from the start.
+    /// Returns when stdout alone has been silent for too long, counted from its last progress or the start.
     fn stdout_deadline(&self) -> Option<u64> {
         let busy = self.open(self.told.len()).values().any(|call| !call.delegates) || self.asking().is_some();
         let spoke = self.on(Channel::Stdout).iter().map(|p| p.last).max().unwrap_or(0);
@@ -236,13 +236,13 @@ impl Oracle<'_> {
         (!busy).then_some(spoke + idle)
     }
 
-    /// Row 9: it asks for a person, has not gone on since, and nobody has come for that long.
+    /// Row 9: the agent asked for a person, made no progress since, and got no answer in time.
     pub(super) fn unanswered(&self, now: u64) -> bool {
         let limit = self.policy.human.duration().map(|limit| limit.as_millis());
         self.asking().zip(limit).is_some_and(|(since, limit)| now >= since + limit)
     }
 
-    /// Since when it asks: the first question after the last progress on stdout.
+    /// Returns when the agent asked: the first question after the last progress on stdout.
     fn asking(&self) -> Option<u64> {
         let facts = self.facts();
         let went_on = facts.iter().rposition(|(_, fact)| match fact {
@@ -255,7 +255,7 @@ impl Oracle<'_> {
         facts[since..].iter().find(|(_, f)| matches!(f, Fact::NeedsHuman { .. })).map(|(at, _)| *at)
     }
 
-    /// CPU grew by at least 5 % of the time between the last two samples.
+    /// Returns whether the CPU time grew by at least 5 % of the time between the last two samples.
     fn works(&self) -> bool {
         self.works_after(self.told.len())
     }
@@ -281,7 +281,7 @@ impl Oracle<'_> {
         self.others().into_iter().map(|(until, _)| until).max().unwrap_or(0)
     }
 
-    /// The channels but for which silence would have ended it.
+    /// Returns the channels without which silence would have stopped the session.
     pub(super) fn deferred_by(&self, now: u64) -> Vec<Channel> {
         let start = self.policy.start.duration().filter(|_| self.structured && !self.printed());
         let Some(deadline) = self.stdout_deadline() else { return Vec::new() };

@@ -1,4 +1,4 @@
-//! A watched session in virtual time. It starts at 0; times are seconds.
+//! A watched session in virtual time. It starts at 0; times are in seconds.
 #![allow(dead_code, reason = "each test file uses its own part")]
 
 use dogwatch_core::record::event::Observation;
@@ -6,7 +6,7 @@ use dogwatch_core::settings::{Profile, WatchPolicy};
 use dogwatch_core::time::moment::Awake;
 use dogwatch_core::watch::{Channel, Fact, Session, StopReason, ToolStarted, Verdict, Watch};
 
-/// A session and its watch, driven to every due moment as the shell would.
+/// A session and its watch, evaluated at every due moment as the host would.
 pub struct Scene {
     pub watch: Watch,
     pub now: Awake,
@@ -30,7 +30,7 @@ impl Scene {
         Scene { watch, now: Awake(0), stop: None, deferred: vec![], notices: vec![], tools: 0 }
     }
 
-    /// Evaluates at every due moment up to this second, then stands there.
+    /// Evaluates the watch at every due moment up to this second.
     pub fn until(&mut self, s: f64) -> &mut Scene {
         let end = Awake((s * 1000.0).round() as u64);
         for _ in 0..10_000 {
@@ -110,14 +110,14 @@ impl Scene {
         self.fact(s, &Fact::ToolEnded { id: id.into(), ok, result, error, heartbeat: false, canceled: false })
     }
 
-    /// A whole call that takes a second.
+    /// Adds a complete call that takes a second.
     pub fn calls(&mut self, s: f64, call: u64, ok: bool, result: u64) -> &mut Scene {
         self.tools += 1;
         let id = format!("t{}", self.tools);
         self.starts(s, &id, call).ends(s + 1.0, &id, ok, result)
     }
 
-    /// A call that says "alive", and is answered a second later.
+    /// Adds a heartbeat call that ends a second later.
     pub fn beats(&mut self, s: f64) -> &mut Scene {
         self.tools += 1;
         let id = format!("h{}", self.tools);

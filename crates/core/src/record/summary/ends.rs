@@ -1,13 +1,13 @@
-//! A list of which the beginning and the end are kept.
+//! A list that keeps only its first and last entries.
 
 use std::collections::VecDeque;
 
-/// How many of the first entries of a list are kept.
+/// The number of first entries that are kept.
 pub const MAX_FIRST: usize = 50;
-/// How many of the last ones.
+/// The number of last entries that are kept.
 pub const MAX_LAST: usize = 250;
 
-/// The first and the last of what was pushed, and how many lay between.
+/// The first and the last entries that were pushed, and the number of dropped entries between them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Ends<T> {
     first: Vec<T>,
@@ -22,6 +22,7 @@ impl<T> Default for Ends<T> {
 }
 
 impl<T> Ends<T> {
+    /// Appends an entry. The oldest of the last entries is dropped if the list is full.
     pub fn push(&mut self, item: T) {
         if self.first.len() < MAX_FIRST {
             self.first.push(item);
@@ -34,24 +35,27 @@ impl<T> Ends<T> {
         self.last.push_back(item);
     }
 
+    /// Returns the kept entries in order.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = &T> {
         self.first.iter().chain(&self.last)
     }
 
+    /// Returns the newest entry.
     pub fn last_mut(&mut self) -> Option<&mut T> {
         self.last.back_mut().or(self.first.last_mut())
     }
 
-    /// Both ends, and what was left out between them.
+    /// Returns the first entries, the number of dropped entries, and the last entries.
     pub fn parts(&self) -> (&[T], u64, impl Iterator<Item = &T>) {
         (&self.first, self.cut, self.last.iter())
     }
 
-    /// All that were pushed.
+    /// Returns the number of entries that were pushed.
     pub fn count(&self) -> u64 {
         (self.first.len() + self.last.len()) as u64 + self.cut
     }
 
+    /// Returns whether nothing was pushed.
     pub fn is_empty(&self) -> bool {
         self.first.is_empty()
     }
@@ -62,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_ends_stay_and_what_lies_between_is_counted() {
+    fn both_ends_are_kept_and_dropped_entries_are_counted() {
         let mut ends = Ends::default();
         assert!(ends.is_empty());
         for n in 0..MAX_FIRST + MAX_LAST {

@@ -1,8 +1,7 @@
-//! The story of a run: what a person wants to know the morning after, as a fold of its events. `report` writes
-//! it down; nothing decides by it.
+//! The summary of a run: a fold of its events that `report` prints. No decision depends on it.
 //!
-//! It is bounded whatever the length of the night: of every list the first and the last entries are kept and
-//! what lies between is counted, and a row of idle turns is one entry.
+//! Its size is bounded. Every list keeps its first and last entries and counts the rest, and consecutive idle iterations
+//! are one entry.
 
 mod ends;
 
@@ -21,210 +20,230 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// A run, told.
+/// The summary of a run.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RunSummary {
+    /// The view of the run.
     pub view: View,
+    /// The timeline.
     pub timeline: Ends<Row>,
+    /// The watchdog's verdicts, except plain continues.
     pub verdicts: Ends<Judged>,
+    /// The snapshots of the work tree.
     pub snapshots: Ends<Kept>,
+    /// The problems recorded.
     pub troubles: Ends<Row>,
-    /// The checks of each iteration that had some, without the ends of their output.
+    /// The results of the checks, without their output.
     pub attempts: Ends<Attempted>,
-    /// The last failed attempt of each node that has not converged since.
+    /// The last failed attempt of each node whose checks have not passed since.
     pub failing: BTreeMap<NodeName, NodeAttempt>,
-    /// The last file of each node with what there is of a work that will not be finished.
+    /// The partial work of each node that was given up.
     pub partials: BTreeMap<NodeName, Partial>,
-    /// One for each reason, in the order of [`WaitWhy::ALL`].
+    /// The waits for each reason, in the order of [`WaitWhy::ALL`].
     pub waits: Vec<Waits>,
-    /// The last session of each node that said something, or failed.
+    /// The last session of each node.
     pub last_words: BTreeMap<NodeName, SessionEnded>,
-    /// Turns that have begun and not ended.
+    /// The iterations that are still open.
     pub open: BTreeMap<NodeName, Turn>,
     waiting: BTreeMap<NodeName, (WaitWhy, Moment)>,
 }
 
-/// Something that happened.
+/// An entry of the timeline.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Row {
+    /// When it happened.
     pub at: Wall,
+    /// What happened.
     pub what: What,
 }
 
+/// The subject of an entry of the timeline.
 #[derive(Clone, Debug, PartialEq)]
 pub enum What {
+    /// The run started.
     Started,
+    /// The run was resumed.
     Resumed,
-    /// An iteration that ended.
+    /// An iteration ended.
     Turn(Box<Turn>),
-    /// A row of idle iterations of one node with one reason.
+    /// Consecutive idle iterations of one node with the same reason.
     Idle(Idle),
-    HardStop {
-        node: NodeName,
-        iteration: Iteration,
-        reason: StopReason,
-        message: String,
-    },
-    /// A wait that is worth a line: not one between any two iterations.
-    Waited {
-        node: NodeName,
-        why: WaitWhy,
-        lasted: Dur,
-        by: WaitEndedBy,
-    },
-    /// The checks of an iteration, and how many of them failed.
-    Checked {
-        node: NodeName,
-        iteration: Iteration,
-        checks: usize,
-        failed: usize,
-        converged: bool,
-    },
-    /// Files that the checks rest on are not what they were.
-    Tampered {
-        node: NodeName,
-        iteration: Iteration,
-        files: Vec<String>,
-    },
+    /// The watchdog stopped a session.
+    HardStop { node: NodeName, iteration: Iteration, reason: StopReason, message: String },
+    /// A wait other than the usual ones between two iterations.
+    Waited { node: NodeName, why: WaitWhy, lasted: Dur, by: WaitEndedBy },
+    /// The checks of an iteration finished.
+    Checked { node: NodeName, iteration: Iteration, checks: usize, failed: usize, converged: bool },
+    /// Files that the checks depend on changed.
+    Tampered { node: NodeName, iteration: Iteration, files: Vec<String> },
+    /// A step of recovery was planned.
     Recovery(Box<RecoveryPlanned>),
-    Partial {
-        node: NodeName,
-        iteration: Iteration,
-        file: String,
-    },
-    Node {
-        node: NodeName,
-        to: NodeState,
-        reason: Option<String>,
-    },
-    Suspended {
-        lasted: Dur,
-    },
-    Told {
-        text: String,
-    },
+    /// Partial work was saved.
+    Partial { node: NodeName, iteration: Iteration, file: String },
+    /// A node reached a final state.
+    Node { node: NodeName, to: NodeState, reason: Option<String> },
+    /// The machine was suspended, or dogwatch could not run.
+    Suspended { lasted: Dur },
+    /// The operator sent a message.
+    Told { text: String },
+    /// The run was paused.
     Paused,
+    /// The pause was lifted.
     Unpaused,
-    Notice {
-        message: String,
-    },
-    Trouble {
-        kind: String,
-        detail: String,
-    },
+    /// A notice was recorded.
+    Notice { message: String },
+    /// A problem was recorded.
+    Trouble { kind: String, detail: String },
+    /// The run ended.
     Ended(Box<RunEnded>),
 }
 
-/// One iteration.
+/// An iteration.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Turn {
     pub node: NodeName,
     pub iteration: Iteration,
+    /// When it started.
     pub began: Wall,
+    /// Why it started.
     pub cause: Cause,
-    /// None when the agent was not called, or has not ended.
+    /// The session; `None` if the agent was not called or has not ended.
     pub session: Option<SessionEnded>,
+    /// How it ended; `None` while it is open.
     pub end: Option<TurnEnd>,
 }
 
+/// The end of an iteration.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TurnEnd {
+    /// The kind of ending.
     pub how: How,
+    /// How long the iteration lasted.
     pub lasted: Dur,
+    /// Why it has this ending.
     pub because: String,
 }
 
 words! {
-    /// How an iteration ended, in the words of its event.
+    /// How an iteration ended. The words are those of its event.
     How {
-        Completed = "completed", Idle = "idle", Failed = "failed", TimedOut = "timed_out",
-        RateLimited = "rate_limited", AuthFailed = "auth_failed", Interrupted = "interrupted",
+        /// The iteration completed.
+        Completed = "completed",
+        /// There was nothing to do.
+        Idle = "idle",
+        /// The iteration failed.
+        Failed = "failed",
+        /// The watchdog stopped it.
+        TimedOut = "timed_out",
+        /// The service refused for now.
+        RateLimited = "rate_limited",
+        /// The service rejected the login.
+        AuthFailed = "auth_failed",
+        /// The iteration was interrupted.
+        Interrupted = "interrupted",
     }
 }
 
+/// Consecutive idle iterations of one node with the same reason.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Idle {
+    /// The node's name.
     pub node: NodeName,
+    /// The reason.
     pub reason: String,
+    /// The first iteration.
     pub first: Iteration,
+    /// The last iteration.
     pub last: Iteration,
+    /// The number of iterations.
     pub count: u64,
-    /// Those in which no agent was called.
+    /// The number of iterations in which the agent was not called.
     pub skipped: u64,
+    /// When the last one ended.
     pub until: Wall,
 }
 
-/// A verdict with what it rests on.
+/// A verdict with its evidence.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Judged {
     pub at: Wall,
     pub node: NodeName,
     pub iteration: Iteration,
+    /// The verdict.
     pub verdict: Judgement,
+    /// The evidence on all channels.
     pub evidence: Vec<Evidence>,
+    /// The channel with the most recent evidence.
     pub active_channel: Option<Channel>,
 }
 
+/// The verdicts that a summary lists.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Judgement {
-    /// Silence alone would have ended it.
-    Deferred {
-        by: Channel,
-    },
-    HardStop {
-        reason: StopReason,
-        message: String,
-        recoverable: bool,
-    },
+    /// Evidence on another channel deferred a stop for silence.
+    Deferred { by: Channel },
+    /// The session was stopped.
+    HardStop { reason: StopReason, message: String, recoverable: bool },
 }
 
-/// The checks of an iteration.
+/// The results of the checks of an iteration.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Attempted {
+    /// When the checks finished.
     pub at: Wall,
+    /// The results.
     pub attempt: NodeAttempt,
 }
 
-/// Where what there is of a work lies.
+/// The partial work of a node that was given up.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Partial {
+    /// The last iteration.
     pub iteration: Iteration,
-    /// In the run's directory.
+    /// The file that describes it, in the run's directory.
     pub file: String,
+    /// The git ref of the snapshot, if there is one.
     pub snapshot: Option<String>,
 }
 
-/// A snapshot that was taken.
+/// A snapshot of the work tree.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Kept {
     pub at: Wall,
     pub node: NodeName,
     pub iteration: Iteration,
+    /// The git ref.
     pub name: String,
+    /// The number of files that differ from git's index.
     pub files: u64,
+    /// The number of files left out.
     pub skipped: u64,
 }
 
-/// All waits for one reason.
+/// The waits for one reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Waits {
+    /// The reason.
     pub why: WaitWhy,
+    /// The number of waits that ended.
     pub count: u64,
-    /// By the boot clock; of one that a killed dogwatch left, nothing.
+    /// Their total length on the boot clock. A wait that a lost supervisor left open is not included.
     pub lasted: Dur,
-    /// Those that did not end by their timer.
+    /// The number of waits that ended before their time.
     pub woken: u64,
 }
 
 impl RunSummary {
+    /// Folds a sequence of events into a summary.
     pub fn fold<'a>(events: impl IntoIterator<Item = &'a Recorded>) -> RunSummary {
-        let mut story = RunSummary::default();
+        let mut summary = RunSummary::default();
         for event in events {
-            story.apply(event);
+            summary.apply(event);
         }
-        story
+        summary
     }
 
+    /// Applies the next event.
     pub fn apply(&mut self, recorded: &Recorded) {
         self.view.apply(recorded);
         let at = recorded.at;
@@ -298,12 +317,12 @@ impl RunSummary {
                 self.row(at, what);
             }
             Event::RunEnded(end) => self.row(at, What::Ended(Box::new(end.clone()))),
-            // The rest is told by what it led to.
+            // The other events show in the entries that follow from them.
             _ => {}
         }
     }
 
-    /// Hard stops among the verdicts that are kept.
+    /// Returns the hard stops among the kept verdicts.
     pub fn hard_stops(&self) -> impl Iterator<Item = &Judged> {
         self.verdicts.iter().filter(|v| matches!(v.verdict, Judgement::HardStop { .. }))
     }
@@ -312,13 +331,13 @@ impl RunSummary {
         self.timeline.push(Row { at, what });
     }
 
-    /// What was open when the dogwatch before died stays open in nobody's hands.
+    /// Forgets the open waits: their end was not recorded when the supervisor was lost.
     fn resumed(&mut self, at: Wall) {
         self.waiting.clear();
         self.row(at, What::Resumed);
     }
 
-    /// A node that goes from one piece of work to the next is told by its iterations.
+    /// Adds an entry for a final state. The other transitions show in the iterations.
     fn transition(&mut self, at: Wall, node: &NodeName, to: NodeState, reason: &Option<String>) {
         if matches!(to, NodeState::Done | NodeState::Failed | NodeState::Blocked) {
             self.row(at, What::Node { node: node.clone(), to, reason: reason.clone() });
@@ -430,7 +449,7 @@ impl RunSummary {
             waits.woken += u64::from(by != WaitEndedBy::Timer);
         }
         let ordinary = matches!(why, WaitWhy::Idle | WaitWhy::Delay | WaitWhy::Backoff | WaitWhy::Error);
-        // An idle row goes on over its waits; what ended one early is worth knowing.
+        // Idle waits are part of the idle entry. Other usual waits are listed only if they ended early.
         if !ordinary || (by != WaitEndedBy::Timer && why != WaitWhy::Idle) {
             self.row(at.wall, What::Waited { node: node.clone(), why, lasted, by });
         }

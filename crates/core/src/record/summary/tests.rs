@@ -3,7 +3,7 @@ use crate::time::dur::Dur;
 
 const NODE: &str = "tidy";
 
-/// A record, one event after the other, a second apart.
+/// A record whose events are one second apart.
 #[derive(Default)]
 struct Book {
     events: Vec<Recorded>,
@@ -40,7 +40,7 @@ impl Book {
         self.add(Event::WaitEnded { node: node(), by })
     }
 
-    fn story(&self) -> RunSummary {
+    fn summary(&self) -> RunSummary {
         RunSummary::fold(&self.events)
     }
 }
@@ -60,29 +60,29 @@ fn end(iteration: u64) -> IterationEnd {
 }
 
 #[test]
-fn a_row_of_idle_turns_is_one_entry_and_its_waits_are_none() {
+fn consecutive_idle_iterations_are_one_entry_without_their_waits() {
     let mut book = Book::default();
     for n in 1..=4 {
         book.idled(n, "no_pending_tasks").waited(WaitWhy::Idle, WaitEndedBy::Timer);
     }
     book.idled(5, "at_capacity").waited(WaitWhy::Idle, WaitEndedBy::Path);
-    let story = book.story();
-    let rows: Vec<&Row> = story.timeline.iter().collect();
+    let summary = book.summary();
+    let rows: Vec<&Row> = summary.timeline.iter().collect();
     assert_eq!(rows.len(), 2, "{rows:?}");
     let What::Idle(idle) = &rows[0].what else { panic!("{rows:?}") };
     assert_eq!((idle.first.0, idle.last.0, idle.count, idle.skipped), (1, 4, 4, 2));
-    let waits = story.waits.iter().find(|w| w.why == WaitWhy::Idle).expect("idle waits");
+    let waits = summary.waits.iter().find(|w| w.why == WaitWhy::Idle).expect("idle waits");
     assert_eq!((waits.count, waits.lasted, waits.woken), (5, Dur::from_secs(5), 1));
-    assert!(story.open.is_empty());
+    assert!(summary.open.is_empty());
 }
 
 #[test]
-fn a_wait_for_a_limit_is_worth_a_line_and_one_between_turns_is_not() {
+fn a_wait_for_a_limit_is_listed_and_a_usual_one_is_not() {
     let mut book = Book::default();
     book.waited(WaitWhy::RateLimit, WaitEndedBy::Timer).waited(WaitWhy::Delay, WaitEndedBy::Timer);
     book.waited(WaitWhy::Delay, WaitEndedBy::Operator);
-    let story = book.story();
-    let whys: Vec<WaitWhy> = story
+    let summary = book.summary();
+    let whys: Vec<WaitWhy> = summary
         .timeline
         .iter()
         .filter_map(|row| match row.what {
@@ -94,12 +94,12 @@ fn a_wait_for_a_limit_is_worth_a_line_and_one_between_turns_is_not() {
 }
 
 #[test]
-fn a_turn_that_nobody_closed_stays_open_and_one_that_ended_tells_how() {
+fn an_unfinished_iteration_stays_open_and_a_finished_one_has_its_ending() {
     let mut book = Book::default();
     book.began(1).add(Event::IterationFailed(end(1))).began(2);
-    let story = book.story();
-    assert_eq!(story.open.get(&node()).map(|t| t.iteration), Some(Iteration(2)));
-    let rows: Vec<&Row> = story.timeline.iter().collect();
+    let summary = book.summary();
+    assert_eq!(summary.open.get(&node()).map(|t| t.iteration), Some(Iteration(2)));
+    let rows: Vec<&Row> = summary.timeline.iter().collect();
     let What::Turn(turn) = &rows[0].what else { panic!("{rows:?}") };
     assert_eq!(turn.end.as_ref().map(|e| e.how), Some(How::Failed));
     assert_eq!(turn.began, Wall(0));
@@ -107,15 +107,15 @@ fn a_turn_that_nobody_closed_stays_open_and_one_that_ended_tells_how() {
 }
 
 #[test]
-fn a_long_night_is_told_in_bounded_space() {
+fn the_summary_of_a_long_run_is_bounded() {
     let mut book = Book::default();
     let all = (MAX_FIRST + MAX_LAST) as u64 + 10;
     for n in 1..=all {
         book.began(n).add(Event::IterationCompleted(end(n)));
     }
-    let story = book.story();
-    assert_eq!(story.timeline.iter().count(), MAX_FIRST + MAX_LAST);
-    assert_eq!(story.timeline.count(), all);
+    let summary = book.summary();
+    assert_eq!(summary.timeline.iter().count(), MAX_FIRST + MAX_LAST);
+    assert_eq!(summary.timeline.count(), all);
 }
 
 #[test]
@@ -139,10 +139,10 @@ fn every_verdict_keeps_its_evidence() {
         active_channel: None,
         recoverable: true,
     });
-    let story = book.story();
-    assert_eq!(story.verdicts.count(), 2);
-    assert!(story.verdicts.iter().all(|v| v.evidence == evidence));
-    assert_eq!(story.hard_stops().count(), 1);
+    let summary = book.summary();
+    assert_eq!(summary.verdicts.count(), 2);
+    assert!(summary.verdicts.iter().all(|v| v.evidence == evidence));
+    assert_eq!(summary.hard_stops().count(), 1);
 }
 
 fn attempt(iteration: u64, codes: &[i32]) -> Event {
@@ -171,14 +171,14 @@ fn attempt(iteration: u64, codes: &[i32]) -> Event {
 fn failing_checks_are_remembered_with_their_output_until_they_pass() {
     let mut book = Book::default();
     book.began(1).add(attempt(1, &[0, 1])).add(Event::IterationCompleted(end(1)));
-    let story = book.story();
-    let failing = story.failing.get(&node()).expect("it fails");
+    let summary = book.summary();
+    let failing = summary.failing.get(&node()).expect("it fails");
     assert_eq!(failing.results[1].tail.as_deref(), Some("1 test failed"));
-    assert!(story.attempts.iter().all(|a| a.attempt.results.iter().all(|r| r.tail.is_none())));
+    assert!(summary.attempts.iter().all(|a| a.attempt.results.iter().all(|r| r.tail.is_none())));
     book.began(2).add(attempt(2, &[0, 0]));
-    let story = book.story();
-    assert!(story.failing.is_empty());
-    let checked: Vec<(usize, usize, bool)> = story
+    let summary = book.summary();
+    assert!(summary.failing.is_empty());
+    let checked: Vec<(usize, usize, bool)> = summary
         .timeline
         .iter()
         .filter_map(|row| match row.what {
@@ -187,5 +187,5 @@ fn failing_checks_are_remembered_with_their_output_until_they_pass() {
         })
         .collect();
     assert_eq!(checked, [(2, 1, false), (2, 0, true)]);
-    assert_eq!(story.attempts.count(), 2);
+    assert_eq!(summary.attempts.count(), 2);
 }

@@ -1,4 +1,4 @@
-//! How the events of one node change its view.
+//! The fold of a node's events into its view.
 
 use super::{Counts, Doing, LastSeen, NodeView, Used};
 use crate::record::artifacts::Artifacts;
@@ -57,7 +57,7 @@ impl NodeView {
         }
     }
 
-    /// What its sessions have used, the present one included.
+    /// Returns the usage of all sessions, including the current one.
     pub fn spent(&self) -> Used {
         Used {
             tokens: self.used.tokens + self.using.tokens.unwrap_or(0),
@@ -66,7 +66,7 @@ impl NodeView {
         }
     }
 
-    /// What was charged already for the agent's own session of this name.
+    /// Returns the usage already counted for the agent's own session with this id.
     pub fn charged(&self, session: &str) -> Usage {
         match &self.charged {
             (Some(name), used) if name == session => {
@@ -76,7 +76,7 @@ impl NodeView {
         }
     }
 
-    /// Time it was under way, up to `now`, without the time nobody supervised.
+    /// Returns how long the node has been running, up to `now`, without the time it was not supervised.
     pub fn lasted(&self, now: Boot) -> Dur {
         self.time_before.saturating_add(self.under_way.map_or(Dur::ZERO, |since| now.since(since)))
     }
@@ -100,7 +100,8 @@ impl NodeView {
         (self.state, self.reason) = (to, reason);
     }
 
-    /// Work, not talk: what is between two hard stops makes the second another one.
+    /// Notes progress for the recovery: a hard stop after real work does not count as a repetition of the last one. For a
+    /// structured agent, messages on stdout alone are not work.
     pub(super) fn note_progress(&mut self, channel: Channel) {
         if channel != Channel::Stdout || !self.structured {
             self.recovery.progressed();
@@ -110,7 +111,7 @@ impl NodeView {
     pub(super) fn begin(&mut self, at: Awake, iteration: Iteration) {
         self.iteration = iteration;
         self.open = Some(at);
-        // An iteration that begins after a change sees it.
+        // The iteration sees every change that happened before it started.
         self.wake = None;
         self.sight = None;
         self.reported = None;
@@ -123,7 +124,7 @@ impl NodeView {
 
     pub(super) fn observe(&mut self, at: Moment, seen: &Observation) {
         self.note_progress(seen.channel);
-        // It is written down a little later than it was seen.
+        // The event is recorded a little later than the progress was seen.
         let late = at.awake.since(seen.last_ms).as_millis();
         self.last_seen =
             Some(LastSeen { channel: seen.channel, at: Wall(at.wall.0.saturating_sub_unsigned(late)) });
@@ -177,7 +178,7 @@ impl NodeView {
         self.over(end, ending);
     }
 
-    /// Neither idle nor failure: spell and streak stay as they are.
+    /// Notes a refusal. It is neither idle nor a failure, so the idle streak and the failures stay as they are.
     pub(super) fn limited(&mut self, end: &IterationEnd, limit: LimitKind, resets_at: Option<Wall>) {
         self.refusals = if resets_at.is_some() { 0 } else { self.refusals.saturating_add(1) };
         let refusals = self.refusals;
@@ -217,7 +218,7 @@ impl NodeView {
             (WaitWhy::Paused, Doing::Waiting { why, delay, until: Some(until) }) => {
                 self.put_off = Some((why, delay, until));
             }
-            // A pause that goes on after its supervisor was lost still has what it put off.
+            // A pause that continues after a resume keeps the wait that it interrupted.
             (WaitWhy::Paused, _) => {}
             _ => self.put_off = None,
         }
@@ -227,7 +228,7 @@ impl NodeView {
         let was = std::mem::replace(&mut self.doing, Doing::Nothing);
         self.put_off = None;
         if matches!(was, Doing::Waiting { why: WaitWhy::Paused, .. }) {
-            // A wake does not lift a pause, and lifting one does not forget the wake.
+            // A wake does not lift a pause, and lifting a pause does not discard the wake.
             return;
         }
         if by == WaitEndedBy::Path && self.wake == Some(by) {

@@ -1,33 +1,37 @@
-//! Counts the facts that the watchdog took of one session.
+//! Counts the facts of one session.
 
 use crate::record::hash;
 use crate::watch::{Channel, Fact, MAX_REMEMBERED};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The counts of a session up to now.
+/// The counts of a session so far.
 #[derive(Clone, Debug, Default)]
 pub struct Counts {
+    /// The number of messages.
     pub messages: u64,
+    /// The number of tool calls.
     pub tools: u64,
+    /// The number of errors.
     pub errors: u64,
+    /// How often each kind of limit was exercised.
     pub exercised: Exercised,
     subagents: u64,
     delegating_calls: u64,
-    /// The calls in flight by the hash of their ids, and whether they delegate.
+    /// The calls in flight, by the hash of their ids, and whether they delegate.
     open: BTreeMap<u64, bool>,
     failures: BTreeSet<u64>,
 }
 
-/// How often a session has put each kind of limit to the test.
+/// How often a session exercised each kind of limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Exercised {
-    /// Gaps between two records of progress on stdout, without an ordinary call in flight.
+    /// The gaps between two records of progress on stdout, without an ordinary call in flight.
     pub gaps: u64,
-    /// Ordinary calls that ended.
+    /// The ordinary calls that ended.
     pub calls: u64,
-    /// Delegating calls, or subagents, that ended.
+    /// The delegating calls, or subagents, that ended.
     pub delegations: u64,
-    /// A structured agent printed its first line.
+    /// Whether a structured agent printed its first line.
     pub started: bool,
 }
 
@@ -67,11 +71,11 @@ impl Counts {
             | Fact::NeedsHuman { .. }
             | Fact::Suspended { .. } => {}
         }
-        // Some agents report a subagent and the call that started it.
+        // Some agents report both a subagent and the call that started it.
         self.exercised.delegations = self.subagents.max(self.delegating_calls);
     }
 
-    /// Progress on stdout ends a gap. With an ordinary call in flight, `idle` was not what limited it.
+    /// Counts a gap that progress on stdout ended. With an ordinary call in flight, `idle` did not apply to the gap.
     fn note_gap(&mut self, progress: bool) {
         let in_flight = self.open.values().any(|delegates| !delegates);
         self.exercised.gaps += u64::from(progress && !in_flight);

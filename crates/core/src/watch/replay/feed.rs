@@ -1,4 +1,4 @@
-//! Turns what happened into facts for the watchdog, through one coalescer per channel, as in a live session.
+//! Turns the inputs of a session into facts for the watchdog, with one coalescer per channel, as in a live session.
 
 use crate::record::event::Observation;
 use crate::run::agent_channel::HEARTBEAT_TOOL;
@@ -8,63 +8,61 @@ use crate::watch::sign::{Heartbeats, Sign, Totals};
 use crate::watch::{Channel, Fact};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The most paths whose last digest is remembered. A change of any other path counts as progress.
+/// The most paths whose last digest is remembered. Every change of another path counts as progress.
 pub const MAX_PATHS: usize = 100_000;
 
-/// Something that happened, as a timeline tells it.
+/// An input of a timeline.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Input {
-    /// So many bytes, of which nothing else is known.
-    Stdout {
-        bytes: u64,
-    },
-    Stderr {
-        bytes: u64,
-    },
-    /// A message, or the number of messages so far.
+    /// Bytes on stdout with unknown content.
+    Stdout { bytes: u64 },
+    /// Bytes on stderr with unknown content.
+    Stderr { bytes: u64 },
+    /// A message.
     Message {
+        /// The number of messages so far, if it is known.
         count: Option<u64>,
     },
-    /// A sign, as if the agent's reader had seen it.
+    /// A sign, as if the agent's reader had produced it.
     Sign(Sign),
-    McpCall {
-        tool: String,
-    },
-    Subagent {
-        id: String,
-        did: Did,
-    },
-    /// A file changed. `path` is a hash of its name, `digest` one of its new state, where they are known.
+    /// A call to an MCP tool.
+    McpCall { tool: String },
+    /// A subagent did something.
+    Subagent { id: String, did: Did },
+    /// A file changed.
     Workspace {
+        /// The hash of the file's path, if it is known.
         path: Option<u64>,
+        /// The hash of the file's new content, if it is known.
         digest: Option<u64>,
     },
-    Children {
-        live: u32,
-        cpu_ms: Option<u64>,
-    },
-    /// Somebody is alive. That is no news.
+    /// A sample of the agent's children.
+    Children { live: u32, cpu_ms: Option<u64> },
+    /// A sign of life without progress.
     Heartbeat,
-    /// The span ends now.
-    Suspended {
-        for_ms: u64,
-    },
+    /// A suspension that ends now.
+    Suspended { for_ms: u64 },
 }
 
-/// What a subagent did.
+/// The activity of a subagent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Did {
+    /// It made progress.
     Progress,
+    /// It used a tool.
     Tool,
+    /// It is alive.
     Heartbeat,
+    /// It ended.
     Ended,
 }
 
+/// The inputs of one session on their way to the watchdog.
 #[derive(Debug)]
 pub struct Feed {
     structured: bool,
     channels: [Coalescer; Channel::ALL.len()],
-    /// The state of the work tree that was told last.
+    /// The last state of the work tree.
     digest: Option<Option<u64>>,
     /// The last digest of each path.
     paths: BTreeMap<Option<u64>, u64>,
@@ -72,10 +70,12 @@ pub struct Feed {
     subagents: BTreeSet<String>,
     heartbeats: Heartbeats,
     cpu_ms: u64,
+    /// The totals of the session's signs.
     pub tally: Totals,
 }
 
 impl Feed {
+    /// Creates the feed of a session.
     pub fn new(structured: bool) -> Feed {
         let [stdout, mcp_tool, subagent, workspace] =
             [Channel::Stdout, Channel::McpTool, Channel::Subagent, Channel::Workspace].map(Coalescer::new);
@@ -92,20 +92,20 @@ impl Feed {
         }
     }
 
-    /// The work tree changed in a live session. A record carries the last state of its stretch: one record for each
-    /// state would let a storm of writes fill the journal.
+    /// Takes a change of the work tree in a live session. A record holds only the last state of its stretch, because one
+    /// record per state would let many writes fill the journal.
     pub fn changed(&mut self, at: Awake, digest: Option<u64>, out: &mut Vec<Fact>) {
         for record in self.channels[Channel::Workspace as usize].changed(at, digest) {
             self.pass(record, out);
         }
     }
 
-    /// So many starts and ends of calls of which nothing else is passed on.
+    /// Takes a number of starts and ends of calls whose details are not passed on.
     pub fn calls(&mut self, at: Awake, count: u64, out: &mut Vec<Fact>) {
         self.saw(at, Channel::Stdout, count, 0, out);
     }
 
-    /// A line of stdout that is not blank, as the agent's reader understood it.
+    /// Takes a nonblank line of stdout, as the signs that the agent's reader found in it.
     pub fn line(&mut self, at: Awake, signs: &mut Vec<Sign>, out: &mut Vec<Fact>) {
         self.printed(at, out);
         for sign in signs.drain(..) {
@@ -113,8 +113,8 @@ impl Feed {
         }
     }
 
-    /// Takes a line of stderr that is not blank, as the agent's reader understood it. For a structured agent it is not
-    /// progress and does not show that the agent has started.
+    /// Takes a nonblank line of stderr, as the signs that the agent's reader found in it. For a structured agent it is
+    /// not progress and does not show that the agent has started.
     pub fn stderr_line(&mut self, at: Awake, signs: &mut Vec<Sign>, out: &mut Vec<Fact>) {
         if !self.structured {
             return self.line(at, signs, out);
@@ -127,6 +127,7 @@ impl Feed {
         }
     }
 
+    /// Takes an input of a timeline.
     pub fn take(&mut self, at: Awake, input: Input, out: &mut Vec<Fact>) {
         match input {
             Input::Stdout { bytes } if bytes > 0 && self.structured => self.printed(at, out),
@@ -149,7 +150,7 @@ impl Feed {
                 }
             }
             Input::Children { live, cpu_ms } => {
-                // What is not known has not grown.
+                // An unknown CPU time counts as unchanged.
                 self.cpu_ms = cpu_ms.unwrap_or(self.cpu_ms);
                 self.single(at, Fact::Sampled { children: live, cpu_ms: self.cpu_ms }, out);
             }
@@ -158,14 +159,14 @@ impl Feed {
         }
     }
 
-    /// What still waits, because somebody is about to judge.
+    /// Flushes the pending progress before an evaluation.
     pub fn flush(&mut self, at: Awake, out: &mut Vec<Fact>) {
         for channel in Channel::ALL {
             self.flush_one(at, *channel, out);
         }
     }
 
-    /// Subagents did something, as the files of the agent's CLI tell.
+    /// Takes progress of subagents, as found in the files of the agent's CLI.
     pub fn subagents_did(&mut self, at: Awake, count: u64, out: &mut Vec<Fact>) {
         self.saw(at, Channel::Subagent, count, 0, out);
     }
@@ -183,7 +184,7 @@ impl Feed {
         }
     }
 
-    /// Only a higher count is progress.
+    /// Takes a message. Only a higher count is progress.
     fn message(&mut self, at: Awake, count: Option<u64>, out: &mut Vec<Fact>) {
         self.printed(at, out);
         let known = self.tally.messages;
@@ -192,7 +193,7 @@ impl Feed {
         self.saw(at, Channel::Stdout, new, new, out);
     }
 
-    /// A subagent that nobody has heard of has started. That it is alive is no progress.
+    /// Takes the activity of a subagent. An unknown subagent has started. A heartbeat is not progress.
     fn subagent(&mut self, at: Awake, id: String, did: Did, out: &mut Vec<Fact>) {
         if did == Did::Ended {
             self.subagents.remove(&id);
@@ -206,7 +207,7 @@ impl Feed {
         }
     }
 
-    /// Writing the content that a file already has is no change. An unknown content is always one.
+    /// Returns whether a file changed. Writing the same content again is not a change; unknown content always is.
     fn is_change(&mut self, path: Option<u64>, digest: Option<u64>) -> bool {
         let Some(digest) = digest else {
             self.paths.remove(&path);
@@ -218,7 +219,7 @@ impl Feed {
         self.paths.insert(path, digest) != Some(digest)
     }
 
-    /// A record tells one state of the work tree, so another state begins another record.
+    /// Takes a state of the work tree. A record holds one state, so another state starts another record.
     fn workspace(&mut self, at: Awake, digest: Option<u64>, out: &mut Vec<Fact>) {
         if self.digest.is_some_and(|waits| waits != digest) {
             self.flush_one(at, Channel::Workspace, out);
@@ -251,7 +252,8 @@ impl Feed {
         }
     }
 
-    /// In a timeline all that waits has the same state of the work tree: another state would have flushed it.
+    /// Passes a record on. In a timeline all pending changes have the same state of the work tree, because another state
+    /// would have flushed them.
     fn pass(&mut self, mut seen: Observation, out: &mut Vec<Fact>) {
         if let Some(digest) = self.digest.filter(|_| seen.channel == Channel::Workspace) {
             seen.digest = digest;

@@ -1,8 +1,8 @@
-//! Replays the sessions of a run from its journal, each alone.
+//! Replays each session of a run from its journal.
 //!
-//! Under its own policy a session is judged when the journal says that it was, and must come to the same
-//! verdicts. Under another one it is judged at every due moment, and what happened after the agent was told
-//! to go is not looked at: it says nothing about an agent that would have been left alone.
+//! Under its own policy a session is judged when the journal records a verdict, and the verdicts must be the same. Under
+//! another policy it is judged at every due moment. Events after the first signal to the agent are ignored, because they
+//! do not show how the agent would have continued.
 
 use super::line::{IterationName, Replayed, SessionName};
 use super::player::{Finish, Looks, Player};
@@ -13,11 +13,11 @@ use crate::settings::{Plan, ReaderName, WatchPolicy};
 use crate::time::moment::Awake;
 use crate::watch::{Fact, Session};
 
-/// Reads a journal event by event.
+/// A replay that takes a journal event by event.
 pub struct JournalReplay<P> {
     view: View,
     plan: Option<Plan>,
-    /// Makes another policy of a node's own; `None` leaves it.
+    /// Derives the policy to replay from a node's own policy; `None` keeps it.
     policy: Option<P>,
     open: Vec<Running>,
     done: Vec<(usize, Replayed)>,
@@ -30,25 +30,27 @@ struct Running {
     number: usize,
     name: IterationName,
     player: Player,
-    /// When the look ended, if it has.
+    /// When the replay of this session ended, if it did.
     over: Option<Awake>,
-    /// The agent was ended because of a verdict.
+    /// Whether the session was stopped because of a verdict.
     by_verdict: bool,
     differing: Vec<String>,
 }
 
 impl<P: Fn(&WatchPolicy, ReaderName) -> WatchPolicy> JournalReplay<P> {
+    /// Creates a replay with another policy, or with each node's own.
     pub fn new(policy: Option<P>) -> JournalReplay<P> {
         let view = View::default();
         JournalReplay { view, plan: None, policy, open: vec![], done: vec![], begun: 0, last: Awake(0) }
     }
 
+    /// Takes the next event.
     pub fn take(&mut self, recorded: &Recorded) {
         let at = recorded.awake_ms;
         self.last = at;
         match &recorded.event {
             Event::RunStarted(run) => self.plan = Some(run.settings.clone()),
-            // A lost supervisor saw no more of its sessions, and the clock may be another one.
+            // A lost supervisor saw nothing more of its sessions, and the clock may be that of another boot.
             Event::RunResumed(_) => self.close_all(),
             Event::SessionStarted { node, iteration, .. } => self.begin(recorded, node, *iteration),
             Event::Observed { node, iteration, seen } => {
@@ -86,7 +88,7 @@ impl<P: Fn(&WatchPolicy, ReaderName) -> WatchPolicy> JournalReplay<P> {
         self.view.apply(recorded);
     }
 
-    /// The journal ends here. Sessions come in the order in which they began.
+    /// Ends the replay and returns the sessions in the order of their starts.
     pub fn finish(mut self) -> Vec<Replayed> {
         self.close_all();
         self.done.sort_by_key(|(number, _)| *number);
@@ -115,7 +117,7 @@ impl<P: Fn(&WatchPolicy, ReaderName) -> WatchPolicy> JournalReplay<P> {
         self.open.push(Running { number, name, player, over: None, by_verdict: false, differing: vec![] });
     }
 
-    /// Does it if the session is there and the look at it is not over.
+    /// Calls `act` if the session is known and its replay has not ended.
     fn with(&mut self, node: &NodeName, iteration: Iteration, act: impl FnOnce(&mut Running)) {
         let is_it = |r: &&mut Running| r.name.node == *node && r.name.iteration == iteration;
         if let Some(running) = self.open.iter_mut().find(is_it).filter(|r| r.over.is_none()) {
@@ -138,7 +140,7 @@ impl<P: Fn(&WatchPolicy, ReaderName) -> WatchPolicy> JournalReplay<P> {
 }
 
 impl Running {
-    /// The journal says that the watchdog was asked, and what it answered.
+    /// Compares a verdict of the journal with that of the replay.
     fn written(&mut self, at: Awake, own: bool, (verdict, detail): (&'static str, &'static str)) {
         if !own {
             return;
@@ -149,13 +151,13 @@ impl Running {
             let (ours, about) = (last.0, last.1.unwrap_or("nothing"));
             let IterationName { node, iteration } = &self.name;
             self.differing.push(format!(
-                "{node}, iteration {iteration}: the journal says {verdict} ({detail}), the replay {ours} ({about})"
+                "{node}, iteration {iteration}: the journal has {verdict} ({detail}), the replay {ours} ({about})"
             ));
         }
     }
 
     fn close(self, last: Awake, word: Option<&'static str>) -> (usize, Replayed) {
-        // How an agent ended that was ended for a verdict says nothing about one that would have been spared.
+        // The end of a session that a verdict stopped does not show how it would have ended otherwise.
         let finish = match word.filter(|_| !self.by_verdict) {
             Some(word) => Finish::Known(word),
             None => Finish::Looked,
@@ -166,7 +168,7 @@ impl Running {
     }
 }
 
-/// How an iteration ended, in the words of its last event.
+/// Returns the ending of an iteration, in the word of its last event.
 fn ending(event: &Event) -> Option<(&NodeName, Iteration, &'static str)> {
     let (end, word) = match event {
         Event::IterationCompleted(end) => (end, "completed"),

@@ -1,12 +1,12 @@
-//! What a replay prints: a line for every change of the verdict, and a summary. Names and fields are a public
-//! interface (docs/guide/replay.md): they change only by adding.
+//! The output of a replay: a line for every change of the verdict, and a summary. Names and fields are a public interface
+//! (docs/replay.md): they are only added to.
 
 use super::counts::Exercised;
 use crate::record::ids::{Iteration, NodeName};
 use crate::watch::{Answer, Channel, Evidence, StopReason, Verdict};
 use serde::Serialize;
 
-/// Which session of a file with several. A timeline is one session without a name.
+/// The name of a session in a file with several sessions. A timeline is one session without a name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(untagged)]
 pub enum SessionName {
@@ -19,51 +19,70 @@ pub enum SessionName {
 /// A node and one of its iterations.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct IterationName {
+    /// The node's name.
     pub node: NodeName,
+    /// The iteration's number.
     pub iteration: Iteration,
 }
 
-/// The verdict changed.
+/// A change of the verdict.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Line {
+    /// The session, if the file has several.
     #[serde(flatten)]
     pub session: Option<SessionName>,
-    /// Seconds since the session's start.
+    /// The time in seconds since the session's start.
     pub at_s: f64,
+    /// The verdict: `continue`, `notice` or `hard_stop`.
     pub verdict: &'static str,
+    /// The rule that fired, for a hard stop.
     pub reason: Option<StopReason>,
+    /// The verdict as a sentence for people.
     pub message: Option<String>,
+    /// The channel that deferred a stop for silence.
     pub deferred_by: Option<Channel>,
+    /// The evidence on all channels.
     pub evidence_summary: Vec<Evidence>,
+    /// The channel with the most recent evidence.
     pub active_channel: Option<Channel>,
 }
 
-/// How the session stood when the look ended.
+/// The state of a session at the end of its replay.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Summary {
+    /// The session, if the file has several.
     #[serde(flatten)]
     pub session: Option<SessionName>,
+    /// When the replay ended, in seconds since the session's start.
     pub ended_at_s: f64,
+    /// The last verdict.
     pub verdict: &'static str,
+    /// The rule that fired, for a hard stop.
     pub reason: Option<StopReason>,
+    /// The number of messages.
     pub messages: u64,
+    /// The number of tool calls.
     pub tools: u64,
+    /// The number of errors.
     pub errors: u64,
-    /// How the iteration would have ended; unknown if it has not.
+    /// How the iteration would have ended, if that is known.
     pub outcome: Option<&'static str>,
 }
 
-/// A session, replayed.
+/// A replayed session.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Replayed {
+    /// The changes of the verdict.
     pub lines: Vec<Line>,
+    /// The state at the end.
     pub summary: Summary,
+    /// How often each kind of limit was exercised.
     pub exercised: Exercised,
-    /// Verdicts of the journal that the same policy did not reproduce. There should be none.
+    /// The verdicts of the journal that the same policy did not reproduce. There should be none.
     pub differing: Vec<String>,
 }
 
-/// What makes a line differ from the one before.
+/// The parts of a verdict whose change causes a new line.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Mark {
     pub verdict: &'static str,
@@ -72,7 +91,7 @@ pub(super) struct Mark {
 }
 
 impl Mark {
-    /// Where every session starts.
+    /// The state in which every session starts.
     pub const PLAIN: Mark = Mark { verdict: "continue", reason: None, deferred_by: None };
 
     pub fn of(verdict: &Verdict) -> Mark {

@@ -1,8 +1,8 @@
-//! What a policy would have done with a recording. Pure: the shell reads the file and has the agent's lines
-//! read; from there on it is the way of a live session, the same coalescer and the same `Watch`.
+//! Shows what a policy would have done with a recorded session. The module is pure: the host reads the file and parses the
+//! agent's lines. From there on the path is that of a live session, with the same coalescer and the same `Watch`.
 //!
-//! A `Player` replays one session from a timeline; `JournalReplay` replays every session of a run's journal.
-//! Neither ever decides anything: they tell what the watchdog answered, and when.
+//! A `Player` replays one session from a timeline; `JournalReplay` replays every session of a run's journal. Both only
+//! report the watchdog's verdicts and their times.
 
 mod counts;
 mod feed;

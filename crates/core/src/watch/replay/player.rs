@@ -1,5 +1,4 @@
-//! Replays one session: takes what happened in the order of time and asks the watchdog as a live session
-//! would.
+//! Replays one session: takes its inputs in order of time and evaluates the watchdog as a live session would.
 
 use super::counts::Counts;
 use super::feed::{Feed, Input};
@@ -12,28 +11,32 @@ use crate::time::moment::Awake;
 use crate::watch::sign::{Sign, Totals};
 use crate::watch::{Fact, Session, Watch};
 
-/// When the watchdog is asked, besides at every singly passed fact.
+/// When the watchdog is evaluated, in addition to after every single fact.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Looks {
-    /// At every due moment: for a policy that was not there when it happened.
+    /// At every due moment, for a policy other than the recorded one.
     EveryDue,
-    /// Only when the journal says that it was asked.
+    /// Only when the journal records a verdict.
     AsWritten,
 }
 
-/// How the look at a session ends.
+/// How the replay of a session ends.
 #[derive(Clone, Debug)]
 pub enum Finish {
-    /// Nobody looked further.
+    /// The recording ends; the end of the session is unknown.
     Looked,
+    /// The agent exited.
     Exited {
+        /// The exit status.
         exit: Exit,
+        /// The state marker in the agent's result, if there is one.
         marker: Option<Marker>,
     },
-    /// It is known from elsewhere.
+    /// The ending is known from elsewhere, as a word.
     Known(&'static str),
 }
 
+/// The replay of one session.
 #[derive(Debug)]
 pub struct Player {
     watch: Watch,
@@ -47,12 +50,13 @@ pub struct Player {
     lines: Vec<Line>,
     mark: Mark,
     stopped: Option<Awake>,
-    /// The next due moment, as long as nothing was told since it was asked for.
+    /// The cached next due moment; `None` after every new fact.
     due: Option<Option<Awake>>,
     looked: Option<Awake>,
 }
 
 impl Player {
+    /// Creates the replay of a session.
     pub fn new(policy: WatchPolicy, session: Session, name: Option<SessionName>, looks: Looks) -> Player {
         Player {
             watch: Watch::new(policy, session),
@@ -71,54 +75,55 @@ impl Player {
         }
     }
 
-    /// Nothing more is taken once the watchdog has ended the session.
+    /// Returns whether the watchdog has stopped the session. Further inputs are ignored then.
     pub fn has_stopped(&self) -> bool {
         self.stopped.is_some()
     }
 
-    /// The sum of the agent's signs so far.
+    /// Returns the totals of the agent's signs so far.
     pub fn tally(&self) -> &Totals {
         &self.feed.tally
     }
 
-    /// A line of stdout that is not blank, as the agent's reader understood it.
+    /// Takes a nonblank line of stdout, as the signs that the agent's reader found in it.
     pub fn line(&mut self, at: Awake, signs: &mut Vec<Sign>) {
         self.look_before(at);
         if self.stopped.is_none() {
             self.feed.line(at, signs, &mut self.facts);
-            self.tell(at);
+            self.pass_facts(at);
         }
     }
 
-    /// A line of stderr that is not blank, as the agent's reader understood it.
+    /// Takes a nonblank line of stderr, as the signs that the agent's reader found in it.
     pub fn stderr_line(&mut self, at: Awake, signs: &mut Vec<Sign>) {
         self.look_before(at);
         if self.stopped.is_none() {
             self.feed.stderr_line(at, signs, &mut self.facts);
-            self.tell(at);
+            self.pass_facts(at);
         }
     }
 
-    /// Moves every deadline by a suspension that ends later, at `until`. Lines that lie within the span are then
-    /// judged as after it. The caller calls `look` at `until`.
+    /// Moves every deadline by a suspension that ends later, at `until`. Lines within the span are then judged as if after
+    /// it. The caller calls `look` at `until`.
     pub fn suspend_ahead(&mut self, until: Awake, for_ms: u64) {
         let from = Awake(until.0.saturating_sub(for_ms));
         self.look_before(from);
         if self.stopped.is_none() {
             self.feed.flush(from, &mut self.facts);
-            self.tell(from);
+            self.pass_facts(from);
             self.watch.take(until, &Fact::Suspended { for_ms });
             self.due = None;
         }
     }
 
-    /// What the agent's reader makes of all it has read, once the process has ended.
+    /// Takes a sign that the agent's reader derives from the complete output, once the process has ended.
     pub fn last_sign(&mut self, sign: &Sign) {
         self.feed.tally.add(sign);
     }
 
+    /// Takes an input of a timeline.
     pub fn input(&mut self, at: Awake, input: Input) {
-        // The watchdog was not asked during a suspension.
+        // The watchdog was not evaluated during a suspension.
         let from = match input {
             Input::Suspended { for_ms } => Awake(at.0.saturating_sub(for_ms)),
             _ => at,
@@ -126,11 +131,11 @@ impl Player {
         self.look_before(from);
         if self.stopped.is_none() {
             self.feed.take(at, input, &mut self.facts);
-            self.tell(at);
+            self.pass_facts(at);
         }
     }
 
-    /// A fact that went through the coalescer when it happened.
+    /// Takes a fact from a journal, which already passed through the coalescer.
     pub fn fact(&mut self, at: Awake, fact: &Fact) {
         let from = match fact {
             Fact::Suspended { for_ms } => Awake(at.0.saturating_sub(*for_ms)),
@@ -139,21 +144,21 @@ impl Player {
         self.look_before(from);
         if self.stopped.is_none() {
             self.facts.push(fact.clone());
-            self.tell(at);
+            self.pass_facts(at);
         }
     }
 
-    /// Asks now. What still waits is told first.
+    /// Evaluates the watchdog now, after flushing pending progress.
     pub fn look(&mut self, at: Awake) {
         if self.stopped.is_none() {
             self.feed.flush(at, &mut self.facts);
-            self.tell(at);
+            self.pass_facts(at);
             self.judge(at);
         }
     }
 
-    /// Every due moment before this one. Pipes are drained before silence is judged, so what happens at a due
-    /// moment counts.
+    /// Evaluates the watchdog at every due moment before this one. A live session drains its pipes before it judges
+    /// silence, so an input at a due moment still counts.
     fn look_before(&mut self, at: Awake) {
         while let Some(due) = self.next_due().filter(|due| *due < at) {
             self.look(due);
@@ -165,11 +170,11 @@ impl Player {
             return None;
         }
         let due = *self.due.get_or_insert_with(|| self.watch.due());
-        // A moment that was looked at is over, whatever is said of it.
+        // A moment is evaluated only once, even if it is still due.
         due.filter(|due| self.looked.is_none_or(|looked| *due > looked))
     }
 
-    fn tell(&mut self, at: Awake) {
+    fn pass_facts(&mut self, at: Awake) {
         let mut facts = std::mem::take(&mut self.facts);
         for fact in facts.drain(..) {
             if self.stopped.is_some() {
@@ -178,7 +183,7 @@ impl Player {
             self.counts.note(&fact);
             self.watch.take(at, &fact);
             self.due = None;
-            // Every singly passed fact is judged.
+            // Every single fact is judged.
             if !matches!(fact, Fact::Observed(_)) {
                 self.judge(at);
             }
@@ -204,16 +209,16 @@ impl Player {
         at.since(self.started).as_secs_f64()
     }
 
-    /// What the last answer was: verdict, reason and channel, in words.
+    /// Returns the last verdict and its reason or channel, as words.
     pub fn last(&self) -> (&'static str, Option<&'static str>) {
         let detail = self.mark.reason.map(|r| r.as_str()).or(self.mark.deferred_by.map(|c| c.as_str()));
         (self.mark.verdict, detail)
     }
 
-    /// The look ends here.
+    /// Ends the replay at this moment.
     pub fn finish(mut self, at: Awake, finish: &Finish) -> Replayed {
         self.look_before(at);
-        // Who has exited at the very moment is not silent.
+        // An agent that exits exactly at a due moment is not silent.
         if matches!(finish, Finish::Looked) && self.next_due() == Some(at) {
             self.look(at);
         }

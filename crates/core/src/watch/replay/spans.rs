@@ -1,12 +1,12 @@
-//! Looks ahead for the suspensions of a timeline.
+//! Finds the suspensions of a timeline in advance.
 //!
-//! A timeline reports a suspension at its end, so lines within the span come before the line that reports it. They
-//! must be judged with the deadlines already moved.
+//! A timeline reports a suspension at its end, so lines within the span come before the line that reports it. They must
+//! be judged with the deadlines already moved.
 
 use crate::time::moment::Awake;
 use std::collections::VecDeque;
 
-/// The most suspensions of a timeline that are looked ahead for. Later ones take effect at their own lines.
+/// The most suspensions of a timeline that are found in advance. Later ones take effect at their own lines.
 pub const MAX_SPANS: usize = 100_000;
 
 /// The suspensions of a timeline that have not been reported yet.
@@ -37,7 +37,7 @@ impl Spans {
         }
     }
 
-    /// Returns the end and the length of a suspension that has begun before this line and is not applied yet.
+    /// Returns the end and the length of a suspension that started before this line and is not applied yet.
     pub fn begun_before(&mut self, at: Awake) -> Option<(Awake, u64)> {
         let span = self.waiting.front().copied().filter(|span| span.from < at)?;
         self.waiting.pop_front();
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn spans_beyond_the_limit_are_not_looked_ahead_for() {
+    fn spans_beyond_the_limit_are_not_applied_in_advance() {
         let mut spans = Spans::default();
         (1..=MAX_SPANS as u64 + 1).for_each(|n| spans.add(Awake(n * 10), 5));
         let ahead = std::iter::from_fn(|| spans.begun_before(Awake(u64::MAX))).count();

@@ -1,20 +1,20 @@
-//! Heartbeats in an agent's stream. An agent that calls our `heartbeat` tool prints the call as any other, its
-//! start with a name and its end with an id alone; whoever sees the end must know whose it is.
+//! Recognizes heartbeats in an agent's stream. An agent that calls the `heartbeat` tool prints the call like any other:
+//! the start has a name, but the end has only an id.
 
 use super::Sign;
 use std::collections::VecDeque;
 
-/// Heartbeats that may be open at once; of more the oldest is forgotten, and its end counts as a tool's.
+/// The most heartbeats that are open at once. Beyond it the oldest is dropped, and its end counts as that of a tool.
 const MAX_OPEN: usize = 64;
 
-/// The heartbeats of one session that have begun and not ended.
+/// The open heartbeats of a session.
 #[derive(Clone, Debug, Default)]
 pub struct Heartbeats {
     open: VecDeque<String>,
 }
 
 impl Heartbeats {
-    /// Tells a sign that ends a heartbeat that it does. Signs come in the order of the stream.
+    /// Marks a sign that ends a heartbeat. The signs must be passed in the order of the stream.
     pub fn mark(&mut self, sign: &mut Sign) {
         match sign {
             Sign::ToolStarted(tool) if tool.heartbeat && !self.open.contains(&tool.id) => {
@@ -35,7 +35,7 @@ impl Heartbeats {
 }
 
 impl Sign {
-    /// It says that the agent is alive, and no more.
+    /// Returns whether the sign only shows that the agent is alive.
     pub fn is_heartbeat(&self) -> bool {
         match self {
             Sign::ToolStarted(tool) => tool.heartbeat,
@@ -84,13 +84,13 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_a_heartbeat_is_known_by_its_start_and_once() {
+    fn the_end_of_a_heartbeat_is_marked_once() {
         let signs = vec![starts("a", true), starts("b", false), ends("b"), ends("a"), ends("a"), ends("c")];
         assert_eq!(marked(signs), [true, false, false, true, false, false]);
     }
 
     #[test]
-    fn of_too_many_that_are_open_the_oldest_is_forgotten() {
+    fn beyond_the_limit_the_oldest_open_heartbeat_is_dropped() {
         for (open, known) in [(MAX_OPEN, true), (MAX_OPEN + 1, false)] {
             let mut signs: Vec<Sign> = (0..open).map(|n| starts(&n.to_string(), true)).collect();
             signs.push(ends("0"));

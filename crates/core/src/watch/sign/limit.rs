@@ -1,4 +1,4 @@
-//! That a service refused for now, and until when.
+//! Refusals of a service, and when they end.
 
 use crate::record::event::words;
 use crate::time::dur::Dur;
@@ -7,63 +7,75 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 
 words! {
-    /// Two ways to be refused: one has an end that somebody set, the other passes when it passes.
-    LimitKind { RateLimit = "rate_limit", Overload = "overload" }
+    /// The kinds of refusals.
+    LimitKind {
+        /// A quota of the account is used up; it resets at a fixed time.
+        RateLimit = "rate_limit",
+        /// The service is overloaded; the end is not known.
+        Overload = "overload",
+    }
 }
 
-/// The year 2200: what is later than this is no time.
+/// The start of the year 2200 in milliseconds; a later time is invalid.
 const MAX_WALL: i64 = 7_258_118_400_000;
 
-/// A refusal.
+/// A refusal of a service.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limit {
+    /// The kind of refusal.
     pub kind: LimitKind,
+    /// When it ends, if the service says so.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub resets_at: Option<ResetsAt>,
-    /// In the service's words, clipped.
+    /// The service's message, clipped.
     pub text: String,
 }
 
-/// When it ends, as precisely as the service says.
+/// When a refusal ends, as precisely as the service says.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ResetsAt {
+    /// At a moment.
     At(Wall),
-    /// Counted from when it was said.
+    /// After a duration, counted from the message.
     In(Dur),
+    /// At a time of day.
     Clock(Clock),
 }
 
-/// A time as people say it; the next such moment is meant.
+/// A time of day, with or without a date. It means the next such moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Clock {
-    /// Month and day, where they are said.
+    /// The month and the day, if given.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub date: Option<(u8, u8)>,
+    /// The year, if given.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub year: Option<i16>,
+    /// The hour, 0 to 23.
     pub hour: u8,
+    /// The minute, 0 to 59.
     pub minute: u8,
-    /// The name of the zone, where it is said; else it is the zone of the machine.
+    /// The name of the time zone, if given; otherwise it is that of the machine.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub zone: Option<String>,
 }
 
 impl ResetsAt {
-    /// From a number that services give: seconds since 1970, or milliseconds.
+    /// Converts seconds or milliseconds since 1970.
     pub fn from_epoch(number: u64) -> Option<ResetsAt> {
         const MS_FROM: u64 = 100_000_000_000;
         let ms = if number < MS_FROM { number.saturating_mul(1_000) } else { number };
         i64::try_from(ms).ok().filter(|ms| *ms < MAX_WALL).map(|ms| ResetsAt::At(Wall(ms)))
     }
 
-    /// From a time as RFC 3339 writes it.
+    /// Parses a time in RFC 3339.
     pub fn from_rfc3339(text: &str) -> Option<ResetsAt> {
         Wall::from_rfc3339(text).map(ResetsAt::At)
     }
 
-    /// The moment that is meant, if it was said `now`. `offset` knows how far a zone is ahead of UTC at a
-    /// moment, in seconds; no name asks for the machine's own zone, and an unknown name has no answer.
+    /// Returns the moment that a message received `now` means. `offset` returns how many seconds a time zone is ahead of
+    /// UTC at a moment: `None` is the machine's zone, and an unknown zone returns `None`.
     pub fn resolve(&self, now: Wall, offset: impl Fn(Option<&str>, Wall) -> Option<i32>) -> Option<Wall> {
         match self {
             ResetsAt::At(wall) => Some(*wall),
@@ -84,7 +96,7 @@ impl Clock {
             Some(_) if self.year.is_none() => first.checked_add(jiff::Span::new().years(1)),
             Some(_) => Ok(first),
         };
-        // The offset may be another one by then.
+        // The offset may have changed by then.
         let wall = |civil| {
             let guess = to_wall(civil, ahead)?;
             to_wall(civil, offset(zone, guess).unwrap_or(ahead))
@@ -163,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_time_has_no_moment() {
+    fn an_invalid_time_has_no_moment() {
         for bad in [clock(24, 0), clock(3, 60), Clock { date: Some((13, 1)), ..clock(1, 0) }] {
             assert_eq!(resolved(ResetsAt::Clock(bad)), None);
         }
