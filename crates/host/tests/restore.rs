@@ -210,7 +210,7 @@ fn what_is_too_large_to_be_kept_is_neither_written_over_nor_removed() {
     repo.write("small-now", "goes");
     let restored = repo.undo();
     assert_eq!((restored.removed, restored.left), (1, 1), "{restored:?}");
-    assert_eq!(reason(&restored, "big-then"), "the snapshot had left it out, so it may have been there");
+    assert_eq!(reason(&restored, "big-then"), "the snapshot left it out, so it may have existed");
     assert_eq!(repo.read("big-then"), "small");
     assert_eq!(repo.read("changed").len(), 101, "it was not kept, so it is not lost");
     assert_eq!(repo.read("big-now").len(), 101);
@@ -227,7 +227,7 @@ fn what_was_ignored_stays_though_the_rules_went_and_came() {
     repo.write("new", "goes");
     let restored = repo.undo();
     assert_eq!(repo.read("ignored"), "a secret");
-    assert_eq!(reason(&restored, "ignored"), "git ignored it then, so it may have been there");
+    assert_eq!(reason(&restored, "ignored"), "git ignored it then, so it may have existed");
     assert!(repo.path(".gitignore").exists() && !repo.path("new").exists());
     // And the other way round: now ignored, and in the way of what was there.
     repo.take(&format!("{THEN}0"));
@@ -235,7 +235,7 @@ fn what_was_ignored_stays_though_the_rules_went_and_came() {
     repo.write("note", "ignored now");
     repo.git(&["update-ref", "refs/dogwatch/x", &with_note(&repo)]);
     let restored = repo.undo_to("refs/dogwatch/x", &format!("{NOW}2")).expect("undone");
-    assert_eq!(reason(&restored, "note"), "something that git ignores is in its place");
+    assert_eq!(reason(&restored, "note"), "an ignored file is in its place");
     assert_eq!(repo.read("note"), "ignored now");
 }
 
@@ -309,7 +309,7 @@ fn a_snapshot_that_is_gone_or_is_none_changes_nothing() {
     assert_eq!(repo.git(&["for-each-ref", "refs/dogwatch/"]), "", "nothing is left of the attempt");
     repo.git(&["update-ref", THEN, "HEAD"]);
     let none = repo.undo_to(THEN, NOW).expect_err("it is no snapshot");
-    assert!(none.contains("no snapshot of dogwatch"), "{none}");
+    assert!(none.contains("not a dogwatch snapshot"), "{none}");
     assert_eq!(repo.read("changed"), "after");
     let nowhere = TempDir::new().expect("a directory");
     let undo = Undo {
@@ -333,7 +333,7 @@ fn dogwatchs_own_is_never_touched_but_a_tree_below_it_is() {
     repo.write("changed", "after");
     repo.git(&["add", "-f", ".dogwatch/runs/record"]);
     let restored = repo.undo();
-    assert_eq!(reason(&restored, ".dogwatch/runs/record"), "it is dogwatch's own");
+    assert_eq!(reason(&restored, ".dogwatch/runs/record"), "it belongs to dogwatch");
     assert_eq!(
         (repo.read(".dogwatch/runs/record").as_str(), repo.read("changed").as_str()),
         ("now", "before\n")

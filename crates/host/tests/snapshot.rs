@@ -434,7 +434,7 @@ fn submodule_stays_as_the_index_has_it_and_nothing_in_it_runs() {
     assert!(repo.try_git_at(&nested, &["init", "-q"]).status.success());
     let taken = repo.take();
     assert_eq!(repo.text(&["ls-tree", REF, "sub"]), repo.text(&["ls-tree", "HEAD", "sub"]));
-    assert_eq!(named(&taken), [("nested/", "a repository of its own")]);
+    assert_eq!(named(&taken), [("nested/", "a nested repository")]);
     assert!(!trace.exists());
 }
 
@@ -493,7 +493,7 @@ fn large_files_and_surplus_are_left_out_by_name() {
     repo.write("more", vec![b'x'; 90]);
     let limits = Limits { file_bytes: 100, total_bytes: 199, ..Limits::default() };
     let taken = taken(snapshot::take(&Request { limits, ..repo.request() }));
-    assert_eq!(named(&taken), [("kept", "larger than 100 bytes"), ("more", "more than 199 bytes in all")]);
+    assert_eq!(named(&taken), [("kept", "larger than 100 bytes"), ("more", "more than 199 bytes in total")]);
     assert_eq!((taken.files, taken.bytes, taken.skipped), (3, 199, 2));
     // What is left out stands there as it was committed.
     assert_eq!(repo.content("kept"), b"kept");

@@ -177,7 +177,7 @@ fn without_git_or_commits_or_room_the_reason_is_said() {
     let repo = Repo::new();
     let request = Request { base: "0123456789".to_owned(), ..repo.request("node") };
     let Outcome::Failed { why } = worktree::make(&request) else { panic!("there is no such commit") };
-    assert!(why.contains("`0123456789` is no commit"), "{why}");
+    assert!(why.contains("`0123456789` is not a commit"), "{why}");
     let path = repo.request("node").path;
     fs::create_dir_all(&path).expect("a directory");
     fs::write(path.join("mine"), "").expect("written");
@@ -223,12 +223,12 @@ fn a_tree_with_anything_uncommitted_or_unheld_stays() {
     let (path, _) = repo.make("node");
     let tidy = || worktree::tidy(&path, true);
     fs::write(path.join("new"), "untracked").expect("written");
-    assert_eq!(kept(&tidy()), "1 of its files are not committed");
+    assert_eq!(kept(&tidy()), "uncommitted files: 1");
     repo.git_at(&path, &["add", "new"]);
-    assert_eq!(kept(&tidy()), "1 of its files are not committed");
+    assert_eq!(kept(&tidy()), "uncommitted files: 1");
     repo.git_at(&path, &["checkout", "-q", "--detach"]);
     repo.git_at(&path, &["commit", "-q", "-m", "on no branch"]);
-    assert!(kept(&tidy()).contains("on no branch"));
+    assert!(kept(&tidy()).contains("no branch contains"));
     repo.git_at(&path, &["branch", "rescue"]);
     repo.git_at(&path, &["worktree", "lock", path.to_str().expect("plain")]);
     assert!(kept(&tidy()).contains("locked"));
@@ -247,10 +247,10 @@ fn a_tree_in_the_middle_of_a_merge_stays_and_so_does_what_is_no_tree() {
     fs::write(repo.top().join("a"), "ours\n").expect("written");
     repo.git(&["commit", "-q", "-a", "-m", "ours"]);
     repo.try_git_at(&path, &["merge", "main"]);
-    assert_eq!(kept(&worktree::tidy(&path, true)), "a merge is under way in it");
+    assert_eq!(kept(&worktree::tidy(&path, true)), "a merge is in progress");
     let other = repo.state().join("worktrees").join(run().as_str()).join("other");
     fs::create_dir(&other).expect("a directory");
     fs::write(other.join("mine"), "").expect("written");
-    assert_eq!(kept(&worktree::tidy(&other, true)), "it is no git worktree");
+    assert_eq!(kept(&worktree::tidy(&other, true)), "not a git worktree");
     assert!(other.join("mine").exists() && path.exists());
 }
