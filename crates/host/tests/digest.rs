@@ -282,7 +282,7 @@ fn as_another_user<T>(work: impl FnOnce() -> T) -> T {
 
 /// Prints figures; run `DOGWATCH_FULL=1 cargo test --release … -- --nocapture`.
 #[test]
-fn fifty_thousand_files_are_digested_within_the_bar() {
+fn fifty_thousand_files_are_digested_within_the_limit() {
     if std::env::var_os("DOGWATCH_FULL").is_none() {
         return;
     }

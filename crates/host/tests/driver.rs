@@ -137,8 +137,8 @@ fn drive_under(lock: Option<Lock>, dir: &Path, plan: &Plan, heard: impl FnMut(&E
         loop_text,
         nonce,
     };
-    let mut front = Listener(heard);
-    let driver = Driver::new(setup, &mut front).expect("a driver");
+    let mut reporter = Listener(heard);
+    let driver = Driver::new(setup, &mut reporter).expect("a driver");
     let code = driver.drive(Vec::new()).expect("an end");
     let loaded = journal::load(&state_dir).expect("a record");
     (code, loaded.events.into_iter().map(|recorded| recorded.event).collect())

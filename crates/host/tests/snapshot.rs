@@ -209,7 +209,7 @@ fn snapshot_knows_the_index_and_the_head_it_was_taken_on() {
 }
 
 #[test]
-fn change_within_the_tick_of_the_index_is_seen() {
+fn change_within_the_clock_tick_of_the_index_is_seen() {
     let repo = Repo::new();
     // Simulates a file system with coarse clocks: git looks again only because the index is not younger.
     repo.git(&["config", "core.trustctime", "false"]);
@@ -325,7 +325,7 @@ fn links_modes_and_names_of_all_kinds_are_kept() {
 }
 
 #[test]
-fn file_and_directory_may_have_changed_places() {
+fn file_and_directory_may_have_swapped_places() {
     let repo = Repo::new();
     repo.write("dir/inside", "x");
     repo.git(&["add", "-A"]);
@@ -342,7 +342,7 @@ fn file_and_directory_may_have_changed_places() {
 }
 
 #[test]
-fn directory_behind_a_link_is_not_taken_for_the_one_that_was_there() {
+fn directory_behind_a_link_is_not_mistaken_for_the_original() {
     let repo = Repo::new();
     repo.write("dir/inside", "x");
     repo.git(&["add", "-A"]);

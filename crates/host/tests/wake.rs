@@ -196,9 +196,9 @@ fn an_absolute_wake_path_is_reported_relative_to_the_work_tree() {
     watching.woken_by("inbox/a.md");
     // The same through a link to the directory.
     next_tick();
-    let (told, wakes) = channel();
+    let (sender, wakes) = channel();
     let glob = format!("{}/inbox/", link.display());
-    let on_wake = move |path| told.send(path).unwrap_or(());
+    let on_wake = move |path| sender.send(path).unwrap_or(());
     let waker = PathWaker::start(&link, &[glob], &[], on_wake).expect("started");
     waker.ready(AMPLE).expect("ready");
     rig.write("inbox/b.md", "x");
@@ -226,8 +226,8 @@ fn a_change_while_the_watch_is_being_set_is_not_lost() {
     let rig = Rig::new();
     for _ in 0..50 {
         next_tick();
-        let (told, wakes) = channel();
-        let on_wake = move |path| told.send(path).unwrap_or(());
+        let (sender, wakes) = channel();
+        let on_wake = move |path| sender.send(path).unwrap_or(());
         let waker = PathWaker::start(&rig.root(), &["inbox/**".to_owned()], &[], on_wake).expect("started");
         rig.write("inbox/a/b.md", "x");
         assert_eq!(wakes.recv_timeout(AMPLE).expect("a wake"), Path::new("inbox/a/b.md"));
@@ -240,8 +240,8 @@ fn a_change_while_the_watch_is_being_set_is_not_lost() {
 fn a_held_watch_begins_when_released_and_misses_nothing() {
     let rig = Rig::new();
     next_tick();
-    let (told, wakes) = channel();
-    let on_wake = move |path| told.send(path).unwrap_or(());
+    let (sender, wakes) = channel();
+    let on_wake = move |path| sender.send(path).unwrap_or(());
     let waker = PathWaker::start_held(&rig.root(), &["inbox/**".to_owned()], &[], on_wake).expect("started");
     rig.write("inbox/a.md", "x");
     assert_eq!(waker.coverage(), None);
@@ -344,9 +344,9 @@ fn a_fifo_in_the_way_is_not_opened() {
 #[test]
 fn a_dropped_waker_ends_its_thread() {
     let rig = Rig::new();
-    let (told, wakes) = channel();
+    let (sender, wakes) = channel();
     let waker = PathWaker::start(&rig.root(), &["**".to_owned()], &[], move |path| {
-        told.send(path).unwrap_or(());
+        sender.send(path).unwrap_or(());
     });
     drop(waker.expect("started"));
     // The other end was owned by the thread.

@@ -17,8 +17,8 @@ const MAX_GROWTH_KIB: u64 = 12 * 1024;
 fn a_hundred_thousand_files_at_once_are_one_wake_in_bounded_memory() {
     // Use memory if possible, because a busy disk takes a minute for this.
     let root = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).expect("a directory");
-    let (told, wakes) = channel();
-    let on_wake = move |path| told.send(path).unwrap_or(());
+    let (sender, wakes) = channel();
+    let on_wake = move |path| sender.send(path).unwrap_or(());
     let waker = PathWaker::start(root.path(), &["inbox/**".to_owned()], &[], on_wake).expect("started");
     waker.ready(AMPLE).expect("ready");
     let before = resident_kib();

@@ -26,10 +26,10 @@ fn a_new_file_left_open_wakes_after_a_while_or_at_once_beyond_the_limit() {
 
 /// Returns a wake callback that blocks the waker's thread after the first wake until `go` is dropped.
 fn held() -> (Receiver<PathBuf>, Sender<()>, impl Fn(PathBuf) + Send + 'static) {
-    let (told, wakes) = channel();
+    let (sender, wakes) = channel();
     let (go, wait) = channel::<()>();
     let on_wake = move |path| {
-        told.send(path).unwrap_or(());
+        sender.send(path).unwrap_or(());
         wait.recv().unwrap_or(());
     };
     (wakes, go, on_wake)

@@ -66,14 +66,14 @@ impl Driver<'_> {
             iteration: job.iteration,
             pinned: self.pinned(job.node),
         };
-        let step = match mcp_setup::lay(place, &node.settings, agent, launch) {
+        let step = match mcp_setup::prepare(place, &node.settings, agent, launch) {
             Ok(step) => step,
             Err(error) => {
                 self.mcp_not_injected(format!("{}: {error}", dir.join(mcp_setup::FILE).display()));
                 return None;
             }
         };
-        if let Some(why) = &step.untold {
+        if let Some(why) = &step.not_injected {
             self.mcp_not_injected(why.clone());
         }
         Some(step)
@@ -96,23 +96,22 @@ impl Driver<'_> {
     }
 
     /// Answers a request made on behalf of a session. Never blocks.
-    pub(super) fn hear(&mut self, token: &str, letter: &AgentRequest, reply: Reply) {
-        let heard = self.heard(token, letter);
-        reply.send(heard);
+    pub(super) fn answer_request(&mut self, token: &str, request: &AgentRequest, reply: Reply) {
+        reply.send(self.answer(token, request));
     }
 
-    fn heard(&mut self, token: &str, letter: &AgentRequest) -> Result<Answer, NotHeard> {
+    fn answer(&mut self, token: &str, request: &AgentRequest) -> Result<Answer, NotHeard> {
         let is_sender = |slot: &&mut Slot| {
             let job = slot.live.job;
-            job.iteration == letter.iteration && self.run.plan().nodes[job.node.0].name == letter.node
+            job.iteration == request.iteration && self.run.plan().nodes[job.node.0].name == request.node
         };
         let live = &mut self.slots.all().find(is_sender).ok_or(NotHeard::SessionOver)?.live;
-        let open = live.door.as_mut().ok_or(NotHeard::SessionOver)?;
+        let open = live.mcp.as_mut().ok_or(NotHeard::SessionOver)?;
         if !mcp_setup::same(&open.token, token) {
             return Err(NotHeard::WrongToken);
         }
         let node = self.run.view().node(live.job.node);
-        let Heard { inputs, answer } = open.side.hear(clock::awake(), node, &letter.said);
+        let Heard { inputs, answer } = open.side.hear(clock::awake(), node, &request.said);
         // A request may arrive before the keeper reports that the agent has started.
         if live.started {
             self.todo.extend(inputs);

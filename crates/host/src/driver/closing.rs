@@ -23,9 +23,9 @@ impl Driver<'_> {
         let code = self.record_the_end(code);
         let clean = self.slots.is_empty();
         if let Err(error) = self.slots.shut_down() {
-            self.front.warn(&format!("cannot stop a keeper: {error}; the next run kills its processes"));
+            self.reporter.warn(&format!("cannot stop a keeper: {error}; the next run kills its processes"));
         } else if clean && let Err(error) = self.setup.lock.clear() {
-            self.front
+            self.reporter
                 .warn(&format!("cannot clear the lock: {error}; the next run looks for leftover processes"));
         }
         code
@@ -43,7 +43,7 @@ impl Driver<'_> {
             let error = match self.record.finish() {
                 Ok(()) => return code,
                 Err(Unwritten::Lost(detail)) => {
-                    self.front
+                    self.reporter
                         .warn(&format!("the record is lost: {detail}; the end of the run is not recorded"));
                     return failed;
                 }
@@ -52,7 +52,7 @@ impl Driver<'_> {
             let path = self.record.path().display().to_string();
             // A signal or the operator asked to exit: do not wait any longer.
             if code >= BY_SIGNAL || Instant::now() >= until || self.exit_requested() {
-                self.front.warn(&format!(
+                self.reporter.warn(&format!(
                     "cannot write the end of the run to {path}: {error}; make room, then `dogwatch resume {}`",
                     self.setup.run_id
                 ));
@@ -63,7 +63,7 @@ impl Driver<'_> {
                 let text = format!(
                     "cannot write the end of the run to {path}: {error}; waiting up to {bound} s for room"
                 );
-                self.front.warn(&text);
+                self.reporter.warn(&text);
             }
             // Ignore errors: the only effect is that the next attempt comes a little sooner.
             let _ = poll(&mut [PollFd::new(&self.signals, PollFlags::IN)], Some(&LAST_ROOM_RETRY));

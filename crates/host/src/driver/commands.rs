@@ -27,7 +27,7 @@ pub(super) struct Command {
     pub cwd: PathBuf,
     pub prompt: Option<Vec<u8>>,
     pub sink: JobSink,
-    pub door: Option<McpSession>,
+    pub mcp: Option<McpSession>,
 }
 
 impl Driver<'_> {
@@ -53,7 +53,7 @@ impl Driver<'_> {
         let here = run.trim_start().starts_with("./");
         let cwd = if here { self.setup.loop_dir.clone() } else { self.work_dir(job.node) };
         let sink = JobSink::Command(Capture::new(COMMAND_CAP));
-        Ok(Command { argv, env: self.marks(job), cwd, prompt: None, sink, door: None })
+        Ok(Command { argv, env: self.marks(job), cwd, prompt: None, sink, mcp: None })
     }
 
     /// Builds the job that stores the work tree as a commit outside all branches. This binary runs it in another
@@ -76,7 +76,7 @@ impl Driver<'_> {
             cwd: self.work_dir(job.node),
             prompt: None,
             sink,
-            door: None,
+            mcp: None,
         }
     }
 
@@ -86,7 +86,7 @@ impl Driver<'_> {
         let check = checks.get(index).ok_or_else(|| format!("check {index} does not exist"))?;
         let argv = vec!["sh".to_owned(), "-c".to_owned(), check.clone()];
         let (cwd, sink) = (self.work_dir(job.node), JobSink::Check(Tails::default()));
-        Ok(Command { argv, env: self.marks(job), cwd, prompt: None, sink, door: None })
+        Ok(Command { argv, env: self.marks(job), cwd, prompt: None, sink, mcp: None })
     }
 
     /// Builds a gate or a probe. `work_when` and `wake_on.probe` are shell lines whose exit code is the answer.
@@ -94,7 +94,7 @@ impl Driver<'_> {
         let run = expand_run(run.unwrap_or("true"), &self.plan(job).settings.args);
         let argv = vec!["sh".to_owned(), "-c".to_owned(), run];
         let sink = JobSink::Command(Capture::new(QUESTION_CAP));
-        Command { argv, env: self.marks(job), cwd: self.work_dir(job.node), prompt: None, sink, door: None }
+        Command { argv, env: self.marks(job), cwd: self.work_dir(job.node), prompt: None, sink, mcp: None }
     }
 
     pub(super) fn iteration_dir(&self, job: Job) -> PathBuf {
@@ -102,7 +102,7 @@ impl Driver<'_> {
     }
 
     fn session(&mut self, job: Job) -> Result<Command, String> {
-        if let Some(fault) = self.drafts.get(&job.node).and_then(|draft| draft.fault.as_ref()) {
+        if let Some(fault) = self.pending_prompts.get(&job.node).and_then(|pending| pending.fault.as_ref()) {
             return Err(format!("no prompt: {fault}"));
         }
         let plan = self.run.session(job.node);
@@ -112,7 +112,7 @@ impl Driver<'_> {
         let charged = plan.charged;
         let dir = self.iteration_dir(job);
         let mut env = self.marks(job);
-        let door = self.session_setup(job, &agent, &launch, &dir).map(|mut step| {
+        let mcp = self.session_setup(job, &agent, &launch, &dir).map(|mut step| {
             env.extend(step.env.drain(..).map(|(name, value)| (name.into(), Some(value.into()))));
             if let Some(injection) = step.injection.take() {
                 launch.argv.splice(injection.at..injection.at, injection.words);
@@ -132,7 +132,7 @@ impl Driver<'_> {
             cwd: self.work_dir(job.node),
             prompt: Some(self.prompt_of(job).to_owned().into_bytes()),
             sink: JobSink::Session(Box::new(sink)),
-            door,
+            mcp,
         })
     }
 
@@ -142,7 +142,7 @@ impl Driver<'_> {
         let request = worktree::Request::new(work_dir, state_dir, run_id, &self.plan(job).name, "HEAD");
         let sink = JobSink::Command(Capture::new(2 * worktree::MAX_LINE));
         let (argv, env, cwd) = (request.command(), self.marks(job), work_dir.clone());
-        Command { argv, env, cwd, prompt: None, sink, door: None }
+        Command { argv, env, cwd, prompt: None, sink, mcp: None }
     }
 
     /// Returns the node's working directory. In a worktree this is the same subdirectory as the one the user

@@ -81,12 +81,12 @@ impl Driver<'_> {
             early: Vec::new(),
             main: None,
             workspace: Coalescer::new(Channel::Workspace),
-            door: command.door,
+            mcp: command.mcp,
             started: false,
             argv: redact::argv(&command.argv),
             alone: false,
             exit: None,
-            told: false,
+            signaled: false,
             pump,
             watcher: self.watch_own_tree(job),
         };
@@ -118,7 +118,7 @@ impl Driver<'_> {
 
     pub(super) fn signal(&mut self, job: Job, order: Order) {
         if let Some(slot) = self.slots.of(job) {
-            slot.live.told |= slot.live.exit.is_none();
+            slot.live.signaled |= slot.live.exit.is_none();
             self.order(job, order);
         }
     }
@@ -208,7 +208,7 @@ impl Driver<'_> {
     }
 
     fn set_output(&mut self, job: Job, output: CommandOutput) {
-        let outputs = &mut self.draft(job).outputs;
+        let outputs = &mut self.pending_prompt(job).outputs;
         outputs.retain(|known| known.name != output.name);
         outputs.push(output);
     }
@@ -216,11 +216,13 @@ impl Driver<'_> {
     /// Ends a job with no processes left: collects its output and reports to the core.
     pub(super) fn job_ended(&mut self, node: NodeIx, stragglers: u64) {
         let Some(live) = self.leave(node) else { return };
-        let Live { job, exit, told, pump, early, door, .. } = live;
+        let Live { job, exit, signaled, pump, early, mcp, .. } = live;
         self.todo.extend(early);
         pump.stop();
         let mut report = match pump.join() {
-            JobSink::Command(capture) => self.command_output(&Over { job, exit, told }, &capture, stragglers),
+            JobSink::Command(capture) => {
+                self.command_output(&Over { job, exit, signaled }, &capture, stragglers)
+            }
             JobSink::Check(tails) => JobReport {
                 stdout_bytes: tails.stdout.seen,
                 stderr_bytes: tails.stderr.seen,
@@ -238,10 +240,10 @@ impl Driver<'_> {
                 report
             }
         };
-        if let Some(mut door) = door {
-            self.todo.extend(door.flush(job));
+        if let Some(mut mcp) = mcp {
+            self.todo.extend(mcp.flush(job));
             // A marker in the agent's final output is newer than one sent through the agent channel.
-            report.marker = report.marker.or(door.close());
+            report.marker = report.marker.or(mcp.close());
         }
         self.take_mail();
         self.todo.push_back(Input::JobEnded { job, report: Box::new(report) });
@@ -250,14 +252,14 @@ impl Driver<'_> {
     fn command_output(&mut self, over: &Over, capture: &Capture, stragglers: u64) -> JobReport {
         let JobKind::Command(index) = over.job.kind else {
             let snapshot =
-                (over.job.kind == JobKind::Snapshot && !over.told).then(|| snapshot_result(capture));
+                (over.job.kind == JobKind::Snapshot && !over.signaled).then(|| snapshot_result(capture));
             let worktree =
-                (over.job.kind == JobKind::Worktree && !over.told).then(|| worktree_result(capture));
+                (over.job.kind == JobKind::Worktree && !over.signaled).then(|| worktree_result(capture));
             return JobReport { snapshot, worktree, ..JobReport::default() };
         };
         let plan = &self.plan(over.job).settings.commands[index];
         let mut text = capture.text();
-        if over.told {
+        if over.signaled {
             text.push_str(&format!("\n[dogwatch: timed out after {}]", plan.timeout));
         }
         let name = plan.name.clone();
@@ -311,7 +313,7 @@ fn is_transient(error: &io::Error) -> bool {
 struct Over {
     job: Job,
     exit: Option<Exit>,
-    told: bool,
+    signaled: bool,
 }
 
 /// Parses the result line of a worktree job.

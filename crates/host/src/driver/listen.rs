@@ -87,7 +87,7 @@ impl Driver<'_> {
         }
         if tick {
             self.ticker.drain()?;
-            self.front.tick(clock::now(), self.run.view());
+            self.reporter.tick(clock::now(), self.run.view());
         }
         Ok(())
     }
@@ -113,7 +113,7 @@ impl Driver<'_> {
             }
             self.armed = next;
         }
-        if self.front.ticks() {
+        if self.reporter.ticks() {
             let next = clock::awake().plus(TICK).0 / TICK.as_millis() * TICK.as_millis();
             self.ticker.set_at(Duration::from_millis(next))?;
         }
@@ -220,7 +220,7 @@ impl Driver<'_> {
                     }
                 }
                 Mail::Said { token, letter, reply } => {
-                    self.hear(&token, &letter, reply);
+                    self.answer_request(&token, &letter, reply);
                     continue;
                 }
                 Mail::ViewAsked(reply) => {
@@ -257,7 +257,7 @@ impl Driver<'_> {
         let job = live.job;
         let seen = live.workspace.flush(clock::awake());
         self.todo.extend(seen.map(|seen| Input::Observed { job, seen }));
-        self.todo.extend(live.door.as_mut().and_then(|door| door.flush(job)));
+        self.todo.extend(live.mcp.as_mut().and_then(|mcp| mcp.flush(job)));
     }
 
     /// Flushes the pumps of the judged nodes. All are asked first and then waited for together, so one time limit

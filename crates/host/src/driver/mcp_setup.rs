@@ -1,4 +1,4 @@
-//! Sets up the MCP server of a session. A file tells the server which socket to use and with which token, and the
+//! Sets up the MCP server of a session. A file names the socket and the token for the server, and the
 //! agent CLI is configured to start the server. The token is in that file, readable by this user only, and in the
 //! session's environment; it is never on a command line.
 
@@ -123,11 +123,11 @@ pub struct SessionSetup {
     /// Home directories created for the session.
     pub homes: Vec<PathBuf>,
     /// Why the agent could not be configured, if it should have been.
-    pub untold: Option<String>,
+    pub not_injected: Option<String>,
 }
 
 /// Creates everything a session needs to reach dogwatch.
-pub fn lay(
+pub fn prepare(
     place: Place<'_>,
     settings: &Settings,
     agent: &[String],
@@ -162,7 +162,7 @@ pub fn lay(
     };
     let own_state = home::user_state_dir().join("mcp").join(format!("{}-{}.json", place.run, place.node));
     if let Err(why) = configure_agent(&mut step, settings, (agent, launch), &text(&path), &own_state) {
-        step.untold = Some(why);
+        step.not_injected = Some(why);
     }
     Ok(step)
 }

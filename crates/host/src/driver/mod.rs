@@ -101,7 +101,7 @@ pub struct Setup {
 /// Drives one run. See the module documentation.
 pub struct Driver<'f> {
     run: Run,
-    front: &'f mut dyn Reporter,
+    reporter: &'f mut dyn Reporter,
     record: Record,
     /// The running jobs and all keepers.
     slots: Slots,
@@ -116,7 +116,7 @@ pub struct Driver<'f> {
     /// Whether incomplete coverage of the wake paths was already reported.
     coverage_reported: bool,
     /// The pending prompts of open iterations.
-    drafts: BTreeMap<NodeIx, PendingPrompt>,
+    pending_prompts: BTreeMap<NodeIx, PendingPrompt>,
     setup: Paths,
     inbox: Inbox,
     signals: SignalFd,
@@ -157,7 +157,7 @@ struct Paths {
 
 impl<'f> Driver<'f> {
     /// Creates the driver. Call it before any other thread exists, because it takes over the process's signals.
-    pub fn new(setup: Setup, front: &'f mut dyn Reporter) -> io::Result<Driver<'f>> {
+    pub fn new(setup: Setup, reporter: &'f mut dyn Reporter) -> io::Result<Driver<'f>> {
         // Signals that are ignored stay ignored: HUP under nohup, INT in a background job of a shell script.
         let mut taken = vec![Signal::INT, Signal::TERM, Signal::HUP, Signal::USR1, Signal::CONT];
         taken.retain(|signal| !ignores(*signal));
@@ -185,7 +185,7 @@ impl<'f> Driver<'f> {
             coverage_reported: false,
             digester,
             prompter: Prompter::new(setup.loop_file, &setup.loop_text, templates),
-            drafts: BTreeMap::new(),
+            pending_prompts: BTreeMap::new(),
             setup: Paths {
                 run_dir: setup.run_dir,
                 state_dir: setup.state_dir,
@@ -196,7 +196,7 @@ impl<'f> Driver<'f> {
                 run_id: setup.run_id,
             },
             run: setup.run,
-            front,
+            reporter,
             inbox,
             signals,
             awake: Timer::new(Clock::Awake)?,
@@ -230,7 +230,7 @@ impl<'f> Driver<'f> {
 
     /// Drives the run to its end and returns the exit code.
     pub fn drive(mut self, news: Vec<Input>) -> io::Result<u8> {
-        self.front.begin().map_err(|error| {
+        self.reporter.begin().map_err(|error| {
             let help = "raise the process limit (ulimit -u)";
             io::Error::new(error.kind(), format!("cannot start a thread: {error}; {help}"))
         })?;
@@ -296,7 +296,7 @@ impl<'f> Driver<'f> {
         if let Some((job, durable)) = self.waiting.pop_front() {
             self.start_next(job, durable);
         }
-        self.forget_drafts();
+        self.drop_pending_prompts();
     }
 
     fn start_next(&mut self, job: Job, durable: bool) {
@@ -324,7 +324,7 @@ impl<'f> Driver<'f> {
                 }
                 _ => {}
             }
-            self.front.show(&event, self.run.view());
+            self.reporter.show(&event, self.run.view());
         }
         durable
     }
@@ -362,7 +362,7 @@ impl<'f> Driver<'f> {
             Decision::Record(_) | Decision::Start(_) => {}
             Decision::AssemblePrompt { node, iteration, told, sight, brief } => {
                 self.read_day_book();
-                self.assemble(node, iteration, &Wanted { told, sight, brief });
+                self.assemble(node, iteration, &Wanted { messages: told, sight, brief });
             }
             Decision::HashPins { node, iteration } => self.hash_pins(node, iteration),
             Decision::KeepLog { node, iteration } => self.keep_log(node, iteration),
@@ -440,10 +440,10 @@ impl Driver<'_> {
     fn watch_own_tree(&self, job: Job) -> Option<PathWaker> {
         let own = self.own_tree(job.node).filter(|_| job.kind == JobKind::Session)?;
         let inbox = self.inbox.clone();
-        let tell = move |digest| {
+        let post = move |digest| {
             inbox.post(Mail::WorkTreeChanged { node: Some(job.node), digest });
         };
-        PathWaker::watch_tree(&own, &outputs::own_files(), tell).ok()
+        PathWaker::watch_tree(&own, &outputs::own_files(), post).ok()
     }
 }
 

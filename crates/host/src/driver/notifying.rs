@@ -11,7 +11,7 @@ impl Driver<'_> {
     pub(super) fn notify(&mut self, delivery: Delivery) {
         let (key, how) = (delivery.news.key.clone(), delivery.how);
         let error = match self.notifier() {
-            Ok(notifier) if notifier.tell(delivery) => return,
+            Ok(notifier) if notifier.send(delivery) => return,
             Ok(_) => "too many notifications are waiting".to_owned(),
             Err(error) => error.to_string(),
         };

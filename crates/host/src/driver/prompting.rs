@@ -30,24 +30,24 @@ pub(super) struct PendingPrompt {
 
 /// What the core wants in a prompt.
 pub(super) struct Wanted {
-    pub told: Vec<String>,
+    pub messages: Vec<String>,
     pub sight: bool,
     pub brief: Box<PromptContext>,
 }
 
 impl Driver<'_> {
-    pub(super) fn draft(&mut self, job: Job) -> &mut PendingPrompt {
-        self.drafts.entry(job.node).or_default()
+    pub(super) fn pending_prompt(&mut self, job: Job) -> &mut PendingPrompt {
+        self.pending_prompts.entry(job.node).or_default()
     }
 
     pub(super) fn prompt_of(&self, job: Job) -> &str {
-        self.drafts.get(&job.node).map_or("", |draft| &draft.prompt)
+        self.pending_prompts.get(&job.node).map_or("", |pending| &pending.prompt)
     }
 
     /// Drops the pending prompts of closed iterations, so that only open ones use memory.
-    pub(super) fn forget_drafts(&mut self) {
+    pub(super) fn drop_pending_prompts(&mut self) {
         let view = self.run.view();
-        self.drafts.retain(|node, _| view.node(*node).open.is_some());
+        self.pending_prompts.retain(|node, _| view.node(*node).open.is_some());
         self.prompter.forget(|node| view.node(node).state == NodeState::Running);
     }
 
@@ -55,20 +55,20 @@ impl Driver<'_> {
         let stopped = wanted.brief.diagnosis.as_ref().map(|diagnosis| diagnosis.iteration);
         let last_output = stopped.map(|stopped| self.last_output(node, stopped)).unwrap_or_default();
         let artifacts = if stopped.is_some() { self.artifacts(node) } else { Vec::new() };
-        let draft = self.drafts.entry(node).or_default();
-        let outputs = std::mem::take(&mut draft.outputs);
+        let pending = self.pending_prompts.entry(node).or_default();
+        let outputs = std::mem::take(&mut pending.outputs);
         let assembled = self.prompter.assemble(&Ask {
             ix: node,
             node: &self.run.plan().nodes[node.0],
             iteration,
             outputs: &outputs,
-            told: &wanted.told,
+            messages: &wanted.messages,
             brief: &wanted.brief,
             last_output: &last_output,
             artifacts: &artifacts,
         });
         let (bytes, sha256) = (assembled.text.len() as u64, sha256(&assembled.text));
-        (draft.prompt, draft.fault) = (assembled.text, assembled.fault);
+        (pending.prompt, pending.fault) = (assembled.text, assembled.fault);
         self.todo.extend(assembled.news.into_iter().chain(assembled.trouble));
         let sight = if wanted.sight { self.input_digest(node, &assembled.key) } else { None };
         self.todo.push_back(Input::PromptAssembled { node, iteration, bytes, sha256, sight });
@@ -89,10 +89,10 @@ impl Driver<'_> {
             state_dirs: self.state_dirs(node),
         };
         let inbox = self.inbox.clone();
-        let tell = move |pins| {
+        let post = move |pins| {
             inbox.post(Mail::Asked(Input::PinsHashed { node, iteration, pins }));
         };
-        if let Err(error) = pins::hash_aside(request, tell) {
+        if let Err(error) = pins::hash_aside(request, post) {
             self.todo.push_back(Input::PinsHashed { node, iteration, pins: Err(error.to_string()) });
         }
     }

@@ -33,14 +33,14 @@ pub(super) struct Live {
     /// Changes in the work tree while the job runs.
     pub workspace: Coalescer,
     /// The agent channel of a session.
-    pub door: Option<McpSession>,
+    pub mcp: Option<McpSession>,
     /// The command line, with secrets redacted.
     pub argv: Vec<String>,
     /// Whether no other process was left when the main process exited.
     pub alone: bool,
     pub exit: Option<Exit>,
     /// Whether the job was signaled before it exited by itself.
-    pub told: bool,
+    pub signaled: bool,
     pub pump: Pump<JobSink>,
     /// Watches the worktree of a session that has its own.
     pub watcher: Option<PathWaker>,

@@ -44,7 +44,7 @@ pub struct Hearing {
     /// Facts that the watchdog has not seen yet.
     facts: Vec<Fact>,
     /// Health issues of the agent, each with the number of facts that precede it.
-    strains: Vec<(usize, HealthIssue)>,
+    issues: Vec<(usize, HealthIssue)>,
     pub bytes: [u64; 2],
 }
 
@@ -60,27 +60,27 @@ impl Hearing {
             feed: Feed::new(structured),
             rested: Instant::now(),
             facts: Vec::new(),
-            strains: Vec::new(),
+            issues: Vec::new(),
             bytes: [0; 2],
         }
     }
 
     /// Returns how many facts and issues are waiting.
     pub fn waiting(&self) -> usize {
-        self.facts.len() + self.strains.len()
+        self.facts.len() + self.issues.len()
     }
 
     /// Takes what was found since the last call.
     pub fn take(&mut self) -> Vec<Heard> {
-        let mut strains = std::mem::take(&mut self.strains).into_iter().peekable();
+        let mut issues = std::mem::take(&mut self.issues).into_iter().peekable();
         let mut heard = Vec::new();
         for (n, fact) in std::mem::take(&mut self.facts).into_iter().enumerate() {
-            while let Some((_, strain)) = strains.next_if(|(before, _)| *before <= n) {
-                heard.push(Heard::HealthIssue(strain));
+            while let Some((_, issue)) = issues.next_if(|(before, _)| *before <= n) {
+                heard.push(Heard::HealthIssue(issue));
             }
             heard.push(Heard::Fact(fact));
         }
-        heard.extend(strains.map(|(_, strain)| Heard::HealthIssue(strain)));
+        heard.extend(issues.map(|(_, issue)| Heard::HealthIssue(issue)));
         heard
     }
 
@@ -147,14 +147,14 @@ impl Hearing {
 
     /// Collects health issues, after the progress that precedes them.
     fn note_health_issues(&mut self, at: Awake) {
-        for strain in self.signs.iter().filter_map(Sign::strain) {
+        for issue in self.signs.iter().filter_map(Sign::strain) {
             self.feed.flush(at, &mut self.facts);
             let again = self
-                .strains
+                .issues
                 .last()
-                .is_some_and(|(before, last)| *before == self.facts.len() && *last == strain);
-            if !again && self.strains.len() < MAX_STRAINS {
-                self.strains.push((self.facts.len(), strain));
+                .is_some_and(|(before, last)| *before == self.facts.len() && *last == issue);
+            if !again && self.issues.len() < MAX_STRAINS {
+                self.issues.push((self.facts.len(), issue));
             }
         }
     }
@@ -278,7 +278,7 @@ mod tests {
         for n in 0..2 * MAX_STRAINS {
             hearing.hear(Stream::Stdout, format!("{}\n{retry}\n", says(n + 10)).as_bytes(), Awake(2));
         }
-        assert_eq!(hearing.strains.len(), MAX_STRAINS);
+        assert_eq!(hearing.issues.len(), MAX_STRAINS);
     }
 
     #[test]

@@ -27,7 +27,7 @@ pub struct Gone {
     /// Whether no other process was left.
     pub alone: bool,
     /// Whether a signal was passed on to it before.
-    pub told: bool,
+    pub signaled: bool,
     pub pipes_closed: bool,
 }
 
@@ -111,8 +111,8 @@ impl Life {
 
     /// Handles the exit of the main process. Remaining processes get the leak limit, unless the end was requested.
     pub fn exited(&mut self, now: Awake, gone: Gone, leak: Dur) -> Option<Do> {
-        let Gone { how, alone, told, pipes_closed } = gone;
-        let ours = told || matches!(self, Life::Ending(..));
+        let Gone { how, alone, signaled, pipes_closed } = gone;
+        let ours = signaled || matches!(self, Life::Ending(..));
         if alone {
             *self = Life::Sweeping(how);
             self.emptied(now, pipes_closed, leak);
@@ -185,8 +185,8 @@ mod tests {
     const LEAK: Dur = Dur::from_secs(2);
     const DONE: HowEnded = HowEnded::Code(0);
 
-    fn gone(alone: bool, told: bool, pipes_closed: bool) -> Gone {
-        Gone { how: DONE, alone, told, pipes_closed }
+    fn gone(alone: bool, signaled: bool, pipes_closed: bool) -> Gone {
+        Gone { how: DONE, alone, signaled, pipes_closed }
     }
 
     #[test]

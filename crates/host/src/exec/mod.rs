@@ -201,7 +201,7 @@ impl Exec {
         for Gap { lasted, unwatched } in self.absence.gaps(continued) {
             self.add(Event::Suspended { for_s: lasted, unwatched });
             if unwatched {
-                self.tell(Fact::Suspended { for_ms: lasted.as_millis() });
+                self.take_fact(Fact::Suspended { for_ms: lasted.as_millis() });
             }
         }
     }
@@ -272,7 +272,7 @@ impl Exec {
     fn listen(&mut self) {
         self.follow_subagents();
         if self.main.is_some() {
-            self.tell_all();
+            self.take_facts();
         }
         if let Some(workspace) = self.workspace.as_ref().filter(|_| self.ears.stirred()) {
             workspace.rearm();
@@ -298,25 +298,25 @@ impl Exec {
         }
     }
 
-    fn tell_all(&mut self) {
+    fn take_facts(&mut self) {
         for heard in self.ears.heard() {
             match heard {
-                Heard::Fact(fact) => self.tell(fact),
-                Heard::HealthIssue(strain) => {
-                    let told = self.watching.as_mut().and_then(|w| w.strained(clock::awake(), strain));
-                    told.into_iter().for_each(|event| self.add(event));
+                Heard::Fact(fact) => self.take_fact(fact),
+                Heard::HealthIssue(issue) => {
+                    let event = self.watching.as_mut().and_then(|w| w.issue_found(clock::awake(), issue));
+                    event.into_iter().for_each(|event| self.add(event));
                 }
             }
         }
     }
 
-    fn tell(&mut self, fact: Fact) {
+    fn take_fact(&mut self, fact: Fact) {
         let Some(watching) = &mut self.watching else { return };
         let asked = watching.is_asking();
         if asked && matches!(fact, Fact::NeedsHuman { .. }) {
             return;
         }
-        let follows = watching.tell(clock::awake(), &fact);
+        let follows = watching.take(clock::awake(), &fact);
         let answered = asked && !watching.is_asking();
         let (node, iteration) = (node(), iteration());
         self.add(match fact {
@@ -388,7 +388,7 @@ impl Exec {
         let now = clock::awake();
         if self.watching.as_mut().is_some_and(|watching| watching.wants_sample(now)) {
             let fact = self.sample();
-            self.tell(fact);
+            self.take_fact(fact);
         } else {
             self.judge();
         }
@@ -441,8 +441,8 @@ impl Exec {
                 self.fail(if missing { 127 } else { 126 }, message);
             }
             Report::Exited { how, alone, .. } => {
-                let (told, pipes_closed) = (self.passed.is_some(), self.ears.closed());
-                let gone = Gone { how, alone, told, pipes_closed };
+                let (signaled, pipes_closed) = (self.passed.is_some(), self.ears.closed());
+                let gone = Gone { how, alone, signaled, pipes_closed };
                 let done = self.life.exited(clock::awake(), gone, self.policy.leak);
                 self.carry_out(done);
             }
@@ -566,7 +566,7 @@ impl Exec {
 
     /// Records what arrived at the very end. Nothing is judged any more.
     fn listen_at_the_end(&mut self) {
-        self.tell_all();
+        self.take_facts();
     }
 
     fn ended_by(&self) -> EndedBy {

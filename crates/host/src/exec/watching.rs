@@ -10,8 +10,8 @@ use super::record::{iteration, node};
 
 /// The watch over one command.
 pub struct Watching {
-    attend: Monitor,
-    condition: Health,
+    monitor: Monitor,
+    health: Health,
 }
 
 /// The consequences of an answer.
@@ -25,32 +25,32 @@ pub struct Follows {
 impl Watching {
     /// Starts the watch at `started`.
     pub fn new(policy: WatchPolicy, started: Awake, structured: bool) -> Watching {
-        let attend = Monitor::new(policy, Session::new(started, structured));
-        Watching { attend, condition: Health::default() }
+        let monitor = Monitor::new(policy, Session::new(started, structured));
+        Watching { monitor, health: Health::default() }
     }
 
     /// Returns when the answer may change next, or a sample is due.
     pub fn due(&self) -> Option<Awake> {
-        self.attend.due()
+        self.monitor.due()
     }
 
     /// Returns whether to sample the command now. The caller must then take the sample.
     pub fn wants_sample(&mut self, now: Awake) -> bool {
-        self.attend.wants_sample(now)
+        self.monitor.wants_sample(now)
     }
 
     /// Returns whether the agent is asking the user a question.
     pub fn is_asking(&self) -> bool {
-        self.attend.watch().is_asking()
+        self.monitor.watch().is_asking()
     }
 
     /// Passes a fact to the watchdog.
-    pub fn tell(&mut self, now: Awake, fact: &Fact) -> Follows {
-        self.attend.take(now, fact);
+    pub fn take(&mut self, now: Awake, fact: &Fact) -> Follows {
+        self.monitor.take(now, fact);
         match fact {
-            Fact::Observed(seen) => self.condition.observed(seen),
+            Fact::Observed(seen) => self.health.observed(seen),
             Fact::ToolStarted(_) | Fact::ToolEnded { .. } if !fact.is_heartbeat() => {
-                self.condition.retrying = None;
+                self.health.retrying = None;
             }
             _ => {}
         }
@@ -62,18 +62,18 @@ impl Watching {
     }
 
     /// Returns an event when a health issue begins.
-    pub fn strained(&mut self, now: Awake, strain: HealthIssue) -> Option<Event> {
-        if self.condition.knows(strain) {
+    pub fn issue_found(&mut self, now: Awake, issue: HealthIssue) -> Option<Event> {
+        if self.health.knows(issue) {
             return None;
         }
         let (node, iteration) = (node(), iteration());
-        Some(match strain {
+        Some(match issue {
             HealthIssue::Drifted => {
-                self.condition.drifted = true;
+                self.health.drifted = true;
                 Event::AgentDrifted { node, iteration }
             }
             HealthIssue::Retrying { status, delay } => {
-                self.condition.retrying = Some(Retrying { since: now, status, delay });
+                self.health.retrying = Some(Retrying { since: now, status, delay });
                 Event::AgentRetrying { node, iteration, status, delay_s: delay }
             }
         })
@@ -81,7 +81,7 @@ impl Watching {
 
     /// Asks the watchdog for a verdict.
     pub fn judge(&mut self, now: Awake) -> Follows {
-        let Some(answer) = self.attend.judge(now) else { return Follows::default() };
+        let Some(answer) = self.monitor.judge(now) else { return Follows::default() };
         let stop = match &answer {
             Answer { verdict: Verdict::HardStop { message, .. }, .. } => Some(message.clone()),
             _ => None,

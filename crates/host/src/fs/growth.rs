@@ -109,7 +109,7 @@ mod tests {
     use std::io::Write;
 
     #[test]
-    fn what_grows_in_a_watched_directory_is_told_once_and_nothing_else_is() {
+    fn only_changes_in_watched_directories_are_reported_and_once() {
         let (dir, other) =
             (tempfile::tempdir().expect("a directory"), tempfile::tempdir().expect("a directory"));
         let growth = Growth::new().expect("an inotify instance");
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_that_goes_away_is_told() {
+    fn a_removed_directory_is_reported() {
         let dir = tempfile::tempdir().expect("a directory");
         let growth = Growth::new().expect("an inotify instance");
         let watched = growth.watch(dir.path()).expect("watches");

@@ -46,11 +46,11 @@ pub struct Request {
     pub state_dirs: Vec<PathBuf>,
 }
 
-/// Hashes the files on another thread and passes the result to `tell`. `tell` is always called, and in bounded
+/// Hashes the files on another thread and passes the result to `reply`. `reply` is always called, and in bounded
 /// time: an unresponsive file system blocks a thread, not the run.
 pub fn hash_aside(
     request: Request,
-    tell: impl FnOnce(Result<Vec<Pin>, String>) + Send + 'static,
+    reply: impl FnOnce(Result<Vec<Pin>, String>) + Send + 'static,
 ) -> io::Result<()> {
     let waiting = move || {
         let (done, answer) = mpsc::sync_channel(1);
@@ -58,7 +58,7 @@ pub fn hash_aside(
             // The receiver is gone if hashing took too long.
             let _ = done.send(hash(&request, &Limits::default()));
         };
-        tell(match std::thread::Builder::new().name("pins".into()).spawn(work) {
+        reply(match std::thread::Builder::new().name("pins".into()).spawn(work) {
             Ok(_) => answer.recv_timeout(2 * PIN_BOUND).unwrap_or_else(|_| Err(took_too_long(PIN_BOUND))),
             Err(error) => Err(error.to_string()),
         });

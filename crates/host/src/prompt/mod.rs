@@ -23,7 +23,7 @@ use std::path::PathBuf;
 const CREDIT: &str = "When you commit, add this trailer to the message:\n\nAssisted-by: dogwatch";
 
 /// The heading of operator messages.
-const TOLD: &str = "The person who started this loop says:";
+const MESSAGES_HEADING: &str = "The person who started this loop says:";
 
 /// Tells the agent how to report that there is nothing to do. The marker is in backticks, with a space that a real
 /// one does not have, so that an agent that echoes its prompt does not trigger it.
@@ -56,7 +56,7 @@ pub struct Ask<'a> {
     pub iteration: Iteration,
     pub outputs: &'a [CommandOutput],
     /// Operator messages.
-    pub told: &'a [String],
+    pub messages: &'a [String],
     pub brief: &'a PromptContext,
     /// The last message of the session that was stopped.
     pub last_output: &'a str,
@@ -70,7 +70,7 @@ pub struct Prompter {
     body: String,
     frontmatter: String,
     /// The last trouble that was reported, so that it is not repeated every iteration.
-    told: Option<String>,
+    last_trouble: Option<String>,
     /// The last good bodies of nodes with their own file, while these nodes are running.
     bodies: BTreeMap<NodeIx, String>,
     templates: Templates,
@@ -83,7 +83,7 @@ impl Prompter {
             file,
             body: frontmatter::body(text),
             frontmatter: frontmatter::settings(text),
-            told: None,
+            last_trouble: None,
             bodies: BTreeMap::new(),
             templates,
         }
@@ -169,8 +169,8 @@ impl Prompter {
             prompt.push_str("\n\n");
             prompt.push_str(text);
         };
-        if !ask.told.is_empty() {
-            add(&format!("{TOLD}\n\n- {}", ask.told.join("\n- ")));
+        if !ask.messages.is_empty() {
+            add(&format!("{MESSAGES_HEADING}\n\n- {}", ask.messages.join("\n- ")));
         }
         if settings.credit {
             add(CREDIT);
@@ -185,13 +185,13 @@ impl Prompter {
         let read = read_bounded(&self.file).map_err(|e| e.to_string());
         match read.and_then(|text| self.take(&text)) {
             Ok(news) => {
-                self.told = None;
+                self.last_trouble = None;
                 news
             }
             Err(fault) => {
                 let detail = format!("{}: {fault}; using the last good text", self.file.display());
-                let news = self.told.as_ref() != Some(&detail);
-                self.told = Some(detail.clone());
+                let news = self.last_trouble.as_ref() != Some(&detail);
+                self.last_trouble = Some(detail.clone());
                 news.then_some(Input::TroubleMet { kind: "loop_file", detail })
             }
         }

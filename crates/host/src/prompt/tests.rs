@@ -20,19 +20,19 @@ fn prompter() -> (tempfile::TempDir, Prompter) {
     (dir, prompter)
 }
 
-fn assemble(p: &mut Prompter, node: &NodePlan, iteration: u64, told: &[String]) -> Assembled {
-    assemble_with(p, node, iteration, told, &PromptContext::default())
+fn assemble(p: &mut Prompter, node: &NodePlan, iteration: u64, messages: &[String]) -> Assembled {
+    assemble_with(p, node, iteration, messages, &PromptContext::default())
 }
 
 fn assemble_with(
     p: &mut Prompter,
     node: &NodePlan,
     iteration: u64,
-    told: &[String],
+    messages: &[String],
     brief: &PromptContext,
 ) -> Assembled {
     let (ix, iteration) = (NodeIx(0), Iteration(iteration));
-    p.assemble(&Ask { ix, node, iteration, outputs: &[], told, brief, last_output: "hm", artifacts: &[] })
+    p.assemble(&Ask { ix, node, iteration, outputs: &[], messages, brief, last_output: "hm", artifacts: &[] })
 }
 
 fn ask(p: &mut Prompter, node: &NodePlan, iteration: u64) -> (String, Option<Input>) {
@@ -58,7 +58,7 @@ fn the_key_of_a_prompt_does_not_change_with_the_iteration() {
 }
 
 #[test]
-fn an_idle_block_tells_the_agent_about_the_marker_and_an_echo_of_it_is_none() {
+fn the_idle_instruction_explains_the_marker_without_containing_one() {
     let (_dir, mut p) = prompter();
     let mut node = node();
     node.settings.idle = Some(IdlePolicy::default());
@@ -87,7 +87,7 @@ fn loop_44_the_body_is_read_afresh_and_a_changed_frontmatter_is_a_notice() {
 }
 
 #[test]
-fn a_deleted_loop_file_is_trouble_once_and_the_last_good_text_serves() {
+fn a_deleted_loop_file_is_trouble_once_and_the_last_good_text_is_used() {
     let (dir, mut p) = prompter();
     std::fs::remove_file(dir.path().join("RALPH.md")).expect("removes");
     let (text, news) = ask(&mut p, &node(), 2);
@@ -99,7 +99,7 @@ fn a_deleted_loop_file_is_trouble_once_and_the_last_good_text_serves() {
 }
 
 #[test]
-fn half_a_file_is_trouble_and_the_last_good_text_serves() {
+fn half_a_file_is_trouble_and_the_last_good_text_is_used() {
     let (dir, mut p) = prompter();
     for half in ["", "---\n", "---\nagent: tr", "---\nagent: true\n---\n", "---\nagent: [\n---\nNew"] {
         std::fs::write(dir.path().join("RALPH.md"), half).expect("writes");

@@ -73,8 +73,8 @@ impl Rig {
 
     /// Watches these globs and waits until the watches are set.
     pub fn watch(&self, globs: &[&str]) -> Watching {
-        let (told, wakes) = channel();
-        self.watch_with(globs, wakes, move |path| told.send(path).unwrap_or(()))
+        let (sender, wakes) = channel();
+        self.watch_with(globs, wakes, move |path| sender.send(path).unwrap_or(()))
     }
 
     /// Like `watch`, with other options.

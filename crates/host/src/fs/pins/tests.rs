@@ -103,8 +103,8 @@ fn every_bound_holds_at_its_limit_and_says_which_it_is() {
 #[test]
 fn the_answer_comes_from_another_thread() {
     let dir = tree(&[("a", "1")]);
-    let (tell, told) = mpsc::channel();
+    let (sender, receiver) = mpsc::channel();
     let request = request(dir.path(), &["a"], &[]);
-    hash_aside(request, move |pins| tell.send(pins).expect("somebody waits")).expect("a thread");
-    assert_eq!(told.recv().expect("an answer").expect("hashes").len(), 1);
+    hash_aside(request, move |pins| sender.send(pins).expect("the test waits")).expect("a thread");
+    assert_eq!(receiver.recv().expect("an answer").expect("hashes").len(), 1);
 }

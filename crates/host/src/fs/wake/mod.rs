@@ -231,11 +231,11 @@ impl Gate {
 
 impl Changes for Gate {
     fn changed(&mut self, path: &Path) {
-        let told = path.strip_prefix(&self.root).unwrap_or(path).to_path_buf();
+        let relative = path.strip_prefix(&self.root).unwrap_or(path).to_path_buf();
         if std::mem::replace(&mut self.armed, false) {
-            (self.on_wake)(told, self.digest);
+            (self.on_wake)(relative, self.digest);
         } else {
-            self.missed.get_or_insert(told);
+            self.missed.get_or_insert(relative);
         }
     }
 

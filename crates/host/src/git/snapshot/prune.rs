@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn newest_stay_by_number_and_so_does_the_first_of_all() {
+    fn the_newest_by_number_and_the_first_stay() {
         let refs: Vec<String> =
             [0, 1, 2, 9, 10, 11].iter().map(|n| format!("refs/dogwatch/r/n/{n}")).collect();
         assert_eq!(

@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn empty_directories_go_with_their_last_file_and_others_stay() {
+    fn directories_are_removed_only_when_empty() {
         let dir = tempfile::tempdir().expect("a directory");
         let put = |path: &[u8]| put(dir.path(), path, "100644", Content::Bytes(b""), false);
         put(b"a/b/c").expect("put");

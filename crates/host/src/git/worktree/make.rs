@@ -68,14 +68,14 @@ pub(super) fn common_dir(git: &Git) -> Result<PathBuf, GitError> {
 pub(super) fn lock(path: &Path, bound: Duration) -> Result<File, String> {
     let cannot = |error: io::Error| format!("cannot lock {}: {error}", path.display());
     let file = File::options().write(true).create(true).truncate(false).open(path).map_err(cannot)?;
-    let (tell, told) = mpsc::channel();
+    let (sender, receiver) = mpsc::channel();
     // The system call has no timeout. A thread that waits too long ends with this short-lived process.
     let wait = move || {
         let locked = file.lock();
-        let _ = tell.send(locked.map(|()| file));
+        let _ = sender.send(locked.map(|()| file));
     };
     std::thread::Builder::new().name("lock".into()).spawn(wait).map_err(cannot)?;
-    match told.recv_timeout(bound) {
+    match receiver.recv_timeout(bound) {
         Ok(locked) => locked.map_err(cannot),
         Err(_) => Err(format!(
             "another dogwatch has been creating a worktree of this repository for {} s",

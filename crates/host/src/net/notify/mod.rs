@@ -32,7 +32,7 @@ pub const MAX_DOCUMENT: usize = 32 * 1024;
 
 /// The input of the posting process, passed on stdin because a URL is often secret and must not appear in argv.
 #[derive(Debug, Serialize, Deserialize)]
-struct Letter {
+struct PostRequest {
     url: String,
     body: String,
 }
@@ -61,7 +61,7 @@ impl Notifier {
     }
 
     /// Queues a notification. Returns false if too many are waiting; it is then dropped.
-    pub fn tell(&self, delivery: Delivery) -> bool {
+    pub fn send(&self, delivery: Delivery) -> bool {
         self.news.try_send(delivery).is_ok()
     }
 }
@@ -70,20 +70,20 @@ fn run(means: &Means, news: &Receiver<Delivery>, inbox: &Inbox) {
     let mut asker = None;
     let mut next = news.recv().ok();
     while let Some(delivery) = next.take() {
-        let error = tell(means, &mut asker, &delivery).err();
+        let error = deliver(means, &mut asker, &delivery).err();
         let more = news.try_recv();
         if more.is_err() {
             // Notifications are rare, so stop the keeper until the next one. This also happens before the run may
             // end.
             asker = None;
         }
-        let told = Input::Notified { key: delivery.news.key, how: delivery.how, error };
-        inbox.post(Mail::Asked(told));
+        let notified = Input::Notified { key: delivery.news.key, how: delivery.how, error };
+        inbox.post(Mail::Asked(notified));
         next = more.ok().or_else(|| news.recv().ok());
     }
 }
 
-fn tell(means: &Means, asker: &mut Option<Asker>, delivery: &Delivery) -> Result<(), String> {
+fn deliver(means: &Means, asker: &mut Option<Asker>, delivery: &Delivery) -> Result<(), String> {
     let document = serde_json::to_string(&delivery.news).map_err(|e| e.to_string())?;
     if document.len() > MAX_DOCUMENT {
         return Err(format!("the document is too large ({} bytes)", document.len()));
@@ -95,9 +95,9 @@ fn tell(means: &Means, asker: &mut Option<Asker>, delivery: &Delivery) -> Result
         }
         How::Webhook => {
             let url = means.policy.webhook.as_ref().ok_or("no webhook is configured")?.as_str().to_owned();
-            let letter = Letter { url, body: document };
-            let letter = serde_json::to_string(&letter).map_err(|e| e.to_string())?;
-            (vec!["/proc/self/exe".to_owned(), ARGUMENT.to_owned()], letter)
+            let request = PostRequest { url, body: document };
+            let request = serde_json::to_string(&request).map_err(|e| e.to_string())?;
+            (vec!["/proc/self/exe".to_owned(), ARGUMENT.to_owned()], request)
         }
     };
     let argv: Vec<&str> = argv.iter().map(String::as_str).collect();

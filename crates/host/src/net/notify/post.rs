@@ -1,6 +1,6 @@
 //! The process that posts one notification: reads it from stdin, posts it, and prints one line if that fails.
 
-use super::{Letter, MAX_DOCUMENT};
+use super::{MAX_DOCUMENT, PostRequest};
 use dogwatch_core::record::notification::{MAX_URL, Webhook};
 use dogwatch_core::text::one_line;
 use std::io::{self, Read, Write};
@@ -33,9 +33,9 @@ pub fn main() -> ExitCode {
 fn read(from: impl Read) -> Result<(Webhook, String), String> {
     let mut text = String::new();
     from.take(MAX_LETTER).read_to_string(&mut text).map_err(|e| e.to_string())?;
-    let letter: Letter = serde_json::from_str(&text).map_err(|e| e.to_string())?;
-    let url = Webhook::parse(&letter.url).map_err(|bad| bad.to_string())?;
-    Ok((url, letter.body))
+    let request: PostRequest = serde_json::from_str(&text).map_err(|e| e.to_string())?;
+    let url = Webhook::parse(&request.url).map_err(|bad| bad.to_string())?;
+    Ok((url, request.body))
 }
 
 /// The result of one attempt.
