@@ -1,4 +1,4 @@
-//! The work tree's digest, on real files and real git repositories.
+//! The digest of a work tree, on real files and real git repositories.
 
 use dogwatch_host::fs::digest::{DigestError, Digester, work_tree_digest};
 use rustix::time::{ClockId, clock_gettime};
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, SystemTime};
 
-/// More than any test needs.
+/// More time than any test needs.
 const AMPLE: Duration = Duration::from_secs(60);
 
 struct Tree {
@@ -42,7 +42,7 @@ impl Tree {
     fn run_git(&self, args: &[&str]) {
         let who = ["-c", "user.name=a", "-c", "user.email=a@b"];
         let done = Command::new("git").args(who).args(args).current_dir(self.dir.path()).status();
-        assert!(done.expect("git is there").success());
+        assert!(done.expect("git is installed").success());
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -64,7 +64,7 @@ impl Tree {
         change(self);
         let after = self.digest();
         let afresh = work_tree_digest(self.dir.path(), &[self.path(".dogwatch")], AMPLE).expect("a digest");
-        assert_eq!(after, afresh, "what is remembered makes no difference");
+        assert_eq!(after, afresh, "the cache makes no difference");
         before != after
     }
 }
@@ -94,16 +94,16 @@ fn every_kind_of_change_gives_another_digest() {
             fs::remove_file(t.path("link")).expect("removed");
             t.write("link", "newer.md");
         }),
-        "a file in place of a link that says the same"
+        "a file in place of a link with the same text"
     );
     assert!(tree.flips(|t| fs::remove_file(t.path("src/main.rs")).expect("removed")), "a tracked file gone");
     assert!(tree.flips(|t| t.write("a/b/c/d.txt", "deep")), "a file in new directories");
-    assert!(tree.flips(|t| t.write("keep.log", "wanted back")), "a file that an ignore rule wants back");
+    assert!(tree.flips(|t| t.write("keep.log", "wanted back")), "a file that an ignore rule re-includes");
     assert!(tree.flips(|t| t.write(".gitignore", "*.md\n")), "the rules themselves");
 }
 
 #[test]
-fn what_is_no_change_of_content_gives_the_same_digest() {
+fn the_digest_ignores_changes_other_than_content() {
     let mut tree = Tree::git();
     let touch = |path: &Path, at: SystemTime| {
         fs::File::options().write(true).open(path).expect("open").set_modified(at).expect("touched");
@@ -123,7 +123,7 @@ fn what_is_no_change_of_content_gives_the_same_digest() {
 }
 
 #[test]
-fn git_itself_ignored_files_and_our_own_state_make_no_difference() {
+fn git_directory_ignored_files_and_own_state_make_no_difference() {
     let mut tree = Tree::git();
     assert!(!tree.flips(|t| t.commit()), "a commit");
     assert!(!tree.flips(|t| t.run_git(&["gc", "-q"])), "git's own housekeeping");
@@ -138,7 +138,7 @@ fn git_itself_ignored_files_and_our_own_state_make_no_difference() {
 fn rules_of_a_directory_hold_below_it_and_deeper_ones_win() {
     let mut tree = Tree::git();
     tree.write("sub/.gitignore", "!*.log\n/only-here\n");
-    assert!(tree.flips(|t| t.write("sub/deep/x.log", "x")), "wanted back by the deeper rules");
+    assert!(tree.flips(|t| t.write("sub/deep/x.log", "x")), "re-included by the deeper rules");
     assert!(!tree.flips(|t| t.write("sub/only-here", "x")));
     assert!(tree.flips(|t| t.write("sub/deep/only-here", "x")));
 }
@@ -151,7 +151,8 @@ fn a_work_tree_inside_a_repository_follows_the_rules_above_it() {
     let before = part.digest(AMPLE).expect("a digest");
     tree.write("part/x.log", "x");
     assert_eq!(part.digest(AMPLE).expect("a digest"), before);
-    // But one that is ignored as a whole is a tree of its own, else nothing in it would ever change.
+    // A work tree that is ignored as a whole is treated as a tree of its own. Otherwise nothing in it would ever
+    // change.
     tree.write("target/work/a", "a");
     let mut ignored = Digester::new(&tree.path("target/work"), &[]);
     let before = ignored.digest(AMPLE).expect("a digest");
@@ -178,7 +179,7 @@ fn a_directory_without_git_has_a_digest_too() {
     let mut tree = Tree::plain();
     assert!(tree.flips(|t| t.write("README.md", "other")));
     tree.write(".gitignore", "*.log\n");
-    assert!(!tree.flips(|t| t.write("x.log", "x")), "its ignore rules hold all the same");
+    assert!(!tree.flips(|t| t.write("x.log", "x")), "its ignore rules still apply");
 }
 
 #[test]
@@ -192,11 +193,11 @@ fn fifos_and_sockets_are_part_of_the_digest_and_never_opened() {
     let mut tree = Tree::plain();
     let fifo = |t: &Tree, name: &str| {
         let done = Command::new("mkfifo").arg(t.path(name)).status();
-        assert!(done.expect("mkfifo is there").success());
+        assert!(done.expect("mkfifo is installed").success());
     };
     assert!(tree.flips(|t| fifo(t, "fifo")));
     assert!(tree.flips(|t| drop(std::os::unix::net::UnixListener::bind(t.path("socket")).expect("bound"))));
-    // Rules are read from plain files only.
+    // Rules are read from regular files only.
     assert!(tree.flips(|t| fifo(t, ".gitignore")));
 }
 
@@ -229,13 +230,13 @@ fn a_file_too_large_to_read_counts_by_its_inode_and_differs_when_in_doubt() {
     let tree = Tree::plain();
     let mut small = Digester::new(tree.dir.path(), &[]).with_limits(10, 12);
     assert_eq!(small.digest(AMPLE).expect("a digest"), small.digest(AMPLE).expect("a digest"));
-    // 12 bytes of source are one more than this may read, and they are newer than a time stamp can tell.
+    // The 12 bytes of source exceed the read limit by one, and they are too recent for time stamps to be reliable.
     let mut smaller = Digester::new(tree.dir.path(), &[]).with_limits(10, 11);
     assert_ne!(smaller.digest(AMPLE).expect("a digest"), smaller.digest(AMPLE).expect("a digest"));
 }
 
 #[test]
-fn out_of_time_is_said_and_the_next_call_goes_on() {
+fn a_timeout_is_an_error_and_the_next_call_continues() {
     let mut tree = Tree::plain();
     assert!(matches!(tree.digester.digest(Duration::ZERO), Err(DigestError::TookTooLong(_))));
     let afresh = work_tree_digest(tree.dir.path(), &[], AMPLE).expect("a digest");
@@ -245,18 +246,18 @@ fn out_of_time_is_said_and_the_next_call_goes_on() {
 }
 
 #[test]
-fn a_root_that_is_not_there_is_an_error() {
+fn a_missing_root_is_an_error() {
     let tree = Tree::plain();
     let missing = work_tree_digest(&tree.path("missing"), &[], AMPLE);
     assert!(matches!(missing, Err(DigestError::Unreadable(_))));
 }
 
 #[test]
-fn what_may_not_be_read_is_part_of_the_digest() {
+fn unreadable_files_are_part_of_the_digest() {
     let mut tree = Tree::plain();
     set_mode(tree.dir.path(), 0o755);
     let as_nobody = |tree: &mut Tree| {
-        std::thread::scope(|scope| scope.spawn(|| in_other_clothes(|| tree.digest())).join())
+        std::thread::scope(|scope| scope.spawn(|| as_another_user(|| tree.digest())).join())
             .expect("a digest")
     };
     let before = as_nobody(&mut tree);
@@ -269,8 +270,8 @@ fn what_may_not_be_read_is_part_of_the_digest() {
     set_mode(&tree.path("secret"), 0o755);
 }
 
-/// Root may read everything: this thread alone becomes somebody else first.
-fn in_other_clothes<T>(work: impl FnOnce() -> T) -> T {
+/// Root can read everything, so this thread alone switches to another user first.
+fn as_another_user<T>(work: impl FnOnce() -> T) -> T {
     if rustix::process::geteuid().is_root() {
         let nobody = rustix::process::Uid::from_raw(65_534);
         rustix::thread::set_thread_res_uid(rustix::process::Uid::ROOT, nobody, rustix::process::Uid::ROOT)
@@ -279,9 +280,9 @@ fn in_other_clothes<T>(work: impl FnOnce() -> T) -> T {
     work()
 }
 
-/// Prints figures; `DOGWATCH_FULL=1 cargo test --release … -- --nocapture`.
+/// Prints figures; run `DOGWATCH_FULL=1 cargo test --release … -- --nocapture`.
 #[test]
-fn fifty_thousand_files_are_digested_within_the_bar() {
+fn fifty_thousand_files_are_digested_within_the_limit() {
     if std::env::var_os("DOGWATCH_FULL").is_none() {
         return;
     }
@@ -292,20 +293,20 @@ fn fifty_thousand_files_are_digested_within_the_bar() {
             &"line of code\n".repeat(at % 400),
         );
     }
-    // Until then every file might change unseen and is read again.
+    // Before this, every file could change without a trace and is read again.
     std::thread::sleep(Duration::from_millis(2_500));
     let cpu = || Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).expect("no negative time");
     let mut took = |label: &str| {
         let (began, spent) = (std::time::Instant::now(), cpu());
         let digest = tree.digest();
         let spent = cpu() - spent;
-        println!("{label}: {:?}, of it on a core {spent:?}", began.elapsed());
+        println!("{label}: {:?}, CPU time {spent:?}", began.elapsed());
         (digest, spent)
     };
     let first = took("first digest");
     let mut later: Vec<_> = (0..10).map(|_| took("again")).collect();
     assert!(later.iter().all(|(digest, _)| *digest == first.0));
     later.sort_by_key(|(_, spent)| *spent);
-    // What others on this host take is not ours to answer for.
+    // CPU time used by other processes does not count here.
     assert!(later[5].1 <= Duration::from_millis(300), "the median is {:?}", later[5].1);
 }

@@ -1,5 +1,5 @@
-//! The driver with real processes, and more nodes than one. The settings are given as the record would have
-//! them; the agents are shells.
+//! The driver with real processes and several nodes. The settings have the form they have in the record, and the
+//! agents are shells.
 
 use std::fs::File;
 use std::io::Write;
@@ -27,7 +27,7 @@ fn main() -> ExitCode {
     if std::env::args().nth(1).is_some_and(|role| role.starts_with("__")) {
         return rig::play_or_test(&[]);
     }
-    // Locks lie in the user's state directory, and that of the tests must not be a person's.
+    // Locks are in the user's state directory, so tests use a separate one.
     let Some(home) = std::env::var_os("DRIVER_TEST_HOME") else {
         let home = std::env::temp_dir().join(format!("dogwatch-driver-{}", std::process::id()));
         let me = std::env::current_exe().expect("proc is mounted");
@@ -36,9 +36,9 @@ fn main() -> ExitCode {
         panic!("cannot start again: {}", again.exec());
     };
     let code = rig::play_or_test(tests![
-        two_nodes_are_at_work_at_the_same_time,
+        two_nodes_run_at_the_same_time,
         a_lock_that_cannot_be_cleared_does_not_change_how_the_run_ended,
-        a_lost_keeper_takes_no_other_node_with_it,
+        a_lost_keeper_does_not_affect_other_nodes,
         many_nodes_share_a_few_keepers,
         measure_two_hundred_trivial_nodes,
     ]);
@@ -46,7 +46,7 @@ fn main() -> ExitCode {
     code
 }
 
-/// Shows nobody anything, but may do something about it.
+/// A reporter that passes each event to a callback.
 struct Listener<F: FnMut(&Event)>(F);
 
 impl<F: FnMut(&Event)> Reporter for Listener<F> {
@@ -59,10 +59,10 @@ impl<F: FnMut(&Event)> Reporter for Listener<F> {
     }
 }
 
-/// So many nodes at once, at most.
+/// The most nodes that run at once.
 const MAX_PARALLEL: usize = 100;
 
-/// A graph of nodes of one iteration each, whose agents are these shell commands.
+/// Returns a graph of nodes with one iteration each, whose agents are these shell commands.
 fn plan(agents: &[(&str, &str)]) -> Plan {
     let settings = |agent: &str| {
         json!({
@@ -79,7 +79,7 @@ fn plan(agents: &[(&str, &str)]) -> Plan {
     });
     let graph = json!({"max_parallel": agents.len().min(MAX_PARALLEL)});
     let plan = json!({"nodes": nodes.collect::<Vec<_>>(), "stop_on_error": false, "graph": graph});
-    serde_json::from_value(plan).expect("these are settings")
+    serde_json::from_value(plan).expect("valid settings")
 }
 
 fn take_lock(dir: &Path, loop_file: &Path, run: &RunId, nonce: &str) -> Lock {
@@ -94,15 +94,15 @@ fn take_lock(dir: &Path, loop_file: &Path, run: &RunId, nonce: &str) -> Lock {
     };
     let state_dir = StateDir::at(dir.join(".dogwatch"));
     let place = Place { work_dir: dir, loop_file, state_dir: &state_dir };
-    Lock::take(place, &holder).expect("nobody has it").0
+    Lock::take(place, &holder).expect("the lock is free").0
 }
 
-/// Drives a run of these nodes in `dir`; gives what was recorded.
+/// Drives a run of these nodes in `dir` and returns the recorded events.
 fn drive(dir: &Path, plan: &Plan, heard: impl FnMut(&Event)) -> Vec<Event> {
     drive_under(None, dir, plan, heard).1
 }
 
-/// The same under this lock; gives the exit code too.
+/// Like `drive`, with this lock. Also returns the exit code.
 fn drive_under(lock: Option<Lock>, dir: &Path, plan: &Plan, heard: impl FnMut(&Event)) -> (u8, Vec<Event>) {
     let run_id = RunId::new(Wall(1_794_773_733_007), [0, 1, 2, 3]);
     let state_dir = dir.join(".dogwatch");
@@ -137,14 +137,14 @@ fn drive_under(lock: Option<Lock>, dir: &Path, plan: &Plan, heard: impl FnMut(&E
         loop_text,
         nonce,
     };
-    let mut front = Listener(heard);
-    let driver = Driver::new(setup, &mut front).expect("a driver");
+    let mut reporter = Listener(heard);
+    let driver = Driver::new(setup, &mut reporter).expect("a driver");
     let code = driver.drive(Vec::new()).expect("an end");
     let loaded = journal::load(&state_dir).expect("a record");
     (code, loaded.events.into_iter().map(|recorded| recorded.event).collect())
 }
 
-/// The descriptor is read-only, so that the lock cannot be cleared: that is trouble and no failure of the run.
+/// The descriptor is read-only, so the lock cannot be cleared. That is reported, but the run does not fail.
 fn a_lock_that_cannot_be_cleared_does_not_change_how_the_run_ended() {
     let dir = tempfile::tempdir().expect("a directory");
     let lock = Lock::of_files(vec![File::open("/proc/self/stat").expect("readable")]);
@@ -156,12 +156,12 @@ fn a_lock_that_cannot_be_cleared_does_not_change_how_the_run_ended() {
 
 fn fifo(path: &Path) -> File {
     assert!(Command::new("mkfifo").arg(path).status().expect("mkfifo").success());
-    // Open for both, so that neither end waits for the other.
+    // Open for reading and writing, so that neither end blocks.
     File::options().read(true).write(true).open(path).expect("a fifo")
 }
 
-/// Each agent waits until the other has spoken, so neither could end alone.
-fn two_nodes_are_at_work_at_the_same_time() {
+/// Each agent waits for a line from the other, so neither could finish alone.
+fn two_nodes_run_at_the_same_time() {
     let dir = tempfile::tempdir().expect("a directory");
     let (_a, _b) = (fifo(&dir.path().join("a")), fifo(&dir.path().join("b")));
     let plan = plan(&[("one", "echo x >a; read x <b"), ("two", "echo x >b; read x <a")]);
@@ -174,14 +174,14 @@ fn two_nodes_are_at_work_at_the_same_time() {
     }
 }
 
-/// One agent kills its keeper; the other ends only after that was told, and by itself.
-fn a_lost_keeper_takes_no_other_node_with_it() {
+/// One agent kills its keeper. The other finishes only after that was reported, and by itself.
+fn a_lost_keeper_does_not_affect_other_nodes() {
     let dir = tempfile::tempdir().expect("a directory");
     let mut gate = fifo(&dir.path().join("gate"));
     let plan = plan(&[("bad", "kill -9 $PPID; sleep 20"), ("good", "read x <gate; echo bye")]);
     let events = drive(dir.path(), &plan, |event| {
         if matches!(event, Event::Trouble { kind, .. } if kind == "keeper_lost") {
-            gate.write_all(b"go\n").expect("it has room");
+            gate.write_all(b"go\n").expect("the pipe has room");
         }
     });
     let ended = |name: &str| {
@@ -193,22 +193,22 @@ fn a_lost_keeper_takes_no_other_node_with_it() {
     };
     assert_eq!(ended("bad"), Some((None, Some(9))), "{events:#?}");
     assert_eq!(ended("good"), Some((Some(0), None)), "{events:#?}");
-    // What the keeper kept is dead and has become ours to bury, as it would be init's.
+    // The keeper's processes are dead and are now children of this process, so reap them.
     while matches!(sys::wait_any(), Ok(Waited::Gone(_))) {}
 }
 
-/// More nodes than keepers that are kept: all are at work at once, and no process is left (the rig looks).
+/// More nodes than idle keepers are kept: all run at once, and no process is left (the rig checks).
 fn many_nodes_share_a_few_keepers() {
     let dir = tempfile::tempdir().expect("a directory");
     let mut gate = fifo(&dir.path().join("gate"));
     let names: Vec<String> = (0..70).map(|n| format!("n{n}")).collect();
     let agents: Vec<(&str, &str)> = names.iter().map(|name| (name.as_str(), "read x <gate")).collect();
-    let mut at_work = 0;
+    let mut running = 0;
     let events = drive(dir.path(), &plan(&agents), |event| {
-        at_work += usize::from(matches!(event, Event::SessionStarted { .. }));
-        if at_work == names.len() {
-            at_work = 0;
-            gate.write_all("go\n".repeat(names.len()).as_bytes()).expect("it has room");
+        running += usize::from(matches!(event, Event::SessionStarted { .. }));
+        if running == names.len() {
+            running = 0;
+            gate.write_all("go\n".repeat(names.len()).as_bytes()).expect("the pipe has room");
         }
     });
     let count = |wanted: fn(&Event) -> bool| events.iter().filter(|e| wanted(e)).count();
@@ -218,7 +218,7 @@ fn many_nodes_share_a_few_keepers() {
     assert_eq!(count(|e| matches!(e, Event::Trouble { .. })), 0, "{events:#?}");
 }
 
-/// By name only: how long 200 nodes take that do nothing, 50 at a time.
+/// Runs by name only. Measures 200 trivial nodes, 50 at a time.
 fn measure_two_hundred_trivial_nodes() {
     let dir = tempfile::tempdir().expect("a directory");
     let names: Vec<String> = (0..200).map(|n| format!("n{n}")).collect();

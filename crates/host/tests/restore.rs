@@ -1,4 +1,4 @@
-//! Undoing with real repositories: the tree is as it was, what was there is kept, and nothing else is touched.
+//! Restoring in real repositories: the tree is as it was, the previous state is saved, and nothing else is touched.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -45,7 +45,7 @@ impl Repo {
 
     fn write(&self, name: &str, text: impl AsRef<[u8]>) {
         let path = self.path(name);
-        fs::create_dir_all(path.parent().expect("it has one")).expect("a directory");
+        fs::create_dir_all(path.parent().expect("a parent")).expect("a directory");
         fs::write(path, text).expect("written");
     }
 
@@ -61,7 +61,7 @@ impl Repo {
             git.env_remove(name);
         }
         git.args(["-c", "user.name=t", "-c", "user.email=t@t"]).args(args).current_dir(self.top());
-        let out = git.env("GIT_EDITOR", "true").output().expect("git is there");
+        let out = git.env("GIT_EDITOR", "true").output().expect("git is installed");
         assert!(out.status.success(), "git {args:?}: {}", String::from_utf8_lossy(&out.stderr));
         String::from_utf8(out.stdout).expect("plain output").trim_end().to_owned()
     }
@@ -98,7 +98,7 @@ impl Repo {
         restored
     }
 
-    /// What git knows besides the work tree.
+    /// Returns git's state apart from the work tree.
     fn kept_by_git(&self) -> [String; 4] {
         let index = fs::read(self.path(".git/index")).unwrap_or_default();
         let heads = self.git(&["for-each-ref", "--exclude=refs/dogwatch/"]);
@@ -153,7 +153,7 @@ fn index_head_branches_and_hooks_stay_as_they_are() {
     repo.git(&["commit", "-q", "-a", "-m", "second"]);
     repo.write("kept", "staged\n");
     repo.git(&["add", "kept"]);
-    fs::write(repo.path(".git/index.lock"), "").expect("a lock that somebody holds");
+    fs::write(repo.path(".git/index.lock"), "").expect("a lock");
     for hook in ["post-checkout", "reference-transaction", "post-index-change"] {
         let path = repo.path(".git/hooks").join(hook);
         fs::write(&path, "#!/bin/sh\nexec sleep 1000\n").expect("written");
@@ -203,16 +203,16 @@ fn what_is_too_large_to_be_kept_is_neither_written_over_nor_removed() {
     repo.limits.file_bytes = 100;
     repo.write("big-then", "x".repeat(101));
     repo.take(THEN);
-    // Small by now, so that it is in the snapshot of the present and was not in that of the past.
+    // It is small now, so the present snapshot contains it while the earlier one does not.
     repo.write("big-then", "small");
     repo.write("changed", "y".repeat(101));
     repo.write("big-now", "z".repeat(101));
     repo.write("small-now", "goes");
     let restored = repo.undo();
     assert_eq!((restored.removed, restored.left), (1, 1), "{restored:?}");
-    assert_eq!(reason(&restored, "big-then"), "the snapshot had left it out, so it may have been there");
+    assert_eq!(reason(&restored, "big-then"), "the snapshot left it out, so it may have existed");
     assert_eq!(repo.read("big-then"), "small");
-    assert_eq!(repo.read("changed").len(), 101, "it was not kept, so it is not lost");
+    assert_eq!(repo.read("changed").len(), 101, "not saved, so not overwritten");
     assert_eq!(repo.read("big-now").len(), 101);
     assert!(!repo.path("small-now").exists());
 }
@@ -227,19 +227,19 @@ fn what_was_ignored_stays_though_the_rules_went_and_came() {
     repo.write("new", "goes");
     let restored = repo.undo();
     assert_eq!(repo.read("ignored"), "a secret");
-    assert_eq!(reason(&restored, "ignored"), "git ignored it then, so it may have been there");
+    assert_eq!(reason(&restored, "ignored"), "git ignored it then, so it may have existed");
     assert!(repo.path(".gitignore").exists() && !repo.path("new").exists());
-    // And the other way round: now ignored, and in the way of what was there.
+    // The reverse case: the file is ignored now and blocks a file of the snapshot.
     repo.take(&format!("{THEN}0"));
     repo.write(".gitignore", "ignored\nnote\n");
     repo.write("note", "ignored now");
     repo.git(&["update-ref", "refs/dogwatch/x", &with_note(&repo)]);
     let restored = repo.undo_to("refs/dogwatch/x", &format!("{NOW}2")).expect("undone");
-    assert_eq!(reason(&restored, "note"), "something that git ignores is in its place");
+    assert_eq!(reason(&restored, "note"), "an ignored file is in its place");
     assert_eq!(repo.read("note"), "ignored now");
 }
 
-/// A snapshot in which `note` is.
+/// Takes a snapshot that contains `note`.
 fn with_note(repo: &Repo) -> String {
     let rules = repo.read(".gitignore");
     let note = repo.read("note");
@@ -271,7 +271,7 @@ fn no_filter_runs_and_its_files_are_left_to_git() {
 }
 
 #[test]
-fn without_commits_and_in_the_middle_of_a_rebase_it_works_and_says_so() {
+fn restoring_works_without_commits_and_during_a_rebase() {
     let repo = Repo::without_commits();
     repo.write("a", "one");
     repo.take(THEN);
@@ -283,7 +283,7 @@ fn without_commits_and_in_the_middle_of_a_rebase_it_works_and_says_so() {
 
     let repo = Repo::new();
     repo.take(THEN);
-    fs::create_dir(repo.path(".git/rebase-merge")).expect("as git has it");
+    fs::create_dir(repo.path(".git/rebase-merge")).expect("a directory, as git creates it");
     repo.write("changed", "after");
     let undo = Undo {
         work_dir: repo.top(),
@@ -297,19 +297,19 @@ fn without_commits_and_in_the_middle_of_a_rebase_it_works_and_says_so() {
     assert_eq!((prepared.under_way, prepared.counts()), (Some("rebase"), (1, 0)));
     prepared.give_up().expect("given up");
     assert_eq!(repo.read("changed"), "after");
-    assert_eq!(repo.git(&["for-each-ref", NOW]), "", "what was kept for it went");
+    assert_eq!(repo.git(&["for-each-ref", NOW]), "", "the saved state was removed");
 }
 
 #[test]
-fn a_snapshot_that_is_gone_or_is_none_changes_nothing() {
+fn a_missing_or_foreign_snapshot_changes_nothing() {
     let repo = Repo::new();
     repo.write("changed", "after");
-    let gone = repo.undo_to(THEN, NOW).expect_err("there is none");
+    let gone = repo.undo_to(THEN, NOW).expect_err("no such snapshot");
     assert!(!gone.is_empty());
     assert_eq!(repo.git(&["for-each-ref", "refs/dogwatch/"]), "", "nothing is left of the attempt");
     repo.git(&["update-ref", THEN, "HEAD"]);
-    let none = repo.undo_to(THEN, NOW).expect_err("it is no snapshot");
-    assert!(none.contains("no snapshot of dogwatch"), "{none}");
+    let none = repo.undo_to(THEN, NOW).expect_err("not a snapshot");
+    assert!(none.contains("not a dogwatch snapshot"), "{none}");
     assert_eq!(repo.read("changed"), "after");
     let nowhere = TempDir::new().expect("a directory");
     let undo = Undo {
@@ -324,7 +324,7 @@ fn a_snapshot_that_is_gone_or_is_none_changes_nothing() {
 }
 
 #[test]
-fn dogwatchs_own_is_never_touched_but_a_tree_below_it_is() {
+fn own_files_are_never_touched_but_a_worktree_below_them_is() {
     let repo = Repo::new();
     repo.write(".dogwatch/runs/record", "then");
     repo.git(&["add", "-f", ".dogwatch/runs/record"]);
@@ -333,7 +333,7 @@ fn dogwatchs_own_is_never_touched_but_a_tree_below_it_is() {
     repo.write("changed", "after");
     repo.git(&["add", "-f", ".dogwatch/runs/record"]);
     let restored = repo.undo();
-    assert_eq!(reason(&restored, ".dogwatch/runs/record"), "it is dogwatch's own");
+    assert_eq!(reason(&restored, ".dogwatch/runs/record"), "it belongs to dogwatch");
     assert_eq!(
         (repo.read(".dogwatch/runs/record").as_str(), repo.read("changed").as_str()),
         ("now", "before\n")

@@ -1,4 +1,4 @@
-//! Snapshots with real repositories: everything is in them, nobody notices, nothing of the user's runs.
+//! Snapshots of real repositories: they are complete, they change nothing visible, and no program of the user runs.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -17,17 +17,17 @@ struct Repo {
 }
 
 impl Repo {
-    /// A repository without a commit.
-    fn bare_bones() -> Repo {
+    /// Creates a repository without a commit.
+    fn without_commits() -> Repo {
         let repo = Repo { dir: TempDir::new().expect("a directory") };
         fs::create_dir(repo.top()).expect("a directory");
         repo.git(&["init", "-q", "-b", "main"]);
         repo
     }
 
-    /// With `kept`, `changed` and `gone` committed.
+    /// Creates a repository with `kept`, `changed` and `gone` committed.
     fn new() -> Repo {
-        let repo = Repo::bare_bones();
+        let repo = Repo::without_commits();
         for name in ["kept", "changed", "gone"] {
             repo.write(name, name);
         }
@@ -46,7 +46,7 @@ impl Repo {
 
     fn write(&self, name: &str, text: impl AsRef<[u8]>) {
         let path = self.path(name);
-        fs::create_dir_all(path.parent().expect("it has one")).expect("a directory");
+        fs::create_dir_all(path.parent().expect("a parent")).expect("a directory");
         fs::write(path, text).expect("written");
     }
 
@@ -57,7 +57,7 @@ impl Repo {
             git.env_remove(name);
         });
         git.args(["-c", "user.name=t", "-c", "user.email=t@t", "-c", "protocol.file.allow=always"]);
-        git.args(args).current_dir(dir).env("GIT_EDITOR", "true").output().expect("git is there")
+        git.args(args).current_dir(dir).env("GIT_EDITOR", "true").output().expect("git is installed")
     }
 
     fn try_git(&self, args: &[&str]) -> std::process::Output {
@@ -102,7 +102,7 @@ impl Repo {
         taken(self.outcome())
     }
 
-    /// The paths of the snapshot, in order.
+    /// Returns the paths of the snapshot, in order.
     fn paths(&self) -> Vec<String> {
         let listing = self.git(&["ls-tree", "-r", "-z", "--name-only", REF]);
         let names = listing.split(|byte| *byte == 0).filter(|name| !name.is_empty());
@@ -118,7 +118,7 @@ impl Repo {
         self.text(&["ls-tree", REF, path]).split(' ').next().unwrap_or_default().to_owned()
     }
 
-    /// All that a user can see of the repository, but for the snapshots.
+    /// Returns everything that a user can see of the repository, except for the snapshots.
     fn visible(&self) -> Vec<Vec<u8>> {
         let dir = self.path(".git");
         let plain = ["HEAD", "index", "config", "logs/HEAD", "packed-refs", "ORIG_HEAD", "index.lock"];
@@ -202,16 +202,16 @@ fn snapshot_knows_the_index_and_the_head_it_was_taken_on() {
     repo.take();
     assert_eq!(repo.text(&["rev-parse", &format!("{REF}^1")]), repo.text(&["rev-parse", "HEAD"]));
     assert_eq!(repo.text(&["show", &format!("{REF}^2:changed")]), "staged");
-    // It is as good as a stash.
+    // A snapshot can be applied like a stash.
     repo.git(&["checkout", "-q", "-f", "HEAD"]);
     repo.git(&["stash", "apply", "-q", REF]);
     assert_eq!(fs::read(repo.path("changed")).expect("there"), b"worked on");
 }
 
 #[test]
-fn change_within_the_tick_of_the_index_is_seen() {
+fn change_within_the_clock_tick_of_the_index_is_seen() {
     let repo = Repo::new();
-    // A file system with coarse clocks: all that tells git to look again is that the index is no younger.
+    // Simulates a file system with coarse clocks: git looks again only because the index is not younger.
     repo.git(&["config", "core.trustctime", "false"]);
     let at = |name: &str, time| {
         let file = fs::File::options().write(true).open(repo.path(name)).expect("there");
@@ -227,7 +227,7 @@ fn change_within_the_tick_of_the_index_is_seen() {
     assert_eq!(repo.content("changed"), b"CHANGED");
 }
 
-/// A filter that leaves a trace when it runs.
+/// Configures a filter that leaves a trace when it runs.
 fn filtering(repo: &Repo, name: &str, key: &str, command: &str) {
     repo.write(".gitattributes", format!("*.big filter={name}\n*.txt text\n*.id ident\n"));
     repo.write("a.big", "raw content");
@@ -241,7 +241,7 @@ fn filtering(repo: &Repo, name: &str, key: &str, command: &str) {
 
 #[test]
 fn no_filter_runs_whatever_it_is_called() {
-    // Longer than anybody waits for a snapshot; a test that fails must end all the same.
+    // Longer than a snapshot may take, but short enough for a failing test to end.
     let forever = "sleep 20";
     for (name, key, command) in [
         ("lfs", "clean", forever),
@@ -286,7 +286,7 @@ fn no_hook_and_no_monitor_runs() {
     for name in ["post-index-change", "reference-transaction", "pre-commit", "pre-auto-gc", "watch"] {
         let path = format!(".git/hooks/{name}");
         repo.write(&path, &script);
-        fs::set_permissions(repo.path(&path), fs::Permissions::from_mode(0o755)).expect("can be executed");
+        fs::set_permissions(repo.path(&path), fs::Permissions::from_mode(0o755)).expect("made executable");
     }
     let hook = repo.path(".git/hooks/watch");
     repo.git(&["config", "core.fsmonitor", hook.to_str().expect("plain")]);
@@ -304,7 +304,7 @@ fn links_modes_and_names_of_all_kinds_are_kept() {
     let repo = Repo::new();
     symlink("no/where \n else", repo.path("link")).expect("a link");
     repo.write("run.sh", "#!/bin/sh");
-    fs::set_permissions(repo.path("run.sh"), fs::Permissions::from_mode(0o755)).expect("can be executed");
+    fs::set_permissions(repo.path("run.sh"), fs::Permissions::from_mode(0o755)).expect("made executable");
     let names: [&[u8]; 7] = [b"new\nline", b"quo\"te\\", b" lead", b"\xff\xfe", b"tab\t", b"-n", b"git~1"];
     for name in names {
         fs::write(repo.top().join(OsStr::from_bytes(name)), name).expect("written");
@@ -325,7 +325,7 @@ fn links_modes_and_names_of_all_kinds_are_kept() {
 }
 
 #[test]
-fn file_and_directory_may_have_changed_places() {
+fn file_and_directory_may_have_swapped_places() {
     let repo = Repo::new();
     repo.write("dir/inside", "x");
     repo.git(&["add", "-A"]);
@@ -342,7 +342,7 @@ fn file_and_directory_may_have_changed_places() {
 }
 
 #[test]
-fn directory_behind_a_link_is_not_taken_for_the_one_that_was_there() {
+fn directory_behind_a_link_is_not_mistaken_for_the_original() {
     let repo = Repo::new();
     repo.write("dir/inside", "x");
     repo.git(&["add", "-A"]);
@@ -355,7 +355,7 @@ fn directory_behind_a_link_is_not_taken_for_the_one_that_was_there() {
 
 #[test]
 fn repository_without_commits_has_a_snapshot() {
-    let repo = Repo::bare_bones();
+    let repo = Repo::without_commits();
     repo.take();
     assert!(repo.paths().is_empty());
     repo.write("first", "x");
@@ -377,7 +377,7 @@ fn locked_index_does_not_matter() {
     assert!(repo.path(".git/index.lock").exists());
 }
 
-/// Two branches that change one file; the one is being rebased onto the other.
+/// Creates two branches that change the same file, with a rebase of one onto the other in progress.
 fn mid_rebase() -> Repo {
     let repo = Repo::new();
     for (branch, text) in [("one", "1"), ("two", "2")] {
@@ -387,12 +387,12 @@ fn mid_rebase() -> Repo {
         repo.git(&["add", "-A"]);
         repo.commit(branch);
     }
-    assert!(!repo.try_git(&["rebase", "-q", "one"]).status.success(), "it stops at the conflict");
+    assert!(!repo.try_git(&["rebase", "-q", "one"]).status.success(), "the rebase stops at the conflict");
     repo
 }
 
 #[test]
-fn rebase_that_stands_at_a_conflict_is_kept_as_it_stands() {
+fn rebase_that_stopped_at_a_conflict_is_kept_as_it_is() {
     let repo = mid_rebase();
     let before = repo.visible();
     repo.take();
@@ -434,12 +434,12 @@ fn submodule_stays_as_the_index_has_it_and_nothing_in_it_runs() {
     assert!(repo.try_git_at(&nested, &["init", "-q"]).status.success());
     let taken = repo.take();
     assert_eq!(repo.text(&["ls-tree", REF, "sub"]), repo.text(&["ls-tree", "HEAD", "sub"]));
-    assert_eq!(named(&taken), [("nested/", "a repository of its own")]);
+    assert_eq!(named(&taken), [("nested/", "a nested repository")]);
     assert!(!trace.exists());
 }
 
 #[test]
-fn what_is_no_work_tree_is_told_apart_from_what_failed() {
+fn a_missing_work_tree_is_distinguished_from_a_failure() {
     let dir = TempDir::new().expect("a directory");
     let request = |work_dir: &Path| Request { work_dir: work_dir.to_owned(), ..Repo::new().request() };
     assert_eq!(why_not(snapshot::take(&request(dir.path()))), "not a git work tree");
@@ -455,8 +455,8 @@ fn what_is_no_work_tree_is_told_apart_from_what_failed() {
 }
 
 #[test]
-fn repository_of_another_user_is_told_with_what_to_do() {
-    // Only root can give files away.
+fn repository_of_another_user_is_reported_with_a_fix() {
+    // Only root can change the owner of files.
     if !rustix::process::geteuid().is_root() {
         return;
     }
@@ -470,7 +470,7 @@ fn repository_of_another_user_is_told_with_what_to_do() {
 
 #[test]
 fn file_that_cannot_be_read_is_left_out_by_name() {
-    // Root reads everything.
+    // Root can read everything.
     if rustix::process::geteuid().is_root() {
         return;
     }
@@ -493,9 +493,9 @@ fn large_files_and_surplus_are_left_out_by_name() {
     repo.write("more", vec![b'x'; 90]);
     let limits = Limits { file_bytes: 100, total_bytes: 199, ..Limits::default() };
     let taken = taken(snapshot::take(&Request { limits, ..repo.request() }));
-    assert_eq!(named(&taken), [("kept", "larger than 100 bytes"), ("more", "more than 199 bytes in all")]);
+    assert_eq!(named(&taken), [("kept", "larger than 100 bytes"), ("more", "more than 199 bytes in total")]);
     assert_eq!((taken.files, taken.bytes, taken.skipped), (3, 199, 2));
-    // What is left out stands there as it was committed.
+    // A file that was left out has its committed content.
     assert_eq!(repo.content("kept"), b"kept");
     assert_eq!(repo.paths(), ["changed", "gone", "kept", "middle", "small"]);
 }
@@ -515,7 +515,7 @@ fn list_of_what_was_left_out_is_bounded() {
 #[test]
 fn older_snapshots_make_room_but_the_first_stays() {
     let repo = Repo::new();
-    let base = REF.rsplit_once('/').expect("it has parts").0;
+    let base = REF.rsplit_once('/').expect("a ref with components").0;
     let mut pruned = Vec::new();
     for number in 0..6 {
         let request = Request { ref_name: format!("{base}/{number}"), keep: Some(2), ..repo.request() };
@@ -540,7 +540,7 @@ fn state_directory_of_any_name_is_never_taken() {
 }
 
 #[test]
-fn sha256_and_split_index_are_no_obstacle() {
+fn sha256_and_split_index_work() {
     let repo = Repo { dir: TempDir::new().expect("a directory") };
     fs::create_dir(repo.top()).expect("a directory");
     repo.git(&["init", "-q", "--object-format=sha256"]);
@@ -556,9 +556,9 @@ fn sha256_and_split_index_are_no_obstacle() {
     assert_eq!(repo.paths(), ["kept", "new"]);
 }
 
-/// `cargo test --release -p dogwatch-host --test snapshot -- --ignored --nocapture`
+/// Run with `cargo test --release -p dogwatch-host --test snapshot -- --ignored --nocapture`.
 #[test]
-#[ignore = "makes 50,000 files; the bar holds on a machine at rest"]
+#[ignore = "creates 50,000 files; the limit holds on an idle machine"]
 fn fifty_thousand_files_of_which_ten_changed_take_half_a_second() {
     let repo = Repo::new();
     for number in 0..50_000 {

@@ -1,4 +1,4 @@
-//! Subagents that are seen only in the files that their CLI writes: real files, real inotify.
+//! Subagents that are visible only in the files their CLI writes: real files, real inotify.
 
 use dogwatch_agents::SubagentLog;
 use dogwatch_core::settings::ReaderName;
@@ -12,7 +12,7 @@ use std::time::{Duration, SystemTime};
 use tempfile::TempDir;
 
 const SESSION: &str = "01a1e198-1dda-7730-8986-27bb90dc0594";
-/// A loaded machine may take its time; nobody waits so long unless it fails.
+/// Generous for a loaded machine. Only a failing test waits this long.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 struct Rig {
@@ -27,15 +27,15 @@ impl Rig {
         Rig { home: tempfile::tempdir().expect("a directory"), name, following: None, heard: None }
     }
 
-    /// The stream has told the session's id.
+    /// Starts following, as if the stream had shown the session's id.
     fn begin(&mut self) {
-        let home = self.home.path().to_str().expect("a path that is text").to_owned();
+        let home = self.home.path().to_str().expect("a UTF-8 path").to_owned();
         let trail = SubagentLog::new(self.name, "/srv/project", |var| (var == "HOME").then(|| home.clone()));
         let (tell, heard) = channel();
-        // Who does not listen any more has heard enough.
-        let told = move |count| _ = tell.send(count);
-        self.following = Following::start(trail.expect("a known agent"), SESSION, told);
-        self.following.as_ref().expect("inotify is there").look();
+        // The receiver may be gone at the end of a test.
+        let tell = move |count| _ = tell.send(count);
+        self.following = Following::start(trail.expect("a known agent"), SESSION, tell);
+        self.following.as_ref().expect("inotify works").look();
         self.heard = Some(heard);
     }
 
@@ -49,14 +49,14 @@ impl Rig {
 
     fn append(&self, rest: &str, text: &str) {
         let path = self.path(rest);
-        fs::create_dir_all(path.parent().expect("it has one")).expect("creates");
+        fs::create_dir_all(path.parent().expect("a parent")).expect("creates");
         let mut file = OpenOptions::new().create(true).append(true).open(path).expect("opens");
         file.write_all(text.as_bytes()).expect("writes");
     }
 
-    /// Waits for so many signs in all.
+    /// Waits for this many signs in total.
     fn hears(&self, count: u64) {
-        let heard = self.heard.as_ref().expect("it has begun");
+        let heard = self.heard.as_ref().expect("following");
         let mut sum = 0;
         while sum < count {
             sum += heard.recv_timeout(PATIENCE).expect("the subagent is heard");
@@ -64,11 +64,11 @@ impl Rig {
         assert_eq!(sum, count);
     }
 
-    /// Whoever looks has read all that is written: nothing came.
+    /// Asserts that there are no signs. `look` has read everything written so far.
     fn hears_nothing(&self) {
-        self.following.as_ref().expect("it has begun").look();
+        self.following.as_ref().expect("following").look();
         assert_eq!(
-            self.heard.as_ref().expect("it has begun").try_recv(),
+            self.heard.as_ref().expect("following").try_recv(),
             Err(std::sync::mpsc::TryRecvError::Empty)
         );
     }
@@ -92,7 +92,7 @@ fn a_codex_subagent_is_heard_in_its_own_file_and_nothing_else_is() {
     rig.append(".codex/sessions/2026/11/15/rollout-before.jsonl", &meta(SESSION));
     rig.begin();
     rig.hears_nothing();
-    // What was there before the session is of a session before.
+    // Files from before the session belong to an earlier one.
     rig.append(".codex/sessions/2026/11/15/rollout-before.jsonl", spoke());
     rig.append(".codex/sessions/2026/11/15/rollout-other.jsonl", &(meta("another") + spoke()));
     rig.append(".codex/sessions/2026/11/15/notes.jsonl", spoke());
@@ -101,7 +101,7 @@ fn a_codex_subagent_is_heard_in_its_own_file_and_nothing_else_is() {
     rig.hears(1);
     rig.append(".codex/sessions/2026/11/15/rollout-child.jsonl", spoke());
     rig.hears(1);
-    // Half a line is none yet.
+    // Half a line does not count yet.
     let (half, rest) = spoke().split_at(20);
     rig.append(".codex/sessions/2026/11/15/rollout-child.jsonl", half);
     rig.hears_nothing();
@@ -110,7 +110,7 @@ fn a_codex_subagent_is_heard_in_its_own_file_and_nothing_else_is() {
 }
 
 #[test]
-fn directories_that_come_into_being_later_are_followed() {
+fn directories_created_later_are_followed() {
     let mut rig = Rig::new(ReaderName::Claude);
     rig.dir(".claude");
     rig.begin();
@@ -142,7 +142,7 @@ fn a_gemini_subagent_is_heard_among_many_projects() {
         rig.dir(&format!(".gemini/tmp/project-{n}/chats"));
     }
     rig.append(".gemini/tmp/ours/chats/session-1.jsonl", "{}\n");
-    // The file system's clock is coarse; the session's own chat is the youngest all the same.
+    // The file system's clock is coarse, but the session's own chat must be the most recent.
     let chats = fs::File::open(rig.path(".gemini/tmp/ours/chats")).expect("opens");
     chats.set_modified(SystemTime::now() + Duration::from_secs(1)).expect("sets");
     rig.begin();
@@ -155,7 +155,7 @@ fn a_gemini_subagent_is_heard_among_many_projects() {
 }
 
 #[test]
-fn of_a_log_that_all_share_only_what_is_appended_counts() {
+fn only_lines_appended_to_a_shared_log_count() {
     let mut rig = Rig::new(ReaderName::Opencode);
     let log = ".local/share/opencode/log/opencode.log";
     let step = |n: u64| format!("timestamp=t level=INFO message=loop session.id=ses_child step={n}\n");
@@ -170,7 +170,7 @@ fn of_a_log_that_all_share_only_what_is_appended_counts() {
 }
 
 #[test]
-fn pipes_links_and_directories_that_pose_as_transcripts_are_left_alone() {
+fn pipes_links_and_directories_named_like_transcripts_are_not_opened() {
     let mut rig = Rig::new(ReaderName::Codex);
     let day = ".codex/sessions/2026/11/15";
     rig.dir(day);
@@ -203,7 +203,7 @@ fn a_huge_line_costs_no_memory_and_what_follows_it_is_heard() {
 }
 
 #[test]
-fn a_file_that_was_cut_off_or_is_gone_is_no_trouble() {
+fn a_truncated_or_removed_file_is_not_an_error() {
     let mut rig = Rig::new(ReaderName::Codex);
     let file = ".codex/sessions/2026/11/15/rollout-child.jsonl";
     rig.dir(".codex/sessions/2026/11/15");

@@ -1,7 +1,7 @@
 //! Wake on paths, on real files and real git repositories.
 //!
-//! Nothing sleeps here. That something does *not* wake is shown by a sentinel: the silent change first, then one
-//! that wakes, and the sentinel's path is the first to arrive.
+//! No test sleeps. To show that a change does *not* wake, a test makes that change first and then a second one that
+//! wakes, the sentinel. The sentinel's path must be the first to arrive.
 
 mod wake_rig;
 
@@ -18,7 +18,7 @@ use wake_rig::{AMPLE, Rig, next_tick};
 fn a_written_file_wakes_and_others_do_not() {
     let rig = Rig::new();
     let watching = rig.watch(&["inbox/**/*.md", "TODO.md"]);
-    rig.write("inbox/a.txt", "no glob names it");
+    rig.write("inbox/a.txt", "no glob matches it");
     rig.write("other/a.md", "nor this");
     rig.write("inbox/a.md", "work");
     watching.woken_by("inbox/a.md");
@@ -29,7 +29,7 @@ fn a_written_file_wakes_and_others_do_not() {
 }
 
 #[test]
-fn files_in_directories_made_later_wake_however_fast_they_come() {
+fn files_in_directories_created_later_wake_however_fast() {
     let rig = Rig::new();
     let watching = rig.watch(&["inbox/**/*.md"]);
     for at in 0..100 {
@@ -51,7 +51,7 @@ fn a_file_renamed_into_place_wakes() {
 }
 
 #[test]
-fn a_directory_moved_in_wakes_by_what_it_holds_and_one_moved_away_too() {
+fn moving_a_directory_in_or_away_wakes_by_its_files() {
     let rig = Rig::new();
     rig.write("draft/deep/task.md", "work");
     let watching = rig.watch(&["inbox/**/*.md"]);
@@ -61,18 +61,18 @@ fn a_directory_moved_in_wakes_by_what_it_holds_and_one_moved_away_too() {
     fs::rename(rig.path("inbox/ready"), rig.path("done")).expect("renamed");
     watching.woken_by("inbox/ready/deep/task.md");
     watching.waker.rearm();
-    // It is watched no longer where it went, and again where it came.
+    // The directory is no longer watched at its old path, and is watched again at its new one.
     rig.write("done/deep/task.md", "more");
     rig.write("inbox/ready/deep/task.md", "again");
     watching.woken_by("inbox/ready/deep/task.md");
 }
 
 #[test]
-fn a_deleted_file_wakes_but_not_one_that_came_and_went() {
+fn a_deleted_file_wakes_but_a_short_lived_one_does_not() {
     let rig = Rig::new();
     rig.write("inbox/a.md", "work");
     let watching = rig.watch(&["inbox/*.md"]);
-    // Whole at once, gone at once: never closed after a write under this name.
+    // These files appear and disappear atomically: they are never closed after a write under this name.
     let draft = rig.path("draft");
     fs::File::create(rig.path("inbox/passing.md")).map(drop).expect("made");
     watching.woken_by("inbox/passing.md");
@@ -92,7 +92,7 @@ fn reads_touches_modes_and_rewrites_of_the_same_do_not_wake() {
     rig.write("inbox/a.md", "work");
     let watching = rig.watch(&["inbox/*.md"]);
     let path = rig.path("inbox/a.md");
-    // Each with a sentinel of its own: a look at the file in the middle of the next would see that one.
+    // Each change has its own sentinel. Otherwise the watcher might read the file during the next change.
     let silent = |at: u32, what: &dyn Fn()| {
         what();
         rig.write("inbox/sentinel.md", &at.to_string());
@@ -101,7 +101,7 @@ fn reads_touches_modes_and_rewrites_of_the_same_do_not_wake() {
     };
     silent(1, &|| drop(fs::read(&path)));
     silent(2, &|| fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("chmod"));
-    silent(3, &|| assert!(Command::new("touch").arg(&path).status().expect("touch is there").success()));
+    silent(3, &|| assert!(Command::new("touch").arg(&path).status().expect("touch is installed").success()));
     silent(4, &|| {
         let file = fs::File::options().write(true).open(&path).expect("open");
         file.set_modified(SystemTime::UNIX_EPOCH).expect("touched");
@@ -155,7 +155,7 @@ fn changed_ignore_rules_are_followed() {
     rig.write("build/old.md", "x");
     let watching = rig.watch(&["**/*.md"]);
     rig.write(".gitignore", "inbox/\n");
-    // Nobody ignores it any more: it came.
+    // The file is no longer ignored, so it counts as new.
     watching.woken_by("build/old.md");
     watching.waker.rearm();
     rig.write("inbox/a.md", "x");
@@ -187,18 +187,18 @@ fn a_directory_named_by_a_wake_path_means_all_below_it() {
 }
 
 #[test]
-fn an_absolute_wake_path_into_the_work_tree_is_told_from_there() {
+fn an_absolute_wake_path_is_reported_relative_to_the_work_tree() {
     let rig = Rig::new();
     let link = rig.dir.path().join("link");
     symlink(rig.root(), &link).expect("linked");
     let watching = rig.watch(&[&format!("{}/inbox/*.md", rig.root().display())]);
     rig.write("inbox/a.md", "x");
     watching.woken_by("inbox/a.md");
-    // And by the name of a link to it.
+    // The same through a link to the directory.
     next_tick();
-    let (told, wakes) = channel();
+    let (sender, wakes) = channel();
     let glob = format!("{}/inbox/", link.display());
-    let on_wake = move |path| told.send(path).unwrap_or(());
+    let on_wake = move |path| sender.send(path).unwrap_or(());
     let waker = PathWaker::start(&link, &[glob], &[], on_wake).expect("started");
     waker.ready(AMPLE).expect("ready");
     rig.write("inbox/b.md", "x");
@@ -214,7 +214,7 @@ fn links_are_followed_only_where_a_wake_path_names_them() {
     symlink("..", rig.path("inbox/up")).expect("linked");
     let watching = rig.watch(&["inbox/**/*.md", "named/*.md"]);
     fs::write(other.join("a.md"), "x").expect("written");
-    // One that comes later is followed as well.
+    // A link created later is followed too.
     symlink(&other, rig.path("named")).expect("linked");
     watching.woken_by("named/a.md");
     fs::write(other.join("b.md"), "x").expect("written");
@@ -226,8 +226,8 @@ fn a_change_while_the_watch_is_being_set_is_not_lost() {
     let rig = Rig::new();
     for _ in 0..50 {
         next_tick();
-        let (told, wakes) = channel();
-        let on_wake = move |path| told.send(path).unwrap_or(());
+        let (sender, wakes) = channel();
+        let on_wake = move |path| sender.send(path).unwrap_or(());
         let waker = PathWaker::start(&rig.root(), &["inbox/**".to_owned()], &[], on_wake).expect("started");
         rig.write("inbox/a/b.md", "x");
         assert_eq!(wakes.recv_timeout(AMPLE).expect("a wake"), Path::new("inbox/a/b.md"));
@@ -237,11 +237,11 @@ fn a_change_while_the_watch_is_being_set_is_not_lost() {
 }
 
 #[test]
-fn a_watch_that_is_held_begins_when_it_is_let_go_and_has_missed_nothing() {
+fn a_held_watch_begins_when_released_and_misses_nothing() {
     let rig = Rig::new();
     next_tick();
-    let (told, wakes) = channel();
-    let on_wake = move |path| told.send(path).unwrap_or(());
+    let (sender, wakes) = channel();
+    let on_wake = move |path| sender.send(path).unwrap_or(());
     let waker = PathWaker::start_held(&rig.root(), &["inbox/**".to_owned()], &[], on_wake).expect("started");
     rig.write("inbox/a.md", "x");
     assert_eq!(waker.coverage(), None);
@@ -254,7 +254,7 @@ fn a_watch_that_is_held_begins_when_it_is_let_go_and_has_missed_nothing() {
 }
 
 #[test]
-fn a_watch_that_nobody_lets_go_begins_by_itself() {
+fn a_held_watch_begins_by_itself_after_a_while() {
     let rig = Rig::new();
     let begun = Instant::now();
     let waker = PathWaker::start_held(&rig.root(), &["inbox/**".to_owned()], &[], |_| ()).expect("started");
@@ -263,14 +263,14 @@ fn a_watch_that_nobody_lets_go_begins_by_itself() {
 }
 
 #[test]
-fn after_a_wake_it_is_quiet_until_armed_again_and_forgets_nothing() {
+fn after_a_wake_it_is_quiet_until_rearmed_and_misses_nothing() {
     let rig = Rig::new();
     let watching = rig.watch(&["inbox/*"]);
     rig.write("inbox/1", "x");
     watching.woken_by("inbox/1");
     rig.write("inbox/2", "x");
     rig.write("inbox/3", "x");
-    // One wake for both, and only when asked for.
+    // Both changes cause one wake, and only after rearming.
     watching.again_by("inbox/2");
     rig.write("inbox/4", "x");
     watching.again_by("inbox/4");
@@ -278,7 +278,7 @@ fn after_a_wake_it_is_quiet_until_armed_again_and_forgets_nothing() {
 }
 
 #[test]
-fn a_new_file_wakes_when_it_is_closed_and_so_is_seen_whole() {
+fn a_new_file_wakes_when_it_is_closed_and_complete() {
     use std::io::Write;
     let rig = Rig::new();
     let watching = rig.watch(&["inbox/*"]);
@@ -312,7 +312,7 @@ fn a_deleted_root_wakes_and_is_watched_again_when_it_is_back() {
     rig.write("inbox/b.md", "x");
     watching.again_by("inbox/b.md");
     watching.waker.rearm();
-    // Moved away as a whole, which only the root itself tells.
+    // The whole directory is moved away, which only an event on the root itself reveals.
     fs::rename(rig.root(), rig.dir.path().join("away")).expect("renamed");
     watching.woken_by("inbox/b.md");
     rig.write("inbox/c.md", "x");
@@ -320,7 +320,7 @@ fn a_deleted_root_wakes_and_is_watched_again_when_it_is_back() {
 }
 
 #[test]
-fn a_bad_glob_is_refused_by_its_name() {
+fn a_bad_glob_is_refused_with_its_text() {
     let rig = Rig::new();
     let error = PathWaker::start(&rig.root(), &["in[box".to_owned()], &[], |_| ()).expect_err("bad");
     assert_eq!(error.kind(), std::io::ErrorKind::InvalidInput);
@@ -331,7 +331,7 @@ fn a_bad_glob_is_refused_by_its_name() {
 fn a_fifo_in_the_way_is_not_opened() {
     let rig = Rig::new();
     let fifo = |name: &str| {
-        assert!(Command::new("mkfifo").arg(rig.path(name)).status().expect("mkfifo is there").success());
+        assert!(Command::new("mkfifo").arg(rig.path(name)).status().expect("mkfifo is installed").success());
     };
     fifo("inbox/old");
     let watching = rig.watch(&["inbox/**"]);
@@ -342,14 +342,14 @@ fn a_fifo_in_the_way_is_not_opened() {
 }
 
 #[test]
-fn dropped_it_ends_by_itself() {
+fn a_dropped_waker_ends_its_thread() {
     let rig = Rig::new();
-    let (told, wakes) = channel();
+    let (sender, wakes) = channel();
     let waker = PathWaker::start(&rig.root(), &["**".to_owned()], &[], move |path| {
-        told.send(path).unwrap_or(());
+        sender.send(path).unwrap_or(());
     });
     drop(waker.expect("started"));
-    // The thread owned the other end.
+    // The other end was owned by the thread.
     assert!(
         wakes
             .recv_timeout(AMPLE)

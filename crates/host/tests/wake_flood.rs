@@ -1,4 +1,5 @@
-//! A hundred thousand files at once, alone in its process: memory is measured. And how soon a wake comes.
+//! A hundred thousand files at once, in a process of its own because memory is measured. Also measures the latency
+//! of a wake.
 
 use dogwatch_host::fs::wake::PathWaker;
 use std::fs;
@@ -7,32 +8,32 @@ use std::path::Path;
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
-/// More than this test needs.
+/// More time than this test needs.
 const AMPLE: Duration = Duration::from_secs(120);
-/// What is remembered of [`dogwatch_host::fs::wake::MAX_KNOWN_FILES`] files, their names, the events at hand, and air.
+/// Room for [`dogwatch_host::fs::wake::MAX_KNOWN_FILES`] files with their names, pending events, and some margin.
 const MAX_GROWTH_KIB: u64 = 12 * 1024;
 
 #[test]
 fn a_hundred_thousand_files_at_once_are_one_wake_in_bounded_memory() {
-    // In memory where there is such a place: a busy disk takes a minute for this.
+    // Use memory if possible, because a busy disk takes a minute for this.
     let root = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).expect("a directory");
-    let (told, wakes) = channel();
-    let on_wake = move |path| told.send(path).unwrap_or(());
+    let (sender, wakes) = channel();
+    let on_wake = move |path| sender.send(path).unwrap_or(());
     let waker = PathWaker::start(root.path(), &["inbox/**".to_owned()], &[], on_wake).expect("started");
     waker.ready(AMPLE).expect("ready");
     let before = resident_kib();
     let began = Instant::now();
     flood(root.path());
-    println!("made in {:?}", began.elapsed());
+    println!("created in {:?}", began.elapsed());
     wakes.recv_timeout(AMPLE).expect("a wake");
     assert!(wakes.try_recv().is_err(), "one wake");
-    // The rest of them is one more, once asked for.
+    // After rearming, all remaining changes cause one more wake.
     waker.rearm();
     wakes.recv_timeout(AMPLE).expect("a wake");
     waker.stop();
     let grown = resident_kib().saturating_sub(before);
     println!("grew by {grown} KiB in {:?}", began.elapsed());
-    assert!(grown < MAX_GROWTH_KIB, "it grew by {grown} KiB");
+    assert!(grown < MAX_GROWTH_KIB, "memory grew by {grown} KiB");
     latency(root.path());
 }
 
@@ -46,7 +47,8 @@ fn flood(root: &Path) {
     }
 }
 
-/// From the close of a file to the callback. The bar is 50 ms to the next session; other things run on this host.
+/// Measures the time from the close of a file to the callback. The limit is 50 ms to the next session; other
+/// programs run on this host.
 fn latency(root: &Path) {
     fs::create_dir(root.join("few")).expect("made");
     let (ours, theirs) = UnixDatagram::pair().expect("a pair");

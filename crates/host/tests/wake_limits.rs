@@ -1,4 +1,4 @@
-//! Wake on paths beyond its limits: lost events, too few watches, more files than are remembered.
+//! Wake on paths beyond its limits: lost events, too few watches, more files than can be remembered.
 
 mod wake_rig;
 
@@ -11,7 +11,7 @@ use std::time::{Duration, SystemTime};
 use wake_rig::{AMPLE, Rig};
 
 #[test]
-fn a_new_file_that_nobody_closes_wakes_after_a_while_and_one_too_many_at_once() {
+fn a_new_file_left_open_wakes_after_a_while_or_at_once_beyond_the_limit() {
     let mut rig = Rig::new();
     rig.bounds.closed_within = Duration::from_millis(1);
     let watching = rig.watch(&["inbox/*"]);
@@ -24,18 +24,18 @@ fn a_new_file_that_nobody_closes_wakes_after_a_while_and_one_too_many_at_once() 
     watching.woken_by("inbox/two");
 }
 
-/// Wakes, and holds the waker's thread after the first until `go` is dropped.
+/// Returns a wake callback that blocks the waker's thread after the first wake until `go` is dropped.
 fn held() -> (Receiver<PathBuf>, Sender<()>, impl Fn(PathBuf) + Send + 'static) {
-    let (told, wakes) = channel();
+    let (sender, wakes) = channel();
     let (go, wait) = channel::<()>();
     let on_wake = move |path| {
-        told.send(path).unwrap_or(());
+        sender.send(path).unwrap_or(());
         wait.recv().unwrap_or(());
     };
     (wakes, go, on_wake)
 }
 
-/// More events than the system keeps for a reader that does not read.
+/// Creates more events than the system queues for a blocked reader.
 fn overflow(rig: &Rig) {
     let limit = fs::read_to_string("/proc/sys/fs/inotify/max_queued_events").expect("a limit");
     let limit: usize = limit.trim().parse().expect("a number");
@@ -46,7 +46,7 @@ fn overflow(rig: &Rig) {
 }
 
 #[test]
-fn what_an_overflow_swallowed_is_found_and_wakes() {
+fn a_change_lost_in_an_overflow_is_found_and_wakes() {
     let rig = Rig::new();
     rig.write("inbox/gone.md", "x");
     rig.write("inbox/changed.md", "x");
@@ -69,7 +69,7 @@ fn what_an_overflow_swallowed_is_found_and_wakes() {
 }
 
 #[test]
-fn an_overflow_that_swallowed_nothing_does_not_wake() {
+fn an_overflow_without_a_lost_change_does_not_wake() {
     let rig = Rig::new();
     rig.write("inbox/a.md", "x");
     let (wakes, go, on_wake) = held();
@@ -79,13 +79,13 @@ fn an_overflow_that_swallowed_nothing_does_not_wake() {
     overflow(&rig);
     drop(go);
     watching.waker.rearm();
-    // A directory that came during the overflow is watched after it.
+    // A directory created during the overflow is watched afterwards.
     rig.write("inbox/later/sentinel.md", "x");
     watching.woken_by("inbox/later/sentinel.md");
 }
 
 #[test]
-fn beyond_the_watch_limit_it_scans_and_says_so() {
+fn beyond_the_watch_limit_it_scans_and_reports_that() {
     let mut rig = Rig::new();
     rig.bounds = Bounds { watches: 3, scan_every: Duration::from_millis(20), ..rig.bounds };
     rig.write("inbox/a/1.md", "x");
@@ -99,18 +99,18 @@ fn beyond_the_watch_limit_it_scans_and_says_so() {
     watching.waker.rearm();
     fs::remove_file(rig.path("inbox/b/c/2.md")).expect("removed");
     watching.woken_by("inbox/b/c/2.md");
-    let coverage = watching.waker.coverage().expect("it is set");
+    let coverage = watching.waker.coverage().expect("coverage is set");
     assert!(matches!(coverage, Coverage::Scanned { dirs: 3, why: Shortage::WatchLimit, .. }), "{coverage}");
     assert!(coverage.to_string().contains("max_user_watches"), "{coverage}");
 }
 
 #[test]
-fn a_survey_ends_at_its_limit_and_says_so() {
+fn a_survey_ends_at_its_limit_and_reports_that() {
     let mut rig = Rig::new();
     for at in 0..10 {
         rig.write(&format!("inbox/{at}"), "x");
     }
-    // One entry is `inbox` itself.
+    // One of the entries is `inbox` itself.
     rig.bounds.surveyed = 11;
     assert!(matches!(rig.watch(&["inbox/*"]).coverage, Coverage::Watched { .. }));
     rig.bounds.surveyed = 10;
@@ -118,13 +118,15 @@ fn a_survey_ends_at_its_limit_and_says_so() {
 }
 
 #[test]
-fn of_files_beyond_what_is_remembered_every_write_counts() {
+fn every_write_counts_for_files_beyond_the_memory_limit() {
     let touched = |bounds: Bounds| {
         let mut rig = Rig::new();
         rig.write("inbox/a", "1234");
         rig.bounds = bounds;
         let watching = rig.watch(&["inbox/*"]);
-        assert!(Command::new("touch").arg(rig.path("inbox/a")).status().expect("touch is there").success());
+        assert!(
+            Command::new("touch").arg(rig.path("inbox/a")).status().expect("touch is installed").success()
+        );
         rig.write("inbox/sentinel", "");
         watching.wakes.recv_timeout(AMPLE).expect("a wake") == Path::new("inbox/a")
     };

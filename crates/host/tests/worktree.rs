@@ -1,4 +1,4 @@
-//! Worktrees with real git: made once, used again, never taken away with work in them.
+//! Worktrees with real git: created once, reused, and never removed while they contain work.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -45,7 +45,7 @@ impl Repo {
             git.env_remove(name);
         }
         git.args(["-c", "user.name=t", "-c", "user.email=t@t"]).args(args).current_dir(dir);
-        git.output().expect("git is there")
+        git.output().expect("git is installed")
     }
 
     #[track_caller]
@@ -77,7 +77,7 @@ impl Repo {
     fn refused(&self, node: &str) -> String {
         match worktree::make(&self.request(node)) {
             Outcome::Failed { why } => why,
-            Outcome::Ready(ready) => panic!("it was made: {ready:?}"),
+            Outcome::Ready(ready) => panic!("created: {ready:?}"),
         }
     }
 }
@@ -109,7 +109,7 @@ fn a_node_gets_a_tree_and_a_branch_and_nothing_else_changes() {
 }
 
 #[test]
-fn after_a_resume_the_tree_is_used_again_with_what_stands_in_it() {
+fn after_a_resume_the_tree_is_reused_with_its_content() {
     let repo = Repo::new();
     let (path, first) = repo.make("node");
     fs::write(path.join("half"), "done").expect("written");
@@ -122,23 +122,23 @@ fn after_a_resume_the_tree_is_used_again_with_what_stands_in_it() {
 }
 
 #[test]
-fn a_tree_that_vanished_is_made_again_with_the_work_of_its_branch() {
+fn a_vanished_tree_is_created_again_from_its_branch() {
     let repo = Repo::new();
     let (path, _) = repo.make("node");
     fs::write(path.join("b"), "b").expect("written");
     repo.git_at(&path, &["add", "b"]);
     repo.git_at(&path, &["commit", "-q", "-m", "work"]);
-    fs::remove_dir_all(&path).expect("removed by somebody");
+    fs::remove_dir_all(&path).expect("removed");
     let (_, ready) = repo.make("node");
     assert!(!ready.reused);
     assert_eq!(fs::read_to_string(path.join("b")).expect("checked out"), "b");
 }
 
 #[test]
-fn what_a_killed_git_left_half_made_is_made_anew() {
+fn a_tree_left_incomplete_by_a_killed_git_is_created_again() {
     let repo = Repo::new();
     let (path, _) = repo.make("node");
-    // As git leaves it before its checkout: no index, its own lock still there.
+    // The state that git leaves before its checkout: no index, and its own lock still present.
     let index = repo.git_at(&path, &["rev-parse", "--path-format=absolute", "--git-path", "index"]);
     fs::remove_file(&index).expect("removed");
     fs::remove_file(path.join("a")).expect("removed");
@@ -146,14 +146,14 @@ fn what_a_killed_git_left_half_made_is_made_anew() {
     let (_, ready) = repo.make("node");
     assert!(!ready.reused);
     assert_eq!(fs::read_to_string(path.join("a")).expect("checked out"), "one\n");
-    // One that only was not unlocked any more is whole.
+    // A worktree that is only still locked is complete.
     fs::write(Path::new(&index).with_file_name("locked"), "initializing").expect("written");
     assert!(repo.make("node").1.reused);
     assert!(matches!(worktree::tidy(&path, true), Tidied::Removed { .. }));
 }
 
 #[test]
-fn many_at_once_are_made_one_after_the_other() {
+fn many_at_once_are_created_one_after_the_other() {
     let repo = Repo::new();
     let names: Vec<String> = (0..12).map(|n| format!("node-{n}")).collect();
     std::thread::scope(|scope| {
@@ -166,18 +166,18 @@ fn many_at_once_are_made_one_after_the_other() {
 }
 
 #[test]
-fn without_git_or_commits_or_room_the_reason_is_said() {
+fn without_git_commits_or_a_free_path_the_reason_is_given() {
     let repo = Repo::without_commits();
     assert!(repo.refused("node").contains("has no commit yet"));
     let elsewhere = TempDir::new().expect("a directory");
     let request = Request { repo: elsewhere.path().to_owned(), ..repo.request("node") };
-    let Outcome::Failed { why } = worktree::make(&request) else { panic!("there is no git") };
+    let Outcome::Failed { why } = worktree::make(&request) else { panic!("not a repository") };
     assert!(why.contains("not a git work tree"), "{why}");
 
     let repo = Repo::new();
     let request = Request { base: "0123456789".to_owned(), ..repo.request("node") };
-    let Outcome::Failed { why } = worktree::make(&request) else { panic!("there is no such commit") };
-    assert!(why.contains("`0123456789` is no commit"), "{why}");
+    let Outcome::Failed { why } = worktree::make(&request) else { panic!("no such commit") };
+    assert!(why.contains("`0123456789` is not a commit"), "{why}");
     let path = repo.request("node").path;
     fs::create_dir_all(&path).expect("a directory");
     fs::write(path.join("mine"), "").expect("written");
@@ -186,7 +186,7 @@ fn without_git_or_commits_or_room_the_reason_is_said() {
 }
 
 #[test]
-fn no_hook_runs_and_one_that_hangs_hangs_nobody() {
+fn no_hook_runs_so_none_can_hang() {
     let repo = Repo::new();
     for hook in ["post-checkout", "reference-transaction"] {
         let path = repo.top().join(".git/hooks").join(hook);
@@ -200,7 +200,7 @@ fn no_hook_runs_and_one_that_hangs_hangs_nobody() {
 }
 
 #[test]
-fn a_clean_tree_goes_and_its_branch_stays() {
+fn a_clean_tree_is_removed_and_its_branch_stays() {
     let repo = Repo::new();
     let (path, ready) = repo.make("node");
     fs::write(path.join("b"), "b").expect("written");
@@ -210,7 +210,7 @@ fn a_clean_tree_goes_and_its_branch_stays() {
     fs::create_dir(path.join("build")).expect("a directory");
     fs::write(path.join("build/out"), "ignored").expect("written");
     assert!(matches!(&worktree::tidy_run(&repo.state(), &run(), false)[..], [Tidied::Removed { .. }]));
-    assert!(path.exists(), "looking removes nothing");
+    assert!(path.exists(), "a dry run removes nothing");
     assert!(matches!(&worktree::tidy_run(&repo.state(), &run(), true)[..], [Tidied::Removed { .. }]));
     assert!(!repo.state().join("worktrees").exists());
     assert_eq!(repo.git(&["rev-parse", &ready.branch]), commit);
@@ -223,12 +223,12 @@ fn a_tree_with_anything_uncommitted_or_unheld_stays() {
     let (path, _) = repo.make("node");
     let tidy = || worktree::tidy(&path, true);
     fs::write(path.join("new"), "untracked").expect("written");
-    assert_eq!(kept(&tidy()), "1 of its files are not committed");
+    assert_eq!(kept(&tidy()), "uncommitted files: 1");
     repo.git_at(&path, &["add", "new"]);
-    assert_eq!(kept(&tidy()), "1 of its files are not committed");
+    assert_eq!(kept(&tidy()), "uncommitted files: 1");
     repo.git_at(&path, &["checkout", "-q", "--detach"]);
     repo.git_at(&path, &["commit", "-q", "-m", "on no branch"]);
-    assert!(kept(&tidy()).contains("on no branch"));
+    assert!(kept(&tidy()).contains("no branch contains"));
     repo.git_at(&path, &["branch", "rescue"]);
     repo.git_at(&path, &["worktree", "lock", path.to_str().expect("plain")]);
     assert!(kept(&tidy()).contains("locked"));
@@ -247,10 +247,10 @@ fn a_tree_in_the_middle_of_a_merge_stays_and_so_does_what_is_no_tree() {
     fs::write(repo.top().join("a"), "ours\n").expect("written");
     repo.git(&["commit", "-q", "-a", "-m", "ours"]);
     repo.try_git_at(&path, &["merge", "main"]);
-    assert_eq!(kept(&worktree::tidy(&path, true)), "a merge is under way in it");
+    assert_eq!(kept(&worktree::tidy(&path, true)), "a merge is in progress");
     let other = repo.state().join("worktrees").join(run().as_str()).join("other");
     fs::create_dir(&other).expect("a directory");
     fs::write(other.join("mine"), "").expect("written");
-    assert_eq!(kept(&worktree::tidy(&other, true)), "it is no git worktree");
+    assert_eq!(kept(&worktree::tidy(&other, true)), "not a git worktree");
     assert!(other.join("mine").exists() && path.exists());
 }

@@ -55,7 +55,7 @@ fn loop_36_a_command_that_takes_too_long_is_ended_whole_and_what_it_said_is_kept
         prompt_of(&project, &format!("  - {{name: slow, run: {run}, timeout: 1s}}"), "{{ commands.slow }}");
     hold.assert_ended();
     assert!(prompt.starts_with("partial\n"), "{prompt}");
-    assert!(prompt.contains("[dogwatch: ended after its timeout of 1s]"), "{prompt}");
+    assert!(prompt.contains("[dogwatch: timed out after 1s]"), "{prompt}");
     assert_eq!(one(&project.journal(), "command_finished")["timed_out"], true);
 }
 

@@ -20,14 +20,14 @@ fn after_a_hard_stop_the_next_prompt_tells_what_happened() {
     done.assert_code(0);
     let prompt = project.prompt(2);
     assert!(
-        prompt.starts_with("Go on.\n\n---\n\nBefore you begin: the session before this one (iteration 1 of"),
+        prompt.starts_with("Go on.\n\n---\n\nBefore you begin: the previous session (iteration 1 of"),
         "{prompt}"
     );
     for part in [
         "SESSION_CEILING_EXCEEDED",
-        "The last that it said:\n\n    I look into it\n",
+        "Its last message:\n\n    I look into it\n",
         "`test -f done`",
-        "try 1 of 3",
+        "attempt 1 of 3",
     ] {
         assert!(prompt.contains(part), "{part} in\n{prompt}");
     }

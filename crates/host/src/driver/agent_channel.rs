@@ -1,4 +1,4 @@
-//! What a session says through its side door: who may, and what becomes of it.
+//! Requests that an agent sends during its session: which ones are accepted, and how they are answered.
 
 use super::Driver;
 use super::slots::Slot;
@@ -12,28 +12,30 @@ use dogwatch_core::run::input::Input;
 use dogwatch_core::run::job::{Job, Marker};
 use std::path::{Path, PathBuf};
 
-/// The open door of a session.
+/// The MCP setup of a running session.
 pub(super) struct McpSession {
     token: String,
     side: SideDoor,
-    /// They go with the session.
+    /// Removed when the session ends.
     files: Vec<PathBuf>,
     homes: Vec<PathBuf>,
 }
 
 impl McpSession {
+    /// Creates the channel of `job` from its prepared setup.
     pub fn new(job: Job, step: SessionSetup) -> McpSession {
         McpSession { token: step.token, side: SideDoor::new(job), files: step.files, homes: step.homes }
     }
 
+    /// Returns the observation that the channel holds back, if any.
     pub fn flush(&mut self, job: Job) -> Option<Input> {
         self.side.flush(clock::awake()).map(|seen| Input::Observed { job, seen })
     }
 
-    /// The session is over. What it last called its state is all that is left.
+    /// Ends the session: removes its files and returns the state that the agent reported last.
     pub fn close(self) -> Option<Marker> {
         for file in &self.files {
-            // A file that stays behind holds a key to nothing.
+            // A file that cannot be removed is harmless: its token is no longer valid.
             let _ = std::fs::remove_file(file);
         }
         self.homes.iter().for_each(|home| mcp_setup::remove_home(home));
@@ -42,8 +44,8 @@ impl McpSession {
 }
 
 impl Driver<'_> {
-    /// The doorstep of a session, if its node has one. Without it the session works all the same.
-    pub(super) fn doorstep(
+    /// Prepares the MCP setup of a session, if its node has MCP enabled. The session runs without it if this fails.
+    pub(super) fn session_setup(
         &mut self,
         job: Job,
         agent: &[String],
@@ -64,20 +66,20 @@ impl Driver<'_> {
             iteration: job.iteration,
             pinned: self.pinned(job.node),
         };
-        let step = match mcp_setup::lay(place, &node.settings, agent, launch) {
+        let step = match mcp_setup::prepare(place, &node.settings, agent, launch) {
             Ok(step) => step,
             Err(error) => {
-                self.untold(format!("{}: {error}", dir.join(mcp_setup::FILE).display()));
+                self.mcp_not_injected(format!("{}: {error}", dir.join(mcp_setup::FILE).display()));
                 return None;
             }
         };
-        if let Some(why) = &step.untold {
-            self.untold(why.clone());
+        if let Some(why) = &step.not_injected {
+            self.mcp_not_injected(why.clone());
         }
         Some(step)
     }
 
-    /// What the checks of a node rest on, for its agent's own run of them.
+    /// Returns the pinned files of a node, so that its agent can run the checks itself.
     fn pinned(&self, ix: NodeIx) -> Option<Pinned> {
         let policy = &self.run.plan().nodes[ix.0].settings.checks;
         let files = self.run.view().node(ix).attempts.pins.clone().unwrap_or_default();
@@ -88,30 +90,29 @@ impl Driver<'_> {
         Some(Pinned { globs: policy.pin.clone(), files, state_dirs, policy: policy.tampered })
     }
 
-    fn untold(&mut self, why: String) {
-        let detail = format!("the agent is not told of dogwatch's MCP server: {why}");
+    fn mcp_not_injected(&mut self, why: String) {
+        let detail = format!("the agent runs without dogwatch's MCP server: {why}");
         self.todo.push_back(Input::TroubleMet { kind: "mcp_not_injected", detail });
     }
 
-    /// Somebody speaks for a session. The answer is given at once; nothing waits here.
-    pub(super) fn hear(&mut self, token: &str, letter: &AgentRequest, reply: Reply) {
-        let heard = self.heard(token, letter);
-        reply.send(heard);
+    /// Answers a request made on behalf of a session. Never blocks.
+    pub(super) fn answer_request(&mut self, token: &str, request: &AgentRequest, reply: Reply) {
+        reply.send(self.answer(token, request));
     }
 
-    fn heard(&mut self, token: &str, letter: &AgentRequest) -> Result<Answer, NotHeard> {
-        let is_it = |slot: &&mut Slot| {
+    fn answer(&mut self, token: &str, request: &AgentRequest) -> Result<Answer, NotHeard> {
+        let is_sender = |slot: &&mut Slot| {
             let job = slot.live.job;
-            job.iteration == letter.iteration && self.run.plan().nodes[job.node.0].name == letter.node
+            job.iteration == request.iteration && self.run.plan().nodes[job.node.0].name == request.node
         };
-        let live = &mut self.slots.all().find(is_it).ok_or(NotHeard::SessionOver)?.live;
-        let open = live.door.as_mut().ok_or(NotHeard::SessionOver)?;
+        let live = &mut self.slots.all().find(is_sender).ok_or(NotHeard::SessionOver)?.live;
+        let open = live.mcp.as_mut().ok_or(NotHeard::SessionOver)?;
         if !mcp_setup::same(&open.token, token) {
             return Err(NotHeard::WrongToken);
         }
         let node = self.run.view().node(live.job.node);
-        let Heard { inputs, answer } = open.side.hear(clock::awake(), node, &letter.said);
-        // An agent may be quicker than the keeper's word that it has started.
+        let Heard { inputs, answer } = open.side.hear(clock::awake(), node, &request.said);
+        // A request may arrive before the keeper reports that the agent has started.
         if live.started {
             self.todo.extend(inputs);
         } else {

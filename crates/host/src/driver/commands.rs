@@ -1,4 +1,4 @@
-//! What is started for each kind of job: its words, its environment, where it runs and who takes its output.
+//! Builds the command of each kind of job: arguments, environment, working directory and output sink.
 
 use super::agent_channel::McpSession;
 use super::{Driver, Paths};
@@ -15,19 +15,19 @@ use dogwatch_core::run::job::{Job, JobKind};
 use dogwatch_core::settings::{CommandPlan, NodePlan};
 use std::path::PathBuf;
 
-/// So many of a node's snapshots stay, besides the first and the last.
+/// How many snapshots of a node are kept, in addition to the first and the last.
 const KEPT_SNAPSHOTS: u64 = 200;
-/// Nobody reads what a gate or a probe prints; this much is held.
+/// How much output of a gate or a probe is captured. Only the exit code matters.
 const QUESTION_CAP: usize = 4 * 1024;
 
-/// What to start.
+/// A command to start under a keeper.
 pub(super) struct Command {
     pub argv: Vec<String>,
     pub env: Vec<(Vec<u8>, Option<Vec<u8>>)>,
     pub cwd: PathBuf,
     pub prompt: Option<Vec<u8>>,
     pub sink: JobSink,
-    pub door: Option<McpSession>,
+    pub mcp: Option<McpSession>,
 }
 
 impl Driver<'_> {
@@ -43,7 +43,8 @@ impl Driver<'_> {
         })
     }
 
-    /// A command by words, or by a shell if asked. `./` means the loop file's directory.
+    /// Builds a prep command from its words, or from a shell line if configured. A command that starts with `./`
+    /// runs in the loop file's directory.
     fn command(&self, job: Job, index: usize) -> Result<Command, String> {
         let node = self.plan(job);
         let plan = &node.settings.commands[index];
@@ -52,16 +53,17 @@ impl Driver<'_> {
         let here = run.trim_start().starts_with("./");
         let cwd = if here { self.setup.loop_dir.clone() } else { self.work_dir(job.node) };
         let sink = JobSink::Command(Capture::new(COMMAND_CAP));
-        Ok(Command { argv, env: self.marks(job), cwd, prompt: None, sink, door: None })
+        Ok(Command { argv, env: self.marks(job), cwd, prompt: None, sink, mcp: None })
     }
 
-    /// The work tree as a commit that nobody sees; this binary in another role does it.
+    /// Builds the job that stores the work tree as a commit outside all branches. This binary runs it in another
+    /// role.
     fn snapshot(&self, job: Job) -> Command {
         let node = self.plan(job);
         let request = snapshot::Request {
             work_dir: self.work_dir(job.node),
             ref_name: snapshot::ref_name(&self.setup.run_id, &node.name, job.iteration),
-            // Each node its own: two may be taken at once.
+            // Each node has its own scratch directory, because two snapshots may be taken at once.
             scratch: self.setup.run_dir.join(node.name.as_str()).join("snapshot"),
             state_dirs: self.state_dirs(job.node),
             limits: snapshot::Limits::default(),
@@ -74,25 +76,25 @@ impl Driver<'_> {
             cwd: self.work_dir(job.node),
             prompt: None,
             sink,
-            door: None,
+            mcp: None,
         }
     }
 
-    /// A check is a line for a shell, exactly as it was written; only the end of its output is held.
+    /// Builds a check. A check is a shell line, run as written; only the end of its output is kept.
     fn check(&self, job: Job, index: usize) -> Result<Command, String> {
         let checks = &self.plan(job).settings.checks.commands;
-        let check = checks.get(index).ok_or_else(|| format!("there is no check {index}"))?;
+        let check = checks.get(index).ok_or_else(|| format!("check {index} does not exist"))?;
         let argv = vec!["sh".to_owned(), "-c".to_owned(), check.clone()];
         let (cwd, sink) = (self.work_dir(job.node), JobSink::Check(Tails::default()));
-        Ok(Command { argv, env: self.marks(job), cwd, prompt: None, sink, door: None })
+        Ok(Command { argv, env: self.marks(job), cwd, prompt: None, sink, mcp: None })
     }
 
-    /// `work_when` and `wake_on.probe` are answered by an exit code; a shell runs them, as people write them.
+    /// Builds a gate or a probe. `work_when` and `wake_on.probe` are shell lines whose exit code is the answer.
     fn question(&self, job: Job, run: Option<&str>) -> Command {
         let run = expand_run(run.unwrap_or("true"), &self.plan(job).settings.args);
         let argv = vec!["sh".to_owned(), "-c".to_owned(), run];
         let sink = JobSink::Command(Capture::new(QUESTION_CAP));
-        Command { argv, env: self.marks(job), cwd: self.work_dir(job.node), prompt: None, sink, door: None }
+        Command { argv, env: self.marks(job), cwd: self.work_dir(job.node), prompt: None, sink, mcp: None }
     }
 
     pub(super) fn iteration_dir(&self, job: Job) -> PathBuf {
@@ -100,8 +102,8 @@ impl Driver<'_> {
     }
 
     fn session(&mut self, job: Job) -> Result<Command, String> {
-        if let Some(fault) = self.drafts.get(&job.node).and_then(|draft| draft.fault.as_ref()) {
-            return Err(format!("there is no prompt: {fault}"));
+        if let Some(fault) = self.pending_prompts.get(&job.node).and_then(|pending| pending.fault.as_ref()) {
+            return Err(format!("no prompt: {fault}"));
         }
         let plan = self.run.session(job.node);
         let as_root = rustix::process::geteuid().is_root();
@@ -110,7 +112,7 @@ impl Driver<'_> {
         let charged = plan.charged;
         let dir = self.iteration_dir(job);
         let mut env = self.marks(job);
-        let door = self.doorstep(job, &agent, &launch, &dir).map(|mut step| {
+        let mcp = self.session_setup(job, &agent, &launch, &dir).map(|mut step| {
             env.extend(step.env.drain(..).map(|(name, value)| (name.into(), Some(value.into()))));
             if let Some(injection) = step.injection.take() {
                 launch.argv.splice(injection.at..injection.at, injection.words);
@@ -130,20 +132,21 @@ impl Driver<'_> {
             cwd: self.work_dir(job.node),
             prompt: Some(self.prompt_of(job).to_owned().into_bytes()),
             sink: JobSink::Session(Box::new(sink)),
-            door,
+            mcp,
         })
     }
 
-    /// The node's own git worktree; this binary in another role makes it, or finds it again.
+    /// Builds the job that creates or reuses the node's git worktree. This binary runs it in another role.
     fn worktree(&self, job: Job) -> Command {
         let Paths { work_dir, state_dir, run_id, .. } = &self.setup;
         let request = worktree::Request::new(work_dir, state_dir, run_id, &self.plan(job).name, "HEAD");
         let sink = JobSink::Command(Capture::new(2 * worktree::MAX_LINE));
         let (argv, env, cwd) = (request.command(), self.marks(job), work_dir.clone());
-        Command { argv, env, cwd, prompt: None, sink, door: None }
+        Command { argv, env, cwd, prompt: None, sink, mcp: None }
     }
 
-    /// Where the node works: its own worktree if it has one, and within it where the user stood.
+    /// Returns the node's working directory. In a worktree this is the same subdirectory as the one the user
+    /// started in.
     pub(super) fn work_dir(&self, node: NodeIx) -> PathBuf {
         let Some(own) = self.own_tree(node) else { return self.setup.work_dir.clone() };
         let top = home::work_tree(&self.setup.work_dir);
@@ -151,18 +154,19 @@ impl Driver<'_> {
         inside.ok().filter(|dir| dir.is_dir()).unwrap_or(own)
     }
 
-    /// The node's own worktree, if it has one.
+    /// Returns the path of the node's own worktree, if it has one.
     pub(super) fn own_tree(&self, node: NodeIx) -> Option<PathBuf> {
         let view = self.run.view().nodes.get(node.0).filter(|view| view.worktree.is_some())?;
         Some(worktree::place(&self.setup.state_dir, &self.setup.run_id, &view.name))
     }
 
-    /// dogwatch's own files in the tree that the node works in. A worktree has none, though it lies among them.
+    /// Returns dogwatch's own directories in the tree the node works in. A worktree contains none, although it is
+    /// stored below one of them.
     pub(super) fn state_dirs(&self, node: NodeIx) -> Vec<PathBuf> {
         if self.own_tree(node).is_some() { Vec::new() } else { vec![self.setup.state_dir.clone()] }
     }
 
-    /// What every process of this run carries.
+    /// Returns the environment variables that mark every process of this run.
     fn marks(&self, job: Job) -> Vec<(Vec<u8>, Option<Vec<u8>>)> {
         let node = self.plan(job);
         let iteration = job.iteration.to_string();

@@ -1,4 +1,4 @@
-//! Where threads leave word for the driver: a short queue and a bell it can poll.
+//! The driver's inbox: a bounded queue that other threads post to, with an eventfd that the driver polls.
 
 use dogwatch_core::record::ids::NodeIx;
 use dogwatch_core::record::view::View;
@@ -14,17 +14,19 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// More than this waits only if the driver is long dead to the world; observations are then dropped.
+/// The most messages that may wait. Beyond this the driver is far behind, and observations are dropped.
 pub const MAX_MAIL: usize = 10_000;
 
-/// Where an answer goes. It must not wait: the driver gives it.
+/// The callback that receives an answer. The driver calls it, so it must not block.
 pub struct Reply(Box<dyn FnOnce(Result<Answer, NotHeard>) + Send>);
 
 impl Reply {
+    /// Wraps a callback.
     pub fn new(send: impl FnOnce(Result<Answer, NotHeard>) + Send + 'static) -> Reply {
         Reply(Box::new(send))
     }
 
+    /// Delivers the answer.
     pub fn send(self, answer: Result<Answer, NotHeard>) {
         (self.0)(answer);
     }
@@ -36,43 +38,44 @@ impl fmt::Debug for Reply {
     }
 }
 
-/// Why nobody listened.
+/// Why a request was rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotHeard {
-    /// That session does not run, or not any more.
+    /// The session is not running, or has ended.
     SessionOver,
     WrongToken,
 }
 
-/// A word from a pump, the path watcher or the API.
+/// A message from a pump, the path watcher or the API.
 #[derive(Debug)]
 pub enum Mail {
-    /// News of a running session.
+    /// An input from a running session.
     FromSession {
         job: Job,
         input: Input,
     },
-    /// Something in the work tree changed, or in that of one node alone.
+    /// Something in the work tree changed. With `node`, the change is in that node's own worktree.
     WorkTreeChanged {
         node: Option<NodeIx>,
-        /// The state it is in now, if it is known.
+        /// The digest of the current state, if known.
         digest: Option<u64>,
     },
     PipesClosed {
         job: Job,
     },
-    /// Somebody asks for something.
+    /// An input from another thread, such as an operator request.
     Asked(Input),
-    /// Somebody speaks for a session, through its side door.
+    /// A request from a session's agent.
     Said {
         token: String,
         letter: Box<AgentRequest>,
         reply: Reply,
     },
-    /// Somebody wants to know how the run stands; a copy is made only then.
+    /// A request for a copy of the current view.
     ViewAsked(SyncSender<View>),
 }
 
+/// A handle to the driver's inbox. Clones share one queue.
 #[derive(Clone, Debug)]
 pub struct Inbox(Arc<Shared>);
 
@@ -83,15 +86,16 @@ struct Shared {
 }
 
 impl Inbox {
+    /// Creates an empty inbox.
     pub fn new() -> io::Result<Inbox> {
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         Ok(Inbox(Arc::new(Shared { bell, mail: Mutex::new(VecDeque::new()) })))
     }
 
-    /// Leaves a word. False if too many wait already; the end of a job is always taken.
+    /// Posts a message. Returns false if the inbox is full; the end of a job is always accepted.
     pub fn post(&self, mail: Mail) -> bool {
         let mut queue = self.0.mail.lock().unwrap_or_else(PoisonError::into_inner);
-        // A tool whose end was dropped would seem to run for ever, and a node whose pins were would wait for ever.
+        // Dropping these would leave a tool that seems to run forever, or a node that waits forever for its pins.
         let must = matches!(
             mail,
             Mail::PipesClosed { .. }
@@ -104,11 +108,12 @@ impl Inbox {
             queue.push_back(mail);
         }
         drop(queue);
-        // Fails only when the counter is full, and then the bell is ringing anyway.
+        // The write fails only when the counter is full. Then the driver is woken anyway.
         let _ = rustix::io::write(&self.0.bell, &1u64.to_ne_bytes());
         taken
     }
 
+    /// Takes all waiting messages and resets the eventfd.
     pub fn take(&self) -> VecDeque<Mail> {
         let mut count = [0u8; 8];
         let _ = rustix::io::read(&self.0.bell, &mut count);

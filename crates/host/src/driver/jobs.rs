@@ -1,4 +1,4 @@
-//! Jobs: how they are started under a keeper, and how they are brought to their end.
+//! Starts jobs under a keeper, signals them, and collects their output when they end.
 
 use super::Driver;
 use super::commands::Command;
@@ -35,13 +35,14 @@ impl Driver<'_> {
         match self.command_for(job) {
             Ok(command) => match self.spawn(job, command) {
                 Ok(()) => self.todo.push_back(Input::JobSent { job }),
-                Err(error) => self.not_started(job, error.to_string(), is_passing(&error)),
+                Err(error) => self.not_started(job, error.to_string(), is_transient(&error)),
             },
             Err(error) => self.not_started(job, error, false),
         }
     }
 
-    /// A session's prompt is part of the record: it is on disk before the session starts.
+    /// Writes a session's prompt to disk. The prompt is part of the record, so this happens before the session
+    /// starts.
     pub(super) fn keep_prompt(&self, job: Job) -> io::Result<()> {
         match job.kind {
             JobKind::Command(_)
@@ -62,7 +63,7 @@ impl Driver<'_> {
         let mut pipes = pump::pipes()?;
         let mut child_stdin = None;
         if command.prompt.is_none() {
-            // Commands read nothing; an inherited stdin would be somebody else's.
+            // Commands get no input. An inherited stdin would belong to the user's terminal or script.
             pipes.parent.stdin = None;
             child_stdin = Some(OwnedFd::from(std::fs::File::open("/dev/null")?));
         }
@@ -80,12 +81,12 @@ impl Driver<'_> {
             early: Vec::new(),
             main: None,
             workspace: Coalescer::new(Channel::Workspace),
-            door: command.door,
+            mcp: command.mcp,
             started: false,
             argv: redact::argv(&command.argv),
             alone: false,
             exit: None,
-            told: false,
+            signaled: false,
             pump,
             watcher: self.watch_own_tree(job),
         };
@@ -105,7 +106,8 @@ impl Driver<'_> {
                 Ok(())
             }
             Err(error) => {
-                // Too long an order was not sent; after anything else the keeper is of no more use.
+                // An order that is too long was not sent, so the keeper is still usable. After any other error it
+                // is not.
                 if error.kind() == io::ErrorKind::InvalidInput {
                     self.slots.rest(keeper);
                 }
@@ -116,18 +118,18 @@ impl Driver<'_> {
 
     pub(super) fn signal(&mut self, job: Job, order: Order) {
         if let Some(slot) = self.slots.of(job) {
-            slot.live.told |= slot.live.exit.is_none();
+            slot.live.signaled |= slot.live.exit.is_none();
             self.order(job, order);
         }
     }
 
-    /// Looks whether what the agent started is at work.
+    /// Samples the children and CPU time of the session's process tree.
     pub(super) fn sample(&mut self, job: Job) {
         let structured = self.run.session(job.node).reader.is_structured();
         let Some(slot) = self.slots.of(job) else { return };
         let taken = match (&slot.keeper, slot.live.main) {
             (Some(keeper), Some(main)) => {
-                // A stopped keeper cannot report that the agent has exited, and that would look like silence.
+                // A stopped keeper cannot report that the agent has exited. The session would then look silent.
                 keeper.nudge();
                 self.sampler.sample(keeper.pid(), main, structured)
             }
@@ -145,7 +147,7 @@ impl Driver<'_> {
         }
     }
 
-    /// Continues the keeper in case it was stopped, and tells the core whether it was.
+    /// Continues the keeper in case it was stopped, and reports to the core whether it was.
     pub(super) fn nudge(&mut self, job: Job) {
         if let Some(keeper) = self.slots.of(job).and_then(|slot| slot.keeper.as_ref()) {
             let stopped = keeper.nudge() == Seen::Stopped;
@@ -153,7 +155,7 @@ impl Driver<'_> {
         }
     }
 
-    /// The keeper has not reported in time. A report that has arrived in the meantime saves it.
+    /// Gives up on a keeper that did not report in time, unless a report has arrived in the meantime.
     pub(super) fn drop_keeper(&mut self, job: Job) {
         let before = self.todo.len();
         self.take_reports(job.node);
@@ -169,15 +171,15 @@ impl Driver<'_> {
         }
     }
 
-    /// The keeper could not start it.
+    /// Handles a start that the keeper refused.
     pub(super) fn refused(&mut self, node: NodeIx, errno: i32, error: String) {
         if let Some(live) = self.leave(node) {
-            self.not_started(live.job, error, is_passing(&io::Error::from_raw_os_error(errno)));
+            self.not_started(live.job, error, is_transient(&io::Error::from_raw_os_error(errno)));
             self.todo.extend(live.early);
         }
     }
 
-    /// The node's job is over; its keeper rests.
+    /// Frees the node's slot and returns its job. The keeper becomes idle.
     fn leave(&mut self, node: NodeIx) -> Option<Live> {
         let Slot { keeper, live } = self.slots.remove(node)?;
         if let Some(keeper) = keeper {
@@ -186,12 +188,12 @@ impl Driver<'_> {
         Some(live)
     }
 
-    /// The job did not start; `again` says that the same start may work later. A command that could not be started
-    /// says so in its place in the prompt, until a retry replaces that text.
+    /// Reports a job that did not start; `again` means that the same start may work later. For a prep command the
+    /// error takes the place of its output in the prompt, until a retry replaces it.
     fn not_started(&mut self, job: Job, error: String, again: bool) {
         let error = if let JobKind::Command(index) = job.kind {
             let name = self.plan(job).settings.commands[index].name.clone();
-            let text = format!("[dogwatch: the command `{name}` could not be started: {error}]");
+            let text = format!("[dogwatch: command `{name}` could not be started: {error}]");
             let said = format!("command `{name}`: {error}");
             self.set_output(job, CommandOutput { name, text, exit_code: None });
             said
@@ -206,19 +208,21 @@ impl Driver<'_> {
     }
 
     fn set_output(&mut self, job: Job, output: CommandOutput) {
-        let outputs = &mut self.draft(job).outputs;
+        let outputs = &mut self.pending_prompt(job).outputs;
         outputs.retain(|known| known.name != output.name);
         outputs.push(output);
     }
 
-    /// Nothing is left of the job: take its output and tell the core.
+    /// Ends a job with no processes left: collects its output and reports to the core.
     pub(super) fn job_ended(&mut self, node: NodeIx, stragglers: u64) {
         let Some(live) = self.leave(node) else { return };
-        let Live { job, exit, told, pump, early, door, .. } = live;
+        let Live { job, exit, signaled, pump, early, mcp, .. } = live;
         self.todo.extend(early);
         pump.stop();
         let mut report = match pump.join() {
-            JobSink::Command(capture) => self.command_output(&Over { job, exit, told }, &capture, stragglers),
+            JobSink::Command(capture) => {
+                self.command_output(&Over { job, exit, signaled }, &capture, stragglers)
+            }
             JobSink::Check(tails) => JobReport {
                 stdout_bytes: tails.stdout.seen,
                 stderr_bytes: tails.stderr.seen,
@@ -236,10 +240,10 @@ impl Driver<'_> {
                 report
             }
         };
-        if let Some(mut door) = door {
-            self.todo.extend(door.flush(job));
-            // What the agent writes at its end it says later than what it called.
-            report.marker = report.marker.or(door.close());
+        if let Some(mut mcp) = mcp {
+            self.todo.extend(mcp.flush(job));
+            // A marker in the agent's final output is newer than one sent through the agent channel.
+            report.marker = report.marker.or(mcp.close());
         }
         self.take_mail();
         self.todo.push_back(Input::JobEnded { job, report: Box::new(report) });
@@ -247,14 +251,16 @@ impl Driver<'_> {
 
     fn command_output(&mut self, over: &Over, capture: &Capture, stragglers: u64) -> JobReport {
         let JobKind::Command(index) = over.job.kind else {
-            let snapshot = (over.job.kind == JobKind::Snapshot && !over.told).then(|| kept(capture));
-            let worktree = (over.job.kind == JobKind::Worktree && !over.told).then(|| made(capture));
+            let snapshot =
+                (over.job.kind == JobKind::Snapshot && !over.signaled).then(|| snapshot_result(capture));
+            let worktree =
+                (over.job.kind == JobKind::Worktree && !over.signaled).then(|| worktree_result(capture));
             return JobReport { snapshot, worktree, ..JobReport::default() };
         };
         let plan = &self.plan(over.job).settings.commands[index];
         let mut text = capture.text();
-        if over.told {
-            text.push_str(&format!("\n[dogwatch: ended after its timeout of {}]", plan.timeout));
+        if over.signaled {
+            text.push_str(&format!("\n[dogwatch: timed out after {}]", plan.timeout));
         }
         let name = plan.name.clone();
         let exit_code = over.exit.and_then(Exit::code);
@@ -267,8 +273,8 @@ impl Driver<'_> {
         }
     }
 
-    /// A keeper was killed, or is to be. Its children are then children of this process and are ended here; the search
-    /// by the nonce finds what may have escaped that. The next job gets another keeper.
+    /// Handles a keeper that was killed or must be. Its children then become children of this process and are
+    /// killed here; a search by nonce finds any that escaped. The next job gets another keeper.
     pub(super) fn keeper_lost(&mut self, node: NodeIx, detail: &str) {
         let Some(slot) = self.slots.node(node) else { return };
         let buried = slot.keeper.take().map_or(Ok(()), |mut keeper| keeper.bury());
@@ -277,14 +283,14 @@ impl Driver<'_> {
         let adopted = keeper::end_adopted(|pid| orphans::has_nonce(pid, nonce));
         let (marked, none_marked) = orphans::end_job(nonce, slot.live.number);
         let ended = adopted.killed + marked;
-        let detail = format!("the keeper was lost ({detail}); {ended} processes of the session were ended");
+        let detail = format!("the keeper was lost ({detail}); killed {ended} processes of the session");
         self.todo.push_back(Input::TroubleMet { kind: "keeper_lost", detail });
         if buried.is_err() || !adopted.all || !none_marked {
-            let detail = "processes of the session are left that cannot be ended".to_owned();
+            let detail = "some processes of the session cannot be killed".to_owned();
             self.todo.push_back(Input::TreeStands { job, detail });
         } else if !started {
             let early = self.leave(node).map_or_else(Vec::new, |live| live.early);
-            self.not_started(job, "its keeper was lost before it started".to_owned(), true);
+            self.not_started(job, "the keeper was lost before the job started".to_owned(), true);
             self.todo.extend(early.into_iter().filter(|input| matches!(input, Input::WakeAsked(_))));
         } else {
             if exit.is_none() {
@@ -295,31 +301,31 @@ impl Driver<'_> {
     }
 }
 
-/// Whether a start that failed like this may work later: a resource of the machine or of the user is used up for now,
-/// or the keeper was lost and another one will do.
-fn is_passing(error: &io::Error) -> bool {
+/// Returns whether a failed start may work later: a resource of the machine or the user is exhausted for now, or
+/// the keeper was lost and another one can take its place.
+fn is_transient(error: &io::Error) -> bool {
     let short = [Errno::AGAIN, Errno::NOMEM, Errno::NFILE, Errno::MFILE];
     let errno = Errno::from_io_error(error);
     is_lost(error) || error.kind() == io::ErrorKind::TimedOut || errno.is_some_and(|e| short.contains(&e))
 }
 
-/// A job that is over, without its output.
+/// An ended job, without its output.
 struct Over {
     job: Job,
     exit: Option<Exit>,
-    told: bool,
+    signaled: bool,
 }
 
-/// What the worktree's one line says.
-fn made(capture: &Capture) -> Worktree {
+/// Parses the result line of a worktree job.
+fn worktree_result(capture: &Capture) -> Worktree {
     match worktree::Outcome::read(capture.text().as_bytes()) {
         worktree::Outcome::Ready(ready) => Worktree::Ready { path: ready.path, branch: ready.branch },
         worktree::Outcome::Failed { why } => Worktree::Failed { why },
     }
 }
 
-/// What the snapshot's one line says.
-fn kept(capture: &Capture) -> Snapshot {
+/// Parses the result line of a snapshot job.
+fn snapshot_result(capture: &Capture) -> Snapshot {
     match snapshot::Outcome::read(capture.text().as_bytes()) {
         snapshot::Outcome::Taken(t) => {
             Snapshot::Taken { name: t.ref_name, files: t.files, skipped: t.skipped }
@@ -336,9 +342,9 @@ pub(super) fn exit_of(how: HowEnded) -> Exit {
     }
 }
 
-pub(super) fn standing(left: u64, detail: &[Remnant]) -> String {
+pub(super) fn unkillable(left: u64, detail: &[Remnant]) -> String {
     let named: Vec<String> = detail.iter().map(|r| format!("{} {} ({})", r.pid, r.comm, r.state)).collect();
-    format!("{left} processes do not go, even by SIGKILL: {}", named.join(", "))
+    format!("{left} processes survive SIGKILL: {}", named.join(", "))
 }
 
 #[cfg(test)]
@@ -347,11 +353,11 @@ mod tests {
     use crate::process::keeper::KeeperLost;
 
     #[test]
-    fn a_start_is_retried_for_lack_of_a_resource_and_for_nothing_else() {
-        let errno = |errno: Errno| is_passing(&io::Error::from(errno));
+    fn only_a_start_that_lacks_a_resource_is_retried() {
+        let errno = |errno: Errno| is_transient(&io::Error::from(errno));
         assert!([Errno::AGAIN, Errno::NOMEM, Errno::NFILE, Errno::MFILE].into_iter().all(errno));
         assert!(![Errno::NOENT, Errno::ACCESS, Errno::TOOBIG, Errno::BUSY].into_iter().any(errno));
-        assert!(is_passing(&io::Error::other(KeeperLost { pid: 1 })));
-        assert!(!is_passing(&io::Error::other("the order is too long")));
+        assert!(is_transient(&io::Error::other(KeeperLost { pid: 1 })));
+        assert!(!is_transient(&io::Error::other("the order is too long")));
     }
 }

@@ -1,5 +1,5 @@
-//! What is written beside the record for people: a node's log, and what there is of a work that was given up. All of
-//! it is made from the record and the raw files, fit to be shown.
+//! Files written next to the record for people: each node's log, and a summary of abandoned work. Both are built
+//! from the record and the raw files, with control characters removed.
 
 use super::Driver;
 use crate::driver::mcp_setup;
@@ -16,18 +16,18 @@ use std::fmt::Write as _;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
-/// So much of the end of each stream stands in a node's log.
+/// How many bytes from the end of each stream a node's log contains.
 const LOG_TAIL: u64 = 64 * 1024;
-/// So much of the last output is told to the next session.
+/// How many bytes of the last output the next session gets to see.
 const LAST_OUTPUT: u64 = 4 * 1024;
-/// So many iterations back the last words are looked for.
+/// How many iterations back to look for the agent's last message.
 const LOOK_BACK: u64 = 20;
 
-/// The agent's last words, in its iteration's directory.
+/// The file in an iteration's directory that holds the agent's last message.
 const RESULT: &str = "result.md";
 
 impl Driver<'_> {
-    /// The agent's last words go where the next session, and people, find them.
+    /// Writes the agent's last message where the next session and the user can find it.
     pub(super) fn keep_result(&self, job: Job, text: &str) -> io::Result<()> {
         if text.trim().is_empty() {
             return Ok(());
@@ -36,7 +36,7 @@ impl Driver<'_> {
         safe_file::write(&file, safe_file::PLAIN, printable(text).as_bytes())
     }
 
-    /// What the session of an iteration said last: its result, else the end of what it printed.
+    /// Returns the last message of an iteration's session: its result, or else the end of its stdout.
     pub(super) fn last_output(&self, node: NodeIx, iteration: Iteration) -> String {
         let dir = self.dir_of(node, iteration);
         let end = |file: &str| end_of(&dir.join(file), LAST_OUTPUT).map(|(text, _)| text).unwrap_or_default();
@@ -44,7 +44,7 @@ impl Driver<'_> {
         if result.trim().is_empty() { end("stdout") } else { result }.trim().to_owned()
     }
 
-    /// `<node>.log`: how the node's last attempt went.
+    /// Writes `<node>.log`, which describes the node's last attempt.
     pub(super) fn keep_log(&mut self, node: NodeIx, iteration: Iteration) {
         let view = self.run.view().node(node);
         let dir = self.dir_of(node, iteration);
@@ -77,20 +77,24 @@ impl Driver<'_> {
         self.keep_file(&file, &text, "log_not_kept");
     }
 
-    /// What there is of a work that will not be finished, and how to look at it.
+    /// Writes a summary of abandoned work and of the ways to inspect it.
     pub(super) fn keep_partial(&mut self, node: NodeIx, iteration: Iteration, file: &str) {
         let view = self.run.view().node(node);
         let (name, run) = (&view.name, &self.setup.run_id);
-        let why = view.reason.as_deref().unwrap_or("it was given up");
-        let mut text = format!("# What there is of `{name}`\n\nRun {run}, iteration {iteration}: {why}.\n");
-        let words = self.last_words(node, iteration);
-        let _ = write!(text, "\n## The agent's last words\n\n{}\n", quoted(&words));
+        let why = view.reason.as_deref().unwrap_or("the node was abandoned");
+        let mut text = format!("# Partial work of `{name}`\n\nRun {run}, iteration {iteration}: {why}.\n");
+        let words = self.last_message(node, iteration);
+        let _ = write!(text, "\n## Last message of the agent\n\n{}\n", quoted(&words));
         if let Some(stopped) = &view.recovery.last {
-            let _ = write!(text, "\n## Why it was ended\n\n{} ({})\n", stopped.message, stopped.reason);
+            let _ = write!(
+                text,
+                "\n## Why the session was stopped\n\n{} ({})\n",
+                stopped.message, stopped.reason
+            );
         }
         let failing: Vec<&CheckResult> = view.attempts.failing().collect();
         if !failing.is_empty() {
-            text.push_str("\n## Checks that fail\n");
+            text.push_str("\n## Failing checks\n");
         }
         for check in failing {
             let tail = check.tail.as_deref().unwrap_or("");
@@ -99,7 +103,7 @@ impl Driver<'_> {
         }
         let artifacts = self.artifacts(node);
         if !artifacts.is_empty() {
-            text.push_str("\n## Files that the agent saved\n\n");
+            text.push_str("\n## Files saved by the agent\n\n");
         }
         for Artifact { path, bytes, iteration, .. } in artifacts {
             let _ = writeln!(text, "- `{path}` ({bytes} bytes, iteration {iteration})");
@@ -109,7 +113,7 @@ impl Driver<'_> {
         self.keep_file(&file, &text, "partial_not_kept");
     }
 
-    /// The files that the node's agents saved and that are still there, oldest first.
+    /// Returns the artifacts that the node's agents saved and that still exist, oldest first.
     pub(super) fn artifacts(&self, node: NodeIx) -> Vec<Artifact> {
         let saved = self.run.view().node(node).artifacts.iter();
         saved
@@ -128,35 +132,35 @@ impl Driver<'_> {
 
     fn how_to_look(&self, view: &NodeView, iteration: Iteration) -> String {
         let run = &self.setup.run_id;
-        let mut text = "\n## The work itself\n\n".to_owned();
+        let mut text = "\n## How to inspect the work\n\n".to_owned();
         if let Some((path, branch)) = &view.worktree {
-            let _ = write!(text, "It lies in {path}, on the branch `{branch}`.\n\n");
+            let _ = write!(text, "The worktree is {path}, on branch `{branch}`.\n\n");
         }
         match &view.snapshot {
             Some(name) => {
                 let _ = write!(
                     text,
-                    "It is kept as `{name}`:\n\n    dogwatch diff {run} {iteration}\n    git show --stat {name}\n    \
+                    "The snapshot is `{name}`:\n\n    dogwatch diff {run} {iteration}\n    git show --stat {name}\n    \
                      git diff {name}^1 {name}\n"
                 );
             }
-            None => text.push_str("There is no snapshot of it: what was done stands in the work tree.\n"),
+            None => text.push_str("There is no snapshot; any changes are in the work tree.\n"),
         }
         text
     }
 
-    /// Of the latest iteration that left some.
-    fn last_words(&self, node: NodeIx, iteration: Iteration) -> String {
+    /// Returns the agent's last message from the latest iteration that has one.
+    fn last_message(&self, node: NodeIx, iteration: Iteration) -> String {
         let back = (iteration.0.saturating_sub(LOOK_BACK)..=iteration.0).rev();
         let said = back.map(|n| self.last_output(node, Iteration(n)));
-        said.into_iter().find(|words| !words.is_empty()).unwrap_or_else(|| "(it said nothing)".to_owned())
+        said.into_iter().find(|words| !words.is_empty()).unwrap_or_else(|| "(no message)".to_owned())
     }
 
     fn dir_of(&self, node: NodeIx, iteration: Iteration) -> PathBuf {
         home::iteration_dir(&self.setup.run_dir, &self.run.plan().nodes[node.0].name, iteration)
     }
 
-    /// A reader sees the old file or the new one, never half of it.
+    /// Replaces a file atomically: a reader sees the old content or the new one.
     fn keep_file(&mut self, file: &Path, text: &str, trouble: &'static str) {
         let mut aside = file.as_os_str().to_owned();
         aside.push(".new");
@@ -198,14 +202,14 @@ fn quoted(text: &str) -> String {
     text.lines().map(|line| format!("    {line}").trim_end().to_owned()).collect::<Vec<_>>().join("\n")
 }
 
-/// The last bytes of a file as text, and how many it has in all.
+/// Returns the last bytes of a file as text, and the size of the whole file.
 fn end_of(file: &Path, max: u64) -> io::Result<(String, u64)> {
     let mut file = safe_file::read(file)?;
     let all = file.metadata()?.len();
     file.seek(SeekFrom::Start(all.saturating_sub(max)))?;
     let mut bytes = Vec::new();
     file.take(max).read_to_end(&mut bytes)?;
-    // The rest of a character whose beginning was cut.
+    // Skip the rest of a character that was cut in the middle.
     let cut =
         if all > max { bytes.iter().take(3).take_while(|byte| (**byte & 0xC0) == 0x80).count() } else { 0 };
     Ok((printable_bytes(&bytes[cut..]), all))

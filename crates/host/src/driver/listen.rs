@@ -1,4 +1,5 @@
-//! What the driver hears: it sleeps until something happens and notes what it was, in one order.
+//! The driver's event loop: sleeps until something happens, then turns it into inputs for the core in a fixed
+//! order.
 
 use super::slots::{Slot, Whose};
 use super::{Driver, jobs};
@@ -21,18 +22,18 @@ use std::io;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-/// How long we wait for a pump to hand over what is in the pipes before silence is judged.
+/// How long to wait for a pump to empty its pipes before silence is judged.
 const FLUSH_BOUND: Duration = Duration::from_millis(500);
-/// How long after a signal its echo may come.
+/// How long to wait for a second signal of the same kind after the first.
 const ECHO: Duration = Duration::from_millis(2);
-/// Changes that follow each other closer than this are a storm, and then so long nothing more is heard of them.
+/// Wakes closer together than this are a storm. During a storm the waker pauses for `CALM`.
 const STORM: Dur = Dur::from_millis(5);
 const CALM: Dur = Dur::from_secs(1);
-/// How often the live line is drawn.
+/// How often the live line is redrawn.
 const TICK: Dur = Dur::from_secs(1);
 
 impl Driver<'_> {
-    /// Sleeps until something happens, and notes what it was. If there is something to do it only looks.
+    /// Sleeps until something happens and queues the inputs that follow. Only polls if there are jobs to start.
     pub(super) fn listen(&mut self) -> io::Result<()> {
         self.arm()?;
         let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -66,7 +67,7 @@ impl Driver<'_> {
         };
         let interrupted = self.absence.woke();
         let [mail, signals, awake, boot, tick, calm] = ready;
-        // Words first: who speaks and then signals means both in this order.
+        // Take mail before signals: a client that posts a message and then sends a signal expects that order.
         if mail {
             self.take_mail();
         }
@@ -75,7 +76,7 @@ impl Driver<'_> {
         for whose in speaking {
             match whose {
                 Whose::Node(node) => self.take_reports(node),
-                Whose::Nobody(pid) => self.hear_resting(pid),
+                Whose::Idle(pid) => self.hear_idle(pid),
             }
         }
         if awake || boot {
@@ -86,12 +87,12 @@ impl Driver<'_> {
         }
         if tick {
             self.ticker.drain()?;
-            self.front.tick(clock::now(), self.run.view());
+            self.reporter.tick(clock::now(), self.run.view());
         }
         Ok(())
     }
 
-    /// Time in which dogwatch could not run is taken out before anything is judged.
+    /// Reports time in which dogwatch could not run, before anything is judged.
     fn note_absence(&mut self, continued: bool) {
         for Gap { lasted, unwatched } in self.absence.gaps(continued) {
             self.todo.push_front(Input::Suspended { lasted, unwatched });
@@ -112,17 +113,17 @@ impl Driver<'_> {
             }
             self.armed = next;
         }
-        if self.front.ticks() {
+        if self.reporter.ticks() {
             let next = clock::awake().plus(TICK).0 / TICK.as_millis() * TICK.as_millis();
             self.ticker.set_at(Duration::from_millis(next))?;
         }
         Ok(())
     }
 
-    /// Takes the signals that have come. True if SIGCONT was among them.
+    /// Takes the pending signals. Returns whether SIGCONT was among them.
     fn take_signals(&mut self) -> io::Result<bool> {
-        // `timeout` and shells signal a process and then its group. Signals of one kind that wait together are
-        // one to the kernel, so the echo of the first is given the time to come.
+        // `timeout` and shells signal a process and then its group. The kernel merges pending signals of one kind,
+        // so a short sleep lets the second one merge with the first.
         std::thread::sleep(ECHO);
         let mut continued = false;
         while let Some(number) = self.signals.take()? {
@@ -141,7 +142,8 @@ impl Driver<'_> {
         Ok(continued)
     }
 
-    /// A change counts for every session that works in this tree; what it was, and whose, is not asked.
+    /// Records a change for every session that works in this tree. Which file changed, and which process changed
+    /// it, does not matter.
     fn work_tree_changed(&mut self, owner: Option<NodeIx>, digest: Option<u64>) {
         if let (None, Some(watcher)) = (owner, &self.work_tree) {
             watcher.rearm();
@@ -161,7 +163,7 @@ impl Driver<'_> {
         }
     }
 
-    /// A change is told at once; those that follow on its heels a little later, all in one.
+    /// Rearms the waker after a change: at once for a single change, after `CALM` for a storm.
     fn listen_again(&mut self) {
         let (now, last) = (clock::awake(), self.woken);
         self.woken = now;
@@ -181,7 +183,7 @@ impl Driver<'_> {
         for mail in self.inbox.take() {
             let input = match mail {
                 Mail::FromSession { job, input } => {
-                    // An agent may be quicker than the keeper's word that it has started.
+                    // An agent may print before the keeper reports that it has started.
                     match self.slots.of(job).filter(|slot| !slot.live.started) {
                         Some(slot) => {
                             slot.live.early.push(input);
@@ -201,14 +203,15 @@ impl Driver<'_> {
                 }
                 Mail::PipesClosed { job } => Input::PipesClosed { job },
                 Mail::Asked(input) => {
-                    // Every change counts, those during a session too: what it means is the core's.
+                    // Every change counts, also during a session. The core decides what it means.
                     if matches!(input, Input::WakeAsked(WaitEndedBy::Path)) {
                         self.listen_again();
                     }
-                    // What changes once an agent was sent for may be more than it sees: that is no time before it.
-                    let sent_for =
+                    // A change after a session was sent to the keeper may come too late for the agent to see it. So
+                    // it must not be recorded as a change before the session.
+                    let is_starting =
                         |slot: &&mut Slot| !slot.live.started && slot.live.job.kind == JobKind::Session;
-                    match self.slots.all().find(sent_for) {
+                    match self.slots.all().find(is_starting) {
                         Some(slot) if matches!(input, Input::WakeAsked(_)) => {
                             slot.live.early.push(input);
                             continue;
@@ -217,11 +220,11 @@ impl Driver<'_> {
                     }
                 }
                 Mail::Said { token, letter, reply } => {
-                    self.hear(&token, &letter, reply);
+                    self.answer_request(&token, &letter, reply);
                     continue;
                 }
                 Mail::ViewAsked(reply) => {
-                    // Whoever asked may have given up; that is theirs.
+                    // The caller may have given up; that is not an error here.
                     let _ = reply.try_send(self.run.view().clone());
                     continue;
                 }
@@ -230,8 +233,9 @@ impl Driver<'_> {
         }
     }
 
-    /// A deadline may have come. What the agents printed before it is taken in first: silence is judged
-    /// only with empty pipes. Who is not judged now is left in peace: among many sessions there is always one.
+    /// Handles a deadline that may have passed. Output from before the deadline is taken in first, because silence
+    /// may only be judged with empty pipes. Only the pumps of nodes that are due are flushed: among many sessions,
+    /// one is nearly always due.
     fn take_time(&mut self) -> io::Result<()> {
         self.awake.drain()?;
         self.boot.drain()?;
@@ -247,16 +251,17 @@ impl Driver<'_> {
         Ok(())
     }
 
-    /// Somebody is about to judge: with all that is known, on every channel.
+    /// Hands over what the coalescers of a node hold back, so that it is judged with all evidence.
     fn flush_workspace(&mut self, node: NodeIx) {
         let Some(Slot { live, .. }) = self.slots.node(node) else { return };
         let job = live.job;
         let seen = live.workspace.flush(clock::awake());
         self.todo.extend(seen.map(|seen| Input::Observed { job, seen }));
-        self.todo.extend(live.door.as_mut().and_then(|door| door.flush(job)));
+        self.todo.extend(live.mcp.as_mut().and_then(|mcp| mcp.flush(job)));
     }
 
-    /// All are asked first and waited for together: one bound holds for them all.
+    /// Flushes the pumps of the judged nodes. All are asked first and then waited for together, so one time limit
+    /// holds for all.
     fn flush_pumps(&mut self, judged: &BTreeSet<NodeIx>) {
         let until = Instant::now() + FLUSH_BOUND;
         let slots = self.slots.all().filter(|slot| judged.contains(&slot.live.job.node));
@@ -266,10 +271,10 @@ impl Driver<'_> {
         }
     }
 
-    /// A keeper that rests has nothing to tell but that it is gone.
-    fn hear_resting(&mut self, pid: u32) {
-        if let Err(error) = self.slots.hear_resting(pid) {
-            let detail = format!("the keeper was lost ({error}) while it kept nothing");
+    /// Takes reports of an idle keeper. The only one of interest is that it is gone.
+    fn hear_idle(&mut self, pid: u32) {
+        if let Err(error) = self.slots.hear_idle(pid) {
+            let detail = format!("an idle keeper was lost ({error})");
             self.todo.push_back(Input::TroubleMet { kind: "keeper_lost", detail });
         }
     }
@@ -298,7 +303,7 @@ impl Driver<'_> {
                 live.started = true;
                 live.main = Some(pid);
                 if live.job.kind == JobKind::Session {
-                    // It has all it needs; now its work tree can be looked at.
+                    // The job has started, so its work tree can be surveyed now.
                     live.watcher.iter().chain(&self.work_tree).for_each(PathWaker::let_go);
                 }
                 self.todo.extend(live.early.drain(..));
@@ -313,9 +318,9 @@ impl Driver<'_> {
             Report::Empty { job, killed } if of_live(job) => self.job_ended(node, killed),
             Report::Unkillable { job, left, detail } if of_live(job) => {
                 self.todo
-                    .push_back(Input::TreeStands { job: live.job, detail: jobs::standing(left, &detail) });
+                    .push_back(Input::TreeStands { job: live.job, detail: jobs::unkillable(left, &detail) });
             }
-            // Of a job that is over, or the greeting.
+            // Reports about a job that is over, or the greeting.
             Report::Ready { .. }
             | Report::Started { .. }
             | Report::Refused { .. }

@@ -1,6 +1,6 @@
-//! The side door's doorstep: the file that tells a session's MCP server where to call and with which key, and
-//! how the agent CLI is told to start that server. The key is in that file, readable by this user alone, and
-//! in the session's environment; never in a command line.
+//! Sets up the MCP server of a session. A file names the socket and the token for the server, and the
+//! agent CLI is configured to start the server. The token is in that file, readable by this user only, and in the
+//! session's environment; it is never on a command line.
 
 mod gemini;
 
@@ -24,26 +24,27 @@ use std::hint::black_box;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-/// The session's file, within the iteration's directory.
+/// The name of the session file in the iteration's directory.
 pub const FILE: &str = "mcp.json";
-/// Artifacts lie in this directory of the iteration's.
+/// The name of the artifact directory in the iteration's directory.
 pub const ARTIFACTS: &str = "artifacts";
-/// Where the session's file is named, for an agent that starts `dogwatch mcp` itself.
+/// Environment variable with the path of the session file, for an agent that starts `dogwatch mcp` itself.
 pub const FILE_VAR: &str = "DOGWATCH_MCP";
-/// Where a script calls, and with which key.
+/// Environment variable with the path of the run's socket, for scripts.
 pub const SOCKET_VAR: &str = "DOGWATCH_SOCKET";
+/// Environment variable with the session's token, for scripts.
 pub const TOKEN_VAR: &str = "DOGWATCH_TOKEN";
-/// The most that is read of a settings file that ours is laid over.
+/// The most that is read of a settings file of the user.
 const MAX_FILE: u64 = 1024 * 1024;
-/// The most that is read of a session's file: every file that can be pinned has room in it.
+/// The most that is read of a session file. Large enough for the maximum number of pinned files.
 const MAX_SESSION_FILE: u64 = 8 * 1024 * 1024;
-/// What our server may take besides the calls behind it.
+/// The time our own server may add to a proxied call.
 const SLACK: Dur = Dur::from_secs(30);
-/// Names of variables that are handed to a server behind the proxy.
+/// The most environment variable names that are passed to a proxied server.
 const MAX_ENV_NAMES: usize = 200;
 const TOKEN_BYTES: usize = 16;
 
-/// What a session's server needs to know.
+/// The content of the session file: everything the session's MCP server needs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SessionFile {
     pub socket: PathBuf,
@@ -55,28 +56,28 @@ pub struct SessionFile {
     pub artifacts: PathBuf,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub servers: Vec<McpServer>,
-    /// The node's checks, which the agent may have run.
+    /// The node's checks, which the agent may ask to run.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub checks: Vec<String>,
     #[serde(default)]
     pub check_timeout: Dur,
-    /// What the checks rest on; none if that is nothing.
+    /// The files pinned for the checks, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pinned: Option<Pinned>,
 }
 
-/// The files that a node's checks rest on, as they were when the node began, and where to look for new ones.
+/// The files that a node's checks depend on, as they were when the node began, and where to look for new ones.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Pinned {
     pub globs: Vec<String>,
     pub files: Vec<Pin>,
     pub state_dirs: Vec<PathBuf>,
-    /// What a change does.
+    /// The reaction to a changed file.
     pub policy: Tampered,
 }
 
 impl Pinned {
-    /// Those that are not what they were: changed, gone or new. It reads all of them, and takes its time.
+    /// Returns the pinned files that changed, disappeared or are new. Reads all of them, which can take a while.
     pub fn changed(&self, work_dir: &Path) -> Result<Vec<String>, String> {
         let request = pins::Request {
             work_dir: work_dir.to_owned(),
@@ -90,6 +91,7 @@ impl Pinned {
 }
 
 impl SessionFile {
+    /// Reads a session file.
     pub fn read(path: &Path) -> io::Result<SessionFile> {
         Ok(serde_json::from_slice(&read_file(path, MAX_SESSION_FILE)?)?)
     }
@@ -99,7 +101,7 @@ impl SessionFile {
     }
 }
 
-/// Where a session is, and what it is for.
+/// Identifies a session and its directories.
 pub struct Place<'a> {
     pub run: &'a RunId,
     pub run_dir: &'a Path,
@@ -110,22 +112,22 @@ pub struct Place<'a> {
     pub pinned: Option<Pinned>,
 }
 
-/// What a session is started with.
+/// Everything a session needs at its start to reach dogwatch.
 #[derive(Debug, Default)]
 pub struct SessionSetup {
     pub token: String,
     pub env: Vec<(String, String)>,
     pub injection: Option<Injection>,
-    /// Files that go with the session.
+    /// Files to remove when the session ends.
     pub files: Vec<PathBuf>,
-    /// Homes that were made for it.
+    /// Home directories created for the session.
     pub homes: Vec<PathBuf>,
-    /// Why the agent was not told of it, if it should have been.
-    pub untold: Option<String>,
+    /// Why the agent could not be configured, if it should have been.
+    pub not_injected: Option<String>,
 }
 
-/// Makes all that a session needs to speak to us.
-pub fn lay(
+/// Creates everything a session needs to reach dogwatch.
+pub fn prepare(
     place: Place<'_>,
     settings: &Settings,
     agent: &[String],
@@ -159,42 +161,41 @@ pub fn lay(
         ..SessionSetup::default()
     };
     let own_state = home::user_state_dir().join("mcp").join(format!("{}-{}.json", place.run, place.node));
-    if let Err(why) = tell(&mut step, settings, (agent, launch), &text(&path), &own_state) {
-        step.untold = Some(why);
+    if let Err(why) = configure_agent(&mut step, settings, (agent, launch), &text(&path), &own_state) {
+        step.not_injected = Some(why);
     }
     Ok(step)
 }
 
-/// Tells the agent of its server. What cannot be done leaves the session as it is.
-fn tell(
+/// Configures the agent CLI to start the session's MCP server. After an error the session runs without it.
+fn configure_agent(
     step: &mut SessionSetup,
     settings: &Settings,
     (agent, launch): (&[String], &Launch),
     session: &str,
     own_state: &Path,
 ) -> Result<(), String> {
-    let program =
-        std::env::current_exe().map_err(|e| format!("dogwatch does not know where it lies: {e}"))?;
-    let program = program.to_str().filter(|_| program.exists()).ok_or("dogwatch's own file is gone")?;
+    let program = std::env::current_exe().map_err(|e| format!("cannot find the dogwatch binary: {e}"))?;
+    let program = program.to_str().filter(|_| program.exists()).ok_or("the dogwatch binary was removed")?;
     let env_names = if settings.mcp.servers.is_empty() { Vec::new() } else { env_names() };
     let door =
         Door { program, session, patience_s: patience(settings).as_millis() / 1_000, env_names: &env_names };
     let Some(injection) = inject(launch, agent, door) else { return Ok(()) };
     if let Some((name, ours)) = &injection.merge_env {
         let theirs = std::env::var(name).unwrap_or_default();
-        step.env.push(((*name).to_owned(), laid_over(&theirs, ours).map_err(|e| format!("{name}: {e}"))?));
+        step.env.push(((*name).to_owned(), merged(&theirs, ours).map_err(|e| format!("{name}: {e}"))?));
     }
     if let Some((name, ours)) = &injection.file_env {
         own_state.parent().map_or(Ok(()), home::make_private).map_err(|e| at(own_state, e))?;
         if own_state.parent().is_some_and(gemini::would_read) {
             let theirs = std::env::var_os(name).map_or_else(|| PathBuf::from(GEMINI_SYSTEM), PathBuf::from);
-            lay_settings(own_state, &theirs, ours)?;
+            write_settings(own_state, &theirs, ours)?;
             step.env.push(((*name).to_owned(), own_state.to_string_lossy().into_owned()));
             step.files.push(own_state.to_owned());
         } else {
             let own = own_state.with_extension("home");
             step.homes.push(own.clone());
-            give_home(&own, ours)?;
+            make_own_home(&own, ours)?;
             step.env.push((gemini::HOME_VAR.to_owned(), own.to_string_lossy().into_owned()));
         }
     }
@@ -202,21 +203,21 @@ fn tell(
     Ok(())
 }
 
-/// Another home, in which the user's settings have ours beside them.
-fn give_home(own: &Path, ours: &str) -> Result<(), String> {
-    let users = gemini::users_home().ok_or("the user has no home")?;
+/// Creates a separate home whose settings are the user's merged with ours.
+fn make_own_home(own: &Path, ours: &str) -> Result<(), String> {
+    let users = gemini::users_home().ok_or("the user has no home directory")?;
     let settings = gemini::make_home(own, &users).map_err(|e| at(own, e))?;
-    lay_settings(&settings, &gemini::settings_in(&users), ours)
+    write_settings(&settings, &gemini::settings_in(&users), ours)
 }
 
-/// Writes a settings file: ours laid over theirs, if they have any.
-fn lay_settings(own: &Path, theirs: &Path, ours: &str) -> Result<(), String> {
+/// Writes a settings file: the user's settings, if any, merged with ours.
+fn write_settings(own: &Path, theirs: &Path, ours: &str) -> Result<(), String> {
     let text = match read_file(theirs, MAX_FILE) {
         Ok(text) => String::from_utf8_lossy(&text).into_owned(),
         Err(e) if e.kind() == io::ErrorKind::NotFound => String::new(),
         Err(e) => return Err(at(theirs, e)),
     };
-    let text = laid_over(&text, ours).map_err(|e| at(theirs, e))?;
+    let text = merged(&text, ours).map_err(|e| at(theirs, e))?;
     write_private(own, text.as_bytes()).map_err(|e| at(own, e))
 }
 
@@ -224,10 +225,10 @@ fn at(path: &Path, why: impl Display) -> String {
     format!("{}: {why}", path.display())
 }
 
-/// Gemini's settings for the whole machine, which ours are laid over.
+/// Gemini's system-wide settings, which ours extend.
 const GEMINI_SYSTEM: &str = "/etc/gemini-cli/settings.json";
 
-/// The longest that any call may take.
+/// Returns the longest time that any call may take.
 fn patience(settings: &Settings) -> Dur {
     let of = |server: &McpServer| server.tools.iter().map(|(_, t)| *t).fold(server.timeout, Dur::max);
     let checks = settings.checks.timeout.saturating_mul(settings.checks.commands.len() as u64);
@@ -235,18 +236,18 @@ fn patience(settings: &Settings) -> Dur {
     longest.saturating_add(SLACK)
 }
 
-/// The names of our variables that another program can take.
+/// Returns the names of our environment variables that other programs accept as names.
 fn env_names() -> Vec<String> {
     let fine = |name: &String| name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
     let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok()).filter(fine);
     names.take(MAX_ENV_NAMES).collect()
 }
 
-/// One JSON object laid over another; where both are objects they are joined.
-fn laid_over(theirs: &str, ours: &str) -> Result<String, String> {
+/// Merges one JSON object into another, recursively. Our values win.
+fn merged(theirs: &str, ours: &str) -> Result<String, String> {
     let mut base: Value = match theirs.trim() {
         "" => Value::Object(serde_json::Map::new()),
-        text => serde_json::from_str(text).map_err(|e| format!("is no JSON that dogwatch can read ({e})"))?,
+        text => serde_json::from_str(text).map_err(|e| format!("not valid JSON ({e})"))?,
     };
     let ours: Value = serde_json::from_str(ours).map_err(|e| e.to_string())?;
     join(&mut base, ours);
@@ -270,7 +271,7 @@ fn token() -> io::Result<String> {
     Ok(journal::hex(&bytes))
 }
 
-/// Whether two keys are the same; how long that takes tells nothing but their length.
+/// Compares two tokens in constant time. The duration reveals only their length.
 pub fn same(a: &str, b: &str) -> bool {
     let differ = a.bytes().zip(b.bytes()).fold(0, |sum, (a, b)| black_box(sum | (a ^ b)));
     a.len() == b.len() && !a.is_empty() && differ == 0
@@ -294,17 +295,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_user_has_set_stays_beside_what_is_ours() {
+    fn our_settings_are_merged_into_the_users() {
         let ours = r#"{"mcp":{"dogwatch":{"a":1}}}"#;
-        let both = laid_over(r#"{"x":1,"mcp":{"mine":{"b":2}}}"#, ours).expect("joins");
+        let both = merged(r#"{"x":1,"mcp":{"mine":{"b":2}}}"#, ours).expect("joins");
         assert_eq!(both, r#"{"x":1,"mcp":{"mine":{"b":2},"dogwatch":{"a":1}}}"#);
-        assert_eq!(laid_over(" ", ours).expect("joins"), ours);
-        let refused = laid_over("{// a comment\n}", ours).expect_err("is no JSON");
-        assert!(refused.starts_with("is no JSON that dogwatch can read"), "{refused}");
+        assert_eq!(merged(" ", ours).expect("joins"), ours);
+        let refused = merged("{// a comment\n}", ours).expect_err("not JSON");
+        assert!(refused.starts_with("not valid JSON"), "{refused}");
     }
 
     #[test]
-    fn a_key_is_only_itself() {
+    fn a_token_equals_only_itself() {
         assert!(same("abc", "abc"));
         for (a, b) in [("abc", "abd"), ("abc", "ab"), ("", ""), ("abc", "")] {
             assert!(!same(a, b), "{a} {b}");
@@ -313,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_with_a_key_in_it_is_for_its_owner_alone() {
+    fn a_file_with_a_token_is_readable_by_its_owner_only() {
         use std::os::unix::fs::PermissionsExt;
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("x");

@@ -1,19 +1,21 @@
-//! The driver: one thread, one order of things. It tells the core what happened and does what the core
-//! decides. Nothing else writes the record, talks to keepers or shows anything.
+//! The driver: a single thread that feeds inputs to the core and carries out its decisions. It alone writes the
+//! record, talks to keepers and calls the reporter.
 //!
-//! It sleeps in one `poll` over the inbox, the signals, two clocks and the keepers; while the agents are
-//! silent nothing here runs.
+//! It sleeps in one `poll` over the inbox, the signals, two clocks and the keepers. While the agents are silent,
+//! nothing here runs.
 //!
-//! The rule of the record: what stands before an effect is on disk before the effect. If it cannot be
-//! written, what runs is supervised on, and starts are withheld until it can.
+//! Write-ahead rule: an event that precedes an effect is on disk before the effect happens. If the record cannot be
+//! written, running jobs stay supervised and new starts are withheld until it can.
 
 mod agent_channel;
 mod closing;
 mod commands;
+/// The queue through which other threads reach the driver.
 pub mod inbox;
 mod jobs;
 mod keeping;
 mod listen;
+/// The MCP setup of sessions.
 pub mod mcp_setup;
 mod notifying;
 mod prompting;
@@ -55,65 +57,66 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io::{self, Write};
 use std::path::PathBuf;
 
-/// Where a run that goes to sleep leaves word, in the state directory.
+/// The file in the state directory to which a run appends its reason for going to sleep.
 pub const CONTEXT_FILE: &str = "decisions.jsonl";
 
-/// Waits shorter than this, and sessions that follow each other closer, are not worth giving back what is needed at
-/// once again.
+/// The shortest wait for which releasing memory pays off; also the shortest interval between two releases.
 const REST: Dur = Dur::from_secs(1);
 
-/// What is shown while a run goes on. It must not block: a stuck terminal must not stop supervision.
+/// Shows a run to the user. Implementations must not block: a stuck terminal must not stop supervision.
 pub trait Reporter {
-    /// Starts what the front needs. Called once, after the driver has taken the signals and before the run begins.
+    /// Starts threads the reporter needs. Called once, after the driver has taken over the signals and before the
+    /// run begins.
     fn begin(&mut self) -> io::Result<()> {
         Ok(())
     }
     fn show(&mut self, event: &Recorded, view: &View);
-    /// Called once a second if `ticks` says so, and never otherwise.
+    /// Updates the live line. Called once a second if `ticks` returns true, and never otherwise.
     fn tick(&mut self, now: Moment, view: &View);
     fn ticks(&self) -> bool;
 
-    /// Reports what nobody would see otherwise: the run is over, or its record is.
+    /// Prints a warning that cannot go into the record, because the run or its record is over.
     fn warn(&mut self, text: &str) {
         let _ = writeln!(io::stderr(), "dogwatch: {text}");
     }
 }
 
-/// All that a run needs from the world.
+/// Everything a run needs from its environment.
 pub struct Setup {
     pub run: Run,
     pub run_id: RunId,
     pub journal: Journal,
-    /// The run's own directory, made.
+    /// The run's own directory. It must exist.
     pub run_dir: PathBuf,
-    /// The project's state directory, where the run's lies.
+    /// The project's state directory, which contains the run's.
     pub state_dir: PathBuf,
     pub work_dir: PathBuf,
-    /// The loop file and its text as the settings were read from it.
+    /// The loop file, and its text at the time the settings were read.
     pub loop_file: PathBuf,
     pub loop_text: String,
     pub lock: Lock,
     pub nonce: String,
 }
 
+/// Drives one run. See the module documentation.
 pub struct Driver<'f> {
     run: Run,
-    front: &'f mut dyn Reporter,
+    reporter: &'f mut dyn Reporter,
     record: Record,
-    /// The jobs that run, and the keepers.
+    /// The running jobs and all keepers.
     slots: Slots,
     jobs_started: u64,
     prompter: Prompter,
     digester: Digester,
-    /// Looks after `wake_on.paths`, if there are any.
+    /// Watches `wake_on.paths`, if there are any.
     waker: Option<PathWaker>,
-    /// When a path last ended a wait or was remembered, and when the next may: a storm is few wakes.
+    /// When a changed path last caused a wake. `calm` delays the next one during a storm.
     woken: Awake,
     calm: Timer,
-    /// What it cannot look after has been told.
-    coverage_told: bool,
-    /// What is made ready for the sessions of open iterations.
-    drafts: BTreeMap<NodeIx, PendingPrompt>,
+    /// Whether incomplete coverage of the wake paths was already reported.
+    coverage_reported: bool,
+    /// The pending prompts of open iterations.
+    pending_prompts: BTreeMap<NodeIx, PendingPrompt>,
     setup: Paths,
     inbox: Inbox,
     signals: SignalFd,
@@ -122,26 +125,26 @@ pub struct Driver<'f> {
     ticker: Timer,
     armed: Wakeup,
     todo: VecDeque<Input>,
-    /// What the core wants done, once all that has happened is taken in.
+    /// Decisions of the core, carried out after all pending inputs.
     effects: Vec<Decision>,
-    /// Jobs that wait for their turn to be started, and whether the record that each needs is on disk.
+    /// Jobs waiting to be started, and whether the events that precede each are on disk.
     waiting: VecDeque<(Job, bool)>,
     exit_code: Option<u8>,
-    /// Finds time in which this process could not run.
+    /// Detects time in which this process could not run.
     absence: Absence,
     /// Watches the work tree for the `workspace` channel.
     work_tree: Option<PathWaker>,
-    /// Tells of news, once there is some.
+    /// Delivers notifications. Started with the first one.
     notifier: Option<Notifier>,
-    /// What the whole project has used today, if somebody asks for a limit of it.
+    /// What the whole project has used today, if any day limit is set.
     day_book: Option<DayBook>,
     sampler: Sampler,
-    /// What comes next takes its time: before it the code that has run is given back; and when it last was.
-    drowsy: bool,
-    rested: Awake,
+    /// Whether to release code pages before the next sleep, and when they were last released.
+    may_release: bool,
+    released: Awake,
 }
 
-/// What stays the same for the whole run.
+/// Paths and identifiers that stay the same for the whole run.
 struct Paths {
     run_dir: PathBuf,
     state_dir: PathBuf,
@@ -153,9 +156,9 @@ struct Paths {
 }
 
 impl<'f> Driver<'f> {
-    /// Must be called before any other thread exists: it takes the process's signals.
-    pub fn new(setup: Setup, front: &'f mut dyn Reporter) -> io::Result<Driver<'f>> {
-        // What is ignored stays so: HUP under nohup, INT of a shell script's background job.
+    /// Creates the driver. Call it before any other thread exists, because it takes over the process's signals.
+    pub fn new(setup: Setup, reporter: &'f mut dyn Reporter) -> io::Result<Driver<'f>> {
+        // Signals that are ignored stay ignored: HUP under nohup, INT in a background job of a shell script.
         let mut taken = vec![Signal::INT, Signal::TERM, Signal::HUP, Signal::USR1, Signal::CONT];
         taken.retain(|signal| !ignores(*signal));
         block(&taken)?;
@@ -179,10 +182,10 @@ impl<'f> Driver<'f> {
             waker,
             woken: Awake(0),
             calm: Timer::new(Clock::Awake)?,
-            coverage_told: false,
+            coverage_reported: false,
             digester,
             prompter: Prompter::new(setup.loop_file, &setup.loop_text, templates),
-            drafts: BTreeMap::new(),
+            pending_prompts: BTreeMap::new(),
             setup: Paths {
                 run_dir: setup.run_dir,
                 state_dir: setup.state_dir,
@@ -193,7 +196,7 @@ impl<'f> Driver<'f> {
                 run_id: setup.run_id,
             },
             run: setup.run,
-            front,
+            reporter,
             inbox,
             signals,
             awake: Timer::new(Clock::Awake)?,
@@ -207,28 +210,28 @@ impl<'f> Driver<'f> {
             absence: Absence::new(),
             work_tree,
             notifier: None,
-            drowsy: false,
-            rested: Awake(0),
+            may_release: false,
+            released: Awake(0),
         })
     }
 
-    /// Where others leave word for the run.
+    /// Returns a handle to the inbox.
     pub fn inbox(&self) -> Inbox {
         self.inbox.clone()
     }
 
-    /// Before a long sleep: what ran to get here need not stay in memory.
-    fn rest(&mut self) {
-        if std::mem::take(&mut self.drowsy) {
+    /// Releases code pages before a long sleep.
+    fn release_memory(&mut self) {
+        if std::mem::take(&mut self.may_release) {
             give_back_code();
-            self.rested = clock::awake();
+            self.released = clock::awake();
         }
     }
 
-    /// Drives the run to its end; answers the exit code.
+    /// Drives the run to its end and returns the exit code.
     pub fn drive(mut self, news: Vec<Input>) -> io::Result<u8> {
-        self.front.begin().map_err(|error| {
-            let help = "raise the limit of processes (ulimit -u)";
+        self.reporter.begin().map_err(|error| {
+            let help = "raise the process limit (ulimit -u)";
             io::Error::new(error.kind(), format!("cannot start a thread: {error}; {help}"))
         })?;
         self.todo.push_back(Input::Began);
@@ -247,7 +250,7 @@ impl<'f> Driver<'f> {
             self.settle();
             if self.todo.is_empty() {
                 if self.waiting.is_empty() {
-                    self.rest();
+                    self.release_memory();
                 }
                 self.listen()?;
             }
@@ -263,16 +266,16 @@ impl<'f> Driver<'f> {
         }
     }
 
-    /// All that was decided at once needs the disk once: what many nodes begin and end together costs one sync.
+    /// Carries out all pending decisions, with a single sync for all events that precede them.
     ///
-    /// Jobs are started one by one, and between two of them everybody is listened to: while hundreds of sessions are
-    /// started those that run are judged in time.
+    /// Jobs start one at a time, and the driver polls between two starts. So running sessions are judged in time
+    /// even while hundreds of others start.
     fn carry_out_all(&mut self) {
         let effects = std::mem::take(&mut self.effects);
-        // Prompts are read last: they take longest, and nobody who is to be ended waits for them.
+        // Assemble prompts last: they take longest, and stopping a job must not wait for them.
         let (prompts, others): (Vec<_>, Vec<_>) =
             effects.into_iter().partition(|e| matches!(e, Decision::AssemblePrompt { .. }));
-        // Reading, and ending what is dead, leave no trace that the record must precede.
+        // These decisions only read or clean up, so no event has to be on disk before them.
         let leaves_trace = |e: &Decision| {
             !matches!(
                 e,
@@ -291,12 +294,12 @@ impl<'f> Driver<'f> {
             }
         }
         if let Some((job, durable)) = self.waiting.pop_front() {
-            self.start_its_turn(job, durable);
+            self.start_next(job, durable);
         }
-        self.forget_drafts();
+        self.drop_pending_prompts();
     }
 
-    fn start_its_turn(&mut self, job: Job, durable: bool) {
+    fn start_next(&mut self, job: Job, durable: bool) {
         if let Some(detail) = self.record.lost(&mut self.todo) {
             let error = format!("the record is lost: {detail}");
             self.todo.push_back(Input::JobRefused { job, error });
@@ -307,48 +310,48 @@ impl<'f> Driver<'f> {
         }
     }
 
-    /// Writes and syncs what was recorded, then shows it. False if it could not be written.
+    /// Writes and syncs the recorded events, then shows them. Returns false if they could not be written.
     fn settle(&mut self) -> bool {
         let durable = self.record.settle(&mut self.todo);
         for event in self.record.take_unshown() {
             match &event.event {
                 Event::WaitStarted { delay_s, .. } => {
-                    self.tell_coverage();
-                    self.drowsy |= delay_s.is_none_or(|delay| delay >= REST);
+                    self.report_coverage();
+                    self.may_release |= delay_s.is_none_or(|delay| delay >= REST);
                 }
                 Event::SessionStarted { .. } => {
-                    self.drowsy |= clock::awake().since(self.rested) >= REST;
+                    self.may_release |= clock::awake().since(self.released) >= REST;
                 }
                 _ => {}
             }
-            self.front.show(&event, self.run.view());
+            self.reporter.show(&event, self.run.view());
         }
         durable
     }
 
-    /// If not every wake path can be watched, that is told once, before somebody relies on it.
-    fn tell_coverage(&mut self) {
+    /// Reports once if some wake paths cannot be watched.
+    fn report_coverage(&mut self) {
         let coverage = self.waker.as_ref().and_then(PathWaker::coverage);
-        if let (false, Some(coverage)) = (self.coverage_told, coverage) {
-            self.coverage_told = true;
+        if let (false, Some(coverage)) = (self.coverage_reported, coverage) {
+            self.coverage_reported = true;
             if !matches!(coverage, Coverage::Watched { .. }) {
                 self.todo.push_back(Input::Noticed { kind: "wake_paths", message: coverage.to_string() });
             }
         }
     }
 
-    /// Before money is spent: how much of it is left today.
+    /// Refreshes the day budget before a session starts.
     fn read_day_book(&mut self) {
         if self.day_book.is_none() {
             return;
         }
-        // What this run has used stands in its own journal, too.
+        // The book reads this run's own usage from its journal, so write that first.
         self.settle();
         let read = self.day_book.as_mut().map(|book| book.read(clock::now().wall));
         self.todo.extend(read.map(|read| match read {
             Ok(day) => Input::DayUsed(day),
             Err(error) => {
-                let detail = format!("what the project has used today cannot be read: {error}");
+                let detail = format!("cannot read today's usage of the project: {error}");
                 Input::TroubleMet { kind: "day_budget", detail }
             }
         }));
@@ -359,7 +362,7 @@ impl<'f> Driver<'f> {
             Decision::Record(_) | Decision::Start(_) => {}
             Decision::AssemblePrompt { node, iteration, told, sight, brief } => {
                 self.read_day_book();
-                self.assemble(node, iteration, &Wanted { told, sight, brief });
+                self.assemble(node, iteration, &Wanted { messages: told, sight, brief });
             }
             Decision::HashPins { node, iteration } => self.hash_pins(node, iteration),
             Decision::KeepLog { node, iteration } => self.keep_log(node, iteration),
@@ -382,12 +385,12 @@ impl<'f> Driver<'f> {
         }
     }
 
-    /// Who is to be ended before its turn to start has come is not started.
+    /// Stops a job. A job that has not been started yet is refused instead.
     fn end(&mut self, job: Job, order: Order) {
         let before = self.waiting.len();
         self.waiting.retain(|(waits, _)| *waits != job);
         if self.waiting.len() < before {
-            let error = "not started: it was to end before its turn came".to_owned();
+            let error = "not started: stopped while waiting to start".to_owned();
             self.todo.push_back(Input::JobRefused { job, error });
         } else if self.record.unwithhold(job) {
             let error = "not started: the record cannot be written".to_owned();
@@ -397,7 +400,7 @@ impl<'f> Driver<'f> {
         }
     }
 
-    /// Appends why the run went to sleep to `decisions.jsonl` beside the runs.
+    /// Appends the reason for going to sleep to `decisions.jsonl` in the state directory.
     fn keep_context(&self, entry: &ContextEntry) -> io::Result<()> {
         let mut line = serde_json::to_vec(entry)?;
         line.push(b'\n');
@@ -433,23 +436,23 @@ impl<'f> Driver<'f> {
 }
 
 impl Driver<'_> {
-    /// A session with a worktree of its own is seen at work there and nowhere else.
+    /// Watches a session's own worktree, if it has one, instead of the shared work tree.
     fn watch_own_tree(&self, job: Job) -> Option<PathWaker> {
         let own = self.own_tree(job.node).filter(|_| job.kind == JobKind::Session)?;
         let inbox = self.inbox.clone();
-        let tell = move |digest| {
+        let post = move |digest| {
             inbox.post(Mail::WorkTreeChanged { node: Some(job.node), digest });
         };
-        PathWaker::watch_tree(&own, &outputs::own_files(), tell).ok()
+        PathWaker::watch_tree(&own, &outputs::own_files(), post).ok()
     }
 }
 
-/// What dogwatch itself writes in the work tree: its state, and its output if that goes into files there.
+/// Returns the paths that dogwatch itself writes in the work tree: its state, and output redirected to files.
 fn ours(setup: &Setup) -> Vec<PathBuf> {
     [vec![setup.state_dir.clone()], outputs::own_files()].concat()
 }
 
-/// Evidence of work is welcome, not needed: without a watcher the other channels decide.
+/// Watches the work tree. A watcher is optional: without one, the other channels decide.
 fn watch_work_tree(setup: &Setup, inbox: &Inbox) -> Option<PathWaker> {
     let inbox = inbox.clone();
     PathWaker::watch_tree(&setup.work_dir, &ours(setup), move |digest| {
@@ -459,7 +462,7 @@ fn watch_work_tree(setup: &Setup, inbox: &Inbox) -> Option<PathWaker> {
 }
 
 fn start_waker(setup: &Setup, inbox: &Inbox) -> io::Result<Option<PathWaker>> {
-    // A wake goes to the whole run, so what any node is woken by is looked after for all.
+    // A wake applies to the whole run, so the paths of all nodes are watched together.
     let paths = setup.run.plan().nodes.iter().flat_map(|node| &node.settings.wake_on.paths);
     let globs: BTreeSet<&String> = paths.collect();
     if globs.is_empty() {

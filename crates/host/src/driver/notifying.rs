@@ -1,4 +1,4 @@
-//! News go to a thread of their own; what came of it comes back by the inbox.
+//! Hands notifications to a thread of their own. Their results come back through the inbox.
 
 use super::Driver;
 use crate::net::notify::{Means, Notifier};
@@ -11,8 +11,8 @@ impl Driver<'_> {
     pub(super) fn notify(&mut self, delivery: Delivery) {
         let (key, how) = (delivery.news.key.clone(), delivery.how);
         let error = match self.notifier() {
-            Ok(notifier) if notifier.tell(delivery) => return,
-            Ok(_) => "too many wait to be told already".to_owned(),
+            Ok(notifier) if notifier.send(delivery) => return,
+            Ok(_) => "too many notifications are waiting".to_owned(),
             Err(error) => error.to_string(),
         };
         self.todo.push_back(Input::Notified { key, how, error: Some(error) });
@@ -31,6 +31,6 @@ impl Driver<'_> {
             };
             self.notifier = Some(Notifier::start(means, self.inbox.clone())?);
         }
-        Ok(self.notifier.as_ref().expect("it was just made"))
+        Ok(self.notifier.as_ref().expect("just created"))
     }
 }

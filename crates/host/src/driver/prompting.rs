@@ -1,4 +1,4 @@
-//! What is made ready for a node's session: the outputs of its commands, then the prompt.
+//! Prepares a node's session: collects the outputs of its prep commands, then assembles the prompt.
 
 use super::Driver;
 use crate::driver::inbox::Mail;
@@ -16,38 +16,38 @@ use dogwatch_core::run::job::Job;
 use sha2::{Digest, Sha256};
 use std::time::Duration;
 
-/// How long we look at the work tree before we rather ask the agent.
+/// How long the digest of the work tree may take. After that the agent is called without one.
 const DIGEST_BOUND: Duration = Duration::from_secs(2);
 
-/// Of an iteration that is open; forgotten when it closes.
+/// The pending prompt of an open iteration. Dropped when the iteration closes.
 #[derive(Default)]
 pub(super) struct PendingPrompt {
     pub outputs: Vec<CommandOutput>,
     pub prompt: String,
-    /// Why there is no prompt: the session is not started.
+    /// Why there is no prompt. The session is then not started.
     pub fault: Option<String>,
 }
 
-/// What the core wants to have in a prompt.
+/// What the core wants in a prompt.
 pub(super) struct Wanted {
-    pub told: Vec<String>,
+    pub messages: Vec<String>,
     pub sight: bool,
     pub brief: Box<PromptContext>,
 }
 
 impl Driver<'_> {
-    pub(super) fn draft(&mut self, job: Job) -> &mut PendingPrompt {
-        self.drafts.entry(job.node).or_default()
+    pub(super) fn pending_prompt(&mut self, job: Job) -> &mut PendingPrompt {
+        self.pending_prompts.entry(job.node).or_default()
     }
 
     pub(super) fn prompt_of(&self, job: Job) -> &str {
-        self.drafts.get(&job.node).map_or("", |draft| &draft.prompt)
+        self.pending_prompts.get(&job.node).map_or("", |pending| &pending.prompt)
     }
 
-    /// Forgets what was made ready for iterations that are over, so that only open ones cost memory.
-    pub(super) fn forget_drafts(&mut self) {
+    /// Drops the pending prompts of closed iterations, so that only open ones use memory.
+    pub(super) fn drop_pending_prompts(&mut self) {
         let view = self.run.view();
-        self.drafts.retain(|node, _| view.node(*node).open.is_some());
+        self.pending_prompts.retain(|node, _| view.node(*node).open.is_some());
         self.prompter.forget(|node| view.node(node).state == NodeState::Running);
     }
 
@@ -55,48 +55,51 @@ impl Driver<'_> {
         let stopped = wanted.brief.diagnosis.as_ref().map(|diagnosis| diagnosis.iteration);
         let last_output = stopped.map(|stopped| self.last_output(node, stopped)).unwrap_or_default();
         let artifacts = if stopped.is_some() { self.artifacts(node) } else { Vec::new() };
-        let draft = self.drafts.entry(node).or_default();
-        let outputs = std::mem::take(&mut draft.outputs);
+        let pending = self.pending_prompts.entry(node).or_default();
+        let outputs = std::mem::take(&mut pending.outputs);
         let assembled = self.prompter.assemble(&Ask {
             ix: node,
             node: &self.run.plan().nodes[node.0],
             iteration,
             outputs: &outputs,
-            told: &wanted.told,
+            messages: &wanted.messages,
             brief: &wanted.brief,
             last_output: &last_output,
             artifacts: &artifacts,
         });
         let (bytes, sha256) = (assembled.text.len() as u64, sha256(&assembled.text));
-        (draft.prompt, draft.fault) = (assembled.text, assembled.fault);
+        (pending.prompt, pending.fault) = (assembled.text, assembled.fault);
         self.todo.extend(assembled.news.into_iter().chain(assembled.trouble));
-        let sight = if wanted.sight { self.sight(node, &assembled.key) } else { None };
+        let sight = if wanted.sight { self.input_digest(node, &assembled.key) } else { None };
         self.todo.push_back(Input::PromptAssembled { node, iteration, bytes, sha256, sight });
     }
 
-    /// The files that the node's checks rest on are read on another thread; the answer comes by the inbox.
+    /// Hashes the files that the node's checks depend on. Another thread reads them and posts the result to the
+    /// inbox.
     pub(super) fn hash_pins(&mut self, node: NodeIx, iteration: Iteration) {
         let policy = &self.run.plan().nodes[node.0].settings.checks;
         let known = self.run.view().node(node).attempts.pins.as_deref();
         let request = pins::Request {
             work_dir: self.work_dir(node),
             globs: policy.pin.clone(),
-            // Which programs lie in the work tree is asked once: one that the agent is to write is no change.
+            // The programs of the checks are looked up only once. A program that the agent has yet to write is not
+            // a change.
             checks: if known.is_none() { policy.commands.clone() } else { Vec::new() },
             known: known.into_iter().flatten().map(|pin| pin.path.clone()).collect(),
             state_dirs: self.state_dirs(node),
         };
         let inbox = self.inbox.clone();
-        let tell = move |pins| {
+        let post = move |pins| {
             inbox.post(Mail::Asked(Input::PinsHashed { node, iteration, pins }));
         };
-        if let Err(error) = pins::hash_aside(request, tell) {
+        if let Err(error) = pins::hash_aside(request, post) {
             self.todo.push_back(Input::PinsHashed { node, iteration, pins: Err(error.to_string()) });
         }
     }
 
-    /// What the agent is about to see. If the work tree cannot be told in time, nothing is skipped.
-    fn sight(&mut self, node: NodeIx, key: &str) -> Option<InputDigest> {
+    /// Digests what the agent is about to see. Returns `None`, so that no call is skipped, if the work tree cannot
+    /// be read in time.
+    fn input_digest(&mut self, node: NodeIx, key: &str) -> Option<InputDigest> {
         let digest = match self.own_tree(node) {
             Some(own) => Digester::new(&own, &outputs::own_files()).digest(DIGEST_BOUND),
             None => self.digester.digest(DIGEST_BOUND),
@@ -104,7 +107,7 @@ impl Driver<'_> {
         let tree = match digest {
             Ok(tree) => tree,
             Err(error) => {
-                let detail = format!("{error}; the agent is asked");
+                let detail = format!("{error}; calling the agent anyway");
                 self.todo.push_back(Input::TroubleMet { kind: "work_tree_digest", detail });
                 return None;
             }

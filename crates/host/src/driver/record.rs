@@ -1,4 +1,4 @@
-//! The record as the driver keeps it: written before it is shown, shown before anything is done.
+//! The record as the driver keeps it: events are written before they are shown, and shown before any effect.
 
 use crate::store::journal::{Fault, Journal};
 use dogwatch_core::record::event::Recorded;
@@ -8,43 +8,44 @@ use std::collections::VecDeque;
 use std::io;
 use std::path::Path;
 
-/// How often in a row, 5 s apart, the state of the journal may be unknown before it counts as lost.
+/// How many times in a row, 5 s apart, the state of the journal may be unknown before it counts as lost.
 const MAX_BLIND: u32 = 12;
 
 pub(super) struct Record {
     journal: Journal,
     unshown: Vec<Recorded>,
     broken: bool,
-    /// How often in a row the state of the file could not be read.
+    /// How many times in a row the state of the file could not be read.
     blind: u32,
-    /// Why the record has ended before the run.
+    /// Why the record ended before the run, if it did.
     lost: Option<String>,
-    /// Nothing more goes into the file: it has a hole, or another program changed it.
+    /// No more lines are written: the file has a gap, or another program changed it.
     closed: bool,
     /// Starts that wait until the record can be written again.
     withheld: Vec<Job>,
 }
 
-/// What came of trying to write the record again.
+/// The result of another attempt to write the record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Retried {
     NotYet,
-    /// It is whole again.
+    /// The record is complete again.
     Written,
-    /// It is lost, and waiting for it is over.
+    /// The record is lost; retrying is over.
     Lost,
 }
 
 /// Why the end of the record is not on disk.
 #[derive(Debug)]
 pub(super) enum Unwritten {
-    /// It never will be.
+    /// It can never be written.
     Lost(String),
-    /// There may be room in a moment.
+    /// It may be possible to write it soon.
     NotNow(io::Error),
 }
 
 impl Record {
+    /// Creates a record that writes to `journal`.
     pub fn new(journal: Journal) -> Record {
         Record {
             journal,
@@ -57,10 +58,12 @@ impl Record {
         }
     }
 
+    /// Returns the path of the journal.
     pub fn path(&self) -> &Path {
         self.journal.path()
     }
 
+    /// Appends an event. It is written with the next `settle`.
     pub fn add(&mut self, recorded: Recorded, todo: &mut VecDeque<Input>) {
         if !self.closed
             && let Err(error) = self.journal.append(&recorded)
@@ -71,7 +74,8 @@ impl Record {
         self.unshown.push(recorded);
     }
 
-    /// A run without a record must not go on. Reported once: the report is an event as well.
+    /// Marks the record as lost; a run without a record must stop. Reported only once, because the report is an
+    /// event too.
     fn lose(&mut self, detail: String, todo: &mut VecDeque<Input>) {
         if self.lost.is_none() {
             self.lost = Some(detail.clone());
@@ -79,7 +83,7 @@ impl Record {
         }
     }
 
-    /// Why the record is lost, if it is. Looks at the file first, because a start is about to depend on it.
+    /// Returns why the record is lost, if it is. Checks the file first, because a start is about to depend on it.
     pub fn lost(&mut self, todo: &mut VecDeque<Input>) -> Option<&str> {
         if self.lost.is_none()
             && let Err(fault) = self.journal.verify()
@@ -89,7 +93,7 @@ impl Record {
         self.lost.as_deref()
     }
 
-    /// False while it cannot be written.
+    /// Writes and syncs pending events. Returns false while that is impossible.
     pub fn settle(&mut self, todo: &mut VecDeque<Input>) -> bool {
         if self.broken {
             return false;
@@ -100,7 +104,7 @@ impl Record {
         }
     }
 
-    /// Whether the record can still be written to.
+    /// Handles a journal fault. Returns whether the record can still be written.
     fn take_fault(&mut self, fault: Fault, todo: &mut VecDeque<Input>) -> bool {
         match fault {
             Fault::Moved(detail) => {
@@ -121,7 +125,7 @@ impl Record {
         }
     }
 
-    /// Something that belongs to the record could not be written: from now on starts are withheld.
+    /// Notes that part of the record could not be written. From now on starts are withheld.
     pub fn fail(&mut self, error: &io::Error, todo: &mut VecDeque<Input>) {
         if !std::mem::replace(&mut self.broken, true) {
             let shown = self.path().display();
@@ -130,16 +134,17 @@ impl Record {
         }
     }
 
+    /// Takes the events that were not shown yet.
     pub fn take_unshown(&mut self) -> Vec<Recorded> {
         std::mem::take(&mut self.unshown)
     }
 
-    /// Whether writing failed and was not possible since.
+    /// Returns whether a write failed and none has succeeded since.
     pub fn is_broken(&self) -> bool {
         self.broken
     }
 
-    /// Tries to write what waits.
+    /// Tries again to write the pending events.
     pub fn retry(&mut self, todo: &mut VecDeque<Input>) -> Retried {
         if !self.broken {
             return Retried::NotYet;
@@ -177,21 +182,24 @@ impl Record {
         })
     }
 
+    /// Withholds a start until the record can be written.
     pub fn withhold(&mut self, job: Job) {
         self.withheld.push(job);
     }
 
+    /// Returns the withheld starts.
     pub fn withheld(&self) -> &[Job] {
         &self.withheld
     }
 
-    /// Takes a start back that was withheld; true if it was.
+    /// Cancels a withheld start. Returns whether there was one.
     pub fn unwithhold(&mut self, job: Job) -> bool {
         let before = self.withheld.len();
         self.withheld.retain(|j| *j != job);
         self.withheld.len() < before
     }
 
+    /// Takes all withheld starts.
     pub fn take_withheld(&mut self) -> Vec<Job> {
         std::mem::take(&mut self.withheld)
     }
@@ -210,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_that_can_take_no_more_is_told_once_and_has_no_line_after_the_hole() {
+    fn a_full_record_is_reported_once_and_has_no_line_after_the_gap() {
         let dir = tempfile::tempdir().expect("a directory");
         let mut record = Record::new(Journal::create(dir.path()).expect("creates"));
         let mut todo = VecDeque::new();
@@ -220,7 +228,7 @@ mod tests {
         assert_eq!(todo.len(), 1);
         assert!(record.settle(&mut todo));
         let text = std::fs::read_to_string(record.path()).expect("reads");
-        assert_eq!(text.lines().count(), 1, "only what came before the hole");
+        assert_eq!(text.lines().count(), 1, "only lines before the gap");
         assert!(matches!(record.finish(), Err(Unwritten::Lost(_))), "its end is not in the file");
     }
 
@@ -245,7 +253,7 @@ mod tests {
         assert!(matches!(record.finish(), Err(Unwritten::Lost(_))));
     }
 
-    /// A directory whose path cannot be walked for a while: stat says ELOOP, also to root.
+    /// Makes a directory's path unresolvable for a while: stat fails with ELOOP, even for root.
     fn hide(run: &Path, hidden: &Path) {
         std::fs::rename(run, hidden).expect("moves");
         std::os::unix::fs::symlink(run, run).expect("a link to itself");

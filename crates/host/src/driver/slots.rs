@@ -1,7 +1,7 @@
-//! Slots: a keeper with the one job that it keeps. A node has a slot while it has a job; when the job is over
-//! the keeper rests, and the next job of any node takes it up again.
+//! Slots: a keeper together with its one job. A node has a slot while it has a job. When the job ends, the keeper
+//! becomes idle and the next job of any node reuses it.
 //!
-//! All of it follows the jobs that run, never the nodes that there are.
+//! Memory use follows the number of running jobs, not the number of nodes.
 
 use super::agent_channel::McpSession;
 use crate::fs::wake::PathWaker;
@@ -16,48 +16,49 @@ use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
-/// So many keepers rest at most; one more goes home.
+/// The most idle keepers that are kept. Any more are stopped.
 pub(super) const MAX_IDLE_KEEPERS: usize = 64;
 
-/// The job that runs.
+/// A running job.
 pub(super) struct Live {
     pub job: Job,
-    /// The keeper's number for it; also what its processes are known by.
+    /// The keeper's number for the job. The job's processes also carry it in their environment.
     pub number: u64,
-    /// What it printed, and who asked for a wake, before the keeper could say that it has started: told after
-    /// that.
+    /// Inputs that arrived before the keeper reported the start, such as output and wake requests. They are
+    /// processed after it.
     pub early: Vec<Input>,
     pub started: bool,
-    /// Its main process, once it runs.
+    /// The pid of the main process, once it runs.
     pub main: Option<u32>,
-    /// Changes in the work tree while it runs.
+    /// Changes in the work tree while the job runs.
     pub workspace: Coalescer,
-    /// A session may speak to us.
-    pub door: Option<McpSession>,
-    /// Its command line, fit to be shown.
+    /// The agent channel of a session.
+    pub mcp: Option<McpSession>,
+    /// The command line, with secrets redacted.
     pub argv: Vec<String>,
-    /// Nothing but the main process was left when that exited.
+    /// Whether no other process was left when the main process exited.
     pub alone: bool,
     pub exit: Option<Exit>,
-    /// It was told to end before it did by itself.
-    pub told: bool,
+    /// Whether the job was signaled before it exited by itself.
+    pub signaled: bool,
     pub pump: Pump<JobSink>,
-    /// Looks after the worktree that a session has for itself.
+    /// Watches the worktree of a session that has its own.
     pub watcher: Option<PathWaker>,
 }
 
+/// A keeper and its job.
 pub(super) struct Slot {
-    /// None once it is lost and what it kept cannot be ended.
+    /// `None` once the keeper is lost and its processes cannot be killed.
     pub keeper: Option<Keeper>,
     pub live: Live,
 }
 
-/// Whose keeper has something to say.
+/// The keeper that has a report.
 #[derive(Clone, Copy)]
 pub(super) enum Whose {
     Node(NodeIx),
-    /// One that rests, by its pid.
-    Nobody(u32),
+    /// An idle keeper, by its pid.
+    Idle(u32),
 }
 
 #[derive(Default)]
@@ -67,7 +68,7 @@ pub(super) struct Slots {
 }
 
 impl Slots {
-    /// A keeper for a new job: one that rests, else a new one that holds the locks.
+    /// Returns a keeper for a new job: an idle one, or else a new one that holds the locks.
     pub fn take_keeper(&mut self, locks: &[BorrowedFd<'_>]) -> io::Result<Keeper> {
         match self.idle.pop() {
             Some(keeper) => Ok(keeper),
@@ -75,54 +76,62 @@ impl Slots {
         }
     }
 
-    /// The keeper's job is over. It has no process any more, so that one too many goes at once.
+    /// Makes a keeper idle after its job. A surplus keeper is dropped at once, which is safe because it has no
+    /// processes left.
     pub fn rest(&mut self, keeper: Keeper) {
         if self.idle.len() < MAX_IDLE_KEEPERS {
             self.idle.push(keeper);
         }
     }
 
-    /// Sends the keepers home that rest: no job will need them soon.
+    /// Stops the idle keepers, because no job will need them soon.
     pub fn release_idle(&mut self) {
         self.idle.iter().for_each(Keeper::dismiss);
         self.idle.clear();
     }
 
+    /// Adds a slot.
     pub fn fill(&mut self, slot: Slot) {
         self.busy.insert(slot.live.job.node, slot);
     }
 
+    /// Removes and returns the slot of a node.
     pub fn remove(&mut self, node: NodeIx) -> Option<Slot> {
         self.busy.remove(&node)
     }
 
+    /// Returns the slot of a job.
     pub fn of(&mut self, job: Job) -> Option<&mut Slot> {
         self.node(job.node).filter(|slot| slot.live.job == job)
     }
 
+    /// Returns the slot of a node.
     pub fn node(&mut self, node: NodeIx) -> Option<&mut Slot> {
         self.busy.get_mut(&node)
     }
 
+    /// Iterates over all slots.
     pub fn all(&mut self) -> impl Iterator<Item = &mut Slot> {
         self.busy.values_mut()
     }
 
+    /// Returns whether no job is running.
     pub fn is_empty(&self) -> bool {
         self.busy.is_empty()
     }
 
-    /// Everything to listen to, in one order.
+    /// Iterates over the file descriptors of all keepers, in a fixed order.
     pub fn keepers(&self) -> impl Iterator<Item = (Whose, BorrowedFd<'_>)> {
         let busy = self
             .busy
             .iter()
             .filter_map(|(node, slot)| Some((Whose::Node(*node), slot.keeper.as_ref()?.as_fd())));
-        busy.chain(self.idle.iter().map(|keeper| (Whose::Nobody(keeper.pid()), keeper.as_fd())))
+        busy.chain(self.idle.iter().map(|keeper| (Whose::Idle(keeper.pid()), keeper.as_fd())))
     }
 
-    /// Hears out a keeper that rests: what it says is about jobs that are over. An error means that it is gone.
-    pub fn hear_resting(&mut self, pid: u32) -> io::Result<()> {
+    /// Discards the reports of an idle keeper: they concern jobs that are over. An error means that the keeper is
+    /// gone.
+    pub fn hear_idle(&mut self, pid: u32) -> io::Result<()> {
         let Some(at) = self.idle.iter().position(|keeper| keeper.pid() == pid) else { return Ok(()) };
         loop {
             match self.idle[at].receive() {
@@ -136,7 +145,7 @@ impl Slots {
         }
     }
 
-    /// Sends all keepers home and waits until they have gone. All are told first, so that they go at once.
+    /// Stops all keepers and waits until they have exited. All are asked first, so that they exit in parallel.
     pub fn shut_down(self) -> io::Result<()> {
         let busy = self.busy.into_values().filter_map(|slot| slot.keeper);
         let keepers: Vec<Keeper> = self.idle.into_iter().chain(busy).collect();

@@ -1,4 +1,4 @@
-//! The same bytes lead to the same verdict in a run, in `exec` and in a replay.
+//! Tests that the same bytes lead to the same verdict in a run, in `exec` and in a replay.
 
 use super::copy::Stream;
 use super::hearing::{Heard, Hearing};
@@ -50,7 +50,7 @@ fn policy() -> WatchPolicy {
     WatchPolicy::of(Profile::Quick)
 }
 
-/// What the watchdog says of these facts, told at one moment, if nothing more comes.
+/// Returns the watchdog's verdict if all these facts arrive at one moment and nothing follows.
 fn judged(facts: impl IntoIterator<Item = Fact>) -> Option<StopReason> {
     let mut watch = Watch::new(policy(), Session::new(Awake(0), true));
     let stop = |watch: &mut Watch, at: Awake| match watch.judge(at) {
@@ -79,7 +79,7 @@ fn in_a_run(bytes: &[u8]) -> Option<StopReason> {
     judged(posted(bytes))
 }
 
-/// What a run's driver gets of this chunk.
+/// Returns the facts that a run's driver gets from this chunk.
 fn posted(bytes: &[u8]) -> Vec<Fact> {
     let dir = tempfile::tempdir().expect("a directory");
     let inbox = Inbox::new().expect("an inbox");
@@ -123,7 +123,7 @@ fn all_say(chunk: &Chunk, wanted: StopReason) {
 }
 
 #[test]
-fn a_question_and_what_comes_after_it_in_one_chunk_keep_their_order() {
+fn a_question_and_later_lines_in_one_chunk_keep_their_order() {
     all_say(&Chunk::new().says("I try").refused().says("then without"), StopReason::NoOutputDeadline);
     all_say(&Chunk::new().says("I try").refused(), StopReason::HumanDeadlineExceeded);
 }

@@ -1,9 +1,10 @@
-//! The way of the bytes: one thread per stream, from the command's pipe to our own stdout or stderr, as they come.
+//! Copies output: one thread per stream, from the command's pipe to our own stdout or stderr, without delay.
 //!
-//! A copier reads, lets the bytes be heard, and writes. When the reader of our output is slow it waits in the write,
-//! and the command is held up as by any pipe; nobody else waits for a copier. When the reader has gone the command's
-//! pipe is closed, and its next write fails as it would without us. Any other write error (a full disk) is remembered
-//! and reported at the end; the command continues, and later output is written if there is room again.
+//! A copier reads, passes the bytes to `hearing`, and writes. When the reader of our output is slow, the copier
+//! blocks in the write and the command is held up, as with any pipe; no other thread waits for a copier. When the
+//! reader is gone, the copier closes the command's pipe, and the command's next write fails as it would without us.
+//! Any other write error (a full disk) is remembered and reported at the end. The command continues, and later
+//! output is written if there is space again.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -19,14 +20,16 @@ use rustix::pipe::{PipeFlags, pipe_with};
 use super::hearing::{Heard, Hearing};
 use crate::clock;
 
-/// Read at a time: a whole pipe of the usual size. With more, or a greater pipe, the bytes fall out of the
-/// processor's cache on their way, and a gigabyte takes twice as long.
+/// The size of one read: a whole pipe of the usual size. A larger buffer or pipe pushes the bytes out of the
+/// processor's cache, and copying a gigabyte then takes twice as long.
 const BUFFER: usize = 64 * 1024;
-/// More facts than this wait for the watchdog only if output comes faster than it can judge: then the copier waits.
+/// The most facts that may wait for the watchdog. Beyond this, output arrives faster than it can be judged, and the
+/// copier waits.
 const MAX_WAITING: usize = 10_000;
-/// How long a copier waits for the watchdog before it looks again.
+/// How long a copier waits for the watchdog before it checks again.
 const WAIT: Duration = Duration::from_secs(1);
 
+/// An output stream of the command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stream {
     Stdout,
@@ -34,6 +37,7 @@ pub enum Stream {
 }
 
 impl Stream {
+    /// Returns the stream's name.
     pub fn name(self) -> &'static str {
         match self {
             Stream::Stdout => "stdout",
@@ -42,7 +46,7 @@ impl Stream {
     }
 }
 
-/// What the copiers have heard, and how far they are.
+/// The state shared between the copiers and the main thread.
 #[derive(Clone)]
 pub struct Ears(Arc<Shared>);
 
@@ -55,34 +59,35 @@ struct Shared {
 struct State {
     hearing: Hearing,
     pipes: [Pipe; 2],
-    /// The workspace has changed.
+    /// Whether the workspace has changed.
     stirred: bool,
 }
 
 #[derive(Default)]
 struct Pipe {
-    /// The end we read from; none once it is closed.
+    /// The read end of the pipe; `None` once closed.
     fd: Option<Arc<OwnedFd>>,
-    /// The reader of our output has kept us waiting since then.
+    /// Since when a write of ours has been blocked by the reader of our output.
     writing: Option<Awake>,
-    /// The last byte ended no line.
+    /// Whether the last byte was not a newline.
     midline: bool,
-    /// The first write error by which output was lost.
+    /// The first write error that lost output.
     lost: Option<Errno>,
 }
 
 impl Ears {
+    /// Creates the shared state for one command.
     pub fn new(hearing: Hearing) -> io::Result<Ears> {
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let state = Mutex::new(State { hearing, pipes: Default::default(), stirred: false });
         Ok(Ears(Arc::new(Shared { bell, state, changed: Condvar::new() })))
     }
 
-    /// Starts to copy what comes from a new pipe; gives the end that is the command's.
+    /// Creates a pipe, starts copying from it, and returns the command's end.
     pub fn copy(&self, stream: Stream) -> io::Result<OwnedFd> {
         let (ours, theirs) = pipe_with(PipeFlags::CLOEXEC)?;
         let flags = rustix::fs::fcntl_getfl(&ours)?;
-        // The flag belongs to one end of a pipe: the command's stays blocking.
+        // The flag belongs to our end of the pipe only; the command's end stays blocking.
         rustix::fs::fcntl_setfl(&ours, flags | rustix::fs::OFlags::NONBLOCK)?;
         let fd = Arc::new(ours);
         self.lock().pipes[stream as usize].fd = Some(Arc::clone(&fd));
@@ -92,31 +97,34 @@ impl Ears {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // Who panicked with it has told; what was heard before is still right.
+        // Ignore poisoning: the panic was already reported and the data is still valid.
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Wakes the main thread.
     pub fn ring(&self) {
-        // Fails only when the counter is full: then it is ringing already.
+        // The write fails only when the counter is full. Then the main thread is woken anyway.
         let _ = rustix::io::write(&self.0.bell, &1_u64.to_ne_bytes());
     }
 
-    /// The bell has been heard.
+    /// Resets the bell.
     pub fn quiet(&self) {
         let _ = rustix::io::read(&self.0.bell, &mut [0_u8; 8]);
     }
 
-    /// What was heard since the last time.
+    /// Takes what was read since the last call.
     pub fn heard(&self) -> Vec<Heard> {
         let heard = self.lock().hearing.take();
         self.0.changed.notify_all();
         heard
     }
 
+    /// Runs `act` on the locked `Hearing`.
     pub fn with<T>(&self, act: impl FnOnce(&mut Hearing) -> T) -> T {
         act(&mut self.lock().hearing)
     }
 
+    /// Notes a change in the workspace and wakes the main thread.
     pub fn workspace_changed(&self, digest: Option<u64>) {
         let mut state = self.lock();
         state.hearing.changed(clock::awake(), digest);
@@ -125,45 +133,47 @@ impl Ears {
         self.ring();
     }
 
+    /// Notes `count` actions of subagents and wakes the main thread.
     pub fn subagents_did(&self, count: u64) {
         self.lock().hearing.subagents_did(clock::awake(), count);
         self.ring();
     }
 
-    /// Whether the workspace has changed since this was last asked.
+    /// Returns whether the workspace has changed since the last call.
     pub fn stirred(&self) -> bool {
         std::mem::take(&mut self.lock().stirred)
     }
 
-    /// Both pipes have come to their end, and all that was in them is written.
+    /// Returns whether both pipes are closed and all their output is written.
     pub fn closed(&self) -> bool {
         self.lock().pipes.iter().all(|pipe| pipe.fd.is_none())
     }
 
-    /// Something is left to be written.
+    /// Returns whether output is left to write.
     pub fn pending(&self) -> bool {
         self.lock().pipes.iter().any(|pipe| pipe.writing.is_some() || pipe.waits() > 0)
     }
 
-    /// How long the reader of our output has kept us waiting.
+    /// Returns how long the reader of our output has blocked us.
     pub fn held_up(&self, now: Awake) -> Dur {
         let since = self.lock().pipes.iter().filter_map(|pipe| pipe.writing).min();
         since.map_or(Dur::ZERO, |since| now.since(since))
     }
 
-    /// The first write error of each stream by which output was lost.
+    /// Returns the first write error that lost output, for each stream.
     pub fn lost(&self) -> Vec<(Stream, Errno)> {
         let state = self.lock();
         let lost = |stream| state.pipes[stream as usize].lost.map(|error| (stream, error));
         [Stream::Stdout, Stream::Stderr].into_iter().filter_map(lost).collect()
     }
 
+    /// Returns whether the stream's output ended without a newline.
     pub fn midline(&self, stream: Stream) -> bool {
         self.lock().pipes[stream as usize].midline
     }
 
-    /// Waits until what is in the pipes now has been heard, at most for `bound`: silence is judged with empty
-    /// pipes. A copier that is itself kept waiting is not waited for.
+    /// Waits, at most for `bound`, until everything in the pipes has been read: silence may only be judged with
+    /// empty pipes. A copier that is blocked in a write is not waited for.
     pub fn drain(&self, bound: Duration) {
         let until = Instant::now() + bound;
         let mut state = self.lock();
@@ -186,7 +196,7 @@ impl AsFd for Ears {
 }
 
 impl Pipe {
-    /// Bytes in the pipe.
+    /// Returns how many bytes are in the pipe.
     fn waits(&self) -> u64 {
         self.fd.as_ref().and_then(|fd| rustix::io::ioctl_fionread(fd).ok()).unwrap_or(0)
     }
@@ -215,8 +225,8 @@ impl Copier {
         self.close();
     }
 
-    /// Reads a piece and lets it be heard; none at the end. Both happen under one lock, so that whoever finds the
-    /// pipe empty knows that all of it was heard.
+    /// Reads a chunk and passes it to `hearing`; `None` at the end. One lock covers both, so that a caller who
+    /// finds the pipe empty knows that everything in it was processed.
     fn take(&mut self) -> Option<usize> {
         loop {
             wait(self.fd.as_fd(), PollFlags::IN);
@@ -245,7 +255,8 @@ impl Copier {
         }
     }
 
-    /// Who reads our stdout sees its end when the command closes its own. stderr stays: we may have a word to say.
+    /// Closes our stdout when the command closes its own, so that the reader sees the end. Our stderr stays open
+    /// for our own messages.
     fn close(self) {
         let Copier { ears, stream, fd, .. } = self;
         if let (Stream::Stdout, Ok(null)) =
@@ -271,7 +282,7 @@ fn write_all(target: BorrowedFd<'_>, mut bytes: &[u8]) -> Result<(), Errno> {
     while !bytes.is_empty() {
         match rustix::io::write(target, bytes) {
             Ok(written) => bytes = &bytes[written..],
-            // Somebody else has made our descriptor non-blocking.
+            // Another process has made our descriptor non-blocking.
             Err(Errno::AGAIN) => wait(target, PollFlags::OUT),
             Err(Errno::INTR) => {}
             Err(error) => return Err(error),
@@ -280,7 +291,7 @@ fn write_all(target: BorrowedFd<'_>, mut bytes: &[u8]) -> Result<(), Errno> {
     Ok(())
 }
 
-/// A poll that fails says nothing; the call after it finds out.
+/// Waits for an event. Errors are ignored: the system call that follows reports them.
 fn wait(fd: BorrowedFd<'_>, what: PollFlags) {
     let _ = poll(&mut [PollFd::from_borrowed_fd(fd, what)], None);
 }

@@ -1,5 +1,5 @@
-//! What a command's output means to the watchdog. The bytes go their own way (`copy`): nothing here changes them
-//! or keeps more than a bounded piece.
+//! Turns a command's output into facts for the watchdog. The bytes themselves take another path (`copy`): nothing
+//! here changes them or keeps more than a bounded part.
 
 use dogwatch_agents::{Line, Reader, Splitter};
 use dogwatch_core::settings::ReaderName;
@@ -13,40 +13,43 @@ use std::time::Instant;
 
 use super::copy::Stream;
 
-/// A plain reader compares a line with so many before it; of a flood no more than these are read.
+/// How many earlier lines a plain reader compares a line with. Of a flood, only this many lines are read at the
+/// end.
 const REMEMBERED: usize = 8;
-/// A piece of so many bytes that begins with short lines is part of a flood.
+/// A chunk of at least this size that begins with short lines is part of a flood.
 const FLOOD: usize = 4 * 1024;
 
-/// Words about the agent's condition that wait to be told; of more nobody hears before the next look.
+/// The most health issues that may wait for the main thread. Any more are dropped.
 const MAX_STRAINS: usize = 16;
 
-/// After reading a flood in vain, floods are passed over for so many times as long as that took.
+/// After a flood was read without finding anything new, floods are skimmed for this many times as long as that
+/// took.
 const REST: u32 = 8;
 
-/// What was heard, in its order.
+/// Something found in the output, in order.
 pub enum Heard {
     Fact(Fact),
     HealthIssue(HealthIssue),
 }
 
-/// Listens to both streams of one command.
+/// Reads both streams of one command.
 pub struct Hearing {
     reader: Reader,
     structured: bool,
     lines: [Splitter; 2],
     signs: Vec<Sign>,
     feed: Feed,
-    /// From then on a flood that begins with nothing new is read whole again.
+    /// Until then, floods that begin with nothing new are skimmed.
     rested: Instant,
-    /// What the watchdog has not been told yet.
+    /// Facts that the watchdog has not seen yet.
     facts: Vec<Fact>,
-    /// What ails the agent, with the number of facts that come before it.
-    strains: Vec<(usize, HealthIssue)>,
+    /// Health issues of the agent, each with the number of facts that precede it.
+    issues: Vec<(usize, HealthIssue)>,
     pub bytes: [u64; 2],
 }
 
 impl Hearing {
+    /// Creates a `Hearing` with the named reader.
     pub fn new(reader: ReaderName) -> Hearing {
         let structured = reader.is_structured();
         Hearing {
@@ -57,31 +60,31 @@ impl Hearing {
             feed: Feed::new(structured),
             rested: Instant::now(),
             facts: Vec::new(),
-            strains: Vec::new(),
+            issues: Vec::new(),
             bytes: [0; 2],
         }
     }
 
-    /// How much waits to be told.
+    /// Returns how many facts and issues are waiting.
     pub fn waiting(&self) -> usize {
-        self.facts.len() + self.strains.len()
+        self.facts.len() + self.issues.len()
     }
 
-    /// What was heard since the last time.
+    /// Takes what was found since the last call.
     pub fn take(&mut self) -> Vec<Heard> {
-        let mut strains = std::mem::take(&mut self.strains).into_iter().peekable();
+        let mut issues = std::mem::take(&mut self.issues).into_iter().peekable();
         let mut heard = Vec::new();
         for (n, fact) in std::mem::take(&mut self.facts).into_iter().enumerate() {
-            while let Some((_, strain)) = strains.next_if(|(before, _)| *before <= n) {
-                heard.push(Heard::HealthIssue(strain));
+            while let Some((_, issue)) = issues.next_if(|(before, _)| *before <= n) {
+                heard.push(Heard::HealthIssue(issue));
             }
             heard.push(Heard::Fact(fact));
         }
-        heard.extend(strains.map(|(_, strain)| Heard::HealthIssue(strain)));
+        heard.extend(issues.map(|(_, issue)| Heard::HealthIssue(issue)));
         heard
     }
 
-    /// A piece of output that came at one moment.
+    /// Processes a chunk of output that arrived at one moment.
     pub fn hear(&mut self, stream: Stream, bytes: &[u8], at: Awake) {
         self.bytes[stream as usize] += bytes.len() as u64;
         self.reader.begin_chunk();
@@ -93,11 +96,13 @@ impl Hearing {
         }
     }
 
-    /// Progress is a moment, and this piece has one: once its first lines have shown something new, only the last
-    /// ones matter, to compare the next piece with. The lines between them are counted and not read.
+    /// Reads a flood in part.
     ///
-    /// A flood of what is old is read in part: else one who prints the same line without end would be slowed down
-    /// by us. Whatever is new in it is found in the next piece, or the one after.
+    /// All progress in one chunk has the same time. So once its first lines have shown something new, only the last
+    /// ones matter, because the next chunk is compared with them. The lines in between are counted but not read.
+    ///
+    /// A flood without new lines is also read in part, or a command that prints the same line without end would be
+    /// slowed down. Anything new in it is found in one of the next chunks.
     fn skim(&mut self, stream: Stream, head: &[u8], rest: &[u8], at: Awake) {
         let fresh = self.read(stream, head, at);
         let now = Instant::now();
@@ -116,7 +121,7 @@ impl Hearing {
         self.read(stream, last, at);
     }
 
-    /// Reads every line; true if one of them was a message.
+    /// Reads every line. Returns whether one of them was a message.
     fn read(&mut self, stream: Stream, bytes: &[u8], at: Awake) -> bool {
         let before = self.feed.tally.messages;
         let mut lines = std::mem::take(&mut self.lines[stream as usize]);
@@ -133,47 +138,48 @@ impl Hearing {
             Stream::Stdout => self.reader.read_line(line, &mut self.signs),
             Stream::Stderr => self.reader.read_stderr(line.bytes, &mut self.signs),
         }
-        self.note_strains(at);
+        self.note_health_issues(at);
         match stream {
             Stream::Stdout => self.feed.line(at, &mut self.signs, &mut self.facts),
             Stream::Stderr => self.feed.stderr_line(at, &mut self.signs, &mut self.facts),
         }
     }
 
-    /// What comes after progress is told after it.
-    fn note_strains(&mut self, at: Awake) {
-        for strain in self.signs.iter().filter_map(Sign::strain) {
+    /// Collects health issues, after the progress that precedes them.
+    fn note_health_issues(&mut self, at: Awake) {
+        for issue in self.signs.iter().filter_map(Sign::strain) {
             self.feed.flush(at, &mut self.facts);
             let again = self
-                .strains
+                .issues
                 .last()
-                .is_some_and(|(before, last)| *before == self.facts.len() && *last == strain);
-            if !again && self.strains.len() < MAX_STRAINS {
-                self.strains.push((self.facts.len(), strain));
+                .is_some_and(|(before, last)| *before == self.facts.len() && *last == issue);
+            if !again && self.issues.len() < MAX_STRAINS {
+                self.issues.push((self.facts.len(), issue));
             }
         }
     }
 
-    /// The workspace changed and is now in this state, if it is known.
+    /// Notes that the workspace changed, and its digest if known.
     pub fn changed(&mut self, at: Awake, digest: Option<u64>) {
         self.feed.changed(at, digest, &mut self.facts);
     }
 
+    /// Notes `count` actions of subagents.
     pub fn subagents_did(&mut self, at: Awake, count: u64) {
         self.feed.subagents_did(at, count, &mut self.facts);
     }
 
-    /// By which name the session goes, once the agent has told.
+    /// Returns the id of the session, once the agent has printed it.
     pub fn session(&self) -> Option<&str> {
         self.feed.tally.session_id.as_deref()
     }
 
-    /// Hands over what the coalescers hold back, because somebody is about to judge.
+    /// Hands over what the coalescers hold back, before a judgment.
     pub fn flush(&mut self, at: Awake) {
         self.feed.flush(at, &mut self.facts);
     }
 
-    /// Lines without an end count when there will be no more.
+    /// Processes incomplete last lines at the end of the output. Returns the totals.
     pub fn finish(&mut self, at: Awake) -> &Totals {
         for stream in [Stream::Stdout, Stream::Stderr] {
             let mut lines = std::mem::take(&mut self.lines[stream as usize]);
@@ -184,7 +190,7 @@ impl Hearing {
     }
 }
 
-/// Cuts a flood after its first lines. Looks no further than it must: most of a flood is never looked at.
+/// Splits a flood after its first lines. Looks no further than necessary: most of a flood is never read.
 fn flood(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let beginning = bytes.get(..FLOOD)?;
     let end = memchr_iter(b'\n', beginning).nth(REMEMBERED)? + 1;
@@ -240,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn news_behind_old_beginnings_are_found() {
+    fn new_lines_after_repeated_ones_are_found() {
         let mut flood: Vec<u8> = b"old\n".repeat(1_000);
         let mut hearing = Hearing::new(ReaderName::Plain);
         hearing.hear(Stream::Stdout, &flood, Awake(1));
@@ -251,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn what_ails_the_agent_is_told_in_its_order_once_until_something_else_is_told_and_within_a_bound() {
+    fn health_issues_are_reported_in_order_without_repeats_and_within_a_bound() {
         let retry = r#"{"type":"system","subtype":"api_retry","retry_delay_ms":500,"error_status":529}"#;
         let says = |n: usize| {
             format!(r#"{{"type":"assistant","message":{{"content":[{{"type":"text","text":"{n}"}}]}}}}"#)
@@ -272,11 +278,11 @@ mod tests {
         for n in 0..2 * MAX_STRAINS {
             hearing.hear(Stream::Stdout, format!("{}\n{retry}\n", says(n + 10)).as_bytes(), Awake(2));
         }
-        assert_eq!(hearing.strains.len(), MAX_STRAINS);
+        assert_eq!(hearing.issues.len(), MAX_STRAINS);
     }
 
     #[test]
-    fn a_structured_agents_stderr_is_no_progress() {
+    fn stderr_of_a_structured_agent_is_not_progress() {
         let mut hearing = Hearing::new(ReaderName::Claude);
         hearing.hear(Stream::Stderr, b"a warning\nanother one\n", Awake(1));
         hearing.flush(Awake(1));

@@ -1,7 +1,8 @@
-//! The life of the command's tree: what is to be done next, and by when. Decides nothing about silence.
+//! The life cycle of the command's process tree: what to do next, and by when. Decides nothing about silence.
 //!
-//! Exit, not end of output, ends it: whoever holds its pipes after that has the leak limit, then all that is left
-//! is swept. What was printed is still delivered after that, however slowly it is read.
+//! The exit of the main process ends the command, not the end of its output. Processes that still hold its pipes
+//! get the leak limit, then everything left is swept. Output is still delivered after that, however slowly it is
+//! read.
 
 use dogwatch_core::record::event::EndStep;
 use dogwatch_core::time::dur::Dur;
@@ -9,56 +10,59 @@ use dogwatch_core::time::moment::Awake;
 
 use crate::process::keeper::HowEnded;
 
-/// What processes that outlived the main one get between TERM and KILL.
+/// The grace between TERM and KILL for processes that outlive the main one.
 const SWEEP_GRACE: Dur = Dur::from_millis(500);
 
-/// What the keeper is to do.
+/// An order for the keeper.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Do {
     Step(EndStep),
     Sweep(Dur),
 }
 
-/// The end of the main process.
+/// The exit of the main process.
 #[derive(Debug, Clone, Copy)]
 pub struct Gone {
     pub how: HowEnded,
-    /// No other process of it was left.
+    /// Whether no other process was left.
     pub alone: bool,
-    /// A signal was passed on to it before.
-    pub told: bool,
+    /// Whether a signal was passed on to it before.
+    pub signaled: bool,
     pub pipes_closed: bool,
 }
 
+/// The state of the command's process tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Life {
     Starting,
     Running,
-    /// The watchdog has spoken; the next step is due then.
+    /// The watchdog is stopping it. The next step is due at the given time.
     Ending(EndStep, Option<Awake>),
-    /// The main process is gone; its pipes are still held.
+    /// The main process has exited; its pipes are still open.
     Exited(HowEnded, Awake),
     Sweeping(HowEnded),
-    /// Nothing is left of it but what it printed.
+    /// No process is left, but output is still being delivered.
     Empty(HowEnded, Awake),
     Over(Option<HowEnded>),
 }
 
 impl Life {
+    /// Returns whether everything is over.
     pub fn is_over(&self) -> bool {
         matches!(self, Life::Over(_))
     }
 
-    /// There is something to be judged.
+    /// Returns whether the watchdog has something to judge.
     pub fn is_watched(&self) -> bool {
         matches!(self, Life::Running)
     }
 
-    /// The keeper owes a report: that it has started, or that nothing is left.
+    /// Returns whether the keeper owes a report: that the command has started, or that no process is left.
     pub fn awaits_keeper(&self) -> bool {
         matches!(self, Life::Starting | Life::Ending(EndStep::Kill, _) | Life::Sweeping(_))
     }
 
+    /// Returns how the main process ended, if it has.
     pub fn how(&self) -> Option<HowEnded> {
         match self {
             Life::Starting | Life::Running | Life::Ending(..) => None,
@@ -67,7 +71,7 @@ impl Life {
         }
     }
 
-    /// When `time_passed` has something to do.
+    /// Returns when `time_passed` has something to do.
     pub fn due(&self) -> Option<Awake> {
         match self {
             Life::Starting | Life::Running | Life::Sweeping(_) | Life::Over(_) => None,
@@ -76,18 +80,20 @@ impl Life {
         }
     }
 
+    /// Notes that the command has started.
     pub fn began(&mut self) {
         *self = Life::Running;
     }
 
-    /// The watchdog ends it. A known agent has a turn to finish; any other program is told to go.
+    /// Stops the command for the watchdog. A known agent is interrupted, so that it can finish its turn; any other
+    /// program is terminated.
     pub fn end(&mut self, now: Awake, grace: Dur, structured: bool) -> Option<Do> {
         let step = if structured { EndStep::Interrupt } else { EndStep::Terminate };
         *self = Life::Ending(step, Some(now.plus(grace)));
         Some(Do::Step(step))
     }
 
-    /// Somebody wants an end of it all. What lives is told by the signal itself.
+    /// Handles a request to end everything. A running command gets the signal itself.
     pub fn asked(&mut self) -> Option<Do> {
         match *self {
             Life::Starting | Life::Running | Life::Ending(..) | Life::Sweeping(_) | Life::Over(_) => None,
@@ -95,7 +101,7 @@ impl Life {
                 *self = Life::Sweeping(how);
                 Some(Do::Sweep(SWEEP_GRACE))
             }
-            // Nobody waits any longer for what is not read.
+            // Do not wait any longer for a reader of the output.
             Life::Empty(how, _) => {
                 *self = Life::Over(Some(how));
                 None
@@ -103,10 +109,10 @@ impl Life {
         }
     }
 
-    /// The main process ended. Who is left gets the leak limit, unless somebody wanted its end.
+    /// Handles the exit of the main process. Remaining processes get the leak limit, unless the end was requested.
     pub fn exited(&mut self, now: Awake, gone: Gone, leak: Dur) -> Option<Do> {
-        let Gone { how, alone, told, pipes_closed } = gone;
-        let ours = told || matches!(self, Life::Ending(..));
+        let Gone { how, alone, signaled, pipes_closed } = gone;
+        let ours = signaled || matches!(self, Life::Ending(..));
         if alone {
             *self = Life::Sweeping(how);
             self.emptied(now, pipes_closed, leak);
@@ -120,7 +126,7 @@ impl Life {
         }
     }
 
-    /// All that was printed is delivered.
+    /// Handles the end of all output.
     pub fn pipes_closed(&mut self) -> Option<Do> {
         match *self {
             Life::Starting | Life::Running | Life::Ending(..) | Life::Sweeping(_) | Life::Over(_) => None,
@@ -135,14 +141,14 @@ impl Life {
         }
     }
 
-    /// No process of it is left.
+    /// Handles the report that no process is left.
     pub fn emptied(&mut self, now: Awake, pipes_closed: bool, leak: Dur) {
         if let Some(how) = self.how() {
             *self = if pipes_closed { Life::Over(Some(how)) } else { Life::Empty(how, now.plus(leak)) };
         }
     }
 
-    /// `pending`: there is output left that somebody may still read.
+    /// Takes the step that is due. `pending` means that some output may still be read.
     pub fn time_passed(&mut self, now: Awake, grace: Dur, leak: Dur, pending: bool) -> Option<Do> {
         match *self {
             Life::Starting | Life::Running | Life::Sweeping(_) | Life::Over(_) => None,
@@ -165,7 +171,7 @@ impl Life {
         }
     }
 
-    /// There is nothing more that could be done.
+    /// Gives up: nothing more can be done.
     pub fn give_up(&mut self) {
         *self = Life::Over(self.how());
     }
@@ -179,12 +185,12 @@ mod tests {
     const LEAK: Dur = Dur::from_secs(2);
     const DONE: HowEnded = HowEnded::Code(0);
 
-    fn gone(alone: bool, told: bool, pipes_closed: bool) -> Gone {
-        Gone { how: DONE, alone, told, pipes_closed }
+    fn gone(alone: bool, signaled: bool, pipes_closed: bool) -> Gone {
+        Gone { how: DONE, alone, signaled, pipes_closed }
     }
 
     #[test]
-    fn who_holds_the_pipes_of_one_who_left_has_the_leak_limit() {
+    fn processes_that_hold_the_pipes_after_the_exit_get_the_leak_limit() {
         let mut life = Life::Running;
         assert_eq!(life.exited(Awake(0), gone(false, false, false), LEAK), None);
         assert_eq!(life.due(), Some(Awake(2_000)));
@@ -194,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_waited_for_once_an_end_is_wanted_or_the_pipes_are_closed() {
+    fn leftovers_are_swept_at_once_after_a_signal_or_closed_pipes() {
         for gone in [gone(false, true, false), gone(false, false, true)] {
             assert_eq!(Life::Running.exited(Awake(0), gone, LEAK), Some(Do::Sweep(SWEEP_GRACE)));
         }
@@ -204,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_printed_is_delivered_as_long_as_there_is_some_left() {
+    fn output_is_delivered_until_none_is_left() {
         let mut life = Life::Running;
         life.exited(Awake(0), gone(true, false, false), LEAK);
         for round in 1..5 {
@@ -216,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn an_agent_is_interrupted_first_and_any_program_told_to_go_then_killed() {
+    fn an_agent_is_interrupted_first_and_other_programs_are_terminated() {
         for (structured, steps) in [
             (true, &[EndStep::Interrupt, EndStep::Terminate, EndStep::Kill][..]),
             (false, &[EndStep::Terminate, EndStep::Kill]),

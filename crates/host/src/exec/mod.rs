@@ -1,12 +1,13 @@
-//! `dogwatch exec`: one command under a keeper, watched, its bytes and its exit code passed on as they are.
+//! `dogwatch exec`: runs one command under a keeper, watches it, and passes on its bytes and its exit code
+//! unchanged.
 //!
-//! Theory of operation. The command gets our stdin as it is; its stdout and stderr are pipes that `copy` empties into
-//! ours, and `hearing` turns what passes into facts. One thread, here, sleeps in one `poll` over the keeper, the
-//! signals, the bell of the copiers and one timer, and asks `watching` whenever something became known or is due.
-//! Nothing runs while the command is silent, but for two looks at its effort. There is no run, no lock and no state
-//! directory; `record` writes down what happened if asked to.
+//! Theory of operation. The command inherits our stdin. Its stdout and stderr are pipes that `copy` drains into
+//! ours, and `hearing` turns the output into facts. The main thread sleeps in one `poll` over the keeper, the
+//! signals, the copiers' bell and one timer. It consults `watching` whenever something is new or due. While the
+//! command is silent nothing runs, except for two samples of its CPU use. There is no run, no lock and no state
+//! directory; `record` writes events to a file on request.
 //!
-//! The binary calls [`run`] from its only thread. What a verdict is, the core says; how a tree is ended, the keeper.
+//! The binary calls [`run`] from its only thread. The core decides verdicts; the keeper ends process trees.
 
 #[cfg(test)]
 mod agreement;
@@ -48,32 +49,32 @@ use life::{Do, Gone, Life};
 use record::{Record, iteration, node};
 use watching::{Follows, Watching};
 
-/// How long we wait for what is in the pipes before silence is judged.
+/// How long to wait for the pipes to be drained before silence is judged.
 const DRAIN_BOUND: Duration = Duration::from_millis(500);
-/// A reader of our output that keeps the command waiting for longer than this is named in the message of a stop.
+/// If the reader of our output blocks the command for longer than this, the message of a stop says so.
 const HELD_UP: Dur = Dur::from_secs(1);
 
-/// What to run, and how it is watched.
+/// The command to run, and how to watch it.
 #[derive(Debug)]
 pub struct Plan {
-    /// The program, sought on PATH if it has no slash, and its arguments.
+    /// The program, looked up in PATH if it has no slash, and its arguments.
     pub argv: Vec<Vec<u8>>,
     pub policy: WatchPolicy,
-    /// Who understands the output; `Plain` for any program.
+    /// The reader for the output; `Plain` for any program.
     pub reader: ReaderName,
     /// Changes below this directory are evidence of work.
     pub workspace: Option<PathBuf>,
-    /// Events are appended to this file.
+    /// The file that events are appended to.
     pub json: Option<PathBuf>,
 }
 
-/// How it came out.
+/// The result of a command.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Outcome {
     pub code: u8,
-    /// What there is to say about it on stderr, each a line.
+    /// Messages for stderr, one line each.
     pub said: Vec<String>,
-    /// The command's last words on stderr had no newline.
+    /// Whether the command's stderr ended without a newline.
     pub midline: bool,
 }
 
@@ -82,13 +83,14 @@ pub struct Outcome {
 pub enum Refused {
     #[error("cannot write to {path}: {error}")]
     Json { path: String, error: io::Error },
-    #[error("{path} cannot be watched: {error}")]
+    #[error("cannot watch {path}: {error}")]
     Workspace { path: String, error: io::Error },
     #[error(transparent)]
     Host(#[from] io::Error),
 }
 
-/// Runs the command to its end. Must be called before any other thread exists: it takes the process's signals.
+/// Runs the command to its end. Call it before any other thread exists, because it takes over the process's
+/// signals.
 pub fn run(plan: Plan) -> Result<Outcome, Refused> {
     let mut exec = start::start(plan)?;
     exec.drive()?;
@@ -101,33 +103,33 @@ struct Exec {
     argv: Vec<Vec<u8>>,
     record: Record,
     keeper: Keeper,
-    /// The mark that its processes carry, if it is ours.
+    /// The nonce that its processes carry, unless an outer dogwatch has set one.
     nonce: Option<String>,
     ears: Ears,
-    /// Both streams go through one pipe.
+    /// Whether both streams go through one pipe.
     merged: bool,
     workspace: Option<PathWaker>,
-    /// Where a known agent's CLI writes what its subagents do, until that is followed.
+    /// The subagent log of a known agent's CLI, until it is followed.
     trail: Option<SubagentLog>,
     following: Option<Following>,
     signals: SignalFd,
     timer: Timer,
     armed: Option<Awake>,
     life: Life,
-    /// Its main process, and the watch over it, once it runs.
+    /// The pid of the main process, and the watch over it, once it runs.
     main: Option<u32>,
     started: Awake,
     watching: Option<Watching>,
-    /// Why the watchdog has ended it.
+    /// Why the watchdog has stopped it.
     stop: Option<String>,
     /// The last signal that was passed on.
     passed: Option<i32>,
     stragglers: u64,
     /// What the keeper has yet to report or to take.
     owed: Option<Owed>,
-    /// Finds time in which this process could not run.
+    /// Detects time in which this process could not run.
     absence: Absence,
-    /// It was never started, or lost: the exit code.
+    /// The exit code of a command that was never started or was lost.
     failed: Option<u8>,
     said: Vec<String>,
 }
@@ -145,7 +147,7 @@ impl Exec {
         self.record.add(clock::now(), event);
     }
 
-    /// Sleeps until something happens, and does what follows.
+    /// Sleeps until something happens, and handles it.
     fn sleep(&mut self) -> io::Result<()> {
         self.arm()?;
         let mut fds = [
@@ -193,18 +195,18 @@ impl Exec {
         Ok(())
     }
 
-    /// The watchdog counts awake time, which stands still while the host sleeps, so that is only recorded. Time in
-    /// which this process alone could not run is taken out.
+    /// Accounts for time in which dogwatch could not run. The watchdog's clock stops while the host sleeps, so that
+    /// time is only recorded. Time in which this process alone could not run is subtracted.
     fn note_absence(&mut self, continued: bool) {
         for Gap { lasted, unwatched } in self.absence.gaps(continued) {
             self.add(Event::Suspended { for_s: lasted, unwatched });
             if unwatched {
-                self.tell(Fact::Suspended { for_ms: lasted.as_millis() });
+                self.take_fact(Fact::Suspended { for_ms: lasted.as_millis() });
             }
         }
     }
 
-    /// Takes the signals that have come. True if SIGCONT was among them.
+    /// Takes the pending signals. Returns whether SIGCONT was among them.
     fn take_signals(&mut self) -> io::Result<bool> {
         let mut continued = false;
         while let Some(number) = self.signals.take()? {
@@ -217,12 +219,12 @@ impl Exec {
         Ok(continued)
     }
 
-    /// A signal that was meant for the command, or for its end.
+    /// Passes a signal on to the command, or handles it if the command has exited.
     fn pass(&mut self, signal: Signal) {
         if signal != Signal::USR1 && signal != Signal::USR2 {
             self.passed = Some(signal.as_raw());
             if let Life::Empty(..) = self.life {
-                // The command is gone; it is us who die of it.
+                // The command has exited, so the signal ends this process.
                 self.failed = Some(by_signal(signal.as_raw()));
             }
             let done = self.life.asked();
@@ -234,7 +236,7 @@ impl Exec {
             other => Order::Pass(other),
         };
         self.order(order);
-        // The signal has no report, but a keeper that is stopped again and again would never pass it on.
+        // A signal gets no report. But a keeper that is stopped over and over would never pass it on.
         self.owed.get_or_insert(Owed::order(clock::awake()));
     }
 
@@ -266,18 +268,18 @@ impl Exec {
         }
     }
 
-    /// The copiers have something to tell. Before the keeper has said that the command runs nobody would listen.
+    /// Takes facts from the copiers. They wait until the keeper has reported the start of the command.
     fn listen(&mut self) {
         self.follow_subagents();
         if self.main.is_some() {
-            self.tell_all();
+            self.take_facts();
         }
         if let Some(workspace) = self.workspace.as_ref().filter(|_| self.ears.stirred()) {
             workspace.rearm();
         }
         if self.ears.closed() {
             if self.life.how().is_none() {
-                // Mostly the command has exited, and only the report is missing: a stopped keeper is continued.
+                // Usually the command has exited and only the report is missing. A stopped keeper is continued.
                 self.keeper.nudge();
             }
             let done = self.life.pipes_closed();
@@ -285,7 +287,7 @@ impl Exec {
         }
     }
 
-    /// The stream has told the session's id, and by that whose files are its own.
+    /// Starts to follow the subagent log, once the stream has shown the session's id.
     fn follow_subagents(&mut self) {
         let known = || self.ears.with(|hearing| hearing.session().map(str::to_owned));
         if let Some(session) = self.trail.as_ref().and_then(|_| known())
@@ -296,25 +298,25 @@ impl Exec {
         }
     }
 
-    fn tell_all(&mut self) {
+    fn take_facts(&mut self) {
         for heard in self.ears.heard() {
             match heard {
-                Heard::Fact(fact) => self.tell(fact),
-                Heard::HealthIssue(strain) => {
-                    let told = self.watching.as_mut().and_then(|w| w.strained(clock::awake(), strain));
-                    told.into_iter().for_each(|event| self.add(event));
+                Heard::Fact(fact) => self.take_fact(fact),
+                Heard::HealthIssue(issue) => {
+                    let event = self.watching.as_mut().and_then(|w| w.issue_found(clock::awake(), issue));
+                    event.into_iter().for_each(|event| self.add(event));
                 }
             }
         }
     }
 
-    fn tell(&mut self, fact: Fact) {
+    fn take_fact(&mut self, fact: Fact) {
         let Some(watching) = &mut self.watching else { return };
         let asked = watching.is_asking();
         if asked && matches!(fact, Fact::NeedsHuman { .. }) {
             return;
         }
-        let follows = watching.tell(clock::awake(), &fact);
+        let follows = watching.take(clock::awake(), &fact);
         let answered = asked && !watching.is_asking();
         let (node, iteration) = (node(), iteration());
         self.add(match fact {
@@ -338,7 +340,7 @@ impl Exec {
         }
     }
 
-    /// A verdict is written down, with its evidence, before the first signal is sent.
+    /// Records a verdict with its evidence, before the first signal is sent.
     fn follow(&mut self, Follows { event, stop }: Follows) {
         if !self.life.is_watched() {
             return;
@@ -353,17 +355,17 @@ impl Exec {
         }
     }
 
-    /// Silence may be that of somebody who waits to be read.
+    /// Adds to the message that the output is not being read, since that may explain the silence.
     fn with_reader(&self, message: String) -> String {
         match self.ears.held_up(clock::awake()) {
             held if held >= HELD_UP => {
-                format!("{message}; nobody has read its output for {:.1}s", held.as_secs_f64())
+                format!("{message}; its output has not been read for {:.1}s", held.as_secs_f64())
             }
             _ => message,
         }
     }
 
-    /// A deadline may have come: of the watchdog, or of a step of the command's end.
+    /// Handles a deadline that may have passed: of the watchdog, or of a step of the command's end.
     fn take_time(&mut self) {
         let now = clock::awake();
         if self.life.is_watched() {
@@ -386,16 +388,16 @@ impl Exec {
         let now = clock::awake();
         if self.watching.as_mut().is_some_and(|watching| watching.wants_sample(now)) {
             let fact = self.sample();
-            self.tell(fact);
+            self.take_fact(fact);
         } else {
             self.judge();
         }
     }
 
-    /// Whether the command is at work. A plain one is all of its processes, and waits for none of them; a known
-    /// agent's own processes are not its work, and what it has started are its children.
+    /// Samples the command's activity. For a plain command all its processes count as its own work, and none as
+    /// children that it waits for. For a known agent only the processes that it started count, as children.
     fn sample(&self) -> Fact {
-        // A stopped keeper cannot report that the command has exited, and that would look like silence.
+        // A stopped keeper cannot report that the command has exited. The command would then look silent.
         self.keeper.nudge();
         let keeper = self.keeper.pid();
         if self.reader.is_structured() {
@@ -422,9 +424,9 @@ impl Exec {
 
     fn take_report(&mut self, report: Report) {
         match report {
-            // A signal that came early may still be on its way to the keeper.
+            // An early signal may still be on its way to the keeper.
             Report::Started { .. } => self.owed = self.passed.map(|_| Owed::order(clock::awake())),
-            // A report that leaves nothing to wait for.
+            // After these reports nothing is owed.
             Report::Refused { .. }
             | Report::Exited { alone: true, .. }
             | Report::Empty { .. }
@@ -439,8 +441,8 @@ impl Exec {
                 self.fail(if missing { 127 } else { 126 }, message);
             }
             Report::Exited { how, alone, .. } => {
-                let (told, pipes_closed) = (self.passed.is_some(), self.ears.closed());
-                let gone = Gone { how, alone, told, pipes_closed };
+                let (signaled, pipes_closed) = (self.passed.is_some(), self.ears.closed());
+                let gone = Gone { how, alone, signaled, pipes_closed };
                 let done = self.life.exited(clock::awake(), gone, self.policy.leak);
                 self.carry_out(done);
             }
@@ -450,7 +452,7 @@ impl Exec {
                 self.life.emptied(clock::awake(), closed, self.policy.leak);
             }
             Report::Unkillable { left, .. } => {
-                self.said.push(format!("{left} processes do not go, even by SIGKILL"));
+                self.said.push(format!("{left} processes survive SIGKILL"));
                 self.life.give_up();
             }
         }
@@ -481,9 +483,9 @@ impl Exec {
         self.life.give_up();
     }
 
-    /// The keeper was killed, or is to be because it does not report. Its children are then children of this process
-    /// and are ended here; the search by the nonce finds what may have escaped that. Inside of a session of another
-    /// dogwatch the nonce is that one's, and so is what escaped.
+    /// Handles a keeper that was killed, or must be because it does not report. Its children then become children
+    /// of this process and are killed here; a search by nonce finds any that escaped. Inside a session of another
+    /// dogwatch the nonce belongs to that session, which then finds the escaped ones.
     fn lost(&mut self, error: &io::Error) {
         if self.life.is_over() {
             return;
@@ -495,18 +497,18 @@ impl Exec {
         let (marked, none_marked) = nonce.map_or((0, true), |nonce| orphans::end_all(nonce, since));
         let ended = adopted.killed + marked;
         if buried.is_err() || !adopted.all || !none_marked {
-            self.said.push("processes of the command are left that cannot be ended".to_owned());
+            self.said.push("some processes of the command cannot be killed".to_owned());
         }
-        let detail = format!("{error}; {ended} processes of the command were ended");
+        let detail = format!("{error}; killed {ended} processes of the command");
         self.add(Event::Trouble { kind: "keeper_lost".to_owned(), detail: detail.clone() });
         let ending = self.stop.is_some() || self.passed.is_some() || self.life.how().is_some();
         match self.passed.filter(|_| self.main.is_none()) {
-            // Ctrl-C in the moment in which the keeper was about to leave our group.
+            // Ctrl-C arrived just before the keeper left our process group.
             Some(signal) => {
                 self.failed = Some(by_signal(signal));
                 self.life.give_up();
             }
-            // The command was ending anyway, and nothing is left of it: the exit code is that of its end.
+            // The command was ending anyway and no process is left: use the exit code of that end.
             None if ending => {
                 self.said.push(detail);
                 self.life.give_up();
@@ -515,7 +517,7 @@ impl Exec {
         }
     }
 
-    /// Looks whether a keeper that owes something can run, and gives up one that cannot.
+    /// Checks whether a keeper that owes something can run, and gives up on one that cannot.
     fn look_at_keeper(&mut self, now: Awake) {
         let Some(mut owed) = self.owed.take() else { return };
         match owed.looked(now, self.keeper.nudge()) {
@@ -536,7 +538,7 @@ impl Exec {
         let Some(how) = self.life.how() else { return };
         let (tally, bytes) =
             self.ears.with(|hearing| (hearing.finish(clock::awake()).clone(), hearing.bytes));
-        self.listen_to_the_last();
+        self.listen_at_the_end();
         let (exit_code, signal) = match how {
             HowEnded::Code(code) => (Some(code), None),
             HowEnded::Signal(signal) => (None, Some(signal)),
@@ -562,9 +564,9 @@ impl Exec {
         }));
     }
 
-    /// What came at the very end is written down; nobody judges any more.
-    fn listen_to_the_last(&mut self) {
-        self.tell_all();
+    /// Records what arrived at the very end. Nothing is judged any more.
+    fn listen_at_the_end(&mut self) {
+        self.take_facts();
     }
 
     fn ended_by(&self) -> EndedBy {
@@ -601,10 +603,10 @@ impl Exec {
     }
 }
 
-/// The watchdog ended it: the same code as that of `timeout(1)`.
+/// The exit code after a stop by the watchdog, as in `timeout(1)`.
 const TIMED_OUT: u8 = 124;
 const INTERNAL: u8 = 5;
-/// The command succeeded, but its output could not be written: as the core utilities do.
+/// The exit code if the command succeeded but its output could not be written, as in the core utilities.
 const OUTPUT_LOST: u8 = 1;
 
 fn went_on() -> Event {

@@ -1,4 +1,4 @@
-//! `--json FILE`: what happened, as lines in the shape of a run's journal, appended to a file.
+//! `--json FILE`: appends events to a file, in the format of a run's journal.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -10,32 +10,34 @@ use dogwatch_core::record::ids::{Iteration, NodeName};
 use dogwatch_core::time::moment::Moment;
 use rustix::fs::OFlags;
 
-/// Where a run has its node's name.
+/// Returns the node name that `exec` uses in events.
 pub fn node() -> NodeName {
     NodeName::new("exec")
 }
 
+/// Returns the iteration that `exec` uses in events.
 pub fn iteration() -> Iteration {
     Iteration(1)
 }
 
+/// The event file, if there is one.
 #[derive(Default)]
 pub struct Record {
     file: Option<File>,
     seq: u64,
-    /// Why nothing more is written.
+    /// The error after which nothing more is written.
     pub lost: Option<io::Error>,
 }
 
 impl Record {
-    /// Opens without waiting: a FIFO that nobody reads is an error now and holds up nobody later.
+    /// Opens the file without blocking: a FIFO without a reader is an error here and cannot block later.
     pub fn open(path: &Path) -> io::Result<Record> {
         let flags = OFlags::NONBLOCK.bits().cast_signed();
         let file = OpenOptions::new().append(true).create(true).custom_flags(flags).open(path)?;
         Ok(Record { file: Some(file), seq: 0, lost: None })
     }
 
-    /// Each line is one write, so that those of several writers do not mix.
+    /// Appends an event. Each line is one write, so that lines of several writers do not mix.
     pub fn add(&mut self, at: Moment, event: Event) {
         let Some(file) = &mut self.file else { return };
         self.seq += 1;

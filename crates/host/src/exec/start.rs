@@ -1,4 +1,4 @@
-//! Setting everything up, in an order that loses no time: the keeper starts while the rest is made.
+//! Sets everything up, in an order that loses no time: the keeper starts while the rest is prepared.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -20,7 +20,7 @@ use crate::process::keeper::{Keeper, Order, StartOrder};
 use crate::process::orphans;
 use crate::sys::{Clock, SignalFd, Timer, block, ignores};
 
-/// What is passed on to the command, and CONT: that we were stopped.
+/// The signals that are passed on to the command, and CONT, which shows that we were stopped.
 const TAKEN: [Signal; 7] =
     [Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT, Signal::USR1, Signal::USR2, Signal::CONT];
 
@@ -30,7 +30,7 @@ pub(super) fn start(plan: Plan) -> Result<Exec, Refused> {
         Record::open(path).map_err(|error| Refused::Json { path: path.display().to_string(), error })
     });
     let record = record.transpose()?.unwrap_or_default();
-    // What is ignored stays so: HUP under nohup, INT of a shell script's background job.
+    // Signals that are ignored stay ignored: HUP under nohup, INT in a background job of a shell script.
     let mut taken = TAKEN.to_vec();
     taken.retain(|signal| !ignores(*signal));
     block(&taken)?;
@@ -73,7 +73,7 @@ impl Exec {
     fn launch(&mut self) -> io::Result<()> {
         let stdin = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)?;
         let stdout = self.ears.copy(Stream::Stdout)?;
-        // Both ways lead to one place: through two pipes the order of what is printed would be lost.
+        // Our stdout and stderr are the same file. Two pipes would lose the order of the output.
         let stderr = if self.merged { stdout.try_clone()? } else { self.ears.copy(Stream::Stderr)? };
         let env =
             self.nonce.iter().map(|nonce| (orphans::NONCE_VAR.into(), Some(nonce.clone().into_bytes())));
@@ -89,14 +89,16 @@ impl Exec {
             Err(error) => self.lost(&error),
             Ok(()) => self.owed = Some(Owed::report(clock::awake(), KEEPER_START_BOUND)),
         }
-        // The command's alone from here on: who feeds it must see when it does not read any more.
+        // From here on only the command holds stdin. The process that feeds it must notice when the command stops
+        // reading.
         let null = OwnedFd::from(std::fs::File::open("/dev/null")?);
         rustix::stdio::dup2_stdin(&null)?;
         Ok(())
     }
 }
 
-/// A directory that was removed, or that has no path we may see, can still be gone to by way of us.
+/// Returns the current directory. If it was removed, or its path cannot be read, it is still reachable through this
+/// process.
 fn here() -> PathBuf {
     std::env::current_dir().unwrap_or_else(|_| PathBuf::from(format!("/proc/{}/cwd", std::process::id())))
 }
@@ -108,7 +110,7 @@ fn same_file() -> bool {
     (out.st_dev, out.st_ino, out.st_rdev) == (err.st_dev, err.st_ino, err.st_rdev)
 }
 
-/// Inside of a session of dogwatch the session's own mark stays: by it the outer one finds everything.
+/// Returns a new nonce, or none inside a session of another dogwatch, which finds its processes by its own nonce.
 fn nonce() -> io::Result<Option<String>> {
     if std::env::var_os(orphans::NONCE_VAR).is_some() {
         return Ok(None);
@@ -118,7 +120,8 @@ fn nonce() -> io::Result<Option<String>> {
     Ok(Some(crate::store::journal::hex(&random)))
 }
 
-/// What we write ourselves is no work of the command: its events, and its output if that goes into files there.
+/// Watches the workspace. Files that we write ourselves do not count: the events, and output redirected to files
+/// there.
 fn watch(dir: &Path, json: Option<&Path>, ears: &Ears) -> Result<PathWaker, Refused> {
     let refused = |error| Refused::Workspace { path: dir.display().to_string(), error };
     if !std::fs::metadata(dir).map_err(refused)?.is_dir() {

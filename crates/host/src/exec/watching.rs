@@ -1,4 +1,4 @@
-//! When the watchdog is asked about the command, and what becomes of its answers: the same rules as within a run.
+//! Feeds facts about the command to the watchdog and translates its answers, by the same rules as in a run.
 
 use dogwatch_core::record::event::Event;
 use dogwatch_core::settings::WatchPolicy;
@@ -8,80 +8,85 @@ use dogwatch_core::watch::{Answer, Fact, Monitor, Session, Verdict};
 
 use super::record::{iteration, node};
 
+/// The watch over one command.
 pub struct Watching {
-    attend: Monitor,
-    condition: Health,
+    monitor: Monitor,
+    health: Health,
 }
 
-/// What follows from an answer.
+/// The consequences of an answer.
 #[derive(Default)]
 pub struct Follows {
     pub event: Option<Event>,
-    /// The command is to be ended, and why.
+    /// Why the command must be stopped, if it must.
     pub stop: Option<String>,
 }
 
 impl Watching {
+    /// Starts the watch at `started`.
     pub fn new(policy: WatchPolicy, started: Awake, structured: bool) -> Watching {
-        let attend = Monitor::new(policy, Session::new(started, structured));
-        Watching { attend, condition: Health::default() }
+        let monitor = Monitor::new(policy, Session::new(started, structured));
+        Watching { monitor, health: Health::default() }
     }
 
-    /// The next moment at which the answer may change, or a sample is wanted.
+    /// Returns when the answer may change next, or a sample is due.
     pub fn due(&self) -> Option<Awake> {
-        self.attend.due()
+        self.monitor.due()
     }
 
-    /// Whether to look now if the command is at work. Asked only by those who then do.
+    /// Returns whether to sample the command now. The caller must then take the sample.
     pub fn wants_sample(&mut self, now: Awake) -> bool {
-        self.attend.wants_sample(now)
+        self.monitor.wants_sample(now)
     }
 
+    /// Returns whether the agent is asking the user a question.
     pub fn is_asking(&self) -> bool {
-        self.attend.watch().is_asking()
+        self.monitor.watch().is_asking()
     }
 
-    pub fn tell(&mut self, now: Awake, fact: &Fact) -> Follows {
-        self.attend.take(now, fact);
+    /// Passes a fact to the watchdog.
+    pub fn take(&mut self, now: Awake, fact: &Fact) -> Follows {
+        self.monitor.take(now, fact);
         match fact {
-            Fact::Observed(seen) => self.condition.observed(seen),
+            Fact::Observed(seen) => self.health.observed(seen),
             Fact::ToolStarted(_) | Fact::ToolEnded { .. } if !fact.is_heartbeat() => {
-                self.condition.retrying = None;
+                self.health.retrying = None;
             }
             _ => {}
         }
         match fact {
-            // Progress moves a deadline and asks for no answer.
+            // Progress only moves a deadline, so there is nothing to judge.
             Fact::Observed(_) => Follows::default(),
             _ => self.judge(now),
         }
     }
 
-    /// What ails the agent is written down when it begins.
-    pub fn strained(&mut self, now: Awake, strain: HealthIssue) -> Option<Event> {
-        if self.condition.knows(strain) {
+    /// Returns an event when a health issue begins.
+    pub fn issue_found(&mut self, now: Awake, issue: HealthIssue) -> Option<Event> {
+        if self.health.knows(issue) {
             return None;
         }
         let (node, iteration) = (node(), iteration());
-        Some(match strain {
+        Some(match issue {
             HealthIssue::Drifted => {
-                self.condition.drifted = true;
+                self.health.drifted = true;
                 Event::AgentDrifted { node, iteration }
             }
             HealthIssue::Retrying { status, delay } => {
-                self.condition.retrying = Some(Retrying { since: now, status, delay });
+                self.health.retrying = Some(Retrying { since: now, status, delay });
                 Event::AgentRetrying { node, iteration, status, delay_s: delay }
             }
         })
     }
 
+    /// Asks the watchdog for a verdict.
     pub fn judge(&mut self, now: Awake) -> Follows {
-        let Some(answer) = self.attend.judge(now) else { return Follows::default() };
+        let Some(answer) = self.monitor.judge(now) else { return Follows::default() };
         let stop = match &answer {
             Answer { verdict: Verdict::HardStop { message, .. }, .. } => Some(message.clone()),
             _ => None,
         };
-        // There is no next session that could do better.
+        // `exec` has no next session that could recover.
         Follows { event: answer.event(node(), iteration(), false), stop }
     }
 }

@@ -1,7 +1,7 @@
-//! Tells when something in a directory changes: one watch for each directory that somebody looks at.
+//! Reports changes in directories, with one watch per directory.
 //!
-//! Whoever reads a journal while it grows waits for this instead of looking again and again. Which file it
-//! was is told, not what became of it: events are hints, the file is the truth.
+//! A client that reads a growing journal waits for this instead of polling. It learns which file changed, not how:
+//! an event is only a hint, and the file holds the truth.
 
 use rustix::fs::inotify::{self, CreateFlags, Reader, WatchFlags};
 use rustix::io::Errno;
@@ -10,35 +10,37 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::path::Path;
 
-/// Read at a time; what does not fit is read the next time.
+/// The size of one read. Events that do not fit are read next time.
 const BUFFER: usize = 4 * 1024;
 
-/// A directory that is watched.
+/// A watched directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Watched(i32);
 
+/// Watches directories with inotify.
 #[derive(Debug)]
 pub struct Growth {
     fd: OwnedFd,
 }
 
-/// What was heard.
+/// A change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Heard {
-    /// In this directory, about the file of this name.
+    /// The named file in this directory changed.
     Changed(Watched, Vec<u8>),
-    /// The directory itself went away, and its watch with it.
+    /// The directory itself was removed, and its watch with it.
     Gone(Watched),
-    /// So much happened that some of it was lost: everything may have changed.
+    /// Events were lost in an overflow: anything may have changed.
     Everything,
 }
 
 impl Growth {
+    /// Creates a watcher without directories.
     pub fn new() -> io::Result<Growth> {
         Ok(Growth { fd: inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC)? })
     }
 
-    /// Watches a directory; asked twice for the same, it answers the same.
+    /// Watches a directory. Watching the same directory twice returns the same handle.
     pub fn watch(&self, dir: &Path) -> io::Result<Watched> {
         let flags = WatchFlags::MODIFY
             | WatchFlags::CREATE
@@ -50,12 +52,13 @@ impl Growth {
         Ok(Watched(inotify::add_watch(&self.fd, dir, flags)?))
     }
 
+    /// Stops watching a directory.
     pub fn forget(&self, watched: Watched) {
-        // It may have gone with its directory.
+        // The watch may have been removed together with its directory.
         let _ = inotify::remove_watch(&self.fd, watched.0);
     }
 
-    /// What there is to hear now, once each; nothing if there is nothing.
+    /// Returns all pending changes without duplicates, or nothing. Never blocks.
     pub fn take(&self) -> io::Result<Vec<Heard>> {
         let mut buffer = [MaybeUninit::uninit(); BUFFER];
         let mut reader = Reader::new(&self.fd, &mut buffer);
@@ -106,10 +109,10 @@ mod tests {
     use std::io::Write;
 
     #[test]
-    fn what_grows_in_a_watched_directory_is_told_once_and_nothing_else_is() {
+    fn only_changes_in_watched_directories_are_reported_and_once() {
         let (dir, other) =
             (tempfile::tempdir().expect("a directory"), tempfile::tempdir().expect("a directory"));
-        let growth = Growth::new().expect("the system gives one");
+        let growth = Growth::new().expect("an inotify instance");
         assert_eq!(growth.take().expect("reads"), []);
         let watched = growth.watch(dir.path()).expect("watches");
         assert_eq!(growth.watch(dir.path()).expect("watches"), watched);
@@ -125,9 +128,9 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_that_goes_away_is_told() {
+    fn a_removed_directory_is_reported() {
         let dir = tempfile::tempdir().expect("a directory");
-        let growth = Growth::new().expect("the system gives one");
+        let growth = Growth::new().expect("an inotify instance");
         let watched = growth.watch(dir.path()).expect("watches");
         drop(dir);
         assert!(growth.take().expect("reads").contains(&Heard::Gone(watched)));

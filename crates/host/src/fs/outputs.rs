@@ -1,10 +1,10 @@
-//! The files that our own stdout and stderr go to. What we write there is no work of an agent's.
+//! The files that our own stdout and stderr are redirected to. Writes to them are not an agent's work.
 
 use rustix::fs::{FileType, fstat};
 use std::path::PathBuf;
 
-/// The paths of the regular files behind descriptors 1 and 2. A file that was renamed or removed since it was opened has
-/// no path that could be trusted, and is left out.
+/// Returns the paths of the regular files behind descriptors 1 and 2. A file that was renamed or removed after it
+/// was opened has no reliable path and is omitted.
 pub fn own_files() -> Vec<PathBuf> {
     let outputs = [(1, rustix::stdio::stdout()), (2, rustix::stdio::stderr())];
     let paths = outputs.into_iter().filter_map(|(number, fd)| {

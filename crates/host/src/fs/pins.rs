@@ -1,7 +1,7 @@
-//! The files that a node's checks rest on, and what they contain: those that `pin:` names, and the programs of the
-//! checks that lie in the work tree. A check that its agent may rewrite proves nothing.
+//! The files that a node's checks depend on, and their hashes: those that `pin:` names, and programs of the checks
+//! that are in the work tree. A check that its agent can rewrite proves nothing.
 //!
-//! It works on a thread of its own and within bounds. What is beyond them cannot be told, and says so.
+//! Hashing runs on its own thread and within limits. Exceeding a limit is an error that names it.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -19,46 +19,46 @@ use sha2::{Digest, Sha256};
 
 use crate::store::journal::hex;
 
-/// So many files can be pinned for a node.
+/// The most files that can be pinned for a node.
 pub const MAX_PINS: usize = 10_000;
-/// So many files and directories are looked at for them.
+/// The most files and directories that are visited to find them.
 pub const MAX_LOOKED_AT: usize = 1_000_000;
-/// So much is read of all of them together.
+/// The most bytes that are read from all pinned files together.
 pub const MAX_PINNED_BYTES: u64 = 1024 * 1024 * 1024;
-/// So many bytes their names have together: they stand in the record.
+/// The most bytes of all their names together, because the names are recorded.
 pub const MAX_PIN_NAMES: usize = 1024 * 1024;
-/// So long it may take.
+/// How long hashing may take.
 pub const PIN_BOUND: Duration = Duration::from_secs(30);
 
-/// Read at a time.
+/// The size of one read.
 const BUFFER: usize = 64 * 1024;
 
-/// What to look at.
+/// What to hash.
 #[derive(Clone, Debug)]
 pub struct Request {
     pub work_dir: PathBuf,
     pub globs: Vec<String>,
-    /// The checks, if it is not known yet what they rest on.
+    /// The check commands, unless the pinned programs are already known.
     pub checks: Vec<String>,
-    /// The files that were pinned when the node began: they are looked at whatever became of them.
+    /// The files that were pinned when the node began. They are included even if they are gone.
     pub known: Vec<String>,
-    /// dogwatch's own, where nothing is pinned.
+    /// dogwatch's own directories, where nothing is pinned.
     pub state_dirs: Vec<PathBuf>,
 }
 
-/// Hashes them on another thread and hands the answer to `tell`, in any case and in bounded time: a file system
-/// that does not answer holds up a thread, not the run.
+/// Hashes the files on another thread and passes the result to `reply`. `reply` is always called, and in bounded
+/// time: an unresponsive file system blocks a thread, not the run.
 pub fn hash_aside(
     request: Request,
-    tell: impl FnOnce(Result<Vec<Pin>, String>) + Send + 'static,
+    reply: impl FnOnce(Result<Vec<Pin>, String>) + Send + 'static,
 ) -> io::Result<()> {
     let waiting = move || {
         let (done, answer) = mpsc::sync_channel(1);
         let work = move || {
-            // Nobody listens any more if it took too long.
+            // The receiver is gone if hashing took too long.
             let _ = done.send(hash(&request, &Limits::default()));
         };
-        tell(match std::thread::Builder::new().name("pins".into()).spawn(work) {
+        reply(match std::thread::Builder::new().name("pins".into()).spawn(work) {
             Ok(_) => answer.recv_timeout(2 * PIN_BOUND).unwrap_or_else(|_| Err(took_too_long(PIN_BOUND))),
             Err(error) => Err(error.to_string()),
         });
@@ -66,7 +66,7 @@ pub fn hash_aside(
     std::thread::Builder::new().name("pins".into()).spawn(waiting).map(drop)
 }
 
-/// How much is done before it is given up.
+/// The limits of one hashing.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     pub files: usize,
@@ -89,7 +89,7 @@ impl Default for Limits {
     }
 }
 
-/// The pinned files and their contents, in the order of their names.
+/// Returns the pinned files and their hashes, sorted by name.
 pub fn hash(request: &Request, limits: &Limits) -> Result<Vec<Pin>, String> {
     let mut look = Look { request, limits, until: Instant::now() + limits.time, looked_at: 0, read: 0 };
     let mut paths: BTreeSet<PathBuf> = request.known.iter().map(PathBuf::from).collect();
@@ -101,7 +101,7 @@ pub fn hash(request: &Request, limits: &Limits) -> Result<Vec<Pin>, String> {
     paths.into_iter().map(|path| look.pin(path)).collect()
 }
 
-/// The program of a check, if it is a file of the work tree: what a later change of would go unseen.
+/// Returns the program of a check if it is a file in the work tree, where a later change would go unnoticed.
 fn program_of(work_dir: &Path, check: &str) -> Option<PathBuf> {
     let words = words(check).ok()?;
     let program = words.iter().find(|word| !is_assignment(word))?;
@@ -113,14 +113,14 @@ fn program_of(work_dir: &Path, check: &str) -> Option<PathBuf> {
     path.is_file().then(|| inside.to_owned())
 }
 
-/// `NAME=value` before a program.
+/// Returns whether a word is a `NAME=value` assignment before the program.
 fn is_assignment(word: &str) -> bool {
     word.split_once('=').is_some_and(|(name, _)| {
         !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
     })
 }
 
-/// Without `.` and `..`, by the letters alone; None if it leads above the root.
+/// Removes `.` and `..` lexically. Returns `None` if the path leads above the root.
 fn plain(path: &Path) -> Option<PathBuf> {
     let mut out = PathBuf::new();
     for part in path.components() {
@@ -143,7 +143,7 @@ struct Look<'a> {
 }
 
 impl Look<'_> {
-    /// Adds every file that a glob means. Links to directories are not followed.
+    /// Adds every file that matches a glob. Links to directories are not followed.
     fn find(&mut self, paths: &mut BTreeSet<PathBuf>) -> Result<(), String> {
         let globs = globs(&self.request.globs)?;
         let mut todo: Vec<PathBuf> = starts(&self.request.globs).into_iter().collect();
@@ -152,7 +152,7 @@ impl Look<'_> {
             let whole = self.request.work_dir.join(&inside);
             let listing = match fs::read_dir(&whole) {
                 Ok(listing) => listing,
-                // Nothing is pinned where there is nothing.
+                // A missing directory contains no files to pin.
                 Err(e) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
                     if globs.is_match(&inside) && whole.is_file() {
                         paths.insert(inside);
@@ -184,7 +184,7 @@ impl Look<'_> {
     fn look(&mut self) -> Result<(), String> {
         self.looked_at += 1;
         if self.looked_at > self.limits.looked_at {
-            return Err(format!("more than {} files to look at for pinned ones", self.limits.looked_at));
+            return Err(format!("more than {} files to search for pinned files", self.limits.looked_at));
         }
         self.look_at_the_clock()
     }
@@ -193,7 +193,7 @@ impl Look<'_> {
         if Instant::now() > self.until { Err(took_too_long(self.limits.time)) } else { Ok(()) }
     }
 
-    /// What is no file any more has no content, which is a change as well.
+    /// Hashes one file. A path that is no longer a file has no content, which also counts as a change.
     fn pin(&mut self, inside: PathBuf) -> Result<Pin, String> {
         let path = inside.to_string_lossy().into_owned();
         let sha256 = match self.content(&self.request.work_dir.join(&inside)) {
@@ -204,9 +204,9 @@ impl Look<'_> {
         Ok(Pin { path, sha256 })
     }
 
-    /// None if it is no file. The inner error is one of our bounds.
+    /// Returns the hash of a file, or `None` if the path is not a file. The inner error is an exceeded limit.
     fn content(&mut self, path: &Path) -> io::Result<Option<Result<String, String>>> {
-        // A FIFO would be waited for, a device may do anything.
+        // Opening a FIFO would block, and opening a device can have side effects.
         let no_waiting = i32::try_from(OFlags::NONBLOCK.bits()).expect("a flag of open(2)");
         if !fs::metadata(path)?.is_file() {
             return Ok(None);
@@ -234,7 +234,7 @@ fn took_too_long(bound: Duration) -> String {
     format!("reading the pinned files took longer than {} s", bound.as_secs())
 }
 
-/// The globs as matchers. A directory means all that is in it.
+/// Compiles the globs. A directory matches everything in it.
 fn globs(texts: &[String]) -> Result<GlobSet, String> {
     let mut set = GlobSetBuilder::new();
     let bad = |text: &str, error: globset::Error| format!("pin `{text}`: {}", error.kind());
@@ -253,7 +253,7 @@ fn tidy(glob: &str) -> String {
     parts.join("/")
 }
 
-/// Where to begin: the directories down to the first wildcard, none of them below another.
+/// Returns where to begin: the directories before the first wildcard, none of them below another.
 fn starts(globs: &[String]) -> BTreeSet<PathBuf> {
     let fixed = globs.iter().map(|glob| {
         let glob = tidy(glob);
@@ -263,7 +263,7 @@ fn starts(globs: &[String]) -> BTreeSet<PathBuf> {
     let all: BTreeSet<PathBuf> = fixed.collect();
     let mut starts = BTreeSet::new();
     for path in all {
-        // In the order of the set a directory comes before what is below it.
+        // The set is sorted, so a directory comes before everything below it.
         if !starts.iter().any(|above: &PathBuf| path.starts_with(above)) {
             starts.insert(path);
         }

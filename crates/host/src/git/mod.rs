@@ -1,6 +1,8 @@
-//! Running git: the same way each time, with nothing of the user's that could run or wait, and bounded answers.
+//! Runs git in a uniform way: no program or setting of the user that could run or block, and bounded output.
 
+/// Snapshots of a work tree.
 pub mod snapshot;
+/// Git worktrees for nodes.
 pub mod worktree;
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Read};
@@ -12,23 +14,23 @@ use std::time::{Duration, Instant};
 
 use dogwatch_core::text::clip;
 
-/// The longest answer that is read: a list of some 500,000 paths.
+/// The longest output that is read: a list of some 500,000 paths.
 pub(crate) const MAX_ANSWER: u64 = 32 * 1024 * 1024;
-/// How much of what git says on stderr is kept.
+/// How much of git's stderr is kept.
 const MAX_SAID: u64 = 4096;
-/// How much of it is told.
+/// How much of it is shown.
 const MAX_TOLD: usize = 300;
 
-/// Settings that hold whatever the user's say.
+/// Settings that override the user's.
 const FIXED: [&str; 15] = [
     "core.hooksPath=/dev/null",
     "core.fsmonitor=false",
-    // A shared index would be written beside the user's.
+    // A shared index would be written next to the user's.
     "core.splitIndex=false",
     "core.logAllRefUpdates=false",
     "core.safecrlf=false",
     "core.quotePath=false",
-    // For names that only other systems cannot hold: they are kept, not checked out.
+    // Accept names that only other systems cannot store: they are stored, not checked out.
     "core.protectNTFS=false",
     "core.protectHFS=false",
     "commit.gpgSign=false",
@@ -36,12 +38,13 @@ const FIXED: [&str; 15] = [
     "maintenance.auto=false",
     "advice.addEmbeddedRepo=false",
     "index.threads=true",
-    // Written for safety, read seldom.
+    // Compress fast: snapshots are rarely read.
     "core.compression=1",
     "pack.compression=1",
 ];
 
-/// Variables of git that say who may be trusted and where settings lie; all others would lead it elsewhere.
+/// Git variables that are kept: they control trust and the location of settings. Any other could redirect git
+/// elsewhere.
 const KEPT: [&str; 3] = ["GIT_CONFIG", "GIT_CEILING_DIRECTORIES", "GIT_EXEC_PATH"];
 
 #[derive(Debug, thiserror::Error)]
@@ -52,13 +55,13 @@ pub(crate) enum GitError {
     Io(#[from] io::Error),
     #[error("git {what}: {said}")]
     Refused { what: String, code: Option<i32>, said: String },
-    #[error("git {what} answers with more than {MAX_ANSWER} bytes")]
+    #[error("git {what} printed more than {MAX_ANSWER} bytes")]
     TooMuch { what: String },
-    #[error("git {what} took too long and was ended")]
+    #[error("git {what} timed out")]
     TookTooLong { what: String },
 }
 
-/// git in one directory.
+/// Git in one directory.
 #[derive(Clone, Debug)]
 pub(crate) struct Git {
     dir: PathBuf,
@@ -68,12 +71,12 @@ pub(crate) struct Git {
 }
 
 impl Git {
-    /// Not bounded in time: for a job, which somebody else bounds.
+    /// Creates a git without a time limit, for use in a job that has its own.
     pub(crate) fn at(dir: &Path) -> Git {
         Git { dir: dir.to_owned(), index: None, filters_off: Vec::new(), until: None }
     }
 
-    /// The same for who is not in a job: from this moment on every git is ended.
+    /// Sets a deadline, for use outside a job. Every git process is killed at that time.
     pub(crate) fn until(mut self, until: Option<Instant>) -> Git {
         self.until = until;
         self
@@ -83,13 +86,13 @@ impl Git {
         &self.dir
     }
 
-    /// From now on with this index.
+    /// Uses this index from now on.
     pub(crate) fn use_index(&mut self, index: &Path) {
         self.index = Some(index.to_owned());
     }
 
-    /// From now on without the filters that these keys of settings are about. Attributes name a filter, but
-    /// only settings say which program it is: without one there is none.
+    /// Disables the filters that these settings keys configure. Attributes name a filter, but only settings define
+    /// its program; without a program there is no filter.
     pub(crate) fn turn_off_filters(&mut self, keys: &[Vec<u8>]) {
         let mut names: Vec<&[u8]> = keys.iter().filter_map(|key| filter_name(key)).collect();
         names.sort_unstable();
@@ -118,7 +121,7 @@ impl Git {
             .env("GIT_NO_LAZY_FETCH", "1")
             .env("DOGWATCH_EMPTY", "")
             .env("DOGWATCH_FALSE", "false");
-        // The one command that wants none of it; its paths begin with `./`, so that they mean what they say.
+        // This command does not accept the option. Its paths begin with `./`, so they are taken literally.
         if args.first() != Some(&"check-ignore") {
             command.arg("--literal-pathspecs");
         }
@@ -133,30 +136,30 @@ impl Git {
         command
     }
 
-    /// Runs it to its end and gives what it printed.
+    /// Runs git to its end and returns its output.
     pub(crate) fn run(&self, args: &[&str]) -> Result<Vec<u8>, GitError> {
         self.start(self.command(args), args)?.finish()
     }
 
-    /// Starts what [`Git::command`] gave.
+    /// Starts a command from [`Git::command`].
     pub(crate) fn start(&self, command: Command, args: &[&str]) -> Result<Running, GitError> {
         Running::start(command, args, self.until)
     }
 
-    /// The first line of what it prints.
+    /// Runs git and returns the first line of its output.
     pub(crate) fn word(&self, args: &[&str]) -> Result<String, GitError> {
         let answer = self.run(args)?;
         Ok(String::from_utf8_lossy(&answer).lines().next().unwrap_or_default().to_owned())
     }
 
-    /// The path that it prints, which may be any bytes.
+    /// Runs git and returns the path that it prints, which may be any bytes.
     pub(crate) fn path(&self, args: &[&str]) -> Result<PathBuf, GitError> {
         let mut answer = self.run(args)?;
         answer.pop_if(|byte| *byte == b'\n');
         Ok(self.dir.join(OsString::from_vec(answer)))
     }
 
-    /// What was begun in this work tree and not ended: a merge, a rebase …
+    /// Returns the operation that is in progress in this work tree: a merge, a rebase, and so on.
     pub(crate) fn under_way(&self) -> Result<Option<&'static str>, GitError> {
         for (file, what) in UNDER_WAY {
             if self.path(&["rev-parse", "--git-path", file])?.exists() {
@@ -167,14 +170,14 @@ impl Git {
     }
 }
 
-/// `filter.NAME.key`; the name may have dots in it.
+/// Returns the name in `filter.NAME.key`. The name may contain dots.
 fn filter_name(key: &[u8]) -> Option<&[u8]> {
     let rest = key.strip_prefix(b"filter.")?;
     let end = rest.iter().rposition(|byte| *byte == b'.')?;
     Some(&rest[..end])
 }
 
-/// `-c` splits at the first `=`, the other form at the last.
+/// Builds the arguments for one setting. `-c` splits at the first `=`, `--config-env` at the last.
 fn setting(name: &[u8], key: &str, value: &str) -> Vec<OsString> {
     let key = [b"filter.", name, b".", key.as_bytes()].concat();
     if name.contains(&b'=') {
@@ -184,7 +187,7 @@ fn setting(name: &[u8], key: &str, value: &str) -> Vec<OsString> {
     vec!["-c".into(), OsString::from_vec([&key[..], b"=", value.as_bytes()].concat())]
 }
 
-/// The files by which git knows what it is in the middle of.
+/// The files that show which operation is in progress.
 const UNDER_WAY: [(&str, &str); 6] = [
     ("rebase-merge", "rebase"),
     ("rebase-apply", "rebase"),
@@ -194,7 +197,7 @@ const UNDER_WAY: [(&str, &str); 6] = [
     ("BISECT_LOG", "bisect"),
 ];
 
-/// A git that runs, its stderr drained.
+/// A running git process whose stderr is drained.
 pub(crate) struct Running {
     pub(crate) child: Child,
     what: String,
@@ -205,7 +208,7 @@ pub(crate) struct Running {
 impl Running {
     fn start(mut command: Command, args: &[&str], until: Option<Instant>) -> Result<Running, GitError> {
         let mut child = command.spawn().map_err(|error| match error.kind() {
-            // A directory that is gone gives the same error.
+            // A missing directory gives the same error.
             io::ErrorKind::NotFound if command.get_current_dir().is_some_and(Path::exists) => {
                 GitError::NotInstalled
             }
@@ -220,7 +223,7 @@ impl Running {
                 let what = args.first().copied().unwrap_or_default().to_owned();
                 Ok(Running { child, what, said, bound })
             }
-            // A git without a bound, or one that may block on its stderr, must not run on.
+            // A git without a deadline, or one that may block on its stderr, must not keep running.
             Err(error) => {
                 let _ = child.kill();
                 let _ = child.wait();
@@ -229,7 +232,7 @@ impl Running {
         }
     }
 
-    /// Reads what it prints and waits for its end.
+    /// Reads the output and waits for the end.
     pub(crate) fn finish(mut self) -> Result<Vec<u8>, GitError> {
         let mut answer = Vec::new();
         if let Some(stdout) = self.child.stdout.take() {
@@ -249,8 +252,8 @@ impl Running {
     }
 }
 
-/// Ends it at that moment, unless it has ended before; answers whether it had to. By a descriptor of the process,
-/// so that a later one with the same number is never hit.
+/// Kills the process at that time unless it has exited before, and returns whether it had to. Uses a pidfd, so that
+/// a later process with the same pid is never hit.
 fn bound(child: &Child, until: Instant) -> io::Result<JoinHandle<bool>> {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
     use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
@@ -263,7 +266,7 @@ fn bound(child: &Child, until: Instant) -> io::Result<JoinHandle<bool>> {
                 return pidfd_send_signal(&process, Signal::KILL).is_ok();
             }
             let left = Timespec::try_from(left).ok();
-            // A signal to this process ends the poll early, and then it begins again.
+            // A signal to this process ends the poll early; then it is repeated.
             if poll(&mut [PollFd::new(&process, PollFlags::IN)], left.as_ref()).is_ok_and(|n| n > 0) {
                 return false;
             }
@@ -271,7 +274,7 @@ fn bound(child: &Child, until: Instant) -> io::Result<JoinHandle<bool>> {
     })
 }
 
-/// The beginning of what is said; the rest is read and forgotten, so that nobody waits for us.
+/// Returns the beginning of stderr. The rest is read and dropped, so that git never blocks.
 fn head(mut stderr: ChildStderr) -> Vec<u8> {
     let mut said = Vec::new();
     let _ = (&mut stderr).take(MAX_SAID).read_to_end(&mut said);
@@ -294,12 +297,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_git_that_takes_too_long_is_ended_and_one_in_time_is_not() {
+    fn only_a_git_that_misses_its_deadline_is_killed() {
         let dir = tempfile::tempdir().expect("a directory");
         let git = |secs| Git::at(dir.path()).until(Some(Instant::now() + Duration::from_secs(secs)));
         assert!(git(600).word(&["version"]).is_ok_and(|said| said.starts_with("git version")));
         git(600).run(&["init", "-q"]).expect("a repository");
-        // It reads what it is never given.
+        // This git waits for input that never comes.
         let (late, args) = (git(0), ["cat-file", "--batch"]);
         let mut command = late.command(&args);
         command.stdin(Stdio::piped());

@@ -1,5 +1,6 @@
-//! What a server on a port of this machine may be called. Every process of the machine can knock there, and every
-//! page of a browser can send: Host keeps away names that were made to lead here, Origin keeps away other pages.
+//! The names of a server on a local port. Any local process can connect to it, and any page in a browser can send
+//! requests. The Host check rejects foreign names that resolve to this machine; the Origin check rejects other
+//! pages.
 
 use std::net::SocketAddr;
 
@@ -8,28 +9,30 @@ use std::net::SocketAddr;
 pub struct Names(Vec<String>);
 
 impl Names {
+    /// Returns the names of an address.
     pub fn of(address: SocketAddr) -> Names {
         let port = address.port();
         let mut names = vec![address.to_string(), format!("localhost:{port}")];
-        // Browsers leave the port out where everybody knows it.
+        // Browsers omit the default port.
         if port == 80 {
             names.extend([bare(address), "localhost".to_owned()]);
         }
         Names(names)
     }
 
+    /// Iterates over the names.
     pub fn iter(&self) -> impl Iterator<Item = &str> {
         self.0.iter().map(String::as_str)
     }
 
-    /// Whether a request is meant for this address: by its one Host, and by the host of a whole address that stands
-    /// where a path should.
+    /// Returns whether a request is addressed to this server: by its single Host header, and by the authority of an
+    /// absolute request target, if there is one.
     pub fn are_meant<'a>(&self, mut hosts: impl Iterator<Item = &'a [u8]>, authority: Option<&str>) -> bool {
         let (Some(host), None) = (hosts.next(), hosts.next()) else { return false };
         authority.is_none_or(|named| self.hold(named.as_bytes())) && self.hold(host)
     }
 
-    /// Whether it comes from a page of this address. Who is no browser sends no Origin.
+    /// Returns whether all origins are pages of this server. Clients other than browsers send no Origin.
     pub fn own_all<'a>(&self, mut origins: impl Iterator<Item = &'a [u8]>) -> bool {
         origins.all(|origin| origin.strip_prefix(b"http://").is_some_and(|host| self.hold(host)))
     }
@@ -59,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_names_us_once_and_nobody_else() {
+    fn a_request_has_exactly_one_host_and_it_is_ours() {
         let ours = names("127.0.0.1:3649");
         assert!(is_meant(&ours, &["127.0.0.1:3649"], None));
         assert!(is_meant(&ours, &["LocalHost:3649"], Some("127.0.0.1:3649")));
@@ -72,14 +75,14 @@ mod tests {
     }
 
     #[test]
-    fn the_port_that_everybody_knows_may_be_left_out() {
+    fn the_default_port_may_be_omitted() {
         assert!(is_meant(&names("127.0.0.1:80"), &["localhost"], None));
         assert!(is_meant(&names("[::1]:80"), &["[::1]"], None));
         assert!(!is_meant(&names("[::1]:81"), &["[::1]"], None));
     }
 
     #[test]
-    fn another_page_is_none_of_ours() {
+    fn other_origins_are_rejected() {
         let ours = names("127.0.0.1:3649");
         let own = |origins: &[&str]| ours.own_all(origins.iter().map(|o| o.as_bytes()));
         assert!(own(&[]) && own(&["http://localhost:3649"]));

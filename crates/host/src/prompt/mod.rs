@@ -1,10 +1,11 @@
-//! The prompt of an iteration: the body of the loop file, or of the node's own file, read afresh and filled in; then
-//! what failed before, what people said, and what the agent should know about dogwatch.
+//! The prompt of an iteration: the body of the loop file or of the node's own file, read again each time and filled
+//! in; then the checks that failed, messages from the operator, and instructions for working with dogwatch.
 //!
-//! A file that was deleted, emptied or broken does not end the night: the last good body is used and the
-//! trouble is told. Settings are read once, at the start; a change to them is told as well.
+//! A file that was deleted, emptied or broken does not stop the run: the last good body is used and a trouble event
+//! is recorded. Settings are read once, at the start; a change to them is reported too.
 
 mod failing;
+/// The prompt after a session that was stopped.
 pub mod recovery;
 
 use crate::prompt::recovery::{Artifact, Facts, Templates};
@@ -18,14 +19,14 @@ use std::collections::BTreeMap;
 use std::io::{self, Read};
 use std::path::PathBuf;
 
-/// What the agent is told about commits when the loop file sets `credit`.
+/// The instruction about commits for loop files that set `credit`.
 const CREDIT: &str = "When you commit, add this trailer to the message:\n\nAssisted-by: dogwatch";
 
-/// What stands before a person's words.
-const TOLD: &str = "The person who started this loop says:";
+/// The heading of operator messages.
+const MESSAGES_HEADING: &str = "The person who started this loop says:";
 
-/// How an agent says that there is nothing to do. The marker is shown in backticks, with a space that a
-/// real one does not have, so that an agent that prints its prompt does not seem to say it.
+/// Tells the agent how to report that there is nothing to do. The marker is in backticks, with a space that a real
+/// one does not have, so that an agent that echoes its prompt does not trigger it.
 const IDLE_INSTRUCTION: &str = "\
 If there is nothing left to do right now, do not invent work. Say so, and end your answer with a line that holds \
 only an HTML comment of this form (without the backticks and without the first space):
@@ -34,60 +35,61 @@ only an HTML comment of this form (without the backticks and without the first s
 
 The reason is one word of your choice: no_pending_tasks when all work is done, or e.g. blocked, waiting_for_review.";
 
-/// A prompt, ready.
+/// An assembled prompt.
 #[derive(Debug, PartialEq)]
 pub struct Assembled {
     pub text: String,
-    /// The same without what changes by itself: equal keys ask the same.
+    /// The prompt without parts that change by themselves. Equal keys mean equal prompts.
     pub key: String,
-    /// What there is to tell about the file that the prompt came from.
+    /// A notice or trouble about the prompt file.
     pub news: Option<Input>,
-    /// What there is to tell about the template.
+    /// Trouble with the recovery template.
     pub trouble: Option<Input>,
     /// Why there is no prompt.
     pub fault: Option<String>,
 }
 
-/// What a prompt is made from.
+/// The parts of a prompt.
 pub struct Ask<'a> {
     pub ix: NodeIx,
     pub node: &'a NodePlan,
     pub iteration: Iteration,
     pub outputs: &'a [CommandOutput],
-    /// What people said.
-    pub told: &'a [String],
+    /// Operator messages.
+    pub messages: &'a [String],
     pub brief: &'a PromptContext,
-    /// The last words of the session that had to be ended.
+    /// The last message of the session that was stopped.
     pub last_output: &'a str,
     /// Files that the node's agents saved.
     pub artifacts: &'a [Artifact],
 }
 
+/// Assembles prompts and remembers the last good bodies.
 pub struct Prompter {
     file: PathBuf,
     body: String,
     frontmatter: String,
-    /// The trouble told last, so that the same is not told every iteration.
-    told: Option<String>,
-    /// The last good bodies of nodes with a file of their own, for as long as these are under way.
+    /// The last trouble that was reported, so that it is not repeated every iteration.
+    last_trouble: Option<String>,
+    /// The last good bodies of nodes with their own file, while these nodes are running.
     bodies: BTreeMap<NodeIx, String>,
     templates: Templates,
 }
 
 impl Prompter {
-    /// `text` is the loop file as it was when the settings were read from it.
+    /// Creates a prompter. `text` is the loop file as it was when the settings were read.
     pub fn new(file: PathBuf, text: &str, templates: Templates) -> Prompter {
         Prompter {
             file,
             body: frontmatter::body(text),
             frontmatter: frontmatter::settings(text),
-            told: None,
+            last_trouble: None,
             bodies: BTreeMap::new(),
             templates,
         }
     }
 
-    /// The prompt of an iteration.
+    /// Assembles the prompt of an iteration.
     pub fn assemble(&mut self, ask: &Ask<'_>) -> Assembled {
         let (body, news) = match self.body_of(ask) {
             Ok(found) => found,
@@ -96,13 +98,13 @@ impl Prompter {
                 return Assembled { text, key, news: None, trouble: None, fault };
             }
         };
-        // The number of the iteration changes by itself and is no news.
+        // The iteration number changes by itself, so the key excludes it.
         let (key, _) = self.fill_in(&body, ask, Iteration(0));
         let (text, trouble) = self.fill_in(&body, ask, ask.iteration);
         Assembled { text, key, news, trouble, fault: None }
     }
 
-    /// Forgets the bodies of nodes that are not under way any more.
+    /// Drops the bodies of nodes that are no longer running.
     pub fn forget(&mut self, under_way: impl Fn(NodeIx) -> bool) {
         self.bodies.retain(|ix, _| under_way(*ix));
     }
@@ -118,7 +120,7 @@ impl Prompter {
         }
     }
 
-    /// A node's own file, or what it said last.
+    /// Reads a node's own file, or falls back to its last good body.
     fn own_file(&mut self, ix: NodeIx, name: &str) -> Result<(String, Option<Input>), String> {
         let file = self.file.parent().map_or_else(|| PathBuf::from(name), |dir| dir.join(name));
         let read = read_bounded(&file).map(|text| frontmatter::body(&text));
@@ -127,11 +129,11 @@ impl Prompter {
                 self.bodies.insert(ix, body.clone());
                 return Ok((body, None));
             }
-            Ok(_) => format!("{}: there is no prompt in it", file.display()),
+            Ok(_) => format!("{}: no prompt found", file.display()),
             Err(error) => format!("{}: {error}", file.display()),
         };
         let Some(body) = self.bodies.get(&ix) else { return Err(fault) };
-        let detail = format!("{fault}; going on with the last good text");
+        let detail = format!("{fault}; using the last good text");
         Ok((body.clone(), Some(Input::TroubleMet { kind: "prompt_file", detail })))
     }
 
@@ -167,8 +169,8 @@ impl Prompter {
             prompt.push_str("\n\n");
             prompt.push_str(text);
         };
-        if !ask.told.is_empty() {
-            add(&format!("{TOLD}\n\n- {}", ask.told.join("\n- ")));
+        if !ask.messages.is_empty() {
+            add(&format!("{MESSAGES_HEADING}\n\n- {}", ask.messages.join("\n- ")));
         }
         if settings.credit {
             add(CREDIT);
@@ -183,39 +185,37 @@ impl Prompter {
         let read = read_bounded(&self.file).map_err(|e| e.to_string());
         match read.and_then(|text| self.take(&text)) {
             Ok(news) => {
-                self.told = None;
+                self.last_trouble = None;
                 news
             }
             Err(fault) => {
-                let detail = format!("{}: {fault}; going on with the last good text", self.file.display());
-                let news = self.told.as_ref() != Some(&detail);
-                self.told = Some(detail.clone());
+                let detail = format!("{}: {fault}; using the last good text", self.file.display());
+                let news = self.last_trouble.as_ref() != Some(&detail);
+                self.last_trouble = Some(detail.clone());
                 news.then_some(Input::TroubleMet { kind: "loop_file", detail })
             }
         }
     }
 
-    /// Takes a new text in, unless it looks like half a file: somebody may be writing it just now.
+    /// Takes a new text, unless it looks incomplete: a program may be writing the file right now.
     fn take(&mut self, text: &str) -> Result<Option<Input>, String> {
         let (body, settings) = (frontmatter::body(text), frontmatter::settings(text));
         if body.is_empty() && !self.body.is_empty() {
-            return Err("there is no prompt in it any more".into());
+            return Err("no prompt found".into());
         }
         if settings.is_empty() && !self.frontmatter.is_empty() {
-            return Err("its settings are gone".into());
+            return Err("the settings are missing".into());
         }
         if settings == self.frontmatter {
             self.body = body;
             return Ok(None);
         }
         if let Some(fault) = frontmatter::fault(text) {
-            return Err(format!("its settings cannot be read: {fault}"));
+            return Err(format!("cannot read the settings: {fault}"));
         }
         (self.body, self.frontmatter) = (body, settings);
-        let message = format!(
-            "the settings in {} changed; this run goes on with those it started with",
-            self.file.display()
-        );
+        let message =
+            format!("the settings in {} changed; this run keeps those it started with", self.file.display());
         Ok(Some(Input::Noticed { kind: "settings_changed", message }))
     }
 }
@@ -227,7 +227,7 @@ pub fn read_bounded(file: &std::path::Path) -> io::Result<String> {
 
 /// Reads a text file of at most `max` bytes.
 pub fn read_at_most(file: &std::path::Path, max: usize) -> io::Result<String> {
-    // Opening a FIFO would wait for a writer for ever.
+    // Opening a FIFO would block until a writer appears.
     if !std::fs::metadata(file)?.is_file() {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
     }

@@ -20,19 +20,19 @@ fn prompter() -> (tempfile::TempDir, Prompter) {
     (dir, prompter)
 }
 
-fn assemble(p: &mut Prompter, node: &NodePlan, iteration: u64, told: &[String]) -> Assembled {
-    assemble_with(p, node, iteration, told, &PromptContext::default())
+fn assemble(p: &mut Prompter, node: &NodePlan, iteration: u64, messages: &[String]) -> Assembled {
+    assemble_with(p, node, iteration, messages, &PromptContext::default())
 }
 
 fn assemble_with(
     p: &mut Prompter,
     node: &NodePlan,
     iteration: u64,
-    told: &[String],
+    messages: &[String],
     brief: &PromptContext,
 ) -> Assembled {
     let (ix, iteration) = (NodeIx(0), Iteration(iteration));
-    p.assemble(&Ask { ix, node, iteration, outputs: &[], told, brief, last_output: "hm", artifacts: &[] })
+    p.assemble(&Ask { ix, node, iteration, outputs: &[], messages, brief, last_output: "hm", artifacts: &[] })
 }
 
 fn ask(p: &mut Prompter, node: &NodePlan, iteration: u64) -> (String, Option<Input>) {
@@ -41,7 +41,7 @@ fn ask(p: &mut Prompter, node: &NodePlan, iteration: u64) -> (String, Option<Inp
 }
 
 #[test]
-fn what_a_person_said_stands_in_the_prompt() {
+fn operator_messages_are_in_the_prompt() {
     let (_dir, mut p) = prompter();
     let text = assemble(&mut p, &node(), 1, &["be brief".into(), "skip the docs".into()]).text;
     assert_eq!(text, "Go 1\n\nThe person who started this loop says:\n\n- be brief\n- skip the docs");
@@ -58,7 +58,7 @@ fn the_key_of_a_prompt_does_not_change_with_the_iteration() {
 }
 
 #[test]
-fn an_idle_block_tells_the_agent_about_the_marker_and_an_echo_of_it_is_none() {
+fn the_idle_instruction_explains_the_marker_without_containing_one() {
     let (_dir, mut p) = prompter();
     let mut node = node();
     node.settings.idle = Some(IdlePolicy::default());
@@ -87,7 +87,7 @@ fn loop_44_the_body_is_read_afresh_and_a_changed_frontmatter_is_a_notice() {
 }
 
 #[test]
-fn a_deleted_loop_file_is_trouble_once_and_the_last_good_text_serves() {
+fn a_deleted_loop_file_is_trouble_once_and_the_last_good_text_is_used() {
     let (dir, mut p) = prompter();
     std::fs::remove_file(dir.path().join("RALPH.md")).expect("removes");
     let (text, news) = ask(&mut p, &node(), 2);
@@ -99,7 +99,7 @@ fn a_deleted_loop_file_is_trouble_once_and_the_last_good_text_serves() {
 }
 
 #[test]
-fn half_a_file_is_trouble_and_the_last_good_text_serves() {
+fn half_a_file_is_trouble_and_the_last_good_text_is_used() {
     let (dir, mut p) = prompter();
     for half in ["", "---\n", "---\nagent: tr", "---\nagent: true\n---\n", "---\nagent: [\n---\nNew"] {
         std::fs::write(dir.path().join("RALPH.md"), half).expect("writes");
@@ -114,7 +114,7 @@ fn half_a_file_is_trouble_and_the_last_good_text_serves() {
 }
 
 #[test]
-fn a_file_that_is_no_text_or_no_file_is_trouble() {
+fn a_file_that_is_not_a_text_file_is_trouble() {
     let (dir, mut p) = prompter();
     let file = dir.path().join("RALPH.md");
     std::fs::write(&file, b"---\nagent: true\n---\n\xff\xfe").expect("writes");
@@ -164,18 +164,18 @@ const FAILED: &str = "\
 - `lint` failed (exit code 2) and printed nothing";
 
 #[test]
-fn what_failed_stands_after_the_prompt_if_it_does_not_say_where() {
+fn failing_checks_follow_a_prompt_without_the_placeholder() {
     let (_dir, mut p) = prompter();
     let text = assemble_with(&mut p, &node(), 1, &[], &after_a_failure()).text;
-    let why = "The work is done when all checks pass. This is attempt 2 of 6. In the last one these did not:";
+    let why = "The work is done when all checks pass. This is attempt 2 of 6. These failed in the last one:";
     assert_eq!(text, format!("Go 1\n\n{why}\n\n{FAILED}"));
     for structured in [false, true] {
-        assert_eq!(dogwatch_agents::last_marker(&text, structured, &text), None, "an echo is no claim");
+        assert_eq!(dogwatch_agents::last_marker(&text, structured, &text), None, "an echo is not a claim");
     }
 }
 
 #[test]
-fn what_failed_stands_where_the_prompt_says() {
+fn failing_checks_replace_the_placeholder() {
     let (dir, mut p) = prompter();
     let text = "---\nagent: true\n---\nFix {{ checks.failed }}!";
     std::fs::write(dir.path().join("RALPH.md"), text).expect("writes");
@@ -184,7 +184,7 @@ fn what_failed_stands_where_the_prompt_says() {
 }
 
 #[test]
-fn changed_pins_and_cut_tails_are_told() {
+fn changed_pins_and_truncated_tails_are_mentioned() {
     let (_dir, mut p) = prompter();
     let brief = PromptContext {
         failed: vec![failed("x", "end", true)],
@@ -193,7 +193,7 @@ fn changed_pins_and_cut_tails_are_told() {
     };
     let text = assemble_with(&mut p, &node(), 1, &[], &brief).text;
     assert!(text.contains("; the end of its output:\n\n    end\n\n- files that"), "{text}");
-    assert!(text.ends_with("put them back as they were: `tests/a`, `tests/b`"), "{text}");
+    assert!(text.ends_with("restore them: `tests/a`, `tests/b`"), "{text}");
 }
 
 #[test]
@@ -225,7 +225,7 @@ fn after_a_hard_stop_the_template_holds_the_prompt() {
 }
 
 #[test]
-fn a_node_of_a_graph_has_a_prompt_of_its_own() {
+fn a_node_of_a_graph_has_its_own_prompt() {
     let (dir, mut p) = prompter();
     let mut node = node();
     node.prompt = PromptSource::Text("Build {{ ralph.name }}".into());

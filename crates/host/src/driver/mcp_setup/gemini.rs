@@ -1,6 +1,6 @@
-//! How Gemini CLI is given settings for one session. It takes them from a file that it is told of only if root owns
-//! that file and all directories above it, and nobody else may write to them. For everybody else it is given another
-//! home: links to all that is in the user's own, and settings that are the user's with ours beside them.
+//! Gives Gemini CLI settings for one session. Gemini reads settings from a file named in its environment only if
+//! root owns that file and all directories above it, and no other user can write to them. For all other users we
+//! create a separate home: links to everything in the user's own, and the user's settings merged with ours.
 
 use crate::store::home::make_private;
 use std::ffi::OsStr;
@@ -9,35 +9,35 @@ use std::io;
 use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::{Path, PathBuf};
 
-/// Where it looks for its directory, instead of in the user's home.
+/// The environment variable that makes Gemini look for its directory outside the user's home.
 pub const HOME_VAR: &str = "GEMINI_CLI_HOME";
 const DIRECTORY: &str = ".gemini";
 const SETTINGS: &str = "settings.json";
-/// The conversations are kept here: they must outlive the session, or it could not be gone on with.
+/// The subdirectory with the conversations. It must outlive the session, or the session could not be resumed.
 const KEPT: &str = "tmp";
-/// Entries of the user's directory that are linked; nobody has so many.
+/// The most entries of the user's directory that are linked.
 const MAX_LINKS: usize = 1_000;
-const NOT_OURS: u32 = 0o022;
+const WRITABLE_BY_OTHERS: u32 = 0o022;
 
-/// Whether it would read settings that lie in this directory.
+/// Returns whether Gemini would read settings in this directory.
 pub fn would_read(dir: &Path) -> bool {
-    let safe = |found: Metadata| found.uid() == 0 && found.mode() & NOT_OURS == 0;
+    let safe = |found: Metadata| found.uid() == 0 && found.mode() & WRITABLE_BY_OTHERS == 0;
     let whole = fs::canonicalize(dir);
     whole.is_ok_and(|dir| dir.ancestors().all(|dir| fs::metadata(dir).is_ok_and(safe)))
 }
 
-/// The home that it would use by itself.
+/// Returns the home that Gemini would use by default.
 pub fn users_home() -> Option<PathBuf> {
     let of = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     of(HOME_VAR).or_else(|| of("HOME"))
 }
 
-/// The user's own settings in that home.
+/// Returns the path of the user's settings in that home.
 pub fn settings_in(home: &Path) -> PathBuf {
     home.join(DIRECTORY).join(SETTINGS)
 }
 
-/// Makes the other home, anew. Answers the file of the settings, which is still to be written.
+/// Creates the separate home from scratch. Returns the path for the settings, which the caller writes.
 pub fn make_home(own: &Path, users: &Path) -> io::Result<PathBuf> {
     remove_home(own);
     let (ours, theirs) = (own.join(DIRECTORY), users.join(DIRECTORY));
@@ -49,7 +49,7 @@ pub fn make_home(own: &Path, users: &Path) -> io::Result<PathBuf> {
             symlink(theirs.join(&name), ours.join(&name))?;
         }
     }
-    // It looks for variables there, too.
+    // Gemini also reads environment variables from this file.
     let variables = users.join(".env");
     if variables.exists() {
         symlink(variables, own.join(".env"))?;
@@ -57,9 +57,9 @@ pub fn make_home(own: &Path, users: &Path) -> io::Result<PathBuf> {
     Ok(ours.join(SETTINGS))
 }
 
-/// Removes it: links go, what they lead to stays.
+/// Removes the separate home. The links are removed; their targets stay.
 pub fn remove_home(own: &Path) {
-    // What stays behind is made anew, or holds a key to nothing.
+    // Leftovers are harmless: the next session replaces them, and the token is no longer valid.
     let _ = fs::remove_dir_all(own);
 }
 
@@ -70,7 +70,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     #[test]
-    fn another_home_has_all_that_is_in_the_users_but_its_settings() {
+    fn the_separate_home_links_everything_but_the_settings() {
         let dir = tempfile::tempdir().expect("a directory");
         let (users, own) = (dir.path().join("user"), dir.path().join("own"));
         fs::create_dir_all(users.join(".gemini")).expect("made");
@@ -79,7 +79,7 @@ mod tests {
         write(users.join(".env"), "A=1").expect("written");
         let settings = make_home(&own, &users).expect("made");
         assert_eq!(settings, own.join(".gemini/settings.json"));
-        assert!(!settings.exists(), "it is to be written");
+        assert!(!settings.exists(), "the caller writes it");
         assert_eq!(read(own.join(".gemini/oauth_creds.json")).expect("is there"), b"who");
         assert_eq!(read(own.join(".env")).expect("is there"), b"A=1");
         write(own.join(".gemini/tmp/chat"), "said").expect("written");
@@ -89,11 +89,11 @@ mod tests {
         assert!(!own.exists());
         assert_eq!(read(users.join(".gemini/tmp/chat")).expect("is kept"), b"said");
         assert_eq!(read(users.join(".gemini/oauth_creds.json")).expect("is kept"), b"renewed");
-        assert_eq!(read(settings_in(&users)).expect("is there"), b"{}", "the user's own stay as they are");
+        assert_eq!(read(settings_in(&users)).expect("is there"), b"{}", "the user's settings are unchanged");
     }
 
     #[test]
-    fn who_has_no_directory_of_geminis_gets_one_all_the_same_and_twice_is_as_once() {
+    fn making_the_home_twice_works_without_a_gemini_directory() {
         let dir = tempfile::tempdir().expect("a directory");
         let own = dir.path().join("own");
         for _ in 0..2 {
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_where_others_may_write_would_not_be_read() {
+    fn settings_below_a_world_writable_directory_are_not_read() {
         let dir = tempfile::tempdir().expect("a directory");
         let open = dir.path().join("open");
         create_dir(&open).expect("made");

@@ -1,8 +1,8 @@
-//! What git would ignore: the rules in force in one directory, handed down from the work tree's root.
+//! Git's ignore rules: those in force in one directory, inherited from the root of the work tree.
 //!
-//! `ignore`'s own walker is not used: the watcher asks about single paths as they change, and both must answer
-//! alike. A file of rules is read only if it is a plain file (a FIFO of that name would block for ever), and
-//! only its first [`MAX_RULES_BYTES`].
+//! The walker of the `ignore` crate is not used, because the watcher asks about single paths as they change, and
+//! both must agree. A rule file is read only if it is a regular file (a FIFO would block forever), and only its
+//! first [`MAX_RULES_BYTES`].
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -14,15 +14,15 @@ use ignore::gitignore::{Gitignore, GitignoreBuilder, gitconfig_excludes_path};
 use super::look::read_plain;
 
 pub(crate) const RULES_FILE: &str = ".gitignore";
-/// A file of rules is read this far; real ones have a few kilobytes.
+/// The most that is read of a rule file. Real ones have a few kilobytes.
 pub(crate) const MAX_RULES_BYTES: usize = 1024 * 1024;
 const GIT: &str = ".git";
 
-/// The rules in force in one directory. Cheap to clone: the levels are shared.
+/// The rules in force in one directory. Cheap to clone, because the levels are shared.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Rules {
     deepest: Option<Arc<Level>>,
-    /// The directory itself is ignored, hence all in it.
+    /// The directory itself is ignored, and so is everything in it.
     all: bool,
 }
 
@@ -33,8 +33,9 @@ struct Level {
 }
 
 impl Rules {
-    /// The rules in a work tree's root: the user's, the repository's, and those of the directories between the
-    /// top of the repository and here. A root that its repository ignores counts as a tree of its own.
+    /// Returns the rules at the root of a work tree: those of the user, of the repository, and of the directories
+    /// between the top of the repository and the root. A root that its repository ignores is treated as a tree of
+    /// its own.
     pub(crate) fn at_root(root: &Path) -> Rules {
         let Some(top) = root.ancestors().find(|dir| dir.join(GIT).symlink_metadata().is_ok()) else {
             return Rules::default().enter(root);
@@ -52,12 +53,12 @@ impl Rules {
         rules
     }
 
-    /// The rules inside `dir`, which lies directly in the directory of these.
+    /// Returns the rules inside `dir`, which must be a direct child of this directory.
     pub(crate) fn enter(&self, dir: &Path) -> Rules {
         self.clone().with(dir, &dir.join(RULES_FILE))
     }
 
-    /// As [`Rules::enter`], for a directory that is itself ignored: nothing in it is wanted back.
+    /// Like [`Rules::enter`], for an ignored directory: no rule in it can re-include a file.
     pub(crate) fn enter_ignored(&self) -> Rules {
         Rules { deepest: self.deepest.clone(), all: true }
     }
@@ -81,7 +82,7 @@ impl Rules {
         let Some(text) = read_plain(file, MAX_RULES_BYTES) else { return self };
         let mut builder = GitignoreBuilder::new(dir);
         for line in String::from_utf8_lossy(&text).trim_start_matches('\u{feff}').lines() {
-            // A rule that cannot be read is no rule, as in git.
+            // A rule that cannot be parsed is skipped, as in git.
             let _ = builder.add_line(None, line);
         }
         match builder.build() {
@@ -93,7 +94,7 @@ impl Rules {
     }
 }
 
-/// The directories below `top` down to `bottom`, the outermost first.
+/// Returns the directories below `top` down to `bottom`, outermost first.
 fn between(top: &Path, bottom: &Path) -> Vec<PathBuf> {
     let mut dirs: Vec<PathBuf> =
         bottom.ancestors().take_while(|dir| *dir != top).map(Path::to_path_buf).collect();
@@ -101,7 +102,8 @@ fn between(top: &Path, bottom: &Path) -> Vec<PathBuf> {
     dirs
 }
 
-/// `.git` is a directory, or in a linked work tree a file that says where its own part of the repository is.
+/// Returns the path of `info/exclude`. `.git` is a directory, or in a linked work tree a file that names the
+/// worktree's part of the repository.
 fn info_exclude(top: &Path) -> PathBuf {
     let git = top.join(GIT);
     let linked = read_plain(&git, MAX_RULES_BYTES).and_then(|text| {

@@ -1,4 +1,4 @@
-//! Looking at one file: its facts from the inode, and its content where that can be read without waiting.
+//! Inspects a single file: its metadata, and its content where that can be read without blocking.
 //!
 //! Links are not followed; FIFOs, sockets and devices are never opened.
 
@@ -13,12 +13,14 @@ use sha2::{Digest, Sha256};
 
 use crate::clock;
 
-/// Read at a time; also how often the clock is looked at while a large file is read.
+/// The size of one read. The clock is checked after each.
 const BUFFER: usize = 64 * 1024;
-/// A change this soon after another may leave the same time stamps: the coarsest in use (FAT) count 2 s.
+/// Two changes this close together may leave the same time stamps. The coarsest stamps in use (FAT) have a
+/// resolution of 2 s.
 pub(crate) const SETTLES_AFTER_NS: i64 = 2_000_000_000;
 
-/// Half of a SHA-256. Nobody attacks here; it is in the house already, and the disk is slower anyhow.
+/// The first half of a SHA-256. Collision attacks are not a concern; SHA-256 is already a dependency, and reading
+/// is slower than hashing.
 pub(crate) type Hash128 = [u8; 16];
 
 pub(crate) fn half(hash: Sha256) -> Hash128 {
@@ -33,11 +35,11 @@ pub(crate) enum Kind {
     },
     Link,
     Dir,
-    /// Not to be opened.
+    /// A special file, which must not be opened.
     Other,
 }
 
-/// What the inode says.
+/// Metadata from the inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Facts {
     pub(crate) kind: Kind,
@@ -49,7 +51,7 @@ pub(crate) struct Facts {
 }
 
 impl Facts {
-    /// Of `name` in `dir`; a link is not followed.
+    /// Returns the facts of `name` in `dir`. A link is not followed.
     pub(crate) fn at(dir: impl AsFd, name: impl rustix::path::Arg) -> Result<Facts, Errno> {
         Ok(Facts::from(&statat(dir, name, AtFlags::SYMLINK_NOFOLLOW)?))
     }
@@ -58,14 +60,14 @@ impl Facts {
         Facts::at(CWD, path)
     }
 
-    /// One number for all of them: 64 bits are enough to tell one state of a file from its last.
+    /// Returns a hash of all facts. 64 bits are enough to tell one state of a file from the previous one.
     pub(crate) fn stamp(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
         self.hash(&mut hasher);
         hasher.finish()
     }
 
-    /// Whether a later change is sure to show in the facts, seen from `now_ns` on the wall.
+    /// Returns whether a later change is certain to alter the facts, given the wall clock `now_ns`.
     pub(crate) fn settled(&self, now_ns: i64) -> bool {
         self.ctime_ns.max(self.mtime_ns).saturating_add(SETTLES_AFTER_NS) <= now_ns
     }
@@ -93,7 +95,7 @@ impl From<&Stat> for Facts {
     }
 }
 
-/// Now on the wall, in nanoseconds: comparable with the time stamps of files.
+/// Returns the wall clock in nanoseconds, comparable with the time stamps of files.
 pub(crate) fn wall_ns() -> i64 {
     clock::now().wall.0.saturating_mul(1_000_000)
 }
@@ -101,18 +103,18 @@ pub(crate) fn wall_ns() -> i64 {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Content {
     Is(Hash128),
-    /// Larger than was asked for.
+    /// Larger than the limit.
     TooLarge,
     Unreadable,
     OutOfTime,
 }
 
-/// Reads contents; keeps its buffer between files.
+/// Reads file contents with a reusable buffer.
 #[derive(Debug)]
 pub(crate) struct Reader {
     buffer: Vec<u8>,
     pub(crate) max_bytes: u64,
-    /// No reading goes on past this.
+    /// The deadline after which reading stops.
     pub(crate) until: Option<Awake>,
 }
 
@@ -129,7 +131,7 @@ impl Reader {
                 Ok(target) => Content::Is(half(Sha256::new().chain_update(target.as_bytes()))),
                 Err(_) => Content::Unreadable,
             },
-            // That it is there is all that can be said.
+            // Their existence is all that counts.
             Kind::Dir | Kind::Other => Content::Is([0; 16]),
         }
     }
@@ -148,7 +150,7 @@ impl Reader {
                 Err(Errno::INTR) => {}
                 Err(_) => return Content::Unreadable,
             }
-            // It grows while it is read.
+            // The file may grow while it is read.
             if bytes > self.max_bytes {
                 return Content::TooLarge;
             }
@@ -159,7 +161,7 @@ impl Reader {
     }
 }
 
-/// Opens a plain file; nothing else, not even if it has just taken the place of one.
+/// Opens a regular file only, even if the file was replaced just now.
 fn open_plain(dir: impl AsFd, name: impl rustix::path::Arg) -> Option<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let file = openat(dir, name, flags, Mode::empty()).ok()?;
@@ -167,10 +169,10 @@ fn open_plain(dir: impl AsFd, name: impl rustix::path::Arg) -> Option<OwnedFd> {
     (FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile).then_some(file)
 }
 
-/// The first `max` bytes of a plain file. None when there is none, or it cannot be read.
+/// Returns the first `max` bytes of a regular file, or `None` if it does not exist or cannot be read.
 pub(crate) fn read_plain(path: &Path, max: usize) -> Option<Vec<u8>> {
     use std::io::Read;
-    // Most directories have no such file, and what is no plain file is never opened.
+    // Most directories have no such file. Other kinds of files are never opened.
     if !matches!(Facts::of(path).ok()?.kind, Kind::File { .. }) {
         return None;
     }

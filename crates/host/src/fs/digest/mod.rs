@@ -1,12 +1,12 @@
-//! What a work tree is, in one short text: the same while nothing in it changed.
+//! The digest of a work tree: a short text that stays the same while nothing in the tree changes.
 //!
-//! [`Digester::digest`] walks all that is not ignored and gives a digest over path, kind, exec bit and content of
-//! every file. It depends on nothing else, so it compares across processes. Contents are read once; later only
-//! those of files whose inode says something new, so that a touch costs one read and changes nothing. `.git`,
-//! ignored files and dogwatch's own state are left out; empty directories are not seen, as in git. The driver
-//! calls it before it pays for an idle agent; every error means that the agent is called.
+//! [`Digester::digest`] walks all files that are not ignored and hashes the path, kind, exec bit and content of
+//! each. The digest depends on nothing else, so it is comparable across processes. Contents are read once; later
+//! only those of files whose inode has changed, so a touch costs one read and does not change the digest. `.git`,
+//! ignored files and dogwatch's own state are excluded; empty directories do not count, as in git. The driver
+//! computes a digest before it pays for an idle agent, and calls the agent after any error.
 //!
-//! When in doubt the digest differs: a file too large to read counts by its inode, so that a touch of it is a
+//! When in doubt the digest differs: a file too large to read is represented by its inode, so touching it is a
 //! change.
 
 pub(crate) mod ignored;
@@ -24,11 +24,13 @@ use crate::clock;
 use look::Hash128;
 use walk::Walk;
 
-/// More files than this have no digest. Each costs 40 bytes here.
+/// The most files that a digest covers. Each takes 40 bytes of memory.
 pub const MAX_FILES: usize = 500_000;
-/// Files above this count by their inode: reading them each time they grow would cost more than an agent's call.
+/// Larger files are represented by their inode: reading them each time they grow would cost more than calling an
+/// agent.
 pub const MAX_READ_BYTES: u64 = 16 * 1024 * 1024;
 
+/// Why there is no digest.
 #[derive(Debug, thiserror::Error)]
 pub enum DigestError {
     #[error("the work tree was not read within {0:?}")]
@@ -39,19 +41,19 @@ pub enum DigestError {
     Unreadable(#[from] io::Error),
 }
 
-/// The digest of a work tree, read afresh. Whoever asks twice keeps a [`Digester`].
+/// Digests a work tree without any cache. To digest it more than once, keep a [`Digester`].
 pub fn work_tree_digest(root: &Path, state_dirs: &[PathBuf], bound: Duration) -> Result<String, DigestError> {
     Digester::new(root, state_dirs).digest(bound)
 }
 
-/// Digests one work tree again and again; remembers what it read.
+/// Digests one work tree repeatedly and remembers what it read.
 #[derive(Debug)]
 pub struct Digester {
     root: PathBuf,
     ours: Vec<PathBuf>,
-    /// By path, for a binary search: smaller than a map.
+    /// Sorted by path for a binary search, which takes less memory than a map.
     known: Vec<Known>,
-    /// Told into the digest where it must differ from the last.
+    /// Mixed into the digest where it must differ from the previous one.
     serial: u64,
     max_files: usize,
     max_read_bytes: u64,
@@ -60,16 +62,16 @@ pub struct Digester {
 /// One file as it was last read.
 #[derive(Clone, Copy, Debug)]
 struct Known {
-    /// A hash of the path: paths themselves would be most of the memory.
+    /// A hash of the path. The paths themselves would take most of the memory.
     path: Hash128,
-    /// Of the facts at that time; None when a later change might leave the same ones.
+    /// The stamp of the facts at that time; `None` if a later change might leave the same ones.
     stamp: Option<std::num::NonZeroU64>,
     /// A hash of kind, exec bit and content.
     what: Hash128,
 }
 
 impl Digester {
-    /// `state_dirs` are dogwatch's own and never looked at.
+    /// Creates a digester for `root`. `state_dirs` are dogwatch's own directories and are excluded.
     pub fn new(root: &Path, state_dirs: &[PathBuf]) -> Digester {
         Digester {
             root: real(root),
@@ -81,15 +83,15 @@ impl Digester {
         }
     }
 
-    /// As [`Digester::new`] with other limits than [`MAX_FILES`] and [`MAX_READ_BYTES`].
+    /// Replaces the limits [`MAX_FILES`] and [`MAX_READ_BYTES`].
     pub fn with_limits(mut self, max_files: usize, max_read_bytes: u64) -> Digester {
         self.max_files = max_files;
         self.max_read_bytes = max_read_bytes;
         self
     }
 
-    /// The digest now, or an error once `bound` has passed. What was read by then is kept: the next call goes on
-    /// from there.
+    /// Returns the current digest, or an error after `bound`. Contents read by then are kept, so the next call
+    /// continues from there.
     pub fn digest(&mut self, bound: Duration) -> Result<String, DigestError> {
         let bound_ms = u64::try_from(bound.as_millis()).unwrap_or(u64::MAX);
         let until = Awake(clock::awake().0.saturating_add(bound_ms));
@@ -118,7 +120,7 @@ impl Digester {
         crate::store::journal::hex(&hash.finalize())
     }
 
-    /// A walk was cut short: what it did not come to is still as it was.
+    /// Keeps what is known about files that an incomplete walk did not reach.
     fn keep(&mut self, seen: Vec<Known>) {
         let seen = sorted(seen);
         let mut all = std::mem::take(&mut self.known);
@@ -139,12 +141,12 @@ fn sorted(mut files: Vec<Known>) -> Vec<Known> {
     files
 }
 
-/// The path without links, as far as it exists: paths are compared by their text.
+/// Resolves links in a path as far as it exists, because paths are compared as text.
 pub(crate) fn real(path: &Path) -> PathBuf {
     let whole = std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
     for dir in whole.ancestors() {
         let (Ok(found), Ok(rest)) = (dir.canonicalize(), whole.strip_prefix(dir)) else { continue };
-        // Joining nothing would add a slash.
+        // Joining an empty path would add a slash.
         return if rest.as_os_str().is_empty() { found } else { found.join(rest) };
     }
     whole

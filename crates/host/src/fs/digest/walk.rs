@@ -1,4 +1,4 @@
-//! One walk over a work tree: what is there now, taken from what is known where the inode says the same.
+//! One walk over a work tree. Contents come from the cache where the inode is unchanged.
 
 use std::ffi::OsStr;
 use std::io;
@@ -17,7 +17,7 @@ use super::look::{Content, Facts, Hash128, Kind, Reader, half, wall_ns};
 use super::{DigestError, Digester, Known};
 use crate::clock;
 
-/// The clock is looked at once per so many entries, and per directory.
+/// The clock is checked once per this many entries, and once per directory.
 const ENTRIES_PER_LOOK: u64 = 64;
 
 pub(super) enum Cut {
@@ -39,7 +39,7 @@ impl Cut {
 pub(super) struct Walk<'a> {
     before: &'a Digester,
     until: Awake,
-    /// When it began, on the wall: whatever changed shortly before may change again unseen.
+    /// When the walk began, on the wall clock. A file changed shortly before may change again without a trace.
     began_ns: i64,
     reader: Reader,
     entries: u64,
@@ -57,7 +57,7 @@ impl<'a> Walk<'a> {
 
     pub(super) fn run(&mut self) -> Result<(), Cut> {
         let root = self.before.root.as_path();
-        // A root that is not there is an error; below it, what cannot be read is part of the digest.
+        // A missing root is an error. Below the root, an unreadable directory is part of the digest.
         std::fs::read_dir(root).map_err(Cut::Root)?;
         self.todo.push((root.to_path_buf(), Rules::at_root(root)));
         while let Some((path, rules)) = self.todo.pop() {
@@ -93,7 +93,7 @@ impl<'a> Walk<'a> {
         listed: FileType,
         rules: &Rules,
     ) -> Result<(), Cut> {
-        // The listing tells directories from the rest without a look at each ignored file; nearly always.
+        // The listing nearly always marks directories, so ignored files need no system call of their own.
         let known_dir = listed == FileType::Directory;
         if listed != FileType::Unknown && self.left_out(&path, known_dir, rules) {
             return Ok(());
@@ -102,8 +102,8 @@ impl<'a> Walk<'a> {
             self.todo.push((path.clone(), rules.enter(&path)));
             return Ok(());
         }
-        let name = path.file_name().expect("it was listed under a name");
-        // Gone since it was listed: not there.
+        let name = path.file_name().expect("listed entries have a name");
+        // It was removed after the listing: treat it as absent.
         let Ok(facts) = Facts::at(dir, name) else { return Ok(()) };
         let is_dir = facts.kind == Kind::Dir;
         if listed == FileType::Unknown && self.left_out(&path, is_dir, rules) {
@@ -132,7 +132,7 @@ impl<'a> Walk<'a> {
     }
 
     fn read(&mut self, dir: impl AsFd, path: &Path, facts: &Facts) -> Result<Hash128, Cut> {
-        let name = path.file_name().expect("it was listed under a name");
+        let name = path.file_name().expect("listed entries have a name");
         let hash = match self.reader.content(dir, name, facts) {
             Content::Is(content) => tagged(facts.kind).chain_update(content),
             Content::TooLarge | Content::Unreadable => self.by_inode(facts),
@@ -141,7 +141,7 @@ impl<'a> Walk<'a> {
         Ok(half(hash))
     }
 
-    /// Not read. As long as a change may leave the same facts, no two digests are the same.
+    /// Hashes a file by its inode. While a later change could leave the same facts, every digest is different.
     fn by_inode(&self, facts: &Facts) -> Sha256 {
         let serial = if facts.settled(self.began_ns) { 0 } else { self.before.serial };
         let hash = tagged(facts.kind).chain_update(b"unread").chain_update(facts.stamp().to_le_bytes());
@@ -149,7 +149,7 @@ impl<'a> Walk<'a> {
     }
 
     fn unreadable(&mut self, dir: &Path) -> Result<(), Cut> {
-        // Removed since it was listed: not there.
+        // It was removed after the listing: treat it as absent.
         if Facts::of(dir).is_err() {
             return Ok(());
         }

@@ -4,7 +4,7 @@ fn tree(files: &[(&str, &str)]) -> tempfile::TempDir {
     let dir = tempfile::tempdir().expect("a directory");
     for (path, text) in files {
         let path = dir.path().join(path);
-        fs::create_dir_all(path.parent().expect("it lies in the tree")).expect("directories");
+        fs::create_dir_all(path.parent().expect("in the tree")).expect("directories");
         fs::write(path, text).expect("a file");
     }
     dir
@@ -28,7 +28,7 @@ fn pinned(request: &Request) -> Vec<String> {
 }
 
 #[test]
-fn what_the_globs_name_is_pinned_and_nothing_else() {
+fn only_files_that_match_the_globs_are_pinned() {
     let files = ["tests/a.rs", "tests/deep/b.rs", "src/lib.rs", "Makefile", ".git/config", ".dogwatch/x"];
     let dir = tree(&files.map(|path| (path, "x")));
     let of = |globs: &[&str]| pinned(&request(dir.path(), globs, &[]));
@@ -41,7 +41,7 @@ fn what_the_globs_name_is_pinned_and_nothing_else() {
 }
 
 #[test]
-fn a_check_s_program_is_pinned_if_it_lies_in_the_work_tree() {
+fn a_program_of_a_check_is_pinned_if_it_is_in_the_work_tree() {
     let dir = tree(&[("check.sh", "x"), ("bin/test it", "x")]);
     let absolute = format!("{}/check.sh", dir.path().display());
     let of = |check: &str| pinned(&request(dir.path(), &[], &[check]));
@@ -55,7 +55,7 @@ fn a_check_s_program_is_pinned_if_it_lies_in_the_work_tree() {
 }
 
 #[test]
-fn a_known_file_that_changed_or_went_shows() {
+fn a_known_file_that_changed_or_disappeared_shows() {
     let dir = tree(&[("a", "1"), ("b", "1")]);
     let mut request = request(dir.path(), &[], &[]);
     request.known = vec!["a".into(), "b".into()];
@@ -65,7 +65,7 @@ fn a_known_file_that_changed_or_went_shows() {
     let after = hash(&request, &Limits::default()).expect("hashes");
     assert_ne!(before[0].sha256, after[0].sha256);
     assert_eq!(after[1].sha256, None);
-    // A directory in its place is no file either, and a FIFO is not waited for.
+    // A directory in its place is not a file, and a FIFO must not block.
     fs::create_dir(dir.path().join("b")).expect("makes");
     assert_eq!(hash(&request, &Limits::default()).expect("hashes")[1].sha256, None);
     fs::remove_dir(dir.path().join("b")).expect("removes");
@@ -92,7 +92,7 @@ fn every_bound_holds_at_its_limit_and_says_which_it_is() {
     assert!(with(bytes, 9).is_err_and(|why| why.contains("more than 9 bytes")));
     let looked_at = |limits: &mut Limits, n: u64| limits.looked_at = n as usize;
     assert!(with(looked_at, 3).is_ok());
-    assert!(with(looked_at, 2).is_err_and(|why| why.contains("more than 2 files to look at")));
+    assert!(with(looked_at, 2).is_err_and(|why| why.contains("more than 2 files to search")));
     let names = |limits: &mut Limits, n: u64| limits.names = n as usize;
     assert!(with(names, 2).is_ok());
     assert!(with(names, 1).is_err_and(|why| why.contains("more than 1 bytes")));
@@ -103,8 +103,8 @@ fn every_bound_holds_at_its_limit_and_says_which_it_is() {
 #[test]
 fn the_answer_comes_from_another_thread() {
     let dir = tree(&[("a", "1")]);
-    let (tell, told) = mpsc::channel();
+    let (sender, receiver) = mpsc::channel();
     let request = request(dir.path(), &["a"], &[]);
-    hash_aside(request, move |pins| tell.send(pins).expect("somebody waits")).expect("a thread");
-    assert_eq!(told.recv().expect("an answer").expect("hashes").len(), 1);
+    hash_aside(request, move |pins| sender.send(pins).expect("the test waits")).expect("a thread");
+    assert_eq!(receiver.recv().expect("an answer").expect("hashes").len(), 1);
 }

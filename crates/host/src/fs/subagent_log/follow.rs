@@ -1,4 +1,4 @@
-//! The way to the files: directories on it are watched, files at its end are read as they grow.
+//! Finds the log files: watches the directories that lead to them, and reads the files as they grow.
 
 use super::tail::Tail;
 use dogwatch_agents::{Entry, SubagentLog};
@@ -13,30 +13,31 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-/// Directories on the way that are watched at once.
+/// The most directories that are watched at once.
 const MAX_DIRS: usize = 64;
-/// Files that are read at once; the one that has said nothing for longest makes room.
+/// The most files that are read at once. The file that has been idle the longest is dropped first.
 const MAX_TAILS: usize = 64;
-/// Entries of a directory that are looked at.
+/// The most entries of a directory that are examined.
 const MAX_ENTRIES: usize = 10_000;
-/// Of directories that may all be on the way, so many of the last changed ones are.
+/// Where many sibling directories could be relevant, only this many of the most recently changed are followed.
 const MAX_RECENT: usize = 16;
-/// Events that are read at a time, and how often in one look: who makes more of them is heard in the next.
+/// The size of one read of events, and the most reads per call. Further events are left for the next call.
 const BUFFER: usize = 16 * 1024;
 const MAX_ROUNDS: usize = 64;
 
+/// Follows the log files of one session.
 pub struct Follower {
     trail: SubagentLog,
     inotify: OwnedFd,
-    /// How deep below the trail's root each watched directory lies.
+    /// The watched directories, each with its depth below the root of the log.
     dirs: HashMap<i32, (PathBuf, usize)>,
     tails: BTreeMap<PathBuf, (Tail, u64)>,
-    /// Counts the reads, to know which tail was read last.
+    /// Counts reads, to know which tail was read last.
     turn: u64,
     buffer: Vec<u8>,
     began: SystemTime,
     begun: bool,
-    /// What was seen while the way was walked.
+    /// Signs of subagents found while descending.
     seen: u64,
 }
 
@@ -47,6 +48,7 @@ struct Happened {
 }
 
 impl Follower {
+    /// Creates a follower. The first `look` sets the watches.
     pub fn new(trail: SubagentLog) -> io::Result<Follower> {
         let inotify = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC)?;
         Ok(Follower {
@@ -62,13 +64,13 @@ impl Follower {
         })
     }
 
-    /// Goes the way as far as there is one. What lies at its end already is old.
+    /// Walks down to the log files that exist already. Their present content is old.
     fn begin(&mut self) {
         let root = PathBuf::from(self.trail.root());
         self.descend(&root, 0, false);
     }
 
-    /// Takes in what has happened; answers how much subagents have done.
+    /// Processes all pending events. Returns the number of signs that subagents were active.
     pub fn look(&mut self) -> u64 {
         if !std::mem::replace(&mut self.begun, true) {
             self.begin();
@@ -105,19 +107,20 @@ impl Follower {
         }
     }
 
-    /// No CLI gives names that are no text.
+    /// Classifies an entry. No CLI uses names that are not UTF-8.
     fn entry(&self, depth: usize, name: &OsStr) -> Entry {
         name.to_str().map_or(Entry::Nothing, |name| self.trail.entry(depth, name))
     }
 
-    /// Events were lost. What came into being since we began is new, whatever was told of it.
+    /// Recovers from lost events. Files created since the start count as new, even without an event.
     fn look_again(&mut self) {
         self.begin();
         let known: Vec<PathBuf> = self.tails.keys().cloned().collect();
         known.iter().for_each(|path| self.read(path));
     }
 
-    /// Watches a directory and goes on in it. `fresh`: it came into being before our eyes, and so did all in it.
+    /// Watches a directory and descends into it. `fresh` means that it was created while we watched, and so was
+    /// everything in it.
     fn descend(&mut self, dir: &Path, depth: usize, fresh: bool) {
         if !self.watch(dir, depth) {
             return;
@@ -147,7 +150,8 @@ impl Follower {
         }
     }
 
-    /// False if it is no directory, or one too many. The root may be a link, as people have them in their homes.
+    /// Watches a directory. Returns false if it is not a directory or the limit is reached. The root may be a link,
+    /// as is common in home directories.
     fn watch(&mut self, dir: &Path, depth: usize) -> bool {
         if self.dirs.len() >= MAX_DIRS && !self.dirs.values().any(|(known, _)| known == dir) {
             return false;
@@ -185,7 +189,7 @@ impl Follower {
         self.seen += tail.read(&mut self.trail, &mut self.buffer);
     }
 
-    /// Takes one buffer full of events. False when there are no more.
+    /// Reads one buffer of events. Returns false if there are no more.
     fn read_events(&self, happened: &mut Vec<Happened>) -> bool {
         let mut buffer = [MaybeUninit::<u8>::uninit(); BUFFER];
         let mut reader = Reader::new(&self.inotify, &mut buffer);
@@ -213,7 +217,7 @@ impl AsFd for Follower {
     }
 }
 
-/// When a directory, or one in it, last got or lost an entry.
+/// Returns when a directory, or one in it, last gained or lost an entry.
 fn changed(dir: &Path) -> Option<SystemTime> {
     let of = |path: &Path| path.metadata().and_then(|meta| meta.modified()).ok();
     let inside = std::fs::read_dir(dir).into_iter().flatten().flatten().take(MAX_RECENT);

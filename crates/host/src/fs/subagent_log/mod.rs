@@ -1,11 +1,11 @@
-//! What subagents do where their agent's stdout says nothing of it: the files that its CLI writes are followed.
+//! Detects subagent activity that does not show on the agent's stdout, by following the files that its CLI writes.
 //!
-//! Where these files are and what a line means, `dogwatch_agents::SubagentLog` knows; here directories are watched and files
-//! read. One thread per session, begun when the stream has told the session's id, sleeps in `poll` on inotify and a
-//! bell; whoever is about to judge looks himself first (`Following::look`), so that nothing that is written by then
-//! is missed because a thread was slow. A file is taken for evidence only from the moment of its creation on, a shared
-//! log only from where it ended when the session began. Nothing but regular files is opened, no link is followed.
-//! What goes wrong is no trouble: the evidence is welcome, not needed.
+//! `dogwatch_agents::SubagentLog` knows where these files are and what a line means; this module watches
+//! directories and reads files. Each session gets one thread, started when the stream has shown the session's id,
+//! which sleeps in `poll` on inotify and an eventfd. A caller that is about to judge calls `Following::look` first,
+//! so that a slow thread cannot hide written lines. A file counts as evidence only if it was created during the
+//! session, and a shared log only from its end at the start of the session. Only regular files are opened, and
+//! links are not followed. Errors are ignored: this evidence is optional.
 
 mod follow;
 mod tail;
@@ -19,27 +19,27 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The trail of an agent that is started by us, so in our environment.
+/// Returns the subagent log of an agent that we start, and that therefore has our environment.
 pub fn of(name: ReaderName, work_dir: &Path) -> Option<SubagentLog> {
     SubagentLog::new(name, work_dir.to_str()?, |var| std::env::var(var).ok())
 }
 
-/// What is told: so many signs that a subagent did something.
+/// The callback. It receives the number of new signs of subagent activity.
 type Tell = Box<dyn Fn(u64) + Send + Sync>;
 
-/// A session's files, followed until this is dropped.
+/// Follows a session's files until dropped.
 pub struct Following(Arc<Shared>);
 
 struct Shared {
     follower: Mutex<Follower>,
-    /// Of its own, so that the thread can sleep on it without the lock.
+    /// A separate descriptor, so that the thread can poll it without the lock.
     inotify: OwnedFd,
     bell: OwnedFd,
     tell: Tell,
 }
 
 impl Following {
-    /// Follows the trail of the session with this id. `tell` is called from the thread, and from `look`.
+    /// Follows the log of the session with this id. `tell` is called from the thread and from `look`.
     pub fn start(
         mut trail: SubagentLog,
         session: &str,
@@ -55,7 +55,7 @@ impl Following {
         Some(Following(shared))
     }
 
-    /// Takes in all that is written by now.
+    /// Processes everything that has been written so far.
     pub fn look(&self) {
         self.0.look();
     }
@@ -63,14 +63,14 @@ impl Following {
 
 impl Drop for Following {
     fn drop(&mut self) {
-        // Fails only when the counter is full: then it is ringing already.
+        // The write fails only when the counter is full. Then the thread is woken anyway.
         let _ = rustix::io::write(&self.0.bell, &1_u64.to_ne_bytes());
     }
 }
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, Follower> {
-        // Who panicked with it has told; what was seen before is still right.
+        // Ignore poisoning: the panic was already reported and the data is still valid.
         self.follower.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -82,7 +82,8 @@ impl Shared {
     }
 
     fn run(&self) {
-        // Here and not where it is started: a home may lie on a slow disk, and pipes must be drained meanwhile.
+        // The first look happens on this thread: a home directory may be on a slow disk, and the caller must keep
+        // draining pipes.
         self.look();
         loop {
             let mut fds = [

@@ -1,4 +1,4 @@
-//! The end of one file, as it grows.
+//! The tail of one growing file.
 
 use dogwatch_agents::{MAX_SUBAGENT_LOG_LINE, Reading, Splitter, SubagentLog};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, fstat, open, statat};
@@ -7,12 +7,13 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-/// Read at a time.
+/// The size of one read.
 const CHUNK: usize = 64 * 1024;
-/// A file that grew by more than this since it was last read is read from so far before its end: nobody works that
-/// much in a moment, and reading it would take longer than a judge waits.
+/// The most that is read after a file has grown. Of larger growth only the end is read: real sessions write less,
+/// and reading it all would take longer than a judgment can wait.
 const MAX_GROWTH: u64 = 16 * 1024 * 1024;
 
+/// A file that is read as it grows.
 pub struct Tail {
     file: File,
     offset: u64,
@@ -21,9 +22,9 @@ pub struct Tail {
 }
 
 impl Tail {
-    /// Opens a regular file, from its beginning or from where it ends now.
+    /// Opens a regular file, to be read from its beginning or from its present end.
     pub fn open(path: &Path, from_end: bool) -> io::Result<Tail> {
-        // Looked at first: a pipe that is opened, even for a moment, wakes who waits at its other end.
+        // Check before opening: opening a pipe, even briefly, wakes the process at its other end.
         let before = statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW)?;
         regular(before.st_mode)?;
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
@@ -39,12 +40,12 @@ impl Tail {
         })
     }
 
-    /// Reads what was appended; answers how many lines of it show a subagent at work.
+    /// Reads appended lines. Returns how many of them show subagent activity.
     pub fn read(&mut self, trail: &mut SubagentLog, buffer: &mut Vec<u8>) -> u64 {
         buffer.resize(CHUNK, 0);
         let size = self.file.metadata().map_or(0, |meta| meta.len());
         if size < self.offset {
-            // It was cut off: what is in it now is not new.
+            // The file was truncated. Its present content is not new.
             self.offset = size;
             self.lines = Splitter::with_max(MAX_SUBAGENT_LOG_LINE);
         }
@@ -52,7 +53,7 @@ impl Tail {
             self.offset = size - MAX_GROWTH;
         }
         let mut seen = 0;
-        // No further than it was when we began: one who writes faster than we read would never let us go.
+        // Read only up to the size found above. Otherwise a fast writer could keep this loop running forever.
         while self.offset < size {
             let wanted = usize::try_from(size - self.offset).unwrap_or(CHUNK).min(CHUNK);
             let Ok(count @ 1..) = self.file.read_at(&mut buffer[..wanted], self.offset) else { break };

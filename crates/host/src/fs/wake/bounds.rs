@@ -1,30 +1,31 @@
-//! The limits of watching, and how much of what was asked for is watched.
+//! The limits of path watching, and the coverage that was achieved.
 
 use std::fmt;
 use std::time::Duration;
 
-/// More directories than this are not watched but scanned; nor more than half of what the system allows.
+/// The most directories that are watched, and never more than half of what the system allows. The rest is scanned.
 pub const MAX_WATCHES: usize = 65_536;
-/// Of so many files the content is remembered, to tell a change from a touch; of the others every write counts.
+/// The most files whose content is remembered to distinguish a change from a touch. For other files every write
+/// counts.
 pub const MAX_KNOWN_FILES: usize = 10_000;
-/// A larger file is not read: every write to it counts.
+/// Larger files are not read: every write to them counts.
 pub const MAX_KNOWN_BYTES: u64 = 1024 * 1024;
-/// Read at the start, over all files; of those not read by then every write counts.
+/// The most that is read at the start, over all files. For files not read by then every write counts.
 pub const MAX_FIRST_BYTES: u64 = 64 * 1024 * 1024;
-/// A survey goes no further than this.
+/// The most entries that a survey visits.
 pub const MAX_SURVEYED: u64 = 1_000_000;
-/// New files that wait for their writer to close them; more count at once.
+/// The most new files that wait to be closed. Any more count at once.
 pub const MAX_UNFINISHED: usize = 1_024;
-/// Files that changed before the last change was taken and are read again for the tree's state; more leave it unknown.
+/// The most changed files that are reread to compute the digest of the tree. With more, the digest stays unknown.
 pub const MAX_DOUBTED: usize = 16;
-/// What cannot be watched is looked at this often.
+/// How often unwatched directories are scanned.
 pub const SCAN_EVERY: Duration = Duration::from_secs(5);
-/// A scan may take this part of one core: 1/20.
+/// A scan may use at most this fraction of one core: 1/20.
 pub(super) const SCAN_SHARE: u64 = 20;
-/// A new file counts when it is closed, so that it is seen whole; at the latest after this.
+/// A new file counts when it is closed, so that it is complete, or at the latest after this time.
 pub const CLOSED_WITHIN: Duration = Duration::from_millis(200);
 
-/// The limits, to be set lower by tests.
+/// The limits, which tests can lower.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
     pub watches: usize,
@@ -52,22 +53,23 @@ impl Default for Bounds {
     }
 }
 
-/// How the wake paths are looked after. Its text is fit for a notice.
+/// How the wake paths are covered. The text is suitable for a notice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Coverage {
-    /// Every change is seen at once.
+    /// Every change is noticed at once.
     Watched { dirs: usize },
-    /// Some directories have no watch: changes there are seen at the next scan.
+    /// Some directories have no watch: changes there are noticed by the next scan.
     Scanned { dirs: usize, why: Shortage, every: Duration },
-    /// There is more than a scan can look at: changes beyond are not seen.
+    /// There are more entries than a scan can visit: changes beyond the limit are not noticed.
     Partly { entries: u64 },
 }
 
+/// Why some directories are not watched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shortage {
     /// The watches are used up (`fs.inotify.max_user_watches`).
     WatchLimit,
-    /// The system gave no inotify instance (`fs.inotify.max_user_instances`).
+    /// The system refused an inotify instance (`fs.inotify.max_user_instances`).
     NoInstance,
 }
 
@@ -77,7 +79,7 @@ impl fmt::Display for Coverage {
             Coverage::Watched { dirs } => write!(f, "wake paths: {dirs} directories watched"),
             Coverage::Scanned { dirs, why, every } => write!(
                 f,
-                "wake paths: {dirs} directories watched, the rest looked at every {} s: {why}",
+                "wake paths: {dirs} directories watched, the rest scanned every {} s: {why}",
                 every.as_secs_f32()
             ),
             Coverage::Partly { entries } => {

@@ -1,8 +1,8 @@
-//! The wake paths: globs over absolute paths, part by part, so that it can be told which directories may hold a
-//! match and which need no watch.
+//! Wake paths: globs over absolute paths, matched component by component. This shows which directories may contain
+//! a match and which need no watch.
 //!
-//! `*`, `?`, `[…]` and `{a,b}` stay within one part, `**` stands for any number of directories. A path without
-//! any of these, or with a slash at its end, also means everything below it.
+//! `*`, `?`, `[…]` and `{a,b}` stay within one component, `**` matches any number of directories. A path without
+//! any of these, or with a trailing slash, also matches everything below it.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
@@ -10,11 +10,12 @@ use std::path::{Component, Path, PathBuf};
 
 use globset::{GlobBuilder, GlobMatcher};
 
-/// More wake paths than this are refused: each is tried on every change.
+/// The most wake paths that are accepted, because each is matched against every change.
 pub const MAX_GLOBS: usize = 1_000;
-/// As long as a path can be.
+/// The longest wake path, equal to the longest path.
 pub const MAX_GLOB_BYTES: usize = 4_096;
 
+/// A wake path that cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[error("wake path `{glob}`: {why}")]
 pub struct BadGlob {
@@ -23,7 +24,7 @@ pub struct BadGlob {
 }
 
 impl BadGlob {
-    /// The wake path as it was written, and what is wrong with it.
+    /// Returns the wake path as written, and the reason why it is invalid.
     pub fn parts(&self) -> (&str, &str) {
         (&self.glob, &self.why)
     }
@@ -32,12 +33,12 @@ impl BadGlob {
 #[derive(Debug)]
 pub(super) struct Glob {
     parts: Vec<Part>,
-    /// The path down to the first part with a wildcard.
+    /// The components before the first wildcard.
     pub(super) fixed: PathBuf,
-    /// No part has a wildcard: a file or a directory named by the user.
+    /// No component has a wildcard: the user named a file or a directory.
     pub(super) literal: bool,
     below: bool,
-    /// What it names is ignored, so the user means it: ignoring does not count for this one.
+    /// The glob names something that is ignored, so the user wants it: ignore rules do not apply to this glob.
     pub(super) means_ignored: bool,
 }
 
@@ -69,7 +70,7 @@ impl Part {
 
 impl Glob {
     pub(super) fn matches(&self, path: &[&OsStr]) -> bool {
-        // The usual match with stars, over parts instead of characters: back to the last `**` when stuck.
+        // The usual matching with stars, over components instead of characters: backtrack to the last `**`.
         let (mut part, mut at) = (0, 0);
         let mut star: Option<(usize, usize)> = None;
         loop {
@@ -97,7 +98,7 @@ impl Glob {
         }
     }
 
-    /// Whether something below this directory can match.
+    /// Returns whether something below this directory can match.
     pub(super) fn may_hold(&self, dir: &[&OsStr]) -> bool {
         for (at, name) in dir.iter().enumerate() {
             match self.parts.get(at) {
@@ -111,7 +112,7 @@ impl Glob {
     }
 }
 
-/// The parts of an absolute path that count.
+/// Returns the normal components of an absolute path.
 pub(super) fn parts_of(path: &Path) -> Vec<&OsStr> {
     path.components()
         .filter_map(|component| match component {
@@ -124,7 +125,7 @@ pub(super) fn parts_of(path: &Path) -> Vec<&OsStr> {
 pub(super) fn parse_all(root: &Path, globs: &[String]) -> Result<Vec<Glob>, BadGlob> {
     if globs.len() > MAX_GLOBS {
         let glob = globs[MAX_GLOBS].clone();
-        return Err(BadGlob { glob, why: format!("there are more than {MAX_GLOBS}") });
+        return Err(BadGlob { glob, why: format!("more than {MAX_GLOBS} wake paths") });
     }
     globs.iter().map(|glob| parse(root, glob)).collect()
 }
@@ -166,12 +167,10 @@ fn read(root: &Path, glob: &str) -> Result<Glob, String> {
 
 fn refused(glob: &str) -> Option<String> {
     let why = match glob {
-        "" => "it is empty",
+        "" => "empty",
         _ if glob.len() > MAX_GLOB_BYTES => return Some(format!("longer than {MAX_GLOB_BYTES} bytes")),
-        _ if glob.contains('\0') => "it holds a NUL",
-        _ if glob.starts_with('!') => {
-            "a leading `!` has no meaning here (write `[!]…` for a file of that name)"
-        }
+        _ if glob.contains('\0') => "contains a NUL character",
+        _ if glob.starts_with('!') => "a leading `!` is not supported (write `[!]…` for a file of that name)",
         _ if slash_in_braces(glob) => "a `/` inside `{…}`; write two wake paths",
         _ => return None,
     };
@@ -244,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn only_directories_that_may_hold_a_match_are_looked_into() {
+    fn only_directories_that_may_contain_a_match_are_entered() {
         let table = [
             ("inbox/**/*.md", "/", true),
             ("inbox/**/*.md", "/w", true),
@@ -272,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn wake_paths_are_as_many_and_as_long_as_the_limits_say() {
+    fn number_and_length_of_wake_paths_are_limited() {
         let root = Path::new("/w");
         let many = |n: usize| parse_all(root, &vec!["a".to_owned(); n]);
         assert!(many(MAX_GLOBS).is_ok() && many(MAX_GLOBS + 1).is_err());
@@ -281,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn a_glob_of_many_stars_is_matched_in_no_time() {
+    fn a_glob_of_many_stars_is_matched_quickly() {
         let text = "**/a/".repeat(200) + "b";
         let path = "/w".to_owned() + &"/a".repeat(1_000);
         assert!(!glob(&text).matches(&parts_of(Path::new(&path))));

@@ -1,5 +1,5 @@
-//! What is remembered of the files that count, to tell a change from a touch, and one number over all of it: the state of
-//! the tree. It is a sum over the files, so that a change costs the same however many files there are.
+//! Remembers the files that count, to distinguish a change from a touch, and keeps a digest over all of them. The
+//! digest is a sum over the files, so an update costs the same however many files there are.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -11,37 +11,37 @@ use crate::fs::digest::look::{Facts, Hash128};
 /// One file as it was last seen.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Seen {
-    /// Of its facts; None while a later change might leave the same ones.
+    /// The stamp of its facts; `None` while a later change might leave the same ones.
     pub(super) stamp: Option<u64>,
-    /// None when it was not read: then every write is a change.
+    /// `None` if the file was not read. Then every write is a change.
     pub(super) content: Option<Hash128>,
-    /// The survey that saw it last.
+    /// The number of the survey that saw it last.
     pub(super) turn: u64,
 }
 
-/// A remembered file with its part of the tree's state.
+/// A remembered file with its contribution to the digest.
 #[derive(Debug)]
 struct File {
     seen: Seen,
     part: u64,
 }
 
-/// A digest fits into a number that every reader of JSON knows.
+/// Limits the digest to integers that every JSON parser represents exactly.
 const DIGEST_BITS: u64 = (1 << 53) - 1;
 
 #[derive(Debug)]
 pub(super) struct Known {
     files: HashMap<PathBuf, File>,
-    /// The sum of all parts.
+    /// The sum of all contributions.
     sum: u64,
-    /// Makes a part that was never there before, for content that nobody has read.
+    /// A counter that makes the contribution of unread content unique.
     unread: u64,
-    /// A full survey has seen everything, so that the sum means something.
+    /// Whether a full survey has finished, so that the sum is meaningful.
     whole: bool,
     max: usize,
-    /// Some did not fit.
+    /// Whether some files did not fit.
     crowded: bool,
-    /// One number over all that did not fit, as the running and as the last full survey saw them.
+    /// A hash over all files that did not fit, from the current and from the last full survey.
     crowd: u64,
     last_crowd: u64,
 }
@@ -64,8 +64,8 @@ impl Known {
         self.files.get(path).map(|file| &file.seen)
     }
 
-    /// The state of the tree: equal for equal contents, as far as they were read; content that was not read makes it
-    /// a new one. None before the first full survey.
+    /// Returns the digest of the tree: equal for equal contents. Unread content always makes a new digest. `None`
+    /// before the first full survey has finished.
     pub(super) fn digest(&self) -> Option<u64> {
         self.whole.then_some(self.sum & DIGEST_BITS)
     }
@@ -82,13 +82,13 @@ impl Known {
         hasher.finish()
     }
 
-    /// Something changed that is not remembered: the tree is in a state of its own.
+    /// Changes the digest to a new value, because a file that is not remembered changed.
     fn unknown(&mut self) {
         let part = self.part(Path::new(""), None);
         self.sum = self.sum.wrapping_add(part);
     }
 
-    /// Remembers a file, and says whether it is another than before. What was not remembered is new.
+    /// Remembers a file. Returns whether it differs from before; a file that was not remembered does.
     pub(super) fn put(&mut self, path: &Path, seen: Seen) -> bool {
         let full = self.is_full_for(path);
         if full {
@@ -108,12 +108,12 @@ impl Known {
         !same
     }
 
-    /// Something happened to it and nobody looked: whatever comes next counts.
+    /// Notes an event for a file that was not read. The next read counts as a change.
     pub(super) fn doubt(&mut self, path: &Path, turn: u64) {
         self.put(path, Seen { stamp: None, content: None, turn });
     }
 
-    /// Forgets a file that is gone, and says whether that is a change: a file that came and went is none.
+    /// Forgets a removed file. Returns whether that is a change; for a file that came and went it is not.
     pub(super) fn remove(&mut self, path: &Path) -> bool {
         match self.files.remove(path) {
             Some(file) => {
@@ -129,7 +129,7 @@ impl Known {
         }
     }
 
-    /// Forgets the files for which this holds.
+    /// Forgets the files that match the predicate.
     fn forget(&mut self, gone: impl Fn(&Path, &Seen) -> bool) {
         let sum = &mut self.sum;
         self.files.retain(|path, file| {
@@ -141,7 +141,7 @@ impl Known {
         });
     }
 
-    /// Forgets all below a directory that was moved away; gives one of them.
+    /// Forgets everything below a directory that was moved away. Returns one of the paths.
     pub(super) fn remove_below(&mut self, dir: &Path) -> Option<PathBuf> {
         let first = self.files.keys().find(|path| path.starts_with(dir)).cloned();
         if first.is_some() {
@@ -153,7 +153,7 @@ impl Known {
         first.or_else(|| self.crowded.then(|| dir.to_path_buf()))
     }
 
-    /// True when nothing more is remembered, so that this file belongs to the crowd.
+    /// Returns whether the memory is full for this file, so that it is only counted in the overflow hash.
     pub(super) fn is_full_for(&self, path: &Path) -> bool {
         self.files.len() >= self.max && !self.files.contains_key(path)
     }
@@ -165,7 +165,7 @@ impl Known {
         self.crowded = true;
     }
 
-    /// Still there, by a survey of this turn.
+    /// Marks a file as seen by the survey of this turn.
     pub(super) fn mark(&mut self, path: &Path, turn: u64) {
         if let Entry::Occupied(mut seen) = self.files.entry(path.to_path_buf()) {
             seen.get_mut().seen.turn = turn;
@@ -177,7 +177,7 @@ impl Known {
         self.crowded = false;
     }
 
-    /// A full survey is over. Gives one file that it did not see again, and whether the crowd is another.
+    /// Ends a full survey. Returns one file that was not seen again, and whether the overflow hash changed.
     pub(super) fn end_survey(&mut self, turn: u64) -> (Option<PathBuf>, bool) {
         let gone = self.files.iter().find(|(_, file)| file.seen.turn < turn).map(|(path, _)| path.clone());
         if gone.is_some() {
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn the_state_comes_back_with_the_contents_and_not_with_what_nobody_read() {
+    fn the_digest_returns_with_the_contents_but_not_with_unread_ones() {
         let mut known = Known::new(10);
         let (a, b) = (Path::new("a"), Path::new("b"));
         known.put(a, seen(1));
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_of_what_is_not_remembered_is_a_new_state() {
+    fn a_change_of_a_file_not_remembered_gives_a_new_digest() {
         let mut known = Known::new(1);
         known.put(Path::new("a"), seen(1));
         known.end_survey(1);

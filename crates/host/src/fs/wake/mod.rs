@@ -1,16 +1,17 @@
-//! Wake on paths: a thread that sleeps until a file changes that the user named.
+//! Wake on paths: a thread that sleeps until a file named by the user changes.
 //!
-//! Writes (when the file is closed), new files, renames and deletions wake; reads, `chmod`, a touch and a rewrite
-//! with the same content do not. `.git`, ignored files and dogwatch's own state do not count, unless (but for
-//! the last) a wake path names them: a glob whose fixed part is ignored is meant as it stands. Directories made
-//! later are watched too, and what came into them before the watch was set counts. A path that does not exist
-//! is waited for in the nearest directory that does. Links are followed only where a wake path names them.
+//! Writes (once the file is closed), new files, renames and deletions wake; reads, `chmod`, a touch and a rewrite
+//! with the same content do not. `.git`, ignored files and dogwatch's own state do not count. A wake path can name
+//! ignored files or `.git` explicitly: ignore rules do not apply to a glob whose fixed part is ignored. Directories
+//! created later are watched too, and files created in them before the watch was set count. If a path does not
+//! exist, the nearest existing directory above it is watched. Links are followed only where a wake path names them.
 //!
-//! After a wake it is quiet until [`PathWaker::rearm`]; a change in between is remembered and then wakes at
-//! once. The driver starts one per run and passes the wakes on to the core, which decides what they mean.
+//! After a wake the waker is quiet until [`PathWaker::rearm`]. A change in between is remembered and wakes at once
+//! when rearmed. The driver starts one waker per run and passes the wakes to the core, which decides what they
+//! mean.
 //!
-//! What decides about a change is in `tree` and `survey` and knows no thread; `globs` and `scope` say what
-//! counts, `known` remembers contents, `watches` is inotify.
+//! `tree` and `survey` decide about changes and use no thread; `globs` and `scope` define which files count,
+//! `known` remembers contents, and `watches` wraps inotify.
 
 mod bounds;
 mod globs;
@@ -41,25 +42,25 @@ pub use globs::{BadGlob, MAX_GLOB_BYTES, MAX_GLOBS};
 use scope::Scope;
 use tree::{Changes, Tree};
 
-/// Finds fault with wake paths before anything is started.
+/// Validates wake paths before anything is started.
 pub fn check(root: &Path, globs: &[String]) -> Result<(), BadGlob> {
     Scope::new(root, globs, &[]).map(drop)
 }
 
-/// Watches for as long as it lives.
+/// Watches paths until dropped.
 #[derive(Debug)]
 pub struct PathWaker {
     control: Arc<Control>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// Who waits to be let go waits no longer than this.
+/// The longest time that [`PathWaker::start_held`] delays the first survey.
 pub const MAX_HELD: Duration = Duration::from_secs(2);
 
 #[derive(Debug)]
 struct Control {
     bell: OwnedFd,
-    /// Nothing is looked at yet: somebody needs the machine more.
+    /// The first survey is delayed, because a starting session needs the processor.
     held: AtomicBool,
     stop: AtomicBool,
     rearm: AtomicBool,
@@ -68,11 +69,11 @@ struct Control {
 }
 
 impl PathWaker {
-    /// Starts watching the work tree `root` and returns at once; what changes from now on counts.
+    /// Starts watching the work tree `root` and returns at once. Changes from now on count.
     ///
-    /// `globs` are relative to the root or absolute; `state_dirs` are dogwatch's own and never count. `on_wake`
-    /// is called on the waker's thread with one path that changed, relative to the root if it lies in it. An
-    /// error of kind `InvalidInput` holds a [`BadGlob`].
+    /// `globs` are relative to the root or absolute; `state_dirs` are dogwatch's own directories and never count.
+    /// `on_wake` is called on the waker's thread with one changed path, relative to the root if it is inside. An
+    /// error of kind `InvalidInput` contains a [`BadGlob`].
     pub fn start(
         root: &Path,
         globs: &[String],
@@ -82,9 +83,9 @@ impl PathWaker {
         PathWaker::start_within(Bounds::default(), root, globs, state_dirs, on_wake)
     }
 
-    /// As [`PathWaker::start`], but the first survey waits until [`PathWaker::let_go`], at most for [`MAX_HELD`]: tens of
-    /// thousands of directories keep a processor busy just when a session is to start. What changes from now on counts
-    /// all the same.
+    /// Like [`PathWaker::start`], but delays the first survey until [`PathWaker::let_go`], at most for
+    /// [`MAX_HELD`]. Surveying tens of thousands of directories would keep a processor busy just when a session
+    /// starts. Changes from now on count nevertheless.
     pub fn start_held(
         root: &Path,
         globs: &[String],
@@ -94,8 +95,8 @@ impl PathWaker {
         PathWaker::begin(Bounds::default(), root, globs, state_dirs, true, move |path, _| on_wake(path))
     }
 
-    /// Watches all of a work tree, as [`PathWaker::start_held`] does, and gives its state with each change: a number
-    /// that is equal for equal contents. None while it is unknown.
+    /// Watches a whole work tree like [`PathWaker::start_held`], and passes its digest with each change: a number
+    /// that is equal for equal contents, or `None` while it is unknown.
     pub fn watch_tree(
         root: &Path,
         state_dirs: &[PathBuf],
@@ -106,7 +107,7 @@ impl PathWaker {
         PathWaker::begin(Bounds::default(), root, &everything, state_dirs, true, on_wake)
     }
 
-    /// As [`PathWaker::start`], with other limits.
+    /// Like [`PathWaker::start`], with other limits.
     pub fn start_within(
         bounds: Bounds,
         root: &Path,
@@ -148,20 +149,20 @@ impl PathWaker {
         Ok(PathWaker { control, thread: Some(thread) })
     }
 
-    /// The survey may begin. Costs nothing when it has.
+    /// Lets the first survey begin. Does nothing if it has begun.
     pub fn let_go(&self) {
         if self.control.held.swap(false, Ordering::AcqRel) {
             self.control.ring();
         }
     }
 
-    /// The next change wakes again; one since the last wake does at once.
+    /// Rearms the waker: the next change wakes again, and a change since the last wake does so at once.
     pub fn rearm(&self) {
         self.control.rearm.store(true, Ordering::Release);
         self.control.ring();
     }
 
-    /// How the paths are looked after; None while the watches are being set.
+    /// Returns how the paths are covered, or `None` while the watches are being set.
     pub fn coverage(&self) -> Option<Coverage> {
         *self.control.coverage.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -173,18 +174,18 @@ impl PathWaker {
         *waited.unwrap_or_else(PoisonError::into_inner).0
     }
 
-    /// Ends the thread and waits for it: no wake comes after this.
+    /// Stops the thread and waits for it. No wake comes after this.
     pub fn stop(mut self) {
         self.control.stop();
         if let Some(thread) = self.thread.take() {
-            // It has told what it had to tell; a panic in it was printed.
+            // A panic in the thread was already reported.
             let _ = thread.join();
         }
     }
 }
 
 impl Drop for PathWaker {
-    /// Does not wait: the callback may be about to need what the dropping thread holds.
+    /// Does not wait for the thread: its callback may need a lock that the dropping thread holds.
     fn drop(&mut self) {
         self.control.stop();
     }
@@ -192,7 +193,7 @@ impl Drop for PathWaker {
 
 impl Control {
     fn ring(&self) {
-        // Fails only when the counter is full: then it is ringing already.
+        // The write fails only when the counter is full. Then the thread is woken anyway.
         let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
     }
 
@@ -207,14 +208,14 @@ impl Control {
     }
 }
 
-/// Lets one change through, then none until it is armed again.
+/// Passes on one change, then none until it is rearmed.
 struct Gate {
     control: Arc<Control>,
     root: PathBuf,
     armed: bool,
     /// The first change since the last wake.
     missed: Option<PathBuf>,
-    /// The state of the tree, if it is known.
+    /// The digest of the tree, if known.
     digest: Option<u64>,
     on_wake: Box<dyn Fn(PathBuf, Option<u64>) + Send>,
 }
@@ -230,11 +231,11 @@ impl Gate {
 
 impl Changes for Gate {
     fn changed(&mut self, path: &Path) {
-        let told = path.strip_prefix(&self.root).unwrap_or(path).to_path_buf();
+        let relative = path.strip_prefix(&self.root).unwrap_or(path).to_path_buf();
         if std::mem::replace(&mut self.armed, false) {
-            (self.on_wake)(told, self.digest);
+            (self.on_wake)(relative, self.digest);
         } else {
-            self.missed.get_or_insert(told);
+            self.missed.get_or_insert(relative);
         }
     }
 
@@ -257,13 +258,13 @@ fn run(mut tree: Tree<Gate>) {
         hold(&control);
     }
     loop {
-        // What came before the question is part of the answer: asked first, then taken in.
+        // Read the request before the events, so that every earlier event is covered by the answer.
         let asked = control.rearm.swap(false, Ordering::AcqRel);
         tree.turn();
         if asked {
             tree.recheck();
             tree.changes.rearm();
-            // A survey may have waited for it.
+            // A survey may have been waiting for this.
             tree.turn();
         }
         if tree.changes.stopped() {
@@ -274,25 +275,25 @@ fn run(mut tree: Tree<Gate>) {
     }
 }
 
-/// Sleeps until somebody lets go, wants something or ends it all, or enough is enough.
+/// Sleeps until the waker is released, rearmed or stopped, or until `MAX_HELD` has passed.
 fn hold(control: &Control) {
-    let patience: Timespec = MAX_HELD.try_into().expect("it is far less than 2^63 seconds");
+    let patience: Timespec = MAX_HELD.try_into().expect("fits into a timespec");
     let mut fds = [PollFd::new(&control.bell, PollFlags::IN)];
-    // What interrupts it lets go, too. The bell stays rung for whoever rang it.
+    // An interruption also ends the delay. The bell is not reset, so the request is still seen later.
     let _ = poll(&mut fds, Some(&patience));
     control.held.store(false, Ordering::Release);
 }
 
-/// Sleeps until something happens, somebody rings, or a turn is due.
+/// Sleeps until an event, a request, or the time of the next turn.
 fn wait(control: &Control, tree: &Tree<Gate>) {
     let timeout = tree.due().map(|at| span(at, clock::awake()));
     let bell = PollFd::new(&control.bell, PollFlags::IN);
-    // Without inotify the bell stands in its place.
+    // Without inotify, poll the bell twice.
     let events = tree.fd().unwrap_or(control.bell.as_fd());
     let mut fds = [bell, PollFd::from_borrowed_fd(events, PollFlags::IN)];
     match poll(&mut fds, timeout.as_ref()) {
         Ok(_) | Err(Errno::INTR) => {}
-        // Out of memory for a moment: taken as an empty turn.
+        // Out of memory for a moment: treat it as an empty turn.
         Err(_) => std::thread::yield_now(),
     }
     let mut count = [0_u8; 8];

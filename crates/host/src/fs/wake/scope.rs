@@ -1,4 +1,4 @@
-//! What counts: which files wake, and which directories must be watched for them.
+//! Decides which files wake, and which directories must be watched for them.
 
 use std::path::{Path, PathBuf};
 
@@ -17,7 +17,7 @@ impl Scope {
     pub(super) fn new(root: &Path, globs: &[String], state_dirs: &[PathBuf]) -> Result<Scope, BadGlob> {
         let given = std::path::absolute(root).unwrap_or_else(|_| root.to_path_buf());
         let root = real(root);
-        // An absolute glob into the work tree, by the name the user knows it under.
+        // An absolute glob into the work tree, under the path that the user gave.
         let inside = |glob: &String| match Path::new(glob).strip_prefix(&given) {
             Ok(rest) if glob.starts_with('/') => {
                 let slash = if glob.ends_with('/') { "/" } else { "" };
@@ -27,12 +27,12 @@ impl Scope {
         };
         let globs: Vec<String> = globs.iter().map(inside).collect();
         let globs = parse_all(&root, &globs)?;
-        // A worktree of a node lies below the state directory, and all of it is to be seen.
+        // The worktree of a node is below the state directory, but all of it must be watched.
         let ours = state_dirs.iter().map(|dir| real(dir)).filter(|dir| !root.starts_with(dir)).collect();
         Ok(Scope { globs, ours, root })
     }
 
-    /// Where watching begins: the work tree, and for globs outside of it the fixed part of each.
+    /// Returns where watching begins: the work tree, and the fixed part of each glob outside it.
     pub(super) fn anchors(&self) -> Vec<PathBuf> {
         let mut anchors: Vec<PathBuf> = self.globs.iter().map(|glob| self.anchor(glob)).collect();
         anchors.sort();
@@ -50,7 +50,7 @@ impl Scope {
         }
     }
 
-    /// Finds out anew which globs name something ignored.
+    /// Determines again which globs name something ignored.
     pub(super) fn read_rules(&mut self) {
         let root = self.root.clone();
         let rules = Rules::at_root(&root);
@@ -59,7 +59,8 @@ impl Scope {
         }
     }
 
-    /// The rules in `dir`, which was found in a directory of `above`; None if nothing in it can count.
+    /// Returns the rules in `dir`, a child of a directory with the rules `above`; `None` if nothing in it can
+    /// count.
     pub(super) fn enter(&self, dir: &Path, above: &Rules) -> Option<Rules> {
         if self.is_ours(dir) {
             return None;
@@ -74,7 +75,7 @@ impl Scope {
         if dir == self.root {
             Rules::at_root(dir)
         } else if !dir.starts_with(&self.root) {
-            // Outside of the work tree the user said what is meant.
+            // Ignore rules do not apply outside the work tree.
             Rules::default()
         } else if ignored {
             above.enter_ignored()
@@ -83,7 +84,7 @@ impl Scope {
         }
     }
 
-    /// Whether a file, found in a directory of these rules, wakes when it changes.
+    /// Returns whether a change of a file in a directory with these rules wakes.
     pub(super) fn counts(&self, file: &Path, rules: &Rules) -> bool {
         let parts = parts_of(file);
         let mut ignored = None;
@@ -94,7 +95,8 @@ impl Scope {
         self.globs.iter().any(&mut wanted) && !self.is_ours(file)
     }
 
-    /// Links are followed only where a glob names them, part by part: such a path has an end.
+    /// Returns whether to follow a link. Only links that a glob names component by component are followed, so there
+    /// are no loops.
     pub(super) fn follows(&self, path: &Path) -> bool {
         self.globs.iter().any(|glob| glob.fixed.starts_with(path))
     }
@@ -109,7 +111,7 @@ fn names_ignored(root: &Path, rules: &Rules, fixed: &Path) -> bool {
     let (mut rules, mut path) = (rules.clone(), root.to_path_buf());
     for name in inside {
         path.push(name);
-        // It may not exist yet, and a rule for directories alone has to hold for it then.
+        // The path may not exist yet. A rule for directories only must then hold for it, too.
         if rules.ignored(&path, true) || (path == fixed && rules.ignored(&path, false)) {
             return true;
         }

@@ -1,7 +1,6 @@
-//! Surveys: walking what may hold matches, setting watches and looking at every file that counts.
+//! Surveys: walk the directories that may contain matches, set watches and examine every file that counts.
 //!
-//! In each directory the watch is set first and the listing read after it, so that nothing that comes
-//! meanwhile is lost.
+//! In each directory the watch is set before the listing is read, so that no change in between is lost.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -14,20 +13,20 @@ use super::tree::{Changes, Tree};
 use crate::fs::digest::ignored::Rules;
 use crate::fs::digest::look::{Facts, Kind};
 
-/// What a file means that is met on the way.
+/// How to treat a file found by a survey.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Look {
-    /// The first look: it was there before, unless it changed since the watch was asked for.
+    /// The first survey: the file existed before, unless it changed after the watch was requested.
     First,
-    /// Everything again, against what is remembered.
+    /// A repeated survey: compare every file with what is remembered.
     Again,
-    /// A directory that has just come: what is not remembered came with it.
+    /// A new directory: files that are not remembered came with it.
     Came,
 }
 
 impl<C: Changes> Tree<C> {
-    /// Surveys everything: at the start, after an overflow, when a root or the rules have changed, and on each
-    /// scan. What differs from what is remembered is a change, and so is what is not there any more.
+    /// Surveys everything: at the start, after an overflow, when a root or the ignore rules have changed, and on
+    /// each scan. A file that differs from what is remembered, or is gone, is a change.
     pub(super) fn survey_all(&mut self) {
         let mode = if self.turn == 0 { Look::First } else { Look::Again };
         self.turn += 1;
@@ -43,7 +42,7 @@ impl<C: Changes> Tree<C> {
                 self.survey(anchor, rules, mode);
             }
         }
-        // Cut short, it does not know what is gone.
+        // An incomplete survey does not know which files are gone.
         if self.cut || self.changes.stopped() {
             return;
         }
@@ -55,7 +54,7 @@ impl<C: Changes> Tree<C> {
         }
     }
 
-    /// Surveys a directory that has just come.
+    /// Surveys a directory that was just created or moved here.
     pub(super) fn survey_new(&mut self, dir: PathBuf, rules: Rules) {
         self.surveyed = 0;
         self.survey(dir, rules, Look::Came);
@@ -76,7 +75,7 @@ impl<C: Changes> Tree<C> {
         self.watches.add(path, rules, follow, self.turn);
         let mut flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         flags.set(OFlags::NOFOLLOW, !follow);
-        // Not ours to read: nothing to be seen in it.
+        // The directory cannot be read, so nothing in it is visible.
         let Ok(listing) = openat(CWD, path, flags, Mode::empty()).and_then(Dir::new) else { return };
         for entry in listing.map_while(Result::ok) {
             let name = OsStr::from_bytes(entry.file_name().to_bytes());
@@ -112,7 +111,7 @@ impl<C: Changes> Tree<C> {
         match mode {
             Look::First => self.first_look(path),
             Look::Again => self.look_again(path),
-            // Still empty: most likely it is just being written.
+            // Still empty: it is most likely about to be written.
             Look::Came if Facts::of(path).is_ok_and(|facts| facts.size == 0) => self.created(path),
             Look::Came => self.compare(path),
         }
@@ -152,7 +151,7 @@ impl<C: Changes> Tree<C> {
     }
 }
 
-/// The directory itself, or the nearest above it that is there.
+/// Returns the directory itself, or the nearest existing one above it.
 fn nearest(dir: &Path) -> PathBuf {
     dir.ancestors().find(|dir| dir.is_dir()).unwrap_or(Path::new("/")).to_path_buf()
 }

@@ -1,7 +1,7 @@
-//! The watching core: events and surveys in, changes out. Events are hints, a look at the file is the truth.
+//! The watching core: turns events and surveys into changes. An event is only a hint; the file itself decides.
 //!
-//! It has no thread of its own; its owner polls [`Tree::fd`], calls [`Tree::turn`] and sleeps until
-//! [`Tree::due`]. Who is told decides what a change means ([`Changes`]): a wake now, workspace activity later.
+//! It has no thread of its own. Its owner polls [`Tree::fd`], calls [`Tree::turn`] and sleeps until [`Tree::due`].
+//! The receiver ([`Changes`]) decides what a change means: a wake, or workspace activity.
 
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
@@ -21,17 +21,17 @@ use crate::clock;
 use crate::fs::digest::ignored::RULES_FILE;
 use crate::fs::digest::look::{Content, Facts, Kind, Reader, wall_ns};
 
-/// Buffers of events taken per turn, so that a storm does not keep the owner from its other work.
+/// The most event buffers that are read per turn, so that a storm does not starve the owner's other work.
 const READS_PER_TURN: usize = 16;
 
-/// Who is told of changes.
+/// The receiver of changes.
 pub(super) trait Changes {
     fn changed(&mut self, path: &Path);
-    /// The state of the tree, if it is known; given before every change.
+    /// Receives the digest of the tree, if known. Called before every change.
     fn state(&mut self, digest: Option<u64>);
-    /// True while further changes would tell nothing new; then nobody looks at files.
+    /// Returns whether further changes would add nothing. Files are then not read.
     fn sated(&self) -> bool;
-    /// True when all is over: a survey is cut short.
+    /// Returns whether watching is over. A survey then ends early.
     fn stopped(&self) -> bool;
 }
 
@@ -47,25 +47,25 @@ pub(super) struct Tree<C> {
     pub(super) anchors: Vec<PathBuf>,
     /// The number of the last full survey.
     pub(super) turn: u64,
-    /// What changed from here on changed under our eyes, on the clock that stamps files.
+    /// Files changed after this time changed while we watched, on the clock that stamps files.
     pub(super) since_ns: i64,
     pub(super) first_bytes: u64,
-    /// Entries met by the running survey.
+    /// The number of entries visited by the current survey.
     pub(super) surveyed: u64,
-    /// A survey was cut short since the last full one began.
+    /// Whether a survey ended early since the last full one began.
     pub(super) cut: bool,
     survey_due: bool,
     scan_at: Option<Awake>,
     scan_every: Duration,
-    /// New files and until when they are given time to be closed; in that order.
+    /// New files, each with the time until which they may stay open, in that order.
     unfinished: VecDeque<(Awake, PathBuf)>,
-    /// Files that changed while further changes told nothing new; read again before the next one is told.
+    /// Files that changed while further changes added nothing. They are reread before the next change is passed on.
     doubted: Vec<PathBuf>,
 }
 
 impl<C: Changes> Tree<C> {
     pub(super) fn new(scope: Scope, bounds: Bounds, changes: C) -> Tree<C> {
-        // The clock of time stamps: it never runs ahead of a change that comes after.
+        // The clock of file time stamps, which is never ahead of a later change.
         let stamp = clock_gettime(ClockId::RealtimeCoarse);
         Tree {
             scope,
@@ -106,23 +106,23 @@ impl<C: Changes> Tree<C> {
         }
     }
 
-    /// When to take a turn although nothing has happened.
+    /// Returns when to take a turn even without an event.
     pub(super) fn due(&self) -> Option<Awake> {
         let unfinished = self.unfinished.front().map(|(until, _)| *until);
         let scan = self.scan_at.filter(|_| !self.changes.sated());
         [unfinished, scan].into_iter().flatten().min()
     }
 
-    /// Takes in what has happened and does what is due.
+    /// Processes pending events and whatever is due.
     pub(super) fn turn(&mut self) {
         self.events();
         let now = clock::awake();
         while self.unfinished.front().is_some_and(|(until, _)| *until <= now) {
-            let (_, path) = self.unfinished.pop_front().expect("there is a front");
+            let (_, path) = self.unfinished.pop_front().expect("not empty");
             self.compare(&path);
         }
         let scan = self.scan_at.is_some_and(|at| at <= now);
-        // While nobody wants to know more a survey would be for nothing.
+        // A survey would be pointless while further changes add nothing.
         if (self.survey_due || scan) && !self.changes.sated() {
             self.survey_due = false;
             self.survey_all();
@@ -132,7 +132,7 @@ impl<C: Changes> Tree<C> {
         }
     }
 
-    /// What has no watch is scanned; not so often that it is felt.
+    /// Plans the next scan of unwatched directories, with a limited share of processor time.
     fn plan_scan(&mut self, began: Awake) {
         let now = clock::awake();
         let cost = Duration::from_millis(now.0.saturating_sub(began.0).saturating_mul(SCAN_SHARE));
@@ -169,7 +169,7 @@ impl<C: Changes> Tree<C> {
     fn in_dir(&mut self, dir: &Dir, event: &Happened) {
         let lost = ReadFlags::DELETE_SELF | ReadFlags::MOVE_SELF | ReadFlags::UNMOUNT;
         if event.what.intersects(lost) {
-            // Of others the directory above tells.
+            // For other directories, the parent directory reports the change.
             self.survey_due |= self.anchors.contains(&dir.path);
             return;
         }
@@ -220,7 +220,7 @@ impl<C: Changes> Tree<C> {
         }
     }
 
-    /// A new file is written and closed, which tells more; what was linked or made by `mknod` is whole at once.
+    /// Returns whether to wait until a new file is closed. A hard link or a special file is complete at once.
     fn waits_for_close(&self, path: &Path) -> bool {
         !self.changes.sated()
             && self.unfinished.len() < self.bounds.unfinished
@@ -231,7 +231,7 @@ impl<C: Changes> Tree<C> {
         self.scope.follows(path) && path.is_dir()
     }
 
-    /// Looks whether a file is another than the one remembered.
+    /// Passes on a change if a file differs from what is remembered.
     pub(super) fn compare(&mut self, path: &Path) {
         if self.changes.sated() {
             self.known.doubt(path, self.turn);
@@ -245,8 +245,8 @@ impl<C: Changes> Tree<C> {
         }
     }
 
-    /// Reads the files that were passed over, so that the state of the tree is known again. Of a storm only a few are
-    /// read: the tree is then in a new state anyhow.
+    /// Rereads the files that were skipped, so that the digest is known again. After a storm only a few are read,
+    /// because the digest is then new in any case.
     pub(super) fn recheck(&mut self) {
         for path in std::mem::take(&mut self.doubted) {
             self.differs(&path);

@@ -1,4 +1,4 @@
-//! The inotify side: which directory belongs to which watch, and the events as they come.
+//! The inotify side: maps watches to directories and reads events.
 
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
@@ -12,7 +12,7 @@ use rustix::io::Errno;
 
 use crate::fs::digest::ignored::Rules;
 
-/// Read at a time: some thousand events.
+/// The size of one read: some thousand events.
 const BUFFER: usize = 64 * 1024;
 const SYSTEM_LIMIT: &str = "/proc/sys/fs/inotify/max_user_watches";
 
@@ -33,19 +33,19 @@ pub(super) struct Happened {
 
 #[derive(Debug)]
 pub(super) struct Watches {
-    /// None when the system gives no more of them.
+    /// `None` if the system refused an inotify instance.
     fd: Option<OwnedFd>,
-    /// One inode has one watch; under two names (a followed link) it has two directories here.
+    /// The directories of each watch. An inode has one watch, but may have two paths here through a followed link.
     dirs: HashMap<i32, Vec<Dir>>,
     max: usize,
-    /// A directory has no watch.
+    /// Whether some directory has no watch.
     pub(super) short: bool,
 }
 
 impl Watches {
     pub(super) fn new(max: usize) -> Watches {
         let fd = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC).ok();
-        // The other half is for the user's editor and whoever else watches.
+        // The other half is left to the user's editor and other programs.
         let system = std::fs::read_to_string(SYSTEM_LIMIT).ok().and_then(|text| text.trim().parse().ok());
         let max = max.min(system.unwrap_or(usize::MAX) / 2);
         Watches { short: fd.is_none(), fd, dirs: HashMap::new(), max }
@@ -63,7 +63,7 @@ impl Watches {
         self.fd.is_some()
     }
 
-    /// Watches a directory, or notes that it did not come to it.
+    /// Watches a directory, or notes that it could not.
     pub(super) fn add(&mut self, path: &Path, rules: &Rules, follow: bool, turn: u64) {
         let Some(fd) = &self.fd else { return };
         let mut flags = WatchFlags::CLOSE_WRITE
@@ -86,7 +86,7 @@ impl Watches {
                 self.short = true;
             }
             Err(Errno::NOSPC | Errno::NOMEM) => self.short = true,
-            // Gone again, or not ours to read: nothing to be seen in it.
+            // The directory is gone again or cannot be read, so nothing in it is visible.
             Err(_) => {}
         }
     }
@@ -103,17 +103,17 @@ impl Watches {
         self.dirs.get(&watch).cloned().unwrap_or_default()
     }
 
-    /// The kernel has dropped this watch.
+    /// Forgets a watch that the kernel has dropped.
     pub(super) fn forget(&mut self, watch: i32) {
         self.dirs.remove(&watch);
     }
 
-    /// The directory was moved away; its watches would go with it.
+    /// Drops the watches below a directory that was moved away, because they would follow it.
     pub(super) fn drop_below(&mut self, dir: &Path) {
         self.keep(|known| !known.path.starts_with(dir));
     }
 
-    /// Drops what a full survey of this turn did not come to.
+    /// Drops the watches that a full survey of this turn did not reach.
     pub(super) fn drop_older(&mut self, turn: u64) {
         self.keep(|known| known.turn >= turn);
     }
@@ -123,18 +123,18 @@ impl Watches {
         self.dirs.retain(|watch, names| {
             names.retain(&wanted);
             if names.is_empty() {
-                // Fails when it is gone already.
+                // This fails if the watch is already gone.
                 let _ = inotify::remove_watch(fd, *watch);
             }
             !names.is_empty()
         });
     }
 
-    /// Takes one buffer full of what has happened. False when there is no more.
+    /// Reads one buffer of events. Returns false if there are no more.
     pub(super) fn read(&mut self, happened: &mut Vec<Happened>) -> bool {
         let read = self.try_read(happened);
         if read.is_err() {
-            // It has never been seen to fail; if it does, scanning is what is left.
+            // This has never been observed. If reading fails, scanning takes over.
             self.fd = None;
             self.dirs.clear();
             self.short = true;

@@ -1,24 +1,24 @@
-//! What changed between two snapshots, as git shows it.
+//! The changes between two snapshots, as git shows them.
 
 use crate::git::{Git, GitError};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// For the small questions; the diff itself lasts as long as somebody reads.
+/// The time limit for short queries. The diff itself has none, because it lasts as long as it is read.
 const ASKING: Duration = Duration::from_secs(30);
 
-/// How a diff is wanted.
+/// Options of a diff.
 #[derive(Clone, Debug, Default)]
 pub struct DiffWish {
-    /// Which files changed by how much, instead of how.
+    /// Show which files changed and by how much, instead of the changes.
     pub stat: bool,
     pub colour: bool,
-    /// Only these paths; all if there are none.
+    /// Only these paths; all if empty.
     pub paths: Vec<String>,
 }
 
-/// The commit of a snapshot; `None` if its ref is gone.
+/// Returns the commit of a snapshot, or `None` if its ref is gone.
 pub fn commit_of(work_dir: &Path, ref_name: &str) -> Result<Option<String>, String> {
     let git = Git::at(work_dir).until(Some(Instant::now() + ASKING));
     match git.word(&["rev-parse", "--verify", "--quiet", &format!("{ref_name}^{{commit}}")]) {
@@ -28,7 +28,8 @@ pub fn commit_of(work_dir: &Path, ref_name: &str) -> Result<Option<String>, Stri
     }
 }
 
-/// The git that shows it, not started. No program of the user's runs: neither pager nor diff tool nor converter.
+/// Returns the git command that shows the diff, not started. No program of the user runs: no pager, no diff tool,
+/// no text converter.
 pub fn diff(work_dir: &Path, from: &str, to: &str, wish: &DiffWish) -> Command {
     let mut args = vec!["--no-pager", "diff", "--no-ext-diff", "--no-textconv", "--submodule=short"];
     args.push(if wish.colour { "--color=always" } else { "--color=never" });

@@ -1,20 +1,20 @@
-//! The files that a snapshot does not hold, in the message of its commit.
+//! The list of files that a snapshot leaves out, stored in the message of its commit.
 
 use super::names::{escape, unescape_path};
 use std::collections::BTreeSet;
 use std::os::unix::ffi::OsStrExt;
 
-/// How many of them are written down. If there are more, nobody can say what else was there.
+/// The most files that are listed. If there are more, the list is incomplete.
 pub const MAX_LEFT_OUT: usize = 10_000;
 
 const LINE: &str = "left-out: ";
 const MORE: &str = "left-out-more";
 
-/// Paths below the top of the work tree. One that ends in `/` is a directory, with all that is in it.
+/// Paths below the top of the work tree. A path that ends in `/` is a directory with everything in it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct LeftOut {
     pub(super) paths: BTreeSet<Vec<u8>>,
-    /// There were others.
+    /// Whether there were more.
     pub(super) more: bool,
 }
 
@@ -27,7 +27,7 @@ impl LeftOut {
         }
     }
 
-    /// What comes after the first line of the message.
+    /// Returns the text that follows the first line of the message.
     pub(super) fn to_words(&self) -> String {
         let mut words = String::new();
         if !self.paths.is_empty() || self.more {
@@ -42,7 +42,7 @@ impl LeftOut {
         words
     }
 
-    /// From a whole commit, as git stores it.
+    /// Parses a raw commit object.
     pub(super) fn read(commit: &[u8]) -> LeftOut {
         let text = String::from_utf8_lossy(commit);
         let path =
@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_left_out_is_read_as_it_was_written() {
+    fn the_list_is_read_as_it_was_written() {
         let mut left_out = LeftOut::default();
         assert_eq!(left_out.to_words(), "");
         for path in [&b"big file"[..], b"nested/", b"odd\n\xff%"] {

@@ -1,24 +1,23 @@
-//! A snapshot: the work tree, untracked files too, as a commit under `refs/dogwatch/`. Nothing of the user's
-//! changes by it: not the index, no branch, no reflog, no file.
+//! Snapshots: a snapshot is the work tree, including untracked files, as a commit under `refs/dogwatch/`. Taking
+//! one changes nothing that belongs to the user: no index, branch, reflog or file.
 //!
-//! The driver starts [`Request::command`] as a job; it is this same binary in another role, [`main`], which runs
-//! a handful of git commands, prints one line of JSON ([`Outcome`]) and exits. Whoever bounds the job bounds all
-//! of it. A run that is killed half-way leaves no ref, only objects that git's own clean-up removes.
+//! The driver starts [`Request::command`] as a job. It is this same binary in another role, [`main`], which runs a
+//! few git commands, prints one line of JSON ([`Outcome`]) and exits. The time limit of the job covers everything.
+//! A snapshot that is killed halfway leaves no ref, only objects that git's own garbage collection removes.
 //!
-//! How it holds what it promises:
-//! - No program of the user's runs: hooks and fsmonitor are off, every filter that is configured is overridden
-//!   by name. File contents are read by us and handed to `git fast-import` as they are, so that not even line
-//!   ends are converted: a snapshot has the bytes that stood in the file.
-//! - git works on a copy of the index, so that a locked index does not matter, and with the copy's time stamp
-//!   set to the original's: git trusts entries older than the index file, and a younger copy would hide the
-//!   changes of the last second.
-//! - What is unchanged is known from the index, so that the cost follows what has changed.
+//! How the guarantees are met:
+//! - No program of the user runs: hooks and fsmonitor are off, and every configured filter is overridden by name.
+//!   File contents are read by us and passed to `git fast-import` unchanged, so that not even line endings are
+//!   converted: a snapshot has the exact bytes of each file.
+//! - Git works on a copy of the index, so a locked index does not matter. The copy gets the original's time stamp:
+//!   git trusts entries older than the index file, and a younger copy would hide changes of the last second.
+//! - Unchanged files are known from the index, so the cost depends on the number of changes.
 //!
-//! The commit looks like one of `git stash`: its first parent is HEAD, if there is one, its last parent is a
-//! commit of the index as it was. A file that is the same in both trees was clean: in the work tree it stood as
-//! git checks it out. Any other file stood there byte by byte. Submodules and nested repositories are left as
-//! the index has them; what was left out otherwise is named in the outcome, and in the commit's message, so that
-//! a restoring knows what it must not remove.
+//! The commit is shaped like one of `git stash`: its first parent is HEAD, if there is one, and its last parent is
+//! a commit of the index. A file that is the same in both trees was clean: the work tree had it as git checks it
+//! out. Any other file is stored byte by byte. Submodules and nested repositories are stored as in the index. Other
+//! files that were left out are listed in the outcome and in the commit message, so that a restore knows which
+//! files it must not remove.
 
 mod diff;
 mod left_out;
@@ -48,23 +47,23 @@ pub use take::{take, take_until};
 /// The first argument that makes the binary take a snapshot.
 pub const ARGUMENT: &str = "__snapshot";
 
-/// How long a snapshot may take before its job is to be killed.
+/// How long a snapshot may take before its job is killed.
 pub const BOUND: Duration = Duration::from_secs(30);
 
-/// How many of the files that were left out are named.
+/// The most left-out files that are named.
 pub const MAX_NAMED: usize = 20;
 
-/// The longest line that [`main`] prints, in bytes: a job's captured output must hold it.
+/// The longest line that [`main`] prints, in bytes. The captured output of a job must have room for it.
 pub const MAX_LINE: usize = 64 * 1024;
 
-/// How much a snapshot may hold that the index does not have.
+/// How much a snapshot may contain that is not in the index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// A larger file is left out. It is held in memory while it is handed over.
+    /// A larger file is left out. Each file is held in memory while it is passed on.
     pub file_bytes: u64,
     pub total_bytes: u64,
     pub files: u64,
-    /// After so much time no more contents are read; what is there by then is kept.
+    /// After this time no more contents are read. The snapshot contains what was read until then.
     pub reading: Duration,
 }
 
@@ -74,30 +73,31 @@ impl Default for Limits {
             file_bytes: 32 * 1024 * 1024,
             total_bytes: 256 * 1024 * 1024,
             files: 100_000,
-            // Leaves git the rest of the bound to write what it was given.
+            // Leaves git the rest of the time limit to write its objects.
             reading: Duration::from_secs(15),
         }
     }
 }
 
-/// What to take, and where to put it.
+/// What to snapshot, and under which ref.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// Any directory of the work tree: all of the tree is taken.
+    /// Any directory of the work tree; the whole tree is taken.
     pub work_dir: PathBuf,
     /// From [`ref_name`].
     pub ref_name: String,
-    /// A directory for the copy of the index: made, used by one snapshot at a time, removed.
+    /// A directory for the copy of the index. It is created, used by one snapshot at a time, and removed.
     pub scratch: PathBuf,
-    /// dogwatch's own directories, never taken.
+    /// dogwatch's own directories, which are never included.
     pub state_dirs: Vec<PathBuf>,
     pub limits: Limits,
-    /// How many of the node's snapshots stay, besides number 0 and this one; all if None.
+    /// How many of the node's snapshots to keep, in addition to number 0 and this one; all if `None`.
     pub keep: Option<u64>,
 }
 
 impl Request {
-    /// The command that takes it, to be run as a job in `work_dir`. Its output is for [`Outcome::read`].
+    /// Returns the command that takes the snapshot, to be run as a job in `work_dir`. Its output is for
+    /// [`Outcome::read`].
     pub fn command(&self) -> Vec<String> {
         let mut argv = vec!["/proc/self/exe".to_owned(), ARGUMENT.to_owned()];
         let mut add = |flag: &str, value: String| argv.extend([flag.to_owned(), value]);
@@ -116,7 +116,7 @@ impl Request {
         argv
     }
 
-    /// Reads back what [`Request::command`] wrote, without its first two words.
+    /// Parses the arguments of [`Request::command`], without the first two.
     fn parse(args: impl Iterator<Item = OsString>) -> Option<Request> {
         let mut request = Request {
             work_dir: PathBuf::new(),
@@ -152,46 +152,47 @@ impl Request {
     }
 }
 
-/// What came of it.
+/// The result of a snapshot.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "snapshot", rename_all = "snake_case")]
 pub enum Outcome {
     Taken(Taken),
-    /// There is nothing to snapshot here, and there will not be: worth one notice per run.
+    /// There is no work tree here: worth one notice per run.
     NoWorkTree {
         why: String,
     },
-    /// The work tree is as it was; worth a trouble.
+    /// The snapshot failed; the work tree is unchanged. Worth a trouble event.
     Failed {
         why: String,
     },
 }
 
+/// A snapshot that was taken.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Taken {
     #[serde(rename = "ref")]
     pub ref_name: String,
     pub commit: String,
     pub tree: String,
-    /// Files whose contents differ from the index, or may; untracked ones among them.
+    /// The number of files whose contents differ from the index, or may differ, including untracked ones.
     pub files: u64,
     pub untracked: u64,
     pub deleted: u64,
-    /// Of the contents of `files`.
+    /// The size of the contents of `files`.
     pub bytes: u64,
-    /// Left out: all of them, and the first by name.
+    /// Files that were left out: their number, and the first of them by name.
     pub skipped: u64,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub named: Vec<Skipped>,
-    /// The older snapshots of this node that went for it.
+    /// How many older snapshots of this node were removed.
     #[serde(default)]
     pub pruned: u64,
-    /// Why the older ones are still there: worth a trouble, the snapshot itself is taken.
+    /// Why the older ones could not be removed. Worth a trouble event; the snapshot itself is taken.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prune_failed: Option<String>,
 }
 
-/// A file that is not in the snapshot as it stands.
+/// A file that is not in the snapshot as it is on disk.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Skipped {
     pub path: String,
@@ -199,27 +200,25 @@ pub struct Skipped {
 }
 
 impl Outcome {
-    /// Reads what the job printed.
+    /// Parses the output of the job.
     pub fn read(stdout: &[u8]) -> Outcome {
         match serde_json::from_slice(stdout) {
             Ok(outcome) => outcome,
-            Err(_) => Outcome::Failed { why: "the snapshot ended without a word".to_owned() },
+            Err(_) => Outcome::Failed { why: "the snapshot process printed no result".to_owned() },
         }
     }
 }
 
-/// The role: takes the snapshot that the arguments ask for and prints what came of it.
+/// The snapshot role: takes the snapshot described by the arguments and prints the outcome.
 pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
-    // Otherwise it would be called `exe`, after the link that it was started by.
+    // Otherwise the process would be called `exe`, after the link that it was started by.
     let _ = rustix::thread::set_name(c"dogwatch-snap");
     let outcome = match Request::parse(args) {
         Some(request) => take(&request),
-        None => {
-            Outcome::Failed { why: "the snapshot was asked for in words that it does not know".to_owned() }
-        }
+        None => Outcome::Failed { why: "invalid arguments for the snapshot process".to_owned() },
     };
     let failed = matches!(outcome, Outcome::Failed { .. });
-    let mut line = serde_json::to_vec(&outcome).expect("texts and numbers always become JSON");
+    let mut line = serde_json::to_vec(&outcome).expect("strings and numbers always serialize");
     line.push(b'\n');
     match std::io::stdout().write_all(&line) {
         Ok(()) if !failed => ExitCode::SUCCESS,
@@ -248,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn words_that_ask_for_nothing_are_refused() {
+    fn invalid_arguments_are_refused() {
         let parse = |words: &[&str]| Request::parse(words.iter().map(OsString::from));
         for words in
             [&[][..], &["ref"], &["ref", "x"], &["colour", "blue"], &["ref", "x", "scratch", "relative"]]

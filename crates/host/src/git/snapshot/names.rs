@@ -1,4 +1,4 @@
-//! The names of snapshots: `refs/dogwatch/<run>/<node>/<iteration>`, fit for git whatever a node is called.
+//! The names of snapshots, `refs/dogwatch/<run>/<node>/<iteration>`, valid for git whatever a node is called.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
@@ -7,43 +7,45 @@ use std::path::PathBuf;
 use dogwatch_core::record::ids::{Iteration, NodeName, RunId};
 use sha2::{Digest, Sha256};
 
-/// What all snapshots begin with.
+/// The common prefix of all snapshots.
 pub const REFS: &str = "refs/dogwatch/";
 
-/// A file name takes 255 bytes at most on Linux, and git adds `.lock` to it.
+/// File names on Linux have at most 255 bytes, and git adds `.lock`.
 const MAX_PART: usize = 200;
 
-/// The ref of the snapshot after an iteration; 0 is the one before the first.
+/// Returns the ref of the snapshot after an iteration. Number 0 is the one before the first iteration.
 pub fn ref_name(run: &RunId, node: &NodeName, iteration: Iteration) -> String {
     format!("{}{iteration}", node_refs(run, node))
 }
 
-/// What the refs of a run begin with.
+/// Returns the prefix of a run's refs.
 pub fn run_refs(run: &RunId) -> String {
     format!("{REFS}{run}/")
 }
 
-/// What the refs of a node begin with.
+/// Returns the prefix of a node's refs.
 pub fn node_refs(run: &RunId, node: &NodeName) -> String {
     format!("{}{}/", run_refs(run), part(node.as_str()))
 }
 
-/// The ref of what stood in the work tree before an undo.
+/// Returns the ref that keeps the state of the work tree before an undo.
 pub fn undo_name(run: &RunId, node: &NodeName, at: dogwatch_core::time::moment::Wall) -> String {
     let at: String = at.to_string().chars().filter(|c| c.is_ascii_digit()).collect();
     let (day, time) = at.split_at(at.len().min(8));
     format!("{}{UNDO}{day}-{time}", node_refs(run, node))
 }
 
-/// How the last part of such a ref begins.
+/// The prefix of the last component of such a ref.
 pub const UNDO: &str = "undo-";
 
-/// A text as one part of a ref. No two texts become the same part: a snapshot must never take another's place.
+/// Encodes a text as one component of a ref. Different texts give different components, because a snapshot must
+/// never replace another.
 pub(crate) fn part(text: &str) -> String {
     let bytes = text.as_bytes();
     let mut out = Vec::new();
     for (at, byte) in bytes.iter().enumerate() {
-        // git takes no dot at either end of a part, none before another, and no `.lock`; `@` alone means HEAD.
+        // Git rejects a component with a dot at either end, two dots in a row, or the suffix `.lock`; `@` alone
+        // means HEAD.
         let edge = at == 0 || bytes.get(at + 1).is_none_or(|next| *next == b'.');
         let bad_dot = *byte == b'.' && (edge || &bytes[at..] == b".lock");
         match byte {
@@ -55,7 +57,7 @@ pub(crate) fn part(text: &str) -> String {
             byte => out.push(*byte),
         }
     }
-    let whole = String::from_utf8(out).expect("only ASCII was put in place of ASCII");
+    let whole = String::from_utf8(out).expect("only ASCII replaces ASCII");
     if whole.len() <= MAX_PART {
         return whole;
     }
@@ -67,7 +69,7 @@ fn push_hex(out: &mut Vec<u8>, byte: u8) {
     out.extend_from_slice(format!("%{byte:02X}").as_bytes());
 }
 
-/// Bytes as text that any argument list can carry.
+/// Encodes bytes as text that is valid in any argument list.
 pub(crate) fn escape(bytes: &[u8]) -> String {
     let mut out = Vec::new();
     for byte in bytes {
@@ -102,7 +104,7 @@ mod tests {
     use std::process::Command;
 
     #[test]
-    fn every_node_has_a_ref_that_git_takes() {
+    fn every_node_has_a_ref_that_git_accepts() {
         let run: RunId = "20261115-201533-k3f9".parse().expect("a run id");
         let names = [
             "loop",

@@ -1,4 +1,4 @@
-//! Snapshots do not pile up: the oldest of a node go. git removes what only they held when it next cleans up.
+//! Removes old snapshots of a node. Git's next garbage collection removes the objects that only they used.
 
 use std::io::Write;
 use std::path::Path;
@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use super::REFS;
 use crate::git::{Git, GitError};
 
-/// Removes all snapshots below a prefix of [`super::run_refs`] or [`super::node_refs`] but the newest `keep`
-/// of each node and its number 0. Gives how many went.
+/// Removes all snapshots below a prefix from [`super::run_refs`] or [`super::node_refs`], except the newest `keep`
+/// of each node and its number 0. Returns how many were removed.
 pub fn prune(work_dir: &Path, prefix: &str, keep: u64) -> Result<u64, String> {
     if !prefix.starts_with(REFS) {
         return Err(format!("`{prefix}` is not below {REFS}"));
@@ -25,7 +25,7 @@ pub fn prune(work_dir: &Path, prefix: &str, keep: u64) -> Result<u64, String> {
     delete(&git, &gone).map_err(|error| error.to_string())
 }
 
-/// A snapshot that git has.
+/// A stored snapshot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stored {
     pub name: String,
@@ -33,10 +33,10 @@ pub struct Stored {
     pub at: dogwatch_core::time::moment::Wall,
 }
 
-/// How long git may take to list or remove snapshots, for who is in no job.
+/// How long git may take to list or remove snapshots outside a job.
 pub const ASKING: Duration = Duration::from_secs(60);
 
-/// All snapshots below a prefix, in a repository that any directory of it names.
+/// Returns all snapshots below a prefix. `work_dir` may be any directory of the repository.
 pub fn stored(work_dir: &Path, prefix: &str) -> Result<Vec<Stored>, String> {
     let git = Git::at(work_dir).until(Some(Instant::now() + ASKING));
     let format = "--format=%(committerdate:unix) %(refname)";
@@ -49,7 +49,7 @@ pub fn stored(work_dir: &Path, prefix: &str) -> Result<Vec<Stored>, String> {
     Ok(String::from_utf8_lossy(&answer).lines().filter_map(line).collect())
 }
 
-/// Removes these snapshots, all or none. git removes what only they held when it next cleans up.
+/// Removes these snapshots, all or none. Git's next garbage collection removes the objects that only they used.
 pub fn forget(work_dir: &Path, refs: &[String]) -> Result<u64, String> {
     if let Some(other) = refs.iter().find(|name| !name.starts_with(REFS)) {
         return Err(format!("`{other}` is not below {REFS}"));
@@ -58,10 +58,10 @@ pub fn forget(work_dir: &Path, refs: &[String]) -> Result<u64, String> {
     delete(&git, refs).map_err(|error| error.to_string())
 }
 
-/// As [`prune`], for the node of one ref.
+/// Like [`prune`], for the node of one ref.
 pub(super) fn prune_node(git: &Git, ref_name: &str, keep: u64) -> Result<u64, GitError> {
     let Some((node, number)) = ref_name.rsplit_once('/') else { return Ok(0) };
-    // Most runs never come to have so many.
+    // Most runs never reach this number.
     if number.parse::<u64>().is_ok_and(|number| number <= keep) {
         return Ok(0);
     }
@@ -75,7 +75,7 @@ fn refs_below(git: &Git, prefix: &str) -> Result<Vec<String>, GitError> {
     Ok(String::from_utf8_lossy(&answer).lines().map(str::to_owned).collect())
 }
 
-/// Those beyond the newest `keep`, number 0 left out. What bears no number is not ours to judge.
+/// Returns the refs beyond the newest `keep`, except number 0. Refs without a number are not ours and stay.
 fn surplus<'a>(refs: impl Iterator<Item = &'a String>, keep: u64) -> Vec<String> {
     let number = |name: &str| name.rsplit_once('/')?.1.parse::<u64>().ok();
     let mut numbered: Vec<(u64, &String)> = refs.filter_map(|name| Some((number(name)?, name))).collect();
@@ -86,7 +86,7 @@ fn surplus<'a>(refs: impl Iterator<Item = &'a String>, keep: u64) -> Vec<String>
     numbered.into_iter().take(gone).map(|(_, name)| name.clone()).collect()
 }
 
-/// All or none of them.
+/// Deletes all of the refs or none.
 fn delete(git: &Git, refs: &[String]) -> Result<u64, GitError> {
     if refs.is_empty() {
         return Ok(0);
@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn newest_stay_by_number_and_so_does_the_first_of_all() {
+    fn the_newest_by_number_and_the_first_stay() {
         let refs: Vec<String> =
             [0, 1, 2, 9, 10, 11].iter().map(|n| format!("refs/dogwatch/r/n/{n}")).collect();
         assert_eq!(

@@ -1,4 +1,4 @@
-//! One file into a work tree, or out of it: never through a link, never over something that is not known.
+//! Writes one file into a work tree or removes it: never through a link, and never over unknown content.
 
 use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
@@ -7,13 +7,13 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{OpenOptionsExt, symlink};
 use std::path::{Path, PathBuf};
 
-/// Where the content of a file is.
+/// Where the content of a file comes from.
 pub(super) enum Content<'a> {
     Bytes(&'a [u8]),
     File(&'a Path),
 }
 
-/// Puts a file in its place, whole or not at all. `known`: what stands there is in a snapshot and may be replaced.
+/// Writes a file atomically. `known` means that the present content is in a snapshot and may be replaced.
 pub(super) fn put(
     top: &Path,
     path: &[u8],
@@ -25,7 +25,7 @@ pub(super) fn put(
     make_parents(top, &target)?;
     match fs::symlink_metadata(&target) {
         Ok(facts) if facts.is_dir() => return Err("a directory is in its place".to_owned()),
-        Ok(_) if !known => return Err("something that git ignores is in its place".to_owned()),
+        Ok(_) if !known => return Err("an ignored file is in its place".to_owned()),
         Ok(_) => {}
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         Err(error) => return Err(error.to_string()),
@@ -38,13 +38,13 @@ pub(super) fn put(
     })
 }
 
-/// Removes a file, and the directories that are empty without it.
+/// Removes a file, and the directories that become empty.
 pub(super) fn remove(top: &Path, path: &[u8]) -> Result<(), String> {
     let target = safe(top, path)?;
     for dir in parents(top, &target) {
         match fs::symlink_metadata(&dir) {
             Ok(facts) if facts.is_dir() => {}
-            // It is gone already, with its directory.
+            // It is already gone, with its directory.
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
             Ok(_) | Err(_) => return Err(format!("{} is in the way", dir.display())),
         }
@@ -55,7 +55,7 @@ pub(super) fn remove(top: &Path, path: &[u8]) -> Result<(), String> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         Err(error) => return Err(error.to_string()),
     }
-    // The innermost first; the first that is not empty ends it.
+    // Innermost first; the first directory that is not empty ends the loop.
     for dir in parents(top, &target).into_iter().rev() {
         if fs::remove_dir(dir).is_err() {
             break;
@@ -64,16 +64,17 @@ pub(super) fn remove(top: &Path, path: &[u8]) -> Result<(), String> {
     Ok(())
 }
 
-/// The path in the work tree. A tree of git holds no other ones; this is not the place to trust in that.
+/// Returns the path in the work tree. A git tree should contain only safe paths, but this check does not rely on
+/// it.
 fn safe(top: &Path, path: &[u8]) -> Result<PathBuf, String> {
     let bad = |part: &[u8]| matches!(part, b"" | b"." | b"..") || part.eq_ignore_ascii_case(b".git");
     if path.split(|byte| *byte == b'/').any(bad) {
-        return Err("no path for a file of a work tree".to_owned());
+        return Err("not a valid path in a work tree".to_owned());
     }
     Ok(top.join(OsStr::from_bytes(path)))
 }
 
-/// The directories between the top and the file, outermost first.
+/// Returns the directories between the top and the file, outermost first.
 fn parents(top: &Path, target: &Path) -> Vec<PathBuf> {
     let mut dirs: Vec<PathBuf> =
         target.ancestors().skip(1).take_while(|dir| *dir != top).map(Path::to_owned).collect();
@@ -96,7 +97,7 @@ fn make_parents(top: &Path, target: &Path) -> Result<(), String> {
 }
 
 fn write(path: &Path, mode: &str, content: Content<'_>) -> io::Result<()> {
-    // What one that was killed has left.
+    // A leftover of a process that was killed.
     let _ = fs::remove_file(path);
     if mode == "120000" {
         let Content::Bytes(to) = content else { return Err(io::ErrorKind::InvalidInput.into()) };
@@ -132,14 +133,14 @@ mod tests {
     }
 
     #[test]
-    fn empty_directories_go_with_their_last_file_and_others_stay() {
+    fn directories_are_removed_only_when_empty() {
         let dir = tempfile::tempdir().expect("a directory");
         let put = |path: &[u8]| put(dir.path(), path, "100644", Content::Bytes(b""), false);
         put(b"a/b/c").expect("put");
         put(b"a/kept").expect("put");
         remove(dir.path(), b"a/b/c").expect("removed");
         assert!(!dir.path().join("a/b").exists() && dir.path().join("a/kept").exists());
-        assert_eq!(put(b"a/kept"), Err("something that git ignores is in its place".to_owned()));
+        assert_eq!(put(b"a/kept"), Err("an ignored file is in its place".to_owned()));
         assert_eq!(put(b"a"), Err("a directory is in its place".to_owned()));
     }
 }

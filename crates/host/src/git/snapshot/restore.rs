@@ -1,9 +1,9 @@
-//! Restoring a work tree as a snapshot has it.
+//! Restores a work tree from a snapshot.
 //!
-//! What stands there now is snapshotted first, and only what that snapshot holds is changed: a file that is
-//! ignored, too large, or in a repository of its own is neither written nor removed, and is named. A file that the
-//! wanted snapshot had left out is not removed either: it may have been there. Files alone change. The index stays as
-//! it is, HEAD and all branches stay where they are, and no hook, filter or other program of the user's runs.
+//! The present state is snapshotted first, and only files in that snapshot are changed: a file that is ignored, too
+//! large, or in a nested repository is neither written nor removed, and is reported. A file that the wanted
+//! snapshot left out is not removed either, because it may have existed then. Only files change. The index, HEAD
+//! and all branches stay as they are, and no hook, filter or other program of the user runs.
 
 use super::left_out::LeftOut;
 use super::put::{self, Content};
@@ -21,29 +21,29 @@ use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-/// How long all of it may take; what is not restored by then is left and named.
+/// How long a restore may take. Files that are not restored by then stay as they are and are reported.
 pub const RESTORE_BOUND: Duration = Duration::from_secs(300);
 
-/// How much of a path is told.
+/// How much of a path is shown.
 const MAX_TOLD: usize = 200;
 
-/// What is to be undone.
+/// What to undo.
 #[derive(Clone, Debug)]
 pub struct Undo {
     /// Any directory of the work tree.
     pub work_dir: PathBuf,
-    /// The snapshot that is wanted.
+    /// The snapshot to restore.
     pub to: String,
-    /// Where the present state is kept: a ref that is not there yet.
+    /// The ref that keeps the present state. It must not exist yet.
     pub keep_as: String,
-    /// A directory of our own: made, used, removed.
+    /// A scratch directory. It is created, used and removed.
     pub scratch: PathBuf,
-    /// dogwatch's own directories, never touched.
+    /// dogwatch's own directories, which are never touched.
     pub state_dirs: Vec<PathBuf>,
     pub limits: Limits,
 }
 
-/// One path that differs: what stands there now, and what is wanted.
+/// One path that differs: its present state, and the wanted one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Step {
     path: Vec<u8>,
@@ -63,36 +63,36 @@ impl Entry {
     }
 }
 
-/// An undo that is known and not done yet. The present state is kept.
+/// An undo that is planned but not carried out. The present state is saved.
 #[derive(Debug)]
 pub struct Prepared {
     undo: Undo,
     git: Git,
     steps: Vec<Step>,
-    /// The paths that the wanted snapshot holds byte by byte; others stood as git checks them out.
+    /// The paths that the wanted snapshot stores byte by byte. The others were as git checks them out.
     as_they_are: BTreeSet<Vec<u8>>,
-    /// Not to be touched, and why.
+    /// Files that the wanted and the present snapshot left out; they must not be touched.
     then: LeftOut,
     now: LeftOut,
     filtered: BTreeSet<Vec<u8>>,
     pub kept: Taken,
-    /// A merge, a rebase or the like that is not ended.
+    /// An operation that is in progress, such as a merge or a rebase.
     pub under_way: Option<&'static str>,
-    /// The commit that HEAD meant then and means now, if they differ.
+    /// The commits that HEAD pointed to then and points to now, if they differ.
     pub moved_head: Option<(String, String)>,
 }
 
-/// What came of it.
+/// The result of a restore.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Restored {
     pub written: u64,
     pub removed: u64,
-    /// Not restored: all of them, and the first by name.
+    /// Files that were not restored: their number, and the first of them by name.
     pub left: u64,
     pub named: Vec<Skipped>,
 }
 
-/// Keeps the present state and finds out what would change.
+/// Saves the present state and determines what would change.
 pub fn prepare(undo: Undo) -> Result<Prepared, String> {
     let until = Some(Instant::now() + RESTORE_BOUND);
     let top = tree::top_of(&Git::at(&undo.work_dir).until(until)).map_err(|nothing| match nothing {
@@ -101,7 +101,7 @@ pub fn prepare(undo: Undo) -> Result<Prepared, String> {
     let mut git = Git::at(&top).until(until);
     let text = |error: GitError| error.to_string();
     if git.run(&["rev-parse", "--verify", "--quiet", &undo.keep_as]).is_ok() {
-        return Err(format!("{} is there already", undo.keep_as));
+        return Err(format!("{} already exists", undo.keep_as));
     }
     let filters = tree::filter_keys(&git).map_err(text)?;
     git.turn_off_filters(&filters);
@@ -135,7 +135,7 @@ fn keep(undo: &Undo, until: Option<Instant>) -> Result<Taken, String> {
     match take_until(&request, until) {
         Outcome::Taken(taken) => Ok(taken),
         Outcome::NoWorkTree { why } | Outcome::Failed { why } => {
-            Err(format!("what stands in the work tree now cannot be kept, so nothing is changed: {why}"))
+            Err(format!("cannot save the present state of the work tree, so nothing was changed: {why}"))
         }
     }
 }
@@ -155,10 +155,12 @@ fn survey(git: &Git, undo: &Undo, kept: &str, has_filters: bool) -> Result<Surve
     let left_out = |name: &str| git.run(&["cat-file", "commit", name]).map(|commit| LeftOut::read(&commit));
     let (then, now) = (left_out(&undo.to).map_err(text)?, left_out(kept).map_err(text)?);
     if now.more {
-        return Err("the work tree has more files than a snapshot holds, so nothing is changed".to_owned());
+        return Err(
+            "the work tree has more files than a snapshot can hold, so nothing was changed".to_owned()
+        );
     }
     let parents = parents(git, &undo.to).map_err(text)?;
-    let index = parents.last().ok_or_else(|| format!("{} is no snapshot of dogwatch", undo.to))?;
+    let index = parents.last().ok_or_else(|| format!("{} is not a dogwatch snapshot", undo.to))?;
     let as_they_are =
         differing(git, index, &undo.to).map_err(text)?.into_iter().map(|step| step.path).collect();
     let steps = differing(git, kept, &undo.to).map_err(text)?;
@@ -170,13 +172,13 @@ fn survey(git: &Git, undo: &Undo, kept: &str, has_filters: bool) -> Result<Surve
     Ok(Survey { steps, as_they_are, then, now, filtered, under_way, moved_head })
 }
 
-/// Of a snapshot: the commit that HEAD meant, if it meant one, then that of the index.
+/// Returns the parents of a snapshot: the commit of HEAD, if there was one, then that of the index.
 fn parents(git: &Git, name: &str) -> Result<Vec<String>, GitError> {
     let answer = git.run(&["rev-parse", &format!("{name}^@")])?;
     Ok(String::from_utf8_lossy(&answer).lines().map(str::to_owned).collect())
 }
 
-/// Of `diff-tree -z --raw`: `:old-mode new-mode old-id new-id status`, then the path.
+/// Parses `diff-tree -z --raw`: `:old-mode new-mode old-id new-id status`, then the path.
 fn differing(git: &Git, from: &str, to: &str) -> Result<Vec<Step>, GitError> {
     let args =
         ["diff-tree", "-r", "-z", "--raw", "--no-renames", "--no-ext-diff", "--full-index", from, to, "--"];
@@ -197,7 +199,7 @@ fn differing(git: &Git, from: &str, to: &str) -> Result<Vec<Step>, GitError> {
     Ok(steps)
 }
 
-/// Those that go through a program on their way to the work tree.
+/// Returns the paths that pass through a filter program on checkout.
 fn filtered(git: &Git, steps: &[Step]) -> Result<BTreeSet<Vec<u8>>, GitError> {
     let paths = steps.iter().map(|s| s.path.clone());
     let listing = asked(git, &["check-attr", "-z", "--stdin", "filter"], paths)?;
@@ -211,14 +213,14 @@ fn filtered(git: &Git, steps: &[Step]) -> Result<BTreeSet<Vec<u8>>, GitError> {
     Ok(found)
 }
 
-/// Those that git ignores by the rules that stand in the work tree at this moment.
+/// Returns the paths that git ignores by the rules that are in the work tree now.
 fn ignored<'a>(
     git: &Git,
     steps: impl Iterator<Item = &'a Step> + Send,
 ) -> Result<BTreeSet<Vec<u8>>, GitError> {
     let listing =
         match asked(git, &["check-ignore", "-z", "--stdin"], steps.map(|s| [b"./", &s.path[..]].concat())) {
-            // None of them is.
+            // Exit code 1 means that none is ignored.
             Err(GitError::Refused { code: Some(1), .. }) => Vec::new(),
             answer => answer?,
         };
@@ -229,7 +231,7 @@ fn ignored<'a>(
         .collect())
 }
 
-/// What git answers to a list of paths.
+/// Sends a list of paths to git and returns its output.
 fn asked(
     git: &Git,
     args: &[&str],
@@ -240,7 +242,7 @@ fn asked(
     let mut running = git.start(command, args)?;
     let stdin = running.child.stdin.take();
     std::thread::scope(|scope| {
-        // It answers while it is asked, so that both must go on at once.
+        // Git answers while it reads, so write and read at the same time.
         scope.spawn(move || {
             stdin.map(|mut stdin| paths.try_for_each(|path| stdin.write_all(&[&path[..], b"\0"].concat())))
         });
@@ -249,18 +251,18 @@ fn asked(
 }
 
 impl Prepared {
-    /// How many files would be written, and how many removed.
+    /// Returns how many files would be written, and how many removed.
     pub fn counts(&self) -> (usize, usize) {
         let written = self.steps.iter().filter(|s| s.to.is_some()).count();
         (written, self.steps.len() - written)
     }
 
-    /// Nothing is to be changed after all: what was kept for it goes.
+    /// Cancels the undo and removes the saved state.
     pub fn give_up(self) -> Result<(), String> {
         super::forget(&self.undo.work_dir, &[self.kept.ref_name]).map(drop)
     }
 
-    /// Changes the work tree. What cannot be restored is left and named; the rest goes on.
+    /// Changes the work tree. Files that cannot be restored stay as they are and are reported.
     pub fn restore(self) -> Result<Restored, String> {
         let _ = fs::remove_dir_all(&self.undo.scratch);
         crate::store::home::make_private(&self.undo.scratch).map_err(|error| error.to_string())?;
@@ -276,7 +278,7 @@ impl Prepared {
         for step in unfit {
             restored.leave(&step.path, self.untouchable(step).unwrap_or_default());
         }
-        // The rules of that time say what was ignored then and must stay: they come first.
+        // The ignore rules of that time show which files were ignored then and must stay, so restore them first.
         let (rules, others): (Vec<&Step>, Vec<&Step>) = fit.into_iter().partition(|s| is_rules(s));
         self.all_of(&rules, restored)?;
         let gone = || others.iter().copied().filter(|s| s.to.is_none());
@@ -287,13 +289,13 @@ impl Prepared {
         let (kept, others): (Vec<&Step>, Vec<&Step>) =
             others.iter().copied().partition(|s| s.to.is_none() && ignored.contains(&s.path));
         for step in kept {
-            restored.leave(&step.path, "git ignored it then, so it may have been there".to_owned());
+            restored.leave(&step.path, "git ignored it then, so it may have existed".to_owned());
         }
         self.all_of(&others, restored)
     }
 
     fn all_of(&self, steps: &[&Step], restored: &mut Restored) -> Result<(), String> {
-        // What must go first: a file may come where a directory was.
+        // Remove files first, because a file may replace a directory.
         for step in steps.iter().filter(|s| s.to.is_none()) {
             match put::remove(self.git.dir(), &step.path) {
                 Ok(()) => restored.removed += 1,
@@ -307,32 +309,32 @@ impl Prepared {
         self.put_checked_out(&checked_out, restored)
     }
 
-    /// Why a path must be left alone.
+    /// Returns why a path must not be touched, if it must not.
     fn untouchable(&self, step: &Step) -> Option<String> {
         let is = |entry: &Option<Entry>| entry.as_ref().is_some_and(Entry::is_submodule);
         let ours = || {
             let top = real(self.git.dir());
             let path = top.join(OsStr::from_bytes(&step.path));
-            // A node's own worktree lies below the state directory; what is in it is not dogwatch's.
+            // A node's own worktree is below the state directory, but its files are not dogwatch's.
             let within = |dir: &PathBuf| path.starts_with(real(dir)) && !top.starts_with(real(dir));
             self.undo.state_dirs.iter().any(within)
         };
         if is(&step.from) || is(&step.to) {
-            return Some("a repository of its own".to_owned());
+            return Some("a nested repository".to_owned());
         }
         if self.now.holds(&step.path) {
-            return Some("it could not be kept, so it stays as it is".to_owned());
+            return Some("it could not be saved, so it stays as it is".to_owned());
         }
         if step.to.is_none() && (self.then.more || self.then.holds(&step.path)) {
-            return Some("the snapshot had left it out, so it may have been there".to_owned());
+            return Some("the snapshot left it out, so it may have existed".to_owned());
         }
         if self.filtered.contains(&step.path) && step.to.is_some() && !self.as_they_are.contains(&step.path) {
-            return Some("it goes through a filter, which is not run: `git checkout` restores it".to_owned());
+            return Some("it needs a filter, which dogwatch does not run; use `git checkout`".to_owned());
         }
-        ours().then(|| "it is dogwatch's own".to_owned())
+        ours().then(|| "it belongs to dogwatch".to_owned())
     }
 
-    /// Contents byte by byte, from one git that is asked for one after the other.
+    /// Writes contents byte by byte, read one after the other from a single git process.
     fn put_raw(&self, steps: &[&Step], restored: &mut Restored) -> Result<(), String> {
         if steps.is_empty() {
             return Ok(());
@@ -343,7 +345,7 @@ impl Prepared {
         let mut running = self.git.start(command, &args).map_err(|error| error.to_string())?;
         let (stdin, stdout) = (running.child.stdin.take(), running.child.stdout.take());
         let (Some(mut stdin), Some(stdout)) = (stdin, stdout) else {
-            return Err("git has no pipes".to_owned());
+            return Err("cannot open pipes to git".to_owned());
         };
         let mut answers = BufReader::new(stdout);
         for step in steps {
@@ -352,7 +354,7 @@ impl Prepared {
             let content = asked.map_err(|error| error.to_string()).and_then(|()| one_object(&mut answers));
             match content {
                 Ok(Some(content)) => self.put(step, Content::Bytes(&content), restored),
-                Ok(None) => restored.leave(&step.path, "git does not have its content any more".to_owned()),
+                Ok(None) => restored.leave(&step.path, "git no longer has its content".to_owned()),
                 Err(why) => restored.leave(&step.path, why),
             }
         }
@@ -360,7 +362,7 @@ impl Prepared {
         running.finish().map(drop).map_err(|error| error.to_string())
     }
 
-    /// Files that stood as git checks them out: into a directory of ours, and from there into place.
+    /// Writes files as git checks them out: first into a scratch directory, from there into place.
     fn put_checked_out(&self, steps: &[&Step], restored: &mut Restored) -> Result<(), String> {
         if steps.is_empty() {
             return Ok(());
@@ -379,7 +381,7 @@ impl Prepared {
         command.stdin(Stdio::piped());
         let mut running = git.start(command, &args).map_err(text)?;
         if let Some(mut stdin) = running.child.stdin.take() {
-            // If it ends early its own word says more than that its pipe broke.
+            // If git exits early, its own error message says more than the broken pipe.
             let _ = steps.iter().try_for_each(|s| stdin.write_all(&[&s.path[..], b"\0"].concat()));
         }
         let finished = running.finish();
@@ -415,13 +417,13 @@ fn is_link(step: &Step) -> bool {
     step.to.as_ref().is_some_and(|to| to.mode == "120000")
 }
 
-/// `id type size`, a line break, the content, a line break; or `id missing`.
+/// Parses one object: `id type size`, a newline, the content, a newline; or `id missing`.
 fn one_object(answers: &mut impl BufRead) -> Result<Option<Vec<u8>>, String> {
     let mut head = String::new();
     answers.read_line(&mut head).map_err(|error| error.to_string())?;
     let mut words = head.trim_end().split(' ');
     let (Some("blob"), Some(size)) = (words.nth(1), words.next()) else {
-        return if head.is_empty() { Err("git ended before its answer".to_owned()) } else { Ok(None) };
+        return if head.is_empty() { Err("git exited without an answer".to_owned()) } else { Ok(None) };
     };
     let size: usize = size.parse().map_err(|_| format!("git answered `{}`", head.trim_end()))?;
     let mut content = vec![0; size + 1];

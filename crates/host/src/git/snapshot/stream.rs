@@ -1,26 +1,26 @@
-//! The stream that `git fast-import` reads: contents as they are, then two commits on one ref.
+//! The input stream of `git fast-import`: contents, then two commits on one ref.
 
 use std::io::{self, Write};
 
-/// Writes the stream. Until its last word git changes no ref, so that a stream cut short is no snapshot.
+/// Writes the stream. Git changes no ref before the last command, so a truncated stream leaves no snapshot.
 pub(super) struct Stream<W> {
     out: W,
     when: i64,
-    /// The last mark that was given.
+    /// The last mark that was assigned.
     mark: u64,
 }
 
-/// The commit of the index, which the snapshot names as its last parent.
+/// The mark of the index commit, which is the last parent of the snapshot.
 const INDEX_MARK: &str = ":1";
 
 impl<W: Write> Stream<W> {
-    /// `when` in seconds on the wall.
+    /// Begins a stream. `when` is in seconds on the wall clock.
     pub(super) fn new(mut out: W, when: i64) -> io::Result<Stream<W>> {
         out.write_all(b"feature done\n")?;
         Ok(Stream { out, when, mark: 1 })
     }
 
-    /// A file's content; what is answered stands for it in [`Stream::put`].
+    /// Writes a file's content and returns its mark for [`Stream::put`].
     pub(super) fn content(&mut self, content: &[u8]) -> io::Result<u64> {
         self.mark += 1;
         write!(self.out, "blob\nmark :{}\ndata {}\n", self.mark, content.len())?;
@@ -29,8 +29,8 @@ impl<W: Write> Stream<W> {
         Ok(self.mark)
     }
 
-    /// Begins the snapshot: from here on it is the index, and what is put or removed changes that.
-    /// `words` are its message after the first line.
+    /// Begins the snapshot commit with the tree of the index; `put` and `remove` change it from there. `words`
+    /// follow the first line of its message.
     pub(super) fn begin(
         &mut self,
         ref_name: &str,
@@ -45,7 +45,7 @@ impl<W: Write> Stream<W> {
         writeln!(self.out, "M 040000 {index_tree} \"\"\n")?;
         let title = ref_name.strip_prefix(super::REFS).unwrap_or(ref_name);
         self.commit(ref_name, "", &format!("dogwatch snapshot {title}{words}"))?;
-        // Without a HEAD the commit before is the parent by itself.
+        // Without a HEAD the previous commit becomes the parent automatically.
         if let Some(head) = head {
             writeln!(self.out, "from {head}^0\nmerge {INDEX_MARK}")?;
         }
@@ -63,7 +63,7 @@ impl<W: Write> Stream<W> {
         self.path(path)
     }
 
-    /// `mode` as git writes it: `100644`, `100755` or `120000`.
+    /// Adds a file. `mode` is in git's notation: `100644`, `100755` or `120000`.
     pub(super) fn put(&mut self, mode: &str, path: &[u8], content: u64) -> io::Result<()> {
         write!(self.out, "M {mode} :{content} ")?;
         self.path(path)
@@ -74,7 +74,7 @@ impl<W: Write> Stream<W> {
         self.out.flush()
     }
 
-    /// In quotes, so that it may hold anything.
+    /// Writes a quoted path, which may contain any bytes.
     fn path(&mut self, path: &[u8]) -> io::Result<()> {
         let mut quoted = vec![b'"'];
         for byte in path {

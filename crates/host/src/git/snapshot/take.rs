@@ -1,4 +1,4 @@
-//! Taking a snapshot: the steps, in order, and the reading of what has changed.
+//! Takes a snapshot: the steps in order, and the reading of changed files.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -18,15 +18,15 @@ use super::{Limits, MAX_NAMED, Outcome, Request, Skipped, Taken};
 use crate::fs::digest::real;
 use crate::git::{Git, MAX_ANSWER};
 
-/// How much of a path is told.
+/// How much of a path is shown.
 const MAX_TOLD: usize = 200;
 
-/// Takes a snapshot here and now; for [`super::main`] and for tests. It runs processes and may take long.
+/// Takes a snapshot in this process, for [`super::main`] and for tests. It runs git and may take long.
 pub fn take(request: &Request) -> Outcome {
     take_until(request, None)
 }
 
-/// The same for who is in no job, with an end to it.
+/// Like [`take`], with a deadline, for use outside a job.
 pub fn take_until(request: &Request, until: Option<Instant>) -> Outcome {
     let git = Git::at(&request.work_dir).until(until);
     let taken = tree::top_of(&git).and_then(|top| with_scratch(request, &Git::at(&top).until(until)));
@@ -38,7 +38,7 @@ pub fn take_until(request: &Request, until: Option<Instant>) -> Outcome {
 }
 
 fn with_scratch(request: &Request, git: &Git) -> Result<Taken, Nothing> {
-    // What one that was killed has left.
+    // A leftover of a process that was killed.
     let _ = fs::remove_dir_all(&request.scratch);
     crate::store::home::make_private(&request.scratch)?;
     let taken = take_at(request, git.clone());
@@ -63,7 +63,7 @@ fn take_at(request: &Request, mut git: Git) -> Result<Taken, Nothing> {
     Ok(taken)
 }
 
-/// Hands all that has changed to git, which makes the commit and the ref in the end.
+/// Passes all changes to git, which creates the commit and the ref at the end.
 fn import(git: &Git, request: &Request, changes: &Changes, taken: &mut Taken) -> Result<(), Nothing> {
     let args = ["fast-import", "--quiet", "--force", "--depth=0"];
     let mut command = git.command(&args);
@@ -75,7 +75,7 @@ fn import(git: &Git, request: &Request, changes: &Changes, taken: &mut Taken) ->
         Some(stdin) => write(BufWriter::new(stdin), git.dir(), request, changes, taken),
         None => Err(io::ErrorKind::BrokenPipe.into()),
     };
-    // Its own word says more than that its pipe broke.
+    // Git's own error message says more than the broken pipe.
     let finished = running.finish();
     if finished.is_err() {
         remove_crash_report(git, pid);
@@ -84,7 +84,7 @@ fn import(git: &Git, request: &Request, changes: &Changes, taken: &mut Taken) ->
     Ok(written?)
 }
 
-/// git leaves one in the repository when it does not like what it is given.
+/// Removes the crash report that git leaves in the repository after invalid input.
 fn remove_crash_report(git: &Git, pid: u32) {
     let name = format!("fast_import_crash_{pid}");
     if let Ok(path) = git.run(&["rev-parse", "--git-path", &name]) {
@@ -111,7 +111,7 @@ fn write(
     };
     if !changes.all_others {
         reading.taken.skipped += 1;
-        reading.name(b"(untracked files)", format!("their list is longer than {MAX_ANSWER} bytes"));
+        reading.name(b"(untracked files)", format!("the list is longer than {MAX_ANSWER} bytes"));
         reading.left_out.more = true;
     }
     let mut contents = Vec::new();
@@ -123,7 +123,7 @@ fn write(
     }
     let words = reading.left_out.to_words();
     stream.begin(&request.ref_name, changes.head.as_deref(), &changes.index_tree, &words)?;
-    // What went first: a file may stand now where a directory was.
+    // Remove files first, because a file may replace a directory.
     for (path, _) in changes.changes.iter().filter(|(_, change)| **change == Change::Deleted) {
         stream.remove(path)?;
         reading.taken.deleted += 1;
@@ -134,8 +134,8 @@ fn write(
     stream.end()
 }
 
-/// What is to be read: tracked files first, then others from the smallest, so that one heap of data does not
-/// take the room of all the sources.
+/// Returns the files to read: tracked files first, then others from the smallest, so that a large data file does
+/// not use up the limit before the sources.
 fn in_order<'a>(
     top: &Path,
     state_dirs: &[PathBuf],
@@ -169,13 +169,13 @@ struct Reading<'a> {
 }
 
 impl Reading<'_> {
-    /// The mode and the content of a file, or why it is left out.
+    /// Returns the mode and the content of a file, or why it is left out.
     fn read(&mut self, path: &[u8], change: Change) -> Result<(&'static str, Vec<u8>), String> {
         if path.ends_with(b"/") {
-            return Err("a repository of its own".to_owned());
+            return Err("a nested repository".to_owned());
         }
         if path.split(|byte| *byte == b'/').any(|part| part.eq_ignore_ascii_case(b".git")) {
-            return Err("git stores no such name".to_owned());
+            return Err("git cannot store this name".to_owned());
         }
         if self.taken.files >= self.limits.files {
             return Err(format!("more than {} files", self.limits.files));
@@ -210,10 +210,10 @@ impl Reading<'_> {
     fn content(&self, path: &Path, size: u64) -> Result<Vec<u8>, String> {
         self.has_room(size)?;
         let flags = rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK;
-        let flags = i32::try_from(flags.bits()).expect("flags of open are a C int");
+        let flags = i32::try_from(flags.bits()).expect("flags of open fit a C int");
         let open = File::options().read(true).custom_flags(flags).open(path);
         let mut content = Vec::with_capacity(usize::try_from(size).unwrap_or(0));
-        // It may grow while it is read.
+        // The file may grow while it is read.
         let read = open.and_then(|file| file.take(self.limits.file_bytes + 1).read_to_end(&mut content));
         read.map_err(|error| error.to_string())?;
         self.has_room(content.len() as u64)?;
@@ -225,7 +225,7 @@ impl Reading<'_> {
             return Err(format!("larger than {} bytes", self.limits.file_bytes));
         }
         if self.taken.bytes.saturating_add(size) > self.limits.total_bytes {
-            return Err(format!("more than {} bytes in all", self.limits.total_bytes));
+            return Err(format!("more than {} bytes in total", self.limits.total_bytes));
         }
         Ok(())
     }

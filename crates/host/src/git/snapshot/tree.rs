@@ -1,4 +1,5 @@
-//! What is in the work tree and not in the index: found by git on a copy of the index, not yet read.
+//! Finds the differences between work tree and index, by running git on a copy of the index. Contents are not read
+//! yet.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -11,7 +12,7 @@ use crate::git::{Git, GitError};
 /// Why there is no snapshot.
 #[derive(Debug)]
 pub(crate) enum Nothing {
-    /// And there never will be one here.
+    /// There is no work tree here, so there never will be one.
     NoWorkTree(String),
     Failed(String),
 }
@@ -31,11 +32,11 @@ impl From<io::Error> for Nothing {
     }
 }
 
-/// One file that differs, by its path below the top.
+/// One changed file, by its path below the top.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Change {
     Deleted,
-    /// In the index. `executable` as git sees it: some file systems cannot tell.
+    /// In the index. `executable` is git's view, because some file systems have no exec bit.
     Tracked {
         executable: bool,
     },
@@ -48,13 +49,13 @@ pub(crate) struct Changes {
     pub(crate) index_tree: String,
     pub(crate) head: Option<String>,
     pub(crate) changes: BTreeMap<Vec<u8>, Change>,
-    /// False if there are too many untracked files to be listed: then none of them is.
+    /// False if there are too many untracked files to list. Then none is listed.
     pub(crate) all_others: bool,
-    /// Whether the mode of a file says that it can be executed.
+    /// Whether the exec bit of a file is meaningful.
     pub(crate) modes_count: bool,
 }
 
-/// Finds the top of the work tree that a directory belongs to.
+/// Finds the top of the work tree that contains a directory.
 pub(crate) fn top(work_dir: &Path) -> Result<PathBuf, Nothing> {
     top_of(&Git::at(work_dir))
 }
@@ -75,7 +76,7 @@ fn why_not(said: String) -> Nothing {
     let no_tree = ["not a git repository", "must be run in a work tree", "not in a git directory"];
     if said.contains("dubious ownership") {
         return Nothing::NoWorkTree(format!(
-            "{said}; `git config --global --add safe.directory DIR` says that you trust it"
+            "{said}; run `git config --global --add safe.directory DIR` to trust it"
         ));
     }
     if no_tree.iter().any(|words| said.contains(words)) {
@@ -84,7 +85,7 @@ fn why_not(said: String) -> Nothing {
     Nothing::Failed(format!("git rev-parse: {said}"))
 }
 
-/// Finds what has changed. `git` is at the top; from here on it uses a copy of the index in `scratch`.
+/// Finds the changes. `git` must be at the top; from here on it uses a copy of the index in `scratch`.
 pub(crate) fn changes(git: &mut Git, scratch: &Path) -> Result<Changes, Nothing> {
     let (settings, head, index) = first_questions(git);
     let settings = Settings::read(&settings?);
@@ -100,7 +101,7 @@ pub(crate) fn changes(git: &mut Git, scratch: &Path) -> Result<Changes, Nothing>
             found.add_others(&listing);
             true
         }
-        // The tracked ones are kept all the same.
+        // Tracked files are still included.
         Err(GitError::TooMuch { .. }) => false,
         Err(error) => return Err(error.into()),
     };
@@ -113,7 +114,7 @@ pub(crate) fn changes(git: &mut Git, scratch: &Path) -> Result<Changes, Nothing>
     Ok(Changes { index_tree, head, changes, all_others, modes_count: settings.modes_count })
 }
 
-/// Settings, the commit that HEAD means if it means one, and where the index is.
+/// Queries the settings, the commit of HEAD if there is one, and the path of the index.
 fn first_questions(git: &Git) -> (Answer, Option<String>, Result<PathBuf, GitError>) {
     std::thread::scope(|scope| {
         let settings = scope.spawn(|| settings_of(git));
@@ -125,13 +126,13 @@ fn first_questions(git: &Git) -> (Answer, Option<String>, Result<PathBuf, GitErr
 
 fn settings_of(git: &Git) -> Answer {
     match git.run(&["config", "-z", "--get-regexp", r"^(filter\..*|core\.filemode)$"]) {
-        // None of them is set.
+        // Exit code 1 means that none is set.
         Err(GitError::Refused { code: Some(1), .. }) => Ok(Vec::new()),
         answer => answer,
     }
 }
 
-/// The keys of the filters that are set, for [`Git::turn_off_filters`].
+/// Returns the keys of the configured filters, for [`Git::turn_off_filters`].
 pub(crate) fn filter_keys(git: &Git) -> Result<Vec<Vec<u8>>, GitError> {
     Ok(Settings::read(&settings_of(git)?).filters)
 }
@@ -144,7 +145,7 @@ struct Settings {
 }
 
 impl Settings {
-    /// Of `git config -z`: key, line break, value; a key alone means true. The last one counts.
+    /// Parses `git config -z`: key, newline, value; a key alone means true. The last value wins.
     fn read(listing: &[u8]) -> Settings {
         let mut settings = Settings { filters: Vec::new(), modes_count: true };
         for entry in listing.split(|byte| *byte == 0).filter(|entry| !entry.is_empty()) {
@@ -165,7 +166,7 @@ fn index_file(git: &Git) -> Result<PathBuf, GitError> {
     git.path(&["rev-parse", "--git-path", "index"])
 }
 
-/// Copies the index with its time. git replaces the file as a whole, so that what is open here is consistent.
+/// Copies the index with its time stamp. Git replaces the file atomically, so the open file is consistent.
 fn copy_index(from: &Path, to: &Path) -> io::Result<()> {
     let mut from = match File::open(from) {
         Ok(file) => file,
@@ -181,7 +182,7 @@ fn copy_index(from: &Path, to: &Path) -> io::Result<()> {
 
 type Answer = Result<Vec<u8>, GitError>;
 
-/// The three that read the whole index, side by side.
+/// Runs in parallel the three git commands that read the whole index.
 fn three_ways(git: &Git) -> (Answer, Answer, Result<String, GitError>) {
     std::thread::scope(|scope| {
         let differing = scope.spawn(|| {
@@ -198,13 +199,13 @@ fn joined(answer: std::thread::Result<Answer>) -> Answer {
     answer.unwrap_or_else(|_| Err(io::Error::other("a thread of the snapshot panicked").into()))
 }
 
-/// Objects that were never fetched are not asked for.
+/// Writes the index as a tree. Objects missing in a partial clone are not fetched.
 fn write_tree(git: &Git) -> Result<String, GitError> {
     let answer = git.run(&["write-tree", "--missing-ok"])?;
     Ok(String::from_utf8_lossy(&answer).trim().to_owned())
 }
 
-/// A path in conflict has several entries, and no tree can hold them.
+/// Writes the index as a tree without the paths in conflict, which have several entries each.
 fn tree_without(git: &Git, paths: &[Vec<u8>]) -> Result<String, Nothing> {
     use std::io::Write;
     let args = ["update-index", "-z", "--force-remove", "--stdin"];
@@ -228,7 +229,7 @@ struct Found {
 }
 
 impl Found {
-    /// Of `diff-files -z --raw`: `:old-mode new-mode old-id new-id status`, then the path.
+    /// Parses `diff-files -z --raw`: `:old-mode new-mode old-id new-id status`, then the path.
     fn add_differing(&mut self, listing: &[u8]) {
         let mut fields = listing.split(|byte| *byte == 0);
         while let (Some(facts), Some(path)) = (fields.next(), fields.next()) {
@@ -239,7 +240,7 @@ impl Found {
             }
             let change = match new_mode {
                 b"000000" => Change::Deleted,
-                // A repository where a file was: it has its own history.
+                // A repository has replaced a file: it has its own history.
                 b"160000" => continue,
                 mode => Change::Tracked { executable: mode == b"100755" },
             };
@@ -259,7 +260,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn settings_are_read_with_the_last_word() {
+    fn the_last_value_of_a_setting_wins() {
         let listing =
             b"filter.lfs.clean\na\nb\0core.filemode\nfalse\0filter.x.required\0core.filemode\ntrue\0";
         let filters = vec![b"filter.lfs.clean".to_vec(), b"filter.x.required".to_vec()];

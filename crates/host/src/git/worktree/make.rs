@@ -1,4 +1,4 @@
-//! Making a worktree: one at a time per repository.
+//! Creates a worktree, one at a time per repository.
 
 use super::{LOCK_BOUND, Outcome, Ready, Request};
 use crate::fs::digest::real;
@@ -11,13 +11,13 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::time::Duration;
 
-/// In the directory that all worktrees of a repository share.
+/// The name of the lock file in the repository's common directory.
 pub(super) const LOCK_FILE: &str = "dogwatch-worktrees.lock";
 
-/// What git writes into its lock of a worktree that it is about to make.
+/// What git writes into its own lock of a worktree that is not complete.
 const HALF_MADE: &[u8] = b"initializing";
 
-/// Makes it here and now; for [`super::main`] and for tests. It runs processes and may take long.
+/// Creates the worktree in this process, for [`super::main`] and for tests. It runs git and may take long.
 pub fn make(request: &Request) -> Outcome {
     match ready(request) {
         Ok(ready) => Outcome::Ready(ready),
@@ -27,7 +27,7 @@ pub fn make(request: &Request) -> Outcome {
 
 fn ready(request: &Request) -> Result<Ready, String> {
     let top = tree::top(&request.repo).map_err(|nothing| match nothing {
-        Nothing::NoWorkTree(why) => format!("a node's own worktree needs git: {why}"),
+        Nothing::NoWorkTree(why) => format!("a worktree needs git: {why}"),
         Nothing::Failed(why) => why,
     })?;
     let git = Git::at(&top);
@@ -50,41 +50,41 @@ fn base_commit(git: &Git, base: &str) -> Result<String, String> {
     let commit = |name: &str| git.word(&["rev-parse", "--verify", "--quiet", &format!("{name}^{{commit}}")]);
     match commit(base) {
         Ok(commit) => Ok(commit),
-        Err(GitError::Refused { .. }) if commit("HEAD").is_err() => Err(
-            "the repository has no commit yet, and a worktree needs one: `git commit --allow-empty -m start` makes it"
-                .to_owned(),
-        ),
-        Err(GitError::Refused { .. }) => Err(format!("`{base}` is no commit of this repository")),
+        Err(GitError::Refused { .. }) if commit("HEAD").is_err() => {
+            Err("the repository has no commit yet; create one with `git commit --allow-empty -m start`"
+                .to_owned())
+        }
+        Err(GitError::Refused { .. }) => Err(format!("`{base}` is not a commit of this repository")),
         Err(other) => Err(other.to_string()),
     }
 }
 
-/// The directory that all worktrees of the repository share.
+/// Returns the directory that all worktrees of the repository share.
 pub(super) fn common_dir(git: &Git) -> Result<PathBuf, GitError> {
     git.path(&["rev-parse", "--path-format=absolute", "--git-common-dir"]).map(|dir| real(&dir))
 }
 
-/// Waits for its turn. The lock goes with its holder, however that ends.
+/// Waits for the lock. The kernel releases it when its holder exits.
 pub(super) fn lock(path: &Path, bound: Duration) -> Result<File, String> {
     let cannot = |error: io::Error| format!("cannot lock {}: {error}", path.display());
     let file = File::options().write(true).create(true).truncate(false).open(path).map_err(cannot)?;
-    let (tell, told) = mpsc::channel();
-    // The system call has no bound of its own; a thread that waits too long ends with this short process.
+    let (sender, receiver) = mpsc::channel();
+    // The system call has no timeout. A thread that waits too long ends with this short-lived process.
     let wait = move || {
         let locked = file.lock();
-        let _ = tell.send(locked.map(|()| file));
+        let _ = sender.send(locked.map(|()| file));
     };
     std::thread::Builder::new().name("lock".into()).spawn(wait).map_err(cannot)?;
-    match told.recv_timeout(bound) {
+    match receiver.recv_timeout(bound) {
         Ok(locked) => locked.map_err(cannot),
         Err(_) => Err(format!(
-            "another dogwatch has been making a worktree of this repository for {} s",
+            "another dogwatch has been creating a worktree of this repository for {} s",
             bound.as_secs()
         )),
     }
 }
 
-/// Whether a whole worktree of this repository stands at the path. What is left of a half made one is removed.
+/// Returns whether there is a complete worktree of this repository at the path. Removes an incomplete one.
 fn is_there(git: &Git, common: &Path, path: &Path) -> Result<bool, String> {
     let text = |error: GitError| error.to_string();
     let own = Git::at(path);
@@ -92,27 +92,27 @@ fn is_there(git: &Git, common: &Path, path: &Path) -> Result<bool, String> {
         && common_dir(&own).is_ok_and(|dir| dir == *common)
         && own.path(&["rev-parse", "--show-toplevel"]).is_ok_and(|top| real(&top) == real(path));
     if is_ours {
-        // Written at the end of the checkout.
+        // Git writes the index at the end of the checkout.
         if own.path(&["rev-parse", "--git-path", "index"]).map_err(text)?.exists() {
             finish(&own);
             return Ok(true);
         }
         let half = path_text(path)?;
-        // Once for what stands in it, once more for git's own lock.
+        // The first `--force` is for changed files, the second for git's own lock.
         git.run(&["worktree", "remove", "--force", "--force", half]).map_err(text)?;
         return Ok(false);
     }
     if fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_some()) {
-        return Err(format!("{} is in the way: it is no worktree of this repository", path.display()));
+        return Err(format!("{} is in the way: not a worktree of this repository", path.display()));
     }
     if is_known(git, path).map_err(text)? {
-        // Its directory is gone: only git's note of it is removed.
+        // The directory is gone, so this only removes git's entry.
         git.run(&["worktree", "remove", "--force", "--force", path_text(path)?]).map_err(text)?;
     }
     Ok(false)
 }
 
-/// One that was killed between its last step and the unlocking is whole.
+/// Unlocks a complete worktree whose creation was killed just before git would have unlocked it.
 fn finish(own: &Git) {
     let Ok(lock) = own.path(&["rev-parse", "--git-path", "locked"]) else { return };
     if fs::read(&lock).is_ok_and(|text| text.starts_with(HALF_MADE)) {
@@ -120,7 +120,7 @@ fn finish(own: &Git) {
     }
 }
 
-/// Whether git has a worktree at the path in its list.
+/// Returns whether git lists a worktree at the path.
 fn is_known(git: &Git, path: &Path) -> Result<bool, GitError> {
     let listing = git.run(&["worktree", "list", "--porcelain", "-z"])?;
     let wanted = real(path);
@@ -131,19 +131,19 @@ fn is_known(git: &Git, path: &Path) -> Result<bool, GitError> {
 fn add(git: &Git, request: &Request, base: &str) -> Result<(), String> {
     if let Some(parent) = request.path.parent() {
         crate::store::home::make_private(parent)
-            .map_err(|error| format!("cannot make {}: {error}", parent.display()))?;
+            .map_err(|error| format!("cannot create {}: {error}", parent.display()))?;
     }
     let path = path_text(&request.path)?;
     let branch = request.branch.as_str();
     let is_there = git.run(&["show-ref", "--verify", "--quiet", &format!("refs/heads/{branch}")]).is_ok();
     let args: Vec<&str> = if is_there {
-        // Of a worktree that was removed: its work goes on.
+        // The branch of a removed worktree: continue its work.
         vec!["worktree", "add", "--quiet", path, branch]
     } else {
         vec!["worktree", "add", "--quiet", "--no-track", "-b", branch, path, base]
     };
     let mut command = git.command(&args);
-    // Unlike a snapshot it may fetch what a partial clone has not fetched yet.
+    // Unlike a snapshot, a checkout may fetch what a partial clone is missing.
     command.env_remove("GIT_NO_LAZY_FETCH");
     let made = git.start(command, &args).and_then(|running| running.finish());
     made.map(drop).map_err(|error| error.to_string())
@@ -158,12 +158,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_waits_too_long_for_its_turn_is_told_and_the_turn_goes_with_its_holder() {
+    fn waiting_for_the_lock_times_out_and_the_lock_ends_with_its_holder() {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("lock");
         let held = lock(&path, LOCK_BOUND).expect("free");
         let late = lock(&path, Duration::from_millis(1)).expect_err("held");
-        assert!(late.contains("another dogwatch has been making a worktree"), "{late}");
+        assert!(late.contains("another dogwatch has been creating a worktree"), "{late}");
         drop(held);
         lock(&path, LOCK_BOUND).expect("free again");
     }

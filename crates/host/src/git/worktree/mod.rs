@@ -1,16 +1,16 @@
-//! A work tree of its own for a node: a git worktree on a branch `dogwatch/<run>/<node>`, below the state
-//! directory. The node's work ends on that branch; merging it is left to people.
+//! Worktrees for nodes: a git worktree on a branch `dogwatch/<run>/<node>`, below the state directory. The node's
+//! work ends up on that branch; the user merges it.
 //!
-//! The driver starts [`Request::command`] as a job, before the node's first iteration and again after a resume; it
-//! is this same binary in another role, [`main`], which prints one line of JSON ([`Outcome`]) and exits. Whoever
-//! bounds the job bounds all of it.
+//! The driver starts [`Request::command`] as a job, before the node's first iteration and again after a resume. It
+//! is this same binary in another role, [`main`], which prints one line of JSON ([`Outcome`]) and exits. The time
+//! limit of the job covers everything.
 //!
-//! - Worktrees of one repository are made one after the other, whichever dogwatch asks: git itself fails or hangs
-//!   when several are added at once. A lock file in the repository's own directory holds this.
-//! - A worktree that is there is used again, with whatever stands in it. One that was only half made is made
-//!   anew: nobody can have worked in it.
-//! - Hooks are off. Filters are not: what is checked out is what an agent works with.
-//! - [`tidy`] removes a worktree only if nothing would be lost by it, and never a branch.
+//! - Worktrees of one repository are created one after the other, even by different dogwatch processes, because git
+//!   fails or hangs when several are added at once. A lock file in the repository's own directory ensures this.
+//! - An existing worktree is reused with everything in it. An incomplete one is created again, because no agent can
+//!   have worked in it.
+//! - Hooks are off. Filters are on, because an agent works with the checked-out files.
+//! - [`tidy`] removes a worktree only if no work is lost, and it never removes a branch.
 
 mod make;
 mod tidy;
@@ -28,20 +28,20 @@ use std::time::Duration;
 pub use make::make;
 pub use tidy::{Tidied, tidy, tidy_run};
 
-/// The first argument that makes the binary make a worktree.
+/// The first argument that makes the binary create a worktree.
 pub const ARGUMENT: &str = "__worktree";
 
-/// How long it may take before its job is to be killed: a checkout of all files, after those of other nodes.
+/// How long creation may take before its job is killed. It includes a full checkout and waiting for other nodes.
 pub const BOUND: Duration = Duration::from_secs(300);
 
-/// How long others may be at their worktrees before we give up.
+/// How long to wait for other processes that create worktrees.
 pub const LOCK_BOUND: Duration = Duration::from_secs(240);
 
-/// The longest line that [`main`] prints, in bytes: a job's captured output must hold it.
+/// The longest line that [`main`] prints, in bytes. The captured output of a job must have room for it.
 pub const MAX_LINE: usize = 64 * 1024;
 
-/// Where worktrees lie, below the state directory and beside `runs`: what clears away a run's record can
-/// never take a worktree with it.
+/// Returns the path of a node's worktree. Worktrees are next to `runs` in the state directory, so that removing a
+/// run's record can never remove a worktree.
 pub fn place(state_dir: &Path, run: &RunId, node: &NodeName) -> PathBuf {
     of_run(state_dir, run).join(names::part(node.as_str()))
 }
@@ -50,25 +50,26 @@ fn of_run(state_dir: &Path, run: &RunId) -> PathBuf {
     state_dir.join("worktrees").join(run.as_str())
 }
 
-/// The branch of a node: a name that git takes whatever the node is called.
+/// Returns the branch of a node, valid for git whatever the node is called.
 pub fn branch(run: &RunId, node: &NodeName) -> String {
     format!("dogwatch/{run}/{}", names::part(node.as_str()))
 }
 
-/// What to make, and where.
+/// What to create, and where.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
     /// Any directory of the user's work tree.
     pub repo: PathBuf,
-    /// From [`place`]: absolute.
+    /// From [`place`]; absolute.
     pub path: PathBuf,
     /// From [`branch`].
     pub branch: String,
-    /// What the branch begins at, if it is not there yet: a commit's id, or `HEAD`.
+    /// The start of a new branch: a commit id, or `HEAD`.
     pub base: String,
 }
 
 impl Request {
+    /// Creates the request for a node.
     pub fn new(repo: &Path, state_dir: &Path, run: &RunId, node: &NodeName, base: &str) -> Request {
         Request {
             repo: repo.to_owned(),
@@ -78,7 +79,7 @@ impl Request {
         }
     }
 
-    /// The command that makes it, to be run as a job. Its output is for [`Outcome::read`].
+    /// Returns the command that creates the worktree, to be run as a job. Its output is for [`Outcome::read`].
     pub fn command(&self) -> Vec<String> {
         let path = |path: &Path| names::escape(path.as_os_str().as_bytes());
         let words = ["/proc/self/exe", ARGUMENT].map(str::to_owned);
@@ -86,7 +87,7 @@ impl Request {
         words.into_iter().chain(facts).collect()
     }
 
-    /// Reads back what [`Request::command`] wrote, without its first two words.
+    /// Parses the arguments of [`Request::command`], without the first two.
     fn parse(args: impl Iterator<Item = OsString>) -> Option<Request> {
         let words: Vec<String> = args.map(|arg| arg.into_string().ok()).collect::<Option<_>>()?;
         let [repo, path, branch, base] = words.as_slice() else { return None };
@@ -96,47 +97,47 @@ impl Request {
     }
 }
 
-/// What came of it.
+/// The result of creating a worktree.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "worktree", rename_all = "snake_case")]
 pub enum Outcome {
     Ready(Ready),
-    /// The node cannot work; nothing of the user's was changed.
+    /// The node cannot work. Nothing of the user's was changed.
     Failed {
         why: String,
     },
 }
 
+/// A worktree that is ready for use.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ready {
-    /// For people; who must be exact about bytes has it in the request.
+    /// For display. The request has the exact bytes.
     pub path: String,
     pub branch: String,
-    /// Where the worktree stands now.
+    /// The commit that is checked out.
     pub commit: String,
-    /// It was there already.
+    /// Whether the worktree existed before.
     pub reused: bool,
 }
 
 impl Outcome {
-    /// Reads what the job printed.
+    /// Parses the output of the job.
     pub fn read(stdout: &[u8]) -> Outcome {
-        serde_json::from_slice(stdout).unwrap_or_else(|_| Outcome::Failed {
-            why: "the making of the worktree ended without a word".to_owned(),
-        })
+        serde_json::from_slice(stdout)
+            .unwrap_or_else(|_| Outcome::Failed { why: "the worktree process printed no result".to_owned() })
     }
 }
 
-/// The role: makes the worktree that the arguments ask for and prints what came of it.
+/// The worktree role: creates the worktree described by the arguments and prints the outcome.
 pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
-    // Otherwise it would be called `exe`, after the link that it was started by.
+    // Otherwise the process would be called `exe`, after the link that it was started by.
     let _ = rustix::thread::set_name(c"dogwatch-tree");
     let outcome = match Request::parse(args) {
         Some(request) => make(&request),
-        None => Outcome::Failed { why: "a worktree was asked for in words that it does not know".to_owned() },
+        None => Outcome::Failed { why: "invalid arguments for the worktree process".to_owned() },
     };
     let ready = matches!(outcome, Outcome::Ready(_));
-    let mut line = serde_json::to_vec(&outcome).expect("texts always become JSON");
+    let mut line = serde_json::to_vec(&outcome).expect("strings always serialize");
     line.push(b'\n');
     match std::io::stdout().write_all(&line) {
         Ok(()) if ready => ExitCode::SUCCESS,
@@ -159,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn words_that_ask_for_nothing_are_refused() {
+    fn invalid_arguments_are_refused() {
         let good = ["/repo", "/path", "dogwatch/r/n", "HEAD"];
         assert!(Request::parse(good.iter().map(OsString::from)).is_some());
         for (at, bad) in [(1, "relative"), (2, "main"), (3, "--force")] {

@@ -1,4 +1,4 @@
-//! Removing worktrees that nobody needs any more, and only those.
+//! Removes worktrees that are no longer needed, and only those.
 
 use super::make::{common_dir, lock};
 use super::of_run;
@@ -9,22 +9,22 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// How long one worktree may take: git looks at every file of it.
+/// How long one worktree may take: git examines every file in it.
 pub const BOUND: Duration = Duration::from_secs(60);
 
-/// Worktrees of a run that are looked at in one go.
+/// The most worktrees of a run that are examined in one call.
 pub const MAX_TREES: usize = 10_000;
 
-/// What became of a worktree.
+/// The result for one worktree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Tidied {
-    /// Its branch is kept.
+    /// The worktree was removed; its branch is kept.
     Removed { path: PathBuf },
-    /// Something would have been lost, or might have been.
+    /// Work would have been lost, or might have been.
     Kept { path: PathBuf, why: String },
 }
 
-/// Tidies all worktrees of a run. `remove: false` only looks: `Removed` are those that could go.
+/// Tidies all worktrees of a run. With `remove: false` nothing is removed, and `Removed` marks those that could be.
 pub fn tidy_run(state_dir: &Path, run: &RunId, remove: bool) -> Vec<Tidied> {
     let dir = of_run(state_dir, run);
     let entries = fs::read_dir(&dir).into_iter().flatten().flatten();
@@ -32,14 +32,14 @@ pub fn tidy_run(state_dir: &Path, run: &RunId, remove: bool) -> Vec<Tidied> {
     paths.sort();
     let tidied = paths.iter().map(|path| tidy(path, remove)).collect();
     if remove {
-        // Only if they are empty.
+        // This succeeds only if the directory is empty.
         let _ = fs::remove_dir(&dir);
         let _ = dir.parent().map(fs::remove_dir);
     }
     tidied
 }
 
-/// Removes a worktree if all that is in it is committed, on a branch. Ignored files go with it.
+/// Removes a worktree if everything in it is committed on a branch. Ignored files are removed with it.
 pub fn tidy(path: &Path, remove: bool) -> Tidied {
     let path = path.to_owned();
     match removable(&path).and_then(|common| if remove { take_away(&path, &common) } else { Ok(()) }) {
@@ -52,32 +52,32 @@ fn git_at(dir: &Path) -> Git {
     Git::at(dir).until(Some(Instant::now() + BOUND))
 }
 
-/// The repository that it belongs to, if nothing would be lost.
+/// Returns the repository of a worktree, if no work would be lost.
 fn removable(path: &Path) -> Result<PathBuf, String> {
     let text = |error: GitError| error.to_string();
     let mut git = git_at(path);
     let top = git.path(&["rev-parse", "--show-toplevel"]).map_err(text)?;
     if real(&top) != real(path) {
-        return Err("it is no git worktree".to_owned());
+        return Err("not a git worktree".to_owned());
     }
     git.turn_off_filters(&crate::git::snapshot::tree::filter_keys(&git).map_err(text)?);
     if let Some(what) = git.under_way().map_err(text)? {
-        return Err(format!("a {what} is under way in it"));
+        return Err(format!("a {what} is in progress"));
     }
     let changes =
         git.run(&["status", "--porcelain", "-z", "--untracked-files=all", "--ignore-submodules=none"]);
     let changes = changes.map_err(text)?;
     if !changes.is_empty() {
         let files = changes.split(|byte| *byte == 0).filter(|entry| !entry.is_empty()).count();
-        return Err(format!("{files} of its files are not committed"));
+        return Err(format!("uncommitted files: {files}"));
     }
     if !is_on_a_branch(&git).map_err(text)? {
-        return Err("its HEAD is on no branch, and no branch has its commit".to_owned());
+        return Err("HEAD is detached, and no branch contains its commit".to_owned());
     }
     common_dir(&git).map_err(text)
 }
 
-/// Branches stay; a commit that none of them has would go.
+/// Returns whether a branch contains the checked-out commit. Otherwise the commit would be lost.
 fn is_on_a_branch(git: &Git) -> Result<bool, GitError> {
     match git.run(&["symbolic-ref", "--quiet", "HEAD"]) {
         Ok(_) => Ok(true),
@@ -90,10 +90,10 @@ fn is_on_a_branch(git: &Git) -> Result<bool, GitError> {
     }
 }
 
-/// Not by force: git looks once more.
+/// Removes the worktree without `--force`, so that git checks it once more.
 fn take_away(path: &Path, common: &Path) -> Result<(), String> {
     let _lock = lock(&common.join(super::make::LOCK_FILE), BOUND)?;
-    let text = path.to_str().ok_or("its path is not UTF-8")?;
+    let text = path.to_str().ok_or("the path is not UTF-8")?;
     let mut git = git_at(common);
     git.turn_off_filters(&crate::git::snapshot::tree::filter_keys(&git).map_err(|error| error.to_string())?);
     git.run(&["worktree", "remove", text]).map(drop).map_err(|error| error.to_string())

@@ -1,9 +1,9 @@
-//! Telling those who do not look: `notify.command` and `notify.webhook`.
+//! Notifications: `notify.command` and `notify.webhook`.
 //!
-//! A thread of its own tells one piece of news after the other and leaves word with the driver; supervision never
-//! waits for it. Every telling is a process under a keeper of this thread: the user's command by a shell, or
-//! this same binary in another role ([`main`]), which posts. So a telling that hangs is killed with all that it
-//! started, and a library that speaks TLS never runs in the process that supervises.
+//! A separate thread delivers one notification after the other and posts the results to the driver; supervision
+//! never waits for it. Every delivery is a process under a keeper of this thread: the user's command in a shell, or
+//! this same binary in another role ([`main`]) for a webhook. So a delivery that hangs is killed with everything it
+//! started, and no TLS library runs in the supervising process.
 
 mod post;
 
@@ -20,47 +20,48 @@ use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
 
-/// The first argument that makes the binary post a piece of news.
+/// The first argument that makes the binary post a notification.
 pub const ARGUMENT: &str = "__notify";
 
-/// How long one telling may take; then it is killed.
+/// How long one delivery may take before it is killed.
 pub const TELL_BOUND: Duration = Duration::from_secs(10);
 
-/// The largest document that is sent. The core's texts are clipped, so this only cuts off nonsense; it fits a
-/// pipe, so that handing it over never waits.
+/// The largest document that is sent. The core already clips its texts, so this is a safety limit. A document of
+/// this size fits into a pipe, so writing it never blocks.
 pub const MAX_DOCUMENT: usize = 32 * 1024;
 
-/// What the posting process is told, on its stdin: an address is often a secret and has no place in argv.
+/// The input of the posting process, passed on stdin because a URL is often secret and must not appear in argv.
 #[derive(Debug, Serialize, Deserialize)]
-struct Letter {
+struct PostRequest {
     url: String,
     body: String,
 }
 
-/// Tells, as long as it lives. Dropped, it does not wait: what is being told is killed with its keeper.
+/// Delivers notifications until dropped. Dropping does not wait: a delivery in progress is killed with its keeper.
 #[derive(Debug)]
 pub struct Notifier {
     news: SyncSender<Delivery>,
 }
 
-/// What stays the same for the whole run.
+/// Settings that stay the same for the whole run.
 #[derive(Debug)]
 pub struct Means {
     pub policy: NotifyPolicy,
     pub work_dir: PathBuf,
-    /// What every process of this run carries.
+    /// The environment variables that mark every process of this run.
     pub env: Vec<EnvChange>,
 }
 
 impl Notifier {
+    /// Starts the delivery thread.
     pub fn start(means: Means, inbox: Inbox) -> io::Result<Notifier> {
         let (sender, news) = sync_channel(MAX_UNTOLD);
         std::thread::Builder::new().name("notify".into()).spawn(move || run(&means, &news, &inbox))?;
         Ok(Notifier { news: sender })
     }
 
-    /// Takes a piece of news, to be told in its turn. False if too many wait: it is not told then.
-    pub fn tell(&self, delivery: Delivery) -> bool {
+    /// Queues a notification. Returns false if too many are waiting; it is then dropped.
+    pub fn send(&self, delivery: Delivery) -> bool {
         self.news.try_send(delivery).is_ok()
     }
 }
@@ -69,39 +70,39 @@ fn run(means: &Means, news: &Receiver<Delivery>, inbox: &Inbox) {
     let mut asker = None;
     let mut next = news.recv().ok();
     while let Some(delivery) = next.take() {
-        let error = tell(means, &mut asker, &delivery).err();
+        let error = deliver(means, &mut asker, &delivery).err();
         let more = news.try_recv();
         if more.is_err() {
-            // News are rare: the keeper goes until there is some again, and before the run may end.
+            // Notifications are rare, so stop the keeper until the next one. This also happens before the run may
+            // end.
             asker = None;
         }
-        let told = Input::Notified { key: delivery.news.key, how: delivery.how, error };
-        inbox.post(Mail::Asked(told));
+        let notified = Input::Notified { key: delivery.news.key, how: delivery.how, error };
+        inbox.post(Mail::Asked(notified));
         next = more.ok().or_else(|| news.recv().ok());
     }
 }
 
-fn tell(means: &Means, asker: &mut Option<Asker>, delivery: &Delivery) -> Result<(), String> {
+fn deliver(means: &Means, asker: &mut Option<Asker>, delivery: &Delivery) -> Result<(), String> {
     let document = serde_json::to_string(&delivery.news).map_err(|e| e.to_string())?;
     if document.len() > MAX_DOCUMENT {
-        return Err(format!("its {} bytes are too many", document.len()));
+        return Err(format!("the document is too large ({} bytes)", document.len()));
     }
     let (argv, input) = match delivery.how {
         How::Command => {
-            let command = means.policy.command.clone().ok_or("there is no command any more")?;
+            let command = means.policy.command.clone().ok_or("no command is configured")?;
             (vec!["sh".to_owned(), "-c".to_owned(), command], document + "\n")
         }
         How::Webhook => {
-            let url =
-                means.policy.webhook.as_ref().ok_or("there is no address any more")?.as_str().to_owned();
-            let letter = Letter { url, body: document };
-            let letter = serde_json::to_string(&letter).map_err(|e| e.to_string())?;
-            (vec!["/proc/self/exe".to_owned(), ARGUMENT.to_owned()], letter)
+            let url = means.policy.webhook.as_ref().ok_or("no webhook is configured")?.as_str().to_owned();
+            let request = PostRequest { url, body: document };
+            let request = serde_json::to_string(&request).map_err(|e| e.to_string())?;
+            (vec!["/proc/self/exe".to_owned(), ARGUMENT.to_owned()], request)
         }
     };
     let argv: Vec<&str> = argv.iter().map(String::as_str).collect();
     let answer = ask(means, asker, &argv, input.as_bytes());
-    // A keeper that failed once is not trusted with the next.
+    // Do not reuse a keeper after an error.
     let answer = answer.inspect_err(|_| *asker = None).map_err(|e| e.to_string())?;
     judge(delivery.how, answer)
 }
@@ -121,8 +122,8 @@ fn judge(how: How, answer: Answer) -> Result<(), String> {
             Err(stdout.trim().to_owned())
         }
         (_, Answer::Said { how: HowEnded::Code(code), .. }) => Err(format!("exit code {code}")),
-        (_, Answer::Said { how: HowEnded::Signal(signal), .. }) => Err(format!("ended by signal {signal}")),
+        (_, Answer::Said { how: HowEnded::Signal(signal), .. }) => Err(format!("killed by signal {signal}")),
         (_, Answer::Refused(why)) => Err(why),
-        (_, Answer::TookTooLong) => Err(format!("it took more than {} s", TELL_BOUND.as_secs())),
+        (_, Answer::TookTooLong) => Err(format!("timed out after {} s", TELL_BOUND.as_secs())),
     }
 }

@@ -1,6 +1,6 @@
-//! The process that posts one piece of news: reads a letter on stdin, posts it, says in one line what went wrong.
+//! The process that posts one notification: reads it from stdin, posts it, and prints one line if that fails.
 
-use super::{Letter, MAX_DOCUMENT};
+use super::{MAX_DOCUMENT, PostRequest};
 use dogwatch_core::record::notification::{MAX_URL, Webhook};
 use dogwatch_core::text::one_line;
 use std::io::{self, Read, Write};
@@ -8,18 +8,18 @@ use std::process::ExitCode;
 use std::time::Duration;
 use ureq::Agent;
 
-/// How long one try may take: connecting, sending, and the answer's head.
+/// How long one attempt may take: connecting, sending, and the head of the response.
 const POST_BOUND: Duration = Duration::from_secs(3);
-/// How often a server that does not answer, or says that it cannot now, is tried.
+/// How many times to try a server that does not respond or is temporarily unavailable.
 const TRIES: u32 = 2;
-/// Between two tries.
+/// The pause between two attempts.
 const PAUSE: Duration = Duration::from_secs(1);
-/// Of what is said about a failure.
+/// The longest error message.
 const MAX_SAID: usize = 300;
-/// A letter: the document as a JSON text may be twice as long, and the address.
+/// The longest input: the document as a JSON string may double in length, plus the URL.
 const MAX_LETTER: u64 = (2 * MAX_DOCUMENT + MAX_URL + 100) as u64;
 
-/// The role's `main`.
+/// The entry point of the posting role.
 pub fn main() -> ExitCode {
     match read(io::stdin().lock()).and_then(|(url, body)| post(&url, &body)) {
         Ok(()) => ExitCode::SUCCESS,
@@ -33,21 +33,21 @@ pub fn main() -> ExitCode {
 fn read(from: impl Read) -> Result<(Webhook, String), String> {
     let mut text = String::new();
     from.take(MAX_LETTER).read_to_string(&mut text).map_err(|e| e.to_string())?;
-    let letter: Letter = serde_json::from_str(&text).map_err(|e| e.to_string())?;
-    let url = Webhook::parse(&letter.url).map_err(|bad| bad.to_string())?;
-    Ok((url, letter.body))
+    let request: PostRequest = serde_json::from_str(&text).map_err(|e| e.to_string())?;
+    let url = Webhook::parse(&request.url).map_err(|bad| bad.to_string())?;
+    Ok((url, request.body))
 }
 
-/// What a try came to.
+/// The result of one attempt.
 enum Tried {
     Done,
-    /// It may go better soon.
+    /// A retry may succeed.
     Again(String),
     Failed(String),
 }
 
 fn post(url: &Webhook, body: &str) -> Result<(), String> {
-    // The only time it can fail is when one is installed already, and then that serves.
+    // This fails only if a provider is already installed, which works as well.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let agent = agent(url);
     let mut said = String::new();
@@ -68,13 +68,13 @@ fn agent(url: &Webhook) -> Agent {
     let tls = ureq::tls::TlsConfig::builder().root_certs(ureq::tls::RootCerts::PlatformVerifier).build();
     let config = Agent::config_builder()
         .https_only(url.is_https())
-        // A redirect would send the news to somebody whom the user did not name.
+        // A redirect would send the notification to a server that the user did not name.
         .max_redirects(0)
         .http_status_as_error(false)
         .timeout_global(Some(POST_BOUND))
         .user_agent(concat!("dogwatch/", env!("CARGO_PKG_VERSION")))
         .tls_config(tls);
-    // Nobody between this machine and itself.
+    // Plain HTTP is used only on this machine, so bypass any proxy.
     let config = if url.is_https() { config } else { config.proxy(None) };
     config.build().into()
 }
@@ -83,7 +83,7 @@ fn try_once(agent: &Agent, url: &Webhook, body: &str) -> Tried {
     let answer = agent.post(url.as_str()).content_type("application/json").send(body);
     let status = match answer {
         Ok(answer) => answer.status().as_u16(),
-        // Its words may hold the address, which is a secret.
+        // The error may contain the URL, which is secret.
         Err(error) => return Tried::Again(error.to_string().replace(url.as_str(), url.redacted().as_str())),
     };
     match status {

@@ -1,7 +1,8 @@
-//! The prompt after a hard stop: the usual prompt, and what the agent should know of the session before. It is made
-//! from a template, ours or the user's; one that does not work is trouble, and then ours serves.
+//! The prompt after a session that was stopped: the usual prompt, and what the agent should know about that
+//! session. It is rendered from a template, ours or the user's. A template that fails is reported as trouble, and
+//! ours is used instead.
 //!
-//! Templates are read once, when the run begins: what an agent writes during the run changes none.
+//! Templates are read once, when the run begins, so agents cannot change them during the run.
 
 use crate::prompt::read_at_most;
 use dogwatch_core::record::event::CheckResult;
@@ -14,25 +15,25 @@ use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::path::Path;
 
-/// The template that serves unless a file is named.
+/// The built-in template.
 pub const TEMPLATE: &str = include_str!("recovery.md.j2");
 
-/// A larger template file is refused.
+/// Larger template files are refused.
 pub const MAX_TEMPLATE_BYTES: usize = 64 * 1024;
-/// So many different templates one run may have.
+/// The most templates that one run may use.
 pub const MAX_TEMPLATES: usize = 100;
-/// So much a template may add to the prompt.
+/// The most bytes that a template may add to the prompt.
 pub const MAX_ADDED_BYTES: usize = 1024 * 1024;
-/// So many steps a template may take; ours takes a few hundred.
+/// The most steps that a template may execute. Ours takes a few hundred.
 pub const FUEL: u64 = 100_000;
 
-/// The templates of a run, by the name that the settings give.
+/// The templates of a run, by their name in the settings.
 #[derive(Default)]
 pub struct Templates {
     texts: BTreeMap<String, Result<String, String>>,
 }
 
-/// What a template can speak of.
+/// The variables of a template.
 pub struct Facts<'a> {
     pub prompt: &'a str,
     pub brief: &'a PromptContext,
@@ -75,7 +76,7 @@ struct Variables<'a> {
     iteration: u64,
 }
 
-/// A failing check, with every field there so that a template can ask for any.
+/// A failing check with every field set, so that a template can use any of them.
 #[derive(Serialize)]
 struct Check<'a> {
     cmd: &'a str,
@@ -103,17 +104,17 @@ impl Templates {
         Templates { texts }
     }
 
-    /// The prompt, and the trouble with the user's template if there is some.
+    /// Renders the prompt. Also returns the trouble with the user's template, if any.
     pub fn render(&self, name: Option<&str>, facts: &Facts<'_>) -> (String, Option<Input>) {
         let Some(name) = name else { return (ours(facts), None) };
         let text = match self.texts.get(name) {
             Some(text) => text.as_ref().map_err(String::clone),
-            None => Err("it was not read when the run began".to_owned()),
+            None => Err("not read at the start of the run".to_owned()),
         };
         match text.and_then(|text| render(text, facts)) {
             Ok(prompt) => (prompt, None),
             Err(why) => {
-                let detail = format!("recovery.template {name}: {why}; the built-in one serves");
+                let detail = format!("recovery.template {name}: {why}; using the built-in template");
                 (ours(facts), Some(Input::TroubleMet { kind: "recovery_template", detail }))
             }
         }
@@ -121,7 +122,7 @@ impl Templates {
 }
 
 fn ours(facts: &Facts<'_>) -> String {
-    // Even if it were broken the agent has its prompt.
+    // Even if ours were broken, the agent gets its prompt.
     render(TEMPLATE, facts).unwrap_or_else(|_| facts.prompt.to_owned())
 }
 
@@ -138,7 +139,7 @@ fn render(template: &str, facts: &Facts<'_>) -> Result<String, String> {
     let mut out = Bounded { text: Vec::new(), room: facts.prompt.len() + MAX_ADDED_BYTES };
     let rendered = template.render_captured_to(Value::from(Serde(variables(facts))), &mut out).map(drop);
     if out.room == 0 {
-        return Err(format!("it adds more than {MAX_ADDED_BYTES} bytes to the prompt"));
+        return Err(format!("adds more than {MAX_ADDED_BYTES} bytes to the prompt"));
     }
     rendered.map_err(in_words)?;
     String::from_utf8(out.text).map_err(|error| error.to_string())
@@ -172,7 +173,7 @@ fn check(result: &CheckResult) -> Check<'_> {
     }
 }
 
-/// Takes so many bytes and no more; without room left it was one too many.
+/// A writer that accepts a limited number of bytes and fails beyond that.
 struct Bounded {
     text: Vec<u8>,
     room: usize,

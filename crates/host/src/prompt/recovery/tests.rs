@@ -53,27 +53,27 @@ fn rendered(template: &str) -> Result<String, String> {
 }
 
 #[test]
-fn our_template_tells_all_that_is_known() {
+fn the_built_in_template_contains_all_facts() {
     let expected = "\
 Fix the {{ bug }}.
 
 ---
 
-Before you begin: the session before this one (iteration 4 of `fix`) did not end by itself, it had to be ended.
+Before you begin: the previous session (iteration 4 of `fix`) did not finish; dogwatch stopped it.
 
 What happened: Idle timeout: no progress for 305.1s (limit 300s, 23 messages) (NO_OUTPUT_DEADLINE).
-It was silent or took too long. Work in smaller steps, say what you do, start nothing that waits for input, and give every command that may hang a time limit of its own.
+It was silent or took too long. Work in smaller steps, say what you are doing, start nothing that waits for input, and run every command that may hang with its own time limit.
 
-What was seen of its work, at that moment:
+Activity seen up to that moment:
 
 - stdout: 23 times, last 305.1 s before
 - workspace: nothing
 
-The last that it said:
+Its last message:
 
     I run the tests now.
 
-Files that were saved with `save_artifact`; read them before you begin:
+Files saved with `save_artifact`; read them before you begin:
 
 - /r/fix/4/artifacts/plan.md (12 bytes, iteration 4)
 
@@ -85,11 +85,11 @@ These checks fail:
     2 tests failed
 
 
-What went wrong before that:
+Earlier failures:
 
 - iteration 2: Total timeout
 
-This is try 2 of 3 to recover. What was done so far is in the work tree: look at it first (`git status`, `git diff`) and go on from there.";
+This is recovery attempt 2 of 3. The work done so far is in the work tree: look at it first (`git status`, `git diff`) and continue from there.";
     assert_eq!(rendered(TEMPLATE).expect("ours works"), expected);
 }
 
@@ -106,7 +106,7 @@ fn every_variable_is_there() {
 }
 
 #[test]
-fn what_is_inserted_is_not_looked_at_again_and_not_escaped() {
+fn inserted_values_are_neither_rendered_again_nor_escaped() {
     assert_eq!(rendered("{{ prompt }} <b>{{ '<' }}").expect("renders"), "Fix the {{ bug }}. <b><");
 }
 
@@ -123,7 +123,7 @@ fn a_template_that_never_ends_or_floods_is_stopped() {
 }
 
 #[test]
-fn a_broken_template_is_trouble_with_its_line_and_ours_serves() {
+fn a_broken_template_is_trouble_and_the_built_in_one_is_used() {
     let dir = tempfile::tempdir().expect("a directory");
     let write = |name: &str, text: &str| std::fs::write(dir.path().join(name), text).expect("writes");
     write("good", "{{ node }}!");
@@ -154,7 +154,10 @@ fn a_broken_template_is_trouble_with_its_line_and_ours_serves() {
         ("other", "not read"),
     ] {
         let (prompt, trouble) = render(name);
-        assert!(prompt.starts_with("go\n") && prompt.contains("went in circles"), "{name}: {prompt}");
+        assert!(
+            prompt.starts_with("go\n") && prompt.contains("repeated the same failing steps"),
+            "{name}: {prompt}"
+        );
         let Some(Input::TroubleMet { kind: "recovery_template", detail }) = trouble else { panic!("{name}") };
         assert!(
             detail.starts_with(&format!("recovery.template {name}: ")) && detail.contains(why),
@@ -164,7 +167,7 @@ fn a_broken_template_is_trouble_with_its_line_and_ours_serves() {
 }
 
 #[test]
-fn a_run_has_so_many_templates_and_no_more() {
+fn the_number_of_templates_of_a_run_is_limited() {
     let dir = tempfile::tempdir().expect("a directory");
     std::fs::write(dir.path().join("t"), "x").expect("writes");
     let names: Vec<String> = (0..=MAX_TEMPLATES).map(|n| format!("./{}t", "./".repeat(n))).collect();
