@@ -298,7 +298,7 @@ fn those_who_follow_leave_room_for_those_who_ask() {
     run.live();
     let follow = || Client::connect(&machine.socket).expect("connects").stream(&run.path("/events"));
     let following: Vec<_> = (0..3).map(|_| follow().expect("there is room")).collect();
-    assert_eq!(follow().err().expect("there is no room").to_string(), "too many callers follow the events");
+    assert_eq!(follow().err().expect("there is no room").to_string(), "too many clients follow the events");
     assert_eq!(machine.client().get("/v1/runs").expect("answers").status, 200);
     drop(following);
     assert!((0..10_000).any(|_| follow().is_ok()), "places are given back");

@@ -224,7 +224,7 @@ fn a_journal_that_is_gone_is_said_to_be() {
     std::fs::remove_file(rig.dir.path().join("events.jsonl")).expect("removes");
     assert_eq!(code(&rig.client().get("/v1/events").expect("answers")), (500, "no_record".into()));
     let error = rig.client().stream("/v1/events").err().expect("refused");
-    assert!(error.to_string().contains("cannot be read"), "{error}");
+    assert!(error.to_string().contains("cannot read"), "{error}");
 }
 
 // promise: 14

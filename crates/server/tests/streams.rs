@@ -121,7 +121,7 @@ fn those_who_follow_leave_room_for_those_who_steer() {
     let streams: Vec<_> =
         (0..Limits::default().streams).map(|_| rig.client().stream("/v1/events").expect("streams")).collect();
     let error = rig.client().stream("/v1/events").err().expect("refused");
-    assert_eq!(error.to_string(), "too many callers follow the events");
+    assert_eq!(error.to_string(), "too many clients follow the events");
     assert_eq!(rig.client().post("/v1/stop", &serde_json::json!({})).expect("answers").status, 202);
     drop(streams);
     assert!((0..10_000).any(|_| rig.client().stream("/v1/events").is_ok()), "places are given back");

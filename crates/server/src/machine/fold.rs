@@ -1,4 +1,4 @@
-//! A run's record, folded as far as it has been written: only what is new is read.
+//! Incrementally folds the record of a run: only new lines are read.
 
 use crate::tail::Tail;
 use dogwatch_core::record::event::{FORMAT, Recorded};
@@ -9,19 +9,20 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 #[derive(Debug, Default)]
+/// The view of a run, and how far its journal has been read.
 pub(crate) struct Fold {
     pub view: View,
-    /// The end of the last line in it.
+    /// The end of the last folded line, in bytes.
     offset: u64,
-    /// Which file it was, and as it was when it was read to its end.
+    /// The device and inode of the journal, and its state when it was last read to the end.
     file: (u64, u64),
     seen: Option<(u64, i64, i64)>,
-    /// What is wrong with the record; nothing beyond it is believed.
+    /// The first problem found in the record; events after it are ignored.
     broken: Option<String>,
 }
 
 impl Fold {
-    /// Takes in what was written since the last time. An unchanged file is not even opened.
+    /// Folds the events written since the last call. Does not open a file that has not changed.
     pub fn catch_up(&mut self, run_dir: &Path) -> Result<&View, String> {
         let path = run_dir.join(journal::FILE);
         let meta = std::fs::metadata(&path).map_err(|e| e.to_string())?;
@@ -44,7 +45,7 @@ impl Fold {
         while let Some(lines) = tail.next().map_err(|e| e.to_string())? {
             for line in lines.split(|b| *b == b'\n').filter(|line| !line.is_empty()) {
                 let recorded: Recorded = serde_json::from_slice(line)
-                    .map_err(|e| format!("what follows event {} is no event: {e}", self.view.seq))?;
+                    .map_err(|e| format!("the line after event {} is not an event: {e}", self.view.seq))?;
                 self.take(&recorded)?;
             }
             self.offset = tail.offset();
@@ -64,7 +65,7 @@ impl Fold {
     }
 }
 
-/// What changes when a file is written to.
+/// Returns the metadata that changes when a file is written.
 fn state(meta: &Metadata) -> (u64, i64, i64) {
     (meta.len(), meta.mtime(), meta.mtime_nsec())
 }
