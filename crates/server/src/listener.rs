@@ -94,7 +94,7 @@ pub(crate) fn runtime() -> io::Result<Runtime> {
 pub(crate) trait Acceptor: Send + Sync + 'static {
     type Caller: AsyncRead + AsyncWrite + Unpin + Send + 'static;
     fn next(&self) -> impl Future<Output = io::Result<Self::Caller>> + Send;
-    /// Rejects a client when there is no free connection. The response fits the buffer of a new socket, so the write
+    /// Rejects a client when all connections are in use. The response fits the buffer of a new socket, so the write
     /// does not block.
     fn reject(caller: Self::Caller);
 }

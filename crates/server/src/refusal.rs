@@ -6,8 +6,8 @@ use axum::response::IntoResponse;
 use serde_json::json;
 use std::borrow::Cow;
 
-#[derive(Clone, Debug, PartialEq, Eq)]
 /// The reason why a request is refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
     /// On TCP: the token is missing or wrong.
     NoToken,

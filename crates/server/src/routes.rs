@@ -81,8 +81,8 @@ async fn look(shared: &Shared) -> Result<(View, Moment), Refusal> {
 pub(crate) const BAD_EVENTS_QUERY: &str = "`after` must be a sequence number and `observed` true or false";
 pub(crate) const BAD_TELL: &str = "the body must be {\"text\": \"…\"} and nothing else";
 
-#[derive(Deserialize)]
 /// The query parameters of the events route.
+#[derive(Deserialize)]
 pub(crate) struct EventsQuery {
     #[serde(default)]
     pub after: u64,

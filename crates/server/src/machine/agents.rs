@@ -131,7 +131,7 @@ fn max_errors(given: &Value) -> Result<u32, Refusal> {
         .ok_or(Refusal::BadBody("`max_errors` must be a whole number from 1 to 4294967295"))
 }
 
-/// The total number of messages so far. A missing number, or one that has not grown, only shows that the agent lives.
+/// The total number of messages. A missing number, or one that has not grown, only shows that the agent lives.
 #[derive(Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Activity {
@@ -147,9 +147,9 @@ fn whole<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u64>, D::Error> {
     whole.map(Some).ok_or_else(|| D::Error::custom("not a whole number"))
 }
 
+/// An error that an agent reports.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-/// An error that an agent reports.
 pub(crate) struct AgentError {
     /// The error message; at most 16 KiB.
     #[serde(alias = "error_message")]
@@ -202,9 +202,9 @@ pub(crate) struct AgentStatus {
     active_channel: Option<Channel>,
 }
 
+/// The state of an external agent.
 #[derive(Clone, Copy, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-/// The state of an external agent.
 pub(crate) enum AgentState {
     Working,
     Hung,
@@ -217,8 +217,8 @@ pub(crate) struct HungAnswer {
     hung: Vec<HungAgent>,
 }
 
-#[derive(Clone, Serialize, JsonSchema)]
 /// An agent that exceeds a limit.
+#[derive(Clone, Serialize, JsonSchema)]
 pub(crate) struct HungAgent {
     id: String,
     reason: StopReason,

@@ -8,8 +8,8 @@ use std::fs::{File, Metadata};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-#[derive(Debug, Default)]
 /// The view of a run, and how far its journal has been read.
+#[derive(Debug, Default)]
 pub(crate) struct Fold {
     pub view: View,
     /// The end of the last folded line, in bytes.

@@ -12,8 +12,8 @@ use tokio::sync::watch;
 /// The file whose lock shows that a run is supervised. It is closed when the lock holder exits.
 const ALIVE: &[u8] = b"alive";
 
-#[derive(Default)]
 /// The file watches of all streams.
+#[derive(Default)]
 pub(crate) struct Hub {
     inner: Mutex<Inner>,
 }

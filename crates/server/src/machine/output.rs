@@ -67,8 +67,8 @@ pub(crate) struct Outputs {
     pub files: Vec<OutputFile>,
 }
 
-#[derive(Debug, JsonSchema, PartialEq, Serialize)]
 /// One output file and its size.
+#[derive(Debug, JsonSchema, PartialEq, Serialize)]
 pub(crate) struct OutputFile {
     pub name: String,
     pub bytes: u64,

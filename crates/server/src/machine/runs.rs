@@ -54,9 +54,9 @@ pub(crate) struct RunEntry {
     pub error: Option<String>,
 }
 
+/// The query parameters of the list of runs.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-/// The query parameters of the list of runs.
 pub(crate) struct RunsQuery {
     /// Lists only the runs of this work tree.
     pub project: Option<String>,

@@ -25,22 +25,22 @@ fn look<T: JsonSchema>(generator: &mut SchemaGenerator) -> Schema {
     generator.subschema_for::<T>()
 }
 
-#[derive(Clone, Copy)]
 /// The media type of a response.
+#[derive(Clone, Copy)]
 pub(crate) enum Media {
     Json(Look),
     Kind(&'static str),
 }
 
-#[derive(Clone, Copy)]
 /// The JSON body of a request.
+#[derive(Clone, Copy)]
 pub(crate) struct Input {
     pub look: Look,
     pub required: bool,
 }
 
-#[derive(Clone, Copy)]
 /// A query parameter or header.
+#[derive(Clone, Copy)]
 pub(crate) struct Param {
     pub name: &'static str,
     pub about: &'static str,
