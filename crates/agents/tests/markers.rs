@@ -1,4 +1,4 @@
-//! Which markers count.
+//! Which markers count, and which do not.
 
 use dogwatch_agents::{Marker, last_marker};
 
@@ -106,7 +106,7 @@ fn a_structured_agent_may_say_it_anywhere_a_plain_one_on_a_line_of_its_own() {
 #[test]
 fn a_marker_in_code_is_shown_and_not_stated() {
     for (text, structured, plain) in [
-        // Between backticks, on one line and over the lines of a paragraph.
+        // Between backticks, on one line and across the lines of a paragraph.
         (format!("I would print `{IDLE}` then."), false, false),
         (format!("`{IDLE}`"), false, false),
         (format!("``{IDLE} ` ``"), false, false),
@@ -116,11 +116,11 @@ fn a_marker_in_code_is_shown_and_not_stated() {
         (format!("A lone ` here. {IDLE}"), true, false),
         (format!("A lone `` here. {IDLE} and a ` there."), true, false),
         (format!("An escaped \\` here. {IDLE} `"), true, false),
-        // The next paragraph, and a line that begins with the comment, are no part of the code before.
+        // The next paragraph, and a line that begins with the comment, do not belong to the code before them.
         (format!("A lone ` here.\n\n{IDLE}\n\nAnd ` there."), true, true),
         (format!("A lone ` here.\n{IDLE}\nAnd ` there."), true, true),
         ("<!-- ralph:state idle note=`x -->`".to_owned(), true, false),
-        // Indented by four columns or a tab, unless it belongs to a paragraph or a list.
+        // Indented by four columns or a tab, unless the line belongs to a paragraph or a list.
         (format!("    {IDLE}"), false, false),
         (format!("Example:\n\n    {IDLE}"), false, false),
         (format!("Example:\n\n\t{IDLE}\n\nEnd."), false, false),

@@ -1,4 +1,4 @@
-//! What real CLIs do that one would not expect, each as the sentence that must hold.
+//! Surprising behavior of real CLIs, each stated as a rule that must hold.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types, clippy::disallowed_macros)] // reads the recordings
 
 use dogwatch_agents::{Reader, last_marker, tools};
@@ -27,7 +27,7 @@ fn result(name: ReaderName, lines: &[&str]) -> Option<AgentResult> {
     tally(read(name, lines)).result
 }
 
-/// A recording's lines.
+/// Returns the lines of a recording.
 fn recorded(agent: &str, capture: &str) -> Vec<String> {
     let path = format!("{}/../../fixtures/{agent}/{capture}.jsonl", env!("CARGO_MANIFEST_DIR"));
     let text = std::fs::read_to_string(path).expect("the fixtures are part of the repository");
@@ -76,7 +76,7 @@ fn loop_54_a_result_that_is_no_string_is_ignored() {
     for other in ["42", "null", "{\"a\":\"b\"}", "[\"x\"]", "true"] {
         let second = format!(r#"{{"type":"result","result":{other}}}"#);
         let found = result(ReaderName::Claude, &[r#"{"type":"result","result":"first"}"#, &second]);
-        assert_eq!(found.expect("the first was one").text, "first", "{other}");
+        assert_eq!(found.expect("the first result is valid").text, "first", "{other}");
         assert_eq!(result(ReaderName::Claude, &[&second]), None, "{other}");
     }
 }
@@ -120,7 +120,7 @@ fn success_with_is_error_is_a_failure_and_tells_the_api_status() {
     let result = tally.result.expect("it ended with one");
     assert!(result.is_error);
     assert_eq!(result.api_status, Some(529));
-    assert_eq!((tally.messages, tally.errors), (0, 1), "a failed request is no message");
+    assert_eq!((tally.messages, tally.errors), (0, 1), "a failed request is not a message");
 }
 
 #[test]
@@ -129,7 +129,7 @@ fn a_result_is_not_the_end_and_usage_is_the_last_sum() {
     let results: Vec<usize> =
         signs.iter().enumerate().filter(|(_, s)| matches!(s, Sign::Result(_))).map(|(at, _)| at).collect();
     assert_eq!(results.len(), 2);
-    assert!(signs[results[0]..results[1]].contains(&Sign::Message), "it spoke on after its result");
+    assert!(signs[results[0]..results[1]].contains(&Sign::Message), "the agent continued after its result");
     let tally = tally(signs);
     assert_eq!(tally.tokens, Some(64984 + 41));
     assert_eq!(tally.cost_usd, Some(0.195567));
@@ -197,7 +197,11 @@ fn a_failed_command_is_a_tool_that_ended_badly() {
 #[test]
 fn deltas_that_split_a_marker_are_joined() {
     let signs = replayed(ReaderName::Gemini, "subagent");
-    assert_eq!(signs.iter().filter(|sign| **sign == Sign::Text).count(), 1, "the second piece is no message");
+    assert_eq!(
+        signs.iter().filter(|sign| **sign == Sign::Text).count(),
+        1,
+        "the second piece is not a message"
+    );
     let text = tally(signs).result.expect("it ended with one").text;
     assert_eq!(text, "The subagent has reported. Done.\n<!-- ralph:state idle -->");
     assert_eq!(last_marker(&text, true, "").expect("it stands there").state, "idle");
@@ -240,7 +244,7 @@ fn codex_that_waits_for_the_network_for_ever_shows_no_progress_and_no_error() {
 #[test]
 fn codex_that_gives_up_has_one_error_and_a_failed_result() {
     let tally = tally(replayed(ReaderName::Codex, "auth_error"));
-    assert_eq!(tally.errors, 1, "the retries before it are none");
+    assert_eq!(tally.errors, 1, "retries are not errors");
     let result = tally.result.expect("the turn failed");
     assert_eq!((result.is_error, result.api_status), (true, Some(401)));
 }
@@ -289,7 +293,7 @@ fn a_subagent_of_claude_is_no_message_and_no_tool() {
     let signs = replayed(ReaderName::Claude, "subagent");
     let of = |wanted: fn(&Sign) -> bool| signs.iter().filter(|sign| wanted(sign)).count();
     assert_eq!(of(|s| matches!(s, Sign::SubagentStarted { id } if id == "a2f479a7f0d07fc83")), 1);
-    // 2 texts, 2 calls, 2 results, and twice that it has used more than before.
+    // 2 texts, 2 calls, 2 results, and 2 increases of its usage.
     assert_eq!(of(|s| matches!(s, Sign::SubagentProgress { id } if id == "a2f479a7f0d07fc83")), 8);
     assert_eq!(of(|s| matches!(s, Sign::SubagentEnded { id } if id == "a2f479a7f0d07fc83")), 1);
     let tally = tally(signs);
@@ -358,7 +362,7 @@ fn a_tool_whose_result_is_too_long_for_a_line_still_ends() {
         assert!(signs.last().is_some_and(ends), "{name}: {signs:?}");
         let mut nothing = Vec::new();
         reader.read(beginning.as_bytes(), &mut nothing);
-        assert_eq!(nothing, [], "{name}: torn, not cut");
+        assert_eq!(nothing, [], "{name}: truncated by accident, not cut by the splitter");
     }
 }
 

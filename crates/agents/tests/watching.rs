@@ -1,4 +1,4 @@
-//! What the watchdog, the budgets and the waits need to know, read from what real CLIs print.
+//! What the watchdog, the budgets and the waits need to know, read from the output of real CLIs.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types, clippy::disallowed_macros)] // reads the recordings
 
 use dogwatch_agents::{Reader, tools};
@@ -65,7 +65,11 @@ fn watchdog_32_nested_arguments_are_part_of_a_call_and_their_order_and_blanks_ar
     let hash = |args: &str| claude_call("X", args).call;
     let one = hash(r#"{"a":1,"b":{"c":[1,2],"d":"e"}}"#);
     assert_eq!(one, hash(r#"{ "b" : { "d" : "e", "c" : [ 1 , 2 ] } , "a" : 1 }"#));
-    assert_eq!(one, tools::call("X", r#"{"a":1,"b":{"c":[1,2],"d":"e"}}"#), "told or read, it is the same");
+    assert_eq!(
+        one,
+        tools::call("X", r#"{"a":1,"b":{"c":[1,2],"d":"e"}}"#),
+        "equal whether given as JSON or read from the stream"
+    );
     for other in [
         r#"{"a":1,"b":{"c":[2,1],"d":"e"}}"#,
         r#"{"a":1,"b":{"c":[1,2],"d":"f"}}"#,
@@ -86,7 +90,7 @@ fn watchdog_33_a_placeholder_is_another_call_than_what_it_becomes_and_streamed_i
     assert_ne!(tools::call("Bash", "{}"), tools::call("Bash", r#"{"command":"ls"}"#));
     let partial = replayed(ReaderName::Claude, "quiet_tool_partial");
     let starts = starts(&partial);
-    assert_eq!(starts.len(), 1, "the placeholder in the stream is no start");
+    assert_eq!(starts.len(), 1, "the placeholder in the stream does not start a call");
     assert_ne!(starts[0].call, tools::call("Bash", "{}"));
 }
 
@@ -136,7 +140,7 @@ fn watchdog_20_a_call_may_declare_its_own_timeout_and_only_shells_do() {
     assert_eq!(timeout("Bash", r#"{"command":"x","timeout":300000}"#), Some(Dur::from_mins(5)));
     assert_eq!(timeout("Bash", r#"{"command":"x"}"#), None);
     assert_eq!(timeout("Bash", r#"{"command":"x","timeout":"soon"}"#), None);
-    assert_eq!(timeout("mcp__db__query", r#"{"timeout":300}"#), None, "nobody knows what it counts");
+    assert_eq!(timeout("mcp__db__query", r#"{"timeout":300}"#), None, "the unit is unknown");
     let line = r#"{"type":"tool_use","part":{"tool":"bash","callID":"c","state":{"status":"completed","input":{"command":"x","timeout":60000},"output":""}}}"#;
     assert_eq!(starts(&read(ReaderName::Opencode, &[line]))[0].timeout, Some(Dur::from_mins(1)));
 }
@@ -232,7 +236,7 @@ fn a_session_can_be_resumed_by_the_name_it_gives_itself() {
         let signs = replayed(name, "subagent");
         assert_eq!(tally(&signs).session_id.as_deref(), Some(id));
         let told = signs.iter().filter(|s| matches!(s, Sign::SessionId { .. })).count();
-        assert_eq!(told, 1, "{name}: once per session, however often it is printed");
+        assert_eq!(told, 1, "{name}: reported once per session, however often it is printed");
     }
 }
 
@@ -368,7 +372,7 @@ fn a_format_that_nobody_knows_is_told_once_and_then_read_as_bytes() {
         let signs = read(name, &lines);
         assert_eq!(signs.iter().filter(|s| **s == Sign::Drift).count(), 1, "{name}");
         assert!(tally(&signs).drifted);
-        // After the drift: 20 lines less the repeated one, one without JSON, one of two that are alike.
+        // After the drift: 20 lines except the repeated one, one that is not JSON, and one of two that are equal.
         assert_eq!(signs.iter().filter(|s| **s == Sign::Text).count(), 20 + 1 + 1, "{name}");
     }
 }
@@ -381,7 +385,7 @@ fn a_plain_agent_that_repeats_itself_makes_no_progress() {
     assert_eq!(progress, [true, true, false, false, true, true], "{signs:?}");
 }
 
-/// Recordings of agents that do go round in circles, or give up because they were refused again and again.
+/// Recordings of agents that really loop, or give up after repeated refusals.
 const LOOPS: [(&str, &str); 4] = [
     ("claude", "tool_errors"),
     ("codex", "tool_errors"),
@@ -405,7 +409,7 @@ fn watchdog_26_no_recording_but_the_loops_shows_one_error_three_times() {
         }
         let most = errors.values().max().copied().unwrap_or(0);
         assert_eq!(most >= 3, LOOPS.contains(&(agent, capture)), "{agent}/{capture}: {errors:?}");
-        assert!(!errors.contains_key(""), "{agent}/{capture}: an error without words");
+        assert!(!errors.contains_key(""), "{agent}/{capture}: an error without a message");
     }
 }
 

@@ -15,7 +15,6 @@
 //! This crate never writes the record and never starts or stops processes, and GET requests change nothing.
 
 mod agent_channel;
-/// The blocking client.
 pub mod client;
 mod events;
 mod listener;

@@ -1,4 +1,4 @@
-//! Agents elsewhere, numbers, descriptions, and callers who do not read.
+//! External agents, metrics, the OpenAPI document, and clients that do not read.
 
 mod support;
 
@@ -35,7 +35,7 @@ fn an_agent_elsewhere_registers_reports_and_ends() {
     assert_eq!(agents["agents"][0]["state"], "working");
     assert_eq!(agents["agents"][0]["messages"], 12);
     assert_eq!(agents["agents"][0]["evidence_summary"].as_array().map(Vec::len), Some(4));
-    // A number is a number, however it is written.
+    // A whole number may be written as a float.
     assert_eq!(post(&machine, "/v1/agents/a%20b/activity", &json!({"messages": 13.0})).status, 202);
     assert_eq!(get("/v1/agents")["agents"][0]["messages"], 13);
     assert_eq!(get("/v1/agents/hung"), json!({"hung": []}));
@@ -120,7 +120,7 @@ fn an_agent_brings_limits_of_its_own_and_hangs_by_them() {
     }
     let agent = get("/v1/agents/a");
     assert_eq!((&agent["state"], &agent["reason"]), (&json!("hung"), &json!("ERROR_LOOP")));
-    // An agent over its total limit at once.
+    // This agent exceeds its total limit at once.
     post(&machine, "/v1/agents", &json!({"id": "b", "total_timeout_seconds": 0.001}));
     let late = std::time::Instant::now() + PATIENCE;
     while get("/v1/agents/b")["state"] != "hung" {
@@ -271,7 +271,8 @@ fn a_follower_that_falls_far_behind_is_told_to_resync_and_the_others_miss_nothin
     let mut quick = machine.client().stream(&run.path("/events")).expect("streams");
     assert_eq!(quick.next().expect("an event").expect("reads").id, Some(1));
     assert_eq!(quick.next().expect("an event").expect("reads").event, "alive");
-    // Both are up to date; then far more comes than sockets and one piece hold. The quick one takes it in time.
+    // Both are up to date. Then more events arrive than the sockets and one queued piece can hold. The quick client
+    // reads them in time.
     for _ in 0..400 {
         run.write_notices(1, 20_000);
         assert_eq!(quick.next().expect("an event").expect("reads").event, "notice");
@@ -282,7 +283,7 @@ fn a_follower_that_falls_far_behind_is_told_to_resync_and_the_others_miss_nothin
     slow.read_to_string(&mut late).expect("has an end");
     assert!(late.contains("\nevent: resync\ndata: {"), "{}", &late[late.len().saturating_sub(300)..]);
     assert!(!late.contains("event: run_ended"));
-    // Who comes back with the last number gets the rest.
+    // A client that reconnects with the last event id gets the rest.
     let last =
         late.lines().filter_map(|l| l.strip_prefix("id: ")?.parse::<u64>().ok()).next_back().expect("some");
     let rest = machine.client().stream(&run.path(&format!("/events?after={last}"))).expect("streams");
@@ -298,8 +299,11 @@ fn those_who_follow_leave_room_for_those_who_ask() {
     run.live();
     let follow = || Client::connect(&machine.socket).expect("connects").stream(&run.path("/events"));
     let following: Vec<_> = (0..3).map(|_| follow().expect("there is room")).collect();
-    assert_eq!(follow().err().expect("there is no room").to_string(), "too many clients follow the events");
+    assert_eq!(
+        follow().err().expect("all streams are in use").to_string(),
+        "too many clients follow the events"
+    );
     assert_eq!(machine.client().get("/v1/runs").expect("answers").status, 200);
     drop(following);
-    assert!((0..10_000).any(|_| follow().is_ok()), "places are given back");
+    assert!((0..10_000).any(|_| follow().is_ok()), "stream permits are released");
 }

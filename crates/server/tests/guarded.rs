@@ -1,4 +1,4 @@
-//! The API on TCP: who is let in, what every answer carries, and what cannot wear it down.
+//! The API on TCP: access control, the headers of every response, and resistance to overload.
 
 mod support;
 
@@ -130,7 +130,7 @@ fn a_gigabyte_of_body_is_refused_before_it_is_read() {
             format!("{head}content-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n").as_bytes(),
         )
         .expect("writes");
-    // Sent until the server has enough of it; far more than it may keep would fit into the sockets alone.
+    // Send until the server gives up. The sockets alone hold far more than the server may keep.
     let chunk = format!("10000\r\n{}\r\n", " ".repeat(0x10000));
     let sent = (0..16 * 1024).take_while(|_| stream.write_all(chunk.as_bytes()).is_ok()).count();
     assert!(sent < 1024, "{sent} chunks of 64 KiB were taken");
@@ -146,7 +146,7 @@ fn ten_thousand_idle_connections_are_few_and_the_owner_still_gets_in() {
     for n in 0..10_000 {
         kept.push(machine.tcp());
         if n % 50 == 49 {
-            // The last of them is answered without asking, or hung up on: so the server has seen the others.
+            // The last connection is rejected or closed, so the server has handled all others before it.
             let _ = kept[kept.len() - 1].peek(&mut [0]);
             let before = kept.len();
             kept.retain(|stream| !is_answered(stream));
@@ -154,7 +154,7 @@ fn ten_thousand_idle_connections_are_few_and_the_owner_still_gets_in() {
         }
     }
     assert!(turned_away > 9_000, "{turned_away}");
-    // Those who say nothing are let go in their time; then there is room again.
+    // Silent connections are closed after their timeout, and then there is room again.
     let room = |_| {
         let mut stream = machine.tcp();
         let _ = stream.write_all(format!("{}\r\n", machine.head("GET /v1/runs")).as_bytes());
@@ -179,7 +179,7 @@ fn a_head_that_is_too_long_or_never_ends_is_given_up() {
     let mut stream = machine.tcp();
     stream.write_all(b"GET /v1/runs HTTP/1.1\r\nhost: ").expect("writes");
     let mut answer = Vec::new();
-    stream.read_to_end(&mut answer).expect("is hung up on, not kept");
+    stream.read_to_end(&mut answer).expect("the connection is closed");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! All runs of a machine: the list, one run, its events, what its agents printed, and steering it.
+//! All runs of a machine: the list, one run, its events, the output of its agents, and control requests.
 
 mod support;
 
@@ -150,7 +150,7 @@ fn events_of_any_run_are_the_journals_lines_after_a_number() {
     assert_eq!(code(&refused), (400, "bad_query".to_owned()));
 }
 
-/// Follows a run's events, frame by frame.
+/// Follows the events of a run, frame by frame.
 struct Following(BufReader<UnixStream>);
 
 impl Following {
@@ -162,7 +162,7 @@ impl Following {
         Following(BufReader::new(stream))
     }
 
-    /// Reads on until a line begins like this.
+    /// Reads until a line starts with `start`.
     fn until(&mut self, start: &str) -> Vec<String> {
         let mut seen = Vec::new();
         loop {
@@ -190,7 +190,7 @@ fn a_stream_tells_what_was_what_comes_and_whether_somebody_is_there() {
     assert!(stream.until("data: ").iter().any(|line| line == "id: 2"));
     run.die();
     stream.until("data: {\"alive\":false}");
-    // One that was resumed is told on the same stream.
+    // A resumed run is reported on the same stream.
     run.live();
     run.write(notice("again"));
     let seen = stream.until("id: 3");
@@ -261,7 +261,7 @@ fn a_run_that_does_not_run_is_not_started_and_what_to_type_is_named() {
     assert!(said(lost.path("/wake")).contains(&expected));
     let expected = format!("type `dogwatch wake {}`", asleep.id);
     assert!(said(asleep.path("/resume")).contains(&expected));
-    // A wake is tried, and here nothing can continue it.
+    // The wake is attempted, but nothing can continue the run here.
     let woken = machine.client().post(&asleep.path("/wake"), &json!({})).expect("answers");
     assert_eq!(code(&woken), (409, "cannot_continue".to_owned()));
     assert!(woken.message().contains("stays asleep"), "{}", woken.message());

@@ -1,4 +1,4 @@
-//! Every route, and every way of being refused.
+//! Every route and every refusal.
 
 mod support;
 
@@ -169,7 +169,7 @@ fn a_body_is_taken_up_to_the_limit_and_not_a_byte_more() {
         let answer = post(length, "transfer-encoding: chunked\r\n", &chunk);
         assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{length} in chunks: {answer}");
     }
-    // Who announces a gigabyte is refused before sending it.
+    // A client that announces a gigabyte is refused before it sends the body.
     let answer = post(1 << 30, "content-length: LEN\r\n", "");
     assert!(answer.starts_with("HTTP/1.1 413 "), "{answer}");
     assert_eq!(rig.asked().len(), 4);
@@ -192,14 +192,14 @@ fn a_head_without_end_and_rubbish_are_refused() {
 fn a_request_that_never_ends_is_not_waited_for() {
     let limits = Limits { read: Duration::from_millis(50), ..Limits::default() };
     let rig = Rig::within(limits);
-    // A head that stops in its middle, and a connection that says nothing at all: closed.
+    // An incomplete head, or a silent connection, is closed.
     for head in ["GET /v1/sta", ""] {
         let mut stream = rig.raw();
         stream.write_all(head.as_bytes()).expect("writes");
         let mut answer = Vec::new();
-        stream.read_to_end(&mut answer).expect("is closed before we lose patience");
+        stream.read_to_end(&mut answer).expect("the connection is closed in time");
     }
-    // A body that stops in its middle: told so.
+    // An incomplete body gets an error response.
     let answer =
         rig.send("POST /v1/wake HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: 5\r\n\r\nhal");
     assert!(answer.starts_with("HTTP/1.1 408 "), "{answer}");

@@ -1,4 +1,4 @@
-//! What the status says, and that its ages are those of the moment it is read.
+//! The content of the status document, whose ages are computed at the moment it is read.
 
 use dogwatch_core::record::event::{
     Cause, EndedBy, Event, IterationEnd, NodeCounts, Outcome, Recorded, RunEnded, SessionEnded, WaitEndedBy,
@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 const BEGAN: Moment = Moment { awake: Awake(1_000), boot: Boot(5_000), wall: Wall(1_794_773_733_000) };
 
-/// Tells a story to a view; time passes only when told to.
+/// Feeds events to a view; time advances only on request.
 struct Story {
     view: View,
     now: Moment,
@@ -123,7 +123,7 @@ fn evidence_is_as_old_as_it_is_when_one_looks() {
     });
     story.pass(10);
     let at = story.now.awake;
-    // From JSON, because an observation gains fields that do not matter here.
+    // Built from JSON, because an observation gains fields that do not matter here.
     let seen = json!({
         "event": "observed", "node": "loop", "iteration": 1, "channel": "stdout",
         "first_ms": at, "last_ms": at, "count": 3, "messages": 2, "max_gap_ms": 0,
@@ -252,7 +252,7 @@ fn a_status_is_read_back_as_it_was_written() {
     assert_eq!(serde_json::from_str::<Status>(&text).expect("reads back"), story.status());
 }
 
-/// Its table says 300000 at the fifth tick; its formula, which stands, says so too.
+// The table of the specification says 300000 at the fifth tick, and so does its formula.
 #[test]
 fn origin_3_the_status_document_during_backoff() {
     let mut story = Story::idling();

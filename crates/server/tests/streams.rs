@@ -1,4 +1,4 @@
-//! Following events, many callers at once, and shutting down with all of them there.
+//! Following events, many clients at once, and shutting down while they are connected.
 
 mod support;
 
@@ -80,14 +80,14 @@ fn a_caller_who_does_not_read_holds_up_nobody_and_misses_nothing() {
     let mut rig = Rig::new();
     let mut slow = rig.raw();
     slow.write_all(FOLLOW.replace("\r\n\r\n", "\r\nconnection: close\r\n\r\n").as_bytes()).expect("writes");
-    // Far more than a socket holds.
+    // Far more than a socket buffer holds.
     rig.write_notices(400, 20_000);
     rig.write(run_ended());
     let quick = rig.client().stream("/v1/events").expect("streams");
     assert_eq!(quick.filter(Result::is_ok).count(), 402);
     assert_eq!(rig.client().get("/v1/status").expect("answers").status, 200);
     let mut late = String::new();
-    slow.read_to_string(&mut late).expect("reads in the end");
+    slow.read_to_string(&mut late).expect("reads to the end");
     let seen: Vec<&str> = late.lines().filter_map(|l| l.strip_prefix("id: ")).collect();
     assert_eq!(seen, (1..=402).map(|n| n.to_string()).collect::<Vec<_>>());
 }
@@ -98,7 +98,7 @@ fn a_hundred_callers_are_served_and_those_beyond_the_limit_are_told() {
     let open: Vec<UnixStream> = (0..100).map(|_| rig.raw()).collect();
     let (mut served, mut refused) = (0, 0);
     for stream in &open {
-        // Who was refused may have been hung up on already.
+        // A rejected connection may be closed already.
         let _ = { stream }.write_all(b"GET /v1/status HTTP/1.1\r\nhost: x\r\n\r\n");
         match &head(stream)[..13] {
             "HTTP/1.1 200 " => served += 1,
@@ -112,7 +112,7 @@ fn a_hundred_callers_are_served_and_those_beyond_the_limit_are_told() {
     drop(open);
     let room =
         |_| Client::connect(&rig.socket).and_then(|mut c| c.get("/v1/status")).is_ok_and(|r| r.is_ok());
-    assert!((0..10_000).any(room), "places are given back");
+    assert!((0..10_000).any(room), "connection permits are released");
 }
 
 #[test]
@@ -124,7 +124,7 @@ fn those_who_follow_leave_room_for_those_who_steer() {
     assert_eq!(error.to_string(), "too many clients follow the events");
     assert_eq!(rig.client().post("/v1/stop", &serde_json::json!({})).expect("answers").status, 202);
     drop(streams);
-    assert!((0..10_000).any(|_| rig.client().stream("/v1/events").is_ok()), "places are given back");
+    assert!((0..10_000).any(|_| rig.client().stream("/v1/events").is_ok()), "stream permits are released");
 }
 
 #[test]
@@ -146,7 +146,7 @@ fn shutting_down_ends_every_stream_within_a_second() {
     rig.served.take().expect("is served").shut_down();
     assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
     assert!(!rig.socket.exists());
-    // The connections are gone, whatever was left in them.
+    // The connections are closed, whatever was left in them.
     for mut stream in followers {
         let _ = stream.read_to_end(&mut Vec::new());
     }

@@ -6,12 +6,9 @@
 //! be repeated.
 
 mod act;
-/// Random runs from seeds.
 pub mod chaos;
-/// Invariants of every run.
 pub mod check;
 mod dice;
-/// Plans for tests.
 pub mod plan;
 mod world;
 

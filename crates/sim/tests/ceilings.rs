@@ -1,4 +1,4 @@
-//! `watchdog.node` and `watchdog.run` in virtual time: they hold in waits, commands, gates, probes and checks.
+//! `watchdog.node` and `watchdog.run` in virtual time: they apply to waits, commands, gates, probes and checks.
 
 use dogwatch_core::record::event::{Event, Outcome, RunEnded};
 use dogwatch_core::run::input::Input;
@@ -17,7 +17,7 @@ fn secs(s: u64) -> Dur {
     Dur::from_secs(s)
 }
 
-/// The same plan with each of the two ceilings, and the word of its reason.
+/// Returns the plan with each of the two ceilings, and the stop reason to expect.
 fn with_each_ceiling(plan: &Plan) -> [(Plan, &'static str); 2] {
     let limited = |change: fn(&mut Settings)| {
         let mut plan = plan.clone();
@@ -176,7 +176,7 @@ fn a_resumed_run_keeps_what_it_has_used() {
     for (plan, what) in with_each_ceiling(&plan(|s| s.delay = HOUR)) {
         let mut world = World::new(plan, |_| Act::works(secs(30)));
         world.drive(Drive::Until(secs(40)));
-        // The last event is the beginning of the wait, at 30 s; the time after it is not known to be supervised.
+        // The last event is the start of the wait, at 30 s; the time after it is not known to be supervised.
         assert_eq!(world.crash(0, HOUR, false), Ok(true));
         let resumed_at = world.elapsed();
         assert_ceiling(&world.end(), what);

@@ -1,4 +1,4 @@
-//! Checks in virtual time: what they decide, what counts as an attempt, and what the next one is told.
+//! Checks in virtual time: how they decide, what counts as an attempt, and the context of the next prompt.
 
 use dogwatch_core::Run;
 use dogwatch_core::record::event::{Event, NodeAttempt, Outcome, Pin};
@@ -26,7 +26,7 @@ fn attempts(world: &World) -> Vec<NodeAttempt> {
     world.events.iter().filter_map(|r| attempt(&r.event)).collect()
 }
 
-/// A check that fails until this iteration.
+/// Scripts a check that fails before this iteration.
 fn passes_at(iteration: u64) -> impl FnMut(Job) -> Act {
     move |job| match job.kind {
         JobKind::Check(_) if job.iteration.0 < iteration => Act::check_fails(1, "1 test failed"),
@@ -177,7 +177,7 @@ fn idle_and_limited_iterations_are_no_attempts_but_their_checks_may_converge() {
     let end = world.end();
     let attempts = attempts(&world);
     assert!(attempts[..3].iter().all(|a| a.uncounted && a.backoff_s.is_none()), "{attempts:#?}");
-    // Nothing failed that counted, so converging now is no flake.
+    // No failure counted, so passing now is not flaky.
     assert_eq!((end.outcome, end.flake_retries, end.exit_code), (Outcome::Clean, 0, 0));
     assert_eq!(world.run().view().nodes[0].attempts.count, 1);
 }
@@ -213,7 +213,7 @@ fn a_pinned_file_that_was_changed_makes_passing_checks_worthless() {
     let end = world.end();
     assert!(world.story().contains(&"check_tampered t".to_owned()));
     assert_eq!(world.briefs[1].tampered, ["t"]);
-    // It was put back, and then the checks may say what they say.
+    // The file was restored, so the results of the checks count.
     assert_eq!((end.outcome, world.sessions.len()), (Outcome::CleanWithFlake, 2));
 }
 

@@ -11,12 +11,12 @@ use std::time::Instant;
 
 const MINUTE: Dur = Dur::from_mins(1);
 
-/// Every session takes a minute; checks pass.
+/// Scripts sessions of a minute and checks that pass.
 fn works(job: Job) -> Act {
     if job.kind == JobKind::Session { Act::works(MINUTE) } else { Act::exits(0, Dur::ZERO) }
 }
 
-/// As `works`, but the checks of this node never pass.
+/// Scripts work like `works`, but the checks of this node never pass.
 fn all_but(node: usize) -> impl FnMut(Job) -> Act {
     move |job| match job.kind {
         JobKind::Check(_) if job.node.0 == node => Act::check_fails(1, "no"),
@@ -65,7 +65,7 @@ fn nodes_that_touch_the_same_files_wait_for_each_other() {
     plan.nodes[2].touches = vec!["docs/**".to_owned()];
     let (_, _, world) = outcome(plan.clone(), works);
     assert_eq!(world.sessions, [0, 0, 60_000]);
-    // In a worktree of its own it touches nobody's files.
+    // In a separate worktree it cannot touch the files of other nodes.
     plan.nodes[1].settings.worktree = true;
     let (_, _, world) = outcome(plan, works);
     assert_eq!(world.sessions, [0, 0, 0]);
@@ -84,19 +84,19 @@ fn a_node_that_is_not_parallel_safe_runs_alone() {
 fn every_outcome_of_a_graph_has_its_word_and_code() {
     let chain = || graph(4, &[("a", &[]), ("b", &["a"]), ("c", &[])]);
     assert_eq!(outcome(chain(), works).0, Outcome::Clean);
-    // Done, failed and blocked are all there.
+    // Some nodes are done, some failed and some blocked.
     let (word, code, world) = outcome(chain(), all_but(0));
     assert_eq!((word, code), (Outcome::Stuck, 1));
     let states = states(&world);
     assert_eq!(states[0].2.as_deref(), Some("max_iterations_reached"));
     assert_eq!((states[1].1, states[1].2.as_deref()), (NodeState::Blocked, Some("ancestor_failed:a")));
     assert_eq!(states[2].1, NodeState::Done);
-    // Failed, but nothing waited for it.
+    // A node failed, but no other node depends on it.
     assert_eq!(outcome(chain(), all_but(1)).0, Outcome::Partial);
-    // Nothing done at all.
+    // No node is done.
     let (word, code, _) = outcome(graph(4, &[("a", &[]), ("b", &["a"])]), all_but(0));
     assert_eq!((word, code), (Outcome::Catastrophic, 1));
-    // Done, but not at the first try.
+    // All nodes are done, but one needed a second attempt.
     let (word, code, world) = outcome(chain(), |job| match job.kind {
         JobKind::Check(_) if job.node.0 == 1 && job.iteration.0 == 1 => Act::check_fails(1, "no"),
         _ => works(job),
@@ -124,7 +124,7 @@ fn a_node_without_checks_is_done_when_an_iteration_has_completed() {
         _ => works(job),
     });
     assert_eq!((word, code), (Outcome::Clean, 0));
-    assert!(!world.run().view().ended.as_ref().expect("ended").verified, "nobody checked one of them");
+    assert!(!world.run().view().ended.as_ref().expect("ended").verified, "one node has no checks");
 }
 
 #[test]
@@ -279,10 +279,10 @@ fn an_idle_node_does_not_stop_by_its_count_while_others_work() {
         _ => Act::exits(0, Dur::ZERO),
     });
     assert_eq!(word, Outcome::Clean);
-    assert!(world.elapsed() > 30 * 60_000, "it slept on until the other was through");
+    assert!(world.elapsed() > 30 * 60_000, "it waited until the other node was done");
 }
 
-// Scheduling is linear: the time is bounded loosely, the count of comparisons is what it measures.
+// Scheduling must be linear. The time bound is loose, because the number of comparisons is what matters.
 #[test]
 fn ten_thousand_nodes_are_scheduled_without_quadratic_cost() {
     let mut plan = plan(|_| {});

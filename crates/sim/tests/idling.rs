@@ -1,4 +1,4 @@
-//! Idle spells in virtual time: waits, limits, skipping, gates, wakes, pauses.
+//! Idle streaks in virtual time: waits, limits, skipping, gates, wakes, pauses.
 
 use dogwatch_core::record::event::{Event, InputDigest, Outcome, WaitEndedBy, WaitWhy};
 use dogwatch_core::record::view::Doing;
@@ -24,7 +24,7 @@ fn never_stops(p: &mut IdlePolicy) {
 
 #[test]
 fn origin_0_the_night_after_iteration_4_costs_less_and_less_and_ends_by_itself() {
-    // Iterations 1 to 4 work, all later ones say that there is nothing to do.
+    // Iterations 1 to 4 work; all later ones report that there is nothing to do.
     let mut world = World::new(
         idle_plan(|p| {
             p.stop_after = StopAfter::Never;
@@ -42,7 +42,7 @@ fn origin_0_the_night_after_iteration_4_costs_less_and_less_and_ends_by_itself()
     let waits = world.waits();
     assert_eq!(waits[..7], [30_000, 60_000, 120_000, 240_000, 300_000, 300_000, 300_000]);
     assert_eq!((end.outcome, end.exit_code), (Outcome::Idle, 0));
-    // Six hours of idling: without backoff it would have been 1,800 calls.
+    // In six hours of idling, a loop without backoff would have made 1,800 calls.
     assert!(world.sessions.len() < 80, "{} calls", world.sessions.len());
 }
 
@@ -68,7 +68,7 @@ fn origin_3_work_resumption_resets_delay_count_and_reason() {
     });
     let end = world.end();
     assert_eq!(world.waits()[..5], [30_000, 60_000, 120_000, 240_000, 30_000]);
-    // 4 idle, 1 of work, then 8 more.
+    // 4 idle iterations, 1 with work, then 8 more idle ones.
     assert_eq!((end.iterations, end.idle), (13, 12));
 }
 
@@ -153,7 +153,7 @@ fn loop_65_the_wait_that_would_pass_the_maximum_ends_at_it_and_one_last_look_fol
         |_| Act::idles("x"),
     );
     let end = world.end();
-    // The spell begins with the end of the first idle answer, at 12 s.
+    // The idle streak starts at the end of the first idle answer, at 12 s.
     let last_look = *world.sessions.last().expect("there were some");
     assert_eq!(last_look, IDLE_ANSWER + 600_000);
     assert_eq!(world.waits().iter().sum::<u64>() + (world.sessions.len() as u64 - 2) * IDLE_ANSWER, 600_000);
@@ -282,7 +282,7 @@ fn a_wake_during_a_session_is_remembered_for_the_next_wait_and_a_storm_is_one() 
 fn an_agent_that_touches_what_wakes_it_cannot_keep_itself_awake() {
     let mut world = World::new(idle_plan(never_stops), |_| Act::idles("x").touching());
     world.drive(Drive::Until(Dur::from_hours(1)));
-    // Two looks are free, then the backoff holds: at most one call in five minutes.
+    // Two iterations are free, then the backoff applies: at most one call in five minutes.
     assert_eq!(world.sessions[..3], [0, 12_000, 24_000]);
     assert!(world.sessions.len() < 20, "{} calls in an hour", world.sessions.len());
 }
@@ -321,7 +321,7 @@ fn probed(finds_work_at: u64) -> World {
 fn a_probe_looks_on_its_cadence_and_ends_the_wait_when_it_finds_work() {
     let mut world = probed(3);
     world.drive(Drive::Until(Dur::from_mins(10)));
-    // 12 s of session, then looks after 60 s each, each taking 2 s.
+    // A session of 12 s, then a probe every 60 s that takes 2 s.
     assert_eq!(world.sessions[1], 12_000 + 3 * 62_000);
     assert!(world.story().contains(&"wait_ended probe".to_owned()));
 }
@@ -367,7 +367,7 @@ fn a_pause_puts_a_wait_off_and_lifting_it_honours_what_is_left() {
 
 #[test]
 fn killed_in_a_pause_what_it_put_off_is_still_put_off() {
-    // After the first session the wait was to end after eleven minutes.
+    // After the first session, the wait would end at eleven minutes.
     for (lifted, begins) in [(5, 660_000), (30, 1_800_000)] {
         let mut world = World::new(plan(|s| s.delay = Dur::from_mins(10)), |_| Act::works(MINUTE))
             .at(Dur::from_mins(2), Input::PauseAsked)

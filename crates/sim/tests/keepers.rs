@@ -32,7 +32,7 @@ fn a_keeper_that_is_stopped_again_and_again_is_given_up_within_two_seconds() {
     let mut world = World::new(plan(|_| {}), |_| Act::hangs().under(Keeper::Stopped))
         .at(secs(5), Input::EndAsked(EndSignal::Terminate));
     let end = world.end();
-    assert_eq!((end.exit_code, world.elapsed()), (143, 26_500), "two graces of 10 s, then three looks");
+    assert_eq!((end.exit_code, world.elapsed()), (143, 26_500), "two graces of 10 s, then three checks");
     assert_eq!(troubles(&world, "keeper_silent"), 1);
 }
 

@@ -65,7 +65,7 @@ fn loop_43_a_session_over_its_limit_has_its_own_event_and_is_ended_step_by_step(
             "run_ended catastrophic 1",
         ]
     );
-    // Limit, then two graces of 10 s, and not a millisecond more.
+    // The limit, then two graces of 10 s, and nothing else.
     assert_eq!(world.elapsed(), 920_000);
     assert_eq!(end.failed, 1);
 }
@@ -242,7 +242,7 @@ fn loop_36_a_command_over_its_timeout_is_ended_and_the_run_goes_on() {
     );
     let end = world.end();
     assert!(world.story().contains(&"command_finished stuck timed_out".to_owned()));
-    // Told to go at 60 s, killed a grace later.
+    // Terminated at 60 s, killed one grace later.
     assert_eq!(world.sessions, [70_000]);
     assert_eq!(end.completed, 1);
 }

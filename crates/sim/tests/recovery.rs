@@ -32,7 +32,7 @@ fn another(s: &mut Settings) {
     s.recovery.agents = vec![AgentPlan { agent: vec!["other".to_owned()], reader: ReaderName::Plain }];
 }
 
-/// Which agent of the chain each session had.
+/// Returns the agent of the chain that each session used.
 fn agents(world: &World) -> Vec<u32> {
     let agent = |e: &Event| match e {
         Event::SessionStarted { agent, .. } => Some(*agent),
@@ -41,7 +41,7 @@ fn agents(world: &World) -> Vec<u32> {
     world.events.iter().filter_map(|r| agent(&r.event)).collect()
 }
 
-/// Something changes in the work tree halfway through sessions of a minute, with waits of 2, 4 and 8 s between.
+/// Changes the work tree halfway through sessions of a minute, with waits of 2, 4 and 8 s in between.
 fn working_now_and_then(mut world: World) -> World {
     for (iteration, at) in [(1, 30), (2, 92), (3, 156), (4, 224)] {
         let job = Job { node: NodeIx(0), iteration: Iteration(iteration), kind: JobKind::Session };
@@ -175,9 +175,12 @@ fn a_limit_with_a_time_sends_the_agent_to_rest_and_the_next_works_meanwhile() {
     assert_eq!((plan.agent.as_deref(), plan.until), (Some("agent"), Some(Wall(resets.0 + 15_000))));
     let agents = agents(&world);
     assert_eq!(agents[..3], [0, 1, 1]);
-    // Once it has rested, the first one works again.
+    // After its cooldown, the first agent works again.
     assert_eq!(agents.last(), Some(&0));
-    assert_eq!(world.sessions[1], 2_000, "a second of work, one of checks, and the next began at once");
+    assert_eq!(
+        world.sessions[1], 2_000,
+        "a second of work, one of checks, and the next agent started at once"
+    );
 }
 
 #[test]
@@ -205,7 +208,7 @@ fn an_overloaded_service_is_left_for_another_when_its_retries_are_used() {
     assert_eq!((words(&world), agents(&world)), (vec!["overload next_agent".to_owned()], vec![0, 0, 0, 1]));
 }
 
-/// Two sessions that say that they were refused, and then nothing more for the two minutes that they may.
+/// Scripts two sessions that report a refusal and then print nothing for two minutes, their limit.
 fn refused_in_silence(set: impl FnOnce(&mut Settings)) -> World {
     let plan = checked(&["t"], |s| {
         s.reader = ReaderName::Codex;
@@ -233,7 +236,7 @@ fn who_waited_in_silence_for_a_service_that_refused_is_not_stuck() {
     let waits: Vec<_> = story.iter().filter(|e| e.starts_with("wait_started")).collect();
     assert_eq!(waits, ["wait_started rate_limit 15s", "wait_started rate_limit 30s"]);
     assert_eq!(end.outcome, Outcome::CleanWithFlake);
-    assert!(plans(&world).is_empty(), "nothing of the budget of the recovery is used");
+    assert!(plans(&world).is_empty(), "the recovery budget is unused");
     let because = |e: &Event| match e {
         Event::IterationTimedOut(end) => Some(end.because.clone()),
         _ => None,
@@ -402,5 +405,5 @@ fn cooldowns_are_kept_in_the_journal_and_survive_a_kill() {
     assert_eq!(world.crash(0, MINUTE, false), Ok(true));
     world.end();
     assert!(agents(&world)[1..].iter().all(|a| *a == 1), "{:?}", agents(&world));
-    assert_eq!(plans(&world).len(), 1, "the same is not planned twice");
+    assert_eq!(plans(&world).len(), 1, "the recovery is planned once");
 }

@@ -1,4 +1,4 @@
-//! Killed at any moment, the run goes on where it was.
+//! A run that is killed at any moment continues after a resume.
 
 use dogwatch_core::record::event::{Outcome, WaitEndedBy};
 use dogwatch_core::run::CannotResume;
@@ -38,7 +38,7 @@ fn killed_in_a_session_the_iteration_is_interrupted_and_does_not_count() {
 #[test]
 fn killed_in_a_wait_the_rest_of_it_is_honoured() {
     let mut world = World::new(five(), |_| Act::works(MINUTE));
-    // One minute of work, four of ten minutes waited, two minutes dead: four are left.
+    // One minute of work, four of ten minutes waited, two minutes down: four are left.
     killed_after(&mut world, Dur::from_mins(5), Dur::from_mins(2));
     world.drive(Drive::Until(Dur::from_mins(12)));
     assert_eq!(world.sessions, [0, 660_000]);
@@ -46,13 +46,13 @@ fn killed_in_a_wait_the_rest_of_it_is_honoured() {
 
 #[test]
 fn a_clock_set_back_makes_no_wait_longer_than_it_was() {
-    // While it waits nothing changes: waits are measured on the boot clock.
+    // A live wait does not change, because it is measured on the boot clock.
     let mut waiting = World::new(five(), |_| Act::works(MINUTE));
     waiting.drive(Drive::Until(Dur::from_mins(5)));
     waiting.set_clock_back(Dur::from_hours(5));
     waiting.drive(Drive::Until(Dur::from_mins(12)));
     assert_eq!(waiting.sessions, [0, 660_000]);
-    // Killed in the wait, set back, resumed: the wall clock says five hours, the wait was ten minutes.
+    // Killed during the wait, clock set back, resumed: the wall clock says five hours, but the wait was ten minutes.
     let mut killed = World::new(five(), |_| Act::works(MINUTE));
     killed.drive(Drive::Until(Dur::from_mins(5)));
     killed.set_clock_back(Dur::from_hours(5));
@@ -68,7 +68,7 @@ fn a_wait_that_was_over_long_ago_is_not_waited_again() {
     killed_after(&mut world, Dur::from_mins(5), Dur::from_hours(9));
     world.step_once();
     world.drive(Drive::Until(Dur::from_hours(10)));
-    // The last event was the wait's beginning, a minute in.
+    // The last event is the start of the wait, after one minute.
     assert_eq!(world.sessions[1], (Dur::from_hours(9).as_millis()) + 60_000);
 }
 
@@ -127,7 +127,7 @@ fn wake_continues_a_run_that_went_to_sleep_and_resume_does_not() {
     assert_eq!(world.crash(0, MINUTE, false), Err(CannotResume::Asleep));
     assert_eq!(world.crash(0, MINUTE, true), Ok(true));
     let end = world.end();
-    // The spell goes on: one more look, and it sleeps again.
+    // The idle streak continues: after one more iteration the run sleeps again.
     assert_eq!((end.outcome, end.iterations), (Outcome::Idle, 9));
     assert!(world.story().contains(&"iteration_started 9 wake".to_owned()));
 }
@@ -156,7 +156,7 @@ fn a_run_that_ended_otherwise_is_not_resumed() {
 // promise: 6, 7
 #[test]
 fn killed_between_any_two_writes_it_comes_to_the_same_end() {
-    // Steps until the k-th, loses the j last unsettled events, resumes: for all k and j.
+    // Crashes at step k, loses the last j unsettled events and resumes, for all k and j.
     for k in 1..400 {
         for lost in 0..4 {
             let mut world = World::new(five(), |_| Act::works(MINUTE))

@@ -1,4 +1,4 @@
-//! A thousand runs in which anything may happen. `DOGWATCH_SEED=N` plays one, `DOGWATCH_SEEDS=N` plays so many.
+//! A thousand random runs. `DOGWATCH_SEED=N` plays one seed, `DOGWATCH_SEEDS=N` plays N seeds.
 
 use dogwatch_sim::chaos::{Told, play};
 use std::collections::BTreeMap;
@@ -27,7 +27,7 @@ fn a_thousand_seeds_hold_everything_that_must_hold() {
         *outcomes.entry(told.outcome.map_or("none", |o| o.as_str())).or_default() += 1;
     }
     println!("{sum:?} {outcomes:?}");
-    // A simulation that never crashes, works or ends in different ways tests nothing. Random ceilings end some runs early.
+    // A simulation without crashes, work and different outcomes tests nothing. Random ceilings end some runs early.
     assert!(sum.crashes > 500 && sum.sessions > 3_500, "{sum:?}");
     assert!(outcomes.len() >= 8, "{outcomes:?}");
 }

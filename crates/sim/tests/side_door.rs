@@ -1,4 +1,4 @@
-//! Seed 001, the MCP part: calls are evidence, heartbeats are not. Virtual time.
+//! The agent channel in virtual time: calls are evidence, heartbeats are not.
 
 use dogwatch_core::record::event::Event;
 use dogwatch_core::record::ids::{Iteration, NodeIx};
@@ -14,7 +14,7 @@ use dogwatch_sim::{Act, Drive, World, plan};
 const JOB: Job = Job { node: NodeIx(0), iteration: Iteration(1), kind: JobKind::Session };
 const IDLE: Dur = Dur::from_mins(5);
 
-/// A world whose one session lasts an hour, says nothing on stdout, and speaks through its door every 40 s.
+/// Creates a world whose single session lasts an hour, prints nothing, and sends a request every 40 s.
 fn speaking(mut say: impl FnMut(u64) -> Said) -> World {
     let plan = plan::plan(|settings| {
         settings.max_iterations = Some(1);
@@ -35,7 +35,7 @@ fn speaking(mut say: impl FnMut(u64) -> Said) -> World {
     world
 }
 
-/// A node that has begun, and of which nothing else is known.
+/// Returns a node that has started and has no history.
 fn node() -> NodeView {
     let once = plan::plan(|settings| settings.max_iterations = Some(1));
     let mut world = World::new(once, |_| Act::works(Dur::from_secs(1)));
@@ -88,7 +88,7 @@ fn the_same_note_again_is_a_heartbeat_whatever_the_clock_in_it_says() {
         total: None,
     });
     world.end();
-    // The first of them was news.
+    // The first of them was new.
     let at = stops(&world)[0].1;
     assert!(at <= 40_000 + IDLE.as_millis(), "{at}");
     assert_eq!(stops(&world)[0].0, StopReason::NoOutputDeadline);
@@ -118,7 +118,7 @@ fn a_state_that_was_named_last_counts_as_the_marker_would() {
         let refused = hear(&mut door, 3, &state(bad, None)).answer;
         assert!(matches!(refused, Answer::Refused { .. }), "{bad:?}");
     }
-    assert_eq!(door.marker().map(|m| m.state.as_str()), Some("idle"), "what was refused changes nothing");
+    assert_eq!(door.marker().map(|m| m.state.as_str()), Some("idle"), "a refused request changes nothing");
 }
 
 #[test]
@@ -161,7 +161,11 @@ fn artifacts_have_names_sizes_and_a_number() {
         assert_eq!(hear(&mut door, 1, &artifact(&format!("a{n}"), 1024 * 1024)).answer, Answer::Granted);
     }
     assert!(matches!(hear(&mut door, 1, &artifact("one-more", 1)).answer, Answer::Refused { .. }));
-    assert_eq!(hear(&mut door, 1, &artifact("a7", 1)).answer, Answer::Granted, "a known one is replaced");
+    assert_eq!(
+        hear(&mut door, 1, &artifact("a7", 1)).answer,
+        Answer::Granted,
+        "an existing artifact is replaced"
+    );
 }
 
 #[test]

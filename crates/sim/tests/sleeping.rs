@@ -1,4 +1,4 @@
-//! What follows an idle stop, in virtual time: the run ends, or sleeps until it is woken.
+//! The behavior after an idle stop in virtual time: the run ends, or sleeps until it is woken.
 
 use dogwatch_core::record::event::{Event, Outcome, WaitEndedBy};
 use dogwatch_core::record::status::{OrchestratorStatus, State, Status};
@@ -12,7 +12,7 @@ use dogwatch_sim::{Act, Drive, World};
 
 const DAY: Dur = Dur::from_hours(24);
 
-/// Two idle iterations, then it sleeps.
+/// Creates a plan that sleeps after two idle iterations.
 fn sleeper(change: impl FnOnce(&mut dogwatch_core::settings::Settings)) -> Plan {
     plan(move |s| {
         let stop_after = StopAfter::Count(2);
@@ -128,7 +128,7 @@ fn a_sleeping_run_ends_by_ctrl_c_or_stop_as_the_idle_stop_would_have_ended_it() 
         assert_eq!((end.outcome, end.exit_code), (Outcome::Idle, 0), "{input:?}");
         assert_eq!(end.reason, "no pending tasks; entering sleep mode after 2 idle iterations");
         let slept = world.story().into_iter().filter(|line| line.starts_with("run_slept")).count();
-        assert_eq!((slept, world.context.len()), (1, 1), "it is marked once");
+        assert_eq!((slept, world.context.len()), (1, 1), "the stop is recorded once");
     }
     let mut term = World::new(sleeper(|_| {}), |_| Act::idles("no_pending_tasks"))
         .at(DAY, Input::EndAsked(EndSignal::Terminate));

@@ -1,4 +1,4 @@
-//! Telling those who do not look, in virtual time: what is news, told once, and delaying nothing.
+//! Notifications in virtual time: which events notify, each once and without delaying the run.
 
 use dogwatch_core::record::event::{Observation, Outcome};
 use dogwatch_core::record::notification::{How, MAX_UNTOLD, NotificationKind, NotifyPolicy, Webhook};
@@ -32,7 +32,7 @@ fn story(world: &World) -> Vec<String> {
     world.story().into_iter().filter(|line| news.iter().any(|word| line.starts_with(word))).collect()
 }
 
-/// Hangs until its limit, two times; then works.
+/// Lets two sessions hang until their limit; later ones work.
 fn hangs_twice(s: &mut Settings) {
     s.watchdog.session = Limit::At(MINUTE);
     s.max_iterations = Some(3);
@@ -115,7 +115,7 @@ fn telling_that_never_ends_delays_no_iteration_and_the_end_by_twelve_seconds() {
     assert_eq!(slow.sessions, quick.sessions);
     assert_eq!(slow.elapsed(), quick.elapsed() + 12_000);
     let unsaid = story(&slow).iter().filter(|line| line.ends_with("failed")).count();
-    assert_eq!(unsaid, 3, "what was not told is written down: {:?}", story(&slow));
+    assert_eq!(unsaid, 3, "failed notifications are recorded: {:?}", story(&slow));
 }
 
 #[test]
@@ -136,7 +136,7 @@ fn nothing_begins_while_only_the_end_is_left_to_tell() {
     world.now(Input::WakeAsked(dogwatch_core::record::event::WaitEndedBy::Api));
     let end = world.end();
     assert_eq!((end.outcome, end.completed), (Outcome::Stopped, 1));
-    assert_eq!(world.sessions.len(), 1, "the wait of 5 s was over within the 12 s, and nothing began");
+    assert_eq!(world.sessions.len(), 1, "the wait of 5 s ended within the 12 s, but nothing started");
 }
 
 fn refused_for_now() -> Act {
@@ -166,7 +166,7 @@ fn a_row_of_refusals_is_one_piece_of_news() {
 fn a_resumed_run_tells_what_was_not_told_and_nothing_twice() {
     let mut world = World::new(telling(hangs_twice), twice);
     world.telling_takes = Some(Dur::from_secs(30));
-    // Killed while the first hard stop is being told, and again when it has been.
+    // Killed while the first notification is being sent, and again after it was sent.
     world.drive(Drive::Until(Dur::from_secs(75)));
     assert_eq!(keys(&world), ["hard_stop:loop:1 command"]);
     assert_eq!(world.crash(0, Dur::from_secs(10), false), Ok(true));

@@ -13,7 +13,7 @@ fn log(name: ReaderName) -> SubagentLog {
     log
 }
 
-/// Which of these lines are work.
+/// Returns the indices of the lines that show work.
 fn work(log: &mut SubagentLog, lines: &[String]) -> Vec<usize> {
     let mut reading = Reading::default();
     let did =

@@ -3,7 +3,7 @@
 use super::*;
 use serde_json::{Value, json};
 
-/// Each record with the names of its signs.
+/// Returns the meaning and the signs of each record.
 fn read(format: Format, records: &[Value]) -> Vec<(Record, Vec<Sign>)> {
     let mut transcript = Transcript::new(format);
     let mut all = Vec::new();
@@ -96,7 +96,7 @@ fn the_format_shows_in_the_records_of_the_conversation() {
     assert_eq!(of(&said("hi")), Some(Format::Claude));
     assert_eq!(of(&event("token_count")), Some(Format::Codex));
     assert_eq!(of(&json!({"type": "summary", "summary": "x", "leafUuid": "u"})), None);
-    // Lines of the stream have no time.
+    // Lines of the stream have no timestamp.
     assert_eq!(of(&json!({"type": "assistant", "session_id": "s", "message": {"content": []}})), None);
     assert_eq!(of(&json!({"type": "thread.started", "thread_id": "t"})), None);
     assert_eq!(Format::of(b"plain text"), None);
@@ -180,7 +180,7 @@ fn a_side_chain_is_the_work_of_a_subagent_and_ends_with_its_call() {
             "-"
         ]
     );
-    // A subagent's own file is a transcript too.
+    // A subagent's own file is also a transcript.
     let own = [side(claude("user", json!("list the files"))), side(said("I list."))];
     assert_eq!(words(Format::Claude, &own), ["PROMPT", "message"]);
 }
