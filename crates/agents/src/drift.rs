@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_format_drifts_when_most_of_enough_lines_are_unknown_and_says_so_once() {
+    fn a_drift_is_reported_once_when_most_lines_are_unknown() {
         let mut drift = Drift::default();
         let told: Vec<usize> = (1..=100).filter(|_| drift.note(false)).collect();
         assert_eq!(told, [20]);

@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn claude_takes_its_server_as_an_argument_before_the_prompt() {
+    fn claude_gets_the_server_as_an_argument_before_the_prompt() {
         let got = injected("claude -p -- hello").expect("an injection");
         assert_eq!(got.at, 5, "before the literal `--`");
         assert_eq!(
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn codex_takes_it_as_a_setting_behind_exec() {
+    fn codex_gets_the_server_as_a_setting_after_exec() {
         let got = injected("codex -m gpt exec -C d").expect("an injection");
         assert_eq!(got.at, 4);
         assert_eq!(
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn opencode_and_gemini_take_it_by_their_environment_even_wrapped() {
+    fn opencode_and_gemini_get_the_server_by_environment_even_when_wrapped() {
         let got = injected("opencode run").expect("is told");
         assert_eq!(got.merge_env.map(|(name, _)| name), Some("OPENCODE_CONFIG_CONTENT"));
         let words: Vec<String> = ["nice", "gemini"].map(str::to_owned).into();
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn whose_arguments_are_not_known_is_not_told() {
+    fn agents_with_unknown_arguments_get_no_server() {
         assert_eq!(injected("./mine.sh"), None);
         let words: Vec<String> = ["nice", "claude", "-p"].map(str::to_owned).into();
         assert_eq!(inject(&launch(&words, Some(ReaderName::Claude), false), &words, DOOR), None);

@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn loop_52_an_agent_is_known_by_its_program_and_by_nothing_else() {
+    fn loop_52_an_agent_is_detected_only_by_its_program() {
         for (line, reader) in [
             ("claude", ReaderName::Claude),
             ("/usr/local/bin/claude -p", ReaderName::Claude),
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn loop_52_the_stream_is_asked_for_when_no_format_was_chosen() {
+    fn loop_52_stream_flags_are_added_when_no_format_was_chosen() {
         for (line, wanted) in [
             ("claude -p", "claude -p --output-format stream-json --verbose"),
             ("claude -p --verbose", "claude -p --verbose --output-format stream-json"),
@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn loop_52_a_chosen_format_is_kept_and_read_as_what_it_is() {
+    fn loop_52_a_chosen_format_is_kept_and_selects_the_reader() {
         for (line, reader) in [
             ("claude -p --output-format text", ReaderName::Plain),
             ("claude -p --output-format=text", ReaderName::Plain),
@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn loop_52_a_wrapper_that_names_its_reader_keeps_its_words() {
+    fn loop_52_a_wrapper_with_a_reader_is_not_changed() {
         let wrapped = launch(&words("env -u X claude -p"), Some(ReaderName::Claude), false);
         assert_eq!(wrapped.argv.join(" "), "env -u X claude -p");
         assert_eq!(wrapped.reader, ReaderName::Claude);
@@ -378,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn a_session_is_gone_on_with_where_the_cli_can() {
+    fn a_session_is_resumed_where_the_cli_supports_it() {
         let resumed = |line: &str| {
             let argv = launch(&words(line), None, false).argv;
             resuming(&argv, "0a1-B_2").map(|argv| argv.join(" "))
@@ -406,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn a_session_s_name_is_a_name_and_nothing_else() {
+    fn a_session_id_must_be_a_plain_name() {
         let argv = words("claude -p");
         let long = "x".repeat(MAX_SESSION);
         assert!(resuming(&argv, &long).is_some());
@@ -416,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn an_agent_does_not_take_itself_for_a_part_of_another() {
+    fn marks_of_an_outer_agent_are_removed_from_the_environment() {
         for agent in ["claude", "codex", "opencode", "gemini", "./mine.sh"] {
             let env = launch(&words(agent), None, false).env;
             for name in ["CLAUDECODE", "CLAUDE_CODE_SESSION_ID", "CLAUDE_PID"] {
@@ -426,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn only_root_is_said_to_be_in_a_sandbox() {
+    fn is_sandbox_is_set_only_for_root() {
         let says = |line, as_root| {
             let env = launch(&words(line), None, as_root).env;
             env.contains(&("IS_SANDBOX", EnvChange::SetIfUnset("1")))

@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_are_told_apart() {
+    fn refusals_are_classified() {
         for (status, text, wanted) in [
             (Some(401), "invalid api key", "auth"),
             (Some(403), "forbidden", "auth"),
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_header_says_beats_what_the_text_says() {
+    fn a_header_takes_precedence_over_the_text() {
         let known = Some(ResetsAt::In(Dur::from_secs(9)));
         let Some(Sign::Limit(limit)) = refusal(Some(429), "try again in 5 minutes", known.clone()) else {
             panic!("a limit");
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn geminis_exit_codes_are_http_statuses_and_others_say_nothing() {
+    fn only_exit_codes_of_gemini_map_to_http_statuses() {
         let of = |code| match from_exit(ReaderName::Gemini, code, &Totals::default()) {
             Some(Sign::AuthFailed { .. }) => "auth",
             Some(Sign::Limit(Limit { kind: LimitKind::Overload, resets_at: None, .. })) => "overload",
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn an_exit_code_does_not_take_back_what_was_said() {
+    fn an_exit_code_does_not_override_a_reported_refusal() {
         let mut said = Totals::default();
         said.add(&refusal(Some(429), "usage limit; try again in 1 hour", None).expect("a limit"));
         assert_eq!(from_exit(ReaderName::Gemini, 173, &said), None);

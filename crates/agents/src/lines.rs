@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn what_follows_a_cut_line_is_read_as_ever() {
+    fn lines_after_a_cut_line_are_whole() {
         assert_eq!(split(b"123456789\nok\n", 4, &[3]), [(b"1234".to_vec(), true), (b"ok".to_vec(), false)]);
     }
 
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_carry_that_grew_is_given_back() {
+    fn a_grown_carry_buffer_is_freed() {
         let mut splitter = Splitter::new();
         splitter.feed(&vec![b'x'; MAX_LINE], |_| {});
         splitter.feed(b"\n", |line| assert!(!line.cut));

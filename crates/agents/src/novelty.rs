@@ -89,12 +89,12 @@ mod tests {
     }
 
     #[test]
-    fn watchdog_4_blank_lines_are_no_news() {
+    fn watchdog_4_blank_lines_are_not_new() {
         assert_eq!(news(&["", "  ", "\t", "a", ""]), [false, false, false, true, false]);
     }
 
     #[test]
-    fn a_line_that_differs_only_in_its_time_is_no_news() {
+    fn a_line_that_differs_only_in_its_time_is_not_new() {
         assert_eq!(
             news(&["[20:15:33] waiting", "[20:15:34] waiting", "[20:15:35] done"]),
             [true, false, true]
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn within_a_chunk_the_first_news_is_enough_and_the_next_chunk_is_compared_with_all_of_it() {
+    fn a_chunk_has_one_new_line_and_the_next_chunk_is_compared_with_all_of_it() {
         let mut novelty = Novelty::default();
         novelty.begin_chunk();
         assert!(novelty.is_new(b"[20:15:33] waiting"));
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_line_that_differs_only_at_its_end_is_news() {
+    fn a_long_line_that_differs_only_at_its_end_is_new() {
         let long = "x".repeat(100_000);
         assert_eq!(
             news(&[&long, &format!("{long}1"), &format!("{long}2"), &long]),

@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_resumed_session_had_used_before_is_charged_once() {
+    fn the_earlier_usage_of_a_resumed_session_is_charged_once() {
         let before = Usage { tokens: Some(1_050), cost_usd: Some(0.25) };
         let line = r#"{"type":"result","subtype":"success","is_error":false,"result":"ok","total_cost_usd":0.75,"usage":{"input_tokens":2000,"output_tokens":100},"modelUsage":{"m":{"inputTokens":3000,"outputTokens":150}}}"#;
         let claude = used(ReaderName::Claude, before, line);
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn opencode_says_in_its_log_alone_that_it_was_refused() {
+    fn opencode_reports_refusals_only_in_its_log() {
         let mut reader = Reader::for_name(ReaderName::Opencode);
         let mut signs = Vec::new();
         let log =
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn gemini_says_on_stderr_by_which_status_it_was_refused() {
+    fn gemini_reports_the_status_of_a_refusal_on_stderr() {
         let mut reader = Reader::for_name(ReaderName::Gemini);
         let mut signs = Vec::new();
         reader.read_stderr(

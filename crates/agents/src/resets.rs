@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn watchdog_46_times_are_found_as_services_write_them() {
+    fn watchdog_46_reset_times_are_found_in_service_messages() {
         for (text, wanted) in [
             ("Claude AI usage limit reached|1762952400", Some(ResetsAt::At(Wall(1_762_952_400_000)))),
             ("5-hour limit reached ∙ resets 3pm", at(15, 0)),
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_zone_and_a_date_are_kept() {
+    fn time_zone_and_date_are_parsed() {
         let Some(ResetsAt::Clock(clock)) =
             find("hit your session limit · resets 12:50am (America/Los_Angeles)")
         else {
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn any_text_is_taken() {
+    fn any_text_is_accepted() {
         let base = "résets ∙ resets 3pm (x) try again in 5 days|12 retry after é 1:2:3 oct 99th, 20266 pm";
         for from in base.char_indices().map(|(at, _)| at) {
             for to in base.char_indices().map(|(at, _)| at).filter(|to| *to >= from) {

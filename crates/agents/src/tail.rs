@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_bytes_stay_however_they_came() {
+    fn the_last_bytes_are_kept_for_any_pieces() {
         let all: Vec<u8> = (0..200).collect();
         for size in 1..=50 {
             let mut tail = Tail::new(20);

@@ -61,7 +61,7 @@ fn stops(lines: &[Line]) -> Vec<(f64, Option<String>)> {
 }
 
 #[test]
-fn origin_1_a_structured_agent_that_only_heartbeats_is_ended_whichever_cli_it_is() {
+fn origin_1_an_agent_that_only_sends_heartbeats_is_ended_with_every_cli() {
     for agent in AGENTS {
         let lines = calls(agent, "dogwatch");
         assert!(!lines.is_empty(), "{agent:?}: the recording has a call");
@@ -71,7 +71,7 @@ fn origin_1_a_structured_agent_that_only_heartbeats_is_ended_whichever_cli_it_is
 }
 
 #[test]
-fn the_same_calls_to_somebody_elses_server_are_work() {
+fn the_same_calls_to_another_server_are_work() {
     for agent in AGENTS {
         let stops = stops(&watched(agent, &calls(agent, "probe")));
         assert_eq!(stops, [], "{agent:?}");
@@ -79,7 +79,7 @@ fn the_same_calls_to_somebody_elses_server_are_work() {
 }
 
 #[test]
-fn our_tool_is_known_by_the_name_that_each_cli_gives_it() {
+fn our_tool_is_recognized_by_its_name_in_each_cli() {
     for (agent, name) in [
         (ReaderName::Claude, "mcp__dogwatch__heartbeat"),
         (ReaderName::Codex, "mcp__dogwatch__heartbeat"),
@@ -95,7 +95,7 @@ fn our_tool_is_known_by_the_name_that_each_cli_gives_it() {
 }
 
 #[test]
-fn a_heartbeat_of_a_subagent_is_none_of_its_work() {
+fn a_heartbeat_of_a_subagent_is_not_work() {
     let line = |name: &str, text: &str| {
         format!(
             r#"{{"type":"{}","parent_tool_use_id":"t1","message":{{"content":[{text}]}}}}"#,

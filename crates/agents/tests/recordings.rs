@@ -88,7 +88,7 @@ fn table() -> Vec<(String, String, String)> {
 }
 
 #[test]
-fn every_recording_is_read_as_the_table_says() {
+fn every_recording_matches_the_table() {
     let wrong: Vec<String> = table()
         .into_iter()
         .map(|(agent, capture, row)| (row_of(&agent, &capture), row))
@@ -122,7 +122,7 @@ fn no_line_of_a_recording_is_unknown() {
 }
 
 #[test]
-fn recordings_name_no_place_of_the_machine_they_were_made_on() {
+fn recordings_contain_no_paths_of_the_recording_machine() {
     for (agent, capture, _) in table() {
         let text = stdout_of(&agent, &capture).join("\n") + &stderr_of(&agent, &capture);
         for place in ["/work/", "/root/", "/farm/"] {
@@ -132,7 +132,7 @@ fn recordings_name_no_place_of_the_machine_they_were_made_on() {
 }
 
 #[test]
-fn no_torn_or_flipped_line_makes_a_reader_panic() {
+fn no_truncated_or_corrupted_line_makes_a_reader_panic() {
     for (agent, capture, _) in table() {
         let mut reader = Reader::for_name(reader_name(&agent));
         let mut signs = Vec::new();
@@ -164,7 +164,7 @@ fn mutants(line: &[u8], seed: usize) -> impl Iterator<Item = Vec<u8>> + '_ {
 }
 
 #[test]
-fn what_serde_takes_for_an_object_is_read_and_what_is_torn_is_not() {
+fn lines_that_serde_accepts_are_read_and_truncated_ones_are_not() {
     let mut signs = Vec::new();
     for (agent, capture, _) in table() {
         for line in stdout_of(&agent, &capture).iter().take(6) {

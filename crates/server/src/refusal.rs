@@ -233,7 +233,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_ready_made_answer_is_as_long_as_it_says() {
+    fn the_static_response_has_a_correct_content_length() {
         let text = std::str::from_utf8(FULL).expect("is text");
         let (head, body) = text.split_once("\r\n\r\n").expect("has a body");
         assert!(head.contains(&format!("content-length: {}", body.len())), "{}", body.len());

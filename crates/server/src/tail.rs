@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn only_whole_lines_are_given_out_and_each_once() {
+    fn only_whole_lines_are_returned_and_each_once() {
         let mut file = tempfile::NamedTempFile::new().expect("a file");
         file.write_all(b"one\ntwo\nthr").expect("writes");
         let mut tail = Tail::follow(file.path()).expect("opens");
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_was_cut_back_and_written_anew_is_read_anew() {
+    fn a_truncated_and_rewritten_line_is_read_again() {
         let mut file = tempfile::NamedTempFile::new().expect("a file");
         file.write_all(b"one\nhalf of it").expect("writes");
         let mut tail = Tail::follow(file.path()).expect("opens");
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_after_the_question_is_not_part_of_the_answer() {
+    fn lines_appended_after_opening_are_not_returned() {
         let mut file = tempfile::NamedTempFile::new().expect("a file");
         file.write_all(b"one\n").expect("writes");
         let mut tail = Tail::up_to_now(file.path()).expect("opens");
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_is_no_event_has_no_head() {
+    fn a_line_that_is_not_an_event_has_no_head() {
         assert_eq!(head(br#"{"v":1,"seq":7,"event":"notice","x":[1]}"#).expect("reads").seq, 7);
         for line in
             [&b"{"[..], b"[]", br#"{"seq":1}"#, br#"{"seq":-1,"event":"a"}"#, br#"{"seq":1,"event":"a\nb"}"#]

@@ -71,7 +71,7 @@ fn a_foreign_host_or_page_is_refused_whatever_it_has() {
 }
 
 #[test]
-fn every_answer_is_kept_by_nobody_guessed_at_by_nobody_and_open_to_no_other_page() {
+fn every_response_forbids_caching_sniffing_and_other_origins() {
     let machine = Machine::new();
     let run = machine.run(1);
     run.output("stdout", b"<b>");
@@ -98,7 +98,7 @@ fn every_answer_is_kept_by_nobody_guessed_at_by_nobody_and_open_to_no_other_page
 }
 
 #[test]
-fn the_page_is_there_for_everybody_under_a_strict_policy() {
+fn the_dashboard_needs_no_token_and_has_a_strict_policy() {
     let machine = Machine::new();
     let at = machine.at;
     let get =
@@ -171,7 +171,7 @@ fn is_answered(stream: &TcpStream) -> bool {
 }
 
 #[test]
-fn a_head_that_is_too_long_or_never_ends_is_given_up() {
+fn a_head_that_is_too_long_or_never_ends_is_rejected() {
     let limits = Limits { read: Duration::from_millis(100), ..MachineSetup::limits() };
     let machine = Machine::within(limits);
     let long = format!("{}x: {}\r\n\r\n", machine.head("GET /v1/runs"), "x".repeat(64 * 1024));
@@ -183,7 +183,7 @@ fn a_head_that_is_too_long_or_never_ends_is_given_up() {
 }
 
 #[test]
-fn a_run_that_ended_is_followed_on_tcp_to_its_end() {
+fn an_ended_run_is_followed_on_tcp_to_its_end() {
     let machine = Machine::new();
     let mut run = machine.run(1);
     run.write(run_ended());
@@ -195,7 +195,7 @@ fn a_run_that_ended_is_followed_on_tcp_to_its_end() {
 }
 
 #[test]
-fn shutting_down_takes_no_longer_than_its_goodbye_whoever_is_there() {
+fn shutdown_is_bounded_while_clients_are_connected() {
     let mut machine = Machine::new();
     let mut run = machine.run(1);
     run.live();

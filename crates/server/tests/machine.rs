@@ -22,7 +22,7 @@ fn code(response: &Response) -> (u16, String) {
 }
 
 #[test]
-fn every_run_is_listed_newest_first_the_dead_and_the_ended_too() {
+fn runs_are_listed_newest_first_including_dead_and_ended_ones() {
     let machine = Machine::new();
     assert_eq!(value(&machine.client().get("/v1/runs").expect("answers")), json!({"runs": []}));
     let (mut ended, _lost, mut alive) = (machine.run(1), machine.run(2), machine.run(3));
@@ -43,7 +43,7 @@ fn every_run_is_listed_newest_first_the_dead_and_the_ended_too() {
 }
 
 #[test]
-fn the_list_is_of_one_project_or_so_long_if_asked() {
+fn the_list_can_be_limited_to_a_project_and_a_length() {
     let machine = Machine::new();
     let runs: Vec<_> = (1..=5).map(|n| machine.run(n)).collect();
     let ids = |query: &str| {
@@ -80,7 +80,7 @@ fn a_run_whose_record_cannot_be_read_is_listed_with_the_reason() {
 }
 
 #[test]
-fn one_run_is_told_as_its_own_socket_tells_it_and_follows_its_record() {
+fn the_status_of_a_run_matches_its_own_socket_and_follows_its_record() {
     let machine = Machine::new();
     let mut run = machine.run(1);
     let status =
@@ -131,7 +131,7 @@ fn what_names_no_run_is_refused_before_anything_is_looked_for() {
 }
 
 #[test]
-fn events_of_any_run_are_the_journals_lines_after_a_number() {
+fn events_of_any_run_are_the_journal_lines_after_a_sequence_number() {
     let machine = Machine::new();
     let mut run = machine.run(1);
     run.write(notice("two"));
@@ -179,7 +179,7 @@ impl Following {
 }
 
 #[test]
-fn a_stream_tells_what_was_what_comes_and_whether_somebody_is_there() {
+fn a_stream_carries_past_and_new_events_and_whether_the_run_is_alive() {
     let machine = Machine::new();
     let mut run = machine.run(1);
     run.live();
@@ -206,7 +206,7 @@ fn a_stream_tells_what_was_what_comes_and_whether_somebody_is_there() {
 }
 
 #[test]
-fn the_stream_of_a_run_that_ended_long_ago_is_whole_and_has_an_end() {
+fn the_stream_of_an_ended_run_is_complete_and_ends() {
     let machine = Machine::new();
     let mut run = machine.run(1);
     run.write_notices(20, 10);
@@ -217,7 +217,7 @@ fn the_stream_of_a_run_that_ended_long_ago_is_whole_and_has_an_end() {
 }
 
 #[test]
-fn requests_are_passed_on_to_the_run_and_its_refusals_back() {
+fn requests_are_forwarded_to_the_run_and_its_refusals_returned() {
     let machine = Machine::new();
     let mut run = machine.run(1);
     run.live();
@@ -243,7 +243,7 @@ fn requests_are_passed_on_to_the_run_and_its_refusals_back() {
 }
 
 #[test]
-fn a_run_that_does_not_run_is_not_started_and_what_to_type_is_named() {
+fn a_run_that_is_not_running_is_not_started_and_the_command_is_named() {
     let machine = Machine::new();
     let (lost, mut stopped, mut asleep) = (machine.run(1), machine.run(2), machine.run(3));
     stopped.write(run_ended());

@@ -15,7 +15,7 @@ fn ids(events: &[SseEvent]) -> Vec<u64> {
 }
 
 #[test]
-fn a_stream_tells_what_was_and_what_comes_until_the_run_ends() {
+fn a_stream_carries_past_and_new_events_until_the_run_ends() {
     let mut rig = Rig::new();
     rig.write(notice("before"));
     let mut stream = rig.client().stream("/v1/events").expect("streams");
@@ -34,7 +34,7 @@ fn a_stream_tells_what_was_and_what_comes_until_the_run_ends() {
 }
 
 #[test]
-fn a_run_that_ended_and_went_on_is_followed_beyond_its_first_end() {
+fn a_resumed_run_is_followed_beyond_its_first_end() {
     let mut rig = Rig::new();
     rig.write(run_ended());
     rig.write(notice("taken up again"));
@@ -46,7 +46,7 @@ fn a_run_that_ended_and_went_on_is_followed_beyond_its_first_end() {
 }
 
 #[test]
-fn last_event_id_takes_up_where_a_caller_was() {
+fn last_event_id_resumes_a_stream() {
     let mut rig = Rig::new();
     rig.write_notices(20, 10);
     rig.write(run_ended());
@@ -63,7 +63,7 @@ fn last_event_id_takes_up_where_a_caller_was() {
 }
 
 #[test]
-fn observations_are_told_only_to_those_who_want_them() {
+fn observations_are_sent_only_on_request() {
     let mut rig = Rig::new();
     rig.write(observed());
     rig.write(run_ended());
@@ -76,7 +76,7 @@ fn observations_are_told_only_to_those_who_want_them() {
 }
 
 #[test]
-fn a_caller_who_does_not_read_holds_up_nobody_and_misses_nothing() {
+fn a_client_that_does_not_read_blocks_no_other_and_misses_nothing() {
     let mut rig = Rig::new();
     let mut slow = rig.raw();
     slow.write_all(FOLLOW.replace("\r\n\r\n", "\r\nconnection: close\r\n\r\n").as_bytes()).expect("writes");
@@ -93,7 +93,7 @@ fn a_caller_who_does_not_read_holds_up_nobody_and_misses_nothing() {
 }
 
 #[test]
-fn a_hundred_callers_are_served_and_those_beyond_the_limit_are_told() {
+fn clients_beyond_the_connection_limit_are_rejected() {
     let rig = Rig::new();
     let open: Vec<UnixStream> = (0..100).map(|_| rig.raw()).collect();
     let (mut served, mut refused) = (0, 0);
@@ -116,7 +116,7 @@ fn a_hundred_callers_are_served_and_those_beyond_the_limit_are_told() {
 }
 
 #[test]
-fn those_who_follow_leave_room_for_those_who_steer() {
+fn followers_leave_room_for_control_requests() {
     let rig = Rig::new();
     let streams: Vec<_> =
         (0..Limits::default().streams).map(|_| rig.client().stream("/v1/events").expect("streams")).collect();
@@ -153,7 +153,7 @@ fn shutting_down_ends_every_stream_within_a_second() {
 }
 
 #[test]
-fn a_stream_carries_what_was_written_last_before_the_end() {
+fn a_stream_carries_the_last_events_before_shutdown() {
     let mut rig = Rig::new();
     let stream = rig.client().stream("/v1/events").expect("streams");
     rig.write_notices(50, 100);
@@ -164,7 +164,7 @@ fn a_stream_carries_what_was_written_last_before_the_end() {
 }
 
 #[test]
-fn a_driver_that_never_answers_does_not_hold_up_the_end() {
+fn a_driver_that_never_answers_does_not_delay_shutdown() {
     struct Deaf(support::FakeDesk);
     impl dogwatch_server::RunHandle for Deaf {
         fn view(&self) -> Option<dogwatch_core::record::view::View> {
@@ -197,7 +197,7 @@ fn a_driver_that_never_answers_does_not_hold_up_the_end() {
 }
 
 #[test]
-fn what_a_dead_run_left_is_served_anew_and_a_live_socket_is_not_taken() {
+fn a_stale_socket_is_replaced_and_a_live_one_is_not() {
     let rig = Rig::new();
     let stale = rig.dir.path().join("stale");
     std::fs::create_dir(&stale).expect("makes it");

@@ -27,7 +27,7 @@ const CALM_STEPS: u64 = 5_000;
 
 /// The result of a seed.
 #[derive(Debug, Default)]
-pub struct Told {
+pub struct Played {
     /// The life cycle of the run as words, to debug a single seed.
     pub story: Vec<String>,
     /// The number of events.
@@ -41,14 +41,14 @@ pub struct Told {
 }
 
 /// Plays a seed and checks all invariants. A failure names the seed.
-pub fn play(seed: u64) -> Told {
+pub fn play(seed: u64) -> Played {
     let mut dice = Dice::new(seed);
     let plan = some_plan(&mut dice);
     let mut agents = Dice::new(seed ^ 0xa9e2);
     let mut world = World::new(plan, move |job| some_act(&mut agents, job.kind));
     for _ in 0..WILD_STEPS {
         if dice.one_in(12) {
-            world.now(some_wish(&mut dice));
+            world.now(some_request(&mut dice));
         }
         if dice.one_in(20) && !crash(&mut world, &mut dice) {
             break;
@@ -59,7 +59,7 @@ pub fn play(seed: u64) -> Told {
     }
     settle(&mut world);
     world.check();
-    Told {
+    Played {
         story: world.story(),
         events: world.events.len(),
         sessions: world.sessions.len(),
@@ -205,7 +205,7 @@ fn some_act(dice: &mut Dice, kind: JobKind) -> Act {
     }
 }
 
-fn some_wish(dice: &mut Dice) -> Input {
+fn some_request(dice: &mut Dice) -> Input {
     // Requests that end a run are rare, because most failures take a while to build up.
     match dice.below(40) {
         0 => Input::Interrupted,

@@ -44,7 +44,7 @@ pub struct World {
     /// Returns the content of the files that the checks depend on.
     pins: Box<dyn FnMut(Iteration) -> Result<Vec<Pin>, String>>,
     /// The prompt context of each session.
-    pub briefs: Vec<PromptContext>,
+    pub prompt_contexts: Vec<PromptContext>,
     /// The files that hold partial work.
     pub partials: Vec<String>,
     /// The context entries that were stored.
@@ -52,11 +52,11 @@ pub struct World {
     /// Whether storing a context entry fails.
     pub context_fails: bool,
     /// The notifications, with their times in milliseconds since the beginning.
-    pub told_of: Vec<(u64, Delivery)>,
+    pub notifications: Vec<(u64, Delivery)>,
     /// How long a notification takes; `None` means that it never completes.
-    pub telling_takes: Option<Dur>,
+    pub notification_takes: Option<Dur>,
     /// Whether notifications fail.
-    pub telling_fails: bool,
+    pub notification_fails: bool,
     /// How many events were recorded before the last effect; later events may be lost in a crash.
     settled: usize,
     /// How many crashes the run has survived.
@@ -95,13 +95,13 @@ impl World {
             keep_events: true,
             sees: Box::new(|_| InputDigest { prompt: "p".to_owned(), tree: "t".to_owned() }),
             pins: Box::new(|_| Ok(Vec::new())),
-            briefs: Vec::new(),
+            prompt_contexts: Vec::new(),
             partials: Vec::new(),
             context: Vec::new(),
             context_fails: false,
-            told_of: Vec::new(),
-            telling_takes: Some(Dur::ZERO),
-            telling_fails: false,
+            notifications: Vec::new(),
+            notification_takes: Some(Dur::ZERO),
+            notification_fails: false,
             settled: 0,
             crashes: 0,
         };
@@ -273,7 +273,7 @@ impl World {
                 Decision::Start(job) => self.start(job),
                 Decision::AssemblePrompt { node, iteration, sight, brief, .. } => {
                     if self.keep_events {
-                        self.briefs.push(*brief);
+                        self.prompt_contexts.push(*brief);
                     }
                     let sight = sight.then(|| (self.sees)(self.now.awake.0 - 1_000));
                     let sha256 = "00".to_owned();
@@ -293,9 +293,9 @@ impl World {
                     let error = self.context_fails.then(|| "disk full".to_owned());
                     self.plan_in(Dur::ZERO, Input::ContextKept { error });
                 }
-                Decision::Interrupt(job) => self.told(job, EndStep::Interrupt),
-                Decision::Terminate(job) => self.told(job, EndStep::Terminate),
-                Decision::Kill(job) => self.told(job, EndStep::Kill),
+                Decision::Interrupt(job) => self.signal(job, EndStep::Interrupt),
+                Decision::Terminate(job) => self.signal(job, EndStep::Terminate),
+                Decision::Kill(job) => self.signal(job, EndStep::Kill),
                 Decision::Sweep { job, .. } => self.swept(job),
                 Decision::Nudge(job) => {
                     let stopped = self.live.get(&job.node).is_some_and(|l| l.act.keeper == Keeper::Stopped);
@@ -314,10 +314,10 @@ impl World {
                     self.plan_in(Dur::ZERO, Input::Noted { job, fact });
                 }
                 Decision::Notify(delivery) => {
-                    let error = self.telling_fails.then(|| "nobody answers".to_owned());
+                    let error = self.notification_fails.then(|| "nobody answers".to_owned());
                     let (key, how) = (delivery.news.key.clone(), delivery.how);
-                    self.told_of.push((self.elapsed(), *delivery));
-                    if let Some(takes) = self.telling_takes {
+                    self.notifications.push((self.elapsed(), *delivery));
+                    if let Some(takes) = self.notification_takes {
                         self.plan_in(takes, Input::Notified { key, how, error });
                     }
                 }
@@ -366,7 +366,7 @@ impl World {
     }
 
     /// Sends a signal to the tree, which exits unless it ignores this step.
-    fn told(&mut self, job: Job, step: EndStep) {
+    fn signal(&mut self, job: Job, step: EndStep) {
         let Some(live) = self.live.get_mut(&job.node).filter(|l| l.job == job) else { return };
         if live.act.keeper != Keeper::Reports {
             return;

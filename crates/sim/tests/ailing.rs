@@ -105,7 +105,7 @@ fn nobody_coming_is_no_failure_for_the_circuit() {
 }
 
 #[test]
-fn an_agent_that_goes_on_asks_no_more_and_falls_under_silence_again() {
+fn an_agent_that_continues_after_its_question_is_subject_to_the_silence_limit() {
     let tool = ToolStarted {
         id: "t".into(),
         name: "Bash".into(),
@@ -130,7 +130,7 @@ fn an_agent_that_goes_on_asks_no_more_and_falls_under_silence_again() {
 }
 
 #[test]
-fn a_session_that_ends_by_itself_asks_nobody_any_more() {
+fn a_session_that_ends_clears_its_question() {
     let mut world = World::new(quick(), |_| Act::works(secs(30))).at(secs(10), asks(1, "may I?"));
     world.end();
     assert!(world.story().contains(&"needs_human_ended session".to_owned()), "{:?}", world.story());
@@ -148,7 +148,7 @@ fn without_a_deadline_the_session_ceiling_ends_it() {
 }
 
 #[test]
-fn retrying_is_told_once_until_there_is_progress() {
+fn retrying_is_recorded_once_until_there_is_progress() {
     let mut world = World::new(quick(), |_| Act::hangs())
         .at(secs(5), says(5))
         .at(secs(10), retries())
@@ -168,7 +168,7 @@ fn retrying_is_told_once_until_there_is_progress() {
 }
 
 #[test]
-fn drift_is_told_once_and_stays_for_the_session() {
+fn drift_is_recorded_once_and_stays_for_the_session() {
     let drift = Input::Strained { job: job(1), strain: HealthIssue::Drifted };
     let mut world = World::new(quick(), |_| Act::hangs())
         .at(secs(5), drift.clone())

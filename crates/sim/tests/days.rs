@@ -42,7 +42,7 @@ fn a_day_that_is_spent_starts_no_session() {
 }
 
 #[test]
-fn a_day_is_spent_during_a_session_too() {
+fn the_day_budget_applies_during_a_session() {
     let mut world = World::new(limited(100), |_| Act::hangs())
         .at(Dur::ZERO, day(60, 3600))
         .at(secs(10), uses(1, 39))
@@ -52,7 +52,7 @@ fn a_day_is_spent_during_a_session_too() {
 }
 
 #[test]
-fn what_this_run_has_used_since_it_was_told_counts_and_is_not_counted_twice() {
+fn usage_since_the_last_update_counts_once() {
     let act = || {
         let mut act = Act::works(secs(60));
         act.report.tally.tokens = Some(30);
@@ -71,7 +71,7 @@ fn what_this_run_has_used_since_it_was_told_counts_and_is_not_counted_twice() {
 }
 
 #[test]
-fn a_new_day_begins_with_nothing_spent() {
+fn a_new_day_starts_with_a_full_budget() {
     let mut world = World::new(limited(100), |_| Act::hangs())
         .at(Dur::ZERO, day(60, 15))
         .at(secs(20), uses(1, 90))

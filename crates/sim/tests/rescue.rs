@@ -95,7 +95,7 @@ fn no_node_goes_on_before_the_lost_work_of_all_nodes_is_kept() {
 }
 
 #[test]
-fn an_iteration_whose_snapshot_was_taken_gets_no_second_one() {
+fn an_iteration_gets_only_one_snapshot() {
     let slow_checks = |job: Job| match job.kind {
         JobKind::Check(_) => Act::works(MINUTE),
         _ => works(job),
@@ -129,7 +129,7 @@ fn a_stop_waits_for_the_snapshot_of_work_and_a_second_one_does_not() {
 }
 
 #[test]
-fn a_stop_waits_no_longer_than_its_bound_for_a_snapshot_that_never_ends() {
+fn a_stop_waits_a_bounded_time_for_a_hanging_snapshot() {
     let hangs = |job: Job| match (job.kind, job.iteration.0) {
         (JobKind::Snapshot, 1) => Act::hangs(),
         _ => works(job),

@@ -1,6 +1,6 @@
 //! A thousand random runs. `DOGWATCH_SEED=N` plays one seed, `DOGWATCH_SEEDS=N` plays N seeds.
 
-use dogwatch_sim::chaos::{Told, play};
+use dogwatch_sim::chaos::{Played, play};
 use std::collections::BTreeMap;
 use std::panic::catch_unwind;
 
@@ -15,7 +15,7 @@ fn a_thousand_seeds_hold_everything_that_must_hold() {
         println!("{:#?}", play(seed));
         return;
     }
-    let mut sum = Told::default();
+    let mut sum = Played::default();
     let mut outcomes = BTreeMap::<&str, u64>::new();
     for seed in 0..number("DOGWATCH_SEEDS").unwrap_or(1_000) {
         let Ok(told) = catch_unwind(|| play(seed)) else {

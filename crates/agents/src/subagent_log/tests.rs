@@ -52,7 +52,7 @@ fn a_codex_subagent_works_from_its_own_first_turn_on() {
 }
 
 #[test]
-fn a_codex_thread_of_another_session_and_the_sessions_own_are_none_of_its_subagents() {
+fn only_codex_threads_of_the_session_are_its_subagents() {
     assert_eq!(work(&mut log(ReaderName::Codex), &rollout(CHILD, "another")), NOTHING);
     assert_eq!(work(&mut log(ReaderName::Codex), &rollout(PARENT, PARENT)), NOTHING);
     // Without its first line, the owner of a file is unknown.
@@ -60,7 +60,7 @@ fn a_codex_thread_of_another_session_and_the_sessions_own_are_none_of_its_subage
 }
 
 #[test]
-fn a_claude_subagent_works_when_it_speaks_or_a_tool_answers_it() {
+fn messages_and_tool_results_of_a_claude_subagent_are_work() {
     let side = format!(r#""isSidechain":true,"agentId":"a1","sessionId":"{PARENT}""#);
     let lines = [
         format!(r#"{{{side},"type":"user","message":{{"role":"user","content":"list the files"}}}}"#),
@@ -82,7 +82,7 @@ fn a_claude_subagent_works_when_it_speaks_or_a_tool_answers_it() {
 }
 
 #[test]
-fn a_gemini_subagent_works_when_it_speaks_or_a_tool_answers_it() {
+fn messages_and_tool_results_of_a_gemini_subagent_are_work() {
     let lines = [
         r#"{"sessionId":"s","projectHash":"h","kind":"subagent"}"#,
         r#"{"id":"1","type":"user","content":[{"text":"list the files"}]}"#,
@@ -96,7 +96,7 @@ fn a_gemini_subagent_works_when_it_speaks_or_a_tool_answers_it() {
 }
 
 #[test]
-fn an_opencode_subagent_works_when_it_comes_to_its_next_step() {
+fn a_new_step_of_an_opencode_subagent_is_work() {
     let created = |id: &str, parent: &str| {
         format!(
             "timestamp=t level=INFO run=4 message=created id={id} slug=x directory=/srv path=\"\" parentID={parent} title=\"t\""
@@ -128,7 +128,7 @@ fn an_opencode_subagent_works_when_it_comes_to_its_next_step() {
 }
 
 #[test]
-fn the_way_leads_to_the_sessions_own_files_only() {
+fn only_files_of_the_session_are_found() {
     use Entry::{Dir, File, Newest, Nothing, Recent};
     let claude = log(ReaderName::Claude);
     assert_eq!(claude.root(), "/h/.claude");
@@ -156,7 +156,7 @@ fn the_way_leads_to_the_sessions_own_files_only() {
 }
 
 #[test]
-fn an_id_that_is_no_name_and_one_that_is_not_known_leave_no_trail() {
+fn an_invalid_or_unknown_session_id_has_no_logs() {
     let mut claude = log(ReaderName::Claude);
     for id in ["", "..", "a/b", "a b", "a\0b", &"x".repeat(129)] {
         claude.of_session(id);
@@ -168,7 +168,7 @@ fn an_id_that_is_no_name_and_one_that_is_not_known_leave_no_trail() {
 }
 
 #[test]
-fn torn_and_foreign_lines_are_nothing() {
+fn truncated_and_foreign_lines_are_not_work() {
     for name in [ReaderName::Claude, ReaderName::Codex, ReaderName::Opencode, ReaderName::Gemini] {
         let mut log = log(name);
         let lines = [
@@ -188,7 +188,7 @@ fn torn_and_foreign_lines_are_nothing() {
 }
 
 #[test]
-fn a_line_that_was_cut_counts_by_what_stands_before_the_cut() {
+fn a_cut_line_counts_by_its_beginning() {
     let mut gemini = log(ReaderName::Gemini);
     let cut = Line { bytes: br#"{"id":"2","type":"gemini","content":"long text and"#, cut: true };
     assert!(gemini.read(&mut Reading::default(), cut));

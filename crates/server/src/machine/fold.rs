@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_new_is_taken_in_and_what_was_is_not_taken_twice() {
+    fn new_events_are_folded_once() {
         let dir = tempfile::tempdir().expect("a directory");
         let mut journal = Journal::create(dir.path()).expect("creates");
         let mut fold = Fold::default();
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn a_half_written_line_waits_and_a_record_that_was_replaced_is_read_anew() {
+    fn an_incomplete_line_is_deferred_and_a_replaced_record_is_read_again() {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join(journal::FILE);
         let mut journal = Journal::create(dir.path()).expect("creates");
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_with_something_else_in_it_is_said_to_be_broken_and_stays_so() {
+    fn an_invalid_record_is_reported_as_broken_and_stays_broken() {
         let dir = tempfile::tempdir().expect("a directory");
         let mut journal = Journal::create(dir.path()).expect("creates");
         write(&mut journal, 1);

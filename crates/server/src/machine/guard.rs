@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn the_page_needs_no_token_and_nothing_that_only_looks_like_it_is_the_page() {
+    fn the_dashboard_needs_no_token_and_similar_paths_do() {
         let (guard, _, _dir) = guarded();
         let host = [("host", "127.0.0.1:3649")];
         for open in ["/", "/?x", "/app/main.js", "/favicon.ico"] {

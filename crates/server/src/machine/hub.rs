@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_directory_is_watched_while_somebody_reads_and_no_longer() {
+    fn a_directory_is_watched_only_while_a_stream_follows_it() {
         let runtime = crate::listener::runtime().expect("a runtime");
         let dir = tempfile::tempdir().expect("a directory");
         runtime.block_on(async {
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn who_reads_in_a_directory_that_goes_away_is_told() {
+    fn a_stream_ends_when_its_directory_is_removed() {
         let runtime = crate::listener::runtime().expect("a runtime");
         let dir = tempfile::tempdir().expect("a directory");
         runtime.block_on(async {

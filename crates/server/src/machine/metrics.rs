@@ -135,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_label_stays_within_its_quotes_whatever_it_says() {
+    fn label_values_are_escaped() {
         assert_eq!(escaped("a\"b\\c\nd"), "a\\\"b\\\\c\\nd");
     }
 }

@@ -195,7 +195,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_range_is_what_it_says_within_the_file() {
+    fn ranges_are_clamped_to_the_file() {
         let span = |text: &str| Span::parse(text, 10).map(|s| s.map(|s| (s.from, s.length)));
         assert_eq!(span("bytes=0-3"), Some(Some((0, 4))));
         assert_eq!(span("bytes=9-"), Some(Some((9, 1))));

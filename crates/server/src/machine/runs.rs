@@ -184,7 +184,7 @@ mod tests {
 
     // Uses a registry whose last change is old enough to be cached.
     #[test]
-    fn the_registry_is_read_again_when_something_came_and_not_before() {
+    fn the_registry_is_read_again_only_after_a_change() {
         let dir = tempfile::tempdir().expect("a directory");
         let at = dir.path().join("runs");
         let registry = || Registry::at(at.clone());

@@ -195,7 +195,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_takes_nothing_is_cut_off_and_who_takes_their_time_is_not() {
+    fn a_stalled_client_is_disconnected_and_a_slow_one_is_not() {
         crate::listener::runtime().expect("a runtime").block_on(async {
             let (to, mut pieces) = mpsc::channel(1);
             let pace = Pace { stalled: Duration::from_millis(20), ..Pace::default() };

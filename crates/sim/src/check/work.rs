@@ -12,7 +12,7 @@ pub(super) fn all(events: &[Recorded], live: &View) {
     let Some(plan) = live.started.as_ref().map(|s| &s.settings) else { return };
     no_success_without_checks(events, plan);
     no_node_before_its_ancestors(events, plan);
-    what_runs_at_once_may(events, plan);
+    parallel_nodes_are_allowed(events, plan);
     a_finished_node_stays_finished(events, plan);
     attempts_stay_within_their_number(live, plan);
     recoveries_stay_within_their_budget(events);
@@ -67,7 +67,7 @@ fn no_node_before_its_ancestors(events: &[Recorded], plan: &Plan) {
 
 /// Asserts the limits of parallel nodes: not more than allowed, none with overlapping files, none beside a node that
 /// must run alone.
-fn what_runs_at_once_may(events: &[Recorded], plan: &Plan) {
+fn parallel_nodes_are_allowed(events: &[Recorded], plan: &Plan) {
     let Some(graph) = &plan.graph else { return };
     let touches: BTreeMap<&NodeName, Touches> = plan
         .nodes
