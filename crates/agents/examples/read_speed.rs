@@ -1,7 +1,7 @@
-//! How fast the readers read: `cargo run --release -p dogwatch-agents --example read_speed [KIND]`.
+//! Measures the speed of the readers: `cargo run --release -p dogwatch-agents --example read_speed [KIND]`.
 //!
-//! Feeds 200 MB of generated output per kind in chunks of 64 KiB, as the host does, and prints the best time
-//! of five.
+//! Feeds 200 MB of generated output per kind in chunks of 64 KiB, as the host does, and prints the best time of
+//! five.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types, clippy::disallowed_macros)] // measures and prints
 
 use dogwatch_agents::{Reader, Splitter};
@@ -63,7 +63,7 @@ fn fill(lines: &[String]) -> Vec<u8> {
     bytes
 }
 
-/// What `claude` prints per step: text, a call, its result.
+/// Returns the lines that `claude` prints per step: a text, a call and its result.
 fn claude(size: usize) -> Vec<String> {
     let code = r#"if x {\n\tprintln!(\"hello {x}\");\n} else { done() }\n"#.repeat(size.div_ceil(56));
     let blocks = [
@@ -109,7 +109,7 @@ fn numbered(form: &str) -> Vec<String> {
     (0..1_000_000).map(|n| form.replace("{}", &n.to_string())).collect()
 }
 
-/// The worst for a reader of plain text: every line is another one, none is news.
+/// Returns the worst case for the plain reader: all lines differ, but none is new.
 fn clocked() -> Vec<String> {
     let time = |n: u32| {
         format!("{:02}:{:02}:{:02}.{:03}", n / 3_600_000 % 24, n / 60_000 % 60, n / 1000 % 60, n % 1000)

@@ -1,8 +1,8 @@
 //! Claude Code, `--output-format stream-json`.
 //!
-//! Key order is not stable, so blocks are read before it is known who speaks; signs that turn out to be a
-//! subagent's or the user's are taken back at the end of the line. `result` may come several times and is
-//! not the end of the session.
+//! The order of keys is not stable, so blocks are read before the speaker is known; signs that turn out to belong to a
+//! subagent or the user are removed at the end of the line. `result` may appear several times and does not end the
+//! session.
 
 use crate::json::{Json, Raw};
 use crate::limits;
@@ -16,23 +16,24 @@ use tasks::{Task, Tasks};
 
 mod tasks;
 
+/// Reads the stream of Claude Code.
 #[derive(Debug, Default)]
 pub struct Claude {
-    /// Tokens of all results so far, for versions that do not sum up themselves.
+    /// The running total of tokens, for versions that do not report a total.
     tokens: u64,
     session: String,
     tasks: Tasks,
-    /// When the limit ends that the service last told of.
+    /// The reset time that the service last reported.
     resets_at: Option<ResetsAt>,
 }
 
-/// The fields of a line that matter, whatever its type.
+/// The relevant fields of a line of any type.
 #[derive(Default)]
 struct Event<'a> {
     kind: Raw<'a>,
     subtype: Raw<'a>,
     session: Raw<'a>,
-    /// The call it comes from inside of, and the subagent.
+    /// The call and the subagent that the line comes from.
     parent: Option<Raw<'a>>,
     agent: Raw<'a>,
     /// The text is the CLI's own report of a failed request.
@@ -65,12 +66,13 @@ struct Outcome<'a> {
     errors: Option<Raw<'a>>,
     status: Option<u16>,
     cost_usd: Option<f64>,
-    /// Of this result, and of the whole process.
+    /// The tokens of this result, and those of the whole process.
     tokens: Option<u64>,
     total_tokens: Option<u64>,
 }
 
 impl Claude {
+    /// Reads a line of stdout.
     pub fn read(&mut self, line: Line<'_>, signs: &mut Vec<Sign>) {
         let mark = signs.len();
         let mut event = Event::default();
@@ -87,7 +89,7 @@ impl Claude {
         }
     }
 
-    /// What the main agent said and called, and what its tools answered; of a subagent only that it did
+    /// Handles messages, tool calls and tool results of the main agent. For a subagent, reports only that it did
     /// something.
     fn spoken(&mut self, event: &Event<'_>, mark: usize, signs: &mut Vec<Sign>) {
         if let Some(parent) = event.parent {
@@ -160,7 +162,7 @@ impl Claude {
         }
     }
 
-    /// It comes once per turn, not once per process.
+    /// Handles the init line, which is printed once per turn, not once per process.
     fn init(&mut self, event: &Event<'_>, signs: &mut Vec<Sign>) {
         let id = event.session.decode_head(MAX_NAME);
         if !id.is_empty() && id != self.session {
@@ -169,8 +171,8 @@ impl Claude {
         }
     }
 
-    /// It comes with every answer, most of the time to say that all is well. What ends the session is the
-    /// result, but only this says until when.
+    /// Handles a rate limit line. It accompanies every answer and mostly reports no limit. The result ends the session,
+    /// but only this line contains the reset time.
     fn rate_limit(&mut self, limit: &RateLimit<'_>, signs: &mut Vec<Sign>) {
         self.resets_at = match limit.status.0 {
             b"rejected" => limit.resets_at.and_then(ResetsAt::from_epoch),
@@ -187,7 +189,7 @@ impl Claude {
             signs.push(Sign::Usage { tokens, cost_usd: outcome.cost_usd });
         }
         let is_error = outcome.is_error || event.subtype.0.starts_with(b"error");
-        // A result that is no string says nothing, but a failure is one even without a word.
+        // A result that is not a string is ignored, but an error counts even without a text.
         let text = match (outcome.result, is_error) {
             (Some(text), _) => text.decode(),
             (None, true) => outcome.errors.map(|e| e.decode_head(MAX_ERROR)).unwrap_or_default(),
@@ -201,7 +203,7 @@ impl Claude {
     }
 }
 
-/// Tool results come in the user's name; all else in it is an echo.
+/// Keeps the tool results of a user line; everything else in it is an echo.
 fn user(mark: usize, signs: &mut Vec<Sign>) {
     let mut at = mark;
     while at < signs.len() {
@@ -242,12 +244,12 @@ fn field<'a>(event: &mut Event<'a>, key: &[u8], json: &mut Json<'a>, signs: &mut
     }
 }
 
-/// Of a result, or of a subagent's task so far.
+/// Reads the usage of a result or of a subagent's task.
 fn usage<'a>(event: &mut Event<'a>, json: &mut Json<'a>) {
     event.outcome.tokens = tokens(json, |key, json| event.task.usage(key, json));
 }
 
-/// One content block, of whichever kind.
+/// Reads one content block of any kind.
 fn block<'a>(event: &mut Event<'a>, json: &mut Json<'a>, signs: &mut Vec<Sign>) {
     let (mut kind, mut text, mut id, mut name) = (Raw(b""), Raw(b""), Raw(b""), Raw(b""));
     let (mut is_error, mut args, mut content) = (false, Args::default(), &b""[..]);
@@ -270,7 +272,7 @@ fn block<'a>(event: &mut Event<'a>, json: &mut Json<'a>, signs: &mut Vec<Sign>) 
         b"tool_use" | b"server_tool_use" | b"mcp_tool_use" => {
             signs.push(started(ReaderName::Claude, id, name.decode_head(MAX_NAME), args));
         }
-        // `tool_result`, and the kinds that the API's own tools have.
+        // `tool_result`, and the result kinds of the API's own tools.
         kind if kind.ends_with(b"tool_result") => {
             signs.push(ended(ReaderName::Claude, id, !is_error, content, None));
         }
@@ -278,11 +280,11 @@ fn block<'a>(event: &mut Event<'a>, json: &mut Json<'a>, signs: &mut Vec<Sign>) 
     }
 }
 
-/// A piece of text, thinking or tool input, printed with `--include-partial-messages`.
+/// Reads a piece of text, thinking or tool input, printed with `--include-partial-messages`.
 fn delta<'a>(event: &mut Event<'a>, key: &[u8], json: &mut Json<'a>) {
     match key {
         b"text" | b"thinking" => event.delta = json.text().unwrap_or_default(),
-        // No arguments are no text: a heartbeat has none.
+        // Empty arguments are not text: a heartbeat has none.
         b"partial_json" => event.delta = json.text().filter(|piece| piece.0 != b"{}").unwrap_or_default(),
         _ => {}
     }
@@ -295,7 +297,7 @@ fn outcome<'a>(outcome: &mut Outcome<'a>, key: &[u8], json: &mut Json<'a>) {
         b"errors" => json.items(|json| outcome.errors = outcome.errors.or(json.text())),
         b"api_error_status" => outcome.status = json.status(),
         b"total_cost_usd" => outcome.cost_usd = json.number(),
-        // Per model, and of the whole process so far.
+        // One entry per model, each a running total of the process.
         b"modelUsage" => json.fields(|_, json| {
             let sum = tokens(json, |_, _| {}).unwrap_or(0);
             outcome.total_tokens = Some(sum.saturating_add(outcome.total_tokens.unwrap_or(0)));

@@ -1,7 +1,7 @@
 //! Codex, `codex exec --json`.
 //!
-//! A tool's end may never come (the turn ended first) and some tools only end (they were never announced);
-//! `error` is used for retries too. The final text is the last message of a turn that completed.
+//! The end of a tool may be missing if the turn ended first, and some tools are printed only when they end. `error`
+//! is also used for retries. The final text is the last message of a completed turn.
 
 use crate::json::{Json, Raw, unescape};
 use crate::limits::{refusal, status_in};
@@ -16,16 +16,17 @@ use dogwatch_core::watch::sign::{AgentResult, Sign};
 
 mod collab;
 
-/// So many running tools are remembered; one more forgets the oldest.
+/// The most running tools that are remembered; the oldest is dropped first.
 const MAX_OPEN: usize = 256;
 
-/// A text as it is written may be six times as long as what it says (`\u001b`).
+/// The longest escaped text. An escape such as `\u001b` is six times as long as its character.
 pub(crate) const MAX_RAW: usize = 6 * AgentResult::MAX_TEXT;
 
+/// Reads the stream of Codex.
 #[derive(Debug)]
 pub struct Codex {
     last_message: Tail,
-    /// Announced and not ended.
+    /// The ids of tools that have started and not ended.
     open: Vec<String>,
     collab: Collab,
 }
@@ -56,12 +57,13 @@ struct Item<'a> {
     args: Args,
     result: &'a [u8],
     exit_code: Option<i64>,
-    /// The subagents that a call is about, and how they are.
+    /// The subagents that a call is about, and their states.
     receivers: &'a [u8],
     states: &'a [u8],
 }
 
 impl Codex {
+    /// Reads a line of stdout.
     pub fn read(&mut self, line: Line<'_>, signs: &mut Vec<Sign>) {
         let mut event = Event::default();
         let whole = Json::object(line.bytes, |key, json| field(&mut event, key, json));
@@ -88,7 +90,7 @@ impl Codex {
         }
     }
 
-    /// A refused patch or a call that could not be routed is told on stderr only.
+    /// Reads a line of stderr, the only place where Codex reports a rejected patch or a call that it could not route.
     pub fn read_stderr(&mut self, line: &[u8], signs: &mut Vec<Sign>) {
         let of_tools = memchr::memmem::find(line, b" ERROR codex_core::tools::").is_some();
         signs.push(match of_tools {
@@ -125,18 +127,18 @@ impl Codex {
             Some(at) => drop(self.open.remove(at)),
             None => signs.push(started(ReaderName::Codex, item.id, name, item.args)),
         }
-        // Searches have no status; a cut line has not come to it.
+        // Searches have no status, and a cut line may lack it.
         let ok = matches!(item.status.0, b"" | b"completed" | b"in_progress");
         let failed = item.exit_code.is_some_and(|code| code != 0);
         signs.push(ended(ReaderName::Codex, item.id, ok && !failed, item.result, item.exit_code));
         if item.kind.0 == b"collab_tool_call" {
-            self.collab.told(item.tool.0 == b"spawn_agent", item.receivers, item.states, signs);
+            self.collab.call_ended(item.tool.0 == b"spawn_agent", item.receivers, item.states, signs);
         }
     }
 
-    /// The sum is the thread's, and after a resume that of the sessions before it too.
+    /// Handles the end of a turn. The token count is a total of the thread, including resumed sessions.
     fn turn_completed(&mut self, tokens: Option<u64>, signs: &mut Vec<Sign>) {
-        self.collab.abandoned(signs);
+        self.collab.end_all(signs);
         if tokens.is_some() {
             signs.push(Sign::Usage { tokens, cost_usd: None });
         }
@@ -145,7 +147,7 @@ impl Codex {
     }
 
     fn turn_failed(&mut self, message: Raw<'_>, signs: &mut Vec<Sign>) {
-        self.collab.abandoned(signs);
+        self.collab.end_all(signs);
         let text = message.decode_head(MAX_ERROR);
         let status = status_in(&text);
         signs.extend(refusal(status, &text, None));
@@ -164,7 +166,7 @@ fn field<'a>(event: &mut Event<'a>, key: &[u8], json: &mut Json<'a>) {
             }
         }),
         b"item" => json.fields(|key, json| item_field(&mut event.item, key, json)),
-        // Cached input is part of the input, reasoning part of the output.
+        // Cached input is part of the input, and reasoning is part of the output.
         b"usage" => json.fields(|key, json| {
             if let b"input_tokens" | b"output_tokens" = key {
                 event.tokens = Some(event.tokens.unwrap_or(0).saturating_add(json.whole().unwrap_or(0)));
@@ -198,7 +200,7 @@ fn item_field<'a>(item: &mut Item<'a>, key: &[u8], json: &mut Json<'a>) {
     *field = json.text().unwrap_or_default();
 }
 
-/// Items that are no tools have no name.
+/// Returns the name of a tool; `None` for items that are not tools.
 fn tool_name(item: &Item<'_>) -> Option<String> {
     let tool = || item.tool.decode_head(MAX_NAME);
     match item.kind.0 {
@@ -211,7 +213,7 @@ fn tool_name(item: &Item<'_>) -> Option<String> {
     }
 }
 
-/// `error` as an item is a warning: of a model that Codex does not know, of a compaction.
+/// Returns the sign of an item that is not a tool. An `error` item is a warning, for example about an unknown model.
 fn no_tool(item: &Item<'_>) -> Sign {
     match item.kind.0 {
         b"agent_message" | b"reasoning" | b"todo_list" | b"error" => Sign::Keepalive,
@@ -219,7 +221,7 @@ fn no_tool(item: &Item<'_>) -> Sign {
     }
 }
 
-/// `Reconnecting... 2/5 (…)`, `Reconnecting... waiting for network (…)`.
+/// Returns whether the message is `Reconnecting... 2/5 (…)` or `Reconnecting... waiting for network (…)`.
 fn is_retry(message: Raw<'_>) -> bool {
     message.0.starts_with(b"Reconnecting")
 }

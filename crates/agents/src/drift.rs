@@ -1,25 +1,26 @@
-//! Whether the lines are still those that the reader knows.
+//! Detects whether an agent prints lines in a format that its reader does not know.
 
-/// So many lines are looked back on, and so many there must be.
+/// How many of the latest lines are considered; also the least number of lines for a decision.
 const WINDOW: u32 = 50;
 const ENOUGH: u32 = 20;
 
+/// The share of unknown lines among the latest ones.
 #[derive(Debug, Default)]
 pub struct Drift {
-    /// One bit per line, the newest lowest: nobody knew it.
+    /// One bit per line, the newest lowest; a set bit marks an unknown line.
     unknown: u64,
     lines: u32,
-    /// Once a format has drifted it stays so for the session.
+    /// Whether the format has drifted. Stays set for the rest of the session.
     pub drifted: bool,
 }
 
 impl Drift {
-    /// No line has come yet.
+    /// Returns whether no line has been read yet.
     pub fn is_silent(&self) -> bool {
         self.lines == 0
     }
 
-    /// One line more; true if this one makes it a drift.
+    /// Adds a line; returns true if this line causes the drift.
     pub fn note(&mut self, known: bool) -> bool {
         if self.drifted {
             return false;
@@ -36,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_format_drifts_when_most_of_enough_lines_are_unknown_and_says_so_once() {
+    fn a_drift_is_reported_once_when_most_lines_are_unknown() {
         let mut drift = Drift::default();
         let told: Vec<usize> = (1..=100).filter(|_| drift.note(false)).collect();
         assert_eq!(told, [20]);

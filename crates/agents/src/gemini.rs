@@ -1,7 +1,7 @@
 //! Gemini CLI, `--output-format stream-json`.
 //!
-//! Text comes in deltas that may split anything, a marker too; what was said since the last tool is the
-//! final text. The prompt is echoed as a message of the user.
+//! Text arrives in deltas that may split anything, even a marker; the text after the last tool is the final text. The
+//! prompt is echoed as a user message.
 
 use crate::codex::MAX_RAW;
 use crate::json::{Json, Raw, unescape};
@@ -13,11 +13,12 @@ use crate::tools::{Args, delegates, ended, started};
 use dogwatch_core::settings::ReaderName;
 use dogwatch_core::watch::sign::{AgentResult, Sign};
 
+/// Reads the stream of Gemini CLI.
 #[derive(Debug)]
 pub struct Gemini {
-    /// What was said since the last tool event, as written.
+    /// The text since the last tool event, as written.
     said: Tail,
-    /// Calls that hand over to a subagent and have not ended.
+    /// Calls that delegate to a subagent and have not ended.
     delegated: Vec<String>,
 }
 
@@ -27,7 +28,7 @@ impl Default for Gemini {
     }
 }
 
-/// So many calls that hand over are remembered.
+/// The most delegating calls that are remembered.
 const MAX_DELEGATED: usize = 64;
 
 #[derive(Default)]
@@ -46,6 +47,7 @@ struct Event<'a> {
 }
 
 impl Gemini {
+    /// Reads a line of stdout.
     pub fn read(&mut self, line: Line<'_>, signs: &mut Vec<Sign>) {
         let mut event = Event::default();
         let whole = Json::object(line.bytes, |key, json| field(&mut event, key, json));
@@ -76,7 +78,7 @@ impl Gemini {
         });
     }
 
-    /// Retries are told here only.
+    /// Reads a line of stderr, the only place where retries are reported.
     pub fn read_stderr(&mut self, line: &[u8], signs: &mut Vec<Sign>) {
         let retries = memchr::memmem::find(line, b"Retrying").is_some();
         signs.push(match retries {
@@ -157,7 +159,7 @@ fn failure(message: Raw<'_>) -> AgentResult {
     AgentResult { api_status: code_in(&text), ..AgentResult::new(&text, true) }
 }
 
-/// `[API Error: {"error":{"code":401,"message":…`: the API's answer, as text within the text.
+/// Finds the code in `[API Error: {"error":{"code":401,"message":…`, the API's response embedded in a text.
 fn code_in(text: &str) -> Option<u16> {
     let (_, behind) = text.split_once("\"code\":")?;
     let digits = behind.trim_start().split(|c: char| !c.is_ascii_digit()).next()?;

@@ -1,40 +1,41 @@
-//! How each agent CLI is given our MCP server for one session: by its arguments, its environment or a file of
-//! ours, never by editing a file of the user's. What is handed over names a file, never a secret.
+//! Registers dogwatch's MCP server with each agent CLI for one session: by arguments, by environment variables or by
+//! a file of dogwatch's own. It never edits a file of the user, and passes the path of a file, never a secret.
 
 use crate::launch::Launch;
 use dogwatch_core::settings::ReaderName;
 
-/// The name under which the agents know our server.
+/// The name of dogwatch's MCP server in the agents.
 pub const SERVER: &str = "dogwatch";
 
-/// What is handed to a session.
+/// The parameters of the MCP server for one session.
 #[derive(Clone, Copy, Debug)]
 pub struct Door<'a> {
-    /// The program that serves: this very binary.
+    /// The program to run as the server: this binary.
     pub program: &'a str,
-    /// The session's file, which says where to call and with which key.
+    /// The path of the session's file, which contains the address and the key.
     pub session: &'a str,
-    /// The longest that a call may take, in seconds: the CLI must not give up before we do.
+    /// The longest duration of a call, in seconds. The CLI must not time out before dogwatch does.
     pub patience_s: u64,
-    /// Variables that servers behind the proxy may need, for a CLI that hands on none.
+    /// Environment variables that proxied servers may need, for a CLI that passes none on.
     pub env_names: &'a [String],
 }
 
-/// How an agent is told.
+/// The changes to a command that register the server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Injection {
-    /// Words for the command line, and where they go.
+    /// Arguments to insert into the command line.
     pub words: Vec<String>,
+    /// The position at which `words` are inserted.
     pub at: usize,
-    /// A variable whose value is JSON that may already hold something of the user's: this is put beside it.
+    /// A variable with JSON that may already contain user settings; this value is merged into it.
     pub merge_env: Option<(&'static str, String)>,
-    /// A variable that names a file with this content, laid over a settings file that the CLI may have.
+    /// A variable that names a file with this content, which the CLI reads in addition to its settings file.
     pub file_env: Option<(&'static str, String)>,
 }
 
-/// What a session of this command needs; none for agents that take no server.
+/// Returns the changes for a session of this command; `None` for agents that do not support MCP servers.
 pub fn inject(launch: &Launch, words: &[String], door: Door<'_>) -> Option<Injection> {
-    // A wrapper's words are its own: where its agent would take an argument is not known.
+    // For a wrapper, the position of the agent's arguments is unknown.
     if crate::launch::detect(words) != launch.reader {
         return environment(launch.reader, door);
     }
@@ -53,7 +54,7 @@ pub fn inject(launch: &Launch, words: &[String], door: Door<'_>) -> Option<Injec
     }
 }
 
-/// The agents that are told by their environment, wrapped or not.
+/// Returns the changes for agents that are configured by environment variables, wrapped or not.
 fn environment(reader: ReaderName, door: Door<'_>) -> Option<Injection> {
     match reader {
         ReaderName::Opencode => Some(Injection {
@@ -68,12 +69,12 @@ fn environment(reader: ReaderName, door: Door<'_>) -> Option<Injection> {
     }
 }
 
-/// Behind the last option and before a literal `--`.
+/// Returns the position after the last option and before a literal `--`.
 fn end_of_options(argv: &[String]) -> usize {
     argv.iter().position(|word| word == "--").unwrap_or(argv.len())
 }
 
-/// The arguments after the program.
+/// Returns the arguments of the server program.
 fn arguments(door: Door<'_>) -> [&str; 3] {
     ["mcp", "--session", door.session]
 }
@@ -87,7 +88,7 @@ fn claude(door: Door<'_>) -> String {
     )
 }
 
-/// TOML; a basic string is quoted as in JSON but for DEL, which no path of ours holds.
+/// Returns the setting as TOML. A basic string is quoted as in JSON except for DEL, which no path of ours contains.
 fn codex(door: Door<'_>) -> String {
     let args = arguments(door).map(json).join(",");
     let names: Vec<String> = door.env_names.iter().map(|name| json(name)).collect();
@@ -117,7 +118,7 @@ fn gemini(door: Door<'_>) -> String {
     )
 }
 
-/// A text as JSON has it.
+/// Quotes a text as a JSON string.
 fn json(text: &str) -> String {
     let mut quoted = String::with_capacity(text.len() + 2);
     quoted.push('"');
@@ -146,8 +147,8 @@ mod tests {
     }
 
     #[test]
-    fn claude_takes_its_server_as_an_argument_before_the_prompt() {
-        let got = injected("claude -p -- hello").expect("is told");
+    fn claude_gets_the_server_as_an_argument_before_the_prompt() {
+        let got = injected("claude -p -- hello").expect("an injection");
         assert_eq!(got.at, 5, "before the literal `--`");
         assert_eq!(
             got.words,
@@ -159,8 +160,8 @@ mod tests {
     }
 
     #[test]
-    fn codex_takes_it_as_a_setting_behind_exec() {
-        let got = injected("codex -m gpt exec -C d").expect("is told");
+    fn codex_gets_the_server_as_a_setting_after_exec() {
+        let got = injected("codex -m gpt exec -C d").expect("an injection");
         assert_eq!(got.at, 4);
         assert_eq!(
             got.words,
@@ -172,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn opencode_and_gemini_take_it_by_their_environment_even_wrapped() {
+    fn opencode_and_gemini_get_the_server_by_environment_even_when_wrapped() {
         let got = injected("opencode run").expect("is told");
         assert_eq!(got.merge_env.map(|(name, _)| name), Some("OPENCODE_CONFIG_CONTENT"));
         let words: Vec<String> = ["nice", "gemini"].map(str::to_owned).into();
@@ -185,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn whose_arguments_are_not_known_is_not_told() {
+    fn agents_with_unknown_arguments_get_no_server() {
         assert_eq!(injected("./mine.sh"), None);
         let words: Vec<String> = ["nice", "claude", "-p"].map(str::to_owned).into();
         assert_eq!(inject(&launch(&words, Some(ReaderName::Claude), false), &words, DOOR), None);

@@ -1,14 +1,14 @@
-//! A skimmer for JSON lines: one pass, no copies, no recursion.
+//! A skimming parser for JSON lines: one pass, no copies, no recursion.
 //!
-//! A reader wants five fields of a line that may have megabytes, so this does not build values. It walks
-//! the fields it is asked for and steps over the rest; strings stay as they are written until someone
-//! wants their text. What is stepped over is only checked for balanced brackets and ended strings: a line
-//! that is wrong *inside* a part nobody reads is read all the same, a line that is torn or no JSON is not.
+//! A reader needs a few fields of a line that may have megabytes, so this parser does not build values. It visits the
+//! requested fields and skips the rest; strings are decoded only on request. Skipped parts are checked for balanced
+//! brackets and terminated strings only. A line with an error inside a skipped part is therefore accepted, while a
+//! truncated line or one that is not JSON is rejected.
 
 use dogwatch_core::text::clip;
 use memchr::memchr2;
 
-/// A place in a line. Once `broken` it stays where it is and everything it is asked for is nothing.
+/// A position in a line. Once `broken`, it no longer moves and every request returns nothing.
 pub struct Json<'a> {
     bytes: &'a [u8],
     at: usize,
@@ -16,8 +16,8 @@ pub struct Json<'a> {
 }
 
 impl<'a> Json<'a> {
-    /// The fields of the object that is this line. False if the line is no such thing; `each` may then have
-    /// been called for the fields that came before the fault.
+    /// Visits the fields of a line that is an object. Returns false if it is not a valid object; `each` may then have
+    /// been called for the fields before the error.
     pub fn object(line: &'a [u8], each: impl FnMut(&'a [u8], &mut Json<'a>)) -> bool {
         let mut json = Json { bytes: line, at: 0, broken: false };
         json.blanks();
@@ -29,8 +29,8 @@ impl<'a> Json<'a> {
         !json.broken && json.at == line.len()
     }
 
-    /// Calls `each` with every key and the place of its value; a value that `each` does not read is stepped
-    /// over. Anything but an object is left to the caller, who will step over it.
+    /// Calls `each` with every key and the position of its value; a value that `each` does not read is skipped. If the
+    /// current value is not an object, it is left in place for the caller to skip.
     pub fn fields(&mut self, mut each: impl FnMut(&'a [u8], &mut Json<'a>)) {
         if !self.enter(b'{', b'}') {
             return;
@@ -48,7 +48,7 @@ impl<'a> Json<'a> {
         }
     }
 
-    /// As `fields`, for the elements of an array.
+    /// Visits the elements of an array, like `fields`.
     pub fn items(&mut self, mut each: impl FnMut(&mut Json<'a>)) {
         if !self.enter(b'[', b']') {
             return;
@@ -61,7 +61,7 @@ impl<'a> Json<'a> {
         }
     }
 
-    /// The string that stands here.
+    /// Reads a string.
     pub fn text(&mut self) -> Option<Raw<'a>> {
         if self.broken || self.peek() != Some(b'"') {
             return None;
@@ -71,7 +71,7 @@ impl<'a> Json<'a> {
         (!self.broken).then(|| Raw(&self.bytes[start..self.at - 1]))
     }
 
-    /// The value that stands here, as it is written.
+    /// Returns the current value as written.
     pub fn span(&mut self) -> &'a [u8] {
         let start = self.at;
         if !self.broken {
@@ -80,36 +80,39 @@ impl<'a> Json<'a> {
         if self.broken { b"" } else { &self.bytes[start..self.at] }
     }
 
-    /// What kind of value stands here, told by its first byte.
+    /// Returns the kind of the current value, identified by its first byte.
     pub fn kind(&self) -> Option<u8> {
         self.peek().filter(|_| !self.broken)
     }
 
-    /// A value of its own, not a line.
+    /// Creates a parser for a single value instead of a line.
     pub fn value(bytes: &'a [u8]) -> Json<'a> {
         let mut json = Json { bytes, at: 0, broken: false };
         json.blanks();
         json
     }
 
-    /// The whole number that stands here, if it is one and not negative.
+    /// Reads a non-negative whole number.
     pub fn whole(&mut self) -> Option<u64> {
         self.scalar()?.parse().ok()
     }
 
+    /// Reads a number.
     pub fn number(&mut self) -> Option<f64> {
         self.scalar()?.parse().ok().filter(|n: &f64| n.is_finite())
     }
 
+    /// Reads a value and returns whether it is `true`.
     pub fn is_true(&mut self) -> bool {
         self.scalar() == Some("true")
     }
 
+    /// Reads a value and returns whether it is `null`.
     pub fn is_null(&mut self) -> bool {
         self.scalar() == Some("null")
     }
 
-    /// An HTTP status, if that is what stands here.
+    /// Reads an HTTP status.
     pub fn status(&mut self) -> Option<u16> {
         self.whole().and_then(|n| u16::try_from(n).ok()).filter(|n| (100..600).contains(n))
     }
@@ -134,7 +137,7 @@ impl<'a> Json<'a> {
         }
     }
 
-    /// Goes behind `open` to the first element; false if there is none.
+    /// Moves past `open` to the first element; false if there is none.
     fn enter(&mut self, open: u8, close: u8) -> bool {
         if !self.eat(open) {
             return false;
@@ -154,7 +157,7 @@ impl<'a> Json<'a> {
         }
     }
 
-    /// Goes to the next element; true if there is none.
+    /// Moves to the next element; true if there is none.
     fn leave(&mut self, close: u8) -> bool {
         self.blanks();
         if self.eat(b',') {
@@ -176,7 +179,7 @@ impl<'a> Json<'a> {
         }
     }
 
-    /// Depth is a count, not a stack, neither ours nor the machine's.
+    /// Skips an object or array. Counts the depth instead of recursing, so deep nesting cannot overflow the stack.
     fn skip_container(&mut self) {
         let mut depth = 0usize;
         loop {
@@ -213,7 +216,7 @@ impl<'a> Json<'a> {
         self.fail();
     }
 
-    /// `true`, `false`, `null` or a number, as written.
+    /// Reads `true`, `false`, `null` or a number as written.
     fn scalar(&mut self) -> Option<&'a str> {
         if self.broken || !matches!(self.peek(), Some(b't' | b'f' | b'n' | b'-' | b'0'..=b'9')) {
             return None;
@@ -230,8 +233,8 @@ impl<'a> Json<'a> {
     }
 }
 
-/// Most strings are short, and in code most runs between escapes are: for those a call of `memchr` costs more
-/// than the search, so the first bytes are looked at in words of eight.
+/// Finds the next quote or backslash. Most runs are short, and for those a call of `memchr` costs more than the search
+/// itself, so the first bytes are checked in words of eight.
 #[inline]
 fn find_quote_or_backslash(bytes: &[u8]) -> Option<usize> {
     const NEAR: usize = 4;
@@ -251,7 +254,7 @@ const fn repeat(byte: u8) -> u64 {
     u64::from_le_bytes([byte; 8])
 }
 
-/// The high bit of each byte that is zero. Bytes above the lowest such one may be marked wrongly.
+/// Sets the high bit of each zero byte. Bytes above the lowest zero byte may be marked wrongly.
 const fn zero_bytes(word: u64) -> u64 {
     word.wrapping_sub(repeat(0x01)) & !word & repeat(0x80)
 }
@@ -260,12 +263,12 @@ fn is_scalar(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'-' | b'.')
 }
 
-/// A string as it is written, without its quotes.
+/// A string as written, without its quotes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Raw<'a>(pub &'a [u8]);
 
 impl<'a> Raw<'a> {
-    /// Nothing in it but white space, written plainly or as an escape.
+    /// Returns whether the string contains only white space, literal or escaped.
     pub fn is_blank(self) -> bool {
         let mut rest = self.0;
         loop {
@@ -277,18 +280,18 @@ impl<'a> Raw<'a> {
         }
     }
 
+    /// Decodes the string.
     pub fn decode(self) -> String {
         unescape(self.0)
     }
 
-    /// The beginning of the text, at most `max` bytes.
+    /// Decodes the beginning of the string, at most `max` bytes.
     pub fn decode_head(self, max: usize) -> String {
         clip(&unescape(&self.0[..self.0.len().min(max)]), max).to_owned()
     }
 }
 
-/// Takes every string, the impossible ones too: what is no escape, no character or half a surrogate pair
-/// (agents do print those) becomes `�`.
+/// Decodes any string. Invalid escapes, invalid characters and unpaired surrogates, which agents do print, become `�`.
 pub fn unescape(raw: &[u8]) -> String {
     let mut text = String::with_capacity(raw.len());
     let mut rest = raw;
@@ -300,7 +303,7 @@ pub fn unescape(raw: &[u8]) -> String {
     text
 }
 
-/// Reads what follows a backslash; returns what follows that.
+/// Decodes one escape after a backslash; returns the rest.
 fn escape<'a>(rest: &'a [u8], text: &mut String) -> &'a [u8] {
     let Some((&kind, after)) = rest.split_first() else {
         text.push(char::REPLACEMENT_CHARACTER);
@@ -356,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_is_walked_and_all_else_is_refused() {
+    fn objects_are_visited_and_everything_else_is_rejected() {
         for (line, wanted) in [
             (r#"{}"#, Some("")),
             (r#" { "a" : 1 , "b":[{},[]],"c":"}" } "#, Some("a b c")),
@@ -372,7 +375,7 @@ mod tests {
             (r#"{"a":1,}"#, None),
             (r#"{"a":tru}"#, None),
             (r#"{"a":[1}"#, None),
-            (r#"{"a":[1}}"#, Some("a")), // Wrong within what nobody reads.
+            (r#"{"a":[1}}"#, Some("a")), // The error is inside a skipped part.
             (r#"{"a":"\"}"#, None),
             (r#"{'a':1}"#, None),
             (r#"{a:1}"#, None),
@@ -385,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn nesting_of_any_depth_is_stepped_over() {
+    fn nesting_of_any_depth_is_skipped() {
         let deep = "[".repeat(10_000) + &"]".repeat(10_000);
         assert!(keys(format!(r#"{{"a":{deep}}}"#).as_bytes()).is_some());
         let deep = r#"{"a":"#.repeat(1_000_000);
@@ -393,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_of_another_kind_than_asked_for_is_nothing() {
+    fn a_value_of_an_unexpected_kind_is_none() {
         let line = br#"{"a":"1","b":1,"c":[true],"d":{"e":"f"},"g":-1,"h":1e999}"#;
         let mut seen = Vec::new();
         assert!(Json::object(line, |key, json| match key {
@@ -416,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn strings_that_no_parser_takes_are_read_too() {
+    fn strings_that_strict_parsers_reject_are_decoded() {
         for (raw, wanted) in [
             (r"half \ud83d pair", "half \u{fffd} pair"),
             (r"\ude00\ud83d\u0041", "\u{fffd}\u{fffd}A"),
@@ -438,7 +441,7 @@ mod tests {
     }
 
     #[test]
-    fn white_space_is_blank_however_it_is_written() {
+    fn escaped_white_space_is_blank() {
         for (raw, blank) in [("", true), (r" \n\t ", true), ("x", false), (r"\\", false), (r" \n.", false)] {
             assert_eq!(Raw(raw.as_bytes()).is_blank(), blank, "{raw}");
         }

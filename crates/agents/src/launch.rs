@@ -1,28 +1,31 @@
-//! How an agent is started: its words, its environment, and how its output will be read.
+//! Builds the command line and environment of an agent, and selects the reader of its output.
 //!
-//! `agent: claude` alone is a preset that works unattended. On a longer command line only the flags that
-//! make the output structured are added, and only if the user chose no output format; a choice is kept, and
-//! the output is read as what it then is. The prompt always goes in by stdin.
+//! `agent: claude` alone is a preset for unattended work. To a longer command line only the flags for structured output
+//! are added, and only if the user has not chosen an output format; otherwise that format is kept and the matching
+//! reader is selected. The prompt is always passed on stdin.
 
 use dogwatch_core::settings::ReaderName;
 
-/// What to start.
+/// A command to start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Launch {
+    /// The program and its arguments.
     pub argv: Vec<String>,
+    /// The changes to the environment.
     pub env: Vec<(&'static str, EnvChange)>,
+    /// The reader of the output.
     pub reader: ReaderName,
 }
 
-/// What happens to a variable of the environment that the agent inherits.
+/// A change to a variable of the inherited environment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EnvChange {
-    /// The user's own value stays.
+    /// Sets the variable unless the user has set it.
     SetIfUnset(&'static str),
     Remove,
 }
 
-/// What an agent's children see of it. A nested agent that sees them takes itself for a part of the outer one.
+/// Variables that agents set for their children. A nested agent that sees them believes it is part of the outer one.
 const NESTED_MARKS: [&str; 8] = [
     "CLAUDECODE",
     "CLAUDE_CODE_ENTRYPOINT",
@@ -34,7 +37,7 @@ const NESTED_MARKS: [&str; 8] = [
     "OPENCODE",
 ];
 
-/// Without these a session does not end with its answer: it waits for background tasks and its own timers.
+/// Without these, a session does not end with its answer but waits for background tasks and its own timers.
 const CLAUDE_ENV: [(&str, &str); 3] = [
     ("CLAUDE_CODE_DISABLE_BACKGROUND_TASKS", "1"),
     ("CLAUDE_CODE_DISABLE_CRON", "1"),
@@ -43,8 +46,8 @@ const CLAUDE_ENV: [(&str, &str); 3] = [
 
 const OPENCODE_ENV: [(&str, &str); 1] = [("OPENCODE_DISABLE_AUTOUPDATE", "1")];
 
-/// The command that is run for the words of an `agent:` key. `chosen` is the `reader:` key: if it names
-/// another agent than the words do, the words are a wrapper's and stay as they are.
+/// Returns the command for the words of an `agent:` key. `chosen` is the `reader:` key: if it names another agent than
+/// the words do, the words belong to a wrapper and are not changed.
 pub fn launch(words: &[String], chosen: Option<ReaderName>, as_root: bool) -> Launch {
     let agent = agent_of(words);
     let (argv, found) = match chosen {
@@ -59,11 +62,11 @@ pub fn launch(words: &[String], chosen: Option<ReaderName>, as_root: bool) -> La
     }
 }
 
-/// The longest name of an agent's session that is passed on.
+/// The longest agent session id that is passed on.
 const MAX_SESSION: usize = 128;
 
-/// The same command line, going on with the agent's own session of that name. None where its CLI cannot, where
-/// the words say already which session it is, and for a name that could be taken for anything else.
+/// Returns the command line that resumes the agent's own session. `None` if the CLI cannot resume, if the words already
+/// select a session, or if the id could be mistaken for anything else.
 pub fn resuming(argv: &[String], session: &str) -> Option<Vec<String>> {
     let is_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
     if session.is_empty()
@@ -101,12 +104,12 @@ pub fn resuming(argv: &[String], session: &str) -> Option<Vec<String>> {
     Some(resumed)
 }
 
-/// How the output of these words will be read, the flags that `launch` adds included.
+/// Returns the reader for the output of these words, considering the flags that `launch` adds.
 pub fn detect(words: &[String]) -> ReaderName {
     structured(words, agent_of(words)).1
 }
 
-/// The agent that the first word names: `claude`, a path to it, `claude.exe`.
+/// Returns the agent that the first word names: `claude`, a path to it, or `claude.exe`.
 fn agent_of(words: &[String]) -> ReaderName {
     let program = words.first().map_or("", String::as_str);
     let file = program.rsplit(['/', '\\']).next().unwrap_or(program);
@@ -140,7 +143,7 @@ fn preset(agent: ReaderName) -> &'static [&'static str] {
         ReaderName::Claude => {
             &["-p", "--output-format", "stream-json", "--verbose", "--dangerously-skip-permissions"]
         }
-        // The sleep tool sleeps for up to 12 hours and nothing shows it.
+        // The sleep tool sleeps for up to 12 hours without any output.
         ReaderName::Codex => &[
             "exec",
             "--json",
@@ -149,7 +152,7 @@ fn preset(agent: ReaderName) -> &'static [&'static str] {
             "-c",
             "features.sleep_tool=false",
         ],
-        // What a service refuses it tells in its log alone, and waits for hours.
+        // opencode reports refusals of a service only in its log, and then waits for hours.
         ReaderName::Opencode => &["run", "--format", "json", "--auto", "--print-logs"],
         ReaderName::Gemini => &["--output-format", "stream-json", "--approval-mode", "yolo", "--skip-trust"],
     }
@@ -166,11 +169,11 @@ fn claude(words: &[String]) -> (Vec<String>, ReaderName) {
     if format.is_none() {
         append(&mut argv, &["--output-format", "stream-json"]);
     }
-    // Claude refuses the stream without it.
+    // Claude requires this flag for the stream.
     if matches!(format, None | Some("stream-json")) && !has(words, "--verbose") {
         append(&mut argv, &["--verbose"]);
     }
-    // `json` is one line with the result.
+    // `json` prints one line with the result.
     let structured = matches!(format, None | Some("stream-json" | "json"));
     (argv, if structured { ReaderName::Claude } else { ReaderName::Plain })
 }
@@ -209,13 +212,13 @@ fn gemini(words: &[String]) -> (Vec<String>, ReaderName) {
     match option(words, &["--output-format", "-o"]) {
         None => append(&mut argv, &["--output-format", "stream-json"]),
         Some("stream-json") => {}
-        // `json` is one object over many lines, at the end.
+        // `json` prints one object over many lines, at the end.
         Some(_) => return (argv, ReaderName::Plain),
     }
     (argv, ReaderName::Gemini)
 }
 
-/// The words between the program and a literal `--`, behind which nothing is an option.
+/// Returns the words between the program and a literal `--`, after which nothing is an option.
 fn options_of(words: &[String]) -> &[String] {
     let words = words.get(1..).unwrap_or(&[]);
     &words[..words.iter().position(|word| word == "--").unwrap_or(words.len())]
@@ -229,7 +232,7 @@ fn is_one_of(word: Option<&String>, names: &[&str]) -> bool {
     word.is_some_and(|word| names.contains(&word.as_str()))
 }
 
-/// The value that the last of these options has: `--name value` or `--name=value`.
+/// Returns the value of the last of these options: `--name value` or `--name=value`.
 fn option<'a>(words: &'a [String], names: &[&str]) -> Option<&'a str> {
     let words = options_of(words);
     let value = |at: usize, word: &'a String| match word.split_once('=') {
@@ -254,7 +257,7 @@ fn environment(agent: ReaderName, as_root: bool) -> Vec<(&'static str, EnvChange
     };
     let removed = NESTED_MARKS.iter().map(|name| (*name, EnvChange::Remove));
     let mut env: Vec<_> = removed.chain(set.iter().map(|(k, v)| (*k, EnvChange::SetIfUnset(v)))).collect();
-    // Else Claude refuses to skip its permission questions, and nobody is there to answer them.
+    // As root, Claude otherwise refuses to skip permission prompts, which no user is there to answer.
     if agent == ReaderName::Claude && as_root {
         env.push(("IS_SANDBOX", EnvChange::SetIfUnset("1")));
     }
@@ -274,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn loop_52_an_agent_is_known_by_its_program_and_by_nothing_else() {
+    fn loop_52_an_agent_is_detected_only_by_its_program() {
         for (line, reader) in [
             ("claude", ReaderName::Claude),
             ("/usr/local/bin/claude -p", ReaderName::Claude),
@@ -321,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn loop_52_the_stream_is_asked_for_when_no_format_was_chosen() {
+    fn loop_52_stream_flags_are_added_when_no_format_was_chosen() {
         for (line, wanted) in [
             ("claude -p", "claude -p --output-format stream-json --verbose"),
             ("claude -p --verbose", "claude -p --verbose --output-format stream-json"),
@@ -346,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn loop_52_a_chosen_format_is_kept_and_read_as_what_it_is() {
+    fn loop_52_a_chosen_format_is_kept_and_selects_the_reader() {
         for (line, reader) in [
             ("claude -p --output-format text", ReaderName::Plain),
             ("claude -p --output-format=text", ReaderName::Plain),
@@ -363,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn loop_52_a_wrapper_that_names_its_reader_keeps_its_words() {
+    fn loop_52_a_wrapper_with_a_reader_is_not_changed() {
         let wrapped = launch(&words("env -u X claude -p"), Some(ReaderName::Claude), false);
         assert_eq!(wrapped.argv.join(" "), "env -u X claude -p");
         assert_eq!(wrapped.reader, ReaderName::Claude);
@@ -375,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn a_session_is_gone_on_with_where_the_cli_can() {
+    fn a_session_is_resumed_where_the_cli_supports_it() {
         let resumed = |line: &str| {
             let argv = launch(&words(line), None, false).argv;
             resuming(&argv, "0a1-B_2").map(|argv| argv.join(" "))
@@ -403,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn a_session_s_name_is_a_name_and_nothing_else() {
+    fn a_session_id_must_be_a_plain_name() {
         let argv = words("claude -p");
         let long = "x".repeat(MAX_SESSION);
         assert!(resuming(&argv, &long).is_some());
@@ -413,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn an_agent_does_not_take_itself_for_a_part_of_another() {
+    fn marks_of_an_outer_agent_are_removed_from_the_environment() {
         for agent in ["claude", "codex", "opencode", "gemini", "./mine.sh"] {
             let env = launch(&words(agent), None, false).env;
             for name in ["CLAUDECODE", "CLAUDE_CODE_SESSION_ID", "CLAUDE_PID"] {
@@ -423,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn only_root_is_said_to_be_in_a_sandbox() {
+    fn is_sandbox_is_set_only_for_root() {
         let says = |line, as_root| {
             let env = launch(&words(line), None, as_root).env;
             env.contains(&("IS_SANDBOX", EnvChange::SetIfUnset("1")))

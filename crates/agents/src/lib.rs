@@ -1,9 +1,9 @@
-//! Reads what agent CLIs print, and knows how to start them. One file per agent.
+//! Reads the output of agent CLIs and builds their command lines. One file per agent.
 //!
-//! The host drains an agent's pipes and hands the bytes to a `Splitter`; each line goes to the agent's
-//! `Reader`, which answers with signs. `launch` turns a command line from a loop file into the one that is
-//! run, `marker` finds the state an agent declared in its final text. Nothing in here does I/O, looks at a
-//! clock or the environment, keeps more than a bounded piece of the output, or fails on any input.
+//! The host drains an agent's pipes and passes the bytes to a `Splitter`; each line goes to the agent's `Reader`, which
+//! returns signs. `launch` builds the command line from the words of a loop file, and `marker` finds the state that an
+//! agent declares in its final text. Nothing here does I/O, reads a clock or the environment, keeps an unbounded part
+//! of the output, or fails on any input.
 
 mod claude;
 mod codex;

@@ -1,6 +1,6 @@
-//! Why a service refused, from what a CLI says when it gives up: status codes, texts, exit codes.
+//! Finds out why a service refused a request from the status codes, messages and exit codes of a failing CLI.
 //!
-//! Only failures are asked about, never what an agent or a tool says: anybody may write about rate limits.
+//! Only failures are examined, never the output of an agent or a tool, which may mention rate limits for any reason.
 
 use crate::reader::MAX_ERROR;
 use crate::resets;
@@ -8,7 +8,7 @@ use dogwatch_core::settings::ReaderName;
 use dogwatch_core::text::clip;
 use dogwatch_core::watch::sign::{Limit, LimitKind, ResetsAt, Sign, Totals};
 
-/// The sign of a refusal, if that is what made a request fail.
+/// Returns the sign of a refusal if one caused the failure.
 pub(crate) fn refusal(status: Option<u16>, text: &str, known: Option<ResetsAt>) -> Option<Sign> {
     let text = clip(text, MAX_ERROR);
     let lower = text.to_ascii_lowercase();
@@ -30,14 +30,14 @@ pub(crate) fn refusal(status: Option<u16>, text: &str, known: Option<ResetsAt>) 
         None if has(TOO_MANY) => {}
         None => return None,
     }
-    // Too many requests: with a time it is a limit, without one nobody knows, and it is as an overload.
+    // Too many requests: a limit if a reset time is known, an overload otherwise.
     match resets_at() {
         Some(at) => limit(LimitKind::RateLimit, Some(at)),
         None => limit(LimitKind::Overload, None),
     }
 }
 
-/// A plan's allowance is used up: that has an end, whether it is said or not.
+/// Returns whether the allowance of a plan is used up. Such a limit resets, even if the message gives no time.
 fn is_used_up(lower: &str) -> bool {
     let own = ["usage limit", "session limit", "weekly limit", "5-hour limit", "hourly limit", "opus limit"];
     own.iter().any(|phrase| lower.contains(phrase))
@@ -72,7 +72,7 @@ const TOO_MANY: &[&str] = &[
     "exceeded your current quota",
 ];
 
-/// The status that a refusal must have had, of which only the words are known.
+/// Infers the HTTP status of a refusal from its message.
 pub(crate) fn status_by_words(text: &str) -> Option<u16> {
     let lower = text.to_ascii_lowercase();
     let has = |phrases: &[&str]| phrases.iter().any(|phrase| lower.contains(phrase));
@@ -83,13 +83,13 @@ pub(crate) fn status_by_words(text: &str) -> Option<u16> {
     }
 }
 
-/// ``Missing environment variable: `OPENAI_API_KEY`.``
+/// Matches ``Missing environment variable: `OPENAI_API_KEY`.``
 fn is_missing_key(lower: &str) -> bool {
     lower.contains("missing environment variable") && (lower.contains("key") || lower.contains("token"))
 }
 
-/// What an exit code alone tells. Gemini's is the HTTP status modulo 256, or one of its own. What the agent has said
-/// already tells more: a code knows no reset time.
+/// Returns the refusal implied by an exit code. Gemini exits with the HTTP status modulo 256, or with a code of its
+/// own. Refusals already read from the output take precedence, because an exit code has no reset time.
 pub fn from_exit(reader: ReaderName, code: i32, said: &Totals) -> Option<Sign> {
     if reader != ReaderName::Gemini || said.limit.is_some() || said.auth_failed.is_some() {
         return None;
@@ -103,7 +103,7 @@ pub fn from_exit(reader: ReaderName, code: i32, said: &Totals) -> Option<Sign> {
     refusal(Some(status), &format!("exit code {code} (HTTP {status})"), None)
 }
 
-/// A line of stderr that says that nobody is logged in. Anything else there may be about anything else.
+/// Returns whether a line of stderr reports a missing login. Other lines there may be about anything.
 pub(crate) fn is_login(line: &[u8]) -> bool {
     const LINES: &[&str] = &[
         "When using Gemini API, you must specify the GEMINI_API_KEY",
@@ -119,7 +119,7 @@ pub(crate) fn login(line: &[u8]) -> Sign {
     Sign::AuthFailed { text: clip(&String::from_utf8_lossy(line), MAX_ERROR).to_owned() }
 }
 
-/// `unexpected status 529 <unknown status code>: Overloaded`, `last status: 429 Too Many Requests`.
+/// Finds the status in `unexpected status 529 <unknown status code>: Overloaded` or `last status: 429 …`.
 pub(crate) fn status_in(text: &str) -> Option<u16> {
     ["status ", "status: "].iter().filter_map(|before| text.split_once(before)).find_map(|(_, behind)| {
         let digits = behind.split(|c: char| !c.is_ascii_digit()).next()?;
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_are_told_apart() {
+    fn refusals_are_classified() {
         for (status, text, wanted) in [
             (Some(401), "invalid api key", "auth"),
             (Some(403), "forbidden", "auth"),
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_header_says_beats_what_the_text_says() {
+    fn a_header_takes_precedence_over_the_text() {
         let known = Some(ResetsAt::In(Dur::from_secs(9)));
         let Some(Sign::Limit(limit)) = refusal(Some(429), "try again in 5 minutes", known.clone()) else {
             panic!("a limit");
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn geminis_exit_codes_are_http_statuses_and_others_say_nothing() {
+    fn only_exit_codes_of_gemini_map_to_http_statuses() {
         let of = |code| match from_exit(ReaderName::Gemini, code, &Totals::default()) {
             Some(Sign::AuthFailed { .. }) => "auth",
             Some(Sign::Limit(Limit { kind: LimitKind::Overload, resets_at: None, .. })) => "overload",
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn an_exit_code_does_not_take_back_what_was_said() {
+    fn an_exit_code_does_not_override_a_reported_refusal() {
         let mut said = Totals::default();
         said.add(&refusal(Some(429), "usage limit; try again in 1 hour", None).expect("a limit"));
         assert_eq!(from_exit(ReaderName::Gemini, 173, &said), None);

@@ -1,30 +1,31 @@
-//! Byte chunks to lines, in bounded memory and linear time, whatever comes.
+//! Splits byte chunks into lines, in bounded memory and linear time for any input.
 
 use memchr::memchr;
 
-/// A longer line is cut. The longest that a CLI was seen to print is 129 KB; a tool that reads a picture
-/// can make one of a few MB.
+/// The longest line; longer ones are cut. The longest line seen from a CLI has 129 KB, but a tool that reads a picture
+/// can print a few MB.
 pub const MAX_LINE: usize = 4 * 1024 * 1024;
 
-/// A carry buffer that has grown beyond this is given back once its line is delivered.
+/// A carry buffer that has grown beyond this size is freed once its line is delivered.
 const KEEP: usize = 256 * 1024;
 
-/// One line without its end (`\n` or `\r\n`).
+/// One line without its line ending (`\n` or `\r\n`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Line<'a> {
+    /// The content of the line.
     pub bytes: &'a [u8],
     /// The line was longer than the maximum; `bytes` is its beginning.
     pub cut: bool,
 }
 
-/// Cuts a stream of chunks at newlines. A line that lies within one chunk is not copied.
+/// Splits a stream of chunks at newlines. A line within one chunk is not copied.
 #[derive(Debug)]
 pub struct Splitter {
     max: usize,
-    /// The line that has begun, at most `max + 1` bytes of it: one more than may be delivered, because a
-    /// `\r` before the newline does not count.
+    /// The incomplete line, at most `max + 1` bytes of it: one more than may be delivered, because a `\r` before the
+    /// newline does not count.
     carry: Vec<u8>,
-    /// The line that has begun is longer than `carry`.
+    /// The incomplete line is longer than `carry`.
     overflowed: bool,
 }
 
@@ -35,10 +36,12 @@ impl Default for Splitter {
 }
 
 impl Splitter {
+    /// Creates a splitter with the default maximum.
     pub fn new() -> Splitter {
         Splitter::with_max(MAX_LINE)
     }
 
+    /// Creates a splitter that cuts lines longer than `max` bytes.
     pub fn with_max(max: usize) -> Splitter {
         Splitter { max, carry: Vec::new(), overflowed: false }
     }
@@ -60,7 +63,7 @@ impl Splitter {
         self.keep(&rest[start..]);
     }
 
-    /// The stream has ended: delivers a last line that has no newline.
+    /// Handles the end of the stream: delivers a last line without a newline.
     pub fn finish(&mut self, mut each: impl FnMut(Line<'_>)) {
         if self.has_begun() {
             self.deliver(&mut each);
@@ -84,7 +87,7 @@ impl Splitter {
     }
 }
 
-/// The line in `raw`, which is only its beginning if `overflowed`.
+/// Returns the line in `raw`, which is only its beginning if `overflowed`.
 fn line(raw: &[u8], max: usize, overflowed: bool) -> Line<'_> {
     let whole = if overflowed { raw } else { raw.strip_suffix(b"\r").unwrap_or(raw) };
     Line { bytes: &whole[..whole.len().min(max)], cut: overflowed || whole.len() > max }
@@ -94,7 +97,7 @@ fn line(raw: &[u8], max: usize, overflowed: bool) -> Line<'_> {
 mod tests {
     use super::*;
 
-    /// All lines of a stream that comes in chunks of the given sizes, over and over.
+    // Returns all lines of a stream that arrives in chunks of the given sizes, repeated.
     fn split(stream: &[u8], max: usize, sizes: &[usize]) -> Vec<(Vec<u8>, bool)> {
         let mut splitter = Splitter::with_max(max);
         let mut lines = Vec::new();
@@ -138,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn what_follows_a_cut_line_is_read_as_ever() {
+    fn lines_after_a_cut_line_are_whole() {
         assert_eq!(split(b"123456789\nok\n", 4, &[3]), [(b"1234".to_vec(), true), (b"ok".to_vec(), false)]);
     }
 
@@ -168,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_carry_that_grew_is_given_back() {
+    fn a_grown_carry_buffer_is_freed() {
         let mut splitter = Splitter::new();
         splitter.feed(&vec![b'x'; MAX_LINE], |_| {});
         splitter.feed(b"\n", |line| assert!(!line.cut));

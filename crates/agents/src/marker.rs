@@ -1,8 +1,8 @@
-//! The state that an agent declares at the end of its final text: `<!-- ralph:state idle reason=… -->`.
+//! Finds the state that an agent declares at the end of its final text: `<!-- ralph:state idle reason=… -->`.
 //!
-//! A marker must be the agent's own statement. Code (fenced, indented or between backticks) and quotes show a marker
-//! without stating it. The output of a plain agent also holds tool output and the prompt, so there a marker must have a
-//! line to itself. A marker that only echoes the prompt does not count either (see `Echo`).
+//! A marker must be the agent's own statement. Markers in code (fenced, indented or between backticks) and in quotes do
+//! not count. The output of a plain agent also contains tool output and the prompt, so there a marker must be on a line
+//! of its own. A marker that only echoes the prompt does not count either (see `Echo`).
 
 pub use dogwatch_core::run::job::Marker;
 use dogwatch_core::text::{clip, printable};
@@ -13,7 +13,7 @@ use std::ops::Range;
 const COMMENT: &str = "<!--";
 const COMMENT_END: &str = "-->";
 
-/// The last marker in the final text of an agent. `prompt` is what the agent was given.
+/// Returns the last marker in the final text of an agent. `prompt` is the prompt that the agent received.
 pub fn last_marker(text: &str, structured: bool, prompt: &str) -> Option<Marker> {
     let text = printable(text);
     let text = text.as_ref();
@@ -30,10 +30,10 @@ pub fn last_marker(text: &str, structured: bool, prompt: &str) -> Option<Marker>
     found
 }
 
-/// A line that is not blank, trimmed; `spoken` unless it stands in a code block or a quote.
+/// A trimmed line that is not blank; `spoken` unless it is part of a code block or a quote.
 struct TextLine<'a> {
     text: &'a str,
-    /// Where it begins in the whole text.
+    /// The offset of the line in the whole text.
     at: usize,
     spoken: bool,
     /// It continues the paragraph of the line before it.
@@ -42,7 +42,7 @@ struct TextLine<'a> {
 
 fn text_lines(text: &str) -> Vec<TextLine<'_>> {
     let mut lines: Vec<TextLine<'_>> = Vec::new();
-    // The fence that is open, and the line behind it.
+    // The open fence, and the line after it.
     let mut open: Option<(Fence<'_>, usize)> = None;
     let mut indents = Indents::default();
     let mut start = 0;
@@ -72,7 +72,7 @@ fn text_lines(text: &str) -> Vec<TextLine<'_>> {
             (open, _) => open,
         };
     }
-    // A text that was cut may begin within a fence: then the last mark, that seems to open one, closes it.
+    // A text that was cut may begin inside a fence. Then the last fence mark closes one instead of opening one.
     if let Some((fence, from)) = open
         && fence.info.is_empty()
         && may_be_cut(text)
@@ -82,13 +82,13 @@ fn text_lines(text: &str) -> Vec<TextLine<'_>> {
     lines
 }
 
-/// A line that is indented by so many columns more than the text around it is code.
+/// A line that is indented this many columns deeper than the text around it is code.
 const CODE_INDENT: usize = 4;
 
-/// Tells indented code from text that is indented because it belongs to a list.
+/// Distinguishes indented code from text that is indented because it belongs to a list.
 #[derive(Default)]
 struct Indents {
-    /// Where the text of the open list items begins, outermost first.
+    /// The text columns of the open list items, outermost first.
     lists: Vec<usize>,
     after_paragraph: bool,
     /// The last line begins a list item.
@@ -102,7 +102,7 @@ impl Indents {
 
     fn is_code(&mut self, line: &str) -> bool {
         let indent = columns(line);
-        // Within a paragraph indentation means nothing.
+        // Inside a paragraph, indentation has no meaning.
         if !self.after_paragraph {
             self.leave_lists(indent);
             if indent >= self.lists.last().copied().unwrap_or(0) + CODE_INDENT {
@@ -126,7 +126,7 @@ impl Indents {
     }
 }
 
-/// How far behind the mark of a list item its text begins: further paragraphs of the item are measured from there.
+/// Returns the distance from the mark of a list item to its text. Later paragraphs of the item align with the text.
 fn item_text(line: &str) -> Option<usize> {
     let digits = line.bytes().take_while(u8::is_ascii_digit).count();
     let mark = match line.as_bytes().get(digits)? {
@@ -139,12 +139,12 @@ fn item_text(line: &str) -> Option<usize> {
     match blanks {
         0 if !behind.is_empty() => None,
         1..=CODE_INDENT => Some(mark + blanks),
-        // Nothing behind the mark, or code: the text of the item counts as beginning one column behind.
+        // If no text follows the mark, or code follows it, the item's text starts one column after the mark.
         _ => Some(mark + 1),
     }
 }
 
-/// The column at which a line's text begins; a tab leads to the next multiple of four.
+/// Returns the column at which the text of a line begins; a tab advances to the next multiple of four.
 fn columns(line: &str) -> usize {
     line.chars().take_while(|c| matches!(c, ' ' | '\t')).fold(0, |column, c| match c {
         '\t' => (column / CODE_INDENT + 1) * CODE_INDENT,
@@ -152,7 +152,7 @@ fn columns(line: &str) -> usize {
     })
 }
 
-/// The parts of the text between backticks, in order. They may reach over the lines of one paragraph.
+/// Returns the ranges of inline code, in order. A range may span the lines of one paragraph.
 fn inline_code(text: &str, lines: &[TextLine<'_>]) -> Vec<Range<usize>> {
     let mut code = Vec::new();
     let mut rest = lines.iter().peekable();
@@ -168,11 +168,11 @@ fn inline_code(text: &str, lines: &[TextLine<'_>]) -> Vec<Range<usize>> {
     code
 }
 
-/// A span is a run of backticks up to the next run of the same length. A comment that begins before it is no part of
-/// one, and a run without a partner is text.
+/// Finds the code spans of a paragraph: a run of backticks up to the next run of the same length. A comment that begins
+/// before the span is not part of it, and a run without a match is text.
 fn code_spans(paragraph: &str, from: usize, code: &mut Vec<Range<usize>>) {
     let bytes = paragraph.as_bytes();
-    // Lengths that have no partner any more: looking for one again would take time and find none.
+    // Run lengths without a match; searching for them again would make this quadratic.
     let mut alone = BTreeSet::new();
     let mut at = 0;
     while at < bytes.len() {
@@ -199,7 +199,7 @@ fn ticks(bytes: &[u8]) -> usize {
     bytes.iter().take_while(|byte| **byte == b'`').count()
 }
 
-/// How far the end of the next run of exactly `run` backticks is.
+/// Returns the distance to the end of the next run of exactly `run` backticks.
 fn partner(bytes: &[u8], run: usize) -> Option<usize> {
     let mut at = 0;
     while at < bytes.len() {
@@ -212,13 +212,13 @@ fn partner(bytes: &[u8], run: usize) -> Option<usize> {
     None
 }
 
-/// The length of the comment that the text begins with.
+/// Returns the length of the comment at the beginning of the text.
 fn comment(text: &str) -> Option<usize> {
     let inside = text.strip_prefix(COMMENT)?;
     Some(COMMENT.len() + inside.find(COMMENT_END)? + COMMENT_END.len())
 }
 
-/// Cutting between characters leaves up to three bytes less.
+/// Returns whether the text may have been cut. Cutting between characters removes up to three more bytes.
 fn may_be_cut(text: &str) -> bool {
     text.len() + 4 > AgentResult::MAX_TEXT
 }
@@ -236,7 +236,7 @@ impl Fence<'_> {
         let mark = line.chars().next().filter(|c| matches!(c, '`' | '~'))?;
         let info = line.trim_start_matches(mark);
         let length = line.len() - info.len();
-        // A line like ```x``` is code within a line.
+        // A line like ```x``` is inline code.
         (length >= 3 && !info.contains('`')).then_some(Fence { mark, length, info: info.trim() })
     }
 
@@ -245,21 +245,20 @@ impl Fence<'_> {
     }
 }
 
-/// Tells a marker that an agent says from one that it repeats with the prompt around it.
+/// Distinguishes a marker that the agent states from one that it repeats as part of the prompt.
 ///
-/// A prompt may hold marker lines (an instruction, an example), and an agent may print its prompt, as `cat`
-/// does. A line that equals a marker line of the prompt proves nothing: the agent may have been told to
-/// print exactly that. So its neighbours decide: it is an echo if the lines before and after it (blank ones
-/// aside) are those that stand around that marker in the prompt. At the prompt's edge only one neighbour is
-/// there to be compared. If the prompt is nothing but the marker there is none: then a plain agent's first
-/// such line is the echo.
+/// A prompt may contain marker lines (an instruction, an example), and an agent may print its prompt, as `cat` does. A
+/// line that equals a marker line of the prompt proves nothing, because the prompt may ask for exactly that line. The
+/// neighboring lines decide: the marker is an echo if the lines before and after it, ignoring blank ones, are the same
+/// as around that marker in the prompt. At the edge of the prompt there is only one neighbor to compare. If the prompt
+/// consists of the marker only, the first such line of a plain agent is the echo.
 struct Echo<'a> {
     prompt: Vec<&'a str>,
 }
 
 impl<'a> Echo<'a> {
     fn of(prompt: &'a str) -> Echo<'a> {
-        // Most prompts hold no marker, and then no line of the text needs to be looked up.
+        // Most prompts contain no marker, and then no line of the text needs a lookup.
         let has_marker = prompt.contains(":state");
         let lines = prompt.lines().map(str::trim).filter(|line| !line.is_empty() && has_marker);
         Echo { prompt: lines.collect() }
@@ -283,13 +282,13 @@ impl<'a> Echo<'a> {
     }
 }
 
-/// The marker that is the whole line.
+/// Parses a marker that is the whole line.
 fn alone(line: &str) -> Option<Marker> {
     let inside = line.strip_prefix(COMMENT)?.strip_suffix(COMMENT_END)?;
     parse(inside).filter(|_| !inside.contains(COMMENT_END))
 }
 
-/// The last marker in the line that is not inline code.
+/// Returns the last marker in the line that is not inline code.
 fn within(line: &TextLine<'_>, code: &[Range<usize>]) -> Option<Marker> {
     let is_code = |at: usize| {
         let next = code.partition_point(|span| span.end <= at);
@@ -323,7 +322,7 @@ fn parse(inside: &str) -> Option<Marker> {
     Some(Marker { state: state.to_owned(), attrs })
 }
 
-/// One `key=value` or `key="some value"`; a word that is neither is passed over.
+/// Parses one `key=value` or `key="some value"`; skips any other word.
 fn attribute(text: &str) -> (Option<(String, String)>, &str) {
     let (word, behind) = split_word(text);
     let Some((key, value)) = word.split_once('=').filter(|(key, _)| is_name(key)) else {

@@ -1,25 +1,26 @@
-//! Whether a line says something new: it differs, volatile parts stripped, from the last few.
+//! Decides whether a line is new: it differs from the last few lines after volatile parts are removed.
 //!
-//! Stripping costs more than reading, so it is done only when it can change an answer. A line that is the
-//! same byte for byte is old. Progress is a moment, so within one chunk of output, which has one moment, the
-//! first new line is all that counts: the lines after it are only remembered as they are, in case the next
-//! chunk has to be compared with them. So a flood costs a copy per line, and nobody who prints the same line
-//! with another time in it is taken for busy.
+//! Removing volatile parts costs more than reading, so it is done only when it can change the result. A line that
+//! repeats byte for byte is old. Progress is a moment, and all lines of one chunk have the same moment, so only the
+//! first new line of a chunk matters. The lines after it are stored as they are, in case the next chunk must be
+//! compared with them. A flood thus costs one copy per line, and an agent that prints the same line with a changing
+//! timestamp does not count as busy.
 
 use crate::reader::is_blank;
 use dogwatch_core::record::hash;
 use dogwatch_core::text::fingerprint::digest;
 
-/// So many lines are remembered.
+/// How many lines are remembered.
 const LAST: usize = 8;
-/// Of a longer line, the rest is compared as it is written.
+/// How much of a line is normalized; the rest is compared as written.
 const HEAD: usize = 1024;
 
+/// The last few lines of an agent.
 #[derive(Debug, Default)]
 pub struct Novelty {
     last: [Seen; LAST],
     next: usize,
-    /// Chunks are announced, and this one has shown something new.
+    /// Whether the caller announces chunks, and whether the current one has had a new line.
     chunked: bool,
     fresh: bool,
 }
@@ -27,9 +28,9 @@ pub struct Novelty {
 #[derive(Debug, Default)]
 struct Seen {
     written: u64,
-    /// What is the same about lines that are alike, once it was asked for.
+    /// The hash of the normalized line, computed on demand.
     alike: Option<u64>,
-    /// The line's head, to ask.
+    /// The beginning of the line, kept to compute that hash.
     head: Vec<u8>,
     rest: u64,
     used: bool,
@@ -51,12 +52,12 @@ impl Seen {
 }
 
 impl Novelty {
-    /// What follows has one moment.
+    /// Declares that the following lines have the same moment.
     pub fn begin_chunk(&mut self) {
         (self.chunked, self.fresh) = (true, false);
     }
 
-    /// Whether this line is new. Blank ones never are, and are not remembered.
+    /// Returns whether this line is new. Blank lines never are, and are not remembered.
     pub fn is_new(&mut self, line: &[u8]) -> bool {
         if is_blank(line) {
             return false;
@@ -70,7 +71,7 @@ impl Novelty {
         new
     }
 
-    /// The line that was just set against all others.
+    /// Compares the line that was just stored with all others.
     fn differs(&mut self) -> bool {
         let at = self.next;
         let alike = self.last[at].alike();
@@ -88,12 +89,12 @@ mod tests {
     }
 
     #[test]
-    fn watchdog_4_blank_lines_are_no_news() {
+    fn watchdog_4_blank_lines_are_not_new() {
         assert_eq!(news(&["", "  ", "\t", "a", ""]), [false, false, false, true, false]);
     }
 
     #[test]
-    fn a_line_that_differs_only_in_its_time_is_no_news() {
+    fn a_line_that_differs_only_in_its_time_is_not_new() {
         assert_eq!(
             news(&["[20:15:33] waiting", "[20:15:34] waiting", "[20:15:35] done"]),
             [true, false, true]
@@ -105,17 +106,17 @@ mod tests {
         let lines: Vec<String> = (0..9).map(|n| format!("line {n}")).collect();
         let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
         let with = |again: &'static str| *news(&[&lines[..], &[again]].concat()).last().expect("not empty");
-        assert!(with("line 0"), "it is nine lines ago");
+        assert!(with("line 0"), "it was nine lines ago");
         assert!(!with("line 1") && !with("line 8"));
     }
 
     #[test]
-    fn within_a_chunk_the_first_news_is_enough_and_the_next_chunk_is_compared_with_all_of_it() {
+    fn a_chunk_has_one_new_line_and_the_next_chunk_is_compared_with_all_of_it() {
         let mut novelty = Novelty::default();
         novelty.begin_chunk();
         assert!(novelty.is_new(b"[20:15:33] waiting"));
         assert!(novelty.is_new(b"[20:15:34] waiting"), "nobody looked");
-        assert!(!novelty.is_new(b"[20:15:34] waiting"), "but this is the same");
+        assert!(!novelty.is_new(b"[20:15:34] waiting"), "only the time differs");
         novelty.begin_chunk();
         assert!(!novelty.is_new(b"[20:15:35] waiting"));
         assert!(!novelty.is_new(b"[20:15:36] waiting"));
@@ -123,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_line_that_differs_only_at_its_end_is_news() {
+    fn a_long_line_that_differs_only_at_its_end_is_new() {
         let long = "x".repeat(100_000);
         assert_eq!(
             news(&[&long, &format!("{long}1"), &format!("{long}2"), &long]),

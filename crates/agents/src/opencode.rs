@@ -1,7 +1,7 @@
 //! opencode, `opencode run --format json`.
 //!
-//! There is no final event: the process ends, and that was the result if the last step said `stop`. Tools
-//! are printed only when they are over. Tokens and cost are told per step.
+//! There is no final event: when the process exits, the session succeeded if its last step ended with `stop`. Tools are
+//! printed only when they have ended. Tokens and cost are reported per step.
 
 use crate::codex::MAX_RAW;
 use crate::json::{Json, Raw, unescape};
@@ -15,9 +15,10 @@ use dogwatch_core::text::clip;
 use dogwatch_core::time::dur::Dur;
 use dogwatch_core::watch::sign::{AgentResult, ResetsAt, Sign};
 
+/// Reads the stream of opencode.
 #[derive(Debug)]
 pub struct Opencode {
-    /// What was said in the current step.
+    /// The text of the current step.
     said: Tail,
     tokens: Option<u64>,
     cost_usd: Option<f64>,
@@ -25,7 +26,7 @@ pub struct Opencode {
     end: End,
 }
 
-/// How it would have ended if nothing more came.
+/// The outcome if nothing more is printed.
 #[derive(Debug)]
 enum End {
     Open,
@@ -52,7 +53,7 @@ struct Event<'a> {
     session: Raw<'a>,
     message: Raw<'a>,
     status: Option<u16>,
-    /// What the service's answer said about when to come again.
+    /// The retry interval from the service's response.
     retry_after: Option<Dur>,
 }
 
@@ -65,7 +66,7 @@ struct Part<'a> {
     state: Raw<'a>,
     args: Args,
     output: &'a [u8],
-    /// The command's own.
+    /// The exit code of the command.
     exit_code: Option<i64>,
     reason: Raw<'a>,
     total: Option<u64>,
@@ -74,6 +75,7 @@ struct Part<'a> {
 }
 
 impl Opencode {
+    /// Reads a line of stdout.
     pub fn read(&mut self, line: Line<'_>, signs: &mut Vec<Sign>) {
         let mut event = Event::default();
         let whole = Json::object(line.bytes, |key, json| field(&mut event, key, json));
@@ -93,8 +95,8 @@ impl Opencode {
         }
     }
 
-    /// Without `--auto` it answers its own questions, with no. That it was refused and tries again stands in its log
-    /// alone, which it prints if asked to.
+    /// Reads a line of stderr. Without `--auto`, opencode rejects its own permission requests. Refusals by the service
+    /// and retries appear only in its log, which it prints with `--print-logs`.
     pub fn read_stderr(&mut self, line: &[u8], signs: &mut Vec<Sign>) {
         if is_log(line) {
             return signs.push(logged(clip(&String::from_utf8_lossy(line), MAX_ERROR)));
@@ -106,7 +108,7 @@ impl Opencode {
         });
     }
 
-    /// Every line names the session; the first is news.
+    /// Reports the session id once; every line contains it.
     fn known_as(&mut self, session: Raw<'_>, signs: &mut Vec<Sign>) {
         if self.session.is_empty() && !session.0.is_empty() {
             self.session = session.decode_head(MAX_NAME);
@@ -114,6 +116,7 @@ impl Opencode {
         }
     }
 
+    /// Reports the result at the end of the process.
     pub fn finish(&mut self, signs: &mut Vec<Sign>) {
         match std::mem::replace(&mut self.end, End::Open) {
             End::Open => {}
@@ -132,7 +135,7 @@ impl Opencode {
     }
 
     fn text(&mut self, part: &Part<'_>, signs: &mut Vec<Sign>) {
-        // opencode itself writes the synthetic ones, to make the model go on.
+        // opencode itself writes synthetic texts to make the model continue.
         if part.synthetic || part.text.is_blank() {
             return signs.push(Sign::Keepalive);
         }
@@ -154,14 +157,14 @@ impl Opencode {
             return;
         }
         if hands_over {
-            // It is told of only when it is over.
+            // The subagent is reported only after it has ended.
             signs.extend([
                 Sign::SubagentStarted { id: id.clone() },
                 Sign::SubagentProgress { id: id.clone() },
                 Sign::SubagentEnded { id },
             ]);
         }
-        // A command that failed is a call that succeeded, to opencode.
+        // For opencode, a call succeeded even if its command failed.
         let ok = part.state.0 != b"error" && part.exit_code.is_none_or(|code| code == 0);
         signs.push(ended(ReaderName::Opencode, part.call, ok, part.output, part.exit_code));
     }
@@ -186,13 +189,13 @@ impl Opencode {
     }
 }
 
-/// A line of its log, not of what it has to say.
+/// Returns whether a line of stderr is a log line.
 pub(crate) fn is_log(line: &[u8]) -> bool {
     line.starts_with(b"timestamp=")
 }
 
-/// `… level=ERROR … message="stream error" … error.error="AI_APICallError: Overloaded"`: a request failed, and is made
-/// again after as long a time as the service asked for. The status is told by its words alone.
+/// Reads the log line `… level=ERROR … message="stream error" … error.error="AI_APICallError: Overloaded"`: a request
+/// failed and is retried after the interval that the service asked for. The status is inferred from the message.
 fn logged(line: &str) -> Sign {
     let failed = line.contains(" message=\"stream error\"");
     match line.split_once(" error.error=").filter(|_| failed) {
@@ -220,7 +223,7 @@ fn field<'a>(event: &mut Event<'a>, key: &[u8], json: &mut Json<'a>) {
     }
 }
 
-/// `"retry-after":"3600"`, `"retry-after-ms":"5000"`.
+/// Reads `"retry-after":"3600"` or `"retry-after-ms":"5000"`.
 fn header(event: &mut Event<'_>, key: &[u8], json: &mut Json<'_>) {
     let mut wait = |unit: f64| {
         let written = json.text().unwrap_or_default().decode_head(MAX_NAME);

@@ -1,10 +1,11 @@
-//! Any program: each line that says something new is a message, the last of stdout is the result.
+//! Any other program: each new line is a message, and the end of stdout is the result.
 
 use crate::novelty::Novelty;
 use crate::reader::is_blank;
 use crate::tail::Tail;
 use dogwatch_core::watch::sign::{AgentResult, Sign};
 
+/// Reads the output of a plain program.
 #[derive(Debug)]
 pub struct Plain {
     said: Tail,
@@ -17,13 +18,14 @@ impl Default for Plain {
 }
 
 impl Plain {
+    /// Reads a line of stdout.
     pub fn read(&mut self, line: &[u8], novelty: &mut Novelty, signs: &mut Vec<Sign>) {
         self.said.push(line);
         self.said.push(b"\n");
         Plain::judge(line, novelty, signs);
     }
 
-    /// The same line again, with another time in it or not, says nothing new. The core decides whether it counts.
+    /// Classifies a line. A repeated line, even with another timestamp, is not new. The core decides whether it counts.
     pub fn judge(line: &[u8], novelty: &mut Novelty, signs: &mut Vec<Sign>) {
         if novelty.is_new(line) {
             signs.push(Sign::Message);
@@ -32,7 +34,7 @@ impl Plain {
         }
     }
 
-    /// A plain agent does not say how it ended: its exit code does.
+    /// Reports the result. A plain agent's outcome is known only from its exit code.
     pub fn finish(&mut self, signs: &mut Vec<Sign>) {
         let text = String::from_utf8_lossy(self.said.bytes());
         signs.push(Sign::Result(AgentResult::new(&text, false)));

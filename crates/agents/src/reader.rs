@@ -1,4 +1,4 @@
-//! The reader of an agent: lines in, signs out.
+//! The reader of an agent: converts lines to signs.
 
 use crate::claude::Claude;
 use crate::codex::Codex;
@@ -13,19 +13,19 @@ use dogwatch_core::record::event::Usage;
 use dogwatch_core::settings::ReaderName;
 use dogwatch_core::watch::sign::{Heartbeats, Sign};
 
-/// An id or a name of a tool is clipped to so many bytes.
+/// The longest id or tool name, in bytes; longer ones are clipped.
 pub(crate) const MAX_NAME: usize = 256;
-/// An error's text is clipped to so many bytes.
+/// The longest error text, in bytes; longer ones are clipped.
 pub(crate) const MAX_ERROR: usize = 4 * 1024;
 
-/// Reads one session of one agent. Signs are appended to the list that the caller gives, and may be empty.
+/// Reads one session of one agent. Appends signs to the caller's list; a line may have none.
 #[derive(Debug)]
 pub struct Reader {
     kind: Kind,
     drift: Drift,
     novelty: Novelty,
     heartbeats: Heartbeats,
-    /// What was charged before for the agent's own session that this one goes on with.
+    /// The usage already charged for the agent session that this one resumes.
     charged: Usage,
 }
 
@@ -39,6 +39,7 @@ enum Kind {
 }
 
 impl Reader {
+    /// Creates a reader for the named agent.
     pub fn for_name(name: ReaderName) -> Reader {
         let kind = match name {
             ReaderName::Plain => Kind::Plain(Plain::default()),
@@ -56,27 +57,27 @@ impl Reader {
         }
     }
 
-    /// The agent goes on with a session of its own. Claude Code and Codex then tell sums that begin with that
-    /// session: what was charged for it is taken off.
+    /// Declares that the agent resumes an earlier session of its own. Claude Code and Codex then report totals that
+    /// include that session, so the usage already charged is subtracted.
     pub fn going_on(&mut self, charged: Usage) {
         if matches!(self.kind, Kind::Claude(_) | Kind::Codex(_)) {
             self.charged = charged;
         }
     }
 
-    /// The lines that follow, up to the next call, have come at one moment. Who never says so has every line
-    /// judged by itself; who does spares much work in a flood (see `novelty`).
+    /// Declares that the following lines, up to the next call, arrived at the same moment. This saves much work in a
+    /// flood (see `novelty`). Without it every line is judged separately.
     pub fn begin_chunk(&mut self) {
         self.novelty.begin_chunk();
     }
 
-    /// A whole line of stdout.
+    /// Reads a whole line of stdout.
     pub fn read(&mut self, line: &[u8], signs: &mut Vec<Sign>) {
         self.read_line(Line { bytes: line, cut: false }, signs);
     }
 
-    /// A line of stdout, maybe only its beginning. Of a cut line the signs that were seen before the cut
-    /// count: else a tool that printed too much would seem to run for ever.
+    /// Reads a line of stdout that may be cut. The signs before the cut count; otherwise a tool with a very long result
+    /// would never seem to end.
     pub fn read_line(&mut self, line: Line<'_>, signs: &mut Vec<Sign>) {
         let mark = signs.len();
         match &mut self.kind {
@@ -88,7 +89,7 @@ impl Reader {
         }
         signs[mark..].iter_mut().for_each(|sign| self.heartbeats.mark(sign));
         if self.charged != Usage::default() {
-            signs[mark..].iter_mut().for_each(|sign| take_off(sign, self.charged));
+            signs[mark..].iter_mut().for_each(|sign| subtract_charged(sign, self.charged));
         }
         let known = signs[mark..].iter().any(|sign| *sign != Sign::Unknown);
         if !known || self.drift.drifted {
@@ -98,7 +99,7 @@ impl Reader {
         }
     }
 
-    /// What nobody knows counts once the whole format is one that nobody knows: as bytes do.
+    /// Handles an unknown line. After a drift, new lines count as text, because the reader knows nothing better.
     #[cold]
     fn unknown(&mut self, line: Line<'_>, known: bool, mark: usize, signs: &mut Vec<Sign>) {
         if known || is_blank(line.bytes) {
@@ -114,19 +115,20 @@ impl Reader {
         }
     }
 
-    /// Whether a line of stderr is one of a log, which nobody would take for last words.
+    /// Returns whether a line of stderr is a log line, which must not be shown as the agent's last words.
     pub fn is_log(&self, line: &[u8]) -> bool {
         matches!(self.kind, Kind::Opencode(_)) && opencode::is_log(line)
     }
 
-    /// A line of stderr. Structured agents print warnings and retries there: a sign of life, no progress.
+    /// Reads a line of stderr. Structured agents print warnings and retries there, which are signs of life but not
+    /// progress.
     pub fn read_stderr(&mut self, line: &[u8], signs: &mut Vec<Sign>) {
         if is_blank(line) {
             return;
         }
         match &mut self.kind {
             Kind::Plain(_) => Plain::judge(line, &mut self.novelty, signs),
-            // Who has begun to speak says on stdout what stops it.
+            // Once an agent has printed something, it reports login problems on stdout.
             _ if self.drift.is_silent() && limits::is_login(line) => signs.push(limits::login(line)),
             Kind::Codex(reader) => reader.read_stderr(line, signs),
             Kind::Gemini(reader) => reader.read_stderr(line, signs),
@@ -135,19 +137,19 @@ impl Reader {
         }
     }
 
-    /// The process has ended and all it printed has been read.
+    /// Handles the end of the process, after all output has been read.
     pub fn finish(&mut self, signs: &mut Vec<Sign>) {
         match &mut self.kind {
             Kind::Plain(reader) => reader.finish(signs),
             Kind::Opencode(reader) => reader.finish(signs),
-            // Their result is an event. Without it there is none, whatever else was said.
+            // These agents print their result as an event; without it the session has no result.
             Kind::Claude(_) | Kind::Codex(_) | Kind::Gemini(_) => {}
         }
     }
 }
 
-/// A sum that is less than what was charged is one that began anew.
-fn take_off(sign: &mut Sign, charged: Usage) {
+/// Subtracts the usage charged before. A total below that amount means that the agent started counting again.
+fn subtract_charged(sign: &mut Sign, charged: Usage) {
     let Sign::Usage { tokens, cost_usd } = sign else { return };
     let (before, paid) = (charged.tokens.unwrap_or(0), charged.cost_usd.unwrap_or(0.0));
     *tokens = tokens.map(|sum| sum.checked_sub(before).unwrap_or(sum));
@@ -162,7 +164,7 @@ pub(crate) fn is_blank(line: &[u8]) -> bool {
 mod tests {
     use super::*;
 
-    /// What the last sign of these lines says was used.
+    // Returns the usage from the last sign of these lines.
     fn used(name: ReaderName, charged: Usage, line: &str) -> Option<Usage> {
         let mut reader = Reader::for_name(name);
         reader.going_on(charged);
@@ -175,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_resumed_session_had_used_before_is_charged_once() {
+    fn the_earlier_usage_of_a_resumed_session_is_charged_once() {
         let before = Usage { tokens: Some(1_050), cost_usd: Some(0.25) };
         let line = r#"{"type":"result","subtype":"success","is_error":false,"result":"ok","total_cost_usd":0.75,"usage":{"input_tokens":2000,"output_tokens":100},"modelUsage":{"m":{"inputTokens":3000,"outputTokens":150}}}"#;
         let claude = used(ReaderName::Claude, before, line);
@@ -184,13 +186,13 @@ mod tests {
         let tokens = |name, line| used(name, before, line).and_then(|usage| usage.tokens);
         assert_eq!(tokens(ReaderName::Codex, codex), Some(2_100));
         let anew = r#"{"type":"turn.completed","usage":{"input_tokens":900,"output_tokens":100}}"#;
-        assert_eq!(tokens(ReaderName::Codex, anew), Some(1_000), "less than before: it counts anew");
+        assert_eq!(tokens(ReaderName::Codex, anew), Some(1_000), "a smaller total starts again from zero");
         let gemini = r#"{"type":"result","status":"success","stats":{"total_tokens":2100}}"#;
-        assert_eq!(tokens(ReaderName::Gemini, gemini), Some(2_100), "it counts each process by itself");
+        assert_eq!(tokens(ReaderName::Gemini, gemini), Some(2_100), "gemini reports each process separately");
     }
 
     #[test]
-    fn opencode_says_in_its_log_alone_that_it_was_refused() {
+    fn opencode_reports_refusals_only_in_its_log() {
         let mut reader = Reader::for_name(ReaderName::Opencode);
         let mut signs = Vec::new();
         let log =
@@ -210,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn gemini_says_on_stderr_by_which_status_it_was_refused() {
+    fn gemini_reports_the_status_of_a_refusal_on_stderr() {
         let mut reader = Reader::for_name(ReaderName::Gemini);
         let mut signs = Vec::new();
         reader.read_stderr(

@@ -1,4 +1,4 @@
-//! When a limit ends, found in what a service says about it.
+//! Finds the time at which a limit resets in the message of a service.
 //!
 //! `…reached|1762952400`, `resets 3pm`, `resets 12:50am (America/Los_Angeles)`, `resets in 2h 5m`, `try again
 //! in 3 days 2 hours`, `try again at May 11th, 2026 1:36 PM`, `retry after 5s`, `"retryDelay":"34s"`.
@@ -8,10 +8,11 @@ use dogwatch_core::text::clip;
 use dogwatch_core::time::dur::Dur;
 use dogwatch_core::watch::sign::{Clock, ResetsAt};
 
-/// What stands before a time; longer ones first, so that `resets at` is not read as `resets`.
+/// The words that precede a time. Longer ones come first, so that `resets at` is not read as `resets`.
 const BEFORE: [&str; 8] =
     ["retry-after", "retry_after", "retrydelay", "retry after", "retry in", "try again", "resets", "reset"];
 
+/// Returns the reset time mentioned in `text`, if any.
 pub fn find(text: &str) -> Option<ResetsAt> {
     let lower = text.to_ascii_lowercase();
     if let Some(epoch) = lower.rsplit_once('|').and_then(|(_, behind)| epoch(behind)) {
@@ -20,11 +21,11 @@ pub fn find(text: &str) -> Option<ResetsAt> {
     let mut places: Vec<usize> =
         BEFORE.iter().flat_map(|b| lower.match_indices(b).map(|(at, b)| at + b.len())).collect();
     places.sort_unstable();
-    // Lower case in ASCII only: what stands at a place in one stands there in the other.
+    // Only ASCII letters are lowercased, so offsets are the same in both texts.
     places.into_iter().find_map(|at| time(&lower[at..], &text[at..]))
 }
 
-/// The time at the beginning of a text, which is given in lower case and as written.
+/// Parses the time at the beginning of a text, which is passed in lower case and as written.
 fn time(lower: &str, written: &str) -> Option<ResetsAt> {
     let mut rest = lower;
     loop {
@@ -42,7 +43,7 @@ fn time(lower: &str, written: &str) -> Option<ResetsAt> {
         .or_else(|| clock(rest, written).map(ResetsAt::Clock))
 }
 
-/// Seconds or milliseconds since 1970: a number that can be nothing else.
+/// Parses seconds or milliseconds since 1970: a number too large to be anything else.
 fn epoch(text: &str) -> Option<ResetsAt> {
     let digits = digits(text);
     let (10 | 13) = digits.len() else { return None };
@@ -53,7 +54,7 @@ fn digits(text: &str) -> &str {
     &text[..text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len())]
 }
 
-/// `5 days 22 hours 11 minutes`, `2h 5m`, `34.07s`; a bare number is seconds.
+/// Parses `5 days 22 hours 11 minutes`, `2h 5m` or `34.07s`; a bare number is seconds.
 fn duration(text: &str) -> Option<Dur> {
     let mut rest = text;
     let mut total = None;
@@ -79,13 +80,13 @@ fn seconds_of(unit: &str, behind: &str, first: bool) -> Option<f64> {
         "h" | "hr" | "hrs" | "hour" | "hours" => 3_600.0,
         "d" | "day" | "days" => 86_400.0,
         "w" | "week" | "weeks" => 604_800.0,
-        // A bare number: not half a clock time.
+        // A bare number that is not the first half of a clock time.
         "" if first && !behind.starts_with(':') => 1.0,
         _ => return None,
     })
 }
 
-/// `3pm`, `1:30 am (asia/dhaka)`, `15:04`, `oct 9 at 5pm`, `may 11th, 2026 1:36 pm`.
+/// Parses `3pm`, `1:30 am (asia/dhaka)`, `15:04`, `oct 9 at 5pm` or `may 11th, 2026 1:36 pm`.
 fn clock(lower: &str, written: &str) -> Option<Clock> {
     let (date, rest) = date(lower);
     let rest = rest.trim_start_matches([' ', ',']);
@@ -113,7 +114,7 @@ fn clock(lower: &str, written: &str) -> Option<Clock> {
 
 type Date = (u8, u8, Option<i16>);
 
-/// A month's name, a day and maybe a year; and what follows them, or all if they are not there.
+/// Parses a month name, a day and an optional year. Returns the date and the rest, or the whole text if there is none.
 fn date(text: &str) -> (Option<Date>, &str) {
     const MONTHS: [&str; 12] =
         ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"];
@@ -130,7 +131,7 @@ fn date(text: &str) -> (Option<Date>, &str) {
     }
 }
 
-/// ` (America/Los_Angeles)`.
+/// Parses ` (America/Los_Angeles)`.
 fn zone(text: &str) -> Option<String> {
     let (name, _) = text.trim_start().strip_prefix('(')?.split_once(')')?;
     let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '/' | '_' | '-' | '+');
@@ -151,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn watchdog_46_times_are_found_as_services_write_them() {
+    fn watchdog_46_reset_times_are_found_in_service_messages() {
         for (text, wanted) in [
             ("Claude AI usage limit reached|1762952400", Some(ResetsAt::At(Wall(1_762_952_400_000)))),
             ("5-hour limit reached ∙ resets 3pm", at(15, 0)),
@@ -182,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_zone_and_a_date_are_kept() {
+    fn time_zone_and_date_are_parsed() {
         let Some(ResetsAt::Clock(clock)) =
             find("hit your session limit · resets 12:50am (America/Los_Angeles)")
         else {
@@ -201,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn any_text_is_taken() {
+    fn any_text_is_accepted() {
         let base = "résets ∙ resets 3pm (x) try again in 5 days|12 retry after é 1:2:3 oct 99th, 20266 pm";
         for from in base.char_indices().map(|(at, _)| at) {
             for to in base.char_indices().map(|(at, _)| at).filter(|to| *to >= from) {

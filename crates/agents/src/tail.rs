@@ -1,7 +1,7 @@
-//! The last bytes of a text that comes in pieces.
+//! Keeps the last bytes of a text that arrives in pieces.
 
-/// Keeps the last `max` bytes of all that was pushed; costs at most twice that, and each byte is copied at
-/// most twice.
+/// Keeps the last `max` bytes that were pushed. It uses at most twice that memory and copies each byte at most
+/// twice.
 #[derive(Debug)]
 pub struct Tail {
     max: usize,
@@ -9,10 +9,12 @@ pub struct Tail {
 }
 
 impl Tail {
+    /// Creates an empty tail of at most `max` bytes.
     pub fn new(max: usize) -> Tail {
         Tail { max, bytes: Vec::new() }
     }
 
+    /// Appends a piece.
     pub fn push(&mut self, piece: &[u8]) {
         if self.bytes.len() + piece.len() > 2 * self.max {
             self.make_room(piece.len());
@@ -28,14 +30,17 @@ impl Tail {
         self.bytes.truncate(keep);
     }
 
+    /// Removes everything.
     pub fn clear(&mut self) {
         self.bytes.clear();
     }
 
+    /// Returns whether nothing is kept.
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }
 
+    /// Returns the last bytes.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes[self.bytes.len().saturating_sub(self.max)..]
     }
@@ -46,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_bytes_stay_however_they_came() {
+    fn the_last_bytes_are_kept_for_any_pieces() {
         let all: Vec<u8> = (0..200).collect();
         for size in 1..=50 {
             let mut tail = Tail::new(20);

@@ -1,4 +1,4 @@
-//! What can be known about a call: from its name, from its arguments, from its result.
+//! Classifies tool calls by their names, arguments and results.
 
 use crate::inject::SERVER;
 use crate::json::{Json, Raw, unescape};
@@ -11,15 +11,15 @@ use dogwatch_core::time::dur::Dur;
 use dogwatch_core::watch::ToolStarted;
 use dogwatch_core::watch::sign::Sign;
 
-/// The name that a reader gives to a call of an MCP server's tool where the CLI has no single name for it.
+/// Returns a single name for a call of an MCP server's tool, for CLIs that print server and tool separately.
 pub(crate) fn mcp_name(server: &str, tool: &str) -> String {
     format!("mcp__{server}__{tool}")
 }
 
-/// What stands before the names of Codex's multi-agent tools, which have common words for names (`wait`).
+/// The prefix of Codex's multi-agent tools, whose own names are common words such as `wait`.
 pub(crate) const COLLAB: &str = "collab:";
 
-/// The call hands work to a subagent: its time is the children's, not the tool's.
+/// Returns whether the call delegates to a subagent. Its duration then depends on the subagent, not on the tool.
 pub fn delegates(reader: ReaderName, tool: &str) -> bool {
     match reader {
         ReaderName::Plain => false,
@@ -30,8 +30,8 @@ pub fn delegates(reader: ReaderName, tool: &str) -> bool {
     }
 }
 
-/// The call goes to an MCP server. opencode's names do not tell, but it has few tools of its own and theirs
-/// have a server's name before an underscore.
+/// Returns whether the call goes to an MCP server. opencode does not mark such calls, but prefixes them with the name
+/// of the server and an underscore, which few of its own tools contain.
 pub fn is_mcp(reader: ReaderName, tool: &str) -> bool {
     match reader {
         ReaderName::Plain => false,
@@ -43,7 +43,7 @@ pub fn is_mcp(reader: ReaderName, tool: &str) -> bool {
     }
 }
 
-/// The call tells dogwatch that the agent is alive, by the name that the CLI gives to that tool of ours.
+/// Returns whether the call is dogwatch's heartbeat tool, under the name that the CLI gives it.
 pub fn is_heartbeat(reader: ReaderName, tool: &str) -> bool {
     let named = |prefix: &str, between: &str| {
         let rest = tool.strip_prefix(prefix).and_then(|rest| rest.strip_prefix(SERVER));
@@ -57,7 +57,7 @@ pub fn is_heartbeat(reader: ReaderName, tool: &str) -> bool {
     }
 }
 
-/// The call's own `timeout` counts in milliseconds; of other tools nobody knows what it counts.
+/// Returns whether the call's `timeout` argument is in milliseconds. For other tools the unit is unknown.
 fn declares_timeout(reader: ReaderName, tool: &str) -> bool {
     match reader {
         ReaderName::Claude => matches!(tool, "Bash" | "TaskOutput" | "Monitor"),
@@ -66,7 +66,7 @@ fn declares_timeout(reader: ReaderName, tool: &str) -> bool {
     }
 }
 
-/// What counts of a call's arguments. By default there are none.
+/// The relevant part of a call's arguments. The default means a call without arguments.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Args {
     pub hash: u64,
@@ -74,6 +74,7 @@ pub(crate) struct Args {
 }
 
 impl Args {
+    /// Reads the arguments from a JSON object.
     pub fn of(json: &mut Json<'_>) -> Args {
         let mut args = Args::default();
         match json.kind() {
@@ -83,7 +84,7 @@ impl Args {
         args
     }
 
-    /// Arguments that are one text.
+    /// Returns arguments that consist of one text.
     pub fn of_text(text: Raw<'_>) -> Args {
         Args { hash: hash::bytes(text.0), timeout_ms: None }
     }
@@ -93,7 +94,7 @@ impl Args {
         Some(Dur::from_millis(declared).min(Dur::LONGEST))
     }
 
-    /// One argument more. Their order does not matter, so they are summed.
+    /// Adds an argument. The hashes are summed, because the order of arguments does not matter.
     pub fn add(&mut self, key: &[u8], json: &mut Json<'_>) {
         if key == b"timeout" {
             let written = json.span();
@@ -105,10 +106,10 @@ impl Args {
     }
 }
 
-/// Beyond this depth arguments are taken as they are written.
+/// Below this depth arguments are hashed as written.
 const MAX_DEPTH: usize = 32;
 
-/// Equal for values that mean the same, whatever the order of keys and the white space.
+/// Hashes a value, independent of the order of keys and of white space.
 fn canonical(json: &mut Json<'_>, depth: usize) -> u64 {
     let mut sum = 0;
     let kind = json.kind();
@@ -122,7 +123,7 @@ fn canonical(json: &mut Json<'_>, depth: usize) -> u64 {
     hash::mix(sum, u64::from(kind.unwrap_or(0)))
 }
 
-/// The hash of a call whose arguments are given as JSON.
+/// Returns the hash of a call whose arguments are given as JSON.
 pub fn call(name: &str, args: &str) -> u64 {
     hash::mix(hash::bytes(name.as_bytes()), Args::of(&mut Json::value(args.as_bytes())).hash)
 }
@@ -132,7 +133,7 @@ pub fn declared_timeout(reader: ReaderName, name: &str, args: &str) -> Option<Du
     Args::of(&mut Json::value(args.as_bytes())).timeout(reader, name)
 }
 
-/// The hash of a result that is given as text.
+/// Returns the hash of a result that is given as text.
 pub fn result(text: &str) -> u64 {
     digest(text.as_bytes())
 }
@@ -149,12 +150,12 @@ pub(crate) fn started(reader: ReaderName, id: Raw<'_>, name: String, args: Args)
     })
 }
 
-/// The end of a call. `result` is a JSON value as written, `code` an exit code that is not in it.
+/// Returns the end of a call. `result` is a JSON value as written; `code` is an exit code that is not part of it.
 pub(crate) fn ended(reader: ReaderName, id: Raw<'_>, ok: bool, result: &[u8], code: Option<i64>) -> Sign {
     end(reader, id, ok, &unescape(&ends(result)), result, code)
 }
 
-/// The end of a call whose result is a text.
+/// Returns the end of a call whose result is a text.
 pub(crate) fn ended_with_text(
     reader: ReaderName,
     id: Raw<'_>,
@@ -174,7 +175,8 @@ fn end(reader: ReaderName, id: Raw<'_>, ok: bool, text: &str, written: &[u8], co
     Sign::ToolEnded { id: id.decode_head(MAX_NAME), ok, result, error, heartbeat: false, canceled }
 }
 
-/// Whether an error says that the call never ran because a parallel call failed, in the words of Claude Code's versions.
+/// Returns whether an error says that the call never ran because a parallel call failed. Versions of Claude Code word
+/// this differently.
 pub fn is_canceled(reader: ReaderName, error: &str) -> bool {
     if reader != ReaderName::Claude {
         return false;
@@ -187,7 +189,7 @@ pub fn is_canceled(reader: ReaderName, error: &str) -> bool {
         || (inner.starts_with("Cancelled: parallel tool call ") && inner.ends_with(" errored"))
 }
 
-/// The two ends of what may be megabytes; as much as a digest looks at.
+/// Returns the two ends of a result that may be megabytes long; as much as the digest uses.
 fn ends(written: &[u8]) -> std::borrow::Cow<'_, [u8]> {
     const END: usize = 32 * 1024;
     if written.len() <= 2 * END {
@@ -197,14 +199,14 @@ fn ends(written: &[u8]) -> std::borrow::Cow<'_, [u8]> {
     [head, b" ", tail].concat().into()
 }
 
-/// The words of a result, without its brackets and quotes.
+/// Returns the words of a result, without its brackets and quotes.
 fn words_of(text: &str, written: &[u8]) -> String {
     let mut words = String::new();
     first_text(&mut Json::value(written), &mut words);
     if words.is_empty() { text.trim_matches('"').to_owned() } else { words }
 }
 
-/// What went wrong.
+/// Returns the error message of a failed call.
 fn complaint(words: &str, code: Option<i64>) -> String {
     let code = code.filter(|code| *code != 0).map(|code| format!("exit {code} "));
     match code.unwrap_or_default() + &fingerprint_ends(words) {
@@ -213,7 +215,7 @@ fn complaint(words: &str, code: Option<i64>) -> String {
     }
 }
 
-/// `[{"type":"text","text":"…"}]`, `{"message":"…"}`, `{"content":[…]}`.
+/// Finds the first text in `[{"type":"text","text":"…"}]`, `{"message":"…"}` or `{"content":[…]}`.
 fn first_text(json: &mut Json<'_>, words: &mut String) {
     match json.kind() {
         Some(b'[') => json.items(|json| {

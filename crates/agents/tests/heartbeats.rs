@@ -1,5 +1,5 @@
-//! An agent that calls our `heartbeat` tool prints the call, as it prints every other. Whatever its CLI calls
-//! the tool, that is presence and no progress. The lines are those of real CLIs, with our server's name.
+//! An agent that calls our `heartbeat` tool prints the call like every other. Whatever name its CLI gives the tool,
+//! such a call is presence, not progress. The lines come from real CLIs, with our server's name inserted.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types, clippy::disallowed_macros)] // reads the recordings
 
 use dogwatch_agents::{Reader, tools};
@@ -12,7 +12,7 @@ use dogwatch_core::watch::sign::Sign;
 const AGENTS: [ReaderName; 4] =
     [ReaderName::Claude, ReaderName::Codex, ReaderName::Opencode, ReaderName::Gemini];
 
-/// The lines of a recording that tell of calls to its server's tool, as if that server were named so.
+/// Returns the lines of a recording about calls to its server's tool, with the server renamed.
 fn calls(agent: ReaderName, server: &str) -> Vec<String> {
     let path = format!("{}/../../fixtures/{}/mcp.jsonl", env!("CARGO_MANIFEST_DIR"), agent.as_str());
     let text = std::fs::read_to_string(path).expect("the fixtures are part of the repository");
@@ -34,7 +34,7 @@ fn calls(agent: ReaderName, server: &str) -> Vec<String> {
     lines.filter(is_call).collect()
 }
 
-/// One session under `quick`: a word at the beginning, then these lines every 20 s with other ids and words.
+/// Watches one session under `quick`: a message first, then these lines every 20 s with changing ids and texts.
 fn watched(agent: ReaderName, lines: &[String]) -> Vec<Line> {
     let session = Session::new(Awake(0), true);
     let mut player = Player::new(WatchPolicy::of(Profile::Quick), session, None, Looks::EveryDue);
@@ -61,7 +61,7 @@ fn stops(lines: &[Line]) -> Vec<(f64, Option<String>)> {
 }
 
 #[test]
-fn origin_1_a_structured_agent_that_only_heartbeats_is_ended_whichever_cli_it_is() {
+fn origin_1_an_agent_that_only_sends_heartbeats_is_ended_with_every_cli() {
     for agent in AGENTS {
         let lines = calls(agent, "dogwatch");
         assert!(!lines.is_empty(), "{agent:?}: the recording has a call");
@@ -71,7 +71,7 @@ fn origin_1_a_structured_agent_that_only_heartbeats_is_ended_whichever_cli_it_is
 }
 
 #[test]
-fn the_same_calls_to_somebody_elses_server_are_work() {
+fn the_same_calls_to_another_server_are_work() {
     for agent in AGENTS {
         let stops = stops(&watched(agent, &calls(agent, "probe")));
         assert_eq!(stops, [], "{agent:?}");
@@ -79,7 +79,7 @@ fn the_same_calls_to_somebody_elses_server_are_work() {
 }
 
 #[test]
-fn our_tool_is_known_by_the_name_that_each_cli_gives_it() {
+fn our_tool_is_recognized_by_its_name_in_each_cli() {
     for (agent, name) in [
         (ReaderName::Claude, "mcp__dogwatch__heartbeat"),
         (ReaderName::Codex, "mcp__dogwatch__heartbeat"),
@@ -95,7 +95,7 @@ fn our_tool_is_known_by_the_name_that_each_cli_gives_it() {
 }
 
 #[test]
-fn a_heartbeat_of_a_subagent_is_none_of_its_work() {
+fn a_heartbeat_of_a_subagent_is_not_work() {
     let line = |name: &str, text: &str| {
         format!(
             r#"{{"type":"{}","parent_tool_use_id":"t1","message":{{"content":[{text}]}}}}"#,

@@ -1,4 +1,4 @@
-//! Which markers count.
+//! Which markers count, and which do not.
 
 use dogwatch_agents::{Marker, last_marker};
 
@@ -36,7 +36,7 @@ fn a_marker_has_a_state_and_attributes() {
 }
 
 #[test]
-fn what_only_looks_like_a_marker_is_none() {
+fn text_that_only_resembles_a_marker_does_not_count() {
     for text in [
         "",
         "<!-- ralph:state -->",
@@ -55,7 +55,7 @@ fn what_only_looks_like_a_marker_is_none() {
 }
 
 #[test]
-fn what_a_marker_holds_is_bounded() {
+fn the_content_of_a_marker_is_bounded() {
     let name = |length| format!("<!-- ralph:state {} -->", "n".repeat(length));
     assert!(said(&name(Marker::MAX_STATE)).is_some());
     assert!(said(&name(Marker::MAX_STATE + 1)).is_none());
@@ -80,7 +80,7 @@ fn the_last_marker_wins() {
 }
 
 #[test]
-fn a_structured_agent_may_say_it_anywhere_a_plain_one_on_a_line_of_its_own() {
+fn a_plain_agent_must_print_a_marker_on_its_own_line() {
     for (text, structured, plain) in [
         (format!("Done. {IDLE}"), true, false),
         (format!("Done.\n{IDLE}"), true, true),
@@ -104,9 +104,9 @@ fn a_structured_agent_may_say_it_anywhere_a_plain_one_on_a_line_of_its_own() {
 }
 
 #[test]
-fn a_marker_in_code_is_shown_and_not_stated() {
+fn a_marker_in_code_does_not_count() {
     for (text, structured, plain) in [
-        // Between backticks, on one line and over the lines of a paragraph.
+        // Between backticks, on one line and across the lines of a paragraph.
         (format!("I would print `{IDLE}` then."), false, false),
         (format!("`{IDLE}`"), false, false),
         (format!("``{IDLE} ` ``"), false, false),
@@ -116,11 +116,11 @@ fn a_marker_in_code_is_shown_and_not_stated() {
         (format!("A lone ` here. {IDLE}"), true, false),
         (format!("A lone `` here. {IDLE} and a ` there."), true, false),
         (format!("An escaped \\` here. {IDLE} `"), true, false),
-        // The next paragraph, and a line that begins with the comment, are no part of the code before.
+        // The next paragraph, and a line that begins with the comment, do not belong to the code before them.
         (format!("A lone ` here.\n\n{IDLE}\n\nAnd ` there."), true, true),
         (format!("A lone ` here.\n{IDLE}\nAnd ` there."), true, true),
         ("<!-- ralph:state idle note=`x -->`".to_owned(), true, false),
-        // Indented by four columns or a tab, unless it belongs to a paragraph or a list.
+        // Indented by four columns or a tab, unless the line belongs to a paragraph or a list.
         (format!("    {IDLE}"), false, false),
         (format!("Example:\n\n    {IDLE}"), false, false),
         (format!("Example:\n\n\t{IDLE}\n\nEnd."), false, false),
@@ -140,21 +140,21 @@ fn a_marker_in_code_is_shown_and_not_stated() {
 }
 
 #[test]
-fn backticks_without_end_cost_no_more_than_the_text_is_long() {
+fn unmatched_backticks_cost_linear_time() {
     let odd: String = (1..350).map(|n| format!("{} ", "`".repeat(n))).collect();
     assert_eq!(said(&format!("{odd}{IDLE}")).as_deref(), Some("idle"));
     assert_eq!(said(&format!("{}{IDLE}", "` `` ".repeat(12_000))), Some("idle".to_owned()));
 }
 
 #[test]
-fn a_text_whose_beginning_was_cut_off_within_a_fence_keeps_its_marker() {
+fn a_text_cut_inside_a_fence_keeps_its_marker() {
     let cut = format!("{}\n```\nDone.\n{IDLE}", "code();\n".repeat(64 * 1024 / 8));
     let cut = &cut[cut.len() - 64 * 1024..];
     assert_eq!(printed(cut).as_deref(), Some("idle"));
 }
 
 #[test]
-fn loop_63_an_agent_that_prints_its_prompt_says_nothing_by_it() {
+fn loop_63_an_echoed_prompt_does_not_count() {
     for prompt in [
         format!("Do the work.\n\nIf there is none, print\n{IDLE}\nand stop."),
         format!("Do the work. If there is none, print\n{IDLE}"),
@@ -174,7 +174,7 @@ fn loop_63_an_agent_that_prints_its_prompt_says_nothing_by_it() {
 }
 
 #[test]
-fn loop_63_an_agent_that_does_as_the_prompt_says_is_heard() {
+fn loop_63_a_marker_requested_by_the_prompt_counts() {
     let prompt = format!("Do the work. If there is none, print\n{IDLE}\nand stop.");
     for text in [IDLE.to_owned(), format!("Nothing to do.\n{IDLE}"), format!("Looked.\n{IDLE}\nBye.")] {
         assert_eq!(state(&text, false, &prompt).as_deref(), Some("idle"), "{text}");
@@ -184,7 +184,7 @@ fn loop_63_an_agent_that_does_as_the_prompt_says_is_heard() {
 }
 
 #[test]
-fn no_text_makes_it_panic() {
+fn no_text_causes_a_panic() {
     let parts = [
         "<!--",
         "-->",

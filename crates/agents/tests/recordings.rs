@@ -1,6 +1,6 @@
-//! Every recording of a real CLI against the table of what it holds.
+//! Compares every recording of a real CLI with a table of its content.
 //!
-//! `expected.tsv` was not written by the readers: it was counted from the recordings by other means.
+//! `expected.tsv` does not come from the readers: it was counted from the recordings by other means.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types, clippy::disallowed_macros)] // reads the recordings
 
 use dogwatch_agents::{Reader, Splitter};
@@ -18,7 +18,7 @@ fn reader_name(agent: &str) -> ReaderName {
     ReaderName::ALL.into_iter().find(|name| name.as_str() == agent).expect("the table names known agents")
 }
 
-/// The lines that the CLI printed, as it printed them.
+/// Returns the lines that the CLI printed, unchanged.
 fn stdout_of(agent: &str, capture: &str) -> Vec<String> {
     let path = fixtures().join(agent).join(format!("{capture}.jsonl"));
     let text = fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
@@ -33,7 +33,7 @@ fn stderr_of(agent: &str, capture: &str) -> String {
     fs::read_to_string(fixtures().join(agent).join(format!("{capture}.stderr"))).unwrap_or_default()
 }
 
-/// Reads a whole session, in chunks that cut lines anywhere.
+/// Reads a whole session in chunks that cut lines anywhere.
 fn signs_of(agent: &str, capture: &str, chunk: usize) -> Vec<Sign> {
     let mut reader = Reader::for_name(reader_name(agent));
     let (mut splitter, mut signs) = (Splitter::new(), Vec::new());
@@ -88,7 +88,7 @@ fn table() -> Vec<(String, String, String)> {
 }
 
 #[test]
-fn every_recording_is_read_as_the_table_says() {
+fn every_recording_matches_the_table() {
     let wrong: Vec<String> = table()
         .into_iter()
         .map(|(agent, capture, row)| (row_of(&agent, &capture), row))
@@ -122,7 +122,7 @@ fn no_line_of_a_recording_is_unknown() {
 }
 
 #[test]
-fn recordings_name_no_place_of_the_machine_they_were_made_on() {
+fn recordings_contain_no_paths_of_the_recording_machine() {
     for (agent, capture, _) in table() {
         let text = stdout_of(&agent, &capture).join("\n") + &stderr_of(&agent, &capture);
         for place in ["/work/", "/root/", "/farm/"] {
@@ -132,7 +132,7 @@ fn recordings_name_no_place_of_the_machine_they_were_made_on() {
 }
 
 #[test]
-fn no_torn_or_flipped_line_makes_a_reader_panic() {
+fn no_truncated_or_corrupted_line_makes_a_reader_panic() {
     for (agent, capture, _) in table() {
         let mut reader = Reader::for_name(reader_name(&agent));
         let mut signs = Vec::new();
@@ -147,7 +147,8 @@ fn no_torn_or_flipped_line_makes_a_reader_panic() {
     }
 }
 
-/// The line cut, flipped, doubled and with brackets and quotes put in, at places spread over it.
+/// Returns variants of the line, cut, flipped, doubled and with brackets and quotes inserted, at positions spread over
+/// it.
 fn mutants(line: &[u8], seed: usize) -> impl Iterator<Item = Vec<u8>> + '_ {
     let step = (line.len() / 12).max(1);
     (seed % step..line.len()).step_by(step).flat_map(move |at| {
@@ -163,7 +164,7 @@ fn mutants(line: &[u8], seed: usize) -> impl Iterator<Item = Vec<u8>> + '_ {
 }
 
 #[test]
-fn what_serde_takes_for_an_object_is_read_and_what_is_torn_is_not() {
+fn lines_that_serde_accepts_are_read_and_truncated_ones_are_not() {
     let mut signs = Vec::new();
     for (agent, capture, _) in table() {
         for line in stdout_of(&agent, &capture).iter().take(6) {

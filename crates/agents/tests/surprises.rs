@@ -1,4 +1,4 @@
-//! What real CLIs do that one would not expect, each as the sentence that must hold.
+//! Surprising behavior of real CLIs, each stated as a rule that must hold.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types, clippy::disallowed_macros)] // reads the recordings
 
 use dogwatch_agents::{Reader, last_marker, tools};
@@ -27,7 +27,7 @@ fn result(name: ReaderName, lines: &[&str]) -> Option<AgentResult> {
     tally(read(name, lines)).result
 }
 
-/// A recording's lines.
+/// Returns the lines of a recording.
 fn recorded(agent: &str, capture: &str) -> Vec<String> {
     let path = format!("{}/../../fixtures/{agent}/{capture}.jsonl", env!("CARGO_MANIFEST_DIR"));
     let text = std::fs::read_to_string(path).expect("the fixtures are part of the repository");
@@ -46,7 +46,7 @@ fn replayed(name: ReaderName, capture: &str) -> Vec<Sign> {
 const TEXT: &str = r#"{"type":"assistant","message":{"content":[{"type":"text","text":"hello"}]}}"#;
 
 #[test]
-fn loop_53_what_is_no_json_object_is_ignored_and_is_no_error() {
+fn loop_53_lines_that_are_not_json_objects_are_ignored() {
     for name in ReaderName::ALL.into_iter().filter(|name| name.is_structured()) {
         for line in
             ["", "   ", "not json", "[1,2]", "42", "\"text\"", "null", "true", "{", r#"{"type":"#, "\u{0}"]
@@ -57,7 +57,7 @@ fn loop_53_what_is_no_json_object_is_ignored_and_is_no_error() {
 }
 
 #[test]
-fn loop_53_an_event_that_nobody_knows_is_unknown_and_no_error() {
+fn loop_53_an_unknown_event_is_not_an_error() {
     for name in ReaderName::ALL.into_iter().filter(|name| name.is_structured()) {
         for line in ["{}", r#"{"type":"novelty"}"#, r#"{"type":7}"#, r#"{"type":null,"x":[]}"#] {
             assert_eq!(read(name, &[line]), [Sign::Unknown], "{name}: {line:?}");
@@ -72,17 +72,17 @@ fn loop_54_the_last_result_wins() {
 }
 
 #[test]
-fn loop_54_a_result_that_is_no_string_is_ignored() {
+fn loop_54_a_result_that_is_not_a_string_is_ignored() {
     for other in ["42", "null", "{\"a\":\"b\"}", "[\"x\"]", "true"] {
         let second = format!(r#"{{"type":"result","result":{other}}}"#);
         let found = result(ReaderName::Claude, &[r#"{"type":"result","result":"first"}"#, &second]);
-        assert_eq!(found.expect("the first was one").text, "first", "{other}");
+        assert_eq!(found.expect("the first result is valid").text, "first", "{other}");
         assert_eq!(result(ReaderName::Claude, &[&second]), None, "{other}");
     }
 }
 
 #[test]
-fn loop_55_is_error_is_carried_whatever_else_the_result_says() {
+fn loop_55_is_error_is_carried_with_any_result() {
     for rest in [
         r#""subtype":"success","result":"all done""#,
         r#""subtype":"error_max_turns","errors":["Reached maximum number of turns (2)"]"#,
@@ -115,12 +115,12 @@ fn loop_63_a_marker_in_a_tool_result_or_an_echoed_prompt_is_not_in_the_result() 
 }
 
 #[test]
-fn success_with_is_error_is_a_failure_and_tells_the_api_status() {
+fn success_with_is_error_is_a_failure_with_the_api_status() {
     let tally = tally(replayed(ReaderName::Claude, "overloaded_maxretries2"));
     let result = tally.result.expect("it ended with one");
     assert!(result.is_error);
     assert_eq!(result.api_status, Some(529));
-    assert_eq!((tally.messages, tally.errors), (0, 1), "a failed request is no message");
+    assert_eq!((tally.messages, tally.errors), (0, 1), "a failed request is not a message");
 }
 
 #[test]
@@ -129,7 +129,7 @@ fn a_result_is_not_the_end_and_usage_is_the_last_sum() {
     let results: Vec<usize> =
         signs.iter().enumerate().filter(|(_, s)| matches!(s, Sign::Result(_))).map(|(at, _)| at).collect();
     assert_eq!(results.len(), 2);
-    assert!(signs[results[0]..results[1]].contains(&Sign::Message), "it spoke on after its result");
+    assert!(signs[results[0]..results[1]].contains(&Sign::Message), "the agent continued after its result");
     let tally = tally(signs);
     assert_eq!(tally.tokens, Some(64984 + 41));
     assert_eq!(tally.cost_usd, Some(0.195567));
@@ -143,13 +143,13 @@ fn usage_is_summed_over_results_where_the_cli_does_not() {
 }
 
 #[test]
-fn a_stream_that_ends_after_sigint_says_so_although_the_exit_code_is_0() {
+fn a_stream_that_ends_after_sigint_is_an_error_despite_exit_code_0() {
     let result = tally(replayed(ReaderName::Claude, "sigint")).result.expect("this version printed one");
     assert!(result.is_error);
 }
 
 #[test]
-fn a_stream_that_a_signal_cut_has_no_result_whatever_was_said() {
+fn a_stream_cut_by_a_signal_has_no_result() {
     for (name, capture) in [
         (ReaderName::Claude, "sigterm"),
         (ReaderName::Codex, "sigint"),
@@ -170,7 +170,7 @@ fn codex_may_start_a_tool_and_never_end_it() {
 }
 
 #[test]
-fn an_item_of_codex_that_nobody_knows_is_no_tool() {
+fn an_unknown_codex_item_is_not_a_tool() {
     let line = r#"{"type":"item.completed","item":{"id":"item_1","type":"novelty","text":"x"}}"#;
     assert_eq!(read(ReaderName::Codex, &[line]), [Sign::Unknown]);
 }
@@ -186,7 +186,7 @@ fn codex_may_end_a_tool_that_it_never_started() {
 }
 
 #[test]
-fn a_failed_command_is_a_tool_that_ended_badly() {
+fn a_failed_command_is_a_tool_that_failed() {
     for (name, fails) in [(ReaderName::Claude, 6), (ReaderName::Codex, 6), (ReaderName::Opencode, 6)] {
         let signs = replayed(name, "tool_errors");
         let failed = signs.iter().filter(|sign| matches!(sign, Sign::ToolEnded { ok: false, .. })).count();
@@ -197,7 +197,11 @@ fn a_failed_command_is_a_tool_that_ended_badly() {
 #[test]
 fn deltas_that_split_a_marker_are_joined() {
     let signs = replayed(ReaderName::Gemini, "subagent");
-    assert_eq!(signs.iter().filter(|sign| **sign == Sign::Text).count(), 1, "the second piece is no message");
+    assert_eq!(
+        signs.iter().filter(|sign| **sign == Sign::Text).count(),
+        1,
+        "the second piece is not a message"
+    );
     let text = tally(signs).result.expect("it ended with one").text;
     assert_eq!(text, "The subagent has reported. Done.\n<!-- ralph:state idle -->");
     assert_eq!(last_marker(&text, true, "").expect("it stands there").state, "idle");
@@ -240,7 +244,7 @@ fn codex_that_waits_for_the_network_for_ever_shows_no_progress_and_no_error() {
 #[test]
 fn codex_that_gives_up_has_one_error_and_a_failed_result() {
     let tally = tally(replayed(ReaderName::Codex, "auth_error"));
-    assert_eq!(tally.errors, 1, "the retries before it are none");
+    assert_eq!(tally.errors, 1, "retries are not errors");
     let result = tally.result.expect("the turn failed");
     assert_eq!((result.is_error, result.api_status), (true, Some(401)));
 }
@@ -279,17 +283,17 @@ fn gemini_stopped_by_its_loop_guard_succeeds_with_an_error() {
 }
 
 #[test]
-fn gemini_tells_the_api_status_within_a_text() {
+fn gemini_reports_the_api_status_inside_a_text() {
     let result = tally(replayed(ReaderName::Gemini, "overloaded_long")).result.expect("it ended with one");
     assert_eq!((result.is_error, result.api_status), (true, Some(529)));
 }
 
 #[test]
-fn a_subagent_of_claude_is_no_message_and_no_tool() {
+fn a_claude_subagent_is_neither_a_message_nor_a_tool() {
     let signs = replayed(ReaderName::Claude, "subagent");
     let of = |wanted: fn(&Sign) -> bool| signs.iter().filter(|sign| wanted(sign)).count();
     assert_eq!(of(|s| matches!(s, Sign::SubagentStarted { id } if id == "a2f479a7f0d07fc83")), 1);
-    // 2 texts, 2 calls, 2 results, and twice that it has used more than before.
+    // 2 texts, 2 calls, 2 results, and 2 increases of its usage.
     assert_eq!(of(|s| matches!(s, Sign::SubagentProgress { id } if id == "a2f479a7f0d07fc83")), 8);
     assert_eq!(of(|s| matches!(s, Sign::SubagentEnded { id } if id == "a2f479a7f0d07fc83")), 1);
     let tally = tally(signs);
@@ -297,7 +301,7 @@ fn a_subagent_of_claude_is_no_message_and_no_tool() {
 }
 
 #[test]
-fn a_parent_that_is_named_after_the_message_still_makes_it_a_subagents() {
+fn a_parent_key_after_the_message_still_marks_a_subagent() {
     let line = r#"{"message":{"content":[{"type":"text","text":"hi"},{"type":"tool_use","id":"1","name":"Bash"}]},"parent_tool_use_id":"toolu_1","type":"assistant"}"#;
     let id = || "toolu_1".to_owned();
     assert_eq!(claude(&[line]), [Sign::SubagentStarted { id: id() }, Sign::SubagentProgress { id: id() }]);
@@ -309,14 +313,14 @@ fn a_parent_that_is_named_after_the_message_still_makes_it_a_subagents() {
 }
 
 #[test]
-fn partial_messages_are_text_until_the_message_is_whole() {
+fn partial_messages_are_text_until_the_message_is_complete() {
     let signs = replayed(ReaderName::Claude, "slow_partial");
     assert_eq!(signs.iter().filter(|sign| **sign == Sign::Text).count(), 3);
     assert_eq!(tally(signs).messages, 1);
 }
 
 #[test]
-fn an_empty_or_blank_text_is_no_message() {
+fn an_empty_or_blank_text_is_not_a_message() {
     for text in ["", " ", r"\n\n", r" \t "] {
         let line =
             format!(r#"{{"type":"assistant","message":{{"content":[{{"type":"text","text":"{text}"}}]}}}}"#);
@@ -358,7 +362,7 @@ fn a_tool_whose_result_is_too_long_for_a_line_still_ends() {
         assert!(signs.last().is_some_and(ends), "{name}: {signs:?}");
         let mut nothing = Vec::new();
         reader.read(beginning.as_bytes(), &mut nothing);
-        assert_eq!(nothing, [], "{name}: torn, not cut");
+        assert_eq!(nothing, [], "{name}: truncated by accident, not cut by the splitter");
     }
 }
 
@@ -401,7 +405,7 @@ fn what_a_sign_carries_is_bounded() {
 }
 
 #[test]
-fn a_plain_agents_lines_are_messages_and_its_last_words_the_result() {
+fn the_lines_of_a_plain_agent_are_messages_and_the_last_ones_its_result() {
     let signs = read(ReaderName::Plain, &["one", "", "  ", "two"]);
     assert_eq!(signs[..2], [Sign::Message, Sign::Message]);
     assert_eq!(signs[2], Sign::Result(AgentResult::new("one\n\n  \ntwo\n", false)));
@@ -414,7 +418,7 @@ fn a_plain_agents_lines_are_messages_and_its_last_words_the_result() {
 }
 
 #[test]
-fn stderr_is_progress_of_plain_agents_only() {
+fn stderr_is_progress_only_for_plain_agents() {
     let stderr = |name: ReaderName, line: &str| {
         let mut signs = Vec::new();
         Reader::for_name(name).read_stderr(line.as_bytes(), &mut signs);
@@ -432,7 +436,7 @@ fn stderr_is_progress_of_plain_agents_only() {
 }
 
 #[test]
-fn calls_that_hand_work_over_are_told_by_their_names() {
+fn delegating_calls_are_detected_by_name() {
     let codex = replayed(ReaderName::Codex, "subagent");
     let names = codex.iter().filter_map(|sign| match sign {
         Sign::ToolStarted(tool) => Some(tool.name.as_str()),

@@ -1,4 +1,4 @@
-//! What the watchdog, the budgets and the waits need to know, read from what real CLIs print.
+//! What the watchdog, the budgets and the waits need to know, read from the output of real CLIs.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types, clippy::disallowed_macros)] // reads the recordings
 
 use dogwatch_agents::{Reader, tools};
@@ -61,11 +61,15 @@ fn claude_call(name: &str, input: &str) -> ToolStarted {
 }
 
 #[test]
-fn watchdog_32_nested_arguments_are_part_of_a_call_and_their_order_and_blanks_are_not() {
+fn watchdog_32_calls_compare_nested_arguments_but_not_order_and_white_space() {
     let hash = |args: &str| claude_call("X", args).call;
     let one = hash(r#"{"a":1,"b":{"c":[1,2],"d":"e"}}"#);
     assert_eq!(one, hash(r#"{ "b" : { "d" : "e", "c" : [ 1 , 2 ] } , "a" : 1 }"#));
-    assert_eq!(one, tools::call("X", r#"{"a":1,"b":{"c":[1,2],"d":"e"}}"#), "told or read, it is the same");
+    assert_eq!(
+        one,
+        tools::call("X", r#"{"a":1,"b":{"c":[1,2],"d":"e"}}"#),
+        "equal whether given as JSON or read from the stream"
+    );
     for other in [
         r#"{"a":1,"b":{"c":[2,1],"d":"e"}}"#,
         r#"{"a":1,"b":{"c":[1,2],"d":"f"}}"#,
@@ -82,16 +86,16 @@ fn watchdog_32_nested_arguments_are_part_of_a_call_and_their_order_and_blanks_ar
 }
 
 #[test]
-fn watchdog_33_a_placeholder_is_another_call_than_what_it_becomes_and_streamed_input_starts_nothing() {
+fn watchdog_33_a_placeholder_is_a_different_call_and_streamed_input_starts_none() {
     assert_ne!(tools::call("Bash", "{}"), tools::call("Bash", r#"{"command":"ls"}"#));
     let partial = replayed(ReaderName::Claude, "quiet_tool_partial");
     let starts = starts(&partial);
-    assert_eq!(starts.len(), 1, "the placeholder in the stream is no start");
+    assert_eq!(starts.len(), 1, "the placeholder in the stream does not start a call");
     assert_ne!(starts[0].call, tools::call("Bash", "{}"));
 }
 
 #[test]
-fn watchdog_27_results_are_the_same_but_for_their_volatile_parts() {
+fn watchdog_27_results_are_compared_without_volatile_parts() {
     let result = |text: &str| {
         let line = format!(
             r#"{{"type":"user","message":{{"content":[{{"type":"tool_result","tool_use_id":"1","content":"{text}"}}]}}}}"#
@@ -105,7 +109,7 @@ fn watchdog_27_results_are_the_same_but_for_their_volatile_parts() {
 }
 
 #[test]
-fn the_same_failing_command_is_the_same_call_with_the_same_result_again_and_again() {
+fn a_repeated_failing_command_has_equal_calls_and_results() {
     for name in [ReaderName::Claude, ReaderName::Codex, ReaderName::Opencode, ReaderName::Gemini] {
         let signs = replayed(name, "tool_errors");
         let (starts, ends) = (starts(&signs), ends(&signs));
@@ -131,18 +135,18 @@ fn different_work_is_different_calls() {
 }
 
 #[test]
-fn watchdog_20_a_call_may_declare_its_own_timeout_and_only_shells_do() {
+fn watchdog_20_only_shell_calls_may_declare_a_timeout() {
     let timeout = |name: &str, input: &str| claude_call(name, input).timeout;
     assert_eq!(timeout("Bash", r#"{"command":"x","timeout":300000}"#), Some(Dur::from_mins(5)));
     assert_eq!(timeout("Bash", r#"{"command":"x"}"#), None);
     assert_eq!(timeout("Bash", r#"{"command":"x","timeout":"soon"}"#), None);
-    assert_eq!(timeout("mcp__db__query", r#"{"timeout":300}"#), None, "nobody knows what it counts");
+    assert_eq!(timeout("mcp__db__query", r#"{"timeout":300}"#), None, "the unit is unknown");
     let line = r#"{"type":"tool_use","part":{"tool":"bash","callID":"c","state":{"status":"completed","input":{"command":"x","timeout":60000},"output":""}}}"#;
     assert_eq!(starts(&read(ReaderName::Opencode, &[line]))[0].timeout, Some(Dur::from_mins(1)));
 }
 
 #[test]
-fn watchdog_16_calls_of_mcp_servers_are_marked_in_all_four() {
+fn watchdog_16_mcp_calls_are_marked_for_all_four_agents() {
     for name in [ReaderName::Claude, ReaderName::Codex, ReaderName::Opencode, ReaderName::Gemini] {
         let signs = replayed(name, "mcp");
         assert!(starts(&signs).iter().any(|tool| tool.mcp && tool.name.contains("heartbeat")), "{name}");
@@ -152,7 +156,7 @@ fn watchdog_16_calls_of_mcp_servers_are_marked_in_all_four() {
 }
 
 #[test]
-fn subagents_begin_and_end_in_all_four() {
+fn subagents_start_and_end_for_all_four_agents() {
     for (name, capture) in [
         (ReaderName::Claude, "subagent"),
         (ReaderName::Claude, "subagent_foreground"),
@@ -171,7 +175,7 @@ fn subagents_begin_and_end_in_all_four() {
 }
 
 #[test]
-fn watchdog_19_a_live_subagent_that_uses_nothing_more_is_no_progress() {
+fn watchdog_19_a_live_subagent_without_new_usage_is_not_progress() {
     let began = r#"{"type":"system","subtype":"task_started","task_id":"a1","task_type":"local_agent"}"#;
     let at = |tokens: u32| {
         format!(
@@ -222,7 +226,7 @@ fn watchdog_39_background_work_goes_on_after_the_result_and_is_told_when_it_ends
 }
 
 #[test]
-fn a_session_can_be_resumed_by_the_name_it_gives_itself() {
+fn the_session_id_is_reported_once() {
     for (name, id) in [
         (ReaderName::Claude, "e1200e6f-e704-4c74-8b8f-12b2763b98b2"),
         (ReaderName::Codex, "01a1e062-d0e9-7392-8f4d-32bc2597db10"),
@@ -232,7 +236,7 @@ fn a_session_can_be_resumed_by_the_name_it_gives_itself() {
         let signs = replayed(name, "subagent");
         assert_eq!(tally(&signs).session_id.as_deref(), Some(id));
         let told = signs.iter().filter(|s| matches!(s, Sign::SessionId { .. })).count();
-        assert_eq!(told, 1, "{name}: once per session, however often it is printed");
+        assert_eq!(told, 1, "{name}: reported once per session, however often it is printed");
     }
 }
 
@@ -259,7 +263,7 @@ fn retries_are_told_with_what_is_known_of_them_and_are_neither_progress_nor_erro
 }
 
 #[test]
-fn who_waited_out_a_limit_was_not_stopped_by_it() {
+fn a_limit_that_was_waited_out_does_not_stop_the_session() {
     for name in [ReaderName::Claude, ReaderName::Codex, ReaderName::Opencode, ReaderName::Gemini] {
         let tally = tally(&replayed(name, "rate_limit"));
         assert_eq!((tally.limit, tally.auth_failed), (None, None), "{name}");
@@ -302,7 +306,7 @@ fn watchdog_46_a_limit_tells_when_it_ends() {
 }
 
 #[test]
-fn what_an_agent_says_about_limits_and_keys_is_only_talk() {
+fn text_about_limits_and_keys_is_not_a_refusal() {
     let text = "usage limit reached|1762952400, invalid api key, HTTP 529";
     for (name, line) in [
         (
@@ -334,7 +338,7 @@ fn what_an_agent_says_about_limits_and_keys_is_only_talk() {
 }
 
 #[test]
-fn watchdog_49_a_missing_login_is_told_on_stderr_before_anything_else_is() {
+fn watchdog_49_a_missing_login_is_read_from_stderr_before_any_output() {
     let line = b"When using Gemini API, you must specify the GEMINI_API_KEY environment variable.";
     let (mut reader, mut signs) = (Reader::for_name(ReaderName::Gemini), Vec::new());
     reader.read_stderr(line, &mut signs);
@@ -344,7 +348,7 @@ fn watchdog_49_a_missing_login_is_told_on_stderr_before_anything_else_is() {
 }
 
 #[test]
-fn what_only_a_person_can_grant_is_told() {
+fn permission_requests_are_reported() {
     let tally = tally(&replayed(ReaderName::Claude, "no_bypass"));
     assert_eq!(tally.needs_human.as_deref(), Some("This command requires approval"));
     let (mut reader, mut signs) = (Reader::for_name(ReaderName::Opencode), Vec::new());
@@ -353,14 +357,14 @@ fn what_only_a_person_can_grant_is_told() {
 }
 
 #[test]
-fn the_tokens_of_a_codex_thread_are_a_sum_already() {
+fn the_tokens_of_a_codex_thread_are_a_total() {
     let line =
         |n: u32| format!(r#"{{"type":"turn.completed","usage":{{"input_tokens":{n},"output_tokens":1}}}}"#);
     assert_eq!(tally(&read(ReaderName::Codex, &[&line(10), &line(25)])).tokens, Some(26));
 }
 
 #[test]
-fn a_format_that_nobody_knows_is_told_once_and_then_read_as_bytes() {
+fn an_unknown_format_is_reported_once_and_then_read_as_text() {
     for name in ReaderName::ALL.into_iter().filter(|name| name.is_structured()) {
         let lines: Vec<String> = (0..40).map(|n| format!(r#"{{"kind":"v9","n":"step {n}"}}"#)).collect();
         let mut lines: Vec<&str> = lines.iter().map(String::as_str).collect();
@@ -368,7 +372,7 @@ fn a_format_that_nobody_knows_is_told_once_and_then_read_as_bytes() {
         let signs = read(name, &lines);
         assert_eq!(signs.iter().filter(|s| **s == Sign::Drift).count(), 1, "{name}");
         assert!(tally(&signs).drifted);
-        // After the drift: 20 lines less the repeated one, one without JSON, one of two that are alike.
+        // After the drift: 20 lines except the repeated one, one that is not JSON, and one of two that are equal.
         assert_eq!(signs.iter().filter(|s| **s == Sign::Text).count(), 20 + 1 + 1, "{name}");
     }
 }
@@ -381,7 +385,7 @@ fn a_plain_agent_that_repeats_itself_makes_no_progress() {
     assert_eq!(progress, [true, true, false, false, true, true], "{signs:?}");
 }
 
-/// Recordings of agents that do go round in circles, or give up because they were refused again and again.
+/// Recordings of agents that really loop, or give up after repeated refusals.
 const LOOPS: [(&str, &str); 4] = [
     ("claude", "tool_errors"),
     ("codex", "tool_errors"),
@@ -405,7 +409,7 @@ fn watchdog_26_no_recording_but_the_loops_shows_one_error_three_times() {
         }
         let most = errors.values().max().copied().unwrap_or(0);
         assert_eq!(most >= 3, LOOPS.contains(&(agent, capture)), "{agent}/{capture}: {errors:?}");
-        assert!(!errors.contains_key(""), "{agent}/{capture}: an error without words");
+        assert!(!errors.contains_key(""), "{agent}/{capture}: an error without a message");
     }
 }
 

@@ -1,5 +1,5 @@
-//! What `dogwatch serve` costs: how long the status of one run and of all takes with 200 runs registered, and what 50
-//! callers who follow a run of 1,000 events a second cost the server and the run.
+//! Measures the cost of `dogwatch serve`: how long the status of one run and of all takes with 200 runs registered, and
+//! how much CPU time 50 clients that follow a run of 1,000 events per second cost the server and the run.
 //!
 //! `cargo run --release -p dogwatch-server --example machine_cost [SECONDS]`
 
@@ -60,9 +60,9 @@ fn measure(dir: &Path, seconds: u64) -> std::io::Result<()> {
     timed("all runs", 500, || ask(at, &token, "/v1/runs"))?;
     let quiet = switches("api");
     std::thread::sleep(Duration::from_secs(3));
-    println!("context switches in 3 s of quiet: {}", switches("api") - quiet);
+    println!("context switches in 3 s without requests: {}", switches("api") - quiet);
     let alone = write_for(seconds, &mut journal, &mut seq)?;
-    println!("writing {PER_SECOND} events/s, nobody follows: {:.1} % of a core", alone.per_cent);
+    println!("writing {PER_SECOND} events/s without followers: {:.1} % of a core", alone.per_cent);
     let taken = AtomicU64::new(0);
     let followers: Vec<TcpStream> =
         (0..FOLLOWERS).map(|_| follow(at, &token, &last, seq)).collect::<std::io::Result<_>>()?;
@@ -75,7 +75,7 @@ fn measure(dir: &Path, seconds: u64) -> std::io::Result<()> {
         let followed = write_for(seconds, &mut journal, &mut seq)?;
         let cpu = (cpu_of("api") - cpu) as f64 / wall.elapsed().as_millis() as f64 * 100.0;
         println!("the same with {FOLLOWERS} followers: {:.1} % of a core", followed.per_cent);
-        println!("the longest a write took: {:?} alone, {:?} followed", alone.longest, followed.longest);
+        println!("longest write: {:?} alone, {:?} followed", alone.longest, followed.longest);
         println!("the server meanwhile: {cpu:.1} % of a core");
         for stream in &followers {
             stream.shutdown(std::net::Shutdown::Both)?;
@@ -125,7 +125,7 @@ struct Written {
     longest: Duration,
 }
 
-/// One event each millisecond, each written at once as the driver does.
+/// Writes one event per millisecond, each at once, as the driver does.
 fn write_for(seconds: u64, journal: &mut Journal, seq: &mut u64) -> std::io::Result<Written> {
     let (cpu, began) = (own_cpu(), Instant::now());
     let mut longest = Duration::ZERO;
@@ -186,13 +186,13 @@ fn read_all(mut stream: &TcpStream, taken: &AtomicU64) {
     }
 }
 
-/// Milliseconds of CPU time of this thread.
+/// Returns the CPU time of this thread, in milliseconds.
 fn own_cpu() -> u64 {
     let tid = std::fs::read_link("/proc/thread-self").unwrap_or_default();
     stat_cpu(&Path::new("/proc").join(tid))
 }
 
-/// Of the threads of this name.
+/// Returns the CPU time of the threads with this name.
 fn cpu_of(name: &str) -> u64 {
     tasks(name).iter().map(|task| stat_cpu(task)).sum()
 }
@@ -201,7 +201,7 @@ fn stat_cpu(task: &Path) -> u64 {
     let text = std::fs::read_to_string(task.join("stat")).unwrap_or_default();
     let rest = text.rsplit(')').next().unwrap_or("");
     let ticks = |n: usize| rest.split_whitespace().nth(n).and_then(|t| t.parse::<u64>().ok()).unwrap_or(0);
-    // User and system time, in hundredths of a second.
+    // User and system time are in hundredths of a second.
     (ticks(11) + ticks(12)) * 10
 }
 

@@ -1,5 +1,5 @@
-//! What serving costs a process: resident memory before, while nobody calls, after calls, and with callers
-//! who follow a large journal without reading. Prints kilobytes and, for the quiet time, context switches.
+//! Measures the cost of serving: resident memory before serving, without clients, after requests, and with clients that
+//! follow a large journal without reading. Prints kilobytes and, for the idle time, context switches.
 //!
 //! `cargo run --release -p dogwatch-server --example serving_cost`
 
@@ -37,10 +37,10 @@ fn measure(dir: &std::path::Path) -> std::io::Result<()> {
     let socket = socket_path(dir);
     let served = serve(socket.clone(), dir.to_owned(), Arc::new(Quiet(watch::Sender::new(1))))?;
     std::thread::sleep(Duration::from_millis(200));
-    println!("serving, nobody ever called: {} kB", resident());
+    println!("serving, no client yet:      {} kB", resident());
     let before = switches();
     std::thread::sleep(Duration::from_secs(5));
-    println!("context switches in 5 s of quiet: {}", switches() - before);
+    println!("context switches in 5 s without requests: {}", switches() - before);
     let mut times = Vec::new();
     for _ in 0..1000 {
         let began = Instant::now();
@@ -50,14 +50,14 @@ fn measure(dir: &std::path::Path) -> std::io::Result<()> {
     times.sort();
     println!("status, 1000 times:          p50 {:?}, p99 {:?}", times[500], times[990]);
     std::thread::sleep(Duration::from_millis(1500));
-    println!("quiet again after 1000 calls: {} kB", resident());
+    println!("idle after 1000 requests:    {} kB", resident());
     let began = Instant::now();
     let lines = Client::connect(&socket)?.get("/v1/events?after=99990")?.body.len();
     println!("the last 10 of 100,000 events: {lines} bytes in {:?}", began.elapsed());
     let slow: Vec<_> =
         (0..50).map(|_| Client::connect(&socket)?.stream("/v1/events")).collect::<Result<_, _>>()?;
     std::thread::sleep(Duration::from_secs(1));
-    println!("50 callers who do not read:  {} kB", resident());
+    println!("50 clients that do not read: {} kB", resident());
     drop(slow);
     std::thread::sleep(Duration::from_millis(1500));
     println!("and after they left:         {} kB", resident());
@@ -80,7 +80,7 @@ fn resident() -> u64 {
     field("/proc/self/status", "VmRSS:")
 }
 
-/// Of all threads but the one that asks, which only sleeps.
+/// Returns the context switches of all threads except the measuring one, which only sleeps.
 fn switches() -> u64 {
     let me = std::process::id().to_string();
     let tasks = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();

@@ -1,7 +1,7 @@
-//! The side door: what a session's MCP server passes on, or a script of the session's own.
+//! The agent channel: requests of a session's MCP server, or of a script in the session.
 //!
-//! A session proves itself by its key; the driver knows which. Answers come from the driver's thread and are
-//! waited for without holding one of ours.
+//! A session authenticates with its key, which the driver checks. The answer comes from the driver's thread; waiting
+//! for it does not block a thread of the server.
 
 use crate::Busy;
 use crate::refusal::Refusal;
@@ -18,34 +18,36 @@ use tokio::sync::oneshot;
 /// How long the driver may take to answer.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-const BAD_LETTER: &str = "the body must have `node`, `iteration` and `say`, and what that needs";
+const BAD_REQUEST: &str =
+    "the body must have `node`, `iteration`, `say` and the fields that this `say` requires";
 
-pub(crate) async fn said(State(shared): Asked, request: http::Request<Body>) -> Answer {
+pub(crate) async fn receive(State(shared): Asked, request: http::Request<Body>) -> Answer {
     let kind = request.headers().get(CONTENT_TYPE).and_then(|v| v.to_str().ok()).unwrap_or("");
     if !is_kind(kind, "application/json") {
         return Err(Refusal::NotJson);
     }
     let token = bearer(request.headers()).ok_or(Refusal::WrongToken)?;
     let body = read_body(shared.limits, request).await?;
-    let letter: AgentRequest = serde_json::from_slice(&body).map_err(|_| Refusal::BadBody(BAD_LETTER))?;
-    json(StatusCode::OK, &ask(&shared, token, letter).await?)
+    let request_body: AgentRequest =
+        serde_json::from_slice(&body).map_err(|_| Refusal::BadBody(BAD_REQUEST))?;
+    json(StatusCode::OK, &ask(&shared, token, request_body).await?)
 }
 
-async fn ask(shared: &Shared, token: String, letter: AgentRequest) -> Result<channel::Answer, Refusal> {
+async fn ask(shared: &Shared, token: String, request_body: AgentRequest) -> Result<channel::Answer, Refusal> {
     let (send, answer) = oneshot::channel();
-    // Whoever asked may have gone; that is theirs.
-    let reply = Reply::new(move |heard| drop(send.send(heard)));
-    shared.desk.hear(token, letter, reply).map_err(|Busy| Refusal::Busy)?;
+    // Ignore a failed send: the client has disconnected.
+    let reply = Reply::new(move |answer| drop(send.send(answer)));
+    shared.handle.hear(token, request_body, reply).map_err(|Busy| Refusal::Busy)?;
     match tokio::time::timeout(PATIENCE, answer).await {
         Ok(Ok(Ok(answer))) => Ok(answer),
         Ok(Ok(Err(NotHeard::WrongToken))) => Err(Refusal::WrongToken),
         Ok(Ok(Err(NotHeard::SessionOver))) => Err(Refusal::SessionOver),
-        // The driver dropped it unanswered, or is too busy.
+        // The driver dropped the request, or did not answer in time.
         Ok(Err(_)) | Err(_) => Err(Refusal::NoAnswer),
     }
 }
 
-/// The key of `Authorization: Bearer KEY`.
+/// Returns the key from `Authorization: Bearer KEY`.
 fn bearer(headers: &HeaderMap) -> Option<String> {
     let value = headers.get(AUTHORIZATION)?.to_str().ok()?;
     let (scheme, key) = value.split_once(' ')?;

@@ -1,4 +1,4 @@
-//! The other end: blocking, without a runtime, one connection per question.
+//! A blocking HTTP client for the API, without an async runtime. It opens one connection per request.
 
 mod body;
 
@@ -11,23 +11,24 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// How long an answer may keep us waiting between two pieces.
+/// How long the client waits for the next piece of a response.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// The largest head of an answer.
+/// The largest response head.
 const MAX_HEAD: u64 = 32 * 1024;
-/// The largest answer that is taken whole; what may be longer is streamed.
+/// The largest response that is read into memory; larger ones are streamed.
 const MAX_BODY: u64 = 16 * 1024 * 1024;
-/// The longest line of a stream: the journal's longest, and the words around it.
+/// The longest line of a stream: the longest line of the journal plus the field name.
 const MAX_FIELD: u64 = 5 * 1024 * 1024;
 
+/// A client for the API on a Unix socket.
 pub struct Client {
     socket: PathBuf,
     patience: Duration,
-    /// The connection that showed that somebody is there; the first question uses it.
+    /// The connection made by `connect`, used for the first request.
     first: Option<UnixStream>,
 }
 
-/// An answer, whole.
+/// A complete response.
 #[derive(Clone, Debug)]
 pub struct Response {
     pub status: u16,
@@ -35,7 +36,7 @@ pub struct Response {
     pub body: Vec<u8>,
 }
 
-/// One event of a stream.
+/// One server-sent event.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SseEvent {
     pub id: Option<u64>,
@@ -44,38 +45,41 @@ pub struct SseEvent {
 }
 
 impl Client {
-    /// Fails if nobody listens there.
+    /// Connects to `socket`. Fails if no process listens there.
     pub fn connect(socket: &Path) -> io::Result<Client> {
         Client::connect_within(socket, PATIENCE)
     }
 
-    /// As `connect`, for who can do without an answer: it may take no longer than this between two pieces.
+    /// Connects like `connect`, but waits at most `patience` for each piece of a response.
     pub fn connect_within(socket: &Path, patience: Duration) -> io::Result<Client> {
         let first = Some(socket::connect(socket, patience)?);
         Ok(Client { socket: socket.to_owned(), patience, first })
     }
 
+    /// Sends a GET request.
     pub fn get(&mut self, path: &str) -> io::Result<Response> {
         self.ask("GET", path, "", b"")?.whole()
     }
 
+    /// Sends a POST request with a JSON body.
     pub fn post(&mut self, path: &str, json: &impl Serialize) -> io::Result<Response> {
         let body = serde_json::to_vec(json)?;
         self.ask("POST", path, "content-type: application/json\r\n", &body)?.whole()
     }
 
+    /// Sends a DELETE request.
     pub fn delete(&mut self, path: &str) -> io::Result<Response> {
         self.ask("DELETE", path, "", b"")?.whole()
     }
 
-    /// Follows the events at `path`. Ends when the run does, or with an error when the run is lost.
+    /// Follows the events at `path`. Ends when the run does, or with an error when the connection is lost.
     pub fn stream(&mut self, path: &str) -> io::Result<Events> {
         let answer = self.ask("GET", path, "accept: text/event-stream\r\n", b"")?;
         if answer.status != 200 || !answer.content_type.starts_with("text/event-stream") {
             let said = answer.whole()?.message();
             return Err(io::Error::other(said));
         }
-        // Between two events any time may pass.
+        // Any time may pass between two events.
         answer.body.get_ref().set_read_timeout(None)?;
         Ok(Events { lines: BufReader::new(answer.body), over: false })
     }
@@ -83,7 +87,7 @@ impl Client {
     fn ask(&mut self, method: &str, path: &str, headers: &str, body: &[u8]) -> io::Result<Answer> {
         let sane = path.starts_with('/') && path.bytes().all(|b| b.is_ascii_graphic());
         if !sane {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("`{path}` is no path")));
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("not a request path: `{path}`")));
         }
         let stream = match self.first.take() {
             Some(stream) => stream,
@@ -98,7 +102,8 @@ impl Client {
         )
         .into_bytes();
         request.extend_from_slice(body);
-        // Who has no room answers without reading, so a failed write may still have an answer.
+        // A server without a free connection answers without reading. The response may be there even if the write
+        // failed.
         let written = (&stream).write_all(&request);
         match Answer::read(BufReader::new(stream)) {
             Ok(answer) => Ok(answer),
@@ -107,7 +112,7 @@ impl Client {
     }
 }
 
-/// An answer whose body is still to be read.
+/// A response whose body has not been read yet.
 struct Answer {
     status: u16,
     content_type: String,
@@ -124,7 +129,7 @@ impl Answer {
             if line.is_empty() {
                 break;
             }
-            let (name, value) = line.split_once(':').ok_or_else(|| bad("a header without a colon"))?;
+            let (name, value) = line.split_once(':').ok_or_else(|| bad("header without a colon"))?;
             let value = value.trim();
             match name.to_ascii_lowercase().as_str() {
                 "content-length" => length = Some(value.parse().map_err(|_| bad("a bad content-length"))?),
@@ -145,32 +150,34 @@ impl Answer {
         let mut body = Vec::new();
         self.body.take(MAX_BODY + 1).read_to_end(&mut body)?;
         if body.len() as u64 > MAX_BODY {
-            return Err(bad("an answer of more than 16 MiB"));
+            return Err(bad("response larger than 16 MiB"));
         }
         Ok(Response { status: self.status, content_type: self.content_type, body })
     }
 }
 
 impl Response {
+    /// Returns whether the request succeeded.
     pub fn is_ok(&self) -> bool {
         (200..300).contains(&self.status)
     }
 
+    /// Parses the body as JSON.
     pub fn json<T: DeserializeOwned>(&self) -> io::Result<T> {
         Ok(serde_json::from_slice(&self.body)?)
     }
 
-    /// What the other side says about a question that it refused.
+    /// Returns the error message of a refused request.
     pub fn message(&self) -> String {
         let said: Option<serde_json::Value> = serde_json::from_slice(&self.body).ok();
         match said.as_ref().and_then(|v| v["error"]["message"].as_str()) {
             Some(message) => message.to_owned(),
-            None => format!("refused with status {}", self.status),
+            None => format!("request refused with status {}", self.status),
         }
     }
 }
 
-/// The events of a stream, as they come.
+/// The events of a stream, in order of arrival.
 pub struct Events {
     lines: BufReader<Body>,
     over: bool,
@@ -198,7 +205,7 @@ impl Events {
                 Some(("id", value)) => event.id = value.parse().ok(),
                 Some(("event", value)) => event.event = value.to_owned(),
                 Some(("data", value)) => event.data = value.to_owned(),
-                // Without data it is no event: a comment, or the advice when to come back.
+                // A block without data is a comment or a retry interval, not an event.
                 None if line.is_empty() && !event.data.is_empty() => return Ok(Some(event)),
                 Some(_) | None => {}
             }
@@ -206,7 +213,7 @@ impl Events {
     }
 }
 
-/// A line of a stream, without its end; `None` at the stream's end.
+/// Reads a line of a stream without its line ending; `None` at the end of the stream.
 fn field(from: &mut impl BufRead) -> io::Result<Option<String>> {
     let mut line = Vec::new();
     let read = from.take(MAX_FIELD).read_until(b'\n', &mut line)?;
@@ -214,9 +221,9 @@ fn field(from: &mut impl BufRead) -> io::Result<Option<String>> {
         return Ok(None);
     }
     if line.pop() != Some(b'\n') {
-        return Err(bad("a line that has no end"));
+        return Err(bad("line too long or unterminated"));
     }
-    String::from_utf8(line).map(Some).map_err(|_| bad("a line that is no text"))
+    String::from_utf8(line).map(Some).map_err(|_| bad("line is not valid UTF-8"))
 }
 
 fn line(from: &mut impl BufRead) -> io::Result<String> {
@@ -225,7 +232,7 @@ fn line(from: &mut impl BufRead) -> io::Result<String> {
     match line.strip_suffix("\r\n") {
         Some(line) => Ok(line.to_owned()),
         None if line.is_empty() => Err(io::ErrorKind::UnexpectedEof.into()),
-        None => Err(bad("a head that has no end")),
+        None => Err(bad("head too large or incomplete")),
     }
 }
 
@@ -234,5 +241,5 @@ fn status_of(line: &str) -> Option<u16> {
 }
 
 fn bad(what: &str) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, format!("not what a dogwatch answers: {what}"))
+    io::Error::new(io::ErrorKind::InvalidData, format!("unexpected response from dogwatch: {what}"))
 }

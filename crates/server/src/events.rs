@@ -1,6 +1,6 @@
-//! The journal as a stream for one caller: from the number they have on, and live if they want.
+//! The journal as a stream for one client, starting after a given event and optionally live.
 //!
-//! A caller who does not read stops only their own stream: at most one piece waits for them.
+//! A client that does not read blocks only its own stream: at most one piece is queued for it.
 
 use crate::tail::{Tail, head};
 use bytes::{BufMut, Bytes, BytesMut};
@@ -10,16 +10,16 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use tokio::sync::{OwnedSemaphorePermit, mpsc, watch};
 
-/// How events are written to the caller.
+/// The format of the events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
-    /// The journal's own lines.
+    /// The lines of the journal, unchanged.
     Lines,
     /// Server-sent events.
     Sse,
 }
 
-/// What a caller wants to see.
+/// The events that a client requested.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wanted {
     pub after: u64,
@@ -27,20 +27,21 @@ pub(crate) struct Wanted {
     pub form: Form,
 }
 
-/// What tells a stream to go on or to end.
+/// The signals that wake or end a stream.
 pub(crate) struct Signals {
     pub changed: watch::Receiver<u64>,
     pub closing: watch::Receiver<bool>,
 }
 
-/// A body that is filled as it is read.
+/// A response body that is produced while it is read.
 pub(crate) struct Pieces {
     pieces: mpsc::Receiver<Bytes>,
-    /// The place among the streams, kept as long as the caller is there.
+    /// The stream permit, held while the client is connected.
     _place: Option<OwnedSemaphorePermit>,
 }
 
 impl Pieces {
+    /// Creates a body from a channel of pieces.
     pub fn new(pieces: mpsc::Receiver<Bytes>, place: Option<OwnedSemaphorePermit>) -> Pieces {
         Pieces { pieces, _place: place }
     }
@@ -54,21 +55,21 @@ impl Stream for Pieces {
     }
 }
 
-/// What stands in the journal now.
+/// Sends the events that are in the journal now.
 pub(crate) fn so_far(tail: Tail, wanted: Wanted, place: OwnedSemaphorePermit) -> Pieces {
     let (to, pieces) = mpsc::channel(1);
     tokio::spawn(async move { Feed { tail, wanted, to, over: false }.pass_on().await });
     Pieces::new(pieces, Some(place))
 }
 
-/// The same, and then what comes, until the run is over.
+/// Sends the events that are in the journal now and then new ones until the run ends.
 pub(crate) fn live(tail: Tail, wanted: Wanted, signals: Signals, place: OwnedSemaphorePermit) -> Pieces {
     let (to, pieces) = mpsc::channel(1);
     tokio::spawn(follow(Feed { tail, wanted, to, over: false }, signals));
     Pieces::new(pieces, Some(place))
 }
 
-/// Tells the caller at once that they are heard, and how soon to come back.
+/// The start of a stream: shows the client at once that it is connected, and sets its reconnect interval.
 pub(crate) const GREETING: &[u8] = b"retry: 1000\n\n";
 
 async fn follow(mut feed: Feed, mut signals: Signals) {
@@ -77,7 +78,7 @@ async fn follow(mut feed: Feed, mut signals: Signals) {
     }
     let mut last_look = false;
     loop {
-        // Noted before the journal is read: what is written meanwhile wakes us again.
+        // Mark the change as seen before reading the journal, so that a write in between wakes this task again.
         signals.changed.mark_unchanged();
         let ending = last_look || *signals.closing.borrow();
         if feed.pass_on().await.is_none() || feed.over || ending {
@@ -95,12 +96,12 @@ struct Feed {
     tail: Tail,
     wanted: Wanted,
     to: mpsc::Sender<Bytes>,
-    /// The last line said that the run ended.
+    /// The last line recorded the end of the run.
     over: bool,
 }
 
 impl Feed {
-    /// Passes on all that is there; `None` if the caller is gone or the journal cannot be read.
+    /// Sends all available events; `None` if the client is gone or the journal cannot be read.
     async fn pass_on(&mut self) -> Option<()> {
         loop {
             let piece = match self.tail.next() {
@@ -109,7 +110,7 @@ impl Feed {
                 Err(_) => return None,
             };
             if piece.is_empty() {
-                // A long way to the first event that is wanted must not keep others waiting.
+                // Let other tasks run while skipping events that this client does not want.
                 tokio::task::yield_now().await;
             } else {
                 self.to.send(piece).await.ok()?;
@@ -119,7 +120,7 @@ impl Feed {
 }
 
 impl Wanted {
-    /// The wanted ones of some whole lines, in the caller's form.
+    /// Returns the requested events of some whole lines, in the requested format.
     pub fn frame(&self, lines: &[u8], over: &mut bool) -> Bytes {
         let mut out = BytesMut::new();
         for line in lines.split(|b| *b == b'\n') {
@@ -134,7 +135,7 @@ impl Wanted {
             if self.form == Form::Sse {
                 out.put_slice(format!("id: {}\nevent: {}\ndata: ", head.seq, head.event).as_bytes());
             }
-            // White space between JSON's tokens may be a carriage return, which would end a field.
+            // JSON allows a carriage return as white space, but it would end an SSE field.
             out.extend(line.iter().map(|b| if *b == b'\r' { b' ' } else { *b }));
             out.put_slice(if self.form == Form::Sse { b"\n\n" } else { b"\n" });
         }

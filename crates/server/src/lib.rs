@@ -1,17 +1,18 @@
-//! Shows and listens: the HTTP API on a run's Unix socket, and the client that the commands use.
+//! The HTTP API on a run's Unix socket, the API of the machine, and the client that the commands use.
 //!
-//! The driver owns the run; this crate asks it through a [`RunHandle`] and never decides anything. One thread
-//! serves all callers ([`serve`]); while nobody calls it sleeps in `epoll` and costs nothing. Events are
-//! read from the journal on disk, so a slow caller costs neither memory nor supervision.
+//! The driver owns the run; this crate calls it through a [`RunHandle`] and makes no decisions. One thread serves all
+//! clients ([`serve`]); without clients it sleeps in `epoll` and costs nothing. Events are read from the journal on
+//! disk, so a slow client costs neither memory nor supervision.
 //!
 //! ```text
-//! serve.rs    the thread, the socket, who may come in     routes.rs   which question gets which answer
-//! events.rs   the journal as a stream, per caller         tail.rs     the journal, read from where one was
-//! refusal.rs  every way of saying no                      client.rs   the other end, without a runtime
-//! side.rs     what a session says about itself
+//! serve.rs          serves one run               listener.rs  the server thread, sockets and limits
+//! routes.rs         request handlers             events.rs    the journal as a stream for one client
+//! refusal.rs        error responses              tail.rs      incremental reading of the journal
+//! agent_channel.rs  requests of a session        client.rs    a blocking client
+//! machine/          `dogwatch serve`, all runs
 //! ```
 //!
-//! What never happens here: writing the record, starting or ending processes, changing anything by GET.
+//! This crate never writes the record and never starts or stops processes, and GET requests change nothing.
 
 mod agent_channel;
 pub mod client;
@@ -28,7 +29,7 @@ pub use dogwatch_host::store::socket::path as socket_path;
 pub use listener::{Limits, Served};
 pub use machine::{ContinueRun, MachineSetup, serve_machine};
 pub use serve::{serve, serve_within};
-/// What [`RunHandle::changed`] answers with.
+/// The channel module that [`RunHandle::changed`] uses.
 pub use tokio::sync::watch;
 
 pub use dogwatch_host::driver::inbox::Reply;
@@ -36,38 +37,39 @@ pub use dogwatch_host::driver::inbox::Reply;
 use dogwatch_core::record::view::View;
 use dogwatch_core::run::agent_channel::AgentRequest;
 
-/// The driver, as the API sees it. Called from the API's threads; must not wait for long.
+/// The driver, as the API sees it. Called from the API's threads; must not block for long.
 pub trait RunHandle: Send + Sync {
-    /// The run as it stands; `None` if the driver does not answer within a second or so.
+    /// Returns the current view of the run; `None` if the driver does not answer within about a second.
     fn view(&self) -> Option<View>;
-    /// Leaves a request for the driver, which answers by events.
+    /// Queues a request for the driver, which reports the effect as events.
     fn ask(&self, request: Request) -> Result<(), Busy>;
-    /// Passes on what a session says; the answer comes by `reply`, from the driver's thread.
-    fn hear(&self, token: String, letter: AgentRequest, reply: Reply) -> Result<(), Busy> {
-        drop((token, letter, reply));
+    /// Passes a request of a session to the driver; the answer arrives through `reply`, on the driver's thread.
+    fn hear(&self, token: String, request: AgentRequest, reply: Reply) -> Result<(), Busy> {
+        drop((token, request, reply));
         Err(Busy)
     }
-    /// The number of the last event that stands in the journal. Closed when the run is over.
+    /// Returns the sequence number of the last recorded event as a watch channel, which closes when the run ends.
     fn changed(&self) -> watch::Receiver<u64>;
 }
 
-/// What a caller may ask for.
+/// A control request for a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Request {
-    /// End the wait now.
+    /// Ends the current wait.
     Wake,
-    /// Begin no iteration until resumed.
+    /// Pauses the run after the current iteration.
     Pause,
+    /// Resumes a paused run.
     Resume,
-    /// Stop after this iteration.
+    /// Stops the run after the current iteration.
     Stop,
-    /// A line for the next prompt.
+    /// Adds an operator message to the next prompt.
     Tell(String),
 }
 
-/// The driver takes nothing more just now.
+/// The driver's request queue is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Busy;
 
-/// The longest text that `tell` takes, in bytes.
+/// The longest message that `tell` accepts, in bytes.
 pub const MAX_TELL: usize = dogwatch_core::run::MAX_TOLD_BYTES;

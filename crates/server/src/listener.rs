@@ -1,4 +1,5 @@
-//! The thread that serves, the doors it listens at, and who may come in. The same for one run and for all.
+//! The server thread, the sockets it listens on, and the connection limits. Shared by the API of one run and the API
+//! of the machine.
 
 use crate::refusal::FULL;
 use axum::Router;
@@ -17,17 +18,18 @@ use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
 
-/// What callers may take up.
+/// Limits on the resources that clients can use.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
+    /// The most connections that are open at once.
     pub connections: usize,
-    /// Of these, how many may follow the events: the others can always ask and steer.
+    /// The most connections that may follow events. The remaining ones stay free for queries and control requests.
     pub streams: usize,
-    /// The largest body of a request, in bytes.
+    /// The largest request body, in bytes.
     pub body: usize,
-    /// How long a request may take to arrive, and a connection to send its next one.
+    /// How long a request may take to arrive, and how long a connection may stay idle before its next request.
     pub read: Duration,
-    /// How long callers have to take their answers when the server shuts down.
+    /// How long clients have to read pending responses when the server shuts down.
     pub goodbye: Duration,
 }
 
@@ -43,16 +45,16 @@ impl Default for Limits {
     }
 }
 
-/// The largest head of a request, and what waits to be written to a caller.
+/// The largest request head, and the largest amount of data buffered for one client.
 const BUFFER: usize = 32 * 1024;
 const MAX_HEADERS: usize = 64;
-/// Threads that wait for a run's answer or read records; they go away by themselves.
+/// Threads that wait for a run's answer or read records; they exit when idle.
 const ASKING_THREADS: usize = 4;
 const ASKING_THREAD_STAYS: Duration = Duration::from_secs(1);
-/// When no more files can be opened, asking again at once would burn the processor.
+/// The pause after a failed accept. Without it, running out of file descriptors would cause a busy loop.
 const BREATH: Duration = Duration::from_millis(100);
 
-/// What is being served. Dropping it shuts the server down, too.
+/// A running server. Dropping it shuts the server down.
 pub struct Served {
     pub(crate) close: watch::Sender<bool>,
     pub(crate) done: mpsc::Receiver<()>,
@@ -61,7 +63,9 @@ pub struct Served {
 }
 
 impl Served {
-    /// Ends every stream after what stands in the journal, and the thread. Bounded, whoever is connected.
+    /// Shuts the server down: streams end after the last recorded event, then the thread exits.
+    ///
+    /// Takes a bounded time, no matter how many clients are connected.
     pub fn shut_down(self) {
         drop(self);
     }
@@ -69,7 +73,7 @@ impl Served {
 
 impl Drop for Served {
     fn drop(&mut self) {
-        // First the name, so that nobody comes any more.
+        // Remove the socket file first, so that no new client connects.
         self.bound = None;
         self.close.send_replace(true);
         let _ = self.done.recv_timeout(self.patience);
@@ -86,96 +90,98 @@ pub(crate) fn runtime() -> io::Result<Runtime> {
         .build()
 }
 
-/// Where callers come in.
-pub(crate) trait Door: Send + Sync + 'static {
+/// A listening socket.
+pub(crate) trait Acceptor: Send + Sync + 'static {
     type Caller: AsyncRead + AsyncWrite + Unpin + Send + 'static;
     fn next(&self) -> impl Future<Output = io::Result<Self::Caller>> + Send;
-    /// The answer fits a fresh socket's buffer, so nobody is waited for.
-    fn turn_away(caller: Self::Caller);
+    /// Rejects a client when all connections are in use. The response fits the buffer of a new socket, so the write
+    /// does not block.
+    fn reject(caller: Self::Caller);
 }
 
-impl Door for UnixListener {
+impl Acceptor for UnixListener {
     type Caller = UnixStream;
 
     async fn next(&self) -> io::Result<UnixStream> {
         Ok(self.accept().await?.0)
     }
 
-    fn turn_away(caller: UnixStream) {
+    fn reject(caller: UnixStream) {
         if let Ok(mut stream) = caller.into_std() {
             let _ = stream.write_all(FULL);
         }
     }
 }
 
-impl Door for TcpListener {
+impl Acceptor for TcpListener {
     type Caller = TcpStream;
 
     async fn next(&self) -> io::Result<TcpStream> {
         let (stream, _) = self.accept().await?;
-        // Small events must not wait for each other.
+        // Send small events at once instead of batching them.
         let _ = stream.set_nodelay(true);
         Ok(stream)
     }
 
-    fn turn_away(caller: TcpStream) {
+    fn reject(caller: TcpStream) {
         if let Ok(mut stream) = caller.into_std() {
             let _ = stream.write_all(FULL);
         }
     }
 }
 
-/// Ends the connection it came with, for a caller who takes nothing any more. Every request carries one.
+/// Closes the connection of a client that has stopped reading. Every request carries one as an extension.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Cut(Arc<Notify>);
 
 impl Cut {
+    /// Requests that the connection be closed.
     pub fn now(&self) {
         self.0.notify_one();
     }
 
-    /// Until somebody wants it.
+    /// Waits until a close is requested.
     pub async fn wanted(&self) {
         self.0.notified().await;
     }
 }
 
-/// Lets callers in until it closes, and then waits for those who are there, but not for ever.
-pub(crate) async fn let_in<D: Door>(
-    door: D,
+/// Accepts connections until `closing` is set, then waits a bounded time for the open ones to finish.
+pub(crate) async fn accept_until_closed<D: Acceptor>(
+    listener: D,
     router: Router,
     limits: Limits,
     mut closing: watch::Receiver<bool>,
 ) {
-    let places = Arc::new(Semaphore::new(limits.connections));
+    let permits = Arc::new(Semaphore::new(limits.connections));
     loop {
         let caller = tokio::select! {
             _ = closing.wait_for(|closing| *closing) => break,
-            caller = door.next() => caller,
+            caller = listener.next() => caller,
         };
-        match (caller, Arc::clone(&places).try_acquire_owned()) {
-            (Ok(stream), Ok(place)) => {
-                tokio::spawn(attend(stream, router.clone(), limits, closing.clone(), place));
+        match (caller, Arc::clone(&permits).try_acquire_owned()) {
+            (Ok(stream), Ok(permit)) => {
+                tokio::spawn(serve_connection(stream, router.clone(), limits, closing.clone(), permit));
             }
-            (Ok(stream), Err(_)) => D::turn_away(stream),
+            (Ok(stream), Err(_)) => D::reject(stream),
             (Err(_), _) => tokio::time::sleep(BREATH).await,
         }
     }
-    drop(door);
-    // All places free again: everybody has left.
-    let everybody = u32::try_from(limits.connections).unwrap_or(u32::MAX);
-    let _ = tokio::time::timeout(limits.goodbye, places.acquire_many(everybody)).await;
+    drop(listener);
+    // When all permits are available again, every connection has closed.
+    let all = u32::try_from(limits.connections).unwrap_or(u32::MAX);
+    let _ = tokio::time::timeout(limits.goodbye, permits.acquire_many(all)).await;
 }
 
-async fn attend(
+async fn serve_connection(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     router: Router,
     limits: Limits,
     mut closing: watch::Receiver<bool>,
-    _place: OwnedSemaphorePermit,
+    _permit: OwnedSemaphorePermit,
 ) {
     let cut = Cut::default();
-    let service = Attending { inner: TowerToHyperService::new(router), cut: cut.clone() };
+    let service = ConnectionService { inner: TowerToHyperService::new(router), cut: cut.clone() };
     let mut connection = pin!(
         http1::Builder::new()
             .timer(TokioTimer::new())
@@ -189,17 +195,17 @@ async fn attend(
         () = cut.wanted() => return,
         _ = closing.wait_for(|closing| *closing) => connection.as_mut().graceful_shutdown(),
     }
-    // A caller's broken connection is their affair.
+    // Ignore the error: a broken connection only affects its own client.
     let _ = connection.await;
 }
 
-/// The routes, for one connection.
-struct Attending {
+/// The routes as seen by one connection.
+struct ConnectionService {
     inner: TowerToHyperService<Router>,
     cut: Cut,
 }
 
-impl Service<hyper::Request<Incoming>> for Attending {
+impl Service<hyper::Request<Incoming>> for ConnectionService {
     type Response = <TowerToHyperService<Router> as Service<hyper::Request<Incoming>>>::Response;
     type Error = <TowerToHyperService<Router> as Service<hyper::Request<Incoming>>>::Error;
     type Future = <TowerToHyperService<Router> as Service<hyper::Request<Incoming>>>::Future;

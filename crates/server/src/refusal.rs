@@ -1,4 +1,4 @@
-//! Every way of saying no: a status code, a word for programs, a sentence for people.
+//! Every error response: a status code, a stable code for programs and a message for people.
 
 use axum::http::header::{CONTENT_RANGE, CONTENT_TYPE, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::{Response, StatusCode};
@@ -6,40 +6,41 @@ use axum::response::IntoResponse;
 use serde_json::json;
 use std::borrow::Cow;
 
+/// The reason why a request is refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
     /// On TCP: the token is missing or wrong.
     NoToken,
-    /// The request was meant for another host: a name that leads here is not enough.
+    /// The Host header names another host (DNS rebinding).
     BadHost,
-    /// A page of somebody else sent it.
+    /// The request comes from another web page.
     BadOrigin,
     NoSuchRoute,
     WrongMethod,
-    /// A part of the path that is no run id, node, iteration or name.
+    /// A path segment is not a valid run id, node, iteration or name.
     BadPath,
     NoSuchRun,
     NoSuchOutput,
-    /// Nothing of the file lies in the range; its length.
+    /// The range lies outside the file. Holds the length of the file.
     BadRange(u64),
-    /// The run does not run; what to type instead.
+    /// The run is not running. Holds the message, which names the command to type.
     NotRunning(String),
-    /// The run went to sleep and could not be continued; why.
+    /// The sleeping run could not be continued. Holds the reason.
     CannotContinue(String),
     NoSuchAgent,
-    /// It is registered and has not ended.
+    /// An agent with this name is registered and has not ended.
     AgentTaken,
     AgentEnded,
     TooManyAgents,
-    /// How it should be.
+    /// The query is invalid. Holds the expected form.
     BadQuery(&'static str),
     BadLastEventId,
     NotJson,
-    /// How it should be.
+    /// The body is invalid. Holds the expected form.
     BadBody(&'static str),
-    /// A session's words without its key.
+    /// A request of a session without the session's key.
     WrongToken,
-    /// The session that somebody speaks for does not run.
+    /// The session that the request names is not running.
     SessionOver,
     EmptyText,
     BodyTooLarge,
@@ -47,9 +48,9 @@ pub(crate) enum Refusal {
     NoAnswer,
     Busy,
     TooManyStreams,
-    /// The system gives no more watches.
+    /// The system has no file watches left.
     NoWatch,
-    /// What is wrong with it.
+    /// The journal cannot be read. Holds the reason.
     NoRecord(String),
     Broken,
 }
@@ -92,6 +93,7 @@ impl Refusal {
         ]
     }
 
+    /// Returns the HTTP status.
     pub fn status(&self) -> StatusCode {
         match self {
             Refusal::NoToken | Refusal::WrongToken => StatusCode::UNAUTHORIZED,
@@ -122,7 +124,7 @@ impl Refusal {
         }
     }
 
-    /// A word for programs. It never changes.
+    /// Returns the stable code for programs.
     pub fn code(&self) -> &'static str {
         match self {
             Refusal::NoToken => "no_token",
@@ -158,40 +160,42 @@ impl Refusal {
         }
     }
 
-    /// A sentence for people.
+    /// Returns the message for people.
     fn message(&self) -> Cow<'static, str> {
         let text = match self {
             Refusal::NoToken => {
-                "send the token as `Authorization: Bearer …`; `dogwatch serve` says where it lies"
+                "send the token as `Authorization: Bearer …`; `dogwatch serve` prints its path"
             }
-            Refusal::BadHost => "this server answers to its own loopback address alone",
-            Refusal::BadOrigin => "another page may not ask this server",
-            Refusal::NoSuchRoute => "there is no such route",
-            Refusal::WrongMethod => "this route takes another method",
-            Refusal::BadPath => "the path names no run, node, iteration or stream as they are written",
-            Refusal::NoSuchRun => "there is no such run in the list of runs; `dogwatch ps --all` shows it",
+            Refusal::BadHost => "the Host header must name this server's loopback address",
+            Refusal::BadOrigin => "requests from other web pages are not allowed",
+            Refusal::NoSuchRoute => "no such route",
+            Refusal::WrongMethod => "method not allowed for this route",
+            Refusal::BadPath => "the path contains an invalid run, node, iteration or stream",
+            Refusal::NoSuchRun => "no such run; `dogwatch ps --all` lists all runs",
             Refusal::NoSuchOutput => "the run has no such output",
-            Refusal::BadRange(length) => return format!("nothing lies there: it has {length} bytes").into(),
+            Refusal::BadRange(length) => {
+                return format!("range not satisfiable: the file has {length} bytes").into();
+            }
             Refusal::NotRunning(what_to_do) => return what_to_do.clone().into(),
             Refusal::CannotContinue(why) => return format!("the run cannot be continued: {why}").into(),
-            Refusal::NoSuchAgent => "no agent has registered under this name",
-            Refusal::AgentTaken => "an agent has registered under this name and has not ended",
-            Refusal::AgentEnded => "it has ended; register it again to watch it again",
-            Refusal::TooManyAgents => "no more than 10,000 agents are watched at once",
+            Refusal::NoSuchAgent => "no agent is registered under this name",
+            Refusal::AgentTaken => "an agent that has not ended is already registered under this name",
+            Refusal::AgentEnded => "the agent has ended; register it again to watch it",
+            Refusal::TooManyAgents => "too many agents: at most 10,000 are watched at once",
             Refusal::BadQuery(how) => how,
-            Refusal::BadLastEventId => "Last-Event-ID is a sequence number",
-            Refusal::NotJson => "send JSON, as application/json",
+            Refusal::BadLastEventId => "Last-Event-ID must be a sequence number",
+            Refusal::NotJson => "the body must be JSON with content type application/json",
             Refusal::BadBody(how) => how,
             Refusal::WrongToken => "send the session's key as a bearer token",
-            Refusal::SessionOver => "that session does not run, or not any more",
-            Refusal::EmptyText => "the text says nothing",
-            Refusal::BodyTooLarge => "more than this route takes",
-            Refusal::BodyTooSlow => "the body did not come in time",
-            Refusal::NoAnswer => "the run does not answer just now",
-            Refusal::Busy => "the run takes no more requests just now",
-            Refusal::TooManyStreams => "too many callers follow the events",
-            Refusal::NoWatch => "the system gives no more file watches",
-            Refusal::NoRecord(why) => return format!("the run's journal cannot be read: {why}").into(),
+            Refusal::SessionOver => "the session is not running",
+            Refusal::EmptyText => "the text is empty",
+            Refusal::BodyTooLarge => "the body is too large for this route",
+            Refusal::BodyTooSlow => "the body did not arrive in time",
+            Refusal::NoAnswer => "the run does not respond; try again",
+            Refusal::Busy => "the run is busy; try again",
+            Refusal::TooManyStreams => "too many clients follow the events",
+            Refusal::NoWatch => "the system has no file watches left",
+            Refusal::NoRecord(why) => return format!("cannot read the run's journal: {why}").into(),
             Refusal::Broken => "dogwatch failed to answer; this is a bug",
         };
         text.into()
@@ -219,7 +223,7 @@ impl IntoResponse for Refusal {
     }
 }
 
-/// What a caller gets for whom there is no room; written without looking at the request.
+/// The response to a client when all connections are in use; sent without reading the request.
 pub(crate) const FULL: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\n\
 content-type: application/json\r\nretry-after: 1\r\nconnection: close\r\ncontent-length: 78\r\n\r\n\
 {\"error\":{\"code\":\"too_many_connections\",\"message\":\"too many callers at once\"}}";
@@ -229,7 +233,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_ready_made_answer_is_as_long_as_it_says() {
+    fn the_static_response_has_a_correct_content_length() {
         let text = std::str::from_utf8(FULL).expect("is text");
         let (head, body) = text.split_once("\r\n\r\n").expect("has a body");
         assert!(head.contains(&format!("content-length: {}", body.len())), "{}", body.len());

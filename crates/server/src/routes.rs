@@ -1,4 +1,4 @@
-//! Which question gets which answer.
+//! The handlers of the API of one run.
 
 use crate::Busy;
 use crate::MAX_TELL;
@@ -30,9 +30,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use tokio::sync::{Semaphore, watch};
 
-/// What every answer may need.
+/// The state shared by all handlers.
 pub(crate) struct Shared {
-    pub desk: Arc<dyn RunHandle>,
+    pub handle: Arc<dyn RunHandle>,
     pub run_dir: PathBuf,
     pub limits: Limits,
     pub streams: Arc<Semaphore>,
@@ -55,7 +55,7 @@ pub(crate) fn router(shared: Arc<Shared>) -> Router {
         )
         .route("/v1/stop", post(async |s: Asked, r: http::Request<Body>| simple(s, r, Request::Stop).await))
         .route("/v1/tell", post(tell))
-        .route("/v1/mcp", post(agent_channel::said))
+        .route("/v1/mcp", post(agent_channel::receive))
         .fallback(async || Refusal::NoSuchRoute)
         .method_not_allowed_fallback(async || Refusal::WrongMethod)
         .with_state(shared)
@@ -72,15 +72,16 @@ async fn orchestrator(State(shared): Asked) -> Answer {
 }
 
 async fn look(shared: &Shared) -> Result<(View, Moment), Refusal> {
-    let desk = Arc::clone(&shared.desk);
-    // The driver may be at work: its answer is waited for beside the thread that serves all callers.
-    let view = tokio::task::spawn_blocking(move || desk.view()).await.map_err(|_| Refusal::Broken)?;
+    let handle = Arc::clone(&shared.handle);
+    // The driver may be busy, so wait for it on a blocking thread, off the thread that serves all clients.
+    let view = tokio::task::spawn_blocking(move || handle.view()).await.map_err(|_| Refusal::Broken)?;
     Ok((view.ok_or(Refusal::NoAnswer)?, clock::now()))
 }
 
-pub(crate) const BAD_EVENTS_QUERY: &str = "`after` is a sequence number, `observed` is true or false";
+pub(crate) const BAD_EVENTS_QUERY: &str = "`after` must be a sequence number and `observed` true or false";
 pub(crate) const BAD_TELL: &str = "the body must be {\"text\": \"…\"} and nothing else";
 
+/// The query parameters of the events route.
 #[derive(Deserialize)]
 pub(crate) struct EventsQuery {
     #[serde(default)]
@@ -106,7 +107,7 @@ async fn events(
     let (kind, pieces) = match form {
         Form::Sse => {
             let tail = Tail::follow(&path).map_err(|e| Refusal::NoRecord(e.to_string()))?;
-            let signals = Signals { changed: shared.desk.changed(), closing: shared.closing.clone() };
+            let signals = Signals { changed: shared.handle.changed(), closing: shared.closing.clone() };
             ("text/event-stream", events::live(tail, wanted, signals, place))
         }
         Form::Lines => {
@@ -122,7 +123,7 @@ pub(crate) fn wants_sse(headers: &HeaderMap) -> bool {
     accepted.flat_map(|v| v.split(',')).any(|kind| is_kind(kind, "text/event-stream"))
 }
 
-/// Whether a media type is `kind`, whatever its parameters.
+/// Returns whether a media type is `kind`, ignoring its parameters.
 pub(crate) fn is_kind(value: &str, kind: &str) -> bool {
     value.split(';').next().is_some_and(|v| v.trim().eq_ignore_ascii_case(kind))
 }
@@ -133,17 +134,17 @@ pub(crate) fn last_event_id(headers: &HeaderMap) -> Result<Option<u64>, Refusal>
     id.map(Some).ok_or(Refusal::BadLastEventId)
 }
 
-/// A request that needs no words. A body is read all the same, within the limits, and not looked at.
+/// Handles a request without a payload. The body is read within the limits and ignored.
 async fn simple(State(shared): Asked, request: http::Request<Body>, ask: Request) -> Answer {
     read_body(shared.limits, request).await?;
     leave(&shared, ask).await
 }
 
-/// A line for the next prompt.
+/// A message for the next prompt.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Told {
-    /// Not only white space.
+    /// Must not be blank.
     #[schemars(regex(pattern = r"\S"))]
     pub text: String,
 }
@@ -153,7 +154,7 @@ async fn tell(State(shared): Asked, request: http::Request<Body>) -> Answer {
     leave(&shared, Request::Tell(text)).await
 }
 
-/// The body of a request, which must be JSON of this shape.
+/// Reads a request body that must be JSON of the given shape.
 pub(crate) async fn read_json<T: DeserializeOwned>(
     limits: Limits,
     request: http::Request<Body>,
@@ -167,14 +168,14 @@ pub(crate) async fn read_json<T: DeserializeOwned>(
     object(&body, shape)
 }
 
-/// An object and nothing else: the fields of a list would be taken by their order.
+/// Parses a JSON object. Rejects arrays, because serde would assign their elements to the fields by order.
 pub(crate) fn object<T: DeserializeOwned>(body: &[u8], shape: &'static str) -> Result<T, Refusal> {
     let is_object = body.trim_ascii_start().starts_with(b"{");
     let read = is_object.then(|| serde_json::from_slice(body).ok()).flatten();
     read.ok_or(Refusal::BadBody(shape))
 }
 
-/// What somebody wants to say to the agent.
+/// Reads and validates an operator message.
 pub(crate) async fn told(limits: Limits, request: http::Request<Body>) -> Result<String, Refusal> {
     let Told { text } = read_json(limits, request, BAD_TELL).await?;
     if text.trim().is_empty() {
@@ -200,8 +201,8 @@ pub(crate) async fn read_body(limits: Limits, request: http::Request<Body>) -> R
 }
 
 async fn leave(shared: &Shared, ask: Request) -> Answer {
-    let desk = Arc::clone(&shared.desk);
-    match tokio::task::spawn_blocking(move || desk.ask(ask)).await {
+    let handle = Arc::clone(&shared.handle);
+    match tokio::task::spawn_blocking(move || handle.ask(ask)).await {
         Ok(Ok(())) => json(StatusCode::ACCEPTED, &serde_json::json!({"ok": true})),
         Ok(Err(Busy)) => Err(Refusal::Busy),
         Err(_) => Err(Refusal::Broken),

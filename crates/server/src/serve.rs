@@ -1,7 +1,7 @@
-//! One run, served at its own socket.
+//! Serves one run on its own socket.
 
 use crate::RunHandle;
-use crate::listener::{Limits, Served, let_in, runtime};
+use crate::listener::{Limits, Served, accept_until_closed, runtime};
 use crate::routes::{Shared, router};
 use dogwatch_host::store::socket;
 use std::io;
@@ -11,17 +11,17 @@ use std::time::Duration;
 use tokio::net::UnixListener;
 use tokio::sync::{Semaphore, watch};
 
-/// Serves a run at `socket`, in a thread of its own.
-pub fn serve(socket: PathBuf, run_dir: PathBuf, desk: Arc<dyn RunHandle>) -> io::Result<Served> {
-    serve_within(Limits::default(), socket, run_dir, desk)
+/// Serves a run at `socket`, on a separate thread.
+pub fn serve(socket: PathBuf, run_dir: PathBuf, handle: Arc<dyn RunHandle>) -> io::Result<Served> {
+    serve_within(Limits::default(), socket, run_dir, handle)
 }
 
-/// The same, with other limits.
+/// Serves a run like [`serve`], with the given limits.
 pub fn serve_within(
     limits: Limits,
     socket: PathBuf,
     run_dir: PathBuf,
-    desk: Arc<dyn RunHandle>,
+    handle: Arc<dyn RunHandle>,
 ) -> io::Result<Served> {
     let (listener, bound) = socket::bind(&socket)?;
     let runtime = runtime()?;
@@ -31,11 +31,11 @@ pub fn serve_within(
     };
     let (close, closing) = watch::channel(false);
     let streams = Arc::new(Semaphore::new(limits.streams));
-    let router = router(Arc::new(Shared { desk, run_dir, limits, streams, closing: closing.clone() }));
+    let router = router(Arc::new(Shared { handle, run_dir, limits, streams, closing: closing.clone() }));
     let (finished, done) = mpsc::channel();
     std::thread::Builder::new().name("api".into()).spawn(move || {
-        runtime.block_on(let_in(listener, router, limits, closing));
-        // A thread that still waits for the driver is not waited for.
+        runtime.block_on(accept_until_closed(listener, router, limits, closing));
+        // Do not wait for threads that are still waiting for the driver.
         runtime.shutdown_background();
         let _ = finished.send(());
     })?;

@@ -1,4 +1,4 @@
-//! The journal read from where one was: whole lines only, in pieces of bounded size.
+//! Reads the journal incrementally: whole lines only, in pieces of bounded size.
 
 use serde::Deserialize;
 use std::borrow::Cow;
@@ -7,52 +7,53 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-/// How much is read at once. A caller who does not read costs about six times this.
+/// How many bytes are read at once. A client that does not read costs about six times this.
 const CHUNK: usize = 16 * 1024;
-/// The longest line that is passed on; a journal has none that is longer.
+/// The longest line that is passed on; the journal has no longer ones.
 const MAX_LINE: usize = 4 * 1024 * 1024;
 
+/// A reader that remembers its position in the journal.
 pub(crate) struct Tail {
     file: File,
-    /// The end of the last line that was given out. What follows is read anew each time: a line that could
-    /// not be written whole is cut off again, and must not live on in a buffer.
+    /// The end of the last line that was returned. The bytes after it are read again each time: the journal may
+    /// truncate an incomplete line, which must not survive in a buffer.
     offset: u64,
-    /// Nothing beyond this is read.
+    /// Reading stops at this offset.
     until: u64,
     buf: Vec<u8>,
-    /// Within a line that is too long to pass on.
+    /// Inside a line that is too long to pass on.
     skipping: bool,
 }
 
 impl Tail {
-    /// All that is ever written.
+    /// Opens a journal and reads everything that is ever appended to it.
     pub fn follow(path: &Path) -> io::Result<Tail> {
         Ok(Tail::from(dogwatch_host::store::safe_file::read(path)?, 0))
     }
 
-    /// What is there now, and no more, however fast it grows.
+    /// Opens a journal and reads only up to its current end, even if it grows.
     pub fn up_to_now(path: &Path) -> io::Result<Tail> {
         let mut tail = Tail::follow(path)?;
         tail.until = tail.file.metadata()?.len();
         Ok(tail)
     }
 
-    /// Whole lines from here on: `offset` is the end of a line that was read before.
+    /// Reads whole lines from `offset`, which must be the end of a line.
     pub fn from(file: File, offset: u64) -> Tail {
         Tail { file, offset, until: u64::MAX, buf: Vec::new(), skipping: false }
     }
 
-    /// The end of the last line that was given out.
+    /// Returns the end of the last line that was returned.
     pub fn offset(&self) -> u64 {
         self.offset
     }
 
-    /// How many bytes of the journal this reader has not seen.
+    /// Returns how many bytes of the journal have not been read yet.
     pub fn behind(&self) -> io::Result<u64> {
         Ok(self.file.metadata()?.len().saturating_sub(self.offset))
     }
 
-    /// The next whole lines, or `None` at the end.
+    /// Returns the next whole lines, or `None` at the end.
     pub fn next(&mut self) -> io::Result<Option<&[u8]>> {
         let mut size = CHUNK;
         loop {
@@ -61,7 +62,7 @@ impl Tail {
                 return Ok(Some(self.give_out(last + 1)));
             }
             if read < size {
-                // The next event may be hours away.
+                // Free the buffer: the next event may be hours away.
                 self.buf = Vec::new();
                 return Ok(None);
             }
@@ -86,7 +87,7 @@ impl Tail {
 
     fn fill(&mut self, size: usize) -> io::Result<usize> {
         let size = size.min(usize::try_from(self.until.saturating_sub(self.offset)).unwrap_or(usize::MAX));
-        // A long line is rare: what it took is given back with the next piece.
+        // Release the memory of a long line with the next piece, because long lines are rare.
         self.buf.resize(size, 0);
         self.buf.shrink_to(CHUNK);
         let mut read = 0;
@@ -102,7 +103,7 @@ impl Tail {
     }
 }
 
-/// What must be known of a line to pass it on.
+/// The fields of a line that are needed to pass it on.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Head<'a> {
     pub seq: u64,
@@ -110,10 +111,10 @@ pub(crate) struct Head<'a> {
     pub event: Cow<'a, str>,
 }
 
-/// `None` if the line is no event: it is not passed on.
+/// Parses the head of an event; `None` if the line is not an event, which is then skipped.
 pub(crate) fn head(line: &[u8]) -> Option<Head<'_>> {
     let head: Head = serde_json::from_slice(line).ok()?;
-    // A name goes onto a line of its own in a stream of events.
+    // The name must fit on one line of an SSE stream.
     head.event.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_').then_some(head)
 }
 
@@ -131,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn only_whole_lines_are_given_out_and_each_once() {
+    fn only_whole_lines_are_returned_and_each_once() {
         let mut file = tempfile::NamedTempFile::new().expect("a file");
         file.write_all(b"one\ntwo\nthr").expect("writes");
         let mut tail = Tail::follow(file.path()).expect("opens");
@@ -142,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_was_cut_back_and_written_anew_is_read_anew() {
+    fn a_truncated_and_rewritten_line_is_read_again() {
         let mut file = tempfile::NamedTempFile::new().expect("a file");
         file.write_all(b"one\nhalf of it").expect("writes");
         let mut tail = Tail::follow(file.path()).expect("opens");
@@ -170,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_after_the_question_is_not_part_of_the_answer() {
+    fn lines_appended_after_opening_are_not_returned() {
         let mut file = tempfile::NamedTempFile::new().expect("a file");
         file.write_all(b"one\n").expect("writes");
         let mut tail = Tail::up_to_now(file.path()).expect("opens");
@@ -179,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_is_no_event_has_no_head() {
+    fn a_line_that_is_not_an_event_has_no_head() {
         assert_eq!(head(br#"{"v":1,"seq":7,"event":"notice","x":[1]}"#).expect("reads").seq, 7);
         for line in
             [&b"{"[..], b"[]", br#"{"seq":1}"#, br#"{"seq":-1,"event":"a"}"#, br#"{"seq":1,"event":"a\nb"}"#]

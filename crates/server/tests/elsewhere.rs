@@ -1,4 +1,4 @@
-//! Agents elsewhere, numbers, descriptions, and callers who do not read.
+//! External agents, metrics, the OpenAPI document, and clients that do not read.
 
 mod support;
 
@@ -23,7 +23,7 @@ fn refused(status: u16, word: &str) -> (u16, String) {
 }
 
 #[test]
-fn an_agent_elsewhere_registers_reports_and_ends() {
+fn an_external_agent_registers_reports_and_ends() {
     let machine = Machine::new();
     let get = |path: &str| -> Value { machine.client().get(path).expect("answers").json().expect("is JSON") };
     assert_eq!(get("/v1/agents"), json!({"agents": []}));
@@ -35,7 +35,7 @@ fn an_agent_elsewhere_registers_reports_and_ends() {
     assert_eq!(agents["agents"][0]["state"], "working");
     assert_eq!(agents["agents"][0]["messages"], 12);
     assert_eq!(agents["agents"][0]["evidence_summary"].as_array().map(Vec::len), Some(4));
-    // A number is a number, however it is written.
+    // A whole number may be written as a float.
     assert_eq!(post(&machine, "/v1/agents/a%20b/activity", &json!({"messages": 13.0})).status, 202);
     assert_eq!(get("/v1/agents")["agents"][0]["messages"], 13);
     assert_eq!(get("/v1/agents/hung"), json!({"hung": []}));
@@ -47,7 +47,7 @@ fn an_agent_elsewhere_registers_reports_and_ends() {
 }
 
 #[test]
-fn an_agent_that_repeats_its_error_hangs_and_who_follows_is_told_at_once() {
+fn an_agent_that_repeats_its_error_hangs_and_followers_are_notified_at_once() {
     let machine = Machine::new();
     post(&machine, "/v1/agents", &json!({"id": "looping", "profile": "deep"}));
     let mut stream = machine.client().stream("/v1/agents/hung").expect("streams");
@@ -67,7 +67,7 @@ fn an_agent_that_repeats_its_error_hangs_and_who_follows_is_told_at_once() {
 }
 
 #[test]
-fn reports_that_are_not_as_they_should_be_are_refused() {
+fn malformed_reports_are_refused() {
     let machine = Machine::new();
     for body in [
         json!({}),
@@ -104,7 +104,7 @@ fn reports_that_are_not_as_they_should_be_are_refused() {
 }
 
 #[test]
-fn an_agent_brings_limits_of_its_own_and_hangs_by_them() {
+fn an_agent_is_judged_by_the_limits_it_registered_with() {
     let machine = Machine::new();
     let get = |path: &str| -> Value { machine.client().get(path).expect("answers").json().expect("is JSON") };
     let body =
@@ -120,7 +120,7 @@ fn an_agent_brings_limits_of_its_own_and_hangs_by_them() {
     }
     let agent = get("/v1/agents/a");
     assert_eq!((&agent["state"], &agent["reason"]), (&json!("hung"), &json!("ERROR_LOOP")));
-    // An agent over its total limit at once.
+    // This agent exceeds its total limit at once.
     post(&machine, "/v1/agents", &json!({"id": "b", "total_timeout_seconds": 0.001}));
     let late = std::time::Instant::now() + PATIENCE;
     while get("/v1/agents/b")["state"] != "hung" {
@@ -130,7 +130,7 @@ fn an_agent_brings_limits_of_its_own_and_hangs_by_them() {
 }
 
 #[test]
-fn limits_that_are_none_are_refused_with_the_name_of_the_field() {
+fn invalid_limits_are_refused_with_the_name_of_the_field() {
     let machine = Machine::new();
     for (field, bad) in [
         ("idle_timeout_seconds", json!(0)),
@@ -177,7 +177,7 @@ fn errors_and_messages_are_counted_and_the_third_error_warns() {
 }
 
 #[test]
-fn the_reason_of_an_agent_that_was_cleaned_up_stays_readable() {
+fn the_reason_of_a_cleaned_up_agent_stays_readable() {
     let machine = Machine::new();
     let get = |path: &str| machine.client().get(path).expect("answers");
     post(&machine, "/v1/agents", &json!({"id": "a b", "max_errors": 1}));
@@ -197,7 +197,7 @@ fn the_reason_of_an_agent_that_was_cleaned_up_stays_readable() {
 }
 
 #[test]
-fn the_numbers_are_those_of_the_records() {
+fn metrics_match_the_records() {
     let machine = Machine::new();
     let (mut ended, mut alive) = (machine.run(1), machine.run(2));
     ended.write(run_ended());
@@ -225,7 +225,7 @@ fn the_numbers_are_those_of_the_records() {
 }
 
 #[test]
-fn the_document_describes_the_routes_that_there_are() {
+fn the_openapi_document_describes_the_existing_routes() {
     let machine = Machine::new();
     let document: Value = machine.client().get("/openapi.json").expect("answers").json().expect("is JSON");
     assert_eq!(document["openapi"], "3.1.0");
@@ -257,7 +257,7 @@ fn the_document_describes_the_routes_that_there_are() {
 }
 
 #[test]
-fn a_follower_that_falls_far_behind_is_told_to_resync_and_the_others_miss_nothing() {
+fn a_follower_that_falls_far_behind_must_resync_and_the_others_miss_nothing() {
     let machine = Machine::new();
     let mut run = machine.run(1);
     let request = format!(
@@ -271,7 +271,8 @@ fn a_follower_that_falls_far_behind_is_told_to_resync_and_the_others_miss_nothin
     let mut quick = machine.client().stream(&run.path("/events")).expect("streams");
     assert_eq!(quick.next().expect("an event").expect("reads").id, Some(1));
     assert_eq!(quick.next().expect("an event").expect("reads").event, "alive");
-    // Both are up to date; then far more comes than sockets and one piece hold. The quick one takes it in time.
+    // Both are up to date. Then more events arrive than the sockets and one queued piece can hold. The quick client
+    // reads them in time.
     for _ in 0..400 {
         run.write_notices(1, 20_000);
         assert_eq!(quick.next().expect("an event").expect("reads").event, "notice");
@@ -282,7 +283,7 @@ fn a_follower_that_falls_far_behind_is_told_to_resync_and_the_others_miss_nothin
     slow.read_to_string(&mut late).expect("has an end");
     assert!(late.contains("\nevent: resync\ndata: {"), "{}", &late[late.len().saturating_sub(300)..]);
     assert!(!late.contains("event: run_ended"));
-    // Who comes back with the last number gets the rest.
+    // A client that reconnects with the last event id gets the rest.
     let last =
         late.lines().filter_map(|l| l.strip_prefix("id: ")?.parse::<u64>().ok()).next_back().expect("some");
     let rest = machine.client().stream(&run.path(&format!("/events?after={last}"))).expect("streams");
@@ -291,15 +292,18 @@ fn a_follower_that_falls_far_behind_is_told_to_resync_and_the_others_miss_nothin
 }
 
 #[test]
-fn those_who_follow_leave_room_for_those_who_ask() {
+fn followers_leave_room_for_other_requests() {
     let limits = dogwatch_server::Limits { streams: 3, ..dogwatch_server::MachineSetup::limits() };
     let machine = Machine::within(limits);
     let mut run = machine.run(1);
     run.live();
     let follow = || Client::connect(&machine.socket).expect("connects").stream(&run.path("/events"));
     let following: Vec<_> = (0..3).map(|_| follow().expect("there is room")).collect();
-    assert_eq!(follow().err().expect("there is no room").to_string(), "too many callers follow the events");
+    assert_eq!(
+        follow().err().expect("all streams are in use").to_string(),
+        "too many clients follow the events"
+    );
     assert_eq!(machine.client().get("/v1/runs").expect("answers").status, 200);
     drop(following);
-    assert!((0..10_000).any(|_| follow().is_ok()), "places are given back");
+    assert!((0..10_000).any(|_| follow().is_ok()), "stream permits are released");
 }

@@ -1,4 +1,4 @@
-//! The API on TCP: who is let in, what every answer carries, and what cannot wear it down.
+//! The API on TCP: access control, the headers of every response, and resistance to overload.
 
 mod support;
 
@@ -71,7 +71,7 @@ fn a_foreign_host_or_page_is_refused_whatever_it_has() {
 }
 
 #[test]
-fn every_answer_is_kept_by_nobody_guessed_at_by_nobody_and_open_to_no_other_page() {
+fn every_response_forbids_caching_sniffing_and_other_origins() {
     let machine = Machine::new();
     let run = machine.run(1);
     run.output("stdout", b"<b>");
@@ -98,7 +98,7 @@ fn every_answer_is_kept_by_nobody_guessed_at_by_nobody_and_open_to_no_other_page
 }
 
 #[test]
-fn the_page_is_there_for_everybody_under_a_strict_policy() {
+fn the_dashboard_needs_no_token_and_has_a_strict_policy() {
     let machine = Machine::new();
     let at = machine.at;
     let get =
@@ -130,7 +130,7 @@ fn a_gigabyte_of_body_is_refused_before_it_is_read() {
             format!("{head}content-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n").as_bytes(),
         )
         .expect("writes");
-    // Sent until the server has enough of it; far more than it may keep would fit into the sockets alone.
+    // Send until the server gives up. The sockets alone hold far more than the server may keep.
     let chunk = format!("10000\r\n{}\r\n", " ".repeat(0x10000));
     let sent = (0..16 * 1024).take_while(|_| stream.write_all(chunk.as_bytes()).is_ok()).count();
     assert!(sent < 1024, "{sent} chunks of 64 KiB were taken");
@@ -146,7 +146,7 @@ fn ten_thousand_idle_connections_are_few_and_the_owner_still_gets_in() {
     for n in 0..10_000 {
         kept.push(machine.tcp());
         if n % 50 == 49 {
-            // The last of them is answered without asking, or hung up on: so the server has seen the others.
+            // The last connection is rejected or closed, so the server has handled all others before it.
             let _ = kept[kept.len() - 1].peek(&mut [0]);
             let before = kept.len();
             kept.retain(|stream| !is_answered(stream));
@@ -154,7 +154,7 @@ fn ten_thousand_idle_connections_are_few_and_the_owner_still_gets_in() {
         }
     }
     assert!(turned_away > 9_000, "{turned_away}");
-    // Those who say nothing are let go in their time; then there is room again.
+    // Silent connections are closed after their timeout, and then there is room again.
     let room = |_| {
         let mut stream = machine.tcp();
         let _ = stream.write_all(format!("{}\r\n", machine.head("GET /v1/runs")).as_bytes());
@@ -171,7 +171,7 @@ fn is_answered(stream: &TcpStream) -> bool {
 }
 
 #[test]
-fn a_head_that_is_too_long_or_never_ends_is_given_up() {
+fn a_head_that_is_too_long_or_never_ends_is_rejected() {
     let limits = Limits { read: Duration::from_millis(100), ..MachineSetup::limits() };
     let machine = Machine::within(limits);
     let long = format!("{}x: {}\r\n\r\n", machine.head("GET /v1/runs"), "x".repeat(64 * 1024));
@@ -179,11 +179,11 @@ fn a_head_that_is_too_long_or_never_ends_is_given_up() {
     let mut stream = machine.tcp();
     stream.write_all(b"GET /v1/runs HTTP/1.1\r\nhost: ").expect("writes");
     let mut answer = Vec::new();
-    stream.read_to_end(&mut answer).expect("is hung up on, not kept");
+    stream.read_to_end(&mut answer).expect("the connection is closed");
 }
 
 #[test]
-fn a_run_that_ended_is_followed_on_tcp_to_its_end() {
+fn an_ended_run_is_followed_on_tcp_to_its_end() {
     let machine = Machine::new();
     let mut run = machine.run(1);
     run.write(run_ended());
@@ -195,7 +195,7 @@ fn a_run_that_ended_is_followed_on_tcp_to_its_end() {
 }
 
 #[test]
-fn shutting_down_takes_no_longer_than_its_goodbye_whoever_is_there() {
+fn shutdown_is_bounded_while_clients_are_connected() {
     let mut machine = Machine::new();
     let mut run = machine.run(1);
     run.live();

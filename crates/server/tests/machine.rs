@@ -1,4 +1,4 @@
-//! All runs of a machine: the list, one run, its events, what its agents printed, and steering it.
+//! All runs of a machine: the list, one run, its events, the output of its agents, and control requests.
 
 mod support;
 
@@ -22,7 +22,7 @@ fn code(response: &Response) -> (u16, String) {
 }
 
 #[test]
-fn every_run_is_listed_newest_first_the_dead_and_the_ended_too() {
+fn runs_are_listed_newest_first_including_dead_and_ended_ones() {
     let machine = Machine::new();
     assert_eq!(value(&machine.client().get("/v1/runs").expect("answers")), json!({"runs": []}));
     let (mut ended, _lost, mut alive) = (machine.run(1), machine.run(2), machine.run(3));
@@ -43,7 +43,7 @@ fn every_run_is_listed_newest_first_the_dead_and_the_ended_too() {
 }
 
 #[test]
-fn the_list_is_of_one_project_or_so_long_if_asked() {
+fn the_list_can_be_limited_to_a_project_and_a_length() {
     let machine = Machine::new();
     let runs: Vec<_> = (1..=5).map(|n| machine.run(n)).collect();
     let ids = |query: &str| {
@@ -72,7 +72,7 @@ fn a_run_whose_record_cannot_be_read_is_listed_with_the_reason() {
     let body = value(&machine.client().get("/v1/runs").expect("answers"));
     assert_eq!(body["runs"][0]["status"], Value::Null);
     let error = body["runs"][0]["error"].as_str().expect("a reason");
-    assert!(error.contains("is no event"), "{error}");
+    assert!(error.contains("is not an event"), "{error}");
     assert_eq!(body["runs"][1]["run"], json!(good.id));
     assert_eq!(body["runs"][1]["error"], Value::Null);
     let refused = machine.client().get(&bad.path("")).expect("answers");
@@ -80,7 +80,7 @@ fn a_run_whose_record_cannot_be_read_is_listed_with_the_reason() {
 }
 
 #[test]
-fn one_run_is_told_as_its_own_socket_tells_it_and_follows_its_record() {
+fn the_status_of_a_run_matches_its_own_socket_and_follows_its_record() {
     let machine = Machine::new();
     let mut run = machine.run(1);
     let status =
@@ -131,7 +131,7 @@ fn what_names_no_run_is_refused_before_anything_is_looked_for() {
 }
 
 #[test]
-fn events_of_any_run_are_the_journals_lines_after_a_number() {
+fn events_of_any_run_are_the_journal_lines_after_a_sequence_number() {
     let machine = Machine::new();
     let mut run = machine.run(1);
     run.write(notice("two"));
@@ -150,7 +150,7 @@ fn events_of_any_run_are_the_journals_lines_after_a_number() {
     assert_eq!(code(&refused), (400, "bad_query".to_owned()));
 }
 
-/// Follows a run's events, frame by frame.
+/// Follows the events of a run, frame by frame.
 struct Following(BufReader<UnixStream>);
 
 impl Following {
@@ -162,7 +162,7 @@ impl Following {
         Following(BufReader::new(stream))
     }
 
-    /// Reads on until a line begins like this.
+    /// Reads until a line starts with `start`.
     fn until(&mut self, start: &str) -> Vec<String> {
         let mut seen = Vec::new();
         loop {
@@ -179,7 +179,7 @@ impl Following {
 }
 
 #[test]
-fn a_stream_tells_what_was_what_comes_and_whether_somebody_is_there() {
+fn a_stream_carries_past_and_new_events_and_whether_the_run_is_alive() {
     let machine = Machine::new();
     let mut run = machine.run(1);
     run.live();
@@ -190,7 +190,7 @@ fn a_stream_tells_what_was_what_comes_and_whether_somebody_is_there() {
     assert!(stream.until("data: ").iter().any(|line| line == "id: 2"));
     run.die();
     stream.until("data: {\"alive\":false}");
-    // One that was resumed is told on the same stream.
+    // A resumed run is reported on the same stream.
     run.live();
     run.write(notice("again"));
     let seen = stream.until("id: 3");
@@ -206,7 +206,7 @@ fn a_stream_tells_what_was_what_comes_and_whether_somebody_is_there() {
 }
 
 #[test]
-fn the_stream_of_a_run_that_ended_long_ago_is_whole_and_has_an_end() {
+fn the_stream_of_an_ended_run_is_complete_and_ends() {
     let machine = Machine::new();
     let mut run = machine.run(1);
     run.write_notices(20, 10);
@@ -217,7 +217,7 @@ fn the_stream_of_a_run_that_ended_long_ago_is_whole_and_has_an_end() {
 }
 
 #[test]
-fn requests_are_passed_on_to_the_run_and_its_refusals_back() {
+fn requests_are_forwarded_to_the_run_and_its_refusals_returned() {
     let machine = Machine::new();
     let mut run = machine.run(1);
     run.live();
@@ -243,7 +243,7 @@ fn requests_are_passed_on_to_the_run_and_its_refusals_back() {
 }
 
 #[test]
-fn a_run_that_does_not_run_is_not_started_and_what_to_type_is_named() {
+fn a_run_that_is_not_running_is_not_started_and_the_command_is_named() {
     let machine = Machine::new();
     let (lost, mut stopped, mut asleep) = (machine.run(1), machine.run(2), machine.run(3));
     stopped.write(run_ended());
@@ -261,7 +261,7 @@ fn a_run_that_does_not_run_is_not_started_and_what_to_type_is_named() {
     assert!(said(lost.path("/wake")).contains(&expected));
     let expected = format!("type `dogwatch wake {}`", asleep.id);
     assert!(said(asleep.path("/resume")).contains(&expected));
-    // A wake is tried, and here nothing can continue it.
+    // The wake is attempted, but nothing can continue the run here.
     let woken = machine.client().post(&asleep.path("/wake"), &json!({})).expect("answers");
     assert_eq!(code(&woken), (409, "cannot_continue".to_owned()));
     assert!(woken.message().contains("stays asleep"), "{}", woken.message());

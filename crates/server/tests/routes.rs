@@ -1,4 +1,4 @@
-//! Every route, and every way of being refused.
+//! Every route and every refusal.
 
 mod support;
 
@@ -19,7 +19,7 @@ fn code(response: &dogwatch_server::Response) -> (u16, String) {
 }
 
 #[test]
-fn status_is_the_view_in_our_own_shape() {
+fn status_is_the_view_in_the_native_format() {
     let rig = Rig::new();
     let response = rig.client().get("/v1/status").expect("answers");
     assert_eq!((response.status, response.content_type.as_str()), (200, "application/json"));
@@ -69,7 +69,7 @@ fn every_request_reaches_the_driver_in_order() {
 }
 
 #[test]
-fn events_are_the_journals_lines_after_a_number() {
+fn events_are_the_journal_lines_after_a_sequence_number() {
     let mut rig = Rig::new();
     rig.write(notice("two"));
     rig.write(observed());
@@ -89,7 +89,7 @@ fn events_are_the_journals_lines_after_a_number() {
 }
 
 #[test]
-fn what_does_not_exist_is_refused_in_json() {
+fn unknown_routes_are_refused_in_json() {
     let rig = Rig::new();
     for path in ["/", "/v1", "/v1/", "/v1/status/", "/v2/status", "/v1/../v1/status", "/v1/%2e%2e/socket"] {
         assert_eq!(code(&rig.client().get(path).expect("answers")), (404, "not_found".into()), "{path}");
@@ -119,7 +119,7 @@ fn nothing_changes_by_get_and_nothing_is_read_by_post() {
 }
 
 #[test]
-fn a_bad_question_is_refused() {
+fn an_invalid_query_is_refused() {
     let rig = Rig::new();
     for query in ["after=x", "after=-1", "after=18446744073709551616", "after=", "observed=maybe"] {
         let response = rig.client().get(&format!("/v1/events?{query}")).expect("answers");
@@ -133,7 +133,7 @@ fn a_bad_question_is_refused() {
 }
 
 #[test]
-fn tell_takes_a_text_and_nothing_else() {
+fn tell_accepts_only_a_text() {
     let rig = Rig::new();
     let tell = |body: Value| code(&rig.client().post("/v1/tell", &body).expect("answers"));
     for body in [json!({}), json!([]), json!("x"), json!({"text": 1}), json!({"text": "x", "to": "y"})] {
@@ -169,14 +169,14 @@ fn a_body_is_taken_up_to_the_limit_and_not_a_byte_more() {
         let answer = post(length, "transfer-encoding: chunked\r\n", &chunk);
         assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{length} in chunks: {answer}");
     }
-    // Who announces a gigabyte is refused before sending it.
+    // A client that announces a gigabyte is refused before it sends the body.
     let answer = post(1 << 30, "content-length: LEN\r\n", "");
     assert!(answer.starts_with("HTTP/1.1 413 "), "{answer}");
     assert_eq!(rig.asked().len(), 4);
 }
 
 #[test]
-fn a_head_without_end_and_rubbish_are_refused() {
+fn an_endless_head_and_garbage_are_refused() {
     let rig = Rig::new();
     let many: String = (0..100).map(|n| format!("x-{n}: y\r\n")).collect();
     let long = format!("x-long: {}\r\n", "y".repeat(64 * 1024));
@@ -189,17 +189,17 @@ fn a_head_without_end_and_rubbish_are_refused() {
 }
 
 #[test]
-fn a_request_that_never_ends_is_not_waited_for() {
+fn an_incomplete_request_times_out() {
     let limits = Limits { read: Duration::from_millis(50), ..Limits::default() };
     let rig = Rig::within(limits);
-    // A head that stops in its middle, and a connection that says nothing at all: closed.
+    // An incomplete head, or a silent connection, is closed.
     for head in ["GET /v1/sta", ""] {
         let mut stream = rig.raw();
         stream.write_all(head.as_bytes()).expect("writes");
         let mut answer = Vec::new();
-        stream.read_to_end(&mut answer).expect("is closed before we lose patience");
+        stream.read_to_end(&mut answer).expect("the connection is closed in time");
     }
-    // A body that stops in its middle: told so.
+    // An incomplete body gets an error response.
     let answer =
         rig.send("POST /v1/wake HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: 5\r\n\r\nhal");
     assert!(answer.starts_with("HTTP/1.1 408 "), "{answer}");
@@ -207,7 +207,7 @@ fn a_request_that_never_ends_is_not_waited_for() {
 }
 
 #[test]
-fn a_driver_that_does_not_answer_is_said_to() {
+fn a_driver_that_does_not_answer_is_reported() {
     let rig = Rig::new();
     *rig.desk.view.lock().expect("not poisoned") = None;
     rig.desk.busy.store(true, Ordering::SeqCst);
@@ -219,12 +219,12 @@ fn a_driver_that_does_not_answer_is_said_to() {
 }
 
 #[test]
-fn a_journal_that_is_gone_is_said_to_be() {
+fn a_missing_journal_is_reported() {
     let rig = Rig::new();
     std::fs::remove_file(rig.dir.path().join("events.jsonl")).expect("removes");
     assert_eq!(code(&rig.client().get("/v1/events").expect("answers")), (500, "no_record".into()));
     let error = rig.client().stream("/v1/events").err().expect("refused");
-    assert!(error.to_string().contains("cannot be read"), "{error}");
+    assert!(error.to_string().contains("cannot read"), "{error}");
 }
 
 // promise: 14

@@ -1,4 +1,4 @@
-//! What the status says, and that its ages are those of the moment it is read.
+//! The content of the status document, whose ages are computed at the moment it is read.
 
 use dogwatch_core::record::event::{
     Cause, EndedBy, Event, IterationEnd, NodeCounts, Outcome, Recorded, RunEnded, SessionEnded, WaitEndedBy,
@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 const BEGAN: Moment = Moment { awake: Awake(1_000), boot: Boot(5_000), wall: Wall(1_794_773_733_000) };
 
-/// Tells a story to a view; time passes only when told to.
+/// Feeds events to a view; time advances only on request.
 struct Story {
     view: View,
     now: Moment,
@@ -111,7 +111,7 @@ fn end(n: u64) -> IterationEnd {
 }
 
 #[test]
-fn evidence_is_as_old_as_it_is_when_one_looks() {
+fn the_age_of_evidence_is_computed_when_the_status_is_read() {
     let mut story = Story::of(|_| {});
     story.begin(1).tell(Event::SessionStarted {
         node: node(),
@@ -123,7 +123,7 @@ fn evidence_is_as_old_as_it_is_when_one_looks() {
     });
     story.pass(10);
     let at = story.now.awake;
-    // From JSON, because an observation gains fields that do not matter here.
+    // Built from JSON, because an observation gains fields that do not matter here.
     let seen = json!({
         "event": "observed", "node": "loop", "iteration": 1, "channel": "stdout",
         "first_ms": at, "last_ms": at, "count": 3, "messages": 2, "max_gap_ms": 0,
@@ -144,7 +144,7 @@ fn evidence_is_as_old_as_it_is_when_one_looks() {
 }
 
 #[test]
-fn a_wait_says_why_and_how_long_still() {
+fn a_wait_shows_its_reason_and_remaining_time() {
     let mut story = Story::idling();
     story.idle(1, "no_pending_tasks").wait(WaitWhy::Idle, 30);
     let until = story.now.wall.plus(Dur::from_secs(30));
@@ -170,7 +170,7 @@ fn a_wait_says_why_and_how_long_still() {
 }
 
 #[test]
-fn a_pause_has_neither_a_length_nor_an_end() {
+fn a_pause_has_no_length_and_no_end() {
     let mut story = Story::of(|_| {});
     story.tell(Event::Paused {}).tell(Event::Told { text: "mind the tests".into() });
     story.tell(Event::WaitStarted { node: node(), why: WaitWhy::Paused, delay_s: None, until: None });
@@ -184,7 +184,7 @@ fn a_pause_has_neither_a_length_nor_an_end() {
 }
 
 #[test]
-fn a_pause_that_was_asked_for_while_an_agent_works_leaves_the_run_working() {
+fn a_pause_requested_during_a_session_leaves_the_run_working() {
     let mut story = Story::of(|_| {});
     let argv = Vec::new();
     story.begin(1).tell(Event::SessionStarted {
@@ -200,7 +200,7 @@ fn a_pause_that_was_asked_for_while_an_agent_works_leaves_the_run_working() {
 }
 
 #[test]
-fn in_a_run_that_nobody_supervises_nothing_grows_older() {
+fn without_a_supervisor_nothing_ages() {
     let mut story = Story::idling();
     story.idle(1, "blocked").pass(7).wait(WaitWhy::Idle, 30);
     let status = Status::of(&story.view, None);
@@ -214,7 +214,7 @@ fn in_a_run_that_nobody_supervises_nothing_grows_older() {
 }
 
 #[test]
-fn an_ended_run_says_how_and_with_which_exit_code() {
+fn an_ended_run_shows_its_outcome_and_exit_code() {
     let mut story = Story::idling();
     story.ended(Outcome::Idle, 0);
     let status = Status::of(&story.view, None);
@@ -228,7 +228,7 @@ fn an_ended_run_says_how_and_with_which_exit_code() {
 }
 
 #[test]
-fn troubles_are_counted_and_the_last_is_named() {
+fn problems_are_counted_and_the_last_one_is_shown() {
     let mut story = Story::of(|_| {});
     for detail in ["first", "second"] {
         story.tell(Event::Trouble { kind: "disk_full".into(), detail: detail.into() });
@@ -238,7 +238,7 @@ fn troubles_are_counted_and_the_last_is_named() {
 }
 
 #[test]
-fn a_run_of_which_nothing_is_known_has_a_status_too() {
+fn a_run_without_events_has_a_status() {
     let status = Status::of(&View::default(), None);
     assert_eq!((status.run, status.started_at, status.last_event), (None, None, None));
     assert_eq!(status.supervised_s, Dur::ZERO);
@@ -252,7 +252,7 @@ fn a_status_is_read_back_as_it_was_written() {
     assert_eq!(serde_json::from_str::<Status>(&text).expect("reads back"), story.status());
 }
 
-/// Its table says 300000 at the fifth tick; its formula, which stands, says so too.
+// The table of the specification says 300000 at the fifth tick, and so does its formula.
 #[test]
 fn origin_3_the_status_document_during_backoff() {
     let mut story = Story::idling();
@@ -304,7 +304,7 @@ fn origin_3_the_status_document_after_work_resumed() {
 }
 
 #[test]
-fn origin_3_errors_are_counted_for_ever_and_recent_ones_within_the_window() {
+fn origin_3_errors_are_counted_in_total_and_within_the_window() {
     let mut story = Story::idling();
     for n in 1..=3 {
         story.begin(n).tell(Event::IterationFailed(end(n))).pass(200);
@@ -316,7 +316,7 @@ fn origin_3_errors_are_counted_for_ever_and_recent_ones_within_the_window() {
 }
 
 #[test]
-fn what_the_settings_do_not_say_is_null_in_the_document() {
+fn missing_settings_are_null_in_the_document() {
     for (limit, shown) in [
         (StopAfter::Never, Value::Null),
         (StopAfter::Count(3), json!(3)),
@@ -332,8 +332,8 @@ fn what_the_settings_do_not_say_is_null_in_the_document() {
 }
 
 #[test]
-fn the_documented_examples_are_what_is_answered() {
-    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/status.md");
+fn the_documented_examples_match_the_responses() {
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/status.md");
     let page = std::fs::read_to_string(page).expect("the page is there");
     let examples: Vec<Value> = page
         .split("```json\n")
@@ -348,7 +348,7 @@ fn the_documented_examples_are_what_is_answered() {
 }
 
 #[test]
-fn the_last_sign_of_work_and_what_was_spent_outlive_the_session() {
+fn last_activity_and_usage_outlive_the_session() {
     let mut story = Story::idling();
     assert_eq!(Status::of(&story.view, Some(story.now)).last_evidence, None);
     story.begin(1).tell(Event::SessionStarted {

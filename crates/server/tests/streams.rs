@@ -1,4 +1,4 @@
-//! Following events, many callers at once, and shutting down with all of them there.
+//! Following events, many clients at once, and shutting down while they are connected.
 
 mod support;
 
@@ -15,7 +15,7 @@ fn ids(events: &[SseEvent]) -> Vec<u64> {
 }
 
 #[test]
-fn a_stream_tells_what_was_and_what_comes_until_the_run_ends() {
+fn a_stream_carries_past_and_new_events_until_the_run_ends() {
     let mut rig = Rig::new();
     rig.write(notice("before"));
     let mut stream = rig.client().stream("/v1/events").expect("streams");
@@ -34,7 +34,7 @@ fn a_stream_tells_what_was_and_what_comes_until_the_run_ends() {
 }
 
 #[test]
-fn a_run_that_ended_and_went_on_is_followed_beyond_its_first_end() {
+fn a_resumed_run_is_followed_beyond_its_first_end() {
     let mut rig = Rig::new();
     rig.write(run_ended());
     rig.write(notice("taken up again"));
@@ -46,7 +46,7 @@ fn a_run_that_ended_and_went_on_is_followed_beyond_its_first_end() {
 }
 
 #[test]
-fn last_event_id_takes_up_where_a_caller_was() {
+fn last_event_id_resumes_a_stream() {
     let mut rig = Rig::new();
     rig.write_notices(20, 10);
     rig.write(run_ended());
@@ -63,7 +63,7 @@ fn last_event_id_takes_up_where_a_caller_was() {
 }
 
 #[test]
-fn observations_are_told_only_to_those_who_want_them() {
+fn observations_are_sent_only_on_request() {
     let mut rig = Rig::new();
     rig.write(observed());
     rig.write(run_ended());
@@ -76,29 +76,29 @@ fn observations_are_told_only_to_those_who_want_them() {
 }
 
 #[test]
-fn a_caller_who_does_not_read_holds_up_nobody_and_misses_nothing() {
+fn a_client_that_does_not_read_blocks_no_other_and_misses_nothing() {
     let mut rig = Rig::new();
     let mut slow = rig.raw();
     slow.write_all(FOLLOW.replace("\r\n\r\n", "\r\nconnection: close\r\n\r\n").as_bytes()).expect("writes");
-    // Far more than a socket holds.
+    // Far more than a socket buffer holds.
     rig.write_notices(400, 20_000);
     rig.write(run_ended());
     let quick = rig.client().stream("/v1/events").expect("streams");
     assert_eq!(quick.filter(Result::is_ok).count(), 402);
     assert_eq!(rig.client().get("/v1/status").expect("answers").status, 200);
     let mut late = String::new();
-    slow.read_to_string(&mut late).expect("reads in the end");
+    slow.read_to_string(&mut late).expect("reads to the end");
     let seen: Vec<&str> = late.lines().filter_map(|l| l.strip_prefix("id: ")).collect();
     assert_eq!(seen, (1..=402).map(|n| n.to_string()).collect::<Vec<_>>());
 }
 
 #[test]
-fn a_hundred_callers_are_served_and_those_beyond_the_limit_are_told() {
+fn clients_beyond_the_connection_limit_are_rejected() {
     let rig = Rig::new();
     let open: Vec<UnixStream> = (0..100).map(|_| rig.raw()).collect();
     let (mut served, mut refused) = (0, 0);
     for stream in &open {
-        // Who was refused may have been hung up on already.
+        // A rejected connection may be closed already.
         let _ = { stream }.write_all(b"GET /v1/status HTTP/1.1\r\nhost: x\r\n\r\n");
         match &head(stream)[..13] {
             "HTTP/1.1 200 " => served += 1,
@@ -112,19 +112,19 @@ fn a_hundred_callers_are_served_and_those_beyond_the_limit_are_told() {
     drop(open);
     let room =
         |_| Client::connect(&rig.socket).and_then(|mut c| c.get("/v1/status")).is_ok_and(|r| r.is_ok());
-    assert!((0..10_000).any(room), "places are given back");
+    assert!((0..10_000).any(room), "connection permits are released");
 }
 
 #[test]
-fn those_who_follow_leave_room_for_those_who_steer() {
+fn followers_leave_room_for_control_requests() {
     let rig = Rig::new();
     let streams: Vec<_> =
         (0..Limits::default().streams).map(|_| rig.client().stream("/v1/events").expect("streams")).collect();
     let error = rig.client().stream("/v1/events").err().expect("refused");
-    assert_eq!(error.to_string(), "too many callers follow the events");
+    assert_eq!(error.to_string(), "too many clients follow the events");
     assert_eq!(rig.client().post("/v1/stop", &serde_json::json!({})).expect("answers").status, 202);
     drop(streams);
-    assert!((0..10_000).any(|_| rig.client().stream("/v1/events").is_ok()), "places are given back");
+    assert!((0..10_000).any(|_| rig.client().stream("/v1/events").is_ok()), "stream permits are released");
 }
 
 #[test]
@@ -146,14 +146,14 @@ fn shutting_down_ends_every_stream_within_a_second() {
     rig.served.take().expect("is served").shut_down();
     assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
     assert!(!rig.socket.exists());
-    // The connections are gone, whatever was left in them.
+    // The connections are closed, whatever was left in them.
     for mut stream in followers {
         let _ = stream.read_to_end(&mut Vec::new());
     }
 }
 
 #[test]
-fn a_stream_carries_what_was_written_last_before_the_end() {
+fn a_stream_carries_the_last_events_before_shutdown() {
     let mut rig = Rig::new();
     let stream = rig.client().stream("/v1/events").expect("streams");
     rig.write_notices(50, 100);
@@ -164,7 +164,7 @@ fn a_stream_carries_what_was_written_last_before_the_end() {
 }
 
 #[test]
-fn a_driver_that_never_answers_does_not_hold_up_the_end() {
+fn a_driver_that_never_answers_does_not_delay_shutdown() {
     struct Deaf(support::FakeDesk);
     impl dogwatch_server::RunHandle for Deaf {
         fn view(&self) -> Option<dogwatch_core::record::view::View> {
@@ -197,7 +197,7 @@ fn a_driver_that_never_answers_does_not_hold_up_the_end() {
 }
 
 #[test]
-fn what_a_dead_run_left_is_served_anew_and_a_live_socket_is_not_taken() {
+fn a_stale_socket_is_replaced_and_a_live_one_is_not() {
     let rig = Rig::new();
     let stale = rig.dir.path().join("stale");
     std::fs::create_dir(&stale).expect("makes it");

@@ -1,4 +1,4 @@
-//! What a scripted process does.
+//! The behavior of scripted processes.
 
 use dogwatch_core::record::event::EndStep;
 use dogwatch_core::run::job::{Exit, JobReport, Marker, Tail};
@@ -6,43 +6,46 @@ use dogwatch_core::time::dur::Dur;
 use dogwatch_core::time::moment::Wall;
 use dogwatch_core::watch::sign::{AgentResult, Limit, LimitKind};
 
-/// What a keeper does with its orders.
+/// How a keeper responds to orders.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Keeper {
+    /// It carries out its orders and reports.
     Reports,
     /// It runs and never reports.
     Silent,
-    /// Another process stops it again and again.
+    /// Another process stops it repeatedly.
     Stopped,
 }
 
-/// One process tree's part: how long it lasts, how it ends, what it makes of being told to.
+/// The script of one process tree: how long it lasts, how it ends, and how it reacts to signals.
 #[derive(Clone, Debug)]
 pub struct Act {
-    /// `None`: it cannot be started, for this reason.
+    /// The reason why it cannot be started, if it cannot.
     pub refused: Option<String>,
-    /// A resource is missing to start it, for now.
+    /// The resource that is temporarily missing to start it, if any.
     pub unstarted: Option<String>,
-    /// Its keeper reports nothing after the start; and whether it is stopped at every look.
+    /// How its keeper behaves after the start.
     pub keeper: Keeper,
-    /// `None`: it never ends by itself.
+    /// How long it runs; `None` means that it never ends by itself.
     pub lasts: Option<Dur>,
+    /// How it exits.
     pub exit: Exit,
-    /// The steps of being ended that it does not obey.
+    /// The end steps that it ignores.
     pub ignores: Vec<EndStep>,
-    /// How long somebody holds the pipes after the exit; `None` is for ever.
+    /// How long a descendant holds the pipes after the exit; `None` means forever.
     pub holds_pipes: Option<Dur>,
     /// How long the sweep takes.
     pub sweep: Dur,
+    /// The report of its job.
     pub report: JobReport,
-    /// It changes a file that the loop is woken by, halfway.
+    /// Whether it changes a file that wakes the loop, halfway through.
     pub touches: bool,
-    /// Whom it has started uses a processor all the time.
+    /// Whether its descendants use a processor all the time.
     pub is_busy: bool,
 }
 
 impl Act {
-    /// Exits with this code after so long.
+    /// Creates a process that exits with this code after `after`.
     pub fn exits(code: i32, after: Dur) -> Act {
         Act {
             refused: None,
@@ -59,33 +62,38 @@ impl Act {
         }
     }
 
+    /// Creates a process that succeeds after `after`.
     pub fn works(after: Dur) -> Act {
         Act::exits(0, after)
     }
 
+    /// Creates a process that fails.
     pub fn fails() -> Act {
         Act::exits(1, Dur::from_millis(100)).saying("it broke")
     }
 
+    /// Creates a process that never ends by itself.
     pub fn hangs() -> Act {
         Act { lasts: None, ..Act::works(Dur::ZERO) }
     }
 
+    /// Creates a process whose program does not exist.
     pub fn absent() -> Act {
         Act { refused: Some("no such program".to_owned()), ..Act::hangs() }
     }
 
-    /// There is no room for another process just now.
+    /// Creates a process that cannot be started because the system is out of processes.
     pub fn short_of_processes() -> Act {
         Act { unstarted: Some("cannot fork".to_owned()), ..Act::hangs() }
     }
 
+    /// Sets the behavior of its keeper.
     pub fn under(mut self, keeper: Keeper) -> Act {
         self.keeper = keeper;
         self
     }
 
-    /// Says that there is nothing to do.
+    /// Creates an agent that reports that there is nothing to do.
     pub fn idles(reason: &str) -> Act {
         let marker =
             Marker { state: "idle".to_owned(), attrs: vec![("reason".to_owned(), reason.to_owned())] };
@@ -94,23 +102,25 @@ impl Act {
         act
     }
 
-    /// Obeys nothing but KILL.
+    /// Ignores every signal except KILL.
     pub fn stubborn(mut self) -> Act {
         self.ignores = vec![EndStep::Interrupt, EndStep::Terminate];
         self
     }
 
+    /// Touches a file that wakes the loop, halfway through.
     pub fn touching(mut self) -> Act {
         self.touches = true;
         self
     }
 
+    /// Sets the last line that it prints.
     pub fn saying(mut self, last_line: &str) -> Act {
         self.report.last_line = last_line.to_owned();
         self
     }
 
-    /// The service refuses; if it says so, until this moment.
+    /// Creates an agent that the service refuses, until this moment if the service reports one.
     pub fn limited(resets_at: Option<Wall>) -> Act {
         let mut act = Act::exits(1, Dur::from_secs(1));
         let kind = if resets_at.is_some() { LimitKind::RateLimit } else { LimitKind::Overload };
@@ -119,31 +129,33 @@ impl Act {
         act
     }
 
-    /// The service does not know who asks.
+    /// Creates an agent whose login the service does not accept.
     pub fn unknown_to_the_service() -> Act {
         let mut act = Act::exits(1, Dur::from_secs(1));
         act.report.tally.auth_failed = Some("invalid key".to_owned());
         act
     }
 
-    /// A check that fails and says this.
+    /// Creates a check that fails with this output.
     pub fn check_fails(code: i32, says: &str) -> Act {
         let mut act = Act::exits(code, Dur::from_secs(1));
         act.report.tail = Tail { text: says.to_owned(), truncated: false };
         act
     }
 
-    /// The agent's own session has this name.
+    /// Sets the id of the agent's own session.
     pub fn named(mut self, session: &str) -> Act {
         self.report.tally.session_id = Some(session.to_owned());
         self
     }
 
+    /// Sets the agent's result.
     pub fn answering(mut self, result: AgentResult) -> Act {
         self.report.tally.result = Some(result);
         self
     }
 
+    /// Sets how long the pipes are held after the exit.
     pub fn holding_pipes(mut self, how_long: Option<Dur>) -> Act {
         self.holds_pipes = how_long;
         self

@@ -1,5 +1,6 @@
-//! A whole run from one seed: a plan, agents that do anything, an operator who asks for anything and kills
-//! and resumes at any step. First everything may break; then nothing does any more, and the run must end.
+//! Generates a whole run from one seed: a plan, agents with any behavior, and an operator who sends any request, kills
+//! dogwatch and resumes the run at any step. After a phase in which anything may fail, nothing fails any more and the
+//! run must end.
 
 use crate::Act;
 use crate::World;
@@ -17,33 +18,37 @@ use dogwatch_core::time::dur::{Dur, Limit};
 use dogwatch_core::time::moment::Wall;
 use dogwatch_core::watch::sign::AgentResult;
 
-/// When a service that refuses will answer again: an hour into the night.
+/// When a refusing service becomes available again: an hour into the simulation.
 const SOON: i64 = 1_794_777_333_000;
-/// Steps in which anything may break.
+/// The number of steps in which anything may fail.
 const WILD_STEPS: u64 = 1_500;
-/// Steps within which a run must end once it has been asked to.
+/// The number of steps within which a run must end after a request.
 const CALM_STEPS: u64 = 5_000;
 
-/// What came of a seed.
+/// The result of a seed.
 #[derive(Debug, Default)]
-pub struct Told {
-    /// For whoever plays one seed to see what happened.
+pub struct Played {
+    /// The life cycle of the run as words, to debug a single seed.
     pub story: Vec<String>,
+    /// The number of events.
     pub events: usize,
+    /// The number of sessions.
     pub sessions: usize,
+    /// The number of crashes.
     pub crashes: u64,
+    /// The outcome of the run, if it ended.
     pub outcome: Option<Outcome>,
 }
 
-/// Plays the seed and checks everything that must hold. A failure names the seed.
-pub fn play(seed: u64) -> Told {
+/// Plays a seed and checks all invariants. A failure names the seed.
+pub fn play(seed: u64) -> Played {
     let mut dice = Dice::new(seed);
     let plan = some_plan(&mut dice);
     let mut agents = Dice::new(seed ^ 0xa9e2);
     let mut world = World::new(plan, move |job| some_act(&mut agents, job.kind));
     for _ in 0..WILD_STEPS {
         if dice.one_in(12) {
-            world.now(some_wish(&mut dice));
+            world.now(some_request(&mut dice));
         }
         if dice.one_in(20) && !crash(&mut world, &mut dice) {
             break;
@@ -54,7 +59,7 @@ pub fn play(seed: u64) -> Told {
     }
     settle(&mut world);
     world.check();
-    Told {
+    Played {
         story: world.story(),
         events: world.events.len(),
         sessions: world.sessions.len(),
@@ -63,7 +68,7 @@ pub fn play(seed: u64) -> Told {
     }
 }
 
-/// Nothing breaks any more: told to end, the run ends.
+/// Lets the run end without further failures.
 fn settle(world: &mut World) {
     for n in 0..CALM_STEPS {
         if n % 100 == 0 && world.exit_code.is_none() {
@@ -77,7 +82,7 @@ fn settle(world: &mut World) {
     assert!(over, "the run did not end within {CALM_STEPS} steps: {:#?}", world.story());
 }
 
-/// False if the run is over for good.
+/// Crashes and resumes the run. Returns false if the run has ended and cannot be resumed.
 fn crash(world: &mut World, dice: &mut Dice) -> bool {
     let (lost, down) = (usize::try_from(dice.below(5)).expect("small"), dice.secs(4_000));
     match world.crash(lost, down, dice.one_in(2)) {
@@ -85,7 +90,7 @@ fn crash(world: &mut World, dice: &mut Dice) -> bool {
             world.check();
             true
         }
-        // Nothing was written yet, so there is nothing to go on with.
+        // Nothing was recorded yet, so there is nothing to resume.
         Ok(false) => true,
         Err(CannotResume::Ended(_)) => false,
         Err(CannotResume::Asleep | CannotResume::NeverStarted) => true,
@@ -107,7 +112,7 @@ fn some_plan(dice: &mut Dice) -> Plan {
     plan
 }
 
-/// A node of a graph: it may wait for any that stands before it.
+/// Generates a node of a graph, which may depend on any node before it.
 fn some_node(dice: &mut Dice, template: &NodePlan, n: u64) -> NodePlan {
     let mut node = template.clone();
     node.name = NodeName::new(&format!("n{n}"));
@@ -200,8 +205,8 @@ fn some_act(dice: &mut Dice, kind: JobKind) -> Act {
     }
 }
 
-fn some_wish(dice: &mut Dice) -> Input {
-    // What ends a run is asked for seldom: most of what can go wrong takes a while to come about.
+fn some_request(dice: &mut Dice) -> Input {
+    // Requests that end a run are rare, because most failures take a while to build up.
     match dice.below(40) {
         0 => Input::Interrupted,
         1 if dice.one_in(3) => Input::StopAsked,

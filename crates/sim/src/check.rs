@@ -1,4 +1,4 @@
-//! What must hold of every run, whatever was scripted.
+//! Invariants of every run, whatever its script.
 
 use dogwatch_core::record::event::{Event, Recorded, WaitEndedBy};
 use dogwatch_core::record::view::View;
@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 mod ceilings;
 mod work;
 
-/// All of them.
+/// Asserts all invariants.
 pub fn all(events: &[Recorded], live: &View) {
     sequence_has_no_gaps(events);
     folding_again_gives_the_same_view(events, live);
@@ -59,7 +59,7 @@ fn every_iteration_that_began_ended_once(events: &[Recorded], live: &View) {
         match &e.event {
             Event::IterationStarted { node, iteration, .. } => {
                 let before = open.insert(node.clone(), *iteration);
-                assert_eq!(before, None, "an iteration began within another: {e:?}");
+                assert_eq!(before, None, "an iteration began inside another: {e:?}");
             }
             Event::IterationCompleted(end)
             | Event::IterationFailed(end)
@@ -84,7 +84,7 @@ fn only_a_resume_follows_an_end(events: &[Recorded]) {
     }
 }
 
-/// A wait that its timer ended lasted as long as it said, to the millisecond.
+/// Asserts that a wait ended by its timer lasted exactly as long as announced.
 fn waits_last_as_long_as_they_say(events: &[Recorded]) {
     let mut open = BTreeMap::new();
     for e in events {
@@ -105,7 +105,7 @@ fn waits_last_as_long_as_they_say(events: &[Recorded]) {
     }
 }
 
-/// Counters and time used never run backwards, also over a resume.
+/// Asserts that counters and used time never decrease, not even across a resume.
 fn budgets_only_grow(events: &[Recorded]) {
     let mut view = View::default();
     let mut last = (0, 0);
@@ -117,7 +117,7 @@ fn budgets_only_grow(events: &[Recorded]) {
     }
 }
 
-/// An iteration's number is never given twice.
+/// Asserts that iteration numbers are never reused.
 fn numbers_are_never_used_twice(events: &[Recorded]) {
     let mut last = BTreeMap::new();
     for e in events {
@@ -128,14 +128,14 @@ fn numbers_are_never_used_twice(events: &[Recorded]) {
     }
 }
 
-/// Under the policy they were given by, and no others.
+/// Asserts that a replay under the recorded policy gives the same verdicts.
 fn a_replay_comes_to_the_same_verdicts(events: &[Recorded]) {
     let mut replay = JournalReplay::new(None::<fn(&WatchPolicy, ReaderName) -> WatchPolicy>);
     events.iter().for_each(|e| replay.take(e));
     let replayed = replay.finish();
     let differing: Vec<&String> = replayed.iter().flat_map(|session| &session.differing).collect();
     assert!(differing.is_empty(), "{differing:?}");
-    // A ceiling of the node or the run also ends jobs that no watch looks after; those are not replayed.
+    // A ceiling of the node or the run also ends jobs without a watch; those are not replayed.
     let mut sessions = BTreeSet::new();
     let in_session = |e: &&Recorded| match &e.event {
         Event::SessionStarted { node, .. } => !sessions.insert(node.clone()),
@@ -152,7 +152,7 @@ fn a_replay_comes_to_the_same_verdicts(events: &[Recorded]) {
     assert_eq!(again, stops, "hard stops");
 }
 
-/// An event as a short word, for tests that compare whole stories.
+/// Returns an event as a short word, for tests that compare whole sequences.
 pub fn word(event: &Event) -> Option<String> {
     Some(match event {
         Event::RunStarted(_) => "run_started".to_owned(),

@@ -1,9 +1,9 @@
-//! A modelled world for the core: scripted agents, a clock that jumps, an operator. Nothing in here sleeps,
-//! so a year of idling is tested in the time it takes to compute it.
+//! A simulated world for the core: scripted agents, a virtual clock and an operator. Nothing here sleeps, so a year of
+//! idling takes only the time to compute it.
 //!
-//! `World` plays the shell's part: it carries out the core's decisions on scripted `Act`s and tells it what
-//! happened. `check` holds what must be true of every run, whatever was scripted. `chaos` makes a
-//! whole run from one seed: what fails once fails again under the same seed.
+//! `World` takes the role of the host: it carries out the core's decisions on scripted `Act`s and reports back what
+//! happened. `check` holds the invariants of every run. `chaos` generates a whole run from one seed, so a failure can
+//! be repeated.
 
 mod act;
 pub mod chaos;

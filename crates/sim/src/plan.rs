@@ -1,4 +1,4 @@
-//! A plan with every default, to be changed where a test needs it.
+//! Plans with default settings that tests can modify.
 
 use dogwatch_core::record::event::{RunResumed, RunStarted};
 use dogwatch_core::record::ids::{NodeName, RunId};
@@ -8,11 +8,12 @@ use dogwatch_core::settings::{
 use dogwatch_core::time::dur::{Dur, Limit};
 use dogwatch_core::time::moment::Wall;
 
+/// Returns the default settings of a node.
 pub fn settings() -> Settings {
     Settings::of(vec!["agent".to_owned()], ReaderName::Plain)
 }
 
-/// A loop with these changes to its settings.
+/// Returns a loop with changed settings.
 pub fn plan(change: impl FnOnce(&mut Settings)) -> Plan {
     let mut settings = settings();
     change(&mut settings);
@@ -24,7 +25,7 @@ pub fn plan(change: impl FnOnce(&mut Settings)) -> Plan {
     }
 }
 
-/// A loop with these checks, and six attempts.
+/// Returns a loop with these checks and six attempts.
 pub fn checked(checks: &[&str], change: impl FnOnce(&mut Settings)) -> Plan {
     plan(|s| {
         s.checks.commands = checks.iter().map(|c| (*c).to_owned()).collect();
@@ -33,7 +34,7 @@ pub fn checked(checks: &[&str], change: impl FnOnce(&mut Settings)) -> Plan {
     })
 }
 
-/// A graph of nodes `name: its ancestors`, each with one check.
+/// Returns a graph of nodes given as `name: dependencies`, each with one check.
 pub fn graph(max_parallel: u32, nodes: &[(&str, &[&str])]) -> Plan {
     let node = |(name, parents): &(&str, &[&str])| {
         let mut settings = settings();
@@ -51,14 +52,17 @@ pub fn graph(max_parallel: u32, nodes: &[(&str, &[&str])]) -> Plan {
     }
 }
 
+/// Returns a command of a plan.
 pub fn command(name: &str, timeout: Dur) -> CommandPlan {
     CommandPlan { name: name.to_owned(), run: name.to_owned(), timeout, shell: false }
 }
 
+/// Returns a change that sets the limit of a session.
 pub fn session_limit(limit: Dur) -> impl FnOnce(&mut Settings) {
     move |s| s.watchdog.session = Limit::At(limit)
 }
 
+/// Returns the `run_started` event of a plan.
 pub fn started(plan: Plan) -> RunStarted {
     RunStarted {
         run: RunId::new(Wall(0), [0; 4]),
@@ -75,6 +79,7 @@ pub fn started(plan: Plan) -> RunStarted {
     }
 }
 
+/// Returns a `run_resumed` event.
 pub fn resumed() -> RunResumed {
     RunResumed {
         run: RunId::new(Wall(0), [0; 4]),

@@ -1,4 +1,4 @@
-//! The world: it owns time and jumps from one thing that happens to the next.
+//! The simulated world. It owns the clock and jumps from one event to the next.
 
 use crate::act::{Act, Keeper};
 use crate::check;
@@ -18,50 +18,55 @@ use dogwatch_core::time::moment::{Awake, Boot, Moment, Wall};
 use dogwatch_core::watch::Fact;
 use std::collections::BTreeMap;
 
-/// More steps than any sound test takes: a livelock fails instead of hanging.
+/// The most steps of a simulation. No valid test needs more, so a livelock fails instead of hanging.
 const MAX_STEPS: usize = 5_000_000;
-/// A night in late 2026, so that times in failures look like times.
+/// The start of the simulation: a night in late 2026, so that times in failures look realistic.
 const EPOCH: i64 = 1_794_773_733_000;
 
+/// A simulated run with scripted processes and virtual time.
 pub struct World {
     run: Run,
     now: Moment,
-    /// What will happen, in order of time and of having been planned.
+    /// The planned inputs, ordered by time and then by the order of planning.
     agenda: BTreeMap<(u64, u64), Input>,
     planned: u64,
     script: Box<dyn FnMut(Job) -> Act>,
-    /// At most one tree of each node.
+    /// The live process trees, at most one per node.
     live: BTreeMap<NodeIx, Live>,
+    /// The recorded events.
     pub events: Vec<Recorded>,
-    /// When each session was started, in milliseconds since the beginning.
+    /// When each session started, in milliseconds since the beginning.
     pub sessions: Vec<u64>,
+    /// The exit code, once the run has finished.
     pub exit_code: Option<u8>,
     keep_events: bool,
     sees: Box<dyn FnMut(u64) -> InputDigest>,
-    /// What the files that checks rest on contain.
+    /// Returns the content of the files that the checks depend on.
     pins: Box<dyn FnMut(Iteration) -> Result<Vec<Pin>, String>>,
-    /// What the agents were told of what went before.
-    pub briefs: Vec<PromptContext>,
-    /// The files in which unfinished work was kept.
+    /// The prompt context of each session.
+    pub prompt_contexts: Vec<PromptContext>,
+    /// The files that hold partial work.
     pub partials: Vec<String>,
-    /// The context entries that were kept.
+    /// The context entries that were stored.
     pub context: Vec<ContextEntry>,
+    /// Whether storing a context entry fails.
     pub context_fails: bool,
-    /// Who was told of what, and when, in milliseconds since the beginning.
-    pub told_of: Vec<(u64, Delivery)>,
-    /// How long telling takes; it never ends if None.
-    pub telling_takes: Option<Dur>,
-    pub telling_fails: bool,
-    /// How many events stood before the last effect; what came after may be lost in a crash.
+    /// The notifications, with their times in milliseconds since the beginning.
+    pub notifications: Vec<(u64, Delivery)>,
+    /// How long a notification takes; `None` means that it never completes.
+    pub notification_takes: Option<Dur>,
+    /// Whether notifications fail.
+    pub notification_fails: bool,
+    /// How many events were recorded before the last effect; later events may be lost in a crash.
     settled: usize,
-    /// Crashes survived, for whoever wants to know.
+    /// How many crashes the run has survived.
     pub crashes: u64,
 }
 
 struct Live {
     job: Job,
     act: Act,
-    /// It was told to go.
+    /// Whether it has obeyed a signal.
     exited: bool,
 }
 
@@ -69,12 +74,12 @@ struct Live {
 #[derive(Clone, Copy, Debug)]
 pub enum Drive {
     ToTheEnd,
-    /// Until so much time has passed since the beginning.
+    /// Until this time since the beginning.
     Until(Dur),
 }
 
 impl World {
-    /// A run of this plan whose sessions and commands do what the script says.
+    /// Creates a run of this plan. `script` defines the behavior of its sessions and commands.
     pub fn new(plan: Plan, script: impl FnMut(Job) -> Act + 'static) -> World {
         let now = Moment { awake: Awake(1_000), boot: Boot(5_000), wall: Wall(EPOCH) };
         let mut world = World {
@@ -90,13 +95,13 @@ impl World {
             keep_events: true,
             sees: Box::new(|_| InputDigest { prompt: "p".to_owned(), tree: "t".to_owned() }),
             pins: Box::new(|_| Ok(Vec::new())),
-            briefs: Vec::new(),
+            prompt_contexts: Vec::new(),
             partials: Vec::new(),
             context: Vec::new(),
             context_fails: false,
-            told_of: Vec::new(),
-            telling_takes: Some(Dur::ZERO),
-            telling_fails: false,
+            notifications: Vec::new(),
+            notification_takes: Some(Dur::ZERO),
+            notification_fails: false,
             settled: 0,
             crashes: 0,
         };
@@ -104,40 +109,41 @@ impl World {
         world
     }
 
-    /// For runs with more events than memory should hold.
+    /// Discards events, for runs with more events than fit in memory.
     pub fn forgetting(mut self) -> World {
         self.keep_events = false;
         self
     }
 
-    /// What the agent would see at this many milliseconds.
+    /// Sets the input digest of the agent at a time, given in milliseconds since the beginning.
     pub fn seeing(mut self, sees: impl FnMut(u64) -> InputDigest + 'static) -> World {
         self.sees = Box::new(sees);
         self
     }
 
-    /// What the files that the checks rest on contain, in this iteration.
+    /// Sets the content of the pinned files in an iteration.
     pub fn pinning(mut self, pins: impl FnMut(Iteration) -> Result<Vec<Pin>, String> + 'static) -> World {
         self.pins = Box::new(pins);
         self
     }
 
-    /// Something that happens so long after the beginning.
+    /// Plans an input at `after` since the beginning.
     pub fn at(mut self, after: Dur, input: Input) -> World {
         self.plan_in(after, input);
         self
     }
 
+    /// Returns the run.
     pub fn run(&self) -> &Run {
         &self.run
     }
 
-    /// Milliseconds since the beginning.
+    /// Returns the milliseconds since the beginning.
     pub fn elapsed(&self) -> u64 {
         self.now.awake.0 - 1_000
     }
 
-    /// Drives, and checks what must hold of every run.
+    /// Drives the run and checks the invariants of every run.
     pub fn drive(&mut self, how_far: Drive) -> &mut World {
         for _ in 0..MAX_STEPS {
             if self.exit_code.is_some() || !self.advance(how_far) {
@@ -150,17 +156,18 @@ impl World {
         panic!("still not there after {MAX_STEPS} steps: a livelock");
     }
 
-    /// The run's end; it must have one.
+    /// Drives the run to its end and returns it. Panics if the run does not end.
     pub fn end(&mut self) -> RunEnded {
         self.drive(Drive::ToTheEnd);
         self.run.view().ended.clone().expect("driven to the end, so it ended")
     }
 
-    /// The events of the loop's life, as words: `iteration_started`, `wait_started idle 30`…
+    /// Returns the events of the run's life cycle as words: `iteration_started`, `wait_started idle 30`…
     pub fn story(&self) -> Vec<String> {
         self.events.iter().filter_map(|r| check::word(&r.event)).collect()
     }
 
+    /// Returns the lengths of the waits.
     pub fn waits(&self) -> Vec<u64> {
         let wait = |r: &Recorded| match &r.event {
             Event::WaitStarted { delay_s: Some(delay), .. } => Some(delay.as_millis()),
@@ -169,8 +176,8 @@ impl World {
         self.events.iter().filter_map(wait).collect()
     }
 
-    /// `kill -9`: the last `lost` events that no effect had followed are gone, the keeper has ended what ran,
-    /// and after a while somebody resumes. False if the record did not even have its first line.
+    /// Simulates `kill -9` and a later resume. The last `lost` events without an effect are gone, and the keeper has
+    /// ended all processes. Returns false if the record did not even have its first line.
     pub fn crash(&mut self, lost: usize, down: Dur, wake: bool) -> Result<bool, CannotResume> {
         let keep = self.events.len().saturating_sub(lost).max(self.settled);
         let view = View::fold(&self.events[..keep]);
@@ -185,26 +192,27 @@ impl World {
         self.crashes += 1;
         self.agenda.retain(|_, input| is_from_outside(input));
         self.now = self.now.plus(down);
-        // Whatever else is due by now: the first thing a run hears is that it begins.
+        // `Began` must be the first input of a run, whatever else is due by now.
         self.agenda.insert((0, 0), Input::Began);
         Ok(true)
     }
 
-    /// Takes one step; false when there is nothing more to do.
+    /// Takes one step; false when there is nothing left to do.
     pub fn step_once(&mut self) -> bool {
         self.exit_code.is_none() && self.advance(Drive::ToTheEnd)
     }
 
+    /// Checks the invariants of every run.
     pub fn check(&self) {
         check::all(&self.events, self.run.view());
     }
 
-    /// Somebody sets the wall clock back; the other clocks do not care.
+    /// Sets the wall clock back; the other clocks are not affected.
     pub fn set_clock_back(&mut self, by: Dur) {
         self.now.wall = Wall(self.now.wall.0.saturating_sub_unsigned(by.as_millis()));
     }
 
-    /// Something happens now.
+    /// Plans an input for the current moment.
     pub fn now(&mut self, input: Input) {
         self.plan_in(Dur::ZERO, input);
     }
@@ -214,7 +222,7 @@ impl World {
         self.agenda.insert((self.now.awake.plus(after).0, self.planned), input);
     }
 
-    /// Jumps to the next thing that happens. False if nothing ever will, or the drive is over.
+    /// Jumps to the next input or timer. Returns false if there is none, or if the drive is over.
     fn advance(&mut self, how_far: Drive) -> bool {
         let wakeup = self.run.next_wakeup();
         let clocks = [wakeup.awake.map(|a| a.0), wakeup.boot.map(|b| b.0 - self.boot_lead())];
@@ -225,7 +233,7 @@ impl World {
                 if !self.jump(key.0, how_far) {
                     return false;
                 }
-                self.agenda.remove(&key).expect("the key was just seen")
+                self.agenda.remove(&key).expect("the key exists")
             }
             (_, Some(due)) => {
                 if !self.jump(due, how_far) {
@@ -249,7 +257,7 @@ impl World {
         {
             return false;
         }
-        // What was due while nobody was there happens now.
+        // Inputs that were due while dogwatch was down are delivered now.
         self.now = self.now.plus(Awake(awake).since(self.now.awake));
         true
     }
@@ -265,7 +273,7 @@ impl World {
                 Decision::Start(job) => self.start(job),
                 Decision::AssemblePrompt { node, iteration, sight, brief, .. } => {
                     if self.keep_events {
-                        self.briefs.push(*brief);
+                        self.prompt_contexts.push(*brief);
                     }
                     let sight = sight.then(|| (self.sees)(self.now.awake.0 - 1_000));
                     let sha256 = "00".to_owned();
@@ -285,9 +293,9 @@ impl World {
                     let error = self.context_fails.then(|| "disk full".to_owned());
                     self.plan_in(Dur::ZERO, Input::ContextKept { error });
                 }
-                Decision::Interrupt(job) => self.told(job, EndStep::Interrupt),
-                Decision::Terminate(job) => self.told(job, EndStep::Terminate),
-                Decision::Kill(job) => self.told(job, EndStep::Kill),
+                Decision::Interrupt(job) => self.signal(job, EndStep::Interrupt),
+                Decision::Terminate(job) => self.signal(job, EndStep::Terminate),
+                Decision::Kill(job) => self.signal(job, EndStep::Kill),
                 Decision::Sweep { job, .. } => self.swept(job),
                 Decision::Nudge(job) => {
                     let stopped = self.live.get(&job.node).is_some_and(|l| l.act.keeper == Keeper::Stopped);
@@ -306,10 +314,10 @@ impl World {
                     self.plan_in(Dur::ZERO, Input::Noted { job, fact });
                 }
                 Decision::Notify(delivery) => {
-                    let error = self.telling_fails.then(|| "nobody answers".to_owned());
+                    let error = self.notification_fails.then(|| "nobody answers".to_owned());
                     let (key, how) = (delivery.news.key.clone(), delivery.how);
-                    self.told_of.push((self.elapsed(), *delivery));
-                    if let Some(takes) = self.telling_takes {
+                    self.notifications.push((self.elapsed(), *delivery));
+                    if let Some(takes) = self.notification_takes {
                         self.plan_in(takes, Input::Notified { key, how, error });
                     }
                 }
@@ -357,8 +365,8 @@ impl World {
         self.live.insert(job.node, Live { job, act, exited: false });
     }
 
-    /// A signal reaches the tree: it goes, unless it does not obey that one.
-    fn told(&mut self, job: Job, step: EndStep) {
+    /// Sends a signal to the tree, which exits unless it ignores this step.
+    fn signal(&mut self, job: Job, step: EndStep) {
         let Some(live) = self.live.get_mut(&job.node).filter(|l| l.job == job) else { return };
         if live.act.keeper != Keeper::Reports {
             return;
@@ -405,7 +413,7 @@ impl World {
     }
 }
 
-/// Effects that the record must precede.
+/// Returns whether a decision has an effect, which must be recorded before it happens.
 fn leaves_trace(decision: &Decision) -> bool {
     match decision {
         Decision::Record(_)
@@ -429,7 +437,7 @@ fn leaves_trace(decision: &Decision) -> bool {
     }
 }
 
-/// What people do goes on happening, whatever becomes of dogwatch.
+/// Returns whether an input comes from a person. Such inputs arrive even while dogwatch is down.
 fn is_from_outside(input: &Input) -> bool {
     matches!(
         input,

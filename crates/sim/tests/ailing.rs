@@ -1,4 +1,4 @@
-//! Agents in a bad way, in virtual time: one that asks for a person, one that tries again, one that nobody understands.
+//! Session health in virtual time: an agent that waits for a person, one that retries, one with an unknown format.
 
 use dogwatch_core::record::event::{Event, Observation, Outcome};
 use dogwatch_core::record::ids::{Iteration, NodeIx};
@@ -26,7 +26,7 @@ fn asks(iteration: u64, what: &str) -> Input {
 }
 
 fn says(at_s: u64) -> Input {
-    // The world begins at one second of its awake clock.
+    // The awake clock of the world starts at one second.
     let at = Awake(at_s * 1000 + 1000);
     Input::Observed { job: job(1), seen: Observation::single(Channel::Stdout, at) }
 }
@@ -61,7 +61,7 @@ fn an_agent_that_asks_for_a_person_is_not_blamed_for_its_silence_until_the_deadl
     let (state, doing) = doing(&world);
     assert_eq!(state, State::NeedsHuman);
     let DoingStatus::Working { needs_human: Some(asks), .. } = doing else { panic!("{doing:?}") };
-    assert_eq!(asks.what, "may I delete it?", "the first question is the one it waits for");
+    assert_eq!(asks.what, "may I delete it?", "the session waits for the first question");
     assert_eq!(asks.until.map(|at| at.0), Some(1_794_773_733_000 + 310_000));
 
     let end = world.end();
@@ -76,14 +76,14 @@ fn an_agent_that_asks_for_a_person_is_not_blamed_for_its_silence_until_the_deadl
         "iteration_timed_out",
     ];
     assert_eq!(story[from..from + wanted.len()], wanted);
-    assert_eq!(world.elapsed(), 310_000, "at its deadline, not before");
+    assert_eq!(world.elapsed(), 310_000, "ended at its deadline, not before");
     assert_eq!(end.outcome, Outcome::Catastrophic);
     let stop = world.events.iter().find_map(|r| match &r.event {
         Event::HardStop { message, recoverable, .. } => Some((message.clone(), *recoverable)),
         _ => None,
     });
-    let message = "Needs human: no answer for 300.0s (limit 300s): may I delete it?".to_owned();
-    assert_eq!(stop, Some((message, true)), "the next prompt says that nobody answers");
+    let message = "Needs human: nobody answered for 300.0s (limit 300s): may I delete it?".to_owned();
+    assert_eq!(stop, Some((message, true)), "the next prompt reports the missing answer");
 }
 
 #[test]
@@ -96,7 +96,7 @@ fn nobody_coming_is_no_failure_for_the_circuit() {
     let mut world = World::new(plan, |_| Act::hangs());
     for n in 1..=8 {
         world = world.at(secs(n * 4 - 3).saturating_add(Dur::from_millis(n)), asks(n, "a key"));
-        // The session before it has ended by then: each lasts until two seconds after its question.
+        // By then the previous session has ended: each lasts until two seconds after its question.
     }
     world.drive(Drive::Until(secs(20)));
     assert_eq!(world.run().view().nodes[0].counts.timed_out, 5);
@@ -105,7 +105,7 @@ fn nobody_coming_is_no_failure_for_the_circuit() {
 }
 
 #[test]
-fn an_agent_that_goes_on_asks_no_more_and_falls_under_silence_again() {
+fn an_agent_that_continues_after_its_question_is_subject_to_the_silence_limit() {
     let tool = ToolStarted {
         id: "t".into(),
         name: "Bash".into(),
@@ -130,7 +130,7 @@ fn an_agent_that_goes_on_asks_no_more_and_falls_under_silence_again() {
 }
 
 #[test]
-fn a_session_that_ends_by_itself_asks_nobody_any_more() {
+fn a_session_that_ends_clears_its_question() {
     let mut world = World::new(quick(), |_| Act::works(secs(30))).at(secs(10), asks(1, "may I?"));
     world.end();
     assert!(world.story().contains(&"needs_human_ended session".to_owned()), "{:?}", world.story());
@@ -148,7 +148,7 @@ fn without_a_deadline_the_session_ceiling_ends_it() {
 }
 
 #[test]
-fn retrying_is_told_once_until_there_is_progress() {
+fn retrying_is_recorded_once_until_there_is_progress() {
     let mut world = World::new(quick(), |_| Act::hangs())
         .at(secs(5), says(5))
         .at(secs(10), retries())
@@ -164,11 +164,11 @@ fn retrying_is_told_once_until_there_is_progress() {
     assert!(matches!(doing(&world).1, DoingStatus::Working { retrying: None, .. }));
     world.end();
     assert_eq!(world.story().iter().filter(|e| *e == "agent_retrying").count(), 2);
-    assert_eq!(world.elapsed(), 170_000, "a retry is no progress: 120 s after the last of it");
+    assert_eq!(world.elapsed(), 170_000, "a retry is not progress: ended 120 s after the last progress");
 }
 
 #[test]
-fn drift_is_told_once_and_stays_for_the_session() {
+fn drift_is_recorded_once_and_stays_for_the_session() {
     let drift = Input::Strained { job: job(1), strain: HealthIssue::Drifted };
     let mut world = World::new(quick(), |_| Act::hangs())
         .at(secs(5), drift.clone())

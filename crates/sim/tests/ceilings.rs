@@ -1,4 +1,4 @@
-//! `watchdog.node` and `watchdog.run` in virtual time: they hold in waits, commands, gates, probes and checks.
+//! `watchdog.node` and `watchdog.run` in virtual time: they apply to waits, commands, gates, probes and checks.
 
 use dogwatch_core::record::event::{Event, Outcome, RunEnded};
 use dogwatch_core::run::input::Input;
@@ -17,7 +17,7 @@ fn secs(s: u64) -> Dur {
     Dur::from_secs(s)
 }
 
-/// The same plan with each of the two ceilings, and the word of its reason.
+/// Returns the plan with each of the two ceilings, and the stop reason to expect.
 fn with_each_ceiling(plan: &Plan) -> [(Plan, &'static str); 2] {
     let limited = |change: fn(&mut Settings)| {
         let mut plan = plan.clone();
@@ -82,7 +82,7 @@ fn is_failure(event: &Event) -> bool {
 }
 
 #[test]
-fn a_paused_run_reaches_its_ceiling_too() {
+fn a_paused_run_reaches_its_ceiling() {
     for (plan, what) in with_each_ceiling(&plan(|_| {})) {
         let mut world = World::new(plan, |_| Act::works(secs(20))).at(secs(5), Input::PauseAsked);
         assert_ceiling(&world.end(), what);
@@ -91,7 +91,7 @@ fn a_paused_run_reaches_its_ceiling_too() {
 }
 
 #[test]
-fn commands_gates_probes_and_checks_are_ended_at_the_ceiling_and_nothing_new_begins() {
+fn the_ceiling_ends_commands_gates_probes_and_checks_and_nothing_new_starts() {
     let long = |s: &mut Settings| s.commands = vec![command("slow", HOUR)];
     let probe = |s: &mut Settings| {
         s.idle = Some(IdlePolicy { delay: HOUR, max_delay: HOUR, ..IdlePolicy::default() });
@@ -123,7 +123,7 @@ fn commands_gates_probes_and_checks_are_ended_at_the_ceiling_and_nothing_new_beg
 }
 
 #[test]
-fn checks_do_not_begin_after_a_session_that_a_ceiling_ended() {
+fn checks_do_not_start_after_a_session_that_a_ceiling_ended() {
     for (plan, what) in with_each_ceiling(&checked(&["t"], |_| {})) {
         let mut world = World::new(plan, |_| Act::hangs());
         let end = world.end();
@@ -134,7 +134,7 @@ fn checks_do_not_begin_after_a_session_that_a_ceiling_ended() {
 }
 
 #[test]
-fn what_a_node_needs_before_its_first_iteration_counts() {
+fn preparation_before_the_first_iteration_counts() {
     for (mut plan, what) in with_each_ceiling(&graph(1, &[("a", &[])])) {
         plan.nodes[0].settings.worktree = true;
         let mut world = World::new(plan, |_| Act::hangs());
@@ -148,7 +148,7 @@ fn what_a_node_needs_before_its_first_iteration_counts() {
 }
 
 #[test]
-fn in_a_graph_a_ceiling_of_a_node_ends_that_node_and_one_of_the_run_ends_all() {
+fn a_node_ceiling_ends_that_node_and_a_run_ceiling_ends_the_graph() {
     let slow_check = |job: dogwatch_core::run::job::Job| match job.kind {
         JobKind::Check(_) if job.node.0 == 0 => Act::check_fails(1, "no"),
         _ => Act::works(secs(40)),
@@ -172,11 +172,11 @@ fn in_a_graph_a_ceiling_of_a_node_ends_that_node_and_one_of_the_run_ends_all() {
 }
 
 #[test]
-fn a_resumed_run_keeps_what_it_has_used() {
+fn a_resumed_run_keeps_its_used_time() {
     for (plan, what) in with_each_ceiling(&plan(|s| s.delay = HOUR)) {
         let mut world = World::new(plan, |_| Act::works(secs(30)));
         world.drive(Drive::Until(secs(40)));
-        // The last event is the beginning of the wait, at 30 s; the time after it is not known to be supervised.
+        // The last event is the start of the wait, at 30 s; the time after it is not known to be supervised.
         assert_eq!(world.crash(0, HOUR, false), Ok(true));
         let resumed_at = world.elapsed();
         assert_ceiling(&world.end(), what);
@@ -185,7 +185,7 @@ fn a_resumed_run_keeps_what_it_has_used() {
 }
 
 #[test]
-fn time_in_which_dogwatch_could_not_run_is_taken_out() {
+fn time_in_which_dogwatch_was_suspended_does_not_count() {
     let stopped = Input::Suspended { lasted: secs(25), unwatched: true };
     let slept = Input::Suspended { lasted: HOUR, unwatched: false };
     for act in [|| Act::works(secs(10)), Act::hangs] {

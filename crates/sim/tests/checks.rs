@@ -1,4 +1,4 @@
-//! Checks in virtual time: what they decide, what counts as an attempt, and what the next one is told.
+//! Checks in virtual time: how they decide, what counts as an attempt, and the context of the next prompt.
 
 use dogwatch_core::Run;
 use dogwatch_core::record::event::{Event, NodeAttempt, Outcome, Pin};
@@ -26,7 +26,7 @@ fn attempts(world: &World) -> Vec<NodeAttempt> {
     world.events.iter().filter_map(|r| attempt(&r.event)).collect()
 }
 
-/// A check that fails until this iteration.
+/// Scripts a check that fails before this iteration.
 fn passes_at(iteration: u64) -> impl FnMut(Job) -> Act {
     move |job| match job.kind {
         JobKind::Check(_) if job.iteration.0 < iteration => Act::check_fails(1, "1 test failed"),
@@ -70,8 +70,8 @@ fn a_flaky_node_fails_waits_two_seconds_and_passes() {
     assert_eq!((attempts[1].backoff_s, attempts[1].converged), (Some(Dur::from_secs(2)), true));
     assert_eq!(attempts[0].results[0].tail.as_deref(), Some("1 test failed"));
     assert_eq!(attempts[1].results[0].tail, None);
-    assert_eq!(world.briefs[1].failed[0].tail.as_deref(), Some("1 test failed"));
-    assert_eq!((world.briefs[1].attempt, world.briefs[1].max_attempts), (2, Some(6)));
+    assert_eq!(world.prompt_contexts[1].failed[0].tail.as_deref(), Some("1 test failed"));
+    assert_eq!((world.prompt_contexts[1].attempt, world.prompt_contexts[1].max_attempts), (2, Some(6)));
 }
 
 #[test]
@@ -165,7 +165,7 @@ fn a_recheck_on_the_same_tree_that_passes_is_flaky_and_adds_nothing() {
 }
 
 #[test]
-fn idle_and_limited_iterations_are_no_attempts_but_their_checks_may_converge() {
+fn idle_and_limited_iterations_are_not_attempts_but_their_checks_may_pass() {
     let idle = |s: &mut dogwatch_core::settings::Settings| s.idle = Some(IdlePolicy::default());
     let mut world = World::new(checked(&["t"], idle), |job| match (is_check(job), job.iteration.0) {
         (true, n) if n < 4 => Act::check_fails(1, "not yet"),
@@ -177,13 +177,13 @@ fn idle_and_limited_iterations_are_no_attempts_but_their_checks_may_converge() {
     let end = world.end();
     let attempts = attempts(&world);
     assert!(attempts[..3].iter().all(|a| a.uncounted && a.backoff_s.is_none()), "{attempts:#?}");
-    // Nothing failed that counted, so converging now is no flake.
+    // No failure counted, so passing now is not flaky.
     assert_eq!((end.outcome, end.flake_retries, end.exit_code), (Outcome::Clean, 0, 0));
     assert_eq!(world.run().view().nodes[0].attempts.count, 1);
 }
 
 #[test]
-fn a_loop_that_goes_to_sleep_with_failing_checks_has_not_ended_as_it_should() {
+fn a_loop_that_sleeps_with_failing_checks_does_not_end_clean() {
     let idle = |s: &mut dogwatch_core::settings::Settings| s.idle = Some(IdlePolicy::default());
     let mut world = World::new(checked(&["t"], idle), |job| match is_check(job) {
         true => Act::check_fails(1, "no"),
@@ -194,7 +194,7 @@ fn a_loop_that_goes_to_sleep_with_failing_checks_has_not_ended_as_it_should() {
 }
 
 #[test]
-fn without_an_idle_block_saying_idle_is_an_attempt_like_any_other() {
+fn without_an_idle_block_an_idle_marker_is_a_normal_attempt() {
     let mut world = World::new(checked(&["t"], |s| s.max_iterations = Some(2)), |job| match is_check(job) {
         true => Act::check_fails(1, "no"),
         false => Act::idles("no_pending_tasks"),
@@ -207,18 +207,18 @@ fn pin(path: &str, sha: &str) -> Pin {
 }
 
 #[test]
-fn a_pinned_file_that_was_changed_makes_passing_checks_worthless() {
+fn a_changed_pinned_file_invalidates_passing_checks() {
     let mut world = World::new(checked(&["./t"], |s| s.max_iterations = Some(2)), |_| Act::works(MINUTE))
         .pinning(|i| Ok(vec![pin("t", if i.0 == 1 { "changed" } else { "as it was" })]));
     let end = world.end();
     assert!(world.story().contains(&"check_tampered t".to_owned()));
-    assert_eq!(world.briefs[1].tampered, ["t"]);
-    // It was put back, and then the checks may say what they say.
+    assert_eq!(world.prompt_contexts[1].tampered, ["t"]);
+    // The file was restored, so the results of the checks count.
     assert_eq!((end.outcome, world.sessions.len()), (Outcome::CleanWithFlake, 2));
 }
 
 #[test]
-fn tampering_may_be_a_warning_alone() {
+fn tampering_can_be_configured_as_a_warning() {
     let warn = |s: &mut dogwatch_core::settings::Settings| s.checks.tampered = Tampered::Warn;
     let mut world = World::new(checked(&["./t"], warn), |_| Act::works(MINUTE))
         .pinning(|i| Ok(vec![pin("t", if i.0 == 1 { "changed" } else { "as it was" })]));
@@ -227,7 +227,7 @@ fn tampering_may_be_a_warning_alone() {
 }
 
 #[test]
-fn what_cannot_be_pinned_is_not_begun() {
+fn a_run_with_unpinnable_checks_does_not_start() {
     let mut world = World::new(checked(&["./t"], |_| {}), |_| Act::works(MINUTE))
         .pinning(|_| Err("more than 10000 files".to_owned()));
     let end = world.end();
@@ -236,7 +236,7 @@ fn what_cannot_be_pinned_is_not_begun() {
 }
 
 #[test]
-fn a_stop_in_the_checks_ends_them_and_counts_no_attempt() {
+fn a_stop_during_the_checks_ends_them_and_counts_no_attempt() {
     let mut world = World::new(checked(&["t"], |_| {}), |job| match is_check(job) {
         true => Act::hangs(),
         false => Act::works(MINUTE),
@@ -248,7 +248,7 @@ fn a_stop_in_the_checks_ends_them_and_counts_no_attempt() {
 }
 
 #[test]
-fn killed_between_the_checks_and_the_end_it_is_done_all_the_same() {
+fn a_crash_between_the_checks_and_the_end_keeps_the_result() {
     let mut world = World::new(checked(&["t"], |_| {}), passes_at(1));
     world.end();
     let at = world.events.iter().position(|r| matches!(r.event, Event::NodeAttempt(_))).expect("there");

@@ -1,4 +1,4 @@
-//! The budget of a day, in virtual time.
+//! The day budget in virtual time.
 
 use dogwatch_core::record::day::DayUse;
 use dogwatch_core::record::event::{Event, Outcome, Usage};
@@ -11,7 +11,7 @@ use dogwatch_core::time::moment::Wall;
 use dogwatch_sim::plan::plan;
 use dogwatch_sim::{Act, World};
 
-/// When the world begins, and a day of which it is the middle.
+/// The start of the simulation, which is the middle of its day.
 const NOW: i64 = 1_794_773_733_000;
 
 fn day(tokens: u64, until_s: i64) -> Input {
@@ -42,7 +42,7 @@ fn a_day_that_is_spent_starts_no_session() {
 }
 
 #[test]
-fn a_day_is_spent_during_a_session_too() {
+fn the_day_budget_applies_during_a_session() {
     let mut world = World::new(limited(100), |_| Act::hangs())
         .at(Dur::ZERO, day(60, 3600))
         .at(secs(10), uses(1, 39))
@@ -52,17 +52,17 @@ fn a_day_is_spent_during_a_session_too() {
 }
 
 #[test]
-fn what_this_run_has_used_since_it_was_told_counts_and_is_not_counted_twice() {
+fn usage_since_the_last_update_counts_once() {
     let act = || {
         let mut act = Act::works(secs(60));
         act.report.tally.tokens = Some(30);
         act
     };
-    // Nobody tells again how much it is: after four sessions the day is over.
+    // Without another update of the day's total, the budget is used up after four sessions.
     let mut world = World::new(limited(100), move |_| act()).at(Dur::ZERO, day(0, 36_000));
     let end = world.end();
     assert_eq!((end.outcome, world.sessions.len()), (Outcome::BudgetExceeded, 4));
-    // Told again after the second, with what they have used: the same.
+    // An update after the second session includes its usage and changes nothing.
     let mut world =
         World::new(limited(100), move |_| act()).at(Dur::ZERO, day(0, 36_000)).at(secs(121), day(60, 36_000));
     assert_eq!((world.end().outcome, world.sessions.len()), (Outcome::BudgetExceeded, 4));
@@ -71,7 +71,7 @@ fn what_this_run_has_used_since_it_was_told_counts_and_is_not_counted_twice() {
 }
 
 #[test]
-fn a_new_day_begins_with_nothing_spent() {
+fn a_new_day_starts_with_a_full_budget() {
     let mut world = World::new(limited(100), |_| Act::hangs())
         .at(Dur::ZERO, day(60, 15))
         .at(secs(20), uses(1, 90))

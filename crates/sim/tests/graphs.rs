@@ -11,12 +11,12 @@ use std::time::Instant;
 
 const MINUTE: Dur = Dur::from_mins(1);
 
-/// Every session takes a minute; checks pass.
+/// Scripts sessions of a minute and checks that pass.
 fn works(job: Job) -> Act {
     if job.kind == JobKind::Session { Act::works(MINUTE) } else { Act::exits(0, Dur::ZERO) }
 }
 
-/// As `works`, but the checks of this node never pass.
+/// Scripts work like `works`, but the checks of this node never pass.
 fn all_but(node: usize) -> impl FnMut(Job) -> Act {
     move |job| match job.kind {
         JobKind::Check(_) if job.node.0 == node => Act::check_fails(1, "no"),
@@ -36,7 +36,7 @@ fn outcome(plan: Plan, script: impl FnMut(Job) -> Act + 'static) -> (Outcome, u8
 }
 
 #[test]
-fn nodes_run_in_dependency_order_and_side_by_side() {
+fn nodes_run_in_dependency_order_and_in_parallel() {
     let diamond = graph(4, &[("a", &[]), ("b", &["a"]), ("c", &["a"]), ("d", &["b", "c"])]);
     let (outcome, code, world) = outcome(diamond, works);
     assert_eq!((outcome, code), (Outcome::Clean, 0));
@@ -49,7 +49,7 @@ fn nodes_run_in_dependency_order_and_side_by_side() {
 }
 
 #[test]
-fn no_more_run_at_once_than_allowed() {
+fn parallelism_is_limited() {
     let nodes: Vec<(String, [&str; 0])> = (0..10).map(|i| (format!("n{i}"), [])).collect();
     let nodes: Vec<(&str, &[&str])> = nodes.iter().map(|(n, p)| (n.as_str(), p.as_slice())).collect();
     let (_, _, world) = outcome(graph(3, &nodes), works);
@@ -65,7 +65,7 @@ fn nodes_that_touch_the_same_files_wait_for_each_other() {
     plan.nodes[2].touches = vec!["docs/**".to_owned()];
     let (_, _, world) = outcome(plan.clone(), works);
     assert_eq!(world.sessions, [0, 0, 60_000]);
-    // In a worktree of its own it touches nobody's files.
+    // In a separate worktree it cannot touch the files of other nodes.
     plan.nodes[1].settings.worktree = true;
     let (_, _, world) = outcome(plan, works);
     assert_eq!(world.sessions, [0, 0, 0]);
@@ -81,22 +81,22 @@ fn a_node_that_is_not_parallel_safe_runs_alone() {
 }
 
 #[test]
-fn every_outcome_of_a_graph_has_its_word_and_code() {
+fn every_outcome_of_a_graph_has_its_name_and_exit_code() {
     let chain = || graph(4, &[("a", &[]), ("b", &["a"]), ("c", &[])]);
     assert_eq!(outcome(chain(), works).0, Outcome::Clean);
-    // Done, failed and blocked are all there.
+    // Some nodes are done, some failed and some blocked.
     let (word, code, world) = outcome(chain(), all_but(0));
     assert_eq!((word, code), (Outcome::Stuck, 1));
     let states = states(&world);
     assert_eq!(states[0].2.as_deref(), Some("max_iterations_reached"));
     assert_eq!((states[1].1, states[1].2.as_deref()), (NodeState::Blocked, Some("ancestor_failed:a")));
     assert_eq!(states[2].1, NodeState::Done);
-    // Failed, but nothing waited for it.
+    // A node failed, but no other node depends on it.
     assert_eq!(outcome(chain(), all_but(1)).0, Outcome::Partial);
-    // Nothing done at all.
+    // No node is done.
     let (word, code, _) = outcome(graph(4, &[("a", &[]), ("b", &["a"])]), all_but(0));
     assert_eq!((word, code), (Outcome::Catastrophic, 1));
-    // Done, but not at the first try.
+    // All nodes are done, but one needed a second attempt.
     let (word, code, world) = outcome(chain(), |job| match job.kind {
         JobKind::Check(_) if job.node.0 == 1 && job.iteration.0 == 1 => Act::check_fails(1, "no"),
         _ => works(job),
@@ -106,7 +106,7 @@ fn every_outcome_of_a_graph_has_its_word_and_code() {
 }
 
 #[test]
-fn what_is_below_a_failed_node_is_blocked_by_its_name_all_the_way_down() {
+fn all_descendants_of_a_failed_node_are_blocked_by_its_name() {
     let plan = graph(4, &[("a", &[]), ("b", &["a"]), ("c", &["b"]), ("d", &["c"]), ("e", &[])]);
     let (word, _, world) = outcome(plan, all_but(0));
     assert_eq!(word, Outcome::Stuck);
@@ -124,11 +124,11 @@ fn a_node_without_checks_is_done_when_an_iteration_has_completed() {
         _ => works(job),
     });
     assert_eq!((word, code), (Outcome::Clean, 0));
-    assert!(!world.run().view().ended.as_ref().expect("ended").verified, "nobody checked one of them");
+    assert!(!world.run().view().ended.as_ref().expect("ended").verified, "one node has no checks");
 }
 
 #[test]
-fn a_nodes_own_budget_fails_it_and_the_others_go_on() {
+fn an_exhausted_node_budget_fails_only_that_node() {
     let mut plan = graph(4, &[("a", &[]), ("b", &[])]);
     plan.nodes[0].settings.budget.time = Some(Dur::from_secs(30));
     let (word, code, world) = outcome(plan, works);
@@ -149,7 +149,7 @@ fn the_budget_of_the_graph_ends_everything_that_runs() {
 }
 
 #[test]
-fn an_agent_that_is_not_known_ends_the_whole_graph_at_once() {
+fn an_authentication_failure_ends_the_whole_graph() {
     let (word, code, world) =
         outcome(graph(4, &[("a", &[]), ("b", &[]), ("c", &["a"])]), |job| match (job.node.0, job.kind) {
             (0, JobKind::Session) => Act::unknown_to_the_service(),
@@ -160,7 +160,7 @@ fn an_agent_that_is_not_known_ends_the_whole_graph_at_once() {
 }
 
 #[test]
-fn a_limit_that_one_node_meets_is_waited_for_by_all_with_that_agent() {
+fn a_limit_of_one_node_delays_all_nodes_with_that_agent() {
     let resets = dogwatch_core::time::moment::Wall(1_794_773_733_000 + 600_000);
     let (word, _, world) = outcome(graph(1, &[("a", &[]), ("b", &["a"]), ("c", &[])]), move |job| {
         match (job.node.0, job.kind, job.iteration.0) {
@@ -174,7 +174,7 @@ fn a_limit_that_one_node_meets_is_waited_for_by_all_with_that_agent() {
 }
 
 #[test]
-fn a_stop_lets_what_runs_finish_and_begins_nothing_new() {
+fn a_stop_lets_running_nodes_finish_and_starts_no_new_ones() {
     let mut world = World::new(graph(2, &[("a", &[]), ("b", &[]), ("c", &[])]), works)
         .at(Dur::from_secs(10), Input::StopAsked);
     let end = world.end();
@@ -183,7 +183,7 @@ fn a_stop_lets_what_runs_finish_and_begins_nothing_new() {
 }
 
 #[test]
-fn a_pause_begins_nothing_until_it_is_lifted() {
+fn a_paused_graph_starts_nothing_until_resumed() {
     let mut world = World::new(graph(1, &[("a", &[]), ("b", &["a"])]), works)
         .at(Dur::from_secs(10), Input::PauseAsked)
         .at(Dur::from_secs(600), Input::UnpauseAsked);
@@ -236,7 +236,7 @@ fn killed_at_any_step_no_node_is_started_twice_at_once_and_no_finished_one_again
 }
 
 #[test]
-fn a_graph_that_was_terminated_goes_on_where_it_was() {
+fn a_terminated_graph_can_be_resumed() {
     let mut world = World::new(graph(1, &[("a", &[]), ("b", &["a"]), ("c", &["b"])]), works)
         .at(Dur::from_secs(90), Input::EndAsked(EndSignal::Terminate));
     assert_eq!(world.end().outcome, Outcome::Interrupted);
@@ -247,7 +247,7 @@ fn a_graph_that_was_terminated_goes_on_where_it_was() {
 }
 
 #[test]
-fn after_a_resume_a_worktree_is_looked_for_before_anybody_works_in_it() {
+fn after_a_resume_a_worktree_is_prepared_before_it_is_used() {
     let mut plan = graph(1, &[("a", &[]), ("b", &["a"])]);
     plan.nodes[0].settings.worktree = true;
     let mut world = World::new(plan, works).at(Dur::from_secs(30), Input::EndAsked(EndSignal::Terminate));
@@ -267,7 +267,7 @@ fn after_a_resume_a_worktree_is_looked_for_before_anybody_works_in_it() {
 }
 
 #[test]
-fn an_idle_node_does_not_stop_by_its_count_while_others_work() {
+fn an_idle_node_does_not_stop_while_others_work() {
     let mut plan = graph(2, &[("idle", &[]), ("busy", &[])]);
     plan.nodes[0].settings = dogwatch_sim::plan::settings();
     plan.nodes[1].settings.watchdog.idle = dogwatch_core::time::dur::Limit::Off;
@@ -279,10 +279,10 @@ fn an_idle_node_does_not_stop_by_its_count_while_others_work() {
         _ => Act::exits(0, Dur::ZERO),
     });
     assert_eq!(word, Outcome::Clean);
-    assert!(world.elapsed() > 30 * 60_000, "it slept on until the other was through");
+    assert!(world.elapsed() > 30 * 60_000, "it waited until the other node was done");
 }
 
-// Scheduling is linear: the time is bounded loosely, the count of comparisons is what it measures.
+// Scheduling must be linear. The time bound is loose, because the number of comparisons is what matters.
 #[test]
 fn ten_thousand_nodes_are_scheduled_without_quadratic_cost() {
     let mut plan = plan(|_| {});

@@ -1,4 +1,4 @@
-//! Idle spells in virtual time: waits, limits, skipping, gates, wakes, pauses.
+//! Idle streaks in virtual time: waits, limits, skipping, gates, wakes, pauses.
 
 use dogwatch_core::record::event::{Event, InputDigest, Outcome, WaitEndedBy, WaitWhy};
 use dogwatch_core::record::view::Doing;
@@ -24,7 +24,7 @@ fn never_stops(p: &mut IdlePolicy) {
 
 #[test]
 fn origin_0_the_night_after_iteration_4_costs_less_and_less_and_ends_by_itself() {
-    // Iterations 1 to 4 work, all later ones say that there is nothing to do.
+    // Iterations 1 to 4 work; all later ones report that there is nothing to do.
     let mut world = World::new(
         idle_plan(|p| {
             p.stop_after = StopAfter::Never;
@@ -42,7 +42,7 @@ fn origin_0_the_night_after_iteration_4_costs_less_and_less_and_ends_by_itself()
     let waits = world.waits();
     assert_eq!(waits[..7], [30_000, 60_000, 120_000, 240_000, 300_000, 300_000, 300_000]);
     assert_eq!((end.outcome, end.exit_code), (Outcome::Idle, 0));
-    // Six hours of idling: without backoff it would have been 1,800 calls.
+    // In six hours of idling, a loop without backoff would have made 1,800 calls.
     assert!(world.sessions.len() < 80, "{} calls", world.sessions.len());
 }
 
@@ -68,7 +68,7 @@ fn origin_3_work_resumption_resets_delay_count_and_reason() {
     });
     let end = world.end();
     assert_eq!(world.waits()[..5], [30_000, 60_000, 120_000, 240_000, 30_000]);
-    // 4 idle, 1 of work, then 8 more.
+    // 4 idle iterations, 1 with work, then 8 more idle ones.
     assert_eq!((end.iterations, end.idle), (13, 12));
 }
 
@@ -99,7 +99,7 @@ fn origin_3_the_limit_can_be_overridden() {
 }
 
 #[test]
-fn origin_3_a_context_entry_that_cannot_be_kept_is_trouble_and_the_stop_happens_all_the_same() {
+fn origin_3_an_unwritable_context_entry_is_trouble_and_does_not_prevent_the_stop() {
     let mut world = World::new(idle_plan(|_| {}), |_| Act::idles("no_pending_tasks"));
     world.context_fails = true;
     let end = world.end();
@@ -117,7 +117,7 @@ fn loop_60_an_idle_wait_replaces_the_delay() {
 }
 
 #[test]
-fn loop_61_failed_and_timed_out_iterations_end_the_spell_and_interrupted_ones_do_not() {
+fn loop_61_failed_and_timed_out_iterations_end_the_idle_streak_and_interrupted_ones_do_not() {
     let mut world = World::new(idle_plan(never_stops), |job| match job.iteration.0 {
         3 => Act::fails(),
         6 => Act::hangs(),
@@ -136,7 +136,7 @@ fn loop_61_failed_and_timed_out_iterations_end_the_spell_and_interrupted_ones_do
 }
 
 #[test]
-fn loop_62_a_marker_without_an_idle_block_is_an_event_and_no_wait() {
+fn loop_62_a_marker_without_an_idle_block_is_recorded_without_a_wait() {
     let mut world = World::new(plan(|s| s.max_iterations = Some(3)), |_| Act::idles("no_pending_tasks"));
     let end = world.end();
     assert_eq!((world.waits().len(), end.idle, end.outcome), (0, 3, Outcome::Clean));
@@ -144,7 +144,7 @@ fn loop_62_a_marker_without_an_idle_block_is_an_event_and_no_wait() {
 }
 
 #[test]
-fn loop_65_the_wait_that_would_pass_the_maximum_ends_at_it_and_one_last_look_follows() {
+fn loop_65_a_wait_beyond_the_maximum_is_shortened_and_one_last_iteration_follows() {
     let mut world = World::new(
         idle_plan(|p| {
             never_stops(p);
@@ -153,7 +153,7 @@ fn loop_65_the_wait_that_would_pass_the_maximum_ends_at_it_and_one_last_look_fol
         |_| Act::idles("x"),
     );
     let end = world.end();
-    // The spell begins with the end of the first idle answer, at 12 s.
+    // The idle streak starts at the end of the first idle answer, at 12 s.
     let last_look = *world.sessions.last().expect("there were some");
     assert_eq!(last_look, IDLE_ANSWER + 600_000);
     assert_eq!(world.waits().iter().sum::<u64>() + (world.sessions.len() as u64 - 2) * IDLE_ANSWER, 600_000);
@@ -244,7 +244,7 @@ fn work_when_1_is_idle_without_paying_an_agent_and_the_commands_still_run() {
 }
 
 #[test]
-fn work_when_0_is_work_and_2_is_trouble_taken_for_work() {
+fn work_when_0_is_work_and_2_is_trouble_treated_as_work() {
     for (exit, trouble) in [(0, 0), (2, 1), (127, 1)] {
         let mut world = gated(exit).at(Dur::from_secs(90), Input::StopAsked);
         world.end();
@@ -258,7 +258,7 @@ fn work_when_0_is_work_and_2_is_trouble_taken_for_work() {
 }
 
 #[test]
-fn a_wake_ends_an_idle_wait_at_once_and_does_not_end_the_spell() {
+fn a_wake_ends_an_idle_wait_at_once_and_does_not_end_the_idle_streak() {
     let mut world = World::new(idle_plan(|_| {}), |_| Act::idles("no_pending_tasks"))
         .at(Dur::from_secs(20), Input::WakeAsked(WaitEndedBy::Path));
     world.drive(Drive::Until(Dur::from_secs(60)));
@@ -268,7 +268,7 @@ fn a_wake_ends_an_idle_wait_at_once_and_does_not_end_the_spell() {
 }
 
 #[test]
-fn a_wake_during_a_session_is_remembered_for_the_next_wait_and_a_storm_is_one() {
+fn wakes_during_a_session_skip_the_next_wait_once() {
     let mut world = World::new(idle_plan(|_| {}), |_| Act::idles("x"));
     for ms in 1_000..3_000 {
         world = world.at(Dur::from_millis(ms), Input::WakeAsked(WaitEndedBy::Path));
@@ -279,16 +279,16 @@ fn a_wake_during_a_session_is_remembered_for_the_next_wait_and_a_storm_is_one() 
 }
 
 #[test]
-fn an_agent_that_touches_what_wakes_it_cannot_keep_itself_awake() {
+fn an_agent_that_touches_its_wake_files_cannot_keep_itself_awake() {
     let mut world = World::new(idle_plan(never_stops), |_| Act::idles("x").touching());
     world.drive(Drive::Until(Dur::from_hours(1)));
-    // Two looks are free, then the backoff holds: at most one call in five minutes.
+    // Two iterations are free, then the backoff applies: at most one call in five minutes.
     assert_eq!(world.sessions[..3], [0, 12_000, 24_000]);
     assert!(world.sessions.len() < 20, "{} calls in an hour", world.sessions.len());
 }
 
 #[test]
-fn a_file_does_not_talk_a_failing_agent_out_of_its_backoff() {
+fn a_file_change_does_not_skip_the_backoff_of_a_failing_agent() {
     let mut world = World::new(plan(|s| s.errors.max = 3), |_| Act::fails());
     for ms in (0..4_000).step_by(50) {
         world = world.at(Dur::from_millis(ms), Input::WakeAsked(WaitEndedBy::Path));
@@ -318,23 +318,23 @@ fn probed(finds_work_at: u64) -> World {
 }
 
 #[test]
-fn a_probe_looks_on_its_cadence_and_ends_the_wait_when_it_finds_work() {
+fn a_probe_runs_at_its_interval_and_ends_the_wait_when_it_finds_work() {
     let mut world = probed(3);
     world.drive(Drive::Until(Dur::from_mins(10)));
-    // 12 s of session, then looks after 60 s each, each taking 2 s.
+    // A session of 12 s, then a probe every 60 s that takes 2 s.
     assert_eq!(world.sessions[1], 12_000 + 3 * 62_000);
     assert!(world.story().contains(&"wait_ended probe".to_owned()));
 }
 
 #[test]
-fn a_wait_that_ends_while_a_probe_runs_waits_for_the_probe_to_be_gone() {
+fn a_wait_that_ends_during_a_probe_waits_for_the_probe_to_exit() {
     let mut world = probed(u64::MAX).at(Dur::from_millis(73_000), Input::WakeAsked(WaitEndedBy::Api));
     world.drive(Drive::Until(Dur::from_mins(3)));
     assert_eq!(world.sessions[1], 73_000);
 }
 
 #[test]
-fn a_probe_that_hangs_is_bounded_and_told_once() {
+fn a_hanging_probe_is_bounded_and_reported_once() {
     let mut world = World::new(
         plan(|s| {
             s.idle = Some(IdlePolicy {
@@ -352,7 +352,7 @@ fn a_probe_that_hangs_is_bounded_and_told_once() {
 }
 
 #[test]
-fn a_pause_puts_a_wait_off_and_lifting_it_honours_what_is_left() {
+fn a_pause_suspends_a_wait_and_resuming_honors_the_rest() {
     let mut world = World::new(plan(|s| s.delay = Dur::from_mins(10)), |_| Act::works(MINUTE))
         .at(Dur::from_mins(2), Input::PauseAsked)
         .at(Dur::from_mins(5), Input::UnpauseAsked);
@@ -366,8 +366,8 @@ fn a_pause_puts_a_wait_off_and_lifting_it_honours_what_is_left() {
 }
 
 #[test]
-fn killed_in_a_pause_what_it_put_off_is_still_put_off() {
-    // After the first session the wait was to end after eleven minutes.
+fn a_wait_suspended_by_a_pause_survives_a_crash() {
+    // After the first session, the wait would end at eleven minutes.
     for (lifted, begins) in [(5, 660_000), (30, 1_800_000)] {
         let mut world = World::new(plan(|s| s.delay = Dur::from_mins(10)), |_| Act::works(MINUTE))
             .at(Dur::from_mins(2), Input::PauseAsked)
@@ -382,7 +382,7 @@ fn killed_in_a_pause_what_it_put_off_is_still_put_off() {
 }
 
 #[test]
-fn a_pause_while_the_agent_works_lets_it_finish_and_starts_nothing() {
+fn a_pause_during_a_session_lets_it_finish_and_starts_nothing() {
     let mut world =
         World::new(plan(|_| {}), |_| Act::works(MINUTE)).at(Dur::from_secs(30), Input::PauseAsked);
     world.drive(Drive::Until(Dur::from_hours(9)));
@@ -395,7 +395,7 @@ fn a_pause_while_the_agent_works_lets_it_finish_and_starts_nothing() {
 }
 
 #[test]
-fn a_wake_does_not_lift_a_pause() {
+fn a_wake_does_not_end_a_pause() {
     let mut world = World::new(plan(|_| {}), |_| Act::works(MINUTE))
         .at(Dur::from_secs(30), Input::PauseAsked)
         .at(Dur::from_mins(10), Input::WakeAsked(WaitEndedBy::Api));
@@ -404,7 +404,7 @@ fn a_wake_does_not_lift_a_pause() {
 }
 
 #[test]
-fn a_wake_in_a_pause_ends_the_wait_that_the_pause_put_off() {
+fn a_wake_during_a_pause_ends_the_suspended_wait() {
     let mut world = World::new(plan(|s| s.delay = Dur::from_hours(1)), |_| Act::works(MINUTE))
         .at(Dur::from_mins(2), Input::PauseAsked)
         .at(Dur::from_mins(5), Input::WakeAsked(WaitEndedBy::Api))
@@ -414,7 +414,7 @@ fn a_wake_in_a_pause_ends_the_wait_that_the_pause_put_off() {
 }
 
 #[test]
-fn what_people_say_waits_for_the_next_prompt_within_bounds() {
+fn operator_messages_wait_for_the_next_prompt_within_bounds() {
     let mut world = World::new(plan(|_| {}), |_| Act::works(MINUTE));
     for n in 0..60 {
         world = world.at(Dur::from_secs(10), Input::Told { text: format!("line {n}") });
@@ -433,7 +433,7 @@ fn a_year_of_idling_takes_no_time_to_simulate() {
 }
 
 #[test]
-fn the_line_of_an_idle_stop_counts_only_the_iterations_that_its_limit_counts() {
+fn the_reason_of_an_idle_stop_counts_only_the_iterations_of_its_limit() {
     let mut world = World::new(idle_plan(|_| {}), |job| match job.iteration.0 {
         ..=7 => Act::idles("at_capacity"),
         _ => Act::idles("no_pending_tasks"),

@@ -18,7 +18,7 @@ fn troubles(world: &World, wanted: &str) -> usize {
 }
 
 #[test]
-fn a_keeper_that_does_not_report_is_given_up_after_its_bound() {
+fn a_silent_keeper_is_abandoned_after_its_limit() {
     let mut world = World::new(plan(|_| {}), |_| Act::hangs().under(Keeper::Silent))
         .at(secs(5), Input::EndAsked(EndSignal::Terminate));
     let end = world.end();
@@ -32,12 +32,12 @@ fn a_keeper_that_is_stopped_again_and_again_is_given_up_within_two_seconds() {
     let mut world = World::new(plan(|_| {}), |_| Act::hangs().under(Keeper::Stopped))
         .at(secs(5), Input::EndAsked(EndSignal::Terminate));
     let end = world.end();
-    assert_eq!((end.exit_code, world.elapsed()), (143, 26_500), "two graces of 10 s, then three looks");
+    assert_eq!((end.exit_code, world.elapsed()), (143, 26_500), "two graces of 10 s, then three checks");
     assert_eq!(troubles(&world, "keeper_silent"), 1);
 }
 
 #[test]
-fn a_sweep_without_a_report_holds_up_the_run_for_its_bound_only() {
+fn a_sweep_without_a_report_delays_the_run_for_a_bounded_time() {
     let once = plan(|s| s.max_iterations = Some(2));
     let mut world = World::new(once, |job: Job| match job.iteration.0 {
         1 => Act::works(secs(10)).under(Keeper::Silent),
@@ -49,7 +49,7 @@ fn a_sweep_without_a_report_holds_up_the_run_for_its_bound_only() {
 }
 
 #[test]
-fn a_start_that_lacks_a_resource_is_retried_after_growing_pauses() {
+fn a_start_that_lacks_a_resource_is_retried_with_backoff() {
     let tries = Cell::new(0);
     let once = plan(|s| s.max_iterations = Some(1));
     let mut world = World::new(once, move |_| {
@@ -63,7 +63,7 @@ fn a_start_that_lacks_a_resource_is_retried_after_growing_pauses() {
 }
 
 #[test]
-fn a_start_that_always_lacks_a_resource_fails_after_half_a_minute() {
+fn a_start_that_keeps_lacking_a_resource_fails_after_half_a_minute() {
     let once = plan(|s| s.max_iterations = Some(1));
     let mut world = World::new(once, |_| Act::short_of_processes());
     let end = world.end();

@@ -19,7 +19,7 @@ fn loop_40_n_3_means_three_agent_starts() {
 }
 
 #[test]
-fn loop_41_failures_are_counted_and_the_loop_goes_on() {
+fn loop_41_failures_are_counted_and_the_loop_continues() {
     let mut world = World::new(plan(|s| s.max_iterations = Some(3)), |job| {
         if job.iteration.0 == 2 { Act::fails() } else { Act::works(MINUTE) }
     });
@@ -65,7 +65,7 @@ fn loop_43_a_session_over_its_limit_has_its_own_event_and_is_ended_step_by_step(
             "run_ended catastrophic 1",
         ]
     );
-    // Limit, then two graces of 10 s, and not a millisecond more.
+    // The limit, then two graces of 10 s, and nothing else.
     assert_eq!(world.elapsed(), 920_000);
     assert_eq!(end.failed, 1);
 }
@@ -121,7 +121,7 @@ fn loop_48_a_failing_agent_does_not_spin_and_the_circuit_opens() {
 }
 
 #[test]
-fn an_agent_that_is_not_there_any_more_opens_the_circuit_too() {
+fn a_missing_agent_program_opens_the_circuit() {
     let mut world = World::new(plan(|_| {}), |_| Act::absent());
     let end = world.end();
     assert_eq!((world.sessions.len(), end.failed, end.outcome), (0, 5, Outcome::ErrorLimit));
@@ -148,7 +148,7 @@ fn success_closes_the_circuit_and_resets_the_wait() {
 }
 
 #[test]
-fn loop_49_the_delay_stands_between_iterations_and_not_after_the_last() {
+fn loop_49_the_delay_applies_between_iterations_and_not_after_the_last() {
     let mut world = World::new(
         plan(|s| {
             s.max_iterations = Some(3);
@@ -176,7 +176,7 @@ fn an_error_wait_replaces_the_delay_whatever_their_lengths() {
 }
 
 #[test]
-fn a_budget_of_iterations_ends_the_run_with_3() {
+fn an_iteration_budget_ends_the_run_with_exit_code_3() {
     let mut world = World::new(plan(|s| s.budget.iterations = Some(4)), |_| Act::works(MINUTE));
     let end = world.end();
     assert_eq!((world.sessions.len(), end.outcome, end.exit_code), (4, Outcome::BudgetExceeded, 3));
@@ -184,7 +184,7 @@ fn a_budget_of_iterations_ends_the_run_with_3() {
 }
 
 #[test]
-fn a_budget_of_time_holds_during_a_session() {
+fn a_time_budget_applies_during_a_session() {
     let mut world = World::new(plan(|s| s.budget.time = Some(Dur::from_secs(90))), |_| Act::works(MINUTE));
     let end = world.end();
     assert_eq!((end.outcome, end.exit_code, end.completed), (Outcome::BudgetExceeded, 3, 1));
@@ -196,7 +196,7 @@ fn a_budget_of_time_holds_during_a_session() {
 }
 
 #[test]
-fn a_budget_of_time_holds_during_a_wait() {
+fn a_time_budget_applies_during_a_wait() {
     let mut world = World::new(
         plan(|s| {
             s.budget.time = Some(Dur::from_secs(90));
@@ -229,7 +229,7 @@ fn commands_run_one_after_the_other_in_every_iteration() {
 }
 
 #[test]
-fn loop_36_a_command_over_its_timeout_is_ended_and_the_run_goes_on() {
+fn loop_36_a_command_that_times_out_is_ended_and_the_run_continues() {
     let mut world = World::new(
         plan(|s| {
             s.commands = vec![command("stuck", Dur::from_secs(60))];
@@ -242,13 +242,13 @@ fn loop_36_a_command_over_its_timeout_is_ended_and_the_run_goes_on() {
     );
     let end = world.end();
     assert!(world.story().contains(&"command_finished stuck timed_out".to_owned()));
-    // Told to go at 60 s, killed a grace later.
+    // Terminated at 60 s, killed one grace later.
     assert_eq!(world.sessions, [70_000]);
     assert_eq!(end.completed, 1);
 }
 
 #[test]
-fn loop_37_a_command_that_cannot_be_started_is_trouble_and_the_run_goes_on() {
+fn loop_37_a_command_that_cannot_start_is_trouble_and_the_run_continues() {
     let mut world = World::new(
         plan(|s| {
             s.commands = vec![command("absent", MINUTE)];
@@ -297,7 +297,7 @@ fn a_late_or_spurious_wake_up_changes_nothing() {
 }
 
 #[test]
-fn the_work_tree_is_kept_before_the_first_iteration_and_after_every_session() {
+fn snapshots_are_taken_before_the_first_iteration_and_after_every_session() {
     let mut plan = plan(|s| s.max_iterations = Some(2));
     plan.snapshots = true;
     let mut world = World::new(plan, |job| match job.kind {
@@ -325,7 +325,7 @@ fn the_work_tree_is_kept_before_the_first_iteration_and_after_every_session() {
 }
 
 #[test]
-fn a_snapshot_that_hangs_or_fails_is_trouble_and_the_run_goes_on() {
+fn a_hanging_or_failing_snapshot_is_trouble_and_the_run_continues() {
     for act in [Act::hangs().stubborn(), Act::exits(1, MINUTE), Act::absent()] {
         let mut plan = plan(|s| s.max_iterations = Some(1));
         plan.snapshots = true;

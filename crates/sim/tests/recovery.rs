@@ -32,7 +32,7 @@ fn another(s: &mut Settings) {
     s.recovery.agents = vec![AgentPlan { agent: vec!["other".to_owned()], reader: ReaderName::Plain }];
 }
 
-/// Which agent of the chain each session had.
+/// Returns the agent of the chain that each session used.
 fn agents(world: &World) -> Vec<u32> {
     let agent = |e: &Event| match e {
         Event::SessionStarted { agent, .. } => Some(*agent),
@@ -41,7 +41,7 @@ fn agents(world: &World) -> Vec<u32> {
     world.events.iter().filter_map(|r| agent(&r.event)).collect()
 }
 
-/// Something changes in the work tree halfway through sessions of a minute, with waits of 2, 4 and 8 s between.
+/// Changes the work tree halfway through sessions of a minute, with waits of 2, 4 and 8 s in between.
 fn working_now_and_then(mut world: World) -> World {
     for (iteration, at) in [(1, 30), (2, 92), (3, 156), (4, 224)] {
         let job = Job { node: NodeIx(0), iteration: Iteration(iteration), kind: JobKind::Session };
@@ -52,7 +52,7 @@ fn working_now_and_then(mut world: World) -> World {
 }
 
 #[test]
-fn a_stuck_session_is_tried_again_and_told_what_went_wrong() {
+fn a_stuck_session_is_retried_with_a_diagnosis() {
     let mut world =
         World::new(checked(&["t"], session_limit(MINUTE)), |job| match (job.kind, job.iteration.0) {
             (JobKind::Session, 1) => Act::hangs(),
@@ -62,17 +62,17 @@ fn a_stuck_session_is_tried_again_and_told_what_went_wrong() {
     let end = world.end();
     assert_eq!(words(&world), ["stuck retry"]);
     assert_eq!(end.outcome, Outcome::CleanWithFlake);
-    let diagnosis = world.briefs[1].diagnosis.clone().expect("told");
+    let diagnosis = world.prompt_contexts[1].diagnosis.clone().expect("told");
     assert_eq!(diagnosis.reason, "SESSION_CEILING_EXCEEDED");
     assert!(diagnosis.message.starts_with("Total timeout"), "{}", diagnosis.message);
     assert_eq!((diagnosis.attempt, diagnosis.budget, diagnosis.evidence.len()), (1, 3, 4));
     assert!(world.story().contains(&"wait_started recovery 2s".to_owned()));
     assert!(world.story().contains(&"iteration_started 2 recovery".to_owned()));
-    assert_eq!(world.briefs[0].diagnosis, None);
+    assert_eq!(world.prompt_contexts[0].diagnosis, None);
 }
 
 #[test]
-fn two_hard_stops_alike_without_progress_are_the_last() {
+fn two_equal_hard_stops_without_progress_end_the_run() {
     let mut world = World::new(plan(session_limit(MINUTE)), |_| Act::hangs());
     let end = world.end();
     assert_eq!(words(&world), ["stuck retry", "stuck stop"]);
@@ -81,7 +81,7 @@ fn two_hard_stops_alike_without_progress_are_the_last() {
 }
 
 #[test]
-fn with_progress_between_them_the_budget_decides_and_what_there_is_is_kept() {
+fn with_progress_in_between_the_budget_decides_and_partial_work_is_kept() {
     let world = World::new(
         plan(|s| {
             session_limit(MINUTE)(s);
@@ -112,7 +112,7 @@ fn a_completed_iteration_refills_the_budget() {
 }
 
 #[test]
-fn told_how_often_to_go_on_and_without_checks_a_loop_goes_on() {
+fn a_loop_with_an_iteration_limit_and_without_checks_continues() {
     let mut world = World::new(
         plan(|s| {
             session_limit(MINUTE)(s);
@@ -126,7 +126,7 @@ fn told_how_often_to_go_on_and_without_checks_a_loop_goes_on() {
 }
 
 #[test]
-fn a_stuck_agent_makes_room_for_the_next_of_the_chain() {
+fn a_stuck_agent_is_replaced_by_the_next_in_the_chain() {
     let mut world = World::new(
         checked(&["t"], |s| {
             session_limit(MINUTE)(s);
@@ -156,7 +156,7 @@ fn an_error_loop_is_a_class_of_its_own() {
 }
 
 #[test]
-fn a_limit_with_a_time_sends_the_agent_to_rest_and_the_next_works_meanwhile() {
+fn an_agent_at_its_limit_cools_down_while_the_next_one_works() {
     let resets = Wall(EPOCH + 3_600_000);
     let mut world = World::new(
         checked(&["t"], |s| {
@@ -175,9 +175,12 @@ fn a_limit_with_a_time_sends_the_agent_to_rest_and_the_next_works_meanwhile() {
     assert_eq!((plan.agent.as_deref(), plan.until), (Some("agent"), Some(Wall(resets.0 + 15_000))));
     let agents = agents(&world);
     assert_eq!(agents[..3], [0, 1, 1]);
-    // Once it has rested, the first one works again.
+    // After its cooldown, the first agent works again.
     assert_eq!(agents.last(), Some(&0));
-    assert_eq!(world.sessions[1], 2_000, "a second of work, one of checks, and the next began at once");
+    assert_eq!(
+        world.sessions[1], 2_000,
+        "a second of work, one of checks, and the next agent started at once"
+    );
 }
 
 #[test]
@@ -205,7 +208,7 @@ fn an_overloaded_service_is_left_for_another_when_its_retries_are_used() {
     assert_eq!((words(&world), agents(&world)), (vec!["overload next_agent".to_owned()], vec![0, 0, 0, 1]));
 }
 
-/// Two sessions that say that they were refused, and then nothing more for the two minutes that they may.
+/// Scripts two sessions that report a refusal and then print nothing for two minutes, their limit.
 fn refused_in_silence(set: impl FnOnce(&mut Settings)) -> World {
     let plan = checked(&["t"], |s| {
         s.reader = ReaderName::Codex;
@@ -226,14 +229,14 @@ fn refused_in_silence(set: impl FnOnce(&mut Settings)) -> World {
 }
 
 #[test]
-fn who_waited_in_silence_for_a_service_that_refused_is_not_stuck() {
+fn a_session_that_waits_silently_for_a_refusing_service_is_not_stuck() {
     let mut world = refused_in_silence(|_| {});
     let end = world.end();
     let story = world.story();
     let waits: Vec<_> = story.iter().filter(|e| e.starts_with("wait_started")).collect();
     assert_eq!(waits, ["wait_started rate_limit 15s", "wait_started rate_limit 30s"]);
     assert_eq!(end.outcome, Outcome::CleanWithFlake);
-    assert!(plans(&world).is_empty(), "nothing of the budget of the recovery is used");
+    assert!(plans(&world).is_empty(), "the recovery budget is unused");
     let because = |e: &Event| match e {
         Event::IterationTimedOut(end) => Some(end.because.clone()),
         _ => None,
@@ -244,7 +247,7 @@ fn who_waited_in_silence_for_a_service_that_refused_is_not_stuck() {
 }
 
 #[test]
-fn a_service_that_refuses_in_silence_too_often_ends_the_run_by_its_own_limit() {
+fn repeated_silent_refusals_end_the_run_by_their_own_limit() {
     let mut world = refused_in_silence(|s| s.limits.overload_retries = 1);
     let end = world.end();
     assert_eq!((end.outcome, world.sessions.len()), (Outcome::ErrorLimit, 2));
@@ -252,7 +255,7 @@ fn a_service_that_refuses_in_silence_too_often_ends_the_run_by_its_own_limit() {
 }
 
 #[test]
-fn an_agent_that_is_not_known_makes_room_and_without_another_ends_the_run() {
+fn an_unauthenticated_agent_is_replaced_or_ends_the_run() {
     let script =
         |job: Job| if job.iteration.0 == 1 { Act::unknown_to_the_service() } else { Act::works(MINUTE) };
     let mut world = World::new(
@@ -269,7 +272,7 @@ fn an_agent_that_is_not_known_makes_room_and_without_another_ends_the_run() {
 }
 
 #[test]
-fn a_program_that_is_not_there_makes_room_at_once() {
+fn a_missing_program_is_replaced_at_once() {
     let mut world = World::new(
         plan(|s| {
             another(s);
@@ -282,7 +285,7 @@ fn a_program_that_is_not_there_makes_room_at_once() {
 }
 
 #[test]
-fn a_crash_loop_makes_room_when_its_circuit_opens() {
+fn a_crashing_agent_is_replaced_when_its_circuit_opens() {
     let mut world = World::new(
         plan(|s| {
             another(s);
@@ -296,7 +299,7 @@ fn a_crash_loop_makes_room_when_its_circuit_opens() {
 }
 
 #[test]
-fn when_no_agent_is_left_the_node_has_failed() {
+fn a_node_without_agents_left_has_failed() {
     let mut world = World::new(
         plan(|s| {
             another(s);
@@ -310,7 +313,7 @@ fn when_no_agent_is_left_the_node_has_failed() {
 }
 
 #[test]
-fn a_ceiling_of_the_run_or_the_node_is_the_end() {
+fn a_ceiling_of_the_run_or_the_node_ends_it() {
     for (of_run, reason) in [(true, "RUN"), (false, "NODE")] {
         let mut world = World::new(
             plan(|s| {
@@ -332,7 +335,7 @@ fn a_ceiling_of_the_run_or_the_node_is_the_end() {
 }
 
 #[test]
-fn the_agents_own_session_is_gone_on_with_where_the_policy_says_so() {
+fn the_agents_own_session_is_resumed_if_the_policy_allows_it() {
     for (resume, class_is_stuck) in [(true, true), (false, true)] {
         let mut world = World::new(
             checked(&["t"], |s| {
@@ -361,7 +364,7 @@ fn the_agents_own_session_is_gone_on_with_where_the_policy_says_so() {
 }
 
 #[test]
-fn a_session_that_is_gone_on_with_is_known_by_what_it_was_charged() {
+fn a_resumed_session_keeps_its_charged_usage() {
     let hung = |session: &str| {
         let mut act = Act::hangs().named(session);
         act.report.tally.tokens = Some(1_050);
@@ -402,5 +405,5 @@ fn cooldowns_are_kept_in_the_journal_and_survive_a_kill() {
     assert_eq!(world.crash(0, MINUTE, false), Ok(true));
     world.end();
     assert!(agents(&world)[1..].iter().all(|a| *a == 1), "{:?}", agents(&world));
-    assert_eq!(plans(&world).len(), 1, "the same is not planned twice");
+    assert_eq!(plans(&world).len(), 1, "the recovery is planned once");
 }

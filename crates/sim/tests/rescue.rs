@@ -1,4 +1,4 @@
-//! Work that a killed supervisor left is in a snapshot before anything can change it.
+//! After a crash, the work of a lost iteration is in a snapshot before anything can change it.
 
 use dogwatch_core::record::event::{Event, Outcome};
 use dogwatch_core::run::input::{EndSignal, Input};
@@ -11,7 +11,7 @@ use dogwatch_sim::{Act, Drive, World};
 const MINUTE: Dur = Dur::from_mins(1);
 const SECOND: Dur = Dur::from_secs(1);
 
-/// Sessions take a minute, snapshots ten seconds, everything else a second.
+/// Scripts sessions of a minute, snapshots of ten seconds and one second for everything else.
 fn works(job: Job) -> Act {
     match job.kind {
         JobKind::Session => Act::works(MINUTE),
@@ -33,7 +33,7 @@ fn two() -> Plan {
     }))
 }
 
-/// The words of what happened after the run was resumed for the last time.
+/// Returns the events after the last resume as words.
 fn since_resumed(world: &World) -> Vec<String> {
     let story = world.story();
     let at = story.iter().rposition(|word| word.starts_with("run_resumed")).expect("it was resumed");
@@ -58,7 +58,7 @@ fn a_second_crash_during_the_snapshot_does_not_forget_it() {
     let mut world = World::new(two(), works);
     world.drive(Drive::Until(Dur::from_secs(30)));
     assert_eq!(world.crash(0, MINUTE, false), Ok(true));
-    // The resumed run has started the snapshot and no more.
+    // The resumed run has only started the snapshot.
     assert!(world.step_once() && world.step_once());
     assert_eq!(world.crash(0, MINUTE, false), Ok(true));
     assert_eq!(world.end().completed, 2);
@@ -67,7 +67,10 @@ fn a_second_crash_during_the_snapshot_does_not_forget_it() {
         Event::IterationInterrupted { end, .. } => Some(end.duration_s),
         _ => None,
     });
-    assert!(lost.is_some_and(|lasted| lasted < MINUTE), "the time without a supervisor is not its: {lost:?}");
+    assert!(
+        lost.is_some_and(|lasted| lasted < MINUTE),
+        "the time without a supervisor does not count: {lost:?}"
+    );
 }
 
 // promise: 15
@@ -82,7 +85,7 @@ fn no_node_goes_on_before_the_lost_work_of_all_nodes_is_kept() {
     let mut world = World::new(plan, slow_last);
     world.drive(Drive::Until(Dur::from_secs(45)));
     assert_eq!(world.crash(0, MINUTE, false), Ok(true));
-    // A wake and an unpause in between start nothing either.
+    // A wake and a resume request in between do not start anything either.
     world.now(Input::UnpauseAsked);
     assert_eq!(world.end().outcome, Outcome::Clean);
     let words = since_resumed(&world);
@@ -92,7 +95,7 @@ fn no_node_goes_on_before_the_lost_work_of_all_nodes_is_kept() {
 }
 
 #[test]
-fn an_iteration_whose_snapshot_was_taken_gets_no_second_one() {
+fn an_iteration_gets_only_one_snapshot() {
     let slow_checks = |job: Job| match job.kind {
         JobKind::Check(_) => Act::works(MINUTE),
         _ => works(job),
@@ -100,7 +103,7 @@ fn an_iteration_whose_snapshot_was_taken_gets_no_second_one() {
     let mut plan = kept(dogwatch_sim::plan::checked(&["check"], |_| {}));
     plan.stop_on_error = false;
     let mut world = World::new(plan, slow_checks);
-    // Ten seconds of snapshot 0, a minute of work, ten seconds of snapshot 1, then the check.
+    // Ten seconds for snapshot 0, a minute of work, ten seconds for snapshot 1, then the check.
     world.drive(Drive::Until(Dur::from_secs(90)));
     assert_eq!(world.crash(0, MINUTE, false), Ok(true));
     world.end();
@@ -110,7 +113,7 @@ fn an_iteration_whose_snapshot_was_taken_gets_no_second_one() {
 // promise: 15
 #[test]
 fn a_stop_waits_for_the_snapshot_of_work_and_a_second_one_does_not() {
-    // 75 s is within the snapshot after the first session, 5 s within the first one, before any work.
+    // 75 s is during the snapshot after the first session; 5 s is during the first snapshot, before any work.
     for (at, again, taken, over_by) in [(75, None, 2, 81_000), (75, Some(76), 1, 76_000), (5, None, 0, 5_000)]
     {
         let mut world =
@@ -126,7 +129,7 @@ fn a_stop_waits_for_the_snapshot_of_work_and_a_second_one_does_not() {
 }
 
 #[test]
-fn a_stop_waits_no_longer_than_its_bound_for_a_snapshot_that_never_ends() {
+fn a_stop_waits_a_bounded_time_for_a_hanging_snapshot() {
     let hangs = |job: Job| match (job.kind, job.iteration.0) {
         (JobKind::Snapshot, 1) => Act::hangs(),
         _ => works(job),

@@ -1,4 +1,4 @@
-//! Killed at any moment, the run goes on where it was.
+//! A run that is killed at any moment continues after a resume.
 
 use dogwatch_core::record::event::{Outcome, WaitEndedBy};
 use dogwatch_core::run::CannotResume;
@@ -36,9 +36,9 @@ fn killed_in_a_session_the_iteration_is_interrupted_and_does_not_count() {
 }
 
 #[test]
-fn killed_in_a_wait_the_rest_of_it_is_honoured() {
+fn a_wait_continues_after_a_crash() {
     let mut world = World::new(five(), |_| Act::works(MINUTE));
-    // One minute of work, four of ten minutes waited, two minutes dead: four are left.
+    // One minute of work, four of ten minutes waited, two minutes down: four are left.
     killed_after(&mut world, Dur::from_mins(5), Dur::from_mins(2));
     world.drive(Drive::Until(Dur::from_mins(12)));
     assert_eq!(world.sessions, [0, 660_000]);
@@ -46,13 +46,13 @@ fn killed_in_a_wait_the_rest_of_it_is_honoured() {
 
 #[test]
 fn a_clock_set_back_makes_no_wait_longer_than_it_was() {
-    // While it waits nothing changes: waits are measured on the boot clock.
+    // A live wait does not change, because it is measured on the boot clock.
     let mut waiting = World::new(five(), |_| Act::works(MINUTE));
     waiting.drive(Drive::Until(Dur::from_mins(5)));
     waiting.set_clock_back(Dur::from_hours(5));
     waiting.drive(Drive::Until(Dur::from_mins(12)));
     assert_eq!(waiting.sessions, [0, 660_000]);
-    // Killed in the wait, set back, resumed: the wall clock says five hours, the wait was ten minutes.
+    // Killed during the wait, clock set back, resumed: the wall clock says five hours, but the wait was ten minutes.
     let mut killed = World::new(five(), |_| Act::works(MINUTE));
     killed.drive(Drive::Until(Dur::from_mins(5)));
     killed.set_clock_back(Dur::from_hours(5));
@@ -63,17 +63,17 @@ fn a_clock_set_back_makes_no_wait_longer_than_it_was() {
 }
 
 #[test]
-fn a_wait_that_was_over_long_ago_is_not_waited_again() {
+fn an_expired_wait_is_not_repeated_after_a_crash() {
     let mut world = World::new(five(), |_| Act::works(MINUTE));
     killed_after(&mut world, Dur::from_mins(5), Dur::from_hours(9));
     world.step_once();
     world.drive(Drive::Until(Dur::from_hours(10)));
-    // The last event was the wait's beginning, a minute in.
+    // The last event is the start of the wait, after one minute.
     assert_eq!(world.sessions[1], (Dur::from_hours(9).as_millis()) + 60_000);
 }
 
 #[test]
-fn a_run_that_died_paused_goes_on_paused() {
+fn a_run_that_crashed_paused_resumes_paused() {
     let mut world = World::new(five(), |_| Act::works(MINUTE)).at(Dur::from_secs(30), Input::PauseAsked);
     killed_after(&mut world, Dur::from_mins(5), MINUTE);
     world.drive(Drive::Until(Dur::from_hours(5)));
@@ -83,7 +83,7 @@ fn a_run_that_died_paused_goes_on_paused() {
 }
 
 #[test]
-fn a_spell_and_its_time_survive_and_dead_time_does_not_count() {
+fn an_idle_streak_survives_a_crash_and_downtime_does_not_count() {
     let idle = plan(|s| {
         s.idle = Some(IdlePolicy {
             max: Some(Dur::from_hours(1)),
@@ -112,7 +112,7 @@ fn a_time_budget_counts_supervised_time_only() {
 }
 
 #[test]
-fn failures_in_a_row_survive_so_the_circuit_still_opens() {
+fn consecutive_failures_survive_a_crash_so_the_circuit_opens() {
     let mut world = World::new(plan(|_| {}), |_| Act::fails());
     killed_after(&mut world, Dur::from_secs(2), Dur::from_secs(1));
     let end = world.end();
@@ -120,20 +120,20 @@ fn failures_in_a_row_survive_so_the_circuit_still_opens() {
 }
 
 #[test]
-fn wake_continues_a_run_that_went_to_sleep_and_resume_does_not() {
+fn wake_continues_a_sleeping_run_and_resume_does_not() {
     let mut world =
         World::new(plan(|s| s.idle = Some(IdlePolicy::default())), |_| Act::idles("no_pending_tasks"));
     world.end();
     assert_eq!(world.crash(0, MINUTE, false), Err(CannotResume::Asleep));
     assert_eq!(world.crash(0, MINUTE, true), Ok(true));
     let end = world.end();
-    // The spell goes on: one more look, and it sleeps again.
+    // The idle streak continues: after one more iteration the run sleeps again.
     assert_eq!((end.outcome, end.iterations), (Outcome::Idle, 9));
     assert!(world.story().contains(&"iteration_started 9 wake".to_owned()));
 }
 
 #[test]
-fn what_a_person_stopped_a_person_may_go_on_with() {
+fn a_run_stopped_by_a_person_can_be_resumed() {
     for stop in [Input::StopAsked, Input::EndAsked(dogwatch_core::run::input::EndSignal::HangUp)] {
         let mut world = World::new(five(), |_| Act::works(MINUTE)).at(Dur::from_secs(90), stop);
         let end = world.end();
@@ -145,7 +145,7 @@ fn what_a_person_stopped_a_person_may_go_on_with() {
 }
 
 #[test]
-fn a_run_that_ended_otherwise_is_not_resumed() {
+fn a_run_with_any_other_outcome_is_not_resumed() {
     let mut world = World::new(plan(|s| s.max_iterations = Some(1)), |_| Act::works(MINUTE));
     world.end();
     for wake in [false, true] {
@@ -156,7 +156,7 @@ fn a_run_that_ended_otherwise_is_not_resumed() {
 // promise: 6, 7
 #[test]
 fn killed_between_any_two_writes_it_comes_to_the_same_end() {
-    // Steps until the k-th, loses the j last unsettled events, resumes: for all k and j.
+    // Crashes at step k, loses the last j unsettled events and resumes, for all k and j.
     for k in 1..400 {
         for lost in 0..4 {
             let mut world = World::new(five(), |_| Act::works(MINUTE))

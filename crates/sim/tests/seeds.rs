@@ -1,6 +1,6 @@
-//! A thousand runs in which anything may happen. `DOGWATCH_SEED=N` plays one, `DOGWATCH_SEEDS=N` plays so many.
+//! A thousand random runs. `DOGWATCH_SEED=N` plays one seed, `DOGWATCH_SEEDS=N` plays N seeds.
 
-use dogwatch_sim::chaos::{Told, play};
+use dogwatch_sim::chaos::{Played, play};
 use std::collections::BTreeMap;
 use std::panic::catch_unwind;
 
@@ -15,7 +15,7 @@ fn a_thousand_seeds_hold_everything_that_must_hold() {
         println!("{:#?}", play(seed));
         return;
     }
-    let mut sum = Told::default();
+    let mut sum = Played::default();
     let mut outcomes = BTreeMap::<&str, u64>::new();
     for seed in 0..number("DOGWATCH_SEEDS").unwrap_or(1_000) {
         let Ok(told) = catch_unwind(|| play(seed)) else {
@@ -27,7 +27,7 @@ fn a_thousand_seeds_hold_everything_that_must_hold() {
         *outcomes.entry(told.outcome.map_or("none", |o| o.as_str())).or_default() += 1;
     }
     println!("{sum:?} {outcomes:?}");
-    // A simulation that never crashes, works or ends in different ways tests nothing. Random ceilings end some runs early.
+    // A simulation without crashes, work and different outcomes tests nothing. Random ceilings end some runs early.
     assert!(sum.crashes > 500 && sum.sessions > 3_500, "{sum:?}");
     assert!(outcomes.len() >= 8, "{outcomes:?}");
 }

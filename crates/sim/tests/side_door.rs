@@ -1,4 +1,4 @@
-//! Seed 001, the MCP part: calls are evidence, heartbeats are not. Virtual time.
+//! The agent channel in virtual time: calls are evidence, heartbeats are not.
 
 use dogwatch_core::record::event::Event;
 use dogwatch_core::record::ids::{Iteration, NodeIx};
@@ -14,7 +14,7 @@ use dogwatch_sim::{Act, Drive, World, plan};
 const JOB: Job = Job { node: NodeIx(0), iteration: Iteration(1), kind: JobKind::Session };
 const IDLE: Dur = Dur::from_mins(5);
 
-/// A world whose one session lasts an hour, says nothing on stdout, and speaks through its door every 40 s.
+/// Creates a world whose single session lasts an hour, prints nothing, and sends a request every 40 s.
 fn speaking(mut say: impl FnMut(u64) -> Said) -> World {
     let plan = plan::plan(|settings| {
         settings.max_iterations = Some(1);
@@ -35,7 +35,7 @@ fn speaking(mut say: impl FnMut(u64) -> Said) -> World {
     world
 }
 
-/// A node that has begun, and of which nothing else is known.
+/// Returns a node that has started and has no history.
 fn node() -> NodeView {
     let once = plan::plan(|settings| settings.max_iterations = Some(1));
     let mut world = World::new(once, |_| Act::works(Dur::from_secs(1)));
@@ -52,7 +52,7 @@ fn stops(world: &World) -> Vec<(StopReason, u64)> {
 }
 
 #[test]
-fn origin_1_an_agent_that_is_silent_on_stdout_and_makes_calls_is_not_ended() {
+fn origin_1_a_silent_agent_that_makes_calls_is_not_ended() {
     let mut world =
         speaking(|n| Said::Progress { message: format!("file {n} is ported"), done: Some(n), total: None });
     let end = world.end();
@@ -81,14 +81,14 @@ fn origin_1_an_agent_that_only_sends_heartbeats_is_ended_at_the_limit() {
 }
 
 #[test]
-fn the_same_note_again_is_a_heartbeat_whatever_the_clock_in_it_says() {
+fn a_repeated_note_is_a_heartbeat_even_with_a_new_time() {
     let mut world = speaking(|n| Said::Progress {
         message: format!("still working at 2026-11-15T21:{:02}:10Z", n % 60),
         done: None,
         total: None,
     });
     world.end();
-    // The first of them was news.
+    // The first of them was new.
     let at = stops(&world)[0].1;
     assert!(at <= 40_000 + IDLE.as_millis(), "{at}");
     assert_eq!(stops(&world)[0].0, StopReason::NoOutputDeadline);
@@ -103,7 +103,7 @@ fn progress(text: &str) -> Said {
 }
 
 #[test]
-fn a_state_that_was_named_last_counts_as_the_marker_would() {
+fn the_last_reported_state_counts_like_a_marker() {
     let mut door = SideDoor::new(JOB);
     let state = |state: &str, reason: Option<&str>| Said::State {
         state: state.to_owned(),
@@ -118,11 +118,11 @@ fn a_state_that_was_named_last_counts_as_the_marker_would() {
         let refused = hear(&mut door, 3, &state(bad, None)).answer;
         assert!(matches!(refused, Answer::Refused { .. }), "{bad:?}");
     }
-    assert_eq!(door.marker().map(|m| m.state.as_str()), Some("idle"), "what was refused changes nothing");
+    assert_eq!(door.marker().map(|m| m.state.as_str()), Some("idle"), "a refused request changes nothing");
 }
 
 #[test]
-fn a_flood_of_reports_is_counted_and_not_written() {
+fn a_flood_of_reports_is_counted_and_not_recorded() {
     let mut door = SideDoor::new(JOB);
     let reports = |inputs: &[Input]| inputs.iter().filter(|i| matches!(i, Input::Reported { .. })).count();
     let written: usize =
@@ -137,7 +137,7 @@ fn a_flood_of_reports_is_counted_and_not_written() {
 }
 
 #[test]
-fn the_same_error_is_no_evidence_but_counts_as_an_error() {
+fn a_repeated_error_is_not_evidence_but_counts_as_an_error() {
     let mut door = SideDoor::new(JOB);
     let error = Said::Error { text: "permission denied".into() };
     assert_eq!(hear(&mut door, 1, &error).answer, Answer::Noted { evidence: true });
@@ -161,11 +161,15 @@ fn artifacts_have_names_sizes_and_a_number() {
         assert_eq!(hear(&mut door, 1, &artifact(&format!("a{n}"), 1024 * 1024)).answer, Answer::Granted);
     }
     assert!(matches!(hear(&mut door, 1, &artifact("one-more", 1)).answer, Answer::Refused { .. }));
-    assert_eq!(hear(&mut door, 1, &artifact("a7", 1)).answer, Answer::Granted, "a known one is replaced");
+    assert_eq!(
+        hear(&mut door, 1, &artifact("a7", 1)).answer,
+        Answer::Granted,
+        "an existing artifact is replaced"
+    );
 }
 
 #[test]
-fn the_checks_are_run_for_an_agent_every_half_minute_at_most() {
+fn an_agent_can_run_the_checks_at_most_every_half_minute() {
     let mut door = SideDoor::new(JOB);
     assert_eq!(hear(&mut door, 10, &Said::CheckDone).answer, Answer::Granted);
     let refused = hear(&mut door, 39, &Said::CheckDone).answer;
@@ -177,7 +181,7 @@ fn the_checks_are_run_for_an_agent_every_half_minute_at_most() {
 }
 
 #[test]
-fn a_node_of_which_nothing_is_known_has_not_failed() {
+fn a_node_without_history_has_not_failed() {
     let said = hear(&mut SideDoor::new(JOB), 1, &Said::WhatFailed).answer;
     let Answer::Failed { text } = said else { panic!("{said:?}") };
     assert!(text.starts_with("Nothing has failed"), "{text}");

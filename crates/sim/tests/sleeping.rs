@@ -1,4 +1,4 @@
-//! What follows an idle stop, in virtual time: the run ends, or sleeps until it is woken.
+//! The behavior after an idle stop in virtual time: the run ends, or sleeps until it is woken.
 
 use dogwatch_core::record::event::{Event, Outcome, WaitEndedBy};
 use dogwatch_core::record::status::{OrchestratorStatus, State, Status};
@@ -12,7 +12,7 @@ use dogwatch_sim::{Act, Drive, World};
 
 const DAY: Dur = Dur::from_hours(24);
 
-/// Two idle iterations, then it sleeps.
+/// Creates a plan that sleeps after two idle iterations.
 fn sleeper(change: impl FnOnce(&mut dogwatch_core::settings::Settings)) -> Plan {
     plan(move |s| {
         let stop_after = StopAfter::Count(2);
@@ -33,7 +33,7 @@ fn names(world: &World) -> Vec<String> {
 }
 
 #[test]
-fn an_idle_stop_is_marked_before_the_run_ends() {
+fn an_idle_stop_is_recorded_before_the_run_ends() {
     let mut world = World::new(
         plan(|s| s.idle = Some(IdlePolicy { stop_after: StopAfter::Count(3), ..IdlePolicy::default() })),
         |_| Act::idles("at_capacity"),
@@ -57,7 +57,7 @@ fn an_idle_stop_is_marked_before_the_run_ends() {
 }
 
 #[test]
-fn a_run_that_watches_sleeps_without_a_timer_and_says_so() {
+fn a_watching_run_sleeps_without_a_timer_and_records_it() {
     let mut world = World::new(sleeper(|_| {}), |_| Act::idles("no_pending_tasks"));
     asleep(&mut world);
     assert_eq!(world.sessions.len(), 2, "a day of sleep starts no agent");
@@ -87,7 +87,7 @@ fn every_kind_of_wake_continues_a_sleeping_run() {
 }
 
 #[test]
-fn woken_for_nothing_it_looks_once_and_sleeps_again() {
+fn a_run_woken_without_work_runs_once_and_sleeps_again() {
     let mut world = World::new(sleeper(|_| {}), |_| Act::idles("no_pending_tasks"))
         .at(Dur::from_hours(1), Input::WakeAsked(WaitEndedBy::Path));
     asleep(&mut world);
@@ -98,7 +98,7 @@ fn woken_for_nothing_it_looks_once_and_sleeps_again() {
 }
 
 #[test]
-fn a_probe_looks_for_work_while_the_run_sleeps() {
+fn a_probe_runs_while_the_run_sleeps() {
     let probe = WakePolicy { probe: Some("p".into()), every: Dur::from_mins(10), ..WakePolicy::default() };
     let mut looks = 0;
     let mut world = World::new(
@@ -120,7 +120,7 @@ fn a_probe_looks_for_work_while_the_run_sleeps() {
 }
 
 #[test]
-fn a_sleeping_run_ends_by_ctrl_c_or_stop_as_the_idle_stop_would_have_ended_it() {
+fn ctrl_c_or_stop_ends_a_sleeping_run_like_the_idle_stop() {
     for input in [Input::Interrupted, Input::StopAsked] {
         let mut world =
             World::new(sleeper(|_| {}), |_| Act::idles("no_pending_tasks")).at(DAY, input.clone());
@@ -128,7 +128,7 @@ fn a_sleeping_run_ends_by_ctrl_c_or_stop_as_the_idle_stop_would_have_ended_it() 
         assert_eq!((end.outcome, end.exit_code), (Outcome::Idle, 0), "{input:?}");
         assert_eq!(end.reason, "no pending tasks; entering sleep mode after 2 idle iterations");
         let slept = world.story().into_iter().filter(|line| line.starts_with("run_slept")).count();
-        assert_eq!((slept, world.context.len()), (1, 1), "it is marked once");
+        assert_eq!((slept, world.context.len()), (1, 1), "the stop is recorded once");
     }
     let mut term = World::new(sleeper(|_| {}), |_| Act::idles("no_pending_tasks"))
         .at(DAY, Input::EndAsked(EndSignal::Terminate));
@@ -137,7 +137,7 @@ fn a_sleeping_run_ends_by_ctrl_c_or_stop_as_the_idle_stop_would_have_ended_it() 
 }
 
 #[test]
-fn time_that_runs_out_in_sleep_ends_the_run_as_idle() {
+fn a_time_budget_that_expires_during_sleep_ends_the_run_as_idle() {
     let mut world =
         World::new(sleeper(|s| s.budget.time = Some(Dur::from_hours(8))), |_| Act::idles("no_pending_tasks"));
     let end = world.end();
@@ -145,7 +145,7 @@ fn time_that_runs_out_in_sleep_ends_the_run_as_idle() {
 }
 
 #[test]
-fn a_pause_in_sleep_holds_once_it_is_woken() {
+fn a_pause_during_sleep_applies_after_the_wake() {
     let mut world = World::new(sleeper(|_| {}), |_| Act::idles("no_pending_tasks"))
         .at(Dur::from_hours(1), Input::PauseAsked)
         .at(Dur::from_hours(2), Input::WakeAsked(WaitEndedBy::Api));
@@ -158,7 +158,7 @@ fn a_pause_in_sleep_holds_once_it_is_woken() {
 }
 
 #[test]
-fn killed_in_sleep_it_sleeps_on_and_a_wake_continues_it() {
+fn a_sleeping_run_survives_a_crash_and_a_wake_continues_it() {
     let mut world = World::new(sleeper(|_| {}), |_| Act::idles("no_pending_tasks"));
     asleep(&mut world);
     assert_eq!(world.crash(0, Dur::from_hours(1), false), Ok(true));

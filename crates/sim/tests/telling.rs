@@ -1,4 +1,4 @@
-//! Telling those who do not look, in virtual time: what is news, told once, and delaying nothing.
+//! Notifications in virtual time: which events notify, each once and without delaying the run.
 
 use dogwatch_core::record::event::{Observation, Outcome};
 use dogwatch_core::record::notification::{How, MAX_UNTOLD, NotificationKind, NotifyPolicy, Webhook};
@@ -24,7 +24,7 @@ fn telling(change: impl FnOnce(&mut Settings)) -> Plan {
 }
 
 fn keys(world: &World) -> Vec<String> {
-    world.told_of.iter().map(|(_, d)| format!("{} {}", d.news.key, d.how)).collect()
+    world.notifications.iter().map(|(_, d)| format!("{} {}", d.news.key, d.how)).collect()
 }
 
 fn story(world: &World) -> Vec<String> {
@@ -32,7 +32,7 @@ fn story(world: &World) -> Vec<String> {
     world.story().into_iter().filter(|line| news.iter().any(|word| line.starts_with(word))).collect()
 }
 
-/// Hangs until its limit, two times; then works.
+/// Lets two sessions hang until their limit; later ones work.
 fn hangs_twice(s: &mut Settings) {
     s.watchdog.session = Limit::At(MINUTE);
     s.max_iterations = Some(3);
@@ -43,7 +43,7 @@ fn twice(job: dogwatch_core::run::job::Job) -> Act {
 }
 
 #[test]
-fn every_hard_stop_and_the_end_are_told_once_and_the_end_before_it_is_written_down() {
+fn hard_stops_and_the_end_notify_once_and_the_end_before_it_is_recorded() {
     let mut world = World::new(telling(hangs_twice), twice);
     let end = world.end();
     assert_eq!(end.outcome, Outcome::Clean);
@@ -57,16 +57,16 @@ fn every_hard_stop_and_the_end_are_told_once_and_the_end_before_it_is_written_do
             "run_ended clean 0",
         ]
     );
-    let (_, last) = world.told_of.last().expect("three");
+    let (_, last) = world.notifications.last().expect("three");
     let ended = last.news.ended.as_ref().expect("it tells how");
     assert_eq!((ended.outcome, ended.exit_code, ended.iterations), (Outcome::Clean, 0, 3));
     assert!(last.news.text.starts_with("the run ended: clean (not verified): "), "{}", last.news.text);
-    let stop = world.told_of[0].1.news.hard_stop.as_ref().expect("it tells why");
+    let stop = world.notifications[0].1.news.hard_stop.as_ref().expect("it tells why");
     assert_eq!(stop.evidence_summary.len(), 4);
 }
 
 #[test]
-fn only_what_was_asked_for_is_told_and_each_way_counts_for_itself() {
+fn only_selected_events_notify_and_each_target_is_tracked_separately() {
     let plan = telling(|s| {
         hangs_twice(s);
         s.notify.on = vec![NotificationKind::Ended];
@@ -75,7 +75,7 @@ fn only_what_was_asked_for_is_told_and_each_way_counts_for_itself() {
     let mut world = World::new(plan, twice);
     world.end();
     assert_eq!(keys(&world), ["ended:1 command", "ended:1 webhook"]);
-    assert_eq!(world.told_of[1].1.how, How::Webhook);
+    assert_eq!(world.notifications[1].1.how, How::Webhook);
     let mut world = World::new(plan_without(), twice);
     world.end();
     assert_eq!(keys(&world), [""; 0]);
@@ -86,9 +86,9 @@ fn plan_without() -> Plan {
 }
 
 #[test]
-fn a_failure_to_tell_is_trouble_and_no_more() {
+fn a_failed_notification_is_only_recorded_as_trouble() {
     let mut world = World::new(telling(hangs_twice), twice);
-    world.telling_fails = true;
+    world.notification_fails = true;
     let end = world.end();
     assert_eq!((end.outcome, end.exit_code), (Outcome::Clean, 0));
     assert_eq!(
@@ -106,37 +106,37 @@ fn a_failure_to_tell_is_trouble_and_no_more() {
 }
 
 #[test]
-fn telling_that_never_ends_delays_no_iteration_and_the_end_by_twelve_seconds() {
+fn a_hanging_notification_delays_no_iteration_and_the_end_by_twelve_seconds() {
     let mut quick = World::new(telling(hangs_twice), twice);
     quick.end();
     let mut slow = World::new(telling(hangs_twice), twice);
-    slow.telling_takes = None;
+    slow.notification_takes = None;
     slow.end();
     assert_eq!(slow.sessions, quick.sessions);
     assert_eq!(slow.elapsed(), quick.elapsed() + 12_000);
     let unsaid = story(&slow).iter().filter(|line| line.ends_with("failed")).count();
-    assert_eq!(unsaid, 3, "what was not told is written down: {:?}", story(&slow));
+    assert_eq!(unsaid, 3, "failed notifications are recorded: {:?}", story(&slow));
 }
 
 #[test]
-fn a_signal_ends_the_wait_for_the_last_news() {
+fn a_signal_ends_the_wait_for_the_last_notification() {
     let plan = telling(|s| s.max_iterations = Some(1));
     let mut world = World::new(plan, |_| Act::works(MINUTE))
         .at(Dur::from_secs(63), Input::EndAsked(EndSignal::Terminate));
-    world.telling_takes = None;
+    world.notification_takes = None;
     let end = world.end();
     assert_eq!((end.outcome, end.exit_code, world.elapsed()), (Outcome::Clean, 0, 63_000));
 }
 
 #[test]
-fn nothing_begins_while_only_the_end_is_left_to_tell() {
+fn nothing_starts_while_the_last_notification_is_sent() {
     let plan = telling(|s| s.delay = Dur::from_secs(5));
     let mut world = World::new(plan, |_| Act::works(MINUTE)).at(Dur::from_secs(62), Input::StopAsked);
-    world.telling_takes = None;
+    world.notification_takes = None;
     world.now(Input::WakeAsked(dogwatch_core::record::event::WaitEndedBy::Api));
     let end = world.end();
     assert_eq!((end.outcome, end.completed), (Outcome::Stopped, 1));
-    assert_eq!(world.sessions.len(), 1, "the wait of 5 s was over within the 12 s, and nothing began");
+    assert_eq!(world.sessions.len(), 1, "the wait of 5 s ended within the 12 s, but nothing started");
 }
 
 fn refused_for_now() -> Act {
@@ -147,7 +147,7 @@ fn refused_for_now() -> Act {
 }
 
 #[test]
-fn a_row_of_refusals_is_one_piece_of_news() {
+fn consecutive_refusals_notify_once() {
     let plan = telling(|s| s.max_iterations = Some(2));
     let mut refused = 0;
     let mut world = World::new(plan, move |_| {
@@ -163,16 +163,16 @@ fn a_row_of_refusals_is_one_piece_of_news() {
 }
 
 #[test]
-fn a_resumed_run_tells_what_was_not_told_and_nothing_twice() {
+fn a_resumed_run_sends_missing_notifications_and_none_twice() {
     let mut world = World::new(telling(hangs_twice), twice);
-    world.telling_takes = Some(Dur::from_secs(30));
-    // Killed while the first hard stop is being told, and again when it has been.
+    world.notification_takes = Some(Dur::from_secs(30));
+    // Killed while the first notification is being sent, and again after it was sent.
     world.drive(Drive::Until(Dur::from_secs(75)));
     assert_eq!(keys(&world), ["hard_stop:loop:1 command"]);
     assert_eq!(world.crash(0, Dur::from_secs(10), false), Ok(true));
     world.drive(Drive::Until(Dur::from_secs(130)));
     assert_eq!(world.crash(0, Dur::from_secs(10), false), Ok(true));
-    world.telling_takes = Some(Dur::ZERO);
+    world.notification_takes = Some(Dur::ZERO);
     world.end();
     let told = keys(&world);
     let first = told.iter().filter(|k| *k == "hard_stop:loop:1 command").count();
@@ -182,32 +182,32 @@ fn a_resumed_run_tells_what_was_not_told_and_nothing_twice() {
 }
 
 #[test]
-fn only_so_much_waits_to_be_told() {
+fn pending_notifications_are_bounded() {
     let plan = telling(|s| {
         s.watchdog.session = Limit::At(MINUTE);
         s.max_iterations = Some(MAX_UNTOLD as u64 + 2);
     });
     let mut world = World::new(plan, |_| Act::hangs());
-    world.telling_takes = None;
+    world.notification_takes = None;
     world.end();
     let stops = keys(&world).iter().filter(|k| k.starts_with("hard_stop")).count();
     assert_eq!(stops, MAX_UNTOLD);
 }
 
 #[test]
-fn secrets_are_not_told() {
+fn notifications_contain_no_secrets() {
     let mut plan = telling(|_| {});
     plan.stop_on_error = true;
     let mut world = World::new(plan, |_| Act::fails().saying("denied: --token abc123 sk-0123456789abcdef"));
     world.end();
-    for (_, delivery) in &world.told_of {
+    for (_, delivery) in &world.notifications {
         let text = &delivery.news.text;
         assert!(text.contains("--token ***") && !text.contains("abc123"), "{text}");
     }
 }
 
 #[test]
-fn a_question_is_told_and_a_second_one_is_another() {
+fn each_question_notifies() {
     let job = dogwatch_core::run::job::Job {
         node: dogwatch_core::record::ids::NodeIx(0),
         iteration: dogwatch_core::record::ids::Iteration(1),
@@ -224,7 +224,7 @@ fn a_question_is_told_and_a_second_one_is_another() {
         .at(Dur::from_secs(30), Input::Observed { job, seen: works_on })
         .at(Dur::from_secs(40), asks("and this?"));
     world.end();
-    let texts: Vec<&str> = world.told_of.iter().map(|(_, d)| d.news.text.as_str()).collect();
+    let texts: Vec<&str> = world.notifications.iter().map(|(_, d)| d.news.text.as_str()).collect();
     assert_eq!(
         texts,
         [
@@ -232,5 +232,5 @@ fn a_question_is_told_and_a_second_one_is_another() {
             "loop, iteration 1: the agent waits for a person: and this?",
         ]
     );
-    assert_ne!(world.told_of[0].1.news.key, world.told_of[1].1.news.key);
+    assert_ne!(world.notifications[0].1.news.key, world.notifications[1].1.news.key);
 }

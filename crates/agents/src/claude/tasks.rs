@@ -1,13 +1,13 @@
-//! Claude's tasks: subagents, and commands that were moved to the background.
+//! The tasks of Claude Code: subagents, and commands that were moved to the background.
 //!
-//! A subagent is known by its task's id. Older versions have no tasks: there it is known by the call that
-//! started it, and ends with it.
+//! A subagent is identified by its task id. Older versions have no tasks; there it is identified by the call that
+//! started it, and ends with that call.
 
 use crate::json::{Json, Raw};
 use crate::reader::MAX_NAME;
 use dogwatch_core::watch::sign::{Heartbeats, Sign};
 
-/// So many running subagents, and so many tasks in the background, are remembered.
+/// The most running subagents, and the most background tasks, that are remembered.
 const MAX_TASKS: usize = 64;
 
 /// The fields of a line about a task.
@@ -16,9 +16,9 @@ pub struct Task<'a> {
     id: Raw<'a>,
     kind: Raw<'a>,
     in_background: Option<bool>,
-    /// What it has used so far.
+    /// The usage of the task to date.
     used: Used,
-    /// All that run in the background, where the line tells of all.
+    /// The complete list of background tasks, if the line contains one.
     all: Option<Vec<Raw<'a>>>,
 }
 
@@ -29,6 +29,7 @@ struct Used {
 }
 
 impl<'a> Task<'a> {
+    /// Reads a field of the line.
     pub fn field(&mut self, key: &[u8], json: &mut Json<'a>) {
         match key {
             b"task_id" => self.id = json.text().unwrap_or_default(),
@@ -53,6 +54,7 @@ impl<'a> Task<'a> {
         }
     }
 
+    /// Reads a field of the usage.
     pub fn usage(&mut self, key: &[u8], json: &mut Json<'_>) {
         match key {
             b"total_tokens" => self.used.tokens = json.whole().unwrap_or(0),
@@ -62,24 +64,25 @@ impl<'a> Task<'a> {
     }
 }
 
+/// The running tasks of a session.
 #[derive(Debug, Default)]
 pub struct Tasks {
     agents: Vec<Agent>,
     background: Vec<String>,
-    /// Of subagents.
+    /// The heartbeat calls of subagents.
     heartbeats: Heartbeats,
 }
 
 #[derive(Debug)]
 struct Agent {
     id: String,
-    /// It is known by its call, and ends with it.
+    /// It is identified by its call, and ends with it.
     by_call: bool,
     used: Used,
 }
 
 impl Tasks {
-    /// A line about a task. Signs are given only for what is news.
+    /// Handles a line about a task. Adds signs only for changes.
     pub fn changed(&mut self, what: &[u8], task: &Task<'_>, signs: &mut Vec<Sign>) {
         let id = task.id.decode_head(MAX_NAME);
         let before = self.background.len();
@@ -101,13 +104,13 @@ impl Tasks {
         }
     }
 
-    /// Whether a line from inside a subagent tells of more than that it is alive.
+    /// Returns whether a line from a subagent shows more than heartbeats.
     pub fn is_more_than_heartbeats(&mut self, signs: &mut [Sign]) -> bool {
         signs.iter_mut().for_each(|sign| self.heartbeats.mark(sign));
         signs.is_empty() || !signs.iter().all(Sign::is_heartbeat)
     }
 
-    /// A line from inside a subagent.
+    /// Reports that a subagent did something.
     pub fn did_something(&mut self, agent: Raw<'_>, call: Raw<'_>, signs: &mut Vec<Sign>) {
         let by_call = agent.0.is_empty();
         let id = if by_call { call } else { agent }.decode_head(MAX_NAME);
@@ -117,7 +120,7 @@ impl Tasks {
         signs.push(Sign::SubagentProgress { id });
     }
 
-    /// Of the calls that have just ended, those that were subagents.
+    /// Ends the subagents whose calls have just ended.
     pub fn calls_ended(&mut self, mark: usize, signs: &mut Vec<Sign>) {
         if self.agents.is_empty() {
             return;
@@ -141,7 +144,7 @@ impl Tasks {
         signs.push(Sign::SubagentStarted { id });
     }
 
-    /// The line comes at its own pace; it is progress only if the subagent has used more than before.
+    /// Handles a progress line. These lines are periodic, so they count as progress only if the usage has grown.
     fn progress(&mut self, id: &str, used: Used, signs: &mut Vec<Sign>) {
         let Some(agent) = self.agents.iter_mut().find(|agent| agent.id == id) else { return };
         if used.tokens > agent.used.tokens || used.calls > agent.used.calls {

@@ -1,14 +1,15 @@
-//! Codex's subagents. What happens inside of them is not printed; how they are is told only when the agent
-//! asks, and they are gone when its turn is over.
+//! The subagents of Codex. Codex does not print what happens inside them. It reports their state only when the agent
+//! asks for it, and they end with the agent's turn.
 
 use crate::json::{Json, Raw};
 use crate::reader::MAX_NAME;
 use dogwatch_core::record::hash;
 use dogwatch_core::watch::sign::Sign;
 
-/// So many running subagents are remembered.
+/// The most running subagents that are remembered.
 const MAX_AGENTS: usize = 64;
 
+/// The running subagents of a session.
 #[derive(Debug, Default)]
 pub struct Collab {
     agents: Vec<Agent>,
@@ -17,13 +18,13 @@ pub struct Collab {
 #[derive(Debug)]
 struct Agent {
     id: String,
-    /// What was last told about it.
+    /// The hash of its last reported state.
     state: u64,
 }
 
 impl Collab {
-    /// A call about subagents has ended: whom it was about, and how they are.
-    pub fn told(&mut self, spawned: bool, receivers: &[u8], states: &[u8], signs: &mut Vec<Sign>) {
+    /// Handles the end of a call about subagents: `receivers` lists the subagents, `states` their states.
+    pub fn call_ended(&mut self, spawned: bool, receivers: &[u8], states: &[u8], signs: &mut Vec<Sign>) {
         if spawned {
             Json::value(receivers).items(|json| {
                 self.begin(json.text().unwrap_or_default().decode_head(MAX_NAME), signs);
@@ -42,8 +43,8 @@ impl Collab {
         });
     }
 
-    /// The turn is over.
-    pub fn abandoned(&mut self, signs: &mut Vec<Sign>) {
+    /// Ends all subagents, because the turn is over.
+    pub fn end_all(&mut self, signs: &mut Vec<Sign>) {
         signs.extend(self.agents.drain(..).map(|agent| Sign::SubagentEnded { id: agent.id }));
     }
 

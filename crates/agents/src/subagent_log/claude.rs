@@ -1,17 +1,19 @@
-//! Claude Code: `projects/<project>/<session>/subagents/agent-<id>.jsonl`, a file for each subagent.
+//! Claude Code: `projects/<project>/<session>/subagents/agent-<id>.jsonl`, one file per subagent.
 
 use super::Entry;
 use crate::json::Json;
 use crate::lines::Line;
 
-/// A project's name is its directory with all but letters and digits replaced; of a long one only the beginning is
-/// kept, and a hash follows.
+/// The longest project name before shortening. A project is named after its directory, with all characters but letters
+/// and digits replaced. A longer name is cut and followed by a hash.
 const LONG: usize = 200;
 
+/// Returns the project name of a work directory.
 pub fn project(work_dir: &str) -> String {
     work_dir.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect()
 }
 
+/// Classifies a directory entry.
 pub fn entry(project: &str, session: &str, depth: usize, name: &str) -> Entry {
     let on_the_way = match depth {
         0 => name == "projects",
@@ -25,7 +27,8 @@ pub fn entry(project: &str, session: &str, depth: usize, name: &str) -> Entry {
     if on_the_way { Entry::Dir } else { Entry::Nothing }
 }
 
-/// It spoke or called a tool, or a tool answered it. What it was asked is its parent's text; the rest is bookkeeping.
+/// Returns whether the subagent sent a message, called a tool or received a result. The prompt is the parent's text,
+/// and all other lines are bookkeeping.
 pub fn did_something(session: &str, line: Line<'_>) -> bool {
     let (mut assistant, mut answered, mut foreign) = (false, false, false);
     let mut user = false;

@@ -1,10 +1,11 @@
-//! Codex: `sessions/<year>/<month>/<day>/rollout-<time>-<thread>.jsonl`, a file for each thread. The first line says
-//! whose thread it is: that of a subagent names the session that it belongs to.
+//! Codex: `sessions/<year>/<month>/<day>/rollout-<time>-<thread>.jsonl`, one file per thread. The first line of a
+//! subagent's file names the session that it belongs to.
 
 use super::{Entry, Reading};
 use crate::json::Json;
 use crate::lines::Line;
 
+/// Classifies a directory entry.
 pub fn entry(depth: usize, name: &str) -> Entry {
     let digits = |count: usize| name.len() == count && name.bytes().all(|b| b.is_ascii_digit());
     match depth {
@@ -16,30 +17,31 @@ pub fn entry(depth: usize, name: &str) -> Entry {
     }
 }
 
-/// The fields of a line that matter.
+/// The relevant fields of a line.
 #[derive(Default)]
 struct Row {
     kind: Vec<u8>,
     payload: Vec<u8>,
     role: Vec<u8>,
     item: Vec<u8>,
-    /// Of the thread, the session it belongs to, and the thread that began it.
+    /// The id of the thread, of its session, and of its parent thread.
     id: Vec<u8>,
     session: Vec<u8>,
     parent: Vec<u8>,
 }
 
+/// Returns whether the line shows work of a subagent.
 pub fn did_something(session: &str, reading: &mut Reading, line: Line<'_>) -> bool {
     if reading.ours == Some(false) {
         return false;
     }
     let Some(row) = row(line) else { return false };
     if reading.ours.is_none() {
-        // The first line decides; a file that begins with another is none of ours.
+        // The first line decides; a file that begins with any other record is not a subagent's.
         reading.ours = Some(row.kind == b"session_meta" && belongs(&row, session.as_bytes()));
         return false;
     }
-    // A thread may begin with a copy of what its parent knows.
+    // A thread may begin with a copy of its parent's history.
     reading.begun |= row.kind == b"event_msg" && row.payload == b"task_started";
     reading.begun && is_work(&row)
 }

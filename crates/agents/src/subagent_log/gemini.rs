@@ -1,10 +1,11 @@
-//! Gemini CLI: `tmp/<project>/chats/<session>/<subagent>.jsonl`, a file for each subagent. The session's own chat lies
-//! one level above and is none of it.
+//! Gemini CLI: `tmp/<project>/chats/<session>/<subagent>.jsonl`, one file per subagent. The session's own chat is one
+//! level above and does not count.
 
 use super::Entry;
 use crate::json::Json;
 use crate::lines::Line;
 
+/// Classifies a directory entry.
 pub fn entry(session: &str, depth: usize, name: &str) -> Entry {
     match depth {
         0 if name == "tmp" => Entry::Dir,
@@ -16,7 +17,8 @@ pub fn entry(session: &str, depth: usize, name: &str) -> Entry {
     }
 }
 
-/// It spoke or called a tool, or a tool answered it. `$set` is bookkeeping, and what it was asked is its parent's.
+/// Returns whether the subagent sent a message, called a tool or received a result. `$set` lines are bookkeeping, and
+/// the prompt is the parent's text.
 pub fn did_something(line: Line<'_>) -> bool {
     let (mut spoke, mut user, mut answered) = (false, false, false);
     let whole = Json::object(line.bytes, |key, json| match key {

@@ -1,12 +1,11 @@
-//! Where an agent's CLI writes down what its subagents do, and what a line of it means.
+//! Locates and reads the files in which agent CLIs log the work of their subagents.
 //!
-//! Some CLIs say nothing on stdout about what goes on inside a subagent, but keep a file of it. A `SubagentLog` knows the
-//! way to these files, step by step from a directory that is there, and tells of a line whether the subagent did
-//! something by it. That a file grows is not enough: much of what is in it is bookkeeping, and its beginning is the
-//! parent's own text, which is no sign of the subagent. Only the session's own files count; which those are is known
-//! once the stream has told the session's id.
+//! Some CLIs print nothing about the work inside a subagent, but log it to a file. A `SubagentLog` knows the path to
+//! these files, level by level from an existing directory, and decides for each line whether it shows work of the
+//! subagent. File growth alone is not enough: many lines are bookkeeping, and the beginning of a file is the parent's
+//! own text. Only files of the current session count, and they are known once the stream has printed the session id.
 //!
-//! Pure: the host walks, watches and reads.
+//! This module does no I/O: the host walks the directories, watches and reads.
 
 mod claude;
 mod codex;
@@ -19,10 +18,10 @@ use crate::lines::Line;
 use dogwatch_core::settings::ReaderName;
 use opencode::Children;
 
-/// A longer line is cut; what matters stands at its beginning.
+/// The longest line; longer ones are cut. The relevant fields are at the beginning.
 pub const MAX_SUBAGENT_LOG_LINE: usize = 256 * 1024;
 
-/// The way to the files of one session's subagents.
+/// The location of the subagent logs of one session.
 #[derive(Debug)]
 pub struct SubagentLog {
     kind: Kind,
@@ -39,32 +38,32 @@ enum Kind {
     Gemini,
 }
 
-/// What an entry of a directory on the way is.
+/// The role of a directory entry on the path to the logs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Entry {
-    /// The way goes on in it.
+    /// A directory on the path.
     Dir,
-    /// The way goes on in the greatest of its kind, by name: they are dates.
+    /// A directory named after a date; only the latest one matters.
     Newest,
-    /// The way may go on in any of its kind; the last changed ones come first.
+    /// One of several directories to search, most recently changed first.
     Recent,
-    /// What subagents do is written here.
+    /// A log file of a subagent.
     File,
     Nothing,
 }
 
-/// How far one file has been understood.
+/// How far one file has been interpreted.
 #[derive(Debug, Default)]
 pub struct Reading {
-    /// Whether it is one of this session's; not known before its first line.
+    /// Whether the file belongs to this session; unknown before its first line.
     ours: Option<bool>,
-    /// What comes before its own first turn is its parent's.
+    /// Whether the subagent's own first turn has begun; the lines before it are the parent's.
     begun: bool,
 }
 
 impl SubagentLog {
-    /// The trail of an agent that works in this directory; none for agents that leave none. `env` is what the agent
-    /// will see of its environment.
+    /// Creates the log location of an agent that works in this directory; `None` for agents without subagent logs.
+    /// `env` is the environment that the agent will see.
     pub fn new(
         name: ReaderName,
         work_dir: &str,
@@ -98,23 +97,23 @@ impl SubagentLog {
         })
     }
 
-    /// The stream has told by which name the session goes.
+    /// Sets the session id, as printed by the stream.
     pub fn of_session(&mut self, id: &str) {
         id.clone_into(&mut self.session);
     }
 
-    /// Where the way begins: a path.
+    /// Returns the path at which the search starts.
     pub fn root(&self) -> &str {
         &self.root
     }
 
-    /// The file is not the session's alone and has lines of others, old ones too: only what is appended matters.
+    /// Returns whether sessions share a log file. Such a file has old lines of other sessions, so only new lines count.
     pub fn shares_files(&self) -> bool {
         matches!(self.kind, Kind::Opencode)
     }
 
-    /// What an entry is in a directory that is so many steps below the root. A session whose id is not known, or is no
-    /// name, leaves no trail.
+    /// Classifies an entry of a directory that is `depth` levels below the root. While the session id is unknown, or
+    /// if it is not a plain name, there are no logs.
     pub fn entry(&self, depth: usize, name: &str) -> Entry {
         if !is_name(&self.session) {
             return Entry::Nothing;
@@ -127,7 +126,7 @@ impl SubagentLog {
         }
     }
 
-    /// Whether a subagent of this session did something by this line.
+    /// Returns whether this line shows work of a subagent of this session.
     pub fn read(&mut self, reading: &mut Reading, line: Line<'_>) -> bool {
         match &self.kind {
             Kind::Claude { .. } => claude::did_something(&self.session, line),
@@ -138,7 +137,7 @@ impl SubagentLog {
     }
 }
 
-/// An id is used as a name of a directory: it must be no way out of one.
+/// Returns whether an id is a plain name. It is used as a directory name and must not lead anywhere else.
 fn is_name(id: &str) -> bool {
     !id.is_empty()
         && id.len() <= 128

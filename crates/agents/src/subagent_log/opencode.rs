@@ -1,13 +1,14 @@
-//! OpenCode: sessions lie in a database, but its log, `log/opencode.log` or a file for each process, tells when a
-//! session was begun by which other, and every step that it takes. The log is shared by all that run.
+//! OpenCode: sessions are stored in a database, but its log (`log/opencode.log` or one file per process) records which
+//! session started which other one, and every step of a session. All running processes share the log.
 
 use super::Entry;
 use crate::lines::Line;
 use std::collections::BTreeMap;
 
-/// Subagents of one session that are known; of more than these the rest is not heard.
+/// The most subagents of one session that are tracked; the rest are ignored.
 const MAX_CHILDREN: usize = 1_000;
 
+/// Classifies a directory entry.
 pub fn entry(depth: usize, name: &str) -> Entry {
     match depth {
         0 if name == "log" => Entry::Dir,
@@ -16,12 +17,13 @@ pub fn entry(depth: usize, name: &str) -> Entry {
     }
 }
 
-/// The subagents of the session, theirs too, each with the step it is at.
+/// The subagents of the session, nested ones included, each with its current step.
 #[derive(Debug, Default)]
 pub struct Children(BTreeMap<String, Option<u64>>);
 
 impl Children {
-    /// A new step is work: the model has answered and its tools have run. A request that is tried again is none.
+    /// Returns whether the line shows work. A new step is work: the model has answered and its tools have run. A
+    /// retried request is not.
     pub fn did_something(&mut self, session: &str, line: Line<'_>) -> bool {
         let Ok(text) = std::str::from_utf8(line.bytes) else { return false };
         let word = |key: &str| {
@@ -38,7 +40,7 @@ impl Children {
         }
         let step =
             word("step").and_then(|step| step.parse().ok()).filter(|_| word("message") == Some("loop"));
-        // The first step is that it was asked.
+        // The first step is only the request.
         let new = step.is_some_and(|step: u64| step > 0 && last.is_none_or(|last| step > last));
         if new {
             *last = step;

@@ -6,23 +6,23 @@ const PARENT: &str = "01a1e198-1dda-7730-8986-27bb90dc0594";
 const CHILD: &str = "01a1e198-2013-7222-93f7-5bf90a112f61";
 const NOTHING: [usize; 0] = [];
 
-fn trail(name: ReaderName) -> SubagentLog {
+fn log(name: ReaderName) -> SubagentLog {
     let env = |var: &str| (var == "HOME").then(|| "/h".to_owned());
-    let mut trail = SubagentLog::new(name, "/srv/my_project", env).expect("it leaves a trail");
-    trail.of_session(PARENT);
-    trail
+    let mut log = SubagentLog::new(name, "/srv/my_project", env).expect("the agent has subagent logs");
+    log.of_session(PARENT);
+    log
 }
 
-/// Which of these lines are work.
-fn work(trail: &mut SubagentLog, lines: &[String]) -> Vec<usize> {
+/// Returns the indices of the lines that show work.
+fn work(log: &mut SubagentLog, lines: &[String]) -> Vec<usize> {
     let mut reading = Reading::default();
     let did =
-        |(_, line): &(usize, &String)| trail.read(&mut reading, Line { bytes: line.as_bytes(), cut: false });
+        |(_, line): &(usize, &String)| log.read(&mut reading, Line { bytes: line.as_bytes(), cut: false });
     lines.iter().enumerate().filter(did).map(|(n, _)| n).collect()
 }
 
-fn steps(trail: &SubagentLog, path: &[&str]) -> Vec<Entry> {
-    path.iter().enumerate().map(|(depth, name)| trail.entry(depth, name)).collect()
+fn steps(log: &SubagentLog, path: &[&str]) -> Vec<Entry> {
+    path.iter().enumerate().map(|(depth, name)| log.entry(depth, name)).collect()
 }
 
 fn rollout(id: &str, parent: &str) -> Vec<String> {
@@ -48,19 +48,19 @@ fn rollout(id: &str, parent: &str) -> Vec<String> {
 
 #[test]
 fn a_codex_subagent_works_from_its_own_first_turn_on() {
-    assert_eq!(work(&mut trail(ReaderName::Codex), &rollout(CHILD, PARENT)), [7, 8, 11, 12, 13]);
+    assert_eq!(work(&mut log(ReaderName::Codex), &rollout(CHILD, PARENT)), [7, 8, 11, 12, 13]);
 }
 
 #[test]
-fn a_codex_thread_of_another_session_and_the_sessions_own_are_none_of_its_subagents() {
-    assert_eq!(work(&mut trail(ReaderName::Codex), &rollout(CHILD, "another")), NOTHING);
-    assert_eq!(work(&mut trail(ReaderName::Codex), &rollout(PARENT, PARENT)), NOTHING);
-    // Without its first line nobody knows whose it is.
-    assert_eq!(work(&mut trail(ReaderName::Codex), &rollout(CHILD, PARENT)[1..]), NOTHING);
+fn only_codex_threads_of_the_session_are_its_subagents() {
+    assert_eq!(work(&mut log(ReaderName::Codex), &rollout(CHILD, "another")), NOTHING);
+    assert_eq!(work(&mut log(ReaderName::Codex), &rollout(PARENT, PARENT)), NOTHING);
+    // Without its first line, the owner of a file is unknown.
+    assert_eq!(work(&mut log(ReaderName::Codex), &rollout(CHILD, PARENT)[1..]), NOTHING);
 }
 
 #[test]
-fn a_claude_subagent_works_when_it_speaks_or_a_tool_answers_it() {
+fn messages_and_tool_results_of_a_claude_subagent_are_work() {
     let side = format!(r#""isSidechain":true,"agentId":"a1","sessionId":"{PARENT}""#);
     let lines = [
         format!(r#"{{{side},"type":"user","message":{{"role":"user","content":"list the files"}}}}"#),
@@ -78,11 +78,11 @@ fn a_claude_subagent_works_when_it_speaks_or_a_tool_answers_it() {
         r#"{"sessionId":"another","message":{"role":"assistant","content":[]},"type":"assistant"}"#
             .to_owned(),
     ];
-    assert_eq!(work(&mut trail(ReaderName::Claude), &lines), [4, 5]);
+    assert_eq!(work(&mut log(ReaderName::Claude), &lines), [4, 5]);
 }
 
 #[test]
-fn a_gemini_subagent_works_when_it_speaks_or_a_tool_answers_it() {
+fn messages_and_tool_results_of_a_gemini_subagent_are_work() {
     let lines = [
         r#"{"sessionId":"s","projectHash":"h","kind":"subagent"}"#,
         r#"{"id":"1","type":"user","content":[{"text":"list the files"}]}"#,
@@ -92,11 +92,11 @@ fn a_gemini_subagent_works_when_it_speaks_or_a_tool_answers_it() {
         r#"{"id":"3","type":"user","content":[{"functionResponse":{"id":"c","response":{}}}]}"#,
     ]
     .map(str::to_owned);
-    assert_eq!(work(&mut trail(ReaderName::Gemini), &lines), [3, 4, 5]);
+    assert_eq!(work(&mut log(ReaderName::Gemini), &lines), [3, 4, 5]);
 }
 
 #[test]
-fn an_opencode_subagent_works_when_it_comes_to_its_next_step() {
+fn a_new_step_of_an_opencode_subagent_is_work() {
     let created = |id: &str, parent: &str| {
         format!(
             "timestamp=t level=INFO run=4 message=created id={id} slug=x directory=/srv path=\"\" parentID={parent} title=\"t\""
@@ -124,40 +124,40 @@ fn an_opencode_subagent_works_when_it_comes_to_its_next_step() {
         step("ses_grandchild", 1),
         "timestamp=t level=INFO message=\"exiting loop\" session.id=ses_child".to_owned(),
     ];
-    assert_eq!(work(&mut trail(ReaderName::Opencode), &lines), [5, 11, 12]);
+    assert_eq!(work(&mut log(ReaderName::Opencode), &lines), [5, 11, 12]);
 }
 
 #[test]
-fn the_way_leads_to_the_sessions_own_files_only() {
+fn only_files_of_the_session_are_found() {
     use Entry::{Dir, File, Newest, Nothing, Recent};
-    let claude = trail(ReaderName::Claude);
+    let claude = log(ReaderName::Claude);
     assert_eq!(claude.root(), "/h/.claude");
     let way = ["projects", "-srv-my-project", PARENT, "subagents", "agent-a1.jsonl"];
     assert_eq!(steps(&claude, &way), [Dir, Dir, Dir, Dir, File]);
     let wrong = ["todos", "-srv-other", CHILD, "tool-results", "agent-a1.meta.json"];
     assert_eq!(steps(&claude, &wrong), [Nothing; 5]);
 
-    let codex = trail(ReaderName::Codex);
+    let codex = log(ReaderName::Codex);
     let way = ["sessions", "2026", "11", "15", "rollout-2026-11-15T23-43-25-x.jsonl"];
     assert_eq!(steps(&codex, &way), [Dir, Newest, Newest, Newest, File]);
     assert_eq!(steps(&codex, &["log", "x", "111", "..", "history.jsonl"]), [Nothing; 5]);
 
-    let gemini = trail(ReaderName::Gemini);
+    let gemini = log(ReaderName::Gemini);
     assert_eq!(
         steps(&gemini, &["tmp", "my-project", "chats", PARENT, "x.jsonl"]),
         [Dir, Recent, Dir, Dir, File]
     );
     assert_eq!(gemini.entry(3, "session-2026-11-15T23-44-61e8c149.jsonl"), Nothing);
 
-    let opencode = trail(ReaderName::Opencode);
+    let opencode = log(ReaderName::Opencode);
     assert_eq!(opencode.root(), "/h/.local/share/opencode");
     assert_eq!(steps(&opencode, &["log", "opencode.log"]), [Dir, File]);
     assert_eq!(steps(&opencode, &["storage", "opencode.txt"]), [Nothing; 2]);
 }
 
 #[test]
-fn an_id_that_is_no_name_and_one_that_is_not_known_leave_no_trail() {
-    let mut claude = trail(ReaderName::Claude);
+fn an_invalid_or_unknown_session_id_has_no_logs() {
+    let mut claude = log(ReaderName::Claude);
     for id in ["", "..", "a/b", "a b", "a\0b", &"x".repeat(129)] {
         claude.of_session(id);
         assert_eq!(claude.entry(0, "projects"), Entry::Nothing, "{id:?}");
@@ -168,9 +168,9 @@ fn an_id_that_is_no_name_and_one_that_is_not_known_leave_no_trail() {
 }
 
 #[test]
-fn torn_and_foreign_lines_are_nothing() {
+fn truncated_and_foreign_lines_are_not_work() {
     for name in [ReaderName::Claude, ReaderName::Codex, ReaderName::Opencode, ReaderName::Gemini] {
-        let mut trail = trail(name);
+        let mut log = log(name);
         let lines = [
             "",
             "{",
@@ -181,15 +181,15 @@ fn torn_and_foreign_lines_are_nothing() {
             " message=",
             "message=created id= parentID=",
         ];
-        assert_eq!(work(&mut trail, &lines.map(str::to_owned)), NOTHING, "{name}");
+        assert_eq!(work(&mut log, &lines.map(str::to_owned)), NOTHING, "{name}");
         let mut reading = Reading::default();
-        assert!(!trail.read(&mut reading, Line { bytes: b"\xff\xfe", cut: false }));
+        assert!(!log.read(&mut reading, Line { bytes: b"\xff\xfe", cut: false }));
     }
 }
 
 #[test]
-fn a_line_that_was_cut_counts_by_what_stands_before_the_cut() {
-    let mut gemini = trail(ReaderName::Gemini);
+fn a_cut_line_counts_by_its_beginning() {
+    let mut gemini = log(ReaderName::Gemini);
     let cut = Line { bytes: br#"{"id":"2","type":"gemini","content":"long text and"#, cut: true };
     assert!(gemini.read(&mut Reading::default(), cut));
 }

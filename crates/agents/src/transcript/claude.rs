@@ -1,5 +1,5 @@
-//! Claude Code: `projects/<project>/<session>.jsonl`. The records of the conversation have the shape of the stream's
-//! `user` and `assistant` lines, so the stream's reader reads them.
+//! Claude Code: `projects/<project>/<session>.jsonl`. The records of the conversation have the same shape as the
+//! stream's `user` and `assistant` lines, so the stream's reader parses them.
 
 use super::{Record, failed, unknown};
 use crate::json::{Json, Raw};
@@ -13,13 +13,14 @@ use dogwatch_core::watch::sign::Sign;
 
 /// The most calls in flight that are remembered.
 const MAX_OPEN: usize = 256;
-/// As much of a prompt is read as shows whether it is one.
+/// How much of a prompt is read to decide whether it is one.
 const HEAD: usize = 64;
 
+/// Reads Claude Code transcripts.
 #[derive(Debug)]
 pub struct Claude {
     reader: Reader,
-    /// A subagent has a file of its own, in which every record is of a side chain.
+    /// Whether the records belong to a side chain. In a subagent's own file all of them do.
     sidechain: Option<bool>,
     open: Vec<Call>,
     last: Last,
@@ -30,7 +31,7 @@ pub struct Claude {
 struct Call {
     id: String,
     delegates: bool,
-    /// Its subagent has done something.
+    /// Whether its subagent has done something.
     at_work: bool,
 }
 
@@ -57,7 +58,7 @@ impl Default for Claude {
     }
 }
 
-/// The fields of a record that matter.
+/// The relevant fields of a record.
 #[derive(Default)]
 struct Row<'a> {
     kind: Raw<'a>,
@@ -65,19 +66,20 @@ struct Row<'a> {
     at: Option<Wall>,
     session: Raw<'a>,
     sidechain: bool,
-    /// The CLI wrote it, not the user: a reminder, or the summary after a compaction.
+    /// The CLI wrote the record, not the user: a reminder, or the summary after a compaction.
     meta: bool,
     api_error: bool,
-    /// Of the message: its first text, and whether it has a tool's result.
+    /// The first text of the message, and whether it has a tool result.
     text: Option<Raw<'a>>,
     answers: bool,
     stop: Raw<'a>,
-    /// Of a `progress` record: its kind and the call that it belongs to.
+    /// For a `progress` record: its kind and its call.
     progress: Raw<'a>,
     parent: Raw<'a>,
 }
 
 impl Claude {
+    /// Reads a record; see [`super::Transcript::read`].
     pub fn read(&mut self, line: &[u8], signs: &mut Vec<Sign>) -> (Option<Wall>, Record) {
         let mut row = Row::default();
         if !Json::object(line, |key, json| field(&mut row, key, json)) {
@@ -103,10 +105,11 @@ impl Claude {
         (row.at, record)
     }
 
+    /// Returns the outcome of the turn; see [`super::Transcript::outcome`].
     pub fn outcome(&self, followed: bool) -> Option<&'static str> {
         match self.last {
             Last::Ended(word) => Some(word),
-            // Older versions do not write why the model stopped.
+            // Older versions do not record why the model stopped.
             Last::Text if followed && self.open.is_empty() => Some("completed"),
             Last::Nothing | Last::Prompt | Last::Work | Last::Text => None,
         }
@@ -150,7 +153,7 @@ impl Claude {
         self.work(line, last, signs)
     }
 
-    /// A record of the main conversation.
+    /// Reads a record of the main conversation.
     fn work(&mut self, line: &[u8], last: Last, signs: &mut Vec<Sign>) -> Record {
         let mark = signs.len();
         self.reader.read_line(Line { bytes: line, cut: false }, signs);
@@ -181,8 +184,8 @@ impl Claude {
         self.subagent_did(None, signs)
     }
 
-    /// A record from inside a subagent. It does not name the call that the subagent belongs to: any delegating call in
-    /// flight will do, since all of them are waited for.
+    /// Reports work of a subagent. The record does not name the subagent's call. Any delegating call in flight will do,
+    /// because the agent waits for all of them.
     fn subagent_did(&mut self, id: Option<String>, signs: &mut Vec<Sign>) -> Record {
         let is_it = |call: &&mut Call| id.as_ref().map_or(call.delegates, |id| call.id == *id);
         let Some(call) = self.open.iter_mut().find(is_it) else { return Record::Nothing };
@@ -228,7 +231,7 @@ fn block<'a>(row: &mut Row<'a>, json: &mut Json<'a>) {
     });
     match kind.0 {
         b"text" => row.text = row.text.or(text),
-        // A prompt may be a picture alone.
+        // A prompt may consist of a picture only.
         b"image" | b"document" => row.text = row.text.or(Some(Raw(b""))),
         b"tool_result" => row.answers = true,
         _ => {}

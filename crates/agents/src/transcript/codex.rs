@@ -11,10 +11,10 @@ use dogwatch_core::time::moment::Wall;
 use dogwatch_core::watch::sign::Sign;
 use std::borrow::Cow;
 
-/// The lines of a command's output in which Codex writes how the command ended.
+/// The number of leading lines of a command's output that may contain its exit code.
 const HEADER_LINES: usize = 8;
 
-/// The beginnings of results by which Codex says that a call failed.
+/// The beginnings of results that mean a failed call.
 const FAILURES: [&str; 8] = [
     "exec_command failed",
     "write_stdin failed",
@@ -26,13 +26,14 @@ const FAILURES: [&str; 8] = [
     "aborted by user",
 ];
 
+/// Reads Codex rollouts.
 #[derive(Debug, Default)]
 pub struct Codex {
     turn: Turn,
     /// Calls that the stream does not report as tools.
     silent: Vec<Silent>,
-    /// Commands that run on after their call has returned to the model: the process's session and the call. The stream
-    /// reports their end when the process ends.
+    /// Commands that keep running after their call has returned to the model: the process session and the call. The
+    /// stream reports their end when the process exits.
     running: Vec<(String, String)>,
     unnamed: u64,
     /// The last item is a message of the agent.
@@ -43,7 +44,7 @@ pub struct Codex {
 #[derive(Debug)]
 struct Silent {
     id: String,
-    /// The call whose command it polls.
+    /// The call whose command this call polls.
     polls: Option<String>,
 }
 
@@ -51,9 +52,9 @@ struct Silent {
 enum Turn {
     #[default]
     None,
-    /// It began with `task_started`.
+    /// The turn began with `task_started`.
     Task,
-    /// It began with the user's message alone, as in older versions.
+    /// The turn began with just the user's message, as in older versions.
     Message,
     Ended(&'static str),
 }
@@ -61,7 +62,7 @@ enum Turn {
 /// The most silent calls in flight, and the most running commands, that are remembered.
 const MAX_SILENT: usize = 64;
 
-/// The fields of a record that matter.
+/// The relevant fields of a record.
 #[derive(Default)]
 struct Row<'a> {
     kind: Raw<'a>,
@@ -72,7 +73,7 @@ struct Row<'a> {
     call: Raw<'a>,
     name: Raw<'a>,
     namespace: Raw<'a>,
-    /// Arguments that are JSON in a string, and other ones.
+    /// The arguments: JSON in a string, or a plain value.
     arguments: Option<Raw<'a>>,
     input: &'a [u8],
     output: &'a [u8],
@@ -82,6 +83,7 @@ struct Row<'a> {
 }
 
 impl Codex {
+    /// Reads a record; see [`super::Transcript::read`].
     pub fn read(&mut self, line: &[u8], signs: &mut Vec<Sign>) -> (Option<Wall>, Record) {
         let mut row = Row::default();
         if !Json::object(line, |key, json| field(&mut row, key, json)) {
@@ -98,10 +100,11 @@ impl Codex {
         (row.at, record)
     }
 
+    /// Returns the outcome of the turn; see [`super::Transcript::outcome`].
     pub fn outcome(&self, followed: bool) -> Option<&'static str> {
         match self.turn {
             Turn::Ended(word) => Some(word),
-            // Older versions do not write the end of a turn.
+            // Older versions do not record the end of a turn.
             Turn::Message if followed && self.answered => Some("completed"),
             Turn::None | Turn::Task | Turn::Message => None,
         }
@@ -110,7 +113,7 @@ impl Codex {
     fn event(&mut self, row: &Row<'_>, signs: &mut Vec<Sign>) -> Record {
         match row.payload.0 {
             b"task_started" | b"turn_started" => self.begin(Turn::Task),
-            // Within a turn the user may add to the prompt.
+            // The user may add to the prompt during a turn.
             b"user_message" if self.turn == Turn::Task => Record::Nothing,
             b"user_message" => self.begin(Turn::Message),
             b"task_complete" | b"turn_complete" if !row.failed => self.end("completed"),
@@ -167,7 +170,7 @@ impl Codex {
             b"function_call_output" | b"custom_tool_call_output" | b"tool_search_output" => {
                 self.ended(row, signs);
             }
-            // They are written when they are over.
+            // These calls are recorded when they have ended.
             b"web_search_call" | b"image_generation_call" => self.at_once(row, signs),
             kind => return unknown(&[b"response_item/", kind].concat()),
         }
@@ -218,7 +221,7 @@ impl Codex {
     }
 }
 
-/// Forgets the oldest when there are too many.
+/// Appends an item and drops the oldest one when the list is full.
 fn push_bounded<T>(list: &mut Vec<T>, item: T) {
     if list.len() == MAX_SILENT {
         list.remove(0);
@@ -226,7 +229,7 @@ fn push_bounded<T>(list: &mut Vec<T>, item: T) {
     list.push(item);
 }
 
-/// The session of the process that a call polls.
+/// Returns the session of the process that a call polls.
 fn polled(row: &Row<'_>) -> Option<String> {
     let (text, mut session) = (row.arguments?.decode(), None);
     Json::object(text.as_bytes(), |key, json| {
@@ -237,7 +240,7 @@ fn polled(row: &Row<'_>) -> Option<String> {
     session.map(|session| session.to_string())
 }
 
-/// The name that the stream's reader gives to the call, or the model's name for it.
+/// Returns the name that the stream's reader gives to the call, or the model's name for it.
 fn name(row: &Row<'_>) -> String {
     let name = row.name.decode_head(MAX_NAME);
     match (row.payload.0, name.as_str()) {
@@ -267,11 +270,11 @@ struct Output {
     text: String,
     code: Option<i64>,
     success: bool,
-    /// The session of the process, if it runs on.
+    /// The session of the process, if it keeps running.
     running: Option<String>,
 }
 
-/// A text, a text with a header, JSON in a text, an object with a text, or a list of texts.
+/// Parses an output: a text, a text with a header, JSON in a text, an object with a text, or a list of texts.
 fn output(written: &[u8]) -> Output {
     let mut value = Json::value(written);
     let (mut text, mut success) = (Cow::from(""), true);
@@ -299,7 +302,7 @@ fn output(written: &[u8]) -> Output {
     Output { text, code, success, running }
 }
 
-/// `{"output":"…","metadata":{"exit_code":0,"duration_seconds":0.1}}`.
+/// Parses `{"output":"…","metadata":{"exit_code":0,"duration_seconds":0.1}}`.
 fn in_json(text: &str) -> Option<(String, Option<i64>)> {
     let (mut inner, mut code) = (None, None);
     let whole = text.starts_with('{')
@@ -315,8 +318,8 @@ fn in_json(text: &str) -> Option<(String, Option<i64>)> {
     inner.filter(|_| whole).map(|inner| (inner, code))
 }
 
-/// Lines such as `Exit code: 1`, `Process exited with code 1` and `Wall time: 0.1 seconds`, then `Output:` and the
-/// output. The times differ from call to call, so only the output is compared.
+/// Parses lines such as `Exit code: 1`, `Process exited with code 1` and `Wall time: 0.1 seconds`, then `Output:` and
+/// the output. The times differ from call to call, so only the output is compared.
 fn with_header(text: &str) -> Option<(String, Option<i64>)> {
     let (header, body) = text.split_once("\nOutput:\n").or_else(|| {
         let header = text.strip_suffix("\nOutput:")?;

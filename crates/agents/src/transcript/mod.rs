@@ -1,8 +1,8 @@
-//! Reads the transcripts that agents' CLIs keep of their sessions: Claude Code's
+//! Reads the transcripts that agent CLIs keep of their sessions: Claude Code's
 //! `~/.claude/projects/<project>/<session>.jsonl` and Codex's `~/.codex/sessions/<date>/rollout-*.jsonl`.
 //!
-//! A record becomes the signs that the same event would have been on the agent's stdout. A transcript holds one or
-//! more user turns; a turn begins with a prompt. Pure: the caller reads the file.
+//! A record is converted to the signs that the same event produces on the agent's stdout. A transcript holds one or
+//! more user turns, and each turn begins with a prompt. This module does no I/O: the caller reads the file.
 
 mod claude;
 mod codex;
@@ -22,7 +22,7 @@ pub enum Format {
 }
 
 impl Format {
-    /// Returns the format that this record can only be of. Many records, such as titles, do not show it.
+    /// Detects the format from a record. Many records, such as titles, are ambiguous and return `None`.
     pub fn of(line: &[u8]) -> Option<Format> {
         let (mut kind, mut payload, mut dated, mut session) = (&b""[..], false, false, false);
         let whole = Json::object(line, |key, json| match key {
@@ -41,6 +41,7 @@ impl Format {
         }
     }
 
+    /// Returns the reader of the agent that writes this format.
     pub fn agent(self) -> ReaderName {
         match self {
             Format::Claude => ReaderName::Claude,
@@ -48,6 +49,7 @@ impl Format {
         }
     }
 
+    /// Returns a description for messages.
     pub fn as_str(self) -> &'static str {
         match self {
             Format::Claude => "a Claude Code transcript",
@@ -61,11 +63,11 @@ impl Format {
 pub enum Record {
     /// A turn begins.
     Prompt,
-    /// The last prompt was a command of the CLI itself, and no turn.
+    /// The last prompt was a command for the CLI itself and began no turn.
     Withdrawn,
-    /// The agent did something; the signs say what. Or its turn ended.
+    /// The agent did something, as the signs show, or its turn ended.
     Agent,
-    /// Bookkeeping.
+    /// A bookkeeping record without meaning for the turn.
     Nothing,
     /// A record of an unknown type, or a line that is not JSON.
     Unknown(String),
@@ -84,6 +86,7 @@ enum Kind {
 }
 
 impl Transcript {
+    /// Creates a reader for a transcript of this format.
     pub fn new(format: Format) -> Transcript {
         let kind = match format {
             Format::Claude => Kind::Claude(Box::default()),
@@ -92,7 +95,7 @@ impl Transcript {
         Transcript { kind }
     }
 
-    /// Reads a record: when it was written, if it says so, and what it means. Appends the agent's signs.
+    /// Reads a record. Returns its time, if it has one, and its meaning, and appends the agent's signs.
     pub fn read(&mut self, line: &[u8], signs: &mut Vec<Sign>) -> (Option<Wall>, Record) {
         match &mut self.kind {
             Kind::Claude(reader) => reader.read(line, signs),
@@ -100,8 +103,8 @@ impl Transcript {
         }
     }
 
-    /// Returns how the turn has ended, in the words of an iteration's outcome; `None` if it has not. `followed`: another
-    /// prompt follows.
+    /// Returns the outcome of the turn in the terms of an iteration's outcome; `None` if the turn has not ended.
+    /// `followed` means that another prompt follows.
     pub fn outcome(&self, followed: bool) -> Option<&'static str> {
         match &self.kind {
             Kind::Claude(reader) => reader.outcome(followed),
@@ -110,7 +113,7 @@ impl Transcript {
     }
 }
 
-/// Returns the outcome of a turn that ended with this complaint, and adds the sign of a refusal.
+/// Returns the outcome of a turn that ended with this error, and adds the sign of a refusal if it is one.
 fn failed(text: &str, status: Option<u16>, signs: &mut Vec<Sign>) -> &'static str {
     let refusal = crate::limits::refusal(status, text, None);
     let outcome = match refusal {

@@ -3,7 +3,7 @@
 use super::*;
 use serde_json::{Value, json};
 
-/// Each record with the names of its signs.
+/// Returns the meaning and the signs of each record.
 fn read(format: Format, records: &[Value]) -> Vec<(Record, Vec<Sign>)> {
     let mut transcript = Transcript::new(format);
     let mut all = Vec::new();
@@ -91,19 +91,19 @@ fn output(id: &str, output: Value) -> Value {
 }
 
 #[test]
-fn the_format_shows_in_the_records_of_the_conversation() {
+fn the_format_is_detected_from_conversation_records() {
     let of = |record: &Value| Format::of(record.to_string().as_bytes());
     assert_eq!(of(&said("hi")), Some(Format::Claude));
     assert_eq!(of(&event("token_count")), Some(Format::Codex));
     assert_eq!(of(&json!({"type": "summary", "summary": "x", "leafUuid": "u"})), None);
-    // Lines of the stream have no time.
+    // Lines of the stream have no timestamp.
     assert_eq!(of(&json!({"type": "assistant", "session_id": "s", "message": {"content": []}})), None);
     assert_eq!(of(&json!({"type": "thread.started", "thread_id": "t"})), None);
     assert_eq!(Format::of(b"plain text"), None);
 }
 
 #[test]
-fn a_record_carries_its_time() {
+fn the_time_of_a_record_is_read() {
     let (at, _) = Transcript::new(Format::Claude).read(said("hi").to_string().as_bytes(), &mut Vec::new());
     assert_eq!(at, Some(Wall(1_794_773_733_007)));
     let (at, _) = Transcript::new(Format::Codex).read(event("error").to_string().as_bytes(), &mut Vec::new());
@@ -111,7 +111,7 @@ fn a_record_carries_its_time() {
 }
 
 #[test]
-fn a_claude_transcript_gives_the_signs_of_the_stream() {
+fn a_claude_transcript_produces_the_signs_of_the_stream() {
     let records = [
         json!({"type": "file-history-snapshot", "messageId": "m", "snapshot": {}}),
         claude("user", json!("do it")),
@@ -180,13 +180,13 @@ fn a_side_chain_is_the_work_of_a_subagent_and_ends_with_its_call() {
             "-"
         ]
     );
-    // A subagent's own file is a transcript too.
+    // A subagent's own file is also a transcript.
     let own = [side(claude("user", json!("list the files"))), side(said("I list."))];
     assert_eq!(words(Format::Claude, &own), ["PROMPT", "message"]);
 }
 
 #[test]
-fn a_claude_turn_ends_as_its_last_record_says() {
+fn the_last_record_decides_how_a_claude_turn_ends() {
     let stopped = |reason: &str| {
         let mut record = said("done");
         record["message"]["stop_reason"] = json!(reason);
@@ -209,7 +209,7 @@ fn a_claude_turn_ends_as_its_last_record_says() {
 }
 
 #[test]
-fn a_codex_rollout_gives_the_signs_of_the_stream() {
+fn a_codex_rollout_produces_the_signs_of_the_stream() {
     let message = |role: &str| {
         rollout(
             "response_item",
@@ -282,7 +282,7 @@ fn older_codex_turns_begin_with_the_users_message() {
 }
 
 #[test]
-fn a_codex_turn_ends_as_its_last_event_says() {
+fn the_last_event_decides_how_a_codex_turn_ends() {
     let of = |last: Value, followed| outcome(Format::Codex, &[event("user_message"), last], followed);
     let said = || rollout("response_item", json!({"type": "message", "role": "assistant", "content": []}));
     assert_eq!(of(said(), true), Some("completed"), "older versions do not write the end");
@@ -296,7 +296,7 @@ fn a_codex_turn_ends_as_its_last_event_says() {
 }
 
 #[test]
-fn a_codex_command_that_runs_on_is_in_flight_until_its_process_ends() {
+fn a_codex_command_stays_in_flight_until_its_process_ends() {
     let poll = |id: &str| function(id, "write_stdin", &json!({"session_id": 7, "chars": ""}));
     let running = "Chunk ID: a1\nWall time: 10.0 seconds\nProcess running with session ID 7\nOutput:\n...";
     let exited = "Chunk ID: a2\nWall time: 3.1 seconds\nProcess exited with code 0\nOutput:\nok";

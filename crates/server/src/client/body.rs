@@ -1,10 +1,10 @@
-//! The body of an answer: of a length, in chunks, or up to the end of the connection.
+//! The body of a response: with a length, in chunks, or up to the end of the connection.
 
 use super::bad;
 use std::io::{self, BufRead, BufReader, Read};
 use std::os::unix::net::UnixStream;
 
-/// The longest line that announces a chunk.
+/// The longest chunk header.
 const MAX_CHUNK_LINE: u64 = 256;
 
 pub(super) struct Body {
@@ -14,30 +14,34 @@ pub(super) struct Body {
 
 enum Left {
     Bytes(u64),
-    /// What is left of the present chunk.
+    /// The bytes left in the current chunk.
     Chunk(u64),
-    /// Up to the connection's end.
+    /// Everything up to the end of the connection.
     All,
 }
 
 impl Body {
+    /// Creates a body of `length` bytes.
     pub fn of_length(from: BufReader<UnixStream>, length: u64) -> Body {
         Body { from, left: Left::Bytes(length) }
     }
 
+    /// Creates a body in chunked encoding.
     pub fn chunked(from: BufReader<UnixStream>) -> Body {
         Body { from, left: Left::Chunk(0) }
     }
 
+    /// Creates a body that ends with the connection.
     pub fn to_end(from: BufReader<UnixStream>) -> Body {
         Body { from, left: Left::All }
     }
 
+    /// Returns the connection.
     pub fn get_ref(&self) -> &UnixStream {
         self.from.get_ref()
     }
 
-    /// The size of the next chunk; the last has none, and ends the body.
+    /// Reads the size of the next chunk; zero marks the end of the body.
     fn next_chunk(&mut self) -> io::Result<u64> {
         let mut line = String::new();
         (&mut self.from).take(MAX_CHUNK_LINE).read_line(&mut line)?;
@@ -52,13 +56,13 @@ impl Body {
     fn end_of_chunk(&mut self) -> io::Result<()> {
         let mut end = [0; 2];
         self.from.read_exact(&mut end)?;
-        if end == *b"\r\n" { Ok(()) } else { Err(bad("a chunk without an end")) }
+        if end == *b"\r\n" { Ok(()) } else { Err(bad("chunk without a line ending")) }
     }
 }
 
-/// A connection that ends between two chunks ended too early.
+/// Returns the error for a bad chunk header. An empty one means that the connection ended early.
 fn broken_off(line: &str) -> io::Error {
-    if line.is_empty() { io::ErrorKind::UnexpectedEof.into() } else { bad("a chunk without a size") }
+    if line.is_empty() { io::ErrorKind::UnexpectedEof.into() } else { bad("chunk without a size") }
 }
 
 impl Read for Body {
@@ -73,7 +77,7 @@ impl Read for Body {
             }
         }
         let (Left::Bytes(left) | Left::Chunk(left)) = self.left else { return self.from.read(buf) };
-        // The connection is not asked again: who refused us without reading has reset it.
+        // Do not read from the connection again: a server that refused without reading the request has reset it.
         if left == 0 {
             return Ok(0);
         }

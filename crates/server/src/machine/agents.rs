@@ -1,7 +1,7 @@
-//! External agents: programs that dogwatch did not start and that report what they do, watched by the same watchdog.
+//! External agents: programs that dogwatch did not start and that report their own activity to the watchdog.
 //!
-//! The server keeps them in memory only. No timer runs for them: a caller that asks which agents hang gets the answer
-//! of that moment, and a caller that follows the stream is woken when the next agent may have crossed a limit.
+//! They are kept in memory only. No timer runs for them: a request for the hung agents is answered from their state at
+//! that moment, and a stream wakes up when the next agent may have crossed a limit.
 
 use super::routes::{Asked, Machine};
 use super::stream::{Caller, Out};
@@ -30,19 +30,20 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 
-/// The longest text of an error that is taken; more than a fingerprint looks at.
+/// The longest error text that is accepted; longer than the part that a fingerprint uses.
 const MAX_ERROR: usize = 16 * 1024;
-/// Who follows those that hang is told no oftener than this, however many reports come.
+/// The shortest time between two checks of a stream of hung agents, however many reports arrive.
 const BREATH: Duration = Duration::from_millis(100);
 
+/// The registered external agents.
 pub(crate) struct Agents {
     known: Mutex<ExternalAgents>,
-    /// Something was reported: what is due may have changed.
+    /// Counts reports. A change means that the next deadline may have changed.
     reported: watch::Sender<u64>,
 }
 
 impl Agents {
-    /// `policy` holds for agents that register without limits of their own.
+    /// Creates an empty set. `policy` applies to agents that register without limits of their own.
     pub fn under(policy: WatchPolicy) -> Agents {
         let known = ExternalAgents::new(policy);
         Agents { known: Mutex::new(known), reported: watch::Sender::new(0) }
@@ -62,7 +63,7 @@ impl Agents {
         Ok(done)
     }
 
-    /// How many work, hang and have ended.
+    /// Returns how many agents work, hang and have ended.
     pub fn counts(&self) -> [(&'static str, usize); 3] {
         let (all, hung) = self.with(|known, now| (known.list(now), known.hung(now).len()));
         let ended = all.iter().filter(|agent| agent.ended).count();
@@ -76,29 +77,31 @@ fn refusal(refused: Refused) -> Refusal {
         Refused::Unknown => Refusal::NoSuchAgent,
         Refused::Ended => Refusal::AgentEnded,
         Refused::Taken => Refusal::AgentTaken,
-        Refused::BadName => Refusal::BadBody("`id` is a name of 1 to 200 bytes without control characters"),
+        Refused::BadName => {
+            Refusal::BadBody("`id` must be a name of 1 to 200 bytes without control characters")
+        }
     }
 }
 
-/// An agent that registers, and the limits it is held to.
+/// An agent that registers, and its limits.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Register {
     /// Its name: 1 to 200 bytes, no control characters.
     #[schemars(length(min = 1, max = 200))]
     id: String,
-    /// Without it the settings of `dogwatch serve` count; built in they are `quick`: 5 minutes of silence, 15 in all.
+    /// The limits profile. The default is set by `dogwatch serve`; built in it is `quick` (5 min silent, 15 min total).
     #[serde(default)]
     profile: Option<Profile>,
     /// The longest time without a new message, in seconds.
     #[serde(default)]
     #[schemars(with = "Option<f64>", extend("exclusiveMinimum" = 0))]
     idle_timeout_seconds: Option<Value>,
-    /// The longest time in all, in seconds.
+    /// The longest total time, in seconds.
     #[serde(default)]
     #[schemars(with = "Option<f64>", extend("exclusiveMinimum" = 0))]
     total_timeout_seconds: Option<Value>,
-    /// So many equal errors in a row are a loop.
+    /// How many equal errors in a row count as a loop.
     #[serde(default)]
     #[schemars(with = "Option<u32>", extend("minimum" = 1))]
     max_errors: Option<Value>,
@@ -128,7 +131,7 @@ fn max_errors(given: &Value) -> Result<u32, Refusal> {
         .ok_or(Refusal::BadBody("`max_errors` must be a whole number from 1 to 4294967295"))
 }
 
-/// The number of messages it has had in all. A number that has not grown, or none, is a sign of life and no more.
+/// The total number of messages. A missing number, or one that has not grown, only shows that the agent lives.
 #[derive(Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Activity {
@@ -136,7 +139,7 @@ pub(crate) struct Activity {
     messages: Option<u64>,
 }
 
-/// In JSON 12.0 is as whole as 12, and some languages write it so.
+/// Parses a non-negative whole number. Accepts `12.0` as well, because some languages write whole numbers that way.
 fn whole<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u64>, D::Error> {
     let Some(number) = Option::<serde_json::Number>::deserialize(from)? else { return Ok(None) };
     let by_point = |n: f64| (n >= 0.0 && n.fract() == 0.0 && n < u64::MAX as f64).then_some(n as u64);
@@ -144,31 +147,32 @@ fn whole<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u64>, D::Error> {
     whole.map(Some).ok_or_else(|| D::Error::custom("not a whole number"))
 }
 
+/// An error that an agent reports.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct AgentError {
-    /// What went wrong; at most 16 KiB.
+    /// The error message; at most 16 KiB.
     #[serde(alias = "error_message")]
     text: String,
 }
 
-/// The error was taken.
+/// The error was recorded.
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct ErrorTaken {
     ok: bool,
-    /// All errors that this agent has reported.
+    /// The number of errors that this agent has reported.
     error_count: u64,
-    /// From the third error on.
+    /// Set from the third error on.
     warning: Option<String>,
 }
 
-/// All agents that have registered.
+/// All registered agents.
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct AgentsAnswer {
     agents: Vec<AgentStatus>,
 }
 
-/// One external agent.
+/// The status of one external agent.
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct AgentStatus {
     id: String,
@@ -178,26 +182,27 @@ pub(crate) struct AgentStatus {
     message_count: u64,
     /// The count before it last grew.
     last_message_count: u64,
-    /// All errors that it reported, alike or not.
+    /// The number of errors it has reported, equal or not.
     error_count: u64,
-    /// The text of the last one, at most 1000 bytes of it, without control characters and secrets.
+    /// The text of the last error, at most 1000 bytes, without control characters and secrets.
     last_error: Option<String>,
-    /// From the third error on.
+    /// Set from the third error on.
     warning: Option<String>,
-    /// The limit that it is over, or was over when it ended; `null` if there is none.
+    /// The limit that the agent exceeds, or exceeded when it ended; `null` if none.
     reason: Option<StopReason>,
-    /// The same as a sentence.
+    /// The reason as a sentence.
     message: Option<String>,
-    /// Its limits; `null` is no limit.
+    /// Its limits; `null` means unlimited.
     idle_timeout_seconds: Option<Dur>,
     total_timeout_seconds: Option<Dur>,
     max_errors: Option<u32>,
-    /// Since it registered; until its end if it has ended.
+    /// The time since it registered, up to its end if it has ended.
     watched_s: Dur,
     evidence_summary: Vec<Evidence>,
     active_channel: Option<Channel>,
 }
 
+/// The state of an external agent.
 #[derive(Clone, Copy, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum AgentState {
@@ -206,12 +211,13 @@ pub(crate) enum AgentState {
     Ended,
 }
 
-/// Those over a limit now.
+/// The agents that exceed a limit now.
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct HungAnswer {
     hung: Vec<HungAgent>,
 }
 
+/// An agent that exceeds a limit.
 #[derive(Clone, Serialize, JsonSchema)]
 pub(crate) struct HungAgent {
     id: String,
@@ -280,21 +286,21 @@ pub(crate) async fn register(State(machine): Asked, request: Request<Body>) -> A
     json(StatusCode::CREATED, &serde_json::json!({"ok": true}))
 }
 
-/// The state of one agent, also of an ended one.
+/// Returns the status of one agent, ended or not.
 pub(crate) async fn agent(State(machine): Asked, id: Named) -> Answer {
     let Path(id) = id.map_err(|_| Refusal::BadPath)?;
     let seen = machine.agents.with(|known, now| known.get(now, &id)).ok_or(Refusal::NoSuchAgent)?;
     json(StatusCode::OK, &AgentStatus::from(seen))
 }
 
-/// Ends one agent for its caller. The answer holds the reason, and so does every later `GET`.
+/// Ends one agent on behalf of the caller. The response contains the reason, and so does every later `GET`.
 pub(crate) async fn clean_up(State(machine): Asked, id: Named) -> Answer {
     let Path(id) = id.map_err(|_| Refusal::BadPath)?;
     let seen = machine.agents.report(|known, now| known.clean_up(now, &id))?;
     json(StatusCode::OK, &AgentStatus::from(seen))
 }
 
-/// Without a body it is a sign of life.
+/// Records activity. An empty body only shows that the agent is alive.
 pub(crate) async fn activity(State(machine): Asked, id: Named, request: Request<Body>) -> Answer {
     const SHAPE: &str = "the body must be {\"messages\": NUMBER}, or empty";
     let Path(id) = id.map_err(|_| Refusal::BadPath)?;
@@ -330,7 +336,7 @@ fn taken() -> Answer {
     json(StatusCode::ACCEPTED, &serde_json::json!({"ok": true}))
 }
 
-/// Those that hang now, or, as a stream, each of them when it begins to.
+/// Returns the agents that hang now, or streams each one when it starts to hang.
 pub(crate) async fn hung(
     State(machine): Asked,
     headers: HeaderMap,
@@ -351,7 +357,7 @@ pub(crate) async fn hung(
 async fn follow(machine: Arc<Machine>, out: Out) -> Option<()> {
     let mut reported = machine.agents.reported.subscribe();
     let mut closing = machine.closing.clone();
-    let mut told = BTreeSet::new();
+    let mut sent = BTreeSet::new();
     out.send(Bytes::from_static(GREETING)).await?;
     loop {
         reported.mark_unchanged();
@@ -361,23 +367,23 @@ async fn follow(machine: Arc<Machine>, out: Out) -> Option<()> {
             (hung, wait)
         });
         let now: BTreeSet<String> = hung.iter().map(|h| h.id.clone()).collect();
-        for agent in hung.into_iter().filter(|h| !told.contains(&h.id)).map(HungAgent::from) {
+        for agent in hung.into_iter().filter(|h| !sent.contains(&h.id)).map(HungAgent::from) {
             let text = serde_json::to_string(&agent).ok()?;
             out.send(format!("event: hung\ndata: {text}\n\n").into()).await?;
         }
-        told = now;
+        sent = now;
         tokio::time::sleep(BREATH).await;
         tokio::select! {
             () = out.to.closed() => return None,
             _ = async { closing.wait_for(|closing| *closing).await.map(|_| ()) } => return None,
             _ = reported.changed() => {}
-            () = sleep_or_for_ever(wait) => {}
+            () = sleep_or_pending(wait) => {}
             () = tokio::time::sleep(out.pace.keepalive) => out.send(Bytes::from_static(b": here\n\n")).await?,
         }
     }
 }
 
-async fn sleep_or_for_ever(wait: Option<Duration>) {
+async fn sleep_or_pending(wait: Option<Duration>) {
     match wait {
         Some(wait) => tokio::time::sleep(wait).await,
         None => std::future::pending().await,

@@ -1,4 +1,4 @@
-//! The dashboard: the same bytes for everybody, without a word about any run.
+//! The static files of the dashboard. They contain no data of any run.
 
 use crate::refusal::Refusal;
 use crate::routes::answer;
@@ -8,7 +8,7 @@ use axum::http::StatusCode;
 use axum::http::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, HeaderValue};
 use axum::response::Response;
 
-/// Scripts and styles of our own and nothing else; nobody may frame the page.
+/// Allows only the dashboard's own scripts and styles, and forbids framing the page.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; \
 connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 

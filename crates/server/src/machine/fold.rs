@@ -1,4 +1,4 @@
-//! A run's record, folded as far as it has been written: only what is new is read.
+//! Incrementally folds the record of a run: only new lines are read.
 
 use crate::tail::Tail;
 use dogwatch_core::record::event::{FORMAT, Recorded};
@@ -8,20 +8,21 @@ use std::fs::{File, Metadata};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
+/// The view of a run, and how far its journal has been read.
 #[derive(Debug, Default)]
 pub(crate) struct Fold {
     pub view: View,
-    /// The end of the last line in it.
+    /// The end of the last folded line, in bytes.
     offset: u64,
-    /// Which file it was, and as it was when it was read to its end.
+    /// The device and inode of the journal, and its state when it was last read to the end.
     file: (u64, u64),
     seen: Option<(u64, i64, i64)>,
-    /// What is wrong with the record; nothing beyond it is believed.
+    /// The first problem found in the record; events after it are ignored.
     broken: Option<String>,
 }
 
 impl Fold {
-    /// Takes in what was written since the last time. An unchanged file is not even opened.
+    /// Folds the events written since the last call. Does not open a file that has not changed.
     pub fn catch_up(&mut self, run_dir: &Path) -> Result<&View, String> {
         let path = run_dir.join(journal::FILE);
         let meta = std::fs::metadata(&path).map_err(|e| e.to_string())?;
@@ -44,7 +45,7 @@ impl Fold {
         while let Some(lines) = tail.next().map_err(|e| e.to_string())? {
             for line in lines.split(|b| *b == b'\n').filter(|line| !line.is_empty()) {
                 let recorded: Recorded = serde_json::from_slice(line)
-                    .map_err(|e| format!("what follows event {} is no event: {e}", self.view.seq))?;
+                    .map_err(|e| format!("the line after event {} is not an event: {e}", self.view.seq))?;
                 self.take(&recorded)?;
             }
             self.offset = tail.offset();
@@ -64,7 +65,7 @@ impl Fold {
     }
 }
 
-/// What changes when a file is written to.
+/// Returns the metadata that changes when a file is written.
 fn state(meta: &Metadata) -> (u64, i64, i64) {
     (meta.len(), meta.mtime(), meta.mtime_nsec())
 }
@@ -89,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_new_is_taken_in_and_what_was_is_not_taken_twice() {
+    fn new_events_are_folded_once() {
         let dir = tempfile::tempdir().expect("a directory");
         let mut journal = Journal::create(dir.path()).expect("creates");
         let mut fold = Fold::default();
@@ -101,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn a_half_written_line_waits_and_a_record_that_was_replaced_is_read_anew() {
+    fn an_incomplete_line_is_deferred_and_a_replaced_record_is_read_again() {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join(journal::FILE);
         let mut journal = Journal::create(dir.path()).expect("creates");
@@ -124,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_with_something_else_in_it_is_said_to_be_broken_and_stays_so() {
+    fn an_invalid_record_is_reported_as_broken_and_stays_broken() {
         let dir = tempfile::tempdir().expect("a directory");
         let mut journal = Journal::create(dir.path()).expect("creates");
         write(&mut journal, 1);

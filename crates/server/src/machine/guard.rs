@@ -1,8 +1,8 @@
-//! Who may ask on TCP, where every process of the machine can knock and every page of a browser can send.
+//! Access checks for TCP, which every local process and every web page in a browser can reach.
 //!
-//! The token shows that the caller can read this user's files. Host keeps away names that were made to lead
-//! here, Origin keeps away other pages. The page itself holds no data and needs no token: it gets it from
-//! the fragment of its address, which no browser sends to anybody.
+//! The token proves that the client can read this user's files. The Host check stops DNS rebinding, and the Origin
+//! check stops other web pages. The dashboard itself holds no data and needs no token: it takes the token from the
+//! fragment of its URL, which browsers never send.
 
 use crate::refusal::Refusal;
 use axum::extract::{Request, State};
@@ -16,12 +16,14 @@ use dogwatch_host::store::token::Token;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+/// The token and the addresses under which the server may be called.
 pub(crate) struct Guard {
     token: Token,
     names: Names,
 }
 
 impl Guard {
+    /// Creates the guard for a server at `address`.
     pub fn new(token: Token, address: SocketAddr) -> Guard {
         Guard { token, names: Names::of(address) }
     }
@@ -48,7 +50,7 @@ impl Guard {
     }
 }
 
-/// Whether this is a part of the dashboard: the same for everybody.
+/// Returns whether the path belongs to the dashboard, whose files contain no user data.
 pub(crate) fn is_page(path: &str) -> bool {
     path == "/" || path == "/favicon.ico" || path.starts_with("/app/")
 }
@@ -149,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn the_page_needs_no_token_and_nothing_that_only_looks_like_it_is_the_page() {
+    fn the_dashboard_needs_no_token_and_similar_paths_do() {
         let (guard, _, _dir) = guarded();
         let host = [("host", "127.0.0.1:3649")];
         for open in ["/", "/?x", "/app/main.js", "/favicon.ico"] {

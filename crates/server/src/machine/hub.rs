@@ -1,4 +1,4 @@
-//! Tells those who read a run's record that it grew. A directory is watched while somebody reads, and no longer.
+//! Notifies streams when a run's record grows. A directory is watched only while a client follows it.
 
 use dogwatch_host::fs::growth::{Growth, Heard, Watched};
 use dogwatch_host::store::journal;
@@ -9,9 +9,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::io::unix::AsyncFd;
 use tokio::sync::watch;
 
-/// The file whose lock says that a run is supervised; its closing says that its holder is gone.
+/// The file whose lock shows that a run is supervised. It is closed when the lock holder exits.
 const ALIVE: &[u8] = b"alive";
 
+/// The file watches of all streams.
 #[derive(Default)]
 pub(crate) struct Hub {
     inner: Mutex<Inner>,
@@ -19,25 +20,25 @@ pub(crate) struct Hub {
 
 #[derive(Default)]
 struct Inner {
-    /// Made for the first who wants to know.
+    /// Created when the first stream starts.
     growth: Option<Arc<AsyncFd<Growth>>>,
     watched: BTreeMap<Watched, watch::Sender<Seen>>,
 }
 
-/// The newer way to say this is `unsafe`, for those who do not own their descriptor; ours is owned.
+// `AsyncFd::new` is deprecated in favor of an `unsafe` constructor for types that do not own their descriptor.
 #[allow(deprecated, reason = "Growth owns its descriptor for as long as it lives")]
 fn readable(growth: Growth) -> io::Result<AsyncFd<Growth>> {
     AsyncFd::new(growth)
 }
 
-/// How often something was heard of a run's files.
+/// How many changes were seen for each of a run's files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Seen {
     pub journal: u64,
     pub alive: u64,
 }
 
-/// Somebody who wants to know. Dropping it ends that.
+/// A subscription to a directory. Dropping it ends the watch when it is the last one.
 pub(crate) struct Interest {
     hub: Arc<Hub>,
     watched: Watched,
@@ -45,7 +46,7 @@ pub(crate) struct Interest {
 }
 
 impl Hub {
-    /// Must be called within the runtime.
+    /// Subscribes to changes in `dir`. Must be called within the runtime.
     pub fn watch(self: &Arc<Hub>, dir: &Path) -> io::Result<Interest> {
         let mut inner = self.lock();
         let growth = match &inner.growth {
@@ -65,16 +66,16 @@ impl Hub {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn tell(&self, heard: Vec<Heard>) {
+    fn notify(&self, heard: Vec<Heard>) {
         let mut inner = self.lock();
-        for news in heard {
-            match news {
+        for change in heard {
+            match change {
                 Heard::Changed(watched, name) => {
                     if let Some(sender) = inner.watched.get(&watched) {
                         bump(sender, name == journal::FILE.as_bytes(), name == ALIVE);
                     }
                 }
-                // Whoever reads there is told by the end of it.
+                // Dropping the sender ends the streams that follow this directory.
                 Heard::Gone(watched) => drop(inner.watched.remove(&watched)),
                 Heard::Everything => inner.watched.values().for_each(|w| bump(w, true, true)),
             }
@@ -98,7 +99,7 @@ fn bump(sender: &watch::Sender<Seen>, journal: bool, alive: bool) {
 impl Drop for Interest {
     fn drop(&mut self) {
         let mut inner = self.hub.lock();
-        // Our own receiver is the last one.
+        // One receiver left means that this is the last subscription.
         let last = inner.watched.get(&self.watched).is_some_and(|sender| sender.receiver_count() <= 1);
         if last {
             inner.watched.remove(&self.watched);
@@ -113,7 +114,7 @@ async fn listen(growth: Arc<AsyncFd<Growth>>, hub: Arc<Hub>) {
     while let Ok(mut ready) = growth.readable().await {
         match growth.get_ref().take() {
             Ok(heard) if heard.is_empty() => ready.clear_ready(),
-            Ok(heard) => hub.tell(heard),
+            Ok(heard) => hub.notify(heard),
             Err(_) => return,
         }
     }
@@ -124,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_directory_is_watched_while_somebody_reads_and_no_longer() {
+    fn a_directory_is_watched_only_while_a_stream_follows_it() {
         let runtime = crate::listener::runtime().expect("a runtime");
         let dir = tempfile::tempdir().expect("a directory");
         runtime.block_on(async {
@@ -144,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn who_reads_in_a_directory_that_goes_away_is_told() {
+    fn a_stream_ends_when_its_directory_is_removed() {
         let runtime = crate::listener::runtime().expect("a runtime");
         let dir = tempfile::tempdir().expect("a directory");
         runtime.block_on(async {

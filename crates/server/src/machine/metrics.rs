@@ -1,4 +1,4 @@
-//! `/metrics`: the runs of this machine in the text format of Prometheus, as of now.
+//! `/metrics`: the runs of this machine in the Prometheus text format.
 
 use super::routes::{Asked, Machine, beside};
 use super::runs::{RUNS_LISTED, RunEntry, RunsQuery};
@@ -40,34 +40,34 @@ fn tell(machine: &Machine) -> String {
 
 type Value = fn(&Status) -> Option<f64>;
 
-/// One line for each run, where there is something to say.
+/// The metrics with one line for each run, omitted where there is no value.
 const PER_RUN: [(&str, &str, &str, Value); 9] = [
-    ("dogwatch_run_alive", "gauge", "Whether a dogwatch supervises the run now.", |s| {
+    ("dogwatch_run_alive", "gauge", "Whether a dogwatch process supervises the run now.", |s| {
         Some(f64::from(u8::from(s.live)))
     }),
-    ("dogwatch_run_supervised_seconds", "gauge", "How long the run was supervised.", |s| {
+    ("dogwatch_run_supervised_seconds", "gauge", "The time the run has been supervised.", |s| {
         Some(s.supervised_s.as_secs_f64())
     }),
     ("dogwatch_run_troubles_total", "counter", "Troubles met.", |s| Some(s.troubles.count as f64)),
-    ("dogwatch_run_failures_in_row", "gauge", "Failed iterations since the last that did not fail.", |s| {
+    ("dogwatch_run_failures_in_row", "gauge", "Failed iterations in a row.", |s| {
         s.nodes.iter().map(|n| f64::from(n.failures_in_row)).reduce(f64::max)
     }),
     ("dogwatch_run_idle_in_row", "gauge", "Idle iterations in a row.", |s| {
         s.nodes.iter().map(|n| n.spell.as_ref().map_or(0.0, |spell| spell.count as f64)).reduce(f64::max)
     }),
-    ("dogwatch_run_tokens_total", "counter", "Tokens used, where agents say so.", |s| {
+    ("dogwatch_run_tokens_total", "counter", "Tokens used, as reported by the agents.", |s| {
         Some(s.spent.tokens as f64)
     }),
-    ("dogwatch_run_cost_usd_total", "counter", "Money spent, where agents say so.", |s| {
+    ("dogwatch_run_cost_usd_total", "counter", "Cost in US dollars, as reported by the agents.", |s| {
         Some(s.spent.cost_usd)
     }),
     (
         "dogwatch_run_sessions_of_unknown_cost_total",
         "counter",
-        "Sessions whose agent did not say what it cost.",
+        "Sessions whose agent did not report its cost.",
         |s| Some(s.spent.unknown_cost as f64),
     ),
-    ("dogwatch_run_last_event_timestamp_seconds", "gauge", "When the record last grew.", |s| {
+    ("dogwatch_run_last_event_timestamp_seconds", "gauge", "When the last event was recorded.", |s| {
         s.last_event.map(|e| seconds(e.at))
     }),
 ];
@@ -95,7 +95,7 @@ impl Page {
         for run in runs {
             *states.entry(run.state.map_or("unreadable", RunState::as_str)).or_default() += 1;
         }
-        self.head("dogwatch_runs", "gauge", "Runs by state, of those that are listed.");
+        self.head("dogwatch_runs", "gauge", "Listed runs by state.");
         for (state, count) in states {
             self.line("dogwatch_runs", &format!("{{state=\"{state}\"}}"), count as f64);
         }
@@ -103,11 +103,11 @@ impl Page {
 
     fn iterations(&mut self, runs: &[RunEntry]) {
         let name = "dogwatch_run_iterations_total";
-        self.head(name, "counter", "Iterations by how they ended.");
+        self.head(name, "counter", "Iterations by ending.");
         for run in runs {
             let Some(counts) = run.status.as_ref().map(|s| s.counts) else { continue };
             let kinds = [
-                // Each is counted once here: the status counts idle ones as completed, too.
+                // The status counts idle iterations as completed as well; the metric counts each iteration once.
                 ("completed", counts.completed.saturating_sub(counts.idle)),
                 ("idle", counts.idle),
                 ("failed", counts.failed),
@@ -125,7 +125,7 @@ fn labels(run: &RunEntry, more: &str) -> String {
     format!("{{run=\"{}\",project=\"{}\"{more}}}", run.run, escaped(&run.project))
 }
 
-/// As a label's value is written: whatever a directory is called, it stays on its line.
+/// Escapes a label value, so that no directory name can break the line.
 fn escaped(text: &str) -> String {
     text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
@@ -135,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_label_stays_within_its_quotes_whatever_it_says() {
+    fn label_values_are_escaped() {
         assert_eq!(escaped("a\"b\\c\nd"), "a\\\"b\\\\c\\nd");
     }
 }

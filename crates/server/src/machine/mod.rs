@@ -1,16 +1,16 @@
-//! All runs of the machine behind one door: `dogwatch serve`.
+//! `dogwatch serve`: the API for all runs of the machine.
 //!
-//! It reads what the runs have written and passes on what people want of them; it supervises nothing, and a run
-//! does not know whether it is there. While nobody asks it sleeps in `epoll`: no timer, no watch.
+//! It reads the records of the runs and forwards control requests to them. It supervises nothing, and runs do not know
+//! whether it is running. Without requests it sleeps in `epoll`, with no timer and no file watch.
 //!
 //! ```text
-//! guard.rs   token, Host and Origin            runs.rs    the list, each run with the fold of its record
-//! routes.rs  which question, which answer      fold.rs    a record folded as far as it is written
-//! steer.rs   wake, pause, resume, stop, tell   stream.rs  events for one caller, live
-//! output.rs  what agents printed, in ranges    hub.rs     who reads where, told when it grows
-//! assets.rs  the dashboard                     agents.rs  agents elsewhere that report what they do
-//! table.rs   all routes, described             openapi.rs the document made from that and the types
-//! metrics.rs the runs in numbers
+//! guard.rs   token, Host and Origin checks     runs.rs    the list of runs with their folded records
+//! routes.rs  request handlers                  fold.rs    incremental fold of a record
+//! steer.rs   wake, pause, resume, stop, tell   stream.rs  live events for one client
+//! output.rs  agent output in byte ranges       hub.rs     file watches that wake the streams
+//! assets.rs  the dashboard                     agents.rs  external agents that report their activity
+//! table.rs   the table of all routes           openapi.rs the OpenAPI document, built from the table
+//! metrics.rs Prometheus metrics
 //! ```
 
 mod agents;
@@ -27,7 +27,7 @@ mod steer;
 mod stream;
 mod table;
 
-use crate::listener::{Limits, Served, let_in, runtime};
+use crate::listener::{Limits, Served, accept_until_closed, runtime};
 use agents::Agents;
 use axum::middleware;
 use dogwatch_core::settings::WatchPolicy;
@@ -46,22 +46,24 @@ use std::time::Duration;
 use stream::Pace;
 use tokio::sync::{Semaphore, watch};
 
-/// Connections to `dogwatch serve`, at each of its doors.
+/// The most connections to each listener of `dogwatch serve`.
 const MAX_CONNECTIONS: usize = 256;
-/// Of these, how many may follow events.
+/// The most of these connections that may follow events.
 const MAX_STREAMS: usize = 200;
 
-/// What is served, and where.
+/// What `dogwatch serve` serves, and where.
 pub struct MachineSetup {
+    /// The registry of runs.
     pub registry: Registry,
-    /// On loopback, for whoever has the token.
+    /// A loopback listener, and the token that its clients must send.
     pub tcp: Option<(TcpListener, Token)>,
-    /// A Unix socket that only its owner can open; nobody is asked for a token there.
+    /// The path of a Unix socket that only its owner can open. It needs no token.
     pub socket: Option<PathBuf>,
+    /// The limits for clients.
     pub limits: Limits,
-    /// Holds for external agents that register without limits of their own.
+    /// The watchdog policy of external agents that register without limits of their own.
     pub external: WatchPolicy,
-    /// Continues a run that went to sleep, in a process that outlives this one; an error is a sentence for people.
+    /// Continues a run that went to sleep, in a process that outlives the server. An error is a message for the user.
     pub continue_run: ContinueRun,
 }
 
@@ -69,12 +71,13 @@ pub struct MachineSetup {
 pub type ContinueRun = Arc<dyn Fn(&Pointer) -> Result<(), String> + Send + Sync>;
 
 impl MachineSetup {
+    /// Returns the default limits of `dogwatch serve`.
     pub fn limits() -> Limits {
         Limits { connections: MAX_CONNECTIONS, streams: MAX_STREAMS, ..Limits::default() }
     }
 }
 
-/// Serves all runs in a thread of its own.
+/// Serves all runs on a separate thread.
 pub fn serve_machine(setup: MachineSetup) -> io::Result<Served> {
     let limits = setup.limits;
     let runtime = runtime()?;
@@ -115,20 +118,20 @@ pub fn serve_machine(setup: MachineSetup) -> io::Result<Served> {
             let by_socket = async {
                 if let Some(listener) = unix {
                     let router = router.clone().layer(middleware::map_response(dress));
-                    let_in(listener, router, limits, closing.clone()).await;
+                    accept_until_closed(listener, router, limits, closing.clone()).await;
                 }
             };
             let by_tcp = async {
                 if let Some((listener, guard)) = tcp {
-                    // What the guard refuses is dressed like everything else.
+                    // Add the guard inside the header layer, so that its refusals carry the security headers as well.
                     let router = router.clone().layer(middleware::from_fn_with_state(guard, guard::guard));
                     let router = router.layer(middleware::map_response(dress));
-                    let_in(listener, router, limits, closing.clone()).await;
+                    accept_until_closed(listener, router, limits, closing.clone()).await;
                 }
             };
             tokio::join!(by_socket, by_tcp);
         });
-        // A thread that still waits for a run is not waited for.
+        // Do not wait for threads that are still waiting for a run.
         runtime.shutdown_background();
         let _ = finished.send(());
     })?;

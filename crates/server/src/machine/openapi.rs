@@ -1,5 +1,4 @@
-//! The document that describes the routes: made from the table that the routes are made from, and from the types
-//! that are sent and read. It is made when somebody asks.
+//! The OpenAPI document. It is generated on request from the route table and the request and response types.
 
 use super::table::{Input, Look, Media, Op, Param, table};
 use crate::refusal::Refusal;
@@ -11,19 +10,19 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
-/// What a refusal says.
+/// The body of an error response.
 #[derive(JsonSchema, Serialize)]
-#[allow(dead_code, reason = "it describes what refusals are written as")]
+#[allow(dead_code, reason = "only describes the shape of error responses")]
 pub(crate) struct ErrorAnswer {
     error: ErrorBody,
 }
 
 #[derive(JsonSchema, Serialize)]
-#[allow(dead_code, reason = "it describes what refusals are written as")]
+#[allow(dead_code, reason = "only describes the shape of error responses")]
 struct ErrorBody {
-    /// A word for programs.
+    /// A stable code for programs.
     code: String,
-    /// A sentence for people.
+    /// A message for people.
     message: String,
 }
 
@@ -131,7 +130,7 @@ fn by_status(refusals: &[Refusal]) -> BTreeMap<u16, Vec<&'static str>> {
     all
 }
 
-/// The names between braces.
+/// Returns the parameter names in braces.
 fn path_parameters(path: &str) -> impl Iterator<Item = &str> {
     path.split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'))
 }
@@ -164,8 +163,8 @@ mod tests {
     }
 
     #[test]
-    fn every_route_of_the_table_is_in_the_reference() {
-        let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/api.md");
+    fn every_route_is_documented() {
+        let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/api.md");
         let page = std::fs::read_to_string(page).expect("the page is there");
         for op in table() {
             let row = format!("| `{}` | `{}` |", op.method.to_uppercase(), op.path);

@@ -1,5 +1,5 @@
-//! What an agent printed, as it printed it, in ranges of bytes. It is text and nothing else: whatever a browser
-//! finds in it, it shows and does not run.
+//! Serves the raw output of an agent in byte ranges. It is sent as plain text, so a browser shows it and never runs
+//! scripts in it.
 
 use super::stream::{Out, Pace};
 use crate::events::Pieces;
@@ -21,18 +21,18 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use tokio::sync::mpsc;
 
-/// The most that one answer has; the rest is asked for by its range.
+/// The most bytes in one response; clients request the rest as ranges.
 pub(crate) const MAX_OUTPUT: u64 = 8 * 1024 * 1024;
-/// Where an iteration's prompt lies.
+/// The name of the file that holds an iteration's prompt.
 const PROMPT: &str = "prompt.md";
-/// The longest name of a file that is shown.
+/// The longest file name that is listed.
 const MAX_NAME: usize = 64;
 /// The most files that are listed for one iteration.
 const MAX_FILES: usize = 100;
-/// Read and sent at a time: what a caller who does not read costs.
+/// How many bytes are read and sent at a time; also the memory that a client costs if it does not read.
 const CHUNK: u64 = 64 * 1024;
 
-/// Which iteration of which node: checked, so that it cannot lead anywhere else.
+/// A validated node and iteration; it cannot point outside the run directory.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Place {
     node: NodeName,
@@ -40,6 +40,7 @@ pub(crate) struct Place {
 }
 
 impl Place {
+    /// Parses and validates the path segments.
     pub fn parse(node: &str, iteration: &str) -> Result<Place, Refusal> {
         let name = NodeName::new(node);
         let number = iteration.bytes().all(|b| b.is_ascii_digit()).then(|| iteration.parse().ok()).flatten();
@@ -54,18 +55,19 @@ impl Place {
     }
 }
 
-/// `stdout`, `stderr`, `prompt` and whatever else lies there: a plain name, so that it cannot lead anywhere else.
+/// Returns whether `name` is a plain file name such as `stdout`, `stderr` or `prompt`, and so stays in its directory.
 fn is_name(name: &str) -> bool {
     let plain = |b: u8| b.is_ascii_alphanumeric() || b"._-".contains(&b);
     name.len() <= MAX_NAME && name.starts_with(|c: char| c.is_ascii_alphanumeric()) && name.bytes().all(plain)
 }
 
-/// What lies there of an iteration.
+/// The output files of an iteration.
 #[derive(Debug, JsonSchema, Serialize)]
 pub(crate) struct Outputs {
     pub files: Vec<OutputFile>,
 }
 
+/// One output file and its size.
 #[derive(Debug, JsonSchema, PartialEq, Serialize)]
 pub(crate) struct OutputFile {
     pub name: String,
@@ -94,7 +96,7 @@ pub(crate) fn answer(
     if !is_name(stream) {
         return Err(Refusal::BadPath);
     }
-    // The prompt has one name here, whatever its file is called.
+    // The API calls it `prompt`, whatever the name of the file.
     let name = if stream == "prompt" { PROMPT } else { stream };
     let file = open(&place.dir(run_dir).join(name)).map_err(|_| Refusal::NoSuchOutput)?;
     let length = file.metadata().map_err(|_| Refusal::NoSuchOutput)?.len();
@@ -115,13 +117,13 @@ pub(crate) fn answer(
     Ok(response)
 }
 
-/// Opens a regular file and nothing else: a FIFO in its place must not hold us, a link not lead us away.
+/// Opens a regular file only: a FIFO must not block the server, and a symlink must not lead out of the directory.
 fn open(path: &Path) -> io::Result<File> {
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NOCTTY;
     let file = File::from(rustix::fs::open(path, flags, Mode::empty())?);
     match file.metadata()?.is_file() {
         true => Ok(file),
-        false => Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file")),
+        false => Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file")),
     }
 }
 
@@ -134,7 +136,7 @@ fn send(file: File, wanted: Span, cut: Cut) -> Pieces {
         while at < end {
             let mut piece = vec![0; usize::try_from(CHUNK.min(end - at)).unwrap_or(0)];
             if file.read_exact_at(&mut piece, at).is_err() {
-                // It was cut short meanwhile; the caller sees by the length that something is missing.
+                // The file was truncated in the meantime; the client notices from the content length.
                 return;
             }
             at += piece.len() as u64;
@@ -146,7 +148,7 @@ fn send(file: File, wanted: Span, cut: Cut) -> Pieces {
     Pieces::new(pieces, None)
 }
 
-/// A part of a file.
+/// A byte range of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Span {
     from: u64,
@@ -167,12 +169,12 @@ impl Span {
         self.from == 0 && self.length == length
     }
 
-    /// `bytes=A-B`, `bytes=A-` or `bytes=-N`. What is none of these, or several at once, is as if it were not
-    /// there (`None`); what lies outside is `Some(None)`.
+    /// Parses `bytes=A-B`, `bytes=A-` or `bytes=-N`. Returns `None` for any other syntax and for several ranges (the
+    /// header is then ignored), and `Some(None)` if the range lies outside the file.
     fn parse(text: &str, length: u64) -> Option<Option<Span>> {
         let digits = |text: &str| -> Option<u64> {
             let all = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
-            // A number that is too large lies behind the end, as it should.
+            // A number that overflows lies beyond the end of any file.
             all.then(|| text.parse().unwrap_or(u64::MAX))
         };
         let (first, last) = text.trim().strip_prefix("bytes=")?.trim().split_once('-')?;
@@ -193,7 +195,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_range_is_what_it_says_within_the_file() {
+    fn ranges_are_clamped_to_the_file() {
         let span = |text: &str| Span::parse(text, 10).map(|s| s.map(|s| (s.from, s.length)));
         assert_eq!(span("bytes=0-3"), Some(Some((0, 4))));
         assert_eq!(span("bytes=9-"), Some(Some((9, 1))));

@@ -1,4 +1,4 @@
-//! Which question about the machine's runs gets which answer.
+//! The handlers of the machine API.
 
 use super::ContinueRun;
 use super::agents::Agents;
@@ -35,7 +35,7 @@ use serde::Serialize;
 use std::sync::Arc;
 use tokio::sync::{Semaphore, watch};
 
-/// What every answer may need.
+/// The state shared by all handlers.
 pub(crate) struct Machine {
     pub runs: Runs,
     pub hub: Arc<Hub>,
@@ -52,7 +52,7 @@ type RunPath = Result<Path<String>, PathRejection>;
 type OutputPath = Result<Path<(String, String, String)>, PathRejection>;
 type StreamPath = Result<Path<(String, String, String, String)>, PathRejection>;
 
-/// The routes are those of the table, and so is the document that describes them: neither has one more.
+/// Builds the router from the route table. The OpenAPI document is built from the same table, so they always agree.
 pub(crate) fn router(machine: Arc<Machine>) -> Router {
     let pages = Router::new()
         .route("/", get(asset))
@@ -66,7 +66,7 @@ pub(crate) fn router(machine: Arc<Machine>) -> Router {
         .with_state(machine)
 }
 
-/// What no answer goes without, whatever it is: it is not kept, not guessed at and not framed.
+/// Adds the security headers to a response: no caching, no content sniffing, no framing.
 pub(crate) async fn dress(mut response: Response) -> Response {
     let headers = response.headers_mut();
     let mut add = |name: HeaderName, value| {
@@ -80,7 +80,7 @@ pub(crate) async fn dress(mut response: Response) -> Response {
     response
 }
 
-/// Reads files beside the thread that serves all callers.
+/// Runs file access on a blocking thread, off the thread that serves all clients.
 pub(crate) async fn beside<T: Send + 'static>(
     machine: &Arc<Machine>,
     read: impl FnOnce(&Machine) -> T + Send + 'static,
@@ -89,13 +89,14 @@ pub(crate) async fn beside<T: Send + 'static>(
     tokio::task::spawn_blocking(move || read(&machine)).await.map_err(|_| Refusal::Broken)
 }
 
-/// The run that a path names.
+/// Finds the run named in a path.
 pub(crate) async fn find(machine: &Arc<Machine>, run: &str) -> Result<Pointer, Refusal> {
     let run: RunId = run.parse().map_err(|_| Refusal::BadPath)?;
     beside(machine, move |m| m.runs.find(&run)).await?
 }
 
-/// The run that a path names, as it stands: in one go, for it is asked for most.
+/// Returns the current view of the run named in a path. Finds and reads it in one blocking call, because this is the
+/// most frequent request.
 async fn look<T: Send + 'static>(
     machine: &Arc<Machine>,
     run: &str,

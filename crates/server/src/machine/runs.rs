@@ -1,4 +1,4 @@
-//! The runs of this machine, each with the fold of its record. Nothing is read that has not changed.
+//! The runs of this machine, each with the fold of its record. Unchanged files are not read again.
 
 use super::fold::Fold;
 use crate::refusal::Refusal;
@@ -15,15 +15,16 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
-/// How many runs a list has if nobody says; at most as many as the registry lists.
+/// How many runs are listed by default; the maximum is the size of the registry's list.
 pub(crate) const RUNS_LISTED: usize = 200;
 
-/// A change of the registry that is no older than this may share its time with another.
+/// Directory timestamps are coarse. A change younger than this may share its timestamp with a later change.
 const SETTLED: Duration = Duration::from_secs(2);
 
+/// The runs in the registry, with a cached fold for each.
 pub(crate) struct Runs {
     registry: Registry,
-    /// The pointers, and when the registry had last changed when they were read.
+    /// The cached pointers, and the registry's modification time when they were read.
     pointers: Mutex<(Option<SystemTime>, Arc<Vec<Pointer>>)>,
     folds: Mutex<BTreeMap<RunId, Arc<Mutex<Fold>>>>,
 }
@@ -31,19 +32,21 @@ pub(crate) struct Runs {
 /// A run in the list of runs.
 #[derive(Debug, JsonSchema, Serialize)]
 pub(crate) struct RunEntry {
+    /// The run id.
     pub run: RunId,
     /// The work tree.
     pub project: String,
     /// The loop file.
     pub path: String,
-    /// Where its record lies.
+    /// The directory of its record.
     pub run_dir: String,
-    /// Whether a dogwatch supervises it now, and its process, if so.
+    /// Whether a dogwatch process supervises the run now.
     pub alive: bool,
+    /// The id of the supervising process, if there is one.
     pub pid: Option<u32>,
-    /// When its dogwatch began; a run that was resumed has a later one than its id says.
+    /// When the latest dogwatch process of this run started. For a resumed run this is later than the time in its id.
     pub since: Wall,
-    /// As in its status; null if its record cannot be read.
+    /// The state from its status document; null if its record cannot be read.
     pub state: Option<State>,
     /// Its status document; null if its record cannot be read.
     pub status: Option<Status>,
@@ -51,18 +54,21 @@ pub(crate) struct RunEntry {
     pub error: Option<String>,
 }
 
+/// The query parameters of the list of runs.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RunsQuery {
-    /// Only runs of this work tree.
+    /// Lists only the runs of this work tree.
     pub project: Option<String>,
-    /// At most so many.
+    /// The maximum number of runs to list.
     pub limit: Option<usize>,
 }
 
-pub(crate) const BAD_RUNS_QUERY: &str = "`project` is a work tree's path, `limit` a number from 1 to 1000";
+pub(crate) const BAD_RUNS_QUERY: &str =
+    "`project` must be the path of a work tree and `limit` a number from 1 to 1000";
 
 impl RunsQuery {
+    /// Returns the effective limit, or a refusal if it is out of range.
     pub fn limit(&self) -> Result<usize, Refusal> {
         match self.limit.unwrap_or(RUNS_LISTED) {
             limit @ 1..=MAX_LISTED => Ok(limit),
@@ -72,15 +78,17 @@ impl RunsQuery {
 }
 
 impl Runs {
+    /// Creates an empty cache over `registry`.
     pub fn new(registry: Registry) -> Runs {
         Runs { registry, pointers: Mutex::default(), folds: Mutex::default() }
     }
 
+    /// Finds a run by its id.
     pub fn find(&self, run: &RunId) -> Result<Pointer, Refusal> {
         self.registry.find(run).ok_or(Refusal::NoSuchRun)
     }
 
-    /// Lets somebody see the run as it stands. The moment is there if somebody supervises it now.
+    /// Passes the current view of a run to `see`, with the current moment if the run is supervised now.
     pub fn look<T>(
         &self,
         pointer: &Pointer,
@@ -90,7 +98,7 @@ impl Runs {
         let mut fold = fold.lock().unwrap_or_else(PoisonError::into_inner);
         let ended = fold.catch_up(&pointer.run_dir).map_err(Refusal::NoRecord)?.is_over();
         let live = !ended && registry::is_live(&pointer.run_dir);
-        // Who is gone may have written their end between the two looks.
+        // The supervisor may have recorded the end between reading the journal and checking for it. Read once more.
         let view = match live || ended {
             true => &fold.view,
             false => fold.catch_up(&pointer.run_dir).map_err(Refusal::NoRecord)?,
@@ -98,7 +106,7 @@ impl Runs {
         Ok(see(view, live.then(clock::now)))
     }
 
-    /// Newest first.
+    /// Lists the runs, newest first.
     pub fn list(&self, query: &RunsQuery, limit: usize) -> Vec<RunEntry> {
         let pointers = self.pointers();
         self.forget_all_but(&pointers);
@@ -107,7 +115,7 @@ impl Runs {
         wanted.take(limit).collect()
     }
 
-    /// The registry is read again only if something came or went since.
+    /// Returns the pointers. Reads the registry again only if it changed.
     fn pointers(&self) -> Arc<Vec<Pointer>> {
         let changed = self.registry.changed_at();
         let mut known = self.pointers.lock().unwrap_or_else(PoisonError::into_inner);
@@ -119,7 +127,7 @@ impl Runs {
         Arc::clone(&known.1)
     }
 
-    /// `None` if its directory is gone.
+    /// Returns the list entry of a run; `None` if its directory is gone.
     fn entry(&self, pointer: &Pointer) -> Option<RunEntry> {
         let looked = self.look(pointer, Status::of);
         let (status, error) = match looked {
@@ -146,7 +154,7 @@ impl Runs {
 
     fn fold(&self, run: &RunId) -> Arc<Mutex<Fold>> {
         let mut folds = self.folds.lock().unwrap_or_else(PoisonError::into_inner);
-        // Those who ask for single runs must not make it grow without end either.
+        // Requests for single runs also add entries, so bound the cache here.
         if folds.len() > MAX_LISTED {
             folds.clear();
         }
@@ -161,7 +169,7 @@ impl Runs {
     }
 }
 
-/// `PROJECT/.dogwatch/runs/RUN`: where a record cannot be read, its place tells whose it is.
+/// Returns `PROJECT` for `PROJECT/.dogwatch/runs/RUN`. Used when the record, which names the project, is unreadable.
 fn work_tree_of(run_dir: &Path) -> std::path::PathBuf {
     run_dir.ancestors().nth(3).unwrap_or(run_dir).to_owned()
 }
@@ -174,9 +182,9 @@ fn text(path: &Path) -> String {
 mod tests {
     use super::*;
 
-    /// A registry that has not changed for a while, and what was read of it.
+    // Uses a registry whose last change is old enough to be cached.
     #[test]
-    fn the_registry_is_read_again_when_something_came_and_not_before() {
+    fn the_registry_is_read_again_only_after_a_change() {
         let dir = tempfile::tempdir().expect("a directory");
         let at = dir.path().join("runs");
         let registry = || Registry::at(at.clone());
@@ -194,12 +202,12 @@ mod tests {
         assert_eq!(runs.pointers().len(), 0);
         add(1);
         assert_eq!(runs.pointers().len(), 1);
-        // Just changed: another change may carry the same time, so nothing is remembered.
+        // After a recent change nothing is cached, because another change may carry the same timestamp.
         add(2);
         assert_eq!(runs.pointers().len(), 2);
         age(60);
         let first = runs.pointers();
-        assert!(Arc::ptr_eq(&first, &runs.pointers()), "it is not read twice");
+        assert!(Arc::ptr_eq(&first, &runs.pointers()), "the unchanged registry was read twice");
         add(3);
         assert_eq!(runs.pointers().len(), 3);
     }

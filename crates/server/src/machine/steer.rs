@@ -1,5 +1,5 @@
-//! Wake, pause, resume, stop and tell, passed on to the run's own socket. A wake also continues a run that went to
-//! sleep, in a process of its own. For every other run that does not run the refusal names the command to type.
+//! Forwards wake, pause, resume, stop and tell to the run's own socket. A wake also continues a sleeping run, in a new
+//! process. For every other run that is not running, the refusal names the command to type.
 
 use super::routes::{Asked, Machine, beside, find};
 use crate::client::Client;
@@ -18,7 +18,7 @@ use serde::Serialize;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long a run may take to answer. Its own patience with itself is 1 s.
+/// How long a run may take to answer. The run's own timeout is 1 s.
 const PATIENCE: Duration = Duration::from_millis(1500);
 
 type RunPath = Result<Path<String>, PathRejection>;
@@ -73,7 +73,7 @@ fn ask(machine: &Machine, pointer: &Pointer, what: &str, body: &impl Serialize) 
     let asked = Client::connect_within(&socket::path(&pointer.run_dir), PATIENCE)
         .and_then(|mut client| client.post(&format!("/v1/{what}"), body));
     match asked {
-        // Its own words, refusals too.
+        // Forward the run's response unchanged, including its refusals.
         Ok(said) => {
             let status = StatusCode::from_u16(said.status).map_err(|_| Refusal::NoAnswer)?;
             Ok(answer(status, "application/json", said.body.into()))
@@ -83,14 +83,14 @@ fn ask(machine: &Machine, pointer: &Pointer, what: &str, body: &impl Serialize) 
     }
 }
 
-/// Whether an idle limit stopped the run and no dogwatch is there to be woken.
+/// Returns whether an idle limit stopped the run and no dogwatch process is left to wake.
 fn sleeps(machine: &Machine, pointer: &Pointer) -> Result<bool, Refusal> {
     machine.runs.look(pointer, |view, _| {
         view.is_asleep() || view.ended.as_ref().is_some_and(|end| end.outcome == Outcome::Idle)
     })
 }
 
-/// Starts a dogwatch that continues the run. Two callers may wake it at once: the run that lives answers both.
+/// Starts a dogwatch process that continues the run. If two callers wake it at once, both get the same response.
 fn continue_run(machine: &Machine, pointer: &Pointer) -> Answer {
     match (machine.continue_run)(pointer) {
         Ok(()) => json(StatusCode::ACCEPTED, &Woken { ok: true, continued: true }),
@@ -101,11 +101,11 @@ fn continue_run(machine: &Machine, pointer: &Pointer) -> Answer {
     }
 }
 
-/// The wake was taken.
+/// The wake request was accepted.
 #[derive(JsonSchema, Serialize)]
 pub(crate) struct Woken {
     ok: bool,
-    /// The run had gone to sleep and continues in a process of its own. Absent if a wait was ended.
+    /// True if the run was asleep and continues in a new process. Absent if a wait was ended.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     continued: bool,
 }
@@ -120,7 +120,7 @@ fn not_running(machine: &Machine, pointer: &Pointer, what: &str) -> Refusal {
 fn advice(view: &View, pointer: &Pointer, what: &str) -> String {
     let run = &pointer.run;
     match &view.ended {
-        None => format!("the dogwatch of run {run} died; type `dogwatch resume {run}` to go on with it"),
+        None => format!("the supervisor of run {run} died; type `dogwatch resume {run}` to continue it"),
         Some(end) if end.outcome == Outcome::Idle && what == "resume" => {
             format!("run {run} went to sleep; wake it, or type `dogwatch wake {run}`")
         }

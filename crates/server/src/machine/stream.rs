@@ -1,7 +1,7 @@
-//! A run's events for one caller, read from the journal: the run itself does nothing for it.
+//! The events of a run for one client, read from the journal without involving the run.
 //!
-//! A caller is never waited for: at most one piece waits for them. Who follows and falls far behind is told to
-//! take stock anew and is cut off; who takes nothing at all is cut off.
+//! The server never waits for a client: at most one piece is queued for each. A client that falls far behind gets a
+//! `resync` event and is disconnected; a client that stops reading is disconnected.
 
 use super::hub::Interest;
 use crate::events::{GREETING, Pieces, Wanted};
@@ -14,18 +14,18 @@ use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, mpsc, watch};
 use tokio::time::Instant;
 
-/// A caller who has been up to date and is so many bytes behind is told to resync.
+/// A client that had caught up and is this many bytes behind again must resync.
 pub(crate) const MAX_BEHIND: u64 = 1024 * 1024;
-/// A caller who takes nothing for so long is cut off.
+/// A client that reads nothing for this long is disconnected.
 pub(crate) const STALLED: Duration = Duration::from_secs(30);
-/// In a flood events are passed on so often and no oftener; a single one is passed on at once.
+/// The shortest time between two batches of events. A single event is sent at once.
 const BATCH: Duration = Duration::from_millis(25);
-/// So often a comment shows that the connection still stands.
+/// The interval of comments that keep an idle connection open.
 pub(crate) const KEEPALIVE: Duration = Duration::from_secs(15);
-/// A process that dies lets go of its lock shortly after its files are closed.
+/// How long a dying process may still hold its lock after its files are closed.
 const LAST_MOMENT: Duration = Duration::from_millis(50);
 
-/// What may be changed for tests.
+/// The limits of a stream, adjustable for tests.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pace {
     pub behind: u64,
@@ -39,14 +39,14 @@ impl Default for Pace {
     }
 }
 
-/// For whom, and how to be rid of them.
+/// The client's stream permit, the handle to disconnect it, and its limits.
 pub(crate) struct Caller {
     pub place: OwnedSemaphorePermit,
     pub cut: Cut,
     pub pace: Pace,
 }
 
-/// What stands in the journal now.
+/// Sends the events that are in the journal now.
 pub(crate) fn so_far(tail: Tail, wanted: Wanted, caller: Caller) -> Pieces {
     let (to, pieces) = mpsc::channel(1);
     let mut feed = Feed { tail, wanted, out: Out { to, cut: caller.cut, pace: caller.pace }, over: false };
@@ -54,7 +54,7 @@ pub(crate) fn so_far(tail: Tail, wanted: Wanted, caller: Caller) -> Pieces {
     Pieces::new(pieces, Some(caller.place))
 }
 
-/// The same, and then what comes, until the run ends.
+/// Sends the events that are in the journal now and then new ones until the run ends.
 pub(crate) fn live(tail: Tail, wanted: Wanted, source: Source, caller: Caller) -> Pieces {
     let (to, pieces) = mpsc::channel(1);
     let feed = Feed { tail, wanted, out: Out { to, cut: caller.cut, pace: caller.pace }, over: false };
@@ -62,20 +62,20 @@ pub(crate) fn live(tail: Tail, wanted: Wanted, source: Source, caller: Caller) -
     Pieces::new(pieces, Some(caller.place))
 }
 
-/// Where the events come from, and what tells that there are more.
+/// Where the events come from, and the signals that there are more.
 pub(crate) struct Source {
     pub run_dir: PathBuf,
     pub interest: Interest,
     pub closing: watch::Receiver<bool>,
 }
 
-/// `None` in the end, whatever the reason.
+/// Follows the journal. Returns `None` when the stream ends, for whatever reason.
 async fn follow(mut feed: Feed, mut source: Source) -> Option<()> {
     feed.out.send(Bytes::from_static(GREETING)).await?;
     let (mut alive, mut caught_up, mut last_look) = (None, false, false);
-    let mut heard_of = 0;
+    let mut last_alive = 0;
     loop {
-        // Noted before the journal is read: what is written meanwhile wakes us again.
+        // Mark the change as seen before reading the journal, so that a write in between wakes this task again.
         let seen = *source.interest.changed.borrow_and_update();
         let began = Instant::now();
         let ending = last_look || *source.closing.borrow();
@@ -84,20 +84,20 @@ async fn follow(mut feed: Feed, mut source: Source) -> Option<()> {
             return None;
         }
         caught_up = true;
-        // The lock is asked for only where it may have changed hands: its file was closed, or who was thought to
-        // be gone has written.
-        let closed = std::mem::replace(&mut heard_of, seen.alive) != seen.alive;
+        // Check the lock only when it may have changed: its file was closed, or a run that seemed dead has
+        // written.
+        let closed = std::mem::replace(&mut last_alive, seen.alive) != seen.alive;
         if closed || alive != Some(true) {
             let now_alive = is_alive(&source.run_dir, closed).await;
             if alive.replace(now_alive) != Some(now_alive) {
-                feed.out.send(told_alive(now_alive)).await?;
+                feed.out.send(alive_event(now_alive)).await?;
             }
         }
         last_look = wait(&mut feed.out, &mut source, began).await?;
     }
 }
 
-/// Beside the thread that serves all: a lock that cannot be asked for is told by a call that may take a moment.
+/// Returns whether the run is supervised. Uses a blocking thread, because checking the lock can block briefly.
 async fn is_alive(run_dir: &Path, closed: bool) -> bool {
     let ask = || {
         let run_dir = run_dir.to_owned();
@@ -111,7 +111,7 @@ async fn is_alive(run_dir: &Path, closed: bool) -> bool {
     ask().await.unwrap_or(false)
 }
 
-/// Until there may be more: `Some(true)` if there will be no more after that, `None` if the caller is gone.
+/// Waits for more events. Returns `Some(true)` if the next pass is the last one, `None` if the client is gone.
 async fn wait(out: &mut Out, source: &mut Source, last_pass: Instant) -> Option<bool> {
     loop {
         tokio::select! {
@@ -121,7 +121,7 @@ async fn wait(out: &mut Out, source: &mut Source, last_pass: Instant) -> Option<
                 out.send(Bytes::from_static(b": here\n\n")).await?;
             }
             changed = source.interest.changed.changed() => {
-                // What comes close upon the last pass waits for its like.
+                // Collect changes that follow closely into one batch.
                 tokio::time::sleep_until(last_pass + BATCH).await;
                 return Some(changed.is_err());
             }
@@ -133,7 +133,7 @@ async fn closed(closing: &mut watch::Receiver<bool>) {
     let _ = closing.wait_for(|closing| *closing).await;
 }
 
-fn told_alive(alive: bool) -> Bytes {
+fn alive_event(alive: bool) -> Bytes {
     format!("event: alive\ndata: {{\"alive\":{alive}}}\n\n").into()
 }
 
@@ -141,12 +141,12 @@ struct Feed {
     tail: Tail,
     wanted: Wanted,
     out: Out,
-    /// The last line said that the run ended.
+    /// The last line recorded the end of the run.
     over: bool,
 }
 
 impl Feed {
-    /// Passes on all that is there; `None` if it is over with this caller.
+    /// Sends all available events; `None` if the stream must end.
     async fn pass_on(&mut self, caught_up: bool) -> Option<()> {
         loop {
             if caught_up && self.tail.behind().ok()? > self.out.pace.behind {
@@ -159,7 +159,7 @@ impl Feed {
                 Err(_) => return None,
             };
             if piece.is_empty() {
-                // A long way to the first event that is wanted must not keep others waiting.
+                // Let other tasks run while skipping events that this client does not want.
                 tokio::task::yield_now().await;
             } else {
                 self.out.send(piece).await?;
@@ -170,7 +170,7 @@ impl Feed {
 
 const RESYNC: &[u8] = b"event: resync\ndata: {\"why\":\"too far behind\"}\n\n";
 
-/// The way to the caller.
+/// The connection to the client.
 pub(crate) struct Out {
     pub to: mpsc::Sender<Bytes>,
     pub cut: Cut,
@@ -178,7 +178,7 @@ pub(crate) struct Out {
 }
 
 impl Out {
-    /// `None` if the caller is gone, or has taken nothing for too long and is therefore cut off.
+    /// Sends a piece. Returns `None` if the client is gone, or was disconnected because it stopped reading.
     pub async fn send(&self, piece: Bytes) -> Option<()> {
         match tokio::time::timeout(self.pace.stalled, self.to.send(piece)).await {
             Ok(sent) => sent.ok(),
@@ -195,7 +195,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_takes_nothing_is_cut_off_and_who_takes_their_time_is_not() {
+    fn a_stalled_client_is_disconnected_and_a_slow_one_is_not() {
         crate::listener::runtime().expect("a runtime").block_on(async {
             let (to, mut pieces) = mpsc::channel(1);
             let pace = Pace { stalled: Duration::from_millis(20), ..Pace::default() };

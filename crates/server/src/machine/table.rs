@@ -1,5 +1,5 @@
-//! All routes in one table: how each is asked, what it answers, how it may refuse. The router is made from it,
-//! and so is the OpenAPI document.
+//! The table of all routes with their parameters, responses and refusals. The router and the OpenAPI document are both
+//! built from it.
 
 use super::agents::{
     self, Activity, AgentError, AgentStatus, AgentsAnswer, ErrorTaken, HungAnswer, Register,
@@ -18,25 +18,28 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Serialize;
 use std::sync::Arc;
 
-/// How a type looks in JSON.
+/// Returns the JSON schema of a type.
 pub(crate) type Look = fn(&mut SchemaGenerator) -> Schema;
 
 fn look<T: JsonSchema>(generator: &mut SchemaGenerator) -> Schema {
     generator.subschema_for::<T>()
 }
 
+/// The media type of a response.
 #[derive(Clone, Copy)]
 pub(crate) enum Media {
     Json(Look),
     Kind(&'static str),
 }
 
+/// The JSON body of a request.
 #[derive(Clone, Copy)]
 pub(crate) struct Input {
     pub look: Look,
     pub required: bool,
 }
 
+/// A query parameter or header.
 #[derive(Clone, Copy)]
 pub(crate) struct Param {
     pub name: &'static str,
@@ -137,16 +140,16 @@ impl Op {
         self
     }
 
-    /// `get_v1_runs_run_events`
+    /// Returns the operation id, for example `get_v1_runs_run_events`.
     pub fn id(&self) -> String {
         let words = self.path.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
         words.fold(self.method.to_owned(), |id, word| format!("{id}_{word}"))
     }
 }
 
-/// The request was taken; what came of it stands in the events.
+/// The request was accepted; the events show its effect.
 #[derive(JsonSchema, Serialize)]
-#[allow(dead_code, reason = "it describes what is written by hand")]
+#[allow(dead_code, reason = "only describes a response that is written by hand")]
 struct Taken {
     ok: bool,
 }
@@ -183,7 +186,7 @@ fn agent(_: &mut SchemaGenerator) -> Schema {
     json_schema!({"type": "string", "minLength": 1, "maxLength": 200})
 }
 
-/// What the parts of a path look like.
+/// Returns the schema of a path parameter.
 pub(crate) fn path_look(name: &str) -> Look {
     match name {
         "run" => look::<RunId>,
@@ -198,41 +201,55 @@ const SSE: &str = "text/event-stream";
 
 pub(crate) fn table() -> Vec<Op> {
     let mut all = vec![
-        Op::get("/v1/runs", "The runs of this machine, newest first, the dead and the ended too", get(runs))
-            .query("project", "only those of this work tree", text)
-            .query("limit", "at most so many", limit)
-            .says::<RunsAnswer>(200),
-        Op::get("/v1/runs/{run}", "The run as it stands", get(run)).says::<Status>(200),
+        Op::get(
+            "/v1/runs",
+            "List the runs of this machine, newest first, including dead and ended ones",
+            get(runs),
+        )
+        .query("project", "list only the runs of this work tree", text)
+        .query("limit", "the maximum number of runs", limit)
+        .says::<RunsAnswer>(200),
+        Op::get("/v1/runs/{run}", "Show the status of a run", get(run)).says::<Status>(200),
         Op::get(
             "/v1/runs/{run}/orchestrator",
-            "The same, as an orchestrator that ticks tells it",
+            "Show the status as an orchestrator document",
             get(orchestrator),
         )
         .says::<OrchestratorStatus>(200),
-        Op::get("/v1/runs/{run}/events", "The journal's lines, or a stream of events", get(events))
-            .query("after", "only events with a greater number", number)
-            .query("observed", "with the many `observed` events, too", truth)
-            .header("Last-Event-ID", "in a stream: as `after`, and before it", number)
-            .is(200, "application/x-ndjson")
-            .is(200, SSE)
-            .refuses([Refusal::BadLastEventId, Refusal::TooManyStreams, Refusal::NoWatch]),
-        Op::get("/v1/runs/{run}/output/{node}/{iteration}", "What lies there of an iteration", get(outputs))
-            .says::<Outputs>(200)
-            .refuses([Refusal::NoSuchOutput]),
+        Op::get(
+            "/v1/runs/{run}/events",
+            "Return the lines of the journal, or a stream of events",
+            get(events),
+        )
+        .query("after", "only events with a greater sequence number", number)
+        .query("observed", "include the frequent `observed` events", truth)
+        .header("Last-Event-ID", "for streams: like `after`, and takes precedence over it", number)
+        .is(200, "application/x-ndjson")
+        .is(200, SSE)
+        .refuses([Refusal::BadLastEventId, Refusal::TooManyStreams, Refusal::NoWatch]),
+        Op::get(
+            "/v1/runs/{run}/output/{node}/{iteration}",
+            "List the output files of an iteration",
+            get(outputs),
+        )
+        .says::<Outputs>(200)
+        .refuses([Refusal::NoSuchOutput]),
         Op::get(
             "/v1/runs/{run}/output/{node}/{iteration}/{stream}",
-            "What an agent printed, or its prompt",
+            "Return the output of an agent, or its prompt",
             get(output),
         )
-        .header("Range", "a part of it; an answer has at most 8 MiB", range)
+        .header("Range", "a byte range; a response has at most 8 MiB", range)
         .is(200, "text/plain")
         .is(206, "text/plain")
         .refuses([Refusal::NoSuchOutput, Refusal::BadRange(0)]),
     ];
     all.extend(steering());
     all.extend(external());
-    all.push(Op::get("/metrics", "The runs in numbers, for Prometheus", get(metrics)).is(200, "text/plain"));
-    all.push(Op::get("/openapi.json", "This document", get(openapi)).says::<serde_json::Value>(200));
+    all.push(
+        Op::get("/metrics", "Return metrics of the runs for Prometheus", get(metrics)).is(200, "text/plain"),
+    );
+    all.push(Op::get("/openapi.json", "Return this document", get(openapi)).says::<serde_json::Value>(200));
     all
 }
 
@@ -240,33 +257,42 @@ fn steering() -> Vec<Op> {
     let refusals = || [Refusal::NotRunning(String::new()), Refusal::NoAnswer, Refusal::Busy];
     let passed_on = |op: Op| op.says::<Taken>(202).refuses(refusals());
     vec![
-        Op::post(
-            "/v1/runs/{run}/wake",
-            "End the wait now, or continue a run that went to sleep",
-            post(steer::wake),
-        )
-        .says::<steer::Woken>(202)
-        .refuses(refusals())
-        .refuses([Refusal::CannotContinue(String::new())]),
-        passed_on(Op::post("/v1/runs/{run}/pause", "Begin no iteration until resumed", post(steer::pause))),
-        passed_on(Op::post("/v1/runs/{run}/resume", "Lift a pause", post(steer::resume))),
-        passed_on(Op::post("/v1/runs/{run}/stop", "Stop after this iteration", post(steer::stop))),
-        passed_on(Op::post("/v1/runs/{run}/tell", "Put a line into the next prompt", post(steer::tell)))
-            .takes::<Told>(true)
-            .refuses([Refusal::EmptyText]),
+        Op::post("/v1/runs/{run}/wake", "End the wait now, or continue a sleeping run", post(steer::wake))
+            .says::<steer::Woken>(202)
+            .refuses(refusals())
+            .refuses([Refusal::CannotContinue(String::new())]),
+        passed_on(Op::post(
+            "/v1/runs/{run}/pause",
+            "Pause a run after the current iteration",
+            post(steer::pause),
+        )),
+        passed_on(Op::post("/v1/runs/{run}/resume", "Resume a paused run", post(steer::resume))),
+        passed_on(Op::post(
+            "/v1/runs/{run}/stop",
+            "Stop a run after the current iteration",
+            post(steer::stop),
+        )),
+        passed_on(Op::post(
+            "/v1/runs/{run}/tell",
+            "Send a message to the agent with the next prompt",
+            post(steer::tell),
+        ))
+        .takes::<Told>(true)
+        .refuses([Refusal::EmptyText]),
     ]
 }
 
 fn external() -> Vec<Op> {
     vec![
-        Op::get("/v1/agents", "The external agents, by name", get(agents::list)).says::<AgentsAnswer>(200),
+        Op::get("/v1/agents", "List the external agents by name", get(agents::list))
+            .says::<AgentsAnswer>(200),
         Op::post("/v1/agents", "Register an external agent", post(agents::register))
             .takes::<Register>(true)
             .says::<Taken>(201)
             .refuses([Refusal::AgentTaken, Refusal::TooManyAgents]),
         Op::get(
             "/v1/agents/hung",
-            "Those over a limit now, or, as a stream, each when it begins to be",
+            "List the agents that exceed a limit, or stream each one when it starts to",
             get(agents::hung),
         )
         .says::<HungAnswer>(200)
@@ -274,18 +300,23 @@ fn external() -> Vec<Op> {
         .refuses([Refusal::TooManyStreams]),
         Op::post(
             "/v1/agents/{id}/activity",
-            "It lives; with a number of messages that has grown, it works",
+            "Report activity; a growing number of messages counts as work",
             post(agents::activity),
         )
         .takes::<Activity>(false)
         .says::<Taken>(202),
-        Op::post("/v1/agents/{id}/error", "It met an error", post(agents::error))
+        Op::post("/v1/agents/{id}/error", "Report an error", post(agents::error))
             .takes::<AgentError>(true)
             .says::<ErrorTaken>(202),
-        Op::post("/v1/agents/{id}/done", "It has ended", post(agents::done)).says::<Taken>(202),
-        Op::get("/v1/agents/{id}", "One external agent, also an ended one", get(agents::agent))
+        Op::post("/v1/agents/{id}/done", "Report that the agent has ended", post(agents::done))
+            .says::<Taken>(202),
+        Op::get("/v1/agents/{id}", "Show one external agent, ended or not", get(agents::agent))
             .says::<AgentStatus>(200),
-        Op::delete("/v1/agents/{id}", "End an external agent and say why", delete(agents::clean_up))
-            .says::<AgentStatus>(200),
+        Op::delete(
+            "/v1/agents/{id}",
+            "End an external agent and return the reason",
+            delete(agents::clean_up),
+        )
+        .says::<AgentStatus>(200),
     ]
 }

@@ -1,4 +1,4 @@
-//! A machine of its own: a registry, runs in it that the test writes, and a server for all of them.
+//! A test machine: a registry, runs whose records the test writes, and a server for all of them.
 
 use super::{FakeDesk, PATIENCE, notice};
 use dogwatch_core::record::event::{Event, Recorded};
@@ -49,7 +49,7 @@ impl Machine {
         Machine { served: Some(served), token, at, socket, registry, dir }
     }
 
-    /// The `n`-th run of the machine; greater numbers are newer.
+    /// Creates the `n`-th run of the machine; greater numbers are newer.
     pub fn run(&self, n: u8) -> FakeRun {
         let since = Wall(1_794_773_733_000 + i64::from(n) * 1_000);
         let id = RunId::new(since, [n; 4]);
@@ -79,16 +79,16 @@ impl Machine {
         stream
     }
 
-    /// A head for a request on TCP, with the token and without its end.
+    /// Returns a request head for TCP with the token, without the final blank line.
     pub fn head(&self, first: &str) -> String {
         let (at, token) = (self.at, self.token.as_str());
         format!("{first} HTTP/1.1\r\nhost: {at}\r\nauthorization: Bearer {token}\r\nconnection: close\r\n")
     }
 
-    /// Sends these bytes and reads the answer up to the connection's end.
+    /// Sends these bytes and reads the response up to the end of the connection.
     pub fn send(&self, request: &str) -> String {
         let mut stream = self.tcp();
-        // Who is refused may have been hung up on already.
+        // The server may have closed the connection already if it refuses the request.
         let _ = stream.write_all(request.as_bytes());
         let mut answer = Vec::new();
         let _ = stream.read_to_end(&mut answer);
@@ -124,9 +124,9 @@ impl FakeRun {
         }
     }
 
-    /// As if a dogwatch were there.
+    /// Simulates a live supervisor.
     pub fn live(&mut self) -> &FakeDesk {
-        self.alive = Some(Alive::hold(&self.run_dir).expect("nobody else does"));
+        self.alive = Some(Alive::hold(&self.run_dir).expect("the lock is free"));
         let desk = Arc::new(FakeDesk {
             view: Mutex::new(Some(View::default())),
             asked: Mutex::default(),
@@ -147,7 +147,7 @@ impl FakeRun {
         format!("/v1/runs/{}{rest}", self.id)
     }
 
-    /// Puts a file where an iteration's output lies.
+    /// Writes an output file of an iteration.
     pub fn output(&self, name: &str, bytes: &[u8]) {
         let dir = self.run_dir.join("loop/000001");
         std::fs::create_dir_all(&dir).expect("makes it");

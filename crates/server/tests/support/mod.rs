@@ -1,6 +1,6 @@
-//! A run without a driver: a journal that the test writes, and a desk that the test answers for.
+//! A run without a driver: the test writes its journal and answers through its run handle.
 
-#![allow(dead_code, reason = "each test file uses its part")]
+#![allow(dead_code, reason = "each test file uses only a part")]
 
 pub mod machine;
 
@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// Longer than anything here takes; a test that waits for it has failed.
+/// Longer than anything here takes; a test that waits this long has failed.
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
 pub struct FakeDesk {
@@ -80,7 +80,7 @@ impl Rig {
         rig
     }
 
-    /// Writes an event and says so, as the driver does.
+    /// Writes an event and announces it, as the driver does.
     pub fn write(&mut self, event: Event) {
         self.seq += 1;
         let recorded = Recorded::new(self.seq, Moment::default(), event);
@@ -106,12 +106,12 @@ impl Rig {
         stream
     }
 
-    /// Sends these bytes and reads the answer up to the connection's end.
+    /// Sends these bytes and reads the response up to the end of the connection.
     pub fn send(&self, request: &str) -> String {
         let mut stream = self.raw();
         stream.write_all(request.as_bytes()).expect("writes");
         let mut answer = Vec::new();
-        // A server that refuses without reading may reset the connection after its answer.
+        // A server that refuses without reading may reset the connection after its response.
         let _ = stream.read_to_end(&mut answer);
         String::from_utf8_lossy(&answer).into_owned()
     }
@@ -126,7 +126,7 @@ pub fn notice(message: &str) -> Event {
 }
 
 pub fn observed() -> Event {
-    // From JSON, because an observation gains fields that do not matter here.
+    // Built from JSON, because an observation gains fields that do not matter here.
     serde_json::from_value(serde_json::json!({
         "event": "observed", "node": "loop", "iteration": 1, "channel": "stdout",
         "first_ms": 0, "last_ms": 0, "count": 1, "messages": 1, "max_gap_ms": 0,
@@ -150,7 +150,7 @@ pub fn run_ended() -> Event {
     })
 }
 
-/// Reads an answer's head, and leaves the rest.
+/// Reads the head of a response and leaves the rest.
 pub fn head(stream: &UnixStream) -> String {
     let mut head = String::new();
     let mut lines = BufReader::with_capacity(1, stream);

@@ -1,15 +1,15 @@
-//! `watchdog.node` and `watchdog.run` hold at every moment of the run.
+//! Asserts that `watchdog.node` and `watchdog.run` hold at every moment of the run.
 
 use dogwatch_core::record::event::{Event, NodeState, Outcome, Recorded};
 use dogwatch_core::record::ids::NodeName;
 use dogwatch_core::record::view::View;
 use dogwatch_core::time::dur::Dur;
 
-/// What may follow a ceiling: two graces, the leak limit and a sweep, a snapshot within its bound and its own end, and
-/// the last notifications.
+/// How long a run may last beyond a ceiling: two graces, the leak limit and a sweep, a bounded snapshot and its own end,
+/// and the last notifications.
 const SLACK: Dur = Dur::from_secs(90);
 
-/// Nothing begins past a ceiling, and what runs then is over soon.
+/// Asserts that nothing starts after a ceiling and that running jobs end soon after it.
 pub(super) fn hold(events: &[Recorded], live: &View) {
     let Some(plan) = live.started.as_ref().map(|s| &s.settings) else { return };
     let limits = |name: &NodeName| {
@@ -32,7 +32,7 @@ pub(super) fn hold(events: &[Recorded], live: &View) {
         }
         let is_resume = matches!(e.event, Event::RunResumed(_));
         view.apply(e);
-        // While no supervisor is there nothing counts, and the next one needs a moment to find out.
+        // Time without a supervisor does not count, and a resumed supervisor needs a moment to notice.
         if is_resume || view.is_over() {
             continue;
         }

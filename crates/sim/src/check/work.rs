@@ -1,4 +1,4 @@
-//! What must hold of checks, graphs and recovery.
+//! Invariants of checks, graphs and recovery.
 
 use dogwatch_core::record::event::{Event, NodeState, Outcome, Recorded};
 use dogwatch_core::record::ids::NodeName;
@@ -12,7 +12,7 @@ pub(super) fn all(events: &[Recorded], live: &View) {
     let Some(plan) = live.started.as_ref().map(|s| &s.settings) else { return };
     no_success_without_checks(events, plan);
     no_node_before_its_ancestors(events, plan);
-    what_runs_at_once_may(events, plan);
+    parallel_nodes_are_allowed(events, plan);
     a_finished_node_stays_finished(events, plan);
     attempts_stay_within_their_number(live, plan);
     recoveries_stay_within_their_budget(events);
@@ -23,7 +23,7 @@ fn of<'p>(plan: &'p Plan, name: &NodeName) -> &'p NodePlan {
     plan.nodes.iter().find(|n| n.name == *name).expect("a node of the plan")
 }
 
-/// A node with checks is done only after an attempt in which all of them passed, and a run says that it is
+/// Asserts that a node with checks is done only after an attempt in which all of them passed, and that a run is
 /// verified only if every node was.
 fn no_success_without_checks(events: &[Recorded], plan: &Plan) {
     let mut passed = BTreeSet::new();
@@ -38,7 +38,7 @@ fn no_success_without_checks(events: &[Recorded], plan: &Plan) {
             }
             Event::NodeTransition { node, to: NodeState::Done, .. } => {
                 let checked = of(plan, node).settings.checks.any();
-                assert!(!checked || passed.contains(node), "{node} is done and its checks never passed");
+                assert!(!checked || passed.contains(node), "{node} is done but its checks never passed");
             }
             Event::RunEnded(end) if end.verified => {
                 assert_eq!(passed.len(), plan.nodes.len(), "verified without checks: {end:?}");
@@ -65,8 +65,9 @@ fn no_node_before_its_ancestors(events: &[Recorded], plan: &Plan) {
     }
 }
 
-/// As many as allowed, none that touch the same files, none beside one that must be alone.
-fn what_runs_at_once_may(events: &[Recorded], plan: &Plan) {
+/// Asserts the limits of parallel nodes: not more than allowed, none with overlapping files, none beside a node that
+/// must run alone.
+fn parallel_nodes_are_allowed(events: &[Recorded], plan: &Plan) {
     let Some(graph) = &plan.graph else { return };
     let touches: BTreeMap<&NodeName, Touches> = plan
         .nodes
@@ -83,7 +84,7 @@ fn what_runs_at_once_may(events: &[Recorded], plan: &Plan) {
         for other in &running {
             assert!(!touches[node].overlap(&touches[other]), "{node} and {other} touch the same files");
             let alone = !of(plan, node).parallel_safe || !of(plan, other).parallel_safe;
-            assert!(!alone, "{node} and {other} run at once, and one must be alone");
+            assert!(!alone, "{node} and {other} run in parallel, but one must run alone");
         }
         running.insert(node.clone());
         assert!(running.len() <= graph.max_parallel as usize, "too many at once: {running:?}");
