@@ -17,22 +17,22 @@ use std::time::{Duration, Instant};
 /// The hidden flag of the process that supervises.
 pub const IN_OWN_SESSION: &str = "--in-own-session";
 /// In the run's directory: what the supervisor says if it cannot continue.
-const ERRORS: &str = "detached.err";
+const ERROR_FILE: &str = "detached.err";
 /// How long the supervisor may take until it holds the run; a large record takes a while to read.
-const TO_BEGIN: Duration = Duration::from_secs(20);
+const START_TIMEOUT: Duration = Duration::from_secs(20);
 /// How long `dogwatch serve` waits for all of it.
-const TO_ANSWER: Duration = Duration::from_secs(25);
+const WAKE_TIMEOUT: Duration = Duration::from_secs(25);
 /// Between two looks.
-const LOOK: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// How much of what it says is passed on, in bytes.
-const MAX_WHY: usize = 500;
+const MAX_ERROR_TEXT: usize = 500;
 
 /// Starts a process that continues the run, and returns once it does, with a sentence about it.
 pub fn wake(found: &FoundRun) -> Result<String, Failure> {
     let cannot =
         |e: io::Error| Failure::usage(format!("cannot continue run {} in the background: {e}", found.id));
     let errors =
-        File::options().read(true).write(true).create(true).truncate(true).open(found.dir.join(ERRORS));
+        File::options().read(true).write(true).create(true).truncate(true).open(found.dir.join(ERROR_FILE));
     let mut errors = errors.map_err(cannot)?;
     let mut child = Command::new(std::env::current_exe().map_err(cannot)?)
         .args(["wake", found.id.as_str(), IN_OWN_SESSION, "--state-dir"])
@@ -42,7 +42,7 @@ pub fn wake(found: &FoundRun) -> Result<String, Failure> {
         .stderr(errors.try_clone().map_err(cannot)?)
         .spawn()
         .map_err(cannot)?;
-    let deadline = Instant::now() + TO_BEGIN;
+    let deadline = Instant::now() + START_TIMEOUT;
     loop {
         if let Some(status) = child.try_wait().map_err(cannot)? {
             if matches!(status.code(), Some(2 | 4 | 5)) {
@@ -61,19 +61,19 @@ pub fn wake(found: &FoundRun) -> Result<String, Failure> {
             return Err(Failure::usage(format!(
                 "run {} did not begin within {} s; pid {} still tries",
                 found.id,
-                TO_BEGIN.as_secs(),
+                START_TIMEOUT.as_secs(),
                 child.id()
             )));
         }
-        std::thread::sleep(LOOK);
+        std::thread::sleep(POLL_INTERVAL);
     }
 }
 
 /// The first line that a process wrote about its failure.
 fn first_line(errors: impl Read) -> Option<String> {
     let mut text = Vec::new();
-    errors.take(MAX_WHY as u64 * 4).read_to_end(&mut text).ok()?;
-    let line = one_line(&String::from_utf8_lossy(&text), MAX_WHY);
+    errors.take(MAX_ERROR_TEXT as u64 * 4).read_to_end(&mut text).ok()?;
+    let line = one_line(&String::from_utf8_lossy(&text), MAX_ERROR_TEXT);
     (!line.is_empty()).then(|| line.trim_start_matches("Error: ").to_owned())
 }
 
@@ -98,7 +98,7 @@ pub fn continue_run(pointer: &Pointer) -> Result<(), String> {
                 .spawn()
         })
         .map_err(|e| format!("dogwatch cannot be started: {e}"))?;
-    let deadline = Instant::now() + TO_ANSWER;
+    let deadline = Instant::now() + WAKE_TIMEOUT;
     loop {
         match child.try_wait() {
             Ok(Some(status)) if status.success() => return Ok(()),
@@ -106,12 +106,12 @@ pub fn continue_run(pointer: &Pointer) -> Result<(), String> {
                 let why = child.stderr.take().and_then(first_line);
                 return Err(why.unwrap_or_else(|| format!("it ended with {status}")));
             }
-            Ok(None) if Instant::now() < deadline => std::thread::sleep(LOOK),
+            Ok(None) if Instant::now() < deadline => std::thread::sleep(POLL_INTERVAL),
             Ok(None) | Err(_) => {
                 // Its own limit is shorter: it hangs. What it started goes on by itself.
                 let _ = child.kill();
                 let _ = child.wait();
-                return Err(format!("no answer within {} s", TO_ANSWER.as_secs()));
+                return Err(format!("no answer within {} s", WAKE_TIMEOUT.as_secs()));
             }
         }
     }

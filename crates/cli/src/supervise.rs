@@ -24,7 +24,7 @@ pub struct Held {
     lock: Lock,
     nonce: String,
     /// Notices about the runs that held it before.
-    news: Vec<Input>,
+    notices: Vec<Input>,
 }
 
 /// Takes the loop for a run of this process. Leftover processes of earlier runs are ended first.
@@ -32,9 +32,9 @@ pub fn hold(place: Place<'_>, run: &RunId) -> Result<Held, Failure> {
     let nonce = journal::hex(&random::<16>()?);
     let holder = holder(run, &nonce);
     let (mut lock, before) = Lock::take(place, &holder).map_err(|error| refuse(&error))?;
-    let news = end_orphans(&before)?;
+    let notices = end_orphans(&before)?;
     lock.sign(&holder).map_err(|e| Failure::internal(format!("cannot write the lock file: {e}")))?;
-    Ok(Held { lock, nonce, news })
+    Ok(Held { lock, nonce, notices })
 }
 
 fn refuse(error: &LockError) -> Failure {
@@ -42,24 +42,24 @@ fn refuse(error: &LockError) -> Failure {
     match error {
         LockError::Held(holder) => Failure::Held { message, run: Some(holder.run.clone()) },
         LockError::HeldUnsigned | LockError::StillEnding(_) => Failure::Held { message, run: None },
-        LockError::Io { .. } => Failure::with_hint(
+        LockError::Io { .. } => Failure::with_help(
             message,
             "dogwatch keeps its locks in $XDG_STATE_HOME/dogwatch, or ~/.local/state/dogwatch: it must be writable",
         ),
         LockError::StateDir { .. } => {
-            Failure::with_hint(message, "choose another directory with --state-dir")
+            Failure::with_help(message, "choose another directory with --state-dir")
         }
     }
 }
 
 fn end_orphans(before: &[Mark]) -> Result<Vec<Input>, Failure> {
-    let mut news = Vec::new();
+    let mut notices = Vec::new();
     for mark in before.iter().filter(|mark| mark.boot_id == clock::boot_id()) {
         match orphans::end_all(&mark.nonce, mark.start_time) {
             (0, true) => {}
             (n, true) => {
                 let message = format!("{n} processes that run {} had left behind were ended", mark.run);
-                news.push(Input::Noticed { kind: "orphans_ended", message });
+                notices.push(Input::Noticed { kind: "orphans_ended", message });
             }
             (_, false) => {
                 let message = format!("run {} left processes behind that cannot be ended", mark.run);
@@ -67,7 +67,7 @@ fn end_orphans(before: &[Mark]) -> Result<Vec<Input>, Failure> {
             }
         }
     }
-    Ok(news)
+    Ok(notices)
 }
 
 /// A run that is ready to be driven.
@@ -80,7 +80,7 @@ pub struct Ready {
     pub work_dir: PathBuf,
     pub loop_file: PathBuf,
     pub loop_text: String,
-    pub news: Vec<Input>,
+    pub notices: Vec<Input>,
     pub json: bool,
 }
 
@@ -90,19 +90,19 @@ pub fn supervise(held: Held, ready: Ready) -> Result<u8, Failure> {
         let what = what.to_owned();
         move |e: std::io::Error| Failure::internal(format!("cannot {what}: {e}"))
     };
-    let mut news = held.news;
+    let mut notices = held.notices;
     // A file system without locks: whether the run is alive is then told by its socket alone.
     let alive = Alive::hold(&ready.run_dir);
     if let Err(error) = &alive {
         let detail = format!("the run cannot be locked: {error}");
-        news.push(Input::TroubleMet { kind: "not_locked", detail });
+        notices.push(Input::TroubleMet { kind: "not_locked", detail });
     }
-    register(&ready, &mut news);
-    news.extend(ready.news);
+    register(&ready, &mut notices);
+    notices.extend(ready.notices);
 
     let lost = screen::Lost::default();
-    let mut front = Announcing::new(screen::choose(ready.json, &ready.run_dir, lost.clone()));
-    let changed = front.changed();
+    let mut reporter = Announcing::new(screen::choose(ready.json, &ready.run_dir, lost.clone()));
+    let changed = reporter.changed();
     let run_dir = ready.run_dir.clone();
     let setup = Setup {
         run: ready.run,
@@ -116,19 +116,19 @@ pub fn supervise(held: Held, ready: Ready) -> Result<u8, Failure> {
         lock: held.lock,
         nonce: held.nonce,
     };
-    let driver = Driver::new(setup, &mut front).map_err(cannot("start the run"))?;
-    let desk = Arc::new(DriverHandle::new(driver.inbox(), changed));
+    let driver = Driver::new(setup, &mut reporter).map_err(cannot("start the run"))?;
+    let handle = Arc::new(DriverHandle::new(driver.inbox(), changed));
     // A run that cannot be spoken to is still a run.
-    let served = match serve(socket_path(&run_dir), run_dir, desk) {
+    let served = match serve(socket_path(&run_dir), run_dir, handle) {
         Ok(served) => Some(served),
         Err(error) => {
             let detail = format!("the run cannot be reached by other commands: {error}");
-            news.push(Input::TroubleMet { kind: "no_socket", detail });
+            notices.push(Input::TroubleMet { kind: "no_socket", detail });
             None
         }
     };
-    let code = driver.drive(news).map_err(cannot("go on with the run"));
-    drop(front);
+    let code = driver.drive(notices).map_err(cannot("go on with the run"));
+    drop(reporter);
     if let Some(served) = served {
         served.shut_down();
     }
@@ -143,7 +143,7 @@ fn with_output(code: u8, lost: &screen::Lost) -> u8 {
 }
 
 /// Where `ps` finds it. A run that is not in the list runs all the same.
-fn register(ready: &Ready, news: &mut Vec<Input>) {
+fn register(ready: &Ready, notices: &mut Vec<Input>) {
     let pointer = Pointer {
         run: ready.run_id.clone(),
         run_dir: ready.run_dir.clone(),
@@ -153,7 +153,7 @@ fn register(ready: &Ready, news: &mut Vec<Input>) {
     };
     if let Err(error) = Registry::of_user().add(&pointer) {
         let detail = format!("the run is not in the list of runs: {error}");
-        news.push(Input::TroubleMet { kind: "not_registered", detail });
+        notices.push(Input::TroubleMet { kind: "not_registered", detail });
     }
 }
 

@@ -62,7 +62,7 @@ pub fn run(args: &Args) -> Result<u8, Failure> {
 
 fn cannot(error: &std::io::Error) -> Failure {
     match error.kind() {
-        ErrorKind::NotFound => Failure::with_hint("cannot find git", "install git, or add it to PATH"),
+        ErrorKind::NotFound => Failure::with_help("cannot find git", "install git, or add it to PATH"),
         _ => Failure::internal(format!("cannot run git: {error}")),
     }
 }

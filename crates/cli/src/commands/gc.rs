@@ -63,7 +63,7 @@ pub fn run(args: &Args) -> Result<u8, Failure> {
             format!("nothing to remove (keeping the newest {newest} and all runs of the last {age})\n");
         return super::print(text.as_bytes());
     }
-    if args.dry_run || !(args.yes || agreed()) {
+    if args.dry_run || !(args.yes || confirm()) {
         return super::print(b"nothing was removed; pass --yes to remove it\n");
     }
     let done = carry_out::carry_out(plan);
@@ -121,7 +121,7 @@ fn list(plan: &Plan) -> String {
 }
 
 /// Asks for confirmation on a terminal. Without a terminal the answer is no.
-fn agreed() -> bool {
+fn confirm() -> bool {
     if !(std::io::stdin().is_terminal() && std::io::stderr().is_terminal()) {
         return false;
     }

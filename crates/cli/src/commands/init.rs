@@ -102,7 +102,7 @@ fn write_new(path: &Path, text: &str) -> std::io::Result<()> {
 
 fn refuse(path: &Path, error: &std::io::Error) -> Failure {
     match error.kind() {
-        ErrorKind::AlreadyExists => Failure::with_hint(
+        ErrorKind::AlreadyExists => Failure::with_help(
             format!("{} already exists; it was not changed", path.display()),
             "use another directory with `dogwatch init DIR`",
         ),

@@ -33,13 +33,13 @@ pub fn run(args: &Args) -> Result<u8, Failure> {
     match found.post("resume", &()) {
         Ok(()) => super::print(format!("run {} goes on\n", found.id).as_bytes()),
         // Dead, or dying while it was asked.
-        Err(_) if !found.is_live() => go_on(&found, false, args.json),
+        Err(_) if !found.is_live() => continue_run(&found, false, args.json),
         Err(failure) => Err(failure),
     }
 }
 
 /// Continues a run from its record. `wake` continues one that went to sleep.
-pub fn go_on(found: &FoundRun, wake: bool, json: bool) -> Result<u8, Failure> {
+pub fn continue_run(found: &FoundRun, wake: bool, json: bool) -> Result<u8, Failure> {
     let started = started(found)?;
     let (work_dir, loop_file) = (Path::new(&started.work_dir), Path::new(&started.path));
     std::env::set_current_dir(work_dir).map_err(|e| {
@@ -50,8 +50,8 @@ pub fn go_on(found: &FoundRun, wake: bool, json: bool) -> Result<u8, Failure> {
     let state_dir = StateDir::at(found.state_dir());
     let held = hold(Place { work_dir, loop_file, state_dir: &state_dir }, &found.id)?;
     let loaded = found.record()?;
-    let mut news = mend(found, &loaded)?;
-    news.extend(settings_news(&started, &file));
+    let mut notices = repair_record(found, &loaded)?;
+    notices.extend(settings_notice(&started, &file));
     let resumed = RunResumed {
         run: found.id.clone(),
         boot_id: clock::boot_id(),
@@ -72,7 +72,7 @@ pub fn go_on(found: &FoundRun, wake: bool, json: bool) -> Result<u8, Failure> {
         work_dir: file.work_dir,
         loop_file: file.path,
         loop_text: file.text,
-        news,
+        notices,
         json,
     };
     supervise(held, ready)
@@ -83,7 +83,7 @@ fn started(found: &FoundRun) -> Result<RunStarted, Failure> {
 }
 
 /// A torn last line is cut off and kept aside; a broken chain is told and does not stop the night.
-fn mend(found: &FoundRun, loaded: &Loaded) -> Result<Vec<Input>, Failure> {
+fn repair_record(found: &FoundRun, loaded: &Loaded) -> Result<Vec<Input>, Failure> {
     let aside = repair(&found.dir, loaded)
         .map_err(|e| Failure::usage(format!("cannot repair the record of run {}: {e}", found.id)))?;
     let torn = aside.map(|path| Input::TroubleMet {
@@ -101,7 +101,7 @@ fn mend(found: &FoundRun, loaded: &Loaded) -> Result<Vec<Input>, Failure> {
     Ok(torn.into_iter().chain(broken).collect())
 }
 
-fn settings_news(started: &RunStarted, file: &LoopFile) -> Option<Input> {
+fn settings_notice(started: &RunStarted, file: &LoopFile) -> Option<Input> {
     (started.settings_sha256 != file.settings_sha256()).then(|| Input::Noticed {
         kind: "settings_changed",
         message: format!(
@@ -116,9 +116,9 @@ fn refuse(found: &FoundRun, why: &CannotResume) -> Failure {
     match why {
         CannotResume::NeverStarted => Failure::usage(format!("run {id} died before it began; start it anew")),
         CannotResume::Ended(outcome) => {
-            Failure::with_hint(format!("run {id} has ended ({outcome})"), "`dogwatch run` starts a new one")
+            Failure::with_help(format!("run {id} has ended ({outcome})"), "`dogwatch run` starts a new one")
         }
-        CannotResume::Asleep => Failure::with_hint(
+        CannotResume::Asleep => Failure::with_help(
             format!("run {id} went to sleep: it had nothing to do"),
             format!("`dogwatch wake {id}` wakes it"),
         ),

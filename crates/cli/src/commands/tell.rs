@@ -32,7 +32,7 @@ pub fn run(args: Args) -> Result<u8, Failure> {
     };
     let found = Which::new(run, args.state_dir).find_living()?;
     if text.trim().is_empty() {
-        return Err(Failure::with_hint(
+        return Err(Failure::with_help(
             "the message is empty",
             "write it in quotes: `dogwatch tell \"TEXT\"`",
         ));

@@ -38,18 +38,18 @@ pub fn run(args: &Args) -> Result<u8, Failure> {
     let runs: Vec<FoundRun> =
         if args.all { registered().collect() } else { runs_in(&state_dir(args.state_dir.as_deref()).runs()) };
     if runs.is_empty() {
-        return Err(Failure::with_hint(
+        return Err(Failure::with_help(
             "there are no runs to learn from",
             "`dogwatch run` makes one; --all looks at all projects of this user",
         ));
     }
-    let past = Past::read(runs, usize::try_from(args.limit).unwrap_or(usize::MAX));
-    let tuned = past.tune();
-    if args.json { super::print_json(&tuned) } else { super::print(tell(&tuned).as_bytes()) }
+    let journals = Journals::read(runs, usize::try_from(args.limit).unwrap_or(usize::MAX));
+    let tuned = journals.tune();
+    if args.json { super::print_json(&tuned) } else { super::print(text(&tuned).as_bytes()) }
 }
 
 /// The journals that are replayed.
-struct Past {
+struct Journals {
     journals: Vec<Vec<Recorded>>,
     left_out: usize,
 }
@@ -66,8 +66,8 @@ struct Tuned {
     limits: Vec<Advice>,
 }
 
-impl Past {
-    fn read(runs: Vec<FoundRun>, limit: usize) -> Past {
+impl Journals {
+    fn read(runs: Vec<FoundRun>, limit: usize) -> Journals {
         let all = runs.len();
         let (mut journals, mut events) = (Vec::new(), 0);
         for found in runs.into_iter().take(limit) {
@@ -78,14 +78,14 @@ impl Past {
             }
             journals.push(loaded.events);
         }
-        Past { left_out: all - journals.len(), journals }
+        Journals { left_out: all - journals.len(), journals }
     }
 
     fn tune(&self) -> Tuned {
         let own = self.replay(None::<fn(&WatchPolicy, ReaderName) -> WatchPolicy>);
         let count = |kind| own.iter().filter(|s| Kind::of(&s.summary) == kind).count();
         let limits = Key::ALL.into_iter().map(|key| {
-            advise(key, self.now(key), &own, |limit| {
+            advise(key, self.current_limit(key), &own, |limit| {
                 let other = |own: &WatchPolicy, _: ReaderName| {
                     let mut policy = own.clone();
                     key.set(&mut policy, Limit::At(limit));
@@ -114,7 +114,7 @@ impl Past {
     }
 
     /// The limit in force in the newest run; of several nodes, in the first.
-    fn now(&self, key: Key) -> Limit {
+    fn current_limit(&self, key: Key) -> Limit {
         let started = self.journals.iter().flatten().find_map(|recorded| match &recorded.event {
             Event::RunStarted(run) => run.settings.nodes.first(),
             _ => None,
@@ -123,7 +123,7 @@ impl Past {
     }
 }
 
-fn tell(tuned: &Tuned) -> String {
+fn text(tuned: &Tuned) -> String {
     let runs = words::count(tuned.runs as u64, "run");
     let left_out = match tuned.runs_left_out {
         0 => String::new(),
@@ -143,7 +143,7 @@ fn tell(tuned: &Tuned) -> String {
     } else {
         for advice in &tuned.limits {
             lines.push(String::new());
-            lines.extend(of_limit(advice, tuned));
+            lines.extend(limit_lines(advice, tuned));
         }
     }
     let proposed: Vec<String> = tuned
@@ -162,15 +162,15 @@ fn tell(tuned: &Tuned) -> String {
     lines.join("\n") + "\n"
 }
 
-fn of_limit(advice: &Advice, tuned: &Tuned) -> Vec<String> {
+fn limit_lines(advice: &Advice, tuned: &Tuned) -> Vec<String> {
     let now = advice.now_s.map_or_else(|| "off".to_owned(), |now| now.to_string());
     let proposed = advice.proposed_s.map_or_else(|| "keep".to_owned(), |limit| format!("proposed {limit}"));
     let mut lines = vec![format!("watchdog.{}  now {now}, {proposed}: {}", advice.key, advice.why)];
-    lines.extend(advice.trials.iter().map(|trial| of_trial(trial, advice, tuned)));
+    lines.extend(advice.trials.iter().map(|trial| trial_line(trial, advice, tuned)));
     lines
 }
 
-fn of_trial(trial: &Trial, advice: &Advice, tuned: &Tuned) -> String {
+fn trial_line(trial: &Trial, advice: &Advice, tuned: &Tuned) -> String {
     let Trial { limit_s, good_ended, sooner, sooner_s } = trial;
     let cost = match good_ended {
         0 => format!("spares all {} good sessions", tuned.good),
@@ -191,7 +191,7 @@ mod tests {
     use dogwatch_core::watch::tune::Samples;
 
     #[test]
-    fn what_is_proposed_can_be_put_into_a_file() {
+    fn proposed_limits_are_printed_as_toml() {
         let trial = |secs, good_ended| Trial {
             limit_s: Dur::from_secs(secs),
             good_ended,
@@ -220,7 +220,7 @@ mod tests {
         let tuned =
             Tuned { runs: 2, runs_left_out: 1, good: 30, stuck: 1, unclear: 4, limits: vec![idle, other] };
         assert_eq!(
-            tell(&tuned),
+            text(&tuned),
             "From 2 runs (1 left out): 30 good sessions, 1 ended by the watchdog, 4 that tell nothing\n\
              \n\
              watchdog.idle  now 10m, proposed 1m30s: so\n     \

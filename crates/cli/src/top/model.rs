@@ -67,7 +67,7 @@ pub enum Act {
     /// Read the run's journal from the start.
     Reread(RunId),
     /// List the runs again, and check which of them are live.
-    LookAgain,
+    ListRuns,
     /// Draw the whole screen again.
     Redraw,
     /// Release the terminal until the process is continued.
@@ -182,9 +182,9 @@ impl Top {
             Input::Key(key) => return self.key(key),
             Input::Tick => {}
             Input::Runs(known) => self.runs(known),
-            Input::Lives(run, live) => self.lives(&run, live),
+            Input::Lives(run, live) => self.set_live(&run, live),
             Input::Read { run, events, more } => self.read(&run, &events, more),
-            Input::Afresh(run) => self.afresh(&run),
+            Input::Afresh(run) => self.restart_reading(&run),
             Input::Unreadable(run, why) => {
                 if let Some(row) = self.row_mut(&run) {
                     row.fault = Some(one_line(&why, MAX_SAID));
@@ -239,7 +239,7 @@ impl Top {
         }
     }
 
-    fn lives(&mut self, run: &RunId, live: bool) {
+    fn set_live(&mut self, run: &RunId, live: bool) {
         if let Some(row) = self.row_mut(run) {
             row.live = live;
         }
@@ -268,13 +268,13 @@ impl Top {
         }
     }
 
-    fn afresh(&mut self, run: &RunId) {
+    fn restart_reading(&mut self, run: &RunId) {
         if let Some(row) = self.row_mut(run) {
             row.view = View::default();
             row.read = false;
         }
         if let Some(page) = self.page.as_mut().filter(|page| page.run == *run) {
-            page.begin_again();
+            page.restart();
         }
     }
 
@@ -294,7 +294,7 @@ impl Top {
         match key {
             Key::Interrupt => vec![Act::Quit],
             Key::Suspend => vec![Act::Suspend],
-            Key::Redraw | Key::Char('r') => vec![Act::LookAgain, Act::Redraw],
+            Key::Redraw | Key::Char('r') => vec![Act::ListRuns, Act::Redraw],
             _ if std::mem::take(&mut self.help) => Vec::new(),
             Key::Char('?') => {
                 self.help = true;
@@ -348,7 +348,7 @@ impl Top {
         self.selected = Some(run.clone());
         self.page = Some(Page::new(run.clone()));
         // The page needs every event, so the journal is read again for both the page and the row.
-        self.afresh(&run);
+        self.restart_reading(&run);
         vec![Act::Reread(run)]
     }
 

@@ -70,7 +70,7 @@ impl Page {
     }
 
     /// Clears the page before its journal is read again. The selection stays.
-    pub fn begin_again(&mut self) {
+    pub fn restart(&mut self) {
         self.lanes = Lanes::default();
         self.log = Log::default();
         self.reading = true;

@@ -29,7 +29,7 @@ impl Stage {
         let name = format!("dogwatch-demo-{}", hex(&random::<4>()?));
         let dir = std::env::temp_dir().join(name);
         let cannot = |e: std::io::Error| {
-            Failure::with_hint(
+            Failure::with_help(
                 format!("cannot set up the demo in {}: {e}", dir.display()),
                 "set TMPDIR to a writable directory for temporary files",
             )

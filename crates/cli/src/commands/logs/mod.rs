@@ -85,11 +85,11 @@ fn head(seen: &Seen) -> Line {
 
 fn no_such(found: &FoundRun, wanted: Option<u64>, look: &Look) -> Failure {
     match wanted {
-        Some(n) => Failure::with_hint(
+        Some(n) => Failure::with_help(
             format!("run {} has no iteration {n}", found.id),
             format!("the run has {}", crate::screen::words::count(look.iterations, "iteration")),
         ),
-        None => Failure::with_hint(
+        None => Failure::with_help(
             format!("run {} has not started its first iteration", found.id),
             format!("`dogwatch status {}` shows its state", found.id),
         ),

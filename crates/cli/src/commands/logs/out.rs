@@ -27,7 +27,7 @@ pub struct Out {
 impl Out {
     pub fn choose(raw: bool) -> Result<Out, Failure> {
         if raw && std::io::stdout().is_terminal() {
-            return Err(Failure::with_hint(
+            return Err(Failure::with_help(
                 "--raw does not write to a terminal: the agent's output may contain control sequences",
                 "omit --raw, or redirect the output: `dogwatch logs --raw | less`",
             ));

@@ -101,7 +101,7 @@ pub fn look(found: &FoundRun, wanted: Option<u64>) -> Result<Look, Failure> {
 }
 
 /// Finds the last iteration that started.
-pub fn look_at_last(found: &FoundRun) -> Result<Look, Failure> {
+pub fn latest_session(found: &FoundRun) -> Result<Look, Failure> {
     read(found, None, |_| {})
 }
 

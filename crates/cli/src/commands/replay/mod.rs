@@ -66,7 +66,7 @@ pub fn run(args: &Args) -> Result<u8, Failure> {
         Source::Transcript(format) => {
             if let Some(other) = agent.filter(|agent| *agent != format.agent()) {
                 let (is, name) = (format.as_str(), path.display());
-                return Err(Failure::with_hint(
+                return Err(Failure::with_help(
                     format!("{name} is {is}; --agent {} cannot read it", other.as_str()),
                     format!("omit --agent, or pass --agent {}", format.agent().as_str()),
                 ));
@@ -82,11 +82,11 @@ fn reader(name: &str) -> Result<ReaderName, Failure> {
     let known = ReaderName::ALL.into_iter().find(|reader| reader.as_str() == name);
     known.ok_or_else(|| {
         let all = ReaderName::ALL.map(ReaderName::as_str);
-        let hint = match nearest(name, all) {
+        let help = match nearest(name, all) {
             Some(near) => format!("did you mean `{near}`?"),
             None => format!("it is one of {}", all.join(", ")),
         };
-        Failure::with_hint(format!("--agent: there is no agent `{name}`"), hint)
+        Failure::with_help(format!("--agent: there is no agent `{name}`"), help)
     })
 }
 
@@ -98,8 +98,8 @@ fn from_journal(mut lines: Lines, chosen: &Chosen) -> Result<Vec<Replayed>, Fail
         match serde_json::from_slice::<Recorded>(lines.current()) {
             Ok(recorded) => replay.take(&recorded),
             // A line that was being written when its writer died.
-            Err(_) if !lines.is_whole() => eprintln_note(&lines.says("a torn last line is left out")),
-            Err(error) => return Err(lines.wrong(&format!("not an event: {error}"), None)),
+            Err(_) if !lines.is_whole() => eprintln_note(&lines.located("a torn last line is left out")),
+            Err(error) => return Err(lines.invalid(&format!("not an event: {error}"), None)),
         }
     }
     let replayed = replay.finish();

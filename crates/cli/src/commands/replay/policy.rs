@@ -1,6 +1,6 @@
 //! Which policy is asked about: the flags are read by the same rules as those of `run`.
 
-use crate::error::{Failure, print_findings};
+use crate::error::{Failure, print_diagnostics};
 use dogwatch_config::{Flags, Source, Sources, load};
 use dogwatch_core::settings::{ReaderName, WatchPolicy};
 use dogwatch_host::prompt::read_bounded;
@@ -37,11 +37,11 @@ impl Chosen {
                 detect: &dogwatch_agents::detect,
                 machine: None,
             })
-            .map_err(Failure::Findings)
+            .map_err(Failure::Diagnostics)
         };
         let structured = loaded(ReaderName::Claude)?.plan.nodes[0].settings.watchdog.clone();
         let loaded = loaded(ReaderName::Plain)?;
-        print_findings(&loaded.warnings);
+        print_diagnostics(&loaded.warnings);
         let by_flag = loaded.explain.iter().filter(|setting| setting.origin == "flag --set");
         let named = by_flag.filter_map(|setting| setting.key.strip_prefix("watchdog.")).collect();
         let plain = loaded.plan.nodes[0].settings.watchdog.clone();

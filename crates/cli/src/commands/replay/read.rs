@@ -20,7 +20,7 @@ impl Lines {
     pub fn open(path: &Path) -> Result<Lines, Failure> {
         let name = path.display().to_string();
         let cannot = |e: std::io::Error| {
-            Failure::with_hint(
+            Failure::with_help(
                 format!("cannot read {name}: {e}"),
                 "FILE is a run's journal in .dogwatch/runs/, a timeline or an agent's transcript",
             )
@@ -45,7 +45,7 @@ impl Lines {
             self.number += 1;
             self.whole = self.line.pop_if(|b| *b == b'\n').is_some();
             if read as u64 == MAX_LINE && !self.whole {
-                return Err(self.wrong(&format!("longer than {MAX_LINE} bytes"), None));
+                return Err(self.invalid(&format!("longer than {MAX_LINE} bytes"), None));
             }
             if !self.line.trim_ascii().is_empty() {
                 return Ok(Some(&self.line));
@@ -66,12 +66,12 @@ impl Lines {
         self.whole
     }
 
-    pub fn says(&self, what: &str) -> String {
+    pub fn located(&self, what: &str) -> String {
         format!("{}, line {}: {what}", self.name, self.number)
     }
 
     /// What is wrong with the current line.
-    pub fn wrong(&self, what: &str, hint: Option<String>) -> Failure {
-        Failure::Usage { message: self.says(what), hint }
+    pub fn invalid(&self, what: &str, help: Option<String>) -> Failure {
+        Failure::Usage { message: self.located(what), help }
     }
 }

@@ -56,7 +56,7 @@ impl Source {
 }
 
 fn unknown(path: &Path) -> Failure {
-    Failure::with_hint(
+    Failure::with_help(
         format!(
             "{} is not a journal, a timeline, a Claude Code transcript or a Codex rollout",
             path.display()

@@ -114,7 +114,7 @@ impl Text<'_> {
 }
 
 /// The content of a line.
-enum Told<'a> {
+enum Entry<'a> {
     Line(Text<'a>),
     Stderr(Text<'a>),
     Input(Input),
@@ -122,15 +122,15 @@ enum Told<'a> {
     End,
 }
 
-/// A mistake in a line, and a hint.
-struct Wrong(String, Option<String>);
+/// A mistake in a line, and a help.
+struct Invalid(String, Option<String>);
 
 /// Collects the suspensions of a timeline. Mistakes in it are reported when it is replayed.
 pub fn spans(mut lines: Lines) -> Result<Spans, Failure> {
     let mut spans = Spans::default();
     while let Some(line) = lines.next()? {
         if memchr::memmem::find(line, b"suspended").is_some()
-            && let Ok((t_ms, Told::Input(Input::Suspended { for_ms }))) = read(line, ReaderName::Plain)
+            && let Ok((t_ms, Entry::Input(Input::Suspended { for_ms }))) = read(line, ReaderName::Plain)
         {
             spans.add(Awake(t_ms), for_ms);
         }
@@ -150,24 +150,24 @@ pub fn replay(
     let (mut reader, mut signs) = (Reader::for_name(name), Vec::new());
     let (mut last, mut over) = (0, None);
     while lines.number() > 0 && !lines.current().is_empty() {
-        let (t_ms, told) = read(lines.current(), name).map_err(|w| lines.wrong(&w.0, w.1))?;
+        let (t_ms, entry) = read(lines.current(), name).map_err(|w| lines.invalid(&w.0, w.1))?;
         if t_ms < last {
             let what = format!("t_ms {t_ms} comes after {last}: lines must be in order of time");
-            return Err(lines.wrong(&what, None));
+            return Err(lines.invalid(&what, None));
         }
         last = t_ms;
         let at = Awake(t_ms);
-        let suspended = matches!(told, Told::Input(Input::Suspended { .. }));
+        let suspended = matches!(entry, Entry::Input(Input::Suspended { .. }));
         while !suspended
             && over.is_none()
             && let Some((until, for_ms)) = spans.begun_before(at)
         {
             player.suspend_ahead(until, for_ms);
         }
-        match told {
+        match entry {
             // The rest is read for its mistakes only.
             _ if over.is_some() || player.has_stopped() => {}
-            Told::Line(text) => {
+            Entry::Line(text) => {
                 let line = cut(&text);
                 reader.read_line(line, &mut signs);
                 if !line.bytes.trim_ascii().is_empty() {
@@ -175,7 +175,7 @@ pub fn replay(
                 }
                 signs.clear();
             }
-            Told::Stderr(text) => {
+            Entry::Stderr(text) => {
                 let line = cut(&text);
                 reader.read_stderr(line.bytes, &mut signs);
                 if !line.bytes.trim_ascii().is_empty() {
@@ -183,10 +183,10 @@ pub fn replay(
                 }
                 signs.clear();
             }
-            Told::Input(Input::Suspended { .. }) if spans.reported() => player.look(at),
-            Told::Input(input) => player.input(at, input),
-            Told::Exited(code) => over = Some((at, Some(code))),
-            Told::End => over = Some((at, None)),
+            Entry::Input(Input::Suspended { .. }) if spans.reported() => player.look(at),
+            Entry::Input(input) => player.input(at, input),
+            Entry::Exited(code) => over = Some((at, Some(code))),
+            Entry::End => over = Some((at, None)),
         }
         if lines.next()?.is_none() {
             break;
@@ -215,21 +215,21 @@ fn exited(mut player: Player, at: Awake, code: i32, signs: &mut Vec<Sign>, name:
     player.finish(at, &Finish::Exited { exit, marker })
 }
 
-fn read(line: &[u8], agent: ReaderName) -> Result<(u64, Told<'_>), Wrong> {
-    let mut raw: Raw<'_> = serde_json::from_slice(line).map_err(|e| Wrong(plainly(&e), None))?;
-    let told = match (raw.line.take(), raw.input.take()) {
-        (Some(text), None) => Told::Line(text),
+fn read(line: &[u8], agent: ReaderName) -> Result<(u64, Entry<'_>), Invalid> {
+    let mut raw: Raw<'_> = serde_json::from_slice(line).map_err(|e| Invalid(parse_error(&e), None))?;
+    let entry = match (raw.line.take(), raw.input.take()) {
+        (Some(text), None) => Entry::Line(text),
         (None, Some(kind)) => return input(kind.as_str(), raw, agent),
-        (Some(text), Some(kind)) if kind.as_str() == "stderr" => Told::Stderr(text),
-        (Some(text), Some(kind)) if kind.as_str() == "stdout" => Told::Line(text),
-        (Some(_), Some(_)) => return Err(Wrong("has both `line` and `input`".to_owned(), None)),
-        (None, None) => return Err(Wrong("has neither `line` nor `input`".to_owned(), None)),
+        (Some(text), Some(kind)) if kind.as_str() == "stderr" => Entry::Stderr(text),
+        (Some(text), Some(kind)) if kind.as_str() == "stdout" => Entry::Line(text),
+        (Some(_), Some(_)) => return Err(Invalid("has both `line` and `input`".to_owned(), None)),
+        (None, None) => return Err(Invalid("has neither `line` nor `input`".to_owned(), None)),
     };
-    Ok((raw.t_ms, told))
+    Ok((raw.t_ms, entry))
 }
 
 /// The library counts lines of its own; ours is named already.
-fn plainly(error: &serde_json::Error) -> String {
+fn parse_error(error: &serde_json::Error) -> String {
     let text = error.to_string();
     match text.split_once(" at line ") {
         Some((what, _)) if error.is_data() => what.to_owned(),
@@ -238,7 +238,7 @@ fn plainly(error: &serde_json::Error) -> String {
     }
 }
 
-fn input<'a>(kind: &str, raw: Raw<'a>, agent: ReaderName) -> Result<(u64, Told<'a>), Wrong> {
+fn input<'a>(kind: &str, raw: Raw<'a>, agent: ReaderName) -> Result<(u64, Entry<'a>), Invalid> {
     let t_ms = raw.t_ms;
     let input = match kind {
         "stdout" => Input::Stdout { bytes: need(raw.bytes, kind, "bytes")? },
@@ -264,35 +264,35 @@ fn input<'a>(kind: &str, raw: Raw<'a>, agent: ReaderName) -> Result<(u64, Told<'
         "keepalive" => Input::Sign(Sign::Keepalive),
         "heartbeat" => Input::Heartbeat,
         "suspended" => Input::Suspended { for_ms: need(raw.for_ms, kind, "for_ms")? },
-        "exited" => return Ok((t_ms, Told::Exited(need(raw.code, kind, "code")?))),
-        "end" => return Ok((t_ms, Told::End)),
-        unknown => return Err(no_such("input", unknown, &KINDS)),
+        "exited" => return Ok((t_ms, Entry::Exited(need(raw.code, kind, "code")?))),
+        "end" => return Ok((t_ms, Entry::End)),
+        unknown => return Err(unknown_value("input", unknown, &KINDS)),
     };
-    Ok((t_ms, Told::Input(input)))
+    Ok((t_ms, Entry::Input(input)))
 }
 
-fn need<T>(field: Option<T>, kind: &str, name: &str) -> Result<T, Wrong> {
-    field.ok_or_else(|| Wrong(format!("`{kind}` needs `{name}`"), None))
+fn need<T>(field: Option<T>, kind: &str, name: &str) -> Result<T, Invalid> {
+    field.ok_or_else(|| Invalid(format!("`{kind}` needs `{name}`"), None))
 }
 
-fn one_of(field: &str, word: &str, known: &[&'static str]) -> Result<(), Wrong> {
-    if known.contains(&word) { Ok(()) } else { Err(no_such(field, word, known)) }
+fn one_of(field: &str, word: &str, known: &[&'static str]) -> Result<(), Invalid> {
+    if known.contains(&word) { Ok(()) } else { Err(unknown_value(field, word, known)) }
 }
 
-fn no_such(field: &str, word: &str, known: &[&'static str]) -> Wrong {
-    let hint = match nearest(word, known.iter().copied()) {
+fn unknown_value(field: &str, word: &str, known: &[&'static str]) -> Invalid {
+    let help = match nearest(word, known.iter().copied()) {
         Some(near) => format!("did you mean `{near}`?"),
         None => format!("`{field}` is one of {}", known.join(", ")),
     };
-    Wrong(format!("there is no {field} `{word}`"), Some(hint))
+    Invalid(format!("there is no {field} `{word}`"), Some(help))
 }
 
-fn tool_started(raw: Raw<'_>, agent: ReaderName) -> Result<Sign, Wrong> {
+fn tool_started(raw: Raw<'_>, agent: ReaderName) -> Result<Sign, Invalid> {
     let kind = "tool_started";
     let name = need(raw.name, kind, "name")?.into_string();
     let timeout = match raw.timeout_s {
         Some(s) if s.is_finite() && s >= 0.0 => Some(Dur::from_millis((s * 1000.0).round() as u64)),
-        Some(_) => return Err(Wrong("`timeout_s` is not a time".to_owned(), None)),
+        Some(_) => return Err(Invalid("`timeout_s` is not a time".to_owned(), None)),
         None => None,
     };
     let args = raw.args.map_or("", RawValue::get);
@@ -307,9 +307,9 @@ fn tool_started(raw: Raw<'_>, agent: ReaderName) -> Result<Sign, Wrong> {
     }))
 }
 
-fn tool_ended(raw: Raw<'_>, agent: ReaderName) -> Result<Sign, Wrong> {
+fn tool_ended(raw: Raw<'_>, agent: ReaderName) -> Result<Sign, Invalid> {
     let kind = "tool_ended";
-    let text = raw.result.map_or(Cow::Borrowed(""), words);
+    let text = raw.result.map_or(Cow::Borrowed(""), text_of);
     let ok = need(raw.ok, kind, "ok")?;
     let error = match ok {
         true => String::new(),
@@ -321,7 +321,7 @@ fn tool_ended(raw: Raw<'_>, agent: ReaderName) -> Result<Sign, Wrong> {
     Ok(Sign::ToolEnded { id, ok, result: result(&text), error, heartbeat: false, canceled })
 }
 
-fn subagent(raw: Raw<'_>) -> Result<Input, Wrong> {
+fn subagent(raw: Raw<'_>) -> Result<Input, Invalid> {
     let kind = "subagent";
     let what = need(raw.what, kind, "what")?;
     one_of("what", what.as_str(), &["progress", "tool", "heartbeat", "ended"])?;
@@ -335,7 +335,7 @@ fn subagent(raw: Raw<'_>) -> Result<Input, Wrong> {
 }
 
 /// A text as it is, anything else as it is written.
-fn words(value: &RawValue) -> Cow<'_, str> {
+fn text_of(value: &RawValue) -> Cow<'_, str> {
     serde_json::from_str::<Text<'_>>(value.get()).map_or_else(|_| value.get().into(), |text| text.0)
 }
 
