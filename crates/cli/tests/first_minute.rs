@@ -1,4 +1,4 @@
-//! The first minute with dogwatch: alone, `init`, `demo`.
+//! The first minute with dogwatch: no arguments, `init`, `demo`.
 
 mod kit;
 
@@ -7,7 +7,7 @@ use rustix::process::Signal;
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
-// --- dogwatch alone ---------------------------------------------------------------------------------------
+// --- dogwatch without arguments ----------------------------------------------------------------------------
 
 #[test]
 fn alone_in_an_empty_directory_it_says_how_to_start() {
@@ -78,7 +78,7 @@ fn a_record_that_cannot_be_read_takes_a_line_and_no_more() {
 
 // --- init -------------------------------------------------------------------------------------------------
 
-/// dogwatch in a world where just these programs are on PATH.
+/// Returns a dogwatch command whose PATH contains only these programs.
 fn with_programs(project: &Project, programs: &[&str], args: &[&str]) -> Command {
     let bin = project.outside("bin");
     std::fs::create_dir_all(&bin).expect("a directory");
@@ -117,7 +117,7 @@ fn init_writes_a_file_that_passes_check_for_every_agent() {
         assert!(text.starts_with(&format!("new/loop/RALPH.md: ok (agent `{agent}")), "{text}");
         assert!(text.contains(&format!("` read as {reader}, ")), "{text}");
 
-        // What is only suggested is right too.
+        // The suggested settings in comments must be valid as well.
         let suggested =
             project.read("new/loop/RALPH.md").replace("# budget:", "budget:").replace("# errors:", "errors:");
         project.file("new/loop/RALPH.md", &suggested);

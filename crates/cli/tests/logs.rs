@@ -1,4 +1,4 @@
-//! `dogwatch logs`: what the agent printed, as people read it, while it prints it and afterwards.
+//! `dogwatch logs` shows the agent's output in readable form, during a session and afterwards.
 
 mod kit;
 
@@ -72,7 +72,7 @@ fn following_shows_each_line_as_it_comes_from_iteration_to_iteration_to_the_end(
         if n > 1 {
             here.pid();
         }
-        // The agent waits for us: what is shown now was not shown because a session ended.
+        // The agent waits at the gate, so this line was not shown because the session ended.
         assert!(n == 1 || logs.wait_for_line("iteration ").contains(&format!("iteration {n} ")));
         logs.wait_for_line(&format!("begin {n}"));
         go.open();

@@ -1,4 +1,4 @@
-//! A real Chromium, driven through a pipe: requests and answers are JSON, each ended by a NUL byte.
+//! Drives a real Chromium through a pipe. Requests and answers are JSON documents, each terminated by a NUL byte.
 
 use crate::kit::{PATIENCE, Project};
 use serde_json::{Value, json};
@@ -8,7 +8,7 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Instant;
 
-/// What it takes to run without a screen, as any user, asking nobody on the network. The pipe is on 3 and 4.
+/// Starts Chromium headless, for any user, without network requests of its own. The pipe uses descriptors 3 and 4.
 const CHROMIUM: &str = "exec chromium --headless --no-sandbox --disable-gpu --disable-dev-shm-usage --no-first-run \
     --disable-background-networking --disable-component-update --disable-sync --hide-scrollbars --no-zygote \
     --user-data-dir=\"$PROFILE\" --remote-debugging-pipe 3<&0 4>&1 </dev/null >/dev/null 2>&1";
@@ -20,7 +20,7 @@ pub struct Page {
     from: Receiver<Value>,
     calls: u64,
     session: Option<String>,
-    /// What the page complained of: errors, exceptions, things its policy refused.
+    /// The errors, exceptions and policy violations that the page reported.
     pub complaints: Vec<String>,
 }
 
@@ -106,13 +106,13 @@ impl Page {
         self.call("Emulation.setDeviceMetricsOverride", params);
     }
 
-    /// `dark` or `light`, as the system would have it.
+    /// Sets the preferred color scheme of the system: `dark` or `light`.
     pub fn light(&mut self, scheme: &str) {
         let features = json!([{"name": "prefers-color-scheme", "value": scheme}]);
         self.call("Emulation.setEmulatedMedia", json!({"features": features}));
     }
 
-    /// What an expression is worth in the page; a promise is waited for.
+    /// Evaluates an expression in the page and returns its value. Awaits a promise.
     #[track_caller]
     pub fn eval(&mut self, script: &str) -> Value {
         let params = json!({"expression": script, "awaitPromise": true, "returnByValue": true});
@@ -127,11 +127,11 @@ impl Page {
         value.as_str().unwrap_or_else(|| panic!("{script} is {value}, no text")).to_owned()
     }
 
-    /// Waits until an expression is true of the page.
+    /// Waits until an expression is true in the page.
     #[track_caller]
     pub fn wait(&mut self, condition: &str, what: &str) {
         let patience = PATIENCE.as_millis() - 2000;
-        // The page looks at every frame; a page that navigates meanwhile forgets us, and is asked again.
+        // The page evaluates the condition in every frame. Navigation discards the script, so it is sent again.
         let script = format!(
             "new Promise((done) => {{ const till = performance.now() + {patience}; \
              const look = () => {{ let is = false; try {{ is = Boolean({condition}); }} catch {{}} \
@@ -150,7 +150,7 @@ impl Page {
         self.wait(&format!("document.body.innerText.includes({})", Value::from(text)), text);
     }
 
-    /// Clicks with a mouse on the middle of the first element that a selector finds.
+    /// Clicks the center of the first element that matches a selector.
     #[track_caller]
     pub fn click(&mut self, selector: &str) {
         let place = self.eval(&format!(
@@ -161,7 +161,7 @@ impl Page {
         self.mouse(place[0].as_f64().expect("a place"), place[1].as_f64().expect("a place"), true);
     }
 
-    /// Moves the mouse there, and clicks if wanted.
+    /// Moves the mouse to a position and optionally clicks.
     pub fn mouse(&mut self, x: f64, y: f64, click: bool) {
         let kinds: &[&str] =
             if click { &["mouseMoved", "mousePressed", "mouseReleased"] } else { &["mouseMoved"] };
@@ -181,7 +181,7 @@ impl Page {
         if key == "Enter" {
             params["text"] = json!("\r");
         }
-        // Without its number a key that has a meaning of its own is only a name.
+        // Without a key code, Chromium does not perform the default action of these keys.
         let numbers = [("Enter", 13), ("Escape", 27), ("ArrowUp", 38), ("ArrowDown", 40)];
         if let Some((_, number)) = numbers.iter().find(|(name, _)| *name == key) {
             params["windowsVirtualKeyCode"] = json!(number);
@@ -195,7 +195,7 @@ impl Page {
         self.call("Input.insertText", json!({"text": text}));
     }
 
-    /// Keeps a picture of what is seen under `target/screens/`.
+    /// Saves a screenshot under `target/screens/` and returns its path.
     pub fn screenshot(&mut self, name: &str) -> PathBuf {
         let shot = self.call("Page.captureScreenshot", json!({"format": "png"}));
         let png = decoded(shot["data"].as_str().expect("base 64"));
@@ -208,7 +208,7 @@ impl Page {
 
     #[track_caller]
     pub fn assert_no_complaints(&mut self) {
-        // What was said before this answer has been noted by then.
+        // This round trip makes sure that all earlier messages have been read.
         self.eval("true");
         assert!(self.complaints.is_empty(), "{:#?}", self.complaints);
     }
@@ -221,7 +221,7 @@ impl Drop for Page {
     }
 }
 
-/// Cargo's target directory: the test itself lies in it.
+/// Returns Cargo's target directory, which contains the test binary.
 fn target() -> PathBuf {
     let test = std::env::current_exe().expect("a test has a path");
     test.ancestors().nth(3).map(Path::to_owned).expect("target/debug/deps/test")

@@ -1,4 +1,4 @@
-//! Made-up nights: records of runs as they would have been written, the same every time.
+//! Writes made-up records of runs. They are the same every time.
 
 use crate::kit::Project;
 use dogwatch_core::record::event::{Event, Recorded};
@@ -12,21 +12,21 @@ use dogwatch_sim::plan;
 use serde_json::{Value, json};
 use std::path::Path;
 
-/// 2026-11-14, ten minutes past ten in the evening.
+/// 2026-11-14, 22:10.
 const EVENING: Moment =
     Moment { awake: Awake(9_000_000), boot: Boot(9_000_000), wall: Wall(1_794_694_200_000) };
 const MINUTE: u64 = 60_000;
 
-/// What a night is like.
+/// The shape of a made-up run.
 pub struct Shape {
     pub nodes: &'static [(&'static str, &'static [&'static str])],
-    /// So many more records of progress.
+    /// The number of additional observations.
     pub observed: u64,
     pub hard_stop: bool,
     pub end: End,
 }
 
-/// How a run ended, or what it is at.
+/// How a run ended, or its current state.
 #[derive(Clone, Copy, PartialEq)]
 pub enum End {
     Flake,
@@ -53,11 +53,11 @@ impl Shape {
     }
 }
 
-/// Where nights are written to.
+/// Writes runs into the directories of a project.
 pub struct Night<'a> {
     project: &'a Project,
     registry: Registry,
-    /// Held for those that go on, as their dogwatch would.
+    /// The locks of live runs, which their supervisors would hold.
     alive: Vec<Alive>,
 }
 
@@ -67,7 +67,7 @@ impl Night<'_> {
         Night { project, registry, alive: Vec::new() }
     }
 
-    /// Writes the record of a run and registers it; answers its id.
+    /// Writes the record of a run, registers it and returns its id.
     pub fn write(&mut self, name: &str, number: u32, shape: &Shape) -> String {
         let id = format!("20261114-2210{number:02}-k3f9");
         let run: RunId = id.parse().expect("a run's id");
@@ -117,20 +117,20 @@ fn started(run: &RunId, name: &str, nodes: &[(&str, &[&str])], at: Moment, proje
     serde_json::to_string(&line).expect("an event") + "\n"
 }
 
-/// The same moment so many milliseconds before.
+/// Returns the moment `ms` milliseconds earlier.
 fn before(at: Moment, ms: u64) -> Moment {
     let sooner = |clock: u64| clock.saturating_sub(ms);
     let wall = at.wall.0.saturating_sub_unsigned(ms);
     Moment { awake: Awake(sooner(at.awake.0)), boot: Boot(sooner(at.boot.0)), wall: Wall(wall) }
 }
 
-/// One object with the fields of both.
+/// Returns an object with the fields of both arguments.
 fn joined(mut event: Value, more: &Value) -> Value {
     event.as_object_mut().expect("an object").extend(more.as_object().expect("an object").clone());
     event
 }
 
-/// What an agent printed, in short.
+/// Writes a short output of the agent.
 fn printed(dir: &Path) {
     let said =
         |text: &str| json!({"type": "assistant", "message": {"content": [{"type": "text", "text": text}]}});
@@ -156,7 +156,7 @@ fn printed(dir: &Path) {
     std::fs::write(dir.join("stdout"), text).expect("a small file");
 }
 
-/// What happens, each with its moment in milliseconds since the beginning.
+/// The events of a run. Their times are milliseconds since its start.
 struct Story {
     dice: u64,
     now: u64,
@@ -180,7 +180,7 @@ impl Story {
             let at = self.began.plus(Dur::from_millis(*at));
             let line = json!({"v": 1, "seq": n + 2, "at": at.wall, "awake_ms": at.awake, "boot_ms": at.boot});
             let mut event = event.clone();
-            // These are given since the beginning.
+            // Convert these fields, too: they are given as milliseconds since the start.
             for name in ["first_ms", "last_ms"] {
                 if let Some(ms) = event[name].as_u64() {
                     event[name] = json!(self.began.awake.0 + ms);
@@ -194,7 +194,7 @@ impl Story {
         self.told.iter().enumerate().map(line).collect()
     }
 
-    /// Iterations of work, one of them ended by the watchdog, then idling; or what it is at now.
+    /// Adds iterations that work, one of them stopped by the watchdog, and then idle ones or the current state.
     fn night(&mut self, node: &str, shape: &Shape) {
         self.tell(0, json!({"event": "node_transition", "node": node, "from": "pending", "to": "running"}));
         let works = if matches!(shape.end, End::Flake) { 12 } else { 4 };
@@ -241,7 +241,7 @@ impl Story {
         }
     }
 
-    /// The n-th idle iteration in a row waits twice as long as the one before.
+    /// Adds consecutive idle iterations. Each waits twice as long as the one before.
     fn idle(&mut self, node: &str, works: u64, many: u64) {
         for n in 1..=many {
             let from = self.now;
@@ -275,7 +275,7 @@ impl Story {
         self.tell(at + 6000, json!({"event": "node_attempt", "node": node, "iteration": iteration, "duration_s": 5.3, "converged": converged, "results": results}));
     }
 
-    /// Answers when it was over.
+    /// Adds an iteration and returns when it ended.
     fn iteration(&mut self, node: &str, n: u64, from: u64, long: u64, more: u64, ending: Ending) -> u64 {
         let with =
             |event: &str, more: Value| joined(json!({"event": event, "node": node, "iteration": n}), &more);
@@ -368,7 +368,7 @@ impl Story {
         }
     }
 
-    /// A node begins once what it needs is done.
+    /// Adds the nodes of a graph. A node starts when its dependencies are done.
     fn graph(&mut self, shape: &Shape) {
         let mut done: Vec<(&str, u64)> = Vec::new();
         let mut iterations = 0;

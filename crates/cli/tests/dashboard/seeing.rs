@@ -1,4 +1,4 @@
-//! What is on the page, and that it is true.
+//! The dashboard shows the actual state of the runs.
 
 use crate::kit::Project;
 use crate::{Serve, run_id};
@@ -18,7 +18,7 @@ fn the_overview_has_a_row_for_each_run_and_the_token_leaves_the_address() {
     for part in ["loop", "idle, 1st in a row (no_pending_tasks)", "1 iteration", "stdout, "] {
         assert!(row.contains(part), "{part:?} is missing in {row:?}");
     }
-    // The clock counts down by itself.
+    // The countdown runs in the page, without requests.
     let before = page.text("document.querySelector('.next').textContent");
     page.wait(&format!("document.querySelector('.next').textContent !== '{before}'"), "the next second");
     let token = serve.url.split("token=").nth(1).expect("the address holds it");
@@ -52,7 +52,7 @@ fn what_happens_is_shown_as_it_happens() {
     page.assert_no_complaints();
 }
 
-/// How many points of the time axis were drawn on.
+/// A script that counts the drawn pixels of the time axis.
 pub const DRAWN: &str = "(() => { const c = document.querySelector('canvas.lanes'); \
     const d = c.getContext('2d').getImageData(0, 0, c.width, c.height).data; \
     let n = 0; for (let i = 3; i < d.length; i += 4) if (d[i] > 0) n += 1; return n; })()";
@@ -68,7 +68,7 @@ fn a_page_that_lost_its_server_says_so_and_comes_back() {
     page.wait("document.querySelector('.link-state.live')", "the connection");
     serve.running.kill();
     page.wait_for_text("disconnected for");
-    // Meanwhile something happens that must not be missed.
+    // The page must show this event after it reconnects.
     project.call(&["tell", "mind the gap"]).assert_code(0);
     let _serve = Serve::at(&project, &address);
     page.wait("document.querySelector('.link-state.live')", "the connection");

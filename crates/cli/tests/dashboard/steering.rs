@@ -1,4 +1,4 @@
-//! Waking, pausing, telling, stopping, and all of it by keys.
+//! Wake, pause, stop and message runs from the page, with the mouse and with the keyboard.
 
 use crate::kit::Project;
 use crate::{Serve, run_id};

@@ -1,10 +1,10 @@
-//! A hundred thousand events.
+//! Runs with a hundred thousand events.
 
 use crate::Serve;
 use crate::kit::Project;
 use crate::night::{Night, Shape};
 
-/// Far more than it takes: the figure is printed, and a machine under load must not fail the test.
+/// A generous limit. The test prints the real figure, and a loaded machine must not fail it.
 const BOUND_MS: f64 = 20_000.0;
 
 #[test]
@@ -20,7 +20,7 @@ fn a_hundred_thousand_events_are_there_soon_and_move_smoothly() {
     ));
     let ready = page.eval("Number(document.querySelector('.run-page').dataset.ready)");
     assert!(ready.as_u64().is_some_and(|n| n > 100_000), "{ready}");
-    // Twenty steps of zooming and moving, each drawn.
+    // Zooms and moves in twenty steps and draws each of them.
     let frame = page.eval(
         "(async () => { const c = document.querySelector('canvas.lanes'); c.focus(); const began = performance.now(); \
          for (let i = 0; i < 20; i++) { c.dispatchEvent(new KeyboardEvent('keydown', { key: ['+', 'ArrowLeft', '-', 'ArrowRight'][i % 4], bubbles: true })); \
@@ -37,7 +37,7 @@ fn a_hundred_thousand_events_are_there_soon_and_move_smoothly() {
     page.assert_no_complaints();
 }
 
-/// What a page keeps is bounded, whatever the run prints: the list forgets mere progress, the lanes join neighbours.
+/// The memory of a page is bounded: the list drops plain progress, and the lanes merge neighbors.
 #[test]
 fn a_page_that_is_open_for_weeks_does_not_grow_without_end() {
     let project = Project::new();

@@ -1,4 +1,4 @@
-//! However it ends, nobody is left.
+//! No process is left, however the command ends.
 
 use super::{actor, command, kit, shell};
 use kit::{Project, Running};
@@ -110,7 +110,7 @@ fn a_command_that_stops_its_keeper_has_its_own_code() {
 // promise: 3
 #[test]
 fn a_command_that_stops_its_keeper_again_and_again_is_ended_all_the_same() {
-    // Not before dogwatch knows that the command runs: a keeper that is lost before that is a failure of dogwatch.
+    // The command waits until dogwatch knows that it runs. A keeper lost before that counts as a failure of dogwatch.
     let script = "trap '' INT TERM; until grep -q session_started events; do :; done
         (while :; do kill -STOP $PPID; done) & while :; do sleep 1; done";
     let project = Project::new();

@@ -1,4 +1,4 @@
-//! What passes through: bytes, exit codes, the environment.
+//! Bytes, exit codes and the environment pass through unchanged.
 
 use super::{actor, command, kit, shell};
 use kit::{PATIENCE, Project, Running};
@@ -8,7 +8,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::Stdio;
 use std::time::Instant;
 
-/// Every byte there is, in no order: 300 kB of a fixed sequence.
+/// Returns 300 kB of a fixed sequence that contains every byte value.
 fn bytes() -> Vec<u8> {
     let mut state = 0x9e37_79b9_u32;
     let step = |_| {

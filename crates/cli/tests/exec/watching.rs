@@ -1,4 +1,4 @@
-//! Who is ended, who is left alone, and what is written down about it.
+//! Which commands the watchdog stops, which it leaves alone, and what it records.
 
 use super::{actor, command, kit, lines, shell};
 use kit::{Project, Running, all, names, one};
@@ -72,7 +72,7 @@ fn files_that_change_in_the_workspace_defer_the_end() {
     without.assert_code(124);
     let with = ["--idle", "500ms", "--workspace", "."];
     shell(&with, script).assert_code(0);
-    // Its own output and our own record are no work.
+    // Neither the command's output nor dogwatch's event file counts as progress.
     let project = Project::new();
     let out = File::create(project.path("out")).expect("a file");
     let options = [&with[..], &["--json", "events"]].concat();
@@ -104,7 +104,7 @@ fn time_in_which_dogwatch_was_stopped_does_not_count() {
     let running = Running::start(actor(&project, &["--idle", "700ms", "--json", "events"], script));
     ready.pid();
     running.signal(Signal::STOP);
-    // The actor lets us in once it has slept for longer than the limit.
+    // The actor opens the gate after it has slept for longer than the limit.
     gate.open();
     running.signal(Signal::CONT);
     running.finish().assert_code(0);
@@ -137,7 +137,7 @@ fn a_stop_takes_out_as_much_time_as_it_lasted() {
     let (ready, gate) = (project.fifo("ready"), project.gate("gate"));
     let running = Running::start(actor(&project, &["--json", "events"], "ready ready; await gate"));
     ready.pid();
-    // The last wake-up is long ago when the stop begins.
+    // The stop must begin long after the last wake-up of dogwatch.
     std::thread::sleep(Duration::from_millis(1_200));
     let began = Instant::now();
     let at_least = running.stop_for(Duration::from_millis(500));

@@ -1,11 +1,11 @@
-//! What is depended on: exactly what was decided on, under licences that allow it, each once.
+//! Checks the dependencies: only approved ones, with compatible licenses, each in one version.
 
 use crate::{assert_none, read, root};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
 
-/// The pure crates, and all that they may depend on. A longer list is a decision: see docs/dependencies.md.
+/// The pure crates and their allowed dependencies. Discuss an addition first: see docs/dependencies.md.
 const PURE: [(&str, &[&str]); 3] = [
     ("dogwatch-core", &["jiff", "schemars", "serde"]),
     ("dogwatch-agents", &["dogwatch-core", "memchr"]),
@@ -25,7 +25,7 @@ const LICENCES: [&str; 10] = [
     "Zlib",
 ];
 
-/// Crates that may be there in two versions, and why.
+/// Crates that may be present in two versions, and why.
 const TWICE: [(&str, &str); 2] = [
     ("getrandom", "ring, which does the cryptography of TLS, has not moved to the newer one"),
     ("syn", "built for macros only: those of ratatui have not moved to the newer one"),
@@ -44,7 +44,7 @@ impl Metadata {
     }
 }
 
-/// A package that is built into dogwatch or its tests, as `cargo tree` has it: `cargo metadata` lists more.
+/// A package built into dogwatch or its tests, from `cargo tree`. `cargo metadata` lists more than is built.
 struct Built {
     name: String,
     version: String,
@@ -81,7 +81,7 @@ fn the_pure_crates_depend_on_what_was_decided_and_nothing_else() {
     for (name, allowed) in PURE {
         let package = metadata.packages().find(|p| p["name"] == name).expect("it is a member");
         let all = package["dependencies"].as_array().expect("a list");
-        // Tests may read JSON; what is built into the crate may not grow.
+        // Tests may use a JSON parser. The crate itself must not gain dependencies.
         let normal = all.iter().filter(|dep| dep["kind"] != "dev").map(|dep| text(&dep["name"]));
         assert_eq!(normal.collect::<BTreeSet<_>>(), allowed.iter().copied().collect(), "{name}");
     }
@@ -130,11 +130,11 @@ fn every_direct_dependency_is_explained() {
     assert_none("in docs/dependencies.md and not used", &stale.map(str::to_owned).collect::<Vec<_>>());
 }
 
-/// Reads an SPDX expression: `OR` binds less than `AND`; `A/B` is how it used to be written.
+/// Evaluates an SPDX expression. `OR` binds less tightly than `AND`; `A/B` is the old notation for `OR`.
 fn is_allowed(expression: &str) -> bool {
     let expression = expression.replace('/', " OR ");
     let mut depth = 0_i32;
-    // Splits at an operator outside of brackets.
+    // Splits at an operator outside parentheses.
     let mut split = |operator: &str| -> Option<(String, String)> {
         let words: Vec<&str> = expression.split_whitespace().collect();
         for (at, word) in words.iter().enumerate() {

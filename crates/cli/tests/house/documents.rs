@@ -1,9 +1,9 @@
-//! The reference documents say what the code says.
+//! Checks that the reference documents agree with the code.
 
 use crate::{assert_none, read, root};
 use std::collections::BTreeSet;
 
-/// The cells of every row of a document's tables.
+/// Returns the cells of every table row of a document.
 fn rows(document: &str) -> Vec<Vec<String>> {
     let text = read(&root().join("docs").join(document));
     let cells = |line: &str| line.trim_matches('|').split(" | ").map(|cell| cell.trim().to_owned()).collect();
@@ -24,7 +24,7 @@ fn the_key_table_is_the_one_of_the_code() {
     assert_eq!(documented.join("\n"), table.trim_end(), "copy this table to docs/loop-file.md:\n{table}");
 }
 
-/// `IterationStarted` -> `iteration_started`.
+/// Converts `IterationStarted` to `iteration_started`.
 fn snake(name: &str) -> String {
     let mut out = String::new();
     for c in name.chars() {
@@ -36,7 +36,7 @@ fn snake(name: &str) -> String {
     out
 }
 
-/// The variants of `enum Event`, as they stand in its source.
+/// Returns the variants of `enum Event`, read from its source.
 fn events() -> BTreeSet<String> {
     let source = read(&root().join("crates/core/src/record/event.rs"));
     let body = source.split("pub enum Event {").nth(1).expect("the enum is there");
@@ -62,7 +62,7 @@ fn every_event_is_documented() {
     assert_eq!(documented, events);
 }
 
-/// The fields that a section of docs/events.md tells of.
+/// Returns the fields that docs/events.md documents for an event.
 fn fields(event: &str) -> BTreeSet<String> {
     let text = read(&root().join("docs/events.md"));
     let section = text
@@ -76,7 +76,7 @@ fn fields(event: &str) -> BTreeSet<String> {
     names.map(str::to_owned).collect()
 }
 
-/// Called with what the examples printed.
+/// Checks the events that the examples printed against docs/events.md.
 pub fn assert_documented(events: &[serde_json::Value]) {
     const ALL: [&str; 7] = ["v", "seq", "at", "awake_ms", "boot_ms", "event", "prev"];
     let mut found = BTreeSet::new();
@@ -107,7 +107,7 @@ fn every_limit_stands_where_the_document_says() {
 
 #[test]
 fn every_pain_has_tests_that_are_there() {
-    // Some names are given to macros, so that a name is looked for and not a function.
+    // Macros generate some of the tests, so search for the name instead of `fn name`.
     let sources: String = crate::sources("crates/").iter().map(|name| read(&root().join(name))).collect();
     let pains: Vec<Vec<String>> =
         rows("pains.md").into_iter().filter(|row| row[0].trim().parse::<u32>().is_ok()).collect();

@@ -1,4 +1,4 @@
-//! Every example is run as a user would run it, in an empty directory, and does what it says.
+//! Runs every example as a user would, in an empty directory, and checks its documented result.
 
 use crate::{assert_none, files, root};
 use serde_json::Value;
@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 use tempfile::TempDir;
 
-/// Far more than any of them needs; a hang ends here.
+/// The time limit of an example in seconds. It is generous, and only stops a hang.
 const BOUND: &str = "60";
 
 struct Played {
@@ -17,7 +17,7 @@ struct Played {
 }
 
 impl Played {
-    /// The events of one kind.
+    /// Returns the events of one kind.
     fn of<'a>(&'a self, kind: &str) -> Vec<&'a Value> {
         self.events.iter().filter(|event| event["event"] == kind).collect()
     }
@@ -38,7 +38,7 @@ impl Played {
         format!("{}{}", String::from_utf8_lossy(&self.out.stdout), String::from_utf8_lossy(&self.out.stderr))
     }
 
-    /// An iteration's file: its prompt or its raw output.
+    /// Returns a file of an iteration, such as its prompt or its raw output.
     fn file(&self, iteration: u32, name: &str) -> String {
         let runs = std::fs::read_dir(self.dir.path().join(".dogwatch/runs")).expect("there is a record");
         let run = runs.map(|entry| entry.expect("readable").path()).next().expect("there is one run");
@@ -50,7 +50,7 @@ impl Played {
 fn play(example: &str, args: &[&str]) -> Played {
     let binary = Path::new(env!("CARGO_BIN_EXE_dogwatch"));
     let dir = tempfile::tempdir().expect("a directory");
-    // As in a clone: the examples lie below the current directory, and `dogwatch` is on PATH.
+    // As in a clone, the examples are below the current directory and `dogwatch` is on PATH.
     std::os::unix::fs::symlink(root().join("examples"), dir.path().join("examples")).expect("a link");
     let path = std::env::var("PATH").expect("there is a PATH");
     let path = format!("{}:{path}", binary.parent().expect("it lies in a folder").display());
@@ -128,7 +128,7 @@ fn a_hanging_session_is_ended_at_its_limit_step_by_step() {
     let [first, second] = played.of("session_ended")[..] else { panic!("two sessions: {}", played.said()) };
     assert!(first["at"].as_str().expect("a time") > stop.as_str(), "the verdict stands before the end");
     let lasted = first["duration_s"].as_f64().expect("a number");
-    // The limit of 2 s, two graces of 1 s, and the 5 s that a kill may take.
+    // The limit of 2 s, two graces of 1 s, and up to 5 s for a kill.
     assert!((4.0..=9.0).contains(&lasted), "{lasted}");
     assert_eq!((&first["ended_by"], &second["ended_by"]), (&"watchdog".into(), &"itself".into()));
 }
@@ -205,9 +205,9 @@ fn a_graph_runs_in_the_order_of_its_dependencies() {
     ] {
         assert!(moved(node, "running") > moved(on, "done"), "{node} waits for {on}");
     }
-    // Both roots are under way at once.
+    // Both root nodes run at the same time.
     assert!(moved("style", "running") < moved("schema", "done"), "{}", played.said());
-    // Nothing runs beside the one that is alone.
+    // No other node runs beside the exclusive one.
     for other in ["style", "api", "pages", "release"] {
         let apart = moved(other, "done") < moved("migrate", "running")
             || moved(other, "running") > moved("migrate", "done");

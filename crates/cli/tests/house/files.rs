@@ -1,8 +1,8 @@
-//! How the tree of files looks.
+//! Checks the files of the repository.
 
 use crate::{assert_none, files, read, root, sources};
 
-/// A file that is longer is a crowded room.
+/// The longest source file, in lines. Split a longer one.
 const MAX_LINES: usize = 700;
 
 #[test]
@@ -44,14 +44,14 @@ fn no_path_of_one_machine_stands_in_a_file() {
     let places: Vec<String> = ["work", "root", "farm", "home"].map(|dir| format!("/{dir}/")).into();
     let mut found = Vec::new();
     for name in files() {
-        // The recordings speak of a made-up home; their test looks for the places as we do.
+        // The recordings use a made-up home directory, and their test searches for the same paths as this one.
         if name.starts_with("fixtures/") || name == "crates/agents/tests/recordings.rs" {
             continue;
         }
         let text =
             String::from_utf8_lossy(&std::fs::read(root().join(&name)).expect("it is listed")).into_owned();
         for (at, line) in text.lines().enumerate() {
-            // `crates/x/home/y` or `~/work/` is no path of a machine; a path begins after a blank or a quote.
+            // A machine path starts after a blank or a quote. `crates/x/home/y` and `~/work/` are not machine paths.
             let begins = |at: usize| line[..at].chars().next_back().is_none_or(|c| " \t\"'`(=:[".contains(c));
             if places.iter().any(|place| line.match_indices(place.as_str()).any(|(at, _)| begins(at))) {
                 found.push(format!("{name}:{}", at + 1));
@@ -84,7 +84,7 @@ fn scripts_stop_at_the_first_error() {
     assert_none("without `set -euo pipefail`", &found);
 }
 
-/// A link to a file of the repository must lead to one.
+/// Checks that every relative link points to a file of the repository.
 #[test]
 fn links_between_documents_lead_somewhere() {
     let mut found = Vec::new();

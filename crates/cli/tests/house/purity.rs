@@ -1,13 +1,13 @@
-//! core, config and agents decide and read; they do nothing. Clippy holds that by the lists in their
-//! `clippy.toml`; here the lists themselves are held, and what of the standard library is named at all.
+//! The crates core, config and agents do no I/O. Clippy enforces that with the lists in their `clippy.toml`. These
+//! tests check the lists, and the parts of the standard library that the crates use.
 
 use crate::{assert_none, read, root, sources};
 use std::collections::BTreeSet;
 
 const PURE: [&str; 3] = ["core", "config", "agents"];
 
-/// The parts of the standard library without a clock, a file, a process, a thread or randomness.
-/// `collections` without the maps of random order, and `time` for `Duration` alone: clippy sees to both.
+/// The parts of the standard library without clocks, files, processes, threads or randomness. Clippy forbids the
+/// randomly ordered maps of `collections`, and all of `time` except `Duration`.
 const FIT: [&str; 14] = [
     "borrow",
     "char",

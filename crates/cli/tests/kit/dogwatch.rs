@@ -1,4 +1,4 @@
-//! A dogwatch that runs, and what is left of it when it has ended.
+//! A running dogwatch, and its output after it has exited.
 
 use super::{PATIENCE, all, names, one};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -20,7 +20,7 @@ pub struct Running {
 
 impl Running {
     pub fn start(mut command: Command) -> Running {
-        // Tests in the background of a script ignore INT, and so would what they start.
+        // A script's background jobs ignore INT. Tests started that way must not pass that on to dogwatch.
         for signal in [Signal::INT, Signal::HUP, Signal::TERM] {
             dogwatch_host::sys::default_action(signal).expect("can always be done");
         }
@@ -53,7 +53,7 @@ impl Running {
         kill_process(pid, signal).expect("it has not been waited for, so its pid is its own");
     }
 
-    /// Stops it, lets it be for `span`, and continues it. Returns how long it was stopped for certain.
+    /// Stops dogwatch for `span` with SIGSTOP, then continues it. Returns the time for which it was certainly stopped.
     pub fn stop_for(&self, span: Duration) -> Duration {
         self.signal(Signal::STOP);
         let until = Instant::now() + PATIENCE;
@@ -69,7 +69,7 @@ impl Running {
         lasted
     }
 
-    /// Reads `--json` lines until one is as wanted.
+    /// Reads `--json` lines until one matches, and returns it.
     pub fn wait_until(&mut self, what: &str, wanted: impl Fn(&Value) -> bool) -> Value {
         let until = Instant::now() + PATIENCE;
         while let Ok(line) = self.lines.recv_timeout(until.saturating_duration_since(Instant::now())) {
@@ -87,7 +87,7 @@ impl Running {
         self.wait_until(event, |e| e["event"] == event)
     }
 
-    /// Reads lines for people until one has this text in it.
+    /// Reads lines until one contains this text, and returns it.
     pub fn wait_for_line(&mut self, text: &str) -> String {
         let until = Instant::now() + PATIENCE;
         while let Ok(line) = self.lines.recv_timeout(until.saturating_duration_since(Instant::now())) {
@@ -100,18 +100,18 @@ impl Running {
         panic!("no line with {text:?} came after:\n{}", String::from_utf8_lossy(&self.seen.concat()))
     }
 
-    /// Trouble or a notice of this kind.
+    /// Waits for a trouble or notice of this kind.
     pub fn wait_for_kind(&mut self, kind: &str) -> Value {
         self.wait_until(kind, |e| e["kind"] == kind)
     }
 
-    /// Kills it without a word of warning.
+    /// Kills dogwatch with SIGKILL.
     pub fn kill(self) -> Done {
         self.signal(Signal::KILL);
         self.finish()
     }
 
-    /// Waits for its end.
+    /// Waits until dogwatch exits.
     pub fn finish(mut self) -> Done {
         let status = self.exit_status();
         let until = Instant::now() + PATIENCE;
@@ -136,7 +136,7 @@ impl Running {
     }
 }
 
-/// A dogwatch that has ended.
+/// The result of a dogwatch that has exited.
 #[derive(Debug)]
 pub struct Done {
     pub code: Option<i32>,
@@ -156,7 +156,7 @@ impl Done {
         String::from_utf8_lossy(&self.stdout).into_owned()
     }
 
-    /// What `--json` printed: every line is an event.
+    /// Returns the events that `--json` printed. Every line must be one.
     #[track_caller]
     pub fn events(&self) -> Vec<Value> {
         let text = std::str::from_utf8(&self.stdout).expect("events are text");
@@ -165,13 +165,13 @@ impl Done {
             .collect()
     }
 
-    /// How the run ended, by its own account.
+    /// Returns the printed `run_ended` event.
     #[track_caller]
     pub fn end(&self) -> Value {
         one(&self.events(), "run_ended").clone()
     }
 
-    /// How many events of this name were printed.
+    /// Returns how many events of this name were printed.
     #[track_caller]
     pub fn count(&self, name: &str) -> usize {
         all(&self.events(), name).len()

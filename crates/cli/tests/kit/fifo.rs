@@ -1,4 +1,5 @@
-//! FIFOs: how a test learns that an actor is there, lets it go on, and knows that all have gone.
+//! FIFOs that synchronize tests with actors: an actor reports that it is ready, waits at a gate, and releases the FIFO
+//! when it is gone.
 
 use super::PATIENCE;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -12,7 +13,7 @@ fn make(path: &Path) {
     mkfifoat(CWD, path, Mode::RUSR | Mode::WUSR).expect("a FIFO");
 }
 
-/// The reading end of a FIFO, for an actor's `ready` and `hold`.
+/// The read end of a FIFO, for an actor's `ready` and `hold`.
 pub struct Fifo {
     reader: OwnedFd,
     path: PathBuf,
@@ -26,7 +27,7 @@ impl Fifo {
         Fifo { reader, path: path.to_owned() }
     }
 
-    /// One line, as `ready` writes it: the pid of who is ready.
+    /// Reads the line that `ready` writes, and returns the pid in it.
     pub fn pid(&self) -> i32 {
         let until = Instant::now() + PATIENCE;
         let mut line = Vec::new();
@@ -35,7 +36,7 @@ impl Fifo {
             match rustix::io::read(&self.reader, &mut byte) {
                 Ok(1..) => line.push(byte[0]),
                 Ok(0) | Err(Errno::AGAIN) => {
-                    // A writer that went stirs for ever, so time is looked at too.
+                    // A FIFO whose writer is gone stays readable forever, so check the deadline as well.
                     let came = self.stirs(left(until)) && Instant::now() < until;
                     assert!(came, "nobody wrote to {}", self.path.display());
                 }
@@ -45,12 +46,12 @@ impl Fifo {
         String::from_utf8_lossy(&line).trim().parse().expect("a pid and a newline")
     }
 
-    /// Waits until the last of those who held it is gone.
+    /// Waits until all processes that held the FIFO are gone.
     pub fn wait_for_the_end(&self) {
         assert!(self.ended_within(PATIENCE), "somebody still holds {}", self.path.display());
     }
 
-    /// Strict: those who held it are all gone at this moment.
+    /// Asserts that all processes that held the FIFO are gone right now.
     pub fn assert_ended(&self) {
         assert!(self.ended_within(Duration::ZERO), "somebody still holds {}", self.path.display());
     }
@@ -68,7 +69,7 @@ impl Fifo {
         false
     }
 
-    /// Something can be read, or the last writer has gone. (Before the first one comes nothing stirs.)
+    /// Waits until there is data or the last writer is gone. Before the first writer opens it, a FIFO is not readable.
     fn stirs(&self, bound: Duration) -> bool {
         let bound = Timespec::try_from(bound).expect("seconds");
         poll(&mut [PollFd::new(&self.reader, PollFlags::IN)], Some(&bound)).expect("polls") > 0
@@ -90,11 +91,11 @@ impl Gate {
         Gate { path: path.to_owned() }
     }
 
-    /// Lets one actor pass, once it is there.
+    /// Waits for one actor at the gate and lets it pass.
     pub fn open(&self) {
         let until = Instant::now() + PATIENCE;
         let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        // Refused as long as nobody reads; a reader that is let in sees our end at once.
+        // Opening fails while there is no reader. Closing our end lets the reader pass.
         while rustix::fs::open(&self.path, flags, Mode::empty()).is_err() {
             assert!(Instant::now() < until, "nobody came to {}", self.path.display());
             std::thread::yield_now();

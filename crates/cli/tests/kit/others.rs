@@ -1,5 +1,5 @@
-//! Who else is alive: processes that carry a test's mark, or stand in its directory though they threw
-//! their environment away.
+//! Finds the processes of a test: by the mark in their environment, or by their working directory if they cleared
+//! their environment.
 
 use super::{MARK, PATIENCE};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -8,7 +8,7 @@ use std::fs;
 use std::path::Path;
 use std::time::Instant;
 
-/// The living processes of a test.
+/// Returns the living processes of a test.
 pub fn of(dir: &Path) -> Vec<i32> {
     let own = i32::try_from(std::process::id()).expect("a pid");
     let entries = fs::read_dir("/proc").expect("there is /proc").flatten();
@@ -39,7 +39,7 @@ pub fn describe(pids: &[i32]) -> String {
     pids.iter().map(one).collect::<Vec<_>>().join("; ")
 }
 
-/// Waits until none is left.
+/// Waits until no process of the test is left.
 pub fn wait_for_all(dir: &Path) {
     let until = Instant::now() + PATIENCE;
     loop {
@@ -53,7 +53,7 @@ pub fn wait_for_all(dir: &Path) {
     }
 }
 
-/// The last resort, when a test is over.
+/// Kills all processes of a test that is over.
 pub fn kill_all(dir: &Path) {
     for _ in 0..1000 {
         let left = of(dir);

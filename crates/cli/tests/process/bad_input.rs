@@ -1,10 +1,10 @@
-//! Agents that print what nobody should print, or hold what nobody should hold.
+//! Agents with hostile or huge output, and agents that keep descriptors open.
 
 use crate::kit::{GRACES, PATIENCE, Project, Running, all, one};
 use serde_json::json;
 use std::time::Instant;
 
-/// What an agent may say to take a terminal over, forge a line or hide one.
+/// Text that tries to take over a terminal, to forge a line or to hide one.
 const HOSTILE: &str = r#"raw "\e]0;owned\x07\e[2J\e[31mred\e[0m \x9b5m \xff\xfe \0 nul\r\nover\u{202e}gnirts\u{200b}\n"
     err "\e[1mbold\x07 \xc3("
     exit 1"#;
@@ -129,7 +129,7 @@ fn a_work_tree_that_vanishes_ends_nobody_and_the_next_session_says_what_is_missi
     assert!(why.contains(&tree.display().to_string()), "{why}");
 }
 
-/// The most that was resident, in bytes.
+/// Returns the peak resident memory of a process in bytes.
 fn peak_memory(pid: i32) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("it lives");
     let line = status.lines().find_map(|l| l.strip_prefix("VmHWM:")).expect("the kernel tells");
@@ -258,6 +258,6 @@ fn an_agent_gets_ordinary_signals_and_a_session_of_its_own() {
 fn an_agent_has_no_descriptors_but_its_three() {
     let project = Project::shell("ls /proc/self/fd");
     project.run(&["-n", "1"]).assert_code(0);
-    // The fourth is the directory that ls itself reads.
+    // The fourth descriptor is the directory that ls itself reads.
     assert_eq!(project.raw(1, "stdout"), b"0\n1\n2\n3\n");
 }

@@ -1,10 +1,10 @@
-//! Checks: what decides that the work is done, and what becomes of checks that do their worst.
+//! Checks decide whether the work is done, and hostile checks are contained.
 
 use crate::kit::{GRACES, Project, all, kinds, one};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-/// A loop with these checks; the rest of the frontmatter stands before them.
+/// Creates a loop with these checks after the given frontmatter.
 fn checked(front: &str, checks: &[&str], script: &str) -> Project {
     Project::acting_with(&front_with(front, checks), script)
 }
@@ -13,7 +13,7 @@ fn front_with(front: &str, checks: &[&str]) -> String {
     format!("{GRACES}\n{front}\ndone_when: {}", json!(checks))
 }
 
-/// The only result of the only attempt.
+/// Returns the only result of the only attempt.
 fn result(events: &[Value]) -> Value {
     let attempt = one(events, "node_attempt");
     match attempt["results"].as_array().expect("a list").as_slice() {
@@ -130,7 +130,7 @@ fn a_check_that_deletes_the_record_too_leaves_nobody_and_no_success() {
     assert!(matches!(done.code, Some(1 | 5)), "{:?} {}", done.code, done.stderr);
 }
 
-/// One attempt of an agent that rewrites what its check rests on.
+/// Runs one attempt of an agent that rewrites a file its check depends on.
 fn tampering(front: &str, check: &str) -> (i32, Vec<Value>) {
     let project = Project::new();
     std::fs::create_dir(project.path("tests")).expect("a directory");
@@ -157,7 +157,7 @@ fn a_check_that_its_agent_rewrote_proves_nothing() {
         assert_eq!(one(&events, "checks_pinned")["files"].as_array().map(Vec::len), Some(1));
         assert_eq!(one(&events, "node_attempt")["converged"], false);
     }
-    // What is not pinned may be changed, and who only wants to be warned is.
+    // The agent may change files that are not pinned. With `warn` a change is reported but not blocked.
     assert_eq!(tampering("", "sh tests/verify.sh").0, 0);
     let (code, events) = tampering("pin: [tests]\nchecks: {tampered: warn}", "sh tests/verify.sh");
     assert_eq!((code, &one(&events, "check_tampered")["policy"]), (0, &json!("warn")));

@@ -1,11 +1,11 @@
-//! The side door and a client that was not written for it: the Python SDK of MCP (client.py) drives `dogwatch mcp`
-//! within a real run. `scripts/test` installs it.
+//! A third-party client of the agent channel: the Python SDK of MCP (client.py) drives `dogwatch mcp` in a real run.
+//! `scripts/test` installs it.
 
 use crate::kit::{Project, all, one};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 
-/// Where `scripts/test` has put the SDK.
+/// Returns where `scripts/test` installs the SDK.
 fn sdk() -> PathBuf {
     let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).with_file_name("python-mcp");
     let stamp = dir.join("stamp");
@@ -13,8 +13,8 @@ fn sdk() -> PathBuf {
     dir
 }
 
-/// Every tool of ours, and some of another server's: with what it is called, and what is said to it. `text` is an
-/// answer, `error` a tool that failed, `refused` an error of the protocol.
+/// Calls to all of our tools and to some of another server: tool, arguments, kind of answer, expected text. The kinds
+/// are `text` for an answer, `error` for a failed tool and `refused` for a protocol error.
 fn calls() -> Vec<(&'static str, Value, &'static str, &'static str)> {
     let long = "x".repeat((1 << 20) + 1);
     vec![
@@ -114,7 +114,7 @@ fn what_was_recorded(project: &Project, events: &[Value]) {
     let journal = project.journal();
     let seen = |e: &&Value| e["event"] == "observed" && e["channel"] == "mcp_tool";
     let counted: u64 = journal.iter().filter(seen).filter_map(|e| e["count"].as_u64()).sum();
-    // One each for a new note, two for a call that was passed on; heartbeats and refusals are none.
+    // A new report counts once, and a forwarded call twice. Heartbeats and refused calls do not count.
     assert!((15..=40).contains(&counted), "{counted}");
     let kept = project.run_dir().join("loop/000001/artifacts");
     assert_eq!(std::fs::read_to_string(kept.join("plan.md")).expect("it is kept"), "# the plan");

@@ -1,8 +1,8 @@
-//! Commands: what of their output reaches the prompt, and what becomes of those that go wrong.
+//! Commands of the prompt: which output reaches it, and how failures are handled.
 
 use crate::kit::{GRACES, Project, all, kinds, one};
 
-/// One iteration with these commands; answers the prompt.
+/// Runs one iteration with these commands and returns its prompt.
 fn prompt_of(project: &Project, commands: &str, body: &str) -> String {
     project.act_on(&format!("{GRACES}\ncommands:\n{commands}"), "read-prompt", body);
     project.run(&["-n", "1"]).assert_code(0);
@@ -82,7 +82,7 @@ fn loop_38_a_command_reads_dev_null_and_never_dogwatchs_own_stdin() {
         "[{{ commands.c }}{{ commands.l }}]",
     );
     let mut command = project.command(&["run", "loop", "--json", "-n", "1"]);
-    // Open, and never written to: whoever read it would wait for ever.
+    // The pipe stays open and empty, so a command that reads it would hang forever.
     let (stdin, writer) = std::io::pipe().expect("a pipe");
     command.stdin(stdin);
     crate::kit::Running::start(command).finish().assert_code(0);

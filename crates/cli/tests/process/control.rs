@@ -1,4 +1,4 @@
-//! Seeing and steering a run from another process, over its socket while it lives and from its record after.
+//! Inspects and steers a run from another process, over its socket while it is live and from its record afterwards.
 
 use crate::kit::{Done, GRACES, Project, Running, all, kinds, names, one};
 use rustix::process::Signal;
@@ -21,7 +21,7 @@ fn ask(project: &Project, args: &[&str]) -> String {
     project.call(args).assert_code(0).text()
 }
 
-/// A loop in its first wait, which is an hour long.
+/// Starts a loop and waits until it is in its first wait, which lasts an hour.
 fn waiting(args: &[&str]) -> (Project, Running, String) {
     let project = Project::acting("say hi");
     let mut run = project.start_run(&[&["--delay", "1h"], args].concat());

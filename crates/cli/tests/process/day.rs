@@ -1,4 +1,4 @@
-//! A day's budget is that of all runs of the project.
+//! All runs of a project share its day budget.
 
 use crate::kit::{GRACES, Project, all, one};
 
@@ -7,10 +7,10 @@ fn the_third_run_of_a_day_that_two_have_spent_starts_no_agent() {
     let result = r#"{"type":"result","subtype":"success","is_error":false,"result":"done","total_cost_usd":0.6,"usage":{"input_tokens":5,"output_tokens":5}}"#;
     let project = Project::new();
     let front = format!("reader: claude\nbudget: {{day: {{cost_usd: 1}}}}\n{GRACES}");
-    // The second stays, so that it is the budget that ends it and not its own exit.
+    // The second session hangs, so only the budget can end it.
     project.act(&front, &format!("append calls called\nsay '{result}'\ncounter count; on 2 {{ hang }}"));
     project.call(&["run", "loop", "-n", "1"]).assert_code(0);
-    // The second spends what is left of the day and more.
+    // The second run spends more than the rest of the day budget.
     project.call(&["run", "loop", "-n", "1"]).assert_code(3);
     let done = project.call(&["run", "loop", "-n", "1"]);
     done.assert_code(3);

@@ -1,10 +1,10 @@
-//! `dogwatch doctor` with programs that answer, lie and hang.
+//! `dogwatch doctor` with programs that answer, print nonsense or hang.
 
 use crate::kit::{Done, Project};
 use serde_json::Value;
 use std::os::unix::fs::PermissionsExt;
 
-/// A project whose PATH has what the system has, behind these scripts.
+/// A project whose scripts come first on PATH, before the programs of the system.
 struct Clinic {
     project: Project,
 }
@@ -99,7 +99,7 @@ fn settings_that_are_wrong_are_a_problem_with_a_place() {
 #[test]
 fn state_directory_that_cannot_be_written_is_a_problem() {
     let clinic = Clinic::new();
-    // Not even root can make a file below a file.
+    // Not even root can create a file there.
     std::os::unix::fs::symlink("/proc/self", clinic.project.path(".dogwatch")).expect("a link");
     let (done, findings) = clinic.findings();
     done.assert_code(1);

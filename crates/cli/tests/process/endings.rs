@@ -1,9 +1,9 @@
-//! However a run ends and whatever its agent has left about: nobody is left.
+//! No process is left, however a run ends and whatever processes its agent started.
 
 use crate::kit::{Fifo, Gate, Project, Running, one};
 use rustix::process::Signal;
 
-/// What an agent leaves about. `kid` is written to once it is there.
+/// Processes that an agent leaves behind. Each reports through `kid` when it is ready.
 const SETSID: &str =
     "orphan { ignore TERM INT HUP; close stdin; close stdout; close stderr; ready kid; hang }";
 const BARE: &str = "bare { ignore TERM INT HUP; close stdin; close stdout; close stderr; ready kid; hang }";
@@ -11,7 +11,7 @@ const RABBIT: &str = "orphan { ignore TERM INT HUP; ready kid; rabbit 60s }";
 const STOPPED: &str = "child { ignore TERM INT HUP; ready kid; stop; hang }";
 const HOLDING: &str = "child { ignore TERM INT HUP; ready kid; hang }";
 
-/// An agent that has done its mischief and waits.
+/// A run whose agent has started its leftover process and waits at a gate.
 struct Scene {
     project: Project,
     hold: Fifo,
@@ -29,7 +29,7 @@ impl Scene {
         Scene { project, hold, gate, run }
     }
 
-    /// It ends in good order: at its exit everybody is gone.
+    /// Waits for the exit of the run and asserts that no process is left at that moment.
     fn ends(self, code: i32) {
         let done = self.run.finish();
         self.hold.assert_ended();
@@ -78,7 +78,7 @@ fn kill_9(mischief: &str) {
     scene.project.wait_till_nobody_is_left();
 }
 
-/// dogwatch lives on: the processes of the lost keeper become its children, and it ends them.
+/// dogwatch survives: it adopts the processes of the lost keeper and kills them.
 fn keeper_killed(mischief: &str) {
     let scene = Scene::set(mischief, &["-n", "1"]);
     scene.project.signal_keeper(Signal::KILL);

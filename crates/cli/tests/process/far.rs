@@ -1,11 +1,11 @@
-//! A server on the network behind the proxy, as a user has one: TLS, a certificate, and a key that stands in no file.
+//! A remote server behind the MCP proxy: TLS, a certificate, and a key that is in no file.
 
 use crate::kit::{GRACES, Project, all};
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 
-/// Answers to whoever has the key, over TLS, and says where.
+/// An HTTPS server that answers requests with the right key. It prints its port.
 const FAR: &str = r#"
 import http.server, json, ssl, sys
 class Far(http.server.BaseHTTPRequestHandler):
@@ -40,7 +40,7 @@ print(server.server_port, flush=True)
 server.serve_forever()
 "#;
 
-/// Lists the tools, calls `greet`, and writes down what came.
+/// An agent that lists the tools, calls `greet`, and writes the results to a file.
 const AGENT: &str = r#"
 import json, os, subprocess, sys
 sys.stdin.read()
@@ -65,7 +65,7 @@ server.stdin.close()
 assert server.wait() == 0
 "#;
 
-/// Ended with the test.
+/// The server process. Killed when the test ends.
 struct Far {
     process: Child,
     port: u16,
@@ -104,7 +104,7 @@ fn a_server_behind_https_is_called_with_its_key_and_one_that_cannot_be_trusted_i
         "env BIN={bin} ANSWERS={} FAR_KEY='open sesame' SSL_CERT_FILE={authority} python3 agent.py",
         answers.display()
     );
-    // Its certificate is for `localhost`; under another name it may be anybody.
+    // The certificate is for `localhost` and must not be accepted for another name.
     let front = format!(
         "agent: {}\nmcp:\n  servers:\n    far:\n      url: https://localhost:{port}/mcp\n      headers: {{Authorization: \"Bearer ${{FAR_KEY}}\"}}\n    \
          other: {{url: \"https://127.0.0.1:{port}/mcp\"}}\n    keyless: {{url: \"https://localhost:{port}/mcp\"}}\n{GRACES}",

@@ -1,5 +1,5 @@
-//! A disk without room: what runs is supervised on, nothing new starts, and the run goes on when there
-//! is room again. The disk is a small tmpfs, so these need the right to mount one.
+//! A full disk: running sessions stay supervised, nothing new starts, and the run continues when there is space again.
+//! The disk is a small tmpfs, so these tests need the right to mount one.
 
 use crate::kit::{GRACES, PATIENCE, Project, Running, all, journal, kinds, names, one};
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
@@ -8,13 +8,13 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-/// A small disk, unmounted when the test is over.
+/// A small disk, unmounted when the test ends.
 struct SmallDisk {
     at: PathBuf,
 }
 
 impl SmallDisk {
-    /// `None`, with a word about it, where mounting is not allowed.
+    /// Mounts the disk. Prints a message and returns `None` if mounting is not allowed.
     fn mount(at: &Path) -> Option<SmallDisk> {
         std::fs::create_dir_all(at).expect("a directory");
         match mount("tmpfs", at, "tmpfs", MountFlags::empty(), Some(c"size=256k,mode=700")) {
@@ -26,7 +26,7 @@ impl SmallDisk {
         }
     }
 
-    /// Takes all the room there is.
+    /// Fills the disk completely.
     fn fill(&self) {
         let mut filler = std::fs::File::create(self.at.join("filler")).expect("there is room for a name");
         for size in [4096, 1] {
@@ -67,7 +67,7 @@ fn a_full_disk_holds_new_starts_back_until_there_is_room_and_the_journal_has_no_
     disk.make_room();
     run.wait_for_line("the record can be written again");
     there.pid();
-    // Full once more, while a session runs: it is supervised on, and ended when asked.
+    // The disk is full again during a session: the session stays supervised and can be stopped.
     disk.fill();
     run.signal(Signal::INT);
     run.wait_for_line("stopping after this iteration");
@@ -81,7 +81,7 @@ fn a_full_disk_holds_new_starts_back_until_there_is_room_and_the_journal_has_no_
     assert_eq!(all(&events, "iteration_completed").len(), 2, "{:?}", names(&events));
     assert_eq!(one(&events, "run_ended")["outcome"], "stopped");
     assert_eq!(all(&events, "iteration_failed").len(), 0, "a full disk is no failure of the agent");
-    // Twice if the second session's first output was still on its way when the disk was full again.
+    // There are two if the second session's first output was still buffered when the disk was full again.
     assert!(!kinds(&events, "raw_output_lost").is_empty(), "output for which there was no room is told");
     let ended = all(&events, "session_ended")[0];
     let kept = std::fs::metadata(disk.run_dir().join("loop/000001/stdout")).expect("is there").len();
@@ -91,7 +91,7 @@ fn a_full_disk_holds_new_starts_back_until_there_is_room_and_the_journal_has_no_
 // promise: 10
 #[test]
 fn a_run_that_waits_for_room_can_be_stopped() {
-    // The side door's file goes with its session, and what it frees would be room for one more.
+    // Without the agent channel no file is removed with the session, which would free space for one more event.
     let front = format!("{GRACES}\nmcp: false");
     let project = Project::acting_with(&front, "append starts $pid; ready there; await gate");
     let Some(disk) = SmallDisk::mount(&project.path("small")) else { return };
@@ -109,8 +109,8 @@ fn a_run_that_waits_for_room_can_be_stopped() {
     project.assert_nobody_is_left();
 }
 
-/// A run of one iteration on this disk, up to the moment at which its agent waits for the gate. The journal's last
-/// page is full, so that its end needs room.
+/// Starts a run of one iteration on this disk and waits until its agent is at the gate. The journal's last page is
+/// full, so the end of the run needs more space.
 fn up_to_the_last_page(project: &Project, disk: &SmallDisk) -> Running {
     let there = project.fifo("there");
     let run = project.start(&["run", "loop", "-n", "1", "--state-dir", "small/state"]);
@@ -158,7 +158,7 @@ fn a_run_whose_end_finds_no_room_does_not_exit_with_0() {
     let mut run = up_to_the_last_page(&project, &disk);
     gate.open();
     run.wait_for_line("1 completed");
-    // The operator does not want to wait for room.
+    // The operator does not wait for free space.
     run.signal(Signal::TERM);
     let done = run.finish();
     done.assert_code(5);

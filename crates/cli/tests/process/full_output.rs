@@ -1,4 +1,4 @@
-//! A stdout that takes nothing (`/dev/full`): whoever asked for data learns that it was lost.
+//! A stdout that accepts no data (`/dev/full`): the exit code reports the lost output.
 
 use crate::kit::Project;
 use std::fs::File;

@@ -1,10 +1,10 @@
-//! Graphs with real processes: several nodes at once, each with its own keeper, and nobody left whatever happens.
+//! Graphs with real processes: several nodes at once, each with its own keeper, and no process left in any case.
 
 use crate::kit::{Project, all, one};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-/// A graph with these nodes; the agent of each plays the script of its name.
+/// Writes a graph with these nodes. The agent of each node plays the script of the same name.
 fn graph(project: &Project, top: &str, nodes: &[(&str, &str, &str)]) {
     let mut text = format!("watchdog: {{grace: 200ms, leak: 300ms}}\nerrors: {{max: 1}}\n{top}\nnodes:\n");
     for (name, more, script) in nodes {

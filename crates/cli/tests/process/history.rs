@@ -1,4 +1,4 @@
-//! What is told of runs afterwards: `history`, `report` and `tune`.
+//! Commands about past runs: `history`, `report` and `tune`.
 
 use crate::kit::{GRACES, Project};
 use serde_json::{Value, json};

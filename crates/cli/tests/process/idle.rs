@@ -1,10 +1,10 @@
-//! Idling with real agents: who is heard, how long is waited, when it stops by itself, what it costs.
+//! Idle loops with real agents: markers, backoff, the idle stop, and skipped sessions.
 
 use crate::kit::{GRACES, Project, Running, all, kinds, one};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-/// A loop whose idle block is this; what the agent leaves lies outside the work tree.
+/// Creates a loop with this `idle` block. Its agent keeps its files outside the work tree.
 fn idling(idle: &str, script: &str) -> Project {
     Project::acting_with(&format!("idle: {idle}\n{GRACES}"), script)
 }
@@ -115,7 +115,7 @@ fn an_unchanged_loop_is_not_asked_again_until_a_file_changes() {
     assert_eq!(wake(&mut run)["skipped"], false);
     assert_eq!(wake(&mut run)["skipped"], true);
     assert_eq!(starts(&project), 2);
-    // A person's word changes the prompt.
+    // An operator message changes the prompt.
     run.wait_for("wait_started");
     project.call(&["tell", "look again"]).assert_code(0);
     run.signal(Signal::USR1);

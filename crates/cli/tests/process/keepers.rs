@@ -1,4 +1,5 @@
-//! Agents that attack their keeper: dogwatch still ends every process within its bounds, and goes on or ends.
+//! Agents that attack their keeper. dogwatch still ends every process within its limits, then continues or ends the
+//! run.
 
 use crate::kit::{PATIENCE, Project, Running, all, kinds, one};
 use rustix::process::Signal;
@@ -6,7 +7,7 @@ use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
-/// Stops the keeper for as long as this lives, and ignores everything but KILL.
+/// Stops the keeper again and again, and ignores all signals but KILL.
 const STOPS_FOREVER: &str =
     r#"trap "" INT TERM HUP; (while :; do kill -STOP $PPID; done) & while :; do sleep 1; done"#;
 
@@ -33,7 +34,7 @@ fn an_agent_that_stops_its_keeper_again_and_again_is_ended_all_the_same() {
     assert_eq!(one(&done.events(), "session_ended")["signal"], 9);
 }
 
-/// A debugger: holds a process so that not even SIGCONT continues it.
+/// A debugger that traces a process, so that not even SIGCONT continues it.
 const HOLDER: &str = "
 import ctypes, sys, time
 libc = ctypes.CDLL(None, use_errno=True)
@@ -46,7 +47,7 @@ sys.stdin.read()
 struct Debugger(Child);
 
 impl Debugger {
-    /// `None`, with a message, where it is not allowed.
+    /// Attaches to a process. Prints a message and returns `None` if that is not allowed.
     fn attach(pid: i32) -> Option<Debugger> {
         let mut command = Command::new("python3");
         command.args(["-c", HOLDER, &pid.to_string()]).stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -161,8 +162,8 @@ fn wait_till_stopped(pid: i32) {
     }
 }
 
-/// A shell may start background jobs and then replace itself with dogwatch. These are children of dogwatch that came
-/// from no keeper.
+/// A shell may start background jobs and then replace itself with dogwatch. Its jobs become children of dogwatch that
+/// no keeper started.
 #[test]
 fn what_a_shell_left_to_dogwatch_is_spared_when_a_keeper_is_lost() {
     let project = Project::acting("counter count; on 1 { hold hold; orphan { ready kid; hang }; hang }");

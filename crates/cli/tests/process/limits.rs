@@ -1,4 +1,4 @@
-//! Limits of the user or the machine (`ulimit`): dogwatch says what is missing, and neither panics nor dies silently.
+//! Limits of the user or the machine (`ulimit`): dogwatch reports the missing resource and does not panic.
 
 use crate::kit::{Done, GRACES, Project, Running, kinds};
 use std::os::unix::fs::PermissionsExt;
@@ -6,10 +6,10 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 
-/// A user without rights and without processes.
+/// The user id of `nobody`, which has no processes.
 const NOBODY: u32 = 65_534;
 
-/// dogwatch under a limit.
+/// Returns a dogwatch command under a `ulimit`.
 fn limited(project: &Project, limit: &str, args: &[&str]) -> Command {
     let mut command = Command::new("prlimit");
     project.settle(&mut command);
@@ -24,7 +24,7 @@ fn run(command: Command) -> Done {
 // promise: 10
 #[test]
 fn a_limit_of_the_file_size_costs_output_and_not_the_run() {
-    // Enough for the journal, too little for the output.
+    // The limit fits the journal, but not the output.
     let project = Project::acting_with(&format!("{GRACES}\nmcp: false"), "flood 100kB");
     let done = run(limited(&project, "--fsize=32768", &["run", "loop", "--json", "-n", "1"]));
     assert_eq!(done.assert_code(0).end()["completed"], 1);
@@ -45,7 +45,7 @@ fn an_agent_sees_the_default_action_of_the_file_size_signal() {
 fn a_thread_that_cannot_be_started_is_an_error_with_a_message() {
     let project = Project::acting("say hi");
     let mut command = limited(&project, "--nproc=1", &["run", "loop", "-n", "1"]);
-    // root has no limit of processes; another user needs the right to write here.
+    // Process limits do not apply to root, so run as another user, who needs write access here.
     if rustix::process::geteuid().is_root() {
         open_to_all(project.outside("").as_path());
         command.uid(NOBODY);

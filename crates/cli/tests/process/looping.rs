@@ -1,4 +1,4 @@
-//! The loop as seen from outside: how often the agent starts, what is counted, what the codes say.
+//! The loop from outside: how often the agent starts, what is counted, and which exit codes result.
 
 use crate::kit::{GRACES, Project, all, kinds, names, one};
 use serde_json::{Value, json};
@@ -49,7 +49,7 @@ fn loop_43_a_timeout_is_an_event_of_its_own_and_the_verdict_stands_before_the_si
     assert_eq!(stop["evidence_summary"].as_array().map(Vec::len), Some(4));
     let stdout = &stop["evidence_summary"][0];
     assert_eq!((&stdout["channel"], &stdout["counter"]), (&json!("stdout"), &json!(1)));
-    // The counter's file is a change of the work tree, which may be seen a moment after the word.
+    // The counter file changes the work tree, and that may be observed slightly after the output.
     assert!(["stdout", "workspace"].map(Value::from).contains(&stop["active_channel"]), "{stop}");
     let journal = project.journal();
     let order: Vec<_> =
@@ -87,7 +87,7 @@ fn loop_45_events_come_in_the_order_of_life() {
     wanted.extend(["wait_started", "wait_ended"]);
     wanted.extend(iteration);
     wanted.extend(["node_transition", "run_ended"]);
-    // Outside git there is one notice, that nothing is kept.
+    // Outside git there is one notice: no snapshots are taken.
     let events = done.events();
     let life: Vec<&str> = names(&events).into_iter().filter(|n| *n != "notice").collect();
     assert_eq!(life, wanted);

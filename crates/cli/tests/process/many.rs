@@ -1,11 +1,12 @@
-//! Many sessions watched by one process: each is judged at its own moment.
+//! One process watches many sessions and judges each at its own deadline.
 
 use crate::kit::{Project, all};
 
-/// How long each may be silent: longer than all take to start.
+/// The idle limit of each session. It is longer than the start of all sessions takes.
 const IDLE_MS: u64 = 3_000;
 const FULL_IDLE_MS: u64 = 15_000;
-/// What the whole, with `DOGWATCH_FULL`, must keep; a busy machine may make a quick look later, never earlier.
+/// The requirements of the full test, which runs with `DOGWATCH_FULL`. In the short test a busy machine may delay a
+/// verdict, but a verdict is never early.
 const FULL: usize = 300;
 const LATE_MS: u64 = 100;
 const PEAK_KB: u64 = 64 * 1024;
@@ -18,7 +19,7 @@ fn graph(count: usize, idle_ms: u64) -> String {
     )
 }
 
-/// The most memory it has had, in kilobytes.
+/// Returns the peak memory of a process in kilobytes.
 fn peak(pid: i32) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("it runs");
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("the kernel tells");

@@ -1,4 +1,4 @@
-//! Telling those who do not look: by a command, by a webhook on this machine, and by nothing that is unsafe.
+//! Notifications by a command and by a local webhook. Unsafe addresses are refused.
 
 use crate::kit::{GRACES, PATIENCE, Project, all, kinds, names, one};
 use serde_json::Value;
@@ -6,7 +6,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::mpsc::{Receiver, channel};
 
-/// What a webhook was sent.
+/// A request that the webhook received.
 #[derive(Debug)]
 struct Posted {
     line: String,
@@ -20,7 +20,7 @@ impl Posted {
     }
 }
 
-/// Listens on this machine and answers every post with these words.
+/// A local server that answers every request with this status.
 struct Hook {
     address: SocketAddr,
     posted: Receiver<Posted>,
@@ -52,7 +52,7 @@ impl Hook {
     }
 }
 
-/// None if it is no request: a TLS greeting, for one.
+/// Returns `None` if the bytes are not an HTTP request, such as a TLS handshake.
 fn read(stream: &TcpStream) -> Option<Posted> {
     stream.set_read_timeout(Some(PATIENCE)).expect("a bound");
     let mut from = BufReader::new(stream);
@@ -117,7 +117,7 @@ fn a_command_that_fails_is_trouble_and_nothing_else_changes() {
 fn what_a_command_leaves_behind_is_ended() {
     let front = format!("notify: {{command: (setsid sleep 1000 &) ; true}}\n{GRACES}");
     let project = Project::acting_with(&front, "say done");
-    // `run` looks whether anybody is left.
+    // `run` asserts that no process is left.
     assert_eq!(notified(&project.run(&["-n", "1"]).events()), [("ended:1", "command", true)]);
 }
 
@@ -214,7 +214,7 @@ fn a_resumed_run_still_knows_the_address_and_tells_what_was_not_told() {
     let there = project.fifo("there");
     let mut running = project.start_run(&["-n", "1"]);
     running.wait_for("session_started");
-    // It has counted that it was there.
+    // The agent has incremented its counter by now.
     there.pid();
     running.kill();
     project.wait_till_nobody_is_left();

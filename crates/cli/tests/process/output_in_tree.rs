@@ -1,11 +1,11 @@
-//! dogwatch's own output, redirected into the work tree: it is no work of the agent's and wakes no run.
+//! dogwatch's own output, redirected into the work tree, does not count as progress and does not wake a run.
 
 use crate::kit::{Project, all, one};
 use serde_json::{Value, json};
 use std::fs::File;
 use std::process::Command;
 
-/// `dogwatch run loop` with both outputs in files of the work tree.
+/// Returns `dogwatch run loop` with stdout and stderr redirected to files in the work tree.
 fn redirected(project: &Project, args: &[&str]) -> Command {
     let mut command = project.command(&[&["run", "loop"], args].concat());
     let file = |name| File::create(project.path(name)).expect("a file");

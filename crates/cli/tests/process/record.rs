@@ -1,4 +1,4 @@
-//! The record, the lock and the keeper: what happens when one of them is taken away.
+//! The record, the lock and the keeper: what happens when one of them disappears.
 
 use crate::kit::{GRACES, Project, all, kinds, names, one};
 use rustix::process::{Pid, Signal, kill_process};
@@ -71,7 +71,7 @@ fn after_kill_9_the_next_run_waits_for_the_keeper_and_then_runs() {
     let (hold, kid) = (project.fifo("hold"), project.fifo("kid"));
     let first = project.start_run(&[]);
     kid.pid();
-    // Not waited for yet: the dead dogwatch is still in the process table when the next one looks.
+    // Do not wait for it yet: the next dogwatch must see the killed one as a zombie.
     first.signal(Signal::KILL);
     let second = project.start_run(&["-n", "1"]);
     let done = second.finish();

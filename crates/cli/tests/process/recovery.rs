@@ -1,12 +1,11 @@
-//! After a hard stop: the prompt that tells what happened, the agents that stand in, and what is kept of a work that is
-//! given up.
+//! After a hard stop: the diagnosis in the next prompt, fallback agents, and the saved work of a failed node.
 
 use crate::kit::{Project, all, kinds, one};
 use serde_json::{Value, json};
 use std::path::Path;
 use std::process::Command;
 
-/// Sessions of half a second, so that one that hangs costs little.
+/// Sessions are limited to half a second, so that one that hangs costs little time.
 const SHORT: &str = "watchdog: {grace: 100ms, leak: 300ms, session: 500ms}";
 
 #[test]
@@ -103,7 +102,7 @@ fn a_node_with_a_worktree_works_there_and_its_work_is_kept_there() {
         Project::acting_with(&format!("{SHORT}\nworktree: true\ndone_when: ['test -f made']"), script);
     let work = project.path("");
     git(&work, &["init", "-q"]);
-    // The actor reads its script where it works.
+    // The actor reads its script in the worktree.
     git(&work, &["add", "script"]);
     git(&work, &["commit", "-qm", "one"]);
     let done = project.run(&[]);

@@ -1,4 +1,4 @@
-//! Killed with `kill -9` wherever it was: `dogwatch resume` goes on with the same run, and nothing is lost.
+//! After `kill -9` at any point, `dogwatch resume` continues the same run and nothing is lost.
 
 use crate::kit::{GRACES, Project, Running, all, kinds, names, one};
 use rustix::process::Signal;
@@ -10,7 +10,7 @@ fn kill(project: &Project, run: Running) {
     project.wait_till_nobody_is_left();
 }
 
-/// Goes on to the end; the record must be whole, of one run, and without a gap.
+/// Resumes the run and waits for its end. The journal must be complete, of one run, and without a gap.
 fn resume(project: &Project) -> Vec<Value> {
     let done = project.start(&["resume", "--json"]).finish();
     done.assert_code(0);
@@ -283,7 +283,7 @@ fn of_two_that_resume_at_once_one_wins_and_the_other_exits_with_4() {
     assert_eq!(all(&whole(&project), "run_resumed").len(), 1);
 }
 
-/// The pid in the record's last `run_resumed`.
+/// Returns the pid in the last `run_resumed` of the journal.
 fn one_holder(project: &Project) -> i32 {
     let journal = std::fs::read_to_string(project.run_dir().join("events.jsonl")).expect("reads");
     let events: Vec<Value> = journal.lines().filter_map(|l| serde_json::from_str(l).ok()).collect();

@@ -1,4 +1,4 @@
-//! What people see: plain lines in a pipe, a live line on a terminal, and a terminal left as it was.
+//! The screen: plain lines in a pipe, a live line on a terminal, and a terminal that is restored at the end.
 
 use crate::kit::{GRACES, PATIENCE, Project};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -75,7 +75,7 @@ struct Tty {
 }
 
 impl Tty {
-    /// `setsid --ctty` makes the terminal the controlling one, so that Ctrl-C is a key.
+    /// Starts dogwatch with this terminal as its controlling one (`setsid --ctty`), so that Ctrl-C sends a signal.
     fn start(project: &Project, args: &[&str]) -> Tty {
         let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal");
         grantpt(&master).expect("ours");
@@ -99,7 +99,7 @@ impl Tty {
         rustix::io::write(&self.master, b"\x03").expect("a terminal takes a key");
     }
 
-    /// Reads the screen until the text stands there.
+    /// Reads the screen until it shows the text.
     fn wait_for(&mut self, text: &str) {
         let until = Instant::now() + PATIENCE;
         while !self.screen().contains(text) {
@@ -120,7 +120,7 @@ impl Tty {
         String::from_utf8_lossy(&self.seen).into_owned()
     }
 
-    /// Waits for the end; answers the exit code and all that was shown.
+    /// Waits for the exit and returns the exit code and the whole screen.
     fn finish(mut self) -> (Option<i32>, String) {
         self.wait_for("record: ");
         let code = self.child.wait().expect("our child").code();

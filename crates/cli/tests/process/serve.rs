@@ -1,4 +1,4 @@
-//! `dogwatch serve` from outside: one address, all runs, and a run that is killed while somebody looks.
+//! `dogwatch serve` from outside: one address, all runs, and a run that is killed while a client watches it.
 
 use crate::kit::{GRACES, PATIENCE, Project, Running, all, one};
 use rustix::process::Signal;
@@ -7,7 +7,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 
-/// A server and how to ask it.
+/// A running server and a client for it.
 struct Server {
     process: Running,
     at: String,
@@ -122,7 +122,7 @@ fn a_socket_needs_no_token_and_goes_with_its_server() {
     run.wait_for("run_ended");
 }
 
-/// A loop that has gone to sleep; woken, its agent waits at a gate.
+/// Creates a loop that has gone to sleep. After a wake its agent waits at a gate.
 fn asleep() -> (Project, String) {
     let project = Project::acting_with(
         &format!("idle: {{delay: 10ms, stop_after: 1}}\n{GRACES}"),
@@ -134,7 +134,7 @@ fn asleep() -> (Project, String) {
     (project, id)
 }
 
-/// The parent of a process, and its session.
+/// Returns the parent and the session of a process.
 fn parent_and_session(pid: i32) -> (i32, i32) {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("it lives");
     let behind: Vec<i32> =
@@ -155,7 +155,7 @@ fn a_wake_over_http_continues_a_run_that_went_to_sleep_and_outlives_the_server()
     let (parent, session) = parent_and_session(pid);
     assert_ne!(parent, server.process.pid(), "it is no child of the server");
     assert_eq!(session, pid, "and leads a session of its own");
-    // A second wake finds it alive.
+    // A second wake finds the run live.
     let (status, body) = server.ask(&format!("POST /v1/runs/{id}/wake"));
     assert_eq!((status.as_str(), &body["continued"]), ("202", &Value::Null), "{body}");
     server.process.kill();
@@ -178,7 +178,7 @@ fn a_run_that_cannot_be_continued_is_a_refusal_with_the_reason() {
     assert_eq!((status.as_str(), &body["error"]["code"]), ("409", &Value::from("cannot_continue")), "{body}");
     let message = body["error"]["message"].as_str().expect("a message");
     assert!(message.contains("RALPH.md"), "{message}");
-    // Pausing it makes no sense and starts nothing.
+    // A sleeping run cannot be paused, and the request starts nothing.
     assert_eq!(server.ask(&format!("POST /v1/runs/{id}/pause")).0, "409");
     server.process.kill();
     project.wait_till_nobody_is_left();

@@ -1,4 +1,4 @@
-//! The side door with real processes: an agent starts `dogwatch mcp` and speaks to its run through it.
+//! The agent channel with real processes: an agent starts `dogwatch mcp` and calls its run through it.
 
 use crate::kit::{GRACES, Project, Running, all, one};
 use serde_json::{Value, json};
@@ -7,8 +7,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-/// An agent in Python that prints nothing: it starts its server, greets it, and makes the calls it is told to,
-/// with a pause after each, so often.
+/// An agent in Python that prints nothing. It starts its server, initializes it, and repeats the given calls with a
+/// pause after each.
 const AGENT: &str = r#"
 import json, os, subprocess, sys, time
 sys.stdin.read()
@@ -151,10 +151,10 @@ fn a_check_that_the_agent_rewrote_does_not_pass_for_it() {
     assert_eq!(one(&events, "check_tampered")["files"], json!(["check"]), "dogwatch's own run says the same");
 }
 
-/// What stands for a status if the run hung up without one.
+/// Used as the status if the run closed the connection without an answer.
 const CUT_OFF: u16 = 0;
 
-/// Posts to a run's side door; answers the status.
+/// Posts to the agent channel of a run and returns the HTTP status.
 fn post(socket: &str, key: &str, body: &str) -> u16 {
     let mut stream = UnixStream::connect(socket).expect("the run listens");
     stream.set_read_timeout(Some(Duration::from_secs(60))).expect("set");
@@ -163,7 +163,7 @@ fn post(socket: &str, key: &str, body: &str) -> u16 {
          content-type: application/json\r\ncontent-length: {}\r\n\r\n",
         body.len()
     );
-    // A body that is too large is refused before it was all read: the end may be cut off, also for us.
+    // The run refuses an oversized body before it has read all of it, so this write may fail.
     let _ = stream.write_all((head + body).as_bytes());
     let mut answer = Vec::new();
     let end = stream.read_to_end(&mut answer);
@@ -216,7 +216,7 @@ fn a_session_is_known_by_its_key_alone_and_the_key_stands_in_no_command_line() {
     assert!(!journal.contains(&key), "the record holds the key of a session");
 }
 
-/// An agent that takes a URL: it starts the server, reads where it is, and leaves it running when it goes.
+/// An agent that takes a URL: it starts the server, reads its address, and leaves it running when it exits.
 const URL_AGENT: &str = r#"
 import json, os, subprocess, sys, urllib.error, urllib.request
 sys.stdin.read()
@@ -291,7 +291,7 @@ fn gemini_has_another_home_where_it_would_read_no_settings_of_ours() {
     let settings = r#"{"mcpServers":{"mine":{"command":"true"}}}"#;
     std::fs::write(home.join(".gemini/settings.json"), settings).expect("written");
     std::fs::write(home.join(".gemini/oauth_creds.json"), "who\n").expect("written");
-    // Others may write to a directory above it: that is what Gemini CLI does not like, whoever runs it.
+    // Other users may write to a parent directory. Gemini CLI refuses settings there, whoever runs it.
     let open = project.outside("open");
     std::fs::create_dir(&open).expect("made");
     std::fs::set_permissions(&open, PermissionsExt::from_mode(0o777)).expect("set");

@@ -1,10 +1,10 @@
-//! Stopping: Ctrl-C once, twice and three times, in a wait and while an agent works; TERM, HUP, USR1.
+//! Signals: Ctrl-C once, twice and three times, during a wait and during a session; TERM, HUP and USR1.
 
 use crate::kit::{GRACES, Project, Running, all, kinds, one};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-/// Graces that no test can wait for: whoever ends sooner was not waited for.
+/// Graces longer than any test: a process that ends sooner did not get its grace.
 const LONG_GRACES: &str = "watchdog: {grace: 10m, leak: 10m}";
 
 fn steps(events: &[Value]) -> Vec<&str> {
@@ -81,7 +81,7 @@ fn an_agent_that_exits_0_on_an_interrupt_was_interrupted_all_the_same() {
     assert_eq!(one(&events, "run_ended")["completed"], 0);
 }
 
-/// A run in its first wait, which is an hour long.
+/// Starts a run and waits until it is in its first wait, which lasts an hour.
 fn waiting(script: &str) -> (Project, Running) {
     let project = Project::acting(script);
     let mut run = project.start_run(&["--delay", "1h"]);

@@ -1,10 +1,10 @@
-//! Snapshots as people use them: `diff`, `undo` and `gc`.
+//! The commands that use snapshots: `diff`, `undo` and `gc`.
 
 use crate::kit::{Fifo, GRACES, Project, names, one};
 use serde_json::Value;
 use std::process::Command;
 
-/// A loop in a repository; every turn adds a line to `count` and makes a file `made-N`.
+/// Creates a loop in a git repository. Every iteration appends a line to `count` and creates a file `made-N`.
 fn repository() -> Project {
     let project = Project::acting("counter count; on 1 { write made-1 a }; on 2 { write made-2 b }; say hi");
     git(&project, &["init", "-q", "-b", "main"]);
@@ -26,7 +26,7 @@ fn git(project: &Project, args: &[&str]) -> String {
     String::from_utf8(out.stdout).expect("plain output").trim_end().to_owned()
 }
 
-/// Two iterations; the run's id.
+/// Runs two iterations and returns the run id.
 fn two_turns(project: &Project) -> String {
     let done = project.run(&["-n", "2"]);
     done.assert_code(0);
@@ -48,7 +48,7 @@ fn diff_shows_what_an_iteration_changed_as_a_patch_that_git_takes() {
     git(&project, &["apply", "--check", "-R", project.outside("patch").to_str().expect("plain")]);
 }
 
-/// A shell that writes a file in its first session and hangs, and deletes the file in its second.
+/// Sets up an agent that writes a file in its first session and hangs, and deletes the file in its second.
 fn precious(project: &Project, front: &str) -> Fifo {
     let there = project.fifo("there");
     let at = project.path("").display().to_string();
@@ -62,7 +62,7 @@ fn precious(project: &Project, front: &str) -> Fifo {
     there
 }
 
-/// The content of a file in the snapshot of an iteration of the loop.
+/// Returns the content of a file in the snapshot of an iteration.
 fn in_snapshot(project: &Project, iteration: u64, file: &str) -> String {
     let run = project.run_dir().file_name().expect("a name").to_string_lossy().into_owned();
     git(project, &["show", &format!("refs/dogwatch/{run}/loop/{iteration}:{file}")])
@@ -212,7 +212,7 @@ fn gc_removes_old_runs_and_only_if_it_is_told_to() {
     assert!(project.path("made-1").exists());
 }
 
-/// Makes a run look years old: its id, its record and the names of its snapshots, but not their dates.
+/// Makes a run look years old: changes its id, its record and its snapshot names, but not the snapshot dates.
 fn age(project: &Project, run: &str) -> String {
     let (year, rest) = run.split_at(4);
     let old = format!("2016{rest}");

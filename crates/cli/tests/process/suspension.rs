@@ -1,4 +1,4 @@
-//! Time in which dogwatch was stopped does not count, and nothing else is taken for it.
+//! Time in which dogwatch was stopped does not count. Nothing else is mistaken for such a stop.
 
 use crate::kit::{Project, all};
 use rustix::process::Signal;
@@ -33,7 +33,7 @@ fn a_stop_takes_out_as_much_time_as_it_lasted() {
     let project = Project::acting_with(front, "hang");
     let mut run = project.start_run(&[]);
     let started = run.wait_for("session_started");
-    // The last wake-up is long ago when the stop begins.
+    // The stop must begin long after the last wake-up of dogwatch.
     std::thread::sleep(Duration::from_millis(1_400));
     let began = Instant::now();
     let at_least = run.stop_for(Duration::from_secs(1));

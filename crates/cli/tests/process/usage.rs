@@ -1,9 +1,9 @@
-//! Bad usage and bad files: exit code 2, nothing started, and a message that helps.
+//! Invalid usage and invalid files: exit code 2, nothing started, and a helpful message.
 
 use crate::kit::{Done, GRACES, Project, Running};
 use std::process::Stdio;
 
-/// `run` and `check` with this frontmatter: both refuse it, and nothing is started.
+/// Asserts that `run` and `check` refuse this frontmatter and start nothing.
 fn refused(front: &str) -> Done {
     let project = Project::new();
     project.act(front, "append starts $pid");
@@ -138,7 +138,7 @@ fn a_reader_who_does_not_read_does_not_hold_the_run_up() {
         rustix::pipe::fcntl_setpipe_size(&writer, 4096).expect("may be made smaller");
         let mut child = command.stdout(writer).spawn().expect("starts");
         drop(command);
-        // Nothing was read, and yet it ends.
+        // Nothing was read, and the run ends nevertheless.
         let code = child.wait().expect("our child").code();
         drop(reader);
         assert_eq!(code, Some(0));

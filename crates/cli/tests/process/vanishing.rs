@@ -1,10 +1,10 @@
-//! Clients of the side door that go away in the middle of something, or are not who they say they are. What was
-//! under way for them ends, and the run goes on.
+//! Clients of the agent channel that disappear during a request or use a wrong key. Their pending work is stopped, and
+//! the run continues.
 
 use crate::kit::{GRACES, Project, all, one};
 use serde_json::{Value, json};
 
-/// An agent in Python that starts its server, has something under way, and then does what it is told to.
+/// An agent in Python that starts its server, sends a request, and then disappears in the given way.
 const AGENT: &str = r#"
 import json, os, subprocess, sys
 sys.stdin.read()
@@ -101,7 +101,8 @@ fn vanishing(what: &str, how: &str, front: &str) -> Project {
 const CHECK: &str = "done_when: ['if [ -e asked ]; then echo $$ > started; exec sleep 1000; fi']";
 const SERVER: &str = "mcp: {servers: {files: {command: [python3, server.py, good, log], timeout: 10m}}}";
 
-/// How the first iteration ended, and that the run went on to its end; `Project::run` sees that nobody is left.
+/// Runs the loop to its end and returns the events and the exit code of the first session. `Project::run` asserts that
+/// no process is left.
 fn first(project: &Project, args: &[&str]) -> (Vec<Value>, Value) {
     let done = project.run(args);
     done.assert_code(0);

@@ -1,16 +1,16 @@
-//! Waking: files, probes, signals and people end a wait at once; what is not theirs to end goes on.
+//! Files, probes, signals and commands end an idle wait at once. Other waits continue.
 
 use crate::kit::{GRACES, Project, Running, all, one};
 use rustix::process::Signal;
 use serde_json::json;
 use std::time::{Duration, Instant};
 
-/// A loop that has nothing to do, with these lines of frontmatter.
+/// Creates an idle loop with these lines of frontmatter.
 fn idler(front: &str) -> Project {
     Project::acting_with(&format!("{front}\n{GRACES}"), "marker idle no_pending_tasks")
 }
 
-/// The same in its first wait, which is an hour long.
+/// Starts an idle loop and waits until it is in its first wait, which lasts an hour.
 fn waiting(wake_on: &str) -> (Project, Running) {
     let project = idler(&format!("idle: {{delay: 1h, max_delay: 1h}}\nwake_on: {wake_on}"));
     let mut run = project.start_run(&["-n", "2"]);
@@ -18,7 +18,7 @@ fn waiting(wake_on: &str) -> (Project, Running) {
     (project, run)
 }
 
-/// Woken by this, and by nothing else.
+/// Asserts that the run was woken by this, and by nothing else.
 fn assert_woken_by(run: Running, by: &str) {
     let done = run.finish();
     done.assert_code(0);
@@ -168,7 +168,7 @@ fn from_a_closed_file_to_the_next_session_it_takes_no_time_to_speak_of() {
     took.sort_unstable();
     let (half, most) = (took[REPEATS / 2], took[REPEATS - 1]);
     eprintln!("file closed → session started: p50 {half:?}, max {most:?}, over {REPEATS}");
-    // Other tests have the machine too; the bench holds the real figure.
+    // Other tests load the machine. The benchmark checks the real figure.
     assert!(took[REPEATS * 9 / 10 - 1] < Duration::from_millis(500), "{took:?}");
     run.signal(Signal::TERM);
     run.finish().assert_code(143);
@@ -195,7 +195,7 @@ fn two_thousand_files_during_a_session_are_one_wake_and_no_trouble() {
     project.call(&["stop"]).assert_code(0);
     let done = run.finish();
     done.assert_code(0);
-    // The last of the storm may be read after the third has begun, and is then a wake of its own.
+    // The last file events may be read after the third session has started, and then wake the run once more.
     let sessions = done.count("session_started");
     assert!((3..=6).contains(&sessions), "{sessions} sessions");
     assert_eq!(done.count("trouble"), 0);
@@ -245,7 +245,7 @@ fn a_run_that_watches_after_its_idle_stop_holds_no_process_and_wakes_by_a_file()
     project.file("todo", "work");
     run.wait_until("woken", |e| e["event"] == "wait_ended" && e["by"] == "path");
     run.wait_for("iteration_completed");
-    // It works, idles again and sleeps again; one Ctrl-C then ends it as the idle stop would have.
+    // The run works, idles and sleeps again. One Ctrl-C then ends it as the idle stop would have.
     run.wait_until("asleep", |e| e["event"] == "wait_started" && e["why"] == "asleep");
     run.signal(Signal::INT);
     let done = run.finish();
@@ -260,7 +260,7 @@ fn a_run_that_watches_after_its_idle_stop_holds_no_process_and_wakes_by_a_file()
     project.assert_nobody_is_left();
 }
 
-/// How many children a process has.
+/// Returns how many children a process has.
 fn children(pid: i32) -> usize {
     let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).expect("it lives").flatten();
     let of =

@@ -1,11 +1,11 @@
-//! Journals: each session alone, and its own policy reproduces its verdicts.
+//! Replays of journals: each session alone. The policy of the run reproduces its verdicts.
 
 use crate::{replay, told};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Runs a loop with this agent and answers its journal.
+/// Runs a loop with this agent and returns its journal.
 fn journal_of(dir: &Path, front: &str, script: &str) -> PathBuf {
     std::fs::create_dir_all(dir.join("loop")).expect("a directory");
     std::fs::write(dir.join("script"), script).expect("writes");

@@ -1,4 +1,4 @@
-//! `dogwatch replay`, as people and programs use it.
+//! `dogwatch replay` from the command line.
 
 mod journals;
 mod recordings;
@@ -17,7 +17,7 @@ fn replay(args: &[&str], file: &Path) -> Output {
     command.arg("replay").args(args).arg(file).output().expect("dogwatch is built")
 }
 
-/// The lines and the last summary, of a file that is right.
+/// Replays a valid file and returns the lines and the last summary.
 fn told(args: &[&str], file: &Path) -> (Vec<Value>, Value) {
     let out = replay(&[args, &["--json"]].concat(), file);
     assert!(out.status.success(), "{}: {}", file.display(), String::from_utf8_lossy(&out.stderr));
@@ -28,7 +28,7 @@ fn told(args: &[&str], file: &Path) -> (Vec<Value>, Value) {
     (lines, last["summary"].clone())
 }
 
-/// A timeline of its own for a test.
+/// A timeline file of a test.
 struct Timeline {
     dir: tempfile::TempDir,
 }
@@ -48,7 +48,7 @@ impl Timeline {
         told(args, &self.path())
     }
 
-    /// What is said of a file that is wrong.
+    /// Replays an invalid file and returns the error.
     fn refused(&self, args: &[&str]) -> String {
         let out = replay(args, &self.path());
         assert_eq!(out.status.code(), Some(2), "{out:?}");

@@ -1,4 +1,4 @@
-//! Timelines: what their lines mean, and what is said of wrong ones.
+//! Timelines: the meaning of their lines, and the errors for invalid ones.
 
 use crate::{Timeline, replay};
 use serde_json::{Value, json};
@@ -11,7 +11,7 @@ fn timeline(all: &[Value]) -> Timeline {
     Timeline::new(&lines(all))
 }
 
-/// (second, verdict, reason or channel) of each line.
+/// Returns (second, verdict, reason or channel) of each line.
 fn verdicts(lines: &[Value]) -> Vec<(f64, String, String)> {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let about = |line: &Value| text(&line["reason"]) + &text(&line["deferred_by"]);
@@ -134,7 +134,7 @@ fn watchdog_19_a_heartbeat_of_a_subagent_is_no_progress_but_makes_it_a_child() {
     assert_eq!(beats("heartbeat"), "631 hard_stop CHILDREN_PERSIST_TOO_LONG");
 }
 
-/// The shape of a turn whose subagent takes quick steps, and then slower ones, behind a parent that cannot speak.
+/// Models a turn in which a subagent takes quick and then slower steps while its parent is blocked.
 #[test]
 fn a_subagent_at_work_behind_a_delegating_call_is_not_silence() {
     let mut all = vec![
@@ -152,7 +152,7 @@ fn a_subagent_at_work_behind_a_delegating_call_is_not_silence() {
     assert_eq!(last("quick"), "900 hard_stop SESSION_CEILING_EXCEEDED");
 }
 
-/// The shape of a turn in which one call of a parallel batch fails and the CLI cancels the others.
+/// Models a turn in which one call of a parallel batch fails and the CLI cancels the others.
 #[test]
 fn canceled_siblings_of_a_failed_call_are_no_loop() {
     let call = |n: u64, result: &str| {
@@ -380,17 +380,17 @@ fn a_line_of_stderr_is_read_as_in_a_live_session() {
         let (lines, summary) = timeline(&all).told(&[&["--agent", agent], &limits[..]].concat());
         (shown(&lines).join("; "), summary["errors"].as_u64(), summary["messages"].as_u64())
     };
-    // For a plain agent a new line is progress, the same line again is not.
+    // For a plain agent a new line is progress, and a repeated line is not.
     let plain = vec![stderr(100, "compiling a"), stderr(200, "compiling b"), stderr(300, "compiling b")];
     assert_eq!(of("plain", plain), ("800 hard_stop NO_OUTPUT_DEADLINE".to_owned(), Some(0), Some(2)));
-    // A structured agent has printed nothing by it.
+    // For a structured agent a line on stderr is not output.
     let warning = vec![stderr(100, "warning: slow")];
     assert_eq!(of("claude", warning), ("360 hard_stop NO_OUTPUT_AT_START".to_owned(), Some(0), Some(0)));
     let refused = |n: u64| stderr(n, "2026-11-15T20:15:33Z ERROR codex_core::tools::router: error=no patch");
     let (stops, errors, _) = of("codex", (1..=9).map(refused).collect());
     assert_eq!(stops, "3 notice; 4 continue; 5 hard_stop ERROR_LOOP");
     assert_eq!(errors, Some(5));
-    // The same words work for stdout.
+    // The same format works for stdout.
     let line = json!({"t_ms": 5000, "input": "stdout", "line": "hello"});
     assert_eq!(of("plain", vec![line]).2, Some(1));
 }
@@ -451,17 +451,17 @@ fn watchdog_7_lines_within_a_suspension_are_judged_with_the_deadlines_moved() {
         let (lines, summary) = timeline(&all).told(&["--agent", "claude", "--profile", "quick"]);
         (shown(&lines), summary["messages"].clone())
     };
-    // A keepalive moves nothing: silence counts 300 s from the message, without the 1800 s of the span.
+    // A keepalive moves no deadline: silence counts 300 s from the message, without the 1800 s of the suspension.
     let (alive, _) = all(&[json!({"t_ms": 1_500_000, "input": "keepalive"})]);
     assert_eq!(alive, ["2110 hard_stop NO_OUTPUT_DEADLINE"]);
-    // A message within the span is as old as the span's end.
+    // A message during the suspension counts from the end of the suspension.
     let (spoke, messages) = all(&[json!({"t_ms": 1_500_000, "input": "message"})]);
     assert_eq!((spoke, messages), (vec!["2200 hard_stop NO_OUTPUT_DEADLINE".to_owned()], json!(2)));
     let errors: Vec<Value> =
         (0..5).map(|n| json!({"t_ms": 1_000_000 + n, "input": "error", "text": "no route"})).collect();
     let (looped, _) = all(&errors);
     assert_eq!(looped.last().map(String::as_str), Some("1000.004 hard_stop ERROR_LOOP"), "at its own time");
-    // What was due before the span is still judged before it.
+    // A deadline before the suspension still fires before it.
     let t = timeline(&[
         json!({"t_ms": 10_000, "input": "message"}),
         json!({"t_ms": 1_500_000, "input": "message"}),
@@ -491,7 +491,7 @@ fn nothing_after_the_first_hard_stop_is_counted() {
     assert_eq!(late(json!({"t_ms": 400_000, "input": "message"})), (Some(1), Some(0)));
     let tool = json!({"t_ms": 400_000, "input": "tool_started", "id": "t", "name": "Bash"});
     assert_eq!(late(tool), (Some(1), Some(0)));
-    // A line may hold several facts: those behind the one that ends the session do not count either.
+    // A line may hold several facts. Those after the one that ends the session do not count.
     let mut all: Vec<Value> = (1..=4)
         .map(|n| json!({"t_ms": n * 1000, "input": "tool_ended", "id": format!("a{n}"), "ok": false, "result": "no route"}))
         .collect();

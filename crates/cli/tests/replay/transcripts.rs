@@ -7,7 +7,7 @@ fn file(records: &[Value]) -> Timeline {
     Timeline::new(&records.iter().map(|record| format!("{record}\n")).collect::<String>())
 }
 
-/// The time at this second of the day.
+/// Returns the timestamp of this second of the day.
 fn at(second: u64) -> String {
     format!("2026-11-15T{:02}:{:02}:{:02}.000Z", second / 3600, second / 60 % 60, second % 60)
 }
@@ -35,7 +35,7 @@ fn codex(second: u64, kind: &str, payload: Value) -> Value {
     json!({"timestamp": at(second), "type": kind, "payload": payload})
 }
 
-/// Lines and summaries as JSON, and the notes on stderr.
+/// Returns the lines and summaries as JSON, and the notes on stderr.
 fn told(file: &Timeline, args: &[&str]) -> (Vec<Value>, String) {
     let out = replay(&[args, &["--json"]].concat(), &file.path());
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));

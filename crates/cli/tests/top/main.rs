@@ -1,4 +1,4 @@
-//! `dogwatch top` as a person meets it: in a terminal of 80×24, by its keys.
+//! `dogwatch top` in a terminal of 80×24, driven by keys.
 
 #[path = "../kit/mod.rs"]
 mod kit;
@@ -8,7 +8,7 @@ use kit::{GRACES, Project, Running};
 use pane::Pane;
 use rustix::process::Signal;
 
-/// A run that has nothing to do, and waits for an hour to look again.
+/// Starts an idle run that waits for an hour.
 fn idling() -> (Project, Running) {
     let front = format!("idle: {{delay: 1h, max_delay: 1h}}\n{GRACES}");
     let project = Project::acting_with(&front, "say nothing; marker idle no_pending_tasks");

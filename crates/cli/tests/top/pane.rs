@@ -1,4 +1,4 @@
-//! A tmux of the test's own, with one pane, and what stands in it. Waits are for output of the pane, and bounded.
+//! A private tmux with one pane. All waits are for output of the pane, with a limit.
 
 use crate::kit::{PATIENCE, Project};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -12,11 +12,11 @@ use std::time::Instant;
 pub struct Pane<'p> {
     project: &'p Project,
     socket: PathBuf,
-    /// All that the pane prints comes through here as well.
+    /// Receives a copy of everything that the pane prints.
     output: OwnedFd,
 }
 
-/// What runs in the pane: `top`, with the terminal's settings before and after it kept in files.
+/// The script in the pane: runs `top` and saves the terminal settings before and after it.
 const SCRIPT: &str = "\
 stty -g > ../before
 sh -c 'echo $$ > ../pid; exec \"$DOGWATCH_UNDER_TEST\" top'
@@ -29,7 +29,7 @@ impl<'p> Pane<'p> {
     pub fn open(project: &'p Project, env: &[(&str, &str)]) -> Pane<'p> {
         let fifo = project.outside("output");
         mkfifoat(CWD, &fifo, Mode::RUSR | Mode::WUSR).expect("a FIFO");
-        // Open both ways: it never comes to an end.
+        // Opened for reading and writing, so that reads never see the end of the file.
         let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let output = rustix::fs::open(&fifo, flags, Mode::empty()).expect("opens");
         let pane = Pane { project, socket: project.outside("tmux"), output };
@@ -63,7 +63,7 @@ impl<'p> Pane<'p> {
         self.tmux(&["capture-pane", "-p"])
     }
 
-    /// Waits until the screen is as wanted, and gives it.
+    /// Waits until the screen matches, and returns it.
     #[track_caller]
     pub fn until(&self, what: &str, wanted: impl Fn(&str) -> bool) -> String {
         let until = Instant::now() + PATIENCE;
@@ -97,7 +97,7 @@ impl<'p> Pane<'p> {
         kill_process(pid, signal).expect("it lives");
     }
 
-    /// `top` has ended: with this code, and with the terminal as it was.
+    /// Asserts that `top` exited with this code and restored the terminal.
     #[track_caller]
     pub fn assert_given_back(&self, code: u8) {
         let screen = self.until_shown("it is over");
