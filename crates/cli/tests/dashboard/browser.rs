@@ -1,6 +1,6 @@
 //! Drives a real Chromium through a pipe. Requests and answers are JSON documents, each terminated by a NUL byte.
 
-use crate::kit::{PATIENCE, Project};
+use crate::kit::{Project, TIMEOUT};
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -21,13 +21,13 @@ pub struct Page {
     calls: u64,
     session: Option<String>,
     /// The errors, exceptions and policy violations that the page reported.
-    pub complaints: Vec<String>,
+    pub errors: Vec<String>,
 }
 
 impl Page {
     pub fn open(project: &Project) -> Page {
         let mut command = Command::new("sh");
-        project.settle(&mut command);
+        project.set_environment(&mut command);
         command.args(["-c", CHROMIUM]).env("PROFILE", project.outside("browser")).env("TZ", "UTC");
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut child = command.spawn().expect("sh is there");
@@ -44,7 +44,7 @@ impl Page {
                 message.clear();
             }
         });
-        let mut page = Page { child, to, from, calls: 0, session: None, complaints: Vec::new() };
+        let mut page = Page { child, to, from, calls: 0, session: None, errors: Vec::new() };
         page.attach();
         page
     }
@@ -58,7 +58,7 @@ impl Page {
             self.call(&format!("{domain}.enable"), json!({}));
         }
         self.size(1280, 900);
-        self.light("dark");
+        self.set_color_scheme("dark");
     }
 
     pub fn call(&mut self, method: &str, params: Value) -> Value {
@@ -69,7 +69,7 @@ impl Page {
         }
         let sent = self.to.write_all(format!("{message}\0").as_bytes()).and_then(|()| self.to.flush());
         sent.expect("chromium takes requests: is the package `chromium` installed?");
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + TIMEOUT;
         loop {
             let left = until.saturating_duration_since(Instant::now());
             let answer = self.from.recv_timeout(left).unwrap_or_else(|e| {
@@ -85,7 +85,7 @@ impl Page {
 
     fn note(&mut self, event: &Value) {
         let params = &event["params"];
-        let complaint = match event["method"].as_str() {
+        let error = match event["method"].as_str() {
             Some("Runtime.exceptionThrown") => Some(params["exceptionDetails"].to_string()),
             Some("Runtime.consoleAPICalled") if params["type"] != "log" => Some(params["args"].to_string()),
             Some("Log.entryAdded") if params["entry"]["level"] == "error" => {
@@ -93,7 +93,7 @@ impl Page {
             }
             _ => None,
         };
-        self.complaints.extend(complaint);
+        self.errors.extend(error);
     }
 
     pub fn go(&mut self, url: &str) {
@@ -107,7 +107,7 @@ impl Page {
     }
 
     /// Sets the preferred color scheme of the system: `dark` or `light`.
-    pub fn light(&mut self, scheme: &str) {
+    pub fn set_color_scheme(&mut self, scheme: &str) {
         let features = json!([{"name": "prefers-color-scheme", "value": scheme}]);
         self.call("Emulation.setEmulatedMedia", json!({"features": features}));
     }
@@ -130,7 +130,7 @@ impl Page {
     /// Waits until an expression is true in the page.
     #[track_caller]
     pub fn wait(&mut self, condition: &str, what: &str) {
-        let patience = PATIENCE.as_millis() - 2000;
+        let patience = TIMEOUT.as_millis() - 2000;
         // The page evaluates the condition in every frame. Navigation discards the script, so it is sent again.
         let script = format!(
             "new Promise((done) => {{ const till = performance.now() + {patience}; \
@@ -141,7 +141,7 @@ impl Page {
         if self.call("Runtime.evaluate", params)["result"]["value"] != true {
             self.screenshot("failed");
             let text = self.eval("document.body.innerText.slice(0, 3000)");
-            panic!("{what} did not come; complaints: {:?}; the page says:\n{text}", self.complaints);
+            panic!("{what} did not happen; errors: {:?}; the page says:\n{text}", self.errors);
         }
     }
 
@@ -207,10 +207,10 @@ impl Page {
     }
 
     #[track_caller]
-    pub fn assert_no_complaints(&mut self) {
+    pub fn assert_no_errors(&mut self) {
         // This round trip makes sure that all earlier messages have been read.
         self.eval("true");
-        assert!(self.complaints.is_empty(), "{:#?}", self.complaints);
+        assert!(self.errors.is_empty(), "{:#?}", self.errors);
     }
 }
 

@@ -32,7 +32,7 @@ fn what_an_agent_prints_is_shown_as_text() {
     }
     let all = page.text("document.body.textContent");
     let unfit = |c: char| c.is_control() && c != '\n' && c != '\t' || ('\u{202a}'..='\u{202e}').contains(&c);
-    assert!(!all.contains(unfit), "unfit characters are in the page");
+    assert!(!all.contains(unfit), "control characters are in the page");
     assert_eq!(
         page.eval("document.querySelectorAll('img, script:not([src]), main svg:not([role])').length"),
         0
@@ -40,11 +40,11 @@ fn what_an_agent_prints_is_shown_as_text() {
     assert!(page.eval("window.pwned ?? null").is_null());
     assert_eq!(page.text("document.title").matches('<').count(), 0);
     page.screenshot("hostile");
-    page.assert_no_complaints();
+    page.assert_no_errors();
 }
 
 #[test]
-fn day_and_night_wide_and_narrow() {
+fn the_layout_fits_light_and_dark_wide_and_narrow() {
     let project = Project::new();
     let mut night = Night::new(&project);
     let run = night.write("fix-tests", 1, &Shape::loops());
@@ -64,7 +64,7 @@ fn day_and_night_wide_and_narrow() {
     page.wait_for_text("1 flake");
     page.screenshot("overview-night");
     let dark = page.text("getComputedStyle(document.documentElement).backgroundColor");
-    page.light("light");
+    page.set_color_scheme("light");
     page.screenshot("overview-day");
     assert_ne!(page.text("getComputedStyle(document.documentElement).backgroundColor"), dark);
     // The user's choice overrides the color scheme of the system.
@@ -81,7 +81,7 @@ fn day_and_night_wide_and_narrow() {
             "{name}"
         );
     }
-    page.light("dark");
+    page.set_color_scheme("dark");
     page.eval(&format!("location.hash = '#/run/{run}'; true"));
     page.wait("document.querySelector('.run-page[data-ready]')", "the page of the run");
     page.wait("document.querySelectorAll('.tick').length > 5", "its iterations");
@@ -94,7 +94,7 @@ fn day_and_night_wide_and_narrow() {
             "{name}"
         );
     }
-    page.assert_no_complaints();
+    page.assert_no_errors();
 }
 
 #[test]
@@ -128,5 +128,5 @@ fn a_verdict_shows_its_evidence_and_a_graph_its_nodes() {
     // Show one node only.
     page.click(".graph .node");
     page.wait("document.querySelector('.graph .node.chosen')", "the choice");
-    page.assert_no_complaints();
+    page.assert_no_errors();
 }

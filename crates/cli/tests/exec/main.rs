@@ -26,7 +26,7 @@ fn command(project: &Project, options: &[&str], command: &[&str]) -> Command {
 fn shell(options: &[&str], script: &str) -> Done {
     let project = Project::new();
     let done = Running::start(command(&project, options, &["sh", "-c", script])).finish();
-    project.assert_nobody_is_left();
+    project.assert_no_process_left();
     done
 }
 

@@ -12,7 +12,7 @@ const PURE: [(&str, &[&str]); 3] = [
     ("dogwatch-config", &["annotate-snippets", "dogwatch-core", "serde", "serde-saphyr", "toml"]),
 ];
 
-const LICENCES: [&str; 10] = [
+const ALLOWED_LICENSES: [&str; 10] = [
     "0BSD",
     "Apache-2.0",
     "Apache-2.0 WITH LLVM-exception",
@@ -26,7 +26,7 @@ const LICENCES: [&str; 10] = [
 ];
 
 /// Crates that may be present in two versions, and why.
-const TWICE: [(&str, &str); 2] = [
+const ALLOWED_DUPLICATES: [(&str, &str); 2] = [
     ("getrandom", "ring, which does the cryptography of TLS, has not moved to the newer one"),
     ("syn", "built for macros only: those of ratatui have not moved to the newer one"),
 ];
@@ -76,7 +76,7 @@ fn text(value: &Value) -> &str {
 }
 
 #[test]
-fn the_pure_crates_depend_on_what_was_decided_and_nothing_else() {
+fn the_pure_crates_have_only_approved_dependencies() {
     let metadata = Metadata::read();
     for (name, allowed) in PURE {
         let package = metadata.packages().find(|p| p["name"] == name).expect("it is a member");
@@ -88,7 +88,7 @@ fn the_pure_crates_depend_on_what_was_decided_and_nothing_else() {
 }
 
 #[test]
-fn every_licence_is_one_that_we_may_pass_on() {
+fn every_license_is_on_the_allowed_list() {
     let built = built();
     assert!(built.len() > 20, "cargo tree names {} packages", built.len());
     let bad = built.iter().filter(|package| !is_allowed(&package.licence));
@@ -106,12 +106,13 @@ fn no_crate_is_built_in_two_versions() {
         versions.entry(&package.name).or_default().push(&package.version);
     }
     versions.retain(|_, all| all.len() > 1);
-    let unknown = versions.iter().filter(|(name, _)| !TWICE.iter().any(|(known, _)| known == *name));
+    let unknown =
+        versions.iter().filter(|(name, _)| !ALLOWED_DUPLICATES.iter().any(|(known, _)| known == *name));
     assert_none(
         "in two versions",
         &unknown.map(|(name, all)| format!("{name}: {}", all.join(", "))).collect::<Vec<_>>(),
     );
-    let stale = TWICE.iter().filter(|(name, _)| !versions.contains_key(name));
+    let stale = ALLOWED_DUPLICATES.iter().filter(|(name, _)| !versions.contains_key(name));
     assert_none("no longer in two versions", &stale.map(|(name, _)| (*name).to_owned()).collect::<Vec<_>>());
 }
 
@@ -154,12 +155,12 @@ fn is_allowed(expression: &str) -> bool {
     }
     match expression.trim().strip_prefix('(').and_then(|inner| inner.strip_suffix(')')) {
         Some(inner) => is_allowed(inner),
-        None => LICENCES.contains(&expression.trim()),
+        None => ALLOWED_LICENSES.contains(&expression.trim()),
     }
 }
 
 #[test]
-fn licence_expressions_are_read_as_they_are_meant() {
+fn license_expressions_are_parsed() {
     for good in [
         "MIT",
         "MIT/Apache-2.0",

@@ -15,7 +15,7 @@ fn quoted(cell: &str) -> Option<&str> {
 }
 
 #[test]
-fn the_key_table_is_the_one_of_the_code() {
+fn the_key_table_is_generated_from_the_code() {
     let table = dogwatch_config::keys::markdown_table();
     let text = read(&root().join("docs/loop-file.md"));
     let section = text.split("\n## Keys\n").nth(1).expect("the page has a section for the keys");
@@ -90,7 +90,7 @@ pub fn assert_documented(events: &[serde_json::Value]) {
 }
 
 #[test]
-fn every_limit_stands_where_the_document_says() {
+fn every_documented_limit_matches_the_code() {
     let rows = rows("architecture.md");
     let limits: Vec<_> = rows.iter().filter(|row| row.len() == 4 && row[3].starts_with("`crates/")).collect();
     assert!(limits.len() > 30, "{} limits are too few", limits.len());
@@ -100,13 +100,13 @@ fn every_limit_stands_where_the_document_says() {
             .is_ok_and(|text| text.contains(&format!("const {name}:")))
     });
     assert_none(
-        "limits that are not there",
+        "limits missing from the code",
         &missing.map(|row| format!("{} in {}", row[0], row[3])).collect::<Vec<_>>(),
     );
 }
 
 #[test]
-fn every_pain_has_tests_that_are_there() {
+fn every_pain_names_existing_tests() {
     // Macros generate some of the tests, so search for the name instead of `fn name`.
     let sources: String = crate::sources("crates/").iter().map(|name| read(&root().join(name))).collect();
     let pains: Vec<Vec<String>> =

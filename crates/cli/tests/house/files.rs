@@ -6,7 +6,7 @@ use crate::{assert_none, files, read, root, sources};
 const MAX_LINES: usize = 700;
 
 #[test]
-fn no_source_file_is_longer_than_a_person_reads() {
+fn no_source_file_exceeds_the_line_limit() {
     let long = sources("").into_iter().filter_map(|name| {
         let lines = read(&root().join(&name)).lines().count();
         (lines > MAX_LINES).then(|| format!("{name}: {lines} lines"))
@@ -40,7 +40,7 @@ fn threads_are_started_by_a_builder() {
 }
 
 #[test]
-fn no_path_of_one_machine_stands_in_a_file() {
+fn no_file_contains_a_path_of_one_machine() {
     let places: Vec<String> = ["work", "root", "farm", "home"].map(|dir| format!("/{dir}/")).into();
     let mut found = Vec::new();
     for name in files() {
@@ -62,7 +62,7 @@ fn no_path_of_one_machine_stands_in_a_file() {
 }
 
 #[test]
-fn dependencies_come_from_the_public_registry_alone() {
+fn all_dependencies_come_from_the_public_registry() {
     let lock = read(&root().join("Cargo.lock"));
     let sources = lock.lines().filter_map(|line| line.strip_prefix("source = "));
     let foreign = sources.filter(|s| *s != "\"registry+https://github.com/rust-lang/crates.io-index\"");
@@ -86,7 +86,7 @@ fn scripts_stop_at_the_first_error() {
 
 /// Checks that every relative link points to a file of the repository.
 #[test]
-fn links_between_documents_lead_somewhere() {
+fn links_between_documents_have_existing_targets() {
     let mut found = Vec::new();
     for name in files().into_iter().filter(|name| name.ends_with(".md") && !name.starts_with("fixtures/")) {
         let path = root().join(&name);

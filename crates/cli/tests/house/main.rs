@@ -12,7 +12,7 @@ use std::process::Command;
 
 /// Returns the root of the repository.
 fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the crate lies in crates/cli")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the crate is in crates/cli")
 }
 
 fn read(path: &Path) -> String {

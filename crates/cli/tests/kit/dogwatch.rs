@@ -1,6 +1,6 @@
 //! A running dogwatch, and its output after it has exited.
 
-use super::{PATIENCE, all, names, one};
+use super::{TIMEOUT, all, names, one};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 use serde_json::Value;
@@ -22,7 +22,7 @@ impl Running {
     pub fn start(mut command: Command) -> Running {
         // A script's background jobs ignore INT. Tests started that way must not pass that on to dogwatch.
         for signal in [Signal::INT, Signal::HUP, Signal::TERM] {
-            dogwatch_host::sys::default_action(signal).expect("can always be done");
+            dogwatch_host::sys::default_action(signal).expect("the default action can be set");
         }
         let mut child =
             command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("dogwatch starts");
@@ -50,16 +50,17 @@ impl Running {
 
     pub fn signal(&self, signal: Signal) {
         let pid = Pid::from_raw(self.pid()).expect("a pid");
-        kill_process(pid, signal).expect("it has not been waited for, so its pid is its own");
+        kill_process(pid, signal).expect("an unreaped child keeps its pid");
     }
 
     /// Stops dogwatch for `span` with SIGSTOP, then continues it. Returns the time for which it was certainly stopped.
     pub fn stop_for(&self, span: Duration) -> Duration {
         self.signal(Signal::STOP);
-        let until = Instant::now() + PATIENCE;
-        let stat = || std::fs::read_to_string(format!("/proc/{}/stat", self.pid())).expect("it lives");
+        let until = Instant::now() + TIMEOUT;
+        let stat =
+            || std::fs::read_to_string(format!("/proc/{}/stat", self.pid())).expect("the process is alive");
         while !stat().contains(") T ") {
-            assert!(Instant::now() < until, "it does not stop: {}", stat());
+            assert!(Instant::now() < until, "dogwatch does not stop: {}", stat());
             std::thread::yield_now();
         }
         let stopped = Instant::now();
@@ -71,7 +72,7 @@ impl Running {
 
     /// Reads `--json` lines until one matches, and returns it.
     pub fn wait_until(&mut self, what: &str, wanted: impl Fn(&Value) -> bool) -> Value {
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + TIMEOUT;
         while let Ok(line) = self.lines.recv_timeout(until.saturating_duration_since(Instant::now())) {
             let event: Value = serde_json::from_slice(&line).expect("--json prints JSON lines");
             self.seen.push(line);
@@ -89,7 +90,7 @@ impl Running {
 
     /// Reads lines until one contains this text, and returns it.
     pub fn wait_for_line(&mut self, text: &str) -> String {
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + TIMEOUT;
         while let Ok(line) = self.lines.recv_timeout(until.saturating_duration_since(Instant::now())) {
             let shown = String::from_utf8_lossy(&line).into_owned();
             self.seen.push(line);
@@ -114,23 +115,23 @@ impl Running {
     /// Waits until dogwatch exits.
     pub fn finish(mut self) -> Done {
         let status = self.exit_status();
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + TIMEOUT;
         while let Ok(line) = self.lines.recv_timeout(until.saturating_duration_since(Instant::now())) {
             self.seen.push(line);
         }
-        let stderr = self.stderr.join().expect("reads to the end");
+        let stderr = self.stderr.join().expect("the reader thread finishes");
         Done { code: status.code(), signal: status.signal(), stdout: self.seen.concat(), stderr }
     }
 
     fn exit_status(&mut self) -> ExitStatus {
         let pid = Pid::from_raw(self.pid()).expect("a pid");
         let fd = pidfd_open(pid, PidfdFlags::empty()).expect("it has not been waited for");
-        let bound = Timespec::try_from(PATIENCE).expect("seconds");
+        let bound = Timespec::try_from(TIMEOUT).expect("seconds");
         let ready = poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&bound)).expect("polls");
         if ready == 0 {
             let _ = self.child.kill();
-            let said: Vec<u8> = self.lines.try_iter().flatten().collect();
-            panic!("dogwatch did not end; it said:\n{}", String::from_utf8_lossy(&said));
+            let output: Vec<u8> = self.lines.try_iter().flatten().collect();
+            panic!("dogwatch did not exit; its output:\n{}", String::from_utf8_lossy(&output));
         }
         self.child.wait().expect("our own child")
     }

@@ -1,7 +1,7 @@
 //! FIFOs that synchronize tests with actors: an actor reports that it is ready, waits at a gate, and releases the FIFO
 //! when it is gone.
 
-use super::PATIENCE;
+use super::TIMEOUT;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{CWD, Mode, OFlags, mkfifoat};
 use rustix::io::Errno;
@@ -29,7 +29,7 @@ impl Fifo {
 
     /// Reads the line that `ready` writes, and returns the pid in it.
     pub fn pid(&self) -> i32 {
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + TIMEOUT;
         let mut line = Vec::new();
         while !line.ends_with(b"\n") {
             let mut byte = [0];
@@ -37,8 +37,8 @@ impl Fifo {
                 Ok(1..) => line.push(byte[0]),
                 Ok(0) | Err(Errno::AGAIN) => {
                     // A FIFO whose writer is gone stays readable forever, so check the deadline as well.
-                    let came = self.stirs(left(until)) && Instant::now() < until;
-                    assert!(came, "nobody wrote to {}", self.path.display());
+                    let came = self.readable_within(left(until)) && Instant::now() < until;
+                    assert!(came, "no process wrote to {}", self.path.display());
                 }
                 Err(error) => panic!("{}: {error}", self.path.display()),
             }
@@ -47,19 +47,19 @@ impl Fifo {
     }
 
     /// Waits until all processes that held the FIFO are gone.
-    pub fn wait_for_the_end(&self) {
-        assert!(self.ended_within(PATIENCE), "somebody still holds {}", self.path.display());
+    pub fn wait_until_released(&self) {
+        assert!(self.released_within(TIMEOUT), "a process still holds {}", self.path.display());
     }
 
     /// Asserts that all processes that held the FIFO are gone right now.
-    pub fn assert_ended(&self) {
-        assert!(self.ended_within(Duration::ZERO), "somebody still holds {}", self.path.display());
+    pub fn assert_released(&self) {
+        assert!(self.released_within(Duration::ZERO), "a process still holds {}", self.path.display());
     }
 
-    fn ended_within(&self, bound: Duration) -> bool {
+    fn released_within(&self, bound: Duration) -> bool {
         let until = Instant::now() + bound;
         let mut chunk = [0; 4096];
-        while self.stirs(left(until)) {
+        while self.readable_within(left(until)) {
             match rustix::io::read(&self.reader, &mut chunk) {
                 Ok(0) => return true,
                 Ok(_) | Err(Errno::AGAIN) => {}
@@ -70,7 +70,7 @@ impl Fifo {
     }
 
     /// Waits until there is data or the last writer is gone. Before the first writer opens it, a FIFO is not readable.
-    fn stirs(&self, bound: Duration) -> bool {
+    fn readable_within(&self, bound: Duration) -> bool {
         let bound = Timespec::try_from(bound).expect("seconds");
         poll(&mut [PollFd::new(&self.reader, PollFlags::IN)], Some(&bound)).expect("polls") > 0
     }
@@ -93,11 +93,11 @@ impl Gate {
 
     /// Waits for one actor at the gate and lets it pass.
     pub fn open(&self) {
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + TIMEOUT;
         let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
         // Opening fails while there is no reader. Closing our end lets the reader pass.
         while rustix::fs::open(&self.path, flags, Mode::empty()).is_err() {
-            assert!(Instant::now() < until, "nobody came to {}", self.path.display());
+            assert!(Instant::now() < until, "no process opened {}", self.path.display());
             std::thread::yield_now();
         }
     }

@@ -17,7 +17,7 @@ use std::time::Duration;
 use tempfile::TempDir;
 
 /// A generous limit for every wait, even on a busy machine.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+pub const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The variable that marks every process of a test. Its value is the test's directory.
 pub const MARK: &str = "DOGWATCH_TEST";
@@ -110,13 +110,13 @@ impl Project {
     /// Returns a dogwatch command in the environment of this project, not started yet.
     pub fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_dogwatch"));
-        self.settle(&mut command);
+        self.set_environment(&mut command);
         command.args(args);
         command
     }
 
     /// Sets up a command to run in the directory and environment of this project.
-    pub fn settle(&self, command: &mut Command) {
+    pub fn set_environment(&self, command: &mut Command) {
         let ours = std::env::vars_os().filter(|(name, _)| name.as_encoded_bytes().starts_with(b"DOGWATCH"));
         for (name, _) in ours {
             command.env_remove(name);
@@ -142,7 +142,7 @@ impl Project {
     /// Runs `dogwatch run loop --json …` to its end and asserts that no process is left.
     pub fn run(&self, args: &[&str]) -> Done {
         let done = self.start_run(args).finish();
-        self.assert_nobody_is_left();
+        self.assert_no_process_left();
         done
     }
 
@@ -154,7 +154,9 @@ impl Project {
     /// Returns the directory of the latest run.
     pub fn run_dir(&self) -> PathBuf {
         let runs = std::fs::read_dir(self.path(".dogwatch/runs")).expect("a run was recorded");
-        let made = |path: &PathBuf| path.metadata().and_then(|m| m.created()).expect("tells its birth");
+        let made = |path: &PathBuf| {
+            path.metadata().and_then(|m| m.created()).expect("the file system records the creation time")
+        };
         runs.flatten().map(|e| e.path()).max_by_key(made).expect("at least one run")
     }
 
@@ -175,13 +177,13 @@ impl Project {
     }
 
     /// Asserts that no process of the test is alive right now.
-    pub fn assert_nobody_is_left(&self) {
+    pub fn assert_no_process_left(&self) {
         let left = others::of(self.dir.path());
         assert!(left.is_empty(), "left behind: {}", others::describe(&left));
     }
 
     /// Waits until no process of the test is alive, for processes that end by themselves after dogwatch was killed.
-    pub fn wait_till_nobody_is_left(&self) {
+    pub fn wait_until_no_process_left(&self) {
         others::wait_for_all(self.dir.path());
     }
 

@@ -1,7 +1,7 @@
 //! Finds the processes of a test: by the mark in their environment, or by their working directory if they cleared
 //! their environment.
 
-use super::{MARK, PATIENCE};
+use super::{MARK, TIMEOUT};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use std::fs;
@@ -41,7 +41,7 @@ pub fn describe(pids: &[i32]) -> String {
 
 /// Waits until no process of the test is left.
 pub fn wait_for_all(dir: &Path) {
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + TIMEOUT;
     loop {
         let left = of(dir);
         let Some(pid) = left.first() else { return };

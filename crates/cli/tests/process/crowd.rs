@@ -13,7 +13,7 @@ const IDLE_MS: u64 = 3_000;
 const LATE_MS: u64 = 3_000;
 
 /// Sends heartbeats over one connection until the run closes it.
-fn speak(socket: &str, key: &str, made: &AtomicU64) -> std::io::Result<()> {
+fn send_heartbeats(socket: &str, key: &str, made: &AtomicU64) -> std::io::Result<()> {
     let stream = UnixStream::connect(socket)?;
     stream.set_read_timeout(Some(Duration::from_secs(60)))?;
     let body = json!({"node": "loop", "iteration": 1, "say": "heartbeat"}).to_string();
@@ -47,7 +47,7 @@ fn speak(socket: &str, key: &str, made: &AtomicU64) -> std::io::Result<()> {
 }
 
 #[test]
-fn a_crowd_that_speaks_through_the_side_door_delays_no_verdict() {
+fn many_clients_of_the_agent_channel_delay_no_verdict() {
     let project = Project::new();
     let (env, there) = (project.outside("env"), project.fifo("there"));
     let line = format!(
@@ -65,7 +65,7 @@ fn a_crowd_that_speaks_through_the_side_door_delays_no_verdict() {
     let done = std::thread::scope(|scope| {
         for _ in 0..CLIENTS {
             // After the session the run refuses calls or closes the connection.
-            scope.spawn(|| drop(speak(socket, key, &made)));
+            scope.spawn(|| drop(send_heartbeats(socket, key, &made)));
         }
         run.finish()
     });
@@ -76,6 +76,6 @@ fn a_crowd_that_speaks_through_the_side_door_delays_no_verdict() {
     let late = at(stop) - at(one(&events, "session_started")) - IDLE_MS;
     println!("{} calls, the verdict came {late} ms late", made.load(Ordering::Relaxed));
     assert!(late < LATE_MS, "{late} ms late");
-    assert!(made.load(Ordering::Relaxed) > 100, "they were heard meanwhile");
-    project.assert_nobody_is_left();
+    assert!(made.load(Ordering::Relaxed) > 100, "the clients were served meanwhile");
+    project.assert_no_process_left();
 }

@@ -30,7 +30,7 @@ fn flipping_a_file_between_two_contents_does_not_hide_a_loop() {
 }
 
 #[test]
-fn new_content_between_equal_failures_is_work() {
+fn new_content_between_equal_failures_is_progress() {
     let journal = run(&failing("append file more"));
     assert_eq!(all(&journal, "hard_stop").len(), 0, "{:?}", all(&journal, "hard_stop"));
 }

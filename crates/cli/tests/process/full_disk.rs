@@ -1,7 +1,7 @@
 //! A full disk: running sessions stay supervised, nothing new starts, and the run continues when there is space again.
 //! The disk is a small tmpfs, so these tests need the right to mount one.
 
-use crate::kit::{GRACES, PATIENCE, Project, Running, all, journal, kinds, names, one};
+use crate::kit::{GRACES, Project, Running, TIMEOUT, all, journal, kinds, names, one};
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use rustix::process::Signal;
 use std::io::Write;
@@ -28,7 +28,7 @@ impl SmallDisk {
 
     /// Fills the disk completely.
     fn fill(&self) {
-        let mut filler = std::fs::File::create(self.at.join("filler")).expect("there is room for a name");
+        let mut filler = std::fs::File::create(self.at.join("filler")).expect("an empty file can be created");
         for size in [4096, 1] {
             while filler.write_all(&vec![b'x'; size]).is_ok() {}
         }
@@ -75,17 +75,21 @@ fn a_full_disk_holds_new_starts_back_until_there_is_room_and_the_journal_has_no_
     gate.open();
     let done = run.finish();
     done.assert_code(0);
-    project.assert_nobody_is_left();
+    project.assert_no_process_left();
     assert_eq!(project.lines("starts").len(), 2);
     let events = journal(&disk.run_dir());
     assert_eq!(all(&events, "iteration_completed").len(), 2, "{:?}", names(&events));
     assert_eq!(one(&events, "run_ended")["outcome"], "stopped");
-    assert_eq!(all(&events, "iteration_failed").len(), 0, "a full disk is no failure of the agent");
+    assert_eq!(
+        all(&events, "iteration_failed").len(),
+        0,
+        "a full disk does not count as a failure of the agent"
+    );
     // There are two if the second session's first output was still buffered when the disk was full again.
-    assert!(!kinds(&events, "raw_output_lost").is_empty(), "output for which there was no room is told");
+    assert!(!kinds(&events, "raw_output_lost").is_empty(), "lost output is reported");
     let ended = all(&events, "session_ended")[0];
     let kept = std::fs::metadata(disk.run_dir().join("loop/000001/stdout")).expect("is there").len();
-    assert_eq!(ended["cut_bytes"].as_u64().expect("some are missing") + kept, 70_000);
+    assert_eq!(ended["cut_bytes"].as_u64().expect("some bytes are cut") + kept, 70_000);
 }
 
 // promise: 10
@@ -104,9 +108,9 @@ fn a_run_that_waits_for_room_can_be_stopped() {
     let began = Instant::now();
     run.signal(Signal::TERM);
     run.finish().assert_code(143);
-    assert!(began.elapsed() < PATIENCE / 3);
+    assert!(began.elapsed() < TIMEOUT / 3);
     assert_eq!(project.lines("starts").len(), 1);
-    project.assert_nobody_is_left();
+    project.assert_no_process_left();
 }
 
 /// Starts a run of one iteration on this disk and waits until its agent is at the gate. The journal's last page is
@@ -115,7 +119,7 @@ fn up_to_the_last_page(project: &Project, disk: &SmallDisk) -> Running {
     let there = project.fifo("there");
     let run = project.start(&["run", "loop", "-n", "1", "--state-dir", "small/state"]);
     there.pid();
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + TIMEOUT;
     let left =
         || 4096 - std::fs::metadata(disk.run_dir().join("events.jsonl")).expect("is there").len() % 4096;
     while left() > 700 {
@@ -164,5 +168,5 @@ fn a_run_whose_end_finds_no_room_does_not_exit_with_0() {
     done.assert_code(5);
     assert!(done.stderr.contains("cannot write the end of the run to"), "{}", done.stderr);
     assert!(all(&journal(&disk.run_dir()), "run_ended").is_empty());
-    project.assert_nobody_is_left();
+    project.assert_no_process_left();
 }

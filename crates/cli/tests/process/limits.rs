@@ -12,7 +12,7 @@ const NOBODY: u32 = 65_534;
 /// Returns a dogwatch command under a `ulimit`.
 fn limited(project: &Project, limit: &str, args: &[&str]) -> Command {
     let mut command = Command::new("prlimit");
-    project.settle(&mut command);
+    project.set_environment(&mut command);
     command.args([limit, "--", env!("CARGO_BIN_EXE_dogwatch")]).args(args);
     command
 }
@@ -29,16 +29,16 @@ fn a_limit_of_the_file_size_costs_output_and_not_the_run() {
     let done = run(limited(&project, "--fsize=32768", &["run", "loop", "--json", "-n", "1"]));
     assert_eq!(done.assert_code(0).end()["completed"], 1);
     assert_eq!(kinds(&done.events(), "raw_output_lost").len(), 1);
-    project.assert_nobody_is_left();
+    project.assert_no_process_left();
 }
 
 #[test]
 fn an_agent_sees_the_default_action_of_the_file_size_signal() {
     let project = Project::shell("grep SigIgn /proc/self/status");
     project.run(&["-n", "1"]).assert_code(0);
-    let said = String::from_utf8(project.raw(1, "stdout")).expect("text");
-    let mask = u64::from_str_radix(said.trim().trim_start_matches("SigIgn:").trim(), 16).expect("a mask");
-    assert_eq!(mask & (1 << (25 - 1)), 0, "SIGXFSZ is not ignored: {said}");
+    let stdout = String::from_utf8(project.raw(1, "stdout")).expect("text");
+    let mask = u64::from_str_radix(stdout.trim().trim_start_matches("SigIgn:").trim(), 16).expect("a mask");
+    assert_eq!(mask & (1 << (25 - 1)), 0, "SIGXFSZ is not ignored: {stdout}");
 }
 
 #[test]

@@ -42,10 +42,10 @@ fn after_kill_9_a_run_with_another_user_state_directory_waits_for_the_keeper_too
     kid.pid();
     first.signal(Signal::KILL);
     let done = from_elsewhere(&project).finish();
-    hold.assert_ended();
+    hold.assert_released();
     done.assert_code(0);
     first.finish();
-    project.assert_nobody_is_left();
+    project.assert_no_process_left();
     assert_eq!(project.lines("count"), ["2"]);
 }
 

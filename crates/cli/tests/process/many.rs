@@ -22,12 +22,13 @@ fn graph(count: usize, idle_ms: u64) -> String {
 /// Returns the peak memory of a process in kilobytes.
 fn peak(pid: i32) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("it runs");
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("the kernel tells");
+    let line =
+        status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("the kernel reports the peak");
     line.trim().trim_end_matches(" kB").parse().expect("a number")
 }
 
 #[test]
-fn many_silent_sessions_of_one_process_are_each_ended_at_their_own_moment() {
+fn many_silent_sessions_are_each_stopped_at_their_own_deadline() {
     let full = std::env::var_os("DOGWATCH_FULL").is_some();
     let (count, idle_ms) = if full { (FULL, FULL_IDLE_MS) } else { (12, IDLE_MS) };
     let project = Project::new();
@@ -36,7 +37,7 @@ fn many_silent_sessions_of_one_process_are_each_ended_at_their_own_moment() {
     run.wait_for("hard_stop");
     let peak = peak(run.pid());
     run.finish();
-    project.assert_nobody_is_left();
+    project.assert_no_process_left();
 
     let events = project.journal();
     let stops = all(&events, "hard_stop");
@@ -46,10 +47,11 @@ fn many_silent_sessions_of_one_process_are_each_ended_at_their_own_moment() {
         .map(|stop| {
             assert_eq!(stop["reason"], "NO_OUTPUT_DEADLINE", "{stop}");
             let seen = all(&events, "observed").into_iter().filter(|e| e["node"] == stop["node"]);
-            let spoke = seen.filter(|e| e["channel"] == "stdout").filter_map(|e| e["last_ms"].as_u64()).max();
-            let limit = spoke.expect("it has spoken") + idle_ms;
+            let last_output =
+                seen.filter(|e| e["channel"] == "stdout").filter_map(|e| e["last_ms"].as_u64()).max();
+            let limit = last_output.expect("the session printed a line") + idle_ms;
             let at = stop["awake_ms"].as_u64().expect("a moment");
-            at.checked_sub(limit).expect("nobody is ended before the limit")
+            at.checked_sub(limit).expect("no session is stopped before its limit")
         })
         .collect();
     let latest = late.iter().max().copied().unwrap_or(0);

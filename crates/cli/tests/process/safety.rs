@@ -26,7 +26,7 @@ fn a_journal_that_another_program_changed_ends_the_run_as_lost_and_names_the_cha
         let done = run.finish();
         done.assert_code(5);
         assert!(done.stderr.contains(words) && done.stderr.contains("events.jsonl"), "{}", done.stderr);
-        project.assert_nobody_is_left();
+        project.assert_no_process_left();
     }
 }
 

@@ -31,8 +31,8 @@ fn codex(project: &Project, home: &Path, idle: &str, steps: &str) -> Vec<serde_j
 fn a_silent_agent_whose_subagent_works_is_left_alone() {
     let project = Project::new();
     let home = project.outside("codex");
-    let spoke = r#"append FILE '{"type":"response_item","payload":{"type":"message","role":"assistant"}}'"#;
-    let events = codex(&project, &home, "3s", &format!("repeat 25 {{\n{spoke}\nsleep 200ms\n}}"));
+    let message = r#"append FILE '{"type":"response_item","payload":{"type":"message","role":"assistant"}}'"#;
+    let events = codex(&project, &home, "3s", &format!("repeat 25 {{\n{message}\nsleep 200ms\n}}"));
     one(&events, "iteration_completed");
     let on_subagent = |e: &&&serde_json::Value| e["channel"] == "subagent";
     assert!(all(&events, "observed").iter().any(|e| on_subagent(&e)), "{events:?}");

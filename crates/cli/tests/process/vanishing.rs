@@ -112,7 +112,7 @@ fn first(project: &Project, args: &[&str]) -> (Vec<Value>, Value) {
 }
 
 #[test]
-fn a_client_that_leaves_during_check_done_takes_the_check_with_it() {
+fn a_client_that_leaves_during_check_done_ends_the_check() {
     let project = vanishing("check", "leaves", CHECK);
     let (events, ended) = first(&project, &[]);
     assert_eq!(ended, 0, "{}", String::from_utf8_lossy(&project.raw(1, "stderr")));
@@ -120,7 +120,7 @@ fn a_client_that_leaves_during_check_done_takes_the_check_with_it() {
 }
 
 #[test]
-fn a_client_that_leaves_during_a_call_takes_the_server_with_it() {
+fn a_client_that_leaves_during_a_call_ends_its_server() {
     let project = vanishing("call", "leaves", SERVER);
     let (events, ended) = first(&project, &["-n", "2"]);
     assert_eq!(ended, 0, "{}", String::from_utf8_lossy(&project.raw(1, "stderr")));
@@ -128,7 +128,7 @@ fn a_client_that_leaves_during_a_call_takes_the_server_with_it() {
 }
 
 #[test]
-fn an_agent_that_dies_in_the_middle_of_something_leaves_nobody_behind() {
+fn an_agent_that_dies_during_a_request_leaves_no_process() {
     for (what, front, args) in [("check", CHECK, &[][..]), ("call", SERVER, &["-n", "2"])] {
         let (events, ended) = first(&vanishing(what, "dies", front), args);
         assert_eq!(ended, Value::Null, "{what}");
@@ -137,7 +137,7 @@ fn an_agent_that_dies_in_the_middle_of_something_leaves_nobody_behind() {
 }
 
 #[test]
-fn a_bridge_that_is_killed_in_the_middle_of_something_leaves_nobody_behind() {
+fn a_bridge_killed_during_a_request_leaves_no_process() {
     for (what, front, args) in [("check", CHECK, &[][..]), ("call", SERVER, &["-n", "2"])] {
         let (_, ended) = first(&vanishing(what, "kills", front), args);
         assert_eq!(ended, 0, "{what}");
@@ -145,14 +145,14 @@ fn a_bridge_that_is_killed_in_the_middle_of_something_leaves_nobody_behind() {
 }
 
 #[test]
-fn a_client_that_leaves_half_a_message_behind_has_said_nothing() {
+fn an_incomplete_message_of_a_client_is_ignored() {
     let (events, ended) = first(&vanishing("half", "leaves", ""), &["-n", "1"]);
     assert_eq!(ended, 0);
     assert_eq!(all(&events, "agent_reported").len(), 0);
 }
 
 #[test]
-fn whoever_has_a_wrong_key_or_another_session_is_refused_by_every_tool() {
+fn every_tool_refuses_a_wrong_key_or_session() {
     let project = vanishing("letters", "leaves", CHECK);
     let (events, ended) = first(&project, &[]);
     assert_eq!(ended, 0, "{}", String::from_utf8_lossy(&project.raw(1, "stderr")));

@@ -18,7 +18,7 @@ fn replay(args: &[&str], file: &Path) -> Output {
 }
 
 /// Replays a valid file and returns the lines and the last summary.
-fn told(args: &[&str], file: &Path) -> (Vec<Value>, Value) {
+fn replay_json(args: &[&str], file: &Path) -> (Vec<Value>, Value) {
     let out = replay(&[args, &["--json"]].concat(), file);
     assert!(out.status.success(), "{}: {}", file.display(), String::from_utf8_lossy(&out.stderr));
     let text = String::from_utf8(out.stdout).expect("JSON is UTF-8");
@@ -44,8 +44,8 @@ impl Timeline {
         self.dir.path().join("timeline.jsonl")
     }
 
-    fn told(&self, args: &[&str]) -> (Vec<Value>, Value) {
-        told(args, &self.path())
+    fn replay_json(&self, args: &[&str]) -> (Vec<Value>, Value) {
+        replay_json(args, &self.path())
     }
 
     /// Replays an invalid file and returns the error.

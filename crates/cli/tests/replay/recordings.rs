@@ -4,7 +4,7 @@
 
 use crate::Timeline;
 use crate::naive::{Oracle, Said};
-use crate::told;
+use crate::replay_json;
 use dogwatch_agents::Reader;
 use dogwatch_core::settings::{ReaderName, WatchPolicy};
 use dogwatch_core::time::moment::Awake;
@@ -82,7 +82,7 @@ fn every_recording_ends_as_the_rules_say() {
     let mut found = Vec::new();
     for row in rows() {
         let timeline = Timeline::new(&row.timeline());
-        let (lines, summary) = timeline.told(&["--agent", row.agent]);
+        let (lines, summary) = timeline.replay_json(&["--agent", row.agent]);
         let stop = row.stop.map(|(reason, at)| (reason.as_str(), at));
         let ended = summary["reason"].as_str().zip(summary["ended_at_s"].as_f64());
         if ended != stop {
@@ -97,10 +97,10 @@ fn every_recording_ends_as_the_rules_say() {
 }
 
 #[test]
-fn recordings_as_they_are_show_no_more_than_was_seen() {
+fn recordings_without_added_silence_get_no_verdict() {
     for row in rows().iter().filter(|row| row.exit.is_none() && row.stop.is_none_or(|(_, at)| at > 590.0)) {
         let last = row.lines().last().map_or(0, |(t_ms, _)| *t_ms);
-        let (_, summary) = told(&["--agent", row.agent], &row.path());
+        let (_, summary) = replay_json(&["--agent", row.agent], &row.path());
         assert_eq!(summary["reason"].as_str(), None, "{}/{}", row.agent, row.recording);
         assert_eq!(summary["ended_at_s"].as_f64(), Some(last as f64 / 1000.0));
         assert_eq!(summary["outcome"].as_str(), None);

@@ -1,6 +1,6 @@
 //! A private tmux with one pane. All waits are for output of the pane, with a limit.
 
-use crate::kit::{PATIENCE, Project};
+use crate::kit::{Project, TIMEOUT};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{CWD, Mode, OFlags, mkfifoat};
 use rustix::process::{Pid, Signal, kill_process};
@@ -45,7 +45,7 @@ impl<'p> Pane<'p> {
 
     fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new("tmux");
-        self.project.settle(&mut command);
+        self.project.set_environment(&mut command);
         command.env_remove("TMUX").env_remove("NO_COLOR").env("LC_ALL", "C.UTF-8").env("TERM", "xterm");
         command.arg("-u").arg("-S").arg(&self.socket).args(args);
         command
@@ -66,14 +66,14 @@ impl<'p> Pane<'p> {
     /// Waits until the screen matches, and returns it.
     #[track_caller]
     pub fn until(&self, what: &str, wanted: impl Fn(&str) -> bool) -> String {
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + TIMEOUT;
         loop {
             let screen = self.screen();
             if wanted(&screen) {
                 return screen;
             }
             let left = until.saturating_duration_since(Instant::now());
-            assert!(!left.is_zero() && self.stirs(left), "no {what} on\n{screen}");
+            assert!(!left.is_zero() && self.output_within(left), "no {what} on\n{screen}");
         }
     }
 
@@ -83,7 +83,7 @@ impl<'p> Pane<'p> {
     }
 
     /// Waits for output.
-    fn stirs(&self, bound: std::time::Duration) -> bool {
+    fn output_within(&self, bound: std::time::Duration) -> bool {
         let bound = Timespec::try_from(bound).expect("seconds");
         let ready = poll(&mut [PollFd::new(&self.output, PollFlags::IN)], Some(&bound)).expect("polls");
         let mut chunk = [0; 4096];
@@ -92,20 +92,20 @@ impl<'p> Pane<'p> {
     }
 
     pub fn signal(&self, signal: Signal) {
-        let pid = std::fs::read_to_string(self.project.outside("pid")).expect("it has begun");
+        let pid = std::fs::read_to_string(self.project.outside("pid")).expect("top has started");
         let pid = Pid::from_raw(pid.trim().parse().expect("a pid")).expect("a pid");
-        kill_process(pid, signal).expect("it lives");
+        kill_process(pid, signal).expect("the process is alive");
     }
 
     /// Asserts that `top` exited with this code and restored the terminal.
     #[track_caller]
-    pub fn assert_given_back(&self, code: u8) {
+    pub fn assert_restored(&self, code: u8) {
         let screen = self.until_shown("it is over");
         let read = |name: &str| std::fs::read_to_string(self.project.outside(name)).expect("written");
         assert_eq!(read("code").trim(), code.to_string(), "{screen}");
         assert_eq!(read("after"), read("before"), "the settings of the terminal");
         assert_eq!(self.tmux(&["display-message", "-p", "#{alternate_on} #{cursor_flag}"]).trim(), "0 1");
-        assert!(!screen.contains("dogwatch top"), "what stood on the screen is back:\n{screen}");
+        assert!(!screen.contains("dogwatch top"), "the previous screen is restored:\n{screen}");
     }
 }
 
