@@ -21,14 +21,17 @@ pub enum Failure {
 }
 
 impl Failure {
+    /// Returns a usage error.
     pub fn usage(message: impl Into<String>) -> Failure {
         Failure::Usage { message: message.into(), help: None }
     }
 
+    /// Returns a usage error with a help line.
     pub fn with_help(message: impl Into<String>, help: impl Into<String>) -> Failure {
         Failure::Usage { message: message.into(), help: Some(help.into()) }
     }
 
+    /// Returns an internal error.
     pub fn internal(message: impl Into<String>) -> Failure {
         Failure::Internal { message: message.into() }
     }
@@ -45,6 +48,7 @@ impl Failure {
         }
     }
 
+    /// Returns the exit code for this kind of error.
     pub fn exit_code(&self) -> u8 {
         match self {
             Failure::Usage { .. } | Failure::Diagnostics(_) => 2,
@@ -53,6 +57,7 @@ impl Failure {
         }
     }
 
+    /// Prints the error and its help line to stderr.
     pub fn print(&self) {
         match self {
             Failure::Usage { message, help } => {
@@ -74,7 +79,7 @@ impl Failure {
     }
 }
 
-/// Reports what went wrong on the way.
+/// Prints an error that does not end the command.
 pub fn warn(message: &str) {
     error_line(message);
 }

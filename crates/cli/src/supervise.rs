@@ -1,4 +1,4 @@
-//! From a run that is ready to its end: the lock, the record, the API, the screen, the driver.
+//! Supervises a run to its end: connects the lock, the record, the API, the screen and the driver.
 
 use crate::error::{Failure, warn};
 use crate::run_handle::{Announcing, DriverHandle};
@@ -16,18 +16,18 @@ use dogwatch_server::{serve, socket_path};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// The exit code of a run that did its work but could not print what it was asked to.
+/// The exit code of a successful run whose output could not be printed.
 const OUTPUT_LOST: u8 = 1;
 
-/// A loop that nobody else is at.
+/// A loop that this process has locked.
 pub struct Held {
     lock: Lock,
     nonce: String,
-    /// Notices about the runs that held it before.
+    /// Notices about earlier runs of the loop.
     notices: Vec<Input>,
 }
 
-/// Takes the loop for a run of this process. Leftover processes of earlier runs are ended first.
+/// Locks the loop for a run of this process. Kills leftover processes of earlier runs first.
 pub fn hold(place: Place<'_>, run: &RunId) -> Result<Held, Failure> {
     let nonce = journal::hex(&random::<16>()?);
     let holder = holder(run, &nonce);
@@ -37,6 +37,7 @@ pub fn hold(place: Place<'_>, run: &RunId) -> Result<Held, Failure> {
     Ok(Held { lock, nonce, notices })
 }
 
+/// Converts a lock error into the error of the command.
 fn refuse(error: &LockError) -> Failure {
     let message = error.to_string();
     match error {
@@ -44,7 +45,7 @@ fn refuse(error: &LockError) -> Failure {
         LockError::HeldUnsigned | LockError::StillEnding(_) => Failure::Held { message, run: None },
         LockError::Io { .. } => Failure::with_help(
             message,
-            "dogwatch keeps its locks in $XDG_STATE_HOME/dogwatch, or ~/.local/state/dogwatch: it must be writable",
+            "make $XDG_STATE_HOME/dogwatch or ~/.local/state/dogwatch writable; dogwatch keeps its locks there",
         ),
         LockError::StateDir { .. } => {
             Failure::with_help(message, "choose another directory with --state-dir")
@@ -52,17 +53,19 @@ fn refuse(error: &LockError) -> Failure {
     }
 }
 
+/// Kills the orphans of earlier runs since the last boot. Returns a notice for each run that had some.
 fn end_orphans(before: &[Mark]) -> Result<Vec<Input>, Failure> {
     let mut notices = Vec::new();
     for mark in before.iter().filter(|mark| mark.boot_id == clock::boot_id()) {
         match orphans::end_all(&mark.nonce, mark.start_time) {
             (0, true) => {}
             (n, true) => {
-                let message = format!("{n} processes that run {} had left behind were ended", mark.run);
+                let processes = if n == 1 { "process" } else { "processes" };
+                let message = format!("killed {n} leftover {processes} of run {}", mark.run);
                 notices.push(Input::Noticed { kind: "orphans_ended", message });
             }
             (_, false) => {
-                let message = format!("run {} left processes behind that cannot be ended", mark.run);
+                let message = format!("cannot kill the leftover processes of run {}", mark.run);
                 return Err(Failure::Held { message, run: None });
             }
         }
@@ -70,7 +73,7 @@ fn end_orphans(before: &[Mark]) -> Result<Vec<Input>, Failure> {
     Ok(notices)
 }
 
-/// A run that is ready to be driven.
+/// A run that is ready to start.
 pub struct Ready {
     pub run: Run,
     pub run_id: RunId,
@@ -84,17 +87,17 @@ pub struct Ready {
     pub json: bool,
 }
 
-/// Drives the run to its end; answers the exit code.
+/// Drives the run to its end and returns the exit code.
 pub fn supervise(held: Held, ready: Ready) -> Result<u8, Failure> {
     let cannot = |what: &str| {
         let what = what.to_owned();
         move |e: std::io::Error| Failure::internal(format!("cannot {what}: {e}"))
     };
     let mut notices = held.notices;
-    // A file system without locks: whether the run is alive is then told by its socket alone.
+    // On a file system without locks only the socket shows that the run is live.
     let alive = Alive::hold(&ready.run_dir);
     if let Err(error) = &alive {
-        let detail = format!("the run cannot be locked: {error}");
+        let detail = format!("cannot lock the run: {error}");
         notices.push(Input::TroubleMet { kind: "not_locked", detail });
     }
     register(&ready, &mut notices);
@@ -118,16 +121,16 @@ pub fn supervise(held: Held, ready: Ready) -> Result<u8, Failure> {
     };
     let driver = Driver::new(setup, &mut reporter).map_err(cannot("start the run"))?;
     let handle = Arc::new(DriverHandle::new(driver.inbox(), changed));
-    // A run that cannot be spoken to is still a run.
+    // Without a socket the run still works. It only cannot be steered.
     let served = match serve(socket_path(&run_dir), run_dir, handle) {
         Ok(served) => Some(served),
         Err(error) => {
-            let detail = format!("the run cannot be reached by other commands: {error}");
+            let detail = format!("other commands cannot reach the run: {error}");
             notices.push(Input::TroubleMet { kind: "no_socket", detail });
             None
         }
     };
-    let code = driver.drive(notices).map_err(cannot("go on with the run"));
+    let code = driver.drive(notices).map_err(cannot("continue the run"));
     drop(reporter);
     if let Some(served) = served {
         served.shut_down();
@@ -135,14 +138,14 @@ pub fn supervise(held: Held, ready: Ready) -> Result<u8, Failure> {
     code.map(|code| with_output(code, &lost))
 }
 
-/// A run that did its work fails all the same if its output was lost; the record has all of it.
+/// Returns a failure for a successful run whose output was lost. The record is complete.
 fn with_output(code: u8, lost: &screen::Lost) -> u8 {
     let Some(error) = lost.error() else { return code };
     warn(&format!("cannot write to stdout: {error}; `dogwatch events` prints what was lost"));
     if code == 0 { OUTPUT_LOST } else { code }
 }
 
-/// Where `ps` finds it. A run that is not in the list runs all the same.
+/// Adds the run to the list that `ps` shows. A failure is only reported.
 fn register(ready: &Ready, notices: &mut Vec<Input>) {
     let pointer = Pointer {
         run: ready.run_id.clone(),
@@ -152,11 +155,12 @@ fn register(ready: &Ready, notices: &mut Vec<Input>) {
         since: clock::now().wall,
     };
     if let Err(error) = Registry::of_user().add(&pointer) {
-        let detail = format!("the run is not in the list of runs: {error}");
+        let detail = format!("cannot add the run to the list of runs: {error}");
         notices.push(Input::TroubleMet { kind: "not_registered", detail });
     }
 }
 
+/// Describes this process for the lock file.
 fn holder(run: &RunId, nonce: &str) -> Holder {
     let pid = std::process::id();
     Holder {
@@ -170,8 +174,9 @@ fn holder(run: &RunId, nonce: &str) -> Holder {
     }
 }
 
+/// Returns random bytes from the operating system.
 pub fn random<const N: usize>() -> Result<[u8; N], Failure> {
     let mut bytes = [0; N];
-    getrandom::fill(&mut bytes).map_err(|e| Failure::internal(format!("no randomness: {e}")))?;
+    getrandom::fill(&mut bytes).map_err(|e| Failure::internal(format!("cannot get random bytes: {e}")))?;
     Ok(bytes)
 }

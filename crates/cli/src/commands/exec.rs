@@ -1,4 +1,4 @@
-//! `dogwatch exec`: a `timeout(1)` that looks whether the command is at work.
+//! `dogwatch exec`: an activity-aware `timeout(1)`.
 
 use crate::error::{Failure, print_diagnostics};
 use clap::builder::PossibleValuesParser;
@@ -67,6 +67,7 @@ Exit codes:
   126 the command cannot be executed   127 command not found   2 bad usage, nothing started
   128+n killed by signal n             otherwise the command's own exit code";
 
+/// Runs `dogwatch exec` and returns the exit code.
 pub fn run(args: Args) -> Result<u8, Failure> {
     let reader = find_by_name(ReaderName::ALL, ReaderName::as_str, &args.agent).unwrap_or(ReaderName::Plain);
     let policy = policy(&args, reader)?;
@@ -79,12 +80,13 @@ pub fn run(args: Args) -> Result<u8, Failure> {
     };
     let outcome = exec::run(plan).map_err(|refused| match refused {
         Refused::Json { .. } | Refused::Workspace { .. } => Failure::usage(refused.to_string()),
-        Refused::Host(error) => Failure::internal(format!("cannot run it: {error}")),
+        Refused::Host(error) => Failure::internal(format!("cannot run the command: {error}")),
     })?;
     print_messages(&outcome);
     Ok(outcome.code)
 }
 
+/// Returns the value with this name.
 fn find_by_name<T: Copy, const N: usize>(
     all: [T; N],
     name_of: fn(T) -> &'static str,
@@ -93,7 +95,7 @@ fn find_by_name<T: Copy, const N: usize>(
     all.into_iter().find(|one| name_of(*one) == name)
 }
 
-/// `--idle` and `--session` are stronger than `--set`, and that than the profile.
+/// Builds the policy. `--idle` and `--session` override `--set`, which overrides the profile.
 fn policy(args: &Args, reader: ReaderName) -> Result<WatchPolicy, Failure> {
     let profile = find_by_name(Profile::ALL, Profile::as_str, &args.profile).unwrap_or(Profile::Quick);
     let mut policy = if args.set.is_empty() {
@@ -106,18 +108,19 @@ fn policy(args: &Args, reader: ReaderName) -> Result<WatchPolicy, Failure> {
     Ok(policy)
 }
 
-/// Keys are read by the same rules as those of `run`, which want a loop file: this one says nothing.
+/// Applies `--set` to a profile, by the same rules as `run`. These need a loop file, so this passes one without
+/// settings whose agent is never started.
 fn policy_with_overrides(
     profile: Profile,
     reader: ReaderName,
     set: &[String],
 ) -> Result<WatchPolicy, Failure> {
     if let Some(other) = set.iter().find(|set| !set.trim_start().starts_with("watchdog.")) {
-        let message = format!("--set {other}: there is no run here, only the watchdog has settings");
-        return Err(Failure::with_help(message, "write --set watchdog.KEY=VALUE"));
+        let message = format!("--set {other}: `exec` has only watchdog settings");
+        return Err(Failure::with_help(message, "use --set watchdog.KEY=VALUE"));
     }
     let flags = Flags { set: set.to_vec(), profile: Some(profile.as_str().to_owned()), ..Flags::default() };
-    let text = format!("---\nagent: nobody\nreader: {reader}\n---\n");
+    let text = format!("---\nagent: unused\nreader: {reader}\n---\n");
     let loaded = load(&Sources {
         loop_file: Source { name: "exec", text: &text },
         user: None,
@@ -133,7 +136,8 @@ fn policy_with_overrides(
     Ok(loaded.plan.nodes[0].settings.watchdog.clone())
 }
 
-/// On lines of their own, and only if somebody takes them: who does not read must not hold us up.
+/// Prints the messages to stderr, each on its own line. Skips messages while stderr is blocked, so that a stuck reader
+/// cannot delay the exit.
 fn print_messages(outcome: &Outcome) {
     let stderr = rustix::stdio::stderr();
     let mut start = if outcome.midline { "\n" } else { "" };

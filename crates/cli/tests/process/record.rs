@@ -99,7 +99,10 @@ fn what_a_killed_dogwatch_and_a_killed_keeper_left_is_ended_before_the_next_run_
     let events = done.events();
     let notice = kinds(&events, "orphans_ended");
     assert_eq!(notice.len(), 1, "{:?}", names(&events));
-    assert!(notice[0]["message"].as_str().is_some_and(|m| m.starts_with("2 processes")), "{notice:?}");
+    assert!(
+        notice[0]["message"].as_str().is_some_and(|m| m.starts_with("killed 2 leftover processes")),
+        "{notice:?}"
+    );
 }
 
 // promise: 1

@@ -62,7 +62,7 @@ fn a_torn_last_line_is_skipped_and_an_invalid_line_is_an_error() {
     std::fs::write(&path, format!("{journal}{{\"v\":1,\"se")).expect("writes");
     let torn = replay(&["--json"], &path);
     assert!(torn.status.success());
-    assert!(String::from_utf8_lossy(&torn.stderr).contains("a torn last line is left out"));
+    assert!(String::from_utf8_lossy(&torn.stderr).contains("skipped a torn last line"));
     std::fs::write(&path, format!("{journal}{{\"v\":1,\"se\n")).expect("writes");
     let wrong = replay(&["--json"], &path);
     assert_eq!(wrong.status.code(), Some(2));

@@ -296,9 +296,9 @@ fn a_policy_comes_from_flags_or_from_a_file() {
 fn an_invalid_line_is_reported_with_its_number_and_a_suggestion() {
     let ok = json!({"t_ms": 5, "input": "message"});
     for (bad, wanted) in [
-        (r#"{"t_ms": 6, "input": "tool_start", "id": "1"}"#, "there is no input `tool_start`"),
+        (r#"{"t_ms": 6, "input": "tool_start", "id": "1"}"#, "unknown input `tool_start`"),
         (r#"{"t_ms": 6, "input": "tool_started", "name": "x"}"#, "`tool_started` needs `id`"),
-        (r#"{"t_ms": 6, "input": "mcp_call", "tool": "x", "phase": "begin"}"#, "there is no phase `begin`"),
+        (r#"{"t_ms": 6, "input": "mcp_call", "tool": "x", "phase": "begin"}"#, "unknown phase `begin`"),
         (r#"{"t_ms": 4, "input": "message"}"#, "t_ms 4 comes after 5"),
         (r#"{"t_ms": 6}"#, "has neither `line` nor `input`"),
         (r#"{"t_ms": 6, "line": "a", "input": "end"}"#, "has both `line` and `input`"),
@@ -307,7 +307,7 @@ fn an_invalid_line_is_reported_with_its_number_and_a_suggestion() {
         (r#"{"t_ms": 6, "input": "mess"#, "not JSON"),
         (
             r#"{"t_ms": 6, "input": "tool_started", "id": "1", "name": "x", "timeout_s": -1}"#,
-            "`timeout_s` is not a time",
+            "`timeout_s` is not a valid duration",
         ),
         (&"[".repeat(100_000), "invalid type: sequence"),
     ] {

@@ -1,4 +1,4 @@
-//! Reads a timeline: one session, line by line.
+//! Replays a timeline, which holds one session.
 
 use super::read::Lines;
 use crate::error::Failure;
@@ -39,7 +39,7 @@ const KINDS: [&str; 16] = [
     "end",
 ];
 
-/// A line, whatever its kind. Most is borrowed from the line: there may be millions.
+/// The fields of a line of any kind. Most are borrowed from the line, because there may be millions of lines.
 #[derive(serde::Deserialize)]
 struct Raw<'a> {
     t_ms: u64,
@@ -78,7 +78,7 @@ struct Raw<'a> {
     count: Option<u64>,
 }
 
-/// A text, borrowed unless it is written with escapes.
+/// A string, borrowed unless it contains escapes.
 struct Text<'a>(Cow<'a, str>);
 
 impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
@@ -122,10 +122,10 @@ enum Entry<'a> {
     End,
 }
 
-/// A mistake in a line, and a help.
+/// An error in a line, and an optional help text.
 struct Invalid(String, Option<String>);
 
-/// Collects the suspensions of a timeline. Mistakes in it are reported when it is replayed.
+/// Collects the suspensions of a timeline. The replay reports invalid lines.
 pub fn spans(mut lines: Lines) -> Result<Spans, Failure> {
     let mut spans = Spans::default();
     while let Some(line) = lines.next()? {
@@ -138,7 +138,7 @@ pub fn spans(mut lines: Lines) -> Result<Spans, Failure> {
     Ok(spans)
 }
 
-/// Replays a timeline whose current line is the first.
+/// Replays a timeline whose current line is the first one.
 pub fn replay(
     mut lines: Lines,
     mut spans: Spans,
@@ -165,7 +165,7 @@ pub fn replay(
             player.suspend_ahead(until, for_ms);
         }
         match entry {
-            // The rest is read for its mistakes only.
+            // Only check the rest for invalid lines.
             _ if over.is_some() || player.has_stopped() => {}
             Entry::Line(text) => {
                 let line = cut(&text);
@@ -198,23 +198,24 @@ pub fn replay(
     Ok(exited(player, at, code, &mut signs, name))
 }
 
-/// A longer line is cut as in a live session.
+/// Cuts a long line like a live session does.
 fn cut<'a>(text: &'a Text<'_>) -> Line<'a> {
     let whole = text.as_str().as_bytes();
     let bytes = &whole[..whole.len().min(MAX_LINE)];
     Line { bytes, cut: bytes.len() < whole.len() }
 }
 
-/// The process has ended; what its reader still had to say belongs to how it ended.
+/// Finishes the replay of a process that exited. The last signs of its reader determine how it ended.
 fn exited(mut player: Player, at: Awake, code: i32, signs: &mut Vec<Sign>, name: ReaderName) -> Replayed {
     signs.drain(..).for_each(|sign| player.last_sign(&sign));
     let text = player.tally().result.as_ref().map(|result| result.text.as_str());
     let marker = text.and_then(|text| last_marker(text, name.is_structured(), ""));
-    // A shell writes -n for a signal, as the recordings do.
+    // The recordings use -n for signal n.
     let exit = if code < 0 { Exit::Signal(code.saturating_neg()) } else { Exit::Code(code) };
     player.finish(at, &Finish::Exited { exit, marker })
 }
 
+/// Parses a line into its time and its content.
 fn read(line: &[u8], agent: ReaderName) -> Result<(u64, Entry<'_>), Invalid> {
     let mut raw: Raw<'_> = serde_json::from_slice(line).map_err(|e| Invalid(parse_error(&e), None))?;
     let entry = match (raw.line.take(), raw.input.take()) {
@@ -228,7 +229,7 @@ fn read(line: &[u8], agent: ReaderName) -> Result<(u64, Entry<'_>), Invalid> {
     Ok((raw.t_ms, entry))
 }
 
-/// The library counts lines of its own; ours is named already.
+/// Returns a parse error without serde's line number, which is always 1. The caller adds the real one.
 fn parse_error(error: &serde_json::Error) -> String {
     let text = error.to_string();
     match text.split_once(" at line ") {
@@ -238,6 +239,7 @@ fn parse_error(error: &serde_json::Error) -> String {
     }
 }
 
+/// Parses an input of this kind.
 fn input<'a>(kind: &str, raw: Raw<'a>, agent: ReaderName) -> Result<(u64, Entry<'a>), Invalid> {
     let t_ms = raw.t_ms;
     let input = match kind {
@@ -258,7 +260,7 @@ fn input<'a>(kind: &str, raw: Raw<'a>, agent: ReaderName) -> Result<(u64, Entry<
         },
         "children" => Input::Children { live: need(raw.live, kind, "live")?, cpu_ms: raw.cpu_ms },
         "needs_human" => {
-            let text = raw.what.map_or_else(|| "the agent asks for a person".to_owned(), Text::into_string);
+            let text = raw.what.map_or_else(|| "the agent needs a human".to_owned(), Text::into_string);
             Input::Sign(Sign::NeedsHuman { text })
         }
         "keepalive" => Input::Sign(Sign::Keepalive),
@@ -271,20 +273,23 @@ fn input<'a>(kind: &str, raw: Raw<'a>, agent: ReaderName) -> Result<(u64, Entry<
     Ok((t_ms, Entry::Input(input)))
 }
 
+/// Returns a required field, or an error that names it.
 fn need<T>(field: Option<T>, kind: &str, name: &str) -> Result<T, Invalid> {
     field.ok_or_else(|| Invalid(format!("`{kind}` needs `{name}`"), None))
 }
 
+/// Checks that a field has one of the known values.
 fn one_of(field: &str, word: &str, known: &[&'static str]) -> Result<(), Invalid> {
     if known.contains(&word) { Ok(()) } else { Err(unknown_value(field, word, known)) }
 }
 
+/// Returns an error about an unknown value, with the nearest known one.
 fn unknown_value(field: &str, word: &str, known: &[&'static str]) -> Invalid {
     let help = match nearest(word, known.iter().copied()) {
         Some(near) => format!("did you mean `{near}`?"),
         None => format!("`{field}` is one of {}", known.join(", ")),
     };
-    Invalid(format!("there is no {field} `{word}`"), Some(help))
+    Invalid(format!("unknown {field} `{word}`"), Some(help))
 }
 
 fn tool_started(raw: Raw<'_>, agent: ReaderName) -> Result<Sign, Invalid> {
@@ -292,7 +297,7 @@ fn tool_started(raw: Raw<'_>, agent: ReaderName) -> Result<Sign, Invalid> {
     let name = need(raw.name, kind, "name")?.into_string();
     let timeout = match raw.timeout_s {
         Some(s) if s.is_finite() && s >= 0.0 => Some(Dur::from_millis((s * 1000.0).round() as u64)),
-        Some(_) => return Err(Invalid("`timeout_s` is not a time".to_owned(), None)),
+        Some(_) => return Err(Invalid("`timeout_s` is not a valid duration".to_owned(), None)),
         None => None,
     };
     let args = raw.args.map_or("", RawValue::get);
@@ -334,12 +339,12 @@ fn subagent(raw: Raw<'_>) -> Result<Input, Invalid> {
     Ok(Input::Subagent { id: need(raw.id, kind, "id")?.into_string(), did })
 }
 
-/// A text as it is, anything else as it is written.
+/// Returns the content of a string, and the JSON text of any other value.
 fn text_of(value: &RawValue) -> Cow<'_, str> {
     serde_json::from_str::<Text<'_>>(value.get()).map_or_else(|_| value.get().into(), |text| text.0)
 }
 
-/// Null is an unknown state.
+/// Hashes the digest. Null means that the state is unknown.
 fn digest(value: &RawValue) -> Option<u64> {
     (value.get() != "null").then(|| hash::bytes(value.get().as_bytes()))
 }
