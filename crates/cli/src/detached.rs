@@ -74,7 +74,7 @@ fn first_line(errors: impl Read) -> Option<String> {
     let mut text = Vec::new();
     errors.take(MAX_ERROR_TEXT as u64 * 4).read_to_end(&mut text).ok()?;
     let line = one_line(&String::from_utf8_lossy(&text), MAX_ERROR_TEXT);
-    (!line.is_empty()).then(|| line.trim_start_matches("Error: ").to_owned())
+    (!line.is_empty()).then(|| line.trim_start_matches("error: ").to_owned())
 }
 
 /// Creates a new session for this process.
@@ -114,5 +114,18 @@ pub fn continue_run(pointer: &Pointer) -> Result<(), String> {
                 return Err(format!("no answer within {} s", WAKE_TIMEOUT.as_secs()));
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_line_of_an_error_has_no_prefix() {
+        let output = &b"error: run 1 has ended (clean)\nhelp: start a new run\n"[..];
+        let line = first_line(output).expect("a line");
+        assert!(line.starts_with("run 1 has ended (clean)"), "{line}");
+        assert_eq!(first_line(&b""[..]), None);
     }
 }
