@@ -47,6 +47,7 @@ pub struct SettingFlags {
 }
 
 impl SettingFlags {
+    /// Returns the flags for the loader of settings.
     pub fn flags(&self) -> Flags {
         Flags {
             set: self.set.clone(),
@@ -105,6 +106,7 @@ impl LoopFile {
         Ok(LoopFile { shown: file.display().to_string(), path: absolute, text, work_dir, format })
     }
 
+    /// Returns the path as the user wrote it.
     pub fn shown(&self) -> &str {
         &self.shown
     }

@@ -29,6 +29,7 @@ pub struct Which {
 }
 
 impl Which {
+    /// Selects a run by its id or its end, in a state directory.
     pub fn new(run: Option<String>, state_dir: Option<PathBuf>) -> Which {
         Which { run, state_dir }
     }
@@ -87,18 +88,22 @@ pub struct FoundRun {
 }
 
 impl FoundRun {
+    /// Returns whether a supervisor holds the run.
     pub fn is_live(&self) -> bool {
         registry::is_live(&self.dir)
     }
 
+    /// Reads the journal of the run.
     pub fn record(&self) -> Result<Loaded, Failure> {
         journal::load(&self.dir).map_err(|e| Failure::usage(e.to_string()))
     }
 
+    /// Reads the journal and folds it into a view.
     pub fn view(&self) -> Result<View, Failure> {
         Ok(View::fold(&self.record()?.events))
     }
 
+    /// Connects to the socket of the run.
     pub fn client(&self) -> Result<Client, Failure> {
         Client::connect(&socket_path(&self.dir)).map_err(|e| {
             Failure::usage(format!("run {} is live, but its socket does not answer: {e}", self.id))
@@ -156,6 +161,7 @@ impl FoundRun {
     }
 }
 
+/// Returns the given state directory, or the default one of the project.
 pub fn state_dir(given: Option<&Path>) -> StateDir {
     StateDir::at(given.map_or_else(|| PathBuf::from(STATE_DIR), Path::to_owned))
 }

@@ -31,6 +31,7 @@ struct Seen {
 }
 
 impl SnapshotIndex {
+    /// Reads the snapshots of a run from its record.
     pub fn of(found: &FoundRun) -> Result<SnapshotIndex, Failure> {
         let record = found.record()?;
         let mut started = None;
@@ -60,6 +61,7 @@ impl SnapshotIndex {
         Ok(SnapshotIndex { found: found.clone(), started, nodes, last })
     }
 
+    /// Returns how the run was started.
     pub fn started(&self) -> &RunStarted {
         &self.started
     }

@@ -28,6 +28,7 @@ pub struct Args {
     args: Vec<String>,
 }
 
+/// Runs `dogwatch check` and returns the exit code.
 pub fn run(args: &Args) -> Result<u8, Failure> {
     let file = LoopFile::find(&args.path)?;
     let planned = file.load(&args.settings.flags(), &args.args, args.explain)?;

@@ -42,6 +42,7 @@ Examples:
 /// The most of a line to show on a terminal, in bytes.
 const MAX_LINE: u64 = 16 * 1024;
 
+/// Runs `dogwatch diff` and returns the exit code.
 pub fn run(args: &Args) -> Result<u8, Failure> {
     let found = args.which.find()?;
     let index = SnapshotIndex::of(&found)?;

@@ -47,6 +47,7 @@ const KEPT_FOR: &str = "30d";
 /// The most runs to list; the rest is only counted.
 const MAX_SHOWN: usize = 50;
 
+/// Runs `dogwatch gc` and returns the exit code.
 pub fn run(args: &Args) -> Result<u8, Failure> {
     let retention = Retention { keep: args.keep, older_than: args.older_than, now: clock::now().wall };
     let states: BTreeSet<PathBuf> = if args.all {

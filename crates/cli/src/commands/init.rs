@@ -77,6 +77,7 @@ impl fmt::Display for Agent {
 
 const TEMPLATE: &str = include_str!("init.md");
 
+/// Runs `dogwatch init` and returns the exit code.
 pub fn run(args: &Args) -> Result<u8, Failure> {
     let found: Vec<Agent> = Agent::REAL.into_iter().filter(|a| is_here(*a)).collect();
     let agent = args.agent.unwrap_or_else(|| found.first().copied().unwrap_or(Agent::Sh));

@@ -6,6 +6,7 @@ use crate::error::Failure;
 #[derive(clap::Args)]
 pub struct Args {}
 
+/// Runs `dogwatch man` and returns the exit code.
 pub fn run(_: &Args) -> Result<u8, Failure> {
     let mut page = Vec::new();
     clap_mangen::Man::new(crate::command_line())

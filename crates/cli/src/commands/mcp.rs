@@ -45,6 +45,7 @@ pub struct Args {
     beside: Option<i32>,
 }
 
+/// Runs `dogwatch mcp` and returns the exit code.
 pub fn run(args: &Args) -> Result<u8, Failure> {
     let named = args.session.clone().or_else(|| std::env::var_os(FILE_VAR).map(PathBuf::from));
     let Some(path) = named else {

@@ -42,6 +42,7 @@ pub struct Args {
     args: Vec<String>,
 }
 
+/// Runs `dogwatch run` and returns the exit code.
 pub fn run(args: Args) -> Result<u8, Failure> {
     let file = LoopFile::find(&args.path)?;
     let loaded = file.load(&args.settings.flags(), &args.args, false)?;

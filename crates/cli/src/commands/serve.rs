@@ -54,6 +54,7 @@ pub(super) fn address(text: &str) -> Result<SocketAddr, String> {
     Ok(found)
 }
 
+/// Runs `dogwatch serve` and returns the exit code.
 pub fn run(args: &Args) -> Result<u8, Failure> {
     let signals = signals().map_err(|e| Failure::internal(format!("cannot set up signals: {e}")))?;
     let tcp = match (args.listen, &args.socket) {

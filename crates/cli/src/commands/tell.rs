@@ -24,6 +24,7 @@ struct Tell {
     text: String,
 }
 
+/// Runs `dogwatch tell` and returns the exit code.
 pub fn run(args: Args) -> Result<u8, Failure> {
     // `dogwatch tell "…"` sends the message to the latest run of the project.
     let (run, text) = match args.text {

@@ -64,6 +64,7 @@ fn parse_what(text: &str) -> Result<What, String> {
     }
 }
 
+/// Runs `dogwatch undo` and returns the exit code.
 pub fn run(args: &Args) -> Result<u8, Failure> {
     let found = crate::runs::Which::new(Some(args.run.clone()), args.state_dir.clone()).find()?;
     let index = SnapshotIndex::of(&found)?;

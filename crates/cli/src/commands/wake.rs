@@ -23,6 +23,7 @@ pub struct Args {
     in_own_session: bool,
 }
 
+/// Runs `dogwatch wake` and returns the exit code.
 pub fn run(args: &Args) -> Result<u8, Failure> {
     if args.in_own_session {
         detached::leave_session()?;

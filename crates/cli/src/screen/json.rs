@@ -44,6 +44,7 @@ struct State {
 }
 
 impl Json {
+    /// Returns a reporter that prints the events which are appended from now on.
     pub fn new(run_dir: &Path, lost: Lost) -> Json {
         let path = run_dir.join(journal::FILE);
         let from = path.metadata().map_or(0, |meta| meta.len());

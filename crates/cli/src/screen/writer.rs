@@ -20,10 +20,12 @@ pub struct Writer {
 }
 
 impl Writer {
+    /// Returns a writer whose thread is not started yet.
     pub fn new(lost: Lost) -> Writer {
         Writer { line: None, dropped: 0, lost }
     }
 
+    /// Starts the thread that writes.
     pub fn begin(&mut self) -> io::Result<()> {
         let (sender, receiver) = sync_channel(MAX_WAITING);
         let lost = self.lost.clone();
@@ -33,6 +35,7 @@ impl Writer {
         Ok(())
     }
 
+    /// Queues a text. Drops and counts it if the queue is full.
     pub fn write(&mut self, text: String) {
         if self.dropped > 0 {
             let lines = words::count(self.dropped, "line");

@@ -27,7 +27,7 @@ pub enum Input {
     /// The known runs, newest first.
     Runs(Vec<Known>),
     /// Whether a run has a supervisor now.
-    Lives(RunId, bool),
+    Live(RunId, bool),
     /// New events of a run. `more` is set if the journal holds further events.
     Read {
         run: RunId,
@@ -35,7 +35,7 @@ pub enum Input {
         more: bool,
     },
     /// The journal of a run was replaced.
-    Afresh(RunId),
+    Replaced(RunId),
     Unreadable(RunId, String),
     Answered {
         run: RunId,
@@ -116,6 +116,7 @@ pub struct Row {
 }
 
 impl Row {
+    /// Returns the status of the run at this moment.
     pub fn status(&self, now: Moment) -> Status {
         Status::of(&self.view, self.live.then_some(now))
     }
@@ -161,6 +162,7 @@ pub struct Top {
 }
 
 impl Top {
+    /// Returns an empty model for a screen of this size.
     pub fn new(now: Moment, size: (u16, u16)) -> Top {
         Top {
             now,
@@ -176,15 +178,16 @@ impl Top {
         }
     }
 
+    /// Handles an input and returns the acts for the shell.
     pub fn apply(&mut self, now: Moment, input: Input) -> Vec<Act> {
         self.now = now;
         match input {
             Input::Key(key) => return self.key(key),
             Input::Tick => {}
             Input::Runs(known) => self.runs(known),
-            Input::Lives(run, live) => self.set_live(&run, live),
+            Input::Live(run, live) => self.set_live(&run, live),
             Input::Read { run, events, more } => self.read(&run, &events, more),
-            Input::Afresh(run) => self.restart_reading(&run),
+            Input::Replaced(run) => self.restart_reading(&run),
             Input::Unreadable(run, why) => {
                 if let Some(row) = self.row_mut(&run) {
                     row.fault = Some(one_line(&why, MAX_SAID));
@@ -204,6 +207,7 @@ impl Top {
         }
     }
 
+    /// Returns the index of the selected row.
     pub fn selected(&self) -> usize {
         let wanted = self.selected.as_ref();
         self.rows.iter().position(|row| Some(&row.run) == wanted).unwrap_or(0)

@@ -192,8 +192,8 @@ impl Shell {
         let Some(tail) = self.tails.get_mut(&run) else { return };
         match tail.read() {
             Ok(piece) => {
-                if piece.afresh {
-                    self.feed(Input::Afresh(run.clone()));
+                if piece.replaced {
+                    self.feed(Input::Replaced(run.clone()));
                 }
                 // The run on the open page has priority; the others take turns.
                 match (piece.more, &self.top.page) {
@@ -329,7 +329,7 @@ impl Shell {
         self.watch.forget(&run);
         let dir: Option<PathBuf> = self.pointers.get(&run).map(|p| p.run_dir.clone());
         let live = dir.is_some_and(|dir| registry::is_live(&dir));
-        self.feed(Input::Lives(run.clone(), live));
+        self.feed(Input::Live(run.clone(), live));
         self.note_unread(run);
     }
 

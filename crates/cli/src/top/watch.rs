@@ -32,6 +32,7 @@ pub struct Changed {
 }
 
 impl Watch {
+    /// Returns a watch without files. It is inactive if inotify is not available.
     pub fn new() -> Watch {
         let inotify = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC).ok();
         Watch { inotify, ..Watch::default() }
@@ -42,6 +43,7 @@ impl Watch {
         self.inotify.is_some() && self.list.is_some()
     }
 
+    /// Watches the list of runs.
     pub fn list(&mut self, dir: &Path) {
         let Some(fd) = &self.inotify else { return };
         let flags = WatchFlags::MOVED_TO | WatchFlags::DELETE | WatchFlags::ONLYDIR;
@@ -80,6 +82,7 @@ impl Watch {
         self.journals.values().any(|known| known == run)
     }
 
+    /// Returns the descriptors to poll, with the run of each process handle.
     pub fn fds(&self) -> impl Iterator<Item = (Option<&RunId>, BorrowedFd<'_>)> {
         let inotify = self.inotify.iter().map(|fd| (None, fd.as_fd()));
         inotify.chain(self.supervisors.iter().map(|(run, fd)| (Some(run), fd.as_fd())))

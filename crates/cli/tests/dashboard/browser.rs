@@ -25,6 +25,7 @@ pub struct Page {
 }
 
 impl Page {
+    /// Starts the browser.
     pub fn open(project: &Project) -> Page {
         let mut command = Command::new("sh");
         project.set_environment(&mut command);
@@ -61,6 +62,7 @@ impl Page {
         self.set_color_scheme("dark");
     }
 
+    /// Calls a method of the DevTools protocol and returns its result.
     pub fn call(&mut self, method: &str, params: Value) -> Value {
         self.calls += 1;
         let mut message = json!({"id": self.calls, "method": method, "params": params});
@@ -96,11 +98,13 @@ impl Page {
         self.errors.extend(error);
     }
 
+    /// Navigates to a URL.
     pub fn go(&mut self, url: &str) {
         let gone = self.call("Page.navigate", json!({"url": url}));
         assert!(gone["errorText"].is_null(), "{url}: {}", gone["errorText"]);
     }
 
+    /// Sets the size of the window.
     pub fn size(&mut self, width: u32, height: u32) {
         let params = json!({"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600});
         self.call("Emulation.setDeviceMetricsOverride", params);
@@ -121,6 +125,7 @@ impl Page {
         result["result"]["value"].clone()
     }
 
+    /// Evaluates an expression that returns a string.
     #[track_caller]
     pub fn text(&mut self, script: &str) -> String {
         let value = self.eval(script);
@@ -145,6 +150,7 @@ impl Page {
         }
     }
 
+    /// Waits until the page shows this text.
     #[track_caller]
     pub fn wait_for_text(&mut self, text: &str) {
         self.wait(&format!("document.body.innerText.includes({})", Value::from(text)), text);
@@ -191,6 +197,7 @@ impl Page {
         self.call("Input.dispatchKeyEvent", params);
     }
 
+    /// Types text into the focused element.
     pub fn type_in(&mut self, text: &str) {
         self.call("Input.insertText", json!({"text": text}));
     }
@@ -206,6 +213,7 @@ impl Page {
         path
     }
 
+    /// Asserts that the page reported no errors.
     #[track_caller]
     pub fn assert_no_errors(&mut self) {
         // This round trip makes sure that all earlier messages have been read.

@@ -22,10 +22,12 @@ pub struct Serve {
 }
 
 impl Serve {
+    /// Starts a server on a free port.
     pub fn start(project: &Project) -> Serve {
         Serve::at(project, "127.0.0.1:0")
     }
 
+    /// Starts a server at this address.
     pub fn at(project: &Project, listen: &str) -> Serve {
         let mut running = project.start(&["serve", "--listen", listen]);
         let url = running.wait_for_line("#token=").trim().to_owned();

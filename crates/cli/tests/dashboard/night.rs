@@ -36,10 +36,12 @@ pub enum End {
 }
 
 impl Shape {
+    /// Returns the shape of a run of a loop.
     pub fn loops() -> Shape {
         Shape { nodes: &[], observed: 0, hard_stop: true, end: End::Flake }
     }
 
+    /// Returns the shape of a run of a graph.
     pub fn graph() -> Shape {
         let nodes: &[(&str, &[&str])] = &[
             ("schema", &[]),
@@ -62,6 +64,7 @@ pub struct Night<'a> {
 }
 
 impl Night<'_> {
+    /// Returns a writer for a project.
     pub fn new(project: &Project) -> Night<'_> {
         let registry = Registry::at(project.outside("state/dogwatch/runs"));
         Night { project, registry, alive: Vec::new() }

@@ -11,6 +11,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+/// A running dogwatch.
 pub struct Running {
     child: Child,
     lines: Receiver<Vec<u8>>,
@@ -19,6 +20,7 @@ pub struct Running {
 }
 
 impl Running {
+    /// Starts dogwatch and collects its output.
     pub fn start(mut command: Command) -> Running {
         // A script's background jobs ignore INT. Tests started that way must not pass that on to dogwatch.
         for signal in [Signal::INT, Signal::HUP, Signal::TERM] {
@@ -44,10 +46,12 @@ impl Running {
         Running { child, lines, seen: Vec::new(), stderr }
     }
 
+    /// Returns the pid of dogwatch.
     pub fn pid(&self) -> i32 {
         i32::try_from(self.child.id()).expect("a pid")
     }
 
+    /// Sends a signal to dogwatch.
     pub fn signal(&self, signal: Signal) {
         let pid = Pid::from_raw(self.pid()).expect("a pid");
         kill_process(pid, signal).expect("an unreaped child keeps its pid");
@@ -84,6 +88,7 @@ impl Running {
         panic!("no {what} came after {:?}", names(&seen))
     }
 
+    /// Waits for the event of this name.
     pub fn wait_for(&mut self, event: &str) -> Value {
         self.wait_until(event, |e| e["event"] == event)
     }
@@ -153,6 +158,7 @@ impl Done {
         self
     }
 
+    /// Returns stdout as text.
     pub fn text(&self) -> String {
         String::from_utf8_lossy(&self.stdout).into_owned()
     }

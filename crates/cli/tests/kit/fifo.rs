@@ -20,6 +20,7 @@ pub struct Fifo {
 }
 
 impl Fifo {
+    /// Creates a FIFO and opens it for reading.
     pub fn new(path: &Path) -> Fifo {
         make(path);
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
@@ -86,6 +87,7 @@ pub struct Gate {
 }
 
 impl Gate {
+    /// Creates the FIFO of a gate.
     pub fn new(path: &Path) -> Gate {
         make(path);
         Gate { path: path.to_owned() }

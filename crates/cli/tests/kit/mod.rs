@@ -25,11 +25,13 @@ pub const MARK: &str = "DOGWATCH_TEST";
 /// Short graces, so that agents that ignore signals cost little time.
 pub const GRACES: &str = "watchdog: {grace: 200ms, leak: 300ms}";
 
+/// The directories of a test.
 pub struct Project {
     dir: TempDir,
 }
 
 impl Project {
+    /// Creates an empty project.
     pub fn new() -> Project {
         let dir = TempDir::new().expect("a directory for the test");
         for name in ["work/loop", "home", "state"] {
@@ -57,10 +59,12 @@ impl Project {
         project
     }
 
+    /// Writes a loop file whose agent plays this script.
     pub fn act(&self, front: &str, script: &str) {
         self.act_on(front, script, "Go on.");
     }
 
+    /// Writes a loop file with this body whose agent plays this script.
     pub fn act_on(&self, front: &str, script: &str, body: &str) {
         self.file("script", script);
         self.ralph(&format!("agent: {}\n{front}", Value::from(self.actor("script"))), body);
@@ -71,6 +75,7 @@ impl Project {
         format!("'{}' actor {script}", env!("CARGO_BIN_EXE_dogwatch"))
     }
 
+    /// Writes the loop file.
     pub fn ralph(&self, front: &str, body: &str) {
         self.file("loop/RALPH.md", &format!("---\n{front}\n---\n{body}\n"));
     }
@@ -85,10 +90,12 @@ impl Project {
         self.dir.path().join(name)
     }
 
+    /// Writes a file in the work directory.
     pub fn file(&self, name: &str, text: &str) {
         std::fs::write(self.path(name), text).expect("writes a small file");
     }
 
+    /// Reads a file in the work directory.
     pub fn read(&self, name: &str) -> String {
         std::fs::read_to_string(self.path(name)).unwrap_or_else(|e| panic!("{name}: {e}"))
     }
@@ -99,10 +106,12 @@ impl Project {
         text.lines().map(str::to_owned).collect()
     }
 
+    /// Creates a FIFO in the work directory.
     pub fn fifo(&self, name: &str) -> Fifo {
         Fifo::new(&self.path(name))
     }
 
+    /// Creates a gate in the work directory.
     pub fn gate(&self, name: &str) -> Gate {
         Gate::new(&self.path(name))
     }
@@ -130,6 +139,7 @@ impl Project {
             .stdin(Stdio::null());
     }
 
+    /// Starts `dogwatch …`.
     pub fn start(&self, args: &[&str]) -> Running {
         Running::start(self.command(args))
     }
@@ -192,6 +202,7 @@ impl Project {
         others::named(self.dir.path(), "dogwatch-keeper").expect("a keeper is there")
     }
 
+    /// Sends a signal to the keeper.
     pub fn signal_keeper(&self, signal: Signal) {
         let keeper = Pid::from_raw(self.keeper()).expect("a pid");
         kill_process(keeper, signal).expect("the keeper is ours");

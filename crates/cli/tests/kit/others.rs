@@ -23,12 +23,14 @@ fn belongs(pid: i32, dir: &Path) -> bool {
         || fs::read_link(format!("/proc/{pid}/cwd")).is_ok_and(|cwd| cwd.starts_with(dir))
 }
 
+/// Returns a process of the test with this name.
 pub fn named(dir: &Path, name: &str) -> Option<i32> {
     of(dir)
         .into_iter()
         .find(|pid| fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|comm| comm.trim_end() == name))
 }
 
+/// Describes processes for an error message.
 pub fn describe(pids: &[i32]) -> String {
     let one = |pid: &i32| {
         let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();

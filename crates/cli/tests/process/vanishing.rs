@@ -73,7 +73,7 @@ elif what == "letters":
     with open("answers", "w") as file:
         json.dump(answers, file)
 
-assert not any(map(is_gone, busy)), "it is under way"
+assert not any(map(is_gone, busy)), "the request is pending"
 if how == "dies":
     os.kill(os.getpid(), 9)
 if how == "kills":
@@ -83,7 +83,7 @@ server.stdout.close()
 code = server.wait(60)
 if how == "leaves":
     assert code == 0, code
-    # Whoever was killed may take a moment to be gone.
+    # A killed process may take a moment to disappear.
     for pid in busy:
         while not is_gone(pid):
             os.sched_yield()

@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
+/// A tmux pane that runs `top`.
 pub struct Pane<'p> {
     project: &'p Project,
     socket: PathBuf,
@@ -26,6 +27,7 @@ echo it is over
 exec cat";
 
 impl<'p> Pane<'p> {
+    /// Starts tmux with `top` in its pane.
     pub fn open(project: &'p Project, env: &[(&str, &str)]) -> Pane<'p> {
         let fifo = project.outside("output");
         mkfifoat(CWD, &fifo, Mode::RUSR | Mode::WUSR).expect("a FIFO");
@@ -51,14 +53,17 @@ impl<'p> Pane<'p> {
         command
     }
 
+    /// Runs a tmux command and returns its output.
     pub fn tmux(&self, args: &[&str]) -> String {
         finish(self.command(args))
     }
 
+    /// Sends keys to the pane.
     pub fn keys(&self, keys: &[&str]) {
         self.tmux(&[&["send-keys"], keys].concat());
     }
 
+    /// Returns the text on the screen.
     pub fn screen(&self) -> String {
         self.tmux(&["capture-pane", "-p"])
     }
@@ -77,6 +82,7 @@ impl<'p> Pane<'p> {
         }
     }
 
+    /// Waits until the screen contains this text, and returns it.
     #[track_caller]
     pub fn until_shown(&self, text: &str) -> String {
         self.until(text, |screen| screen.contains(text))
@@ -91,6 +97,7 @@ impl<'p> Pane<'p> {
         ready > 0
     }
 
+    /// Sends a signal to `top`.
     pub fn signal(&self, signal: Signal) {
         let pid = std::fs::read_to_string(self.project.outside("pid")).expect("top has started");
         let pid = Pid::from_raw(pid.trim().parse().expect("a pid")).expect("a pid");

@@ -38,6 +38,7 @@ impl Acts {
         }
     }
 
+    /// Updates the acts with a recorded event.
     pub fn see(&mut self, recorded: &Recorded) {
         match &recorded.event {
             Event::IterationStarted { .. } => {
@@ -65,6 +66,7 @@ impl Acts {
         self.dropped.is_none() && self.backed_off.len() == FILE_IN_WAIT
     }
 
+    /// Records when the file was written that wakes the loop.
     pub fn file_dropped(&mut self, at: Boot) {
         self.dropped = Some(at);
     }

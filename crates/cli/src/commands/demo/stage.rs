@@ -55,6 +55,7 @@ impl Stage {
         started.map_err(|e| Failure::internal(format!("cannot start `dogwatch run`: {e}")))
     }
 
+    /// Returns the directory of a run of the demo.
     pub fn run_dir(&self, run: &str) -> PathBuf {
         self.dir.join(".dogwatch").join("runs").join(run)
     }

@@ -60,6 +60,7 @@ pub struct Stray {
 }
 
 impl Plan {
+    /// Plans which runs and snapshots to remove from these state directories.
     pub fn make(states: &BTreeSet<PathBuf>, retention: &Retention) -> Plan {
         let mut plan = Plan::default();
         let known: BTreeSet<RunId> = registered().map(|run| run.id).collect();

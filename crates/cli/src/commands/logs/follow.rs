@@ -41,6 +41,7 @@ struct Follower<'a> {
     over: bool,
 }
 
+/// Prints the output of a run until it ends.
 pub fn follow(found: &FoundRun, stderr: bool, out: &mut Out) -> Result<(), Stop> {
     let look = record::latest_session(found)?;
     let after = look.seen.as_ref().map_or(0, |seen| seen.seq.saturating_sub(1));

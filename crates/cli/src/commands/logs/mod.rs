@@ -42,6 +42,7 @@ Examples:
 
 The prompt of an iteration is in prompt.md, next to the output in the iteration's directory.";
 
+/// Runs `dogwatch logs` and returns the exit code.
 pub fn run(args: &Args) -> Result<u8, Failure> {
     let found = args.which.find()?;
     let mut out = Out::choose(args.raw)?;

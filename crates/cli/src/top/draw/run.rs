@@ -29,6 +29,7 @@ const FULL_CELL_WEIGHT: u64 = 16;
 /// The symbols for the weight of a cell.
 const LEVELS: [&str; 8] = ["▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"];
 
+/// Draws the page of a run.
 pub fn draw(top: &Top, page: &Page, row: &Row, look: Look, area: Rect, buffer: &mut Buffer) {
     title(top, row, look, area, buffer);
     let now = if row.live { top.now.wall.0 } else { page.lanes.last };
