@@ -11,9 +11,9 @@ use std::io::Write;
 #[derive(Debug)]
 pub enum Failure {
     /// Bad usage or configuration; nothing was started.
-    Usage { message: String, hint: Option<String> },
+    Usage { message: String, help: Option<String> },
     /// Diagnostics about files or flags; nothing was started.
-    Findings(Vec<Diagnostic>),
+    Diagnostics(Vec<Diagnostic>),
     /// Another run holds this loop; its id, if it is known and alive.
     Held { message: String, run: Option<RunId> },
     /// An internal error, or a failure of the operating system.
@@ -21,14 +21,17 @@ pub enum Failure {
 }
 
 impl Failure {
+    /// Returns a usage error.
     pub fn usage(message: impl Into<String>) -> Failure {
-        Failure::Usage { message: message.into(), hint: None }
+        Failure::Usage { message: message.into(), help: None }
     }
 
-    pub fn with_hint(message: impl Into<String>, hint: impl Into<String>) -> Failure {
-        Failure::Usage { message: message.into(), hint: Some(hint.into()) }
+    /// Returns a usage error with a help line.
+    pub fn with_help(message: impl Into<String>, help: impl Into<String>) -> Failure {
+        Failure::Usage { message: message.into(), help: Some(help.into()) }
     }
 
+    /// Returns an internal error.
     pub fn internal(message: impl Into<String>) -> Failure {
         Failure::Internal { message: message.into() }
     }
@@ -39,29 +42,31 @@ impl Failure {
             Failure::Usage { message, .. }
             | Failure::Held { message, .. }
             | Failure::Internal { message } => message.clone(),
-            Failure::Findings(findings) => {
-                findings.iter().map(|f| f.render(Style::Plain)).collect::<Vec<_>>().join("\n")
+            Failure::Diagnostics(diagnostics) => {
+                diagnostics.iter().map(|d| d.render(Style::Plain)).collect::<Vec<_>>().join("\n")
             }
         }
     }
 
+    /// Returns the exit code for this kind of error.
     pub fn exit_code(&self) -> u8 {
         match self {
-            Failure::Usage { .. } | Failure::Findings(_) => 2,
+            Failure::Usage { .. } | Failure::Diagnostics(_) => 2,
             Failure::Held { .. } => 4,
             Failure::Internal { .. } => 5,
         }
     }
 
+    /// Prints the error and its help line to stderr.
     pub fn print(&self) {
         match self {
-            Failure::Usage { message, hint } => {
+            Failure::Usage { message, help } => {
                 error_line(message);
-                if let Some(hint) = hint {
-                    print_line(&format!("help: {}", printable(hint)));
+                if let Some(help) = help {
+                    print_line(&format!("help: {}", printable(help)));
                 }
             }
-            Failure::Findings(findings) => print_findings(findings),
+            Failure::Diagnostics(diagnostics) => print_diagnostics(diagnostics),
             Failure::Held { message, run } => {
                 error_line(message);
                 let stop = run
@@ -74,7 +79,7 @@ impl Failure {
     }
 }
 
-/// Reports what went wrong on the way.
+/// Prints an error that does not end the command.
 pub fn warn(message: &str) {
     error_line(message);
 }
@@ -89,9 +94,9 @@ fn print_line(text: &str) {
 }
 
 /// Prints diagnostics to stderr, in color if stderr is a terminal.
-pub fn print_findings(findings: &[Diagnostic]) {
+pub fn print_diagnostics(diagnostics: &[Diagnostic]) {
     let style = if color::on_stderr() { Style::Styled } else { Style::Plain };
-    for finding in findings {
-        print_line(&format!("{}\n", finding.render(style).trim_end()));
+    for diagnostic in diagnostics {
+        print_line(&format!("{}\n", diagnostic.render(style).trim_end()));
     }
 }

@@ -47,6 +47,7 @@ pub struct SettingFlags {
 }
 
 impl SettingFlags {
+    /// Returns the flags for the loader of settings.
     pub fn flags(&self) -> Flags {
         Flags {
             set: self.set.clone(),
@@ -88,7 +89,7 @@ pub struct Planned {
 impl Planned {
     /// Returns an error if this machine cannot run the plan.
     pub fn runs_here(&self) -> Result<(), Failure> {
-        if self.faults.is_empty() { Ok(()) } else { Err(Failure::Findings(self.faults.clone())) }
+        if self.faults.is_empty() { Ok(()) } else { Err(Failure::Diagnostics(self.faults.clone())) }
     }
 }
 
@@ -105,6 +106,7 @@ impl LoopFile {
         Ok(LoopFile { shown: file.display().to_string(), path: absolute, text, work_dir, format })
     }
 
+    /// Returns the path as the user wrote it.
     pub fn shown(&self) -> &str {
         &self.shown
     }
@@ -140,7 +142,7 @@ impl LoopFile {
             let node_name = &self.name();
             let sources =
                 Sources { loop_file: source, user, project, flags, args, node_name, detect, machine };
-            let loaded = load(&sources).map_err(Failure::Findings)?;
+            let loaded = load(&sources).map_err(Failure::Diagnostics)?;
             return Ok(Planned {
                 plan: loaded.plan,
                 warnings: loaded.warnings,
@@ -152,7 +154,7 @@ impl LoopFile {
         };
         let sources =
             GraphSources { graph: source, format, user, project, flags, args, detect, machine, explain };
-        let loaded = load_graph(&sources).map_err(Failure::Findings)?;
+        let loaded = load_graph(&sources).map_err(Failure::Diagnostics)?;
         Ok(Planned {
             plan: loaded.plan,
             warnings: loaded.warnings,
@@ -170,7 +172,7 @@ pub fn external_policy() -> Result<WatchPolicy, Failure> {
     let project = read_settings(Some(PathBuf::from(PROJECT_FILE)))?;
     let user = user.as_ref().map(|(name, text)| Source { name, text });
     let project = project.as_ref().map(|(name, text)| Source { name, text });
-    load_external(user, project).map_err(Failure::Findings)
+    load_external(user, project).map_err(Failure::Diagnostics)
 }
 
 /// This machine, as the validation sees it: programs and globs are resolved from the directory where sessions run,
@@ -201,7 +203,7 @@ fn locate(path: &Path) -> Result<PathBuf, Failure> {
     let meta = std::fs::metadata(path).map_err(|e| cannot_read(path, &e))?;
     if path.file_name().is_some_and(|name| name == PROJECT_FILE) {
         let message = format!("{} holds settings for all loops; it is not a loop file", path.display());
-        return Err(Failure::with_hint(message, PATH_IS));
+        return Err(Failure::with_help(message, PATH_IS));
     }
     if !meta.is_dir() {
         return Ok(path.to_owned());
@@ -210,11 +212,11 @@ fn locate(path: &Path) -> Result<PathBuf, Failure> {
     let mut found: Vec<PathBuf> = names.map(|name| path.join(name)).filter(|file| file.exists()).collect();
     match found.len() {
         1 => Ok(found.remove(0)),
-        0 => Err(Failure::with_hint(
+        0 => Err(Failure::with_help(
             format!("no {LOOP_FILE} and no graph file in {}", path.display()),
             format!("`dogwatch init {}` writes a loop file to start from", path.display()),
         )),
-        _ => Err(Failure::with_hint(
+        _ => Err(Failure::with_help(
             format!("found both {} and {}", found[0].display(), found[1].display()),
             "pass the file to use instead of the directory",
         )),
@@ -227,8 +229,8 @@ const PATH_IS: &str =
 fn cannot_read(path: &Path, error: &std::io::Error) -> Failure {
     let message = format!("cannot read {}: {error}", path.display());
     match error.kind() {
-        ErrorKind::NotFound => Failure::with_hint(message, PATH_IS),
-        ErrorKind::FileTooLarge => Failure::with_hint(message, "move long prompts into separate files"),
+        ErrorKind::NotFound => Failure::with_help(message, PATH_IS),
+        ErrorKind::FileTooLarge => Failure::with_help(message, "move long prompts into separate files"),
         _ => Failure::usage(message),
     }
 }

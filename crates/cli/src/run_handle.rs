@@ -22,6 +22,7 @@ pub struct DriverHandle {
 }
 
 impl DriverHandle {
+    /// Returns a handle that posts to this inbox.
     pub fn new(inbox: Inbox, changed: watch::Receiver<u64>) -> DriverHandle {
         DriverHandle { inbox, changed }
     }
@@ -64,10 +65,12 @@ pub struct Announcing {
 }
 
 impl Announcing {
+    /// Wraps a reporter.
     pub fn new(inner: Box<dyn Reporter>) -> Announcing {
         Announcing { inner, last: watch::Sender::new(0) }
     }
 
+    /// Returns a receiver of the sequence number of the last event.
     pub fn changed(&self) -> watch::Receiver<u64> {
         self.last.subscribe()
     }

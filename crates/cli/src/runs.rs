@@ -12,10 +12,10 @@ use std::time::{Duration, SystemTime};
 
 /// How long a live run may take to answer a question. The run itself waits at most 1 s for its driver, so a run
 /// that takes longer is suspended or overloaded.
-const SOON: Duration = Duration::from_millis(1500);
+const ANSWER_TIMEOUT: Duration = Duration::from_millis(1500);
 
 /// How long a process may take to exit once its socket is gone.
-const LAST_MOMENTS: Duration = Duration::from_secs(1);
+const EXIT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The arguments that select a run, shared by all commands that take one.
 #[derive(clap::Args, Clone, Debug)]
@@ -29,6 +29,7 @@ pub struct Which {
 }
 
 impl Which {
+    /// Selects a run by its id or its end, in a state directory.
     pub fn new(run: Option<String>, state_dir: Option<PathBuf>) -> Which {
         Which { run, state_dir }
     }
@@ -49,7 +50,7 @@ impl Which {
         let here = runs_in(&state_dir(self.state_dir.as_deref()).runs());
         let Some(wanted) = &self.run else {
             return here.into_iter().next().ok_or_else(|| {
-                Failure::with_hint(
+                Failure::with_help(
                     "no runs in this directory yet",
                     "start one with `dogwatch run DIR`, or list all runs with `dogwatch ps --all`",
                 )
@@ -67,7 +68,7 @@ impl Which {
         match found.len() {
             1 => Ok(found.remove(0)),
             0 => Err(no_such(wanted)),
-            n => Err(Failure::with_hint(
+            n => Err(Failure::with_help(
                 format!("{n} run ids end in `{wanted}`"),
                 "give more of the id; `dogwatch ps --all` lists all runs",
             )),
@@ -76,7 +77,7 @@ impl Which {
 }
 
 fn no_such(wanted: &str) -> Failure {
-    Failure::with_hint(format!("no run `{wanted}`"), "`dogwatch ps --all` lists the runs on this machine")
+    Failure::with_help(format!("no run `{wanted}`"), "`dogwatch ps --all` lists the runs on this machine")
 }
 
 /// A run found on disk.
@@ -87,18 +88,22 @@ pub struct FoundRun {
 }
 
 impl FoundRun {
+    /// Returns whether a supervisor holds the run.
     pub fn is_live(&self) -> bool {
         registry::is_live(&self.dir)
     }
 
+    /// Reads the journal of the run.
     pub fn record(&self) -> Result<Loaded, Failure> {
         journal::load(&self.dir).map_err(|e| Failure::usage(e.to_string()))
     }
 
+    /// Reads the journal and folds it into a view.
     pub fn view(&self) -> Result<View, Failure> {
         Ok(View::fold(&self.record()?.events))
     }
 
+    /// Connects to the socket of the run.
     pub fn client(&self) -> Result<Client, Failure> {
         Client::connect(&socket_path(&self.dir)).map_err(|e| {
             Failure::usage(format!("run {} is live, but its socket does not answer: {e}", self.id))
@@ -111,7 +116,7 @@ impl FoundRun {
         if !self.is_live() {
             return None;
         }
-        let answer = Client::connect_within(&socket_path(&self.dir), SOON).ok()?.get(path).ok()?;
+        let answer = Client::connect_within(&socket_path(&self.dir), ANSWER_TIMEOUT).ok()?.get(path).ok()?;
         if answer.is_ok() { answer.json().ok() } else { None }
     }
 
@@ -133,7 +138,7 @@ impl FoundRun {
     }
 
     fn not_running(&self) -> Failure {
-        Failure::with_hint(
+        Failure::with_help(
             format!("run {} is not running", self.id),
             format!("`dogwatch status {}` shows how it ended", self.id),
         )
@@ -142,7 +147,7 @@ impl FoundRun {
     /// Returns whether the supervisor exits within a short time. A supervisor that is being killed closes its socket
     /// before it releases its lock.
     fn is_dying(&self) -> bool {
-        registry::is_gone_within(&self.dir, LAST_MOMENTS)
+        registry::is_gone_within(&self.dir, EXIT_TIMEOUT)
     }
 
     /// Returns the last part of the run id, which is enough to select the run.
@@ -156,6 +161,7 @@ impl FoundRun {
     }
 }
 
+/// Returns the given state directory, or the default one of the project.
 pub fn state_dir(given: Option<&Path>) -> StateDir {
     StateDir::at(given.map_or_else(|| PathBuf::from(STATE_DIR), Path::to_owned))
 }
@@ -168,7 +174,8 @@ pub fn runs_in(runs: &Path) -> Vec<FoundRun> {
         .filter(|r| r.dir.join(journal::FILE).exists())
         .map(|r| FoundRun { dir: r.dir.canonicalize().unwrap_or(r.dir), ..r })
         .collect();
-    found.sort_by_cached_key(|run| std::cmp::Reverse((second(&run.id), born(&run.dir), run.id.clone())));
+    found
+        .sort_by_cached_key(|run| std::cmp::Reverse((second(&run.id), created_at(&run.dir), run.id.clone())));
     found
 }
 
@@ -179,7 +186,7 @@ fn second(id: &RunId) -> String {
 
 /// Returns when a run directory was created, where the file system records it. Orders runs that started within the
 /// same second.
-fn born(dir: &Path) -> Option<SystemTime> {
+fn created_at(dir: &Path) -> Option<SystemTime> {
     std::fs::metadata(dir).and_then(|meta| meta.created()).ok()
 }
 

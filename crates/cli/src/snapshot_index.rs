@@ -31,6 +31,7 @@ struct Seen {
 }
 
 impl SnapshotIndex {
+    /// Reads the snapshots of a run from its record.
     pub fn of(found: &FoundRun) -> Result<SnapshotIndex, Failure> {
         let record = found.record()?;
         let mut started = None;
@@ -52,7 +53,7 @@ impl SnapshotIndex {
         let started = started
             .ok_or_else(|| Failure::usage(format!("run {} ended before its first event", found.id)))?;
         if last.is_none() {
-            return Err(Failure::with_hint(
+            return Err(Failure::with_help(
                 format!("run {} has no snapshots", found.id),
                 "snapshots need a git work tree; they are taken before the first iteration and after every session",
             ));
@@ -60,6 +61,7 @@ impl SnapshotIndex {
         Ok(SnapshotIndex { found: found.clone(), started, nodes, last })
     }
 
+    /// Returns how the run was started.
     pub fn started(&self) -> &RunStarted {
         &self.started
     }
@@ -77,7 +79,7 @@ impl SnapshotIndex {
         if let Some(wanted) = wanted {
             let known = self.nodes.keys().find(|name| name.as_str() == wanted).cloned();
             return known.ok_or_else(|| {
-                Failure::with_hint(
+                Failure::with_help(
                     format!("run {} has no snapshots of a node `{wanted}`", self.found.id),
                     format!("nodes with snapshots: {}", names()),
                 )
@@ -88,7 +90,7 @@ impl SnapshotIndex {
         match (fit.next(), fit.next(), iteration) {
             (Some(one), None, _) => Ok(one.clone()),
             (Some(_), Some(_), None) => Ok(self.last.clone().expect("there is a snapshot, so it has a node")),
-            (Some(_), Some(_), Some(n)) => Err(Failure::with_hint(
+            (Some(_), Some(_), Some(n)) => Err(Failure::with_help(
                 format!("several nodes of run {} have an iteration {n}", self.found.id),
                 format!("select one with --node: {}", names()),
             )),
@@ -146,7 +148,7 @@ impl SnapshotIndex {
         let name = snapshot::ref_name(&self.found.id, node, n);
         match snapshot::commit_of(dir, &name) {
             Ok(Some(_)) => Ok(name),
-            Ok(None) => Err(Failure::with_hint(
+            Ok(None) => Err(Failure::with_help(
                 format!("the snapshot {name} is gone"),
                 "dogwatch keeps the last 200 snapshots of a node, and `dogwatch gc` removes those of old runs",
             )),

@@ -1,4 +1,4 @@
-//! From a run that is ready to its end: the lock, the record, the API, the screen, the driver.
+//! Supervises a run to its end: connects the lock, the record, the API, the screen and the driver.
 
 use crate::error::{Failure, warn};
 use crate::run_handle::{Announcing, DriverHandle};
@@ -16,61 +16,64 @@ use dogwatch_server::{serve, socket_path};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// The exit code of a run that did its work but could not print what it was asked to.
+/// The exit code of a successful run whose output could not be printed.
 const OUTPUT_LOST: u8 = 1;
 
-/// A loop that nobody else is at.
+/// A loop that this process has locked.
 pub struct Held {
     lock: Lock,
     nonce: String,
-    /// Notices about the runs that held it before.
-    news: Vec<Input>,
+    /// Notices about earlier runs of the loop.
+    notices: Vec<Input>,
 }
 
-/// Takes the loop for a run of this process. Leftover processes of earlier runs are ended first.
+/// Locks the loop for a run of this process. Kills leftover processes of earlier runs first.
 pub fn hold(place: Place<'_>, run: &RunId) -> Result<Held, Failure> {
     let nonce = journal::hex(&random::<16>()?);
     let holder = holder(run, &nonce);
     let (mut lock, before) = Lock::take(place, &holder).map_err(|error| refuse(&error))?;
-    let news = end_orphans(&before)?;
+    let notices = end_orphans(&before)?;
     lock.sign(&holder).map_err(|e| Failure::internal(format!("cannot write the lock file: {e}")))?;
-    Ok(Held { lock, nonce, news })
+    Ok(Held { lock, nonce, notices })
 }
 
+/// Converts a lock error into the error of the command.
 fn refuse(error: &LockError) -> Failure {
     let message = error.to_string();
     match error {
         LockError::Held(holder) => Failure::Held { message, run: Some(holder.run.clone()) },
         LockError::HeldUnsigned | LockError::StillEnding(_) => Failure::Held { message, run: None },
-        LockError::Io { .. } => Failure::with_hint(
+        LockError::Io { .. } => Failure::with_help(
             message,
-            "dogwatch keeps its locks in $XDG_STATE_HOME/dogwatch, or ~/.local/state/dogwatch: it must be writable",
+            "make $XDG_STATE_HOME/dogwatch or ~/.local/state/dogwatch writable; dogwatch keeps its locks there",
         ),
         LockError::StateDir { .. } => {
-            Failure::with_hint(message, "choose another directory with --state-dir")
+            Failure::with_help(message, "choose another directory with --state-dir")
         }
     }
 }
 
+/// Kills the orphans of earlier runs since the last boot. Returns a notice for each run that had some.
 fn end_orphans(before: &[Mark]) -> Result<Vec<Input>, Failure> {
-    let mut news = Vec::new();
+    let mut notices = Vec::new();
     for mark in before.iter().filter(|mark| mark.boot_id == clock::boot_id()) {
         match orphans::end_all(&mark.nonce, mark.start_time) {
             (0, true) => {}
             (n, true) => {
-                let message = format!("{n} processes that run {} had left behind were ended", mark.run);
-                news.push(Input::Noticed { kind: "orphans_ended", message });
+                let processes = if n == 1 { "process" } else { "processes" };
+                let message = format!("killed {n} leftover {processes} of run {}", mark.run);
+                notices.push(Input::Noticed { kind: "orphans_ended", message });
             }
             (_, false) => {
-                let message = format!("run {} left processes behind that cannot be ended", mark.run);
+                let message = format!("cannot kill the leftover processes of run {}", mark.run);
                 return Err(Failure::Held { message, run: None });
             }
         }
     }
-    Ok(news)
+    Ok(notices)
 }
 
-/// A run that is ready to be driven.
+/// A run that is ready to start.
 pub struct Ready {
     pub run: Run,
     pub run_id: RunId,
@@ -80,29 +83,29 @@ pub struct Ready {
     pub work_dir: PathBuf,
     pub loop_file: PathBuf,
     pub loop_text: String,
-    pub news: Vec<Input>,
+    pub notices: Vec<Input>,
     pub json: bool,
 }
 
-/// Drives the run to its end; answers the exit code.
+/// Drives the run to its end and returns the exit code.
 pub fn supervise(held: Held, ready: Ready) -> Result<u8, Failure> {
     let cannot = |what: &str| {
         let what = what.to_owned();
         move |e: std::io::Error| Failure::internal(format!("cannot {what}: {e}"))
     };
-    let mut news = held.news;
-    // A file system without locks: whether the run is alive is then told by its socket alone.
+    let mut notices = held.notices;
+    // On a file system without locks only the socket shows that the run is live.
     let alive = Alive::hold(&ready.run_dir);
     if let Err(error) = &alive {
-        let detail = format!("the run cannot be locked: {error}");
-        news.push(Input::TroubleMet { kind: "not_locked", detail });
+        let detail = format!("cannot lock the run: {error}");
+        notices.push(Input::TroubleMet { kind: "not_locked", detail });
     }
-    register(&ready, &mut news);
-    news.extend(ready.news);
+    register(&ready, &mut notices);
+    notices.extend(ready.notices);
 
     let lost = screen::Lost::default();
-    let mut front = Announcing::new(screen::choose(ready.json, &ready.run_dir, lost.clone()));
-    let changed = front.changed();
+    let mut reporter = Announcing::new(screen::choose(ready.json, &ready.run_dir, lost.clone()));
+    let changed = reporter.changed();
     let run_dir = ready.run_dir.clone();
     let setup = Setup {
         run: ready.run,
@@ -116,34 +119,34 @@ pub fn supervise(held: Held, ready: Ready) -> Result<u8, Failure> {
         lock: held.lock,
         nonce: held.nonce,
     };
-    let driver = Driver::new(setup, &mut front).map_err(cannot("start the run"))?;
-    let desk = Arc::new(DriverHandle::new(driver.inbox(), changed));
-    // A run that cannot be spoken to is still a run.
-    let served = match serve(socket_path(&run_dir), run_dir, desk) {
+    let driver = Driver::new(setup, &mut reporter).map_err(cannot("start the run"))?;
+    let handle = Arc::new(DriverHandle::new(driver.inbox(), changed));
+    // Without a socket the run still works. It only cannot be steered.
+    let served = match serve(socket_path(&run_dir), run_dir, handle) {
         Ok(served) => Some(served),
         Err(error) => {
-            let detail = format!("the run cannot be reached by other commands: {error}");
-            news.push(Input::TroubleMet { kind: "no_socket", detail });
+            let detail = format!("other commands cannot reach the run: {error}");
+            notices.push(Input::TroubleMet { kind: "no_socket", detail });
             None
         }
     };
-    let code = driver.drive(news).map_err(cannot("go on with the run"));
-    drop(front);
+    let code = driver.drive(notices).map_err(cannot("continue the run"));
+    drop(reporter);
     if let Some(served) = served {
         served.shut_down();
     }
     code.map(|code| with_output(code, &lost))
 }
 
-/// A run that did its work fails all the same if its output was lost; the record has all of it.
+/// Returns a failure for a successful run whose output was lost. The record is complete.
 fn with_output(code: u8, lost: &screen::Lost) -> u8 {
     let Some(error) = lost.error() else { return code };
     warn(&format!("cannot write to stdout: {error}; `dogwatch events` prints what was lost"));
     if code == 0 { OUTPUT_LOST } else { code }
 }
 
-/// Where `ps` finds it. A run that is not in the list runs all the same.
-fn register(ready: &Ready, news: &mut Vec<Input>) {
+/// Adds the run to the list that `ps` shows. A failure is only reported.
+fn register(ready: &Ready, notices: &mut Vec<Input>) {
     let pointer = Pointer {
         run: ready.run_id.clone(),
         run_dir: ready.run_dir.clone(),
@@ -152,11 +155,12 @@ fn register(ready: &Ready, news: &mut Vec<Input>) {
         since: clock::now().wall,
     };
     if let Err(error) = Registry::of_user().add(&pointer) {
-        let detail = format!("the run is not in the list of runs: {error}");
-        news.push(Input::TroubleMet { kind: "not_registered", detail });
+        let detail = format!("cannot add the run to the list of runs: {error}");
+        notices.push(Input::TroubleMet { kind: "not_registered", detail });
     }
 }
 
+/// Describes this process for the lock file.
 fn holder(run: &RunId, nonce: &str) -> Holder {
     let pid = std::process::id();
     Holder {
@@ -170,8 +174,9 @@ fn holder(run: &RunId, nonce: &str) -> Holder {
     }
 }
 
+/// Returns random bytes from the operating system.
 pub fn random<const N: usize>() -> Result<[u8; N], Failure> {
     let mut bytes = [0; N];
-    getrandom::fill(&mut bytes).map_err(|e| Failure::internal(format!("no randomness: {e}")))?;
+    getrandom::fill(&mut bytes).map_err(|e| Failure::internal(format!("cannot get random bytes: {e}")))?;
     Ok(bytes)
 }

@@ -1,4 +1,4 @@
-//! The first minute with dogwatch: alone, `init`, `demo`.
+//! The first minute with dogwatch: no arguments, `init`, `demo`.
 
 mod kit;
 
@@ -7,10 +7,10 @@ use rustix::process::Signal;
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
-// --- dogwatch alone ---------------------------------------------------------------------------------------
+// --- dogwatch without arguments ----------------------------------------------------------------------------
 
 #[test]
-fn alone_in_an_empty_directory_it_says_how_to_start() {
+fn without_arguments_in_an_empty_directory_it_shows_how_to_start() {
     let done = Project::new().call(&[]);
     done.assert_code(0);
     assert_eq!(done.text().lines().count(), 5);
@@ -20,7 +20,7 @@ fn alone_in_an_empty_directory_it_says_how_to_start() {
 }
 
 #[test]
-fn alone_it_tells_the_last_runs_in_ten_lines_newest_first() {
+fn without_arguments_it_lists_the_last_runs_in_ten_lines_newest_first() {
     let project = Project::acting("counter count; say part $n done; on 11 { err no luck; exit 3 }");
     for _ in 0..11 {
         project.run(&["-n", "1"]);
@@ -40,7 +40,7 @@ fn alone_it_tells_the_last_runs_in_ten_lines_newest_first() {
 }
 
 #[test]
-fn alone_it_tells_what_works_waits_is_paused_and_was_lost() {
+fn without_arguments_it_shows_running_waiting_paused_and_lost_runs() {
     let project = Project::acting_with(
         &format!("{GRACES}\nidle: {{delay: 1h, max_delay: 1h}}"),
         "counter count; say part $n; ready here; await go; marker idle nothing",
@@ -62,12 +62,12 @@ fn alone_it_tells_what_works_waits_is_paused_and_was_lost() {
     run.wait_until("pause", |e| e["event"] == "wait_started" && e["why"] == "paused");
     first("  loop  paused; continue with `dogwatch resume ");
     run.kill();
-    project.wait_till_nobody_is_left();
+    project.wait_until_no_process_left();
     first("  loop  lost; continue with `dogwatch resume ");
 }
 
 #[test]
-fn a_record_that_cannot_be_read_takes_a_line_and_no_more() {
+fn an_unreadable_record_takes_one_line() {
     let project = Project::acting("say hello\u{20}there");
     project.run(&["-n", "1"]).assert_code(0);
     std::fs::write(project.run_dir().join("events.jsonl"), "rubbish\n").expect("writes");
@@ -78,7 +78,7 @@ fn a_record_that_cannot_be_read_takes_a_line_and_no_more() {
 
 // --- init -------------------------------------------------------------------------------------------------
 
-/// dogwatch in a world where just these programs are on PATH.
+/// Returns a dogwatch command whose PATH contains only these programs.
 fn with_programs(project: &Project, programs: &[&str], args: &[&str]) -> Command {
     let bin = project.outside("bin");
     std::fs::create_dir_all(&bin).expect("a directory");
@@ -91,7 +91,7 @@ fn with_programs(project: &Project, programs: &[&str], args: &[&str]) -> Command
     command
 }
 
-fn said(mut command: Command) -> (Option<i32>, String) {
+fn output(mut command: Command) -> (Option<i32>, String) {
     let out = command.output().expect("runs");
     let text = [out.stdout, out.stderr].concat();
     (out.status.code(), String::from_utf8_lossy(&text).into_owned())
@@ -107,45 +107,45 @@ fn init_writes_a_file_that_passes_check_for_every_agent() {
         ("sh", "plain"),
     ] {
         let project = Project::new();
-        let (code, text) = said(with_programs(&project, &[agent], &["init", "new/loop"]));
+        let (code, text) = output(with_programs(&project, &[agent], &["init", "new/loop"]));
         assert_eq!(code, Some(0), "{text}");
         for next in ["edit the prompt", "dogwatch check new/loop", "dogwatch run new/loop"] {
             assert!(text.contains(next), "{text}");
         }
-        let (code, text) = said(with_programs(&project, &[], &["check", "new/loop"]));
+        let (code, text) = output(with_programs(&project, &[], &["check", "new/loop"]));
         assert_eq!(code, Some(0), "{text}");
         assert!(text.starts_with(&format!("new/loop/RALPH.md: ok (agent `{agent}")), "{text}");
         assert!(text.contains(&format!("` read as {reader}, ")), "{text}");
 
-        // What is only suggested is right too.
+        // The suggested settings in comments must be valid as well.
         let suggested =
             project.read("new/loop/RALPH.md").replace("# budget:", "budget:").replace("# errors:", "errors:");
         project.file("new/loop/RALPH.md", &suggested);
-        let (code, text) = said(with_programs(&project, &[], &["check", "new/loop", "--explain"]));
+        let (code, text) = output(with_programs(&project, &[], &["check", "new/loop", "--explain"]));
         assert_eq!(code, Some(0), "{text}");
         assert!(!text.contains("warning"), "{text}");
     }
 }
 
 #[test]
-fn init_takes_the_first_agent_on_path_or_the_one_that_is_asked_for() {
+fn init_uses_the_first_agent_on_path_or_the_requested_one() {
     let project = Project::new();
-    let (_, text) = said(with_programs(&project, &["gemini", "codex"], &["init", "a"]));
+    let (_, text) = output(with_programs(&project, &["gemini", "codex"], &["init", "a"]));
     assert!(
         text.starts_with("wrote a/RALPH.md for codex (also on PATH: gemini; choose one with --agent)"),
         "{text}"
     );
-    let (_, text) = said(with_programs(&project, &[], &["init", "b", "--agent", "gemini"]));
+    let (_, text) = output(with_programs(&project, &[], &["init", "b", "--agent", "gemini"]));
     assert!(text.starts_with("wrote b/RALPH.md for gemini\n"), "{text}");
-    let (_, text) = said(with_programs(&project, &[], &["init", "c", "--agent", "claude"]));
+    let (_, text) = output(with_programs(&project, &[], &["init", "c", "--agent", "claude"]));
     assert!(text.starts_with("wrote c/RALPH.md for claude (it is not on PATH yet)\n"), "{text}");
-    let (code, text) = said(with_programs(&project, &[], &["init", "d", "--agent", "hal"]));
+    let (code, text) = output(with_programs(&project, &[], &["init", "d", "--agent", "hal"]));
     assert_eq!(code, Some(2), "{text}");
     assert!(!project.path("d").exists());
 }
 
 #[test]
-fn init_never_touches_a_file_that_is_there() {
+fn init_never_changes_an_existing_file() {
     let project = Project::new();
     project.file("loop/RALPH.md", "mine");
     let done = project.call(&["init", "loop"]);
@@ -157,7 +157,7 @@ fn init_never_touches_a_file_that_is_there() {
 }
 
 #[test]
-fn what_init_writes_without_an_agent_runs_and_goes_idle() {
+fn the_loop_of_init_without_an_agent_runs_and_goes_idle() {
     let project = Project::new();
     project.call(&["init", "new", "--agent", "sh"]).assert_code(0);
     let done = project.call(&["run", "new", "-n", "1", "--json"]);
@@ -176,7 +176,7 @@ fn demo(project: &Project) -> Command {
 }
 
 #[test]
-fn the_demo_shows_what_it_says_and_leaves_no_process() {
+fn the_demo_shows_every_act_and_leaves_no_process() {
     let project = Project::new();
     let mut demo = kit::Running::start(demo(&project));
     for act in [
@@ -198,15 +198,18 @@ fn the_demo_shows_what_it_says_and_leaves_no_process() {
     assert_eq!(text.matches("  ✓ ").count(), 7, "{text}");
     assert!(!text.contains('✗') && text.contains("  ✓ no process is left running\n"), "{text}");
     assert_eq!(done.stderr, "");
-    project.assert_nobody_is_left();
-    let dir = text.lines().find_map(|l| l.strip_prefix("  cd ")).expect("says where the record is");
+    project.assert_no_process_left();
+    let dir = text
+        .lines()
+        .find_map(|l| l.strip_prefix("  cd "))
+        .expect("the output names the directory of the record");
     let runs = std::path::Path::new(dir).join(".dogwatch/runs");
     assert_eq!(std::fs::read_dir(runs).expect("is kept").count(), 1);
-    assert!(!project.outside("state/dogwatch").exists(), "nothing is left at home");
+    assert!(!project.outside("state/dogwatch").exists(), "the home directory is empty");
 }
 
 #[test]
-fn ctrl_c_in_the_demo_ends_everything() {
+fn ctrl_c_in_the_demo_ends_all_processes() {
     for (line, signal, code) in [("iteration 1", Signal::INT, 130), ("backing off to 3s", Signal::TERM, 143)]
     {
         let project = Project::new();
@@ -216,16 +219,16 @@ fn ctrl_c_in_the_demo_ends_everything() {
         let done = demo.finish();
         done.assert_code(code);
         assert!(done.text().ends_with("demo stopped; no process is left running\n"), "{}", done.text());
-        project.assert_nobody_is_left();
+        project.assert_no_process_left();
     }
 }
 
 #[test]
-fn a_demo_without_a_stage_says_so() {
+fn a_demo_that_cannot_be_set_up_fails_with_a_message() {
     let project = Project::new();
     let mut command = project.command(&["demo"]);
     command.env("TMPDIR", project.outside("nowhere"));
-    let (code, text) = said(command);
+    let (code, text) = output(command);
     assert_eq!(code, Some(2), "{text}");
     assert!(text.contains("cannot set up the demo") && text.contains("TMPDIR"), "{text}");
 }

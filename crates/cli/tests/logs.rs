@@ -1,4 +1,4 @@
-//! `dogwatch logs`: what the agent printed, as people read it, while it prints it and afterwards.
+//! `dogwatch logs` shows the agent's output in readable form, during a session and afterwards.
 
 mod kit;
 
@@ -8,7 +8,7 @@ use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use std::process::Stdio;
 
 #[test]
-fn the_last_iteration_is_shown_or_the_one_that_is_asked_for() {
+fn the_last_or_the_requested_iteration_is_shown() {
     let project = Project::acting("counter count; say part $n done; err warning $n");
     project.run(&["-n", "3"]).assert_code(0);
     let last = project.call(&["logs"]);
@@ -27,7 +27,7 @@ fn the_last_iteration_is_shown_or_the_one_that_is_asked_for() {
 }
 
 #[test]
-fn an_idle_iteration_that_called_nobody_does_not_hide_the_last_words() {
+fn a_skipped_idle_iteration_does_not_hide_the_last_output() {
     let front = format!("{GRACES}\nidle: {{delay: 10ms, skip_unchanged: true, stop_after: 3}}");
     let project = Project::acting_with(&front, "say I looked around.; marker idle no_pending_tasks");
     project.run(&[]).assert_code(0);
@@ -39,7 +39,7 @@ fn an_idle_iteration_that_called_nobody_does_not_hide_the_last_words() {
 }
 
 #[test]
-fn a_structured_stream_is_words_tools_and_results() {
+fn a_structured_stream_is_shown_as_messages_tools_and_results() {
     let script = "claude init; claude text I look.; claude tool Bash ok 'make test' '13 passed'; \
                   claude tool Edit fail src/a.c 'no such file'; claude result 'All done.'";
     let project = Project::acting_with(&format!("{GRACES}\nreader: claude"), script);
@@ -62,7 +62,7 @@ fn a_structured_stream_is_words_tools_and_results() {
 }
 
 #[test]
-fn following_shows_each_line_as_it_comes_from_iteration_to_iteration_to_the_end() {
+fn following_shows_each_line_at_once_until_the_run_ends() {
     let project = Project::acting("counter count; say begin $n; ready here; await go; say end $n");
     let (here, go) = (project.fifo("here"), project.gate("go"));
     let run = project.start_run(&["-n", "3"]);
@@ -72,7 +72,7 @@ fn following_shows_each_line_as_it_comes_from_iteration_to_iteration_to_the_end(
         if n > 1 {
             here.pid();
         }
-        // The agent waits for us: what is shown now was not shown because a session ended.
+        // The agent waits at the gate, so this line was not shown because the session ended.
         assert!(n == 1 || logs.wait_for_line("iteration ").contains(&format!("iteration {n} ")));
         logs.wait_for_line(&format!("begin {n}"));
         go.open();
@@ -85,7 +85,7 @@ fn following_shows_each_line_as_it_comes_from_iteration_to_iteration_to_the_end(
     assert_eq!(done.text().matches("begin ").count(), 3, "{}", done.text());
     assert_eq!(done.stderr, "");
     run.finish().assert_code(0);
-    project.assert_nobody_is_left();
+    project.assert_no_process_left();
 }
 
 #[test]
@@ -100,7 +100,7 @@ fn following_a_run_that_is_killed_says_so_and_how_to_go_on() {
     let done = logs.finish();
     done.assert_code(2);
     assert!(done.stderr.contains("stopped responding") && done.stderr.contains("dogwatch resume"));
-    project.wait_till_nobody_is_left();
+    project.wait_until_no_process_left();
 }
 
 #[test]
@@ -113,7 +113,7 @@ fn following_a_run_that_is_over_shows_its_last_iteration() {
 }
 
 #[test]
-fn raw_is_every_byte_and_never_goes_to_a_terminal() {
+fn raw_output_is_complete_and_refused_on_a_terminal() {
     let project = Project::acting(r#"raw "\e[31mred\e[0m\x00\xff\n"; print "no end""#);
     project.run(&["-n", "1"]).assert_code(0);
     let raw = project.call(&["logs", "--raw"]);
@@ -129,8 +129,8 @@ fn raw_is_every_byte_and_never_goes_to_a_terminal() {
     let mut command = project.command(&["logs", "--raw"]);
     let refused = command.stdout(slave).stderr(Stdio::piped()).output().expect("runs");
     assert_eq!(refused.status.code(), Some(2));
-    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
-    assert!(said.contains("--raw does not write to a terminal") && said.contains("help: "), "{said}");
+    let stderr = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(stderr.contains("--raw does not write to a terminal") && stderr.contains("help: "), "{stderr}");
 }
 
 // promise: 8
@@ -146,7 +146,7 @@ fn what_logs_shows_has_no_control_characters_whatever_was_printed() {
 }
 
 #[test]
-fn a_reader_who_has_seen_enough_is_no_error() {
+fn a_closed_stdout_is_not_an_error() {
     let project = Project::acting("flood 4M");
     project.run(&["-n", "1"]).assert_code(0);
     for args in [&["logs"][..], &["logs", "--raw"]] {
@@ -159,7 +159,7 @@ fn a_reader_who_has_seen_enough_is_no_error() {
 }
 
 #[test]
-fn output_that_is_missing_or_no_file_is_told_and_holds_nobody() {
+fn missing_or_irregular_output_gives_a_note_and_does_not_block() {
     let project = Project::acting("err only trouble");
     project.run(&["-n", "1"]).assert_code(0);
     let shown = project.call(&["logs"]);
@@ -173,7 +173,7 @@ fn output_that_is_missing_or_no_file_is_told_and_holds_nobody() {
 }
 
 #[test]
-fn without_a_run_there_is_a_hint() {
+fn without_a_run_there_is_a_help_line() {
     let done = Project::new().call(&["logs"]);
     done.assert_code(2);
     assert!(done.stderr.contains("no runs in this directory yet"), "{}", done.stderr);

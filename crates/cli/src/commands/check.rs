@@ -1,5 +1,5 @@
 use crate::drawing;
-use crate::error::{Failure, print_findings};
+use crate::error::{Failure, print_diagnostics};
 use crate::loading::{LoopFile, Planned, SettingFlags};
 use crate::screen::words;
 use dogwatch_config::explain;
@@ -28,10 +28,11 @@ pub struct Args {
     args: Vec<String>,
 }
 
+/// Runs `dogwatch check` and returns the exit code.
 pub fn run(args: &Args) -> Result<u8, Failure> {
     let file = LoopFile::find(&args.path)?;
     let planned = file.load(&args.settings.flags(), &args.args, args.explain)?;
-    print_findings(&planned.warnings);
+    print_diagnostics(&planned.warnings);
     if args.mermaid {
         planned.runs_here()?;
         return super::print(drawing::mermaid(&planned.plan).as_bytes());

@@ -10,6 +10,7 @@ pub struct Args {
     shell: Shell,
 }
 
+/// Runs `dogwatch completions` and returns the exit code.
 pub fn run(args: &Args) -> Result<u8, Failure> {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut crate::command_line(), "dogwatch", &mut script);

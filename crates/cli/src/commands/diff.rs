@@ -42,6 +42,7 @@ Examples:
 /// The most of a line to show on a terminal, in bytes.
 const MAX_LINE: u64 = 16 * 1024;
 
+/// Runs `dogwatch diff` and returns the exit code.
 pub fn run(args: &Args) -> Result<u8, Failure> {
     let found = args.which.find()?;
     let index = SnapshotIndex::of(&found)?;
@@ -62,7 +63,7 @@ pub fn run(args: &Args) -> Result<u8, Failure> {
 
 fn cannot(error: &std::io::Error) -> Failure {
     match error.kind() {
-        ErrorKind::NotFound => Failure::with_hint("cannot find git", "install git, or add it to PATH"),
+        ErrorKind::NotFound => Failure::with_help("cannot find git", "install git, or add it to PATH"),
         _ => Failure::internal(format!("cannot run git: {error}")),
     }
 }

@@ -21,6 +21,7 @@ pub struct Args {
     observed: bool,
 }
 
+/// Runs `dogwatch events` and returns the exit code.
 pub fn run(args: &Args) -> Result<u8, Failure> {
     let found = args.which.find()?;
     if args.follow && found.is_live() { follow(args, &found) } else { from_record(args, &found) }

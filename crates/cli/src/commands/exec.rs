@@ -1,6 +1,6 @@
-//! `dogwatch exec`: a `timeout(1)` that looks whether the command is at work.
+//! `dogwatch exec`: an activity-aware `timeout(1)`.
 
-use crate::error::{Failure, print_findings};
+use crate::error::{Failure, print_diagnostics};
 use clap::builder::PossibleValuesParser;
 use dogwatch_config::{Flags, Source, Sources, load};
 use dogwatch_core::settings::{Profile, ReaderName, WatchPolicy};
@@ -67,8 +67,9 @@ Exit codes:
   126 the command cannot be executed   127 command not found   2 bad usage, nothing started
   128+n killed by signal n             otherwise the command's own exit code";
 
+/// Runs `dogwatch exec` and returns the exit code.
 pub fn run(args: Args) -> Result<u8, Failure> {
-    let reader = named(ReaderName::ALL, ReaderName::as_str, &args.agent).unwrap_or(ReaderName::Plain);
+    let reader = find_by_name(ReaderName::ALL, ReaderName::as_str, &args.agent).unwrap_or(ReaderName::Plain);
     let policy = policy(&args, reader)?;
     let plan = Plan {
         argv: args.command.into_iter().map(OsString::into_vec).collect(),
@@ -79,37 +80,47 @@ pub fn run(args: Args) -> Result<u8, Failure> {
     };
     let outcome = exec::run(plan).map_err(|refused| match refused {
         Refused::Json { .. } | Refused::Workspace { .. } => Failure::usage(refused.to_string()),
-        Refused::Host(error) => Failure::internal(format!("cannot run it: {error}")),
+        Refused::Host(error) => Failure::internal(format!("cannot run the command: {error}")),
     })?;
-    say(&outcome);
+    print_messages(&outcome);
     Ok(outcome.code)
 }
 
-fn named<T: Copy, const N: usize>(all: [T; N], name_of: fn(T) -> &'static str, name: &str) -> Option<T> {
+/// Returns the value with this name.
+fn find_by_name<T: Copy, const N: usize>(
+    all: [T; N],
+    name_of: fn(T) -> &'static str,
+    name: &str,
+) -> Option<T> {
     all.into_iter().find(|one| name_of(*one) == name)
 }
 
-/// `--idle` and `--session` are stronger than `--set`, and that than the profile.
+/// Builds the policy. `--idle` and `--session` override `--set`, which overrides the profile.
 fn policy(args: &Args, reader: ReaderName) -> Result<WatchPolicy, Failure> {
-    let profile = named(Profile::ALL, Profile::as_str, &args.profile).unwrap_or(Profile::Quick);
+    let profile = find_by_name(Profile::ALL, Profile::as_str, &args.profile).unwrap_or(Profile::Quick);
     let mut policy = if args.set.is_empty() {
         WatchPolicy::for_reader(profile, reader)
     } else {
-        with_set(profile, reader, &args.set)?
+        policy_with_overrides(profile, reader, &args.set)?
     };
     policy.idle = args.idle.unwrap_or(policy.idle);
     policy.session = args.session.unwrap_or(policy.session);
     Ok(policy)
 }
 
-/// Keys are read by the same rules as those of `run`, which want a loop file: this one says nothing.
-fn with_set(profile: Profile, reader: ReaderName, set: &[String]) -> Result<WatchPolicy, Failure> {
+/// Applies `--set` to a profile, by the same rules as `run`. These need a loop file, so this passes one without
+/// settings whose agent is never started.
+fn policy_with_overrides(
+    profile: Profile,
+    reader: ReaderName,
+    set: &[String],
+) -> Result<WatchPolicy, Failure> {
     if let Some(other) = set.iter().find(|set| !set.trim_start().starts_with("watchdog.")) {
-        let message = format!("--set {other}: there is no run here, only the watchdog has settings");
-        return Err(Failure::with_hint(message, "write --set watchdog.KEY=VALUE"));
+        let message = format!("--set {other}: `exec` has only watchdog settings");
+        return Err(Failure::with_help(message, "use --set watchdog.KEY=VALUE"));
     }
     let flags = Flags { set: set.to_vec(), profile: Some(profile.as_str().to_owned()), ..Flags::default() };
-    let text = format!("---\nagent: nobody\nreader: {reader}\n---\n");
+    let text = format!("---\nagent: unused\nreader: {reader}\n---\n");
     let loaded = load(&Sources {
         loop_file: Source { name: "exec", text: &text },
         user: None,
@@ -120,13 +131,14 @@ fn with_set(profile: Profile, reader: ReaderName, set: &[String]) -> Result<Watc
         detect: &dogwatch_agents::detect,
         machine: None,
     })
-    .map_err(Failure::Findings)?;
-    print_findings(&loaded.warnings);
+    .map_err(Failure::Diagnostics)?;
+    print_diagnostics(&loaded.warnings);
     Ok(loaded.plan.nodes[0].settings.watchdog.clone())
 }
 
-/// On lines of their own, and only if somebody takes them: who does not read must not hold us up.
-fn say(outcome: &Outcome) {
+/// Prints the messages to stderr, each on its own line. Skips messages while stderr is blocked, so that a stuck reader
+/// cannot delay the exit.
+fn print_messages(outcome: &Outcome) {
     let stderr = rustix::stdio::stderr();
     let mut start = if outcome.midline { "\n" } else { "" };
     for line in &outcome.said {

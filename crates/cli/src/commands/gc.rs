@@ -47,6 +47,7 @@ const KEPT_FOR: &str = "30d";
 /// The most runs to list; the rest is only counted.
 const MAX_SHOWN: usize = 50;
 
+/// Runs `dogwatch gc` and returns the exit code.
 pub fn run(args: &Args) -> Result<u8, Failure> {
     let retention = Retention { keep: args.keep, older_than: args.older_than, now: clock::now().wall };
     let states: BTreeSet<PathBuf> = if args.all {
@@ -63,7 +64,7 @@ pub fn run(args: &Args) -> Result<u8, Failure> {
             format!("nothing to remove (keeping the newest {newest} and all runs of the last {age})\n");
         return super::print(text.as_bytes());
     }
-    if args.dry_run || !(args.yes || agreed()) {
+    if args.dry_run || !(args.yes || confirm()) {
         return super::print(b"nothing was removed; pass --yes to remove it\n");
     }
     let done = carry_out::carry_out(plan);
@@ -121,7 +122,7 @@ fn list(plan: &Plan) -> String {
 }
 
 /// Asks for confirmation on a terminal. Without a terminal the answer is no.
-fn agreed() -> bool {
+fn confirm() -> bool {
     if !(std::io::stdin().is_terminal() && std::io::stderr().is_terminal()) {
         return false;
     }

@@ -36,6 +36,7 @@ const SHOWN: u64 = 20;
 /// The longest line when stdout is not a terminal, in columns.
 const OFF_TERMINAL: usize = 250;
 
+/// Runs `dogwatch history` and returns the exit code.
 pub fn run(args: &Args) -> Result<u8, Failure> {
     let runs: Vec<FoundRun> =
         if args.all { registered().collect() } else { runs_in(&state_dir(args.state_dir.as_deref()).runs()) };

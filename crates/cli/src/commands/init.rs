@@ -77,6 +77,7 @@ impl fmt::Display for Agent {
 
 const TEMPLATE: &str = include_str!("init.md");
 
+/// Runs `dogwatch init` and returns the exit code.
 pub fn run(args: &Args) -> Result<u8, Failure> {
     let found: Vec<Agent> = Agent::REAL.into_iter().filter(|a| is_here(*a)).collect();
     let agent = args.agent.unwrap_or_else(|| found.first().copied().unwrap_or(Agent::Sh));
@@ -102,7 +103,7 @@ fn write_new(path: &Path, text: &str) -> std::io::Result<()> {
 
 fn refuse(path: &Path, error: &std::io::Error) -> Failure {
     match error.kind() {
-        ErrorKind::AlreadyExists => Failure::with_hint(
+        ErrorKind::AlreadyExists => Failure::with_help(
             format!("{} already exists; it was not changed", path.display()),
             "use another directory with `dogwatch init DIR`",
         ),

@@ -26,6 +26,7 @@ No runs in this directory yet.
   dogwatch run my-loop     run the loop until a limit stops it
   dogwatch --help          show all commands";
 
+/// Runs `dogwatch` without arguments and returns the exit code.
 pub fn run() -> Result<u8, Failure> {
     let runs = runs_in(&state_dir(None).runs());
     if runs.is_empty() {

@@ -13,6 +13,7 @@ pub struct Args {
     markdown: bool,
 }
 
+/// Runs `dogwatch man` and returns the exit code.
 pub fn run(args: &Args) -> Result<u8, Failure> {
     if args.markdown {
         return super::print(reference(crate::command_line()).as_bytes());

@@ -45,10 +45,11 @@ pub struct Args {
     beside: Option<i32>,
 }
 
+/// Runs `dogwatch mcp` and returns the exit code.
 pub fn run(args: &Args) -> Result<u8, Failure> {
     let named = args.session.clone().or_else(|| std::env::var_os(FILE_VAR).map(PathBuf::from));
     let Some(path) = named else {
-        return Err(Failure::with_hint(
+        return Err(Failure::with_help(
             "no session to serve: DOGWATCH_MCP is not set",
             "dogwatch starts this command for its agents; see docs/guide/mcp.md",
         ));
@@ -74,7 +75,7 @@ fn serve_http(
     command: &[OsString],
 ) -> Result<u8, Failure> {
     let listener = TcpListener::bind(at).map_err(|e| {
-        Failure::with_hint(
+        Failure::with_help(
             format!("cannot listen on {at}: {e}"),
             "pass --http without a value to use a free port",
         )

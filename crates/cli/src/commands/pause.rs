@@ -12,6 +12,7 @@ pub struct Args {
     which: Which,
 }
 
+/// Runs `dogwatch pause` and returns the exit code.
 pub fn run(args: &Args) -> Result<u8, Failure> {
     let found = args.which.find_living()?;
     found.post("pause", &())?;

@@ -16,6 +16,7 @@ pub struct Args {
 /// The most runs to list.
 const MAX_SHOWN: usize = 50;
 
+/// Runs `dogwatch ps` and returns the exit code.
 pub fn run(args: &Args) -> Result<u8, Failure> {
     let mut text = String::new();
     for found in registered().filter(|r| args.all || r.is_live()).take(MAX_SHOWN) {

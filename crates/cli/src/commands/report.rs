@@ -23,6 +23,7 @@ pub struct Args {
     html: Option<PathBuf>,
 }
 
+/// Runs `dogwatch report` and returns the exit code.
 pub fn run(args: &Args) -> Result<u8, Failure> {
     let found = args.which.find()?;
     if let Some(file) = &args.html {
@@ -35,22 +36,24 @@ pub fn run(args: &Args) -> Result<u8, Failure> {
 /// A run's summary and where its record is.
 pub struct Report {
     pub found: FoundRun,
-    pub story: RunSummary,
+    pub summary: RunSummary,
     pub live: bool,
     /// The first line of the record whose hash does not match the line before it.
     pub broken_chain: Option<u64>,
 }
 
 impl Report {
+    /// Reads the record of a run and summarizes it.
     pub fn of(found: &FoundRun) -> Result<Report, Failure> {
         let live = found.is_live();
         let record = found.record()?;
-        let story = RunSummary::fold(&record.events);
-        Ok(Report { found: found.clone(), story, live, broken_chain: record.broken_chain })
+        let summary = RunSummary::fold(&record.events);
+        Ok(Report { found: found.clone(), summary, live, broken_chain: record.broken_chain })
     }
 
+    /// Returns the view of the run.
     pub fn view(&self) -> &View {
-        &self.story.view
+        &self.summary.view
     }
 
     /// Returns the last part of the run id, which is enough to select the run.

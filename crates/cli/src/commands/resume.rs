@@ -28,30 +28,31 @@ pub struct Args {
     json: bool,
 }
 
+/// Runs `dogwatch resume` and returns the exit code.
 pub fn run(args: &Args) -> Result<u8, Failure> {
     let found = args.which.find()?;
     match found.post("resume", &()) {
-        Ok(()) => super::print(format!("run {} goes on\n", found.id).as_bytes()),
-        // Dead, or dying while it was asked.
-        Err(_) if !found.is_live() => go_on(&found, false, args.json),
+        Ok(()) => super::print(format!("resumed run {}\n", found.id).as_bytes()),
+        // The run is dead, or died during the request.
+        Err(_) if !found.is_live() => continue_run(&found, false, args.json),
         Err(failure) => Err(failure),
     }
 }
 
-/// Continues a run from its record. `wake` continues one that went to sleep.
-pub fn go_on(found: &FoundRun, wake: bool, json: bool) -> Result<u8, Failure> {
+/// Continues a run from its record. With `wake`, also a run that is asleep.
+pub fn continue_run(found: &FoundRun, wake: bool, json: bool) -> Result<u8, Failure> {
     let started = started(found)?;
     let (work_dir, loop_file) = (Path::new(&started.work_dir), Path::new(&started.path));
     std::env::set_current_dir(work_dir).map_err(|e| {
-        Failure::usage(format!("the run's directory {} is not there: {e}", work_dir.display()))
+        Failure::usage(format!("cannot enter the directory {} of the run: {e}", work_dir.display()))
     })?;
     let file = LoopFile::find(loop_file)?;
-    // The lock first: only who holds it may read the record as its last word, and write on.
+    // Take the lock before reading the record. Without it another process may still append to the record.
     let state_dir = StateDir::at(found.state_dir());
     let held = hold(Place { work_dir, loop_file, state_dir: &state_dir }, &found.id)?;
     let loaded = found.record()?;
-    let mut news = mend(found, &loaded)?;
-    news.extend(settings_news(&started, &file));
+    let mut notices = repair_record(found, &loaded)?;
+    notices.extend(settings_notice(&started, &file));
     let resumed = RunResumed {
         run: found.id.clone(),
         boot_id: clock::boot_id(),
@@ -62,7 +63,7 @@ pub fn go_on(found: &FoundRun, wake: bool, json: bool) -> Result<u8, Failure> {
     let run =
         Run::resume(View::fold(&loaded.events), plan, resumed, wake).map_err(|why| refuse(found, &why))?;
     let journal = Journal::reopen(&found.dir, &loaded)
-        .map_err(|e| Failure::usage(format!("cannot go on with the record of run {}: {e}", found.id)))?;
+        .map_err(|e| Failure::usage(format!("cannot append to the record of run {}: {e}", found.id)))?;
     let ready = Ready {
         run,
         run_id: found.id.clone(),
@@ -72,55 +73,62 @@ pub fn go_on(found: &FoundRun, wake: bool, json: bool) -> Result<u8, Failure> {
         work_dir: file.work_dir,
         loop_file: file.path,
         loop_text: file.text,
-        news,
+        notices,
         json,
     };
     supervise(held, ready)
 }
 
+/// Returns how the run was started.
 fn started(found: &FoundRun) -> Result<RunStarted, Failure> {
     found.view()?.started.ok_or_else(|| refuse(found, &CannotResume::NeverStarted))
 }
 
-/// A torn last line is cut off and kept aside; a broken chain is told and does not stop the night.
-fn mend(found: &FoundRun, loaded: &Loaded) -> Result<Vec<Input>, Failure> {
+/// Cuts off a torn last line and saves it in a file. Reports that and a broken chain as trouble; neither ends the run.
+fn repair_record(found: &FoundRun, loaded: &Loaded) -> Result<Vec<Input>, Failure> {
     let aside = repair(&found.dir, loaded)
         .map_err(|e| Failure::usage(format!("cannot repair the record of run {}: {e}", found.id)))?;
     let torn = aside.map(|path| Input::TroubleMet {
         kind: "torn_record",
         detail: format!(
-            "the last line of the record was torn; {} bytes were kept in {}",
+            "the last line of the record was torn; its {} bytes were saved in {}",
             loaded.torn.len(),
             path.display()
         ),
     });
     let broken = loaded.broken_chain.map(|line| Input::TroubleMet {
         kind: "record_changed",
-        detail: format!("line {line} of the record does not follow from the one before: somebody changed it"),
+        detail: format!("line {line} of the record does not continue the chain: the record was changed"),
     });
     Ok(torn.into_iter().chain(broken).collect())
 }
 
-fn settings_news(started: &RunStarted, file: &LoopFile) -> Option<Input> {
+/// Returns a notice if the settings of the loop file have changed since the start of the run.
+fn settings_notice(started: &RunStarted, file: &LoopFile) -> Option<Input> {
     (started.settings_sha256 != file.settings_sha256()).then(|| Input::Noticed {
         kind: "settings_changed",
         message: format!(
-            "the settings in {} changed; this run goes on with those it started with",
+            "the settings in {} changed; this run keeps the settings it started with",
             started.path
         ),
     })
 }
 
+/// Returns the error for a run that cannot be resumed.
 fn refuse(found: &FoundRun, why: &CannotResume) -> Failure {
     let id = &found.id;
     match why {
-        CannotResume::NeverStarted => Failure::usage(format!("run {id} died before it began; start it anew")),
-        CannotResume::Ended(outcome) => {
-            Failure::with_hint(format!("run {id} has ended ({outcome})"), "`dogwatch run` starts a new one")
-        }
-        CannotResume::Asleep => Failure::with_hint(
-            format!("run {id} went to sleep: it had nothing to do"),
-            format!("`dogwatch wake {id}` wakes it"),
+        CannotResume::NeverStarted => Failure::with_help(
+            format!("run {id} died before it started"),
+            "start a new run with `dogwatch run`",
+        ),
+        CannotResume::Ended(outcome) => Failure::with_help(
+            format!("run {id} has ended ({outcome})"),
+            "start a new run with `dogwatch run`",
+        ),
+        CannotResume::Asleep => Failure::with_help(
+            format!("run {id} is asleep: it had nothing to do"),
+            format!("wake it with `dogwatch wake {id}`"),
         ),
     }
 }

@@ -1,4 +1,4 @@
-use crate::error::{Failure, print_findings};
+use crate::error::{Failure, print_diagnostics};
 use crate::loading::{LoopFile, Planned, SettingFlags};
 use crate::secrets;
 use crate::supervise::{Ready, hold, random, supervise};
@@ -42,10 +42,11 @@ pub struct Args {
     args: Vec<String>,
 }
 
+/// Runs `dogwatch run` and returns the exit code.
 pub fn run(args: Args) -> Result<u8, Failure> {
     let file = LoopFile::find(&args.path)?;
     let loaded = file.load(&args.settings.flags(), &args.args, false)?;
-    print_findings(&loaded.warnings);
+    print_diagnostics(&loaded.warnings);
     loaded.runs_here()?;
     fits_the_record(&loaded)?;
 
@@ -57,7 +58,7 @@ pub fn run(args: Args) -> Result<u8, Failure> {
     let git = dogwatch_host::store::home::work_tree(&file.work_dir).join(".git").exists();
     loaded.plan.snapshots = git;
     let no_record = |e: std::io::Error| {
-        Failure::with_hint(
+        Failure::with_help(
             format!("cannot write the record to {}: {e}", state.path().display()),
             "choose another directory with --state-dir",
         )
@@ -74,7 +75,7 @@ pub fn run(args: Args) -> Result<u8, Failure> {
         work_dir: file.work_dir,
         loop_file: file.path,
         loop_text: file.text,
-        news: if git { Vec::new() } else { vec![no_git()] },
+        notices: if git { Vec::new() } else { vec![no_git()] },
         json: args.json,
     };
     supervise(held, ready)
@@ -91,7 +92,7 @@ fn fits_the_record(loaded: &Planned) -> Result<(), Failure> {
     let bytes = serde_json::to_vec(&loaded.plan).map_err(|e| Failure::internal(e.to_string()))?.len();
     let most = MAX_LINE - REST_OF_LINE;
     if bytes > most {
-        return Err(Failure::with_hint(
+        return Err(Failure::with_help(
             format!("the plan of this graph has {bytes} bytes; the record allows {most}"),
             "move prompts to files (`prompt_file`) and shared settings to the top level",
         ));

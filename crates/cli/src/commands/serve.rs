@@ -54,6 +54,7 @@ pub(super) fn address(text: &str) -> Result<SocketAddr, String> {
     Ok(found)
 }
 
+/// Runs `dogwatch serve` and returns the exit code.
 pub fn run(args: &Args) -> Result<u8, Failure> {
     let signals = signals().map_err(|e| Failure::internal(format!("cannot set up signals: {e}")))?;
     let tcp = match (args.listen, &args.socket) {
@@ -95,7 +96,7 @@ pub fn run(args: &Args) -> Result<u8, Failure> {
 fn bind(at: SocketAddr) -> Result<(TcpListener, Token), Failure> {
     let token = Token::of_user().map_err(|e| Failure::usage(e.to_string()))?;
     let listener = TcpListener::bind(at).map_err(|e| match e.kind() {
-        ErrorKind::AddrInUse => Failure::with_hint(
+        ErrorKind::AddrInUse => Failure::with_help(
             format!("cannot listen on {at}: the address is in use, perhaps by another `dogwatch serve`"),
             "pass `--listen 127.0.0.1:0` to use a free port",
         ),

@@ -21,6 +21,7 @@ pub struct Args {
     orchestrator: bool,
 }
 
+/// Runs `dogwatch status` and returns the exit code.
 pub fn run(args: &Args) -> Result<u8, Failure> {
     let found = args.which.find()?;
     if args.orchestrator {

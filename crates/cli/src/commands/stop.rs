@@ -11,6 +11,7 @@ pub struct Args {
     which: Which,
 }
 
+/// Runs `dogwatch stop` and returns the exit code.
 pub fn run(args: &Args) -> Result<u8, Failure> {
     let found = args.which.find_living()?;
     found.post("stop", &())?;

@@ -24,6 +24,7 @@ struct Tell {
     text: String,
 }
 
+/// Runs `dogwatch tell` and returns the exit code.
 pub fn run(args: Args) -> Result<u8, Failure> {
     // `dogwatch tell "…"` sends the message to the latest run of the project.
     let (run, text) = match args.text {
@@ -32,7 +33,7 @@ pub fn run(args: Args) -> Result<u8, Failure> {
     };
     let found = Which::new(run, args.state_dir).find_living()?;
     if text.trim().is_empty() {
-        return Err(Failure::with_hint(
+        return Err(Failure::with_help(
             "the message is empty",
             "write it in quotes: `dogwatch tell \"TEXT\"`",
         ));

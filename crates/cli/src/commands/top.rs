@@ -8,6 +8,7 @@ use crate::top;
 #[derive(clap::Args)]
 pub struct Args {}
 
+/// Runs `dogwatch top` and returns the exit code.
 pub fn run(_: &Args) -> Result<u8, Failure> {
     top::run()
 }

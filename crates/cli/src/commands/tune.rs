@@ -29,36 +29,39 @@ pub struct Args {
     state_dir: Option<PathBuf>,
 }
 
+/// The default number of runs to replay.
 const RUNS: u64 = 100;
+/// The largest number of runs to replay.
 const MAX_RUNS: u64 = 1000;
-/// So many events of the newest runs are held in memory and replayed.
+/// The most events to hold in memory and replay. Older runs are skipped.
 const MAX_EVENTS: usize = 500_000;
 
+/// Runs `dogwatch tune` and returns the exit code.
 pub fn run(args: &Args) -> Result<u8, Failure> {
     let runs: Vec<FoundRun> =
         if args.all { registered().collect() } else { runs_in(&state_dir(args.state_dir.as_deref()).runs()) };
     if runs.is_empty() {
-        return Err(Failure::with_hint(
-            "there are no runs to learn from",
-            "`dogwatch run` makes one; --all looks at all projects of this user",
+        return Err(Failure::with_help(
+            "no recorded runs to learn from",
+            "start one with `dogwatch run`, or pass --all to use all your projects",
         ));
     }
-    let past = Past::read(runs, usize::try_from(args.limit).unwrap_or(usize::MAX));
-    let tuned = past.tune();
-    if args.json { super::print_json(&tuned) } else { super::print(tell(&tuned).as_bytes()) }
+    let journals = Journals::read(runs, usize::try_from(args.limit).unwrap_or(usize::MAX));
+    let tuned = journals.tune();
+    if args.json { super::print_json(&tuned) } else { super::print(text(&tuned).as_bytes()) }
 }
 
-/// The journals that are replayed.
-struct Past {
+/// The journals to replay.
+struct Journals {
     journals: Vec<Vec<Recorded>>,
     left_out: usize,
 }
 
-/// What is told; the JSON has the same shape.
+/// The proposal, in the shape of the JSON output.
 #[derive(serde::Serialize)]
 struct Tuned {
     runs: usize,
-    /// Older runs, and records that cannot be read.
+    /// The number of older runs and of unreadable records.
     runs_left_out: usize,
     good: usize,
     stuck: usize,
@@ -66,8 +69,9 @@ struct Tuned {
     limits: Vec<Advice>,
 }
 
-impl Past {
-    fn read(runs: Vec<FoundRun>, limit: usize) -> Past {
+impl Journals {
+    /// Reads the newest runs up to both limits.
+    fn read(runs: Vec<FoundRun>, limit: usize) -> Journals {
         let all = runs.len();
         let (mut journals, mut events) = (Vec::new(), 0);
         for found in runs.into_iter().take(limit) {
@@ -78,14 +82,15 @@ impl Past {
             }
             journals.push(loaded.events);
         }
-        Past { left_out: all - journals.len(), journals }
+        Journals { left_out: all - journals.len(), journals }
     }
 
+    /// Tries other limits on the recorded sessions.
     fn tune(&self) -> Tuned {
         let own = self.replay(None::<fn(&WatchPolicy, ReaderName) -> WatchPolicy>);
         let count = |kind| own.iter().filter(|s| Kind::of(&s.summary) == kind).count();
         let limits = Key::ALL.into_iter().map(|key| {
-            advise(key, self.now(key), &own, |limit| {
+            advise(key, self.current_limit(key), &own, |limit| {
                 let other = |own: &WatchPolicy, _: ReaderName| {
                     let mut policy = own.clone();
                     key.set(&mut policy, Limit::At(limit));
@@ -104,6 +109,7 @@ impl Past {
         }
     }
 
+    /// Replays all sessions, under their own policy or another one.
     fn replay(&self, policy: Option<impl Fn(&WatchPolicy, ReaderName) -> WatchPolicy>) -> Vec<Replayed> {
         let one = |events: &Vec<Recorded>| {
             let mut replay = JournalReplay::new(policy.as_ref());
@@ -113,8 +119,8 @@ impl Past {
         self.journals.iter().flat_map(one).collect()
     }
 
-    /// The limit in force in the newest run; of several nodes, in the first.
-    fn now(&self, key: Key) -> Limit {
+    /// Returns the limit in force in the first node of the newest run.
+    fn current_limit(&self, key: Key) -> Limit {
         let started = self.journals.iter().flatten().find_map(|recorded| match &recorded.event {
             Event::RunStarted(run) => run.settings.nodes.first(),
             _ => None,
@@ -123,19 +129,20 @@ impl Past {
     }
 }
 
-fn tell(tuned: &Tuned) -> String {
+/// Formats the proposal as text.
+fn text(tuned: &Tuned) -> String {
     let runs = words::count(tuned.runs as u64, "run");
     let left_out = match tuned.runs_left_out {
         0 => String::new(),
-        n => format!(" ({n} left out)"),
+        n => format!(" ({n} skipped)"),
     };
     let mut lines = vec![format!(
-        "From {runs}{left_out}: {}, {} ended by the watchdog, {} that tell nothing",
+        "From {runs}{left_out}: {}, {} stopped by the watchdog, {} unclear",
         words::count(tuned.good as u64, "good session"),
         tuned.stuck,
         tuned.unclear
     )];
-    // With too few good sessions the reason is the same for all limits.
+    // With too few good sessions all limits have the same reason, so print it once.
     if let Some(first) =
         tuned.limits.first().filter(|first| tuned.limits.iter().all(|other| other.why == first.why))
     {
@@ -143,7 +150,7 @@ fn tell(tuned: &Tuned) -> String {
     } else {
         for advice in &tuned.limits {
             lines.push(String::new());
-            lines.extend(of_limit(advice, tuned));
+            lines.extend(limit_lines(advice, tuned));
         }
     }
     let proposed: Vec<String> = tuned
@@ -162,23 +169,25 @@ fn tell(tuned: &Tuned) -> String {
     lines.join("\n") + "\n"
 }
 
-fn of_limit(advice: &Advice, tuned: &Tuned) -> Vec<String> {
+/// Returns the lines about one limit: the advice and its trials.
+fn limit_lines(advice: &Advice, tuned: &Tuned) -> Vec<String> {
     let now = advice.now_s.map_or_else(|| "off".to_owned(), |now| now.to_string());
     let proposed = advice.proposed_s.map_or_else(|| "keep".to_owned(), |limit| format!("proposed {limit}"));
     let mut lines = vec![format!("watchdog.{}  now {now}, {proposed}: {}", advice.key, advice.why)];
-    lines.extend(advice.trials.iter().map(|trial| of_trial(trial, advice, tuned)));
+    lines.extend(advice.trials.iter().map(|trial| trial_line(trial, advice, tuned)));
     lines
 }
 
-fn of_trial(trial: &Trial, advice: &Advice, tuned: &Tuned) -> String {
+/// Returns the line about one tried limit.
+fn trial_line(trial: &Trial, advice: &Advice, tuned: &Tuned) -> String {
     let Trial { limit_s, good_ended, sooner, sooner_s } = trial;
     let cost = match good_ended {
         0 => format!("spares all {} good sessions", tuned.good),
-        n => format!("would have ended {n} of {} good sessions", tuned.good),
+        n => format!("would have stopped {n} of {} good sessions", tuned.good),
     };
     let gain = match sooner {
         0 => String::new(),
-        n => format!("; {n} of {} stuck ones sooner, by {sooner_s} in all", tuned.stuck),
+        n => format!("; stops {n} of {} stuck ones sooner, by {sooner_s} in total", tuned.stuck),
     };
     let mark = if advice.proposed_s == Some(*limit_s) { "  <- proposed" } else { "" };
     format!("  {:>6}  {cost}{gain}{mark}", limit_s.to_string())
@@ -191,7 +200,7 @@ mod tests {
     use dogwatch_core::watch::tune::Samples;
 
     #[test]
-    fn what_is_proposed_can_be_put_into_a_file() {
+    fn proposed_limits_are_printed_as_toml() {
         let trial = |secs, good_ended| Trial {
             limit_s: Dur::from_secs(secs),
             good_ended,
@@ -220,13 +229,13 @@ mod tests {
         let tuned =
             Tuned { runs: 2, runs_left_out: 1, good: 30, stuck: 1, unclear: 4, limits: vec![idle, other] };
         assert_eq!(
-            tell(&tuned),
-            "From 2 runs (1 left out): 30 good sessions, 1 ended by the watchdog, 4 that tell nothing\n\
+            text(&tuned),
+            "From 2 runs (1 skipped): 30 good sessions, 1 stopped by the watchdog, 4 unclear\n\
              \n\
              watchdog.idle  now 10m, proposed 1m30s: so\n     \
-             45s  would have ended 3 of 30 good sessions; 1 of 1 stuck ones sooner, by 9m15s in all\n      \
-             1m  spares all 30 good sessions; 1 of 1 stuck ones sooner, by 9m in all\n   \
-             1m30s  spares all 30 good sessions; 1 of 1 stuck ones sooner, by 8m30s in all  <- proposed\n\
+             45s  would have stopped 3 of 30 good sessions; stops 1 of 1 stuck ones sooner, by 9m15s in total\n      \
+             1m  spares all 30 good sessions; stops 1 of 1 stuck ones sooner, by 9m in total\n   \
+             1m30s  spares all 30 good sessions; stops 1 of 1 stuck ones sooner, by 8m30s in total  <- proposed\n\
              \n\
              watchdog.tool  now off, keep: no proposal, 12 of 100 calls needed\n\
              \n\

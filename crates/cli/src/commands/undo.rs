@@ -64,13 +64,14 @@ fn parse_what(text: &str) -> Result<What, String> {
     }
 }
 
+/// Runs `dogwatch undo` and returns the exit code.
 pub fn run(args: &Args) -> Result<u8, Failure> {
     let found = crate::runs::Which::new(Some(args.run.clone()), args.state_dir.clone()).find()?;
     let index = SnapshotIndex::of(&found)?;
     let (node, to, title) = wanted(args, &found, &index)?;
     let dir = index.dir(&node)?;
     if let Some(command) = index.lost_worktree(&dir, &node) {
-        return Err(Failure::with_hint(
+        return Err(Failure::with_help(
             format!("the worktree of `{node}` is gone"),
             format!("restore it with `{command}`"),
         ));
@@ -100,7 +101,7 @@ pub fn run(args: &Args) -> Result<u8, Failure> {
         let _ = prepared.give_up();
         return super::print(format!("{} is already {title}\n", dir.display()).as_bytes());
     }
-    match if args.yes { Ok(true) } else { agreed(&prepared, &dir, &title) } {
+    match if args.yes { Ok(true) } else { confirm(&prepared, &dir, &title) } {
         Ok(true) => {}
         Ok(false) => {
             let _ = prepared.give_up();
@@ -111,12 +112,17 @@ pub fn run(args: &Args) -> Result<u8, Failure> {
             return Err(failure);
         }
     }
-    let restoring =
-        Restoring { found: &found, node: &node, dir: &dir, title: &title, several: several(&index) };
+    let restoring = Restoring {
+        found: &found,
+        node: &node,
+        dir: &dir,
+        title: &title,
+        several: has_several_nodes(&index),
+    };
     restoring.restore(prepared)
 }
 
-fn several(index: &SnapshotIndex) -> bool {
+fn has_several_nodes(index: &SnapshotIndex) -> bool {
     index.started().nodes.len() > 1
 }
 
@@ -137,7 +143,7 @@ fn wanted(
             let whole = format!("{}{name}", snapshot::node_refs(&found.id, &node));
             match snapshot::commit_of(&index.dir(&node)?, &whole) {
                 Ok(Some(_)) => Ok((node, whole, "as it was before that undo".to_owned())),
-                Ok(None) => Err(Failure::with_hint(
+                Ok(None) => Err(Failure::with_help(
                     format!("no snapshot {whole}"),
                     format!(
                         "`git for-each-ref {}` lists the snapshots of this run",
@@ -153,7 +159,7 @@ fn wanted(
 /// Returns an error if this run or another live run works in the same tree.
 fn refuse_if_live(found: &FoundRun, dir: &Path) -> Result<(), Failure> {
     if found.is_live() {
-        return Err(Failure::with_hint(
+        return Err(Failure::with_help(
             format!("run {} is live", found.id),
             format!("stop it first with `dogwatch stop {}`", found.tail()),
         ));
@@ -164,7 +170,7 @@ fn refuse_if_live(found: &FoundRun, dir: &Path) -> Result<(), Failure> {
         status.and_then(|s| s.work_dir).is_some_and(|at| home::work_tree(Path::new(&at)) == tree)
     };
     match registered().find(|other| other.id != found.id && other.is_live() && same(other)) {
-        Some(other) => Err(Failure::with_hint(
+        Some(other) => Err(Failure::with_help(
             format!("run {} is live in the same work tree", other.id),
             format!("stop it first with `dogwatch stop {}`", other.tail()),
         )),
@@ -173,9 +179,9 @@ fn refuse_if_live(found: &FoundRun, dir: &Path) -> Result<(), Failure> {
 }
 
 /// Asks for confirmation, which needs a terminal.
-fn agreed(prepared: &snapshot::Prepared, dir: &Path, title: &str) -> Result<bool, Failure> {
+fn confirm(prepared: &snapshot::Prepared, dir: &Path, title: &str) -> Result<bool, Failure> {
     if !(std::io::stdin().is_terminal() && std::io::stderr().is_terminal()) {
-        return Err(Failure::with_hint(
+        return Err(Failure::with_help(
             "cannot ask for confirmation: not a terminal; nothing was changed",
             "pass --yes to confirm",
         ));
@@ -208,7 +214,7 @@ impl Restoring<'_> {
         let (under_way, moved) = (prepared.under_way, prepared.moved_head.clone());
         let back = self.back(&saved);
         let restored = prepared.restore().map_err(|why| {
-            Failure::with_hint(
+            Failure::with_help(
                 format!("cannot restore {} completely: {why}", self.dir.display()),
                 format!("the previous files are saved; restore them with `{back}`"),
             )

@@ -1,4 +1,4 @@
-use super::resume::go_on;
+use super::resume::continue_run;
 use crate::detached;
 use crate::error::Failure;
 use crate::runs::Which;
@@ -23,6 +23,7 @@ pub struct Args {
     in_own_session: bool,
 }
 
+/// Runs `dogwatch wake` and returns the exit code.
 pub fn run(args: &Args) -> Result<u8, Failure> {
     if args.in_own_session {
         detached::leave_session()?;
@@ -37,12 +38,12 @@ pub fn run(args: &Args) -> Result<u8, Failure> {
     let asleep = view.is_asleep() || view.ended.as_ref().is_some_and(|end| end.outcome == Outcome::Idle);
     match view.ended {
         _ if asleep && args.detach => super::print(format!("{}\n", detached::wake(&found)?).as_bytes()),
-        _ if asleep => go_on(&found, true, args.json),
-        Some(end) => Err(Failure::with_hint(
+        _ if asleep => continue_run(&found, true, args.json),
+        Some(end) => Err(Failure::with_help(
             format!("run {} has ended ({})", found.id, end.outcome),
             "start a new run with `dogwatch run`",
         )),
-        None => Err(Failure::with_hint(
+        None => Err(Failure::with_help(
             format!("the supervisor of run {} died", found.id),
             format!("continue the run with `dogwatch resume {}`", found.id),
         )),

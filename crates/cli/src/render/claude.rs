@@ -7,6 +7,7 @@ use dogwatch_core::time::dur::Dur;
 use serde_json::Value;
 use std::borrow::Cow;
 
+/// Renders an event of Claude Code.
 pub fn show(event: &Value, page: &mut Page) {
     page.set_nested(!event["parent_tool_use_id"].is_null());
     match text(&event["type"]) {

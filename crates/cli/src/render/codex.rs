@@ -4,6 +4,7 @@ use super::page::Page;
 use super::{content, subject, text};
 use serde_json::Value;
 
+/// Renders an event of Codex.
 pub fn show(event: &Value, page: &mut Page) {
     let item = &event["item"];
     match text(&event["type"]) {

@@ -4,6 +4,7 @@ use super::page::Page;
 use super::{subject, text};
 use serde_json::Value;
 
+/// Renders an event of Gemini CLI.
 pub fn show(event: &Value, page: &mut Page) {
     match text(&event["type"]) {
         "init" => page.aside(&format!("model {}", text(&event["model"]))),

@@ -103,7 +103,7 @@ fn content(value: &Value) -> String {
 
 /// Returns the most informative argument of a tool call.
 fn subject(input: &Value) -> String {
-    const TELLING: [&str; 13] = [
+    const INFORMATIVE_KEYS: [&str; 13] = [
         "command",
         "cmd",
         "file_path",
@@ -121,7 +121,7 @@ fn subject(input: &Value) -> String {
     let Some(fields) = input.as_object().filter(|fields| !fields.is_empty()) else {
         return text(input).to_owned();
     };
-    let known = TELLING.iter().find_map(|key| fields.get(*key)?.as_str());
+    let known = INFORMATIVE_KEYS.iter().find_map(|key| fields.get(*key)?.as_str());
     let known = known.or_else(|| fields.values().find_map(Value::as_str));
     known.map_or_else(|| input.to_string(), str::to_owned)
 }

@@ -11,6 +11,7 @@ pub struct Sums {
     cost_usd: Option<f64>,
 }
 
+/// Renders an event of OpenCode and adds up its usage.
 pub fn show(event: &Value, sums: &mut Sums, page: &mut Page) {
     let part = &event["part"];
     match text(&event["type"]) {

@@ -41,6 +41,7 @@ struct Call {
 }
 
 impl Page {
+    /// Returns an empty page. Paths below `work_dir` are shown relative to it.
     pub fn new(work_dir: &str) -> Page {
         let work_dir = work_dir.trim_end_matches('/');
         // Without a work directory, or in the root directory, paths are shown unchanged.
@@ -48,6 +49,7 @@ impl Page {
         Page { work_dir, ..Page::default() }
     }
 
+    /// Removes and returns the rendered lines.
     pub fn take(&mut self) -> Vec<Line> {
         std::mem::take(&mut self.lines)
     }
@@ -109,6 +111,7 @@ impl Page {
         }
     }
 
+    /// Adds a tool call.
     pub fn call(&mut self, id: &str, name: &str, subject: &str) {
         let subject = one_line(&self.shortened(subject), MAX_ARGUMENT);
         let name = one_line(name, MAX_ARGUMENT);
@@ -124,6 +127,7 @@ impl Page {
         if self.work_dir.is_empty() { subject.into() } else { subject.replace(&self.work_dir, "").into() }
     }
 
+    /// Returns whether a call has no result yet.
     pub fn is_open(&self, id: &str) -> bool {
         self.open.iter().any(|call| call.id == id)
     }

@@ -15,7 +15,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
 /// How long the end of a run may wait for a reader that accepts no output.
-const LAST_WORDS: Duration = Duration::from_secs(5);
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The reporter for `--json`.
 pub struct Json {
@@ -44,6 +44,7 @@ struct State {
 }
 
 impl Json {
+    /// Returns a reporter that prints the events which are appended from now on.
     pub fn new(run_dir: &Path, lost: Lost) -> Json {
         let path = run_dir.join(journal::FILE);
         let from = path.metadata().map_or(0, |meta| meta.len());
@@ -56,7 +57,7 @@ impl Reporter for Json {
         let (path, from, shared) = (self.path.clone(), self.from, Arc::clone(&self.shared));
         let lost = self.lost.clone();
         let copy = move || {
-            if let Some(before) = shared.wait_for_the_first() {
+            if let Some(before) = shared.wait_for_first_event() {
                 shared.copy(&path, from, before, &lost);
             }
         };
@@ -81,7 +82,7 @@ impl Drop for Json {
     fn drop(&mut self) {
         self.shared.change(|s| s.over = true);
         let state = self.shared.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let _ = self.shared.changed.wait_timeout_while(state, LAST_WORDS, |s| s.printed < s.written);
+        let _ = self.shared.changed.wait_timeout_while(state, DRAIN_TIMEOUT, |s| s.printed < s.written);
     }
 }
 
@@ -92,7 +93,7 @@ impl Shared {
     }
 
     /// Returns the number of events before the first one shown, or `None` if the run ends without one.
-    fn wait_for_the_first(&self) -> Option<u64> {
+    fn wait_for_first_event(&self) -> Option<u64> {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let waited = self.changed.wait_while(state, |s| s.before.is_none() && !s.over);
         waited.unwrap_or_else(PoisonError::into_inner).before

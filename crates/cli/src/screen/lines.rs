@@ -59,6 +59,7 @@ struct Pieces {
 const MAX_NAME: usize = 20;
 
 impl Formatter {
+    /// Returns a formatter for a run.
     pub fn new(run_dir: &Path) -> Formatter {
         Formatter { run_dir: run_dir.to_owned(), nodes: BTreeMap::new() }
     }
@@ -278,6 +279,7 @@ pub struct Lines {
 }
 
 impl Lines {
+    /// Returns a reporter that prints lines to stdout.
     pub fn new(run_dir: &Path, lost: Lost, color: bool) -> Lines {
         Lines { formatter: Formatter::new(run_dir), writer: Writer::new(lost), color }
     }

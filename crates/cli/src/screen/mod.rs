@@ -24,14 +24,14 @@ use std::sync::{Arc, OnceLock};
 pub struct Lost(Arc<OnceLock<io::Error>>);
 
 impl Lost {
-    /// A reader who has seen enough is no error.
+    /// Records the first error. A closed pipe is not an error: its reader has seen enough.
     fn note(&self, error: io::Error) {
         if error.kind() != io::ErrorKind::BrokenPipe {
-            // The first error says it all.
             let _ = self.0.set(error);
         }
     }
 
+    /// Returns the first error.
     pub fn error(&self) -> Option<&io::Error> {
         self.0.get()
     }

@@ -31,6 +31,7 @@ pub struct Terminal {
 }
 
 impl Terminal {
+    /// Returns a reporter for a terminal.
     pub fn new(run_dir: &Path, color: bool) -> Terminal {
         // A terminal that was closed has lost no data.
         let writer = Writer::new(Lost::default());

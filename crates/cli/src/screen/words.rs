@@ -224,7 +224,7 @@ pub fn wait(why: WaitWhy) -> &'static str {
     }
 }
 
-/// What to do about a run that is asleep.
+/// The label of a run that is asleep, with the commands for it.
 pub const ASLEEP: &str = "asleep: `dogwatch wake` continues it, Ctrl-C ends it";
 
 /// Describes an idle stop: `no pending tasks; entering sleep mode after 8 idle iterations`.

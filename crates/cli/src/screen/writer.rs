@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 /// The most texts that may be queued for a slow terminal.
 const MAX_WAITING: usize = 1_000;
 /// How long the end of a run may wait for a terminal that accepts no output.
-const LAST_WORDS: Duration = Duration::from_secs(2);
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A bounded queue of texts and the thread that writes them to stdout.
 pub struct Writer {
@@ -20,10 +20,12 @@ pub struct Writer {
 }
 
 impl Writer {
+    /// Returns a writer whose thread is not started yet.
     pub fn new(lost: Lost) -> Writer {
         Writer { line: None, dropped: 0, lost }
     }
 
+    /// Starts the thread that writes.
     pub fn begin(&mut self) -> io::Result<()> {
         let (sender, receiver) = sync_channel(MAX_WAITING);
         let lost = self.lost.clone();
@@ -33,6 +35,7 @@ impl Writer {
         Ok(())
     }
 
+    /// Queues a text. Drops and counts it if the queue is full.
     pub fn write(&mut self, text: String) {
         if self.dropped > 0 {
             let lines = words::count(self.dropped, "line");
@@ -55,11 +58,11 @@ impl Writer {
 }
 
 impl Drop for Writer {
-    /// Waits for the queued texts to be written, but no longer than `LAST_WORDS`.
+    /// Waits for the queued texts to be written, but no longer than `DRAIN_TIMEOUT`.
     fn drop(&mut self) {
         let Some((sender, thread)) = self.line.take() else { return };
         drop(sender);
-        let until = Instant::now() + LAST_WORDS;
+        let until = Instant::now() + DRAIN_TIMEOUT;
         while !thread.is_finished() && Instant::now() < until {
             std::thread::park_timeout(Duration::from_millis(1));
         }

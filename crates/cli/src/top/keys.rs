@@ -32,6 +32,7 @@ pub struct Keys {
 }
 
 impl Keys {
+    /// Adds bytes from the terminal and returns the complete keys.
     pub fn take(&mut self, bytes: &[u8]) -> Vec<Key> {
         self.pending.extend_from_slice(bytes);
         let mut keys = Vec::new();

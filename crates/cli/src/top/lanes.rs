@@ -149,6 +149,7 @@ pub struct Lanes {
 const MAX_CALLS: usize = 256;
 
 impl Lanes {
+    /// Adds a recorded event to the lanes.
     pub fn apply(&mut self, recorded: &Recorded) {
         let at = recorded.at.0.max(self.last);
         self.first.get_or_insert(at);

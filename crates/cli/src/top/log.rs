@@ -42,6 +42,7 @@ pub struct Log {
 }
 
 impl Log {
+    /// Adds a recorded event to the list.
     pub fn apply(&mut self, recorded: &Recorded) {
         if let Event::RunStarted(started) = &recorded.event {
             self.graph = started.nodes.len() > 1;

@@ -27,7 +27,7 @@ pub enum Input {
     /// The known runs, newest first.
     Runs(Vec<Known>),
     /// Whether a run has a supervisor now.
-    Lives(RunId, bool),
+    Live(RunId, bool),
     /// New events of a run. `more` is set if the journal holds further events.
     Read {
         run: RunId,
@@ -35,7 +35,7 @@ pub enum Input {
         more: bool,
     },
     /// The journal of a run was replaced.
-    Afresh(RunId),
+    Replaced(RunId),
     Unreadable(RunId, String),
     Answered {
         run: RunId,
@@ -67,7 +67,7 @@ pub enum Act {
     /// Read the run's journal from the start.
     Reread(RunId),
     /// List the runs again, and check which of them are live.
-    LookAgain,
+    ListRuns,
     /// Draw the whole screen again.
     Redraw,
     /// Release the terminal until the process is continued.
@@ -116,6 +116,7 @@ pub struct Row {
 }
 
 impl Row {
+    /// Returns the status of the run at this moment.
     pub fn status(&self, now: Moment) -> Status {
         Status::of(&self.view, self.live.then_some(now))
     }
@@ -161,6 +162,7 @@ pub struct Top {
 }
 
 impl Top {
+    /// Returns an empty model for a screen of this size.
     pub fn new(now: Moment, size: (u16, u16)) -> Top {
         Top {
             now,
@@ -176,15 +178,16 @@ impl Top {
         }
     }
 
+    /// Handles an input and returns the acts for the shell.
     pub fn apply(&mut self, now: Moment, input: Input) -> Vec<Act> {
         self.now = now;
         match input {
             Input::Key(key) => return self.key(key),
             Input::Tick => {}
             Input::Runs(known) => self.runs(known),
-            Input::Lives(run, live) => self.lives(&run, live),
+            Input::Live(run, live) => self.set_live(&run, live),
             Input::Read { run, events, more } => self.read(&run, &events, more),
-            Input::Afresh(run) => self.afresh(&run),
+            Input::Replaced(run) => self.restart_reading(&run),
             Input::Unreadable(run, why) => {
                 if let Some(row) = self.row_mut(&run) {
                     row.fault = Some(one_line(&why, MAX_SAID));
@@ -204,6 +207,7 @@ impl Top {
         }
     }
 
+    /// Returns the index of the selected row.
     pub fn selected(&self) -> usize {
         let wanted = self.selected.as_ref();
         self.rows.iter().position(|row| Some(&row.run) == wanted).unwrap_or(0)
@@ -239,7 +243,7 @@ impl Top {
         }
     }
 
-    fn lives(&mut self, run: &RunId, live: bool) {
+    fn set_live(&mut self, run: &RunId, live: bool) {
         if let Some(row) = self.row_mut(run) {
             row.live = live;
         }
@@ -268,13 +272,13 @@ impl Top {
         }
     }
 
-    fn afresh(&mut self, run: &RunId) {
+    fn restart_reading(&mut self, run: &RunId) {
         if let Some(row) = self.row_mut(run) {
             row.view = View::default();
             row.read = false;
         }
         if let Some(page) = self.page.as_mut().filter(|page| page.run == *run) {
-            page.begin_again();
+            page.restart();
         }
     }
 
@@ -294,7 +298,7 @@ impl Top {
         match key {
             Key::Interrupt => vec![Act::Quit],
             Key::Suspend => vec![Act::Suspend],
-            Key::Redraw | Key::Char('r') => vec![Act::LookAgain, Act::Redraw],
+            Key::Redraw | Key::Char('r') => vec![Act::ListRuns, Act::Redraw],
             _ if std::mem::take(&mut self.help) => Vec::new(),
             Key::Char('?') => {
                 self.help = true;
@@ -348,7 +352,7 @@ impl Top {
         self.selected = Some(run.clone());
         self.page = Some(Page::new(run.clone()));
         // The page needs every event, so the journal is read again for both the page and the row.
-        self.afresh(&run);
+        self.restart_reading(&run);
         vec![Act::Reread(run)]
     }
 

@@ -36,6 +36,7 @@ pub struct Window {
 impl Window {
     const ALL: Window = Window { span: None, end: None };
 
+    /// Returns whether the window follows the current time.
     pub fn follows(&self) -> bool {
         self.end.is_none()
     }
@@ -53,6 +54,7 @@ impl Window {
 }
 
 impl Page {
+    /// Returns an empty page of a run.
     pub fn new(run: RunId) -> Page {
         Page {
             run,
@@ -64,13 +66,14 @@ impl Page {
         }
     }
 
+    /// Adds a recorded event.
     pub fn apply(&mut self, recorded: &Recorded) {
         self.lanes.apply(recorded);
         self.log.apply(recorded);
     }
 
     /// Clears the page before its journal is read again. The selection stays.
-    pub fn begin_again(&mut self) {
+    pub fn restart(&mut self) {
         self.lanes = Lanes::default();
         self.log = Log::default();
         self.reading = true;
@@ -82,10 +85,12 @@ impl Page {
         self.selected.map_or(last, |seq| self.log.position(seq))
     }
 
+    /// Returns the selected entry.
     pub fn entry(&self) -> Option<&Entry> {
         self.log.entries.get(self.position())
     }
 
+    /// Returns whether the page follows the latest event.
     pub fn follows(&self) -> bool {
         self.selected.is_none() && self.window.follows()
     }

@@ -43,7 +43,7 @@ const KEYS: usize = 256;
 pub fn run() -> Result<u8, Failure> {
     let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
     if dumb || !io::stdin().is_terminal() || !io::stdout().is_terminal() {
-        return Err(Failure::with_hint(
+        return Err(Failure::with_help(
             "`dogwatch top` needs a terminal",
             "use `dogwatch ps` or `dogwatch status` instead",
         ));
@@ -51,7 +51,7 @@ pub fn run() -> Result<u8, Failure> {
     let cannot = |e: io::Error| Failure::internal(format!("cannot use the terminal: {e}"));
     let mut shell = Shell::new().map_err(cannot)?;
     let taken = Taken::take().map_err(cannot)?;
-    let code = shell.go();
+    let code = shell.run_loop();
     drop(taken);
     code.map_err(cannot)
 }
@@ -118,15 +118,15 @@ impl Shell {
         // The directory must exist before new runs in it can be watched.
         let _ = home::make_private(&list);
         shell.watch.list(&list);
-        shell.look_again();
-        if !shell.watch.sees() {
+        shell.list_runs();
+        if !shell.watch.is_active() {
             let why = "cannot watch files on this system; press r to refresh".to_owned();
             shell.top.said = Some((Tone::Bad, why));
         }
         Ok(shell)
     }
 
-    fn go(&mut self) -> io::Result<u8> {
+    fn run_loop(&mut self) -> io::Result<u8> {
         loop {
             if let Some(code) = self.exit {
                 return Ok(code);
@@ -150,7 +150,7 @@ impl Shell {
                     }
                     self.unread.push_front(run);
                 }
-                Act::LookAgain => self.look_again(),
+                Act::ListRuns => self.list_runs(),
                 // This fails only if the terminal is gone, and then the next drawing fails as well.
                 Act::Redraw => drop(self.terminal.clear()),
                 Act::Suspend => drop(self.suspend()),
@@ -159,7 +159,7 @@ impl Shell {
     }
 
     /// Lists the runs again, and checks which of them are live.
-    fn look_again(&mut self) {
+    fn list_runs(&mut self) {
         let pointers = Registry::of_user().list();
         let known =
             pointers.iter().map(|p| Known { run: p.run.clone(), live: registry::is_live(&p.run_dir) });
@@ -170,7 +170,7 @@ impl Shell {
         self.tails.retain(|run, _| shown.iter().any(|(known, _)| known == run));
         for (run, live) in shown {
             let Some(pointer) = self.pointers.get(&run) else { continue };
-            if live && !self.watch.knows(&run) {
+            if live && !self.watch.is_watching(&run) {
                 self.watch.run(&run, &pointer.run_dir.join(journal::FILE), pointer.pid);
             } else if !live {
                 self.watch.forget(&run);
@@ -192,8 +192,8 @@ impl Shell {
         let Some(tail) = self.tails.get_mut(&run) else { return };
         match tail.read() {
             Ok(piece) => {
-                if piece.afresh {
-                    self.feed(Input::Afresh(run.clone()));
+                if piece.replaced {
+                    self.feed(Input::Replaced(run.clone()));
                 }
                 // The run on the open page has priority; the others take turns.
                 match (piece.more, &self.top.page) {
@@ -320,7 +320,7 @@ impl Shell {
         let changed = self.watch.read();
         changed.journals.into_iter().for_each(|run| self.note_unread(run));
         if changed.list {
-            self.look_again();
+            self.list_runs();
         }
     }
 
@@ -329,7 +329,7 @@ impl Shell {
         self.watch.forget(&run);
         let dir: Option<PathBuf> = self.pointers.get(&run).map(|p| p.run_dir.clone());
         let live = dir.is_some_and(|dir| registry::is_live(&dir));
-        self.feed(Input::Lives(run.clone(), live));
+        self.feed(Input::Live(run.clone(), live));
         self.note_unread(run);
     }
 

@@ -31,10 +31,11 @@ pub struct Piece {
     /// The journal holds further events.
     pub more: bool,
     /// The journal was replaced, so the events read before are obsolete.
-    pub afresh: bool,
+    pub replaced: bool,
 }
 
 impl Tail {
+    /// Returns the tail of a run's journal, which is not opened yet.
     pub fn new(run_dir: &Path) -> Tail {
         let path = run_dir.join(journal::FILE);
         Tail { path, file: None, read: 0, rest: Vec::new(), skipping: false }
@@ -48,14 +49,15 @@ impl Tail {
         self.skipping = false;
     }
 
+    /// Reads the next piece of the journal.
     pub fn read(&mut self) -> io::Result<Piece> {
-        let afresh = self.open()?;
+        let replaced = self.open()?;
         let Some(file) = &mut self.file else { return Ok(Piece::default()) };
         let mut bytes = Vec::new();
         file.take(PIECE as u64).read_to_end(&mut bytes)?;
         self.read += bytes.len() as u64;
         let more = bytes.len() == PIECE;
-        Ok(Piece { events: self.lines(&bytes), more, afresh })
+        Ok(Piece { events: self.lines(&bytes), more, replaced })
     }
 
     /// Opens the file if necessary. Returns whether the journal was replaced.
@@ -151,7 +153,7 @@ mod tests {
         assert_eq!(seqs(&mut tail), [2]);
         file.set_len(3).expect("cuts");
         let piece = tail.read().expect("reads");
-        assert!(piece.afresh && piece.events.is_empty());
+        assert!(piece.replaced && piece.events.is_empty());
     }
 
     #[test]

@@ -18,6 +18,7 @@ const LEAVE: &[u8] = b"\x1b[0m\x1b[?25h\x1b[?1049l";
 pub struct Taken(());
 
 impl Taken {
+    /// Switches the terminal to raw mode and to the alternate screen.
     pub fn take() -> io::Result<Taken> {
         let hook = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |panic| {

@@ -254,7 +254,7 @@ fn the_selection_follows_the_run_when_lines_move() {
     let known = [4, 3, 2].map(|n| Known { run: run(n), live: true }).to_vec();
     top.apply(now, Input::Runs(known));
     assert_eq!(top.current().map(|row| row.run.clone()), Some(run(2)));
-    top.apply(now, Input::Lives(run(3), false));
+    top.apply(now, Input::Live(run(3), false));
     let order: Vec<RunId> = top.rows.iter().map(|row| row.run.clone()).collect();
     assert_eq!(order, [run(4), run(2), run(3)]);
     assert_eq!(top.selected(), 1);
@@ -451,7 +451,7 @@ fn a_page_closes_when_its_run_is_gone_and_restarts_when_its_journal_is_replaced(
     let book = working();
     let mut top = top_of(vec![(run(1), true, working())], 60);
     open(&mut top, &book);
-    top.apply(at(61), Input::Afresh(run(1)));
+    top.apply(at(61), Input::Replaced(run(1)));
     assert!(top.page.as_ref().is_some_and(|p| p.log.entries.is_empty() && p.reading));
     top.apply(at(62), Input::Unreadable(run(1), "no\nsuch file".to_owned()));
     assert!(screen(&top, 80, 24)[1].contains("no"));

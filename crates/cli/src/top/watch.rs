@@ -21,7 +21,7 @@ pub struct Watch {
     list: Option<i32>,
     journals: BTreeMap<i32, RunId>,
     /// Process handles of the supervisors of live runs.
-    lives: BTreeMap<RunId, OwnedFd>,
+    supervisors: BTreeMap<RunId, OwnedFd>,
 }
 
 /// The changes since the last read.
@@ -32,16 +32,18 @@ pub struct Changed {
 }
 
 impl Watch {
+    /// Returns a watch without files. It is inactive if inotify is not available.
     pub fn new() -> Watch {
         let inotify = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC).ok();
         Watch { inotify, ..Watch::default() }
     }
 
     /// Returns whether changes are detected. If not, the user must refresh by key.
-    pub fn sees(&self) -> bool {
+    pub fn is_active(&self) -> bool {
         self.inotify.is_some() && self.list.is_some()
     }
 
+    /// Watches the list of runs.
     pub fn list(&mut self, dir: &Path) {
         let Some(fd) = &self.inotify else { return };
         let flags = WatchFlags::MOVED_TO | WatchFlags::DELETE | WatchFlags::ONLYDIR;
@@ -58,13 +60,13 @@ impl Watch {
         let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
         // The pid may belong to another namespace. Then only the last event shows the end of the run.
         if let Some(Ok(fd)) = pid.map(|pid| pidfd_open(pid, PidfdFlags::empty())) {
-            self.lives.insert(run.clone(), fd);
+            self.supervisors.insert(run.clone(), fd);
         }
     }
 
     /// Removes the watches of a run. A run without a supervisor does not change.
     pub fn forget(&mut self, run: &RunId) {
-        self.lives.remove(run);
+        self.supervisors.remove(run);
         let Some(fd) = &self.inotify else { return };
         self.journals.retain(|watch, known| {
             let keep = known != run;
@@ -76,13 +78,14 @@ impl Watch {
     }
 
     /// Returns whether the journal of a run is watched already.
-    pub fn knows(&self, run: &RunId) -> bool {
+    pub fn is_watching(&self, run: &RunId) -> bool {
         self.journals.values().any(|known| known == run)
     }
 
+    /// Returns the descriptors to poll, with the run of each process handle.
     pub fn fds(&self) -> impl Iterator<Item = (Option<&RunId>, BorrowedFd<'_>)> {
         let inotify = self.inotify.iter().map(|fd| (None, fd.as_fd()));
-        inotify.chain(self.lives.iter().map(|(run, fd)| (Some(run), fd.as_fd())))
+        inotify.chain(self.supervisors.iter().map(|(run, fd)| (Some(run), fd.as_fd())))
     }
 
     /// Reads the pending changes.
@@ -125,7 +128,7 @@ mod tests {
         let mut watch = Watch::new();
         watch.list(&list);
         watch.run(&id, &journal, std::process::id());
-        assert!(watch.sees() && watch.knows(&id));
+        assert!(watch.is_active() && watch.is_watching(&id));
         assert_eq!(watch.read(), Changed::default());
         let mut file = std::fs::File::options().append(true).open(&journal).expect("opens");
         file.write_all(b"a\n").expect("writes");

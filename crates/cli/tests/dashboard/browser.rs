@@ -1,6 +1,6 @@
-//! A real Chromium, driven through a pipe: requests and answers are JSON, each ended by a NUL byte.
+//! Drives a real Chromium through a pipe. Requests and answers are JSON documents, each terminated by a NUL byte.
 
-use crate::kit::{PATIENCE, Project};
+use crate::kit::{Project, TIMEOUT};
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Instant;
 
-/// What it takes to run without a screen, as any user, asking nobody on the network. The pipe is on 3 and 4.
+/// Starts Chromium headless, for any user, without network requests of its own. The pipe uses descriptors 3 and 4.
 const CHROMIUM: &str = "exec chromium --headless --no-sandbox --disable-gpu --disable-dev-shm-usage --no-first-run \
     --disable-background-networking --disable-component-update --disable-sync --hide-scrollbars --no-zygote \
     --user-data-dir=\"$PROFILE\" --remote-debugging-pipe 3<&0 4>&1 </dev/null >/dev/null 2>&1";
@@ -20,14 +20,15 @@ pub struct Page {
     from: Receiver<Value>,
     calls: u64,
     session: Option<String>,
-    /// What the page complained of: errors, exceptions, things its policy refused.
-    pub complaints: Vec<String>,
+    /// The errors, exceptions and policy violations that the page reported.
+    pub errors: Vec<String>,
 }
 
 impl Page {
+    /// Starts the browser.
     pub fn open(project: &Project) -> Page {
         let mut command = Command::new("sh");
-        project.settle(&mut command);
+        project.set_environment(&mut command);
         command.args(["-c", CHROMIUM]).env("PROFILE", project.outside("browser")).env("TZ", "UTC");
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut child = command.spawn().expect("sh is there");
@@ -44,7 +45,7 @@ impl Page {
                 message.clear();
             }
         });
-        let mut page = Page { child, to, from, calls: 0, session: None, complaints: Vec::new() };
+        let mut page = Page { child, to, from, calls: 0, session: None, errors: Vec::new() };
         page.attach();
         page
     }
@@ -58,9 +59,10 @@ impl Page {
             self.call(&format!("{domain}.enable"), json!({}));
         }
         self.size(1280, 900);
-        self.light("dark");
+        self.set_color_scheme("dark");
     }
 
+    /// Calls a method of the DevTools protocol and returns its result.
     pub fn call(&mut self, method: &str, params: Value) -> Value {
         self.calls += 1;
         let mut message = json!({"id": self.calls, "method": method, "params": params});
@@ -69,7 +71,7 @@ impl Page {
         }
         let sent = self.to.write_all(format!("{message}\0").as_bytes()).and_then(|()| self.to.flush());
         sent.expect("chromium takes requests: is the package `chromium` installed?");
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + TIMEOUT;
         loop {
             let left = until.saturating_duration_since(Instant::now());
             let answer = self.from.recv_timeout(left).unwrap_or_else(|e| {
@@ -85,7 +87,7 @@ impl Page {
 
     fn note(&mut self, event: &Value) {
         let params = &event["params"];
-        let complaint = match event["method"].as_str() {
+        let error = match event["method"].as_str() {
             Some("Runtime.exceptionThrown") => Some(params["exceptionDetails"].to_string()),
             Some("Runtime.consoleAPICalled") if params["type"] != "log" => Some(params["args"].to_string()),
             Some("Log.entryAdded") if params["entry"]["level"] == "error" => {
@@ -93,26 +95,28 @@ impl Page {
             }
             _ => None,
         };
-        self.complaints.extend(complaint);
+        self.errors.extend(error);
     }
 
+    /// Navigates to a URL.
     pub fn go(&mut self, url: &str) {
         let gone = self.call("Page.navigate", json!({"url": url}));
         assert!(gone["errorText"].is_null(), "{url}: {}", gone["errorText"]);
     }
 
+    /// Sets the size of the window.
     pub fn size(&mut self, width: u32, height: u32) {
         let params = json!({"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600});
         self.call("Emulation.setDeviceMetricsOverride", params);
     }
 
-    /// `dark` or `light`, as the system would have it.
-    pub fn light(&mut self, scheme: &str) {
+    /// Sets the preferred color scheme of the system: `dark` or `light`.
+    pub fn set_color_scheme(&mut self, scheme: &str) {
         let features = json!([{"name": "prefers-color-scheme", "value": scheme}]);
         self.call("Emulation.setEmulatedMedia", json!({"features": features}));
     }
 
-    /// What an expression is worth in the page; a promise is waited for.
+    /// Evaluates an expression in the page and returns its value. Awaits a promise.
     #[track_caller]
     pub fn eval(&mut self, script: &str) -> Value {
         let params = json!({"expression": script, "awaitPromise": true, "returnByValue": true});
@@ -121,17 +125,18 @@ impl Page {
         result["result"]["value"].clone()
     }
 
+    /// Evaluates an expression that returns a string.
     #[track_caller]
     pub fn text(&mut self, script: &str) -> String {
         let value = self.eval(script);
         value.as_str().unwrap_or_else(|| panic!("{script} is {value}, no text")).to_owned()
     }
 
-    /// Waits until an expression is true of the page.
+    /// Waits until an expression is true in the page.
     #[track_caller]
     pub fn wait(&mut self, condition: &str, what: &str) {
-        let patience = PATIENCE.as_millis() - 2000;
-        // The page looks at every frame; a page that navigates meanwhile forgets us, and is asked again.
+        let patience = TIMEOUT.as_millis() - 2000;
+        // The page evaluates the condition in every frame. Navigation discards the script, so it is sent again.
         let script = format!(
             "new Promise((done) => {{ const till = performance.now() + {patience}; \
              const look = () => {{ let is = false; try {{ is = Boolean({condition}); }} catch {{}} \
@@ -141,16 +146,17 @@ impl Page {
         if self.call("Runtime.evaluate", params)["result"]["value"] != true {
             self.screenshot("failed");
             let text = self.eval("document.body.innerText.slice(0, 3000)");
-            panic!("{what} did not come; complaints: {:?}; the page says:\n{text}", self.complaints);
+            panic!("{what} did not happen; errors: {:?}; the page says:\n{text}", self.errors);
         }
     }
 
+    /// Waits until the page shows this text.
     #[track_caller]
     pub fn wait_for_text(&mut self, text: &str) {
         self.wait(&format!("document.body.innerText.includes({})", Value::from(text)), text);
     }
 
-    /// Clicks with a mouse on the middle of the first element that a selector finds.
+    /// Clicks the center of the first element that matches a selector.
     #[track_caller]
     pub fn click(&mut self, selector: &str) {
         let place = self.eval(&format!(
@@ -161,7 +167,7 @@ impl Page {
         self.mouse(place[0].as_f64().expect("a place"), place[1].as_f64().expect("a place"), true);
     }
 
-    /// Moves the mouse there, and clicks if wanted.
+    /// Moves the mouse to a position and optionally clicks.
     pub fn mouse(&mut self, x: f64, y: f64, click: bool) {
         let kinds: &[&str] =
             if click { &["mouseMoved", "mousePressed", "mouseReleased"] } else { &["mouseMoved"] };
@@ -181,7 +187,7 @@ impl Page {
         if key == "Enter" {
             params["text"] = json!("\r");
         }
-        // Without its number a key that has a meaning of its own is only a name.
+        // Without a key code, Chromium does not perform the default action of these keys.
         let numbers = [("Enter", 13), ("Escape", 27), ("ArrowUp", 38), ("ArrowDown", 40)];
         if let Some((_, number)) = numbers.iter().find(|(name, _)| *name == key) {
             params["windowsVirtualKeyCode"] = json!(number);
@@ -191,11 +197,12 @@ impl Page {
         self.call("Input.dispatchKeyEvent", params);
     }
 
+    /// Types text into the focused element.
     pub fn type_in(&mut self, text: &str) {
         self.call("Input.insertText", json!({"text": text}));
     }
 
-    /// Keeps a picture of what is seen under `target/screens/`.
+    /// Saves a screenshot under `target/screens/` and returns its path.
     pub fn screenshot(&mut self, name: &str) -> PathBuf {
         let shot = self.call("Page.captureScreenshot", json!({"format": "png"}));
         let png = decoded(shot["data"].as_str().expect("base 64"));
@@ -206,11 +213,12 @@ impl Page {
         path
     }
 
+    /// Asserts that the page reported no errors.
     #[track_caller]
-    pub fn assert_no_complaints(&mut self) {
-        // What was said before this answer has been noted by then.
+    pub fn assert_no_errors(&mut self) {
+        // This round trip makes sure that all earlier messages have been read.
         self.eval("true");
-        assert!(self.complaints.is_empty(), "{:#?}", self.complaints);
+        assert!(self.errors.is_empty(), "{:#?}", self.errors);
     }
 }
 
@@ -221,7 +229,7 @@ impl Drop for Page {
     }
 }
 
-/// Cargo's target directory: the test itself lies in it.
+/// Returns Cargo's target directory, which contains the test binary.
 fn target() -> PathBuf {
     let test = std::env::current_exe().expect("a test has a path");
     test.ancestors().nth(3).map(Path::to_owned).expect("target/debug/deps/test")

@@ -1,4 +1,4 @@
-//! Made-up nights: records of runs as they would have been written, the same every time.
+//! Writes made-up records of runs. They are the same every time.
 
 use crate::kit::Project;
 use dogwatch_core::record::event::{Event, Recorded};
@@ -12,21 +12,21 @@ use dogwatch_sim::plan;
 use serde_json::{Value, json};
 use std::path::Path;
 
-/// 2026-11-14, ten minutes past ten in the evening.
+/// 2026-11-14, 22:10.
 const EVENING: Moment =
     Moment { awake: Awake(9_000_000), boot: Boot(9_000_000), wall: Wall(1_794_694_200_000) };
 const MINUTE: u64 = 60_000;
 
-/// What a night is like.
+/// The shape of a made-up run.
 pub struct Shape {
     pub nodes: &'static [(&'static str, &'static [&'static str])],
-    /// So many more records of progress.
+    /// The number of additional observations.
     pub observed: u64,
     pub hard_stop: bool,
     pub end: End,
 }
 
-/// How a run ended, or what it is at.
+/// How a run ended, or its current state.
 #[derive(Clone, Copy, PartialEq)]
 pub enum End {
     Flake,
@@ -36,10 +36,12 @@ pub enum End {
 }
 
 impl Shape {
+    /// Returns the shape of a run of a loop.
     pub fn loops() -> Shape {
         Shape { nodes: &[], observed: 0, hard_stop: true, end: End::Flake }
     }
 
+    /// Returns the shape of a run of a graph.
     pub fn graph() -> Shape {
         let nodes: &[(&str, &[&str])] = &[
             ("schema", &[]),
@@ -53,40 +55,41 @@ impl Shape {
     }
 }
 
-/// Where nights are written to.
+/// Writes runs into the directories of a project.
 pub struct Night<'a> {
     project: &'a Project,
     registry: Registry,
-    /// Held for those that go on, as their dogwatch would.
+    /// The locks of live runs, which their supervisors would hold.
     alive: Vec<Alive>,
 }
 
 impl Night<'_> {
+    /// Returns a writer for a project.
     pub fn new(project: &Project) -> Night<'_> {
         let registry = Registry::at(project.outside("state/dogwatch/runs"));
         Night { project, registry, alive: Vec::new() }
     }
 
-    /// Writes the record of a run and registers it; answers its id.
+    /// Writes the record of a run, registers it and returns its id.
     pub fn write(&mut self, name: &str, number: u32, shape: &Shape) -> String {
         let id = format!("20261114-2210{number:02}-k3f9");
         let run: RunId = id.parse().expect("a run's id");
         let run_dir = self.project.path(".dogwatch/runs").join(&id);
         std::fs::create_dir_all(&run_dir).expect("a directory");
-        let mut story = Story { dice: u64::from(number) * 7919, now: 0, began: EVENING, told: Vec::new() };
+        let mut log = EventLog { dice: u64::from(number) * 7919, now: 0, began: EVENING, events: Vec::new() };
         if shape.nodes.is_empty() {
-            story.night(name, shape);
+            log.night(name, shape);
         } else {
-            story.graph(shape);
+            log.graph(shape);
         }
         let nodes: Vec<(&str, &[&str])> =
             if shape.nodes.is_empty() { vec![(name, &[])] } else { shape.nodes.to_vec() };
         if matches!(shape.end, End::Working | End::Idling) {
-            story.began = before(clock::now(), story.now);
-            self.alive.push(Alive::hold(&run_dir).expect("nobody else holds it"));
+            log.began = before(clock::now(), log.now);
+            self.alive.push(Alive::hold(&run_dir).expect("no other process holds the lock"));
         }
-        let began = story.began.wall;
-        let text = started(&run, name, &nodes, story.began, self.project) + &story.lines();
+        let began = log.began.wall;
+        let text = started(&run, name, &nodes, log.began, self.project) + &log.lines();
         std::fs::write(run_dir.join("events.jsonl"), text).expect("a record");
         for (node, _) in &nodes {
             for n in 1..=18 {
@@ -117,34 +120,36 @@ fn started(run: &RunId, name: &str, nodes: &[(&str, &[&str])], at: Moment, proje
     serde_json::to_string(&line).expect("an event") + "\n"
 }
 
-/// The same moment so many milliseconds before.
+/// Returns the moment `ms` milliseconds earlier.
 fn before(at: Moment, ms: u64) -> Moment {
     let sooner = |clock: u64| clock.saturating_sub(ms);
     let wall = at.wall.0.saturating_sub_unsigned(ms);
     Moment { awake: Awake(sooner(at.awake.0)), boot: Boot(sooner(at.boot.0)), wall: Wall(wall) }
 }
 
-/// One object with the fields of both.
+/// Returns an object with the fields of both arguments.
 fn joined(mut event: Value, more: &Value) -> Value {
     event.as_object_mut().expect("an object").extend(more.as_object().expect("an object").clone());
     event
 }
 
-/// What an agent printed, in short.
+/// Writes a short output of the agent.
 fn printed(dir: &Path) {
-    let said =
+    let message =
         |text: &str| json!({"type": "assistant", "message": {"content": [{"type": "text", "text": text}]}});
     let used = |name: &str, input: Value| json!({"type": "assistant", "message": {"content": [{"type": "tool_use", "name": name, "input": input}]}});
     let got = |text: &str, failed: bool| json!({"type": "user", "message": {"content": [{"type": "tool_result", "content": text, "is_error": failed}]}});
     let lines = [
         json!({"type": "system", "subtype": "init", "model": "claude-sonnet-4-5"}),
-        said("I look at the failing tests first, then at what they have in common."),
+        message("I look at the failing tests first, then at what they have in common."),
         used("Bash", json!({"command": "cargo test --quiet"})),
         got(
             "running 212 tests\ntest sum::adds ... FAILED\ntest parse::empty ... FAILED\n210 passed; 2 failed",
             true,
         ),
-        said("Both go through `Reader::fill`, which forgets the last byte when the buffer is exactly full."),
+        message(
+            "Both go through `Reader::fill`, which forgets the last byte when the buffer is exactly full.",
+        ),
         used("Edit", json!({"file_path": "src/reader.rs"})),
         got("The file src/reader.rs has been updated.", false),
         used("Bash", json!({"command": "cargo test --quiet"})),
@@ -156,31 +161,31 @@ fn printed(dir: &Path) {
     std::fs::write(dir.join("stdout"), text).expect("a small file");
 }
 
-/// What happens, each with its moment in milliseconds since the beginning.
-struct Story {
+/// The events of a run. Their times are milliseconds since its start.
+struct EventLog {
     dice: u64,
     now: u64,
     began: Moment,
-    told: Vec<(u64, Value)>,
+    events: Vec<(u64, Value)>,
 }
 
-impl Story {
+impl EventLog {
     fn roll(&mut self, from: u64, to: u64) -> u64 {
         self.dice = self.dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         from + (self.dice >> 33) % (to - from).max(1)
     }
 
-    fn tell(&mut self, at: u64, event: Value) {
-        self.told.push((at, event));
+    fn record(&mut self, at: u64, event: Value) {
+        self.events.push((at, event));
     }
 
     fn lines(mut self) -> String {
-        self.told.sort_by_key(|(at, _)| *at);
+        self.events.sort_by_key(|(at, _)| *at);
         let line = |(n, (at, event)): (usize, &(u64, Value))| {
             let at = self.began.plus(Dur::from_millis(*at));
             let line = json!({"v": 1, "seq": n + 2, "at": at.wall, "awake_ms": at.awake, "boot_ms": at.boot});
             let mut event = event.clone();
-            // These are given since the beginning.
+            // Convert these fields, too: they are given as milliseconds since the start.
             for name in ["first_ms", "last_ms"] {
                 if let Some(ms) = event[name].as_u64() {
                     event[name] = json!(self.began.awake.0 + ms);
@@ -191,12 +196,12 @@ impl Story {
             }
             format!("{}\n", joined(line, &event))
         };
-        self.told.iter().enumerate().map(line).collect()
+        self.events.iter().enumerate().map(line).collect()
     }
 
-    /// Iterations of work, one of them ended by the watchdog, then idling; or what it is at now.
+    /// Adds iterations that work, one of them stopped by the watchdog, and then idle ones or the current state.
     fn night(&mut self, node: &str, shape: &Shape) {
-        self.tell(0, json!({"event": "node_transition", "node": node, "from": "pending", "to": "running"}));
+        self.record(0, json!({"event": "node_transition", "node": node, "from": "pending", "to": "running"}));
         let works = if matches!(shape.end, End::Flake) { 12 } else { 4 };
         for n in 1..=works {
             let ending = match n {
@@ -215,7 +220,7 @@ impl Story {
             End::Flake => {
                 self.idle(node, works, 6);
                 let done = json!({"event": "node_transition", "node": node, "from": "running", "to": "done"});
-                self.tell(self.now, done);
+                self.record(self.now, done);
                 self.finish(("clean_with_flake", "every check passes", 0), 18);
             }
             End::ErrorLimit => self.finish(("error_limit", "5 failures alike within 5m", 1), works),
@@ -223,15 +228,15 @@ impl Story {
                 self.idle(node, works, 3);
                 let until = self.now + 5 * MINUTE;
                 self.now += 70_000;
-                self.tell(self.now - 70_000, json!({"event": "wait_started", "node": node, "why": "idle", "delay_s": 300.0, "until": until}));
+                self.record(self.now - 70_000, json!({"event": "wait_started", "node": node, "why": "idle", "delay_s": 300.0, "until": until}));
             }
             End::Working => {
                 let (n, from) = (works + 1, self.now);
                 let with = |event: &str, more: Value| {
                     joined(json!({"event": event, "node": node, "iteration": n}), &more)
                 };
-                self.tell(from, with("iteration_started", json!({"cause": "next"})));
-                self.tell(
+                self.record(from, with("iteration_started", json!({"cause": "next"})));
+                self.record(
                     from + 400,
                     with("session_started", json!({"pid": 4000, "argv": ["claude", "-p"]})),
                 );
@@ -241,12 +246,12 @@ impl Story {
         }
     }
 
-    /// The n-th idle iteration in a row waits twice as long as the one before.
-    fn idle(&mut self, node: &str, works: u64, many: u64) {
-        for n in 1..=many {
+    /// Adds consecutive idle iterations. Each waits twice as long as the one before.
+    fn idle(&mut self, node: &str, works: u64, count: u64) {
+        for n in 1..=count {
             let from = self.now;
             self.now = self.iteration(node, works + n, from, 20_000, 0, Ending::Idle(n));
-            if n < many {
+            if n < count {
                 self.wait(node, "idle", (30_000 << (n - 1)).min(300_000));
             }
         }
@@ -258,47 +263,47 @@ impl Story {
         let end = json!({"event": "run_ended", "outcome": outcome, "reason": reason, "verified": code == 0,
             "iterations": iterations, "completed": iterations - 2, "failed": 1, "idle": 6, "nodes": {"done": 1, "failed": 0, "blocked": 0},
             "flake_retries": flakes, "total_duration_s": self.now as f64 / 1000.0, "exit_code": code});
-        self.tell(self.now, end);
+        self.record(self.now, end);
     }
 
     fn wait(&mut self, node: &str, why: &str, long: u64) {
         let until = self.now + long;
-        self.tell(self.now, json!({"event": "wait_started", "node": node, "why": why, "delay_s": long as f64 / 1000.0, "until": until}));
+        self.record(self.now, json!({"event": "wait_started", "node": node, "why": why, "delay_s": long as f64 / 1000.0, "until": until}));
         self.now += long;
-        self.tell(self.now, json!({"event": "wait_ended", "node": node, "by": "timer"}));
+        self.record(self.now, json!({"event": "wait_ended", "node": node, "by": "timer"}));
     }
 
     fn attempt(&mut self, node: &str, iteration: u64, at: u64, converged: bool) {
         let rc = i32::from(!converged);
         let results = json!([{"cmd": "cargo test", "rc": rc, "duration_s": 4.2, "tail": if converged { Value::Null } else { json!("test sum::adds ... FAILED") }},
             {"cmd": "cargo clippy", "rc": 0, "duration_s": 1.1}]);
-        self.tell(at + 6000, json!({"event": "node_attempt", "node": node, "iteration": iteration, "duration_s": 5.3, "converged": converged, "results": results}));
+        self.record(at + 6000, json!({"event": "node_attempt", "node": node, "iteration": iteration, "duration_s": 5.3, "converged": converged, "results": results}));
     }
 
-    /// Answers when it was over.
+    /// Adds an iteration and returns when it ended.
     fn iteration(&mut self, node: &str, n: u64, from: u64, long: u64, more: u64, ending: Ending) -> u64 {
         let with =
             |event: &str, more: Value| joined(json!({"event": event, "node": node, "iteration": n}), &more);
-        self.tell(from, with("iteration_started", json!({"cause": if n == 1 { "first" } else { "next" }})));
-        self.tell(from + 200, with("prompt_assembled", json!({"bytes": 2140, "sha256": "97c5"})));
-        self.tell(from + 400, with("session_started", json!({"pid": 4000 + n, "argv": ["claude", "-p"]})));
+        self.record(from, with("iteration_started", json!({"cause": if n == 1 { "first" } else { "next" }})));
+        self.record(from + 200, with("prompt_assembled", json!({"bytes": 2140, "sha256": "97c5"})));
+        self.record(from + 400, with("session_started", json!({"pid": 4000 + n, "argv": ["claude", "-p"]})));
         let silent = if matches!(ending, Ending::Stopped) { 10 * MINUTE } else { 0 };
         self.progress(&with, from + 400, long, more);
         let end = from + 400 + long + silent;
         if matches!(ending, Ending::Stopped) {
             let evidence = json!([{"channel": "stdout", "last_at": long as f64 / 1000.0, "age_seconds": 600.4, "counter": 214}, {"channel": "mcp_tool", "last_at": null, "age_seconds": null, "counter": 0},
                 {"channel": "subagent", "last_at": null, "age_seconds": null, "counter": 0}, {"channel": "workspace", "last_at": 312.0, "age_seconds": 655.1, "counter": 17}]);
-            self.tell(end - silent / 2, with("watchdog_continue", json!({"deferred_by": "workspace", "evidence_summary": evidence, "active_channel": "workspace"})));
-            self.tell(end, with("hard_stop", json!({"reason": "NO_OUTPUT_DEADLINE", "message": "Idle timeout: no progress for 600.4s (limit 600s, 23 messages)", "evidence_summary": evidence, "active_channel": "stdout", "recoverable": true})));
-            self.tell(
+            self.record(end - silent / 2, with("watchdog_continue", json!({"deferred_by": "workspace", "evidence_summary": evidence, "active_channel": "workspace"})));
+            self.record(end, with("hard_stop", json!({"reason": "NO_OUTPUT_DEADLINE", "message": "Idle timeout: no progress for 600.4s (limit 600s, 23 messages)", "evidence_summary": evidence, "active_channel": "stdout", "recoverable": true})));
+            self.record(
                 end + 10,
                 with("session_signalled", json!({"step": "interrupt", "ended_by": "watchdog"})),
             );
         }
         let by = if matches!(ending, Ending::Stopped) { "watchdog" } else { "itself" };
-        self.tell(end + 900, with("session_ended", json!({"exit_code": 0, "signal": null, "ended_by": by, "duration_s": (long + silent) as f64 / 1000.0, "messages": 23, "tools": 41, "tokens": 48_000 + 900 * n,
+        self.record(end + 900, with("session_ended", json!({"exit_code": 0, "signal": null, "ended_by": by, "duration_s": (long + silent) as f64 / 1000.0, "messages": 23, "tools": 41, "tokens": 48_000 + 900 * n,
             "cost_usd": 0.31 + 0.02 * n as f64, "said": "Two of the three tests pass now; the parser is next.", "stdout_bytes": 91_000, "stderr_bytes": 0})));
-        self.tell(
+        self.record(
             end + 950,
             with(
                 "snapshot_taken",
@@ -319,7 +324,7 @@ impl Story {
         };
         let over =
             with(name, json!({"duration_s": (long + silent + 1000) as f64 / 1000.0, "because": because}));
-        self.tell(end + 7000, joined(over, &more));
+        self.record(end + 7000, joined(over, &more));
         end + 7000
     }
 
@@ -334,23 +339,23 @@ impl Story {
         let mut tool = 0;
         while at < from + long {
             let count = self.roll(1, 14);
-            self.tell(at, seen("stdout", at, 2400, count));
+            self.record(at, seen("stdout", at, 2400, count));
             if self.roll(0, 3) == 0 {
                 let count = self.roll(1, 5);
-                self.tell(at + 700, seen("workspace", at + 700, 300, count));
+                self.record(at + 700, seen("workspace", at + 700, 300, count));
             }
             if (from / MINUTE) % 3 == 1 && self.roll(0, 4) == 0 {
                 let count = self.roll(1, 9);
-                self.tell(at + 900, seen("subagent", at + 900, 500, count));
+                self.record(at + 900, seen("subagent", at + 900, 500, count));
             }
             if self.roll(0, 9) == 0 {
-                self.tell(at + 1100, seen("mcp_tool", at + 1100, 0, 1));
+                self.record(at + 1100, seen("mcp_tool", at + 1100, 0, 1));
             }
             tool += 1;
             let took = self.roll(800, 42_000);
             let id = format!("toolu_{from}_{tool}");
             let name = ["Bash", "Edit", "Read", "Grep"][tool % 4];
-            self.tell(
+            self.record(
                 at + 1200,
                 with(
                     "fact",
@@ -358,17 +363,17 @@ impl Story {
                 ),
             );
             if at + 1200 + took < from + long {
-                self.tell(at + 1200 + took, with("fact", json!({"fact": "tool_ended", "id": id, "ok": tool % 11 != 0, "result": "00000000000000ff"})));
+                self.record(at + 1200 + took, with("fact", json!({"fact": "tool_ended", "id": id, "ok": tool % 11 != 0, "result": "00000000000000ff"})));
             }
             at += took + self.roll(2_000, 11_000);
         }
         for n in 0..more {
             let at = from + 3000 + n * (long - 3000) / more.max(1);
-            self.tell(at, seen(if n % 5 == 0 { "workspace" } else { "stdout" }, at, 40, 1));
+            self.record(at, seen(if n % 5 == 0 { "workspace" } else { "stdout" }, at, 40, 1));
         }
     }
 
-    /// A node begins once what it needs is done.
+    /// Adds the nodes of a graph. A node starts when its dependencies are done.
     fn graph(&mut self, shape: &Shape) {
         let mut done: Vec<(&str, u64)> = Vec::new();
         let mut iterations = 0;
@@ -379,9 +384,9 @@ impl Story {
                 .map(|(_, at)| *at)
                 .max()
                 .unwrap_or(0);
-            self.tell(0, json!({"event": "node_transition", "node": name, "from": "pending", "to": if needs.is_empty() { "ready" } else { "pending" }}));
+            self.record(0, json!({"event": "node_transition", "node": name, "from": "pending", "to": if needs.is_empty() { "ready" } else { "pending" }}));
             let mut at = ready + 1000;
-            self.tell(
+            self.record(
                 at,
                 json!({"event": "node_transition", "node": name, "from": "ready", "to": "running"}),
             );
@@ -397,7 +402,10 @@ impl Story {
                 self.attempt_of(name, n, at, endings.len(), *ending);
                 at += 9000;
             }
-            self.tell(at, json!({"event": "node_transition", "node": name, "from": "running", "to": "done"}));
+            self.record(
+                at,
+                json!({"event": "node_transition", "node": name, "from": "running", "to": "done"}),
+            );
             done.push((name, at));
             self.now = self.now.max(at);
         }
@@ -407,7 +415,7 @@ impl Story {
 
     fn attempt_of(&mut self, name: &str, n: usize, at: u64, all: usize, ending: Ending) {
         if matches!(ending, Ending::Stopped) {
-            self.tell(at + 6100, json!({"event": "recovery_planned", "node": name, "iteration": n + 1, "class": "stuck", "action": "retry", "because": "NO_OUTPUT_DEADLINE", "used": 1, "budget": 3}));
+            self.record(at + 6100, json!({"event": "recovery_planned", "node": name, "iteration": n + 1, "class": "stuck", "action": "retry", "because": "NO_OUTPUT_DEADLINE", "used": 1, "budget": 3}));
         } else {
             self.attempt(name, n as u64 + 1, at, n + 1 == all);
         }

@@ -6,7 +6,7 @@ use crate::night::{Night, Shape};
 use crate::seeing::DRAWN;
 
 #[test]
-fn a_report_opens_from_a_file_and_asks_nobody() {
+fn a_report_opens_from_a_file_and_makes_no_requests() {
     let project = Project::new();
     let run = Night::new(&project).write("fix-tests", 1, &Shape::loops());
     let file = project.path("night.html");
@@ -16,7 +16,7 @@ fn a_report_opens_from_a_file_and_asks_nobody() {
     assert!(file.metadata().expect("it was written").len() <= 2_000_000);
     let mut page = Page::open(&project);
     page.size(1280, 1100);
-    page.light("light");
+    page.set_color_scheme("light");
     page.go(&format!("file://{}", file.display()));
     page.wait("document.querySelector('.run-page.report[data-ready]')", "the report");
     page.wait(&format!("{DRAWN} > 2000"), "the time axis");
@@ -24,11 +24,11 @@ fn a_report_opens_from_a_file_and_asks_nobody() {
     assert_eq!(page.text("document.querySelector('h1').textContent"), "fix-tests");
     assert!(page.text("document.body.innerText").contains("Agent output is not in this file"));
     assert!(page.eval("document.querySelector('.steer').hidden").as_bool().expect("a truth"));
-    page.assert_no_complaints();
+    page.assert_no_errors();
 }
 
 #[test]
-fn a_report_that_cannot_be_written_says_so_and_leaves_nothing() {
+fn a_report_that_cannot_be_written_fails_and_leaves_no_file() {
     let project = Project::new();
     let run = Night::new(&project).write("fix-tests", 1, &Shape::loops());
     let refused = project.call(&["report", &run, "--html", "no/such/place.html"]);

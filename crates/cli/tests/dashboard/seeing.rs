@@ -1,4 +1,4 @@
-//! What is on the page, and that it is true.
+//! The dashboard shows the actual state of the runs.
 
 use crate::kit::Project;
 use crate::{Serve, run_id};
@@ -6,7 +6,7 @@ use crate::{Serve, run_id};
 const IDLING: &str = "idle: {delay: 1h, max_delay: 1h, stop_after: 50}";
 
 #[test]
-fn the_overview_has_a_row_for_each_run_and_the_token_leaves_the_address() {
+fn the_overview_has_a_row_for_each_run_and_removes_the_token_from_the_address() {
     let project = Project::acting_with(IDLING, "say nothing left; marker idle no_pending_tasks");
     let mut run = project.start_run(&[]);
     run.wait_for("wait_started");
@@ -18,7 +18,7 @@ fn the_overview_has_a_row_for_each_run_and_the_token_leaves_the_address() {
     for part in ["loop", "idle, 1st in a row (no_pending_tasks)", "1 iteration", "stdout, "] {
         assert!(row.contains(part), "{part:?} is missing in {row:?}");
     }
-    // The clock counts down by itself.
+    // The countdown runs in the page, without requests.
     let before = page.text("document.querySelector('.next').textContent");
     page.wait(&format!("document.querySelector('.next').textContent !== '{before}'"), "the next second");
     let token = serve.url.split("token=").nth(1).expect("the address holds it");
@@ -27,11 +27,11 @@ fn the_overview_has_a_row_for_each_run_and_the_token_leaves_the_address() {
     let paint = page.eval("performance.getEntriesByName('first-contentful-paint')[0]?.startTime ?? -1");
     println!("first paint after {paint} ms");
     assert!(paint.as_f64().is_some_and(|ms| (0.0..5000.0).contains(&ms)), "{paint}");
-    page.assert_no_complaints();
+    page.assert_no_errors();
 }
 
 #[test]
-fn what_happens_is_shown_as_it_happens() {
+fn events_are_shown_as_they_happen() {
     let project = Project::acting_with("delay: 1h", "say begun; await go; say done");
     let gate = project.gate("go");
     let mut run = project.start_run(&[]);
@@ -49,16 +49,16 @@ fn what_happens_is_shown_as_it_happens() {
         "the rest of the output",
     );
     assert!(page.eval(DRAWN).as_u64().is_some_and(|n| n > 500), "the time axis is empty");
-    page.assert_no_complaints();
+    page.assert_no_errors();
 }
 
-/// How many points of the time axis were drawn on.
+/// A script that counts the drawn pixels of the time axis.
 pub const DRAWN: &str = "(() => { const c = document.querySelector('canvas.lanes'); \
     const d = c.getContext('2d').getImageData(0, 0, c.width, c.height).data; \
     let n = 0; for (let i = 3; i < d.length; i += 4) if (d[i] > 0) n += 1; return n; })()";
 
 #[test]
-fn a_page_that_lost_its_server_says_so_and_comes_back() {
+fn a_page_shows_a_lost_connection_and_reconnects() {
     let project = Project::acting_with("delay: 1h", "say hello");
     let mut run = project.start_run(&[]);
     run.wait_for("wait_started");
@@ -68,7 +68,7 @@ fn a_page_that_lost_its_server_says_so_and_comes_back() {
     page.wait("document.querySelector('.link-state.live')", "the connection");
     serve.running.kill();
     page.wait_for_text("disconnected for");
-    // Meanwhile something happens that must not be missed.
+    // The page must show this event after it reconnects.
     project.call(&["tell", "mind the gap"]).assert_code(0);
     let _serve = Serve::at(&project, &address);
     page.wait("document.querySelector('.link-state.live')", "the connection");
@@ -76,7 +76,7 @@ fn a_page_that_lost_its_server_says_so_and_comes_back() {
 }
 
 #[test]
-fn who_has_no_token_is_asked_for_it() {
+fn a_page_without_a_token_asks_for_it() {
     let project = Project::acting_with("delay: 1h", "say hello");
     let mut run = project.start_run(&[]);
     run.wait_for("wait_started");

@@ -1,10 +1,10 @@
-//! Nothing that an agent prints is more than text; and how it all looks.
+//! The text of agents is shown as plain text, and the layout fits light and dark, wide and narrow screens.
 
 use crate::kit::{GRACES, Project};
 use crate::night::{End, Night, Shape};
 use crate::{Serve, run_id};
 
-/// Markup, escape sequences, and characters that turn the order of others around.
+/// Markup, escape sequences, and characters that reverse the text direction.
 const HOSTILE: &str = r#"say "<img src=x onerror=window.pwned=1><script>window.pwned=2</script>"
 say "\e[31mred\e[0m \e]0;title\u{7} \u{202e}txt.exe \u{200b}zero"
 err "</script><svg onload=window.pwned=3>"
@@ -24,7 +24,7 @@ fn what_an_agent_prints_is_shown_as_text() {
     assert!(output.contains("red") && output.contains("\u{fffd}txt.exe"), "{output:?}");
     page.click(".tab:nth-child(2)");
     page.wait("document.querySelector('.output-text').textContent.includes('<svg onload')", "stderr");
-    // Into the whole event, which holds the agent's words, too.
+    // The whole event contains the agent's text as well.
     page.eval("document.querySelector('.events select').value = 'all'; document.querySelector('.events select').dispatchEvent(new Event('change')); true");
     page.eval("document.querySelector('.scroll').focus(); true");
     for _ in 0..8 {
@@ -32,7 +32,7 @@ fn what_an_agent_prints_is_shown_as_text() {
     }
     let all = page.text("document.body.textContent");
     let unfit = |c: char| c.is_control() && c != '\n' && c != '\t' || ('\u{202a}'..='\u{202e}').contains(&c);
-    assert!(!all.contains(unfit), "unfit characters are in the page");
+    assert!(!all.contains(unfit), "control characters are in the page");
     assert_eq!(
         page.eval("document.querySelectorAll('img, script:not([src]), main svg:not([role])').length"),
         0
@@ -40,11 +40,11 @@ fn what_an_agent_prints_is_shown_as_text() {
     assert!(page.eval("window.pwned ?? null").is_null());
     assert_eq!(page.text("document.title").matches('<').count(), 0);
     page.screenshot("hostile");
-    page.assert_no_complaints();
+    page.assert_no_errors();
 }
 
 #[test]
-fn day_and_night_wide_and_narrow() {
+fn the_layout_fits_light_and_dark_wide_and_narrow() {
     let project = Project::new();
     let mut night = Night::new(&project);
     let run = night.write("fix-tests", 1, &Shape::loops());
@@ -64,10 +64,10 @@ fn day_and_night_wide_and_narrow() {
     page.wait_for_text("1 flake");
     page.screenshot("overview-night");
     let dark = page.text("getComputedStyle(document.documentElement).backgroundColor");
-    page.light("light");
+    page.set_color_scheme("light");
     page.screenshot("overview-day");
     assert_ne!(page.text("getComputedStyle(document.documentElement).backgroundColor"), dark);
-    // A choice of one's own goes before the system's.
+    // The user's choice overrides the color scheme of the system.
     page.key("t");
     page.key("t");
     assert_eq!(page.text("getComputedStyle(document.documentElement).backgroundColor"), dark);
@@ -81,7 +81,7 @@ fn day_and_night_wide_and_narrow() {
             "{name}"
         );
     }
-    page.light("dark");
+    page.set_color_scheme("dark");
     page.eval(&format!("location.hash = '#/run/{run}'; true"));
     page.wait("document.querySelector('.run-page[data-ready]')", "the page of the run");
     page.wait("document.querySelectorAll('.tick').length > 5", "its iterations");
@@ -94,7 +94,7 @@ fn day_and_night_wide_and_narrow() {
             "{name}"
         );
     }
-    page.assert_no_complaints();
+    page.assert_no_errors();
 }
 
 #[test]
@@ -121,12 +121,12 @@ fn a_verdict_shows_its_evidence_and_a_graph_its_nodes() {
         assert!(tip.contains(part), "{part} is missing in {tip:?}");
     }
     page.screenshot("graph");
-    // The same by pointing: a third of the way along the sessions somebody worked.
+    // The same with the mouse: a session was active at a third of the width.
     let place = page.eval("(() => { const b = document.querySelector('canvas.lanes').getBoundingClientRect(); return [b.x + b.width / 3, b.y + 48]; })()");
     page.mouse(place[0].as_f64().expect("a place"), place[1].as_f64().expect("a place"), false);
     page.wait(&format!("({shown} || '').includes('iteration 1')"), "what the session was");
-    // One node alone.
+    // Show one node only.
     page.click(".graph .node");
     page.wait("document.querySelector('.graph .node.chosen')", "the choice");
-    page.assert_no_complaints();
+    page.assert_no_errors();
 }

@@ -1,4 +1,4 @@
-//! Waking, pausing, telling, stopping, and all of it by keys.
+//! Wake, pause, stop and message runs from the page, with the mouse and with the keyboard.
 
 use crate::kit::Project;
 use crate::{Serve, run_id};
@@ -6,7 +6,7 @@ use crate::{Serve, run_id};
 const IDLING: &str = "idle: {delay: 1h, max_delay: 1h, stop_after: 50}";
 
 #[test]
-fn a_run_is_woken_told_and_stopped_from_its_page() {
+fn a_run_is_woken_messaged_and_stopped_from_its_page() {
     let project = Project::acting_with(IDLING, "read-prompt; say nothing; marker idle no_pending_tasks");
     let mut run = project.start_run(&[]);
     run.wait_for("wait_started");
@@ -37,11 +37,11 @@ fn a_run_is_woken_told_and_stopped_from_its_page() {
     run.finish().assert_code(0);
     page.wait("document.querySelector('.run-state .state').textContent === 'stopped'", "the end");
     page.wait("document.querySelector('.steer').hidden", "no buttons for a run that ended");
-    page.assert_no_complaints();
+    page.assert_no_errors();
 }
 
 #[test]
-fn keys_alone_are_enough() {
+fn everything_works_with_the_keyboard_alone() {
     let project = Project::acting_with(IDLING, "say nothing; marker idle no_pending_tasks");
     let mut run = project.start_run(&[]);
     run.wait_for("wait_started");
@@ -67,9 +67,9 @@ fn keys_alone_are_enough() {
     page.key("+");
     page.wait(&format!("document.querySelector('.range').textContent !== '{before}'"), "a closer look");
     page.key("ArrowDown");
-    page.wait("!document.querySelector('.tip').hidden", "a verdict or mark is told");
+    page.wait("!document.querySelector('.tip').hidden", "a verdict or mark is announced");
     page.eval("document.activeElement.blur()");
     page.key("Escape");
     page.wait("document.querySelector('.overview')", "all runs");
-    page.assert_no_complaints();
+    page.assert_no_errors();
 }

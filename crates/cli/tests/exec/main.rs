@@ -1,4 +1,4 @@
-//! `dogwatch exec`: bytes and exit codes pass as they are, the stuck is ended, nobody is left.
+//! `dogwatch exec` passes bytes and exit codes through, stops a stuck command and leaves no process behind.
 
 #[path = "../kit/mod.rs"]
 mod kit;
@@ -11,22 +11,22 @@ use kit::{Done, Project, Running};
 use serde_json::Value;
 use std::process::Command;
 
-/// Short, so that those who ignore signals cost little; and a tick of the processor's time in a limit of less than a
-/// second is no effort.
+/// Short limits, so that commands that ignore signals cost little time. With a `tool` limit of 1 ms a tick of CPU time
+/// does not extend idle limits below a second.
 const SHORT: [&str; 6] =
     ["--set", "watchdog.grace=200ms", "--set", "watchdog.leak=300ms", "--set", "watchdog.tool=1ms"];
 
-/// `dogwatch exec OPTIONS -- COMMAND`, not started yet.
+/// Returns `dogwatch exec OPTIONS -- COMMAND`, not started yet.
 fn command(project: &Project, options: &[&str], command: &[&str]) -> Command {
     project.command(&[&["exec"], &SHORT[..], options, &["--"], command].concat())
 }
 
-/// To its end, by way of a shell; nobody may be left after it.
+/// Runs a shell script under `dogwatch exec` and checks that no process is left.
 #[track_caller]
 fn shell(options: &[&str], script: &str) -> Done {
     let project = Project::new();
     let done = Running::start(command(&project, options, &["sh", "-c", script])).finish();
-    project.assert_nobody_is_left();
+    project.assert_no_process_left();
     done
 }
 

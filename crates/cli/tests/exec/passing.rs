@@ -1,14 +1,14 @@
-//! What passes through: bytes, exit codes, the environment.
+//! Bytes, exit codes and the environment pass through unchanged.
 
 use super::{actor, command, kit, shell};
-use kit::{PATIENCE, Project, Running};
+use kit::{Project, Running, TIMEOUT};
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::process::Stdio;
 use std::time::Instant;
 
-/// Every byte there is, in no order: 300 kB of a fixed sequence.
+/// Returns 300 kB of a fixed sequence that contains every byte value.
 fn bytes() -> Vec<u8> {
     let mut state = 0x9e37_79b9_u32;
     let step = |_| {
@@ -19,16 +19,19 @@ fn bytes() -> Vec<u8> {
 }
 
 #[test]
-fn output_that_cannot_be_written_is_reported_and_no_success() {
-    let full = || File::options().write(true).open("/dev/full").expect("there is one");
+fn output_that_cannot_be_written_is_a_reported_failure() {
+    let full = || File::options().write(true).open("/dev/full").expect("/dev/full exists");
     for (script, code) in [("echo hi", 1), ("echo hi; exit 3", 3), ("echo hi; sleep 60", 124)] {
         let project = Project::new();
         let mut exec = command(&project, &["--idle", "300ms"], &["sh", "-c", script]);
         let done = exec.stdout(full()).stderr(Stdio::piped()).output().expect("runs");
-        let said = String::from_utf8_lossy(&done.stderr).into_owned();
-        assert_eq!(done.status.code(), Some(code), "{script}: {said}");
-        assert!(said.contains("dogwatch exec: cannot write to stdout: No space left on device"), "{said}");
-        project.assert_nobody_is_left();
+        let stderr = String::from_utf8_lossy(&done.stderr).into_owned();
+        assert_eq!(done.status.code(), Some(code), "{script}: {stderr}");
+        assert!(
+            stderr.contains("dogwatch exec: cannot write to stdout: No space left on device"),
+            "{stderr}"
+        );
+        project.assert_no_process_left();
     }
     let project = Project::new();
     let mut exec = command(&project, &[], &["sh", "-c", "echo hi >&2; echo still here"]);
@@ -37,16 +40,16 @@ fn output_that_cannot_be_written_is_reported_and_no_success() {
 }
 
 #[test]
-fn a_command_whose_output_is_lost_runs_to_its_end() {
+fn a_command_whose_output_is_lost_runs_to_completion() {
     let project = Project::new();
     let script = "for i in 1 2 3 4 5; do echo $i || exit 9; sleep 0.05; done; echo done > witness";
-    let full = File::options().write(true).open("/dev/full").expect("there is one");
+    let full = File::options().write(true).open("/dev/full").expect("/dev/full exists");
     let status = command(&project, &[], &["sh", "-c", script]).stdout(full).status().expect("runs");
     assert_eq!((status.code(), project.read("witness").as_str()), (Some(1), "done\n"));
 }
 
 #[test]
-fn every_byte_passes_both_ways_and_stderr_apart() {
+fn every_byte_passes_both_ways_and_stderr_stays_separate() {
     let project = Project::new();
     let given = bytes();
     let mut child = command(&project, &[], &["sh", "-c", "tee /dev/stderr"])
@@ -59,14 +62,14 @@ fn every_byte_passes_both_ways_and_stderr_apart() {
     let sent = given.clone();
     let writer = std::thread::spawn(move || stdin.write_all(&sent));
     let out = child.wait_with_output().expect("ends");
-    writer.join().expect("no panic").expect("all is taken");
+    writer.join().expect("no panic").expect("all input is accepted");
     assert_eq!(out.status.code(), Some(0));
     assert!(given.contains(&0) && out.stdout == given, "stdout has {} bytes", out.stdout.len());
     assert!(out.stderr == given, "stderr has {} bytes", out.stderr.len());
 }
 
 #[test]
-fn a_file_is_a_fine_stdin_and_the_command_reads_no_further_than_it_wants() {
+fn a_file_as_stdin_is_read_only_as_far_as_the_command_reads() {
     let project = Project::new();
     project.file("input", "one\ntwo\nthree\n");
     let input = File::open(project.path("input")).expect("it is there");
@@ -82,7 +85,7 @@ fn a_file_is_a_fine_stdin_and_the_command_reads_no_further_than_it_wants() {
 }
 
 #[test]
-fn who_feeds_a_command_sees_that_it_does_not_read_any_more() {
+fn a_writer_to_stdin_notices_that_the_command_closed_it() {
     let project = Project::new();
     let gate = project.gate("gate");
     let mut child = actor(&project, &[], "close stdin; await gate")
@@ -91,16 +94,16 @@ fn who_feeds_a_command_sees_that_it_does_not_read_any_more() {
         .spawn()
         .expect("starts");
     let mut stdin = child.stdin.take().expect("piped");
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + TIMEOUT;
     while stdin.write_all(b"more\n").is_ok() {
-        assert!(Instant::now() < until, "somebody still holds the pipe");
+        assert!(Instant::now() < until, "a process still holds the pipe");
     }
     gate.open();
     assert_eq!(child.wait().expect("ends").code(), Some(0));
 }
 
 #[test]
-fn output_comes_before_its_line_has_ended() {
+fn output_is_passed_on_before_its_line_is_complete() {
     let project = Project::new();
     let gate = project.gate("gate");
     let mut child =
@@ -128,7 +131,7 @@ fn lines_keep_their_order_when_both_streams_go_to_one_place() {
 }
 
 #[test]
-fn the_exit_code_is_the_commands_own() {
+fn the_exit_code_of_the_command_is_passed_on() {
     for (script, code) in [
         ("exit 0", 0),
         ("exit 1", 1),
@@ -145,7 +148,7 @@ fn the_exit_code_is_the_commands_own() {
 }
 
 #[test]
-fn what_cannot_be_run_is_126_and_what_is_not_there_127() {
+fn a_command_that_cannot_be_executed_is_126_and_a_missing_one_127() {
     let project = Project::new();
     project.file("text", "no program");
     for (program, code, words) in [
@@ -163,7 +166,7 @@ fn what_cannot_be_run_is_126_and_what_is_not_there_127() {
 }
 
 #[test]
-fn bad_usage_is_2_and_starts_nothing() {
+fn bad_usage_exits_with_2_and_starts_nothing() {
     let project = Project::new();
     let touch = ["touch", "started"];
     for (options, words) in [
@@ -187,25 +190,25 @@ fn bad_usage_is_2_and_starts_nothing() {
 }
 
 #[test]
-fn options_of_the_command_are_the_commands() {
+fn options_after_the_command_are_passed_to_it() {
     let done = Project::new().call(&["exec", "--idle", "1m", "echo", "--idle", "--version", "--", "-x"]);
     done.assert_code(0);
     assert_eq!(done.text(), "--idle --version -- -x\n");
 }
 
 #[test]
-fn a_reader_that_goes_away_ends_the_command_as_any_pipe_does() {
+fn a_closed_output_pipe_ends_the_command_with_sigpipe() {
     let project = Project::new();
     let mut child = command(&project, &[], &["yes"]).stdout(Stdio::piped()).spawn().expect("starts");
     let mut seen = [0; 4];
     child.stdout.take().expect("piped").read_exact(&mut seen).expect("comes");
     let status = child.wait().expect("ends");
     assert_eq!((status.code(), status.signal()), (Some(141), None), "by SIGPIPE, as under timeout(1)");
-    project.assert_nobody_is_left();
+    project.assert_no_process_left();
 }
 
 #[test]
-fn a_slow_reader_gets_everything_after_the_command_is_gone() {
+fn a_slow_reader_gets_all_output_after_the_command_has_exited() {
     let project = Project::new();
     let mut child =
         command(&project, &[], &["seq", "1", "100000"]).stdout(Stdio::piped()).spawn().expect("starts");
@@ -217,7 +220,7 @@ fn a_slow_reader_gets_everything_after_the_command_is_gone() {
 }
 
 #[test]
-fn huge_output_arrives_whole() {
+fn huge_output_arrives_complete() {
     let project = Project::new();
     let size: u64 = if std::env::var_os("DOGWATCH_FULL").is_some() { 1 << 30 } else { 64 << 20 };
     let mut child =
@@ -228,7 +231,7 @@ fn huge_output_arrives_whole() {
 }
 
 #[test]
-fn the_environment_and_the_directory_are_the_callers() {
+fn the_command_gets_the_environment_and_directory_of_the_caller() {
     let project = Project::new();
     let out = command(&project, &[], &["sh", "-c", "echo $GREETING; pwd -P"])
         .env("GREETING", "good morning")

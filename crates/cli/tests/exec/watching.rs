@@ -1,4 +1,4 @@
-//! Who is ended, who is left alone, and what is written down about it.
+//! Which commands the watchdog stops, which it leaves alone, and what it records.
 
 use super::{actor, command, kit, lines, shell};
 use kit::{Project, Running, all, names, one};
@@ -26,14 +26,14 @@ fn a_silent_command_is_ended_at_its_limit_with_124_and_a_line_that_says_why() {
 }
 
 #[test]
-fn the_reason_begins_a_line_of_its_own() {
+fn the_reason_starts_on_a_new_line() {
     let done = shell(&["--idle", "200ms"], "printf 'half a line' >&2; exec sleep 60");
     done.assert_code(124);
     assert!(done.stderr.starts_with("half a line\ndogwatch exec: ended: Idle"), "{}", done.stderr);
 }
 
 #[test]
-fn a_command_that_goes_on_saying_new_things_is_left_alone_until_its_ceiling() {
+fn a_command_with_new_output_is_left_alone_until_its_ceiling() {
     let script = "i=0; while true; do i=$((i+1)); echo step $i; sleep 0.05; done";
     let done = shell(&["--idle", "600ms", "--session", "1500ms"], script);
     done.assert_code(124);
@@ -41,7 +41,7 @@ fn a_command_that_goes_on_saying_new_things_is_left_alone_until_its_ceiling() {
 }
 
 #[test]
-fn the_same_line_again_is_no_progress_on_either_stream() {
+fn a_repeated_line_is_not_progress_on_either_stream() {
     for stream in ["", " >&2"] {
         let script = format!("while true; do echo $(date +%T) still waiting{stream}; sleep 0.02; done");
         let done = shell(&["--idle", "400ms", "--session", "20s"], &script);
@@ -66,13 +66,13 @@ fn a_silent_but_busy_command_gets_the_time_that_effort_buys_and_no_more() {
 }
 
 #[test]
-fn files_that_change_in_the_workspace_defer_the_end() {
+fn changed_files_in_the_workspace_defer_the_idle_limit() {
     let script = "for i in 1 2 3 4 5 6 7 8 9 10 11 12; do echo $i > file; sleep 0.1; done";
     let without = shell(&["--idle", "500ms"], script);
     without.assert_code(124);
     let with = ["--idle", "500ms", "--workspace", "."];
     shell(&with, script).assert_code(0);
-    // Its own output and our own record are no work.
+    // Neither the command's output nor dogwatch's event file counts as progress.
     let project = Project::new();
     let out = File::create(project.path("out")).expect("a file");
     let options = [&with[..], &["--json", "events"]].concat();
@@ -82,7 +82,7 @@ fn files_that_change_in_the_workspace_defer_the_end() {
 }
 
 #[test]
-fn a_known_agent_is_watched_by_what_it_means_and_passes_unchanged() {
+fn the_output_of_a_known_agent_is_interpreted_and_passed_on_unchanged() {
     let project = Project::new();
     let retry = "claude init; claude text I look.; repeat 200 { claude retry; sleep 20ms }";
     let options = ["--agent", "claude", "--idle", "500ms"];
@@ -93,7 +93,7 @@ fn a_known_agent_is_watched_by_what_it_means_and_passes_unchanged() {
     let done = Running::start(actor(&project, &["--agent", "claude"], errors)).finish();
     done.assert_code(124);
     assert!(done.stderr.starts_with("dogwatch exec: ended: Loop detected: 5 errors"), "{}", done.stderr);
-    project.assert_nobody_is_left();
+    project.assert_no_process_left();
 }
 
 #[test]
@@ -104,7 +104,7 @@ fn time_in_which_dogwatch_was_stopped_does_not_count() {
     let running = Running::start(actor(&project, &["--idle", "700ms", "--json", "events"], script));
     ready.pid();
     running.signal(Signal::STOP);
-    // The actor lets us in once it has slept for longer than the limit.
+    // The actor opens the gate after it has slept for longer than the limit.
     gate.open();
     running.signal(Signal::CONT);
     running.finish().assert_code(0);
@@ -132,12 +132,12 @@ fn a_sigcont_without_a_stop_moves_no_ceiling() {
 }
 
 #[test]
-fn a_stop_takes_out_as_much_time_as_it_lasted() {
+fn exactly_the_stopped_time_is_not_counted() {
     let project = Project::new();
     let (ready, gate) = (project.fifo("ready"), project.gate("gate"));
     let running = Running::start(actor(&project, &["--json", "events"], "ready ready; await gate"));
     ready.pid();
-    // The last wake-up is long ago when the stop begins.
+    // The stop must begin long after the last wake-up of dogwatch.
     std::thread::sleep(Duration::from_millis(1_200));
     let began = Instant::now();
     let at_least = running.stop_for(Duration::from_millis(500));
@@ -158,7 +158,7 @@ fn a_stop_takes_out_as_much_time_as_it_lasted() {
 }
 
 #[test]
-fn a_reader_that_does_not_read_stops_the_command_and_not_the_watch() {
+fn a_blocked_reader_blocks_the_command_but_not_the_watchdog() {
     let project = Project::new();
     let mut child = command(&project, &["--idle", "300ms"], &["yes"])
         .stdout(Stdio::piped())
@@ -168,8 +168,8 @@ fn a_reader_that_does_not_read_stops_the_command_and_not_the_watch() {
     let unread = child.stdout.take();
     let out = child.wait_with_output().expect("ends");
     assert_eq!(out.status.code(), Some(124));
-    let said = String::from_utf8_lossy(&out.stderr).into_owned();
-    assert!(said.starts_with("dogwatch exec: ended: Idle timeout"), "{said}");
+    let stderr = String::from_utf8_lossy(&out.stderr).into_owned();
+    assert!(stderr.starts_with("dogwatch exec: ended: Idle timeout"), "{stderr}");
     drop(unread);
 }
 
@@ -203,7 +203,7 @@ fn the_record_tells_what_happened_and_why() {
 }
 
 #[test]
-fn the_record_tells_that_the_agent_tries_again_and_that_its_format_is_another_one() {
+fn the_record_has_retries_and_an_unknown_output_format() {
     let project = Project::new();
     let retry = r#"{"type":"system","subtype":"api_retry","retry_delay_ms":500,"error_status":529}"#;
     let says = |text| {

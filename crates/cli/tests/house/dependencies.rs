@@ -1,18 +1,18 @@
-//! What is depended on: exactly what was decided on, under licences that allow it, each once.
+//! Checks the dependencies: only approved ones, with compatible licenses, each in one version.
 
 use crate::{assert_none, read, root};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
 
-/// The pure crates, and all that they may depend on. A longer list is a decision: see docs/internals/dependencies.md.
+/// The pure crates and their allowed dependencies. Discuss an addition first: see docs/dependencies.md.
 const PURE: [(&str, &[&str]); 3] = [
     ("dogwatch-core", &["jiff", "schemars", "serde"]),
     ("dogwatch-agents", &["dogwatch-core", "memchr"]),
     ("dogwatch-config", &["annotate-snippets", "dogwatch-core", "serde", "serde-saphyr", "toml"]),
 ];
 
-const LICENCES: [&str; 10] = [
+const ALLOWED_LICENSES: [&str; 10] = [
     "0BSD",
     "Apache-2.0",
     "Apache-2.0 WITH LLVM-exception",
@@ -25,8 +25,8 @@ const LICENCES: [&str; 10] = [
     "Zlib",
 ];
 
-/// Crates that may be there in two versions, and why.
-const TWICE: [(&str, &str); 2] = [
+/// Crates that may be present in two versions, and why.
+const ALLOWED_DUPLICATES: [(&str, &str); 2] = [
     ("getrandom", "ring, which does the cryptography of TLS, has not moved to the newer one"),
     ("syn", "built for macros only: those of ratatui have not moved to the newer one"),
 ];
@@ -44,7 +44,7 @@ impl Metadata {
     }
 }
 
-/// A package that is built into dogwatch or its tests, as `cargo tree` has it: `cargo metadata` lists more.
+/// A package built into dogwatch or its tests, from `cargo tree`. `cargo metadata` lists more than is built.
 struct Built {
     name: String,
     version: String,
@@ -76,19 +76,19 @@ fn text(value: &Value) -> &str {
 }
 
 #[test]
-fn the_pure_crates_depend_on_what_was_decided_and_nothing_else() {
+fn the_pure_crates_have_only_approved_dependencies() {
     let metadata = Metadata::read();
     for (name, allowed) in PURE {
         let package = metadata.packages().find(|p| p["name"] == name).expect("it is a member");
         let all = package["dependencies"].as_array().expect("a list");
-        // Tests may read JSON; what is built into the crate may not grow.
+        // Tests may use a JSON parser. The crate itself must not gain dependencies.
         let normal = all.iter().filter(|dep| dep["kind"] != "dev").map(|dep| text(&dep["name"]));
         assert_eq!(normal.collect::<BTreeSet<_>>(), allowed.iter().copied().collect(), "{name}");
     }
 }
 
 #[test]
-fn every_licence_is_one_that_we_may_pass_on() {
+fn every_license_is_on_the_allowed_list() {
     let built = built();
     assert!(built.len() > 20, "cargo tree names {} packages", built.len());
     let bad = built.iter().filter(|package| !is_allowed(&package.licence));
@@ -106,12 +106,13 @@ fn no_crate_is_built_in_two_versions() {
         versions.entry(&package.name).or_default().push(&package.version);
     }
     versions.retain(|_, all| all.len() > 1);
-    let unknown = versions.iter().filter(|(name, _)| !TWICE.iter().any(|(known, _)| known == *name));
+    let unknown =
+        versions.iter().filter(|(name, _)| !ALLOWED_DUPLICATES.iter().any(|(known, _)| known == *name));
     assert_none(
         "in two versions",
         &unknown.map(|(name, all)| format!("{name}: {}", all.join(", "))).collect::<Vec<_>>(),
     );
-    let stale = TWICE.iter().filter(|(name, _)| !versions.contains_key(name));
+    let stale = ALLOWED_DUPLICATES.iter().filter(|(name, _)| !versions.contains_key(name));
     assert_none("no longer in two versions", &stale.map(|(name, _)| (*name).to_owned()).collect::<Vec<_>>());
 }
 
@@ -136,11 +137,11 @@ fn every_direct_dependency_is_explained() {
     );
 }
 
-/// Reads an SPDX expression: `OR` binds less than `AND`; `A/B` is how it used to be written.
+/// Evaluates an SPDX expression. `OR` binds less tightly than `AND`; `A/B` is the old notation for `OR`.
 fn is_allowed(expression: &str) -> bool {
     let expression = expression.replace('/', " OR ");
     let mut depth = 0_i32;
-    // Splits at an operator outside of brackets.
+    // Splits at an operator outside parentheses.
     let mut split = |operator: &str| -> Option<(String, String)> {
         let words: Vec<&str> = expression.split_whitespace().collect();
         for (at, word) in words.iter().enumerate() {
@@ -160,12 +161,12 @@ fn is_allowed(expression: &str) -> bool {
     }
     match expression.trim().strip_prefix('(').and_then(|inner| inner.strip_suffix(')')) {
         Some(inner) => is_allowed(inner),
-        None => LICENCES.contains(&expression.trim()),
+        None => ALLOWED_LICENSES.contains(&expression.trim()),
     }
 }
 
 #[test]
-fn licence_expressions_are_read_as_they_are_meant() {
+fn license_expressions_are_parsed() {
     for good in [
         "MIT",
         "MIT/Apache-2.0",

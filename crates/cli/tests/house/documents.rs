@@ -1,9 +1,9 @@
-//! The reference documents say what the code says.
+//! Checks that the reference documents agree with the code.
 
 use crate::{assert_none, read, root};
 use std::collections::BTreeSet;
 
-/// The cells of every row of a document's tables.
+/// Returns the cells of every table row of a document.
 fn rows(document: &str) -> Vec<Vec<String>> {
     let text = read(&root().join("docs").join(document));
     let cells = |line: &str| line.trim_matches('|').split(" | ").map(|cell| cell.trim().to_owned()).collect();
@@ -107,7 +107,7 @@ fn the_limits_reference_is_generated_from_the_constants() {
     assert_generated("reference/limits.md", &page);
 }
 
-/// `IterationStarted` -> `iteration_started`.
+/// Converts `IterationStarted` to `iteration_started`.
 fn snake(name: &str) -> String {
     let mut out = String::new();
     for c in name.chars() {
@@ -119,7 +119,7 @@ fn snake(name: &str) -> String {
     out
 }
 
-/// The variants of `enum Event`, as they stand in its source.
+/// Returns the variants of `enum Event`, read from its source.
 fn events() -> BTreeSet<String> {
     let source = read(&root().join("crates/core/src/record/event.rs"));
     let body = source.split("pub enum Event {").nth(1).expect("the enum is there");
@@ -145,7 +145,7 @@ fn every_event_is_documented() {
     assert_eq!(documented, events);
 }
 
-/// The fields that a section of docs/reference/events.md tells of.
+/// Returns the fields that docs/events.md documents for an event.
 fn fields(event: &str) -> BTreeSet<String> {
     let text = read(&root().join("docs/reference/events.md"));
     let section = text
@@ -159,7 +159,7 @@ fn fields(event: &str) -> BTreeSet<String> {
     names.map(str::to_owned).collect()
 }
 
-/// Called with what the examples printed.
+/// Checks the events that the examples printed against docs/events.md.
 pub fn assert_documented(events: &[serde_json::Value]) {
     const ALL: [&str; 7] = ["v", "seq", "at", "awake_ms", "boot_ms", "event", "prev"];
     let mut found = BTreeSet::new();
@@ -173,8 +173,8 @@ pub fn assert_documented(events: &[serde_json::Value]) {
 }
 
 #[test]
-fn every_pain_has_tests_that_are_there() {
-    // Some names are given to macros, so that a name is looked for and not a function.
+fn every_pain_names_existing_tests() {
+    // Macros generate some of the tests, so search for the name instead of `fn name`.
     let sources: String = crate::sources("crates/").iter().map(|name| read(&root().join(name))).collect();
     let pains: Vec<Vec<String>> =
         rows("internals/pains.md").into_iter().filter(|row| row[0].trim().parse::<u32>().is_ok()).collect();

@@ -1,4 +1,4 @@
-//! Every example is run as a user would run it, in an empty directory, and does what it says.
+//! Runs every example as a user would, in an empty directory, and checks its documented result.
 
 use crate::{assert_none, files, root};
 use serde_json::Value;
@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 use tempfile::TempDir;
 
-/// Far more than any of them needs; a hang ends here.
+/// The time limit of an example in seconds. It is generous, and only stops a hang.
 const BOUND: &str = "60";
 
 struct Played {
@@ -17,28 +17,28 @@ struct Played {
 }
 
 impl Played {
-    /// The events of one kind.
+    /// Returns the events of one kind.
     fn of<'a>(&'a self, kind: &str) -> Vec<&'a Value> {
         self.events.iter().filter(|event| event["event"] == kind).collect()
     }
 
     fn assert_ended(&self, outcome: &str, code: i32) {
         let end = self.of("run_ended");
-        assert_eq!(end.len(), 1, "{}", self.said());
+        assert_eq!(end.len(), 1, "{}", self.output());
         assert_eq!(
             (end[0]["outcome"].as_str(), self.out.status.code()),
             (Some(outcome), Some(code)),
             "{}",
-            self.said()
+            self.output()
         );
         assert_eq!(end[0]["exit_code"], code);
     }
 
-    fn said(&self) -> String {
+    fn output(&self) -> String {
         format!("{}{}", String::from_utf8_lossy(&self.out.stdout), String::from_utf8_lossy(&self.out.stderr))
     }
 
-    /// An iteration's file: its prompt or its raw output.
+    /// Returns a file of an iteration, such as its prompt or its raw output.
     fn file(&self, iteration: u32, name: &str) -> String {
         let runs = std::fs::read_dir(self.dir.path().join(".dogwatch/runs")).expect("there is a record");
         let run = runs.map(|entry| entry.expect("readable").path()).next().expect("there is one run");
@@ -50,10 +50,10 @@ impl Played {
 fn play(example: &str, args: &[&str]) -> Played {
     let binary = Path::new(env!("CARGO_BIN_EXE_dogwatch"));
     let dir = tempfile::tempdir().expect("a directory");
-    // As in a clone: the examples lie below the current directory, and `dogwatch` is on PATH.
+    // As in a clone, the examples are below the current directory and `dogwatch` is on PATH.
     std::os::unix::fs::symlink(root().join("examples"), dir.path().join("examples")).expect("a link");
     let path = std::env::var("PATH").expect("there is a PATH");
-    let path = format!("{}:{path}", binary.parent().expect("it lies in a folder").display());
+    let path = format!("{}:{path}", binary.parent().expect("the binary is in a folder").display());
     let out = Command::new("timeout")
         .args(["--kill-after", "5", BOUND])
         .arg(binary)
@@ -73,7 +73,7 @@ fn play(example: &str, args: &[&str]) -> Played {
 }
 
 #[test]
-fn every_example_is_played_here() {
+fn every_example_has_a_test() {
     let here = include_str!("examples.rs");
     let all: BTreeSet<String> = files()
         .iter()
@@ -125,10 +125,10 @@ fn a_hanging_session_is_ended_at_its_limit_step_by_step() {
     let steps = played.of("session_signalled").iter().map(|step| step["step"].as_str()).collect::<Vec<_>>();
     assert_eq!(steps, [Some("interrupt"), Some("terminate"), Some("kill")]);
     let stop = played.of("hard_stop")[0]["at"].as_str().expect("a time").to_owned();
-    let [first, second] = played.of("session_ended")[..] else { panic!("two sessions: {}", played.said()) };
-    assert!(first["at"].as_str().expect("a time") > stop.as_str(), "the verdict stands before the end");
+    let [first, second] = played.of("session_ended")[..] else { panic!("two sessions: {}", played.output()) };
+    assert!(first["at"].as_str().expect("a time") > stop.as_str(), "the verdict comes before the end");
     let lasted = first["duration_s"].as_f64().expect("a number");
-    // The limit of 2 s, two graces of 1 s, and the 5 s that a kill may take.
+    // The limit of 2 s, two graces of 1 s, and up to 5 s for a kill.
     assert!((4.0..=9.0).contains(&lasted), "{lasted}");
     assert_eq!((&first["ended_by"], &second["ended_by"]), (&"watchdog".into(), &"itself".into()));
 }
@@ -142,11 +142,11 @@ fn what_a_clean_session_left_behind_is_ended() {
     assert_eq!(pids.lines().count(), 3, "{pids}");
     let alive = pids.lines().filter(|pid| Path::new("/proc").join(pid).exists());
     assert_none("still there", &alive.map(str::to_owned).collect::<Vec<_>>());
-    assert!(played.of("session_ended")[0]["stragglers"].as_u64() >= Some(3), "{}", played.said());
+    assert!(played.of("session_ended")[0]["stragglers"].as_u64() >= Some(3), "{}", played.output());
 }
 
 #[test]
-fn a_scripted_session_is_read_like_a_real_one() {
+fn a_scripted_session_is_parsed_like_a_real_one() {
     let played = play("scripted", &[]);
     played.assert_ended("clean", 0);
     let ended = played.of("session_ended")[0];
@@ -155,7 +155,7 @@ fn a_scripted_session_is_read_like_a_real_one() {
 }
 
 #[test]
-fn checks_decide_and_tell_the_next_turn_what_failed() {
+fn failed_checks_are_reported_in_the_next_prompt() {
     let played = play("converges", &[]);
     played.assert_ended("clean_with_flake", 0);
     let attempts = played.of("node_attempt");
@@ -168,13 +168,13 @@ fn checks_decide_and_tell_the_next_turn_what_failed() {
 }
 
 #[test]
-fn a_flaky_check_of_a_kahn_graph_is_tried_again() {
+fn a_flaky_check_of_a_kahn_graph_is_retried() {
     let played = play("flaky", &["--set", "agent=cat"]);
     played.assert_ended("clean_with_flake", 0);
     let ended = played.of("run_ended")[0];
     assert_eq!((ended["flake_retries"].as_u64(), ended["nodes"]["done"].as_u64()), (Some(1), Some(1)));
     let attempts = played.of("node_attempt");
-    assert_eq!(attempts.len(), 2, "{}", played.said());
+    assert_eq!(attempts.len(), 2, "{}", played.output());
     assert_eq!(attempts[0]["results"][0]["rc"], 1);
     let tail = attempts[0]["results"][0]["tail"].as_str().expect("a failed check has a tail");
     assert!(tail.contains("connection reset by peer"), "{tail}");
@@ -187,12 +187,12 @@ fn a_graph_runs_in_the_order_of_its_dependencies() {
     let played = play("graph", &[]);
     played.assert_ended("clean", 0);
     let ended = played.of("run_ended")[0];
-    assert_eq!(ended["nodes"]["done"].as_u64(), Some(6), "{}", played.said());
+    assert_eq!(ended["nodes"]["done"].as_u64(), Some(6), "{}", played.output());
     let moved = |node: &str, to: &str| {
         let moves = played.of("node_transition");
         let at = moves.iter().find(|m| m["node"] == node && m["to"] == to);
         at.and_then(|m| m["seq"].as_u64())
-            .unwrap_or_else(|| panic!("{node} is never {to}: {}", played.said()))
+            .unwrap_or_else(|| panic!("{node} is never {to}: {}", played.output()))
     };
     for (node, on) in [
         ("api", "schema"),
@@ -205,13 +205,13 @@ fn a_graph_runs_in_the_order_of_its_dependencies() {
     ] {
         assert!(moved(node, "running") > moved(on, "done"), "{node} waits for {on}");
     }
-    // Both roots are under way at once.
-    assert!(moved("style", "running") < moved("schema", "done"), "{}", played.said());
-    // Nothing runs beside the one that is alone.
+    // Both root nodes run at the same time.
+    assert!(moved("style", "running") < moved("schema", "done"), "{}", played.output());
+    // No other node runs beside the exclusive one.
     for other in ["style", "api", "pages", "release"] {
         let apart = moved(other, "done") < moved("migrate", "running")
             || moved(other, "running") > moved("migrate", "done");
-        assert!(apart, "{other} ran beside migrate: {}", played.said());
+        assert!(apart, "{other} ran beside migrate: {}", played.output());
     }
     assert_eq!(crate::read(&played.dir.path().join("build/schema.md")).trim(), "The tables of the database.");
     let release = crate::read(&played.dir.path().join("build/release.md"));

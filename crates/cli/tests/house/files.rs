@@ -1,12 +1,12 @@
-//! How the tree of files looks.
+//! Checks the files of the repository.
 
 use crate::{assert_none, files, read, root, sources};
 
-/// A file that is longer is a crowded room.
+/// The longest source file, in lines. Split a longer one.
 const MAX_LINES: usize = 700;
 
 #[test]
-fn no_source_file_is_longer_than_a_person_reads() {
+fn no_source_file_exceeds_the_line_limit() {
     let long = sources("").into_iter().filter_map(|name| {
         let lines = read(&root().join(&name)).lines().count();
         (lines > MAX_LINES).then(|| format!("{name}: {lines} lines"))
@@ -40,18 +40,18 @@ fn threads_are_started_by_a_builder() {
 }
 
 #[test]
-fn no_path_of_one_machine_stands_in_a_file() {
+fn no_file_contains_a_path_of_one_machine() {
     let places: Vec<String> = ["work", "root", "farm", "home"].map(|dir| format!("/{dir}/")).into();
     let mut found = Vec::new();
     for name in files() {
-        // The recordings speak of a made-up home; their test looks for the places as we do.
+        // The recordings use a made-up home directory, and their test searches for the same paths as this one.
         if name.starts_with("fixtures/") || name == "crates/agents/tests/recordings.rs" {
             continue;
         }
         let text =
             String::from_utf8_lossy(&std::fs::read(root().join(&name)).expect("it is listed")).into_owned();
         for (at, line) in text.lines().enumerate() {
-            // `crates/x/home/y` or `~/work/` is no path of a machine; a path begins after a blank or a quote.
+            // A machine path starts after a blank or a quote. `crates/x/home/y` and `~/work/` are not machine paths.
             let begins = |at: usize| line[..at].chars().next_back().is_none_or(|c| " \t\"'`(=:[".contains(c));
             if places.iter().any(|place| line.match_indices(place.as_str()).any(|(at, _)| begins(at))) {
                 found.push(format!("{name}:{}", at + 1));
@@ -62,7 +62,7 @@ fn no_path_of_one_machine_stands_in_a_file() {
 }
 
 #[test]
-fn dependencies_come_from_the_public_registry_alone() {
+fn all_dependencies_come_from_the_public_registry() {
     let lock = read(&root().join("Cargo.lock"));
     let sources = lock.lines().filter_map(|line| line.strip_prefix("source = "));
     let foreign = sources.filter(|s| *s != "\"registry+https://github.com/rust-lang/crates.io-index\"");
@@ -84,9 +84,9 @@ fn scripts_stop_at_the_first_error() {
     assert_none("without `set -euo pipefail`", &found);
 }
 
-/// A link to a file of the repository must lead to one.
+/// Checks that every relative link points to a file of the repository.
 #[test]
-fn links_between_documents_lead_somewhere() {
+fn links_between_documents_have_existing_targets() {
     let mut found = Vec::new();
     for name in files().into_iter().filter(|name| name.ends_with(".md") && !name.starts_with("fixtures/")) {
         let path = root().join(&name);

@@ -1,14 +1,14 @@
-//! core, config and agents decide and read; they do nothing. Clippy holds that by the lists in their
-//! `clippy.toml`; here the lists themselves are held, and what of the standard library is named at all.
+//! The crates core, config and agents do no I/O. Clippy enforces that with the lists in their `clippy.toml`. These
+//! tests check the lists, and the parts of the standard library that the crates use.
 
 use crate::{assert_none, read, root, sources};
 use std::collections::BTreeSet;
 
 const PURE: [&str; 3] = ["core", "config", "agents"];
 
-/// The parts of the standard library without a clock, a file, a process, a thread or randomness.
-/// `collections` without the maps of random order, and `time` for `Duration` alone: clippy sees to both.
-const FIT: [&str; 14] = [
+/// The parts of the standard library without clocks, files, processes, threads or randomness. Clippy forbids the
+/// randomly ordered maps of `collections`, and all of `time` except `Duration`.
+const ALLOWED_STD: [&str; 14] = [
     "borrow",
     "char",
     "cmp",
@@ -32,7 +32,7 @@ fn forbidden(krate: &str) -> BTreeSet<String> {
 }
 
 #[test]
-fn the_pure_crates_forbid_the_same() {
+fn the_pure_crates_have_the_same_forbidden_items() {
     let mut core = forbidden("core");
     core.retain(|path| !path.starts_with("jiff::"));
     assert!(core.len() > 60, "{} entries are too few", core.len());
@@ -44,7 +44,7 @@ fn the_pure_crates_forbid_the_same() {
 }
 
 #[test]
-fn the_clock_of_the_calendar_is_forbidden_where_it_could_be_asked() {
+fn core_forbids_reading_the_wall_clock() {
     let core = forbidden("core");
     for path in ["jiff::Timestamp::now", "jiff::Zoned::now"] {
         assert!(core.contains(path), "{path}");
@@ -52,7 +52,7 @@ fn the_clock_of_the_calendar_is_forbidden_where_it_could_be_asked() {
 }
 
 #[test]
-fn the_pure_crates_name_only_the_fit_parts_of_std() {
+fn the_pure_crates_use_only_allowed_parts_of_std() {
     let mut found = Vec::new();
     for krate in PURE {
         for name in sources(&format!("crates/{krate}/src/")) {
@@ -63,7 +63,7 @@ fn the_pure_crates_name_only_the_fit_parts_of_std() {
                 });
                 found.extend(
                     parts
-                        .filter(|part| !FIT.contains(part))
+                        .filter(|part| !ALLOWED_STD.contains(part))
                         .map(|part| format!("{name}:{}: std::{part}", line + 1)),
                 );
             }

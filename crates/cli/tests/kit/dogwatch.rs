@@ -1,6 +1,6 @@
-//! A dogwatch that runs, and what is left of it when it has ended.
+//! A running dogwatch, and its output after it has exited.
 
-use super::{PATIENCE, all, names, one};
+use super::{TIMEOUT, all, names, one};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 use serde_json::Value;
@@ -11,6 +11,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+/// A running dogwatch.
 pub struct Running {
     child: Child,
     lines: Receiver<Vec<u8>>,
@@ -19,10 +20,11 @@ pub struct Running {
 }
 
 impl Running {
+    /// Starts dogwatch and collects its output.
     pub fn start(mut command: Command) -> Running {
-        // Tests in the background of a script ignore INT, and so would what they start.
+        // A script's background jobs ignore INT. Tests started that way must not pass that on to dogwatch.
         for signal in [Signal::INT, Signal::HUP, Signal::TERM] {
-            dogwatch_host::sys::default_action(signal).expect("can always be done");
+            dogwatch_host::sys::default_action(signal).expect("the default action can be set");
         }
         let mut child =
             command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("dogwatch starts");
@@ -44,22 +46,25 @@ impl Running {
         Running { child, lines, seen: Vec::new(), stderr }
     }
 
+    /// Returns the pid of dogwatch.
     pub fn pid(&self) -> i32 {
         i32::try_from(self.child.id()).expect("a pid")
     }
 
+    /// Sends a signal to dogwatch.
     pub fn signal(&self, signal: Signal) {
         let pid = Pid::from_raw(self.pid()).expect("a pid");
-        kill_process(pid, signal).expect("it has not been waited for, so its pid is its own");
+        kill_process(pid, signal).expect("an unreaped child keeps its pid");
     }
 
-    /// Stops it, lets it be for `span`, and continues it. Returns how long it was stopped for certain.
+    /// Stops dogwatch for `span` with SIGSTOP, then continues it. Returns the time for which it was certainly stopped.
     pub fn stop_for(&self, span: Duration) -> Duration {
         self.signal(Signal::STOP);
-        let until = Instant::now() + PATIENCE;
-        let stat = || std::fs::read_to_string(format!("/proc/{}/stat", self.pid())).expect("it lives");
+        let until = Instant::now() + TIMEOUT;
+        let stat =
+            || std::fs::read_to_string(format!("/proc/{}/stat", self.pid())).expect("the process is alive");
         while !stat().contains(") T ") {
-            assert!(Instant::now() < until, "it does not stop: {}", stat());
+            assert!(Instant::now() < until, "dogwatch does not stop: {}", stat());
             std::thread::yield_now();
         }
         let stopped = Instant::now();
@@ -69,9 +74,9 @@ impl Running {
         lasted
     }
 
-    /// Reads `--json` lines until one is as wanted.
+    /// Reads `--json` lines until one matches, and returns it.
     pub fn wait_until(&mut self, what: &str, wanted: impl Fn(&Value) -> bool) -> Value {
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + TIMEOUT;
         while let Ok(line) = self.lines.recv_timeout(until.saturating_duration_since(Instant::now())) {
             let event: Value = serde_json::from_slice(&line).expect("--json prints JSON lines");
             self.seen.push(line);
@@ -83,13 +88,14 @@ impl Running {
         panic!("no {what} came after {:?}", names(&seen))
     }
 
+    /// Waits for the event of this name.
     pub fn wait_for(&mut self, event: &str) -> Value {
         self.wait_until(event, |e| e["event"] == event)
     }
 
-    /// Reads lines for people until one has this text in it.
+    /// Reads lines until one contains this text, and returns it.
     pub fn wait_for_line(&mut self, text: &str) -> String {
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + TIMEOUT;
         while let Ok(line) = self.lines.recv_timeout(until.saturating_duration_since(Instant::now())) {
             let shown = String::from_utf8_lossy(&line).into_owned();
             self.seen.push(line);
@@ -100,43 +106,43 @@ impl Running {
         panic!("no line with {text:?} came after:\n{}", String::from_utf8_lossy(&self.seen.concat()))
     }
 
-    /// Trouble or a notice of this kind.
+    /// Waits for a trouble or notice of this kind.
     pub fn wait_for_kind(&mut self, kind: &str) -> Value {
         self.wait_until(kind, |e| e["kind"] == kind)
     }
 
-    /// Kills it without a word of warning.
+    /// Kills dogwatch with SIGKILL.
     pub fn kill(self) -> Done {
         self.signal(Signal::KILL);
         self.finish()
     }
 
-    /// Waits for its end.
+    /// Waits until dogwatch exits.
     pub fn finish(mut self) -> Done {
         let status = self.exit_status();
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + TIMEOUT;
         while let Ok(line) = self.lines.recv_timeout(until.saturating_duration_since(Instant::now())) {
             self.seen.push(line);
         }
-        let stderr = self.stderr.join().expect("reads to the end");
+        let stderr = self.stderr.join().expect("the reader thread finishes");
         Done { code: status.code(), signal: status.signal(), stdout: self.seen.concat(), stderr }
     }
 
     fn exit_status(&mut self) -> ExitStatus {
         let pid = Pid::from_raw(self.pid()).expect("a pid");
         let fd = pidfd_open(pid, PidfdFlags::empty()).expect("it has not been waited for");
-        let bound = Timespec::try_from(PATIENCE).expect("seconds");
+        let bound = Timespec::try_from(TIMEOUT).expect("seconds");
         let ready = poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&bound)).expect("polls");
         if ready == 0 {
             let _ = self.child.kill();
-            let said: Vec<u8> = self.lines.try_iter().flatten().collect();
-            panic!("dogwatch did not end; it said:\n{}", String::from_utf8_lossy(&said));
+            let output: Vec<u8> = self.lines.try_iter().flatten().collect();
+            panic!("dogwatch did not exit; its output:\n{}", String::from_utf8_lossy(&output));
         }
         self.child.wait().expect("our own child")
     }
 }
 
-/// A dogwatch that has ended.
+/// The result of a dogwatch that has exited.
 #[derive(Debug)]
 pub struct Done {
     pub code: Option<i32>,
@@ -152,11 +158,12 @@ impl Done {
         self
     }
 
+    /// Returns stdout as text.
     pub fn text(&self) -> String {
         String::from_utf8_lossy(&self.stdout).into_owned()
     }
 
-    /// What `--json` printed: every line is an event.
+    /// Returns the events that `--json` printed. Every line must be one.
     #[track_caller]
     pub fn events(&self) -> Vec<Value> {
         let text = std::str::from_utf8(&self.stdout).expect("events are text");
@@ -165,13 +172,13 @@ impl Done {
             .collect()
     }
 
-    /// How the run ended, by its own account.
+    /// Returns the printed `run_ended` event.
     #[track_caller]
     pub fn end(&self) -> Value {
         one(&self.events(), "run_ended").clone()
     }
 
-    /// How many events of this name were printed.
+    /// Returns how many events of this name were printed.
     #[track_caller]
     pub fn count(&self, name: &str) -> usize {
         all(&self.events(), name).len()

@@ -1,6 +1,7 @@
-//! FIFOs: how a test learns that an actor is there, lets it go on, and knows that all have gone.
+//! FIFOs that synchronize tests with actors: an actor reports that it is ready, waits at a gate, and releases the FIFO
+//! when it is gone.
 
-use super::PATIENCE;
+use super::TIMEOUT;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{CWD, Mode, OFlags, mkfifoat};
 use rustix::io::Errno;
@@ -12,13 +13,14 @@ fn make(path: &Path) {
     mkfifoat(CWD, path, Mode::RUSR | Mode::WUSR).expect("a FIFO");
 }
 
-/// The reading end of a FIFO, for an actor's `ready` and `hold`.
+/// The read end of a FIFO, for an actor's `ready` and `hold`.
 pub struct Fifo {
     reader: OwnedFd,
     path: PathBuf,
 }
 
 impl Fifo {
+    /// Creates a FIFO and opens it for reading.
     pub fn new(path: &Path) -> Fifo {
         make(path);
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
@@ -26,18 +28,18 @@ impl Fifo {
         Fifo { reader, path: path.to_owned() }
     }
 
-    /// One line, as `ready` writes it: the pid of who is ready.
+    /// Reads the line that `ready` writes, and returns the pid in it.
     pub fn pid(&self) -> i32 {
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + TIMEOUT;
         let mut line = Vec::new();
         while !line.ends_with(b"\n") {
             let mut byte = [0];
             match rustix::io::read(&self.reader, &mut byte) {
                 Ok(1..) => line.push(byte[0]),
                 Ok(0) | Err(Errno::AGAIN) => {
-                    // A writer that went stirs for ever, so time is looked at too.
-                    let came = self.stirs(left(until)) && Instant::now() < until;
-                    assert!(came, "nobody wrote to {}", self.path.display());
+                    // A FIFO whose writer is gone stays readable forever, so check the deadline as well.
+                    let came = self.readable_within(left(until)) && Instant::now() < until;
+                    assert!(came, "no process wrote to {}", self.path.display());
                 }
                 Err(error) => panic!("{}: {error}", self.path.display()),
             }
@@ -45,20 +47,20 @@ impl Fifo {
         String::from_utf8_lossy(&line).trim().parse().expect("a pid and a newline")
     }
 
-    /// Waits until the last of those who held it is gone.
-    pub fn wait_for_the_end(&self) {
-        assert!(self.ended_within(PATIENCE), "somebody still holds {}", self.path.display());
+    /// Waits until all processes that held the FIFO are gone.
+    pub fn wait_until_released(&self) {
+        assert!(self.released_within(TIMEOUT), "a process still holds {}", self.path.display());
     }
 
-    /// Strict: those who held it are all gone at this moment.
-    pub fn assert_ended(&self) {
-        assert!(self.ended_within(Duration::ZERO), "somebody still holds {}", self.path.display());
+    /// Asserts that all processes that held the FIFO are gone right now.
+    pub fn assert_released(&self) {
+        assert!(self.released_within(Duration::ZERO), "a process still holds {}", self.path.display());
     }
 
-    fn ended_within(&self, bound: Duration) -> bool {
+    fn released_within(&self, bound: Duration) -> bool {
         let until = Instant::now() + bound;
         let mut chunk = [0; 4096];
-        while self.stirs(left(until)) {
+        while self.readable_within(left(until)) {
             match rustix::io::read(&self.reader, &mut chunk) {
                 Ok(0) => return true,
                 Ok(_) | Err(Errno::AGAIN) => {}
@@ -68,8 +70,8 @@ impl Fifo {
         false
     }
 
-    /// Something can be read, or the last writer has gone. (Before the first one comes nothing stirs.)
-    fn stirs(&self, bound: Duration) -> bool {
+    /// Waits until there is data or the last writer is gone. Before the first writer opens it, a FIFO is not readable.
+    fn readable_within(&self, bound: Duration) -> bool {
         let bound = Timespec::try_from(bound).expect("seconds");
         poll(&mut [PollFd::new(&self.reader, PollFlags::IN)], Some(&bound)).expect("polls") > 0
     }
@@ -85,18 +87,19 @@ pub struct Gate {
 }
 
 impl Gate {
+    /// Creates the FIFO of a gate.
     pub fn new(path: &Path) -> Gate {
         make(path);
         Gate { path: path.to_owned() }
     }
 
-    /// Lets one actor pass, once it is there.
+    /// Waits for one actor at the gate and lets it pass.
     pub fn open(&self) {
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + TIMEOUT;
         let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        // Refused as long as nobody reads; a reader that is let in sees our end at once.
+        // Opening fails while there is no reader. Closing our end lets the reader pass.
         while rustix::fs::open(&self.path, flags, Mode::empty()).is_err() {
-            assert!(Instant::now() < until, "nobody came to {}", self.path.display());
+            assert!(Instant::now() < until, "no process opened {}", self.path.display());
             std::thread::yield_now();
         }
     }

@@ -1,6 +1,5 @@
-//! A project of its own for each test: work directory, home, locks, FIFOs, and the dogwatch that runs
-//! there. Nothing sleeps, every wait has a bound, and when the project goes all that was started in it
-//! is ended, whatever became of the test.
+//! A separate project for each test: a work directory, a home, locks, FIFOs, and the dogwatch that runs there. Every
+//! wait has a limit. Dropping the project kills all processes that the test started, even if it failed.
 #![allow(dead_code, reason = "each test file uses its own part")]
 
 mod dogwatch;
@@ -17,20 +16,22 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 use tempfile::TempDir;
 
-/// Far more than anything here needs, on a busy machine too.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+/// A generous limit for every wait, even on a busy machine.
+pub const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Every process of a test carries this variable with the test's directory as its value.
+/// The variable that marks every process of a test. Its value is the test's directory.
 pub const MARK: &str = "DOGWATCH_TEST";
 
-/// Short graces, so that those who ignore signals cost little.
+/// Short graces, so that agents that ignore signals cost little time.
 pub const GRACES: &str = "watchdog: {grace: 200ms, leak: 300ms}";
 
+/// The directories of a test.
 pub struct Project {
     dir: TempDir,
 }
 
 impl Project {
+    /// Creates an empty project.
     pub fn new() -> Project {
         let dir = TempDir::new().expect("a directory for the test");
         for name in ["work/loop", "home", "state"] {
@@ -39,85 +40,92 @@ impl Project {
         Project { dir }
     }
 
-    /// A loop whose agent plays this script, with short graces.
+    /// Creates a loop with short graces whose agent plays this script.
     pub fn acting(script: &str) -> Project {
         Project::acting_with(GRACES, script)
     }
 
-    /// The same with these lines of frontmatter instead of the graces.
+    /// Creates a loop with these lines of frontmatter whose agent plays this script.
     pub fn acting_with(front: &str, script: &str) -> Project {
         let project = Project::new();
         project.act(front, script);
         project
     }
 
-    /// A loop with a plain shell command as its agent.
+    /// Creates a loop whose agent is a shell command.
     pub fn shell(agent: &str) -> Project {
         let project = Project::new();
         project.ralph(&format!("agent: {}\n{GRACES}", Value::from(format!("sh -c '{agent}'"))), "Go on.");
         project
     }
 
+    /// Writes a loop file whose agent plays this script.
     pub fn act(&self, front: &str, script: &str) {
         self.act_on(front, script, "Go on.");
     }
 
+    /// Writes a loop file with this body whose agent plays this script.
     pub fn act_on(&self, front: &str, script: &str, body: &str) {
         self.file("script", script);
         self.ralph(&format!("agent: {}\n{front}", Value::from(self.actor("script"))), body);
     }
 
-    /// The command line of an actor that plays a file of the work directory.
+    /// Returns the command line of an actor that plays a file of the work directory.
     pub fn actor(&self, script: &str) -> String {
         format!("'{}' actor {script}", env!("CARGO_BIN_EXE_dogwatch"))
     }
 
+    /// Writes the loop file.
     pub fn ralph(&self, front: &str, body: &str) {
         self.file("loop/RALPH.md", &format!("---\n{front}\n---\n{body}\n"));
     }
 
-    /// A path in the work directory.
+    /// Returns a path in the work directory.
     pub fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join("work").join(name)
     }
 
-    /// A path beside the work directory.
+    /// Returns a path outside the work directory.
     pub fn outside(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
 
+    /// Writes a file in the work directory.
     pub fn file(&self, name: &str, text: &str) {
         std::fs::write(self.path(name), text).expect("writes a small file");
     }
 
+    /// Reads a file in the work directory.
     pub fn read(&self, name: &str) -> String {
         std::fs::read_to_string(self.path(name)).unwrap_or_else(|e| panic!("{name}: {e}"))
     }
 
-    /// Lines of a file of the work directory; none if it is not there.
+    /// Returns the lines of a file in the work directory, or none if it does not exist.
     pub fn lines(&self, name: &str) -> Vec<String> {
         let text = std::fs::read_to_string(self.path(name)).unwrap_or_default();
         text.lines().map(str::to_owned).collect()
     }
 
+    /// Creates a FIFO in the work directory.
     pub fn fifo(&self, name: &str) -> Fifo {
         Fifo::new(&self.path(name))
     }
 
+    /// Creates a gate in the work directory.
     pub fn gate(&self, name: &str) -> Gate {
         Gate::new(&self.path(name))
     }
 
-    /// dogwatch, in this project's world, not started yet.
+    /// Returns a dogwatch command in the environment of this project, not started yet.
     pub fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_dogwatch"));
-        self.settle(&mut command);
+        self.set_environment(&mut command);
         command.args(args);
         command
     }
 
-    /// Gives a program this project's world.
-    pub fn settle(&self, command: &mut Command) {
+    /// Sets up a command to run in the directory and environment of this project.
+    pub fn set_environment(&self, command: &mut Command) {
         let ours = std::env::vars_os().filter(|(name, _)| name.as_encoded_bytes().starts_with(b"DOGWATCH"));
         for (name, _) in ours {
             command.env_remove(name);
@@ -131,66 +139,70 @@ impl Project {
             .stdin(Stdio::null());
     }
 
+    /// Starts `dogwatch …`.
     pub fn start(&self, args: &[&str]) -> Running {
         Running::start(self.command(args))
     }
 
-    /// `dogwatch run loop --json …`
+    /// Starts `dogwatch run loop --json …`.
     pub fn start_run(&self, args: &[&str]) -> Running {
         self.start(&[&["run", "loop", "--json"], args].concat())
     }
 
-    /// `dogwatch run loop --json …`, to its end. Nobody may be left after it.
+    /// Runs `dogwatch run loop --json …` to its end and asserts that no process is left.
     pub fn run(&self, args: &[&str]) -> Done {
         let done = self.start_run(args).finish();
-        self.assert_nobody_is_left();
+        self.assert_no_process_left();
         done
     }
 
-    /// `dogwatch …`, to its end.
+    /// Runs `dogwatch …` to its end.
     pub fn call(&self, args: &[&str]) -> Done {
         self.start(args).finish()
     }
 
-    /// The directory of the latest run.
+    /// Returns the directory of the latest run.
     pub fn run_dir(&self) -> PathBuf {
         let runs = std::fs::read_dir(self.path(".dogwatch/runs")).expect("a run was recorded");
-        let made = |path: &PathBuf| path.metadata().and_then(|m| m.created()).expect("tells its birth");
+        let made = |path: &PathBuf| {
+            path.metadata().and_then(|m| m.created()).expect("the file system records the creation time")
+        };
         runs.flatten().map(|e| e.path()).max_by_key(made).expect("at least one run")
     }
 
-    /// A file of an iteration of the latest run.
+    /// Returns a file of an iteration of the latest run.
     pub fn raw(&self, iteration: u64, name: &str) -> Vec<u8> {
         let path = self.run_dir().join("loop").join(format!("{iteration:06}")).join(name);
         std::fs::read(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
     }
 
-    /// The prompt of an iteration, as it was kept.
+    /// Returns the saved prompt of an iteration.
     pub fn prompt(&self, iteration: u64) -> String {
         String::from_utf8(self.raw(iteration, "prompt.md")).expect("a prompt is text")
     }
 
-    /// The latest run's journal: whole, without a gap, its chain unbroken.
+    /// Returns the events of the latest run's journal, which must be complete.
     pub fn journal(&self) -> Vec<Value> {
         journal(&self.run_dir())
     }
 
-    /// Strict: at this moment nothing of the test is alive.
-    pub fn assert_nobody_is_left(&self) {
+    /// Asserts that no process of the test is alive right now.
+    pub fn assert_no_process_left(&self) {
         let left = others::of(self.dir.path());
         assert!(left.is_empty(), "left behind: {}", others::describe(&left));
     }
 
-    /// For what ends by itself after dogwatch was killed.
-    pub fn wait_till_nobody_is_left(&self) {
+    /// Waits until no process of the test is alive, for processes that end by themselves after dogwatch was killed.
+    pub fn wait_until_no_process_left(&self) {
         others::wait_for_all(self.dir.path());
     }
 
-    /// The keeper of the dogwatch that runs now.
+    /// Returns the keeper of the dogwatch that is running.
     pub fn keeper(&self) -> i32 {
         others::named(self.dir.path(), "dogwatch-keeper").expect("a keeper is there")
     }
 
+    /// Sends a signal to the keeper.
     pub fn signal_keeper(&self, signal: Signal) {
         let keeper = Pid::from_raw(self.keeper()).expect("a pid");
         kill_process(keeper, signal).expect("the keeper is ours");
@@ -203,7 +215,7 @@ impl Drop for Project {
     }
 }
 
-/// A journal's events, after the reader of dogwatch itself has found no fault with it.
+/// Returns the events of a journal and asserts that it has no torn line, no gap and an unbroken chain.
 pub fn journal(run_dir: &Path) -> Vec<Value> {
     let loaded = dogwatch_host::store::journal::load(run_dir).unwrap_or_else(|e| panic!("{e}"));
     assert_eq!(loaded.broken_chain, None, "the chain is unbroken");
@@ -212,17 +224,17 @@ pub fn journal(run_dir: &Path) -> Vec<Value> {
     text.lines().map(|l| serde_json::from_str(l).expect("checked above")).collect()
 }
 
-/// The names of events, in order.
+/// Returns the names of events, in order.
 pub fn names(events: &[Value]) -> Vec<&str> {
     events.iter().map(|e| e["event"].as_str().expect("an event has a name")).collect()
 }
 
-/// The events of this name.
+/// Returns the events of this name.
 pub fn all<'a>(events: &'a [Value], name: &str) -> Vec<&'a Value> {
     events.iter().filter(|e| e["event"] == name).collect()
 }
 
-/// The only event of this name.
+/// Returns the only event of this name.
 pub fn one<'a>(events: &'a [Value], name: &str) -> &'a Value {
     match all(events, name)[..] {
         [event] => event,
@@ -230,7 +242,7 @@ pub fn one<'a>(events: &'a [Value], name: &str) -> &'a Value {
     }
 }
 
-/// Trouble and notices of this kind.
+/// Returns the troubles and notices of this kind.
 pub fn kinds<'a>(events: &'a [Value], kind: &str) -> Vec<&'a Value> {
     events.iter().filter(|e| e["kind"] == kind).collect()
 }

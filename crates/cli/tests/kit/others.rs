@@ -1,14 +1,14 @@
-//! Who else is alive: processes that carry a test's mark, or stand in its directory though they threw
-//! their environment away.
+//! Finds the processes of a test: by the mark in their environment, or by their working directory if they cleared
+//! their environment.
 
-use super::{MARK, PATIENCE};
+use super::{MARK, TIMEOUT};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use std::fs;
 use std::path::Path;
 use std::time::Instant;
 
-/// The living processes of a test.
+/// Returns the living processes of a test.
 pub fn of(dir: &Path) -> Vec<i32> {
     let own = i32::try_from(std::process::id()).expect("a pid");
     let entries = fs::read_dir("/proc").expect("there is /proc").flatten();
@@ -23,12 +23,14 @@ fn belongs(pid: i32, dir: &Path) -> bool {
         || fs::read_link(format!("/proc/{pid}/cwd")).is_ok_and(|cwd| cwd.starts_with(dir))
 }
 
+/// Returns a process of the test with this name.
 pub fn named(dir: &Path, name: &str) -> Option<i32> {
     of(dir)
         .into_iter()
         .find(|pid| fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|comm| comm.trim_end() == name))
 }
 
+/// Describes processes for an error message.
 pub fn describe(pids: &[i32]) -> String {
     let one = |pid: &i32| {
         let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
@@ -39,9 +41,9 @@ pub fn describe(pids: &[i32]) -> String {
     pids.iter().map(one).collect::<Vec<_>>().join("; ")
 }
 
-/// Waits until none is left.
+/// Waits until no process of the test is left.
 pub fn wait_for_all(dir: &Path) {
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + TIMEOUT;
     loop {
         let left = of(dir);
         let Some(pid) = left.first() else { return };
@@ -53,7 +55,7 @@ pub fn wait_for_all(dir: &Path) {
     }
 }
 
-/// The last resort, when a test is over.
+/// Kills all processes of a test that is over.
 pub fn kill_all(dir: &Path) {
     for _ in 0..1000 {
         let left = of(dir);

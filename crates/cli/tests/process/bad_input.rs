@@ -1,10 +1,10 @@
-//! Agents that print what nobody should print, or hold what nobody should hold.
+//! Agents with hostile or huge output, and agents that keep descriptors open.
 
-use crate::kit::{GRACES, PATIENCE, Project, Running, all, one};
+use crate::kit::{GRACES, Project, Running, TIMEOUT, all, one};
 use serde_json::json;
 use std::time::Instant;
 
-/// What an agent may say to take a terminal over, forge a line or hide one.
+/// Text that tries to take over a terminal, to forge a line or to hide one.
 const HOSTILE: &str = r#"raw "\e]0;owned\x07\e[2J\e[31mred\e[0m \x9b5m \xff\xfe \0 nul\r\nover\u{202e}gnirts\u{200b}\n"
     err "\e[1mbold\x07 \xc3("
     exit 1"#;
@@ -101,7 +101,7 @@ fn an_event_of_50_mb_is_cut_and_what_follows_it_is_read() {
 }
 
 #[test]
-fn a_work_tree_that_vanishes_ends_nobody_and_the_next_session_says_what_is_missing() {
+fn a_removed_work_tree_ends_no_session_and_the_next_one_reports_it() {
     let project = Project::new();
     let tree = project.outside("tree");
     std::fs::create_dir(&tree).expect("a directory");
@@ -121,7 +121,7 @@ fn a_work_tree_that_vanishes_ends_nobody_and_the_next_session_says_what_is_missi
     command.current_dir(&tree);
     let done = Running::start(command).finish();
     done.assert_code(0);
-    project.assert_nobody_is_left();
+    project.assert_no_process_left();
     let events = done.events();
     one(&events, "iteration_completed");
     assert_eq!(all(&events, "hard_stop").len(), 0);
@@ -129,15 +129,15 @@ fn a_work_tree_that_vanishes_ends_nobody_and_the_next_session_says_what_is_missi
     assert!(why.contains(&tree.display().to_string()), "{why}");
 }
 
-/// The most that was resident, in bytes.
+/// Returns the peak resident memory of a process in bytes.
 fn peak_memory(pid: i32) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("it lives");
-    let line = status.lines().find_map(|l| l.strip_prefix("VmHWM:")).expect("the kernel tells");
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("the process is alive");
+    let line = status.lines().find_map(|l| l.strip_prefix("VmHWM:")).expect("the kernel reports the peak");
     line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number") * 1024
 }
 
 #[test]
-fn an_agent_that_closes_stdout_and_runs_on_is_supervised_on() {
+fn an_agent_that_closes_stdout_and_keeps_running_stays_supervised() {
     let project = Project::acting("say bye; close stdout; close stderr; ready there; await gate; exit 3");
     let (there, gate) = (project.fifo("there"), project.gate("gate"));
     let mut run = project.start_run(&["-n", "1"]);
@@ -158,7 +158,7 @@ fn an_agent_that_closes_stdout_and_hangs_times_out() {
 }
 
 #[test]
-fn loop_51_a_200_kb_prompt_and_200_kb_of_stderr_do_not_wait_for_each_other() {
+fn loop_51_a_200_kb_prompt_and_200_kb_of_stderr_do_not_deadlock() {
     let project = Project::new();
     project.act_on(GRACES, "flood 200kB stderr; say-prompt; flood 200kB stderr", &"word ".repeat(40_000));
     let done = project.run(&["-n", "1"]);
@@ -194,13 +194,13 @@ fn a_child_that_holds_stdout_costs_the_leak_limit_and_no_more() {
     let began = Instant::now();
     let done = run.finish();
     done.assert_code(0);
-    assert!(began.elapsed() < PATIENCE / 3, "{:?}", began.elapsed());
+    assert!(began.elapsed() < TIMEOUT / 3, "{:?}", began.elapsed());
     let ended = one(&done.events(), "session_ended").clone();
     assert_eq!((&ended["stragglers"], &ended["ended_by"]), (&json!(1), &json!("itself")));
 }
 
 #[test]
-fn what_a_child_prints_within_the_leak_limit_is_kept() {
+fn output_of_a_child_within_the_leak_limit_is_kept() {
     let front = "watchdog: {grace: 200ms, leak: 20s}";
     let project = Project::acting_with(front, "child { await gate; say late words }; ready there");
     let (there, gate) = (project.fifo("there"), project.gate("gate"));
@@ -212,7 +212,7 @@ fn what_a_child_prints_within_the_leak_limit_is_kept() {
 }
 
 #[test]
-fn an_agent_that_dies_by_a_signal_has_failed_and_the_signal_is_named() {
+fn an_agent_killed_by_a_signal_has_failed_and_the_signal_is_named() {
     let done = Project::acting("crash SEGV").run(&["-n", "1"]);
     done.assert_code(1);
     let ended = one(&done.events(), "session_ended").clone();
@@ -220,7 +220,7 @@ fn an_agent_that_dies_by_a_signal_has_failed_and_the_signal_is_named() {
 }
 
 #[test]
-fn a_flood_on_both_streams_is_drained_and_the_loop_goes_on() {
+fn a_flood_on_both_streams_is_drained_and_the_loop_continues() {
     let project = Project::acting("flood 8M; flood 8M stderr");
     let done = project.run(&["-n", "2"]);
     done.assert_code(0);
@@ -239,7 +239,7 @@ fn an_echoed_prompt_is_no_marker() {
     project.act_on(GRACES, "say-prompt", body);
     let done = project.run(&["-n", "1"]);
     done.assert_code(0);
-    assert!(project.prompt(1).contains("ralph:state"), "the agent must learn of it");
+    assert!(project.prompt(1).contains("ralph:state"), "the agent must see the error");
     assert_eq!((done.count("marker_seen"), done.count("iteration_completed")), (0, 1));
 }
 
@@ -247,17 +247,17 @@ fn an_echoed_prompt_is_no_marker() {
 fn an_agent_gets_ordinary_signals_and_a_session_of_its_own() {
     let project = Project::shell("grep -E \"^Sig(Blk|Ign)\" /proc/self/status; ps -o sid= -p $$; echo $$");
     project.run(&["-n", "1"]).assert_code(0);
-    let said = String::from_utf8(project.raw(1, "stdout")).expect("text");
-    let lines: Vec<&str> = said.lines().map(str::trim).collect();
-    assert!(lines[0].ends_with("0000000000000000"), "blocks nothing: {said}");
-    assert!(lines[1].ends_with("0000000000000000"), "ignores nothing: {said}");
+    let stdout = String::from_utf8(project.raw(1, "stdout")).expect("text");
+    let lines: Vec<&str> = stdout.lines().map(str::trim).collect();
+    assert!(lines[0].ends_with("0000000000000000"), "no signal is blocked: {stdout}");
+    assert!(lines[1].ends_with("0000000000000000"), "no signal is ignored: {stdout}");
     assert_eq!(lines[2], lines[3], "leads its own session");
 }
 
 #[test]
-fn an_agent_has_no_descriptors_but_its_three() {
+fn an_agent_inherits_only_stdin_stdout_and_stderr() {
     let project = Project::shell("ls /proc/self/fd");
     project.run(&["-n", "1"]).assert_code(0);
-    // The fourth is the directory that ls itself reads.
+    // The fourth descriptor is the directory that ls itself reads.
     assert_eq!(project.raw(1, "stdout"), b"0\n1\n2\n3\n");
 }

@@ -1,10 +1,10 @@
-//! Checks: what decides that the work is done, and what becomes of checks that do their worst.
+//! Checks decide whether the work is done, and hostile checks are contained.
 
 use crate::kit::{GRACES, Project, all, kinds, one};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-/// A loop with these checks; the rest of the frontmatter stands before them.
+/// Creates a loop with these checks after the given frontmatter.
 fn checked(front: &str, checks: &[&str], script: &str) -> Project {
     Project::acting_with(&front_with(front, checks), script)
 }
@@ -13,7 +13,7 @@ fn front_with(front: &str, checks: &[&str]) -> String {
     format!("{GRACES}\n{front}\ndone_when: {}", json!(checks))
 }
 
-/// The only result of the only attempt.
+/// Returns the only result of the only attempt.
 fn result(events: &[Value]) -> Value {
     let attempt = one(events, "node_attempt");
     match attempt["results"].as_array().expect("a list").as_slice() {
@@ -50,7 +50,7 @@ fn a_claim_ends_nothing_unless_the_checks_agree() {
 }
 
 #[test]
-fn what_failed_stands_in_the_next_prompt() {
+fn failed_checks_are_in_the_next_prompt() {
     let check = "test -f done || { echo MISSING >&2; echo out; exit 3; }";
     let project = checked("", &[check], "counter ../count; on 2 { write done x }");
     let done = project.run(&[]);
@@ -79,7 +79,7 @@ fn a_check_that_hangs_is_ended_with_all_it_started() {
     let front = front_with("max_iterations: 1\nchecks: {timeout: 1s}", &[&project.actor("check")]);
     project.act(&front, "say hello");
     let done = project.run(&[]);
-    hold.assert_ended();
+    hold.assert_released();
     assert_eq!(done.assert_code(1).end()["verified"], false);
     let result = result(&done.events());
     assert_eq!((&result["rc"], &result["timed_out"]), (&json!(124), &json!(true)));
@@ -107,17 +107,17 @@ fn a_check_that_leaves_a_daemon_behind_leaves_nobody() {
     project.file("check", "hold hold; orphan { ignore TERM HUP; hang }; bare { ignore TERM; hang }; exit 0");
     project.act(&front_with("", &[&project.actor("check")]), "say hello");
     project.run(&[]).assert_code(0);
-    hold.assert_ended();
+    hold.assert_released();
 }
 
 #[test]
-fn a_check_that_deletes_the_work_tree_ends_nothing_but_itself() {
+fn a_check_that_deletes_the_work_tree_does_not_end_the_run() {
     let project = checked("max_iterations: 2", &["rm -rf ./* && echo gone && false"], "say hello");
     let done = project.run(&[]);
     done.assert_code(1);
     let events = done.events();
-    assert_eq!(all(&events, "node_attempt").len(), 2, "the record goes on");
-    assert_eq!(kinds(&events, "loop_file").len(), 1, "the last good prompt serves");
+    assert_eq!(all(&events, "node_attempt").len(), 2, "the record continues");
+    assert_eq!(kinds(&events, "loop_file").len(), 1, "the last good prompt is used");
     assert!(project.prompt(2).contains("gone"));
 }
 
@@ -126,11 +126,11 @@ fn a_check_that_deletes_the_work_tree_ends_nothing_but_itself() {
 fn a_check_that_deletes_the_record_too_leaves_nobody_and_no_success() {
     let project = checked("max_iterations: 2", &["rm -rf ./* ./.dogwatch; true", "false"], "say hello");
     let done = project.start_run(&[]).finish();
-    project.assert_nobody_is_left();
+    project.assert_no_process_left();
     assert!(matches!(done.code, Some(1 | 5)), "{:?} {}", done.code, done.stderr);
 }
 
-/// One attempt of an agent that rewrites what its check rests on.
+/// Runs one attempt of an agent that rewrites a file its check depends on.
 fn tampering(front: &str, check: &str) -> (i32, Vec<Value>) {
     let project = Project::new();
     std::fs::create_dir(project.path("tests")).expect("a directory");
@@ -157,14 +157,14 @@ fn a_check_that_its_agent_rewrote_proves_nothing() {
         assert_eq!(one(&events, "checks_pinned")["files"].as_array().map(Vec::len), Some(1));
         assert_eq!(one(&events, "node_attempt")["converged"], false);
     }
-    // What is not pinned may be changed, and who only wants to be warned is.
+    // The agent may change files that are not pinned. With `warn` a change is reported but not blocked.
     assert_eq!(tampering("", "sh tests/verify.sh").0, 0);
     let (code, events) = tampering("pin: [tests]\nchecks: {tampered: warn}", "sh tests/verify.sh");
     assert_eq!((code, &one(&events, "check_tampered")["policy"]), (0, &json!("warn")));
 }
 
 #[test]
-fn a_check_that_the_agent_is_to_write_may_be_written() {
+fn an_agent_may_create_a_check_that_did_not_exist() {
     let project = checked("", &["./verify.sh"], "write verify.sh 'exit 0'");
     let mode = "sh -c 'printf \"exit 0\\n\" >verify.sh; chmod +x verify.sh'";
     project.ralph(&format!("agent: {}\n{}", json!(mode), front_with("", &["./verify.sh"])), "Write it.");
@@ -173,7 +173,7 @@ fn a_check_that_the_agent_is_to_write_may_be_written() {
 }
 
 #[test]
-fn a_failed_check_is_run_again_if_asked() {
+fn a_failed_check_is_retried_if_configured() {
     let project = checked("recheck: 1", &["test -f ../again || { touch ../again; exit 1; }"], "say hello");
     let done = project.run(&[]);
     assert_eq!(done.assert_code(0).end()["outcome"], "clean");
@@ -191,11 +191,11 @@ fn killed_in_a_check_nobody_is_left_and_the_run_goes_on() {
     let run = project.start_run(&[]);
     there.pid();
     run.kill();
-    project.wait_till_nobody_is_left();
-    hold.assert_ended();
+    project.wait_until_no_process_left();
+    hold.assert_released();
     let run = project.run_dir().file_name().expect("a name").to_string_lossy().into_owned();
     let done = project.call(&["resume", &run, "--json"]);
-    project.assert_nobody_is_left();
+    project.assert_no_process_left();
     assert_eq!(done.assert_code(0).end()["verified"], true);
     let events = project.journal();
     assert_eq!(one(&events, "iteration_interrupted")["by"], "supervisor_lost");
@@ -212,6 +212,6 @@ fn a_stop_during_a_check_ends_it() {
     there.pid();
     run.signal(Signal::TERM);
     run.finish().assert_code(143);
-    project.assert_nobody_is_left();
-    hold.assert_ended();
+    project.assert_no_process_left();
+    hold.assert_released();
 }

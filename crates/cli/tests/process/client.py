@@ -1,6 +1,6 @@
-"""An agent that speaks to `dogwatch mcp` by the Python SDK of MCP, which shares no code with dogwatch's server.
+"""An agent that calls `dogwatch mcp` with the Python SDK of MCP, which shares no code with dogwatch's server.
 
-It writes what it saw to the file that RESULT names, as one JSON object; what that should be is the test's affair.
+It writes the results as one JSON object to the file named by RESULT. The test checks them.
 """
 
 import json
@@ -12,12 +12,12 @@ from mcp import Client, ClientSession, StdioServerParameters, stdio_client
 from mcp.shared.exceptions import MCPError
 
 SERVER = StdioServerParameters(command=os.environ["BIN"], args=["mcp"], env=dict(os.environ))
-# Longer than anything takes on a machine that is busy.
-PATIENCE = 60
+# A generous limit in seconds, even on a busy machine.
+TIMEOUT = 60
 
 
-async def answered(call):
-    """What came of a call: a text, an error of the tool, or an error of the protocol."""
+async def outcome(call):
+    """Return the outcome of a call: a text, an error of the tool, or an error of the protocol."""
     try:
         result = await call
     except MCPError as error:
@@ -27,7 +27,7 @@ async def answered(call):
 
 
 async def handshake(seen):
-    """The protocol with `initialize`, message by message; every tool rightly and wrongly."""
+    """Use the protocol with `initialize`, and call every tool with valid and invalid arguments."""
     async with stdio_client(SERVER) as (read, write), ClientSession(read, write) as session:
         hello = await session.initialize()
         seen["hello"] = {"name": hello.server_info.name, "protocol": hello.protocol_version}
@@ -38,36 +38,36 @@ async def handshake(seen):
             calls = json.load(file)
         seen["answers"] = []
         for tool, arguments in calls:
-            answer = await answered(session.call_tool(tool, arguments, read_timeout_seconds=PATIENCE))
+            answer = await outcome(session.call_tool(tool, arguments, read_timeout_seconds=TIMEOUT))
             seen["answers"].append([tool, answer])
         steps = []
 
         async def progress(done, total, message):
             steps.append([done, total, message])
 
-        answer = await answered(session.call_tool("progress", {}, PATIENCE, progress_callback=progress))
-        with anyio.move_on_after(PATIENCE):
+        answer = await outcome(session.call_tool("progress", {}, TIMEOUT, progress_callback=progress))
+        with anyio.move_on_after(TIMEOUT):
             while not steps:
                 await anyio.sleep(0.01)
         seen["progress"] = [answer, steps]
 
 
 async def negotiated(seen):
-    """The client as most programs would use it, which asks for the newest protocol first."""
-    async with Client(SERVER, read_timeout_seconds=PATIENCE) as client:
+    """Use the high-level client, which asks for the newest protocol first."""
+    async with Client(SERVER, read_timeout_seconds=TIMEOUT) as client:
         tools = (await client.list_tools()).tools
         seen["negotiated"] = {
             "protocol": client.protocol_version,
             "tools": [tool.name for tool in tools],
-            "answer": await answered(client.call_tool("report_progress", {"message": "once more"})),
-            "proxied": await answered(client.call_tool("echo", {"text": "through"})),
+            "answer": await outcome(client.call_tool("report_progress", {"message": "once more"})),
+            "proxied": await outcome(client.call_tool("echo", {"text": "through"})),
         }
 
 
 async def main():
     seen = {}
     try:
-        with anyio.fail_after(PATIENCE):
+        with anyio.fail_after(TIMEOUT):
             await handshake(seen)
             await negotiated(seen)
     finally:

@@ -1,11 +1,11 @@
-//! The side door and a client that was not written for it: the Python SDK of MCP (client.py) drives `dogwatch mcp`
-//! within a real run. `scripts/test` installs it.
+//! A third-party client of the agent channel: the Python SDK of MCP (client.py) drives `dogwatch mcp` in a real run.
+//! `scripts/test` installs it.
 
 use crate::kit::{Project, all, one};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 
-/// Where `scripts/test` has put the SDK.
+/// Returns where `scripts/test` installs the SDK.
 fn sdk() -> PathBuf {
     let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).with_file_name("python-mcp");
     let stamp = dir.join("stamp");
@@ -13,8 +13,8 @@ fn sdk() -> PathBuf {
     dir
 }
 
-/// Every tool of ours, and some of another server's: with what it is called, and what is said to it. `text` is an
-/// answer, `error` a tool that failed, `refused` an error of the protocol.
+/// Calls to all of our tools and to some of another server: tool, arguments, kind of answer, expected text. The kinds
+/// are `text` for an answer, `error` for a failed tool and `refused` for a protocol error.
 fn calls() -> Vec<(&'static str, Value, &'static str, &'static str)> {
     let long = "x".repeat((1 << 20) + 1);
     vec![
@@ -47,7 +47,7 @@ fn calls() -> Vec<(&'static str, Value, &'static str, &'static str)> {
 }
 
 #[test]
-fn a_client_that_was_not_written_for_it_finds_an_mcp_server() {
+fn a_third_party_client_can_use_the_mcp_server() {
     let project = Project::new();
     project.file("client.py", include_str!("client.py"));
     project.file("server.py", include_str!("../../../mcp/tests/support/server.py"));
@@ -67,13 +67,13 @@ fn a_client_that_was_not_written_for_it_finds_an_mcp_server() {
     let done = project.run(&[]);
     let ended = one(&done.events(), "session_ended")["exit_code"].clone();
     assert_eq!(ended, 0, "{}", String::from_utf8_lossy(&project.raw(1, "stderr")));
-    let seen = std::fs::read_to_string(&result).expect("it tells what it saw");
+    let seen = std::fs::read_to_string(&result).expect("the client wrote its results");
     let seen: Value = serde_json::from_str(&seen).expect("JSON");
-    what_it_saw(&seen, &calls);
-    what_was_recorded(&project, &done.events());
+    assert_answers(&seen, &calls);
+    assert_record(&project, &done.events());
 }
 
-fn what_it_saw(seen: &Value, calls: &[(&str, Value, &str, &str)]) {
+fn assert_answers(seen: &Value, calls: &[(&str, Value, &str, &str)]) {
     assert_eq!(seen["hello"], json!({"name": "dogwatch", "protocol": "2025-11-25"}));
     assert!(seen["instructions"].as_str().is_some_and(|text| text.contains("check_done")));
     let tools = seen["tools"].as_object().expect("a list of tools");
@@ -83,9 +83,9 @@ fn what_it_saw(seen: &Value, calls: &[(&str, Value, &str, &str)]) {
     let answers = seen["answers"].as_array().expect("answers");
     assert_eq!(answers.len(), calls.len());
     for ((tool, arguments, kind, wanted), answer) in calls.iter().zip(answers) {
-        let said = answer[1][kind].as_str().unwrap_or_default();
+        let got = answer[1][kind].as_str().unwrap_or_default();
         let arguments: String = arguments.to_string().chars().take(100).collect();
-        assert!(said.contains(wanted), "{tool} {arguments}: {kind} {wanted:?} is not in {answer}");
+        assert!(got.contains(wanted), "{tool} {arguments}: {kind} {wanted:?} is not in {answer}");
     }
     assert_eq!(seen["progress"], json!([{"text": "done"}, [[1.0, 2.0, "half"]]]));
     let negotiated = &seen["negotiated"];
@@ -93,8 +93,8 @@ fn what_it_saw(seen: &Value, calls: &[(&str, Value, &str, &str)]) {
     assert_eq!(negotiated["proxied"], json!({"text": "through"}), "{negotiated}");
 }
 
-fn what_was_recorded(project: &Project, events: &[Value]) {
-    let told: Vec<(&str, &str)> = all(events, "agent_reported")
+fn assert_record(project: &Project, events: &[Value]) {
+    let reports: Vec<(&str, &str)> = all(events, "agent_reported")
         .into_iter()
         .map(|e| (e["kind"].as_str().unwrap_or_default(), e["text"].as_str().unwrap_or_default()))
         .collect();
@@ -107,17 +107,20 @@ fn what_was_recorded(project: &Project, events: &[Value]) {
         ("server", "files: hang timed out"),
         ("progress", "once more"),
     ] {
-        assert!(told.contains(&wanted), "{wanted:?} is not in {told:?}");
+        assert!(reports.contains(&wanted), "{wanted:?} is not in {reports:?}");
     }
-    assert!(told.iter().any(|(kind, text)| *kind == "server" && text.contains("has exited")), "{told:?}");
-    assert_eq!(told.iter().filter(|said| **said == ("progress", "half")).count(), 1, "{told:?}");
+    assert!(
+        reports.iter().any(|(kind, text)| *kind == "server" && text.contains("has exited")),
+        "{reports:?}"
+    );
+    assert_eq!(reports.iter().filter(|report| **report == ("progress", "half")).count(), 1, "{reports:?}");
     let journal = project.journal();
     let seen = |e: &&Value| e["event"] == "observed" && e["channel"] == "mcp_tool";
     let counted: u64 = journal.iter().filter(seen).filter_map(|e| e["count"].as_u64()).sum();
-    // One each for a new note, two for a call that was passed on; heartbeats and refusals are none.
+    // A new report counts once, and a forwarded call twice. Heartbeats and refused calls do not count.
     assert!((15..=40).contains(&counted), "{counted}");
     let kept = project.run_dir().join("loop/000001/artifacts");
     assert_eq!(std::fs::read_to_string(kept.join("plan.md")).expect("it is kept"), "# the plan");
-    assert_eq!(std::fs::read_dir(kept).expect("is there").count(), 1, "nothing else is");
+    assert_eq!(std::fs::read_dir(kept).expect("is there").count(), 1, "no other file is saved");
     assert_eq!(one(events, "run_ended")["exit_code"], 1, "the claim changed nothing");
 }

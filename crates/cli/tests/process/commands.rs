@@ -1,8 +1,8 @@
-//! Commands: what of their output reaches the prompt, and what becomes of those that go wrong.
+//! Commands of the prompt: which output reaches it, and how failures are handled.
 
 use crate::kit::{GRACES, Project, all, kinds, one};
 
-/// One iteration with these commands; answers the prompt.
+/// Runs one iteration with these commands and returns its prompt.
 fn prompt_of(project: &Project, commands: &str, body: &str) -> String {
     project.act_on(&format!("{GRACES}\ncommands:\n{commands}"), "read-prompt", body);
     project.run(&["-n", "1"]).assert_code(0);
@@ -10,7 +10,7 @@ fn prompt_of(project: &Project, commands: &str, body: &str) -> String {
 }
 
 #[test]
-fn loop_32_commands_are_words_and_a_shell_only_if_asked() {
+fn loop_32_commands_run_without_a_shell_unless_requested() {
     let commands = "  - {name: words, run: \"printf '%s-' a '$HOME' | cat\"}
   - {name: shell, run: \"printf '%s-' a | tr a b\", shell: true}";
     let prompt = prompt_of(&Project::new(), commands, "{{ commands.words }}\n{{ commands.shell }}");
@@ -18,7 +18,7 @@ fn loop_32_commands_are_words_and_a_shell_only_if_asked() {
 }
 
 #[test]
-fn loop_33_a_command_of_the_loop_runs_in_its_directory_and_others_where_dogwatch_was_started() {
+fn loop_33_a_command_of_the_loop_runs_in_its_directory_and_others_in_the_current_one() {
     use std::os::unix::fs::PermissionsExt;
     let project = Project::new();
     project.file("loop/here", "#!/bin/sh\npwd\n");
@@ -37,7 +37,7 @@ fn loop_34_stdout_comes_first_and_then_stderr() {
 }
 
 #[test]
-fn loop_35_a_failed_command_is_used_and_its_code_is_there() {
+fn loop_35_output_and_exit_code_of_a_failed_command_are_used() {
     let project = Project::new();
     let commands = "  - {name: bad, run: 'echo half; exit 3', shell: true}";
     let prompt = prompt_of(&project, commands, "{{ commands.bad }}={{ commands.bad.exit_code }}");
@@ -46,21 +46,21 @@ fn loop_35_a_failed_command_is_used_and_its_code_is_there() {
 }
 
 #[test]
-fn loop_36_a_command_that_takes_too_long_is_ended_whole_and_what_it_said_is_kept() {
+fn loop_36_a_command_that_times_out_is_killed_with_its_children_and_its_output_is_kept() {
     let project = Project::new();
     let hold = project.fifo("hold");
     project.file("slow", "hold hold; say partial; orphan { ignore TERM; hang }; ignore TERM; hang");
     let run = serde_json::Value::from(project.actor("slow"));
     let prompt =
         prompt_of(&project, &format!("  - {{name: slow, run: {run}, timeout: 1s}}"), "{{ commands.slow }}");
-    hold.assert_ended();
+    hold.assert_released();
     assert!(prompt.starts_with("partial\n"), "{prompt}");
     assert!(prompt.contains("[dogwatch: timed out after 1s]"), "{prompt}");
     assert_eq!(one(&project.journal(), "command_finished")["timed_out"], true);
 }
 
 #[test]
-fn loop_37_a_command_that_cannot_be_started_says_so_and_the_run_goes_on() {
+fn loop_37_a_command_that_cannot_be_started_is_reported_and_the_run_continues() {
     let project = Project::new();
     let commands = "  - {name: gone, run: no-such-program}\n  - {name: odd, run: \"echo 'a\"}\n  - {name: ok, run: echo ok}";
     let prompt = prompt_of(&project, commands, "{{ commands.gone }}\n{{ commands.odd }}\n{{ commands.ok }}");
@@ -82,7 +82,7 @@ fn loop_38_a_command_reads_dev_null_and_never_dogwatchs_own_stdin() {
         "[{{ commands.c }}{{ commands.l }}]",
     );
     let mut command = project.command(&["run", "loop", "--json", "-n", "1"]);
-    // Open, and never written to: whoever read it would wait for ever.
+    // The pipe stays open and empty, so a command that reads it would hang forever.
     let (stdin, writer) = std::io::pipe().expect("a pipe");
     command.stdin(stdin);
     crate::kit::Running::start(command).finish().assert_code(0);
@@ -91,7 +91,7 @@ fn loop_38_a_command_reads_dev_null_and_never_dogwatchs_own_stdin() {
 }
 
 #[test]
-fn loop_39_what_a_command_prints_is_capped_and_the_cut_is_marked() {
+fn loop_39_command_output_is_capped_and_the_cut_is_marked() {
     let project = Project::new();
     project.file("loud", "flood 2M");
     let run = serde_json::Value::from(project.actor("loud"));
@@ -114,7 +114,7 @@ fn what_a_command_leaves_behind_is_gone_before_the_agent_starts() {
     project.act(&format!("{GRACES}\ncommands: [{{name: sly, run: {run}}}]"), "await gate");
     let mut dogwatch = project.start_run(&["-n", "1"]);
     dogwatch.wait_for("session_started");
-    hold.assert_ended();
+    hold.assert_released();
     gate.open();
     dogwatch.finish().assert_code(0);
 }

@@ -1,4 +1,4 @@
-//! Seeing and steering a run from another process, over its socket while it lives and from its record after.
+//! Inspects and steers a run from another process, over its socket while it is live and from its record afterwards.
 
 use crate::kit::{Done, GRACES, Project, Running, all, kinds, names, one};
 use rustix::process::Signal;
@@ -21,7 +21,7 @@ fn ask(project: &Project, args: &[&str]) -> String {
     project.call(args).assert_code(0).text()
 }
 
-/// A loop in its first wait, which is an hour long.
+/// Starts a loop and waits until it is in its first wait, which lasts an hour.
 fn waiting(args: &[&str]) -> (Project, Running, String) {
     let project = Project::acting("say hi");
     let mut run = project.start_run(&[&["--delay", "1h"], args].concat());
@@ -31,7 +31,7 @@ fn waiting(args: &[&str]) -> (Project, Running, String) {
 }
 
 #[test]
-fn a_working_run_is_listed_and_its_status_tells_of_the_agent() {
+fn a_working_run_is_listed_and_its_status_shows_the_agent() {
     let project = Project::acting("say hi; ready there; await gate");
     let (there, gate) = (project.fifo("there"), project.gate("gate"));
     let mut run = project.start_run(&["-n", "1"]);
@@ -40,8 +40,8 @@ fn a_working_run_is_listed_and_its_status_tells_of_the_agent() {
     run.wait_for("session_started");
     let listed = ask(&project, &["ps"]);
     assert!(listed.contains(&id) && listed.contains("working"), "{listed}");
-    let told = ask(&project, &["status"]);
-    assert!(told.contains(&id) && told.contains(&format!("pid {pid}")), "{told}");
+    let text = ask(&project, &["status"]);
+    assert!(text.contains(&id) && text.contains(&format!("pid {pid}")), "{text}");
     let status = status(&project);
     assert_eq!((&status["state"], &status["live"]), (&json!("working"), &json!(true)));
     let doing = &status["nodes"][0]["doing"];
@@ -49,19 +49,19 @@ fn a_working_run_is_listed_and_its_status_tells_of_the_agent() {
     assert!(doing["working_s"].is_number(), "{doing}");
     gate.open();
     run.finish().assert_code(0);
-    assert!(!ask(&project, &["ps"]).contains(&id), "only what lives");
+    assert!(!ask(&project, &["ps"]).contains(&id), "only live runs are listed");
 }
 
 #[test]
-fn a_waiting_run_tells_why_and_until_when() {
+fn a_waiting_run_shows_the_reason_and_the_end_of_the_wait() {
     let (project, run, id) = waiting(&[]);
     let status = status(&project);
     assert_eq!((&status["state"], &status["run"]), (&json!("waiting"), &json!(id)));
     let doing = &status["nodes"][0]["doing"];
     assert_eq!((&doing["why"], &doing["delay_s"]), (&json!("delay"), &json!(3600)));
     assert!(doing["left_s"].as_f64().is_some_and(|left| left > 3500.0 && left <= 3600.0), "{doing}");
-    let told = ask(&project, &["status", &id]);
-    assert!(told.contains("waiting (delay)"), "{told}");
+    let text = ask(&project, &["status", &id]);
+    assert!(text.contains("waiting (delay)"), "{text}");
     let seen = ask(&project, &["ps", "--json"]);
     let seen: Value = serde_json::from_str(&seen).expect("one status a line");
     assert_eq!(seen["state"], "waiting");
@@ -70,14 +70,18 @@ fn a_waiting_run_tells_why_and_until_when() {
 }
 
 #[test]
-fn a_run_that_died_is_told_of_from_its_record() {
+fn the_status_of_a_dead_run_comes_from_its_record() {
     let (project, run, id) = waiting(&[]);
     run.kill();
-    project.wait_till_nobody_is_left();
+    project.wait_until_no_process_left();
     let status = status(&project);
     assert_eq!((&status["state"], &status["live"]), (&json!("lost"), &json!(false)));
     let doing = &status["nodes"][0]["doing"];
-    assert_eq!((&doing["why"], &doing["left_s"]), (&json!("delay"), &Value::Null), "nothing grows older");
+    assert_eq!(
+        (&doing["why"], &doing["left_s"]),
+        (&json!("delay"), &Value::Null),
+        "the ages of a dead run do not grow"
+    );
     assert!(!ask(&project, &["ps"]).contains(&id));
     let all = ask(&project, &["ps", "--all"]);
     assert!(all.contains(&id) && all.contains("dogwatch resume"), "{all}");
@@ -90,7 +94,7 @@ fn a_run_that_died_is_told_of_from_its_record() {
 }
 
 #[test]
-fn an_ended_run_tells_how_it_ended_and_takes_no_orders() {
+fn an_ended_run_shows_its_outcome_and_refuses_requests() {
     let project = Project::acting("say hi");
     let id = project.run(&["-n", "1"]).events()[0]["run"].as_str().expect("an id").to_owned();
     let status = status(&project);
@@ -107,7 +111,7 @@ fn an_ended_run_tells_how_it_ended_and_takes_no_orders() {
 }
 
 #[test]
-fn a_pause_in_a_wait_holds_and_resume_goes_on_with_the_wait() {
+fn a_pause_during_a_wait_holds_and_resume_continues_the_wait() {
     let (project, mut run, id) = waiting(&["-n", "2"]);
     ask(&project, &["pause"]);
     assert_eq!(run.wait_for("wait_started")["why"], "paused");
@@ -125,7 +129,7 @@ fn a_pause_in_a_wait_holds_and_resume_goes_on_with_the_wait() {
 }
 
 #[test]
-fn a_pause_while_the_agent_works_lets_it_finish_and_starts_nothing_until_resumed() {
+fn a_pause_during_a_session_lets_it_finish_and_starts_nothing_until_resumed() {
     let project = Project::acting("counter ../count; on 1 { ready there; await gate }");
     let (there, gate) = (project.fifo("there"), project.gate("gate"));
     let mut run = project.start_run(&["-n", "2"]);
@@ -133,17 +137,17 @@ fn a_pause_while_the_agent_works_lets_it_finish_and_starts_nothing_until_resumed
     ask(&project, &["pause"]);
     ask(&project, &["pause"]);
     run.wait_for("paused");
-    assert_eq!(status(&project)["state"], "working", "what runs is let finish");
+    assert_eq!(status(&project)["state"], "working", "the session may finish");
     gate.open();
     assert_eq!(run.wait_for("wait_started")["why"], "paused");
     ask(&project, &["resume"]);
     let done = run.finish();
     assert_eq!(done.assert_code(0).end()["completed"], 2);
-    assert_eq!(done.count("paused"), 1, "twice is once");
+    assert_eq!(done.count("paused"), 1, "a second pause changes nothing");
 }
 
 #[test]
-fn stop_ends_a_wait_a_pause_and_a_session_when_it_is_over() {
+fn stop_ends_a_wait_and_a_pause_at_once_and_lets_a_session_finish() {
     let (project, run, _) = waiting(&[]);
     ask(&project, &["stop"]);
     let end = run.finish().assert_code(0).end();
@@ -163,11 +167,11 @@ fn stop_ends_a_wait_a_pause_and_a_session_when_it_is_over() {
     gate.open();
     let end = run.finish().assert_code(0).end();
     assert_eq!((&end["outcome"], &end["completed"]), (&json!("stopped"), &json!(1)));
-    project.assert_nobody_is_left();
+    project.assert_no_process_left();
 }
 
 #[test]
-fn what_is_told_stands_in_the_next_prompt_once() {
+fn an_operator_message_is_in_the_next_prompt_once() {
     let (project, mut run, id) = waiting(&["-n", "3"]);
     ask(&project, &["tell", &id, "mind the <gap>: \u{1b}[31mred"]);
     ask(&project, &["tell", "and the second"]);
@@ -187,7 +191,7 @@ fn what_is_told_stands_in_the_next_prompt_once() {
 }
 
 #[test]
-fn to_say_nothing_is_exit_code_2() {
+fn an_empty_message_is_exit_code_2() {
     let (project, run, id) = waiting(&[]);
     for args in [&["tell", ""][..], &["tell", id.as_str(), "  \n"], &["tell"]] {
         let done = project.call(args);
@@ -199,7 +203,7 @@ fn to_say_nothing_is_exit_code_2() {
 }
 
 #[test]
-fn events_prints_the_record_and_with_f_goes_on_until_the_run_ends() {
+fn events_prints_the_record_and_follows_it_with_f_until_the_run_ends() {
     let (project, run, _) = waiting(&["-n", "2"]);
     let so_far = project.call(&["events"]).assert_code(0).events();
     assert_eq!(names(&so_far).last(), Some(&"wait_started"));
@@ -215,7 +219,7 @@ fn events_prints_the_record_and_with_f_goes_on_until_the_run_ends() {
 }
 
 #[test]
-fn who_follows_a_run_that_is_killed_is_let_go_with_an_error() {
+fn following_the_events_of_a_killed_run_ends_with_an_error() {
     let (project, run, _) = waiting(&[]);
     let mut following = project.start(&["events", "-f"]);
     following.wait_for("wait_started");
@@ -241,15 +245,15 @@ fn the_socket_of_a_run_is_its_owners_alone_and_goes_with_it() {
 }
 
 #[test]
-fn a_run_whose_path_is_too_long_for_a_socket_is_reached_all_the_same() {
+fn a_run_whose_path_is_too_long_for_a_socket_can_be_reached() {
     let project = Project::acting("say hi");
     let long = format!("{}/state", ["a-long-name-for-a-directory"; 8].join("/"));
     std::fs::create_dir_all(project.path(&long)).expect("directories");
     let mut run = project.start_run(&["--delay", "1h", "-n", "2", "--state-dir", &long]);
     let id = id(&mut run);
     run.wait_for("wait_started");
-    let told = ask(&project, &["status", "--json", "--state-dir", &long]);
-    assert_eq!(serde_json::from_str::<Value>(&told).expect("a status")["state"], "waiting");
+    let text = ask(&project, &["status", "--json", "--state-dir", &long]);
+    assert_eq!(serde_json::from_str::<Value>(&text).expect("a status")["state"], "waiting");
     ask(&project, &["wake", &id]);
     let done = run.finish();
     done.assert_code(0);
@@ -263,7 +267,7 @@ fn copy(from: &Path, to: &Path) {
 }
 
 #[test]
-fn a_run_is_named_by_the_end_of_its_id_if_only_one_has_it() {
+fn a_unique_end_of_an_id_selects_a_run() {
     let project = Project::acting("say hi");
     let none = project.call(&["status"]);
     none.assert_code(2);
@@ -288,7 +292,7 @@ fn a_run_is_named_by_the_end_of_its_id_if_only_one_has_it() {
 }
 
 #[test]
-fn a_run_that_is_stopped_by_a_signal_is_told_of_from_its_record_soon() {
+fn the_status_of_a_stopped_run_comes_from_its_record_quickly() {
     let (project, run, id) = waiting(&[]);
     run.signal(Signal::STOP);
     let began = Instant::now();
@@ -317,18 +321,18 @@ fn the_orchestrators_document_is_the_same_from_the_run_and_from_its_record() {
     assert_eq!((&live["running"], &live["consecutiveIdleTicks"]), (&json!(true), &json!(1)));
     assert_eq!((&live["currentTickInterval"], &live["tickCount"]), (&json!(30000), &json!(1)));
     run.kill();
-    project.wait_till_nobody_is_left();
+    project.wait_until_no_process_left();
     live["running"] = json!(false);
     assert_eq!(document(&project), live);
 }
 
 #[test]
-fn who_steers_without_a_name_means_the_run_that_lives() {
+fn a_request_without_a_run_id_goes_to_the_live_run() {
     let (project, run, id) = waiting(&[]);
     std::fs::create_dir(project.path("other")).expect("a directory");
     project.file("other/RALPH.md", "---\nagent: \"true\"\n---\nGo on.\n");
     project.call(&["run", "other", "-n", "1"]).assert_code(0);
-    assert!(!ask(&project, &["status"]).contains(&id), "the newest is told of");
+    assert!(!ask(&project, &["status"]).contains(&id), "the status is that of the newest run");
     assert!(ask(&project, &["stop"]).contains(&id));
     run.finish().assert_code(0);
 }

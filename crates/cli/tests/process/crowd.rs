@@ -1,4 +1,4 @@
-//! Many who speak through the side door at once, as fast as they can: the watchdog says what it has to say in time.
+//! Many clients call the agent channel at once, as fast as they can. The verdict of the watchdog is still on time.
 
 use crate::kit::{GRACES, Project, one};
 use serde_json::json;
@@ -9,11 +9,11 @@ use std::time::Duration;
 
 const CLIENTS: usize = 20;
 const IDLE_MS: u64 = 3_000;
-/// The bar is 50 ms; a machine that is busy with other tests is given more.
+/// The target is 50 ms. The test allows more because other tests load the machine.
 const LATE_MS: u64 = 3_000;
 
-/// Says "alive" again and again over one connection, until the run hangs up.
-fn speak(socket: &str, key: &str, made: &AtomicU64) -> std::io::Result<()> {
+/// Sends heartbeats over one connection until the run closes it.
+fn send_heartbeats(socket: &str, key: &str, made: &AtomicU64) -> std::io::Result<()> {
     let stream = UnixStream::connect(socket)?;
     stream.set_read_timeout(Some(Duration::from_secs(60)))?;
     let body = json!({"node": "loop", "iteration": 1, "say": "heartbeat"}).to_string();
@@ -47,7 +47,7 @@ fn speak(socket: &str, key: &str, made: &AtomicU64) -> std::io::Result<()> {
 }
 
 #[test]
-fn a_crowd_that_speaks_through_the_side_door_delays_no_verdict() {
+fn many_clients_of_the_agent_channel_delay_no_verdict() {
     let project = Project::new();
     let (env, there) = (project.outside("env"), project.fifo("there"));
     let line = format!(
@@ -64,8 +64,8 @@ fn a_crowd_that_speaks_through_the_side_door_delays_no_verdict() {
     let made = AtomicU64::new(0);
     let done = std::thread::scope(|scope| {
         for _ in 0..CLIENTS {
-            // When the session is over the run refuses, or hangs up.
-            scope.spawn(|| drop(speak(socket, key, &made)));
+            // After the session the run refuses calls or closes the connection.
+            scope.spawn(|| drop(send_heartbeats(socket, key, &made)));
         }
         run.finish()
     });
@@ -76,6 +76,6 @@ fn a_crowd_that_speaks_through_the_side_door_delays_no_verdict() {
     let late = at(stop) - at(one(&events, "session_started")) - IDLE_MS;
     println!("{} calls, the verdict came {late} ms late", made.load(Ordering::Relaxed));
     assert!(late < LATE_MS, "{late} ms late");
-    assert!(made.load(Ordering::Relaxed) > 100, "they were heard meanwhile");
-    project.assert_nobody_is_left();
+    assert!(made.load(Ordering::Relaxed) > 100, "the clients were served meanwhile");
+    project.assert_no_process_left();
 }

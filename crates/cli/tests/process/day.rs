@@ -1,16 +1,16 @@
-//! A day's budget is that of all runs of the project.
+//! All runs of a project share its day budget.
 
 use crate::kit::{GRACES, Project, all, one};
 
 #[test]
-fn the_third_run_of_a_day_that_two_have_spent_starts_no_agent() {
+fn a_run_starts_no_agent_when_the_day_budget_is_spent() {
     let result = r#"{"type":"result","subtype":"success","is_error":false,"result":"done","total_cost_usd":0.6,"usage":{"input_tokens":5,"output_tokens":5}}"#;
     let project = Project::new();
     let front = format!("reader: claude\nbudget: {{day: {{cost_usd: 1}}}}\n{GRACES}");
-    // The second stays, so that it is the budget that ends it and not its own exit.
+    // The second session hangs, so only the budget can end it.
     project.act(&front, &format!("append calls called\nsay '{result}'\ncounter count; on 2 {{ hang }}"));
     project.call(&["run", "loop", "-n", "1"]).assert_code(0);
-    // The second spends what is left of the day and more.
+    // The second run spends more than the rest of the day budget.
     project.call(&["run", "loop", "-n", "1"]).assert_code(3);
     let done = project.call(&["run", "loop", "-n", "1"]);
     done.assert_code(3);
@@ -19,11 +19,11 @@ fn the_third_run_of_a_day_that_two_have_spent_starts_no_agent() {
         "{}",
         done.text()
     );
-    assert_eq!(project.lines("calls").len(), 2, "nobody was called a third time");
+    assert_eq!(project.lines("calls").len(), 2, "no agent was started a third time");
 }
 
 #[test]
-fn a_run_that_would_spend_more_than_the_day_has_ends_by_itself() {
+fn a_run_ends_when_it_exceeds_the_day_budget() {
     let result = r#"{"type":"result","subtype":"success","is_error":false,"result":"done","usage":{"input_tokens":40,"output_tokens":5}}"#;
     let project = Project::new();
     let front = format!("reader: claude\nbudget: {{day: {{tokens: 100}}}}\n{GRACES}");
@@ -32,7 +32,7 @@ fn a_run_that_would_spend_more_than_the_day_has_ends_by_itself() {
     let events = project.journal();
     assert_eq!(one(&events, "run_ended")["outcome"], "budget_exceeded");
     assert_eq!(all(&events, "session_ended").len(), 3);
-    let told: Vec<_> = all(&events, "day_used").iter().map(|e| e["tokens"].as_u64()).collect();
-    assert_eq!(told, [Some(0), Some(45), Some(90)]);
-    assert_eq!(all(&events, "day_used")[1]["unknown_cost"], 1, "it does not say what it costs");
+    let tokens: Vec<_> = all(&events, "day_used").iter().map(|e| e["tokens"].as_u64()).collect();
+    assert_eq!(tokens, [Some(0), Some(45), Some(90)]);
+    assert_eq!(all(&events, "day_used")[1]["unknown_cost"], 1, "the agent does not report its cost");
 }

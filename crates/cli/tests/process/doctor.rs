@@ -1,19 +1,19 @@
-//! `dogwatch doctor` with programs that answer, lie and hang.
+//! `dogwatch doctor` with programs that answer, print nonsense or hang.
 
 use crate::kit::{Done, Project};
 use serde_json::Value;
 use std::os::unix::fs::PermissionsExt;
 
-/// A project whose PATH has what the system has, behind these scripts.
-struct Clinic {
+/// A project whose scripts come first on PATH, before the programs of the system.
+struct Machine {
     project: Project,
 }
 
-impl Clinic {
-    fn new() -> Clinic {
+impl Machine {
+    fn new() -> Machine {
         let project = Project::new();
         std::fs::create_dir(project.outside("bin")).expect("a directory");
-        Clinic { project }
+        Machine { project }
     }
 
     fn program(&self, name: &str, script: &str) {
@@ -27,7 +27,7 @@ impl Clinic {
         let bin = self.project.outside("bin");
         command.env("PATH", format!("{}:/usr/bin:/bin", bin.display()));
         let done = crate::kit::Running::start(command).finish();
-        self.project.assert_nobody_is_left();
+        self.project.assert_no_process_left();
         done
     }
 
@@ -45,11 +45,11 @@ fn finding<'a>(findings: &'a [Value], name: &str) -> &'a Value {
 }
 
 #[test]
-fn doctor_finds_agents_and_what_holds_them() {
-    let clinic = Clinic::new();
-    clinic.program("claude", "echo '2.1.3 (Claude Code)'");
-    clinic.program("codex", "exit 3");
-    let (done, findings) = clinic.findings();
+fn doctor_reports_agents_and_the_containment() {
+    let machine = Machine::new();
+    machine.program("claude", "echo '2.1.3 (Claude Code)'");
+    machine.program("codex", "exit 3");
+    let (done, findings) = machine.findings();
     done.assert_code(0);
     let found = |name: &str| finding(&findings, name)["found"].as_str().expect("a text").to_owned();
     assert!(found("containment").starts_with("subreaper: "), "{}", found("containment"));
@@ -60,14 +60,14 @@ fn doctor_finds_agents_and_what_holds_them() {
     assert_eq!(finding(&findings, "state directory")["level"], "ok");
     assert_eq!(finding(&findings, "snapshots")["level"], "warning");
     assert!(findings.iter().all(|f| f["level"] == "ok" || f["advice"].is_string()), "{findings:?}");
-    assert!(!clinic.project.path(".dogwatch").exists(), "a look changes nothing");
+    assert!(!machine.project.path(".dogwatch").exists(), "doctor creates no files");
 }
 
 #[test]
-fn agent_that_does_not_answer_is_ended_with_all_it_started() {
-    let clinic = Clinic::new();
-    clinic.program("gemini", "trap '' TERM INT\nsetsid sleep 1000 &\nwhile :; do sleep 1000; done");
-    let (done, findings) = clinic.findings();
+fn an_agent_that_does_not_answer_is_killed_with_its_children() {
+    let machine = Machine::new();
+    machine.program("gemini", "trap '' TERM INT\nsetsid sleep 1000 &\nwhile :; do sleep 1000; done");
+    let (done, findings) = machine.findings();
     done.assert_code(0);
     let gemini = finding(&findings, "gemini");
     assert_eq!(gemini["level"], "warning");
@@ -75,33 +75,33 @@ fn agent_that_does_not_answer_is_ended_with_all_it_started() {
 }
 
 #[test]
-fn what_an_agent_prints_does_not_reach_the_terminal_as_it_is() {
-    let clinic = Clinic::new();
-    clinic.program("claude", "printf '1.0\\033[2J\\nmore'; yes | head -c 10000000");
-    let done = clinic.doctor(&[]);
+fn agent_output_is_sanitized_for_the_terminal() {
+    let machine = Machine::new();
+    machine.program("claude", "printf '1.0\\033[2J\\nmore'; yes | head -c 10000000");
+    let done = machine.doctor(&[]);
     assert!(!done.text().contains('\u{1b}'), "{}", done.text());
     assert!(done.text().contains("claude"), "{}", done.text());
 }
 
 #[test]
-fn settings_that_are_wrong_are_a_problem_with_a_place() {
-    let clinic = Clinic::new();
-    clinic.project.file("dogwatch.toml", "[idle]\ndelay = \"soon\"\n");
-    let (done, findings) = clinic.findings();
+fn invalid_settings_are_a_problem_with_a_location() {
+    let machine = Machine::new();
+    machine.project.file("dogwatch.toml", "[idle]\ndelay = \"soon\"\n");
+    let (done, findings) = machine.findings();
     done.assert_code(1);
     let settings = finding(&findings, "project settings");
     assert_eq!(settings["level"], "problem");
     assert!(settings["found"].as_str().expect("a text").contains("dogwatch.toml:2:"), "{settings}");
-    clinic.project.file("dogwatch.toml", "[idle]\ndelay = \"5s\"\n");
-    clinic.doctor(&[]).assert_code(0);
+    machine.project.file("dogwatch.toml", "[idle]\ndelay = \"5s\"\n");
+    machine.doctor(&[]).assert_code(0);
 }
 
 #[test]
-fn state_directory_that_cannot_be_written_is_a_problem() {
-    let clinic = Clinic::new();
-    // Not even root can make a file below a file.
-    std::os::unix::fs::symlink("/proc/self", clinic.project.path(".dogwatch")).expect("a link");
-    let (done, findings) = clinic.findings();
+fn a_read_only_state_directory_is_a_problem() {
+    let machine = Machine::new();
+    // Not even root can create a file there.
+    std::os::unix::fs::symlink("/proc/self", machine.project.path(".dogwatch")).expect("a link");
+    let (done, findings) = machine.findings();
     done.assert_code(1);
     assert_eq!(finding(&findings, "state directory")["level"], "problem");
 }

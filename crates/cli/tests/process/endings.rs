@@ -1,9 +1,9 @@
-//! However a run ends and whatever its agent has left about: nobody is left.
+//! No process is left, however a run ends and whatever processes its agent started.
 
 use crate::kit::{Fifo, Gate, Project, Running, one};
 use rustix::process::Signal;
 
-/// What an agent leaves about. `kid` is written to once it is there.
+/// Processes that an agent leaves behind. Each reports through `kid` when it is ready.
 const SETSID: &str =
     "orphan { ignore TERM INT HUP; close stdin; close stdout; close stderr; ready kid; hang }";
 const BARE: &str = "bare { ignore TERM INT HUP; close stdin; close stdout; close stderr; ready kid; hang }";
@@ -11,7 +11,7 @@ const RABBIT: &str = "orphan { ignore TERM INT HUP; ready kid; rabbit 60s }";
 const STOPPED: &str = "child { ignore TERM INT HUP; ready kid; stop; hang }";
 const HOLDING: &str = "child { ignore TERM INT HUP; ready kid; hang }";
 
-/// An agent that has done its mischief and waits.
+/// A run whose agent has started its leftover process and waits at a gate.
 struct Scene {
     project: Project,
     hold: Fifo,
@@ -20,8 +20,8 @@ struct Scene {
 }
 
 impl Scene {
-    fn set(mischief: &str, args: &[&str]) -> Scene {
-        let project = Project::acting(&format!("hold hold\n{mischief}\nawait gate\n"));
+    fn set(leftover: &str, args: &[&str]) -> Scene {
+        let project = Project::acting(&format!("hold hold\n{leftover}\nawait gate\n"));
         let (hold, kid, gate) = (project.fifo("hold"), project.fifo("kid"), project.gate("gate"));
         let mut run = project.start_run(args);
         run.wait_for("session_started");
@@ -29,64 +29,64 @@ impl Scene {
         Scene { project, hold, gate, run }
     }
 
-    /// It ends in good order: at its exit everybody is gone.
+    /// Waits for the exit of the run and asserts that no process is left at that moment.
     fn ends(self, code: i32) {
         let done = self.run.finish();
-        self.hold.assert_ended();
-        self.project.assert_nobody_is_left();
+        self.hold.assert_released();
+        self.project.assert_no_process_left();
         done.assert_code(code);
         assert_eq!(one(&self.project.journal(), "run_ended")["exit_code"], code);
         assert!(std::fs::read_dir(self.project.outside("state/dogwatch/locks")).is_ok());
     }
 }
 
-fn clean_exit(mischief: &str) {
-    let scene = Scene::set(mischief, &["-n", "1"]);
+fn clean_exit(leftover: &str) {
+    let scene = Scene::set(leftover, &["-n", "1"]);
     scene.gate.open();
     scene.ends(0);
 }
 
-fn timeout(mischief: &str) {
-    Scene::set(mischief, &["-n", "1", "--timeout", "2s"]).ends(1);
+fn timeout(leftover: &str) {
+    Scene::set(leftover, &["-n", "1", "--timeout", "2s"]).ends(1);
 }
 
-fn ctrl_c_twice(mischief: &str) {
-    let mut scene = Scene::set(mischief, &[]);
+fn ctrl_c_twice(leftover: &str) {
+    let mut scene = Scene::set(leftover, &[]);
     scene.run.signal(Signal::INT);
     scene.run.wait_for_kind("stopping");
     scene.run.signal(Signal::INT);
     scene.ends(130);
 }
 
-fn term(mischief: &str) {
-    let scene = Scene::set(mischief, &[]);
+fn term(leftover: &str) {
+    let scene = Scene::set(leftover, &[]);
     scene.run.signal(Signal::TERM);
     scene.ends(143);
 }
 
-fn hup(mischief: &str) {
-    let scene = Scene::set(mischief, &[]);
+fn hup(leftover: &str) {
+    let scene = Scene::set(leftover, &[]);
     scene.run.signal(Signal::HUP);
     scene.ends(129);
 }
 
-fn kill_9(mischief: &str) {
-    let scene = Scene::set(mischief, &[]);
+fn kill_9(leftover: &str) {
+    let scene = Scene::set(leftover, &[]);
     let done = scene.run.kill();
     assert_eq!(done.signal, Some(9));
-    scene.hold.wait_for_the_end();
-    scene.project.wait_till_nobody_is_left();
+    scene.hold.wait_until_released();
+    scene.project.wait_until_no_process_left();
 }
 
-/// dogwatch lives on: the processes of the lost keeper become its children, and it ends them.
-fn keeper_killed(mischief: &str) {
-    let scene = Scene::set(mischief, &["-n", "1"]);
+/// dogwatch survives: it adopts the processes of the lost keeper and kills them.
+fn keeper_killed(leftover: &str) {
+    let scene = Scene::set(leftover, &["-n", "1"]);
     scene.project.signal_keeper(Signal::KILL);
     scene.ends(1);
 }
 
-fn keeper_stopped(mischief: &str) {
-    let scene = Scene::set(mischief, &[]);
+fn keeper_stopped(leftover: &str) {
+    let scene = Scene::set(leftover, &[]);
     scene.project.signal_keeper(Signal::STOP);
     scene.run.signal(Signal::TERM);
     scene.ends(143);

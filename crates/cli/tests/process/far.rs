@@ -1,11 +1,11 @@
-//! A server on the network behind the proxy, as a user has one: TLS, a certificate, and a key that stands in no file.
+//! A remote server behind the MCP proxy: TLS, a certificate, and a key that is in no file.
 
 use crate::kit::{GRACES, Project, all};
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 
-/// Answers to whoever has the key, over TLS, and says where.
+/// An HTTPS server that answers requests with the right key. It prints its port.
 const FAR: &str = r#"
 import http.server, json, ssl, sys
 class Far(http.server.BaseHTTPRequestHandler):
@@ -40,7 +40,7 @@ print(server.server_port, flush=True)
 server.serve_forever()
 "#;
 
-/// Lists the tools, calls `greet`, and writes down what came.
+/// An agent that lists the tools, calls `greet`, and writes the results to a file.
 const AGENT: &str = r#"
 import json, os, subprocess, sys
 sys.stdin.read()
@@ -65,7 +65,7 @@ server.stdin.close()
 assert server.wait() == 0
 "#;
 
-/// Ended with the test.
+/// The server process. Killed when the test ends.
 struct Far {
     process: Child,
     port: u16,
@@ -81,7 +81,7 @@ impl Far {
             .expect("python3 is there");
         let mut line = String::new();
         let out = process.stdout.take().expect("asked for");
-        BufReader::new(out).read_line(&mut line).expect("it says where it is");
+        BufReader::new(out).read_line(&mut line).expect("the server prints its address");
         Far { process, port: line.trim().parse().expect("a port") }
     }
 }
@@ -94,7 +94,7 @@ impl Drop for Far {
 }
 
 #[test]
-fn a_server_behind_https_is_called_with_its_key_and_one_that_cannot_be_trusted_is_not() {
+fn an_https_server_is_called_with_its_key_and_an_untrusted_one_is_not() {
     let far = Far::start();
     let project = Project::new();
     project.file("agent.py", AGENT);
@@ -104,7 +104,7 @@ fn a_server_behind_https_is_called_with_its_key_and_one_that_cannot_be_trusted_i
         "env BIN={bin} ANSWERS={} FAR_KEY='open sesame' SSL_CERT_FILE={authority} python3 agent.py",
         answers.display()
     );
-    // Its certificate is for `localhost`; under another name it may be anybody.
+    // The certificate is for `localhost` and must not be accepted for another name.
     let front = format!(
         "agent: {}\nmcp:\n  servers:\n    far:\n      url: https://localhost:{port}/mcp\n      headers: {{Authorization: \"Bearer ${{FAR_KEY}}\"}}\n    \
          other: {{url: \"https://127.0.0.1:{port}/mcp\"}}\n    keyless: {{url: \"https://localhost:{port}/mcp\"}}\n{GRACES}",
@@ -115,16 +115,17 @@ fn a_server_behind_https_is_called_with_its_key_and_one_that_cannot_be_trusted_i
     let done = project.run(&["-n", "1"]);
     done.assert_code(0);
     let text = std::fs::read_to_string(answers).expect("it was answered");
-    let heard: Value = serde_json::from_str(&text).expect("JSON");
-    assert!(heard[0].as_array().expect("names").contains(&json!("greet")), "{heard}");
-    assert_eq!(heard[1]["result"]["content"][0]["text"], "greetings from afar");
+    let results: Value = serde_json::from_str(&text).expect("JSON");
+    assert!(results[0].as_array().expect("names").contains(&json!("greet")), "{results}");
+    assert_eq!(results[1]["result"]["content"][0]["text"], "greetings from afar");
     let events = done.events();
-    let told: Vec<&str> =
+    let reports: Vec<&str> =
         all(&events, "agent_reported").iter().filter_map(|event| event["text"].as_str()).collect();
-    let tells = |name: &str, why: &str| told.iter().any(|text| text.starts_with(name) && text.contains(why));
-    assert!(tells("other: ", "no trusted TLS connection"), "{told:?}");
-    assert!(tells("keyless: ", "answered with status 401"), "{told:?}");
+    let reported =
+        |name: &str, why: &str| reports.iter().any(|text| text.starts_with(name) && text.contains(why));
+    assert!(reported("other: ", "no trusted TLS connection"), "{reports:?}");
+    assert!(reported("keyless: ", "answered with status 401"), "{reports:?}");
     let journal = std::fs::read_to_string(project.run_dir().join("events.jsonl")).expect("the record");
     assert!(!journal.contains("Bearer open"), "the record holds the key of a server");
-    project.assert_nobody_is_left();
+    project.assert_no_process_left();
 }

@@ -1,9 +1,9 @@
-//! Loops in a work tree that changes: a state that was there before clears nothing, a new one does.
+//! Error loops in a work tree that changes: only content that was not seen before counts as progress.
 
 use crate::kit::{GRACES, Project, all, one};
 use serde_json::Value;
 
-/// An agent whose call fails again and again, with this step before each.
+/// Returns the script of an agent that runs this step and then a failing call, again and again.
 fn failing(before: &str) -> String {
     format!(
         "claude init; repeat 14 {{ {before}; sleep 150ms; claude tool Bash fail make 'no rule' }}; claude result done"
@@ -30,7 +30,7 @@ fn flipping_a_file_between_two_contents_does_not_hide_a_loop() {
 }
 
 #[test]
-fn new_content_between_equal_failures_is_work() {
+fn new_content_between_equal_failures_is_progress() {
     let journal = run(&failing("append file more"));
     assert_eq!(all(&journal, "hard_stop").len(), 0, "{:?}", all(&journal, "hard_stop"));
 }

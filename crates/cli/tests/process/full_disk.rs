@@ -1,20 +1,20 @@
-//! A disk without room: what runs is supervised on, nothing new starts, and the run goes on when there
-//! is room again. The disk is a small tmpfs, so these need the right to mount one.
+//! A full disk: running sessions stay supervised, nothing new starts, and the run continues when there is space again.
+//! The disk is a small tmpfs, so these tests need the right to mount one.
 
-use crate::kit::{GRACES, PATIENCE, Project, Running, all, journal, kinds, names, one};
+use crate::kit::{GRACES, Project, Running, TIMEOUT, all, journal, kinds, names, one};
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use rustix::process::Signal;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-/// A small disk, unmounted when the test is over.
+/// A small disk, unmounted when the test ends.
 struct SmallDisk {
     at: PathBuf,
 }
 
 impl SmallDisk {
-    /// `None`, with a word about it, where mounting is not allowed.
+    /// Mounts the disk. Prints a message and returns `None` if mounting is not allowed.
     fn mount(at: &Path) -> Option<SmallDisk> {
         std::fs::create_dir_all(at).expect("a directory");
         match mount("tmpfs", at, "tmpfs", MountFlags::empty(), Some(c"size=256k,mode=700")) {
@@ -26,9 +26,9 @@ impl SmallDisk {
         }
     }
 
-    /// Takes all the room there is.
+    /// Fills the disk completely.
     fn fill(&self) {
-        let mut filler = std::fs::File::create(self.at.join("filler")).expect("there is room for a name");
+        let mut filler = std::fs::File::create(self.at.join("filler")).expect("an empty file can be created");
         for size in [4096, 1] {
             while filler.write_all(&vec![b'x'; size]).is_ok() {}
         }
@@ -67,7 +67,7 @@ fn a_full_disk_holds_new_starts_back_until_there_is_room_and_the_journal_has_no_
     disk.make_room();
     run.wait_for_line("the record can be written again");
     there.pid();
-    // Full once more, while a session runs: it is supervised on, and ended when asked.
+    // The disk is full again during a session: the session stays supervised and can be stopped.
     disk.fill();
     run.signal(Signal::INT);
     run.wait_for_line("stopping after this iteration");
@@ -75,23 +75,27 @@ fn a_full_disk_holds_new_starts_back_until_there_is_room_and_the_journal_has_no_
     gate.open();
     let done = run.finish();
     done.assert_code(0);
-    project.assert_nobody_is_left();
+    project.assert_no_process_left();
     assert_eq!(project.lines("starts").len(), 2);
     let events = journal(&disk.run_dir());
     assert_eq!(all(&events, "iteration_completed").len(), 2, "{:?}", names(&events));
     assert_eq!(one(&events, "run_ended")["outcome"], "stopped");
-    assert_eq!(all(&events, "iteration_failed").len(), 0, "a full disk is no failure of the agent");
-    // Twice if the second session's first output was still on its way when the disk was full again.
-    assert!(!kinds(&events, "raw_output_lost").is_empty(), "output for which there was no room is told");
+    assert_eq!(
+        all(&events, "iteration_failed").len(),
+        0,
+        "a full disk does not count as a failure of the agent"
+    );
+    // There are two if the second session's first output was still buffered when the disk was full again.
+    assert!(!kinds(&events, "raw_output_lost").is_empty(), "lost output is reported");
     let ended = all(&events, "session_ended")[0];
     let kept = std::fs::metadata(disk.run_dir().join("loop/000001/stdout")).expect("is there").len();
-    assert_eq!(ended["cut_bytes"].as_u64().expect("some are missing") + kept, 70_000);
+    assert_eq!(ended["cut_bytes"].as_u64().expect("some bytes are cut") + kept, 70_000);
 }
 
 // promise: 10
 #[test]
 fn a_run_that_waits_for_room_can_be_stopped() {
-    // The side door's file goes with its session, and what it frees would be room for one more.
+    // Without the agent channel no file is removed with the session, which would free space for one more event.
     let front = format!("{GRACES}\nmcp: false");
     let project = Project::acting_with(&front, "append starts $pid; ready there; await gate");
     let Some(disk) = SmallDisk::mount(&project.path("small")) else { return };
@@ -104,18 +108,18 @@ fn a_run_that_waits_for_room_can_be_stopped() {
     let began = Instant::now();
     run.signal(Signal::TERM);
     run.finish().assert_code(143);
-    assert!(began.elapsed() < PATIENCE / 3);
+    assert!(began.elapsed() < TIMEOUT / 3);
     assert_eq!(project.lines("starts").len(), 1);
-    project.assert_nobody_is_left();
+    project.assert_no_process_left();
 }
 
-/// A run of one iteration on this disk, up to the moment at which its agent waits for the gate. The journal's last
-/// page is full, so that its end needs room.
+/// Starts a run of one iteration on this disk and waits until its agent is at the gate. The journal's last page is
+/// full, so the end of the run needs more space.
 fn up_to_the_last_page(project: &Project, disk: &SmallDisk) -> Running {
     let there = project.fifo("there");
     let run = project.start(&["run", "loop", "-n", "1", "--state-dir", "small/state"]);
     there.pid();
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + TIMEOUT;
     let left =
         || 4096 - std::fs::metadata(disk.run_dir().join("events.jsonl")).expect("is there").len() % 4096;
     while left() > 700 {
@@ -158,11 +162,11 @@ fn a_run_whose_end_finds_no_room_does_not_exit_with_0() {
     let mut run = up_to_the_last_page(&project, &disk);
     gate.open();
     run.wait_for_line("1 completed");
-    // The operator does not want to wait for room.
+    // The operator does not wait for free space.
     run.signal(Signal::TERM);
     let done = run.finish();
     done.assert_code(5);
     assert!(done.stderr.contains("cannot write the end of the run to"), "{}", done.stderr);
     assert!(all(&journal(&disk.run_dir()), "run_ended").is_empty());
-    project.assert_nobody_is_left();
+    project.assert_no_process_left();
 }

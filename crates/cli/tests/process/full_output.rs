@@ -1,16 +1,16 @@
-//! A stdout that takes nothing (`/dev/full`): whoever asked for data learns that it was lost.
+//! A stdout that accepts no data (`/dev/full`): the exit code reports the lost output.
 
 use crate::kit::Project;
 use std::fs::File;
 use std::process::{Output, Stdio};
 
 fn to_full(project: &Project, args: &[&str]) -> Output {
-    let full = File::options().write(true).open("/dev/full").expect("there is one");
+    let full = File::options().write(true).open("/dev/full").expect("/dev/full exists");
     project.command(args).stdout(full).stderr(Stdio::piped()).output().expect("runs")
 }
 
 #[test]
-fn no_command_that_prints_succeeds_without_its_output() {
+fn no_command_succeeds_if_its_output_is_lost() {
     let project = Project::acting("say hi");
     project.run(&["-n", "1"]).assert_code(0);
     let commands: [&[&str]; 14] = [
@@ -31,23 +31,23 @@ fn no_command_that_prints_succeeds_without_its_output() {
     ];
     for args in commands {
         let done = to_full(&project, args);
-        let said = String::from_utf8_lossy(&done.stderr).into_owned();
-        assert_ne!(done.status.code(), Some(0), "{args:?}: {said}");
-        assert!(said.contains("No space left on device"), "{args:?}: {said}");
+        let stderr = String::from_utf8_lossy(&done.stderr).into_owned();
+        assert_ne!(done.status.code(), Some(0), "{args:?}: {stderr}");
+        assert!(stderr.contains("No space left on device"), "{args:?}: {stderr}");
     }
 }
 
 #[test]
-fn a_run_whose_output_is_lost_ends_as_it_would_and_with_1() {
+fn a_run_whose_output_is_lost_completes_and_exits_with_1() {
     for args in [&["run", "loop", "-n", "1", "--json"][..], &["run", "loop", "-n", "1"]] {
         let project = Project::acting("say hi");
         let done = to_full(&project, args);
-        let said = String::from_utf8_lossy(&done.stderr).into_owned();
-        assert_eq!(done.status.code(), Some(1), "{said}");
-        assert!(said.contains("cannot write to stdout: No space left on device"), "{said}");
+        let stderr = String::from_utf8_lossy(&done.stderr).into_owned();
+        assert_eq!(done.status.code(), Some(1), "{stderr}");
+        assert!(stderr.contains("cannot write to stdout: No space left on device"), "{stderr}");
         let journal = project.journal();
         let end = journal.last().expect("an end");
         assert_eq!((&end["event"], &end["outcome"]), (&"run_ended".into(), &"clean".into()));
-        project.assert_nobody_is_left();
+        project.assert_no_process_left();
     }
 }

@@ -1,10 +1,10 @@
-//! Graphs with real processes: several nodes at once, each with its own keeper, and nobody left whatever happens.
+//! Graphs with real processes: several nodes at once, each with its own keeper, and no process left in any case.
 
 use crate::kit::{Project, all, one};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-/// A graph with these nodes; the agent of each plays the script of its name.
+/// Writes a graph with these nodes. The agent of each node plays the script of the same name.
 fn graph(project: &Project, top: &str, nodes: &[(&str, &str, &str)]) {
     let mut text = format!("watchdog: {{grace: 200ms, leak: 300ms}}\nerrors: {{max: 1}}\n{top}\nnodes:\n");
     for (name, more, script) in nodes {
@@ -21,7 +21,7 @@ fn ends<'a>(events: &'a [Value], node: &str) -> Vec<&'a Value> {
 }
 
 #[test]
-fn two_nodes_that_wait_for_each_other_are_at_work_at_once() {
+fn independent_nodes_run_at_the_same_time() {
     let project = Project::new();
     let (a, b) = (project.fifo("a"), project.fifo("b"));
     graph(
@@ -40,13 +40,13 @@ fn two_nodes_that_wait_for_each_other_are_at_work_at_once() {
     gate_b.open();
     let done = run.finish();
     assert_eq!(done.assert_code(0).end()["nodes"]["done"], 2);
-    project.assert_nobody_is_left();
-    let said = std::fs::read_to_string(project.run_dir().join("one/000001/stdout")).expect("raw output");
-    assert_eq!(said, "do one\n");
+    project.assert_no_process_left();
+    let stdout = std::fs::read_to_string(project.run_dir().join("one/000001/stdout")).expect("raw output");
+    assert_eq!(stdout, "do one\n");
 }
 
 #[test]
-fn what_waits_for_a_node_begins_after_it_and_not_if_it_failed() {
+fn a_dependent_node_starts_after_its_dependency_unless_that_failed() {
     let project = Project::new();
     let check = |ok: &str| format!(", done_when: [{ok:?}]");
     let after = |first: &str| format!(", depends_on: [{first}]");
@@ -61,7 +61,7 @@ fn what_waits_for_a_node_begins_after_it_and_not_if_it_failed() {
         ],
     );
     let done = project.call(&["run", "graph.yaml", "--json"]);
-    project.assert_nobody_is_left();
+    project.assert_no_process_left();
     let end = done.assert_code(1).end();
     assert_eq!(
         (&end["outcome"], &end["nodes"]),
@@ -88,11 +88,11 @@ fn killed_with_many_nodes_at_work_nobody_is_left_and_none_is_done_twice() {
     let pids = [there.pid(), there.pid(), there.pid()];
     assert!(pids[0] != pids[1] && pids[1] != pids[2]);
     run.kill();
-    project.wait_till_nobody_is_left();
-    hold.assert_ended();
+    project.wait_until_no_process_left();
+    hold.assert_released();
     let id = project.run_dir().file_name().expect("a name").to_string_lossy().into_owned();
     let done = project.call(&["resume", &id, "--json"]);
-    project.assert_nobody_is_left();
+    project.assert_no_process_left();
     assert_eq!(done.assert_code(0).end()["nodes"]["done"], 4);
     assert_eq!((project.lines("starts").len(), project.lines("quick").len()), (6, 1));
 }
@@ -109,8 +109,8 @@ fn one_signal_ends_all_nodes() {
     run.signal(Signal::TERM);
     let done = run.finish();
     done.assert_code(143);
-    project.assert_nobody_is_left();
-    hold.assert_ended();
+    project.assert_no_process_left();
+    hold.assert_released();
     for node in ["a", "b"] {
         assert_eq!(ends(&done.events(), node).len(), 1, "{node}");
     }

@@ -1,4 +1,4 @@
-//! What is told of runs afterwards: `history`, `report` and `tune`.
+//! Commands about past runs: `history`, `report` and `tune`.
 
 use crate::kit::{GRACES, Project};
 use serde_json::{Value, json};
@@ -10,19 +10,19 @@ fn history(project: &Project, args: &[&str]) -> Value {
 }
 
 #[test]
-fn history_tells_every_run_with_its_sums_and_what_is_unknown() {
+fn history_lists_every_run_with_totals_and_unknown_values() {
     let project = Project::acting("say hi");
     project.run(&["-n", "2"]).assert_code(0);
     project.act(GRACES, "exit 3");
     project.run(&["-n", "1"]).assert_code(1);
-    let told = history(&project, &[]);
+    let listed = history(&project, &[]);
     let outcomes: Vec<&Value> =
-        told["runs"].as_array().expect("runs").iter().map(|r| &r["outcome"]).collect();
+        listed["runs"].as_array().expect("runs").iter().map(|r| &r["outcome"]).collect();
     assert_eq!(outcomes, ["catastrophic", "clean"]);
-    let newest = &told["runs"][0];
+    let newest = &listed["runs"][0];
     assert_eq!((&newest["tokens"], &newest["cost_usd"]), (&Value::Null, &Value::Null), "{newest}");
     assert_eq!(newest["cost_unknown_sessions"], 1);
-    let sums = &told["projects"][0];
+    let sums = &listed["projects"][0];
     assert_eq!(sums["outcomes"], json!({"catastrophic": 1, "clean": 1}));
     assert_eq!((&sums["runs"], &sums["counts"]["iterations"]), (&json!(2), &json!(3)), "{sums}");
     let text = project.call(&["history"]).text();
@@ -30,22 +30,22 @@ fn history_tells_every_run_with_its_sums_and_what_is_unknown() {
 }
 
 #[test]
-fn history_is_bounded_and_says_what_it_leaves_out() {
+fn history_is_bounded_and_counts_the_omitted_runs() {
     let project = Project::acting("say hi");
     for _ in 0..3 {
         project.run(&["-n", "1"]).assert_code(0);
     }
-    let told = history(&project, &["--limit", "2"]);
-    assert_eq!(told["runs"].as_array().map(Vec::len), Some(2));
-    assert_eq!((&told["left_out"], &told["projects"][0]["runs"]), (&json!(1), &json!(2)));
+    let listed = history(&project, &["--limit", "2"]);
+    assert_eq!(listed["runs"].as_array().map(Vec::len), Some(2));
+    assert_eq!((&listed["left_out"], &listed["projects"][0]["runs"]), (&json!(1), &json!(2)));
     assert!(project.call(&["history", "-n", "2"]).text().contains("1 older run not listed"));
     project.call(&["history", "-n", "0"]).assert_code(2);
     let all = history(&project, &["--all"]);
-    assert_eq!(all["runs"].as_array().map(Vec::len), Some(3), "this user's world is this project");
+    assert_eq!(all["runs"].as_array().map(Vec::len), Some(3), "this user has no other projects");
 }
 
 #[test]
-fn history_of_nothing_says_so_and_a_broken_record_is_one_line_among_the_others() {
+fn an_empty_history_has_a_message_and_a_broken_record_takes_one_line() {
     let project = Project::acting("say hi");
     let done = project.call(&["history"]);
     done.assert_code(0);
@@ -54,9 +54,9 @@ fn history_of_nothing_says_so_and_a_broken_record_is_one_line_among_the_others()
     let first = project.run_dir();
     project.run(&["-n", "1"]).assert_code(0);
     std::fs::write(first.join("events.jsonl"), "nonsense\n").expect("writes");
-    let told = history(&project, &[]);
-    assert_eq!(told["runs"].as_array().map(Vec::len), Some(1));
-    assert!(told["unreadable"][0]["why"].as_str().is_some_and(|why| why.contains("line 1")), "{told}");
+    let listed = history(&project, &[]);
+    assert_eq!(listed["runs"].as_array().map(Vec::len), Some(1));
+    assert!(listed["unreadable"][0]["why"].as_str().is_some_and(|why| why.contains("line 1")), "{listed}");
     assert!(project.call(&["history"]).text().contains("cannot read its record"));
 }
 
@@ -96,7 +96,7 @@ fn a_report_of_a_hard_stop_has_its_evidence() {
 }
 
 #[test]
-fn a_record_that_somebody_changed_is_told_at_the_top_of_the_report() {
+fn a_changed_record_is_reported_at_the_top_of_the_report() {
     let project = Project::acting("say hi");
     project.run(&["-n", "1"]).assert_code(0);
     let path = project.run_dir().join("events.jsonl");
@@ -107,7 +107,7 @@ fn a_record_that_somebody_changed_is_told_at_the_top_of_the_report() {
 }
 
 #[test]
-fn a_report_has_the_checks_and_the_end_of_what_the_failing_ones_printed() {
+fn a_report_has_the_checks_and_the_end_of_failing_output() {
     let front = format!(
         "{GRACES}\nmax_iterations: 1\ndone_when:\n  - 'true'\n  - 'echo \"<b>not yet</b> | no\"; exit 3'"
     );
@@ -145,7 +145,7 @@ fn tune_proposes_nothing_for_limits_that_were_hardly_exercised() {
     assert_eq!(idle["proposed_s"], Value::Null, "{idle}");
     assert_eq!((&idle["samples"]["unit"], &idle["samples"]["needed"]), (&json!("gaps"), &json!(1000)));
     assert!(idle["samples"]["seen"].as_u64().is_some_and(|n| (25..1000).contains(&n)), "{idle}");
-    let told = project.call(&["tune"]).assert_code(0).text();
-    assert!(told.contains("watchdog.tool  now 15m, keep: no proposal, 0 of 100 calls needed"), "{told}");
-    assert!(told.contains("Nothing to change."), "{told}");
+    let text = project.call(&["tune"]).assert_code(0).text();
+    assert!(text.contains("watchdog.tool  now 15m, keep: no proposal, 0 of 100 calls needed"), "{text}");
+    assert!(text.contains("Nothing to change."), "{text}");
 }

@@ -1,10 +1,10 @@
-//! Idling with real agents: who is heard, how long is waited, when it stops by itself, what it costs.
+//! Idle loops with real agents: markers, backoff, the idle stop, and skipped sessions.
 
 use crate::kit::{GRACES, Project, Running, all, kinds, one};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-/// A loop whose idle block is this; what the agent leaves lies outside the work tree.
+/// Creates a loop with this `idle` block. Its agent keeps its files outside the work tree.
 fn idling(idle: &str, script: &str) -> Project {
     Project::acting_with(&format!("idle: {idle}\n{GRACES}"), script)
 }
@@ -30,11 +30,11 @@ fn loop_58_a_marker_of_a_plain_agent_backs_off_and_every_wait_is_recorded() {
     let idle = all(&events, "iteration_idle");
     assert_eq!(idle.iter().map(|i| i["consecutive"].as_u64()).collect::<Vec<_>>(), [1, 2, 3, 4].map(Some));
     assert!(idle.iter().all(|i| i["reason"] == "no_pending_tasks"));
-    assert!(project.prompt(1).contains("ralph:state idle"), "the agent is told how to say it");
+    assert!(project.prompt(1).contains("ralph:state idle"), "the prompt explains the marker");
 }
 
 #[test]
-fn loop_58_a_marker_in_the_result_of_a_structured_agent_counts_and_one_in_its_talk_does_not() {
+fn loop_58_a_structured_agents_marker_counts_in_its_result_only() {
     let script = r#"counter ../count
         on 1 { claude init; claude text "<!-- ralph:state idle -->"; claude result "I did it." } else {
           claude init; claude result "All done.\n<!-- ralph:state idle reason=blocked -->" }"#;
@@ -47,7 +47,7 @@ fn loop_58_a_marker_in_the_result_of_a_structured_agent_counts_and_one_in_its_ta
 }
 
 #[test]
-fn a_marker_in_a_prompt_that_the_agent_echoes_is_no_marker() {
+fn a_marker_in_an_echoed_prompt_is_ignored() {
     let project = Project::new();
     let marker = "<!-- ralph:state idle reason=echoed -->";
     project.file("tasks", &format!("{marker}\n"));
@@ -55,14 +55,14 @@ fn a_marker_in_a_prompt_that_the_agent_echoes_is_no_marker() {
     project.ralph(&format!("{front}\n{GRACES}"), "Do this:\n\n{{ commands.tasks }}");
     let done = project.run(&["-n", "2"]);
     done.assert_code(0);
-    assert!(project.prompt(1).lines().any(|l| l == marker), "it stands in the prompt, on its own line");
-    assert!(String::from_utf8_lossy(&project.raw(1, "stdout")).contains(marker), "and was printed");
+    assert!(project.prompt(1).lines().any(|l| l == marker), "the marker is in the prompt, on its own line");
+    assert!(String::from_utf8_lossy(&project.raw(1, "stdout")).contains(marker), "and the agent printed it");
     assert_eq!((done.count("iteration_completed"), done.count("iteration_idle")), (2, 0));
     assert_eq!(idle_waits(&done.events()), [0.0; 0]);
 }
 
 #[test]
-fn loop_63_eight_times_no_pending_tasks_is_enough_and_leaves_word_in_the_decisions() {
+fn loop_63_the_run_sleeps_after_eight_idle_iterations_and_records_the_decision() {
     let project = idling("{delay: 10ms, max_delay: 10ms}", "marker idle no_pending_tasks");
     let done = project.run(&[]);
     let end = done.assert_code(0).end();
@@ -83,7 +83,7 @@ fn loop_63_eight_times_no_pending_tasks_is_enough_and_leaves_word_in_the_decisio
 }
 
 #[test]
-fn decisions_that_cannot_be_written_are_trouble_and_the_run_goes_to_sleep_all_the_same() {
+fn an_unwritable_decisions_file_is_trouble_and_the_run_still_sleeps() {
     let project = idling("{delay: 10ms, stop_after: 2}", "marker idle");
     std::fs::create_dir_all(project.path(".dogwatch/decisions.jsonl")).expect("a directory in its place");
     let done = project.run(&[]);
@@ -95,7 +95,7 @@ fn decisions_that_cannot_be_written_are_trouble_and_the_run_goes_to_sleep_all_th
 }
 
 #[test]
-fn an_unchanged_loop_is_not_asked_again_until_a_file_changes() {
+fn an_unchanged_loop_is_skipped_until_a_file_changes() {
     let idle = "{delay: 1h, max_delay: 1h, stop_after: 100, skip_unchanged: true}";
     let project = idling(idle, "append ../starts $pid; marker idle no_pending_tasks");
     let mut run = project.start_run(&[]);
@@ -108,14 +108,14 @@ fn an_unchanged_loop_is_not_asked_again_until_a_file_changes() {
     for consecutive in 2..6 {
         let idle = wake(&mut run);
         assert_eq!((&idle["skipped"], &idle["consecutive"]), (&json!(true), &json!(consecutive)));
-        assert_eq!(idle["reason"], "no_pending_tasks", "by the reason that was given");
+        assert_eq!(idle["reason"], "no_pending_tasks", "with the agent's reason");
     }
     assert_eq!(starts(&project), 1);
     project.file("todo.md", "something to do");
     assert_eq!(wake(&mut run)["skipped"], false);
     assert_eq!(wake(&mut run)["skipped"], true);
     assert_eq!(starts(&project), 2);
-    // A person's word changes the prompt.
+    // An operator message changes the prompt.
     run.wait_for("wait_started");
     project.call(&["tell", "look again"]).assert_code(0);
     run.signal(Signal::USR1);
@@ -123,11 +123,11 @@ fn an_unchanged_loop_is_not_asked_again_until_a_file_changes() {
     assert_eq!(starts(&project), 3);
     run.signal(Signal::TERM);
     run.finish().assert_code(143);
-    project.assert_nobody_is_left();
+    project.assert_no_process_left();
 }
 
 #[test]
-fn work_when_pays_the_agent_on_0_not_on_1_and_on_2_with_trouble() {
+fn work_when_starts_the_agent_on_0_skips_on_1_and_starts_with_trouble_on_2() {
     for (code, started, idle, trouble) in [(0, 2, 0, false), (1, 0, 2, false), (2, 2, 0, true)] {
         let project = Project::acting_with(
             &format!("work_when: exit {code}\nidle: {{delay: 10ms}}\n{GRACES}"),
@@ -142,7 +142,7 @@ fn work_when_pays_the_agent_on_0_not_on_1_and_on_2_with_trouble() {
 }
 
 #[test]
-fn work_when_that_finds_work_later_starts_the_agent_then() {
+fn work_when_starts_the_agent_once_it_finds_work() {
     let front = format!("work_when: test -e todo\nidle: {{delay: 1h, max_delay: 1h}}\n{GRACES}");
     let project = Project::acting_with(&front, "append ../starts $pid; remove todo");
     let mut run = project.start_run(&["-n", "2"]);

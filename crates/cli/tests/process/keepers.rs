@@ -1,12 +1,13 @@
-//! Agents that attack their keeper: dogwatch still ends every process within its bounds, and goes on or ends.
+//! Agents that attack their keeper. dogwatch still ends every process within its limits, then continues or ends the
+//! run.
 
-use crate::kit::{PATIENCE, Project, Running, all, kinds, one};
+use crate::kit::{Project, Running, TIMEOUT, all, kinds, one};
 use rustix::process::Signal;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
-/// Stops the keeper for as long as this lives, and ignores everything but KILL.
+/// Stops the keeper again and again, and ignores all signals but KILL.
 const STOPS_FOREVER: &str =
     r#"trap "" INT TERM HUP; (while :; do kill -STOP $PPID; done) & while :; do sleep 1; done"#;
 
@@ -17,7 +18,7 @@ fn an_agent_that_stops_its_keeper_and_exits_completes_its_iteration() {
     let began = Instant::now();
     let done = project.run(&["-n", "3"]);
     assert_eq!(done.assert_code(0).end()["completed"], 3);
-    assert!(began.elapsed().as_secs() < 20, "a stopped keeper costs a look or two");
+    assert!(began.elapsed().as_secs() < 20, "a stopped keeper costs at most two checks");
 }
 
 // promise: 3
@@ -29,11 +30,11 @@ fn an_agent_that_stops_its_keeper_again_and_again_is_ended_all_the_same() {
     run.signal(Signal::TERM);
     let done = run.finish();
     done.assert_code(143);
-    project.assert_nobody_is_left();
+    project.assert_no_process_left();
     assert_eq!(one(&done.events(), "session_ended")["signal"], 9);
 }
 
-/// A debugger: holds a process so that not even SIGCONT continues it.
+/// A debugger that traces a process, so that not even SIGCONT continues it.
 const HOLDER: &str = "
 import ctypes, sys, time
 libc = ctypes.CDLL(None, use_errno=True)
@@ -46,16 +47,16 @@ sys.stdin.read()
 struct Debugger(Child);
 
 impl Debugger {
-    /// `None`, with a message, where it is not allowed.
+    /// Attaches to a process. Prints a message and returns `None` if that is not allowed.
     fn attach(pid: i32) -> Option<Debugger> {
         let mut command = Command::new("python3");
         command.args(["-c", HOLDER, &pid.to_string()]).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().expect("there is python3");
-        let mut said = String::new();
+        let mut line = String::new();
         let stdout = child.stdout.as_mut().expect("piped");
-        BufReader::new(stdout).read_line(&mut said).expect("reads");
+        BufReader::new(stdout).read_line(&mut line).expect("reads");
         let debugger = Debugger(child);
-        if said.trim() == "held" {
+        if line.trim() == "held" {
             return Some(debugger);
         }
         println!("skipped: a process cannot be traced here");
@@ -80,10 +81,10 @@ fn a_keeper_that_cannot_be_continued_is_killed_and_its_processes_are_ended() {
     let Some(debugger) = Debugger::attach(project.keeper()) else { return };
     run.signal(Signal::TERM);
     let done = run.finish();
-    hold.assert_ended();
+    hold.assert_released();
     done.assert_code(143);
     drop(debugger);
-    project.assert_nobody_is_left();
+    project.assert_no_process_left();
     let events = done.events();
     assert_eq!((kinds(&events, "keeper_silent").len(), kinds(&events, "keeper_lost").len()), (1, 1));
     assert_eq!(one(&events, "session_ended")["signal"], 9);
@@ -99,14 +100,14 @@ fn a_keeper_of_a_dead_dogwatch_that_cannot_be_continued_is_killed() {
     let Some(debugger) = Debugger::attach(project.keeper()) else { return };
     run.kill();
     let done = project.start(&["resume", "--json"]).finish();
-    hold.assert_ended();
+    hold.assert_released();
     done.assert_code(0);
     drop(debugger);
-    project.assert_nobody_is_left();
+    project.assert_no_process_left();
 }
 
 #[test]
-fn the_watchdog_ends_an_agent_that_stops_its_keeper_and_the_run_goes_on() {
+fn the_watchdog_ends_an_agent_that_stops_its_keeper_and_the_run_continues() {
     let once = format!("if [ ! -e second ]; then touch second; {STOPS_FOREVER}; fi");
     let project = Project::shell(&once);
     let done = project.run(&["-n", "2", "--timeout", "500ms"]);
@@ -116,14 +117,14 @@ fn the_watchdog_ends_an_agent_that_stops_its_keeper_and_the_run_goes_on() {
 }
 
 #[test]
-fn a_stopped_keeper_that_rests_holds_up_no_end() {
+fn a_stopped_idle_keeper_does_not_delay_the_end() {
     let project = Project::acting("say hi");
     let mut run = project.start_run(&["--delay", "1h"]);
     run.wait_for("wait_started");
     project.signal_keeper(Signal::STOP);
     run.signal(Signal::TERM);
     run.finish().assert_code(143);
-    project.assert_nobody_is_left();
+    project.assert_no_process_left();
 }
 
 // promise: 2
@@ -136,8 +137,8 @@ fn a_stopped_keeper_of_a_dead_dogwatch_gives_the_lock_back() {
     project.signal_keeper(Signal::STOP);
     run.kill();
     project.start(&["resume", "--json"]).finish().assert_code(0);
-    hold.assert_ended();
-    project.assert_nobody_is_left();
+    hold.assert_released();
+    project.assert_no_process_left();
 }
 
 // promise: 2
@@ -147,28 +148,28 @@ fn an_agent_that_outlives_dogwatch_and_stops_its_keeper_again_and_again_is_ended
     let project = Project::shell(&once);
     let mut run = project.start_run(&["-n", "1"]);
     run.wait_for("session_started");
-    wait_till_stopped(project.keeper());
+    wait_until_stopped(project.keeper());
     run.kill();
     project.start(&["resume", "--json"]).finish().assert_code(0);
-    project.assert_nobody_is_left();
+    project.assert_no_process_left();
 }
 
-fn wait_till_stopped(pid: i32) {
-    let until = Instant::now() + PATIENCE;
+fn wait_until_stopped(pid: i32) {
+    let until = Instant::now() + TIMEOUT;
     while !std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| stat.contains(") T ")) {
         assert!(Instant::now() < until, "the agent never stopped its keeper");
         std::thread::yield_now();
     }
 }
 
-/// A shell may start background jobs and then replace itself with dogwatch. These are children of dogwatch that came
-/// from no keeper.
+/// A shell may start background jobs and then replace itself with dogwatch. Its jobs become children of dogwatch that
+/// no keeper started.
 #[test]
-fn what_a_shell_left_to_dogwatch_is_spared_when_a_keeper_is_lost() {
+fn background_jobs_of_the_starting_shell_survive_a_lost_keeper() {
     let project = Project::acting("counter count; on 1 { hold hold; orphan { ready kid; hang }; hang }");
     let (hold, kid) = (project.fifo("hold"), project.fifo("kid"));
     let mut shell = Command::new("sh");
-    project.settle(&mut shell);
+    project.set_environment(&mut shell);
     let script = "sleep 300 >/dev/null 2>&1 & echo $! > same
         setsid sleep 300 >/dev/null 2>&1 & echo $! > other
         exec \"$0\" \"$@\"";
@@ -177,10 +178,10 @@ fn what_a_shell_left_to_dogwatch_is_spared_when_a_keeper_is_lost() {
     kid.pid();
     project.signal_keeper(Signal::KILL);
     run.finish().assert_code(0);
-    hold.assert_ended();
+    hold.assert_released();
     for file in ["same", "other"] {
         let pid = project.read(file);
-        let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.trim())).expect("it was spared");
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.trim())).expect("the job survived");
         assert!(!stat.contains(") Z "), "it lives: {stat}");
     }
 }

@@ -1,4 +1,4 @@
-//! Limits of the user or the machine (`ulimit`): dogwatch says what is missing, and neither panics nor dies silently.
+//! Limits of the user or the machine (`ulimit`): dogwatch reports the missing resource and does not panic.
 
 use crate::kit::{Done, GRACES, Project, Running, kinds};
 use std::os::unix::fs::PermissionsExt;
@@ -6,13 +6,13 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 
-/// A user without rights and without processes.
+/// The user id of `nobody`, which has no processes.
 const NOBODY: u32 = 65_534;
 
-/// dogwatch under a limit.
+/// Returns a dogwatch command under a `ulimit`.
 fn limited(project: &Project, limit: &str, args: &[&str]) -> Command {
     let mut command = Command::new("prlimit");
-    project.settle(&mut command);
+    project.set_environment(&mut command);
     command.args([limit, "--", env!("CARGO_BIN_EXE_dogwatch")]).args(args);
     command
 }
@@ -24,28 +24,28 @@ fn run(command: Command) -> Done {
 // promise: 10
 #[test]
 fn a_limit_of_the_file_size_costs_output_and_not_the_run() {
-    // Enough for the journal, too little for the output.
+    // The limit fits the journal, but not the output.
     let project = Project::acting_with(&format!("{GRACES}\nmcp: false"), "flood 100kB");
     let done = run(limited(&project, "--fsize=32768", &["run", "loop", "--json", "-n", "1"]));
     assert_eq!(done.assert_code(0).end()["completed"], 1);
     assert_eq!(kinds(&done.events(), "raw_output_lost").len(), 1);
-    project.assert_nobody_is_left();
+    project.assert_no_process_left();
 }
 
 #[test]
 fn an_agent_sees_the_default_action_of_the_file_size_signal() {
     let project = Project::shell("grep SigIgn /proc/self/status");
     project.run(&["-n", "1"]).assert_code(0);
-    let said = String::from_utf8(project.raw(1, "stdout")).expect("text");
-    let mask = u64::from_str_radix(said.trim().trim_start_matches("SigIgn:").trim(), 16).expect("a mask");
-    assert_eq!(mask & (1 << (25 - 1)), 0, "SIGXFSZ is not ignored: {said}");
+    let stdout = String::from_utf8(project.raw(1, "stdout")).expect("text");
+    let mask = u64::from_str_radix(stdout.trim().trim_start_matches("SigIgn:").trim(), 16).expect("a mask");
+    assert_eq!(mask & (1 << (25 - 1)), 0, "SIGXFSZ is not ignored: {stdout}");
 }
 
 #[test]
 fn a_thread_that_cannot_be_started_is_an_error_with_a_message() {
     let project = Project::acting("say hi");
     let mut command = limited(&project, "--nproc=1", &["run", "loop", "-n", "1"]);
-    // root has no limit of processes; another user needs the right to write here.
+    // Process limits do not apply to root, so run as another user, who needs write access here.
     if rustix::process::geteuid().is_root() {
         open_to_all(project.outside("").as_path());
         command.uid(NOBODY);

@@ -1,9 +1,9 @@
-//! Two locks keep two runs of a loop apart, and the loser is told who won.
+//! Two locks prevent two runs of one loop. The error names the run that holds them.
 
 use crate::kit::{Project, Running, one};
 use rustix::process::Signal;
 
-/// A run of the loop whose user state directory is another one, as cron's may be.
+/// Starts a run of the loop with another user state directory, as cron might.
 fn from_elsewhere(project: &Project) -> Running {
     let mut command = project.command(&["run", "loop", "-n", "1", "--json"]);
     command.env("XDG_STATE_HOME", project.outside("state-of-cron"));
@@ -42,10 +42,10 @@ fn after_kill_9_a_run_with_another_user_state_directory_waits_for_the_keeper_too
     kid.pid();
     first.signal(Signal::KILL);
     let done = from_elsewhere(&project).finish();
-    hold.assert_ended();
+    hold.assert_released();
     done.assert_code(0);
     first.finish();
-    project.assert_nobody_is_left();
+    project.assert_no_process_left();
     assert_eq!(project.lines("count"), ["2"]);
 }
 

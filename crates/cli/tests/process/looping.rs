@@ -1,4 +1,4 @@
-//! The loop as seen from outside: how often the agent starts, what is counted, what the codes say.
+//! The loop from outside: how often the agent starts, what is counted, and which exit codes result.
 
 use crate::kit::{GRACES, Project, all, kinds, names, one};
 use serde_json::{Value, json};
@@ -27,7 +27,7 @@ fn loop_41_failures_are_counted_and_the_loop_goes_on() {
 }
 
 #[test]
-fn loop_42_stop_on_error_means_one_start_and_the_outcome_says_so() {
+fn loop_42_stop_on_error_ends_the_run_after_one_failure() {
     let project = Project::acting("append starts $pid; exit 1");
     let end = project.run(&["--stop-on-error", "-n", "5"]).assert_code(1).end();
     assert_eq!(project.lines("starts").len(), 1);
@@ -49,17 +49,21 @@ fn loop_43_a_timeout_is_an_event_of_its_own_and_the_verdict_stands_before_the_si
     assert_eq!(stop["evidence_summary"].as_array().map(Vec::len), Some(4));
     let stdout = &stop["evidence_summary"][0];
     assert_eq!((&stdout["channel"], &stdout["counter"]), (&json!("stdout"), &json!(1)));
-    // The counter's file is a change of the work tree, which may be seen a moment after the word.
+    // The counter file changes the work tree, and that may be observed slightly after the output.
     assert!(["stdout", "workspace"].map(Value::from).contains(&stop["active_channel"]), "{stop}");
     let journal = project.journal();
     let order: Vec<_> =
         names(&journal).into_iter().filter(|n| n.starts_with("session_s") || *n == "observed").collect();
-    assert_eq!(order[..2], ["session_started", "observed"], "nobody is heard before they are there");
+    assert_eq!(
+        order[..2],
+        ["session_started", "observed"],
+        "no output is recorded before the session starts"
+    );
     assert_eq!(one(&events, "run_ended")["failed"], 1);
 }
 
 #[test]
-fn loop_44_the_body_is_read_afresh_and_the_frontmatter_only_once() {
+fn loop_44_the_body_is_reread_and_the_frontmatter_is_read_once() {
     let script = "counter count
         on 1 { append loop/RALPH.md 'More.' }
         on 2 { write loop/RALPH.md \"---\\nagent: no-such-agent\\n---\\nOther.\" }";
@@ -71,7 +75,7 @@ fn loop_44_the_body_is_read_afresh_and_the_frontmatter_only_once() {
 }
 
 #[test]
-fn loop_45_events_come_in_the_order_of_life() {
+fn loop_45_events_are_in_order() {
     let project = Project::acting_with(&format!("{GRACES}\ncommands: [{{name: a, run: echo a}}]"), "say hi");
     let done = project.run(&["-n", "2", "--delay", "10ms"]);
     let iteration = [
@@ -87,7 +91,7 @@ fn loop_45_events_come_in_the_order_of_life() {
     wanted.extend(["wait_started", "wait_ended"]);
     wanted.extend(iteration);
     wanted.extend(["node_transition", "run_ended"]);
-    // Outside git there is one notice, that nothing is kept.
+    // Outside git there is one notice: no snapshots are taken.
     let events = done.events();
     let life: Vec<&str> = names(&events).into_iter().filter(|n| *n != "notice").collect();
     assert_eq!(life, wanted);
@@ -123,7 +127,7 @@ fn loop_48_a_failing_agent_waits_and_then_opens_the_circuit() {
 }
 
 #[test]
-fn loop_48_an_agent_that_cannot_be_started_any_more_does_not_spin_either() {
+fn loop_48_an_agent_that_can_no_longer_be_started_backs_off_as_well() {
     let project = Project::new();
     project.ralph("agent: ./agent\nerrors: {max: 2}", "Go.");
     project.file("agent", "#!/bin/sh\nrm agent\n");
@@ -162,7 +166,7 @@ fn a_budget_of_time_ends_a_session_in_its_middle_with_3() {
     let project = Project::acting_with(&format!("{GRACES}\nbudget: {{time: 700ms}}"), "hold hold; hang");
     let hold = project.fifo("hold");
     let done = project.run(&[]);
-    hold.assert_ended();
+    hold.assert_released();
     assert_eq!(done.assert_code(3).end()["outcome"], "budget_exceeded");
     let events = done.events();
     assert_eq!(one(&events, "session_ended")["ended_by"], "budget");
@@ -177,7 +181,7 @@ fn a_budget_of_time_ends_a_wait_with_3() {
 }
 
 #[test]
-fn a_refused_login_ends_the_run_at_once_with_1() {
+fn a_failed_login_ends_the_run_at_once_with_1() {
     let front = format!("reader: claude\n{GRACES}");
     let project = Project::acting_with(&front, "claude init; claude is_error 401 Invalid key; exit 1");
     let done = project.run(&[]);
@@ -186,7 +190,7 @@ fn a_refused_login_ends_the_run_at_once_with_1() {
 }
 
 #[test]
-fn loop_54_the_last_result_is_what_was_said_and_its_marker_counts() {
+fn loop_54_the_last_result_is_recorded_and_its_marker_counts() {
     let script = r#"claude init
         claude result first
         claude tool Bash ok ls out
@@ -214,7 +218,7 @@ fn loop_55_is_error_is_a_failure_though_the_exit_code_is_0() {
 }
 
 #[test]
-fn loop_56_arguments_come_by_name_and_in_order_and_57_two_dashes_end_options() {
+fn loop_56_arguments_are_named_or_positional_and_57_two_dashes_end_options() {
     let project = Project::new();
     project.act_on(
         "args: [one, two, three]\ncommands: [{name: c, run: 'printf %s {{ args.two }}'}]",
@@ -231,7 +235,7 @@ fn loop_56_arguments_come_by_name_and_in_order_and_57_two_dashes_end_options() {
 }
 
 #[test]
-fn a_loop_file_that_vanishes_or_breaks_mid_run_is_trouble_and_its_last_good_text_serves() {
+fn a_missing_or_broken_loop_file_is_trouble_and_its_last_good_text_is_used() {
     let breakers = [
         "remove loop/RALPH.md",
         "write loop/RALPH.md ''",
@@ -243,7 +247,7 @@ fn a_loop_file_that_vanishes_or_breaks_mid_run_is_trouble_and_its_last_good_text
         let done = project.run(&["-n", "3"]);
         done.assert_code(0);
         assert_eq!([1, 2, 3].map(|i| project.prompt(i)), ["Go on.", "Go on.", "Go on."], "{breaker}");
-        assert_eq!(kinds(&done.events(), "loop_file").len(), 1, "told once: {breaker}");
+        assert_eq!(kinds(&done.events(), "loop_file").len(), 1, "reported once: {breaker}");
     }
 }
 
@@ -256,6 +260,6 @@ fn a_silent_agent_whose_child_works_is_left_alone_at_the_idle_limit() {
     assert!(kinds(&done.events(), "hard_stop").is_empty());
     let journal = project.journal();
     let mut sampled = journal.iter().filter(|event| event["cpu_ms"].is_u64());
-    let last = sampled.next_back().expect("an agent that is silent for so long is looked at");
+    let last = sampled.next_back().expect("a silent agent is judged at the idle limit");
     assert!(last["cpu_ms"].as_u64().is_some_and(|ms| ms > 0), "{last}");
 }

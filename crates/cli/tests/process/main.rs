@@ -1,5 +1,5 @@
-//! dogwatch as its users meet it: a process with a command line, signals, files and an agent that does
-//! its worst. Every test looks at what is left afterwards.
+//! dogwatch as its users run it: a process with a command line, signals, files and hostile agents. Every test checks
+//! that no process is left.
 
 #[path = "../kit/mod.rs"]
 mod kit;

@@ -1,12 +1,12 @@
-//! Telling those who do not look: by a command, by a webhook on this machine, and by nothing that is unsafe.
+//! Notifications by a command and by a local webhook. Unsafe addresses are refused.
 
-use crate::kit::{GRACES, PATIENCE, Project, all, kinds, names, one};
+use crate::kit::{GRACES, Project, TIMEOUT, all, kinds, names, one};
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::mpsc::{Receiver, channel};
 
-/// What a webhook was sent.
+/// A request that the webhook received.
 #[derive(Debug)]
 struct Posted {
     line: String,
@@ -16,11 +16,11 @@ struct Posted {
 
 impl Posted {
     fn json(&self) -> Value {
-        serde_json::from_str(&self.body).expect("the news is JSON")
+        serde_json::from_str(&self.body).expect("a notification is JSON")
     }
 }
 
-/// Listens on this machine and answers every post with these words.
+/// A local server that answers every request with this status.
 struct Hook {
     address: SocketAddr,
     posted: Receiver<Posted>,
@@ -48,13 +48,13 @@ impl Hook {
     }
 
     fn next(&self) -> Posted {
-        self.posted.recv_timeout(PATIENCE).expect("somebody posts")
+        self.posted.recv_timeout(TIMEOUT).expect("a request arrives")
     }
 }
 
-/// None if it is no request: a TLS greeting, for one.
+/// Returns `None` if the bytes are not an HTTP request, such as a TLS handshake.
 fn read(stream: &TcpStream) -> Option<Posted> {
-    stream.set_read_timeout(Some(PATIENCE)).expect("a bound");
+    stream.set_read_timeout(Some(TIMEOUT)).expect("a bound");
     let mut from = BufReader::new(stream);
     let mut lines = Vec::new();
     loop {
@@ -73,8 +73,8 @@ fn read(stream: &TcpStream) -> Option<Posted> {
 }
 
 fn notified(events: &[Value]) -> Vec<(&str, &str, bool)> {
-    let told = all(events, "notified").into_iter();
-    told.map(|e| {
+    let sent = all(events, "notified").into_iter();
+    sent.map(|e| {
         let text = |name: &str| e[name].as_str().expect("a text");
         (text("key"), text("how"), e["ok"].as_bool().expect("a flag"))
     })
@@ -82,7 +82,7 @@ fn notified(events: &[Value]) -> Vec<(&str, &str, bool)> {
 }
 
 #[test]
-fn a_command_gets_the_news_on_its_stdin_once_and_the_end_is_the_last_line() {
+fn a_command_gets_each_notification_on_stdin_once_and_the_end_last() {
     let front = "notify: {command: cat >> ../news}\nwatchdog: {session: 300ms, grace: 200ms}";
     let project = Project::acting_with(front, "counter ../count\non 1 { hang } else { say done }");
     let done = project.run(&["-n", "2"]);
@@ -114,15 +114,15 @@ fn a_command_that_fails_is_trouble_and_nothing_else_changes() {
 }
 
 #[test]
-fn what_a_command_leaves_behind_is_ended() {
+fn leftover_processes_of_a_notify_command_are_killed() {
     let front = format!("notify: {{command: (setsid sleep 1000 &) ; true}}\n{GRACES}");
     let project = Project::acting_with(&front, "say done");
-    // `run` looks whether anybody is left.
+    // `run` asserts that no process is left.
     assert_eq!(notified(&project.run(&["-n", "1"]).events()), [("ended:1", "command", true)]);
 }
 
 #[test]
-fn a_webhook_gets_the_news_as_json_and_its_address_stays_out_of_the_record() {
+fn a_webhook_gets_notifications_as_json_and_its_address_is_not_recorded() {
     let hook = Hook::answering("204 No Content");
     let front = format!("notify: {{on: [ended], webhook: \"{}\"}}\n{GRACES}", hook.url());
     let project = Project::acting_with(&front, "say done");
@@ -153,7 +153,7 @@ fn a_redirect_is_not_followed() {
 }
 
 #[test]
-fn a_server_that_cannot_now_is_asked_twice_and_then_it_is_trouble() {
+fn an_unavailable_webhook_is_tried_twice_and_then_is_trouble() {
     let hook = Hook::answering("503 Busy");
     let front = format!("notify: {{webhook: \"{}\"}}\n{GRACES}", hook.url());
     let project = Project::acting_with(&front, "say done");
@@ -164,7 +164,7 @@ fn a_server_that_cannot_now_is_asked_twice_and_then_it_is_trouble() {
 }
 
 #[test]
-fn https_is_spoken_or_nothing_is_said() {
+fn an_https_webhook_gets_no_plain_text() {
     let hook = Hook::answering("200 OK");
     let url = hook.url().replace("http://", "https://");
     let front = format!("notify: {{webhook: \"{url}\"}}\n{GRACES}");
@@ -188,7 +188,7 @@ fn http_to_another_machine_is_refused_before_anything_starts() {
 }
 
 #[test]
-fn a_telling_that_hangs_delays_no_iteration_and_a_second_signal_ends_the_wait() {
+fn a_hanging_notification_delays_no_iteration_and_a_second_signal_ends_the_wait() {
     let front = "notify: {command: sleep 1000}\nwatchdog: {session: 200ms, grace: 100ms}";
     let project = Project::acting_with(front, "counter ../count\non 1 { hang } else { say done }");
     let mut running = project.start_run(&["-n", "2"]);
@@ -202,11 +202,11 @@ fn a_telling_that_hangs_delays_no_iteration_and_a_second_signal_ends_the_wait() 
     let events = done.events();
     assert!(notified(&events).iter().all(|(_, _, ok)| !ok), "{:?}", notified(&events));
     assert_eq!(names(&events).last(), Some(&"run_ended"));
-    project.wait_till_nobody_is_left();
+    project.wait_until_no_process_left();
 }
 
 #[test]
-fn a_resumed_run_still_knows_the_address_and_tells_what_was_not_told() {
+fn a_resumed_run_sends_the_notifications_that_were_not_sent() {
     let hook = Hook::answering("200 OK");
     let front = format!("notify: {{on: [ended], webhook: \"{}\"}}\n{GRACES}", hook.url());
     let project =
@@ -214,13 +214,13 @@ fn a_resumed_run_still_knows_the_address_and_tells_what_was_not_told() {
     let there = project.fifo("there");
     let mut running = project.start_run(&["-n", "1"]);
     running.wait_for("session_started");
-    // It has counted that it was there.
+    // The agent has incremented its counter by now.
     there.pid();
     running.kill();
-    project.wait_till_nobody_is_left();
+    project.wait_until_no_process_left();
     let done = project.call(&["resume", "--json"]);
     done.assert_code(0);
     assert_eq!(notified(&done.events()), [("ended:1", "webhook", true)]);
     assert_eq!(hook.next().line, "post /hook/secret http/1.1");
-    assert!(hook.posted.try_recv().is_err(), "told once");
+    assert!(hook.posted.try_recv().is_err(), "notified once");
 }

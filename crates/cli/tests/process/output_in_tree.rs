@@ -1,11 +1,11 @@
-//! dogwatch's own output, redirected into the work tree: it is no work of the agent's and wakes no run.
+//! dogwatch's own output, redirected into the work tree, does not count as progress and does not wake a run.
 
 use crate::kit::{Project, all, one};
 use serde_json::{Value, json};
 use std::fs::File;
 use std::process::Command;
 
-/// `dogwatch run loop` with both outputs in files of the work tree.
+/// Returns `dogwatch run loop` with stdout and stderr redirected to files in the work tree.
 fn redirected(project: &Project, args: &[&str]) -> Command {
     let mut command = project.command(&[&["run", "loop"], args].concat());
     let file = |name| File::create(project.path(name)).expect("a file");
@@ -30,12 +30,12 @@ fn a_hanging_agent_is_ended_for_silence_whatever_dogwatch_prints_there() {
         assert_eq!(stop["reason"], "NO_OUTPUT_DEADLINE");
         assert_eq!(of_workspace(&events), [&Value::Null; 0]);
         assert_eq!(all(&events, "watchdog_continue"), [&Value::Null; 0]);
-        project.assert_nobody_is_left();
+        project.assert_no_process_left();
     }
 }
 
 #[test]
-fn it_neither_wakes_an_idle_run_nor_makes_its_work_tree_another() {
+fn own_output_neither_wakes_an_idle_run_nor_changes_the_digest() {
     let front = "idle: {delay: 300ms, backoff: 1, max_delay: 300ms, stop_after: 4, skip_unchanged: true}\n\
                  wake_on: {paths: ['*.log']}\nwatchdog: {grace: 200ms, leak: 300ms}";
     let project = Project::acting_with(front, "marker idle no_pending_tasks");
@@ -47,5 +47,5 @@ fn it_neither_wakes_an_idle_run_nor_makes_its_work_tree_another() {
     assert_eq!(skipped, [false, true, true, true]);
     let by: Vec<&Value> = all(&events, "wait_ended").iter().map(|event| &event["by"]).collect();
     assert_eq!(by, [&json!("timer"); 3]);
-    project.assert_nobody_is_left();
+    project.assert_no_process_left();
 }

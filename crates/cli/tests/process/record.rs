@@ -1,11 +1,11 @@
-//! The record, the lock and the keeper: what happens when one of them is taken away.
+//! The record, the lock and the keeper: what happens when one of them disappears.
 
 use crate::kit::{GRACES, Project, all, kinds, names, one};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 
 #[test]
-fn json_prints_the_journals_events_and_nothing_else_and_leaves_observations_out() {
+fn json_prints_only_the_events_of_the_journal_without_observations() {
     let project = Project::acting("say one; say two; err three");
     let done = project.run(&["-n", "2"]);
     done.assert_code(0);
@@ -71,14 +71,14 @@ fn after_kill_9_the_next_run_waits_for_the_keeper_and_then_runs() {
     let (hold, kid) = (project.fifo("hold"), project.fifo("kid"));
     let first = project.start_run(&[]);
     kid.pid();
-    // Not waited for yet: the dead dogwatch is still in the process table when the next one looks.
+    // Do not wait for it yet: the next dogwatch must see the killed one as a zombie.
     first.signal(Signal::KILL);
     let second = project.start_run(&["-n", "1"]);
     let done = second.finish();
-    hold.assert_ended();
+    hold.assert_released();
     done.assert_code(0);
     assert_eq!(first.finish().signal, Some(9));
-    project.assert_nobody_is_left();
+    project.assert_no_process_left();
     assert_eq!(project.lines("count"), ["2"]);
 }
 
@@ -94,12 +94,15 @@ fn what_a_killed_dogwatch_and_a_killed_keeper_left_is_ended_before_the_next_run_
     kill_process(keeper, Signal::KILL).expect("ours");
     first.kill();
     let done = project.run(&["-n", "1"]);
-    hold.assert_ended();
+    hold.assert_released();
     done.assert_code(0);
     let events = done.events();
     let notice = kinds(&events, "orphans_ended");
     assert_eq!(notice.len(), 1, "{:?}", names(&events));
-    assert!(notice[0]["message"].as_str().is_some_and(|m| m.starts_with("2 processes")), "{notice:?}");
+    assert!(
+        notice[0]["message"].as_str().is_some_and(|m| m.starts_with("killed 2 leftover processes")),
+        "{notice:?}"
+    );
 }
 
 // promise: 1
@@ -116,8 +119,8 @@ fn a_killed_keeper_is_trouble_its_orphans_are_ended_and_the_run_goes_on() {
     let trouble = run.wait_for_kind("keeper_lost");
     assert_eq!(trouble["event"], "trouble");
     let done = run.finish();
-    hold.assert_ended();
-    project.assert_nobody_is_left();
+    hold.assert_released();
+    project.assert_no_process_left();
     let end = done.assert_code(0).end();
     assert_eq!((&end["completed"], &end["failed"]), (&json!(1), &json!(1)));
     assert_eq!(project.lines("count"), ["2"]);
@@ -149,12 +152,12 @@ fn a_state_directory_that_vanishes_is_trouble_and_nothing_new_starts() {
     let events = done.events();
     assert!(!kinds(&events, "record_lost").is_empty());
     assert_eq!(one(&events, "run_ended")["outcome"], "record_lost");
-    assert!(!project.path(".dogwatch").exists(), "and it is not made anew");
-    project.assert_nobody_is_left();
+    assert!(!project.path(".dogwatch").exists(), "and the directory is not created again");
+    project.assert_no_process_left();
 }
 
 #[test]
-fn a_state_directory_that_cannot_be_made_is_exit_code_2_with_a_hint() {
+fn an_unusable_state_directory_is_exit_code_2_with_a_help_line() {
     let project = Project::acting("append starts $pid");
     project.file("plain", "a file");
     for place in ["plain/state", "/proc/state"] {
@@ -168,7 +171,7 @@ fn a_state_directory_that_cannot_be_made_is_exit_code_2_with_a_hint() {
 }
 
 #[test]
-fn a_place_for_locks_that_cannot_be_made_is_exit_code_2_with_a_hint() {
+fn an_unusable_lock_directory_is_exit_code_2_with_a_help_line() {
     let project = Project::acting("say hi");
     project.file("plain", "a file");
     let mut command = project.command(&["run", "loop", "-n", "1"]);
@@ -180,7 +183,7 @@ fn a_place_for_locks_that_cannot_be_made_is_exit_code_2_with_a_hint() {
 }
 
 #[test]
-fn the_state_directory_keeps_itself_out_of_git_and_to_its_owner() {
+fn the_state_directory_is_ignored_by_git_and_private() {
     use std::os::unix::fs::PermissionsExt;
     let project = Project::acting("say hi");
     project.run(&["-n", "1"]).assert_code(0);

@@ -1,16 +1,15 @@
-//! After a hard stop: the prompt that tells what happened, the agents that stand in, and what is kept of a work that is
-//! given up.
+//! After a hard stop: the diagnosis in the next prompt, fallback agents, and the saved work of a failed node.
 
 use crate::kit::{Project, all, kinds, one};
 use serde_json::{Value, json};
 use std::path::Path;
 use std::process::Command;
 
-/// Sessions of half a second, so that one that hangs costs little.
+/// Sessions are limited to half a second, so that one that hangs costs little time.
 const SHORT: &str = "watchdog: {grace: 100ms, leak: 300ms, session: 500ms}";
 
 #[test]
-fn after_a_hard_stop_the_next_prompt_tells_what_happened() {
+fn after_a_hard_stop_the_next_prompt_has_the_diagnosis() {
     let front = format!("{SHORT}\ndone_when: ['test -f done']");
     let project = Project::acting_with(
         &front,
@@ -35,7 +34,7 @@ fn after_a_hard_stop_the_next_prompt_tells_what_happened() {
 }
 
 #[test]
-fn a_template_of_the_user_is_used_and_a_broken_one_is_trouble() {
+fn a_user_template_is_used_and_a_broken_one_is_trouble() {
     let script = "counter ../count; on 1 { hang } else { write done x }";
     let front = format!("{SHORT}\ndone_when: ['test -f done']\nrecovery: {{template: again.j2}}");
     for (template, starts, troubles) in [
@@ -52,7 +51,7 @@ fn a_template_of_the_user_is_used_and_a_broken_one_is_trouble() {
 }
 
 #[test]
-fn what_there_is_of_a_work_that_is_given_up_is_kept_and_named() {
+fn the_partial_work_of_a_failed_node_is_saved_and_named() {
     let front = format!("{SHORT}\nrecovery: {{budget: 1}}\ndone_when: ['echo still broken; false']");
     let project = Project::acting_with(&front, "counter ../count; say words of $n; append notes $n; hang");
     git(&project.path(""), &["init", "-q"]);
@@ -71,7 +70,7 @@ fn what_there_is_of_a_work_that_is_given_up_is_kept_and_named() {
 }
 
 #[test]
-fn an_agent_whose_program_is_gone_is_stood_in_for() {
+fn a_missing_agent_is_replaced_by_its_fallback() {
     let project = Project::new();
     project.file("script", "say I stand in");
     project.file("first", "#!/bin/sh\nrm first\n");
@@ -97,13 +96,13 @@ fn git(dir: &Path, args: &[&str]) -> String {
 }
 
 #[test]
-fn a_node_with_a_worktree_works_there_and_its_work_is_kept_there() {
+fn a_node_with_a_worktree_works_there_and_its_work_is_saved() {
     let script = "cwd; write made here; write seen x";
     let project =
         Project::acting_with(&format!("{SHORT}\nworktree: true\ndone_when: ['test -f made']"), script);
     let work = project.path("");
     git(&work, &["init", "-q"]);
-    // The actor reads its script where it works.
+    // The actor reads its script in the worktree.
     git(&work, &["add", "script"]);
     git(&work, &["commit", "-qm", "one"]);
     let done = project.run(&[]);

@@ -1,4 +1,4 @@
-//! Killed with `kill -9` wherever it was: `dogwatch resume` goes on with the same run, and nothing is lost.
+//! After `kill -9` at any point, `dogwatch resume` continues the same run and nothing is lost.
 
 use crate::kit::{GRACES, Project, Running, all, kinds, names, one};
 use rustix::process::Signal;
@@ -7,17 +7,17 @@ use std::os::unix::fs::PermissionsExt;
 
 fn kill(project: &Project, run: Running) {
     assert_eq!(run.kill().signal, Some(9));
-    project.wait_till_nobody_is_left();
+    project.wait_until_no_process_left();
 }
 
-/// Goes on to the end; the record must be whole, of one run, and without a gap.
+/// Resumes the run and waits for its end. The journal must be complete, of one run, and without a gap.
 fn resume(project: &Project) -> Vec<Value> {
     let done = project.start(&["resume", "--json"]).finish();
     done.assert_code(0);
     let journal = whole(project);
     let rest: Vec<Value> =
         after(&journal, "run_resumed").iter().filter(|e| e["event"] != "observed").cloned().collect();
-    assert_eq!(done.events(), rest, "it prints what is new, and nothing twice");
+    assert_eq!(done.events(), rest, "only new events are printed");
     journal
 }
 
@@ -28,7 +28,7 @@ fn whole(project: &Project) -> Vec<Value> {
     }
     let run = &one(&journal, "run_started")["run"];
     assert!(all(&journal, "run_resumed").iter().all(|r| r["run"] == *run));
-    project.assert_nobody_is_left();
+    project.assert_no_process_left();
     journal
 }
 
@@ -49,7 +49,7 @@ fn killed_in_a_session_its_orphans_go_first_and_the_iteration_counts_for_nothing
     run.signal(Signal::KILL);
     let mut resumed = project.start(&["resume", "--json"]);
     resumed.wait_for("run_resumed");
-    hold.assert_ended();
+    hold.assert_released();
     let done = resumed.finish();
     let end = done.assert_code(0).end();
     assert_eq!((&end["iterations"], &end["completed"]), (&json!(2), &json!(2)));
@@ -74,7 +74,7 @@ fn killed_with_its_keeper_what_is_left_is_ended_before_the_run_goes_on() {
     rustix::process::kill_process(keeper, Signal::KILL).expect("ours");
     run.kill();
     let journal = resume(&project);
-    hold.assert_ended();
+    hold.assert_released();
     assert_eq!(kinds(&journal, "orphans_ended").len(), 1);
 }
 
@@ -96,7 +96,7 @@ fn killed_in_a_wait_the_rest_of_it_is_honoured() {
 }
 
 #[test]
-fn killed_in_a_long_wait_it_waits_on_and_can_be_woken() {
+fn a_run_killed_in_a_long_wait_continues_it_and_can_be_woken() {
     let project = Project::acting("say hi");
     let mut run = project.start_run(&["-n", "2", "--delay", "1h"]);
     let before = run.wait_for("wait_started");
@@ -112,7 +112,7 @@ fn killed_in_a_long_wait_it_waits_on_and_can_be_woken() {
 }
 
 #[test]
-fn killed_in_a_command_the_iteration_begins_anew_with_all_its_commands() {
+fn a_run_killed_in_a_command_restarts_the_iteration_with_all_commands() {
     let project = Project::new();
     let there = project.fifo("there");
     project.file("slow", "once ../seen { ready there; hang }; say slow");
@@ -130,7 +130,7 @@ fn killed_in_a_command_the_iteration_begins_anew_with_all_its_commands() {
 }
 
 #[test]
-fn killed_in_a_pause_it_is_still_paused_and_a_second_resume_lifts_it() {
+fn a_run_killed_while_paused_stays_paused_until_a_second_resume() {
     let project = Project::acting("say hi");
     let mut run = project.start_run(&["-n", "2", "--delay", "1h"]);
     run.wait_for("wait_started");
@@ -148,7 +148,7 @@ fn killed_in_a_pause_it_is_still_paused_and_a_second_resume_lifts_it() {
 }
 
 #[test]
-fn a_run_that_goes_on_paused_says_so_to_people() {
+fn a_run_resumed_while_paused_is_shown_as_paused() {
     let project = Project::acting("say hi");
     let mut run = project.start_run(&["--delay", "1h"]);
     run.wait_for("wait_started");
@@ -162,7 +162,7 @@ fn a_run_that_goes_on_paused_says_so_to_people() {
 }
 
 #[test]
-fn killed_in_a_probe_the_probe_is_gone_and_the_wait_goes_on() {
+fn a_run_killed_in_a_probe_leaves_no_probe_and_continues_the_wait() {
     let probe = "once ../seen { hold hold; ready there; hang }";
     let project = Project::new();
     project.file("probe", probe);
@@ -176,14 +176,14 @@ fn killed_in_a_probe_the_probe_is_gone_and_the_wait_goes_on() {
     run.signal(Signal::KILL);
     let mut resumed = project.start(&["resume", "--json"]);
     resumed.wait_for("run_resumed");
-    hold.assert_ended();
+    hold.assert_released();
     let done = resumed.finish();
     done.assert_code(0);
     run.finish();
     let journal = whole(&project);
-    assert_eq!(one(&journal, "wait_ended")["by"], "probe", "it looks again on its cadence");
+    assert_eq!(one(&journal, "wait_ended")["by"], "probe", "it retries at its usual interval");
     assert_eq!(all(&journal, "iteration_interrupted").len(), 0);
-    assert_eq!(all(&journal, "iteration_idle")[1]["consecutive"], 2, "the spell goes on");
+    assert_eq!(all(&journal, "iteration_idle")[1]["consecutive"], 2, "the idle streak continues");
 }
 
 #[test]
@@ -235,13 +235,13 @@ fn a_torn_last_line_is_cut_kept_aside_and_told_wherever_it_is_torn() {
             .filter(|e| e.file_name().to_string_lossy().starts_with("torn-"))
             .collect();
         let torn = std::fs::read(aside[0].path()).expect("kept");
-        assert!(bytes.windows(torn.len()).any(|w| w == torn), "the very bytes");
+        assert!(bytes.windows(torn.len()).any(|w| w == torn), "exactly the cut bytes");
         assert_eq!(one(&journal, "run_ended")["completed"], 2);
     }
 }
 
 #[test]
-fn changed_settings_are_told_and_the_old_ones_hold() {
+fn changed_settings_are_reported_and_the_original_ones_are_used() {
     let project = Project::acting("append ../starts old");
     let mut run = project.start_run(&["-n", "2", "--delay", "1h"]);
     run.wait_for("wait_started");
@@ -253,7 +253,7 @@ fn changed_settings_are_told_and_the_old_ones_hold() {
     assert_eq!(resumed.finish().assert_code(0).end()["iterations"], 2);
     let starts = std::fs::read_to_string(project.outside("starts")).expect("reads");
     assert_eq!(starts, "old\nold\n");
-    assert!(project.prompt(2).contains("Another body."), "the body is read afresh, as ever");
+    assert!(project.prompt(2).contains("Another body."), "the body is read again");
     assert_eq!(kinds(&whole(&project), "settings_changed").len(), 1);
 }
 
@@ -270,21 +270,21 @@ fn of_two_that_resume_at_once_one_wins_and_the_other_exits_with_4() {
     run.signal(Signal::KILL);
     let both = [project.start(&["resume", "--json"]), project.start(&["resume", "--json"])];
     there.pid();
-    let winner = both.iter().position(|r| r.pid() == one_holder(&project)).expect("one of them");
+    let winner = both.iter().position(|r| r.pid() == last_resume_pid(&project)).expect("one of them");
     let [first, second] = both;
     let (winner, loser) = if winner == 0 { (first, second) } else { (second, first) };
     let pid = winner.pid();
     let lost = loser.finish();
     lost.assert_code(4);
-    assert!(lost.stderr.contains(&format!("pid {pid}")), "it names the other: {}", lost.stderr);
+    assert!(lost.stderr.contains(&format!("pid {pid}")), "the error names the other run: {}", lost.stderr);
     gate.open();
     winner.finish().assert_code(0);
     run.finish();
     assert_eq!(all(&whole(&project), "run_resumed").len(), 1);
 }
 
-/// The pid in the record's last `run_resumed`.
-fn one_holder(project: &Project) -> i32 {
+/// Returns the pid in the last `run_resumed` of the journal.
+fn last_resume_pid(project: &Project) -> i32 {
     let journal = std::fs::read_to_string(project.run_dir().join("events.jsonl")).expect("reads");
     let events: Vec<Value> = journal.lines().filter_map(|l| serde_json::from_str(l).ok()).collect();
     let pid = one(&events, "run_resumed")["pid"].as_i64().expect("a pid");
@@ -292,7 +292,7 @@ fn one_holder(project: &Project) -> i32 {
 }
 
 #[test]
-fn a_run_that_ended_is_not_resumed_and_the_hint_says_what_can_be_done() {
+fn an_ended_run_is_not_resumed_and_the_help_line_has_the_fix() {
     let project = Project::acting("say hi");
     project.run(&["-n", "1"]).assert_code(0);
     let before = project.journal();
@@ -303,7 +303,7 @@ fn a_run_that_ended_is_not_resumed_and_the_hint_says_what_can_be_done() {
 }
 
 #[test]
-fn a_run_that_went_to_sleep_is_continued_by_wake_and_by_nothing_else() {
+fn a_sleeping_run_is_continued_only_by_wake() {
     let front = format!("idle: {{delay: 10ms, stop_after: 2}}\n{GRACES}");
     let project = Project::acting_with(&front, "counter ../count; on 1..2 { marker idle blocked }");
     let slept = project.run(&[]);
@@ -324,7 +324,7 @@ fn a_run_that_went_to_sleep_is_continued_by_wake_and_by_nothing_else() {
 }
 
 #[test]
-fn a_run_whose_loop_file_is_gone_is_not_resumed_and_its_record_stays_as_it_was() {
+fn a_run_without_its_loop_file_is_not_resumed_and_its_record_is_unchanged() {
     let project = Project::acting("say hi");
     let mut run = project.start_run(&["--delay", "1h"]);
     run.wait_for("wait_started");
@@ -369,7 +369,7 @@ fn a_secret_is_shown_nowhere_and_the_resumed_agent_still_gets_it() {
 }
 
 #[test]
-fn killed_again_and_again_it_still_comes_to_its_end() {
+fn a_run_killed_repeatedly_still_completes() {
     let project = Project::acting("counter ../count; ready there; await gate");
     let (there, gate) = (project.fifo("there"), project.gate("gate"));
     let mut run = project.start_run(&["-n", "2"]);

@@ -1,4 +1,4 @@
-//! Files of ours that are not what they should be: changed by another program, or something else in their place.
+//! Files of the record that another program changed or replaced.
 
 use crate::kit::{GRACES, Project, Running, kinds, one};
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
@@ -26,7 +26,7 @@ fn a_journal_that_another_program_changed_ends_the_run_as_lost_and_names_the_cha
         let done = run.finish();
         done.assert_code(5);
         assert!(done.stderr.contains(words) && done.stderr.contains("events.jsonl"), "{}", done.stderr);
-        project.assert_nobody_is_left();
+        project.assert_no_process_left();
     }
 }
 
@@ -106,7 +106,7 @@ fn root_works_in_the_project_of_a_user() {
     let give = |name: &str| chown(project.path(name), Some(4711), Some(4711)).expect("root may");
     ["", "loop"].into_iter().for_each(give);
     assert_eq!(one(&project.run(&["-n", "1"]).events(), "run_ended")["outcome"], "clean");
-    // As if the user had run it before.
+    // Give the files to the user, as if the user had run dogwatch before.
     for entry in [".dogwatch", ".dogwatch/runs", ".dogwatch/locks", ".dogwatch/.gitignore"] {
         give(entry);
     }

@@ -1,6 +1,6 @@
-//! What people see: plain lines in a pipe, a live line on a terminal, and a terminal left as it was.
+//! The screen: plain lines in a pipe, a live line on a terminal, and a terminal that is restored at the end.
 
-use crate::kit::{GRACES, PATIENCE, Project};
+use crate::kit::{GRACES, Project, TIMEOUT};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
@@ -10,7 +10,7 @@ use std::process::{Child, Command};
 use std::time::Instant;
 
 #[test]
-fn off_a_terminal_there_is_a_block_per_iteration_a_summary_and_no_control_character() {
+fn without_a_terminal_there_is_a_block_per_iteration_and_a_summary_without_control_characters() {
     let front = format!("{GRACES}\ncommands: [{{name: tests, run: 'false'}}]");
     let project =
         Project::acting_with(&front, "counter count; say part $n done; on 2 { err no luck; exit 4 }");
@@ -36,7 +36,7 @@ fn off_a_terminal_there_is_a_block_per_iteration_a_summary_and_no_control_charac
 }
 
 #[test]
-fn wait_and_limits_are_told_in_words() {
+fn waits_and_limits_are_shown_in_plain_text() {
     let front = format!("{GRACES}\nbudget: {{iterations: 2}}");
     let project = Project::acting_with(&front, "counter count; on 1 { hang }");
     let done = project.call(&["run", "loop", "--timeout", "300ms"]);
@@ -75,7 +75,7 @@ struct Tty {
 }
 
 impl Tty {
-    /// `setsid --ctty` makes the terminal the controlling one, so that Ctrl-C is a key.
+    /// Starts dogwatch with this terminal as its controlling one (`setsid --ctty`), so that Ctrl-C sends a signal.
     fn start(project: &Project, args: &[&str]) -> Tty {
         let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal");
         grantpt(&master).expect("ours");
@@ -87,7 +87,7 @@ impl Tty {
         tcsetwinsize(&slave, size).expect("a terminal has a size");
         let before = tcgetattr(&slave).expect("a terminal has a state");
         let mut command = Command::new("setsid");
-        project.settle(&mut command);
+        project.set_environment(&mut command);
         command.args(["--ctty", "--wait", env!("CARGO_BIN_EXE_dogwatch")]).args(args).env("TERM", "xterm");
         let copy = || slave.try_clone().expect("copies");
         let child = command.stdin(copy()).stdout(copy()).stderr(copy()).spawn().expect("starts");
@@ -99,9 +99,9 @@ impl Tty {
         rustix::io::write(&self.master, b"\x03").expect("a terminal takes a key");
     }
 
-    /// Reads the screen until the text stands there.
+    /// Reads the screen until it shows the text.
     fn wait_for(&mut self, text: &str) {
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + TIMEOUT;
         while !self.screen().contains(text) {
             let bound = Timespec::try_from(until.saturating_duration_since(Instant::now())).expect("seconds");
             let ready = poll(&mut [PollFd::new(&self.master, PollFlags::IN)], Some(&bound)).expect("polls");
@@ -112,7 +112,7 @@ impl Tty {
 
     fn read(&mut self) {
         let mut chunk = [0; 4096];
-        let n = rustix::io::read(&self.master, &mut chunk).expect("the slave is open, so there is no error");
+        let n = rustix::io::read(&self.master, &mut chunk).expect("reading works while the slave is open");
         self.seen.extend(&chunk[..n]);
     }
 
@@ -120,7 +120,7 @@ impl Tty {
         String::from_utf8_lossy(&self.seen).into_owned()
     }
 
-    /// Waits for the end; answers the exit code and all that was shown.
+    /// Waits for the exit and returns the exit code and the whole screen.
     fn finish(mut self) -> (Option<i32>, String) {
         self.wait_for("record: ");
         let code = self.child.wait().expect("our child").code();
@@ -137,7 +137,7 @@ impl Tty {
 }
 
 #[test]
-fn on_a_terminal_a_live_line_tells_of_the_work_and_goes_with_it() {
+fn on_a_terminal_a_live_line_shows_the_session_and_is_cleared_after_it() {
     let project = Project::acting("say thinking; ready there; await gate");
     let (there, gate) = (project.fifo("there"), project.gate("gate"));
     let mut tty = Tty::start(&project, &["run", "loop", "-n", "1"]);
@@ -152,7 +152,7 @@ fn on_a_terminal_a_live_line_tells_of_the_work_and_goes_with_it() {
         assert!(!screen.contains(left_changed), "{left_changed:?}");
     }
     assert!(screen.ends_with('\n') || screen.ends_with("\x1b[0m\r\n"), "{screen:?}");
-    project.assert_nobody_is_left();
+    project.assert_no_process_left();
 }
 
 #[test]
@@ -185,7 +185,7 @@ fn the_ctrl_c_key_twice_interrupts_and_three_times_kills() {
         }
         let (code, screen) = tty.finish();
         assert_eq!(code, Some(130), "{screen}");
-        project.assert_nobody_is_left();
+        project.assert_no_process_left();
     }
 }
 

@@ -1,13 +1,13 @@
-//! `dogwatch serve` from outside: one address, all runs, and a run that is killed while somebody looks.
+//! `dogwatch serve` from outside: one address, all runs, and a run that is killed while a client watches it.
 
-use crate::kit::{GRACES, PATIENCE, Project, Running, all, one};
+use crate::kit::{GRACES, Project, Running, TIMEOUT, all, one};
 use rustix::process::Signal;
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 
-/// A server and how to ask it.
+/// A running server and a client for it.
 struct Server {
     process: Running,
     at: String,
@@ -25,7 +25,7 @@ impl Server {
 
     fn open(&self, request: &str, more: &str) -> TcpStream {
         let mut stream = TcpStream::connect(&self.at).expect("it listens");
-        stream.set_read_timeout(Some(PATIENCE)).expect("sets");
+        stream.set_read_timeout(Some(TIMEOUT)).expect("sets");
         let (at, token) = (&self.at, &self.token);
         let head = format!("{request} HTTP/1.1\r\nhost: {at}\r\nauthorization: Bearer {token}\r\n{more}\r\n");
         stream.write_all(head.as_bytes()).expect("writes");
@@ -50,7 +50,7 @@ fn waiting() -> (Project, Running, String) {
 }
 
 #[test]
-fn all_runs_are_served_steered_and_told_dead_when_they_die() {
+fn all_runs_are_served_and_steered_and_dead_ones_are_reported() {
     let (project, mut run, id) = waiting();
     let server = Server::start(&project);
     let (status, body) = server.ask("GET /v1/runs");
@@ -89,7 +89,7 @@ fn the_token_lies_in_a_file_for_its_owner_alone_and_stays_the_same() {
 }
 
 #[test]
-fn a_port_that_is_taken_or_not_loopback_is_a_clear_error() {
+fn a_busy_port_or_a_public_address_is_a_clear_error() {
     let project = Project::new();
     let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
     let at = taken.local_addr().expect("has one").to_string();
@@ -107,7 +107,7 @@ fn a_port_that_is_taken_or_not_loopback_is_a_clear_error() {
 }
 
 #[test]
-fn a_socket_needs_no_token_and_goes_with_its_server() {
+fn a_socket_needs_no_token_and_is_removed_with_its_server() {
     let (project, mut run, id) = waiting();
     let socket = project.path("all");
     let mut server = project.start(&["serve", "--socket", "all"]);
@@ -122,7 +122,7 @@ fn a_socket_needs_no_token_and_goes_with_its_server() {
     run.wait_for("run_ended");
 }
 
-/// A loop that has gone to sleep; woken, its agent waits at a gate.
+/// Creates a loop that has gone to sleep. After a wake its agent waits at a gate.
 fn asleep() -> (Project, String) {
     let project = Project::acting_with(
         &format!("idle: {{delay: 10ms, stop_after: 1}}\n{GRACES}"),
@@ -134,16 +134,16 @@ fn asleep() -> (Project, String) {
     (project, id)
 }
 
-/// The parent of a process, and its session.
+/// Returns the parent and the session of a process.
 fn parent_and_session(pid: i32) -> (i32, i32) {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("it lives");
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("the process is alive");
     let behind: Vec<i32> =
         stat.rsplit(')').next().expect("a name").split_whitespace().filter_map(|n| n.parse().ok()).collect();
     (behind[0], behind[2])
 }
 
 #[test]
-fn a_wake_over_http_continues_a_run_that_went_to_sleep_and_outlives_the_server() {
+fn a_run_woken_over_http_outlives_the_server() {
     let (project, id) = asleep();
     let up = project.fifo("up");
     let server = Server::start(&project);
@@ -153,24 +153,24 @@ fn a_wake_over_http_continues_a_run_that_went_to_sleep_and_outlives_the_server()
     let (_, entry) = server.ask("GET /v1/runs");
     let pid = i32::try_from(entry["runs"][0]["pid"].as_i64().expect("a pid")).expect("small");
     let (parent, session) = parent_and_session(pid);
-    assert_ne!(parent, server.process.pid(), "it is no child of the server");
+    assert_ne!(parent, server.process.pid(), "the run is not a child of the server");
     assert_eq!(session, pid, "and leads a session of its own");
-    // A second wake finds it alive.
+    // A second wake finds the run live.
     let (status, body) = server.ask(&format!("POST /v1/runs/{id}/wake"));
     assert_eq!((status.as_str(), &body["continued"]), ("202", &Value::Null), "{body}");
     server.process.kill();
-    assert_eq!(parent_and_session(pid).1, pid, "it lives on without the server");
+    assert_eq!(parent_and_session(pid).1, pid, "the run outlives the server");
     let events = project.journal();
     assert_eq!(all(&events, "run_resumed").len(), 1);
     assert_eq!(all(&events, "iteration_started")[1]["cause"], "wake");
     project.call(&["stop", &id]).assert_code(0);
     let run = rustix::process::Pid::from_raw(pid).expect("a pid");
-    rustix::process::kill_process(run, Signal::TERM).expect("it lives");
-    project.wait_till_nobody_is_left();
+    rustix::process::kill_process(run, Signal::TERM).expect("the process is alive");
+    project.wait_until_no_process_left();
 }
 
 #[test]
-fn a_run_that_cannot_be_continued_is_a_refusal_with_the_reason() {
+fn waking_a_run_that_cannot_continue_fails_with_the_reason() {
     let (project, id) = asleep();
     let server = Server::start(&project);
     std::fs::remove_file(project.path("loop/RALPH.md")).expect("it is there");
@@ -178,10 +178,10 @@ fn a_run_that_cannot_be_continued_is_a_refusal_with_the_reason() {
     assert_eq!((status.as_str(), &body["error"]["code"]), ("409", &Value::from("cannot_continue")), "{body}");
     let message = body["error"]["message"].as_str().expect("a message");
     assert!(message.contains("RALPH.md"), "{message}");
-    // Pausing it makes no sense and starts nothing.
+    // A sleeping run cannot be paused, and the request starts nothing.
     assert_eq!(server.ask(&format!("POST /v1/runs/{id}/pause")).0, "409");
     server.process.kill();
-    project.wait_till_nobody_is_left();
+    project.wait_until_no_process_left();
 }
 
 #[test]

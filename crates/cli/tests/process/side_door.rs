@@ -1,4 +1,4 @@
-//! The side door with real processes: an agent starts `dogwatch mcp` and speaks to its run through it.
+//! The agent channel with real processes: an agent starts `dogwatch mcp` and calls its run through it.
 
 use crate::kit::{GRACES, Project, Running, all, one};
 use serde_json::{Value, json};
@@ -7,8 +7,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-/// An agent in Python that prints nothing: it starts its server, greets it, and makes the calls it is told to,
-/// with a pause after each, so often.
+/// An agent in Python that prints nothing. It starts its server, initializes it, and repeats the given calls with a
+/// pause after each.
 const AGENT: &str = r#"
 import json, os, subprocess, sys, time
 sys.stdin.read()
@@ -65,7 +65,7 @@ fn origin_1_an_agent_that_prints_nothing_and_makes_calls_is_not_ended() {
     let events = done.events();
     assert_eq!(all(&events, "hard_stop").len(), 0);
     assert!(!all(&events, "agent_reported").is_empty());
-    project.assert_nobody_is_left();
+    project.assert_no_process_left();
 }
 
 #[test]
@@ -75,11 +75,11 @@ fn origin_1_an_agent_that_only_sends_heartbeats_is_ended() {
     let done = project.run(&["-n", "1"]);
     let events = done.events();
     assert_eq!(one(&events, "hard_stop")["reason"], "NO_OUTPUT_DEADLINE");
-    project.assert_nobody_is_left();
+    project.assert_no_process_left();
 }
 
 #[test]
-fn what_an_agent_calls_its_state_counts_as_the_marker_would() {
+fn a_reported_state_counts_like_a_marker() {
     let calls = [
         json!(["report_state", {"state": "idle", "reason": "no_pending_tasks"}]),
         json!(["save_artifact", {"name": "plan.md", "content": "# the plan"}]),
@@ -96,14 +96,14 @@ fn what_an_agent_calls_its_state_counts_as_the_marker_would() {
     let kept = project.run_dir().join("loop/000001/artifacts/plan.md");
     assert_eq!(std::fs::read_to_string(kept).expect("it is kept"), "# the plan");
     let answers = answers(&project);
-    let said = |n: usize| answers[n]["result"]["content"][0]["text"].as_str().unwrap_or_default().to_owned();
-    assert!(said(3).starts_with("Nothing has failed"), "{}", said(3));
-    assert!(said(4).starts_with("This loop has no checks"), "{}", said(4));
+    let text = |n: usize| answers[n]["result"]["content"][0]["text"].as_str().unwrap_or_default().to_owned();
+    assert!(text(3).starts_with("Nothing has failed"), "{}", text(3));
+    assert!(text(4).starts_with("This loop has no checks"), "{}", text(4));
     assert!(!project.run_dir().join("loop/000001/mcp.json").exists(), "the key goes with its session");
 }
 
 #[test]
-fn origin_1_a_file_that_an_agent_saved_is_named_after_it_was_given_up() {
+fn origin_1_a_saved_artifact_is_named_after_the_node_failed() {
     let front =
         "watchdog: {session: 4s, grace: 100ms, leak: 300ms}\nrecovery: {budget: 1}\ndone_when: ['false']";
     let save = json!(["save_artifact", {"name": "plan.md", "content": "# the plan"}]);
@@ -122,11 +122,11 @@ fn origin_1_a_file_that_an_agent_saved_is_named_after_it_was_given_up() {
     project.call(&["report", "--html", "page.html"]).assert_code(0);
     let page = project.read("page.html");
     assert!(page.contains("\"kind\":\"artifact\",\"text\":\"plan.md\""), "the page has its report");
-    assert!(page.contains("artifact saved"), "and the words for it");
+    assert!(page.contains("artifact saved"), "and its label");
 }
 
 #[test]
-fn the_checks_of_a_loop_can_be_run_by_its_agent() {
+fn an_agent_can_run_the_checks_of_its_loop() {
     let front = "done_when: [test -e done]\nmax_iterations: 1";
     let project = agent(front, 1, "0", &[json!(["check_done", {}])]);
     project.run(&[]);
@@ -135,7 +135,7 @@ fn the_checks_of_a_loop_can_be_run_by_its_agent() {
 }
 
 #[test]
-fn a_check_that_the_agent_rewrote_does_not_pass_for_it() {
+fn a_check_that_the_agent_rewrote_does_not_pass() {
     let front = "done_when: [./check]\nmax_iterations: 1";
     let project = agent(front, 1, "0", &[json!(["check_done", {}])]);
     project.file("check", "#!/bin/sh\nexit 1\n");
@@ -146,15 +146,19 @@ fn a_check_that_the_agent_rewrote_does_not_pass_for_it() {
     let events = project.run(&[]).events();
     let text = answers(&project)[1]["result"]["content"][0]["text"].as_str().unwrap_or_default().to_owned();
     assert!(text.starts_with("The checks FAIL and were not run"), "{text}");
-    let said = &one(&events, "agent_reported")["text"];
-    assert_eq!(said, "1 of 1 checks fail (run by the agent); pinned files changed: check");
-    assert_eq!(one(&events, "check_tampered")["files"], json!(["check"]), "dogwatch's own run says the same");
+    let text = &one(&events, "agent_reported")["text"];
+    assert_eq!(text, "1 of 1 checks fail, by the agent's own run; what they rest on was changed: check");
+    assert_eq!(
+        one(&events, "check_tampered")["files"],
+        json!(["check"]),
+        "dogwatch's own check run reports the same"
+    );
 }
 
-/// What stands for a status if the run hung up without one.
+/// Used as the status if the run closed the connection without an answer.
 const CUT_OFF: u16 = 0;
 
-/// Posts to a run's side door; answers the status.
+/// Posts to the agent channel of a run and returns the HTTP status.
 fn post(socket: &str, key: &str, body: &str) -> u16 {
     let mut stream = UnixStream::connect(socket).expect("the run listens");
     stream.set_read_timeout(Some(Duration::from_secs(60))).expect("set");
@@ -163,7 +167,7 @@ fn post(socket: &str, key: &str, body: &str) -> u16 {
          content-type: application/json\r\ncontent-length: {}\r\n\r\n",
         body.len()
     );
-    // A body that is too large is refused before it was all read: the end may be cut off, also for us.
+    // The run refuses an oversized body before it has read all of it, so this write may fail.
     let _ = stream.write_all((head + body).as_bytes());
     let mut answer = Vec::new();
     let end = stream.read_to_end(&mut answer);
@@ -176,7 +180,7 @@ fn post(socket: &str, key: &str, body: &str) -> u16 {
 }
 
 #[test]
-fn a_session_is_known_by_its_key_alone_and_the_key_stands_in_no_command_line() {
+fn a_session_is_identified_only_by_its_key_which_is_in_no_command_line() {
     let project = Project::new();
     let (env, there, gate) = (project.outside("env"), project.fifo("there"), project.gate("gate"));
     let line = format!(
@@ -216,7 +220,7 @@ fn a_session_is_known_by_its_key_alone_and_the_key_stands_in_no_command_line() {
     assert!(!journal.contains(&key), "the record holds the key of a session");
 }
 
-/// An agent that takes a URL: it starts the server, reads where it is, and leaves it running when it goes.
+/// An agent that takes a URL: it starts the server, reads its address, and leaves it running when it exits.
 const URL_AGENT: &str = r#"
 import json, os, subprocess, sys, urllib.error, urllib.request
 sys.stdin.read()
@@ -253,7 +257,7 @@ except urllib.error.HTTPError as refused:
 "#;
 
 #[test]
-fn an_agent_speaks_to_its_run_over_http_and_the_server_goes_with_the_session() {
+fn an_agent_calls_its_run_over_http_and_the_server_ends_with_the_session() {
     let (bin, python) = (env!("CARGO_BIN_EXE_dogwatch"), "python3 agent.py");
     for line in [python.to_owned(), format!("{bin} mcp --http -- {python}")] {
         let project = Project::new();
@@ -268,12 +272,12 @@ fn an_agent_speaks_to_its_run_over_http_and_the_server_goes_with_the_session() {
         let answer = std::fs::read_to_string(answers).expect("it was answered");
         let answer: Value = serde_json::from_str(&answer).expect("JSON");
         assert_eq!(answer["result"]["content"][0]["text"], "Noted.");
-        project.assert_nobody_is_left();
+        project.assert_no_process_left();
     }
 }
 
 #[test]
-fn the_door_can_be_shut() {
+fn the_agent_channel_can_be_disabled() {
     let project = Project::new();
     let env = project.outside("env");
     let line = format!("sh -c 'env > {}'", env.display());
@@ -284,14 +288,14 @@ fn the_door_can_be_shut() {
 }
 
 #[test]
-fn gemini_has_another_home_where_it_would_read_no_settings_of_ours() {
+fn gemini_gets_another_home_where_it_would_ignore_our_settings() {
     let project = Project::new();
     let (home, seen) = (project.outside("home"), project.outside("seen"));
     std::fs::create_dir_all(home.join(".gemini")).expect("made");
     let settings = r#"{"mcpServers":{"mine":{"command":"true"}}}"#;
     std::fs::write(home.join(".gemini/settings.json"), settings).expect("written");
     std::fs::write(home.join(".gemini/oauth_creds.json"), "who\n").expect("written");
-    // Others may write to a directory above it: that is what Gemini CLI does not like, whoever runs it.
+    // Other users may write to a parent directory. Gemini CLI refuses settings there, whoever runs it.
     let open = project.outside("open");
     std::fs::create_dir(&open).expect("made");
     std::fs::set_permissions(&open, PermissionsExt::from_mode(0o777)).expect("set");

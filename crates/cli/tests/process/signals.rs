@@ -1,10 +1,10 @@
-//! Stopping: Ctrl-C once, twice and three times, in a wait and while an agent works; TERM, HUP, USR1.
+//! Signals: Ctrl-C once, twice and three times, during a wait and during a session; TERM, HUP and USR1.
 
 use crate::kit::{GRACES, Project, Running, all, kinds, one};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-/// Graces that no test can wait for: whoever ends sooner was not waited for.
+/// Graces longer than any test: a process that ends sooner did not get its grace.
 const LONG_GRACES: &str = "watchdog: {grace: 10m, leak: 10m}";
 
 fn steps(events: &[Value]) -> Vec<&str> {
@@ -24,11 +24,11 @@ fn loop_50_ctrl_c_once_lets_the_iteration_finish_and_stops() {
     let end = done.assert_code(0).end();
     assert_eq!((&end["outcome"], &end["completed"]), (&json!("stopped"), &json!(1)));
     assert_eq!(steps(&done.events()), [""; 0]);
-    project.assert_nobody_is_left();
+    project.assert_no_process_left();
 }
 
 #[test]
-fn ctrl_c_twice_interrupts_the_agent_and_no_more_than_that() {
+fn ctrl_c_twice_only_interrupts_the_agent() {
     let project = Project::acting_with(LONG_GRACES, "ready there; hang");
     let there = project.fifo("there");
     let mut run = project.start_run(&[]);
@@ -42,7 +42,7 @@ fn ctrl_c_twice_interrupts_the_agent_and_no_more_than_that() {
     assert_eq!(steps(&events), ["interrupt"]);
     let ended = one(&events, "session_ended");
     assert_eq!((&ended["signal"], &ended["ended_by"]), (&json!(2), &json!("operator")));
-    project.assert_nobody_is_left();
+    project.assert_no_process_left();
 }
 
 // promise: 3
@@ -60,7 +60,7 @@ fn ctrl_c_three_times_kills_without_waiting_for_any_grace() {
     let done = run.finish();
     done.assert_code(130);
     assert_eq!(steps(&done.events()), ["interrupt", "kill"]);
-    project.assert_nobody_is_left();
+    project.assert_no_process_left();
 }
 
 // promise: 13
@@ -81,7 +81,7 @@ fn an_agent_that_exits_0_on_an_interrupt_was_interrupted_all_the_same() {
     assert_eq!(one(&events, "run_ended")["completed"], 0);
 }
 
-/// A run in its first wait, which is an hour long.
+/// Starts a run and waits until it is in its first wait, which lasts an hour.
 fn waiting(script: &str) -> (Project, Running) {
     let project = Project::acting(script);
     let mut run = project.start_run(&["--delay", "1h"]);
@@ -90,7 +90,7 @@ fn waiting(script: &str) -> (Project, Running) {
 }
 
 #[test]
-fn ctrl_c_in_a_wait_starts_the_next_iteration_now() {
+fn ctrl_c_in_a_wait_starts_the_next_iteration_at_once() {
     let project = Project::acting("counter count");
     let mut run = project.start_run(&["--delay", "1h", "-n", "2"]);
     run.wait_for("wait_started");
@@ -103,7 +103,7 @@ fn ctrl_c_in_a_wait_starts_the_next_iteration_now() {
 }
 
 #[test]
-fn a_second_ctrl_c_right_after_one_that_ended_a_wait_stops_though_a_session_has_begun() {
+fn a_second_ctrl_c_right_after_the_end_of_a_wait_stops_the_new_session() {
     let (project, mut run) = waiting("counter count; on 2 { hang }");
     run.signal(Signal::INT);
     run.wait_for("session_started");
@@ -111,7 +111,7 @@ fn a_second_ctrl_c_right_after_one_that_ended_a_wait_stops_though_a_session_has_
     let done = run.finish();
     assert_eq!(done.assert_code(130).end()["outcome"], "interrupted");
     assert_eq!(done.count("iteration_interrupted"), 1);
-    project.assert_nobody_is_left();
+    project.assert_no_process_left();
 }
 
 #[test]
@@ -121,7 +121,7 @@ fn term_and_hup_in_a_wait_end_the_run_at_once() {
         run.signal(signal);
         let end = run.finish().assert_code(code).end();
         assert_eq!((&end["outcome"], &end["exit_code"]), (&json!("interrupted"), &json!(code)));
-        project.assert_nobody_is_left();
+        project.assert_no_process_left();
     }
 }
 
@@ -158,11 +158,11 @@ fn term_while_a_command_runs_ends_the_command_and_starts_no_agent() {
     there.pid();
     run.signal(Signal::TERM);
     let done = run.finish();
-    hold.assert_ended();
+    hold.assert_released();
     done.assert_code(143);
     assert_eq!((done.count("iteration_interrupted"), done.count("session_started")), (1, 0));
     assert!(!project.path("started").exists());
-    project.assert_nobody_is_left();
+    project.assert_no_process_left();
 }
 
 // promise: 3
@@ -185,7 +185,7 @@ fn hup_that_was_ignored_at_the_start_stays_ignored_as_under_nohup() {
     let project = Project::acting("ready there; await gate");
     let (there, gate) = (project.fifo("there"), project.gate("gate"));
     let mut command = std::process::Command::new("sh");
-    project.settle(&mut command);
+    project.set_environment(&mut command);
     command.args(["-c", "trap '' HUP; exec \"$0\" run loop --json -n 1", env!("CARGO_BIN_EXE_dogwatch")]);
     let run = Running::start(command);
     there.pid();

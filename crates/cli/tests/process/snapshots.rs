@@ -1,10 +1,10 @@
-//! Snapshots as people use them: `diff`, `undo` and `gc`.
+//! The commands that use snapshots: `diff`, `undo` and `gc`.
 
 use crate::kit::{Fifo, GRACES, Project, names, one};
 use serde_json::Value;
 use std::process::Command;
 
-/// A loop in a repository; every turn adds a line to `count` and makes a file `made-N`.
+/// Creates a loop in a git repository. Every iteration appends a line to `count` and creates a file `made-N`.
 fn repository() -> Project {
     let project = Project::acting("counter count; on 1 { write made-1 a }; on 2 { write made-2 b }; say hi");
     git(&project, &["init", "-q", "-b", "main"]);
@@ -16,7 +16,7 @@ fn repository() -> Project {
 #[track_caller]
 fn git(project: &Project, args: &[&str]) -> String {
     let mut git = Command::new("git");
-    project.settle(&mut git);
+    project.set_environment(&mut git);
     for (name, _) in std::env::vars_os().filter(|(n, _)| n.as_encoded_bytes().starts_with(b"GIT_")) {
         git.env_remove(name);
     }
@@ -26,17 +26,17 @@ fn git(project: &Project, args: &[&str]) -> String {
     String::from_utf8(out.stdout).expect("plain output").trim_end().to_owned()
 }
 
-/// Two iterations; the run's id.
-fn two_turns(project: &Project) -> String {
+/// Runs two iterations and returns the run id.
+fn two_iterations(project: &Project) -> String {
     let done = project.run(&["-n", "2"]);
     done.assert_code(0);
     one(&done.events(), "run_started")["run"].as_str().expect("an id").to_owned()
 }
 
 #[test]
-fn diff_shows_what_an_iteration_changed_as_a_patch_that_git_takes() {
+fn diff_shows_the_changes_of_an_iteration_as_a_git_patch() {
     let project = repository();
-    let run = two_turns(&project);
+    let run = two_iterations(&project);
     let last = project.call(&["diff"]);
     last.assert_code(0);
     assert!(last.text().contains("+++ b/made-2") && !last.text().contains("made-1"), "{}", last.text());
@@ -48,8 +48,8 @@ fn diff_shows_what_an_iteration_changed_as_a_patch_that_git_takes() {
     git(&project, &["apply", "--check", "-R", project.outside("patch").to_str().expect("plain")]);
 }
 
-/// A shell that writes a file in its first session and hangs, and deletes the file in its second.
-fn precious(project: &Project, front: &str) -> Fifo {
+/// Sets up an agent that writes a file in its first session and hangs, and deletes the file in its second.
+fn with_precious_file(project: &Project, front: &str) -> Fifo {
     let there = project.fifo("there");
     let at = project.path("").display().to_string();
     let agent = format!(
@@ -62,7 +62,7 @@ fn precious(project: &Project, front: &str) -> Fifo {
     there
 }
 
-/// The content of a file in the snapshot of an iteration of the loop.
+/// Returns the content of a file in the snapshot of an iteration.
 fn in_snapshot(project: &Project, iteration: u64, file: &str) -> String {
     let run = project.run_dir().file_name().expect("a name").to_string_lossy().into_owned();
     git(project, &["show", &format!("refs/dogwatch/{run}/loop/{iteration}:{file}")])
@@ -73,11 +73,11 @@ fn in_snapshot(project: &Project, iteration: u64, file: &str) -> String {
 fn after_kill_9_the_work_of_the_session_is_in_a_snapshot_before_the_next_one_deletes_it() {
     for front in ["", "worktree: true"] {
         let project = Project::new();
-        let there = precious(&project, front);
+        let there = with_precious_file(&project, front);
         let run = project.start_run(&["-n", "1"]);
         there.pid();
         assert_eq!(run.kill().signal, Some(9));
-        project.wait_till_nobody_is_left();
+        project.wait_until_no_process_left();
         let done = project.start(&["resume", "--json"]).finish();
         done.assert_code(0);
         assert_eq!(in_snapshot(&project, 1, "made"), "precious", "{front}");
@@ -92,7 +92,7 @@ fn after_kill_9_the_work_of_the_session_is_in_a_snapshot_before_the_next_one_del
 #[test]
 fn after_a_lost_keeper_the_work_of_the_session_is_in_a_snapshot() {
     let project = Project::new();
-    let there = precious(&project, "");
+    let there = with_precious_file(&project, "");
     let run = project.start_run(&["-n", "2"]);
     there.pid();
     let keeper = rustix::process::Pid::from_raw(project.keeper()).expect("a pid");
@@ -105,12 +105,12 @@ fn after_a_lost_keeper_the_work_of_the_session_is_in_a_snapshot() {
 #[test]
 fn undo_restores_what_was_before_and_says_how_to_get_back() {
     let project = repository();
-    let run = two_turns(&project);
+    let run = two_iterations(&project);
     let head = git(&project, &["rev-parse", "HEAD"]);
     let refused = project.call(&["undo", &run, "2"]);
     refused.assert_code(2);
     assert!(refused.stderr.contains("--yes"), "{}", refused.stderr);
-    assert!(!git(&project, &["for-each-ref"]).contains("undo-"), "who is not asked leaves nothing");
+    assert!(!git(&project, &["for-each-ref"]).contains("undo-"), "without confirmation nothing is saved");
     let done = project.call(&["undo", &run, "2", "--yes"]);
     done.assert_code(0);
     assert_eq!(project.lines("count"), ["1"]);
@@ -130,7 +130,7 @@ fn undo_restores_what_was_before_and_says_how_to_get_back() {
 }
 
 #[test]
-fn a_run_that_is_alive_is_neither_undone_nor_removed_nor_is_its_tree() {
+fn a_live_run_and_its_work_tree_are_neither_undone_nor_removed() {
     let project = Project::acting("counter count; on 2 { ready there; await gate }; say hi");
     git(&project, &["init", "-q"]);
     let (there, gate) = (project.fifo("there"), project.gate("gate"));
@@ -152,9 +152,9 @@ fn a_run_that_is_alive_is_neither_undone_nor_removed_nor_is_its_tree() {
 }
 
 #[test]
-fn what_cannot_be_shown_or_undone_is_said_and_changes_nothing() {
+fn a_failing_diff_or_undo_has_a_message_and_changes_nothing() {
     let project = repository();
-    let run = two_turns(&project);
+    let run = two_iterations(&project);
     for (args, words) in [
         (&["diff", &run, "3"][..], "has no iteration 3; the last is 2"),
         (&["diff", &run, "0"], "has no iteration 0"),
@@ -183,7 +183,7 @@ fn what_cannot_be_shown_or_undone_is_said_and_changes_nothing() {
 }
 
 #[test]
-fn outside_of_git_there_is_nothing_to_show() {
+fn diff_fails_without_snapshots_outside_git() {
     let project = Project::acting("say hi");
     project.run(&["-n", "1"]).assert_code(0);
     let done = project.call(&["diff"]);
@@ -192,10 +192,10 @@ fn outside_of_git_there_is_nothing_to_show() {
 }
 
 #[test]
-fn gc_removes_old_runs_and_only_if_it_is_told_to() {
+fn gc_removes_old_runs_only_after_confirmation() {
     let project = repository();
-    let first = two_turns(&project);
-    let second = two_turns(&project);
+    let first = two_iterations(&project);
+    let second = two_iterations(&project);
     let gc = |args: &[&str]| project.call(&[&["gc", "--older-than", "0"], args].concat());
     assert!(project.call(&["gc"]).text().contains("nothing to remove"));
     let listed = gc(&["--keep", "1"]);
@@ -212,7 +212,7 @@ fn gc_removes_old_runs_and_only_if_it_is_told_to() {
     assert!(project.path("made-1").exists());
 }
 
-/// Makes a run look years old: its id, its record and the names of its snapshots, but not their dates.
+/// Makes a run look years old: changes its id, its record and its snapshot names, but not the snapshot dates.
 fn age(project: &Project, run: &str) -> String {
     let (year, rest) = run.split_at(4);
     let old = format!("2016{rest}");
@@ -233,11 +233,11 @@ fn age(project: &Project, run: &str) -> String {
 #[test]
 fn gc_keeps_what_was_undone_lately_however_old_the_run() {
     let project = repository();
-    let run = two_turns(&project);
+    let run = two_iterations(&project);
     project.call(&["undo", &run, "2", "--yes"]).assert_code(0);
     let undone = age(&project, &run);
-    let other = age(&project, &two_turns(&project));
-    let young = two_turns(&project);
+    let other = age(&project, &two_iterations(&project));
+    let young = two_iterations(&project);
     let done = project.call(&["gc", "--keep", "0", "--older-than", "1d", "--yes"]);
     done.assert_code(0);
     assert!(done.text().contains(&format!("{undone}  kept: it was undone")), "{}", done.text());
@@ -251,8 +251,8 @@ fn gc_keeps_what_was_undone_lately_however_old_the_run() {
 #[test]
 fn gc_keeps_what_can_be_resumed_and_what_it_cannot_read() {
     let project = repository();
-    let torn = two_turns(&project);
-    let lost = two_turns(&project);
+    let torn = two_iterations(&project);
+    let lost = two_iterations(&project);
     let journal = |run: &str| project.path(".dogwatch/runs").join(run).join("events.jsonl");
     std::fs::write(journal(&torn), "nonsense\n").expect("writes");
     let text = std::fs::read_to_string(journal(&lost)).expect("reads");
@@ -265,10 +265,10 @@ fn gc_keeps_what_can_be_resumed_and_what_it_cannot_read() {
 }
 
 #[test]
-fn gc_removes_snapshots_whose_record_is_gone_by_their_age_alone() {
+fn gc_removes_old_snapshots_without_a_record() {
     let project = repository();
-    let run = two_turns(&project);
-    std::fs::remove_dir_all(project.run_dir()).expect("removed by somebody");
+    let run = two_iterations(&project);
+    std::fs::remove_dir_all(project.run_dir()).expect("the record can be removed");
     assert!(project.call(&["gc", "--older-than", "1d", "--yes"]).text().contains("nothing to remove"));
     let done = project.call(&["gc", "--older-than", "0", "--yes"]);
     assert!(done.text().contains(&format!("{run}  without a record  3 snapshots")), "{}", done.text());

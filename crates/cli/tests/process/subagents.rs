@@ -1,9 +1,9 @@
-//! Subagents of which the agent's stdout says nothing: what its CLI writes about them counts, and only that.
+//! Subagents that do not appear in the agent's stdout: progress in their log files counts, other growth does not.
 
 use crate::kit::{GRACES, Project, all, one};
 use std::path::Path;
 
-/// A Codex that goes silent while a subagent works: it says who it is, and `steps` write the subagent's file.
+/// Runs a Codex that is silent while a subagent works. It prints its thread id, and `steps` write the subagent's log.
 fn codex(project: &Project, home: &Path, idle: &str, steps: &str) -> Vec<serde_json::Value> {
     let day = home.join("sessions/2026/11/15");
     std::fs::create_dir_all(&day).expect("creates");
@@ -31,8 +31,8 @@ fn codex(project: &Project, home: &Path, idle: &str, steps: &str) -> Vec<serde_j
 fn a_silent_agent_whose_subagent_works_is_left_alone() {
     let project = Project::new();
     let home = project.outside("codex");
-    let spoke = r#"append FILE '{"type":"response_item","payload":{"type":"message","role":"assistant"}}'"#;
-    let events = codex(&project, &home, "3s", &format!("repeat 25 {{\n{spoke}\nsleep 200ms\n}}"));
+    let message = r#"append FILE '{"type":"response_item","payload":{"type":"message","role":"assistant"}}'"#;
+    let events = codex(&project, &home, "3s", &format!("repeat 25 {{\n{message}\nsleep 200ms\n}}"));
     one(&events, "iteration_completed");
     let on_subagent = |e: &&&serde_json::Value| e["channel"] == "subagent";
     assert!(all(&events, "observed").iter().any(|e| on_subagent(&e)), "{events:?}");
@@ -44,7 +44,7 @@ fn a_silent_agent_whose_subagent_works_is_left_alone() {
 fn a_subagent_that_is_alive_and_does_nothing_is_no_evidence() {
     let project = Project::new();
     let home = project.outside("codex");
-    // Its file grows by bookkeeping and by its parent's words.
+    // The log grows only by token counts and by messages of its parent.
     let talk = r#"append FILE '{"type":"event_msg","payload":{"type":"token_count"}}'
         append FILE '{"type":"response_item","payload":{"type":"message","role":"user"}}'"#;
     let events = codex(&project, &home, "1s", &format!("repeat 200 {{\n{talk}\nsleep 100ms\n}}"));

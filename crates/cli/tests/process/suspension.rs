@@ -1,4 +1,4 @@
-//! Time in which dogwatch was stopped does not count, and nothing else is taken for it.
+//! Time in which dogwatch was stopped does not count. Nothing else is mistaken for such a stop.
 
 use crate::kit::{Project, all};
 use rustix::process::Signal;
@@ -24,16 +24,16 @@ fn a_sigcont_without_a_stop_moves_no_ceiling() {
     let lasted = awake(&stopped) - awake(&started);
     assert!((2_000..3_000).contains(&lasted), "{lasted} ms");
     run.finish();
-    project.assert_nobody_is_left();
+    project.assert_no_process_left();
 }
 
 #[test]
-fn a_stop_takes_out_as_much_time_as_it_lasted() {
+fn exactly_the_stopped_time_is_not_counted() {
     let front = "watchdog: {session: 4s, node: 4s, grace: 200ms, leak: 300ms}";
     let project = Project::acting_with(front, "hang");
     let mut run = project.start_run(&[]);
     let started = run.wait_for("session_started");
-    // The last wake-up is long ago when the stop begins.
+    // The stop must begin long after the last wake-up of dogwatch.
     std::thread::sleep(Duration::from_millis(1_400));
     let began = Instant::now();
     let at_least = run.stop_for(Duration::from_secs(1));
@@ -49,7 +49,7 @@ fn a_stop_takes_out_as_much_time_as_it_lasted() {
     assert!((seconds + 3.9..seconds + 5.0).contains(&lasted), "{lasted} s, {seconds} s of them stopped");
     let done = run.finish();
     assert_eq!(done.assert_code(3).end()["outcome"], "ceiling");
-    project.assert_nobody_is_left();
+    project.assert_no_process_left();
 }
 
 #[test]

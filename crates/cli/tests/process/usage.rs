@@ -1,9 +1,9 @@
-//! Bad usage and bad files: exit code 2, nothing started, and a message that helps.
+//! Invalid usage and invalid files: exit code 2, nothing started, and a helpful message.
 
 use crate::kit::{Done, GRACES, Project, Running};
 use std::process::Stdio;
 
-/// `run` and `check` with this frontmatter: both refuse it, and nothing is started.
+/// Asserts that `run` and `check` refuse this frontmatter and start nothing.
 fn refused(front: &str) -> Done {
     let project = Project::new();
     project.act(front, "append starts $pid");
@@ -16,14 +16,14 @@ fn refused(front: &str) -> Done {
 }
 
 #[test]
-fn loop_11_broken_yaml_is_shown_with_file_line_column_and_the_line_itself() {
+fn loop_11_invalid_yaml_is_shown_with_file_line_column_and_source() {
     let done = refused("delay: [1, 2");
     assert!(done.stderr.contains("loop/RALPH.md:"), "{}", done.stderr);
     assert!(done.stderr.contains("delay: [1, 2"), "{}", done.stderr);
 }
 
 #[test]
-fn absurd_durations_are_refused_with_their_place() {
+fn absurd_durations_are_refused_with_their_location() {
     for value in ["-1s", "0.0000001x", "999999999999999999999d", ".nan", "'1e400'", "[]", "''"] {
         let done = refused(&format!("watchdog:\n  session: {value}"));
         assert!(done.stderr.contains("loop/RALPH.md:4:12"), "{value}: {}", done.stderr);
@@ -46,7 +46,7 @@ fn absurd_durations_in_flags_are_refused_with_the_flag() {
 }
 
 #[test]
-fn loop_26_an_unknown_key_is_a_warning_with_the_nearest_name_and_within_our_blocks_an_error() {
+fn loop_26_an_unknown_key_is_a_warning_and_an_error_within_our_blocks() {
     let project = Project::acting_with(&format!("{GRACES}\ncomands: []"), "say hi");
     let done = project.run(&["-n", "1"]);
     done.assert_code(0);
@@ -57,7 +57,7 @@ fn loop_26_an_unknown_key_is_a_warning_with_the_nearest_name_and_within_our_bloc
 }
 
 #[test]
-fn loop_15_and_17_an_agent_that_is_not_given_or_not_there_is_told_before_anything_starts() {
+fn loop_15_and_17_a_missing_agent_is_reported_before_anything_starts() {
     let project = Project::new();
     for (front, wanted) in [
         ("delay: 1s", "agent"),
@@ -74,7 +74,7 @@ fn loop_15_and_17_an_agent_that_is_not_given_or_not_there_is_told_before_anythin
 }
 
 #[test]
-fn a_path_that_leads_nowhere_is_exit_code_2_with_a_hint() {
+fn a_missing_path_is_exit_code_2_with_a_help_line() {
     let project = Project::new();
     for path in ["nowhere", "loop"] {
         let done = project.call(&["run", path]);
@@ -87,7 +87,7 @@ fn a_path_that_leads_nowhere_is_exit_code_2_with_a_hint() {
 }
 
 #[test]
-fn a_file_that_is_no_text_or_too_large_is_exit_code_2() {
+fn a_binary_or_oversized_loop_file_is_exit_code_2() {
     let project = Project::new();
     std::fs::write(project.path("loop/RALPH.md"), b"---\nagent: x\n---\n\xff\xfe").expect("writes");
     project.call(&["run", "loop"]).assert_code(2);
@@ -108,7 +108,7 @@ fn help_and_version_are_exit_code_0_on_stdout() {
 }
 
 #[test]
-fn a_reader_who_has_gone_is_no_panic() {
+fn a_closed_stdout_does_not_panic() {
     let project = Project::acting("say hi");
     let gone = || {
         let (reader, writer) = std::io::pipe().expect("a pipe");
@@ -129,7 +129,7 @@ fn a_reader_who_has_gone_is_no_panic() {
 }
 
 #[test]
-fn a_reader_who_does_not_read_does_not_hold_the_run_up() {
+fn a_blocked_stdout_does_not_block_the_run() {
     let project = Project::acting("say hi");
     for json in [&["--json"][..], &[]] {
         let args = [&["run", "loop", "-n", "40"], json].concat();
@@ -138,7 +138,7 @@ fn a_reader_who_does_not_read_does_not_hold_the_run_up() {
         rustix::pipe::fcntl_setpipe_size(&writer, 4096).expect("may be made smaller");
         let mut child = command.stdout(writer).spawn().expect("starts");
         drop(command);
-        // Nothing was read, and yet it ends.
+        // Nothing was read, and the run ends nevertheless.
         let code = child.wait().expect("our child").code();
         drop(reader);
         assert_eq!(code, Some(0));
@@ -147,7 +147,7 @@ fn a_reader_who_does_not_read_does_not_hold_the_run_up() {
 }
 
 #[test]
-fn a_loop_that_needs_nothing_of_its_environment_runs_without_one() {
+fn a_loop_can_run_with_an_empty_environment() {
     let project = Project::acting("say hi");
     let mut command = project.command(&["run", "loop", "-n", "1"]);
     command.env_clear().env("XDG_STATE_HOME", project.outside("state"));

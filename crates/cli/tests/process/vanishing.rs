@@ -1,10 +1,10 @@
-//! Clients of the side door that go away in the middle of something, or are not who they say they are. What was
-//! under way for them ends, and the run goes on.
+//! Clients of the agent channel that disappear during a request or use a wrong key. Their pending work is stopped, and
+//! the run continues.
 
 use crate::kit::{GRACES, Project, all, one};
 use serde_json::{Value, json};
 
-/// An agent in Python that starts its server, has something under way, and then does what it is told to.
+/// An agent in Python that starts its server, sends a request, and then disappears in the given way.
 const AGENT: &str = r#"
 import json, os, subprocess, sys
 sys.stdin.read()
@@ -73,7 +73,7 @@ elif what == "letters":
     with open("answers", "w") as file:
         json.dump(answers, file)
 
-assert not any(map(is_gone, busy)), "it is under way"
+assert not any(map(is_gone, busy)), "the request is pending"
 if how == "dies":
     os.kill(os.getpid(), 9)
 if how == "kills":
@@ -83,7 +83,7 @@ server.stdout.close()
 code = server.wait(60)
 if how == "leaves":
     assert code == 0, code
-    # Whoever was killed may take a moment to be gone.
+    # A killed process may take a moment to disappear.
     for pid in busy:
         while not is_gone(pid):
             os.sched_yield()
@@ -101,7 +101,8 @@ fn vanishing(what: &str, how: &str, front: &str) -> Project {
 const CHECK: &str = "done_when: ['if [ -e asked ]; then echo $$ > started; exec sleep 1000; fi']";
 const SERVER: &str = "mcp: {servers: {files: {command: [python3, server.py, good, log], timeout: 10m}}}";
 
-/// How the first iteration ended, and that the run went on to its end; `Project::run` sees that nobody is left.
+/// Runs the loop to its end and returns the events and the exit code of the first session. `Project::run` asserts that
+/// no process is left.
 fn first(project: &Project, args: &[&str]) -> (Vec<Value>, Value) {
     let done = project.run(args);
     done.assert_code(0);
@@ -111,7 +112,7 @@ fn first(project: &Project, args: &[&str]) -> (Vec<Value>, Value) {
 }
 
 #[test]
-fn a_client_that_leaves_during_check_done_takes_the_check_with_it() {
+fn a_client_that_leaves_during_check_done_ends_the_check() {
     let project = vanishing("check", "leaves", CHECK);
     let (events, ended) = first(&project, &[]);
     assert_eq!(ended, 0, "{}", String::from_utf8_lossy(&project.raw(1, "stderr")));
@@ -119,7 +120,7 @@ fn a_client_that_leaves_during_check_done_takes_the_check_with_it() {
 }
 
 #[test]
-fn a_client_that_leaves_during_a_call_takes_the_server_with_it() {
+fn a_client_that_leaves_during_a_call_ends_its_server() {
     let project = vanishing("call", "leaves", SERVER);
     let (events, ended) = first(&project, &["-n", "2"]);
     assert_eq!(ended, 0, "{}", String::from_utf8_lossy(&project.raw(1, "stderr")));
@@ -127,7 +128,7 @@ fn a_client_that_leaves_during_a_call_takes_the_server_with_it() {
 }
 
 #[test]
-fn an_agent_that_dies_in_the_middle_of_something_leaves_nobody_behind() {
+fn an_agent_that_dies_during_a_request_leaves_no_process() {
     for (what, front, args) in [("check", CHECK, &[][..]), ("call", SERVER, &["-n", "2"])] {
         let (events, ended) = first(&vanishing(what, "dies", front), args);
         assert_eq!(ended, Value::Null, "{what}");
@@ -136,7 +137,7 @@ fn an_agent_that_dies_in_the_middle_of_something_leaves_nobody_behind() {
 }
 
 #[test]
-fn a_bridge_that_is_killed_in_the_middle_of_something_leaves_nobody_behind() {
+fn a_bridge_killed_during_a_request_leaves_no_process() {
     for (what, front, args) in [("check", CHECK, &[][..]), ("call", SERVER, &["-n", "2"])] {
         let (_, ended) = first(&vanishing(what, "kills", front), args);
         assert_eq!(ended, 0, "{what}");
@@ -144,14 +145,14 @@ fn a_bridge_that_is_killed_in_the_middle_of_something_leaves_nobody_behind() {
 }
 
 #[test]
-fn a_client_that_leaves_half_a_message_behind_has_said_nothing() {
+fn an_incomplete_message_of_a_client_is_ignored() {
     let (events, ended) = first(&vanishing("half", "leaves", ""), &["-n", "1"]);
     assert_eq!(ended, 0);
     assert_eq!(all(&events, "agent_reported").len(), 0);
 }
 
 #[test]
-fn whoever_has_a_wrong_key_or_another_session_is_refused_by_every_tool() {
+fn every_tool_refuses_a_wrong_key_or_session() {
     let project = vanishing("letters", "leaves", CHECK);
     let (events, ended) = first(&project, &[]);
     assert_eq!(ended, 0, "{}", String::from_utf8_lossy(&project.raw(1, "stderr")));

@@ -1,16 +1,16 @@
-//! Waking: files, probes, signals and people end a wait at once; what is not theirs to end goes on.
+//! Files, probes, signals and commands end an idle wait at once. Other waits continue.
 
 use crate::kit::{GRACES, Project, Running, all, one};
 use rustix::process::Signal;
 use serde_json::json;
 use std::time::{Duration, Instant};
 
-/// A loop that has nothing to do, with these lines of frontmatter.
+/// Creates an idle loop with these lines of frontmatter.
 fn idler(front: &str) -> Project {
     Project::acting_with(&format!("{front}\n{GRACES}"), "marker idle no_pending_tasks")
 }
 
-/// The same in its first wait, which is an hour long.
+/// Starts an idle loop and waits until it is in its first wait, which lasts an hour.
 fn waiting(wake_on: &str) -> (Project, Running) {
     let project = idler(&format!("idle: {{delay: 1h, max_delay: 1h}}\nwake_on: {wake_on}"));
     let mut run = project.start_run(&["-n", "2"]);
@@ -18,14 +18,14 @@ fn waiting(wake_on: &str) -> (Project, Running) {
     (project, run)
 }
 
-/// Woken by this, and by nothing else.
+/// Asserts that the run was woken by this, and by nothing else.
 fn assert_woken_by(run: Running, by: &str) {
     let done = run.finish();
     done.assert_code(0);
     let events = done.events();
     assert_eq!(one(&events, "wait_ended")["by"], by);
     assert_eq!(all(&events, "iteration_started")[1]["cause"], "wake");
-    assert_eq!(all(&events, "iteration_idle")[1]["consecutive"], 2, "waking does not end the spell");
+    assert_eq!(all(&events, "iteration_idle")[1]["consecutive"], 2, "a wake does not end the idle streak");
 }
 
 #[test]
@@ -37,7 +37,7 @@ fn a_new_file_in_new_nested_directories_wakes() {
 }
 
 #[test]
-fn a_wake_path_that_is_not_there_yet_is_waited_for() {
+fn a_wake_path_may_be_created_later() {
     let (project, run) = waiting("{paths: [later/deep/todo.md]}");
     std::fs::create_dir_all(project.path("later/deep")).expect("directories");
     project.file("later/deep/todo.md", "work");
@@ -66,11 +66,11 @@ fn a_probe_that_finds_work_wakes() {
     let (project, run) = waiting("{probe: test -e go, every: 50ms}");
     project.file("go", "");
     assert_woken_by(run, "probe");
-    project.assert_nobody_is_left();
+    project.assert_no_process_left();
 }
 
 #[test]
-fn a_probe_that_floods_and_leaves_a_child_is_ended_whole_when_somebody_wakes() {
+fn a_wake_kills_a_flooding_probe_with_its_children() {
     let project = idler(
         "idle: {delay: 1h, max_delay: 1h}\nwake_on: {probe: 'echo $$ > there; yes & exec yes', every: 20ms}",
     );
@@ -82,7 +82,7 @@ fn a_probe_that_floods_and_leaves_a_child_is_ended_whole_when_somebody_wakes() {
     let done = run.finish();
     done.assert_code(0);
     assert_eq!(one(&done.events(), "wait_ended")["by"], "signal");
-    project.assert_nobody_is_left();
+    project.assert_no_process_left();
 }
 
 #[test]
@@ -92,8 +92,8 @@ fn usr1_ctrl_c_and_the_wake_command_end_an_idle_wait() {
         match signal {
             Some(signal) => run.signal(signal),
             None => {
-                let said = project.call(&["wake"]);
-                assert!(said.assert_code(0).text().starts_with("woke run "), "{}", said.text());
+                let woken = project.call(&["wake"]);
+                assert!(woken.assert_code(0).text().starts_with("woke run "), "{}", woken.text());
             }
         }
         assert_woken_by(run, by);
@@ -121,7 +121,7 @@ fn a_wake_during_a_session_is_remembered_for_the_wait_after_it() {
 }
 
 #[test]
-fn a_file_that_came_during_a_session_wakes_from_the_wait_after_it() {
+fn a_file_created_during_a_session_ends_the_next_wait() {
     let project = Project::acting_with(
         &format!("idle: {{delay: 1h, max_delay: 1h}}\nwake_on: {{paths: [todo.md]}}\n{GRACES}"),
         "counter ../count; on 1 { ready there; await gate }; marker idle no_pending_tasks",
@@ -149,7 +149,7 @@ fn a_file_does_not_end_the_wait_after_a_failure() {
 }
 
 #[test]
-fn from_a_closed_file_to_the_next_session_it_takes_no_time_to_speak_of() {
+fn a_closed_file_starts_the_next_session_quickly() {
     const REPEATS: usize = 20;
     let project = idler(
         "idle: {delay: 1h, max_delay: 1h, stop_after: 1000}\nwake_on: {paths: ['inbox/**']}\nmax_iterations: 1000",
@@ -168,14 +168,14 @@ fn from_a_closed_file_to_the_next_session_it_takes_no_time_to_speak_of() {
     took.sort_unstable();
     let (half, most) = (took[REPEATS / 2], took[REPEATS - 1]);
     eprintln!("file closed → session started: p50 {half:?}, max {most:?}, over {REPEATS}");
-    // Other tests have the machine too; the bench holds the real figure.
+    // Other tests load the machine. The benchmark checks the real figure.
     assert!(took[REPEATS * 9 / 10 - 1] < Duration::from_millis(500), "{took:?}");
     run.signal(Signal::TERM);
     run.finish().assert_code(143);
 }
 
 #[test]
-fn two_thousand_files_during_a_session_are_one_wake_and_no_trouble() {
+fn two_thousand_files_during_a_session_are_one_wake() {
     let project = Project::acting_with(
         &format!("idle: {{delay: 1h, max_delay: 1h}}\nwake_on: {{paths: ['inbox/**']}}\n{GRACES}"),
         "counter ../count; on 2 { ready there; await gate }; marker idle blocked",
@@ -195,14 +195,14 @@ fn two_thousand_files_during_a_session_are_one_wake_and_no_trouble() {
     project.call(&["stop"]).assert_code(0);
     let done = run.finish();
     done.assert_code(0);
-    // The last of the storm may be read after the third has begun, and is then a wake of its own.
+    // The last file events may be read after the third session has started, and then wake the run once more.
     let sessions = done.count("session_started");
     assert!((3..=6).contains(&sessions), "{sessions} sessions");
     assert_eq!(done.count("trouble"), 0);
 }
 
 #[test]
-fn a_wake_path_that_is_no_glob_is_exit_code_2_and_nothing_is_started() {
+fn an_invalid_wake_glob_is_exit_code_2_and_starts_nothing() {
     for bad in ["src/[a", "!todo.md", "{a/b,c}"] {
         let project = idler(&format!("wake_on: {{paths: ['good.md', '{bad}']}}"));
         for command in [&["run", "loop", "--json"][..], &["check", "loop"]] {
@@ -212,12 +212,12 @@ fn a_wake_path_that_is_no_glob_is_exit_code_2_and_nothing_is_started() {
             assert!(done.stderr.contains(&format!("`{bad}`")), "{}", done.stderr);
             assert!(done.stdout.is_empty());
         }
-        assert!(!project.path(".dogwatch").exists(), "nothing was begun");
+        assert!(!project.path(".dogwatch").exists(), "nothing was started");
     }
 }
 
 #[test]
-fn a_wake_path_given_as_a_flag_is_pointed_at_there() {
+fn a_diagnostic_about_a_wake_path_points_at_its_flag() {
     let project = idler("idle: {delay: 1h, max_delay: 1h}");
     let done = project.call(&["run", "loop", "--set", "wake_on.paths=[a"]);
     done.assert_code(2);
@@ -226,7 +226,7 @@ fn a_wake_path_given_as_a_flag_is_pointed_at_there() {
 }
 
 #[test]
-fn a_run_that_watches_after_its_idle_stop_holds_no_process_and_wakes_by_a_file() {
+fn a_run_that_watches_after_its_idle_stop_has_no_keeper_and_wakes_on_a_file() {
     let front = "idle: {delay: 10ms, stop_after: 1, after_stop: watch}\nwake_on: {paths: [todo]}";
     let project = Project::acting_with(
         &format!("{front}\n{GRACES}"),
@@ -245,7 +245,7 @@ fn a_run_that_watches_after_its_idle_stop_holds_no_process_and_wakes_by_a_file()
     project.file("todo", "work");
     run.wait_until("woken", |e| e["event"] == "wait_ended" && e["by"] == "path");
     run.wait_for("iteration_completed");
-    // It works, idles again and sleeps again; one Ctrl-C then ends it as the idle stop would have.
+    // The run works, idles and sleeps again. One Ctrl-C then ends it as the idle stop would have.
     run.wait_until("asleep", |e| e["event"] == "wait_started" && e["why"] == "asleep");
     run.signal(Signal::INT);
     let done = run.finish();
@@ -257,12 +257,12 @@ fn a_run_that_watches_after_its_idle_stop_holds_no_process_and_wakes_by_a_file()
     assert_eq!(entry["topic"], "orchestrator_sleep");
     assert_eq!(entry["run"], one(&done.events(), "run_started")["run"]);
     assert!(entry["at"].as_str().is_some_and(|at| at.ends_with('Z')), "{entry}");
-    project.assert_nobody_is_left();
+    project.assert_no_process_left();
 }
 
-/// How many children a process has.
+/// Returns how many children a process has.
 fn children(pid: i32) -> usize {
-    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).expect("it lives").flatten();
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).expect("the process is alive").flatten();
     let of =
         |task: std::fs::DirEntry| std::fs::read_to_string(task.path().join("children")).unwrap_or_default();
     tasks.map(of).map(|text| text.split_whitespace().count()).sum()

@@ -1,11 +1,11 @@
-//! Journals: each session alone, and its own policy reproduces its verdicts.
+//! Replays of journals: each session alone. The policy of the run reproduces its verdicts.
 
-use crate::{replay, told};
+use crate::{replay, replay_json};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Runs a loop with this agent and answers its journal.
+/// Runs a loop with this agent and returns its journal.
 fn journal_of(dir: &Path, front: &str, script: &str) -> PathBuf {
     std::fs::create_dir_all(dir.join("loop")).expect("a directory");
     std::fs::write(dir.join("script"), script).expect("writes");
@@ -22,7 +22,7 @@ fn journal_of(dir: &Path, front: &str, script: &str) -> PathBuf {
 }
 
 #[test]
-fn a_journal_under_its_own_policy_comes_to_its_own_verdicts_and_under_another_to_others() {
+fn the_policy_of_a_run_reproduces_its_verdicts_and_another_changes_them() {
     let dir = tempfile::TempDir::new().expect("a directory for the test");
     let front = "watchdog: {idle: 700ms, grace: 100ms, leak: 300ms}";
     let run = journal_of(dir.path(), front, "print one\nsleep 60s\n");
@@ -33,36 +33,36 @@ fn a_journal_under_its_own_policy_comes_to_its_own_verdicts_and_under_another_to
     };
     let (start, stop) = (find("session_started"), find("hard_stop"));
 
-    let (lines, summary) = told(&[], &run);
+    let (lines, summary) = replay_json(&[], &run);
     let last = lines.last().expect("a verdict");
     assert_eq!((&last["verdict"], &last["reason"]), (&"hard_stop".into(), &stop["reason"]));
     assert_eq!(last["message"], stop["message"]);
     assert_eq!(last["evidence_summary"], stop["evidence_summary"]);
     let after = stop["awake_ms"].as_u64().expect("ms") - start["awake_ms"].as_u64().expect("ms");
-    assert_eq!(last["at_s"].as_f64(), Some(after as f64 / 1000.0), "the very moment");
+    assert_eq!(last["at_s"].as_f64(), Some(after as f64 / 1000.0), "at exactly this time");
     assert_eq!((&last["node"], &last["iteration"]), (&start["node"], &start["iteration"]));
     assert_eq!((&summary["node"], &summary["outcome"]), (&start["node"], &"timed_out".into()));
     assert!(replay(&[], &run).stderr.is_empty(), "nothing differs");
 
-    let (spared, summary) = told(&["--set", "watchdog.idle=1h"], &run.join("events.jsonl"));
+    let (spared, summary) = replay_json(&["--set", "watchdog.idle=1h"], &run.join("events.jsonl"));
     assert!(spared.is_empty(), "{spared:?}");
-    assert_eq!(summary["outcome"], Value::Null, "nobody knows how it would have ended");
-    let (sooner, _) = told(&["--set", "watchdog.session=300ms"], &run);
+    assert_eq!(summary["outcome"], Value::Null, "the end of the session is unknown");
+    let (sooner, _) = replay_json(&["--set", "watchdog.session=300ms"], &run);
     assert_eq!((&sooner[0]["reason"], &sooner[0]["at_s"]), (&"SESSION_CEILING_EXCEEDED".into(), &0.3.into()));
 }
 
 #[test]
-fn a_torn_last_line_is_left_out_and_a_wrong_one_is_an_error() {
+fn a_torn_last_line_is_skipped_and_an_invalid_line_is_an_error() {
     let dir = tempfile::TempDir::new().expect("a directory for the test");
     let run = journal_of(dir.path(), "watchdog: {grace: 100ms, leak: 300ms}", "print one\n");
     let path = run.join("events.jsonl");
     let journal = std::fs::read_to_string(&path).expect("the journal");
-    let (_, whole) = told(&[], &path);
+    let (_, whole) = replay_json(&[], &path);
     assert_eq!(whole["outcome"], "completed");
     std::fs::write(&path, format!("{journal}{{\"v\":1,\"se")).expect("writes");
     let torn = replay(&["--json"], &path);
     assert!(torn.status.success());
-    assert!(String::from_utf8_lossy(&torn.stderr).contains("a torn last line is left out"));
+    assert!(String::from_utf8_lossy(&torn.stderr).contains("skipped a torn last line"));
     std::fs::write(&path, format!("{journal}{{\"v\":1,\"se\n")).expect("writes");
     let wrong = replay(&["--json"], &path);
     assert_eq!(wrong.status.code(), Some(2));

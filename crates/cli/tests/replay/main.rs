@@ -1,4 +1,4 @@
-//! `dogwatch replay`, as people and programs use it.
+//! `dogwatch replay` from the command line.
 
 mod journals;
 mod recordings;
@@ -17,8 +17,8 @@ fn replay(args: &[&str], file: &Path) -> Output {
     command.arg("replay").args(args).arg(file).output().expect("dogwatch is built")
 }
 
-/// The lines and the last summary, of a file that is right.
-fn told(args: &[&str], file: &Path) -> (Vec<Value>, Value) {
+/// Replays a valid file and returns the lines and the last summary.
+fn replay_json(args: &[&str], file: &Path) -> (Vec<Value>, Value) {
     let out = replay(&[args, &["--json"]].concat(), file);
     assert!(out.status.success(), "{}: {}", file.display(), String::from_utf8_lossy(&out.stderr));
     let text = String::from_utf8(out.stdout).expect("JSON is UTF-8");
@@ -28,7 +28,7 @@ fn told(args: &[&str], file: &Path) -> (Vec<Value>, Value) {
     (lines, last["summary"].clone())
 }
 
-/// A timeline of its own for a test.
+/// A timeline file of a test.
 struct Timeline {
     dir: tempfile::TempDir,
 }
@@ -44,11 +44,11 @@ impl Timeline {
         self.dir.path().join("timeline.jsonl")
     }
 
-    fn told(&self, args: &[&str]) -> (Vec<Value>, Value) {
-        told(args, &self.path())
+    fn replay_json(&self, args: &[&str]) -> (Vec<Value>, Value) {
+        replay_json(args, &self.path())
     }
 
-    /// What is said of a file that is wrong.
+    /// Replays an invalid file and returns the error.
     fn refused(&self, args: &[&str]) -> String {
         let out = replay(args, &self.path());
         assert_eq!(out.status.code(), Some(2), "{out:?}");

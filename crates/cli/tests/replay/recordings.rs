@@ -1,10 +1,10 @@
-//! Every recording of a real CLI under `standard`: those that show slow but healthy work are left alone, those
-//! that show a hang, followed by an hour of silence, are ended for the right reason at the right second.
-//! `recordings.tsv` was worked out from the rules and the recordings, not by a replay.
+//! Replays every recording of a real CLI under `standard`. Slow but healthy sessions are left alone. Hung sessions,
+//! followed by an hour of silence, are stopped for the right reason at the right second. `recordings.tsv` was derived
+//! from the rules and the recordings, not from a replay.
 
 use crate::Timeline;
 use crate::naive::{Oracle, Said};
-use crate::told;
+use crate::replay_json;
 use dogwatch_agents::Reader;
 use dogwatch_core::settings::{ReaderName, WatchPolicy};
 use dogwatch_core::time::moment::Awake;
@@ -19,7 +19,7 @@ const HOUR_MS: u64 = 3_600_000;
 struct Row {
     agent: &'static str,
     recording: &'static str,
-    /// The code and the moment, if it exited by itself.
+    /// The exit code and its time, if the agent exited by itself.
     exit: Option<(i32, u64)>,
     stop: Option<(StopReason, f64)>,
 }
@@ -42,7 +42,7 @@ impl Row {
         fixtures.join(self.agent).join(format!("{}.jsonl", self.recording))
     }
 
-    /// Each line with its time.
+    /// Returns each line with its time.
     fn lines(&self) -> Vec<(u64, String)> {
         let text = std::fs::read_to_string(self.path()).expect("the table names recordings");
         let line = |line: &str| {
@@ -52,7 +52,7 @@ impl Row {
         text.lines().map(line).collect()
     }
 
-    /// The recording and what follows it.
+    /// Returns the recording and the following silence as a timeline.
     fn timeline(&self) -> String {
         let text = std::fs::read_to_string(self.path()).expect("the table names recordings");
         let last = self.lines().last().map_or(0, |(t_ms, _)| *t_ms);
@@ -82,7 +82,7 @@ fn every_recording_ends_as_the_rules_say() {
     let mut found = Vec::new();
     for row in rows() {
         let timeline = Timeline::new(&row.timeline());
-        let (lines, summary) = timeline.told(&["--agent", row.agent]);
+        let (lines, summary) = timeline.replay_json(&["--agent", row.agent]);
         let stop = row.stop.map(|(reason, at)| (reason.as_str(), at));
         let ended = summary["reason"].as_str().zip(summary["ended_at_s"].as_f64());
         if ended != stop {
@@ -97,17 +97,17 @@ fn every_recording_ends_as_the_rules_say() {
 }
 
 #[test]
-fn recordings_as_they_are_show_no_more_than_was_seen() {
+fn recordings_without_added_silence_get_no_verdict() {
     for row in rows().iter().filter(|row| row.exit.is_none() && row.stop.is_none_or(|(_, at)| at > 590.0)) {
         let last = row.lines().last().map_or(0, |(t_ms, _)| *t_ms);
-        let (_, summary) = told(&["--agent", row.agent], &row.path());
+        let (_, summary) = replay_json(&["--agent", row.agent], &row.path());
         assert_eq!(summary["reason"].as_str(), None, "{}/{}", row.agent, row.recording);
         assert_eq!(summary["ended_at_s"].as_f64(), Some(last as f64 / 1000.0));
         assert_eq!(summary["outcome"].as_str(), None);
     }
 }
 
-/// The oracle hears what the watchdog hears and must say the same.
+/// The oracle gets the same facts as the watchdog and must reach the same verdicts.
 #[test]
 fn the_oracle_agrees_on_every_recording() {
     let policy = WatchPolicy::default();
@@ -126,7 +126,7 @@ fn the_oracle_agrees_on_every_recording() {
         let before = told.iter().filter(|(t_ms, _)| *t_ms < at).count();
         feed.flush(Awake(at), &mut facts);
         let late: Vec<(u64, Fact)> = facts.drain(..).map(|fact| (at, fact)).collect();
-        // A fact that ends the session must not be known a moment before it.
+        // The fact that ends the session must not be known a moment earlier.
         let mut early = told[..before].to_vec();
         if before == told.len() {
             early.extend(late.iter().cloned());

@@ -1,4 +1,4 @@
-//! Timelines: what their lines mean, and what is said of wrong ones.
+//! Timelines: the meaning of their lines, and the errors for invalid ones.
 
 use crate::{Timeline, replay};
 use serde_json::{Value, json};
@@ -11,7 +11,7 @@ fn timeline(all: &[Value]) -> Timeline {
     Timeline::new(&lines(all))
 }
 
-/// (second, verdict, reason or channel) of each line.
+/// Returns (second, verdict, reason or channel) of each line.
 fn verdicts(lines: &[Value]) -> Vec<(f64, String, String)> {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let about = |line: &Value| text(&line["reason"]) + &text(&line["deferred_by"]);
@@ -29,13 +29,13 @@ fn shown(lines: &[Value]) -> Vec<String> {
 }
 
 #[test]
-fn watchdog_12_a_deferral_is_a_line_with_its_evidence_and_then_the_end() {
+fn watchdog_12_a_deferral_is_printed_with_its_evidence_before_the_end() {
     let t = timeline(&[
         json!({"t_ms": 1000, "input": "message"}),
         json!({"t_ms": 290_000, "input": "workspace", "path": "src/a.rs"}),
         json!({"t_ms": 3_600_000, "input": "end"}),
     ]);
-    let (lines, summary) = t.told(&["--agent", "claude", "--profile", "quick"]);
+    let (lines, summary) = t.replay_json(&["--agent", "claude", "--profile", "quick"]);
     assert_eq!(shown(&lines), ["301 continue workspace", "320 hard_stop NO_OUTPUT_DEADLINE"]);
     assert_eq!(
         lines[0]["evidence_summary"],
@@ -61,16 +61,16 @@ fn watchdog_7_a_suspend_moves_every_deadline_and_nothing_fires_within_it() {
         json!({"t_ms": 1_900_000, "input": "suspended", "for_ms": 1_800_000}),
         json!({"t_ms": 3_600_000, "input": "end"}),
     ]);
-    let (lines, _) = t.told(&["--agent", "claude", "--profile", "quick"]);
+    let (lines, _) = t.replay_json(&["--agent", "claude", "--profile", "quick"]);
     assert_eq!(shown(&lines), ["2110 hard_stop NO_OUTPUT_DEADLINE"]);
     assert_eq!(lines[0]["evidence_summary"][0]["age_seconds"], 300.0);
 }
 
 #[test]
-fn watchdog_24_nothing_printed_at_all_is_told_apart_from_silence() {
+fn watchdog_24_no_output_at_all_is_distinguished_from_silence() {
     let end = json!({"t_ms": 3_600_000, "input": "end"});
     let reason = |first: Value, agent: &str| {
-        let (lines, _) = timeline(&[first, end.clone()]).told(&["--agent", agent]);
+        let (lines, _) = timeline(&[first, end.clone()]).replay_json(&["--agent", agent]);
         shown(&lines).join("; ")
     };
     let at_start = "360 hard_stop NO_OUTPUT_AT_START";
@@ -89,23 +89,23 @@ fn watchdog_24_nothing_printed_at_all_is_told_apart_from_silence() {
 }
 
 #[test]
-fn watchdog_26_errors_are_noticed_and_end_it_and_nothing_after_the_end_is_fed() {
+fn watchdog_26_errors_are_counted_and_end_the_session() {
     let mut all: Vec<Value> = (1..=9)
         .map(|n| json!({"t_ms": n * 10_000, "input": "error", "text": format!("[20:15:0{n}] no route")}))
         .collect();
     all.push(json!({"t_ms": 100_000, "input": "exited", "code": 0}));
-    let (lines, summary) = timeline(&all).told(&[]);
+    let (lines, summary) = timeline(&all).replay_json(&[]);
     assert_eq!(shown(&lines), ["30 notice", "40 continue", "50 hard_stop ERROR_LOOP"]);
     assert_eq!(lines[2]["message"], "Loop detected: 5 errors, last: [<time>] no route");
     assert_eq!((&summary["errors"], &summary["outcome"]), (&json!(5), &json!("timed_out")));
 }
 
 #[test]
-fn watchdog_20_tools_hold_silence_up_to_their_cap_and_delegation_is_waiting() {
+fn watchdog_20_tools_extend_silence_up_to_their_cap_and_delegation_is_waiting() {
     let start = |more: Value| {
         let mut line = json!({"t_ms": 10_000, "input": "tool_started", "id": "t", "name": "Bash"});
         line.as_object_mut().expect("an object").extend(more.as_object().expect("an object").clone());
-        let (lines, _) = timeline(&[line, json!({"t_ms": 7_200_000, "input": "end"})]).told(&[]);
+        let (lines, _) = timeline(&[line, json!({"t_ms": 7_200_000, "input": "end"})]).replay_json(&[]);
         shown(&lines).join("; ")
     };
     assert_eq!(start(json!({})), "910 hard_stop TOOL_CEILING_EXCEEDED");
@@ -114,13 +114,13 @@ fn watchdog_20_tools_hold_silence_up_to_their_cap_and_delegation_is_waiting() {
 }
 
 #[test]
-fn watchdog_19_a_heartbeat_of_a_subagent_is_no_progress_but_makes_it_a_child() {
+fn watchdog_19_a_heartbeat_of_a_subagent_is_not_progress_but_counts_it_as_a_child() {
     let beats = |what: &str| {
         let mut all = vec![json!({"t_ms": 1000, "input": "message"})];
         all.extend(
             (1..=360).map(|n| json!({"t_ms": n * 10_000, "input": "subagent", "id": "s", "what": what})),
         );
-        let (lines, _) = timeline(&all).told(&[
+        let (lines, _) = timeline(&all).replay_json(&[
             "--set",
             "watchdog.idle=off",
             "--set",
@@ -134,9 +134,9 @@ fn watchdog_19_a_heartbeat_of_a_subagent_is_no_progress_but_makes_it_a_child() {
     assert_eq!(beats("heartbeat"), "631 hard_stop CHILDREN_PERSIST_TOO_LONG");
 }
 
-/// The shape of a turn whose subagent takes quick steps, and then slower ones, behind a parent that cannot speak.
+/// Models a turn in which a subagent takes quick and then slower steps while its parent is blocked.
 #[test]
-fn a_subagent_at_work_behind_a_delegating_call_is_not_silence() {
+fn a_subagent_working_behind_a_delegating_call_is_not_silence() {
     let mut all = vec![
         json!({"t_ms": 1000, "input": "message"}),
         json!({"t_ms": 9000, "input": "tool_started", "id": "d", "name": "Task"}),
@@ -146,15 +146,16 @@ fn a_subagent_at_work_behind_a_delegating_call_is_not_silence() {
         steps.map(|s| json!({"t_ms": 10_000 + s * 1000, "input": "subagent", "id": "s", "what": "tool"})),
     );
     all.push(json!({"t_ms": 3_600_000, "input": "end"}));
-    let told = |profile| shown(&timeline(&all).told(&["--agent", "claude", "--profile", profile]).0);
-    let last = |profile| told(profile).pop().expect("it ends");
+    let verdicts_of =
+        |profile| shown(&timeline(&all).replay_json(&["--agent", "claude", "--profile", profile]).0);
+    let last = |profile| verdicts_of(profile).pop().expect("it ends");
     assert_eq!(last("standard"), "1370 hard_stop NO_OUTPUT_DEADLINE", "8 minutes after its last step");
     assert_eq!(last("quick"), "900 hard_stop SESSION_CEILING_EXCEEDED");
 }
 
-/// The shape of a turn in which one call of a parallel batch fails and the CLI cancels the others.
+/// Models a turn in which one call of a parallel batch fails and the CLI cancels the others.
 #[test]
-fn canceled_siblings_of_a_failed_call_are_no_loop() {
+fn canceled_siblings_of_a_failed_call_are_not_a_loop() {
     let call = |n: u64, result: &str| {
         let (id, at) = (format!("t{n}"), 10_000 + n * 1500);
         [
@@ -166,7 +167,7 @@ fn canceled_siblings_of_a_failed_call_are_no_loop() {
         let mut all: Vec<Value> = call(0, "String to replace not found in file").into();
         all.extend((1..9).flat_map(|n| call(n, sibling)));
         all.push(json!({"t_ms": 60_000, "input": "exited", "code": 0}));
-        let (lines, summary) = timeline(&all).told(&["--agent", "claude"]);
+        let (lines, summary) = timeline(&all).replay_json(&["--agent", "claude"]);
         (shown(&lines), summary["errors"].as_u64())
     };
     for sibling in [
@@ -188,7 +189,7 @@ fn calls_that_overlap_fail_as_one() {
         |n| json!({"t_ms": 2000 + n, "input": "tool_ended", "id": n.to_string(), "ok": false, "result": "no such file"}),
     ));
     all.push(json!({"t_ms": 60_000, "input": "exited", "code": 0}));
-    assert_eq!(timeline(&all).told(&["--agent", "codex"]).0, Vec::<Value>::new());
+    assert_eq!(timeline(&all).replay_json(&["--agent", "codex"]).0, Vec::<Value>::new());
 }
 
 #[test]
@@ -200,7 +201,7 @@ fn a_constant_line_counts_after_work_and_not_by_itself() {
             all.push(json!({"t_ms": minute * 60_000 + 30_000, "line": "step done"}));
         }
         all.push(json!({"t_ms": 3_200_000, "input": "end"}));
-        let (lines, _) = timeline(&all).told(&["--set", "watchdog.evidence_ttl=0"]);
+        let (lines, _) = timeline(&all).replay_json(&["--set", "watchdog.evidence_ttl=0"]);
         shown(&lines).pop()
     };
     assert_eq!(session(&|_| None).as_deref(), Some("690 hard_stop NO_OUTPUT_DEADLINE"));
@@ -221,57 +222,57 @@ fn a_count_of_messages_is_progress_only_when_it_grows() {
         json!({"t_ms": 260_000, "input": "message", "count": 3}),
         json!({"t_ms": 3_600_000, "input": "end"}),
     ]);
-    let (lines, summary) = t.told(&["--profile", "quick"]);
+    let (lines, summary) = t.replay_json(&["--profile", "quick"]);
     assert_eq!(shown(&lines), ["550 hard_stop NO_OUTPUT_DEADLINE"]);
     assert_eq!(summary["messages"], 7);
 }
 
 #[test]
-fn lines_are_read_by_the_agent_that_is_named() {
-    let said =
+fn lines_are_parsed_for_the_named_agent() {
+    let message =
         json!({"type": "assistant", "message": {"content": [{"type": "text", "text": "hello"}]}}).to_string();
     let result = json!({"type": "result", "subtype": "success", "is_error": false, "result": "<!-- ralph:state idle reason=at_capacity -->"});
     let all = |code: i32| {
         timeline(&[
-            json!({"t_ms": 500, "line": said}),
+            json!({"t_ms": 500, "line": message}),
             json!({"t_ms": 900, "line": result.to_string()}),
             json!({"t_ms": 1000, "input": "exited", "code": code}),
         ])
     };
-    assert_eq!(all(0).told(&["--agent", "claude"]).1["outcome"], "idle");
-    assert_eq!(all(1).told(&["--agent", "claude"]).1["outcome"], "failed");
-    assert_eq!(all(0).told(&[]).1["outcome"], "completed");
+    assert_eq!(all(0).replay_json(&["--agent", "claude"]).1["outcome"], "idle");
+    assert_eq!(all(1).replay_json(&["--agent", "claude"]).1["outcome"], "failed");
+    assert_eq!(all(0).replay_json(&[]).1["outcome"], "completed");
     let nothing = timeline(&[json!({"t_ms": 1000, "input": "exited", "code": 0})]);
-    assert_eq!(nothing.told(&["--agent", "claude"]).1["outcome"], "failed", "exit 0 without a result");
-    assert_eq!(nothing.told(&[]).1["outcome"], "completed");
+    assert_eq!(nothing.replay_json(&["--agent", "claude"]).1["outcome"], "failed", "exit 0 without a result");
+    assert_eq!(nothing.replay_json(&[]).1["outcome"], "completed");
 }
 
 #[test]
-fn what_happens_at_a_due_moment_counts_and_the_end_of_the_look_is_judged() {
+fn an_input_at_a_deadline_counts_and_the_end_of_the_timeline_is_judged() {
     let t = timeline(&[
         json!({"t_ms": 0, "input": "message"}),
         json!({"t_ms": 300_000, "input": "message"}),
         json!({"t_ms": 600_000, "input": "end"}),
     ]);
-    let (lines, _) = t.told(&["--profile", "quick"]);
+    let (lines, _) = t.replay_json(&["--profile", "quick"]);
     assert_eq!(
         shown(&lines),
         ["600 hard_stop NO_OUTPUT_DEADLINE"],
         "pipes are drained before silence is judged"
     );
     let short = timeline(&[json!({"t_ms": 0, "input": "message"}), json!({"t_ms": 299_999, "input": "end"})]);
-    assert_eq!(short.told(&["--profile", "quick"]).0, Vec::<Value>::new());
+    assert_eq!(short.replay_json(&["--profile", "quick"]).0, Vec::<Value>::new());
     let exits = timeline(&[
         json!({"t_ms": 0, "input": "message"}),
         json!({"t_ms": 300_000, "input": "exited", "code": 0}),
     ]);
-    assert_eq!(exits.told(&["--profile", "quick"]).1["outcome"], "completed");
+    assert_eq!(exits.replay_json(&["--profile", "quick"]).1["outcome"], "completed");
 }
 
 #[test]
 fn a_policy_comes_from_flags_or_from_a_file() {
     let t = timeline(&[json!({"t_ms": 0, "input": "message"}), json!({"t_ms": 36_000_000, "input": "end"})]);
-    let at = |args: &[&str]| t.told(args).1["ended_at_s"].as_f64();
+    let at = |args: &[&str]| t.replay_json(args).1["ended_at_s"].as_f64();
     assert_eq!(at(&[]), Some(660.0), "a plain agent");
     assert_eq!(at(&["--agent", "codex"]), Some(480.0));
     assert_eq!(at(&["--agent", "codex", "--profile", "standard"]), Some(480.0));
@@ -292,12 +293,12 @@ fn a_policy_comes_from_flags_or_from_a_file() {
 }
 
 #[test]
-fn what_is_wrong_is_told_with_its_line_and_what_was_meant() {
+fn an_invalid_line_is_reported_with_its_number_and_a_suggestion() {
     let ok = json!({"t_ms": 5, "input": "message"});
     for (bad, wanted) in [
-        (r#"{"t_ms": 6, "input": "tool_start", "id": "1"}"#, "there is no input `tool_start`"),
+        (r#"{"t_ms": 6, "input": "tool_start", "id": "1"}"#, "unknown input `tool_start`"),
         (r#"{"t_ms": 6, "input": "tool_started", "name": "x"}"#, "`tool_started` needs `id`"),
-        (r#"{"t_ms": 6, "input": "mcp_call", "tool": "x", "phase": "begin"}"#, "there is no phase `begin`"),
+        (r#"{"t_ms": 6, "input": "mcp_call", "tool": "x", "phase": "begin"}"#, "unknown phase `begin`"),
         (r#"{"t_ms": 4, "input": "message"}"#, "t_ms 4 comes after 5"),
         (r#"{"t_ms": 6}"#, "has neither `line` nor `input`"),
         (r#"{"t_ms": 6, "line": "a", "input": "end"}"#, "has both `line` and `input`"),
@@ -306,27 +307,27 @@ fn what_is_wrong_is_told_with_its_line_and_what_was_meant() {
         (r#"{"t_ms": 6, "input": "mess"#, "not JSON"),
         (
             r#"{"t_ms": 6, "input": "tool_started", "id": "1", "name": "x", "timeout_s": -1}"#,
-            "`timeout_s` is not a time",
+            "`timeout_s` is not a valid duration",
         ),
         (&"[".repeat(100_000), "invalid type: sequence"),
     ] {
-        let said = Timeline::new(&format!("{ok}\n\n{bad}\n{ok}\n")).refused(&[]);
-        assert!(said.contains("timeline.jsonl, line 3: ") && said.contains(wanted), "{said}");
+        let error = Timeline::new(&format!("{ok}\n\n{bad}\n{ok}\n")).refused(&[]);
+        assert!(error.contains("timeline.jsonl, line 3: ") && error.contains(wanted), "{error}");
     }
-    let said = Timeline::new("{\"t_ms\": 6, \"input\": \"tool_start\"}\n").refused(&[]);
-    assert!(said.contains("did you mean `tool_started`?"), "{said}");
+    let error = Timeline::new("{\"t_ms\": 6, \"input\": \"tool_start\"}\n").refused(&[]);
+    assert!(error.contains("did you mean `tool_started`?"), "{error}");
     let missing = replay(&[], std::path::Path::new("no-such-file.jsonl"));
     assert_eq!(missing.status.code(), Some(2));
 }
 
 #[test]
-fn an_empty_file_is_a_session_without_anything() {
-    let (lines, summary) = Timeline::new("").told(&[]);
+fn an_empty_file_is_an_empty_session() {
+    let (lines, summary) = Timeline::new("").replay_json(&[]);
     assert_eq!((lines.len(), &summary["ended_at_s"], &summary["outcome"]), (0, &json!(0.0), &Value::Null));
 }
 
 #[test]
-fn people_get_a_table() {
+fn without_json_a_table_is_printed() {
     let t = timeline(&[
         json!({"t_ms": 1000, "input": "message"}),
         json!({"t_ms": 470_000, "input": "workspace", "path": "a"}),
@@ -342,7 +343,7 @@ fn people_get_a_table() {
 }
 
 #[test]
-fn an_agent_that_asks_for_a_person_has_its_own_deadline() {
+fn an_agent_that_needs_a_human_has_its_own_deadline() {
     let ask = |more: &[Value]| {
         let mut all = vec![
             json!({"t_ms": 0, "input": "message"}),
@@ -361,7 +362,7 @@ fn an_agent_that_asks_for_a_person_has_its_own_deadline() {
             "--set",
             "watchdog.session=off",
         ];
-        timeline(&all).told(&args).0
+        timeline(&all).replay_json(&args).0
     };
     let lines = ask(&[]);
     assert_eq!(shown(&lines), ["3620 hard_stop HUMAN_DEADLINE_EXCEEDED"]);
@@ -371,37 +372,37 @@ fn an_agent_that_asks_for_a_person_has_its_own_deadline() {
 }
 
 #[test]
-fn a_line_of_stderr_is_read_as_in_a_live_session() {
+fn a_line_of_stderr_is_handled_as_in_a_live_session() {
     let stderr = |n: u64, text: &str| json!({"t_ms": n * 1000, "input": "stderr", "line": text});
     let end = json!({"t_ms": 3_600_000, "input": "end"});
     let of = |agent: &str, mut all: Vec<Value>| {
         all.push(end.clone());
         let limits = ["--set", "watchdog.idle=10m", "--set", "watchdog.start=6m"];
-        let (lines, summary) = timeline(&all).told(&[&["--agent", agent], &limits[..]].concat());
+        let (lines, summary) = timeline(&all).replay_json(&[&["--agent", agent], &limits[..]].concat());
         (shown(&lines).join("; "), summary["errors"].as_u64(), summary["messages"].as_u64())
     };
-    // For a plain agent a new line is progress, the same line again is not.
+    // For a plain agent a new line is progress, and a repeated line is not.
     let plain = vec![stderr(100, "compiling a"), stderr(200, "compiling b"), stderr(300, "compiling b")];
     assert_eq!(of("plain", plain), ("800 hard_stop NO_OUTPUT_DEADLINE".to_owned(), Some(0), Some(2)));
-    // A structured agent has printed nothing by it.
+    // For a structured agent a line on stderr is not output.
     let warning = vec![stderr(100, "warning: slow")];
     assert_eq!(of("claude", warning), ("360 hard_stop NO_OUTPUT_AT_START".to_owned(), Some(0), Some(0)));
     let refused = |n: u64| stderr(n, "2026-11-15T20:15:33Z ERROR codex_core::tools::router: error=no patch");
     let (stops, errors, _) = of("codex", (1..=9).map(refused).collect());
     assert_eq!(stops, "3 notice; 4 continue; 5 hard_stop ERROR_LOOP");
     assert_eq!(errors, Some(5));
-    // The same words work for stdout.
+    // The same format works for stdout.
     let line = json!({"t_ms": 5000, "input": "stdout", "line": "hello"});
     assert_eq!(of("plain", vec![line]).2, Some(1));
 }
 
 #[test]
-fn a_timeout_in_the_arguments_counts_as_the_reader_derives_it() {
+fn a_timeout_in_the_arguments_is_derived_by_the_reader() {
     let stop = |agent: &str, more: Value| {
         let mut line = json!({"t_ms": 10_000, "input": "tool_started", "id": "t", "name": "Bash"});
         line.as_object_mut().expect("an object").extend(more.as_object().expect("an object").clone());
         let t = timeline(&[line, json!({"t_ms": 7_200_000, "input": "end"})]);
-        shown(&t.told(&["--agent", agent]).0).join("; ")
+        shown(&t.replay_json(&["--agent", agent]).0).join("; ")
     };
     let args = json!({"args": {"command": "make", "timeout": 120_000}});
     assert_eq!(stop("claude", args.clone()), "190 hard_stop TOOL_CEILING_EXCEEDED");
@@ -411,12 +412,12 @@ fn a_timeout_in_the_arguments_counts_as_the_reader_derives_it() {
 }
 
 #[test]
-fn watchdog_17_the_same_content_of_a_path_again_is_no_progress() {
+fn watchdog_17_repeated_content_of_a_path_is_not_progress() {
     let write = |t_ms: u64, path: &str, digest: Value| json!({"t_ms": t_ms, "input": "workspace", "path": path, "digest": digest});
     let ends = |digest: &dyn Fn(u64) -> Value| {
         let mut all = vec![json!({"t_ms": 1000, "input": "message"})];
         all.extend((1..=60).map(|n| write(n * 20_000, "src/a.rs", digest(n))));
-        let (_, summary) = timeline(&all).told(&["--agent", "claude", "--profile", "quick"]);
+        let (_, summary) = timeline(&all).replay_json(&["--agent", "claude", "--profile", "quick"]);
         summary["reason"].as_str().map(str::to_owned)
     };
     assert_eq!(ends(&|_| json!("same")).as_deref(), Some("NO_OUTPUT_DEADLINE"));
@@ -437,7 +438,7 @@ fn watchdog_17_the_same_content_of_a_path_again_is_no_progress() {
         write(296_000, "a", json!("d")),
         json!({"t_ms": 301_000, "input": "end"}),
     ])
-    .told(&["--agent", "claude", "--profile", "quick"]);
+    .replay_json(&["--agent", "claude", "--profile", "quick"]);
     assert_eq!(lines[0]["evidence_summary"][3]["counter"], 2, "the other path is a change of its own");
 }
 
@@ -448,27 +449,27 @@ fn watchdog_7_lines_within_a_suspension_are_judged_with_the_deadlines_moved() {
         all.extend_from_slice(inside);
         all.push(json!({"t_ms": 1_900_000, "input": "suspended", "for_ms": 1_800_000}));
         all.push(json!({"t_ms": 3_600_000, "input": "end"}));
-        let (lines, summary) = timeline(&all).told(&["--agent", "claude", "--profile", "quick"]);
+        let (lines, summary) = timeline(&all).replay_json(&["--agent", "claude", "--profile", "quick"]);
         (shown(&lines), summary["messages"].clone())
     };
-    // A keepalive moves nothing: silence counts 300 s from the message, without the 1800 s of the span.
+    // A keepalive moves no deadline: silence counts 300 s from the message, without the 1800 s of the suspension.
     let (alive, _) = all(&[json!({"t_ms": 1_500_000, "input": "keepalive"})]);
     assert_eq!(alive, ["2110 hard_stop NO_OUTPUT_DEADLINE"]);
-    // A message within the span is as old as the span's end.
-    let (spoke, messages) = all(&[json!({"t_ms": 1_500_000, "input": "message"})]);
-    assert_eq!((spoke, messages), (vec!["2200 hard_stop NO_OUTPUT_DEADLINE".to_owned()], json!(2)));
+    // A message during the suspension counts from the end of the suspension.
+    let (verdicts, messages) = all(&[json!({"t_ms": 1_500_000, "input": "message"})]);
+    assert_eq!((verdicts, messages), (vec!["2200 hard_stop NO_OUTPUT_DEADLINE".to_owned()], json!(2)));
     let errors: Vec<Value> =
         (0..5).map(|n| json!({"t_ms": 1_000_000 + n, "input": "error", "text": "no route"})).collect();
     let (looped, _) = all(&errors);
     assert_eq!(looped.last().map(String::as_str), Some("1000.004 hard_stop ERROR_LOOP"), "at its own time");
-    // What was due before the span is still judged before it.
+    // A deadline before the suspension still fires before it.
     let t = timeline(&[
         json!({"t_ms": 10_000, "input": "message"}),
         json!({"t_ms": 1_500_000, "input": "message"}),
         json!({"t_ms": 1_900_000, "input": "suspended", "for_ms": 1_000_000}),
     ]);
     assert_eq!(
-        shown(&t.told(&["--agent", "claude", "--profile", "quick"]).0),
+        shown(&t.replay_json(&["--agent", "claude", "--profile", "quick"]).0),
         ["310 hard_stop NO_OUTPUT_DEADLINE"]
     );
 }
@@ -481,17 +482,17 @@ fn nothing_after_the_first_hard_stop_is_counted() {
         json!({"t_ms": 400_000, "input": "error", "text": "too late"}),
         json!({"t_ms": 400_001, "input": "error", "text": "too late"}),
     ]);
-    let (_, summary) = t.told(&["--profile", "quick"]);
+    let (_, summary) = t.replay_json(&["--profile", "quick"]);
     assert_eq!((errors(&summary), &summary["ended_at_s"]), (Some(0), &json!(300.0)));
     let late = |more: Value| {
         let (_, summary) =
-            timeline(&[json!({"t_ms": 0, "input": "message"}), more]).told(&["--profile", "quick"]);
+            timeline(&[json!({"t_ms": 0, "input": "message"}), more]).replay_json(&["--profile", "quick"]);
         (summary["messages"].as_u64(), summary["tools"].as_u64())
     };
     assert_eq!(late(json!({"t_ms": 400_000, "input": "message"})), (Some(1), Some(0)));
     let tool = json!({"t_ms": 400_000, "input": "tool_started", "id": "t", "name": "Bash"});
     assert_eq!(late(tool), (Some(1), Some(0)));
-    // A line may hold several facts: those behind the one that ends the session do not count either.
+    // A line may hold several facts. Those after the one that ends the session do not count.
     let mut all: Vec<Value> = (1..=4)
         .map(|n| json!({"t_ms": n * 1000, "input": "tool_ended", "id": format!("a{n}"), "ok": false, "result": "no route"}))
         .collect();
@@ -499,6 +500,6 @@ fn nothing_after_the_first_hard_stop_is_counted() {
     let results = [fail("b1", "no route"), fail("b2", "another"), fail("b3", "a third")];
     let line = json!({"type": "user", "message": {"content": results}}).to_string();
     all.push(json!({"t_ms": 9000, "line": line}));
-    let (_, summary) = timeline(&all).told(&["--agent", "claude"]);
+    let (_, summary) = timeline(&all).replay_json(&["--agent", "claude"]);
     assert_eq!((errors(&summary), &summary["reason"]), (Some(5), &json!("ERROR_LOOP")));
 }

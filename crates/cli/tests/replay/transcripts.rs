@@ -7,7 +7,7 @@ fn file(records: &[Value]) -> Timeline {
     Timeline::new(&records.iter().map(|record| format!("{record}\n")).collect::<String>())
 }
 
-/// The time at this second of the day.
+/// Returns the timestamp of this second of the day.
 fn at(second: u64) -> String {
     format!("2026-11-15T{:02}:{:02}:{:02}.000Z", second / 3600, second / 60 % 60, second % 60)
 }
@@ -17,7 +17,7 @@ fn claude(second: u64, kind: &str, content: Value) -> Value {
            "message": {"role": kind, "content": content}})
 }
 
-fn said(second: u64, text: &str) -> Value {
+fn message(second: u64, text: &str) -> Value {
     let mut record = claude(second, "assistant", json!([{"type": "text", "text": text}]));
     record["message"]["stop_reason"] = json!("end_turn");
     record
@@ -35,8 +35,8 @@ fn codex(second: u64, kind: &str, payload: Value) -> Value {
     json!({"timestamp": at(second), "type": kind, "payload": payload})
 }
 
-/// Lines and summaries as JSON, and the notes on stderr.
-fn told(file: &Timeline, args: &[&str]) -> (Vec<Value>, String) {
+/// Returns the lines and summaries as JSON, and the notes on stderr.
+fn replay_with_notes(file: &Timeline, args: &[&str]) -> (Vec<Value>, String) {
     let out = replay(&[args, &["--json"]].concat(), &file.path());
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
     let text = String::from_utf8(out.stdout).expect("JSON is UTF-8");
@@ -51,16 +51,16 @@ fn each_turn_of_a_claude_transcript_is_a_session_and_the_time_between_is_not_jud
         claude(0, "user", json!("do it")),
         call(5, "t1", json!({"command": "make"})),
         answer(65, "t1"),
-        said(70, "Done."),
+        message(70, "Done."),
         json!({"type": "system", "subtype": "turn_duration", "timestamp": at(71)}),
         claude(20_000, "user", json!("and now this")),
-        said(20_010, "I begin."),
+        message(20_010, "I begin."),
         call(20_011, "t2", json!({"command": "make", "timeout": 120_000})),
         claude(30_000, "user", json!("are you there?")),
-        said(30_002, "Yes."),
+        message(30_002, "Yes."),
         call(30_003, "t3", json!({"command": "ls"})),
     ]);
-    let (lines, notes) = told(&t, &["--agent", "claude"]);
+    let (lines, notes) = replay_with_notes(&t, &["--agent", "claude"]);
     assert_eq!(
         lines,
         [
@@ -87,11 +87,11 @@ fn a_turn_of_a_transcript_is_judged_as_a_live_session_would_be() {
         claude(0, "user", json!("do it")),
         call(10, "t1", json!({"command": "make", "timeout": 120_000})),
         answer(4_000, "t1"),
-        said(4_001, "Done."),
+        message(4_001, "Done."),
         claude(5_000, "user", json!("again")),
-        said(5_700, "Slow."),
+        message(5_700, "Slow."),
     ]);
-    let (lines, _) = told(&t, &["--set", "watchdog.session=off", "--set", "watchdog.idle=5m"]);
+    let (lines, _) = replay_with_notes(&t, &["--set", "watchdog.session=off", "--set", "watchdog.idle=5m"]);
     let stops: Vec<_> = lines
         .iter()
         .filter(|line| line["verdict"] == "hard_stop")
@@ -137,7 +137,7 @@ fn a_codex_rollout_is_replayed_turn_by_turn_and_unknown_records_are_counted() {
         event(9_006, "turn_aborted"),
         event(9_500, "task_started"),
     ]);
-    let (lines, notes) = told(&t, &[]);
+    let (lines, notes) = replay_with_notes(&t, &[]);
     let summary = |n: usize| {
         let s = &lines[n]["summary"];
         (
@@ -155,27 +155,27 @@ fn a_codex_rollout_is_replayed_turn_by_turn_and_unknown_records_are_counted() {
 }
 
 #[test]
-fn a_file_of_no_known_format_and_an_agent_of_another_are_refused() {
+fn an_unknown_format_and_a_mismatched_agent_are_refused() {
     let stream = json!({"type": "system", "subtype": "init", "session_id": "s"});
     for text in [format!("{stream}\n"), "plain text\n".to_owned(), "[1]\n".to_owned(), "{}\n".to_owned()] {
-        let said = Timeline::new(&text).refused(&[]);
+        let error = Timeline::new(&text).refused(&[]);
         assert!(
-            said.contains("is not a journal, a timeline, a Claude Code transcript or a Codex rollout"),
-            "{said}"
+            error.contains("is not a journal, a timeline, a Claude Code transcript or a Codex rollout"),
+            "{error}"
         );
     }
-    let said = file(&[claude(0, "user", json!("do it"))]).refused(&["--agent", "codex"]);
-    assert!(said.contains("is a Claude Code transcript; --agent codex cannot read it"), "{said}");
-    assert!(said.contains("omit --agent, or pass --agent claude"), "{said}");
+    let error = file(&[claude(0, "user", json!("do it"))]).refused(&["--agent", "codex"]);
+    assert!(error.contains("is a Claude Code transcript; --agent codex cannot read it"), "{error}");
+    assert!(error.contains("omit --agent, or pass --agent claude"), "{error}");
 }
 
 #[test]
 fn a_torn_record_is_skipped_and_a_transcript_may_have_no_turn() {
-    let whole = file(&[claude(0, "user", json!("do it")), said(5, "Done.")]);
+    let whole = file(&[claude(0, "user", json!("do it")), message(5, "Done.")]);
     let text = std::fs::read_to_string(whole.path()).expect("the file");
-    let (lines, notes) = told(&Timeline::new(&format!("{text}{{\"type\":\"assi")), &[]);
+    let (lines, notes) = replay_with_notes(&Timeline::new(&format!("{text}{{\"type\":\"assi")), &[]);
     assert_eq!(lines[0]["summary"]["outcome"], "completed");
     assert!(notes.contains("skipped 1 record of unknown types: not JSON (1)"), "{notes}");
-    let (lines, notes) = told(&file(&[said(5, "Done.")]), &[]);
+    let (lines, notes) = replay_with_notes(&file(&[message(5, "Done.")]), &[]);
     assert!(lines.is_empty() && notes.contains("no user turn"), "{notes}");
 }

@@ -1,4 +1,4 @@
-//! `dogwatch top` as a person meets it: in a terminal of 80×24, by its keys.
+//! `dogwatch top` in a terminal of 80×24, driven by keys.
 
 #[path = "../kit/mod.rs"]
 mod kit;
@@ -8,7 +8,7 @@ use kit::{GRACES, Project, Running};
 use pane::Pane;
 use rustix::process::Signal;
 
-/// A run that has nothing to do, and waits for an hour to look again.
+/// Starts an idle run that waits for an hour.
 fn idling() -> (Project, Running) {
     let front = format!("idle: {{delay: 1h, max_delay: 1h}}\n{GRACES}");
     let project = Project::acting_with(&front, "say nothing; marker idle no_pending_tasks");
@@ -18,7 +18,7 @@ fn idling() -> (Project, Running) {
 }
 
 #[test]
-fn a_run_is_seen_woken_opened_paused_and_stopped_by_keys() {
+fn a_run_is_listed_woken_opened_paused_and_stopped_by_keys() {
     let (project, mut running) = idling();
     let pane = Pane::open(&project, &[]);
     let screen = pane.until_shown("s left, idle");
@@ -45,17 +45,17 @@ fn a_run_is_seen_woken_opened_paused_and_stopped_by_keys() {
     pane.keys(&["q"]);
     pane.until_shown("1 run, 0 live");
     pane.keys(&["q"]);
-    pane.assert_given_back(0);
+    pane.assert_restored(0);
 }
 
 #[test]
-fn the_terminal_is_given_back_after_every_signal() {
+fn the_terminal_is_restored_after_every_signal() {
     for (signal, code) in [(Signal::TERM, 143), (Signal::HUP, 129), (Signal::INT, 130)] {
         let project = Project::new();
         let pane = Pane::open(&project, &[]);
         pane.until_shown("no runs on this machine");
         pane.signal(signal);
-        pane.assert_given_back(code);
+        pane.assert_restored(code);
     }
 }
 
@@ -72,11 +72,11 @@ fn a_run_that_begins_and_a_dogwatch_that_is_killed_are_seen_without_a_key() {
     pane.keys(&["w"]);
     pane.until_shown("continue it with `dogwatch resume`");
     pane.keys(&["C-c"]);
-    pane.assert_given_back(0);
+    pane.assert_restored(0);
 }
 
 #[test]
-fn it_takes_every_size_and_says_when_it_is_too_small() {
+fn every_terminal_size_works_and_a_small_one_gets_a_note() {
     let (project, running) = idling();
     let pane = Pane::open(&project, &[]);
     pane.until_shown("left, idle");
@@ -110,11 +110,11 @@ fn nothing_an_agent_says_reaches_the_terminal_as_it_is() {
     assert!(!title.contains("evil"), "{title}");
     let styled = pane.tmux(&["capture-pane", "-p", "-e"]);
     let colours = ["\x1b[31m", "\x1b[32m", "\x1b[33m", "\x1b[34m", "\x1b[35m", "\x1b[36m"];
-    assert!(colours.iter().all(|colour| !styled.contains(colour)), "NO_COLOR is heeded: {styled:?}");
+    assert!(colours.iter().all(|colour| !styled.contains(colour)), "NO_COLOR is respected: {styled:?}");
 }
 
 #[test]
-fn without_a_terminal_it_says_what_to_use() {
+fn without_a_terminal_the_error_names_an_alternative() {
     let project = Project::new();
     let done = project.call(&["top"]);
     done.assert_code(2);

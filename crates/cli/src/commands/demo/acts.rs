@@ -9,7 +9,7 @@ use dogwatch_core::watch::StopReason;
 /// The number of the idle wait in which the file appears.
 const FILE_IN_WAIT: usize = 3;
 /// The longest time from the file to the next iteration. A slower start was caused by the timer.
-const AT_ONCE: Dur = Dur::from_secs(2);
+const MAX_WAKE_DELAY: Dur = Dur::from_secs(2);
 
 /// The acts seen so far.
 #[derive(Default)]
@@ -38,6 +38,7 @@ impl Acts {
         }
     }
 
+    /// Updates the acts with a recorded event.
     pub fn see(&mut self, recorded: &Recorded) {
         match &recorded.event {
             Event::IterationStarted { .. } => {
@@ -65,6 +66,7 @@ impl Acts {
         self.dropped.is_none() && self.backed_off.len() == FILE_IN_WAIT
     }
 
+    /// Records when the file was written that wakes the loop.
     pub fn file_dropped(&mut self, at: Boot) {
         self.dropped = Some(at);
     }
@@ -91,9 +93,10 @@ impl Acts {
 
     fn waking(&self) -> (bool, String) {
         match (self.woken_by, self.woke_after) {
-            (Some(WaitEndedBy::Path), Some(after)) => {
-                (after <= AT_ONCE, format!("a file woke the run within {} ms", after.as_millis().max(1)))
-            }
+            (Some(WaitEndedBy::Path), Some(after)) => (
+                after <= MAX_WAKE_DELAY,
+                format!("a file woke the run within {} ms", after.as_millis().max(1)),
+            ),
             (Some(by), _) => (false, format!("the file did not wake the run; the wait was ended by {by}")),
             (None, _) => (false, "the file did not wake the run".to_owned()),
         }

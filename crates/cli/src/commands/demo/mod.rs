@@ -38,6 +38,7 @@ const CHUNK: usize = 16 * 1024;
 /// The longest line of the run's output: `run_started` with its settings.
 const MAX_LINE: usize = 4 * 1024 * 1024;
 
+/// Runs `dogwatch demo` and returns the exit code.
 pub fn run(_: &Args) -> Result<u8, Failure> {
     // Blocked before there is anything to clean up.
     let taken = [Signal::INT, Signal::TERM, Signal::HUP];

@@ -29,7 +29,7 @@ impl Stage {
         let name = format!("dogwatch-demo-{}", hex(&random::<4>()?));
         let dir = std::env::temp_dir().join(name);
         let cannot = |e: std::io::Error| {
-            Failure::with_hint(
+            Failure::with_help(
                 format!("cannot set up the demo in {}: {e}", dir.display()),
                 "set TMPDIR to a writable directory for temporary files",
             )
@@ -55,6 +55,7 @@ impl Stage {
         started.map_err(|e| Failure::internal(format!("cannot start `dogwatch run`: {e}")))
     }
 
+    /// Returns the directory of a run of the demo.
     pub fn run_dir(&self, run: &str) -> PathBuf {
         self.dir.join(".dogwatch").join("runs").join(run)
     }

@@ -17,6 +17,7 @@ const BOUND: Duration = Duration::from_secs(5);
 /// The most of a version to show, in bytes.
 const MAX_SHOWN: usize = 60;
 
+/// Checks all known agents at the same time.
 pub fn all(here: &Path) -> Vec<Finding> {
     // In parallel: each agent runs under its own keeper.
     let mut findings: Vec<(bool, Finding)> = std::thread::scope(|scope| {

@@ -55,14 +55,17 @@ pub struct Finding {
 }
 
 impl Finding {
+    /// Returns a finding without a problem.
     pub fn ok(name: &str, found: impl Into<String>) -> Finding {
         Finding { name: name.to_owned(), level: Level::Ok, found: found.into(), advice: None }
     }
 
+    /// Returns a warning with advice.
     pub fn warning(name: &str, found: impl Into<String>, advice: impl Into<String>) -> Finding {
         Finding { level: Level::Warning, advice: Some(advice.into()), ..Finding::ok(name, found) }
     }
 
+    /// Returns a problem with advice.
     pub fn problem(name: &str, found: impl Into<String>, advice: impl Into<String>) -> Finding {
         Finding { level: Level::Problem, advice: Some(advice.into()), ..Finding::ok(name, found) }
     }
@@ -74,6 +77,7 @@ struct Report<'a> {
     findings: &'a [Finding],
 }
 
+/// Runs `dogwatch doctor` and returns the exit code.
 pub fn run(args: &Args) -> Result<u8, Failure> {
     let here = std::env::current_dir()
         .map_err(|e| Failure::usage(format!("cannot find the current directory: {e}")))?;

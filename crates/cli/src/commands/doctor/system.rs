@@ -19,6 +19,7 @@ const OLDEST_GIT: (u32, u32) = (2, 20);
 /// then.
 const BEFORE_US: i64 = 1_735_689_600_000;
 
+/// Checks that leftover processes cannot escape the keeper.
 pub fn containment() -> Finding {
     const NAME: &str = "containment";
     let advice = "agents may leave processes behind here; use Linux 3.4 or later with /proc mounted";
@@ -92,6 +93,7 @@ fn numbers(version: &str) -> Option<(u32, u32)> {
     Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
 }
 
+/// Checks that the clock is plausible.
 pub fn clock() -> Finding {
     let now = clock::now();
     let advice =

@@ -15,6 +15,7 @@ pub struct Done {
     pub failed: Vec<String>,
 }
 
+/// Removes the planned runs and snapshots.
 pub fn carry_out(plan: Plan) -> Done {
     let mut done = Done::default();
     for gone in &plan.gone {

@@ -60,17 +60,18 @@ pub struct Stray {
 }
 
 impl Plan {
+    /// Plans which runs and snapshots to remove from these state directories.
     pub fn make(states: &BTreeSet<PathBuf>, retention: &Retention) -> Plan {
         let mut plan = Plan::default();
         let known: BTreeSet<RunId> = registered().map(|run| run.id).collect();
         for state in states {
-            plan.look_at(state, retention);
-            plan.look_for_strays(state, &known, retention);
+            plan.plan_runs(state, retention);
+            plan.plan_strays(state, &known, retention);
         }
         plan
     }
 
-    fn look_at(&mut self, state: &Path, retention: &Retention) {
+    fn plan_runs(&mut self, state: &Path, retention: &Retention) {
         let runs = state_dir(Some(state)).runs();
         let found = runs_in(&runs);
         self.runs_dirs.push(runs);
@@ -89,7 +90,7 @@ impl Plan {
 
     /// Finds snapshots without a record. They are removed only by age, because their record may be in an unknown
     /// state directory.
-    fn look_for_strays(&mut self, state: &Path, known: &BTreeSet<RunId>, retention: &Retention) {
+    fn plan_strays(&mut self, state: &Path, known: &BTreeSet<RunId>, retention: &Retention) {
         let state = state.canonicalize().unwrap_or_else(|_| state.to_owned());
         let Some(project) = state.parent() else { return };
         let repo = home::work_tree(project);

@@ -50,6 +50,7 @@ pub struct Sums {
 }
 
 impl Sums {
+    /// Returns the usage for display.
     pub fn used(&self) -> Used {
         Used {
             tokens: self.tokens.unwrap_or(0),
@@ -84,6 +85,7 @@ fn sum<T>(a: Option<T>, b: Option<T>, add: fn(T, T) -> T) -> Option<T> {
 }
 
 impl Past {
+    /// Summarizes a run from its view.
     pub fn of(view: &View, found: &FoundRun) -> Past {
         let status = Status::of(view, found.is_live().then(clock::now));
         let ended = view.ended.as_ref();
@@ -125,6 +127,7 @@ pub struct Project {
 }
 
 impl Project {
+    /// Adds up the runs of each project.
     pub fn sums(runs: &[Past]) -> Vec<Project> {
         let mut by_name: BTreeMap<&str, Project> = BTreeMap::new();
         for run in runs {
@@ -154,6 +157,7 @@ pub struct Unreadable {
 }
 
 impl Unreadable {
+    /// Describes why the record of a run cannot be read.
     pub fn of(found: &FoundRun, failure: &Failure) -> Unreadable {
         Unreadable { run: found.id.clone(), why: failure.message() }
     }

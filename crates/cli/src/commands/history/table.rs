@@ -14,6 +14,7 @@ const MAX_NAME: usize = 24;
 const HEAD: [&str; 9] =
     ["started (UTC)", "run", "loop", "outcome", "duration", "iterations", "flakes", "tokens", "cost"];
 
+/// Formats the history as lines of a table.
 pub fn lines(history: &History, all: bool) -> Vec<Line> {
     if history.runs.is_empty() && history.unreadable.is_empty() {
         let here = if all { "on this machine" } else { "in this directory" };

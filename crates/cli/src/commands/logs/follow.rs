@@ -41,8 +41,9 @@ struct Follower<'a> {
     over: bool,
 }
 
+/// Prints the output of a run until it ends.
 pub fn follow(found: &FoundRun, stderr: bool, out: &mut Out) -> Result<(), Stop> {
-    let look = record::look_at_last(found)?;
+    let look = record::latest_session(found)?;
     let after = look.seen.as_ref().map_or(0, |seen| seen.seq.saturating_sub(1));
     let (sender, updates) = sync_channel(MAX_UPDATES);
     let watcher = Watcher::start(sender.clone());
@@ -136,7 +137,7 @@ impl Follower<'_> {
         }
         let id = &self.found.id;
         let why = error.map_or_else(String::new, |e| format!(": {e}"));
-        Err(Failure::with_hint(
+        Err(Failure::with_help(
             format!("run {id} stopped responding{why}"),
             format!("continue it with `dogwatch resume {id}`"),
         )
@@ -188,17 +189,17 @@ impl Watcher {
     }
 
     fn watch(&mut self, dir: &Path) {
-        let Some(fd) = &self.fd else { return blind() };
+        let Some(fd) = &self.fd else { return warn_unwatched() };
         if let Some(before) = self.watched.take() {
             let _ = inotify::remove_watch(&**fd, before);
         }
         match inotify::add_watch(&**fd, dir, WatchFlags::MODIFY | WatchFlags::CREATE) {
             Ok(watch) => self.watched = Some(watch),
-            Err(_) => blind(),
+            Err(_) => warn_unwatched(),
         }
     }
 }
 
-fn blind() {
+fn warn_unwatched() {
     eprintln!("note: cannot watch files on this system; output appears when a session ends");
 }

@@ -42,6 +42,7 @@ Examples:
 
 The prompt of an iteration is in prompt.md, next to the output in the iteration's directory.";
 
+/// Runs `dogwatch logs` and returns the exit code.
 pub fn run(args: &Args) -> Result<u8, Failure> {
     let found = args.which.find()?;
     let mut out = Out::choose(args.raw)?;
@@ -85,11 +86,11 @@ fn head(seen: &Seen) -> Line {
 
 fn no_such(found: &FoundRun, wanted: Option<u64>, look: &Look) -> Failure {
     match wanted {
-        Some(n) => Failure::with_hint(
+        Some(n) => Failure::with_help(
             format!("run {} has no iteration {n}", found.id),
             format!("the run has {}", crate::screen::words::count(look.iterations, "iteration")),
         ),
-        None => Failure::with_hint(
+        None => Failure::with_help(
             format!("run {} has not started its first iteration", found.id),
             format!("`dogwatch status {}` shows its state", found.id),
         ),

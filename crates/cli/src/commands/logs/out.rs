@@ -25,9 +25,10 @@ pub struct Out {
 }
 
 impl Out {
+    /// Returns the output for stdout. Refuses raw bytes on a terminal.
     pub fn choose(raw: bool) -> Result<Out, Failure> {
         if raw && std::io::stdout().is_terminal() {
-            return Err(Failure::with_hint(
+            return Err(Failure::with_help(
                 "--raw does not write to a terminal: the agent's output may contain control sequences",
                 "omit --raw, or redirect the output: `dogwatch logs --raw | less`",
             ));
@@ -40,6 +41,7 @@ impl Out {
         self.lines(std::slice::from_ref(line))
     }
 
+    /// Prints lines, unless the output is raw.
     pub fn lines(&mut self, lines: &[Line]) -> Result<(), Stop> {
         if self.raw || lines.is_empty() {
             return Ok(());
@@ -49,6 +51,7 @@ impl Out {
         write(text.as_bytes())
     }
 
+    /// Prints raw bytes.
     pub fn bytes(&mut self, bytes: &[u8]) -> Result<(), Stop> {
         write(bytes)
     }

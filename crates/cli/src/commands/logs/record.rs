@@ -33,6 +33,7 @@ pub struct Seen {
 }
 
 impl Seen {
+    /// Returns an iteration that has just started.
     pub fn new(seq: u64, at: Wall, node: NodeName, iteration: Iteration) -> Seen {
         Seen { node, iteration, seq, at, called: false, end: None }
     }
@@ -47,6 +48,7 @@ pub struct Look {
 }
 
 impl Look {
+    /// Returns the stdout or stderr file of an iteration.
     pub fn source(&self, run_dir: &Path, seen: &Seen, stderr: bool) -> Source {
         let dir = home::iteration_dir(run_dir, &seen.node, seen.iteration);
         let plan = self.started.as_ref().and_then(|s| s.settings.nodes.iter().find(|n| n.name == seen.node));
@@ -101,7 +103,7 @@ pub fn look(found: &FoundRun, wanted: Option<u64>) -> Result<Look, Failure> {
 }
 
 /// Finds the last iteration that started.
-pub fn look_at_last(found: &FoundRun) -> Result<Look, Failure> {
+pub fn latest_session(found: &FoundRun) -> Result<Look, Failure> {
     read(found, None, |_| {})
 }
 

@@ -25,6 +25,7 @@ pub struct Source {
 }
 
 impl Source {
+    /// Returns the stdout or stderr file in the directory of an iteration. The file is opened by the first read.
     pub fn new(dir: PathBuf, stderr: bool, reader: ReaderName, work_dir: &str) -> Source {
         let (stream, reader) = if stderr { ("stderr", ReaderName::Plain) } else { ("stdout", reader) };
         let renderer = Renderer::new(reader, work_dir);

@@ -48,6 +48,7 @@ pub struct Args {
     json: bool,
 }
 
+/// Runs `dogwatch replay` and returns the exit code.
 pub fn run(args: &Args) -> Result<u8, Failure> {
     let agent = args.agent.as_deref().map(reader).transpose()?;
     let chosen = Chosen::of(args.policy.as_deref(), args.profile.as_deref(), &args.set)?;
@@ -66,7 +67,7 @@ pub fn run(args: &Args) -> Result<u8, Failure> {
         Source::Transcript(format) => {
             if let Some(other) = agent.filter(|agent| *agent != format.agent()) {
                 let (is, name) = (format.as_str(), path.display());
-                return Err(Failure::with_hint(
+                return Err(Failure::with_help(
                     format!("{name} is {is}; --agent {} cannot read it", other.as_str()),
                     format!("omit --agent, or pass --agent {}", format.agent().as_str()),
                 ));
@@ -78,18 +79,20 @@ pub fn run(args: &Args) -> Result<u8, Failure> {
     super::print(text.as_bytes())
 }
 
+/// Returns the reader with this name, or an error that suggests the nearest one.
 fn reader(name: &str) -> Result<ReaderName, Failure> {
     let known = ReaderName::ALL.into_iter().find(|reader| reader.as_str() == name);
     known.ok_or_else(|| {
         let all = ReaderName::ALL.map(ReaderName::as_str);
-        let hint = match nearest(name, all) {
+        let help = match nearest(name, all) {
             Some(near) => format!("did you mean `{near}`?"),
-            None => format!("it is one of {}", all.join(", ")),
+            None => format!("the known agents are {}", all.join(", ")),
         };
-        Failure::with_hint(format!("--agent: there is no agent `{name}`"), hint)
+        Failure::with_help(format!("unknown agent `{name}` in --agent"), help)
     })
 }
 
+/// Replays the sessions of a journal. Notes differences from the recorded verdicts on stderr.
 fn from_journal(mut lines: Lines, chosen: &Chosen) -> Result<Vec<Replayed>, Failure> {
     let other =
         (!chosen.is_own()).then_some(|own: &WatchPolicy, reader: ReaderName| chosen.over(own, reader));
@@ -97,9 +100,9 @@ fn from_journal(mut lines: Lines, chosen: &Chosen) -> Result<Vec<Replayed>, Fail
     while lines.next()?.is_some() {
         match serde_json::from_slice::<Recorded>(lines.current()) {
             Ok(recorded) => replay.take(&recorded),
-            // A line that was being written when its writer died.
-            Err(_) if !lines.is_whole() => eprintln_note(&lines.says("a torn last line is left out")),
-            Err(error) => return Err(lines.wrong(&format!("not an event: {error}"), None)),
+            // The supervisor died while it wrote this line.
+            Err(_) if !lines.is_whole() => eprintln_note(&lines.located("skipped a torn last line")),
+            Err(error) => return Err(lines.invalid(&format!("not an event: {error}"), None)),
         }
     }
     let replayed = replay.finish();
@@ -109,12 +112,13 @@ fn from_journal(mut lines: Lines, chosen: &Chosen) -> Result<Vec<Replayed>, Fail
     Ok(replayed)
 }
 
-/// Prints a note on stderr.
+/// Prints a note to stderr. A closed stderr is ignored.
 fn eprintln_note(text: &str) {
     use std::io::Write;
-    let _ = writeln!(std::io::stderr(), "Note: {}", dogwatch_core::text::printable(text));
+    let _ = writeln!(std::io::stderr(), "note: {}", dogwatch_core::text::printable(text));
 }
 
+/// Formats verdicts and summaries as JSON lines.
 fn json_lines(replayed: &[Replayed]) -> Result<String, Failure> {
     let internal = |e: serde_json::Error| Failure::internal(e.to_string());
     let mut text = String::new();

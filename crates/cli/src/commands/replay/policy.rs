@@ -1,20 +1,22 @@
-//! Which policy is asked about: the flags are read by the same rules as those of `run`.
+//! Builds the policy of a replay from its flags. The flags follow the same rules as those of `run`.
 
-use crate::error::{Failure, print_findings};
+use crate::error::{Failure, print_diagnostics};
 use dogwatch_config::{Flags, Source, Sources, load};
 use dogwatch_core::settings::{ReaderName, WatchPolicy};
 use dogwatch_host::prompt::read_bounded;
 use serde_json::{Map, Value};
 use std::path::Path;
 
+/// The policy that the flags select.
 pub struct Chosen {
-    /// The policy that the flags make, all by themselves, for a plain and for a structured agent.
+    /// The policies of a plain and of a structured agent, built from the flags and the defaults alone.
     policies: [WatchPolicy; 2],
-    /// The keys that `--set` names; `None`: everything is given, by a profile or a file.
+    /// The keys named by `--set`, or `None` if a profile or a file determines all keys.
     keys: Option<Vec<&'static str>>,
 }
 
 impl Chosen {
+    /// Reads the policy file and the flags. Prints warnings to stderr.
     pub fn of(file: Option<&Path>, profile: Option<&str>, set: &[String]) -> Result<Chosen, Failure> {
         let text = file.map(read_bounded).transpose();
         let text = text.map_err(|e| {
@@ -22,12 +24,12 @@ impl Chosen {
         })?;
         let name = file.map(|f| f.display().to_string()).unwrap_or_default();
         let flags = Flags { set: set.to_vec(), profile: profile.map(str::to_owned), ..Flags::default() };
-        // The rules want a loop file; this one says nothing about the watchdog.
+        // `load` needs a loop file. This one has no watchdog settings, and its agent is never started.
         let loaded = |reader: ReaderName| {
             load(&Sources {
                 loop_file: Source {
                     name: "replay",
-                    text: &format!("---\nagent: nobody\nreader: {reader}\n---\n"),
+                    text: &format!("---\nagent: unused\nreader: {reader}\n---\n"),
                 },
                 user: None,
                 project: text.as_ref().map(|text| Source { name: &name, text }),
@@ -37,11 +39,11 @@ impl Chosen {
                 detect: &dogwatch_agents::detect,
                 machine: None,
             })
-            .map_err(Failure::Findings)
+            .map_err(Failure::Diagnostics)
         };
         let structured = loaded(ReaderName::Claude)?.plan.nodes[0].settings.watchdog.clone();
         let loaded = loaded(ReaderName::Plain)?;
-        print_findings(&loaded.warnings);
+        print_diagnostics(&loaded.warnings);
         let by_flag = loaded.explain.iter().filter(|setting| setting.origin == "flag --set");
         let named = by_flag.filter_map(|setting| setting.key.strip_prefix("watchdog.")).collect();
         let plain = loaded.plan.nodes[0].settings.watchdog.clone();
@@ -51,12 +53,12 @@ impl Chosen {
         })
     }
 
-    /// Nothing was chosen: a journal's own policy stands.
+    /// Returns whether no flag changes the policy, so that a journal keeps its own.
     pub fn is_own(&self) -> bool {
         self.keys.as_ref().is_some_and(Vec::is_empty)
     }
 
-    /// What was chosen, laid over the policy of an agent with this reader.
+    /// Applies the flags to the policy `own` of an agent with this reader.
     pub fn over(&self, own: &WatchPolicy, reader: ReaderName) -> WatchPolicy {
         let policy = &self.policies[usize::from(reader.is_structured())];
         let Some(keys) = &self.keys else { return policy.clone() };
@@ -64,13 +66,14 @@ impl Chosen {
         for key in keys {
             mixed.extend(chosen.get(*key).map(|value| ((*key).to_owned(), value.clone())));
         }
-        serde_json::from_value(Value::Object(mixed)).expect("fields of policies make a policy")
+        serde_json::from_value(Value::Object(mixed)).expect("the fields of two policies form a policy")
     }
 }
 
+/// Returns the policy as a map of its keys.
 fn fields(policy: &WatchPolicy) -> Map<String, Value> {
     match serde_json::to_value(policy) {
         Ok(Value::Object(fields)) => fields,
-        Ok(_) | Err(_) => unreachable!("a policy is written as an object"),
+        Ok(_) | Err(_) => unreachable!("a policy serializes to an object"),
     }
 }

@@ -1,13 +1,14 @@
-//! Reads a file of JSON lines, one by one in bounded memory. Errors name the file and the line.
+//! Reads a file of JSON lines one by one, in bounded memory. Errors name the file and the line.
 
 use crate::error::Failure;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 
-/// A longer line is no line of a recording: an agent's line is cut at a quarter of this.
+/// The longest line in bytes. Recordings have no longer lines, because an agent's line is cut at a quarter of this.
 const MAX_LINE: u64 = 16 * 1024 * 1024;
 
+/// An open file and its current line.
 pub struct Lines {
     name: String,
     reader: BufReader<File>,
@@ -17,10 +18,11 @@ pub struct Lines {
 }
 
 impl Lines {
+    /// Opens a regular file before its first line.
     pub fn open(path: &Path) -> Result<Lines, Failure> {
         let name = path.display().to_string();
         let cannot = |e: std::io::Error| {
-            Failure::with_hint(
+            Failure::with_help(
                 format!("cannot read {name}: {e}"),
                 "FILE is a run's journal in .dogwatch/runs/, a timeline or an agent's transcript",
             )
@@ -33,7 +35,7 @@ impl Lines {
         Ok(Lines { name, reader, line: Vec::new(), number: 0, whole: true })
     }
 
-    /// The next line that is not blank.
+    /// Reads the next line that is not blank, or returns `None` at the end of the file.
     pub fn next(&mut self) -> Result<Option<&[u8]>, Failure> {
         loop {
             self.line.clear();
@@ -45,7 +47,7 @@ impl Lines {
             self.number += 1;
             self.whole = self.line.pop_if(|b| *b == b'\n').is_some();
             if read as u64 == MAX_LINE && !self.whole {
-                return Err(self.wrong(&format!("longer than {MAX_LINE} bytes"), None));
+                return Err(self.invalid(&format!("longer than {MAX_LINE} bytes"), None));
             }
             if !self.line.trim_ascii().is_empty() {
                 return Ok(Some(&self.line));
@@ -53,25 +55,28 @@ impl Lines {
         }
     }
 
+    /// Returns the current line without its newline.
     pub fn current(&self) -> &[u8] {
         &self.line
     }
 
+    /// Returns the number of the current line, which is 0 before the first.
     pub fn number(&self) -> u64 {
         self.number
     }
 
-    /// The line ends as a line does.
+    /// Returns whether the current line ends with a newline. A torn line does not.
     pub fn is_whole(&self) -> bool {
         self.whole
     }
 
-    pub fn says(&self, what: &str) -> String {
+    /// Prefixes a message with the file name and the line number.
+    pub fn located(&self, what: &str) -> String {
         format!("{}, line {}: {what}", self.name, self.number)
     }
 
-    /// What is wrong with the current line.
-    pub fn wrong(&self, what: &str, hint: Option<String>) -> Failure {
-        Failure::Usage { message: self.says(what), hint }
+    /// Returns an error about the current line.
+    pub fn invalid(&self, what: &str, help: Option<String>) -> Failure {
+        Failure::Usage { message: self.located(what), help }
     }
 }

@@ -1,4 +1,4 @@
-//! Tells by its content what a recording is.
+//! Detects the kind of a recording by its content.
 
 use super::read::Lines;
 use crate::error::Failure;
@@ -10,6 +10,7 @@ use std::path::Path;
 /// A transcript shows its format within this many records. Titles and other bookkeeping may come first.
 const MAX_HEAD_RECORDS: usize = 1_000;
 
+/// The kind of a recording.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
     Journal,
@@ -17,7 +18,7 @@ pub enum Source {
     Transcript(Format),
 }
 
-/// The fields by which a first line shows its kind.
+/// The fields of a first line that identify its kind.
 #[derive(Deserialize)]
 struct Head {
     v: Option<IgnoredAny>,
@@ -30,7 +31,7 @@ struct Head {
 }
 
 impl Source {
-    /// An empty file is a timeline without lines.
+    /// Detects the kind of a file. An empty file is a timeline without lines.
     pub fn of(path: &Path) -> Result<Source, Failure> {
         let mut lines = Lines::open(path)?;
         let Some(first) = lines.next()? else { return Ok(Source::Timeline) };
@@ -56,11 +57,11 @@ impl Source {
 }
 
 fn unknown(path: &Path) -> Failure {
-    Failure::with_hint(
+    Failure::with_help(
         format!(
             "{} is not a journal, a timeline, a Claude Code transcript or a Codex rollout",
             path.display()
         ),
-        "see docs/guide/replay.md for the formats; lines of an agent's stdout need times: {\"t_ms\": n, \"line\": \"...\"}",
+        "see docs/replay.md for the formats; an agent's stdout needs a time for each line: {\"t_ms\": n, \"line\": \"...\"}",
     )
 }

@@ -1,9 +1,10 @@
-//! Draws a replay as a table.
+//! Formats a replay as a table.
 
 use dogwatch_core::text::printable;
 use dogwatch_core::watch::replay::{IterationName, Line, Replayed, SessionName, Summary};
 use std::fmt::Write;
 
+/// Returns one line per change of the verdict and one per end of a session.
 pub fn draw(replayed: &[Replayed]) -> String {
     let mut text = String::new();
     for session in replayed {
@@ -22,13 +23,14 @@ pub fn draw(replayed: &[Replayed]) -> String {
     printable(&text).into_owned()
 }
 
-/// Hours, minutes, seconds and tenths.
+/// Formats a time as hours, minutes, seconds and tenths.
 fn clock(seconds: f64) -> String {
     let tenths = (seconds * 10.0).floor() as u64;
     let (s, minutes) = (tenths / 10 % 60, tenths / 600);
     format!("{}:{:02}:{s:02}.{}", minutes / 60, minutes % 60, tenths % 10)
 }
 
+/// Returns the reason of a verdict and its message or evidence.
 fn about(line: &Line) -> String {
     match (line.reason, line.deferred_by, &line.message) {
         (Some(reason), _, Some(message)) => format!("{reason}  {message}"),
@@ -42,6 +44,7 @@ fn about(line: &Line) -> String {
     }
 }
 
+/// Returns the outcome of a session and its counts.
 fn end(summary: &Summary) -> String {
     let outcome = summary.outcome.unwrap_or("not ended");
     let reason = summary.reason.map(|reason| format!(" by {reason}")).unwrap_or_default();

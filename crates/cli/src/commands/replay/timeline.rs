@@ -1,4 +1,4 @@
-//! Reads a timeline: one session, line by line.
+//! Replays a timeline, which holds one session.
 
 use super::read::Lines;
 use crate::error::Failure;
@@ -39,7 +39,7 @@ const KINDS: [&str; 16] = [
     "end",
 ];
 
-/// A line, whatever its kind. Most is borrowed from the line: there may be millions.
+/// The fields of a line of any kind. Most are borrowed from the line, because there may be millions of lines.
 #[derive(serde::Deserialize)]
 struct Raw<'a> {
     t_ms: u64,
@@ -78,7 +78,7 @@ struct Raw<'a> {
     count: Option<u64>,
 }
 
-/// A text, borrowed unless it is written with escapes.
+/// A string, borrowed unless it contains escapes.
 struct Text<'a>(Cow<'a, str>);
 
 impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
@@ -114,7 +114,7 @@ impl Text<'_> {
 }
 
 /// The content of a line.
-enum Told<'a> {
+enum Entry<'a> {
     Line(Text<'a>),
     Stderr(Text<'a>),
     Input(Input),
@@ -122,15 +122,15 @@ enum Told<'a> {
     End,
 }
 
-/// A mistake in a line, and a hint.
-struct Wrong(String, Option<String>);
+/// An error in a line, and an optional help text.
+struct Invalid(String, Option<String>);
 
-/// Collects the suspensions of a timeline. Mistakes in it are reported when it is replayed.
+/// Collects the suspensions of a timeline. The replay reports invalid lines.
 pub fn spans(mut lines: Lines) -> Result<Spans, Failure> {
     let mut spans = Spans::default();
     while let Some(line) = lines.next()? {
         if memchr::memmem::find(line, b"suspended").is_some()
-            && let Ok((t_ms, Told::Input(Input::Suspended { for_ms }))) = read(line, ReaderName::Plain)
+            && let Ok((t_ms, Entry::Input(Input::Suspended { for_ms }))) = read(line, ReaderName::Plain)
         {
             spans.add(Awake(t_ms), for_ms);
         }
@@ -138,7 +138,7 @@ pub fn spans(mut lines: Lines) -> Result<Spans, Failure> {
     Ok(spans)
 }
 
-/// Replays a timeline whose current line is the first.
+/// Replays a timeline whose current line is the first one.
 pub fn replay(
     mut lines: Lines,
     mut spans: Spans,
@@ -150,24 +150,24 @@ pub fn replay(
     let (mut reader, mut signs) = (Reader::for_name(name), Vec::new());
     let (mut last, mut over) = (0, None);
     while lines.number() > 0 && !lines.current().is_empty() {
-        let (t_ms, told) = read(lines.current(), name).map_err(|w| lines.wrong(&w.0, w.1))?;
+        let (t_ms, entry) = read(lines.current(), name).map_err(|w| lines.invalid(&w.0, w.1))?;
         if t_ms < last {
             let what = format!("t_ms {t_ms} comes after {last}: lines must be in order of time");
-            return Err(lines.wrong(&what, None));
+            return Err(lines.invalid(&what, None));
         }
         last = t_ms;
         let at = Awake(t_ms);
-        let suspended = matches!(told, Told::Input(Input::Suspended { .. }));
+        let suspended = matches!(entry, Entry::Input(Input::Suspended { .. }));
         while !suspended
             && over.is_none()
             && let Some((until, for_ms)) = spans.begun_before(at)
         {
             player.suspend_ahead(until, for_ms);
         }
-        match told {
-            // The rest is read for its mistakes only.
+        match entry {
+            // Only check the rest for invalid lines.
             _ if over.is_some() || player.has_stopped() => {}
-            Told::Line(text) => {
+            Entry::Line(text) => {
                 let line = cut(&text);
                 reader.read_line(line, &mut signs);
                 if !line.bytes.trim_ascii().is_empty() {
@@ -175,7 +175,7 @@ pub fn replay(
                 }
                 signs.clear();
             }
-            Told::Stderr(text) => {
+            Entry::Stderr(text) => {
                 let line = cut(&text);
                 reader.read_stderr(line.bytes, &mut signs);
                 if !line.bytes.trim_ascii().is_empty() {
@@ -183,10 +183,10 @@ pub fn replay(
                 }
                 signs.clear();
             }
-            Told::Input(Input::Suspended { .. }) if spans.reported() => player.look(at),
-            Told::Input(input) => player.input(at, input),
-            Told::Exited(code) => over = Some((at, Some(code))),
-            Told::End => over = Some((at, None)),
+            Entry::Input(Input::Suspended { .. }) if spans.reported() => player.look(at),
+            Entry::Input(input) => player.input(at, input),
+            Entry::Exited(code) => over = Some((at, Some(code))),
+            Entry::End => over = Some((at, None)),
         }
         if lines.next()?.is_none() {
             break;
@@ -198,38 +198,39 @@ pub fn replay(
     Ok(exited(player, at, code, &mut signs, name))
 }
 
-/// A longer line is cut as in a live session.
+/// Cuts a long line like a live session does.
 fn cut<'a>(text: &'a Text<'_>) -> Line<'a> {
     let whole = text.as_str().as_bytes();
     let bytes = &whole[..whole.len().min(MAX_LINE)];
     Line { bytes, cut: bytes.len() < whole.len() }
 }
 
-/// The process has ended; what its reader still had to say belongs to how it ended.
+/// Finishes the replay of a process that exited. The last signs of its reader determine how it ended.
 fn exited(mut player: Player, at: Awake, code: i32, signs: &mut Vec<Sign>, name: ReaderName) -> Replayed {
     signs.drain(..).for_each(|sign| player.last_sign(&sign));
     let text = player.tally().result.as_ref().map(|result| result.text.as_str());
     let marker = text.and_then(|text| last_marker(text, name.is_structured(), ""));
-    // A shell writes -n for a signal, as the recordings do.
+    // The recordings use -n for signal n.
     let exit = if code < 0 { Exit::Signal(code.saturating_neg()) } else { Exit::Code(code) };
     player.finish(at, &Finish::Exited { exit, marker })
 }
 
-fn read(line: &[u8], agent: ReaderName) -> Result<(u64, Told<'_>), Wrong> {
-    let mut raw: Raw<'_> = serde_json::from_slice(line).map_err(|e| Wrong(plainly(&e), None))?;
-    let told = match (raw.line.take(), raw.input.take()) {
-        (Some(text), None) => Told::Line(text),
+/// Parses a line into its time and its content.
+fn read(line: &[u8], agent: ReaderName) -> Result<(u64, Entry<'_>), Invalid> {
+    let mut raw: Raw<'_> = serde_json::from_slice(line).map_err(|e| Invalid(parse_error(&e), None))?;
+    let entry = match (raw.line.take(), raw.input.take()) {
+        (Some(text), None) => Entry::Line(text),
         (None, Some(kind)) => return input(kind.as_str(), raw, agent),
-        (Some(text), Some(kind)) if kind.as_str() == "stderr" => Told::Stderr(text),
-        (Some(text), Some(kind)) if kind.as_str() == "stdout" => Told::Line(text),
-        (Some(_), Some(_)) => return Err(Wrong("has both `line` and `input`".to_owned(), None)),
-        (None, None) => return Err(Wrong("has neither `line` nor `input`".to_owned(), None)),
+        (Some(text), Some(kind)) if kind.as_str() == "stderr" => Entry::Stderr(text),
+        (Some(text), Some(kind)) if kind.as_str() == "stdout" => Entry::Line(text),
+        (Some(_), Some(_)) => return Err(Invalid("has both `line` and `input`".to_owned(), None)),
+        (None, None) => return Err(Invalid("has neither `line` nor `input`".to_owned(), None)),
     };
-    Ok((raw.t_ms, told))
+    Ok((raw.t_ms, entry))
 }
 
-/// The library counts lines of its own; ours is named already.
-fn plainly(error: &serde_json::Error) -> String {
+/// Returns a parse error without serde's line number, which is always 1. The caller adds the real one.
+fn parse_error(error: &serde_json::Error) -> String {
     let text = error.to_string();
     match text.split_once(" at line ") {
         Some((what, _)) if error.is_data() => what.to_owned(),
@@ -238,7 +239,8 @@ fn plainly(error: &serde_json::Error) -> String {
     }
 }
 
-fn input<'a>(kind: &str, raw: Raw<'a>, agent: ReaderName) -> Result<(u64, Told<'a>), Wrong> {
+/// Parses an input of this kind.
+fn input<'a>(kind: &str, raw: Raw<'a>, agent: ReaderName) -> Result<(u64, Entry<'a>), Invalid> {
     let t_ms = raw.t_ms;
     let input = match kind {
         "stdout" => Input::Stdout { bytes: need(raw.bytes, kind, "bytes")? },
@@ -258,41 +260,44 @@ fn input<'a>(kind: &str, raw: Raw<'a>, agent: ReaderName) -> Result<(u64, Told<'
         },
         "children" => Input::Children { live: need(raw.live, kind, "live")?, cpu_ms: raw.cpu_ms },
         "needs_human" => {
-            let text = raw.what.map_or_else(|| "the agent asks for a person".to_owned(), Text::into_string);
+            let text = raw.what.map_or_else(|| "the agent needs a human".to_owned(), Text::into_string);
             Input::Sign(Sign::NeedsHuman { text })
         }
         "keepalive" => Input::Sign(Sign::Keepalive),
         "heartbeat" => Input::Heartbeat,
         "suspended" => Input::Suspended { for_ms: need(raw.for_ms, kind, "for_ms")? },
-        "exited" => return Ok((t_ms, Told::Exited(need(raw.code, kind, "code")?))),
-        "end" => return Ok((t_ms, Told::End)),
-        unknown => return Err(no_such("input", unknown, &KINDS)),
+        "exited" => return Ok((t_ms, Entry::Exited(need(raw.code, kind, "code")?))),
+        "end" => return Ok((t_ms, Entry::End)),
+        unknown => return Err(unknown_value("input", unknown, &KINDS)),
     };
-    Ok((t_ms, Told::Input(input)))
+    Ok((t_ms, Entry::Input(input)))
 }
 
-fn need<T>(field: Option<T>, kind: &str, name: &str) -> Result<T, Wrong> {
-    field.ok_or_else(|| Wrong(format!("`{kind}` needs `{name}`"), None))
+/// Returns a required field, or an error that names it.
+fn need<T>(field: Option<T>, kind: &str, name: &str) -> Result<T, Invalid> {
+    field.ok_or_else(|| Invalid(format!("`{kind}` needs `{name}`"), None))
 }
 
-fn one_of(field: &str, word: &str, known: &[&'static str]) -> Result<(), Wrong> {
-    if known.contains(&word) { Ok(()) } else { Err(no_such(field, word, known)) }
+/// Checks that a field has one of the known values.
+fn one_of(field: &str, word: &str, known: &[&'static str]) -> Result<(), Invalid> {
+    if known.contains(&word) { Ok(()) } else { Err(unknown_value(field, word, known)) }
 }
 
-fn no_such(field: &str, word: &str, known: &[&'static str]) -> Wrong {
-    let hint = match nearest(word, known.iter().copied()) {
+/// Returns an error about an unknown value, with the nearest known one.
+fn unknown_value(field: &str, word: &str, known: &[&'static str]) -> Invalid {
+    let help = match nearest(word, known.iter().copied()) {
         Some(near) => format!("did you mean `{near}`?"),
         None => format!("`{field}` is one of {}", known.join(", ")),
     };
-    Wrong(format!("there is no {field} `{word}`"), Some(hint))
+    Invalid(format!("unknown {field} `{word}`"), Some(help))
 }
 
-fn tool_started(raw: Raw<'_>, agent: ReaderName) -> Result<Sign, Wrong> {
+fn tool_started(raw: Raw<'_>, agent: ReaderName) -> Result<Sign, Invalid> {
     let kind = "tool_started";
     let name = need(raw.name, kind, "name")?.into_string();
     let timeout = match raw.timeout_s {
         Some(s) if s.is_finite() && s >= 0.0 => Some(Dur::from_millis((s * 1000.0).round() as u64)),
-        Some(_) => return Err(Wrong("`timeout_s` is not a time".to_owned(), None)),
+        Some(_) => return Err(Invalid("`timeout_s` is not a valid duration".to_owned(), None)),
         None => None,
     };
     let args = raw.args.map_or("", RawValue::get);
@@ -307,9 +312,9 @@ fn tool_started(raw: Raw<'_>, agent: ReaderName) -> Result<Sign, Wrong> {
     }))
 }
 
-fn tool_ended(raw: Raw<'_>, agent: ReaderName) -> Result<Sign, Wrong> {
+fn tool_ended(raw: Raw<'_>, agent: ReaderName) -> Result<Sign, Invalid> {
     let kind = "tool_ended";
-    let text = raw.result.map_or(Cow::Borrowed(""), words);
+    let text = raw.result.map_or(Cow::Borrowed(""), text_of);
     let ok = need(raw.ok, kind, "ok")?;
     let error = match ok {
         true => String::new(),
@@ -321,7 +326,7 @@ fn tool_ended(raw: Raw<'_>, agent: ReaderName) -> Result<Sign, Wrong> {
     Ok(Sign::ToolEnded { id, ok, result: result(&text), error, heartbeat: false, canceled })
 }
 
-fn subagent(raw: Raw<'_>) -> Result<Input, Wrong> {
+fn subagent(raw: Raw<'_>) -> Result<Input, Invalid> {
     let kind = "subagent";
     let what = need(raw.what, kind, "what")?;
     one_of("what", what.as_str(), &["progress", "tool", "heartbeat", "ended"])?;
@@ -334,12 +339,12 @@ fn subagent(raw: Raw<'_>) -> Result<Input, Wrong> {
     Ok(Input::Subagent { id: need(raw.id, kind, "id")?.into_string(), did })
 }
 
-/// A text as it is, anything else as it is written.
-fn words(value: &RawValue) -> Cow<'_, str> {
+/// Returns the content of a string, and the JSON text of any other value.
+fn text_of(value: &RawValue) -> Cow<'_, str> {
     serde_json::from_str::<Text<'_>>(value.get()).map_or_else(|_| value.get().into(), |text| text.0)
 }
 
-/// Null is an unknown state.
+/// Hashes the digest. Null means that the state is unknown.
 fn digest(value: &RawValue) -> Option<u64> {
     (value.get() != "null").then(|| hash::bytes(value.get().as_bytes()))
 }

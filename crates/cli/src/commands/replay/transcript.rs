@@ -15,7 +15,7 @@ const MAX_KINDS: usize = 100;
 /// The most unknown types of records that are printed.
 const MAX_NAMED: usize = 8;
 
-/// A turn that is being replayed.
+/// A user turn during its replay.
 struct Turn {
     player: Player,
     started: Option<Wall>,
@@ -27,7 +27,7 @@ impl Turn {
         let session = Session::new(Awake(0), format.agent().is_structured());
         let name = SessionName::Turn { turn };
         let mut player = Player::new(policy.clone(), session, Some(name), Looks::EveryDue);
-        // The CLI prints that it has started as soon as it has the prompt. A transcript does not record that.
+        // A live CLI prints a line as soon as it has the prompt. A transcript does not record that line.
         player.line(Awake(0), &mut vec![Sign::Keepalive]);
         Turn { player, started, last: Awake(0) }
     }
@@ -35,7 +35,7 @@ impl Turn {
     fn take(&mut self, at: Option<Wall>, signs: &mut Vec<Sign>) {
         if let (Some(at), Some(started)) = (at, self.started) {
             let since = u64::try_from(at.0.saturating_sub(started.0)).unwrap_or(0);
-            // Results of parallel calls may be written in another order than they came.
+            // Results of parallel calls may be written out of order.
             self.last = self.last.max(Awake(since));
         }
         if !self.player.has_stopped() {
@@ -48,12 +48,13 @@ impl Turn {
     }
 }
 
+/// Replays all turns of a transcript. Notes skipped records on stderr.
 pub fn replay(mut lines: Lines, format: Format, policy: &WatchPolicy) -> Result<Vec<Replayed>, Failure> {
     let mut transcript = Transcript::new(format);
     let (mut done, mut open) = (Vec::new(), None::<Turn>);
     let (mut signs, mut unknown) = (Vec::new(), BTreeMap::<String, u64>::new());
     while let Some(line) = lines.next()? {
-        // Reading a prompt forgets the turn before it.
+        // Reading a prompt resets the state of the previous turn.
         let before = transcript.outcome(true);
         let (at, record) = transcript.read(line, &mut signs);
         match record {
@@ -85,6 +86,7 @@ pub fn replay(mut lines: Lines, format: Format, policy: &WatchPolicy) -> Result<
     Ok(done)
 }
 
+/// Returns a note about the skipped records.
 fn skipped(unknown: &BTreeMap<String, u64>) -> String {
     let count: u64 = unknown.values().sum();
     let named: Vec<String> =

@@ -17,7 +17,7 @@ pub fn write(found: &FoundRun, file: &Path) -> Result<u8, Failure> {
     let page = dogwatch_web::report(&Subject { project: &project, status: &status, events: &record.events });
     place(file, page.as_bytes()).map_err(|e| {
         let what = format!("cannot write the report to {}: {e}", file.display());
-        Failure::with_hint(what, "choose a file in an existing, writable directory")
+        Failure::with_help(what, "choose a file in an existing, writable directory")
     })?;
     super::super::print(format!("{} ({} kB)\n", file.display(), page.len().div_ceil(1000)).as_bytes())
 }

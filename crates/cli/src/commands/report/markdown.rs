@@ -10,6 +10,7 @@ pub const MAX_WORDS: usize = 300;
 /// The most of a foreign text to show in a code block, in bytes.
 const MAX_FENCED: usize = 8 * 1024;
 
+/// Returns the report as Markdown.
 pub fn page(report: &Report) -> String {
     let mut page = String::new();
     page.push_str(&format!("# {}\n\n", paragraphs::title(report)));

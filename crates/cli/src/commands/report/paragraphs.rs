@@ -12,6 +12,7 @@ use dogwatch_host::store::home;
 /// The most nodes to name.
 const MAX_NODES: usize = 20;
 
+/// Returns the title of the report.
 pub fn title(report: &Report) -> String {
     let nodes = &report.view().nodes;
     let name = match nodes.as_slice() {
@@ -56,24 +57,24 @@ fn what_it_did(report: &Report) -> String {
 }
 
 fn what_to_look_at(report: &Report) -> String {
-    let story = &report.story;
+    let summary = &report.summary;
     let mut parts = Vec::new();
     let failed: Vec<&NodeView> = failed_nodes(report).collect();
     if report.view().nodes.len() > 1 && !failed.is_empty() {
         let names: Vec<String> = failed.iter().take(MAX_NODES).map(|n| escaped(n.name.as_str())).collect();
         parts.push(format!("not done: {}", names.join(", ")));
     }
-    for attempt in story.failing.values().take(MAX_NODES) {
+    for attempt in summary.failing.values().take(MAX_NODES) {
         let names: Vec<String> =
             failed_checks(attempt).map(|r| format!("{} ({})", code(&r.cmd), rc(r))).collect();
         parts.push(format!("failing checks: {}", names.join(", ")));
     }
-    if let Some(last) = story.hard_stops().last() {
-        let count = words::count(story.hard_stops().count() as u64, "hard stop");
+    if let Some(last) = summary.hard_stops().last() {
+        let count = words::count(summary.hard_stops().count() as u64, "hard stop");
         parts.push(format!("{count}, latest: {}", plain(&verdict(last))));
     }
-    if let Some(row) = story.troubles.iter().last() {
-        let count = words::count(story.troubles.count(), "problem");
+    if let Some(row) = summary.troubles.iter().last() {
+        let count = words::count(summary.troubles.count(), "problem");
         parts.push(format!("{count}, latest: {}", row_of_trouble(row)));
     }
     if let Some(line) = report.broken_chain {
@@ -96,8 +97,9 @@ fn verdict(judged: &Judged) -> String {
     }
 }
 
+/// Lists the verdicts of the watchdog.
 pub fn verdicts(report: &Report) -> String {
-    lines(&report.story.verdicts, |judged| one_verdict(report, judged), |n| format!("\n… {n} more …\n\n"))
+    lines(&report.summary.verdicts, |judged| one_verdict(report, judged), |n| format!("\n… {n} more …\n\n"))
 }
 
 fn one_verdict(report: &Report, judged: &Judged) -> String {
@@ -138,8 +140,8 @@ fn rc(result: &CheckResult) -> String {
 /// Lists the check results of every iteration, then the output of the checks that still fail.
 pub fn checks(report: &Report) -> String {
     let mut text =
-        lines(&report.story.attempts, |a| one_attempt(report, a), |n| format!("\n… {n} more …\n\n"));
-    for attempt in report.story.failing.values().take(MAX_NODES) {
+        lines(&report.summary.attempts, |a| one_attempt(report, a), |n| format!("\n… {n} more …\n\n"));
+    for attempt in report.summary.failing.values().take(MAX_NODES) {
         for result in failed_checks(attempt) {
             let Some(tail) = &result.tail else { continue };
             let cut = if result.truncated { ", end of its output" } else { "" };
@@ -169,9 +171,10 @@ fn one_attempt(report: &Report, attempted: &Attempted) -> String {
     text
 }
 
+/// Lists the troubles.
 pub fn troubles(report: &Report) -> String {
     let line = |row: &Row| format!("- {} {}\n", clock(row.at), row_of_trouble(row));
-    lines(&report.story.troubles, line, |n| format!("\n… {n} more …\n\n"))
+    lines(&report.summary.troubles, line, |n| format!("\n… {n} more …\n\n"))
 }
 
 fn row_of_trouble(row: &Row) -> String {
@@ -187,7 +190,7 @@ pub fn left(report: &Report) -> String {
     let nodes: Vec<&NodeView> =
         report.view().nodes.iter().filter(|n| n.iteration.0 > 0 && !done(n)).take(MAX_NODES).collect();
     let mut text: String = nodes.iter().map(|node| left_by(report, node)).collect();
-    for turn in report.story.open.values().take(MAX_NODES) {
+    for turn in report.summary.open.values().take(MAX_NODES) {
         let how = if report.live { "is running" } else { "was running when the supervisor died" };
         text.push_str(&format!("- {} {how}\n", report.turn(&turn.node, turn.iteration)));
     }
@@ -200,11 +203,11 @@ fn left_by(report: &Report, node: &NodeView) -> String {
         text.push_str(&format!(": {}", plain(&end.because)));
     }
     text.push('\n');
-    if let Some(partial) = report.story.partials.get(&node.name) {
+    if let Some(partial) = report.summary.partials.get(&node.name) {
         let file = report.found.dir.join(&partial.file);
         text.push_str(&format!("  partial result: {}\n", code(&file.display().to_string())));
     }
-    let Some(session) = report.story.last_words.get(&node.name) else { return text };
+    let Some(session) = report.summary.last_words.get(&node.name) else { return text };
     if !session.said.is_empty() {
         text.push_str("  The agent's last message:\n\n");
         text.push_str(&indented(&fenced(&session.said)));
@@ -215,7 +218,7 @@ fn left_by(report: &Report, node: &NodeView) -> String {
     if !there.is_empty() {
         text.push_str(&format!("\n  {} in {}\n", there.join(", "), code(&dir.display().to_string())));
     }
-    let last = report.story.snapshots.iter().rev().find(|s| s.node == node.name);
+    let last = report.summary.snapshots.iter().rev().find(|s| s.node == node.name);
     if let Some(snapshot) = last {
         text.push_str(&format!("  work tree: {}\n", code(&snapshot.name)));
     }

@@ -30,6 +30,7 @@ impl Report {
     }
 }
 
+/// Returns the table of basic facts about the run.
 pub fn facts(report: &Report) -> String {
     let Some(started) = &report.view().started else { return String::new() };
     let view = report.view();
@@ -81,11 +82,12 @@ pub fn spent(used: &Used) -> String {
     format!("{}, {}", words::tokens(used), words::cost(used))
 }
 
+/// Lists the iterations and other events in order of time.
 pub fn timeline(report: &Report) -> String {
     let mut day = String::new();
     let line = |row: &Row| format!("- {} {}\n", clock(row.at), what(report, &row.what));
-    let text = lines(&report.story.timeline, line, |n| format!("\n… {n} more …\n\n"));
-    if let Some(first) = report.story.timeline.iter().next() {
+    let text = lines(&report.summary.timeline, line, |n| format!("\n… {n} more …\n\n"));
+    if let Some(first) = report.summary.timeline.iter().next() {
         let at = first.at.to_string();
         day = format!("Starts on {}; times are in UTC.\n\n", at.get(..10).unwrap_or(&at));
     }
@@ -191,9 +193,10 @@ fn idle_row(report: &Report, idle: &Idle) -> String {
     format!("{which} idle ({}){skipped}{until}", plain(&idle.reason))
 }
 
+/// Returns the table of waits by reason.
 pub fn waits(report: &Report) -> String {
     let rows: String = report
-        .story
+        .summary
         .waits
         .iter()
         .filter(|w| w.count > 0)
@@ -245,8 +248,9 @@ pub fn cost(report: &Report) -> String {
 /// The most nodes or artifacts to list in a table.
 const MAX_ROWS: usize = 200;
 
+/// Returns the table of snapshots.
 pub fn snapshots(report: &Report) -> String {
-    if report.story.snapshots.is_empty() {
+    if report.summary.snapshots.is_empty() {
         return String::new();
     }
     let run = report.tail();
@@ -269,7 +273,7 @@ pub fn snapshots(report: &Report) -> String {
         };
         format!("| {} | {} | {}{skipped} | {commands} |\n", clock(s.at), cell(&s.name), s.files)
     };
-    let rows = lines(&report.story.snapshots, row, |n| format!("| … | {n} more | | |\n"));
+    let rows = lines(&report.summary.snapshots, row, |n| format!("| … | {n} more | | |\n"));
     format!("| time | ref | files | show, undo |\n|---|---|---|---|\n{rows}")
 }
 

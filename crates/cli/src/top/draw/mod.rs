@@ -21,6 +21,7 @@ pub struct Look {
 }
 
 impl Look {
+    /// Returns the style of a tone.
     pub fn tone(self, tone: Tone) -> Style {
         match tone {
             Tone::Plain => Style::new(),
@@ -31,6 +32,7 @@ impl Look {
         }
     }
 
+    /// Returns a foreground style, without color if colors are off.
     pub fn fg(self, color: Color) -> Style {
         if self.color { Style::new().fg(color) } else { Style::new() }
     }
@@ -41,6 +43,7 @@ impl Look {
     }
 }
 
+/// Draws the screen: a run, the overview or the help.
 pub fn draw(top: &Top, look: Look, buffer: &mut Buffer) {
     let area = buffer.area;
     if area.width < MIN_WIDTH || area.height < MIN_HEIGHT {

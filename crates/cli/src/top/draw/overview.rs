@@ -49,6 +49,7 @@ impl Columns {
     }
 }
 
+/// Draws the list of runs.
 pub fn draw(top: &Top, look: Look, area: Rect, buffer: &mut Buffer) {
     head(top, look, area, buffer);
     if top.rows.is_empty() {

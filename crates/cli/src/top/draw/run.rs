@@ -25,10 +25,11 @@ const BELOW: u16 = 4;
 /// The least distance between labels of the axis, in columns.
 const BETWEEN_LABELS: i64 = 12;
 /// The least weight that fills a cell completely.
-const LITTLE: u64 = 16;
+const FULL_CELL_WEIGHT: u64 = 16;
 /// The symbols for the weight of a cell.
 const LEVELS: [&str; 8] = ["▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"];
 
+/// Draws the page of a run.
 pub fn draw(top: &Top, page: &Page, row: &Row, look: Look, area: Rect, buffer: &mut Buffer) {
     title(top, row, look, area, buffer);
     let now = if row.live { top.now.wall.0 } else { page.lanes.last };
@@ -202,7 +203,7 @@ fn letter(why: WaitWhy) -> &'static str {
 /// Returns the symbol for a weight, on a logarithmic scale up to the greatest weight of the lane.
 fn level(weight: u64, most: u64) -> &'static str {
     let height = |n: u64| (1.0 + n as f64).ln();
-    let share = height(weight) / height(most.max(LITTLE));
+    let share = height(weight) / height(most.max(FULL_CELL_WEIGHT));
     let top = LEVELS.len() - 1;
     LEVELS[((share * top as f64).round() as usize).min(top)]
 }
