@@ -361,7 +361,7 @@ impl Profile {
     }
 }
 
-/// The watchdog's limits: one key for each row of its table (docs/watchdog.md), and the times that apply after a
+/// The watchdog's limits: one key for each row of its table (docs/guide/watchdog.md), and the times that apply after a
 /// verdict.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default)]

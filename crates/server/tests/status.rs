@@ -333,7 +333,7 @@ fn missing_settings_are_null_in_the_document() {
 
 #[test]
 fn the_documented_examples_match_the_responses() {
-    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/status.md");
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/status.md");
     let page = std::fs::read_to_string(page).expect("the page is there");
     let examples: Vec<Value> = page
         .split("```json\n")

@@ -5,7 +5,7 @@ use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
 
-/// The pure crates and their allowed dependencies. Discuss an addition first: see docs/dependencies.md.
+/// The pure crates and their allowed dependencies. Discuss an addition first: see docs/internals/dependencies.md.
 const PURE: [(&str, &[&str]); 3] = [
     ("dogwatch-core", &["jiff", "schemars", "serde"]),
     ("dogwatch-agents", &["dogwatch-core", "memchr"]),

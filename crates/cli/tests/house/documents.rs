@@ -145,7 +145,7 @@ fn every_event_is_documented() {
     assert_eq!(documented, events);
 }
 
-/// Returns the fields that docs/events.md documents for an event.
+/// Returns the fields that docs/reference/events.md documents for an event.
 fn fields(event: &str) -> BTreeSet<String> {
     let text = read(&root().join("docs/reference/events.md"));
     let section = text
@@ -159,7 +159,7 @@ fn fields(event: &str) -> BTreeSet<String> {
     names.map(str::to_owned).collect()
 }
 
-/// Checks the events that the examples printed against docs/events.md.
+/// Checks the events that the examples printed against docs/reference/events.md.
 pub fn assert_documented(events: &[serde_json::Value]) {
     const ALL: [&str; 7] = ["v", "seq", "at", "awake_ms", "boot_ms", "event", "prev"];
     let mut found = BTreeSet::new();

@@ -223,7 +223,7 @@ fn recovers_works_hangs_is_stopped_recovers_and_converges() {
     let played = play("recovers", &[]);
     played.assert_ended("clean_with_flake", 0);
     let stops = played.of("hard_stop");
-    assert_eq!(stops.len(), 1, "{}", played.said());
+    assert_eq!(stops.len(), 1, "{}", played.output());
     assert_eq!(stops[0]["reason"], "NO_OUTPUT_DEADLINE");
     let converged: Vec<_> =
         played.of("node_attempt").iter().map(|attempt| attempt["converged"].as_bool()).collect();

@@ -1,6 +1,6 @@
 //! The events of a run: numbered, in the past tense, and the only source of truth about it.
 //!
-//! Names and fields are a public interface (docs/events.md): they are added to, never changed or removed. One line of
+//! Names and fields are a public interface (docs/reference/events.md): they are added to, never changed or removed. One line of
 //! the journal holds one [`Recorded`]. The fields of the larger events are in `payload`, their words in `kinds`.
 
 use crate::record::day::DayUse;
@@ -390,7 +390,7 @@ pub enum Event {
         /// The cause: `operator`, `signal`, `budget`, or `supervisor_lost` if the run was resumed.
         by: String,
     },
-    /// The next step after a failed iteration was chosen, by the table of docs/recovery.md.
+    /// The next step after a failed iteration was chosen, by the table of docs/guide/recovery.md.
     RecoveryPlanned(RecoveryPlanned),
     /// The node was given up, and its partial work was saved.
     PartialKept {

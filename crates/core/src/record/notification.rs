@@ -186,7 +186,7 @@ fn is_loopback(host: &str) -> bool {
     (number && host.split('.').count() == 4) || host.eq_ignore_ascii_case("localhost") || host == "[::1]"
 }
 
-/// A notification as it is sent: one JSON document (docs/notify.md). Fields are only added.
+/// A notification as it is sent: one JSON document (docs/guide/notifications.md). Fields are only added.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct News {
     /// The version of the format: 1.

@@ -1,6 +1,6 @@
 //! The status of a run for people and programs: the view, with ages computed when it is read.
 //!
-//! `Status` is dogwatch's own format (docs/status.md); `OrchestratorStatus` is the same in the terms of an orchestrator
+//! `Status` is dogwatch's own format (docs/reference/status.md); `OrchestratorStatus` is the same in the terms of an orchestrator
 //! that ticks. Fields are only added to both.
 
 use crate::record::event::{NodeState, Outcome, RunEnded, WaitWhy};

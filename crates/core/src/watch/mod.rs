@@ -3,7 +3,7 @@
 //!
 //! The rows of its table are checked in a fixed order, and the first that fires wins. Every answer contains the evidence
 //! on all channels. Progress moves a deadline, effort extends it for a bounded time, and presence does neither. The
-//! table, with the reasons for its order, is in docs/watchdog.md.
+//! table, with the reasons for its order, is in docs/guide/watchdog.md.
 
 pub mod coalesce;
 mod evidence;

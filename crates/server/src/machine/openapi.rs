@@ -164,7 +164,7 @@ mod tests {
 
     #[test]
     fn every_route_is_documented() {
-        let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/api.md");
+        let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/api.md");
         let page = std::fs::read_to_string(page).expect("the page is there");
         for op in table() {
             let row = format!("| `{}` | `{}` |", op.method.to_uppercase(), op.path);

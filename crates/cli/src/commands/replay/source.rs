@@ -62,6 +62,6 @@ fn unknown(path: &Path) -> Failure {
             "{} is not a journal, a timeline, a Claude Code transcript or a Codex rollout",
             path.display()
         ),
-        "see docs/replay.md for the formats; an agent's stdout needs a time for each line: {\"t_ms\": n, \"line\": \"...\"}",
+        "see docs/guide/replay.md for the formats; an agent's stdout needs a time for each line: {\"t_ms\": n, \"line\": \"...\"}",
     )
 }

@@ -131,7 +131,7 @@ pub struct IterationEnd {
     pub iteration: Iteration,
     /// How long the iteration lasted, in seconds, including its commands.
     pub duration_s: Dur,
-    /// Why the iteration has this ending, as a sentence for people (docs/ending.md).
+    /// Why the iteration has this ending, as a sentence for people (docs/reference/exit-codes.md).
     pub because: String,
     /// The error without its volatile parts; similar failures have the same fingerprint. Absent if nothing failed.
     #[serde(skip_serializing_if = "Option::is_none", default)]
@@ -196,7 +196,7 @@ pub struct CheckResult {
     pub first_rc: Option<i32>,
 }
 
-/// The fields of `recovery_planned`: the step that follows a failed iteration, by the table of docs/recovery.md.
+/// The fields of `recovery_planned`: the step that follows a failed iteration, by the table of docs/guide/recovery.md.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RecoveryPlanned {
     /// The node's name.

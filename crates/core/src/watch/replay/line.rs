@@ -1,5 +1,5 @@
 //! The output of a replay: a line for every change of the verdict, and a summary. Names and fields are a public interface
-//! (docs/replay.md): they are only added to.
+//! (docs/guide/replay.md): they are only added to.
 
 use super::counts::Exercised;
 use crate::record::ids::{Iteration, NodeName};
