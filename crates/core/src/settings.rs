@@ -285,9 +285,11 @@ pub enum ReaderName {
 }
 
 impl ReaderName {
+    /// All readers.
     pub const ALL: [ReaderName; 5] =
         [ReaderName::Plain, ReaderName::Claude, ReaderName::Codex, ReaderName::Opencode, ReaderName::Gemini];
 
+    /// Returns the name of the reader.
     pub fn as_str(self) -> &'static str {
         match self {
             ReaderName::Plain => "plain",
@@ -325,6 +327,7 @@ pub struct CommandPlan {
 }
 
 impl CommandPlan {
+    /// The timeout of commands, gates and probes that set none.
     pub const DEFAULT_TIMEOUT: Dur = Dur::from_secs(60);
 }
 
@@ -339,8 +342,10 @@ pub enum Profile {
 }
 
 impl Profile {
+    /// All profiles.
     pub const ALL: [Profile; 3] = [Profile::Quick, Profile::Standard, Profile::Deep];
 
+    /// Returns the name of the profile.
     pub fn as_str(self) -> &'static str {
         match self {
             Profile::Quick => "quick",
@@ -584,9 +589,11 @@ pub enum Strategy {
 }
 
 impl Strategy {
+    /// All strategies.
     pub const ALL: [Strategy; 4] =
         [Strategy::Exponential, Strategy::Fixed, Strategy::Fibonacci, Strategy::Decorrelated];
 
+    /// Returns the name of the strategy.
     pub fn as_str(self) -> &'static str {
         match self {
             Strategy::Exponential => "exponential",
@@ -630,7 +637,9 @@ pub struct McpServer {
 }
 
 impl McpServer {
+    /// The timeout of calls to a server that sets none.
     pub const DEFAULT_TIMEOUT: Dur = Dur::from_secs(60);
+    /// The default of `restart_after`.
     pub const DEFAULT_RESTART_AFTER: u32 = 3;
 }
 
@@ -652,5 +661,6 @@ pub struct WakePolicy {
 }
 
 impl WakePolicy {
+    /// The default interval of the probe.
     pub const DEFAULT_EVERY: Dur = Dur::from_mins(1);
 }

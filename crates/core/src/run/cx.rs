@@ -24,6 +24,7 @@ pub(super) struct Cx {
 }
 
 impl Cx {
+    /// Creates the state of a new run.
     pub fn new(started: RunStarted, plan: Plan) -> Cx {
         Cx {
             now: Moment::default(),
@@ -49,6 +50,7 @@ impl Cx {
         })
     }
 
+    /// Records `run_started`, once.
     pub fn record_start(&mut self) {
         if let Some(started) = self.start.take() {
             self.record(Event::RunStarted(Box::new(started)));
@@ -80,10 +82,12 @@ impl Cx {
         }
     }
 
+    /// Records a problem.
     pub fn trouble(&mut self, kind: &str, detail: String) {
         self.record(Event::Trouble { kind: kind.to_owned(), detail });
     }
 
+    /// Records a change of a node's state.
     pub fn transition(&mut self, ix: NodeIx, to: NodeState, reason: Option<String>) {
         let from = self.view.node(ix).state;
         if from != to {
@@ -91,10 +95,12 @@ impl Cx {
         }
     }
 
+    /// Returns the settings of a node.
     pub fn settings(&self, ix: NodeIx) -> &Settings {
         &self.plan.nodes[ix.0].settings
     }
 
+    /// Returns the name of a node.
     pub fn name(&self, ix: NodeIx) -> NodeName {
         self.plan.nodes[ix.0].name.clone()
     }

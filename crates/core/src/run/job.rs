@@ -128,9 +128,13 @@ pub struct Marker {
 }
 
 impl Marker {
+    /// The longest state, in bytes.
     pub const MAX_STATE: usize = 64;
+    /// The most attributes of a marker.
     pub const MAX_ATTRS: usize = 16;
+    /// The longest key of an attribute, in bytes.
     pub const MAX_KEY: usize = 64;
+    /// The longest value of an attribute, in bytes.
     pub const MAX_VALUE: usize = 256;
     /// The longest marker, in bytes. A longer comment is not a marker.
     pub const MAX_LEN: usize = 4 * 1024;

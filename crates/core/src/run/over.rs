@@ -17,6 +17,7 @@ pub(super) struct End {
 }
 
 impl End {
+    /// Creates the end of a run.
     pub fn new(outcome: Outcome, exit_code: u8, reason: impl Into<String>) -> End {
         End { outcome, reason: reason.into(), exit_code }
     }
@@ -31,10 +32,12 @@ pub(super) struct NodeEnd {
 }
 
 impl NodeEnd {
+    /// Creates the end of a node that is done.
     pub fn done(word: &str, end: End) -> NodeEnd {
         NodeEnd { state: NodeState::Done, word: word.to_owned(), end }
     }
 
+    /// Creates the end of a node that failed.
     pub fn failed(word: &str, end: End) -> NodeEnd {
         NodeEnd { state: NodeState::Failed, word: word.to_owned(), end }
     }

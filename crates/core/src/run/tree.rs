@@ -48,6 +48,7 @@ enum Life {
 }
 
 impl Tree {
+    /// Orders the start of a job.
     pub fn start(cx: &mut Cx, job: Job) -> Tree {
         cx.out.push(Decision::Start(job));
         Tree {
@@ -61,6 +62,7 @@ impl Tree {
         }
     }
 
+    /// Notes that the main process has started.
     pub fn started(&mut self, cx: &mut Cx) {
         self.since = cx.now.awake;
         if self.life == Life::Starting {
@@ -156,10 +158,12 @@ impl Tree {
         cx.timers.set(Timer::StartRetry(self.job.node), Deadline::Awake(cx.now.awake));
     }
 
+    /// Returns how long the job has lasted.
     pub fn lasted(&self, cx: &Cx) -> Dur {
         cx.now.awake.since(self.since)
     }
 
+    /// Returns how the main process exited, once it has.
     pub fn exit(&self) -> Option<Exit> {
         match self.life {
             Life::Starting | Life::Retrying | Life::Alive | Life::Ending(_) => None,

@@ -30,6 +30,7 @@ pub(super) struct Wait {
 }
 
 impl Wait {
+    /// Starts a wait and records it.
     pub fn begin(cx: &mut Cx, ix: NodeIx, iteration: Iteration, why: WaitWhy, delay: Option<Dur>) -> Wait {
         let until = delay.map(|d| cx.now.boot.plus(d));
         // A pause that continues after its supervisor was lost still holds the wait that it interrupted.
@@ -45,14 +46,17 @@ impl Wait {
         wait
     }
 
+    /// Returns the reason for the wait.
     pub fn why(&self) -> WaitWhy {
         self.why
     }
 
+    /// Returns the running probe.
     pub fn probe(&self) -> Option<&Tree> {
         self.probe.as_ref()
     }
 
+    /// Returns the running probe.
     pub fn probe_mut(&mut self) -> Option<&mut Tree> {
         self.probe.as_mut()
     }
@@ -87,6 +91,7 @@ impl Wait {
         }
     }
 
+    /// Handles a fact and returns what follows from it.
     pub fn handle(&mut self, cx: &mut Cx, fact: Fact) -> Turn {
         match (fact, &mut self.probe) {
             (Fact::Due(Timer::Wait(_)), _) => return self.leave(cx, WaitEndedBy::Timer, Cause::Next),
@@ -200,6 +205,7 @@ impl Wait {
         self.record_and_arm(cx, None);
     }
 
+    /// Lifts the pause: the interrupted wait continues, or the wait ends.
     pub fn unpause(&mut self, cx: &mut Cx, by: WaitEndedBy) -> Turn {
         if self.why != WaitWhy::Paused {
             return Turn::Stay;

@@ -19,6 +19,7 @@ const SAMPLE_FIRST: Dur = Dur::from_millis(100);
 pub(super) struct Watching(Monitor);
 
 impl Watching {
+    /// Starts the watch over a session.
     pub fn new(cx: &Cx, ix: NodeIx, agent: u32) -> Watching {
         let settings = cx.settings(ix);
         let session = Session {

@@ -131,6 +131,7 @@ pub(super) struct Prompt {
 }
 
 impl Node {
+    /// Creates a node that has not started.
     pub fn new(ix: NodeIx) -> Node {
         Node {
             ix,
@@ -150,6 +151,7 @@ impl Node {
         Node { iteration: view.iteration, ..Node::new(ix) }
     }
 
+    /// Returns whether this job is the node's current one.
     pub fn has_job(&self, job: Job) -> bool {
         self.tree().is_some_and(|t| t.job == job)
     }
@@ -207,6 +209,7 @@ impl Node {
         }
     }
 
+    /// Starts the next iteration.
     pub fn begin(&mut self, cx: &mut Cx, cause: Cause) {
         self.iteration = cx.view.node(self.ix).iteration.next();
         self.began = cx.now.awake;
@@ -227,6 +230,7 @@ impl Node {
         self.left(turn)
     }
 
+    /// Interrupts the current wait with a pause.
     pub fn pause(&mut self, cx: &mut Cx) {
         if let Phase::Waiting(wait) = &mut self.phase {
             wait.pause(cx);
