@@ -39,8 +39,8 @@ mod tests {
     #[test]
     fn a_drift_is_reported_once_when_most_lines_are_unknown() {
         let mut drift = Drift::default();
-        let told: Vec<usize> = (1..=100).filter(|_| drift.note(false)).collect();
-        assert_eq!(told, [20]);
+        let drifts: Vec<usize> = (1..=100).filter(|_| drift.note(false)).collect();
+        assert_eq!(drifts, [20]);
         let mut half = Drift::default();
         assert!(!(0..1000).any(|n| half.note(n % 2 == 0)));
         let mut late = Drift::default();

@@ -174,11 +174,11 @@ mod tests {
 
     #[test]
     fn opencode_and_gemini_get_the_server_by_environment_even_when_wrapped() {
-        let got = injected("opencode run").expect("is told");
+        let got = injected("opencode run").expect("an injection");
         assert_eq!(got.merge_env.map(|(name, _)| name), Some("OPENCODE_CONFIG_CONTENT"));
         let words: Vec<String> = ["nice", "gemini"].map(str::to_owned).into();
         let wrapped =
-            inject(&launch(&words, Some(ReaderName::Gemini), false), &words, DOOR).expect("is told");
+            inject(&launch(&words, Some(ReaderName::Gemini), false), &words, DOOR).expect("an injection");
         assert!(wrapped.words.is_empty());
         let (name, file) = wrapped.file_env.expect("a file");
         assert_eq!(name, "GEMINI_CLI_SYSTEM_SETTINGS_PATH");

@@ -115,8 +115,8 @@ mod tests {
         let mut novelty = Novelty::default();
         novelty.begin_chunk();
         assert!(novelty.is_new(b"[20:15:33] waiting"));
-        assert!(novelty.is_new(b"[20:15:34] waiting"), "nobody looked");
-        assert!(!novelty.is_new(b"[20:15:34] waiting"), "only the time differs");
+        assert!(novelty.is_new(b"[20:15:34] waiting"), "lines after the first new one are not compared");
+        assert!(!novelty.is_new(b"[20:15:34] waiting"), "the line is identical");
         novelty.begin_chunk();
         assert!(!novelty.is_new(b"[20:15:35] waiting"));
         assert!(!novelty.is_new(b"[20:15:36] waiting"));

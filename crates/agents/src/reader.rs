@@ -205,8 +205,8 @@ mod tests {
         let info =
             b"timestamp=2026-11-16T02:53:03.286Z level=INFO message=\"permission requested\" error.error=no";
         reader.read_stderr(info, &mut signs);
-        let told = |status| Sign::Retrying { status, delay: None };
-        assert_eq!(signs, [told(Some(429)), told(Some(503)), told(None), Sign::Keepalive]);
+        let retrying = |status| Sign::Retrying { status, delay: None };
+        assert_eq!(signs, [retrying(Some(429)), retrying(Some(503)), retrying(None), Sign::Keepalive]);
         assert!(!reader.is_log(b"Error: no such model"));
         assert!(!Reader::for_name(ReaderName::Codex).is_log(info));
     }
@@ -220,7 +220,7 @@ mod tests {
             &mut signs,
         );
         reader.read_stderr(b"Suggested retry after 5s.. Retrying after 5886ms...", &mut signs);
-        let told = |status| Sign::Retrying { status, delay: None };
-        assert_eq!(signs, [told(Some(529)), told(None)]);
+        let retrying = |status| Sign::Retrying { status, delay: None };
+        assert_eq!(signs, [retrying(Some(529)), retrying(None)]);
     }
 }

@@ -117,7 +117,7 @@ fn loop_63_a_marker_in_a_tool_result_or_an_echoed_prompt_is_not_in_the_result() 
 #[test]
 fn success_with_is_error_is_a_failure_with_the_api_status() {
     let tally = tally(replayed(ReaderName::Claude, "overloaded_maxretries2"));
-    let result = tally.result.expect("it ended with one");
+    let result = tally.result.expect("the session has a result");
     assert!(result.is_error);
     assert_eq!(result.api_status, Some(529));
     assert_eq!((tally.messages, tally.errors), (0, 1), "a failed request is not a message");
@@ -144,7 +144,7 @@ fn usage_is_summed_over_results_where_the_cli_does_not() {
 
 #[test]
 fn a_stream_that_ends_after_sigint_is_an_error_despite_exit_code_0() {
-    let result = tally(replayed(ReaderName::Claude, "sigint")).result.expect("this version printed one");
+    let result = tally(replayed(ReaderName::Claude, "sigint")).result.expect("this version prints a result");
     assert!(result.is_error);
 }
 
@@ -202,9 +202,9 @@ fn deltas_that_split_a_marker_are_joined() {
         1,
         "the second piece is not a message"
     );
-    let text = tally(signs).result.expect("it ended with one").text;
+    let text = tally(signs).result.expect("the session has a result").text;
     assert_eq!(text, "The subagent has reported. Done.\n<!-- ralph:state idle -->");
-    assert_eq!(last_marker(&text, true, "").expect("it stands there").state, "idle");
+    assert_eq!(last_marker(&text, true, "").expect("the text has a marker").state, "idle");
 }
 
 #[test]
@@ -213,7 +213,7 @@ fn deltas_that_split_a_character_between_escapes_are_joined() {
         |half: &str| format!(r#"{{"type":"message","role":"assistant","content":"{half}","delta":true}}"#);
     let lines = [delta(r"\ud83d"), delta(r"\ude00"), r#"{"type":"result","status":"success"}"#.to_owned()];
     let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
-    assert_eq!(result(ReaderName::Gemini, &lines).expect("it ended with one").text, "😀");
+    assert_eq!(result(ReaderName::Gemini, &lines).expect("the session has a result").text, "😀");
 }
 
 #[test]
@@ -279,12 +279,13 @@ fn gemini_stopped_by_its_loop_guard_succeeds_with_an_error() {
     let tally = tally(replayed(ReaderName::Gemini, "tool_errors"));
     assert_eq!(tally.errors, 1);
     assert_eq!(tally.last_error.as_deref(), Some("Loop detected, stopping execution"));
-    assert!(!tally.result.expect("it says success").is_error);
+    assert!(!tally.result.expect("a result").is_error);
 }
 
 #[test]
 fn gemini_reports_the_api_status_inside_a_text() {
-    let result = tally(replayed(ReaderName::Gemini, "overloaded_long")).result.expect("it ended with one");
+    let result =
+        tally(replayed(ReaderName::Gemini, "overloaded_long")).result.expect("the session has a result");
     assert_eq!((result.is_error, result.api_status), (true, Some(529)));
 }
 

@@ -235,8 +235,8 @@ fn the_session_id_is_reported_once() {
     ] {
         let signs = replayed(name, "subagent");
         assert_eq!(tally(&signs).session_id.as_deref(), Some(id));
-        let told = signs.iter().filter(|s| matches!(s, Sign::SessionId { .. })).count();
-        assert_eq!(told, 1, "{name}: reported once per session, however often it is printed");
+        let found = signs.iter().filter(|s| matches!(s, Sign::SessionId { .. })).count();
+        assert_eq!(found, 1, "{name}: reported once per session, however often it is printed");
     }
 }
 
@@ -279,9 +279,9 @@ fn watchdog_46_a_limit_tells_when_it_ends() {
     };
     let rejected = r#"{"type":"rate_limit_event","rate_limit_info":{"status":"rejected","resetsAt":1794772800,"rateLimitType":"five_hour"}}"#;
     let limit = |lines: &[&str]| tally(&read(ReaderName::Claude, lines)).limit.expect("a limit");
-    let told = limit(&[rejected, &result("You've hit your session limit · resets 9pm")]);
+    let found = limit(&[rejected, &result("You've hit your session limit · resets 9pm")]);
     assert_eq!(
-        (told.kind, told.resets_at),
+        (found.kind, found.resets_at),
         (LimitKind::RateLimit, Some(ResetsAt::At(Wall(1_794_772_800_000))))
     );
     let clock = limit(&[&result("5-hour limit reached ∙ resets 3pm")]);
@@ -329,10 +329,10 @@ fn text_about_limits_and_keys_is_not_a_refusal() {
             format!(r#"{{"type":"tool_result","tool_id":"1","status":"error","output":"{text}"}}"#),
         ),
     ] {
-        let told = read(name, &[&line]);
+        let found = read(name, &[&line]);
         assert!(
-            !told.iter().any(|s| matches!(s, Sign::Limit(_) | Sign::AuthFailed { .. })),
-            "{name}: {told:?}"
+            !found.iter().any(|s| matches!(s, Sign::Limit(_) | Sign::AuthFailed { .. })),
+            "{name}: {found:?}"
         );
     }
 }

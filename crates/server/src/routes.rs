@@ -137,7 +137,7 @@ pub(crate) fn last_event_id(headers: &HeaderMap) -> Result<Option<u64>, Refusal>
 /// Handles a request without a payload. The body is read within the limits and ignored.
 async fn simple(State(shared): Asked, request: http::Request<Body>, ask: Request) -> Answer {
     read_body(shared.limits, request).await?;
-    leave(&shared, ask).await
+    submit(&shared, ask).await
 }
 
 /// A message for the next prompt.
@@ -150,8 +150,8 @@ pub(crate) struct Told {
 }
 
 async fn tell(State(shared): Asked, request: http::Request<Body>) -> Answer {
-    let text = told(shared.limits, request).await?;
-    leave(&shared, Request::Tell(text)).await
+    let text = read_message(shared.limits, request).await?;
+    submit(&shared, Request::Tell(text)).await
 }
 
 /// Reads a request body that must be JSON of the given shape.
@@ -176,7 +176,7 @@ pub(crate) fn object<T: DeserializeOwned>(body: &[u8], shape: &'static str) -> R
 }
 
 /// Reads and validates an operator message.
-pub(crate) async fn told(limits: Limits, request: http::Request<Body>) -> Result<String, Refusal> {
+pub(crate) async fn read_message(limits: Limits, request: http::Request<Body>) -> Result<String, Refusal> {
     let Told { text } = read_json(limits, request, BAD_TELL).await?;
     if text.trim().is_empty() {
         return Err(Refusal::EmptyText);
@@ -200,7 +200,7 @@ pub(crate) async fn read_body(limits: Limits, request: http::Request<Body>) -> R
     }
 }
 
-async fn leave(shared: &Shared, ask: Request) -> Answer {
+async fn submit(shared: &Shared, ask: Request) -> Answer {
     let handle = Arc::clone(&shared.handle);
     match tokio::task::spawn_blocking(move || handle.ask(ask)).await {
         Ok(Ok(())) => json(StatusCode::ACCEPTED, &serde_json::json!({"ok": true})),

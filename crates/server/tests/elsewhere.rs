@@ -54,10 +54,10 @@ fn an_agent_that_repeats_its_error_hangs_and_followers_are_notified_at_once() {
     for _ in 0..5 {
         assert_eq!(post(&machine, "/v1/agents/looping/error", &json!({"text": "Invalid JSON"})).status, 202);
     }
-    let told = stream.next().expect("an event").expect("reads");
-    let body: Value = serde_json::from_str(&told.data).expect("is JSON");
+    let event = stream.next().expect("an event").expect("reads");
+    let body: Value = serde_json::from_str(&event.data).expect("is JSON");
     assert_eq!(
-        (told.event.as_str(), &body["id"], &body["reason"]),
+        (event.event.as_str(), &body["id"], &body["reason"]),
         ("hung", &json!("looping"), &json!("ERROR_LOOP"))
     );
     let hung: Value = machine.client().get("/v1/agents/hung").expect("answers").json().expect("is JSON");

@@ -44,7 +44,7 @@ fn without_the_token_nothing_is_told_and_nothing_is_done() {
     }
     let wrong = machine.head("GET /v1/runs").replace(token, &"0".repeat(64));
     assert_eq!(status(&machine.send(&format!("{wrong}\r\n"))), "401");
-    assert!(run.desk.expect("it lives").asked.lock().expect("not poisoned").is_empty());
+    assert!(run.handle.expect("it lives").asked.lock().expect("not poisoned").is_empty());
     assert_eq!(status(&machine.get("/v1/runs")), "200");
 }
 

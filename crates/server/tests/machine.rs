@@ -227,11 +227,11 @@ fn requests_are_forwarded_to_the_run_and_its_refusals_returned() {
     }
     let said = machine.client().post(&run.path("/tell"), &json!({"text": "hello"})).expect("answers");
     assert_eq!(said.status, 202);
-    let desk = run.desk.as_ref().expect("it lives");
+    let handle = run.handle.as_ref().expect("it lives");
     let expected =
         [Request::Wake, Request::Pause, Request::Resume, Request::Stop, Request::Tell("hello".into())];
-    assert_eq!(*desk.asked.lock().expect("not poisoned"), expected);
-    desk.busy.store(true, std::sync::atomic::Ordering::SeqCst);
+    assert_eq!(*handle.asked.lock().expect("not poisoned"), expected);
+    handle.busy.store(true, std::sync::atomic::Ordering::SeqCst);
     let said = machine.client().post(&run.path("/wake"), &json!({})).expect("answers");
     assert_eq!(code(&said), (503, "busy".to_owned()));
     for (body, expected) in [(json!({"text": " "}), "empty_text"), (json!({"x": 1}), "bad_body")] {

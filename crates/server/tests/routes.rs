@@ -62,8 +62,8 @@ fn every_request_reaches_the_driver_in_order() {
         let response = client.post(&format!("/v1/{route}"), &json!({})).expect("answers");
         assert_eq!((response.status, response.json::<Value>().expect("JSON")), (202, json!({"ok": true})));
     }
-    let told = client.post("/v1/tell", &json!({"text": "look at the tests"})).expect("answers");
-    assert_eq!(told.status, 202);
+    let response = client.post("/v1/tell", &json!({"text": "look at the tests"})).expect("answers");
+    assert_eq!(response.status, 202);
     let tell = Request::Tell("look at the tests".into());
     assert_eq!(rig.asked(), [Request::Wake, Request::Pause, Request::Resume, Request::Stop, tell]);
 }
@@ -209,8 +209,8 @@ fn an_incomplete_request_times_out() {
 #[test]
 fn a_driver_that_does_not_answer_is_reported() {
     let rig = Rig::new();
-    *rig.desk.view.lock().expect("not poisoned") = None;
-    rig.desk.busy.store(true, Ordering::SeqCst);
+    *rig.handle.view.lock().expect("not poisoned") = None;
+    rig.handle.busy.store(true, Ordering::SeqCst);
     let mut client = rig.client();
     for path in ["/v1/status", "/v1/status/orchestrator"] {
         assert_eq!(code(&client.get(path).expect("answers")), (503, "no_answer".into()));
@@ -242,7 +242,7 @@ fn a_run_at_a_path_of_300_bytes_is_served() {
     std::fs::create_dir_all(&run_dir).expect("makes it");
     let rig = Rig::new();
     let socket = dogwatch_server::socket_path(&run_dir);
-    let served = dogwatch_server::serve(socket.clone(), run_dir, rig.desk.clone()).expect("serves");
+    let served = dogwatch_server::serve(socket.clone(), run_dir, rig.handle.clone()).expect("serves");
     let response = Client::connect(&socket).expect("connects").get("/v1/status").expect("answers");
     assert_eq!(response.status, 200);
     served.shut_down();

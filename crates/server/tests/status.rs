@@ -92,7 +92,7 @@ impl Story {
     }
 
     fn document(&self) -> Value {
-        serde_json::to_value(OrchestratorStatus::of(&self.view, Some(self.now))).expect("serialises")
+        serde_json::to_value(OrchestratorStatus::of(&self.view, Some(self.now))).expect("serializes")
     }
 }
 
@@ -174,7 +174,7 @@ fn a_pause_has_no_length_and_no_end() {
     let mut story = Story::of(|_| {});
     story.tell(Event::Paused {}).tell(Event::Told { text: "mind the tests".into() });
     story.tell(Event::WaitStarted { node: node(), why: WaitWhy::Paused, delay_s: None, until: None });
-    let status = serde_json::to_value(story.status()).expect("serialises");
+    let status = serde_json::to_value(story.status()).expect("serializes");
     assert_eq!(status["state"], "paused");
     assert_eq!(status["paused"], true);
     assert_eq!(status["told"], json!(["mind the tests"]));
@@ -233,7 +233,7 @@ fn problems_are_counted_and_the_last_one_is_shown() {
     for detail in ["first", "second"] {
         story.tell(Event::Trouble { kind: "disk_full".into(), detail: detail.into() });
     }
-    let status = serde_json::to_value(story.status()).expect("serialises");
+    let status = serde_json::to_value(story.status()).expect("serializes");
     assert_eq!(status["troubles"], json!({"count": 2, "last": {"kind": "disk_full", "detail": "second"}}));
 }
 
@@ -248,7 +248,7 @@ fn a_run_without_events_has_a_status() {
 fn a_status_is_read_back_as_it_was_written() {
     let mut story = Story::idling();
     story.idle(1, "blocked").wait(WaitWhy::Idle, 30).pass(1);
-    let text = serde_json::to_string(&story.status()).expect("serialises");
+    let text = serde_json::to_string(&story.status()).expect("serializes");
     assert_eq!(serde_json::from_str::<Status>(&text).expect("reads back"), story.status());
 }
 
@@ -326,7 +326,7 @@ fn missing_settings_are_null_in_the_document() {
         let story = Story::of(|s| s.idle = Some(idle));
         assert_eq!(story.document()["config"]["maxIdleTicksBeforeStop"], shown);
     }
-    let nothing = serde_json::to_value(OrchestratorStatus::of(&View::default(), None)).expect("serialises");
+    let nothing = serde_json::to_value(OrchestratorStatus::of(&View::default(), None)).expect("serializes");
     assert_eq!(nothing["currentTickInterval"], Value::Null);
     assert_eq!(nothing["config"]["tickInterval"], Value::Null);
 }
@@ -342,9 +342,9 @@ fn the_documented_examples_match_the_responses() {
         .collect();
     let [own, document] = examples.as_slice() else { panic!("two examples") };
     let read: Status = serde_json::from_value(own.clone()).expect("is a status");
-    assert_eq!(serde_json::to_value(read).expect("serialises"), *own);
+    assert_eq!(serde_json::to_value(read).expect("serializes"), *own);
     let read: OrchestratorStatus = serde_json::from_value(document.clone()).expect("is the document");
-    assert_eq!(serde_json::to_value(read).expect("serialises"), *document);
+    assert_eq!(serde_json::to_value(read).expect("serializes"), *document);
 }
 
 #[test]

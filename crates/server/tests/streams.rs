@@ -165,7 +165,7 @@ fn a_stream_carries_the_last_events_before_shutdown() {
 
 #[test]
 fn a_driver_that_never_answers_does_not_delay_shutdown() {
-    struct Deaf(support::FakeDesk);
+    struct Deaf(support::FakeRunHandle);
     impl dogwatch_server::RunHandle for Deaf {
         fn view(&self) -> Option<dogwatch_core::record::view::View> {
             std::thread::park_timeout(PATIENCE);
@@ -180,13 +180,13 @@ fn a_driver_that_never_answers_does_not_delay_shutdown() {
     }
     let dir = tempfile::tempdir().expect("a directory");
     let socket = dogwatch_server::socket_path(dir.path());
-    let desk = std::sync::Arc::new(Deaf(support::FakeDesk {
+    let handle = std::sync::Arc::new(Deaf(support::FakeRunHandle {
         view: Default::default(),
         asked: Default::default(),
         busy: Default::default(),
         written: dogwatch_server::watch::Sender::new(0),
     }));
-    let served = dogwatch_server::serve(socket.clone(), dir.path().to_owned(), desk).expect("serves");
+    let served = dogwatch_server::serve(socket.clone(), dir.path().to_owned(), handle).expect("serves");
     let mut waiting = UnixStream::connect(&socket).expect("connects");
     waiting.write_all(b"GET /v1/status HTTP/1.1\r\nhost: x\r\n\r\n").expect("writes");
     let mut client = Client::connect(&socket).expect("connects");
@@ -205,9 +205,9 @@ fn a_stale_socket_is_replaced_and_a_live_one_is_not() {
     drop(std::os::unix::net::UnixListener::bind(&socket).expect("binds"));
     assert!(Client::connect(&socket).is_err());
     let served =
-        dogwatch_server::serve(socket.clone(), stale.clone(), rig.desk.clone()).expect("replaces it");
+        dogwatch_server::serve(socket.clone(), stale.clone(), rig.handle.clone()).expect("replaces it");
     assert_eq!(Client::connect(&socket).expect("connects").get("/v1/status").expect("answers").status, 200);
-    let twice = dogwatch_server::serve(socket.clone(), stale, rig.desk.clone());
+    let twice = dogwatch_server::serve(socket.clone(), stale, rig.handle.clone());
     assert_eq!(twice.err().expect("refused").kind(), std::io::ErrorKind::AddrInUse);
     drop(served);
     assert!(Client::connect(&socket).is_err());

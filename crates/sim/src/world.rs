@@ -314,7 +314,7 @@ impl World {
                     self.plan_in(Dur::ZERO, Input::Noted { job, fact });
                 }
                 Decision::Notify(delivery) => {
-                    let error = self.notification_fails.then(|| "nobody answers".to_owned());
+                    let error = self.notification_fails.then(|| "no answer".to_owned());
                     let (key, how) = (delivery.news.key.clone(), delivery.how);
                     self.notifications.push((self.elapsed(), *delivery));
                     if let Some(takes) = self.notification_takes {

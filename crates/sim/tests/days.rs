@@ -66,8 +66,8 @@ fn usage_since_the_last_update_counts_once() {
     let mut world =
         World::new(limited(100), move |_| act()).at(Dur::ZERO, day(0, 36_000)).at(secs(121), day(60, 36_000));
     assert_eq!((world.end().outcome, world.sessions.len()), (Outcome::BudgetExceeded, 4));
-    let told = world.events.iter().filter(|r| matches!(r.event, Event::DayUsed(_))).count();
-    assert_eq!(told, 2);
+    let updates = world.events.iter().filter(|r| matches!(r.event, Event::DayUsed(_))).count();
+    assert_eq!(updates, 2);
 }
 
 #[test]

@@ -62,7 +62,7 @@ fn a_stuck_session_is_retried_with_a_diagnosis() {
     let end = world.end();
     assert_eq!(words(&world), ["stuck retry"]);
     assert_eq!(end.outcome, Outcome::CleanWithFlake);
-    let diagnosis = world.prompt_contexts[1].diagnosis.clone().expect("told");
+    let diagnosis = world.prompt_contexts[1].diagnosis.clone().expect("a diagnosis");
     assert_eq!(diagnosis.reason, "SESSION_CEILING_EXCEEDED");
     assert!(diagnosis.message.starts_with("Total timeout"), "{}", diagnosis.message);
     assert_eq!((diagnosis.attempt, diagnosis.budget, diagnosis.evidence.len()), (1, 3, 4));
@@ -241,9 +241,9 @@ fn a_session_that_waits_silently_for_a_refusing_service_is_not_stuck() {
         Event::IterationTimedOut(end) => Some(end.because.clone()),
         _ => None,
     };
-    let told = world.events.iter().find_map(|r| because(&r.event));
+    let reason = world.events.iter().find_map(|r| because(&r.event));
     let wanted = "ended by the watchdog while it waited for a service that refused (429)";
-    assert_eq!(told.as_deref(), Some(wanted));
+    assert_eq!(reason.as_deref(), Some(wanted));
 }
 
 #[test]

@@ -89,7 +89,7 @@ fn no_node_goes_on_before_the_lost_work_of_all_nodes_is_kept() {
     world.now(Input::UnpauseAsked);
     assert_eq!(world.end().outcome, Outcome::Clean);
     let words = since_resumed(&world);
-    let first_start = words.iter().position(|w| w.starts_with("iteration_started")).expect("goes on");
+    let first_start = words.iter().position(|w| w.starts_with("iteration_started")).expect("an iteration");
     let snapshots = words[..first_start].iter().filter(|w| w.starts_with("snapshot_taken")).count();
     assert_eq!(snapshots, 3, "{words:#?}");
 }

@@ -18,13 +18,13 @@ fn a_thousand_seeds_hold_everything_that_must_hold() {
     let mut sum = Played::default();
     let mut outcomes = BTreeMap::<&str, u64>::new();
     for seed in 0..number("DOGWATCH_SEEDS").unwrap_or(1_000) {
-        let Ok(told) = catch_unwind(|| play(seed)) else {
+        let Ok(played) = catch_unwind(|| play(seed)) else {
             panic!("seed {seed} failed: DOGWATCH_SEED={seed} plays it alone")
         };
-        sum.events += told.events;
-        sum.sessions += told.sessions;
-        sum.crashes += told.crashes;
-        *outcomes.entry(told.outcome.map_or("none", |o| o.as_str())).or_default() += 1;
+        sum.events += played.events;
+        sum.sessions += played.sessions;
+        sum.crashes += played.crashes;
+        *outcomes.entry(played.outcome.map_or("none", |o| o.as_str())).or_default() += 1;
     }
     println!("{sum:?} {outcomes:?}");
     // A simulation without crashes, work and different outcomes tests nothing. Random ceilings end some runs early.

@@ -174,9 +174,9 @@ fn a_resumed_run_sends_missing_notifications_and_none_twice() {
     assert_eq!(world.crash(0, Dur::from_secs(10), false), Ok(true));
     world.notification_takes = Some(Dur::ZERO);
     world.end();
-    let told = keys(&world);
-    let first = told.iter().filter(|k| *k == "hard_stop:loop:1 command").count();
-    assert_eq!(first, 2, "once before and once after the first kill: {told:?}");
+    let sent = keys(&world);
+    let first = sent.iter().filter(|k| *k == "hard_stop:loop:1 command").count();
+    assert_eq!(first, 2, "once before and once after the first kill: {sent:?}");
     let done = world.story().into_iter().filter(|l| l.starts_with("notified hard_stop:loop:1")).count();
     assert_eq!(done, 1);
 }

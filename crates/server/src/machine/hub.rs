@@ -135,7 +135,7 @@ mod tests {
             let two = hub.watch(dir.path()).expect("watches");
             assert_eq!(hub.watches(), 1);
             std::fs::write(dir.path().join(journal::FILE), "x").expect("writes");
-            one.changed.changed().await.expect("is told");
+            one.changed.changed().await.expect("a change");
             drop(two);
             assert_eq!(hub.watches(), 1);
             drop(one);

@@ -1,6 +1,6 @@
 //! `/metrics`: the runs of this machine in the Prometheus text format.
 
-use super::routes::{Asked, Machine, beside};
+use super::routes::{Asked, Machine, run_blocking};
 use super::runs::{RUNS_LISTED, RunEntry, RunsQuery};
 use crate::routes::{Answer, answer};
 use axum::extract::State;
@@ -13,7 +13,7 @@ use std::fmt::Write;
 const KIND: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 pub(crate) async fn metrics(State(machine): Asked) -> Answer {
-    let text = beside(&machine, tell).await?;
+    let text = run_blocking(&machine, tell).await?;
     Ok(answer(StatusCode::OK, KIND, text.into()))
 }
 

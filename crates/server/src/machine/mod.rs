@@ -36,7 +36,7 @@ use dogwatch_host::store::socket;
 use dogwatch_host::store::token::Token;
 use guard::Guard;
 use hub::Hub;
-use routes::{Machine, dress, router};
+use routes::{Machine, add_security_headers, router};
 use runs::Runs;
 use std::io;
 use std::net::TcpListener;
@@ -117,7 +117,7 @@ pub fn serve_machine(setup: MachineSetup) -> io::Result<Served> {
             let router = router(machine);
             let by_socket = async {
                 if let Some(listener) = unix {
-                    let router = router.clone().layer(middleware::map_response(dress));
+                    let router = router.clone().layer(middleware::map_response(add_security_headers));
                     accept_until_closed(listener, router, limits, closing.clone()).await;
                 }
             };
@@ -125,7 +125,7 @@ pub fn serve_machine(setup: MachineSetup) -> io::Result<Served> {
                 if let Some((listener, guard)) = tcp {
                     // Add the guard inside the header layer, so that its refusals carry the security headers as well.
                     let router = router.clone().layer(middleware::from_fn_with_state(guard, guard::guard));
-                    let router = router.layer(middleware::map_response(dress));
+                    let router = router.layer(middleware::map_response(add_security_headers));
                     accept_until_closed(listener, router, limits, closing.clone()).await;
                 }
             };

@@ -153,13 +153,13 @@ mod tests {
         for name in ["Status", "OrchestratorStatus", "RunEntry", "HungAgent", "Told"] {
             assert!(schemas.contains_key(name), "{name}");
         }
-        let told = &document["paths"]["/v1/runs/{run}/tell"]["post"];
+        let tell = &document["paths"]["/v1/runs/{run}/tell"]["post"];
         assert_eq!(
-            told["requestBody"]["content"]["application/json"]["schema"]["$ref"],
+            tell["requestBody"]["content"]["application/json"]["schema"]["$ref"],
             "#/components/schemas/Told"
         );
-        assert_eq!(told["parameters"][0]["name"], "run");
-        assert!(told["responses"]["409"]["description"].as_str().is_some_and(|d| d.contains("not_running")));
+        assert_eq!(tell["parameters"][0]["name"], "run");
+        assert!(tell["responses"]["409"]["description"].as_str().is_some_and(|d| d.contains("not_running")));
     }
 
     #[test]

@@ -226,7 +226,7 @@ mod tests {
         for (length, expected) in
             [(MAX_OUTPUT - 1, MAX_OUTPUT - 1), (MAX_OUTPUT, MAX_OUTPUT), (MAX_OUTPUT + 1, MAX_OUTPUT)]
         {
-            let span = Span::wanted(&HeaderMap::new(), length).expect("lies within");
+            let span = Span::wanted(&HeaderMap::new(), length).expect("a valid span");
             assert_eq!(span, Span { from: 0, length: expected });
             assert_eq!(span.is_whole(length), length == expected);
         }

@@ -67,7 +67,7 @@ pub(crate) fn router(machine: Arc<Machine>) -> Router {
 }
 
 /// Adds the security headers to a response: no caching, no content sniffing, no framing.
-pub(crate) async fn dress(mut response: Response) -> Response {
+pub(crate) async fn add_security_headers(mut response: Response) -> Response {
     let headers = response.headers_mut();
     let mut add = |name: HeaderName, value| {
         headers.entry(name).or_insert(HeaderValue::from_static(value));
@@ -81,7 +81,7 @@ pub(crate) async fn dress(mut response: Response) -> Response {
 }
 
 /// Runs file access on a blocking thread, off the thread that serves all clients.
-pub(crate) async fn beside<T: Send + 'static>(
+pub(crate) async fn run_blocking<T: Send + 'static>(
     machine: &Arc<Machine>,
     read: impl FnOnce(&Machine) -> T + Send + 'static,
 ) -> Result<T, Refusal> {
@@ -92,7 +92,7 @@ pub(crate) async fn beside<T: Send + 'static>(
 /// Finds the run named in a path.
 pub(crate) async fn find(machine: &Arc<Machine>, run: &str) -> Result<Pointer, Refusal> {
     let run: RunId = run.parse().map_err(|_| Refusal::BadPath)?;
-    beside(machine, move |m| m.runs.find(&run)).await?
+    run_blocking(machine, move |m| m.runs.find(&run)).await?
 }
 
 /// Returns the current view of the run named in a path. Finds and reads it in one blocking call, because this is the
@@ -103,7 +103,7 @@ async fn look<T: Send + 'static>(
     see: fn(&View, Option<Moment>) -> T,
 ) -> Result<T, Refusal> {
     let run: RunId = run.parse().map_err(|_| Refusal::BadPath)?;
-    beside(machine, move |m| m.runs.look(&m.runs.find(&run)?, see)).await?
+    run_blocking(machine, move |m| m.runs.look(&m.runs.find(&run)?, see)).await?
 }
 
 /// The runs of this machine, newest first.
@@ -115,8 +115,9 @@ pub(crate) struct RunsAnswer {
 pub(crate) async fn runs(State(machine): Asked, query: Result<Query<RunsQuery>, QueryRejection>) -> Answer {
     let Query(query) = query.map_err(|_| Refusal::BadQuery(BAD_RUNS_QUERY))?;
     let limit = query.limit()?;
-    let body =
-        beside(&machine, move |m| json(StatusCode::OK, &RunsAnswer { runs: m.runs.list(&query, limit) }));
+    let body = run_blocking(&machine, move |m| {
+        json(StatusCode::OK, &RunsAnswer { runs: m.runs.list(&query, limit) })
+    });
     body.await?
 }
 
@@ -168,7 +169,7 @@ pub(crate) async fn outputs(State(machine): Asked, path: OutputPath) -> Answer {
     let Path((run, node, iteration)) = path.map_err(|_| Refusal::BadPath)?;
     let place = Place::parse(&node, &iteration)?;
     let pointer = find(&machine, &run).await?;
-    let files = beside(&machine, move |_| output::list(&pointer.run_dir, &place)).await??;
+    let files = run_blocking(&machine, move |_| output::list(&pointer.run_dir, &place)).await??;
     json(StatusCode::OK, &files)
 }
 

@@ -1,10 +1,10 @@
 //! Forwards wake, pause, resume, stop and tell to the run's own socket. A wake also continues a sleeping run, in a new
 //! process. For every other run that is not running, the refusal names the command to type.
 
-use super::routes::{Asked, Machine, beside, find};
+use super::routes::{Asked, Machine, find, run_blocking};
 use crate::client::Client;
 use crate::refusal::Refusal;
-use crate::routes::{Answer, answer, json, read_body, told};
+use crate::routes::{Answer, answer, json, read_body, read_message};
 use axum::body::Body;
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
@@ -41,7 +41,7 @@ pub(crate) async fn stop(machine: Asked, path: RunPath, request: Request<Body>) 
 
 pub(crate) async fn tell(State(machine): Asked, path: RunPath, request: Request<Body>) -> Answer {
     let Path(run) = path.map_err(|_| Refusal::BadPath)?;
-    let text = told(machine.limits, request).await?;
+    let text = read_message(machine.limits, request).await?;
     let pointer = find(&machine, &run).await?;
     pass_on(&machine, pointer, "tell", serde_json::json!({"text": text})).await
 }
@@ -59,7 +59,7 @@ async fn pass_on(
     what: &'static str,
     body: impl Serialize + Send + 'static,
 ) -> Answer {
-    beside(machine, move |m| ask(m, &pointer, what, &body)).await?
+    run_blocking(machine, move |m| ask(m, &pointer, what, &body)).await?
 }
 
 fn ask(machine: &Machine, pointer: &Pointer, what: &str, body: &impl Serialize) -> Answer {

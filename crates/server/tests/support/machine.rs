@@ -1,6 +1,6 @@
 //! A test machine: a registry, runs whose records the test writes, and a server for all of them.
 
-use super::{FakeDesk, PATIENCE, notice};
+use super::{FakeRunHandle, PATIENCE, notice};
 use dogwatch_core::record::event::{Event, Recorded};
 use dogwatch_core::record::ids::RunId;
 use dogwatch_core::record::view::View;
@@ -63,7 +63,7 @@ impl Machine {
         started.run = id.clone();
         started.work_dir = project.to_string_lossy().into_owned();
         let journal = Journal::create(&run_dir).expect("a journal");
-        let mut run = FakeRun { id, run_dir, journal, seq: 0, alive: None, served: None, desk: None };
+        let mut run = FakeRun { id, run_dir, journal, seq: 0, alive: None, served: None, handle: None };
         run.write(Event::RunStarted(Box::new(started)));
         run
     }
@@ -107,7 +107,7 @@ pub struct FakeRun {
     pub seq: u64,
     alive: Option<Alive>,
     served: Option<Served>,
-    pub desk: Option<Arc<FakeDesk>>,
+    pub handle: Option<Arc<FakeRunHandle>>,
 }
 
 impl FakeRun {
@@ -125,17 +125,17 @@ impl FakeRun {
     }
 
     /// Simulates a live supervisor.
-    pub fn live(&mut self) -> &FakeDesk {
+    pub fn live(&mut self) -> &FakeRunHandle {
         self.alive = Some(Alive::hold(&self.run_dir).expect("the lock is free"));
-        let desk = Arc::new(FakeDesk {
+        let handle = Arc::new(FakeRunHandle {
             view: Mutex::new(Some(View::default())),
             asked: Mutex::default(),
             busy: false.into(),
             written: watch::Sender::new(0),
         });
         let socket = socket_path(&self.run_dir);
-        self.served = Some(serve(socket, self.run_dir.clone(), desk.clone()).expect("serves"));
-        self.desk.insert(desk)
+        self.served = Some(serve(socket, self.run_dir.clone(), handle.clone()).expect("serves"));
+        self.handle.insert(handle)
     }
 
     pub fn die(&mut self) {

@@ -21,14 +21,14 @@ use std::time::Duration;
 /// Longer than anything here takes; a test that waits this long has failed.
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
-pub struct FakeDesk {
+pub struct FakeRunHandle {
     pub view: Mutex<Option<View>>,
     pub asked: Mutex<Vec<Request>>,
     pub busy: AtomicBool,
     pub written: watch::Sender<u64>,
 }
 
-impl RunHandle for FakeDesk {
+impl RunHandle for FakeRunHandle {
     fn view(&self) -> Option<View> {
         self.view.lock().expect("not poisoned").clone()
     }
@@ -47,7 +47,7 @@ impl RunHandle for FakeDesk {
 }
 
 pub struct Rig {
-    pub desk: Arc<FakeDesk>,
+    pub handle: Arc<FakeRunHandle>,
     pub served: Option<Served>,
     pub journal: Journal,
     pub seq: u64,
@@ -65,7 +65,7 @@ impl Rig {
         let mut view = View::default();
         let first = Event::RunStarted(Box::new(plan::started(plan::plan(|_| {}))));
         view.apply(&Recorded::new(1, Moment::default(), first.clone()));
-        let desk = Arc::new(FakeDesk {
+        let handle = Arc::new(FakeRunHandle {
             view: Mutex::new(Some(view)),
             asked: Mutex::default(),
             busy: AtomicBool::new(false),
@@ -74,8 +74,8 @@ impl Rig {
         let journal = Journal::create(dir.path()).expect("a journal");
         let socket = socket_path(dir.path());
         let served =
-            serve_within(limits, socket.clone(), dir.path().to_owned(), desk.clone()).expect("serves");
-        let mut rig = Rig { desk, served: Some(served), journal, seq: 0, socket, dir };
+            serve_within(limits, socket.clone(), dir.path().to_owned(), handle.clone()).expect("serves");
+        let mut rig = Rig { handle, served: Some(served), journal, seq: 0, socket, dir };
         rig.write(first);
         rig
     }
@@ -86,7 +86,7 @@ impl Rig {
         let recorded = Recorded::new(self.seq, Moment::default(), event);
         self.journal.append(&recorded).expect("takes it");
         self.journal.sync().expect("writes");
-        self.desk.written.send_replace(self.seq);
+        self.handle.written.send_replace(self.seq);
     }
 
     pub fn write_notices(&mut self, n: u64, size: usize) {
@@ -117,7 +117,7 @@ impl Rig {
     }
 
     pub fn asked(&self) -> Vec<Request> {
-        self.desk.asked.lock().expect("not poisoned").clone()
+        self.handle.asked.lock().expect("not poisoned").clone()
     }
 }
 
