@@ -13,7 +13,7 @@ use std::sync::mpsc::sync_channel;
 use std::time::Duration;
 
 /// How long a query may wait for the driver.
-const PATIENCE: Duration = Duration::from_secs(1);
+const QUERY_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The API's handle of a driver. Requests are posted to the driver's inbox.
 pub struct DriverHandle {
@@ -34,7 +34,7 @@ impl RunHandle for DriverHandle {
         if !self.inbox.post(Mail::ViewAsked(reply)) {
             return None;
         }
-        view.recv_timeout(PATIENCE).ok()
+        view.recv_timeout(QUERY_TIMEOUT).ok()
     }
 
     fn ask(&self, request: Request) -> Result<(), Busy> {

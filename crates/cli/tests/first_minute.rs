@@ -204,7 +204,7 @@ fn the_demo_shows_every_act_and_leaves_no_process() {
         .find_map(|l| l.strip_prefix("  cd "))
         .expect("the output names the directory of the record");
     let runs = std::path::Path::new(dir).join(".dogwatch/runs");
-    assert_eq!(std::fs::read_dir(runs).expect("is kept").count(), 1);
+    assert_eq!(std::fs::read_dir(runs).expect("it is saved").count(), 1);
     assert!(!project.outside("state/dogwatch").exists(), "the home directory is empty");
 }
 

@@ -123,7 +123,7 @@ fn raw_output_is_complete_and_refused_on_a_terminal() {
     assert!(shown.contains("\nred") && shown.contains("\nno end\n"), "{shown:?}");
 
     let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal");
-    grantpt(&master).and_then(|()| unlockpt(&master)).expect("ours");
+    grantpt(&master).and_then(|()| unlockpt(&master)).expect("we own the terminal");
     let name = ptsname(&master, Vec::new()).expect("has a name");
     let slave = rustix::fs::open(&*name, OFlags::RDWR | OFlags::NOCTTY, Mode::empty()).expect("opens");
     let mut command = project.command(&["logs", "--raw"]);

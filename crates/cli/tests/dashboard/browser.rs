@@ -31,7 +31,7 @@ impl Page {
         project.set_environment(&mut command);
         command.args(["-c", CHROMIUM]).env("PROFILE", project.outside("browser")).env("TZ", "UTC");
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
-        let mut child = command.spawn().expect("sh is there");
+        let mut child = command.spawn().expect("sh is installed");
         let to = child.stdin.take().expect("piped");
         let mut out = BufReader::new(child.stdout.take().expect("piped"));
         let (sender, from) = channel();

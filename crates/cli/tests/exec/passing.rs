@@ -72,7 +72,7 @@ fn every_byte_passes_both_ways_and_stderr_stays_separate() {
 fn a_file_as_stdin_is_read_only_as_far_as_the_command_reads() {
     let project = Project::new();
     project.file("input", "one\ntwo\nthree\n");
-    let input = File::open(project.path("input")).expect("it is there");
+    let input = File::open(project.path("input")).expect("it exists");
     let mut rest = input.try_clone().expect("a descriptor");
     let out = command(&project, &[], &["sh", "-c", "read line; echo got $line"])
         .stdin(Stdio::from(input))
@@ -237,6 +237,6 @@ fn the_command_gets_the_environment_and_directory_of_the_caller() {
         .env("GREETING", "good morning")
         .output()
         .expect("runs");
-    let here = project.path("").canonicalize().expect("it is there");
+    let here = project.path("").canonicalize().expect("it exists");
     assert_eq!(String::from_utf8_lossy(&out.stdout), format!("good morning\n{}\n", here.display()));
 }

@@ -48,25 +48,25 @@ impl Metadata {
 struct Built {
     name: String,
     version: String,
-    licence: String,
+    license: String,
 }
 
 fn built() -> Vec<Built> {
     let tree = cargo(&["tree", "--workspace", "--prefix", "none", "--no-dedupe", "--format", "{p}\t{l}"]);
     let lines: BTreeSet<&str> = tree.lines().filter(|line| !line.trim().is_empty()).collect();
     let all = lines.into_iter().map(|line| {
-        let (package, licence) = line.split_once('\t').expect("the format has a tab");
+        let (package, license) = line.split_once('\t').expect("the format has a tab");
         let mut words = package.split(' ');
         let [name, version] =
             [words.next(), words.next()].map(|word| word.expect("a name and a version").to_owned());
-        Built { name, version, licence: licence.trim_end_matches(" (*)").to_owned() }
+        Built { name, version, license: license.trim_end_matches(" (*)").to_owned() }
     });
     all.collect()
 }
 
 fn cargo(args: &[&str]) -> String {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let out = Command::new(cargo).args(args).current_dir(root()).output().expect("cargo is there");
+    let out = Command::new(cargo).args(args).current_dir(root()).output().expect("cargo is installed");
     assert!(out.status.success(), "cargo {}: {}", args[0], String::from_utf8_lossy(&out.stderr));
     String::from_utf8(out.stdout).expect("cargo writes UTF-8")
 }
@@ -91,10 +91,10 @@ fn the_pure_crates_have_only_approved_dependencies() {
 fn every_license_is_on_the_allowed_list() {
     let built = built();
     assert!(built.len() > 20, "cargo tree names {} packages", built.len());
-    let bad = built.iter().filter(|package| !is_allowed(&package.licence));
+    let bad = built.iter().filter(|package| !is_allowed(&package.license));
     assert_none(
-        "licences",
-        &bad.map(|package| format!("{}: {}", package.name, package.licence)).collect::<Vec<_>>(),
+        "licenses",
+        &bad.map(|package| format!("{}: {}", package.name, package.license)).collect::<Vec<_>>(),
     );
 }
 

@@ -64,7 +64,7 @@ fn play(example: &str, args: &[&str]) -> Played {
         .env("XDG_STATE_HOME", dir.path().join("state"))
         .env("XDG_CONFIG_HOME", dir.path().join("config"))
         .output()
-        .expect("timeout is there");
+        .expect("timeout is installed");
     let lines = String::from_utf8(out.stdout.clone()).expect("events are UTF-8");
     let events: Vec<Value> =
         lines.lines().map(|line| serde_json::from_str(line).expect("every line is an event")).collect();

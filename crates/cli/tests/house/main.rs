@@ -25,7 +25,7 @@ fn files() -> Vec<String> {
         .args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"])
         .current_dir(root())
         .output()
-        .expect("git is there");
+        .expect("git is installed");
     assert!(listed.status.success(), "git ls-files: {}", String::from_utf8_lossy(&listed.stderr));
     let names = String::from_utf8(listed.stdout).expect("names are UTF-8");
     // git still lists a file that was deleted but not committed.

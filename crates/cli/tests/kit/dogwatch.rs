@@ -130,7 +130,7 @@ impl Running {
 
     fn exit_status(&mut self) -> ExitStatus {
         let pid = Pid::from_raw(self.pid()).expect("a pid");
-        let fd = pidfd_open(pid, PidfdFlags::empty()).expect("it has not been waited for");
+        let fd = pidfd_open(pid, PidfdFlags::empty()).expect("the child is not reaped yet");
         let bound = Timespec::try_from(TIMEOUT).expect("seconds");
         let ready = poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&bound)).expect("polls");
         if ready == 0 {
@@ -138,7 +138,7 @@ impl Running {
             let output: Vec<u8> = self.lines.try_iter().flatten().collect();
             panic!("dogwatch did not exit; its output:\n{}", String::from_utf8_lossy(&output));
         }
-        self.child.wait().expect("our own child")
+        self.child.wait().expect("the child can be reaped")
     }
 }
 

@@ -228,7 +228,7 @@ fn a_flood_on_both_streams_is_drained_and_the_loop_continues() {
     for ended in all(&events, "session_ended") {
         assert_eq!((&ended["stdout_bytes"], &ended["stderr_bytes"]), (&json!(8 << 20), &json!(8 << 20)));
     }
-    let journal = std::fs::metadata(project.run_dir().join("events.jsonl")).expect("is there").len();
+    let journal = std::fs::metadata(project.run_dir().join("events.jsonl")).expect("it exists").len();
     assert!(journal < 100_000, "a flood does not fill the journal: {journal}");
 }
 

@@ -136,7 +136,7 @@ fn tampering(front: &str, check: &str) -> (i32, Vec<Value>) {
     std::fs::create_dir(project.path("tests")).expect("a directory");
     project.file("tests/verify.sh", "#!/bin/sh\nexit 1\n");
     let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-    std::fs::set_permissions(project.path("tests/verify.sh"), mode).expect("ours");
+    std::fs::set_permissions(project.path("tests/verify.sh"), mode).expect("we own the file");
     let front = front_with(&format!("max_iterations: 1\n{front}"), &[check]);
     project.act(&front, "write tests/verify.sh '#!/bin/sh'");
     let done = project.run(&[]);

@@ -120,7 +120,7 @@ fn assert_record(project: &Project, events: &[Value]) {
     // A new report counts once, and a forwarded call twice. Heartbeats and refused calls do not count.
     assert!((15..=40).contains(&counted), "{counted}");
     let kept = project.run_dir().join("loop/000001/artifacts");
-    assert_eq!(std::fs::read_to_string(kept.join("plan.md")).expect("it is kept"), "# the plan");
-    assert_eq!(std::fs::read_dir(kept).expect("is there").count(), 1, "no other file is saved");
+    assert_eq!(std::fs::read_to_string(kept.join("plan.md")).expect("it is saved"), "# the plan");
+    assert_eq!(std::fs::read_dir(kept).expect("it exists").count(), 1, "no other file is saved");
     assert_eq!(one(events, "run_ended")["exit_code"], 1, "the claim changed nothing");
 }

@@ -23,7 +23,7 @@ fn loop_33_a_command_of_the_loop_runs_in_its_directory_and_others_in_the_current
     let project = Project::new();
     project.file("loop/here", "#!/bin/sh\npwd\n");
     let mode = std::fs::Permissions::from_mode(0o755);
-    std::fs::set_permissions(project.path("loop/here"), mode).expect("ours");
+    std::fs::set_permissions(project.path("loop/here"), mode).expect("we own the file");
     let commands = "  - {name: here, run: ./here}\n  - {name: there, run: pwd}";
     let prompt = prompt_of(&project, commands, "{{ commands.here }}{{ commands.there }}.");
     let work = project.path("").canonicalize().expect("exists");

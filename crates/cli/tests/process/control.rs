@@ -121,7 +121,7 @@ fn a_pause_during_a_wait_holds_and_resume_continues_the_wait() {
     ask(&project, &["wake"]);
     run.wait_for("wake_remembered");
     assert_eq!(status(&project)["state"], "paused", "a wake does not lift a pause");
-    assert!(ask(&project, &["resume", &id]).contains("goes on"));
+    assert!(ask(&project, &["resume", &id]).contains("resumed run"));
     let done = run.finish();
     done.assert_code(0);
     let events = done.events();
@@ -230,7 +230,7 @@ fn following_the_events_of_a_killed_run_ends_with_an_error() {
 }
 
 fn mode(path: &Path) -> u32 {
-    std::fs::symlink_metadata(path).expect("is there").permissions().mode() & 0o777
+    std::fs::symlink_metadata(path).expect("it exists").permissions().mode() & 0o777
 }
 
 // promise: 14

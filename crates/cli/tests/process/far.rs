@@ -78,7 +78,7 @@ impl Far {
             .args(["-c", FAR, certificate])
             .stdout(Stdio::piped())
             .spawn()
-            .expect("python3 is there");
+            .expect("python3 is installed");
         let mut line = String::new();
         let out = process.stdout.take().expect("asked for");
         BufReader::new(out).read_line(&mut line).expect("the server prints its address");
@@ -114,7 +114,7 @@ fn an_https_server_is_called_with_its_key_and_an_untrusted_one_is_not() {
     project.ralph(&front, "go");
     let done = project.run(&["-n", "1"]);
     done.assert_code(0);
-    let text = std::fs::read_to_string(answers).expect("it was answered");
+    let text = std::fs::read_to_string(answers).expect("the answers are saved");
     let results: Value = serde_json::from_str(&text).expect("JSON");
     assert!(results[0].as_array().expect("names").contains(&json!("greet")), "{results}");
     assert_eq!(results[1]["result"]["content"][0]["text"], "greetings from afar");

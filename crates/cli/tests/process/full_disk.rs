@@ -35,7 +35,7 @@ impl SmallDisk {
     }
 
     fn make_room(&self) {
-        std::fs::remove_file(self.at.join("filler")).expect("was there");
+        std::fs::remove_file(self.at.join("filler")).expect("it existed");
     }
 
     fn run_dir(&self) -> PathBuf {
@@ -88,7 +88,7 @@ fn a_full_disk_holds_new_starts_back_until_there_is_room_and_the_journal_has_no_
     // There are two if the second session's first output was still buffered when the disk was full again.
     assert!(!kinds(&events, "raw_output_lost").is_empty(), "lost output is reported");
     let ended = all(&events, "session_ended")[0];
-    let kept = std::fs::metadata(disk.run_dir().join("loop/000001/stdout")).expect("is there").len();
+    let kept = std::fs::metadata(disk.run_dir().join("loop/000001/stdout")).expect("it exists").len();
     assert_eq!(ended["cut_bytes"].as_u64().expect("some bytes are cut") + kept, 70_000);
 }
 
@@ -121,7 +121,7 @@ fn up_to_the_last_page(project: &Project, disk: &SmallDisk) -> Running {
     there.pid();
     let until = Instant::now() + TIMEOUT;
     let left =
-        || 4096 - std::fs::metadata(disk.run_dir().join("events.jsonl")).expect("is there").len() % 4096;
+        || 4096 - std::fs::metadata(disk.run_dir().join("events.jsonl")).expect("it exists").len() % 4096;
     while left() > 700 {
         assert!(Instant::now() < until, "{} bytes are left", left());
         let before = left();

@@ -131,7 +131,7 @@ fn tune_proposes_nothing_for_limits_that_were_hardly_exercised() {
     let project = Project::acting("say hi");
     let done = project.call(&["tune"]);
     done.assert_code(2);
-    assert!(done.stderr.contains("no runs to learn from"), "{}", done.stderr);
+    assert!(done.stderr.contains("no recorded runs to learn from"), "{}", done.stderr);
     project.run(&["-n", "5"]).assert_code(0);
     let few = project.call(&["tune"]).assert_code(0).text();
     assert!(few.contains("no proposal, 5 of 20 good sessions needed"), "{few}");

@@ -51,7 +51,7 @@ impl Debugger {
     fn attach(pid: i32) -> Option<Debugger> {
         let mut command = Command::new("python3");
         command.args(["-c", HOLDER, &pid.to_string()]).stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut child = command.spawn().expect("there is python3");
+        let mut child = command.spawn().expect("python3 is installed");
         let mut line = String::new();
         let stdout = child.stdout.as_mut().expect("piped");
         BufReader::new(stdout).read_line(&mut line).expect("reads");

@@ -61,7 +61,7 @@ fn a_thread_that_cannot_be_started_is_an_error_with_a_message() {
 }
 
 fn open_to_all(dir: &Path) {
-    std::fs::set_permissions(dir, std::fs::Permissions::from_mode(0o777)).expect("ours");
+    std::fs::set_permissions(dir, std::fs::Permissions::from_mode(0o777)).expect("we own the file");
     for entry in std::fs::read_dir(dir).expect("lists").flatten() {
         if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
             open_to_all(&entry.path());

@@ -22,13 +22,13 @@ fn a_run_with_another_user_state_directory_or_without_a_lock_file_is_kept_out() 
     let second = from_elsewhere(&project).finish();
     second.assert_code(4);
     assert!(second.stderr.contains(&wanted), "{}", second.stderr);
-    std::fs::remove_dir_all(project.outside("state/dogwatch/locks")).expect("was there");
+    std::fs::remove_dir_all(project.outside("state/dogwatch/locks")).expect("it existed");
     let third = project.call(&["run", "loop", "-n", "1"]);
     third.assert_code(4);
     assert!(third.stderr.contains(&format!("pid {}", first.pid())), "{}", third.stderr);
     gate.open();
     first.finish().assert_code(0);
-    assert_eq!(std::fs::read_dir(project.path(".dogwatch/runs")).expect("is there").count(), 1);
+    assert_eq!(std::fs::read_dir(project.path(".dogwatch/runs")).expect("it exists").count(), 1);
 }
 
 // promise: 2

@@ -132,7 +132,8 @@ fn loop_48_an_agent_that_can_no_longer_be_started_backs_off_as_well() {
     project.ralph("agent: ./agent\nerrors: {max: 2}", "Go.");
     project.file("agent", "#!/bin/sh\nrm agent\n");
     use std::os::unix::fs::PermissionsExt;
-    std::fs::set_permissions(project.path("agent"), std::fs::Permissions::from_mode(0o755)).expect("ours");
+    std::fs::set_permissions(project.path("agent"), std::fs::Permissions::from_mode(0o755))
+        .expect("we own the file");
     let done = project.run(&[]);
     assert_eq!(done.assert_code(1).end()["outcome"], "error_limit");
     let events = done.events();

@@ -46,7 +46,7 @@ fn a_second_run_of_a_loop_exits_with_4_and_names_the_first() {
     }
     gate.open();
     first.finish().assert_code(0);
-    assert_eq!(std::fs::read_dir(project.path(".dogwatch/runs")).expect("is there").count(), 1);
+    assert_eq!(std::fs::read_dir(project.path(".dogwatch/runs")).expect("it exists").count(), 1);
 }
 
 #[test]
@@ -91,7 +91,7 @@ fn what_a_killed_dogwatch_and_a_killed_keeper_left_is_ended_before_the_next_run_
     kid.pid();
     let keeper = Pid::from_raw(project.keeper()).expect("a pid");
     first.signal(Signal::STOP);
-    kill_process(keeper, Signal::KILL).expect("ours");
+    kill_process(keeper, Signal::KILL).expect("we own the keeper");
     first.kill();
     let done = project.run(&["-n", "1"]);
     hold.assert_released();
@@ -115,7 +115,7 @@ fn a_killed_keeper_is_trouble_its_orphans_are_ended_and_the_run_goes_on() {
     let mut run = project.start_run(&["-n", "2"]);
     kid.pid();
     let keeper = Pid::from_raw(project.keeper()).expect("a pid");
-    kill_process(keeper, Signal::KILL).expect("ours");
+    kill_process(keeper, Signal::KILL).expect("we own the keeper");
     let trouble = run.wait_for_kind("keeper_lost");
     assert_eq!(trouble["event"], "trouble");
     let done = run.finish();
@@ -131,7 +131,7 @@ fn a_keeper_killed_between_iterations_is_replaced() {
     let project = Project::acting("say hi");
     let mut run = project.start_run(&["-n", "2", "--delay", "1h"]);
     run.wait_for("wait_started");
-    kill_process(Pid::from_raw(project.keeper()).expect("a pid"), Signal::KILL).expect("ours");
+    kill_process(Pid::from_raw(project.keeper()).expect("a pid"), Signal::KILL).expect("we own the keeper");
     run.wait_for_kind("keeper_lost");
     run.signal(Signal::USR1);
     assert_eq!(run.finish().assert_code(0).end()["completed"], 2);
@@ -188,7 +188,7 @@ fn the_state_directory_is_ignored_by_git_and_private() {
     let project = Project::acting("say hi");
     project.run(&["-n", "1"]).assert_code(0);
     assert_eq!(project.read(".dogwatch/.gitignore"), "*\n");
-    let mode = project.run_dir().metadata().expect("is there").permissions().mode();
+    let mode = project.run_dir().metadata().expect("it exists").permissions().mode();
     assert_eq!(mode & 0o777, 0o700);
 }
 

@@ -60,7 +60,7 @@ fn the_partial_work_of_a_failed_node_is_saved_and_named() {
     let events = done.events();
     let kept = one(&events, "partial_kept").clone();
     assert_eq!(kept["file"], "loop.partial.md");
-    let text = std::fs::read_to_string(project.run_dir().join("loop.partial.md")).expect("it is there");
+    let text = std::fs::read_to_string(project.run_dir().join("loop.partial.md")).expect("it exists");
     let snapshot = kept["snapshot"].as_str().expect("a snapshot");
     for part in ["words of", "SESSION_CEILING_EXCEEDED", "still broken", snapshot, "dogwatch diff"] {
         assert!(text.contains(part), "{part} in\n{text}");
@@ -75,7 +75,7 @@ fn a_missing_agent_is_replaced_by_its_fallback() {
     project.file("script", "say I stand in");
     project.file("first", "#!/bin/sh\nrm first\n");
     let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-    std::fs::set_permissions(project.path("first"), mode).expect("ours");
+    std::fs::set_permissions(project.path("first"), mode).expect("we own the file");
     let other = Value::from(project.actor("script"));
     project.ralph(&format!("agent: ./first\n{SHORT}\nrecovery: {{agents: [{other}]}}"), "Go on.");
     let done = project.run(&["-n", "3"]);

@@ -71,7 +71,7 @@ fn killed_with_its_keeper_what_is_left_is_ended_before_the_run_goes_on() {
     kid.pid();
     let keeper = rustix::process::Pid::from_raw(project.keeper()).expect("a pid");
     run.signal(Signal::STOP);
-    rustix::process::kill_process(keeper, Signal::KILL).expect("ours");
+    rustix::process::kill_process(keeper, Signal::KILL).expect("we own the keeper");
     run.kill();
     let journal = resume(&project);
     hold.assert_released();
@@ -139,7 +139,7 @@ fn a_run_killed_while_paused_stays_paused_until_a_second_resume() {
     kill(&project, run);
     let mut resumed = project.start(&["resume", "--json"]);
     assert_eq!(resumed.wait_for("wait_started")["why"], "paused");
-    assert!(project.call(&["resume"]).assert_code(0).text().contains("goes on"));
+    assert!(project.call(&["resume"]).assert_code(0).text().contains("resumed run"));
     resumed.wait_for("unpaused");
     project.call(&["wake"]).assert_code(0);
     assert_eq!(resumed.finish().assert_code(0).end()["completed"], 2);
@@ -364,7 +364,7 @@ fn a_secret_is_shown_nowhere_and_the_resumed_agent_still_gets_it() {
     assert!(!journal.contains("verysecret"));
     let words = std::fs::read_to_string(project.outside("words")).expect("reads");
     assert_eq!(words, "sk-verysecret123\nsk-verysecret123\n");
-    let mode = project.run_dir().join("plan.json").metadata().expect("is there").permissions().mode();
+    let mode = project.run_dir().join("plan.json").metadata().expect("it exists").permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
 }
 

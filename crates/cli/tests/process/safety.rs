@@ -80,7 +80,7 @@ fn without_a_home_a_directory_of_another_user_in_tmp_is_refused() {
     let tmp = project.outside("tmp");
     let ours = tmp.join(format!("dogwatch-{}", rustix::process::getuid().as_raw()));
     std::fs::create_dir_all(&ours).expect("a directory");
-    std::fs::set_permissions(&tmp, std::fs::Permissions::from_mode(0o1777)).expect("ours");
+    std::fs::set_permissions(&tmp, std::fs::Permissions::from_mode(0o1777)).expect("we own the file");
     let start = || {
         let mut command = project.command(&["run", "loop", "-n", "1", "--json"]);
         command.env_remove("HOME").env_remove("XDG_STATE_HOME").env("TMPDIR", &tmp);
@@ -110,7 +110,7 @@ fn root_works_in_the_project_of_a_user() {
     for entry in [".dogwatch", ".dogwatch/runs", ".dogwatch/locks", ".dogwatch/.gitignore"] {
         give(entry);
     }
-    let locks = std::fs::read_dir(project.path(".dogwatch/locks")).expect("is there");
+    let locks = std::fs::read_dir(project.path(".dogwatch/locks")).expect("it exists");
     locks.flatten().for_each(|lock| chown(lock.path(), Some(4711), Some(4711)).expect("root may"));
     project.run(&["-n", "1"]).assert_code(0);
 }

@@ -78,8 +78,8 @@ impl Tty {
     /// Starts dogwatch with this terminal as its controlling one (`setsid --ctty`), so that Ctrl-C sends a signal.
     fn start(project: &Project, args: &[&str]) -> Tty {
         let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal");
-        grantpt(&master).expect("ours");
-        unlockpt(&master).expect("ours");
+        grantpt(&master).expect("we own the terminal");
+        unlockpt(&master).expect("we own the terminal");
         let name = ptsname(&master, Vec::new()).expect("has a name");
         let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
         let slave = rustix::fs::open(name, flags, Mode::empty()).expect("opens");
@@ -123,7 +123,7 @@ impl Tty {
     /// Waits for the exit and returns the exit code and the whole screen.
     fn finish(mut self) -> (Option<i32>, String) {
         self.wait_for("record: ");
-        let code = self.child.wait().expect("our child").code();
+        let code = self.child.wait().expect("the child can be reaped").code();
         while poll(&mut [PollFd::new(&self.master, PollFlags::IN)], Some(&Timespec::default()))
             .expect("polls")
             > 0
@@ -146,7 +146,7 @@ fn on_a_terminal_a_live_line_shows_the_session_and_is_cleared_after_it() {
     gate.open();
     let (code, screen) = tty.finish();
     assert_eq!(code, Some(0));
-    let live = screen.rfind("working ").expect("was there");
+    let live = screen.rfind("working ").expect("it existed");
     assert!(screen[live..].contains("\r\x1b[2K"), "the live line is cleared: {screen:?}");
     for left_changed in ["\x1b[?25l", "\x1b[?1049h", "\x1b[?1000h"] {
         assert!(!screen.contains(left_changed), "{left_changed:?}");

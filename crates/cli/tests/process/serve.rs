@@ -79,11 +79,11 @@ fn the_token_lies_in_a_file_for_its_owner_alone_and_stays_the_same() {
     let project = Project::new();
     let first = Server::start(&project);
     let file = project.outside("state/dogwatch/token");
-    assert_eq!(std::fs::metadata(&file).expect("is there").permissions().mode() & 0o777, 0o600);
+    assert_eq!(std::fs::metadata(&file).expect("it exists").permissions().mode() & 0o777, 0o600);
     assert_eq!(std::fs::read_to_string(&file).expect("reads").trim(), first.token);
     let second = Server::start(&project);
     assert_eq!(second.token, first.token);
-    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o644)).expect("is ours");
+    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o644)).expect("we own the file");
     let refused = project.call(&["serve", "--listen", "127.0.0.1:0"]);
     assert!(refused.assert_code(2).stderr.contains("can be read by others"), "{}", refused.stderr);
 }
@@ -173,7 +173,7 @@ fn a_run_woken_over_http_outlives_the_server() {
 fn waking_a_run_that_cannot_continue_fails_with_the_reason() {
     let (project, id) = asleep();
     let server = Server::start(&project);
-    std::fs::remove_file(project.path("loop/RALPH.md")).expect("it is there");
+    std::fs::remove_file(project.path("loop/RALPH.md")).expect("it exists");
     let (status, body) = server.ask(&format!("POST /v1/runs/{id}/wake"));
     assert_eq!((status.as_str(), &body["error"]["code"]), ("409", &Value::from("cannot_continue")), "{body}");
     let message = body["error"]["message"].as_str().expect("a message");

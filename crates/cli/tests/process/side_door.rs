@@ -94,7 +94,7 @@ fn a_reported_state_counts_like_a_marker() {
     assert_eq!(one(&events, "iteration_idle")["reason"], "no_pending_tasks");
     assert_eq!(one(&events, "marker_seen")["state"], "idle");
     let kept = project.run_dir().join("loop/000001/artifacts/plan.md");
-    assert_eq!(std::fs::read_to_string(kept).expect("it is kept"), "# the plan");
+    assert_eq!(std::fs::read_to_string(kept).expect("it is saved"), "# the plan");
     let answers = answers(&project);
     let text = |n: usize| answers[n]["result"]["content"][0]["text"].as_str().unwrap_or_default().to_owned();
     assert!(text(3).starts_with("Nothing has failed"), "{}", text(3));
@@ -114,7 +114,7 @@ fn origin_1_a_saved_artifact_is_named_after_the_node_failed() {
         |n: u32| project.run_dir().join(format!("loop/{n:06}/artifacts/plan.md")).display().to_string();
     let prompt = project.prompt(2);
     assert!(prompt.contains(&format!("- {} (10 bytes, iteration 1)", file(1))), "{prompt}");
-    let partial = std::fs::read_to_string(project.run_dir().join("loop.partial.md")).expect("it is there");
+    let partial = std::fs::read_to_string(project.run_dir().join("loop.partial.md")).expect("it exists");
     assert!(partial.contains(&format!("- `{}` (10 bytes, iteration 2)", file(2))), "{partial}");
     let report = project.call(&["report"]);
     let row = format!("| `plan.md` | iteration 2 | 10 B | `{}` |", file(2));
@@ -269,7 +269,7 @@ fn an_agent_calls_its_run_over_http_and_the_server_ends_with_the_session() {
         done.assert_code(0);
         let events = done.events();
         assert_eq!(one(&events, "agent_reported")["text"], "over HTTP");
-        let answer = std::fs::read_to_string(answers).expect("it was answered");
+        let answer = std::fs::read_to_string(answers).expect("the answers are saved");
         let answer: Value = serde_json::from_str(&answer).expect("JSON");
         assert_eq!(answer["result"]["content"][0]["text"], "Noted.");
         project.assert_no_process_left();
@@ -312,10 +312,10 @@ fn gemini_gets_another_home_where_it_would_ignore_our_settings() {
     let given: Value = serde_json::from_str(given).expect("settings");
     assert_eq!((who, &given["mcpServers"]["mine"]["command"]), ("who", &json!("true")));
     assert_eq!(given["mcpServers"]["dogwatch"]["args"][0], "mcp");
-    let left = std::fs::read_dir(open.join("state/dogwatch/mcp")).expect("is there").count();
+    let left = std::fs::read_dir(open.join("state/dogwatch/mcp")).expect("it exists").count();
     assert_eq!(left, 0, "the home goes with the session");
-    let own = std::fs::read_to_string(home.join(".gemini/settings.json")).expect("is there");
-    let chat = std::fs::read_to_string(home.join(".gemini/tmp/chat")).expect("is kept");
+    let own = std::fs::read_to_string(home.join(".gemini/settings.json")).expect("it exists");
+    let chat = std::fs::read_to_string(home.join(".gemini/tmp/chat")).expect("it is saved");
     assert_eq!((own.as_str(), chat.as_str()), (settings, "said\n"));
     assert!(all(&project.journal(), "trouble").is_empty());
 }

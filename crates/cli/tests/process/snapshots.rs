@@ -21,7 +21,7 @@ fn git(project: &Project, args: &[&str]) -> String {
         git.env_remove(name);
     }
     git.args(["-c", "user.name=t", "-c", "user.email=t@t"]).args(args);
-    let out = git.output().expect("git is there");
+    let out = git.output().expect("git is installed");
     assert!(out.status.success(), "git {args:?}: {}", String::from_utf8_lossy(&out.stderr));
     String::from_utf8(out.stdout).expect("plain output").trim_end().to_owned()
 }
@@ -96,7 +96,7 @@ fn after_a_lost_keeper_the_work_of_the_session_is_in_a_snapshot() {
     let run = project.start_run(&["-n", "2"]);
     there.pid();
     let keeper = rustix::process::Pid::from_raw(project.keeper()).expect("a pid");
-    rustix::process::kill_process(keeper, rustix::process::Signal::KILL).expect("ours");
+    rustix::process::kill_process(keeper, rustix::process::Signal::KILL).expect("we own the keeper");
     run.finish().assert_code(0);
     assert_eq!(in_snapshot(&project, 1, "made"), "precious");
 }

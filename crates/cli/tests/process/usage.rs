@@ -139,7 +139,7 @@ fn a_blocked_stdout_does_not_block_the_run() {
         let mut child = command.stdout(writer).spawn().expect("starts");
         drop(command);
         // Nothing was read, and the run ends nevertheless.
-        let code = child.wait().expect("our child").code();
+        let code = child.wait().expect("the child can be reaped").code();
         drop(reader);
         assert_eq!(code, Some(0));
         assert_eq!(project.journal().last().expect("events")["completed"], 40);

@@ -109,8 +109,8 @@ fn nothing_an_agent_says_reaches_the_terminal_as_it_is() {
     let title = pane.tmux(&["display-message", "-p", "#{pane_title}"]);
     assert!(!title.contains("evil"), "{title}");
     let styled = pane.tmux(&["capture-pane", "-p", "-e"]);
-    let colours = ["\x1b[31m", "\x1b[32m", "\x1b[33m", "\x1b[34m", "\x1b[35m", "\x1b[36m"];
-    assert!(colours.iter().all(|colour| !styled.contains(colour)), "NO_COLOR is respected: {styled:?}");
+    let colors = ["\x1b[31m", "\x1b[32m", "\x1b[33m", "\x1b[34m", "\x1b[35m", "\x1b[36m"];
+    assert!(colors.iter().all(|color| !styled.contains(color)), "NO_COLOR is respected: {styled:?}");
 }
 
 #[test]
