@@ -8,7 +8,6 @@ use std::io::{BufRead, BufReader, Read};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, channel};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// A running dogwatch.
@@ -16,7 +15,21 @@ pub struct Running {
     child: Child,
     lines: Receiver<Vec<u8>>,
     seen: Vec<Vec<u8>>,
-    stderr: JoinHandle<String>,
+    stderr: Receiver<Vec<u8>>,
+    errors: Vec<u8>,
+}
+
+/// Sends the lines of a stream to the returned channel until the stream ends.
+fn read_lines(stream: impl Read + Send + 'static) -> Receiver<Vec<u8>> {
+    let (sender, lines) = channel();
+    std::thread::spawn(move || {
+        let mut stream = BufReader::new(stream);
+        let mut line = Vec::new();
+        while stream.read_until(b'\n', &mut line).is_ok_and(|n| n > 0) {
+            let _ = sender.send(std::mem::take(&mut line));
+        }
+    });
+    lines
 }
 
 impl Running {
@@ -28,22 +41,9 @@ impl Running {
         }
         let mut child =
             command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("dogwatch starts");
-        let stdout = child.stdout.take().expect("piped");
-        let mut stderr = child.stderr.take().expect("piped");
-        let (sender, lines) = channel();
-        std::thread::spawn(move || {
-            let mut stdout = BufReader::new(stdout);
-            let mut line = Vec::new();
-            while stdout.read_until(b'\n', &mut line).is_ok_and(|n| n > 0) {
-                let _ = sender.send(std::mem::take(&mut line));
-            }
-        });
-        let stderr = std::thread::spawn(move || {
-            let mut text = Vec::new();
-            let _ = stderr.read_to_end(&mut text);
-            String::from_utf8_lossy(&text).into_owned()
-        });
-        Running { child, lines, seen: Vec::new(), stderr }
+        let lines = read_lines(child.stdout.take().expect("piped"));
+        let stderr = read_lines(child.stderr.take().expect("piped"));
+        Running { child, lines, seen: Vec::new(), stderr, errors: Vec::new() }
     }
 
     /// Returns the pid of dogwatch.
@@ -106,6 +106,18 @@ impl Running {
         panic!("no line with {text:?} came after:\n{}", String::from_utf8_lossy(&self.seen.concat()))
     }
 
+    /// Reads lines from stderr until one contains this text.
+    pub fn wait_for_error(&mut self, text: &str) {
+        let until = Instant::now() + TIMEOUT;
+        while let Ok(line) = self.stderr.recv_timeout(until.saturating_duration_since(Instant::now())) {
+            self.errors.extend_from_slice(&line);
+            if String::from_utf8_lossy(&line).contains(text) {
+                return;
+            }
+        }
+        panic!("no error with {text:?} came after:\n{}", String::from_utf8_lossy(&self.errors))
+    }
+
     /// Waits for a trouble or notice of this kind.
     pub fn wait_for_kind(&mut self, kind: &str) -> Value {
         self.wait_until(kind, |e| e["kind"] == kind)
@@ -124,7 +136,10 @@ impl Running {
         while let Ok(line) = self.lines.recv_timeout(until.saturating_duration_since(Instant::now())) {
             self.seen.push(line);
         }
-        let stderr = self.stderr.join().expect("the reader thread finishes");
+        while let Ok(line) = self.stderr.recv_timeout(until.saturating_duration_since(Instant::now())) {
+            self.errors.extend_from_slice(&line);
+        }
+        let stderr = String::from_utf8_lossy(&self.errors).into_owned();
         Done { code: status.code(), signal: status.signal(), stdout: self.seen.concat(), stderr }
     }
 
