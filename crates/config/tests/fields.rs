@@ -392,7 +392,7 @@ fn notifications_need_a_command_or_a_safe_address() {
         assert_eq!(error(yaml), message, "{yaml}");
     }
     let label = common::rendered(&with("notify: {webhook: 'http://example.com/x'}"));
-    assert!(label.contains("http is allowed to this machine only"), "{label}");
+    assert!(label.contains("http is allowed only to this machine"), "{label}");
 }
 
 #[test]

@@ -82,7 +82,7 @@ fn an_agent_that_asks_for_a_person_is_not_blamed_for_its_silence_until_the_deadl
         Event::HardStop { message, recoverable, .. } => Some((message.clone(), *recoverable)),
         _ => None,
     });
-    let message = "Needs human: nobody answered for 300.0s (limit 300s): may I delete it?".to_owned();
+    let message = "Needs human: no answer for 300.0s (limit 300s): may I delete it?".to_owned();
     assert_eq!(stop, Some((message, true)), "the next prompt reports the missing answer");
 }
 

@@ -183,7 +183,7 @@ fn http_to_another_machine_is_refused_before_anything_starts() {
     let done = project.call(&["run", "loop", "-n", "1"]);
     done.assert_code(2);
     assert!(done.stderr.contains("loop/RALPH.md:3:19"), "{}", done.stderr);
-    assert!(done.stderr.contains("http is allowed to this machine only"), "{}", done.stderr);
+    assert!(done.stderr.contains("http is allowed only to this machine"), "{}", done.stderr);
     assert!(!project.path(".dogwatch").exists());
 }
 
