@@ -283,16 +283,26 @@ impl Driver<'_> {
         let adopted = keeper::end_adopted(|pid| orphans::has_nonce(pid, nonce));
         let (marked, none_marked) = orphans::end_job(nonce, slot.live.number);
         let ended = adopted.killed + marked;
-        let detail = format!("the keeper was lost ({detail}); killed {ended} processes of the session");
+        let noun = if ended == 1 { "process" } else { "processes" };
+        let detail = format!("the keeper was lost ({detail}); killed {ended} {noun} of the session");
         self.todo.push_back(Input::TroubleMet { kind: "keeper_lost", detail });
         if buried.is_err() || !adopted.all || !none_marked {
             let detail = "some processes of the session cannot be killed".to_owned();
             self.todo.push_back(Input::TreeStands { job, detail });
-        } else if !started {
+        } else if !started && ended == 0 {
             let early = self.leave(node).map_or_else(Vec::new, |live| live.early);
             self.not_started(job, "the keeper was lost before the job started".to_owned(), true);
             self.todo.extend(early.into_iter().filter(|input| matches!(input, Input::WakeAsked(_))));
         } else {
+            if !started {
+                // The keeper was lost after the program had started and before it reported so. The session counts:
+                // its work is snapshotted, and it is not called again as if nothing had happened.
+                let argv = std::mem::take(&mut slot.live.argv);
+                slot.live.started = true;
+                let early: Vec<Input> = slot.live.early.drain(..).collect();
+                self.todo.push_back(Input::JobStarted { job, pid: UNKNOWN_PID, argv });
+                self.todo.extend(early);
+            }
             if exit.is_none() {
                 self.todo.push_back(Input::JobExited { job, exit: Exit::Signal(9) });
             }
@@ -300,6 +310,9 @@ impl Driver<'_> {
         }
     }
 }
+
+/// The recorded process id of a session whose keeper was lost before it reported the id.
+const UNKNOWN_PID: u32 = 0;
 
 /// Returns whether a failed start may work later: a resource of the machine or the user is exhausted for now, or
 /// the keeper was lost and another one can take its place.
