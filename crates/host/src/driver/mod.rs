@@ -38,7 +38,7 @@ use crate::store::home::StateDir;
 use crate::store::journal::Journal;
 use crate::store::lock::Lock;
 use crate::store::safe_file;
-use crate::sys::{Clock, SignalFd, Timer, block, give_back_code, ignores};
+use crate::sys::{Clock, SignalFd, Timer, block, ignores};
 use dogwatch_core::Run;
 use dogwatch_core::record::event::{Event, Recorded, WaitEndedBy};
 use dogwatch_core::record::ids::{NodeIx, RunId};
@@ -46,7 +46,6 @@ use dogwatch_core::record::view::View;
 use dogwatch_core::run::decision::{ContextEntry, Decision};
 use dogwatch_core::run::input::Input;
 use dogwatch_core::run::job::{Job, JobKind};
-use dogwatch_core::time::dur::Dur;
 use dogwatch_core::time::moment::{Awake, Moment};
 use dogwatch_core::time::timer::Wakeup;
 use prompting::{PendingPrompt, Wanted};
@@ -59,9 +58,6 @@ use std::path::PathBuf;
 
 /// The file in the state directory to which a run appends its reason for going to sleep.
 pub const CONTEXT_FILE: &str = "decisions.jsonl";
-
-/// The shortest wait for which releasing memory pays off; also the shortest interval between two releases.
-const REST: Dur = Dur::from_secs(1);
 
 /// Shows a run to the user. Implementations must not block: a stuck terminal must not stop supervision.
 pub trait Reporter {
@@ -139,9 +135,6 @@ pub struct Driver<'f> {
     /// What the whole project has used today, if any day limit is set.
     day_book: Option<DayBook>,
     sampler: Sampler,
-    /// Whether to release code pages before the next sleep, and when they were last released.
-    may_release: bool,
-    released: Awake,
 }
 
 /// Paths and identifiers that stay the same for the whole run.
@@ -210,22 +203,12 @@ impl<'f> Driver<'f> {
             absence: Absence::new(),
             work_tree,
             notifier: None,
-            may_release: false,
-            released: Awake(0),
         })
     }
 
     /// Returns a handle to the inbox.
     pub fn inbox(&self) -> Inbox {
         self.inbox.clone()
-    }
-
-    /// Releases code pages before a long sleep.
-    fn release_memory(&mut self) {
-        if std::mem::take(&mut self.may_release) {
-            give_back_code();
-            self.released = clock::awake();
-        }
     }
 
     /// Drives the run to its end and returns the exit code.
@@ -249,9 +232,6 @@ impl<'f> Driver<'f> {
             }
             self.settle();
             if self.todo.is_empty() {
-                if self.waiting.is_empty() {
-                    self.release_memory();
-                }
                 self.listen()?;
             }
         }
@@ -314,15 +294,8 @@ impl<'f> Driver<'f> {
     fn settle(&mut self) -> bool {
         let durable = self.record.settle(&mut self.todo);
         for event in self.record.take_unshown() {
-            match &event.event {
-                Event::WaitStarted { delay_s, .. } => {
-                    self.report_coverage();
-                    self.may_release |= delay_s.is_none_or(|delay| delay >= REST);
-                }
-                Event::SessionStarted { .. } => {
-                    self.may_release |= clock::awake().since(self.released) >= REST;
-                }
-                _ => {}
+            if matches!(event.event, Event::WaitStarted { .. }) {
+                self.report_coverage();
             }
             self.reporter.show(&event, self.run.view());
         }

@@ -1,5 +1,6 @@
 //! Runs git in a uniform way: no program or setting of the user that could run or block, and bounded output.
 
+mod role;
 /// Snapshots of a work tree.
 pub mod snapshot;
 /// Git worktrees for nodes.

@@ -5,14 +5,12 @@
 //! about sessions.
 #![allow(unsafe_code)]
 
-mod memory;
 mod process;
 mod signal;
 mod spawn;
 mod stopped;
 mod timer;
 
-pub use memory::give_back_code;
 pub use process::{
     Forked, Gone, HowEnded, Waited, close_from, fork, is_unreaped, move_to, unread_by_peer, wait_any,
 };

@@ -30,12 +30,11 @@ mod take;
 pub(crate) mod tree;
 
 use std::ffi::OsString;
-use std::io::Write;
-use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use crate::git::role;
 use serde::{Deserialize, Serialize};
 
 pub use diff::{DiffWish, commit_of, diff};
@@ -57,7 +56,7 @@ pub const MAX_NAMED: usize = 20;
 pub const MAX_LINE: usize = 64 * 1024;
 
 /// How much a snapshot may contain that is not in the index.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limits {
     /// A larger file is left out. Each file is held in memory while it is passed on.
     pub file_bytes: u64,
@@ -80,15 +79,18 @@ impl Default for Limits {
 }
 
 /// What to snapshot, and under which ref.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Request {
     /// Any directory of the work tree; the whole tree is taken.
+    #[serde(with = "role::path")]
     pub work_dir: PathBuf,
     /// From [`ref_name`].
     pub ref_name: String,
     /// A directory for the copy of the index. It is created, used by one snapshot at a time, and removed.
+    #[serde(with = "role::path")]
     pub scratch: PathBuf,
     /// dogwatch's own directories, which are never included.
+    #[serde(with = "role::paths")]
     pub state_dirs: Vec<PathBuf>,
     pub limits: Limits,
     /// How many of the node's snapshots to keep, in addition to number 0 and this one; all if `None`.
@@ -99,56 +101,14 @@ impl Request {
     /// Returns the command that takes the snapshot, to be run as a job in `work_dir`. Its output is for
     /// [`Outcome::read`].
     pub fn command(&self) -> Vec<String> {
-        let mut argv = vec!["/proc/self/exe".to_owned(), ARGUMENT.to_owned()];
-        let mut add = |flag: &str, value: String| argv.extend([flag.to_owned(), value]);
-        let path = |path: &PathBuf| names::escape(path.as_os_str().as_bytes());
-        add("ref", self.ref_name.clone());
-        add("work-dir", path(&self.work_dir));
-        add("scratch", path(&self.scratch));
-        self.state_dirs.iter().for_each(|dir| add("state-dir", path(dir)));
-        add("file-bytes", self.limits.file_bytes.to_string());
-        add("total-bytes", self.limits.total_bytes.to_string());
-        add("files", self.limits.files.to_string());
-        add("reading-ms", self.limits.reading.as_millis().to_string());
-        if let Some(keep) = self.keep {
-            add("keep", keep.to_string());
-        }
-        argv
+        role::command(ARGUMENT, self)
     }
 
     /// Parses the arguments of [`Request::command`], without the first two.
     fn parse(args: impl Iterator<Item = OsString>) -> Option<Request> {
-        let mut request = Request {
-            work_dir: PathBuf::new(),
-            ref_name: String::new(),
-            scratch: PathBuf::new(),
-            state_dirs: Vec::new(),
-            limits: Limits::default(),
-            keep: None,
-        };
-        let words: Vec<String> = args.map(|arg| arg.into_string().ok()).collect::<Option<_>>()?;
-        for pair in words.chunks(2) {
-            let [flag, value] = pair else { return None };
-            request.set(flag, value)?;
-        }
+        let request: Request = role::parse(args)?;
         let whole = !request.ref_name.is_empty() && request.scratch.is_absolute();
         whole.then_some(request)
-    }
-
-    fn set(&mut self, flag: &str, value: &str) -> Option<()> {
-        match flag {
-            "ref" => self.ref_name = value.to_owned(),
-            "work-dir" => self.work_dir = names::unescape_path(value)?,
-            "scratch" => self.scratch = names::unescape_path(value)?,
-            "state-dir" => self.state_dirs.push(names::unescape_path(value)?),
-            "file-bytes" => self.limits.file_bytes = value.parse().ok()?,
-            "total-bytes" => self.limits.total_bytes = value.parse().ok()?,
-            "files" => self.limits.files = value.parse().ok()?,
-            "reading-ms" => self.limits.reading = Duration::from_millis(value.parse().ok()?),
-            "keep" => self.keep = Some(value.parse().ok()?),
-            _ => return None,
-        }
-        Some(())
     }
 }
 
@@ -218,17 +178,13 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
         None => Outcome::Failed { why: "invalid arguments for the snapshot process".to_owned() },
     };
     let failed = matches!(outcome, Outcome::Failed { .. });
-    let mut line = serde_json::to_vec(&outcome).expect("strings and numbers always serialize");
-    line.push(b'\n');
-    match std::io::stdout().write_all(&line) {
-        Ok(()) if !failed => ExitCode::SUCCESS,
-        Ok(()) | Err(_) => ExitCode::FAILURE,
-    }
+    role::answer(&outcome, !failed)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::ffi::OsStrExt;
 
     #[test]
     fn request_is_read_as_it_was_written() {
@@ -249,9 +205,20 @@ mod tests {
     #[test]
     fn invalid_arguments_are_refused() {
         let parse = |words: &[&str]| Request::parse(words.iter().map(OsString::from));
-        for words in
-            [&[][..], &["ref"], &["ref", "x"], &["colour", "blue"], &["ref", "x", "scratch", "relative"]]
-        {
+        let good = Request {
+            work_dir: "/a".into(),
+            ref_name: "refs/dogwatch/x".to_owned(),
+            scratch: "/b".into(),
+            state_dirs: vec![],
+            limits: Limits::default(),
+            keep: None,
+        };
+        let relative = Request { scratch: "relative".into(), ..good.clone() };
+        let nameless = Request { ref_name: String::new(), ..good.clone() };
+        let [good, relative, nameless] =
+            [good, relative, nameless].map(|request| request.command().remove(2));
+        assert!(parse(&[&good]).is_some());
+        for words in [&[][..], &["ref"], &["{}"], &[&good, "more"], &[&relative], &[&nameless]] {
             assert_eq!(parse(words), None, "{words:?}");
         }
     }

@@ -15,12 +15,11 @@
 mod make;
 mod tidy;
 
+use crate::git::role;
 use crate::git::snapshot::names;
 use dogwatch_core::record::ids::{NodeName, RunId};
 use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
-use std::io::Write;
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -56,11 +55,13 @@ pub fn branch(run: &RunId, node: &NodeName) -> String {
 }
 
 /// What to create, and where.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Request {
     /// Any directory of the user's work tree.
+    #[serde(with = "role::path")]
     pub repo: PathBuf,
     /// From [`place`]; absolute.
+    #[serde(with = "role::path")]
     pub path: PathBuf,
     /// From [`branch`].
     pub branch: String,
@@ -81,19 +82,15 @@ impl Request {
 
     /// Returns the command that creates the worktree, to be run as a job. Its output is for [`Outcome::read`].
     pub fn command(&self) -> Vec<String> {
-        let path = |path: &Path| names::escape(path.as_os_str().as_bytes());
-        let words = ["/proc/self/exe", ARGUMENT].map(str::to_owned);
-        let facts = [path(&self.repo), path(&self.path), self.branch.clone(), self.base.clone()];
-        words.into_iter().chain(facts).collect()
+        role::command(ARGUMENT, self)
     }
 
     /// Parses the arguments of [`Request::command`], without the first two.
     fn parse(args: impl Iterator<Item = OsString>) -> Option<Request> {
-        let words: Vec<String> = args.map(|arg| arg.into_string().ok()).collect::<Option<_>>()?;
-        let [repo, path, branch, base] = words.as_slice() else { return None };
-        let (repo, path) = (names::unescape_path(repo)?, names::unescape_path(path)?);
+        let request: Request = role::parse(args)?;
+        let Request { path, branch, base, .. } = &request;
         let whole = path.is_absolute() && branch.starts_with("dogwatch/") && !base.starts_with('-');
-        whole.then(|| Request { repo, path, branch: branch.clone(), base: base.clone() })
+        whole.then_some(request)
     }
 }
 
@@ -137,17 +134,13 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
         None => Outcome::Failed { why: "invalid arguments for the worktree process".to_owned() },
     };
     let ready = matches!(outcome, Outcome::Ready(_));
-    let mut line = serde_json::to_vec(&outcome).expect("strings always serialize");
-    line.push(b'\n');
-    match std::io::stdout().write_all(&line) {
-        Ok(()) if ready => ExitCode::SUCCESS,
-        Ok(()) | Err(_) => ExitCode::FAILURE,
-    }
+    role::answer(&outcome, ready)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::ffi::OsStrExt;
 
     #[test]
     fn request_is_read_as_it_was_written() {
@@ -161,14 +154,16 @@ mod tests {
 
     #[test]
     fn invalid_arguments_are_refused() {
-        let good = ["/repo", "/path", "dogwatch/r/n", "HEAD"];
-        assert!(Request::parse(good.iter().map(OsString::from)).is_some());
-        for (at, bad) in [(1, "relative"), (2, "main"), (3, "--force")] {
-            let mut words = good;
-            words[at] = bad;
-            assert_eq!(Request::parse(words.iter().map(OsString::from)), None, "{words:?}");
-        }
-        assert_eq!(Request::parse(good[..3].iter().map(OsString::from)), None);
+        let parse = |path: &str, branch: &str, base: &str| {
+            let [branch, base] = [branch, base].map(str::to_owned);
+            let request = Request { repo: "/repo".into(), path: path.into(), branch, base };
+            Request::parse(request.command().into_iter().skip(2).map(OsString::from))
+        };
+        assert!(parse("/path", "dogwatch/r/n", "HEAD").is_some());
+        assert_eq!(parse("relative", "dogwatch/r/n", "HEAD"), None);
+        assert_eq!(parse("/path", "main", "HEAD"), None);
+        assert_eq!(parse("/path", "dogwatch/r/n", "--force"), None);
+        assert_eq!(Request::parse([OsString::from("/repo")].into_iter()), None);
         assert!(matches!(Outcome::read(b"fatal: no"), Outcome::Failed { .. }));
     }
 }

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use rustix::process::Signal;
+use serde::{Deserialize, Serialize};
 
 use crate::sys::HowEnded;
 
@@ -47,7 +48,7 @@ pub struct StartOrder {
 }
 
 /// A report from the keeper.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Report {
     /// The keeper is ready for orders.
     Ready { pid: u32 },
@@ -67,7 +68,7 @@ pub enum Report {
 }
 
 /// A process that survived SIGKILL.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Remnant {
     /// Its process id.
     pub pid: u32,

@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::Signal;
@@ -38,12 +38,7 @@ struct KeeperProcess {
     base: BaseEnv,
     held: Vec<OwnedFd>,
     tree: Tree,
-    /// When the memory of code pages was last released.
-    released: Option<Instant>,
 }
-
-/// The shortest interval between two releases: jobs in quick succession need the same code again.
-const RELEASE_INTERVAL: Duration = Duration::from_secs(1);
 
 impl KeeperProcess {
     fn set_up() -> io::Result<Self> {
@@ -68,7 +63,7 @@ impl KeeperProcess {
         let _ = std::ffi::CString::new(super::NAME).map(|name| rustix::thread::set_name(&name));
         let base = BaseEnv::of_this_process();
         let (link, tree) = (Link::new(socket), Tree::new());
-        Ok(Self { link, ending: false, signals, base, held: Vec::new(), tree, released: None })
+        Ok(Self { link, ending: false, signals, base, held: Vec::new(), tree })
     }
 
     fn run(mut self) -> io::Result<()> {
@@ -178,16 +173,6 @@ impl KeeperProcess {
             Err(Refusal { errno, message }) => Report::Refused { job, errno, message },
         };
         self.report(&report);
-        self.release_memory();
-    }
-
-    /// Releases code pages. A job may run for hours, in which the keeper only waits.
-    fn release_memory(&mut self) {
-        let now = Instant::now();
-        if self.released.is_none_or(|at| now.duration_since(at) >= RELEASE_INTERVAL) {
-            sys::give_back_code();
-            self.released = Some(now);
-        }
     }
 
     fn report(&mut self, report: &Report) {

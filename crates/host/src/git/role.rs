@@ -1,0 +1,67 @@
+//! Roles of the binary that run as jobs: the request is one argument, the result is one line of JSON.
+
+use crate::git::snapshot::names;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::ffi::OsString;
+use std::io::Write;
+use std::process::ExitCode;
+
+/// Returns the command that starts this binary in a role.
+pub fn command(role: &str, request: &impl Serialize) -> Vec<String> {
+    let request = serde_json::to_string(request).expect("strings and numbers always serialize");
+    vec!["/proc/self/exe".to_owned(), role.to_owned(), request]
+}
+
+/// Parses the arguments of [`command`], without the first two.
+pub fn parse<T: DeserializeOwned>(mut args: impl Iterator<Item = OsString>) -> Option<T> {
+    let request = args.next()?;
+    if args.next().is_some() {
+        return None;
+    }
+    serde_json::from_str(request.to_str()?).ok()
+}
+
+/// Prints the result and returns the exit code.
+pub fn answer(outcome: &impl Serialize, good: bool) -> ExitCode {
+    let mut line = serde_json::to_vec(outcome).expect("strings and numbers always serialize");
+    line.push(b'\n');
+    match std::io::stdout().write_all(&line) {
+        Ok(()) if good => ExitCode::SUCCESS,
+        Ok(()) | Err(_) => ExitCode::FAILURE,
+    }
+}
+
+/// Paths as text: JSON cannot express the bytes that are not UTF-8.
+pub mod path {
+    use super::names;
+    use serde::{Deserialize, Deserializer, Serializer, de};
+    use std::os::unix::ffi::OsStrExt;
+    use std::path::{Path, PathBuf};
+
+    pub fn serialize<S: Serializer>(path: &Path, out: S) -> Result<S::Ok, S::Error> {
+        out.serialize_str(&names::escape(path.as_os_str().as_bytes()))
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(input: D) -> Result<PathBuf, D::Error> {
+        let text = String::deserialize(input)?;
+        names::unescape_path(&text).ok_or_else(|| de::Error::custom("not an escaped path"))
+    }
+}
+
+/// Lists of paths, each as in [`path`].
+pub mod paths {
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+    use std::path::PathBuf;
+
+    #[derive(Serialize, Deserialize)]
+    struct One(#[serde(with = "super::path")] PathBuf);
+
+    pub fn serialize<S: Serializer>(paths: &[PathBuf], out: S) -> Result<S::Ok, S::Error> {
+        out.collect_seq(paths.iter().cloned().map(One))
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(input: D) -> Result<Vec<PathBuf>, D::Error> {
+        Ok(Vec::<One>::deserialize(input)?.into_iter().map(|one| one.0).collect())
+    }
+}
