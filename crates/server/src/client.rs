@@ -18,7 +18,7 @@ const MAX_HEAD: u64 = 32 * 1024;
 /// The largest response that is read into memory; larger ones are streamed.
 const MAX_BODY: u64 = 16 * 1024 * 1024;
 /// The longest line of a stream: the longest line of the journal plus the field name.
-const MAX_FIELD: u64 = 5 * 1024 * 1024;
+const MAX_FIELD: u64 = dogwatch_host::store::journal::MAX_LINE as u64 + 1024;
 
 /// A client for the API on a Unix socket.
 pub struct Client {

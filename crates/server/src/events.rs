@@ -2,8 +2,8 @@
 //!
 //! A client that does not read blocks only its own stream: at most one piece is queued for it.
 
-use crate::tail::{Tail, head};
 use bytes::{BufMut, Bytes, BytesMut};
+use dogwatch_host::store::journal::{Tail, head};
 use futures_core::Stream;
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -104,7 +104,7 @@ impl Feed {
     /// Sends all available events; `None` if the client is gone or the journal cannot be read.
     async fn pass_on(&mut self) -> Option<()> {
         loop {
-            let piece = match self.tail.next() {
+            let piece = match self.tail.next_lines() {
                 Ok(Some(lines)) => self.wanted.frame(lines, &mut self.over),
                 Ok(None) => return Some(()),
                 Err(_) => return None,

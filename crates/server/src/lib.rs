@@ -22,7 +22,6 @@ mod machine;
 mod refusal;
 mod routes;
 mod serve;
-mod tail;
 
 pub use client::{Client, Response, SseEvent};
 pub use dogwatch_host::store::socket::path as socket_path;

@@ -1,7 +1,7 @@
 use crate::error::Failure;
 use crate::runs::{FoundRun, Which};
-use dogwatch_host::store::journal;
-use std::io::{BufRead, BufReader, ErrorKind, Write};
+use dogwatch_host::store::journal::{self, Tail};
+use std::io::{ErrorKind, Write};
 
 /// Print the events of a run as JSON lines
 ///
@@ -41,21 +41,14 @@ fn follow(args: &Args, found: &FoundRun) -> Result<u8, Failure> {
 }
 
 fn from_record(args: &Args, found: &FoundRun) -> Result<u8, Failure> {
-    #[derive(serde::Deserialize)]
-    struct Head<'a> {
-        seq: u64,
-        #[serde(borrow)]
-        event: std::borrow::Cow<'a, str>,
-    }
     let path = found.dir.join(journal::FILE);
     let cannot = |e: std::io::Error| Failure::usage(format!("cannot read {}: {e}", path.display()));
-    let file = BufReader::new(dogwatch_host::store::safe_file::read(&path).map_err(cannot)?);
-    for line in file.split(b'\n') {
-        let line = line.map_err(cannot)?;
-        // Only a torn last line is not an event. `status` and `resume` report it.
-        let Ok(head) = serde_json::from_slice::<Head<'_>>(&line) else { continue };
+    let mut lines = Tail::up_to_now(&path).map_err(cannot)?.in_large_pieces();
+    while let Some(line) = lines.next_line().map_err(cannot)? {
+        // `status` and `resume` report lines that are not events.
+        let Some(head) = journal::head(line) else { continue };
         let wanted = head.seq > args.after && (args.observed || head.event != "observed");
-        if wanted && !print_line(&line)? {
+        if wanted && !print_line(line)? {
             break;
         }
     }

@@ -8,8 +8,8 @@ use dogwatch_core::record::event::Recorded;
 use dogwatch_core::record::view::View;
 use dogwatch_core::time::moment::Moment;
 use dogwatch_host::driver::Reporter;
-use dogwatch_host::store::journal;
-use std::io::{self, BufRead, BufReader, Seek, SeekFrom, Write};
+use dogwatch_host::store::journal::{self, Tail};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
@@ -101,28 +101,23 @@ impl Shared {
 
     /// Copies the journal from byte `from` on. The bytes before that hold the first `printed` events.
     fn copy(&self, path: &Path, from: u64, mut printed: u64, lost: &Lost) {
-        let Ok(mut file) = dogwatch_host::store::safe_file::read(path) else {
+        let Ok(file) = dogwatch_host::store::safe_file::read(path) else {
             return self.change(|s| s.printed = u64::MAX);
         };
-        if file.seek(SeekFrom::Start(from)).is_err() {
-            return self.change(|s| s.printed = u64::MAX);
-        }
-        let mut journal = BufReader::new(file);
-        let mut line = Vec::new();
+        let mut journal = Tail::from(file, from);
         while self.wait_for_more(printed) {
-            line.clear();
-            let at = journal.stream_position().unwrap_or(0);
-            if journal.read_until(b'\n', &mut line).is_err() || !line.ends_with(b"\n") {
+            let Ok(Some(line)) = journal.next_line() else {
                 // The line is incomplete, for example because the disk is full. Wait for the rest of it.
-                let _ = journal.seek(SeekFrom::Start(at));
                 self.wait_for_change();
                 continue;
-            }
+            };
             printed += 1;
             let mut out = std::io::stdout().lock();
-            if !is_observation(&line)
-                && let Err(error) = out.write_all(&line).and_then(|()| out.flush())
-            {
+            // Observations are omitted: they are frequent, and only a replay needs them.
+            let wanted = journal::head(line).is_none_or(|head| head.event != "observed");
+            let mut print =
+                || out.write_all(line).and_then(|()| out.write_all(b"\n")).and_then(|()| out.flush());
+            if wanted && let Err(error) = print() {
                 lost.note(error);
                 return self.change(|s| s.printed = u64::MAX);
             }
@@ -144,11 +139,3 @@ impl Shared {
         drop(self.changed.wait_timeout(state, Duration::from_secs(1)));
     }
 }
-
-/// Returns whether a line is an observation. These are omitted: they are frequent, and only a replay needs them.
-fn is_observation(line: &[u8]) -> bool {
-    line.windows(OBSERVED.len()).any(|w| w == OBSERVED)
-}
-
-/// Matches only the key itself, because quotes inside a JSON string are escaped.
-const OBSERVED: &[u8] = b"\"event\":\"observed\"";

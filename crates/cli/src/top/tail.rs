@@ -2,26 +2,15 @@
 
 use dogwatch_core::record::event::Recorded;
 use dogwatch_host::store::journal;
-use std::fs::File;
-use std::io::{self, Read, Seek, SeekFrom};
-use std::os::unix::fs::FileExt;
+use std::io;
 use std::path::{Path, PathBuf};
 
 /// The most bytes to read at once, so that keys are handled while a long journal is read.
-pub const PIECE: usize = 512 * 1024;
-/// The longest line. dogwatch writes no longer ones, so a longer line is skipped.
-pub const MAX_TAIL_LINE: usize = dogwatch_host::store::journal::MAX_LINE;
-
+pub const PIECE: u64 = 512 * 1024;
 /// A journal that is read as it grows.
 pub struct Tail {
     path: PathBuf,
-    file: Option<File>,
-    /// The number of bytes read.
-    read: u64,
-    /// An incomplete line.
-    rest: Vec<u8>,
-    /// The current line is too long and is skipped.
-    skipping: bool,
+    lines: Option<journal::Tail>,
 }
 
 /// The result of one read.
@@ -37,72 +26,38 @@ pub struct Piece {
 impl Tail {
     /// Returns the tail of a run's journal, which is not opened yet.
     pub fn new(run_dir: &Path) -> Tail {
-        let path = run_dir.join(journal::FILE);
-        Tail { path, file: None, read: 0, rest: Vec::new(), skipping: false }
+        Tail { path: run_dir.join(journal::FILE), lines: None }
     }
 
     /// Makes the next read start at the beginning.
     pub fn rewind(&mut self) {
-        self.file = None;
-        self.read = 0;
-        self.rest.clear();
-        self.skipping = false;
+        self.lines = None;
     }
 
     /// Reads the next piece of the journal.
-    pub fn read(&mut self) -> io::Result<Piece> {
-        let replaced = self.open()?;
-        let Some(file) = &mut self.file else { return Ok(Piece::default()) };
-        let mut bytes = Vec::new();
-        file.take(PIECE as u64).read_to_end(&mut bytes)?;
-        self.read += bytes.len() as u64;
-        let more = bytes.len() == PIECE;
-        Ok(Piece { events: self.lines(&bytes), more, replaced })
-    }
-
-    /// Opens the file if necessary. Returns whether the journal was replaced.
     ///
-    /// A resume removes a torn last line and appends to the journal; then reading continues where that line started.
-    /// A journal that is shorter than the complete lines read so far is a different one.
-    fn open(&mut self) -> io::Result<bool> {
-        let Some(file) = &mut self.file else {
-            self.file = Some(dogwatch_host::store::safe_file::read(&self.path)?);
-            return Ok(false);
+    /// A journal that is shorter than the lines read so far was replaced. A resume only removes a torn last line.
+    pub fn read(&mut self) -> io::Result<Piece> {
+        let replaced = match &self.lines {
+            Some(lines) => lines.length()? < lines.offset(),
+            None => false,
         };
-        let whole = self.read - self.rest.len() as u64;
-        let length = file.metadata()?.len();
-        if length < whole || (self.skipping && length < self.read) {
+        if replaced {
             self.rewind();
-            self.file = Some(dogwatch_host::store::safe_file::read(&self.path)?);
-            return Ok(true);
         }
-        let mut there = vec![0; self.rest.len()];
-        if file.read_exact_at(&mut there, whole).is_err() || there != self.rest {
-            self.rest.clear();
-            self.read = whole;
-            file.seek(SeekFrom::Start(whole))?;
+        let lines = match &mut self.lines {
+            Some(lines) => lines,
+            none => none.insert(journal::Tail::follow(&self.path)?.in_large_pieces()),
+        };
+        let (begin, mut events) = (lines.offset(), Vec::new());
+        while lines.offset() - begin < PIECE {
+            let Some(line) = lines.next_line()? else {
+                return Ok(Piece { events, more: false, replaced });
+            };
+            // A line that is not an event comes from a later version or is damaged. `status` reports it.
+            events.extend(serde_json::from_slice::<Recorded>(line).ok());
         }
-        Ok(false)
-    }
-
-    fn lines(&mut self, bytes: &[u8]) -> Vec<Recorded> {
-        let mut events = Vec::new();
-        for part in bytes.split_inclusive(|b| *b == b'\n') {
-            self.rest.extend_from_slice(part);
-            if self.rest.len() > MAX_TAIL_LINE {
-                self.skipping = true;
-            }
-            if self.skipping {
-                self.rest.clear();
-            }
-            if part.ends_with(b"\n") {
-                // A line that is not an event comes from a later version or is damaged. `status` reports it.
-                events.extend(serde_json::from_slice::<Recorded>(&self.rest).ok());
-                self.rest.clear();
-                self.skipping = false;
-            }
-        }
-        events
+        Ok(Piece { events, more: true, replaced })
     }
 }
 
@@ -111,6 +66,7 @@ mod tests {
     use super::*;
     use dogwatch_core::record::event::Event;
     use dogwatch_core::time::moment::Moment;
+    use std::fs::File;
     use std::io::Write;
 
     fn line(seq: u64) -> String {
@@ -160,7 +116,7 @@ mod tests {
     fn a_long_journal_is_read_in_pieces_and_an_overlong_line_is_skipped() {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join(journal::FILE);
-        let many: String = (1..).map(line).take(2 * PIECE / line(1).len()).collect();
+        let many: String = (1..).map(line).take(2 * PIECE as usize / line(1).len()).collect();
         std::fs::write(&path, &many).expect("writes");
         let mut tail = Tail::new(dir.path());
         let first = tail.read().expect("reads");
@@ -173,7 +129,7 @@ mod tests {
             }
         }
         assert_eq!(read, many.lines().count());
-        let long = "x".repeat(MAX_TAIL_LINE + 1) + "\n" + &line(9);
+        let long = "x".repeat(journal::MAX_LINE + 1) + "\n" + &line(9);
         std::fs::write(&path, long).expect("writes");
         tail.rewind();
         let mut seqs = Vec::new();

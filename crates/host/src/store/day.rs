@@ -10,7 +10,7 @@ use dogwatch_core::time::moment::Wall;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
@@ -18,8 +18,6 @@ use crate::store::journal;
 
 /// The most runs that are read, newest first, so that those of today are included.
 const MAX_RUNS: usize = 10_000;
-/// The longest line that is parsed. The relevant events are much shorter.
-const MAX_LINE: u64 = 1024 * 1024;
 
 /// The usage read from each journal so far.
 pub struct DayBook {
@@ -102,19 +100,12 @@ impl Book {
         if file.metadata()?.len() <= self.offset {
             return Ok(());
         }
-        let mut lines = BufReader::new(file);
-        lines.seek(SeekFrom::Start(self.offset))?;
-        let mut line = Vec::new();
-        loop {
-            line.clear();
-            let read = (&mut lines).take(MAX_LINE).read_until(b'\n', &mut line)? as u64;
-            // The last line may be incomplete while it is being written.
-            if read == 0 || (!line.ends_with(b"\n") && read < MAX_LINE) {
-                return Ok(());
-            }
-            self.offset += read;
-            self.take(&line, since);
+        let mut lines = journal::Tail::from(file, self.offset).in_large_pieces();
+        while let Some(line) = lines.next_line()? {
+            self.take(line, since);
+            self.offset = lines.offset();
         }
+        Ok(())
     }
 
     fn take(&mut self, line: &[u8], since: Wall) {

@@ -1,9 +1,7 @@
 //! Incrementally folds the record of a run: only new lines are read.
 
-use crate::tail::Tail;
-use dogwatch_core::record::event::{FORMAT, Recorded};
 use dogwatch_core::record::view::View;
-use dogwatch_host::store::journal;
+use dogwatch_host::store::journal::{self, Tail};
 use std::fs::{File, Metadata};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -42,25 +40,13 @@ impl Fold {
 
     fn read_on(&mut self, file: File) -> Result<(), String> {
         let mut tail = Tail::from(file, self.offset);
-        while let Some(lines) = tail.next().map_err(|e| e.to_string())? {
-            for line in lines.split(|b| *b == b'\n').filter(|line| !line.is_empty()) {
-                let recorded: Recorded = serde_json::from_slice(line)
-                    .map_err(|e| format!("the line after event {} is not an event: {e}", self.view.seq))?;
-                self.take(&recorded)?;
-            }
+        while let Some(line) = tail.next_line().map_err(|e| e.to_string())? {
+            let last = self.view.seq;
+            let (recorded, _) =
+                journal::parse(line, last).map_err(|bad| format!("the line after event {last}: {bad}"))?;
+            self.view.apply(&recorded);
             self.offset = tail.offset();
         }
-        Ok(())
-    }
-
-    fn take(&mut self, recorded: &Recorded) -> Result<(), String> {
-        if recorded.v > FORMAT {
-            return Err(format!("event {} was written by a newer dogwatch", recorded.seq));
-        }
-        if recorded.seq != self.view.seq + 1 {
-            return Err(format!("event {} follows event {}: lines are missing", recorded.seq, self.view.seq));
-        }
-        self.view.apply(recorded);
         Ok(())
     }
 }
@@ -73,7 +59,7 @@ fn state(meta: &Metadata) -> (u64, i64, i64) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use dogwatch_core::record::event::Event;
+    use dogwatch_core::record::event::{Event, Recorded};
     use dogwatch_core::time::moment::Moment;
     use dogwatch_host::store::journal::Journal;
     use std::fs::OpenOptions;
@@ -124,6 +110,18 @@ mod tests {
         assert_eq!(troubles(&mut fold, dir.path()), 1);
     }
 
+    // promise: 7
+    #[test]
+    fn a_record_with_a_line_at_the_limit_is_folded() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let mut journal = Journal::create(dir.path()).expect("creates");
+        let detail = "x".repeat(journal::MAX_LINE - 1024);
+        let event = Event::Trouble { kind: "test".into(), detail };
+        journal.append(&Recorded::new(1, Moment::default(), event)).expect("takes it");
+        write(&mut journal, 2);
+        assert_eq!(troubles(&mut Fold::default(), dir.path()), 2);
+    }
+
     #[test]
     fn an_invalid_record_is_reported_as_broken_and_stays_broken() {
         let dir = tempfile::tempdir().expect("a directory");
@@ -133,7 +131,7 @@ mod tests {
         let mut fold = Fold::default();
         for _ in 0..2 {
             let why = fold.catch_up(dir.path()).expect_err("lines are missing");
-            assert_eq!(why, "event 3 follows event 1: lines are missing");
+            assert_eq!(why, "the line after event 1: event 3 follows event 1: lines are missing");
         }
         assert!(Fold::default().catch_up(&dir.path().join("nowhere")).is_err());
     }

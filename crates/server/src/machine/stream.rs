@@ -6,8 +6,8 @@
 use super::hub::Interest;
 use crate::events::{GREETING, Pieces, Wanted};
 use crate::listener::Cut;
-use crate::tail::Tail;
 use bytes::Bytes;
+use dogwatch_host::store::journal::Tail;
 use dogwatch_host::store::registry;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -153,7 +153,7 @@ impl Feed {
                 self.out.send(Bytes::from_static(RESYNC)).await;
                 return None;
             }
-            let piece = match self.tail.next() {
+            let piece = match self.tail.next_lines() {
                 Ok(Some(lines)) => self.wanted.frame(lines, &mut self.over),
                 Ok(None) => return Some(()),
                 Err(_) => return None,

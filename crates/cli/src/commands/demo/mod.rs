@@ -36,7 +36,7 @@ const BEFORE_FILE: Dur = Dur::from_millis(1_500);
 /// The most bytes to read at once.
 const CHUNK: usize = 16 * 1024;
 /// The longest line of the run's output: `run_started` with its settings.
-const MAX_LINE: usize = 4 * 1024 * 1024;
+const MAX_LINE: usize = dogwatch_host::store::journal::MAX_LINE;
 
 /// Runs `dogwatch demo` and returns the exit code.
 pub fn run(_: &Args) -> Result<u8, Failure> {

@@ -11,13 +11,8 @@ use dogwatch_core::settings::ReaderName;
 use dogwatch_core::text::printable;
 use dogwatch_core::time::moment::Wall;
 use dogwatch_host::store::home;
-use dogwatch_host::store::journal;
-use std::borrow::Cow;
-use std::io::{BufRead, BufReader, Read};
+use dogwatch_host::store::journal::{self, Tail};
 use std::path::Path;
-
-/// The longest line to read, as in the journal's own reader.
-const MAX_LINE: u64 = 4 * 1024 * 1024;
 
 /// An iteration, as recorded.
 #[derive(Clone)]
@@ -110,32 +105,23 @@ pub fn latest_session(found: &FoundRun) -> Result<Look, Failure> {
 fn read(found: &FoundRun, wanted: Option<u64>, mut each: impl FnMut(&Look)) -> Result<Look, Failure> {
     let path = found.dir.join(journal::FILE);
     let cannot = |e: std::io::Error| Failure::usage(format!("cannot read {}: {e}", path.display()));
-    let mut file = BufReader::new(dogwatch_host::store::safe_file::read(&path).map_err(cannot)?);
+    let mut lines = Tail::up_to_now(&path).map_err(cannot)?.in_large_pieces();
     let mut look = Look::default();
-    let mut line = Vec::new();
-    loop {
-        line.clear();
-        if (&mut file).take(MAX_LINE).read_until(b'\n', &mut line).map_err(cannot)? == 0 {
-            return Ok(look);
-        }
-        // Only a torn last line is not an event. `status` and `resume` report it.
-        if is_wanted(&line)
-            && let Ok(event) = serde_json::from_slice::<Recorded>(&line)
+    while let Some(line) = lines.next_line().map_err(cannot)? {
+        // `status` and `resume` report lines that are not events.
+        if is_wanted(line)
+            && let Ok(event) = serde_json::from_slice::<Recorded>(line)
         {
             look.take(wanted, event);
             each(&look);
         }
     }
+    Ok(look)
 }
 
 /// Returns whether a line needs to be parsed. Most lines of a record are observations, which do not.
 fn is_wanted(line: &[u8]) -> bool {
-    #[derive(serde::Deserialize)]
-    struct Head<'a> {
-        #[serde(borrow)]
-        event: Cow<'a, str>,
-    }
-    serde_json::from_slice::<Head<'_>>(line).is_ok_and(|head| {
+    journal::head(line).is_some_and(|head| {
         matches!(&*head.event, "run_started" | "session_started") || head.event.starts_with("iteration_")
     })
 }

@@ -1,20 +1,17 @@
 //! Reads a file of JSON lines one by one, in bounded memory. Errors name the file and the line.
 
 use crate::error::Failure;
+use dogwatch_host::store::journal::{MAX_LINE, Tail};
 use std::fs::File;
-use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
-
-/// The longest line in bytes. Recordings have no longer lines, because an agent's line is cut at a quarter of this.
-const MAX_LINE: u64 = 16 * 1024 * 1024;
 
 /// An open file and its current line.
 pub struct Lines {
     name: String,
-    reader: BufReader<File>,
-    line: Vec<u8>,
+    lines: Tail,
     number: u64,
-    whole: bool,
+    /// The last line, if it has no newline.
+    torn: Vec<u8>,
 }
 
 impl Lines {
@@ -31,33 +28,35 @@ impl Lines {
         if !file.metadata().map_err(cannot)?.is_file() {
             return Err(Failure::usage(format!("{name} is not a file")));
         }
-        let reader = BufReader::with_capacity(256 * 1024, file);
-        Ok(Lines { name, reader, line: Vec::new(), number: 0, whole: true })
+        Ok(Lines { name, lines: Tail::from(file, 0).in_large_pieces(), number: 0, torn: Vec::new() })
     }
 
     /// Reads the next line that is not blank, or returns `None` at the end of the file.
     pub fn next(&mut self) -> Result<Option<&[u8]>, Failure> {
         loop {
-            self.line.clear();
-            let read = (&mut self.reader).take(MAX_LINE).read_until(b'\n', &mut self.line);
-            let read = read.map_err(|e| Failure::usage(format!("cannot read {}: {e}", self.name)))?;
-            if read == 0 {
+            if !std::mem::take(&mut self.torn).is_empty() {
                 return Ok(None);
             }
+            let cannot = |e| Failure::usage(format!("cannot read {}: {e}", self.name));
+            if self.lines.next_line().map_err(cannot)?.is_none() {
+                self.torn = self.lines.torn().map_err(cannot)?;
+                if self.torn.is_empty() && self.lines.skipped() == 0 {
+                    return Ok(None);
+                }
+            }
             self.number += 1;
-            self.whole = self.line.pop_if(|b| *b == b'\n').is_some();
-            if read as u64 == MAX_LINE && !self.whole {
+            if self.lines.skipped() > 0 {
                 return Err(self.invalid(&format!("longer than {MAX_LINE} bytes"), None));
             }
-            if !self.line.trim_ascii().is_empty() {
-                return Ok(Some(&self.line));
+            if !self.current().trim_ascii().is_empty() {
+                return Ok(Some(self.current()));
             }
         }
     }
 
-    /// Returns the current line without its newline.
+    /// Returns the current line without its newline. Empty at the end.
     pub fn current(&self) -> &[u8] {
-        &self.line
+        if self.is_whole() { self.lines.current() } else { &self.torn }
     }
 
     /// Returns the number of the current line, which is 0 before the first.
@@ -67,7 +66,7 @@ impl Lines {
 
     /// Returns whether the current line ends with a newline. A torn line does not.
     pub fn is_whole(&self) -> bool {
-        self.whole
+        self.torn.is_empty()
     }
 
     /// Prefixes a message with the file name and the line number.

@@ -6,8 +6,10 @@
 //! once that the file was removed, replaced, truncated or appended to.
 
 mod read;
+mod tail;
 
-pub use read::{Loaded, MAX_LINE, ReadError, load, repair};
+pub use read::{Loaded, ReadError, load, repair};
+pub use tail::{BadLine, Head, Tail, head, parse};
 
 use crate::store::safe_file;
 use dogwatch_core::record::event::{Event, Recorded};
@@ -19,6 +21,8 @@ use std::path::{Path, PathBuf};
 
 /// The name of the journal in the directory of a run.
 pub const FILE: &str = "events.jsonl";
+/// The longest line of a journal, with its newline. `run_started`, which contains the settings, is by far the longest.
+pub const MAX_LINE: usize = 16 * 1024 * 1024;
 /// The most bytes kept in memory while the disk is full.
 pub const MAX_PENDING: usize = 32 * 1024 * 1024;
 /// The length of the chained hash in hexadecimal digits: 128 bits.
@@ -94,6 +98,10 @@ impl Journal {
     /// Queues an event; `flush` writes it.
     pub fn append(&mut self, recorded: &Recorded) -> io::Result<()> {
         let line = chained(recorded, &self.prev)?;
+        if line.len() > MAX_LINE {
+            let message = format!("an event of {} bytes; the record allows {MAX_LINE}", line.len());
+            return Err(io::Error::new(io::ErrorKind::InvalidData, message));
+        }
         if self.pending.len() + line.len() > MAX_PENDING {
             return Err(io::Error::new(io::ErrorKind::StorageFull, "too many unwritten events"));
         }

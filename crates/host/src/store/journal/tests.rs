@@ -62,7 +62,8 @@ fn a_changed_or_missing_line_shows() {
     let without_2: String =
         text.lines().filter(|l| !l.contains("number 2")).map(|l| format!("{l}\n")).collect();
     std::fs::write(&path, without_2).expect("writes");
-    assert!(matches!(load(dir.path()), Err(ReadError::Gap { line: 2, last: 1, found: 3, .. })));
+    let gap = BadLine::Gap { last: 1, found: 3 };
+    assert!(matches!(load(dir.path()), Err(ReadError::Line { line: 2, bad, .. }) if bad == gap));
 }
 
 #[test]
@@ -122,12 +123,36 @@ fn a_journal_that_was_cut_or_added_to_is_noticed_before_the_next_write() {
     }
 }
 
+// promise: 5
+#[test]
+fn a_line_at_the_limit_is_written_and_read_and_one_beyond_is_neither() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut journal = Journal::create(dir.path()).expect("creates");
+    let rest = chained(&notice(1, ""), GENESIS).expect("serializes").len();
+    let longest = "x".repeat(MAX_LINE - rest);
+    journal.append(&notice(1, &longest)).expect("fits");
+    journal.append(&notice(2, "the next")).expect("fits");
+    journal.sync().expect("writes");
+    let error = journal.append(&notice(3, &(longest + "x"))).expect_err("is too long");
+    assert_eq!(error.kind(), io::ErrorKind::InvalidData);
+    assert_eq!(load(dir.path()).expect("reads").events.len(), 2);
+
+    // A longer line is not taken for a torn one: a repair would remove it and every line after it.
+    let path = dir.path().join(FILE);
+    let text = std::fs::read_to_string(&path).expect("reads");
+    std::fs::write(&path, text.replacen("xxx", "xxxx", 1)).expect("writes");
+    let error = load(dir.path()).expect_err("is too long");
+    assert!(matches!(&error, ReadError::Line { line: 1, bad: BadLine::TooLong, .. }), "{error}");
+}
+
 // promise: 4
 #[test]
 fn what_may_wait_for_a_full_disk_is_bounded() {
     let dir = tempfile::tempdir().expect("a directory");
     let mut journal = Journal::create(dir.path()).expect("creates");
-    let big = notice(1, &"x".repeat(MAX_PENDING / 2));
-    journal.append(&big).expect("fits");
+    let big = notice(1, &"x".repeat(MAX_LINE - 1024));
+    for _ in 0..MAX_PENDING / MAX_LINE {
+        journal.append(&big).expect("fits");
+    }
     assert_eq!(journal.append(&big).expect_err("does not fit").kind(), io::ErrorKind::StorageFull);
 }
