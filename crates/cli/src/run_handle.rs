@@ -19,12 +19,13 @@ const QUERY_TIMEOUT: Duration = Duration::from_secs(1);
 pub struct DriverHandle {
     inbox: Inbox,
     changed: watch::Receiver<u64>,
+    nonce: String,
 }
 
 impl DriverHandle {
-    /// Returns a handle that posts to this inbox.
-    pub fn new(inbox: Inbox, changed: watch::Receiver<u64>) -> DriverHandle {
-        DriverHandle { inbox, changed }
+    /// Returns a handle that posts to this inbox. The nonce marks the processes of the run.
+    pub fn new(inbox: Inbox, changed: watch::Receiver<u64>, nonce: String) -> DriverHandle {
+        DriverHandle { inbox, changed, nonce }
     }
 }
 
@@ -42,8 +43,9 @@ impl RunHandle for DriverHandle {
             Request::Wake => Input::WakeAsked(WaitEndedBy::Api),
             Request::Pause => Input::PauseAsked,
             Request::Resume => Input::UnpauseAsked,
-            Request::Stop => Input::StopAsked,
-            Request::Tell(text) => Input::Told { text },
+            Request::Stop { accept: false } => Input::StopAsked,
+            Request::Stop { accept: true } => Input::StopAccepted,
+            Request::Tell { text, from } => Input::Told { text, from },
         };
         if self.inbox.post(Mail::Asked(input)) { Ok(()) } else { Err(Busy) }
     }
@@ -51,6 +53,10 @@ impl RunHandle for DriverHandle {
     fn hear(&self, token: String, letter: AgentRequest, reply: Reply) -> Result<(), Busy> {
         let mail = Mail::Said { token, letter: Box::new(letter), reply };
         if self.inbox.post(mail) { Ok(()) } else { Err(Busy) }
+    }
+
+    fn nonce(&self) -> Option<&str> {
+        Some(&self.nonce)
     }
 
     fn changed(&self) -> watch::Receiver<u64> {

@@ -107,6 +107,7 @@ pub fn supervise(held: Held, ready: Ready) -> Result<u8, Failure> {
     let mut reporter = Announcing::new(screen::choose(ready.json, &ready.run_dir, lost.clone()));
     let changed = reporter.changed();
     let run_dir = ready.run_dir.clone();
+    let nonce = held.nonce.clone();
     let setup = Setup {
         run: ready.run,
         run_id: ready.run_id,
@@ -120,7 +121,7 @@ pub fn supervise(held: Held, ready: Ready) -> Result<u8, Failure> {
         nonce: held.nonce,
     };
     let driver = Driver::new(setup, &mut reporter).map_err(cannot("start the run"))?;
-    let handle = Arc::new(DriverHandle::new(driver.inbox(), changed));
+    let handle = Arc::new(DriverHandle::new(driver.inbox(), changed, nonce));
     // Without a socket the run still works. It only cannot be steered.
     let served = match serve(socket_path(&run_dir), run_dir, handle) {
         Ok(served) => Some(served),

@@ -9,6 +9,7 @@
 //! routes.rs         request handlers             events.rs    the journal as a stream for one client
 //! refusal.rs        error responses              tail.rs      incremental reading of the journal
 //! agent_channel.rs  requests of a session        client.rs    a blocking client
+//! peer.rs           the process behind a connection
 //! machine/          `dogwatch serve`, all runs
 //! ```
 //!
@@ -19,6 +20,7 @@ pub mod client;
 mod events;
 mod listener;
 mod machine;
+mod peer;
 mod refusal;
 mod routes;
 mod serve;
@@ -35,6 +37,7 @@ pub use dogwatch_host::driver::inbox::Reply;
 
 use dogwatch_core::record::view::View;
 use dogwatch_core::run::agent_channel::AgentRequest;
+use dogwatch_core::run::caller::Source;
 
 /// The driver, as the API sees it. Called from the API's threads; must not block for long.
 pub trait RunHandle: Send + Sync {
@@ -46,6 +49,10 @@ pub trait RunHandle: Send + Sync {
     fn hear(&self, token: String, request: AgentRequest, reply: Reply) -> Result<(), Busy> {
         drop((token, request, reply));
         Err(Busy)
+    }
+    /// Returns the nonce that marks the processes of the run, if it has one.
+    fn nonce(&self) -> Option<&str> {
+        None
     }
     /// Returns the sequence number of the last recorded event as a watch channel, which closes when the run ends.
     fn changed(&self) -> watch::Receiver<u64>;
@@ -61,9 +68,17 @@ pub enum Request {
     /// Resumes a paused run.
     Resume,
     /// Stops the run after the current iteration.
-    Stop,
-    /// Adds an operator message to the next prompt.
-    Tell(String),
+    Stop {
+        /// The operator accepts checks that do not pass.
+        accept: bool,
+    },
+    /// Adds a message to the next prompt.
+    Tell {
+        /// The message.
+        text: String,
+        /// The author of the message.
+        from: Source,
+    },
 }
 
 /// The driver's request queue is full.

@@ -1,6 +1,7 @@
 //! The server thread, the sockets it listens on, and the connection limits. Shared by the API of one run and the API
 //! of the machine.
 
+use crate::peer::Peer;
 use crate::refusal::FULL;
 use axum::Router;
 use dogwatch_host::store::socket::Bound;
@@ -97,6 +98,8 @@ pub(crate) trait Acceptor: Send + Sync + 'static {
     /// Rejects a client when all connections are in use. The response fits the buffer of a new socket, so the write
     /// does not block.
     fn reject(caller: Self::Caller);
+    /// Returns the process that opened the connection.
+    fn peer(caller: &Self::Caller) -> Peer;
 }
 
 impl Acceptor for UnixListener {
@@ -110,6 +113,10 @@ impl Acceptor for UnixListener {
         if let Ok(mut stream) = caller.into_std() {
             let _ = stream.write_all(FULL);
         }
+    }
+
+    fn peer(caller: &UnixStream) -> Peer {
+        Peer::Process(caller.peer_cred().ok().and_then(|cred| cred.pid()).unwrap_or(0))
     }
 }
 
@@ -127,6 +134,10 @@ impl Acceptor for TcpListener {
         if let Ok(mut stream) = caller.into_std() {
             let _ = stream.write_all(FULL);
         }
+    }
+
+    fn peer(_: &TcpStream) -> Peer {
+        Peer::TokenHolder
     }
 }
 
@@ -161,7 +172,8 @@ pub(crate) async fn accept_until_closed<D: Acceptor>(
         };
         match (caller, Arc::clone(&permits).try_acquire_owned()) {
             (Ok(stream), Ok(permit)) => {
-                tokio::spawn(serve_connection(stream, router.clone(), limits, closing.clone(), permit));
+                let peer = D::peer(&stream);
+                tokio::spawn(serve_connection(stream, peer, router.clone(), limits, closing.clone(), permit));
             }
             (Ok(stream), Err(_)) => D::reject(stream),
             (Err(_), _) => tokio::time::sleep(BREATH).await,
@@ -175,13 +187,14 @@ pub(crate) async fn accept_until_closed<D: Acceptor>(
 
 async fn serve_connection(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    peer: Peer,
     router: Router,
     limits: Limits,
     mut closing: watch::Receiver<bool>,
     _permit: OwnedSemaphorePermit,
 ) {
     let cut = Cut::default();
-    let service = ConnectionService { inner: TowerToHyperService::new(router), cut: cut.clone() };
+    let service = ConnectionService { inner: TowerToHyperService::new(router), cut: cut.clone(), peer };
     let mut connection = pin!(
         http1::Builder::new()
             .timer(TokioTimer::new())
@@ -203,6 +216,7 @@ async fn serve_connection(
 struct ConnectionService {
     inner: TowerToHyperService<Router>,
     cut: Cut,
+    peer: Peer,
 }
 
 impl Service<hyper::Request<Incoming>> for ConnectionService {
@@ -212,6 +226,7 @@ impl Service<hyper::Request<Incoming>> for ConnectionService {
 
     fn call(&self, mut request: hyper::Request<Incoming>) -> Self::Future {
         request.extensions_mut().insert(self.cut.clone());
+        request.extensions_mut().insert(self.peer);
         self.inner.call(request)
     }
 }

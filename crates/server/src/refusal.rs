@@ -15,6 +15,8 @@ pub(crate) enum Refusal {
     BadHost,
     /// The request comes from another web page.
     BadOrigin,
+    /// The caller belongs to a session, which may use only the agent channel.
+    NotOperator,
     NoSuchRoute,
     WrongMethod,
     /// A path segment is not a valid run id, node, iteration or name.
@@ -63,6 +65,7 @@ impl Refusal {
             Refusal::NoToken,
             Refusal::BadHost,
             Refusal::BadOrigin,
+            Refusal::NotOperator,
             Refusal::NoSuchRoute,
             Refusal::WrongMethod,
             Refusal::BadPath,
@@ -97,7 +100,7 @@ impl Refusal {
     pub fn status(&self) -> StatusCode {
         match self {
             Refusal::NoToken | Refusal::WrongToken => StatusCode::UNAUTHORIZED,
-            Refusal::BadHost | Refusal::BadOrigin => StatusCode::FORBIDDEN,
+            Refusal::BadHost | Refusal::BadOrigin | Refusal::NotOperator => StatusCode::FORBIDDEN,
             Refusal::NoSuchRoute | Refusal::NoSuchRun | Refusal::NoSuchOutput | Refusal::NoSuchAgent => {
                 StatusCode::NOT_FOUND
             }
@@ -130,6 +133,7 @@ impl Refusal {
             Refusal::NoToken => "no_token",
             Refusal::BadHost => "bad_host",
             Refusal::BadOrigin => "bad_origin",
+            Refusal::NotOperator => "not_operator",
             Refusal::NoSuchRoute => "not_found",
             Refusal::WrongMethod => "method_not_allowed",
             Refusal::BadPath => "bad_path",
@@ -168,6 +172,9 @@ impl Refusal {
             }
             Refusal::BadHost => "the Host header must name this server's loopback address",
             Refusal::BadOrigin => "requests from other web pages are not allowed",
+            Refusal::NotOperator => {
+                "only the operator may steer a run; a session reports through its MCP tools instead"
+            }
             Refusal::NoSuchRoute => "no such route",
             Refusal::WrongMethod => "method not allowed for this route",
             Refusal::BadPath => "the path contains an invalid run, node, iteration or stream",

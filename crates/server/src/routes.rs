@@ -7,6 +7,7 @@ use crate::RunHandle;
 use crate::agent_channel;
 use crate::events::{self, Form, Signals, Wanted};
 use crate::listener::Limits;
+use crate::peer::Peer;
 use crate::refusal::Refusal;
 use axum::Router;
 use axum::body::{Body, to_bytes};
@@ -19,6 +20,7 @@ use axum::routing::{get, post};
 use bytes::Bytes;
 use dogwatch_core::record::status::{OrchestratorStatus, Status};
 use dogwatch_core::record::view::View;
+use dogwatch_core::run::caller::Source;
 use dogwatch_core::time::moment::Moment;
 use dogwatch_host::clock;
 use dogwatch_host::store::journal;
@@ -53,7 +55,7 @@ pub(crate) fn router(shared: Arc<Shared>) -> Router {
             "/v1/resume",
             post(async |s: Asked, r: http::Request<Body>| simple(s, r, Request::Resume).await),
         )
-        .route("/v1/stop", post(async |s: Asked, r: http::Request<Body>| simple(s, r, Request::Stop).await))
+        .route("/v1/stop", post(stop))
         .route("/v1/tell", post(tell))
         .route("/v1/mcp", post(agent_channel::receive))
         .fallback(async || Refusal::NoSuchRoute)
@@ -79,6 +81,7 @@ async fn look(shared: &Shared) -> Result<(View, Moment), Refusal> {
 }
 
 pub(crate) const BAD_EVENTS_QUERY: &str = "`after` must be a sequence number and `observed` true or false";
+pub(crate) const BAD_STOP: &str = "the body must be empty or {\"accept\": true}";
 pub(crate) const BAD_TELL: &str = "the body must be {\"text\": \"…\"} and nothing else";
 
 /// The query parameters of the events route.
@@ -136,8 +139,30 @@ pub(crate) fn last_event_id(headers: &HeaderMap) -> Result<Option<u64>, Refusal>
 
 /// Handles a request without a payload. The body is read within the limits and ignored.
 async fn simple(State(shared): Asked, request: http::Request<Body>, ask: Request) -> Answer {
+    let peer = Peer::of(&request);
     read_body(shared.limits, request).await?;
-    submit(&shared, ask).await
+    submit(&shared, peer, |_| ask).await
+}
+
+/// How to stop a run.
+#[derive(Default, Deserialize, JsonSchema, Serialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Stop {
+    /// End with exit code 0 even if checks do not pass.
+    #[serde(default)]
+    pub accept: bool,
+}
+
+async fn stop(State(shared): Asked, request: http::Request<Body>) -> Answer {
+    let peer = Peer::of(&request);
+    let Stop { accept } = read_stop(shared.limits, request).await?;
+    submit(&shared, peer, move |_| Request::Stop { accept }).await
+}
+
+/// Reads the body of a stop request. Anything but an object is ignored, as in earlier versions.
+pub(crate) async fn read_stop(limits: Limits, request: http::Request<Body>) -> Result<Stop, Refusal> {
+    let body = read_body(limits, request).await?;
+    if body.trim_ascii_start().starts_with(b"{") { object(&body, BAD_STOP) } else { Ok(Stop::default()) }
 }
 
 /// A message for the next prompt.
@@ -150,8 +175,9 @@ pub(crate) struct Told {
 }
 
 async fn tell(State(shared): Asked, request: http::Request<Body>) -> Answer {
+    let peer = Peer::of(&request);
     let text = read_message(shared.limits, request).await?;
-    submit(&shared, Request::Tell(text)).await
+    submit(&shared, peer, |from| Request::Tell { text, from }).await
 }
 
 /// Reads a request body that must be JSON of the given shape.
@@ -200,11 +226,20 @@ pub(crate) async fn read_body(limits: Limits, request: http::Request<Body>) -> R
     }
 }
 
-async fn submit(shared: &Shared, ask: Request) -> Answer {
+/// Passes a request to the run if its sender may steer it.
+async fn submit(
+    shared: &Shared,
+    peer: Option<Peer>,
+    ask: impl FnOnce(Source) -> Request + Send + 'static,
+) -> Answer {
     let handle = Arc::clone(&shared.handle);
-    match tokio::task::spawn_blocking(move || handle.ask(ask)).await {
+    let asked = move || {
+        let from = Peer::source(peer, handle.nonce())?;
+        handle.ask(ask(from)).map_err(|Busy| Refusal::Busy)
+    };
+    match tokio::task::spawn_blocking(asked).await {
         Ok(Ok(())) => json(StatusCode::ACCEPTED, &serde_json::json!({"ok": true})),
-        Ok(Err(Busy)) => Err(Refusal::Busy),
+        Ok(Err(refusal)) => Err(refusal),
         Err(_) => Err(Refusal::Broken),
     }
 }

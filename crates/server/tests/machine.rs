@@ -4,6 +4,7 @@ mod support;
 
 use dogwatch_core::record::event::{Event, Outcome};
 use dogwatch_core::record::status::Status;
+use dogwatch_core::run::caller::Source;
 use dogwatch_server::{Request, Response};
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Write};
@@ -228,8 +229,8 @@ fn requests_are_forwarded_to_the_run_and_its_refusals_returned() {
     let said = machine.client().post(&run.path("/tell"), &json!({"text": "hello"})).expect("answers");
     assert_eq!(said.status, 202);
     let handle = run.handle.as_ref().expect("it lives");
-    let expected =
-        [Request::Wake, Request::Pause, Request::Resume, Request::Stop, Request::Tell("hello".into())];
+    let tell = Request::Tell { text: "hello".into(), from: Source::Operator };
+    let expected = [Request::Wake, Request::Pause, Request::Resume, Request::Stop { accept: false }, tell];
     assert_eq!(*handle.asked.lock().expect("not poisoned"), expected);
     handle.busy.store(true, std::sync::atomic::Ordering::SeqCst);
     let said = machine.client().post(&run.path("/wake"), &json!({})).expect("answers");

@@ -3,6 +3,7 @@
 mod support;
 
 use dogwatch_core::record::status::Status;
+use dogwatch_core::run::caller::Source;
 use dogwatch_server::{Client, Limits, MAX_TELL, Request};
 use serde_json::{Value, json};
 use std::io::{Read, Write};
@@ -64,8 +65,11 @@ fn every_request_reaches_the_driver_in_order() {
     }
     let response = client.post("/v1/tell", &json!({"text": "look at the tests"})).expect("answers");
     assert_eq!(response.status, 202);
-    let tell = Request::Tell("look at the tests".into());
-    assert_eq!(rig.asked(), [Request::Wake, Request::Pause, Request::Resume, Request::Stop, tell]);
+    let tell = Request::Tell { text: "look at the tests".into(), from: Source::Operator };
+    assert_eq!(
+        rig.asked(),
+        [Request::Wake, Request::Pause, Request::Resume, Request::Stop { accept: false }, tell]
+    );
 }
 
 #[test]
@@ -148,7 +152,7 @@ fn tell_accepts_only_a_text() {
     let longest = "x".repeat(MAX_TELL);
     let response = rig.client().post("/v1/tell", &json!({"text": longest.clone()})).expect("answers");
     assert_eq!(response.status, 202);
-    assert_eq!(rig.asked(), [Request::Tell(longest)]);
+    assert_eq!(rig.asked(), [Request::Tell { text: longest, from: Source::Operator }]);
 }
 
 // promise: 4

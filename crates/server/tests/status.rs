@@ -7,6 +7,7 @@ use dogwatch_core::record::event::{
 use dogwatch_core::record::ids::{Iteration, NodeName};
 use dogwatch_core::record::status::{DoingStatus, OrchestratorStatus, State, Status};
 use dogwatch_core::record::view::View;
+use dogwatch_core::run::caller::Source;
 use dogwatch_core::settings::{IdlePolicy, Settings, StopAfter};
 use dogwatch_core::time::dur::Dur;
 use dogwatch_core::time::moment::{Awake, Boot, Moment, Wall};
@@ -172,7 +173,7 @@ fn a_wait_shows_its_reason_and_remaining_time() {
 #[test]
 fn a_pause_has_no_length_and_no_end() {
     let mut story = Story::of(|_| {});
-    story.tell(Event::Paused {}).tell(Event::Told { text: "mind the tests".into() });
+    story.tell(Event::Paused {}).tell(Event::Told { text: "mind the tests".into(), from: Source::Operator });
     story.tell(Event::WaitStarted { node: node(), why: WaitWhy::Paused, delay_s: None, until: None });
     let status = serde_json::to_value(story.status()).expect("serializes");
     assert_eq!(status["state"], "paused");

@@ -9,6 +9,7 @@ use crate::plan;
 use dogwatch_core::record::event::{Outcome, WaitEndedBy};
 use dogwatch_core::record::ids::NodeName;
 use dogwatch_core::run::CannotResume;
+use dogwatch_core::run::caller::Source;
 use dogwatch_core::run::input::{EndSignal, Input};
 use dogwatch_core::run::job::JobKind;
 use dogwatch_core::settings::{
@@ -215,7 +216,7 @@ fn some_request(dice: &mut Dice) -> Input {
         }
         3..=6 => Input::PauseAsked,
         7..=16 => Input::UnpauseAsked,
-        17..=19 => Input::Told { text: "be brief".to_owned() },
+        17..=19 => Input::Told { text: "be brief".to_owned(), from: Source::Operator },
         20..=22 => Input::TimePassed,
         23 => Input::TroubleMet { kind: "test", detail: "something".to_owned() },
         _ => Input::WakeAsked(*dice.of(&[WaitEndedBy::Api, WaitEndedBy::Path, WaitEndedBy::Signal])),

@@ -444,6 +444,7 @@ fn is_from_outside(input: &Input) -> bool {
         Input::Interrupted
             | Input::EndAsked(_)
             | Input::StopAsked
+            | Input::StopAccepted
             | Input::WakeAsked(_)
             | Input::PauseAsked
             | Input::UnpauseAsked

@@ -2,6 +2,7 @@
 
 use dogwatch_core::record::event::{Event, InputDigest, Outcome, WaitEndedBy, WaitWhy};
 use dogwatch_core::record::view::Doing;
+use dogwatch_core::run::caller::Source;
 use dogwatch_core::run::input::Input;
 use dogwatch_core::run::job::JobKind;
 use dogwatch_core::settings::{IdlePolicy, Plan, Settings, StopAfter, Strategy, WakePolicy};
@@ -417,7 +418,8 @@ fn a_wake_during_a_pause_ends_the_suspended_wait() {
 fn operator_messages_wait_for_the_next_prompt_within_bounds() {
     let mut world = World::new(plan(|_| {}), |_| Act::works(MINUTE));
     for n in 0..60 {
-        world = world.at(Dur::from_secs(10), Input::Told { text: format!("line {n}") });
+        world =
+            world.at(Dur::from_secs(10), Input::Told { text: format!("line {n}"), from: Source::Operator });
     }
     world.drive(Drive::Until(Dur::from_secs(50)));
     assert_eq!(world.run().view().told.len(), dogwatch_core::run::MAX_TOLD);

@@ -2,9 +2,10 @@
 
 use dogwatch_core::record::event::{Outcome, WaitEndedBy};
 use dogwatch_core::run::input::{EndSignal, Input};
+use dogwatch_core::run::job::JobKind;
 use dogwatch_core::settings::Plan;
 use dogwatch_core::time::dur::Dur;
-use dogwatch_sim::plan::plan;
+use dogwatch_sim::plan::{checked, plan};
 use dogwatch_sim::{Act, World};
 
 const MINUTE: Dur = Dur::from_mins(1);
@@ -140,4 +141,25 @@ fn stopping_while_a_command_runs_ends_the_command_and_starts_no_session() {
         .at(secs(5), Input::EndAsked(EndSignal::Terminate));
     let end = world.end();
     assert_eq!((end.exit_code, world.sessions.len(), world.elapsed()), (143, 0, 5_000));
+}
+
+#[test]
+fn a_run_stopped_on_request_exits_with_1_while_its_checks_fail_unless_the_operator_accepts_that() {
+    for (stops, code) in [
+        (vec![Input::StopAsked], 1),
+        (vec![Input::StopAccepted], 0),
+        (vec![Input::StopAsked, Input::StopAccepted], 0),
+        (vec![Input::StopAccepted, Input::StopAsked], 0),
+        (vec![Input::Interrupted], 1),
+    ] {
+        let mut world = World::new(checked(&["false"], |_| {}), |job| match job.kind {
+            JobKind::Check(_) => Act::check_fails(1, "1 test failed"),
+            _ => Act::works(MINUTE),
+        });
+        for stop in &stops {
+            world = world.at(secs(30), stop.clone());
+        }
+        let end = world.end();
+        assert_eq!((end.outcome, end.exit_code), (Outcome::Stopped, code), "{stops:?}");
+    }
 }

@@ -3,17 +3,26 @@ use crate::runs::Which;
 
 /// Stop a run after the current iteration
 ///
-/// Without RUN, it stops the latest live run of this project. To stop a run immediately, press Ctrl-C twice in its
+/// Without RUN, it stops the latest live run of this project. The run exits with 1 if its checks do not pass, unless you
+/// pass --accept. Agents cannot stop their own run. To stop a run immediately, press Ctrl-C twice in its
 /// terminal or send TERM to its dogwatch process.
 #[derive(clap::Args)]
 pub struct Args {
     #[command(flatten)]
     which: Which,
+    /// End with exit code 0 even if the checks do not pass
+    #[arg(long)]
+    accept: bool,
+}
+
+#[derive(serde::Serialize)]
+struct Stop {
+    accept: bool,
 }
 
 /// Runs `dogwatch stop` and returns the exit code.
 pub fn run(args: &Args) -> Result<u8, Failure> {
     let found = args.which.find_living()?;
-    found.post("stop", &())?;
+    found.post("stop", &Stop { accept: args.accept })?;
     super::print(format!("run {} will stop after the current iteration\n", found.id).as_bytes())
 }

@@ -133,7 +133,9 @@ impl Formatter {
 fn run_lines(event: &Event) -> Vec<Line> {
     match event {
         Event::RunResumed(s) => line(Tone::Head, format!("dogwatch  run {} resumed", s.run)),
-        Event::Told { text } => line(Tone::Quiet, format!("  message for the next prompt: {text}")),
+        Event::Told { text, from } => {
+            line(Tone::Quiet, format!("  message for the next prompt: {}", from.label(text)))
+        }
         Event::Paused {} => line(Tone::Quiet, "  pause requested".into()),
         Event::Unpaused {} => line(Tone::Quiet, "  resumed".into()),
         Event::Notice { message, .. } => line(Tone::Quiet, format!("  {message}")),

@@ -36,6 +36,7 @@ mod serve;
 mod side_door;
 mod signals;
 mod snapshots;
+mod steering;
 mod subagents;
 mod suspension;
 mod usage;

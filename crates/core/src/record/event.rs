@@ -6,6 +6,7 @@
 use crate::record::day::DayUse;
 use crate::record::ids::{Iteration, NodeName};
 use crate::record::notification::How;
+use crate::run::caller::Source;
 use crate::settings::{AfterStop, Tampered};
 use crate::time::dur::Dur;
 use crate::time::moment::{Awake, Boot, Moment, Wall};
@@ -448,10 +449,13 @@ pub enum Event {
     Paused {},
     /// The operator lifted the pause.
     Unpaused {},
-    /// The operator sent a message to the agent. The next prompt contains it.
+    /// A message for the agent arrived. The next prompt contains it.
     Told {
         /// The message, at most 4 KiB.
         text: String,
+        /// The author: `operator`, which is not written, or `agent` for an agent of another run.
+        #[serde(default, skip_serializing_if = "Source::is_operator")]
+        from: Source,
     },
     /// Something worth knowing that needs no action.
     Notice {

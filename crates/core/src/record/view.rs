@@ -461,7 +461,7 @@ impl View {
             Event::WakeRemembered { node, by } => self.on(node, |n| n.wake = Some(*by)),
             Event::Paused {} => self.paused = true,
             Event::Unpaused {} => self.paused = false,
-            Event::Told { text } => self.told.push(text.clone()),
+            Event::Told { text, from } => self.told.push(from.label(text)),
             Event::Trouble { kind, detail } => {
                 self.troubles += 1;
                 self.last_trouble = Some((kind.clone(), detail.clone()));

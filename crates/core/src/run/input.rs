@@ -4,6 +4,7 @@ use crate::record::day::DayUse;
 use crate::record::event::{InputDigest, Observation, Pin, Report, Usage, WaitEndedBy};
 use crate::record::ids::{Iteration, NodeIx};
 use crate::record::notification::How;
+use crate::run::caller::Source;
 use crate::run::job::{Exit, Job, JobReport};
 use crate::time::dur::Dur;
 use crate::time::moment::Awake;
@@ -76,14 +77,16 @@ pub enum Input {
     EndAsked(EndSignal),
     /// A person or program requested a stop after this iteration.
     StopAsked,
+    /// The operator requested a stop after this iteration and accepts checks that do not pass.
+    StopAccepted,
     /// A person, program or file change requested the end of all waits.
     WakeAsked(WaitEndedBy),
     /// A person or program requested a pause: no iteration starts until it is lifted.
     PauseAsked,
     /// A person or program lifted the pause.
     UnpauseAsked,
-    /// An operator sent a message for the agent.
-    Told { text: String },
+    /// A message for the agent arrived.
+    Told { text: String, from: Source },
     /// The context entry was written, or writing it failed.
     ContextKept { error: Option<String> },
     /// A notification was delivered, or its delivery failed.

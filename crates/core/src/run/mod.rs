@@ -6,6 +6,7 @@
 pub mod agent_channel;
 pub mod attempts;
 mod budget;
+pub mod caller;
 mod ceiling;
 pub mod circuit;
 mod cx;
@@ -199,6 +200,7 @@ impl Run {
             Input::Interrupted => self.interrupted(),
             Input::EndAsked(signal) => self.end_asked(signal),
             Input::StopAsked => self.stop_asked(),
+            Input::StopAccepted => self.stop_accepted(),
             Input::WakeAsked(by) => self.wake_all(by),
             Input::PauseAsked => self.pause(),
             Input::UnpauseAsked => {
@@ -208,7 +210,7 @@ impl Run {
                 }
                 self.fill();
             }
-            Input::Told { text } => self.told(&text),
+            Input::Told { text, from } => self.told(&text, from),
             Input::ContextKept { error } => self.context_kept(error),
             Input::Notified { key, how, error } => self.notified(key, how, error),
             Input::Noticed { kind, message } => self.cx.record(Event::Notice { kind: kind.into(), message }),

@@ -4,6 +4,8 @@ use super::Run;
 use super::node::Fact;
 use super::over::End;
 use crate::record::event::{EndedBy, Event, Outcome, WaitEndedBy};
+use crate::record::ids::NodeIx;
+use crate::run::caller::Source;
 use crate::run::input::EndSignal;
 use crate::run::job::Job;
 use crate::text::{clip, printable};
@@ -42,6 +44,8 @@ enum Wish {
 #[derive(Clone, Debug, PartialEq)]
 enum Why {
     Operator,
+    /// The operator accepts checks that do not pass.
+    Accepted,
     Interrupt,
     Signal(EndSignal),
     Time,
@@ -56,7 +60,7 @@ enum Why {
 impl Why {
     fn ended_by(&self) -> EndedBy {
         match self {
-            Why::Operator | Why::Interrupt | Why::RecordLost(_) => EndedBy::Operator,
+            Why::Operator | Why::Accepted | Why::Interrupt | Why::RecordLost(_) => EndedBy::Operator,
             Why::Signal(_) => EndedBy::Signal,
             Why::Time | Why::Spent(_) => EndedBy::Budget,
             Why::Ceiling(_) => EndedBy::Watchdog,
@@ -75,7 +79,18 @@ impl Run {
             return Some(end.clone());
         }
         Some(match why {
-            Why::Operator => End::new(Outcome::Stopped, 0, "stopped on request"),
+            Why::Operator => match self.unproven() {
+                0 => End::new(Outcome::Stopped, 0, "stopped on request"),
+                n => {
+                    let nodes = if n == 1 { "one node" } else { "some nodes" };
+                    End::new(
+                        Outcome::Stopped,
+                        1,
+                        format!("stopped on request; the checks of {nodes} do not pass"),
+                    )
+                }
+            },
+            Why::Accepted => End::new(Outcome::Stopped, 0, "stopped on request, accepted as it is"),
             Why::Interrupt => End::new(Outcome::Interrupted, 130, "interrupted by Ctrl-C"),
             Why::Signal(s) => End::new(Outcome::Interrupted, s.exit_code(), format!("ended by {}", s.name())),
             Why::Time => {
@@ -124,6 +139,23 @@ impl Run {
 
     pub(super) fn stop_asked(&mut self) {
         self.stop_after(Why::Operator);
+    }
+
+    /// Stops the run like [`Run::stop_asked`], with exit code 0 even if checks do not pass.
+    pub(super) fn stop_accepted(&mut self) {
+        if self.stop.wish == Wish::After(Why::Operator) {
+            self.stop.wish = Wish::After(Why::Accepted);
+        }
+        self.stop_after(Why::Accepted);
+    }
+
+    /// Returns the number of nodes that have started and whose checks do not pass.
+    fn unproven(&self) -> usize {
+        let unproven = |ix: &NodeIx| {
+            let node = self.cx.view.node(*ix);
+            self.cx.settings(*ix).checks.any() && node.iteration.0 > 0 && !node.attempts.converged
+        };
+        self.every().filter(unproven).count()
     }
 
     pub(super) fn time_is_up(&mut self) {
@@ -243,14 +275,14 @@ impl Run {
         }
     }
 
-    /// Accepts an operator message for the next prompt, within limits.
-    pub(super) fn told(&mut self, text: &str) {
+    /// Accepts a message for the next prompt, within limits.
+    pub(super) fn told(&mut self, text: &str, from: Source) {
         let text = clip(&printable(text), MAX_TOLD_BYTES).trim().to_owned();
         if text.is_empty() {
             return;
         }
         if self.cx.view.told.len() < MAX_TOLD {
-            self.cx.record(Event::Told { text });
+            self.cx.record(Event::Told { text, from });
         } else {
             let message =
                 format!("{MAX_TOLD} messages already wait for the next prompt; this one was dropped");

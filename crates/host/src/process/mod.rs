@@ -1,6 +1,7 @@
 //! Child processes: keepers, pumps, sinks, orphan cleanup and CPU samples.
 
 pub mod ask;
+pub mod caller;
 pub mod keeper;
 pub mod orphans;
 pub mod pump;

@@ -22,8 +22,8 @@ use std::path::PathBuf;
 /// The instruction about commits for loop files that set `credit`.
 const CREDIT: &str = "When you commit, add this trailer to the message:\n\nAssisted-by: dogwatch";
 
-/// The heading of operator messages.
-const MESSAGES_HEADING: &str = "The person who started this loop says:";
+/// The heading of messages. A message that is not from the operator says so itself.
+const MESSAGES_HEADING: &str = "Messages from the operator, unless marked otherwise:";
 
 /// Tells the agent how to report that there is nothing to do. The marker is in backticks, with a space that a real
 /// one does not have, so that an agent that echoes its prompt does not trigger it.
@@ -55,7 +55,7 @@ pub struct Ask<'a> {
     pub node: &'a NodePlan,
     pub iteration: Iteration,
     pub outputs: &'a [CommandOutput],
-    /// Operator messages.
+    /// Messages, with their source if it is not the operator.
     pub messages: &'a [String],
     pub brief: &'a PromptContext,
     /// The last message of the session that was stopped.

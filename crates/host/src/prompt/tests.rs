@@ -44,7 +44,10 @@ fn ask(p: &mut Prompter, node: &NodePlan, iteration: u64) -> (String, Option<Inp
 fn operator_messages_are_in_the_prompt() {
     let (_dir, mut p) = prompter();
     let text = assemble(&mut p, &node(), 1, &["be brief".into(), "skip the docs".into()]).text;
-    assert_eq!(text, "Go 1\n\nThe person who started this loop says:\n\n- be brief\n- skip the docs");
+    assert_eq!(
+        text,
+        "Go 1\n\nMessages from the operator, unless marked otherwise:\n\n- be brief\n- skip the docs"
+    );
 }
 
 #[test]
@@ -216,7 +219,10 @@ fn after_a_hard_stop_the_template_holds_the_prompt() {
     let mut node = node();
     node.settings.recovery.template = Some("t".into());
     let asked = assemble_with(&mut p, &node, 2, &["be brief".into()], &brief);
-    assert_eq!(asked.text, "<Go 2> WHY hm\n\nThe person who started this loop says:\n\n- be brief");
+    assert_eq!(
+        asked.text,
+        "<Go 2> WHY hm\n\nMessages from the operator, unless marked otherwise:\n\n- be brief"
+    );
     assert_eq!(asked.trouble, None);
     node.settings.recovery.template = Some("gone".into());
     let asked = assemble_with(&mut p, &node, 2, &[], &brief);

@@ -3,14 +3,16 @@
 
 use super::routes::{Asked, Machine, find, run_blocking};
 use crate::client::Client;
+use crate::peer::Peer;
 use crate::refusal::Refusal;
-use crate::routes::{Answer, answer, json, read_body, read_message};
+use crate::routes::{Answer, answer, json, read_body, read_message, read_stop};
 use axum::body::Body;
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
 use axum::http::{Request, StatusCode};
 use dogwatch_core::record::event::Outcome;
 use dogwatch_core::record::view::View;
+use dogwatch_core::run::caller::Source;
 use dogwatch_host::store::registry::{self, Pointer};
 use dogwatch_host::store::socket;
 use schemars::JsonSchema;
@@ -35,30 +37,40 @@ pub(crate) async fn resume(machine: Asked, path: RunPath, request: Request<Body>
     simple(machine, path, request, "resume").await
 }
 
-pub(crate) async fn stop(machine: Asked, path: RunPath, request: Request<Body>) -> Answer {
-    simple(machine, path, request, "stop").await
+pub(crate) async fn stop(State(machine): Asked, path: RunPath, request: Request<Body>) -> Answer {
+    let Path(run) = path.map_err(|_| Refusal::BadPath)?;
+    let peer = Peer::of(&request);
+    let stop = read_stop(machine.limits, request).await?;
+    pass_on(&machine, peer, &run, "stop", stop).await
 }
 
 pub(crate) async fn tell(State(machine): Asked, path: RunPath, request: Request<Body>) -> Answer {
     let Path(run) = path.map_err(|_| Refusal::BadPath)?;
+    let peer = Peer::of(&request);
     let text = read_message(machine.limits, request).await?;
-    let pointer = find(&machine, &run).await?;
-    pass_on(&machine, pointer, "tell", serde_json::json!({"text": text})).await
+    pass_on(&machine, peer, &run, "tell", serde_json::json!({"text": text})).await
 }
 
 async fn simple(State(machine): Asked, path: RunPath, request: Request<Body>, what: &'static str) -> Answer {
     let Path(run) = path.map_err(|_| Refusal::BadPath)?;
+    let peer = Peer::of(&request);
     read_body(machine.limits, request).await?;
-    let pointer = find(&machine, &run).await?;
-    pass_on(&machine, pointer, what, serde_json::json!({})).await
+    pass_on(&machine, peer, &run, what, serde_json::json!({})).await
 }
 
 async fn pass_on(
     machine: &Arc<Machine>,
-    pointer: Pointer,
+    peer: Option<Peer>,
+    run: &str,
     what: &'static str,
     body: impl Serialize + Send + 'static,
 ) -> Answer {
+    let pointer = find(machine, run).await?;
+    // The run sees only this server, so the server must examine the caller. A process of any session is refused.
+    let from = run_blocking(machine, move |_| Peer::source(peer, None)).await??;
+    if from != Source::Operator {
+        return Err(Refusal::NotOperator);
+    }
     run_blocking(machine, move |m| ask(m, &pointer, what, &body)).await?
 }
 

@@ -10,7 +10,7 @@ use super::output::Outputs;
 use super::routes::{Machine, RunsAnswer, events, orchestrator, output, outputs, run, runs};
 use super::steer;
 use crate::refusal::Refusal;
-use crate::routes::Told;
+use crate::routes::{Stop, Told};
 use axum::routing::{MethodRouter, delete, get, post};
 use dogwatch_core::record::ids::{NodeName, RunId};
 use dogwatch_core::record::status::{OrchestratorStatus, Status};
@@ -271,7 +271,8 @@ fn steering() -> Vec<Op> {
             "/v1/runs/{run}/stop",
             "Stop a run after the current iteration",
             post(steer::stop),
-        )),
+        ))
+        .takes::<Stop>(false),
         passed_on(Op::post(
             "/v1/runs/{run}/tell",
             "Send a message to the agent with the next prompt",

@@ -307,7 +307,7 @@ impl RunSummary {
             }
             Event::WaitEnded { node, by } => self.wait_over(recorded.moment(), node, *by),
             Event::Suspended { for_s, .. } => self.row(at, What::Suspended { lasted: *for_s }),
-            Event::Told { text } => self.row(at, What::Told { text: text.clone() }),
+            Event::Told { text, from } => self.row(at, What::Told { text: from.label(text) }),
             Event::Paused {} => self.row(at, What::Paused),
             Event::Unpaused {} => self.row(at, What::Unpaused),
             Event::Notice { message, .. } => self.row(at, What::Notice { message: message.clone() }),

@@ -1,0 +1,87 @@
+//! Examines the process at the other end of a socket: its ancestors, and the nonces in their environments.
+
+use crate::process::keeper::stat_of;
+use crate::process::orphans::NONCE_VAR;
+use dogwatch_core::run::caller::Caller;
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::Read;
+
+/// The most ancestors that are examined. A process with more is treated as a descendant of the run.
+const MAX_ANCESTORS: usize = 1024;
+/// The most bytes of an environment that are read. The kernel allows about 6 MiB of arguments and environment.
+const MAX_ENVIRONMENT: u64 = 8 * 1024 * 1024;
+
+/// Returns the facts about the process `pid`, as the process `run` sees them. A pid of 0 belongs to a process outside
+/// our pid namespace, and no session of ours can be there.
+pub fn examine(pid: i32, run: u32) -> Caller {
+    let run = i32::try_from(run).unwrap_or(0);
+    let mut caller = Caller::default();
+    if pid <= 0 || pid == run {
+        return caller;
+    }
+    let mut nonces = BTreeSet::new();
+    let mut at = pid;
+    for _ in 0..MAX_ANCESTORS {
+        nonces.extend(nonces_of(at));
+        let Some(stat) = stat_of(at) else {
+            // An ancestor that exits hands its children to another one, so the answer would be incomplete.
+            caller.gone = true;
+            break;
+        };
+        if stat.parent == run {
+            caller.descends = true;
+        }
+        if stat.parent <= 1 || caller.descends {
+            caller.nonces = nonces.into_iter().collect();
+            return caller;
+        }
+        at = stat.parent;
+    }
+    Caller { descends: !caller.gone, ..caller }
+}
+
+/// Returns the nonces in the environment of a process, or none if it cannot be read.
+fn nonces_of(pid: i32) -> Vec<String> {
+    let mut env = Vec::new();
+    if let Ok(file) = File::open(format!("/proc/{pid}/environ")) {
+        // The process may exit meanwhile. The search for its parent notices that.
+        let _ = file.take(MAX_ENVIRONMENT).read_to_end(&mut env);
+    }
+    let values =
+        env.split(|b| *b == 0).filter_map(|v| v.strip_prefix(NONCE_VAR.as_bytes())?.strip_prefix(b"="));
+    values.map(|v| String::from_utf8_lossy(v).into_owned()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::{Command, Stdio};
+
+    #[test]
+    fn a_child_descends_and_its_nonce_is_found_and_a_dead_process_is_gone() {
+        let mut child = Command::new("sh")
+            .args(["-c", "cat; :"])
+            .env(NONCE_VAR, "abc")
+            .stdin(Stdio::piped())
+            .spawn()
+            .expect("a shell");
+        let pid = i32::try_from(child.id()).expect("a pid");
+        let seen = examine(pid, std::process::id());
+        assert!(seen.descends && !seen.gone, "{seen:?}");
+        assert!(
+            examine(pid, u32::MAX).nonces.contains(&"abc".to_owned())
+                || seen.nonces.contains(&"abc".to_owned())
+        );
+        drop(child.stdin.take());
+        child.wait().expect("the shell exits");
+        assert!(examine(pid, std::process::id()).gone);
+    }
+
+    #[test]
+    fn this_process_and_one_outside_the_namespace_do_not_descend() {
+        let me = std::process::id();
+        assert_eq!(examine(i32::try_from(me).expect("a pid"), me), Caller::default());
+        assert_eq!(examine(0, me), Caller::default());
+    }
+}
