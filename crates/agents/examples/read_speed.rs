@@ -29,26 +29,26 @@ fn main() {
     for (what, name, lines) in kinds.into_iter().filter(|(what, ..)| what.contains(&wanted)) {
         let bytes = fill(&lines);
         let runs = (0..5).map(|_| measure(name, &bytes));
-        let (took, tally) = runs.min_by(|a, b| a.0.total_cmp(&b.0)).expect("there were five");
+        let (took, totals) = runs.min_by(|a, b| a.0.total_cmp(&b.0)).expect("there were five");
         let speed = bytes.len() as f64 / took / 1e6;
         println!(
             "{what:22} {took:6.3} s  {speed:6.0} MB/s  messages {} tools {}",
-            tally.messages, tally.tools
+            totals.messages, totals.tools
         );
     }
 }
 
 fn measure(name: ReaderName, bytes: &[u8]) -> (f64, Totals) {
     let mut reader = Reader::for_name(name);
-    let (mut splitter, mut signs, mut tally) = (Splitter::new(), Vec::new(), Totals::default());
+    let (mut splitter, mut signs, mut totals) = (Splitter::new(), Vec::new(), Totals::default());
     let start = Instant::now();
     for chunk in bytes.chunks(CHUNK) {
         reader.begin_chunk();
         splitter.feed(chunk, |line| reader.read_line(line, &mut signs));
-        signs.drain(..).for_each(|sign| tally.add(&sign));
+        signs.drain(..).for_each(|sign| totals.add(&sign));
     }
     reader.finish(&mut signs);
-    (start.elapsed().as_secs_f64(), tally)
+    (start.elapsed().as_secs_f64(), totals)
 }
 
 fn fill(lines: &[String]) -> Vec<u8> {

@@ -7,7 +7,7 @@ use crate::json::{Json, Raw, unescape};
 use crate::limits::{refusal, status_in};
 use crate::lines::Line;
 use crate::reader::{MAX_ERROR, MAX_NAME};
-use crate::tail::Tail;
+use crate::tail::TailBuffer;
 use crate::tools::{Args, COLLAB, ended, mcp_name, started};
 use collab::Collab;
 use dogwatch_core::settings::ReaderName;
@@ -25,7 +25,7 @@ pub(crate) const MAX_RAW: usize = 6 * AgentResult::MAX_TEXT;
 /// Reads the stream of Codex.
 #[derive(Debug)]
 pub struct Codex {
-    last_message: Tail,
+    last_message: TailBuffer,
     /// The ids of tools that have started and not ended.
     open: Vec<String>,
     collab: Collab,
@@ -33,7 +33,7 @@ pub struct Codex {
 
 impl Default for Codex {
     fn default() -> Codex {
-        Codex { last_message: Tail::new(MAX_RAW), open: Vec::new(), collab: Collab::default() }
+        Codex { last_message: TailBuffer::new(MAX_RAW), open: Vec::new(), collab: Collab::default() }
     }
 }
 

@@ -8,7 +8,7 @@ use crate::json::{Json, Raw, unescape};
 use crate::limits::{refusal, status_in};
 use crate::lines::Line;
 use crate::reader::{MAX_ERROR, MAX_NAME};
-use crate::tail::Tail;
+use crate::tail::TailBuffer;
 use crate::tools::{Args, delegates, ended, started};
 use dogwatch_core::settings::ReaderName;
 use dogwatch_core::watch::sign::{AgentResult, Sign};
@@ -17,14 +17,14 @@ use dogwatch_core::watch::sign::{AgentResult, Sign};
 #[derive(Debug)]
 pub struct Gemini {
     /// The text since the last tool event, as written.
-    said: Tail,
+    said: TailBuffer,
     /// Calls that delegate to a subagent and have not ended.
     delegated: Vec<String>,
 }
 
 impl Default for Gemini {
     fn default() -> Gemini {
-        Gemini { said: Tail::new(MAX_RAW), delegated: Vec::new() }
+        Gemini { said: TailBuffer::new(MAX_RAW), delegated: Vec::new() }
     }
 }
 

@@ -9,7 +9,7 @@ pub const SERVER: &str = "dogwatch";
 
 /// The parameters of the MCP server for one session.
 #[derive(Clone, Copy, Debug)]
-pub struct Door<'a> {
+pub struct McpBridge<'a> {
     /// The program to run as the server: this binary.
     pub program: &'a str,
     /// The path of the session's file, which contains the address and the key.
@@ -34,35 +34,35 @@ pub struct Injection {
 }
 
 /// Returns the changes for a session of this command; `None` for agents that do not support MCP servers.
-pub fn inject(launch: &Launch, words: &[String], door: Door<'_>) -> Option<Injection> {
+pub fn inject(launch: &Launch, words: &[String], bridge: McpBridge<'_>) -> Option<Injection> {
     // For a wrapper, the position of the agent's arguments is unknown.
     if crate::launch::detect(words) != launch.reader {
-        return environment(launch.reader, door);
+        return environment(launch.reader, bridge);
     }
     match launch.reader {
         ReaderName::Plain => None,
         ReaderName::Claude => {
-            let words = vec!["--mcp-config".to_owned(), claude(door)];
+            let words = vec!["--mcp-config".to_owned(), claude(bridge)];
             Some(Injection { words, at: end_of_options(&launch.argv), ..Injection::default() })
         }
         ReaderName::Codex => {
-            let words = vec!["-c".to_owned(), codex(door)];
+            let words = vec!["-c".to_owned(), codex(bridge)];
             let exec = launch.argv.iter().position(|w| w == "exec" || w == "e")?;
             Some(Injection { words, at: exec + 1, ..Injection::default() })
         }
-        ReaderName::Opencode | ReaderName::Gemini => environment(launch.reader, door),
+        ReaderName::Opencode | ReaderName::Gemini => environment(launch.reader, bridge),
     }
 }
 
 /// Returns the changes for agents that are configured by environment variables, wrapped or not.
-fn environment(reader: ReaderName, door: Door<'_>) -> Option<Injection> {
+fn environment(reader: ReaderName, bridge: McpBridge<'_>) -> Option<Injection> {
     match reader {
         ReaderName::Opencode => Some(Injection {
-            merge_env: Some(("OPENCODE_CONFIG_CONTENT", opencode(door))),
+            merge_env: Some(("OPENCODE_CONFIG_CONTENT", opencode(bridge))),
             ..Injection::default()
         }),
         ReaderName::Gemini => Some(Injection {
-            file_env: Some(("GEMINI_CLI_SYSTEM_SETTINGS_PATH", gemini(door))),
+            file_env: Some(("GEMINI_CLI_SYSTEM_SETTINGS_PATH", gemini(bridge))),
             ..Injection::default()
         }),
         ReaderName::Plain | ReaderName::Claude | ReaderName::Codex => None,
@@ -75,46 +75,46 @@ fn end_of_options(argv: &[String]) -> usize {
 }
 
 /// Returns the arguments of the server program.
-fn arguments(door: Door<'_>) -> [&str; 3] {
-    ["mcp", "--session", door.session]
+fn arguments(bridge: McpBridge<'_>) -> [&str; 3] {
+    ["mcp", "--session", bridge.session]
 }
 
-fn claude(door: Door<'_>) -> String {
-    let args = arguments(door).map(json).join(",");
+fn claude(bridge: McpBridge<'_>) -> String {
+    let args = arguments(bridge).map(json).join(",");
     format!(
         r#"{{"mcpServers":{{"{SERVER}":{{"type":"stdio","command":{},"args":[{args}],"timeout":{}}}}}}}"#,
-        json(door.program),
-        door.patience_s * 1000
+        json(bridge.program),
+        bridge.patience_s * 1000
     )
 }
 
 /// Returns the setting as TOML. A basic string is quoted as in JSON except for DEL, which no path of ours contains.
-fn codex(door: Door<'_>) -> String {
-    let args = arguments(door).map(json).join(",");
-    let names: Vec<String> = door.env_names.iter().map(|name| json(name)).collect();
+fn codex(bridge: McpBridge<'_>) -> String {
+    let args = arguments(bridge).map(json).join(",");
+    let names: Vec<String> = bridge.env_names.iter().map(|name| json(name)).collect();
     let env = if names.is_empty() { String::new() } else { format!(",env_vars=[{}]", names.join(",")) };
     format!(
         "mcp_servers.{SERVER}={{command={},args=[{args}],tool_timeout_sec={}{env}}}",
-        json(door.program),
-        door.patience_s
+        json(bridge.program),
+        bridge.patience_s
     )
 }
 
-fn opencode(door: Door<'_>) -> String {
-    let words: Vec<String> = std::iter::once(door.program).chain(arguments(door)).map(json).collect();
+fn opencode(bridge: McpBridge<'_>) -> String {
+    let words: Vec<String> = std::iter::once(bridge.program).chain(arguments(bridge)).map(json).collect();
     format!(
         r#"{{"mcp":{{"{SERVER}":{{"type":"local","command":[{}],"enabled":true,"timeout":{}}}}}}}"#,
         words.join(","),
-        door.patience_s * 1000
+        bridge.patience_s * 1000
     )
 }
 
-fn gemini(door: Door<'_>) -> String {
-    let args = arguments(door).map(json).join(",");
+fn gemini(bridge: McpBridge<'_>) -> String {
+    let args = arguments(bridge).map(json).join(",");
     format!(
         r#"{{"mcpServers":{{"{SERVER}":{{"command":{},"args":[{args}],"trust":true,"timeout":{}}}}}}}"#,
-        json(door.program),
-        door.patience_s * 1000
+        json(bridge.program),
+        bridge.patience_s * 1000
     )
 }
 
@@ -138,12 +138,12 @@ mod tests {
     use super::*;
     use crate::launch::launch;
 
-    const DOOR: Door<'_> =
-        Door { program: "/bin/dog \"w\"", session: "/run/mcp.json", patience_s: 90, env_names: &[] };
+    const BRIDGE: McpBridge<'_> =
+        McpBridge { program: "/bin/dog \"w\"", session: "/run/mcp.json", patience_s: 90, env_names: &[] };
 
     fn injected(line: &str) -> Option<Injection> {
         let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
-        inject(&launch(&words, None, false), &words, DOOR)
+        inject(&launch(&words, None, false), &words, BRIDGE)
     }
 
     #[test]
@@ -178,7 +178,7 @@ mod tests {
         assert_eq!(got.merge_env.map(|(name, _)| name), Some("OPENCODE_CONFIG_CONTENT"));
         let words: Vec<String> = ["nice", "gemini"].map(str::to_owned).into();
         let wrapped =
-            inject(&launch(&words, Some(ReaderName::Gemini), false), &words, DOOR).expect("an injection");
+            inject(&launch(&words, Some(ReaderName::Gemini), false), &words, BRIDGE).expect("an injection");
         assert!(wrapped.words.is_empty());
         let (name, file) = wrapped.file_env.expect("a file");
         assert_eq!(name, "GEMINI_CLI_SYSTEM_SETTINGS_PATH");
@@ -189,6 +189,6 @@ mod tests {
     fn agents_with_unknown_arguments_get_no_server() {
         assert_eq!(injected("./mine.sh"), None);
         let words: Vec<String> = ["nice", "claude", "-p"].map(str::to_owned).into();
-        assert_eq!(inject(&launch(&words, Some(ReaderName::Claude), false), &words, DOOR), None);
+        assert_eq!(inject(&launch(&words, Some(ReaderName::Claude), false), &words, BRIDGE), None);
     }
 }

@@ -26,7 +26,7 @@ pub mod subagent_log;
 pub mod tools;
 pub mod transcript;
 
-pub use inject::{Door, Injection, inject};
+pub use inject::{Injection, McpBridge, inject};
 pub use launch::{EnvChange, Launch, detect, launch, resuming};
 pub use lines::{Line, MAX_LINE, Splitter};
 pub use marker::{Marker, last_marker};

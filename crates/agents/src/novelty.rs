@@ -18,7 +18,7 @@ const HEAD: usize = 1024;
 /// The last few lines of an agent.
 #[derive(Debug, Default)]
 pub struct Novelty {
-    last: [Seen; LAST],
+    last: [KnownLine; LAST],
     next: usize,
     /// Whether the caller announces chunks, and whether the current one has had a new line.
     chunked: bool,
@@ -26,7 +26,7 @@ pub struct Novelty {
 }
 
 #[derive(Debug, Default)]
-struct Seen {
+struct KnownLine {
     written: u64,
     /// The hash of the normalized line, computed on demand.
     alike: Option<u64>,
@@ -36,7 +36,7 @@ struct Seen {
     used: bool,
 }
 
-impl Seen {
+impl KnownLine {
     fn set(&mut self, line: &[u8], written: u64) {
         let (head, rest) = line.split_at(line.len().min(HEAD));
         self.head.clear();
@@ -83,20 +83,20 @@ impl Novelty {
 mod tests {
     use super::*;
 
-    fn news(lines: &[&str]) -> Vec<bool> {
+    fn novel(lines: &[&str]) -> Vec<bool> {
         let mut novelty = Novelty::default();
         lines.iter().map(|line| novelty.is_new(line.as_bytes())).collect()
     }
 
     #[test]
     fn watchdog_4_blank_lines_are_not_new() {
-        assert_eq!(news(&["", "  ", "\t", "a", ""]), [false, false, false, true, false]);
+        assert_eq!(novel(&["", "  ", "\t", "a", ""]), [false, false, false, true, false]);
     }
 
     #[test]
     fn a_line_that_differs_only_in_its_time_is_not_new() {
         assert_eq!(
-            news(&["[20:15:33] waiting", "[20:15:34] waiting", "[20:15:35] done"]),
+            novel(&["[20:15:33] waiting", "[20:15:34] waiting", "[20:15:35] done"]),
             [true, false, true]
         );
     }
@@ -105,7 +105,7 @@ mod tests {
     fn a_line_is_compared_with_the_last_eight() {
         let lines: Vec<String> = (0..9).map(|n| format!("line {n}")).collect();
         let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
-        let with = |again: &'static str| *news(&[&lines[..], &[again]].concat()).last().expect("not empty");
+        let with = |again: &'static str| *novel(&[&lines[..], &[again]].concat()).last().expect("not empty");
         assert!(with("line 0"), "it was nine lines ago");
         assert!(!with("line 1") && !with("line 8"));
     }
@@ -127,7 +127,7 @@ mod tests {
     fn a_long_line_that_differs_only_at_its_end_is_new() {
         let long = "x".repeat(100_000);
         assert_eq!(
-            news(&[&long, &format!("{long}1"), &format!("{long}2"), &long]),
+            novel(&[&long, &format!("{long}1"), &format!("{long}2"), &long]),
             [true, true, true, false]
         );
     }

@@ -8,7 +8,7 @@ use crate::json::{Json, Raw, unescape};
 use crate::limits::{refusal, status_by_words};
 use crate::lines::Line;
 use crate::reader::{MAX_ERROR, MAX_NAME};
-use crate::tail::Tail;
+use crate::tail::TailBuffer;
 use crate::tools::{Args, delegates, ended, started};
 use dogwatch_core::settings::ReaderName;
 use dogwatch_core::text::clip;
@@ -19,7 +19,7 @@ use dogwatch_core::watch::sign::{AgentResult, ResetsAt, Sign};
 #[derive(Debug)]
 pub struct Opencode {
     /// The text of the current step.
-    said: Tail,
+    said: TailBuffer,
     tokens: Option<u64>,
     cost_usd: Option<f64>,
     session: String,
@@ -37,7 +37,7 @@ enum End {
 impl Default for Opencode {
     fn default() -> Opencode {
         Opencode {
-            said: Tail::new(MAX_RAW),
+            said: TailBuffer::new(MAX_RAW),
             tokens: None,
             cost_usd: None,
             session: String::new(),

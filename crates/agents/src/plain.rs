@@ -2,18 +2,18 @@
 
 use crate::novelty::Novelty;
 use crate::reader::is_blank;
-use crate::tail::Tail;
+use crate::tail::TailBuffer;
 use dogwatch_core::watch::sign::{AgentResult, Sign};
 
 /// Reads the output of a plain program.
 #[derive(Debug)]
 pub struct Plain {
-    said: Tail,
+    said: TailBuffer,
 }
 
 impl Default for Plain {
     fn default() -> Plain {
-        Plain { said: Tail::new(AgentResult::MAX_TEXT) }
+        Plain { said: TailBuffer::new(AgentResult::MAX_TEXT) }
     }
 }
 

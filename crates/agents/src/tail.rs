@@ -3,15 +3,15 @@
 /// Keeps the last `max` bytes that were pushed. It uses at most twice that memory and copies each byte at most
 /// twice.
 #[derive(Debug)]
-pub struct Tail {
+pub struct TailBuffer {
     max: usize,
     bytes: Vec<u8>,
 }
 
-impl Tail {
+impl TailBuffer {
     /// Creates an empty tail of at most `max` bytes.
-    pub fn new(max: usize) -> Tail {
-        Tail { max, bytes: Vec::new() }
+    pub fn new(max: usize) -> TailBuffer {
+        TailBuffer { max, bytes: Vec::new() }
     }
 
     /// Appends a piece.
@@ -54,7 +54,7 @@ mod tests {
     fn the_last_bytes_are_kept_for_any_pieces() {
         let all: Vec<u8> = (0..200).collect();
         for size in 1..=50 {
-            let mut tail = Tail::new(20);
+            let mut tail = TailBuffer::new(20);
             for (n, piece) in all.chunks(size).enumerate() {
                 tail.push(piece);
                 let seen = &all[..((n + 1) * size).min(all.len())];

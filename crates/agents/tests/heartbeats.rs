@@ -6,7 +6,7 @@ use dogwatch_agents::{Reader, tools};
 use dogwatch_core::settings::{Profile, ReaderName, WatchPolicy};
 use dogwatch_core::time::moment::Awake;
 use dogwatch_core::watch::Session;
-use dogwatch_core::watch::replay::{Finish, Line, Looks, Player};
+use dogwatch_core::watch::replay::{Finish, Looks, Player, VerdictChange};
 use dogwatch_core::watch::sign::Sign;
 
 const AGENTS: [ReaderName; 4] =
@@ -35,7 +35,7 @@ fn calls(agent: ReaderName, server: &str) -> Vec<String> {
 }
 
 /// Watches one session under `quick`: a message first, then these lines every 20 s with changing ids and texts.
-fn watched(agent: ReaderName, lines: &[String]) -> Vec<Line> {
+fn watched(agent: ReaderName, lines: &[String]) -> Vec<VerdictChange> {
     let session = Session::new(Awake(0), true);
     let mut player = Player::new(WatchPolicy::of(Profile::Quick), session, None, Looks::EveryDue);
     let (mut reader, mut signs) = (Reader::for_name(agent), vec![Sign::Message]);
@@ -55,8 +55,8 @@ fn watched(agent: ReaderName, lines: &[String]) -> Vec<Line> {
     player.finish(Awake(850_000), &Finish::Looked).lines
 }
 
-fn stops(lines: &[Line]) -> Vec<(f64, Option<String>)> {
-    let stop = |line: &&Line| line.verdict == "hard_stop";
+fn stops(lines: &[VerdictChange]) -> Vec<(f64, Option<String>)> {
+    let stop = |line: &&VerdictChange| line.verdict == "hard_stop";
     lines.iter().filter(stop).map(|l| (l.at_s, l.reason.map(|r| r.to_string()))).collect()
 }
 

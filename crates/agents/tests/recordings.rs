@@ -53,26 +53,26 @@ fn row_of(agent: &str, capture: &str) -> String {
     let failed_tools = of(|sign| matches!(sign, Sign::ToolEnded { ok: false, .. }));
     let results = of(|sign| matches!(sign, Sign::Result(_)));
     let drift = of(|sign| *sign == Sign::Drift);
-    let mut tally = Totals::default();
-    signs.iter().for_each(|sign| tally.add(sign));
+    let mut totals = Totals::default();
+    signs.iter().for_each(|sign| totals.add(sign));
     let or_dash = |value: Option<String>| value.unwrap_or("-".to_owned());
-    let result = tally.result.as_ref();
+    let result = totals.result.as_ref();
     [
         agent.to_owned(),
         capture.to_owned(),
-        tally.messages.to_string(),
-        tally.tools.to_string(),
-        tally.errors.to_string(),
+        totals.messages.to_string(),
+        totals.tools.to_string(),
+        totals.errors.to_string(),
         if result.is_some() { "yes".to_owned() } else { "no".to_owned() },
         or_dash(result.map(|r| r.is_error.to_string())),
         or_dash(result.and_then(|r| r.api_status).map(|s| s.to_string())),
-        or_dash(tally.tokens.map(|n| n.to_string())),
-        or_dash(tally.cost_usd.map(|c| format!("{c:.6}"))),
-        tally.subagents.to_string(),
+        or_dash(totals.tokens.map(|n| n.to_string())),
+        or_dash(totals.cost_usd.map(|c| format!("{c:.6}"))),
+        totals.subagents.to_string(),
         failed_tools,
         results,
-        or_dash(tally.limit.map(|limit| limit.kind.to_string())),
-        if tally.auth_failed.is_some() { "yes".to_owned() } else { "no".to_owned() },
+        or_dash(totals.limit.map(|limit| limit.kind.to_string())),
+        if totals.auth_failed.is_some() { "yes".to_owned() } else { "no".to_owned() },
         drift,
     ]
     .join("\t")

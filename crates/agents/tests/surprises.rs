@@ -17,14 +17,14 @@ fn claude(lines: &[&str]) -> Vec<Sign> {
     read(ReaderName::Claude, lines)
 }
 
-fn tally(signs: Vec<Sign>) -> Totals {
-    let mut tally = Totals::default();
-    signs.iter().for_each(|sign| tally.add(sign));
-    tally
+fn totals(signs: Vec<Sign>) -> Totals {
+    let mut totals = Totals::default();
+    signs.iter().for_each(|sign| totals.add(sign));
+    totals
 }
 
 fn result(name: ReaderName, lines: &[&str]) -> Option<AgentResult> {
-    tally(read(name, lines)).result
+    totals(read(name, lines)).result
 }
 
 /// Returns the lines of a recording.
@@ -116,11 +116,11 @@ fn loop_63_a_marker_in_a_tool_result_or_an_echoed_prompt_is_not_in_the_result() 
 
 #[test]
 fn success_with_is_error_is_a_failure_with_the_api_status() {
-    let tally = tally(replayed(ReaderName::Claude, "overloaded_maxretries2"));
-    let result = tally.result.expect("the session has a result");
+    let totals = totals(replayed(ReaderName::Claude, "overloaded_maxretries2"));
+    let result = totals.result.expect("the session has a result");
     assert!(result.is_error);
     assert_eq!(result.api_status, Some(529));
-    assert_eq!((tally.messages, tally.errors), (0, 1), "a failed request is not a message");
+    assert_eq!((totals.messages, totals.errors), (0, 1), "a failed request is not a message");
 }
 
 #[test]
@@ -130,21 +130,21 @@ fn a_result_is_not_the_end_and_usage_is_the_last_sum() {
         signs.iter().enumerate().filter(|(_, s)| matches!(s, Sign::Result(_))).map(|(at, _)| at).collect();
     assert_eq!(results.len(), 2);
     assert!(signs[results[0]..results[1]].contains(&Sign::Message), "the agent continued after its result");
-    let tally = tally(signs);
-    assert_eq!(tally.tokens, Some(64984 + 41));
-    assert_eq!(tally.cost_usd, Some(0.195567));
+    let totals = totals(signs);
+    assert_eq!(totals.tokens, Some(64984 + 41));
+    assert_eq!(totals.cost_usd, Some(0.195567));
 }
 
 #[test]
 fn usage_is_summed_over_results_where_the_cli_does_not() {
     let line = r#"{"type":"result","result":"x","usage":{"input_tokens":10,"output_tokens":1,"cache_read_input_tokens":5}}"#;
-    assert_eq!(tally(claude(&[line, line])).tokens, Some(32));
-    assert_eq!(tally(claude(&[TEXT])).tokens, None, "unknown is not zero");
+    assert_eq!(totals(claude(&[line, line])).tokens, Some(32));
+    assert_eq!(totals(claude(&[TEXT])).tokens, None, "unknown is not zero");
 }
 
 #[test]
 fn a_stream_that_ends_after_sigint_is_an_error_despite_exit_code_0() {
-    let result = tally(replayed(ReaderName::Claude, "sigint")).result.expect("this version prints a result");
+    let result = totals(replayed(ReaderName::Claude, "sigint")).result.expect("this version prints a result");
     assert!(result.is_error);
 }
 
@@ -158,7 +158,7 @@ fn a_stream_cut_by_a_signal_has_no_result() {
         (ReaderName::Gemini, "sigterm_group"),
         (ReaderName::Gemini, "hang_sigint_group"),
     ] {
-        assert_eq!(tally(replayed(name, capture)).result, None, "{name}/{capture}");
+        assert_eq!(totals(replayed(name, capture)).result, None, "{name}/{capture}");
     }
 }
 
@@ -202,7 +202,7 @@ fn deltas_that_split_a_marker_are_joined() {
         1,
         "the second piece is not a message"
     );
-    let text = tally(signs).result.expect("the session has a result").text;
+    let text = totals(signs).result.expect("the session has a result").text;
     assert_eq!(text, "The subagent has reported. Done.\n<!-- ralph:state idle -->");
     assert_eq!(last_marker(&text, true, "").expect("the text has a marker").state, "idle");
 }
@@ -243,16 +243,16 @@ fn codex_that_waits_for_the_network_for_ever_shows_no_progress_and_no_error() {
 
 #[test]
 fn codex_that_gives_up_has_one_error_and_a_failed_result() {
-    let tally = tally(replayed(ReaderName::Codex, "auth_error"));
-    assert_eq!(tally.errors, 1, "retries are not errors");
-    let result = tally.result.expect("the turn failed");
+    let totals = totals(replayed(ReaderName::Codex, "auth_error"));
+    assert_eq!(totals.errors, 1, "retries are not errors");
+    let result = totals.result.expect("the turn failed");
     assert_eq!((result.is_error, result.api_status), (true, Some(401)));
 }
 
 #[test]
 fn opencode_that_loops_over_a_full_context_fails_at_its_last_error() {
-    let tally = tally(replayed(ReaderName::Opencode, "bad_request"));
-    assert!(tally.errors > 30);
+    let totals = totals(replayed(ReaderName::Opencode, "bad_request"));
+    assert!(totals.errors > 30);
     let lines = recorded("opencode", "bad_request");
     let error = lines.iter().position(|line| line.contains("ContextOverflowError")).expect("it has them");
     let until: Vec<&str> = lines[..=error].iter().map(String::as_str).collect();
@@ -269,23 +269,23 @@ fn opencode_that_ends_without_a_last_step_has_no_result() {
     let text = r#"{"type":"text","part":{"text":"bye"}}"#;
     assert_eq!(result(ReaderName::Opencode, &[text, &step("tool-calls")]), None, "a refused permission");
     assert_eq!(result(ReaderName::Opencode, &[text]), None);
-    let whole = tally(read(ReaderName::Opencode, &[&step("tool-calls"), text, &step("stop")]));
+    let whole = totals(read(ReaderName::Opencode, &[&step("tool-calls"), text, &step("stop")]));
     assert_eq!(whole.result, Some(AgentResult::new("bye", false)));
     assert_eq!((whole.tokens, whole.cost_usd), (Some(14), Some(1.0)));
 }
 
 #[test]
 fn gemini_stopped_by_its_loop_guard_succeeds_with_an_error() {
-    let tally = tally(replayed(ReaderName::Gemini, "tool_errors"));
-    assert_eq!(tally.errors, 1);
-    assert_eq!(tally.last_error.as_deref(), Some("Loop detected, stopping execution"));
-    assert!(!tally.result.expect("a result").is_error);
+    let totals = totals(replayed(ReaderName::Gemini, "tool_errors"));
+    assert_eq!(totals.errors, 1);
+    assert_eq!(totals.last_error.as_deref(), Some("Loop detected, stopping execution"));
+    assert!(!totals.result.expect("a result").is_error);
 }
 
 #[test]
 fn gemini_reports_the_api_status_inside_a_text() {
     let result =
-        tally(replayed(ReaderName::Gemini, "overloaded_long")).result.expect("the session has a result");
+        totals(replayed(ReaderName::Gemini, "overloaded_long")).result.expect("the session has a result");
     assert_eq!((result.is_error, result.api_status), (true, Some(529)));
 }
 
@@ -297,8 +297,8 @@ fn a_claude_subagent_is_neither_a_message_nor_a_tool() {
     // 2 texts, 2 calls, 2 results, and 2 increases of its usage.
     assert_eq!(of(|s| matches!(s, Sign::SubagentProgress { id } if id == "a2f479a7f0d07fc83")), 8);
     assert_eq!(of(|s| matches!(s, Sign::SubagentEnded { id } if id == "a2f479a7f0d07fc83")), 1);
-    let tally = tally(signs);
-    assert_eq!((tally.messages, tally.tools), (3, 1));
+    let totals = totals(signs);
+    assert_eq!((totals.messages, totals.tools), (3, 1));
 }
 
 #[test]
@@ -317,7 +317,7 @@ fn a_parent_key_after_the_message_still_marks_a_subagent() {
 fn partial_messages_are_text_until_the_message_is_complete() {
     let signs = replayed(ReaderName::Claude, "slow_partial");
     assert_eq!(signs.iter().filter(|sign| **sign == Sign::Text).count(), 3);
-    assert_eq!(tally(signs).messages, 1);
+    assert_eq!(totals(signs).messages, 1);
 }
 
 #[test]
@@ -412,9 +412,9 @@ fn the_lines_of_a_plain_agent_are_messages_and_the_last_ones_its_result() {
     assert_eq!(signs[2], Sign::Result(AgentResult::new("one\n\n  \ntwo\n", false)));
     let many: Vec<String> = (0..50_000).map(|n| format!("line {n}")).collect();
     let many: Vec<&str> = many.iter().map(String::as_str).collect();
-    let tally = tally(read(ReaderName::Plain, &many));
-    assert_eq!(tally.messages, 50_000);
-    let text = tally.result.expect("a plain agent always has one").text;
+    let totals = totals(read(ReaderName::Plain, &many));
+    assert_eq!(totals.messages, 50_000);
+    let text = totals.result.expect("a plain agent always has one").text;
     assert!(text.len() <= AgentResult::MAX_TEXT && text.ends_with("line 49998\nline 49999\n"));
 }
 

@@ -32,10 +32,10 @@ fn replayed(name: ReaderName, capture: &str) -> Vec<Sign> {
     read(name, &lines.iter().map(String::as_str).collect::<Vec<_>>())
 }
 
-fn tally(signs: &[Sign]) -> Totals {
-    let mut tally = Totals::default();
-    signs.iter().for_each(|sign| tally.add(sign));
-    tally
+fn totals(signs: &[Sign]) -> Totals {
+    let mut totals = Totals::default();
+    signs.iter().for_each(|sign| totals.add(sign));
+    totals
 }
 
 fn starts(signs: &[Sign]) -> Vec<&ToolStarted> {
@@ -221,8 +221,8 @@ fn watchdog_39_background_work_goes_on_after_the_result_and_is_told_when_it_ends
     }
     let signs = replayed(ReaderName::Claude, "bash_timeout_bg");
     let first = signs.iter().position(|s| matches!(s, Sign::Result(_))).expect("it has two");
-    assert_eq!(tally(&signs[..=first]).background, 1, "the first result is not the end");
-    assert_eq!(tally(&replayed(ReaderName::Claude, "claude_bg_server")).background, 1, "it was killed");
+    assert_eq!(totals(&signs[..=first]).background, 1, "the first result is not the end");
+    assert_eq!(totals(&replayed(ReaderName::Claude, "claude_bg_server")).background, 1, "it was killed");
 }
 
 #[test]
@@ -234,7 +234,7 @@ fn the_session_id_is_reported_once() {
         (ReaderName::Gemini, "920f1e68-4b9b-4a0c-8161-6e80b1c8ffa8"),
     ] {
         let signs = replayed(name, "subagent");
-        assert_eq!(tally(&signs).session_id.as_deref(), Some(id));
+        assert_eq!(totals(&signs).session_id.as_deref(), Some(id));
         let found = signs.iter().filter(|s| matches!(s, Sign::SessionId { .. })).count();
         assert_eq!(found, 1, "{name}: reported once per session, however often it is printed");
     }
@@ -265,8 +265,8 @@ fn retries_are_told_with_what_is_known_of_them_and_are_neither_progress_nor_erro
 #[test]
 fn a_limit_that_was_waited_out_does_not_stop_the_session() {
     for name in [ReaderName::Claude, ReaderName::Codex, ReaderName::Opencode, ReaderName::Gemini] {
-        let tally = tally(&replayed(name, "rate_limit"));
-        assert_eq!((tally.limit, tally.auth_failed), (None, None), "{name}");
+        let totals = totals(&replayed(name, "rate_limit"));
+        assert_eq!((totals.limit, totals.auth_failed), (None, None), "{name}");
     }
 }
 
@@ -278,7 +278,7 @@ fn watchdog_46_a_limit_tells_when_it_ends() {
         )
     };
     let rejected = r#"{"type":"rate_limit_event","rate_limit_info":{"status":"rejected","resetsAt":1794772800,"rateLimitType":"five_hour"}}"#;
-    let limit = |lines: &[&str]| tally(&read(ReaderName::Claude, lines)).limit.expect("a limit");
+    let limit = |lines: &[&str]| totals(&read(ReaderName::Claude, lines)).limit.expect("a limit");
     let found = limit(&[rejected, &result("You've hit your session limit · resets 9pm")]);
     assert_eq!(
         (found.kind, found.resets_at),
@@ -292,16 +292,16 @@ fn watchdog_46_a_limit_tells_when_it_ends() {
     assert_eq!(read(ReaderName::Claude, &[&allowed]), [Sign::Keepalive]);
 
     let failed = r#"{"type":"turn.failed","error":{"message":"You've hit your usage limit. Upgrade to Pro or try again in 3 hours 2 minutes."}}"#;
-    let codex = tally(&read(ReaderName::Codex, &[failed])).limit.expect("a limit");
+    let codex = totals(&read(ReaderName::Codex, &[failed])).limit.expect("a limit");
     assert_eq!(codex.resets_at, Some(ResetsAt::In("3h2m".parse().expect("a duration"))));
     let error = r#"{"type":"error","error":{"name":"APIError","data":{"message":"Too Many Requests","statusCode":429,"responseHeaders":{"retry-after":"3600"}}}}"#;
-    let opencode = tally(&read(ReaderName::Opencode, &[error])).limit.expect("a limit");
+    let opencode = totals(&read(ReaderName::Opencode, &[error])).limit.expect("a limit");
     assert_eq!(
         (opencode.kind, opencode.resets_at),
         (LimitKind::RateLimit, Some(ResetsAt::In(Dur::from_hours(1))))
     );
     let gemini = r#"{"type":"result","status":"error","error":{"message":"[API Error: {\"error\":{\"code\":429,\"message\":\"Please retry in 34.1s.\",\"status\":\"RESOURCE_EXHAUSTED\"}}]"}}"#;
-    let gemini = tally(&read(ReaderName::Gemini, &[gemini])).limit.expect("a limit");
+    let gemini = totals(&read(ReaderName::Gemini, &[gemini])).limit.expect("a limit");
     assert_eq!(gemini.resets_at, Some(ResetsAt::In(Dur::from_millis(34_100))));
 }
 
@@ -349,8 +349,8 @@ fn watchdog_49_a_missing_login_is_read_from_stderr_before_any_output() {
 
 #[test]
 fn permission_requests_are_reported() {
-    let tally = tally(&replayed(ReaderName::Claude, "no_bypass"));
-    assert_eq!(tally.needs_human.as_deref(), Some("This command requires approval"));
+    let totals = totals(&replayed(ReaderName::Claude, "no_bypass"));
+    assert_eq!(totals.needs_human.as_deref(), Some("This command requires approval"));
     let (mut reader, mut signs) = (Reader::for_name(ReaderName::Opencode), Vec::new());
     reader.read_stderr(b"! permission requested: bash (ls); auto-rejecting", &mut signs);
     assert!(matches!(&signs[..], [Sign::NeedsHuman { .. }]), "{signs:?}");
@@ -360,7 +360,7 @@ fn permission_requests_are_reported() {
 fn the_tokens_of_a_codex_thread_are_a_total() {
     let line =
         |n: u32| format!(r#"{{"type":"turn.completed","usage":{{"input_tokens":{n},"output_tokens":1}}}}"#);
-    assert_eq!(tally(&read(ReaderName::Codex, &[&line(10), &line(25)])).tokens, Some(26));
+    assert_eq!(totals(&read(ReaderName::Codex, &[&line(10), &line(25)])).tokens, Some(26));
 }
 
 #[test]
@@ -371,7 +371,7 @@ fn an_unknown_format_is_reported_once_and_then_read_as_text() {
         lines.extend([lines[39], "not even JSON", "", "[20:15:33] waiting", "[20:15:34] waiting"]);
         let signs = read(name, &lines);
         assert_eq!(signs.iter().filter(|s| **s == Sign::Drift).count(), 1, "{name}");
-        assert!(tally(&signs).drifted);
+        assert!(totals(&signs).drifted);
         // After the drift: 20 lines except the repeated one, one that is not JSON, and one of two that are equal.
         assert_eq!(signs.iter().filter(|s| **s == Sign::Text).count(), 20 + 1 + 1, "{name}");
     }

@@ -45,13 +45,13 @@ impl RunHandle for DriverHandle {
             Request::Resume => Input::UnpauseAsked,
             Request::Stop { accept: false } => Input::StopAsked,
             Request::Stop { accept: true } => Input::StopAccepted,
-            Request::Tell { text, from } => Input::Told { text, from },
+            Request::Message { text, from } => Input::MessageReceived { text, from },
         };
-        if self.inbox.post(Mail::Asked(input)) { Ok(()) } else { Err(Busy) }
+        if self.inbox.post(Mail::Input(input)) { Ok(()) } else { Err(Busy) }
     }
 
-    fn hear(&self, token: String, letter: AgentRequest, reply: Reply) -> Result<(), Busy> {
-        let mail = Mail::Said { token, letter: Box::new(letter), reply };
+    fn hear(&self, token: String, request: AgentRequest, reply: Reply) -> Result<(), Busy> {
+        let mail = Mail::AgentRequested { token, request: Box::new(request), reply };
         if self.inbox.post(mail) { Ok(()) } else { Err(Busy) }
     }
 

@@ -16,14 +16,14 @@ const MAX_NAMED: usize = 10;
 pub struct SnapshotIndex {
     found: FoundRun,
     started: Box<RunStarted>,
-    nodes: BTreeMap<NodeName, Seen>,
+    nodes: BTreeMap<NodeName, NodeIterations>,
     /// The node of the latest snapshot.
     last: Option<NodeName>,
 }
 
 /// The iterations of one node.
 #[derive(Default)]
-struct Seen {
+struct NodeIterations {
     /// The last iteration that started.
     last: Iteration,
     /// The iterations after which a snapshot was taken. Number 0 is the snapshot before the first iteration.
@@ -35,7 +35,7 @@ impl SnapshotIndex {
     pub fn of(found: &FoundRun) -> Result<SnapshotIndex, Failure> {
         let record = found.record()?;
         let mut started = None;
-        let mut nodes: BTreeMap<NodeName, Seen> = BTreeMap::new();
+        let mut nodes: BTreeMap<NodeName, NodeIterations> = BTreeMap::new();
         let mut last = None;
         for recorded in record.events {
             match recorded.event {
@@ -85,7 +85,7 @@ impl SnapshotIndex {
                 )
             });
         }
-        let with = |seen: &Seen| iteration.is_none_or(|n| n <= seen.last);
+        let with = |seen: &NodeIterations| iteration.is_none_or(|n| n <= seen.last);
         let mut fit = self.nodes.iter().filter(|(_, seen)| with(seen)).map(|(name, _)| name);
         match (fit.next(), fit.next(), iteration) {
             (Some(one), None, _) => Ok(one.clone()),
@@ -114,7 +114,7 @@ impl SnapshotIndex {
         })
     }
 
-    fn seen(&self, node: &NodeName) -> &Seen {
+    fn seen(&self, node: &NodeName) -> &NodeIterations {
         &self.nodes[node]
     }
 

@@ -18,7 +18,7 @@ pub struct Known<'a> {
 
 /// Returns a value for every accepted argument; it is empty if the argument was not passed.
 pub fn assign(given: &[String], known: &Known<'_>, diagnostics: &mut Diagnostics) -> Vec<(String, String)> {
-    let line = Line::of(given);
+    let line = JoinedArgs::of(given);
     let mut values: Vec<(String, Option<String>)> =
         known.declared.iter().map(|name| (name.clone(), None)).collect();
     for name in known.referenced.iter().filter(|name| !known.declared.contains(name)) {
@@ -53,7 +53,7 @@ fn named(
     name: &str,
     value: Option<&str>,
     values: &mut [(String, Option<String>)],
-    line: &Line,
+    line: &JoinedArgs,
     span: Span,
     diagnostics: &mut Diagnostics,
 ) {
@@ -81,7 +81,7 @@ fn positional(
     token: &str,
     known: &Known<'_>,
     values: &mut [(String, Option<String>)],
-    line: &Line,
+    line: &JoinedArgs,
     span: Span,
     diagnostics: &mut Diagnostics,
 ) {
@@ -103,14 +103,14 @@ fn positional(
 }
 
 /// The arguments joined into one line, so that errors can point into it.
-struct Line {
+struct JoinedArgs {
     text: String,
     spans: Vec<Span>,
 }
 
-impl Line {
-    fn of(given: &[String]) -> Line {
-        let mut line = Line { text: "--".to_owned(), spans: Vec::new() };
+impl JoinedArgs {
+    fn of(given: &[String]) -> JoinedArgs {
+        let mut line = JoinedArgs { text: "--".to_owned(), spans: Vec::new() };
         for token in given {
             let start = line.text.len() + 1;
             line.text.push(' ');

@@ -194,7 +194,7 @@ fn a_lost_keeper_does_not_affect_other_nodes() {
     assert_eq!(ended("bad"), Some((None, Some(9))), "{events:#?}");
     assert_eq!(ended("good"), Some((Some(0), None)), "{events:#?}");
     // The keeper's processes are dead and are now children of this process, so reap them.
-    while matches!(sys::wait_any(), Ok(Waited::Gone(_))) {}
+    while matches!(sys::wait_any(), Ok(Waited::Reaped(_))) {}
 }
 
 /// More nodes than idle keepers are kept: all run at once, and no process is left (the rig checks).

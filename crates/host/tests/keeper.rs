@@ -326,6 +326,6 @@ fn bare_spawns(count: u32) -> Duration {
         rustix::process::wait(rustix::process::WaitOptions::empty()).expect("it ends");
     }
     let each = begun.elapsed() / count;
-    assert_eq!(sys::wait_any().expect("wait4 works"), Waited::Nobody);
+    assert_eq!(sys::wait_any().expect("wait4 works"), Waited::NoChild);
     each
 }

@@ -83,8 +83,8 @@ fn end_leftovers() -> usize {
     let deadline = Instant::now() + PATIENCE;
     while Instant::now() < deadline {
         match sys::wait_any().expect("wait4 does not fail otherwise") {
-            Waited::Nobody => return left,
-            Waited::Gone(_) => left += 1,
+            Waited::NoChild => return left,
+            Waited::Reaped(_) => left += 1,
             Waited::NotYet => kill_children(),
         }
     }

@@ -2,7 +2,7 @@
 //! with the session. Only dogwatch's own run of the checks after the session decides.
 
 use crate::bound::within;
-use crate::child::{self, Tail};
+use crate::child::{self, BoundedTail};
 use dogwatch_core::settings::Tampered;
 use dogwatch_host::driver::mcp_setup::Pinned;
 use dogwatch_host::fs::pins::PIN_BOUND;
@@ -40,7 +40,7 @@ pub async fn run(command: &str, work_dir: &Path, limit: Duration) -> CheckResult
             return CheckResult { command: command.to_owned(), exit: None, tail: String::new(), why };
         }
     };
-    let tail = Tail::default();
+    let tail = BoundedTail::default();
     let readers = [started.stdout, started.stderr].map(|pipe| tokio::spawn(child::drain(pipe, tail.clone())));
     let exit = within(limit + 2 * DRAIN_LIMIT, started.child.wait_at_most(limit)).await.ok().flatten();
     for reader in readers {

@@ -98,9 +98,9 @@ fn kill(group: Option<Pid>) {
 
 /// The end of a process's output, in bounded memory.
 #[derive(Clone, Debug, Default)]
-pub struct Tail(Arc<Mutex<Vec<u8>>>);
+pub struct BoundedTail(Arc<Mutex<Vec<u8>>>);
 
-impl Tail {
+impl BoundedTail {
     /// Returns the kept output as printable text.
     pub fn text(&self) -> String {
         let bytes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -118,7 +118,7 @@ impl Tail {
 }
 
 /// Reads a pipe until all writers have closed it, and keeps the end of the output.
-pub async fn drain(mut from: pipe::Receiver, tail: Tail) {
+pub async fn drain(mut from: pipe::Receiver, tail: BoundedTail) {
     let mut chunk = vec![0; 16 * 1024];
     // unbounded: ends with the process and its descendants, which are killed
     while let Ok(n) = from.read(&mut chunk).await {

@@ -8,15 +8,15 @@ const KEPT: usize = 1024;
 
 /// One line of input, without its newline.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Line {
+pub enum InputLine {
     Whole(Vec<u8>),
     TooLong { head: Vec<u8>, tail: Vec<u8> },
 }
 
-impl Line {
+impl InputLine {
     /// Returns whether the line is empty or only white space.
     pub fn is_blank(&self) -> bool {
-        matches!(self, Line::Whole(bytes) if bytes.trim_ascii().is_empty())
+        matches!(self, InputLine::Whole(bytes) if bytes.trim_ascii().is_empty())
     }
 }
 
@@ -28,7 +28,7 @@ pub struct Lines {
     open: Vec<u8>,
     /// The beginning and the end of an unfinished line that is too long.
     long: Option<(Vec<u8>, VecDeque<u8>)>,
-    ready: VecDeque<Line>,
+    ready: VecDeque<InputLine>,
 }
 
 impl Lines {
@@ -48,7 +48,7 @@ impl Lines {
     }
 
     /// Returns the next complete line.
-    pub fn next(&mut self) -> Option<Line> {
+    pub fn next(&mut self) -> Option<InputLine> {
         self.ready.pop_front()
     }
 
@@ -58,8 +58,8 @@ impl Lines {
             self.take(&bytes[..end]);
             bytes = &bytes[end + 1..];
             let line = match self.long.take() {
-                Some((head, tail)) => Line::TooLong { head, tail: tail.into() },
-                None => Line::Whole(std::mem::take(&mut self.open)),
+                Some((head, tail)) => InputLine::TooLong { head, tail: tail.into() },
+                None => InputLine::Whole(std::mem::take(&mut self.open)),
             };
             self.ready.push_back(line);
         }
@@ -91,10 +91,12 @@ fn keep_end(tail: &mut VecDeque<u8>, bytes: &[u8]) {
 
 /// Returns the request id of an unreadable line, if the beginning or the end of the line contains it. JSON
 /// writers put the id before the parameters, or last.
-pub fn id_of(line: &Line) -> Option<Value> {
+pub fn id_of(line: &InputLine) -> Option<Value> {
     let (head, tail) = match line {
-        Line::Whole(bytes) => (&bytes[..bytes.len().min(KEPT)], &bytes[bytes.len().saturating_sub(KEPT)..]),
-        Line::TooLong { head, tail } => (head.as_slice(), tail.as_slice()),
+        InputLine::Whole(bytes) => {
+            (&bytes[..bytes.len().min(KEPT)], &bytes[bytes.len().saturating_sub(KEPT)..])
+        }
+        InputLine::TooLong { head, tail } => (head.as_slice(), tail.as_slice()),
     };
     let (head, tail) = (String::from_utf8_lossy(head), String::from_utf8_lossy(tail));
     let before = head.split(r#""params""#).next().unwrap_or("");
@@ -124,7 +126,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn split(max: usize, pieces: &[&str]) -> Vec<Line> {
+    fn split(max: usize, pieces: &[&str]) -> Vec<InputLine> {
         let mut lines = Lines::new(max);
         for piece in pieces {
             lines.push(piece.as_bytes());
@@ -132,8 +134,8 @@ mod tests {
         std::iter::from_fn(|| lines.next()).collect()
     }
 
-    fn whole(text: &str) -> Line {
-        Line::Whole(text.into())
+    fn whole(text: &str) -> InputLine {
+        InputLine::Whole(text.into())
     }
 
     #[test]
@@ -146,7 +148,7 @@ mod tests {
         assert_eq!(split(3, &["abc\n"]), [whole("abc")]);
         assert_eq!(
             split(3, &["ab", "cd\nxy\n"]),
-            [Line::TooLong { head: "abcd".into(), tail: "abcd".into() }, whole("xy")]
+            [InputLine::TooLong { head: "abcd".into(), tail: "abcd".into() }, whole("xy")]
         );
     }
 
@@ -164,7 +166,7 @@ mod tests {
             tail.capacity()
         );
         lines.push(b"\nnext\n");
-        assert!(matches!(lines.next(), Some(Line::TooLong { .. })));
+        assert!(matches!(lines.next(), Some(InputLine::TooLong { .. })));
         assert_eq!(lines.next(), Some(whole("next")));
     }
 
@@ -198,7 +200,7 @@ mod tests {
                 &line[..40.min(line.len())]
             );
             assert_eq!(
-                id_of(&Line::Whole(line.clone().into())),
+                id_of(&InputLine::Whole(line.clone().into())),
                 id,
                 "whole: {}",
                 &line[..40.min(line.len())]

@@ -2,7 +2,7 @@
 
 use crate::bound::{TimedOut, until, within};
 use crate::limits::{MAX_NOTES, MAX_RUN_ANSWER, RUN_LIMIT};
-use dogwatch_core::run::agent_channel::{AgentRequest, Answer, Said};
+use dogwatch_core::run::agent_channel::{AgentRequest, AgentResponse, RequestBody};
 use dogwatch_host::driver::mcp_setup::SessionFile;
 use dogwatch_host::store::socket;
 use std::fmt;
@@ -54,7 +54,7 @@ pub struct RunClient {
     session: SessionFile,
     /// The connection, kept open between calls.
     connection: Mutex<Option<BufReader<UnixStream>>>,
-    notes: mpsc::Sender<Said>,
+    notes: mpsc::Sender<RequestBody>,
     /// Canceled when the run reports that the session is over, or is gone.
     over: CancellationToken,
     /// Canceled when the agent has disconnected.
@@ -63,7 +63,7 @@ pub struct RunClient {
 
 impl RunClient {
     /// Creates the client of a session, and the queue that `forward_notes` reads.
-    pub fn new(session: SessionFile) -> (RunClient, mpsc::Receiver<Said>) {
+    pub fn new(session: SessionFile) -> (RunClient, mpsc::Receiver<RequestBody>) {
         let (notes, queued) = mpsc::channel(MAX_NOTES);
         (
             RunClient {
@@ -83,15 +83,15 @@ impl RunClient {
     }
 
     /// Queues a note for the run without waiting. Drops the note if the queue is full.
-    pub fn note(&self, said: Said) {
-        let _ = self.notes.try_send(said);
+    pub fn note(&self, body: RequestBody) {
+        let _ = self.notes.try_send(body);
     }
 
     /// Sends a request and returns the run's answer.
-    pub async fn request(&self, said: Said) -> Result<Answer, RunError> {
+    pub async fn request(&self, body: RequestBody) -> Result<AgentResponse, RunError> {
         let SessionFile { node, iteration, .. } = &self.session;
-        let letter = AgentRequest { node: node.clone(), iteration: *iteration, said };
-        let body = serde_json::to_vec(&letter).map_err(io::Error::from)?;
+        let request = AgentRequest { node: node.clone(), iteration: *iteration, body };
+        let body = serde_json::to_vec(&request).map_err(io::Error::from)?;
         let mut line = within(RUN_LIMIT, self.connection.lock()).await?;
         // The run may have closed the idle connection. If it fails, retry on a new one.
         if let Some(mut reused) = line.take()
@@ -131,7 +131,7 @@ impl RunClient {
         &self,
         line: &mut BufReader<UnixStream>,
         body: &[u8],
-    ) -> io::Result<Result<Answer, RunError>> {
+    ) -> io::Result<Result<AgentResponse, RunError>> {
         let head = format!(
             "POST /v1/mcp HTTP/1.1\r\nhost: dogwatch\r\nauthorization: Bearer {}\r\n\
              content-type: application/json\r\ncontent-length: {}\r\n\r\n",
@@ -156,12 +156,12 @@ impl RunClient {
 }
 
 /// Sends the queued notes to the run, one at a time, until the agent has disconnected.
-pub async fn forward_notes(run: std::sync::Arc<RunClient>, mut notes: mpsc::Receiver<Said>) {
+pub async fn forward_notes(run: std::sync::Arc<RunClient>, mut notes: mpsc::Receiver<RequestBody>) {
     // unbounded: waits for the next note
     // unbounded: until the agent disconnects
-    while let Some(Some(said)) = until(run.finishing.cancelled(), notes.recv()).await {
+    while let Some(Some(body)) = until(run.finishing.cancelled(), notes.recv()).await {
         // If the run does not answer, evidence is lost, but no work.
-        let _ = within(2 * RUN_LIMIT, run.request(said)).await;
+        let _ = within(2 * RUN_LIMIT, run.request(body)).await;
     }
 }
 

@@ -7,7 +7,7 @@ use crate::limits::{LIST_LIMIT, TOOL_LIMIT};
 use crate::proxy::Proxy;
 use crate::run_client::RunClient;
 use crate::tools::{Call, INSTRUCTIONS, Tool, parse_call};
-use dogwatch_core::run::agent_channel::{Answer, Said};
+use dogwatch_core::run::agent_channel::{AgentResponse, RequestBody};
 use dogwatch_core::time::dur::Dur;
 use dogwatch_host::driver::mcp_setup::SessionFile;
 use rmcp::handler::server::ServerHandler;
@@ -64,7 +64,7 @@ impl ServerHandler for AgentServer {
         let call = parse_call(tool, request.arguments.unwrap_or_default())
             .map_err(|why| ErrorData::invalid_params(format!("{}: {why}", tool.name()), None))?;
         let limit = match call {
-            Call::Say(_) | Call::Save { .. } => TOOL_LIMIT,
+            Call::Send(_) | Call::Save { .. } => TOOL_LIMIT,
             Call::Check => TOOL_LIMIT + check_limit(self.run.session()),
         };
         // If the agent cancels or disconnects, dropping the future stops what the call started.
@@ -84,7 +84,7 @@ impl AgentServer {
     /// Carries out a call and returns a text for the model.
     async fn run_call(&self, call: Call) -> Result<String, String> {
         match call {
-            Call::Say(said) => within(TOOL_LIMIT, self.say(said)).await.map_err(|late| late.to_string())?,
+            Call::Send(body) => within(TOOL_LIMIT, self.send(body)).await.map_err(|late| late.to_string())?,
             Call::Save { name, content } => {
                 within(TOOL_LIMIT, self.save(&name, content)).await.map_err(|late| late.to_string())?
             }
@@ -95,33 +95,41 @@ impl AgentServer {
         }
     }
 
-    async fn say(&self, said: Said) -> Result<String, String> {
-        let idle = matches!(&said, Said::State { state, .. } if state == "idle");
-        let claim = matches!(&said, Said::State { state, .. } if state == "done");
-        let heartbeat = said == Said::Heartbeat;
-        let answer = within(TOOL_LIMIT, self.run.request(said)).await.map_err(|late| late.to_string())?;
+    async fn send(&self, body: RequestBody) -> Result<String, String> {
+        let idle = matches!(&body, RequestBody::State { state, .. } if state == "idle");
+        let claim = matches!(&body, RequestBody::State { state, .. } if state == "done");
+        let heartbeat = body == RequestBody::Heartbeat;
+        let answer = within(TOOL_LIMIT, self.run.request(body)).await.map_err(|late| late.to_string())?;
         match answer.map_err(|why| format!("{why}. Continue your work."))? {
-            Answer::Noted { .. } if idle => Ok("Noted. End your turn now without further work.".to_owned()),
-            Answer::Noted { .. } if claim => Ok("Noted as a claim. The user's checks decide.".to_owned()),
-            Answer::Noted { .. } if heartbeat => Ok("Alive. This does not count as progress.".to_owned()),
-            Answer::Noted { evidence: true } | Answer::Granted => Ok("Noted.".to_owned()),
-            Answer::Noted { evidence: false } => {
+            AgentResponse::Noted { .. } if idle => {
+                Ok("Noted. End your turn now without further work.".to_owned())
+            }
+            AgentResponse::Noted { .. } if claim => {
+                Ok("Noted as a claim. The user's checks decide.".to_owned())
+            }
+            AgentResponse::Noted { .. } if heartbeat => {
+                Ok("Alive. This does not count as progress.".to_owned())
+            }
+            AgentResponse::Noted { evidence: true } | AgentResponse::Granted => Ok("Noted.".to_owned()),
+            AgentResponse::Noted { evidence: false } => {
                 Ok("Noted. This is not new, so it does not count as progress.".to_owned())
             }
-            Answer::Refused { why } => Err(why),
-            Answer::Failed { text } => Ok(text),
+            AgentResponse::Refused { why } => Err(why),
+            AgentResponse::Failed { text } => Ok(text),
         }
     }
 
     async fn save(&self, name: &str, content: String) -> Result<String, String> {
         let bytes = content.len() as u64;
         let sha256 = hex(&Sha256::digest(content.as_bytes()));
-        let ask = Said::Artifact { name: name.to_owned(), bytes, sha256 };
+        let ask = RequestBody::Artifact { name: name.to_owned(), bytes, sha256 };
         let answer = within(TOOL_LIMIT, self.run.request(ask)).await.map_err(|late| late.to_string())?;
         match answer.map_err(|why| why.to_string())? {
-            Answer::Granted => {}
-            Answer::Refused { why } => return Err(why),
-            Answer::Noted { .. } | Answer::Failed { .. } => return Err("dogwatch did not say yes".to_owned()),
+            AgentResponse::Granted => {}
+            AgentResponse::Refused { why } => return Err(why),
+            AgentResponse::Noted { .. } | AgentResponse::Failed { .. } => {
+                return Err("dogwatch did not say yes".to_owned());
+            }
         }
         let kept = artifact::keep(&self.run.session().artifacts, name, content);
         let path = within(TOOL_LIMIT, kept).await.map_err(|late| late.to_string())?;
@@ -136,19 +144,22 @@ impl AgentServer {
                 "This loop has no checks. Verify your work by other means, then end your turn.".to_owned()
             );
         }
-        let answer =
-            within(TOOL_LIMIT, self.run.request(Said::CheckDone)).await.map_err(|late| late.to_string())?;
+        let answer = within(TOOL_LIMIT, self.run.request(RequestBody::CheckDone))
+            .await
+            .map_err(|late| late.to_string())?;
         match answer.map_err(|why| why.to_string())? {
-            Answer::Granted => {}
-            Answer::Refused { why } => return Err(why),
-            Answer::Noted { .. } | Answer::Failed { .. } => return Err("dogwatch did not say yes".to_owned()),
+            AgentResponse::Granted => {}
+            AgentResponse::Refused { why } => return Err(why),
+            AgentResponse::Noted { .. } | AgentResponse::Failed { .. } => {
+                return Err("dogwatch did not say yes".to_owned());
+            }
         }
         let compared = checks::find_tampering(session.pinned.clone(), &session.work_dir);
         let tampering =
             within(checks::PINS_LIMIT + TOOL_LIMIT, compared).await.map_err(|late| late.to_string())?;
         let of = session.checks.len() as u64;
         if tampering.fatal {
-            self.run.note(Said::Checked { failed: of, of, tampered: tampering.named() });
+            self.run.note(RequestBody::Checked { failed: of, of, tampered: tampering.named() });
             return Ok(tampering.message());
         }
         let limit = duration(session.check_timeout);
@@ -158,7 +169,7 @@ impl AgentServer {
             results.push(ran.map_err(|late| format!("`{command}`: {late}"))?);
         }
         let failed = results.iter().filter(|r| !r.passed()).count() as u64;
-        self.run.note(Said::Checked { failed, of, tampered: tampering.named() });
+        self.run.note(RequestBody::Checked { failed, of, tampered: tampering.named() });
         let texts = [checks::summary(&results), tampering.message()];
         Ok(texts.iter().filter(|text| !text.is_empty()).cloned().collect::<Vec<_>>().join("\n\n"))
     }

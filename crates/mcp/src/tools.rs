@@ -1,7 +1,7 @@
 //! The tools: descriptions and schemas for the model, and parsing of calls.
 
 use crate::limits::MAX_TEXT;
-use dogwatch_core::run::agent_channel::{HEARTBEAT_TOOL, MAX_ARTIFACT_BYTES, Said};
+use dogwatch_core::run::agent_channel::{HEARTBEAT_TOOL, MAX_ARTIFACT_BYTES, RequestBody};
 use dogwatch_core::text::clip;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -138,7 +138,7 @@ impl Tool {
 /// A valid tool call.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Call {
-    Say(Said),
+    Send(RequestBody),
     Save { name: String, content: String },
     Check,
 }
@@ -147,8 +147,8 @@ pub enum Call {
 pub fn parse_call(tool: Tool, arguments: Map<String, Value>) -> Result<Call, String> {
     let value = Value::Object(arguments);
     Ok(match tool {
-        Tool::Heartbeat => no_arguments(value).map(|()| Call::Say(Said::Heartbeat))?,
-        Tool::WhatFailed => no_arguments(value).map(|()| Call::Say(Said::WhatFailed))?,
+        Tool::Heartbeat => no_arguments(value).map(|()| Call::Send(RequestBody::Heartbeat))?,
+        Tool::WhatFailed => no_arguments(value).map(|()| Call::Send(RequestBody::WhatFailed))?,
         Tool::CheckDone => no_arguments(value).map(|()| Call::Check)?,
         Tool::ReportState => {
             #[derive(Deserialize)]
@@ -158,7 +158,7 @@ pub fn parse_call(tool: Tool, arguments: Map<String, Value>) -> Result<Call, Str
                 reason: Option<String>,
             }
             let State { state, reason } = read(value)?;
-            Call::Say(Said::State { state: short(&state), reason: reason.as_deref().map(short) })
+            Call::Send(RequestBody::State { state: short(&state), reason: reason.as_deref().map(short) })
         }
         Tool::ReportProgress => {
             #[derive(Deserialize)]
@@ -172,7 +172,7 @@ pub fn parse_call(tool: Tool, arguments: Map<String, Value>) -> Result<Call, Str
             if message.trim().is_empty() {
                 return Err("`message` is empty".to_owned());
             }
-            Call::Say(Said::Progress { message: short(&message), done, total })
+            Call::Send(RequestBody::Progress { message: short(&message), done, total })
         }
         Tool::ReportError => {
             #[derive(Deserialize)]
@@ -184,7 +184,7 @@ pub fn parse_call(tool: Tool, arguments: Map<String, Value>) -> Result<Call, Str
             if text.trim().is_empty() {
                 return Err("`text` is empty".to_owned());
             }
-            Call::Say(Said::Error { text: short(&text) })
+            Call::Send(RequestBody::Error { text: short(&text) })
         }
         Tool::SaveArtifact => {
             #[derive(Deserialize)]
@@ -232,14 +232,17 @@ mod tests {
 
     #[test]
     fn parses_valid_calls() {
-        assert_eq!(call("heartbeat", json!({})), Ok(Call::Say(Said::Heartbeat)));
+        assert_eq!(call("heartbeat", json!({})), Ok(Call::Send(RequestBody::Heartbeat)));
         assert_eq!(
             call("report_state", json!({"state": "idle", "reason": "no_pending_tasks"})),
-            Ok(Call::Say(Said::State { state: "idle".into(), reason: Some("no_pending_tasks".into()) }))
+            Ok(Call::Send(RequestBody::State {
+                state: "idle".into(),
+                reason: Some("no_pending_tasks".into())
+            }))
         );
         assert_eq!(
             call("report_progress", json!({"message": "x", "done": 1, "total": 2})),
-            Ok(Call::Say(Said::Progress { message: "x".into(), done: Some(1), total: Some(2) }))
+            Ok(Call::Send(RequestBody::Progress { message: "x".into(), done: Some(1), total: Some(2) }))
         );
         assert_eq!(
             call("save_artifact", json!({"name": "a.md", "content": ""})),
@@ -271,7 +274,8 @@ mod tests {
 
     #[test]
     fn truncates_long_text() {
-        let Ok(Call::Say(Said::Error { text })) = call("report_error", json!({"text": "é".repeat(MAX_TEXT)}))
+        let Ok(Call::Send(RequestBody::Error { text })) =
+            call("report_error", json!({"text": "é".repeat(MAX_TEXT)}))
         else {
             panic!("is understood");
         };

@@ -5,7 +5,7 @@
 
 use crate::bound::within;
 use crate::limits::WRITE_LIMIT;
-use crate::lines::{Line, Lines, id_of};
+use crate::lines::{InputLine, Lines, id_of};
 use rmcp::service::{RxJsonRpcMessage, ServiceRole, TxJsonRpcMessage};
 use rmcp::transport::Transport;
 use std::future::Future;
@@ -120,19 +120,19 @@ enum Unread {
 }
 
 impl<R, W> Wire<R, W> {
-    fn message<Role: ServiceRole>(&mut self, line: &Line) -> Result<RxJsonRpcMessage<Role>, Unread> {
+    fn message<Role: ServiceRole>(&mut self, line: &InputLine) -> Result<RxJsonRpcMessage<Role>, Unread> {
         if line.is_blank() {
             return Err(Unread::Skip);
         }
         let why = match line {
-            Line::Whole(bytes) => match serde_json::from_slice(bytes) {
+            InputLine::Whole(bytes) => match serde_json::from_slice(bytes) {
                 Ok(message) => {
                     self.pace.count += u32::from(self.peer == Peer::Server);
                     return Ok(message);
                 }
                 Err(error) => format!("invalid message: {error}"),
             },
-            Line::TooLong { .. } => format!("a message has at most {} bytes", self.lines.max()),
+            InputLine::TooLong { .. } => format!("a message has at most {} bytes", self.lines.max()),
         };
         match self.peer {
             Peer::Agent => Err(id_of(line).map_or(Unread::Skip, |id| Unread::Reply(refusal(&id, &why)))),

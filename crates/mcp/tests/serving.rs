@@ -39,8 +39,8 @@ fn reports_reach_the_run_unchanged() {
                 json!({"say": "error", "text": "no key"}),
             ]
         );
-        let letter = agent.run.letters.lock().unwrap()[0].clone();
-        assert_eq!((letter.node.as_str(), letter.iteration.0), ("loop", 3));
+        let request = agent.run.requests.lock().unwrap()[0].clone();
+        assert_eq!((request.node.as_str(), request.iteration.0), ("loop", 3));
     });
 }
 

@@ -5,13 +5,13 @@
 
 use crate::Busy;
 use crate::refusal::Refusal;
-use crate::routes::{Answer, Asked, Shared, is_kind, json, read_body};
+use crate::routes::{HandlerResult, RunState, Shared, is_kind, json, read_body};
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::header::{AUTHORIZATION, CONTENT_TYPE};
 use axum::http::{self, HeaderMap, StatusCode};
 use dogwatch_core::run::agent_channel::{self as channel, AgentRequest};
-use dogwatch_host::driver::inbox::{NotHeard, Reply};
+use dogwatch_host::driver::inbox::{ChannelError, Reply};
 use std::time::Duration;
 use tokio::sync::oneshot;
 
@@ -21,7 +21,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 const BAD_REQUEST: &str =
     "the body must have `node`, `iteration`, `say` and the fields that this `say` requires";
 
-pub(crate) async fn receive(State(shared): Asked, request: http::Request<Body>) -> Answer {
+pub(crate) async fn receive(State(shared): RunState, request: http::Request<Body>) -> HandlerResult {
     let kind = request.headers().get(CONTENT_TYPE).and_then(|v| v.to_str().ok()).unwrap_or("");
     if !is_kind(kind, "application/json") {
         return Err(Refusal::NotJson);
@@ -33,15 +33,19 @@ pub(crate) async fn receive(State(shared): Asked, request: http::Request<Body>) 
     json(StatusCode::OK, &ask(&shared, token, request_body).await?)
 }
 
-async fn ask(shared: &Shared, token: String, request_body: AgentRequest) -> Result<channel::Answer, Refusal> {
+async fn ask(
+    shared: &Shared,
+    token: String,
+    request_body: AgentRequest,
+) -> Result<channel::AgentResponse, Refusal> {
     let (send, answer) = oneshot::channel();
     // Ignore a failed send: the client has disconnected.
     let reply = Reply::new(move |answer| drop(send.send(answer)));
     shared.handle.hear(token, request_body, reply).map_err(|Busy| Refusal::Busy)?;
     match tokio::time::timeout(PATIENCE, answer).await {
         Ok(Ok(Ok(answer))) => Ok(answer),
-        Ok(Ok(Err(NotHeard::WrongToken))) => Err(Refusal::WrongToken),
-        Ok(Ok(Err(NotHeard::SessionOver))) => Err(Refusal::SessionOver),
+        Ok(Ok(Err(ChannelError::WrongToken))) => Err(Refusal::WrongToken),
+        Ok(Ok(Err(ChannelError::SessionOver))) => Err(Refusal::SessionOver),
         // The driver dropped the request, or did not answer in time.
         Ok(Err(_)) | Err(_) => Err(Refusal::NoAnswer),
     }

@@ -84,7 +84,7 @@ impl Client {
         Ok(Events { lines: BufReader::new(answer.body), over: false })
     }
 
-    fn ask(&mut self, method: &str, path: &str, headers: &str, body: &[u8]) -> io::Result<Answer> {
+    fn ask(&mut self, method: &str, path: &str, headers: &str, body: &[u8]) -> io::Result<HttpResponse> {
         let sane = path.starts_with('/') && path.bytes().all(|b| b.is_ascii_graphic());
         if !sane {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("not a request path: `{path}`")));
@@ -105,7 +105,7 @@ impl Client {
         // A server without a free connection answers without reading. The response may be there even if the write
         // failed.
         let written = (&stream).write_all(&request);
-        match Answer::read(BufReader::new(stream)) {
+        match HttpResponse::read(BufReader::new(stream)) {
             Ok(answer) => Ok(answer),
             Err(error) => Err(written.err().unwrap_or(error)),
         }
@@ -113,14 +113,14 @@ impl Client {
 }
 
 /// A response whose body has not been read yet.
-struct Answer {
+struct HttpResponse {
     status: u16,
     content_type: String,
     body: Body,
 }
 
-impl Answer {
-    fn read(mut from: BufReader<UnixStream>) -> io::Result<Answer> {
+impl HttpResponse {
+    fn read(mut from: BufReader<UnixStream>) -> io::Result<HttpResponse> {
         let mut head = (&mut from).take(MAX_HEAD);
         let status = status_of(&line(&mut head)?).ok_or_else(|| bad("no status line"))?;
         let (mut length, mut chunked, mut content_type) = (None, false, String::new());
@@ -143,7 +143,7 @@ impl Answer {
             (false, Some(length)) => Body::of_length(from, length),
             (false, None) => Body::to_end(from),
         };
-        Ok(Answer { status, content_type, body })
+        Ok(HttpResponse { status, content_type, body })
     }
 
     fn whole(self) -> io::Result<Response> {

@@ -73,7 +73,7 @@ pub enum Request {
         accept: bool,
     },
     /// Adds a message to the next prompt.
-    Tell {
+    Message {
         /// The message.
         text: String,
         /// The author of the message.
@@ -86,4 +86,4 @@ pub enum Request {
 pub struct Busy;
 
 /// The longest message that `tell` accepts, in bytes.
-pub const MAX_TELL: usize = dogwatch_core::run::MAX_TOLD_BYTES;
+pub const MAX_MESSAGE: usize = dogwatch_core::run::MAX_MESSAGE_BYTES;

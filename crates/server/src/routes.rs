@@ -1,7 +1,7 @@
 //! The handlers of the API of one run.
 
 use crate::Busy;
-use crate::MAX_TELL;
+use crate::MAX_MESSAGE;
 use crate::Request;
 use crate::RunHandle;
 use crate::agent_channel;
@@ -41,19 +41,25 @@ pub(crate) struct Shared {
     pub closing: watch::Receiver<bool>,
 }
 
-pub(crate) type Asked = State<Arc<Shared>>;
-pub(crate) type Answer = Result<Response, Refusal>;
+pub(crate) type RunState = State<Arc<Shared>>;
+pub(crate) type HandlerResult = Result<Response, Refusal>;
 
 pub(crate) fn router(shared: Arc<Shared>) -> Router {
     Router::new()
         .route("/v1/status", get(status))
         .route("/v1/status/orchestrator", get(orchestrator))
         .route("/v1/events", get(events))
-        .route("/v1/wake", post(async |s: Asked, r: http::Request<Body>| simple(s, r, Request::Wake).await))
-        .route("/v1/pause", post(async |s: Asked, r: http::Request<Body>| simple(s, r, Request::Pause).await))
+        .route(
+            "/v1/wake",
+            post(async |s: RunState, r: http::Request<Body>| simple(s, r, Request::Wake).await),
+        )
+        .route(
+            "/v1/pause",
+            post(async |s: RunState, r: http::Request<Body>| simple(s, r, Request::Pause).await),
+        )
         .route(
             "/v1/resume",
-            post(async |s: Asked, r: http::Request<Body>| simple(s, r, Request::Resume).await),
+            post(async |s: RunState, r: http::Request<Body>| simple(s, r, Request::Resume).await),
         )
         .route("/v1/stop", post(stop))
         .route("/v1/tell", post(tell))
@@ -63,12 +69,12 @@ pub(crate) fn router(shared: Arc<Shared>) -> Router {
         .with_state(shared)
 }
 
-async fn status(State(shared): Asked) -> Answer {
+async fn status(State(shared): RunState) -> HandlerResult {
     let (view, now) = look(&shared).await?;
     json(StatusCode::OK, &Status::of(&view, Some(now)))
 }
 
-async fn orchestrator(State(shared): Asked) -> Answer {
+async fn orchestrator(State(shared): RunState) -> HandlerResult {
     let (view, now) = look(&shared).await?;
     json(StatusCode::OK, &OrchestratorStatus::of(&view, Some(now)))
 }
@@ -82,7 +88,7 @@ async fn look(shared: &Shared) -> Result<(View, Moment), Refusal> {
 
 pub(crate) const BAD_EVENTS_QUERY: &str = "`after` must be a sequence number and `observed` true or false";
 pub(crate) const BAD_STOP: &str = "the body must be empty or {\"accept\": true}";
-pub(crate) const BAD_TELL: &str = "the body must be {\"text\": \"…\"} and nothing else";
+pub(crate) const BAD_MESSAGE: &str = "the body must be {\"text\": \"…\"} and nothing else";
 
 /// The query parameters of the events route.
 #[derive(Deserialize)]
@@ -94,10 +100,10 @@ pub(crate) struct EventsQuery {
 }
 
 async fn events(
-    State(shared): Asked,
+    State(shared): RunState,
     headers: HeaderMap,
     query: Result<Query<EventsQuery>, QueryRejection>,
-) -> Answer {
+) -> HandlerResult {
     let Query(query) = query.map_err(|_| Refusal::BadQuery(BAD_EVENTS_QUERY))?;
     let form = if wants_sse(&headers) { Form::Sse } else { Form::Lines };
     let after = match form {
@@ -138,7 +144,7 @@ pub(crate) fn last_event_id(headers: &HeaderMap) -> Result<Option<u64>, Refusal>
 }
 
 /// Handles a request without a payload. The body is read within the limits and ignored.
-async fn simple(State(shared): Asked, request: http::Request<Body>, ask: Request) -> Answer {
+async fn simple(State(shared): RunState, request: http::Request<Body>, ask: Request) -> HandlerResult {
     let peer = Peer::of(&request);
     read_body(shared.limits, request).await?;
     submit(&shared, peer, |_| ask).await
@@ -153,7 +159,7 @@ pub(crate) struct Stop {
     pub accept: bool,
 }
 
-async fn stop(State(shared): Asked, request: http::Request<Body>) -> Answer {
+async fn stop(State(shared): RunState, request: http::Request<Body>) -> HandlerResult {
     let peer = Peer::of(&request);
     let Stop { accept } = read_stop(shared.limits, request).await?;
     submit(&shared, peer, move |_| Request::Stop { accept }).await
@@ -168,16 +174,17 @@ pub(crate) async fn read_stop(limits: Limits, request: http::Request<Body>) -> R
 /// A message for the next prompt.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Told {
+#[schemars(rename = "Told")]
+pub(crate) struct MessageBody {
     /// Must not be blank.
     #[schemars(regex(pattern = r"\S"))]
     pub text: String,
 }
 
-async fn tell(State(shared): Asked, request: http::Request<Body>) -> Answer {
+async fn tell(State(shared): RunState, request: http::Request<Body>) -> HandlerResult {
     let peer = Peer::of(&request);
     let text = read_message(shared.limits, request).await?;
-    submit(&shared, peer, |from| Request::Tell { text, from }).await
+    submit(&shared, peer, |from| Request::Message { text, from }).await
 }
 
 /// Reads a request body that must be JSON of the given shape.
@@ -203,11 +210,11 @@ pub(crate) fn object<T: DeserializeOwned>(body: &[u8], shape: &'static str) -> R
 
 /// Reads and validates an operator message.
 pub(crate) async fn read_message(limits: Limits, request: http::Request<Body>) -> Result<String, Refusal> {
-    let Told { text } = read_json(limits, request, BAD_TELL).await?;
+    let MessageBody { text } = read_json(limits, request, BAD_MESSAGE).await?;
     if text.trim().is_empty() {
         return Err(Refusal::EmptyText);
     }
-    if text.len() > MAX_TELL {
+    if text.len() > MAX_MESSAGE {
         return Err(Refusal::BodyTooLarge);
     }
     Ok(text)
@@ -231,7 +238,7 @@ async fn submit(
     shared: &Shared,
     peer: Option<Peer>,
     ask: impl FnOnce(Source) -> Request + Send + 'static,
-) -> Answer {
+) -> HandlerResult {
     let handle = Arc::clone(&shared.handle);
     let asked = move || {
         let from = Peer::source(peer, handle.nonce())?;
@@ -244,7 +251,7 @@ async fn submit(
     }
 }
 
-pub(crate) fn json(status: StatusCode, value: &impl Serialize) -> Answer {
+pub(crate) fn json(status: StatusCode, value: &impl Serialize) -> HandlerResult {
     let body = serde_json::to_vec(value).map_err(|_| Refusal::Broken)?;
     Ok(answer(status, "application/json", body.into()))
 }

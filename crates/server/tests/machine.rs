@@ -229,7 +229,7 @@ fn requests_are_forwarded_to_the_run_and_its_refusals_returned() {
     let said = machine.client().post(&run.path("/tell"), &json!({"text": "hello"})).expect("answers");
     assert_eq!(said.status, 202);
     let handle = run.handle.as_ref().expect("it lives");
-    let tell = Request::Tell { text: "hello".into(), from: Source::Operator };
+    let tell = Request::Message { text: "hello".into(), from: Source::Operator };
     let expected = [Request::Wake, Request::Pause, Request::Resume, Request::Stop { accept: false }, tell];
     assert_eq!(*handle.asked.lock().expect("not poisoned"), expected);
     handle.busy.store(true, std::sync::atomic::Ordering::SeqCst);

@@ -4,7 +4,7 @@ mod support;
 
 use dogwatch_core::record::status::Status;
 use dogwatch_core::run::caller::Source;
-use dogwatch_server::{Client, Limits, MAX_TELL, Request};
+use dogwatch_server::{Client, Limits, MAX_MESSAGE, Request};
 use serde_json::{Value, json};
 use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
@@ -65,7 +65,7 @@ fn every_request_reaches_the_driver_in_order() {
     }
     let response = client.post("/v1/tell", &json!({"text": "look at the tests"})).expect("answers");
     assert_eq!(response.status, 202);
-    let tell = Request::Tell { text: "look at the tests".into(), from: Source::Operator };
+    let tell = Request::Message { text: "look at the tests".into(), from: Source::Operator };
     assert_eq!(
         rig.asked(),
         [Request::Wake, Request::Pause, Request::Resume, Request::Stop { accept: false }, tell]
@@ -144,15 +144,15 @@ fn tell_accepts_only_a_text() {
         assert_eq!(tell(body.clone()), (400, "bad_body".into()), "{body}");
     }
     assert_eq!(tell(json!({"text": " \n\t "})), (422, "empty_text".into()));
-    assert_eq!(tell(json!({"text": "x".repeat(MAX_TELL + 1)})), (413, "too_large".into()));
+    assert_eq!(tell(json!({"text": "x".repeat(MAX_MESSAGE + 1)})), (413, "too_large".into()));
     let form = "POST /v1/tell HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: 14\r\n\
                 content-type: application/x-www-form-urlencoded\r\n\r\n{\"text\": \"hi\"}";
     assert!(rig.send(form).starts_with("HTTP/1.1 415 "));
     assert_eq!(rig.asked(), []);
-    let longest = "x".repeat(MAX_TELL);
+    let longest = "x".repeat(MAX_MESSAGE);
     let response = rig.client().post("/v1/tell", &json!({"text": longest.clone()})).expect("answers");
     assert_eq!(response.status, 202);
-    assert_eq!(rig.asked(), [Request::Tell { text: longest, from: Source::Operator }]);
+    assert_eq!(rig.asked(), [Request::Message { text: longest, from: Source::Operator }]);
 }
 
 // promise: 4

@@ -53,7 +53,7 @@ impl Story {
             end: end(n),
             reason: reason.into(),
             consecutive: n,
-            spell_s: Dur::ZERO,
+            streak_s: Dur::ZERO,
             skipped: false,
         })
     }
@@ -163,9 +163,9 @@ fn a_wait_shows_its_reason_and_remaining_time() {
     }
     let status = story.status();
     assert_eq!(status.state, State::Waiting);
-    let spell = status.nodes[0].spell.clone().expect("is idle");
+    let idle_streak = status.nodes[0].idle_streak.clone().expect("is idle");
     assert_eq!(
-        (spell.count, spell.reason.as_str(), spell.lasted_s),
+        (idle_streak.count, idle_streak.reason.as_str(), idle_streak.lasted_s),
         (1, "no_pending_tasks", Dur::from_secs(130))
     );
 }
@@ -173,7 +173,9 @@ fn a_wait_shows_its_reason_and_remaining_time() {
 #[test]
 fn a_pause_has_no_length_and_no_end() {
     let mut story = Story::of(|_| {});
-    story.tell(Event::Paused {}).tell(Event::Told { text: "mind the tests".into(), from: Source::Operator });
+    story
+        .tell(Event::Paused {})
+        .tell(Event::MessageReceived { text: "mind the tests".into(), from: Source::Operator });
     story.tell(Event::WaitStarted { node: node(), why: WaitWhy::Paused, delay_s: None, until: None });
     let status = serde_json::to_value(story.status()).expect("serializes");
     assert_eq!(status["state"], "paused");
@@ -207,7 +209,7 @@ fn without_a_supervisor_nothing_ages() {
     let status = Status::of(&story.view, None);
     assert_eq!((status.state, status.live), (State::Lost, false));
     assert_eq!(status.supervised_s, Dur::from_secs(7));
-    assert_eq!(status.nodes[0].spell.as_ref().map(|s| s.lasted_s), Some(Dur::from_secs(7)));
+    assert_eq!(status.nodes[0].idle_streak.as_ref().map(|s| s.lasted_s), Some(Dur::from_secs(7)));
     let DoingStatus::Waiting { until: Some(_), left_s: None, .. } = status.nodes[0].doing else {
         panic!("{:?}", status.nodes[0].doing)
     };
@@ -400,7 +402,7 @@ fn session_end() -> SessionEnded {
         stdout_bytes: 0,
         stderr_bytes: 0,
         cut_bytes: 0,
-        stragglers: 0,
+        leftovers: 0,
         session: None,
     }
 }

@@ -1,7 +1,7 @@
 //! The behavior of scripted processes.
 
 use dogwatch_core::record::event::EndStep;
-use dogwatch_core::run::job::{Exit, JobReport, Marker, Tail};
+use dogwatch_core::run::job::{Exit, JobReport, Marker, OutputTail};
 use dogwatch_core::time::dur::Dur;
 use dogwatch_core::time::moment::Wall;
 use dogwatch_core::watch::sign::{AgentResult, Limit, LimitKind};
@@ -124,7 +124,7 @@ impl Act {
     pub fn limited(resets_at: Option<Wall>) -> Act {
         let mut act = Act::exits(1, Dur::from_secs(1));
         let kind = if resets_at.is_some() { LimitKind::RateLimit } else { LimitKind::Overload };
-        act.report.tally.limit = Some(Limit { kind, resets_at: None, text: String::new() });
+        act.report.totals.limit = Some(Limit { kind, resets_at: None, text: String::new() });
         act.report.resets_at = resets_at;
         act
     }
@@ -132,26 +132,26 @@ impl Act {
     /// Creates an agent whose login the service does not accept.
     pub fn unknown_to_the_service() -> Act {
         let mut act = Act::exits(1, Dur::from_secs(1));
-        act.report.tally.auth_failed = Some("invalid key".to_owned());
+        act.report.totals.auth_failed = Some("invalid key".to_owned());
         act
     }
 
     /// Creates a check that fails with this output.
     pub fn check_fails(code: i32, says: &str) -> Act {
         let mut act = Act::exits(code, Dur::from_secs(1));
-        act.report.tail = Tail { text: says.to_owned(), truncated: false };
+        act.report.tail = OutputTail { text: says.to_owned(), truncated: false };
         act
     }
 
     /// Sets the id of the agent's own session.
     pub fn named(mut self, session: &str) -> Act {
-        self.report.tally.session_id = Some(session.to_owned());
+        self.report.totals.session_id = Some(session.to_owned());
         self
     }
 
     /// Sets the agent's result.
     pub fn answering(mut self, result: AgentResult) -> Act {
-        self.report.tally.result = Some(result);
+        self.report.totals.result = Some(result);
         self
     }
 

@@ -216,7 +216,7 @@ fn some_request(dice: &mut Dice) -> Input {
         }
         3..=6 => Input::PauseAsked,
         7..=16 => Input::UnpauseAsked,
-        17..=19 => Input::Told { text: "be brief".to_owned(), from: Source::Operator },
+        17..=19 => Input::MessageReceived { text: "be brief".to_owned(), from: Source::Operator },
         20..=22 => Input::TimePassed,
         23 => Input::TroubleMet { kind: "test", detail: "something".to_owned() },
         _ => Input::WakeAsked(*dice.of(&[WaitEndedBy::Api, WaitEndedBy::Path, WaitEndedBy::Signal])),

@@ -203,7 +203,7 @@ pub fn word(event: &Event) -> Option<String> {
         Event::WakeRemembered { by, .. } => format!("wake_remembered {by}"),
         Event::Paused {} => "paused".to_owned(),
         Event::Unpaused {} => "unpaused".to_owned(),
-        Event::Told { text, .. } => format!("told {text}"),
+        Event::MessageReceived { text, .. } => format!("told {text}"),
         Event::WaitEnded { by, .. } => format!("wait_ended {by}"),
         Event::Notice { kind, .. } => format!("notice {kind}"),
         Event::Notified { key, how, ok, .. } => {

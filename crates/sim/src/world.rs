@@ -271,15 +271,15 @@ impl World {
                 Decision::Record(recorded) if self.keep_events => self.events.push(*recorded),
                 Decision::Record(_) => {}
                 Decision::Start(job) => self.start(job),
-                Decision::AssemblePrompt { node, iteration, sight, brief, .. } => {
+                Decision::AssemblePrompt { node, iteration, input_digest, prompt_context, .. } => {
                     if self.keep_events {
-                        self.prompt_contexts.push(*brief);
+                        self.prompt_contexts.push(*prompt_context);
                     }
-                    let sight = sight.then(|| (self.sees)(self.now.awake.0 - 1_000));
+                    let input_digest = input_digest.then(|| (self.sees)(self.now.awake.0 - 1_000));
                     let sha256 = "00".to_owned();
                     self.plan_in(
                         Dur::ZERO,
-                        Input::PromptAssembled { node, iteration, bytes: 2, sha256, sight },
+                        Input::PromptAssembled { node, iteration, bytes: 2, sha256, input_digest },
                     );
                 }
                 Decision::HashPins { node, iteration } => {
@@ -315,7 +315,7 @@ impl World {
                 }
                 Decision::Notify(delivery) => {
                     let error = self.notification_fails.then(|| "no answer".to_owned());
-                    let (key, how) = (delivery.news.key.clone(), delivery.how);
+                    let (key, how) = (delivery.notification.key.clone(), delivery.how);
                     self.notifications.push((self.elapsed(), *delivery));
                     if let Some(takes) = self.notification_takes {
                         self.plan_in(takes, Input::Notified { key, how, error });
@@ -448,6 +448,6 @@ fn is_from_outside(input: &Input) -> bool {
             | Input::WakeAsked(_)
             | Input::PauseAsked
             | Input::UnpauseAsked
-            | Input::Told { .. }
+            | Input::MessageReceived { .. }
     )
 }

@@ -55,7 +55,7 @@ fn the_day_budget_applies_during_a_session() {
 fn usage_since_the_last_update_counts_once() {
     let act = || {
         let mut act = Act::works(secs(60));
-        act.report.tally.tokens = Some(30);
+        act.report.totals.tokens = Some(30);
         act
     };
     // Without another update of the day's total, the budget is used up after four sessions.

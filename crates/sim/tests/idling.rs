@@ -170,8 +170,8 @@ fn a_spell_of_a_million_idle_iterations_neither_overflows_nor_grows() {
         assert!(world.step_once());
     }
     let view = world.run().view();
-    assert_eq!(view.nodes[0].spell.count, 1_000_000);
-    assert_eq!(view.nodes[0].spell.last_delay, Dur::from_mins(5));
+    assert_eq!(view.nodes[0].idle_streak.count, 1_000_000);
+    assert_eq!(view.nodes[0].idle_streak.last_delay, Dur::from_mins(5));
 }
 
 #[test]
@@ -418,13 +418,15 @@ fn a_wake_during_a_pause_ends_the_suspended_wait() {
 fn operator_messages_wait_for_the_next_prompt_within_bounds() {
     let mut world = World::new(plan(|_| {}), |_| Act::works(MINUTE));
     for n in 0..60 {
-        world =
-            world.at(Dur::from_secs(10), Input::Told { text: format!("line {n}"), from: Source::Operator });
+        world = world.at(
+            Dur::from_secs(10),
+            Input::MessageReceived { text: format!("line {n}"), from: Source::Operator },
+        );
     }
     world.drive(Drive::Until(Dur::from_secs(50)));
-    assert_eq!(world.run().view().told.len(), dogwatch_core::run::MAX_TOLD);
+    assert_eq!(world.run().view().pending_messages.len(), dogwatch_core::run::MAX_PENDING_MESSAGES);
     world.drive(Drive::Until(Dur::from_secs(70)));
-    assert!(world.run().view().told.is_empty());
+    assert!(world.run().view().pending_messages.is_empty());
 }
 
 #[test]

@@ -222,8 +222,8 @@ fn refused_in_silence(set: impl FnOnce(&mut Settings)) -> World {
     });
     for (iteration, at) in [(1, 5), (2, 140)] {
         let job = Job { node: NodeIx(0), iteration: Iteration(iteration), kind: JobKind::Session };
-        let strain = HealthIssue::Retrying { status: Some(429), delay: None };
-        world = world.at(Dur::from_secs(at), Input::Strained { job, strain });
+        let issue = HealthIssue::Retrying { status: Some(429), delay: None };
+        world = world.at(Dur::from_secs(at), Input::HealthIssueFound { job, issue });
     }
     world
 }
@@ -367,7 +367,7 @@ fn the_agents_own_session_is_resumed_if_the_policy_allows_it() {
 fn a_resumed_session_keeps_its_charged_usage() {
     let hung = |session: &str| {
         let mut act = Act::hangs().named(session);
-        act.report.tally.tokens = Some(1_050);
+        act.report.totals.tokens = Some(1_050);
         act
     };
     let mut world = World::new(

@@ -94,8 +94,8 @@ fn an_idle_streak_survives_a_crash_and_downtime_does_not_count() {
     let mut world = World::new(idle, |_| Act::idles("x"));
     killed_after(&mut world, Dur::from_mins(30), Dur::from_hours(100));
     world.drive(Drive::Until(Dur::from_hours(100)));
-    let spell = world.run().view().nodes[0].spell.clone();
-    assert!(spell.count > 5, "{spell:?}");
+    let idle_streak = world.run().view().nodes[0].idle_streak.clone();
+    assert!(idle_streak.count > 5, "{idle_streak:?}");
     let end = world.end();
     assert_eq!(end.outcome, Outcome::Idle);
     assert!(world.elapsed() > Dur::from_hours(100).as_millis());

@@ -45,7 +45,7 @@ fn an_idle_stop_is_recorded_before_the_run_ends() {
     let ended = story.iter().position(|line| line == "run_ended idle 0").expect("it ended");
     assert!(slept < ended);
     let after = world.events.iter().find_map(|e| match &e.event {
-        Event::RunSlept { after, spell_s, .. } => Some((*after, *spell_s)),
+        Event::RunSlept { after, streak_s, .. } => Some((*after, *streak_s)),
         _ => None,
     });
     // Two waits of 30 s and 60 s, and two more answers of 12 s.

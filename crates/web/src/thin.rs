@@ -62,7 +62,7 @@ fn bytes(line: &RawValue) -> usize {
 
 /// A line of the record with the fields that the page shows.
 #[derive(Serialize)]
-struct Line<'a> {
+struct ReportLine<'a> {
     seq: u64,
     at: Wall,
     awake_ms: Awake,
@@ -74,7 +74,7 @@ type Numbered = (u64, Box<RawValue>);
 
 fn line(seq: u64, at: Wall, awake_ms: Awake, event: &Event) -> Numbered {
     // Serialization cannot fail: the event was read from JSON.
-    (seq, to_raw_value(&Line { seq, at, awake_ms, event }).unwrap_or_default())
+    (seq, to_raw_value(&ReportLine { seq, at, awake_ms, event }).unwrap_or_default())
 }
 
 /// Progress that is being merged. The merged record takes the position of its last part.

@@ -80,16 +80,16 @@ fn reap(main: i32) -> io::Result<Reaped> {
     let mut others = 0;
     loop {
         match wait_any()? {
-            Waited::Gone(gone) if gone.pid == main => {
+            Waited::Reaped(gone) if gone.pid == main => {
                 let (what, number) = match gone.how {
                     HowEnded::Code(code) => ("code", code),
                     HowEnded::Signal(signal) => ("signal", signal),
                 };
                 send(&format!("{what} {number} cpu_ms {}", gone.cpu.as_millis()));
             }
-            Waited::Gone(_) => others += 1,
+            Waited::Reaped(_) => others += 1,
             Waited::NotYet => return Ok(Reaped { no_children: false, others }),
-            Waited::Nobody => return Ok(Reaped { no_children: true, others }),
+            Waited::NoChild => return Ok(Reaped { no_children: true, others }),
         }
     }
 }

@@ -4,7 +4,7 @@ use crate::runs::Which;
 use crate::snapshot_index::SnapshotIndex;
 use dogwatch_core::record::ids::Iteration;
 use dogwatch_core::text::printable_bytes;
-use dogwatch_host::git::snapshot::{self, DiffWish};
+use dogwatch_host::git::snapshot::{self, DiffOptions};
 use std::io::{BufRead, BufReader, ErrorKind, IsTerminal, Read, Write};
 use std::process::{Command, Stdio};
 
@@ -56,8 +56,8 @@ pub fn run(args: &Args) -> Result<u8, Failure> {
     let from = index.name(&dir, &node, index.before(&node, n)?)?;
     let to = index.name(&dir, &node, n)?;
     let terminal = std::io::stdout().is_terminal();
-    let wish = DiffWish { stat: args.stat, colour: color::on_stdout(), paths: args.paths.clone() };
-    let git = snapshot::diff(&dir, &from, &to, &wish);
+    let options = DiffOptions { stat: args.stat, color: color::on_stdout(), paths: args.paths.clone() };
+    let git = snapshot::diff(&dir, &from, &to, &options);
     if terminal { shown(git) } else { copied(git) }
 }
 

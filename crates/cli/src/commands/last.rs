@@ -3,7 +3,7 @@
 use crate::color;
 use crate::error::Failure;
 use crate::runs::{FoundRun, runs_in, state_dir};
-use crate::screen::{Line, Tone, fit, paint, width, words};
+use crate::screen::{ScreenLine, Tone, fit, paint, width, words};
 use dogwatch_core::record::event::RunEnded;
 use dogwatch_core::record::status::{DoingStatus, State, Status};
 use dogwatch_core::record::view::View;
@@ -15,7 +15,7 @@ use std::io::IsTerminal;
 /// The most runs to list. With the first and the last line that makes ten lines.
 const MAX_RUNS: usize = 8;
 /// The most of an agent's last message to show, in bytes.
-const MAX_SAID: usize = 60;
+const MAX_SHOWN: usize = 60;
 /// The longest line when stdout is not a terminal, in columns.
 const OFF_TERMINAL: usize = 200;
 
@@ -38,38 +38,38 @@ pub fn run() -> Result<u8, Failure> {
     super::print(lines.collect::<String>().as_bytes())
 }
 
-fn list(runs: &[FoundRun]) -> Vec<Line> {
+fn list(runs: &[FoundRun]) -> Vec<ScreenLine> {
     let mut lines = vec![head(runs.len())];
     lines.extend(runs.iter().take(MAX_RUNS).map(|run| match run.view() {
         Ok(view) => line(&view, run),
         Err(_) => {
             let text =
                 format!("{}  cannot read its record; `dogwatch status {}` shows why", when(None), run.tail());
-            Line { tone: Tone::Bad, text }
+            ScreenLine { tone: Tone::Bad, text }
         }
     }));
     let text = "more about the latest run: `dogwatch status`, `dogwatch logs`, `dogwatch events`".to_owned();
-    lines.push(Line { tone: Tone::Quiet, text });
+    lines.push(ScreenLine { tone: Tone::Quiet, text });
     lines
 }
 
-fn head(runs: usize) -> Line {
+fn head(runs: usize) -> ScreenLine {
     let which = if runs > MAX_RUNS {
         format!("the last {MAX_RUNS} of {runs} runs")
     } else {
         words::count(runs as u64, "run")
     };
-    Line { tone: Tone::Head, text: format!("{which} in this directory, newest first, times in UTC") }
+    ScreenLine { tone: Tone::Head, text: format!("{which} in this directory, newest first, times in UTC") }
 }
 
-fn line(view: &View, run: &FoundRun) -> Line {
+fn line(view: &View, run: &FoundRun) -> ScreenLine {
     let status = Status::of(view, run.is_live().then(clock::now));
     let name = view.nodes.first().map_or("?", |n| n.name.as_str());
     let (tone, how) = how(&status, view, run);
     let parts = [counts(&status), words::span(status.supervised_s), why(view)];
     let parts: Vec<String> = parts.into_iter().filter(|part| !part.is_empty()).collect();
     let text = format!("{}  {}  {name}  {how}  {}", when(status.started_at), run.tail(), parts.join(", "));
-    Line { tone, text: printable(&text).replace('\n', " ") }
+    ScreenLine { tone, text: printable(&text).replace('\n', " ") }
 }
 
 /// Formats a time as `11-15 20:15`.
@@ -130,10 +130,10 @@ fn counts(status: &Status) -> String {
 /// Returns the reason of a failed run. For a successful or unfinished run, returns the agent's last message if there
 /// is one.
 fn why(view: &View) -> String {
-    let said = view.nodes.iter().find_map(|n| n.last_session.as_ref()).map(|s| one_line(&s.said, MAX_SAID));
+    let said = view.nodes.iter().find_map(|n| n.last_session.as_ref()).map(|s| one_line(&s.said, MAX_SHOWN));
     let said = said.filter(|s| !s.is_empty()).map(|s| format!("\"{s}\""));
     match &view.ended {
-        Some(end) if end.exit_code != 0 || said.is_none() => one_line(&end.reason, 2 * MAX_SAID),
+        Some(end) if end.exit_code != 0 || said.is_none() => one_line(&end.reason, 2 * MAX_SHOWN),
         Some(_) | None => said.unwrap_or_default(),
     }
 }

@@ -57,7 +57,7 @@ pub fn run(args: &Args) -> Result<u8, Failure> {
     let session = SessionFile::read(&path)
         .map_err(|e| Failure::usage(format!("cannot read the session file {}: {e}", path.display())))?;
     // `exec` resets this mark, so a process that becomes the command does not keep it.
-    dogwatch_host::process::sample::be_a_door();
+    dogwatch_host::process::sample::name_mcp_server();
     match (args.http, args.beside) {
         (Some(_), Some(pid)) => serve_beside(session, &path, pid),
         (Some(at), None) => serve_http(session, &path, at, &args.command),

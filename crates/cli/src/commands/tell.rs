@@ -20,7 +20,7 @@ pub struct Args {
 }
 
 #[derive(serde::Serialize)]
-struct Tell {
+struct MessageBody {
     text: String,
 }
 
@@ -38,6 +38,6 @@ pub fn run(args: Args) -> Result<u8, Failure> {
             "write it in quotes: `dogwatch tell \"TEXT\"`",
         ));
     }
-    found.post("tell", &Tell { text })?;
+    found.post("tell", &MessageBody { text })?;
     super::print(format!("the next prompt of run {} will include the message\n", found.id).as_bytes())
 }

@@ -12,8 +12,8 @@ mod page;
 #[cfg(test)]
 mod tests;
 
-use crate::screen::Line;
-use dogwatch_agents::{Line as RawLine, Splitter};
+use crate::screen::ScreenLine;
+use dogwatch_agents::{Line, Splitter};
 use dogwatch_core::settings::ReaderName;
 use page::Page;
 use serde_json::Value;
@@ -52,14 +52,14 @@ impl Renderer {
     }
 
     /// Returns the lines that these bytes complete.
-    pub fn feed(&mut self, bytes: &[u8]) -> Vec<Line> {
+    pub fn feed(&mut self, bytes: &[u8]) -> Vec<ScreenLine> {
         let (agent, page) = (&mut self.agent, &mut self.page);
         self.splitter.feed(bytes, |line| agent.show(line, page));
         page.take()
     }
 
     /// Returns the remaining lines at the end of the stream.
-    pub fn finish(&mut self) -> Vec<Line> {
+    pub fn finish(&mut self) -> Vec<ScreenLine> {
         let (agent, page) = (&mut self.agent, &mut self.page);
         self.splitter.finish(|line| agent.show(line, page));
         page.end_piece();
@@ -68,7 +68,7 @@ impl Renderer {
 }
 
 impl Agent {
-    fn show(&mut self, line: RawLine<'_>, page: &mut Page) {
+    fn show(&mut self, line: Line<'_>, page: &mut Page) {
         if let Agent::Plain = self {
             return page.plain(line.bytes);
         }

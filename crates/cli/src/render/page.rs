@@ -1,6 +1,6 @@
 //! Formats the lines. All text passes through `put`.
 
-use crate::screen::{Line, Tone, words};
+use crate::screen::{ScreenLine, Tone, words};
 use dogwatch_core::text::{clip, one_line, printable, printable_bytes};
 use std::borrow::Cow;
 
@@ -22,7 +22,7 @@ const MAX_LAST: usize = 4_000;
 /// The lines rendered so far, and the state between them.
 #[derive(Default)]
 pub struct Page {
-    lines: Vec<Line>,
+    lines: Vec<ScreenLine>,
     work_dir: String,
     /// The next lines belong to a subagent.
     nested: bool,
@@ -50,7 +50,7 @@ impl Page {
     }
 
     /// Removes and returns the rendered lines.
-    pub fn take(&mut self) -> Vec<Line> {
+    pub fn take(&mut self) -> Vec<ScreenLine> {
         std::mem::take(&mut self.lines)
     }
 
@@ -193,6 +193,6 @@ impl Page {
         let margin = if self.nested { "    " } else { "" };
         // A newline inside the text would start a line that was not checked.
         let line = format!("{margin}{clipped}{cut}").replace('\n', " ");
-        self.lines.push(Line { tone, text: line });
+        self.lines.push(ScreenLine { tone, text: line });
     }
 }

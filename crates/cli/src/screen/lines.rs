@@ -35,7 +35,7 @@ pub enum Tone {
 
 /// A line to show.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Line {
+pub struct ScreenLine {
     pub tone: Tone,
     pub text: String,
 }
@@ -65,7 +65,7 @@ impl Formatter {
     }
 
     /// Returns the lines for an event. In a graph, each line starts with the name of its node.
-    pub fn format(&mut self, recorded: &Recorded, view: &View) -> Vec<Line> {
+    pub fn format(&mut self, recorded: &Recorded, view: &View) -> Vec<ScreenLine> {
         let event = &recorded.event;
         match event {
             Event::RunStarted(s) => return self.head(s),
@@ -91,16 +91,16 @@ impl Formatter {
         lines
     }
 
-    fn head(&self, s: &RunStarted) -> Vec<Line> {
+    fn head(&self, s: &RunStarted) -> Vec<ScreenLine> {
         let name = match s.nodes.as_slice() {
             [one] => one.to_string(),
             many => words::count(many.len() as u64, "node"),
         };
         let text = format!("dogwatch  {name}  ({})  run {}", one_line(&s.agent, MAX_AGENT), s.run);
-        vec![Line { tone: Tone::Head, text: printable(&text).into_owned() }]
+        vec![ScreenLine { tone: Tone::Head, text: printable(&text).into_owned() }]
     }
 
-    fn foot(&self, end: &RunEnded, view: &View) -> Vec<Line> {
+    fn foot(&self, end: &RunEnded, view: &View) -> Vec<ScreenLine> {
         let tone = if end.exit_code == 0 { Tone::Good } else { Tone::Bad };
         let idle = if end.idle > 0 { format!(" ({} idle)", end.idle) } else { String::new() };
         let mut counts = vec![format!("{} completed{idle}", end.completed)];
@@ -124,16 +124,16 @@ impl Formatter {
         );
         let third = format!("  record: {}", shown_path(&self.run_dir));
         [(tone, first), (Tone::Plain, second), (Tone::Quiet, third)]
-            .map(|(tone, text)| Line { tone, text: printable(&text).into_owned() })
+            .map(|(tone, text)| ScreenLine { tone, text: printable(&text).into_owned() })
             .into()
     }
 }
 
 /// Returns the lines for an event that concerns the whole run.
-fn run_lines(event: &Event) -> Vec<Line> {
+fn run_lines(event: &Event) -> Vec<ScreenLine> {
     match event {
         Event::RunResumed(s) => line(Tone::Head, format!("dogwatch  run {} resumed", s.run)),
-        Event::Told { text, from } => {
+        Event::MessageReceived { text, from } => {
             line(Tone::Quiet, format!("  message for the next prompt: {}", from.label(text)))
         }
         Event::Paused {} => line(Tone::Quiet, "  pause requested".into()),
@@ -146,7 +146,7 @@ fn run_lines(event: &Event) -> Vec<Line> {
 }
 
 /// Returns a line when a node of a graph is done, failed or blocked.
-fn state_change(event: &Event) -> Vec<Line> {
+fn state_change(event: &Event) -> Vec<ScreenLine> {
     let Event::NodeTransition { to, reason, .. } = event else { return Vec::new() };
     let why = reason.as_ref().map_or_else(String::new, |r| format!(" ({r})"));
     match to {
@@ -156,12 +156,12 @@ fn state_change(event: &Event) -> Vec<Line> {
     }
 }
 
-pub(super) fn line(tone: Tone, text: String) -> Vec<Line> {
-    vec![Line { tone, text: printable(&text).into_owned() }]
+pub(super) fn line(tone: Tone, text: String) -> Vec<ScreenLine> {
+    vec![ScreenLine { tone, text: printable(&text).into_owned() }]
 }
 
 impl Pieces {
-    fn format(&mut self, event: &Event) -> Vec<Line> {
+    fn format(&mut self, event: &Event) -> Vec<ScreenLine> {
         match event {
             Event::IterationStarted { iteration, .. } => {
                 self.prepared.clear();
@@ -261,7 +261,7 @@ impl Pieces {
     }
 
     /// Returns the last line of an iteration: how it ended, why, and a summary of its session.
-    fn over(&self, tone: Tone, word: &str, took: Dur, because: Option<&str>) -> Vec<Line> {
+    fn over(&self, tone: Tone, word: &str, took: Dur, because: Option<&str>) -> Vec<ScreenLine> {
         let session = if self.ended.is_empty() { String::new() } else { format!("; {}", self.ended) };
         line(tone, format!("  {}{session}", words::ended(word, took, because)))
     }

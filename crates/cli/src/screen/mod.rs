@@ -10,7 +10,7 @@ mod terminal;
 pub mod words;
 mod writer;
 
-pub use lines::{Formatter, Line, Tone};
+pub use lines::{Formatter, ScreenLine, Tone};
 pub use terminal::{fit, paint, width};
 
 use crate::color;

@@ -104,7 +104,11 @@ fn live_text(now: Moment, view: &View) -> Option<String> {
             let left = words::clock(Dur::from_millis(u64::try_from(until.0 - now.wall.0).unwrap_or(0)));
             let why = match why {
                 WaitWhy::Idle => {
-                    format!("idle, {} in a row, {}", words::nth(node.spell.count), node.spell.reason)
+                    format!(
+                        "idle, {} in a row, {}",
+                        words::nth(node.idle_streak.count),
+                        node.idle_streak.reason
+                    )
                 }
                 other => words::wait(*other).to_owned(),
             };

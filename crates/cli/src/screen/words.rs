@@ -1,6 +1,6 @@
 //! Formats durations, sizes, counts and events as text.
 
-use super::lines::{Line, Tone, line};
+use super::lines::{ScreenLine, Tone, line};
 use dogwatch_core::record::event::{
     CommandFinished, EndStep, EndedBy, NodeAttempt, RecoveryPlanned, Report, ReportKind, SessionEnded,
     WaitEndedBy, WaitWhy,
@@ -12,7 +12,7 @@ use dogwatch_core::time::dur::Dur;
 use dogwatch_core::time::moment::Wall;
 
 /// The most of an agent's text to show on a line, in bytes.
-const MAX_SAID: usize = 100;
+const MAX_SHOWN: usize = 100;
 
 /// Formats a duration: `0.3s`, `46.2s`, `2m 05s`, `1h 02m`.
 pub fn span(d: Dur) -> String {
@@ -87,7 +87,7 @@ pub fn command(c: &CommandFinished) -> String {
 
 /// Formats the results of the checks: one line if all pass, otherwise each failed check with the last line of its
 /// output.
-pub fn attempt(a: &NodeAttempt) -> Vec<Line> {
+pub fn attempt(a: &NodeAttempt) -> Vec<ScreenLine> {
     let all = a.results.len();
     if a.converged {
         let flaky = a.results.iter().filter(|r| r.flaky).count();
@@ -97,11 +97,11 @@ pub fn attempt(a: &NodeAttempt) -> Vec<Line> {
     let mut lines = Vec::new();
     for r in a.results.iter().filter(|r| r.rc != 0) {
         let how = if r.timed_out { "timed out".to_owned() } else { format!("exit {}", r.rc) };
-        let cmd = one_line(&r.cmd, MAX_SAID);
+        let cmd = one_line(&r.cmd, MAX_SHOWN);
         lines.extend(line(Tone::Bad, format!("  check failed: {cmd} ({how}, {})", span(r.duration_s))));
         let said = r.tail.as_deref().unwrap_or_default().lines().rev().map(str::trim).find(|l| !l.is_empty());
         lines.extend(
-            said.map(|said| one_line(said, MAX_SAID))
+            said.map(|said| one_line(said, MAX_SHOWN))
                 .into_iter()
                 .flat_map(|said| line(Tone::Quiet, format!("    {said}"))),
         );
@@ -137,7 +137,7 @@ pub fn session(s: &SessionEnded) -> String {
     if let Some(cost) = s.cost_usd {
         parts.push(format!("${cost:.2}"));
     }
-    let killed = match s.stragglers {
+    let killed = match s.leftovers {
         0 => String::new(),
         n => format!("; killed {}", count(n, "leftover process")),
     };
@@ -189,7 +189,7 @@ pub fn end_step(step: EndStep, by: EndedBy) -> &'static str {
 
 /// Returns the first line of the agent's final message, shortened.
 pub fn said(s: &SessionEnded) -> String {
-    one_line(&s.said, MAX_SAID)
+    one_line(&s.said, MAX_SHOWN)
 }
 
 /// Describes a report that the agent sent through MCP.

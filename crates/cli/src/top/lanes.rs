@@ -38,7 +38,7 @@ pub enum Session {
 /// A mark at one moment. A greater value is more important.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Mark {
-    Told,
+    MessageReceived,
     Resumed,
     Deferred,
     Recovery,
@@ -299,7 +299,7 @@ fn mark_of(event: &Event) -> Option<Mark> {
         Event::NeedsHuman { .. } => Mark::NeedsHuman,
         Event::Trouble { .. } => Mark::Trouble,
         Event::RecoveryPlanned(_) => Mark::Recovery,
-        Event::Told { .. } => Mark::Told,
+        Event::MessageReceived { .. } => Mark::MessageReceived,
         _ => return None,
     })
 }
@@ -323,7 +323,7 @@ mod tests {
     #[test]
     fn a_column_shows_the_greatest_kind_in_it() {
         let mut lane = Lane::default();
-        lane.add(0, 1_000, Mark::Told, 1);
+        lane.add(0, 1_000, Mark::MessageReceived, 1);
         lane.add(1_000, 1_000, Mark::HardStop, 1);
         lane.add(9_000, 9_000, Mark::Deferred, 1);
         let kinds: Vec<Option<Mark>> =

@@ -159,7 +159,7 @@ fn sentence(event: &Event) -> Option<(Tone, String)> {
         }
         Event::Paused {} => (Tone::Plain, "pause requested".to_owned()),
         Event::Unpaused {} => (Tone::Plain, "pause ended".to_owned()),
-        Event::Told { text, from } => (Tone::Plain, format!("message: {}", from.label(text))),
+        Event::MessageReceived { text, from } => (Tone::Plain, format!("message: {}", from.label(text))),
         Event::Notice { kind, message } => (Tone::Quiet, format!("{message} [{kind}]")),
         Event::Trouble { kind, detail } => (Tone::Bad, format!("trouble: {detail} [{kind}]")),
         Event::Notified { key, how, ok, .. } => {
@@ -181,7 +181,11 @@ mod tests {
     use dogwatch_core::time::moment::Moment;
 
     fn message(seq: u64, text: &str) -> Recorded {
-        Recorded::new(seq, Moment::default(), Event::Told { text: text.to_owned(), from: Source::Operator })
+        Recorded::new(
+            seq,
+            Moment::default(),
+            Event::MessageReceived { text: text.to_owned(), from: Source::Operator },
+        )
     }
 
     // promise: 8

@@ -16,7 +16,7 @@ use std::path::Path;
 /// The most runs to show: live runs first, then the newest.
 pub const MAX_ROWS: usize = 200;
 /// The most of an error to show, in bytes.
-const MAX_SAID: usize = 200;
+const MAX_SHOWN: usize = 200;
 
 /// An event that changes the model.
 #[derive(Debug)]
@@ -190,7 +190,7 @@ impl Top {
             Input::Replaced(run) => self.restart_reading(&run),
             Input::Unreadable(run, why) => {
                 if let Some(row) = self.row_mut(&run) {
-                    row.fault = Some(one_line(&why, MAX_SAID));
+                    row.fault = Some(one_line(&why, MAX_SHOWN));
                 }
             }
             Input::Answered { run, order, error } => self.answered(&run, order, error),
@@ -286,7 +286,7 @@ impl Top {
         self.asked.remove(run);
         self.said = Some(match error {
             None => (Tone::Good, format!("run {} {}", tail(run), order.done())),
-            Some(why) => (Tone::Bad, one_line(&why, MAX_SAID)),
+            Some(why) => (Tone::Bad, one_line(&why, MAX_SHOWN)),
         });
     }
 

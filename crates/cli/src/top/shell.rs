@@ -68,7 +68,7 @@ struct Shell {
     signals: SignalFd,
     ticker: Timer,
     keys: Keys,
-    answers: (SyncSender<Answer>, Receiver<Answer>),
+    answers: (SyncSender<OrderResult>, Receiver<OrderResult>),
     bell: Arc<OwnedFd>,
     /// The model changed after the last drawing.
     stale: bool,
@@ -76,7 +76,7 @@ struct Shell {
     exit: Option<u8>,
 }
 
-struct Answer {
+struct OrderResult {
     run: RunId,
     order: Order,
     error: Option<String>,
@@ -215,12 +215,12 @@ impl Shell {
         // A run may be slow to answer. `post` has its own time limits.
         let ask = move || {
             let error = found.post(order.path(), &()).err().map(|failure| failure.message());
-            let _ = to.send(Answer { run, order, error });
+            let _ = to.send(OrderResult { run, order, error });
             let _ = rustix::io::write(&*bell, &1_u64.to_ne_bytes());
         };
         if let Err(error) = std::thread::Builder::new().name("order".into()).spawn(ask) {
             let error = Some(format!("cannot start a thread: {error}"));
-            let _ = answer.send(Answer { run: asked, order, error });
+            let _ = answer.send(OrderResult { run: asked, order, error });
             let _ = rustix::io::write(&*self.bell, &1_u64.to_ne_bytes());
         }
     }
@@ -303,7 +303,7 @@ impl Shell {
         if ours[3] {
             let mut count = [0; 8];
             let _ = rustix::io::read(&*self.bell, &mut count);
-            while let Ok(Answer { run, order, error }) = self.answers.1.try_recv() {
+            while let Ok(OrderResult { run, order, error }) = self.answers.1.try_recv() {
                 self.feed(Input::Answered { run, order, error });
             }
         }

@@ -324,7 +324,10 @@ fn a_run_without_a_supervisor_gets_no_requests() {
 fn the_page_shows_all_lanes_and_the_evidence_of_the_selected_verdict() {
     let mut book = working();
     book.stop(100);
-    book.add(102, Event::Told { text: "\u{1b}]0;evil\u{7}try\nagain".to_owned(), from: Source::Operator });
+    book.add(
+        102,
+        Event::MessageReceived { text: "\u{1b}]0;evil\u{7}try\nagain".to_owned(), from: Source::Operator },
+    );
     let mut top = top_of(vec![(run(1), true, Book { events: book.events.clone() })], 120);
     open(&mut top, &book);
     press(&mut top, "V");
@@ -389,7 +392,7 @@ fn the_window_moves_zooms_and_follows() {
 fn the_latest_event_is_followed_until_another_is_selected() {
     let mut book = working();
     for n in 0..30 {
-        book.add(50 + n, Event::Told { text: format!("word {n}"), from: Source::Operator });
+        book.add(50 + n, Event::MessageReceived { text: format!("word {n}"), from: Source::Operator });
     }
     let mut top = top_of(vec![(run(1), true, Book { events: book.events.clone() })], 90);
     open(&mut top, &book);

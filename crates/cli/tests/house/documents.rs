@@ -124,11 +124,14 @@ fn events() -> BTreeSet<String> {
     let source = read(&root().join("crates/core/src/record/event.rs"));
     let body = source.split("pub enum Event {").nth(1).expect("the enum is there");
     let body = body.split("\n}").next().expect("it ends");
-    let variants = body
-        .lines()
-        .filter_map(|line| line.strip_prefix("    "))
-        .filter(|line| line.starts_with(char::is_uppercase));
-    let names = variants.map(|line| snake(line.split(|c: char| !c.is_alphanumeric()).next().unwrap_or("")));
+    let lines: Vec<&str> = body.lines().filter_map(|line| line.strip_prefix("    ")).collect();
+    let named = lines.iter().enumerate().filter(|(_, line)| line.starts_with(char::is_uppercase));
+    let names = named.map(|(n, line)| {
+        let above = n.checked_sub(1).map_or("", |above| lines[above]);
+        let renamed = above.strip_prefix("#[serde(rename = \"").and_then(|rest| rest.strip_suffix("\")]"));
+        let variant = || snake(line.split(|c: char| !c.is_alphanumeric()).next().unwrap_or(""));
+        renamed.map_or_else(variant, str::to_owned)
+    });
     names.filter(|name| name != "unknown").collect()
 }
 

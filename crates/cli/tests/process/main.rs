@@ -4,6 +4,7 @@
 #[path = "../kit/mod.rs"]
 mod kit;
 
+mod agent_channel;
 mod bad_input;
 mod checks;
 mod client;
@@ -33,7 +34,6 @@ mod resume;
 mod safety;
 mod screen;
 mod serve;
-mod side_door;
 mod signals;
 mod snapshots;
 mod steering;

@@ -127,8 +127,8 @@ pub enum Event {
         /// The SHA-256 hash of the prompt, in hexadecimal.
         sha256: String,
         /// The digest of the agent's input. Present only if `idle.skip_unchanged` needs it.
-        #[serde(skip_serializing_if = "Option::is_none", default)]
-        sight: Option<InputDigest>,
+        #[serde(skip_serializing_if = "Option::is_none", default, rename = "sight")]
+        input_digest: Option<InputDigest>,
     },
     /// The agent's process started.
     SessionStarted {
@@ -363,7 +363,8 @@ pub enum Event {
         /// The number of consecutive idle iterations, including this one.
         consecutive: u64,
         /// The seconds since the first of them ended.
-        spell_s: Dur,
+        #[serde(rename = "spell_s")]
+        streak_s: Dur,
         /// Whether the iteration was skipped without calling the agent.
         skipped: bool,
     },
@@ -434,7 +435,8 @@ pub enum Event {
         /// The number of consecutive idle iterations.
         consecutive: u64,
         /// The seconds since the first of them ended.
-        spell_s: Dur,
+        #[serde(rename = "spell_s")]
+        streak_s: Dur,
         /// What happens next: the setting `idle.after_stop`.
         after: AfterStop,
     },
@@ -450,7 +452,8 @@ pub enum Event {
     /// The operator lifted the pause.
     Unpaused {},
     /// A message for the agent arrived. The next prompt contains it.
-    Told {
+    #[serde(rename = "told")]
+    MessageReceived {
         /// The message, at most 4 KiB.
         text: String,
         /// The author: `operator`, which is not written, or `agent` for an agent of another run.

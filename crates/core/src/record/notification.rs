@@ -17,11 +17,11 @@ use std::collections::VecDeque;
 use std::fmt;
 
 /// The most pending deliveries; further notifications are recorded as not delivered.
-pub const MAX_UNTOLD: usize = 32;
+pub const MAX_PENDING_NOTIFICATIONS: usize = 32;
 /// The most keys of delivered notifications that are remembered.
-pub const MAX_TOLD_KEYS: usize = 256;
+pub const MAX_DELIVERED_KEYS: usize = 256;
 /// The longest text of a notification, in bytes.
-pub const MAX_NEWS_TEXT: usize = 1_000;
+pub const MAX_NOTIFICATION_TEXT: usize = 1_000;
 /// The longest URL of a webhook, in bytes.
 pub const MAX_URL: usize = 2_048;
 
@@ -188,13 +188,14 @@ fn is_loopback(host: &str) -> bool {
 
 /// A notification as it is sent: one JSON document (docs/guide/notifications.md). Fields are only added.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct News {
+pub struct Notification {
     /// The version of the format: 1.
     pub v: u32,
     /// The key; the same notification always has the same key.
     pub key: String,
     /// The kind of notification.
-    pub news: NotificationKind,
+    #[serde(rename = "news")]
+    pub kind: NotificationKind,
     /// The notification as a sentence for people.
     pub text: String,
     /// When it happened.
@@ -213,7 +214,7 @@ pub struct News {
     pub iteration: Option<Iteration>,
     /// The verdict, for `hard_stop`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub hard_stop: Option<HardStopNews>,
+    pub hard_stop: Option<HardStopNotification>,
     /// The end of the run, for `ended`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ended: Option<RunEnded>,
@@ -227,7 +228,7 @@ pub struct News {
 
 /// The watchdog's verdict in a notification.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct HardStopNews {
+pub struct HardStopNotification {
     /// The rule that fired.
     pub reason: StopReason,
     /// The evidence on all channels.
@@ -240,7 +241,7 @@ pub struct HardStopNews {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Delivery {
     /// The notification.
-    pub news: News,
+    pub notification: Notification,
     /// How it is delivered.
     pub how: How,
 }
@@ -249,31 +250,31 @@ pub struct Delivery {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct NotificationQueue {
     /// Deliveries that are still pending.
-    pub untold: Vec<Delivery>,
-    told: VecDeque<(String, How)>,
+    pub pending: Vec<Delivery>,
+    delivered: VecDeque<(String, How)>,
     /// How often the run ended; a resumed run can end again.
     ends: u64,
 }
 
 impl NotificationQueue {
-    fn was_told(&self, key: &str, how: How) -> bool {
-        self.told.iter().any(|(k, h)| k == key && *h == how)
+    fn was_delivered(&self, key: &str, how: How) -> bool {
+        self.delivered.iter().any(|(k, h)| k == key && *h == how)
     }
 
     /// Applies an event, with the deliveries that it causes.
     pub(crate) fn apply(&mut self, event: &Event, fresh: Vec<Delivery>) {
         match event {
             Event::Notified { key, how, .. } => {
-                self.untold.retain(|d| d.news.key != *key || d.how != *how);
-                if self.told.len() == MAX_TOLD_KEYS {
-                    self.told.pop_front();
+                self.pending.retain(|d| d.notification.key != *key || d.how != *how);
+                if self.delivered.len() == MAX_DELIVERED_KEYS {
+                    self.delivered.pop_front();
                 }
-                self.told.push_back((key.clone(), *how));
+                self.delivered.push_back((key.clone(), *how));
             }
             Event::RunEnded(_) => self.ends += 1,
             _ => {
-                let room = MAX_UNTOLD.saturating_sub(self.untold.len());
-                self.untold.extend(fresh.into_iter().take(room));
+                let room = MAX_PENDING_NOTIFICATIONS.saturating_sub(self.pending.len());
+                self.pending.extend(fresh.into_iter().take(room));
             }
         }
     }
@@ -281,22 +282,22 @@ impl NotificationQueue {
 
 /// Returns the deliveries that an event causes. `view` is the view before the event.
 pub fn of_event(recorded: &Recorded, view: &View) -> Vec<Delivery> {
-    let news = match &recorded.event {
+    let notification = match &recorded.event {
         Event::HardStop { node, iteration, reason, message, evidence_summary, recoverable, .. } => {
             let about = format!("{node}, iteration {iteration}: ended by the watchdog: {message} [{reason}]");
-            let stop = HardStopNews {
+            let stop = HardStopNotification {
                 reason: *reason,
                 evidence_summary: evidence_summary.clone(),
                 recoverable: *recoverable,
             };
-            let news = news(view, NotificationKind::HardStop, recorded.at, &about);
-            news.map(|n| News { hard_stop: Some(stop), ..n.about(node, *iteration) })
+            let notification = notification(view, NotificationKind::HardStop, recorded.at, &about);
+            notification.map(|n| Notification { hard_stop: Some(stop), ..n.about(node, *iteration) })
         }
         // An agent may ask more than once in an iteration, so the key contains the event's number.
         Event::NeedsHuman { node, iteration, what, until } => {
             let about = format!("{node}, iteration {iteration}: the agent waits for a person: {what}");
-            let news = news(view, NotificationKind::NeedsHuman, recorded.at, &about);
-            news.map(|n| n.about(node, *iteration)).map(|n| News {
+            let notification = notification(view, NotificationKind::NeedsHuman, recorded.at, &about);
+            notification.map(|n| n.about(node, *iteration)).map(|n| Notification {
                 key: format!("{}:{}", n.key, recorded.seq),
                 until: *until,
                 ..n
@@ -306,12 +307,12 @@ pub fn of_event(recorded: &Recorded, view: &View) -> Vec<Delivery> {
         Event::IterationRateLimited { end, resets_at, .. } if !view.is_limited(&end.node) => {
             let until = resets_at.map_or_else(String::new, |at| format!("; resets at {at}"));
             let about = format!("{}, iteration {}: rate limited{until}", end.node, end.iteration);
-            let news = news(view, NotificationKind::RateLimited, recorded.at, &about);
-            news.map(|n| News { resets_at: *resets_at, ..n.about(&end.node, end.iteration) })
+            let notification = notification(view, NotificationKind::RateLimited, recorded.at, &about);
+            notification.map(|n| Notification { resets_at: *resets_at, ..n.about(&end.node, end.iteration) })
         }
         _ => None,
     };
-    deliveries(view, news)
+    deliveries(view, notification)
 }
 
 /// Returns the deliveries for the end of the run, just before `run_ended` is recorded.
@@ -321,21 +322,21 @@ pub fn of_end(end: &RunEnded, at: Wall, view: &View) -> Vec<Delivery> {
         _ => "",
     };
     let about = format!("the run ended: {}{verified}: {}", end.outcome, end.reason);
-    let news = news(view, NotificationKind::Ended, at, &about);
-    let news = news.map(|n| News {
-        key: format!("{}:{}", NotificationKind::Ended, view.news.ends + 1),
+    let notification = notification(view, NotificationKind::Ended, at, &about);
+    let notification = notification.map(|n| Notification {
+        key: format!("{}:{}", NotificationKind::Ended, view.notifications.ends + 1),
         ended: Some(RunEnded { reason: fit(&end.reason), ..end.clone() }),
         ..n
     });
-    deliveries(view, news)
+    deliveries(view, notification)
 }
 
-fn news(view: &View, kind: NotificationKind, at: Wall, about: &str) -> Option<News> {
+fn notification(view: &View, kind: NotificationKind, at: Wall, about: &str) -> Option<Notification> {
     let started = view.started.as_ref()?;
-    Some(News {
+    Some(Notification {
         v: 1,
         key: kind.to_string(),
-        news: kind,
+        kind,
         text: fit(about),
         at,
         run: started.run.clone(),
@@ -350,23 +351,25 @@ fn news(view: &View, kind: NotificationKind, at: Wall, about: &str) -> Option<Ne
     })
 }
 
-impl News {
-    fn about(self, node: &NodeName, iteration: Iteration) -> News {
-        let key = format!("{}:{node}:{iteration}", self.news);
-        News { key, node: Some(node.clone()), iteration: Some(iteration), ..self }
+impl Notification {
+    fn about(self, node: &NodeName, iteration: Iteration) -> Notification {
+        let key = format!("{}:{node}:{iteration}", self.kind);
+        Notification { key, node: Some(node.clone()), iteration: Some(iteration), ..self }
     }
 }
 
 fn fit(text: &str) -> String {
-    redact::text(&one_line(text, MAX_NEWS_TEXT))
+    redact::text(&one_line(text, MAX_NOTIFICATION_TEXT))
 }
 
 /// Returns the deliveries that the policy asks for and that are not done yet.
-fn deliveries(view: &View, news: Option<News>) -> Vec<Delivery> {
+fn deliveries(view: &View, notification: Option<Notification>) -> Vec<Delivery> {
     let policy = view.started.as_ref().and_then(|s| s.settings.nodes.first()).map(|n| &n.settings.notify);
-    let (Some(news), Some(policy)) = (news, policy) else { return Vec::new() };
-    let hows = policy.hows(news.news).filter(|how| !view.news.was_told(&news.key, *how));
-    hows.map(|how| Delivery { news: news.clone(), how }).collect()
+    let (Some(notification), Some(policy)) = (notification, policy) else { return Vec::new() };
+    let hows = policy
+        .hows(notification.kind)
+        .filter(|how| !view.notifications.was_delivered(&notification.key, *how));
+    hows.map(|how| Delivery { notification: notification.clone(), how }).collect()
 }
 
 #[cfg(test)]

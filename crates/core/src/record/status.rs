@@ -29,7 +29,8 @@ pub struct Status {
     /// Whether the run is paused. An iteration that has already started continues.
     pub paused: bool,
     /// Operator messages that no prompt has contained yet.
-    pub told: Vec<String>,
+    #[serde(rename = "told")]
+    pub pending_messages: Vec<String>,
     /// The status of each node.
     pub nodes: Vec<NodeStatus>,
     /// The iteration counts of all nodes together.
@@ -115,7 +116,8 @@ pub struct NodeStatus {
     /// The node's iteration counts.
     pub counts: CountsStatus,
     /// The current idle streak, if there is one.
-    pub spell: Option<SpellStatus>,
+    #[serde(rename = "spell")]
+    pub idle_streak: Option<IdleStreakStatus>,
     /// The number of consecutive failures.
     pub failures_in_row: u32,
     /// Why the last iteration ended the way it did.
@@ -279,7 +281,8 @@ pub struct CountsStatus {
 /// An idle streak: consecutive idle iterations.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct SpellStatus {
+#[cfg_attr(feature = "schema", schemars(rename = "SpellStatus"))]
+pub struct IdleStreakStatus {
     /// The number of idle iterations.
     pub count: u64,
     /// The reason of the last iteration.
@@ -351,7 +354,7 @@ impl Status {
             state: state(view, now.is_some()),
             live: now.is_some(),
             paused: view.paused,
-            told: view.told.clone(),
+            pending_messages: view.pending_messages.clone(),
             nodes: view.nodes.iter().map(|n| NodeStatus::of(n, view, now)).collect(),
             counts: view.totals().into(),
             last_evidence: last_evidence(view),
@@ -419,7 +422,7 @@ fn troubles(view: &View) -> Troubles {
 
 impl NodeStatus {
     fn of(node: &NodeView, view: &View, now: Option<Moment>) -> NodeStatus {
-        let spell = &node.spell;
+        let idle_streak = &node.idle_streak;
         NodeStatus {
             name: node.name.clone(),
             state: node.state,
@@ -427,11 +430,11 @@ impl NodeStatus {
             iteration: node.iteration,
             doing: DoingStatus::of(node, now),
             counts: node.counts.into(),
-            spell: (spell.count > 0).then(|| SpellStatus {
-                count: spell.count,
-                reason: spell.reason.clone(),
-                same_reason: spell.same_reason,
-                lasted_s: spell.lasted(now.unwrap_or(view.last).boot),
+            idle_streak: (idle_streak.count > 0).then(|| IdleStreakStatus {
+                count: idle_streak.count,
+                reason: idle_streak.reason.clone(),
+                same_reason: idle_streak.same_reason,
+                lasted_s: idle_streak.lasted(now.unwrap_or(view.last).boot),
             }),
             failures_in_row: node.failures.in_row,
             last_end: node.last_end.as_ref().map(|end| end.because.clone()),
@@ -583,9 +586,9 @@ impl OrchestratorStatus {
                 (Some(node), Some(settings)) => node.failures.within(settings.errors.window, at),
                 (None, _) | (_, None) => 0,
             },
-            consecutive_idle_ticks: node.map_or(0, |n| n.spell.count),
+            consecutive_idle_ticks: node.map_or(0, |n| n.idle_streak.count),
             current_tick_interval: node.and_then(idle_wait).or(config.tick_interval),
-            last_idle_reason: node.filter(|n| n.spell.count > 0).map(|n| n.spell.reason.clone()),
+            last_idle_reason: node.filter(|n| n.idle_streak.count > 0).map(|n| n.idle_streak.reason.clone()),
             config: OrchestratorConfig { enable_telemetry: true, ..config },
         }
     }
@@ -603,8 +606,8 @@ fn busiest(view: &View) -> (Option<&NodeView>, Option<&Settings>) {
 
 /// Returns the last wait of the idle streak in milliseconds, if there was one.
 fn idle_wait(node: &NodeView) -> Option<u64> {
-    let wait = node.spell.last_delay.as_millis();
-    (node.spell.count > 0 && wait > 0).then_some(wait)
+    let wait = node.idle_streak.last_delay.as_millis();
+    (node.idle_streak.count > 0 && wait > 0).then_some(wait)
 }
 
 impl OrchestratorConfig {

@@ -46,7 +46,7 @@ pub struct View {
     /// Whether the run is paused.
     pub paused: bool,
     /// Operator messages that no prompt has contained yet.
-    pub told: Vec<String>,
+    pub pending_messages: Vec<String>,
     /// The number of problems recorded.
     pub troubles: u64,
     /// The kind and the details of the last problem.
@@ -56,11 +56,11 @@ pub struct View {
     /// The project's usage today, as last recorded.
     day: Option<DayUse>,
     /// The usage of this run's sessions that ended since then.
-    since_told: Used,
+    since_day_use: Used,
     /// The end of the run, if it ended.
     pub ended: Option<RunEnded>,
     /// The pending and the delivered notifications.
-    pub news: NotificationQueue,
+    pub notifications: NotificationQueue,
 }
 
 /// The state of a node, folded from the run's events.
@@ -83,7 +83,7 @@ pub struct NodeView {
     /// The recent failures.
     pub failures: Failures,
     /// The current idle streak.
-    pub spell: IdleStreak,
+    pub idle_streak: IdleStreak,
     /// The attempts that the checks have judged.
     pub attempts: Attempts,
     /// The hard stops and the recovery from them.
@@ -132,7 +132,7 @@ pub struct NodeView {
     /// A wake that arrived while the node was not waiting.
     pub wake: Option<WaitEndedBy>,
     /// The digest of the agent's input in this iteration.
-    pub sight: Option<InputDigest>,
+    pub input_digest: Option<InputDigest>,
     /// The most recent evidence of any session.
     pub last_seen: Option<LastSeen>,
     /// The last progress report of the agent in this iteration.
@@ -284,12 +284,12 @@ impl View {
             cost_usd: n.using.cost_usd.unwrap_or(0.0),
             ..Used::default()
         });
-        Some(open.fold(day.used().plus(self.since_told), Used::plus))
+        Some(open.fold(day.used().plus(self.since_day_use), Used::plus))
     }
 
     /// Returns whether this usage is already recorded and no session has ended since.
     pub fn knows_day(&self, day: &DayUse) -> bool {
-        self.day == Some(*day) && self.since_told == Used::default()
+        self.day == Some(*day) && self.since_day_use == Used::default()
     }
 
     /// Returns how long the node has been running for its ceiling.
@@ -329,7 +329,7 @@ impl View {
     pub fn apply(&mut self, recorded: &Recorded) {
         let at = recorded.moment();
         let fresh = notification::of_event(recorded, self);
-        self.news.apply(&recorded.event, fresh);
+        self.notifications.apply(&recorded.event, fresh);
         match &recorded.event {
             Event::RunStarted(s) => self.start(at, s),
             Event::RunResumed(_) => self.resume(at),
@@ -340,9 +340,9 @@ impl View {
                 self.on(node, |n| n.begin(at.awake, *iteration))
             }
             Event::CommandFinished(_) | Event::MarkerSeen { .. } => {}
-            Event::PromptAssembled { node, sight, .. } => {
-                self.told.clear();
-                self.on(node, |n| n.sight = sight.clone());
+            Event::PromptAssembled { node, input_digest, .. } => {
+                self.pending_messages.clear();
+                self.on(node, |n| n.input_digest = input_digest.clone());
             }
             Event::SessionStarted { node, pid, agent, .. } => {
                 let doing = Doing::Working { pid: *pid, since: at.awake, messages: 0, last_output: None };
@@ -381,10 +381,10 @@ impl View {
             Event::SessionSignalled { .. } | Event::Notice { .. } => {}
             Event::DayUsed(day) => {
                 self.day = Some(*day);
-                self.since_told = Used::default();
+                self.since_day_use = Used::default();
             }
             Event::SessionEnded(s) => {
-                self.since_told.add(s);
+                self.since_day_use.add(s);
                 self.on(&s.node, |n| n.session_over(s));
             }
             Event::IterationCompleted(end) => self.on(&end.node, |n| n.completed(end)),
@@ -461,7 +461,7 @@ impl View {
             Event::WakeRemembered { node, by } => self.on(node, |n| n.wake = Some(*by)),
             Event::Paused {} => self.paused = true,
             Event::Unpaused {} => self.paused = false,
-            Event::Told { text, from } => self.told.push(from.label(text)),
+            Event::MessageReceived { text, from } => self.pending_messages.push(from.label(text)),
             Event::Trouble { kind, detail } => {
                 self.troubles += 1;
                 self.last_trouble = Some((kind.clone(), detail.clone()));
@@ -491,8 +491,8 @@ impl View {
         self.time_before = self.supervised(self.last.boot);
         self.watched.resume(self.last.awake, at.awake);
         for node in &mut self.nodes {
-            node.spell.before = node.spell.lasted(self.last.boot);
-            node.spell.since = node.spell.since.map(|_| at.boot);
+            node.idle_streak.before = node.idle_streak.lasted(self.last.boot);
+            node.idle_streak.since = node.idle_streak.since.map(|_| at.boot);
             let lasted = node.open.map(|began| self.last.awake.since(began));
             node.lost_after = node.lost_after.or(lasted);
             node.doing = Doing::Nothing;

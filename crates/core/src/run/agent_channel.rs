@@ -1,6 +1,6 @@
 //! The agent channel: requests that an agent makes besides its output, and how much they count.
 //!
-//! There is one `SideDoor` per session. It distinguishes evidence of work from mere presence: a call is evidence on
+//! There is one `AgentChannel` per session. It distinguishes evidence of work from mere presence: a call is evidence on
 //! `mcp_tool`; a heartbeat or a repeated note is not. It keeps the last state that the agent reported, which has the
 //! same effect at the session's end as a marker in the agent's text. Its memory does not grow with the requests.
 
@@ -46,13 +46,13 @@ pub struct AgentRequest {
     pub node: NodeName,
     pub iteration: Iteration,
     #[serde(flatten)]
-    pub said: Said,
+    pub body: RequestBody,
 }
 
 /// The content of an agent's request.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "say", rename_all = "snake_case")]
-pub enum Said {
+pub enum RequestBody {
     /// The agent is alive.
     Heartbeat,
     /// The agent reports its state. `idle` ends the iteration as the marker would; `done` and every other state are
@@ -109,7 +109,7 @@ pub enum Phase {
 /// The answer to an agent's request.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "answer", rename_all = "snake_case")]
-pub enum Answer {
+pub enum AgentResponse {
     /// The request was noted. `evidence`: it counts as evidence of work.
     Noted { evidence: bool },
     /// The agent may proceed.
@@ -122,14 +122,14 @@ pub enum Answer {
 
 /// The result of a request: inputs for the run, and the answer for the agent.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Heard {
+pub struct Handled {
     pub inputs: Vec<Input>,
-    pub answer: Answer,
+    pub answer: AgentResponse,
 }
 
 /// The agent channel of one session.
 #[derive(Clone, Debug)]
-pub struct SideDoor {
+pub struct AgentChannel {
     job: Job,
     seen: Coalescer,
     known: VecDeque<u64>,
@@ -144,10 +144,10 @@ pub struct SideDoor {
     checked: Option<Awake>,
 }
 
-impl SideDoor {
+impl AgentChannel {
     /// Opens the agent channel of a session.
-    pub fn new(job: Job) -> SideDoor {
-        SideDoor {
+    pub fn new(job: Job) -> AgentChannel {
+        AgentChannel {
             job,
             seen: Coalescer::new(Channel::McpTool),
             known: VecDeque::new(),
@@ -171,12 +171,12 @@ impl SideDoor {
     }
 
     /// Handles a request. `node` is the recorded state of the node.
-    pub fn hear(&mut self, at: Awake, node: &NodeView, said: &Said) -> Heard {
+    pub fn handle(&mut self, at: Awake, node: &NodeView, body: &RequestBody) -> Handled {
         let mut inputs = Vec::new();
-        let answer = match said {
-            Said::Heartbeat => Answer::Noted { evidence: false },
-            Said::State { state, reason } => self.state(at, state, reason.as_deref(), &mut inputs),
-            Said::Progress { message, done, total } => {
+        let answer = match body {
+            RequestBody::Heartbeat => AgentResponse::Noted { evidence: false },
+            RequestBody::State { state, reason } => self.state(at, state, reason.as_deref(), &mut inputs),
+            RequestBody::Progress { message, done, total } => {
                 let note = [hash::bytes(fingerprint(message).as_bytes()), number(*done), number(*total)];
                 let evidence = self.note(at, note.into_iter().fold(1, hash::mix), &mut inputs);
                 if evidence {
@@ -184,72 +184,80 @@ impl SideDoor {
                         Report { done: *done, total: *total, ..report(ReportKind::Progress, message) };
                     self.report(at, report, &mut inputs);
                 }
-                Answer::Noted { evidence }
+                AgentResponse::Noted { evidence }
             }
-            Said::Error { text } => self.error(at, text, &mut inputs),
-            Said::Artifact { name, bytes, sha256 } => self.artifact(at, name, *bytes, sha256, &mut inputs),
-            Said::CheckDone => self.check(at, &mut inputs),
-            Said::Checked { failed, of, tampered } => {
+            RequestBody::Error { text } => self.error(at, text, &mut inputs),
+            RequestBody::Artifact { name, bytes, sha256 } => {
+                self.artifact(at, name, *bytes, sha256, &mut inputs)
+            }
+            RequestBody::CheckDone => self.check(at, &mut inputs),
+            RequestBody::Checked { failed, of, tampered } => {
                 self.evidence(at, &mut inputs);
                 let text = checked(*failed, *of, tampered);
                 self.report(at, report(ReportKind::Checks, &text), &mut inputs);
-                Answer::Noted { evidence: true }
+                AgentResponse::Noted { evidence: true }
             }
-            Said::WhatFailed => {
+            RequestBody::WhatFailed => {
                 let text = clip(&what_failed(node), MAX_DIAGNOSIS).to_owned();
                 self.note(at, hash::mix(4, hash::bytes(text.as_bytes())), &mut inputs);
-                Answer::Failed { text }
+                AgentResponse::Failed { text }
             }
-            Said::Call { server, tool, phase } => {
+            RequestBody::Call { server, tool, phase } => {
                 self.evidence(at, &mut inputs);
                 if *phase == Phase::TimedOut {
                     let text = format!("{server}: {tool} timed out");
                     self.report(at, report(ReportKind::Server, &text), &mut inputs);
                 }
-                Answer::Noted { evidence: true }
+                AgentResponse::Noted { evidence: true }
             }
-            Said::ServerTrouble { server, text } => {
+            RequestBody::ServerTrouble { server, text } => {
                 let text = format!("{server}: {text}");
                 self.report(at, report(ReportKind::Server, &text), &mut inputs);
-                Answer::Noted { evidence: false }
+                AgentResponse::Noted { evidence: false }
             }
         };
-        Heard { inputs, answer }
+        Handled { inputs, answer }
     }
 
-    fn state(&mut self, at: Awake, state: &str, reason: Option<&str>, inputs: &mut Vec<Input>) -> Answer {
+    fn state(
+        &mut self,
+        at: Awake,
+        state: &str,
+        reason: Option<&str>,
+        inputs: &mut Vec<Input>,
+    ) -> AgentResponse {
         if !is_word(state) {
             let why = format!(
                 "a state is one word of letters, digits, `_` and `-`, at most {} bytes",
                 Marker::MAX_STATE
             );
-            return Answer::Refused { why };
+            return AgentResponse::Refused { why };
         }
         let reason = reason.map(|r| one_line(r, Marker::MAX_VALUE)).filter(|r| !r.is_empty());
-        let said = match &reason {
+        let text = match &reason {
             Some(reason) => format!("{state} ({reason})"),
             None => state.to_owned(),
         };
         let attrs = reason.map(|r| vec![("reason".to_owned(), r)]).unwrap_or_default();
         let marker = Marker { state: state.to_owned(), attrs };
         if self.state.as_ref() == Some(&marker) {
-            return Answer::Noted { evidence: false };
+            return AgentResponse::Noted { evidence: false };
         }
         self.state = Some(marker);
-        let evidence = self.note(at, hash::mix(2, hash::bytes(said.as_bytes())), inputs);
-        self.report(at, report(ReportKind::State, &said), inputs);
-        Answer::Noted { evidence }
+        let evidence = self.note(at, hash::mix(2, hash::bytes(text.as_bytes())), inputs);
+        self.report(at, report(ReportKind::State, &text), inputs);
+        AgentResponse::Noted { evidence }
     }
 
     /// Handles a reported error. A repeated error is not evidence of work, but it counts as an error.
-    fn error(&mut self, at: Awake, text: &str, inputs: &mut Vec<Input>) -> Answer {
+    fn error(&mut self, at: Awake, text: &str, inputs: &mut Vec<Input>) -> AgentResponse {
         let fingerprint = fingerprint(text);
         let evidence = self.note(at, hash::mix(3, hash::bytes(fingerprint.as_bytes())), inputs);
         if self.report(at, report(ReportKind::Error, text), inputs) {
             inputs.extend(self.flush(at).map(|seen| Input::Observed { job: self.job, seen }));
             inputs.push(Input::Noted { job: self.job, fact: Fact::Error { fingerprint } });
         }
-        Answer::Noted { evidence }
+        AgentResponse::Noted { evidence }
     }
 
     fn artifact(
@@ -259,7 +267,7 @@ impl SideDoor {
         bytes: u64,
         sha256: &str,
         inputs: &mut Vec<Input>,
-    ) -> Answer {
+    ) -> AgentResponse {
         let known = self.artifacts.iter().any(|n| n == name);
         let refused = match artifact_name(name) {
             Err(why) => Some(why),
@@ -272,7 +280,7 @@ impl SideDoor {
             Ok(()) => None,
         };
         if let Some(why) = refused {
-            return Answer::Refused { why };
+            return AgentResponse::Refused { why };
         }
         if !known {
             self.artifacts.push_back(name.to_owned());
@@ -284,19 +292,19 @@ impl SideDoor {
             let report = Report { bytes: Some(bytes), ..report(ReportKind::Artifact, name) };
             self.report(at, report, inputs);
         }
-        Answer::Granted
+        AgentResponse::Granted
     }
 
-    fn check(&mut self, at: Awake, inputs: &mut Vec<Input>) -> Answer {
+    fn check(&mut self, at: Awake, inputs: &mut Vec<Input>) -> AgentResponse {
         let since = self.checked.map(|before| at.since(before).as_millis());
         if let Some(since) = since.filter(|ms| *ms < CHECK_EVERY_MS) {
             let wait = (CHECK_EVERY_MS - since).div_ceil(1_000);
             let why = format!("the checks ran {} s ago; keep working and retry in {wait} s", since / 1_000);
-            return Answer::Refused { why };
+            return AgentResponse::Refused { why };
         }
         self.checked = Some(at);
         self.evidence(at, inputs);
-        Answer::Granted
+        AgentResponse::Granted
     }
 
     /// Remembers a note and returns whether it is new. A new note is evidence.

@@ -2,7 +2,7 @@
 
 use crate::record::event::{Event, NodeState, Recorded, RunStarted};
 use crate::record::ids::{NodeIx, NodeName};
-use crate::record::notification::{self, How, MAX_UNTOLD};
+use crate::record::notification::{self, How, MAX_PENDING_NOTIFICATIONS};
 use crate::record::view::View;
 use crate::run::decision::Decision;
 use crate::settings::{Budget, Plan, ReaderName, Settings};
@@ -64,11 +64,11 @@ impl Cx {
         self.view.apply(&recorded);
         self.out.push(Decision::Record(Box::new(recorded)));
         for delivery in fresh {
-            if self.view.news.untold.contains(&delivery) {
+            if self.view.notifications.pending.contains(&delivery) {
                 self.out.push(Decision::Notify(Box::new(delivery)));
             } else {
-                let why = format!("{MAX_UNTOLD} notifications are already pending");
-                self.notified(delivery.news.key, delivery.how, Some(why));
+                let why = format!("{MAX_PENDING_NOTIFICATIONS} notifications are already pending");
+                self.notified(delivery.notification.key, delivery.how, Some(why));
             }
         }
     }

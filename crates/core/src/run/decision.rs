@@ -23,11 +23,11 @@ pub enum Decision {
         node: NodeIx,
         iteration: Iteration,
         /// Operator messages since the last prompt.
-        told: Vec<String>,
+        pending_messages: Vec<String>,
         /// Also return the input digest.
-        sight: bool,
+        input_digest: bool,
         /// Earlier results that the prompt includes.
-        brief: Box<PromptContext>,
+        prompt_context: Box<PromptContext>,
     },
     /// Hash the files that the node's checks depend on.
     HashPins { node: NodeIx, iteration: Iteration },

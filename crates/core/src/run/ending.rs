@@ -94,7 +94,7 @@ pub fn judge(facts: &Facts<'_>) -> Judged {
             (Ending::Interrupted { by }, format!("ended by {by}"))
         }
         (EndedBy::Watchdog, _, _) => (Ending::TimedOut, "ended by the watchdog".to_owned()),
-        (EndedBy::Nobody, _, _) | (EndedBy::Itself, None, _) => {
+        (EndedBy::NeverStarted, _, _) | (EndedBy::Itself, None, _) => {
             (Ending::Failed, says("could not be started"))
         }
         // The agent's own failure report takes precedence over any exit code.

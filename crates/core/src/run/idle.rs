@@ -21,7 +21,7 @@ pub struct IdleStreak {
     /// The last wait, for strategies that derive the next one from it.
     pub last_delay: Dur,
     /// The input digest of the agent's last idle answer.
-    pub sight: Option<InputDigest>,
+    pub input_digest: Option<InputDigest>,
     /// Waits of this streak that ended by a path that had changed while the agent worked.
     pub own_wakes: u32,
 }
@@ -90,14 +90,15 @@ fn fibonacci(n: u64) -> f64 {
 
 /// Returns the number of idle iterations that counted toward a limit, if a limit is reached. A limit counts all
 /// iterations of the streak, or only those with its reason.
-pub fn count_reached(policy: &IdlePolicy, spell: &IdleStreak) -> Option<u64> {
+pub fn count_reached(policy: &IdlePolicy, idle_streak: &IdleStreak) -> Option<u64> {
     match &policy.stop_after {
         StopAfter::Never => None,
-        StopAfter::Count(n) => Some(spell.count).filter(|count| *count >= u64::from(*n)),
+        StopAfter::Count(n) => Some(idle_streak.count).filter(|count| *count >= u64::from(*n)),
         StopAfter::PerReason(limits) => {
-            let reached =
-                |(reason, n): &(String, u32)| *reason == spell.reason && spell.same_reason >= u64::from(*n);
-            limits.iter().any(reached).then_some(spell.same_reason)
+            let reached = |(reason, n): &(String, u32)| {
+                *reason == idle_streak.reason && idle_streak.same_reason >= u64::from(*n)
+            };
+            limits.iter().any(reached).then_some(idle_streak.same_reason)
         }
     }
 }
@@ -147,17 +148,21 @@ mod tests {
     #[test]
     fn origin_3_a_limit_per_reason_counts_only_that_reason_in_a_row() {
         let policy = IdlePolicy::default();
-        let mut spell = IdleStreak::default();
+        let mut idle_streak = IdleStreak::default();
         for _ in 0..7 {
-            spell.add(Boot(0), "at_capacity");
+            idle_streak.add(Boot(0), "at_capacity");
         }
-        spell.add(Boot(0), "no_pending_tasks");
-        assert_eq!(count_reached(&policy, &spell), None);
+        idle_streak.add(Boot(0), "no_pending_tasks");
+        assert_eq!(count_reached(&policy, &idle_streak), None);
         for _ in 0..7 {
-            assert_eq!(count_reached(&policy, &spell), None);
-            spell.add(Boot(0), "no_pending_tasks");
+            assert_eq!(count_reached(&policy, &idle_streak), None);
+            idle_streak.add(Boot(0), "no_pending_tasks");
         }
-        assert_eq!(count_reached(&policy, &spell), Some(8), "the seven with a different reason do not count");
-        assert_eq!(spell.count, 15);
+        assert_eq!(
+            count_reached(&policy, &idle_streak),
+            Some(8),
+            "the seven with a different reason do not count"
+        );
+        assert_eq!(idle_streak.count, 15);
     }
 }

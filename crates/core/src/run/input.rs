@@ -21,7 +21,7 @@ pub enum Input {
     TimePassed,
     /// The same, for a shell with pipes: the output of the nodes of [`Run::to_judge`](crate::Run::to_judge) up to
     /// `upto` has been reported. Nodes with a later limit are judged later.
-    Heard { upto: Awake },
+    OutputDrained { upto: Awake },
     /// The job's main process has started.
     JobStarted { job: Job, pid: u32, argv: Vec<String> },
     /// The order to start the job was sent; the keeper owes a report from now on.
@@ -40,14 +40,14 @@ pub enum Input {
     /// The process tree is proven empty and the pipes are drained.
     JobEnded { job: Job, report: Box<JobReport> },
     /// Even KILL has not emptied the process tree yet. The keeper keeps trying.
-    TreeStands { job: Job, detail: String },
+    TreeUnkillable { job: Job, detail: String },
     /// The prompt is ready.
     PromptAssembled {
         node: NodeIx,
         iteration: Iteration,
         bytes: u64,
         sha256: String,
-        sight: Option<InputDigest>,
+        input_digest: Option<InputDigest>,
     },
     /// The hashes of the files that the node's checks depend on, or the reason they cannot be read.
     PinsHashed { node: NodeIx, iteration: Iteration, pins: Result<Vec<Pin>, String> },
@@ -56,7 +56,7 @@ pub enum Input {
     /// A single fact for the watchdog.
     Noted { job: Job, fact: Fact },
     /// The agent has a health issue.
-    Strained { job: Job, strain: HealthIssue },
+    HealthIssueFound { job: Job, issue: HealthIssue },
     /// The agent sent a report over the agent channel.
     Reported { job: Job, report: Box<Report> },
     /// The session's usage so far.
@@ -86,7 +86,7 @@ pub enum Input {
     /// A person or program lifted the pause.
     UnpauseAsked,
     /// A message for the agent arrived.
-    Told { text: String, from: Source },
+    MessageReceived { text: String, from: Source },
     /// The context entry was written, or writing it failed.
     ContextKept { error: Option<String> },
     /// A notification was delivered, or its delivery failed.

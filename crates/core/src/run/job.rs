@@ -61,7 +61,7 @@ impl Exit {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct JobReport {
     /// The totals of the agent's output.
-    pub tally: Totals,
+    pub totals: Totals,
     /// A marker in the agent's result text.
     pub marker: Option<Marker>,
     pub stdout_bytes: u64,
@@ -69,13 +69,13 @@ pub struct JobReport {
     /// Output bytes that were dropped because they exceeded a limit.
     pub cut_bytes: u64,
     /// Leftover processes that were alive after the main process exited and were killed.
-    pub stragglers: u64,
+    pub leftovers: u64,
     /// The result of a snapshot job.
     pub snapshot: Option<Snapshot>,
     /// The result of a worktree job.
     pub worktree: Option<Worktree>,
     /// The end of a check's output.
-    pub tail: Tail,
+    pub tail: OutputTail,
     /// When the service that refused a request accepts requests again, if it gave a time.
     pub resets_at: Option<Wall>,
     /// The last line of stderr or stdout, for agents that report no error themselves.
@@ -110,12 +110,12 @@ pub enum Worktree {
 
 /// The last bytes of a check's output: stderr, then stdout.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Tail {
+pub struct OutputTail {
     pub text: String,
     pub truncated: bool,
 }
 
-impl Tail {
+impl OutputTail {
     /// The most of a failing check's output that is kept, in bytes.
     pub const MAX_BYTES: usize = 4096;
 }

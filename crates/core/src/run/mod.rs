@@ -15,11 +15,11 @@ pub mod ending;
 pub mod idle;
 pub mod input;
 pub mod job;
+pub mod keeper_deadline;
 mod next;
 mod node;
 mod notifying;
 mod over;
-pub mod owed;
 mod recover;
 pub mod recovery;
 mod resume;
@@ -31,7 +31,7 @@ mod wait;
 mod watching;
 
 pub use resume::{CannotResume, SUPERVISOR_LOST};
-pub use stop::{MAX_TOLD, MAX_TOLD_BYTES};
+pub use stop::{MAX_MESSAGE_BYTES, MAX_PENDING_MESSAGES};
 
 use crate::record::event::{Cause, Event, NodeState, Outcome, RunStarted, Usage, WaitEndedBy, WaitWhy};
 use crate::record::ids::{Iteration, NodeIx};
@@ -46,8 +46,8 @@ use crate::time::moment::{Awake, Moment};
 use crate::time::timer::{Deadline, Timer, Wakeup};
 use cx::Cx;
 use next::Next;
-use node::{Fact, Node, Prompt, Turn};
-use notifying::LastWords;
+use node::{Node, NodeInput, Prompt, Turn};
+use notifying::PendingEnd;
 use over::{End, NodeEnd};
 use resume::{Rescue, Resuming};
 use schedule::{Found, Scheduler};
@@ -88,7 +88,7 @@ pub struct Run {
     /// The idle end of a run that sleeps until it is woken.
     asleep: Option<End>,
     /// The end that waits for the last notifications.
-    last_words: Option<LastWords>,
+    pending_end: Option<PendingEnd>,
     finished: bool,
 }
 
@@ -108,7 +108,7 @@ impl Run {
             rescue: None,
             ending: None,
             asleep: None,
-            last_words: None,
+            pending_end: None,
             finished: false,
         }
     }
@@ -138,7 +138,7 @@ impl Run {
     }
 
     /// Returns the nodes whose agents are judged for silence at this moment. The shell must report their output up
-    /// to then before it sends [`Input::Heard`].
+    /// to then before it sends [`Input::OutputDrained`].
     pub fn to_judge(&self, now: Moment) -> BTreeSet<NodeIx> {
         self.cx.timers.to_judge(now)
     }
@@ -148,11 +148,11 @@ impl Run {
         self.cx.now = now;
         let heard = match input {
             Input::TimePassed => Some(now.awake),
-            Input::Heard { upto } => Some(upto),
+            Input::OutputDrained { upto } => Some(upto),
             _ => None,
         };
         if !self.finished {
-            match self.last_words {
+            match self.pending_end {
                 Some(_) => self.take_at_the_end(input),
                 None => self.take(input),
             }
@@ -170,32 +170,36 @@ impl Run {
     fn take(&mut self, input: Input) {
         match input {
             Input::Began => self.begin(),
-            Input::TimePassed | Input::Heard { .. } => {}
-            Input::JobStarted { job, pid, argv } => self.tell(job, Fact::Started { pid, argv }),
-            Input::JobRefused { job, error } => self.tell(job, Fact::Refused { error }),
-            Input::JobSent { job } => self.tell(job, Fact::Sent),
-            Input::JobUnstarted { job, error } => self.tell(job, Fact::Unstarted { error }),
-            Input::KeeperSeen { job, stopped } => self.tell(job, Fact::KeeperSeen { stopped }),
-            Input::JobExited { job, exit } => self.tell(job, Fact::Exited(exit)),
-            Input::PipesClosed { job } => self.tell(job, Fact::PipesClosed),
-            Input::JobEnded { job, report } => self.tell(job, Fact::Ended(report)),
-            Input::Observed { job, seen } => self.tell(job, Fact::Observed(seen)),
-            Input::Noted { job, fact } => self.tell(job, Fact::Noted(fact)),
-            Input::Strained { job, strain } => self.tell(job, Fact::Strained(strain)),
-            Input::Reported { job, report } => self.tell(job, Fact::Reported(report)),
+            Input::TimePassed | Input::OutputDrained { .. } => {}
+            Input::JobStarted { job, pid, argv } => self.tell(job, NodeInput::Started { pid, argv }),
+            Input::JobRefused { job, error } => self.tell(job, NodeInput::Refused { error }),
+            Input::JobSent { job } => self.tell(job, NodeInput::Sent),
+            Input::JobUnstarted { job, error } => self.tell(job, NodeInput::Unstarted { error }),
+            Input::KeeperSeen { job, stopped } => self.tell(job, NodeInput::KeeperSeen { stopped }),
+            Input::JobExited { job, exit } => self.tell(job, NodeInput::Exited(exit)),
+            Input::PipesClosed { job } => self.tell(job, NodeInput::PipesClosed),
+            Input::JobEnded { job, report } => self.tell(job, NodeInput::Ended(report)),
+            Input::Observed { job, seen } => self.tell(job, NodeInput::Observed(seen)),
+            Input::Noted { job, fact } => self.tell(job, NodeInput::Noted(fact)),
+            Input::HealthIssueFound { job, issue } => self.tell(job, NodeInput::HealthIssueFound(issue)),
+            Input::Reported { job, report } => self.tell(job, NodeInput::Reported(report)),
             Input::Used { job, usage } => {
-                self.tell(job, Fact::Used(usage));
+                self.tell(job, NodeInput::Used(usage));
                 self.stop_if_spent(job.node);
             }
             Input::DayUsed(day) => self.day_used(day),
-            Input::ResultSeen { job } => self.tell(job, Fact::ResultSeen),
+            Input::ResultSeen { job } => self.tell(job, NodeInput::ResultSeen),
             Input::Suspended { lasted, unwatched } => self.suspended(lasted, unwatched),
-            Input::TreeStands { job, detail } => self.tree_stands(job, detail),
-            Input::PromptAssembled { node, iteration, bytes, sha256, sight } => {
-                self.tell_node(node, iteration, Fact::PromptAssembled(Prompt { bytes, sha256, sight }));
+            Input::TreeUnkillable { job, detail } => self.tree_unkillable(job, detail),
+            Input::PromptAssembled { node, iteration, bytes, sha256, input_digest } => {
+                self.pass_to_node(
+                    node,
+                    iteration,
+                    NodeInput::PromptAssembled(Prompt { bytes, sha256, input_digest }),
+                );
             }
             Input::PinsHashed { node, iteration, pins } => {
-                self.tell_node(node, iteration, Fact::PinsHashed(pins));
+                self.pass_to_node(node, iteration, NodeInput::PinsHashed(pins));
             }
             Input::Interrupted => self.interrupted(),
             Input::EndAsked(signal) => self.end_asked(signal),
@@ -210,7 +214,7 @@ impl Run {
                 }
                 self.fill();
             }
-            Input::Told { text, from } => self.told(&text, from),
+            Input::MessageReceived { text, from } => self.message_received(&text, from),
             Input::ContextKept { error } => self.context_kept(error),
             Input::Notified { key, how, error } => self.notified(key, how, error),
             Input::Noticed { kind, message } => self.cx.record(Event::Notice { kind: kind.into(), message }),
@@ -223,13 +227,13 @@ impl Run {
 
     fn fire(&mut self, timer: Timer) {
         match timer {
-            Timer::LastNews => self.leave_now(),
+            Timer::LastNotifications => self.leave_now(),
             Timer::RecordRetry => {
                 self.cx.out.push(Decision::RetryRecord);
                 self.retry_record_later();
             }
             // The run has ended and only waits for its last notifications.
-            _ if self.last_words.is_some() => {}
+            _ if self.pending_end.is_some() => {}
             Timer::PrepJob(ix)
             | Timer::Watch(ix)
             | Timer::Result(ix)
@@ -240,7 +244,7 @@ impl Run {
             | Timer::Wait(ix)
             | Timer::Probe(ix) => {
                 let iteration = self.nodes[ix.0].iteration;
-                self.tell_node(ix, iteration, Fact::Due(timer));
+                self.pass_to_node(ix, iteration, NodeInput::Due(timer));
             }
             Timer::NodeCeiling(ix) => self.node_ceiling_reached(ix),
             Timer::RunCeiling => self.run_ceiling_reached(),
@@ -291,13 +295,13 @@ impl Run {
     }
 
     /// Passes a fact about a job to its node, unless the job's iteration has closed.
-    fn tell(&mut self, job: Job, fact: Fact) {
+    fn tell(&mut self, job: Job, fact: NodeInput) {
         if self.nodes.get(job.node.0).is_some_and(|n| n.has_job(job)) {
-            self.tell_node(job.node, job.iteration, fact);
+            self.pass_to_node(job.node, job.iteration, fact);
         }
     }
 
-    fn tell_node(&mut self, ix: NodeIx, iteration: Iteration, fact: Fact) {
+    fn pass_to_node(&mut self, ix: NodeIx, iteration: Iteration, fact: NodeInput) {
         let Some(node) = self.nodes.get_mut(ix.0).filter(|n| n.iteration == iteration) else { return };
         let turn = node.handle(&mut self.cx, fact);
         self.turn(ix, turn);

@@ -169,14 +169,17 @@ impl Run {
         let (Ending::Idle { reason, .. }, Some(policy)) = (ending, &self.cx.settings(ix).idle) else {
             return None;
         };
-        let spell = &self.cx.view.node(ix).spell;
-        let lasted = spell.lasted(self.cx.now.boot);
+        let idle_streak = &self.cx.view.node(ix).idle_streak;
+        let lasted = idle_streak.lasted(self.cx.now.boot);
         let alone = || !self.every().any(|other| other != ix && self.nodes[other.0].is_working());
-        let counted = idle::count_reached(policy, spell).filter(|_| alone());
+        let counted = idle::count_reached(policy, idle_streak).filter(|_| alone());
         let why = if let Some(count) = counted {
             format!("{}; entering sleep mode after {count} idle iterations", reason.replace('_', " "))
         } else if policy.max.is_some_and(|max| max <= lasted) {
-            format!("idle for {lasted} ({reason}); entering sleep mode after {} idle iterations", spell.count)
+            format!(
+                "idle for {lasted} ({reason}); entering sleep mode after {} idle iterations",
+                idle_streak.count
+            )
         } else {
             return None;
         };
@@ -241,11 +244,16 @@ impl Run {
     /// Returns the idle wait. A wait that would exceed `idle.max` ends at that limit, so that the loop makes one last
     /// attempt.
     fn idle_delay(&self, ix: NodeIx, policy: &IdlePolicy) -> Dur {
-        let spell = &self.cx.view.node(ix).spell;
+        let idle_streak = &self.cx.view.node(ix).idle_streak;
         let seed = self.cx.view.started.as_ref().map_or(0, |s| s.seed);
-        let delay = idle::delay(policy, spell.count, spell.last_delay, idle::draw(seed, self.cx.view.seq));
+        let delay = idle::delay(
+            policy,
+            idle_streak.count,
+            idle_streak.last_delay,
+            idle::draw(seed, self.cx.view.seq),
+        );
         match policy.max {
-            Some(max) => delay.min(max.saturating_sub(spell.lasted(self.cx.now.boot))),
+            Some(max) => delay.min(max.saturating_sub(idle_streak.lasted(self.cx.now.boot))),
             None => delay,
         }
     }
@@ -285,7 +293,8 @@ impl Run {
     /// Returns whether a remembered wake may end the wait. An agent that changes a path that wakes it must not keep itself
     /// awake forever.
     fn may_wake(&self, ix: NodeIx, why: WaitWhy, by: WaitEndedBy) -> bool {
-        let own = by == WaitEndedBy::Path && self.cx.view.node(ix).spell.own_wakes >= idle::MAX_OWN_WAKES;
+        let own =
+            by == WaitEndedBy::Path && self.cx.view.node(ix).idle_streak.own_wakes >= idle::MAX_OWN_WAKES;
         why != WaitWhy::Paused && may_end(why, by) && !own
     }
 

@@ -9,10 +9,10 @@ use crate::time::dur::Dur;
 use crate::time::timer::{Deadline, Timer};
 
 /// How long the end of a run waits for the delivery of the last notifications.
-const LAST_NEWS: Dur = Dur::from_secs(12);
+const LAST_NOTIFICATIONS: Dur = Dur::from_secs(12);
 
 /// The end of a run, which is recorded after its notifications are delivered.
-pub(super) struct LastWords {
+pub(super) struct PendingEnd {
     ended: RunEnded,
     waiting: Vec<(String, How)>,
 }
@@ -21,12 +21,13 @@ impl Run {
     /// Ends the run: sends the notifications of its end and then records the end.
     pub(super) fn leave(&mut self, ended: RunEnded) {
         let fresh = notification::of_end(&ended, self.cx.now.wall, &self.cx.view);
-        let before = self.cx.view.news.untold.iter().map(|d| (d.news.key.clone(), d.how));
-        let waiting: Vec<_> = before.chain(fresh.iter().map(|d| (d.news.key.clone(), d.how))).collect();
+        let before = self.cx.view.notifications.pending.iter().map(|d| (d.notification.key.clone(), d.how));
+        let waiting: Vec<_> =
+            before.chain(fresh.iter().map(|d| (d.notification.key.clone(), d.how))).collect();
         self.cx.out.extend(fresh.into_iter().map(|d| Decision::Notify(Box::new(d))));
-        let at = self.cx.now.awake.plus(LAST_NEWS);
-        self.cx.timers.set(Timer::LastNews, Deadline::Awake(at));
-        self.last_words = Some(LastWords { ended, waiting });
+        let at = self.cx.now.awake.plus(LAST_NOTIFICATIONS);
+        self.cx.timers.set(Timer::LastNotifications, Deadline::Awake(at));
+        self.pending_end = Some(PendingEnd { ended, waiting });
         self.leave_if_notified();
     }
 
@@ -45,7 +46,7 @@ impl Run {
     }
 
     pub(super) fn notified(&mut self, key: String, how: How, error: Option<String>) {
-        if let Some(words) = &mut self.last_words {
+        if let Some(words) = &mut self.pending_end {
             words.waiting.retain(|(k, h)| *k != key || *h != how);
         }
         self.cx.notified(key, how, error);
@@ -53,14 +54,14 @@ impl Run {
     }
 
     fn leave_if_notified(&mut self) {
-        if self.last_words.as_ref().is_some_and(|words| words.waiting.is_empty()) {
+        if self.pending_end.as_ref().is_some_and(|words| words.waiting.is_empty()) {
             self.leave_now();
         }
     }
 
     /// Records the end of the run. Notifications that are still pending are recorded as failed.
     pub(super) fn leave_now(&mut self) {
-        let Some(LastWords { ended, waiting }) = self.last_words.take() else { return };
+        let Some(PendingEnd { ended, waiting }) = self.pending_end.take() else { return };
         for (key, how) in waiting {
             self.cx.notified(key, how, Some("not delivered before the run ended".to_owned()));
         }
@@ -72,7 +73,7 @@ impl Run {
 
     /// Sends the notifications again that the lost supervisor had not delivered.
     pub(super) fn resend_notifications(&mut self) {
-        let untold = self.cx.view.news.untold.clone();
-        self.cx.out.extend(untold.into_iter().map(|d| Decision::Notify(Box::new(d))));
+        let pending = self.cx.view.notifications.pending.clone();
+        self.cx.out.extend(pending.into_iter().map(|d| Decision::Notify(Box::new(d))));
     }
 }

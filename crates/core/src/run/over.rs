@@ -137,7 +137,7 @@ impl Run {
 
     /// Returns whether the run is ending: nothing new starts.
     pub(super) fn is_leaving(&self) -> bool {
-        self.finished || self.ending.is_some() || self.last_words.is_some()
+        self.finished || self.ending.is_some() || self.pending_end.is_some()
     }
 
     /// Ends the run for one of its nodes. Other work in progress is stopped first.
@@ -174,14 +174,14 @@ impl Run {
 
     /// Records the idle stop of the node with the longest streak.
     fn record_sleep(&mut self) {
-        let Some(ix) = self.every().max_by_key(|ix| self.cx.view.node(*ix).spell.count) else { return };
-        let spell = &self.cx.view.node(ix).spell;
-        let (reason, consecutive, spell_s) =
-            (spell.reason.clone(), spell.count, spell.lasted(self.cx.now.boot));
+        let Some(ix) = self.every().max_by_key(|ix| self.cx.view.node(*ix).idle_streak.count) else { return };
+        let idle_streak = &self.cx.view.node(ix).idle_streak;
+        let (reason, consecutive, streak_s) =
+            (idle_streak.reason.clone(), idle_streak.count, idle_streak.lasted(self.cx.now.boot));
         let run = self.cx.view.started.as_ref().map(|started| started.run.clone());
         let entry = ContextEntry::sleep(self.cx.now.wall, run, &reason, consecutive);
         let (node, after) = (self.cx.name(ix), self.after_stop(ix));
-        self.cx.record(Event::RunSlept { node, reason, consecutive, spell_s, after });
+        self.cx.record(Event::RunSlept { node, reason, consecutive, streak_s, after });
         self.cx.out.push(Decision::KeepContext(Box::new(entry)));
     }
 

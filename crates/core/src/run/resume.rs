@@ -73,7 +73,7 @@ impl Run {
             rescue: None,
             ending: None,
             asleep: None,
-            last_words: None,
+            pending_end: None,
             finished: false,
         })
     }

@@ -1,7 +1,7 @@
 //! Stopping a run by Ctrl-C, a signal, a request or a time limit.
 
 use super::Run;
-use super::node::Fact;
+use super::node::NodeInput;
 use super::over::End;
 use crate::record::event::{EndedBy, Event, Outcome, WaitEndedBy};
 use crate::record::ids::NodeIx;
@@ -17,32 +17,32 @@ use crate::watch;
 const DOUBLE_INTERRUPT: Dur = Dur::from_secs(2);
 
 /// The number of operator messages that may wait for the next prompt.
-pub const MAX_TOLD: usize = 50;
+pub const MAX_PENDING_MESSAGES: usize = 50;
 /// The longest operator message, in bytes.
-pub const MAX_TOLD_BYTES: usize = 4 * 1024;
+pub const MAX_MESSAGE_BYTES: usize = 4 * 1024;
 
 /// The stop requests of a run.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Stop {
-    wish: Wish,
+    request: StopRequest,
     /// When a Ctrl-C last ended a wait.
     woken: Option<Boot>,
     /// The job whose process tree is unkillable.
-    standing: Option<Job>,
+    unkillable: Option<Job>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]
-enum Wish {
+enum StopRequest {
     #[default]
-    GoOn,
+    None,
     /// Stop after the current iteration.
-    After(Why),
+    After(StopCause),
     /// Stop as soon as the process trees are empty.
-    Now(Why),
+    Now(StopCause),
 }
 
 #[derive(Clone, Debug, PartialEq)]
-enum Why {
+enum StopCause {
     Operator,
     /// The operator accepts checks that do not pass.
     Accepted,
@@ -57,15 +57,17 @@ enum Why {
     Reached(End),
 }
 
-impl Why {
+impl StopCause {
     fn ended_by(&self) -> EndedBy {
         match self {
-            Why::Operator | Why::Accepted | Why::Interrupt | Why::RecordLost(_) => EndedBy::Operator,
-            Why::Signal(_) => EndedBy::Signal,
-            Why::Time | Why::Spent(_) => EndedBy::Budget,
-            Why::Ceiling(_) => EndedBy::Watchdog,
-            Why::Reached(end) if end.outcome == Outcome::BudgetExceeded => EndedBy::Budget,
-            Why::Reached(_) => EndedBy::Operator,
+            StopCause::Operator | StopCause::Accepted | StopCause::Interrupt | StopCause::RecordLost(_) => {
+                EndedBy::Operator
+            }
+            StopCause::Signal(_) => EndedBy::Signal,
+            StopCause::Time | StopCause::Spent(_) => EndedBy::Budget,
+            StopCause::Ceiling(_) => EndedBy::Watchdog,
+            StopCause::Reached(end) if end.outcome == Outcome::BudgetExceeded => EndedBy::Budget,
+            StopCause::Reached(_) => EndedBy::Operator,
         }
     }
 }
@@ -73,13 +75,15 @@ impl Why {
 impl Run {
     /// Returns the end that a stop request leads to, if there is one.
     pub(super) fn end_by_stop(&self) -> Option<End> {
-        let (Wish::After(why) | Wish::Now(why)) = &self.stop.wish else { return None };
+        let (StopRequest::After(cause) | StopRequest::Now(cause)) = &self.stop.request else { return None };
         // A sleeping run has already stopped by itself; only a signal or a lost record changes its end.
-        if let (Some(end), false) = (&self.asleep, matches!(why, Why::Signal(_) | Why::RecordLost(_))) {
+        if let (Some(end), false) =
+            (&self.asleep, matches!(cause, StopCause::Signal(_) | StopCause::RecordLost(_)))
+        {
             return Some(end.clone());
         }
-        Some(match why {
-            Why::Operator => match self.unproven() {
+        Some(match cause {
+            StopCause::Operator => match self.unproven() {
                 0 => End::new(Outcome::Stopped, 0, "stopped on request"),
                 n => {
                     let nodes = if n == 1 { "one node" } else { "some nodes" };
@@ -90,17 +94,19 @@ impl Run {
                     )
                 }
             },
-            Why::Accepted => End::new(Outcome::Stopped, 0, "stopped on request, accepted as it is"),
-            Why::Interrupt => End::new(Outcome::Interrupted, 130, "interrupted by Ctrl-C"),
-            Why::Signal(s) => End::new(Outcome::Interrupted, s.exit_code(), format!("ended by {}", s.name())),
-            Why::Time => {
+            StopCause::Accepted => End::new(Outcome::Stopped, 0, "stopped on request, accepted as it is"),
+            StopCause::Interrupt => End::new(Outcome::Interrupted, 130, "interrupted by Ctrl-C"),
+            StopCause::Signal(s) => {
+                End::new(Outcome::Interrupted, s.exit_code(), format!("ended by {}", s.name()))
+            }
+            StopCause::Time => {
                 let max = self.cx.budget().time.unwrap_or(Dur::ZERO);
                 End::new(Outcome::BudgetExceeded, 3, format!("budget.time: {max} used up"))
             }
-            Why::Spent(what) => End::new(Outcome::BudgetExceeded, 3, what.clone()),
-            Why::Ceiling(message) => End::new(Outcome::Ceiling, 3, message.clone()),
-            Why::RecordLost(detail) => End::new(Outcome::RecordLost, 5, detail.clone()),
-            Why::Reached(end) => end.clone(),
+            StopCause::Spent(what) => End::new(Outcome::BudgetExceeded, 3, what.clone()),
+            StopCause::Ceiling(message) => End::new(Outcome::Ceiling, 3, message.clone()),
+            StopCause::RecordLost(detail) => End::new(Outcome::RecordLost, 5, detail.clone()),
+            StopCause::Reached(end) => end.clone(),
         })
     }
 
@@ -109,44 +115,44 @@ impl Run {
     /// interrupts the agent and the third kills it. A sleeping run ends.
     pub(super) fn interrupted(&mut self) {
         if self.asleep.is_some() {
-            return self.stop_now(Why::Interrupt);
+            return self.stop_now(StopCause::Interrupt);
         }
         let now = self.cx.now.boot;
         let woke_just_now = self.stop.woken.is_some_and(|at| now.since(at) <= DOUBLE_INTERRUPT);
         if woke_just_now {
-            return self.stop_now(Why::Interrupt);
+            return self.stop_now(StopCause::Interrupt);
         }
         if !self.nodes.iter().any(|n| n.is_working()) {
             self.stop.woken = Some(now);
             self.unpause(WaitEndedBy::Operator);
             return self.wake_waiting();
         }
-        match self.stop.wish {
-            Wish::GoOn => {
-                self.stop_after(Why::Operator);
+        match self.stop.request {
+            StopRequest::None => {
+                self.stop_after(StopCause::Operator);
                 self.cx.record(Event::Notice {
                     kind: "stopping".into(),
                     message: "stopping after this iteration; Ctrl-C again interrupts the agent".into(),
                 });
             }
-            Wish::After(_) | Wish::Now(_) => self.stop_now(Why::Interrupt),
+            StopRequest::After(_) | StopRequest::Now(_) => self.stop_now(StopCause::Interrupt),
         }
     }
 
     pub(super) fn end_asked(&mut self, signal: EndSignal) {
-        self.stop_now(Why::Signal(signal));
+        self.stop_now(StopCause::Signal(signal));
     }
 
     pub(super) fn stop_asked(&mut self) {
-        self.stop_after(Why::Operator);
+        self.stop_after(StopCause::Operator);
     }
 
     /// Stops the run like [`Run::stop_asked`], with exit code 0 even if checks do not pass.
     pub(super) fn stop_accepted(&mut self) {
-        if self.stop.wish == Wish::After(Why::Operator) {
-            self.stop.wish = Wish::After(Why::Accepted);
+        if self.stop.request == StopRequest::After(StopCause::Operator) {
+            self.stop.request = StopRequest::After(StopCause::Accepted);
         }
-        self.stop_after(Why::Accepted);
+        self.stop_after(StopCause::Accepted);
     }
 
     /// Returns the number of nodes that have started and whose checks do not pass.
@@ -159,24 +165,26 @@ impl Run {
     }
 
     pub(super) fn time_is_up(&mut self) {
-        self.stop_now(Why::Time);
+        self.stop_now(StopCause::Time);
     }
 
     /// Stops the run if its token or cost budget is used up. These budgets also apply during a session.
     pub(super) fn stop_run_if_spent(&mut self) {
-        if let (Some(what), Wish::GoOn | Wish::After(_)) = (self.overspent(), &self.stop.wish) {
-            self.stop_now(Why::Spent(what));
+        if let (Some(what), StopRequest::None | StopRequest::After(_)) =
+            (self.overspent(), &self.stop.request)
+        {
+            self.stop_now(StopCause::Spent(what));
         }
     }
 
     /// Returns whether the run ends as soon as its process trees are empty.
     pub(super) fn is_stopping_now(&self) -> bool {
-        matches!(self.stop.wish, Wish::Now(_))
+        matches!(self.stop.request, StopRequest::Now(_))
     }
 
     /// Ends the run at its ceiling. Its nodes are already ending.
     pub(super) fn stop_at_ceiling(&mut self, message: String) {
-        self.stop.wish = Wish::Now(Why::Ceiling(message));
+        self.stop.request = StopRequest::Now(StopCause::Ceiling(message));
         self.finish_if_hopeless();
         self.finish_if_quiet();
     }
@@ -190,54 +198,56 @@ impl Run {
             for ix in self.every() {
                 let iteration = self.nodes[ix.0].iteration;
                 let fact = watch::Fact::Suspended { for_ms: lasted.as_millis() };
-                self.tell_node(ix, iteration, Fact::Noted(fact));
+                self.pass_to_node(ix, iteration, NodeInput::Noted(fact));
             }
         }
     }
 
     /// Stops the run because of the end of one of its nodes.
     pub(super) fn stop_for(&mut self, end: End) {
-        self.stop_now(Why::Reached(end));
+        self.stop_now(StopCause::Reached(end));
     }
 
     pub(super) fn record_lost(&mut self, detail: String) {
         self.cx.trouble("record_lost", detail.clone());
-        self.stop_after(Why::RecordLost(detail));
+        self.stop_after(StopCause::RecordLost(detail));
     }
 
     /// Handles a process tree that KILL has not emptied. No new session starts. If the run is stopping, it ends, and the
     /// keeper keeps trying.
-    pub(super) fn tree_stands(&mut self, job: Job, detail: String) {
+    pub(super) fn tree_unkillable(&mut self, job: Job, detail: String) {
         if self.nodes.get(job.node.0).is_some_and(|n| n.has_job(job)) {
             self.nodes[job.node.0].keeper_reported(&mut self.cx);
             self.cx.trouble("tree_stands", detail);
-            self.stop.standing = Some(job);
+            self.stop.unkillable = Some(job);
             self.finish_if_hopeless();
         }
     }
 
     /// Ends a run that is stopping now but has an unkillable process tree. The keeper keeps trying.
     fn finish_if_hopeless(&mut self) {
-        let stands =
-            self.stop.standing.is_some_and(|job| self.nodes.get(job.node.0).is_some_and(|n| n.has_job(job)));
-        if let (true, Wish::Now(_), Some(end)) = (stands, &self.stop.wish, self.end_by_stop()) {
+        let unkillable = self
+            .stop
+            .unkillable
+            .is_some_and(|job| self.nodes.get(job.node.0).is_some_and(|n| n.has_job(job)));
+        if let (true, StopRequest::Now(_), Some(end)) = (unkillable, &self.stop.request, self.end_by_stop()) {
             self.finish(end);
         }
     }
 
-    fn stop_after(&mut self, why: Why) {
-        if self.stop.wish == Wish::GoOn {
-            self.stop.wish = Wish::After(why);
+    fn stop_after(&mut self, cause: StopCause) {
+        if self.stop.request == StopRequest::None {
+            self.stop.request = StopRequest::After(cause);
         }
         self.finish_if_quiet();
     }
 
     /// Stops the run now. The first request ends jobs gently; the second kills them.
-    fn stop_now(&mut self, why: Why) {
-        let again = matches!(self.stop.wish, Wish::Now(_));
-        let by = why.ended_by();
+    fn stop_now(&mut self, cause: StopCause) {
+        let again = matches!(self.stop.request, StopRequest::Now(_));
+        let by = cause.ended_by();
         if !again {
-            self.stop.wish = Wish::Now(why);
+            self.stop.request = StopRequest::Now(cause);
         }
         for node in self.nodes.iter_mut().filter(|n| n.is_busy()) {
             if again { node.kill(&mut self.cx, by) } else { node.end(&mut self.cx, by) }
@@ -276,16 +286,17 @@ impl Run {
     }
 
     /// Accepts a message for the next prompt, within limits.
-    pub(super) fn told(&mut self, text: &str, from: Source) {
-        let text = clip(&printable(text), MAX_TOLD_BYTES).trim().to_owned();
+    pub(super) fn message_received(&mut self, text: &str, from: Source) {
+        let text = clip(&printable(text), MAX_MESSAGE_BYTES).trim().to_owned();
         if text.is_empty() {
             return;
         }
-        if self.cx.view.told.len() < MAX_TOLD {
-            self.cx.record(Event::Told { text, from });
+        if self.cx.view.pending_messages.len() < MAX_PENDING_MESSAGES {
+            self.cx.record(Event::MessageReceived { text, from });
         } else {
-            let message =
-                format!("{MAX_TOLD} messages already wait for the next prompt; this one was dropped");
+            let message = format!(
+                "{MAX_PENDING_MESSAGES} messages already wait for the next prompt; this one was dropped"
+            );
             self.cx.record(Event::Notice { kind: "told_too_much".into(), message });
         }
     }

@@ -8,7 +8,9 @@ use super::cx::Cx;
 use crate::record::event::{EndStep, EndedBy, Event};
 use crate::run::decision::Decision;
 use crate::run::job::{Exit, Job, JobKind};
-use crate::run::owed::{KEEPER_END_BOUND, KEEPER_START_BOUND, Looked, Owed, Seen};
+use crate::run::keeper_deadline::{
+    KEEPER_END_BOUND, KEEPER_START_BOUND, KeeperCheck, KeeperDeadline, KeeperState,
+};
 use crate::time::dur::Dur;
 use crate::time::moment::Awake;
 use crate::time::timer::{Deadline, Timer};
@@ -29,7 +31,7 @@ pub(super) struct Tree {
     pipes_closed: bool,
     ended_by: Option<EndedBy>,
     /// The report that its keeper still owes.
-    owed: Option<Owed>,
+    deadline: Option<KeeperDeadline>,
     /// The number of starts that failed for lack of a resource.
     failed_starts: u32,
 }
@@ -57,7 +59,7 @@ impl Tree {
             life: Life::Starting,
             pipes_closed: false,
             ended_by: None,
-            owed: None,
+            deadline: None,
             failed_starts: 0,
         }
     }
@@ -76,41 +78,41 @@ impl Tree {
 
     /// Notes that the order to start was sent to the keeper.
     pub fn sent(&mut self, cx: &mut Cx) {
-        if matches!(self.life, Life::Starting | Life::Ending(_)) && self.owed.is_none() {
+        if matches!(self.life, Life::Starting | Life::Ending(_)) && self.deadline.is_none() {
             self.expect_report(cx, KEEPER_START_BOUND);
         }
     }
 
     fn expect_report(&mut self, cx: &mut Cx, within: Dur) {
-        self.wait_for_keeper(cx, Owed::report(cx.now.awake, within));
+        self.wait_for_keeper(cx, KeeperDeadline::report(cx.now.awake, within));
     }
 
-    fn wait_for_keeper(&mut self, cx: &mut Cx, owed: Owed) {
-        cx.timers.set(Timer::Keeper(self.job.node), Deadline::Awake(owed.due()));
-        self.owed = Some(owed);
+    fn wait_for_keeper(&mut self, cx: &mut Cx, deadline: KeeperDeadline) {
+        cx.timers.set(Timer::Keeper(self.job.node), Deadline::Awake(deadline.due()));
+        self.deadline = Some(deadline);
     }
 
     /// Notes that the keeper owes no report any longer.
     pub fn reported(&mut self, cx: &mut Cx) {
-        self.owed = None;
+        self.deadline = None;
         cx.timers.clear(Timer::Keeper(self.job.node));
     }
 
     /// Checks whether the keeper can run, if a report is still due.
     pub fn look(&mut self, cx: &mut Cx) {
-        if self.owed.is_some() {
+        if self.deadline.is_some() {
             cx.out.push(Decision::Nudge(self.job));
         }
     }
 
     /// Handles the result of a check. A keeper that cannot report is given up.
     pub fn keeper_seen(&mut self, cx: &mut Cx, stopped: bool) {
-        let Some(mut owed) = self.owed else { return };
-        let seen = if stopped { Seen::Stopped } else { Seen::Running };
-        match owed.looked(cx.now.awake, seen) {
-            Looked::Wait => self.wait_for_keeper(cx, owed),
-            Looked::Settled => self.reported(cx),
-            Looked::GiveUp => {
+        let Some(mut deadline) = self.deadline else { return };
+        let seen = if stopped { KeeperState::Stopped } else { KeeperState::Running };
+        match deadline.checked(cx.now.awake, seen) {
+            KeeperCheck::Wait => self.wait_for_keeper(cx, deadline),
+            KeeperCheck::Settled => self.reported(cx),
+            KeeperCheck::GiveUp => {
                 let why = if stopped { "it is stopped repeatedly" } else { "it does not report" };
                 let what = cx.name(self.job.node);
                 cx.trouble("keeper_silent", format!("killing the keeper of node {what}: {why}"));

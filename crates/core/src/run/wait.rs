@@ -2,7 +2,7 @@
 //! optional pause that interrupts it.
 
 use super::cx::Cx;
-use super::node::{Fact, Turn, clear_job_timers, clear_limits};
+use super::node::{NodeInput, Turn, clear_job_timers, clear_limits};
 use super::resume::left_of;
 use super::tree::Tree;
 use crate::record::event::{Cause, EndedBy, Event, WaitEndedBy, WaitWhy};
@@ -92,68 +92,68 @@ impl Wait {
     }
 
     /// Handles a fact and returns what follows from it.
-    pub fn handle(&mut self, cx: &mut Cx, fact: Fact) -> Turn {
+    pub fn handle(&mut self, cx: &mut Cx, fact: NodeInput) -> Turn {
         match (fact, &mut self.probe) {
-            (Fact::Due(Timer::Wait(_)), _) => return self.leave(cx, WaitEndedBy::Timer, Cause::Next),
-            (Fact::Due(Timer::Probe(_)), None) => {
+            (NodeInput::Due(Timer::Wait(_)), _) => return self.leave(cx, WaitEndedBy::Timer, Cause::Next),
+            (NodeInput::Due(Timer::Probe(_)), None) => {
                 let job = Job { node: self.ix, iteration: self.iteration, kind: JobKind::Probe };
                 self.probe = Some(Tree::start(cx, job));
             }
-            (Fact::Started { .. }, Some(probe)) => {
+            (NodeInput::Started { .. }, Some(probe)) => {
                 probe.started(cx);
                 let at = cx.now.awake.plus(CommandPlan::DEFAULT_TIMEOUT);
                 cx.timers.set(Timer::PrepJob(self.ix), Deadline::Awake(at));
             }
-            (Fact::Due(Timer::PrepJob(_)), Some(probe)) => probe.end(cx, EndedBy::Watchdog),
-            (Fact::Due(Timer::Grace(_)), Some(probe)) => probe.next_step(cx),
-            (Fact::Due(Timer::Leak(_)), Some(probe)) => probe.sweep(cx),
-            (Fact::PipesClosed, Some(probe)) => probe.pipes_closed(cx),
-            (Fact::Exited(exit), Some(probe)) => {
+            (NodeInput::Due(Timer::PrepJob(_)), Some(probe)) => probe.end(cx, EndedBy::Watchdog),
+            (NodeInput::Due(Timer::Grace(_)), Some(probe)) => probe.next_step(cx),
+            (NodeInput::Due(Timer::Leak(_)), Some(probe)) => probe.sweep(cx),
+            (NodeInput::PipesClosed, Some(probe)) => probe.pipes_closed(cx),
+            (NodeInput::Exited(exit), Some(probe)) => {
                 clear_limits(cx, self.ix);
                 let leak = cx.settings(self.ix).watchdog.leak;
                 probe.exited(cx, exit, leak);
             }
-            (Fact::Refused { error }, Some(_)) => return self.probe_over(cx, None, Some(error)),
-            (Fact::Sent, Some(probe)) => probe.sent(cx),
-            (Fact::Due(Timer::Keeper(_)), Some(probe)) => probe.look(cx),
-            (Fact::KeeperSeen { stopped }, Some(probe)) => probe.keeper_seen(cx, stopped),
-            (Fact::Unstarted { error }, Some(probe)) => {
+            (NodeInput::Refused { error }, Some(_)) => return self.probe_over(cx, None, Some(error)),
+            (NodeInput::Sent, Some(probe)) => probe.sent(cx),
+            (NodeInput::Due(Timer::Keeper(_)), Some(probe)) => probe.look(cx),
+            (NodeInput::KeeperSeen { stopped }, Some(probe)) => probe.keeper_seen(cx, stopped),
+            (NodeInput::Unstarted { error }, Some(probe)) => {
                 if let Some(error) = probe.retry_later(cx, error) {
                     return self.probe_over(cx, None, Some(error));
                 }
             }
-            (Fact::Due(Timer::StartRetry(_)), Some(probe)) => {
+            (NodeInput::Due(Timer::StartRetry(_)), Some(probe)) => {
                 if let Some(error) = probe.start_again(cx) {
                     return self.probe_over(cx, None, Some(error));
                 }
             }
-            (Fact::Ended(_), Some(probe)) => {
+            (NodeInput::Ended(_), Some(probe)) => {
                 let (exit, timed_out) = (probe.exit(), probe.ended_by() == Some(EndedBy::Watchdog));
                 let trouble = timed_out.then(|| format!("ended after {}", CommandPlan::DEFAULT_TIMEOUT));
                 return self.probe_over(cx, exit, trouble);
             }
             // A late or foreign fact is harmless.
             (
-                Fact::Due(_)
-                | Fact::Observed(_)
-                | Fact::Noted(_)
-                | Fact::Strained(_)
-                | Fact::Reported(_)
-                | Fact::Used(_)
-                | Fact::ResultSeen
-                | Fact::PromptAssembled(_)
-                | Fact::PinsHashed(_),
+                NodeInput::Due(_)
+                | NodeInput::Observed(_)
+                | NodeInput::Noted(_)
+                | NodeInput::HealthIssueFound(_)
+                | NodeInput::Reported(_)
+                | NodeInput::Used(_)
+                | NodeInput::ResultSeen
+                | NodeInput::PromptAssembled(_)
+                | NodeInput::PinsHashed(_),
                 _,
             )
             | (
-                Fact::Started { .. }
-                | Fact::Refused { .. }
-                | Fact::Sent
-                | Fact::Unstarted { .. }
-                | Fact::KeeperSeen { .. }
-                | Fact::Exited(_)
-                | Fact::PipesClosed
-                | Fact::Ended(_),
+                NodeInput::Started { .. }
+                | NodeInput::Refused { .. }
+                | NodeInput::Sent
+                | NodeInput::Unstarted { .. }
+                | NodeInput::KeeperSeen { .. }
+                | NodeInput::Exited(_)
+                | NodeInput::PipesClosed
+                | NodeInput::Ended(_),
                 None,
             ) => {}
         }

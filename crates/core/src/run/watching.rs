@@ -125,12 +125,12 @@ pub(super) fn record_ceiling(cx: &mut Cx, job: Job, reason: StopReason, message:
 }
 
 /// Records a health issue of the agent when it begins.
-pub(super) fn strained(cx: &mut Cx, ix: NodeIx, iteration: Iteration, strain: HealthIssue) {
-    if cx.view.node(ix).condition.knows(strain) {
+pub(super) fn health_issue_found(cx: &mut Cx, ix: NodeIx, iteration: Iteration, issue: HealthIssue) {
+    if cx.view.node(ix).condition.knows(issue) {
         return;
     }
     let node = cx.name(ix);
-    cx.record(match strain {
+    cx.record(match issue {
         HealthIssue::Drifted => Event::AgentDrifted { node, iteration },
         HealthIssue::Retrying { status, delay } => {
             Event::AgentRetrying { node, iteration, status, delay_s: delay }

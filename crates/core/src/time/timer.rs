@@ -34,7 +34,7 @@ pub enum Timer {
     /// The run's time budget (boot).
     Budget,
     /// How long the end of the run waits for the last notifications (awake).
-    LastNews,
+    LastNotifications,
     /// The next attempt to write the record (awake).
     RecordRetry,
 }
@@ -54,7 +54,7 @@ impl Timer {
             | Timer::Probe(_)
             | Timer::NodeBudget(_)
             | Timer::Budget
-            | Timer::LastNews
+            | Timer::LastNotifications
             | Timer::RecordRetry => None,
         }
     }

@@ -45,7 +45,7 @@ const TTL_FACTOR: u64 = 3;
 
 /// The evidence on one channel.
 #[derive(Clone, Debug, Default)]
-struct Seen {
+struct ChannelEvidence {
     last: Option<Awake>,
     /// How far the awake clock was ahead of the watch's clock at that time, in milliseconds.
     ahead: u64,
@@ -55,7 +55,7 @@ struct Seen {
     longest: u64,
 }
 
-impl Seen {
+impl ChannelEvidence {
     fn gap(&mut self, ms: u64) {
         if self.gaps.len() == GAPS {
             self.gaps.pop_front();
@@ -76,7 +76,7 @@ pub(super) struct Piece {
 }
 
 #[derive(Clone, Debug, Default)]
-pub(super) struct Channels([Seen; Channel::ALL.len()]);
+pub(super) struct Channels([ChannelEvidence; Channel::ALL.len()]);
 
 impl Channels {
     /// Adds a stretch of progress, in the watch's own time.
@@ -121,7 +121,7 @@ impl Channels {
         Channel::ALL
             .iter()
             .map(|channel| {
-                let Seen { last, ahead, count, .. } = &self.0[*channel as usize];
+                let ChannelEvidence { last, ahead, count, .. } = &self.0[*channel as usize];
                 Evidence {
                     channel: *channel,
                     last_at: last.map(|l| l.plus(Dur::from_millis(*ahead)).since(started).as_secs_f64()),

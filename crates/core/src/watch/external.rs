@@ -11,7 +11,7 @@ use crate::text::redact;
 use crate::text::{clip, printable};
 use crate::time::dur::{Dur, Limit};
 use crate::time::moment::Awake;
-use crate::watch::{Answer, Channel, Fact, NOTICE_AT, Session, StopReason, Verdict, Watch};
+use crate::watch::{Assessment, Channel, Fact, NOTICE_AT, Session, StopReason, Verdict, Watch};
 use std::collections::BTreeMap;
 
 /// The most agents that are registered at once; the next one is refused.
@@ -45,7 +45,7 @@ struct Agent {
 #[derive(Clone, Debug)]
 enum Life {
     Watched(Box<Watch>),
-    Ended { at: Awake, answer: Box<Answer> },
+    Ended { at: Awake, answer: Box<Assessment> },
 }
 
 /// The limits of one agent; `None` means no limit.
@@ -61,7 +61,7 @@ pub struct Limits {
 
 /// The limits that a caller sets when it registers an agent; the others come from the profile or the settings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Asked {
+pub struct RequestedLimits {
     /// The longest time without progress.
     pub idle: Option<Dur>,
     /// The longest time in all.
@@ -70,7 +70,7 @@ pub struct Asked {
     pub errors: Option<u32>,
 }
 
-impl Asked {
+impl RequestedLimits {
     fn over(self, mut policy: WatchPolicy) -> WatchPolicy {
         if let Some(idle) = self.idle {
             policy.idle = Limit::At(idle);
@@ -85,7 +85,7 @@ impl Asked {
 
 /// The state of one agent.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Seen {
+pub struct ExternalStatus {
     /// The agent's name.
     pub id: String,
     /// The agent's limits.
@@ -103,10 +103,10 @@ pub struct Seen {
     /// Whether it has ended.
     pub ended: bool,
     /// The watchdog's answer, now or at its end.
-    pub answer: Answer,
+    pub answer: Assessment,
 }
 
-impl Seen {
+impl ExternalStatus {
     /// Returns the limit that the agent exceeds, or exceeded when it ended.
     pub fn stop(&self) -> Option<(StopReason, &str)> {
         stop(&self.answer)
@@ -121,7 +121,7 @@ impl Seen {
 
 /// Why a report is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refused {
+pub enum ExternalError {
     /// There are already [`MAX_AGENTS`] live agents.
     TooMany,
     /// No agent with this name is registered.
@@ -144,7 +144,7 @@ pub struct Hung {
     /// The reason as a sentence for people.
     pub message: String,
     /// The watchdog's answer with its evidence.
-    pub answer: Answer,
+    pub answer: Assessment,
 }
 
 impl ExternalAgents {
@@ -154,8 +154,8 @@ impl ExternalAgents {
     }
 
     /// Registers an agent that is new or has ended.
-    pub fn register(&mut self, now: Awake, id: &str) -> Result<(), Refused> {
-        self.register_under(now, id, None, Asked::default())
+    pub fn register(&mut self, now: Awake, id: &str) -> Result<(), ExternalError> {
+        self.register_under(now, id, None, RequestedLimits::default())
     }
 
     /// Registers an agent under `policy`, or that of the settings, with the limits in `asked` replaced.
@@ -164,14 +164,14 @@ impl ExternalAgents {
         now: Awake,
         id: &str,
         policy: Option<WatchPolicy>,
-        asked: Asked,
-    ) -> Result<(), Refused> {
+        asked: RequestedLimits,
+    ) -> Result<(), ExternalError> {
         if id.is_empty() || clip(id, MAX_NAME).len() < id.len() || id.chars().any(char::is_control) {
-            return Err(Refused::BadName);
+            return Err(ExternalError::BadName);
         }
         match self.agents.get(id) {
-            Some(agent) if agent.ended().is_none() => return Err(Refused::Taken),
-            None if self.agents.len() >= MAX_AGENTS => self.forget_one().ok_or(Refused::TooMany)?,
+            Some(agent) if agent.ended().is_none() => return Err(ExternalError::Taken),
+            None if self.agents.len() >= MAX_AGENTS => self.forget_one().ok_or(ExternalError::TooMany)?,
             Some(_) | None => {}
         }
         let policy = asked.over(policy.unwrap_or_else(|| self.policy.clone()));
@@ -193,7 +193,7 @@ impl ExternalAgents {
     }
 
     /// Takes a sign of life. It is progress if the message count has grown.
-    pub fn activity(&mut self, now: Awake, id: &str, messages: Option<u64>) -> Result<(), Refused> {
+    pub fn activity(&mut self, now: Awake, id: &str, messages: Option<u64>) -> Result<(), ExternalError> {
         let agent = self.living(id)?;
         let new = messages.unwrap_or(0).saturating_sub(agent.messages);
         if new > 0 {
@@ -206,7 +206,7 @@ impl ExternalAgents {
     }
 
     /// Takes an error and returns the agent's state, which contains a warning from the third error on.
-    pub fn error(&mut self, now: Awake, id: &str, text: &str) -> Result<Seen, Refused> {
+    pub fn error(&mut self, now: Awake, id: &str, text: &str) -> Result<ExternalStatus, ExternalError> {
         let agent = self.living(id)?;
         agent.errors = agent.errors.saturating_add(1);
         agent.last_error = Some(shown(text));
@@ -215,7 +215,7 @@ impl ExternalAgents {
     }
 
     /// Ends an agent that reports its end.
-    pub fn done(&mut self, now: Awake, id: &str) -> Result<(), Refused> {
+    pub fn done(&mut self, now: Awake, id: &str) -> Result<(), ExternalError> {
         self.living(id)?.end(now);
         if self.agents.values().filter(|agent| agent.ended().is_some()).count() > MAX_ENDED {
             self.forget_one();
@@ -224,20 +224,20 @@ impl ExternalAgents {
     }
 
     /// Ends the agent on behalf of a caller and returns its state. An ended agent does not change.
-    pub fn clean_up(&mut self, now: Awake, id: &str) -> Result<Seen, Refused> {
+    pub fn clean_up(&mut self, now: Awake, id: &str) -> Result<ExternalStatus, ExternalError> {
         match self.done(now, id) {
-            Ok(()) | Err(Refused::Ended) => self.get(now, id).ok_or(Refused::Unknown),
+            Ok(()) | Err(ExternalError::Ended) => self.get(now, id).ok_or(ExternalError::Unknown),
             Err(refused) => Err(refused),
         }
     }
 
     /// Returns the state of an agent, live or ended, without changing it.
-    pub fn get(&self, now: Awake, id: &str) -> Option<Seen> {
+    pub fn get(&self, now: Awake, id: &str) -> Option<ExternalStatus> {
         self.agents.get(id).map(|agent| agent.seen(id, now))
     }
 
     /// Returns the state of all agents without changing them.
-    pub fn list(&self, now: Awake) -> Vec<Seen> {
+    pub fn list(&self, now: Awake) -> Vec<ExternalStatus> {
         self.agents.iter().map(|(id, agent)| agent.seen(id, now)).collect()
     }
 
@@ -263,11 +263,11 @@ impl ExternalAgents {
         self.agents.values().filter_map(|agent| agent.watch()?.due()).filter(|due| *due > now).min()
     }
 
-    fn living(&mut self, id: &str) -> Result<&mut Agent, Refused> {
+    fn living(&mut self, id: &str) -> Result<&mut Agent, ExternalError> {
         match self.agents.get_mut(id) {
-            Some(agent) if agent.ended().is_some() => Err(Refused::Ended),
+            Some(agent) if agent.ended().is_some() => Err(ExternalError::Ended),
             Some(agent) => Ok(agent),
-            None => Err(Refused::Unknown),
+            None => Err(ExternalError::Unknown),
         }
     }
 }
@@ -301,12 +301,12 @@ impl Agent {
         }
     }
 
-    fn seen(&self, id: &str, now: Awake) -> Seen {
+    fn seen(&self, id: &str, now: Awake) -> ExternalStatus {
         let (at, answer) = match &self.life {
             Life::Watched(watch) => (now, watch.as_ref().clone().evaluate(now)),
             Life::Ended { at, answer } => (*at, answer.as_ref().clone()),
         };
-        Seen {
+        ExternalStatus {
             id: id.to_owned(),
             limits: self.limits,
             messages: self.messages,
@@ -320,7 +320,7 @@ impl Agent {
     }
 }
 
-fn stop(answer: &Answer) -> Option<(StopReason, &str)> {
+fn stop(answer: &Assessment) -> Option<(StopReason, &str)> {
     match &answer.verdict {
         Verdict::HardStop { reason, message } => Some((*reason, message)),
         Verdict::Continue { .. } | Verdict::Notice { .. } => None,

@@ -86,7 +86,7 @@ pub enum Verdict {
 
 /// A verdict with its evidence.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Answer {
+pub struct Assessment {
     /// The verdict.
     pub verdict: Verdict,
     /// The evidence on all channels.
@@ -316,7 +316,7 @@ impl Watch {
     }
 
     /// Returns the verdict at this moment with its evidence. Evaluating twice changes nothing.
-    pub fn evaluate(&mut self, now: Awake) -> Answer {
+    pub fn evaluate(&mut self, now: Awake) -> Assessment {
         let verdict = self.judge(now);
         self.answer(now, verdict)
     }
@@ -329,8 +329,8 @@ impl Watch {
     }
 
     /// Adds the evidence of this moment to a verdict.
-    pub fn answer(&self, now: Awake, verdict: Verdict) -> Answer {
-        Answer {
+    pub fn answer(&self, now: Awake, verdict: Verdict) -> Assessment {
+        Assessment {
             verdict,
             evidence_summary: self.channels.summary(self.session.started, self.inner(now)),
             active_channel: self.channels.freshest(),

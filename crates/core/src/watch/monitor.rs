@@ -1,7 +1,7 @@
 //! Decides when a watch is evaluated and which of its answers are recorded. Runs, single commands and other supervisors of
 //! a session share it.
 
-use super::{Answer, Channel, Fact, Session, Verdict, Watch};
+use super::{Assessment, Channel, Fact, Session, Verdict, Watch};
 use crate::record::event::Event;
 use crate::record::ids::{Iteration, NodeName};
 use crate::settings::WatchPolicy;
@@ -59,7 +59,7 @@ impl Monitor {
 
     /// Returns the answer at this moment if it must be recorded. A plain continue and a recent deferral by the same
     /// channel are not recorded.
-    pub fn judge(&mut self, now: Awake) -> Option<Answer> {
+    pub fn judge(&mut self, now: Awake) -> Option<Assessment> {
         let verdict = self.watch.judge(now);
         let is_recorded = match verdict {
             Verdict::Continue { deferred_by: None } => false,
@@ -80,10 +80,10 @@ impl Monitor {
     }
 }
 
-impl Answer {
+impl Assessment {
     /// Returns the event that records this answer; `None` for a plain continue.
     pub fn event(self, node: NodeName, iteration: Iteration, recoverable: bool) -> Option<Event> {
-        let Answer { verdict, evidence_summary, active_channel } = self;
+        let Assessment { verdict, evidence_summary, active_channel } = self;
         Some(match verdict {
             Verdict::Continue { deferred_by: None } => return None,
             Verdict::Continue { deferred_by: Some(deferred_by) } => {

@@ -111,7 +111,7 @@ impl Sign {
     }
 
     /// Returns the health issue that the sign reports, if any.
-    pub fn strain(&self) -> Option<HealthIssue> {
+    pub fn health_issue(&self) -> Option<HealthIssue> {
         match self {
             Sign::Drift => Some(HealthIssue::Drifted),
             Sign::Retrying { status, delay } => {

@@ -3,11 +3,11 @@
 use super::Driver;
 use super::slots::Slot;
 use crate::clock;
-use crate::driver::inbox::{NotHeard, Reply};
+use crate::driver::inbox::{ChannelError, Reply};
 use crate::driver::mcp_setup::{self, Pinned, Place, SessionSetup};
 use dogwatch_agents::Launch;
 use dogwatch_core::record::ids::NodeIx;
-use dogwatch_core::run::agent_channel::{AgentRequest, Answer, Heard, SideDoor};
+use dogwatch_core::run::agent_channel::{AgentChannel, AgentRequest, AgentResponse, Handled};
 use dogwatch_core::run::input::Input;
 use dogwatch_core::run::job::{Job, Marker};
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 /// The MCP setup of a running session.
 pub(super) struct McpSession {
     token: String,
-    side: SideDoor,
+    channel: AgentChannel,
     /// Removed when the session ends.
     files: Vec<PathBuf>,
     homes: Vec<PathBuf>,
@@ -24,12 +24,17 @@ pub(super) struct McpSession {
 impl McpSession {
     /// Creates the channel of `job` from its prepared setup.
     pub fn new(job: Job, step: SessionSetup) -> McpSession {
-        McpSession { token: step.token, side: SideDoor::new(job), files: step.files, homes: step.homes }
+        McpSession {
+            token: step.token,
+            channel: AgentChannel::new(job),
+            files: step.files,
+            homes: step.homes,
+        }
     }
 
     /// Returns the observation that the channel holds back, if any.
     pub fn flush(&mut self, job: Job) -> Option<Input> {
-        self.side.flush(clock::awake()).map(|seen| Input::Observed { job, seen })
+        self.channel.flush(clock::awake()).map(|seen| Input::Observed { job, seen })
     }
 
     /// Ends the session: removes its files and returns the state that the agent reported last.
@@ -39,7 +44,7 @@ impl McpSession {
             let _ = std::fs::remove_file(file);
         }
         self.homes.iter().for_each(|home| mcp_setup::remove_home(home));
-        self.side.marker().cloned()
+        self.channel.marker().cloned()
     }
 }
 
@@ -100,18 +105,18 @@ impl Driver<'_> {
         reply.send(self.answer(token, request));
     }
 
-    fn answer(&mut self, token: &str, request: &AgentRequest) -> Result<Answer, NotHeard> {
+    fn answer(&mut self, token: &str, request: &AgentRequest) -> Result<AgentResponse, ChannelError> {
         let is_sender = |slot: &&mut Slot| {
             let job = slot.live.job;
             job.iteration == request.iteration && self.run.plan().nodes[job.node.0].name == request.node
         };
-        let live = &mut self.slots.all().find(is_sender).ok_or(NotHeard::SessionOver)?.live;
-        let open = live.mcp.as_mut().ok_or(NotHeard::SessionOver)?;
+        let live = &mut self.slots.all().find(is_sender).ok_or(ChannelError::SessionOver)?.live;
+        let open = live.mcp.as_mut().ok_or(ChannelError::SessionOver)?;
         if !mcp_setup::same(&open.token, token) {
-            return Err(NotHeard::WrongToken);
+            return Err(ChannelError::WrongToken);
         }
         let node = self.run.view().node(live.job.node);
-        let Heard { inputs, answer } = open.side.hear(clock::awake(), node, &request.said);
+        let Handled { inputs, answer } = open.channel.handle(clock::awake(), node, &request.body);
         // A request may arrive before the keeper reports that the agent has started.
         if live.started {
             self.todo.extend(inputs);

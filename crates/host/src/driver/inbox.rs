@@ -2,7 +2,7 @@
 
 use dogwatch_core::record::ids::NodeIx;
 use dogwatch_core::record::view::View;
-use dogwatch_core::run::agent_channel::{AgentRequest, Answer};
+use dogwatch_core::run::agent_channel::{AgentRequest, AgentResponse};
 use dogwatch_core::run::input::Input;
 use dogwatch_core::run::job::Job;
 use dogwatch_core::watch::Fact;
@@ -18,16 +18,16 @@ use std::sync::{Arc, Mutex, PoisonError};
 pub const MAX_MAIL: usize = 10_000;
 
 /// The callback that receives an answer. The driver calls it, so it must not block.
-pub struct Reply(Box<dyn FnOnce(Result<Answer, NotHeard>) + Send>);
+pub struct Reply(Box<dyn FnOnce(Result<AgentResponse, ChannelError>) + Send>);
 
 impl Reply {
     /// Wraps a callback.
-    pub fn new(send: impl FnOnce(Result<Answer, NotHeard>) + Send + 'static) -> Reply {
+    pub fn new(send: impl FnOnce(Result<AgentResponse, ChannelError>) + Send + 'static) -> Reply {
         Reply(Box::new(send))
     }
 
     /// Delivers the answer.
-    pub fn send(self, answer: Result<Answer, NotHeard>) {
+    pub fn send(self, answer: Result<AgentResponse, ChannelError>) {
         (self.0)(answer);
     }
 }
@@ -40,7 +40,7 @@ impl fmt::Debug for Reply {
 
 /// Why a request was rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NotHeard {
+pub enum ChannelError {
     /// The session is not running, or has ended.
     SessionOver,
     WrongToken,
@@ -64,11 +64,11 @@ pub enum Mail {
         job: Job,
     },
     /// An input from another thread, such as an operator request.
-    Asked(Input),
+    Input(Input),
     /// A request from a session's agent.
-    Said {
+    AgentRequested {
         token: String,
-        letter: Box<AgentRequest>,
+        request: Box<AgentRequest>,
         reply: Reply,
     },
     /// A request for a copy of the current view.
@@ -99,8 +99,8 @@ impl Inbox {
         let must = matches!(
             mail,
             Mail::PipesClosed { .. }
-                | Mail::Asked(Input::PinsHashed { .. })
-                | Mail::Asked(Input::Notified { .. })
+                | Mail::Input(Input::PinsHashed { .. })
+                | Mail::Input(Input::Notified { .. })
                 | Mail::FromSession { input: Input::Noted { fact: Fact::ToolEnded { .. }, .. }, .. }
         );
         let taken = must || queue.len() < MAX_MAIL;

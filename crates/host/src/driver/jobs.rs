@@ -17,7 +17,7 @@ use dogwatch_config::placeholders::CommandOutput;
 use dogwatch_core::record::ids::NodeIx;
 use dogwatch_core::run::input::Input;
 use dogwatch_core::run::job::{Exit, Job, JobKind, JobReport, Snapshot, Worktree};
-use dogwatch_core::run::owed::Seen;
+use dogwatch_core::run::keeper_deadline::KeeperState;
 use dogwatch_core::text::redact;
 use dogwatch_core::time::dur::Dur;
 use dogwatch_core::watch::coalesce::Coalescer;
@@ -150,7 +150,7 @@ impl Driver<'_> {
     /// Continues the keeper in case it was stopped, and reports to the core whether it was.
     pub(super) fn nudge(&mut self, job: Job) {
         if let Some(keeper) = self.slots.of(job).and_then(|slot| slot.keeper.as_ref()) {
-            let stopped = keeper.nudge() == Seen::Stopped;
+            let stopped = keeper.nudge() == KeeperState::Stopped;
             self.todo.push_back(Input::KeeperSeen { job, stopped });
         }
     }
@@ -214,25 +214,25 @@ impl Driver<'_> {
     }
 
     /// Ends a job with no processes left: collects its output and reports to the core.
-    pub(super) fn job_ended(&mut self, node: NodeIx, stragglers: u64) {
+    pub(super) fn job_ended(&mut self, node: NodeIx, leftovers: u64) {
         let Some(live) = self.leave(node) else { return };
         let Live { job, exit, signaled, pump, early, mcp, .. } = live;
         self.todo.extend(early);
         pump.stop();
         let mut report = match pump.join() {
             JobSink::Command(capture) => {
-                self.command_output(&Over { job, exit, signaled }, &capture, stragglers)
+                self.command_output(&Over { job, exit, signaled }, &capture, leftovers)
             }
             JobSink::Check(tails) => JobReport {
                 stdout_bytes: tails.stdout.seen,
                 stderr_bytes: tails.stderr.seen,
-                stragglers,
+                leftovers,
                 tail: tails.tail(),
                 ..JobReport::default()
             },
             JobSink::Session(sink) => {
-                let (report, error) = sink.finish(self.prompt_of(job), exit, stragglers);
-                let result = report.tally.result.as_ref().map_or("", |result| result.text.as_str());
+                let (report, error) = sink.finish(self.prompt_of(job), exit, leftovers);
+                let result = report.totals.result.as_ref().map_or("", |result| result.text.as_str());
                 if let Some(error) = error.or(self.keep_result(job, result).err()) {
                     let detail = format!("raw output was lost: {error} ({} bytes)", report.cut_bytes);
                     self.todo.push_back(Input::TroubleMet { kind: "raw_output_lost", detail });
@@ -249,7 +249,7 @@ impl Driver<'_> {
         self.todo.push_back(Input::JobEnded { job, report: Box::new(report) });
     }
 
-    fn command_output(&mut self, over: &Over, capture: &Capture, stragglers: u64) -> JobReport {
+    fn command_output(&mut self, over: &Over, capture: &Capture, leftovers: u64) -> JobReport {
         let JobKind::Command(index) = over.job.kind else {
             let snapshot =
                 (over.job.kind == JobKind::Snapshot && !over.signaled).then(|| snapshot_result(capture));
@@ -268,7 +268,7 @@ impl Driver<'_> {
         JobReport {
             stdout_bytes: capture.seen(),
             cut_bytes: capture.cut(),
-            stragglers,
+            leftovers,
             ..JobReport::default()
         }
     }
@@ -288,7 +288,7 @@ impl Driver<'_> {
         self.todo.push_back(Input::TroubleMet { kind: "keeper_lost", detail });
         if buried.is_err() || !adopted.all || !none_marked {
             let detail = "some processes of the session cannot be killed".to_owned();
-            self.todo.push_back(Input::TreeStands { job, detail });
+            self.todo.push_back(Input::TreeUnkillable { job, detail });
         } else if !started && ended == 0 {
             let early = self.leave(node).map_or_else(Vec::new, |live| live.early);
             self.not_started(job, "the keeper was lost before the job started".to_owned(), true);

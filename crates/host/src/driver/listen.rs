@@ -202,7 +202,7 @@ impl Driver<'_> {
                     continue;
                 }
                 Mail::PipesClosed { job } => Input::PipesClosed { job },
-                Mail::Asked(input) => {
+                Mail::Input(input) => {
                     // Every change counts, also during a session. The core decides what it means.
                     if matches!(input, Input::WakeAsked(WaitEndedBy::Path)) {
                         self.listen_again();
@@ -219,8 +219,8 @@ impl Driver<'_> {
                         Some(_) | None => input,
                     }
                 }
-                Mail::Said { token, letter, reply } => {
-                    self.answer_request(&token, &letter, reply);
+                Mail::AgentRequested { token, request, reply } => {
+                    self.answer_request(&token, &request, reply);
                     continue;
                 }
                 Mail::ViewAsked(reply) => {
@@ -247,7 +247,7 @@ impl Driver<'_> {
         for node in judged {
             self.flush_workspace(node);
         }
-        self.todo.push_back(Input::Heard { upto: now.awake });
+        self.todo.push_back(Input::OutputDrained { upto: now.awake });
         Ok(())
     }
 
@@ -317,8 +317,10 @@ impl Driver<'_> {
             }
             Report::Empty { job, killed } if of_live(job) => self.job_ended(node, killed),
             Report::Unkillable { job, left, detail } if of_live(job) => {
-                self.todo
-                    .push_back(Input::TreeStands { job: live.job, detail: jobs::unkillable(left, &detail) });
+                self.todo.push_back(Input::TreeUnkillable {
+                    job: live.job,
+                    detail: jobs::unkillable(left, &detail),
+                });
             }
             // Reports about a job that is over, or the greeting.
             Report::Ready { .. }

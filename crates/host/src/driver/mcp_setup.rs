@@ -11,7 +11,7 @@ use crate::store::home;
 use crate::store::journal;
 use crate::store::safe_file;
 use crate::store::socket;
-use dogwatch_agents::{Door, Injection, Launch, inject};
+use dogwatch_agents::{Injection, Launch, McpBridge, inject};
 use dogwatch_core::record::event::Pin;
 use dogwatch_core::record::ids::{Iteration, NodeName, RunId};
 use dogwatch_core::run::attempts::changed_pins;
@@ -178,9 +178,13 @@ fn configure_agent(
     let program = std::env::current_exe().map_err(|e| format!("cannot find the dogwatch binary: {e}"))?;
     let program = program.to_str().filter(|_| program.exists()).ok_or("the dogwatch binary was removed")?;
     let env_names = if settings.mcp.servers.is_empty() { Vec::new() } else { env_names() };
-    let door =
-        Door { program, session, patience_s: patience(settings).as_millis() / 1_000, env_names: &env_names };
-    let Some(injection) = inject(launch, agent, door) else { return Ok(()) };
+    let bridge = McpBridge {
+        program,
+        session,
+        patience_s: patience(settings).as_millis() / 1_000,
+        env_names: &env_names,
+    };
+    let Some(injection) = inject(launch, agent, bridge) else { return Ok(()) };
     if let Some((name, ours)) = &injection.merge_env {
         let theirs = std::env::var(name).unwrap_or_default();
         step.env.push(((*name).to_owned(), merged(&theirs, ours).map_err(|e| format!("{name}: {e}"))?));

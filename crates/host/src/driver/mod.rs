@@ -212,13 +212,13 @@ impl<'f> Driver<'f> {
     }
 
     /// Drives the run to its end and returns the exit code.
-    pub fn drive(mut self, news: Vec<Input>) -> io::Result<u8> {
+    pub fn drive(mut self, notification: Vec<Input>) -> io::Result<u8> {
         self.reporter.begin().map_err(|error| {
             let help = "raise the process limit (ulimit -u)";
             io::Error::new(error.kind(), format!("cannot start a thread: {error}; {help}"))
         })?;
         self.todo.push_back(Input::Began);
-        self.todo.extend(news);
+        self.todo.extend(notification);
         loop {
             while let Some(input) = self.todo.pop_front() {
                 self.step(input);
@@ -333,9 +333,13 @@ impl<'f> Driver<'f> {
     fn carry_out(&mut self, effect: Decision) {
         match effect {
             Decision::Record(_) | Decision::Start(_) => {}
-            Decision::AssemblePrompt { node, iteration, told, sight, brief } => {
+            Decision::AssemblePrompt { node, iteration, pending_messages, input_digest, prompt_context } => {
                 self.read_day_book();
-                self.assemble(node, iteration, &Wanted { messages: told, sight, brief });
+                self.assemble(
+                    node,
+                    iteration,
+                    &Wanted { messages: pending_messages, input_digest, prompt_context },
+                );
             }
             Decision::HashPins { node, iteration } => self.hash_pins(node, iteration),
             Decision::KeepLog { node, iteration } => self.keep_log(node, iteration),
@@ -445,7 +449,7 @@ fn start_waker(setup: &Setup, inbox: &Inbox) -> io::Result<Option<PathWaker>> {
     let inbox = inbox.clone();
     let ours = ours(setup);
     PathWaker::start(&setup.work_dir, &globs, &ours, move |_| {
-        inbox.post(Mail::Asked(Input::WakeAsked(WaitEndedBy::Path)));
+        inbox.post(Mail::Input(Input::WakeAsked(WaitEndedBy::Path)));
     })
     .map(Some)
 }

@@ -9,7 +9,7 @@ use std::io;
 
 impl Driver<'_> {
     pub(super) fn notify(&mut self, delivery: Delivery) {
-        let (key, how) = (delivery.news.key.clone(), delivery.how);
+        let (key, how) = (delivery.notification.key.clone(), delivery.how);
         let error = match self.notifier() {
             Ok(notifier) if notifier.send(delivery) => return,
             Ok(_) => "too many notifications are waiting".to_owned(),

@@ -31,8 +31,8 @@ pub(super) struct PendingPrompt {
 /// What the core wants in a prompt.
 pub(super) struct Wanted {
     pub messages: Vec<String>,
-    pub sight: bool,
-    pub brief: Box<PromptContext>,
+    pub input_digest: bool,
+    pub prompt_context: Box<PromptContext>,
 }
 
 impl Driver<'_> {
@@ -52,7 +52,7 @@ impl Driver<'_> {
     }
 
     pub(super) fn assemble(&mut self, node: NodeIx, iteration: Iteration, wanted: &Wanted) {
-        let stopped = wanted.brief.diagnosis.as_ref().map(|diagnosis| diagnosis.iteration);
+        let stopped = wanted.prompt_context.diagnosis.as_ref().map(|diagnosis| diagnosis.iteration);
         let last_output = stopped.map(|stopped| self.last_output(node, stopped)).unwrap_or_default();
         let artifacts = if stopped.is_some() { self.artifacts(node) } else { Vec::new() };
         let pending = self.pending_prompts.entry(node).or_default();
@@ -63,15 +63,15 @@ impl Driver<'_> {
             iteration,
             outputs: &outputs,
             messages: &wanted.messages,
-            brief: &wanted.brief,
+            prompt_context: &wanted.prompt_context,
             last_output: &last_output,
             artifacts: &artifacts,
         });
         let (bytes, sha256) = (assembled.text.len() as u64, sha256(&assembled.text));
         (pending.prompt, pending.fault) = (assembled.text, assembled.fault);
-        self.todo.extend(assembled.news.into_iter().chain(assembled.trouble));
-        let sight = if wanted.sight { self.input_digest(node, &assembled.key) } else { None };
-        self.todo.push_back(Input::PromptAssembled { node, iteration, bytes, sha256, sight });
+        self.todo.extend(assembled.about_file.into_iter().chain(assembled.trouble));
+        let input_digest = if wanted.input_digest { self.input_digest(node, &assembled.key) } else { None };
+        self.todo.push_back(Input::PromptAssembled { node, iteration, bytes, sha256, input_digest });
     }
 
     /// Hashes the files that the node's checks depend on. Another thread reads them and posts the result to the
@@ -90,7 +90,7 @@ impl Driver<'_> {
         };
         let inbox = self.inbox.clone();
         let post = move |pins| {
-            inbox.post(Mail::Asked(Input::PinsHashed { node, iteration, pins }));
+            inbox.post(Mail::Input(Input::PinsHashed { node, iteration, pins }));
         };
         if let Err(error) = pins::hash_aside(request, post) {
             self.todo.push_back(Input::PinsHashed { node, iteration, pins: Err(error.to_string()) });

@@ -20,7 +20,7 @@ const REMEMBERED: usize = 8;
 const FLOOD: usize = 4 * 1024;
 
 /// The most health issues that may wait for the main thread. Any more are dropped.
-const MAX_STRAINS: usize = 16;
+const MAX_HEALTH_ISSUES: usize = 16;
 
 /// After a flood was read without finding anything new, floods are skimmed for this many times as long as that
 /// took.
@@ -115,7 +115,7 @@ impl Hearing {
         let (between, last) = rest.split_at(end);
         if fresh {
             let skipped = memchr_iter(b'\n', between).count() as u64;
-            let count = Some(self.feed.tally.messages + skipped);
+            let count = Some(self.feed.totals.messages + skipped);
             self.feed.take(at, Input::Message { count }, &mut self.facts);
         }
         self.read(stream, last, at);
@@ -123,11 +123,11 @@ impl Hearing {
 
     /// Reads every line. Returns whether one of them was a message.
     fn read(&mut self, stream: Stream, bytes: &[u8], at: Awake) -> bool {
-        let before = self.feed.tally.messages;
+        let before = self.feed.totals.messages;
         let mut lines = std::mem::take(&mut self.lines[stream as usize]);
         lines.feed(bytes, |line| self.line(stream, line, at));
         self.lines[stream as usize] = lines;
-        self.feed.tally.messages > before
+        self.feed.totals.messages > before
     }
 
     fn line(&mut self, stream: Stream, line: Line<'_>, at: Awake) {
@@ -147,13 +147,13 @@ impl Hearing {
 
     /// Collects health issues, after the progress that precedes them.
     fn note_health_issues(&mut self, at: Awake) {
-        for issue in self.signs.iter().filter_map(Sign::strain) {
+        for issue in self.signs.iter().filter_map(Sign::health_issue) {
             self.feed.flush(at, &mut self.facts);
             let again = self
                 .issues
                 .last()
                 .is_some_and(|(before, last)| *before == self.facts.len() && *last == issue);
-            if !again && self.issues.len() < MAX_STRAINS {
+            if !again && self.issues.len() < MAX_HEALTH_ISSUES {
                 self.issues.push((self.facts.len(), issue));
             }
         }
@@ -171,7 +171,7 @@ impl Hearing {
 
     /// Returns the id of the session, once the agent has printed it.
     pub fn session(&self) -> Option<&str> {
-        self.feed.tally.session_id.as_deref()
+        self.feed.totals.session_id.as_deref()
     }
 
     /// Hands over what the coalescers hold back, before a judgment.
@@ -186,7 +186,7 @@ impl Hearing {
             lines.finish(|line| self.line(stream, line, at));
         }
         self.flush(at);
-        &self.feed.tally
+        &self.feed.totals
     }
 }
 
@@ -275,10 +275,10 @@ mod tests {
             words.collect::<Vec<_>>(),
             ["printed", "progress", "progress", "retries", "progress", "retries"]
         );
-        for n in 0..2 * MAX_STRAINS {
+        for n in 0..2 * MAX_HEALTH_ISSUES {
             hearing.hear(Stream::Stdout, format!("{}\n{retry}\n", says(n + 10)).as_bytes(), Awake(2));
         }
-        assert_eq!(hearing.issues.len(), MAX_STRAINS);
+        assert_eq!(hearing.issues.len(), MAX_HEALTH_ISSUES);
     }
 
     #[test]

@@ -25,7 +25,7 @@ use std::time::Duration;
 
 use dogwatch_agents::SubagentLog;
 use dogwatch_core::record::event::{EndStep, EndedBy, Event, HumanEndedBy, SessionEnded};
-use dogwatch_core::run::owed::{KEEPER_END_BOUND, Looked, Owed};
+use dogwatch_core::run::keeper_deadline::{KEEPER_END_BOUND, KeeperCheck, KeeperDeadline};
 use dogwatch_core::settings::{ReaderName, WatchPolicy};
 use dogwatch_core::text::redact;
 use dogwatch_core::time::dur::Dur;
@@ -124,9 +124,9 @@ struct Exec {
     stop: Option<String>,
     /// The last signal that was passed on.
     passed: Option<i32>,
-    stragglers: u64,
+    leftovers: u64,
     /// What the keeper has yet to report or to take.
-    owed: Option<Owed>,
+    deadline: Option<KeeperDeadline>,
     /// Detects time in which this process could not run.
     absence: Absence,
     /// The exit code of a command that was never started or was lost.
@@ -183,8 +183,8 @@ impl Exec {
 
     fn arm(&mut self) -> io::Result<()> {
         let watch = self.watching.as_ref().filter(|_| self.life.is_watched()).and_then(Watching::due);
-        let owed = self.owed.as_ref().map(Owed::due);
-        let next = [watch, self.life.due(), owed].into_iter().flatten().min();
+        let deadline = self.deadline.as_ref().map(KeeperDeadline::due);
+        let next = [watch, self.life.due(), deadline].into_iter().flatten().min();
         if next != self.armed {
             match next {
                 Some(at) => self.timer.set_at(Duration::from_millis(at.0))?,
@@ -237,7 +237,7 @@ impl Exec {
         };
         self.order(order);
         // A signal gets no report. But a keeper that is stopped over and over would never pass it on.
-        self.owed.get_or_insert(Owed::order(clock::awake()));
+        self.deadline.get_or_insert(KeeperDeadline::order(clock::awake()));
     }
 
     fn order(&mut self, order: Order) {
@@ -258,12 +258,13 @@ impl Exec {
                     EndStep::Kill => Order::Kill,
                 });
                 if step == EndStep::Kill {
-                    self.owed = Some(Owed::report(clock::awake(), KEEPER_END_BOUND));
+                    self.deadline = Some(KeeperDeadline::report(clock::awake(), KEEPER_END_BOUND));
                 }
             }
             Some(Do::Sweep(grace)) => {
                 self.order(Order::Sweep { grace: grace.into() });
-                self.owed = Some(Owed::report(clock::awake(), grace.saturating_add(KEEPER_END_BOUND)));
+                self.deadline =
+                    Some(KeeperDeadline::report(clock::awake(), grace.saturating_add(KEEPER_END_BOUND)));
             }
         }
     }
@@ -379,7 +380,7 @@ impl Exec {
             let done = self.life.time_passed(now, self.policy.grace, self.policy.leak, pending);
             self.carry_out(done);
         }
-        if self.owed.is_some_and(|owed| now >= owed.due()) {
+        if self.deadline.is_some_and(|deadline| now >= deadline.due()) {
             self.look_at_keeper(now);
         }
     }
@@ -425,12 +426,14 @@ impl Exec {
     fn take_report(&mut self, report: Report) {
         match report {
             // An early signal may still be on its way to the keeper.
-            Report::Started { .. } => self.owed = self.passed.map(|_| Owed::order(clock::awake())),
+            Report::Started { .. } => {
+                self.deadline = self.passed.map(|_| KeeperDeadline::order(clock::awake()))
+            }
             // After these reports nothing is owed.
             Report::Refused { .. }
             | Report::Exited { alone: true, .. }
             | Report::Empty { .. }
-            | Report::Unkillable { .. } => self.owed = None,
+            | Report::Unkillable { .. } => self.deadline = None,
             Report::Ready { .. } | Report::Exited { alone: false, .. } => {}
         }
         match report {
@@ -447,7 +450,7 @@ impl Exec {
                 self.carry_out(done);
             }
             Report::Empty { killed, .. } => {
-                self.stragglers = killed;
+                self.leftovers = killed;
                 let closed = self.ears.closed();
                 self.life.emptied(clock::awake(), closed, self.policy.leak);
             }
@@ -519,16 +522,16 @@ impl Exec {
 
     /// Checks whether a keeper that owes something can run, and gives up on one that cannot.
     fn look_at_keeper(&mut self, now: Awake) {
-        let Some(mut owed) = self.owed.take() else { return };
-        match owed.looked(now, self.keeper.nudge()) {
-            Looked::Wait => self.owed = Some(owed),
-            Looked::Settled => {}
-            Looked::GiveUp => {
+        let Some(mut deadline) = self.deadline.take() else { return };
+        match deadline.checked(now, self.keeper.nudge()) {
+            KeeperCheck::Wait => self.deadline = Some(deadline),
+            KeeperCheck::Settled => {}
+            KeeperCheck::GiveUp => {
                 if !self.take_reports() {
                     let silent = format!("the keeper (pid {}) does not report", self.keeper.pid());
                     self.lost(&io::Error::other(silent));
-                } else if self.owed.is_none() && self.life.awaits_keeper() {
-                    self.owed = Some(Owed::report(now, KEEPER_END_BOUND));
+                } else if self.deadline.is_none() && self.life.awaits_keeper() {
+                    self.deadline = Some(KeeperDeadline::report(now, KEEPER_END_BOUND));
                 }
             }
         }
@@ -536,7 +539,7 @@ impl Exec {
 
     fn record_end(&mut self) {
         let Some(how) = self.life.how() else { return };
-        let (tally, bytes) =
+        let (totals, bytes) =
             self.ears.with(|hearing| (hearing.finish(clock::awake()).clone(), hearing.bytes));
         self.listen_at_the_end();
         let (exit_code, signal) = match how {
@@ -550,17 +553,17 @@ impl Exec {
             signal,
             ended_by: self.ended_by(),
             duration_s: clock::awake().since(self.started),
-            messages: tally.messages,
-            tools: tally.tools,
-            tokens: tally.tokens,
-            cost_usd: tally.cost_usd,
-            is_error: tally.result.as_ref().map(|result| result.is_error),
+            messages: totals.messages,
+            tools: totals.tools,
+            tokens: totals.tokens,
+            cost_usd: totals.cost_usd,
+            is_error: totals.result.as_ref().map(|result| result.is_error),
             said: String::new(),
             stdout_bytes: bytes[0],
             stderr_bytes: bytes[1],
             cut_bytes: 0,
-            stragglers: self.stragglers,
-            session: tally.session_id.clone(),
+            leftovers: self.leftovers,
+            session: totals.session_id.clone(),
         }));
     }
 

@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
-use dogwatch_core::run::owed::{KEEPER_START_BOUND, Owed};
+use dogwatch_core::run::keeper_deadline::{KEEPER_START_BOUND, KeeperDeadline};
 use rustix::process::Signal;
 
 use super::copy::{Ears, Stream};
@@ -59,8 +59,8 @@ pub(super) fn start(plan: Plan) -> Result<Exec, Refused> {
         watching: None,
         stop: None,
         passed: None,
-        stragglers: 0,
-        owed: None,
+        leftovers: 0,
+        deadline: None,
         absence: Absence::new(),
         failed: None,
         said: Vec::new(),
@@ -87,7 +87,7 @@ impl Exec {
         match self.keeper.send(Order::Start(order)) {
             Err(error) if error.kind() == io::ErrorKind::InvalidInput => self.fail(126, error.to_string()),
             Err(error) => self.lost(&error),
-            Ok(()) => self.owed = Some(Owed::report(clock::awake(), KEEPER_START_BOUND)),
+            Ok(()) => self.deadline = Some(KeeperDeadline::report(clock::awake(), KEEPER_START_BOUND)),
         }
         // From here on only the command holds stdin. The process that feeds it must notice when the command stops
         // reading.

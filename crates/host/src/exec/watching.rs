@@ -4,7 +4,7 @@ use dogwatch_core::record::event::Event;
 use dogwatch_core::settings::WatchPolicy;
 use dogwatch_core::time::moment::Awake;
 use dogwatch_core::watch::health::{Health, HealthIssue, Retrying};
-use dogwatch_core::watch::{Answer, Fact, Monitor, Session, Verdict};
+use dogwatch_core::watch::{Assessment, Fact, Monitor, Session, Verdict};
 
 use super::record::{iteration, node};
 
@@ -83,7 +83,7 @@ impl Watching {
     pub fn judge(&mut self, now: Awake) -> Follows {
         let Some(answer) = self.monitor.judge(now) else { return Follows::default() };
         let stop = match &answer {
-            Answer { verdict: Verdict::HardStop { message, .. }, .. } => Some(message.clone()),
+            Assessment { verdict: Verdict::HardStop { message, .. }, .. } => Some(message.clone()),
             _ => None,
         };
         // `exec` has no next session that could recover.

@@ -25,7 +25,7 @@ pub struct Growth {
 
 /// A change.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Heard {
+pub enum FileChange {
     /// The named file in this directory changed.
     Changed(Watched, Vec<u8>),
     /// The directory itself was removed, and its watch with it.
@@ -59,7 +59,7 @@ impl Growth {
     }
 
     /// Returns all pending changes without duplicates, or nothing. Never blocks.
-    pub fn take(&self) -> io::Result<Vec<Heard>> {
+    pub fn take(&self) -> io::Result<Vec<FileChange>> {
         let mut buffer = [MaybeUninit::uninit(); BUFFER];
         let mut reader = Reader::new(&self.fd, &mut buffer);
         let mut heard = Vec::new();
@@ -72,11 +72,11 @@ impl Growth {
             };
             let watched = Watched(event.wd());
             let news = if event.events().contains(inotify::ReadFlags::QUEUE_OVERFLOW) {
-                Heard::Everything
+                FileChange::Everything
             } else if event.events().contains(inotify::ReadFlags::IGNORED) {
-                Heard::Gone(watched)
+                FileChange::Gone(watched)
             } else {
-                Heard::Changed(
+                FileChange::Changed(
                     watched,
                     event.file_name().map_or_else(Vec::new, |name| name.to_bytes().to_vec()),
                 )
@@ -121,10 +121,10 @@ mod tests {
             file.write_all(b"x").expect("writes");
         }
         std::fs::write(other.path().join("log"), "x").expect("writes");
-        assert_eq!(growth.take().expect("reads"), [Heard::Changed(watched, b"log".to_vec())]);
+        assert_eq!(growth.take().expect("reads"), [FileChange::Changed(watched, b"log".to_vec())]);
         growth.forget(watched);
         file.write_all(b"x").expect("writes");
-        assert_eq!(growth.take().expect("reads"), [Heard::Gone(watched)]);
+        assert_eq!(growth.take().expect("reads"), [FileChange::Gone(watched)]);
     }
 
     #[test]
@@ -133,6 +133,6 @@ mod tests {
         let growth = Growth::new().expect("an inotify instance");
         let watched = growth.watch(dir.path()).expect("watches");
         drop(dir);
-        assert!(growth.take().expect("reads").contains(&Heard::Gone(watched)));
+        assert!(growth.take().expect("reads").contains(&FileChange::Gone(watched)));
     }
 }

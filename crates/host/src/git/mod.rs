@@ -18,9 +18,9 @@ use dogwatch_core::text::clip;
 /// The longest output that is read: a list of some 500,000 paths.
 pub(crate) const MAX_ANSWER: u64 = 32 * 1024 * 1024;
 /// How much of git's stderr is kept.
-const MAX_SAID: u64 = 4096;
+const MAX_SHOWN: u64 = 4096;
 /// How much of it is shown.
-const MAX_TOLD: usize = 300;
+const MAX_MESSAGE_SHOWN: usize = 300;
 
 /// Settings that override the user's.
 const FIXED: [&str; 15] = [
@@ -278,7 +278,7 @@ fn bound(child: &Child, until: Instant) -> io::Result<JoinHandle<bool>> {
 /// Returns the beginning of stderr. The rest is read and dropped, so that git never blocks.
 fn head(mut stderr: ChildStderr) -> Vec<u8> {
     let mut said = Vec::new();
-    let _ = (&mut stderr).take(MAX_SAID).read_to_end(&mut said);
+    let _ = (&mut stderr).take(MAX_SHOWN).read_to_end(&mut said);
     let _ = io::copy(&mut stderr, &mut io::sink());
     said
 }
@@ -286,7 +286,7 @@ fn head(mut stderr: ChildStderr) -> Vec<u8> {
 fn refused(what: String, status: ExitStatus, said: &[u8]) -> GitError {
     let text = String::from_utf8_lossy(said);
     let line = text.lines().find(|line| line.starts_with("fatal:")).or_else(|| text.lines().next());
-    let said = match line.map(|line| clip(line.trim_start_matches("fatal:").trim(), MAX_TOLD)) {
+    let said = match line.map(|line| clip(line.trim_start_matches("fatal:").trim(), MAX_MESSAGE_SHOWN)) {
         Some(line) if !line.is_empty() => line.to_owned(),
         Some(_) | None => status.to_string(),
     };

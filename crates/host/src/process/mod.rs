@@ -1,9 +1,9 @@
 //! Child processes: keepers, pumps, sinks, orphan cleanup and CPU samples.
 
-pub mod ask;
 pub mod caller;
 pub mod keeper;
 pub mod orphans;
+pub mod program;
 pub mod pump;
 pub mod sample;
 pub mod sinks;

@@ -43,7 +43,7 @@ const FRESH_TIMES: u64 = 5;
 const MAX_FRESH: Dur = Dur::from_secs(1);
 
 /// Marks this process as dogwatch's MCP server.
-pub fn be_a_door() {
+pub fn name_mcp_server() {
     let _ = rustix::thread::set_name(MCP_SERVER);
 }
 

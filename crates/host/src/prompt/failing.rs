@@ -4,23 +4,23 @@ use dogwatch_core::record::event::CheckResult;
 use dogwatch_core::run::decision::PromptContext;
 
 /// Returns the text for `{{ checks.failed }}`, empty if nothing failed.
-pub(super) fn text(brief: &PromptContext) -> String {
-    let mut parts: Vec<String> = brief.failed.iter().map(one).collect();
-    if !brief.tampered.is_empty() {
+pub(super) fn text(prompt_context: &PromptContext) -> String {
+    let mut parts: Vec<String> = prompt_context.failed.iter().map(one).collect();
+    if !prompt_context.tampered.is_empty() {
         parts.push(format!(
             "- files that the checks depend on were changed; restore them: {}",
-            brief.tampered.iter().map(|file| format!("`{file}`")).collect::<Vec<_>>().join(", ")
+            prompt_context.tampered.iter().map(|file| format!("`{file}`")).collect::<Vec<_>>().join(", ")
         ));
     }
     parts.join("\n\n")
 }
 
 /// Returns the same text as a block for a prompt without the placeholder.
-pub(super) fn block(brief: &PromptContext, text: &str) -> String {
-    let of = brief.max_attempts.map(|max| format!(" of {max}")).unwrap_or_default();
+pub(super) fn block(prompt_context: &PromptContext, text: &str) -> String {
+    let of = prompt_context.max_attempts.map(|max| format!(" of {max}")).unwrap_or_default();
     format!(
         "The work is done when all checks pass. This is attempt {}{of}. These failed in the last one:\n\n{text}",
-        brief.attempt
+        prompt_context.attempt
     )
 }
 

@@ -42,7 +42,7 @@ pub struct Assembled {
     /// The prompt without parts that change by themselves. Equal keys mean equal prompts.
     pub key: String,
     /// A notice or trouble about the prompt file.
-    pub news: Option<Input>,
+    pub about_file: Option<Input>,
     /// Trouble with the recovery template.
     pub trouble: Option<Input>,
     /// Why there is no prompt.
@@ -57,7 +57,7 @@ pub struct Ask<'a> {
     pub outputs: &'a [CommandOutput],
     /// Messages, with their source if it is not the operator.
     pub messages: &'a [String],
-    pub brief: &'a PromptContext,
+    pub prompt_context: &'a PromptContext,
     /// The last message of the session that was stopped.
     pub last_output: &'a str,
     /// Files that the node's agents saved.
@@ -91,17 +91,17 @@ impl Prompter {
 
     /// Assembles the prompt of an iteration.
     pub fn assemble(&mut self, ask: &Ask<'_>) -> Assembled {
-        let (body, news) = match self.body_of(ask) {
+        let (body, about_file) = match self.body_of(ask) {
             Ok(found) => found,
             Err(fault) => {
                 let (text, key, fault) = (String::new(), String::new(), Some(fault));
-                return Assembled { text, key, news: None, trouble: None, fault };
+                return Assembled { text, key, about_file: None, trouble: None, fault };
             }
         };
         // The iteration number changes by itself, so the key excludes it.
         let (key, _) = self.fill_in(&body, ask, Iteration(0));
         let (text, trouble) = self.fill_in(&body, ask, ask.iteration);
-        Assembled { text, key, news, trouble, fault: None }
+        Assembled { text, key, about_file, trouble, fault: None }
     }
 
     /// Drops the bodies of nodes that are no longer running.
@@ -112,8 +112,8 @@ impl Prompter {
     fn body_of(&mut self, ask: &Ask<'_>) -> Result<(String, Option<Input>), String> {
         match &ask.node.prompt {
             PromptSource::LoopFile => {
-                let news = self.reread();
-                Ok((self.body.clone(), news))
+                let about_file = self.reread();
+                Ok((self.body.clone(), about_file))
             }
             PromptSource::Text(text) => Ok((text.clone(), None)),
             PromptSource::File(name) => self.own_file(ask.ix, name),
@@ -139,7 +139,7 @@ impl Prompter {
 
     fn fill_in(&self, body: &str, ask: &Ask<'_>, iteration: Iteration) -> (String, Option<Input>) {
         let settings = &ask.node.settings;
-        let failed = failing::text(ask.brief);
+        let failed = failing::text(ask.prompt_context);
         let values = Values {
             commands: ask.outputs,
             args: &settings.args,
@@ -150,10 +150,10 @@ impl Prompter {
         };
         let mut prompt = expand(body, &values);
         let mut trouble = None;
-        if let Some(diagnosis) = &ask.brief.diagnosis {
+        if let Some(diagnosis) = &ask.prompt_context.diagnosis {
             let facts = Facts {
                 prompt: &prompt,
-                brief: ask.brief,
+                prompt_context: ask.prompt_context,
                 diagnosis,
                 last_output: ask.last_output,
                 artifacts: ask.artifacts,
@@ -163,7 +163,7 @@ impl Prompter {
             (prompt, trouble) = self.templates.render(settings.recovery.template.as_deref(), &facts);
         } else if !failed.is_empty() && !asks_for_checks(body) {
             prompt.push_str("\n\n");
-            prompt.push_str(&failing::block(ask.brief, &failed));
+            prompt.push_str(&failing::block(ask.prompt_context, &failed));
         }
         let mut add = |text: &str| {
             prompt.push_str("\n\n");
@@ -184,15 +184,15 @@ impl Prompter {
     fn reread(&mut self) -> Option<Input> {
         let read = read_bounded(&self.file).map_err(|e| e.to_string());
         match read.and_then(|text| self.take(&text)) {
-            Ok(news) => {
+            Ok(about_file) => {
                 self.last_trouble = None;
-                news
+                about_file
             }
             Err(fault) => {
                 let detail = format!("{}: {fault}; using the last good text", self.file.display());
-                let news = self.last_trouble.as_ref() != Some(&detail);
+                let about_file = self.last_trouble.as_ref() != Some(&detail);
                 self.last_trouble = Some(detail.clone());
-                news.then_some(Input::TroubleMet { kind: "loop_file", detail })
+                about_file.then_some(Input::TroubleMet { kind: "loop_file", detail })
             }
         }
     }

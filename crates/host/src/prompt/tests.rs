@@ -29,15 +29,24 @@ fn assemble_with(
     node: &NodePlan,
     iteration: u64,
     messages: &[String],
-    brief: &PromptContext,
+    prompt_context: &PromptContext,
 ) -> Assembled {
     let (ix, iteration) = (NodeIx(0), Iteration(iteration));
-    p.assemble(&Ask { ix, node, iteration, outputs: &[], messages, brief, last_output: "hm", artifacts: &[] })
+    p.assemble(&Ask {
+        ix,
+        node,
+        iteration,
+        outputs: &[],
+        messages,
+        prompt_context,
+        last_output: "hm",
+        artifacts: &[],
+    })
 }
 
 fn ask(p: &mut Prompter, node: &NodePlan, iteration: u64) -> (String, Option<Input>) {
     let assembled = assemble(p, node, iteration, &[]);
-    (assembled.text, assembled.news)
+    (assembled.text, assembled.about_file)
 }
 
 #[test]
@@ -83,9 +92,9 @@ fn loop_44_the_body_is_read_afresh_and_a_changed_frontmatter_is_a_notice() {
         .expect("writes");
     assert_eq!(ask(&mut p, &node(), 2), ("Stay 2".into(), None));
     std::fs::write(dir.path().join("RALPH.md"), "---\nagent: false\n---\nStay").expect("writes");
-    let (text, news) = ask(&mut p, &node(), 3);
+    let (text, about_file) = ask(&mut p, &node(), 3);
     assert_eq!(text, "Stay");
-    assert!(matches!(news, Some(Input::Noticed { kind: "settings_changed", .. })));
+    assert!(matches!(about_file, Some(Input::Noticed { kind: "settings_changed", .. })));
     assert_eq!(ask(&mut p, &node(), 4).1, None);
 }
 
@@ -93,9 +102,9 @@ fn loop_44_the_body_is_read_afresh_and_a_changed_frontmatter_is_a_notice() {
 fn a_deleted_loop_file_is_trouble_once_and_the_last_good_text_is_used() {
     let (dir, mut p) = prompter();
     std::fs::remove_file(dir.path().join("RALPH.md")).expect("removes");
-    let (text, news) = ask(&mut p, &node(), 2);
+    let (text, about_file) = ask(&mut p, &node(), 2);
     assert_eq!(text, "Go 2");
-    assert!(matches!(news, Some(Input::TroubleMet { kind: "loop_file", .. })));
+    assert!(matches!(about_file, Some(Input::TroubleMet { kind: "loop_file", .. })));
     assert_eq!(ask(&mut p, &node(), 3), ("Go 3".into(), None));
     std::fs::write(dir.path().join("RALPH.md"), FIRST).expect("writes");
     assert_eq!(ask(&mut p, &node(), 4), ("Go 4".into(), None));
@@ -106,14 +115,14 @@ fn half_a_file_is_trouble_and_the_last_good_text_is_used() {
     let (dir, mut p) = prompter();
     for half in ["", "---\n", "---\nagent: tr", "---\nagent: true\n---\n", "---\nagent: [\n---\nNew"] {
         std::fs::write(dir.path().join("RALPH.md"), half).expect("writes");
-        let (text, news) = ask(&mut p, &node(), 2);
+        let (text, about_file) = ask(&mut p, &node(), 2);
         assert_eq!(text, "Go 2", "{half:?}");
-        assert!(!matches!(news, Some(Input::Noticed { .. })), "{half:?}");
+        assert!(!matches!(about_file, Some(Input::Noticed { .. })), "{half:?}");
     }
     std::fs::write(dir.path().join("RALPH.md"), "---\nagent: false\n---\nNew").expect("writes");
-    let (text, news) = ask(&mut p, &node(), 3);
+    let (text, about_file) = ask(&mut p, &node(), 3);
     assert_eq!(text, "New");
-    assert!(matches!(news, Some(Input::Noticed { .. })));
+    assert!(matches!(about_file, Some(Input::Noticed { .. })));
 }
 
 #[test]
@@ -121,14 +130,16 @@ fn a_file_that_is_not_a_text_file_is_trouble() {
     let (dir, mut p) = prompter();
     let file = dir.path().join("RALPH.md");
     std::fs::write(&file, b"---\nagent: true\n---\n\xff\xfe").expect("writes");
-    let (_, news) = ask(&mut p, &node(), 1);
+    let (_, about_file) = ask(&mut p, &node(), 1);
     assert!(
-        matches!(news, Some(Input::TroubleMet { detail, .. }) if detail.contains("not UTF-8 at byte 20"))
+        matches!(about_file, Some(Input::TroubleMet { detail, .. }) if detail.contains("not UTF-8 at byte 20"))
     );
     std::fs::remove_file(&file).expect("removes");
     std::fs::create_dir(&file).expect("makes");
-    let (_, news) = ask(&mut p, &node(), 1);
-    assert!(matches!(news, Some(Input::TroubleMet { detail, .. }) if detail.contains("not a regular file")));
+    let (_, about_file) = ask(&mut p, &node(), 1);
+    assert!(
+        matches!(about_file, Some(Input::TroubleMet { detail, .. }) if detail.contains("not a regular file"))
+    );
 }
 
 #[test]
@@ -189,12 +200,12 @@ fn failing_checks_replace_the_placeholder() {
 #[test]
 fn changed_pins_and_truncated_tails_are_mentioned() {
     let (_dir, mut p) = prompter();
-    let brief = PromptContext {
+    let prompt_context = PromptContext {
         failed: vec![failed("x", "end", true)],
         tampered: vec!["tests/a".into(), "tests/b".into()],
         ..PromptContext::default()
     };
-    let text = assemble_with(&mut p, &node(), 1, &[], &brief).text;
+    let text = assemble_with(&mut p, &node(), 1, &[], &prompt_context).text;
     assert!(text.contains("; the end of its output:\n\n    end\n\n- files that"), "{text}");
     assert!(text.ends_with("restore them: `tests/a`, `tests/b`"), "{text}");
 }
@@ -215,17 +226,17 @@ fn after_a_hard_stop_the_template_holds_the_prompt() {
         attempt: 1,
         budget: 3,
     };
-    let brief = PromptContext { diagnosis: Some(diagnosis), ..after_a_failure() };
+    let prompt_context = PromptContext { diagnosis: Some(diagnosis), ..after_a_failure() };
     let mut node = node();
     node.settings.recovery.template = Some("t".into());
-    let asked = assemble_with(&mut p, &node, 2, &["be brief".into()], &brief);
+    let asked = assemble_with(&mut p, &node, 2, &["be brief".into()], &prompt_context);
     assert_eq!(
         asked.text,
         "<Go 2> WHY hm\n\nMessages from the operator, unless marked otherwise:\n\n- be brief"
     );
     assert_eq!(asked.trouble, None);
     node.settings.recovery.template = Some("gone".into());
-    let asked = assemble_with(&mut p, &node, 2, &[], &brief);
+    let asked = assemble_with(&mut p, &node, 2, &[], &prompt_context);
     assert!(asked.text.starts_with("Go 2\n\n---\n") && asked.text.contains("`make test`"), "{}", asked.text);
     assert!(matches!(asked.trouble, Some(Input::TroubleMet { kind: "recovery_template", .. })));
 }
@@ -242,9 +253,9 @@ fn a_node_of_a_graph_has_its_own_prompt() {
     std::fs::write(dir.path().join("own.md"), "---\nx: 1\n---\nOwn").expect("writes");
     assert_eq!(ask(&mut p, &node, 1), ("Own".into(), None));
     std::fs::write(dir.path().join("own.md"), "").expect("writes");
-    let (text, news) = ask(&mut p, &node, 2);
+    let (text, about_file) = ask(&mut p, &node, 2);
     assert_eq!(text, "Own");
-    assert!(matches!(news, Some(Input::TroubleMet { kind: "prompt_file", .. })));
+    assert!(matches!(about_file, Some(Input::TroubleMet { kind: "prompt_file", .. })));
     p.forget(|_| false);
     assert!(assemble(&mut p, &node, 3, &[]).fault.is_some());
 }

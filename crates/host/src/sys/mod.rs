@@ -12,7 +12,7 @@ mod stopped;
 mod timer;
 
 pub use process::{
-    Forked, Gone, HowEnded, Waited, close_from, fork, is_unreaped, move_to, unread_by_peer, wait_any,
+    Forked, HowEnded, ReapedChild, Waited, close_from, fork, is_unreaped, move_to, unread_by_peer, wait_any,
 };
 pub use signal::{
     SignalFd, block, block_all, block_pipe_signal_here, default_action, ignore, ignores, reset_pipe_signal,

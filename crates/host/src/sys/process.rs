@@ -15,7 +15,7 @@ pub enum HowEnded {
 
 /// A reaped child.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Gone {
+pub struct ReapedChild {
     /// Its former pid.
     pub pid: i32,
     /// How it ended.
@@ -28,11 +28,11 @@ pub struct Gone {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Waited {
     /// A child ended and was reaped.
-    Gone(Gone),
+    Reaped(ReapedChild),
     /// All children are alive.
     NotYet,
     /// There is no child. For a subreaper this means that there is no descendant either.
-    Nobody,
+    NoChild,
 }
 
 /// Reaps any one child without blocking. Use it only in a process that owns all its children: elsewhere it takes an
@@ -45,13 +45,13 @@ pub fn wait_any() -> io::Result<Waited> {
     match pid {
         0 => Ok(Waited::NotYet),
         -1 => match io::Error::last_os_error() {
-            error if error.raw_os_error() == Some(libc::ECHILD) => Ok(Waited::Nobody),
+            error if error.raw_os_error() == Some(libc::ECHILD) => Ok(Waited::NoChild),
             error => Err(error),
         },
         pid => {
             // SAFETY: zeroed above, and all-zero bytes are a valid rusage; wait4 has written to it.
             let usage = unsafe { usage.assume_init() };
-            Ok(Waited::Gone(Gone { pid, how: how_ended(status), cpu: cpu_of(&usage) }))
+            Ok(Waited::Reaped(ReapedChild { pid, how: how_ended(status), cpu: cpu_of(&usage) }))
         }
     }
 }

@@ -17,7 +17,7 @@ use crate::bound::within;
 use crate::limits::{LIST_LIMIT, START_LIMIT};
 use crate::run_client::RunClient;
 use crate::tools;
-use dogwatch_core::run::agent_channel::{Phase, Said};
+use dogwatch_core::run::agent_channel::{Phase, RequestBody};
 use names::{Names, Target};
 use relay::{Caller, Relay};
 use rmcp::model::{CallToolRequestParams, CallToolResult, ContentBlock, Tool};
@@ -53,7 +53,7 @@ impl Proxy {
             starting.spawn(async move {
                 let ready = within(2 * START_LIMIT, server.ready(&run.session().work_dir, &relay)).await;
                 if let Some(why) = ready.map_err(|late| late.to_string()).and_then(|r| r).err() {
-                    run.note(Said::ServerTrouble { server: server.plan.name.clone(), text: why });
+                    run.note(RequestBody::ServerTrouble { server: server.plan.name.clone(), text: why });
                 }
             });
         }
@@ -106,7 +106,8 @@ impl Proxy {
     ) -> CallToolResult {
         let server = &self.servers[target.server];
         let (name, tool) = (server.plan.name.clone(), target.tool.clone());
-        let note = |phase| self.run.note(Said::Call { server: name.clone(), tool: tool.clone(), phase });
+        let note =
+            |phase| self.run.note(RequestBody::Call { server: name.clone(), tool: tool.clone(), phase });
         note(Phase::Start);
         let progress = Caller {
             agent: context.peer.clone(),
@@ -132,7 +133,7 @@ impl Proxy {
             Ok(result) => result,
             Err(why) => {
                 if let CallError::Down(text) = &why {
-                    self.run.note(Said::ServerTrouble { server: name.clone(), text: text.clone() });
+                    self.run.note(RequestBody::ServerTrouble { server: name.clone(), text: text.clone() });
                 }
                 CallToolResult::error(vec![ContentBlock::text(why.text())])
             }

@@ -4,7 +4,7 @@
 use crate::bound::within;
 use crate::limits::WRITE_LIMIT;
 use crate::run_client::RunClient;
-use dogwatch_core::run::agent_channel::{Phase, Said};
+use dogwatch_core::run::agent_channel::{Phase, RequestBody};
 use rmcp::handler::client::ClientHandler;
 use rmcp::model::{ClientConfig, Implementation, ProgressNotificationParam, ProgressToken};
 use rmcp::service::{NotificationContext, Peer, RoleClient, RoleServer};
@@ -106,7 +106,7 @@ impl ClientHandler for Relay {
         let Some((call, evidence, lock)) = self.find(&format!("{:?}", said.progress_token.0)) else { return };
         if evidence {
             let Caller { server, tool, .. } = call.clone();
-            self.run.note(Said::Call { server, tool, phase: Phase::Progress });
+            self.run.note(RequestBody::Call { server, tool, phase: Phase::Progress });
         }
         if let Some(token) = call.token {
             let mut passed = said;

@@ -2,7 +2,7 @@
 //! and a server that hangs repeatedly is restarted.
 
 use crate::bound::{TimedOut, WaitError, seconds, within, within_unless};
-use crate::child::{self, Child, Tail};
+use crate::child::{self, BoundedTail, Child};
 use crate::limits::{MAX_ANSWERED, RETRY_AFTER, START_LIMIT, WRITE_LIMIT};
 use crate::proxy::relay::{Caller, Relay};
 use crate::proxy::remote;
@@ -33,7 +33,7 @@ pub struct Upstream {
     state: AsyncMutex<State>,
     tools: Mutex<Vec<Tool>>,
     /// The stderr of the current process, or the connection errors of a remote server.
-    stderr: Mutex<Tail>,
+    stderr: Mutex<BoundedTail>,
     /// Consecutive calls that timed out, and the number of the start that is abandoned for it.
     timeouts: AtomicU32,
     given_up: AtomicU64,
@@ -143,7 +143,7 @@ impl Upstream {
     /// Starts the server, sends `initialize` and lists its tools, all within one limit.
     async fn start(&self, cwd: &Path, relay: &Relay) -> Result<Up, String> {
         let name = &self.plan.name;
-        let stderr = Tail::default();
+        let stderr = BoundedTail::default();
         *self.stderr.lock().unwrap_or_else(PoisonError::into_inner) = stderr.clone();
         let began = Instant::now();
         let (service, child) = match &self.plan.place {
@@ -174,7 +174,7 @@ impl Upstream {
         argv: &[String],
         cwd: &Path,
         relay: &Relay,
-        stderr: Tail,
+        stderr: BoundedTail,
     ) -> Result<(Service, Child), String> {
         let cannot = |why: String| format!("server `{}` cannot be started: {why}", self.plan.name);
         let started = child::start(argv, cwd, true).map_err(|error| cannot(error.to_string()))?;

@@ -29,7 +29,7 @@ pub fn runtime() -> tokio::runtime::Runtime {
 /// The run's end of the socket: records every request and answers it.
 #[derive(Clone, Default)]
 pub struct FakeRun {
-    pub letters: Arc<Mutex<Vec<AgentRequest>>>,
+    pub requests: Arc<Mutex<Vec<AgentRequest>>>,
     pub keys: Arc<Mutex<Vec<String>>>,
     /// Whether to answer that the session is over.
     pub over: Arc<Mutex<bool>>,
@@ -37,8 +37,8 @@ pub struct FakeRun {
 
 impl FakeRun {
     pub fn requests(&self) -> Vec<Value> {
-        let letters = self.letters.lock().unwrap();
-        letters.iter().map(|letter| serde_json::to_value(&letter.said).unwrap()).collect()
+        let requests = self.requests.lock().unwrap();
+        requests.iter().map(|request| serde_json::to_value(&request.body).unwrap()).collect()
     }
 
     /// Waits for a matching request.
@@ -77,9 +77,9 @@ impl FakeRun {
             }
             let mut body = vec![0; length];
             stream.read_exact(&mut body).await.ok()?;
-            let letter: AgentRequest = serde_json::from_slice(&body).ok()?;
-            let said = serde_json::to_value(&letter.said).unwrap();
-            self.letters.lock().unwrap().push(letter);
+            let request: AgentRequest = serde_json::from_slice(&body).ok()?;
+            let said = serde_json::to_value(&request.body).unwrap();
+            self.requests.lock().unwrap().push(request);
             if *self.over.lock().unwrap() {
                 let body = r#"{"error":{"code":"session_over","message":"this session is over"}}"#;
                 let head = format!("HTTP/1.1 409 Conflict\r\ncontent-length: {}\r\n\r\n", body.len());

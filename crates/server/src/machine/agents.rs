@@ -3,12 +3,12 @@
 //! They are kept in memory only. No timer runs for them: a request for the hung agents is answered from their state at
 //! that moment, and a stream wakes up when the next agent may have crossed a limit.
 
-use super::routes::{Asked, Machine};
+use super::routes::{Machine, MachineState};
 use super::stream::{Caller, Out};
 use crate::events::{GREETING, Pieces};
 use crate::listener::Cut;
 use crate::refusal::Refusal;
-use crate::routes::{Answer, answer, json, object, read_body, read_json, wants_sse};
+use crate::routes::{HandlerResult, answer, json, object, read_body, read_json, wants_sse};
 use axum::body::Body;
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Extension, Path, State};
@@ -18,7 +18,7 @@ use bytes::Bytes;
 use dogwatch_core::settings::{Profile, WatchPolicy};
 use dogwatch_core::time::dur::Dur;
 use dogwatch_core::time::moment::Awake;
-use dogwatch_core::watch::external::{self, ExternalAgents, Hung, Refused, Seen};
+use dogwatch_core::watch::external::{self, ExternalAgents, ExternalError, ExternalStatus, Hung};
 use dogwatch_core::watch::{Channel, Evidence, StopReason};
 use dogwatch_host::clock;
 use schemars::JsonSchema;
@@ -56,7 +56,7 @@ impl Agents {
 
     fn report<T>(
         &self,
-        act: impl FnOnce(&mut ExternalAgents, Awake) -> Result<T, Refused>,
+        act: impl FnOnce(&mut ExternalAgents, Awake) -> Result<T, ExternalError>,
     ) -> Result<T, Refusal> {
         let done = self.with(act).map_err(refusal)?;
         self.reported.send_modify(|n| *n = n.wrapping_add(1));
@@ -71,13 +71,13 @@ impl Agents {
     }
 }
 
-fn refusal(refused: Refused) -> Refusal {
+fn refusal(refused: ExternalError) -> Refusal {
     match refused {
-        Refused::TooMany => Refusal::TooManyAgents,
-        Refused::Unknown => Refusal::NoSuchAgent,
-        Refused::Ended => Refusal::AgentEnded,
-        Refused::Taken => Refusal::AgentTaken,
-        Refused::BadName => {
+        ExternalError::TooMany => Refusal::TooManyAgents,
+        ExternalError::Unknown => Refusal::NoSuchAgent,
+        ExternalError::Ended => Refusal::AgentEnded,
+        ExternalError::Taken => Refusal::AgentTaken,
+        ExternalError::BadName => {
             Refusal::BadBody("`id` must be a name of 1 to 200 bytes without control characters")
         }
     }
@@ -108,10 +108,10 @@ pub(crate) struct Register {
 }
 
 impl Register {
-    fn asked(&self) -> Result<external::Asked, Refusal> {
+    fn asked(&self) -> Result<external::RequestedLimits, Refusal> {
         const IDLE: &str = "`idle_timeout_seconds` must be a number of seconds from 0.001 to 315360000";
         const TOTAL: &str = "`total_timeout_seconds` must be a number of seconds from 0.001 to 315360000";
-        Ok(external::Asked {
+        Ok(external::RequestedLimits {
             idle: seconds(self.idle_timeout_seconds.as_ref(), IDLE)?,
             total: seconds(self.total_timeout_seconds.as_ref(), TOTAL)?,
             errors: self.max_errors.as_ref().map(max_errors).transpose()?,
@@ -227,8 +227,8 @@ pub(crate) struct HungAgent {
     active_channel: Option<Channel>,
 }
 
-impl From<Seen> for AgentStatus {
-    fn from(seen: Seen) -> AgentStatus {
+impl From<ExternalStatus> for AgentStatus {
+    fn from(seen: ExternalStatus) -> AgentStatus {
         let stop = seen.stop().map(|(reason, message)| (reason, message.to_owned()));
         let state = match &stop {
             _ if seen.ended => AgentState::Ended,
@@ -272,12 +272,12 @@ impl From<Hung> for HungAgent {
 
 type Named = Result<Path<String>, PathRejection>;
 
-pub(crate) async fn list(State(machine): Asked) -> Answer {
+pub(crate) async fn list(State(machine): MachineState) -> HandlerResult {
     let agents = machine.agents.with(|known, now| known.list(now));
     json(StatusCode::OK, &AgentsAnswer { agents: agents.into_iter().map(AgentStatus::from).collect() })
 }
 
-pub(crate) async fn register(State(machine): Asked, request: Request<Body>) -> Answer {
+pub(crate) async fn register(State(machine): MachineState, request: Request<Body>) -> HandlerResult {
     const SHAPE: &str = "the body must be {\"id\": \"…\"}, optionally with \"profile\" (quick, standard or deep), \
                          \"idle_timeout_seconds\", \"total_timeout_seconds\" and \"max_errors\"";
     let body: Register = read_json(machine.limits, request, SHAPE).await?;
@@ -287,21 +287,25 @@ pub(crate) async fn register(State(machine): Asked, request: Request<Body>) -> A
 }
 
 /// Returns the status of one agent, ended or not.
-pub(crate) async fn agent(State(machine): Asked, id: Named) -> Answer {
+pub(crate) async fn agent(State(machine): MachineState, id: Named) -> HandlerResult {
     let Path(id) = id.map_err(|_| Refusal::BadPath)?;
     let seen = machine.agents.with(|known, now| known.get(now, &id)).ok_or(Refusal::NoSuchAgent)?;
     json(StatusCode::OK, &AgentStatus::from(seen))
 }
 
 /// Ends one agent on behalf of the caller. The response contains the reason, and so does every later `GET`.
-pub(crate) async fn clean_up(State(machine): Asked, id: Named) -> Answer {
+pub(crate) async fn clean_up(State(machine): MachineState, id: Named) -> HandlerResult {
     let Path(id) = id.map_err(|_| Refusal::BadPath)?;
     let seen = machine.agents.report(|known, now| known.clean_up(now, &id))?;
     json(StatusCode::OK, &AgentStatus::from(seen))
 }
 
 /// Records activity. An empty body only shows that the agent is alive.
-pub(crate) async fn activity(State(machine): Asked, id: Named, request: Request<Body>) -> Answer {
+pub(crate) async fn activity(
+    State(machine): MachineState,
+    id: Named,
+    request: Request<Body>,
+) -> HandlerResult {
     const SHAPE: &str = "the body must be {\"messages\": NUMBER}, or empty";
     let Path(id) = id.map_err(|_| Refusal::BadPath)?;
     let body = read_body(machine.limits, request).await?;
@@ -313,7 +317,7 @@ pub(crate) async fn activity(State(machine): Asked, id: Named, request: Request<
     taken()
 }
 
-pub(crate) async fn error(State(machine): Asked, id: Named, request: Request<Body>) -> Answer {
+pub(crate) async fn error(State(machine): MachineState, id: Named, request: Request<Body>) -> HandlerResult {
     const SHAPE: &str = "the body must be {\"text\": \"…\"} and nothing else";
     let Path(id) = id.map_err(|_| Refusal::BadPath)?;
     let body: AgentError = read_json(machine.limits, request, SHAPE).await?;
@@ -325,23 +329,23 @@ pub(crate) async fn error(State(machine): Asked, id: Named, request: Request<Bod
     json(StatusCode::ACCEPTED, &answer)
 }
 
-pub(crate) async fn done(State(machine): Asked, id: Named, request: Request<Body>) -> Answer {
+pub(crate) async fn done(State(machine): MachineState, id: Named, request: Request<Body>) -> HandlerResult {
     let Path(id) = id.map_err(|_| Refusal::BadPath)?;
     read_body(machine.limits, request).await?;
     machine.agents.report(|known, now| known.done(now, &id))?;
     taken()
 }
 
-fn taken() -> Answer {
+fn taken() -> HandlerResult {
     json(StatusCode::ACCEPTED, &serde_json::json!({"ok": true}))
 }
 
 /// Returns the agents that hang now, or streams each one when it starts to hang.
 pub(crate) async fn hung(
-    State(machine): Asked,
+    State(machine): MachineState,
     headers: HeaderMap,
     Extension(cut): Extension<Cut>,
-) -> Answer {
+) -> HandlerResult {
     if !wants_sse(&headers) {
         let hung = machine.agents.with(|known, now| known.hung(now));
         return json(StatusCode::OK, &HungAnswer { hung: hung.into_iter().map(HungAgent::from).collect() });

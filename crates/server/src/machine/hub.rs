@@ -1,6 +1,6 @@
 //! Notifies streams when a run's record grows. A directory is watched only while a client follows it.
 
-use dogwatch_host::fs::growth::{Growth, Heard, Watched};
+use dogwatch_host::fs::growth::{FileChange, Growth, Watched};
 use dogwatch_host::store::journal;
 use std::collections::BTreeMap;
 use std::io;
@@ -22,7 +22,7 @@ pub(crate) struct Hub {
 struct Inner {
     /// Created when the first stream starts.
     growth: Option<Arc<AsyncFd<Growth>>>,
-    watched: BTreeMap<Watched, watch::Sender<Seen>>,
+    watched: BTreeMap<Watched, watch::Sender<ChangeCounts>>,
 }
 
 // `AsyncFd::new` is deprecated in favor of an `unsafe` constructor for types that do not own their descriptor.
@@ -33,7 +33,7 @@ fn readable(growth: Growth) -> io::Result<AsyncFd<Growth>> {
 
 /// How many changes were seen for each of a run's files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Seen {
+pub(crate) struct ChangeCounts {
     pub journal: u64,
     pub alive: u64,
 }
@@ -42,7 +42,7 @@ pub(crate) struct Seen {
 pub(crate) struct Interest {
     hub: Arc<Hub>,
     watched: Watched,
-    pub changed: watch::Receiver<Seen>,
+    pub changed: watch::Receiver<ChangeCounts>,
 }
 
 impl Hub {
@@ -58,7 +58,8 @@ impl Hub {
             }
         };
         let watched = growth.get_ref().watch(dir)?;
-        let sender = inner.watched.entry(watched).or_insert_with(|| watch::Sender::new(Seen::default()));
+        let sender =
+            inner.watched.entry(watched).or_insert_with(|| watch::Sender::new(ChangeCounts::default()));
         Ok(Interest { hub: Arc::clone(self), watched, changed: sender.subscribe() })
     }
 
@@ -66,18 +67,18 @@ impl Hub {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn notify(&self, heard: Vec<Heard>) {
+    fn notify(&self, heard: Vec<FileChange>) {
         let mut inner = self.lock();
         for change in heard {
             match change {
-                Heard::Changed(watched, name) => {
+                FileChange::Changed(watched, name) => {
                     if let Some(sender) = inner.watched.get(&watched) {
                         bump(sender, name == journal::FILE.as_bytes(), name == ALIVE);
                     }
                 }
                 // Dropping the sender ends the streams that follow this directory.
-                Heard::Gone(watched) => drop(inner.watched.remove(&watched)),
-                Heard::Everything => inner.watched.values().for_each(|w| bump(w, true, true)),
+                FileChange::Gone(watched) => drop(inner.watched.remove(&watched)),
+                FileChange::Everything => inner.watched.values().for_each(|w| bump(w, true, true)),
             }
         }
     }
@@ -88,7 +89,7 @@ impl Hub {
     }
 }
 
-fn bump(sender: &watch::Sender<Seen>, journal: bool, alive: bool) {
+fn bump(sender: &watch::Sender<ChangeCounts>, journal: bool, alive: bool) {
     sender.send_if_modified(|seen| {
         seen.journal += u64::from(journal);
         seen.alive += u64::from(alive);

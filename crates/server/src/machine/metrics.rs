@@ -1,8 +1,8 @@
 //! `/metrics`: the runs of this machine in the Prometheus text format.
 
-use super::routes::{Asked, Machine, run_blocking};
+use super::routes::{Machine, MachineState, run_blocking};
 use super::runs::{RUNS_LISTED, RunEntry, RunsQuery};
-use crate::routes::{Answer, answer};
+use crate::routes::{HandlerResult, answer};
 use axum::extract::State;
 use axum::http::StatusCode;
 use dogwatch_core::record::status::{State as RunState, Status};
@@ -12,7 +12,7 @@ use std::fmt::Write;
 
 const KIND: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-pub(crate) async fn metrics(State(machine): Asked) -> Answer {
+pub(crate) async fn metrics(State(machine): MachineState) -> HandlerResult {
     let text = run_blocking(&machine, tell).await?;
     Ok(answer(StatusCode::OK, KIND, text.into()))
 }
@@ -53,7 +53,10 @@ const PER_RUN: [(&str, &str, &str, Value); 9] = [
         s.nodes.iter().map(|n| f64::from(n.failures_in_row)).reduce(f64::max)
     }),
     ("dogwatch_run_idle_in_row", "gauge", "Idle iterations in a row.", |s| {
-        s.nodes.iter().map(|n| n.spell.as_ref().map_or(0.0, |spell| spell.count as f64)).reduce(f64::max)
+        s.nodes
+            .iter()
+            .map(|n| n.idle_streak.as_ref().map_or(0.0, |idle_streak| idle_streak.count as f64))
+            .reduce(f64::max)
     }),
     ("dogwatch_run_tokens_total", "counter", "Tokens used, as reported by the agents.", |s| {
         Some(s.spent.tokens as f64)

@@ -2,7 +2,7 @@
 
 use super::table::{Input, Look, Media, Op, Param, table};
 use crate::refusal::Refusal;
-use crate::routes::{Answer, json};
+use crate::routes::{HandlerResult, json};
 use axum::http::StatusCode;
 use schemars::JsonSchema;
 use schemars::generate::{SchemaGenerator, SchemaSettings};
@@ -26,7 +26,7 @@ struct ErrorBody {
     message: String,
 }
 
-pub(crate) async fn openapi() -> Answer {
+pub(crate) async fn openapi() -> HandlerResult {
     json(StatusCode::OK, &document())
 }
 

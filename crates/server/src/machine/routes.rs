@@ -11,7 +11,7 @@ use super::table::table;
 use crate::events::{Form, Wanted};
 use crate::listener::{Cut, Limits};
 use crate::refusal::Refusal;
-use crate::routes::{Answer, BAD_EVENTS_QUERY, EventsQuery, answer, json, last_event_id, wants_sse};
+use crate::routes::{BAD_EVENTS_QUERY, EventsQuery, HandlerResult, answer, json, last_event_id, wants_sse};
 use axum::Router;
 use axum::body::Body;
 use axum::extract::rejection::{PathRejection, QueryRejection};
@@ -47,7 +47,7 @@ pub(crate) struct Machine {
     pub pace: Pace,
 }
 
-pub(crate) type Asked = State<Arc<Machine>>;
+pub(crate) type MachineState = State<Arc<Machine>>;
 type RunPath = Result<Path<String>, PathRejection>;
 type OutputPath = Result<Path<(String, String, String)>, PathRejection>;
 type StreamPath = Result<Path<(String, String, String, String)>, PathRejection>;
@@ -112,7 +112,10 @@ pub(crate) struct RunsAnswer {
     runs: Vec<RunEntry>,
 }
 
-pub(crate) async fn runs(State(machine): Asked, query: Result<Query<RunsQuery>, QueryRejection>) -> Answer {
+pub(crate) async fn runs(
+    State(machine): MachineState,
+    query: Result<Query<RunsQuery>, QueryRejection>,
+) -> HandlerResult {
     let Query(query) = query.map_err(|_| Refusal::BadQuery(BAD_RUNS_QUERY))?;
     let limit = query.limit()?;
     let body = run_blocking(&machine, move |m| {
@@ -121,25 +124,25 @@ pub(crate) async fn runs(State(machine): Asked, query: Result<Query<RunsQuery>, 
     body.await?
 }
 
-pub(crate) async fn run(State(machine): Asked, path: RunPath) -> Answer {
+pub(crate) async fn run(State(machine): MachineState, path: RunPath) -> HandlerResult {
     let Path(run) = path.map_err(|_| Refusal::BadPath)?;
     let status = look(&machine, &run, Status::of).await?;
     json(StatusCode::OK, &status)
 }
 
-pub(crate) async fn orchestrator(State(machine): Asked, path: RunPath) -> Answer {
+pub(crate) async fn orchestrator(State(machine): MachineState, path: RunPath) -> HandlerResult {
     let Path(run) = path.map_err(|_| Refusal::BadPath)?;
     let status = look(&machine, &run, OrchestratorStatus::of).await?;
     json(StatusCode::OK, &status)
 }
 
 pub(crate) async fn events(
-    State(machine): Asked,
+    State(machine): MachineState,
     path: RunPath,
     headers: HeaderMap,
     query: Result<Query<EventsQuery>, QueryRejection>,
     Extension(cut): Extension<Cut>,
-) -> Answer {
+) -> HandlerResult {
     let Path(run) = path.map_err(|_| Refusal::BadPath)?;
     let Query(query) = query.map_err(|_| Refusal::BadQuery(BAD_EVENTS_QUERY))?;
     let form = if wants_sse(&headers) { Form::Sse } else { Form::Lines };
@@ -165,7 +168,7 @@ pub(crate) async fn events(
     Ok(answer(StatusCode::OK, kind, Body::from_stream(pieces)))
 }
 
-pub(crate) async fn outputs(State(machine): Asked, path: OutputPath) -> Answer {
+pub(crate) async fn outputs(State(machine): MachineState, path: OutputPath) -> HandlerResult {
     let Path((run, node, iteration)) = path.map_err(|_| Refusal::BadPath)?;
     let place = Place::parse(&node, &iteration)?;
     let pointer = find(&machine, &run).await?;
@@ -174,11 +177,11 @@ pub(crate) async fn outputs(State(machine): Asked, path: OutputPath) -> Answer {
 }
 
 pub(crate) async fn output(
-    State(machine): Asked,
+    State(machine): MachineState,
     path: StreamPath,
     headers: HeaderMap,
     Extension(cut): Extension<Cut>,
-) -> Answer {
+) -> HandlerResult {
     let Path((run, node, iteration, stream)) = path.map_err(|_| Refusal::BadPath)?;
     let place = Place::parse(&node, &iteration)?;
     let pointer = find(&machine, &run).await?;

@@ -1,11 +1,11 @@
 //! Forwards wake, pause, resume, stop and tell to the run's own socket. A wake also continues a sleeping run, in a new
 //! process. For every other run that is not running, the refusal names the command to type.
 
-use super::routes::{Asked, Machine, find, run_blocking};
+use super::routes::{Machine, MachineState, find, run_blocking};
 use crate::client::Client;
 use crate::peer::Peer;
 use crate::refusal::Refusal;
-use crate::routes::{Answer, answer, json, read_body, read_message, read_stop};
+use crate::routes::{HandlerResult, answer, json, read_body, read_message, read_stop};
 use axum::body::Body;
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
@@ -25,33 +25,46 @@ const PATIENCE: Duration = Duration::from_millis(1500);
 
 type RunPath = Result<Path<String>, PathRejection>;
 
-pub(crate) async fn wake(machine: Asked, path: RunPath, request: Request<Body>) -> Answer {
+pub(crate) async fn wake(machine: MachineState, path: RunPath, request: Request<Body>) -> HandlerResult {
     simple(machine, path, request, "wake").await
 }
 
-pub(crate) async fn pause(machine: Asked, path: RunPath, request: Request<Body>) -> Answer {
+pub(crate) async fn pause(machine: MachineState, path: RunPath, request: Request<Body>) -> HandlerResult {
     simple(machine, path, request, "pause").await
 }
 
-pub(crate) async fn resume(machine: Asked, path: RunPath, request: Request<Body>) -> Answer {
+pub(crate) async fn resume(machine: MachineState, path: RunPath, request: Request<Body>) -> HandlerResult {
     simple(machine, path, request, "resume").await
 }
 
-pub(crate) async fn stop(State(machine): Asked, path: RunPath, request: Request<Body>) -> Answer {
+pub(crate) async fn stop(
+    State(machine): MachineState,
+    path: RunPath,
+    request: Request<Body>,
+) -> HandlerResult {
     let Path(run) = path.map_err(|_| Refusal::BadPath)?;
     let peer = Peer::of(&request);
     let stop = read_stop(machine.limits, request).await?;
     pass_on(&machine, peer, &run, "stop", stop).await
 }
 
-pub(crate) async fn tell(State(machine): Asked, path: RunPath, request: Request<Body>) -> Answer {
+pub(crate) async fn tell(
+    State(machine): MachineState,
+    path: RunPath,
+    request: Request<Body>,
+) -> HandlerResult {
     let Path(run) = path.map_err(|_| Refusal::BadPath)?;
     let peer = Peer::of(&request);
     let text = read_message(machine.limits, request).await?;
     pass_on(&machine, peer, &run, "tell", serde_json::json!({"text": text})).await
 }
 
-async fn simple(State(machine): Asked, path: RunPath, request: Request<Body>, what: &'static str) -> Answer {
+async fn simple(
+    State(machine): MachineState,
+    path: RunPath,
+    request: Request<Body>,
+    what: &'static str,
+) -> HandlerResult {
     let Path(run) = path.map_err(|_| Refusal::BadPath)?;
     let peer = Peer::of(&request);
     read_body(machine.limits, request).await?;
@@ -64,7 +77,7 @@ async fn pass_on(
     run: &str,
     what: &'static str,
     body: impl Serialize + Send + 'static,
-) -> Answer {
+) -> HandlerResult {
     let pointer = find(machine, run).await?;
     // The run sees only this server, so the server must examine the caller. A process of any session is refused.
     let from = run_blocking(machine, move |_| Peer::source(peer, None)).await??;
@@ -74,7 +87,7 @@ async fn pass_on(
     run_blocking(machine, move |m| ask(m, &pointer, what, &body)).await?
 }
 
-fn ask(machine: &Machine, pointer: &Pointer, what: &str, body: &impl Serialize) -> Answer {
+fn ask(machine: &Machine, pointer: &Pointer, what: &str, body: &impl Serialize) -> HandlerResult {
     if !registry::is_live(&pointer.run_dir) {
         return if what == "wake" && sleeps(machine, pointer)? {
             continue_run(machine, pointer)
@@ -103,7 +116,7 @@ fn sleeps(machine: &Machine, pointer: &Pointer) -> Result<bool, Refusal> {
 }
 
 /// Starts a dogwatch process that continues the run. If two callers wake it at once, both get the same response.
-fn continue_run(machine: &Machine, pointer: &Pointer) -> Answer {
+fn continue_run(machine: &Machine, pointer: &Pointer) -> HandlerResult {
     match (machine.continue_run)(pointer) {
         Ok(()) => json(StatusCode::ACCEPTED, &Woken { ok: true, continued: true }),
         Err(_) if registry::is_live(&pointer.run_dir) => {

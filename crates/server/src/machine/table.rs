@@ -10,7 +10,7 @@ use super::output::Outputs;
 use super::routes::{Machine, RunsAnswer, events, orchestrator, output, outputs, run, runs};
 use super::steer;
 use crate::refusal::Refusal;
-use crate::routes::{Stop, Told};
+use crate::routes::{MessageBody, Stop};
 use axum::routing::{MethodRouter, delete, get, post};
 use dogwatch_core::record::ids::{NodeName, RunId};
 use dogwatch_core::record::status::{OrchestratorStatus, Status};
@@ -278,7 +278,7 @@ fn steering() -> Vec<Op> {
             "Send a message to the agent with the next prompt",
             post(steer::tell),
         ))
-        .takes::<Told>(true)
+        .takes::<MessageBody>(true)
         .refuses([Refusal::EmptyText]),
     ]
 }

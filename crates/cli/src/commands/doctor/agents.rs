@@ -3,8 +3,8 @@
 use super::Finding;
 use crate::loading::find_program;
 use dogwatch_core::text::one_line;
-use dogwatch_host::process::ask::{Answer, Asker};
 use dogwatch_host::process::keeper::HowEnded;
+use dogwatch_host::process::program::{ProgramResult, ProgramRunner};
 use std::path::Path;
 use std::time::Duration;
 
@@ -39,17 +39,17 @@ fn one(name: &str, here: &Path) -> (bool, Finding) {
     let shown = path.display();
     let warning = |what: String| Finding::warning(name, what, format!("run `{name} --version` to see why"));
     let finding = match version(&path.to_string_lossy(), here) {
-        Ok(Answer::Said { how: HowEnded::Code(0), stdout }) => {
+        Ok(ProgramResult::Ended { how: HowEnded::Code(0), stdout }) => {
             Finding::ok(name, format!("{} ({shown})", one_line(&stdout, MAX_SHOWN)))
         }
-        Ok(Answer::Said { how: HowEnded::Code(code), .. }) => {
+        Ok(ProgramResult::Ended { how: HowEnded::Code(code), .. }) => {
             warning(format!("{shown} --version fails with exit code {code}"))
         }
-        Ok(Answer::Said { how: HowEnded::Signal(signal), .. }) => {
+        Ok(ProgramResult::Ended { how: HowEnded::Signal(signal), .. }) => {
             warning(format!("{shown} --version was killed by signal {signal}"))
         }
-        Ok(Answer::Refused(why)) => warning(format!("cannot start {shown}: {why}")),
-        Ok(Answer::TookTooLong) => {
+        Ok(ProgramResult::Refused(why)) => warning(format!("cannot start {shown}: {why}")),
+        Ok(ProgramResult::TimedOut) => {
             warning(format!("{shown} --version did not finish within {} s", BOUND.as_secs()))
         }
         Err(error) => warning(format!("cannot run {shown} --version: {error}")),
@@ -57,6 +57,6 @@ fn one(name: &str, here: &Path) -> (bool, Finding) {
     (true, finding)
 }
 
-fn version(path: &str, here: &Path) -> std::io::Result<Answer> {
-    Asker::start()?.ask(&[path, "--version"], Vec::new(), here, BOUND)
+fn version(path: &str, here: &Path) -> std::io::Result<ProgramResult> {
+    ProgramRunner::start()?.run(&[path, "--version"], Vec::new(), here, BOUND)
 }

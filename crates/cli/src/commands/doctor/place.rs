@@ -5,7 +5,7 @@ use crate::loading::PROJECT_FILE;
 use dogwatch_config::diagnostic::{Severity, Source};
 use dogwatch_config::{Flags, Sources, load};
 use dogwatch_host::fs::wake;
-use dogwatch_host::process::ask;
+use dogwatch_host::process::program;
 use dogwatch_host::prompt;
 use dogwatch_host::store::home;
 use std::fs::File;
@@ -28,7 +28,7 @@ const MAX_SKEW: Duration = Duration::from_secs(5);
 
 /// Compares the allowed file watches with the number that this work tree needs.
 pub fn watching(here: &Path) -> Finding {
-    let (directories, all) = ask::count_directories(here, MAX_DIRECTORIES, COUNT_BOUND);
+    let (directories, all) = program::count_directories(here, MAX_DIRECTORIES, COUNT_BOUND);
     let limit = |name: &str| -> Option<u64> {
         std::fs::read_to_string(format!("/proc/sys/fs/inotify/{name}")).ok()?.trim().parse().ok()
     };

@@ -3,8 +3,8 @@
 use super::Finding;
 use dogwatch_core::text::one_line;
 use dogwatch_host::clock;
-use dogwatch_host::process::ask::{Answer, Asker, Containment};
 use dogwatch_host::process::keeper::HowEnded;
+use dogwatch_host::process::program::{Containment, ProgramResult, ProgramRunner};
 use dogwatch_host::store::home;
 use std::path::Path;
 use std::time::Duration;
@@ -23,7 +23,7 @@ const BEFORE_US: i64 = 1_735_689_600_000;
 pub fn containment() -> Finding {
     const NAME: &str = "containment";
     let advice = "agents may leave processes behind here; use Linux 3.4 or later with /proc mounted";
-    match Asker::start().and_then(|mut asker| asker.try_containment(BOUND)) {
+    match ProgramRunner::start().and_then(|mut runner| runner.try_containment(BOUND)) {
         Ok(Containment::Holds { within }) => Finding::ok(
             NAME,
             format!(
@@ -41,7 +41,7 @@ pub fn containment() -> Finding {
 
 /// Checks the version of git, and whether the directory is a work tree that snapshots can cover.
 pub fn git(here: &Path) -> Vec<Finding> {
-    let answer = ask(here, &["git", "--version"]);
+    let answer = run(here, &["git", "--version"]);
     let Some(version) = answer.as_ref().ok().and_then(|text| text.strip_prefix("git version ")) else {
         let why = answer.err().unwrap_or_else(|| "`git --version` prints no version".to_owned());
         return vec![Finding::warning("git", why, "install git; snapshots need it")];
@@ -63,7 +63,7 @@ pub fn git(here: &Path) -> Vec<Finding> {
 
 fn work_tree(here: &Path) -> Finding {
     const NAME: &str = "snapshots";
-    match ask(here, &["git", "rev-parse", "--is-inside-work-tree"]) {
+    match run(here, &["git", "rev-parse", "--is-inside-work-tree"]) {
         Ok(answer) if answer.trim() == "true" => {
             Finding::ok(NAME, format!("{} is a git work tree", home::work_tree(here).display()))
         }
@@ -76,14 +76,16 @@ fn work_tree(here: &Path) -> Finding {
 }
 
 /// Runs a command. Returns its output if it succeeds, and what went wrong otherwise.
-fn ask(here: &Path, argv: &[&str]) -> Result<String, String> {
+fn run(here: &Path, argv: &[&str]) -> Result<String, String> {
     let env = vec![(b"LC_ALL".to_vec(), Some(b"C".to_vec()))];
-    match Asker::start().and_then(|mut asker| asker.ask(argv, env, here, BOUND)) {
-        Ok(Answer::Said { how: HowEnded::Code(0), stdout }) => Ok(stdout),
-        Ok(Answer::Said { how: HowEnded::Code(code), .. }) => Err(format!("exit code {code}")),
-        Ok(Answer::Said { how: HowEnded::Signal(signal), .. }) => Err(format!("killed by signal {signal}")),
-        Ok(Answer::Refused(why)) => Err(why),
-        Ok(Answer::TookTooLong) => Err(format!("no answer within {} s", BOUND.as_secs())),
+    match ProgramRunner::start().and_then(|mut runner| runner.run(argv, env, here, BOUND)) {
+        Ok(ProgramResult::Ended { how: HowEnded::Code(0), stdout }) => Ok(stdout),
+        Ok(ProgramResult::Ended { how: HowEnded::Code(code), .. }) => Err(format!("exit code {code}")),
+        Ok(ProgramResult::Ended { how: HowEnded::Signal(signal), .. }) => {
+            Err(format!("killed by signal {signal}"))
+        }
+        Ok(ProgramResult::Refused(why)) => Err(why),
+        Ok(ProgramResult::TimedOut) => Err(format!("no answer within {} s", BOUND.as_secs())),
         Err(error) => Err(error.to_string()),
     }
 }

@@ -2,7 +2,7 @@
 
 use super::History;
 use super::past::{Past, Project};
-use crate::screen::{Line, Tone, words};
+use crate::screen::{ScreenLine, Tone, words};
 use dogwatch_core::record::event::Outcome;
 use dogwatch_core::record::status::State;
 use dogwatch_core::text::one_line;
@@ -15,30 +15,30 @@ const HEAD: [&str; 9] =
     ["started (UTC)", "run", "loop", "outcome", "duration", "iterations", "flakes", "tokens", "cost"];
 
 /// Formats the history as lines of a table.
-pub fn lines(history: &History, all: bool) -> Vec<Line> {
+pub fn lines(history: &History, all: bool) -> Vec<ScreenLine> {
     if history.runs.is_empty() && history.unreadable.is_empty() {
         let here = if all { "on this machine" } else { "in this directory" };
         let text = format!("no runs {here} yet; start one with `dogwatch run DIR`");
-        return vec![Line { tone: Tone::Plain, text }];
+        return vec![ScreenLine { tone: Tone::Plain, text }];
     }
     let mut lines = table(history);
     for broken in &history.unreadable {
         let text = format!("{}  cannot read its record: {}", broken.run, one_line(&broken.why, 200));
-        lines.push(Line { tone: Tone::Bad, text });
+        lines.push(ScreenLine { tone: Tone::Bad, text });
     }
     if history.left_out > 0 {
         let older = words::count(history.left_out as u64, "older run");
         let text = format!("{older} not listed and not in the totals; show more with `--limit N`");
-        lines.push(Line { tone: Tone::Quiet, text });
+        lines.push(ScreenLine { tone: Tone::Quiet, text });
     }
     for project in &history.projects {
-        lines.push(Line { tone: Tone::Plain, text: String::new() });
+        lines.push(ScreenLine { tone: Tone::Plain, text: String::new() });
         lines.extend(sums(project));
     }
     lines
 }
 
-fn table(history: &History) -> Vec<Line> {
+fn table(history: &History) -> Vec<ScreenLine> {
     let rows: Vec<(Tone, [String; 9])> = history.runs.iter().map(|run| (tone(run), cells(run))).collect();
     let heads = HEAD.map(str::to_owned);
     let widths: Vec<usize> = (0..HEAD.len())
@@ -48,8 +48,8 @@ fn table(history: &History) -> Vec<Line> {
         let padded = cells.iter().zip(&widths).map(|(cell, width)| pad(cell, *width));
         padded.collect::<Vec<_>>().join("  ").trim_end().to_owned()
     };
-    let mut lines = vec![Line { tone: Tone::Head, text: line(&heads) }];
-    lines.extend(rows.iter().map(|(tone, cells)| Line { tone: *tone, text: line(cells) }));
+    let mut lines = vec![ScreenLine { tone: Tone::Head, text: line(&heads) }];
+    lines.extend(rows.iter().map(|(tone, cells)| ScreenLine { tone: *tone, text: line(cells) }));
     lines
 }
 
@@ -127,7 +127,7 @@ fn figure(text: String) -> String {
     }
 }
 
-fn sums(project: &Project) -> Vec<Line> {
+fn sums(project: &Project) -> Vec<ScreenLine> {
     let how: Vec<String> = project.outcomes.iter().map(|(word, n)| format!("{n} {word}")).collect();
     let c = &project.sums.counts;
     let used = project.sums.used();
@@ -142,6 +142,9 @@ fn sums(project: &Project) -> Vec<Line> {
         words::cost(&used),
     );
     [(Tone::Head, first), (Tone::Plain, second)]
-        .map(|(tone, text)| Line { tone, text: dogwatch_core::text::printable(&text).replace('\n', " ") })
+        .map(|(tone, text)| ScreenLine {
+            tone,
+            text: dogwatch_core::text::printable(&text).replace('\n', " "),
+        })
         .into()
 }

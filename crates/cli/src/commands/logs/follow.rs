@@ -2,11 +2,11 @@
 //! Nothing here polls.
 
 use super::out::{Out, Stop};
-use super::record::{self, Look, Seen, ending};
+use super::record::{self, IterationRecord, Look, ending};
 use super::source::Source;
 use crate::error::Failure;
 use crate::runs::FoundRun;
-use crate::screen::{Line, Tone, words};
+use crate::screen::{ScreenLine, Tone, words};
 use dogwatch_core::record::event::{Event, Recorded, WaitEndedBy};
 use dogwatch_core::text::printable;
 use dogwatch_host::store::home;
@@ -90,7 +90,7 @@ impl Follower<'_> {
         match &recorded.event {
             Event::IterationStarted { node, iteration, .. } => {
                 self.close()?;
-                let seen = Seen::new(recorded.seq, recorded.at, node.clone(), *iteration);
+                let seen = IterationRecord::new(recorded.seq, recorded.at, node.clone(), *iteration);
                 self.source = Some(self.look.source(&self.found.dir, &seen, self.stderr));
                 self.out.line(&super::head(&seen))
             }
@@ -127,7 +127,7 @@ impl Follower<'_> {
     }
 
     fn print(&mut self, tone: Tone, text: &str) -> Result<(), Stop> {
-        self.out.line(&Line { tone, text: printable(text).into_owned() })
+        self.out.line(&ScreenLine { tone, text: printable(text).into_owned() })
     }
 
     fn ended(mut self, error: Option<String>) -> Result<(), Stop> {
@@ -146,7 +146,7 @@ impl Follower<'_> {
 }
 
 /// Returns a line for an event that is neither agent output nor the end of an iteration.
-fn other_line(event: &Event) -> Option<Line> {
+fn other_line(event: &Event) -> Option<ScreenLine> {
     let (tone, text) = match event {
         Event::HardStop { message, reason, .. } => {
             (Tone::Bad, format!("stopped by the watchdog: {message} [{reason}]"))
@@ -160,7 +160,7 @@ fn other_line(event: &Event) -> Option<Line> {
         Event::Trouble { kind, detail } => (Tone::Bad, format!("trouble: {detail} [{kind}]")),
         _ => return None,
     };
-    Some(Line { tone, text: printable(&text).into_owned() })
+    Some(ScreenLine { tone, text: printable(&text).into_owned() })
 }
 
 /// Watches one directory for files that grow. If the system provides no watch, output appears when a session ends,

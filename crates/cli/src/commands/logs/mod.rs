@@ -1,8 +1,8 @@
 use crate::error::Failure;
 use crate::runs::{FoundRun, Which};
-use crate::screen::{Line, Tone};
+use crate::screen::{ScreenLine, Tone};
 use out::{Out, Stop};
-use record::{Look, Seen};
+use record::{IterationRecord, Look};
 
 mod follow;
 mod out;
@@ -68,7 +68,7 @@ fn show(found: &FoundRun, args: &Args, out: &mut Out) -> Result<(), Stop> {
         out.line(&note)?;
     }
     if !seen.called {
-        out.line(&Line { tone: Tone::Quiet, text: "  (the agent was not called)".to_owned() })?;
+        out.line(&ScreenLine { tone: Tone::Quiet, text: "  (the agent was not called)".to_owned() })?;
     }
     match &seen.end {
         Some(end) => out.line(end),
@@ -77,11 +77,11 @@ fn show(found: &FoundRun, args: &Args, out: &mut Out) -> Result<(), Stop> {
 }
 
 /// Returns the title of an iteration: `iteration 3  2026-11-15 20:15:33 UTC`.
-fn head(seen: &Seen) -> Line {
+fn head(seen: &IterationRecord) -> ScreenLine {
     let at = seen.at.to_string();
     let (day, time) = at.split_once('T').unwrap_or((&at, ""));
     let text = format!("iteration {}  {day} {} UTC", seen.iteration, time.get(..8).unwrap_or(time));
-    Line { tone: Tone::Head, text }
+    ScreenLine { tone: Tone::Head, text }
 }
 
 fn no_such(found: &FoundRun, wanted: Option<u64>, look: &Look) -> Failure {

@@ -2,7 +2,7 @@
 
 use crate::color;
 use crate::error::Failure;
-use crate::screen::{Line, paint};
+use crate::screen::{ScreenLine, paint};
 use std::io::{ErrorKind, IsTerminal, Write};
 
 /// Why the output stops.
@@ -37,12 +37,12 @@ impl Out {
     }
 
     /// Prints a line. Raw output consists of the agent's bytes only, so it omits all lines.
-    pub fn line(&mut self, line: &Line) -> Result<(), Stop> {
+    pub fn line(&mut self, line: &ScreenLine) -> Result<(), Stop> {
         self.lines(std::slice::from_ref(line))
     }
 
     /// Prints lines, unless the output is raw.
-    pub fn lines(&mut self, lines: &[Line]) -> Result<(), Stop> {
+    pub fn lines(&mut self, lines: &[ScreenLine]) -> Result<(), Stop> {
         if self.raw || lines.is_empty() {
             return Ok(());
         }

@@ -4,7 +4,7 @@
 use super::source::Source;
 use crate::error::Failure;
 use crate::runs::FoundRun;
-use crate::screen::{Line, Tone, words};
+use crate::screen::{ScreenLine, Tone, words};
 use dogwatch_core::record::event::{Event, IterationEnd, Recorded, RunStarted};
 use dogwatch_core::record::ids::{Iteration, NodeName};
 use dogwatch_core::settings::ReaderName;
@@ -16,7 +16,7 @@ use std::path::Path;
 
 /// An iteration, as recorded.
 #[derive(Clone)]
-pub struct Seen {
+pub struct IterationRecord {
     pub node: NodeName,
     pub iteration: Iteration,
     /// The sequence number of its first event.
@@ -24,13 +24,13 @@ pub struct Seen {
     pub at: Wall,
     /// The iteration started a session.
     pub called: bool,
-    pub end: Option<Line>,
+    pub end: Option<ScreenLine>,
 }
 
-impl Seen {
+impl IterationRecord {
     /// Returns an iteration that has just started.
-    pub fn new(seq: u64, at: Wall, node: NodeName, iteration: Iteration) -> Seen {
-        Seen { node, iteration, seq, at, called: false, end: None }
+    pub fn new(seq: u64, at: Wall, node: NodeName, iteration: Iteration) -> IterationRecord {
+        IterationRecord { node, iteration, seq, at, called: false, end: None }
     }
 }
 
@@ -38,13 +38,13 @@ impl Seen {
 #[derive(Default)]
 pub struct Look {
     started: Option<Box<RunStarted>>,
-    pub seen: Option<Seen>,
+    pub seen: Option<IterationRecord>,
     pub iterations: u64,
 }
 
 impl Look {
     /// Returns the stdout or stderr file of an iteration.
-    pub fn source(&self, run_dir: &Path, seen: &Seen, stderr: bool) -> Source {
+    pub fn source(&self, run_dir: &Path, seen: &IterationRecord, stderr: bool) -> Source {
         let dir = home::iteration_dir(run_dir, &seen.node, seen.iteration);
         let plan = self.started.as_ref().and_then(|s| s.settings.nodes.iter().find(|n| n.name == seen.node));
         let reader = plan.map_or(ReaderName::Plain, |n| n.settings.reader);
@@ -59,7 +59,7 @@ impl Look {
                 self.iterations = self.iterations.max(iteration.0);
                 let is_it = wanted.is_none_or(|n| n == iteration.0);
                 if is_it {
-                    self.seen = Some(Seen::new(event.seq, event.at, node, iteration));
+                    self.seen = Some(IterationRecord::new(event.seq, event.at, node, iteration));
                 }
             }
             other => {
@@ -71,7 +71,7 @@ impl Look {
     }
 }
 
-impl Seen {
+impl IterationRecord {
     fn take(&mut self, event: &Event) {
         if let Event::SessionStarted { node, iteration, .. } = event {
             self.called |= *node == self.node && *iteration == self.iteration;
@@ -127,7 +127,7 @@ fn is_wanted(line: &[u8]) -> bool {
 }
 
 /// Returns the end of an iteration and the line that describes it, if the event is such an end.
-pub fn ending(event: &Event) -> Option<(&IterationEnd, Line)> {
+pub fn ending(event: &Event) -> Option<(&IterationEnd, ScreenLine)> {
     let (tone, word, end) = match event {
         Event::IterationCompleted(end) => (Tone::Good, "completed".to_owned(), end),
         Event::IterationIdle { end, reason, consecutive, skipped, .. } => {
@@ -143,5 +143,5 @@ pub fn ending(event: &Event) -> Option<(&IterationEnd, Line)> {
     };
     let because = (tone == Tone::Bad).then_some(end.because.as_str());
     let text = words::ended(&word, end.duration_s, because);
-    Some((end, Line { tone, text: printable(&text).into_owned() }))
+    Some((end, ScreenLine { tone, text: printable(&text).into_owned() }))
 }

@@ -2,7 +2,7 @@
 
 use super::out::{Out, Stop};
 use crate::render::Renderer;
-use crate::screen::{Line, Tone, words};
+use crate::screen::{ScreenLine, Tone, words};
 use dogwatch_core::settings::ReaderName;
 use rustix::fs::{Mode, OFlags};
 use std::fs::File;
@@ -55,7 +55,7 @@ impl Source {
     }
 
     /// Returns a note that explains missing output, or `None` if there was output.
-    pub fn note(&self) -> Option<Line> {
+    pub fn note(&self) -> Option<ScreenLine> {
         if self.read > 0 {
             return None;
         }
@@ -63,7 +63,7 @@ impl Source {
             Some(why) => format!("  (cannot read its {}: {why})", self.stream),
             None => format!("  (no output on {}{})", self.stream, self.other()),
         };
-        Some(Line { tone: Tone::Quiet, text })
+        Some(ScreenLine { tone: Tone::Quiet, text })
     }
 
     fn other(&self) -> String {

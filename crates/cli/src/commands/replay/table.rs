@@ -1,7 +1,7 @@
 //! Formats a replay as a table.
 
 use dogwatch_core::text::printable;
-use dogwatch_core::watch::replay::{IterationName, Line, Replayed, SessionName, Summary};
+use dogwatch_core::watch::replay::{IterationName, Replayed, SessionName, Summary, VerdictChange};
 use std::fmt::Write;
 
 /// Returns one line per change of the verdict and one per end of a session.
@@ -31,7 +31,7 @@ fn clock(seconds: f64) -> String {
 }
 
 /// Returns the reason of a verdict and its message or evidence.
-fn about(line: &Line) -> String {
+fn about(line: &VerdictChange) -> String {
     match (line.reason, line.deferred_by, &line.message) {
         (Some(reason), _, Some(message)) => format!("{reason}  {message}"),
         (None, Some(channel), _) => {

@@ -208,7 +208,7 @@ fn cut<'a>(text: &'a Text<'_>) -> Line<'a> {
 /// Finishes the replay of a process that exited. The last signs of its reader determine how it ended.
 fn exited(mut player: Player, at: Awake, code: i32, signs: &mut Vec<Sign>, name: ReaderName) -> Replayed {
     signs.drain(..).for_each(|sign| player.last_sign(&sign));
-    let text = player.tally().result.as_ref().map(|result| result.text.as_str());
+    let text = player.totals().result.as_ref().map(|result| result.text.as_str());
     let marker = text.and_then(|text| last_marker(text, name.is_structured(), ""));
     // The recordings use -n for signal n.
     let exit = if code < 0 { Exit::Signal(code.saturating_neg()) } else { Exit::Code(code) };

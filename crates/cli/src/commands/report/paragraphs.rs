@@ -207,7 +207,7 @@ fn left_by(report: &Report, node: &NodeView) -> String {
         let file = report.found.dir.join(&partial.file);
         text.push_str(&format!("  partial result: {}\n", code(&file.display().to_string())));
     }
-    let Some(session) = report.summary.last_words.get(&node.name) else { return text };
+    let Some(session) = report.summary.last_sessions.get(&node.name) else { return text };
     if !session.said.is_empty() {
         text.push_str("  The agent's last message:\n\n");
         text.push_str(&indented(&fenced(&session.said)));

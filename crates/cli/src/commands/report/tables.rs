@@ -134,7 +134,7 @@ fn what(report: &Report, what: &What) -> String {
         What::Suspended { lasted } => {
             format!("suspended for {} (not counted)", words::span(*lasted))
         }
-        What::Told { text } => format!("message: \"{}\"", plain(text)),
+        What::MessageReceived { text } => format!("message: \"{}\"", plain(text)),
         What::Paused => "pause requested".to_owned(),
         What::Unpaused => "pause ended".to_owned(),
         What::Notice { message } => plain(message),

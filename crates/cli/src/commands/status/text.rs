@@ -24,7 +24,7 @@ pub fn text(status: &Status) -> String {
     lines.extend(counted(others));
     lines.push(totals(status));
     lines.extend(spent(&status.spent));
-    lines.extend(status.told.first().map(|first| match status.told.len() {
+    lines.extend(status.pending_messages.first().map(|first| match status.pending_messages.len() {
         1 => format!("  message for the next prompt: {first}"),
         n => format!("  message for the next prompt: {first} (and {} more)", n - 1),
     }));
@@ -69,7 +69,7 @@ fn node_lines(node: &NodeStatus, Context { of_several, live }: Context) -> Vec<S
         n => format!("  {}  iteration {n}: {how}", node.name),
     }];
     lines.extend(health_issues(&node.doing).into_iter().map(|issue| format!("    {issue}")));
-    if let Some(streak) = node.spell.as_ref().filter(|s| s.count > 0) {
+    if let Some(streak) = node.idle_streak.as_ref().filter(|s| s.count > 0) {
         let (nth, lasted) = (words::nth(streak.count), words::span(streak.lasted_s));
         lines.push(format!("    idle ({nth} in a row, {}) for {lasted}", streak.reason));
     }

@@ -219,7 +219,7 @@ fn channel_style(channel: Channel, look: Look) -> Style {
 
 fn mark(kind: Mark, look: Look) -> (&'static str, Style) {
     match kind {
-        Mark::Told => ("“", look.fg(Color::Blue)),
+        Mark::MessageReceived => ("“", look.fg(Color::Blue)),
         Mark::Resumed => ("↻", look.fg(Color::Blue)),
         Mark::Deferred => ("▴", look.fg(Color::Yellow)),
         Mark::Recovery => ("+", look.fg(Color::Yellow)),

@@ -37,7 +37,7 @@ words! {
         /// The agent gave its result but did not exit within the grace period.
         ResultGrace = "result_grace",
         /// The session could not be started.
-        Nobody = "never_started",
+        NeverStarted = "never_started",
     }
 }
 

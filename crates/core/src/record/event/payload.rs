@@ -115,8 +115,8 @@ pub struct SessionEnded {
     #[serde(skip_serializing_if = "is_zero", default)]
     pub cut_bytes: u64,
     /// The number of leftover processes that outlived the agent and were killed. Absent if there are none.
-    #[serde(skip_serializing_if = "is_zero", default)]
-    pub stragglers: u64,
+    #[serde(skip_serializing_if = "is_zero", default, rename = "stragglers")]
+    pub leftovers: u64,
     /// The id under which the agent's own session can be resumed, if it has one.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub session: Option<String>,

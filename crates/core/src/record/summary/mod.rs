@@ -42,7 +42,7 @@ pub struct RunSummary {
     /// The waits for each reason, in the order of [`WaitWhy::ALL`].
     pub waits: Vec<Waits>,
     /// The last session of each node.
-    pub last_words: BTreeMap<NodeName, SessionEnded>,
+    pub last_sessions: BTreeMap<NodeName, SessionEnded>,
     /// The iterations that are still open.
     pub open: BTreeMap<NodeName, Turn>,
     waiting: BTreeMap<NodeName, (WaitWhy, Moment)>,
@@ -85,7 +85,7 @@ pub enum What {
     /// The machine was suspended, or dogwatch could not run.
     Suspended { lasted: Dur },
     /// The operator sent a message.
-    Told { text: String },
+    MessageReceived { text: String },
     /// The run was paused.
     Paused,
     /// The pause was lifted.
@@ -307,7 +307,9 @@ impl RunSummary {
             }
             Event::WaitEnded { node, by } => self.wait_over(recorded.moment(), node, *by),
             Event::Suspended { for_s, .. } => self.row(at, What::Suspended { lasted: *for_s }),
-            Event::Told { text, from } => self.row(at, What::Told { text: from.label(text) }),
+            Event::MessageReceived { text, from } => {
+                self.row(at, What::MessageReceived { text: from.label(text) })
+            }
             Event::Paused {} => self.row(at, What::Paused),
             Event::Unpaused {} => self.row(at, What::Unpaused),
             Event::Notice { message, .. } => self.row(at, What::Notice { message: message.clone() }),
@@ -392,7 +394,7 @@ impl RunSummary {
     }
 
     fn session_over(&mut self, s: &SessionEnded) {
-        self.last_words.insert(s.node.clone(), s.clone());
+        self.last_sessions.insert(s.node.clone(), s.clone());
         if let Some(turn) = self.open.get_mut(&s.node).filter(|t| t.iteration == s.iteration) {
             turn.session = Some(s.clone());
         }

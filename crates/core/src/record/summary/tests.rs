@@ -30,7 +30,7 @@ impl Book {
             end: end(iteration),
             reason: reason.to_owned(),
             consecutive: 1,
-            spell_s: Dur::ZERO,
+            streak_s: Dur::ZERO,
             skipped: iteration.is_multiple_of(2),
         })
     }

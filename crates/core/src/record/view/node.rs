@@ -25,7 +25,7 @@ impl NodeView {
             counts: Counts::default(),
             doing: Doing::Nothing,
             failures: Failures::default(),
-            spell: IdleStreak::default(),
+            idle_streak: IdleStreak::default(),
             attempts: Attempts::default(),
             recovery: Recoveries::default(),
             time_before: Dur::ZERO,
@@ -50,7 +50,7 @@ impl NodeView {
             last_ending: None,
             open: None,
             wake: None,
-            sight: None,
+            input_digest: None,
             last_seen: None,
             reported: None,
             artifacts: Artifacts::default(),
@@ -113,7 +113,7 @@ impl NodeView {
         self.open = Some(at);
         // The iteration sees every change that happened before it started.
         self.wake = None;
-        self.sight = None;
+        self.input_digest = None;
         self.reported = None;
         self.doing = Doing::Preparing;
         self.put_off = None;
@@ -153,7 +153,7 @@ impl NodeView {
         self.counts.completed += 1;
         self.failures.clear();
         self.recovery.refill();
-        self.spell = IdleStreak::default();
+        self.idle_streak = IdleStreak::default();
         self.over(end, Ending::Completed);
     }
 
@@ -163,9 +163,9 @@ impl NodeView {
         self.counts.idle += 1;
         self.failures.clear();
         self.recovery.refill();
-        self.spell.add(at, reason);
+        self.idle_streak.add(at, reason);
         if !skipped {
-            self.spell.sight = self.sight.take();
+            self.idle_streak.input_digest = self.input_digest.take();
         }
         self.over(end, Ending::Idle { reason: reason.to_owned(), skipped });
     }
@@ -174,7 +174,7 @@ impl NodeView {
         self.counts.iterations += 1;
         self.counts.failed += 1;
         self.failures.add(at, end.fingerprint.as_deref().unwrap_or(""), self.session);
-        self.spell = IdleStreak::default();
+        self.idle_streak = IdleStreak::default();
         self.over(end, ending);
     }
 
@@ -189,7 +189,7 @@ impl NodeView {
     pub(super) fn timed_out(&mut self, end: &IterationEnd) {
         self.counts.iterations += 1;
         self.counts.timed_out += 1;
-        self.spell = IdleStreak::default();
+        self.idle_streak = IdleStreak::default();
         let refused = self.recovery.last.as_ref().is_some_and(|stopped| stopped.refused.is_some());
         let refusals = if refused { self.refusals.saturating_add(1) } else { 0 };
         self.over(end, Ending::TimedOut);
@@ -209,7 +209,7 @@ impl NodeView {
     pub(super) fn wait(&mut self, why: WaitWhy, delay: Option<Dur>, until: Option<Wall>) {
         let delay = delay.unwrap_or(Dur::ZERO);
         match why {
-            WaitWhy::Idle => self.spell.last_delay = delay,
+            WaitWhy::Idle => self.idle_streak.last_delay = delay,
             WaitWhy::Backoff | WaitWhy::Recovery => self.attempts.backoff = Some(delay),
             WaitWhy::Paused | WaitWhy::RateLimit | WaitWhy::Error | WaitWhy::Delay | WaitWhy::Asleep => {}
         }
@@ -232,7 +232,7 @@ impl NodeView {
             return;
         }
         if by == WaitEndedBy::Path && self.wake == Some(by) {
-            self.spell.own_wakes = (self.spell.own_wakes + 1).min(MAX_OWN_WAKES);
+            self.idle_streak.own_wakes = (self.idle_streak.own_wakes + 1).min(MAX_OWN_WAKES);
         }
         self.wake = None;
     }

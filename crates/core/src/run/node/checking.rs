@@ -7,7 +7,7 @@ use super::{Closing, Node, Phase, Turn, clear_job_timers};
 use crate::record::event::{CheckResult, EndedBy, Event, NodeAttempt, Pin};
 use crate::run::decision::Decision;
 use crate::run::ending::Ending;
-use crate::run::job::{Exit, Job, JobKind, JobReport, Tail};
+use crate::run::job::{Exit, Job, JobKind, JobReport, OutputTail};
 use crate::settings::Tampered;
 use crate::time::dur::Dur;
 
@@ -81,7 +81,8 @@ impl Node {
             }
             // A check that passes after tampering proves nothing.
             Tampered::Fail => {
-                let results = changed.into_iter().take(MAX_TOLD).map(|file| tampered(&file, why)).collect();
+                let results =
+                    changed.into_iter().take(MAX_PENDING_MESSAGES).map(|file| tampered(&file, why)).collect();
                 self.attempt_over(cx, *closing, results)
             }
         }
@@ -94,7 +95,7 @@ impl Node {
     }
 
     pub(super) fn check_refused(&mut self, cx: &mut Cx, error: String) -> Turn {
-        let tail = Tail { text: error, truncated: false };
+        let tail = OutputTail { text: error, truncated: false };
         self.check_done(cx, NOT_STARTED, false, tail)
     }
 
@@ -110,7 +111,7 @@ impl Node {
         self.check_done(cx, rc, timed_out, report.tail)
     }
 
-    fn check_done(&mut self, cx: &mut Cx, rc: i32, timed_out: bool, tail: Tail) -> Turn {
+    fn check_done(&mut self, cx: &mut Cx, rc: i32, timed_out: bool, tail: OutputTail) -> Turn {
         let Phase::Checking(checking) = std::mem::replace(&mut self.phase, Phase::Resting) else {
             return Turn::Stay;
         };
@@ -174,7 +175,7 @@ impl Node {
 }
 
 /// The number of changed files that are reported individually.
-const MAX_TOLD: usize = 20;
+const MAX_PENDING_MESSAGES: usize = 20;
 
 fn tampered(file: &str, why: &str) -> CheckResult {
     CheckResult {

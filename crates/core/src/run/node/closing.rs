@@ -14,12 +14,12 @@ use crate::text::one_line;
 use crate::time::timer::{Deadline, Timer};
 
 /// The most of an agent's last message that goes into the record, in bytes.
-const MAX_SAID: usize = 300;
+const MAX_SHOWN: usize = 300;
 
 impl Node {
     pub(super) fn session_refused(&mut self, cx: &mut Cx, error: &str) -> Turn {
         clear_job_timers(cx, self.ix);
-        let ended_by = self.ending.unwrap_or(EndedBy::Nobody);
+        let ended_by = self.ending.unwrap_or(EndedBy::NeverStarted);
         let facts = Facts {
             ended_by,
             exit: None,
@@ -41,7 +41,7 @@ impl Node {
         clear_job_timers(cx, self.ix);
         let (exit, lasted) = (tree.exit(), tree.lasted(cx));
         let ended_by = tree.ended_by().unwrap_or(EndedBy::Itself);
-        let result = report.tally.result.as_ref();
+        let result = report.totals.result.as_ref();
         let complaint = complaint(&report);
         let facts = Facts {
             ended_by,
@@ -49,9 +49,9 @@ impl Node {
             structured: cx.agent(self.ix, self.agent).1.is_structured(),
             result,
             marker: report.marker.as_ref(),
-            limit: report.tally.limit.as_ref().map(|l| l.kind),
+            limit: report.totals.limit.as_ref().map(|l| l.kind),
             resets_at: report.resets_at,
-            auth_failed: report.tally.auth_failed.is_some(),
+            auth_failed: report.totals.auth_failed.is_some(),
             complaint: &complaint,
         };
         let mut judged = judge(&facts);
@@ -61,7 +61,7 @@ impl Node {
         }
         asking_over(cx, self.ix, HumanEndedBy::Session);
         let failed = judged.ending == Ending::Failed;
-        let said = result.filter(|r| !r.is_error).map_or(complaint.as_str(), |r| last_words(&r.text));
+        let said = result.filter(|r| !r.is_error).map_or(complaint.as_str(), |r| pending_end(&r.text));
         cx.record(Event::SessionEnded(SessionEnded {
             node: cx.name(self.ix),
             iteration: self.iteration,
@@ -69,17 +69,17 @@ impl Node {
             signal: exit.and_then(Exit::signal),
             ended_by,
             duration_s: lasted,
-            messages: report.tally.messages,
-            tools: report.tally.tools,
-            tokens: report.tally.tokens,
-            cost_usd: report.tally.cost_usd,
+            messages: report.totals.messages,
+            tools: report.totals.tools,
+            tokens: report.totals.tokens,
+            cost_usd: report.totals.cost_usd,
             is_error: result.map(|r| r.is_error),
-            said: one_line(said, MAX_SAID),
+            said: one_line(said, MAX_SHOWN),
             stdout_bytes: report.stdout_bytes,
             stderr_bytes: report.stderr_bytes,
             cut_bytes: report.cut_bytes,
-            stragglers: report.stragglers,
-            session: report.tally.session_id.clone(),
+            leftovers: report.leftovers,
+            session: report.totals.session_id.clone(),
         }));
         if let Some(m) = report.marker {
             let (node, iteration) = (cx.name(self.ix), self.iteration);
@@ -169,9 +169,10 @@ impl Node {
         let event = match &judged.ending {
             Ending::Completed => Event::IterationCompleted(end),
             Ending::Idle { reason, skipped } => {
-                let spell = &cx.view.node(self.ix).spell;
-                let (consecutive, spell_s) = (spell.count.saturating_add(1), spell.lasted(cx.now.boot));
-                Event::IterationIdle { end, reason: reason.clone(), consecutive, spell_s, skipped: *skipped }
+                let idle_streak = &cx.view.node(self.ix).idle_streak;
+                let (consecutive, streak_s) =
+                    (idle_streak.count.saturating_add(1), idle_streak.lasted(cx.now.boot));
+                Event::IterationIdle { end, reason: reason.clone(), consecutive, streak_s, skipped: *skipped }
             }
             Ending::Failed => Event::IterationFailed(end),
             Ending::TimedOut => Event::IterationTimedOut(end),
@@ -194,8 +195,8 @@ fn refused(cx: &Cx, ix: NodeIx) -> Option<u16> {
 
 /// Returns the best description of what went wrong: the agent's own error, or else its last line.
 fn complaint(report: &JobReport) -> String {
-    let tally = &report.tally;
-    match (&tally.result, &tally.last_error) {
+    let totals = &report.totals;
+    match (&totals.result, &totals.last_error) {
         (Some(r), _) if r.is_error && !r.text.trim().is_empty() => r.text.clone(),
         (_, Some(error)) => error.clone(),
         _ => report.last_line.clone(),
@@ -203,6 +204,6 @@ fn complaint(report: &JobReport) -> String {
 }
 
 /// Returns the last line that is neither empty nor a comment: agents summarize at the end.
-fn last_words(text: &str) -> &str {
+fn pending_end(text: &str) -> &str {
     text.lines().rev().map(str::trim).find(|l| !l.is_empty() && !l.starts_with("<!--")).unwrap_or("")
 }

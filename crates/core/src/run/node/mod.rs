@@ -8,7 +8,7 @@ mod preparing;
 use super::cx::Cx;
 use super::tree::Tree;
 use super::wait::Wait;
-use super::watching::{Watching, is_progress, record_ceiling, strained};
+use super::watching::{Watching, health_issue_found, is_progress, record_ceiling};
 use crate::record::event::{
     Cause, CommandFinished, EndedBy, Event, InputDigest, Observation, Pin, Report, Usage, WaitEndedBy,
     WaitWhy,
@@ -102,7 +102,7 @@ pub(super) enum Turn {
 
 /// Something that happened in the node's current iteration.
 #[derive(Debug)]
-pub(super) enum Fact {
+pub(super) enum NodeInput {
     Started { pid: u32, argv: Vec<String> },
     Refused { error: String },
     Sent,
@@ -110,7 +110,7 @@ pub(super) enum Fact {
     KeeperSeen { stopped: bool },
     Observed(Observation),
     Noted(watch::Fact),
-    Strained(HealthIssue),
+    HealthIssueFound(HealthIssue),
     Reported(Box<Report>),
     Used(Usage),
     ResultSeen,
@@ -127,7 +127,7 @@ pub(super) enum Fact {
 pub(super) struct Prompt {
     pub bytes: u64,
     pub sha256: String,
-    pub sight: Option<InputDigest>,
+    pub input_digest: Option<InputDigest>,
 }
 
 impl Node {
@@ -303,59 +303,59 @@ impl Node {
     }
 
     /// Handles a fact and returns what follows from it.
-    pub fn handle(&mut self, cx: &mut Cx, fact: Fact) -> Turn {
+    pub fn handle(&mut self, cx: &mut Cx, fact: NodeInput) -> Turn {
         if let Some(fact) = self.handle_tree(cx, fact) { self.advance(cx, fact) } else { Turn::Stay }
     }
 
     /// Handles facts that mean the same for every process tree. Returns any other fact.
-    fn handle_tree(&mut self, cx: &mut Cx, fact: Fact) -> Option<Fact> {
+    fn handle_tree(&mut self, cx: &mut Cx, fact: NodeInput) -> Option<NodeInput> {
         let ix = self.ix;
         let Some(tree) = own_tree(&mut self.phase) else { return Some(fact) };
         match fact {
-            Fact::Exited(exit) => {
+            NodeInput::Exited(exit) => {
                 clear_limits(cx, ix);
                 let leak = cx.settings(ix).watchdog.leak;
                 tree.exited(cx, exit, leak);
             }
-            Fact::PipesClosed => tree.pipes_closed(cx),
-            Fact::Sent => tree.sent(cx),
-            Fact::Unstarted { error } => return tree.retry_later(cx, error).map(refused),
-            Fact::Due(Timer::StartRetry(_)) => return tree.start_again(cx).map(refused),
-            Fact::Due(Timer::Keeper(_)) => tree.look(cx),
-            Fact::KeeperSeen { stopped } => tree.keeper_seen(cx, stopped),
-            Fact::Due(Timer::Grace(_)) => tree.next_step(cx),
-            Fact::Due(Timer::Leak(_)) => tree.sweep(cx),
-            Fact::Started { .. } if tree.job.kind != JobKind::Session => {
+            NodeInput::PipesClosed => tree.pipes_closed(cx),
+            NodeInput::Sent => tree.sent(cx),
+            NodeInput::Unstarted { error } => return tree.retry_later(cx, error).map(refused),
+            NodeInput::Due(Timer::StartRetry(_)) => return tree.start_again(cx).map(refused),
+            NodeInput::Due(Timer::Keeper(_)) => tree.look(cx),
+            NodeInput::KeeperSeen { stopped } => tree.keeper_seen(cx, stopped),
+            NodeInput::Due(Timer::Grace(_)) => tree.next_step(cx),
+            NodeInput::Due(Timer::Leak(_)) => tree.sweep(cx),
+            NodeInput::Started { .. } if tree.job.kind != JobKind::Session => {
                 tree.started(cx);
                 let timeout = job_timeout(cx, tree.job);
                 cx.timers.set(Timer::PrepJob(ix), Deadline::Awake(cx.now.awake.plus(timeout)));
             }
-            Fact::Due(Timer::PrepJob(_)) => tree.end(cx, EndedBy::Watchdog),
+            NodeInput::Due(Timer::PrepJob(_)) => tree.end(cx, EndedBy::Watchdog),
             other => return Some(other),
         }
         None
     }
 
-    fn advance(&mut self, cx: &mut Cx, fact: Fact) -> Turn {
+    fn advance(&mut self, cx: &mut Cx, fact: NodeInput) -> Turn {
         match (&mut self.phase, fact) {
-            (Phase::PrepJob(_), Fact::Refused { error }) => {
+            (Phase::PrepJob(_), NodeInput::Refused { error }) => {
                 cx.trouble("command_not_started", error);
                 self.prep_job_over(cx, &JobReport::default())
             }
-            (Phase::PrepJob(_), Fact::Ended(report)) => self.prep_job_over(cx, &report),
-            (Phase::Keeping(..), Fact::Refused { error }) => {
+            (Phase::PrepJob(_), NodeInput::Ended(report)) => self.prep_job_over(cx, &report),
+            (Phase::Keeping(..), NodeInput::Refused { error }) => {
                 self.kept(cx, Some(Snapshot::Failed { why: error }))
             }
-            (Phase::Keeping(..), Fact::Ended(report)) => self.kept(cx, report.snapshot),
-            (Phase::Arranging(_), Fact::Refused { error }) => {
+            (Phase::Keeping(..), NodeInput::Ended(report)) => self.kept(cx, report.snapshot),
+            (Phase::Arranging(_), NodeInput::Refused { error }) => {
                 self.arranged(cx, Some(Worktree::Failed { why: error }))
             }
-            (Phase::Arranging(_), Fact::Ended(report)) => self.arranged(cx, report.worktree),
-            (Phase::Pinning(_), Fact::PinsHashed(pins)) => self.pinned(cx, pins),
-            (Phase::Checking(_), Fact::Refused { error }) => self.check_refused(cx, error),
-            (Phase::Checking(_), Fact::Ended(report)) => self.check_over(cx, *report),
-            (Phase::Prompting, Fact::PromptAssembled(prompt)) => self.prompt_ready(cx, prompt),
-            (Phase::Session(tree, watch), Fact::Started { pid, argv }) => {
+            (Phase::Arranging(_), NodeInput::Ended(report)) => self.arranged(cx, report.worktree),
+            (Phase::Pinning(_), NodeInput::PinsHashed(pins)) => self.pinned(cx, pins),
+            (Phase::Checking(_), NodeInput::Refused { error }) => self.check_refused(cx, error),
+            (Phase::Checking(_), NodeInput::Ended(report)) => self.check_over(cx, *report),
+            (Phase::Prompting, NodeInput::PromptAssembled(prompt)) => self.prompt_ready(cx, prompt),
+            (Phase::Session(tree, watch), NodeInput::Started { pid, argv }) => {
                 tree.started(cx);
                 let begun = Watching::new(cx, self.ix, self.agent);
                 begun.arm(cx, self.ix);
@@ -370,7 +370,7 @@ impl Node {
                 });
                 Turn::Stay
             }
-            (Phase::Session(_, watch), Fact::Observed(seen)) => {
+            (Phase::Session(_, watch), NodeInput::Observed(seen)) => {
                 cx.timers.clear(Timer::Result(self.ix));
                 cx.record(Event::Observed { node: cx.name(self.ix), iteration: self.iteration, seen });
                 if let Some(watching) = watch {
@@ -378,7 +378,7 @@ impl Node {
                 }
                 Turn::Stay
             }
-            (Phase::Session(tree, watch), Fact::Noted(fact)) => {
+            (Phase::Session(tree, watch), NodeInput::Noted(fact)) => {
                 if is_progress(&fact) {
                     cx.timers.clear(Timer::Result(self.ix));
                 }
@@ -387,36 +387,36 @@ impl Node {
                 }
                 Turn::Stay
             }
-            (Phase::Session(..), Fact::Strained(strain)) => {
-                strained(cx, self.ix, self.iteration, strain);
+            (Phase::Session(..), NodeInput::HealthIssueFound(issue)) => {
+                health_issue_found(cx, self.ix, self.iteration, issue);
                 Turn::Stay
             }
-            (Phase::Session(..), Fact::Reported(report)) => {
+            (Phase::Session(..), NodeInput::Reported(report)) => {
                 let (node, iteration) = (cx.name(self.ix), self.iteration);
                 cx.record(Event::AgentReported { node, iteration, report: *report });
                 Turn::Stay
             }
-            (Phase::Session(..), Fact::Used(usage)) => {
+            (Phase::Session(..), NodeInput::Used(usage)) => {
                 cx.record(Event::Used { node: cx.name(self.ix), iteration: self.iteration, usage });
                 Turn::Stay
             }
-            (Phase::Session(tree, _), Fact::ResultSeen) => {
+            (Phase::Session(tree, _), NodeInput::ResultSeen) => {
                 if tree.exit().is_none() && tree.ended_by().is_none() {
                     let at = cx.now.awake.plus(cx.settings(self.ix).watchdog.result_grace);
                     cx.timers.set(Timer::Result(self.ix), Deadline::Awake(at));
                 }
                 Turn::Stay
             }
-            (Phase::Session(tree, _), Fact::Due(Timer::Result(_))) => {
+            (Phase::Session(tree, _), NodeInput::Due(Timer::Result(_))) => {
                 tree.end(cx, EndedBy::ResultGrace);
                 Turn::Stay
             }
-            (Phase::Session(tree, Some(watching)), Fact::Due(Timer::Watch(_))) => {
+            (Phase::Session(tree, Some(watching)), NodeInput::Due(Timer::Watch(_))) => {
                 watching.due(cx, self.ix, tree);
                 Turn::Stay
             }
-            (Phase::Session(..), Fact::Refused { error }) => self.session_refused(cx, &error),
-            (Phase::Session(..), Fact::Ended(report)) => self.session_over(cx, *report),
+            (Phase::Session(..), NodeInput::Refused { error }) => self.session_refused(cx, &error),
+            (Phase::Session(..), NodeInput::Ended(report)) => self.session_over(cx, *report),
             (Phase::Waiting(wait), fact) => {
                 let turn = wait.handle(cx, fact);
                 self.left(turn)
@@ -449,15 +449,15 @@ impl Node {
 
     fn ask_for_prompt(&mut self, cx: &mut Cx) {
         self.phase = Phase::Prompting;
-        let sight = cx.settings(self.ix).idle.as_ref().is_some_and(|i| i.skip_unchanged);
-        let told = cx.view.told.clone();
-        let brief = Box::new(self.brief(cx));
+        let input_digest = cx.settings(self.ix).idle.as_ref().is_some_and(|i| i.skip_unchanged);
+        let pending_messages = cx.view.pending_messages.clone();
+        let prompt_context = Box::new(self.prompt_context(cx));
         cx.out.push(Decision::AssemblePrompt {
             node: self.ix,
             iteration: self.iteration,
-            told,
-            sight,
-            brief,
+            pending_messages,
+            input_digest,
+            prompt_context,
         });
     }
 
@@ -525,20 +525,21 @@ impl Node {
     }
 
     fn prompt_ready(&mut self, cx: &mut Cx, prompt: Prompt) -> Turn {
-        let Prompt { bytes, sha256, sight } = prompt;
-        let unchanged = sight.is_some() && cx.view.node(self.ix).spell.sight == sight;
+        let Prompt { bytes, sha256, input_digest } = prompt;
+        let unchanged =
+            input_digest.is_some() && cx.view.node(self.ix).idle_streak.input_digest == input_digest;
         cx.record(Event::PromptAssembled {
             node: cx.name(self.ix),
             iteration: self.iteration,
             bytes,
             sha256,
-            sight,
+            input_digest,
         });
         if let Some(by) = self.ending {
             return self.interrupted(cx, by);
         }
         if unchanged {
-            let reason = cx.view.node(self.ix).spell.reason.clone();
+            let reason = cx.view.node(self.ix).idle_streak.reason.clone();
             let because = "prompt and work tree are unchanged since the last idle answer".to_owned();
             return self
                 .verify(cx, Closing::of(Judged { ending: Ending::Idle { reason, skipped: true }, because }));
@@ -554,8 +555,8 @@ impl Node {
     }
 }
 
-fn refused(error: String) -> Fact {
-    Fact::Refused { error }
+fn refused(error: String) -> NodeInput {
+    NodeInput::Refused { error }
 }
 
 /// Returns the tree of the iteration itself. A wait handles its own probe.

@@ -74,7 +74,7 @@ impl Node {
     }
 
     /// Returns the earlier results that the prompt includes.
-    pub(super) fn brief(&self, cx: &Cx) -> PromptContext {
+    pub(super) fn prompt_context(&self, cx: &Cx) -> PromptContext {
         let (view, settings) = (cx.view.node(self.ix), cx.settings(self.ix));
         let CheckPolicy { commands, .. } = &settings.checks;
         let diagnosis =

@@ -87,26 +87,26 @@ fn origin_4_a_heartbeat_without_a_count_or_with_the_same_one_does_not_reset_the_
 fn activity_after_an_end_never_resurrects() {
     let mut a = one();
     a.done(at(1, 0), "a").expect("the agent is live");
-    assert_eq!(a.activity(at(1, 0), "a", Some(9)), Err(Refused::Ended));
-    assert_eq!(a.error(at(1, 0), "a", "x").err(), Some(Refused::Ended));
-    assert_eq!(a.done(at(1, 0), "a"), Err(Refused::Ended));
+    assert_eq!(a.activity(at(1, 0), "a", Some(9)), Err(ExternalError::Ended));
+    assert_eq!(a.error(at(1, 0), "a", "x").err(), Some(ExternalError::Ended));
+    assert_eq!(a.done(at(1, 0), "a"), Err(ExternalError::Ended));
     assert_eq!((a.hung(at(99, 0)), a.due()), (vec![], None));
-    assert_eq!(a.activity(at(1, 0), "b", None), Err(Refused::Unknown));
+    assert_eq!(a.activity(at(1, 0), "b", None), Err(ExternalError::Unknown));
 }
 
 #[test]
 fn names_and_numbers_are_bounded() {
     let mut a = ExternalAgents::new(WatchPolicy::of(Profile::Quick));
-    assert_eq!(a.register(at(0, 0), ""), Err(Refused::BadName));
-    assert_eq!(a.register(at(0, 0), &"x".repeat(MAX_NAME + 1)), Err(Refused::BadName));
+    assert_eq!(a.register(at(0, 0), ""), Err(ExternalError::BadName));
+    assert_eq!(a.register(at(0, 0), &"x".repeat(MAX_NAME + 1)), Err(ExternalError::BadName));
     for n in 0..MAX_AGENTS {
         assert_eq!(a.register(at(0, 0), &n.to_string()), Ok(()));
     }
-    assert_eq!(a.register(at(0, 0), "one more"), Err(Refused::TooMany));
-    assert_eq!(a.register(at(0, 0), "7"), Err(Refused::Taken));
+    assert_eq!(a.register(at(0, 0), "one more"), Err(ExternalError::TooMany));
+    assert_eq!(a.register(at(0, 0), "7"), Err(ExternalError::Taken));
     a.done(at(1, 0), "7").expect("the agent is live");
     assert_eq!(a.register(at(0, 0), "7"), Ok(()));
-    assert_eq!(a.register(at(0, 0), "a\nb"), Err(Refused::BadName));
+    assert_eq!(a.register(at(0, 0), "a\nb"), Err(ExternalError::BadName));
 }
 
 #[test]
@@ -118,15 +118,18 @@ fn a_full_set_removes_the_agent_that_ended_first_and_never_a_live_one() {
     a.done(at(2, 0), "5").expect("the agent is live");
     a.done(at(1, 0), "6").expect("the agent is live");
     assert_eq!(a.register(at(3, 0), "new"), Ok(()));
-    assert_eq!((a.done(at(3, 0), "6"), a.done(at(3, 0), "5")), (Err(Refused::Unknown), Err(Refused::Ended)));
+    assert_eq!(
+        (a.done(at(3, 0), "6"), a.done(at(3, 0), "5")),
+        (Err(ExternalError::Unknown), Err(ExternalError::Ended))
+    );
     assert_eq!(a.register(at(3, 0), "newer"), Ok(()));
-    assert_eq!(a.register(at(3, 0), "newest"), Err(Refused::TooMany));
+    assert_eq!(a.register(at(3, 0), "newest"), Err(ExternalError::TooMany));
 }
 
 #[test]
 fn the_list_shows_all_agents_and_the_age_of_ended_ones_is_fixed() {
     let mut a = one();
-    a.register_under(at(1, 0), "b", Some(WatchPolicy::of(Profile::Deep)), Asked::default())
+    a.register_under(at(1, 0), "b", Some(WatchPolicy::of(Profile::Deep)), RequestedLimits::default())
         .expect("there is room");
     a.activity(at(2, 0), "a", Some(3)).expect("the agent is live");
     a.done(at(3, 0), "a").expect("the agent is live");
@@ -143,8 +146,11 @@ fn the_list_shows_all_agents_and_the_age_of_ended_ones_is_fixed() {
 #[test]
 fn origin_4_each_agent_may_have_limits_of_its_own() {
     let mut a = ExternalAgents::new(WatchPolicy::of(Profile::Quick));
-    let asked =
-        Asked { idle: Some(Dur::from_secs(600)), total: Some(Dur::from_secs(1800)), errors: Some(10) };
+    let asked = RequestedLimits {
+        idle: Some(Dur::from_secs(600)),
+        total: Some(Dur::from_secs(1800)),
+        errors: Some(10),
+    };
     a.register_under(at(0, 0), "slow", None, asked).expect("there is room");
     a.register(at(0, 0), "usual").expect("there is room");
     for _ in 0..9 {
@@ -202,7 +208,7 @@ fn origin_4_after_a_cleanup_the_reason_stays_readable() {
     a.activity(at(4, 0), "fine", Some(1)).expect("the agent is live");
     a.done(at(5, 0), "fine").expect("the agent is live");
     assert_eq!(a.get(at(60, 0), "fine").expect("it is known").stop(), None);
-    assert_eq!(a.clean_up(at(60, 0), "never").err(), Some(Refused::Unknown));
+    assert_eq!(a.clean_up(at(60, 0), "never").err(), Some(ExternalError::Unknown));
 }
 
 #[test]

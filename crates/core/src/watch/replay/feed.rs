@@ -71,7 +71,7 @@ pub struct Feed {
     heartbeats: Heartbeats,
     cpu_ms: u64,
     /// The totals of the session's signs.
-    pub tally: Totals,
+    pub totals: Totals,
 }
 
 impl Feed {
@@ -88,7 +88,7 @@ impl Feed {
             subagents: BTreeSet::new(),
             heartbeats: Heartbeats::default(),
             cpu_ms: 0,
-            tally: Totals::default(),
+            totals: Totals::default(),
         }
     }
 
@@ -120,7 +120,7 @@ impl Feed {
             return self.line(at, signs, out);
         }
         for sign in signs.drain(..) {
-            self.tally.add(&sign);
+            self.totals.add(&sign);
             if let Some(fact) = sign.into_fact() {
                 self.single(at, fact, out);
             }
@@ -178,7 +178,7 @@ impl Feed {
         if let Some(channel) = sign.progress() {
             self.saw(at, channel, 1, u64::from(sign == Sign::Message), out);
         }
-        self.tally.add(&sign);
+        self.totals.add(&sign);
         if let Some(fact) = sign.into_fact() {
             self.single(at, fact, out);
         }
@@ -187,9 +187,9 @@ impl Feed {
     /// Takes a message. Only a higher count is progress.
     fn message(&mut self, at: Awake, count: Option<u64>, out: &mut Vec<Fact>) {
         self.printed(at, out);
-        let known = self.tally.messages;
+        let known = self.totals.messages;
         let new = count.map_or(1, |count| count.saturating_sub(known));
-        self.tally.messages = known.saturating_add(new);
+        self.totals.messages = known.saturating_add(new);
         self.saw(at, Channel::Stdout, new, new, out);
     }
 

@@ -3,7 +3,7 @@
 
 use super::counts::Exercised;
 use crate::record::ids::{Iteration, NodeName};
-use crate::watch::{Answer, Channel, Evidence, StopReason, Verdict};
+use crate::watch::{Assessment, Channel, Evidence, StopReason, Verdict};
 use serde::Serialize;
 
 /// The name of a session in a file with several sessions. A timeline is one session without a name.
@@ -27,7 +27,7 @@ pub struct IterationName {
 
 /// A change of the verdict.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Line {
+pub struct VerdictChange {
     /// The session, if the file has several.
     #[serde(flatten)]
     pub session: Option<SessionName>,
@@ -73,7 +73,7 @@ pub struct Summary {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Replayed {
     /// The changes of the verdict.
-    pub lines: Vec<Line>,
+    pub lines: Vec<VerdictChange>,
     /// The state at the end.
     pub summary: Summary,
     /// How often each kind of limit was exercised.
@@ -105,14 +105,23 @@ impl Mark {
     }
 }
 
-impl Line {
-    pub(super) fn new(session: Option<SessionName>, at_s: f64, answer: Answer) -> Line {
+impl VerdictChange {
+    pub(super) fn new(session: Option<SessionName>, at_s: f64, answer: Assessment) -> VerdictChange {
         let Mark { verdict, reason, deferred_by } = Mark::of(&answer.verdict);
         let message = match answer.verdict {
             Verdict::Continue { .. } => None,
             Verdict::Notice { message } | Verdict::HardStop { message, .. } => Some(message),
         };
-        let Answer { evidence_summary, active_channel, .. } = answer;
-        Line { session, at_s, verdict, reason, message, deferred_by, evidence_summary, active_channel }
+        let Assessment { evidence_summary, active_channel, .. } = answer;
+        VerdictChange {
+            session,
+            at_s,
+            verdict,
+            reason,
+            message,
+            deferred_by,
+            evidence_summary,
+            active_channel,
+        }
     }
 }

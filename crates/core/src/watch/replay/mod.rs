@@ -14,6 +14,6 @@ mod spans;
 pub use counts::Exercised;
 pub use feed::{Did, Feed, Input};
 pub use journal::JournalReplay;
-pub use line::{IterationName, Line, Replayed, SessionName, Summary};
+pub use line::{IterationName, Replayed, SessionName, Summary, VerdictChange};
 pub use player::{Finish, Looks, Player};
 pub use spans::{MAX_SPANS, Spans};

@@ -2,7 +2,7 @@
 
 use super::counts::Counts;
 use super::feed::{Feed, Input};
-use super::line::{Line, Mark, Replayed, SessionName, Summary};
+use super::line::{Mark, Replayed, SessionName, Summary, VerdictChange};
 use crate::record::event::EndedBy;
 use crate::run::ending::{Ending, Facts, judge};
 use crate::run::job::{Exit, Marker};
@@ -47,7 +47,7 @@ pub struct Player {
     structured: bool,
     looks: Looks,
     facts: Vec<Fact>,
-    lines: Vec<Line>,
+    lines: Vec<VerdictChange>,
     mark: Mark,
     stopped: Option<Awake>,
     /// The cached next due moment; `None` after every new fact.
@@ -81,8 +81,8 @@ impl Player {
     }
 
     /// Returns the totals of the agent's signs so far.
-    pub fn tally(&self) -> &Totals {
-        &self.feed.tally
+    pub fn totals(&self) -> &Totals {
+        &self.feed.totals
     }
 
     /// Takes a nonblank line of stdout, as the signs that the agent's reader found in it.
@@ -118,7 +118,7 @@ impl Player {
 
     /// Takes a sign that the agent's reader derives from the complete output, once the process has ended.
     pub fn last_sign(&mut self, sign: &Sign) {
-        self.feed.tally.add(sign);
+        self.feed.totals.add(sign);
     }
 
     /// Takes an input of a timeline.
@@ -201,7 +201,7 @@ impl Player {
         if mark != self.mark {
             self.mark = mark;
             let answer = self.watch.answer(at, verdict);
-            self.lines.push(Line::new(self.name.clone(), self.seconds(at), answer));
+            self.lines.push(VerdictChange::new(self.name.clone(), self.seconds(at), answer));
         }
     }
 
@@ -247,16 +247,16 @@ impl Player {
             (None, Finish::Known(word)) => return Some(word),
             (None, Finish::Looked) => return None,
         };
-        let tally = &self.feed.tally;
+        let totals = &self.feed.totals;
         let facts = Facts {
             ended_by,
             exit,
             structured: self.structured,
-            result: tally.result.as_ref(),
+            result: totals.result.as_ref(),
             marker,
-            limit: tally.limit.as_ref().map(|limit| limit.kind),
+            limit: totals.limit.as_ref().map(|limit| limit.kind),
             resets_at: None,
-            auth_failed: tally.auth_failed.is_some(),
+            auth_failed: totals.auth_failed.is_some(),
             complaint: "",
         };
         Some(word(&judge(&facts).ending))

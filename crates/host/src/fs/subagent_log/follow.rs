@@ -1,6 +1,6 @@
 //! Finds the log files: watches the directories that lead to them, and reads the files as they grow.
 
-use super::tail::Tail;
+use super::tail::LogFile;
 use dogwatch_agents::{Entry, SubagentLog};
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags};
 use rustix::io::Errno;
@@ -27,11 +27,11 @@ const MAX_ROUNDS: usize = 64;
 
 /// Follows the log files of one session.
 pub struct Follower {
-    trail: SubagentLog,
+    log: SubagentLog,
     inotify: OwnedFd,
     /// The watched directories, each with its depth below the root of the log.
     dirs: HashMap<i32, (PathBuf, usize)>,
-    tails: BTreeMap<PathBuf, (Tail, u64)>,
+    tails: BTreeMap<PathBuf, (LogFile, u64)>,
     /// Counts reads, to know which tail was read last.
     turn: u64,
     buffer: Vec<u8>,
@@ -49,10 +49,10 @@ struct Happened {
 
 impl Follower {
     /// Creates a follower. The first `look` sets the watches.
-    pub fn new(trail: SubagentLog) -> io::Result<Follower> {
+    pub fn new(log: SubagentLog) -> io::Result<Follower> {
         let inotify = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC)?;
         Ok(Follower {
-            trail,
+            log,
             inotify,
             dirs: HashMap::new(),
             tails: BTreeMap::new(),
@@ -66,7 +66,7 @@ impl Follower {
 
     /// Walks down to the log files that exist already. Their present content is old.
     fn begin(&mut self) {
-        let root = PathBuf::from(self.trail.root());
+        let root = PathBuf::from(self.log.root());
         self.descend(&root, 0, false);
     }
 
@@ -109,7 +109,7 @@ impl Follower {
 
     /// Classifies an entry. No CLI uses names that are not UTF-8.
     fn entry(&self, depth: usize, name: &OsStr) -> Entry {
-        name.to_str().map_or(Entry::Nothing, |name| self.trail.entry(depth, name))
+        name.to_str().map_or(Entry::Nothing, |name| self.log.entry(depth, name))
     }
 
     /// Recovers from lost events. Files created since the start count as new, even without an event.
@@ -137,7 +137,7 @@ impl Follower {
                 Entry::File => {
                     let new = fresh
                         || entry.metadata().and_then(|meta| meta.created()).is_ok_and(|at| at > self.began);
-                    if new || self.trail.shares_files() {
+                    if new || self.log.shares_files() {
                         self.open(&entry.path(), !new);
                     }
                 }
@@ -173,7 +173,7 @@ impl Follower {
         if self.tails.contains_key(path) {
             return self.read(path);
         }
-        let Ok(tail) = Tail::open(path, from_end) else { return };
+        let Ok(tail) = LogFile::open(path, from_end) else { return };
         if self.tails.len() >= MAX_TAILS {
             let oldest = self.tails.iter().min_by_key(|(_, (_, turn))| *turn).map(|(path, _)| path.clone());
             oldest.iter().for_each(|path| drop(self.tails.remove(path)));
@@ -186,7 +186,7 @@ impl Follower {
         let Some((tail, turn)) = self.tails.get_mut(path) else { return };
         self.turn += 1;
         *turn = self.turn;
-        self.seen += tail.read(&mut self.trail, &mut self.buffer);
+        self.seen += tail.read(&mut self.log, &mut self.buffer);
     }
 
     /// Reads one buffer of events. Returns false if there are no more.

@@ -25,7 +25,7 @@ pub fn of(name: ReaderName, work_dir: &Path) -> Option<SubagentLog> {
 }
 
 /// The callback. It receives the number of new signs of subagent activity.
-type Tell = Box<dyn Fn(u64) + Send + Sync>;
+type OnActivity = Box<dyn Fn(u64) + Send + Sync>;
 
 /// Follows a session's files until dropped.
 pub struct Following(Arc<Shared>);
@@ -35,18 +35,18 @@ struct Shared {
     /// A separate descriptor, so that the thread can poll it without the lock.
     inotify: OwnedFd,
     bell: OwnedFd,
-    tell: Tell,
+    tell: OnActivity,
 }
 
 impl Following {
     /// Follows the log of the session with this id. `tell` is called from the thread and from `look`.
     pub fn start(
-        mut trail: SubagentLog,
+        mut log: SubagentLog,
         session: &str,
         tell: impl Fn(u64) + Send + Sync + 'static,
     ) -> Option<Following> {
-        trail.of_session(session);
-        let follower = Follower::new(trail).ok()?;
+        log.of_session(session);
+        let follower = Follower::new(log).ok()?;
         let inotify = follower.as_fd().try_clone_to_owned().ok()?;
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).ok()?;
         let shared = Arc::new(Shared { follower: Mutex::new(follower), inotify, bell, tell: Box::new(tell) });

@@ -14,16 +14,16 @@ const CHUNK: usize = 64 * 1024;
 const MAX_GROWTH: u64 = 16 * 1024 * 1024;
 
 /// A file that is read as it grows.
-pub struct Tail {
+pub struct LogFile {
     file: File,
     offset: u64,
     lines: Splitter,
     reading: Reading,
 }
 
-impl Tail {
+impl LogFile {
     /// Opens a regular file, to be read from its beginning or from its present end.
-    pub fn open(path: &Path, from_end: bool) -> io::Result<Tail> {
+    pub fn open(path: &Path, from_end: bool) -> io::Result<LogFile> {
         // Check before opening: opening a pipe, even briefly, wakes the process at its other end.
         let before = statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW)?;
         regular(before.st_mode)?;
@@ -32,7 +32,7 @@ impl Tail {
         let stat = fstat(&fd)?;
         regular(stat.st_mode)?;
         let offset = if from_end { u64::try_from(stat.st_size).unwrap_or(0) } else { 0 };
-        Ok(Tail {
+        Ok(LogFile {
             file: File::from(fd),
             offset,
             lines: Splitter::with_max(MAX_SUBAGENT_LOG_LINE),
@@ -41,7 +41,7 @@ impl Tail {
     }
 
     /// Reads appended lines. Returns how many of them show subagent activity.
-    pub fn read(&mut self, trail: &mut SubagentLog, buffer: &mut Vec<u8>) -> u64 {
+    pub fn read(&mut self, log: &mut SubagentLog, buffer: &mut Vec<u8>) -> u64 {
         buffer.resize(CHUNK, 0);
         let size = self.file.metadata().map_or(0, |meta| meta.len());
         if size < self.offset {
@@ -59,7 +59,7 @@ impl Tail {
             let Ok(count @ 1..) = self.file.read_at(&mut buffer[..wanted], self.offset) else { break };
             self.offset += count as u64;
             let reading = &mut self.reading;
-            self.lines.feed(&buffer[..count], |line| seen += u64::from(trail.read(reading, line)));
+            self.lines.feed(&buffer[..count], |line| seen += u64::from(log.read(reading, line)));
         }
         seen
     }

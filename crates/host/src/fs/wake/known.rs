@@ -10,7 +10,7 @@ use crate::fs::digest::look::{Facts, Hash128};
 
 /// One file as it was last seen.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Seen {
+pub(super) struct FileState {
     /// The stamp of its facts; `None` while a later change might leave the same ones.
     pub(super) stamp: Option<u64>,
     /// `None` if the file was not read. Then every write is a change.
@@ -22,7 +22,7 @@ pub(super) struct Seen {
 /// A remembered file with its contribution to the digest.
 #[derive(Debug)]
 struct File {
-    seen: Seen,
+    seen: FileState,
     part: u64,
 }
 
@@ -60,7 +60,7 @@ impl Known {
         }
     }
 
-    pub(super) fn get(&self, path: &Path) -> Option<&Seen> {
+    pub(super) fn get(&self, path: &Path) -> Option<&FileState> {
         self.files.get(path).map(|file| &file.seen)
     }
 
@@ -89,7 +89,7 @@ impl Known {
     }
 
     /// Remembers a file. Returns whether it differs from before; a file that was not remembered does.
-    pub(super) fn put(&mut self, path: &Path, seen: Seen) -> bool {
+    pub(super) fn put(&mut self, path: &Path, seen: FileState) -> bool {
         let full = self.is_full_for(path);
         if full {
             self.crowded = true;
@@ -110,7 +110,7 @@ impl Known {
 
     /// Notes an event for a file that was not read. The next read counts as a change.
     pub(super) fn doubt(&mut self, path: &Path, turn: u64) {
-        self.put(path, Seen { stamp: None, content: None, turn });
+        self.put(path, FileState { stamp: None, content: None, turn });
     }
 
     /// Forgets a removed file. Returns whether that is a change; for a file that came and went it is not.
@@ -130,7 +130,7 @@ impl Known {
     }
 
     /// Forgets the files that match the predicate.
-    fn forget(&mut self, gone: impl Fn(&Path, &Seen) -> bool) {
+    fn forget(&mut self, gone: impl Fn(&Path, &FileState) -> bool) {
         let sum = &mut self.sum;
         self.files.retain(|path, file| {
             let gone = gone(path, &file.seen);
@@ -196,8 +196,8 @@ impl Known {
 mod tests {
     use super::*;
 
-    fn seen(content: u8) -> Seen {
-        Seen { stamp: None, content: Some([content; 16]), turn: 1 }
+    fn seen(content: u8) -> FileState {
+        FileState { stamp: None, content: Some([content; 16]), turn: 1 }
     }
 
     #[test]

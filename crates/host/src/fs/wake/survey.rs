@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{CWD, Dir, FileType, Mode, OFlags, openat};
 
-use super::known::Seen;
+use super::known::FileState;
 use super::tree::{Changes, Tree};
 use crate::fs::digest::ignored::Rules;
 use crate::fs::digest::look::{Facts, Kind};
@@ -125,7 +125,7 @@ impl<C: Changes> Tree<C> {
             self.first_bytes = self.first_bytes.saturating_add(facts.size);
             let unread = self.first_bytes > self.bounds.first_bytes;
             let seen = if unread {
-                Seen { stamp: None, content: None, turn: self.turn }
+                FileState { stamp: None, content: None, turn: self.turn }
             } else {
                 self.look(path, &facts)
             };

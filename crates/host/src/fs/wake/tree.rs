@@ -14,7 +14,7 @@ use rustix::fs::inotify::ReadFlags;
 use rustix::time::{ClockId, clock_gettime};
 
 use super::bounds::{Bounds, Coverage, MAX_DOUBTED, SCAN_SHARE, Shortage};
-use super::known::{Known, Seen};
+use super::known::{FileState, Known};
 use super::scope::Scope;
 use super::watches::{Dir, Happened, Watches};
 use crate::clock;
@@ -269,12 +269,12 @@ impl<C: Changes> Tree<C> {
         }
     }
 
-    pub(super) fn look(&mut self, path: &Path, facts: &Facts) -> Seen {
+    pub(super) fn look(&mut self, path: &Path, facts: &Facts) -> FileState {
         let content = match self.reader.content(CWD, path, facts) {
             Content::Is(hash) => Some(hash),
             Content::TooLarge | Content::Unreadable | Content::OutOfTime => None,
         };
         let stamp = facts.settled(wall_ns()).then(|| facts.stamp());
-        Seen { stamp, content, turn: self.turn }
+        FileState { stamp, content, turn: self.turn }
     }
 }

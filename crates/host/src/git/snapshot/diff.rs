@@ -10,10 +10,10 @@ const ASKING: Duration = Duration::from_secs(30);
 
 /// Options of a diff.
 #[derive(Clone, Debug, Default)]
-pub struct DiffWish {
+pub struct DiffOptions {
     /// Show which files changed and by how much, instead of the changes.
     pub stat: bool,
-    pub colour: bool,
+    pub color: bool,
     /// Only these paths; all if empty.
     pub paths: Vec<String>,
 }
@@ -30,14 +30,14 @@ pub fn commit_of(work_dir: &Path, ref_name: &str) -> Result<Option<String>, Stri
 
 /// Returns the git command that shows the diff, not started. No program of the user runs: no pager, no diff tool,
 /// no text converter.
-pub fn diff(work_dir: &Path, from: &str, to: &str, wish: &DiffWish) -> Command {
+pub fn diff(work_dir: &Path, from: &str, to: &str, options: &DiffOptions) -> Command {
     let mut args = vec!["--no-pager", "diff", "--no-ext-diff", "--no-textconv", "--submodule=short"];
-    args.push(if wish.colour { "--color=always" } else { "--color=never" });
-    if wish.stat {
+    args.push(if options.color { "--color=always" } else { "--color=never" });
+    if options.stat {
         args.push("--stat");
     }
     args.extend([from, to, "--"]);
-    args.extend(wish.paths.iter().map(String::as_str));
+    args.extend(options.paths.iter().map(String::as_str));
     let mut command = Git::at(work_dir).command(&args);
     command.stdin(Stdio::null()).stderr(Stdio::inherit());
     command

@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 pub const RESTORE_BOUND: Duration = Duration::from_secs(300);
 
 /// How much of a path is shown.
-const MAX_TOLD: usize = 200;
+const MAX_PATH_SHOWN: usize = 200;
 
 /// What to undo.
 #[derive(Clone, Debug)]
@@ -437,7 +437,7 @@ impl Restored {
         self.left += 1;
         if self.named.len() < MAX_NAMED {
             let path = String::from_utf8_lossy(path);
-            self.named.push(Skipped { path: clip(&path, MAX_TOLD).to_owned(), why });
+            self.named.push(Skipped { path: clip(&path, MAX_PATH_SHOWN).to_owned(), why });
         }
     }
 }

@@ -19,7 +19,7 @@ use crate::fs::digest::real;
 use crate::git::{Git, MAX_ANSWER};
 
 /// How much of a path is shown.
-const MAX_TOLD: usize = 200;
+const MAX_PATH_SHOWN: usize = 200;
 
 /// Takes a snapshot in this process, for [`super::main`] and for tests. It runs git and may take long.
 pub fn take(request: &Request) -> Outcome {
@@ -239,7 +239,7 @@ impl Reading<'_> {
     fn name(&mut self, path: &[u8], why: String) {
         if self.taken.named.len() < MAX_NAMED {
             let path = String::from_utf8_lossy(path);
-            let path = dogwatch_core::text::clip(&path, MAX_TOLD).to_owned();
+            let path = dogwatch_core::text::clip(&path, MAX_PATH_SHOWN).to_owned();
             self.taken.named.push(Skipped { path, why });
         }
     }

@@ -115,7 +115,7 @@ pub(crate) fn changes(git: &mut Git, scratch: &Path) -> Result<Changes, Nothing>
 }
 
 /// Queries the settings, the commit of HEAD if there is one, and the path of the index.
-fn first_questions(git: &Git) -> (Answer, Option<String>, Result<PathBuf, GitError>) {
+fn first_questions(git: &Git) -> (GitOutput, Option<String>, Result<PathBuf, GitError>) {
     std::thread::scope(|scope| {
         let settings = scope.spawn(|| settings_of(git));
         let head = git.run(&["rev-parse", "--quiet", "--verify", "HEAD^{commit}"]).ok();
@@ -124,7 +124,7 @@ fn first_questions(git: &Git) -> (Answer, Option<String>, Result<PathBuf, GitErr
     })
 }
 
-fn settings_of(git: &Git) -> Answer {
+fn settings_of(git: &Git) -> GitOutput {
     match git.run(&["config", "-z", "--get-regexp", r"^(filter\..*|core\.filemode)$"]) {
         // Exit code 1 means that none is set.
         Err(GitError::Refused { code: Some(1), .. }) => Ok(Vec::new()),
@@ -180,10 +180,10 @@ fn copy_index(from: &Path, to: &Path) -> io::Result<()> {
     copy.set_modified(time)
 }
 
-type Answer = Result<Vec<u8>, GitError>;
+type GitOutput = Result<Vec<u8>, GitError>;
 
 /// Runs in parallel the three git commands that read the whole index.
-fn three_ways(git: &Git) -> (Answer, Answer, Result<String, GitError>) {
+fn three_ways(git: &Git) -> (GitOutput, GitOutput, Result<String, GitError>) {
     std::thread::scope(|scope| {
         let differing = scope.spawn(|| {
             let quiet = ["--no-ext-diff", "--no-renames", "--ignore-submodules=all"];
@@ -195,7 +195,7 @@ fn three_ways(git: &Git) -> (Answer, Answer, Result<String, GitError>) {
     })
 }
 
-fn joined(answer: std::thread::Result<Answer>) -> Answer {
+fn joined(answer: std::thread::Result<GitOutput>) -> GitOutput {
     answer.unwrap_or_else(|_| Err(io::Error::other("a thread of the snapshot panicked").into()))
 }
 

@@ -10,9 +10,9 @@ mod post;
 pub use post::main;
 
 use crate::driver::inbox::{Inbox, Mail};
-use crate::process::ask::{Answer, Asker};
 use crate::process::keeper::{EnvChange, HowEnded};
-use dogwatch_core::record::notification::{Delivery, How, MAX_UNTOLD, NotifyPolicy};
+use crate::process::program::{ProgramResult, ProgramRunner};
+use dogwatch_core::record::notification::{Delivery, How, MAX_PENDING_NOTIFICATIONS, NotifyPolicy};
 use dogwatch_core::run::input::Input;
 use serde::{Deserialize, Serialize};
 use std::io;
@@ -24,7 +24,7 @@ use std::time::Duration;
 pub const ARGUMENT: &str = "__notify";
 
 /// How long one delivery may take before it is killed.
-pub const TELL_BOUND: Duration = Duration::from_secs(10);
+pub const COMMAND_BOUND: Duration = Duration::from_secs(10);
 
 /// The largest document that is sent. The core already clips its texts, so this is a safety limit. A document of
 /// this size fits into a pipe, so writing it never blocks.
@@ -40,7 +40,7 @@ struct PostRequest {
 /// Delivers notifications until dropped. Dropping does not wait: a delivery in progress is killed with its keeper.
 #[derive(Debug)]
 pub struct Notifier {
-    news: SyncSender<Delivery>,
+    queue: SyncSender<Delivery>,
 }
 
 /// Settings that stay the same for the whole run.
@@ -55,36 +55,36 @@ pub struct Means {
 impl Notifier {
     /// Starts the delivery thread.
     pub fn start(means: Means, inbox: Inbox) -> io::Result<Notifier> {
-        let (sender, news) = sync_channel(MAX_UNTOLD);
-        std::thread::Builder::new().name("notify".into()).spawn(move || run(&means, &news, &inbox))?;
-        Ok(Notifier { news: sender })
+        let (sender, queue) = sync_channel(MAX_PENDING_NOTIFICATIONS);
+        std::thread::Builder::new().name("notify".into()).spawn(move || run(&means, &queue, &inbox))?;
+        Ok(Notifier { queue: sender })
     }
 
     /// Queues a notification. Returns false if too many are waiting; it is then dropped.
     pub fn send(&self, delivery: Delivery) -> bool {
-        self.news.try_send(delivery).is_ok()
+        self.queue.try_send(delivery).is_ok()
     }
 }
 
-fn run(means: &Means, news: &Receiver<Delivery>, inbox: &Inbox) {
-    let mut asker = None;
-    let mut next = news.recv().ok();
+fn run(means: &Means, queue: &Receiver<Delivery>, inbox: &Inbox) {
+    let mut runner = None;
+    let mut next = queue.recv().ok();
     while let Some(delivery) = next.take() {
-        let error = deliver(means, &mut asker, &delivery).err();
-        let more = news.try_recv();
+        let error = deliver(means, &mut runner, &delivery).err();
+        let more = queue.try_recv();
         if more.is_err() {
             // Notifications are rare, so stop the keeper until the next one. This also happens before the run may
             // end.
-            asker = None;
+            runner = None;
         }
-        let notified = Input::Notified { key: delivery.news.key, how: delivery.how, error };
-        inbox.post(Mail::Asked(notified));
-        next = more.ok().or_else(|| news.recv().ok());
+        let notified = Input::Notified { key: delivery.notification.key, how: delivery.how, error };
+        inbox.post(Mail::Input(notified));
+        next = more.ok().or_else(|| queue.recv().ok());
     }
 }
 
-fn deliver(means: &Means, asker: &mut Option<Asker>, delivery: &Delivery) -> Result<(), String> {
-    let document = serde_json::to_string(&delivery.news).map_err(|e| e.to_string())?;
+fn deliver(means: &Means, runner: &mut Option<ProgramRunner>, delivery: &Delivery) -> Result<(), String> {
+    let document = serde_json::to_string(&delivery.notification).map_err(|e| e.to_string())?;
     if document.len() > MAX_DOCUMENT {
         return Err(format!("the document is too large ({} bytes)", document.len()));
     }
@@ -101,29 +101,36 @@ fn deliver(means: &Means, asker: &mut Option<Asker>, delivery: &Delivery) -> Res
         }
     };
     let argv: Vec<&str> = argv.iter().map(String::as_str).collect();
-    let answer = ask(means, asker, &argv, input.as_bytes());
+    let answer = ask(means, runner, &argv, input.as_bytes());
     // Do not reuse a keeper after an error.
-    let answer = answer.inspect_err(|_| *asker = None).map_err(|e| e.to_string())?;
+    let answer = answer.inspect_err(|_| *runner = None).map_err(|e| e.to_string())?;
     judge(delivery.how, answer)
 }
 
-fn ask(means: &Means, asker: &mut Option<Asker>, argv: &[&str], input: &[u8]) -> io::Result<Answer> {
-    let asker = match asker {
-        Some(asker) => asker,
-        none => none.insert(Asker::start()?),
+fn ask(
+    means: &Means,
+    runner: &mut Option<ProgramRunner>,
+    argv: &[&str],
+    input: &[u8],
+) -> io::Result<ProgramResult> {
+    let runner = match runner {
+        Some(runner) => runner,
+        none => none.insert(ProgramRunner::start()?),
     };
-    asker.tell(argv, means.env.clone(), &means.work_dir, input, TELL_BOUND)
+    runner.run_with_input(argv, means.env.clone(), &means.work_dir, input, COMMAND_BOUND)
 }
 
-fn judge(how: How, answer: Answer) -> Result<(), String> {
+fn judge(how: How, answer: ProgramResult) -> Result<(), String> {
     match (how, answer) {
-        (_, Answer::Said { how: HowEnded::Code(0), .. }) => Ok(()),
-        (How::Webhook, Answer::Said { stdout, .. }) if !stdout.trim().is_empty() => {
+        (_, ProgramResult::Ended { how: HowEnded::Code(0), .. }) => Ok(()),
+        (How::Webhook, ProgramResult::Ended { stdout, .. }) if !stdout.trim().is_empty() => {
             Err(stdout.trim().to_owned())
         }
-        (_, Answer::Said { how: HowEnded::Code(code), .. }) => Err(format!("exit code {code}")),
-        (_, Answer::Said { how: HowEnded::Signal(signal), .. }) => Err(format!("killed by signal {signal}")),
-        (_, Answer::Refused(why)) => Err(why),
-        (_, Answer::TookTooLong) => Err(format!("timed out after {} s", TELL_BOUND.as_secs())),
+        (_, ProgramResult::Ended { how: HowEnded::Code(code), .. }) => Err(format!("exit code {code}")),
+        (_, ProgramResult::Ended { how: HowEnded::Signal(signal), .. }) => {
+            Err(format!("killed by signal {signal}"))
+        }
+        (_, ProgramResult::Refused(why)) => Err(why),
+        (_, ProgramResult::TimedOut) => Err(format!("timed out after {} s", COMMAND_BOUND.as_secs())),
     }
 }

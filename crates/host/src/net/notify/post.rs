@@ -15,7 +15,7 @@ const TRIES: u32 = 2;
 /// The pause between two attempts.
 const PAUSE: Duration = Duration::from_secs(1);
 /// The longest error message.
-const MAX_SAID: usize = 300;
+const MAX_SHOWN: usize = 300;
 /// The longest input: the document as a JSON string may double in length, plus the URL.
 const MAX_LETTER: u64 = (2 * MAX_DOCUMENT + MAX_URL + 100) as u64;
 
@@ -24,7 +24,7 @@ pub fn main() -> ExitCode {
     match read(io::stdin().lock()).and_then(|(url, body)| post(&url, &body)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(why) => {
-            let _ = writeln!(io::stdout(), "{}", one_line(&why, MAX_SAID));
+            let _ = writeln!(io::stdout(), "{}", one_line(&why, MAX_SHOWN));
             ExitCode::FAILURE
         }
     }

@@ -10,7 +10,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 
-use dogwatch_core::run::owed::{Looked, Owed, Seen};
+use dogwatch_core::run::keeper_deadline::{KeeperCheck, KeeperDeadline, KeeperState};
 
 use super::adopted::{self, Ended};
 use super::descendants::stat_of;
@@ -109,13 +109,13 @@ impl Keeper {
     }
 
     /// Resumes the keeper with SIGCONT. Returns the state it was in before.
-    pub fn nudge(&self) -> Seen {
+    pub fn nudge(&self) -> KeeperState {
         let stopped = i32::try_from(self.pid()).ok().and_then(stat_of).is_some_and(|stat| stat.is_stopped());
         self.signal(Signal::CONT);
         match stopped {
-            true => Seen::Stopped,
-            false if self.link.is_read() => Seen::Idle,
-            false => Seen::Running,
+            true => KeeperState::Stopped,
+            false if self.link.is_read() => KeeperState::Idle,
+            false => KeeperState::Running,
         }
     }
 
@@ -178,20 +178,20 @@ impl Keeper {
             return Ok(());
         }
         self.dismiss();
-        let mut owed = Owed::report(clock::awake(), END_BOUND.into());
+        let mut deadline = KeeperDeadline::report(clock::awake(), END_BOUND.into());
         // The exit of the keeper closes its end of the socket, which reads as end of file here.
         while matches!(self.link.receive(), Ok(Received::Some | Received::Nothing)) {
             while self.link.next_frame().is_ok_and(|frame| frame.is_some()) {}
-            let pause = Duration::from(owed.due().since(clock::awake()));
+            let pause = Duration::from(deadline.due().since(clock::awake()));
             if wait_for(self.link.as_fd(), PollFlags::IN, Instant::now() + pause)? {
                 continue;
             }
             let seen = self.nudge();
-            match owed.looked(clock::awake(), seen) {
-                Looked::Wait | Looked::Settled => {}
-                Looked::GiveUp if seen == Seen::Stopped => break,
+            match deadline.checked(clock::awake(), seen) {
+                KeeperCheck::Wait | KeeperCheck::Settled => {}
+                KeeperCheck::GiveUp if seen == KeeperState::Stopped => break,
                 // The keeper runs, but some process is unkillable. It holds the lock until it is done.
-                Looked::GiveUp => return Err(io::ErrorKind::TimedOut.into()),
+                KeeperCheck::GiveUp => return Err(io::ErrorKind::TimedOut.into()),
             }
         }
         // A keeper that closed its end is exiting, so this signal does not change its exit code.

@@ -10,7 +10,7 @@ use rustix::process::{Pid, Signal, kill_process_group};
 
 use super::descendants::Descendants;
 use super::order::Report;
-use crate::sys::{Gone, Waited, wait_any};
+use crate::sys::{ReapedChild, Waited, wait_any};
 
 /// Processes that survive SIGKILL for this long are reported as unkillable.
 const KILL_BOUND: Duration = Duration::from_secs(5);
@@ -43,7 +43,7 @@ struct Job {
     /// Processes reaped after they were signaled to stop, excluding the main process.
     killed: u64,
     /// A `Sweep` or `Kill` waits for its `Empty` report.
-    owed: bool,
+    report_due: bool,
 }
 
 /// The process tree of the current job.
@@ -67,7 +67,7 @@ impl Tree {
 
     /// Records that a job started with the main process `main`.
     pub fn began(&mut self, id: u64, main: i32) {
-        self.job = Some(Job { id, main: Some(main), cpu: Duration::ZERO, killed: 0, owed: false });
+        self.job = Some(Job { id, main: Some(main), cpu: Duration::ZERO, killed: 0, report_due: false });
         self.phase = Phase::Living;
     }
 
@@ -109,7 +109,7 @@ impl Tree {
 
     fn expect_report(&mut self) {
         if let Some(job) = &mut self.job {
-            job.owed = true;
+            job.report_due = true;
         }
     }
 
@@ -144,7 +144,7 @@ impl Tree {
             self.kill_rounds(&mut reports)?;
         }
         if let (Phase::Nothing, Some(job)) = (self.phase, &mut self.job)
-            && std::mem::take(&mut job.owed)
+            && std::mem::take(&mut job.report_due)
         {
             reports.push(Report::Empty { job: job.id, killed: job.killed });
         }
@@ -160,12 +160,12 @@ impl Tree {
         let mut ended = None;
         loop {
             match wait_any()? {
-                Waited::Gone(gone) => {
+                Waited::Reaped(gone) => {
                     reaped += 1;
                     ended = self.note(gone).or(ended);
                 }
                 Waited::NotYet => break,
-                Waited::Nobody => {
+                Waited::NoChild => {
                     self.phase = Phase::Nothing;
                     break;
                 }
@@ -179,7 +179,7 @@ impl Tree {
     }
 
     /// Records a reaped child. Returns it if it was the main process.
-    fn note(&mut self, gone: Gone) -> Option<Gone> {
+    fn note(&mut self, gone: ReapedChild) -> Option<ReapedChild> {
         let ending = matches!(self.phase, Phase::Terminating { .. } | Phase::Killing { .. });
         let job = self.job.as_mut()?;
         job.cpu += gone.cpu;

@@ -96,10 +96,10 @@ impl Interpreter {
         for sign in &self.signs {
             self.used |= matches!(sign, Sign::Usage { .. });
             self.result |= matches!(sign, Sign::Result(_));
-            if let Some(strain) = sign.strain().filter(|_| self.issues.len() < MAX_ISSUES) {
+            if let Some(issue) = sign.health_issue().filter(|_| self.issues.len() < MAX_ISSUES) {
                 self.feed.flush(at, &mut self.facts);
                 // Report repeated retries in one chunk only once.
-                let place = (self.facts.len(), strain);
+                let place = (self.facts.len(), issue);
                 self.issues.extend((self.issues.last() != Some(&place)).then_some(place));
             }
         }
@@ -200,23 +200,23 @@ impl Outbox {
         }
         let mut issues = interpreter.issues.drain(..).peekable();
         for (n, fact) in interpreter.facts.drain(..).enumerate() {
-            while let Some((_, strain)) = issues.next_if(|(before, _)| *before <= n) {
-                self.post(Input::Strained { job: self.job, strain });
+            while let Some((_, issue)) = issues.next_if(|(before, _)| *before <= n) {
+                self.post(Input::HealthIssueFound { job: self.job, issue });
             }
             self.post(match fact {
                 Fact::Observed(seen) => Input::Observed { job: self.job, seen },
                 fact => Input::Noted { job: self.job, fact },
             });
         }
-        for (_, strain) in issues {
-            self.post(Input::Strained { job: self.job, strain });
+        for (_, issue) in issues {
+            self.post(Input::HealthIssueFound { job: self.job, issue });
         }
-        let tally = &interpreter.feed.tally;
+        let totals = &interpreter.feed.totals;
         if take(&mut interpreter.used) {
-            let usage = Usage { tokens: tally.tokens, cost_usd: tally.cost_usd };
+            let usage = Usage { tokens: totals.tokens, cost_usd: totals.cost_usd };
             self.post(Input::Used { job: self.job, usage });
         }
-        if take(&mut interpreter.result) && tally.background == 0 {
+        if take(&mut interpreter.result) && totals.background == 0 {
             self.post(Input::ResultSeen { job: self.job });
         }
     }
@@ -280,7 +280,7 @@ impl SessionSink {
             interpreter.reader.read_line(line, &mut interpreter.signs);
             interpreter.take_signs(now, Stream::Stdout);
         });
-        if let Some(session) = &interpreter.feed.tally.session_id {
+        if let Some(session) = &interpreter.feed.totals.session_id {
             self.subagents.follow(session, &self.outbox);
         }
         self.outbox.post_all(interpreter, now);
@@ -316,7 +316,7 @@ impl SessionSink {
         mut self,
         prompt: &str,
         exit: Option<Exit>,
-        stragglers: u64,
+        leftovers: u64,
     ) -> (JobReport, Option<std::io::Error>) {
         let interpreter = &mut self.interpreter;
         self.out_lines.finish(|line| interpreter.reader.read_line(line, &mut interpreter.signs));
@@ -325,16 +325,16 @@ impl SessionSink {
             interpreter.keep_error_line(line.bytes);
         });
         interpreter.reader.finish(&mut interpreter.signs);
-        let tally = &mut interpreter.feed.tally;
-        interpreter.signs.drain(..).for_each(|sign| tally.add(&sign));
+        let totals = &mut interpreter.feed.totals;
+        interpreter.signs.drain(..).for_each(|sign| totals.add(&sign));
         let code = exit.and_then(Exit::code);
-        let from_exit = code.and_then(|code| from_exit(self.name, code, tally));
-        from_exit.into_iter().for_each(|sign| tally.add(&sign));
-        let tally = take(tally);
+        let from_exit = code.and_then(|code| from_exit(self.name, code, totals));
+        from_exit.into_iter().for_each(|sign| totals.add(&sign));
+        let totals = take(totals);
         let marker =
-            tally.result.as_ref().and_then(|r| last_marker(&r.text, self.name.is_structured(), prompt));
+            totals.result.as_ref().and_then(|r| last_marker(&r.text, self.name.is_structured(), prompt));
         let last_line = match self.interpreter.last_error_line.as_slice() {
-            b"" => tally
+            b"" => totals
                 .result
                 .as_ref()
                 .and_then(|r| r.text.lines().rfind(|l| !l.trim().is_empty()))
@@ -342,15 +342,15 @@ impl SessionSink {
                 .to_owned(),
             line => printable_bytes(line),
         };
-        let resets_at = tally.limit.as_ref().and_then(|l| resolve(l.resets_at.as_ref()?));
+        let resets_at = totals.limit.as_ref().and_then(|l| resolve(l.resets_at.as_ref()?));
         let report = JobReport {
-            tally,
+            totals,
             marker,
             resets_at,
             stdout_bytes: self.out.seen,
             stderr_bytes: self.err.seen,
             cut_bytes: self.out.cut + self.err.cut,
-            stragglers,
+            leftovers,
             last_line: clip(&last_line, MAX_LAST_LINE).to_owned(),
             ..JobReport::default()
         };

@@ -1,6 +1,6 @@
 //! Keeps the end of a check's output for the agent's next prompt and for the record.
 
-use dogwatch_core::run::job::Tail;
+use dogwatch_core::run::job::OutputTail;
 
 /// The last bytes of both streams of a check.
 #[derive(Default)]
@@ -18,9 +18,9 @@ impl Tails {
     }
 
     /// Returns the end of stderr followed by stdout: whole characters within the limit.
-    pub fn tail(&self) -> Tail {
+    pub fn tail(&self) -> OutputTail {
         let both = [self.stderr.bytes(), self.stdout.bytes()].concat();
-        let mut kept = &both[both.len().saturating_sub(Tail::MAX_BYTES)..];
+        let mut kept = &both[both.len().saturating_sub(OutputTail::MAX_BYTES)..];
         let mut truncated = self.seen() > kept.len() as u64;
         if truncated {
             // Drop the rest of a character whose beginning was cut.
@@ -29,9 +29,9 @@ impl Tails {
         }
         let text = String::from_utf8_lossy(kept);
         // Invalid bytes became longer replacement characters.
-        let from = text.ceil_char_boundary(text.len().saturating_sub(Tail::MAX_BYTES));
+        let from = text.ceil_char_boundary(text.len().saturating_sub(OutputTail::MAX_BYTES));
         truncated |= from > 0;
-        Tail { text: text[from..].to_owned(), truncated }
+        OutputTail { text: text[from..].to_owned(), truncated }
     }
 }
 
@@ -48,16 +48,16 @@ impl LastBytes {
     /// Appends bytes of the stream.
     pub fn push(&mut self, bytes: &[u8]) {
         self.seen += bytes.len() as u64;
-        let bytes = &bytes[bytes.len().saturating_sub(Tail::MAX_BYTES)..];
-        if self.held.len() + bytes.len() > 2 * Tail::MAX_BYTES {
-            let keep = Tail::MAX_BYTES - bytes.len();
+        let bytes = &bytes[bytes.len().saturating_sub(OutputTail::MAX_BYTES)..];
+        if self.held.len() + bytes.len() > 2 * OutputTail::MAX_BYTES {
+            let keep = OutputTail::MAX_BYTES - bytes.len();
             self.held.drain(..self.held.len().saturating_sub(keep));
         }
         self.held.extend_from_slice(bytes);
     }
 
     fn bytes(&self) -> &[u8] {
-        &self.held[self.held.len().saturating_sub(Tail::MAX_BYTES)..]
+        &self.held[self.held.len().saturating_sub(OutputTail::MAX_BYTES)..]
     }
 }
 
@@ -65,9 +65,9 @@ impl LastBytes {
 mod tests {
     use super::*;
 
-    const MAX: usize = Tail::MAX_BYTES;
+    const MAX: usize = OutputTail::MAX_BYTES;
 
-    fn tail(stderr: &[u8], stdout: &[u8]) -> Tail {
+    fn tail(stderr: &[u8], stdout: &[u8]) -> OutputTail {
         let mut tails = Tails::default();
         // Push odd-sized chunks, as pipes deliver them.
         stdout.chunks(1000).for_each(|piece| tails.stdout.push(piece));

@@ -36,7 +36,7 @@ pub struct Templates {
 /// The variables of a template.
 pub struct Facts<'a> {
     pub prompt: &'a str,
-    pub brief: &'a PromptContext,
+    pub prompt_context: &'a PromptContext,
     pub diagnosis: &'a Diagnosis,
     pub last_output: &'a str,
     pub artifacts: &'a [Artifact],
@@ -153,7 +153,7 @@ fn variables<'a>(facts: &Facts<'a>) -> Variables<'a> {
         evidence,
         last_output: facts.last_output,
         artifacts: facts.artifacts,
-        checks: facts.brief.failed.iter().map(check).collect(),
+        checks: facts.prompt_context.failed.iter().map(check).collect(),
         tried,
         attempt: *attempt,
         budget: *budget,

@@ -19,7 +19,7 @@ fn diagnosis(class: Class) -> Diagnosis {
     }
 }
 
-fn brief() -> PromptContext {
+fn prompt_context() -> PromptContext {
     let failed = CheckResult {
         cmd: "cargo test".into(),
         rc: 101,
@@ -34,10 +34,10 @@ fn brief() -> PromptContext {
 }
 
 fn rendered(template: &str) -> Result<String, String> {
-    let (brief, diagnosis) = (brief(), diagnosis(Class::Stuck));
+    let (prompt_context, diagnosis) = (prompt_context(), diagnosis(Class::Stuck));
     let facts = Facts {
         prompt: "Fix the {{ bug }}.",
-        brief: &brief,
+        prompt_context: &prompt_context,
         diagnosis: &diagnosis,
         last_output: "I run the tests now.",
         artifacts: &[Artifact {
@@ -133,10 +133,10 @@ fn a_broken_template_is_trouble_and_the_built_in_one_is_used() {
     write("largest", &"x".repeat(MAX_TEMPLATE_BYTES));
     let names = ["good", "bad", "open", "large", "largest", "gone"];
     let templates = Templates::read(dir.path(), names.into_iter());
-    let (brief, diagnosis) = (brief(), diagnosis(Class::ErrorLoop));
+    let (prompt_context, diagnosis) = (prompt_context(), diagnosis(Class::ErrorLoop));
     let facts = Facts {
         prompt: "go",
-        brief: &brief,
+        prompt_context: &prompt_context,
         diagnosis: &diagnosis,
         last_output: "",
         artifacts: &[],

@@ -231,7 +231,7 @@ fn must_be_durable(event: &Event) -> bool {
         | Event::WaitEnded { .. }
         | Event::Paused {}
         | Event::Unpaused {}
-        | Event::Told { .. }
+        | Event::MessageReceived { .. }
         | Event::NeedsHuman { .. }
         | Event::Notified { .. }
         | Event::RunSlept { .. }

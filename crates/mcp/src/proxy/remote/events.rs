@@ -1,7 +1,7 @@
 //! Reads a response that is an event stream, with limits on memory, rate and time.
 
 use crate::limits::MAX_ANSWERED;
-use crate::lines::{Line, Lines};
+use crate::lines::{InputLine, Lines};
 use crate::wire::{MAX_GARBAGE_LINES, MAX_PER_SECOND};
 use bytes::Bytes;
 use hyper::body::Body;
@@ -36,7 +36,7 @@ impl Parser {
     fn next(&mut self, lines_seen: &mut u32) -> Result<Option<Sse>, GiveUp> {
         while let Some(line) = self.lines.next() {
             *lines_seen += 1;
-            let Line::Whole(bytes) = line else { return Err(GiveUp("an event is too long")) };
+            let InputLine::Whole(bytes) = line else { return Err(GiveUp("an event is too long")) };
             let text = String::from_utf8(bytes).map_err(|_| GiveUp("an event is not valid UTF-8"))?;
             let text = text.strip_suffix('\r').unwrap_or(&text);
             if text.is_empty() {

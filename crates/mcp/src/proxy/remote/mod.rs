@@ -12,7 +12,7 @@ mod connect;
 mod events;
 
 use crate::bound::{TimedOut, seconds, within};
-use crate::child::Tail;
+use crate::child::BoundedTail;
 use crate::limits::{MAX_ANSWERED, START_LIMIT, WRITE_LIMIT};
 use bytes::Bytes;
 use connect::Pool;
@@ -73,14 +73,14 @@ pub struct Remote {
     /// How long a complete response may take.
     longest: Duration,
     /// The latest errors, for the message about a lost server.
-    errors: Tail,
+    errors: BoundedTail,
 }
 
 /// Creates the transport to a server. Nothing is sent yet.
 pub fn transport(
     plan: &McpServer,
     url: &str,
-    errors: Tail,
+    errors: BoundedTail,
 ) -> Result<StreamableHttpClientTransport<Remote>, String> {
     let variable = |name: &str| std::env::var(name).ok();
     let url = fill(url, variable).map_err(|bad| bad.to_string())?;

@@ -3,7 +3,7 @@
 use dogwatch_core::record::event::Event;
 use dogwatch_core::record::ids::{Iteration, NodeIx};
 use dogwatch_core::record::view::NodeView;
-use dogwatch_core::run::agent_channel::{Answer, Heard, Phase, Said, SideDoor};
+use dogwatch_core::run::agent_channel::{AgentChannel, AgentResponse, Handled, Phase, RequestBody};
 use dogwatch_core::run::input::Input;
 use dogwatch_core::run::job::{Job, JobKind};
 use dogwatch_core::time::dur::{Dur, Limit};
@@ -15,7 +15,7 @@ const JOB: Job = Job { node: NodeIx(0), iteration: Iteration(1), kind: JobKind::
 const IDLE: Dur = Dur::from_mins(5);
 
 /// Creates a world whose single session lasts an hour, prints nothing, and sends a request every 40 s.
-fn speaking(mut say: impl FnMut(u64) -> Said) -> World {
+fn speaking(mut say: impl FnMut(u64) -> RequestBody) -> World {
     let plan = plan::plan(|settings| {
         settings.max_iterations = Some(1);
         settings.watchdog.idle = Limit::At(IDLE);
@@ -23,11 +23,11 @@ fn speaking(mut say: impl FnMut(u64) -> Said) -> World {
     });
     let lasts = Dur::from_mins(58);
     let mut world = World::new(plan, move |_| Act::works(lasts));
-    let mut door = SideDoor::new(JOB);
+    let mut door = AgentChannel::new(JOB);
     let node = node();
     for n in 1..85 {
         let at = Dur::from_secs(40 * n);
-        let heard = door.hear(Awake(1_000 + at.as_millis()), &node, &say(n));
+        let heard = door.handle(Awake(1_000 + at.as_millis()), &node, &say(n));
         for input in heard.inputs {
             world = world.at(at, input);
         }
@@ -53,8 +53,11 @@ fn stops(world: &World) -> Vec<(StopReason, u64)> {
 
 #[test]
 fn origin_1_a_silent_agent_that_makes_calls_is_not_ended() {
-    let mut world =
-        speaking(|n| Said::Progress { message: format!("file {n} is ported"), done: Some(n), total: None });
+    let mut world = speaking(|n| RequestBody::Progress {
+        message: format!("file {n} is ported"),
+        done: Some(n),
+        total: None,
+    });
     let end = world.end();
     assert_eq!(stops(&world), []);
     assert_eq!((end.completed, end.exit_code), (1, 0));
@@ -64,7 +67,7 @@ fn origin_1_a_silent_agent_that_makes_calls_is_not_ended() {
 
 #[test]
 fn origin_1_calls_through_the_proxy_are_evidence() {
-    let mut world = speaking(|n| Said::Call {
+    let mut world = speaking(|n| RequestBody::Call {
         server: "files".into(),
         tool: "search".into(),
         phase: if n % 2 == 0 { Phase::Start } else { Phase::End },
@@ -75,14 +78,14 @@ fn origin_1_calls_through_the_proxy_are_evidence() {
 
 #[test]
 fn origin_1_an_agent_that_only_sends_heartbeats_is_ended_at_the_limit() {
-    let mut world = speaking(|_| Said::Heartbeat);
+    let mut world = speaking(|_| RequestBody::Heartbeat);
     world.end();
     assert_eq!(stops(&world), [(StopReason::NoOutputDeadline, IDLE.as_millis())]);
 }
 
 #[test]
 fn a_repeated_note_is_a_heartbeat_even_with_a_new_time() {
-    let mut world = speaking(|n| Said::Progress {
+    let mut world = speaking(|n| RequestBody::Progress {
         message: format!("still working at 2026-11-15T21:{:02}:10Z", n % 60),
         done: None,
         total: None,
@@ -94,41 +97,41 @@ fn a_repeated_note_is_a_heartbeat_even_with_a_new_time() {
     assert_eq!(stops(&world)[0].0, StopReason::NoOutputDeadline);
 }
 
-fn hear(door: &mut SideDoor, at_s: u64, said: &Said) -> Heard {
-    door.hear(Awake(at_s * 1_000), &node(), said)
+fn handle(door: &mut AgentChannel, at_s: u64, said: &RequestBody) -> Handled {
+    door.handle(Awake(at_s * 1_000), &node(), said)
 }
 
-fn progress(text: &str) -> Said {
-    Said::Progress { message: text.to_owned(), done: None, total: None }
+fn progress(text: &str) -> RequestBody {
+    RequestBody::Progress { message: text.to_owned(), done: None, total: None }
 }
 
 #[test]
 fn the_last_reported_state_counts_like_a_marker() {
-    let mut door = SideDoor::new(JOB);
-    let state = |state: &str, reason: Option<&str>| Said::State {
+    let mut door = AgentChannel::new(JOB);
+    let state = |state: &str, reason: Option<&str>| RequestBody::State {
         state: state.to_owned(),
         reason: reason.map(str::to_owned),
     };
-    hear(&mut door, 1, &state("done", None));
+    handle(&mut door, 1, &state("done", None));
     assert_eq!(door.marker().map(|m| m.state.as_str()), Some("done"));
-    hear(&mut door, 2, &state("idle", Some("no_pending_tasks")));
+    handle(&mut door, 2, &state("idle", Some("no_pending_tasks")));
     let marker = door.marker().expect("it was named");
     assert_eq!((marker.state.as_str(), marker.attr("reason")), ("idle", Some("no_pending_tasks")));
     for bad in ["", "two words", "a=b", "-->", &"x".repeat(65)] {
-        let refused = hear(&mut door, 3, &state(bad, None)).answer;
-        assert!(matches!(refused, Answer::Refused { .. }), "{bad:?}");
+        let refused = handle(&mut door, 3, &state(bad, None)).answer;
+        assert!(matches!(refused, AgentResponse::Refused { .. }), "{bad:?}");
     }
     assert_eq!(door.marker().map(|m| m.state.as_str()), Some("idle"), "a refused request changes nothing");
 }
 
 #[test]
 fn a_flood_of_reports_is_counted_and_not_recorded() {
-    let mut door = SideDoor::new(JOB);
+    let mut door = AgentChannel::new(JOB);
     let reports = |inputs: &[Input]| inputs.iter().filter(|i| matches!(i, Input::Reported { .. })).count();
     let written: usize =
-        (0..1_000).map(|n| reports(&hear(&mut door, 1, &progress(&format!("step {n}"))).inputs)).sum();
+        (0..1_000).map(|n| reports(&handle(&mut door, 1, &progress(&format!("step {n}"))).inputs)).sum();
     assert_eq!(written, 20);
-    let later = hear(&mut door, 2, &progress("one more")).inputs;
+    let later = handle(&mut door, 2, &progress("one more")).inputs;
     let withheld = later.iter().find_map(|i| match i {
         Input::Reported { report, .. } => Some(report.withheld),
         _ => None,
@@ -138,51 +141,58 @@ fn a_flood_of_reports_is_counted_and_not_recorded() {
 
 #[test]
 fn a_repeated_error_is_not_evidence_but_counts_as_an_error() {
-    let mut door = SideDoor::new(JOB);
-    let error = Said::Error { text: "permission denied".into() };
-    assert_eq!(hear(&mut door, 1, &error).answer, Answer::Noted { evidence: true });
-    let again = hear(&mut door, 20, &error);
-    assert_eq!(again.answer, Answer::Noted { evidence: false });
+    let mut door = AgentChannel::new(JOB);
+    let error = RequestBody::Error { text: "permission denied".into() };
+    assert_eq!(handle(&mut door, 1, &error).answer, AgentResponse::Noted { evidence: true });
+    let again = handle(&mut door, 20, &error);
+    assert_eq!(again.answer, AgentResponse::Noted { evidence: false });
     assert!(again.inputs.iter().any(|i| matches!(i, Input::Noted { .. })), "{:?}", again.inputs);
     assert!(!again.inputs.iter().any(|i| matches!(i, Input::Observed { .. })));
 }
 
 #[test]
 fn artifacts_have_names_sizes_and_a_number() {
-    let mut door = SideDoor::new(JOB);
-    let artifact = |name: &str, bytes| Said::Artifact { name: name.to_owned(), bytes, sha256: "ab".into() };
+    let mut door = AgentChannel::new(JOB);
+    let artifact =
+        |name: &str, bytes| RequestBody::Artifact { name: name.to_owned(), bytes, sha256: "ab".into() };
     for bad in ["", ".", "..", "../x", "a/b", "/etc/passwd", ".hidden", "a\\b", "a\0", "é", &"x".repeat(101)]
     {
-        let refused = hear(&mut door, 1, &artifact(bad, 1)).answer;
-        assert!(matches!(refused, Answer::Refused { .. }), "{bad:?}");
+        let refused = handle(&mut door, 1, &artifact(bad, 1)).answer;
+        assert!(matches!(refused, AgentResponse::Refused { .. }), "{bad:?}");
     }
-    assert!(matches!(hear(&mut door, 1, &artifact("a", 1024 * 1024 + 1)).answer, Answer::Refused { .. }));
+    assert!(matches!(
+        handle(&mut door, 1, &artifact("a", 1024 * 1024 + 1)).answer,
+        AgentResponse::Refused { .. }
+    ));
     for n in 0..100 {
-        assert_eq!(hear(&mut door, 1, &artifact(&format!("a{n}"), 1024 * 1024)).answer, Answer::Granted);
+        assert_eq!(
+            handle(&mut door, 1, &artifact(&format!("a{n}"), 1024 * 1024)).answer,
+            AgentResponse::Granted
+        );
     }
-    assert!(matches!(hear(&mut door, 1, &artifact("one-more", 1)).answer, Answer::Refused { .. }));
+    assert!(matches!(handle(&mut door, 1, &artifact("one-more", 1)).answer, AgentResponse::Refused { .. }));
     assert_eq!(
-        hear(&mut door, 1, &artifact("a7", 1)).answer,
-        Answer::Granted,
+        handle(&mut door, 1, &artifact("a7", 1)).answer,
+        AgentResponse::Granted,
         "an existing artifact is replaced"
     );
 }
 
 #[test]
 fn an_agent_can_run_the_checks_at_most_every_half_minute() {
-    let mut door = SideDoor::new(JOB);
-    assert_eq!(hear(&mut door, 10, &Said::CheckDone).answer, Answer::Granted);
-    let refused = hear(&mut door, 39, &Said::CheckDone).answer;
+    let mut door = AgentChannel::new(JOB);
+    assert_eq!(handle(&mut door, 10, &RequestBody::CheckDone).answer, AgentResponse::Granted);
+    let refused = handle(&mut door, 39, &RequestBody::CheckDone).answer;
     assert_eq!(
         refused,
-        Answer::Refused { why: "the checks ran 29 s ago; keep working and retry in 1 s".into() }
+        AgentResponse::Refused { why: "the checks ran 29 s ago; keep working and retry in 1 s".into() }
     );
-    assert_eq!(hear(&mut door, 40, &Said::CheckDone).answer, Answer::Granted);
+    assert_eq!(handle(&mut door, 40, &RequestBody::CheckDone).answer, AgentResponse::Granted);
 }
 
 #[test]
 fn a_node_without_history_has_not_failed() {
-    let said = hear(&mut SideDoor::new(JOB), 1, &Said::WhatFailed).answer;
-    let Answer::Failed { text } = said else { panic!("{said:?}") };
+    let said = handle(&mut AgentChannel::new(JOB), 1, &RequestBody::WhatFailed).answer;
+    let AgentResponse::Failed { text } = said else { panic!("{said:?}") };
     assert!(text.starts_with("Nothing has failed"), "{text}");
 }

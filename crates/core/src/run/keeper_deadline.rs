@@ -13,14 +13,14 @@ pub const KEEPER_START_BOUND: Dur = Dur::from_secs(30);
 /// any case, so this passes only when the keeper cannot run.
 pub const KEEPER_END_BOUND: Dur = Dur::from_secs(8);
 /// The pause between two checks of a keeper that owes a report.
-pub const KEEPER_LOOK: Dur = Dur::from_millis(500);
+pub const KEEPER_CHECK_INTERVAL: Dur = Dur::from_millis(500);
 /// The number of checks that may find a keeper stopped before it is given up. Each check continues the keeper, so
 /// another process must be stopping it repeatedly.
 pub const MAX_STOPPED: u32 = 3;
 
 /// A report that is due from a keeper, or an order that the keeper has yet to take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Owed {
+pub struct KeeperDeadline {
     /// When the report is overdue; `None` for an order that has no report.
     until: Option<Awake>,
     look: Awake,
@@ -29,7 +29,7 @@ pub struct Owed {
 
 /// The state of a keeper at a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Seen {
+pub enum KeeperState {
     /// The keeper was stopped. The check continued it.
     Stopped,
     /// The keeper can run. It has not read all of its orders yet, or that is unknown.
@@ -40,8 +40,8 @@ pub enum Seen {
 
 /// The result of a check of a keeper.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Looked {
-    /// Check again at [`Owed::due`].
+pub enum KeeperCheck {
+    /// Check again at [`KeeperDeadline::due`].
     Wait,
     /// The keeper has taken the order that it was sent.
     Settled,
@@ -49,15 +49,15 @@ pub enum Looked {
     GiveUp,
 }
 
-impl Owed {
+impl KeeperDeadline {
     /// Returns a report that is due within this time.
-    pub fn report(now: Awake, within: Dur) -> Owed {
-        Owed { until: Some(now.plus(within)), ..Owed::order(now) }
+    pub fn report(now: Awake, within: Dur) -> KeeperDeadline {
+        KeeperDeadline { until: Some(now.plus(within)), ..KeeperDeadline::order(now) }
     }
 
     /// Returns an order that has no report of its own: the keeper only has to read it.
-    pub fn order(now: Awake) -> Owed {
-        Owed { until: None, look: now.plus(KEEPER_LOOK), stopped: 0 }
+    pub fn order(now: Awake) -> KeeperDeadline {
+        KeeperDeadline { until: None, look: now.plus(KEEPER_CHECK_INTERVAL), stopped: 0 }
     }
 
     /// Returns when to check the keeper next.
@@ -66,16 +66,16 @@ impl Owed {
     }
 
     /// Handles the result of a check.
-    pub fn looked(&mut self, now: Awake, seen: Seen) -> Looked {
-        self.look = now.plus(KEEPER_LOOK);
-        self.stopped += u32::from(seen == Seen::Stopped);
+    pub fn checked(&mut self, now: Awake, seen: KeeperState) -> KeeperCheck {
+        self.look = now.plus(KEEPER_CHECK_INTERVAL);
+        self.stopped += u32::from(seen == KeeperState::Stopped);
         let overdue = self.until.is_some_and(|until| now >= until);
         if overdue || self.stopped >= MAX_STOPPED {
-            Looked::GiveUp
-        } else if self.until.is_none() && seen == Seen::Idle {
-            Looked::Settled
+            KeeperCheck::GiveUp
+        } else if self.until.is_none() && seen == KeeperState::Idle {
+            KeeperCheck::Settled
         } else {
-            Looked::Wait
+            KeeperCheck::Wait
         }
     }
 }
@@ -86,9 +86,9 @@ mod tests {
 
     #[test]
     fn a_report_is_waited_for_up_to_its_bound_and_no_longer() {
-        let mut owed = Owed::report(Awake(0), Dur::from_secs(8));
+        let mut deadline = KeeperDeadline::report(Awake(0), Dur::from_secs(8));
         let mut looks = 0;
-        while owed.looked(owed.due(), Seen::Idle) == Looked::Wait {
+        while deadline.checked(deadline.due(), KeeperState::Idle) == KeeperCheck::Wait {
             looks += 1;
         }
         assert_eq!(looks, 15, "one check each half second, the last at 8 s");
@@ -96,19 +96,21 @@ mod tests {
 
     #[test]
     fn a_keeper_that_is_stopped_repeatedly_is_given_up_early() {
-        for mut owed in [Owed::report(Awake(0), Dur::from_secs(8)), Owed::order(Awake(0))] {
-            assert_eq!(owed.looked(owed.due(), Seen::Stopped), Looked::Wait);
-            assert_eq!(owed.looked(owed.due(), Seen::Stopped), Looked::Wait);
-            assert_eq!(owed.looked(owed.due(), Seen::Stopped), Looked::GiveUp);
-            assert_eq!(owed.due(), Awake(2_000), "it was given up after 1.5 s");
+        for mut deadline in
+            [KeeperDeadline::report(Awake(0), Dur::from_secs(8)), KeeperDeadline::order(Awake(0))]
+        {
+            assert_eq!(deadline.checked(deadline.due(), KeeperState::Stopped), KeeperCheck::Wait);
+            assert_eq!(deadline.checked(deadline.due(), KeeperState::Stopped), KeeperCheck::Wait);
+            assert_eq!(deadline.checked(deadline.due(), KeeperState::Stopped), KeeperCheck::GiveUp);
+            assert_eq!(deadline.due(), Awake(2_000), "it was given up after 1.5 s");
         }
     }
 
     #[test]
     fn an_order_without_a_report_is_settled_once_the_keeper_has_read_it() {
-        let mut owed = Owed::order(Awake(0));
-        assert_eq!(owed.looked(owed.due(), Seen::Running), Looked::Wait);
-        assert_eq!(owed.looked(owed.due(), Seen::Stopped), Looked::Wait);
-        assert_eq!(owed.looked(owed.due(), Seen::Idle), Looked::Settled);
+        let mut deadline = KeeperDeadline::order(Awake(0));
+        assert_eq!(deadline.checked(deadline.due(), KeeperState::Running), KeeperCheck::Wait);
+        assert_eq!(deadline.checked(deadline.due(), KeeperState::Stopped), KeeperCheck::Wait);
+        assert_eq!(deadline.checked(deadline.due(), KeeperState::Idle), KeeperCheck::Settled);
     }
 }

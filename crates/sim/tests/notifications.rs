@@ -1,7 +1,9 @@
 //! Notifications in virtual time: which events notify, each once and without delaying the run.
 
 use dogwatch_core::record::event::{Observation, Outcome};
-use dogwatch_core::record::notification::{How, MAX_UNTOLD, NotificationKind, NotifyPolicy, Webhook};
+use dogwatch_core::record::notification::{
+    How, MAX_PENDING_NOTIFICATIONS, NotificationKind, NotifyPolicy, Webhook,
+};
 use dogwatch_core::run::input::{EndSignal, Input};
 use dogwatch_core::settings::{Plan, Settings};
 use dogwatch_core::time::dur::{Dur, Limit};
@@ -24,12 +26,12 @@ fn telling(change: impl FnOnce(&mut Settings)) -> Plan {
 }
 
 fn keys(world: &World) -> Vec<String> {
-    world.notifications.iter().map(|(_, d)| format!("{} {}", d.news.key, d.how)).collect()
+    world.notifications.iter().map(|(_, d)| format!("{} {}", d.notification.key, d.how)).collect()
 }
 
 fn story(world: &World) -> Vec<String> {
-    let news = ["notified", "run_ended", "trouble"];
-    world.story().into_iter().filter(|line| news.iter().any(|word| line.starts_with(word))).collect()
+    let notification = ["notified", "run_ended", "trouble"];
+    world.story().into_iter().filter(|line| notification.iter().any(|word| line.starts_with(word))).collect()
 }
 
 /// Lets two sessions hang until their limit; later ones work.
@@ -58,10 +60,14 @@ fn hard_stops_and_the_end_notify_once_and_the_end_before_it_is_recorded() {
         ]
     );
     let (_, last) = world.notifications.last().expect("three");
-    let ended = last.news.ended.as_ref().expect("it tells how");
+    let ended = last.notification.ended.as_ref().expect("it tells how");
     assert_eq!((ended.outcome, ended.exit_code, ended.iterations), (Outcome::Clean, 0, 3));
-    assert!(last.news.text.starts_with("the run ended: clean (not verified): "), "{}", last.news.text);
-    let stop = world.notifications[0].1.news.hard_stop.as_ref().expect("it tells why");
+    assert!(
+        last.notification.text.starts_with("the run ended: clean (not verified): "),
+        "{}",
+        last.notification.text
+    );
+    let stop = world.notifications[0].1.notification.hard_stop.as_ref().expect("it tells why");
     assert_eq!(stop.evidence_summary.len(), 4);
 }
 
@@ -141,7 +147,7 @@ fn nothing_starts_while_the_last_notification_is_sent() {
 
 fn refused_for_now() -> Act {
     let mut act = Act::fails();
-    act.report.tally.limit =
+    act.report.totals.limit =
         Some(Refusal { kind: LimitKind::Overload, resets_at: None, text: "529".to_owned() });
     act
 }
@@ -185,13 +191,13 @@ fn a_resumed_run_sends_missing_notifications_and_none_twice() {
 fn pending_notifications_are_bounded() {
     let plan = telling(|s| {
         s.watchdog.session = Limit::At(MINUTE);
-        s.max_iterations = Some(MAX_UNTOLD as u64 + 2);
+        s.max_iterations = Some(MAX_PENDING_NOTIFICATIONS as u64 + 2);
     });
     let mut world = World::new(plan, |_| Act::hangs());
     world.notification_takes = None;
     world.end();
     let stops = keys(&world).iter().filter(|k| k.starts_with("hard_stop")).count();
-    assert_eq!(stops, MAX_UNTOLD);
+    assert_eq!(stops, MAX_PENDING_NOTIFICATIONS);
 }
 
 #[test]
@@ -201,7 +207,7 @@ fn notifications_contain_no_secrets() {
     let mut world = World::new(plan, |_| Act::fails().saying("denied: --token abc123 sk-0123456789abcdef"));
     world.end();
     for (_, delivery) in &world.notifications {
-        let text = &delivery.news.text;
+        let text = &delivery.notification.text;
         assert!(text.contains("--token ***") && !text.contains("abc123"), "{text}");
     }
 }
@@ -224,7 +230,7 @@ fn each_question_notifies() {
         .at(Dur::from_secs(30), Input::Observed { job, seen: works_on })
         .at(Dur::from_secs(40), asks("and this?"));
     world.end();
-    let texts: Vec<&str> = world.notifications.iter().map(|(_, d)| d.news.text.as_str()).collect();
+    let texts: Vec<&str> = world.notifications.iter().map(|(_, d)| d.notification.text.as_str()).collect();
     assert_eq!(
         texts,
         [
@@ -232,5 +238,5 @@ fn each_question_notifies() {
             "loop, iteration 1: the agent waits for a person: and this?",
         ]
     );
-    assert_ne!(world.notifications[0].1.news.key, world.notifications[1].1.news.key);
+    assert_ne!(world.notifications[0].1.notification.key, world.notifications[1].1.notification.key);
 }

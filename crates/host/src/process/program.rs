@@ -18,7 +18,7 @@ use crate::process::keeper::{EnvChange, HowEnded, Keeper, Order, Report, StartOr
 use crate::process::pump;
 
 /// The most output that is read from a program.
-const MAX_ANSWER: u64 = 4096;
+const MAX_PROGRAM_OUTPUT: u64 = 4096;
 /// How long to wait for the process tree to end: the keeper kills for five seconds, plus slack.
 const END_BOUND: Duration = Duration::from_secs(7);
 /// A shell script that leaves a background process, as agents do. The process exits by itself if the keeper misses
@@ -27,20 +27,20 @@ const ABANDON: &str = "(setsid sleep 10 || sleep 10) >/dev/null 2>&1 & exit 0";
 
 /// A keeper that runs one short program at a time.
 #[derive(Debug)]
-pub struct Asker {
+pub struct ProgramRunner {
     keeper: Keeper,
     jobs: u64,
 }
 
 /// The result of running a program.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Answer {
+pub enum ProgramResult {
     /// The program ended. `stdout` holds the beginning of its output.
-    Said { how: HowEnded, stdout: String },
+    Ended { how: HowEnded, stdout: String },
     /// The program could not be started, and why.
     Refused(String),
     /// The time limit expired first.
-    TookTooLong,
+    TimedOut,
 }
 
 /// Whether the keeper ended a process that its parent left behind.
@@ -54,61 +54,61 @@ pub enum Containment {
     Untried,
 }
 
-impl Asker {
+impl ProgramRunner {
     /// Starts the keeper.
-    pub fn start() -> io::Result<Asker> {
-        Ok(Asker { keeper: Keeper::start(None)?, jobs: 0 })
+    pub fn start() -> io::Result<ProgramRunner> {
+        Ok(ProgramRunner { keeper: Keeper::start(None)?, jobs: 0 })
     }
 
     /// Runs a program with `/dev/null` as stdin, kills its leftover processes and returns its answer.
-    pub fn ask(
+    pub fn run(
         &mut self,
         argv: &[&str],
         env: Vec<EnvChange>,
         cwd: &Path,
         bound: Duration,
-    ) -> io::Result<Answer> {
+    ) -> io::Result<ProgramResult> {
         let stdout = self.start_job(argv, env, cwd, null()?)?;
-        self.wait_for_answer(stdout, bound)
+        self.wait_for_result(stdout, bound)
     }
 
-    /// Like [`Asker::ask`], but passes `input` on stdin. The input must fit in a pipe buffer.
-    pub fn tell(
+    /// Like [`ProgramRunner::run`], but passes `input` on stdin. The input must fit in a pipe buffer.
+    pub fn run_with_input(
         &mut self,
         argv: &[&str],
         env: Vec<EnvChange>,
         cwd: &Path,
         input: &[u8],
         bound: Duration,
-    ) -> io::Result<Answer> {
+    ) -> io::Result<ProgramResult> {
         let (stdin, ours) = pipe_with(PipeFlags::CLOEXEC)?;
         // Non-blocking: input that does not fit would wait for a program that has not started.
         fcntl_setfl(&ours, OFlags::NONBLOCK)?;
         std::fs::File::from(ours).write_all(input)?;
         let stdout = self.start_job(argv, env, cwd, stdin)?;
-        self.wait_for_answer(stdout, bound)
+        self.wait_for_result(stdout, bound)
     }
 
-    fn wait_for_answer(&mut self, stdout: OwnedFd, bound: Duration) -> io::Result<Answer> {
+    fn wait_for_result(&mut self, stdout: OwnedFd, bound: Duration) -> io::Result<ProgramResult> {
         let until = Instant::now() + bound;
         let how = loop {
             match self.next(until)? {
                 Some(Report::Exited { how, .. }) => break Some(how),
-                Some(Report::Refused { message, .. }) => return Ok(Answer::Refused(message)),
+                Some(Report::Refused { message, .. }) => return Ok(ProgramResult::Refused(message)),
                 Some(_) => {}
                 None => break None,
             }
         };
         self.end()?;
-        let Some(how) = how else { return Ok(Answer::TookTooLong) };
+        let Some(how) = how else { return Ok(ProgramResult::TimedOut) };
         // Every process of the job is gone, so the pipe holds all of its output. The read end is non-blocking, so a
         // foreign holder of the write end cannot block this read.
         let mut text = Vec::new();
-        match std::fs::File::from(stdout).take(MAX_ANSWER).read_to_end(&mut text) {
+        match std::fs::File::from(stdout).take(MAX_PROGRAM_OUTPUT).read_to_end(&mut text) {
             Err(error) if error.kind() != io::ErrorKind::WouldBlock => return Err(error),
             Ok(_) | Err(_) => {}
         }
-        Ok(Answer::Said { how, stdout: String::from_utf8_lossy(&text).into_owned() })
+        Ok(ProgramResult::Ended { how, stdout: String::from_utf8_lossy(&text).into_owned() })
     }
 
     /// Tests whether the keeper finds and ends a process that was left behind.

@@ -32,8 +32,8 @@ fn says(at_s: u64) -> Input {
 }
 
 fn retries() -> Input {
-    let strain = HealthIssue::Retrying { status: Some(529), delay: Some(secs(30)) };
-    Input::Strained { job: job(1), strain }
+    let issue = HealthIssue::Retrying { status: Some(529), delay: Some(secs(30)) };
+    Input::HealthIssueFound { job: job(1), issue }
 }
 
 fn quick() -> Plan {
@@ -169,7 +169,7 @@ fn retrying_is_recorded_once_until_there_is_progress() {
 
 #[test]
 fn drift_is_recorded_once_and_stays_for_the_session() {
-    let drift = Input::Strained { job: job(1), strain: HealthIssue::Drifted };
+    let drift = Input::HealthIssueFound { job: job(1), issue: HealthIssue::Drifted };
     let mut world = World::new(quick(), |_| Act::hangs())
         .at(secs(5), drift.clone())
         .at(secs(6), says(6))
