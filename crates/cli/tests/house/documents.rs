@@ -15,7 +15,7 @@ fn quoted(cell: &str) -> Option<&str> {
 }
 
 /// Compares a generated page with the file, or writes it if `DOGWATCH_BLESS` is set.
-fn assert_generated(page: &str, text: &str) {
+pub fn assert_generated(page: &str, text: &str) {
     let path = root().join("docs").join(page);
     if std::env::var_os("DOGWATCH_BLESS").is_some() {
         std::fs::write(&path, text).expect("the page can be written");
@@ -105,47 +105,6 @@ fn the_limits_reference_is_generated_from_the_constants() {
     }
     assert!(count > 200, "{count} constants are too few: the scan is broken");
     assert_generated("reference/limits.md", &page);
-}
-
-/// Converts `IterationStarted` to `iteration_started`.
-fn snake(name: &str) -> String {
-    let mut out = String::new();
-    for c in name.chars() {
-        if c.is_ascii_uppercase() && !out.is_empty() {
-            out.push('_');
-        }
-        out.push(c.to_ascii_lowercase());
-    }
-    out
-}
-
-/// Returns the variants of `enum Event`, read from its source.
-fn events() -> BTreeSet<String> {
-    let source = read(&root().join("crates/core/src/record/event.rs"));
-    let body = source.split("pub enum Event {").nth(1).expect("the enum is there");
-    let body = body.split("\n}").next().expect("it ends");
-    let lines: Vec<&str> = body.lines().filter_map(|line| line.strip_prefix("    ")).collect();
-    let named = lines.iter().enumerate().filter(|(_, line)| line.starts_with(char::is_uppercase));
-    let names = named.map(|(n, line)| {
-        let above = n.checked_sub(1).map_or("", |above| lines[above]);
-        let renamed = above.strip_prefix("#[serde(rename = \"").and_then(|rest| rest.strip_suffix("\")]"));
-        let variant = || snake(line.split(|c: char| !c.is_alphanumeric()).next().unwrap_or(""));
-        renamed.map_or_else(variant, str::to_owned)
-    });
-    names.filter(|name| name != "unknown").collect()
-}
-
-#[test]
-fn every_event_is_documented() {
-    let events = events();
-    assert!(events.contains("run_started") && events.contains("iteration_idle"), "{events:?}");
-    let text = read(&root().join("docs/reference/events.md"));
-    let documented: BTreeSet<String> = text
-        .lines()
-        .filter_map(|line| line.strip_prefix("## `")?.strip_suffix('`'))
-        .map(str::to_owned)
-        .collect();
-    assert_eq!(documented, events);
 }
 
 /// Returns the fields that docs/reference/events.md documents for an event.

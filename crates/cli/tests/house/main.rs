@@ -3,6 +3,7 @@
 
 mod dependencies;
 mod documents;
+mod events_page;
 mod examples;
 mod files;
 mod purity;

@@ -249,7 +249,7 @@ pub struct RunEnded {
     pub flake_retries: u64,
     /// How long the run was supervised, in seconds.
     pub total_duration_s: Dur,
-    /// The exit code of dogwatch (docs/exit-codes.md).
+    /// The exit code of dogwatch (docs/reference/exit-codes.md).
     pub exit_code: u8,
 }
 
