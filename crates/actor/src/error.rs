@@ -13,20 +13,20 @@ pub struct Source {
 
 /// A mistake in a script. The span is a byte range of the source.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Mistake {
+pub struct ScriptError {
     pub span: Range<usize>,
     pub what: String,
     pub hint: Option<String>,
 }
 
-impl Mistake {
+impl ScriptError {
     /// Creates a mistake without a hint.
-    pub fn new(span: Range<usize>, what: impl Into<String>) -> Mistake {
-        Mistake { span, what: what.into(), hint: None }
+    pub fn new(span: Range<usize>, what: impl Into<String>) -> ScriptError {
+        ScriptError { span, what: what.into(), hint: None }
     }
 
     /// Adds a hint.
-    pub fn hint(mut self, hint: impl Into<String>) -> Mistake {
+    pub fn hint(mut self, hint: impl Into<String>) -> ScriptError {
         self.hint = Some(hint.into());
         self
     }
@@ -91,7 +91,7 @@ mod tests {
     #[test]
     fn a_mistake_shows_file_line_column_the_line_and_the_hint() {
         let source = Source { name: "x.actor".into(), text: "say a\n  sya é\u{1b}[2J\n".into() };
-        let shown = Mistake::new(8..11, "unknown step `sya`").hint("did you mean `say`?").shown(&source);
+        let shown = ScriptError::new(8..11, "unknown step `sya`").hint("did you mean `say`?").shown(&source);
         assert_eq!(
             shown,
             "Error: x.actor:2:3: unknown step `sya`\n 2 |   sya é\n   |   ^^^\nHint: did you mean `say`?\n"
@@ -101,7 +101,7 @@ mod tests {
     #[test]
     fn a_mistake_at_the_end_of_the_script_is_shown() {
         let source = Source { name: "-e".into(), text: "repeat 2 {".into() };
-        let shown = Mistake::new(10..10, "the block is not closed").shown(&source);
+        let shown = ScriptError::new(10..10, "the block is not closed").shown(&source);
         assert_eq!(shown, "Error: -e:1:11: the block is not closed\n 1 | repeat 2 {\n   |           ^\n");
     }
 

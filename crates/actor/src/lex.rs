@@ -4,7 +4,7 @@
 //! it is a word by itself, and `#` starts a comment only at the start of a word. So `it's`, `{"a":1}` and `a#b` are
 //! ordinary words.
 
-use crate::error::{Mistake, nearest};
+use crate::error::{ScriptError, nearest};
 use crate::text::{Piece, Text};
 use std::ops::Range;
 
@@ -26,7 +26,7 @@ pub struct Token {
 }
 
 /// Splits a script into tokens.
-pub fn tokens(source: &str) -> Result<Vec<Token>, Mistake> {
+pub fn tokens(source: &str) -> Result<Vec<Token>, ScriptError> {
     let mut lexer = Lexer { source, at: 0 };
     let mut tokens = Vec::new();
     while let Some(token) = lexer.next()? {
@@ -59,7 +59,7 @@ impl Lexer<'_> {
         &self.source[start..self.at]
     }
 
-    fn next(&mut self) -> Result<Option<Token>, Mistake> {
+    fn next(&mut self) -> Result<Option<Token>, ScriptError> {
         self.take_while(|c| c.is_whitespace() && c != '\n');
         if self.peek() == Some('#') {
             self.take_while(|c| c != '\n');
@@ -77,7 +77,7 @@ impl Lexer<'_> {
         Ok(Some(Token { kind, span: start..self.at }))
     }
 
-    fn bare(&mut self) -> Result<Kind, Mistake> {
+    fn bare(&mut self) -> Result<Kind, ScriptError> {
         let start = self.at;
         let mut text = Text::default();
         while let Some(c) = self.peek().filter(|c| !ends_word(*c)) {
@@ -96,13 +96,15 @@ impl Lexer<'_> {
         })
     }
 
-    fn quoted(&mut self, quote: char) -> Result<Text, Mistake> {
+    fn quoted(&mut self, quote: char) -> Result<Text, ScriptError> {
         let start = self.at;
         self.bump();
         let mut text = Text::default();
         loop {
             match (self.peek(), quote) {
-                (None, _) => return Err(Mistake::new(start..start + 1, format!("missing closing {quote}"))),
+                (None, _) => {
+                    return Err(ScriptError::new(start..start + 1, format!("missing closing {quote}")));
+                }
                 (Some(c), _) if c == quote => break,
                 (Some('\\'), '"') => text.push(Piece::Bytes(self.escape()?)),
                 (Some('$'), '"') => text.push(self.placeholder()?),
@@ -116,13 +118,14 @@ impl Lexer<'_> {
         match self.peek() {
             Some(c) if !ends_word(c) => {
                 let what = format!("a closing {quote} ends the word, but `{}` follows", c.escape_default());
-                Err(Mistake::new(self.at..self.at + c.len_utf8(), what).hint("put a space between the two"))
+                Err(ScriptError::new(self.at..self.at + c.len_utf8(), what)
+                    .hint("put a space between the two"))
             }
             _ => Ok(text),
         }
     }
 
-    fn escape(&mut self) -> Result<Vec<u8>, Mistake> {
+    fn escape(&mut self) -> Result<Vec<u8>, ScriptError> {
         let start = self.at;
         self.bump();
         let byte = match self.bump() {
@@ -139,7 +142,7 @@ impl Lexer<'_> {
         Ok(vec![byte])
     }
 
-    fn hex_byte(&mut self, start: usize) -> Result<u8, Mistake> {
+    fn hex_byte(&mut self, start: usize) -> Result<u8, ScriptError> {
         let digits =
             self.source.get(self.at..self.at + 2).filter(|d| d.bytes().all(|b| b.is_ascii_hexdigit()));
         let byte =
@@ -148,7 +151,7 @@ impl Lexer<'_> {
         Ok(byte)
     }
 
-    fn unicode(&mut self, start: usize) -> Result<Vec<u8>, Mistake> {
+    fn unicode(&mut self, start: usize) -> Result<Vec<u8>, ScriptError> {
         let rest = &self.source[self.at..];
         let digits = rest.strip_prefix('{').and_then(|r| r.split_once('}')).map(|(digits, _)| digits);
         let number = digits.and_then(|d| u32::from_str_radix(d, 16).ok()).and_then(char::from_u32);
@@ -159,7 +162,7 @@ impl Lexer<'_> {
 
     /// Parses a placeholder. A `$` that is not followed by a letter is a literal dollar. Before a letter it must begin a
     /// known name, so that `$pdi` is an error instead of output.
-    fn placeholder(&mut self) -> Result<Piece, Mistake> {
+    fn placeholder(&mut self) -> Result<Piece, ScriptError> {
         const NAMES: [&str; 6] = ["pid", "child", "n", "prompt", "env", "arg"];
         let start = self.at;
         self.bump();
@@ -179,21 +182,21 @@ impl Lexer<'_> {
             name => {
                 let hint = unknown(name).unwrap_or_else(|| "a literal dollar is `$$`".into());
                 let what = format!("unknown placeholder `${name}`");
-                return Err(Mistake::new(start..self.at, what).hint(hint));
+                return Err(ScriptError::new(start..self.at, what).hint(hint));
             }
         };
         Ok(piece)
     }
 
-    fn arg(&mut self, start: usize) -> Result<Piece, Mistake> {
+    fn arg(&mut self, start: usize) -> Result<Piece, ScriptError> {
         let number = self.suffix(start, |c| c.is_ascii_digit())?.parse().unwrap_or(0);
         if number == 0 {
-            return Err(Mistake::new(start..self.at, "arguments are numbered from 1"));
+            return Err(ScriptError::new(start..self.at, "arguments are numbered from 1"));
         }
         Ok(Piece::Arg(number))
     }
 
-    fn suffix(&mut self, start: usize, fits: impl Fn(char) -> bool) -> Result<&str, Mistake> {
+    fn suffix(&mut self, start: usize, fits: impl Fn(char) -> bool) -> Result<&str, ScriptError> {
         let colon = self.peek() == Some(':');
         if colon {
             self.bump();
@@ -202,7 +205,7 @@ impl Lexer<'_> {
         self.take_while(fits);
         if !colon || self.at == from {
             let what = "placeholder without a name";
-            return Err(Mistake::new(start..self.at, what).hint("`$env:NAME`, `$arg:1`"));
+            return Err(ScriptError::new(start..self.at, what).hint("`$env:NAME`, `$arg:1`"));
         }
         Ok(&self.source[from..self.at])
     }
@@ -212,8 +215,8 @@ fn ends_word(c: char) -> bool {
     c.is_whitespace() || c == ';'
 }
 
-fn bad_escape(span: Range<usize>) -> Mistake {
-    Mistake::new(span, "unknown escape").hint(r#"known: \n \r \t \e \0 \\ \" \' \$ \x1b \u{2026}"#)
+fn bad_escape(span: Range<usize>) -> ScriptError {
+    ScriptError::new(span, "unknown escape").hint(r#"known: \n \r \t \e \0 \\ \" \' \$ \x1b \u{2026}"#)
 }
 
 #[cfg(test)]

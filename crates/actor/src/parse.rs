@@ -1,6 +1,6 @@
 //! The parser: turns tokens into steps. It finds all mistakes in a script before the first step is played.
 
-use crate::error::{Mistake, nearest};
+use crate::error::{ScriptError, nearest};
 use crate::lex::{Kind, Token, tokens};
 use crate::script::*;
 use crate::text::Text;
@@ -8,15 +8,15 @@ use crate::words::{Words, text_line};
 use std::ops::Range;
 
 /// Parses a script.
-pub fn parse(source: &str) -> Result<Block, Mistake> {
+pub fn parse(source: &str) -> Result<Block, ScriptError> {
     if source.len() > SCRIPT_MAX {
-        return Err(Mistake::new(0..0, format!("the script is longer than {SCRIPT_MAX} bytes")));
+        return Err(ScriptError::new(0..0, format!("the script is longer than {SCRIPT_MAX} bytes")));
     }
     let mut parser = Parser { tokens: tokens(source)?, at: 0, source, depth: 0 };
     let steps = parser.steps()?;
     match parser.peek() {
         None => Ok(Block { steps, span: 0..source.len() }),
-        Some(stray) => Err(Mistake::new(stray.span.clone(), "`}` without a matching `{`")),
+        Some(stray) => Err(ScriptError::new(stray.span.clone(), "`}` without a matching `{`")),
     }
 }
 
@@ -33,14 +33,14 @@ impl Parser<'_> {
     }
 
     /// Parses steps up to a `}` or the end, which is left for the caller.
-    fn steps(&mut self) -> Result<Vec<Node>, Mistake> {
+    fn steps(&mut self) -> Result<Vec<Node>, ScriptError> {
         let mut steps = Vec::new();
         loop {
             match self.peek().map(|t| (t.kind.clone(), t.span.clone())) {
                 None | Some((Kind::Close, _)) => return Ok(steps),
                 Some((Kind::End, _)) => self.at += 1,
                 Some((Kind::Open, span)) => {
-                    return Err(Mistake::new(span, "block without a step").hint("e.g. `repeat 3 { … }`"));
+                    return Err(ScriptError::new(span, "block without a step").hint("e.g. `repeat 3 { … }`"));
                 }
                 Some((Kind::Word(name), span)) => {
                     self.at += 1;
@@ -51,7 +51,7 @@ impl Parser<'_> {
         }
     }
 
-    fn step(&mut self, name: &Text, span: Range<usize>) -> Result<Step, Mistake> {
+    fn step(&mut self, name: &Text, span: Range<usize>) -> Result<Step, ScriptError> {
         let mut words = self.words(span.clone());
         let step = match name.plain().unwrap_or("") {
             "say" => Step::Print { to: Stream::Stdout, text: text_line(words.rest()) },
@@ -94,7 +94,12 @@ impl Parser<'_> {
         Ok(step)
     }
 
-    fn step_with_block(&mut self, name: &str, mut words: Words, span: Range<usize>) -> Result<Step, Mistake> {
+    fn step_with_block(
+        &mut self,
+        name: &str,
+        mut words: Words,
+        span: Range<usize>,
+    ) -> Result<Step, ScriptError> {
         let step = match name {
             "child" => Step::Start(Spawn::Child, self.block(words, span)?),
             "orphan" => Step::Start(Spawn::Orphan, self.block(words, span)?),
@@ -105,7 +110,7 @@ impl Parser<'_> {
             "on" => Step::On(words.range()?, self.branches(words, span)?),
             "if-prompt" => Step::IfPrompt(words.rest(), self.branches(words, span)?),
             "else" => {
-                return Err(Mistake::new(span, "`else` without a preceding block")
+                return Err(ScriptError::new(span, "`else` without a preceding block")
                     .hint("`else` follows the `}` of `once`, `on` or `if-prompt`"));
             }
             other => return Err(unknown_step(other, span)),
@@ -124,40 +129,40 @@ impl Parser<'_> {
         Words::new(words, end)
     }
 
-    fn step_ends(&self, name: Range<usize>) -> Result<(), Mistake> {
+    fn step_ends(&self, name: Range<usize>) -> Result<(), ScriptError> {
         match self.peek() {
             Some(Token { kind: Kind::Open, span }) => {
                 let what = format!("`{}` does not take a block", &self.source[name]);
-                Err(Mistake::new(span.clone(), what).hint("quote a `{` in a text"))
+                Err(ScriptError::new(span.clone(), what).hint("quote a `{` in a text"))
             }
             _ => Ok(()),
         }
     }
 
-    fn block(&mut self, words: Words, name: Range<usize>) -> Result<Block, Mistake> {
+    fn block(&mut self, words: Words, name: Range<usize>) -> Result<Block, ScriptError> {
         words.end()?;
         let open = match self.peek() {
             Some(Token { kind: Kind::Open, span }) => span.clone(),
             _ => {
                 let what = format!("`{}` needs a block", &self.source[name.clone()]);
-                return Err(Mistake::new(name, what).hint("put spaces around braces: `{ say hello }`"));
+                return Err(ScriptError::new(name, what).hint("put spaces around braces: `{ say hello }`"));
             }
         };
         self.at += 1;
         self.depth += 1;
         if self.depth > DEPTH_MAX {
-            return Err(Mistake::new(open, format!("more than {DEPTH_MAX} nested blocks")));
+            return Err(ScriptError::new(open, format!("more than {DEPTH_MAX} nested blocks")));
         }
         let steps = self.steps()?;
         let Some(close) = self.peek().map(|t| t.span.clone()) else {
-            return Err(Mistake::new(open, "this block is not closed").hint("put spaces around `}`"));
+            return Err(ScriptError::new(open, "this block is not closed").hint("put spaces around `}`"));
         };
         self.at += 1;
         self.depth -= 1;
         Ok(Block { steps, span: open.end..close.start })
     }
 
-    fn branches(&mut self, words: Words, name: Range<usize>) -> Result<Branches, Mistake> {
+    fn branches(&mut self, words: Words, name: Range<usize>) -> Result<Branches, ScriptError> {
         let then = self.block(words, name)?;
         let after = self.at;
         while matches!(self.peek(), Some(Token { kind: Kind::End, .. })) {
@@ -179,13 +184,13 @@ impl Parser<'_> {
     }
 }
 
-fn unknown_step(name: &str, span: Range<usize>) -> Mistake {
+fn unknown_step(name: &str, span: Range<usize>) -> ScriptError {
     let what = format!("unknown step `{}`", name.escape_debug());
     let hint = match nearest(name, STEPS.iter().map(|(name, ..)| *name)) {
         Some(near) => format!("did you mean `{near}`?"),
         None => "`actor --help` lists the steps".to_owned(),
     };
-    Mistake::new(span, what).hint(hint)
+    ScriptError::new(span, what).hint(hint)
 }
 
 #[cfg(test)]
@@ -202,7 +207,7 @@ mod tests {
             .collect()
     }
 
-    fn mistake(source: &str) -> Mistake {
+    fn script_error(source: &str) -> ScriptError {
         parse(source).expect_err(source)
     }
 
@@ -261,7 +266,7 @@ mod tests {
         for (name, syntax, _) in STEPS {
             assert_eq!(steps(&format!("{name} {}", filled(syntax))).len(), 1, "{name}");
             if syntax.is_empty() {
-                assert!(mistake(&format!("{name} surplus")).what.contains("surplus"), "{name}");
+                assert!(script_error(&format!("{name} surplus")).what.contains("surplus"), "{name}");
             }
         }
     }
@@ -279,19 +284,19 @@ mod tests {
             ("say hello { x }", 10, "does not take a block"),
             ("else { cwd }", 0, "`else`"),
         ] {
-            let mistake = mistake(source);
-            assert_eq!(mistake.span.start, at, "{source}: {mistake:?}");
-            assert!(mistake.what.contains(part), "{source}: {mistake:?}");
+            let script_error = script_error(source);
+            assert_eq!(script_error.span.start, at, "{source}: {script_error:?}");
+            assert!(script_error.what.contains(part), "{source}: {script_error:?}");
         }
-        assert_eq!(mistake("sya b").hint.as_deref(), Some("did you mean `say`?"));
-        assert_eq!(mistake("forevr { }").hint.as_deref(), Some("did you mean `forever`?"));
+        assert_eq!(script_error("sya b").hint.as_deref(), Some("did you mean `say`?"));
+        assert_eq!(script_error("forevr { }").hint.as_deref(), Some("did you mean `forever`?"));
     }
 
     #[test]
     fn blocks_nest_up_to_the_limit() {
         let nested = |n: usize| format!("{} cwd {}", "repeat 1 { ".repeat(n), "} ".repeat(n));
         assert!(parse(&nested(DEPTH_MAX)).is_ok());
-        assert!(mistake(&nested(DEPTH_MAX + 1)).what.contains("nested blocks"));
+        assert!(script_error(&nested(DEPTH_MAX + 1)).what.contains("nested blocks"));
         // Closing a block reduces the depth.
         assert!(parse(&"repeat 1 { cwd }\n".repeat(DEPTH_MAX + 1)).is_ok());
     }
@@ -300,7 +305,7 @@ mod tests {
     fn oversized_scripts_are_rejected() {
         let filler = |n: usize| format!("#{}", "x".repeat(n - 1));
         assert!(parse(&filler(SCRIPT_MAX)).is_ok());
-        assert!(mistake(&filler(SCRIPT_MAX + 1)).what.contains("longer than"));
+        assert!(script_error(&filler(SCRIPT_MAX + 1)).what.contains("longer than"));
     }
 
     #[test]

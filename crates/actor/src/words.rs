@@ -1,9 +1,9 @@
 //! Parses the words after the name of a step into typed arguments.
 
-use crate::error::{Mistake, nearest};
+use crate::error::{ScriptError, nearest};
 use crate::script::*;
 use crate::text::Text;
-use dogwatch_core::time::dur::{BadDur, Dur};
+use dogwatch_core::time::dur::{Dur, DurError};
 use rustix::process::Signal;
 use std::ops::{Range, RangeInclusive};
 
@@ -26,7 +26,7 @@ impl Words {
     }
 
     /// Fails if words are left.
-    pub fn end(&self) -> Result<(), Mistake> {
+    pub fn end(&self) -> Result<(), ScriptError> {
         match self.words.as_slice().first() {
             None => Ok(()),
             Some((text, span)) => {
@@ -37,7 +37,7 @@ impl Words {
                 } else {
                     "write one step per line, or `;` between steps"
                 };
-                Err(Mistake::new(span.clone(), what).hint(hint))
+                Err(ScriptError::new(span.clone(), what).hint(hint))
             }
         }
     }
@@ -48,7 +48,7 @@ impl Words {
     }
 
     /// Returns the remaining words, joined without a separator.
-    pub fn concatenated(&mut self) -> Result<Text, Mistake> {
+    pub fn concatenated(&mut self) -> Result<Text, ScriptError> {
         let first = self.one("bytes")?;
         let words: Vec<Text> =
             std::iter::once(first).chain(self.words.by_ref().map(|(text, _)| text)).collect();
@@ -56,20 +56,20 @@ impl Words {
     }
 
     /// Returns the next word; `what` names it if it is missing.
-    pub fn one(&mut self, what: &str) -> Result<Text, Mistake> {
+    pub fn one(&mut self, what: &str) -> Result<Text, ScriptError> {
         Ok(self.spanned(what)?.0)
     }
 
-    fn spanned(&mut self, what: &str) -> Result<(Text, Range<usize>), Mistake> {
-        self.words.next().ok_or_else(|| Mistake::new(self.end..self.end, format!("{what} is missing")))
+    fn spanned(&mut self, what: &str) -> Result<(Text, Range<usize>), ScriptError> {
+        self.words.next().ok_or_else(|| ScriptError::new(self.end..self.end, format!("{what} is missing")))
     }
 
     /// Returns the next word, which must not contain a placeholder.
-    fn plain(&mut self, what: &str) -> Result<(String, Range<usize>), Mistake> {
+    fn plain(&mut self, what: &str) -> Result<(String, Range<usize>), ScriptError> {
         let (text, span) = self.spanned(what)?;
         match text.plain() {
             Some(word) => Ok((word.to_owned(), span)),
-            None => Err(Mistake::new(span, format!("{what} cannot contain a placeholder"))),
+            None => Err(ScriptError::new(span, format!("{what} cannot contain a placeholder"))),
         }
     }
 
@@ -83,26 +83,26 @@ impl Words {
     }
 
     /// Parses a whole number.
-    pub fn number(&mut self, what: &str) -> Result<u64, Mistake> {
+    pub fn number(&mut self, what: &str) -> Result<u64, ScriptError> {
         let (word, span) = self.plain(what)?;
         word.parse()
-            .map_err(|_| Mistake::new(span, format!("`{}` is not a whole number", word.escape_debug())))
+            .map_err(|_| ScriptError::new(span, format!("`{}` is not a whole number", word.escape_debug())))
     }
 
     /// Parses an exit code.
-    pub fn exit_code(&mut self) -> Result<u8, Mistake> {
+    pub fn exit_code(&mut self) -> Result<u8, ScriptError> {
         let (word, span) = self.plain("an exit code")?;
-        word.parse().map_err(|_| Mistake::new(span, "an exit code is a number from 0 to 255"))
+        word.parse().map_err(|_| ScriptError::new(span, "an exit code is a number from 0 to 255"))
     }
 
     /// Parses a duration.
-    pub fn dur(&mut self) -> Result<Dur, Mistake> {
+    pub fn dur(&mut self) -> Result<Dur, ScriptError> {
         let (word, span) = self.plain("a duration")?;
-        word.parse().map_err(|bad: BadDur| Mistake::new(span, bad.to_string()).hint(BadDur::FORMS))
+        word.parse().map_err(|bad: DurError| ScriptError::new(span, bad.to_string()).hint(DurError::FORMS))
     }
 
     /// Parses `N`, `N..` or `N..M`. The range includes M.
-    pub fn range(&mut self) -> Result<RangeInclusive<u64>, Mistake> {
+    pub fn range(&mut self) -> Result<RangeInclusive<u64>, ScriptError> {
         let (word, span) = self.plain("a number or a range")?;
         let range = match word.split_once("..") {
             None => word.parse().ok().map(|n| n..=n),
@@ -110,27 +110,27 @@ impl Words {
             Some((from, to)) => from.parse().ok().zip(to.parse().ok()).map(|(n, m)| n..=m),
         };
         range.filter(|r: &RangeInclusive<u64>| !r.is_empty()).ok_or_else(|| {
-            Mistake::new(span, format!("`{}` is not a range", word.escape_debug()))
+            ScriptError::new(span, format!("`{}` is not a range", word.escape_debug()))
                 .hint("`3`, `3..` or `3..5`")
         })
     }
 
     /// Parses the name of a stream.
-    pub fn stream(&mut self) -> Result<Stream, Mistake> {
+    pub fn stream(&mut self) -> Result<Stream, ScriptError> {
         let (word, span) = self.plain("stdin, stdout or stderr")?;
         match word.as_str() {
             "stdin" => Ok(Stream::Stdin),
             "stdout" => Ok(Stream::Stdout),
             "stderr" => Ok(Stream::Stderr),
-            _ => Err(Mistake::new(span, "expected stdin, stdout or stderr")),
+            _ => Err(ScriptError::new(span, "expected stdin, stdout or stderr")),
         }
     }
 
     /// Parses the arguments of a flood.
-    pub fn flood(&mut self, kind: Flood) -> Result<Step, Mistake> {
+    pub fn flood(&mut self, kind: Flood) -> Result<Step, ScriptError> {
         let (word, span) = self.plain("a number of bytes")?;
         let bytes = bytes(&word).ok_or_else(|| {
-            Mistake::new(span, format!("`{}` is not a number of bytes", word.escape_debug()))
+            ScriptError::new(span, format!("`{}` is not a number of bytes", word.escape_debug()))
                 .hint("`4096`, `64k`, `10M`, `2G` (powers of 1024)")
         })?;
         let to = if self.take("stderr") { Stream::Stderr } else { Stream::Stdout };
@@ -141,26 +141,26 @@ impl Words {
     }
 
     /// Parses a signal name, with or without `SIG`.
-    pub fn signal(&mut self) -> Result<Signal, Mistake> {
+    pub fn signal(&mut self) -> Result<Signal, ScriptError> {
         let (word, span) = self.plain("a signal")?;
         let upper = word.to_ascii_uppercase();
         let name = upper.strip_prefix("SIG").unwrap_or(&upper);
         if let Some((_, signal)) = SIGNALS.iter().find(|(known, _)| *known == name) {
             return Ok(*signal);
         }
-        let mistake = Mistake::new(span, format!("unknown signal `{}`", word.escape_debug()));
+        let script_error = ScriptError::new(span, format!("unknown signal `{}`", word.escape_debug()));
         let near = nearest(name, SIGNALS.iter().map(|(name, _)| *name));
-        Err(mistake.hint(near.map_or("e.g. `TERM`".into(), |near| format!("did you mean `{near}`?"))))
+        Err(script_error.hint(near.map_or("e.g. `TERM`".into(), |near| format!("did you mean `{near}`?"))))
     }
 
     /// Parses one or more signals that can be ignored.
-    pub fn ignored(&mut self) -> Result<Vec<Signal>, Mistake> {
+    pub fn ignored(&mut self) -> Result<Vec<Signal>, ScriptError> {
         let mut signals = Vec::new();
         loop {
             let span = self.words.as_slice().first().map(|(_, span)| span.clone());
             let signal = self.signal()?;
             if signal == Signal::KILL || signal == Signal::STOP {
-                return Err(Mistake::new(span.unwrap_or(0..0), "this signal cannot be ignored"));
+                return Err(ScriptError::new(span.unwrap_or(0..0), "this signal cannot be ignored"));
             }
             signals.push(signal);
             if self.is_empty() {
@@ -170,7 +170,7 @@ impl Words {
     }
 
     /// Parses a marker: `idle REASON`, `NAME`, `NAME key=value …`.
-    pub fn marker(&mut self) -> Result<Text, Mistake> {
+    pub fn marker(&mut self) -> Result<Text, ScriptError> {
         let mut words = vec!["<!-- ralph:state".into(), self.one("a state")?];
         for (i, (text, _)) in self.words.by_ref().enumerate() {
             let has_key =
@@ -182,7 +182,7 @@ impl Words {
     }
 
     /// Parses the arguments of `claude`.
-    pub fn claude(&mut self) -> Result<Claude, Mistake> {
+    pub fn claude(&mut self) -> Result<Claude, ScriptError> {
         let (word, span) = self.plain("the kind of line")?;
         Ok(match word.as_str() {
             "init" => Claude::Init,
@@ -201,7 +201,7 @@ impl Words {
                 let near = nearest(other, CLAUDE.iter().map(|(name, ..)| *name));
                 let hint =
                     near.map_or("`actor --help` lists them".into(), |near| format!("did you mean `{near}`?"));
-                return Err(Mistake::new(
+                return Err(ScriptError::new(
                     span,
                     format!("unknown argument `{}` of `claude`", other.escape_debug()),
                 )
@@ -210,14 +210,14 @@ impl Words {
         })
     }
 
-    fn tool(&mut self) -> Result<Claude, Mistake> {
+    fn tool(&mut self) -> Result<Claude, ScriptError> {
         let name = self.one("a tool's name")?;
         let ok = self.status_word();
         let input = self.words.next().map(|(text, _)| text);
         Ok(Claude::Tool(Call { name, input }, Reply { ok, text: self.some_rest() }))
     }
 
-    fn call(&mut self) -> Result<Call, Mistake> {
+    fn call(&mut self) -> Result<Call, ScriptError> {
         Ok(Call { name: self.one("a tool's name")?, input: self.some_rest() })
     }
 

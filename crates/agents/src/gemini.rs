@@ -8,7 +8,7 @@ use crate::json::{Json, Raw, unescape};
 use crate::limits::{refusal, status_in};
 use crate::lines::Line;
 use crate::reader::{MAX_ERROR, MAX_NAME};
-use crate::tail::TailBuffer;
+use crate::tail_buffer::TailBuffer;
 use crate::tools::{Args, delegates, ended, started};
 use dogwatch_core::settings::ReaderName;
 use dogwatch_core::watch::sign::{AgentResult, Sign};

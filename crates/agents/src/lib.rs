@@ -14,7 +14,7 @@ mod novelty;
 mod opencode;
 mod plain;
 mod resets;
-mod tail;
+mod tail_buffer;
 
 pub mod inject;
 pub mod launch;

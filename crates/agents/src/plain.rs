@@ -2,7 +2,7 @@
 
 use crate::novelty::Novelty;
 use crate::reader::is_blank;
-use crate::tail::TailBuffer;
+use crate::tail_buffer::TailBuffer;
 use dogwatch_core::watch::sign::{AgentResult, Sign};
 
 /// Reads the output of a plain program.

@@ -4,7 +4,7 @@
 //! exits. The supervisor is then a child of init, so its starter has no zombie to reap. The supervisor creates its own
 //! session, so that neither a closed terminal nor the end of `dogwatch serve` affects it.
 
-use crate::error::Failure;
+use crate::error::CliError;
 use crate::runs::FoundRun;
 use dogwatch_core::text::one_line;
 use dogwatch_host::store::registry::Pointer;
@@ -28,9 +28,9 @@ const POLL_INTERVAL: Duration = Duration::from_millis(20);
 const MAX_ERROR_TEXT: usize = 500;
 
 /// Starts a process that continues the run, and waits until it does. Returns a message about it.
-pub fn wake(found: &FoundRun) -> Result<String, Failure> {
+pub fn wake(found: &FoundRun) -> Result<String, CliError> {
     let cannot =
-        |e: io::Error| Failure::usage(format!("cannot continue run {} in the background: {e}", found.id));
+        |e: io::Error| CliError::usage(format!("cannot continue run {} in the background: {e}", found.id));
     let errors =
         File::options().read(true).write(true).create(true).truncate(true).open(found.dir.join(ERROR_FILE));
     let mut errors = errors.map_err(cannot)?;
@@ -47,7 +47,7 @@ pub fn wake(found: &FoundRun) -> Result<String, Failure> {
         if let Some(status) = child.try_wait().map_err(cannot)? {
             if matches!(status.code(), Some(2 | 4 | 5)) {
                 errors.rewind().map_err(cannot)?;
-                return Err(Failure::usage(
+                return Err(CliError::usage(
                     first_line(errors).unwrap_or_else(|| format!("the supervisor ended with {status}")),
                 ));
             }
@@ -58,7 +58,7 @@ pub fn wake(found: &FoundRun) -> Result<String, Failure> {
             return Ok(format!("run {} continues in the background (pid {})", found.id, child.id()));
         }
         if Instant::now() >= deadline {
-            return Err(Failure::usage(format!(
+            return Err(CliError::usage(format!(
                 "run {} did not start within {} s; pid {} is still trying",
                 found.id,
                 START_TIMEOUT.as_secs(),
@@ -78,10 +78,10 @@ fn first_line(errors: impl Read) -> Option<String> {
 }
 
 /// Creates a new session for this process.
-pub fn leave_session() -> Result<(), Failure> {
+pub fn leave_session() -> Result<(), CliError> {
     rustix::process::setsid()
         .map(drop)
-        .map_err(|e| Failure::internal(format!("cannot create a new session: {e}")))
+        .map_err(|e| CliError::internal(format!("cannot create a new session: {e}")))
 }
 
 /// Continues a run that is asleep, for `dogwatch serve`. Blocks for a limited time.

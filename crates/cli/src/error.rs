@@ -9,7 +9,7 @@ use std::io::Write;
 
 /// Why a command failed.
 #[derive(Debug)]
-pub enum Failure {
+pub enum CliError {
     /// Bad usage or configuration; nothing was started.
     Usage { message: String, help: Option<String> },
     /// Diagnostics about files or flags; nothing was started.
@@ -20,29 +20,29 @@ pub enum Failure {
     Internal { message: String },
 }
 
-impl Failure {
+impl CliError {
     /// Returns a usage error.
-    pub fn usage(message: impl Into<String>) -> Failure {
-        Failure::Usage { message: message.into(), help: None }
+    pub fn usage(message: impl Into<String>) -> CliError {
+        CliError::Usage { message: message.into(), help: None }
     }
 
     /// Returns a usage error with a help line.
-    pub fn with_help(message: impl Into<String>, help: impl Into<String>) -> Failure {
-        Failure::Usage { message: message.into(), help: Some(help.into()) }
+    pub fn with_help(message: impl Into<String>, help: impl Into<String>) -> CliError {
+        CliError::Usage { message: message.into(), help: Some(help.into()) }
     }
 
     /// Returns an internal error.
-    pub fn internal(message: impl Into<String>) -> Failure {
-        Failure::Internal { message: message.into() }
+    pub fn internal(message: impl Into<String>) -> CliError {
+        CliError::Internal { message: message.into() }
     }
 
     /// Returns what failed, without the help line. Diagnostics may take several lines.
     pub fn message(&self) -> String {
         match self {
-            Failure::Usage { message, .. }
-            | Failure::Held { message, .. }
-            | Failure::Internal { message } => message.clone(),
-            Failure::Diagnostics(diagnostics) => {
+            CliError::Usage { message, .. }
+            | CliError::Held { message, .. }
+            | CliError::Internal { message } => message.clone(),
+            CliError::Diagnostics(diagnostics) => {
                 diagnostics.iter().map(|d| d.render(Style::Plain)).collect::<Vec<_>>().join("\n")
             }
         }
@@ -51,30 +51,30 @@ impl Failure {
     /// Returns the exit code for this kind of error.
     pub fn exit_code(&self) -> u8 {
         match self {
-            Failure::Usage { .. } | Failure::Diagnostics(_) => 2,
-            Failure::Held { .. } => 4,
-            Failure::Internal { .. } => 5,
+            CliError::Usage { .. } | CliError::Diagnostics(_) => 2,
+            CliError::Held { .. } => 4,
+            CliError::Internal { .. } => 5,
         }
     }
 
     /// Prints the error and its help line to stderr.
     pub fn print(&self) {
         match self {
-            Failure::Usage { message, help } => {
+            CliError::Usage { message, help } => {
                 error_line(message);
                 if let Some(help) = help {
                     print_line(&format!("help: {}", printable(help)));
                 }
             }
-            Failure::Diagnostics(diagnostics) => print_diagnostics(diagnostics),
-            Failure::Held { message, run } => {
+            CliError::Diagnostics(diagnostics) => print_diagnostics(diagnostics),
+            CliError::Held { message, run } => {
                 error_line(message);
                 let stop = run
                     .as_ref()
                     .map_or(String::new(), |run| format!(", or stop it with `dogwatch stop {run}`"));
                 print_line(&format!("help: wait for that run to end{stop}"));
             }
-            Failure::Internal { message } => error_line(message),
+            CliError::Internal { message } => error_line(message),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Turns a path on the command line into a validated plan: finds the files, reads them and validates them.
 
-use crate::error::Failure;
+use crate::error::CliError;
 use dogwatch_config::diagnostic::Source;
 use dogwatch_config::frontmatter;
 use dogwatch_config::limits::{MAX_FILE_BYTES, MAX_GRAPH_BYTES};
@@ -88,17 +88,17 @@ pub struct Planned {
 
 impl Planned {
     /// Returns an error if this machine cannot run the plan.
-    pub fn runs_here(&self) -> Result<(), Failure> {
-        if self.faults.is_empty() { Ok(()) } else { Err(Failure::Diagnostics(self.faults.clone())) }
+    pub fn runs_here(&self) -> Result<(), CliError> {
+        if self.faults.is_empty() { Ok(()) } else { Err(CliError::Diagnostics(self.faults.clone())) }
     }
 }
 
 impl LoopFile {
     /// Finds and reads the loop or graph file. `path` is the file, or a directory that contains it.
-    pub fn find(path: &Path) -> Result<LoopFile, Failure> {
+    pub fn find(path: &Path) -> Result<LoopFile, CliError> {
         let file = locate(path)?;
         let work_dir = std::env::current_dir()
-            .map_err(|e| Failure::usage(format!("cannot find the current directory: {e}")))?;
+            .map_err(|e| CliError::usage(format!("cannot find the current directory: {e}")))?;
         let format = file.file_name().and_then(|name| Format::of(&name.to_string_lossy()));
         let max = if format.is_some() { MAX_GRAPH_BYTES } else { MAX_FILE_BYTES };
         let text = prompt::read_at_most(&file, max).map_err(|e| cannot_read(&file, &e))?;
@@ -129,7 +129,7 @@ impl LoopFile {
 
     /// Validates the file together with the user's and the project's settings. `explain` also collects the settings
     /// of each graph node; a loop always includes them.
-    pub fn load(&self, flags: &Flags, args: &[String], explain: bool) -> Result<Planned, Failure> {
+    pub fn load(&self, flags: &Flags, args: &[String], explain: bool) -> Result<Planned, CliError> {
         let user = read_settings(home::user_config_file())?;
         let project = read_settings(Some(self.work_dir.join(PROJECT_FILE)))?;
         let beside = self.path.parent().unwrap_or(&self.work_dir);
@@ -142,7 +142,7 @@ impl LoopFile {
             let node_name = &self.name();
             let sources =
                 Sources { loop_file: source, user, project, flags, args, node_name, detect, machine };
-            let loaded = load(&sources).map_err(Failure::Diagnostics)?;
+            let loaded = load(&sources).map_err(CliError::Diagnostics)?;
             return Ok(Planned {
                 plan: loaded.plan,
                 warnings: loaded.warnings,
@@ -154,7 +154,7 @@ impl LoopFile {
         };
         let sources =
             GraphSources { graph: source, format, user, project, flags, args, detect, machine, explain };
-        let loaded = load_graph(&sources).map_err(Failure::Diagnostics)?;
+        let loaded = load_graph(&sources).map_err(CliError::Diagnostics)?;
         Ok(Planned {
             plan: loaded.plan,
             warnings: loaded.warnings,
@@ -167,12 +167,12 @@ impl LoopFile {
 }
 
 /// Returns the limits for external agents, from the user's and this directory's `dogwatch.toml`.
-pub fn external_policy() -> Result<WatchPolicy, Failure> {
+pub fn external_policy() -> Result<WatchPolicy, CliError> {
     let user = read_settings(home::user_config_file())?;
     let project = read_settings(Some(PathBuf::from(PROJECT_FILE)))?;
     let user = user.as_ref().map(|(name, text)| Source { name, text });
     let project = project.as_ref().map(|(name, text)| Source { name, text });
-    load_external(user, project).map_err(Failure::Diagnostics)
+    load_external(user, project).map_err(CliError::Diagnostics)
 }
 
 /// This machine, as the validation sees it: programs and globs are resolved from the directory where sessions run,
@@ -199,11 +199,11 @@ impl Machine for Here<'_> {
     }
 }
 
-fn locate(path: &Path) -> Result<PathBuf, Failure> {
+fn locate(path: &Path) -> Result<PathBuf, CliError> {
     let meta = std::fs::metadata(path).map_err(|e| cannot_read(path, &e))?;
     if path.file_name().is_some_and(|name| name == PROJECT_FILE) {
         let message = format!("{} holds settings for all loops; it is not a loop file", path.display());
-        return Err(Failure::with_help(message, PATH_IS));
+        return Err(CliError::with_help(message, PATH_IS));
     }
     if !meta.is_dir() {
         return Ok(path.to_owned());
@@ -212,11 +212,11 @@ fn locate(path: &Path) -> Result<PathBuf, Failure> {
     let mut found: Vec<PathBuf> = names.map(|name| path.join(name)).filter(|file| file.exists()).collect();
     match found.len() {
         1 => Ok(found.remove(0)),
-        0 => Err(Failure::with_help(
+        0 => Err(CliError::with_help(
             format!("no {LOOP_FILE} and no graph file in {}", path.display()),
             format!("`dogwatch init {}` writes a loop file to start from", path.display()),
         )),
-        _ => Err(Failure::with_help(
+        _ => Err(CliError::with_help(
             format!("found both {} and {}", found[0].display(), found[1].display()),
             "pass the file to use instead of the directory",
         )),
@@ -226,17 +226,17 @@ fn locate(path: &Path) -> Result<PathBuf, Failure> {
 const PATH_IS: &str =
     "PATH is a directory with a RALPH.md or a graph.yaml, .yml, .toml or .json, or such a file";
 
-fn cannot_read(path: &Path, error: &std::io::Error) -> Failure {
+fn cannot_read(path: &Path, error: &std::io::Error) -> CliError {
     let message = format!("cannot read {}: {error}", path.display());
     match error.kind() {
-        ErrorKind::NotFound => Failure::with_help(message, PATH_IS),
-        ErrorKind::FileTooLarge => Failure::with_help(message, "move long prompts into separate files"),
-        _ => Failure::usage(message),
+        ErrorKind::NotFound => CliError::with_help(message, PATH_IS),
+        ErrorKind::FileTooLarge => CliError::with_help(message, "move long prompts into separate files"),
+        _ => CliError::usage(message),
     }
 }
 
 /// Returns the name and text of a settings file, or `None` if the file does not exist.
-fn read_settings(path: Option<PathBuf>) -> Result<Option<(String, String)>, Failure> {
+fn read_settings(path: Option<PathBuf>) -> Result<Option<(String, String)>, CliError> {
     let Some(path) = path else { return Ok(None) };
     match prompt::read_bounded(&path) {
         Ok(text) => Ok(Some((shorten(&path), text))),

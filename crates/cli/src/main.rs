@@ -17,7 +17,7 @@ mod top;
 
 use clap::{CommandFactory, Parser};
 use commands::Command;
-use error::Failure;
+use error::CliError;
 use std::process::ExitCode;
 
 /// Run coding agents unattended
@@ -90,7 +90,7 @@ fn main() -> ExitCode {
             let code = u8::try_from(error.exit_code()).unwrap_or(2);
             match error.print() {
                 Err(lost) if code == 0 && lost.kind() != std::io::ErrorKind::BrokenPipe => {
-                    finish(Err(Failure::internal(format!("cannot write to stdout: {lost}"))))
+                    finish(Err(CliError::internal(format!("cannot write to stdout: {lost}"))))
                 }
                 Ok(()) | Err(_) => ExitCode::from(code),
             }
@@ -108,7 +108,7 @@ fn ignore_file_size_signal() {
     }
 }
 
-fn finish(result: Result<u8, Failure>) -> ExitCode {
+fn finish(result: Result<u8, CliError>) -> ExitCode {
     match result {
         Ok(code) => ExitCode::from(code),
         Err(failure) => {

@@ -8,7 +8,7 @@ use dogwatch_core::run::input::Input;
 use dogwatch_core::time::moment::Moment;
 use dogwatch_host::driver::Reporter;
 use dogwatch_host::driver::inbox::{Inbox, Mail};
-use dogwatch_server::{Busy, Reply, Request, RunHandle, watch};
+use dogwatch_server::{BusyError, Reply, Request, RunHandle, watch};
 use std::sync::mpsc::sync_channel;
 use std::time::Duration;
 
@@ -38,7 +38,7 @@ impl RunHandle for DriverHandle {
         view.recv_timeout(QUERY_TIMEOUT).ok()
     }
 
-    fn ask(&self, request: Request) -> Result<(), Busy> {
+    fn ask(&self, request: Request) -> Result<(), BusyError> {
         let input = match request {
             Request::Wake => Input::WakeAsked(WaitEndedBy::Api),
             Request::Pause => Input::PauseAsked,
@@ -47,12 +47,12 @@ impl RunHandle for DriverHandle {
             Request::Stop { accept: true } => Input::StopAccepted,
             Request::Message { text, from } => Input::MessageReceived { text, from },
         };
-        if self.inbox.post(Mail::Input(input)) { Ok(()) } else { Err(Busy) }
+        if self.inbox.post(Mail::Input(input)) { Ok(()) } else { Err(BusyError) }
     }
 
-    fn hear(&self, token: String, request: AgentRequest, reply: Reply) -> Result<(), Busy> {
+    fn hear(&self, token: String, request: AgentRequest, reply: Reply) -> Result<(), BusyError> {
         let mail = Mail::AgentRequested { token, request: Box::new(request), reply };
-        if self.inbox.post(mail) { Ok(()) } else { Err(Busy) }
+        if self.inbox.post(mail) { Ok(()) } else { Err(BusyError) }
     }
 
     fn nonce(&self) -> Option<&str> {

@@ -1,6 +1,6 @@
 //! Finds the run that a command line names, and talks to it or reads its record.
 
-use crate::error::Failure;
+use crate::error::CliError;
 use dogwatch_core::record::ids::RunId;
 use dogwatch_core::record::view::View;
 use dogwatch_host::store::home::{STATE_DIR, StateDir};
@@ -35,7 +35,7 @@ impl Which {
     }
 
     /// Returns the run to steer. Without a run id this is the newest live run, if there is one.
-    pub fn find_living(&self) -> Result<FoundRun, Failure> {
+    pub fn find_living(&self) -> Result<FoundRun, CliError> {
         if self.run.is_none() {
             let here = runs_in(&state_dir(self.state_dir.as_deref()).runs());
             if let Some(living) = here.into_iter().find(FoundRun::is_live) {
@@ -46,11 +46,11 @@ impl Which {
     }
 
     /// Returns the selected run. Without a run id this is the newest run of the project.
-    pub fn find(&self) -> Result<FoundRun, Failure> {
+    pub fn find(&self) -> Result<FoundRun, CliError> {
         let here = runs_in(&state_dir(self.state_dir.as_deref()).runs());
         let Some(wanted) = &self.run else {
             return here.into_iter().next().ok_or_else(|| {
-                Failure::with_help(
+                CliError::with_help(
                     "no runs in this directory yet",
                     "start one with `dogwatch run DIR`, or list all runs with `dogwatch ps --all`",
                 )
@@ -68,7 +68,7 @@ impl Which {
         match found.len() {
             1 => Ok(found.remove(0)),
             0 => Err(no_such(wanted)),
-            n => Err(Failure::with_help(
+            n => Err(CliError::with_help(
                 format!("{n} run ids end in `{wanted}`"),
                 "give more of the id; `dogwatch ps --all` lists all runs",
             )),
@@ -76,8 +76,8 @@ impl Which {
     }
 }
 
-fn no_such(wanted: &str) -> Failure {
-    Failure::with_help(format!("no run `{wanted}`"), "`dogwatch ps --all` lists the runs on this machine")
+fn no_such(wanted: &str) -> CliError {
+    CliError::with_help(format!("no run `{wanted}`"), "`dogwatch ps --all` lists the runs on this machine")
 }
 
 /// A run found on disk.
@@ -94,19 +94,19 @@ impl FoundRun {
     }
 
     /// Reads the journal of the run.
-    pub fn record(&self) -> Result<Loaded, Failure> {
-        journal::load(&self.dir).map_err(|e| Failure::usage(e.to_string()))
+    pub fn record(&self) -> Result<Loaded, CliError> {
+        journal::load(&self.dir).map_err(|e| CliError::usage(e.to_string()))
     }
 
     /// Reads the journal and folds it into a view.
-    pub fn view(&self) -> Result<View, Failure> {
+    pub fn view(&self) -> Result<View, CliError> {
         Ok(View::fold(&self.record()?.events))
     }
 
     /// Connects to the socket of the run.
-    pub fn client(&self) -> Result<Client, Failure> {
+    pub fn client(&self) -> Result<Client, CliError> {
         Client::connect(&socket_path(&self.dir)).map_err(|e| {
-            Failure::usage(format!("run {} is live, but its socket does not answer: {e}", self.id))
+            CliError::usage(format!("run {} is live, but its socket does not answer: {e}", self.id))
         })
     }
 
@@ -121,24 +121,24 @@ impl FoundRun {
     }
 
     /// Sends a request to the run, which must be live.
-    pub fn post(&self, what: &str, body: &impl serde::Serialize) -> Result<(), Failure> {
+    pub fn post(&self, what: &str, body: &impl serde::Serialize) -> Result<(), CliError> {
         if !self.is_live() {
             return Err(self.not_running());
         }
-        let answer: Result<Response, Failure> = self.client().and_then(|mut client| {
+        let answer: Result<Response, CliError> = self.client().and_then(|mut client| {
             let answer = client.post(&format!("/v1/{what}"), body);
-            answer.map_err(|e| Failure::usage(format!("run {}: {e}", self.id)))
+            answer.map_err(|e| CliError::usage(format!("run {}: {e}", self.id)))
         });
         match answer {
             Ok(answer) if answer.is_ok() => Ok(()),
-            Ok(answer) => Err(Failure::usage(format!("run {}: {}", self.id, answer.message()))),
+            Ok(answer) => Err(CliError::usage(format!("run {}: {}", self.id, answer.message()))),
             Err(_) if self.is_dying() => Err(self.not_running()),
             Err(failure) => Err(failure),
         }
     }
 
-    fn not_running(&self) -> Failure {
-        Failure::with_help(
+    fn not_running(&self) -> CliError {
+        CliError::with_help(
             format!("run {} is not running", self.id),
             format!("`dogwatch status {}` shows how it ended", self.id),
         )

@@ -1,6 +1,6 @@
 //! The index of a run's snapshots, built from its record. Finds the snapshot that a command line selects.
 
-use crate::error::Failure;
+use crate::error::CliError;
 use crate::runs::FoundRun;
 use dogwatch_core::record::event::{Event, RunStarted};
 use dogwatch_core::record::ids::{Iteration, NodeName};
@@ -32,7 +32,7 @@ struct NodeIterations {
 
 impl SnapshotIndex {
     /// Reads the snapshots of a run from its record.
-    pub fn of(found: &FoundRun) -> Result<SnapshotIndex, Failure> {
+    pub fn of(found: &FoundRun) -> Result<SnapshotIndex, CliError> {
         let record = found.record()?;
         let mut started = None;
         let mut nodes: BTreeMap<NodeName, NodeIterations> = BTreeMap::new();
@@ -51,9 +51,9 @@ impl SnapshotIndex {
             }
         }
         let started = started
-            .ok_or_else(|| Failure::usage(format!("run {} ended before its first event", found.id)))?;
+            .ok_or_else(|| CliError::usage(format!("run {} ended before its first event", found.id)))?;
         if last.is_none() {
-            return Err(Failure::with_help(
+            return Err(CliError::with_help(
                 format!("run {} has no snapshots", found.id),
                 "snapshots need a git work tree; they are taken before the first iteration and after every session",
             ));
@@ -68,7 +68,7 @@ impl SnapshotIndex {
 
     /// Returns the selected node: the named one, the only one, or the only one with that iteration. Without a name and
     /// an iteration, returns the node of the latest snapshot.
-    pub fn node(&self, wanted: Option<&str>, iteration: Option<Iteration>) -> Result<NodeName, Failure> {
+    pub fn node(&self, wanted: Option<&str>, iteration: Option<Iteration>) -> Result<NodeName, CliError> {
         let names = || {
             let mut names: Vec<&str> = self.nodes.keys().map(NodeName::as_str).take(MAX_NAMED).collect();
             if self.nodes.len() > MAX_NAMED {
@@ -79,7 +79,7 @@ impl SnapshotIndex {
         if let Some(wanted) = wanted {
             let known = self.nodes.keys().find(|name| name.as_str() == wanted).cloned();
             return known.ok_or_else(|| {
-                Failure::with_help(
+                CliError::with_help(
                     format!("run {} has no snapshots of a node `{wanted}`", self.found.id),
                     format!("nodes with snapshots: {}", names()),
                 )
@@ -90,7 +90,7 @@ impl SnapshotIndex {
         match (fit.next(), fit.next(), iteration) {
             (Some(one), None, _) => Ok(one.clone()),
             (Some(_), Some(_), None) => Ok(self.last.clone().expect("there is a snapshot, so it has a node")),
-            (Some(_), Some(_), Some(n)) => Err(Failure::with_help(
+            (Some(_), Some(_), Some(n)) => Err(CliError::with_help(
                 format!("several nodes of run {} have an iteration {n}", self.found.id),
                 format!("select one with --node: {}", names()),
             )),
@@ -98,16 +98,16 @@ impl SnapshotIndex {
         }
     }
 
-    fn no_iteration(&self, n: Iteration) -> Failure {
+    fn no_iteration(&self, n: Iteration) -> CliError {
         let last = self.nodes.values().map(|seen| seen.last).max().unwrap_or_default();
-        Failure::usage(format!("run {} has no iteration {n}; the last is {last}", self.found.id))
+        CliError::usage(format!("run {} has no iteration {n}; the last is {last}", self.found.id))
     }
 
     /// Returns the last iteration of a node that has a snapshot.
-    pub fn last_of(&self, node: &NodeName) -> Result<Iteration, Failure> {
+    pub fn last_of(&self, node: &NodeName) -> Result<Iteration, CliError> {
         let last = self.seen(node).snapshots.iter().next_back().copied();
         last.filter(|n| n.0 > 0).ok_or_else(|| {
-            Failure::usage(format!(
+            CliError::usage(format!(
                 "run {} has no snapshot after an iteration of `{node}`, only the one from the start",
                 self.found.id
             ))
@@ -119,7 +119,7 @@ impl SnapshotIndex {
     }
 
     /// Returns the snapshot after an iteration.
-    pub fn after(&self, node: &NodeName, n: Iteration) -> Result<Iteration, Failure> {
+    pub fn after(&self, node: &NodeName, n: Iteration) -> Result<Iteration, CliError> {
         let seen = self.seen(node);
         if n > seen.last || n.0 == 0 {
             return Err(self.no_iteration(n));
@@ -127,44 +127,44 @@ impl SnapshotIndex {
         if seen.snapshots.contains(&n) {
             return Ok(n);
         }
-        Err(Failure::usage(format!(
+        Err(CliError::usage(format!(
             "no snapshot after iteration {n} of `{node}`: it did not call the agent, or dogwatch was killed during it"
         )))
     }
 
     /// Returns the last snapshot before an iteration. Iterations that did not call the agent changed nothing and have
     /// no snapshot, so this may be an earlier one.
-    pub fn before(&self, node: &NodeName, n: Iteration) -> Result<Iteration, Failure> {
+    pub fn before(&self, node: &NodeName, n: Iteration) -> Result<Iteration, CliError> {
         let seen = self.seen(node);
         if n > seen.last || n.0 == 0 {
             return Err(self.no_iteration(n));
         }
         let before = seen.snapshots.range(..n).next_back().copied();
-        before.ok_or_else(|| Failure::usage(format!("no snapshot before iteration {n} of `{node}`")))
+        before.ok_or_else(|| CliError::usage(format!("no snapshot before iteration {n} of `{node}`")))
     }
 
     /// Returns the ref of a recorded snapshot, or an error if git no longer has it.
-    pub fn name(&self, dir: &Path, node: &NodeName, n: Iteration) -> Result<String, Failure> {
+    pub fn name(&self, dir: &Path, node: &NodeName, n: Iteration) -> Result<String, CliError> {
         let name = snapshot::ref_name(&self.found.id, node, n);
         match snapshot::commit_of(dir, &name) {
             Ok(Some(_)) => Ok(name),
-            Ok(None) => Err(Failure::with_help(
+            Ok(None) => Err(CliError::with_help(
                 format!("the snapshot {name} is gone"),
                 "dogwatch keeps the last 200 snapshots of a node, and `dogwatch gc` removes those of old runs",
             )),
-            Err(why) => Err(Failure::usage(format!("{}: {why}", dir.display()))),
+            Err(why) => Err(CliError::usage(format!("{}: {why}", dir.display()))),
         }
     }
 
     /// Returns the directory in which a node works: its worktree, or the directory of the run.
-    pub fn dir(&self, node: &NodeName) -> Result<PathBuf, Failure> {
+    pub fn dir(&self, node: &NodeName) -> Result<PathBuf, CliError> {
         let own = worktree::place(&self.found.state_dir(), &self.found.id, node);
         if own.is_dir() {
             return Ok(own);
         }
         let dir = PathBuf::from(&self.started.work_dir);
         if !dir.is_dir() {
-            return Err(Failure::usage(format!(
+            return Err(CliError::usage(format!(
                 "the directory of the run does not exist: {}",
                 dir.display()
             )));

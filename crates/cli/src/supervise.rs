@@ -1,6 +1,6 @@
 //! Supervises a run to its end: connects the lock, the record, the API, the screen and the driver.
 
-use crate::error::{Failure, warn};
+use crate::error::{CliError, warn};
 use crate::run_handle::{Announcing, DriverHandle};
 use crate::screen;
 use dogwatch_core::Run;
@@ -28,33 +28,33 @@ pub struct Held {
 }
 
 /// Locks the loop for a run of this process. Kills leftover processes of earlier runs first.
-pub fn hold(place: Place<'_>, run: &RunId) -> Result<Held, Failure> {
+pub fn hold(place: Place<'_>, run: &RunId) -> Result<Held, CliError> {
     let nonce = journal::hex(&random::<16>()?);
     let holder = holder(run, &nonce);
     let (mut lock, before) = Lock::take(place, &holder).map_err(|error| refuse(&error))?;
     let notices = end_orphans(&before)?;
-    lock.sign(&holder).map_err(|e| Failure::internal(format!("cannot write the lock file: {e}")))?;
+    lock.sign(&holder).map_err(|e| CliError::internal(format!("cannot write the lock file: {e}")))?;
     Ok(Held { lock, nonce, notices })
 }
 
 /// Converts a lock error into the error of the command.
-fn refuse(error: &LockError) -> Failure {
+fn refuse(error: &LockError) -> CliError {
     let message = error.to_string();
     match error {
-        LockError::Held(holder) => Failure::Held { message, run: Some(holder.run.clone()) },
-        LockError::HeldUnsigned | LockError::StillEnding(_) => Failure::Held { message, run: None },
-        LockError::Io { .. } => Failure::with_help(
+        LockError::Held(holder) => CliError::Held { message, run: Some(holder.run.clone()) },
+        LockError::HeldUnsigned | LockError::StillEnding(_) => CliError::Held { message, run: None },
+        LockError::Io { .. } => CliError::with_help(
             message,
             "make $XDG_STATE_HOME/dogwatch or ~/.local/state/dogwatch writable; dogwatch keeps its locks there",
         ),
         LockError::StateDir { .. } => {
-            Failure::with_help(message, "choose another directory with --state-dir")
+            CliError::with_help(message, "choose another directory with --state-dir")
         }
     }
 }
 
 /// Kills the orphans of earlier runs since the last boot. Returns a notice for each run that had some.
-fn end_orphans(before: &[Mark]) -> Result<Vec<Input>, Failure> {
+fn end_orphans(before: &[Mark]) -> Result<Vec<Input>, CliError> {
     let mut notices = Vec::new();
     for mark in before.iter().filter(|mark| mark.boot_id == clock::boot_id()) {
         match orphans::end_all(&mark.nonce, mark.start_time) {
@@ -66,7 +66,7 @@ fn end_orphans(before: &[Mark]) -> Result<Vec<Input>, Failure> {
             }
             (_, false) => {
                 let message = format!("cannot kill the leftover processes of run {}", mark.run);
-                return Err(Failure::Held { message, run: None });
+                return Err(CliError::Held { message, run: None });
             }
         }
     }
@@ -88,10 +88,10 @@ pub struct Ready {
 }
 
 /// Drives the run to its end and returns the exit code.
-pub fn supervise(held: Held, ready: Ready) -> Result<u8, Failure> {
+pub fn supervise(held: Held, ready: Ready) -> Result<u8, CliError> {
     let cannot = |what: &str| {
         let what = what.to_owned();
-        move |e: std::io::Error| Failure::internal(format!("cannot {what}: {e}"))
+        move |e: std::io::Error| CliError::internal(format!("cannot {what}: {e}"))
     };
     let mut notices = held.notices;
     // On a file system without locks only the socket shows that the run is live.
@@ -176,8 +176,8 @@ fn holder(run: &RunId, nonce: &str) -> Holder {
 }
 
 /// Returns random bytes from the operating system.
-pub fn random<const N: usize>() -> Result<[u8; N], Failure> {
+pub fn random<const N: usize>() -> Result<[u8; N], CliError> {
     let mut bytes = [0; N];
-    getrandom::fill(&mut bytes).map_err(|e| Failure::internal(format!("cannot get random bytes: {e}")))?;
+    getrandom::fill(&mut bytes).map_err(|e| CliError::internal(format!("cannot get random bytes: {e}")))?;
     Ok(bytes)
 }

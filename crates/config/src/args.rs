@@ -2,10 +2,10 @@
 
 use crate::commands::is_valid_name;
 use crate::diagnostic::{Diagnostics, Source};
+use crate::document::Span;
 use crate::flags::COMMAND_LINE;
 use crate::nearest::nearest;
 use crate::parsed::listed;
-use crate::tree::Span;
 use crate::words::quote;
 
 /// The arguments that a loop file accepts.

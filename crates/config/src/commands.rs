@@ -1,9 +1,9 @@
 //! Parses the `commands` list and the names under `args`.
 
+use crate::document::{Entry, Node, Span, Value};
 use crate::limits::{MAX_ARGS, MAX_COMMANDS, MAX_NAME_BYTES};
 use crate::nearest::nearest;
 use crate::parsed::{Ctx, all, flag, span, text};
-use crate::tree::{Entry, Node, Span, Value};
 use dogwatch_core::settings::CommandPlan;
 use dogwatch_core::time::dur::Dur;
 

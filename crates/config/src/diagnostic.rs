@@ -3,8 +3,8 @@
 //! A diagnostic contains a printable copy of the line it points at, so it can be rendered, stored or sent
 //! without the file. A load collects all diagnostics, so that the user can fix them in one pass.
 
+use crate::document::Span;
 use crate::limits::MAX_DIAGNOSTICS;
-use crate::tree::Span;
 use annotate_snippets::{AnnotationKind, Group, Level, Renderer, Snippet};
 use dogwatch_core::text::{clip, printable};
 use serde::Serialize;

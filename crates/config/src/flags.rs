@@ -1,9 +1,9 @@
 //! Settings from the command line. Each flag becomes a line of text, so that errors can point into it.
 
 use crate::diagnostic::{Diagnostics, Source};
+use crate::document::{Entry, Node, Span, Value};
 use crate::layers::{Layer, Layers};
 use crate::limits::MAX_SET_FLAGS;
-use crate::tree::{Entry, Node, Span, Value};
 use crate::yaml;
 
 /// The source name of flags in error messages.

@@ -3,21 +3,21 @@
 //! YAML is almost a superset of JSON. Files written by programs contain the exceptions: tabs, `\/` and
 //! surrogate pairs.
 
+use crate::document::{Entry, Node, Span, Value};
 use crate::limits::MAX_DEPTH;
-use crate::tree::{Entry, Node, Span, Value};
 use std::collections::BTreeSet;
 
 const BOM: char = '\u{feff}';
 
 /// A JSON syntax error and its place.
 #[derive(Clone, Debug, PartialEq)]
-pub struct BadJson {
+pub struct JsonError {
     pub message: String,
     pub span: Span,
 }
 
 /// Parses one document.
-pub fn parse(text: &str) -> Result<Node, BadJson> {
+pub fn parse(text: &str) -> Result<Node, JsonError> {
     let mut reader = Reader { text, at: if text.starts_with(BOM) { BOM.len_utf8() } else { 0 } };
     let node = reader.value(0)?;
     reader.skip_blanks();
@@ -44,12 +44,12 @@ impl Reader<'_> {
     }
 
     /// Returns an error at the next character.
-    fn bad(&self, message: &str) -> BadJson {
+    fn bad(&self, message: &str) -> JsonError {
         let len = self.text[self.at..].chars().next().map_or(0, char::len_utf8);
-        BadJson { message: message.to_owned(), span: self.at..self.at + len }
+        JsonError { message: message.to_owned(), span: self.at..self.at + len }
     }
 
-    fn expected(&self, what: &str) -> BadJson {
+    fn expected(&self, what: &str) -> JsonError {
         match self.text[self.at..].chars().next() {
             Some(c) => self.bad(&format!("expected {what}, found `{c}`")),
             None => self.bad(&format!("expected {what}, found the end of the file")),
@@ -62,7 +62,7 @@ impl Reader<'_> {
         there
     }
 
-    fn value(&mut self, depth: usize) -> Result<Node, BadJson> {
+    fn value(&mut self, depth: usize) -> Result<Node, JsonError> {
         self.skip_blanks();
         let start = self.at;
         if depth > MAX_DEPTH {
@@ -79,7 +79,7 @@ impl Reader<'_> {
         Ok(Node::new(value, start..self.at))
     }
 
-    fn map(&mut self, depth: usize) -> Result<Value, BadJson> {
+    fn map(&mut self, depth: usize) -> Result<Value, JsonError> {
         self.at += 1;
         let mut entries: Vec<Entry> = Vec::new();
         let mut seen = BTreeSet::new();
@@ -95,7 +95,7 @@ impl Reader<'_> {
             let key = self.string()?;
             let key_span = start..self.at;
             if !seen.insert(key.clone()) {
-                return Err(BadJson { message: format!("duplicate key `{key}`"), span: key_span });
+                return Err(JsonError { message: format!("duplicate key `{key}`"), span: key_span });
             }
             self.skip_blanks();
             if !self.take(b':') {
@@ -112,7 +112,7 @@ impl Reader<'_> {
         }
     }
 
-    fn list(&mut self, depth: usize) -> Result<Value, BadJson> {
+    fn list(&mut self, depth: usize) -> Result<Value, JsonError> {
         self.at += 1;
         let mut items = Vec::new();
         self.skip_blanks();
@@ -131,7 +131,7 @@ impl Reader<'_> {
         }
     }
 
-    fn word(&mut self) -> Result<Value, BadJson> {
+    fn word(&mut self) -> Result<Value, JsonError> {
         let rest = &self.text[self.at..];
         for (word, value) in
             [("null", Value::Null), ("true", Value::Bool(true)), ("false", Value::Bool(false))]
@@ -144,7 +144,7 @@ impl Reader<'_> {
         Err(self.expected("a value (strings need double quotes)"))
     }
 
-    fn number(&mut self) -> Result<Value, BadJson> {
+    fn number(&mut self) -> Result<Value, JsonError> {
         let start = self.at;
         while matches!(self.peek(), Some(b'0'..=b'9' | b'-' | b'+' | b'.' | b'e' | b'E')) {
             self.at += 1;
@@ -154,10 +154,10 @@ impl Reader<'_> {
             Ok(whole) => Some(Value::Int(whole)),
             Err(_) => text.parse::<f64>().ok().map(Value::Float),
         };
-        value.ok_or_else(|| BadJson { message: format!("`{text}` is not a number"), span: start..self.at })
+        value.ok_or_else(|| JsonError { message: format!("`{text}` is not a number"), span: start..self.at })
     }
 
-    fn string(&mut self) -> Result<String, BadJson> {
+    fn string(&mut self) -> Result<String, JsonError> {
         let start = self.at;
         self.at += 1;
         let mut out = String::new();
@@ -177,13 +177,13 @@ impl Reader<'_> {
                     return Err(self.bad("a string must end on the same line; write `\\n` for a line break"));
                 }
                 None => {
-                    return Err(BadJson { message: "unclosed string".to_owned(), span: start..start + 1 });
+                    return Err(JsonError { message: "unclosed string".to_owned(), span: start..start + 1 });
                 }
             }
         }
     }
 
-    fn escape(&mut self) -> Result<char, BadJson> {
+    fn escape(&mut self) -> Result<char, JsonError> {
         let start = self.at;
         self.at += 2;
         let plain = match self.text.as_bytes().get(start + 1) {
@@ -205,8 +205,8 @@ impl Reader<'_> {
     }
 
     /// Parses `\u1234`, or a surrogate pair of two such escapes.
-    fn code_point(&mut self, start: usize) -> Result<char, BadJson> {
-        let bad = BadJson { message: "invalid Unicode escape".to_owned(), span: start..start + 2 };
+    fn code_point(&mut self, start: usize) -> Result<char, JsonError> {
+        let bad = JsonError { message: "invalid Unicode escape".to_owned(), span: start..start + 2 };
         let Some(first) = self.hex4() else { return Err(bad) };
         if !(0xd800..0xe000).contains(&first) {
             return char::from_u32(first).ok_or(bad);

@@ -7,10 +7,10 @@
 //! its origin.
 
 use crate::diagnostic::{Diagnostics, Place, Source};
+use crate::document::{Entry, Node, Span, Value};
 use crate::keys::{self, Key};
 use crate::nearest::nearest;
 use crate::parsed::{self, Ctx, Parsed, is_off};
-use crate::tree::{Entry, Node, Span, Value};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// How unknown top-level keys are handled.

@@ -11,6 +11,7 @@ mod args;
 mod commands;
 mod comments;
 pub mod diagnostic;
+mod document;
 mod effective;
 pub mod explain;
 mod flags;
@@ -28,7 +29,6 @@ mod nearest;
 mod parsed;
 pub mod placeholders;
 mod toml;
-mod tree;
 pub mod words;
 mod yaml;
 

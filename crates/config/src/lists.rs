@@ -1,12 +1,12 @@
 //! Parses lists of checks, globs and fallback agents, and command lines.
 
+use crate::document::{Entry, Node, Value};
 use crate::keys::Kind;
 use crate::limits::{
     MAX_AGENT_BYTES, MAX_AGENTS, MAX_CHECK_BYTES, MAX_CHECKS, MAX_GLOB_BYTES, MAX_PINS, MAX_TEXTS,
 };
 use crate::nearest::nearest;
 use crate::parsed::{Ctx, Parsed, all, is_off, parse, text};
-use crate::tree::{Entry, Node, Value};
 use crate::words::words;
 use dogwatch_core::settings::ReaderName;
 

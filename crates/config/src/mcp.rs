@@ -7,13 +7,13 @@
 //!     tracker: {url: "https://tracker.example/mcp", headers: {Authorization: "Bearer ${TRACKER_KEY}"}}
 //! ```
 
+use crate::document::{Entry, Node, Value};
 use crate::limits::{MAX_MCP_HEADERS, MAX_MCP_SERVERS, MAX_MCP_TOOLS, MAX_NAME_BYTES, MAX_TEXTS};
 use crate::nearest::nearest;
 use crate::parsed::{Ctx, all, flag, listed, span, text};
-use crate::tree::{Entry, Node, Value};
 use crate::words::words;
 use dogwatch_core::settings::{McpPlace, McpPolicy, McpServer};
-use dogwatch_core::text::address::{Address, BadAddress, fill};
+use dogwatch_core::text::address::{Address, AddressError, fill};
 use dogwatch_core::time::dur::Dur;
 
 const FIELDS: [&str; 6] = ["command", "url", "headers", "timeout", "tools", "restart_after"];
@@ -124,7 +124,7 @@ fn url(ctx: &mut Ctx<'_, '_>, node: &Node) -> Option<String> {
         Err(bad) => bad.to_string(),
         Ok(filled) => match Address::parse(&filled) {
             Ok(_) => return Some(url),
-            Err(BadAddress::HoldsPassword) => format!("{}; use `headers`", BadAddress::HoldsPassword),
+            Err(AddressError::HoldsPassword) => format!("{}; use `headers`", AddressError::HoldsPassword),
             Err(bad) => bad.to_string(),
         },
     };

@@ -2,15 +2,15 @@
 
 use crate::commands;
 use crate::diagnostic::{Diagnostic, Diagnostics, Source};
+use crate::document::{Node, Span, Value};
 use crate::keys::Kind;
 use crate::limits::{MAX_STOP_REASONS, MAX_TEXTS};
 use crate::lists;
 use crate::mcp;
 use crate::nearest::nearest;
-use crate::tree::{Node, Span, Value};
 use dogwatch_core::record::notification::{NotificationKind, Webhook};
 use dogwatch_core::settings::{CommandPlan, McpPolicy, Profile, ReaderName, StopAfter, Strategy, Ttl};
-use dogwatch_core::time::dur::{BadDur, Dur, Limit};
+use dogwatch_core::time::dur::{Dur, DurError, Limit};
 
 /// A valid value.
 #[derive(Clone, Debug, PartialEq)]
@@ -201,13 +201,13 @@ pub fn duration(ctx: &mut Ctx<'_, '_>, node: &Node) -> Option<Dur> {
         Value::Int(n) => Dur::from_secs_f64(*n as f64),
         Value::Float(n) => Dur::from_secs_f64(*n),
         Value::Text(text) => text.parse(),
-        _ => Err(BadDur::NotADuration),
+        _ => Err(DurError::NotADuration),
     };
     match read {
         Ok(dur) => Some(dur),
         Err(bad) => {
             let message = format!("`{}` must be a duration", ctx.path);
-            ctx.error(&node.span, message).label(bad.to_string()).help(BadDur::FORMS);
+            ctx.error(&node.span, message).label(bad.to_string()).help(DurError::FORMS);
             None
         }
     }

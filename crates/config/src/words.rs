@@ -6,7 +6,7 @@ use std::fmt;
 
 /// An error in a command line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BadWords {
+pub enum WordsError {
     /// A quote at byte offset `at` is not closed.
     Unclosed { quote: char, at: usize },
     /// The line ends with a backslash.
@@ -15,22 +15,22 @@ pub enum BadWords {
     Empty,
 }
 
-impl fmt::Display for BadWords {
+impl fmt::Display for WordsError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            BadWords::Unclosed { quote, .. } => write!(f, "unclosed quote {quote}"),
-            BadWords::NothingEscaped => f.write_str("trailing backslash"),
-            BadWords::Empty => f.write_str("no program is named"),
+            WordsError::Unclosed { quote, .. } => write!(f, "unclosed quote {quote}"),
+            WordsError::NothingEscaped => f.write_str("trailing backslash"),
+            WordsError::Empty => f.write_str("no program is named"),
         }
     }
 }
 
-impl std::error::Error for BadWords {}
+impl std::error::Error for WordsError {}
 
 type Chars<'a> = std::iter::Peekable<std::str::CharIndices<'a>>;
 
 /// Splits `line` into words. A line without a program is an error.
-pub fn words(line: &str) -> Result<Vec<String>, BadWords> {
+pub fn words(line: &str) -> Result<Vec<String>, WordsError> {
     let mut words = Vec::new();
     let mut chars = line.char_indices().peekable();
     while chars.peek().is_some() {
@@ -40,18 +40,18 @@ pub fn words(line: &str) -> Result<Vec<String>, BadWords> {
             words.push(word);
         }
     }
-    if words.first().is_none_or(|program| program.is_empty()) { Err(BadWords::Empty) } else { Ok(words) }
+    if words.first().is_none_or(|program| program.is_empty()) { Err(WordsError::Empty) } else { Ok(words) }
 }
 
 /// Reads one word, up to whitespace outside quotes. Returns none for a bare line continuation.
-fn word(chars: &mut Chars<'_>) -> Result<Option<String>, BadWords> {
+fn word(chars: &mut Chars<'_>) -> Result<Option<String>, WordsError> {
     let mut word = None::<String>;
     while let Some((at, c)) = chars.next_if(|(_, c)| !c.is_ascii_whitespace()) {
         match c {
             '\'' => single_quoted(at, chars, word.get_or_insert_default())?,
             '"' => double_quoted(at, chars, word.get_or_insert_default())?,
             '\\' => match chars.next() {
-                None => return Err(BadWords::NothingEscaped),
+                None => return Err(WordsError::NothingEscaped),
                 Some((_, '\n')) => {}
                 Some((_, escaped)) => word.get_or_insert_default().push(escaped),
             },
@@ -61,17 +61,17 @@ fn word(chars: &mut Chars<'_>) -> Result<Option<String>, BadWords> {
     Ok(word)
 }
 
-fn single_quoted(at: usize, chars: &mut Chars<'_>, word: &mut String) -> Result<(), BadWords> {
+fn single_quoted(at: usize, chars: &mut Chars<'_>, word: &mut String) -> Result<(), WordsError> {
     for (_, c) in chars {
         match c {
             '\'' => return Ok(()),
             c => word.push(c),
         }
     }
-    Err(BadWords::Unclosed { quote: '\'', at })
+    Err(WordsError::Unclosed { quote: '\'', at })
 }
 
-fn double_quoted(at: usize, chars: &mut Chars<'_>, word: &mut String) -> Result<(), BadWords> {
+fn double_quoted(at: usize, chars: &mut Chars<'_>, word: &mut String) -> Result<(), WordsError> {
     while let Some((_, c)) = chars.next() {
         match c {
             '"' => return Ok(()),
@@ -84,7 +84,7 @@ fn double_quoted(at: usize, chars: &mut Chars<'_>, word: &mut String) -> Result<
             c => word.push(c),
         }
     }
-    Err(BadWords::Unclosed { quote: '"', at })
+    Err(WordsError::Unclosed { quote: '"', at })
 }
 
 /// Quotes `text` so that a shell reads it as one word.
@@ -122,11 +122,11 @@ mod tests {
 
     #[test]
     fn loop_37_a_malformed_command_line_has_a_reason() {
-        assert_eq!(words("a 'b"), Err(BadWords::Unclosed { quote: '\'', at: 2 }));
-        assert_eq!(words("é \"b"), Err(BadWords::Unclosed { quote: '"', at: 3 }));
-        assert_eq!(words("a \\"), Err(BadWords::NothingEscaped));
+        assert_eq!(words("a 'b"), Err(WordsError::Unclosed { quote: '\'', at: 2 }));
+        assert_eq!(words("é \"b"), Err(WordsError::Unclosed { quote: '"', at: 3 }));
+        assert_eq!(words("a \\"), Err(WordsError::NothingEscaped));
         for line in ["", "  \n", "''", "\\\n"] {
-            assert_eq!(words(line), Err(BadWords::Empty), "{line:?}");
+            assert_eq!(words(line), Err(WordsError::Empty), "{line:?}");
         }
         assert_eq!(words("x 'y").expect_err("open").to_string(), "unclosed quote '");
     }

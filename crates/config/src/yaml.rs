@@ -1,7 +1,7 @@
 //! Parses YAML into a tree. Only this module uses the YAML library.
 
+use crate::document::{Entry, Node, Span, Value};
 use crate::limits;
-use crate::tree::{Entry, Node, Span, Value};
 use dogwatch_core::text::clip;
 use serde::de::{self, Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_saphyr::budget::BudgetBreach;
@@ -11,7 +11,7 @@ use std::fmt;
 
 /// A YAML syntax error and its place.
 #[derive(Clone, Debug, PartialEq)]
-pub struct BadYaml {
+pub struct YamlError {
     pub message: String,
     pub span: Option<Span>,
     pub help: Option<&'static str>,
@@ -29,19 +29,19 @@ const SETTINGS: Bounds = Bounds { events: limits::MAX_YAML_EVENTS };
 
 /// Parses one document. `base` is the offset of `text` in its file, so that spans refer to the file. An empty
 /// document is `Null`.
-pub fn parse(text: &str, base: usize) -> Result<Node, BadYaml> {
+pub fn parse(text: &str, base: usize) -> Result<Node, YamlError> {
     parse_within(text, base, SETTINGS)
 }
 
 /// Parses one document within the given limits.
-pub fn parse_within(text: &str, base: usize, bounds: Bounds) -> Result<Node, BadYaml> {
+pub fn parse_within(text: &str, base: usize, bounds: Bounds) -> Result<Node, YamlError> {
     let shift = |span: Span| span.start + base..span.end + base;
     match serde_saphyr::from_str_with_options::<Option<Spanned<Raw>>>(text, options(bounds)) {
-        Ok(Some(raw)) => node(raw, text, base).map_err(|bad| BadYaml { span: bad.span.map(shift), ..bad }),
+        Ok(Some(raw)) => node(raw, text, base).map_err(|bad| YamlError { span: bad.span.map(shift), ..bad }),
         Ok(None) => Ok(Node::new(Value::Null, base..base)),
         Err(error) => {
             let span = error.location().and_then(|l| span_of(l, text)).map(shift);
-            Err(BadYaml { message: message_of(&error), span, help: help_for(&error) })
+            Err(YamlError { message: message_of(&error), span, help: help_for(&error) })
         }
     }
 }
@@ -122,7 +122,7 @@ enum Raw {
     Map(Vec<(Spanned<Raw>, Spanned<Raw>)>),
 }
 
-fn node(raw: Spanned<Raw>, text: &str, base: usize) -> Result<Node, BadYaml> {
+fn node(raw: Spanned<Raw>, text: &str, base: usize) -> Result<Node, YamlError> {
     // Errors in an alias point at its use, because that key has the invalid value.
     let place = span_of(raw.referenced, text).or_else(|| span_of(raw.defined, text)).unwrap_or(0..0);
     let span = place.start + base..place.end + base;
@@ -144,13 +144,13 @@ fn node(raw: Spanned<Raw>, text: &str, base: usize) -> Result<Node, BadYaml> {
     })
 }
 
-fn entry((key, value): (Spanned<Raw>, Spanned<Raw>), text: &str, base: usize) -> Result<Entry, BadYaml> {
+fn entry((key, value): (Spanned<Raw>, Spanned<Raw>), text: &str, base: usize) -> Result<Entry, YamlError> {
     let place = span_of(key.referenced, text).unwrap_or(0..0);
     let key_text = match key.value {
         Raw::Scalar(Value::Text(key)) => key,
         Raw::Scalar(_) => text[place.clone()].to_owned(),
         Raw::List(_) | Raw::Map(_) => {
-            return Err(BadYaml {
+            return Err(YamlError {
                 message: "a key must be a plain word".to_owned(),
                 span: Some(place),
                 help: None,

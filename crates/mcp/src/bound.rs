@@ -10,18 +10,18 @@ use std::time::Duration;
 
 /// A wait that reached its time limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TimedOut(pub Duration);
+pub struct TimeoutError(pub Duration);
 
-impl fmt::Display for TimedOut {
+impl fmt::Display for TimeoutError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "no answer within {}", seconds(self.0))
     }
 }
 
-impl std::error::Error for TimedOut {}
+impl std::error::Error for TimeoutError {}
 
-impl From<TimedOut> for io::Error {
-    fn from(late: TimedOut) -> io::Error {
+impl From<TimeoutError> for io::Error {
+    fn from(late: TimeoutError) -> io::Error {
         io::Error::new(io::ErrorKind::TimedOut, late)
     }
 }
@@ -40,9 +40,9 @@ pub fn seconds(limit: Duration) -> String {
 pub fn within<T>(
     limit: Duration,
     future: impl Future<Output = T>,
-) -> impl Future<Output = Result<T, TimedOut>> {
+) -> impl Future<Output = Result<T, TimeoutError>> {
     let future = Box::pin(future);
-    async move { tokio::time::timeout(limit, future).await.map_err(|_| TimedOut(limit)) }
+    async move { tokio::time::timeout(limit, future).await.map_err(|_| TimeoutError(limit)) }
 }
 
 /// Why a wait ended without a result.

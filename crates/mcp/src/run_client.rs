@@ -1,6 +1,6 @@
 //! The client for the run: sends the agent's reports over the run's socket, with the session's token.
 
-use crate::bound::{TimedOut, until, within};
+use crate::bound::{TimeoutError, until, within};
 use crate::limits::{MAX_NOTES, MAX_RUN_ANSWER, RUN_LIMIT};
 use dogwatch_core::run::agent_channel::{AgentRequest, AgentResponse, RequestBody};
 use dogwatch_host::driver::mcp_setup::SessionFile;
@@ -43,8 +43,8 @@ impl From<io::Error> for RunError {
     }
 }
 
-impl From<TimedOut> for RunError {
-    fn from(late: TimedOut) -> RunError {
+impl From<TimeoutError> for RunError {
+    fn from(late: TimeoutError) -> RunError {
         RunError::NoAnswer(late.to_string())
     }
 }

@@ -1,7 +1,7 @@
 //! The MCP server for a session's agent: dogwatch's own tools, and those of the servers behind the proxy.
 
 use crate::artifact;
-use crate::bound::{TimedOut, WaitError, within, within_unless};
+use crate::bound::{TimeoutError, WaitError, within, within_unless};
 use crate::checks;
 use crate::limits::{LIST_LIMIT, TOOL_LIMIT};
 use crate::proxy::Proxy;
@@ -54,7 +54,7 @@ impl ServerHandler for AgentServer {
         if let Some(target) = self.proxy.find(&request.name) {
             let limit = self.proxy.limit(&target) + TOOL_LIMIT;
             let passed = within(limit, self.proxy.call(&target, request, &context)).await;
-            let late = |late: TimedOut| CallToolResult::error(vec![ContentBlock::text(late.to_string())]);
+            let late = |late: TimeoutError| CallToolResult::error(vec![ContentBlock::text(late.to_string())]);
             return Ok(passed.unwrap_or_else(late).into());
         }
         let Some(tool) = Tool::from_name(&request.name) else {
@@ -73,7 +73,7 @@ impl ServerHandler for AgentServer {
         let result = match done {
             Ok(Ok(text)) => CallToolResult::success(vec![ContentBlock::text(text)]),
             Ok(Err(why)) => failed(why),
-            Err(WaitError::TimedOut(limit)) => failed(format!("{}: {}", tool.name(), TimedOut(limit))),
+            Err(WaitError::TimedOut(limit)) => failed(format!("{}: {}", tool.name(), TimeoutError(limit))),
             Err(WaitError::Canceled) => failed("canceled".to_owned()),
         };
         Ok(result.into())

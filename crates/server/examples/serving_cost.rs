@@ -4,7 +4,7 @@
 //! `cargo run --release -p dogwatch-server --example serving_cost`
 
 use dogwatch_core::record::view::View;
-use dogwatch_server::{Busy, Client, Request, RunHandle, serve, socket_path, watch};
+use dogwatch_server::{BusyError, Client, Request, RunHandle, serve, socket_path, watch};
 use std::io::Write;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -15,7 +15,7 @@ impl RunHandle for Quiet {
     fn view(&self) -> Option<View> {
         Some(View::default())
     }
-    fn ask(&self, _: Request) -> Result<(), Busy> {
+    fn ask(&self, _: Request) -> Result<(), BusyError> {
         Ok(())
     }
     fn changed(&self) -> watch::Receiver<u64> {

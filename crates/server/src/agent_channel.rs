@@ -3,8 +3,8 @@
 //! A session authenticates with its key, which the driver checks. The answer comes from the driver's thread; waiting
 //! for it does not block a thread of the server.
 
-use crate::Busy;
-use crate::refusal::Refusal;
+use crate::BusyError;
+use crate::error::ApiError;
 use crate::routes::{HandlerResult, RunState, Shared, is_kind, json, read_body};
 use axum::body::Body;
 use axum::extract::State;
@@ -24,12 +24,12 @@ const BAD_REQUEST: &str =
 pub(crate) async fn receive(State(shared): RunState, request: http::Request<Body>) -> HandlerResult {
     let kind = request.headers().get(CONTENT_TYPE).and_then(|v| v.to_str().ok()).unwrap_or("");
     if !is_kind(kind, "application/json") {
-        return Err(Refusal::NotJson);
+        return Err(ApiError::NotJson);
     }
-    let token = bearer(request.headers()).ok_or(Refusal::WrongToken)?;
+    let token = bearer(request.headers()).ok_or(ApiError::WrongToken)?;
     let body = read_body(shared.limits, request).await?;
     let request_body: AgentRequest =
-        serde_json::from_slice(&body).map_err(|_| Refusal::BadBody(BAD_REQUEST))?;
+        serde_json::from_slice(&body).map_err(|_| ApiError::BadBody(BAD_REQUEST))?;
     json(StatusCode::OK, &ask(&shared, token, request_body).await?)
 }
 
@@ -37,17 +37,17 @@ async fn ask(
     shared: &Shared,
     token: String,
     request_body: AgentRequest,
-) -> Result<channel::AgentResponse, Refusal> {
+) -> Result<channel::AgentResponse, ApiError> {
     let (send, answer) = oneshot::channel();
     // Ignore a failed send: the client has disconnected.
     let reply = Reply::new(move |answer| drop(send.send(answer)));
-    shared.handle.hear(token, request_body, reply).map_err(|Busy| Refusal::Busy)?;
+    shared.handle.hear(token, request_body, reply).map_err(|BusyError| ApiError::Busy)?;
     match tokio::time::timeout(PATIENCE, answer).await {
         Ok(Ok(Ok(answer))) => Ok(answer),
-        Ok(Ok(Err(ChannelError::WrongToken))) => Err(Refusal::WrongToken),
-        Ok(Ok(Err(ChannelError::SessionOver))) => Err(Refusal::SessionOver),
+        Ok(Ok(Err(ChannelError::WrongToken))) => Err(ApiError::WrongToken),
+        Ok(Ok(Err(ChannelError::SessionOver))) => Err(ApiError::SessionOver),
         // The driver dropped the request, or did not answer in time.
-        Ok(Err(_)) | Err(_) => Err(Refusal::NoAnswer),
+        Ok(Err(_)) | Err(_) => Err(ApiError::NoAnswer),
     }
 }
 

@@ -8,7 +8,7 @@ use std::borrow::Cow;
 
 /// The reason why a request is refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Refusal {
+pub(crate) enum ApiError {
     /// On TCP: the token is missing or wrong.
     NoToken,
     /// The Host header names another host (DNS rebinding).
@@ -57,159 +57,159 @@ pub(crate) enum Refusal {
     Broken,
 }
 
-impl Refusal {
+impl ApiError {
     #[cfg(test)]
-    fn all() -> Vec<Refusal> {
+    fn all() -> Vec<ApiError> {
         let text = String::new;
         vec![
-            Refusal::NoToken,
-            Refusal::BadHost,
-            Refusal::BadOrigin,
-            Refusal::NotOperator,
-            Refusal::NoSuchRoute,
-            Refusal::WrongMethod,
-            Refusal::BadPath,
-            Refusal::NoSuchRun,
-            Refusal::NoSuchOutput,
-            Refusal::BadRange(0),
-            Refusal::NotRunning(text()),
-            Refusal::CannotContinue(text()),
-            Refusal::NoSuchAgent,
-            Refusal::AgentTaken,
-            Refusal::AgentEnded,
-            Refusal::TooManyAgents,
-            Refusal::BadQuery(""),
-            Refusal::BadLastEventId,
-            Refusal::NotJson,
-            Refusal::BadBody(""),
-            Refusal::WrongToken,
-            Refusal::SessionOver,
-            Refusal::EmptyText,
-            Refusal::BodyTooLarge,
-            Refusal::BodyTooSlow,
-            Refusal::NoAnswer,
-            Refusal::Busy,
-            Refusal::TooManyStreams,
-            Refusal::NoWatch,
-            Refusal::NoRecord(text()),
-            Refusal::Broken,
+            ApiError::NoToken,
+            ApiError::BadHost,
+            ApiError::BadOrigin,
+            ApiError::NotOperator,
+            ApiError::NoSuchRoute,
+            ApiError::WrongMethod,
+            ApiError::BadPath,
+            ApiError::NoSuchRun,
+            ApiError::NoSuchOutput,
+            ApiError::BadRange(0),
+            ApiError::NotRunning(text()),
+            ApiError::CannotContinue(text()),
+            ApiError::NoSuchAgent,
+            ApiError::AgentTaken,
+            ApiError::AgentEnded,
+            ApiError::TooManyAgents,
+            ApiError::BadQuery(""),
+            ApiError::BadLastEventId,
+            ApiError::NotJson,
+            ApiError::BadBody(""),
+            ApiError::WrongToken,
+            ApiError::SessionOver,
+            ApiError::EmptyText,
+            ApiError::BodyTooLarge,
+            ApiError::BodyTooSlow,
+            ApiError::NoAnswer,
+            ApiError::Busy,
+            ApiError::TooManyStreams,
+            ApiError::NoWatch,
+            ApiError::NoRecord(text()),
+            ApiError::Broken,
         ]
     }
 
     /// Returns the HTTP status.
     pub fn status(&self) -> StatusCode {
         match self {
-            Refusal::NoToken | Refusal::WrongToken => StatusCode::UNAUTHORIZED,
-            Refusal::BadHost | Refusal::BadOrigin | Refusal::NotOperator => StatusCode::FORBIDDEN,
-            Refusal::NoSuchRoute | Refusal::NoSuchRun | Refusal::NoSuchOutput | Refusal::NoSuchAgent => {
+            ApiError::NoToken | ApiError::WrongToken => StatusCode::UNAUTHORIZED,
+            ApiError::BadHost | ApiError::BadOrigin | ApiError::NotOperator => StatusCode::FORBIDDEN,
+            ApiError::NoSuchRoute | ApiError::NoSuchRun | ApiError::NoSuchOutput | ApiError::NoSuchAgent => {
                 StatusCode::NOT_FOUND
             }
-            Refusal::WrongMethod => StatusCode::METHOD_NOT_ALLOWED,
-            Refusal::BadPath | Refusal::BadQuery(_) | Refusal::BadLastEventId | Refusal::BadBody(_) => {
+            ApiError::WrongMethod => StatusCode::METHOD_NOT_ALLOWED,
+            ApiError::BadPath | ApiError::BadQuery(_) | ApiError::BadLastEventId | ApiError::BadBody(_) => {
                 StatusCode::BAD_REQUEST
             }
-            Refusal::BadRange(_) => StatusCode::RANGE_NOT_SATISFIABLE,
-            Refusal::NotRunning(_)
-            | Refusal::CannotContinue(_)
-            | Refusal::AgentTaken
-            | Refusal::AgentEnded
-            | Refusal::SessionOver => StatusCode::CONFLICT,
-            Refusal::NotJson => StatusCode::UNSUPPORTED_MEDIA_TYPE,
-            Refusal::EmptyText => StatusCode::UNPROCESSABLE_ENTITY,
-            Refusal::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
-            Refusal::BodyTooSlow => StatusCode::REQUEST_TIMEOUT,
-            Refusal::NoAnswer
-            | Refusal::Busy
-            | Refusal::TooManyStreams
-            | Refusal::TooManyAgents
-            | Refusal::NoWatch => StatusCode::SERVICE_UNAVAILABLE,
-            Refusal::NoRecord(_) | Refusal::Broken => StatusCode::INTERNAL_SERVER_ERROR,
+            ApiError::BadRange(_) => StatusCode::RANGE_NOT_SATISFIABLE,
+            ApiError::NotRunning(_)
+            | ApiError::CannotContinue(_)
+            | ApiError::AgentTaken
+            | ApiError::AgentEnded
+            | ApiError::SessionOver => StatusCode::CONFLICT,
+            ApiError::NotJson => StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            ApiError::EmptyText => StatusCode::UNPROCESSABLE_ENTITY,
+            ApiError::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+            ApiError::BodyTooSlow => StatusCode::REQUEST_TIMEOUT,
+            ApiError::NoAnswer
+            | ApiError::Busy
+            | ApiError::TooManyStreams
+            | ApiError::TooManyAgents
+            | ApiError::NoWatch => StatusCode::SERVICE_UNAVAILABLE,
+            ApiError::NoRecord(_) | ApiError::Broken => StatusCode::INTERNAL_SERVER_ERROR,
         }
     }
 
     /// Returns the stable code for programs.
     pub fn code(&self) -> &'static str {
         match self {
-            Refusal::NoToken => "no_token",
-            Refusal::BadHost => "bad_host",
-            Refusal::BadOrigin => "bad_origin",
-            Refusal::NotOperator => "not_operator",
-            Refusal::NoSuchRoute => "not_found",
-            Refusal::WrongMethod => "method_not_allowed",
-            Refusal::BadPath => "bad_path",
-            Refusal::NoSuchRun => "no_such_run",
-            Refusal::NoSuchOutput => "no_such_output",
-            Refusal::BadRange(_) => "bad_range",
-            Refusal::NotRunning(_) => "not_running",
-            Refusal::CannotContinue(_) => "cannot_continue",
-            Refusal::NoSuchAgent => "no_such_agent",
-            Refusal::AgentTaken => "agent_taken",
-            Refusal::AgentEnded => "agent_ended",
-            Refusal::TooManyAgents => "too_many_agents",
-            Refusal::BadQuery(_) => "bad_query",
-            Refusal::BadLastEventId => "bad_last_event_id",
-            Refusal::NotJson => "not_json",
-            Refusal::BadBody(_) => "bad_body",
-            Refusal::WrongToken => "wrong_token",
-            Refusal::SessionOver => "session_over",
-            Refusal::EmptyText => "empty_text",
-            Refusal::BodyTooLarge => "too_large",
-            Refusal::BodyTooSlow => "too_slow",
-            Refusal::NoAnswer => "no_answer",
-            Refusal::Busy => "busy",
-            Refusal::TooManyStreams => "too_many_streams",
-            Refusal::NoWatch => "no_watch",
-            Refusal::NoRecord(_) => "no_record",
-            Refusal::Broken => "internal",
+            ApiError::NoToken => "no_token",
+            ApiError::BadHost => "bad_host",
+            ApiError::BadOrigin => "bad_origin",
+            ApiError::NotOperator => "not_operator",
+            ApiError::NoSuchRoute => "not_found",
+            ApiError::WrongMethod => "method_not_allowed",
+            ApiError::BadPath => "bad_path",
+            ApiError::NoSuchRun => "no_such_run",
+            ApiError::NoSuchOutput => "no_such_output",
+            ApiError::BadRange(_) => "bad_range",
+            ApiError::NotRunning(_) => "not_running",
+            ApiError::CannotContinue(_) => "cannot_continue",
+            ApiError::NoSuchAgent => "no_such_agent",
+            ApiError::AgentTaken => "agent_taken",
+            ApiError::AgentEnded => "agent_ended",
+            ApiError::TooManyAgents => "too_many_agents",
+            ApiError::BadQuery(_) => "bad_query",
+            ApiError::BadLastEventId => "bad_last_event_id",
+            ApiError::NotJson => "not_json",
+            ApiError::BadBody(_) => "bad_body",
+            ApiError::WrongToken => "wrong_token",
+            ApiError::SessionOver => "session_over",
+            ApiError::EmptyText => "empty_text",
+            ApiError::BodyTooLarge => "too_large",
+            ApiError::BodyTooSlow => "too_slow",
+            ApiError::NoAnswer => "no_answer",
+            ApiError::Busy => "busy",
+            ApiError::TooManyStreams => "too_many_streams",
+            ApiError::NoWatch => "no_watch",
+            ApiError::NoRecord(_) => "no_record",
+            ApiError::Broken => "internal",
         }
     }
 
     /// Returns the message for people.
     fn message(&self) -> Cow<'static, str> {
         let text = match self {
-            Refusal::NoToken => {
+            ApiError::NoToken => {
                 "send the token as `Authorization: Bearer …`; `dogwatch serve` prints its path"
             }
-            Refusal::BadHost => "the Host header must name this server's loopback address",
-            Refusal::BadOrigin => "requests from other web pages are not allowed",
-            Refusal::NotOperator => {
+            ApiError::BadHost => "the Host header must name this server's loopback address",
+            ApiError::BadOrigin => "requests from other web pages are not allowed",
+            ApiError::NotOperator => {
                 "only the operator may steer a run; a session reports through its MCP tools instead"
             }
-            Refusal::NoSuchRoute => "no such route",
-            Refusal::WrongMethod => "method not allowed for this route",
-            Refusal::BadPath => "the path contains an invalid run, node, iteration or stream",
-            Refusal::NoSuchRun => "no such run; `dogwatch ps --all` lists all runs",
-            Refusal::NoSuchOutput => "the run has no such output",
-            Refusal::BadRange(length) => {
+            ApiError::NoSuchRoute => "no such route",
+            ApiError::WrongMethod => "method not allowed for this route",
+            ApiError::BadPath => "the path contains an invalid run, node, iteration or stream",
+            ApiError::NoSuchRun => "no such run; `dogwatch ps --all` lists all runs",
+            ApiError::NoSuchOutput => "the run has no such output",
+            ApiError::BadRange(length) => {
                 return format!("range not satisfiable: the file has {length} bytes").into();
             }
-            Refusal::NotRunning(what_to_do) => return what_to_do.clone().into(),
-            Refusal::CannotContinue(why) => return format!("the run cannot be continued: {why}").into(),
-            Refusal::NoSuchAgent => "no agent is registered under this name",
-            Refusal::AgentTaken => "an agent that has not ended is already registered under this name",
-            Refusal::AgentEnded => "the agent has ended; register it again to watch it",
-            Refusal::TooManyAgents => "too many agents: at most 10,000 are watched at once",
-            Refusal::BadQuery(how) => how,
-            Refusal::BadLastEventId => "Last-Event-ID must be a sequence number",
-            Refusal::NotJson => "the body must be JSON with content type application/json",
-            Refusal::BadBody(how) => how,
-            Refusal::WrongToken => "send the session's key as a bearer token",
-            Refusal::SessionOver => "the session is not running",
-            Refusal::EmptyText => "the text is empty",
-            Refusal::BodyTooLarge => "the body is too large for this route",
-            Refusal::BodyTooSlow => "the body did not arrive in time",
-            Refusal::NoAnswer => "the run does not respond; try again",
-            Refusal::Busy => "the run is busy; try again",
-            Refusal::TooManyStreams => "too many clients follow the events",
-            Refusal::NoWatch => "the system has no file watches left",
-            Refusal::NoRecord(why) => return format!("cannot read the run's journal: {why}").into(),
-            Refusal::Broken => "dogwatch failed to answer; this is a bug",
+            ApiError::NotRunning(what_to_do) => return what_to_do.clone().into(),
+            ApiError::CannotContinue(why) => return format!("the run cannot be continued: {why}").into(),
+            ApiError::NoSuchAgent => "no agent is registered under this name",
+            ApiError::AgentTaken => "an agent that has not ended is already registered under this name",
+            ApiError::AgentEnded => "the agent has ended; register it again to watch it",
+            ApiError::TooManyAgents => "too many agents: at most 10,000 are watched at once",
+            ApiError::BadQuery(how) => how,
+            ApiError::BadLastEventId => "Last-Event-ID must be a sequence number",
+            ApiError::NotJson => "the body must be JSON with content type application/json",
+            ApiError::BadBody(how) => how,
+            ApiError::WrongToken => "send the session's key as a bearer token",
+            ApiError::SessionOver => "the session is not running",
+            ApiError::EmptyText => "the text is empty",
+            ApiError::BodyTooLarge => "the body is too large for this route",
+            ApiError::BodyTooSlow => "the body did not arrive in time",
+            ApiError::NoAnswer => "the run does not respond; try again",
+            ApiError::Busy => "the run is busy; try again",
+            ApiError::TooManyStreams => "too many clients follow the events",
+            ApiError::NoWatch => "the system has no file watches left",
+            ApiError::NoRecord(why) => return format!("cannot read the run's journal: {why}").into(),
+            ApiError::Broken => "dogwatch failed to answer; this is a bug",
         };
         text.into()
     }
 }
 
-impl IntoResponse for Refusal {
+impl IntoResponse for ApiError {
     fn into_response(self) -> axum::response::Response {
         let status = self.status();
         let body = json!({"error": {"code": self.code(), "message": self.message()}}).to_string();
@@ -223,7 +223,7 @@ impl IntoResponse for Refusal {
         if status == StatusCode::UNAUTHORIZED {
             headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
-        if let Refusal::BadRange(length) = self {
+        if let ApiError::BadRange(length) = self {
             headers.extend(HeaderValue::try_from(format!("bytes */{length}")).map(|v| (CONTENT_RANGE, v)));
         }
         response
@@ -251,7 +251,7 @@ mod tests {
     fn every_refusal_is_documented_with_its_status() {
         let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/api.md");
         let page = std::fs::read_to_string(page).expect("the page is there");
-        for refusal in Refusal::all() {
+        for refusal in ApiError::all() {
             let (status, code) = (refusal.status(), refusal.code());
             assert!(page.contains(&format!("| {} | `{code}` |", status.as_u16())), "{code}");
         }

@@ -7,7 +7,7 @@
 //! ```text
 //! serve.rs          serves one run               listener.rs  the server thread, sockets and limits
 //! routes.rs         request handlers             events.rs    the journal as a stream for one client
-//! refusal.rs        error responses              tail.rs      incremental reading of the journal
+//! error.rs          error responses              tail.rs      incremental reading of the journal
 //! agent_channel.rs  requests of a session        client.rs    a blocking client
 //! peer.rs           the process behind a connection
 //! machine/          `dogwatch serve`, all runs
@@ -17,11 +17,11 @@
 
 mod agent_channel;
 pub mod client;
+mod error;
 mod events;
 mod listener;
 mod machine;
 mod peer;
-mod refusal;
 mod routes;
 mod serve;
 
@@ -44,11 +44,11 @@ pub trait RunHandle: Send + Sync {
     /// Returns the current view of the run; `None` if the driver does not answer within about a second.
     fn view(&self) -> Option<View>;
     /// Queues a request for the driver, which reports the effect as events.
-    fn ask(&self, request: Request) -> Result<(), Busy>;
+    fn ask(&self, request: Request) -> Result<(), BusyError>;
     /// Passes a request of a session to the driver; the answer arrives through `reply`, on the driver's thread.
-    fn hear(&self, token: String, request: AgentRequest, reply: Reply) -> Result<(), Busy> {
+    fn hear(&self, token: String, request: AgentRequest, reply: Reply) -> Result<(), BusyError> {
         drop((token, request, reply));
-        Err(Busy)
+        Err(BusyError)
     }
     /// Returns the nonce that marks the processes of the run, if it has one.
     fn nonce(&self) -> Option<&str> {
@@ -83,7 +83,7 @@ pub enum Request {
 
 /// The driver's request queue is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Busy;
+pub struct BusyError;
 
 /// The longest message that `tell` accepts, in bytes.
 pub const MAX_MESSAGE: usize = dogwatch_core::run::MAX_MESSAGE_BYTES;

@@ -1,8 +1,8 @@
 //! The server thread, the sockets it listens on, and the connection limits. Shared by the API of one run and the API
 //! of the machine.
 
+use crate::error::FULL;
 use crate::peer::Peer;
-use crate::refusal::FULL;
 use axum::Router;
 use dogwatch_host::store::socket::Bound;
 use hyper::body::Incoming;

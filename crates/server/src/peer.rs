@@ -1,6 +1,6 @@
 //! The process at the other end of a connection, and whether it may steer.
 
-use crate::refusal::Refusal;
+use crate::error::ApiError;
 use axum::body::Body;
 use axum::http::Request;
 use dogwatch_core::run::caller::{Denied, Source, source};
@@ -22,15 +22,15 @@ impl Peer {
     }
 
     /// Returns the source of a request to a run of this process. Reads `/proc`, so it may block for a moment.
-    pub fn source(peer: Option<Peer>, nonce: Option<&str>) -> Result<Source, Refusal> {
+    pub fn source(peer: Option<Peer>, nonce: Option<&str>) -> Result<Source, ApiError> {
         match peer {
             Some(Peer::Process(pid)) => {
                 source(&examine(pid, std::process::id()), nonce).map_err(|denied| match denied {
-                    Denied::OwnSession | Denied::Gone => Refusal::NotOperator,
+                    Denied::OwnSession | Denied::Gone => ApiError::NotOperator,
                 })
             }
             Some(Peer::TokenHolder) => Ok(Source::Operator),
-            None => Err(Refusal::NotOperator),
+            None => Err(ApiError::NotOperator),
         }
     }
 }

@@ -1,14 +1,14 @@
 //! The handlers of the API of one run.
 
-use crate::Busy;
+use crate::BusyError;
 use crate::MAX_MESSAGE;
 use crate::Request;
 use crate::RunHandle;
 use crate::agent_channel;
+use crate::error::ApiError;
 use crate::events::{self, Form, Signals, Wanted};
 use crate::listener::Limits;
 use crate::peer::Peer;
-use crate::refusal::Refusal;
 use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::extract::rejection::QueryRejection;
@@ -42,7 +42,7 @@ pub(crate) struct Shared {
 }
 
 pub(crate) type RunState = State<Arc<Shared>>;
-pub(crate) type HandlerResult = Result<Response, Refusal>;
+pub(crate) type HandlerResult = Result<Response, ApiError>;
 
 pub(crate) fn router(shared: Arc<Shared>) -> Router {
     Router::new()
@@ -64,8 +64,8 @@ pub(crate) fn router(shared: Arc<Shared>) -> Router {
         .route("/v1/stop", post(stop))
         .route("/v1/tell", post(tell))
         .route("/v1/mcp", post(agent_channel::receive))
-        .fallback(async || Refusal::NoSuchRoute)
-        .method_not_allowed_fallback(async || Refusal::WrongMethod)
+        .fallback(async || ApiError::NoSuchRoute)
+        .method_not_allowed_fallback(async || ApiError::WrongMethod)
         .with_state(shared)
 }
 
@@ -79,11 +79,11 @@ async fn orchestrator(State(shared): RunState) -> HandlerResult {
     json(StatusCode::OK, &OrchestratorStatus::of(&view, Some(now)))
 }
 
-async fn look(shared: &Shared) -> Result<(View, Moment), Refusal> {
+async fn look(shared: &Shared) -> Result<(View, Moment), ApiError> {
     let handle = Arc::clone(&shared.handle);
     // The driver may be busy, so wait for it on a blocking thread, off the thread that serves all clients.
-    let view = tokio::task::spawn_blocking(move || handle.view()).await.map_err(|_| Refusal::Broken)?;
-    Ok((view.ok_or(Refusal::NoAnswer)?, clock::now()))
+    let view = tokio::task::spawn_blocking(move || handle.view()).await.map_err(|_| ApiError::Broken)?;
+    Ok((view.ok_or(ApiError::NoAnswer)?, clock::now()))
 }
 
 pub(crate) const BAD_EVENTS_QUERY: &str = "`after` must be a sequence number and `observed` true or false";
@@ -104,23 +104,23 @@ async fn events(
     headers: HeaderMap,
     query: Result<Query<EventsQuery>, QueryRejection>,
 ) -> HandlerResult {
-    let Query(query) = query.map_err(|_| Refusal::BadQuery(BAD_EVENTS_QUERY))?;
+    let Query(query) = query.map_err(|_| ApiError::BadQuery(BAD_EVENTS_QUERY))?;
     let form = if wants_sse(&headers) { Form::Sse } else { Form::Lines };
     let after = match form {
         Form::Sse => last_event_id(&headers)?.unwrap_or(query.after),
         Form::Lines => query.after,
     };
     let wanted = Wanted { after, observed: query.observed, form };
-    let place = Arc::clone(&shared.streams).try_acquire_owned().map_err(|_| Refusal::TooManyStreams)?;
+    let place = Arc::clone(&shared.streams).try_acquire_owned().map_err(|_| ApiError::TooManyStreams)?;
     let path = shared.run_dir.join(journal::FILE);
     let (kind, pieces) = match form {
         Form::Sse => {
-            let tail = Tail::follow(&path).map_err(|e| Refusal::NoRecord(e.to_string()))?;
+            let tail = Tail::follow(&path).map_err(|e| ApiError::NoRecord(e.to_string()))?;
             let signals = Signals { changed: shared.handle.changed(), closing: shared.closing.clone() };
             ("text/event-stream", events::live(tail, wanted, signals, place))
         }
         Form::Lines => {
-            let tail = Tail::up_to_now(&path).map_err(|e| Refusal::NoRecord(e.to_string()))?;
+            let tail = Tail::up_to_now(&path).map_err(|e| ApiError::NoRecord(e.to_string()))?;
             ("application/x-ndjson", events::so_far(tail, wanted, place))
         }
     };
@@ -137,10 +137,10 @@ pub(crate) fn is_kind(value: &str, kind: &str) -> bool {
     value.split(';').next().is_some_and(|v| v.trim().eq_ignore_ascii_case(kind))
 }
 
-pub(crate) fn last_event_id(headers: &HeaderMap) -> Result<Option<u64>, Refusal> {
+pub(crate) fn last_event_id(headers: &HeaderMap) -> Result<Option<u64>, ApiError> {
     let Some(id) = headers.get("last-event-id") else { return Ok(None) };
     let id = id.to_str().ok().and_then(|id| id.trim().parse().ok());
-    id.map(Some).ok_or(Refusal::BadLastEventId)
+    id.map(Some).ok_or(ApiError::BadLastEventId)
 }
 
 /// Handles a request without a payload. The body is read within the limits and ignored.
@@ -166,7 +166,7 @@ async fn stop(State(shared): RunState, request: http::Request<Body>) -> HandlerR
 }
 
 /// Reads the body of a stop request. Anything but an object is ignored, as in earlier versions.
-pub(crate) async fn read_stop(limits: Limits, request: http::Request<Body>) -> Result<Stop, Refusal> {
+pub(crate) async fn read_stop(limits: Limits, request: http::Request<Body>) -> Result<Stop, ApiError> {
     let body = read_body(limits, request).await?;
     if body.trim_ascii_start().starts_with(b"{") { object(&body, BAD_STOP) } else { Ok(Stop::default()) }
 }
@@ -192,44 +192,44 @@ pub(crate) async fn read_json<T: DeserializeOwned>(
     limits: Limits,
     request: http::Request<Body>,
     shape: &'static str,
-) -> Result<T, Refusal> {
+) -> Result<T, ApiError> {
     let kind = request.headers().get(CONTENT_TYPE).and_then(|v| v.to_str().ok()).unwrap_or("");
     if !is_kind(kind, "application/json") {
-        return Err(Refusal::NotJson);
+        return Err(ApiError::NotJson);
     }
     let body = read_body(limits, request).await?;
     object(&body, shape)
 }
 
 /// Parses a JSON object. Rejects arrays, because serde would assign their elements to the fields by order.
-pub(crate) fn object<T: DeserializeOwned>(body: &[u8], shape: &'static str) -> Result<T, Refusal> {
+pub(crate) fn object<T: DeserializeOwned>(body: &[u8], shape: &'static str) -> Result<T, ApiError> {
     let is_object = body.trim_ascii_start().starts_with(b"{");
     let read = is_object.then(|| serde_json::from_slice(body).ok()).flatten();
-    read.ok_or(Refusal::BadBody(shape))
+    read.ok_or(ApiError::BadBody(shape))
 }
 
 /// Reads and validates an operator message.
-pub(crate) async fn read_message(limits: Limits, request: http::Request<Body>) -> Result<String, Refusal> {
+pub(crate) async fn read_message(limits: Limits, request: http::Request<Body>) -> Result<String, ApiError> {
     let MessageBody { text } = read_json(limits, request, BAD_MESSAGE).await?;
     if text.trim().is_empty() {
-        return Err(Refusal::EmptyText);
+        return Err(ApiError::EmptyText);
     }
     if text.len() > MAX_MESSAGE {
-        return Err(Refusal::BodyTooLarge);
+        return Err(ApiError::BodyTooLarge);
     }
     Ok(text)
 }
 
-pub(crate) async fn read_body(limits: Limits, request: http::Request<Body>) -> Result<Bytes, Refusal> {
+pub(crate) async fn read_body(limits: Limits, request: http::Request<Body>) -> Result<Bytes, ApiError> {
     let limit = limits.body;
     let declared = request.headers().get(CONTENT_LENGTH).and_then(|v| v.to_str().ok()?.parse::<u64>().ok());
     if declared.is_some_and(|n| n > limit as u64) {
-        return Err(Refusal::BodyTooLarge);
+        return Err(ApiError::BodyTooLarge);
     }
     match tokio::time::timeout(limits.read, to_bytes(request.into_body(), limit)).await {
         Ok(Ok(body)) => Ok(body),
-        Ok(Err(_)) => Err(Refusal::BodyTooLarge),
-        Err(_) => Err(Refusal::BodyTooSlow),
+        Ok(Err(_)) => Err(ApiError::BodyTooLarge),
+        Err(_) => Err(ApiError::BodyTooSlow),
     }
 }
 
@@ -242,17 +242,17 @@ async fn submit(
     let handle = Arc::clone(&shared.handle);
     let asked = move || {
         let from = Peer::source(peer, handle.nonce())?;
-        handle.ask(ask(from)).map_err(|Busy| Refusal::Busy)
+        handle.ask(ask(from)).map_err(|BusyError| ApiError::Busy)
     };
     match tokio::task::spawn_blocking(asked).await {
         Ok(Ok(())) => json(StatusCode::ACCEPTED, &serde_json::json!({"ok": true})),
         Ok(Err(refusal)) => Err(refusal),
-        Err(_) => Err(Refusal::Broken),
+        Err(_) => Err(ApiError::Broken),
     }
 }
 
 pub(crate) fn json(status: StatusCode, value: &impl Serialize) -> HandlerResult {
-    let body = serde_json::to_vec(value).map_err(|_| Refusal::Broken)?;
+    let body = serde_json::to_vec(value).map_err(|_| ApiError::Broken)?;
     Ok(answer(status, "application/json", body.into()))
 }
 

@@ -171,7 +171,7 @@ fn a_driver_that_never_answers_does_not_delay_shutdown() {
             std::thread::park_timeout(PATIENCE);
             None
         }
-        fn ask(&self, request: dogwatch_server::Request) -> Result<(), dogwatch_server::Busy> {
+        fn ask(&self, request: dogwatch_server::Request) -> Result<(), dogwatch_server::BusyError> {
             self.0.ask(request)
         }
         fn changed(&self) -> dogwatch_server::watch::Receiver<u64> {

@@ -8,7 +8,7 @@ use crate::dice::Dice;
 use crate::plan;
 use dogwatch_core::record::event::{Outcome, WaitEndedBy};
 use dogwatch_core::record::ids::NodeName;
-use dogwatch_core::run::CannotResume;
+use dogwatch_core::run::ResumeError;
 use dogwatch_core::run::caller::Source;
 use dogwatch_core::run::input::{EndSignal, Input};
 use dogwatch_core::run::job::JobKind;
@@ -93,8 +93,8 @@ fn crash(world: &mut World, dice: &mut Dice) -> bool {
         }
         // Nothing was recorded yet, so there is nothing to resume.
         Ok(false) => true,
-        Err(CannotResume::Ended(_)) => false,
-        Err(CannotResume::Asleep | CannotResume::NeverStarted) => true,
+        Err(ResumeError::Ended(_)) => false,
+        Err(ResumeError::Asleep | ResumeError::NeverStarted) => true,
     }
 }
 

@@ -8,7 +8,7 @@ use dogwatch_core::record::event::{EndStep, Event, InputDigest, Pin, Recorded, R
 use dogwatch_core::record::ids::{Iteration, NodeIx};
 use dogwatch_core::record::notification::Delivery;
 use dogwatch_core::record::view::View;
-use dogwatch_core::run::CannotResume;
+use dogwatch_core::run::ResumeError;
 use dogwatch_core::run::decision::{ContextEntry, Decision, PromptContext};
 use dogwatch_core::run::input::Input;
 use dogwatch_core::run::job::{Exit, Job, JobKind, Snapshot, Worktree};
@@ -178,11 +178,11 @@ impl World {
 
     /// Simulates `kill -9` and a later resume. The last `lost` events without an effect are gone, and the keeper has
     /// ended all processes. Returns false if the record did not even have its first line.
-    pub fn crash(&mut self, lost: usize, down: Dur, wake: bool) -> Result<bool, CannotResume> {
+    pub fn crash(&mut self, lost: usize, down: Dur, wake: bool) -> Result<bool, ResumeError> {
         let keep = self.events.len().saturating_sub(lost).max(self.settled);
         let view = View::fold(&self.events[..keep]);
         let run = match Run::resume(view, None, plan::resumed(), wake) {
-            Err(CannotResume::NeverStarted) => return Ok(false),
+            Err(ResumeError::NeverStarted) => return Ok(false),
             other => other?,
         };
         self.events.truncate(keep);

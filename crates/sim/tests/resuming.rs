@@ -1,7 +1,7 @@
 //! A run that is killed at any moment continues after a resume.
 
 use dogwatch_core::record::event::{Outcome, WaitEndedBy};
-use dogwatch_core::run::CannotResume;
+use dogwatch_core::run::ResumeError;
 use dogwatch_core::run::input::Input;
 use dogwatch_core::settings::{IdlePolicy, Plan};
 use dogwatch_core::time::dur::Dur;
@@ -124,7 +124,7 @@ fn wake_continues_a_sleeping_run_and_resume_does_not() {
     let mut world =
         World::new(plan(|s| s.idle = Some(IdlePolicy::default())), |_| Act::idles("no_pending_tasks"));
     world.end();
-    assert_eq!(world.crash(0, MINUTE, false), Err(CannotResume::Asleep));
+    assert_eq!(world.crash(0, MINUTE, false), Err(ResumeError::Asleep));
     assert_eq!(world.crash(0, MINUTE, true), Ok(true));
     let end = world.end();
     // The idle streak continues: after one more iteration the run sleeps again.
@@ -149,7 +149,7 @@ fn a_run_with_any_other_outcome_is_not_resumed() {
     let mut world = World::new(plan(|s| s.max_iterations = Some(1)), |_| Act::works(MINUTE));
     world.end();
     for wake in [false, true] {
-        assert_eq!(world.crash(0, MINUTE, wake), Err(CannotResume::Ended(Outcome::Clean)));
+        assert_eq!(world.crash(0, MINUTE, wake), Err(ResumeError::Ended(Outcome::Clean)));
     }
 }
 
@@ -166,7 +166,7 @@ fn killed_between_any_two_writes_it_comes_to_the_same_end() {
             }
             match world.crash(lost, Dur::from_secs(7), false) {
                 Ok(true) => {}
-                Ok(false) | Err(CannotResume::Ended(Outcome::Clean)) => continue,
+                Ok(false) | Err(ResumeError::Ended(Outcome::Clean)) => continue,
                 Err(other) => panic!("step {k}: {other:?}"),
             }
             let end = world.end();

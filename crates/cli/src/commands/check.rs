@@ -1,5 +1,5 @@
 use crate::drawing;
-use crate::error::{Failure, print_diagnostics};
+use crate::error::{CliError, print_diagnostics};
 use crate::loading::{LoopFile, Planned, SettingFlags};
 use crate::screen::words;
 use dogwatch_config::explain;
@@ -29,7 +29,7 @@ pub struct Args {
 }
 
 /// Runs `dogwatch check` and returns the exit code.
-pub fn run(args: &Args) -> Result<u8, Failure> {
+pub fn run(args: &Args) -> Result<u8, CliError> {
     let file = LoopFile::find(&args.path)?;
     let planned = file.load(&args.settings.flags(), &args.args, args.explain)?;
     print_diagnostics(&planned.warnings);

@@ -1,4 +1,4 @@
-use crate::error::Failure;
+use crate::error::CliError;
 use clap_complete::Shell;
 
 /// Print a shell completion script
@@ -11,7 +11,7 @@ pub struct Args {
 }
 
 /// Runs `dogwatch completions` and returns the exit code.
-pub fn run(args: &Args) -> Result<u8, Failure> {
+pub fn run(args: &Args) -> Result<u8, CliError> {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut crate::command_line(), "dogwatch", &mut script);
     super::print(&script)

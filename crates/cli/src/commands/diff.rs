@@ -1,5 +1,5 @@
 use crate::color;
-use crate::error::Failure;
+use crate::error::CliError;
 use crate::runs::Which;
 use crate::snapshot_index::SnapshotIndex;
 use dogwatch_core::record::ids::Iteration;
@@ -43,7 +43,7 @@ Examples:
 const MAX_LINE: u64 = 16 * 1024;
 
 /// Runs `dogwatch diff` and returns the exit code.
-pub fn run(args: &Args) -> Result<u8, Failure> {
+pub fn run(args: &Args) -> Result<u8, CliError> {
     let found = args.which.find()?;
     let index = SnapshotIndex::of(&found)?;
     let wanted = args.iteration.map(Iteration);
@@ -61,24 +61,24 @@ pub fn run(args: &Args) -> Result<u8, Failure> {
     if terminal { shown(git) } else { copied(git) }
 }
 
-fn cannot(error: &std::io::Error) -> Failure {
+fn cannot(error: &std::io::Error) -> CliError {
     match error.kind() {
-        ErrorKind::NotFound => Failure::with_help("cannot find git", "install git, or add it to PATH"),
-        _ => Failure::internal(format!("cannot run git: {error}")),
+        ErrorKind::NotFound => CliError::with_help("cannot find git", "install git, or add it to PATH"),
+        _ => CliError::internal(format!("cannot run git: {error}")),
     }
 }
 
 /// Copies git's output unchanged. A closed pipe (`| head`) is not an error.
-fn copied(mut git: Command) -> Result<u8, Failure> {
+fn copied(mut git: Command) -> Result<u8, CliError> {
     let status = git.stdout(Stdio::inherit()).status().map_err(|e| cannot(&e))?;
     match status.code() {
         Some(0) | None => Ok(0),
-        Some(code) => Err(Failure::usage(format!("git diff failed with exit code {code}"))),
+        Some(code) => Err(CliError::usage(format!("git diff failed with exit code {code}"))),
     }
 }
 
 /// Prints git's output line by line, and removes all control sequences except colors.
-fn shown(mut git: Command) -> Result<u8, Failure> {
+fn shown(mut git: Command) -> Result<u8, CliError> {
     let mut child = git.stdout(Stdio::piped()).spawn().map_err(|e| cannot(&e))?;
     let mut out = std::io::stdout().lock();
     let mut written = Ok(());
@@ -99,11 +99,11 @@ fn shown(mut git: Command) -> Result<u8, Failure> {
     if let Err(error) = written
         && error.kind() != ErrorKind::BrokenPipe
     {
-        return Err(Failure::internal(format!("cannot print: {error}")));
+        return Err(CliError::internal(format!("cannot print: {error}")));
     }
     match status.code() {
         Some(0) | None => Ok(0),
-        Some(code) => Err(Failure::usage(format!("git diff failed with exit code {code}"))),
+        Some(code) => Err(CliError::usage(format!("git diff failed with exit code {code}"))),
     }
 }
 

@@ -1,4 +1,4 @@
-use crate::error::Failure;
+use crate::error::CliError;
 use crate::runs::{FoundRun, Which};
 use dogwatch_host::store::journal::{self, Tail};
 use std::io::{ErrorKind, Write};
@@ -22,17 +22,17 @@ pub struct Args {
 }
 
 /// Runs `dogwatch events` and returns the exit code.
-pub fn run(args: &Args) -> Result<u8, Failure> {
+pub fn run(args: &Args) -> Result<u8, CliError> {
     let found = args.which.find()?;
     if args.follow && found.is_live() { follow(args, &found) } else { from_record(args, &found) }
 }
 
-fn follow(args: &Args, found: &FoundRun) -> Result<u8, Failure> {
+fn follow(args: &Args, found: &FoundRun) -> Result<u8, CliError> {
     let path = format!("/v1/events?after={}&observed={}", args.after, args.observed);
     let events =
-        found.client()?.stream(&path).map_err(|e| Failure::usage(format!("run {}: {e}", found.id)))?;
+        found.client()?.stream(&path).map_err(|e| CliError::usage(format!("run {}: {e}", found.id)))?;
     for event in events {
-        let event = event.map_err(|e| Failure::usage(format!("run {}: {e}", found.id)))?;
+        let event = event.map_err(|e| CliError::usage(format!("run {}: {e}", found.id)))?;
         if !print_line(event.data.as_bytes())? {
             break;
         }
@@ -40,9 +40,9 @@ fn follow(args: &Args, found: &FoundRun) -> Result<u8, Failure> {
     Ok(0)
 }
 
-fn from_record(args: &Args, found: &FoundRun) -> Result<u8, Failure> {
+fn from_record(args: &Args, found: &FoundRun) -> Result<u8, CliError> {
     let path = found.dir.join(journal::FILE);
-    let cannot = |e: std::io::Error| Failure::usage(format!("cannot read {}: {e}", path.display()));
+    let cannot = |e: std::io::Error| CliError::usage(format!("cannot read {}: {e}", path.display()));
     let mut lines = Tail::up_to_now(&path).map_err(cannot)?.in_large_pieces();
     while let Some(line) = lines.next_line().map_err(cannot)? {
         // `status` and `resume` report lines that are not events.
@@ -56,11 +56,11 @@ fn from_record(args: &Args, found: &FoundRun) -> Result<u8, Failure> {
 }
 
 /// Prints a line to stdout. Returns false if the reader has closed the pipe.
-fn print_line(line: &[u8]) -> Result<bool, Failure> {
+fn print_line(line: &[u8]) -> Result<bool, CliError> {
     let mut out = std::io::stdout().lock();
     match out.write_all(line).and_then(|()| out.write_all(b"\n")).and_then(|()| out.flush()) {
         Ok(()) => Ok(true),
         Err(e) if e.kind() == ErrorKind::BrokenPipe => Ok(false),
-        Err(e) => Err(Failure::internal(format!("cannot write to stdout: {e}"))),
+        Err(e) => Err(CliError::internal(format!("cannot write to stdout: {e}"))),
     }
 }

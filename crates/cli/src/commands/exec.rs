@@ -1,12 +1,12 @@
 //! `dogwatch exec`: an activity-aware `timeout(1)`.
 
-use crate::error::{Failure, print_diagnostics};
+use crate::error::{CliError, print_diagnostics};
 use clap::builder::PossibleValuesParser;
 use dogwatch_config::{Flags, Source, Sources, load};
 use dogwatch_core::settings::{Profile, ReaderName, WatchPolicy};
 use dogwatch_core::text::printable;
 use dogwatch_core::time::dur::Limit;
-use dogwatch_host::exec::{self, Outcome, Plan, Refused};
+use dogwatch_host::exec::{self, ExecError, Outcome, Plan};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
@@ -68,7 +68,7 @@ Exit codes:
   128+n killed by signal n             otherwise the command's own exit code";
 
 /// Runs `dogwatch exec` and returns the exit code.
-pub fn run(args: Args) -> Result<u8, Failure> {
+pub fn run(args: Args) -> Result<u8, CliError> {
     let reader = find_by_name(ReaderName::ALL, ReaderName::as_str, &args.agent).unwrap_or(ReaderName::Plain);
     let policy = policy(&args, reader)?;
     let plan = Plan {
@@ -79,8 +79,8 @@ pub fn run(args: Args) -> Result<u8, Failure> {
         json: args.json,
     };
     let outcome = exec::run(plan).map_err(|refused| match refused {
-        Refused::Json { .. } | Refused::Workspace { .. } => Failure::usage(refused.to_string()),
-        Refused::Host(error) => Failure::internal(format!("cannot run the command: {error}")),
+        ExecError::Json { .. } | ExecError::Workspace { .. } => CliError::usage(refused.to_string()),
+        ExecError::Host(error) => CliError::internal(format!("cannot run the command: {error}")),
     })?;
     print_messages(&outcome);
     Ok(outcome.code)
@@ -96,7 +96,7 @@ fn find_by_name<T: Copy, const N: usize>(
 }
 
 /// Builds the policy. `--idle` and `--session` override `--set`, which overrides the profile.
-fn policy(args: &Args, reader: ReaderName) -> Result<WatchPolicy, Failure> {
+fn policy(args: &Args, reader: ReaderName) -> Result<WatchPolicy, CliError> {
     let profile = find_by_name(Profile::ALL, Profile::as_str, &args.profile).unwrap_or(Profile::Quick);
     let mut policy = if args.set.is_empty() {
         WatchPolicy::for_reader(profile, reader)
@@ -114,10 +114,10 @@ fn policy_with_overrides(
     profile: Profile,
     reader: ReaderName,
     set: &[String],
-) -> Result<WatchPolicy, Failure> {
+) -> Result<WatchPolicy, CliError> {
     if let Some(other) = set.iter().find(|set| !set.trim_start().starts_with("watchdog.")) {
         let message = format!("--set {other}: `exec` has only watchdog settings");
-        return Err(Failure::with_help(message, "use --set watchdog.KEY=VALUE"));
+        return Err(CliError::with_help(message, "use --set watchdog.KEY=VALUE"));
     }
     let flags = Flags { set: set.to_vec(), profile: Some(profile.as_str().to_owned()), ..Flags::default() };
     let text = format!("---\nagent: unused\nreader: {reader}\n---\n");
@@ -131,7 +131,7 @@ fn policy_with_overrides(
         detect: &dogwatch_agents::detect,
         machine: None,
     })
-    .map_err(Failure::Diagnostics)?;
+    .map_err(CliError::Diagnostics)?;
     print_diagnostics(&loaded.warnings);
     Ok(loaded.plan.nodes[0].settings.watchdog.clone())
 }

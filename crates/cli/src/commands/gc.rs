@@ -1,4 +1,4 @@
-use crate::error::Failure;
+use crate::error::CliError;
 use crate::runs::{registered, state_dir};
 use crate::screen::words;
 use dogwatch_core::text::printable;
@@ -48,7 +48,7 @@ const KEPT_FOR: &str = "30d";
 const MAX_SHOWN: usize = 50;
 
 /// Runs `dogwatch gc` and returns the exit code.
-pub fn run(args: &Args) -> Result<u8, Failure> {
+pub fn run(args: &Args) -> Result<u8, CliError> {
     let retention = Retention { keep: args.keep, older_than: args.older_than, now: clock::now().wall };
     let states: BTreeSet<PathBuf> = if args.all {
         registered().map(|run| run.state_dir()).collect()

@@ -1,5 +1,5 @@
 use crate::color;
-use crate::error::Failure;
+use crate::error::CliError;
 use crate::runs::{FoundRun, registered, runs_in, state_dir};
 use crate::screen::{fit, paint, width};
 use dogwatch_host::store::registry::MAX_LISTED;
@@ -37,7 +37,7 @@ const SHOWN: u64 = 20;
 const OFF_TERMINAL: usize = 250;
 
 /// Runs `dogwatch history` and returns the exit code.
-pub fn run(args: &Args) -> Result<u8, Failure> {
+pub fn run(args: &Args) -> Result<u8, CliError> {
     let runs: Vec<FoundRun> =
         if args.all { registered().collect() } else { runs_in(&state_dir(args.state_dir.as_deref()).runs()) };
     let limit = usize::try_from(args.limit).unwrap_or(MAX_LISTED);

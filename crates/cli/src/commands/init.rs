@@ -1,4 +1,4 @@
-use crate::error::Failure;
+use crate::error::CliError;
 use crate::loading::{LOOP_FILE, program_exists};
 use std::fmt;
 use std::io::{ErrorKind, Write};
@@ -78,7 +78,7 @@ impl fmt::Display for Agent {
 const TEMPLATE: &str = include_str!("init.md");
 
 /// Runs `dogwatch init` and returns the exit code.
-pub fn run(args: &Args) -> Result<u8, Failure> {
+pub fn run(args: &Args) -> Result<u8, CliError> {
     let found: Vec<Agent> = Agent::REAL.into_iter().filter(|a| is_here(*a)).collect();
     let agent = args.agent.unwrap_or_else(|| found.first().copied().unwrap_or(Agent::Sh));
     let path = args.dir.join(LOOP_FILE);
@@ -101,13 +101,13 @@ fn write_new(path: &Path, text: &str) -> std::io::Result<()> {
     file.write_all(text.as_bytes())
 }
 
-fn refuse(path: &Path, error: &std::io::Error) -> Failure {
+fn refuse(path: &Path, error: &std::io::Error) -> CliError {
     match error.kind() {
-        ErrorKind::AlreadyExists => Failure::with_help(
+        ErrorKind::AlreadyExists => CliError::with_help(
             format!("{} already exists; it was not changed", path.display()),
             "use another directory with `dogwatch init DIR`",
         ),
-        _ => Failure::usage(format!("cannot write {}: {error}", path.display())),
+        _ => CliError::usage(format!("cannot write {}: {error}", path.display())),
     }
 }
 

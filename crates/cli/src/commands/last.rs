@@ -1,7 +1,7 @@
 //! `dogwatch` without a command: the latest runs of this project in ten lines.
 
 use crate::color;
-use crate::error::Failure;
+use crate::error::CliError;
 use crate::runs::{FoundRun, runs_in, state_dir};
 use crate::screen::{ScreenLine, Tone, fit, paint, width, words};
 use dogwatch_core::record::event::RunEnded;
@@ -27,7 +27,7 @@ No runs in this directory yet.
   dogwatch --help          show all commands";
 
 /// Runs `dogwatch` without arguments and returns the exit code.
-pub fn run() -> Result<u8, Failure> {
+pub fn run() -> Result<u8, CliError> {
     let runs = runs_in(&state_dir(None).runs());
     if runs.is_empty() {
         return super::print(format!("{NOTHING_YET}\n").as_bytes());

@@ -1,6 +1,6 @@
 //! `dogwatch man`: the manual page, and the command line reference of the book.
 
-use crate::error::Failure;
+use crate::error::CliError;
 use clap::Command;
 
 /// Print the manual page
@@ -14,14 +14,14 @@ pub struct Args {
 }
 
 /// Runs `dogwatch man` and returns the exit code.
-pub fn run(args: &Args) -> Result<u8, Failure> {
+pub fn run(args: &Args) -> Result<u8, CliError> {
     if args.markdown {
         return super::print(reference(crate::command_line()).as_bytes());
     }
     let mut page = Vec::new();
     clap_mangen::Man::new(crate::command_line())
         .render(&mut page)
-        .map_err(|e| Failure::internal(format!("cannot generate the manual page: {e}")))?;
+        .map_err(|e| CliError::internal(format!("cannot generate the manual page: {e}")))?;
     super::print(&page)
 }
 

@@ -1,4 +1,4 @@
-use crate::error::Failure;
+use crate::error::CliError;
 use dogwatch_host::driver::mcp_setup::{FILE_VAR, SessionFile};
 use rustix::process::{Pid, PidfdFlags, getppid, pidfd_open};
 use std::ffi::OsString;
@@ -46,16 +46,16 @@ pub struct Args {
 }
 
 /// Runs `dogwatch mcp` and returns the exit code.
-pub fn run(args: &Args) -> Result<u8, Failure> {
+pub fn run(args: &Args) -> Result<u8, CliError> {
     let named = args.session.clone().or_else(|| std::env::var_os(FILE_VAR).map(PathBuf::from));
     let Some(path) = named else {
-        return Err(Failure::with_help(
+        return Err(CliError::with_help(
             "no session to serve: DOGWATCH_MCP is not set",
             "dogwatch starts this command for its agents; see docs/guide/mcp.md",
         ));
     };
     let session = SessionFile::read(&path)
-        .map_err(|e| Failure::usage(format!("cannot read the session file {}: {e}", path.display())))?;
+        .map_err(|e| CliError::usage(format!("cannot read the session file {}: {e}", path.display())))?;
     // `exec` resets this mark, so a process that becomes the command does not keep it.
     dogwatch_host::process::sample::name_mcp_server();
     match (args.http, args.beside) {
@@ -73,22 +73,22 @@ fn serve_http(
     file: &Path,
     at: SocketAddr,
     command: &[OsString],
-) -> Result<u8, Failure> {
+) -> Result<u8, CliError> {
     let listener = TcpListener::bind(at).map_err(|e| {
-        Failure::with_help(
+        CliError::with_help(
             format!("cannot listen on {at}: {e}"),
             "pass --http without a value to use a free port",
         )
     })?;
     let at = listener
         .local_addr()
-        .map_err(|e| Failure::internal(format!("cannot read the listener's address: {e}")))?;
+        .map_err(|e| CliError::internal(format!("cannot read the listener's address: {e}")))?;
     let url = format!("http://{at}{}", dogwatch_mcp::http::PATH);
     if let Some((program, arguments)) = command.split_first() {
         start_beside(file, listener)?;
         // `exec` gives the agent this process, so that it gets its own signals, stdin and exit code.
         let error = Command::new(program).args(arguments).env(URL_VAR, url).exec();
-        return Err(Failure::usage(format!("cannot start `{}`: {error}", program.display())));
+        return Err(CliError::usage(format!("cannot start `{}`: {error}", program.display())));
     }
     // Printed after the server listens, so a reader of this line can connect. It does not contain the token.
     super::print(format!("{url}\n").as_bytes())?;
@@ -97,8 +97,8 @@ fn serve_http(
 }
 
 /// Starts a server process that runs beside this process, and beside the command that this process becomes.
-fn start_beside(file: &Path, listener: TcpListener) -> Result<(), Failure> {
-    let cannot = |e: io::Error| Failure::internal(format!("cannot start the server: {e}"));
+fn start_beside(file: &Path, listener: TcpListener) -> Result<(), CliError> {
+    let cannot = |e: io::Error| CliError::internal(format!("cannot start the server: {e}"));
     let own = std::env::current_exe().map_err(cannot)?;
     Command::new(own)
         .args(["mcp", "--http", "--beside", &std::process::id().to_string(), "--session"])
@@ -115,7 +115,7 @@ fn start_beside(file: &Path, listener: TcpListener) -> Result<(), Failure> {
     Ok(())
 }
 
-fn serve_beside(session: SessionFile, file: &Path, pid: i32) -> Result<u8, Failure> {
+fn serve_beside(session: SessionFile, file: &Path, pid: i32) -> Result<u8, CliError> {
     let listener = io::stdin().as_fd().try_clone_to_owned().map_err(|e| cannot_serve(&e))?;
     let process = Pid::from_raw(pid).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
     // If the parent is gone, the pid may belong to another process.
@@ -127,6 +127,6 @@ fn serve_beside(session: SessionFile, file: &Path, pid: i32) -> Result<u8, Failu
     Ok(0)
 }
 
-fn cannot_serve(error: &io::Error) -> Failure {
-    Failure::internal(format!("cannot serve: {error}"))
+fn cannot_serve(error: &io::Error) -> CliError {
+    CliError::internal(format!("cannot serve: {error}"))
 }

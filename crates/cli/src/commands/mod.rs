@@ -29,7 +29,7 @@ mod tune;
 mod undo;
 mod wake;
 
-use crate::error::Failure;
+use crate::error::CliError;
 use clap::Subcommand;
 
 #[derive(Subcommand)]
@@ -66,7 +66,7 @@ pub enum Command {
 
 impl Command {
     /// Runs the command and returns its exit code.
-    pub fn run(self) -> Result<u8, Failure> {
+    pub fn run(self) -> Result<u8, CliError> {
         match self {
             Command::Run(args) => run::run(args),
             Command::Init(args) => init::run(&args),
@@ -100,24 +100,24 @@ impl Command {
 }
 
 /// Runs `dogwatch` without a command: lists the latest runs of this project.
-pub fn list_latest() -> Result<u8, Failure> {
+pub fn list_latest() -> Result<u8, CliError> {
     last::run()
 }
 
 /// Prints to stdout. A closed pipe (`| head`) is not an error.
-fn print(bytes: &[u8]) -> Result<u8, Failure> {
+fn print(bytes: &[u8]) -> Result<u8, CliError> {
     use std::io::{ErrorKind, Write};
     let mut out = std::io::stdout().lock();
     match out.write_all(bytes).and_then(|()| out.flush()) {
         Err(e) if e.kind() != ErrorKind::BrokenPipe => {
-            Err(Failure::internal(format!("cannot write to stdout: {e}")))
+            Err(CliError::internal(format!("cannot write to stdout: {e}")))
         }
         Ok(()) | Err(_) => Ok(0),
     }
 }
 
-fn print_json(value: &impl serde::Serialize) -> Result<u8, Failure> {
-    let mut text = serde_json::to_vec_pretty(value).map_err(|e| Failure::internal(e.to_string()))?;
+fn print_json(value: &impl serde::Serialize) -> Result<u8, CliError> {
+    let mut text = serde_json::to_vec_pretty(value).map_err(|e| CliError::internal(e.to_string()))?;
     text.push(b'\n');
     print(&text)
 }

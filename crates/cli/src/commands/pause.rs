@@ -1,4 +1,4 @@
-use crate::error::Failure;
+use crate::error::CliError;
 use crate::runs::Which;
 
 /// Pause a run after the current iteration
@@ -13,7 +13,7 @@ pub struct Args {
 }
 
 /// Runs `dogwatch pause` and returns the exit code.
-pub fn run(args: &Args) -> Result<u8, Failure> {
+pub fn run(args: &Args) -> Result<u8, CliError> {
     let found = args.which.find_living()?;
     found.post("pause", &())?;
     super::print(

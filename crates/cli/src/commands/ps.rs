@@ -1,5 +1,5 @@
 use super::status::{headline, status};
-use crate::error::Failure;
+use crate::error::CliError;
 use crate::runs::registered;
 
 /// List the live runs on this machine
@@ -17,12 +17,12 @@ pub struct Args {
 const MAX_SHOWN: usize = 50;
 
 /// Runs `dogwatch ps` and returns the exit code.
-pub fn run(args: &Args) -> Result<u8, Failure> {
+pub fn run(args: &Args) -> Result<u8, CliError> {
     let mut text = String::new();
     for found in registered().filter(|r| args.all || r.is_live()).take(MAX_SHOWN) {
         let line = match status(&found) {
             Ok(status) if args.json => {
-                serde_json::to_string(&status).map_err(|e| Failure::internal(e.to_string()))?
+                serde_json::to_string(&status).map_err(|e| CliError::internal(e.to_string()))?
             }
             Ok(status) => dogwatch_core::text::printable(&headline(&status)).into_owned(),
             Err(_) => {

@@ -1,4 +1,4 @@
-use crate::error::Failure;
+use crate::error::CliError;
 use crate::runs::{FoundRun, Which};
 use dogwatch_core::record::summary::RunSummary;
 use dogwatch_core::record::view::View;
@@ -24,7 +24,7 @@ pub struct Args {
 }
 
 /// Runs `dogwatch report` and returns the exit code.
-pub fn run(args: &Args) -> Result<u8, Failure> {
+pub fn run(args: &Args) -> Result<u8, CliError> {
     let found = args.which.find()?;
     if let Some(file) = &args.html {
         return html::write(&found, file);
@@ -44,7 +44,7 @@ pub struct Report {
 
 impl Report {
     /// Reads the record of a run and summarizes it.
-    pub fn of(found: &FoundRun) -> Result<Report, Failure> {
+    pub fn of(found: &FoundRun) -> Result<Report, CliError> {
         let live = found.is_live();
         let record = found.record()?;
         let summary = RunSummary::fold(&record.events);

@@ -1,4 +1,4 @@
-use crate::error::Failure;
+use crate::error::CliError;
 use crate::loading::LoopFile;
 use crate::runs::{FoundRun, Which};
 use crate::secrets;
@@ -6,7 +6,7 @@ use crate::supervise::{Ready, hold, supervise};
 use dogwatch_core::Run;
 use dogwatch_core::record::event::{RunResumed, RunStarted};
 use dogwatch_core::record::view::View;
-use dogwatch_core::run::CannotResume;
+use dogwatch_core::run::ResumeError;
 use dogwatch_core::run::input::Input;
 use dogwatch_host::clock;
 use dogwatch_host::store::home::StateDir;
@@ -29,7 +29,7 @@ pub struct Args {
 }
 
 /// Runs `dogwatch resume` and returns the exit code.
-pub fn run(args: &Args) -> Result<u8, Failure> {
+pub fn run(args: &Args) -> Result<u8, CliError> {
     let found = args.which.find()?;
     match found.post("resume", &()) {
         Ok(()) => super::print(format!("resumed run {}\n", found.id).as_bytes()),
@@ -40,11 +40,11 @@ pub fn run(args: &Args) -> Result<u8, Failure> {
 }
 
 /// Continues a run from its record. With `wake`, also a run that is asleep.
-pub fn continue_run(found: &FoundRun, wake: bool, json: bool) -> Result<u8, Failure> {
+pub fn continue_run(found: &FoundRun, wake: bool, json: bool) -> Result<u8, CliError> {
     let started = started(found)?;
     let (work_dir, loop_file) = (Path::new(&started.work_dir), Path::new(&started.path));
     std::env::set_current_dir(work_dir).map_err(|e| {
-        Failure::usage(format!("cannot enter the directory {} of the run: {e}", work_dir.display()))
+        CliError::usage(format!("cannot enter the directory {} of the run: {e}", work_dir.display()))
     })?;
     let file = LoopFile::find(loop_file)?;
     // Take the lock before reading the record. Without it another process may still append to the record.
@@ -63,7 +63,7 @@ pub fn continue_run(found: &FoundRun, wake: bool, json: bool) -> Result<u8, Fail
     let run =
         Run::resume(View::fold(&loaded.events), plan, resumed, wake).map_err(|why| refuse(found, &why))?;
     let journal = Journal::reopen(&found.dir, &loaded)
-        .map_err(|e| Failure::usage(format!("cannot append to the record of run {}: {e}", found.id)))?;
+        .map_err(|e| CliError::usage(format!("cannot append to the record of run {}: {e}", found.id)))?;
     let ready = Ready {
         run,
         run_id: found.id.clone(),
@@ -80,14 +80,14 @@ pub fn continue_run(found: &FoundRun, wake: bool, json: bool) -> Result<u8, Fail
 }
 
 /// Returns how the run was started.
-fn started(found: &FoundRun) -> Result<RunStarted, Failure> {
-    found.view()?.started.ok_or_else(|| refuse(found, &CannotResume::NeverStarted))
+fn started(found: &FoundRun) -> Result<RunStarted, CliError> {
+    found.view()?.started.ok_or_else(|| refuse(found, &ResumeError::NeverStarted))
 }
 
 /// Cuts off a torn last line and saves it in a file. Reports that and a broken chain as trouble; neither ends the run.
-fn repair_record(found: &FoundRun, loaded: &Loaded) -> Result<Vec<Input>, Failure> {
+fn repair_record(found: &FoundRun, loaded: &Loaded) -> Result<Vec<Input>, CliError> {
     let aside = repair(&found.dir, loaded)
-        .map_err(|e| Failure::usage(format!("cannot repair the record of run {}: {e}", found.id)))?;
+        .map_err(|e| CliError::usage(format!("cannot repair the record of run {}: {e}", found.id)))?;
     let torn = aside.map(|path| Input::TroubleMet {
         kind: "torn_record",
         detail: format!(
@@ -115,18 +115,18 @@ fn settings_notice(started: &RunStarted, file: &LoopFile) -> Option<Input> {
 }
 
 /// Returns the error for a run that cannot be resumed.
-fn refuse(found: &FoundRun, why: &CannotResume) -> Failure {
+fn refuse(found: &FoundRun, why: &ResumeError) -> CliError {
     let id = &found.id;
     match why {
-        CannotResume::NeverStarted => Failure::with_help(
+        ResumeError::NeverStarted => CliError::with_help(
             format!("run {id} died before it started"),
             "start a new run with `dogwatch run`",
         ),
-        CannotResume::Ended(outcome) => Failure::with_help(
+        ResumeError::Ended(outcome) => CliError::with_help(
             format!("run {id} has ended ({outcome})"),
             "start a new run with `dogwatch run`",
         ),
-        CannotResume::Asleep => Failure::with_help(
+        ResumeError::Asleep => CliError::with_help(
             format!("run {id} is asleep: it had nothing to do"),
             format!("wake it with `dogwatch wake {id}`"),
         ),

@@ -1,4 +1,4 @@
-use crate::error::{Failure, print_diagnostics};
+use crate::error::{CliError, print_diagnostics};
 use crate::loading::{LoopFile, Planned, SettingFlags};
 use crate::secrets;
 use crate::supervise::{Ready, hold, random, supervise};
@@ -43,7 +43,7 @@ pub struct Args {
 }
 
 /// Runs `dogwatch run` and returns the exit code.
-pub fn run(args: Args) -> Result<u8, Failure> {
+pub fn run(args: Args) -> Result<u8, CliError> {
     let file = LoopFile::find(&args.path)?;
     let loaded = file.load(&args.settings.flags(), &args.args, false)?;
     print_diagnostics(&loaded.warnings);
@@ -58,7 +58,7 @@ pub fn run(args: Args) -> Result<u8, Failure> {
     let git = dogwatch_host::store::home::work_tree(&file.work_dir).join(".git").exists();
     loaded.plan.snapshots = git;
     let no_record = |e: std::io::Error| {
-        Failure::with_help(
+        CliError::with_help(
             format!("cannot write the record to {}: {e}", state.path().display()),
             "choose another directory with --state-dir",
         )
@@ -85,14 +85,14 @@ pub fn run(args: Args) -> Result<u8, Failure> {
 const REST_OF_LINE: usize = 4 << 20;
 
 /// Returns an error if the plan of a graph does not fit into the first line of the record.
-fn fits_the_record(loaded: &Planned) -> Result<(), Failure> {
+fn fits_the_record(loaded: &Planned) -> Result<(), CliError> {
     if loaded.plan.graph.is_none() {
         return Ok(());
     }
-    let bytes = serde_json::to_vec(&loaded.plan).map_err(|e| Failure::internal(e.to_string()))?.len();
+    let bytes = serde_json::to_vec(&loaded.plan).map_err(|e| CliError::internal(e.to_string()))?.len();
     let most = MAX_LINE - REST_OF_LINE;
     if bytes > most {
-        return Err(Failure::with_help(
+        return Err(CliError::with_help(
             format!("the plan of this graph has {bytes} bytes; the record allows {most}"),
             "move prompts to files (`prompt_file`) and shared settings to the top level",
         ));
@@ -105,7 +105,7 @@ fn no_git() -> Input {
     Input::Noticed { kind: "no_snapshots", message }
 }
 
-fn started(file: &LoopFile, loaded: &Planned, run: RunId) -> Result<RunStarted, Failure> {
+fn started(file: &LoopFile, loaded: &Planned, run: RunId) -> Result<RunStarted, CliError> {
     Ok(RunStarted {
         run,
         path: file.path.display().to_string(),

@@ -1,5 +1,5 @@
 use crate::detached;
-use crate::error::Failure;
+use crate::error::CliError;
 use crate::loading;
 use dogwatch_host::store::registry::Registry;
 use dogwatch_host::store::token::Token;
@@ -55,8 +55,8 @@ pub(super) fn address(text: &str) -> Result<SocketAddr, String> {
 }
 
 /// Runs `dogwatch serve` and returns the exit code.
-pub fn run(args: &Args) -> Result<u8, Failure> {
-    let signals = signals().map_err(|e| Failure::internal(format!("cannot set up signals: {e}")))?;
+pub fn run(args: &Args) -> Result<u8, CliError> {
+    let signals = signals().map_err(|e| CliError::internal(format!("cannot set up signals: {e}")))?;
     let tcp = match (args.listen, &args.socket) {
         (None, Some(_)) => None,
         (listen, _) => Some(listen.unwrap_or(SocketAddr::from((Ipv4Addr::LOCALHOST, PORT)))),
@@ -66,7 +66,7 @@ pub fn run(args: &Args) -> Result<u8, Failure> {
         Some((listener, token)) => {
             let at = listener
                 .local_addr()
-                .map_err(|e| Failure::internal(format!("cannot read the listener's address: {e}")))?;
+                .map_err(|e| CliError::internal(format!("cannot read the listener's address: {e}")))?;
             format!("http://{at}/#token={}\n", token.as_str())
         }
         None => String::new(),
@@ -80,8 +80,8 @@ pub fn run(args: &Args) -> Result<u8, Failure> {
         continue_run: Arc::new(detached::continue_run),
     };
     let served = serve_machine(setup).map_err(|e| match &args.socket {
-        Some(path) => Failure::usage(format!("cannot serve on {}: {e}", path.display())),
-        None => Failure::internal(format!("cannot serve: {e}")),
+        Some(path) => CliError::usage(format!("cannot serve on {}: {e}", path.display())),
+        None => CliError::internal(format!("cannot serve: {e}")),
     })?;
     if let Some(path) = &args.socket {
         urls.push_str(&format!("unix:{}\n", path.display()));
@@ -93,14 +93,14 @@ pub fn run(args: &Args) -> Result<u8, Failure> {
     Ok(code)
 }
 
-fn bind(at: SocketAddr) -> Result<(TcpListener, Token), Failure> {
-    let token = Token::of_user().map_err(|e| Failure::usage(e.to_string()))?;
+fn bind(at: SocketAddr) -> Result<(TcpListener, Token), CliError> {
+    let token = Token::of_user().map_err(|e| CliError::usage(e.to_string()))?;
     let listener = TcpListener::bind(at).map_err(|e| match e.kind() {
-        ErrorKind::AddrInUse => Failure::with_help(
+        ErrorKind::AddrInUse => CliError::with_help(
             format!("cannot listen on {at}: the address is in use, perhaps by another `dogwatch serve`"),
             "pass `--listen 127.0.0.1:0` to use a free port",
         ),
-        _ => Failure::usage(format!("cannot listen on {at}: {e}")),
+        _ => CliError::usage(format!("cannot listen on {at}: {e}")),
     })?;
     Ok((listener, token))
 }
@@ -117,16 +117,16 @@ fn signals() -> std::io::Result<SignalFd> {
     SignalFd::new(&wanted)
 }
 
-fn ended_by(signals: &SignalFd) -> Result<u8, Failure> {
+fn ended_by(signals: &SignalFd) -> Result<u8, CliError> {
     loop {
         match poll(&mut [PollFd::new(signals, PollFlags::IN)], None) {
             Ok(_) | Err(Errno::INTR) => {}
-            Err(e) => return Err(Failure::internal(format!("cannot wait for signals: {e}"))),
+            Err(e) => return Err(CliError::internal(format!("cannot wait for signals: {e}"))),
         }
         match signals.take() {
             Ok(Some(number)) => return Ok(u8::try_from(128 + number).unwrap_or(1)),
             Ok(None) => {}
-            Err(e) => return Err(Failure::internal(format!("cannot read signals: {e}"))),
+            Err(e) => return Err(CliError::internal(format!("cannot read signals: {e}"))),
         }
     }
 }

@@ -1,6 +1,6 @@
 mod text;
 
-use crate::error::Failure;
+use crate::error::CliError;
 use crate::runs::{FoundRun, Which};
 use dogwatch_core::record::status::{OrchestratorStatus, Status};
 use dogwatch_host::clock;
@@ -22,7 +22,7 @@ pub struct Args {
 }
 
 /// Runs `dogwatch status` and returns the exit code.
-pub fn run(args: &Args) -> Result<u8, Failure> {
+pub fn run(args: &Args) -> Result<u8, CliError> {
     let found = args.which.find()?;
     if args.orchestrator {
         return super::print_json(&orchestrator(&found)?);
@@ -32,7 +32,7 @@ pub fn run(args: &Args) -> Result<u8, Failure> {
 }
 
 /// Returns the status of a run: from the run itself if it is live, otherwise from its record.
-pub fn status(found: &FoundRun) -> Result<Status, Failure> {
+pub fn status(found: &FoundRun) -> Result<Status, CliError> {
     if let Some(status) = found.ask("/v1/status") {
         return Ok(status);
     }
@@ -41,10 +41,10 @@ pub fn status(found: &FoundRun) -> Result<Status, Failure> {
     Ok(Status::of(&view, live.then(clock::now)))
 }
 
-fn orchestrator(found: &FoundRun) -> Result<serde_json::Value, Failure> {
+fn orchestrator(found: &FoundRun) -> Result<serde_json::Value, CliError> {
     if let Some(value) = found.ask("/v1/status/orchestrator") {
         return Ok(value);
     }
     let document = OrchestratorStatus::of(&found.view()?, found.is_live().then(clock::now));
-    serde_json::to_value(document).map_err(|e| Failure::internal(e.to_string()))
+    serde_json::to_value(document).map_err(|e| CliError::internal(e.to_string()))
 }

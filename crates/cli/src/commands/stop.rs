@@ -1,4 +1,4 @@
-use crate::error::Failure;
+use crate::error::CliError;
 use crate::runs::Which;
 
 /// Stop a run after the current iteration
@@ -21,7 +21,7 @@ struct Stop {
 }
 
 /// Runs `dogwatch stop` and returns the exit code.
-pub fn run(args: &Args) -> Result<u8, Failure> {
+pub fn run(args: &Args) -> Result<u8, CliError> {
     let found = args.which.find_living()?;
     found.post("stop", &Stop { accept: args.accept })?;
     super::print(format!("run {} will stop after the current iteration\n", found.id).as_bytes())

@@ -1,4 +1,4 @@
-use crate::error::Failure;
+use crate::error::CliError;
 use crate::runs::Which;
 use std::path::PathBuf;
 
@@ -25,7 +25,7 @@ struct MessageBody {
 }
 
 /// Runs `dogwatch tell` and returns the exit code.
-pub fn run(args: Args) -> Result<u8, Failure> {
+pub fn run(args: Args) -> Result<u8, CliError> {
     // `dogwatch tell "…"` sends the message to the latest run of the project.
     let (run, text) = match args.text {
         Some(text) => (Some(args.run), text),
@@ -33,7 +33,7 @@ pub fn run(args: Args) -> Result<u8, Failure> {
     };
     let found = Which::new(run, args.state_dir).find_living()?;
     if text.trim().is_empty() {
-        return Err(Failure::with_help(
+        return Err(CliError::with_help(
             "the message is empty",
             "write it in quotes: `dogwatch tell \"TEXT\"`",
         ));

@@ -1,4 +1,4 @@
-use crate::error::Failure;
+use crate::error::CliError;
 use crate::top;
 
 /// Watch all runs on this machine in a terminal UI
@@ -9,6 +9,6 @@ use crate::top;
 pub struct Args {}
 
 /// Runs `dogwatch top` and returns the exit code.
-pub fn run(_: &Args) -> Result<u8, Failure> {
+pub fn run(_: &Args) -> Result<u8, CliError> {
     top::run()
 }

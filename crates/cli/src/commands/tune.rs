@@ -1,4 +1,4 @@
-use crate::error::Failure;
+use crate::error::CliError;
 use crate::runs::{FoundRun, registered, runs_in, state_dir};
 use crate::screen::words;
 use dogwatch_core::record::event::{Event, Recorded};
@@ -37,11 +37,11 @@ const MAX_RUNS: u64 = 1000;
 const MAX_EVENTS: usize = 500_000;
 
 /// Runs `dogwatch tune` and returns the exit code.
-pub fn run(args: &Args) -> Result<u8, Failure> {
+pub fn run(args: &Args) -> Result<u8, CliError> {
     let runs: Vec<FoundRun> =
         if args.all { registered().collect() } else { runs_in(&state_dir(args.state_dir.as_deref()).runs()) };
     if runs.is_empty() {
-        return Err(Failure::with_help(
+        return Err(CliError::with_help(
             "no recorded runs to learn from",
             "start one with `dogwatch run`, or pass --all to use all your projects",
         ));

@@ -1,4 +1,4 @@
-use crate::error::Failure;
+use crate::error::CliError;
 use crate::runs::{FoundRun, registered};
 use crate::screen::words;
 use crate::snapshot_index::SnapshotIndex;
@@ -65,13 +65,13 @@ fn parse_what(text: &str) -> Result<What, String> {
 }
 
 /// Runs `dogwatch undo` and returns the exit code.
-pub fn run(args: &Args) -> Result<u8, Failure> {
+pub fn run(args: &Args) -> Result<u8, CliError> {
     let found = crate::runs::Which::new(Some(args.run.clone()), args.state_dir.clone()).find()?;
     let index = SnapshotIndex::of(&found)?;
     let (node, to, title) = wanted(args, &found, &index)?;
     let dir = index.dir(&node)?;
     if let Some(command) = index.lost_worktree(&dir, &node) {
-        return Err(Failure::with_help(
+        return Err(CliError::with_help(
             format!("the worktree of `{node}` is gone"),
             format!("restore it with `{command}`"),
         ));
@@ -96,7 +96,7 @@ pub fn run(args: &Args) -> Result<u8, Failure> {
         limits: snapshot::Limits::default(),
     };
     let prepared =
-        snapshot::prepare(undo).map_err(|why| Failure::usage(format!("{}: {why}", dir.display())))?;
+        snapshot::prepare(undo).map_err(|why| CliError::usage(format!("{}: {why}", dir.display())))?;
     if prepared.counts() == (0, 0) {
         let _ = prepared.give_up();
         return super::print(format!("{} is already {title}\n", dir.display()).as_bytes());
@@ -131,7 +131,7 @@ fn wanted(
     args: &Args,
     found: &FoundRun,
     index: &SnapshotIndex,
-) -> Result<(NodeName, String, String), Failure> {
+) -> Result<(NodeName, String, String), CliError> {
     match &args.what {
         What::Iteration(n) => {
             let node = index.node(args.node.as_deref(), Some(*n))?;
@@ -143,23 +143,23 @@ fn wanted(
             let whole = format!("{}{name}", snapshot::node_refs(&found.id, &node));
             match snapshot::commit_of(&index.dir(&node)?, &whole) {
                 Ok(Some(_)) => Ok((node, whole, "as it was before that undo".to_owned())),
-                Ok(None) => Err(Failure::with_help(
+                Ok(None) => Err(CliError::with_help(
                     format!("no snapshot {whole}"),
                     format!(
                         "`git for-each-ref {}` lists the snapshots of this run",
                         snapshot::run_refs(&found.id)
                     ),
                 )),
-                Err(why) => Err(Failure::usage(why)),
+                Err(why) => Err(CliError::usage(why)),
             }
         }
     }
 }
 
 /// Returns an error if this run or another live run works in the same tree.
-fn refuse_if_live(found: &FoundRun, dir: &Path) -> Result<(), Failure> {
+fn refuse_if_live(found: &FoundRun, dir: &Path) -> Result<(), CliError> {
     if found.is_live() {
-        return Err(Failure::with_help(
+        return Err(CliError::with_help(
             format!("run {} is live", found.id),
             format!("stop it first with `dogwatch stop {}`", found.tail()),
         ));
@@ -170,7 +170,7 @@ fn refuse_if_live(found: &FoundRun, dir: &Path) -> Result<(), Failure> {
         status.and_then(|s| s.work_dir).is_some_and(|at| home::work_tree(Path::new(&at)) == tree)
     };
     match registered().find(|other| other.id != found.id && other.is_live() && same(other)) {
-        Some(other) => Err(Failure::with_help(
+        Some(other) => Err(CliError::with_help(
             format!("run {} is live in the same work tree", other.id),
             format!("stop it first with `dogwatch stop {}`", other.tail()),
         )),
@@ -179,9 +179,9 @@ fn refuse_if_live(found: &FoundRun, dir: &Path) -> Result<(), Failure> {
 }
 
 /// Asks for confirmation, which needs a terminal.
-fn confirm(prepared: &snapshot::Prepared, dir: &Path, title: &str) -> Result<bool, Failure> {
+fn confirm(prepared: &snapshot::Prepared, dir: &Path, title: &str) -> Result<bool, CliError> {
     if !(std::io::stdin().is_terminal() && std::io::stderr().is_terminal()) {
-        return Err(Failure::with_help(
+        return Err(CliError::with_help(
             "cannot ask for confirmation: not a terminal; nothing was changed",
             "pass --yes to confirm",
         ));
@@ -209,12 +209,12 @@ struct Restoring<'a> {
 }
 
 impl Restoring<'_> {
-    fn restore(&self, prepared: snapshot::Prepared) -> Result<u8, Failure> {
+    fn restore(&self, prepared: snapshot::Prepared) -> Result<u8, CliError> {
         let saved = prepared.kept.ref_name.clone();
         let (under_way, moved) = (prepared.under_way, prepared.moved_head.clone());
         let back = self.back(&saved);
         let restored = prepared.restore().map_err(|why| {
-            Failure::with_help(
+            CliError::with_help(
                 format!("cannot restore {} completely: {why}", self.dir.display()),
                 format!("the previous files are saved; restore them with `{back}`"),
             )

@@ -1,6 +1,6 @@
 use super::resume::continue_run;
 use crate::detached;
-use crate::error::Failure;
+use crate::error::CliError;
 use crate::runs::Which;
 use dogwatch_core::record::event::Outcome;
 
@@ -24,7 +24,7 @@ pub struct Args {
 }
 
 /// Runs `dogwatch wake` and returns the exit code.
-pub fn run(args: &Args) -> Result<u8, Failure> {
+pub fn run(args: &Args) -> Result<u8, CliError> {
     if args.in_own_session {
         detached::leave_session()?;
     }
@@ -39,11 +39,11 @@ pub fn run(args: &Args) -> Result<u8, Failure> {
     match view.ended {
         _ if asleep && args.detach => super::print(format!("{}\n", detached::wake(&found)?).as_bytes()),
         _ if asleep => continue_run(&found, true, args.json),
-        Some(end) => Err(Failure::with_help(
+        Some(end) => Err(CliError::with_help(
             format!("run {} has ended ({})", found.id, end.outcome),
             "start a new run with `dogwatch run`",
         )),
-        None => Err(Failure::with_help(
+        None => Err(CliError::with_help(
             format!("the supervisor of run {} died", found.id),
             format!("continue the run with `dogwatch resume {}`", found.id),
         )),

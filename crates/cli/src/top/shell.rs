@@ -8,7 +8,7 @@ use super::tail::Tail;
 use super::terminal::{self, Taken, Tty};
 use super::watch::Watch;
 use crate::color;
-use crate::error::Failure;
+use crate::error::CliError;
 use crate::runs::FoundRun;
 use crate::screen::Tone;
 use dogwatch_core::record::ids::RunId;
@@ -40,15 +40,15 @@ const MAX_ANSWERS: usize = super::model::MAX_ROWS;
 const KEYS: usize = 256;
 
 /// Runs `top` until the user quits, and returns the exit code.
-pub fn run() -> Result<u8, Failure> {
+pub fn run() -> Result<u8, CliError> {
     let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
     if dumb || !io::stdin().is_terminal() || !io::stdout().is_terminal() {
-        return Err(Failure::with_help(
+        return Err(CliError::with_help(
             "`dogwatch top` needs a terminal",
             "use `dogwatch ps` or `dogwatch status` instead",
         ));
     }
-    let cannot = |e: io::Error| Failure::internal(format!("cannot use the terminal: {e}"));
+    let cannot = |e: io::Error| CliError::internal(format!("cannot use the terminal: {e}"));
     let mut shell = Shell::new().map_err(cannot)?;
     let taken = Taken::take().map_err(cannot)?;
     let code = shell.run_loop();

@@ -1,9 +1,9 @@
 //! Parses a graph file in any of its formats.
 
 use crate::diagnostic::{Diagnostics, Source};
+use crate::document::Node;
 use crate::limits::{MAX_GRAPH_BYTES, MAX_GRAPH_EVENTS};
 use crate::load::is_too_long;
-use crate::tree::Node;
 use crate::yaml::Bounds;
 use crate::{json, toml, yaml};
 

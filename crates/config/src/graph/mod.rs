@@ -11,6 +11,7 @@ pub use document::Format;
 
 use crate::args::{self, Known};
 use crate::diagnostic::{Diagnostic, Diagnostics, Source};
+use crate::document::{Entry, Node, Value};
 use crate::effective;
 use crate::explain::{Setting, explain};
 use crate::flags::Flags;
@@ -20,7 +21,6 @@ use crate::limits::MAX_EXPLAINED;
 use crate::load::{apply_flags, apply_toml, complete, warn_external_keys};
 use crate::machine::{Machine, MachineCheck};
 use crate::placeholders;
-use crate::tree::{Entry, Node, Value};
 use dogwatch_core::record::ids::NodeName;
 use dogwatch_core::settings::{GraphPlan, NodePlan, Plan, PromptSource, ReaderName, Settings};
 use node::{NodeDraft, Nodes};
@@ -267,7 +267,7 @@ impl<'a, 's> Builder<'a, 's> {
         Some(prompt.clone())
     }
 
-    fn missing_agent(&mut self, nodes: &[(String, crate::tree::Span)]) {
+    fn missing_agent(&mut self, nodes: &[(String, crate::document::Span)]) {
         let Some((first, at)) = nodes.first() else { return };
         let message = match nodes.len() {
             1 => format!("node `{first}` has no `agent`"),

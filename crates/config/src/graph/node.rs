@@ -1,13 +1,13 @@
 //! Parses one node of a graph file: its own fields and the settings it overrides.
 
 use crate::diagnostic::{Diagnostics, Severity, Source};
+use crate::document::{Entry, Node, Span, Value};
 use crate::keys;
 use crate::layers::{Layer, Layers, Strictness};
 use crate::limits::{MAX_NODES, MAX_PROMPT_BYTES};
 use crate::lists;
 use crate::nearest::nearest;
 use crate::parsed::{Ctx, flag, text};
-use crate::tree::{Entry, Node, Span, Value};
 use dogwatch_core::settings::PromptSource;
 use std::collections::BTreeSet;
 

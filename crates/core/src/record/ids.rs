@@ -30,9 +30,9 @@ impl RunId {
 
 /// A text that is not a valid run id.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct BadRunId(pub String);
+pub struct RunIdError(pub String);
 
-impl fmt::Display for BadRunId {
+impl fmt::Display for RunIdError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
@@ -42,12 +42,12 @@ impl fmt::Display for BadRunId {
     }
 }
 
-impl std::error::Error for BadRunId {}
+impl std::error::Error for RunIdError {}
 
 impl FromStr for RunId {
-    type Err = BadRunId;
+    type Err = RunIdError;
 
-    fn from_str(text: &str) -> Result<RunId, BadRunId> {
+    fn from_str(text: &str) -> Result<RunId, RunIdError> {
         let shape = |b: &[u8]| {
             b.len() == 20
                 && b.iter().enumerate().all(|(i, c)| match i {
@@ -56,14 +56,14 @@ impl FromStr for RunId {
                     _ => c.is_ascii_digit(),
                 })
         };
-        if shape(text.as_bytes()) { Ok(RunId(text.to_owned())) } else { Err(BadRunId(text.to_owned())) }
+        if shape(text.as_bytes()) { Ok(RunId(text.to_owned())) } else { Err(RunIdError(text.to_owned())) }
     }
 }
 
 impl TryFrom<String> for RunId {
-    type Error = BadRunId;
+    type Error = RunIdError;
 
-    fn try_from(text: String) -> Result<RunId, BadRunId> {
+    fn try_from(text: String) -> Result<RunId, RunIdError> {
         text.parse()
     }
 }

@@ -85,7 +85,7 @@ pub struct Webhook(String);
 
 /// Why a webhook URL is rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BadWebhook {
+pub enum WebhookError {
     /// The text is not a URL.
     NoUrl,
     /// The URL uses http to another machine, so the notification could be read on the way.
@@ -96,37 +96,37 @@ pub enum BadWebhook {
     TooLong,
 }
 
-impl fmt::Display for BadWebhook {
+impl fmt::Display for WebhookError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            BadWebhook::NoUrl => f.write_str("not a URL; write `https://HOST/PATH`"),
-            BadWebhook::NotSecret => {
+            WebhookError::NoUrl => f.write_str("not a URL; write `https://HOST/PATH`"),
+            WebhookError::NotSecret => {
                 f.write_str("http is allowed only to this machine (localhost, 127.0.0.1, [::1]); use https")
             }
-            BadWebhook::HoldsPassword => f.write_str("a URL must not contain a user or password"),
-            BadWebhook::TooLong => write!(f, "a URL has at most {MAX_URL} bytes"),
+            WebhookError::HoldsPassword => f.write_str("a URL must not contain a user or password"),
+            WebhookError::TooLong => write!(f, "a URL has at most {MAX_URL} bytes"),
         }
     }
 }
 
 impl Webhook {
     /// Parses and validates a URL.
-    pub fn parse(text: &str) -> Result<Webhook, BadWebhook> {
+    pub fn parse(text: &str) -> Result<Webhook, WebhookError> {
         if text.len() > MAX_URL {
-            return Err(BadWebhook::TooLong);
+            return Err(WebhookError::TooLong);
         }
-        let (scheme, rest) = text.split_once("://").ok_or(BadWebhook::NoUrl)?;
+        let (scheme, rest) = text.split_once("://").ok_or(WebhookError::NoUrl)?;
         let authority = rest.split(['/', '?', '#']).next().unwrap_or("");
         let plain = rest.bytes().all(|b| b.is_ascii_graphic() && !matches!(b, b'\\' | b'"' | b'<' | b'>'));
         if authority.contains('@') {
-            return Err(BadWebhook::HoldsPassword);
+            return Err(WebhookError::HoldsPassword);
         }
-        let host = host_of(authority).filter(|_| plain).ok_or(BadWebhook::NoUrl)?;
+        let host = host_of(authority).filter(|_| plain).ok_or(WebhookError::NoUrl)?;
         match scheme.to_ascii_lowercase().as_str() {
             "https" => Ok(Webhook(text.to_owned())),
             "http" if is_loopback(host) => Ok(Webhook(text.to_owned())),
-            "http" => Err(BadWebhook::NotSecret),
-            _ => Err(BadWebhook::NoUrl),
+            "http" => Err(WebhookError::NotSecret),
+            _ => Err(WebhookError::NoUrl),
         }
     }
 
@@ -390,29 +390,29 @@ mod tests {
             assert!(Webhook::parse(good).is_ok(), "{good}");
         }
         for (bad, why) in [
-            ("http://example.com/hook", BadWebhook::NotSecret),
-            ("http://127.0.0.1.example.com/", BadWebhook::NotSecret),
-            ("http://localhost.example.com/", BadWebhook::NotSecret),
-            ("http://10.0.0.1/", BadWebhook::NotSecret),
-            ("http://[::2]/", BadWebhook::NotSecret),
-            ("http://0x7f.1/", BadWebhook::NotSecret),
-            ("http://localhost@example.com/", BadWebhook::HoldsPassword),
-            ("https://user:secret@example.com/", BadWebhook::HoldsPassword),
-            ("ftp://localhost/", BadWebhook::NoUrl),
-            ("file:///etc/passwd", BadWebhook::NoUrl),
-            ("example.com/hook", BadWebhook::NoUrl),
-            ("https://", BadWebhook::NoUrl),
-            ("https://exa mple.com/", BadWebhook::NoUrl),
-            ("https://example.com/a b", BadWebhook::NoUrl),
-            ("https://example.com:99999/", BadWebhook::NoUrl),
-            ("https://example.com/\r\nhost: x", BadWebhook::NoUrl),
-            ("http://localhost\\@example.com/", BadWebhook::HoldsPassword),
+            ("http://example.com/hook", WebhookError::NotSecret),
+            ("http://127.0.0.1.example.com/", WebhookError::NotSecret),
+            ("http://localhost.example.com/", WebhookError::NotSecret),
+            ("http://10.0.0.1/", WebhookError::NotSecret),
+            ("http://[::2]/", WebhookError::NotSecret),
+            ("http://0x7f.1/", WebhookError::NotSecret),
+            ("http://localhost@example.com/", WebhookError::HoldsPassword),
+            ("https://user:secret@example.com/", WebhookError::HoldsPassword),
+            ("ftp://localhost/", WebhookError::NoUrl),
+            ("file:///etc/passwd", WebhookError::NoUrl),
+            ("example.com/hook", WebhookError::NoUrl),
+            ("https://", WebhookError::NoUrl),
+            ("https://exa mple.com/", WebhookError::NoUrl),
+            ("https://example.com/a b", WebhookError::NoUrl),
+            ("https://example.com:99999/", WebhookError::NoUrl),
+            ("https://example.com/\r\nhost: x", WebhookError::NoUrl),
+            ("http://localhost\\@example.com/", WebhookError::HoldsPassword),
         ] {
             assert_eq!(Webhook::parse(bad), Err(why), "{bad}");
         }
         let long = |n: usize| format!("https://h/{}", "x".repeat(n - 10));
         assert!(Webhook::parse(&long(MAX_URL)).is_ok());
-        assert_eq!(Webhook::parse(&long(MAX_URL + 1)), Err(BadWebhook::TooLong));
+        assert_eq!(Webhook::parse(&long(MAX_URL + 1)), Err(WebhookError::TooLong));
     }
 
     #[test]

@@ -23,7 +23,7 @@ const MAX_START_RETRIES: u32 = 6;
 /// The pause before the first retry. All pauses together take half a minute.
 const START_RETRY: Dur = Dur::from_millis(500);
 
-pub(super) struct Tree {
+pub(super) struct JobTree {
     pub job: Job,
     /// When the job started, or when the start was requested if it has not started.
     pub since: Awake,
@@ -49,11 +49,11 @@ enum Life {
     Sweeping(Exit),
 }
 
-impl Tree {
+impl JobTree {
     /// Orders the start of a job.
-    pub fn start(cx: &mut Cx, job: Job) -> Tree {
+    pub fn start(cx: &mut Cx, job: Job) -> JobTree {
         cx.out.push(Decision::Start(job));
-        Tree {
+        JobTree {
             job,
             since: cx.now.awake,
             life: Life::Starting,

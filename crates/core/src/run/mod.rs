@@ -15,6 +15,7 @@ pub mod ending;
 pub mod idle;
 pub mod input;
 pub mod job;
+mod job_tree;
 pub mod keeper_deadline;
 mod next;
 mod node;
@@ -26,11 +27,10 @@ mod resume;
 mod schedule;
 mod stop;
 pub mod touch;
-mod tree;
 mod wait;
 mod watching;
 
-pub use resume::{CannotResume, SUPERVISOR_LOST};
+pub use resume::{ResumeError, SUPERVISOR_LOST};
 pub use stop::{MAX_MESSAGE_BYTES, MAX_PENDING_MESSAGES};
 
 use crate::record::event::{Cause, Event, NodeState, Outcome, RunStarted, Usage, WaitEndedBy, WaitWhy};

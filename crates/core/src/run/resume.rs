@@ -33,7 +33,7 @@ pub(super) struct Rescue {
 
 /// The reason a run cannot be resumed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum CannotResume {
+pub enum ResumeError {
     /// The record has no `run_started`.
     NeverStarted,
     /// The run has ended, and not by going to sleep.
@@ -50,15 +50,15 @@ impl Run {
         plan: Option<Plan>,
         resumed: RunResumed,
         wake: bool,
-    ) -> Result<Run, CannotResume> {
+    ) -> Result<Run, ResumeError> {
         match (view.ended.as_ref().map(|e| e.outcome), wake) {
-            (Some(Outcome::Idle), false) => return Err(CannotResume::Asleep),
+            (Some(Outcome::Idle), false) => return Err(ResumeError::Asleep),
             // An operator may resume a run that an operator stopped.
             (None | Some(Outcome::Idle), _) | (Some(Outcome::Stopped | Outcome::Interrupted), false) => {}
-            (Some(outcome), _) => return Err(CannotResume::Ended(outcome)),
+            (Some(outcome), _) => return Err(ResumeError::Ended(outcome)),
         }
         let woken = wake && (view.ended.is_some() || view.is_asleep());
-        let cx = Cx::resume(view, plan).ok_or(CannotResume::NeverStarted)?;
+        let cx = Cx::resume(view, plan).ok_or(ResumeError::NeverStarted)?;
         let nodes =
             (0..cx.plan.nodes.len()).map(|i| Node::resume(NodeIx(i), cx.view.node(NodeIx(i)))).collect();
         let resuming = Some(Resuming { resumed, woken });

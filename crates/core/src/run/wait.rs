@@ -2,9 +2,9 @@
 //! optional pause that interrupts it.
 
 use super::cx::Cx;
+use super::job_tree::JobTree;
 use super::node::{NodeInput, Turn, clear_job_timers, clear_limits};
 use super::resume::left_of;
-use super::tree::Tree;
 use crate::record::event::{Cause, EndedBy, Event, WaitEndedBy, WaitWhy};
 use crate::record::ids::{Iteration, NodeIx};
 use crate::run::decision::Decision;
@@ -22,7 +22,7 @@ pub(super) struct Wait {
     until: Option<Boot>,
     /// The wait that a pause interrupted: its reason and its end.
     put_off: Option<(WaitWhy, Boot)>,
-    probe: Option<Tree>,
+    probe: Option<JobTree>,
     /// Set when the wait ends as soon as the probe's process tree is empty.
     leaving: Option<(WaitEndedBy, Cause)>,
     /// Set once a problem with the probe has been reported; it is reported once per wait.
@@ -52,12 +52,12 @@ impl Wait {
     }
 
     /// Returns the running probe.
-    pub fn probe(&self) -> Option<&Tree> {
+    pub fn probe(&self) -> Option<&JobTree> {
         self.probe.as_ref()
     }
 
     /// Returns the running probe.
-    pub fn probe_mut(&mut self) -> Option<&mut Tree> {
+    pub fn probe_mut(&mut self) -> Option<&mut JobTree> {
         self.probe.as_mut()
     }
 
@@ -97,7 +97,7 @@ impl Wait {
             (NodeInput::Due(Timer::Wait(_)), _) => return self.leave(cx, WaitEndedBy::Timer, Cause::Next),
             (NodeInput::Due(Timer::Probe(_)), None) => {
                 let job = Job { node: self.ix, iteration: self.iteration, kind: JobKind::Probe };
-                self.probe = Some(Tree::start(cx, job));
+                self.probe = Some(JobTree::start(cx, job));
             }
             (NodeInput::Started { .. }, Some(probe)) => {
                 probe.started(cx);

@@ -1,7 +1,7 @@
 //! The watchdog within a run: when it judges a session, and what follows from its verdicts.
 
 use super::cx::Cx;
-use super::tree::Tree;
+use super::job_tree::JobTree;
 use crate::record::event::{EndedBy, Event, HumanEndedBy, Observation};
 use crate::record::ids::{Iteration, NodeIx};
 use crate::run::decision::Decision;
@@ -43,7 +43,7 @@ impl Watching {
     }
 
     /// Handles the timer: requests a sample if one is needed, and judges the session otherwise.
-    pub fn due(&mut self, cx: &mut Cx, ix: NodeIx, tree: &mut Tree) {
+    pub fn due(&mut self, cx: &mut Cx, ix: NodeIx, tree: &mut JobTree) {
         if self.0.wants_sample(cx.now.awake) {
             cx.out.push(Decision::Sample(tree.job));
             // The sample arrives as a fact and is judged then. The timer only covers a sample that does not arrive.
@@ -61,7 +61,7 @@ impl Watching {
     }
 
     /// Records a single fact and judges the session.
-    pub fn note(&mut self, cx: &mut Cx, ix: NodeIx, tree: &mut Tree, fact: Fact) {
+    pub fn note(&mut self, cx: &mut Cx, ix: NodeIx, tree: &mut JobTree, fact: Fact) {
         if matches!(fact, Fact::NeedsHuman { .. }) && self.0.watch().is_asking() {
             // The agent already waits for an answer; a repeated question changes nothing.
             return;
@@ -88,7 +88,7 @@ impl Watching {
 
     /// Judges the session and acts on the verdict. The verdict and its evidence are recorded before the first signal
     /// is sent.
-    pub fn judge(&mut self, cx: &mut Cx, ix: NodeIx, tree: &mut Tree) {
+    pub fn judge(&mut self, cx: &mut Cx, ix: NodeIx, tree: &mut JobTree) {
         let Some(answer) = self.0.judge(cx.now.awake) else { return self.arm(cx, ix) };
         let reason = match answer.verdict {
             Verdict::HardStop { reason, .. } => Some(reason),

@@ -106,23 +106,23 @@ impl From<Plan> for Written {
 
 /// The error for a recorded plan with a node that has no agent.
 #[derive(Debug)]
-pub struct NoAgent(NodeName);
+pub struct NoAgentError(NodeName);
 
-impl fmt::Display for NoAgent {
+impl fmt::Display for NoAgentError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "the node `{}` has no agent", self.0)
     }
 }
 
 impl TryFrom<Written> for Plan {
-    type Error = NoAgent;
+    type Error = NoAgentError;
 
-    fn try_from(written: Written) -> Result<Plan, NoAgent> {
+    fn try_from(written: Written) -> Result<Plan, NoAgentError> {
         let bare = written.shared.is_none();
         let shared = written.shared.unwrap_or_else(|| Settings::of(Vec::new(), ReaderName::Plain));
         let node = |node: WrittenNode| {
             if bare && node.own.agent.is_none() {
-                return Err(NoAgent(node.name));
+                return Err(NoAgentError(node.name));
             }
             Ok(NodePlan {
                 name: node.name,

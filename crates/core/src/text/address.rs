@@ -23,7 +23,7 @@ pub struct Address {
 
 /// Why a URL is rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BadAddress {
+pub enum AddressError {
     /// The text is not a URL.
     NoUrl,
     /// The URL contains a user or password.
@@ -32,36 +32,36 @@ pub enum BadAddress {
     TooLong,
 }
 
-impl fmt::Display for BadAddress {
+impl fmt::Display for AddressError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            BadAddress::NoUrl => f.write_str("not a URL; write `https://HOST/PATH`"),
-            BadAddress::HoldsPassword => f.write_str("a URL must not contain a user or password"),
-            BadAddress::TooLong => write!(f, "a URL has at most {MAX_ADDRESS} bytes"),
+            AddressError::NoUrl => f.write_str("not a URL; write `https://HOST/PATH`"),
+            AddressError::HoldsPassword => f.write_str("a URL must not contain a user or password"),
+            AddressError::TooLong => write!(f, "a URL has at most {MAX_ADDRESS} bytes"),
         }
     }
 }
 
 impl Address {
     /// Parses and validates a URL.
-    pub fn parse(text: &str) -> Result<Address, BadAddress> {
+    pub fn parse(text: &str) -> Result<Address, AddressError> {
         if text.len() > MAX_ADDRESS {
-            return Err(BadAddress::TooLong);
+            return Err(AddressError::TooLong);
         }
-        let (scheme, rest) = text.split_once("://").ok_or(BadAddress::NoUrl)?;
+        let (scheme, rest) = text.split_once("://").ok_or(AddressError::NoUrl)?;
         let https = match scheme.to_ascii_lowercase().as_str() {
             "https" => true,
             "http" => false,
-            _ => return Err(BadAddress::NoUrl),
+            _ => return Err(AddressError::NoUrl),
         };
         let rest = rest.split('#').next().unwrap_or("");
         let plain =
             rest.bytes().all(|b| b.is_ascii_graphic() && !matches!(b, b'\\' | b'"' | b'<' | b'>' | b'`'));
         let (authority, path) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
         if authority.contains('@') {
-            return Err(BadAddress::HoldsPassword);
+            return Err(AddressError::HoldsPassword);
         }
-        let (host, port) = host_and_port(authority).filter(|_| plain).ok_or(BadAddress::NoUrl)?;
+        let (host, port) = host_and_port(authority).filter(|_| plain).ok_or(AddressError::NoUrl)?;
         Ok(Address {
             https,
             host: host.to_owned(),
@@ -91,33 +91,33 @@ fn host_and_port(authority: &str) -> Option<(&str, Option<u16>)> {
 
 /// Why a text with variables cannot be filled in.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum BadFill {
+pub enum FillError {
     /// A `${` is not followed by a name and `}`.
     Open,
     /// The variable with this name is not set.
     Missing(String),
 }
 
-impl fmt::Display for BadFill {
+impl fmt::Display for FillError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            BadFill::Open => f.write_str("a variable is written `${NAME}`"),
-            BadFill::Missing(name) => write!(f, "the variable {name} is not set"),
+            FillError::Open => f.write_str("a variable is written `${NAME}`"),
+            FillError::Missing(name) => write!(f, "the variable {name} is not set"),
         }
     }
 }
 
 /// Replaces every `${NAME}` in a text with the value of the variable.
-pub fn fill(text: &str, value: impl Fn(&str) -> Option<String>) -> Result<String, BadFill> {
+pub fn fill(text: &str, value: impl Fn(&str) -> Option<String>) -> Result<String, FillError> {
     let (mut filled, mut rest) = (String::new(), text);
     while let Some((before, after)) = rest.split_once("${") {
-        let (name, behind) = after.split_once('}').ok_or(BadFill::Open)?;
+        let (name, behind) = after.split_once('}').ok_or(FillError::Open)?;
         let fine = |b: u8| b.is_ascii_alphanumeric() || b == b'_';
         if name.is_empty() || name.starts_with(|c: char| c.is_ascii_digit()) || !name.bytes().all(fine) {
-            return Err(BadFill::Open);
+            return Err(FillError::Open);
         }
         filled.push_str(before);
-        filled.push_str(&value(name).ok_or_else(|| BadFill::Missing(name.to_owned()))?);
+        filled.push_str(&value(name).ok_or_else(|| FillError::Missing(name.to_owned()))?);
         rest = behind;
     }
     filled.push_str(rest);
@@ -148,25 +148,25 @@ mod tests {
     #[test]
     fn an_invalid_url_is_rejected() {
         for (text, bad) in [
-            ("", BadAddress::NoUrl),
-            ("example.com/mcp", BadAddress::NoUrl),
-            ("ftp://h/", BadAddress::NoUrl),
-            ("http://", BadAddress::NoUrl),
-            ("http:///x", BadAddress::NoUrl),
-            ("http://h:x/", BadAddress::NoUrl),
-            ("http://h:0/", BadAddress::NoUrl),
-            ("http://h:70000/", BadAddress::NoUrl),
-            ("http://h/a b", BadAddress::NoUrl),
-            ("http://h/\r\nx", BadAddress::NoUrl),
-            ("http://[::1/", BadAddress::NoUrl),
-            ("http://[::1]x/", BadAddress::NoUrl),
-            ("http://me:pass@h/", BadAddress::HoldsPassword),
+            ("", AddressError::NoUrl),
+            ("example.com/mcp", AddressError::NoUrl),
+            ("ftp://h/", AddressError::NoUrl),
+            ("http://", AddressError::NoUrl),
+            ("http:///x", AddressError::NoUrl),
+            ("http://h:x/", AddressError::NoUrl),
+            ("http://h:0/", AddressError::NoUrl),
+            ("http://h:70000/", AddressError::NoUrl),
+            ("http://h/a b", AddressError::NoUrl),
+            ("http://h/\r\nx", AddressError::NoUrl),
+            ("http://[::1/", AddressError::NoUrl),
+            ("http://[::1]x/", AddressError::NoUrl),
+            ("http://me:pass@h/", AddressError::HoldsPassword),
         ] {
             assert_eq!(Address::parse(text), Err(bad), "{text}");
         }
         let long = |n: usize| Address::parse(&format!("http://h/{}", "x".repeat(n - 9)));
         assert!(long(MAX_ADDRESS).is_ok());
-        assert_eq!(long(MAX_ADDRESS + 1), Err(BadAddress::TooLong));
+        assert_eq!(long(MAX_ADDRESS + 1), Err(AddressError::TooLong));
     }
 
     #[test]
@@ -174,9 +174,9 @@ mod tests {
         let value = |name: &str| (name == "KEY").then(|| "secret".to_owned());
         assert_eq!(fill("Bearer ${KEY}!", value).as_deref(), Ok("Bearer secret!"));
         assert_eq!(fill("$KEY $ {KEY} ${KEY}${KEY}", value).as_deref(), Ok("$KEY $ {KEY} secretsecret"));
-        assert_eq!(fill("${OTHER}", value), Err(BadFill::Missing("OTHER".to_owned())));
+        assert_eq!(fill("${OTHER}", value), Err(FillError::Missing("OTHER".to_owned())));
         for open in ["${", "${}", "${KEY", "${a b}", "${1}"] {
-            assert_eq!(fill(open, value), Err(BadFill::Open), "{open}");
+            assert_eq!(fill(open, value), Err(FillError::Open), "{open}");
         }
     }
 }

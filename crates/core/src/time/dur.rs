@@ -80,15 +80,15 @@ impl Dur {
 
     /// Converts a number of seconds, as written in YAML or on the command line. Rejects negative and non-finite
     /// numbers and durations over [`Dur::LONGEST`].
-    pub fn from_secs_f64(secs: f64) -> Result<Dur, BadDur> {
+    pub fn from_secs_f64(secs: f64) -> Result<Dur, DurError> {
         if !secs.is_finite() {
-            return Err(BadDur::NotADuration);
+            return Err(DurError::NotADuration);
         }
         if secs < 0.0 {
-            return Err(BadDur::Negative);
+            return Err(DurError::Negative);
         }
         if secs > Dur::LONGEST.as_secs_f64() {
-            return Err(BadDur::TooLong);
+            return Err(DurError::TooLong);
         }
         Ok(Dur((secs * MS_PER_S as f64).round() as u64))
     }
@@ -108,7 +108,7 @@ impl From<std::time::Duration> for Dur {
 
 /// The reason a text is not a valid duration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BadDur {
+pub enum DurError {
     /// The text has none of the accepted forms.
     NotADuration,
     /// The duration is below zero.
@@ -117,53 +117,58 @@ pub enum BadDur {
     TooLong,
 }
 
-impl BadDur {
+impl DurError {
     /// The accepted forms, for the hint under an error.
     pub const FORMS: &'static str =
         "a number of seconds, or e.g. `200ms`, `30s`, `5m`, `6h`, `1d`, `1.5h`, `1h30m`";
 }
 
-impl fmt::Display for BadDur {
+impl fmt::Display for DurError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            BadDur::NotADuration => "not a duration",
-            BadDur::Negative => "a duration cannot be negative",
-            BadDur::TooLong => "longer than ten years",
+            DurError::NotADuration => "not a duration",
+            DurError::Negative => "a duration cannot be negative",
+            DurError::TooLong => "longer than ten years",
         })
     }
 }
 
-impl std::error::Error for BadDur {}
+impl std::error::Error for DurError {}
 
 impl FromStr for Dur {
-    type Err = BadDur;
+    type Err = DurError;
 
-    fn from_str(text: &str) -> Result<Dur, BadDur> {
+    fn from_str(text: &str) -> Result<Dur, DurError> {
         let text = text.trim();
         if let Some(rest) = text.strip_prefix('-') {
             // `-5s` gets a more specific error than `-abc`.
-            return Err(if rest.parse::<Dur>().is_ok() { BadDur::Negative } else { BadDur::NotADuration });
+            return Err(if rest.parse::<Dur>().is_ok() {
+                DurError::Negative
+            } else {
+                DurError::NotADuration
+            });
         }
         if is_decimal(text) {
-            return Dur::from_secs_f64(text.parse().map_err(|_| BadDur::NotADuration)?);
+            return Dur::from_secs_f64(text.parse().map_err(|_| DurError::NotADuration)?);
         }
         let mut rest = text;
         let mut total = 0.0f64;
         let mut last_unit = u64::MAX;
         while !rest.is_empty() {
-            let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.').ok_or(BadDur::NotADuration)?;
+            let digits =
+                rest.find(|c: char| !c.is_ascii_digit() && c != '.').ok_or(DurError::NotADuration)?;
             let (number, tail) = rest.split_at(digits);
-            let (unit, tail) = split_unit(tail).ok_or(BadDur::NotADuration)?;
+            let (unit, tail) = split_unit(tail).ok_or(DurError::NotADuration)?;
             // Units must get smaller: `1h30m` is valid; `30m1h` and `1h1h` are typing errors.
             if !is_decimal(number) || unit >= last_unit {
-                return Err(BadDur::NotADuration);
+                return Err(DurError::NotADuration);
             }
             last_unit = unit;
-            total += number.parse::<f64>().map_err(|_| BadDur::NotADuration)? * unit as f64;
+            total += number.parse::<f64>().map_err(|_| DurError::NotADuration)? * unit as f64;
             rest = tail;
         }
         if text.is_empty() {
-            return Err(BadDur::NotADuration);
+            return Err(DurError::NotADuration);
         }
         Dur::from_secs_f64(total / MS_PER_S as f64)
     }
@@ -216,7 +221,7 @@ impl<'de> Deserialize<'de> for Dur {
         impl Visitor<'_> for V {
             type Value = Dur;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(BadDur::FORMS)
+                f.write_str(DurError::FORMS)
             }
             fn visit_u64<E: de::Error>(self, v: u64) -> Result<Dur, E> {
                 Dur::from_secs_f64(v as f64).map_err(E::custom)
@@ -265,9 +270,9 @@ impl fmt::Display for Limit {
 }
 
 impl FromStr for Limit {
-    type Err = BadDur;
+    type Err = DurError;
 
-    fn from_str(text: &str) -> Result<Limit, BadDur> {
+    fn from_str(text: &str) -> Result<Limit, DurError> {
         if text.trim() == "off" { Ok(Limit::Off) } else { text.parse().map(Limit::At) }
     }
 }
@@ -326,18 +331,18 @@ mod tests {
             "", "abc", "30x", "s", "1h1h", "30m1h", "1..5h", ".5h", "5.", "1e3", "NaN", "inf", "30 s s",
             "fast", "--5s",
         ] {
-            assert_eq!(text.parse::<Dur>(), Err(BadDur::NotADuration), "{text}");
+            assert_eq!(text.parse::<Dur>(), Err(DurError::NotADuration), "{text}");
         }
-        assert_eq!("-5s".parse::<Dur>(), Err(BadDur::Negative));
-        assert_eq!("-10".parse::<Dur>(), Err(BadDur::Negative));
+        assert_eq!("-5s".parse::<Dur>(), Err(DurError::Negative));
+        assert_eq!("-10".parse::<Dur>(), Err(DurError::Negative));
     }
 
     #[test]
     fn the_longest_duration_is_ten_years_and_not_a_millisecond_more() {
         assert_eq!("3650d".parse::<Dur>(), Ok(Dur::LONGEST));
         assert!("3649d".parse::<Dur>().is_ok());
-        assert_eq!("3650d1ms".parse::<Dur>(), Err(BadDur::TooLong));
-        assert_eq!("99999999999999999999h".parse::<Dur>(), Err(BadDur::TooLong));
+        assert_eq!("3650d1ms".parse::<Dur>(), Err(DurError::TooLong));
+        assert_eq!("99999999999999999999h".parse::<Dur>(), Err(DurError::TooLong));
     }
 
     #[test]

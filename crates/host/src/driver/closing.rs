@@ -2,7 +2,7 @@
 //! Then it stops the keepers and clears the lock.
 
 use super::Driver;
-use super::record::Unwritten;
+use super::record::RecordEndError;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io;
 use std::time::{Duration, Instant};
@@ -42,12 +42,12 @@ impl Driver<'_> {
         loop {
             let error = match self.record.finish() {
                 Ok(()) => return code,
-                Err(Unwritten::Lost(detail)) => {
+                Err(RecordEndError::Lost(detail)) => {
                     self.reporter
                         .warn(&format!("the record is lost: {detail}; the end of the run is not recorded"));
                     return failed;
                 }
-                Err(Unwritten::NotNow(error)) => error,
+                Err(RecordEndError::NotNow(error)) => error,
             };
             let path = self.record.path().display().to_string();
             // A signal or the operator asked to exit: do not wait any longer.

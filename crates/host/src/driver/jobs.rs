@@ -363,14 +363,14 @@ pub(super) fn unkillable(left: u64, detail: &[Remnant]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::process::keeper::KeeperLost;
+    use crate::process::keeper::KeeperLostError;
 
     #[test]
     fn only_a_start_that_lacks_a_resource_is_retried() {
         let errno = |errno: Errno| is_transient(&io::Error::from(errno));
         assert!([Errno::AGAIN, Errno::NOMEM, Errno::NFILE, Errno::MFILE].into_iter().all(errno));
         assert!(![Errno::NOENT, Errno::ACCESS, Errno::TOOBIG, Errno::BUSY].into_iter().any(errno));
-        assert!(is_transient(&io::Error::other(KeeperLost { pid: 1 })));
+        assert!(is_transient(&io::Error::other(KeeperLostError { pid: 1 })));
         assert!(!is_transient(&io::Error::other("the order is too long")));
     }
 }

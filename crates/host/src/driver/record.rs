@@ -1,6 +1,6 @@
 //! The record as the driver keeps it: events are written before they are shown, and shown before any effect.
 
-use crate::store::journal::{Fault, Journal};
+use crate::store::journal::{Journal, JournalError};
 use dogwatch_core::record::event::Recorded;
 use dogwatch_core::run::input::Input;
 use dogwatch_core::run::job::Job;
@@ -37,7 +37,7 @@ pub(super) enum Retried {
 
 /// Why the end of the record is not on disk.
 #[derive(Debug)]
-pub(super) enum Unwritten {
+pub(super) enum RecordEndError {
     /// It can never be written.
     Lost(String),
     /// It may be possible to write it soon.
@@ -105,20 +105,20 @@ impl Record {
     }
 
     /// Handles a journal fault. Returns whether the record can still be written.
-    fn take_fault(&mut self, fault: Fault, todo: &mut VecDeque<Input>) -> bool {
+    fn take_fault(&mut self, fault: JournalError, todo: &mut VecDeque<Input>) -> bool {
         match fault {
-            Fault::Moved(detail) => {
+            JournalError::Moved(detail) => {
                 self.lose(detail, todo);
                 self.journal.write_on();
                 self.journal.sync().is_ok()
             }
-            Fault::Changed(detail) => {
+            JournalError::Changed(detail) => {
                 self.lose(detail, todo);
                 self.closed = true;
                 self.journal.abandon();
                 true
             }
-            Fault::Unknown(error) | Fault::Io(error) => {
+            JournalError::Unknown(error) | JournalError::Io(error) => {
                 self.fail(&error, todo);
                 false
             }
@@ -151,17 +151,17 @@ impl Record {
         }
         let retried = match self.journal.verify().and_then(|()| self.journal.sync()) {
             Ok(()) => Retried::Written,
-            Err(Fault::Unknown(error)) => {
+            Err(JournalError::Unknown(error)) => {
                 self.blind += 1;
                 if self.blind < MAX_BLIND {
                     return Retried::NotYet;
                 }
                 let detail = format!("{}: {error}", self.path().display());
-                self.take_fault(Fault::Changed(detail), todo);
+                self.take_fault(JournalError::Changed(detail), todo);
                 Retried::Lost
             }
-            Err(Fault::Io(_)) => return Retried::NotYet,
-            Err(fault @ (Fault::Moved(_) | Fault::Changed(_))) => {
+            Err(JournalError::Io(_)) => return Retried::NotYet,
+            Err(fault @ (JournalError::Moved(_) | JournalError::Changed(_))) => {
                 self.take_fault(fault, todo);
                 Retried::Lost
             }
@@ -171,14 +171,14 @@ impl Record {
     }
 
     /// Writes the end of the record.
-    pub fn finish(&mut self) -> Result<(), Unwritten> {
+    pub fn finish(&mut self) -> Result<(), RecordEndError> {
         let synced = match &self.lost {
-            Some(detail) => return Err(Unwritten::Lost(detail.clone())),
+            Some(detail) => return Err(RecordEndError::Lost(detail.clone())),
             None => self.journal.sync().and_then(|()| self.journal.verify()),
         };
         synced.map_err(|fault| match fault {
-            Fault::Moved(detail) | Fault::Changed(detail) => Unwritten::Lost(detail),
-            Fault::Unknown(error) | Fault::Io(error) => Unwritten::NotNow(error),
+            JournalError::Moved(detail) | JournalError::Changed(detail) => RecordEndError::Lost(detail),
+            JournalError::Unknown(error) | JournalError::Io(error) => RecordEndError::NotNow(error),
         })
     }
 
@@ -229,7 +229,7 @@ mod tests {
         assert!(record.settle(&mut todo));
         let text = std::fs::read_to_string(record.path()).expect("reads");
         assert_eq!(text.lines().count(), 1, "only lines before the gap");
-        assert!(matches!(record.finish(), Err(Unwritten::Lost(_))), "its end is not in the file");
+        assert!(matches!(record.finish(), Err(RecordEndError::Lost(_))), "its end is not in the file");
     }
 
     // promise: 10
@@ -250,7 +250,7 @@ mod tests {
         );
         assert!(record.lost(&mut todo).is_some());
         assert_eq!(std::fs::metadata(record.path()).expect("is there").len(), 0);
-        assert!(matches!(record.finish(), Err(Unwritten::Lost(_))));
+        assert!(matches!(record.finish(), Err(RecordEndError::Lost(_))));
     }
 
     /// Makes a directory's path unresolvable for a while: stat fails with ELOOP, even for root.

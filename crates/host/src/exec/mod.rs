@@ -80,7 +80,7 @@ pub struct Outcome {
 
 /// Why nothing was started.
 #[derive(Debug, thiserror::Error)]
-pub enum Refused {
+pub enum ExecError {
     #[error("cannot write to {path}: {error}")]
     Json { path: String, error: io::Error },
     #[error("cannot watch {path}: {error}")]
@@ -91,7 +91,7 @@ pub enum Refused {
 
 /// Runs the command to its end. Call it before any other thread exists, because it takes over the process's
 /// signals.
-pub fn run(plan: Plan) -> Result<Outcome, Refused> {
+pub fn run(plan: Plan) -> Result<Outcome, ExecError> {
     let mut exec = start::start(plan)?;
     exec.drive()?;
     Ok(exec.outcome())

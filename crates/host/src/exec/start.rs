@@ -11,7 +11,7 @@ use super::copy::{Ears, Stream};
 use super::hearing::Hearing;
 use super::life::Life;
 use super::record::Record;
-use super::{Exec, Plan, Refused};
+use super::{Exec, ExecError, Plan};
 use crate::absence::Absence;
 use crate::clock;
 use crate::fs::outputs;
@@ -24,10 +24,10 @@ use crate::sys::{Clock, SignalFd, Timer, block, ignores};
 const TAKEN: [Signal; 7] =
     [Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT, Signal::USR1, Signal::USR2, Signal::CONT];
 
-pub(super) fn start(plan: Plan) -> Result<Exec, Refused> {
+pub(super) fn start(plan: Plan) -> Result<Exec, ExecError> {
     let json = plan.json.as_deref();
     let record = json.map(|path| {
-        Record::open(path).map_err(|error| Refused::Json { path: path.display().to_string(), error })
+        Record::open(path).map_err(|error| ExecError::Json { path: path.display().to_string(), error })
     });
     let record = record.transpose()?.unwrap_or_default();
     // Signals that are ignored stay ignored: HUP under nohup, INT in a background job of a shell script.
@@ -122,8 +122,8 @@ fn nonce() -> io::Result<Option<String>> {
 
 /// Watches the workspace. Files that we write ourselves do not count: the events, and output redirected to files
 /// there.
-fn watch(dir: &Path, json: Option<&Path>, ears: &Ears) -> Result<PathWaker, Refused> {
-    let refused = |error| Refused::Workspace { path: dir.display().to_string(), error };
+fn watch(dir: &Path, json: Option<&Path>, ears: &Ears) -> Result<PathWaker, ExecError> {
+    let refused = |error| ExecError::Workspace { path: dir.display().to_string(), error };
     if !std::fs::metadata(dir).map_err(refused)?.is_dir() {
         return Err(refused(io::ErrorKind::NotADirectory.into()));
     }

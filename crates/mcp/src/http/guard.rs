@@ -21,7 +21,7 @@ pub type Reply = Response<BoxBody<Bytes, Infallible>>;
 
 /// Why a request is refused before it reaches the MCP service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refusal {
+pub enum GuardError {
     BadHost,
     BadOrigin,
     NoToken,
@@ -32,28 +32,28 @@ pub enum Refusal {
     TooLong,
 }
 
-impl Refusal {
+impl GuardError {
     /// Returns the status, the error code and the message.
     fn parts(self) -> (StatusCode, &'static str, &'static str) {
         match self {
-            Refusal::BadHost => (StatusCode::FORBIDDEN, "bad_host", "the Host header names another host"),
-            Refusal::BadOrigin => {
+            GuardError::BadHost => (StatusCode::FORBIDDEN, "bad_host", "the Host header names another host"),
+            GuardError::BadOrigin => {
                 (StatusCode::FORBIDDEN, "bad_origin", "requests from browser pages are not allowed")
             }
-            Refusal::NoToken => (
+            GuardError::NoToken => (
                 StatusCode::UNAUTHORIZED,
                 "wrong_token",
                 "the session token is missing or wrong; send `Authorization: Bearer TOKEN` with the TOKEN from DOGWATCH_TOKEN",
             ),
-            Refusal::NoSuchPath => (StatusCode::NOT_FOUND, "not_found", "the MCP server is at /mcp"),
-            Refusal::TooLarge => {
+            GuardError::NoSuchPath => (StatusCode::NOT_FOUND, "not_found", "the MCP server is at /mcp"),
+            GuardError::TooLarge => {
                 (StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", "a message has at most 4194304 bytes")
             }
-            Refusal::TooSlow => {
+            GuardError::TooSlow => {
                 (StatusCode::REQUEST_TIMEOUT, "body_too_slow", "the request body took too long")
             }
-            Refusal::Broken => (StatusCode::BAD_REQUEST, "bad_body", "the request body is incomplete"),
-            Refusal::TooLong => {
+            GuardError::Broken => (StatusCode::BAD_REQUEST, "bad_body", "the request body is incomplete"),
+            GuardError::TooLong => {
                 (StatusCode::GATEWAY_TIMEOUT, "no_answer", "no response within the time limit")
             }
         }
@@ -96,18 +96,18 @@ impl Guard {
     }
 
     /// Checks the host, the origin, the token and the path of a request.
-    pub fn check(&self, uri: &Uri, headers: &HeaderMap) -> Result<(), Refusal> {
+    pub fn check(&self, uri: &Uri, headers: &HeaderMap) -> Result<(), GuardError> {
         let hosts = headers.get_all(HOST).iter().map(HeaderValue::as_bytes);
         if !self.names.are_meant(hosts, uri.authority().map(Authority::as_str)) {
-            return Err(Refusal::BadHost);
+            return Err(GuardError::BadHost);
         }
         if !self.names.own_all(headers.get_all(ORIGIN).iter().map(HeaderValue::as_bytes)) {
-            return Err(Refusal::BadOrigin);
+            return Err(GuardError::BadOrigin);
         }
         if !self.has_token(headers) {
-            return Err(Refusal::NoToken);
+            return Err(GuardError::NoToken);
         }
-        if uri.path() == PATH { Ok(()) } else { Err(Refusal::NoSuchPath) }
+        if uri.path() == PATH { Ok(()) } else { Err(GuardError::NoSuchPath) }
     }
 
     fn has_token(&self, headers: &HeaderMap) -> bool {
@@ -125,7 +125,7 @@ mod tests {
     const HOST_HERE: (&str, &str) = ("host", "127.0.0.1:4711");
     const KEY: (&str, &str) = ("authorization", "Bearer 00ff");
 
-    fn check(uri: &str, headers: &[(&str, &str)]) -> Result<(), Refusal> {
+    fn check(uri: &str, headers: &[(&str, &str)]) -> Result<(), GuardError> {
         let guard = Guard::new("00ff", SocketAddr::from(([127, 0, 0, 1], 4711)));
         let mut request = http::Request::builder().uri(uri);
         for (name, value) in headers {
@@ -144,30 +144,30 @@ mod tests {
         {
             assert_eq!(
                 check(PATH, &[HOST_HERE, ("authorization", wrong)]),
-                Err(Refusal::NoToken),
+                Err(GuardError::NoToken),
                 "{wrong:?}"
             );
         }
-        assert_eq!(check(PATH, &[HOST_HERE]), Err(Refusal::NoToken));
-        assert_eq!(check("/mcp?token=00ff", &[HOST_HERE]), Err(Refusal::NoToken));
-        assert_eq!(check(PATH, &[HOST_HERE, KEY, KEY]), Err(Refusal::NoToken));
+        assert_eq!(check(PATH, &[HOST_HERE]), Err(GuardError::NoToken));
+        assert_eq!(check("/mcp?token=00ff", &[HOST_HERE]), Err(GuardError::NoToken));
+        assert_eq!(check(PATH, &[HOST_HERE, KEY, KEY]), Err(GuardError::NoToken));
     }
 
     #[test]
     fn rejects_a_wrong_host_even_with_a_valid_token() {
         assert_eq!(check(PATH, &[("host", "LOCALHOST:4711"), KEY]), Ok(()));
         for bad in ["", "127.0.0.1", "localhost", "127.0.0.1:80", "evil.example:4711", "0.0.0.0:4711"] {
-            assert_eq!(check(PATH, &[("host", bad), KEY]), Err(Refusal::BadHost), "{bad}");
+            assert_eq!(check(PATH, &[("host", bad), KEY]), Err(GuardError::BadHost), "{bad}");
         }
-        assert_eq!(check(PATH, &[KEY]), Err(Refusal::BadHost));
-        assert_eq!(check(PATH, &[HOST_HERE, HOST_HERE, KEY]), Err(Refusal::BadHost));
-        assert_eq!(check("http://evil.example/mcp", &[HOST_HERE, KEY]), Err(Refusal::BadHost));
+        assert_eq!(check(PATH, &[KEY]), Err(GuardError::BadHost));
+        assert_eq!(check(PATH, &[HOST_HERE, HOST_HERE, KEY]), Err(GuardError::BadHost));
+        assert_eq!(check("http://evil.example/mcp", &[HOST_HERE, KEY]), Err(GuardError::BadHost));
     }
 
     #[test]
     fn rejects_foreign_origins_even_with_a_valid_token() {
         for bad in ["null", "", "http://evil.example", "https://127.0.0.1:4711", "http://127.0.0.1:1"] {
-            assert_eq!(check(PATH, &[HOST_HERE, KEY, ("origin", bad)]), Err(Refusal::BadOrigin), "{bad}");
+            assert_eq!(check(PATH, &[HOST_HERE, KEY, ("origin", bad)]), Err(GuardError::BadOrigin), "{bad}");
         }
         assert_eq!(check(PATH, &[HOST_HERE, KEY, ("origin", "http://127.0.0.1:4711")]), Ok(()));
     }
@@ -175,7 +175,7 @@ mod tests {
     #[test]
     fn rejects_other_paths() {
         for other in ["/", "/mcp/", "/MCP", "/v1/mcp", "//mcp"] {
-            assert_eq!(check(other, &[HOST_HERE, KEY]), Err(Refusal::NoSuchPath), "{other}");
+            assert_eq!(check(other, &[HOST_HERE, KEY]), Err(GuardError::NoSuchPath), "{other}");
         }
     }
 }

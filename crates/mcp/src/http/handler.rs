@@ -1,7 +1,7 @@
 //! Handles one HTTP request: checks that it is authorized, reads its body within limits, and passes it to the MCP
 //! service.
 
-use super::guard::{Guard, Refusal, Reply};
+use super::guard::{Guard, GuardError, Reply};
 use super::sessions::Sessions;
 use crate::bound::within;
 use crate::limits::MAX_ASKED;
@@ -29,27 +29,27 @@ impl Handler {
     /// Answers a request; refusals and timeouts become error responses.
     pub async fn handle(&self, request: Request<Incoming>) -> Reply {
         let handled = within(self.body + 2 * self.longest, self.try_handle(request)).await;
-        handled.unwrap_or(Err(Refusal::TooLong)).unwrap_or_else(Refusal::reply)
+        handled.unwrap_or(Err(GuardError::TooLong)).unwrap_or_else(GuardError::reply)
     }
 
-    async fn try_handle(&self, request: Request<Incoming>) -> Result<Reply, Refusal> {
+    async fn try_handle(&self, request: Request<Incoming>) -> Result<Reply, GuardError> {
         self.guard.check(request.uri(), request.headers())?;
         let (head, body) = request.into_parts();
         let read = within(self.body, Limited::new(body, MAX_ASKED).collect()).await;
-        let body = match read.map_err(|_| Refusal::TooSlow)? {
+        let body = match read.map_err(|_| GuardError::TooSlow)? {
             Ok(whole) => whole.to_bytes(),
-            Err(error) if error.is::<http_body_util::LengthLimitError>() => return Err(Refusal::TooLarge),
-            Err(_) => return Err(Refusal::Broken),
+            Err(error) if error.is::<http_body_util::LengthLimitError>() => return Err(GuardError::TooLarge),
+            Err(_) => return Err(GuardError::Broken),
         };
         let initializes = is_initialize(&body);
         if initializes {
-            within(self.longest, self.sessions.make_room()).await.map_err(|_| Refusal::TooLong)?;
+            within(self.longest, self.sessions.make_room()).await.map_err(|_| GuardError::TooLong)?;
         }
         self.sessions.touch(&head.headers);
         let is_delete = head.method == Method::DELETE;
         let request = Request::from_parts(head, Full::new(body));
         let mut reply =
-            within(self.longest, self.service.handle(request)).await.map_err(|_| Refusal::TooLong)?;
+            within(self.longest, self.service.handle(request)).await.map_err(|_| GuardError::TooLong)?;
         if initializes {
             self.sessions.touch(reply.headers());
         }

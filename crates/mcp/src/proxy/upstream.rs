@@ -1,7 +1,7 @@
 //! One server behind the proxy. It is started, or connected to, when it is first needed. Each call has a time limit,
 //! and a server that hangs repeatedly is restarted.
 
-use crate::bound::{TimedOut, WaitError, seconds, within, within_unless};
+use crate::bound::{TimeoutError, WaitError, seconds, within, within_unless};
 use crate::child::{self, BoundedTail, Child};
 use crate::limits::{MAX_ANSWERED, RETRY_AFTER, START_LIMIT, WRITE_LIMIT};
 use crate::proxy::relay::{Caller, Relay};
@@ -186,7 +186,7 @@ impl Upstream {
         Ok((service, started.child))
     }
 
-    fn no_initialize(&self, late: TimedOut) -> String {
+    fn no_initialize(&self, late: TimeoutError) -> String {
         format!("server `{}` did not answer `initialize`: {late}", self.plan.name)
     }
 

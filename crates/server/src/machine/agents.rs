@@ -5,9 +5,9 @@
 
 use super::routes::{Machine, MachineState};
 use super::stream::{Caller, Out};
+use crate::error::ApiError;
 use crate::events::{GREETING, Pieces};
 use crate::listener::Cut;
-use crate::refusal::Refusal;
 use crate::routes::{HandlerResult, answer, json, object, read_body, read_json, wants_sse};
 use axum::body::Body;
 use axum::extract::rejection::PathRejection;
@@ -57,7 +57,7 @@ impl Agents {
     fn report<T>(
         &self,
         act: impl FnOnce(&mut ExternalAgents, Awake) -> Result<T, ExternalError>,
-    ) -> Result<T, Refusal> {
+    ) -> Result<T, ApiError> {
         let done = self.with(act).map_err(refusal)?;
         self.reported.send_modify(|n| *n = n.wrapping_add(1));
         Ok(done)
@@ -71,14 +71,14 @@ impl Agents {
     }
 }
 
-fn refusal(refused: ExternalError) -> Refusal {
+fn refusal(refused: ExternalError) -> ApiError {
     match refused {
-        ExternalError::TooMany => Refusal::TooManyAgents,
-        ExternalError::Unknown => Refusal::NoSuchAgent,
-        ExternalError::Ended => Refusal::AgentEnded,
-        ExternalError::Taken => Refusal::AgentTaken,
+        ExternalError::TooMany => ApiError::TooManyAgents,
+        ExternalError::Unknown => ApiError::NoSuchAgent,
+        ExternalError::Ended => ApiError::AgentEnded,
+        ExternalError::Taken => ApiError::AgentTaken,
         ExternalError::BadName => {
-            Refusal::BadBody("`id` must be a name of 1 to 200 bytes without control characters")
+            ApiError::BadBody("`id` must be a name of 1 to 200 bytes without control characters")
         }
     }
 }
@@ -108,7 +108,7 @@ pub(crate) struct Register {
 }
 
 impl Register {
-    fn asked(&self) -> Result<external::RequestedLimits, Refusal> {
+    fn asked(&self) -> Result<external::RequestedLimits, ApiError> {
         const IDLE: &str = "`idle_timeout_seconds` must be a number of seconds from 0.001 to 315360000";
         const TOTAL: &str = "`total_timeout_seconds` must be a number of seconds from 0.001 to 315360000";
         Ok(external::RequestedLimits {
@@ -119,16 +119,16 @@ impl Register {
     }
 }
 
-fn seconds(given: Option<&Value>, shape: &'static str) -> Result<Option<Dur>, Refusal> {
+fn seconds(given: Option<&Value>, shape: &'static str) -> Result<Option<Dur>, ApiError> {
     let Some(given) = given else { return Ok(None) };
     let read = given.as_f64().and_then(|secs| Dur::from_secs_f64(secs).ok());
-    read.filter(|dur| !dur.is_zero()).map(Some).ok_or(Refusal::BadBody(shape))
+    read.filter(|dur| !dur.is_zero()).map(Some).ok_or(ApiError::BadBody(shape))
 }
 
-fn max_errors(given: &Value) -> Result<u32, Refusal> {
+fn max_errors(given: &Value) -> Result<u32, ApiError> {
     let read = whole(given).ok().flatten().and_then(|n| u32::try_from(n).ok());
     read.filter(|n| *n > 0)
-        .ok_or(Refusal::BadBody("`max_errors` must be a whole number from 1 to 4294967295"))
+        .ok_or(ApiError::BadBody("`max_errors` must be a whole number from 1 to 4294967295"))
 }
 
 /// The total number of messages. A missing number, or one that has not grown, only shows that the agent lives.
@@ -288,14 +288,14 @@ pub(crate) async fn register(State(machine): MachineState, request: Request<Body
 
 /// Returns the status of one agent, ended or not.
 pub(crate) async fn agent(State(machine): MachineState, id: Named) -> HandlerResult {
-    let Path(id) = id.map_err(|_| Refusal::BadPath)?;
-    let seen = machine.agents.with(|known, now| known.get(now, &id)).ok_or(Refusal::NoSuchAgent)?;
+    let Path(id) = id.map_err(|_| ApiError::BadPath)?;
+    let seen = machine.agents.with(|known, now| known.get(now, &id)).ok_or(ApiError::NoSuchAgent)?;
     json(StatusCode::OK, &AgentStatus::from(seen))
 }
 
 /// Ends one agent on behalf of the caller. The response contains the reason, and so does every later `GET`.
 pub(crate) async fn clean_up(State(machine): MachineState, id: Named) -> HandlerResult {
-    let Path(id) = id.map_err(|_| Refusal::BadPath)?;
+    let Path(id) = id.map_err(|_| ApiError::BadPath)?;
     let seen = machine.agents.report(|known, now| known.clean_up(now, &id))?;
     json(StatusCode::OK, &AgentStatus::from(seen))
 }
@@ -307,7 +307,7 @@ pub(crate) async fn activity(
     request: Request<Body>,
 ) -> HandlerResult {
     const SHAPE: &str = "the body must be {\"messages\": NUMBER}, or empty";
-    let Path(id) = id.map_err(|_| Refusal::BadPath)?;
+    let Path(id) = id.map_err(|_| ApiError::BadPath)?;
     let body = read_body(machine.limits, request).await?;
     let body: Activity = match body.is_empty() {
         true => Activity::default(),
@@ -319,10 +319,10 @@ pub(crate) async fn activity(
 
 pub(crate) async fn error(State(machine): MachineState, id: Named, request: Request<Body>) -> HandlerResult {
     const SHAPE: &str = "the body must be {\"text\": \"…\"} and nothing else";
-    let Path(id) = id.map_err(|_| Refusal::BadPath)?;
+    let Path(id) = id.map_err(|_| ApiError::BadPath)?;
     let body: AgentError = read_json(machine.limits, request, SHAPE).await?;
     if body.text.len() > MAX_ERROR {
-        return Err(Refusal::BodyTooLarge);
+        return Err(ApiError::BodyTooLarge);
     }
     let seen = machine.agents.report(|known, now| known.error(now, &id, &body.text))?;
     let answer = ErrorTaken { ok: true, error_count: seen.errors, warning: seen.warning() };
@@ -330,7 +330,7 @@ pub(crate) async fn error(State(machine): MachineState, id: Named, request: Requ
 }
 
 pub(crate) async fn done(State(machine): MachineState, id: Named, request: Request<Body>) -> HandlerResult {
-    let Path(id) = id.map_err(|_| Refusal::BadPath)?;
+    let Path(id) = id.map_err(|_| ApiError::BadPath)?;
     read_body(machine.limits, request).await?;
     machine.agents.report(|known, now| known.done(now, &id))?;
     taken()
@@ -350,7 +350,7 @@ pub(crate) async fn hung(
         let hung = machine.agents.with(|known, now| known.hung(now));
         return json(StatusCode::OK, &HungAnswer { hung: hung.into_iter().map(HungAgent::from).collect() });
     }
-    let place = Arc::clone(&machine.streams).try_acquire_owned().map_err(|_| Refusal::TooManyStreams)?;
+    let place = Arc::clone(&machine.streams).try_acquire_owned().map_err(|_| ApiError::TooManyStreams)?;
     let (to, pieces) = mpsc::channel(1);
     let Caller { place, cut, pace } = Caller { place, cut, pace: machine.pace };
     tokio::spawn(follow(Arc::clone(&machine), Out { to, cut, pace }));

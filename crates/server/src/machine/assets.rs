@@ -1,6 +1,6 @@
 //! The static files of the dashboard. They contain no data of any run.
 
-use crate::refusal::Refusal;
+use crate::error::ApiError;
 use crate::routes::answer;
 use axum::body::Body;
 use axum::extract::Request;
@@ -12,8 +12,8 @@ use axum::response::Response;
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; \
 connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
-pub(crate) async fn asset(request: Request) -> Result<Response, Refusal> {
-    let (kind, bytes) = dogwatch_web::asset(request.uri().path()).ok_or(Refusal::NoSuchRoute)?;
+pub(crate) async fn asset(request: Request) -> Result<Response, ApiError> {
+    let (kind, bytes) = dogwatch_web::asset(request.uri().path()).ok_or(ApiError::NoSuchRoute)?;
     let mut response = answer(StatusCode::OK, kind, Body::from(bytes));
     let headers = response.headers_mut();
     headers.insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY));

@@ -4,7 +4,7 @@
 //! check stops other web pages. The dashboard itself holds no data and needs no token: it takes the token from the
 //! fragment of its URL, which browsers never send.
 
-use crate::refusal::Refusal;
+use crate::error::ApiError;
 use axum::extract::{Request, State};
 use axum::http::Method;
 use axum::http::header::{AUTHORIZATION, HOST, HeaderMap, HeaderValue, ORIGIN};
@@ -28,17 +28,17 @@ impl Guard {
         Guard { token, names: Names::of(address) }
     }
 
-    fn check(&self, request: &Request) -> Result<(), Refusal> {
+    fn check(&self, request: &Request) -> Result<(), ApiError> {
         let headers = request.headers();
         let hosts = headers.get_all(HOST).iter().map(HeaderValue::as_bytes);
         if !self.names.are_meant(hosts, request.uri().authority().map(Authority::as_str)) {
-            return Err(Refusal::BadHost);
+            return Err(ApiError::BadHost);
         }
         if !self.names.own_all(headers.get_all(ORIGIN).iter().map(HeaderValue::as_bytes)) {
-            return Err(Refusal::BadOrigin);
+            return Err(ApiError::BadOrigin);
         }
         let open = is_page(request.uri().path()) && matches!(*request.method(), Method::GET | Method::HEAD);
-        if open || self.has_token(headers) { Ok(()) } else { Err(Refusal::NoToken) }
+        if open || self.has_token(headers) { Ok(()) } else { Err(ApiError::NoToken) }
     }
 
     fn has_token(&self, headers: &HeaderMap) -> bool {
@@ -74,7 +74,7 @@ mod tests {
         (Guard::new(token, SocketAddr::from(([127, 0, 0, 1], 3649))), bearer, dir)
     }
 
-    fn ask(guard: &Guard, path: &str, headers: &[(&str, &str)]) -> Result<(), Refusal> {
+    fn ask(guard: &Guard, path: &str, headers: &[(&str, &str)]) -> Result<(), ApiError> {
         let mut request = Request::builder().uri(path);
         for (name, value) in headers {
             request = request.header(*name, *value);
@@ -94,12 +94,12 @@ mod tests {
         for wrong in
             ["", "Bearer", "Bearer ", token, &format!("Basic {token}"), &format!("{bearer}0"), &bearer[..70]]
         {
-            assert_eq!(with(wrong), Err(Refusal::NoToken), "{wrong}");
+            assert_eq!(with(wrong), Err(ApiError::NoToken), "{wrong}");
         }
-        assert_eq!(ask(&guard, "/v1/runs", &[host]), Err(Refusal::NoToken));
-        assert_eq!(ask(&guard, &format!("/v1/runs?token={token}"), &[host]), Err(Refusal::NoToken));
+        assert_eq!(ask(&guard, "/v1/runs", &[host]), Err(ApiError::NoToken));
+        assert_eq!(ask(&guard, &format!("/v1/runs?token={token}"), &[host]), Err(ApiError::NoToken));
         let twice = [host, ("authorization", &bearer), ("authorization", &bearer)];
-        assert_eq!(ask(&guard, "/v1/runs", &twice), Err(Refusal::NoToken));
+        assert_eq!(ask(&guard, "/v1/runs", &twice), Err(ApiError::NoToken));
     }
 
     // promise: 14
@@ -119,13 +119,13 @@ mod tests {
             "",
             "0.0.0.0:3649",
         ] {
-            assert_eq!(with(bad), Err(Refusal::BadHost), "{bad}");
+            assert_eq!(with(bad), Err(ApiError::BadHost), "{bad}");
         }
-        assert_eq!(ask(&guard, "/", &[("host", "evil.example:3649")]), Err(Refusal::BadHost));
-        assert_eq!(ask(&guard, "/v1/runs", &[("authorization", &bearer)]), Err(Refusal::BadHost));
+        assert_eq!(ask(&guard, "/", &[("host", "evil.example:3649")]), Err(ApiError::BadHost));
+        assert_eq!(ask(&guard, "/v1/runs", &[("authorization", &bearer)]), Err(ApiError::BadHost));
         let absolute = "http://evil.example/v1/runs";
         let headers = [("host", "127.0.0.1:3649"), ("authorization", bearer.as_str())];
-        assert_eq!(ask(&guard, absolute, &headers), Err(Refusal::BadHost));
+        assert_eq!(ask(&guard, absolute, &headers), Err(ApiError::BadHost));
     }
 
     // promise: 14
@@ -146,7 +146,7 @@ mod tests {
             "http://127.0.0.1:1",
             "127.0.0.1:3649",
         ] {
-            assert_eq!(with(bad), Err(Refusal::BadOrigin), "{bad}");
+            assert_eq!(with(bad), Err(ApiError::BadOrigin), "{bad}");
         }
     }
 
@@ -158,7 +158,7 @@ mod tests {
             assert_eq!(ask(&guard, open, &host), Ok(()), "{open}");
         }
         for closed in ["/app", "/v1/runs", "/metrics", "/openapi.json", "/v1/app/", "//app/x", "/nothing"] {
-            assert_eq!(ask(&guard, closed, &host), Err(Refusal::NoToken), "{closed}");
+            assert_eq!(ask(&guard, closed, &host), Err(ApiError::NoToken), "{closed}");
         }
     }
 }

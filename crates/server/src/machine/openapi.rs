@@ -1,7 +1,7 @@
 //! The OpenAPI document. It is generated on request from the route table and the request and response types.
 
 use super::table::{Input, Look, Media, Op, Param, table};
-use crate::refusal::Refusal;
+use crate::error::ApiError;
 use crate::routes::{HandlerResult, json};
 use axum::http::StatusCode;
 use schemars::JsonSchema;
@@ -122,7 +122,7 @@ impl Looks {
     }
 }
 
-fn by_status(refusals: &[Refusal]) -> BTreeMap<u16, Vec<&'static str>> {
+fn by_status(refusals: &[ApiError]) -> BTreeMap<u16, Vec<&'static str>> {
     let mut all: BTreeMap<u16, Vec<&'static str>> = BTreeMap::new();
     for refusal in refusals {
         all.entry(refusal.status().as_u16()).or_default().push(refusal.code());

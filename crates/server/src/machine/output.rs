@@ -2,9 +2,9 @@
 //! scripts in it.
 
 use super::stream::{Out, Pace};
+use crate::error::ApiError;
 use crate::events::Pieces;
 use crate::listener::Cut;
-use crate::refusal::Refusal;
 use axum::body::Body;
 use axum::http::StatusCode;
 use axum::http::header::{ACCEPT_RANGES, CONTENT_LENGTH, CONTENT_RANGE, HeaderMap, HeaderValue, RANGE};
@@ -41,12 +41,12 @@ pub(crate) struct Place {
 
 impl Place {
     /// Parses and validates the path segments.
-    pub fn parse(node: &str, iteration: &str) -> Result<Place, Refusal> {
+    pub fn parse(node: &str, iteration: &str) -> Result<Place, ApiError> {
         let name = NodeName::new(node);
         let number = iteration.bytes().all(|b| b.is_ascii_digit()).then(|| iteration.parse().ok()).flatten();
         match number {
             Some(n) if n > 0 && name.as_str() == node => Ok(Place { node: name, iteration: Iteration(n) }),
-            _ => Err(Refusal::BadPath),
+            _ => Err(ApiError::BadPath),
         }
     }
 
@@ -74,8 +74,8 @@ pub(crate) struct OutputFile {
     pub bytes: u64,
 }
 
-pub(crate) fn list(run_dir: &Path, place: &Place) -> Result<Outputs, Refusal> {
-    let entries = std::fs::read_dir(place.dir(run_dir)).map_err(|_| Refusal::NoSuchOutput)?;
+pub(crate) fn list(run_dir: &Path, place: &Place) -> Result<Outputs, ApiError> {
+    let entries = std::fs::read_dir(place.dir(run_dir)).map_err(|_| ApiError::NoSuchOutput)?;
     let files = entries.flatten().filter_map(|entry| {
         let name = entry.file_name().to_str().filter(|name| is_name(name))?.to_owned();
         let meta = entry.metadata().ok().filter(|meta| meta.is_file())?;
@@ -92,14 +92,14 @@ pub(crate) fn answer(
     stream: &str,
     headers: &HeaderMap,
     cut: Cut,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiError> {
     if !is_name(stream) {
-        return Err(Refusal::BadPath);
+        return Err(ApiError::BadPath);
     }
     // The API calls it `prompt`, whatever the name of the file.
     let name = if stream == "prompt" { PROMPT } else { stream };
-    let file = open(&place.dir(run_dir).join(name)).map_err(|_| Refusal::NoSuchOutput)?;
-    let length = file.metadata().map_err(|_| Refusal::NoSuchOutput)?.len();
+    let file = open(&place.dir(run_dir).join(name)).map_err(|_| ApiError::NoSuchOutput)?;
+    let length = file.metadata().map_err(|_| ApiError::NoSuchOutput)?.len();
     let wanted = Span::wanted(headers, length)?;
     let mut response = crate::routes::answer(
         if wanted.is_whole(length) { StatusCode::OK } else { StatusCode::PARTIAL_CONTENT },
@@ -156,10 +156,10 @@ struct Span {
 }
 
 impl Span {
-    fn wanted(headers: &HeaderMap, length: u64) -> Result<Span, Refusal> {
+    fn wanted(headers: &HeaderMap, length: u64) -> Result<Span, ApiError> {
         let range = headers.get(RANGE).and_then(|value| value.to_str().ok());
         let span = match range.and_then(|text| Span::parse(text, length)) {
-            Some(span) => span.ok_or(Refusal::BadRange(length))?,
+            Some(span) => span.ok_or(ApiError::BadRange(length))?,
             None => Span { from: 0, length },
         };
         Ok(Span { length: span.length.min(MAX_OUTPUT), ..span })
@@ -250,7 +250,7 @@ mod tests {
             ("a", "../1"),
             ("a", "99999999999999999999"),
         ] {
-            assert_eq!(Place::parse(node, iteration), Err(Refusal::BadPath), "{node} {iteration}");
+            assert_eq!(Place::parse(node, iteration), Err(ApiError::BadPath), "{node} {iteration}");
         }
         assert!(Place::parse("fix bugs", "000012").is_ok());
         for name in ["", ".", "..", ".hidden", "a/b", "../stdout", "a\0", "é", &"x".repeat(MAX_NAME + 1)] {

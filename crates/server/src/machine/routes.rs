@@ -8,9 +8,9 @@ use super::output::{self, Place};
 use super::runs::{BAD_RUNS_QUERY, RunEntry, Runs, RunsQuery};
 use super::stream::{self, Caller, Pace, Source};
 use super::table::table;
+use crate::error::ApiError;
 use crate::events::{Form, Wanted};
 use crate::listener::{Cut, Limits};
-use crate::refusal::Refusal;
 use crate::routes::{BAD_EVENTS_QUERY, EventsQuery, HandlerResult, answer, json, last_event_id, wants_sse};
 use axum::Router;
 use axum::body::Body;
@@ -61,8 +61,8 @@ pub(crate) fn router(machine: Arc<Machine>) -> Router {
     table()
         .into_iter()
         .fold(pages, |router, op| router.route(op.path, op.handler))
-        .fallback(async || Refusal::NoSuchRoute)
-        .method_not_allowed_fallback(async || Refusal::WrongMethod)
+        .fallback(async || ApiError::NoSuchRoute)
+        .method_not_allowed_fallback(async || ApiError::WrongMethod)
         .with_state(machine)
 }
 
@@ -84,14 +84,14 @@ pub(crate) async fn add_security_headers(mut response: Response) -> Response {
 pub(crate) async fn run_blocking<T: Send + 'static>(
     machine: &Arc<Machine>,
     read: impl FnOnce(&Machine) -> T + Send + 'static,
-) -> Result<T, Refusal> {
+) -> Result<T, ApiError> {
     let machine = Arc::clone(machine);
-    tokio::task::spawn_blocking(move || read(&machine)).await.map_err(|_| Refusal::Broken)
+    tokio::task::spawn_blocking(move || read(&machine)).await.map_err(|_| ApiError::Broken)
 }
 
 /// Finds the run named in a path.
-pub(crate) async fn find(machine: &Arc<Machine>, run: &str) -> Result<Pointer, Refusal> {
-    let run: RunId = run.parse().map_err(|_| Refusal::BadPath)?;
+pub(crate) async fn find(machine: &Arc<Machine>, run: &str) -> Result<Pointer, ApiError> {
+    let run: RunId = run.parse().map_err(|_| ApiError::BadPath)?;
     run_blocking(machine, move |m| m.runs.find(&run)).await?
 }
 
@@ -101,8 +101,8 @@ async fn look<T: Send + 'static>(
     machine: &Arc<Machine>,
     run: &str,
     see: fn(&View, Option<Moment>) -> T,
-) -> Result<T, Refusal> {
-    let run: RunId = run.parse().map_err(|_| Refusal::BadPath)?;
+) -> Result<T, ApiError> {
+    let run: RunId = run.parse().map_err(|_| ApiError::BadPath)?;
     run_blocking(machine, move |m| m.runs.look(&m.runs.find(&run)?, see)).await?
 }
 
@@ -116,7 +116,7 @@ pub(crate) async fn runs(
     State(machine): MachineState,
     query: Result<Query<RunsQuery>, QueryRejection>,
 ) -> HandlerResult {
-    let Query(query) = query.map_err(|_| Refusal::BadQuery(BAD_RUNS_QUERY))?;
+    let Query(query) = query.map_err(|_| ApiError::BadQuery(BAD_RUNS_QUERY))?;
     let limit = query.limit()?;
     let body = run_blocking(&machine, move |m| {
         json(StatusCode::OK, &RunsAnswer { runs: m.runs.list(&query, limit) })
@@ -125,13 +125,13 @@ pub(crate) async fn runs(
 }
 
 pub(crate) async fn run(State(machine): MachineState, path: RunPath) -> HandlerResult {
-    let Path(run) = path.map_err(|_| Refusal::BadPath)?;
+    let Path(run) = path.map_err(|_| ApiError::BadPath)?;
     let status = look(&machine, &run, Status::of).await?;
     json(StatusCode::OK, &status)
 }
 
 pub(crate) async fn orchestrator(State(machine): MachineState, path: RunPath) -> HandlerResult {
-    let Path(run) = path.map_err(|_| Refusal::BadPath)?;
+    let Path(run) = path.map_err(|_| ApiError::BadPath)?;
     let status = look(&machine, &run, OrchestratorStatus::of).await?;
     json(StatusCode::OK, &status)
 }
@@ -143,19 +143,19 @@ pub(crate) async fn events(
     query: Result<Query<EventsQuery>, QueryRejection>,
     Extension(cut): Extension<Cut>,
 ) -> HandlerResult {
-    let Path(run) = path.map_err(|_| Refusal::BadPath)?;
-    let Query(query) = query.map_err(|_| Refusal::BadQuery(BAD_EVENTS_QUERY))?;
+    let Path(run) = path.map_err(|_| ApiError::BadPath)?;
+    let Query(query) = query.map_err(|_| ApiError::BadQuery(BAD_EVENTS_QUERY))?;
     let form = if wants_sse(&headers) { Form::Sse } else { Form::Lines };
     let last = last_event_id(&headers)?.filter(|_| form == Form::Sse);
     let wanted = Wanted { after: last.unwrap_or(query.after), observed: query.observed, form };
     let pointer = find(&machine, &run).await?;
-    let place = Arc::clone(&machine.streams).try_acquire_owned().map_err(|_| Refusal::TooManyStreams)?;
+    let place = Arc::clone(&machine.streams).try_acquire_owned().map_err(|_| ApiError::TooManyStreams)?;
     let caller = Caller { place, cut, pace: machine.pace };
     let record = pointer.run_dir.join(journal::FILE);
-    let cannot = |e: std::io::Error| Refusal::NoRecord(e.to_string());
+    let cannot = |e: std::io::Error| ApiError::NoRecord(e.to_string());
     let (kind, pieces) = match form {
         Form::Sse => {
-            let interest = machine.hub.watch(&pointer.run_dir).map_err(|_| Refusal::NoWatch)?;
+            let interest = machine.hub.watch(&pointer.run_dir).map_err(|_| ApiError::NoWatch)?;
             let source = Source { run_dir: pointer.run_dir, interest, closing: machine.closing.clone() };
             let tail = Tail::follow(&record).map_err(cannot)?;
             ("text/event-stream", stream::live(tail, wanted, source, caller))
@@ -169,7 +169,7 @@ pub(crate) async fn events(
 }
 
 pub(crate) async fn outputs(State(machine): MachineState, path: OutputPath) -> HandlerResult {
-    let Path((run, node, iteration)) = path.map_err(|_| Refusal::BadPath)?;
+    let Path((run, node, iteration)) = path.map_err(|_| ApiError::BadPath)?;
     let place = Place::parse(&node, &iteration)?;
     let pointer = find(&machine, &run).await?;
     let files = run_blocking(&machine, move |_| output::list(&pointer.run_dir, &place)).await??;
@@ -182,7 +182,7 @@ pub(crate) async fn output(
     headers: HeaderMap,
     Extension(cut): Extension<Cut>,
 ) -> HandlerResult {
-    let Path((run, node, iteration, stream)) = path.map_err(|_| Refusal::BadPath)?;
+    let Path((run, node, iteration, stream)) = path.map_err(|_| ApiError::BadPath)?;
     let place = Place::parse(&node, &iteration)?;
     let pointer = find(&machine, &run).await?;
     output::answer(&pointer.run_dir, &place, &stream, &headers, cut)

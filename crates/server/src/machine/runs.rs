@@ -1,7 +1,7 @@
 //! The runs of this machine, each with the fold of its record. Unchanged files are not read again.
 
 use super::fold::Fold;
-use crate::refusal::Refusal;
+use crate::error::ApiError;
 use dogwatch_core::record::ids::RunId;
 use dogwatch_core::record::status::{State, Status};
 use dogwatch_core::record::view::View;
@@ -69,10 +69,10 @@ pub(crate) const BAD_RUNS_QUERY: &str =
 
 impl RunsQuery {
     /// Returns the effective limit, or a refusal if it is out of range.
-    pub fn limit(&self) -> Result<usize, Refusal> {
+    pub fn limit(&self) -> Result<usize, ApiError> {
         match self.limit.unwrap_or(RUNS_LISTED) {
             limit @ 1..=MAX_LISTED => Ok(limit),
-            _ => Err(Refusal::BadQuery(BAD_RUNS_QUERY)),
+            _ => Err(ApiError::BadQuery(BAD_RUNS_QUERY)),
         }
     }
 }
@@ -84,8 +84,8 @@ impl Runs {
     }
 
     /// Finds a run by its id.
-    pub fn find(&self, run: &RunId) -> Result<Pointer, Refusal> {
-        self.registry.find(run).ok_or(Refusal::NoSuchRun)
+    pub fn find(&self, run: &RunId) -> Result<Pointer, ApiError> {
+        self.registry.find(run).ok_or(ApiError::NoSuchRun)
     }
 
     /// Passes the current view of a run to `see`, with the current moment if the run is supervised now.
@@ -93,15 +93,15 @@ impl Runs {
         &self,
         pointer: &Pointer,
         see: impl FnOnce(&View, Option<Moment>) -> T,
-    ) -> Result<T, Refusal> {
+    ) -> Result<T, ApiError> {
         let fold = self.fold(&pointer.run);
         let mut fold = fold.lock().unwrap_or_else(PoisonError::into_inner);
-        let ended = fold.catch_up(&pointer.run_dir).map_err(Refusal::NoRecord)?.is_over();
+        let ended = fold.catch_up(&pointer.run_dir).map_err(ApiError::NoRecord)?.is_over();
         let live = !ended && registry::is_live(&pointer.run_dir);
         // The supervisor may have recorded the end between reading the journal and checking for it. Read once more.
         let view = match live || ended {
             true => &fold.view,
-            false => fold.catch_up(&pointer.run_dir).map_err(Refusal::NoRecord)?,
+            false => fold.catch_up(&pointer.run_dir).map_err(ApiError::NoRecord)?,
         };
         Ok(see(view, live.then(clock::now)))
     }
@@ -133,7 +133,7 @@ impl Runs {
         let (status, error) = match looked {
             Ok(status) => (Some(status), None),
             Err(_) if !pointer.run_dir.exists() => return None,
-            Err(Refusal::NoRecord(why)) => (None, Some(why)),
+            Err(ApiError::NoRecord(why)) => (None, Some(why)),
             Err(_) => (None, None),
         };
         let alive = status.as_ref().map_or_else(|| registry::is_live(&pointer.run_dir), |s| s.live);

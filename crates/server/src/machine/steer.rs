@@ -3,8 +3,8 @@
 
 use super::routes::{Machine, MachineState, find, run_blocking};
 use crate::client::Client;
+use crate::error::ApiError;
 use crate::peer::Peer;
-use crate::refusal::Refusal;
 use crate::routes::{HandlerResult, answer, json, read_body, read_message, read_stop};
 use axum::body::Body;
 use axum::extract::rejection::PathRejection;
@@ -42,7 +42,7 @@ pub(crate) async fn stop(
     path: RunPath,
     request: Request<Body>,
 ) -> HandlerResult {
-    let Path(run) = path.map_err(|_| Refusal::BadPath)?;
+    let Path(run) = path.map_err(|_| ApiError::BadPath)?;
     let peer = Peer::of(&request);
     let stop = read_stop(machine.limits, request).await?;
     pass_on(&machine, peer, &run, "stop", stop).await
@@ -53,7 +53,7 @@ pub(crate) async fn tell(
     path: RunPath,
     request: Request<Body>,
 ) -> HandlerResult {
-    let Path(run) = path.map_err(|_| Refusal::BadPath)?;
+    let Path(run) = path.map_err(|_| ApiError::BadPath)?;
     let peer = Peer::of(&request);
     let text = read_message(machine.limits, request).await?;
     pass_on(&machine, peer, &run, "tell", serde_json::json!({"text": text})).await
@@ -65,7 +65,7 @@ async fn simple(
     request: Request<Body>,
     what: &'static str,
 ) -> HandlerResult {
-    let Path(run) = path.map_err(|_| Refusal::BadPath)?;
+    let Path(run) = path.map_err(|_| ApiError::BadPath)?;
     let peer = Peer::of(&request);
     read_body(machine.limits, request).await?;
     pass_on(&machine, peer, &run, what, serde_json::json!({})).await
@@ -82,7 +82,7 @@ async fn pass_on(
     // The run sees only this server, so the server must examine the caller. A process of any session is refused.
     let from = run_blocking(machine, move |_| Peer::source(peer, None)).await??;
     if from != Source::Operator {
-        return Err(Refusal::NotOperator);
+        return Err(ApiError::NotOperator);
     }
     run_blocking(machine, move |m| ask(m, &pointer, what, &body)).await?
 }
@@ -100,16 +100,16 @@ fn ask(machine: &Machine, pointer: &Pointer, what: &str, body: &impl Serialize) 
     match asked {
         // Forward the run's response unchanged, including its refusals.
         Ok(said) => {
-            let status = StatusCode::from_u16(said.status).map_err(|_| Refusal::NoAnswer)?;
+            let status = StatusCode::from_u16(said.status).map_err(|_| ApiError::NoAnswer)?;
             Ok(answer(status, "application/json", said.body.into()))
         }
         Err(_) if !registry::is_live(&pointer.run_dir) => Err(not_running(machine, pointer, what)),
-        Err(_) => Err(Refusal::NoAnswer),
+        Err(_) => Err(ApiError::NoAnswer),
     }
 }
 
 /// Returns whether an idle limit stopped the run and no dogwatch process is left to wake.
-fn sleeps(machine: &Machine, pointer: &Pointer) -> Result<bool, Refusal> {
+fn sleeps(machine: &Machine, pointer: &Pointer) -> Result<bool, ApiError> {
     machine.runs.look(pointer, |view, _| {
         view.is_asleep() || view.ended.as_ref().is_some_and(|end| end.outcome == Outcome::Idle)
     })
@@ -122,7 +122,7 @@ fn continue_run(machine: &Machine, pointer: &Pointer) -> HandlerResult {
         Err(_) if registry::is_live(&pointer.run_dir) => {
             json(StatusCode::ACCEPTED, &Woken { ok: true, continued: true })
         }
-        Err(why) => Err(Refusal::CannotContinue(why)),
+        Err(why) => Err(ApiError::CannotContinue(why)),
     }
 }
 
@@ -135,9 +135,9 @@ pub(crate) struct Woken {
     continued: bool,
 }
 
-fn not_running(machine: &Machine, pointer: &Pointer, what: &str) -> Refusal {
+fn not_running(machine: &Machine, pointer: &Pointer, what: &str) -> ApiError {
     match machine.runs.look(pointer, |view, _| advice(view, pointer, what)) {
-        Ok(text) => Refusal::NotRunning(text),
+        Ok(text) => ApiError::NotRunning(text),
         Err(refusal) => refusal,
     }
 }

@@ -9,7 +9,7 @@ use super::openapi::openapi;
 use super::output::Outputs;
 use super::routes::{Machine, RunsAnswer, events, orchestrator, output, outputs, run, runs};
 use super::steer;
-use crate::refusal::Refusal;
+use crate::error::ApiError;
 use crate::routes::{MessageBody, Stop};
 use axum::routing::{MethodRouter, delete, get, post};
 use dogwatch_core::record::ids::{NodeName, RunId};
@@ -56,7 +56,7 @@ pub(crate) struct Op {
     pub headers: Vec<Param>,
     pub body: Option<Input>,
     pub answers: Vec<(u16, Media)>,
-    pub refusals: Vec<Refusal>,
+    pub refusals: Vec<ApiError>,
     pub handler: MethodRouter<Arc<Machine>>,
 }
 
@@ -67,18 +67,18 @@ impl Op {
         summary: &'static str,
         handler: MethodRouter<Arc<Machine>>,
     ) -> Op {
-        let mut refusals = vec![Refusal::NoToken, Refusal::BadHost, Refusal::BadOrigin, Refusal::Broken];
+        let mut refusals = vec![ApiError::NoToken, ApiError::BadHost, ApiError::BadOrigin, ApiError::Broken];
         if path.contains("{run}") {
-            refusals.extend([Refusal::BadPath, Refusal::NoSuchRun, Refusal::NoRecord(String::new())]);
+            refusals.extend([ApiError::BadPath, ApiError::NoSuchRun, ApiError::NoRecord(String::new())]);
         }
         if path.contains("{id}") {
-            refusals.extend([Refusal::BadPath, Refusal::NoSuchAgent]);
+            refusals.extend([ApiError::BadPath, ApiError::NoSuchAgent]);
         }
         if method == "post" && path.contains("{id}") {
-            refusals.push(Refusal::AgentEnded);
+            refusals.push(ApiError::AgentEnded);
         }
         if method == "post" {
-            refusals.extend([Refusal::BodyTooLarge, Refusal::BodyTooSlow]);
+            refusals.extend([ApiError::BodyTooLarge, ApiError::BodyTooSlow]);
         }
         Op {
             method,
@@ -117,16 +117,16 @@ impl Op {
 
     fn takes<T: JsonSchema>(mut self, required: bool) -> Op {
         self.body = Some(Input { look: look::<T>, required });
-        self.refusals.push(Refusal::BadBody(""));
+        self.refusals.push(ApiError::BadBody(""));
         if required {
-            self.refusals.push(Refusal::NotJson);
+            self.refusals.push(ApiError::NotJson);
         }
         self
     }
 
     fn query(mut self, name: &'static str, about: &'static str, look: Look) -> Op {
         self.query.push(Param { name, about, look });
-        self.refusals.push(Refusal::BadQuery(""));
+        self.refusals.push(ApiError::BadQuery(""));
         self
     }
 
@@ -135,7 +135,7 @@ impl Op {
         self
     }
 
-    fn refuses(mut self, refusals: impl IntoIterator<Item = Refusal>) -> Op {
+    fn refuses(mut self, refusals: impl IntoIterator<Item = ApiError>) -> Op {
         self.refusals.extend(refusals);
         self
     }
@@ -226,14 +226,14 @@ pub(crate) fn table() -> Vec<Op> {
         .header("Last-Event-ID", "for streams: like `after`, and takes precedence over it", number)
         .is(200, "application/x-ndjson")
         .is(200, SSE)
-        .refuses([Refusal::BadLastEventId, Refusal::TooManyStreams, Refusal::NoWatch]),
+        .refuses([ApiError::BadLastEventId, ApiError::TooManyStreams, ApiError::NoWatch]),
         Op::get(
             "/v1/runs/{run}/output/{node}/{iteration}",
             "List the output files of an iteration",
             get(outputs),
         )
         .says::<Outputs>(200)
-        .refuses([Refusal::NoSuchOutput]),
+        .refuses([ApiError::NoSuchOutput]),
         Op::get(
             "/v1/runs/{run}/output/{node}/{iteration}/{stream}",
             "Return the output of an agent, or its prompt",
@@ -242,7 +242,7 @@ pub(crate) fn table() -> Vec<Op> {
         .header("Range", "a byte range; a response has at most 8 MiB", range)
         .is(200, "text/plain")
         .is(206, "text/plain")
-        .refuses([Refusal::NoSuchOutput, Refusal::BadRange(0)]),
+        .refuses([ApiError::NoSuchOutput, ApiError::BadRange(0)]),
     ];
     all.extend(steering());
     all.extend(external());
@@ -254,13 +254,13 @@ pub(crate) fn table() -> Vec<Op> {
 }
 
 fn steering() -> Vec<Op> {
-    let refusals = || [Refusal::NotRunning(String::new()), Refusal::NoAnswer, Refusal::Busy];
+    let refusals = || [ApiError::NotRunning(String::new()), ApiError::NoAnswer, ApiError::Busy];
     let passed_on = |op: Op| op.says::<Taken>(202).refuses(refusals());
     vec![
         Op::post("/v1/runs/{run}/wake", "End the wait now, or continue a sleeping run", post(steer::wake))
             .says::<steer::Woken>(202)
             .refuses(refusals())
-            .refuses([Refusal::CannotContinue(String::new())]),
+            .refuses([ApiError::CannotContinue(String::new())]),
         passed_on(Op::post(
             "/v1/runs/{run}/pause",
             "Pause a run after the current iteration",
@@ -279,7 +279,7 @@ fn steering() -> Vec<Op> {
             post(steer::tell),
         ))
         .takes::<MessageBody>(true)
-        .refuses([Refusal::EmptyText]),
+        .refuses([ApiError::EmptyText]),
     ]
 }
 
@@ -290,7 +290,7 @@ fn external() -> Vec<Op> {
         Op::post("/v1/agents", "Register an external agent", post(agents::register))
             .takes::<Register>(true)
             .says::<Taken>(201)
-            .refuses([Refusal::AgentTaken, Refusal::TooManyAgents]),
+            .refuses([ApiError::AgentTaken, ApiError::TooManyAgents]),
         Op::get(
             "/v1/agents/hung",
             "List the agents that exceed a limit, or stream each one when it starts to",
@@ -298,7 +298,7 @@ fn external() -> Vec<Op> {
         )
         .says::<HungAnswer>(200)
         .is(200, SSE)
-        .refuses([Refusal::TooManyStreams]),
+        .refuses([ApiError::TooManyStreams]),
         Op::post(
             "/v1/agents/{id}/activity",
             "Report activity; a growing number of messages counts as work",

@@ -9,7 +9,9 @@ use dogwatch_core::record::view::View;
 use dogwatch_core::time::dur::Dur;
 use dogwatch_core::time::moment::Moment;
 use dogwatch_host::store::journal::Journal;
-use dogwatch_server::{Busy, Client, Limits, Request, RunHandle, Served, serve_within, socket_path, watch};
+use dogwatch_server::{
+    BusyError, Client, Limits, Request, RunHandle, Served, serve_within, socket_path, watch,
+};
 use dogwatch_sim::plan;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -33,9 +35,9 @@ impl RunHandle for FakeRunHandle {
         self.view.lock().expect("not poisoned").clone()
     }
 
-    fn ask(&self, request: Request) -> Result<(), Busy> {
+    fn ask(&self, request: Request) -> Result<(), BusyError> {
         if self.busy.load(Ordering::SeqCst) {
-            return Err(Busy);
+            return Err(BusyError);
         }
         self.asked.lock().expect("not poisoned").push(request);
         Ok(())

@@ -1,5 +1,5 @@
 use crate::color;
-use crate::error::Failure;
+use crate::error::CliError;
 use crate::screen::{Formatter, ScreenLine, Tone, paint, words};
 use acts::Acts;
 use dogwatch_agents::Splitter;
@@ -39,15 +39,15 @@ const CHUNK: usize = 16 * 1024;
 const MAX_LINE: usize = dogwatch_host::store::journal::MAX_LINE;
 
 /// Runs `dogwatch demo` and returns the exit code.
-pub fn run(_: &Args) -> Result<u8, Failure> {
+pub fn run(_: &Args) -> Result<u8, CliError> {
     // Blocked before there is anything to clean up.
     let taken = [Signal::INT, Signal::TERM, Signal::HUP];
-    let cannot = |e: std::io::Error| Failure::internal(format!("cannot set up signals: {e}"));
+    let cannot = |e: std::io::Error| CliError::internal(format!("cannot set up signals: {e}"));
     block(&taken).map_err(cannot)?;
     let signals = SignalFd::new(&taken).map_err(cannot)?;
     let stage = Stage::set()?;
     let mut child = stage.start()?;
-    let stdout = child.stdout.take().ok_or_else(|| Failure::internal("the run has no stdout"))?;
+    let stdout = child.stdout.take().ok_or_else(|| CliError::internal("the run has no stdout"))?;
     Play::new(stage, child, signals).play(stdout)
 }
 
@@ -91,7 +91,7 @@ impl Play {
         }
     }
 
-    fn play(mut self, mut stdout: ChildStdout) -> Result<u8, Failure> {
+    fn play(mut self, mut stdout: ChildStdout) -> Result<u8, CliError> {
         self.say(Tone::Plain, "dogwatch demo: a scripted agent, no API key, no network, about 15 seconds");
         self.say(Tone::Plain, &format!("in {}", self.stage.dir.display()));
         let mut lines = Splitter::with_max(MAX_LINE);
@@ -105,16 +105,16 @@ impl Play {
                     events.iter().for_each(|event| self.show(event));
                 }
                 Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
-                Err(e) => return Err(Failure::internal(format!("cannot read the output of the run: {e}"))),
+                Err(e) => return Err(CliError::internal(format!("cannot read the output of the run: {e}"))),
             }
         }
         let status =
-            self.child.wait().map_err(|e| Failure::internal(format!("cannot wait for the run: {e}")))?;
+            self.child.wait().map_err(|e| CliError::internal(format!("cannot wait for the run: {e}")))?;
         self.finish(status.code())
     }
 
     /// Waits for output of the run, and drops the file or stops the run when that is due.
-    fn wait(&mut self, stdout: &ChildStdout) -> Result<bool, Failure> {
+    fn wait(&mut self, stdout: &ChildStdout) -> Result<bool, CliError> {
         loop {
             let now = clock::now().boot;
             if self.file_at.is_some_and(|at| at <= now) {
@@ -133,7 +133,7 @@ impl Play {
             ];
             match poll(&mut fds, timeout.as_ref()) {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
-                Err(e) => return Err(Failure::internal(format!("cannot wait: {e}"))),
+                Err(e) => return Err(CliError::internal(format!("cannot wait: {e}"))),
             }
             let readable = !fds[1].revents().is_empty();
             while let Ok(Some(signal)) = self.signals.take() {
@@ -161,7 +161,7 @@ impl Play {
         }
     }
 
-    fn file_appears(&mut self) -> Result<(), Failure> {
+    fn file_appears(&mut self) -> Result<(), CliError> {
         self.file_at = None;
         self.act("a file appears in inbox/: the run wakes immediately");
         self.acts.file_dropped(clock::now().boot);
@@ -180,7 +180,7 @@ impl Play {
         self.file_at = None;
     }
 
-    fn finish(mut self, exit_code: Option<i32>) -> Result<u8, Failure> {
+    fn finish(mut self, exit_code: Option<i32>) -> Result<u8, CliError> {
         let nothing_left = self.stage.is_empty();
         if let Some(Stopped::Signal(signal)) = self.stopped {
             let left =

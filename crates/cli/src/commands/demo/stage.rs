@@ -1,6 +1,6 @@
 //! The demo's directory: the loop, its scripted agent, and a FIFO that shows whether a process of the agent is left.
 
-use crate::error::Failure;
+use crate::error::CliError;
 use crate::supervise::random;
 use dogwatch_host::store::journal::hex;
 use rustix::fs::{CWD, Mode, OFlags};
@@ -25,11 +25,11 @@ pub struct Stage {
 
 impl Stage {
     /// Creates the directory with everything in it.
-    pub fn set() -> Result<Stage, Failure> {
+    pub fn set() -> Result<Stage, CliError> {
         let name = format!("dogwatch-demo-{}", hex(&random::<4>()?));
         let dir = std::env::temp_dir().join(name);
         let cannot = |e: std::io::Error| {
-            Failure::with_help(
+            CliError::with_help(
                 format!("cannot set up the demo in {}: {e}", dir.display()),
                 "set TMPDIR to a writable directory for temporary files",
             )
@@ -39,9 +39,9 @@ impl Stage {
     }
 
     /// Starts a real run in its own process group. Ctrl-C reaches only the demo, which then stops the run.
-    pub fn start(&self) -> Result<Child, Failure> {
+    pub fn start(&self) -> Result<Child, CliError> {
         let program = own_program()
-            .map_err(|e| Failure::internal(format!("cannot find the dogwatch executable: {e}")))?;
+            .map_err(|e| CliError::internal(format!("cannot find the dogwatch executable: {e}")))?;
         let started = Command::new(program)
             .args(["run", NAME, "--json"])
             .current_dir(&self.dir)
@@ -52,7 +52,7 @@ impl Stage {
             .stdout(Stdio::piped())
             .process_group(0)
             .spawn();
-        started.map_err(|e| Failure::internal(format!("cannot start `dogwatch run`: {e}")))
+        started.map_err(|e| CliError::internal(format!("cannot start `dogwatch run`: {e}")))
     }
 
     /// Returns the directory of a run of the demo.
@@ -61,10 +61,10 @@ impl Stage {
     }
 
     /// Writes the file that wakes the loop.
-    pub fn drop_file(&self) -> Result<(), Failure> {
+    pub fn drop_file(&self) -> Result<(), CliError> {
         let path = self.dir.join("inbox").join("task.md");
         std::fs::write(&path, "Please write one more line.\n")
-            .map_err(|e| Failure::internal(format!("cannot write {}: {e}", path.display())))
+            .map_err(|e| CliError::internal(format!("cannot write {}: {e}", path.display())))
     }
 
     /// Returns whether no process of the agent is left. The FIFO is at its end when no process holds it open.

@@ -6,7 +6,7 @@ mod agents;
 mod place;
 mod system;
 
-use crate::error::Failure;
+use crate::error::CliError;
 use dogwatch_core::text::printable;
 use serde::Serialize;
 use std::path::Path;
@@ -78,9 +78,9 @@ struct Report<'a> {
 }
 
 /// Runs `dogwatch doctor` and returns the exit code.
-pub fn run(args: &Args) -> Result<u8, Failure> {
+pub fn run(args: &Args) -> Result<u8, CliError> {
     let here = std::env::current_dir()
-        .map_err(|e| Failure::usage(format!("cannot find the current directory: {e}")))?;
+        .map_err(|e| CliError::usage(format!("cannot find the current directory: {e}")))?;
     let findings = check_all(&here);
     let level = findings.iter().map(|f| f.level).max().unwrap_or(Level::Ok);
     if args.json {

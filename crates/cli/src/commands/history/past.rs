@@ -1,6 +1,6 @@
 //! One run of the history, and the totals of a project, computed from the folded records.
 
-use crate::error::Failure;
+use crate::error::CliError;
 use crate::runs::FoundRun;
 use dogwatch_core::record::event::Outcome;
 use dogwatch_core::record::ids::RunId;
@@ -158,7 +158,7 @@ pub struct Unreadable {
 
 impl Unreadable {
     /// Describes why the record of a run cannot be read.
-    pub fn of(found: &FoundRun, failure: &Failure) -> Unreadable {
+    pub fn of(found: &FoundRun, failure: &CliError) -> Unreadable {
         Unreadable { run: found.id.clone(), why: failure.message() }
     }
 }

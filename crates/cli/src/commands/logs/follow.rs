@@ -4,7 +4,7 @@
 use super::out::{Out, Stop};
 use super::record::{self, IterationRecord, Look, ending};
 use super::source::Source;
-use crate::error::Failure;
+use crate::error::CliError;
 use crate::runs::FoundRun;
 use crate::screen::{ScreenLine, Tone, words};
 use dogwatch_core::record::event::{Event, Recorded, WaitEndedBy};
@@ -61,10 +61,10 @@ pub fn follow(found: &FoundRun, stderr: bool, out: &mut Out) -> Result<(), Stop>
 }
 
 /// Starts a thread that forwards the events of the run.
-fn forward_events(found: &FoundRun, after: u64, to: SyncSender<Update>) -> Result<(), Failure> {
+fn forward_events(found: &FoundRun, after: u64, to: SyncSender<Update>) -> Result<(), CliError> {
     let path = format!("/v1/events?after={after}");
     let events = found.client()?.stream(&path);
-    let events = events.map_err(|e| Failure::usage(format!("run {}: {e}", found.id)))?;
+    let events = events.map_err(|e| CliError::usage(format!("run {}: {e}", found.id)))?;
     let forward = move || {
         let mut error = None;
         for event in events {
@@ -82,7 +82,7 @@ fn forward_events(found: &FoundRun, after: u64, to: SyncSender<Update>) -> Resul
         let _ = to.send(Update::Over(error));
     };
     let started = std::thread::Builder::new().name("events".into()).spawn(forward);
-    started.map(drop).map_err(|e| Failure::internal(format!("cannot start a thread: {e}")))
+    started.map(drop).map_err(|e| CliError::internal(format!("cannot start a thread: {e}")))
 }
 
 impl Follower<'_> {
@@ -137,7 +137,7 @@ impl Follower<'_> {
         }
         let id = &self.found.id;
         let why = error.map_or_else(String::new, |e| format!(": {e}"));
-        Err(Failure::with_help(
+        Err(CliError::with_help(
             format!("run {id} stopped responding{why}"),
             format!("continue it with `dogwatch resume {id}`"),
         )

@@ -1,4 +1,4 @@
-use crate::error::Failure;
+use crate::error::CliError;
 use crate::runs::{FoundRun, Which};
 use crate::screen::{ScreenLine, Tone};
 use out::{Out, Stop};
@@ -43,7 +43,7 @@ Examples:
 The prompt of an iteration is in prompt.md, next to the output in the iteration's directory.";
 
 /// Runs `dogwatch logs` and returns the exit code.
-pub fn run(args: &Args) -> Result<u8, Failure> {
+pub fn run(args: &Args) -> Result<u8, CliError> {
     let found = args.which.find()?;
     let mut out = Out::choose(args.raw)?;
     let shown = match args.follow && found.is_live() {
@@ -84,13 +84,13 @@ fn head(seen: &IterationRecord) -> ScreenLine {
     ScreenLine { tone: Tone::Head, text }
 }
 
-fn no_such(found: &FoundRun, wanted: Option<u64>, look: &Look) -> Failure {
+fn no_such(found: &FoundRun, wanted: Option<u64>, look: &Look) -> CliError {
     match wanted {
-        Some(n) => Failure::with_help(
+        Some(n) => CliError::with_help(
             format!("run {} has no iteration {n}", found.id),
             format!("the run has {}", crate::screen::words::count(look.iterations, "iteration")),
         ),
-        None => Failure::with_help(
+        None => CliError::with_help(
             format!("run {} has not started its first iteration", found.id),
             format!("`dogwatch status {}` shows its state", found.id),
         ),

@@ -1,7 +1,7 @@
 //! The destination of `logs`: colored or plain lines, or the agent's raw bytes.
 
 use crate::color;
-use crate::error::Failure;
+use crate::error::CliError;
 use crate::screen::{ScreenLine, paint};
 use std::io::{ErrorKind, IsTerminal, Write};
 
@@ -9,11 +9,11 @@ use std::io::{ErrorKind, IsTerminal, Write};
 pub enum Stop {
     /// The reader of stdout is gone.
     Closed,
-    Failed(Failure),
+    Failed(CliError),
 }
 
-impl From<Failure> for Stop {
-    fn from(failure: Failure) -> Stop {
+impl From<CliError> for Stop {
+    fn from(failure: CliError) -> Stop {
         Stop::Failed(failure)
     }
 }
@@ -26,9 +26,9 @@ pub struct Out {
 
 impl Out {
     /// Returns the output for stdout. Refuses raw bytes on a terminal.
-    pub fn choose(raw: bool) -> Result<Out, Failure> {
+    pub fn choose(raw: bool) -> Result<Out, CliError> {
         if raw && std::io::stdout().is_terminal() {
-            return Err(Failure::with_help(
+            return Err(CliError::with_help(
                 "--raw does not write to a terminal: the agent's output may contain control sequences",
                 "omit --raw, or redirect the output: `dogwatch logs --raw | less`",
             ));
@@ -62,6 +62,6 @@ fn write(bytes: &[u8]) -> Result<(), Stop> {
     match out.write_all(bytes).and_then(|()| out.flush()) {
         Ok(()) => Ok(()),
         Err(e) if e.kind() == ErrorKind::BrokenPipe => Err(Stop::Closed),
-        Err(e) => Err(Stop::Failed(Failure::internal(format!("cannot write to stdout: {e}")))),
+        Err(e) => Err(Stop::Failed(CliError::internal(format!("cannot write to stdout: {e}")))),
     }
 }

@@ -2,7 +2,7 @@
 //! settings are kept in memory.
 
 use super::source::Source;
-use crate::error::Failure;
+use crate::error::CliError;
 use crate::runs::FoundRun;
 use crate::screen::{ScreenLine, Tone, words};
 use dogwatch_core::record::event::{Event, IterationEnd, Recorded, RunStarted};
@@ -86,7 +86,7 @@ impl IterationRecord {
 }
 
 /// Finds an iteration: the wanted one, or the last that called the agent, or the last.
-pub fn look(found: &FoundRun, wanted: Option<u64>) -> Result<Look, Failure> {
+pub fn look(found: &FoundRun, wanted: Option<u64>) -> Result<Look, CliError> {
     let mut called = None;
     let mut look = read(found, wanted, |look| {
         if let Some(seen) = look.seen.as_ref().filter(|seen| seen.called) {
@@ -98,13 +98,13 @@ pub fn look(found: &FoundRun, wanted: Option<u64>) -> Result<Look, Failure> {
 }
 
 /// Finds the last iteration that started.
-pub fn latest_session(found: &FoundRun) -> Result<Look, Failure> {
+pub fn latest_session(found: &FoundRun) -> Result<Look, CliError> {
     read(found, None, |_| {})
 }
 
-fn read(found: &FoundRun, wanted: Option<u64>, mut each: impl FnMut(&Look)) -> Result<Look, Failure> {
+fn read(found: &FoundRun, wanted: Option<u64>, mut each: impl FnMut(&Look)) -> Result<Look, CliError> {
     let path = found.dir.join(journal::FILE);
-    let cannot = |e: std::io::Error| Failure::usage(format!("cannot read {}: {e}", path.display()));
+    let cannot = |e: std::io::Error| CliError::usage(format!("cannot read {}: {e}", path.display()));
     let mut lines = Tail::up_to_now(&path).map_err(cannot)?.in_large_pieces();
     let mut look = Look::default();
     while let Some(line) = lines.next_line().map_err(cannot)? {

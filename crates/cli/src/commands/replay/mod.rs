@@ -7,7 +7,7 @@ mod table;
 mod timeline;
 mod transcript;
 
-use crate::error::Failure;
+use crate::error::CliError;
 use dogwatch_config::nearest;
 use dogwatch_core::record::event::Recorded;
 use dogwatch_core::settings::{Profile, ReaderName, WatchPolicy};
@@ -49,7 +49,7 @@ pub struct Args {
 }
 
 /// Runs `dogwatch replay` and returns the exit code.
-pub fn run(args: &Args) -> Result<u8, Failure> {
+pub fn run(args: &Args) -> Result<u8, CliError> {
     let agent = args.agent.as_deref().map(reader).transpose()?;
     let chosen = Chosen::of(args.policy.as_deref(), args.profile.as_deref(), &args.set)?;
     let path = if args.file.is_dir() { args.file.join(journal::FILE) } else { args.file.clone() };
@@ -67,7 +67,7 @@ pub fn run(args: &Args) -> Result<u8, Failure> {
         Source::Transcript(format) => {
             if let Some(other) = agent.filter(|agent| *agent != format.agent()) {
                 let (is, name) = (format.as_str(), path.display());
-                return Err(Failure::with_help(
+                return Err(CliError::with_help(
                     format!("{name} is {is}; --agent {} cannot read it", other.as_str()),
                     format!("omit --agent, or pass --agent {}", format.agent().as_str()),
                 ));
@@ -80,7 +80,7 @@ pub fn run(args: &Args) -> Result<u8, Failure> {
 }
 
 /// Returns the reader with this name, or an error that suggests the nearest one.
-fn reader(name: &str) -> Result<ReaderName, Failure> {
+fn reader(name: &str) -> Result<ReaderName, CliError> {
     let known = ReaderName::ALL.into_iter().find(|reader| reader.as_str() == name);
     known.ok_or_else(|| {
         let all = ReaderName::ALL.map(ReaderName::as_str);
@@ -88,12 +88,12 @@ fn reader(name: &str) -> Result<ReaderName, Failure> {
             Some(near) => format!("did you mean `{near}`?"),
             None => format!("the known agents are {}", all.join(", ")),
         };
-        Failure::with_help(format!("unknown agent `{name}` in --agent"), help)
+        CliError::with_help(format!("unknown agent `{name}` in --agent"), help)
     })
 }
 
 /// Replays the sessions of a journal. Notes differences from the recorded verdicts on stderr.
-fn from_journal(mut lines: Lines, chosen: &Chosen) -> Result<Vec<Replayed>, Failure> {
+fn from_journal(mut lines: Lines, chosen: &Chosen) -> Result<Vec<Replayed>, CliError> {
     let other =
         (!chosen.is_own()).then_some(|own: &WatchPolicy, reader: ReaderName| chosen.over(own, reader));
     let mut replay = JournalReplay::new(other);
@@ -119,8 +119,8 @@ fn eprintln_note(text: &str) {
 }
 
 /// Formats verdicts and summaries as JSON lines.
-fn json_lines(replayed: &[Replayed]) -> Result<String, Failure> {
-    let internal = |e: serde_json::Error| Failure::internal(e.to_string());
+fn json_lines(replayed: &[Replayed]) -> Result<String, CliError> {
+    let internal = |e: serde_json::Error| CliError::internal(e.to_string());
     let mut text = String::new();
     for session in replayed {
         for line in &session.lines {

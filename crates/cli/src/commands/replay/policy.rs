@@ -1,6 +1,6 @@
 //! Builds the policy of a replay from its flags. The flags follow the same rules as those of `run`.
 
-use crate::error::{Failure, print_diagnostics};
+use crate::error::{CliError, print_diagnostics};
 use dogwatch_config::{Flags, Source, Sources, load};
 use dogwatch_core::settings::{ReaderName, WatchPolicy};
 use dogwatch_host::prompt::read_bounded;
@@ -17,10 +17,10 @@ pub struct Chosen {
 
 impl Chosen {
     /// Reads the policy file and the flags. Prints warnings to stderr.
-    pub fn of(file: Option<&Path>, profile: Option<&str>, set: &[String]) -> Result<Chosen, Failure> {
+    pub fn of(file: Option<&Path>, profile: Option<&str>, set: &[String]) -> Result<Chosen, CliError> {
         let text = file.map(read_bounded).transpose();
         let text = text.map_err(|e| {
-            Failure::usage(format!("cannot read {}: {e}", file.unwrap_or(Path::new("")).display()))
+            CliError::usage(format!("cannot read {}: {e}", file.unwrap_or(Path::new("")).display()))
         })?;
         let name = file.map(|f| f.display().to_string()).unwrap_or_default();
         let flags = Flags { set: set.to_vec(), profile: profile.map(str::to_owned), ..Flags::default() };
@@ -39,7 +39,7 @@ impl Chosen {
                 detect: &dogwatch_agents::detect,
                 machine: None,
             })
-            .map_err(Failure::Diagnostics)
+            .map_err(CliError::Diagnostics)
         };
         let structured = loaded(ReaderName::Claude)?.plan.nodes[0].settings.watchdog.clone();
         let loaded = loaded(ReaderName::Plain)?;

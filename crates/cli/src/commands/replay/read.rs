@@ -1,6 +1,6 @@
 //! Reads a file of JSON lines one by one, in bounded memory. Errors name the file and the line.
 
-use crate::error::Failure;
+use crate::error::CliError;
 use dogwatch_host::store::journal::{MAX_LINE, Tail};
 use std::fs::File;
 use std::path::Path;
@@ -16,28 +16,28 @@ pub struct Lines {
 
 impl Lines {
     /// Opens a regular file before its first line.
-    pub fn open(path: &Path) -> Result<Lines, Failure> {
+    pub fn open(path: &Path) -> Result<Lines, CliError> {
         let name = path.display().to_string();
         let cannot = |e: std::io::Error| {
-            Failure::with_help(
+            CliError::with_help(
                 format!("cannot read {name}: {e}"),
                 "FILE is a run's journal in .dogwatch/runs/, a timeline or an agent's transcript",
             )
         };
         let file = File::open(path).map_err(cannot)?;
         if !file.metadata().map_err(cannot)?.is_file() {
-            return Err(Failure::usage(format!("{name} is not a file")));
+            return Err(CliError::usage(format!("{name} is not a file")));
         }
         Ok(Lines { name, lines: Tail::from(file, 0).in_large_pieces(), number: 0, torn: Vec::new() })
     }
 
     /// Reads the next line that is not blank, or returns `None` at the end of the file.
-    pub fn next(&mut self) -> Result<Option<&[u8]>, Failure> {
+    pub fn next(&mut self) -> Result<Option<&[u8]>, CliError> {
         loop {
             if !std::mem::take(&mut self.torn).is_empty() {
                 return Ok(None);
             }
-            let cannot = |e| Failure::usage(format!("cannot read {}: {e}", self.name));
+            let cannot = |e| CliError::usage(format!("cannot read {}: {e}", self.name));
             if self.lines.next_line().map_err(cannot)?.is_none() {
                 self.torn = self.lines.torn().map_err(cannot)?;
                 if self.torn.is_empty() && self.lines.skipped() == 0 {
@@ -75,7 +75,7 @@ impl Lines {
     }
 
     /// Returns an error about the current line.
-    pub fn invalid(&self, what: &str, help: Option<String>) -> Failure {
-        Failure::Usage { message: self.located(what), help }
+    pub fn invalid(&self, what: &str, help: Option<String>) -> CliError {
+        CliError::Usage { message: self.located(what), help }
     }
 }

@@ -1,7 +1,7 @@
 //! Detects the kind of a recording by its content.
 
 use super::read::Lines;
-use crate::error::Failure;
+use crate::error::CliError;
 use dogwatch_agents::Format;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
@@ -32,7 +32,7 @@ struct Head {
 
 impl Source {
     /// Detects the kind of a file. An empty file is a timeline without lines.
-    pub fn of(path: &Path) -> Result<Source, Failure> {
+    pub fn of(path: &Path) -> Result<Source, CliError> {
         let mut lines = Lines::open(path)?;
         let Some(first) = lines.next()? else { return Ok(Source::Timeline) };
         let Ok(head) = serde_json::from_slice::<Head>(first) else { return Err(unknown(path)) };
@@ -56,8 +56,8 @@ impl Source {
     }
 }
 
-fn unknown(path: &Path) -> Failure {
-    Failure::with_help(
+fn unknown(path: &Path) -> CliError {
+    CliError::with_help(
         format!(
             "{} is not a journal, a timeline, a Claude Code transcript or a Codex rollout",
             path.display()

@@ -1,7 +1,7 @@
 //! Replays a timeline, which holds one session.
 
 use super::read::Lines;
-use crate::error::Failure;
+use crate::error::CliError;
 use dogwatch_agents::tools::{call, declared_timeout, delegates, is_canceled, is_heartbeat, is_mcp, result};
 use dogwatch_agents::{Line, MAX_LINE, Reader, last_marker};
 use dogwatch_config::nearest;
@@ -123,10 +123,10 @@ enum Entry<'a> {
 }
 
 /// An error in a line, and an optional help text.
-struct Invalid(String, Option<String>);
+struct LineError(String, Option<String>);
 
 /// Collects the suspensions of a timeline. The replay reports invalid lines.
-pub fn spans(mut lines: Lines) -> Result<Spans, Failure> {
+pub fn spans(mut lines: Lines) -> Result<Spans, CliError> {
     let mut spans = Spans::default();
     while let Some(line) = lines.next()? {
         if memchr::memmem::find(line, b"suspended").is_some()
@@ -144,7 +144,7 @@ pub fn replay(
     mut spans: Spans,
     name: ReaderName,
     policy: WatchPolicy,
-) -> Result<Replayed, Failure> {
+) -> Result<Replayed, CliError> {
     let session = Session::new(Awake(0), name.is_structured());
     let mut player = Player::new(policy, session, None, Looks::EveryDue);
     let (mut reader, mut signs) = (Reader::for_name(name), Vec::new());
@@ -216,15 +216,15 @@ fn exited(mut player: Player, at: Awake, code: i32, signs: &mut Vec<Sign>, name:
 }
 
 /// Parses a line into its time and its content.
-fn read(line: &[u8], agent: ReaderName) -> Result<(u64, Entry<'_>), Invalid> {
-    let mut raw: Raw<'_> = serde_json::from_slice(line).map_err(|e| Invalid(parse_error(&e), None))?;
+fn read(line: &[u8], agent: ReaderName) -> Result<(u64, Entry<'_>), LineError> {
+    let mut raw: Raw<'_> = serde_json::from_slice(line).map_err(|e| LineError(parse_error(&e), None))?;
     let entry = match (raw.line.take(), raw.input.take()) {
         (Some(text), None) => Entry::Line(text),
         (None, Some(kind)) => return input(kind.as_str(), raw, agent),
         (Some(text), Some(kind)) if kind.as_str() == "stderr" => Entry::Stderr(text),
         (Some(text), Some(kind)) if kind.as_str() == "stdout" => Entry::Line(text),
-        (Some(_), Some(_)) => return Err(Invalid("has both `line` and `input`".to_owned(), None)),
-        (None, None) => return Err(Invalid("has neither `line` nor `input`".to_owned(), None)),
+        (Some(_), Some(_)) => return Err(LineError("has both `line` and `input`".to_owned(), None)),
+        (None, None) => return Err(LineError("has neither `line` nor `input`".to_owned(), None)),
     };
     Ok((raw.t_ms, entry))
 }
@@ -240,7 +240,7 @@ fn parse_error(error: &serde_json::Error) -> String {
 }
 
 /// Parses an input of this kind.
-fn input<'a>(kind: &str, raw: Raw<'a>, agent: ReaderName) -> Result<(u64, Entry<'a>), Invalid> {
+fn input<'a>(kind: &str, raw: Raw<'a>, agent: ReaderName) -> Result<(u64, Entry<'a>), LineError> {
     let t_ms = raw.t_ms;
     let input = match kind {
         "stdout" => Input::Stdout { bytes: need(raw.bytes, kind, "bytes")? },
@@ -274,30 +274,30 @@ fn input<'a>(kind: &str, raw: Raw<'a>, agent: ReaderName) -> Result<(u64, Entry<
 }
 
 /// Returns a required field, or an error that names it.
-fn need<T>(field: Option<T>, kind: &str, name: &str) -> Result<T, Invalid> {
-    field.ok_or_else(|| Invalid(format!("`{kind}` needs `{name}`"), None))
+fn need<T>(field: Option<T>, kind: &str, name: &str) -> Result<T, LineError> {
+    field.ok_or_else(|| LineError(format!("`{kind}` needs `{name}`"), None))
 }
 
 /// Checks that a field has one of the known values.
-fn one_of(field: &str, word: &str, known: &[&'static str]) -> Result<(), Invalid> {
+fn one_of(field: &str, word: &str, known: &[&'static str]) -> Result<(), LineError> {
     if known.contains(&word) { Ok(()) } else { Err(unknown_value(field, word, known)) }
 }
 
 /// Returns an error about an unknown value, with the nearest known one.
-fn unknown_value(field: &str, word: &str, known: &[&'static str]) -> Invalid {
+fn unknown_value(field: &str, word: &str, known: &[&'static str]) -> LineError {
     let help = match nearest(word, known.iter().copied()) {
         Some(near) => format!("did you mean `{near}`?"),
         None => format!("`{field}` is one of {}", known.join(", ")),
     };
-    Invalid(format!("unknown {field} `{word}`"), Some(help))
+    LineError(format!("unknown {field} `{word}`"), Some(help))
 }
 
-fn tool_started(raw: Raw<'_>, agent: ReaderName) -> Result<Sign, Invalid> {
+fn tool_started(raw: Raw<'_>, agent: ReaderName) -> Result<Sign, LineError> {
     let kind = "tool_started";
     let name = need(raw.name, kind, "name")?.into_string();
     let timeout = match raw.timeout_s {
         Some(s) if s.is_finite() && s >= 0.0 => Some(Dur::from_millis((s * 1000.0).round() as u64)),
-        Some(_) => return Err(Invalid("`timeout_s` is not a valid duration".to_owned(), None)),
+        Some(_) => return Err(LineError("`timeout_s` is not a valid duration".to_owned(), None)),
         None => None,
     };
     let args = raw.args.map_or("", RawValue::get);
@@ -312,7 +312,7 @@ fn tool_started(raw: Raw<'_>, agent: ReaderName) -> Result<Sign, Invalid> {
     }))
 }
 
-fn tool_ended(raw: Raw<'_>, agent: ReaderName) -> Result<Sign, Invalid> {
+fn tool_ended(raw: Raw<'_>, agent: ReaderName) -> Result<Sign, LineError> {
     let kind = "tool_ended";
     let text = raw.result.map_or(Cow::Borrowed(""), text_of);
     let ok = need(raw.ok, kind, "ok")?;
@@ -326,7 +326,7 @@ fn tool_ended(raw: Raw<'_>, agent: ReaderName) -> Result<Sign, Invalid> {
     Ok(Sign::ToolEnded { id, ok, result: result(&text), error, heartbeat: false, canceled })
 }
 
-fn subagent(raw: Raw<'_>) -> Result<Input, Invalid> {
+fn subagent(raw: Raw<'_>) -> Result<Input, LineError> {
     let kind = "subagent";
     let what = need(raw.what, kind, "what")?;
     one_of("what", what.as_str(), &["progress", "tool", "heartbeat", "ended"])?;

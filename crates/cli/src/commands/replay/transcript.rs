@@ -1,7 +1,7 @@
 //! Replays a transcript of an agent's CLI, each user turn alone.
 
 use super::read::Lines;
-use crate::error::Failure;
+use crate::error::CliError;
 use dogwatch_agents::{Format, Record, Transcript};
 use dogwatch_core::settings::WatchPolicy;
 use dogwatch_core::time::moment::{Awake, Wall};
@@ -49,7 +49,7 @@ impl Turn {
 }
 
 /// Replays all turns of a transcript. Notes skipped records on stderr.
-pub fn replay(mut lines: Lines, format: Format, policy: &WatchPolicy) -> Result<Vec<Replayed>, Failure> {
+pub fn replay(mut lines: Lines, format: Format, policy: &WatchPolicy) -> Result<Vec<Replayed>, CliError> {
     let mut transcript = Transcript::new(format);
     let (mut done, mut open) = (Vec::new(), None::<Turn>);
     let (mut signs, mut unknown) = (Vec::new(), BTreeMap::<String, u64>::new());

@@ -1,6 +1,6 @@
 //! `dogwatch report --html FILE`: writes the dashboard page of a run to one file.
 
-use crate::error::Failure;
+use crate::error::CliError;
 use crate::runs::FoundRun;
 use dogwatch_core::record::status::Status;
 use dogwatch_core::record::view::View;
@@ -9,7 +9,7 @@ use dogwatch_web::Subject;
 use std::path::Path;
 
 /// Writes the report atomically: an existing file is replaced only by a complete one.
-pub fn write(found: &FoundRun, file: &Path) -> Result<u8, Failure> {
+pub fn write(found: &FoundRun, file: &Path) -> Result<u8, CliError> {
     let record = found.record()?;
     let status = Status::of(&View::fold(&record.events), found.is_live().then(clock::now));
     let state = found.state_dir();
@@ -17,7 +17,7 @@ pub fn write(found: &FoundRun, file: &Path) -> Result<u8, Failure> {
     let page = dogwatch_web::report(&Subject { project: &project, status: &status, events: &record.events });
     place(file, page.as_bytes()).map_err(|e| {
         let what = format!("cannot write the report to {}: {e}", file.display());
-        Failure::with_help(what, "choose a file in an existing, writable directory")
+        CliError::with_help(what, "choose a file in an existing, writable directory")
     })?;
     super::super::print(format!("{} ({} kB)\n", file.display(), page.len().div_ceil(1000)).as_bytes())
 }

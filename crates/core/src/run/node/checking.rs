@@ -2,7 +2,7 @@
 //! agent's own claims about its work are not considered.
 
 use super::super::cx::Cx;
-use super::super::tree::Tree;
+use super::super::job_tree::JobTree;
 use super::{Closing, Node, Phase, Turn, clear_job_timers};
 use crate::record::event::{CheckResult, EndedBy, Event, NodeAttempt, Pin};
 use crate::run::decision::Decision;
@@ -18,7 +18,7 @@ const TIMED_OUT: i32 = 124;
 
 /// The running check, and the results of the checks before it.
 pub(super) struct Checking {
-    pub tree: Tree,
+    pub tree: JobTree,
     closing: Box<Closing>,
     results: Vec<CheckResult>,
     /// How often the current check has been run again.
@@ -90,7 +90,7 @@ impl Node {
 
     fn start_check(&mut self, cx: &mut Cx, closing: Box<Closing>, results: Vec<CheckResult>) {
         let job = Job { node: self.ix, iteration: self.iteration, kind: JobKind::Check(results.len()) };
-        let tree = Tree::start(cx, job);
+        let tree = JobTree::start(cx, job);
         self.phase = Phase::Checking(Box::new(Checking { tree, closing, results, tries: 0, first_rc: None }));
     }
 
@@ -125,7 +125,7 @@ impl Node {
         if rc != 0 && checking.tries < policy.recheck {
             checking.first_rc.get_or_insert(rc);
             checking.tries += 1;
-            checking.tree = Tree::start(cx, checking.tree.job);
+            checking.tree = JobTree::start(cx, checking.tree.job);
             self.phase = Phase::Checking(Box::new(checking));
             return Turn::Stay;
         }

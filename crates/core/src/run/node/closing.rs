@@ -2,7 +2,7 @@
 //! recorded.
 
 use super::super::cx::Cx;
-use super::super::tree::Tree;
+use super::super::job_tree::JobTree;
 use super::super::watching::asking_over;
 use super::{Closing, KeptFor, Node, Phase, SNAPSHOT_BOUND, Turn, clear_job_timers};
 use crate::record::event::{EndedBy, Event, HumanEndedBy, IterationEnd, SessionEnded};
@@ -126,7 +126,7 @@ impl Node {
     /// Starts a snapshot of the work tree, before any other job can change it.
     fn keep(&mut self, cx: &mut Cx, iteration: Iteration, why: KeptFor) {
         let job = Job { node: self.ix, iteration, kind: JobKind::Snapshot };
-        self.phase = Phase::Keeping(Tree::start(cx, job), why);
+        self.phase = Phase::Keeping(JobTree::start(cx, job), why);
     }
 
     /// Records the result of a snapshot and continues. A failed snapshot leaves the work tree unchanged and does not

@@ -6,7 +6,7 @@ mod closing;
 mod preparing;
 
 use super::cx::Cx;
-use super::tree::Tree;
+use super::job_tree::JobTree;
 use super::wait::Wait;
 use super::watching::{Watching, health_issue_found, is_progress, record_ceiling};
 use crate::record::event::{
@@ -52,13 +52,13 @@ pub(super) struct Node {
 enum Phase {
     Resting,
     /// A prep command or the gate is running.
-    PrepJob(Tree),
+    PrepJob(JobTree),
     Prompting,
-    Session(Tree, Option<Box<Watching>>),
+    Session(JobTree, Option<Box<Watching>>),
     /// A snapshot of the work tree is being taken.
-    Keeping(Tree, KeptFor),
+    Keeping(JobTree, KeptFor),
     /// The node's own worktree is being created.
-    Arranging(Tree),
+    Arranging(JobTree),
     /// The pinned files are being hashed: before the first iteration, or before the checks.
     Pinning(Option<Box<Closing>>),
     Checking(Box<Checking>),
@@ -190,7 +190,7 @@ impl Node {
         }
     }
 
-    fn tree(&self) -> Option<&Tree> {
+    fn tree(&self) -> Option<&JobTree> {
         match &self.phase {
             Phase::PrepJob(tree)
             | Phase::Session(tree, _)
@@ -202,7 +202,7 @@ impl Node {
         }
     }
 
-    fn tree_mut(&mut self) -> Option<&mut Tree> {
+    fn tree_mut(&mut self) -> Option<&mut JobTree> {
         match &mut self.phase {
             Phase::Waiting(wait) => wait.probe_mut(),
             other => own_tree(other),
@@ -444,7 +444,8 @@ impl Node {
             Ordering::Equal if settings.work_when.is_some() => JobKind::Gate,
             Ordering::Equal | Ordering::Less => return self.ask_for_prompt(cx),
         };
-        self.phase = Phase::PrepJob(Tree::start(cx, Job { node: self.ix, iteration: self.iteration, kind }));
+        self.phase =
+            Phase::PrepJob(JobTree::start(cx, Job { node: self.ix, iteration: self.iteration, kind }));
     }
 
     fn ask_for_prompt(&mut self, cx: &mut Cx) {
@@ -545,7 +546,7 @@ impl Node {
                 .verify(cx, Closing::of(Judged { ending: Ending::Idle { reason, skipped: true }, because }));
         }
         let job = Job { node: self.ix, iteration: self.iteration, kind: JobKind::Session };
-        self.phase = Phase::Session(Tree::start(cx, job), None);
+        self.phase = Phase::Session(JobTree::start(cx, job), None);
         Turn::Stay
     }
 
@@ -560,7 +561,7 @@ fn refused(error: String) -> NodeInput {
 }
 
 /// Returns the tree of the iteration itself. A wait handles its own probe.
-fn own_tree(phase: &mut Phase) -> Option<&mut Tree> {
+fn own_tree(phase: &mut Phase) -> Option<&mut JobTree> {
     match phase {
         Phase::PrepJob(tree) | Phase::Session(tree, _) | Phase::Keeping(tree, _) | Phase::Arranging(tree) => {
             Some(tree)

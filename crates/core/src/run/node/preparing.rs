@@ -2,7 +2,7 @@
 //! snapshot of the work tree. Also the prompt context, which describes earlier results.
 
 use super::super::cx::Cx;
-use super::super::tree::Tree;
+use super::super::job_tree::JobTree;
 use super::{Node, Phase, Turn, clear_job_timers};
 use crate::record::event::{Cause, Event, Pin};
 use crate::run::decision::{Decision, Diagnosis, PromptContext};
@@ -23,7 +23,7 @@ impl Node {
             return self.ended_unprepared();
         } else if !self.has_place(cx) {
             let job = Job { node: self.ix, iteration: self.iteration, kind: JobKind::Worktree };
-            self.phase = Phase::Arranging(Tree::start(cx, job));
+            self.phase = Phase::Arranging(JobTree::start(cx, job));
         } else if settings.checks.any() && view.attempts.pins.is_none() {
             self.phase = Phase::Pinning(None);
             cx.out.push(Decision::HashPins { node: self.ix, iteration: self.iteration });

@@ -1,6 +1,6 @@
 //! Finds the log files: watches the directories that lead to them, and reads the files as they grow.
 
-use super::tail::LogFile;
+use super::log_file::LogFile;
 use dogwatch_agents::{Entry, SubagentLog};
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags};
 use rustix::io::Errno;

@@ -8,7 +8,7 @@
 //! links are not followed. Errors are ignored: this evidence is optional.
 
 mod follow;
-mod tail;
+mod log_file;
 
 use dogwatch_agents::SubagentLog;
 use dogwatch_core::settings::ReaderName;

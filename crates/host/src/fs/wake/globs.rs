@@ -18,12 +18,12 @@ pub const MAX_GLOB_BYTES: usize = 4_096;
 /// A wake path that cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[error("wake path `{glob}`: {why}")]
-pub struct BadGlob {
+pub struct GlobError {
     glob: String,
     why: String,
 }
 
-impl BadGlob {
+impl GlobError {
     /// Returns the wake path as written, and the reason why it is invalid.
     pub fn parts(&self) -> (&str, &str) {
         (&self.glob, &self.why)
@@ -122,16 +122,16 @@ pub(super) fn parts_of(path: &Path) -> Vec<&OsStr> {
         .collect()
 }
 
-pub(super) fn parse_all(root: &Path, globs: &[String]) -> Result<Vec<Glob>, BadGlob> {
+pub(super) fn parse_all(root: &Path, globs: &[String]) -> Result<Vec<Glob>, GlobError> {
     if globs.len() > MAX_GLOBS {
         let glob = globs[MAX_GLOBS].clone();
-        return Err(BadGlob { glob, why: format!("more than {MAX_GLOBS} wake paths") });
+        return Err(GlobError { glob, why: format!("more than {MAX_GLOBS} wake paths") });
     }
     globs.iter().map(|glob| parse(root, glob)).collect()
 }
 
-fn parse(root: &Path, glob: &str) -> Result<Glob, BadGlob> {
-    read(root, glob).map_err(|why| BadGlob { glob: glob.to_owned(), why })
+fn parse(root: &Path, glob: &str) -> Result<Glob, GlobError> {
+    read(root, glob).map_err(|why| GlobError { glob: glob.to_owned(), why })
 }
 
 fn read(root: &Path, glob: &str) -> Result<Glob, String> {

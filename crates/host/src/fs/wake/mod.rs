@@ -18,7 +18,7 @@ mod globs;
 mod known;
 mod scope;
 mod survey;
-mod tree;
+mod watcher;
 mod watches;
 
 use std::io;
@@ -38,12 +38,12 @@ pub use bounds::{
     Bounds, CLOSED_WITHIN, Coverage, MAX_DOUBTED, MAX_FIRST_BYTES, MAX_KNOWN_BYTES, MAX_KNOWN_FILES,
     MAX_SURVEYED, MAX_UNFINISHED, MAX_WATCHES, SCAN_EVERY, Shortage,
 };
-pub use globs::{BadGlob, MAX_GLOB_BYTES, MAX_GLOBS};
+pub use globs::{GlobError, MAX_GLOB_BYTES, MAX_GLOBS};
 use scope::Scope;
-use tree::{Changes, Tree};
+use watcher::{Changes, TreeWatcher};
 
 /// Validates wake paths before anything is started.
-pub fn check(root: &Path, globs: &[String]) -> Result<(), BadGlob> {
+pub fn check(root: &Path, globs: &[String]) -> Result<(), GlobError> {
     Scope::new(root, globs, &[]).map(drop)
 }
 
@@ -73,7 +73,7 @@ impl PathWaker {
     ///
     /// `globs` are relative to the root or absolute; `state_dirs` are dogwatch's own directories and never count.
     /// `on_wake` is called on the waker's thread with one changed path, relative to the root if it is inside. An
-    /// error of kind `InvalidInput` contains a [`BadGlob`].
+    /// error of kind `InvalidInput` contains a [`GlobError`].
     pub fn start(
         root: &Path,
         globs: &[String],
@@ -144,7 +144,7 @@ impl PathWaker {
             digest: None,
             on_wake: Box::new(on_wake),
         };
-        let tree = Tree::new(scope, bounds, gate);
+        let tree = TreeWatcher::new(scope, bounds, gate);
         let thread = std::thread::Builder::new().name("wake".into()).spawn(move || run(tree))?;
         Ok(PathWaker { control, thread: Some(thread) })
     }
@@ -252,7 +252,7 @@ impl Changes for Gate {
     }
 }
 
-fn run(mut tree: Tree<Gate>) {
+fn run(mut tree: TreeWatcher<Gate>) {
     let control = Arc::clone(&tree.changes.control);
     if control.held.load(Ordering::Acquire) {
         hold(&control);
@@ -285,7 +285,7 @@ fn hold(control: &Control) {
 }
 
 /// Sleeps until an event, a request, or the time of the next turn.
-fn wait(control: &Control, tree: &Tree<Gate>) {
+fn wait(control: &Control, tree: &TreeWatcher<Gate>) {
     let timeout = tree.due().map(|at| span(at, clock::awake()));
     let bell = PollFd::new(&control.bell, PollFlags::IN);
     // Without inotify, poll the bell twice.

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::globs::{BadGlob, Glob, parse_all, parts_of};
+use super::globs::{Glob, GlobError, parse_all, parts_of};
 use crate::fs::digest::ignored::Rules;
 use crate::fs::digest::real;
 
@@ -14,7 +14,7 @@ pub(super) struct Scope {
 }
 
 impl Scope {
-    pub(super) fn new(root: &Path, globs: &[String], state_dirs: &[PathBuf]) -> Result<Scope, BadGlob> {
+    pub(super) fn new(root: &Path, globs: &[String], state_dirs: &[PathBuf]) -> Result<Scope, GlobError> {
         let given = std::path::absolute(root).unwrap_or_else(|_| root.to_path_buf());
         let root = real(root);
         // An absolute glob into the work tree, under the path that the user gave.

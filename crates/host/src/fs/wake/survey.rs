@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{CWD, Dir, FileType, Mode, OFlags, openat};
 
 use super::known::FileState;
-use super::tree::{Changes, Tree};
+use super::watcher::{Changes, TreeWatcher};
 use crate::fs::digest::ignored::Rules;
 use crate::fs::digest::look::{Facts, Kind};
 
@@ -24,7 +24,7 @@ enum Look {
     Came,
 }
 
-impl<C: Changes> Tree<C> {
+impl<C: Changes> TreeWatcher<C> {
     /// Surveys everything: at the start, after an overflow, when a root or the ignore rules have changed, and on
     /// each scan. A file that differs from what is remembered, or is gone, is a change.
     pub(super) fn survey_all(&mut self) {

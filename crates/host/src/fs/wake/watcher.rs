@@ -1,6 +1,6 @@
 //! The watching core: turns events and surveys into changes. An event is only a hint; the file itself decides.
 //!
-//! It has no thread of its own. Its owner polls [`Tree::fd`], calls [`Tree::turn`] and sleeps until [`Tree::due`].
+//! It has no thread of its own. Its owner polls [`TreeWatcher::fd`], calls [`TreeWatcher::turn`] and sleeps until [`TreeWatcher::due`].
 //! The receiver ([`Changes`]) decides what a change means: a wake, or workspace activity.
 
 use std::collections::VecDeque;
@@ -36,7 +36,7 @@ pub(super) trait Changes {
 }
 
 #[derive(Debug)]
-pub(super) struct Tree<C> {
+pub(super) struct TreeWatcher<C> {
     pub(super) scope: Scope,
     pub(super) bounds: Bounds,
     pub(super) changes: C,
@@ -63,11 +63,11 @@ pub(super) struct Tree<C> {
     doubted: Vec<PathBuf>,
 }
 
-impl<C: Changes> Tree<C> {
-    pub(super) fn new(scope: Scope, bounds: Bounds, changes: C) -> Tree<C> {
+impl<C: Changes> TreeWatcher<C> {
+    pub(super) fn new(scope: Scope, bounds: Bounds, changes: C) -> TreeWatcher<C> {
         // The clock of file time stamps, which is never ahead of a later change.
         let stamp = clock_gettime(ClockId::RealtimeCoarse);
-        Tree {
+        TreeWatcher {
             scope,
             bounds,
             changes,

@@ -11,24 +11,24 @@ use crate::git::{Git, GitError};
 
 /// Why there is no snapshot.
 #[derive(Debug)]
-pub(crate) enum Nothing {
+pub(crate) enum SnapshotError {
     /// There is no work tree here, so there never will be one.
     NoWorkTree(String),
     Failed(String),
 }
 
-impl From<GitError> for Nothing {
-    fn from(error: GitError) -> Nothing {
+impl From<GitError> for SnapshotError {
+    fn from(error: GitError) -> SnapshotError {
         match error {
-            GitError::NotInstalled => Nothing::NoWorkTree(error.to_string()),
-            other => Nothing::Failed(other.to_string()),
+            GitError::NotInstalled => SnapshotError::NoWorkTree(error.to_string()),
+            other => SnapshotError::Failed(other.to_string()),
         }
     }
 }
 
-impl From<io::Error> for Nothing {
-    fn from(error: io::Error) -> Nothing {
-        Nothing::Failed(error.to_string())
+impl From<io::Error> for SnapshotError {
+    fn from(error: io::Error) -> SnapshotError {
+        SnapshotError::Failed(error.to_string())
     }
 }
 
@@ -56,37 +56,37 @@ pub(crate) struct Changes {
 }
 
 /// Finds the top of the work tree that contains a directory.
-pub(crate) fn top(work_dir: &Path) -> Result<PathBuf, Nothing> {
+pub(crate) fn top(work_dir: &Path) -> Result<PathBuf, SnapshotError> {
     top_of(&Git::at(work_dir))
 }
 
-pub(crate) fn top_of(git: &Git) -> Result<PathBuf, Nothing> {
+pub(crate) fn top_of(git: &Git) -> Result<PathBuf, SnapshotError> {
     let answer = git.run(&["rev-parse", "--is-inside-work-tree", "--show-toplevel"]);
     match answer {
         Ok(answer) => match answer.strip_prefix(b"true\n").and_then(|rest| rest.strip_suffix(b"\n")) {
             Some(top) => Ok(PathBuf::from(std::ffi::OsString::from_vec(top.to_vec()))),
-            None => Err(Nothing::NoWorkTree("not a git work tree".to_owned())),
+            None => Err(SnapshotError::NoWorkTree("not a git work tree".to_owned())),
         },
         Err(GitError::Refused { said, .. }) => Err(why_not(said)),
         Err(other) => Err(other.into()),
     }
 }
 
-fn why_not(said: String) -> Nothing {
+fn why_not(said: String) -> SnapshotError {
     let no_tree = ["not a git repository", "must be run in a work tree", "not in a git directory"];
     if said.contains("dubious ownership") {
-        return Nothing::NoWorkTree(format!(
+        return SnapshotError::NoWorkTree(format!(
             "{said}; run `git config --global --add safe.directory DIR` to trust it"
         ));
     }
     if no_tree.iter().any(|words| said.contains(words)) {
-        return Nothing::NoWorkTree("not a git work tree".to_owned());
+        return SnapshotError::NoWorkTree("not a git work tree".to_owned());
     }
-    Nothing::Failed(format!("git rev-parse: {said}"))
+    SnapshotError::Failed(format!("git rev-parse: {said}"))
 }
 
 /// Finds the changes. `git` must be at the top; from here on it uses a copy of the index in `scratch`.
-pub(crate) fn changes(git: &mut Git, scratch: &Path) -> Result<Changes, Nothing> {
+pub(crate) fn changes(git: &mut Git, scratch: &Path) -> Result<Changes, SnapshotError> {
     let (settings, head, index) = first_questions(git);
     let settings = Settings::read(&settings?);
     git.turn_off_filters(&settings.filters);
@@ -206,7 +206,7 @@ fn write_tree(git: &Git) -> Result<String, GitError> {
 }
 
 /// Writes the index as a tree without the paths in conflict, which have several entries each.
-fn tree_without(git: &Git, paths: &[Vec<u8>]) -> Result<String, Nothing> {
+fn tree_without(git: &Git, paths: &[Vec<u8>]) -> Result<String, SnapshotError> {
     use std::io::Write;
     let args = ["update-index", "-z", "--force-remove", "--stdin"];
     let mut command = git.command(&args);

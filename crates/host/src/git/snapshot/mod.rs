@@ -19,6 +19,7 @@
 //! files that were left out are listed in the outcome and in the commit message, so that a restore knows which
 //! files it must not remove.
 
+pub(crate) mod changes;
 mod diff;
 mod left_out;
 pub(crate) mod names;
@@ -27,7 +28,6 @@ mod put;
 mod restore;
 mod stream;
 mod take;
-pub(crate) mod tree;
 
 use std::ffi::OsString;
 use std::path::PathBuf;

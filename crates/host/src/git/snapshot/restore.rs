@@ -5,9 +5,9 @@
 //! snapshot left out is not removed either, because it may have existed then. Only files change. The index, HEAD
 //! and all branches stay as they are, and no hook, filter or other program of the user runs.
 
+use super::changes::{self, SnapshotError};
 use super::left_out::LeftOut;
 use super::put::{self, Content};
-use super::tree::{self, Nothing};
 use super::{Limits, MAX_NAMED, Outcome, Request, Skipped, Taken, take_until};
 use crate::fs::digest::real;
 use crate::git::{Git, GitError};
@@ -95,15 +95,15 @@ pub struct Restored {
 /// Saves the present state and determines what would change.
 pub fn prepare(undo: Undo) -> Result<Prepared, String> {
     let until = Some(Instant::now() + RESTORE_BOUND);
-    let top = tree::top_of(&Git::at(&undo.work_dir).until(until)).map_err(|nothing| match nothing {
-        Nothing::NoWorkTree(why) | Nothing::Failed(why) => why,
+    let top = changes::top_of(&Git::at(&undo.work_dir).until(until)).map_err(|nothing| match nothing {
+        SnapshotError::NoWorkTree(why) | SnapshotError::Failed(why) => why,
     })?;
     let mut git = Git::at(&top).until(until);
     let text = |error: GitError| error.to_string();
     if git.run(&["rev-parse", "--verify", "--quiet", &undo.keep_as]).is_ok() {
         return Err(format!("{} already exists", undo.keep_as));
     }
-    let filters = tree::filter_keys(&git).map_err(text)?;
+    let filters = changes::filter_keys(&git).map_err(text)?;
     git.turn_off_filters(&filters);
     let kept = keep(&undo, until)?;
     let prepared = survey(&git, &undo, &kept.ref_name, !filters.is_empty());

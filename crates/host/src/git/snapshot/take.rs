@@ -10,10 +10,10 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Instant;
 
+use super::changes::{self, Change, Changes, SnapshotError};
 use super::left_out::LeftOut;
 use super::prune::prune_node;
 use super::stream::Stream;
-use super::tree::{self, Change, Changes, Nothing};
 use super::{Limits, MAX_NAMED, Outcome, Request, Skipped, Taken};
 use crate::fs::digest::real;
 use crate::git::{Git, MAX_ANSWER};
@@ -29,15 +29,15 @@ pub fn take(request: &Request) -> Outcome {
 /// Like [`take`], with a deadline, for use outside a job.
 pub fn take_until(request: &Request, until: Option<Instant>) -> Outcome {
     let git = Git::at(&request.work_dir).until(until);
-    let taken = tree::top_of(&git).and_then(|top| with_scratch(request, &Git::at(&top).until(until)));
+    let taken = changes::top_of(&git).and_then(|top| with_scratch(request, &Git::at(&top).until(until)));
     match taken {
         Ok(taken) => Outcome::Taken(taken),
-        Err(Nothing::NoWorkTree(why)) => Outcome::NoWorkTree { why },
-        Err(Nothing::Failed(why)) => Outcome::Failed { why },
+        Err(SnapshotError::NoWorkTree(why)) => Outcome::NoWorkTree { why },
+        Err(SnapshotError::Failed(why)) => Outcome::Failed { why },
     }
 }
 
-fn with_scratch(request: &Request, git: &Git) -> Result<Taken, Nothing> {
+fn with_scratch(request: &Request, git: &Git) -> Result<Taken, SnapshotError> {
     // A leftover of a process that was killed.
     let _ = fs::remove_dir_all(&request.scratch);
     crate::store::home::make_private(&request.scratch)?;
@@ -46,8 +46,8 @@ fn with_scratch(request: &Request, git: &Git) -> Result<Taken, Nothing> {
     taken
 }
 
-fn take_at(request: &Request, mut git: Git) -> Result<Taken, Nothing> {
-    let changes = tree::changes(&mut git, &request.scratch)?;
+fn take_at(request: &Request, mut git: Git) -> Result<Taken, SnapshotError> {
+    let changes = changes::changes(&mut git, &request.scratch)?;
     let mut taken = Taken { ref_name: request.ref_name.clone(), ..Taken::default() };
     import(&git, request, &changes, &mut taken)?;
     let answer = git.run(&["rev-parse", &request.ref_name, &format!("{}^{{tree}}", request.ref_name)])?;
@@ -64,7 +64,7 @@ fn take_at(request: &Request, mut git: Git) -> Result<Taken, Nothing> {
 }
 
 /// Passes all changes to git, which creates the commit and the ref at the end.
-fn import(git: &Git, request: &Request, changes: &Changes, taken: &mut Taken) -> Result<(), Nothing> {
+fn import(git: &Git, request: &Request, changes: &Changes, taken: &mut Taken) -> Result<(), SnapshotError> {
     let args = ["fast-import", "--quiet", "--force", "--depth=0"];
     let mut command = git.command(&args);
     command.stdin(Stdio::piped());

@@ -2,7 +2,7 @@
 
 use super::{LOCK_BOUND, Outcome, Ready, Request};
 use crate::fs::digest::real;
-use crate::git::snapshot::tree::{self, Nothing};
+use crate::git::snapshot::changes::{self, SnapshotError};
 use crate::git::{Git, GitError};
 use std::fs::{self, File};
 use std::io;
@@ -26,9 +26,9 @@ pub fn make(request: &Request) -> Outcome {
 }
 
 fn ready(request: &Request) -> Result<Ready, String> {
-    let top = tree::top(&request.repo).map_err(|nothing| match nothing {
-        Nothing::NoWorkTree(why) => format!("a worktree needs git: {why}"),
-        Nothing::Failed(why) => why,
+    let top = changes::top(&request.repo).map_err(|nothing| match nothing {
+        SnapshotError::NoWorkTree(why) => format!("a worktree needs git: {why}"),
+        SnapshotError::Failed(why) => why,
     })?;
     let git = Git::at(&top);
     let common = common_dir(&git).map_err(|error| error.to_string())?;

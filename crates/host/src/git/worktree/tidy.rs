@@ -60,7 +60,7 @@ fn removable(path: &Path) -> Result<PathBuf, String> {
     if real(&top) != real(path) {
         return Err("not a git worktree".to_owned());
     }
-    git.turn_off_filters(&crate::git::snapshot::tree::filter_keys(&git).map_err(text)?);
+    git.turn_off_filters(&crate::git::snapshot::changes::filter_keys(&git).map_err(text)?);
     if let Some(what) = git.under_way().map_err(text)? {
         return Err(format!("a {what} is in progress"));
     }
@@ -95,6 +95,8 @@ fn take_away(path: &Path, common: &Path) -> Result<(), String> {
     let _lock = lock(&common.join(super::make::LOCK_FILE), BOUND)?;
     let text = path.to_str().ok_or("the path is not UTF-8")?;
     let mut git = git_at(common);
-    git.turn_off_filters(&crate::git::snapshot::tree::filter_keys(&git).map_err(|error| error.to_string())?);
+    git.turn_off_filters(
+        &crate::git::snapshot::changes::filter_keys(&git).map_err(|error| error.to_string())?,
+    );
     git.run(&["worktree", "remove", text]).map(drop).map_err(|error| error.to_string())
 }

@@ -31,14 +31,14 @@ const DEATH_BOUND: Duration = Duration::from_secs(2);
 /// of this process: see [`super::end_adopted`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the keeper (pid {pid}) is gone")]
-pub struct KeeperLost {
+pub struct KeeperLostError {
     /// The pid of the lost keeper.
     pub pid: u32,
 }
 
 /// Returns whether an error of [`Keeper::send`] or [`Keeper::receive`] means that the keeper is gone.
 pub fn is_lost(error: &io::Error) -> bool {
-    error.get_ref().is_some_and(|inner| inner.is::<KeeperLost>())
+    error.get_ref().is_some_and(|inner| inner.is::<KeeperLostError>())
 }
 
 /// A running keeper. Dropping it ends its job's whole tree and the keeper itself.
@@ -205,7 +205,7 @@ impl Keeper {
     }
 
     fn lost(&self) -> io::Error {
-        io::Error::new(io::ErrorKind::BrokenPipe, KeeperLost { pid: self.pid() })
+        io::Error::new(io::ErrorKind::BrokenPipe, KeeperLostError { pid: self.pid() })
     }
 
     fn lost_if_broken(&self, error: io::Error) -> io::Error {

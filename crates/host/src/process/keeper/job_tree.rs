@@ -48,13 +48,13 @@ struct Job {
 
 /// The process tree of the current job.
 #[derive(Debug)]
-pub struct Tree {
+pub struct JobTree {
     descendants: Descendants,
     phase: Phase,
     job: Option<Job>,
 }
 
-impl Tree {
+impl JobTree {
     /// Creates an empty tree.
     pub fn new() -> Self {
         Self { descendants: Descendants::new(), phase: Phase::Nothing, job: None }

@@ -15,7 +15,7 @@ use rustix::net::{
 };
 
 use super::MAX_FRAME;
-use super::wire::Garbage;
+use super::wire::WireError;
 
 /// The most descriptors attached to one frame: stdin, stdout, stderr.
 const MAX_FDS: usize = 3;
@@ -74,11 +74,11 @@ impl Link {
     }
 
     /// Removes and returns the body of one complete frame, if there is one.
-    pub fn next_frame(&mut self) -> Result<Option<Vec<u8>>, Garbage> {
+    pub fn next_frame(&mut self) -> Result<Option<Vec<u8>>, WireError> {
         let Some((header, rest)) = self.input.split_first_chunk::<HEADER>() else { return Ok(None) };
-        let length = usize::try_from(u32::from_le_bytes(*header)).map_err(|_| Garbage)?;
+        let length = usize::try_from(u32::from_le_bytes(*header)).map_err(|_| WireError)?;
         if length > MAX_FRAME {
-            return Err(Garbage);
+            return Err(WireError);
         }
         if rest.len() < length {
             return Ok(None);

@@ -21,17 +21,17 @@
 mod adopted;
 mod descendants;
 mod handle;
+mod job_tree;
 mod link;
 mod order;
 mod process;
 mod stale;
 mod start;
-mod tree;
 mod wire;
 
 pub use adopted::{Ended, end_all as end_adopted};
 pub(crate) use descendants::stat_of;
-pub use handle::{Keeper, KeeperLost, is_lost};
+pub use handle::{Keeper, KeeperLostError, is_lost};
 pub use order::{EnvChange, Order, Remnant, Report, StartOrder};
 pub use process::main;
 pub use stale::release as release_stale;

@@ -8,10 +8,10 @@ use std::time::Instant;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::Signal;
 
+use super::job_tree::JobTree;
 use super::link::{Link, Received};
 use super::order::{Order, Report, StartOrder};
-use super::start::{self, BaseEnv, Refusal};
-use super::tree::Tree;
+use super::start::{self, BaseEnv, StartError};
 use super::{MAX_FRAME, MAX_HELD, wire};
 use crate::sys;
 
@@ -37,7 +37,7 @@ struct KeeperProcess {
     signals: sys::SignalFd,
     base: BaseEnv,
     held: Vec<OwnedFd>,
-    tree: Tree,
+    tree: JobTree,
 }
 
 impl KeeperProcess {
@@ -62,7 +62,7 @@ impl KeeperProcess {
         // Without this, the process would be named `exe` after the link that started it.
         let _ = std::ffi::CString::new(super::NAME).map(|name| rustix::thread::set_name(&name));
         let base = BaseEnv::of_this_process();
-        let (link, tree) = (Link::new(socket), Tree::new());
+        let (link, tree) = (Link::new(socket), JobTree::new());
         Ok(Self { link, ending: false, signals, base, held: Vec::new(), tree })
     }
 
@@ -137,7 +137,7 @@ impl KeeperProcess {
             };
             match order {
                 Ok(order) => self.run_order(order),
-                Err(wire::Garbage) => self.shut_down(),
+                Err(wire::WireError) => self.shut_down(),
             }
         }
     }
@@ -161,7 +161,7 @@ impl KeeperProcess {
         let started = if self.tree.is_empty() {
             start::start(&order, &self.base)
         } else {
-            Err(Refusal::new(rustix::io::Errno::BUSY, "the previous job has not ended"))
+            Err(StartError::new(rustix::io::Errno::BUSY, "the previous job has not ended"))
         };
         // Close the copies of the pipes before the supervisor waits for their end of file.
         drop(order);
@@ -170,7 +170,7 @@ impl KeeperProcess {
                 self.tree.began(job, main);
                 Report::Started { job, pid: main.unsigned_abs() }
             }
-            Err(Refusal { errno, message }) => Report::Refused { job, errno, message },
+            Err(StartError { errno, message }) => Report::Refused { job, errno, message },
         };
         self.report(&report);
     }

@@ -20,14 +20,14 @@ const MAX_NAME: usize = 256;
 
 /// Why a job was refused.
 #[derive(Debug)]
-pub struct Refusal {
+pub struct StartError {
     /// The error number.
     pub errno: i32,
     /// The message for the user.
     pub message: String,
 }
 
-impl Refusal {
+impl StartError {
     /// Describes a failure. `about` names what it concerns, such as the program.
     pub fn new(errno: Errno, about: &str) -> Self {
         let reason = io::Error::from(errno);
@@ -62,18 +62,18 @@ impl BaseEnv {
 }
 
 /// Starts the main process and returns its pid.
-pub fn start(order: &StartOrder, base: &BaseEnv) -> Result<i32, Refusal> {
+pub fn start(order: &StartOrder, base: &BaseEnv) -> Result<i32, StartError> {
     let Some(program) = order.argv.first().filter(|program| !program.is_empty()) else {
-        return Err(Refusal::new(Errno::NOENT, "no program given"));
+        return Err(StartError::new(Errno::NOENT, "no program given"));
     };
     let name = String::from_utf8_lossy(program).into_owned();
     if !order.cwd.is_absolute() {
-        return Err(Refusal::new(Errno::INVAL, "the working directory is not absolute"));
+        return Err(StartError::new(Errno::INVAL, "the working directory is not absolute"));
     }
     let env = base.with(&order.env);
     let path = env.iter().find(|(name, _)| name == b"PATH").map_or(DEFAULT_PATH, |(_, value)| value);
     let candidates = candidates(program, path);
-    let launch = Launch::new(order, &env).map_err(|errno| Refusal::new(errno, &name))?;
+    let launch = Launch::new(order, &env).map_err(|errno| StartError::new(errno, &name))?;
     launch.first_that_starts(&candidates).map_err(|errno| why(errno, &name, &order.cwd))
 }
 
@@ -91,15 +91,15 @@ fn candidates(program: &[u8], path: &[u8]) -> Vec<PathBuf> {
 
 /// Explains a failed start. An invalid directory and a missing program give the same errno, so check which one it
 /// was.
-fn why(errno: Errno, name: &str, cwd: &Path) -> Refusal {
+fn why(errno: Errno, name: &str, cwd: &Path) -> StartError {
     let directory = match rustix::fs::stat(cwd) {
         Ok(stat) if !FileType::from_raw_mode(stat.st_mode).is_dir() => Err(Errno::NOTDIR),
         Ok(_) => access(cwd, Access::EXEC_OK),
         Err(errno) => Err(errno),
     };
     match directory {
-        Ok(()) => Refusal::new(errno, name),
-        Err(bad) => Refusal::new(bad, &format!("working directory {}", cwd.display())),
+        Ok(()) => StartError::new(errno, name),
+        Err(bad) => StartError::new(bad, &format!("working directory {}", cwd.display())),
     }
 }
 

@@ -1,6 +1,6 @@
 //! Encodes orders and reports with postcard.
 //!
-//! Both ends are the same binary, so the format has no version. Unreadable bytes are [`Garbage`] and end the
+//! Both ends are the same binary, so the format has no version. Unreadable bytes are [`WireError`] and end the
 //! connection. postcard checks every count against the bytes that are left before it reserves memory, so a broken peer
 //! cannot cause a large allocation.
 
@@ -20,7 +20,7 @@ use super::order::{EnvChange, Order, Report, StartOrder};
 /// Bytes that are neither an order nor a report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("invalid bytes on the control socket of the keeper")]
-pub struct Garbage;
+pub struct WireError;
 
 /// The bytes of an order. Its descriptors are attached separately.
 #[derive(Serialize, Deserialize)]
@@ -38,10 +38,10 @@ fn encode(value: &impl Serialize) -> Vec<u8> {
     postcard::to_allocvec(value).expect("numbers, bytes and lists always serialize")
 }
 
-fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Garbage> {
+fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, WireError> {
     match postcard::take_from_bytes(bytes) {
         Ok((value, [])) => Ok(value),
-        Ok(_) | Err(_) => Err(Garbage),
+        Ok(_) | Err(_) => Err(WireError),
     }
 }
 
@@ -67,8 +67,8 @@ pub fn encode_order(order: Order) -> (Vec<u8>, Vec<OwnedFd>) {
 }
 
 /// Decodes an order. Takes its descriptors from the front of `fds`.
-pub fn decode_order(body: &[u8], fds: &mut VecDeque<OwnedFd>) -> Result<Order, Garbage> {
-    let mut fd = || fds.pop_front().ok_or(Garbage);
+pub fn decode_order(body: &[u8], fds: &mut VecDeque<OwnedFd>) -> Result<Order, WireError> {
+    let mut fd = || fds.pop_front().ok_or(WireError);
     Ok(match decode(body)? {
         Body::Hold => Order::Hold(fd()?),
         Body::Start { job, argv, env, cwd } => Order::Start(StartOrder {
@@ -80,7 +80,7 @@ pub fn decode_order(body: &[u8], fds: &mut VecDeque<OwnedFd>) -> Result<Order, G
         }),
         Body::Interrupt => Order::Interrupt,
         Body::Terminate => Order::Terminate,
-        Body::Pass(signal) => Order::Pass(Signal::from_named_raw(signal).ok_or(Garbage)?),
+        Body::Pass(signal) => Order::Pass(Signal::from_named_raw(signal).ok_or(WireError)?),
         Body::Kill => Order::Kill,
         Body::Sweep { grace } => Order::Sweep { grace },
     })
@@ -92,7 +92,7 @@ pub fn encode_report(report: &Report) -> Vec<u8> {
 }
 
 /// Decodes a report.
-pub fn decode_report(body: &[u8]) -> Result<Report, Garbage> {
+pub fn decode_report(body: &[u8]) -> Result<Report, WireError> {
     decode(body)
 }
 
@@ -128,9 +128,9 @@ mod tests {
         for report in reports() {
             let whole = encode_report(&report);
             for length in 0..whole.len() {
-                assert_eq!(decode_report(&whole[..length]), Err(Garbage), "{report:?} cut to {length}");
+                assert_eq!(decode_report(&whole[..length]), Err(WireError), "{report:?} cut to {length}");
             }
-            assert_eq!(decode_report(&[whole, vec![0]].concat()), Err(Garbage));
+            assert_eq!(decode_report(&[whole, vec![0]].concat()), Err(WireError));
         }
     }
 

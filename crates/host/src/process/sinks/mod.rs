@@ -1,14 +1,14 @@
 //! The receivers of job output, which run on the pump's thread. They store raw bytes first and interpret them second.
 
 mod capture;
+mod check_output;
 mod raw;
 mod session;
-mod tail;
 
 pub use capture::{COMMAND_CAP, Capture};
+pub use check_output::Tails;
 pub use raw::{RAW_CAP, RawFile};
 pub use session::SessionSink;
-pub use tail::Tails;
 
 use crate::process::pump;
 

@@ -34,7 +34,7 @@ const STAT_TRIES: usize = 3;
 
 /// Why the journal could not be written.
 #[derive(Debug, thiserror::Error)]
-pub enum Fault {
+pub enum JournalError {
     /// The file was removed or replaced. The open file still accepts lines, but readers cannot find it.
     #[error("{0}")]
     Moved(String),
@@ -112,7 +112,7 @@ impl Journal {
     }
 
     /// Writes the queued lines. On failure, none of them is in the file and all stay queued.
-    pub fn flush(&mut self) -> Result<(), Fault> {
+    pub fn flush(&mut self) -> Result<(), JournalError> {
         if self.pending.is_empty() {
             return Ok(());
         }
@@ -140,7 +140,7 @@ impl Journal {
     }
 
     /// Syncs the events that must be durable. Cheap if none is pending.
-    pub fn sync(&mut self) -> Result<(), Fault> {
+    pub fn sync(&mut self) -> Result<(), JournalError> {
         self.flush()?;
         if self.unsynced {
             self.file.sync_data()?;
@@ -150,23 +150,23 @@ impl Journal {
     }
 
     /// Checks that the file was not removed, replaced, truncated or appended to by another program.
-    pub fn verify(&self) -> Result<(), Fault> {
+    pub fn verify(&self) -> Result<(), JournalError> {
         let shown = self.path.display();
-        let open = retry(|| self.file.metadata()).map_err(Fault::Unknown)?;
+        let open = retry(|| self.file.metadata()).map_err(JournalError::Unknown)?;
         let named = match retry(|| std::fs::symlink_metadata(&self.path)) {
             Ok(named) => named,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                return Err(Fault::Moved(format!("{shown} is gone")));
+                return Err(JournalError::Moved(format!("{shown} is gone")));
             }
-            Err(error) => return Err(Fault::Unknown(error)),
+            Err(error) => return Err(JournalError::Unknown(error)),
         };
         if (open.dev(), open.ino()) != (named.dev(), named.ino()) {
-            return Err(Fault::Moved(format!("{shown} was replaced by another file")));
+            return Err(JournalError::Moved(format!("{shown} was replaced by another file")));
         }
         if open.len() != self.good_len && !self.torn {
             let (is, was) = (open.len(), self.good_len);
             let how = if is < was { "truncated it" } else { "wrote to it" };
-            return Err(Fault::Changed(format!(
+            return Err(JournalError::Changed(format!(
                 "{shown} has {is} bytes instead of {was}: another program {how}"
             )));
         }

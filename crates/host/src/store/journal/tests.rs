@@ -96,11 +96,11 @@ fn a_journal_that_was_deleted_or_replaced_is_noticed() {
     let mut journal = written(dir.path(), 1);
     journal.verify().expect("it is in place");
     std::fs::rename(dir.path().join(FILE), dir.path().join("moved")).expect("moves");
-    assert!(matches!(journal.verify(), Err(Fault::Moved(why)) if why.ends_with("is gone")));
+    assert!(matches!(journal.verify(), Err(JournalError::Moved(why)) if why.ends_with("is gone")));
     std::os::unix::fs::symlink(dir.path().join("moved"), dir.path().join(FILE)).expect("links");
     journal.append(&notice(2, "two")).expect("appends");
     assert!(
-        matches!(journal.flush(), Err(Fault::Moved(why)) if why.ends_with("was replaced by another file"))
+        matches!(journal.flush(), Err(JournalError::Moved(why)) if why.ends_with("was replaced by another file"))
     );
     journal.write_on();
     journal.flush().expect("the open file still accepts lines");
@@ -116,7 +116,7 @@ fn a_journal_that_was_cut_or_added_to_is_noticed_before_the_next_write() {
         std::fs::File::options().write(true).open(&path).and_then(|f| f.set_len(change)).expect("changes it");
         journal.append(&notice(3, "three")).expect("appends");
         match journal.sync() {
-            Err(Fault::Changed(why)) => assert!(why.contains(how) && why.contains(FILE), "{why}"),
+            Err(JournalError::Changed(why)) => assert!(why.contains(how) && why.contains(FILE), "{why}"),
             other => panic!("{other:?}"),
         }
         assert_eq!(std::fs::metadata(&path).expect("is there").len(), change, "nothing was written");

@@ -25,7 +25,7 @@ struct Parser {
 
 /// Why the stream is abandoned.
 #[derive(Debug, PartialEq, Eq)]
-struct GiveUp(&'static str);
+struct StreamError(&'static str);
 
 impl Parser {
     fn new(max: usize) -> Parser {
@@ -33,11 +33,11 @@ impl Parser {
     }
 
     /// Returns the next complete event, and adds the number of parsed lines to `lines_seen`.
-    fn next(&mut self, lines_seen: &mut u32) -> Result<Option<Sse>, GiveUp> {
+    fn next(&mut self, lines_seen: &mut u32) -> Result<Option<Sse>, StreamError> {
         while let Some(line) = self.lines.next() {
             *lines_seen += 1;
-            let InputLine::Whole(bytes) = line else { return Err(GiveUp("an event is too long")) };
-            let text = String::from_utf8(bytes).map_err(|_| GiveUp("an event is not valid UTF-8"))?;
+            let InputLine::Whole(bytes) = line else { return Err(StreamError("an event is too long")) };
+            let text = String::from_utf8(bytes).map_err(|_| StreamError("an event is not valid UTF-8"))?;
             let text = text.strip_suffix('\r').unwrap_or(&text);
             if text.is_empty() {
                 let event = std::mem::take(&mut self.open);
@@ -49,17 +49,17 @@ impl Parser {
             }
         }
         // Do not wait for the end of an oversized line: it may never come.
-        if self.lines.is_too_long() { Err(GiveUp("an event is too long")) } else { Ok(None) }
+        if self.lines.is_too_long() { Err(StreamError("an event is too long")) } else { Ok(None) }
     }
 
-    fn field(&mut self, line: &str) -> Result<(), GiveUp> {
+    fn field(&mut self, line: &str) -> Result<(), StreamError> {
         let (name, value) = line.split_once(':').unwrap_or((line, ""));
         let value = value.strip_prefix(' ').unwrap_or(value);
         match name {
             "data" => {
                 let data = self.open.data.get_or_insert_default();
                 if data.len() + value.len() + 1 > self.lines.max() {
-                    return Err(GiveUp("an event is too long"));
+                    return Err(StreamError("an event is too long"));
                 }
                 if !data.is_empty() {
                     data.push('\n');
@@ -75,14 +75,14 @@ impl Parser {
     }
 
     /// Returns whether the event has data. Tolerates a limited number of invalid messages.
-    fn is_event(&mut self, event: &Sse) -> Result<bool, GiveUp> {
+    fn is_event(&mut self, event: &Sse) -> Result<bool, StreamError> {
         let Some(data) = event.data.as_deref() else { return Ok(false) };
         let message = matches!(event.event.as_deref(), None | Some("" | "message"));
         if message && !data.trim().is_empty() && serde_json::from_str::<IgnoredAny>(data).is_err() {
             self.garbage += 1;
         }
         if self.garbage > MAX_GARBAGE_LINES {
-            return Err(GiveUp("too many invalid messages"));
+            return Err(StreamError("too many invalid messages"));
         }
         Ok(true)
     }
@@ -160,7 +160,7 @@ where
                     return Poll::Ready(Some(Ok(event)));
                 }
                 Ok(None) => this.pace(),
-                Err(GiveUp(why)) => return Poll::Ready(this.give_up(why)),
+                Err(StreamError(why)) => return Poll::Ready(this.give_up(why)),
             }
             if this.pause.is_some() {
                 continue;
@@ -182,7 +182,7 @@ where
 mod tests {
     use super::*;
 
-    fn parse(max: usize, pieces: &[&str]) -> (Vec<Sse>, Option<GiveUp>) {
+    fn parse(max: usize, pieces: &[&str]) -> (Vec<Sse>, Option<StreamError>) {
         let (mut parser, mut lines_seen, mut found) = (Parser::new(max), 0, Vec::new());
         for piece in pieces {
             parser.lines.push(piece.as_bytes());
@@ -218,10 +218,13 @@ mod tests {
     fn rejects_events_beyond_the_limit() {
         assert_eq!(parse(9, &["data: 123\n\n"]).0.len(), 1);
         for long in ["data: 1234\n\n", "data: 1234"] {
-            assert_eq!(parse(9, &[long]).1, Some(GiveUp("an event is too long")));
+            assert_eq!(parse(9, &[long]).1, Some(StreamError("an event is too long")));
         }
         assert_eq!(parse(9, &["data:1234\ndata:1234\n\n"]).0.len(), 1);
-        assert_eq!(parse(9, &["data:1234\ndata:1234\ndata:1\n\n"]).1, Some(GiveUp("an event is too long")));
+        assert_eq!(
+            parse(9, &["data:1234\ndata:1234\ndata:1\n\n"]).1,
+            Some(StreamError("an event is too long"))
+        );
     }
 
     #[test]
@@ -230,7 +233,7 @@ mod tests {
         assert_eq!(parse(100, &[&"data: nonsense\n\n".repeat(max)]).1, None);
         assert_eq!(
             parse(100, &[&"data: nonsense\n\n".repeat(max + 1)]).1,
-            Some(GiveUp("too many invalid messages"))
+            Some(StreamError("too many invalid messages"))
         );
     }
 }

@@ -11,7 +11,7 @@
 mod connect;
 mod events;
 
-use crate::bound::{TimedOut, seconds, within};
+use crate::bound::{TimeoutError, seconds, within};
 use crate::child::BoundedTail;
 use crate::limits::{MAX_ANSWERED, START_LIMIT, WRITE_LIMIT};
 use bytes::Bytes;
@@ -57,8 +57,8 @@ impl fmt::Display for RemoteError {
 
 impl std::error::Error for RemoteError {}
 
-impl From<TimedOut> for RemoteError {
-    fn from(late: TimedOut) -> RemoteError {
+impl From<TimeoutError> for RemoteError {
+    fn from(late: TimeoutError) -> RemoteError {
         RemoteError(late.to_string())
     }
 }
@@ -269,7 +269,7 @@ async fn refusal(status: StatusCode, body: Incoming) -> RemoteError {
     let text = match body {
         Ok(Ok(body)) => String::from_utf8_lossy(&body.to_bytes()).trim().to_owned(),
         Ok(Err(_)) => String::new(),
-        Err(TimedOut(limit)) => format!("no response body within {}", seconds(limit)),
+        Err(TimeoutError(limit)) => format!("no response body within {}", seconds(limit)),
     };
     match one_line(&text, 200).as_str() {
         "" => RemoteError(format!("answered with status {}", status.as_u16())),
