@@ -92,9 +92,7 @@ impl Driver<'_> {
         let post = move |pins| {
             inbox.post(Mail::Input(Input::PinsHashed { node, iteration, pins }));
         };
-        if let Err(error) = pins::hash_aside(request, post) {
-            self.todo.push_back(Input::PinsHashed { node, iteration, pins: Err(error.to_string()) });
-        }
+        pins::hash_aside(request, post);
     }
 
     /// Digests what the agent is about to see. Returns `None`, so that no call is skipped, if the work tree cannot

@@ -8,7 +8,7 @@ use std::fs::{self, File};
 use std::io::{self, Read};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Component, Path, PathBuf};
-use std::sync::mpsc;
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
 use dogwatch_config::words::words;
@@ -30,6 +30,9 @@ pub const MAX_PIN_NAMES: usize = 1024 * 1024;
 /// How long hashing may take.
 pub const PIN_BOUND: Duration = Duration::from_secs(30);
 
+/// How long hashing may take on the calling thread, if no other thread can be started.
+pub const INLINE_BOUND: Duration = Duration::from_secs(2);
+
 /// The size of one read.
 const BUFFER: usize = 64 * 1024;
 
@@ -48,22 +51,38 @@ pub struct Request {
 
 /// Hashes the files on another thread and passes the result to `reply`. `reply` is always called, and in bounded
 /// time: an unresponsive file system blocks a thread, not the run.
-pub fn hash_aside(
-    request: Request,
-    reply: impl FnOnce(Result<Vec<Pin>, String>) + Send + 'static,
-) -> io::Result<()> {
+///
+/// If the system has no room for a thread, this thread hashes, for a shorter time: a passing shortage must not fail
+/// the node.
+pub fn hash_aside(request: Request, reply: impl FnOnce(Result<Vec<Pin>, String>) + Send + 'static) {
+    let start = |work: Box<dyn FnOnce() + Send>| std::thread::Builder::new().name("pins".into()).spawn(work);
+    let (request, reply) = (Arc::new(request), Arc::new(Mutex::new(Some(reply))));
+    let (theirs, answer_to) = (Arc::clone(&request), Arc::clone(&reply));
     let waiting = move || {
         let (done, answer) = mpsc::sync_channel(1);
+        let asked = Arc::clone(&theirs);
         let work = move || {
             // The receiver is gone if hashing took too long.
-            let _ = done.send(hash(&request, &Limits::default()));
+            let _ = done.send(hash(&asked, &Limits::default()));
         };
-        reply(match std::thread::Builder::new().name("pins".into()).spawn(work) {
+        let pins = match start(Box::new(work)) {
             Ok(_) => answer.recv_timeout(2 * PIN_BOUND).unwrap_or_else(|_| Err(took_too_long(PIN_BOUND))),
-            Err(error) => Err(error.to_string()),
-        });
+            Err(_) => hash(&theirs, &Limits::default()),
+        };
+        answer_once(&answer_to, pins);
     };
-    std::thread::Builder::new().name("pins".into()).spawn(waiting).map(drop)
+    if start(Box::new(waiting)).is_err() {
+        answer_once(&reply, hash(&request, &Limits { time: INLINE_BOUND, ..Limits::default() }));
+    }
+}
+
+/// Calls `reply` unless it was called before.
+fn answer_once(reply: &Mutex<Option<impl FnOnce(Result<Vec<Pin>, String>)>>, pins: Result<Vec<Pin>, String>) {
+    // Ignore poisoning: nothing panics while it holds the lock.
+    let reply = reply.lock().unwrap_or_else(PoisonError::into_inner).take();
+    if let Some(reply) = reply {
+        reply(pins);
+    }
 }
 
 /// The limits of one hashing.
