@@ -19,7 +19,9 @@ pub fn last_marker(text: &str, structured: bool, prompt: &str) -> Option<Marker>
     let text = text.as_ref();
     let lines = text_lines(text);
     let code = inline_code(text, &lines);
-    let echo = Echo::of(prompt);
+    // The text was cleaned, so the prompt is compared in the same form.
+    let prompt = printable(prompt);
+    let echo = Echo::of(&prompt);
     let mut found = None;
     for (at, line) in lines.iter().enumerate().filter(|(_, line)| line.spoken) {
         let marker = if structured { within(line, &code) } else { alone(line.text) };
