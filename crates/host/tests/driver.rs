@@ -40,7 +40,6 @@ fn main() -> ExitCode {
         a_lock_that_cannot_be_cleared_does_not_change_how_the_run_ended,
         a_lost_keeper_does_not_affect_other_nodes,
         many_nodes_share_a_few_keepers,
-        measure_two_hundred_trivial_nodes,
     ]);
     let _ = std::fs::remove_dir_all(home);
     code
@@ -216,17 +215,4 @@ fn many_nodes_share_a_few_keepers() {
     assert_eq!(count(|e| matches!(e, Event::SessionEnded(_))), names.len());
     assert_eq!(count(|e| matches!(e, Event::IterationCompleted(_))), names.len());
     assert_eq!(count(|e| matches!(e, Event::Trouble { .. })), 0, "{events:#?}");
-}
-
-/// Runs by name only. Measures 200 trivial nodes, 50 at a time.
-fn measure_two_hundred_trivial_nodes() {
-    let dir = tempfile::tempdir().expect("a directory");
-    let names: Vec<String> = (0..200).map(|n| format!("n{n}")).collect();
-    let agents: Vec<(&str, &str)> = names.iter().map(|name| (name.as_str(), "true")).collect();
-    let mut plan = plan(&agents);
-    plan.graph.as_mut().expect("a graph").max_parallel = 50;
-    let began = std::time::Instant::now();
-    let events = drive(dir.path(), &plan, |_| {});
-    let ended = events.iter().filter(|e| matches!(e, Event::SessionEnded(_))).count();
-    println!("{ended} nodes in {:?}, {} events", began.elapsed(), events.len());
 }

@@ -42,15 +42,14 @@ pub fn play_or_test(tests: &[Test]) -> ExitCode {
     }
 }
 
-/// Supports the arguments of the standard test runner that cargo and nextest use. Tests whose name starts with
-/// `measure` run only if named.
+/// Supports the arguments of the standard test runner that cargo and nextest use.
 fn run(tests: &[Test], arguments: &[String]) -> ExitCode {
     let (flags, names): (Vec<&String>, Vec<&String>) = arguments.iter().partition(|one| one.starts_with('-'));
     let flag = |name: &str| flags.iter().any(|flag| *flag == name);
     let exact = flag("--exact");
     let named = |name: &str, test: &str| if exact { name == test } else { test.contains(name) };
     let chosen = |test: &&Test| match names.as_slice() {
-        [] => !test.0.starts_with("measure"),
+        [] => true,
         names => names.iter().any(|name| named(name, test.0)),
     };
     // No test here is ignored by default.

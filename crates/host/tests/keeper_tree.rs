@@ -38,7 +38,6 @@ fn main() -> ExitCode {
         a_prompt_that_is_not_read_is_not_an_error,
         a_child_may_outlive_its_closed_streams,
         grandchild_that_holds_stdout_holds_up_nobody,
-        measure_rabbit_kills,
     ])
 }
 
@@ -324,21 +323,4 @@ fn grandchild_that_holds_stdout_holds_up_nobody() {
     assert_eq!(pump.join().stdout, b"bye");
     keeper.send(Order::Sweep { grace: rig::PATIENCE }).expect("the keeper reads");
     assert_eq!(emptied(&mut keeper), 1);
-}
-
-fn measure_rabbit_kills() {
-    let mut keeper = ready_keeper();
-    let mut spans = Vec::new();
-    for _ in 0..50 {
-        let ends = start_role(&mut keeper, 1, &["rabbit"]);
-        started(&mut keeper);
-        exited(&mut keeper);
-        let begun = Instant::now();
-        keeper.send(Order::Kill).expect("the keeper reads");
-        emptied(&mut keeper);
-        read_to_end(&ends.stderr);
-        spans.push(begun.elapsed());
-    }
-    spans.sort();
-    println!("    median {:?}, longest {:?}", spans[spans.len() / 2], spans[spans.len() - 1]);
 }

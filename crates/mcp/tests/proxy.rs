@@ -177,21 +177,16 @@ fn cancellation_is_forwarded_to_the_server() {
     });
 }
 
+/// The benchmark measures how long a call takes.
 #[test]
-fn a_call_through_the_proxy_is_fast() {
+fn each_call_through_the_proxy_is_one_call_of_the_server() {
     runtime().block_on(async {
         let mut agent = Agent::start(vec![server("s", "good", MINUTE)], &[]).await;
         agent.tools().await;
-        let mut took = Vec::new();
-        for n in 0..200 {
-            let began = Instant::now();
+        for n in 0..20 {
             assert!(!tool_result(&agent.call("echo", json!({"text": n.to_string()})).await).1);
-            took.push(began.elapsed());
         }
-        took.sort();
-        println!("a call through the proxy: median {:?}, p99 {:?}", took[100], took[198]);
-        // The target is 1 ms more than without the proxy. The limit is higher because other tests keep the machine busy.
-        assert!(took[100].as_millis() < 100, "{:?}", took[100]);
+        assert_eq!(agent.log("s").matches("tools/call").count(), 20);
     });
 }
 

@@ -233,19 +233,14 @@ fn an_unreachable_run_returns_an_error_and_lets_the_agent_continue() {
     });
 }
 
+/// The benchmark measures how long a call takes.
 #[test]
-fn a_call_is_fast() {
+fn each_call_is_one_request_to_the_run() {
     runtime().block_on(async {
         let mut agent = Agent::start(Vec::new(), &[]).await;
-        let mut took = Vec::new();
-        for n in 0..200 {
-            let began = Instant::now();
+        for n in 0..20 {
             agent.call("report_progress", json!({"message": format!("step {n}")})).await;
-            took.push(began.elapsed());
         }
-        took.sort();
-        println!("a call: median {:?}, p99 {:?}", took[100], took[198]);
-        // The target is 2 ms. The limit is higher because other tests keep the machine busy.
-        assert!(took[100].as_millis() < 100, "{:?}", took[100]);
+        assert_eq!(agent.run.requests().len(), 20);
     });
 }

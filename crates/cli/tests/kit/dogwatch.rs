@@ -2,7 +2,7 @@
 
 use super::{TIMEOUT, all, names, one};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
+use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, kill_process, pidfd_open, waitid};
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::process::ExitStatusExt;
@@ -123,6 +123,14 @@ impl Running {
         self.wait_until(kind, |e| e["kind"] == kind)
     }
 
+    /// Returns whether dogwatch has exited.
+    pub fn has_exited(&self) -> bool {
+        // The status stays for `finish`.
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        let pid = Pid::from_raw(self.pid()).expect("a pid");
+        waitid(WaitId::Pid(pid), options).expect("the child is ours").is_some()
+    }
+
     /// Kills dogwatch with SIGKILL.
     pub fn kill(self) -> Done {
         self.signal(Signal::KILL);
@@ -130,8 +138,13 @@ impl Running {
     }
 
     /// Waits until dogwatch exits.
-    pub fn finish(mut self) -> Done {
-        let status = self.exit_status();
+    pub fn finish(self) -> Done {
+        self.finish_within(TIMEOUT)
+    }
+
+    /// Waits until dogwatch exits, for at most this long.
+    pub fn finish_within(mut self, bound: Duration) -> Done {
+        let status = self.exit_status(bound);
         let until = Instant::now() + TIMEOUT;
         while let Ok(line) = self.lines.recv_timeout(until.saturating_duration_since(Instant::now())) {
             self.seen.push(line);
@@ -143,10 +156,10 @@ impl Running {
         Done { code: status.code(), signal: status.signal(), stdout: self.seen.concat(), stderr }
     }
 
-    fn exit_status(&mut self) -> ExitStatus {
+    fn exit_status(&mut self, bound: Duration) -> ExitStatus {
         let pid = Pid::from_raw(self.pid()).expect("a pid");
         let fd = pidfd_open(pid, PidfdFlags::empty()).expect("the child is not reaped yet");
-        let bound = Timespec::try_from(TIMEOUT).expect("seconds");
+        let bound = Timespec::try_from(bound).expect("seconds");
         let ready = poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&bound)).expect("polls");
         if ready == 0 {
             let _ = self.child.kill();

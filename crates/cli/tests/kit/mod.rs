@@ -5,6 +5,8 @@
 mod dogwatch;
 mod fifo;
 mod others;
+#[path = "../../../host/tests/support/skip.rs"]
+pub mod skip;
 
 pub use dogwatch::{Done, Running};
 pub use fifo::{Fifo, Gate};

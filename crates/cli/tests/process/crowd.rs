@@ -9,8 +9,6 @@ use std::time::Duration;
 
 const CLIENTS: usize = 20;
 const IDLE_MS: u64 = 3_000;
-/// The target is 50 ms. The test allows more because other tests load the machine.
-const LATE_MS: u64 = 3_000;
 
 /// Sends heartbeats over one connection until the run closes it.
 fn send_heartbeats(socket: &str, key: &str, made: &AtomicU64) -> std::io::Result<()> {
@@ -73,9 +71,12 @@ fn many_clients_of_the_agent_channel_delay_no_verdict() {
     let stop = one(&events, "hard_stop");
     assert_eq!(stop["reason"], "NO_OUTPUT_DEADLINE");
     let at = |event: &serde_json::Value| event["awake_ms"].as_u64().expect("a moment");
-    let late = at(stop) - at(one(&events, "session_started")) - IDLE_MS;
-    println!("{} calls, the verdict came {late} ms late", made.load(Ordering::Relaxed));
-    assert!(late < LATE_MS, "{late} ms late");
+    // The benchmark measures how late the verdict is. Here, no heartbeat moves the deadline.
+    assert!(at(stop) >= at(one(&events, "session_started")) + IDLE_MS, "{stop}");
+    assert_eq!(
+        stop["evidence_summary"][1],
+        json!({"channel": "mcp_tool", "last_at": null, "age_seconds": null, "counter": 0})
+    );
     assert!(made.load(Ordering::Relaxed) > 100, "the clients were served meanwhile");
     project.assert_no_process_left();
 }

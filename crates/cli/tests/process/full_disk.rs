@@ -1,6 +1,7 @@
 //! A full disk: running sessions stay supervised, nothing new starts, and the run continues when there is space again.
 //! The disk is a small tmpfs, so these tests need the right to mount one.
 
+use crate::kit::skip::skip;
 use crate::kit::{GRACES, Project, Running, TIMEOUT, all, journal, kinds, names, one};
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use rustix::process::Signal;
@@ -14,13 +15,13 @@ struct SmallDisk {
 }
 
 impl SmallDisk {
-    /// Mounts the disk. Prints a message and returns `None` if mounting is not allowed.
+    /// Mounts the disk. Reports a skip and returns `None` if mounting is not allowed.
     fn mount(at: &Path) -> Option<SmallDisk> {
         std::fs::create_dir_all(at).expect("a directory");
         match mount("tmpfs", at, "tmpfs", MountFlags::empty(), Some(c"size=256k,mode=700")) {
             Ok(()) => Some(SmallDisk { at: at.to_owned() }),
             Err(error) => {
-                println!("skipped: cannot mount a tmpfs here: {error}");
+                skip(&format!("cannot mount a tmpfs here: {error}"));
                 None
             }
         }

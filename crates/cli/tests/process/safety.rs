@@ -1,5 +1,6 @@
 //! Files of the record that another program changed or replaced.
 
+use crate::kit::skip::skip;
 use crate::kit::{GRACES, Project, Running, kinds, one};
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::process::Command;
@@ -73,8 +74,7 @@ fn a_link_or_a_fifo_in_place_of_our_files_is_named_and_nothing_is_written_throug
 #[test]
 fn without_a_home_a_directory_of_another_user_in_tmp_is_refused() {
     if !rustix::process::geteuid().is_root() {
-        println!("skipped: only root can give files away");
-        return;
+        return skip("only root can give files away");
     }
     let project = Project::acting("append starts $pid");
     let tmp = project.outside("tmp");
@@ -99,8 +99,7 @@ fn without_a_home_a_directory_of_another_user_in_tmp_is_refused() {
 #[test]
 fn root_works_in_the_project_of_a_user() {
     if !rustix::process::geteuid().is_root() {
-        println!("skipped: only root can give files away");
-        return;
+        return skip("only root can give files away");
     }
     let project = Project::acting("say hi");
     let give = |name: &str| chown(project.path(name), Some(4711), Some(4711)).expect("root may");
