@@ -9,7 +9,8 @@ mod claude;
 mod codex;
 mod drift;
 mod gemini;
-mod json;
+#[doc(hidden)]
+pub mod json;
 mod novelty;
 mod opencode;
 mod plain;

@@ -8,7 +8,7 @@
 mod act;
 pub mod chaos;
 pub mod check;
-mod dice;
+pub mod dice;
 pub mod plan;
 mod world;
 

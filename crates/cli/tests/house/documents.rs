@@ -136,16 +136,28 @@ pub fn assert_documented(events: &[serde_json::Value]) {
 
 #[test]
 fn every_pain_names_existing_tests() {
-    // Macros generate some of the tests, so search for the name instead of `fn name`.
-    let sources: String = crate::sources("crates/").iter().map(|name| read(&root().join(name))).collect();
     let pains: Vec<Vec<String>> =
         rows("internals/pains.md").into_iter().filter(|row| row[0].trim().parse::<u32>().is_ok()).collect();
     assert_eq!(pains.len(), 25);
-    let missing = pains.iter().flat_map(|row| {
-        let named: Vec<&str> = row[3].split(", ").filter_map(quoted).collect();
+    assert_tests_exist("docs/internals/pains.md", &pains, 3);
+}
+
+#[test]
+fn every_fault_names_existing_tests() {
+    let faults: Vec<_> = rows("internals/faults.md").into_iter().filter(|row| row[0] != "fault").collect();
+    assert!(faults.len() >= 20, "{} faults", faults.len());
+    assert_tests_exist("docs/internals/faults.md", &faults, 2);
+}
+
+/// Fails if a row of a page names no test in this column, or one that does not exist.
+fn assert_tests_exist(page: &str, rows: &[Vec<String>], column: usize) {
+    // Macros generate some of the tests, so search for the name instead of `fn name`.
+    let sources: String = crate::sources("crates/").iter().map(|name| read(&root().join(name))).collect();
+    let missing = rows.iter().flat_map(|row| {
+        let named: Vec<&str> = row[column].split(", ").filter_map(quoted).collect();
         let gone = named.iter().filter(|name| !sources.contains(*name)).map(ToString::to_string);
         let none = named.is_empty().then(|| format!("{}: no test", row[0]));
         gone.chain(none).collect::<Vec<_>>()
     });
-    assert_none("tests of docs/internals/pains.md that are not there", &missing.collect::<Vec<_>>());
+    assert_none(&format!("tests of {page} that are not there"), &missing.collect::<Vec<_>>());
 }

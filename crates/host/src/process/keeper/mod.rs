@@ -27,7 +27,8 @@ mod order;
 mod process;
 mod stale;
 mod start;
-mod wire;
+#[doc(hidden)]
+pub mod wire;
 
 pub use adopted::{Ended, end_all as end_adopted};
 pub(crate) use descendants::stat_of;

@@ -1,0 +1,38 @@
+//! Sockets and pipes: the keeper's, the agent channel, MCP.
+
+use dogwatch_core::run::agent_channel::AgentRequest;
+use dogwatch_host::process::keeper::wire;
+use dogwatch_mcp::limits::MAX_ASKED;
+use dogwatch_mcp::wire::{Peer, Wire};
+use rmcp::transport::Transport;
+use rmcp::{RoleClient, RoleServer};
+use std::collections::VecDeque;
+
+/// Bytes are garbage, or the same after they are encoded again.
+pub fn keeper_wire(input: &[u8]) {
+    if let Ok(report) = wire::decode_report(input) {
+        assert_eq!(wire::decode_report(&wire::encode_report(&report)), Ok(report));
+    }
+    // Orders with descriptors are garbage here, because none are attached.
+    if let Ok(order) = wire::decode_order(input, &mut VecDeque::new()) {
+        let shown = format!("{order:?}");
+        let (body, fds) = wire::encode_order(order);
+        let again = wire::decode_order(&body, &mut fds.into()).map(|order| format!("{order:?}"));
+        assert_eq!(again, Ok(shown));
+    }
+}
+
+/// Requests of an agent over HTTP and over MCP are read or refused.
+pub fn channel(input: &[u8]) {
+    if let Ok(request) = serde_json::from_slice::<AgentRequest>(input) {
+        let text = serde_json::to_vec(&request).expect("a request is JSON");
+        assert_eq!(serde_json::from_slice::<AgentRequest>(&text).ok(), Some(request));
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
+    runtime.block_on(async {
+        let mut agent = Wire::new(input, tokio::io::sink(), Peer::Agent, MAX_ASKED);
+        while Transport::<RoleServer>::receive(&mut agent).await.is_some() {}
+        let mut server = Wire::new(input, tokio::io::sink(), Peer::Server, MAX_ASKED);
+        while Transport::<RoleClient>::receive(&mut server).await.is_some() {}
+    });
+}
