@@ -84,6 +84,14 @@ pub fn warn(message: &str) {
     error_line(message);
 }
 
+/// Prints a mistake in the command line. The parser calls its hints tips; everywhere else they are help.
+pub fn print_usage_error(error: &clap::Error) {
+    let styled = error.render();
+    let text = if color::on_stderr() { styled.ansi().to_string() } else { styled.to_string() };
+    // There is nothing left to do if stderr is closed.
+    let _ = std::io::stderr().lock().write_all(text.replace("tip:", "help:").as_bytes());
+}
+
 fn error_line(message: &str) {
     print_line(&format!("error: {}", printable(message)));
 }

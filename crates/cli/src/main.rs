@@ -88,8 +88,12 @@ fn main() -> ExitCode {
         Err(error) => {
             // clap prints help and version to stdout (exit code 0) and usage errors to stderr (exit code 2).
             let code = u8::try_from(error.exit_code()).unwrap_or(2);
+            if code != 0 {
+                error::print_usage_error(&error);
+                return ExitCode::from(code);
+            }
             match error.print() {
-                Err(lost) if code == 0 && lost.kind() != std::io::ErrorKind::BrokenPipe => {
+                Err(lost) if lost.kind() != std::io::ErrorKind::BrokenPipe => {
                     finish(Err(CliError::internal(format!("cannot write to stdout: {lost}"))))
                 }
                 Ok(()) | Err(_) => ExitCode::from(code),

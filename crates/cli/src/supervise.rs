@@ -2,7 +2,7 @@
 
 use crate::error::{CliError, warn};
 use crate::run_handle::{Announcing, DriverHandle};
-use crate::screen;
+use crate::screen::{self, Show, words};
 use dogwatch_core::Run;
 use dogwatch_core::record::ids::RunId;
 use dogwatch_core::run::input::Input;
@@ -60,8 +60,8 @@ fn end_orphans(before: &[Mark]) -> Result<Vec<Input>, CliError> {
         match orphans::end_all(&mark.nonce, mark.start_time) {
             (0, true) => {}
             (n, true) => {
-                let processes = if n == 1 { "process" } else { "processes" };
-                let message = format!("killed {n} leftover {processes} of run {}", mark.run);
+                let processes = words::count(n as u64, "leftover process");
+                let message = format!("killed {processes} of run {}", mark.run);
                 notices.push(Input::Noticed { kind: "orphans_ended", message });
             }
             (_, false) => {
@@ -84,7 +84,7 @@ pub struct Ready {
     pub loop_file: PathBuf,
     pub loop_text: String,
     pub notices: Vec<Input>,
-    pub json: bool,
+    pub show: Show,
 }
 
 /// Drives the run to its end and returns the exit code.
@@ -104,7 +104,7 @@ pub fn supervise(held: Held, ready: Ready) -> Result<u8, CliError> {
     notices.extend(ready.notices);
 
     let lost = screen::Lost::default();
-    let mut reporter = Announcing::new(screen::choose(ready.json, &ready.run_dir, lost.clone()));
+    let mut reporter = Announcing::new(screen::choose(ready.show, &ready.run_dir, lost.clone()));
     let changed = reporter.changed();
     let run_dir = ready.run_dir.clone();
     let nonce = held.nonce.clone();

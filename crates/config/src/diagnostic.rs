@@ -6,6 +6,7 @@
 use crate::document::Span;
 use crate::limits::MAX_DIAGNOSTICS;
 use annotate_snippets::{AnnotationKind, Group, Level, Renderer, Snippet};
+use dogwatch_core::text::figures::count;
 use dogwatch_core::text::{clip, printable};
 use serde::Serialize;
 use std::fmt;
@@ -247,10 +248,7 @@ impl Diagnostics {
     pub fn into_vec(mut self) -> Vec<Diagnostic> {
         self.kept.sort_by_key(|d| d.severity == Severity::Warning);
         if let Some(spare) = self.spare {
-            let message = match self.dropped {
-                1 => "1 more diagnostic not shown".to_owned(),
-                n => format!("{n} more diagnostics not shown"),
-            };
+            let message = format!("{} not shown", count(self.dropped as u64, "more diagnostic"));
             let rest = Source { name: &spare.file, text: "" };
             self.kept.push(Diagnostic::new(Severity::Warning, rest, None, &message));
         }

@@ -3,7 +3,9 @@
 //! A client that does not read blocks only its own stream: at most one piece is queued for it.
 
 use bytes::{BufMut, Bytes, BytesMut};
-use dogwatch_host::store::journal::{Tail, head};
+use dogwatch_core::record::event::Recorded;
+use dogwatch_core::record::words;
+use dogwatch_host::store::journal::{Head, Tail, head};
 use futures_core::Stream;
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -13,7 +15,7 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc, watch};
 /// The format of the events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
-    /// The lines of the journal, unchanged.
+    /// The lines of the journal.
     Lines,
     /// Server-sent events.
     Sse,
@@ -24,6 +26,8 @@ pub(crate) enum Form {
 pub(crate) struct Wanted {
     pub after: u64,
     pub observed: bool,
+    /// Each event has the additional field `sentence`.
+    pub sentences: bool,
     pub form: Form,
 }
 
@@ -136,9 +140,31 @@ impl Wanted {
                 out.put_slice(format!("id: {}\nevent: {}\ndata: ", head.seq, head.event).as_bytes());
             }
             // JSON allows a carriage return as white space, but it would end an SSE field.
-            out.extend(line.iter().map(|b| if *b == b'\r' { b' ' } else { *b }));
+            let put = |out: &mut BytesMut, part: &[u8]| {
+                out.extend(part.iter().map(|b| if *b == b'\r' { b' ' } else { *b }));
+            };
+            let sentence = if self.sentences { sentence(line, &head) } else { None };
+            match sentence {
+                Some((fields, sentence)) => {
+                    put(&mut out, fields);
+                    out.put_slice(format!(",\"sentence\":{sentence}}}").as_bytes());
+                }
+                None => put(&mut out, line),
+            }
             out.put_slice(if self.form == Form::Sse { b"\n\n" } else { b"\n" });
         }
         out.freeze()
     }
+}
+
+/// Splits off the closing brace of an event and returns the rest with the event's sentence as JSON.
+fn sentence<'a>(line: &'a [u8], head: &Head<'_>) -> Option<(&'a [u8], String)> {
+    // Parsing is expensive, and most lines of a long journal are observations, which have no sentence.
+    if head.event == "observed" {
+        return None;
+    }
+    let recorded: Recorded = serde_json::from_slice(line).ok()?;
+    let sentence = serde_json::to_string(&words::in_list(&recorded.event)?).ok()?;
+    let end = line.iter().rposition(|b| *b == b'}')?;
+    Some((&line[..end], sentence))
 }

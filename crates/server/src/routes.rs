@@ -86,7 +86,8 @@ async fn look(shared: &Shared) -> Result<(View, Moment), ApiError> {
     Ok((view.ok_or(ApiError::NoAnswer)?, clock::now()))
 }
 
-pub(crate) const BAD_EVENTS_QUERY: &str = "`after` must be a sequence number and `observed` true or false";
+pub(crate) const BAD_EVENTS_QUERY: &str =
+    "`after` must be a sequence number, `observed` and `sentences` true or false";
 pub(crate) const BAD_STOP: &str = "the body must be empty or {\"accept\": true}";
 pub(crate) const BAD_MESSAGE: &str = "the body must be {\"text\": \"…\"} and nothing else";
 
@@ -97,6 +98,8 @@ pub(crate) struct EventsQuery {
     pub after: u64,
     #[serde(default)]
     pub observed: bool,
+    #[serde(default)]
+    pub sentences: bool,
 }
 
 async fn events(
@@ -110,7 +113,8 @@ async fn events(
         Form::Sse => last_event_id(&headers)?.unwrap_or(query.after),
         Form::Lines => query.after,
     };
-    let wanted = Wanted { after, observed: query.observed, form };
+    let EventsQuery { observed, sentences, .. } = query;
+    let wanted = Wanted { after, observed, sentences, form };
     let place = Arc::clone(&shared.streams).try_acquire_owned().map_err(|_| ApiError::TooManyStreams)?;
     let path = shared.run_dir.join(journal::FILE);
     let (kind, pieces) = match form {

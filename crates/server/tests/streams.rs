@@ -76,6 +76,24 @@ fn observations_are_sent_only_on_request() {
 }
 
 #[test]
+fn sentences_are_added_only_on_request() {
+    let mut rig = Rig::new();
+    rig.write(observed());
+    rig.write(notice("a \"quoted\" word"));
+    rig.write(run_ended());
+    let all = |path: &str| -> Vec<serde_json::Value> {
+        let events = rig.client().stream(path).expect("streams").map(|e| e.expect("reads").data);
+        events.map(|data| serde_json::from_str(&data).expect("JSON")).collect()
+    };
+    assert!(all("/v1/events?observed=true").iter().all(|e| e.get("sentence").is_none()));
+    let with = all("/v1/events?observed=true&sentences=true");
+    assert_eq!(with[1].get("sentence"), None, "an observation is too frequent");
+    let text = with[2]["message"].as_str().expect("a message");
+    assert!(with[2]["sentence"].as_str().is_some_and(|s| s.starts_with(text)), "{}", with[2]);
+    assert!(with[3]["sentence"].as_str().is_some_and(|s| s.starts_with("run ended: ")), "{}", with[3]);
+}
+
+#[test]
 fn a_client_that_does_not_read_blocks_no_other_and_misses_nothing() {
     let mut rig = Rig::new();
     let mut slow = rig.raw();

@@ -56,22 +56,13 @@ fn one_session_at_a_time(events: &[Recorded]) {
 fn every_iteration_that_began_ended_once(events: &[Recorded], live: &View) {
     let mut open = BTreeMap::new();
     for e in events {
-        match &e.event {
-            Event::IterationStarted { node, iteration, .. } => {
-                let before = open.insert(node.clone(), *iteration);
-                assert_eq!(before, None, "an iteration began inside another: {e:?}");
-            }
-            Event::IterationCompleted(end)
-            | Event::IterationFailed(end)
-            | Event::IterationTimedOut(end)
-            | Event::IterationRateLimited { end, .. }
-            | Event::IterationAuthFailed(end)
-            | Event::IterationIdle { end, .. }
-            | Event::IterationInterrupted { end, .. } => {
-                let was = open.remove(&end.node);
-                assert_eq!(was, Some(end.iteration), "an iteration ended that was not open: {e:?}");
-            }
-            _ => {}
+        if let Event::IterationStarted { node, iteration, .. } = &e.event {
+            let before = open.insert(node.clone(), *iteration);
+            assert_eq!(before, None, "an iteration began inside another: {e:?}");
+        }
+        if let Some((_, end)) = e.event.ending() {
+            let was = open.remove(&end.node);
+            assert_eq!(was, Some(end.iteration), "an iteration ended that was not open: {e:?}");
         }
     }
     assert!(open.is_empty() || !live.is_over(), "the run ended with iterations {open:?} open");

@@ -117,7 +117,7 @@ fn loop_48_a_failing_agent_does_not_spin_and_the_circuit_opens() {
     assert_eq!(world.sessions.len(), 5);
     assert_eq!(world.waits(), [1_000, 2_000, 4_000, 8_000]);
     assert_eq!((end.outcome, end.exit_code), (Outcome::ErrorLimit, 1));
-    assert!(end.reason.contains("5 failures alike within 5m: exit code 1: it broke"), "{}", end.reason);
+    assert!(end.reason.contains("5 identical failures within 5m: exit code 1: it broke"), "{}", end.reason);
 }
 
 #[test]

@@ -234,8 +234,8 @@ fn each_question_notifies() {
     assert_eq!(
         texts,
         [
-            "loop, iteration 1: the agent waits for a person: may I delete it?",
-            "loop, iteration 1: the agent waits for a person: and this?",
+            "loop, iteration 1: needs human input (will be stopped at 2026-11-15T20:25:43.000Z if unanswered): may I delete it?",
+            "loop, iteration 1: needs human input (will be stopped at 2026-11-15T20:26:13.000Z if unanswered): and this?",
         ]
     );
     assert_ne!(world.notifications[0].1.notification.key, world.notifications[1].1.notification.key);

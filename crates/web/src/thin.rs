@@ -3,6 +3,8 @@
 
 use dogwatch_core::record::event::{Event, Observation, Recorded};
 use dogwatch_core::record::ids::{Iteration, NodeName};
+use dogwatch_core::record::words;
+use dogwatch_core::text::figures::count;
 use dogwatch_core::time::dur::Dur;
 use dogwatch_core::time::moment::{Awake, Wall};
 use dogwatch_core::watch::{Channel, Fact};
@@ -68,13 +70,16 @@ struct ReportLine<'a> {
     awake_ms: Awake,
     #[serde(flatten)]
     event: &'a Event,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sentence: Option<String>,
 }
 
 type Numbered = (u64, Box<RawValue>);
 
 fn line(seq: u64, at: Wall, awake_ms: Awake, event: &Event) -> Numbered {
     // Serialization cannot fail: the event was read from JSON.
-    (seq, to_raw_value(&ReportLine { seq, at, awake_ms, event }).unwrap_or_default())
+    let sentence = words::in_list(event);
+    (seq, to_raw_value(&ReportLine { seq, at, awake_ms, event, sentence }).unwrap_or_default())
 }
 
 /// Progress that is being merged. The merged record takes the position of its last part.
@@ -173,11 +178,13 @@ fn notes(level: &Level, merged: u64, dropped: u64) -> Vec<String> {
     let mut notes = Vec::new();
     if let Some(step) = level.step.filter(|_| merged > 0) {
         notes.push(format!(
-            "To keep this file small, progress is shown in steps of {step}; {merged} records were merged."
+            "To keep this file small, progress is shown in steps of {step}; merged {}.",
+            count(merged, "record")
         ));
     }
     if dropped > 0 {
-        notes.push(format!("{dropped} records of prompts, commands, snapshots and usage were left out."));
+        let records = count(dropped, "record");
+        notes.push(format!("Left out {records} of prompts, commands, snapshots and usage."));
     }
     notes
 }
@@ -195,9 +202,10 @@ fn cut_middle(mut thinned: Thinned, room: usize) -> Thinned {
     thinned.lines.drain(head..all - tail);
     let left = all - head - tail;
     if left > 0 {
-        thinned
-            .notes
-            .push(format!("{left} records from the middle of the run did not fit and were left out."));
+        thinned.notes.push(format!(
+            "Left out {} from the middle of the run, for lack of space.",
+            count(left as u64, "record")
+        ));
     }
     thinned
 }

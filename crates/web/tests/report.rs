@@ -86,6 +86,8 @@ fn a_short_record_is_included_in_full() {
     let record = record(&page);
     assert_eq!(record["events"].as_array().map(Vec::len), Some(journal.events.len()));
     assert_eq!(record["run"]["status"]["counts"]["completed"], 1);
+    let ended = events(&record, "iteration_completed")[0];
+    assert_eq!(ended["sentence"], "iteration 1 completed in 1.0s (exit code 0)");
     assert!(!page.contains("src=\"") && !page.contains("href=\"http"), "the report loads something");
 }
 

@@ -2,8 +2,12 @@ use crate::drawing;
 use crate::error::{CliError, print_diagnostics};
 use crate::loading::{LoopFile, Planned, SettingFlags};
 use crate::screen::words;
-use dogwatch_config::explain;
+use dogwatch_config::diagnostic::Diagnostic;
+use dogwatch_config::explain::{self, Setting};
+use dogwatch_core::record::ids::NodeName;
 use dogwatch_core::text::printable;
+use serde::Serialize;
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
@@ -21,6 +25,9 @@ pub struct Args {
     /// Print only the graph, as a Mermaid flowchart
     #[arg(long, conflicts_with = "explain")]
     mermaid: bool,
+    /// Print the diagnostics and every effective setting as JSON
+    #[arg(long, conflicts_with_all = ["explain", "mermaid"])]
+    json: bool,
     #[command(flatten)]
     settings: SettingFlags,
     /// Values for the declared arguments: --name value, --name=value, or in order
@@ -31,6 +38,9 @@ pub struct Args {
 /// Runs `dogwatch check` and returns the exit code.
 pub fn run(args: &Args) -> Result<u8, CliError> {
     let file = LoopFile::find(&args.path)?;
+    if args.json {
+        return print_json(args, &file);
+    }
     let planned = file.load(&args.settings.flags(), &args.args, args.explain)?;
     print_diagnostics(&planned.warnings);
     if args.mermaid {
@@ -57,6 +67,61 @@ pub fn run(args: &Args) -> Result<u8, CliError> {
     super::print(printable(&summary).as_bytes())
 }
 
+/// The result of a check, for programs.
+#[derive(Serialize)]
+struct Checked<'a> {
+    file: String,
+    /// Whether the run could start.
+    ok: bool,
+    nodes: Vec<&'a NodeName>,
+    /// Errors first, then warnings.
+    diagnostics: Vec<Diagnostic>,
+    /// Every effective setting. For a graph, the settings that its nodes share.
+    settings: &'a [Setting],
+    /// For the first nodes of a graph, the settings that differ from the shared ones.
+    node_settings: BTreeMap<&'a NodeName, &'a [Setting]>,
+}
+
+/// Prints the result as JSON and returns the exit code of `check`.
+fn print_json(args: &Args, file: &LoopFile) -> Result<u8, CliError> {
+    let loaded = match file.load(&args.settings.flags(), &args.args, true) {
+        Err(CliError::Diagnostics(diagnostics)) => Err(diagnostics),
+        Err(failure) => return Err(failure),
+        Ok(planned) => Ok(planned),
+    };
+    let file = file.shown().to_string();
+    let checked = match &loaded {
+        Err(diagnostics) => Checked {
+            file,
+            ok: false,
+            nodes: Vec::new(),
+            diagnostics: diagnostics.clone(),
+            settings: &[],
+            node_settings: BTreeMap::new(),
+        },
+        Ok(planned) => {
+            let faults = match planned.runs_here() {
+                Err(CliError::Diagnostics(faults)) => faults,
+                Err(failure) => return Err(failure),
+                Ok(()) => Vec::new(),
+            };
+            Checked {
+                file,
+                ok: faults.is_empty(),
+                nodes: planned.plan.nodes.iter().map(|node| &node.name).collect(),
+                diagnostics: faults.into_iter().chain(planned.warnings.iter().cloned()).collect(),
+                settings: &planned.explain,
+                node_settings: planned.explain_nodes.iter().map(|(n, all)| (n, all.as_slice())).collect(),
+            }
+        }
+    };
+    super::print_json(&checked)?;
+    Ok(if checked.ok { 0 } else { NOT_STARTED })
+}
+
+/// The exit code for a file that cannot run.
+const NOT_STARTED: u8 = 2;
+
 fn loop_summary(file: &LoopFile, planned: &Planned) -> String {
     let settings = &planned.plan.nodes[0].settings;
     let checks = match settings.checks.commands.len() {
@@ -81,7 +146,7 @@ fn explained(planned: &Planned) -> String {
     }
     let rest = planned.plan.nodes.len().saturating_sub(planned.explain_nodes.len());
     if planned.plan.graph.is_some() && rest > 0 {
-        let _ = writeln!(out, "\n… and {rest} more nodes");
+        let _ = writeln!(out, "\n… and {}", words::count(rest as u64, "more node"));
     }
     out
 }

@@ -1,10 +1,12 @@
 use crate::error::CliError;
 use crate::runs::{registered, state_dir};
 use crate::screen::words;
+use dogwatch_core::record::ids::RunId;
 use dogwatch_core::text::printable;
 use dogwatch_core::time::dur::Dur;
 use dogwatch_host::clock;
 use plan::{Plan, Retention};
+use serde::Serialize;
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::io::{BufRead, IsTerminal, Write};
@@ -32,6 +34,9 @@ pub struct Args {
     /// List what would be removed, and remove nothing
     #[arg(long)]
     dry_run: bool,
+    /// Print what is removed and kept as JSON; removes nothing without --yes
+    #[arg(long)]
+    json: bool,
     /// Do not ask for confirmation
     #[arg(long, short, conflicts_with = "dry_run")]
     yes: bool,
@@ -56,6 +61,13 @@ pub fn run(args: &Args) -> Result<u8, CliError> {
         BTreeSet::from([state_dir(args.state_dir.as_deref()).path().to_owned()])
     };
     let plan = Plan::make(&states, &retention);
+    if args.json {
+        let listed = Listed::of(&plan);
+        let done = args.yes.then(|| carry_out::carry_out(plan));
+        let failed = done.as_ref().is_some_and(|done| !done.failed.is_empty());
+        super::print_json(&Cleanup { listed, done })?;
+        return Ok(u8::from(failed));
+    }
     super::print(printable(&list(&plan)).as_bytes())?;
     if plan.gone.is_empty() && plan.strays.is_empty() {
         let (keep, age) = (args.keep, args.older_than);
@@ -82,6 +94,64 @@ pub fn run(args: &Args) -> Result<u8, CliError> {
     }
     super::print(printable(&text).as_bytes())?;
     Ok(u8::from(!done.failed.is_empty()))
+}
+
+/// The result of `gc`, for programs.
+#[derive(Serialize)]
+struct Cleanup {
+    #[serde(flatten)]
+    listed: Listed,
+    /// What was removed; null if nothing was to be removed.
+    done: Option<carry_out::Done>,
+}
+
+/// What `gc` would remove and keep.
+#[derive(Serialize)]
+struct Listed {
+    runs: Vec<Old>,
+    /// Snapshots of runs whose record no longer exists.
+    without_record: Vec<Old>,
+    kept: Vec<Kept>,
+}
+
+#[derive(Serialize)]
+struct Old {
+    run: String,
+    outcome: Option<String>,
+    bytes: u64,
+    snapshots: usize,
+    worktrees: usize,
+}
+
+#[derive(Serialize)]
+struct Kept {
+    run: RunId,
+    why: String,
+}
+
+impl Listed {
+    fn of(plan: &Plan) -> Listed {
+        let run = |gone: &plan::Gone| Old {
+            run: gone.found.id.to_string(),
+            outcome: Some(gone.how.clone()),
+            bytes: gone.bytes,
+            snapshots: gone.refs.len(),
+            worktrees: gone.trees,
+        };
+        let stray = |stray: &plan::Stray| Old {
+            run: stray.run.clone(),
+            outcome: None,
+            bytes: 0,
+            snapshots: stray.refs.len(),
+            worktrees: 0,
+        };
+        let kept = |(run, why): &(RunId, String)| Kept { run: run.clone(), why: why.clone() };
+        Listed {
+            runs: plan.gone.iter().map(run).collect(),
+            without_record: plan.strays.iter().map(stray).collect(),
+            kept: plan.kept.iter().map(kept).collect(),
+        }
+    }
 }
 
 fn list(plan: &Plan) -> String {

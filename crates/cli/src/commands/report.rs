@@ -5,6 +5,7 @@ use dogwatch_core::record::view::View;
 use std::path::PathBuf;
 
 mod html;
+mod json;
 mod markdown;
 mod paragraphs;
 mod tables;
@@ -21,6 +22,9 @@ pub struct Args {
     /// Write the run's dashboard page and events to a self-contained HTML file
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
+    /// Print the status and the timeline as JSON
+    #[arg(long, conflicts_with = "html")]
+    json: bool,
 }
 
 /// Runs `dogwatch report` and returns the exit code.
@@ -30,6 +34,9 @@ pub fn run(args: &Args) -> Result<u8, CliError> {
         return html::write(&found, file);
     }
     let report = Report::of(&found)?;
+    if args.json {
+        return super::print_json(&json::Document::of(&report));
+    }
     super::print(markdown::page(&report).as_bytes())
 }
 

@@ -1,6 +1,7 @@
 use crate::error::CliError;
 use crate::loading::LoopFile;
 use crate::runs::{FoundRun, Which};
+use crate::screen::{Show, ShowFlags, words};
 use crate::secrets;
 use crate::supervise::{Ready, hold, supervise};
 use dogwatch_core::Run;
@@ -23,9 +24,8 @@ use std::path::Path;
 pub struct Args {
     #[command(flatten)]
     which: Which,
-    /// Print only the events, as JSON lines on stdout
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    show: ShowFlags,
 }
 
 /// Runs `dogwatch resume` and returns the exit code.
@@ -34,13 +34,13 @@ pub fn run(args: &Args) -> Result<u8, CliError> {
     match found.post("resume", &()) {
         Ok(()) => super::print(format!("resumed run {}\n", found.id).as_bytes()),
         // The run is dead, or died during the request.
-        Err(_) if !found.is_live() => continue_run(&found, false, args.json),
+        Err(_) if !found.is_live() => continue_run(&found, false, args.show.show()),
         Err(failure) => Err(failure),
     }
 }
 
 /// Continues a run from its record. With `wake`, also a run that is asleep.
-pub fn continue_run(found: &FoundRun, wake: bool, json: bool) -> Result<u8, CliError> {
+pub fn continue_run(found: &FoundRun, wake: bool, show: Show) -> Result<u8, CliError> {
     let started = started(found)?;
     let (work_dir, loop_file) = (Path::new(&started.work_dir), Path::new(&started.path));
     std::env::set_current_dir(work_dir).map_err(|e| {
@@ -74,7 +74,7 @@ pub fn continue_run(found: &FoundRun, wake: bool, json: bool) -> Result<u8, CliE
         loop_file: file.path,
         loop_text: file.text,
         notices,
-        json,
+        show,
     };
     supervise(held, ready)
 }
@@ -91,8 +91,8 @@ fn repair_record(found: &FoundRun, loaded: &Loaded) -> Result<Vec<Input>, CliErr
     let torn = aside.map(|path| Input::TroubleMet {
         kind: "torn_record",
         detail: format!(
-            "the last line of the record was torn; its {} bytes were saved in {}",
-            loaded.torn.len(),
+            "the last line of the record was torn; {} of it saved in {}",
+            words::count(loaded.torn.len() as u64, "byte"),
             path.display()
         ),
     });

@@ -1,5 +1,6 @@
 use crate::error::{CliError, print_diagnostics};
 use crate::loading::{LoopFile, Planned, SettingFlags};
+use crate::screen::ShowFlags;
 use crate::secrets;
 use crate::supervise::{Ready, hold, random, supervise};
 use dogwatch_core::Run;
@@ -31,9 +32,8 @@ pub struct Args {
     path: PathBuf,
     #[command(flatten)]
     settings: SettingFlags,
-    /// Print only the events, as JSON lines on stdout
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    show: ShowFlags,
     /// State directory of the project [default: .dogwatch]
     #[arg(long, value_name = "DIR")]
     state_dir: Option<PathBuf>,
@@ -76,7 +76,7 @@ pub fn run(args: Args) -> Result<u8, CliError> {
         loop_file: file.path,
         loop_text: file.text,
         notices: if git { Vec::new() } else { vec![no_git()] },
-        json: args.json,
+        show: args.show.show(),
     };
     supervise(held, ready)
 }

@@ -2,6 +2,7 @@ use super::resume::continue_run;
 use crate::detached;
 use crate::error::CliError;
 use crate::runs::Which;
+use crate::screen::Show;
 use dogwatch_core::record::event::Outcome;
 
 /// Start the next iteration of a waiting run now
@@ -38,7 +39,10 @@ pub fn run(args: &Args) -> Result<u8, CliError> {
     let asleep = view.is_asleep() || view.ended.as_ref().is_some_and(|end| end.outcome == Outcome::Idle);
     match view.ended {
         _ if asleep && args.detach => super::print(format!("{}\n", detached::wake(&found)?).as_bytes()),
-        _ if asleep => continue_run(&found, true, args.json),
+        _ if asleep => {
+            let show = if args.json { Show::Json } else { Show::Normal };
+            continue_run(&found, true, show)
+        }
         Some(end) => Err(CliError::with_help(
             format!("run {} has ended ({})", found.id, end.outcome),
             "start a new run with `dogwatch run`",

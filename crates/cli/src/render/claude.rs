@@ -85,7 +85,7 @@ fn result(event: &Value, page: &mut Page) {
     let mut parts = Vec::new();
     parts.extend(event["num_turns"].as_u64().map(|n| words::count(n, "turn")));
     parts.extend(event["duration_ms"].as_u64().map(|ms| words::span(Dur::from_millis(ms))));
-    parts.extend(tokens(event).map(|n| format!("{n} tokens")));
+    parts.extend(tokens(event).map(|n| words::count(n, "token")));
     parts.extend(event["total_cost_usd"].as_f64().map(|cost| format!("${cost:.2}")));
     page.done(&parts);
 }

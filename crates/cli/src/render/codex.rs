@@ -2,6 +2,7 @@
 
 use super::page::Page;
 use super::{content, subject, text};
+use crate::screen::words;
 use serde_json::Value;
 
 /// Renders an event of Codex.
@@ -19,7 +20,7 @@ pub fn show(event: &Value, page: &mut Page) {
             let usage = &event["usage"];
             let parts = ["input_tokens", "output_tokens"].iter().filter_map(|key| usage[*key].as_u64());
             let tokens = parts.reduce(u64::saturating_add);
-            page.done(&Vec::from_iter(tokens.map(|n| format!("{n} tokens"))));
+            page.done(&Vec::from_iter(tokens.map(|n| words::count(n, "token"))));
         }
         _ => {}
     }

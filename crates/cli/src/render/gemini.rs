@@ -2,6 +2,7 @@
 
 use super::page::Page;
 use super::{subject, text};
+use crate::screen::words;
 use serde_json::Value;
 
 /// Renders an event of Gemini CLI.
@@ -20,7 +21,7 @@ pub fn show(event: &Value, page: &mut Page) {
         "error" => page.fail(text(&event["message"])),
         "result" if text(&event["status"]) == "success" => {
             let tokens = event["stats"]["total_tokens"].as_u64();
-            page.done(&Vec::from_iter(tokens.map(|n| format!("{n} tokens"))));
+            page.done(&Vec::from_iter(tokens.map(|n| words::count(n, "token"))));
         }
         "result" => page.fail(text(&event["error"]["message"])),
         _ => {}

@@ -2,6 +2,7 @@
 
 use super::page::Page;
 use super::{subject, text};
+use crate::screen::words;
 use serde_json::Value;
 
 /// The usage of all steps so far.
@@ -49,7 +50,7 @@ fn finished(part: &Value, sums: &mut Sums, page: &mut Page) {
         sums.cost_usd = Some(sums.cost_usd.unwrap_or(0.0) + cost);
     }
     if text(&part["reason"]) == "stop" {
-        let mut parts = vec![format!("{} tokens", sums.tokens)];
+        let mut parts = vec![words::count(sums.tokens, "token")];
         parts.extend(sums.cost_usd.map(|cost| format!("${cost:.2}")));
         page.done(&parts);
     }

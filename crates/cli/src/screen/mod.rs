@@ -3,15 +3,20 @@
 //! Output never blocks supervision. A separate thread writes it; lines that a stuck terminal does not accept are
 //! dropped and counted. The record is always complete.
 
-pub mod event_node;
 mod json;
 mod lines;
 mod terminal;
-pub mod words;
 mod writer;
 
-pub use lines::{Formatter, ScreenLine, Tone};
+pub use dogwatch_core::record::words::Tone;
+pub use lines::{Formatter, ScreenLine};
 pub use terminal::{fit, paint, width};
+
+/// The words and figures that all commands share.
+pub mod words {
+    pub use dogwatch_core::record::words::*;
+    pub use dogwatch_core::text::figures::*;
+}
 
 use crate::color;
 use dogwatch_host::driver::Reporter;
@@ -37,14 +42,55 @@ impl Lost {
     }
 }
 
+/// What a run prints.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Show {
+    /// The events, as JSON lines.
+    Json,
+    /// How iterations and the run end, and problems.
+    Quiet,
+    /// A block of lines per iteration.
+    #[default]
+    Normal,
+    /// Also the details: sessions, snapshots, deferred timeouts.
+    Verbose,
+}
+
+/// The flags that select what a run prints.
+#[derive(clap::Args)]
+pub struct ShowFlags {
+    /// Print only the events, as JSON lines on stdout
+    #[arg(long)]
+    json: bool,
+    /// Print only how iterations and the run end, and problems
+    #[arg(long, short, conflicts_with = "json")]
+    quiet: bool,
+    /// Also print details: sessions, snapshots, deferred timeouts
+    #[arg(long, short, conflicts_with_all = ["json", "quiet"])]
+    verbose: bool,
+}
+
+impl ShowFlags {
+    /// Returns what to print.
+    pub fn show(&self) -> Show {
+        match (self.json, self.quiet, self.verbose) {
+            (true, _, _) => Show::Json,
+            (false, true, _) => Show::Quiet,
+            (false, false, true) => Show::Verbose,
+            (false, false, false) => Show::Normal,
+        }
+    }
+}
+
 /// Returns the reporter that fits the destination of stdout.
-pub fn choose(json: bool, run_dir: &Path, lost: Lost) -> Box<dyn Reporter> {
-    if json {
+pub fn choose(show: Show, run_dir: &Path, lost: Lost) -> Box<dyn Reporter> {
+    if show == Show::Json {
         return Box::new(json::Json::new(run_dir, lost));
     }
+    let formatter = Formatter::new(run_dir, show);
     let dumb = std::env::var_os("TERM").is_some_and(|t| t == "dumb");
     if std::io::stdout().is_terminal() && !dumb {
-        return Box::new(terminal::Terminal::new(run_dir, color::on_stdout()));
+        return Box::new(terminal::Terminal::new(formatter, color::on_stdout()));
     }
-    Box::new(lines::Lines::new(run_dir, lost, color::on_stdout()))
+    Box::new(lines::Lines::new(formatter, lost, color::on_stdout()))
 }

@@ -4,7 +4,8 @@
 //! cursor. The live line is cleared before anything else is written.
 
 use super::Lost;
-use super::lines::{Formatter, Tone};
+use super::Tone;
+use super::lines::Formatter;
 use super::words;
 use super::writer::Writer;
 use dogwatch_core::record::event::{Event, NodeState, Recorded, WaitWhy};
@@ -13,7 +14,6 @@ use dogwatch_core::text::printable;
 use dogwatch_core::time::dur::Dur;
 use dogwatch_core::time::moment::Moment;
 use dogwatch_host::driver::Reporter;
-use std::path::Path;
 use unicode_width::UnicodeWidthChar;
 
 const CLEAR_LINE: &str = "\r\x1b[2K";
@@ -32,10 +32,10 @@ pub struct Terminal {
 
 impl Terminal {
     /// Returns a reporter for a terminal.
-    pub fn new(run_dir: &Path, color: bool) -> Terminal {
+    pub fn new(formatter: Formatter, color: bool) -> Terminal {
         // A terminal that was closed has lost no data.
         let writer = Writer::new(Lost::default());
-        Terminal { formatter: Formatter::new(run_dir), writer, color, live: false, busy: false }
+        Terminal { formatter, writer, color, live: false, busy: false }
     }
 
     fn draw(&mut self, text: &str) {

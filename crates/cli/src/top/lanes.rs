@@ -1,7 +1,7 @@
 //! The activity of a run on a time axis: a lane per channel, and lanes for sessions, waits, checks and verdicts. The
 //! lanes are folded from the events and bounded in size: when a lane is full, neighboring stretches are merged.
 
-use dogwatch_core::record::event::{Event, Recorded, WaitWhy};
+use dogwatch_core::record::event::{EndingKind, Event, Recorded, WaitWhy};
 use dogwatch_core::record::ids::NodeName;
 use dogwatch_core::time::dur::Dur;
 use dogwatch_core::time::moment::Awake;
@@ -153,6 +153,9 @@ impl Lanes {
     pub fn apply(&mut self, recorded: &Recorded) {
         let at = recorded.at.0.max(self.last);
         self.first.get_or_insert(at);
+        if let Some((kind, end)) = recorded.event.ending() {
+            self.over(&end.node, session(kind));
+        }
         match &recorded.event {
             Event::SessionStarted { node, .. } => {
                 self.open_sessions.insert(node.clone(), at);
@@ -162,13 +165,6 @@ impl Lanes {
                     self.ended_sessions.insert(s.node.clone(), (from, at));
                 }
             }
-            Event::IterationCompleted(end) => self.over(&end.node, Session::Completed),
-            Event::IterationIdle { end, .. } => self.over(&end.node, Session::Idle),
-            Event::IterationFailed(end) | Event::IterationTimedOut(end) | Event::IterationAuthFailed(end) => {
-                self.over(&end.node, Session::Failed);
-            }
-            Event::IterationRateLimited { end, .. } => self.over(&end.node, Session::Limited),
-            Event::IterationInterrupted { end, .. } => self.over(&end.node, Session::Interrupted),
             Event::WaitStarted { node, why, .. } => {
                 self.wait_over(node, at);
                 self.open_waits.insert(node.clone(), (at, *why));
@@ -290,6 +286,16 @@ impl Lanes {
 
 fn millis(d: Dur) -> i64 {
     i64::try_from(d.as_millis()).unwrap_or(i64::MAX)
+}
+
+fn session(kind: EndingKind) -> Session {
+    match kind {
+        EndingKind::Completed => Session::Completed,
+        EndingKind::Idle => Session::Idle,
+        EndingKind::Failed | EndingKind::TimedOut | EndingKind::AuthFailed => Session::Failed,
+        EndingKind::RateLimited => Session::Limited,
+        EndingKind::Interrupted => Session::Interrupted,
+    }
 }
 
 fn mark_of(event: &Event) -> Option<Mark> {

@@ -339,7 +339,7 @@ fn the_page_shows_all_lanes_and_the_evidence_of_the_selected_verdict() {
     let row = |name: &str| lines.iter().find(|l| l.trim_start().starts_with(name)).expect("a lane").clone();
     assert!(row("verdicts").contains('✖') && row("verdicts").contains('“'), "{page}");
     assert!(row("session").ends_with("██") && row("stdout").contains('▃'), "{page}");
-    assert!(page.contains("hard stop: no progress for 5m [NO_OUTPUT_DEADLINE]"), "{page}");
+    assert!(page.contains("stopped by the watchdog: no progress for 5m [NO_OUTPUT_DEADLINE]"), "{page}");
     assert!(page.contains("*stdout    5m 00s ago, 1 seen"), "{page}");
     assert!(
         page.contains(" workspace 6m 40s ago, 1 seen") && page.contains("mcp_tool  never seen"),

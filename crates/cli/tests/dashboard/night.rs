@@ -223,7 +223,7 @@ impl EventLog {
                 self.record(self.now, done);
                 self.finish(("clean_with_flake", "every check passes", 0), 18);
             }
-            End::ErrorLimit => self.finish(("error_limit", "5 failures alike within 5m", 1), works),
+            End::ErrorLimit => self.finish(("error_limit", "5 identical failures within 5m", 1), works),
             End::Idling => {
                 self.idle(node, works, 3);
                 let until = self.now + 5 * MINUTE;

@@ -20,7 +20,7 @@ fn a_silent_command_is_ended_at_its_limit_with_124_and_a_line_that_says_why() {
         "{}",
         done.stderr
     );
-    assert!(done.stderr.ends_with("s (limit 0.3s, 1 messages)\n"), "{}", done.stderr);
+    assert!(done.stderr.ends_with("s (limit 0.3s, 1 message)\n"), "{}", done.stderr);
     assert_eq!(done.stderr.lines().count(), 1);
     assert!(lasted >= Duration::from_millis(300) && lasted < Duration::from_secs(10), "{lasted:?}");
 }

@@ -147,7 +147,7 @@ fn a_check_that_the_agent_rewrote_does_not_pass() {
     let text = answers(&project)[1]["result"]["content"][0]["text"].as_str().unwrap_or_default().to_owned();
     assert!(text.starts_with("The checks FAIL and were not run"), "{text}");
     let text = &one(&events, "agent_reported")["text"];
-    assert_eq!(text, "1 of 1 checks fail (run by the agent); pinned files changed: check");
+    assert_eq!(text, "1 of 1 check failed (run by the agent); pinned files changed: check");
     assert_eq!(
         one(&events, "check_tampered")["files"],
         json!(["check"]),

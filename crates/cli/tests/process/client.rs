@@ -103,7 +103,7 @@ fn assert_record(project: &Project, events: &[Value]) {
         ("progress", "half"),
         ("error", "no key"),
         ("artifact", "plan.md"),
-        ("checks", "1 of 2 checks fail (run by the agent)"),
+        ("checks", "1 of 2 checks failed (run by the agent)"),
         ("server", "files: hang timed out"),
         ("progress", "once more"),
     ] {

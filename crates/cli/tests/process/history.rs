@@ -116,7 +116,7 @@ fn a_report_has_the_checks_and_the_end_of_failing_output() {
     let text = project.call(&["report"]).text();
     for words in [
         "Needs attention: failing checks: `echo",
-        "checks after iteration 1: **1 of 2 failed**",
+        "iteration 1: **1 of 2 checks failed**: ",
         "## Checks",
         "  - `true` passed",
         "(exit 3)",

@@ -34,6 +34,7 @@ mod resume;
 mod safety;
 mod screen;
 mod serve;
+mod shown;
 mod signals;
 mod snapshots;
 mod steering;

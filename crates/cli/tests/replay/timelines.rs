@@ -337,8 +337,8 @@ fn without_json_a_table_is_printed() {
     assert_eq!(
         String::from_utf8(out.stdout).expect("UTF-8"),
         " 0:08:01.0  continue   deferred by workspace, seen 11.0s ago\n\
-         \x200:08:20.0  hard_stop  NO_OUTPUT_DEADLINE  Idle timeout: no progress for 499.0s (limit 480s, 1 messages)\n\
-         \x200:08:20.0  timed_out by NO_OUTPUT_DEADLINE; 1 messages, 0 tools, 0 errors\n"
+         \x200:08:20.0  hard_stop  NO_OUTPUT_DEADLINE  Idle timeout: no progress for 499.0s (limit 480s, 1 message)\n\
+         \x200:08:20.0  timed_out by NO_OUTPUT_DEADLINE; 1 message, 0 tools, 0 errors\n"
     );
 }
 

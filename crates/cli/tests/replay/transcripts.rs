@@ -76,7 +76,7 @@ fn each_turn_of_a_claude_transcript_is_a_session_and_the_time_between_is_not_jud
     let table = replay(&[], &t.path());
     let table = String::from_utf8(table.stdout).expect("UTF-8");
     assert!(
-        table.starts_with("turn 1\n 0:01:10.0  completed; 1 messages, 1 tools, 0 errors\nturn 2\n"),
+        table.starts_with("turn 1\n 0:01:10.0  completed; 1 message, 1 tool, 0 errors\nturn 2\n"),
         "{table}"
     );
 }

@@ -2,6 +2,7 @@
 
 use crate::record::view::Used;
 use crate::settings::DayBudget;
+use crate::text::figures::count;
 use crate::time::moment::Wall;
 use serde::{Deserialize, Serialize};
 
@@ -43,8 +44,7 @@ impl DayBudget {
     pub fn spent_all(&self, today: &Used) -> Option<String> {
         let unknown = |n: u64| match n {
             0 => String::new(),
-            1 => "; 1 session did not report it".to_owned(),
-            n => format!("; {n} sessions did not report it"),
+            n => format!("; {} did not report it", count(n, "session")),
         };
         match (self.tokens, self.cost_usd) {
             (Some(max), _) if today.tokens >= max => Some(format!(

@@ -43,9 +43,10 @@ pub(crate) use words;
 
 mod kinds;
 mod payload;
+mod subject;
 
 pub use kinds::{
-    Cause, EndStep, EndedBy, HumanEndedBy, NodeState, Outcome, ReportKind, WaitEndedBy, WaitWhy,
+    Cause, EndStep, EndedBy, EndingKind, HumanEndedBy, NodeState, Outcome, ReportKind, WaitEndedBy, WaitWhy,
 };
 pub use payload::{
     CheckResult, CommandFinished, InputDigest, IterationEnd, NodeAttempt, NodeCounts, Observation, Pin,

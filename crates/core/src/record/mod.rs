@@ -12,3 +12,4 @@ pub(crate) mod schema;
 pub mod status;
 pub mod summary;
 pub mod view;
+pub mod words;

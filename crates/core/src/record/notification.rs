@@ -5,9 +5,10 @@
 //! so a notification is sent once, even if the run is resumed. A recipient sees a key twice only if dogwatch was killed
 //! between the delivery and its record.
 
-use crate::record::event::{Event, Outcome, Recorded, RunEnded, words};
+use crate::record::event::{self, Event, Outcome, Recorded, RunEnded};
 use crate::record::ids::{Iteration, NodeName, RunId};
 use crate::record::view::View;
+use crate::record::words::{self, Style};
 use crate::text::one_line;
 use crate::text::redact;
 use crate::time::moment::Wall;
@@ -25,7 +26,7 @@ pub const MAX_NOTIFICATION_TEXT: usize = 1_000;
 /// The longest URL of a webhook, in bytes.
 pub const MAX_URL: usize = 2_048;
 
-words! {
+event::words! {
     /// The kinds of notifications.
     NotificationKind {
         /// The run ended.
@@ -39,7 +40,7 @@ words! {
     }
 }
 
-words! {
+event::words! {
     /// How a notification is delivered.
     How {
         /// A shell command receives it on stdin.
@@ -283,8 +284,8 @@ impl NotificationQueue {
 /// Returns the deliveries that an event causes. `view` is the view before the event.
 pub fn of_event(recorded: &Recorded, view: &View) -> Vec<Delivery> {
     let notification = match &recorded.event {
-        Event::HardStop { node, iteration, reason, message, evidence_summary, recoverable, .. } => {
-            let about = format!("{node}, iteration {iteration}: ended by the watchdog: {message} [{reason}]");
+        Event::HardStop { node, iteration, reason, evidence_summary, recoverable, .. } => {
+            let about = format!("{node}, iteration {iteration}: {}", said(&recorded.event));
             let stop = HardStopNotification {
                 reason: *reason,
                 evidence_summary: evidence_summary.clone(),
@@ -294,8 +295,8 @@ pub fn of_event(recorded: &Recorded, view: &View) -> Vec<Delivery> {
             notification.map(|n| Notification { hard_stop: Some(stop), ..n.about(node, *iteration) })
         }
         // An agent may ask more than once in an iteration, so the key contains the event's number.
-        Event::NeedsHuman { node, iteration, what, until } => {
-            let about = format!("{node}, iteration {iteration}: the agent waits for a person: {what}");
+        Event::NeedsHuman { node, iteration, until, .. } => {
+            let about = format!("{node}, iteration {iteration}: {}", said(&recorded.event));
             let notification = notification(view, NotificationKind::NeedsHuman, recorded.at, &about);
             notification.map(|n| n.about(node, *iteration)).map(|n| Notification {
                 key: format!("{}:{}", n.key, recorded.seq),
@@ -313,6 +314,10 @@ pub fn of_event(recorded: &Recorded, view: &View) -> Vec<Delivery> {
         _ => None,
     };
     deliveries(view, notification)
+}
+
+fn said(event: &Event) -> String {
+    words::sentence(event, Style::Line).text
 }
 
 /// Returns the deliveries for the end of the run, just before `run_ended` is recorded.

@@ -10,6 +10,7 @@ use crate::record::ids::{Iteration, NodeName};
 use crate::record::view::NodeView;
 use crate::run::input::Input;
 use crate::run::job::{Job, Marker};
+use crate::text::figures::count;
 use crate::text::fingerprint::fingerprint;
 use crate::text::{clip, one_line};
 use crate::time::moment::Awake;
@@ -348,8 +349,8 @@ impl AgentChannel {
 fn checked(failed: u64, of: u64, tampered: &[String]) -> String {
     let mut text = match (failed, of) {
         (_, 0) => "the checks were not run for the agent".to_owned(),
-        (0, of) => format!("all {of} checks pass (run by the agent)"),
-        (failed, of) => format!("{failed} of {of} checks fail (run by the agent)"),
+        (0, of) => format!("{} passed (run by the agent)", count(of, "check")),
+        (failed, of) => format!("{failed} of {} failed (run by the agent)", count(of, "check")),
     };
     if !tampered.is_empty() {
         let _ = write!(text, "; pinned files changed: {}", tampered.join(", "));

@@ -1,6 +1,7 @@
 //! Protection against crash loops: growing waits, and a circuit breaker.
 
 use crate::settings::ErrorPolicy;
+use crate::text::figures::count;
 use crate::time::dur::Dur;
 use crate::time::moment::Boot;
 use std::collections::VecDeque;
@@ -67,10 +68,12 @@ impl Failures {
         let instant = window().filter(|f| f.instant).count() as u64;
         let max = u64::from(policy.max);
         if alike >= max {
-            return Some(format!("{alike} failures alike within {}: {}", policy.window, last.fingerprint));
+            let alike = count(alike, "identical failure");
+            return Some(format!("{alike} within {}: {}", policy.window, last.fingerprint));
         }
         (instant >= max).then(|| {
-            format!("{instant} sessions failed within {INSTANT} of their start, in {}", policy.window)
+            let sessions = count(instant, "session");
+            format!("{sessions} failed within {INSTANT} of their start, in {}", policy.window)
         })
     }
 }
@@ -100,7 +103,9 @@ mod tests {
             assert_eq!(f.open_circuit(&POLICY, Boot(n * 60_000)), None);
             f.add(Boot(n * 60_000), "exit 1", Dur::from_secs(50));
         }
-        assert!(f.open_circuit(&POLICY, Boot(240_000)).is_some_and(|why| why.contains("5 failures alike")));
+        assert!(
+            f.open_circuit(&POLICY, Boot(240_000)).is_some_and(|why| why.contains("5 identical failures"))
+        );
     }
 
     #[test]

@@ -6,6 +6,7 @@ use crate::record::ids::NodeIx;
 use crate::run::decision::{ContextEntry, Decision};
 use crate::run::ending::Ending;
 use crate::settings::AfterStop;
+use crate::text::figures::count;
 use crate::time::timer::Timer;
 
 /// The end of the run.
@@ -131,7 +132,8 @@ impl Run {
             (_, _, _) => Outcome::Partial,
         };
         let exit_code = u8::from(nodes.failed + nodes.blocked > 0);
-        let reason = format!("{} nodes done, {} failed, {} blocked", nodes.done, nodes.failed, nodes.blocked);
+        let done = count(nodes.done, "node");
+        let reason = format!("{done} done, {} failed, {} blocked", nodes.failed, nodes.blocked);
         End::new(outcome, exit_code, reason)
     }
 

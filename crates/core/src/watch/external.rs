@@ -6,6 +6,7 @@
 
 use crate::record::event::Observation;
 use crate::settings::WatchPolicy;
+use crate::text::figures::count;
 use crate::text::fingerprint::fingerprint;
 use crate::text::redact;
 use crate::text::{clip, printable};
@@ -115,7 +116,7 @@ impl ExternalStatus {
     /// Returns a warning from the third error on.
     pub fn warning(&self) -> Option<String> {
         let last = self.last_error.as_deref().filter(|_| self.errors >= u64::from(NOTICE_AT))?;
-        Some(format!("{} errors, last: {last}", self.errors))
+        Some(format!("{}, last: {last}", count(self.errors, "error")))
     }
 }
 

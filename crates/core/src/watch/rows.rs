@@ -1,6 +1,7 @@
 //! The rows of the watchdog's table, in order.
 
 use super::{NOTICE_AT, StopReason, Verdict, Watch};
+use crate::text::figures::count;
 use crate::text::one_line;
 use crate::time::dur::{Dur, Limit};
 use crate::time::moment::Awake;
@@ -46,9 +47,9 @@ impl Watch {
         if let Some(limit) = p.children.duration().filter(|l| self.waited.sum() >= *l) {
             let waited = self.waited.sum().as_secs_f64();
             let message = format!(
-                "Children persist: waited {waited:.1}s on children without progress (limit {}, {} messages)",
+                "Children persist: waited {waited:.1}s on children without progress (limit {}, {})",
                 seconds(limit),
-                self.messages
+                count(self.messages, "message")
             );
             return Some((StopReason::ChildrenPersistTooLong, message));
         }
@@ -60,11 +61,10 @@ impl Watch {
     }
 
     fn error_loop(&self) -> Option<(StopReason, String)> {
-        let (text, count) = self.loops.errors.reached(self.policy.errors)?;
-        Some((
-            StopReason::ErrorLoop,
-            format!("Loop detected: {count} errors, last: {}", one_line(text, MAX_SHOWN)),
-        ))
+        let (text, errors) = self.loops.errors.reached(self.policy.errors)?;
+        let errors = count(u64::from(errors), "error");
+        let message = format!("Loop detected: {errors}, last: {}", one_line(text, MAX_SHOWN));
+        Some((StopReason::ErrorLoop, message))
     }
 
     fn repetition(&self, now: Awake) -> Option<(StopReason, String)> {
@@ -73,7 +73,8 @@ impl Watch {
             1 => "the same call with the same result".to_owned(),
             n => format!("the same {n} calls with the same results"),
         };
-        Some((StopReason::Repetition, format!("Loop detected: {what}, {} times", cycle.times)))
+        let times = count(u64::from(cycle.times), "time");
+        Some((StopReason::Repetition, format!("Loop detected: {what}, {times}")))
     }
 
     fn tool_ceiling(&self, now: Awake) -> Option<(StopReason, String)> {
@@ -81,9 +82,9 @@ impl Watch {
         (now >= due).then(|| {
             let lasted = now.since(since).as_secs_f64();
             let message = format!(
-                "Tool timeout: `{name}` in flight for {lasted:.1}s (limit {}, {} messages)",
+                "Tool timeout: `{name}` in flight for {lasted:.1}s (limit {}, {})",
                 seconds(cap),
-                self.messages
+                count(self.messages, "message")
             );
             (StopReason::ToolCeilingExceeded, message)
         })
@@ -117,8 +118,8 @@ impl Watch {
             return Some((StopReason::NoOutputAtStart, message));
         }
         let limit = seconds(self.policy.idle.duration()?);
-        let message =
-            format!("Idle timeout: no progress for {silent:.1}s (limit {limit}, {} messages)", self.messages);
+        let messages = count(self.messages, "message");
+        let message = format!("Idle timeout: no progress for {silent:.1}s (limit {limit}, {messages})");
         Some((StopReason::NoOutputDeadline, message))
     }
 
@@ -238,7 +239,7 @@ impl Watch {
 
 /// Returns the message of a ceiling. Outside of a session there is no message count.
 pub(crate) fn exceeded(what: &str, limit: Dur, lasted: Dur, messages: Option<u64>) -> String {
-    let messages = messages.map(|count| format!(", {count} messages")).unwrap_or_default();
+    let messages = messages.map(|n| format!(", {}", count(n, "message"))).unwrap_or_default();
     format!("{what}: exceeded {} limit (ran {:.1}s{messages})", seconds(limit), lasted.as_secs_f64())
 }
 

@@ -18,6 +18,7 @@ use dogwatch_core::record::ids::NodeIx;
 use dogwatch_core::run::input::Input;
 use dogwatch_core::run::job::{Exit, Job, JobKind, JobReport, Snapshot, Worktree};
 use dogwatch_core::run::keeper_deadline::KeeperState;
+use dogwatch_core::text::figures::count;
 use dogwatch_core::text::redact;
 use dogwatch_core::time::dur::Dur;
 use dogwatch_core::watch::coalesce::Coalescer;
@@ -234,7 +235,8 @@ impl Driver<'_> {
                 let (report, error) = sink.finish(self.prompt_of(job), exit, leftovers);
                 let result = report.totals.result.as_ref().map_or("", |result| result.text.as_str());
                 if let Some(error) = error.or(self.keep_result(job, result).err()) {
-                    let detail = format!("raw output was lost: {error} ({} bytes)", report.cut_bytes);
+                    let detail =
+                        format!("raw output was lost: {error} ({})", count(report.cut_bytes, "byte"));
                     self.todo.push_back(Input::TroubleMet { kind: "raw_output_lost", detail });
                 }
                 report
@@ -283,8 +285,8 @@ impl Driver<'_> {
         let adopted = keeper::end_adopted(|pid| orphans::has_nonce(pid, nonce));
         let (marked, none_marked) = orphans::end_job(nonce, slot.live.number);
         let ended = adopted.killed + marked;
-        let noun = if ended == 1 { "process" } else { "processes" };
-        let detail = format!("the keeper was lost ({detail}); killed {ended} {noun} of the session");
+        let killed = count(ended as u64, "process");
+        let detail = format!("the keeper was lost ({detail}); killed {killed} of the session");
         self.todo.push_back(Input::TroubleMet { kind: "keeper_lost", detail });
         if buried.is_err() || !adopted.all || !none_marked {
             let detail = "some processes of the session cannot be killed".to_owned();
@@ -357,7 +359,7 @@ pub(super) fn exit_of(how: HowEnded) -> Exit {
 
 pub(super) fn unkillable(left: u64, detail: &[Remnant]) -> String {
     let named: Vec<String> = detail.iter().map(|r| format!("{} {} ({})", r.pid, r.comm, r.state)).collect();
-    format!("{left} processes survive SIGKILL: {}", named.join(", "))
+    format!("SIGKILL did not end {}: {}", count(left, "process"), named.join(", "))
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@ use dogwatch_core::record::ids::{Iteration, NodeIx};
 use dogwatch_core::record::view::NodeView;
 use dogwatch_core::run::input::Input;
 use dogwatch_core::run::job::Job;
+use dogwatch_core::text::figures::count;
 use dogwatch_core::text::{printable, printable_bytes};
 use std::fmt::Write as _;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -53,11 +54,10 @@ impl Driver<'_> {
         let _ =
             writeln!(text, "agent      {}", session.map_or_else(|| "did not run".to_owned(), how_it_ended));
         let failing = view.attempts.failing().count();
+        let checks = count(view.attempts.last.len() as u64, "check");
         let _ = match failing {
-            0 => writeln!(text, "verdict    converged: all {} checks passed", view.attempts.last.len()),
-            n => {
-                writeln!(text, "verdict    not converged: {n} of {} checks failed", view.attempts.last.len())
-            }
+            0 => writeln!(text, "verdict    converged: {checks} passed"),
+            n => writeln!(text, "verdict    not converged: {n} of {checks} failed"),
         };
         text.push_str("\nchecks\n");
         view.attempts.last.iter().for_each(|check| text.push_str(&check_line(check)));
@@ -66,7 +66,7 @@ impl Driver<'_> {
             let shown = if all > LOG_TAIL {
                 format!("the last {LOG_TAIL} of {all} bytes")
             } else {
-                format!("{all} bytes")
+                count(all, "byte")
             };
             let _ = write!(text, "\n{stream} ({shown})\n{end}");
             if !end.is_empty() && !end.ends_with('\n') {

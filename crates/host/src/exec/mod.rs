@@ -18,6 +18,7 @@ mod record;
 mod start;
 mod watching;
 
+use dogwatch_core::text::figures::count;
 use std::io;
 use std::os::fd::AsFd;
 use std::path::PathBuf;
@@ -455,7 +456,7 @@ impl Exec {
                 self.life.emptied(clock::awake(), closed, self.policy.leak);
             }
             Report::Unkillable { left, .. } => {
-                self.said.push(format!("{left} processes survive SIGKILL"));
+                self.said.push(format!("SIGKILL did not end {}", count(left, "process")));
                 self.life.give_up();
             }
         }
@@ -502,7 +503,7 @@ impl Exec {
         if buried.is_err() || !adopted.all || !none_marked {
             self.said.push("some processes of the command cannot be killed".to_owned());
         }
-        let detail = format!("{error}; killed {ended} processes of the command");
+        let detail = format!("{error}; killed {} of the command", count(ended as u64, "process"));
         self.add(Event::Trouble { kind: "keeper_lost".to_owned(), detail: detail.clone() });
         let ending = self.stop.is_some() || self.passed.is_some() || self.life.how().is_some();
         match self.passed.filter(|_| self.main.is_none()) {

@@ -147,7 +147,8 @@ pub(crate) async fn events(
     let Query(query) = query.map_err(|_| ApiError::BadQuery(BAD_EVENTS_QUERY))?;
     let form = if wants_sse(&headers) { Form::Sse } else { Form::Lines };
     let last = last_event_id(&headers)?.filter(|_| form == Form::Sse);
-    let wanted = Wanted { after: last.unwrap_or(query.after), observed: query.observed, form };
+    let EventsQuery { after, observed, sentences } = query;
+    let wanted = Wanted { after: last.unwrap_or(after), observed, sentences, form };
     let pointer = find(&machine, &run).await?;
     let place = Arc::clone(&machine.streams).try_acquire_owned().map_err(|_| ApiError::TooManyStreams)?;
     let caller = Caller { place, cut, pace: machine.pace };

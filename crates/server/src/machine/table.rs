@@ -223,6 +223,7 @@ pub(crate) fn table() -> Vec<Op> {
         )
         .query("after", "only events with a greater sequence number", number)
         .query("observed", "include the frequent `observed` events", truth)
+        .query("sentences", "add the field `sentence`, the event in words, to each event", truth)
         .header("Last-Event-ID", "for streams: like `after`, and takes precedence over it", number)
         .is(200, "application/x-ndjson")
         .is(200, SSE)

@@ -113,7 +113,7 @@ function parsed(line) {
 
 /** Reads the existing events in batches. */
 export async function pastEvents(id, after, take, signal) {
-  const answer = await request(`${runPath(id)}/events?after=${after}&observed=true`, { signal, timeout: 0 });
+  const answer = await request(`${runPath(id)}/events?after=${after}&observed=true&sentences=true`, { signal, timeout: 0 });
   await eachLine(answer, (lines) => take(lines.filter((line) => line !== "").map(parsed).filter(Boolean)));
 }
 
@@ -127,7 +127,7 @@ export async function follow(id, { after, take, report, over, signal }) {
     await untilVisible(signal);
     const visible = whileVisible(signal);
     try {
-      const answer = await request(`${runPath(id)}/events?observed=true`, {
+      const answer = await request(`${runPath(id)}/events?observed=true&sentences=true`, {
         headers: { Accept: "text/event-stream", "Last-Event-ID": String(after()) }, signal: visible.signal, timeout: 0,
       });
       report("live");

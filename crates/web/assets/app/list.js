@@ -107,7 +107,12 @@ export class EventList {
     return el("div", {
       class: `row ${tone(e)}${index === this.chosen ? " chosen" : ""}`, role: "option", id: `event-${index}`, "aria-selected": String(index === this.chosen),
       on: { click: () => this.choose(index) },
-    }, el("time", {}, clock(e.ms)), el("span", { class: "name" }, e.event.replaceAll("_", " ")), el("span", { class: "words" }, describe(e)));
+    }, el("time", {}, clock(e.ms)), el("span", { class: "name" }, e.event.replaceAll("_", " ")), el("span", { class: "words" }, this.line(e)));
+  }
+
+  /** Returns the line of an event. In a graph it starts with the node. */
+  line(e) {
+    return e.node !== undefined && this.model.order.length > 1 ? `${e.node}: ${describe(e)}` : describe(e);
   }
 
   key(e) {
@@ -144,7 +149,7 @@ export class EventList {
 
   /** Shows the whole event as recorded. */
   show(e) {
-    const { ms, ...record } = e;
+    const { ms, sentence, ...record } = e;
     this.detail.hidden = false;
     put(this.detail,
       el("div", { class: "detail-head" }, el("b", {}, `${e.seq} \u00b7 ${e.event}`), el("time", {}, e.at),

@@ -1,6 +1,6 @@
 use crate::color;
 use crate::error::CliError;
-use crate::screen::{Formatter, ScreenLine, Tone, paint, words};
+use crate::screen::{Formatter, ScreenLine, Show, Tone, paint, words};
 use acts::Acts;
 use dogwatch_agents::Splitter;
 use dogwatch_core::record::event::{Event, Recorded};
@@ -147,7 +147,7 @@ impl Play {
 
     fn show(&mut self, recorded: &Recorded) {
         if let Event::RunStarted(started) = &recorded.event {
-            self.formatter = Some(Formatter::new(&self.stage.run_dir(started.run.as_str())));
+            self.formatter = Some(Formatter::new(&self.stage.run_dir(started.run.as_str()), Show::Normal));
         }
         if let Some(act) = Acts::announce(&recorded.event) {
             self.act(act);

@@ -2,6 +2,7 @@
 
 use super::Finding;
 use crate::loading::PROJECT_FILE;
+use crate::screen::words;
 use dogwatch_config::diagnostic::{Severity, Source};
 use dogwatch_config::{Flags, Sources, load};
 use dogwatch_host::fs::wake;
@@ -37,8 +38,8 @@ pub fn watching(here: &Path) -> Finding {
 
 fn judge_watching(directories: u64, all: bool, watches: Option<u64>, instances: Option<u64>) -> Finding {
     const NAME: &str = "watching";
-    let what = if directories == 1 { "directory" } else { "directories" };
-    let needs = format!("{directories} {what}{} here", if all { "" } else { " or more" });
+    let more = if all { "" } else { " or more" };
+    let needs = format!("{}{more} here", words::count(directories, "directory"));
     let (Some(watches), Some(instances)) = (watches, instances) else {
         let advice = "dogwatch scans for changes instead; no action needed unless that is too slow";
         return Finding::warning(NAME, format!("{needs}; this system has no inotify"), advice);

@@ -7,7 +7,7 @@ use dogwatch_host::git::worktree::{self, Tidied};
 use dogwatch_host::store::retire;
 
 /// What `gc` removed, and what it failed to remove.
-#[derive(Default)]
+#[derive(Default, serde::Serialize)]
 pub struct Done {
     pub runs: u64,
     pub bytes: u64,

@@ -2,13 +2,12 @@
 //! Nothing here polls.
 
 use super::out::{Out, Stop};
-use super::record::{self, IterationRecord, Look, ending};
+use super::record::{self, IterationRecord, Look, ending_line};
 use super::source::Source;
 use crate::error::CliError;
 use crate::runs::FoundRun;
-use crate::screen::{ScreenLine, Tone, words};
 use dogwatch_core::record::event::{Event, Recorded, WaitEndedBy};
-use dogwatch_core::text::printable;
+use dogwatch_core::record::words::{self, Style};
 use dogwatch_host::store::home;
 use rustix::fs::inotify::{self, CreateFlags, Reader, WatchFlags};
 use std::mem::MaybeUninit;
@@ -100,17 +99,19 @@ impl Follower<'_> {
             }
             // The file holds all output before the record holds the end of the session.
             Event::SessionEnded(_) => self.close(),
-            Event::RunEnded(end) => {
+            Event::RunEnded(_) => {
                 self.over = true;
                 self.close()?;
-                let tone = if end.exit_code == 0 { Tone::Good } else { Tone::Bad };
-                self.print(tone, &format!("{}: {}", end.outcome, end.reason))
+                self.say(&recorded.event)
             }
-            event => match (ending(event), other_line(event)) {
-                (Some((_, line)), _) | (None, Some(line)) => self.out.line(&line),
-                (None, None) => Ok(()),
-            },
+            event if event.ending().is_some() => self.out.line(&ending_line(event)),
+            event if is_shown(event) => self.say(event),
+            _ => Ok(()),
         }
+    }
+
+    fn say(&mut self, event: &Event) -> Result<(), Stop> {
+        self.out.line(&words::sentence(event, Style::Full).into())
     }
 
     fn drain(&mut self) -> Result<(), Stop> {
@@ -124,10 +125,6 @@ impl Follower<'_> {
         let Some(mut source) = self.source.take() else { return Ok(()) };
         source.drain(self.out)?;
         source.finish(self.out)
-    }
-
-    fn print(&mut self, tone: Tone, text: &str) -> Result<(), Stop> {
-        self.out.line(&ScreenLine { tone, text: printable(text).into_owned() })
     }
 
     fn ended(mut self, error: Option<String>) -> Result<(), Stop> {
@@ -145,22 +142,17 @@ impl Follower<'_> {
     }
 }
 
-/// Returns a line for an event that is neither agent output nor the end of an iteration.
-fn other_line(event: &Event) -> Option<ScreenLine> {
-    let (tone, text) = match event {
-        Event::HardStop { message, reason, .. } => {
-            (Tone::Bad, format!("stopped by the watchdog: {message} [{reason}]"))
-        }
-        Event::WaitStarted { why, delay_s: Some(delay), .. } => {
-            (Tone::Quiet, format!("waiting {delay} ({})", words::wait(*why)))
-        }
-        Event::WaitStarted { delay_s: None, .. } => (Tone::Quiet, "paused".to_owned()),
-        Event::WaitEnded { by: WaitEndedBy::Timer, .. } => return None,
-        Event::WaitEnded { by, .. } => (Tone::Quiet, words::wait_ended(*by)),
-        Event::Trouble { kind, detail } => (Tone::Bad, format!("trouble: {detail} [{kind}]")),
-        _ => return None,
-    };
-    Some(ScreenLine { tone, text: printable(&text).into_owned() })
+/// Returns whether to print an event that is neither agent output nor the end of an iteration.
+fn is_shown(event: &Event) -> bool {
+    let woken = matches!(event, Event::WaitEnded { by, .. } if *by != WaitEndedBy::Timer);
+    woken
+        || matches!(
+            event,
+            Event::HardStop { .. }
+                | Event::WaitStarted { .. }
+                | Event::NodeAttempt(_)
+                | Event::Trouble { .. }
+        )
 }
 
 /// Watches one directory for files that grow. If the system provides no watch, output appears when a session ends,

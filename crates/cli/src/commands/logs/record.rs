@@ -4,11 +4,11 @@
 use super::source::Source;
 use crate::error::CliError;
 use crate::runs::FoundRun;
-use crate::screen::{ScreenLine, Tone, words};
-use dogwatch_core::record::event::{Event, IterationEnd, Recorded, RunStarted};
+use crate::screen::ScreenLine;
+use dogwatch_core::record::event::{Event, Recorded, RunStarted};
 use dogwatch_core::record::ids::{Iteration, NodeName};
+use dogwatch_core::record::words::{self, Style};
 use dogwatch_core::settings::ReaderName;
-use dogwatch_core::text::printable;
 use dogwatch_core::time::moment::Wall;
 use dogwatch_host::store::home;
 use dogwatch_host::store::journal::{self, Tail};
@@ -76,11 +76,8 @@ impl IterationRecord {
         if let Event::SessionStarted { node, iteration, .. } = event {
             self.called |= *node == self.node && *iteration == self.iteration;
         }
-        if let Some((end, line)) = ending(event)
-            && end.node == self.node
-            && end.iteration == self.iteration
-        {
-            self.end = Some(line);
+        if event.ending().is_some_and(|(_, end)| end.node == self.node && end.iteration == self.iteration) {
+            self.end = Some(ending_line(event));
         }
     }
 }
@@ -126,22 +123,8 @@ fn is_wanted(line: &[u8]) -> bool {
     })
 }
 
-/// Returns the end of an iteration and the line that describes it, if the event is such an end.
-pub fn ending(event: &Event) -> Option<(&IterationEnd, ScreenLine)> {
-    let (tone, word, end) = match event {
-        Event::IterationCompleted(end) => (Tone::Good, "completed".to_owned(), end),
-        Event::IterationIdle { end, reason, consecutive, skipped, .. } => {
-            let how = if *skipped { ", agent not called" } else { "" };
-            (Tone::Quiet, format!("idle ({} in a row, {reason}{how})", words::nth(*consecutive)), end)
-        }
-        Event::IterationFailed(end) => (Tone::Bad, "failed".to_owned(), end),
-        Event::IterationTimedOut(end) => (Tone::Bad, "timed out".to_owned(), end),
-        Event::IterationRateLimited { end, .. } => (Tone::Quiet, "rate limited".to_owned(), end),
-        Event::IterationAuthFailed(end) => (Tone::Bad, "not logged in".to_owned(), end),
-        Event::IterationInterrupted { end, .. } => (Tone::Bad, "interrupted".to_owned(), end),
-        _ => return None,
-    };
-    let because = (tone == Tone::Bad).then_some(end.because.as_str());
-    let text = words::ended(&word, end.duration_s, because);
-    Some((end, ScreenLine { tone, text: printable(&text).into_owned() }))
+/// Returns the line for the end of an iteration. The heading above it has the number, but not the reason of an idle one.
+pub fn ending_line(event: &Event) -> ScreenLine {
+    let style = if matches!(event, Event::IterationIdle { .. }) { Style::Full } else { Style::Line };
+    words::sentence(event, style).into()
 }

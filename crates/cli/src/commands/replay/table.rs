@@ -1,5 +1,6 @@
 //! Formats a replay as a table.
 
+use crate::screen::words;
 use dogwatch_core::text::printable;
 use dogwatch_core::watch::replay::{IterationName, Replayed, SessionName, Summary, VerdictChange};
 use std::fmt::Write;
@@ -48,6 +49,6 @@ fn about(line: &VerdictChange) -> String {
 fn end(summary: &Summary) -> String {
     let outcome = summary.outcome.unwrap_or("not ended");
     let reason = summary.reason.map(|reason| format!(" by {reason}")).unwrap_or_default();
-    let Summary { messages, tools, errors, .. } = summary;
-    format!("{outcome}{reason}; {messages} messages, {tools} tools, {errors} errors")
+    let counts = [(summary.messages, "message"), (summary.tools, "tool"), (summary.errors, "error")];
+    format!("{outcome}{reason}; {}", counts.map(|(n, one)| words::count(n, one)).join(", "))
 }

@@ -2,6 +2,7 @@
 
 use super::read::Lines;
 use crate::error::CliError;
+use crate::screen::words;
 use dogwatch_agents::{Format, Record, Transcript};
 use dogwatch_core::settings::WatchPolicy;
 use dogwatch_core::time::moment::{Awake, Wall};
@@ -92,6 +93,6 @@ fn skipped(unknown: &BTreeMap<String, u64>) -> String {
     let named: Vec<String> =
         unknown.iter().take(MAX_NAMED).map(|(kind, n)| format!("{kind} ({n})")).collect();
     let more = if unknown.len() > MAX_NAMED { ", ..." } else { "" };
-    let records = if count == 1 { "record" } else { "records" };
-    format!("skipped {count} {records} of unknown types: {}{more}", named.join(", "))
+    let records = words::count(count, "record");
+    format!("skipped {records} of unknown types: {}{more}", named.join(", "))
 }

@@ -5,7 +5,7 @@ use super::markdown::{code, escaped, fenced, lines, plain};
 use super::tables::{clock, counts, spent};
 use crate::screen::words;
 use dogwatch_core::record::event::{CheckResult, NodeAttempt, NodeState, Outcome, RunEnded};
-use dogwatch_core::record::summary::{Attempted, How, Judged, Judgement, Row, What};
+use dogwatch_core::record::summary::{Attempted, Judged, Judgement, Row, What};
 use dogwatch_core::record::view::NodeView;
 use dogwatch_host::store::home;
 
@@ -179,8 +179,10 @@ pub fn troubles(report: &Report) -> String {
 
 fn row_of_trouble(row: &Row) -> String {
     match &row.what {
-        What::Trouble { kind, detail } => format!("{} {}", plain(detail), code(kind)),
-        _ => String::new(),
+        What::Event { sentence, .. } => {
+            plain(sentence.text.strip_prefix("trouble: ").unwrap_or(&sentence.text))
+        }
+        What::Turn(_) | What::Idle(_) | What::Waited { .. } => String::new(),
     }
 }
 
@@ -227,17 +229,4 @@ fn left_by(report: &Report, node: &NodeView) -> String {
 
 fn indented(text: &str) -> String {
     text.lines().map(|line| format!("  {line}\n")).collect()
-}
-
-/// Returns the word for how an iteration ended.
-pub fn how(how: How) -> &'static str {
-    match how {
-        How::Completed => "completed",
-        How::Idle => "idle",
-        How::Failed => "**failed**",
-        How::TimedOut => "**timed out**",
-        How::RateLimited => "rate limited",
-        How::AuthFailed => "**not logged in**",
-        How::Interrupted => "interrupted",
-    }
 }

@@ -2,12 +2,11 @@
 
 use super::Report;
 use super::markdown::{cell, code, escaped, lines, plain};
-use super::paragraphs::how;
 use crate::screen::words;
-use dogwatch_core::record::event::{RecoveryPlanned, WaitEndedBy};
 use dogwatch_core::record::ids::{Iteration, NodeName};
 use dogwatch_core::record::summary::{Idle, Kept, Row, Turn, What};
 use dogwatch_core::record::view::{Counts, Used};
+use dogwatch_core::record::words::{Sentence, Tone};
 use dogwatch_core::time::moment::{Moment, Wall};
 use dogwatch_host::clock;
 use dogwatch_host::driver::mcp_setup;
@@ -96,74 +95,37 @@ pub fn timeline(report: &Report) -> String {
 
 fn what(report: &Report, what: &What) -> String {
     match what {
-        What::Started => "run started".to_owned(),
-        What::Resumed => "run **resumed**".to_owned(),
+        What::Event { node, iteration, sentence } => {
+            let which = match (node, iteration) {
+                (Some(node), Some(iteration)) => format!("{}: ", report.turn(node, *iteration)),
+                (Some(node), None) => report.node(node),
+                (None, _) => String::new(),
+            };
+            format!("{which}{}", emphasized(sentence))
+        }
         What::Turn(turn) => one_turn(report, turn),
         What::Idle(idle) => idle_row(report, idle),
-        What::HardStop { node, iteration, reason, message } => {
-            let which = report.turn(node, *iteration);
-            format!("**hard stop** of {which}: {} {}", plain(message), code(reason.as_str()))
-        }
-        What::Checked { node, iteration, checks, failed, converged } => {
-            let which = report.turn(node, *iteration);
-            let how = match (converged, failed) {
-                (true, _) => "all passed".to_owned(),
-                (false, failed) => format!("**{failed} of {checks} failed**"),
-            };
-            format!("checks after {which}: {how}")
-        }
-        What::Tampered { node, iteration, files } => {
-            let names: Vec<String> = files.iter().take(MAX_FILES).map(|file| code(file)).collect();
-            let more = if files.len() > MAX_FILES { ", …" } else { "" };
-            let which = report.turn(node, *iteration);
-            format!("**{which} changed pinned files of the checks**: {}{more}", names.join(", "))
-        }
-        What::Recovery(plan) => recovery(report, plan),
-        What::Partial { node, iteration, file } => {
-            format!("partial result of {} kept in {}", report.turn(node, *iteration), code(file))
-        }
         What::Waited { node, why, lasted, by } => {
-            let by = if *by == WaitEndedBy::Timer { String::new() } else { format!(", ended by {by}") };
-            let (node, why) = (report.node(node), words::wait(*why));
-            format!("{node}waited {} ({why}{by})", words::span(*lasted))
-        }
-        What::Node { node, to, reason } => {
-            let why = reason.as_deref().map_or_else(String::new, |r| format!(": {}", plain(r)));
-            format!("node {} {to}{why}", code(node.as_str()))
-        }
-        What::Suspended { lasted } => {
-            format!("suspended for {} (not counted)", words::span(*lasted))
-        }
-        What::MessageReceived { text } => format!("message: \"{}\"", plain(text)),
-        What::Paused => "pause requested".to_owned(),
-        What::Unpaused => "pause ended".to_owned(),
-        What::Notice { message } => plain(message),
-        What::Trouble { kind, detail } => format!("trouble: {} {}", plain(detail), code(kind)),
-        What::Ended(end) => {
-            format!("run ended: **{}**, exit code {}", escaped(end.outcome.as_str()), end.exit_code)
+            format!("{}{}", report.node(node), escaped(&words::waited(*why, *lasted, *by)))
         }
     }
 }
 
-/// Formats a recovery as `recovery of iteration 3 (stuck): retry, 1 of 3: REASON`.
-fn recovery(report: &Report, plan: &RecoveryPlanned) -> String {
-    let (which, class) = (report.turn(&plan.node, plan.iteration), escaped(plan.class.as_str()));
-    let budget = if plan.budget > 0 { format!(", {} of {}", plan.used, plan.budget) } else { String::new() };
-    let next = match &plan.next_agent {
-        Some(agent) => format!(", next {}", code(agent)),
-        None => String::new(),
-    };
-    let action = escaped(plan.action.as_str());
-    format!("recovery of {which} ({class}): {action}{budget}{next}: {}", plain(&plan.because))
+/// Formats a sentence in Markdown. The part of bad news before the colon is bold.
+pub fn emphasized(sentence: &Sentence) -> String {
+    match (sentence.tone, sentence.text.split_once(": ")) {
+        (Tone::Bad, Some((head, rest))) => format!("**{}**: {}", escaped(head), escaped(rest)),
+        (Tone::Bad, None) => format!("**{}**", escaped(&sentence.text)),
+        (Tone::Plain | Tone::Head | Tone::Good | Tone::Quiet, _) => escaped(&sentence.text),
+    }
 }
-
-/// The most files to name on a line.
-const MAX_FILES: usize = 10;
 
 fn one_turn(report: &Report, turn: &Turn) -> String {
     let mut text = format!("{} ({})", report.turn(&turn.node, turn.iteration), escaped(turn.cause.as_str()));
     if let Some(end) = &turn.end {
-        text.push_str(&format!(" {}", words::ended(how(end.how), end.lasted, Some(&plain(&end.because)))));
+        let (tone, word) = words::ending(end.how);
+        let word = if tone == Tone::Bad { format!("**{word}**") } else { word.to_owned() };
+        text.push_str(&format!(" {}", words::ended_after(&word, end.lasted, Some(&plain(&end.because)))));
     }
     match &turn.session {
         Some(session) => {

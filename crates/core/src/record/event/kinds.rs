@@ -66,6 +66,26 @@ words! {
 }
 
 words! {
+    /// How an iteration ended. Each kind has its own event: `completed` has `iteration_completed`.
+    EndingKind {
+        /// The iteration completed.
+        Completed = "completed",
+        /// There was nothing to do.
+        Idle = "idle",
+        /// The iteration failed.
+        Failed = "failed",
+        /// The watchdog stopped it.
+        TimedOut = "timed_out",
+        /// The service refused for now.
+        RateLimited = "rate_limited",
+        /// The service rejected the login.
+        AuthFailed = "auth_failed",
+        /// The iteration was interrupted.
+        Interrupted = "interrupted",
+    }
+}
+
+words! {
     /// Why a node waits, in order of precedence.
     WaitWhy {
         /// The operator paused the run.

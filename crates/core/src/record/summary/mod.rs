@@ -8,17 +8,16 @@ mod ends;
 pub use ends::{Ends, MAX_FIRST, MAX_LAST};
 
 use crate::record::event::{
-    Cause, Event, IterationEnd, NodeAttempt, NodeState, Recorded, RecoveryPlanned, RunEnded, SessionEnded,
-    WaitEndedBy, WaitWhy, words,
+    Cause, EndingKind, Event, IterationEnd, NodeAttempt, NodeState, Recorded, SessionEnded, WaitEndedBy,
+    WaitWhy,
 };
 use crate::record::ids::{Iteration, NodeName};
 use crate::record::view::View;
+use crate::record::words::{self, Sentence, Style};
 use crate::time::dur::Dur;
 use crate::time::moment::{Moment, Wall};
 use crate::watch::{Channel, Evidence, StopReason};
-use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::fmt;
 
 /// The summary of a run.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -60,42 +59,21 @@ pub struct Row {
 /// The subject of an entry of the timeline.
 #[derive(Clone, Debug, PartialEq)]
 pub enum What {
-    /// The run started.
-    Started,
-    /// The run was resumed.
-    Resumed,
+    /// A single event, in words.
+    Event {
+        /// The node of the event, if it has one.
+        node: Option<NodeName>,
+        /// The iteration of the event, if it has one.
+        iteration: Option<Iteration>,
+        /// The event as a sentence.
+        sentence: Sentence,
+    },
     /// An iteration ended.
     Turn(Box<Turn>),
     /// Consecutive idle iterations of one node with the same reason.
     Idle(Idle),
-    /// The watchdog stopped a session.
-    HardStop { node: NodeName, iteration: Iteration, reason: StopReason, message: String },
     /// A wait other than the usual ones between two iterations.
     Waited { node: NodeName, why: WaitWhy, lasted: Dur, by: WaitEndedBy },
-    /// The checks of an iteration finished.
-    Checked { node: NodeName, iteration: Iteration, checks: usize, failed: usize, converged: bool },
-    /// Files that the checks depend on changed.
-    Tampered { node: NodeName, iteration: Iteration, files: Vec<String> },
-    /// A step of recovery was planned.
-    Recovery(Box<RecoveryPlanned>),
-    /// Partial work was saved.
-    Partial { node: NodeName, iteration: Iteration, file: String },
-    /// A node reached a final state.
-    Node { node: NodeName, to: NodeState, reason: Option<String> },
-    /// The machine was suspended, or dogwatch could not run.
-    Suspended { lasted: Dur },
-    /// The operator sent a message.
-    MessageReceived { text: String },
-    /// The run was paused.
-    Paused,
-    /// The pause was lifted.
-    Unpaused,
-    /// A notice was recorded.
-    Notice { message: String },
-    /// A problem was recorded.
-    Trouble { kind: String, detail: String },
-    /// The run ended.
-    Ended(Box<RunEnded>),
 }
 
 /// An iteration.
@@ -113,35 +91,21 @@ pub struct Turn {
     pub end: Option<TurnEnd>,
 }
 
+impl Turn {
+    fn new(began: Wall, node: &NodeName, iteration: Iteration, cause: Cause) -> Turn {
+        Turn { node: node.clone(), iteration, began, cause, session: None, end: None }
+    }
+}
+
 /// The end of an iteration.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TurnEnd {
     /// The kind of ending.
-    pub how: How,
+    pub how: EndingKind,
     /// How long the iteration lasted.
     pub lasted: Dur,
     /// Why it has this ending.
     pub because: String,
-}
-
-words! {
-    /// How an iteration ended. The words are those of its event.
-    How {
-        /// The iteration completed.
-        Completed = "completed",
-        /// There was nothing to do.
-        Idle = "idle",
-        /// The iteration failed.
-        Failed = "failed",
-        /// The watchdog stopped it.
-        TimedOut = "timed_out",
-        /// The service refused for now.
-        RateLimited = "rate_limited",
-        /// The service rejected the login.
-        AuthFailed = "auth_failed",
-        /// The iteration was interrupted.
-        Interrupted = "interrupted",
-    }
 }
 
 /// Consecutive idle iterations of one node with the same reason.
@@ -247,33 +211,38 @@ impl RunSummary {
     pub fn apply(&mut self, recorded: &Recorded) {
         self.view.apply(recorded);
         let at = recorded.at;
-        match &recorded.event {
-            Event::RunStarted(_) => self.row(at, What::Started),
-            Event::RunResumed(_) => self.resumed(at),
-            Event::NodeTransition { node, to, reason, .. } => self.transition(at, node, *to, reason),
+        let event = &recorded.event;
+        if let Some((how, end)) = event.ending()
+            && how != EndingKind::Idle
+        {
+            return self.turn(at, end, how);
+        }
+        match event {
+            Event::RunResumed(_) => {
+                // The ends of these waits were not recorded when the supervisor was lost.
+                self.waiting.clear();
+                self.row(at, event);
+            }
+            // The other transitions show in the iterations.
+            Event::NodeTransition {
+                to: NodeState::Done | NodeState::Failed | NodeState::Blocked, ..
+            } => {
+                self.row(at, event);
+            }
             Event::IterationStarted { node, iteration, cause } => {
-                let (node, iteration) = (node.clone(), *iteration);
-                let turn = Turn {
-                    node: node.clone(),
-                    iteration,
-                    began: at,
-                    cause: *cause,
-                    session: None,
-                    end: None,
-                };
-                self.open.insert(node, turn);
+                let turn = Turn::new(at, node, *iteration, *cause);
+                self.open.insert(node.clone(), turn);
             }
-            Event::WatchdogContinue { node, iteration, deferred_by, evidence_summary, active_channel } => {
-                self.verdicts.push(Judged {
-                    at,
-                    node: node.clone(),
-                    iteration: *iteration,
-                    verdict: Judgement::Deferred { by: *deferred_by },
-                    evidence: evidence_summary.clone(),
-                    active_channel: *active_channel,
-                });
+            Event::WatchdogContinue { deferred_by, evidence_summary, active_channel, .. } => {
+                let verdict = Judgement::Deferred { by: *deferred_by };
+                self.judged(at, event, verdict, evidence_summary, *active_channel);
             }
-            Event::HardStop { .. } => self.hard_stop(at, &recorded.event),
+            Event::HardStop { reason, message, evidence_summary, active_channel, recoverable, .. } => {
+                let (reason, recoverable) = (*reason, *recoverable);
+                let verdict = Judgement::HardStop { reason, message: message.clone(), recoverable };
+                self.judged(at, event, verdict, evidence_summary, *active_channel);
+                self.row(at, event);
+            }
             Event::SessionEnded(s) => self.session_over(s),
             Event::SnapshotTaken { node, iteration, name, files, skipped } => self.snapshots.push(Kept {
                 at,
@@ -283,42 +252,33 @@ impl RunSummary {
                 files: *files,
                 skipped: *skipped,
             }),
-            Event::CheckTampered { node, iteration, files, .. } => {
-                let (node, iteration, files) = (node.clone(), *iteration, files.clone());
-                self.row(at, What::Tampered { node, iteration, files });
+            Event::NodeAttempt(attempt) => {
+                self.row(at, event);
+                self.attempted(at, attempt);
             }
-            Event::NodeAttempt(attempt) => self.attempted(at, attempt),
-            Event::RecoveryPlanned(plan) => self.row(at, What::Recovery(Box::new(plan.clone()))),
             Event::PartialKept { node, iteration, file, snapshot } => {
-                let (iteration, file) = (*iteration, file.clone());
-                let partial = Partial { iteration, file: file.clone(), snapshot: snapshot.clone() };
-                self.partials.insert(node.clone(), partial);
-                self.row(at, What::Partial { node: node.clone(), iteration, file });
+                let (file, snapshot) = (file.clone(), snapshot.clone());
+                self.partials.insert(node.clone(), Partial { iteration: *iteration, file, snapshot });
+                self.row(at, event);
             }
-            Event::IterationCompleted(end) => self.turn(at, end, How::Completed),
             Event::IterationIdle { end, reason, skipped, .. } => self.idle(at, end, reason, *skipped),
-            Event::IterationFailed(end) => self.turn(at, end, How::Failed),
-            Event::IterationTimedOut(end) => self.turn(at, end, How::TimedOut),
-            Event::IterationRateLimited { end, .. } => self.turn(at, end, How::RateLimited),
-            Event::IterationAuthFailed(end) => self.turn(at, end, How::AuthFailed),
-            Event::IterationInterrupted { end, .. } => self.turn(at, end, How::Interrupted),
             Event::WaitStarted { node, why, .. } => {
                 self.waiting.insert(node.clone(), (*why, recorded.moment()));
             }
             Event::WaitEnded { node, by } => self.wait_over(recorded.moment(), node, *by),
-            Event::Suspended { for_s, .. } => self.row(at, What::Suspended { lasted: *for_s }),
-            Event::MessageReceived { text, from } => {
-                self.row(at, What::MessageReceived { text: from.label(text) })
+            Event::Trouble { .. } => {
+                self.troubles.push(entry(at, event));
+                self.row(at, event);
             }
-            Event::Paused {} => self.row(at, What::Paused),
-            Event::Unpaused {} => self.row(at, What::Unpaused),
-            Event::Notice { message, .. } => self.row(at, What::Notice { message: message.clone() }),
-            Event::Trouble { kind, detail } => {
-                let what = What::Trouble { kind: kind.clone(), detail: detail.clone() };
-                self.troubles.push(Row { at, what: what.clone() });
-                self.row(at, what);
-            }
-            Event::RunEnded(end) => self.row(at, What::Ended(Box::new(end.clone()))),
+            Event::RunStarted(_)
+            | Event::CheckTampered { .. }
+            | Event::RecoveryPlanned(_)
+            | Event::Suspended { .. }
+            | Event::MessageReceived { .. }
+            | Event::Paused {}
+            | Event::Unpaused {}
+            | Event::Notice { .. }
+            | Event::RunEnded(_) => self.row(at, event),
             // The other events show in the entries that follow from them.
             _ => {}
         }
@@ -329,60 +289,30 @@ impl RunSummary {
         self.verdicts.iter().filter(|v| matches!(v.verdict, Judgement::HardStop { .. }))
     }
 
-    fn row(&mut self, at: Wall, what: What) {
-        self.timeline.push(Row { at, what });
+    fn row(&mut self, at: Wall, event: &Event) {
+        self.timeline.push(entry(at, event));
     }
 
-    /// Forgets the open waits: their end was not recorded when the supervisor was lost.
-    fn resumed(&mut self, at: Wall) {
-        self.waiting.clear();
-        self.row(at, What::Resumed);
-    }
-
-    /// Adds an entry for a final state. The other transitions show in the iterations.
-    fn transition(&mut self, at: Wall, node: &NodeName, to: NodeState, reason: &Option<String>) {
-        if matches!(to, NodeState::Done | NodeState::Failed | NodeState::Blocked) {
-            self.row(at, What::Node { node: node.clone(), to, reason: reason.clone() });
-        }
-    }
-
-    fn hard_stop(&mut self, at: Wall, event: &Event) {
-        let Event::HardStop {
-            node,
-            iteration,
-            reason,
-            message,
-            evidence_summary,
-            active_channel,
-            recoverable,
-        } = event
-        else {
-            return;
-        };
-        let (node, iteration, reason) = (node.clone(), *iteration, *reason);
+    fn judged(
+        &mut self,
+        at: Wall,
+        event: &Event,
+        verdict: Judgement,
+        evidence: &[Evidence],
+        active_channel: Option<Channel>,
+    ) {
+        let (Some(node), Some(iteration)) = (event.node().cloned(), event.iteration()) else { return };
         self.verdicts.push(Judged {
             at,
-            node: node.clone(),
+            node,
             iteration,
-            verdict: Judgement::HardStop { reason, message: message.clone(), recoverable: *recoverable },
-            evidence: evidence_summary.clone(),
-            active_channel: *active_channel,
+            verdict,
+            evidence: evidence.to_vec(),
+            active_channel,
         });
-        self.row(at, What::HardStop { node, iteration, reason, message: message.clone() });
     }
 
     fn attempted(&mut self, at: Wall, attempt: &NodeAttempt) {
-        let failed = attempt.results.iter().filter(|r| r.rc != 0).count();
-        self.row(
-            at,
-            What::Checked {
-                node: attempt.node.clone(),
-                iteration: attempt.iteration,
-                checks: attempt.results.len(),
-                failed,
-                converged: attempt.converged,
-            },
-        );
         if attempt.converged {
             self.failing.remove(&attempt.node);
         } else {
@@ -400,18 +330,11 @@ impl RunSummary {
         }
     }
 
-    fn turn(&mut self, at: Wall, end: &IterationEnd, how: How) {
+    fn turn(&mut self, at: Wall, end: &IterationEnd, how: EndingKind) {
         let open = self.open.remove(&end.node).filter(|t| t.iteration == end.iteration);
-        let mut turn = open.unwrap_or_else(|| Turn {
-            node: end.node.clone(),
-            iteration: end.iteration,
-            began: at,
-            cause: Cause::Next,
-            session: None,
-            end: None,
-        });
+        let mut turn = open.unwrap_or_else(|| Turn::new(at, &end.node, end.iteration, Cause::Next));
         turn.end = Some(TurnEnd { how, lasted: end.duration_s, because: end.because.clone() });
-        self.row(at, What::Turn(Box::new(turn)));
+        self.timeline.push(Row { at, what: What::Turn(Box::new(turn)) });
     }
 
     fn idle(&mut self, at: Wall, end: &IterationEnd, reason: &str, skipped: bool) {
@@ -435,7 +358,7 @@ impl RunSummary {
             skipped: u64::from(skipped),
             until: at,
         };
-        self.row(at, What::Idle(row));
+        self.timeline.push(Row { at, what: What::Idle(row) });
     }
 
     fn wait_over(&mut self, at: Moment, node: &NodeName, by: WaitEndedBy) {
@@ -453,9 +376,15 @@ impl RunSummary {
         let ordinary = matches!(why, WaitWhy::Idle | WaitWhy::Delay | WaitWhy::Backoff | WaitWhy::Error);
         // Idle waits are part of the idle entry. Other usual waits are listed only if they ended early.
         if !ordinary || (by != WaitEndedBy::Timer && why != WaitWhy::Idle) {
-            self.row(at.wall, What::Waited { node: node.clone(), why, lasted, by });
+            let what = What::Waited { node: node.clone(), why, lasted, by };
+            self.timeline.push(Row { at: at.wall, what });
         }
     }
+}
+
+fn entry(at: Wall, event: &Event) -> Row {
+    let sentence = words::sentence(event, Style::Full);
+    Row { at, what: What::Event { node: event.node().cloned(), iteration: event.iteration(), sentence } }
 }
 
 #[cfg(test)]

@@ -101,7 +101,7 @@ fn an_unfinished_iteration_stays_open_and_a_finished_one_has_its_ending() {
     assert_eq!(summary.open.get(&node()).map(|t| t.iteration), Some(Iteration(2)));
     let rows: Vec<&Row> = summary.timeline.iter().collect();
     let What::Turn(turn) = &rows[0].what else { panic!("{rows:?}") };
-    assert_eq!(turn.end.as_ref().map(|e| e.how), Some(How::Failed));
+    assert_eq!(turn.end.as_ref().map(|e| e.how), Some(EndingKind::Failed));
     assert_eq!(turn.began, Wall(0));
     assert_eq!(rows[0].at, Wall(1_000));
 }
@@ -178,14 +178,14 @@ fn failing_checks_are_remembered_with_their_output_until_they_pass() {
     book.began(2).add(attempt(2, &[0, 0]));
     let summary = book.summary();
     assert!(summary.failing.is_empty());
-    let checked: Vec<(usize, usize, bool)> = summary
+    let checked: Vec<&str> = summary
         .timeline
         .iter()
-        .filter_map(|row| match row.what {
-            What::Checked { checks, failed, converged, .. } => Some((checks, failed, converged)),
-            _ => None,
+        .filter_map(|row| match &row.what {
+            What::Event { sentence, .. } => Some(sentence.text.as_str()),
+            What::Turn(_) | What::Idle(_) | What::Waited { .. } => None,
         })
         .collect();
-    assert_eq!(checked, [(2, 1, false), (2, 0, true)]);
+    assert_eq!(checked, ["1 of 2 checks failed: make test", "2 checks passed"]);
     assert_eq!(summary.attempts.count(), 2);
 }

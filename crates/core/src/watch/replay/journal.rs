@@ -80,8 +80,8 @@ impl<P: Fn(&WatchPolicy, ReaderName) -> WatchPolicy> JournalReplay<P> {
             }
             Event::SessionEnded(end) => self.with(&end.node, end.iteration, |r| r.over = Some(at)),
             event => {
-                if let Some((node, iteration, word)) = ending(event) {
-                    self.close(node, iteration, Some(word));
+                if let Some((kind, end)) = event.ending() {
+                    self.close(&end.node, end.iteration, Some(kind.as_str()));
                 }
             }
         }
@@ -166,19 +166,4 @@ impl Running {
         replayed.differing = self.differing;
         (self.number, replayed)
     }
-}
-
-/// Returns the ending of an iteration, in the word of its last event.
-fn ending(event: &Event) -> Option<(&NodeName, Iteration, &'static str)> {
-    let (end, word) = match event {
-        Event::IterationCompleted(end) => (end, "completed"),
-        Event::IterationIdle { end, .. } => (end, "idle"),
-        Event::IterationFailed(end) => (end, "failed"),
-        Event::IterationTimedOut(end) => (end, "timed_out"),
-        Event::IterationRateLimited { end, .. } => (end, "rate_limited"),
-        Event::IterationAuthFailed(end) => (end, "auth_failed"),
-        Event::IterationInterrupted { end, .. } => (end, "interrupted"),
-        _ => return None,
-    };
-    Some((&end.node, end.iteration, word))
 }
