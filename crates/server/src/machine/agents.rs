@@ -32,6 +32,8 @@ use tokio::sync::{mpsc, watch};
 
 /// The longest error text that is accepted; longer than the part that a fingerprint uses.
 const MAX_ERROR: usize = 16 * 1024;
+/// The shortest timeout that an agent may register with, in seconds: durations have whole milliseconds.
+const MIN_SECONDS: f64 = 0.001;
 /// The shortest time between two checks of a stream of hung agents, however many reports arrive.
 const BREATH: Duration = Duration::from_millis(100);
 
@@ -95,15 +97,15 @@ pub(crate) struct Register {
     profile: Option<Profile>,
     /// The longest time without a new message, in seconds.
     #[serde(default)]
-    #[schemars(with = "Option<f64>", extend("exclusiveMinimum" = 0))]
+    #[schemars(with = "Option<f64>", extend("minimum" = MIN_SECONDS, "maximum" = Dur::LONGEST.as_secs_f64()))]
     idle_timeout_seconds: Option<Value>,
     /// The longest total time, in seconds.
     #[serde(default)]
-    #[schemars(with = "Option<f64>", extend("exclusiveMinimum" = 0))]
+    #[schemars(with = "Option<f64>", extend("minimum" = MIN_SECONDS, "maximum" = Dur::LONGEST.as_secs_f64()))]
     total_timeout_seconds: Option<Value>,
     /// How many equal errors in a row count as a loop.
     #[serde(default)]
-    #[schemars(with = "Option<u32>", extend("minimum" = 1))]
+    #[schemars(with = "Option<u32>", extend("minimum" = 1, "maximum" = u32::MAX))]
     max_errors: Option<Value>,
 }
 
@@ -121,8 +123,8 @@ impl Register {
 
 fn seconds(given: Option<&Value>, shape: &'static str) -> Result<Option<Dur>, ApiError> {
     let Some(given) = given else { return Ok(None) };
-    let read = given.as_f64().and_then(|secs| Dur::from_secs_f64(secs).ok());
-    read.filter(|dur| !dur.is_zero()).map(Some).ok_or(ApiError::BadBody(shape))
+    let read = given.as_f64().filter(|secs| *secs >= MIN_SECONDS);
+    read.and_then(|secs| Dur::from_secs_f64(secs).ok()).map(Some).ok_or(ApiError::BadBody(shape))
 }
 
 fn max_errors(given: &Value) -> Result<u32, ApiError> {
@@ -135,7 +137,9 @@ fn max_errors(given: &Value) -> Result<u32, ApiError> {
 #[derive(Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Activity {
+    /// A whole number.
     #[serde(default, alias = "message_count", deserialize_with = "whole")]
+    #[schemars(extend("minimum" = 0, "maximum" = u64::MAX))]
     messages: Option<u64>,
 }
 

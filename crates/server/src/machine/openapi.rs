@@ -163,6 +163,20 @@ mod tests {
     }
 
     #[test]
+    fn numbers_in_requests_have_their_ranges() {
+        let schemas = &document()["components"]["schemas"];
+        let range = |at: &str, field: &str| {
+            let field = &schemas[at]["properties"][field];
+            (field["minimum"].clone(), field["maximum"].clone())
+        };
+        for field in ["idle_timeout_seconds", "total_timeout_seconds"] {
+            assert_eq!(range("Register", field), (json!(0.001), json!(315_360_000.0)), "{field}");
+        }
+        assert_eq!(range("Register", "max_errors"), (json!(1), json!(u32::MAX)));
+        assert_eq!(range("Activity", "messages"), (json!(0), json!(u64::MAX)));
+    }
+
+    #[test]
     fn every_route_is_documented() {
         let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/api.md");
         let page = std::fs::read_to_string(page).expect("the page is there");
