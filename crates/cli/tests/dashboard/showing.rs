@@ -85,7 +85,9 @@ fn the_layout_fits_light_and_dark_wide_and_narrow() {
     page.eval(&format!("location.hash = '#/run/{run}'; true"));
     page.wait("document.querySelector('.run-page[data-ready]')", "the page of the run");
     page.wait("document.querySelectorAll('.tick').length > 5", "its iterations");
-    for (name, width, height) in [("phone", 390, 1600), ("tablet", 820, 1400), ("wide", 1100, 860)] {
+    for (name, width, height) in
+        [("phone", 390, 1600), ("tablet", 820, 1400), ("wide", 1100, 860), ("desktop", 1280, 960)]
+    {
         page.size(width, height);
         page.wait(&format!("document.querySelector('canvas.lanes').clientWidth < {width}"), "another width");
         page.screenshot(&format!("run-{name}"));
